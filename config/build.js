@@ -1,5 +1,5 @@
 /**
- * What the TypeScript compiler leaves out: the WebAssembly kernels, and the files that code reads beside itself
+ * Builds what the TypeScript compiler leaves out: the WebAssembly kernels, and the files that code reads at run time
  * (.wgsl, .proto, .html).
  */
 import { execFileSync } from 'node:child_process';

@@ -1,7 +1,7 @@
 /** Debian's archive, as this machine's own configuration names it. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 
-/** Where this machine gets Debian's packages from: the first archive that its own configuration names for this release. */
+/** Returns the Debian archive for this release: the first one that this machine's own apt configuration names. */
 export function mirror(codename) {
   const folder = '/etc/apt/sources.list.d';
   const files = [

@@ -29,7 +29,7 @@ export default tseslint.config(
       '@typescript-eslint/explicit-module-boundary-types': 'error',
       // Closures that run later may name what is assigned below them.
       'prefer-const': ['error', { ignoreReadBeforeAssign: true }],
-      // Who serves a call is an async generator, whether it waits, yields or only fails.
+      // A call handler is an async generator, even when it never waits, never yields or only fails.
       '@typescript-eslint/require-await': 'off',
       'require-yield': 'off',
       // `for (;;)` reads better than `while (true)`, and a flag set by a callback is not constant.

@@ -1,11 +1,13 @@
 /**
- * How large things may be, so that the next change finds its way: a file 300 lines, a function 60, a class 8 fields that change. What
- * is larger stands below, by file and with its reason, at the size that it has: it may shrink, not grow.
+ * How large things may be, so that the next change finds its way: a file 290 lines of code, a function 60, a class 8 fields that change. What
+ * is larger stands in larger.js, by file and with its reason, at the size that it has: it may shrink, not grow. And how they are named
+ * and described (eslint_words.js).
  */
 import tseslint from 'typescript-eslint';
+import { words } from './eslint_words.js';
 import { larger } from './larger.js';
 
-const MAX = { lines: 300, lineOfFunction: 60, fields: 8 };
+const MAX = { lines: 290, lineOfFunction: 60, fields: 8 };
 
 /** Fields that are not `readonly`, static ones not counted. */
 const fieldsThatChange = {
@@ -29,22 +31,30 @@ const fieldsThatChange = {
   },
 };
 
+// Comments do not count: what is described better is no larger.
 const rules = (max) => ({
-  'max-lines': ['error', { max: max.lines }],
-  'max-lines-per-function': ['error', { max: max.lineOfFunction, IIFEs: true }],
+  'max-lines': ['error', { max: max.lines, skipComments: true }],
+  'max-lines-per-function': ['error', { max: max.lineOfFunction, skipComments: true, IIFEs: true }],
   'sizes/fields-that-change': ['error', max.fields],
 });
 
 export default tseslint.config(
-  { ignores: ['shared/protocol/generated/', '**/*.d.ts'] },
+  { ignores: ['shared/protocol/generated/', '**/*.d.ts', 'dist/'] },
   {
     files: ['services/**/*.ts', 'shared/**/*.ts', 'kernels/**/*.ts'],
     // AssemblyScript has decorators where TypeScript has none.
     languageOptions: { parser: tseslint.parser, parserOptions: { allowInvalidAST: true } },
     // Directives are of the other configuration.
     linterOptions: { reportUnusedDisableDirectives: 'off' },
-    plugins: { sizes: { rules: { 'fields-that-change': fieldsThatChange } } },
-    rules: rules(MAX),
+    plugins: { sizes: { rules: { 'fields-that-change': fieldsThatChange } }, words },
+    rules: { ...rules(MAX), 'words/documented': 'error' },
+  },
+  {
+    files: ['**/*.ts', '**/*.js', '**/*.cjs'],
+    languageOptions: { parser: tseslint.parser, parserOptions: { allowInvalidAST: true } },
+    linterOptions: { reportUnusedDisableDirectives: 'off' },
+    plugins: { words },
+    rules: { 'words/gone': 'error', 'words/sentences': 'error' },
   },
   ...larger.map(({ file, reason, ...max }) => {
     if (!reason) throw new Error(`${file} is larger than others for no reason`);

@@ -1,13 +1,13 @@
-/** What is larger than config/eslint_sizes.config.js allows, at the size that it has, and why. */
+/** Files that are larger than config/eslint_sizes.config.js allows, at the size that each has, and why. */
 export const larger = [
   {
     file: 'kernels/wasm/as/attention_few.as.ts',
-    lineOfFunction: 100,
+    lineOfFunction: 97,
     reason: 'Blocks of one span, one behind the other: what is touched ahead spans all of it.',
   },
   {
     file: 'kernels/wasm/as/attention_many.as.ts',
-    lineOfFunction: 80,
+    lineOfFunction: 78,
     reason: 'One loop, whose sums stay in registers: a call would spill them.',
   },
   {
@@ -17,13 +17,12 @@ export const larger = [
   },
   {
     file: 'kernels/wasm/as/attention_parts.as.ts',
-    lineOfFunction: 74,
+    lineOfFunction: 73,
     reason: 'One loop, whose sums stay in registers: a call would spill them.',
   },
   {
     file: 'kernels/wasm/as/sample_logits.as.ts',
     fields: 21,
-    lines: 321,
     reason: 'The record of a draw, and the scores of all kinds of draws by one definition.',
   },
   {
@@ -33,12 +32,12 @@ export const larger = [
   },
   {
     file: 'kernels/wasm/as/linear_float.as.ts',
-    lineOfFunction: 89,
+    lineOfFunction: 88,
     reason: 'One loop, whose sums stay in registers: a call would spill them.',
   },
   {
     file: 'kernels/wasm/as/linear_int.as.ts',
-    lineOfFunction: 65,
+    lineOfFunction: 64,
     reason: 'One loop, whose sums stay in registers: a call would spill them.',
   },
   {
@@ -63,12 +62,12 @@ export const larger = [
   },
   {
     file: 'kernels/wgsl/kernel_set.ts',
-    lineOfFunction: 70,
+    lineOfFunction: 67,
     reason: 'The table of what each set of kernels uses for a linear layer, read from top to bottom.',
   },
   {
     file: 'kernels/wgsl/ops/attention.ts',
-    lineOfFunction: 71,
+    lineOfFunction: 69,
     reason: 'One dispatch of attention, whose bindings and constants belong together.',
   },
   {
@@ -78,22 +77,22 @@ export const larger = [
   },
   {
     file: 'kernels/wgsl/ops/linear.ts',
-    lineOfFunction: 65,
+    lineOfFunction: 64,
     reason: 'One slice of a linear layer: what is chosen and what is bound belong together.',
   },
   {
     file: 'kernels/wgsl/peaks.ts',
-    lineOfFunction: 72,
+    lineOfFunction: 71,
     reason: 'Three measurements one behind the other, which share their buffers.',
   },
   {
     file: 'services/router/http/http_server.ts',
-    lineOfFunction: 90,
+    lineOfFunction: 84,
     reason: 'Routes of one server, one behind the other.',
   },
   {
     file: 'services/router/metrics/cluster_metrics.ts',
-    lineOfFunction: 67,
+    lineOfFunction: 66,
     reason: 'One metric behind the other, as a page shows them.',
   },
   {
@@ -108,107 +107,102 @@ export const larger = [
   },
   {
     file: 'services/router/router.ts',
-    lineOfFunction: 83,
+    lineOfFunction: 80,
     reason: 'What a router is made of, in the order in which each needs the one before.',
   },
   {
     file: 'services/router/text/encoder/fast_encoder.ts',
-    lines: 339,
+    lines: 304,
     reason: 'A port of another language or encoder, kept beside what it is compared with.',
   },
   {
     file: 'services/router/text/encoder/pipeline_stages.ts',
-    lines: 356,
+    lines: 330,
     reason: 'A port of another language or encoder, kept beside what it is compared with.',
   },
   {
     file: 'services/router/text/encoder/rust_tokenizer.ts',
-    lines: 328,
+    lines: 308,
     reason: 'A port of another language or encoder, kept beside what it is compared with.',
   },
   {
     file: 'services/router/text/template/expression_parser.ts',
-    lines: 355,
+    lines: 344,
     reason: 'A port of another language or encoder, kept beside what it is compared with.',
   },
   {
     file: 'services/router/text/template/filters.ts',
-    lines: 384,
+    lines: 375,
     reason: 'A port of another language or encoder, kept beside what it is compared with.',
   },
   {
     file: 'services/router/text/template/interpreter.ts',
-    lines: 404,
+    lines: 395,
     reason: 'A port of another language or encoder, kept beside what it is compared with.',
   },
   {
     file: 'services/router/text/template/operators.ts',
-    lines: 325,
+    lines: 314,
     reason: 'A port of another language or encoder, kept beside what it is compared with.',
   },
   {
     file: 'services/router/text/template/strings.ts',
-    lines: 339,
+    lines: 330,
     reason: 'A port of another language or encoder, kept beside what it is compared with.',
   },
   {
     file: 'services/router/text/template/values.ts',
-    lines: 462,
+    lines: 429,
     reason: 'A port of another language or encoder, kept beside what it is compared with.',
   },
   {
     file: 'services/router/text/tokenizer_worker.ts',
-    lines: 332,
+    lines: 296,
     reason: 'The methods of one thread, which share a tokenizer and a template.',
   },
   {
     file: 'services/store/store.ts',
-    lineOfFunction: 104,
+    lineOfFunction: 107,
     reason: 'What a store is made of, in the order in which each needs the one before.',
   },
   {
     file: 'shared/engine/engine.ts',
-    lines: 327,
+    lines: 287,
     reason: 'What the engine is told and what it says of sequences; the rest is in scheduler.ts and step.ts.',
   },
   {
     file: 'shared/engine/engine_worker.ts',
-    lineOfFunction: 73,
+    lineOfFunction: 71,
     reason: 'What an engine thread begins with, in order.',
   },
   {
     file: 'shared/engine/load_model.ts',
-    lineOfFunction: 73,
+    lineOfFunction: 72,
     reason: 'Loading in its order: device, program, spec, weights, format.',
   },
   {
     file: 'shared/instance/outbox.ts',
-    lines: 313,
+    lines: 285,
     reason: 'One account of records that wait, grow, are sealed and leave.',
   },
   {
-    file: 'shared/kv/kv_spec.ts',
-    lines: 326,
-    reason: 'The spec and what everybody derives from it, once.',
-  },
-  {
     file: 'shared/model/gguf/gguf_tokenizer.ts',
-    lines: 311,
+    lines: 292,
     reason: 'One format of another project, translated in its own order.',
   },
   {
     file: 'shared/net/grpc/grpc_network.ts',
-    lines: 316,
+    lines: 300,
     reason: 'Channels and servers of one driver.',
   },
   {
-    file: 'shared/net/transfer_thread/transfer_thread_worker.ts',
-    lineOfFunction: 65,
-    reason: 'The methods of one thread, one behind the other.',
+    file: 'shared/node/member_life.ts',
+    lineOfFunction: 70,
+    reason: 'The life of a member in its order, told where it happens.',
   },
   {
-    file: 'shared/node/member_life.ts',
-    lineOfFunction: 72,
-    reason: 'The life of a member in its order, told where it happens.',
+    file: 'shared/net/transfer_thread/transfer_worker.ts',
+    lineOfFunction: 65,
+    reason: 'The methods of one thread, one behind the other.',
   },
 ];

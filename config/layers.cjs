@@ -1,4 +1,4 @@
-// Who may import whom. One arrow per line in README.md; this file is that drawing, enforced.
+// Allowed imports between folders. README.md draws them, one arrow per line; this file enforces the drawing.
 module.exports = {
   forbidden: [
     {

@@ -12,7 +12,7 @@ import { fileURLToPath } from 'node:url';
 const folder = fileURLToPath(new URL('../node_modules/.cache/vocabularies', import.meta.url));
 const VERSION = '3.7.2';
 
-/** By name, what the package's file hashes to. */
+/** Integrity hash of each package file, by vocabulary name. */
 const vocabularies = {
   llama3_2: 'sha512-HDYjmq/eNRy2RSAy54dHSyob7D90emr0gOj+PYJvHb39Qz/ZOTVPYIsKVXf6KNKxE4vhlpM6SA1mraJyicmEcQ==',
   qwen3: 'sha512-5rqQ7FyKhoWNbgzaqEM+3fOi/7LUEEPeIxgATi/Dzga61ByBla3VvYUy20ZiOrjjl/kq0SHXzU4a8/HZ1Y3m7A==',

@@ -79,7 +79,7 @@ const processes = [
 /** Suites that look at what a process takes, and so have the machine to themselves. */
 const alone = ['test/engine/steady_state.test.ts'];
 
-/** What takes minutes, longest first: what starts last has the machine to itself, and should be short. */
+/** Suites that take minutes, longest first: a suite that starts last runs alone, so it should be short. */
 const long = [
   ...['sim/sim', 'kernels/webgpu', 'chaos/chaos', 'e2e/webgpu', 'kernels/webgpu_models', 'e2e/failures', 'e2e/hold'],
   ...[
@@ -163,7 +163,8 @@ function projectsWith(shared) {
         ]
       : []),
     {
-      // Nothing here looks at how long something takes: two at a time. Three take longer: engines of one thread too many wait for each other.
+      // No suite here measures durations, so two run at a time. Three would take longer: engines with one thread too many wait for each
+      // other.
       root,
       plugins: [built],
       test: {

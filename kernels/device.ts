@@ -1,12 +1,13 @@
 /**
- * What an engine asks of a machine: load a program once, run it once per step, move KV blocks in and out.
+ * The contract between an engine and a device: the engine loads a program once, runs it once per step, and moves KV blocks in and
+ * out.
  *
- * A *program* is a list of operations over named buffers; a *device* decides how they run. Nothing is synchronous, so that a
- * GPU can answer when it is done. Dimension words: rows (tokens in the batch), samples (rows whose logits are wanted),
- * hidden, heads, kv_heads, head_dim, blocks, block_size, vocab, inner.
+ * A *program* is a list of operations over named buffers; a *device* decides how they run. Every call is asynchronous, so that a GPU
+ * can answer when it is done. Dimension words: rows (tokens in the batch), samples (rows whose logits are wanted), hidden, heads,
+ * kv_heads, head_dim, blocks, block_size, vocab, inner.
  *
- * E2: within one numerics class every device that implements this gives the same bits for a token whatever the batch, the
- * chunk or the thread count. Reductions have one order, given by shapes and absolute positions.
+ * E2: within one numerics class every device that implements this contract computes the same bits for a token whatever the batch,
+ * the chunk or the thread count. Reductions have one order, fixed by shapes and absolute positions.
  */
 
 import assert from 'node:assert/strict';
@@ -17,11 +18,11 @@ import type { StoredMatrix } from './weights/stored_columns.ts';
 import type { StoredRows } from './weights/stored_rows.ts';
 import type { WeightFormat } from './weights/weight_format.ts';
 
-/** Where weights come from, a slice at a time, so that a process never holds two copies. */
+/** Source of a model's weights, read a slice at a time, so that a process never holds two copies. */
 export interface WeightSource {
   /** Rows in order, as they are stored; a slice is at most a few MiB. Its bytes are only valid until the next one of the same call; two may be open. */
   slices(rows: TensorRows): AsyncIterable<StoredRows>;
-  /** The same by stretches of inputs, where they lie so. */
+  /** Returns a matrix as a sequence of input ranges where the file stores all rows of an input together (GPTQ, AWQ), else undefined. */
   matrix?(rows: TensorRows): Promise<StoredMatrix | undefined>;
   /** For benchmarks on webgpu: the device makes random values by itself and never calls `slices`. */
   readonly randomSeed?: number;
@@ -37,14 +38,14 @@ export function randomWeightsOnDevice(randomSeed: number): WeightSource {
   };
 }
 
-/** What the caller fixes at load: sizes of everything a step may need, so that the steady state allocates nothing. */
+/** Sizes that the caller fixes at load: buffers are made for them once, so that no step allocates. */
 export interface LoadOptions {
   readonly maxRows: number;
   readonly maxSamples: number;
   readonly maxBlocksPerSequence: number;
-  /** What matrices are held in; vectors (norms, biases) are always f32. */
+  /** Storage format of matrices; vectors (norms, biases) are always f32. */
   readonly weightFormat: WeightFormat;
-  /** Where the KV of a block lies; its frames are the ranges of layers in which a step may give blocks away while it runs. */
+  /** Layout of a block's KV. Its frames are the layer ranges that a step can export as soon as their layers are computed. */
   readonly kv: KvLayout;
   /** Blocks that there must be and may be: the device takes as many as fit. */
   readonly numBlocks: { readonly min: number; readonly max: number };
@@ -66,8 +67,8 @@ export interface StepExport {
 }
 
 /**
- * Of a step, what is between the attention of two layers. Its parts are given one after the other, the same rows, and no other step between
- * them: what a row is so far stays where it is.
+ * Section of a step that begins or ends just before the attention of a layer. The caller runs the sections of a step in order, with
+ * the same rows and no other step in between: the device keeps the rows' intermediate values from one section to the next.
  */
 export interface StepSection {
   /** The part before stopped before the attention of this layer; undefined: from the beginning. */
@@ -95,14 +96,18 @@ export interface Segment {
   readonly start: number;
   /** Block ids that hold positions [0, start + tokens.length). */
   readonly blockTable: ArrayLike<number>;
-  /** Of rows in ascending order; of one row there may be several. */
+  /** Sample requests in ascending order of their rows; one row may have several. */
   readonly samples?: readonly SampleRequest[];
-  /** What the model computes with besides its own weights. @throws DeviceError: no device has adapters yet. */
+  /**
+   * Name of an adapter to apply beside the model's own weights. No device has adapters yet: a step that names one fails with
+   * DeviceError.
+   */
   readonly adapter?: string;
 }
 
+/** Request for the logits of one row: its best candidates, chosen tokens, the whole row, or a token sampled by the device. */
 export interface SampleRequest {
-  /** Of the segment, counted from 0. */
+  /** Index of the row within the segment, from 0. */
   readonly row: number;
   /** Best logits wanted, at most MAX_CANDIDATES; with 0 the log-sum-exp is not computed either. */
   readonly numCandidates: number;
@@ -115,7 +120,10 @@ export interface SampleRequest {
 
 /** A token that the device samples, as {@link SampleParams} defines it. */
 export interface DeviceSampleParams extends SampleParams {
-  /** Where later steps find it, until the next sample into it; below maxSamples. */
+  /**
+   * Slot that keeps the sampled token for later steps ({@link fromSlot}) until the next sample into the same slot; less than
+   * maxSamples.
+   */
   readonly slot: number;
   /** The pages that are its {@link LogitState}. The sampled token is counted in the latter, whether there are penalties or not. */
   readonly biasPage?: number | undefined;
@@ -124,17 +132,22 @@ export interface DeviceSampleParams extends SampleParams {
   readonly allowedTokens?: Uint32Array;
 }
 
-/** As a token of a segment: the one that was sampled last into `slot`, in the step before or earlier. Nothing was sampled: some token. */
+/**
+ * Returns the segment token that stands for the token last sampled into `slot`, in the step before or earlier. When the last sample
+ * found no token, the device computes the row with an arbitrary one.
+ */
 export function fromSlot(slot: number): number {
   return SLOT_BIT + slot;
 }
 
+/** Bit that marks a segment's token as a slot number; token ids are below this value. */
 export const SLOT_BIT = 0x80000000;
 
+/** Result of one {@link SampleRequest}. */
 export interface SampleResult {
-  /** What was sampled; NO_TOKEN when there was nothing to sample, or no sample was asked for. */
+  /** Sampled token; NO_TOKEN when no token could be sampled, or the request had no `sample`. */
   readonly token: number;
-  /** Its logit; NaN unless candidates are wanted too. */
+  /** Logit of the sampled token; NaN unless the request also wants candidates. */
   readonly tokenLogit: number;
   /** Descending by logit, ties by ascending id. */
   readonly candidateIds: Uint32Array;
@@ -145,12 +158,17 @@ export interface SampleResult {
   readonly fullRow?: Float32Array;
 }
 
+/** Maximum number of candidates, and of asked tokens, in one sample request. */
 export const MAX_CANDIDATES = 128;
+/** Maximum number of samples in a step that have a mask of allowed tokens. */
 export const MAX_MASKS = 64;
 /** Full rows that a step may ask for. */
 export const MAX_FULL_ROWS = 8;
 
-/** What a batch asks for, in order. @throws DeviceError for what no device does yet. */
+/**
+ * Returns the sample requests of a batch in order. @throws DeviceError when a segment names an adapter; AssertionError when a request
+ * or the batch is beyond the limits fixed at load.
+ */
 export function samplesOf(batch: readonly Segment[], { maxSamples, samplerPages = 0 }: LoadOptions): SampleRequest[] {
   const requests: SampleRequest[] = [];
   let numMasks = 0;
@@ -192,6 +210,7 @@ export interface RowSampler {
   sample(logits: Float32Array, sample: SampleParams, state?: LogitState): number;
 }
 
+/** A program loaded on a device: runs steps, and moves KV blocks in and out. */
 export interface Executable {
   /** All that it has, where it is one piece of the machine's memory. */
   readonly memoryBytes?: number;
@@ -203,7 +222,7 @@ export interface Executable {
   readonly numAhead: number;
   /** Blocks that a step can export while it runs. */
   readonly numExportable: number;
-  /** What it can sample from. */
+  /** Vocabulary that the program samples from (0 when the program has no logits), and the number of sampler pages. */
   readonly sampling: { readonly vocab: number; readonly numPages: number };
   /**
    * One step: results for what the batch asks for, in its order. Steps run in the order of calls; a further one may be given before
@@ -224,7 +243,7 @@ export interface Executable {
   close(): Promise<void>;
 }
 
-/** What the launches of one label cost in a step. */
+/** Cost of all launches with one label in a step. */
 export interface KernelProfile {
   readonly label: string;
   readonly numLaunches: number;
@@ -236,13 +255,14 @@ export interface KernelProfile {
   readonly kind?: 'f32' | 'int8' | 'int4';
 }
 
+/** A machine that computes programs: the CPU through WebAssembly, or a GPU through WebGPU. */
 export interface Device {
   readonly kind: 'wasm' | 'webgpu';
   /** A line for people: what computes here. */
   readonly description: string;
   /** Instances of one class give the same bits (E2). */
   readonly numericsClass: string;
-  /** The same, where people let classes meet that they know to differ. */
+  /** Numerics class to use instead of `numericsClass` where the configuration lets instances of different classes share blocks. */
   readonly mixedNumericsClass: string;
   /** Each says in a clause what is not as people who chose the device would expect; they go into its instance's log. */
   readonly notes: readonly string[];

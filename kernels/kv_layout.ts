@@ -1,8 +1,9 @@
 /**
- * Where the KV of a block lies: what a device needs of the engine's KvSpec (shared/kv/kv_spec.ts), filled in at load as a plain value. No
- * device computes the size of a block again.
+ * Layout of a block's KV: the part of the engine's KvSpec (shared/kv/kv_spec.ts) that a device needs, filled in at load as a plain
+ * value. No device computes the size of a block again.
  *
- *   block  [layer][plane][block_size tokens][width values], layers in order; a layer may have no plane (it keeps no KV), one (K = V), or two
+ *   block  [layer][plane][block_size tokens][width values], layers in order; a layer may have no plane (it keeps no KV), one (K = V),
+ *          or two
  */
 import type { KvDtype } from './program.ts';
 
@@ -33,6 +34,7 @@ export interface KvFrame extends LayerRange {
   readonly rawBytes: number;
 }
 
+/** Position and size of every layer, plane and frame of a block. */
 export interface KvLayout {
   /** Tokens of a block. */
   readonly blockSize: number;

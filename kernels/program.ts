@@ -5,14 +5,16 @@
 
 import type { WeightFormat } from './weights/weight_format.ts';
 
+/** Type of the stored KV values. */
 export type KvDtype = 'f16' | 'f32';
 
 /** How many rows a buffer has in a step: every token of the batch, or only the sampled ones. */
 type RowKind = 'rows' | 'samples';
 
+/** Shape of a named buffer of a program. */
 export interface BufferSpec {
   readonly rows: RowKind;
-  /** Of this buffer, for each of them; 1 when it does not say. */
+  /** Rows of this buffer for each row of the step, 1 by default; a mixture's buffers have one per chosen expert. */
   readonly perRow?: number;
   /** Values in a row, f32. */
   readonly width: number;
@@ -23,11 +25,11 @@ export interface WeightSpec {
   /** Outputs. A vector (norm, bias) has one output per value and `inner` 1. */
   readonly outputs: number;
   readonly inner: number;
-  /** Of a mixture: those of one expert, which are not parted. */
+  /** Outputs of one expert of a mixture; a device that splits the weight keeps them together. */
   readonly expertOutputs?: number;
-  /** Held in f32, whatever other matrices are. */
+  /** Whether the matrix is stored in f32 whatever the format of the others, as a mixture's router is. */
   readonly isExact?: boolean;
-  /** What a matrix is held in; what the options say when it does not. */
+  /** Storage format of this matrix; the load options' `weightFormat` by default. */
   readonly format?: WeightFormat;
   /** Added to each value of a vector: some norms are stored less one. */
   readonly offset?: number;
@@ -42,8 +44,11 @@ export interface TensorRows {
   readonly firstRow?: number;
 }
 
-/** What a weight is held in: vectors (norms, biases) always in f32. */
-export function heldFormat({ inner, isExact, format }: WeightSpec, common: WeightFormat): WeightFormat {
+/**
+ * Returns the storage format of a weight: f32 for vectors (norms, biases) and exact matrices, else the weight's own format, else
+ * `common`.
+ */
+export function storageFormat({ inner, isExact, format }: WeightSpec, common: WeightFormat): WeightFormat {
   return inner === 1 || isExact === true ? 'f32' : (format ?? common);
 }
 
@@ -60,6 +65,7 @@ interface GateShape {
   readonly inner: number;
 }
 
+/** One operation of a program; strings name buffers, weights and rope tables of the program. */
 export type Operation =
   /** out[rows, hidden] = table[token, :] (· scale) */
   | { readonly kind: 'embed'; readonly table: string; readonly out: string; readonly scale?: number }
@@ -73,8 +79,8 @@ export type Operation =
       readonly accumulate?: boolean;
     }
   /**
-   * As rms_norm, in place, of each head of q and of k in qkv[rows, (heads + 2·kv_heads)·head_dim], or of all heads of q together and all
-   * of k. The weight is q's, [head_dim] or [heads·head_dim], then k's.
+   * The rms_norm of each head of q and of k, in place in qkv[rows, (heads + 2·kv_heads)·head_dim], or of all heads of q together and all
+   * heads of k. The weight is q's, [head_dim] or [heads·head_dim], then k's.
    */
   | ({
       readonly kind: 'qk_norm';
@@ -150,11 +156,13 @@ export type Operation =
   /** Per sample that asks for one: a token. */
   | { readonly kind: 'sample'; readonly logits: string; readonly vocab: number };
 
+/** The operation type of kind `K`. */
 export type OperationOf<K extends Operation['kind']> = Extract<Operation, { readonly kind: K }>;
 
 /** Makes one row of a product's gates and ups. */
 export type Gate = OperationOf<'silu_mul' | 'gelu_mul'>;
 
+/** Whether the operation is a gate (`silu_mul` or `gelu_mul`). */
 export function isGate(op: Operation | undefined): op is Gate {
   return op?.kind === 'silu_mul' || op?.kind === 'gelu_mul';
 }
@@ -183,7 +191,7 @@ export function inputsOf(op: Operation): readonly string[] {
   return (inputs[op.kind] as (op: Operation) => readonly string[])(op);
 }
 
-/** What of a program reads logits. */
+/** Returns the operation of a program that reads logits, or undefined when the program neither samples nor lists candidates. */
 export function samplingOf({
   operations,
 }: Pick<Program, 'operations'>): OperationOf<'candidates' | 'sample'> | undefined {
@@ -203,17 +211,18 @@ export interface RopeTable {
   readonly sin: Float32Array;
 }
 
+/** Everything a device needs to run a model's step, apart from the bytes of its weights. */
 export interface Program {
   readonly operations: readonly Operation[];
   readonly buffers: Readonly<Record<string, BufferSpec>>;
   readonly weights: Readonly<Record<string, WeightSpec>>;
-  /** By layer; none for a program without attention. */
+  /** KV planes of each layer, by layer index; empty for a program without attention. */
   readonly kv: readonly KvLayer[];
-  /** By the names that operations give. */
+  /** Rope tables by the names that `rope_store` operations use. */
   readonly rope: Readonly<Record<string, RopeTable>>;
 }
 
-/** What the mixtures of a program need at most: experts, and places of a row. Zero when there are none. */
+/** Returns the most experts, and the most experts per token, that any mixture of the program has; both are 0 when the program has none. */
 export function widestMixture({ operations }: Pick<Program, 'operations'>): {
   readonly experts: number;
   readonly perToken: number;

@@ -2,6 +2,7 @@
 
 /** When the order of a sum or a rounding changes. */
 export const WASM_REVISION = 2;
+/** Revision of the webgpu kernels' numerics: raise it when the order of a sum or a rounding changes. */
 export const WEBGPU_REVISION = 1;
 
 /** The numerics class of instances that may share blocks though their numerics differ; their kernels have the same revisions. */

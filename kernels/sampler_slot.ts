@@ -3,7 +3,10 @@ import assert from 'node:assert/strict';
 import type { DeviceSampleParams } from './device.ts';
 import { cutoffOf } from './sampling.ts';
 
-/** Where there is no sample, page or mask its field is 0, and so is a greedy one's mantissa. */
+/**
+ * Fields of a sampler slot in their order, 4 bytes each. The field of an absent sample, page or mask is 0, and so is the mantissa of a
+ * greedy sample.
+ */
 export const sampleFields = {
   isSampled: 'u32',
   slot: 'u32',
@@ -28,6 +31,7 @@ export const sampleFields = {
   maxCount: 'u32',
 } as const;
 
+/** Parameters of one sample as kernels read them, one number per field of {@link sampleFields}. */
 export type SamplerSlot = Readonly<Record<keyof typeof sampleFields, number>>;
 
 const nothing = Object.fromEntries(Object.keys(sampleFields).map((field) => [field, 0])) as SamplerSlot;

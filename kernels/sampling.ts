@@ -1,14 +1,15 @@
 /**
- * What sampling a token is: integers after the first multiplication, so that every device samples the same one (E2). This is the definition; a
- * device that samples by itself agrees with it bit for bit, and where none can, the engine samples by it.
+ * Definition of sampling: all arithmetic after the first multiplication is in integers, so that every device samples the same token
+ * (E2). A device that samples by itself agrees with this definition bit for bit; where none can, the engine samples with this code.
  *
  *   logit ─► fixed-point logit: truncated to 2^-20 ─► + bias ─► × repetition ─► − frequency · count, − presence
  *     greedy: the highest fixed-point logit, of equal ones the highest logit, of equal ones the smallest id
  *     else:   log2 weights below the highest fixed-point logit, 2^-20 ─► weight, 2^31 for the highest ─► min_p ─► top_k ─► top_p
  *             ─► by ascending id, the first whose running sum is beyond ⌊random · sum / 2^64⌋
  *
- * top_k and top_p keep a head of the order by descending weight, then ascending id. A token whose logit is -Infinity, that is forbidden
- * or whose weight rounds to 0 is never sampled; +Infinity is the highest fixed-point logit. A NaN anywhere in the row makes it no row.
+ * top_k and top_p keep a head of the order by descending weight, then ascending id. A token whose logit is -Infinity, that is
+ * forbidden or whose weight rounds to 0 is never sampled; +Infinity is the highest fixed-point logit. A row that has a NaN anywhere
+ * yields NO_TOKEN.
  */
 
 /** Fixed point of fixed-point logits. */
@@ -17,9 +18,9 @@ const FIXED_LOGIT_ONE = 2 ** 20;
 const FIXED_LOGIT_LIMIT = 1_023 * FIXED_LOGIT_ONE;
 /** The fixed-point logit of a token that must not be sampled, and as a bias what makes one so. */
 export const FORBIDDEN = -(2 ** 31);
-/** What a sample gives when there is nothing to sample: a NaN in the row, or no token that is possible. */
+/** Result of a sample when the row has a NaN or no token can be sampled. */
 export const NO_TOKEN = 0xffffffff;
-/** Of a token's word of counts: it is in the prompt. The bits below count how often it is in the output. */
+/** Bit of a token's count word: the token is in the prompt. The bits below count its occurrences in the output. */
 export const IN_PROMPT = 0x80000000;
 
 /** The weight of the highest fixed-point logit. */
@@ -30,10 +31,13 @@ const MAX_LOG2_WEIGHTS = 32;
 /** Bits of a mantissa: a fixed-point logit's product with one is exact in a double. */
 const MANTISSA_BITS = 21;
 const MAX_SHIFT = 52;
-/** Of a position in log2 weights: what is left when the table has had its bits. */
+/** Bits of a log2 weight below the 7 fraction bits that index exp2Table; they interpolate between two entries. */
 const REST_BITS = 13;
 const REST_MASK = 2 ** REST_BITS - 1;
-/** What a step of the rest takes from 2^16, in 2^-20: the chord from one entry of the table to the next. */
+/**
+ * Slope of the chord between two entries of exp2Table: each unit of the REST_BITS lowers the factor, 2^16 at first, by this many
+ * 2^-20.
+ */
 const REST_SLOPE = 45_304;
 
 /** Weights at every 128th of an log2 weight, rounded. */
@@ -72,25 +76,25 @@ export interface SampleParams {
   readonly minWeight: number;
   /** Tokens kept; 0 is all. */
   readonly topK: number;
-  /** Of the sum of weights, in 2^-32, that the kept ones reach at least; 0 is all. */
+  /** Share of the sum of weights that the kept tokens must reach, in units of 2^-32; 0 keeps all tokens. */
   readonly topP: number;
   /** u32 each. */
   readonly random: readonly [high: number, low: number];
   readonly penalties: Penalties | undefined;
 }
 
-/** Of fixed-point logits of tokens that are there already. */
+/** Penalties on the fixed-point logits of tokens that have already occurred. */
 export interface Penalties {
-  /** Of those that are in the prompt or in the output: for fixed-point logits above 0, and for others. */
+  /** Factors for tokens in the prompt or the output: `above` for fixed-point logits above 0, `below` for the others. */
   readonly repetition: { readonly above: Scale; readonly below: Scale };
-  /** Of those that are in the output, in fixed-point logits. */
+  /** Amounts subtracted from the fixed-point logit of a token in the output: `presence` once, `frequency` once per occurrence. */
   readonly presence: number;
   readonly frequency: number;
   /** Beyond so many the frequency penalty is at its limit: up to there its product fits 32 bits. */
   readonly maxCount: number;
 }
 
-/** What the tokens so far make of the next sample; one value a token of the vocabulary. */
+/** State of a sequence that changes its next sample; `bias` and `counts` have one value per token of the vocabulary. */
 export interface LogitState {
   /** In fixed-point logits, or {@link FORBIDDEN}. */
   readonly bias?: Int32Array | undefined;
@@ -124,7 +128,7 @@ function orderOf(bits: number): number {
 /** Samples for one vocabulary, with room for its weights. */
 export class Sampler {
   readonly #fixedLogits: Int32Array;
-  /** Of tokens that can be sampled, by ascending id. */
+  /** Ids, ascending, of the tokens that can be sampled, and their weights; the first #count entries are valid. */
   readonly #ids: Uint32Array;
   readonly #weights: Uint32Array;
   #count = 0;
@@ -228,7 +232,7 @@ export class Sampler {
     this.#count = count;
   }
 
-  /** What top_k and top_p leave: weights above `from`, and so many that are equal to it. */
+  /** Returns the head that top_k and top_p keep: all weights above `from`, and the first `ties` tokens whose weight equals `from`. */
   #keep({ topK, topP }: SampleParams): Kept {
     let kept: Kept = { from: 0, ties: 0, sum: this.#sumFrom(0) };
     if (topK > 0 && topK < this.#count) kept = this.#head(topK, false);

@@ -10,6 +10,7 @@ import { MemoryPlan } from '../wasm/memory_plan.ts';
 import { sample as operation, samplerSlot, scratchBytes } from '../wasm/ops/sample.ts';
 import { paddedWidth } from '../wasm/panels.ts';
 
+/** Samples with the wasm kernel on the calling thread, from rows of logits that a device returned whole. */
 export class HostRowSampler implements RowSampler {
   readonly #vocab: number;
   readonly #kernels: Kernels;
@@ -43,7 +44,7 @@ export class HostRowSampler implements RowSampler {
     });
   }
 
-  /** What `Sampler.sample` gives. */
+  /** Samples a token from one row of logits; returns the same token as `Sampler.sample`. */
   sample(logits: Float32Array, sample: SampleParams, state: LogitState = {}): number {
     assert(logits.length === this.#vocab, `a row of ${this.#vocab} logits, not ${logits.length}`);
     const { params, record, token, scratch } = this.#at;

@@ -48,6 +48,7 @@ export class Barrier {
   }
 }
 
+/** Number of i32 cells of a {@link Barrier}. */
 export const BARRIER_CELLS = 3;
 
 /** Loads per microsecond on this machine, so that a bound in microseconds becomes a count. */

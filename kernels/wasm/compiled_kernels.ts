@@ -7,6 +7,7 @@ import { readFileSync } from 'node:fs';
 import { setFlagsFromString } from 'node:v8';
 import { instantiate } from './kernel_exports.ts';
 
+/** The compiled kernels and the capabilities that were found when they were compiled. */
 export interface CompiledKernels {
   readonly module: WebAssembly.Module;
   readonly isRelaxed: boolean;
@@ -17,6 +18,7 @@ export interface CompiledKernels {
 /** One compilation per thread and kind: a thread with several devices or row drawers compiles once. */
 const compiled = new Map<boolean, CompiledKernels>();
 
+/** Returns the compiled kernels, cached per thread. Plain SIMD when `mayRelax` is false or the runtime has no relaxed SIMD. */
 export function compileKernels(mayRelax: boolean): CompiledKernels {
   const kernels = compiled.get(mayRelax) ?? compile(mayRelax);
   compiled.set(mayRelax, kernels);

@@ -1,4 +1,4 @@
-/** What the compiled kernels export; `as/` says what each does. Every thread has its own instance over one shared memory. */
+/** Exports of the compiled kernels; `as/` documents each. Every thread has its own instance over one shared memory. */
 
 /**
  * `params` is where an operation's struct lies, `tile` where an attention tile does, the rest of what is named by a place a region of the
@@ -81,7 +81,7 @@ export interface Kernels {
     weight: number,
     firstOutput: number,
   ): void;
-  /** The same into uint4: `source` also 4 uint4, 5 Q4_1, 6 Q4_K. */
+  /** Packs stored integers into uint4 panels: `source` 1 int4 and 4 uint4 as weight_format.ts has them, 3 Q4_0, 5 Q4_1, 6 Q4_K. */
   pack_uint4(
     source: number,
     data: number,
@@ -94,8 +94,8 @@ export interface Kernels {
     firstOutput: number,
   ): void;
   /**
-   * Some inputs of `rows` rows out of `width` side by side into int4 or uint4: `source` 0 GPTQ, 1 AWQ; `zeros` 0: none; `groupInputs` share a
-   * scale, `skip` of the first of them come before `data`.
+   * Packs some inputs of `rows` rows, out of `width` that lie side by side, into int4 or uint4 panels: `source` 0 GPTQ, 1 AWQ;
+   * `zeros` 0: none. `groupInputs` inputs share a scale; the first `skip` inputs of the first group precede `data`.
    */
   pack_columns(
     format: number,
@@ -121,6 +121,7 @@ export interface Kernels {
   read_loop(start: number, end: number): void;
 }
 
+/** Returns a new instance of the kernels over a shared memory; each thread needs its own. */
 export function instantiate(module: WebAssembly.Module, memory: WebAssembly.Memory): Kernels {
   return new WebAssembly.Instance(module, { env: { memory } }).exports as unknown as Kernels;
 }

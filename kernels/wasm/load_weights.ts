@@ -1,10 +1,10 @@
 /** Weights into their panels, a staging region at a time. */
 import assert from 'node:assert/strict';
 import type { LoadOptions, WeightSource } from '../device.ts';
-import { heldFormat, type Program, type TensorRows, type WeightSpec } from '../program.ts';
+import { storageFormat, type Program, type TensorRows, type WeightSpec } from '../program.ts';
 import { isColumns, rowsOfColumns, type StoredMatrix, type StoredInputRange } from '../weights/stored_columns.ts';
 import { fitsInto, numStored, storedBytes, type RowDecoder, type StoredRows } from '../weights/stored_rows.ts';
-import { isSoundHalf, type WeightFormat } from '../weights/weight_format.ts';
+import { isValidHalf, type WeightFormat } from '../weights/weight_format.ts';
 import type { PackThreads } from './packing.ts';
 import { formatCode, LANES } from './panels.ts';
 import type { MemoryShard } from './memory_shards.ts';
@@ -47,7 +47,10 @@ export async function loadWeights(
   onLoaded(0);
 }
 
-/** What comes of each in turn: the first of the next is asked for while one is read, so that two are open at once. */
+/**
+ * Yields the values of each iterator in turn. The first value of the next iterator is requested while the current one is read, so two
+ * sources are open at once.
+ */
 async function* inTurn<T>(makes: readonly (() => AsyncIterator<T>)[]): AsyncGenerator<T> {
   const begin = (make: (() => AsyncIterator<T>) | undefined) => {
     if (!make) return undefined;
@@ -74,7 +77,7 @@ async function* inTurn<T>(makes: readonly (() => AsyncIterator<T>)[]): AsyncGene
 }
 
 interface WeightLoad {
-  /** Its number among the memory shards of the program. */
+  /** Index of this memory shard among the program's memory shards. */
   readonly shard: number;
   readonly threads: PackThreads;
   readonly memory: WebAssembly.Memory;
@@ -83,7 +86,7 @@ interface WeightLoad {
   readonly onLoaded: (bytes: number) => void;
 }
 
-/** Who packs, and where rows lie for each of them. */
+/** Threads that pack the weights of one memory shard, and the staging regions they read rows from. */
 interface Packing {
   readonly threads: PackThreads;
   readonly shard: number;
@@ -106,7 +109,7 @@ class Panels {
     this.#to = to;
     this.#inner = spec.inner;
     this.#offset = spec.offset ?? 0;
-    this.#format = heldFormat(spec, format);
+    this.#format = storageFormat(spec, format);
     this.#code = formatCode(spec, format);
   }
 
@@ -188,7 +191,7 @@ class Panels {
   #fits({ width, first, scales, zeros }: StoredMatrix, outputs: number): boolean {
     assert(first + outputs <= width, `rows [${first}, ${first + outputs}) of ${width}`);
     if ((zeros && this.#format !== 'uint4') || BYTES_OF_32 * width > this.#stagingBytes) return false;
-    for (const half of scales) if (!isSoundHalf(half)) return false;
+    for (const half of scales) if (!isValidHalf(half)) return false;
     return true;
   }
 
@@ -259,7 +262,7 @@ function stagingsIn({ staging, stagingBytes, numStagings }: ProgramLayout, memor
   );
 }
 
-/** By the numbers that the kernels use. */
+/** Source codes of `pack_rows`, by the type of stored floats. */
 const FLOATS = { f32: 0, f16: 1, bf16: 2 } as const;
 const INTEGERS: Readonly<Partial<Record<StoredRows['format'], number>>> = {
   ...{ int8: 0, int4: 1, q8_0: 2, q4_0: 3, uint4: 4, q4_1: 5, q4_k: 6 },
@@ -270,7 +273,10 @@ const COLUMNS: Readonly<Record<StoredMatrix['format'], number>> = { gptq: 0, awq
 /** Room for 32 inputs of a row side by side, with a scale and a zero. */
 const BYTES_OF_32 = 24;
 
-/** As many rows as fill panels, where there are as many; eight fit, see {@link stagingBytesOf}. */
+/**
+ * Rounds a number of rows down to whole panels; fewer rows than a panel round down to a whole number, at least 1. A staging region
+ * holds at least eight rows, see {@link stagingBytesOf}.
+ */
 function wholePanels(rows: number): number {
   return rows >= LANES ? Math.floor(rows / LANES) * LANES : Math.max(1, Math.floor(rows));
 }

@@ -9,12 +9,13 @@ import type { ProgramLayout } from './program_layout.ts';
 import { Control, type StepShard } from './shared_step.ts';
 import { StepIo } from './step_io.ts';
 
+/** One memory shard in its memory: input and output of steps, and copies of KV blocks and buffers. */
 export class LoadedShard {
   readonly io: StepIo;
   readonly step: StepShard;
   readonly memoryBytes: number;
   readonly #layout: ProgramLayout;
-  /** What of a block lies here. */
+  /** Byte range of a block's payload whose layers this memory shard stores. */
   readonly #payload: ByteRange;
   readonly #f32: Float32Array;
   readonly #bytes: Uint8Array;
@@ -37,7 +38,10 @@ export class LoadedShard {
     this.#bytes = new Uint8Array(memory.buffer);
   }
 
-  /** Of the range, what lies here: in the block, and from the range's start on. */
+  /**
+   * Returns the part of a payload range that this memory shard stores: its offset in the shard's part of the block, its offset in the
+   * range, and its bytes (0: none).
+   */
   #shared({ at, bytes }: ByteRange): { readonly inBlock: number; readonly inRange: number; readonly bytes: number } {
     const own = this.#payload;
     const first = Math.max(at, own.at);
@@ -45,7 +49,7 @@ export class LoadedShard {
     return { inBlock: first - own.at, inRange: first - at, bytes: Math.max(0, end - first) };
   }
 
-  /** Its part of the range of a block, into the whole block's payload. */
+  /** Copies this memory shard's part of a block's range into `out`, the whole block's payload. */
   copyOut(blockId: number, range: ByteRange, out: Uint8Array): void {
     const { inBlock, inRange, bytes } = this.#shared(range);
     const from = this.#layout.kv + blockId * this.#payload.bytes + inBlock;

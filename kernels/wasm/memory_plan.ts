@@ -1,4 +1,4 @@
-/** Where everything of a memory shard lies in its shared memory: a bump allocator that only plans. Offsets are bytes, ranges half-open. */
+/** A bump allocator that plans where every region of a memory shard lies in its shared memory. Offsets are bytes, ranges half-open. */
 import { totalmem } from 'node:os';
 import { DeviceError } from '../device.ts';
 
@@ -6,6 +6,7 @@ const PAGE_BYTES = 65_536;
 /** A 32-bit memory ends here; a larger one (memory64) checks every access and would slow every model. */
 const MAX_MEMORY_BYTES = 65_536 * PAGE_BYTES;
 
+/** Offsets of the regions of one shared memory, reserved one after the other; {@link MemoryPlan.allocate} then creates the memory. */
 export class MemoryPlan {
   // Offset 0 stays unused, so that 0 can mean "none".
   #end = 64;
@@ -69,7 +70,7 @@ export function allocateAll(plans: readonly MemoryPlan[], machineBytes: number):
   return plans.map((plan) => plan.allocate());
 }
 
-/** What processes here may have: the machine's, or their container's. */
+/** Returns the bytes of memory that a process may use here: the machine's, or the container's limit when lower. */
 export function machineMemory(): number {
   return Math.min(totalmem(), process.constrainedMemory() || Infinity);
 }

@@ -11,8 +11,9 @@ import type { LayerRange } from '../kv_layout.ts';
 import { inputsOf, type Operation, type Program } from '../program.ts';
 import type { OpRange } from './step.ts';
 
+/** Part of a program that runs in a memory of its own. */
 export interface MemoryShard {
-  /** Its operations; layers are counted from its first. */
+  /** The memory shard's operations; their layers count from `layers.firstLayer`. */
   readonly program: Program;
   readonly layers: LayerRange;
 }
@@ -20,22 +21,26 @@ export interface MemoryShard {
 /** Consecutive operations of one memory shard. */
 interface ShardRun {
   readonly shard: number;
-  /** Of the whole program. */
+  /** Range of operations of the whole program. */
   readonly ops: OpRange;
-  /** What the first of them is among the memory shard's. */
+  /** Index of the run's first operation among the memory shard's operations. */
   readonly at: number;
-  /** What they read that another memory shard has made. */
+  /** Buffers that the run reads and another memory shard holds: name, and index of that shard. */
   readonly carried: readonly { readonly buffer: string; readonly from: number }[];
 }
 
+/** A program cut into memory shards, and the runs of operations in which a step executes them. */
 export interface MemoryShards {
   readonly shards: readonly MemoryShard[];
   readonly runs: readonly ShardRun[];
-  /** Where a buffer is when a step begins, and when it has ended. */
+  /** Index of the memory shard that holds each buffer when a step begins (`first`) and ends (`last`). */
   readonly owners: ReadonlyMap<string, { readonly first: number; readonly last: number }>;
 }
 
-/** As few as can be. One that `fits` says no to cannot be parted. */
+/**
+ * Cuts a program into as few memory shards as possible. A unit that exceeds `fits` by itself becomes a memory shard all the same,
+ * because units cannot be cut.
+ */
 export function shardsOf(program: Program, fits: (shard: MemoryShard) => boolean): MemoryShards {
   const numOps = program.operations.length;
   if (fits(wholeOf(program))) return joined(program, [[{ first: 0, end: numOps }]]);
@@ -51,7 +56,10 @@ export function shardsOf(program: Program, fits: (shard: MemoryShard) => boolean
   return joined(program, held);
 }
 
-/** What stays together: in front of the layers, parts of layers, behind them. */
+/**
+ * Returns the ranges of operations that stay together: those before the layers, parts of layers, those behind. A cut needs exactly one
+ * live buffer.
+ */
 function unitsOf({ operations }: Program): OpRange[] {
   const behind = operations.findIndex(({ kind }) => kind === 'gather_samples');
   const last = behind < 0 ? operations.length : behind;
@@ -83,7 +91,7 @@ function merged(ranges: readonly OpRange[]): OpRange[] {
   return all;
 }
 
-/** What these operations need of the program. */
+/** Returns a memory shard of these operations, with the buffers, weights, KV layers and rope tables that they use. */
 function shardOf(program: Program, ranges: readonly OpRange[]): MemoryShard {
   const operations = ranges.flatMap(({ first, end }) => program.operations.slice(first, end));
   const layers = operations.flatMap((op) => ('layer' in op ? [op.layer] : []));

@@ -25,6 +25,7 @@ import type { Struct } from './struct.ts';
 
 type Fields = Readonly<Record<string, number>>;
 
+/** The wasm device's implementation of each kind of operation. */
 export const wasmOperations = {
   embed,
   rms_norm: rmsNorm,
@@ -49,15 +50,20 @@ function entryOf(op: Operation): WasmOperation<Operation, Fields> {
   return wasmOperations[op.kind];
 }
 
+/** Returns the struct that the kernels read for an operation of this kind. */
 export function paramsOf(op: Operation): Struct<Fields> {
   return entryOf(op).params;
 }
 
+/**
+ * Places an operation whose struct lies at byte `params`. @throws DeviceError for a shape that the kernels do not support,
+ * AssertionError for an unknown name.
+ */
 export function place(op: Operation, index: number, params: number, placement: Placement): PlacedOperation {
   return { kind: op.kind, index, params, fields: entryOf(op).place(op, placement) };
 }
 
-/** What a thread needs for itself, for whichever operation needs most. */
+/** Returns the bytes of scratch per thread: the most that any operation needs, at least 64, in whole cache lines. */
 export function scratchBytesOf(load: LoadedProgram): number {
   const bytes = load.program.operations.map((op) => entryOf(op).scratchBytes?.(op, load) ?? 0);
   return Math.ceil(Math.max(64, ...bytes) / 64) * 64;
@@ -67,10 +73,10 @@ function workOf(op: Operation, load: LoadedProgram, batch: readonly Segment[]): 
   return { label: op.kind, ...entryOf(op).work(op, load, batch) };
 }
 
-type Run = (step: StepContext, op: PlacedOperation) => void;
+type RunOperation = (step: StepContext, op: PlacedOperation) => void;
 
-const runs = new Map<string, Run>([
-  ...Object.entries<WasmOperation<never, Fields>>(wasmOperations).map(([kind, operation]): [string, Run] => [
+const runs = new Map<string, RunOperation>([
+  ...Object.entries<WasmOperation<never, Fields>>(wasmOperations).map(([kind, operation]): [string, RunOperation] => [
     kind,
     (step, op) => {
       operation.run(step, op);
@@ -80,7 +86,7 @@ const runs = new Map<string, Run>([
 ]);
 
 /** How a thread runs its part of it. */
-export function runOf({ kind }: PlacedOperation): Run {
+export function runOf({ kind }: PlacedOperation): RunOperation {
   const run = runs.get(kind);
   if (!run) throw new Error(`no operation ${kind}`);
   return run;

@@ -12,15 +12,16 @@ const MAX_THREADS = 8;
 /** Helpers take longer to start than less than this takes to load. */
 const MIN_SHARED_BYTES = 64 << 20;
 
+/** Returns how many threads pack `weightBytes` of weights while a model is loaded: one below `minBytes`, else at most MAX_THREADS. */
 export function packingThreads(numThreads: number, weightBytes: number, minBytes = MIN_SHARED_BYTES): number {
   return weightBytes < minBytes ? 1 : Math.min(numThreads, MAX_THREADS);
 }
 
 /** Rows that lie in a staging region. */
 export type PackJob =
-  /** As `pack_rows` takes them. */
+  /** Floats, with the arguments of `pack_rows`. */
   | { readonly kind: 'floats'; readonly args: Parameters<Kernels['pack_rows']> }
-  /** As `pack_stored` takes them; into uint4 as `pack_uint4` does. */
+  /** Stored blocks, with the arguments of `pack_stored`; for uint4 those of `pack_uint4`. */
   | { readonly kind: 'stored'; readonly args: Parameters<Kernels['pack_stored']> }
   | { readonly kind: 'columns'; readonly args: Parameters<Kernels['pack_columns']> };
 
@@ -32,7 +33,7 @@ export function stagingsFor(numThreads: number): number {
   return 1 + (numThreads - 1) * SLOTS;
 }
 
-/** By the numbers that helpers are told. */
+/** Kinds of jobs; the index of a kind is its code in a slot. */
 const KINDS = ['floats', 'stored', 'columns'] as const satisfies readonly PackJob['kind'][];
 
 const UINT4 = formatCodes.uint4;
@@ -43,10 +44,11 @@ const State = { idle: 0, job: 1, stop: 2 } as const;
 /** A job takes milliseconds. */
 const LOST_MS = 60_000;
 
+/** Data that a packing helper starts with. */
 export interface PackHelperData {
   readonly module: WebAssembly.Module;
   readonly memories: readonly WebAssembly.Memory[];
-  /** In turn. */
+  /** Job slots of the helper, used in rotation. */
   readonly slots: readonly Int32Array[];
 }
 
@@ -90,7 +92,7 @@ class Helper {
     this.#slots = slots;
   }
 
-  /** Which slot is next: jobs are done in turn. */
+  /** Index of the slot for the next job; slots are used in rotation. */
   get turn(): number {
     return this.#turn;
   }
@@ -128,6 +130,7 @@ class Helper {
   }
 }
 
+/** Threads that pack rows into panels while a model is loaded: the caller's and its helpers. */
 export class PackThreads {
   readonly #kernels: readonly Kernels[];
   readonly #helpers: readonly Helper[];
@@ -154,7 +157,10 @@ export class PackThreads {
     );
   }
 
-  /** Which staging region is free, below {@link stagingsFor}: 0 is the caller's own. */
+  /**
+   * Returns the index of a free staging region, below {@link stagingsFor}: one of the least busy helper, or 0, the caller's own, when
+   * no helper is free.
+   */
   next(): number {
     const free = this.#helpers.map(({ numFree }) => numFree);
     const most = Math.max(0, ...free);

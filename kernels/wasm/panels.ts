@@ -1,5 +1,5 @@
 /** How weights and rows lie in the wasm device's memory: panels of eight outputs, rows of whole panels. */
-import { heldFormat, type WeightSpec } from '../program.ts';
+import { storageFormat, type WeightSpec } from '../program.ts';
 import { isInteger, type WeightFormat } from '../weights/weight_format.ts';
 import { INT4_GROUP, INT8_GROUP, UINT4_GROUP } from './kernel_constants.ts';
 
@@ -20,23 +20,25 @@ const panelBytes: Readonly<Record<WeightFormat, (inner: number) => number>> = {
   uint4: (inner) => UINT4_GROUP * Math.ceil(inner / 32),
 };
 
-/** By the numbers that the kernels use. */
+/** Codes of the storage formats, as the kernels use them. */
 export const formatCodes: Readonly<Record<WeightFormat, number>> = { f32: 0, f16: 1, int8: 2, int4: 3, uint4: 4 };
 
+/** Returns the code of the format that a weight is stored in when the model's common format is `format`. */
 export function formatCode(spec: WeightSpec, format: WeightFormat): number {
-  return formatCodes[heldFormat(spec, format)];
+  return formatCodes[storageFormat(spec, format)];
 }
 
-/** Of {@link formatCode}. */
+/** Whether a code of {@link formatCode} is that of an integer format. */
 export function isIntegerCode(code: number): boolean {
   return code >= formatCodes.int8;
 }
 
+/** Returns the bytes of a weight's panels when the model's common format is `format`. */
 export function weightBytes(spec: WeightSpec, format: WeightFormat): number {
-  return (paddedWidth(spec.outputs) / LANES) * panelBytes[heldFormat(spec, format)](spec.inner);
+  return (paddedWidth(spec.outputs) / LANES) * panelBytes[storageFormat(spec, format)](spec.inner);
 }
 
-/** What products with such weights multiply. */
+/** Returns the arithmetic of products with weights of this format; uint4 counts as int4. */
 export function productKind(format: WeightFormat): 'f32' | 'int8' | 'int4' {
   if (!isInteger(format)) return 'f32';
   return format === 'int8' ? 'int8' : 'int4';

@@ -2,7 +2,7 @@
 import type { PlacedOperation } from './placed_operation.ts';
 import type { StepContext } from './step_context.ts';
 
-/** What the read loop takes at a time. */
+/** Bytes that one iteration of the read loop reads. */
 const READ_BYTES = 128;
 
 /** Fields: `turns` of arithmetic; `from` and `bytes` to read. */
@@ -24,4 +24,5 @@ export const peakLoops = {
   nothing: () => undefined,
 } satisfies Readonly<Record<string, (step: StepContext, op: PlacedOperation) => void>>;
 
+/** Name of one of the {@link peakLoops}. */
 export type PeakLoop = keyof typeof peakLoops;

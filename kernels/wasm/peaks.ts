@@ -1,16 +1,20 @@
-/** What this machine can do at most, measured with the same threads and instructions that the kernels use. */
+/** Measures the machine's peak rates with the same threads and instructions that the kernels use. */
 import type { CompiledKernels } from './compiled_kernels.ts';
 import type { PeakLoop } from './peak_loops.ts';
 import { StepThreads } from './step_threads.ts';
 
+/** Peak rates of this machine, the reference for a profile of the kernels. */
 export interface WasmPeaks {
-  /** Of a loop of 128-bit f32 multiply-adds, all threads together. */
+  /** Floating-point operations per second in a loop of 128-bit f32 multiply-adds, all threads together. */
   readonly f32FlopsPerS: number;
-  /** Of a loop of i16 pair products added to i32, multiplications and additions counted. */
+  /** Operations per second in a loop of i16 pair products added to i32, all threads together; multiplications and additions both count. */
   readonly intOpsPerS: number;
-  /** Of the same with the instruction that int4 products use, where there is relaxed SIMD. */
+  /**
+   * Operations per second with the relaxed instruction that int4 products use, all threads together. With plain SIMD, the loop of
+   * `intOpsPerS` is measured instead.
+   */
   readonly int4OpsPerS: number;
-  /** Of a plain read of a region that no cache holds, unless one is larger than it. */
+  /** Bytes per second of a plain read by all threads. The region should be larger than every cache. */
   readonly readBytesPerS: number;
   readonly usPerBarrier: number;
 }

@@ -2,7 +2,7 @@
 export interface PlacedOperation<Fields = Readonly<Record<string, number>>> {
   readonly kind: string;
   readonly index: number;
-  /** Where its struct lies, which the kernels read. */
+  /** Byte offset of the operation's struct, which the kernels read. */
   readonly params: number;
   readonly fields: Fields;
 }

@@ -1,4 +1,4 @@
-/** What products have in common: how a task of one is run, and the room that it takes. */
+/** Shared parts of products: how one task runs, and the scratch a thread needs. */
 import type { LoadOptions } from '../device.ts';
 import { Q_GROUP_BYTES, ROW_BLOCK, SLICE, SLICE_GROUPS, INT8_GROUP } from './kernel_constants.ts';
 import { isIntegerCode, LANES } from './panels.ts';
@@ -6,6 +6,7 @@ import type { StepContext } from './step_context.ts';
 import { struct } from './struct.ts';
 import type { ProductTasks } from './task_split.ts';
 
+/** Struct of a product; `linear` and `expert_linear` share it. */
 export const productParams = struct('LinearParams', {
   x: 'u32',
   xStride: 'u32',
@@ -21,7 +22,10 @@ export const productParams = struct('LinearParams', {
 
 /** A thread's scratch: sums [ROW_BLOCK][8], a cache line, then a slice of weights that were unpacked. */
 const AFTER_SUMS = ROW_BLOCK * LANES * 4 + 64;
-/** Where quantised rows lie: after a slice of int4 as int8, of uint4 with its eight zeros. */
+/**
+ * Offset in scratch of the quantised rows, behind a slice of four-bit weights unpacked to bytes. Each of its groups has room for the
+ * eight zeros of uint4.
+ */
 const QUANTISED_AT = AFTER_SUMS + SLICE_GROUPS * (INT8_GROUP + 16);
 
 /** `code`: of the weight's format. */

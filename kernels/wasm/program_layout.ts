@@ -15,6 +15,7 @@ import { stagingsFor } from './packing.ts';
 import { formatCode, paddedWidth, weightBytes } from './panels.ts';
 import { Control } from './shared_step.ts';
 
+/** Layout of one memory shard's program: byte offsets of its regions, and its placed operations. */
 export interface ProgramLayout {
   readonly plan: MemoryPlan;
   readonly weights: ReadonlyMap<string, number>;
@@ -28,7 +29,7 @@ export interface ProgramLayout {
   readonly scratchBytes: number;
   readonly spanRecords: SpanRecords & { readonly at: number };
   readonly staging: number;
-  /** Of each region. */
+  /** Bytes per staging region. */
   readonly stagingBytes: number;
   readonly numStagings: number;
   readonly operations: readonly PlacedOperation[];
@@ -113,7 +114,10 @@ export function layOutProgram(
   };
 }
 
-/** What does not change from step to step, and is no weight: tables of angles, and what the kernels read of each operation. */
+/**
+ * Writes everything but weights that stays the same from step to step: rope tables, the table of powers of two, and the operations'
+ * structs.
+ */
 export function writeConstants(program: Program, layout: ProgramLayout, memory: WebAssembly.Memory): void {
   for (const [name, { cos, sin }] of Object.entries(program.rope)) {
     const at = layout.rope.get(name)!;

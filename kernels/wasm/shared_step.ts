@@ -1,4 +1,4 @@
-/** What the threads of a step share. */
+/** State that the threads of a step share. */
 import type { PlacedOperation } from './placed_operation.ts';
 
 /** Cells of `control`, written before a step. */
@@ -12,12 +12,12 @@ export const Control = {
   /** The step walks operations [firstOp, endOp). */
   firstOp: 6,
   endOp: 7,
-  /** Of this memory shard. */
+  /** Index of the memory shard that the step walks. */
   shard: 8,
   count: 9,
 } as const;
 
-/** What the threads share of one memory shard. */
+/** State of one memory shard that the threads share. */
 export interface StepShard {
   readonly memory: WebAssembly.Memory;
   readonly operations: readonly PlacedOperation[];

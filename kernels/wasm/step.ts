@@ -9,7 +9,7 @@ import { runOf } from './operations.ts';
 import { Control, type SharedStep } from './shared_step.ts';
 import { StepContext } from './step_context.ts';
 
-/** Of the list, [first, end). */
+/** Half-open range [first, end) of a list of operations. */
 export interface OpRange {
   readonly first: number;
   readonly end: number;

@@ -1,4 +1,4 @@
-/** What one thread has at hand while it walks a memory shard of a step, and how it gets its part of an operation. */
+/** The context of one thread in one memory shard: its kernels, its scratch, and its share of each operation. */
 import { Barrier } from './barrier.ts';
 import { instantiate, type Kernels } from './kernel_exports.ts';
 import type { SharedStep, StepShard } from './shared_step.ts';
@@ -9,6 +9,7 @@ const COLUMN_UNIT = 4;
 /** More than a matrix within 4 GiB can have. */
 const MAX_PANELS = 2 ** 28;
 
+/** One thread's view of a memory shard while a step runs. */
 export class StepContext {
   readonly shared: SharedStep;
   readonly kernels: Kernels;
@@ -17,7 +18,7 @@ export class StepContext {
   readonly u32: Uint32Array;
   /** This thread's own region. */
   readonly scratch: number;
-  /** By inputs and panels, and by the number of rows, how they are dealt. Bounded by a model's shapes and the rows of a step. */
+  /** Task splits by shape (inputs and panels), then by number of rows. The size is bounded by a model's shapes and the rows of a step. */
   readonly #products = new Map<number, (ProductTasks | undefined)[]>();
   readonly #tasks: Int32Array;
   readonly #thread: number;
@@ -49,7 +50,10 @@ export class StepContext {
     return Atomics.add(this.#tasks, index, 1);
   }
 
-  /** Of work that is dealt beforehand, thread t's is [count·t/n, count·(t+1)/n), in whole units. */
+  /**
+   * Returns this thread's half-open share of work that is split in advance: thread t of n has [count·t/n, count·(t+1)/n), in whole
+   * units.
+   */
   share(count: number, unit = 1): [start: number, end: number] {
     const { numThreads } = this.shared;
     const numUnits = Math.ceil(count / unit);
@@ -57,7 +61,10 @@ export class StepContext {
     return [bound(this.#thread), bound(this.#thread + 1)];
   }
 
-  /** Of a table, whole rows; columns where rows are few. */
+  /**
+   * Returns this thread's share of a table: rows [start, end) and columns [first, last). Columns are split when there are fewer than
+   * two rows per thread.
+   */
   shareTable(rows: number, columns: number): [start: number, end: number, first: number, last: number] {
     if (rows >= 2 * this.shared.numThreads) return [...this.share(rows), 0, columns];
     return [0, rows, ...this.share(columns, COLUMN_UNIT)];

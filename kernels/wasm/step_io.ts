@@ -1,4 +1,4 @@
-/** What a step reads and writes besides activations and KV: a batch into the regions that operations read, samples out of them. */
+/** Input and output of a step besides activations and KV: writes a batch into the regions that operations read, and reads the samples. */
 import assert from 'node:assert/strict';
 import {
   MAX_CANDIDATES,
@@ -22,16 +22,17 @@ import { attentionTasks } from './task_split.ts';
 const NO_IDS = new Uint32Array(0);
 const NO_LOGITS = new Float32Array(0);
 
+/** Writes batches into one memory shard's regions and reads the results of samples. */
 export class StepIo {
   readonly #layout: ProgramLayout;
   readonly #options: LoadOptions;
-  /** Where logits are, and how many a sample has. */
+  /** Index in f32 of the first logit, and logits per sample; undefined when the program does not sample. */
   readonly #logits: { readonly at: number; readonly width: number } | undefined;
   readonly #u32: Uint32Array;
   readonly #f32: Float32Array;
   readonly #view: DataView;
   readonly vocab: number;
-  /** What the step that was written is asked for. */
+  /** Samples that the batch written last requests. */
   #requests: readonly SampleRequest[] = [];
   #counts = { rows: 0, samples: 0, tiles: 0, attention: 0 };
 
@@ -79,7 +80,7 @@ export class StepIo {
     this.#counts = { rows: row, samples: sampleId, tiles: tile, attention };
   }
 
-  /** What threads must know of it, before they walk the memory shard. */
+  /** Writes the batch's counts to `control`, before threads walk the memory shard. */
   announce(control: Int32Array): void {
     control[Control.numRows] = this.#counts.rows;
     control[Control.numSamples] = this.#counts.samples;
@@ -131,7 +132,7 @@ export class StepIo {
     return table * 4;
   }
 
-  /** Of the batch that was written last, in the order in which it asks. */
+  /** Returns the samples of the batch written last, in the order of its requests; none when the program does not sample. */
   read(): SampleResult[] {
     const logits = this.#logits;
     if (!logits) return [];

@@ -9,6 +9,7 @@ import { Control, type SharedStep, type StepShard } from './shared_step.ts';
 /** A barrier that spins longer burns a core that another engine may need; shorter, and each wait costs a wake-up. */
 const SPIN_US = 20;
 
+/** Threads that run the steps of one executable. */
 export class StepThreads {
   /** Written before a step. */
   readonly control: Int32Array;

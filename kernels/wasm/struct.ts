@@ -6,14 +6,16 @@
 /** Pointers, sizes and flags are u32. */
 type Scalar = 'u32' | 'i32' | 'f32';
 
+/** Layout of a record in the shared memory; kernels read its fields by name. */
 export interface Struct<Values> {
   readonly name: string;
   readonly fields: Readonly<Record<string, Scalar>>;
   readonly bytes: number;
-  /** What `values` has besides is left out. */
+  /** Writes the struct's fields at byte `at`; other fields of `values` are ignored. */
   write(memory: DataView, at: number, values: Values): void;
 }
 
+/** Returns a struct of these fields, four bytes each, in order, with their offsets in bytes. */
 export function struct<const Fields extends Readonly<Record<string, Scalar>>>(
   name: string,
   fields: Fields,

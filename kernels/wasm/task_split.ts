@@ -5,13 +5,14 @@
 import { ROW_BLOCK, SPAN } from './kernel_constants.ts';
 
 const MIN_ROW_BLOCK = 24;
-/** What a block of rows may take of the second-level cache. */
+/** Bytes of the second-level cache that a block of rows may occupy. */
 const ROW_BLOCK_BYTES = 1 << 20;
 /** Rows and panels that kernels take at a time. */
 const ROW_UNIT = 4;
 const PANEL_UNIT = 4;
 const TASKS_PER_THREAD = 8;
 
+/** Split of a product into tasks: blocks of rows times ranges of panels. */
 export interface ProductTasks {
   readonly numRows: number;
   readonly rowsPerTask: number;
@@ -66,10 +67,15 @@ export function attentionTasks(numTiles: number, numRows: number, numThreads: nu
 /** Spans for each thread, from which on a task is all heads of one, so that blocks are read whole. */
 const MIN_SPANS_PER_THREAD = 4;
 
+/** Returns the number of blocks per span: SPAN tokens in whole blocks, at least one. */
 export function spanBlocks(blockSize: number): number {
   return Math.max(1, Math.floor(SPAN / blockSize));
 }
 
+/**
+ * Returns the KV heads per task: all of them when there are MIN_SPANS_PER_THREAD spans for each thread, so that blocks are read whole;
+ * else 1.
+ */
 export function headsAtOnce(numSpans: number, kvHeads: number, numThreads: number): number {
   return numSpans >= MIN_SPANS_PER_THREAD * numThreads ? kvHeads : 1;
 }

@@ -23,6 +23,7 @@ import { layOutProgram, writeConstants, type ProgramLayout } from './program_lay
 import { StepThreads } from './step_threads.ts';
 import { WasmExecutable, type ProfiledExecutable } from './wasm_executable.ts';
 
+/** The wasm device, whose executables can be profiled. */
 export interface WasmDevice extends Device {
   /** For benchmarks. `nowMs` is a steady clock. */
   peaks(nowMs: () => number, readBytes: number): Promise<WasmPeaks>;
@@ -31,7 +32,7 @@ export interface WasmDevice extends Device {
 
 /** Tests narrow these bounds, so that small models are treated as large ones are. */
 export interface WasmBounds {
-  /** That one memory has at most: a program that needs more has several. */
+  /** Most bytes of one memory; a program that needs more has several. */
   readonly maxMemoryBytes?: number;
   /** Several threads pack weights of at least so many bytes. */
   readonly minSharedBytes?: number;

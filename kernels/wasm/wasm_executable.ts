@@ -23,15 +23,16 @@ import type { StepThreads } from './step_threads.ts';
 
 /** An executable whose operations can be timed. */
 export interface ProfiledExecutable extends Executable {
-  /** What the operations of a step cost; what it computes is overwritten by the next one. */
+  /** Runs a batch repeatedly and returns time and work per kind of operation. The next step overwrites the results. */
   profile(batch: readonly Segment[], nowMs: () => number): Promise<KernelProfile[]>;
   /** How many memories it has. */
   readonly numShards: number;
 }
 
-/** Of a profile. */
+/** Steps per profile; the median of each operation's times counts. */
 const PROFILED_STEPS = 5;
 
+/** A program loaded on the wasm device. */
 export class WasmExecutable implements ProfiledExecutable {
   readonly blockBytes: number;
   readonly numBlocks: number;
@@ -47,7 +48,7 @@ export class WasmExecutable implements ProfiledExecutable {
   readonly #options: LoadOptions;
   readonly #cut: MemoryShards;
   readonly #shards: readonly LoadedShard[];
-  /** What is sampled is sampled there. */
+  /** The first memory shard, which embeds and samples. */
   readonly #home: LoadedShard;
   readonly #threads: StepThreads;
 
@@ -115,7 +116,10 @@ export class WasmExecutable implements ProfiledExecutable {
     };
   }
 
-  /** Told of every operation: copies what is complete. */
+  /**
+   * Returns a callback that runs after each operation. The callback copies a frame out of the blocks when the frame's last layer with
+   * KV has been stored.
+   */
   #exporting({ blocks, outs, onRange }: StepExport): (op: number) => void {
     const { kv } = this.#options;
     let next = 0;

@@ -18,15 +18,17 @@ const BLOCKS: Readonly<Record<BlockFormat, { readonly values: number; readonly b
   q5_k: { values: 256, bytes: 176 },
 };
 
+/** Whether the format is one of GGUF's block formats. */
 export function isBlocks(format: string): format is BlockFormat {
   return Object.hasOwn(BLOCKS, format);
 }
 
-/** Of a row of `inner` values, which are whole blocks. */
+/** Returns the bytes of a row of `inner` values; `inner` is a multiple of the format's block size. */
 export function blockRowBytes(format: BlockFormat, inner: number): number {
   return (inner / BLOCKS[format].values) * BLOCKS[format].bytes;
 }
 
+/** Returns a DataView of the same bytes, not a copy. */
 export function viewOf({ buffer, byteOffset, byteLength }: Uint8Array): DataView {
   return new DataView(buffer, byteOffset, byteLength);
 }
@@ -43,7 +45,7 @@ export function nibblesOfBlock(view: DataView, at: number, out: Uint32Array, to:
   out[to + 3] = ((c >>> 4) & LOW_NIBBLES) | (d & ~LOW_NIBBLES);
 }
 
-/** As {@link nibblesOfBlock} of the block of q4_k at `at`: its j-th 32. */
+/** Unpacks the j-th 32 nibbles of the q4_k block at `at`, in the order of {@link nibblesOfBlock}: four words from out[to] on. */
 export function nibblesOfSuper(view: DataView, at: number, j: number, out: Uint32Array, to: number): void {
   const from = at + 16 + 32 * (j >> 1);
   for (let word = 0; word < 4; word++) {
@@ -85,7 +87,7 @@ interface Block {
   readonly d: number;
   /** m, or dmin. */
   readonly low: number;
-  /** Where fifth bits lie. */
+  /** Byte offset of the fifth bits in `view`; undefined for formats without. */
   readonly highBits: number | undefined;
 }
 

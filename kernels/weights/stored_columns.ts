@@ -10,6 +10,7 @@ import { scalesPerRow } from './weight_format.ts';
  */
 export type ColumnFormat = 'gptq' | 'awq';
 
+/** Four-bit rows side by side, as a GPTQ or AWQ file stores them. Without `zeros` every zero point is 8. */
 export interface StoredColumns {
   readonly format: ColumnFormat;
   readonly data: Uint8Array;
@@ -23,22 +24,27 @@ export interface StoredMatrix {
   /** Rows that lie side by side, of which those that were asked for begin with `first`; whole eights both. */
   readonly width: number;
   readonly first: number;
-  /** That share a scale, whole 32s. */
+  /** Inputs that share a scale; a multiple of 32. */
   readonly inputsPerScale: number;
   /** f16 [groups][width] */
   readonly scales: Uint16Array;
   /** f16 [groups][width]; undefined: all are 8. */
   readonly zeros: Uint16Array | undefined;
-  /** Once. Input ranges of whole 32s of inputs in order, at most a MiB or 32 inputs; each valid until the next. */
+  /**
+   * Yields ranges of whole groups of 32 inputs in ascending order, each at most 1 MiB or 32 inputs and valid until the next. May be
+   * called only once.
+   */
   inputRanges(): AsyncIterable<StoredInputRange>;
 }
 
+/** Consecutive inputs of a {@link StoredMatrix}, for all its rows. */
 export interface StoredInputRange {
   readonly inputStart: number;
   /** Words of all `width` rows, as the format has them. */
   readonly data: Uint8Array;
 }
 
+/** Whether the rows are stored side by side (GPTQ or AWQ) and come with their scales. */
 export function isColumns(rows: { readonly format: string; readonly scales?: Uint8Array }): rows is StoredColumns {
   return (rows.format === 'gptq' || rows.format === 'awq') && rows.scales !== undefined;
 }

@@ -4,7 +4,7 @@ import { blockRowBytes, blockValues, isBlocks, nibblesOfBlock, viewOf, type Bloc
 import { isColumns, rowsOfColumns, type ColumnFormat } from './stored_columns.ts';
 import {
   isInteger,
-  isSoundHalf,
+  isValidHalf,
   packRows,
   rowBytes,
   scalesPerRow,
@@ -21,15 +21,16 @@ import { uint4Rows, type NibbleFormat } from './zero_points.ts';
  */
 type StoredFormat = WeightFormat | 'bf16' | BlockFormat | ColumnFormat;
 
+/** Consecutive rows of a tensor in the format in which the file stores them. */
 export interface StoredRows {
-  /** Of the rows that were asked for. */
+  /** Index of the first row, counted from the first row that was requested. */
   readonly rowStart: number;
   readonly format: StoredFormat;
   /** Whole rows; as valid as whoever gives them says. */
   readonly data: Uint8Array;
-  /** Of int8, int4 and uint4: f16 [rows][scalesPerRow]. Of rows side by side: as they are stored. */
+  /** Scales of int8, int4 and uint4: f16 [rows][scalesPerRow]. For gptq and awq: in the file's own layout. */
   readonly scales?: Uint8Array;
-  /** Of rows side by side that have any. */
+  /** Zero points of gptq and awq rows in the file's own layout; absent when all are 8. */
   readonly zeros?: Uint8Array;
 }
 
@@ -38,7 +39,7 @@ export function floatRows(values: Float32Array, rowStart = 0): StoredRows {
   return { rowStart, format: 'f32', data: new Uint8Array(values.buffer, values.byteOffset, values.byteLength) };
 }
 
-/** Of one row. */
+/** Returns the bytes of one row of `inner` values, without scales that are stored separately. */
 export function storedBytes(format: StoredFormat, inner: number): number {
   if (isBlocks(format)) return blockRowBytes(format, inner);
   if (format === 'bf16') return inner * 2;
@@ -53,7 +54,7 @@ export function numStored({ format, data }: StoredRows, inner: number): number {
   return numRows;
 }
 
-/** As weight_format.ts has them. */
+/** Quantised values and their scales, laid out as weight_format.ts describes. */
 interface StoredIntegers {
   readonly data: Uint8Array;
   readonly scales: Uint8Array;
@@ -76,7 +77,10 @@ export function fitsInto(stored: StoredRows, wanted: WeightFormat): boolean {
   return FITTING[format]?.includes(wanted) === true;
 }
 
-/** What is stored in the very format that is wanted, or fits into it as it is; undefined when it has to be made. */
+/**
+ * Returns the rows packed in `format` when the stored quantised values can be kept ({@link fitsInto}); undefined when they must be
+ * quantised anew.
+ */
 function storedIntegers(format: WeightFormat, stored: StoredRows, inner: number): PackedRows | undefined {
   if (!fitsInto(stored, format)) return undefined;
   if (isColumns(stored)) return storedIntegers(format, { rowStart: 0, ...rowsOfColumns(stored, inner) }, inner);
@@ -100,12 +104,12 @@ const MIN_NORMAL = 0x0400;
 /** A scale that a GPU would flush becomes the smallest that it does not, and the integers follow; one that is no number is 0. */
 function withNormalScales(format: 'int8' | 'int4', { data, scales }: StoredIntegers, inner: number): StoredIntegers {
   const halves = new Uint16Array(Uint8Array.from(scales).buffer);
-  if (halves.every(isSoundHalf)) return { data, scales };
+  if (halves.every(isValidHalf)) return { data, scales };
   const mended = Int8Array.from(data);
   const [perRow, groups, bytes] = [scalesPerRow(format, inner), Math.ceil(inner / 32), format === 'int8' ? 32 : 16];
   halves.forEach((half, at) => {
     const group = Math.floor(at / perRow) * groups + (at % perRow);
-    if (isSoundHalf(half) || at % perRow >= groups) return;
+    if (isValidHalf(half) || at % perRow >= groups) return;
     const isSmall = (half & 0x7c00) === 0;
     if (isSmall) rescale(format, mended.subarray(group * bytes, (group + 1) * bytes), (half & 0x3ff) / 1_024);
     halves[at] = isSmall ? (half & 0x8000) | MIN_NORMAL : 0;

@@ -14,11 +14,14 @@
  */
 import assert from 'node:assert/strict';
 
+/** Storage formats that a device multiplies. */
 export const weightFormats = ['f32', 'f16', 'int8', 'int4', 'uint4'] as const;
+/** Storage format of a weight on a device; the header describes each layout. */
 export type WeightFormat = (typeof weightFormats)[number];
-/** Of groups with scales. */
+/** Formats of quantised values in groups of 32 that share a scale. */
 export type IntegerFormat = 'int8' | 'int4' | 'uint4';
 
+/** Whether the format holds quantised values with scales. */
 export function isInteger(format: WeightFormat): format is IntegerFormat {
   return format === 'int8' || format === 'int4' || format === 'uint4';
 }
@@ -28,6 +31,7 @@ const GROUP_SIZE = 32;
 
 const BITS: Readonly<Record<WeightFormat, number>> = { f32: 32, f16: 16, int8: 8, int4: 4, uint4: 4 };
 
+/** Returns `inner` rounded up to whole groups of 32 inputs. */
 export function paddedInner(inner: number): number {
   return Math.ceil(inner / GROUP_SIZE) * GROUP_SIZE;
 }
@@ -44,6 +48,7 @@ export function scalesPerRow(format: WeightFormat, inner: number): number {
   return format === 'int8' || format === 'int4' ? Math.ceil(groups / 2) * 2 : 0;
 }
 
+/** Rows of a weight in a storage format, as they are uploaded to a device. */
 export interface PackedRows {
   /** [rows][rowBytes / 4] */
   readonly data: Uint32Array<ArrayBuffer>;
@@ -177,7 +182,7 @@ export function toNormalHalf(value: number): number {
 }
 
 /** Whether a GPU takes an f16 for what it is: a number, and none that it would flush to zero. */
-export function isSoundHalf(half: number): boolean {
+export function isValidHalf(half: number): boolean {
   const exponent = half & 0x7c00;
   return exponent !== 0x7c00 && (exponent !== 0 || (half & 0x3ff) === 0);
 }

@@ -6,7 +6,7 @@
 import { nibblesOfBlock, nibblesOfSuper, sixBits, viewOf } from './stored_blocks.ts';
 import { fromHalf, MIN_NORMAL, scalesPerRow, toNormalHalf, type PackedRows } from './weight_format.ts';
 
-/** What fits. */
+/** Stored formats whose four-bit values can be repacked as uint4 without being rounded again. */
 export type NibbleFormat = 'int4' | 'uint4' | 'q4_0' | 'q4_1' | 'q4_k';
 
 const EIGHT = 0x4800;
@@ -54,19 +54,19 @@ class Groups implements PackedRows {
     nibblesOfSuper(view, block, j, this.data, 4 * at);
     const { scale, min } = sixBits(view, block, j);
     const [d, dmin] = [view.getUint16(block, true), view.getUint16(block + 2, true)];
-    if (isOdd(d) || isOdd(dmin)) this.#put(at, 0, 0, 0);
+    if (isInfOrNaN(d) || isInfOrNaN(dmin)) this.#put(at, 0, 0, 0);
     else this.#settle(at, Math.fround(anyHalf(d) * scale), -Math.fround(anyHalf(dmin) * min));
   }
 
   putMinimum(at: number, view: DataView, block: number): void {
     nibblesOfBlock(view, block + 4, this.data, 4 * at);
     const [d, m] = [view.getUint16(block, true), view.getUint16(block + 2, true)];
-    if (isOdd(d) || isOdd(m)) this.#put(at, 0, 0, 0);
+    if (isInfOrNaN(d) || isInfOrNaN(m)) this.#put(at, 0, 0, 0);
     else this.#settle(at, anyHalf(d), anyHalf(m));
   }
 
   setHalves(at: number, half: number, zero: number): void {
-    if (isOdd(half) || isOdd(zero)) this.#put(at, 0, 0, 0);
+    if (isInfOrNaN(half) || isInfOrNaN(zero)) this.#put(at, 0, 0, 0);
     else if (isNormal(half) && isNormal(zero)) this.#put(at, half, zero, 1);
     else this.#settle(at, anyHalf(half), -Math.fround(anyHalf(half) * anyHalf(zero)));
   }
@@ -97,7 +97,7 @@ class Groups implements PackedRows {
 }
 
 /** An infinity, or no number. */
-function isOdd(half: number): boolean {
+function isInfOrNaN(half: number): boolean {
   return (half & 0x7c00) === 0x7c00;
 }
 

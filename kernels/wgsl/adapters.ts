@@ -1,12 +1,13 @@
 /**
- * Which GPUs there are, and which one a name means: `webgpu`, `webgpu:1` (an index of the list), `webgpu:llvmpipe` (part of a
- * name). A software adapter is only taken when named.
+ * Lists the machine's GPUs and resolves a device name to one: `webgpu`, `webgpu:1` (an index into the list), `webgpu:llvmpipe` (part
+ * of a name). A software adapter is used only when it is named.
  */
 import type * as Webgpu from 'webgpu';
 import { DeviceError } from '../device.ts';
 import { napBetweenPolls, polled, takeOverPolling } from './polling.ts';
 import { mayHaveCard } from './vulkan_loader.ts';
 
+/** A GPU as Dawn lists it. */
 export interface AdapterListing {
   readonly backend: string;
   readonly name: string;
@@ -22,6 +23,7 @@ export interface MatrixConfig {
   readonly K: number;
 }
 
+/** An adapter that Dawn has opened, with its subgroup matrix configurations. One device can be requested from it. */
 export interface OpenAdapter {
   readonly listing: AdapterListing;
   readonly adapter: GPUAdapter;
@@ -92,7 +94,10 @@ export function defaultAdapter(adapters: readonly AdapterListing[]): number {
   return preferred >= 0 ? preferred : adapters.findIndex(({ isSoftware }) => !isSoftware);
 }
 
-/** What `selector` means: empty for the first hardware adapter, digits for an index, else part of a name. @throws DeviceError */
+/**
+ * Returns the adapter that `selector` names: empty for the first hardware adapter, digits for an index, else part of a name. @throws
+ * DeviceError when no adapter matches, or Dawn cannot tell the match from another adapter.
+ */
 export function selectAdapter(adapters: readonly AdapterListing[], selector: string): AdapterListing {
   const lines = adapters.map(({ name, isSoftware }, i) => `${i}: ${name}${isSoftware ? ' (software)' : ''}`);
   const there = lines.length === 0 ? 'there is none: install a Vulkan driver' : `there are ${lines.join(', ')}`;

@@ -27,7 +27,10 @@ export interface AttentionTiling {
   readonly window: number;
 }
 
-/** Undefined for a program without attention. @throws DeviceError for shapes that the kernels do not have. */
+/**
+ * Returns how a program's attention is split into work items, or undefined for a program without attention. @throws DeviceError for
+ * shapes that the kernels do not support.
+ */
 export function attentionTiling(
   { operations }: Program,
   options: LoadOptions,

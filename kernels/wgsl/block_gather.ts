@@ -8,12 +8,13 @@ import { polled } from './polling.ts';
 /** Bytes that a thread moves. */
 const QUAD = 16;
 
-/** Where a layer lies among what of a block is staged, and how much that is. */
+/** Position of a layer within the staged part of a block, and the size of that staged part, both in bytes. */
 interface StagedLayer {
   readonly at: number;
   readonly stagedBytes: number;
 }
 
+/** Buffers and sizes that a {@link BlockGather} is made for. */
 export interface BlockGatherOptions {
   readonly label: string;
   readonly device: GPUDevice;
@@ -22,17 +23,18 @@ export interface BlockGatherOptions {
   /** A buffer per layer, `layerBytes` of a block each. */
   readonly kv: readonly GPUBuffer[];
   readonly layerBytes: readonly number[];
-  /** By layer. */
+  /** Staging position of each layer, by layer index. */
   readonly staged: readonly StagedLayer[];
   /** Staged at a time. */
   readonly numBlocks: number;
 }
 
+/** Copies layers of some blocks from the KV cache to a contiguous staging buffer (gather), or back (scatter). */
 export class BlockGather {
   readonly staging: GPUBuffer;
   readonly #device: GPUDevice;
   readonly #pipelines: Readonly<Record<'gather' | 'scatter', GPUComputePipeline>>;
-  /** By layer. */
+  /** Bind group of each layer, by layer index. */
   readonly #bindGroups: readonly GPUBindGroup[];
   readonly #groupsX: readonly number[];
   readonly #list: GPUBuffer;
@@ -73,7 +75,7 @@ export class BlockGather {
     return new BlockGather(options, { gather: gather!, scatter: scatter! }, { list, staging, params });
   }
 
-  /** Which blocks what is submitted from now on moves. */
+  /** Sets the blocks that every pass submitted from now on moves. */
   choose(blocks: readonly number[]): void {
     this.#device.queue.writeBuffer(this.#list, 0, Uint32Array.from(blocks));
   }

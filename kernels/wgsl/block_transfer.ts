@@ -14,7 +14,7 @@ const STAGING_BYTES = 16 << 20;
 /** The next round's host copy runs while the last one's transfer does. */
 const RING = 2;
 
-/** Of everything a transfer makes: the staging buffer and two rings. */
+/** Returns the upper bound on the bytes of all buffers that a transfer makes: the staging buffer and two rings. */
 export function transferBytes(blockBytes: number): number {
   return (1 + 2 * RING) * Math.max(STAGING_BYTES, blockBytes);
 }
@@ -28,6 +28,7 @@ interface Parts {
   readonly capacity: number;
 }
 
+/** Moves whole KV blocks, or a layer range of them, between the device and host memory. */
 export class BlockTransfer {
   readonly #device: GPUDevice;
   readonly #gather: BlockGather;

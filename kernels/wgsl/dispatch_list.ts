@@ -9,7 +9,7 @@ export interface DispatchList {
   readonly dispatches: readonly Dispatch[];
   /** The KV of each layer is stored when so many dispatches are done. */
   readonly numUntilStored: readonly number[];
-  /** So many dispatches come before the attention of each layer. */
+  /** Number of dispatches before the attention of each layer, by layer index. */
   readonly numUntilAttention: readonly number[];
 }
 

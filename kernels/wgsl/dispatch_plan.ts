@@ -1,4 +1,7 @@
-/** What operations write their dispatches into: buffers have rows of whole vectors, pipelines and bind groups are made once. */
+/**
+ * Collects the dispatches of a program's operations, then compiles and binds them once. Rows of buffers are padded to whole groups of
+ * 32 values.
+ */
 import assert from 'node:assert/strict';
 import type { LoadOptions } from '../device.ts';
 import { widestMixture, type BufferSpec, type Program } from '../program.ts';
@@ -21,7 +24,7 @@ import type { AttendedTokens, GridCounts } from './step_state.ts';
 
 type Grid = readonly [x: number, y: number, z: number];
 
-/** What a step does at one place of the list. */
+/** One dispatch as a step encodes it. */
 interface Launch {
   readonly pipeline: GPUComputePipeline;
   readonly bindGroup: GPUBindGroup;
@@ -29,17 +32,18 @@ interface Launch {
 }
 
 /** Work of one launch, for the benchmark: bytes that must be read, multiply-adds times two. */
-interface Work {
+interface KernelCost {
   readonly bytes: number;
   readonly flops: number;
 }
 
+/** One entry of a step's dispatch list. */
 export interface Dispatch {
   /** Kernel and what it is for. */
   readonly label: string;
-  /** Undefined when the step has nothing for it. */
+  /** Returns what to encode for a step with these counts; undefined when the step has no work for this dispatch. */
   readonly launch: (counts: GridCounts) => Launch | undefined;
-  readonly work: (counts: GridCounts, attended: AttendedTokens) => Work;
+  readonly work: (counts: GridCounts, attended: AttendedTokens) => KernelCost;
 }
 
 /** One place of the list into a pass. */
@@ -58,7 +62,7 @@ export interface RopeAngles {
   readonly angles: GPUBuffer;
 }
 
-/** What every place of the list can bind. */
+/** GPU objects and buffers that any dispatch of the list can bind. */
 export interface Resources {
   readonly device: GPUDevice;
   readonly kernels: KernelCache;
@@ -67,7 +71,7 @@ export interface Resources {
   readonly buffers: ReadonlyMap<string, GPUBuffer>;
   /** One a layer. */
   readonly kv: readonly GPUBuffer[];
-  /** By the table's name. */
+  /** Rope angles by the name of the rope table. */
   readonly rope: ReadonlyMap<string, RopeAngles>;
   readonly step: GPUBuffer;
   readonly parts: GPUBuffer;
@@ -82,7 +86,7 @@ export interface Resources {
   readonly samplerPages: GPUBuffer;
   /** [maxSamples] u32 */
   readonly slots: GPUBuffer;
-  /** Of the mixture that was routed last; see routing.ts. */
+  /** Routing of the mixture that was routed last; routing.ts describes the layout. */
   readonly routing: GPUBuffer;
   /** Bound where a kernel does not look: read-only, and one to write. */
   readonly none: GPUBuffer;
@@ -111,6 +115,7 @@ interface Planned {
   readonly make: (uniform: Uniform) => Promise<Dispatch>;
 }
 
+/** Builds the dispatch list of a program: operations add dispatches, `compile` makes their pipelines. */
 export class DispatchPlan {
   readonly #program: Program;
   readonly options: LoadOptions;

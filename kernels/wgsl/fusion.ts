@@ -74,7 +74,7 @@ function isNormOf(op: OperationOf<'rms_norm'>, after: Operation | undefined, { o
   if (after?.kind !== 'linear' || after.x !== op.out || op.x === op.out || op.accumulate) return false;
   // With one row the product reads x itself.
   if (after.out === op.x) return false;
-  // Who reads what it writes: until the buffer is written again.
+  // Count the readers of the norm's output up to the next operation that writes the same buffer.
   const later = operations.slice(operations.indexOf(op) + 1);
   const nextWrite = later.findIndex((one) => 'out' in one && one.out === op.out);
   const readers = later

@@ -9,7 +9,7 @@ import { openAdapter, type AdapterListing } from './adapters.ts';
 import { polled } from './polling.ts';
 
 const MIB = 1 << 20;
-/** Of what is left, this share stays free: the driver's own allocations, and others on the same card. */
+/** Share of the remaining memory that stays free, for the driver's own allocations and other users of the card. */
 const MARGIN = 0.1;
 /** A software adapter's memory is the machine's own; it may have as much for KV as the wasm device takes. */
 const SOFTWARE_KV_BYTES = 512 * MIB;
@@ -21,10 +21,12 @@ const MOST_BYTES = 2 ** 40;
 const QUERY_MS = 5_000;
 const DRM = '/sys/class/drm';
 
+/** Returns a byte count in MiB with one decimal, for messages. */
 export function formatMiB(bytes: number): string {
   return `${(bytes / MIB).toFixed(1)} MiB`;
 }
 
+/** Allocates the device's buffers, and counts their bytes by kind. Every allocation runs in an error scope. */
 export class GpuMemory {
   readonly #device: GPUDevice;
   readonly #sizes = new Map<string, number>();
@@ -102,11 +104,12 @@ export function knownLimit({ isSoftware }: AdapterListing, budgetBytes: number):
   return isSoftware ? freemem() : Infinity;
 }
 
+/** Inputs of {@link memoryLeft}. */
 export interface MemoryQuestion {
   readonly listing: AdapterListing;
-  /** Taken by this engine already. */
+  /** Bytes that this engine has allocated already. */
   readonly takenBytes: number;
-  /** What it is told to use in all; 0: find out. */
+  /** Bytes that the engine may use in all; 0 to find out what the device has. */
   readonly budgetBytes: number;
   /** Engines that this adapter is divided among. */
   readonly numSharing: number;
@@ -149,7 +152,7 @@ interface CardMemory {
   readonly freeBytes: number;
 }
 
-/** As the driver's own tool says it; undefined where there is none, or it knows no card of this name. */
+/** Reads the card's memory from nvidia-smi; undefined where the tool is missing or lists no card of this name. */
 async function nvidiaMemory({ name }: AdapterListing): Promise<CardMemory | undefined> {
   if (!/nvidia|geforce|quadro|tesla|rtx/i.test(name)) return undefined;
   const query = ['--query-gpu=name,memory.total,memory.free', '--format=csv,noheader,nounits'];

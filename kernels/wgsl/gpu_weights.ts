@@ -6,7 +6,7 @@
  */
 import assert from 'node:assert/strict';
 import type { WeightSource } from '../device.ts';
-import { heldFormat, type TensorRows, type WeightSpec } from '../program.ts';
+import { storageFormat, type TensorRows, type WeightSpec } from '../program.ts';
 import { numStored, RowDecoder } from '../weights/stored_rows.ts';
 import { rowBytes, scalesPerRow, type PackedRows, type WeightFormat } from '../weights/weight_format.ts';
 import { fillRandom } from './fill_random.ts';
@@ -19,14 +19,16 @@ const UPLOAD_BYTES = 4 << 20;
 /** Dawn forces a submit at 16 MiB pending; waiting here bounds what is staged. */
 const PENDING_BYTES = 64 << 20;
 
+/** Part of a weight that fits in one binding: outputs [firstOutput, firstOutput + outputs). */
 export interface WeightSlice {
   readonly data: GPUBuffer;
-  /** Undefined for formats that have none. */
+  /** Scales of these outputs; undefined for formats without scales. */
   readonly scales: GPUBuffer | undefined;
   readonly firstOutput: number;
   readonly outputs: number;
 }
 
+/** A weight on the device, split into slices where one binding cannot hold the whole. */
 export interface GpuWeight {
   readonly format: WeightFormat;
   readonly outputs: number;
@@ -34,13 +36,14 @@ export interface GpuWeight {
   readonly slices: readonly WeightSlice[];
 }
 
-/** What it takes on the device, scales included. */
+/** Returns the bytes that the weight takes on the device, scales included. */
 export function weightBytes(spec: WeightSpec, wanted: WeightFormat): number {
-  const format = heldFormat(spec, wanted);
+  const format = storageFormat(spec, wanted);
   if (spec.inner === 1) return spec.outputs * 4;
   return spec.outputs * (rowBytes(format, spec.inner) + 2 * scalesPerRow(format, spec.inner));
 }
 
+/** Loads weights to the device: reads slices from the source, packs them and uploads them. */
 export class WeightLoader {
   readonly #device: GPUDevice;
   readonly #memory: GpuMemory;
@@ -63,7 +66,7 @@ export class WeightLoader {
     source: WeightSource,
     onBytes: (bytes: number) => void,
   ): Promise<GpuWeight> {
-    const format = heldFormat(spec, wanted);
+    const format = storageFormat(spec, wanted);
     const weight = await this.#allocate(name, spec, format);
     if (source.randomSeed !== undefined) {
       await this.#fill(weight, source.randomSeed);

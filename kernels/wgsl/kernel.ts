@@ -13,6 +13,7 @@ import { readFileSync } from 'node:fs';
 type Scalar = 'f32' | 'u32';
 type Element = Scalar | 'vec2f' | 'vec2u' | 'vec4f' | 'vec4u' | 'KvVector' | 'atomic';
 
+/** Declaration of a kernel: its WGSL files, uniform fields, buffers in binding order, and constants. */
 export interface KernelSpec {
   /** Names the WGSL file and its entry point. */
   readonly name: string;
@@ -25,6 +26,7 @@ export interface KernelSpec {
   readonly aliases?: Readonly<Record<string, string>>;
 }
 
+/** Values that a compile puts in place of a kernel's constants and types. */
 export interface Specialisation {
   readonly constants?: Readonly<Record<string, number>>;
   readonly aliases?: Readonly<Record<string, string>>;
@@ -32,7 +34,7 @@ export interface Specialisation {
   readonly isSubgroupSizeAsked?: boolean;
 }
 
-/** Where the numbers of one use lie. */
+/** Place of one dispatch's uniform in a buffer. */
 export interface Uniform {
   readonly buffer: GPUBuffer;
   readonly offset: number;
@@ -41,6 +43,7 @@ export interface Uniform {
 /** Bytes from one dispatch's uniform to the next: the alignment that every adapter grants. */
 export const PARAMS_STRIDE = 256;
 
+/** Returns the URL of the WGSL file of a kernel or of a shared part. */
 export function wgslUrl(name: string): URL {
   return new URL(`./shaders/${name}.wgsl`, import.meta.url);
 }

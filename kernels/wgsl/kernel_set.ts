@@ -1,12 +1,12 @@
 /**
- * Which kernel serves which product, by what the adapter offers and what the set promises.
+ * Chooses the kernel for each product from what the adapter offers and what the kernel set promises.
  *
  *   deterministic  matvec_ordered for few rows, matmul over f32 tiles: one order of summation for every row count (E2)
  *   fast           matvec (subgroups), matmul on subgroup matrices, else over f16 tiles; judged by tolerance
- *   matrices       subgroup matrices for every row count, sums of 1,024 inputs added in order (E2); x and weights as f16. Where a device
- *                  has none, or rows do not have the same bits there whatever is beside them, the deterministic set stands in
+ *   matrices       subgroup matrices for every row count, sums of 1,024 inputs added in order (E2); x and weights as f16. Where a
+ *                  device has none, or a row's bits there depend on the rows beside it, the deterministic set is used instead
  *
- * Where an adapter lacks what a fast kernel needs, the deterministic one stands in.
+ * Where an adapter lacks what a fast kernel needs, the deterministic kernel is used instead.
  */
 import type { Gate } from '../program.ts';
 import type { WeightFormat } from '../weights/weight_format.ts';
@@ -14,7 +14,9 @@ import type { KernelSpec, Specialisation } from './kernel.ts';
 import { MATMUL_TILE, matmul, matmulSubgroupMatrix, MATRIX_OUTPUTS, matvec, matvecOrdered } from './linear_kernels.ts';
 import type { MatrixUse } from './matrix_units.ts';
 
+/** Names of the kernel sets, as the configuration spells them. */
 export const kernelSets = ['deterministic', 'fast', 'matrices'] as const;
+/** Set of kernels that a device computes products with. */
 export type KernelSet = (typeof kernelSets)[number];
 
 /**
@@ -45,7 +47,7 @@ const ROWS_BY_OUTPUTS: readonly { readonly from: number; readonly rows: number }
   { from: 2_048, rows: 2 },
   { from: 0, rows: 1 },
 ];
-/** The same by columns, which take registers too. */
+/** Maximum outputs of a thread by columns: every column takes registers for each output too. */
 const MAX_ROWS: Readonly<Record<(typeof COLUMNS)[number], number>> = { 1: 4, 2: 4, 4: 2, 8: 1 };
 /**
  * Neighbouring lanes with the same inputs of other outputs, in the fast set: by format, so that 32 lanes' loads of x are at most 1 KiB
@@ -55,11 +57,12 @@ const LANES: Readonly<Record<WeightFormat, number>> = { f32: 1, f16: 1, int8: 2,
 /** In the deterministic set a lane has a group of 32 inputs, in every format. */
 const ORDERED_LANES = 4;
 
+/** Kernel set and features of a device, which decide the kernel of each product. */
 export interface Capabilities {
   readonly set: KernelSet;
   readonly hasSubgroups: boolean;
   readonly hasF16: boolean;
-  /** Its compiler is this machine's, and slow on unrolled loops. */
+  /** Whether the adapter is a software driver: its compiler runs on the CPU and is slow on unrolled loops. */
   readonly isSoftware: boolean;
   readonly matrix: MatrixUse | undefined;
   /** A workgroup has at most so many bytes of memory. */
@@ -70,15 +73,16 @@ export interface Capabilities {
 
 interface LinearUse {
   readonly format: WeightFormat;
-  /** What makes one output of a pair, where they come in pairs. */
+  /** Gate that combines each pair (gate, up) of outputs into one; undefined when outputs do not come in pairs. */
   readonly gate: Gate['kind'] | undefined;
-  /** Of the slice, or of an expert. */
+  /** Outputs of the weight's slice, or of one expert of a mixture. */
   readonly outputs: number;
   readonly hasExperts?: boolean;
   /** Rows of x are found by the order of places. */
   readonly isPermuted?: boolean;
 }
 
+/** A kernel for a product, with the constants to compile it with. */
 export interface LinearVariant {
   readonly spec: KernelSpec;
   readonly specialisation: Specialisation;
@@ -101,10 +105,12 @@ const GATES: Readonly<Record<Gate['kind'], number>> = { silu_mul: 1, gelu_mul: 2
 
 const FORMATS: Readonly<Record<WeightFormat, number>> = { f32: 0, f16: 1, int8: 2, int4: 3, uint4: 4 };
 
+/** Returns the value of a kernel's constant GATED for this gate; 0 there means no gate. */
 export function gateConstant(kind: Gate['kind']): number {
   return GATES[kind];
 }
 
+/** Returns the value of a kernel's constant FORMAT for this storage format. */
 export function formatConstant(format: WeightFormat): number {
   return FORMATS[format];
 }
@@ -139,7 +145,7 @@ export function linearVariants(
       outputsPerWorkgroup: rows * lanes,
     };
   };
-  // What is held exactly is multiplied so.
+  // In the matrices set a weight stored in f32 is multiplied in f32, not on matrix units.
   const isOnMatrices = set === 'matrices' && matrix !== undefined && format !== 'f32';
   const many = (): TiledVariant[] => {
     if ((isFast || isOnMatrices) && matrix) {
@@ -149,7 +155,8 @@ export function linearVariants(
       // An item of a mixture has up to MATMUL_TILE rows.
       const tiles = hasExperts ? [{ upTo: Infinity, rows: MATMUL_TILE }] : fitting;
       const tileOutputs = MATRIX_OUTPUTS[isF16 ? 'f16' : 'f32'];
-      // Where subgroups have several sizes (AMD), fewer workgroups beside each other cost more than a barrier.
+      // With several subgroup sizes (AMD), two buffers leave room for fewer workgroups at a time, which costs more than the barrier
+      // they save.
       const buffers = isF16 && workgroupBytes >= TWO_BUFFERS_BYTES && !isSizeAsked ? 2 : 1;
       return tiles.map(({ upTo, rows }) => ({
         ...{ spec: matmulSubgroupMatrix, upTo, tile: [tileOutputs, rows] },
@@ -213,6 +220,7 @@ export function vectorGrid(
   return [Math.ceil(numRows / columns), Math.min(numGroups, gridY), Math.ceil(numGroups / gridY)];
 }
 
+/** Returns the workgroup grid of a tiled kernel: [outputs, rows, 1] in tiles, rounded up. */
 export function tiledGrid(
   numRows: number,
   outputs: number,

@@ -15,7 +15,7 @@ export interface MatrixUse extends MatrixConfig {
   readonly isSizeAsked: boolean;
 }
 
-/** What a device makes of an adapter's matrix units, for people where it takes none. */
+/** Ways in which a device can use an adapter's matrix units, with a note for the log when it uses none. */
 export interface MatrixChoice {
   /** The best first. */
   readonly uses: readonly MatrixUse[];
@@ -96,7 +96,7 @@ const weights: WeightSource = {
 
 type LoadProgram = (program: Program, weights: WeightSource, options: LoadOptions) => Promise<Executable>;
 
-/** Of all rows, then of the first of them: [ROWS + FEW_ROWS][OUTPUTS]. */
+/** Returns the product of all ROWS rows, then that of the first FEW_ROWS rows alone: [ROWS + FEW_ROWS][OUTPUTS] f32. */
 async function product(load: LoadProgram): Promise<Float32Array> {
   const executable = await load(program, weights, options);
   try {
@@ -150,7 +150,7 @@ export async function rightMatrices(
 }> {
   const want = expected();
   const plainError = worstError(await product(plain), want);
-  // Of integers, which a product's weights are rounded to.
+  // Even the plain product differs from `want`, because its weights are rounded to int8; the negated test also catches NaN.
   if (!(plainError <= TOLERANCE)) {
     const fault = `it computes a product wrongly (an error of ${percent(plainError)} of its largest value): its tokens cannot be trusted`;
     return { use: uses[0], fault };

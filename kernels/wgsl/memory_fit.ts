@@ -1,4 +1,4 @@
-/** What fits on a device: weights before anything is read, KV blocks in what is left. */
+/** Checks that a program fits on a device: weights before anything is read, then KV blocks in the memory that is left. */
 import { DeviceError, type LoadOptions } from '../device.ts';
 import type { KvLayout } from '../kv_layout.ts';
 import type { WeightSpec } from '../program.ts';
@@ -8,7 +8,7 @@ import { transferBytes } from './block_transfer.ts';
 import { formatMiB, knownLimit, memoryLeft, type GpuMemory } from './gpu_memory.ts';
 import { weightBytes } from './gpu_weights.ts';
 
-/** Where it is to fit. */
+/** Memory that a program must fit into. */
 export interface Room {
   readonly listing: AdapterListing;
   /** 0: what there is. */
@@ -17,7 +17,10 @@ export interface Room {
   readonly numSharing: number;
 }
 
-/** As many as fit in what is left, `otherBytes` of it taken by what is still to be made, within what was asked for. @throws DeviceError with the sizes. */
+/**
+ * Returns how many KV blocks fit in the memory left, at most `max`; `otherBytes` of that memory are reserved for buffers still to be
+ * made. @throws DeviceError with the sizes when fewer than `min` fit.
+ */
 export async function numBlocksFor(
   { min, max }: LoadOptions['numBlocks'],
   memory: GpuMemory,
@@ -26,7 +29,7 @@ export async function numBlocksFor(
   { listing, budgetBytes, numSharing }: Room,
 ): Promise<number> {
   const perLayer = Math.floor(memory.maxBytes / Math.max(...layers.map(({ bytes }) => bytes)));
-  // What is made after the KV blocks counts as taken.
+  // Buffers made after the KV blocks count as taken already.
   const takenBytes = memory.totalBytes + transferBytes(blockBytes) + otherBytes;
   // A stated number is only held against what is known; to fill what is left, it must be found out.
   const left =

@@ -3,6 +3,7 @@ import { DeviceError } from '../device.ts';
 import type { Program } from '../program.ts';
 import { rowStride } from './dispatch_plan.ts';
 
+/** Reads and writes the named buffers of a program, [rows, width] f32 without the padding they have on the device. */
 export class NamedBuffers {
   readonly #device: GPUDevice;
   readonly #program: Program;

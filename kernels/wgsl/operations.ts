@@ -38,6 +38,6 @@ const wgslOperations = {
 
 /** @throws DeviceError for what the kernels do not have. */
 export function addDispatches(plan: DispatchPlan, op: Operation, fusion: Fusion): void {
-  // That kinds agree is what the table says, which the compiler cannot follow through an index.
+  // The table maps each kind to its own operation type; TypeScript cannot follow that through an indexed access.
   (wgslOperations[op.kind] as WgslOperation<Operation>)(plan, op, fusion);
 }

@@ -1,4 +1,4 @@
-/** What the device can do at most, measured on it: the limits that a benchmark's figures are held against. */
+/** Measures the device's peak rates, the limits that a benchmark's figures are compared with. */
 import { packParams, PARAMS_STRIDE, type KernelCache, type KernelSpec, type Specialisation } from './kernel.ts';
 import { polled } from './polling.ts';
 
@@ -19,6 +19,7 @@ export const peakFma = {
   aliases: { Element: 'f32' },
 } as const satisfies KernelSpec;
 
+/** Peak rates of a device. */
 export interface Peaks {
   readonly readBytesPerS: number;
   readonly f32FlopsPerS: number;
@@ -34,6 +35,7 @@ const WORKGROUP_THREADS = 256;
 /** A measurement grows until it takes this long. */
 const ENOUGH_MS = 30;
 
+/** Measures the peak rates of a device. `nowMs` is a steady clock in milliseconds. */
 export async function measurePeaks(
   device: GPUDevice,
   kernels: KernelCache,

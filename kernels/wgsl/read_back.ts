@@ -11,6 +11,7 @@ export function rowsBackBytes(vocab: number, maxSamples: number): number {
   return (1 + NUM_AHEAD) * Math.min(MAX_FULL_ROWS, maxSamples) * vocab * 4;
 }
 
+/** Pair of mappable buffers that one step's results, and its whole rows of logits, are copied to. */
 export class ReadBack {
   readonly results: GPUBuffer;
   readonly rows: GPUBuffer;

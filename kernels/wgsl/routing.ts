@@ -1,7 +1,8 @@
 /**
- * Where rows of a mixture go in a step, on the device: [0] the number of items; picks [expert slots], the expert of each row's turns, best first;
- * order [expert slots], the row of each expert slot; items [3], rows of one expert that are multiplied together: expert, first expert slot, expert slots.
- * How many go together depends on the rows of the step: a host that knows them chooses the kernel, and the numbering agrees.
+ * Layout of a mixture's routing on the device, rebuilt in each step: [0] the number of items; picks [expert slots], the experts of
+ * each row, best first; order [expert slots], the row of each expert slot; items [3], rows of one expert that are multiplied together:
+ * expert, first expert slot, number of expert slots. The number of rows in an item depends on the rows of the step: the host, which
+ * knows them, chooses the kernel, and number_expert_slots.wgsl forms items by the same rule.
  */
 import { widestMixture, type Program } from '../program.ts';
 import { MATMUL_TILE } from './linear_kernels.ts';
@@ -12,6 +13,7 @@ const TILE_PLACES = 12;
 const MAX_COLUMNS = 8;
 const HEADER_WORDS = 4;
 
+/** Word offsets of the parts of the routing buffer. */
 export interface RoutingLayout {
   readonly picksAt: number;
   readonly orderAt: number;
@@ -20,6 +22,7 @@ export interface RoutingLayout {
   readonly tiledRows: number;
 }
 
+/** Returns the layout of the routing buffer for steps of up to `maxRows` rows. */
 export function routingLayout(maxRows: number, { experts, perToken }: ReturnType<typeof widestMixture>): RoutingLayout {
   const expertSlots = maxRows * perToken;
   return {
@@ -37,7 +40,7 @@ export function routingBytes(program: Program, maxRows: number): number {
   return 4 * (itemsAt + 3 * maxItems(maxRows * mixture.perToken, mixture.experts, 1));
 }
 
-/** Of so many expert slots in items of up to `atOnce`: whole ones, and one for each expert that is not. */
+/** Returns the upper bound on the items that the expert slots form, `atOnce` in each: the full items, and one partial item per expert. */
 function maxItems(expertSlots: number, experts: number, atOnce: number): number {
   return Math.min(expertSlots, Math.floor(expertSlots / atOnce) + Math.min(experts, expertSlots));
 }

@@ -24,6 +24,7 @@ const pattern = (length: number, step: number): Float32Array =>
 
 /** Heads of common models, for a device that is looked at without one. */
 const typicalHeads = { heads: 32, kvHeads: 8, headDim: 128 };
+/** Program that stands for a model when a device is probed without one. */
 export const typicalProgram: Program = {
   operations: [
     { kind: 'rope_store', qkv: 'qkv', layer: 0, rope: 'rope', ...typicalHeads },
@@ -111,11 +112,11 @@ const STEPS: readonly (readonly RowRange[])[] = [
 
 type LoadProgram = (program: Program, weights: WeightSource, options: LoadOptions) => Promise<Executable>;
 
-/** What a device's bits show; nothing where all is as it should be, or `model` has no attention. */
+/** Findings of a probe; empty when all bits are equal, or `model` has no attention. */
 export interface ProbeFindings {
   /** The first rows whose bits differ, in words. */
   readonly unequal?: string;
-  /** It computes no numbers at all, in words. */
+  /** Description of a device that computes only zeros or NaNs; its results cannot be used. */
   readonly fault?: string;
 }
 
@@ -171,7 +172,7 @@ export async function findUnequalRows(
   }
 }
 
-/** Those rows of a matrix, one after the other. */
+/** Returns the rows of `rowRanges` from a matrix, one range after the other. */
 function joined<T extends Float32Array | Uint32Array>(all: T, rowRanges: readonly RowRange[], width: number): T {
   const numRows = rowRanges.reduce((sum, [, count]) => sum + count, 0);
   const rows = all.slice(0, numRows * width) as T;

@@ -17,6 +17,7 @@ interface Asked {
   readonly copy: ResultCopy;
 }
 
+/** Encodes the commands of steps, the likely next one ahead of time. */
 export class StepCommands {
   readonly #device: GPUDevice;
   readonly #dispatches: readonly Dispatch[];
@@ -75,7 +76,7 @@ function areEqual({ counts: a, copy }: Asked, { counts: b, copy: other }: Asked)
     a.merges === b.merges &&
     a.listed === b.listed &&
     a.sampled === b.sampled &&
-    // Which rounds there are, not how many samples take part in one.
+    // Compare whether each round runs: the number of samples that take part in a round changes no command.
     a.weighed > 0 === b.weighed > 0 &&
     a.topK > 0 === b.topK > 0 &&
     a.topP > 0 === b.topP > 0

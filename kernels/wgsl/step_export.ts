@@ -10,10 +10,13 @@ import type { GpuMemory } from './gpu_memory.ts';
 import type { KernelCache } from './kernel.ts';
 import { polled } from './polling.ts';
 
-/** Of the blocks that one step exports so; others leave when it is done. */
+/** Maximum bytes of the blocks that one step exports while it runs; further blocks are exported after the step. */
 const EXPORT_BYTES = 64 << 20;
 
-/** Of a device that exports in the frames of its layout: blocks a step, and all that is made for it. */
+/**
+ * Number of blocks that a step can export while it runs (0 when the layout has no frames), and the bytes of all buffers made for the
+ * export.
+ */
 export interface ExportPlan {
   readonly layout: KvLayout;
   readonly numBlocks: number;
@@ -31,10 +34,11 @@ export function planExport(layout: KvLayout, numFilled: number, numSteps: number
 interface Parts {
   readonly plan: ExportPlan;
   readonly gather: BlockGather;
-  /** By step in flight, by range. */
+  /** Mappable buffers, by step in flight, then by frame. */
   readonly downloads: readonly (readonly GPUBuffer[])[];
 }
 
+/** Copies blocks out of the device while the step that fills them runs, one frame at a time. */
 export class StepExporter {
   readonly #parts: Parts;
 

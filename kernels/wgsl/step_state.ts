@@ -1,16 +1,17 @@
 /**
- * What varies from step to step, in one buffer that every kernel reads: written on the host, uploaded by one call.
+ * Data that varies from step to step, in one buffer that every kernel reads: written on the host, uploaded by one call.
  *
- *   [0] rows  [1] samples  [2] rows at  [3] decode items at  [4] prefill items at  [5] merges at  [6] samples at  [7] samples at
- *   then, packed: rows [3], block tables, items [8], merges [4], samples [8], samples, asked tokens, masks
+ *   [0] rows  [1] samples  [2] rows at  [3] decode items at  [4] prefill items at  [5] merges at  [6] samples at  [7] sampler slots at
+ *   then, packed: rows [3], block tables, items [8], merges [4], samples [8], asked tokens, sampler slots [21], masks
  *
- * "at" counts u32 from the buffer's start. How attention is split into items is decided here: the bits do not depend on it (E2).
+ * "at" counts u32 from the buffer's start. This module decides how attention is split into items: the bits do not depend on it (E2).
  */
 import assert from 'node:assert/strict';
 import { MAX_CANDIDATES, MAX_MASKS, samplesOf, type LoadOptions, type SampleRequest, type Segment } from '../device.ts';
 import { sampleFields, maskOf, recordOf } from '../sampler_slot.ts';
 import { SPLIT_TOKENS, type AttentionTiling } from './attention_tiling.ts';
 
+/** Indexes of the words of the buffer's header. */
 export const Header = {
   rows: 0,
   samples: 1,
@@ -29,7 +30,7 @@ const samplerFieldNames = Object.keys(sampleFields) as (keyof typeof sampleField
 /** Words of one sample's results: the token sampled; with candidates its logit, ids, logits, highest and sum; asked logits. */
 export const MAX_RESULT_WORDS = 3 * MAX_CANDIDATES + 4;
 
-/** What a step's dispatches depend on. */
+/** Counts that determine the grids of a step's dispatches. */
 export interface GridCounts {
   readonly rows: number;
   readonly samples: number;
@@ -39,26 +40,31 @@ export interface GridCounts {
   /** Samples that want candidates or ask for logits, and those that sample. */
   readonly listed: number;
   readonly sampled: number;
-  /** Of those that sample: by weight, and with a top_k or a top_p. */
+  /** Samples that are not greedy, and the number of these that have a top_k or a top_p. */
   readonly weighed: number;
   readonly topK: number;
   readonly topP: number;
 }
 
+/** Counts of a step that was written to the buffer, and what its results consist of. */
 export interface StepCounts extends GridCounts {
-  /** Of the step after it, if the same sequences go on by a token each; undefined when they have more than one now. */
+  /** Counts of the following step if every sequence continues with one token; undefined when a segment of this step has several rows. */
   readonly next: GridCounts | undefined;
   readonly resultWords: number;
-  /** What the step is asked for, in order. */
+  /** Sample requests of the step, in batch order. */
   readonly requests: readonly SampleRequest[];
 }
 
-/** Of a batch, for the benchmark: the tokens that each row sees, summed over rows alone in their segment and over the others. */
+/**
+ * Number of (row, visible token) pairs of a batch, for the benchmark: of rows alone in their segment (decode), and of the others
+ * (prefill).
+ */
 export interface AttendedTokens {
   readonly decodePairs: number;
   readonly prefillPairs: number;
 }
 
+/** Returns the attended pairs of a batch, without regard to attention windows. */
 export function attendedTokens(batch: readonly Segment[]): AttendedTokens {
   let [decodePairs, prefillPairs] = [0, 0];
   for (const { tokens, start } of batch) {
@@ -69,6 +75,7 @@ export function attendedTokens(batch: readonly Segment[]): AttendedTokens {
   return { decodePairs, prefillPairs };
 }
 
+/** Builds the step buffer on the host: `write` fills `words` for a batch. */
 export class StepState {
   readonly words: Uint32Array<ArrayBuffer>;
   readonly #options: LoadOptions;
@@ -265,7 +272,10 @@ function sampleCountsOf(requests: readonly SampleRequest[]): Pick<GridCounts, 's
   return counts;
 }
 
-/** Of a sample: the token, and what else it wants. */
+/**
+ * Returns the words of one sample's results: the token; with candidates its logit, ids, logits, highest and sum; then the asked
+ * logits.
+ */
 export function resultWordsOf(numCandidates: number, numAsked: number): number {
   return 1 + (numCandidates > 0 ? 1 + 2 * numCandidates + 2 : 0) + numAsked;
 }

@@ -12,11 +12,11 @@ import type { AttendedTokens, GridCounts } from './step_state.ts';
 const MAX_SUBMIT_MS = 250;
 /** An integrated GPU of few cores: a first step on a faster one is cut too often, which costs microseconds. */
 const [OPERATIONS_PER_MS, BYTES_PER_MS] = [0.4e9, 50e6];
-/** Of a faster step in the average. */
+/** Share of a faster step in the moving average of the slowness. */
 const SHARE_DOWN = 0.3;
 /** Steps in a row that are slower before that is believed: one may have waited for what is made lazily, or for another program. */
 const SLOWER = 3;
-/** Of shorter steps much is the way there and back: they say only how slow the device is at most. */
+/** Steps shorter than this consist mostly of the round trip to the device: they can lower the slowness, never raise it. */
 const TELLING_MS = 5;
 /** Rows below which a step is not cut down. */
 const LEAST_ROWS = 8;
@@ -26,16 +26,20 @@ const one: GridCounts = {
   ...{ sampled: 0, weighed: 0, topK: 0, topP: 0 },
 };
 
+/** Predicts how long steps take, limits their rows, and cuts long ones into several submits. */
 export class SubmitBudget {
   readonly #dispatches: readonly Dispatch[];
   readonly #nowMs: () => number;
-  /** Of the dispatch that takes longest, a row in a sequence half as long as there may be, at a slowness of 1. */
+  /**
+   * Milliseconds that one row takes, at a slowness of 1, in the dispatch with the most operations, with half the maximum sequence
+   * length before it.
+   */
   readonly #longestRowMs: number;
   #slowness = 1;
-  /** Of the steps since the last that was not slower. */
+  /** Slowness of each long enough step since the last one that was not slower than predicted; at most SLOWER of them. */
   #slower: number[] = [];
   #doneMs = 0;
-  /** What was predicted last at a slowness of 1, and for what. */
+  /** Last prediction at a slowness of 1, and the counts it was made for. */
   #last = { rows: -1, samples: -1, pairs: -1, ms: 0 };
 
   /** `maxLength`: tokens of a sequence; `nowMs`: a steady clock. */
@@ -79,7 +83,7 @@ export class SubmitBudget {
     const predictedMs = isTelling ? this.#rawMs(counts, attended) : 0;
     return () => {
       const doneMs = this.#nowMs();
-      // It waited for the step before.
+      // A step starts only when the step before is done.
       const tookMs = doneMs - Math.max(submittedMs, this.#doneMs);
       this.#doneMs = doneMs;
       if (predictedMs > 0) this.#learn(tookMs / predictedMs, tookMs);
@@ -96,7 +100,10 @@ export class SubmitBudget {
     }
   }
 
-  /** Of the whole step. Decoding steps are like the one before but for some tokens more: theirs is not added up again. */
+  /**
+   * Returns the predicted milliseconds of the whole step at a slowness of 1. A step with the counts of the last one and up to 5 % more
+   * attended tokens keeps the last prediction, so that decoding does not add up all dispatches for every token.
+   */
   #rawMs(counts: GridCounts, attended: AttendedTokens): number {
     const { rows, samples } = counts;
     const pairs = attended.decodePairs + attended.prefillPairs;

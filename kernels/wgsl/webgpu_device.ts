@@ -21,10 +21,11 @@ import { polled } from './polling.ts';
 import type { WebgpuExecutable } from './webgpu_executable.ts';
 
 const FEATURES = ['shader-f16', 'subgroups', 'subgroup-size-control', 'chromium-experimental-subgroup-matrix'] as const;
-/** What the largest kernel takes of workgroup memory; every desktop GPU has 32 KiB. */
+/** Workgroup memory in bytes: what the kernels need at least, which every desktop GPU has, and the most that the largest kernel uses. */
 const MIN_WORKGROUP_BYTES = 32_768;
 const MAX_WORKGROUP_BYTES = 49_152;
 
+/** Options of a webgpu device. */
 export interface WebgpuOptions {
   /** Empty for the first hardware adapter, an index, or part of a name. */
   readonly adapter: string;
@@ -49,6 +50,7 @@ export interface WebgpuOptions {
   readonly maxSliceBytes?: number;
 }
 
+/** A {@link Device} on a GPU, with what benchmarks and tests need besides. */
 export interface WebgpuDevice extends Device {
   readonly capabilities: Capabilities;
   /** Smallest and largest. */
@@ -78,7 +80,7 @@ export async function createDeviceOn(opened: OpenAdapter, options: WebgpuOptions
       `the adapter ${listing.name} has ${limits.maxComputeWorkgroupStorageSize} bytes of workgroup memory, the kernels need ${MIN_WORKGROUP_BYTES}`,
     );
   }
-  // What there is, up to what the largest kernel takes where there is more.
+  // Request all of the adapter's workgroup memory, up to what the largest kernel can use.
   const workgroupBytes = Math.min(limits.maxComputeWorkgroupStorageSize, MAX_WORKGROUP_BYTES);
   const withoutFeatures = new Set(options.withoutFeatures);
   const wanted = FEATURES.filter((feature) => features.has(feature) && !withoutFeatures.has(feature));
@@ -102,7 +104,7 @@ export async function createDeviceOn(opened: OpenAdapter, options: WebgpuOptions
     workgroupBytes,
     vectorShape: options.vectorShape,
   };
-  // What a trial compiled is not compiled again.
+  // The trials share this cache with the final device, so that no kernel is compiled twice.
   const kernels = new KernelCache(device, options.rewriteWgsl);
   const gpu = (matrix: MatrixUse | undefined, notes: readonly string[] = []): Gpu => {
     const set = options.kernelSet === 'matrices' && !matrix ? 'deterministic' : options.kernelSet;
@@ -201,7 +203,7 @@ class Gpu implements WebgpuDevice {
     return this.#fault;
   }
 
-  /** It computes wrongly. */
+  /** Marks the device as one that computes wrongly: sets `fault`, unless it is set already, and adds a note. */
   blame(fault: string): void {
     this.#fault ??= fault;
     this.#notes.push(fault);
@@ -254,7 +256,7 @@ class Gpu implements WebgpuDevice {
         },
         ...([program, source, options, memory] as const),
       );
-      // Nothing that is made on a lost device says so.
+      // Making objects on a lost device raises no error, so the loss is checked here.
       if (this.#lostReason !== undefined) throw new DeviceError('lost while loading');
       return executable;
     } catch (error) {

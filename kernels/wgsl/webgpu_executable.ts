@@ -33,6 +33,7 @@ import type { StepExporter } from './step_export.ts';
 import { SubmitBudget } from './submit_budget.ts';
 import { attendedTokens, type StepCounts, type StepState } from './step_state.ts';
 
+/** Objects and buffers that program_loader.ts makes for an executable. */
 export interface ExecutableParts {
   readonly device: GPUDevice;
   readonly program: Program;
@@ -52,6 +53,7 @@ export interface ExecutableParts {
   readonly lost: () => string | undefined;
 }
 
+/** A program loaded on a GPU. */
 export class WebgpuExecutable implements Executable {
   readonly blockBytes: number;
   readonly numBlocks: number;
@@ -75,7 +77,7 @@ export class WebgpuExecutable implements Executable {
     this.#readBacks = readBacks;
     this.#named = new NamedBuffers(parts.device, parts.program, parts.buffers);
     this.#commands = new StepCommands(parts.device, parts.list.dispatches, parts.results);
-    // What a device takes is real, whatever clock its caller has.
+    // Device times are real even when the caller simulates time: without a clock in the options, use performance.now().
     const { maxBlocksPerSequence, kv, nowMs = () => performance.now() } = parts.options;
     this.#budget = new SubmitBudget(parts.list.dispatches, maxBlocksPerSequence * kv.blockSize, nowMs);
     this.numExportable = parts.exporter?.numBlocks ?? 0;
@@ -126,7 +128,7 @@ export class WebgpuExecutable implements Executable {
       this.#commands.prepare(this.#readBacks[this.#numSteps % this.#readBacks.length]!.results);
     });
     const exported = options.exports && exporter ? exporter.arrived(options.exports, turn) : Promise.resolve();
-    // Whoever waits for the step hears of it.
+    // The caller gets this rejection through the await below; the handler only keeps it from counting as unhandled before.
     exported.catch(() => undefined);
     if (bytes === 0) {
       await this.#finish(Promise.all([prepared, device.queue.onSubmittedWorkDone(), exported]));
@@ -255,7 +257,7 @@ export class WebgpuExecutable implements Executable {
     return this.#named.read(name, numRows, (mapped) => this.#finish(mapped));
   }
 
-  /** What the kernels of a step cost; what it computes is overwritten by the next one. */
+  /** Returns the cost of the batch's kernels, by label. The next step overwrites what they compute. */
   profile(batch: readonly Segment[], nowMs: () => number): Promise<KernelProfile[]> {
     const { device, list } = this.#parts;
     const done = (): Promise<void> => this.#finish(device.queue.onSubmittedWorkDone());

@@ -1,9 +1,10 @@
-/** What only a local cluster can be told; `up` takes what any of its processes does besides. */
+/** Options of a local cluster alone. `penstock up` also accepts every option of the processes that it starts. */
 import { z } from 'zod';
 import { integer, option } from '../../shared/base/options.ts';
 
 const count = integer(z.int().min(0).max(256));
 
+/** Option table of a local cluster: the number of instances of each role, and the devices of its engines. */
 export const clusterOptions = {
   prefill: option('Local cluster (up)', 'N', count, 1, 'prefill instances'),
   decode: option('Local cluster (up)', 'N', integer(z.int().min(1).max(256)), 1, 'decode instances'),

@@ -8,6 +8,7 @@ import { leaseProcess } from './lease_process.ts';
 
 const WATCH_MS = 4_000;
 
+/** Data folders of this machine. A lease file in each folder lets one process at a time use it. */
 export const dataFolders: DataFolders = { refuseShared, claim };
 
 function folderOf(dataDir: string, name: string): string {

@@ -3,6 +3,7 @@ import { availableCores } from '../../shared/base/cpu_quota.ts';
 import { tryDevice } from './device_trial.ts';
 import { autoDevice, reportDevices, type DeviceReport } from '../../shared/engine/open_device.ts';
 
+/** Prints the devices of this machine and the one that `auto` selects, as text or one line of JSON, then exits the process with code 0. */
 export async function printDevices(isJson: boolean): Promise<void> {
   const auto = await autoDevice();
   const reports = await Promise.all((await reportDevices().catch(() => [])).map(withTrial));
@@ -17,7 +18,7 @@ export async function printDevices(isJson: boolean): Promise<void> {
   process.stdout.write(`${text}\n`, () => process.exit(0));
 }
 
-/** What its driver promises, and what came of it. */
+/** Returns the report with the matrix configuration and the notes that a trial of the adapter adds. `index` is the adapter's number. */
 async function withTrial(report: DeviceReport, index: number): Promise<DeviceReport> {
   const { matrixTaken, notes } = await tryDevice(index, report.matrixTaken);
   return { ...report, matrixTaken, notes: [...new Set([...report.notes, ...notes])] };

@@ -6,6 +6,7 @@ import type { ClusterConfig } from './tables.ts';
 
 type EngineRole = 'prefill' | 'decode';
 
+/** Divides devices, cores and models among the engines of a local cluster, and returns the flags of each engine. */
 export class EngineDivision {
   /** Paths of the models; there are as many engines of each role for each. */
   readonly models: readonly string[];

@@ -1,4 +1,4 @@
-/** What a person may type when the cluster is ready. */
+/** Returns a curl command that a user can paste once the cluster is ready. A model without a tokenizer gets a prompt of token ids. */
 export function exampleCall(url: string, model: string, hasTokenizer: boolean): string {
   return hasTokenizer
     ? `curl ${url}/v1/chat/completions -H 'content-type: application/json' -d '{"model": "${model}", "messages": [{"role": "system", "content": "You keep the harbour log.\\nMira keeps the red key in the north boathouse.\\nLocker 42 opens with code 9071.\\nThe Heron came in at 5:07 with 12 barrels of oil.\\nNadia likes figs."}, {"role": "user", "content": "What is the code of locker 42?"}]}'`

@@ -3,6 +3,7 @@ import { systemClock } from '../../shared/base/clock.ts';
 import type { LeaseProcess } from '../../shared/base/file_lease.ts';
 import { newId } from '../../shared/base/identity.ts';
 
+/** Identity of this process in the leases that it claims, with the functions that leases need. */
 export const leaseProcess: LeaseProcess = { clock: systemClock, newId, pid: process.pid, isRunning };
 
 function isRunning(pid: number): boolean {

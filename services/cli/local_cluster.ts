@@ -44,6 +44,7 @@ interface Child {
   readonly backoff: Backoff;
 }
 
+/** The cluster of `penstock up`: starts its processes, restarts those that die, and drains all of them at the end. */
 export class LocalCluster {
   readonly #config: ClusterConfig;
   readonly #isJson: boolean;
@@ -103,7 +104,7 @@ export class LocalCluster {
       this.#httpBind = router.url?.replace(/^http:\/\//, '') ?? '';
       await Promise.all(
         (['store', 'prefill', 'decode'] as const).flatMap((role) => {
-          // As many of either engine for each model; stores hold blocks of all.
+          // Each model has its own engines, so their number is per model; a store holds blocks of every model.
           const numModels = role === 'store' ? 1 : paths.length;
           return Array.from({ length: this.#config[role] * numModels }, (_, i) =>
             this.#start(role, `${role}-${i + 1}`),
@@ -202,7 +203,7 @@ export class LocalCluster {
     });
   }
 
-  /** Of all that load together, on standard error. */
+  /** Shows the loading progress of all instances that are loading, summed, on standard error. */
   #showLoading(child: Child, { doneBytes, totalBytes }: LoadingMessage): void {
     this.#loading.set(child.name, { doneBytes, totalBytes });
     const all = [...this.#loading.values()];

@@ -6,6 +6,7 @@ const MAX_LINE = 65_536;
 /** Dawn says at every adapter that it lowers limits which nobody here asked for. */
 const NOISE = /^Warning: maxDynamic\w+ artificially reduced/;
 
+/** Splits the output of a child process into lines and writes each one with the child's name in front. */
 export class LogLines {
   readonly #name: string;
   readonly #write: (line: string) => void;

@@ -33,7 +33,7 @@ that --config FILE names (block_size). A flag wins over a variable, a variable o
   -h, --help                     this text
 `;
 
-/** What `penstock ROLE --help` begins with. */
+/** First line of `penstock ROLE --help`, by role. */
 const roleHelp: Record<string, string> = {
   router: 'penstock router: OpenAI API, placement, dashboard; the hub that the others join',
   prefill: 'penstock prefill: turns prompts into KV blocks',
@@ -90,7 +90,7 @@ async function main(): Promise<void> {
       import('../../shared/base/clock.ts'),
     ]);
     const config = await withModel(line.config as unknown as ClusterConfig);
-    // Its processes get the folder: only this one asks the hub.
+    // Child processes get the folder of the model, so that only this process asks the hub.
     const flags = { ...line.flags, model: config.model };
     await new LocalCluster({ ...line, flags, config }, tables, systemClock).run();
   } else {

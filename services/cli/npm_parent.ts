@@ -7,7 +7,10 @@ import { readFileSync } from 'node:fs';
 /** Shells that npm runs a script by. */
 const SHELL = /^(ba|da|a|z|k)?sh$/;
 
-/** Taken before anything else is done: a model may be fetched for minutes before the cluster is there. */
+/**
+ * Parent of this process when the module is loaded. The parent must be read first: downloading a model may take minutes, and the
+ * parent may die meanwhile.
+ */
 const PARENT = parentOf(process.ppid, '/proc');
 
 /** Whether npm started this process: `npm start`, `npm run`, `npx`. */

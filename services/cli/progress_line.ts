@@ -6,6 +6,7 @@ const BAR_WIDTH = 24;
 /** On a terminal a line is written over; elsewhere lines add up. */
 const REFRESH_MS = { terminal: 200, lines: 5_000 };
 
+/** Returns a number of bytes in MiB, with one decimal. */
 export function mebibytes(bytes: number): string {
   return `${(bytes / MIB).toFixed(1)} MiB`;
 }
@@ -45,7 +46,7 @@ export class ProgressLine {
     const filled = Math.round((BAR_WIDTH * percent) / 100);
     this.#out.write(`\r\x1b[K[${'#'.repeat(filled)}${'.'.repeat(BAR_WIDTH - filled)}] ${text}${isLast ? '\n' : ''}`);
     this.#isOpen = !isLast;
-    // What comes next is something else.
+    // The next call starts another transfer, whose rate is measured anew.
     if (isLast) this.#begunMs = undefined;
   }
 

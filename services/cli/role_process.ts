@@ -1,7 +1,7 @@
 /**
- * What every role's process does around its work: the host it runs on, configuration in, ready out, drain on SIGTERM or Ctrl-C, a
- * clear line and a non-zero code when it cannot go on. Under `penstock up` the parent is told over IPC, and its death ends this
- * process too.
+ * Runs one role as a process: builds its host, starts the role, reports when it is ready, and drains on SIGTERM, SIGINT or SIGHUP. A
+ * failure prints one line and exits with a non-zero code. Under `penstock up` the process reports to its parent over IPC, and ends
+ * when the parent dies.
  */
 import { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -30,7 +30,7 @@ export interface LoadingMessage {
   readonly totalBytes: number;
 }
 
-/** What a role's process tells `penstock up`. */
+/** Message of a role's process to `penstock up`: the role is ready. */
 export interface ReadyMessage extends Ready {
   readonly kind: 'ready';
   readonly role: Role;
@@ -40,6 +40,11 @@ export interface ReadyMessage extends Ready {
 const EXIT_REFUSED = 1;
 const EXIT_USAGE = 2;
 
+/**
+ * Runs a role in this process; resolves when the role is ready. A failed start prints the error and ends the process, with code 2 for
+ * a ConfigError and 1 for any other. A signal drains the role and ends the process with code 0; a second signal kills the process at
+ * once.
+ */
 export async function runRole(role: Role, config: ProcessConfig, start: StartRole<ProcessConfig>): Promise<void> {
   const print = (line: string): void => {
     process.stderr.write(`penstock ${role}: ${line}\n`);
@@ -56,7 +61,7 @@ export async function runRole(role: Role, config: ProcessConfig, start: StartRol
     await running?.drain();
     process.exit(0);
   };
-  // Asked twice over the network it goes on; a second signal means now.
+  // A second drain request over the network changes nothing; a second signal ends the process at once.
   const drain = (): void => {
     if (!isEnding) void end();
   };
@@ -99,7 +104,7 @@ function realHost(config: ProcessConfig, log: Host['log'], openBus: OpenBus | un
       try {
         process.kill(pid, 'SIGKILL');
       } catch {
-        // It has ended already.
+        // The process has already ended.
       }
     },
   };
@@ -120,7 +125,10 @@ function showLoading(config: ProcessConfig): (doneBytes: number, totalBytes: num
   };
 }
 
-/** What `--tls-cert` and its like name. @throws ConfigError for a file that cannot be read or is none of the kind, or one alone. */
+/**
+ * Reads the files of --tls-cert, --tls-key and --tls-ca; returns undefined when none of the three is set. @throws ConfigError when
+ * only some of them are set, or a file cannot be read or holds no certificate or key.
+ */
 function tlsOf({ tls_cert: cert, tls_key: key, tls_ca: ca }: ProcessConfig): TlsTexts | undefined {
   if (cert === '' && key === '' && ca === '') return undefined;
   if (cert === '' || key === '' || ca === '')
@@ -177,7 +185,10 @@ function endNow(): void {
   process.kill(process.pid, 'SIGKILL');
 }
 
-/** Whoever listens beyond this machine needs a token, and so does who speaks there. */
+/**
+ * Checks that a process without a cluster token neither listens beyond this machine nor uses a bus server beyond it. @throws
+ * ConfigError otherwise.
+ */
 function refuseOpenPorts(config: ProcessConfig & { readonly hub_bind?: string }): void {
   const { bind, hub_bind: hubBind = '', bus, cluster_token: token } = config;
   if (token !== '') return;

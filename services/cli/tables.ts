@@ -4,16 +4,19 @@ import type { EngineConfig } from '../../shared/node/options.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import { clusterOptions } from './cluster_options.ts';
 
+/** Roles that a process can have; each is a command of `penstock`. */
 export const roles = ['router', 'prefill', 'decode', 'store'] as const satisfies readonly Role[];
 
-/** What `up` reads of its own options; the others it hands to its processes. */
+/** Configuration that `up` reads itself. All other options go to the processes that it starts. */
 export type ClusterConfig = ConfigOf<typeof clusterOptions> & EngineConfig & { readonly served_model_name: string };
 
-/** What `up` was told. */
+/** Parsed command line of `penstock up`. */
 export type ClusterLine = Omit<CommandLine<OptionTable>, 'config'> & { readonly config: ClusterConfig };
 
+/** Option table of each role. */
 export type RoleTables = Readonly<Record<Role, OptionTable>>;
 
+/** Loads the option tables of all roles. @throws Error when a module cannot be loaded. */
 export async function loadTables(): Promise<RoleTables> {
   const load = async (role: Role): Promise<[Role, OptionTable]> => {
     const module = new URL(`../${role}/options.js`, import.meta.url).href;
@@ -22,12 +25,12 @@ export async function loadTables(): Promise<RoleTables> {
   return Object.fromEntries(await Promise.all(roles.map(load))) as RoleTables;
 }
 
-/** Of `up` and `config`: everything. */
+/** Returns the option table of `up` and `config`: the options of every role and those of a local cluster. */
 function clusterTable(tables: RoleTables): OptionTable {
   return Object.assign({}, ...Object.values(tables), clusterOptions) as OptionTable;
 }
 
-/** Of a command; one that starts nothing takes everything. */
+/** Returns the option table of a command: the role's own for a role, all options for any other command. */
 export function tableOf(command: string, tables: RoleTables): OptionTable {
   return Object.hasOwn(tables, command) ? tables[command as Role] : clusterTable(tables);
 }

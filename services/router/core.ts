@@ -1,4 +1,4 @@
-/** What a router knows and decides, without its HTTP face: members, the index of their blocks, the relay of requests. */
+/** The router without its HTTP server: cluster members, the index of their blocks, and conductor and relay of each model. */
 import type { Bus } from '../../shared/bus/bus.ts';
 import type { RoleContext } from '../../shared/node/role.ts';
 import { ClusterView, type ClusterViewOptions } from './cluster/cluster_view.ts';
@@ -13,6 +13,7 @@ import { Relay } from './relay/relay.ts';
 /** Instances among which routers take turns. */
 const MAX_TURN = 1 << 16;
 
+/** Dependencies of {@link createCore} beyond the role context. */
 export interface CoreOptions {
   readonly bus: Bus;
   readonly name: string;
@@ -20,22 +21,27 @@ export interface CoreOptions {
   readonly signal: AbortSignal;
 }
 
-/** Of one model. */
+/** View, conductor and relay of one model. */
 interface ModelCore {
   readonly view: ModelView;
   readonly conductor: Conductor;
   readonly relay: Relay;
 }
 
+/** Cluster state and request placement of a router, without HTTP. */
 export interface RouterCore {
   readonly view: ClusterView;
   readonly index: PrefixIndex;
   /** Begins to place requests of a model. */
   readonly serve: (model: string, onFailover: () => void) => ModelCore;
-  /** Of a model that is served no more. */
+  /** Removes the conductor of a model that is no longer served; lost instances are not reported to the conductor any more. */
   readonly drop: (conductor: Conductor) => void;
 }
 
+/**
+ * Returns a core with the cluster view, the prefix index and the feed between them. Conductor and relay of a model are created by
+ * `serve`.
+ */
 export function createCore(
   {
     config,

@@ -1,15 +1,16 @@
 /**
- * What the prefix index promised beside what requests then found: tokens of prompts that somebody was said to hold, and those of them that
- * were not computed. An index that is right is off by what is evicted in between; one that drifts promises what nobody has.
+ * Compares what the prefix index promised with what requests found: prompt tokens reported as held, and how many of them were not
+ * cached. A correct index is off only by blocks evicted in between; a drifting index promises blocks that no instance holds.
  */
 
 /** Requests that are looked back at. */
 const WINDOW = 256;
 /** Below so many there is nothing to say. */
 const MIN_REQUESTS = 16;
-/** Of what was promised, missing. */
+/** Share of promised tokens that may be missing before the alarm is raised. */
 const ALARM = 0.1;
 
+/** Rolling comparison over the last WINDOW requests that were promised tokens; raises an alarm above a share of ALARM missing tokens. */
 export class IndexDrift {
   readonly #promised = new Float64Array(WINDOW);
   readonly #missing = new Float64Array(WINDOW);
@@ -22,7 +23,7 @@ export class IndexDrift {
     this.#onAlarm = onAlarm;
   }
 
-  /** Of the last requests that were promised something: the share that was missing. */
+  /** Returns the share of promised tokens that were missing, over the last WINDOW requests with a promise; 0 before the first. */
   get missing(): number {
     const sum = (values: Float64Array): number => values.reduce((all, value) => all + value, 0);
     return this.#numRequests === 0 ? 0 : sum(this.#missing) / sum(this.#promised);

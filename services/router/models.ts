@@ -10,16 +10,17 @@ import { ask, type Network } from '../../shared/net/network.ts';
 import type { Registration } from '../../shared/protocol/membership.ts';
 import { readFacts, type ModelFacts } from '../../shared/protocol/model_facts.ts';
 
-/** Of a registration: which model it is for, or why not, or not yet. */
+/** Result of a registration: the model it is admitted to, why it is refused, or why it must wait and for how many milliseconds at most. */
 export type Admitted =
   { readonly model: string } | { readonly refused: string } | { readonly wait: string; readonly patienceMs: number };
 
 /** Models (P1). */
 const MAX_MODELS = 64;
 const ASK_MS = 30_000;
-/** That an instance may wait: for the answer to come, and the tokenizer to be read. */
+/** Milliseconds an engine keeps retrying its registration while the router requests the model's facts (ASK_MS) and loads the tokenizer. */
 const PATIENCE_MS = 90_000;
 
+/** Dependencies of {@link Models}. */
 export interface ModelsOptions {
   readonly network: Network;
   readonly log: Log;
@@ -28,19 +29,23 @@ export interface ModelsOptions {
   readonly open: (facts: ModelFacts) => Promise<void>;
 }
 
-/** What registration compares. */
+/** Fields of a model that a registration is compared with. */
 export type KnownModel = Pick<ModelFacts, 'name' | 'vocabSize' | 'modelConfig'> & {
-  /** What its files are called, where it is served under another name. */
+  /** Model name in its files, when the model is served under another name; engines register under the name in the files. */
   readonly filesName?: string;
 };
 
+/** The models a router serves, and the admission of engines to them. An engine of an unknown model is asked for the model's facts. */
 export class Models {
   readonly #options: ModelsOptions;
   /** In the order in which they were known. */
   readonly #known = new Map<string, KnownModel>();
-  /** That are asked for. */
+  /** Names of models whose facts are being requested from an instance. */
   readonly #asking = new Set<string>();
-  /** By name: why one that was asked for is not served. Forgotten when somebody asks again. */
+  /**
+   * Why a model cannot be served, by name. An entry refuses one registration and is then deleted, so that the next registration
+   * requests the facts again.
+   */
   readonly #failed = new Map<string, string>();
 
   constructor(options: ModelsOptions) {

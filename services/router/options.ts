@@ -1,8 +1,9 @@
-/** What a router can be told. */
+/** Options of the router role. */
 import { z } from 'zod';
 import { addressOrNone, bytes, integer, onOrOff, option, positive, type ConfigOf } from '../../shared/base/options.ts';
 import { modelOptions, processOptions } from '../../shared/node/options.ts';
 
+/** Option table of the router role: flag group, value name, schema, default and help text per option. */
 export const options = {
   ...modelOptions,
   served_model_name: option('Model and engine', 'NAME', z.string(), '', "name in the API; default: the folder's"),
@@ -75,4 +76,5 @@ export const options = {
   silence_ms: option('Router', 'MS', positive(600_000), 3_000, 'an instance silent for this long is lost'),
 } as const;
 
+/** Parsed values of the router's options. */
 export type RouterConfig = ConfigOf<typeof options>;

@@ -26,13 +26,13 @@ const CHECK_MODELS_MS = 10_000;
 const HUB = '127.0.0.1:8001';
 const ANY_PORT = '127.0.0.1:0';
 
-/** What a router shows: the API, and a look inside. */
+/** The router as the HTTP server sees it: the API, and the state behind health, metrics and `/api/*`. */
 export interface HttpApp extends Pick<RouterCore, 'view' | 'index'> {
-  /** Of the first model. */
+  /** Context of the first model. */
   readonly context: ApiContext;
-  /** Of all that are served now. */
+  /** Returns the contexts of the models to list: configured ones, and others that have engines. */
   readonly contexts: () => ApiContext[];
-  /** Of all, the newest last. */
+  /** Returns the logged decisions of all models, the newest last. */
   readonly decisions: () => readonly LoggedDecision[];
   readonly config: RouterConfig;
   readonly bus: ClusterBus;
@@ -41,9 +41,13 @@ export interface HttpApp extends Pick<RouterCore, 'view' | 'index'> {
 /** HTTP is a driver: whoever listens shows the face to clients. @throws Error naming the address. */
 export type ListenHttp = (
   bind: string,
-  face: HttpApp,
+  listening: HttpApp,
 ) => Promise<{ readonly url: string; readonly close: () => Promise<void> }>;
 
+/**
+ * Starts a router: serves the bus hub when there is no bus server, loads the models and listens for HTTP. Rejects with an Error when
+ * the start fails.
+ */
 export function startRouter(context: RoleContext<RouterConfig>, listenHttp: ListenHttp): Promise<RunningRole> {
   const { config } = context;
   return live(
@@ -98,7 +102,7 @@ async function build(
       if (view.models.has(model)) idleMs.delete(model);
       else idleMs.set(model, (idleMs.get(model) ?? 0) + CHECK_MODELS_MS);
       if ((idleMs.get(model) ?? 0) < FORGET_MS) continue;
-      // Its instances may come back with another tokenizer.
+      // Drop everything about the model: its instances may return with another tokenizer.
       idleMs.delete(model);
       models.forget(model);
       serving.drop(model);
@@ -112,11 +116,11 @@ async function build(
     join: async () => {
       const bind = config.bind || '127.0.0.1:8000';
       const { first, contexts, decisions } = serving.shown(givenNames);
-      const face = await listenHttp(bind, { context: first, contexts, decisions, config, view, index, bus });
-      closeHttp = face.close;
+      const listening = await listenHttp(bind, { context: first, contexts, decisions, config, view, index, bus });
+      closeHttp = listening.close;
       const where = server ? `bus ${server.name}` : `hub ${address}`;
-      log.info({ url: face.url, bus: where, models: givenNames }, 'listening');
-      return { name, address: config.advertise || address, bus: where, url: face.url, model: config.model };
+      log.info({ url: listening.url, bus: where, models: givenNames }, 'listening');
+      return { name, address: config.advertise || address, bus: where, url: listening.url, model: config.model };
     },
     finish: async (untilMs) => {
       admission.drain();
@@ -137,7 +141,7 @@ async function build(
   };
 }
 
-/** Of a model whose files are here. @throws ModelError */
+/** Reads the facts of a model from its local files. @throws ModelError when the files cannot be used. */
 async function givenFacts(path: string, config: RouterConfig): Promise<ModelFacts & { readonly filesName: string }> {
   const model = await openModel(path);
   const shape = shapeOf(model);

@@ -1,4 +1,4 @@
-/** What the endpoints work with, model by model: tokenizer, relay, metrics of each, and what all of them share. */
+/** The contexts of the endpoints: tokenizer, relay and metrics of each served model, and the parts that all models share. */
 import { messageOf } from '../../shared/base/failure.ts';
 import type { ClusterBus } from '../../shared/bus/cluster_bus.ts';
 import type { RoleContext } from '../../shared/node/role.ts';
@@ -20,6 +20,7 @@ import { TextCodec } from './text/text.ts';
 
 type Host = Pick<RoleContext<RouterConfig>, 'config' | 'threads' | 'clock' | 'random' | 'newId' | 'log' | 'fail'>;
 
+/** Dependencies of {@link ServedModels}. */
 export interface ServedModelsOptions extends Host {
   readonly core: RouterCore;
   readonly bus: ClusterBus;
@@ -34,10 +35,11 @@ interface Served {
   readonly conductor: Conductor;
 }
 
+/** All models that a router serves: opens and drops them, and finds the context of the model that a request names. */
 export class ServedModels {
   readonly admission: Admission;
   readonly #options: ServedModelsOptions;
-  /** By name, in the order in which they came. */
+  /** Served models by name, in the order they were opened. */
   readonly #served = new Map<string, Served>();
   readonly #requests: RequestLog;
   #bodies: Bodies | undefined;
@@ -110,7 +112,7 @@ export class ServedModels {
     this.#served.set(name, { facts, context, view, conductor });
   }
 
-  /** Of all that are served. */
+  /** Returns the longest context of all served models, in tokens. */
   get #longest(): number {
     return Math.max(0, ...[...this.#served.values()].map(({ facts }) => facts.maxModelLen));
   }

@@ -16,14 +16,14 @@ const CALL_TIMEOUT_MS = 30_000;
 const LATE_MS = 2_000;
 /** For a killed process to be gone. */
 const END_WAIT_MS = 2_000;
-/** What ends a process that did nothing wrong. */
+/** Signals sent from outside: a process that one of them ends has done nothing wrong. */
 const FROM_OUTSIDE: readonly (NodeJS.Signals | null)[] = ['SIGKILL', 'SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT'];
 
 /** The process ended under a call. */
 export class DiskProcessDeath extends Error {
-  /** What it read or wrote ended it. */
+  /** Whether the environment that the process read or wrote ended the process, and is damaged. */
   readonly isDamage: boolean;
-  /** It did not answer, and was ended for it. */
+  /** Whether the process was ended because it did not answer in time. */
   readonly isHang: boolean;
 
   constructor(message: string, isDamage: boolean, isHang = false) {
@@ -36,6 +36,7 @@ export class DiskProcessDeath extends Error {
 
 type Methods = DiskProcessMethods;
 
+/** One disk process, with the calls that wait for its answer. */
 export class DiskChild {
   readonly #process: ChildProcess;
   readonly #clock: Clock;
@@ -93,7 +94,7 @@ export class DiskChild {
     const answered = new AbortController();
     const answer = new Promise<Awaited<ReturnType<Methods[K]>>>((resolve, reject) => {
       this.#pending.set(id, { resolve, reject });
-      // What cannot be sent has a process that ended: its exit says how.
+      // Sending fails when the process has ended; its exit event then rejects the call.
       this.#process.send({ id, method, argument }, () => undefined);
     });
     void this.#watch(answered.signal);

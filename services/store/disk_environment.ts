@@ -25,6 +25,7 @@ const MAX_RETRY_MS = 30_000;
 /** Until the first opening has come back: what arrives meanwhile stays in DRAM, and is written when it is offered again. */
 const OPENING = 'it is being opened';
 
+/** Dependencies of a DiskEnvironment. */
 export interface DiskEnvironmentOptions {
   /** Opens or makes the environment. */
   readonly open: () => Promise<Awaited<ReturnType<DiskThread['open']>>>;
@@ -43,6 +44,7 @@ interface DiskEnvironmentListener {
   readonly onGone: () => void;
 }
 
+/** Keeps the disk tier's environment open: opens it, opens it again after a failure, and knows its generation. */
 export class DiskEnvironment {
   readonly #options: DiskEnvironmentOptions;
   readonly #listener: DiskEnvironmentListener;

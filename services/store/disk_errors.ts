@@ -1,4 +1,4 @@
-/** What a disk's error says: by its code, or as strerror has it where LMDB passes that on. */
+/** Classifies errors of a disk by their code, or by the text of strerror where LMDB passes only the text on. */
 import { constants } from 'node:os';
 import { messageOf } from '../../shared/base/failure.ts';
 

@@ -6,11 +6,13 @@ import { aligned } from '../../shared/kv/extent_allocator.ts';
 import type { DiskEntry } from './disk_process.ts';
 import { PAGE_BYTES } from './records_file.ts';
 
+/** Callbacks for keys that enter or leave the index. */
 export interface DiskIndexOptions {
   readonly onStored: (key: BlockKey) => void;
   readonly onRemoved: (key: BlockKey) => void;
 }
 
+/** Index of the records on disk: entries by key, in order of use, with the bytes that they take in the file. */
 export class DiskIndex {
   readonly formats = new FormatCounts();
   readonly #options: DiskIndexOptions;
@@ -39,7 +41,7 @@ export class DiskIndex {
     return this.#entries.get(key);
   }
 
-  /** Undefined when this very block is not here. */
+  /** Returns the entry of a block; undefined when its key is absent, or names a block with another digest. */
   entryOf({ key, digest }: BlockHash): DiskEntry | undefined {
     const entry = this.#entries.get(key);
     return entry?.digest === digest ? entry : undefined;

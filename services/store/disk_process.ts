@@ -25,7 +25,7 @@ export interface DiskEntry {
   readonly bytes: number;
   readonly numerics: bigint;
   readonly contentHash: bigint;
-  /** Where it begins in the file of records. */
+  /** Byte offset of the record in the file of records. */
   readonly at: number;
 }
 
@@ -182,7 +182,7 @@ const methods = {
     });
   },
 
-  /** They are the freshest now, in this order. */
+  /** Makes these entries the most recently used, in the order of `keys`. Unknown keys are skipped. */
   touch(keys: readonly BlockKey[]): void {
     change((entries) => {
       for (const key of keys) {
@@ -213,8 +213,10 @@ const methods = {
   },
 };
 
+/** Methods of the disk process, which the store's disk thread calls over IPC. */
 export type DiskProcessMethods = typeof methods;
 
+/** Answer of the disk process to one call: a value, or the message of an error. */
 export interface DiskAnswer {
   readonly id: number;
   readonly value?: unknown;

@@ -20,6 +20,7 @@ export interface DiskRead {
   readonly slot: number;
 }
 
+/** Reads records from the store's file into slots of the slab, and verifies them. Runs in a thread of its own. */
 export class DiskReader {
   #slab: SlabMemory | undefined;
   #file: { readonly number: number; readonly generation: number } | undefined;
@@ -55,7 +56,7 @@ export class DiskReader {
           coming.received(done);
         }
       } catch (error) {
-        // Of this one: what lies beside it may be sound.
+        // The error concerns this record alone; the records beside it may be sound.
         return messageOf(error);
       }
       return coming.fault;
@@ -72,6 +73,7 @@ export class DiskReader {
   }
 }
 
+/** Creates the object that a reader thread serves. */
 export function start(): DiskReader {
   return new DiskReader();
 }

@@ -12,7 +12,7 @@ const MIN_BYTES = 256 << 10;
 /** Messages to a reader at once: the next is there when it is through with one. */
 const MAX_MESSAGES = 2;
 
-/** Which file: the `generation`th at `path`. */
+/** The `generation`th file of records at `path`. A reader opens the path again when the generation changes. */
 interface FileRef {
   readonly path: string;
   readonly generation: number;
@@ -32,6 +32,7 @@ interface Busy {
   numMessages: number;
 }
 
+/** Queue of disk reads, which are sent to the reader threads in batches. */
 export class DiskReads {
   readonly #readers: readonly Busy[];
   readonly #queue: Waiting[] = [];
@@ -40,7 +41,10 @@ export class DiskReads {
     this.#readers = readers.map((thread) => ({ thread, numMessages: 0 }));
   }
 
-  /** Undefined when it is in its slot and sound, else what is wrong with it. @throws Error when the file cannot be opened. */
+  /**
+   * Reads a record into its slot. Returns undefined when the record is there and sound, else what is wrong with it. @throws Error when
+   * the file cannot be opened.
+   */
   read(read: DiskRead, file: FileRef): Promise<string | undefined> {
     const done = new Promise<string | undefined>((resolve, reject) => {
       this.#queue.push({ read, file, resolve, reject });
@@ -53,7 +57,7 @@ export class DiskReads {
     for (let first = this.#queue[0]; first; first = this.#queue[0]) {
       const reader = this.#readers.reduce((best, one) => (one.numMessages < best.numMessages ? one : best));
       if (reader.numMessages >= MAX_MESSAGES) return;
-      // What there is, shared out; of one file.
+      // The queue is divided evenly among the readers; one message has reads of one file only.
       const fewest = Math.floor(MIN_BYTES / first.read.bytes);
       const share = Math.min(MAX_READS, Math.max(fewest, Math.ceil(this.#queue.length / this.#readers.length)));
       const { generation } = first.file;

@@ -29,6 +29,7 @@ const TRIM_BYTES = 32 << 20;
 /** Entries that are taken over at a time. */
 const RECOVERED_PER_TURN = 2_048;
 
+/** Dependencies, index callbacks and byte budget of a DiskTier. */
 export interface DiskTierOptions extends DiskIndexOptions, DiskEnvironmentOptions {
   readonly readers: readonly Pick<Thread<DiskReader>, 'call'>[];
   /** The file of records. */
@@ -36,6 +37,7 @@ export interface DiskTierOptions extends DiskIndexOptions, DiskEnvironmentOption
   readonly budgetBytes: number;
 }
 
+/** A record in a slot of the slab that is to be written to disk. */
 export interface DiskWrite {
   readonly hash: BlockHash;
   readonly format: Digest;
@@ -43,6 +45,7 @@ export interface DiskWrite {
   readonly bytes: number;
 }
 
+/** The disk tier: writes, reads and evicts records within its byte budget. Failures are counted and logged, not thrown. */
 export class DiskTier {
   readonly counters = newTierCounters();
   readonly #options: DiskTierOptions;
@@ -51,7 +54,7 @@ export class DiskTier {
   readonly #environment: DiskEnvironment;
   readonly #order: UseOrder;
   #isTrimming = false;
-  /** Of puts that run: taken from the budget before they are stored. */
+  /** Bytes of running puts, taken from the budget before their records are stored. */
   #reservedBytes = 0;
   /** Keys that a put has under way, and its end. Bounded by the offers (P1). */
   readonly #putting = new Map<BlockKey, Promise<void>>();
@@ -100,7 +103,7 @@ export class DiskTier {
     return this.#index.size;
   }
 
-  /** Of the budget: records, and those that are being written. */
+  /** Bytes of the budget in use: records on disk, and records that are being written. */
   get takenBytes(): number {
     return this.#index.usedBytes + this.#reservedBytes;
   }
@@ -109,12 +112,15 @@ export class DiskTier {
     return this.entryOf(hash) !== undefined;
   }
 
-  /** Undefined when this very block is not here. */
+  /** Returns the entry of a block; undefined when its key is absent, or names a block with another digest. */
   entryOf(hash: BlockHash): DiskEntry | undefined {
     return this.#index.entryOf(hash);
   }
 
-  /** It was used, here or in a tier above: others go before it, after a restart too. */
+  /**
+   * Marks a block as used, in this tier or in one above: other blocks are evicted before it, also after a restart. A block that is not
+   * on disk is ignored.
+   */
   touch(hash: BlockHash): void {
     if (!this.has(hash)) return;
     this.#index.touch(hash.key);
@@ -168,7 +174,8 @@ export class DiskTier {
       await this.#makeRoom(budgetBytes - this.#reservedBytes);
       const writes = fresh.map(({ hash, slot, bytes }) => ({ slot, bytes, key: hash.key, digest: hash.digest }));
       const { stored, generation } = await this.#environment.answered(worker.call('put', writes));
-      // It may have been begun anew, by this call or by another beside it: what the index says is looked at first.
+      // This call, or another beside it, may have begun the environment anew; look() updates the generation before the index is
+      // changed.
       if (generation !== this.#environment.generation) await this.#environment.look();
       if (generation !== this.#environment.generation) return;
       this.counters.offered += stored.length;
@@ -214,7 +221,7 @@ export class DiskTier {
       return true;
     }
     this.counters.misses++;
-    // It went while it was read, or the environment was begun anew.
+    // The entry was removed during the read, or the environment was begun anew.
     if (this.#index.get(hash.key) !== entry) return false;
     this.numFailures++;
     this.#options.log.warn({ fault }, 'a record on disk is unusable and was dropped');

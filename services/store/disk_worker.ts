@@ -28,13 +28,14 @@ const MAX_HANGS = 2;
 const CHURN = 1.25;
 const MIN_CHURN_BYTES = 64 << 20;
 
+/** The disk thread: writes records into the file, commits them through the disk process, and sets a damaged environment aside. */
 export class DiskThread {
   /** [pid of the disk process] i32: for whoever ends this thread while that one hangs. */
   readonly #pidCell: Int32Array;
   #slab: SlabMemory | undefined;
   #child: DiskChild | undefined;
   #file: RecordsFile | undefined;
-  /** What the environment names. */
+  /** Records that the environment names, by key. */
   readonly #entries = new Map<BlockKey, DiskEntry>();
   #path = '';
   #maxBytes = 0;
@@ -67,7 +68,7 @@ export class DiskThread {
     while (damage === undefined && entries.length < numEntries) {
       entries.push(...(await this.#child.call('entries', entries.length)));
     }
-    // What was read or written before, by its number, is another file's now.
+    // The environment may be another one now: the old file and its entries no longer count.
     this.#file?.close();
     this.#file = undefined;
     this.#entries.clear();
@@ -141,7 +142,7 @@ export class DiskThread {
       const known = this.#generation;
       const { wiped } = await this.#openEnvironment();
       if (wiped === undefined) this.#generation = known;
-      // Who keeps an index of it must hear of it.
+      // The caller keeps an index of the environment, and must learn that the old entries are gone.
       else throw new BegunAnew(wiped);
     }
     if (this.#fault !== undefined || !this.#child) throw new Error(`the disk tier is not usable: ${this.#fault}`);
@@ -233,7 +234,7 @@ export class DiskThread {
     });
   }
 
-  /** They are the freshest now, in this order. */
+  /** Makes these entries the most recently used, in the order of `keys`. */
   touch(keys: readonly BlockKey[]): Promise<void> {
     return this.#onDisk((to) => to.call('touch', keys));
   }
@@ -269,6 +270,7 @@ class BegunAnew extends Error {
   }
 }
 
+/** Creates the object that the disk thread serves. `pid` is a shared cell that receives the pid of the disk process. */
 export function start({ pid }: { readonly pid: Int32Array }): DiskThread {
   return new DiskThread(pid);
 }

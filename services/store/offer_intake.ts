@@ -29,18 +29,19 @@ const FETCH_PATIENCE_MS = 12_000;
 /** For a DRAM slot, while others' records are on their way to disk. */
 const SLOT_PAUSE_MS = 20;
 const MAX_SLOT_PAUSES = 500;
-/** So many records that have come are put on their way to disk together, with what came with the last of them. */
+/** Records that are put on their way to disk together. A batch also takes the records that arrived with its last one. */
 const WRITE_BATCH = 32;
 /** Larger records than this are no KV block anyone would move. */
 const MAX_RECORD_BYTES = 1 << 30;
 
+/** Accepts offers: fetches the blocks that are lacking, keeps them in DRAM, and writes them to disk. */
 export class OfferIntake {
   readonly #tiers: StoreTiers;
   readonly #line: FetchLine;
   readonly #log: Log;
   readonly #behind: WriteBehind;
   readonly #isThrough: boolean;
-  /** What other offers bring, and when they are through with it. */
+  /** Fetches of other offers, by the key of the block that they bring. Each promise resolves when the offer's fetch has ended. */
   readonly #arriving = new Map<BlockKey, Promise<unknown>>();
   numOpen = 0;
 
@@ -73,7 +74,7 @@ export class OfferIntake {
     for (const { key } of lacking) this.#arriving.set(key, settled);
     try {
       const stored = await fetched;
-      // What another offer is bringing is not held before it is there.
+      // A block that another offer brings is held only when that offer's fetch has ended.
       await Promise.all(others);
       await this.#writeDown(offered, signal);
       const durable = offered.filter((hash) => this.#tiers.disk.has(hash)).length;
@@ -110,7 +111,7 @@ export class OfferIntake {
     return this.#behind.until(0, signal);
   }
 
-  /** What is in DRAM and not on disk. */
+  /** Writes the blocks that are in DRAM and not on disk, in batches. */
   async #writeDown(hashes: readonly BlockHash[], signal: AbortSignal): Promise<void> {
     for (let at = 0; at < hashes.length; at += WRITE_BATCH) {
       const writes = hashes.slice(at, at + WRITE_BATCH).flatMap((hash) => this.#tiers.writeOf(hash) ?? []);

@@ -1,4 +1,4 @@
-/** What a store can be told. */
+/** Options of a store. */
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { z } from 'zod';
@@ -7,6 +7,7 @@ import { memberOptions } from '../../shared/node/options.ts';
 
 const defaultData = join(process.env['XDG_DATA_HOME'] ?? join(homedir(), '.local', 'share'), 'penstock');
 
+/** Option table of a store: its own options and those of every cluster member. */
 export const options = {
   disk_bytes: option(
     'Budgets',
@@ -33,4 +34,5 @@ export const options = {
   ),
 } as const;
 
+/** Configuration of a store, as its option table yields. */
 export type StoreConfig = ConfigOf<typeof options>;

@@ -13,6 +13,7 @@ import type { DiskEntry } from './disk_process.ts';
 /** A record begins at one of its own. */
 export const PAGE_BYTES = 4_096;
 
+/** The file of records, and the free places in it. */
 export class RecordsFile {
   readonly #file: number;
   readonly #places: ExtentAllocator;
@@ -50,7 +51,7 @@ export class RecordsFile {
     for (const at of places) this.#places.release(at);
   }
 
-  /** What was written is on the disk itself. */
+  /** Flushes everything written to the disk itself (fsync). */
   sync(): void {
     fsyncSync(this.#file);
   }

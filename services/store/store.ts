@@ -25,6 +25,7 @@ const NUM_READERS = 4;
 /** A store serves every engine of its cluster: more than all their waiting sequences would be a broken peer's (P1). */
 const MAX_FETCH_STREAMS = 8_192;
 
+/** Starts a store on a host. @throws Error when another process uses its data folder. */
 export async function startStore(context: RoleContext<StoreConfig>): Promise<RunningRole> {
   const { config, folders } = context;
   // Before the address is known: the folder must be the same at the next start.
@@ -130,7 +131,7 @@ async function build(
     },
     close: async () => {
       stopped.abort();
-      // What is committed is on disk without a word of farewell; without it the next boot does not trust it.
+      // Committed records survive without an orderly close, but not a reboot of the machine: then only a closed environment is trusted.
       await Promise.race([
         worker.call('close', undefined).catch((error: unknown) => {
           log.warn({ error: messageOf(error) }, 'the disk tier was not closed in order');

@@ -32,6 +32,7 @@ import { DiskTier, type DiskTierOptions, type DiskWrite } from './disk_tier.ts';
 import type { DiskReader } from './disk_reader.ts';
 import type { DiskThread } from './disk_worker.ts';
 
+/** Dependencies and byte budgets of a StoreTiers. */
 export interface StoreTiersOptions {
   readonly worker: Thread<DiskThread>;
   readonly readers: readonly Thread<DiskReader>[];
@@ -51,7 +52,10 @@ export interface StoreTiersOptions {
 /** A header and some payload: less is no block, and would make slots without number. */
 const MIN_RECORD_BYTES = 512;
 
-/** Of one run of blocks, read from disk before it is their turn; and of all runs together (P1). */
+/**
+ * Blocks of one run that are read from disk before their turn. AHEAD_BYTES bounds their bytes, and MAX_RISING the reads of all runs
+ * (P1).
+ */
 const MAX_AHEAD = 16;
 const AHEAD_BYTES = 16 << 20;
 const MAX_RISING = 256;
@@ -59,9 +63,10 @@ const MAX_RISING = 256;
 const READ_PATIENCE_MS = 10_000;
 /** Memory of which a record takes more than this share is not filled ahead: what rises would push out what has risen. */
 const AHEAD_SHARE = 64;
-/** Told of each tier, at most (P1). */
+/** Formats reported for each tier, at most (P1). */
 const MAX_FORMATS = 8;
 
+/** The blocks of a store, in DRAM and on disk, as a source for fetches. */
 export class StoreTiers implements BlockSource {
   readonly disk: DiskTier;
   readonly #options: StoreTiersOptions;
@@ -70,7 +75,7 @@ export class StoreTiers implements BlockSource {
   readonly #rising = new Map<BlockKey, Promise<void>>();
   readonly slab: Slab;
   readonly dram: RecordCache;
-  /** Nothing may be put into the slab before. */
+  /** Resolves when every thread knows the slab. Nothing may be put into the slab before. */
   readonly attached: Promise<void>;
   /** Offers of a block that is here, of the same numerics class and with other bytes. */
   numDivergent = 0;
@@ -153,7 +158,7 @@ export class StoreTiers implements BlockSource {
     }
   }
 
-  /** They need not be written. */
+  /** Unpins blocks that need not be written. */
   release(writes: readonly DiskWrite[]): void {
     for (const { hash } of writes) this.dram.unpin(hash.key);
   }
@@ -170,7 +175,10 @@ export class StoreTiers implements BlockSource {
     }
   }
 
-  /** What made the block that is here, and what its raw bytes are, as record.ts has them. */
+  /**
+   * Returns the numerics class and the content hash of a block that is held, as record.ts defines them; undefined when the block is
+   * not held.
+   */
   contentHashOfBlock(hash: BlockHash): Pick<DiskEntry, 'numerics' | 'contentHash'> | undefined {
     const held = this.dram.peek(hash);
     if (!held) return this.disk.entryOf(hash);
@@ -199,7 +207,7 @@ export class StoreTiers implements BlockSource {
     return lent;
   }
 
-  /** What is read from DRAM is as fresh on disk. */
+  /** Counts a hit in DRAM, and marks the block as used on disk too. */
   #used(hash: BlockHash): void {
     this.dram.counters.hits++;
     this.disk.touch(hash);
@@ -224,7 +232,7 @@ export class StoreTiers implements BlockSource {
     return this.dram.borrow(hash);
   }
 
-  /** Its slot stays taken until it is read; whoever waits for it does not wait for ever. */
+  /** Waits for a read from disk, for READ_PATIENCE_MS at most. The record's slot stays taken until the read ends. */
   async #patiently(rising: Promise<void>, signal: AbortSignal): Promise<void> {
     const waited = linkSignals(signal);
     await Promise.race([rising, this.#options.clock.sleep(READ_PATIENCE_MS, waited.signal)]);
@@ -250,7 +258,7 @@ export class StoreTiers implements BlockSource {
     this.#rising.delete(hash.key);
   }
 
-  /** What is on disk alone is brought up before it is its turn; no more than a reader may hold up. */
+  /** Reads blocks that are on disk alone into DRAM before their turn, within the bounds for one run and for all runs. */
   expect(hashes: readonly BlockHash[]): void {
     let left = AHEAD_BYTES;
     for (const hash of hashes.slice(0, MAX_AHEAD)) {

@@ -1,21 +1,23 @@
-/** Which blocks of the disk tier were used since that was last written down, so that the order of use outlives a restart. */
+/** Order in which blocks of the disk tier were used since the last write of that order, so that the order outlives a restart. */
 import type { Clock } from '../../shared/base/clock.ts';
 import type { BlockKey } from '../../shared/kv/block_key.ts';
 
-/** It is written down so often, for at most so many blocks (P1), so many in a transaction. */
+/** Milliseconds between two writes of the order. Each covers at most MAX_USED blocks (P1), KEYS_PER_CALL in a transaction. */
 const WRITE_MS = 5_000;
 const MAX_USED = 65_536;
 const KEYS_PER_CALL = 4_096;
 
+/** Dependencies of a UseOrder, and the function that writes the order. */
 export interface UseOrderOptions {
   readonly clock: Clock;
   readonly signal: AbortSignal;
   /** Whether it is there to be written about. */
   readonly isHeld: (key: BlockKey) => boolean;
-  /** They are the freshest, in this order. A failure is whoever's that writes. */
+  /** Stores `keys` as the most recently used, in this order. The function handles its own failures. */
   readonly write: (keys: readonly BlockKey[]) => Promise<void>;
 }
 
+/** Collects the keys that were used, and writes their order every WRITE_MS. */
 export class UseOrder {
   readonly #options: UseOrderOptions;
   /** In the order of their last use. */

@@ -10,8 +10,10 @@ import type { StoreTiers } from './tiers.ts';
 
 /** Records and bytes per LMDB transaction: a commit costs half a millisecond and more, shared by these. */
 export const MAX_BATCH = 256;
+/** Bytes of one LMDB transaction, at most; a larger record has a transaction of its own. */
 export const MAX_BATCH_BYTES = 32 << 20;
 
+/** Queue of pinned records that are written to disk in batches. */
 export class WriteBehind {
   readonly #tiers: StoreTiers;
   /** In the order in which they came; those that are being written too. */
@@ -62,7 +64,7 @@ export class WriteBehind {
   }
 }
 
-/** As many as go into one transaction, one at least. */
+/** Returns the first writes that fit in one transaction, at least one. */
 function firstOf(writes: Iterable<DiskWrite>): DiskWrite[] {
   const batch: DiskWrite[] = [];
   let bytes = 0;

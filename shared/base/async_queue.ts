@@ -29,7 +29,7 @@ export class AsyncQueue<T> implements AsyncIterableIterator<T> {
     this.#changed.notify();
   }
 
-  /** What waits is dropped, and the reader gets the error now. */
+  /** Drops the waiting values and ends the queue: the reader's next read throws `error`, unless the queue had ended before. */
   fail(error: unknown): void {
     this.#items.length = 0;
     this.end(error);

@@ -3,6 +3,7 @@ import type { Clock } from './clock.ts';
 import { pause } from './pause.ts';
 import type { Random } from './random.ts';
 
+/** Clock and lengths of the pauses, in milliseconds: the first, and the greatest. */
 export interface BackoffOptions {
   readonly clock: Pick<Clock, 'sleep'>;
   /** Pauses are between half of their length and all of it, so that many who were refused at once do not come back at once; undefined: all of it. */
@@ -11,6 +12,7 @@ export interface BackoffOptions {
   readonly mostMs: number;
 }
 
+/** Pauses between retries that double from `firstMs` up to `mostMs`, until a success resets them. */
 export class Backoff {
   readonly #options: BackoffOptions;
   #nextMs: number;
@@ -20,17 +22,17 @@ export class Backoff {
     this.#nextMs = options.firstMs;
   }
 
-  /** What the next pause lasts, at most. */
+  /** Greatest length of the next pause, in milliseconds. */
   get nextMs(): number {
     return this.#nextMs;
   }
 
-  /** There has been no pause since the last success. */
+  /** Whether no pause has been made since the last success. */
   get isFirst(): boolean {
     return this.#nextMs === this.#options.firstMs;
   }
 
-  /** It went well: the next pause is the first one again. */
+  /** Starts over after a success: the next pause lasts `firstMs` again. */
   reset(): void {
     this.#nextMs = this.#options.firstMs;
   }

@@ -1,8 +1,9 @@
-/** Which start of which machine this is. */
+/** Identifies the current boot of this machine. */
 import { readFileSync } from 'node:fs';
 import { uptime } from 'node:os';
 import { systemClock } from './clock.ts';
 
+/** Returns a text that changes when the machine reboots: the kernel's boot id on Linux, elsewhere the minute of the start. */
 export function bootId(): string {
   try {
     return readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();

@@ -10,6 +10,7 @@ export interface Clock {
   turn(): Promise<void>;
 }
 
+/** Clock of the machine, for production. */
 export const systemClock: Clock = {
   nowMs: () => performance.now(),
   wallMs: () => Date.now(),

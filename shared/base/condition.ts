@@ -2,6 +2,7 @@
 import type { Clock } from './clock.ts';
 import { DONE } from './signal.ts';
 
+/** A change that others wait for: notify() wakes every waiter once, and the waiter checks its own state again. */
 export class Condition {
   readonly #waiting = new Set<() => void>();
 
@@ -16,7 +17,7 @@ export class Condition {
     });
   }
 
-  /** It has changed: all who wait look again. */
+  /** Wakes all waiters, who then look again at what they wait for. */
   notify(): void {
     if (this.#waiting.size === 0) return;
     const waiting = [...this.#waiting];

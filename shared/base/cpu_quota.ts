@@ -53,7 +53,7 @@ function groupsOf(text: string): { readonly v1: string | undefined; readonly v2:
   };
 }
 
-/** Where the list of mounts cannot be read. */
+/** Usual mount points of the CPU controllers, for hosts whose list of mounts cannot be read. */
 const usualMounts: readonly CgroupMount[] = [
   { root: '/', point: '/sys/fs/cgroup', isV2: true },
   { root: '/', point: '/sys/fs/cgroup/cpu', isV2: false },

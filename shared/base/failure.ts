@@ -20,8 +20,10 @@ const failures = {
   deadline_exceeded: { status: 504, retry: 'later' },
 } as const satisfies Record<string, { status: number; retry: 'never' | 'later' | 'elsewhere' }>;
 
+/** Code of an expected failure, from the closed table above. */
 export type FailureCode = keyof typeof failures;
 
+/** An error that callers are expected to handle. Its code determines the HTTP status and whether a retry helps. */
 export class Failure extends Error {
   readonly code: FailureCode;
 
@@ -40,10 +42,12 @@ export class Failure extends Error {
   }
 }
 
+/** Whether `code` is in the table of failures: a code from another process may be any text. */
 export function isFailureCode(code: string): code is FailureCode {
   return Object.hasOwn(failures, code);
 }
 
+/** Returns the message of a thrown value: an Error's own, or the value as text. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }

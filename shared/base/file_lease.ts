@@ -29,6 +29,7 @@ export interface LeaseProcess {
   readonly isRunning: (pid: number) => boolean;
 }
 
+/** Settings and callbacks of one claim of a lease. */
 export interface LeaseOptions {
   /** An owner that cannot be seen is gone when its count has stood still for so long. */
   readonly watchMs: number;
@@ -39,6 +40,7 @@ export interface LeaseOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
+/** A lease that this process holds, and renews until it calls `release`. */
 export interface FileLease {
   /** Removes the file, unless another process has it by now. */
   readonly release: () => void;
@@ -185,7 +187,7 @@ function takeAway(file: string, judged: string, { newId }: LeaseProcess): void {
   try {
     renameSync(file, aside);
   } catch (error) {
-    // Taken away already: whoever makes the next one has it.
+    // Another claimant has moved the file away already; whichever creates the next file holds the lease.
     if (isAbsent(error)) return;
     throw error;
   }

@@ -1,7 +1,9 @@
 /**
- * What a system can do with memory and Node has no words for, through koffi: bytes of shared memory that are copied as fast as any, and
- * memory that other processes of this host can map. A driver: only the threads that move records import it. Nothing is lost where koffi has
- * no binary for the machine, or the system is not Linux: copies are V8's then, and nothing is shared.
+ * Memory operations that Node lacks, through koffi: fast copies out of shared memory, and memory that other processes on this host
+ * can map.
+ *
+ * A driver: only the threads that move records import this module. Without koffi's binary for the machine, copies are V8's and
+ * nothing is shared; on a system other than Linux nothing is shared, and copies stay fast.
  */
 import { randomBytes } from 'node:crypto';
 import { closeSync, constants, fstatSync, ftruncateSync, openSync, readSync, statSync, writeSync } from 'node:fs';
@@ -65,7 +67,7 @@ function linuxMemory({ load: open }: { readonly load: typeof loadLibrary }): Lin
 
 /** In the first page, before the others. */
 const SECRET_BYTES = 32;
-/** Of mmap(2), memfd_create(2) and fcntl(2) of Linux, the same on every processor that Node runs on. */
+/** Constants of mmap(2), memfd_create(2) and fcntl(2) on Linux, the same on every processor that Node runs on. */
 const [PROT_READ, PROT_WRITE, MAP_SHARED, MAP_FIXED, FAILED] = [1, 2, 1, 16, 2n ** 64n - 1n];
 const [MFD_CLOEXEC, MFD_ALLOW_SEALING, F_ADD_SEALS, F_GET_SEALS] = [1, 2, 1_033, 1_034];
 const [F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW] = [1, 2, 4];
@@ -108,7 +110,7 @@ export interface PublishedMemory {
   readonly end: number;
 }
 
-/** What is published stays: whoever has mapped it may read it for as long as this process lives. */
+/** Published buffers, kept alive: a process that has mapped one may read it for as long as this process lives. */
 const published: SharedArrayBuffer[] = [];
 
 /**
@@ -147,13 +149,16 @@ export function publish(shared: SharedArrayBuffer): PublishedMemory | undefined 
 export interface MappedMemory {
   readonly numBytes: number;
   readonly bytes: BytesAt;
-  /** Nothing of it may be touched from then on. */
+  /** Unmaps the memory. Its bytes must not be touched afterwards. */
   close(): void;
 }
 
 const NAME = /^(\d{1,10})\/(\d{1,10})\/(\d{1,16})\/([0-9a-f]{64})$/;
 
-/** Undefined when it is not to be seen from here, or is not what `name` says. */
+/**
+ * Maps the memory that another process published as `name`, read-only. Returns undefined when the memory cannot be opened from here,
+ * or its seal, size or secret does not match.
+ */
 export function mapPublished(name: string): MappedMemory | undefined {
   const [, pid = '', fileNumber = '', length = '', secretHex = ''] = NAME.exec(name) ?? [];
   const memory = native?.memory;
@@ -185,7 +190,7 @@ export function mapPublished(name: string): MappedMemory | undefined {
       return undefined;
     }
   } catch {
-    // It is another user's, in another container, or gone.
+    // The memory belongs to another user, lies in another container, or is gone.
     return undefined;
   } finally {
     if (file !== undefined) closeSync(file);

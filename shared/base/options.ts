@@ -31,9 +31,11 @@ export const bytes = z.preprocess((value) => {
 export const integer = (schema: z.ZodInt): z.ZodType<number> =>
   z.preprocess((value) => (typeof value === 'string' && /^-?\d+$/.test(value) ? Number(value) : value), schema);
 
+/** Schema of an address, HOST:PORT. */
 export const address = z.string().regex(/^.+:\d{1,5}$/, 'HOST:PORT, for instance 127.0.0.1:8000');
 /** An address, or nothing: the default. */
 export const addressOrNone = z.string().regex(/^(.+:\d{1,5})?$/, 'HOST:PORT, for instance 127.0.0.1:8000');
+/** Returns the schema of an integer in [1, max]; text from a flag or the environment becomes a number. */
 export const positive = (max: number): z.ZodType<number> => integer(z.int().min(1).max(max));
 
 /** A flag without a value; `true` and `false` in the environment and the file. */
@@ -42,6 +44,7 @@ export const onOrOff = z.preprocess(
   z.boolean('true or false'),
 );
 
+/** One option of a service: its schema, its default, and how the help shows it. */
 export interface Option<T> {
   readonly schema: z.ZodType<T>;
   readonly default: T;
@@ -50,12 +53,13 @@ export interface Option<T> {
   readonly value: string;
   /** The default is a place on this machine, which the help leaves out. */
   readonly isPlace: boolean;
-  /** Given several times it is a list, joined by commas. */
+  /** Whether the flag may be repeated: its values form a list, joined by commas. */
   readonly isList: boolean;
-  /** Its heading in the help. */
+  /** Heading under which the help lists the option. */
   readonly group: string;
 }
 
+/** Returns an option. With an empty `value` the flag has no value: its presence means true. */
 export function option<T>(
   group: string,
   value: string,
@@ -67,7 +71,7 @@ export function option<T>(
   return { group, value, schema, default: fallback, help, isPlace, isList };
 }
 
-/** By name, as the file has it. */
+/** Options by name, spelt as in the configuration file (`block_size`). */
 export type OptionTable = Readonly<Record<string, Option<never> | Option<string> | Option<number> | Option<boolean>>>;
 
 /** The values of a table. */
@@ -79,13 +83,14 @@ function flagOf(name: string): string {
   return `--${name.replaceAll('_', '-')}`;
 }
 
-/** Of a flag without its dashes in front. */
+/** Returns the option's name for a flag without its leading dashes: `block-size` becomes `block_size`. */
 function nameOf(flag: string): string {
   return flag.replaceAll('-', '_');
 }
 
 const PREFIX = 'PENSTOCK_';
 
+/** Returns the environment variable that sets the option `name`, for instance PENSTOCK_BLOCK_SIZE. */
 export function environmentOf(name: string): string {
   return `${PREFIX}${name.toUpperCase()}`;
 }
@@ -98,16 +103,17 @@ function withoutVariables(
   return Object.fromEntries(Object.entries(environment).filter(([name]) => !names.includes(name)));
 }
 
-/** As they were given, by the names of their options. */
+/** Values of flags as they were on the command line, unchecked, by the names of their options. */
 type Flags = Readonly<Record<string, string | boolean>>;
 
+/** A command line that was read: the resulting configuration, and which values came from flags. */
 export interface CommandLine<Table extends OptionTable> {
   readonly config: ConfigOf<Table>;
   /** The options that were set other than by default, by name. */
   readonly isSet: ReadonlySet<string>;
-  /** What was given as flags, by name. */
+  /** Values of the flags, unchecked, by option name; without --config, --json and --help. */
   readonly flags: Flags;
-  /** Of `--config`, when it was given so. */
+  /** Path from the flag `--config`; undefined when that flag is absent, even if PENSTOCK_CONFIG names a file. */
   readonly file: string | undefined;
   /** Variables that Kubernetes made for a Service whose name begins with `penstock`: they are no options, and were not read. */
   readonly serviceVariables: readonly string[];
@@ -115,7 +121,7 @@ export interface CommandLine<Table extends OptionTable> {
   readonly isHelp: boolean;
 }
 
-/** Whose flags they are, for messages, and the tables of all services by their names. */
+/** The command that reads its options, for messages, and the option tables of all services by service name. */
 export interface Reader {
   readonly command: string;
   readonly tables: Readonly<Record<string, OptionTable>>;
@@ -156,7 +162,7 @@ export function readCommandLine<Table extends OptionTable>(
   };
 }
 
-/** As a process is given them: what belongs to `table`. */
+/** Returns the flags that belong to `table` as arguments for a child process. */
 export function flagsFor(table: OptionTable, flags: Flags): readonly string[] {
   return (
     Object.entries(flags)

@@ -1,6 +1,7 @@
 /** Chance as an input: a seeded generator, so that a failing run can be run again. */
 import { randomInt } from 'node:crypto';
 
+/** Seeded generator of random numbers: equal seeds lead to equal sequences. */
 export class Random {
   #state: number;
 

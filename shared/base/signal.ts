@@ -4,6 +4,7 @@ import { setMaxListeners } from 'node:events';
 /** Why a signal ends that nobody asks for its reason: one for all, because every other has a stack of its own. */
 export const DONE = new Error('nobody waits for it any more');
 
+/** A signal that aborts with the first of its sources, or by `abort`; see linkSignals. */
 export interface Link {
   readonly signal: AbortSignal;
   abort(reason?: unknown): void;

@@ -1,4 +1,7 @@
-/** What every worker thread begins with: its module is started, its calls answered in the order they came, one at a time. */
+/**
+ * Entry of every worker thread: starts the thread's module, then runs calls one at a time in the order of their arrival. Calls without
+ * an id run at once.
+ */
 import assert from 'node:assert/strict';
 import { parentPort, workerData } from 'node:worker_threads';
 import { Failure, messageOf } from './failure.ts';

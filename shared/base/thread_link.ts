@@ -1,14 +1,16 @@
 /** A way from one thread to another, past the thread that started both. */
 import { MessageChannel, receiveMessageOnPort, type MessagePort, type Transferable } from 'node:worker_threads';
 
-/** What an end is while it is on its way to its thread. */
+/** One end of a link, which can be transferred to the thread that will use it. */
 export type LinkEnd = MessagePort & Transferable;
 
+/** Returns the two ends of a new link, one for each thread. */
 export function linkEnds(): readonly [LinkEnd, LinkEnd] {
   const { port1, port2 } = new MessageChannel();
   return [port1, port2];
 }
 
+/** One end of a link between two threads: sends messages of type `Out` and receives messages of type `In`. */
 export class ThreadLink<Out, In> {
   readonly #port: LinkEnd;
 
@@ -20,7 +22,7 @@ export class ThreadLink<Out, In> {
     this.#port.postMessage(message);
   }
 
-  /** What has come, without going back to the event loop; not of a link that serves. */
+  /** Yields the messages that have arrived, without returning to the event loop. Not for a link whose messages go to serve(). */
   *arrived(): Generator<In> {
     for (let got = receiveMessageOnPort(this.#port); got; got = receiveMessageOnPort(this.#port))
       yield got.message as In;

@@ -5,21 +5,25 @@
 
 import type { Transferable } from 'node:worker_threads';
 
-/** What a thread's module exports as `start`: gives an object whose methods can be called from outside. */
+/** Type of the function `start` that a thread's module exports: returns the object whose methods other threads can call. */
 export type Start<D, M extends object, E> = (data: D, emit: (event: E) => void) => M | Promise<M>;
 
 // eslint-disable-next-line @typescript-eslint/no-explicit-any -- what any module's `start` is, to be taken apart below
 type AnyStart = Start<any, any, any>;
 type DataOf<S extends AnyStart> = Parameters<S>[0];
+/** Object of methods that a module's `start` returns. */
 export type MethodsOf<S extends AnyStart> = Awaited<ReturnType<S>>;
 type EventOf<S extends AnyStart> = Parameters<Parameters<S>[1]>[0];
 
 type Method = (argument: never) => unknown;
 /** The names of an object's methods. */
 export type NameOf<M> = { [K in keyof M]: M[K] extends Method ? K : never }[keyof M] & string;
+/** Argument of the method `K` of `M`. */
 export type ArgumentOf<M, K extends keyof M> = M[K] extends Method ? Parameters<M[K]>[0] : never;
+/** Result of the method `K` of `M`, after its promise has resolved. */
 export type ResultOf<M, K extends keyof M> = M[K] extends Method ? Awaited<ReturnType<M[K]>> : never;
 
+/** A started module, as its caller sees it. */
 export interface Thread<M> {
   /** One at a time, in order. @throws Failure `cancelled` when `signal` aborts before it has begun; Error when the thread died. */
   call<K extends NameOf<M>>(method: K, argument: ArgumentOf<M, K>, signal?: AbortSignal): Promise<ResultOf<M, K>>;
@@ -29,17 +33,19 @@ export interface Thread<M> {
   close(): Promise<void>;
 }
 
+/** Callbacks for a thread's events and for its death. */
 export interface ThreadListener<E> {
   onEvent?(event: E): void;
-  /** It ended without being asked to: who depends on it cannot go on. */
+  /** The thread ended without close() being called. Its owner cannot continue without it. */
   onDeath(error: Error): void;
 }
 
-/** Of a module that exports {@link Start}; the type says which. */
+/** Location of a module that exports {@link Start}; the type argument of `spawn` names the type of that function. */
 export interface ThreadModule {
   readonly url: URL;
 }
 
+/** Starts modules on threads of their own: worker threads, or in tests the calling thread. */
 export interface Threads {
   spawn<S extends AnyStart>(
     module: ThreadModule,

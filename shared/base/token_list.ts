@@ -21,7 +21,7 @@ export class TokenList {
     this.#ids[this.#length++] = token;
   }
 
-  /** Those that are there now; no copy. */
+  /** Returns the tokens that the list has now, without a copy. */
   view(): Uint32Array {
     return this.#ids.subarray(0, this.#length);
   }
@@ -30,7 +30,7 @@ export class TokenList {
     return index < this.#length ? this.#ids[index] : undefined;
   }
 
-  /** Those of [start, end) that are there now; no copy. */
+  /** Returns the tokens [start, end), or up to the present end of the list, without a copy. */
   range(start: number, end: number): Uint32Array {
     return this.#ids.subarray(start, Math.min(end, this.#length));
   }

@@ -6,4 +6,5 @@ const { version } = JSON.parse(readFileSync(new URL('../../../package.json', imp
   version: string;
 };
 
+/** Version of this package, from package.json. */
 export const softwareVersion = version;

@@ -9,6 +9,7 @@ import { Worker, type Transferable } from 'node:worker_threads';
 import { Failure, isFailureCode } from './failure.ts';
 import type { ArgumentOf, NameOf, ResultOf, Thread, ThreadListener, Threads } from './threads.ts';
 
+/** Starts each module in a worker thread of this process. */
 export const workerThreads: Threads = {
   spawn: (module, data, listener) =>
     new WorkerThread(
@@ -30,7 +31,7 @@ export interface Answer {
   readonly event?: unknown;
   readonly value?: unknown;
   readonly error?: string;
-  /** Of a Failure. */
+  /** Code of the error when it is a Failure. */
   readonly code?: string;
 }
 
@@ -45,6 +46,7 @@ const MAX_PENDING = 65_536;
 /** With the worker: enough that it never waits for the next, few enough that what nobody wants is not begun. */
 const MAX_POSTED = 4;
 
+/** A worker and the calls to it: at most MAX_POSTED are with the worker, the others wait here and can still be cancelled. */
 export class WorkerThread<M, E> implements Thread<M> {
   readonly #worker: Worker;
   readonly #posted = new Map<number, Pending>();

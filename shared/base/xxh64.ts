@@ -9,7 +9,10 @@ import xxhash, { type XXHash } from 'xxhash-wasm';
 const hasher = await xxhash();
 /** Below this a call out of JavaScript costs more than the copy. */
 const MIN_NATIVE_BYTES = 512;
-/** Of a thread that hashes as much: to load it takes some ten milliseconds, which those that make keys alone need not wait for. */
+/**
+ * The native hash, loaded at the first input of MIN_NATIVE_BYTES or more. Loading costs some ten milliseconds, which threads that only
+ * hash keys avoid.
+ */
 let native: { readonly hash: typeof hashInPlace | undefined } | undefined;
 
 function loadNative(): { readonly hash: typeof hashInPlace | undefined } {
@@ -22,13 +25,14 @@ function loadNative(): { readonly hash: typeof hashInPlace | undefined } {
   }
 }
 
+/** Returns the XXH64 of `bytes`, with seed 0. */
 export function xxh64(bytes: Uint8Array): bigint {
   if (bytes.length < MIN_NATIVE_BYTES) return hasher.h64Raw(bytes);
   native ??= loadNative();
   return native.hash?.(bytes) ?? hasher.h64Raw(bytes);
 }
 
-/** Of what comes in parts; a digest does not end it. */
+/** Returns an XXH64 for input that arrives in parts; more parts may follow after a digest. */
 export function xxh64Stream(): XXHash<bigint> {
   return hasher.create64();
 }

@@ -8,10 +8,11 @@
  */
 import type { Failure } from '../base/failure.ts';
 
+/** A process's end of the cluster's message bus. Messages are addressed by subject and not stored. */
 export interface Bus {
-  /** Where it is, for people. */
+  /** Address of the bus, for logs and messages to people. */
   readonly name: string;
-  /** What is said goes out, and what others say comes in. */
+  /** Whether messages are sent and received now. */
   readonly isConnected: boolean;
   /** Fire and forget. Dropped while disconnected. */
   publish(subject: string, payload: Buffer): void;
@@ -21,11 +22,11 @@ export interface Bus {
   request(subject: string, payload: Buffer, timeoutMs: number): Promise<Buffer>;
   /** One server per subject. @returns a function that stops serving. */
   serve(subject: string, handler: (payload: Buffer) => Buffer | Promise<Buffer>): () => void;
-  /** What was published goes out first, a goodbye for instance. */
+  /** Ends the connection after the messages that were published before, for instance a goodbye. */
   close(): void;
 }
 
-/** What an end of a bus says of itself. */
+/** Callbacks for changes of a bus connection. */
 export interface BusListener {
   /** After every (re)connection, when subscriptions are in place. */
   readonly onConnected: () => void;

@@ -14,18 +14,20 @@ import type { Log } from '../base/log.ts';
 import type { Bus } from './bus.ts';
 
 const MAC_BYTES = 16;
-/** What is not verified is reported this often. */
+/** Least milliseconds between two warnings about unverified messages. */
 const REPORT_MS = 5_000;
 
+/** Settings of a ClusterBus. `token` is the secret of the MACs. */
 export interface ClusterBusOptions {
   readonly cluster: string;
   readonly token: string;
   readonly clock: Clock;
   readonly log: Log;
-  /** Somebody spoke on this subject and has another token. */
+  /** A message on this subject had no valid MAC: its sender has another cluster token. */
   readonly onUnverified?: (subject: string) => void;
 }
 
+/** A bus restricted to one cluster: adds the cluster's name to subjects and a MAC to payloads, and drops messages without a valid MAC. */
 export class ClusterBus implements Bus {
   readonly #bus: Bus;
   readonly #options: ClusterBusOptions;

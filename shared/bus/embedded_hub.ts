@@ -24,9 +24,10 @@ type Server = (payload: Buffer) => Buffer | Promise<Buffer>;
 
 const EMPTY = Buffer.alloc(0);
 
+/** Hub of the embedded bus, and the router's own end of it. */
 export class EmbeddedHub implements Bus {
   readonly name = 'the hub';
-  /** It is the bus. */
+  /** Always true: the hub is the bus itself. */
   readonly isConnected = true;
   readonly #log: Log;
   readonly #subscribers = new Map<string, Set<Subscriber>>();
@@ -133,7 +134,7 @@ export class EmbeddedHub implements Bus {
         if (this.#own.has(subject)) this.#log.warn({ subject, caller }, 'refused to have a subject taken over');
         else undo.push(this.#serveRemote(subject, (payload) => calls.ask(subject, payload)));
       } else if (kind === BusKind.REQUEST) void this.#answer(message, send);
-      else calls.settle(message);
+      else calls.complete(message);
     }
   }
 
@@ -190,7 +191,7 @@ export class RemoteCalls {
   }
 
   /** A reply or an error message. */
-  settle({ kind, subject, payload, id }: BusMessage): void {
+  complete({ kind, subject, payload, id }: BusMessage): void {
     const call = this.#pending.get(id);
     this.#pending.delete(id);
     if (kind === BusKind.REPLY) call?.resolve(payload);

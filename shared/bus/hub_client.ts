@@ -22,6 +22,7 @@ const MAX_BACKLOG_BYTES = 16 << 20;
 
 const EMPTY = Buffer.alloc(0);
 
+/** Settings of a HubClient. `address` is the hub's, `maxBacklogBytes` bounds payloads that wait to be sent (default 16 MiB). */
 export interface HubClientOptions extends BusListener {
   readonly address: string;
   readonly network: Network;
@@ -30,14 +31,15 @@ export interface HubClientOptions extends BusListener {
   readonly maxBacklogBytes?: number | undefined;
 }
 
+/** Bus of a process that is not the router, over one stream to the hub. Connects at once, and again after every loss until close(). */
 export class HubClient implements Bus {
   readonly #options: HubClientOptions;
   readonly #subscribers = new Map<string, Set<(payload: Buffer) => void>>();
   readonly #servers = new Map<string, (payload: Buffer) => Buffer | Promise<Buffer>>();
   readonly #stopped = new AbortController();
-  /** What waits to go out on this connection. */
+  /** Messages that wait to be sent on the current connection; undefined between connections. */
   #out: AsyncQueue<BusMessage> | undefined;
-  /** Of this connection. */
+  /** Bytes of payload in `#out`. */
   #backlogBytes = 0;
   #remote: RemoteCalls | undefined;
 
@@ -88,7 +90,7 @@ export class HubClient implements Bus {
 
   close(): void {
     this.#stopped.abort();
-    // What was published goes out first, a goodbye for instance.
+    // Ends the stream behind the messages already published, for instance a goodbye.
     this.#out?.end();
   }
 
@@ -123,7 +125,7 @@ export class HubClient implements Bus {
     let wasConnected = false;
     let failure = new Failure('instance_lost', `the hub ${address} closed the connection`);
     try {
-      // It ends with what is published: a goodbye goes out first.
+      // This signal never aborts: the stream ends with `out`, so that a published goodbye is still sent.
       const options = { signal: new AbortController().signal, timeoutMs: undefined };
       for await (const message of network.open(address, 'connect', out, options)) {
         if (wasConnected) {
@@ -152,7 +154,7 @@ export class HubClient implements Bus {
     if (message.kind === BusKind.PUBLISH) {
       for (const handler of this.#subscribers.get(message.subject) ?? []) this.#deliver(handler, message);
     } else if (message.kind === BusKind.REQUEST) void this.#answer(message);
-    else this.#remote?.settle(message);
+    else this.#remote?.complete(message);
   }
 
   #deliver(handler: (payload: Buffer) => void, { subject, payload }: BusMessage): void {

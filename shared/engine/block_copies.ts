@@ -37,6 +37,7 @@ interface Delivery {
   readonly frame: number | undefined;
 }
 
+/** Copies delivered blocks from the slab into the device and full blocks out of it, beside the engine's steps. */
 export class BlockCopies {
   readonly #options: BlockCopiesOptions;
   readonly #blocksPerStep: number;
@@ -155,7 +156,10 @@ export class BlockCopies {
     this.#exporting ??= this.#inBackground(this.#copyOut(engine), () => (this.#exporting = undefined));
   }
 
-  /** Undefined when there is nothing to copy. */
+  /**
+   * Returns a promise that resolves when the copy ends, also when it fails (see throwFailure); undefined when there is nothing to
+   * copy.
+   */
   #inBackground(copying: Promise<void> | undefined, ended: () => void): Promise<void> | undefined {
     return copying
       ?.catch((error: unknown) => {
@@ -194,7 +198,7 @@ export class BlockCopies {
     taken: readonly { readonly id: number; readonly deliveries: readonly Delivery[] }[],
   ): Promise<void> {
     for (const { id, deliveries } of taken) {
-      // It was preempted while another's were put in: the slots are somebody else's by now.
+      // The sequence was preempted while other blocks were copied: `drop` returned these slots, and others may use them by now.
       if (this.#deliveries.get(id)?.[0] !== deliveries[0]) continue;
       await engine.deliver(
         id,

@@ -13,6 +13,7 @@ import { LeastRecentlyUsed, type EvictionPolicy } from '../kv/eviction.ts';
 import type { EvictionClass } from '../kv/kv_spec.ts';
 import { newTierCounters } from '../kv/tier_counters.ts';
 
+/** The device's KV blocks: allocation, reference counts, prefix hits by block hash, and eviction. */
 export class BlockPool {
   readonly numBlocks: number;
   readonly counters = newTierCounters();

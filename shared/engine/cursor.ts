@@ -7,6 +7,7 @@
  */
 import assert from 'node:assert/strict';
 
+/** Counts how many tokens of one sequence are computed, submitted and being sampled. */
 export class Cursor {
   #computed = 0;
   #submitted = 0;

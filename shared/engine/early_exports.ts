@@ -9,18 +9,20 @@ interface Leaving {
   readonly slot: number;
 }
 
+/** Limits and callbacks of the blocks that are exported while a step computes them. */
 export interface EarlyExportsOptions {
-  /** Of one step. */
+  /** Most blocks that are exported while one step runs. */
   readonly maxBlocks: number;
   /** A free slot; undefined: there is none. */
   readonly acquireSlot: () => number | undefined;
   readonly payloadIn: (slot: number) => Uint8Array;
-  /** That frame is in the slots of these. */
+  /** Called when the bytes of frame `frame` are in the slots of `blocks`. */
   readonly onFrame: (frame: number, blocks: readonly { readonly hash: BlockHash; readonly slot: number }[]) => void;
   /** All of it is. */
   readonly onLeft: (block: Leaving) => void;
 }
 
+/** Selects the awaited blocks of a step for export while the step runs, and tracks them until it is complete. */
 export class EarlyExports {
   readonly #options: EarlyExportsOptions;
   /** Bounded by the fetch streams. */
@@ -31,19 +33,19 @@ export class EarlyExports {
     this.#options = options;
   }
 
-  /** Somebody waits for these, or does no longer. */
+  /** Adds readers that wait for these keys, or removes them again; calls are counted, so each add needs one remove. */
   await(keys: readonly BlockKey[], isOn: boolean): void {
     const all = keys.map((key) => ({ key }));
     if (isOn) this.#awaited.add(all);
     else this.#awaited.remove(all);
   }
 
-  /** It is on its way out. */
+  /** Whether the block is being exported by a running step. */
   has(key: BlockKey): boolean {
     return this.#leaving.has(key);
   }
 
-  /** Of blocks that a step fills. */
+  /** Selects and starts exports among the blocks that a step fills. Returns undefined when none is awaited or no slot is free. */
   begin(hashes: readonly AnchoredHash[]): EarlyExport | undefined {
     const { maxBlocks, acquireSlot, payloadIn, onFrame, onLeft } = this.#options;
     const blocks: Leaving[] = [];

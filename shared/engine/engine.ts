@@ -30,6 +30,7 @@ import { Sequence, type SequenceRequest, type SequenceState } from './sequence.t
 import { buildStep, exportOf, numPromptTop, type EarlyExport, type StepRows } from './step.ts';
 import type { PlannedRows } from './step_plan.ts';
 
+/** Sizes, limits and callbacks of an engine. */
 export interface EngineOptions {
   readonly spec: KvSpec;
   readonly numBlocks: number;
@@ -38,10 +39,13 @@ export interface EngineOptions {
   readonly maxWaiting: number;
   /** A step in which others wait for tokens takes no longer because of a prompt; 0: than two and a half times what it takes without. */
   readonly stepMs: number;
-  /** What steps took at the start. */
+  /** Times of the warm-up's steps, with which the step budget starts. */
   readonly firstSteps?: readonly StepTimes[];
   readonly emit: (event: EngineEvent) => void;
-  /** Asked before a step is submitted that computes these blocks; undefined: none of them leaves early. */
+  /**
+   * Called before a step that fills these blocks is submitted. Returns which of them are exported while the step runs, or undefined
+   * for none.
+   */
   readonly exportEarly?: (hashes: readonly AnchoredHash[]) => EarlyExport | undefined;
 }
 
@@ -56,6 +60,7 @@ interface InFlightStep {
   readonly isRest: boolean;
 }
 
+/** The engine of one device: schedules sequences, submits steps, completes them, and emits the events. */
 export class Engine {
   readonly pool: BlockPool;
   readonly #executable: Executable;
@@ -181,7 +186,7 @@ export class Engine {
       times.admitted(nowMs, cursor.computed);
     }
     for (const { sequence } of work) sequence.times.ready(nowMs);
-    // Those who have blocks wait a step too: then somebody can be preempted.
+    // When blocks run short while steps are in flight, nothing is submitted: preemption needs an idle device.
     const hasSubmitted = work.length > 0 && !(isShort && !isIdle);
     if (hasSubmitted) {
       this.#emit({ kind: 'planned' });
@@ -204,11 +209,11 @@ export class Engine {
     this.#numSubmitted++;
     const part = this.#firstStep.restOf(work);
     const { rows, batch, filled } = buildStep(work, this.#sampling, this.#blockSize, this.#numSubmitted);
-    // Of a step that was begun some layers are past already: its blocks leave when it is done.
+    // A step that FirstStep began has passed some layers already, so its blocks are exported after the step instead.
     const hashes = filled.map(({ hash }) => hash);
     const early = filled.length > 0 && !part ? this.#options.exportEarly?.(hashes) : undefined;
     const results = this.#executable.run(batch, { part, exports: early && exportOf(early, filled) });
-    // Whoever settles it hears of a failure; nobody may until then.
+    // `#complete` awaits the results and sees a failure; this handler prevents an unhandled rejection until then.
     results.catch(() => undefined);
     const tokenRows = rows.filter(({ count, sampled }) => count === 1 && sampled.length > 0).length;
     const numRows = { tokenRows, promptRows: rows.reduce((sum, { count }) => sum + count, -tokenRows) };
@@ -293,7 +298,7 @@ export class Engine {
     }
     if (request.kind === 'prefill')
       this.#emit({ kind: 'progress', id: request.id, numReady: cursor.computed, numRun: times.numRun });
-    // What a prefill computes is there for others to fetch; what a decode sequence has passed is of use to nobody here.
+    // A prefill keeps its blocks for others to fetch; a decode sequence releases blocks that lie outside its widest attention window.
     else if (this.#widest > 0) this.pool.release(sequence.dropOutside(this.#widest), 0);
   }
 
@@ -315,7 +320,7 @@ export class Engine {
   /** A prefill sequence may be complete without any computing: everything was hit or fetched. True when blocks came free so. */
   #finishIdlePrefills(): boolean {
     let hasFinished = false;
-    // Whoever is done is taken out of the map, which goes on with the next one.
+    // `cancel` deletes the entry from the map; iteration over a Map continues with the next one.
     for (const { request, state, cursor, target, times } of this.#sequences.values()) {
       if (request.kind !== 'prefill' || state.kind !== 'running' || cursor.computed < target) continue;
       this.#emit({ kind: 'prefilled', id: request.id, report: times.report(this.#clock.nowMs()) });

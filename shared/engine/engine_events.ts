@@ -1,4 +1,4 @@
-/** What an engine reports, in the order in which it happened. */
+/** Events that an engine emits, in the order in which they happen. */
 import type { FailureCode } from '../base/failure.ts';
 import type { AnchoredHash, BlockKey } from '../kv/block_key.ts';
 import type { SampledMessage } from '../protocol/messages.ts';
@@ -6,7 +6,7 @@ import type { SequenceReport } from './sequence_times.ts';
 
 type FinishReason = 'stop' | 'length';
 
-/** Of one sequence, by the id that it was submitted with. */
+/** Event of one sequence; `id` is the id of its SequenceRequest. */
 export type SequenceEvent =
   /** `report` comes with the first token of this engine; `finish` with the last. */
   | {
@@ -18,9 +18,9 @@ export type SequenceEvent =
     }
   /** Device blocks are taken: a fetching sequence can be delivered to. */
   | { readonly kind: 'admitted'; readonly id: number }
-  /** Its device blocks were taken away again: it waits, and computes or hits what it had. */
+  /** The sequence was preempted: it waits for device blocks, and then computes or hits the tokens it had. */
   | { readonly kind: 'preempted'; readonly id: number }
-  /** Of a prefill: tokens [0, numReady) have their KV here, as far as rows behind them see it; numRun rows were computed for it. */
+  /** Progress of a prefill: tokens [0, numReady) have their KV here, as far as later rows see them; numRun rows were computed. */
   | { readonly kind: 'progress'; readonly id: number; readonly numReady: number; readonly numRun: number }
   | { readonly kind: 'prefilled'; readonly id: number; readonly report: SequenceReport }
   /** Tokens of the prompt, in order, with what was asked of them. */
@@ -28,12 +28,13 @@ export type SequenceEvent =
   /** The sequence is gone. */
   | { readonly kind: 'refused'; readonly id: number; readonly code: FailureCode; readonly message: string };
 
-/** Of full blocks in the device tier. */
+/** Changes to the keyed full blocks of the device tier. */
 export type BlockEvent =
   /** A block got its name: computed here, or fetched from another holder. */
   | { readonly kind: 'stored'; readonly hash: AnchoredHash; readonly origin: 'computed' | 'fetched' }
   | { readonly kind: 'removed'; readonly key: BlockKey };
 
+/** Everything that an engine emits: events of sequences and blocks, and step boundaries. */
 export type EngineEvent =
   | SequenceEvent
   | BlockEvent

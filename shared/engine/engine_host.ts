@@ -9,8 +9,10 @@ import type { SequenceRequest } from './sequence.ts';
 /** A step takes this long at most, or its device hangs. */
 const STOP_MS = 10_000;
 
+/** Module of the engine thread, for `Threads.spawn`. */
 export const engineModule = { url: new URL('./engine_worker.js', import.meta.url) };
 
+/** Callbacks for the progress, events and death of an engine thread. */
 export interface EngineHostListener {
   onLoading(doneBytes: number, totalBytes: number): void;
   onEvent(event: LoopEvent): void;
@@ -18,13 +20,14 @@ export interface EngineHostListener {
   onDeath(error: Error): void;
 }
 
+/** Handle of the control thread on one engine thread: starts it, sends messages, dispatches events, stops it. */
 export class EngineHost {
   readonly info: EngineInfo;
   readonly #thread: Thread<EngineMethods>;
   #isStopping = false;
   #isDead = false;
   #onStopped: () => void = () => undefined;
-  /** As of the last step that had something to tell. */
+  /** Load sent with the engine thread's latest events; undefined before the first. */
   load: EngineLoad | undefined;
 
   private constructor(thread: Thread<EngineMethods>, info: EngineInfo) {

@@ -15,6 +15,7 @@ import type { EngineEvent } from './engine_events.ts';
 import type { FromEngine, LoopEvent, ToEngine } from './engine_messages.ts';
 import type { SequenceRequest } from './sequence.ts';
 
+/** Device, limits and hooks of an engine loop. */
 export interface EngineLoopOptions {
   readonly executable: Executable;
   readonly layout: RecordLayout;
@@ -32,6 +33,7 @@ export interface EngineLoopOptions {
   readonly onTurn?: (numSteps: number) => void;
 }
 
+/** Loop of the engine thread: handles messages, starts block copies, runs engine steps and emits events. */
 export class EngineLoop {
   readonly engine: Engine;
   readonly #options: EngineLoopOptions;
@@ -110,7 +112,8 @@ export class EngineLoop {
         return;
       case 'deliver': {
         if (!message.isEarly && this.engine.stateOf(message.id) === 'waiting') {
-          // It was preempted while this was on its way: a slot held for it would keep those that can be admitted.
+          // The sequence was preempted while the delivery was on its way. Keeping the slot for it would block sequences that can be
+          // admitted.
           this.#events.push({ kind: 'consumed', slot: message.slot });
           return;
         }

@@ -1,4 +1,4 @@
-/** What the control thread and the engine thread say to each other. Slots are those of the shared slab. */
+/** Messages between the control thread and the engine thread. Slot numbers refer to the shared slab. */
 import type { BlockKey, BlockHash } from '../kv/block_key.ts';
 import type { TierCounters } from '../kv/tier_counters.ts';
 import type { Format } from '../kv/format.ts';
@@ -7,6 +7,7 @@ import type { SlabMemory } from '../kv/slab.ts';
 import type { BlockEvent, SequenceEvent } from './engine_events.ts';
 import type { LoadModelOptions } from './load_model.ts';
 
+/** Start parameters of the engine thread. */
 export interface EngineWorkerData {
   readonly model: LoadModelOptions;
   readonly maxWaiting: number;
@@ -19,6 +20,7 @@ export interface EngineWorkerData {
   readonly heartbeat: SharedArrayBuffer;
 }
 
+/** Message from the control thread to the engine thread. */
 export type ToEngine =
   | { readonly kind: 'attach'; readonly slab: SlabMemory }
   | {
@@ -28,32 +30,36 @@ export type ToEngine =
       readonly slot: number;
       /** Only that frame of it is there; undefined: all of it. */
       readonly frame: number | undefined;
-      /** Its sequence waits, as far as the sender knows: the slot is one of those that waiting sequences may hold. */
+      /**
+       * Whether the sequence was not admitted when this was sent: the slot then counts against the share of waiting sequences
+       * (FetchSlots).
+       */
       readonly isEarly: boolean;
     }
   | { readonly kind: 'proceed'; readonly id: number }
   | { readonly kind: 'cancel'; readonly id: number }
   /** Slots that the engine may fill with exports. */
   | { readonly kind: 'grant'; readonly slots: readonly number[] }
-  /** Somebody waits for these to be computed, or does no longer; as often as it was said. */
+  /** A fetch begins to wait for these blocks to be computed (`isOn`), or stops waiting; each begin is matched by one stop. */
   | { readonly kind: 'await'; readonly keys: readonly BlockKey[]; readonly isOn: boolean }
-  /** Somebody wants a block that is only in the device tier. */
+  /** A fetch wants a block that only the device tier holds: the engine exports it. */
   | { readonly kind: 'export'; readonly hash: BlockHash }
-  /** Finish the step that runs, let the device go, say so. */
+  /** Finish the step that runs, close the device, and report the end. */
   | { readonly kind: 'stop' };
 
+/** Event from the engine thread to the control thread. */
 export type LoopEvent =
   | SequenceEvent
   | BlockEvent
   /** The delivered slot is free again. */
   | { readonly kind: 'consumed'; readonly slot: number }
-  /** Of blocks that a step computes: that frame is in their slots. In order; when the step is done they are `exported`. */
+  /** A frame of the blocks that a step computes is in their slots. Frames come in order; after the step the blocks are `exported`. */
   | {
       readonly kind: 'frame';
       readonly frame: number;
       readonly blocks: readonly { readonly hash: BlockHash; readonly slot: number }[];
     }
-  /** The slot holds the block's payload; its header is the mover's to write. */
+  /** The slot holds the block's payload; its header is the transfer thread's to write. */
   | {
       readonly kind: 'exported';
       readonly hash: BlockHash;
@@ -63,6 +69,10 @@ export type LoopEvent =
     }
   | { readonly kind: 'export_failed'; readonly hash: BlockHash };
 
+/**
+ * Counters and gauges of an engine: sequences, steps (`lastStepMs` in ms), keyed and allocatable device blocks, and block pool
+ * counters.
+ */
 export interface EngineLoad {
   readonly numRunning: number;
   readonly numWaiting: number;
@@ -74,7 +84,7 @@ export interface EngineLoad {
   readonly counters: TierCounters;
 }
 
-/** What an instance knows once its model is loaded. */
+/** Facts about a loaded model and its engine. */
 export interface EngineInfo {
   readonly format: Format;
   readonly layout: RecordLayout;
@@ -83,12 +93,13 @@ export interface EngineInfo {
   readonly vocabSize: number;
   /** SHA-256 of the model's configuration. */
   readonly modelConfig: string;
-  /** As it is asked for. */
+  /** Name under which requests select the model: that of its folder or repository; undefined when it has none. */
   readonly modelName?: string | undefined;
   readonly device: string;
   readonly loadMs: number;
 }
 
+/** Message from the engine thread to the control thread. */
 export type FromEngine =
   | { readonly kind: 'loading'; readonly doneBytes: number; readonly totalBytes: number }
   | { readonly kind: 'ready'; readonly info: EngineInfo }

@@ -13,12 +13,16 @@ const LAST_ANSWERS_MS = 60;
 /** Progress lines while loading: one per this many bytes is plenty. */
 const PROGRESS_BYTES = 64 * 2 ** 20;
 
-/** What the control thread can say to it. */
+/** Calls that the control thread makes on the engine thread. */
 export interface EngineMethods {
   submit: (request: SequenceRequest) => void;
   receive: (message: ToEngine) => void;
 }
 
+/**
+ * Entry point of the engine thread: loads the model, emits `ready`, runs the loop, and emits `stopped` or `failed` at its end. When
+ * loading fails, emits `failed` and returns methods that do nothing.
+ */
 export async function start(data: EngineWorkerData, emit: (message: FromEngine) => void): Promise<EngineMethods> {
   const { model: options, maxWaiting, stepMs, heartbeat, loseDeviceAfterSteps, hangAfterSteps } = data;
   const startMs = systemClock.nowMs();
@@ -34,7 +38,7 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
     systemClock,
   );
   const model = await loading.catch((error: unknown) => {
-    // Said before the thread ends: a device that it opened may take the process with it.
+    // Emitted before the thread ends, because a device that was opened may abort the whole process then.
     emit({ kind: 'failed', message: messageOf(error) });
     return undefined;
   });
@@ -60,7 +64,7 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
       if (hangAfterSteps > 0 && numSteps >= hangAfterSteps) Atomics.wait(beats, 1, 1);
     },
   });
-  // What the device blocks hold is the longest context here, whatever the model could do.
+  // The served context is limited by the device's blocks as well as by the model.
   const maxModelLen = Math.min(model.maxModelLen, numBlocks * layout.spec.blockSize);
   const { vocabSize } = folder.config;
   const modelConfig = shapeDigest(shape);

@@ -5,17 +5,19 @@
  */
 import type { BlockKey, BlockHash } from '../kv/block_key.ts';
 
+/** A block that is to be copied out of the device. */
 export interface Export {
   readonly hash: BlockHash;
   /** With a block that was computed here and has not been offered to its home store yet. */
   readonly anchor: BlockKey | undefined;
 }
 
+/** Queue of blocks to copy out of the device; blocks that a reader waits for come first. */
 export class ExportQueue {
   readonly #maxBlocks: number;
   readonly #onFailed: (hash: BlockHash) => void;
   readonly #exports = new Map<BlockKey, Export>();
-  /** Those that somebody waits for: a subset of `#exports`' keys. */
+  /** Keys of the blocks that a reader waits for; a subset of `#exports`' keys. */
   readonly #asked = new Set<BlockKey>();
 
   /** `onFailed`: a block that was asked for will not be copied. */
@@ -33,7 +35,7 @@ export class ExportQueue {
     this.#add({ hash, anchor });
   }
 
-  /** Somebody waits for it. */
+  /** Queues a block that a reader waits for, ahead of blocks that were only computed. */
   asked(hash: BlockHash): void {
     this.#asked.add(hash.key);
     this.#add({ hash, anchor: undefined });
@@ -51,7 +53,10 @@ export class ExportQueue {
     return [...keys].flatMap((key) => this.#exports.get(key) ?? []);
   }
 
-  /** It is out. Asked for or computed again meanwhile: the copy serves that too. @returns the newest anchor there is. */
+  /**
+   * Removes a block that has been copied out; the copy also serves requests that came in meanwhile. @returns the newest anchor known
+   * for the block, undefined when there is none
+   */
   copied({ hash, anchor }: Export): BlockKey | undefined {
     const latest = this.#exports.get(hash.key);
     this.#exports.delete(hash.key);

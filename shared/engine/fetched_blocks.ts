@@ -4,13 +4,15 @@
  */
 import { firstNeeded, type KvSpec } from '../kv/kv_spec.ts';
 
+/** Parts of a KvSpec that decide when a block is complete: its frames and its size in tokens. */
 export type IncomingSpec = Pick<KvSpec, 'frames' | 'blockSize'>;
 
+/** Records which blocks of one sequence have arrived, whole or by frame, and which frames later rows still need. */
 export class FetchedBlocks {
   readonly #spec: IncomingSpec;
   /** Indices of blocks that are whole and not counted as submitted yet: a block before them is missing. */
   readonly #whole = new Set<number>();
-  /** By index, of blocks that are not whole: which frames have arrived, bit f for frame f. */
+  /** Arrived frames of incomplete blocks, by block index; bit f is set when frame f has arrived. */
   readonly #frames = new Map<number, number>();
 
   constructor(spec: IncomingSpec) {
@@ -72,7 +74,7 @@ export class FetchedBlocks {
     return missing < 0 ? Infinity : missing;
   }
 
-  /** By frame, how many of the first blocks no row from block `end` on sees. */
+  /** Returns for each frame how many leading blocks lie outside the attention window of every row from block `end` on. */
   #outsideAt(end: number): number[] {
     const { frames, blockSize } = this.#spec;
     return frames.map((frame) => firstNeeded(this.#spec, frame, end * blockSize));

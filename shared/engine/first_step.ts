@@ -20,6 +20,7 @@ interface Begun {
   readonly until: number;
 }
 
+/** Sizes, frames and callback of a FirstStep. */
 export interface FirstStepOptions {
   readonly blockSize: number;
   readonly chunkTokens: number;
@@ -28,6 +29,7 @@ export interface FirstStepOptions {
   readonly onPart: (sequence: Sequence) => void;
 }
 
+/** Computes the first step of a decode sequence layer by layer while its KV frames arrive, when the device has no other work. */
 export class FirstStep {
   readonly #executable: Executable;
   readonly #options: FirstStepOptions;
@@ -65,7 +67,10 @@ export class FirstStep {
     return false;
   }
 
-  /** Those compute now. @returns what of that step is left, when it is the one that was begun. */
+  /**
+   * Ends the begun step, because `work` is submitted now. @returns the layers that are left when `work` is exactly that step, else
+   * undefined
+   */
   restOf(work: readonly PlannedRows<Sequence>[]): StepSection | undefined {
     const begun = this.#begun;
     this.#begun = undefined;

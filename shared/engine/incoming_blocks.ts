@@ -9,9 +9,9 @@ import type { Sequence } from './sequence.ts';
 /** A fetched block in host memory, verified. */
 export interface IncomingBlock {
   readonly blockIndex: number;
-  /** Of the frame, when it is one. */
+  /** Bytes of the frame when `frame` is set, otherwise of the whole block. */
   readonly payload: Uint8Array;
-  /** Undefined: all of it. */
+  /** Index of the frame in `payload`; undefined when `payload` is a whole block. */
   readonly frame?: number | undefined;
 }
 
@@ -21,6 +21,7 @@ interface Put extends IncomingBlock {
   readonly hash: AnchoredHash;
 }
 
+/** Device, block pool and frames of an Incoming, and its callback. */
 export interface IncomingOptions {
   readonly executable: Executable;
   readonly pool: BlockPool;
@@ -30,6 +31,7 @@ export interface IncomingOptions {
   readonly onWhole: (block: number, hash: AnchoredHash) => void;
 }
 
+/** Copies fetched blocks into the device blocks of a loading sequence and reports blocks that are complete. */
 export class Incoming {
   readonly #options: IncomingOptions;
 
@@ -56,7 +58,7 @@ export class Incoming {
       );
     }
     pool.release(blocks);
-    // It was preempted meanwhile, or is gone: these are not its blocks any more.
+    // The sequence was preempted or ended during the copy, so the blocks are no longer its own.
     if (sequence.state !== state) return;
     for (const one of put) this.#note(sequence, state.fetched, one);
     sequence.passFetched();
@@ -65,11 +67,11 @@ export class Incoming {
   #usable(sequence: Sequence, fetched: FetchedBlocks, incoming: readonly IncomingBlock[]): Put[] {
     const first = sequence.cursor.computed / this.#options.blockSize;
     const end = sequence.hittableBlocks;
-    return incoming.flatMap((arrival) => {
-      const { blockIndex: index } = arrival;
+    return incoming.flatMap((incomingBlock) => {
+      const { blockIndex: index } = incomingBlock;
       const [block, hash] = [sequence.blocks[index], sequence.chain.hashes[index]];
       if (block === undefined || !hash || index < first || index >= end || fetched.has(index)) return [];
-      return [{ ...arrival, block, hash }];
+      return [{ ...incomingBlock, block, hash }];
     });
   }
 

@@ -23,6 +23,7 @@ import { autoDevice, openDevice } from './open_device.ts';
 import { kvLayoutOf, kvSpecOf } from './program_kv.ts';
 import { warmUp } from './warm_up.ts';
 
+/** Model, device and sizes for loadModel. */
 export interface LoadModelOptions {
   readonly modelPath: string;
   /** `auto`, `wasm`, `webgpu`, `webgpu:INDEX` or `webgpu:PART_OF_NAME`. */
@@ -40,7 +41,7 @@ export interface LoadModelOptions {
   readonly blockSize: number;
   /** Least raw bytes of a record's frame; the spec's own when it does not say. */
   readonly minFrameBytes?: number;
-  /** Of the wasm device. */
+  /** Bounds of the wasm device, which tests narrow. */
   readonly wasmBounds?: WasmBounds;
   /**
    * 0: on wasm as many as 512 MiB hold, at least two full sequences, at most 4,096, and no more than an eighth of the machine's memory divided
@@ -55,6 +56,7 @@ export interface LoadModelOptions {
   readonly maxModelLen: number;
 }
 
+/** A model that is ready to run: its device, executable, KV layout and sizes. */
 export interface LoadedModel {
   readonly folder: Model;
   readonly shape: ModelShape;
@@ -66,7 +68,7 @@ export interface LoadedModel {
   readonly layout: RecordLayout;
   readonly numBlocks: number;
   readonly maxModelLen: number;
-  /** What steps take on this device. */
+  /** Step times measured by the warm-up on this device; the step budget starts with them. */
   readonly firstSteps: readonly StepTimes[];
 }
 
@@ -74,9 +76,12 @@ export interface LoadedModel {
 const SAMPLE_PAGE_BYTES = 64 * 2 ** 20;
 const AUTO_KV_BYTES = 512 * 2 ** 20;
 const AUTO_MAX_BLOCKS = 4_096;
-/** Of the machine's memory: what is not touched is not taken, and what is touched by long contexts should be there. */
+/**
+ * Automatic KV memory takes at most one part in 8 of the machine's memory. Untouched pages cost nothing, but memory that long contexts
+ * touch must exist.
+ */
 const AUTO_KV_PART = 8;
-/** Of a GPU's memory; 2 million tokens at 32 a block, and what the pool's indexes hold without strain. */
+/** Most KV blocks on a GPU: 2 million tokens at 32 per block, a number that the pool's indexes hold without strain. */
 const GPU_MAX_BLOCKS = 65_536;
 
 type OnProgress = (doneBytes: number, totalBytes: number) => void;

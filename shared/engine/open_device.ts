@@ -19,7 +19,7 @@ interface DeviceChoice {
   readonly wasmBounds?: WasmBounds | undefined;
 }
 
-/** What `auto` stands for on this machine, and why. */
+/** Returns the device that `auto` selects on this machine, and the reason: a hardware WebGPU adapter if there is one, else wasm. */
 export async function autoDevice(): Promise<{ readonly device: string; readonly reason: string }> {
   try {
     const adapters = await listAdapters();
@@ -49,6 +49,7 @@ export async function openDevice(choice: DeviceChoice): Promise<Device> {
   return createWebgpuDevice({ adapter: match[1] ?? '', kernelSet, memoryBytes, numSharing });
 }
 
+/** One WebGPU adapter of this machine, as `penstock devices` reports it. */
 export interface DeviceReport {
   readonly device: string;
   readonly name: string;
@@ -60,7 +61,7 @@ export interface DeviceReport {
   /** Subgroup matrix configurations, and the one that the fast set takes. */
   readonly matrices: readonly string[];
   readonly matrixTaken: string | undefined;
-  /** What its user should know, a sentence each: why it takes no matrix units, that it cannot be used. */
+  /** Sentences for the user, such as why the adapter uses no matrix units or cannot be used. */
   readonly notes: readonly string[];
 }
 
@@ -97,11 +98,11 @@ export async function reportDevices(): Promise<DeviceReport[]> {
   return reports;
 }
 
-/** What came of trying an adapter. */
+/** Result of opening an adapter with each kernel set. */
 export interface DeviceTrial {
   /** The matrix configuration that the fast set takes, by name. */
   readonly matrixTaken: string | undefined;
-  /** What its user should know, a clause each. */
+  /** Clauses for the user about the adapter's limitations. */
   readonly notes: readonly string[];
 }
 

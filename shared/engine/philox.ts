@@ -7,10 +7,12 @@ const M1 = 0xcd9e8d57;
 const W0 = 0x9e3779b9;
 const W1 = 0xbb67ae85;
 
+/** Four unsigned 32-bit words: a counter or an output of Philox. */
 export type Words4 = [number, number, number, number];
 
+/** Philox4x32-10: returns four random 32-bit words for this counter and this 64-bit key. */
 export function philox4x32(counter: Readonly<Words4>, key: readonly [number, number]): Words4 {
-  // Once a token: arrays in the loop would be most of what a token costs the heap.
+  // This runs once per token; arrays inside the loop would be most of the heap allocation per token.
   let c0 = counter[0];
   let c1 = counter[1];
   let c2 = counter[2];
@@ -34,7 +36,7 @@ export function philox4x32(counter: Readonly<Words4>, key: readonly [number, num
 
 /** 64 bits, uniform. */
 export function randomAt(key: readonly [low: number, high: number], position: number): [high: number, low: number] {
-  // By index: iterators are a third of what this would allocate.
+  // Indexing instead of destructuring: the iterator would add a third to what this function allocates.
   const words = philox4x32([position >>> 0, 0, 0, 0], key);
   return [words[0], words[1]];
 }

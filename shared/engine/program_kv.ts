@@ -1,4 +1,4 @@
-/** What a program's layers leave behind, as a KvSpec; and what a device needs of that. */
+/** Derives the KvSpec of a program's layers, and from the spec the KV layout of a device. */
 import type { KvLayout } from '../../kernels/kv_layout.ts';
 import type { Program } from '../../kernels/program.ts';
 import { kvSpec, type KvSpec, type KvSpecOptions, type LayerKv } from '../kv/kv_spec.ts';

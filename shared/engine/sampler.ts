@@ -19,7 +19,7 @@ import type { SampledMessage } from '../protocol/messages.ts';
 import type { Request, Sampling } from '../protocol/request.ts';
 import { randomAt } from './philox.ts';
 
-/** Of a token, that may be asked for. */
+/** Most alternatives that a request may ask for per token. */
 export const MAX_ALTERNATIVES = MAX_CANDIDATES;
 
 /** A token list, and what its request says of it. */
@@ -55,13 +55,16 @@ export class SequenceSampling {
     };
   }
 
-  /** Of the token that will have this absolute position. */
+  /** Returns the parameters for sampling the token at this absolute position. */
   at(position: number): SampleParams {
     const { log2Scale, minWeight, topK, topP, penalties } = this.#constant;
     return { log2Scale, minWeight, topK, topP, penalties, random: this.#random(position) };
   }
 
-  /** The same, for a device that samples into `slot`. One object and no copies: it is made for every token. */
+  /**
+   * Returns the parameters for a device that samples the token at `position` into `slot`. Builds one object without copies, because
+   * this runs for every token.
+   */
   requestAt(
     position: number,
     slot: number,
@@ -80,7 +83,7 @@ export class SequenceSampling {
 
 const NOTHING: readonly (readonly [number, number])[] = [];
 
-/** What bias, penalties and the least number of tokens make of a sequence's next sample; changed token by token. */
+/** Logit biases and token counts for a sequence's next sample, from logit bias, penalties and min_tokens; updated token by token. */
 export class LogitAdjustments {
   bias: Int32Array<ArrayBuffer> | undefined;
   counts: Uint32Array<ArrayBuffer> | undefined;
@@ -113,7 +116,7 @@ export class LogitAdjustments {
     }
   }
 
-  /** What of the bias is otherwise from the token at `position` on. */
+  /** Returns the bias entries that change with the token at `position`: the stop tokens, once, when min_tokens is reached. */
   changesAt(position: number): readonly (readonly [token: number, bias: number])[] {
     if (this.#hasStops || position < this.#stopsFrom) return NOTHING;
     this.#hasStops = true;
@@ -122,7 +125,7 @@ export class LogitAdjustments {
     return changes;
   }
 
-  /** Somebody else keeps them from here on. */
+  /** Drops the arrays, because the device's pages hold them from here on. */
   forget(): void {
     this.bias = undefined;
     this.counts = undefined;

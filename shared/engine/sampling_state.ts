@@ -1,7 +1,7 @@
 /**
- * Who samples where: each sequence that holds device blocks has a slot of the device for its tokens, and pages for bias and counts when it
- * needs them and there are any. Without pages, and for rows that a device does not sample from, the host samples by the definition: from the
- * full row, a few such in a step (P1), and the sequence waits for its token before it goes on.
+ * Decides where each sequence samples. Every sequence that holds device blocks has a sampler slot on the device, and pages for bias
+ * and counts when it needs them and pages are free. Otherwise the host samples from the full row: at most MAX_HOST_SAMPLED_ROWS per
+ * step (P1), and the sequence waits for each token before its next step.
  */
 import assert from 'node:assert/strict';
 import {
@@ -25,11 +25,12 @@ interface Entry {
   readonly sampling: SequenceSampling;
   readonly slot: number;
   readonly pages: { readonly biasPage?: number; readonly countsPage?: number };
-  /** Where the pages are the device's, they are not kept here too. */
+  /** Bias and counts for sampling on the host; empty when device pages hold them. */
   readonly memory: LogitAdjustments;
   readonly isOnDevice: boolean;
 }
 
+/** Sampler slots and pages of the sequences that hold device blocks, and where each sequence samples. */
 export class SamplingState {
   readonly #executable: Executable;
   readonly #entries = new Map<Sequence, Entry>();
@@ -45,7 +46,7 @@ export class SamplingState {
     this.#pages = Array.from({ length: executable.sampling.numPages }, (_, i) => i);
   }
 
-  /** Its device blocks are taken: it may sample. A second call does nothing. */
+  /** Assigns a sampler slot, and pages if needed, to a sequence that holds device blocks. A second call does nothing. */
   open(sequence: Sequence): void {
     if (this.#entries.has(sequence)) return;
     const { request } = sequence.request;
@@ -71,7 +72,7 @@ export class SamplingState {
     this.#entries.set(sequence, { sampling: new SequenceSampling(sampling), slot, pages, memory, isOnDevice });
   }
 
-  /** It is over, or has no device blocks any more. A second call does nothing. */
+  /** Releases the slot and pages of a sequence that has ended or was preempted. A second call does nothing. */
   close(sequence: Sequence): void {
     const entry = this.#entries.get(sequence);
     if (!entry) return;
@@ -91,7 +92,7 @@ export class SamplingState {
     return this.#entry(sequence).slot;
   }
 
-  /** Those of the sequences whose next rows may be computed, in order, and who samples for each. */
+  /** Returns the sequences whose next rows may be computed, in order, with the place where each samples. */
   candidatesOf(sequences: readonly Sequence[]): Candidate<Sequence>[] {
     const ready = sequences.filter((sequence) => this.#mayPlan(sequence));
     const isServed = this.#servedByHost();
@@ -121,7 +122,7 @@ export class SamplingState {
     return new Set(ready.sort((a, b) => a.lastStep - b.lastStep).slice(0, MAX_HOST_SAMPLED_ROWS));
   }
 
-  /** Its next token cannot be sampled before the last one has come back. */
+  /** Whether the host samples for this sequence; the next token then needs the result of the last one. */
   #isSampledByHost(sequence: Sequence): boolean {
     return this.#entries.get(sequence)?.isOnDevice === false;
   }
@@ -140,7 +141,10 @@ export class SamplingState {
     return { row, numCandidates, askedTokens: NO_TOKENS, isFullRowWanted: false, sample };
   }
 
-  /** What came back for it. Undefined: there is nothing that it could be. */
+  /**
+   * Returns the sampled token of `result`, sampling on the host where the device did not. Undefined when no token can be sampled: a
+   * logit is NaN, or every token is forbidden.
+   */
   sampledMessage(sequence: Sequence, position: number, result: SampleResult): SampledMessage | undefined {
     const { sampling, memory, isOnDevice } = this.#entry(sequence);
     const { fullRow } = result;
@@ -157,7 +161,7 @@ export class SamplingState {
   }
 }
 
-/** What is asked of a row whose next token is known: that token's log-probability, and the best ones. */
+/** Returns the request for a row whose next token is known: the log-probability of that token, and the `numTop` best ones. */
 export function promptRequest(row: number, token: number, numTop: number): SampleRequest {
   return { row, numCandidates: Math.max(1, numTop), askedTokens: [token], isFullRowWanted: false };
 }

@@ -1,13 +1,13 @@
 /**
- * Who waits, who has device blocks, and who computes in the next step (step_plan.ts).
+ * Decides which sequences wait, which hold device blocks, and which compute rows in the next step (step_plan.ts).
  *
  *   submit ──► waiting ──admit, all blocks or none──► held ──► removed
  *                 ▲                                    │
  *                 └──preempt: the latest arrival───────┘
  *
- * Running sequences grow first, then waiting ones are admitted in order. When blocks run out, the latest arrival is preempted: it keeps its
- * token ids and comes back to the queue's head. That waits until the device has returned every step, so that nobody is given a block which
- * one of them touches.
+ * Running sequences grow first, then waiting ones are admitted in order. When blocks run out, the latest arrival is preempted: it
+ * keeps its token ids and returns to the head of the queue. A preemption waits until the device has returned every step, so that no
+ * block is reassigned while a step still touches it.
  */
 import assert from 'node:assert/strict';
 import { Failure } from '../base/failure.ts';
@@ -15,6 +15,7 @@ import type { BlockPool } from './block_pool.ts';
 import type { Sequence } from './sequence.ts';
 import { planStep, type Candidate, type PlannedRows, type StepBudget, type StepPlan } from './step_plan.ts';
 
+/** Sizes and bounds of a Scheduler. */
 export interface SchedulerLimits {
   readonly blockSize: number;
   /** Rows in a step. */
@@ -25,18 +26,19 @@ export interface SchedulerLimits {
   readonly maxWaiting: number;
 }
 
-/** What the next step may be. */
+/** Conditions for planning the next step. */
 export interface StepTerms {
   /** Rows of prompts beside so many sequences that need one row. */
   readonly promptRows: (tokenRows: number) => number;
   /** The device has returned every step. */
   readonly isIdle: boolean;
-  /** Those of the sequences that can be computed now, in order, and who samples for them. */
+  /** Returns the sequences among these that may be computed now, in order, with the place where each samples. */
   readonly candidatesOf: (sequences: readonly Sequence[]) => readonly Candidate<Sequence>[];
   /** Tokens that the host can sample in a step. */
   readonly maxHostSamples: number;
 }
 
+/** Rows of the next step, and the sequences that were admitted. */
 export interface Schedule {
   readonly work: readonly PlannedRows<Sequence>[];
   /** Took device blocks just now. */
@@ -45,6 +47,7 @@ export interface Schedule {
   readonly isShort: boolean;
 }
 
+/** Queue of waiting sequences and list of those that hold device blocks; admits, plans and preempts. */
 export class Scheduler {
   readonly #pool: BlockPool;
   readonly #limits: SchedulerLimits;

@@ -17,6 +17,7 @@ import { Cursor } from './cursor.ts';
 import { FetchedBlocks, type IncomingSpec } from './fetched_blocks.ts';
 import { SequenceTimes } from './sequence_times.ts';
 
+/** A sequence to compute: its tokens, block chain, sampling request and kind. */
 export interface SequenceRequest {
   readonly id: number;
   readonly kind: 'prefill' | 'decode';
@@ -34,6 +35,7 @@ export interface SequenceRequest {
   readonly isFetching: boolean;
 }
 
+/** State of a sequence in the engine, with what belongs to the state. */
 export type SequenceState =
   | { readonly kind: 'waiting' }
   /** Device blocks are taken; fetched ones are being put in. */
@@ -50,6 +52,7 @@ export type SequenceState =
 
 const NO_ROWS = { start: 0, end: 0 };
 
+/** One sequence in the engine: token ids, block chain, cursor and state. */
 export class Sequence {
   readonly request: SequenceRequest;
   readonly tokens: TokenList;
@@ -80,7 +83,7 @@ export class Sequence {
     return this.#state;
   }
 
-  /** Its block table; empty while it waits. */
+  /** Block table; empty while the sequence waits. */
   get blocks(): readonly number[] {
     return this.#state.kind === 'waiting' ? [] : this.#state.blocks;
   }
@@ -132,7 +135,7 @@ export class Sequence {
     return held;
   }
 
-  /** It is over. Blocks that something may still touch are kept until {@link takeEnded}. @returns those that may go now */
+  /** Ends the sequence. Blocks that a step may still touch are kept until {@link takeEnded}. @returns the blocks to release now */
   end(): readonly number[] {
     const held = this.heldBlocks;
     const { isTouching } = this.cursor;

@@ -1,4 +1,7 @@
-/** Where the KV of a sequence's first tokens came from, and how long each part took. */
+/**
+ * Counts where the KV of a sequence's first tokens came from (cache, fetch, computation), and how long queueing, loading and computing
+ * took.
+ */
 
 /** Counts of tokens; durations in ms. */
 export interface SequenceReport {
@@ -13,6 +16,7 @@ export interface SequenceReport {
   readonly computeMs: number;
 }
 
+/** Measures one sequence until its first token (decode) or last block (prefill). */
 export class SequenceTimes {
   readonly #submittedMs: number;
   #admittedMs: number | undefined;

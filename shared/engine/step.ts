@@ -5,7 +5,7 @@ import { promptRequest, type SamplingState } from './sampling_state.ts';
 import type { Sequence } from './sequence.ts';
 import type { PlannedRows } from './step_plan.ts';
 
-/** What a step does for a sequence. */
+/** Rows that one step computes for one sequence. */
 export interface StepRows {
   readonly sequence: Sequence;
   /** Tokens [start, start + count) are computed; with fetched blocks behind them it has those up to `after`. */
@@ -26,7 +26,7 @@ export interface FilledBlock {
 
 /** Blocks that leave while a step computes them. */
 export interface EarlyExport {
-  /** By block, the memory that it leaves into; undefined: that one leaves later. */
+  /** Destination of each filled block, by index in the step; undefined for a block that is exported later. */
   readonly outs: readonly (Uint8Array | undefined)[];
   /** The frame's bytes are there, of all of them; in order. */
   readonly onFrame: (frame: number) => void;
@@ -34,6 +34,7 @@ export interface EarlyExport {
   readonly onEnd: () => void;
 }
 
+/** A step that is ready for the device. */
 export interface BuiltStep {
   readonly rows: readonly StepRows[];
   readonly batch: readonly Segment[];
@@ -107,7 +108,7 @@ export function numPromptTop({ request: { request } }: Sequence): number {
   return Math.max(0, request.promptLogprobs - 1);
 }
 
-/** Those of the filled blocks that leave while the step runs. */
+/** Returns the filled blocks that are exported while the step runs, with their destinations. */
 export function exportOf({ outs, onFrame }: EarlyExport, filled: readonly FilledBlock[]): StepExport {
   const leaving = filled.flatMap(({ block }, i) => {
     const out = outs[i];

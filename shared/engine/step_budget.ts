@@ -10,7 +10,10 @@
 
 /** Without a target of its own a step may take this many times what it takes without prompts. */
 const AUTO_FACTOR = 2.5;
-/** Of a new time in the average. What a row adds is rather thought too much; what steps take without rows, by what disturbs one, too little. */
+/**
+ * Weight of a new time in the running average, when it is above and below it. The time per prompt row errs upwards; the time of steps
+ * without prompt rows errs downwards, because disturbances only lengthen them.
+ */
 const ROW = { up: 0.5, down: 0.2 };
 const TOKENS = { up: 0.2, down: 0.7 };
 /** Rows that products take at a time: who waits for a prompt has at least so many in a step. */
@@ -21,6 +24,7 @@ const MEASURE_CHANGED_EVERY = 4;
 const CHANGED = 1.5;
 const FEW = 4;
 
+/** Rows and duration of one step. */
 export interface StepTimes {
   /** Rows of sequences that wait for their next token, and other rows. */
   readonly tokenRows: number;
@@ -28,10 +32,11 @@ export interface StepTimes {
   readonly ms: number;
 }
 
+/** Limits the prompt rows of a step from measured step times, so that waiting tokens are not delayed beyond the target. */
 export class StepBudget {
   readonly #stepMs: number;
   #tokensMs: number | undefined;
-  /** Of the last step that gave a tokens' time, and how many did for so many. */
+  /** Token rows of the last step without prompt rows, and the number of such steps since that count changed much. */
   #tokenRows = 0;
   #numMeasured = 0;
   #rowMs: number | undefined;
@@ -61,10 +66,10 @@ export class StepBudget {
     return this.#numMixed >= (hasChanged || this.#numMeasured < FEW ? MEASURE_CHANGED_EVERY : MEASURE_EVERY);
   }
 
-  /** What a step took. */
+  /** Records the rows and duration of a completed step. */
   took({ tokenRows, promptRows, ms }: StepTimes): void {
     if (promptRows === 0) {
-      // Of other sequences than before it says nothing about those.
+      // With a very different number of token rows, the old average is replaced.
       const isOther = tokenRows / this.#tokenRows > CHANGED || this.#tokenRows / tokenRows > CHANGED;
       this.#tokensMs = isOther ? ms : average(this.#tokensMs, ms, TOKENS);
       this.#numMeasured = isOther ? 1 : this.#numMeasured + 1;

@@ -1,14 +1,14 @@
 /**
- * Who computes how many rows in the next step: a pure function of sequences, budget and free blocks. A prefill chunk and a decode step are
- * the same thing with different counts.
+ * Plans how many rows each sequence computes in the next step: a pure function of sequences, budget and free blocks. A prefill chunk
+ * and a decode step differ only in their counts.
  *
  *   1. sequences that need one row, in order of arrival
  *   2. prompts, in order of arrival, within the rows that prompts may take beside those
  *
- * A sequence for which blocks run out is left out and counted as short; whose blocks go for it is the scheduler's to say.
+ * A sequence without enough free blocks is left out and reported as short; the scheduler decides whose blocks are released for it.
  */
 
-/** What the plan looks at of a sequence that runs. */
+/** Fields of a running sequence that the plan reads. */
 export interface PlannableSequence {
   /** Rows until its target, and until the next block that is there already. */
   readonly remaining: number;
@@ -21,15 +21,16 @@ export interface PlannableSequence {
   samplesAt(end: number): boolean;
 }
 
-/** Who samples a sequence's next token. `waits`: the host, in a later step. */
+/** Where a sequence's next token is sampled; `waits` means on the host, in a later step. */
 export type SampledBy = 'device' | 'host' | 'waits';
 
+/** A sequence that may compute rows in the next step. */
 export interface Candidate<S extends PlannableSequence> {
   readonly sequence: S;
   readonly sampledBy: SampledBy;
 }
 
-/** What a step has left. */
+/** Room that is left in a step. */
 export interface StepBudget {
   readonly rows: number;
   /** Samples besides the one that each sequence may sample from. */
@@ -38,6 +39,7 @@ export interface StepBudget {
   readonly freeBlocks: number;
 }
 
+/** Number of rows that one sequence computes in a step. */
 export interface PlannedRows<S> {
   readonly sequence: S;
   readonly count: number;
@@ -45,6 +47,7 @@ export interface PlannedRows<S> {
   readonly newBlocks: number;
 }
 
+/** Result of planStep. */
 export interface StepPlan<S> {
   readonly work: readonly PlannedRows<S>[];
   /** The first sequence for which there are no blocks. */

@@ -1,15 +1,19 @@
-/** What each matrix of a model is held in: as its file stores it where the device multiplies that, else what the device likes. */
+/**
+ * Chooses the storage format of each weight matrix: as stored in the file where the device multiplies that format, else the format
+ * that the device prefers.
+ */
 import type { Program, WeightSpec } from '../../kernels/program.ts';
 import type { IntegerFormat, WeightFormat } from '../../kernels/weights/weight_format.ts';
 import type { ModelWeights } from '../model/weights.ts';
 
+/** Storage formats of a model's matrices. */
 export interface StorageFormats {
   readonly program: Program;
-  /** Of matrices that say nothing else. */
+  /** Format of every matrix whose WeightSpec names none. */
   readonly common: WeightFormat;
-  /** Of all: what blocks of KV computed with these weights are told apart by. */
+  /** All formats in use, joined by `+`; part of the cache format, so that KV computed with other weight formats is not shared. */
   readonly label: string;
-  /** What becomes of formats that are not held as they are stored, for people; empty: floats in a float format. */
+  /** Description for people: which stored format becomes which. */
   readonly changes: string;
 }
 

@@ -7,6 +7,7 @@ import { neutralSampling } from '../protocol/request.ts';
 import { SequenceSampling } from './sampler.ts';
 import type { StepTimes } from './step_budget.ts';
 
+/** Sizes and clock of the warm-up. */
 export interface WarmUpOptions {
   /** Tokens of a prompt that a step takes at most, and a sequence. */
   readonly chunkTokens: number;
@@ -20,7 +21,7 @@ export interface WarmUpOptions {
 /** All of it, where a few steps take less. */
 const BENCHMARK_MS = 200;
 const MAX_STEPS = 50;
-/** Of each kind: the first pays for what is made lazily. */
+/** Least steps of each kind; the first one includes the cost of lazy creation. */
 const LEAST_STEPS = 2;
 /** Rows of prompts: few at first, then as many as are worth more, if that would take no more than half the time. */
 const FEW_ROWS = 8;
@@ -50,7 +51,7 @@ export async function warmUp(
   const startMs = nowMs();
   for (let [step, done] = [0, 0]; step < MAX_STEPS; step++) {
     if (done >= LEAST_STEPS) {
-      // Of few rows most is what any step takes.
+      // With few rows, most of the time is the fixed cost of a step.
       const rowMs = rows > 1 ? Math.max(0, best.prompt - best.token) / (rows - 1) : best.prompt;
       if (rows < most && best.prompt + (most - rows) * rowMs < BENCHMARK_MS / 2)
         [rows, done, best.prompt] = [most, 0, Infinity];

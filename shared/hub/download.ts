@@ -15,6 +15,7 @@ export class HubError extends Error {
   }
 }
 
+/** A file of a hub, with the size and checksum that the hub lists. */
 export interface RemoteFile {
   readonly url: string;
   readonly bytes: number;
@@ -22,8 +23,10 @@ export interface RemoteFile {
   readonly checksum: { readonly kind: 'sha256' | 'git'; readonly hex: string };
 }
 
+/** Type of the global `fetch`, so that tests can pass another. */
 export type Fetch = typeof globalThis.fetch;
 
+/** Settings and callbacks of one download. An empty `token` sends no authorisation. */
 export interface DownloadOptions {
   readonly fetch: Fetch;
   readonly clock: Clock;
@@ -38,10 +41,13 @@ export interface DownloadOptions {
 const MAX_FRUITLESS = 6;
 const MIN_PAUSE_MS = 500;
 const MAX_PAUSE_MS = 30_000;
-/** Nothing came for so long: the connection is dead. */
+/** Milliseconds without a byte after which the connection counts as dead. */
 const SILENCE_MS = 30_000;
 
-/** What a try did not bring; `afterMs` when the hub says how long to wait. */
+/**
+ * An attempt that ended before the whole file was there, and may be repeated. `afterMs` is the wait that the hub asked for, undefined
+ * when it named none.
+ */
 class Interrupted extends Error {
   readonly afterMs: number | undefined;
 

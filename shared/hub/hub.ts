@@ -11,19 +11,24 @@ import { leaseModel, type ModelLeaseOptions } from './model_lease.ts';
 import { RepoCache } from './hub_cache.ts';
 import { parseRepoName, repoOfSnapshot, type RepoName } from '../model/repo_name.ts';
 
-/** Of a download as a whole. */
+/**
+ * Progress of a group of files that are downloaded together: `doneBytes` and `totalBytes` count all of them, `file` is the current
+ * one.
+ */
 export interface Progress {
   readonly file: string;
   readonly doneBytes: number;
   readonly totalBytes: number;
 }
 
+/** Settings and callbacks of a Hub. `environment` holds the variables HF_HOME, HF_TOKEN and others of huggingface_hub. */
 export interface HubOptions extends ModelLeaseOptions {
   readonly environment: Readonly<Record<string, string | undefined>>;
   readonly fetch: Fetch;
   readonly onProgress?: (progress: Progress) => void;
 }
 
+/** A commit of a model in the cache. */
 export interface CachedModel {
   readonly repo: string;
   readonly commit: string;
@@ -40,6 +45,7 @@ const MAX_ASKED = 4;
 const MIN_WAIT_MS = 1_000;
 const MAX_WAIT_MS = 30_000;
 
+/** Client of a Hugging Face hub with its local cache: downloads, lists and removes models. */
 export class Hub {
   readonly #options: HubOptions;
   readonly #endpoint: string;
@@ -61,7 +67,10 @@ export class Hub {
     this.#api = { hubUrl: this.#endpoint, fetch: (url, init) => this.#politely(url, init) };
   }
 
-  /** Where everything of a model is, a folder or a file: `name` itself where it is one. @throws HubError */
+  /**
+   * Returns the path of the model `name`, a folder or a file; downloads what the cache lacks. A path, or any text that names no
+   * repository, is returned as it is. @throws HubError when the model cannot be had.
+   */
   async placeOf(name: string): Promise<string> {
     // A folder that is there wins over a name.
     const repo = existsSync(name) ? undefined : parseRepoName(name);
@@ -76,7 +85,10 @@ export class Hub {
     }
   }
 
-  /** Of the cache alone. @throws HubError when a file of it is missing. */
+  /**
+   * Returns the path of a model that is in the cache, without asking the hub. `why` is the reason, for messages. @throws HubError when
+   * a file is missing.
+   */
   #cached({ repo, revision, file }: RepoName, why: string): string {
     const cache = new RepoCache(this.#root, repo);
     const commit = cache.commitOf(revision);
@@ -106,7 +118,10 @@ export class Hub {
     }
   }
 
-  /** What a model's folder needs of all that is listed. `name`: for messages. */
+  /**
+   * Downloads the files of a repository that a model's folder needs: first the small ones and the index, then the weights. `name` is
+   * for messages. @throws HubError
+   */
   async #bringRepository(
     name: string,
     repo: string,
@@ -212,7 +227,7 @@ export class Hub {
     }
   }
 
-  /** What is in the cache. */
+  /** Returns all commits of all models in the cache. */
   list(): CachedModel[] {
     if (!existsSync(this.#root)) return [];
     return readdirSync(this.#root)
@@ -289,7 +304,7 @@ function refsOf(folder: string, commit: string): string[] {
     .map((path) => path.slice(folder.length + 1));
 }
 
-/** What a blob lacks counts nothing. */
+/** Returns the bytes of a snapshot's files; a link whose blob is missing counts as 0. */
 function bytesOf(snapshot: string): number {
   return readdirSync(snapshot).reduce(
     (sum, name) => sum + (statSync(join(snapshot, name), { throwIfNoEntry: false })?.size ?? 0),

@@ -19,6 +19,7 @@ import { dirname, join, relative, sep } from 'node:path';
 
 const COMMIT = /^[0-9a-f]{40}$/;
 
+/** The cached files of one repository. */
 export class RepoCache {
   readonly folder: string;
 

@@ -1,11 +1,11 @@
-/** Which files of a repository make a model. */
+/** Selects the files of a repository that make a model. */
 import { existsSync, readFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { messageOf } from '../base/failure.ts';
 import { ggufParts } from '../model/gguf/split_name.ts';
 import { HubError } from './download.ts';
 
-/** What a model's folder is read for, beside its weights. */
+/** Files of a model's folder that are read, beside its weights. */
 export const SMALL_FILES = [
   'config.json',
   'generation_config.json',
@@ -13,11 +13,13 @@ export const SMALL_FILES = [
   'tokenizer_config.json',
   'chat_template.jinja',
 ];
+/** Name of the index, which maps each tensor to one of several safetensors files. */
 export const INDEX = 'model.safetensors.index.json';
+/** Matches the path of a GGUF file. */
 export const GGUF = /\.gguf$/;
 const SHARD = /^[\w.-]+\.safetensors$/;
 
-/** As a hub lists a file. */
+/** A file as the hub lists it. `oid` is git's SHA-1 of the blob; `lfs` has SHA-256 and size of a file in Git LFS. */
 export interface Listed {
   readonly path: string;
   readonly size: number;
@@ -61,7 +63,10 @@ function partsOf(file: string): string[] {
   }
 }
 
-/** What a snapshot lacks to be run; undefined: nothing. `file`: of it, when the model is one. */
+/**
+ * Returns the first file that a snapshot lacks to be run, or undefined when it is complete. `file` is the GGUF file when the model is
+ * one. @throws HubError for a damaged index or a name that is not a model's first file.
+ */
 export function missingFile(snapshot: string, file: string | undefined): string | undefined {
   if (file !== undefined) return partsOf(file).find((path) => !existsSync(join(snapshot, path)));
   if (!existsSync(join(snapshot, 'config.json'))) return 'config.json';

@@ -8,6 +8,7 @@ const POLL_MS = 250;
 /** A download whose process cannot be seen is over when its lease has not been renewed for so long. */
 const WATCH_MS = 15_000;
 
+/** Settings and callbacks of the lease under which one process downloads a model. */
 export interface ModelLeaseOptions {
   readonly clock: Clock;
   /** This process, which leases a model while it brings its files. */

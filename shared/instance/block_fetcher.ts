@@ -17,6 +17,7 @@ import type { FetchSlots } from './fetch_slots.ts';
 import { consecutive, SeenRuns, wholeRuns, type FetchRun, type FetchRuns } from './fetch_runs.ts';
 import type { Outbox } from './outbox.ts';
 
+/** One fetch of a sequence: its blocks, their sources and its limits. */
 export interface FetchJob {
   /** The engine's sequence. */
   readonly id: number;
@@ -32,6 +33,7 @@ export interface FetchJob {
   readonly signal: AbortSignal;
 }
 
+/** Result of a fetch. */
 export interface FetchOutcome {
   /** Blocks [0, reached) are in the device or delivered, as far as rows behind them see; a few may have been dropped, for the engine to compute. */
   readonly reached: number;
@@ -40,6 +42,7 @@ export interface FetchOutcome {
   readonly reason: string;
 }
 
+/** Connections, memory and callbacks of a BlockFetcher. */
 export interface BlockFetcherOptions {
   readonly line: FetchLine;
   readonly slab: Slab;
@@ -59,7 +62,7 @@ interface Fetched {
   readonly broken: string | undefined;
 }
 
-/** Of a prefill's fetch (P1): what is seen, the same for fewer blocks, then whole blocks. */
+/** Most rounds of a prefill's fetch (P1): the frames that rows see, the same for fewer blocks, then whole blocks. */
 const MAX_TURNS = 3;
 
 /**
@@ -68,6 +71,7 @@ const MAX_TURNS = 3;
  */
 const HELD_PATIENCE_MS = 12_000;
 
+/** Fetches blocks of sequences from other holders, verifies the records and delivers them to the engine. */
 export class BlockFetcher {
   readonly #options: BlockFetcherOptions;
   readonly #seen: SeenRuns;
@@ -88,7 +92,8 @@ export class BlockFetcher {
       fetchedBytes += bytes;
       const isShort = reached < (sources.at(-1)?.end ?? from);
       if (!isShort || !plan.isParted) return { reached, fetchedBytes, reason };
-      // Who goes on computing before the end sees what was left out. Who broke is not waited for again.
+      // Rows computed before the planned end need frames that were left out, so the fetch is planned again up to the reached block. A
+      // source that broke, and the sources after it, are dropped.
       const lost = sources.findIndex(({ address }) => address === broken);
       sources = consecutive(lost < 0 ? sources : sources.slice(0, lost), from, reached);
       if (!isPrefill || signal.aborted || sources.length === 0) return { reached: from, fetchedBytes, reason };
@@ -108,13 +113,14 @@ export class BlockFetcher {
         reading = source.address;
         const slots = this.#slotsOf(job);
         for await (const incoming of stream.records(slots)) {
-          for (const arrival of incoming) {
-            const block = source.start + arrival.index;
-            const fault = this.#deliver(job, block, arrival);
+          for (const incomingBlock of incoming) {
+            const block = source.start + incomingBlock.index;
+            const fault = this.#deliver(job, block, incomingBlock);
             if (fault !== undefined) throw new Error(`block ${block} from ${source.address}: ${fault}`);
             const { frames, slotBytes: wholeBytes } = this.#options.layout.spec;
-            bytes += arrival.frame === undefined ? wholeBytes : (frames[arrival.frame]?.maxStoredBytes ?? 0);
-            if (arrival.isLast) reached = block + 1;
+            bytes +=
+              incomingBlock.frame === undefined ? wholeBytes : (frames[incomingBlock.frame]?.maxStoredBytes ?? 0);
+            if (incomingBlock.isLast) reached = block + 1;
           }
         }
         if (reached < source.end) {
@@ -184,7 +190,10 @@ export class BlockFetcher {
     };
   }
 
-  /** Undefined when the block, or its frame, is on its way into the device, else what is wrong with the record. */
+  /**
+   * Delivers a received block or frame to the engine, or releases its slot when the sequence may not keep it (the engine then computes
+   * the block). Returns what is wrong with the record, or undefined.
+   */
   #deliver({ id, isAdmitted, signal }: FetchJob, blockIndex: number, arrived: Arrived): string | undefined {
     const { window, sendToEngine } = this.#options;
     const { slot, frame, isLast, fault } = arrived;

@@ -30,6 +30,7 @@ const ASK_TIMEOUT_MS = 30_000;
 /** A caller sends a start and then at most one message per question; more is not worth keeping (P1). */
 const MAX_INBOX = 16;
 
+/** Returns the handler of `decode` calls, which runs one DecodeSession per call. */
 export function createDecodeHandler(
   instance: EngineInstance,
   { log, clock }: { readonly log: Log; readonly clock: Clock },

@@ -1,4 +1,4 @@
-/** What Prefill and Decode calls have in common: the same checks of what crossed the wire, the same report. */
+/** Checks and reports that Prefill and Decode calls share. */
 import assert from 'node:assert/strict';
 import { Failure } from '../base/failure.ts';
 import type { SequenceReport } from '../engine/sequence_times.ts';
@@ -8,7 +8,7 @@ import type { Report, RequestContext } from '../protocol/messages.ts';
 import { unpackDigest, unpackTokens } from '../protocol/packing.ts';
 import type { EngineInstance } from './engine_instance.ts';
 
-/** What a call says that came over the wire. */
+/** Fields of a Prefill or Decode call as received. */
 interface WireCall {
   readonly context: RequestContext | null;
   readonly format: Buffer;
@@ -16,7 +16,7 @@ interface WireCall {
   readonly lastDigest: Buffer;
 }
 
-/** What both calls say of a sequence. */
+/** Tokens and block chain of a sequence, after the checks. */
 export type CallChain = Pick<SequenceRequest, 'root' | 'tokens' | 'hashes' | 'keyBits'>;
 
 /** @throws Failure when the call is malformed, too long, or meant for another model (K1). */
@@ -52,12 +52,13 @@ export async function checkCall(instance: EngineInstance, call: WireCall, scope:
   return { root, tokens, hashes, keyBits };
 }
 
-/** Of a call that {@link checkCall} has let in. */
+/** Returns the context of a call that {@link checkCall} accepted. */
 export function contextOf({ context }: Pick<WireCall, 'context'>): RequestContext {
   assert(context, 'a checked call has a context');
   return context;
 }
 
+/** Returns the wire report of a sequence, with the bytes fetched for it. */
 export function reportOf(report: SequenceReport, fetchedBytes: number): Report {
   return { ...report, fetchedBytes };
 }

@@ -1,11 +1,11 @@
 /**
- * What a prefill and a decode instance share: the engine thread, the transfer thread thread, host memory between device and network.
+ * Parts that a prefill and a decode instance share: the engine thread, the transfer thread, host memory between device and network.
  *
  *   control (this) ◄─events─ engine thread        slab: one SharedArrayBuffer of record slots, owned here
  *          │                                       ├─ arrivals (bounded window) ─► device
- *          └──► transfer thread thread (checksums)           └─ outbox ◄─ device
+ *          └──► transfer thread (checksums)        └─ outbox ◄─ device
  *
- * A service adds its policy: what it submits, and what it does with the events.
+ * A service adds its policy: which sequences it submits, and how it handles their events.
  */
 import { setMaxListeners } from 'node:events';
 import type { Threads } from '../base/threads.ts';
@@ -33,11 +33,12 @@ import { watch } from './watchdog.ts';
 /** Below this a chunk's exports and a fetch's arrivals would wait for each other. */
 const MIN_SLOTS = 16;
 
+/** Engine, memory, network and callbacks of an instance. */
 export interface EngineInstanceOptions extends InstanceHost {
   readonly engine: Omit<EngineWorkerData, 'heartbeat'>;
   readonly dramBytes: number;
   readonly transfer: Pick<MemberConfig, 'transport' | 'bind' | 'bulk_port'>;
-  /** What data channels show others, where they are encrypted. */
+  /** Certificate, key and authority of encrypted data channels, in PEM; undefined when channels are not encrypted. */
   readonly tls: TlsTexts | undefined;
   readonly newId: () => string;
   /** A turn of the engine's loop that takes longer is a device that hangs. */
@@ -50,6 +51,7 @@ export interface EngineInstanceOptions extends InstanceHost {
   readonly onHang: (error: Error) => void;
 }
 
+/** One engine with its transfer thread, slab and data channels, as a member of a cluster. */
 export class EngineInstance {
   readonly info: EngineInfo;
   readonly #options: EngineInstanceOptions;
@@ -182,7 +184,7 @@ export class EngineInstance {
     return { hashes: await chain.prefillHashes(tokens, clock), keyBits };
   }
 
-  /** So many of them lead the run that is in the device already. */
+  /** Returns how many leading blocks of `hashes` are in the device. */
   numLocal(hashes: readonly AnchoredHash[]): number {
     const missing = hashes.findIndex(({ key }) => !this.#parts.announcer.has('device', key));
     return missing < 0 ? hashes.length : missing;

@@ -1,5 +1,6 @@
 /**
- * What prefill and decode processes are: an engine that serves its blocks and both calls, whatever it is placed for, which its role says.
+ * Role of prefill and decode processes: an engine that serves its blocks and both calls. Its role name only decides what routers place
+ * on it.
  */
 import type { Clock } from '../base/clock.ts';
 import { ConfigError } from '../base/options.ts';
@@ -22,6 +23,7 @@ const DRAIN_POLL_MS = 50;
 const SHUTDOWN_GRACE_MS = 1_000;
 const GOODBYE_MS = 20;
 
+/** Starts an engine process: loads the model, joins the cluster and serves Prefill, Decode and block calls. */
 export function startEngineRole(context: RoleContext<EngineConfig>): Promise<RunningRole> {
   const { block_size: blockSize } = context.config;
   return liveAsMember(context, SHUTDOWN_GRACE_MS, (place) => build(context, place), { blockSize });
@@ -122,14 +124,14 @@ async function* describe(path: string, loaded: Loaded): AsyncGenerator<DescribeP
   yield* factPages(await factsOf(await openModel(path), loaded));
 }
 
-/** Of a model, what an instance made of it. */
+/** Facts about a model that the instance determined when it loaded the model. */
 interface Loaded {
   readonly modelName: string | undefined;
   readonly modelConfig: string;
   readonly maxModelLen: number;
 }
 
-/** What a router asks for that has not the model's files. */
+/** Returns the facts that a router without the model's files requests: name, sizes, end tokens, defaults and texts. */
 async function factsOf(model: Model, { modelName, modelConfig, maxModelLen }: Loaded): Promise<ModelFacts> {
   const { name, config, eosTokenIds, defaults } = model;
   const texts = await model.readTexts();

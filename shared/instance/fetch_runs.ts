@@ -1,9 +1,10 @@
 /**
- * What is asked of whom for a sequence, where layers see windows of tokens: of blocks that lie before a window only the frames that
- * are seen, of those that no layer sees nothing. Such blocks have no name (K1) and serve nobody else.
+ * Plans which frames are requested from which source when layers have attention windows. Of blocks outside the widest window only
+ * the frames of full-attention layers are fetched, and nothing when there are none. Such partial blocks have no name (K1) and serve
+ * no other sequence.
  *
- * A prefill instance pays for that when many begin alike: so a block that it left something out of before, and is to fetch again, comes
- * whole, and serves the third.
+ * A prefill instance would lose hits when many prompts begin alike. So a block that it fetched in part before is fetched whole the
+ * second time, and later sequences hit it.
  */
 import type { BlockHash, BlockKey } from '../kv/block_key.ts';
 import { blocksOutsideWindow, type KvSpec } from '../kv/kv_spec.ts';
@@ -11,7 +12,7 @@ import type { Source } from '../protocol/messages.ts';
 
 /** Blocks of one source that are fetched alike. */
 export interface FetchRun extends Source {
-  /** Which of their frames, in order; undefined: all. */
+  /** Indices of the frames to fetch, in order; undefined for all. */
   readonly wanted: readonly number[] | undefined;
 }
 
@@ -37,13 +38,15 @@ export function consecutive(sources: readonly Source[], from: number, end: numbe
   return wanted;
 }
 
+/** Returns the plan that fetches every block of these sources whole. */
 export function wholeRuns(sources: readonly Source[], from: number): FetchRuns {
   return { runs: sources.map((source) => ({ ...source, wanted: undefined })), from, isParted: false };
 }
 
-/** Of blocks that something was left out of (P1); the oldest are forgotten. */
+/** Most remembered keys of blocks that were fetched in part (P1); the oldest are forgotten. */
 const MAX_REMEMBERED = 65_536;
 
+/** Plans partial fetches, and remembers the blocks that were fetched in part. */
 export class SeenRuns {
   readonly #spec: Pick<KvSpec, 'frames' | 'blockSize'>;
   readonly #parted = new Set<BlockKey>();
@@ -52,7 +55,10 @@ export class SeenRuns {
     this.#spec = spec;
   }
 
-  /** What rows behind the last block see. `isRemembered`: and what comes for the second time, whole. */
+  /**
+   * Plans the fetch of the frames that rows behind the last block see. With `isRemembered`, leading blocks that were fetched in part
+   * before come whole.
+   */
   of(sources: readonly Source[], from: number, hashes: readonly BlockHash[], isRemembered: boolean): FetchRuns {
     const { frames, blockSize } = this.#spec;
     const end = sources.at(-1)?.end ?? from;

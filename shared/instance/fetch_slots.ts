@@ -11,6 +11,7 @@ interface Waiter {
   resolve: (slot: number) => void;
 }
 
+/** Bounded window of slab slots for arriving records, shared between admitted and waiting sequences. */
 export class FetchSlots {
   readonly #cache: RecordCache;
   readonly #recordBytes: number;

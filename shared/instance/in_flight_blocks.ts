@@ -10,7 +10,7 @@ import type { RecordLayout } from '../kv/record.ts';
 import type { InFlightFrames } from '../net/block_source.ts';
 import type { SlottedBlock } from '../net/transfer_thread/transfer_worker.ts';
 
-/** What the records say of a frame, in the order of the blocks; undefined: it will not come. */
+/** Header bytes of one frame, one entry per block in order; undefined when they will not come. */
 type FrameHeaders = readonly Uint8Array[] | undefined;
 
 /** One frame of the records: `frameHeaders` is undefined until its headers are known, or known not to come. */
@@ -27,6 +27,7 @@ interface PinnedBlock {
   onFree: (() => void) | undefined;
 }
 
+/** Blocks of one running step that are readable frame by frame until their records are sealed. */
 export class InFlightBlocks {
   readonly blocks: readonly SlottedBlock[];
   readonly #layout: RecordLayout;
@@ -48,7 +49,7 @@ export class InFlightBlocks {
     one.changed.notify();
   }
 
-  /** What the record in that slot says of its frames, when all are there. */
+  /** Returns the headers of all frames of the record in `slot`; empty when any of them did not come. */
   async allFrameHeaders(slot: number): Promise<Uint8Array[]> {
     const i = this.blocks.findIndex((block) => block.slot === slot);
     const all = await Promise.all(this.#frames.map((frame) => headersOf(frame)));
@@ -65,8 +66,8 @@ export class InFlightBlocks {
   }
 
   /**
-   * Those of the run that grow here, one behind the other, at most so many; undefined: none that may be lent. `reserveBorrow`: of one record,
-   * undefined when there is no room for more.
+   * Borrows the leading blocks of `hashes` that are in flight here, at most `most`; undefined when the first cannot be borrowed.
+   * `reserveBorrow` reserves room for one record and returns its release, or undefined when there is no room.
    */
   blocksOf(
     hashes: readonly BlockHash[],
@@ -78,15 +79,15 @@ export class InFlightBlocks {
       const i = this.blocks.findIndex(({ hash }) => hash.digest === digest);
       const grown = this.#grown[i];
       if (!grown) break;
-      // Whoever has it already has it on loan.
+      // A block that is borrowed already has its reservation.
       grown.releaseBorrow ??= reserveBorrow();
       if (!grown.releaseBorrow) break;
       lent.push({ grown, i });
     }
     if (lent.length === 0) return undefined;
-    const holds = lent.map(({ grown }) => hold(grown));
+    const holds = lent.map(({ grown }) => pin(grown));
     return {
-      blocks: lent.map(({ grown }) => ({ slot: grown.block.slot, hold: () => hold(grown) })),
+      blocks: lent.map(({ grown }) => ({ slot: grown.block.slot, pin: () => pin(grown) })),
       recordBytes: this.#layout.spec.slotBytes,
       frames: this.#layout.spec.frames.map(({ slotOffset, maxStoredBytes }) => ({
         offset: slotOffset,
@@ -109,7 +110,7 @@ async function headersOf(frame: Frame | undefined, signal?: AbortSignal): Promis
   return frame?.frameHeaders?.headers;
 }
 
-function hold(grown: PinnedBlock): () => void {
+function pin(grown: PinnedBlock): () => void {
   grown.numPins++;
   let isHeld = true;
   return () => {

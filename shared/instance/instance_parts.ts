@@ -40,6 +40,7 @@ export interface Attachment {
   readonly onPlaced: () => void;
 }
 
+/** Parts of an instance that need its cluster address. */
 export interface InstanceParts {
   readonly outbox: Outbox;
   readonly fetcher: BlockFetcher;
@@ -61,6 +62,7 @@ interface PartsBase {
   readonly signal: AbortSignal;
 }
 
+/** Creates the parts of an instance under its name and address in the cluster, and connects them. */
 export function connectParts(
   { network, clock, random, log, limits }: InstanceHost,
   { member, publishBlocks, stores }: Attachment,

@@ -40,24 +40,29 @@ interface Offered {
   readonly contentHash: bigint;
 }
 
+/** Network, limits and identity of an Offers. */
 export interface OfferOptions {
   readonly network: Network;
   readonly clock: Clock;
   readonly log: Log;
   readonly format: Digest;
-  /** As record.ts has it. */
+  /** Id of the numerics class of this instance's KV (numericsId in record.ts). */
   readonly numerics: bigint;
   readonly recordBytes: number;
-  /** Where this instance's Blocks service listens. */
+  /** Address of this instance's Blocks service, from which stores fetch offered blocks. */
   readonly source: string;
   readonly stores: () => readonly Member[];
   /** Ends offers that are on their way. */
   readonly signal: AbortSignal;
 }
 
+/** Offers computed blocks to their home stores in batches. */
 export class Offers {
   readonly #options: OfferOptions;
-  /** By the address of their home store, each in the order they came; the store is derived once, and again when stores change. */
+  /**
+   * Queued blocks by the address of their home store, in order of arrival. A block's store is derived once, and again when the stores
+   * change.
+   */
   #queues = new Map<string, { readonly store: Member; offered: Offered[] }>();
   #numQueued = 0;
   /** The stores that the queues were made for. */

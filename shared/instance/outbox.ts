@@ -1,11 +1,11 @@
 /**
- * What an instance has to give: records in its outbox (host memory), and blocks that are only in its device.
+ * Blocks that an instance serves to others: records in its outbox (host memory), and blocks that are only in its device.
  *
  *   device ──export──► slot ──seal (transfer thread)──► outbox ──► fetch streams, offers to the home store
- *          └─frames, while it computes─► the same slot ──describe──► fetch streams that wait for them
+ *          └─frames, while it computes─► the same slot ──headers──► fetch streams that wait for them
  *
- * Whatever was announced can be had: a read of a block that is only in the device tier makes the engine export it. A read
- * may also wait for a block that a prefill is about to compute, and may come before that prefill does.
+ * Every announced block can be read: a read of a block that is only in the device tier makes the engine export the block. A read may also
+ * wait for a block that a prefill is about to compute, and may come before that prefill does.
  */
 import { Condition } from '../base/condition.ts';
 import type { Clock } from '../base/clock.ts';
@@ -32,6 +32,7 @@ const EXPORT_TIMEOUT_MS = 10_000;
 /** Requests whose prefill has ended, remembered for fetches that come late (P1). */
 const MAX_DONE = 4_096;
 
+/** Memory, threads and callbacks of an Outbox. */
 export interface OutboxOptions {
   readonly layout: RecordLayout;
   readonly slab: Slab;
@@ -47,6 +48,7 @@ export interface OutboxOptions {
   readonly onSlotFree: () => void;
 }
 
+/** Serves an instance's blocks to readers: cached records, in-flight blocks, and exports on demand. */
 export class Outbox implements BlockSource {
   readonly cache: RecordCache;
   readonly #options: OutboxOptions;
@@ -137,13 +139,13 @@ export class Outbox implements BlockSource {
     const { transferThread, layout, announcer, log, onReady } = this.#options;
     const inFlight = this.#inFlightBySlot.get(slot);
     const releaseSlot = (): void => {
-      const give = (): void => {
+      const releaseNow = (): void => {
         this.cache.releaseSlot(slot);
         this.#slotMayBeFree();
       };
       // Readers of its frames may have it still.
-      if (inFlight) inFlight.whenFree(slot, give);
-      else give();
+      if (inFlight) inFlight.whenFree(slot, releaseNow);
+      else releaseNow();
       this.#wake(hash.key);
     };
     this.#sealing.add(hash.key);
@@ -264,7 +266,10 @@ export class Outbox implements BlockSource {
     return undefined;
   }
 
-  /** Those of the run that grow where its first one does, as far as there is room on loan. */
+  /**
+   * Borrows the in-flight blocks at the head of `hashes` that belong to the same step as `first`, as far as there is room; undefined
+   * for none.
+   */
   #borrowFrames(hashes: readonly BlockHash[], first: BlockKey): InFlightFrames | undefined {
     const most = Math.max(1, borrowsOfStream(this.cache.numBorrowable(this.#recordBytes)));
     return this.#inFlight.get(first)?.blocksOf(hashes, most, () => this.cache.reserveBorrow(this.#recordBytes));
@@ -276,14 +281,14 @@ export class Outbox implements BlockSource {
     this.#over.delete(requestId);
   }
 
-  /** It was refused for now: its caller asks again, and whoever waits for its blocks goes on waiting. */
+  /** Ends a prefill that was refused because the instance is busy: its caller retries, so readers keep waiting for its blocks. */
   postpone(requestId: string): void {
     const left = (this.#running.get(requestId) ?? 1) - 1;
     if (left > 0) this.#running.set(requestId, left);
     else this.#running.delete(requestId);
   }
 
-  /** It has ended, well or not: a block that is not here now will not come. */
+  /** Ends a prefill, successful or not. After the last one of a request, readers no longer wait for blocks that are not here. */
   end(requestId: string): void {
     const left = (this.#running.get(requestId) ?? 1) - 1;
     if (left > 0) {
@@ -294,7 +299,7 @@ export class Outbox implements BlockSource {
     this.#over.add(requestId);
     const [oldest] = this.#over;
     if (this.#over.size > MAX_DONE && oldest !== undefined) this.#over.delete(oldest);
-    // Whoever waits for a block that is here, and on its way out, has nothing to hear.
+    // Readers of a block that is here, or being sealed, keep waiting: its own events wake them.
     const isHere = (key: BlockKey): boolean =>
       this.#sealing.has(key) || this.#inFlight.has(key) || this.#options.announcer.has('device', key);
     for (const key of [...this.#watchers.keys()]) if (!isHere(key)) this.#wake(key);

@@ -15,6 +15,7 @@ import { checkCall, contextOf, reportOf, type CallChain } from './engine_call.ts
 import type { EngineInstance } from './engine_instance.ts';
 import { runSequence } from './sequence_run.ts';
 
+/** Returns the handler of `prefill` calls. */
 export function createPrefillHandler(instance: EngineInstance): Pick<Handlers, 'prefill'> {
   return {
     prefill: answering<'prefill'>(async function* (request, call) {
@@ -53,8 +54,8 @@ async function servePrefill(
     isBusy = error instanceof Failure && error.code === 'overloaded';
     throw error;
   } finally {
-    // Whoever waits for a block that is not here now must not wait in vain; but a caller that was refused because this instance
-    // is busy comes back, and its fetch waits.
+    // Readers must not wait in vain for blocks that will not come. But a caller that was refused because this instance is busy
+    // retries, so the fetches of its request keep waiting.
     if (!isBusy || signal.aborted) instance.outbox.end(requestId);
     else instance.outbox.postpone(requestId);
   }
@@ -76,7 +77,7 @@ async function compute(
     request: {
       kind: 'prefill',
       ...chain,
-      // Nothing is sampled here: of the request only the scope is needed.
+      // A prefill samples nothing, so its request needs only the scope.
       request: { ...neutralRequest(tokens.length, tokens.length), scope: scope ?? noScope },
       promptLogprobsFrom: tokens.length,
     },

@@ -13,18 +13,22 @@ import type { FetchOutcome } from './block_fetcher.ts';
 import type { SequenceEvent } from '../engine/engine_events.ts';
 import type { EngineInstance } from './engine_instance.ts';
 
-/** What a sequence says last. */
+/** Event that ends a successful sequence: its last token, or the end of a prefill. */
 export type LastEvent = Extract<SequenceEvent, { kind: 'token' | 'prefilled' }>;
 
 /** Fetches blocks from `from` on for the sequence; returns how far that came. */
 export type Fetch = (from: number, sources: readonly Source[], signal: AbortSignal) => Promise<FetchOutcome>;
 
+/** One sequence to run for a call: its request, the fetch of its blocks, and the event callback. */
 export interface SequenceRun {
   readonly context: RequestContext;
   readonly request: Omit<SequenceRequest, 'id' | 'isFetching'>;
   /** The caller's. */
   readonly signal: AbortSignal;
-  /** Undefined: there is nothing to fetch. Blocks are awaited until it returns; its signal ends when nobody waits for them. */
+  /**
+   * Fetches the sequence's blocks; undefined when there is nothing to fetch. The sequence waits until the promise resolves; `signal`
+   * aborts when the blocks are no longer needed.
+   */
   readonly feed: ((fetch: Fetch, signal: AbortSignal) => Promise<void>) | undefined;
   /** Tokens, those of the prompt where they are asked for, and progress. */
   readonly onEvent: (event: Extract<SequenceEvent, { kind: 'token' | 'prompt' | 'progress' }>) => void;
@@ -53,7 +57,7 @@ export async function runSequence(instance: EngineInstance, run: SequenceRun): P
     signal.addEventListener('abort', leave, { once: true });
     if (signal.aborted) leave();
   });
-  // Both may fail; the first failure is the call's, and the sequence must not outlive it.
+  // `done` may reject before it is awaited. The call fails with the first error, and the `finally` below cancels the sequence.
   done.catch(() => undefined);
   const fed = linkSignals(signal);
   const fetch: Fetch = (from, sources, until) =>

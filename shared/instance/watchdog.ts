@@ -1,10 +1,11 @@
 /** A device that hangs keeps its thread; control still runs, and says so. */
 import { every, type Clock } from '../base/clock.ts';
 
-/** It looks this often, or four times within what a step may take. */
+/** Milliseconds between checks of the heartbeat; a quarter of the step timeout when that is shorter. */
 const WATCH_MS = 1_000;
 const WATCH_LATE_MS = 500;
 
+/** Clock, timeout and callback of the watchdog. */
 export interface WatchOptions {
   readonly clock: Clock;
   readonly stepTimeoutMs: number;

@@ -12,10 +12,12 @@ import type { Clock } from '../base/clock.ts';
 import { xxh64 } from '../base/xxh64.ts';
 
 declare const brand: unique symbol;
+/** 64 bits that name a block in indexes and events. Keys may collide, so a block is used only when its digest matches. */
 export type BlockKey = bigint & { readonly [brand]: 'BlockKey' };
 /** 128 bits as 32 hex digits. */
 export type Digest = string & { readonly [brand]: 'Digest' };
 
+/** Names of a block in its chain: its own key, the key of the block before, and the digest over all tokens up to its end. */
 export interface BlockHash {
   readonly key: BlockKey;
   readonly parent: BlockKey;
@@ -30,7 +32,7 @@ export interface AnchoredHash extends BlockHash {
 
 /** Runs of this many blocks have one home store: long enough for one fetch stream, short enough to spread a long prompt. */
 const ANCHOR_BLOCKS = 64;
-/** Some tenths of a millisecond. */
+/** Blocks that are hashed between two turns of the thread's other work: some tenths of a millisecond. */
 const SLICE_BLOCKS = 64;
 const KEY_BYTES = 8;
 const DIGEST_BYTES = 16;
@@ -101,6 +103,10 @@ export class KeyChain {
   }
 }
 
+/**
+ * Returns the hashes of the first full blocks of `tokens`, at most `maxBlocks`. `root` is the digest that the chain starts from
+ * (chainRoot in format.ts).
+ */
 export function chainOf(
   root: Digest,
   blockSize: number,

@@ -1,5 +1,6 @@
 /** How a frame's raw bytes are stored in a record: on the wire, in DRAM and on disk. One codec exists, which stores them as they are. */
 
+/** One way to store a frame's bytes. */
 export interface Codec {
   /** The number that a frame header names it by. */
   readonly id: number;
@@ -27,8 +28,10 @@ export function codecOf(id: number): Codec | undefined {
   return codecs.find((codec) => codec.id === id);
 }
 
+/** Names of the codecs that exist. */
 export type CodecName = 'identity';
 
+/** Returns the codec of that name. @throws Error when there is none. */
 export function codecNamed(name: CodecName): Codec {
   const codec = codecs.find((one) => one.name === name);
   if (!codec) throw new Error(`there is no codec ${name}`);

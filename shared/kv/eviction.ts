@@ -1,9 +1,10 @@
 /**
- * Which of many things goes first when room is short: device blocks that nobody uses, records in host memory, records on disk. The owner
- * says what happens to them; the policy only answers who is next.
+ * Order of eviction when room is short: device blocks that nobody uses, records in host memory, records on disk. A policy only names
+ * the next victim; the owner of the items decides what happens to it.
  */
 import type { EvictionClass } from './kv_spec.ts';
 
+/** Keeps items in the order in which they are to be evicted, and names the next. */
 export interface EvictionPolicy<T> {
   readonly size: number;
   has(item: T): boolean;
@@ -25,7 +26,7 @@ export interface EvictionPolicy<T> {
 
 /** Least recently used first, class 0 before class 1. */
 export class LeastRecentlyUsed<T> implements EvictionPolicy<T> {
-  /** By class; insertion order is the order of use. */
+  /** Items of class 0 and of class 1; insertion order is the order of use, oldest first. */
   readonly #classes: readonly [Set<T>, Set<T>] = [new Set(), new Set()];
   readonly #pins = new Map<T, number>();
 

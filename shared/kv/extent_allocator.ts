@@ -1,6 +1,6 @@
 /**
- * Who has which bytes of something that lies in one piece: memory, a file. Slots of any sizes; a slot is known by the byte at which it
- * begins. Bytes that come free join their free neighbours; where all slots have one size, any free extent serves any of them.
+ * Allocates bytes of something that lies in one piece: memory, a file. Slots may have any size; a slot's name is the byte at which
+ * it begins. A released slot merges with its free neighbours; where all slots have one size, any free extent serves any of them.
  */
 import assert from 'node:assert/strict';
 
@@ -12,24 +12,28 @@ export interface Extent {
 
 /** Free extents that are too small for a slot are looked at no more than so many times for one. */
 const MAX_LOOKS = 64;
-/** Of places that were free and are not: more of them are swept. */
+/** Entries of `#recent` beyond twice the number of free extents after which the list is rebuilt from the extents that are free. */
 const MAX_STALE = 1_024;
 
+/** Records which bytes [start, end) are in use and which are free. The bytes themselves are elsewhere. */
 export class ExtentAllocator {
   readonly numBytes: number;
   readonly #alignment: number;
   /** Slots in use, and how long they are. */
   readonly #used = new Map<number, number>();
-  /** The same by where they end. */
+  /** Start of each slot in use, by the byte at which the slot ends. */
   readonly #usedEnds = new Map<number, number>();
   /** Free extents by where they begin, and by where they end. No two touch. */
   readonly #free = new Map<number, number>();
   readonly #freeEnds = new Map<number, number>();
   #numFree = 0;
-  /** Where free extents begin, or began: the one that was freed last is looked at first. */
+  /** Starts of extents that are free or once were, the latest last; allocation looks at the last one first. */
   #recent: number[] = [];
 
-  /** Of `numBytes`; slots begin at multiples of `alignment`. `used`: slots that are taken, in order. @throws Error when they overlap. */
+  /**
+   * Manages `numBytes` bytes, rounded down to whole `alignment`s; slots begin at multiples of `alignment`. `used` lists slots already
+   * taken, in order. @throws Error when such slots overlap, are empty, or begin elsewhere.
+   */
   constructor(numBytes: number, alignment: number, used: readonly Extent[] = []) {
     this.numBytes = Math.floor(numBytes / alignment) * alignment;
     this.#alignment = alignment;
@@ -53,7 +57,7 @@ export class ExtentAllocator {
     return this.#used.size;
   }
 
-  /** What a slot for so many bytes takes. */
+  /** Returns the length of a slot for `bytes` bytes: the next multiple of the alignment. */
   lengthOf(bytes: number): number {
     return aligned(bytes, this.#alignment);
   }
@@ -72,7 +76,10 @@ export class ExtentAllocator {
     return start;
   }
 
-  /** What was used before is used again before what lies behind all of it: a file grows no further, memory that is warm stays so. */
+  /**
+   * Returns the start of a free extent of at least `length` bytes, or undefined. Prefers extents that were used before to the unused
+   * end, so that a file does not grow and warm memory is used again.
+   */
   #freeFor(length: number): number | undefined {
     for (let start = this.#recent.at(-1); start !== undefined; start = this.#recent.at(-1)) {
       const free = this.#free.get(start) ?? 0;
@@ -136,6 +143,7 @@ export class ExtentAllocator {
   }
 }
 
+/** Rounds `bytes` up to a multiple of `alignment`. */
 export function aligned(bytes: number, alignment: number): number {
   return Math.ceil(bytes / alignment) * alignment;
 }

@@ -1,14 +1,15 @@
 /**
- * What blocks must share to be interchangeable, in two parts.
+ * Conditions under which blocks are interchangeable, in two parts.
  *
- *   format   what an engine fixes at load: the model and how its KV is laid out. Registrations and records compare it
- *   scope    what a request brings: an adapter, a tenant's salt. One engine serves many
+ *   format   fixed by an engine at load: the model and the layout of its KV. Registrations and records compare formats
+ *   scope    named by a request: an adapter, a tenant's salt. One engine serves many scopes
  *
  * The chain of a request starts from both, so blocks of different formats or scopes never meet (K1).
  */
 import { createHash } from 'node:crypto';
 import type { Digest } from './block_key.ts';
 
+/** Properties that an engine fixes at load. Engines with equal formats can use each other's blocks. */
 export interface Format {
   /** SHA-256 over the configuration and the weights, hex. */
   readonly model: string;
@@ -35,15 +36,16 @@ export function formatDigest(format: Format): Digest {
   return createHash('sha256').update(formatText(format)).digest('hex').slice(0, 32) as Digest;
 }
 
-/** What a request brings. Both are empty where there are neither adapters nor tenants that must not share. */
+/** Properties of a request that its blocks depend on. Empty strings stand for no adapter, and for a tenant that shares its blocks. */
 export interface CacheScope {
   readonly adapter: string;
   readonly salt: string;
 }
 
+/** Scope of a request that has no adapter and no salt. */
 export const noScope: CacheScope = { adapter: '', salt: '' };
 
-/** Where the digest chain of a format within a scope starts: without a scope it is the format's own digest. */
+/** Returns the digest that a request's chain starts from; without adapter and salt this is the format's own digest. */
 export function chainRoot(format: Digest, { adapter, salt }: CacheScope): Digest {
   if (adapter === '' && salt === '') return format;
   const text = JSON.stringify([format, adapter, salt]);

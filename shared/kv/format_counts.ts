@@ -1,12 +1,14 @@
 /** How much of each format there is somewhere. Bounded (P1) by what it counts: a format without a block is forgotten. */
 import type { Digest } from './block_key.ts';
 
+/** Records of one format. */
 export interface FormatCount {
   readonly blocks: number;
-  /** Of records, preambles included. */
+  /** Bytes of the records, preambles included. */
   readonly bytes: number;
 }
 
+/** Counts records and their bytes by format. */
 export class FormatCounts {
   readonly #counts = new Map<Digest, { blocks: number; bytes: number }>();
 

@@ -23,7 +23,7 @@ export interface FrameHeader {
   readonly isValid: boolean;
 }
 
-/** What a frame must be. */
+/** Layers and sizes that a frame must have to be accepted. */
 export type WantedFrame = Pick<FrameSpec, 'firstLayer' | 'numLayers' | 'rawBytes' | 'maxStoredBytes'>;
 
 /** The header of a frame of the block with that digest, FRAME_HEADER_BYTES. `raw` holds its raw bytes. */
@@ -96,7 +96,7 @@ export class FrameVerifier {
     if (numBytes === this.#raw.byteLength) this.#fault = this.#verify();
   }
 
-  /** Once all of it has arrived: why it cannot be used; undefined when it is the wanted frame and undamaged. */
+  /** Why the frame cannot be used, once all of it has arrived; undefined when it is undamaged and the wanted one. */
   get fault(): string | undefined {
     return this.#fault;
   }

@@ -1,6 +1,7 @@
 /**
- * What a request leaves behind, said once: the engine makes a {@link KvSpec} from the program and the model's shape, its digest is part of
- * the format, and whoever stores, moves, fetches or evicts KV asks it. Nobody else computes the size of a block.
+ * Layout of everything that a request leaves behind, in one place: the engine makes a {@link KvSpec} from the program and the
+ * model's shape, the spec's digest is part of the format, and every part that stores, moves, fetches or evicts KV reads the spec. No
+ * other code computes the size of a block.
  *
  *   group   layers that keep the same: kind, planes, window, codec
  *   block   the KV of `blockSize` tokens in all layers: [layer][plane][token][value], layers in order; they may differ in bytes
@@ -12,8 +13,8 @@
  *   [slotOffset, + maxStoredBytes)  frame by frame, without gaps
  *   [.., slotBytes)                 nothing: slotBytes is the end of the last frame
  *
- * A layer of kind `state` has no bytes in a block: its value is one per sequence, kept at the end of chosen blocks in a state record,
- * which has frames of its own (`state`). The value is plain data, so that it crosses threads.
+ * A layer of kind `state` has no bytes in a block: its value is one per sequence, kept at the end of chosen blocks in a state
+ * record, which has frames of its own (`state`). A spec is plain data, so that it can be posted to threads.
  */
 import { createHash } from 'node:crypto';
 import type { Digest } from './block_key.ts';
@@ -24,7 +25,7 @@ import { aligned } from './extent_allocator.ts';
 type GroupKind =
   /** Values of every token, in the blocks of a block table. */
   | 'paged'
-  /** As `paged`, but a row sees only the last `window` tokens, its own included. */
+  /** Kept like `paged` layers, but a row sees only the last `window` tokens, its own included. */
   | 'window'
   /** One value per sequence, whatever its length. */
   | 'state';
@@ -47,7 +48,7 @@ interface KvGroup {
 
 type KvValueType = 'f16' | 'f32';
 
-/** Which part of the model's layers and heads the spec covers: part `index` of `of`. */
+/** Part of the model's layers and heads that the spec covers: part `index` of `of`. */
 interface Shard {
   readonly index: number;
   readonly of: number;
@@ -98,6 +99,7 @@ export interface RecordShape {
   readonly slotBytes: number;
 }
 
+/** Layout of one model's KV: the frames and sizes of its records, and each layer's place in a block. */
 export interface KvSpec extends RecordShape {
   readonly groups: readonly KvGroup[];
   readonly numLayers: number;
@@ -107,13 +109,13 @@ export interface KvSpec extends RecordShape {
   readonly shard: Shard;
   /** Equal for specs whose records are interchangeable; part of the format. */
   readonly digest: Digest;
-  /** By layer, its place in a block. */
+  /** Place of each layer in a block, by layer index. */
   readonly layers: readonly PlacedLayer[];
   /** Records of recurrent state; undefined where no group is of kind `state`. */
   readonly state: RecordShape | undefined;
 }
 
-/** What one layer keeps, as the engine says it. */
+/** KV or recurrent state that one layer keeps, as the engine describes it. */
 export interface LayerKv {
   readonly kind: GroupKind;
   /** Values per token of each plane; of a `state` layer values per sequence. */
@@ -123,6 +125,7 @@ export interface LayerKv {
   readonly codec?: CodecName;
 }
 
+/** Settings of kvSpec(), apart from the layers. */
 export interface KvSpecOptions {
   readonly blockSize: number;
   readonly valueType: KvValueType;
@@ -141,8 +144,9 @@ const MIN_FRAME_BYTES = 64 << 10;
 const MAX_FRAMES = 8;
 /** Payloads of records begin at multiples of this. */
 const PAYLOAD_ALIGNMENT = 256;
-/** Of a record's preamble: what names the record, and what is said of each frame; see record.ts. */
+/** Bytes of a preamble in front of its frame headers: the record's identity; see record.ts. */
 export const IDENTITY_BYTES = 88;
+/** Bytes of one frame header; see frame_header.ts. */
 export const FRAME_HEADER_BYTES = 32;
 
 /** Bytes of a preamble that names so many frames. */
@@ -206,7 +210,7 @@ function placeLayers(layers: readonly LayerKv[], blockSize: number, valueBytes: 
 }
 
 interface FramingOptions {
-  /** By layer; 0: it sees all, or has no window at all. */
+  /** Attention window of each layer in tokens, by layer index; 0 when the layer sees all tokens, or has no window. */
   readonly windows: readonly number[];
   readonly codecs: readonly CodecName[];
   readonly minFrameBytes: number;

@@ -25,11 +25,11 @@ const MAGIC = 0x33564b50;
 /** The least that a preamble has, which holds all of a record's identity. */
 const MIN_PREAMBLE_BYTES = 256;
 
-/** What a record holds. The numbers are those of the preamble. */
+/** Kind of a record: the KV of a block, or the recurrent state at a block's end. The number in the preamble is the index in `kinds`. */
 export type RecordKind = 'block' | 'state';
 const kinds: readonly RecordKind[] = ['block', 'state'];
 
-/** What all records of one engine have in common. */
+/** Properties that all records of one engine share. */
 export interface RecordLayout {
   readonly format: Digest;
   readonly numericsClass: string;
@@ -52,6 +52,7 @@ export function stateHashOf({ key, digest }: BlockHash): BlockHash {
 
 const STATE = Buffer.from('state');
 
+/** Identity of a record, as its preamble has it. */
 export interface RecordHeader extends BlockHash {
   readonly kind: RecordKind;
   readonly format: Digest;
@@ -64,7 +65,7 @@ export interface RecordHeader extends BlockHash {
   readonly storedBytes: number;
 }
 
-/** What a preamble is padded with. */
+/** Zeros that the padding behind the frame headers must equal; the padding is always shorter than this. */
 const ZEROS = Buffer.alloc(MIN_PREAMBLE_BYTES);
 
 /** Stands for a numerics class in records and offers. */
@@ -107,7 +108,7 @@ export function sealRecord(
   return contentHashOf(preamble);
 }
 
-/** Where the header of frame `i` lies in a preamble. */
+/** Returns the byte offset of frame `i`'s header in a preamble. */
 function headerAt(i: number): number {
   return IDENTITY_BYTES + FRAME_HEADER_BYTES * i;
 }
@@ -148,7 +149,7 @@ export function readHeader(record: Uint8Array): RecordHeader | { readonly fault:
   };
 }
 
-/** Where the frames of a sealed record lie in it, and their headers. */
+/** Returns each frame of a sealed record: its byte offset in the record, its stored bytes, and its header. */
 export function framesIn(
   record: Uint8Array,
 ): { readonly offset: number; readonly storedBytes: number; readonly header: Buffer }[] {
@@ -192,7 +193,7 @@ export class RecordVerifier {
   #header: RecordHeader | undefined;
   #frames: readonly FrameHeader[] = [];
   #numVerified = 0;
-  /** Of the frame that is verified next: its first layer, and where it begins behind the preamble. */
+  /** First layer of the frame that is verified next, and its byte offset behind the preamble. */
   #next = { layer: 0, offset: 0 };
   #fault: string | undefined;
 
@@ -208,7 +209,10 @@ export class RecordVerifier {
     this.#fault = this.#verify(numBytes);
   }
 
-  /** Once all of it has arrived: why it cannot be used; undefined when it is the wanted block and undamaged. */
+  /**
+   * Why the record cannot be used, as soon as a fault is found; undefined once all of it has arrived undamaged and is the wanted
+   * block.
+   */
   get fault(): string | undefined {
     return this.#fault;
   }

@@ -14,6 +14,7 @@ import { slotBytes, slotLength, type Slab } from './slab.ts';
 import type { Extent } from './extent_allocator.ts';
 import { newTierCounters } from './tier_counters.ts';
 
+/** A record of the cache: its names, and `bytes` bytes at `slot` of the slab. */
 export interface CachedRecord {
   readonly hash: BlockHash;
   readonly format: Digest;
@@ -24,11 +25,12 @@ export interface CachedRecord {
 /** A record for a reader, until it is released. */
 export interface BorrowedRecord {
   readonly record: Uint8Array;
-  /** Where it lies, and stays; undefined: it is a copy. */
+  /** Slot of the record, which stays in place until the release; undefined when `record` is a copy. */
   readonly slot: number | undefined;
   readonly release: () => void;
 }
 
+/** A borrowed record that is read in its slot, without a copy. */
 export interface RecordInPlace extends BorrowedRecord {
   readonly slot: number;
 }
@@ -38,21 +40,23 @@ const BORROWED_SHARE = 4;
 /** Shares of all memory; where a share is less than a slot, records go when their slot is needed. */
 const LOW_WATER = 0.02;
 const HIGH_WATER = 0.04;
-/** Some tenths of a millisecond. */
+/** Records evicted per turn of the thread's loop when the cache is trimmed ahead of need: some tenths of a millisecond. */
 const VICTIMS_PER_TURN = 64;
 const LOOKS_PER_TURN = 1_024;
 /** Records that go for one that is larger than they are, when others lie between them. */
 const MAX_VICTIMS = 32;
 
+/** Callbacks of a RecordCache. */
 export interface RecordCacheOptions {
   /** A record left; its slot is free already. */
   readonly onEvict: (record: CachedRecord) => void;
-  /** Somebody is about to read this key: evicted only when nothing else is left. */
+  /** Whether an open fetch is about to read this key; such a record is evicted only when no other is left. */
   readonly isWanted: (key: BlockKey) => boolean;
   /** When the thread's loop has gone round; without it nothing goes ahead of need. */
   readonly turn?: () => Promise<void>;
 }
 
+/** Records by key in a slab. Evicts the least recently used records when a new one needs their room. */
 export class RecordCache {
   readonly counters = newTierCounters();
   readonly #slab: Slab;
@@ -109,7 +113,7 @@ export class RecordCache {
     return true;
   }
 
-  /** So many more records of this size may lie here for readers, pinned. */
+  /** Returns how many more records of `bytes` bytes readers can borrow in place. At most a quarter of the slab is lent at once. */
   numBorrowable(bytes: number): number {
     return Math.floor((this.#slab.numBytes / BORROWED_SHARE - this.#bytesBorrowed) / slotLength(bytes));
   }
@@ -249,7 +253,10 @@ export class RecordCache {
     this.#isTrimming = false;
   }
 
-  /** Of the oldest, those that nobody wants. @returns whether there is more to do. */
+  /**
+   * Evicts the oldest records that are neither pinned nor wanted, until `high` bytes are free or this turn's bounds are reached.
+   * @returns whether another turn can evict more
+   */
   #trimSome(high: number): boolean {
     let [numSeen, numGone] = [0, 0];
     for (const key of this.#eviction.inOrder()) {

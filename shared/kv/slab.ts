@@ -6,6 +6,7 @@
  */
 import { aligned, ExtentAllocator } from './extent_allocator.ts';
 
+/** Memory of a slab, which other threads can receive. */
 export interface SlabMemory {
   readonly buffer: SharedArrayBuffer;
 }
@@ -13,6 +14,7 @@ export interface SlabMemory {
 /** Slots begin at multiples of this. */
 const ALIGNMENT = 64;
 
+/** Slots for records in one SharedArrayBuffer. Only the owning thread acquires and releases slots. */
 export class Slab extends ExtentAllocator {
   readonly memory: SlabMemory;
 
@@ -22,7 +24,7 @@ export class Slab extends ExtentAllocator {
   }
 }
 
-/** What a slot of a slab for so many bytes takes. */
+/** Returns the length of a slab's slot for `bytes` bytes: the next multiple of ALIGNMENT. */
 export function slotLength(bytes: number): number {
   return aligned(bytes, ALIGNMENT);
 }

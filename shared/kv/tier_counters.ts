@@ -1,4 +1,4 @@
-/** What a tier counts: hits and misses of those who look, and what comes in and goes. */
+/** Counts of one tier since its start: lookups that hit or missed, evictions, blocks offered and stored. */
 export interface TierCounters {
   hits: number;
   misses: number;
@@ -9,6 +9,7 @@ export interface TierCounters {
   stored: number;
 }
 
+/** Returns counters at zero. */
 export function newTierCounters(): TierCounters {
   return { hits: 0, misses: 0, evictions: 0, offered: 0, stored: 0 };
 }

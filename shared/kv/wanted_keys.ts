@@ -1,6 +1,7 @@
 /** Keys that open fetch streams will still read, counted: several streams may want the same. Bounded by the streams (P1). */
 import type { BlockKey, BlockHash } from './block_key.ts';
 
+/** Counted keys of the blocks that open fetches will still read. */
 export class WantedKeys {
   readonly #counts = new Map<BlockKey, number>();
 

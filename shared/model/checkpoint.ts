@@ -23,11 +23,12 @@ import { rowBytesOf, SafetensorsFile, type TensorInfo } from './safetensors.ts';
 const MAX_INDEX_BYTES = 100_000_000;
 /** Models of a trillion parameters come in some hundreds. */
 const MAX_FILES = 2_000;
-/** As devices name them. */
+/** Devices' names for the float types of safetensors files. */
 const stored = { F32: 'f32', F16: 'f16', BF16: 'bf16' } as const;
 
 const indexSchema = z.looseObject({ weight_map: z.record(z.string(), z.string()) });
 
+/** Weights of a model in one or several safetensors files, read a slice at a time. */
 export class Checkpoint implements ModelWeights {
   readonly path: string;
   readonly shapes: ReadonlyMap<string, readonly number[]>;
@@ -143,7 +144,10 @@ function floatFormat({ dtype }: TensorInfo): (typeof stored)[keyof typeof stored
   return dtype === 'I32' || dtype === 'F8_E4M3' ? undefined : stored[dtype];
 }
 
-/** Of floats as they are; of a quantised matrix, under the name that it would have. Shapes of its parts that disagree leave it out. */
+/**
+ * Returns the shape of every tensor that can be read: floats under their own names, a quantised matrix as one `.weight` although its
+ * file holds several tensors. A matrix whose parts have shapes that do not fit together is left out.
+ */
 function shapesOf(
   tensors: ReadonlyMap<string, TensorInfo>,
   quantization: Quantization | undefined,

@@ -22,7 +22,7 @@ export class ModelError extends Error {
 
 const positive = z.int().positive();
 
-/** What every configuration has; the rest is the architecture's. */
+/** Keys that every configuration has; an architecture reads the rest. */
 const configSchema = z.looseObject({
   model_type: z.string(),
   vocab_size: positive,
@@ -44,12 +44,12 @@ const generationSchema = z.looseObject({
 
 /** A config.json: what every model has, and the rest as an architecture reads it. */
 export interface ModelConfig {
-  /** Of the file, for messages. */
+  /** Path of the file, for messages. */
   readonly path: string;
   readonly modelType: string;
   readonly vocabSize: number;
   readonly maxPositions: number;
-  /** Of matrices; undefined: they are floats. */
+  /** Quantisation of the matrices; undefined where all are floats. */
   readonly quantization: Quantization | undefined;
   /** @throws ModelError when the file does not have what the schema asks for. */
   read<T>(schema: z.ZodType<T>): T;
@@ -69,8 +69,9 @@ export interface GenerationDefaults {
   readonly repetitionPenalty?: number;
 }
 
+/** Properties of a model, read from its JSON files or a GGUF file without touching the weights. */
 export interface ModelFolder {
-  /** Of the folder, or the file. */
+  /** Path of the folder, or of the GGUF file. */
   readonly path: string;
   /** The folder's own name, or that of the repository whose snapshot it is. */
   readonly name: string;
@@ -85,7 +86,10 @@ export interface ModelFolder {
 export interface Model extends ModelFolder {
   /** @throws ModelError when a file is missing, truncated, or not what it says. */
   openWeights(): Promise<ModelWeights>;
-  /** Undefined: it has no tokenizer. @throws ModelError when it has one that cannot be read. */
+  /**
+   * Reads tokenizer and chat template; undefined when the model has no tokenizer. @throws ModelError when the tokenizer cannot be
+   * read.
+   */
   readTexts(): Promise<TextFiles | undefined>;
 }
 
@@ -121,7 +125,7 @@ export function readModelFolder(path: string): ModelFolder {
   };
 }
 
-/** Of what config.json holds, or would. `path`: for messages. @throws ModelError */
+/** Checks the values of a config.json, or of its equivalent from a GGUF file. `path` is for messages. @throws ModelError */
 export function checkedConfig(
   values: unknown,
   path: string,
@@ -130,7 +134,7 @@ export function checkedConfig(
   return { config: toConfig(raw, path), eosTokenIds: [raw.eos_token_id ?? []].flat() };
 }
 
-/** What transformers takes where the text part of a larger configuration leaves it out. */
+/** Values that transformers assumes where the text part of a multimodal configuration omits them, by model_type. */
 const partDefaults: Readonly<Record<string, Readonly<Record<string, unknown>>>> = {
   gemma3_text: {
     ...{ vocab_size: 262_208, max_position_embeddings: 131_072, num_attention_heads: 8, num_key_value_heads: 4 },
@@ -141,7 +145,10 @@ const partDefaults: Readonly<Record<string, Readonly<Record<string, unknown>>>> 
 
 const QUANTIZATION = 'quantization_config';
 
-/** Of a model that sees too, what its text is made with; what is said of the whole holds for it. */
+/**
+ * Returns the configuration of a multimodal model's text: values of the whole, overridden by defaults and then by the text part. Any
+ * other configuration is returned unchanged.
+ */
 function textPart(raw: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
   const part = z.looseObject({ model_type: z.string() }).safeParse(raw['text_config']).data;
   if (!part) return raw;

@@ -1,4 +1,4 @@
-/** What a model is, in numbers: read from its config.json by its architecture, and all that emitting a program needs. */
+/** A model in numbers, read from config.json by its architecture: all that emitting a program needs. */
 import { createHash } from 'node:crypto';
 
 /** One layer; layers of a model may differ in any of it. */
@@ -8,7 +8,7 @@ export interface LayerShape {
   readonly headDim: number;
   /** Tokens that a row attends to, its own included; 0: all. */
   readonly window: number;
-  /** What scores are multiplied by. */
+  /** Factor of the attention scores. */
   readonly scoreScale: number;
   /** A scaled score s is cap · tanh(s / cap); 0: it stays. */
   readonly scoreCap: number;
@@ -18,9 +18,9 @@ export interface LayerShape {
   readonly qkNorm: 'none' | 'head' | 'all';
   /** Norms of what goes into a branch, of what comes out of it, or both. */
   readonly norms: 'before' | 'after' | 'both';
-  /** Of the gated MLP, or of each expert's. */
+  /** Hidden width of the gated MLP, or of each expert's. */
   readonly inner: number;
-  /** Of a mixture; null: one MLP for all tokens. */
+  /** Experts of a mixture; null for one MLP that all tokens pass. */
   readonly experts: Experts | null;
   readonly activation: Activation;
   readonly hasQkvBias: boolean;
@@ -36,7 +36,7 @@ export interface Experts {
   readonly isNormalised: boolean;
 }
 
-/** Of the gate: x · sigmoid(x), or GELU in its tanh form. */
+/** Activation of the MLP's gate: x · sigmoid(x), or GELU in its tanh form. */
 export type Activation = 'silu' | 'gelu_tanh';
 
 /** Angles position · theta^(-2i / dim), scaled where it says so. */
@@ -62,7 +62,7 @@ export type RopeScaling =
       readonly kind: 'yarn';
       readonly factor: number;
       readonly originalPositions: number;
-      /** Of cosines and sines. */
+      /** Factor of cosines and sines. */
       readonly attentionFactor: number;
       /** Turns within the original context. */
       readonly betaFast: number;
@@ -79,20 +79,21 @@ export type RopeScaling =
       readonly originalPositions: number;
       readonly attentionFactor: number;
     }
-  /** What longrope is once the context is known. */
+  /** The longrope scaling once the context length is known. */
   | { readonly kind: 'divided'; readonly divisors: readonly number[]; readonly attentionFactor: number };
 
+/** Numbers that describe a whole model; those of a single layer are in LayerShape. */
 export interface ModelShape {
   readonly vocabSize: number;
   readonly hidden: number;
   readonly maxPositions: number;
-  /** Of every norm. */
+  /** Epsilon of every norm. */
   readonly epsilon: number;
   /** The head is the embedding. */
   readonly isTied: boolean;
   /** Norms are stored less one. */
   readonly hasNormOffset: boolean;
-  /** What embeddings, what branches give to the residual stream, and logits are multiplied by. */
+  /** Factors of the embeddings, of each branch's output before it is added to the residual stream, and of the logits. */
   readonly embeddingScale: number;
   readonly branchScale: number;
   readonly logitScale: number;

@@ -20,7 +20,7 @@ export async function openModel(path: string): Promise<Model> {
 }
 
 const FILE = /\.gguf$/i;
-/** Of a model in several files, all but the first. */
+/** Matches the files of a split model except the first. */
 const LATER_PART = /-(?!00001-)\d{5}-of-\d{5}\.gguf$/i;
 
 /** The file itself, or the only model that a folder has. */

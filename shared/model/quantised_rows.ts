@@ -13,7 +13,7 @@ const MIDDLE = 8;
 
 type QuantisedRows = Omit<ModelRows, 'rowStart'>;
 
-/** Of a whole matrix. */
+/** A whole quantised matrix, read by rows. */
 export interface QuantisedMatrix {
   /** Rows [first, first + count), until others are asked for. */
   rows(first: number, count: number): QuantisedRows;
@@ -26,17 +26,18 @@ interface Int4 {
   /** f16 [groups][outputs] */
   readonly scales: Uint16Array;
   readonly format: 'gptq' | 'awq';
-  /** As kernels/weights/stored_columns.ts has them. */
+  /** Words of the matrix, laid out as in kernels/weights/stored_columns.ts. */
   readonly words: Uint32Array;
   readonly integer: (input: number, output: number) => number;
   /** f16 [groups][outputs]; undefined: all are 8. */
   readonly zeros: Uint16Array | undefined;
   /** The group of each input. */
   readonly groupOf: (input: number) => number;
-  /** Of {@link plainGroups}. */
+  /** Inputs of a group, from {@link plainGroups}; undefined where devices cannot hold the matrix by such groups. */
   readonly groupSize: number | undefined;
 }
 
+/** Tensors of one matrix in a GPTQ checkpoint. */
 export interface GptqTensors {
   /** [inner / 8][outputs] */
   readonly qweight: Uint32Array;
@@ -69,6 +70,7 @@ export function gptqMatrix(
   });
 }
 
+/** Tensors of one matrix in an AWQ checkpoint. */
 export interface AwqTensors {
   /** [inner][outputs / 8] */
   readonly qweight: Uint32Array;
@@ -82,6 +84,7 @@ export interface AwqTensors {
 const AWQ_NIBBLE = [0, 4, 1, 5, 2, 6, 3, 7] as const;
 const IN_ORDER = [0, 1, 2, 3, 4, 5, 6, 7] as const;
 
+/** Returns the matrix [outputs][inner] that tensors of an AWQ checkpoint hold. AWQ's groups are consecutive inputs. */
 export function awqMatrix({ qweight, qzeros, scales }: AwqTensors, outputs: number, inner: number): QuantisedMatrix {
   const width = outputs / 8;
   const numGroups = scales.length / outputs;
@@ -146,7 +149,7 @@ export function plainGroups(inner: number, numGroups: number, groupOf: Uint32Arr
   return groupSize;
 }
 
-/** Some rows' columns, in memory that the next ones take. */
+/** Copies rows of a matrix out of its file's layout, into memory that the next copy overwrites. */
 class Columns {
   readonly #matrix: Int4;
   #words = new Uint32Array(0);

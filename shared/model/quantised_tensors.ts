@@ -22,6 +22,7 @@ import type { ModelMatrix } from './weights.ts';
 /** About what is read and hashed together; it goes into fingerprints. */
 const INPUT_RANGE_BYTES = 512 << 10;
 
+/** Tensors of a checkpoint, by name, and the files that hold them. */
 export interface QuantisedTensorsOptions {
   /** For messages. */
   readonly path: string;

@@ -1,6 +1,7 @@
 /** How a checkpoint's matrices are quantised, as config.json says it. */
 import { z } from 'zod';
 
+/** Quantisation method of a checkpoint's matrices, with the details of its layout. */
 export type Quantization =
   /** int4 in groups of inputs, symmetric or with zero points; `zeroOffset` is what stored zeros lack. */
   | {

@@ -1,5 +1,6 @@
 /** How a model is named: a folder or a file, or a repository of a hub, `org/name[@revision]`, or a file of one, `org/name[@revision]:file.gguf`. */
 
+/** A hub's repository, a revision of it and, for GGUF, one of its files. */
 export interface RepoName {
   /** `org/name`, or one word for a few old ones. */
   readonly repo: string;
@@ -13,7 +14,7 @@ const WORD = '[A-Za-z0-9][A-Za-z0-9._-]{0,95}';
 const FILE = '[A-Za-z0-9][A-Za-z0-9._/-]{0,255}\\.gguf';
 const PATTERN = new RegExp(`^(${WORD}/${WORD})(?:@([A-Za-z0-9][A-Za-z0-9._/-]{0,255}))?(?::(${FILE}))?$`);
 
-/** Undefined for what is no name of a repository, such as a path. */
+/** Parses the name of a repository. Returns undefined for other text, such as a path. */
 export function parseRepoName(text: string): RepoName | undefined {
   const [, repo, revision = 'main', file] = PATTERN.exec(text) ?? [];
   if (repo === undefined || repo.includes('..') || repo.includes('--') || revision.includes('..')) return undefined;
@@ -21,7 +22,7 @@ export function parseRepoName(text: string): RepoName | undefined {
   return { repo, revision, ...(file === undefined ? {} : { file }) };
 }
 
-/** Of a folder in the hub's cache, the repository; undefined for any other. */
+/** Returns the repository of a snapshot folder in the hub's cache; undefined for any other folder. */
 export function repoOfSnapshot(path: string): string | undefined {
   const [, folder] = /[\\/]models--([^\\/]+)[\\/]snapshots[\\/][0-9a-f]{40}$/.exec(path) ?? [];
   return folder?.replace('--', '/');

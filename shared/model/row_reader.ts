@@ -6,14 +6,15 @@ import { readFully } from './read_fully.ts';
 
 /** Slices that are read ahead, by other threads. */
 const AHEAD = 3;
-/** Of what is read whole, by several of them at once. */
+/** Bytes of one part of a tensor that is read whole; all parts are read at once. */
 const PART_BYTES = 2 << 20;
 
+/** Consecutive rows of a file: `numRows` rows of `rowBytes` bytes, read `rowsPerSlice` at a time. */
 export interface RowRange {
   readonly file: FileHandle;
   /** For messages. */
   readonly path: string;
-  /** Of the first byte in the file. */
+  /** Byte offset of the first row in the file. */
   readonly start: number;
   readonly rowBytes: number;
   readonly numRows: number;
@@ -26,12 +27,13 @@ interface Slice {
   readonly bytes: Buffer<ArrayBuffer>;
 }
 
+/** Reads rows a few slices ahead of their use, and hashes every slice for the model's fingerprint. */
 export class RowReader {
-  /** Of runs that are over, for the next. */
+  /** Buffers of finished runs, for the next run. */
   readonly #free: Buffer<ArrayBuffer>[] = [];
-  /** Given so far. */
+  /** Bytes that have been read and returned so far. */
   doneBytes = 0;
-  /** Of what was read whole, by what it is called. */
+  /** SHA-256 over the hashes of all slices of a run that was read to its end, by the run's label. */
   readonly #hashes = new Map<string, string>();
 
   /** Consecutive rows in order, which are called `label`. @throws ModelError when the file ends before. */
@@ -40,7 +42,7 @@ export class RowReader {
     const numSlices = Math.ceil(numRows / rowsPerSlice);
     const buffers = this.#take(Math.min(AHEAD + 1, numSlices), Math.min(rowsPerSlice, numRows) * rowBytes);
     const hashes = new BigUint64Array(numSlices);
-    /** Of the slices that come next, in order. */
+    /** Reads of the next slices, in order. */
     const reads = buffers.map((buffer, slice) => begun(readSlice(buffer, run, slice)));
     try {
       for (let slice = 0; slice < numSlices; slice++) {

@@ -29,6 +29,7 @@ const headerSchema = z.record(
   }),
 );
 
+/** Type and shape of a tensor, and its bytes [start, end) of the file. */
 export interface TensorInfo {
   readonly dtype: Dtype;
   readonly shape: readonly number[];
@@ -42,9 +43,10 @@ export function rowBytesOf({ dtype, shape }: TensorInfo): number {
   return shape.slice(1).reduce((a, b) => a * b, 1) * bytesOf[dtype];
 }
 
+/** An open safetensors file. */
 export class SafetensorsFile {
   readonly path: string;
-  /** Those of a type that is read. */
+  /** Tensors whose type can be read, by name. Others are missing here, and fail when they are needed. */
   readonly tensors: ReadonlyMap<string, TensorInfo>;
   readonly #file: FileHandle;
 
@@ -96,7 +98,7 @@ async function readHeader(path: string, file: FileHandle): Promise<ReadonlyMap<s
   await readFully(file, text, 8, path);
   let header: z.infer<typeof headerSchema>;
   try {
-    // Its metadata are texts of whoever wrote the file, under names of their choice.
+    // The metadata is text that the file's author chose, in keys of any name, so the schema does not apply to them.
     const entries = Object.entries(objectSchema.parse(JSON.parse(text.toString('utf8'))));
     header = headerSchema.parse(Object.fromEntries(entries.filter(([name]) => name !== '__metadata__')));
   } catch (cause) {

@@ -1,4 +1,4 @@
-/** Where a tensor's bytes are in its file. */
+/** Bytes [start, end) of a tensor in its file. */
 export interface TensorRange {
   readonly name: string;
   readonly start: number;

@@ -1,13 +1,14 @@
-/** What a tokenizer and a chat template are made of, as text: what routers are given, or ask instances for. */
+/** Text of the files that make a tokenizer and a chat template: routers read the files, or get the text from an instance. */
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
+/** Text of a model's tokenizer files. */
 export interface TextFiles {
   /** tokenizer.json */
   readonly tokenizer: string;
   /** tokenizer_config.json; `{}` of a model without one. */
   readonly config: string;
-  /** Of a file of its own, which newer models have; undefined: the configuration has it, if any. */
+  /** Text of chat_template.jinja, which newer models have; undefined where `config` holds the template, or there is none. */
   readonly template?: string | undefined;
 }
 

@@ -10,15 +10,15 @@ export interface RowRange {
 /** uint4 have a zero beside each scale. */
 export type ModelIntegers = 'int8' | 'int4' | 'uint4';
 
-/** As devices take them; see kernels/weights/stored_rows.ts. */
+/** Rows of a tensor in a format that devices accept; see kernels/weights/stored_rows.ts. */
 export interface ModelRows {
-  /** Of the rows that were asked for. */
+  /** Index of the first row, counted from the first row of the request. */
   readonly rowStart: number;
   readonly format: 'f32' | 'f16' | 'bf16' | ModelIntegers | 'q8_0' | 'q4_0' | 'q4_1' | 'q4_k' | 'q5_k' | 'gptq' | 'awq';
   readonly data: Uint8Array;
-  /** Of int8, int4, uint4, gptq and awq. */
+  /** Scales for int8, int4, uint4, gptq and awq; absent for other formats. */
   readonly scales?: Uint8Array;
-  /** Of gptq and awq. */
+  /** Zero points for gptq and awq; absent for other formats, and where all are 8. */
   readonly zeros?: Uint8Array;
 }
 
@@ -45,22 +45,26 @@ export function rowsOfSlice(inner: number, multiple = 1): number {
   return units > 0 ? units * unit : Math.max(1, Math.floor(SLICE_VALUES / inner / multiple)) * multiple;
 }
 
+/** Tensors of a model, whatever files they lie in, as rows for devices. */
 export interface ModelWeights {
-  /** Of the file, or the index, for messages. */
+  /** Path of the file, or of the index, for messages. */
   readonly path: string;
-  /** Of every tensor that rows can be read of, whatever they are stored as; named as Hugging Face's models name them. */
+  /** Shapes of all tensors whose rows can be read, whatever they are stored as, by Hugging Face's names. */
   readonly shapes: ReadonlyMap<string, readonly number[]>;
   /** Integers that rows of the tensor are given in, none of them rounded again; undefined: they are floats, or become some. */
   integersOf(tensor: string): ModelIntegers | undefined;
-  /** What the tensor is stored as, in the words of its file's format. */
+  /** Returns the type that the file stores the tensor in, by its own format's name, for instance BF16, Q4_K or gptq. */
   storedAs(tensor: string): string;
-  /** Of the rows in their files, about: with what is read once for several. */
+  /** Returns about how many bytes the rows occupy in their files; bytes that are read once for several rows count in full. */
   storedBytes(rows: RowRange): number;
-  /** Of what was asked for so far. */
+  /** Bytes read so far. */
   readonly doneBytes: number;
-  /** As they are stored; the bytes are reused by the next slice of the same call. Hashes what it reads. @throws ModelError */
+  /**
+   * Yields the rows in slices, in their stored format where devices accept it. The next slice of the same call overwrites the bytes.
+   * All bytes read go into the fingerprint. @throws ModelError
+   */
   slices(rows: RowRange): AsyncGenerator<ModelRows>;
-  /** The same by input ranges of inputs, where they lie so; undefined: they do not. @throws ModelError */
+  /** Returns the rows in ranges of inputs, where their file holds all rows of some inputs together; else undefined. @throws ModelError */
   matrix?(rows: RowRange): Promise<ModelMatrix | undefined>;
   /** SHA-256 over `seed` and the names, types, shapes and hashes of every tensor read so far. */
   fingerprint(seed: string): string;

@@ -1,4 +1,7 @@
-/** What serves blocks: an instance's outbox and device, a store's tiers. Two implementations, one Fetch handler. */
+/**
+ * Sources of KV blocks for the Fetch handler: an instance's outbox with its in-flight blocks, or a store's tiers. One handler serves
+ * either.
+ */
 import type { BlockKey, BlockHash } from '../kv/block_key.ts';
 import type { RecordInPlace, BorrowedRecord } from '../kv/record_cache.ts';
 import type { WantedKeys } from '../kv/wanted_keys.ts';
@@ -6,40 +9,53 @@ import type { Tier } from '../protocol/block_events.ts';
 
 /** A run of blocks that one step computes: frames of their records can be had before the records are whole. */
 export interface InFlightFrames {
-  /** Where each of them grows; its slot stays as it is until what `hold` returns is called. */
-  readonly blocks: readonly { readonly slot: number; readonly hold: () => () => void }[];
-  /** Of each record when it is whole. */
+  /**
+   * Slot of each block's record, as a byte offset in the slab, in chain order. `hold` pins the slot until the returned function is
+   * called.
+   */
+  readonly blocks: readonly { readonly slot: number; readonly pin: () => () => void }[];
+  /** Bytes of each complete record. */
   readonly recordBytes: number;
-  /** By frame, its place in the slot. */
+  /** Byte range of each frame within its slot, by frame number. */
   readonly frames: readonly { readonly offset: number; readonly bytes: number }[];
-  /** What each record says of that frame, when it is there; undefined: it will not come. */
+  /**
+   * Resolves to the headers of one frame, one per block, once the frame is computed; undefined when the frame will not come or
+   * `signal` aborts.
+   */
   frameHeaders(frame: number, signal: AbortSignal): Promise<readonly Uint8Array[] | undefined>;
-  /** Whoever was given them asks no more. */
+  /** Releases the borrow: no further headers may be requested. Slots pinned with `hold` stay pinned. */
   release(): void;
 }
 
+/** Interface through which the Fetch handler borrows records from an instance's outbox or a store's tiers. */
 export interface BlockSource {
-  /** What open streams will read: evicted last. */
+  /** Keys that open fetch streams will still read; their records are evicted last. */
   readonly wanted: WantedKeys;
   /**
    * The sealed record, brought up from lower tiers where needed, or undefined when it cannot be had. Waits up to `waitMs` for a block that
    * is being computed for `requestId`. Whoever gets it releases it.
    */
   borrow(hash: BlockHash, requestId: string, waitMs: number, signal: AbortSignal): Promise<BorrowedRecord | undefined>;
-  /** As `borrow` of the first of these; of one that is being computed, with those that grow behind it. */
+  /**
+   * Borrows the first block, like `borrow`. When the block is still being computed, returns its frames and those of the in-flight
+   * blocks that follow it in `hashes`. Absent on a store.
+   */
   borrowInFlight?(
     hashes: readonly BlockHash[],
     requestId: string,
     waitMs: number,
     signal: AbortSignal,
   ): Promise<BorrowedRecord | InFlightFrames | undefined>;
-  /** Somebody waits for these to be computed, until what this returns is called. */
+  /** Registers that a reader waits for these blocks to be computed, until the returned function is called. Absent on a store. */
   await?(hashes: readonly BlockHash[]): () => void;
   /** Records of this size that may be lent in place besides those that are. */
   numBorrowable(bytes: number): number;
-  /** These will be lent soon, in this order: what has to be brought up may begin to come. */
+  /** Announces blocks that will be borrowed soon, in this order, so that the source can begin to load them from lower tiers. */
   expect?(hashes: readonly BlockHash[]): void;
-  /** The same, where it lies in host memory now. */
+  /**
+   * Borrows the sealed record in place; undefined when the record is not in host memory now, or when too much memory is borrowed
+   * already.
+   */
   borrowResident(hash: BlockHash): RecordInPlace | undefined;
   /** Every key in every tier, as of event number `sequence`. */
   snapshot(): {

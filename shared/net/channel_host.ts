@@ -26,9 +26,10 @@ const COME_WITHIN_MS = 10_000;
 /** A record that is still being written so long after its call has ended: its reader is gone, and its data channel is cut. */
 const END_WITHIN_MS = 10_000;
 
+/** Dependencies and settings of a {@link ChannelHost}. */
 export interface ChannelHostOptions {
   readonly transferThread: TransferThread;
-  /** Where data channels are listened for; port 0: any. */
+  /** Address on which data channels are accepted; port 0 lets the system pick a free port. */
   readonly host: string;
   readonly port: number;
   /** Records may go through memory that both ends share. */
@@ -39,10 +40,11 @@ export interface ChannelHostOptions {
   readonly signal: AbortSignal;
 }
 
+/** Holder's side of data channels: issues one-time tokens, and owns the streams over which Fetch calls offer records. */
 export class ChannelHost {
   readonly #options: ChannelHostOptions;
   #port: Promise<number> | undefined;
-  /** By data channel, its streams. */
+  /** Streams of each data channel, by channel number and then stream number. */
   readonly #channels = new Map<number, Map<number, ServedStream>>();
   /** Data channels that somebody may still come for, in the order in which they were given. */
   readonly #given: { readonly channel: number; readonly untilMs: number }[] = [];
@@ -88,12 +90,15 @@ export class ChannelHost {
     for (let next = this.#given[0]; next; next = this.#given[0]) {
       await clock.sleep(Math.max(0, next.untilMs - clock.nowMs()), signal);
       this.#given.shift();
-      // Whoever is there by now stays.
+      // The transfer thread keeps a data channel whose asker has connected by now, and dismisses one without a connection.
       transferThread.notify('dismiss', next.channel);
     }
   }
 
-  /** What a Fetch call sends over a data channel; undefined: it knows no such data channel. */
+  /**
+   * Opens the stream over which a Fetch call offers records; undefined when the data channel is unknown, or already has a stream of
+   * this number.
+   */
   stream(channel: number, number: number): ServedStream | undefined {
     const streams = this.#channels.get(channel);
     if (!streams || streams.has(number)) return undefined;
@@ -122,6 +127,7 @@ interface ServedStreamOptions {
   readonly onOver: () => void;
 }
 
+/** One stream of a data channel, owned by its Fetch call. Offered records stay borrowed until they are sent or the stream is over. */
 export class ServedStream {
   readonly #options: ServedStreamOptions;
   /** Offered and not sent, and what releases each. */
@@ -141,7 +147,7 @@ export class ServedStream {
     return this.#ready.size;
   }
 
-  /** So many more records of this size may lie ready. */
+  /** Returns how many more records of `recordBytes` the stream may offer now; 0 once the stream is over. */
   room(recordBytes: number): number {
     return this.#isOver ? 0 : readyOf(recordBytes) - this.#ready.size;
   }
@@ -183,7 +189,7 @@ export class ServedStream {
     });
   }
 
-  /** Nothing of it is read any more. */
+  /** Ends the stream when none of its slots is read any more, and releases every record still offered. */
   over(): void {
     if (this.#isOver) return;
     this.#over.abort(DONE);

@@ -18,7 +18,7 @@ const DROP_TIMEOUT_MS = 5_000;
 
 /** One connection. */
 export class DataChannel {
-  /** As the transfer thread knows it, and as its holder does. */
+  /** Number of this data channel in the own transfer thread; `id` is its number at the holder. */
   readonly number: number;
   readonly id: number;
   readonly #transferThread: TransferThread;
@@ -55,7 +55,7 @@ export class DataChannel {
     return this.#streams.size;
   }
 
-  /** Whose records are on their way through the socket. */
+  /** Number of streams with records on their way through the socket; 0 while records come through shared memory. */
   get numSocketStreams(): number {
     if (this.#isShared) return 0;
     let count = 0;
@@ -139,7 +139,7 @@ export class ChannelStream implements Transfer {
   readonly number: number;
   readonly #line: StreamLine;
   #listener: TransferListener | undefined;
-  /** Asked for and not here. */
+  /** Records or frames that have been asked for and have not arrived. */
   numComing = 0;
   readonly #end = new AbortController();
   #isClosed = false;
@@ -155,7 +155,7 @@ export class ChannelStream implements Transfer {
     return this.#end.signal;
   }
 
-  /** Once: who is told from now on. */
+  /** Sets the listener for all later events; called once. A stream that is already lost reports its failure at once. */
   listen(listener: TransferListener): void {
     this.#listener = listener;
     if (this.#lost) listener.broken(this.#lost);
@@ -163,7 +163,7 @@ export class ChannelStream implements Transfer {
 
   /** @throws Failure when it is closed. */
   ask(records: WantedRecords): void {
-    // What it is asked for now would come into slots that are given back.
+    // A record asked for now would be written into a slot that is being released.
     if (this.#isClosed) throw new Failure('cancelled', 'nobody reads it any more');
     this.numComing += records.indices.length;
     this.#line.ask(records);

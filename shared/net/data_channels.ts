@@ -21,9 +21,10 @@ const BROKEN_RETRY_MS = 1_000;
 const OPEN_TIMEOUT_MS = 3_000;
 /** A fetch waits for the first data channel so long; it is opened all the same, for the next one. */
 const PATIENCE_MS = 100;
-/** The same of one for blocks that are being computed. */
+/** Milliseconds a fetch of blocks still being computed waits for the first data channel. */
 const LONG_PATIENCE_MS = 1_000;
 
+/** Dependencies and settings of {@link DataChannels}. */
 export interface DataChannelsOptions {
   readonly network: Network;
   readonly transferThread: TransferThread;
@@ -42,21 +43,22 @@ interface Holder {
   retryMs: number;
 }
 
+/** Asker's side of data channels: opens a few to each holder on demand and shares them among the fetches of this process. */
 export class DataChannels {
   readonly #options: DataChannelsOptions;
   readonly #holders = new Map<string, Holder>();
-  /** By the number that the transfer thread knows. */
+  /** Open data channels, by their number in the transfer thread. */
   readonly #open = new Map<number, DataChannel>();
   /** Data channels that are being opened: told true or false. */
   readonly #coming = new Map<number, (isOpen: boolean) => void>();
   #next = 1;
-  /** Which one this is on; empty: memory is not shared. */
+  /** Id of the host this process runs on; empty when memory is not shared. */
   readonly #host: Promise<string>;
 
   constructor(options: DataChannelsOptions) {
     this.#options = options;
     this.#host = options.isShared ? options.transferThread.call('host', undefined) : Promise.resolve('');
-    // Who opens a data channel hears of it.
+    // The failure is reported when a data channel is opened; this handler only keeps the rejection from being unhandled.
     this.#host.catch(() => undefined);
     options.transferThread.listeners.add((event) => {
       this.#on(event);

@@ -1,10 +1,10 @@
 /**
- * What processes ask of one another: the calls of penstock.proto, each a stream of requests and a stream of replies. Who carries
- * them is a driver: gRPC between machines, simulated links in tests. Above this wall nobody knows which.
+ * Calls between processes, as penstock.proto defines them: each has a stream of requests and a stream of replies. A driver carries
+ * them: gRPC between machines, simulated links in tests. Code above this interface does not know which.
  *
- * A call begins when it is made. It ends with its last reply, with a {@link Failure} of the closed table, or when its reader leaves
- * or its signal aborts: then whoever serves it sees its own signal abort (R2). A signal that aborts with a Failure `instance_lost`
- * says that the peer is gone and can be told nothing.
+ * A call begins when it is made. A call ends with its last reply, or with a {@link Failure} of the closed table. When its reader
+ * leaves or its signal aborts, the call ends too, and the server sees its own signal abort (R2). A signal that aborts with a Failure
+ * `instance_lost` means that the peer is gone, so no cancel message is sent.
  */
 import { Failure } from '../base/failure.ts';
 import type {
@@ -27,12 +27,14 @@ import type {
   SnapshotRequest,
 } from '../protocol/messages.ts';
 
+/** Request of a health check; `service` is empty, or the epoch of the process that is meant. */
 export interface HealthRequest {
   readonly service: string;
 }
 
+/** Reply of a health check. */
 export interface HealthReply {
-  /** Its number, or its name. */
+  /** Serving status, by number (1 is SERVING) or by name. */
   readonly status: number | string;
 }
 
@@ -46,17 +48,21 @@ interface Calls {
   prefill: [request: PrefillRequest, reply: PrefillReply];
   decode: [request: DecodeRequest, reply: DecodeReply];
   drain: [request: DrainRequest, reply: DrainReply];
-  /** Of an engine's model, what a router needs to serve it. */
+  /** Reads what a router needs to serve an engine's model, in pages. */
   describe: [request: DescribeRequest, reply: DescribePage];
   /** The standard health service; `service` is the epoch of the process that is meant: another one does not know it. */
   check: [request: HealthRequest, reply: HealthReply];
   /** The embedded bus. */
   connect: [request: BusMessage, reply: BusMessage];
 }
+/** Name of a call between processes. */
 export type CallName = keyof Calls;
+/** Request type of call `M`. */
 export type Request<M extends CallName> = Calls[M][0];
+/** Reply type of call `M`. */
 export type Reply<M extends CallName> = Calls[M][1];
 
+/** Cancellation and deadline of one call. */
 export interface CallOptions {
   readonly signal: AbortSignal;
   /** The call fails with `deadline_exceeded` after this; undefined: it lives as long as its process. */
@@ -76,17 +82,20 @@ export type Handler<M extends CallName> = (
   requests: AsyncIterable<Request<M>>,
   call: ServedCall,
 ) => AsyncIterable<Reply<M>>;
+/** Handlers of a process, by call name; a process does not serve a call without one. */
 export type Handlers = { readonly [M in CallName]?: Handler<M> };
 
+/** Open server of a process. */
 export interface Listener {
   /** HOST:PORT as it was bound, with the port that it got. */
   readonly address: string;
-  /** What health checks hear. */
+  /** Sets the status that health checks receive. */
   setServing(isServing: boolean): void;
   /** Takes no new calls; open ones may end within `graceMs`, then they are reset. */
   close(graceMs: number): Promise<void>;
 }
 
+/** Transport for calls between processes: gRPC in production, simulated links in tests. */
 export interface Network {
   /** @throws Error naming the address, for instance when it is in use. */
   /** `epoch`: the name under which health checks ask for this process. */

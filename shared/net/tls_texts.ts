@@ -1,6 +1,7 @@
 /**
- * What a process shows the others of its cluster, and checks them with, in PEM. With it everything between processes is encrypted and both
- * sides of a connection are checked: certificates are of one authority, and name the hosts that their processes are reached at.
+ * PEM texts with which a process identifies itself to its cluster and verifies its peers. With them, all traffic between processes is
+ * encrypted and both ends of a connection are verified. All certificates come from one authority and name the hosts at which their
+ * processes are reached.
  */
 export interface TlsTexts {
   readonly cert: string;

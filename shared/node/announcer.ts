@@ -11,6 +11,7 @@ import { keyWords } from '../protocol/packing.ts';
 
 const BATCH_MS = 10;
 
+/** Publishes the keys that a holder stores and removes, in numbered batches, and keeps the current set for snapshots. */
 export class Announcer {
   readonly #holder: string;
   readonly #publish: (batch: Buffer) => void;
@@ -27,7 +28,7 @@ export class Announcer {
     this.#signal = signal;
   }
 
-  /** Of the last batch that went out. */
+  /** Sequence number of the last published batch; 0 before the first. */
   get sequence(): number {
     return this.#sequence;
   }
@@ -68,7 +69,7 @@ export class Announcer {
     this.#publish(encodeBlockBatch({ holder: this.#holder, sequence: this.#sequence, runs }));
   }
 
-  /** As of the last flushed batch: what is pending goes out first. */
+  /** Returns all keys by tier as of the last published batch, after publishing pending changes. */
   snapshot(): { epoch: string; sequence: number; tiers: Iterable<readonly [Tier, Iterable<BlockKey>]> } {
     this.flush();
     return { epoch: this.#holder, sequence: this.#sequence, tiers: this.#keys };

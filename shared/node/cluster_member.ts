@@ -47,10 +47,11 @@ const REPORT_MS = 5_000;
 /** Routers under another token are heard: so long one under this process's own is waited for. */
 const STRANGE_TOKEN_MS = 2_000;
 
+/** Dependencies and callbacks of a {@link ClusterMember}. */
 export interface ClusterMemberOptions {
   /** `onUnverified`: a router speaks under another token. */
   readonly openBus: (listener: BusListener, onUnverified: (subject: string) => void) => Bus;
-  /** What is known of this process before it has loaded its model. */
+  /** Member entry and, for an engine, planned configuration: known before the model is loaded. */
   readonly inquiry: Inquiry;
   readonly clock: Clock;
   readonly log: Log;
@@ -58,14 +59,15 @@ export interface ClusterMemberOptions {
   readonly onRefused: (failure: Failure) => void;
 }
 
-/** What a process registers with, once it is loaded. */
+/** Registration of a loaded process, with its heartbeat status and join callback. */
 export interface Joining {
   readonly registration: Registration;
   readonly heartbeatStatus: () => HeartbeatStatus;
-  /** Once, when a router has accepted this process and called it at its address. */
+  /** Called once, when a router has accepted this process and called it at its address. */
   readonly onJoined: () => void;
 }
 
+/** A process's membership of its cluster: registers with every router it hears, sends heartbeats and says goodbye. */
 export class ClusterMember {
   readonly bus: Bus;
   readonly #options: ClusterMemberOptions;
@@ -144,7 +146,7 @@ export class ClusterMember {
     for (const [router, known] of this.#routers.all()) void this.#register(router, known);
   }
 
-  /** Of every router that is heard, and of the last one that was when none is. */
+  /** Returns the stores of every router that is heard, one per name; when none is heard, those of the last one. */
   stores(): readonly Member[] {
     return this.#routers.stores();
   }
@@ -207,7 +209,7 @@ export class ClusterMember {
       const reply = readRegistrationReply(bytes);
       known.hasAnswered = true;
       if (reply.kind === 'refused') {
-        // Whom another router wants does not end for this one's word.
+        // Another router may yet accept this process: wait for its answer before one refusal ends the process.
         if (this.#routers.size > 1)
           await clock.sleep(REGISTER_PAUSE_MS, AbortSignal.any([this.#answered.signal, this.#left.signal]));
         if (this.#answered.signal.aborted || this.#left.signal.aborted) {
@@ -223,7 +225,7 @@ export class ClusterMember {
       log.debug({ router, error: messageOf(error) }, 'a router does not say what it wants');
     } finally {
       known.isAsking = false;
-      // It has loaded meanwhile.
+      // When the model has loaded during the inquiry, register at once.
       if (this.#joining) void this.#register(router, known);
     }
   }
@@ -265,7 +267,7 @@ export class ClusterMember {
     known.waitsSinceMs = reply.kind === 'wait' ? (known.waitsSinceMs ?? clock.nowMs()) : undefined;
     const patienceMs = (reply.kind === 'wait' ? reply.patienceMs : undefined) ?? MAX_WAIT_MS;
     if (known.waitsSinceMs !== undefined && clock.nowMs() - known.waitsSinceMs < patienceMs) return WAIT_PAUSE_MS;
-    // Whoever is a member elsewhere does not end for one router's word, nor for another process that has its name there.
+    // A process that is a member elsewhere does not end because one router refuses it, or because another process has its name there.
     if (reply.kind !== 'accepted' && this.#routers.isJoined) {
       log.warn({ router, reason: reply.reason }, 'one of the routers refuses this process');
       return REFUSED_PAUSE_MS;

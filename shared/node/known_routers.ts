@@ -11,7 +11,7 @@ const MAX_ROUTERS = 64;
 export interface KnownRouter {
   heardMs: number;
   isJoined: boolean;
-  /** It has said that nothing keeps this process out. */
+  /** Whether this router has answered the inquiry, favourably or not. */
   hasAnswered: boolean;
   isAsking: boolean;
   /** When it first said that another process of this name is heard. */
@@ -27,6 +27,7 @@ interface StoresChange {
   readonly gone: readonly { readonly name: string; readonly epoch: string }[];
 }
 
+/** Routers that a member hears, at most MAX_ROUTERS of them (P1). */
 export class KnownRouters {
   readonly #clock: Clock;
   /** Keyed by epoch. */

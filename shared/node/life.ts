@@ -10,35 +10,40 @@ import { answeringOnce, type CallName, type Handler, type Handlers } from '../ne
 import type { Role } from '../protocol/membership.ts';
 import type { Ready, RoleContext, RunningRole } from './role.ts';
 
-/** As the standard health service numbers it. */
+/** Number of the SERVING status in the standard health protocol. */
 const SERVING = 1;
 
-/** What a role is made of, built once its address is known. */
+/** Handlers and life-cycle steps of a role, built once the process's address is known. */
 export interface LifeBody {
   readonly handlers: Handlers;
   /** Becomes known to whom it serves; resolves when it serves whole. @throws Error what keeps it from it. */
   join(): Promise<Ready>;
   /** Finishes what runs and takes nothing new. */
   finish(untilMs: number): Promise<void>;
-  /** Whom it served is told that it goes. */
+  /** Announces to peers that this process leaves, and closes the bus. */
   leave(): void;
-  /** Nothing can be asked of it any more. */
+  /** Releases the role's resources; called after the server has closed, when no call can arrive. */
   close(): Promise<void>;
 }
 
+/** Listening address and shutdown grace of a process. */
 export interface LifeOptions {
   readonly bind: string;
   /** Calls that are still open at the end have so long. */
   readonly shutdownGraceMs: number;
 }
 
-/** Where it listens, before it is known. */
+/** Listener of a process that has not joined its cluster yet. */
 export interface Bound {
   readonly address: string;
-  /** What health checks hear. */
+  /** Sets the status that health checks receive. */
   readonly setServing: (isServing: boolean) => void;
 }
 
+/**
+ * Listens, builds the role, joins, and returns the running role. Calls that arrive before `build` is done fail with `instance_lost`.
+ * @throws Error when listening, building or joining fails.
+ */
 export async function live(
   context: RoleContext,
   { bind, shutdownGraceMs }: LifeOptions,

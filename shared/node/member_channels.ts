@@ -1,4 +1,4 @@
-/** Both sides of data channels, as an instance and a store have them. */
+/** Builds both ends of data channels for an instance or a store: the host that serves them, and the channels to other holders. */
 import { ChannelHost } from '../net/channel_host.ts';
 import { DataChannels } from '../net/data_channels.ts';
 import type { TransferThread } from '../net/transfer_thread/transfer_thread.ts';
@@ -7,6 +7,7 @@ import type { Host } from './role.ts';
 
 const BIND_HOST = '127.0.0.1';
 
+/** Data channels of a member, both ends. */
 export interface MemberChannels {
   /** To other holders. */
   readonly channels: DataChannels;
@@ -14,7 +15,7 @@ export interface MemberChannels {
   readonly host: ChannelHost;
 }
 
-/** Undefined: this process is told to use calls alone. */
+/** Returns both ends of data channels; undefined when `transport` is 'grpc' and blocks go over calls alone. */
 export function channelsOf(
   { transport, bind, bulk_port: port }: Pick<MemberConfig, 'transport' | 'bind' | 'bulk_port'>,
   transferThread: TransferThread,

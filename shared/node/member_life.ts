@@ -10,37 +10,37 @@ import { live } from './life.ts';
 import type { MemberConfig } from './options.ts';
 import type { RoleContext, RunningRole } from './role.ts';
 
-/** Where a process is in its cluster. */
+/** A role's link to its cluster: its member entry, the bus, the known stores, and membership notices. */
 export interface ClusterSeat {
   readonly member: Member;
   readonly publish: (subject: string, payload: Buffer) => void;
   readonly stores: () => readonly Member[];
   /** A router has placed something here. */
   readonly placed: () => void;
-  /** It cannot go on: its cluster is told at once, so that what runs here goes on elsewhere. */
+  /** Stops serving and leaves the cluster at once, so that requests running here continue elsewhere; for a process that cannot go on. */
   readonly sendGoodbye: () => void;
 }
 
-/** What a role is made of, built once its place is known. */
+/** Handlers and life-cycle steps of a member's role, built once its cluster seat is known. */
 export interface RoleBody {
   readonly handlers: Handlers;
-  /** Of an engine, what registration compares. */
+  /** Engine properties that registration compares; absent for a process without an engine. */
   readonly engine?: Registration['engine'];
   /** The folder that it has loaded, for people. */
   readonly model?: string;
   readonly heartbeatStatus: () => HeartbeatStatus;
-  /** It serves as soon as it has joined; whole it is when this resolves. */
+  /** Resolves when the process is complete, which may be after it has joined and begun to serve; absent when nothing is pending. */
   readonly ready?: Promise<unknown>;
   /** Finishes what runs and takes nothing new. */
   readonly finish: (untilMs: number) => Promise<void>;
-  /** Nothing can be asked of it any more. */
+  /** Releases the role's resources; called after the server has closed, when no call can arrive. */
   readonly close: () => Promise<void>;
 }
 
 const BIND = '127.0.0.1:0';
 /** Routers that are there answer within milliseconds; without one, this is how much later a process begins to load. */
 const INQUIRE_MS = 1_000;
-/** What is bound to these listens on every interface: it is no address that others can call. */
+/** Matches hosts that stand for every interface, such as 0.0.0.0 and [::]; other processes cannot call such an address. */
 const UNSPECIFIED = /^\[?[0:.]+\]?$/;
 /** A bus whose name is not known yet is looked for again: processes start in any order. */
 const LOOK_AGAIN_MS = 1_000;
@@ -125,7 +125,7 @@ export function liveAsMember(
       },
       finish: async (untilMs) => {
         const finishing = finish(untilMs);
-        // What it says of itself now is that it drains.
+        // This heartbeat reports that the process drains.
         cluster.heartbeat();
         await finishing;
       },

@@ -1,4 +1,4 @@
-/** What every process can be told, and what holders of blocks and engines can. */
+/** Option tables shared by roles: options of every process, of members that hold blocks, and of engines. */
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { logLevels } from '../base/log.ts';
@@ -6,6 +6,7 @@ import { address, addressOrNone, bytes, integer, onOrOff, option, positive, type
 
 const defaultModel = fileURLToPath(new URL('../../../config/models/harbour', import.meta.url));
 
+/** Options of every process. */
 export const processOptions = {
   bind: option(
     'Network',
@@ -89,9 +90,10 @@ export const processOptions = {
   log_level: option('Process', 'LEVEL', z.enum(logLevels), 'info', `one of ${logLevels.join(', ')}`),
 } as const;
 
+/** Parsed values of {@link processOptions}. */
 export type ProcessConfig = ConfigOf<typeof processOptions>;
 
-/** Who reads a model's folder. */
+/** Options of a process that reads a model's folder: a router, or a process with an engine. */
 export const modelOptions = {
   model: option(
     'Model and engine',
@@ -110,6 +112,7 @@ export const modelOptions = {
   ),
 } as const;
 
+/** Options of a member of a cluster that holds blocks: an instance or a store. */
 export const memberOptions = {
   ...processOptions,
   join: option('Network', 'HOST:PORT', address, '127.0.0.1:8001', "the router's hub"),
@@ -130,9 +133,10 @@ export const memberOptions = {
   ),
 } as const;
 
+/** Parsed values of {@link memberOptions}. */
 export type MemberConfig = ConfigOf<typeof memberOptions>;
 
-/** Of a process with an engine, prefill or decode. */
+/** Options of a process with an engine: prefill or decode. */
 export const engineOptions = {
   ...modelOptions,
   device: option(
@@ -251,4 +255,5 @@ export const engineOptions = {
   ),
 } as const;
 
+/** Parsed values of {@link engineOptions}. */
 export type EngineConfig = ConfigOf<typeof engineOptions>;

@@ -1,6 +1,7 @@
 /** Logs whether the router can call this process at its address, each time that changes. */
 import type { Log } from '../base/log.ts';
 
+/** Logs each change of whether the router can call this process: a warning with the cause, or an info line once it can. */
 export class ReachNotice {
   readonly #log: Log;
   readonly #address: string;

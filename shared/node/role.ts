@@ -1,4 +1,4 @@
-/** What a role is to the process it runs in, and the process to it. A role is a function of its host: it touches nothing else. */
+/** Contract between a role and the process it runs in. A role is a function of its {@link Host} and depends on nothing else. */
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { Random } from '../base/random.ts';
@@ -16,6 +16,7 @@ export interface DataFolder {
   release(): void;
 }
 
+/** Data folders on this machine, each used by one process at a time. */
 export interface DataFolders {
   /** @throws Error when a process that can be seen from here has it. */
   refuseShared(dataDir: string, name: string): void;
@@ -23,7 +24,7 @@ export interface DataFolders {
   claim(dataDir: string, name: string, onLost: (error: Error) => void): Promise<DataFolder>;
 }
 
-/** What a process takes at once; absent: what is right for real ones. */
+/** Limits that tests narrow; an absent one has its production value. */
 export interface HostLimits {
   readonly transfer?: TransferLimits;
   /** Published while the hub does not read, and kept for it. */
@@ -40,7 +41,7 @@ export interface Host {
   readonly newId: () => string;
   readonly log: Log;
   readonly network: Network;
-  /** What is shown to others, where traffic between processes is encrypted. */
+  /** PEM texts with which this process identifies itself to peers; undefined when traffic between processes is not encrypted. */
   readonly tls: TlsTexts | undefined;
   /** The cluster's bus where a server is it; without one the router is the hub. */
   readonly openBus: OpenBus | undefined;
@@ -58,7 +59,7 @@ export interface Host {
   readonly kill: (pid: number) => void;
 }
 
-/** What a role gets; its configuration is that of its own table. */
+/** Host and configuration that a role starts with; the configuration comes from the role's own option table. */
 export interface RoleContext<Config extends ProcessConfig = ProcessConfig> extends Host {
   readonly role: Role;
   readonly config: Config;
@@ -68,11 +69,12 @@ export interface RoleContext<Config extends ProcessConfig = ProcessConfig> exten
   readonly drain: () => void;
 }
 
+/** Description of a process that is ready, for the log line and the parent process. */
 export interface Ready {
   readonly name: string;
   /** HOST:PORT of its calls; for a router that is the hub, that of the hub. */
   readonly address: string;
-  /** Of a router: where the others find it. */
+  /** Router only: the bus that other processes join, in words, such as `hub HOST:PORT`. */
   readonly bus?: string;
   /** Only the router has one. */
   readonly url?: string;
@@ -80,11 +82,15 @@ export interface Ready {
   readonly model?: string;
 }
 
+/** A role that has joined its cluster and serves. */
 export interface RunningRole {
   readonly ready: Ready;
   /** Finishes what runs, takes nothing new; resolves when nothing is left. */
   drain(): Promise<void>;
 }
 
-/** What `services/ROLE/main.ts` exports as `start`. @throws Error before anything is promised. */
+/**
+ * Type of the function that `services/ROLE/main.ts` exports as `start`. @throws Error when the role cannot start, before it promises
+ * anything.
+ */
 export type StartRole<Config extends ProcessConfig> = (context: RoleContext<Config>) => Promise<RunningRole>;

@@ -1,9 +1,10 @@
 /** How far each router's placements have come, as heartbeats say it: a router counts those that are still on their way itself. */
 import type { RequestContext } from '../protocol/messages.ts';
 
-/** Whose placements are counted (P1). */
+/** Most routers whose placements are counted (P1); beyond it the least recently heard one is forgotten. */
 const MAX_ROUTERS = 64;
 
+/** Last placement number received from each router. */
 export class RoutersSeen {
   /** The last placement that came from each, who was heard of last at the end. */
   readonly #last = new Map<string, number>();

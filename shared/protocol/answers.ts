@@ -1,11 +1,15 @@
 /**
- * What routers tell one another of answers whose tokens a tokenizer would not have for their text, so that a chat goes on at any of them
- * with the blocks of its own answer.
+ * Messages between routers about generated answers whose tokens differ from the ones that a tokenizer makes of the same text. With
+ * them, a chat that continues at another router still matches the blocks of its own answer.
  *
  *   answer  [u32 model length][model utf-8][u64 prefix][u32 ids][u32 id × ids][text utf-8]
  */
 import { Failure } from '../base/failure.ts';
 
+/**
+ * A section of a prompt with its answer: `ids` are its tokens, `text` is its text, `prefix` is the XXH64 of all ids before the
+ * section.
+ */
 export interface AnswerMessage {
   /** Digest of the model's shape. */
   readonly model: string;
@@ -17,7 +21,7 @@ export interface AnswerMessage {
 /** Longer ones stay where they are: a bus carries messages of some size. */
 const MAX_BYTES = 256 * 2 ** 10;
 
-/** Undefined for one that is too long. */
+/** Returns the bytes of an answer, or undefined when they are over MAX_BYTES. */
 export function encodeAnswer({ model, prefix, text, ids }: AnswerMessage): Buffer | undefined {
   const [name, body] = [Buffer.from(model), Buffer.from(text)];
   const head = Buffer.alloc(4 + name.length + 12);

@@ -1,15 +1,18 @@
 /**
- * What holders tell the bus about their blocks: batches with a sequence number each, so that a listener sees a gap.
+ * Events that holders publish about their blocks: batches with a sequence number each, so that a listener sees a gap.
  *
- *   batch   [u32 epoch length][epoch utf-8][f64 sequence] then runs
+ *   batch   [u32 holder length][holder utf-8][f64 sequence] then runs
  *   run     [u8 operation][u8 tier][u32 count][u64 key × count]
  */
 import { Failure } from '../base/failure.ts';
 import { unpackKeyWords } from './packing.ts';
 
+/** Tiers that a holder keeps blocks in; the index of a tier is its number in messages. */
 export const tiers = ['device', 'dram', 'disk'] as const;
+/** Tier that a holder keeps a block in. */
 export type Tier = (typeof tiers)[number];
 
+/** Consecutive events of one kind: the blocks of `keys` were stored in a tier, or removed from it. */
 export interface BlockRun {
   readonly operation: 'stored' | 'removed';
   readonly tier: Tier;
@@ -17,6 +20,7 @@ export interface BlockRun {
   readonly keys: Int32Array;
 }
 
+/** Block events of one holder, with the number of the batch. */
 export interface BlockBatch {
   /** `name/epoch` of the holder. */
   readonly holder: string;
@@ -24,6 +28,7 @@ export interface BlockBatch {
   readonly runs: readonly BlockRun[];
 }
 
+/** Returns the bytes of a batch, laid out as at the top of this file. */
 export function encodeBlockBatch({ holder, sequence, runs }: BlockBatch): Buffer {
   const name = Buffer.from(holder);
   const head = Buffer.alloc(4 + name.length + 8);

@@ -1,20 +1,21 @@
-/** What processes say on the bus about themselves: registration, heartbeat, the list of members. JSON, so that people can read it. */
+/** Bus messages of processes about themselves: registration, heartbeat, the list of members. JSON, so that people can read them. */
 import { z } from 'zod';
 import { Failure } from '../base/failure.ts';
 
+/** Subjects of the bus messages, without the cluster's name. */
 export const subjects = {
   /** A process looks for routers: each says soon that it is there. */
   hello: 'cluster.hello',
   /** Every second, by every router. */
   router: 'cluster.router',
-  /** By a router among whose stores one has come or gone. */
+  /** Published by a router when a store has joined or left. */
   stores: 'cluster.stores',
-  /** By a router that ends. */
+  /** Published by a router that ends. */
   routerGone: 'cluster.router.gone',
   heartbeat: 'cluster.heartbeat',
   goodbye: 'cluster.goodbye',
   blocks: 'blocks.events',
-  /** By a router whose request ended with tokens that its tokenizer would not have. */
+  /** Published by a router when a request ended with tokens that its tokenizer would not make of their text. */
   answers: 'texts.answers',
   /** Served by the router of that epoch: what keeps a process out, before it has loaded anything. */
   inquire: (router: string) => `cluster.inquire.${router}`,
@@ -27,12 +28,13 @@ export const subjects = {
 } as const;
 
 const roles = ['router', 'prefill', 'decode', 'store'] as const;
+/** Role of a process in the cluster. */
 export type Role = (typeof roles)[number];
 
 const memberSchema = z.object({
   name: z.string(),
   role: z.enum(roles),
-  /** Where its gRPC services listen, HOST:PORT. */
+  /** Address of the process's gRPC services, HOST:PORT. */
   address: z.string(),
   pid: z.int(),
   /** One incarnation of the process. */
@@ -64,20 +66,22 @@ const registrationSchema = z.object({
       numericsClass: z.string(),
       maxModelLen: z.int(),
       vocabSize: z.int(),
-      /** As it is asked for; absent: the cluster has one model. */
+      /** Name under which clients request the model; absent where the cluster has one model. */
       modelName: z.string().optional(),
       device: z.string(),
     })
     .optional(),
 });
+/** A process's request to become a member of the cluster. */
 export type Registration = z.infer<typeof registrationSchema>;
 
 const inquirySchema = z.object({
   member: memberSchema,
   protocolVersion: z.int(),
-  /** Of an engine, what its configuration says before its model is loaded. */
+  /** Properties that an engine's configuration determines before its model is loaded; absent for a process without an engine. */
   engine: z.object({ blockSize: z.int() }).optional(),
 });
+/** A process's question, before it loads its model, whether a router would accept its registration. */
 export type Inquiry = z.infer<typeof inquirySchema>;
 
 const tierSchema = z.object({
@@ -88,11 +92,12 @@ const tierSchema = z.object({
   misses: z.int(),
   evictions: z.int(),
   dedupFactor: z.number(),
-  /** By format: those with the most bytes. */
+  /** Blocks and bytes of the formats that hold the most bytes, by format digest. */
   formats: z.record(z.string(), z.object({ blocks: z.int(), bytes: z.number() })).optional(),
   /** Why the tier cannot be used now. */
   fault: z.string().optional(),
 });
+/** Counts and capacity of a tier, as a heartbeat reports them. */
 export type TierStats = z.infer<typeof tierSchema>;
 
 const loadSchema = z.object({
@@ -115,16 +120,17 @@ const loadSchema = z.object({
   isDraining: z.boolean(),
   tiers: z.partialRecord(z.enum(['device', 'dram', 'disk']), tierSchema),
 });
+/** Load of an instance or a store, as a heartbeat reports it. */
 export type InstanceLoad = z.infer<typeof loadSchema>;
 
 const heartbeatStatusSchema = z.object({
   load: loadSchema,
   /** The number of the last batch of block events that went out before. */
   blocks: z.int(),
-  /** By router: the number of the last placement that came from it. */
+  /** Number of the last placement seen of each router, by the router's epoch. */
   seen: z.record(z.string(), z.int()),
 });
-/** What a member says of itself again and again. */
+/** Content of a heartbeat, without the sender's name and epoch. */
 export type HeartbeatStatus = z.infer<typeof heartbeatStatusSchema>;
 
 const heartbeatSchema = z.object({ name: z.string(), epoch: z.string(), ...heartbeatStatusSchema.shape });
@@ -132,9 +138,10 @@ type Heartbeat = z.infer<typeof heartbeatSchema>;
 
 /** `router` is an epoch; `version` counts the changes of the stores that it knows. */
 const routerSchema = z.object({ router: z.string(), name: z.string(), version: z.int() });
+/** A router's announcement that it is alive, once a second. */
 export type RouterNotice = z.infer<typeof routerSchema>;
 
-/** What has changed since the version before. */
+/** Stores that came and went since the version before; `version` counts the changes of one router's stores. */
 const storesSchema = z.object({
   ...{ router: z.string(), version: z.int() },
   came: z.array(memberSchema),
@@ -164,6 +171,7 @@ const registrationReplySchema = z.discriminatedUnion('kind', [
   /** Not yet: asked again, it may be accepted. */
   z.object({ kind: z.literal('wait'), reason: z.string(), patienceMs: z.int().optional() }),
 ]);
+/** Answer of a router to a registration or an inquiry. */
 export type RegistrationReply = z.infer<typeof registrationReplySchema>;
 
 function reader<T>(schema: z.ZodType<T>): (bytes: Buffer) => T {
@@ -180,14 +188,23 @@ function reader<T>(schema: z.ZodType<T>): (bytes: Buffer) => T {
   };
 }
 
+/** Parses a registration. @throws Failure `invalid_request` for bytes that are none. */
 export const readRegistration = reader(registrationSchema);
+/** Parses an inquiry. @throws Failure `invalid_request` for bytes that are none. */
 export const readInquiry = reader(inquirySchema);
+/** Parses a notice of whether a router can call a process at its address. @throws Failure `invalid_request` for bytes that are none. */
 export const readReach = reader(reachSchema);
+/** Parses the answer to a registration or an inquiry. @throws Failure `invalid_request` for bytes that are none. */
 export const readRegistrationReply = reader(registrationReplySchema);
+/** Parses a heartbeat. @throws Failure `invalid_request` for bytes that are none. */
 export const readHeartbeat = reader(heartbeatSchema);
+/** Parses a router's announcement. @throws Failure `invalid_request` for bytes that are none. */
 export const readRouter = reader(routerSchema);
+/** Parses a notice of stores that came and went. @throws Failure `invalid_request` for bytes that are none. */
 export const readStores = reader(storesSchema);
+/** Parses a notice that a router does not count a process among its members. @throws Failure `invalid_request` for bytes that are none. */
 export const readUnknownMember = reader(unknownMemberSchema);
+/** Parses the goodbye of a process that ends. @throws Failure `invalid_request` for bytes that are none. */
 export const readGoodbye = reader(goodbyeSchema);
 
 type Message =
@@ -201,6 +218,7 @@ type Message =
   | ReachNotice
   | Goodbye;
 
+/** Returns a message as JSON in UTF-8. */
 export function toBytes(message: Message): Buffer {
   return Buffer.from(JSON.stringify(message));
 }

@@ -1,9 +1,9 @@
-/** What a router needs to serve a model without its files: from its own folder, or from an instance that has it. */
+/** Facts with which a router serves a model without the model's files: from its own folder, or from an instance that has the model. */
 import { z } from 'zod';
 import { Failure } from '../base/failure.ts';
 
 const factsSchema = z.object({
-  /** As it is asked for. */
+  /** Name under which clients request the model. */
   name: z.string().min(1),
   vocabSize: z.int().positive(),
   /** Digest of the model's shape. */
@@ -23,13 +23,15 @@ const factsSchema = z.object({
   texts: z.object({ tokenizer: z.string(), config: z.string(), template: z.string().optional() }).optional(),
 });
 
+/** All that a router needs to know of a model it serves. */
 export type ModelFacts = z.infer<typeof factsSchema>;
 
-/** Of a page. */
+/** Bytes of one page. */
 const PAGE_BYTES = 256 * 2 ** 10;
 /** The largest tokenizers have some tens of MB. */
 const MAX_BYTES = 256 * 2 ** 20;
 
+/** Yields the facts as JSON text, in pages of at most PAGE_BYTES. */
 export function* factPages(facts: ModelFacts): Generator<{ readonly data: Buffer }> {
   const all = Buffer.from(JSON.stringify(facts));
   for (let at = 0; at < all.length; at += PAGE_BYTES) yield { data: all.subarray(at, at + PAGE_BYTES) };

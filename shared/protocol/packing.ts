@@ -2,7 +2,7 @@
 import { Failure } from '../base/failure.ts';
 import type { BlockKey, BlockHash, Digest } from '../kv/block_key.ts';
 
-/** Of a packed hash. */
+/** Bytes of one packed hash. */
 export const HASH_BYTES = 32;
 
 /** No copy of a typed array. */
@@ -24,6 +24,7 @@ export function keyWords(keys: readonly BlockKey[]): Int32Array {
   return new Int32Array(BigUint64Array.from(keys).buffer);
 }
 
+/** Returns the keys as bytes, u64 each. */
 export function packKeys(keys: readonly BlockKey[]): Buffer {
   return Buffer.from(keyWords(keys).buffer);
 }
@@ -41,6 +42,7 @@ export function packNumbers(numbers: readonly bigint[]): Buffer {
   return Buffer.from(BigUint64Array.from(numbers).buffer);
 }
 
+/** Returns the numbers in `bytes`, u64 each. @throws Failure `invalid_request` when the length is no multiple of 8. */
 export function unpackNumbers(bytes: Buffer): bigint[] {
   if (bytes.length % 8 !== 0) throw new Failure('invalid_request', `${bytes.length} bytes are no list of numbers`);
   return Array.from({ length: bytes.length / 8 }, (_, i) => bytes.readBigUInt64LE(8 * i));
@@ -57,6 +59,10 @@ export function packHashes(hashes: readonly BlockHash[]): Buffer {
   return bytes;
 }
 
+/**
+ * Returns the hashes in `bytes`, as packHashes() lays them out. @throws Failure `invalid_request` when the length is no multiple of
+ * HASH_BYTES.
+ */
 export function unpackHashes(bytes: Buffer): BlockHash[] {
   if (bytes.length % HASH_BYTES !== 0)
     throw new Failure('invalid_request', `${bytes.length} bytes are no list of hashes`);
@@ -67,10 +73,12 @@ export function unpackHashes(bytes: Buffer): BlockHash[] {
   }));
 }
 
+/** Returns the 16 bytes of a digest. */
 export function packDigest(digest: Digest): Buffer {
   return Buffer.from(digest, 'hex');
 }
 
+/** Returns the digest that `bytes` hold, in hex. The length is not checked. */
 export function unpackDigest(bytes: Buffer): Digest {
   return bytes.toString('hex') as Digest;
 }

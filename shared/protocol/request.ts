@@ -1,6 +1,6 @@
 /**
- * What a client asks of the engines for one prompt, as penstock.proto declares it: the API makes it, the sampler reads it, and nobody
- * between spells its fields again.
+ * A client's request to the engines for one prompt, as penstock.proto declares it. The API makes one and the sampler reads it; the
+ * code between lists none of its fields again.
  */
 import { noScope } from '../kv/format.ts';
 import type { RequestMessage, SamplingMessage } from './messages.ts';

@@ -1,6 +1,6 @@
 /**
- * What a cluster says over its bus, in bytes a second: heartbeats, notices and block events of N members and two routers, idle and busy,
- * under simulated time; what goes to a NATS server once, and what it hands on.
+ * Measures the bus traffic of a cluster in bytes per second: heartbeats, notices and block events of N members and two routers, idle and
+ * busy, under simulated time. Reports the bytes sent once to a NATS server and the bytes that the server delivers.
  */
 import { setMaxListeners } from 'node:events';
 import { silentLog } from '../../shared/base/log.ts';
@@ -26,7 +26,10 @@ export interface BusBenchOptions {
 const NUM_ROUTERS = 2;
 const START_MS = 3_000;
 const MEASURE_MS = 4_000;
-/** Of a busy engine, a second: 16,000 tokens in blocks of 32 come, as many go, and so many requests. */
+/**
+ * Load of a busy engine per second: 500 blocks stored (16,000 tokens at 32 per block), as many removed, and PLACED_PER_SECOND
+ * requests.
+ */
 const BLOCKS_PER_SECOND = 500;
 const PLACED_PER_SECOND = 10;
 

@@ -45,7 +45,7 @@ export interface EngineBenchOptions {
   readonly prefillTokens: readonly number[];
   readonly batches: readonly number[];
   readonly contexts: readonly number[];
-  /** Of a wasm engine and of the peer; 0: one per core. */
+  /** Threads of a wasm engine and of the peer; 0 means one per core. */
   readonly numThreads: number;
   /** A figure that would take longer is skipped. */
   readonly budgetMs: number;
@@ -53,10 +53,10 @@ export interface EngineBenchOptions {
   readonly hasProfile: boolean;
   /** llama.cpp, on wasm, and what it may use of the CPU. */
   readonly peer?: PeerInstructions | undefined;
-  /** Of the plain read that bandwidth is compared with. */
+  /** Bytes of the region whose plain read is the reference for bandwidth. */
   readonly readRegionBytes: number;
   readonly print: (line: string) => void;
-  /** What computes, for the report. */
+  /** Reports what computed (`what`), in words, for the report. */
   readonly onEngine?: (what: string, description: string) => void;
   /** Figures as they come: the whole takes long. */
   readonly onFigure?: (figure: Figure) => void;
@@ -70,7 +70,7 @@ const common = {
   numThreads: 0,
   hasProfile: true,
 };
-/** What is measured unless other things are asked for. */
+/** Default measurements of the engine benchmark, by kind of device. */
 export const engineBenchDefaults = {
   wasm: {
     ...common,
@@ -174,7 +174,7 @@ async function benchWebgpu(options: EngineBenchOptions): Promise<Figure[]> {
   return figures;
 }
 
-/** What this side of a step takes with a real driver that records it, on cards that are not there. */
+/** Measures the CPU time of recording a step with a real driver, for cards that are not in this machine. */
 async function cpuOfSteps({ print }: EngineBenchOptions): Promise<Figure[]> {
   const { cards, why } = await openCards();
   for (const line of why) print(`skipped: ${line}`);

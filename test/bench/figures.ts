@@ -1,4 +1,4 @@
-/** What a benchmark reports: figures with the machine they were measured on. */
+/** Figures of a benchmark, and the machine that they were measured on. */
 import { cpus, totalmem } from 'node:os';
 
 export interface Figure {
@@ -6,7 +6,7 @@ export interface Figure {
   readonly name: string;
   readonly value: number;
   readonly unit: string;
-  /** What it is compared with, measured in the same run. */
+  /** Reference value that was measured in the same run. */
   readonly reference?: { readonly name: string; readonly value: number };
   /** value / reference. */
   readonly ratio?: number;
@@ -20,7 +20,7 @@ export interface Report {
     readonly node: string;
     readonly platform: string;
   };
-  /** What computed: devices, kernels, a peer, in words. */
+  /** Descriptions of the devices, kernels or peers that computed, by name. */
   readonly engines: Readonly<Record<string, string>>;
   readonly figures: readonly Figure[];
 }

@@ -1,4 +1,4 @@
-/** What the peer is given: read back by the format's own rules, it is the model that the engine gets. */
+/** The GGUF file written for the peer, read back by the rules of the format, is the engine's own model. */
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

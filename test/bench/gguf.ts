@@ -55,7 +55,7 @@ interface Tensor {
   readonly name: string;
   /** One, or one of each expert. */
   readonly sources: readonly string[];
-  /** Of each source. */
+  /** Rows of each source tensor. */
   readonly outputs: number;
   readonly inner: number;
   /** Heads whose rows are interleaved; 0: none. */
@@ -105,7 +105,7 @@ export async function writeGguf(
       assert.equal(numBytes, bytesOf(tensor), tensor.name);
       put(Buffer.alloc(aligned(numBytes) - numBytes));
     }
-    // What is still to be written would disturb what is measured next.
+    // Pending writes would disturb the next measurement, so the file is flushed to disk first.
     fsyncSync(file);
     closeSync(file);
     renameSync(part, path);

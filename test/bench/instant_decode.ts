@@ -36,7 +36,7 @@ const decode: Handler<'decode'> = async function* (requests) {
     if (!start) return;
     const { tokens } = start;
     const promptLength = start.request?.promptLength ?? 0;
-    // Once: what a prompt leaves behind is known from then on.
+    // Each prompt is announced once, because its blocks are known from then on.
     const last = start.lastDigest.toString('hex');
     if (!notified.has(last)) {
       notified.add(last);

@@ -13,7 +13,7 @@ import { pathToFileURL } from 'node:url';
 const PACKAGE = 'node-llama-cpp';
 const VERSION = '3.22.1';
 
-/** What of an x64 CPU it may use at most: all, no matrix units, or no 512-bit vectors and no VNNI either. */
+/** Instruction sets that the peer may use on an x64 CPU: all, no matrix units (`avx512`), or neither 512-bit vectors nor VNNI (`avx2`). */
 export const peerInstructions = ['all', 'avx512', 'avx2'] as const;
 export type PeerInstructions = (typeof peerInstructions)[number];
 type PeerLimit = Exclude<PeerInstructions, 'all'>;
@@ -23,7 +23,7 @@ const tooWide: Readonly<Record<PeerLimit, RegExp>> = {
   avx512: /sapphirerapids/,
   avx2: /sapphirerapids|zen4|cooperlake|icelake|cascadelake|cannonlake|skylakex|alderlake/,
 };
-/** What a build that was not left out would say of itself. */
+/** Features that a build reports about itself when it uses more than the limit allows. */
 const isTooWide: Readonly<Record<PeerLimit, RegExp>> = { avx512: /AMX/, avx2: /AMX|AVX512|AVX_VNNI/ };
 
 /** How its sampler samples; temperature 0 is greedy. */
@@ -41,7 +41,7 @@ export interface PeerSampling {
   };
 }
 
-/** What is used of the package. */
+/** Methods of the package's sequence that the bench uses. */
 interface Sequence {
   clearHistory(): Promise<void>;
   evaluateWithoutGeneratingNewTokens(tokens: readonly number[]): Promise<void>;

@@ -22,11 +22,11 @@ export interface LoadBenchOptions {
   readonly onFigure: (figure: Figure) => void;
 }
 
-/** What the process that loads says. */
+/** Measurements that the loading process sends back. */
 export interface Loaded {
   readonly weightsMs: number;
   readonly peakBytes: number;
-  /** That the device has for weights, KV and all. */
+  /** Bytes that the device holds for weights, KV and everything else. */
   readonly heldBytes: number;
 }
 

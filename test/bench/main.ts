@@ -147,7 +147,7 @@ function threadsOf(): number {
     : fail(`${values.threads} is no number of threads`);
 }
 
-/** What the peer may use, where one is asked for. */
+/** Returns the peer's instruction limit when a peer is requested, undefined otherwise; exits on bad options. */
 function peerOf(): PeerInstructions | undefined {
   if (values.peer !== undefined && (values.peer !== 'llama.cpp' || values.device !== 'wasm'))
     fail(`no peer ${values.peer} for ${values.device}: --peer llama.cpp goes with --device wasm`);
@@ -238,7 +238,7 @@ const benches: Record<string, () => Promise<Figure[]>> = {
   },
   path: async () => {
     const own = await benchPath({ promptTokens: 1_024, numRequests: 24, numTokens: 32 });
-    // As large as a model that somebody would split.
+    // A model of this size is large enough for a user to split into prefill and decode.
     return [...own, ...(await benchPath({ shape: '135m', promptTokens: 1_024, numRequests: 8, numTokens: 16 }))];
   },
   engine: () => {

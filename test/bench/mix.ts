@@ -83,7 +83,7 @@ async function measure(cluster: Cluster, way: string, options: MixOptions): Prom
   const loaded: number[] = [];
   for (let round = 0; round < numRounds || (numPrompts < 2 && round < 5 * numRounds); round++)
     loaded.push(...(await chats()));
-  // Those that are under way end alone: their time does not count.
+  // Prompts in progress now finish without chats, so their time does not count.
   const [whole, sinceMs] = [numPrompts, lastMs];
   isOver = true;
   await arriving;

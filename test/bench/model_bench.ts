@@ -11,7 +11,7 @@ import { percentile, withReference, type Figure } from './figures.ts';
 import type { UniformModel } from './uniform_model.ts';
 import { PeerDecoding, peerPrefillMs, type PeerModel } from './llama_peer.ts';
 
-/** What a device can do at most: operations of each kind, and bytes read. */
+/** Peak rates of a device: operations per second of each kind, and bytes read per second. */
 export interface Limit {
   readonly name: string;
   readonly opsPerS: Readonly<Record<OpKind, number>>;
@@ -239,7 +239,7 @@ export class ModelBench {
     await this.#profile(name, segments(), ms);
   }
 
-  /** What sampling adds: steps of each kind in turns, beside greedy ones. */
+  /** Measures the cost of sampling: each kind of sampling takes turns with greedy steps. */
   async #sampled(name: string, segments: () => Segment[], probeMs: number): Promise<void> {
     const numTurns = TURNS * Math.max(1, Math.min(MAX_STEPS_A_TURN, Math.floor(TURN_MS / probeMs / 3)));
     if (this.#isTooLong(`${name}/sampling`, 3 * numTurns * probeMs)) return;

@@ -96,7 +96,7 @@ export async function benchPath(options: PathOptions): Promise<Figure[]> {
         (options.promptTokens * 1_000) / aggregated.computeMs,
       ),
     );
-    // What the load of a cold prompt is made of: the prefill instance's own account.
+    // Parts of the load time of a cold prompt, from the prefill instance's own report.
     for (const part of ['queue_ms', 'compute_ms'] as const) {
       figures.push({
         name: `path/ttft/cold/load/prefill-${part.replace('_ms', '')}`,

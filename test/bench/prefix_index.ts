@@ -18,7 +18,7 @@ export interface IndexBenchOptions {
 
 const CHAIN_BLOCKS = 512;
 const SLICE_BLOCKS = 2_048;
-/** Of each measurement. */
+/** Milliseconds that each measurement takes. */
 const MEASURE_MS = 3_000;
 
 export function benchIndex({ numBlocks, numHolders, hasPeer, onFigure, print }: IndexBenchOptions): Figure[] {

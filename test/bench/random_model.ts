@@ -11,14 +11,14 @@ const REVISION = 2;
 /** Inputs that share a scale. */
 const GROUP = 128;
 
-/** What matrices of layers are in; AWQ and GPTQ of four bits, with zero points. */
+/** Format of the layers' matrices; AWQ and GPTQ have four bits and zero points. */
 export type RandomFormat = 'bf16' | 'awq' | 'gptq';
 
 interface Tensor {
   readonly name: string;
   readonly dtype: 'BF16' | 'F16' | 'I32';
   readonly shape: readonly number[];
-  /** Of a row, which are all of the same length. */
+  /** Returns the values of one row; all rows have the same length. */
   readonly row: (random: Random) => Uint16Array | Uint32Array;
 }
 
@@ -93,7 +93,7 @@ function tensorsOf(model: UniformModel, format: RandomFormat): Tensor[] {
 }
 
 const POOL = 1 << 16;
-/** The same for all models. */
+/** Random words shared by all models. */
 const pool = ((random) => Uint32Array.from({ length: POOL }, () => random.u32()))(new Random(11));
 
 /** Spread evenly around a middle. */

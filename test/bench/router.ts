@@ -1,6 +1,6 @@
 /**
- * What a request costs the router: prompts of known token ids, against instances that answer at once; requests a second, the slowest of a
- * hundred, and the CPU that the router's process takes for one.
+ * Measures the router's cost per request: prompts of known token ids against instances that answer at once. Reports requests per second,
+ * the latency that 99 of 100 requests keep, and the CPU time of the router process per request.
  */
 import { fork, spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -135,7 +135,7 @@ async function measure(
   };
 }
 
-/** Of all its threads; Linux counts in hundredths of a second. */
+/** CPU time of all threads of a process in milliseconds; Linux counts in hundredths of a second. */
 function cpuMsOf({ pid }: ChildProcess): number {
   const fields = readFileSync(`/proc/${pid}/stat`, 'utf8')
     .replace(/^.*\) /, '')

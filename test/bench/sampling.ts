@@ -1,6 +1,6 @@
 /**
- * What sampling a token costs, by vocabulary, batch and kind of request: alone, where the device samples and where the host does, and as a
- * share of whole steps of a model, beside greedy steps of the same run. Kinds take turns, so that a noisy machine is noisy to all.
+ * Measures the cost of sampling a token by vocabulary, batch and kind of request: alone, on the device and on the host, and as a share of
+ * whole steps of a model beside greedy steps of the same run. The kinds take turns, so that noise affects all of them alike.
  */
 import type { Device, Executable, LoadOptions, SampleRequest, Segment } from '../../kernels/device.ts';
 import { HostRowSampler } from '../../kernels/host/row_sampler.ts';
@@ -21,14 +21,14 @@ export interface SamplingBenchOptions {
   readonly device: Device;
   readonly vocabs: readonly number[];
   readonly batches: readonly number[];
-  /** Of the whole steps. */
+  /** Shape of the model for the whole steps. */
   readonly shape: string;
   readonly format: WeightFormat;
   /** Tokens before them. */
   readonly context: number;
-  /** Of each kind, at each place. */
+  /** Steps of each kind on the device and on the host. */
   readonly numSteps: number;
-  /** Its whole steps too, with as many threads. */
+  /** Peer whose whole steps are measured too, with the same number of threads. */
   readonly peer?: { readonly llama: LlamaPeer; readonly numThreads: number } | undefined;
   readonly print: (line: string) => void;
   readonly onFigure: (figure: Figure) => void;
@@ -43,7 +43,7 @@ const WARM_UP = 3;
 /** All of the vocabulary. */
 const peerNeutral = { topK: 0, topP: 1, minP: 0, seed: 11 };
 
-/** What clients send: nothing at all is `default`. */
+/** Sampling parameters as clients send them, by name; `default` is a request without any. */
 const kinds: Readonly<Record<string, (vocab: number) => Partial<TestSampling>>> = {
   greedy: () => ({}),
   default: () => ({ temperature: 1 }),
@@ -57,7 +57,7 @@ const kinds: Readonly<Record<string, (vocab: number) => Partial<TestSampling>>> 
   }),
 };
 
-/** The same of a peer. */
+/** The peer's equivalents of the kinds above. */
 const peerKinds: Readonly<Record<string, (vocab: number) => PeerSampling>> = {
   greedy: () => ({ temperature: 0 }),
   default: () => ({ ...peerNeutral, temperature: 1 }),
@@ -273,7 +273,7 @@ async function benchSteps(
   await executable.close();
 }
 
-/** What its sampler makes of whole steps of the same weights, by kind, beside its own greedy ones. */
+/** Measures whole steps of the peer with the same weights, by kind, beside its own greedy steps. */
 async function benchPeer(
   { peer, batches, shape, format, context, numSteps, print }: SamplingBenchOptions,
   push: (figure: Figure) => void,

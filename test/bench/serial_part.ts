@@ -35,7 +35,7 @@ export async function measureSerialPart(
   const times: number[] = [];
   let resultsMs = NaN;
   const opened = withEmptyKernels(await openNullAdapter(), () => {
-    // Of a step that is submitted while none has returned since the last one it says nothing.
+    // `resultsMs` is NaN when no step has returned since the last submission; such an interval is not measured.
     if (!Number.isNaN(resultsMs)) times.push(performance.now() - resultsMs);
     resultsMs = NaN;
   });

@@ -55,7 +55,7 @@ export class SglangRouter {
     return new SglangRouter(url, [router, ...workers]);
   }
 
-  /** As many prompts of as many tokens, as text. */
+  /** Builds `count` prompts of `length` tokens each, as request bodies with text. */
   bodies(length: number, count: number): Buffer[] {
     const random = new Random(6);
     return Array.from({ length: count }, () => {

@@ -35,9 +35,9 @@ const GB = 1e9;
 /** Reads that are under way at once. */
 const NUM_READERS = 16;
 const RECOVERED_KIB = 4;
-/** Of reading, before it is measured. */
+/** Unmeasured reads before reads are measured, while threads compile their code. */
 const WARM_UPS = 3;
-/** Of each way, in turn: a shared disk is fast and slow by the second. */
+/** Rounds of each access method, in turns, because the speed of a shared disk changes by the second. */
 const ROUNDS = 3;
 
 const [openFile, closeFile, syncFile] = [promisify(open), promisify(close), promisify(fdatasync)];
@@ -108,7 +108,7 @@ class Opened {
     return new Opened(tier, worker, readers, stopped);
   }
 
-  /** As a store ends, or, without `inOrder`, as one that is killed. */
+  /** Closes like a store that ends; without `inOrder`, like a store that is killed. */
   async close(inOrder: boolean): Promise<void> {
     this.#stopped.abort();
     if (inOrder) await this.#worker.call('close', undefined);
@@ -225,7 +225,7 @@ async function timed(work: () => Promise<unknown>): Promise<number> {
   return performance.now() - startMs;
 }
 
-/** As many at once as the tier is asked for. */
+/** Reads the records plainly, with as many parallel reads as the tier gets. */
 async function readPlain(file: number, bytes: number, count: number): Promise<void> {
   let next = 0;
   const one = async (): Promise<void> => {

@@ -56,7 +56,7 @@ export async function benchTokenize({ kinds, hasPeer, print, onFigure }: Tokeniz
       const tools = new TokenizerTools(files);
       const encode = (what: string): number =>
         timed(() => tools.encode({ text: what, addSpecialTokens: true, maxCharacters: Infinity }));
-      // Its tables are made then.
+      // The encoder builds its tables at its first call.
       encode('a');
       best.begins = Math.max(best.begins, rate(text, encode(text)));
       // Everything from the first character on is another chunk.
@@ -141,7 +141,7 @@ function rate(text: string, ms: number): number {
 
 function libraryRate({ tokenizer, config }: ReturnType<typeof readTextFiles>, text: string): number {
   const library = openLibrary(JSON.parse(tokenizer), JSON.parse(config));
-  // It puts all tokens of a text on the stack at once: in parts.
+  // The library pushes all tokens of a text onto the stack at once, so the text is encoded in parts.
   const parts = text.match(/[^]{1,20000}/g) ?? [];
   return rate(
     text,

@@ -31,9 +31,9 @@ import { layoutOf, recordsOf, type TransferEnds } from './transfer_records.ts';
 export interface TransferBenchOptions {
   readonly recordKiBs: readonly number[];
   readonly numStreams: readonly number[];
-  /** What the holder has. */
+  /** Bytes of records that the holder has. */
   readonly totalBytes: number;
-  /** Of each figure. */
+  /** Milliseconds that each figure is measured. */
   readonly measureMs: number;
   /** Mooncake's store beside it. */
   readonly peer?: { readonly print: (line: string) => void } | undefined;
@@ -41,11 +41,11 @@ export interface TransferBenchOptions {
 }
 
 const NUM_MISSES = 300;
-/** What the peer is given to hold. */
+/** Bytes of records stored in the peer. */
 const PEER_BYTES = 64 << 20;
 const PLACES = 32;
 const MAX_STREAMS = 8;
-/** As instances do. */
+/** Hashes per offer, as instances send them. */
 const OFFERED_TOGETHER = 1_024;
 const GB = 1e9;
 
@@ -190,7 +190,10 @@ function labelOf(transport: 'grpc' | 'bulk' | 'auto'): string {
   return transport === 'auto' ? 'same host' : transport;
 }
 
-/** These records, one after the other, into as many places as a stream of ours has. @returns bytes a millisecond, on one core. */
+/**
+ * Copies these records in turns into as many buffers as a stream has slots and verifies each copy. @returns bytes per millisecond on
+ * one core
+ */
 function copyAndCheck(layout: RecordLayout, hashes: readonly BlockHash[], numPlaces: number): number {
   const bytes = layout.spec.slotBytes;
   const from = hashes.map((hash) => {
@@ -336,7 +339,7 @@ class Getter {
     });
   }
 
-  /** So many streams, each a share of the run. @returns bytes. */
+  /** Fetches the run over `numStreams` streams, an equal share each. @returns bytes */
   async get(hashes: readonly BlockHash[], numStreams: number): Promise<number> {
     const share = Math.ceil(hashes.length / numStreams);
     const totals = await Promise.all(

@@ -1,4 +1,4 @@
-/** What both ends of the transfer benchmark know. */
+/** Definitions that both ends of the transfer benchmark share. */
 import { chainOf, type BlockHash, type Digest } from '../../shared/kv/block_key.ts';
 import type { RecordLayout } from '../../shared/kv/record.ts';
 import { evenSpec } from '../support/kv.ts';

@@ -19,7 +19,7 @@ export interface UniformModel {
   readonly window?: number;
 }
 
-/** What a model's size is; its positions and angles are those of a run. */
+/** Dimensions of a model, without the positions and angles that each run chooses. */
 export type UniformSize = Omit<UniformModel, 'maxPositions' | 'epsilon' | 'ropeTheta'>;
 
 /** Sizes that are measured, by name. */
@@ -49,7 +49,7 @@ export function configOf(size: UniformSize, maxPositions: number): UniformModel 
   };
 }
 
-/** Of a mixture's tensors. */
+/** Tensor names of a mixture-of-experts layer. */
 export const uniformTensors: DecoderTensors = {
   mixture: { module: 'mlp', router: 'gate', gate: 'gate_proj', up: 'up_proj', down: 'down_proj' },
 };

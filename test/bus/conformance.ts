@@ -1,4 +1,4 @@
-/** What every bus must do. A driver's own test file says how to open two ends of it. */
+/** Tests that every bus must pass. A driver's own test file defines how to open two ends of it. */
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, test } from 'vitest';

@@ -169,7 +169,7 @@ test('1,024 requests wait on one connection, the next is refused (P1); its end f
   const calls = new RemoteCalls(({ id }) => sent.push(id ?? 0));
   const waiting = Array.from({ length: 1_024 }, () => calls.ask('s', Buffer.alloc(0)).catch((error: unknown) => error));
   await assert.rejects(calls.ask('s', Buffer.alloc(0)), /1024 requests wait/);
-  calls.settle({ kind: BusKind.REPLY, subject: '', payload: Buffer.from('x'), id: sent[0] ?? 0 });
+  calls.complete({ kind: BusKind.REPLY, subject: '', payload: Buffer.from('x'), id: sent[0] ?? 0 });
   assert.equal(String(await waiting[0]), 'x');
   calls.fail();
   assert.match(String(await waiting[1]), /connection ended/);

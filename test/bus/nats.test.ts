@@ -126,7 +126,7 @@ test('a server that falls silent is noticed before its silence makes anybody los
   server.signal('SIGCONT');
   await until('both are back', () => isConnected(a) && isConnected(b));
   await reaches(a.bus, b.bus);
-  // What was under way then counts no more: more than the bound goes through, and all of it once.
+  // Messages in flight before the break no longer count towards the bound: more than the bound arrives, each message once.
   let [numPages, numHeard] = [0, 0];
   b.bus.subscribe('pages', () => numPages++);
   b.bus.subscribe('once', () => numHeard++);
@@ -265,7 +265,7 @@ describe('who may come in', () => {
   });
 
   test('credentials files', async () => {
-    const [operator, account, user, stranger] = [createOperator(), createAccount(), createUser(), createAccount()];
+    const [operator, account, user, foreign] = [createOperator(), createAccount(), createUser(), createAccount()];
     const unlimited = { subs: -1, data: -1, payload: -1 };
     const limits: Record<string, object> = {
       operator: {},
@@ -290,7 +290,7 @@ describe('who may come in', () => {
         `resolver_preload: { ${account.getPublicKey()}: ${signed(account, operator, 'account')} }`,
     );
     await isLetIn(server, { credentials: credentialsOf(account) });
-    await isRefused(server, { credentials: credentialsOf(stranger) });
+    await isRefused(server, { credentials: credentialsOf(foreign) });
   });
 
   test('TLS, with certificates of both sides', async () => {

@@ -1,4 +1,4 @@
-/** Whose a data folder is: processes that can be seen, and those that cannot. Budget: 30 s. */
+/** Ownership of data folders, by processes that can be seen from here and by processes that cannot. Budget: 30 s. */
 import assert from 'node:assert/strict';
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -15,7 +15,7 @@ const lost: Error[] = [];
 const claim = (): ReturnType<typeof dataFolders.claim> =>
   dataFolders.claim(folder.path, 's', (error) => lost.push(error));
 
-/** What an owner wrote, in its own pid namespace or on another machine. */
+/** Writes an owner file like that of a process in its own pid namespace or on another machine. */
 function own(more: object, renewals = 0): void {
   mkdirSync(join(folder.path, 's'), { recursive: true });
   const owner = { pid: 1, start: '', namespace: 'pid:[1]', boot: bootId(), id: 'theirs', renewals, ...more };
@@ -37,7 +37,7 @@ test('a folder is free again when its owner lets it go, and when it has died; no
   const start = readFileSync('/proc/1/stat', 'utf8').split(') ')[1]?.split(' ')[19];
   own({ namespace, start });
   await assert.rejects(claim(), /process 1 uses the data folder/);
-  // Its number was given to another since.
+  // The pid has been reused by another process since then.
   own({ namespace, start: '1' });
   (await claim()).release();
   own({ namespace, pid: 2 ** 22 + 1 });

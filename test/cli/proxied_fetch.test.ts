@@ -1,4 +1,4 @@
-/** What a hub is fetched through: the proxies that the environment names, or none. Budget: 3 s. */
+/** Fetches of a hub go through the proxies that the environment names, or through none. Budget: 3 s. */
 import assert from 'node:assert/strict';
 import { createServer, type IncomingMessage, type Server } from 'node:http';
 import { connect, type AddressInfo, type Socket } from 'node:net';
@@ -64,6 +64,6 @@ test('without a proxy it is Node’s own, and what is no proxy is refused in wor
   assert.equal(proxiedFetch({ http_proxy: '', NO_PROXY: 'x' }), globalThis.fetch);
   const socks = proxiedFetch({ https_proxy: 'socks5://127.0.0.1:1' });
   await assert.rejects(socks('https://hub.example/file'), /the proxy socks5:.* http:\/\/HOST:PORT/);
-  // Who is asked without it does not care.
+  // A host that is reached without the proxy does not depend on it.
   assert.equal(await textBy({ https_proxy: 'socks5://127.0.0.1:1' }, `127.0.0.1:${portOf(hub)}`), 'the model');
 });

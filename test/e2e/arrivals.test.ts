@@ -45,7 +45,7 @@ async function indexKeys(): Promise<number> {
   return ((await (await fetch(`${cluster.url}/api/pool`)).json()) as { index_keys: number }).index_keys;
 }
 
-/** These are waited for. */
+/** Lies that make readers wait for a timeout; they have tests of their own. */
 const patient = ['silence', 'always busy'] as const;
 
 /** `numKeys`: that the index has when all is announced. */
@@ -94,7 +94,7 @@ test.each(lies.filter((lie) => !patient.some((one) => one === lie)))(
   },
 );
 
-/** What a store answers. */
+/** Sends an offer to a store and returns its reply. */
 async function asked(address: string, request: OfferRequest): Promise<OfferReply> {
   const network = new GrpcNetwork(token, systemClock);
   try {

@@ -42,7 +42,7 @@ test('the page shows the pool and the requests, and stays live', async () => {
   await cluster.completion({ prompt, max_tokens: 4 });
   const [view] = await cluster.requests(1);
   assert(view);
-  // It comes by itself: nobody reloads the page.
+  // The row appears without a page reload.
   const row = page.locator('#requests tr', { hasText: view.id }).filter({ hasText: 'finished' });
   await row.waitFor({ timeout: 15_000 });
   const text = (await row.textContent()) ?? '';

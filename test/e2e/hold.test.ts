@@ -1,6 +1,6 @@
 /**
- * It holds: what a supervisor, a busy instance, a hanging device, a broken disk or a namesake does to requests. Real processes; what
- * is asserted is what comes out. Budget: 150 s.
+ * Checks what a supervisor, a busy instance, a hanging device, a broken disk or a namesake does to requests. Real processes; the tests
+ * assert only what comes out. Budget: 150 s.
  */
 import assert from 'node:assert/strict';
 import type { ChildProcess } from 'node:child_process';
@@ -273,7 +273,7 @@ longTest(
     const { address } = await cluster.node('store-1');
     const network = new GrpcNetwork(token, systemClock);
     const method = methodOf(wires.fetch);
-    /** It says nothing of what it wants: it is open until it does. */
+    /** Opens a fetch stream that has not yet sent its request, so that it stays open. */
     const open = (): ClientDuplexStream<object, object> =>
       network
         .client(address)
@@ -317,7 +317,7 @@ test('a store that cannot open its disk serves from DRAM, says so, and opens it 
   assert.match(metrics, /penstock_tier_available\{[^}]*engine="broken"[^}]*tier="disk"[^}]*\} 0/);
   rmSync(folder.path);
   await until('the disk is back', async () => (await tier('disk'))['fault'] === null, 20_000);
-  // What was in DRAM only is committed when it is offered again.
+  // Blocks that were only in DRAM are written to disk when they are offered again.
   await up.completion({ prompt: [...prompt, ...promptOf(40)], max_tokens: 2 });
   await until('blocks are durable', async () => Number((await tier('disk'))['blocks']) >= 1);
 });

@@ -39,7 +39,7 @@ const post = (body: object, headers: Record<string, string> = {}): Promise<Respo
     body: JSON.stringify(body),
   });
 
-/** What is answered to bytes on a socket. */
+/** Sends raw bytes to the router and returns the status and error of the answer. */
 async function answerTo(
   request: string,
 ): Promise<{ status: number; error: { message: string; type: string; code: string | null } }> {

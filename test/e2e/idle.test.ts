@@ -1,5 +1,5 @@
 /**
- * What a live GPU device costs a process that has nothing to do, under the software Vulkan driver or on a real GPU.
+ * Measures the CPU use of an idle process with a live GPU device, under the software Vulkan driver or on a real GPU.
  * Budget: 20 s.
  */
 import { readFileSync } from 'node:fs';

@@ -54,7 +54,7 @@ async function poolOf(router: string): Promise<NodeView[]> {
   return ((await (await fetch(`${urls.get(router)}/api/pool`)).json()) as { nodes: NodeView[] }).nodes;
 }
 
-/** Both routers see all six. */
+/** Resolves when both routers see all six nodes alive. */
 async function whole(): Promise<void> {
   for (const router of ['router-1', 'router-2']) {
     await until(`${router} sees all`, async () => {

@@ -134,7 +134,7 @@ test('60 prompts give them while prefill, decode and store processes are killed'
         cluster.kill(name);
         killed.push(name);
       } catch {
-        // It is being restarted; the next one, then.
+        // The process is being restarted; the next victim follows.
       }
     }
   })();

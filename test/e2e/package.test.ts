@@ -21,7 +21,7 @@ const npm = (cwd: string, ...args: string[]): string =>
 test('a packed package installs into an empty folder and answers there', async () => {
   const folder = temporaryFolder();
   try {
-    // What is built is packed: building it again would take it from under the other tests.
+    // The existing build is packed; a new build would replace files that other tests are using.
     const [{ filename }] = JSON.parse(
       npm(projectPath('.'), 'pack', '--json', '--ignore-scripts', '--pack-destination', folder.path),
     ) as [{ filename: string }];

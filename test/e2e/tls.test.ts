@@ -73,12 +73,12 @@ test('a process without TLS, or with a certificate of another authority, is told
   const other = new Authority();
   other.issue('theirs');
   const files = ['--tls-cert', other.file('theirs.pem'), '--tls-key', other.file('theirs.key')];
-  const stranger = await runToEnd(['decode', ...asked, ...files, '--tls-ca', other.file('ca.pem')]);
+  const foreign = await runToEnd(['decode', ...asked, ...files, '--tls-ca', other.file('ca.pem')]);
   other.remove();
-  assert.equal(stranger.code, 1);
-  assert.match(stranger.errors, /self-signed certificate in certificate chain .*--tls-ca/);
+  assert.equal(foreign.code, 1);
+  assert.match(foreign.errors, /self-signed certificate in certificate chain .*--tls-ca/);
   // Neither has read its weights: what is loaded is shown.
-  for (const { errors } of [plain, stranger]) assert.doesNotMatch(errors, /weights/);
+  for (const { errors } of [plain, foreign]) assert.doesNotMatch(errors, /weights/);
 });
 
 test('a certificate that does not name the host of its process: it is told, and not counted', async () => {

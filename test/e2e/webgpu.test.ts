@@ -60,7 +60,7 @@ test('the oracle: prompts of up to 200 tokens give the tokens of a single-proces
   }
 });
 
-/** What the router renders for these messages. */
+/** Returns the template input that the router renders for these messages. */
 function templateOf(messages: Example['messages']): TemplateInput {
   return {
     messages: messages.map((message) => ({ ...message })),

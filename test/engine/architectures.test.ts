@@ -1,4 +1,4 @@
-/** What configurations mean, as transformers reads them, and what is refused. Budget: 1 s. */
+/** Model configurations are read as transformers reads them, or refused. Budget: 1 s. */
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -213,7 +213,7 @@ test('log-probabilities of a prompt are those of the reference, in any chunks, b
     });
     const { vocabSize } = model.folder.config;
     const h = new Harness(model, numBlocks, chunkTokens);
-    // What is cached helps nobody whose rows are asked for.
+    // The prompt is cached, but sequences that request its log-probabilities must compute their rows anyway.
     h.submit(prompt, 1);
     await h.run();
     const others = Array.from({ length: 3 }, () =>

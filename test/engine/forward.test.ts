@@ -9,7 +9,7 @@ import { forward, type ForwardConfig } from '../support/forward.ts';
 import { goldenCases, goldenFolder, logitsAt, maxAbs } from '../support/golden.ts';
 import { loadReference } from '../support/reference_loop.ts';
 
-/** Of the largest logit, as for golden vectors. */
+/** Error allowed, relative to the largest logit; the same as for golden vectors. */
 const BOUND = 1e-3;
 
 const plain = {

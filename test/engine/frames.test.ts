@@ -45,7 +45,7 @@ afterAll(async () => {
 
 interface Told {
   readonly event: LoopEvent;
-  /** Which of the loop's messages said so, and how many steps had begun. */
+  /** Number of the loop's message that had the event; `numRuns` counts the steps begun by then. */
   readonly message: number;
   readonly numRuns: number;
 }
@@ -295,7 +295,7 @@ test('a step that was begun gives nothing away before it is done', async () => {
   const engine = new Running(64);
   engine.send({ kind: 'await', keys: hashes.map(({ key }) => key), isOn: true });
   engine.send({ kind: 'grant', slots: engine.slots.slice(8) });
-  // Its tail is a whole block, which somebody waits for too.
+  // The prompt's tail is a whole block, and a fetch waits for that block too.
   const tokens = prompt.slice(0, NUM_BLOCKS * BLOCK_SIZE);
   const before = all.slice(0, -1);
   engine.submit({ tokens, promptLength: tokens.length, maxLength: tokens.length + 2, isFetching: true });
@@ -395,7 +395,7 @@ test('a block whose frames begin anew, or that comes whole after some of them', 
   deliver(engine, 0, all);
   deliver(engine, 1, all);
   await engine.isIdle();
-  // What came before is rubbish by now: nothing of it may stay.
+  // Frames delivered before are void from here on: none of their bytes may remain.
   for (const frame of [0, 1, 2]) deliver(engine, frame, [0, 1]);
   for (const block of all.slice(2)) {
     engine.payload(engine.slots[block]!).set(payloads[block]!);

@@ -21,7 +21,7 @@ afterEach(() => {
   for (const folder of folders.splice(0)) rmSync(folder, { recursive: true });
 });
 
-/** Of the largest logit, as for golden vectors. */
+/** Error allowed, relative to the largest logit; the same as for golden vectors. */
 const BOUND = 1e-3;
 
 const blocks = JSON.parse(readFileSync(projectPath('test/golden/gguf-blocks.json'), 'utf8')) as Record<

@@ -51,7 +51,7 @@ test('over seeds and over positions tokens come as often as they should', () => 
       const want = numSamples * Math.exp(logits[i]!);
       return sum + (count - want) ** 2 / want;
     }, 0);
-    // Of three degrees of freedom: one of ten thousand is beyond.
+    // Chi-squared with three degrees of freedom: a sound sampler exceeds this value once in ten thousand runs.
     expect(distance).toBeLessThan(21.1);
   }
 });

@@ -24,7 +24,7 @@ const { models } = JSON.parse(readFileSync(projectPath('test/golden/seeds/refere
   models: Record<string, SeededModel>;
 };
 
-/** Of the largest logit; golden vectors have 1e-3. */
+/** Error allowed, relative to the largest logit; golden vectors allow 1e-3. */
 const BOUND = 2e-5;
 
 /** In [-1, 1): PCG's output permutation of numbers from a hash of the name on. */

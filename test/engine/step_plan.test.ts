@@ -1,4 +1,4 @@
-/** Who computes how many rows in a step: the plan as a function of values, against its rules under random cases. Budget: 2 s. */
+/** The step plan, which decides how many rows each sequence computes, tested against its rules under random cases. Budget: 2 s. */
 import assert from 'node:assert/strict';
 import { describe, expect, test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';

@@ -147,7 +147,7 @@ export function windowSuite(names: readonly string[], options: Partial<LoadModel
       const { h, id } = await decode((block, frame) => block < 5 && isSeen(block, frame, row));
       const report = h.reports.get(id)!;
       assert.equal(report.computedTokens, LENGTH, 'rows in the middle see more than those at the end');
-      // What came was enough for a row in the middle.
+      // The frames that came suffice for a row in the middle, and are used there.
       const middle = await decode((block, frame) => block < 5 && isSeen(block, frame, 5 * blockSize));
       expect(middle.h.reports.get(middle.id)).toMatchObject({
         ...{ fetchedTokens: 5 * blockSize, computedTokens: LENGTH - 5 * blockSize },

@@ -1,4 +1,7 @@
-/** What kernels may take of a card, by name: the first pattern that fits. `npm run gpu:code` fails where one takes more. */
+/**
+ * Limits that kernels must keep on a card, by name: the first matching pattern counts. `npm run gpu:code` fails where a kernel exceeds
+ * its limits.
+ */
 export interface Budget {
   readonly card: 'RDNA 3' | 'Ada';
   readonly kernel: RegExp;
@@ -12,7 +15,7 @@ export interface Budget {
   readonly minMatrix?: number;
 }
 
-/** Nothing spills, on either. */
+/** Registers that a kernel may spill: none, on either card. */
 export const MAX_SPILLS = 0;
 
 export const budgets: readonly Budget[] = [

@@ -24,7 +24,7 @@ function run(card: Card, env: Readonly<Record<string, string>>, script: string, 
   const { stdout, stderr } = spawnSync(card.execPath, [projectPath(script), ...args], {
     ...{ env: { ...process.env, ...card.env, ...env }, encoding: 'utf8', cwd: folder, timeout: 170_000 },
   });
-  // Some end by a signal: see load_8b.ts.
+  // Some runs end by a signal after printing their output; see load_8b.ts.
   assert.notEqual(stdout, '', stderr);
   return stdout;
 }
@@ -39,7 +39,7 @@ describe.each(cards.map((card) => [card.name, card] as const))('%s', (_name, car
     const text = run(card, {}, 'dist/services/cli/main.js', 'devices');
     assert.match(text, new RegExp(card.adapter));
     assert.match(text, /the fast kernels take f16 to f32 16×16×16/);
-    // Nothing runs there, and that is said.
+    // Nothing can run on this card, which the output must note.
     assert.match(text, /note: it computes a product wrongly/);
   });
 

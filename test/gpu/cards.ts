@@ -36,7 +36,7 @@ interface Drivers {
   readonly mesa26: (driver: string) => { readonly execPath: string; readonly env: Readonly<Record<string, string>> };
 }
 
-/** Those that can be played here; `why` says what others lack. */
+/** Opens the cards that this machine can emulate; `why` names what the others lack. */
 export async function openCards(): Promise<{ readonly cards: readonly Card[]; readonly why: readonly string[] }> {
   const { hasMesa26, mesa26 } = (await import(projectPath('config/gpu_drivers.js'))) as Drivers;
   const root = hasMesa26() ? mesa26('nouveau') : undefined;

@@ -32,7 +32,10 @@ function excesses(card: Card, { name, weightsPerTurn }: Variant, code: MachineCo
   return why;
 }
 
-/** Of the loop over weights: the innermost that loads, with what the loop around it does once a turn; it goes over halves of a group. */
+/**
+ * Returns the vector instructions per weight in the loop over weights: the innermost loading loop and its enclosing loop's own
+ * instructions. The inner loop covers half a group, so it counts twice.
+ */
 function vectorPerWeight(weightsPerTurn: number | undefined, { loops }: MachineCode): number | undefined {
   if (weightsPerTurn === undefined) return undefined;
   const loading = loops.filter(({ loads, barriers }) => loads > 0 && barriers === 0);

@@ -1,4 +1,7 @@
-/** What a card's compiler made of a kernel: registers, occupancy, spills, and for each loop the instructions and the loads in flight. */
+/**
+ * Machine code that a card's compiler makes of a kernel: registers, occupancy, spills, and for each loop the instructions and the
+ * loads in flight.
+ */
 import { spawnSync } from 'node:child_process';
 import { projectPath } from '../support/project.ts';
 import type { Card } from './cards.ts';
@@ -6,9 +9,9 @@ import type { Card } from './cards.ts';
 interface Loop {
   /** Loops around it. */
   readonly depth: number;
-  /** Its own, without those of loops within it. */
+  /** Instructions of the loop itself, without those of nested loops. */
   readonly instructions: number;
-  /** Of vectors on RDNA; all of them on Ada. */
+  /** Vector instructions on RDNA; all instructions on Ada. */
   readonly vector: number;
   readonly matrix: number;
   readonly loads: number;
@@ -32,7 +35,10 @@ export interface MachineCode {
 /** Before the code of each file, on standard error. */
 export const MARK = '=== kernel ';
 
-/** What the card's compiler makes of each file, or an error with what it said. One process for all: a driver starts slowly. */
+/**
+ * Compiles each file for the card and returns its machine code, or the compiler's error. One process compiles all files, because a
+ * driver starts slowly.
+ */
 export function compileFor(card: Card, wgslPaths: readonly string[]): (MachineCode | Error)[] {
   const isAmd = card.name === 'RDNA 3';
   const { stderr } = spawnSync(card.execPath, [projectPath('dist/test/gpu/compile_process.js'), ...wgslPaths], {

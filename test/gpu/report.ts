@@ -17,7 +17,7 @@ interface StageRecord {
   readonly status: StageStatus | 'running' | 'running again';
   readonly seconds?: number;
   readonly figures: readonly Figure[];
-  /** What is not a figure: features, limits, names of cases that failed. */
+  /** Results that are not figures: features, limits, names of failed cases. */
   readonly facts: Readonly<Record<string, unknown>>;
   readonly error?: string;
 }

@@ -1,4 +1,4 @@
-/** What a report measures below the engine: the way to the device and back, and loads by the distance of lanes. */
+/** Measures what lies below the engine: the round trip to the device, and loads at several distances between lanes. */
 import { listAdapters, openAdapter, selectAdapter } from '../../kernels/wgsl/adapters.ts';
 import { polled } from '../../kernels/wgsl/polling.ts';
 import { percentile, type Figure } from '../bench/figures.ts';
@@ -98,7 +98,7 @@ export async function measureLoads(adapter: string, isSmall: boolean, nowMs: () 
     const times = [await timed(), await timed(), await timed()];
     const bytesPerS = (groups * 128 * rounds * 16) / (Math.min(...times) / 1_000);
     if (stride === 16) first = bytesPerS;
-    // As many lines of 128 bytes as lanes lie in: the model that the kernels were laid out by.
+    // The kernels are laid out for this model: a load costs one 128-byte line for each line that the lanes' addresses touch.
     const predicted = first / (stride / 16);
     const reference = { name: 'predicted', value: predicted / 1e9 };
     figures.push({

@@ -38,7 +38,7 @@ const [stage, deviceName, scale] = process.argv.slice(2) as [StageName, string, 
 const isSmall = scale !== 'card';
 const nowMs = (): number => performance.now();
 const startMs = nowMs();
-/** What is left is not begun. */
+/** Whether the stage has used its time; no further measurement then begins. */
 const isOver = (): boolean => nowMs() - startMs > stageSeconds[stage] * 1_000;
 
 const print = (message: StageMessage): void => {
@@ -91,7 +91,7 @@ function load(
   weightFormat: WeightFormat,
   more: Pick<LoadOptions, 'maxRows' | 'maxSamples' | 'maxBlocksPerSequence'>,
 ): Promise<Executable & { numDispatches(batch: readonly Segment[]): number }> {
-  // Of one long sequence: others have them in another order, and a cache holds but a small part.
+  // The blocks hold one long sequence, which is more than a cache can keep; other sequences read the same blocks in another order.
   const numBlocks = more.maxBlocksPerSequence;
   const program = decoderProgram(shapeOfUniform(model), model.maxPositions, uniformTensors);
   return device.load(program, randomWeightsOnDevice(7), {

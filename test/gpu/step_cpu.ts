@@ -11,7 +11,7 @@ import { percentile } from '../bench/figures.ts';
 import { configOf, shapeOfUniform, shapes, uniformTensors } from '../bench/uniform_model.ts';
 import { kvLayoutFor } from '../support/kv.ts';
 
-/** What is printed, in JSON. */
+/** Output of this process, printed as JSON. */
 export interface StepCpu {
   readonly dispatches: number;
   /** All threads of the process. */

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 
 export const COMMIT = 'c0ffee'.padEnd(40, '0');
 
-/** What becomes of the next request for a file. */
+/** Response to the next request for a file. */
 export type Fault =
   | { readonly kind: 'cut'; readonly after: number }
   | { readonly kind: 'status'; readonly status: number; readonly retryAfter?: string }
@@ -17,16 +17,16 @@ export type Fault =
 export class FakeHub {
   readonly #server: Server;
   readonly #files = new Map<string, Buffer>();
-  /** By file, in order; none left: it is served as it is. */
+  /** Faults of the next requests for each file, in order; a file without any is served as it is. */
   readonly faults = new Map<string, Fault[]>();
-  /** Of the lists. */
+  /** Statuses for the next file listings, in order. */
   readonly listStatuses: number[] = [];
   readonly requests: {
     readonly path: string;
     readonly range: string | undefined;
     readonly token: string | undefined;
   }[] = [];
-  /** What `authorization` must be; any when it does not say. */
+  /** Token that `authorization` must carry; undefined accepts any. */
   token: string | undefined;
   commit = COMMIT;
 
@@ -76,7 +76,7 @@ export class FakeHub {
     else response.writeHead(404).end('{"error":"not found"}');
   }
 
-  /** As the hub has it: large files by their SHA-256, others by git's checksum. */
+  /** Lists files with checksums like the hub: large files by SHA-256, others by git's SHA-1 of the blob. */
   #list(): object[] {
     return [...this.#files].map(([path, bytes]) => {
       const oid = createHash('sha1').update(`blob ${bytes.length}\0`).update(bytes).digest('hex');

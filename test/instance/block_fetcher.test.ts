@@ -1,4 +1,4 @@
-/** What is fetched for a sequence whose layers see windows, and what becomes of a fetch that comes short. Budget: 2 s. */
+/** Blocks that are fetched for a sequence with attention windows, and the result of an incomplete fetch. Budget: 2 s. */
 import assert from 'node:assert/strict';
 import { expect, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';

@@ -1,4 +1,4 @@
-/** What is asked of whom where layers see windows. */
+/** Runs of blocks that are requested from each source when layers have attention windows. */
 import { expect, test } from 'vitest';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
 import { consecutive, SeenRuns, wholeRuns } from '../../shared/instance/fetch_runs.ts';
@@ -40,7 +40,7 @@ test('what was parted once comes whole, from the first block on that was', () =>
   expect(notified(seen.of([source('a', 0, 12)], 0, hashes, true))).toBe('a 0-10:0 a 10-12 from 0 parted');
   expect(notified(seen.of([source('a', 0, 20)], 0, hashes, true))).toBe('a 0-10 a 10-18:0 a 18-20 from 0 parted');
   expect(notified(seen.of([source('a', 0, 20)], 0, hashes, true))).toBe('a 0-18 a 18-20 from 0');
-  // Who fetches for itself alone neither remembers nor asks.
+  // A fetch that no other sequence shares neither remembers parted blocks nor looks them up.
   expect(notified(seen.of([source('a', 0, 20)], 0, hashes, false))).toBe('a 0-18:0 a 18-20 from 0 parted');
   expect(notified(new SeenRuns(specOf([0, 8])).of([source('a', 0, 12)], 0, hashes, false))).toBe(
     'a 0-10:0 a 10-12 from 0 parted',

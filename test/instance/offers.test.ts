@@ -1,4 +1,4 @@
-/** Where blocks have their home: rendezvous hashing. Budget: 5 s. */
+/** Home stores of blocks by rendezvous hashing, and the queue of blocks to offer. Budget: 5 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';

@@ -66,7 +66,7 @@ export async function bitsOf(
         .map((bytes) => bytes.toString('hex'))
         .join('\n'),
     );
-    // Nothing of this cut may help the next.
+    // Clears the KV, so that this cut does not help the next.
     await executable.importBlocks(
       full,
       full.map(() => new Uint8Array(executable.blockBytes)),

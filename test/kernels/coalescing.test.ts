@@ -1,6 +1,6 @@
 /**
- * Where 32 neighbouring lanes read: the indexes as they stand in the shaders, for every lane, as cache lines and bank conflicts. A load
- * of 16 bytes a lane takes four wavefronts of 128 bytes at best; one whose lanes lie 128 bytes apart takes 32. Budget: 1 s.
+ * Counts cache lines and bank conflicts of 32 neighbouring lanes, from the indexes as the shaders write them. A load of 16 bytes per lane
+ * takes four wavefronts of 128 bytes at best; a load whose lanes lie 128 bytes apart takes 32. Budget: 1 s.
  */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -28,7 +28,7 @@ function valueOf(expression: string, scope: Scope): number {
   return Number(evaluate(...names.map((name) => scope[name]), ...Object.values(functions)));
 }
 
-/** That the shader has this text, so that what is computed here is what it does. */
+/** Asserts that the shader contains these texts, so that the test computes the shader's own indexes. */
 function assertHas(shader: string, ...texts: readonly string[]): void {
   const code = readFileSync(wgslUrl(shader), 'utf8');
   for (const text of texts) assert(code.includes(text), `${shader}.wgsl has no ${text}`);

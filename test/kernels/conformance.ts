@@ -1,6 +1,6 @@
 /**
- * What every device must do: the equations in f64, at the edges of sizes, a suite an operation. A device's own test file names it and how
- * close it must come.
+ * Tests that every device must pass: each operation against its equation in f64, at the edges of sizes. A device's own test file names
+ * the suites and their tolerance.
  */
 import { attentionConformance } from './conformance/attention.ts';
 import { samplerConformance } from './conformance/sample.ts';
@@ -29,7 +29,7 @@ export function conformance(device: Conformance): void {
   attentionConformance(device);
 }
 
-/** Of weights alone: products of every format, and rows of the embedding. */
+/** Tests of weight formats alone: products of every format, and rows of the embedding. */
 export function weightConformance(device: Conformance): void {
   linearConformance(device);
   embedConformance(device);

@@ -46,7 +46,7 @@ describe('matrices for every number of rows', () => {
   test('rows that differ there switch them off, and the deterministic set stands in', async () => {
     const opened = await createWebgpuDevice({
       ...{ adapter: testAdapter, kernelSet: 'matrices', memoryBytes: 0 },
-      // As if the unit summed its first section otherwise when there is one row.
+      // Simulates a unit that sums its first section differently when a step has one row.
       rewriteWgsl: (name, code) =>
         name === 'matmul_subgroup_matrix'
           ? code.replace('let v = clamp(x_next[i],', 'let v = clamp(x_next[i] * select(1.0, 1.002, num_rows == 1),')

@@ -32,7 +32,7 @@ const at = (temperature: number, more: Partial<SampleParams> = {}): SampleParams
 });
 const topP = (share: number): number => Math.round(share * 2 ** 32);
 
-/** What the sample's random words give, swept evenly: each token's share of `numPoints`. */
+/** Samples with random words swept evenly and returns each token's share of `numPoints` samples. */
 function sharesOf(logits: Float32Array, sample: SampleParams, numPoints: number): number[] {
   const sampler = new Sampler(logits.length);
   const shares = new Array<number>(logits.length).fill(0);
@@ -56,7 +56,7 @@ function apart(a: readonly number[], b: readonly number[]): number {
 }
 
 const POINTS = 20_000;
-/** What an even sweep may be off by at both of a token's ends. */
+/** Largest error of an even sweep, which may be off at both ends of a token's interval. */
 const BOUND = 1.5 / POINTS;
 
 describe('a sweep of the random words has every token as often as the distribution says', () => {
@@ -86,7 +86,7 @@ describe('a sweep of the random words has every token as often as the distributi
       [{ topP: topP(0.81) }, [0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0]],
       [{ topP: 1 }, [1, 0, 0, 0]],
       [{ minWeight: minWeightOf(0.25) }, [0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0]],
-      // Of what top_k leaves.
+      // top_p applies to what top_k leaves.
       [{ topK: 2, topP: topP(0.6) }, [1, 0, 0, 0]],
       [{ topK: 3, topP: topP(0.7) }, [0.625, 0.375, 0, 0]],
     ];

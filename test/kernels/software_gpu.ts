@@ -1,4 +1,4 @@
-/** Which GPU the webgpu suites run on: Mesa's software Vulkan driver, or with TEST_ADAPTER a real one (`npm run test:gpu`). */
+/** Selects the GPU of the webgpu suites: Mesa's software Vulkan driver, or the real one that TEST_ADAPTER names (`npm run test:gpu`). */
 import { projectPath } from '../support/project.ts';
 
 /** Software drivers, as `TEST_DRIVER` names them (config/gpu_drivers.js): Mesa's own unless stated. */

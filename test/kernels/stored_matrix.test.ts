@@ -45,7 +45,7 @@ function matrixOf({ format, width, inner, inputsPerScale, hasZeros, inputRange }
   };
 }
 
-/** The same rows as a device that knows nothing of input ranges is given them. */
+/** Returns the same rows in the form that a device without input ranges receives. */
 async function rowsOf(matrix: Omit<StoredMatrix, 'first'>, first: number, count: number): Promise<StoredRows> {
   const { format, width, scales, zeros } = matrix;
   const columns = <T extends Uint32Array | Uint16Array>(all: T, perWord: number): T =>

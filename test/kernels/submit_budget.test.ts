@@ -19,7 +19,7 @@ const dispatchOf = (flopsPerRow: number, flopsPerPair = 0): Dispatch => ({
     flops: flopsPerRow * rows + flopsPerPair * (prefillPairs + decodePairs),
   }),
 });
-/** Of 8B parameters: seven dispatches in each of 32 layers, one of them attention. */
+/** Dispatches of an 8B-parameter model: seven in each of 32 layers, one of them attention. */
 const layers = Array.from({ length: 32 * 7 }, (_, i) =>
   i % 7 === 2 ? dispatchOf(1e4, 16_384) : dispatchOf(i % 7 === 4 ? 235e6 : 30e6),
 );
@@ -110,7 +110,7 @@ test('one step that is slow is not believed, three are', () => {
   };
   for (let i = 0; i < 40; i++) rowsAfter(20);
   const before = budget.maxRows;
-  // What compiles at its first use: a prompt, then a token.
+  // First use includes compilation: a prompt, then a token.
   assert.deepEqual([rowsAfter(5_000), rowsAfter(3_000)], [before, before]);
   rowsAfter(20);
   expect(budget.maxRows).toBeGreaterThanOrEqual(before);

@@ -15,7 +15,7 @@ interface Shape {
 }
 
 const NUM_ROWS = 170;
-/** Its V is infinite in f32, which f16 cannot hold: who does not see it must not notice. */
+/** Position whose V is infinite when KV is f32: rows that do not see the position must not be affected. */
 const SPOILT = 97;
 
 const random = new Random(5);

@@ -1,4 +1,4 @@
-/** Both kernel sets under the software Vulkan driver, at one of its subgroup sizes, or on a real GPU. */
+/** Tests both kernel sets under the software Vulkan driver at one of its subgroup sizes, or on a real GPU. */
 import assert from 'node:assert/strict';
 import { afterAll, expect, test } from 'vitest';
 import { createWebgpuDevice, type WebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
@@ -35,8 +35,8 @@ export function webgpuConformance(vectorWidth: 128 | 256 | 512): void {
   if (vectorWidth === 256) conformance({ name: 'deterministic', open: deterministic, tolerance: 1e-5 });
   // Tiles of many rows hold x, and on matrix units the weights with their scales, as f16.
   const linearTolerance = isSoftware ? 2e-3 : 1e-2;
-  // Where the driver's compiler takes minutes, the widest and the narrowest format and half of the shapes have to do.
-  // The sample's kernel is the same in every set.
+  // Where the driver's compiler takes minutes, two formats (f32, int4) and half of the shapes are enough.
+  // The sampling kernel is the same in every set.
   const sampling = isSoftware ? [] : [{ vocab: 1_500, cases: 200 }];
   const sample = isSoftware ? ({ formats: ['f32', 'int4'], sampled: 2, sampling } as const) : { sampling };
   // Between them the widths have all formats.

@@ -1,5 +1,5 @@
 /**
- * What surrounds the kernels on the webgpu device: names of adapters, memory that does not suffice, a device that is lost, polling.
+ * Checks what surrounds the kernels on the webgpu device: adapter names, insufficient memory, device loss, polling.
  * Under the software Vulkan driver. Budget: 30 s.
  */
 import assert from 'node:assert/strict';
@@ -28,7 +28,7 @@ useVectorWidth(256, { compiles: 'fast' });
 const open = (more: Partial<WebgpuOptions> = {}): Promise<WebgpuDevice> =>
   createWebgpuDevice({ adapter: 'llvmpipe', kernelSet: 'deterministic', memoryBytes: 0, ...more });
 
-/** Its GPU is changed before anything is made on it. */
+/** Opens a device whose GPU object is changed before anything is created on it. */
 const openWatched = async (change: (gpu: GPUDevice) => void): Promise<WebgpuDevice> => {
   const opened = await openAdapter(selectAdapter(await listAdapters(), 'llvmpipe'));
   const requestDevice = async (descriptor: GPUDeviceDescriptor): Promise<GPUDevice> => {
@@ -149,7 +149,7 @@ test('an error that no scope takes ends the device: a step must not return stale
   const device = await open();
   // More workgroups in a dimension than WebGPU allows.
   const executable = await device.load(program, random, { ...options, maxRows: 65_536, nowMs: () => 0 });
-  // Once the device counts as fast all of a step is one submit, and nothing of it is run.
+  // Once the device counts as fast, a whole step is one submit, and none of it runs.
   for (let i = 0; i < 60; i++) await executable.run(batch);
   const tokens = new Array<number>(65_536).fill(1);
   const running = executable.run([{ tokens, start: 0, blockTable: [0, 1] }]);
@@ -208,7 +208,7 @@ test('while sequences decode nothing is encoded between a step’s results and t
   const executable = await device.load(long, random, {
     ...{ ...options, maxRows: numSequences, maxSamples: numSequences, maxBlocksPerSequence: 16 },
     ...{ numBlocks: { min: 16 * numSequences, max: 16 * numSequences } },
-    // Of no time: no step is cut.
+    // Steps appear to take no time, so none is split.
     nowMs: () => 0,
   });
   let numInLine = 0;
@@ -255,7 +255,7 @@ test('a package that polls in a loop is slowed down while nothing is in flight, 
   await listAdapters();
   let count = 0;
   let isStopped = false;
-  // What Dawn hands over: a function without a name or arguments whose text is native code.
+  // Dawn passes a function without name or parameters whose text is native code.
   const targets = [
     function () {
       count++;
@@ -286,7 +286,7 @@ test('rows whose bits depend on what is beside them are found, and the numerics 
   await device.checkRows(program, given);
   assert.deepEqual(device.notes, []);
   const before = device.numericsClass;
-  // As if a compiler had reordered the sums of one of the kernels: only steps of so many rows have other bits.
+  // Simulates a compiler that reordered the sums of one kernel: only steps with this many rows get other bits.
   const load = device.load.bind(device);
   for (const [numRows, what] of [
     [1, /row 0 of a step of 1 has other bits than in a step of 134/],

@@ -28,7 +28,7 @@ const architectures = [
     'qwen3-moe',
   ],
 ] as const;
-/** What else differs for kernels: heads of a size of their own, and a last matrix of its own. */
+/** Models that differ in their kernels: heads of their own size, and an output matrix of its own. */
 const more = ['llama-head-dim', 'llama-untied'] as const;
 const isSampled = isSoftware && !isLong;
 const compiled = isSampled ? architectures : isSoftware ? [...architectures, ...more] : goldenModels;
@@ -36,7 +36,7 @@ goldenSuite({ device }, compiled);
 const formats = ['llama-gptq', 'llama-awq', 'gguf-q8_0', 'gguf-q4_0', 'gguf-q4_k_m'] as const;
 goldenSuite({ device }, isSampled ? ['llama-gptq', 'gguf-q4_k_m'] : isSoftware ? formats : goldenFormats);
 describe('as stored', () => {
-  // Nothing is rounded again; what they are multiplied with is f32.
+  // Weights are not rounded again; the activations they multiply are f32.
   goldenSuite({ device, weightFormat: 'auto' }, isSampled ? ['gguf-q4_0'] : ['gguf-q8_0', 'gguf-q4_0'], 1e-2);
 });
 // Tiles of many rows hold x as f16.

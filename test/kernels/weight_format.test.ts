@@ -1,4 +1,4 @@
-/** What a weight format keeps, and that packed rows say the same as rounded ones. Budget: 1 s. */
+/** Precision of each weight format, and equality of packed and rounded rows. Budget: 1 s. */
 import assert from 'node:assert/strict';
 import { expect, test } from 'vitest';
 import {

@@ -11,7 +11,7 @@ import { neutralSampling } from '../../shared/protocol/request.ts';
 import { shapeOfUniform, uniformTensors } from '../bench/uniform_model.ts';
 import { kvLayoutFor } from '../support/kv.ts';
 
-/** By name: the kernel, a memory shard of its text, and what stands there instead. */
+/** Index errors by name: the kernel, a fragment of its text, and the text that replaces the fragment. */
 export const wrongIndexes: Readonly<Record<string, readonly [kernel: string, right: string, wrong: string]>> = {
   merge: [
     'attention_merge',

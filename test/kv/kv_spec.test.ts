@@ -1,4 +1,4 @@
-/** What a request leaves behind, by layers of any sizes: places, frames, windows, states. Budget: 5 s. */
+/** KV that a request leaves behind, for layers of any size: places, frames, windows, states. Budget: 5 s. */
 import assert from 'node:assert/strict';
 import { describe, expect, test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';

@@ -154,7 +154,7 @@ describe('records', () => {
     assert.equal(seal(1, chainOf(digest, 4, [9, 9, 9, 9])[0]).contentHash, contentHash, 'of the raw bytes alone');
     assert.notEqual(seal(2).contentHash, contentHash);
     assert.equal(numericsOf(record), numericsId(large.numericsClass));
-    // What another block says of the same frame does not fit this one.
+    // The header that another block has for the same frame does not match this record.
     const other = seal(1, chainOf(digest, 4, [9, 9, 9, 9])[0]).record;
     record.set(other.subarray(88 + 32, 88 + 64), 88 + 32);
     assert.match(verifyRecord(record)!, /layer 1 is damaged, or another block's/);

@@ -46,7 +46,7 @@ const layout: RecordLayout = {
 };
 const BYTES = layout.spec.slotBytes;
 const NUM_BLOCKS = 60;
-/** Of them at once. */
+/** Most records that may be borrowed at once. */
 const NUM_LOANABLE = NUM_BLOCKS / 4;
 const hashes = chainOf(
   layout.format,
@@ -78,9 +78,9 @@ interface Holder {
 
 const network = new GrpcNetwork('', systemClock);
 let stopped: AbortController;
-/** Of the test that runs. */
+/** Whether the current test shares memory between the two ends. */
 let isShared = false;
-/** What becomes of a record that is to be read where it lies, and of one that is read there. */
+/** Hooks of the current test: `onPlace` decides whether a record may be read in place, `onGet` sees each record that is. */
 let [onPlace, onGet]: [() => boolean, (record: Uint8Array) => void] = [() => true, () => undefined];
 let numThroughMemory = 0;
 const watchedMemory: HostMemory = {
@@ -188,7 +188,7 @@ type Fetched = Arrived & { readonly bytes: Uint8Array };
 /** Slots are given back when `each` is through with them. */
 async function fetchFrom(
   address: string,
-  each: (arrival: Fetched) => Promise<void> | void = () => undefined,
+  each: (incomingBlock: Fetched) => Promise<void> | void = () => undefined,
   { signal = new AbortController().signal, most = Infinity }: { signal?: AbortSignal; most?: number } = {},
 ): Promise<number> {
   const stream = openFetch(line, address, {
@@ -206,12 +206,12 @@ async function fetchFrom(
   const slots = slotsOf(slab, BYTES, signal, most);
   let numHere = 0;
   for await (const incoming of stream.records(slots)) {
-    for (const arrival of incoming) {
+    for (const incomingBlock of incoming) {
       numHere++;
       try {
-        await each({ ...arrival, bytes: slotBytes(slab.memory, arrival.slot, BYTES) });
+        await each({ ...incomingBlock, bytes: slotBytes(slab.memory, incomingBlock.slot, BYTES) });
       } finally {
-        slots.release(arrival.slot);
+        slots.release(incomingBlock.slot);
       }
     }
   }
@@ -229,7 +229,7 @@ async function fetchesAll(address = holder.address): Promise<void> {
   assert.equal(num, NUM_BLOCKS);
 }
 
-/** Nothing is lent, and nothing taken. */
+/** Resolves when no fetch is open, no slot is in use and no record is borrowed. */
 async function isAtRest(): Promise<void> {
   await until('nobody fetches (R2)', () => holder.counters.openStreams === 0);
   await until('no slot is in use', () => slab.numInUse === 0);
@@ -256,7 +256,7 @@ async function relayTo(port: number): Promise<{ port: number; sockets: Socket[];
   return { port: (server.address() as AddressInfo).port, sockets, close: () => server.close() };
 }
 
-/** What holds of every way that records can come by. */
+/** Tests that every way for records must pass. */
 describe.each(['call', 'socket', 'memory'] as const)('by way of a %s', (way) => {
   beforeEach(async () => {
     isShared = way === 'memory';

@@ -153,7 +153,7 @@ test('a connection that breaks under a fetch again and again is asked five times
   const other = await network.listen('127.0.0.1:0', {
     async *fetch() {
       numAsked++;
-      // What the transport says of a stream that was reset.
+      // Error text that the transport reports for a reset stream.
       throw new Failure('session_broken', 'Received RST_STREAM with code 2');
     },
   });

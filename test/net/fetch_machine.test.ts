@@ -61,7 +61,7 @@ const lost = new Failure('session_broken', 'the data channel is lost');
 const broken: FetchEvent = { kind: 'broken', error: lost };
 const ended: FetchEvent = { kind: 'ended' };
 
-/** Of each ask, what is asked for and where it goes. */
+/** Describes each request of the actions: the way, the records and the slots, or a slice's offset and length. */
 function asks(actions: readonly FetchAction[]): unknown[] {
   return actions.map((action) => {
     if (action.kind === 'slice') return ['slice', action.offset, action.data.length];
@@ -69,14 +69,17 @@ function asks(actions: readonly FetchAction[]): unknown[] {
   });
 }
 
-/** What is here. */
+/** Reads everything that has arrived. */
 function readAll(one: FetchMachine): Arrived[] {
   const all: Arrived[] = [];
   for (let next = one.read(); next; next = one.read()) all.push(next);
   return all;
 }
 
-/** What one event does to block 0 in one state: where it goes, '·' when it stays; what is done; or that it is refused, or never happens. */
+/**
+ * Returns the effect of one event on block 0: the new state ('·' when unchanged) with the actions, `refused` for a Failure, or `never`
+ * for an assertion.
+ */
 function after(to: readonly FetchEvent[], numRead: number, event: FetchEvent | 'read'): string {
   const one = machine();
   for (const step of to) one.on(step);
@@ -117,14 +120,14 @@ describe('every event in every state of a block', () => {
     read: 'read',
   } as const;
   type Row = Partial<Record<keyof typeof events, string>>;
-  /** What a holder may not say now. */
+  /** Events that a holder must not send in this state. */
   const refused: Row = {
     ...{ ready: 'refused', nextReady: 'refused', overNextReady: 'refused', firstFrame: 'refused' },
     ...{ secondFrame: 'refused', firstSlice: 'refused', nextSlice: 'refused', slot: 'never' },
   };
   const wholeRecord = [ready(0), slots(64)];
   const framed = [frameOf(0, 0), slots(64)];
-  /** What is not named: it stays where it is. */
+  /** Expected effect of each event, by state; an event without an entry leaves the state unchanged. */
   const table: Record<string, { to: readonly FetchEvent[]; numRead?: number; row: Row }> = {
     asked: {
       to: [],
@@ -174,7 +177,7 @@ describe('every event in every state of a block', () => {
     },
     received: { to: [...wholeRecord, arrived(0)], row: { ...refused, nextReady: '·', read: 'delivered hands it on' } },
     delivered: { to: [...wholeRecord, arrived(0)], numRead: 1, row: { ...refused, nextReady: '·' } },
-    // Nothing that is said of a fetch that broke is heard.
+    // A broken fetch ignores all further events.
     lost: { to: [...wholeRecord, broken], row: {} },
   };
   const cases = Object.entries(table).flatMap(([state, { to, numRead = 0, row }]) =>
@@ -227,7 +230,7 @@ test('frames of blocks that grow: whoever has a slot goes on, one that gets it l
     ['channel', [frameIdOf(1, 1)], [64]],
   ]);
   assert.deepEqual(asks(one.on(frameOf(0, 2, 2))), [['channel', [frameIdOf(0, 2), frameIdOf(1, 2)], [0, 64]]]);
-  // They may come in any order: a block is here with the last of them.
+  // Frames may come in any order; a block is complete with the last of them.
   for (const frame of [2, 1, 0]) one.on(arrived(frameIdOf(0, frame)));
   assert.deepEqual([one.stateOf(0), one.stateOf(1)], ['received', 'arriving']);
   assert.deepEqual(

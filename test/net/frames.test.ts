@@ -54,7 +54,7 @@ const hashes = chainOf(
 );
 const never = new AbortController().signal;
 
-/** What the device would put into a block's frame. */
+/** Byte value that the device writes into a frame of a block. */
 function valueOf(block: number, frame: number): number {
   return 1 + block * NUM_FRAMES + frame;
 }
@@ -111,7 +111,7 @@ class Holder {
     this.outbox.onEngineEvent({ kind: 'frame', frame, blocks: of });
   }
 
-  /** It is done. */
+  /** Ends the step: the blocks are stored and exported. */
   end(blocks: readonly number[], slots: readonly number[]): void {
     blocks.forEach((block, i) => {
       const hash = hashes[block]!;
@@ -226,7 +226,7 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
     }
   }
 
-  /** Nothing is lent, and nothing taken. */
+  /** Resolves when no fetch is open, no slot is in use and no record is borrowed. */
   async function isAtRest(): Promise<void> {
     await until('nobody fetches (R2)', () => holder.counters.openStreams === 0);
     await until('no slot is in use', () => slab.numInUse === 0);

@@ -77,7 +77,7 @@ test('calls that are left while they run leave the session and its other calls a
       }
     },
   ).catch((error: unknown) => {
-    // Who reads a call that its own signal ended hears why.
+    // A reader whose own signal ended the call gets the signal's reason.
     assert(isFailure('deadline_exceeded')(error));
   });
   await until('only the witness is open (R2)', () => numOpen === 1);
@@ -144,7 +144,7 @@ test('a peer that is gone is a lost instance; a call nobody serves is another ve
 
 test('what does not fit a message is the request’s fault, not the peer’s loss', async () => {
   serve = answering<'fetch'>(async function* () {
-    // Nothing.
+    // Sends nothing.
   });
   const huge = { ...request, hashes: Buffer.alloc(17 << 20) };
   const options = { signal: never, timeoutMs: 5_000 };

@@ -153,7 +153,7 @@ describe('records in memory that both ends share', () => {
       await systemClock.turn();
     }
     await copied;
-    // Of what was given up nothing was copied.
+    // Records whose copy was given up were not written.
     for (const one of notified.filter((line) => line.endsWith('given up'))) {
       const i = Number(one.split(' ')[0]);
       assert.equal(i % 2, 1, 'of the other stream nothing is given up');

@@ -45,16 +45,16 @@ const hashes = chainOf(
 );
 
 let authority: Authority;
-let stranger: Authority;
+let foreign: Authority;
 let own: TlsTexts;
 beforeAll(() => {
   authority = new Authority();
-  stranger = new Authority();
+  foreign = new Authority();
   own = authority.issue('own');
 });
 afterAll(() => {
   authority.remove();
-  stranger.remove();
+  foreign.remove();
 });
 
 let closing: (() => unknown)[] = [];
@@ -160,14 +160,14 @@ test('records come over an encrypted data channel, opened by an encrypted call',
 
 test('who shows no certificate, or one of another authority, is refused', async () => {
   const { address } = await holder(own);
-  for (const tls of [undefined, stranger.issue('stranger'), { ...stranger.issue('half'), ca: own.ca }])
+  for (const tls of [undefined, foreign.issue('foreign'), { ...foreign.issue('half'), ca: own.ca }])
     await assert.rejects(fetchAll(address, tls), /No connection established|dropped|closed|lost/i);
 });
 
 test('a holder that shows a certificate for another host, or of another authority, is not spoken to', async () => {
   for (const tls of [
     authority.issue('elsewhere', 'DNS:elsewhere.example'),
-    { ...stranger.issue('pretender'), ca: own.ca },
+    { ...foreign.issue('pretender'), ca: own.ca },
   ]) {
     const { address } = await holder(tls);
     await assert.rejects(fetchAll(address, own), /Hostname\/IP does not match|unable to|certificate|self.signed/i);
@@ -178,7 +178,7 @@ test('where only data channels cannot be had so, blocks come over the encrypted 
   const open = await holder(own, 'none');
   assert.deepEqual(await fetchAll(open.address, own), { memory: 0, socket: 0, call: NUM_BLOCKS * BYTES });
   const strict = await holder(own);
-  assert.deepEqual(await fetchAll(strict.address, own, { ...stranger.issue('channel'), ca: own.ca }), {
+  assert.deepEqual(await fetchAll(strict.address, own, { ...foreign.issue('channel'), ca: own.ca }), {
     ...{ memory: 0, socket: 0, call: NUM_BLOCKS * BYTES },
   });
 });

@@ -1,4 +1,7 @@
-/** What every way for records does alike: shared memory, a socket, the call. Real TCP and gRPC, transfer threads in this thread. Budget: 20 s. */
+/**
+ * Tests that every way for records must pass: shared memory, socket, call. Real TCP and gRPC, transfer threads in this thread. Budget:
+ * 20 s.
+ */
 import assert from 'node:assert/strict';
 import { afterEach, beforeEach, describe, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
@@ -51,7 +54,7 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
     close(): Promise<void>;
   };
 
-  async function hold(): Promise<typeof holder> {
+  async function pin(): Promise<typeof holder> {
     const own = new Slab(NUM_BLOCKS * slotLength(BYTES));
     const transferThread = inlineTransferThread(own, systemMemory);
     const wanted = new WantedKeys();
@@ -82,7 +85,7 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
     const options = { network, transferThread, clock: systemClock, log: silentLog, signal: stopped.signal };
     const channels = way === 'call' ? undefined : new DataChannels({ ...options, isShared: way === 'memory' });
     line = { network, transferThread, channels, moved: nothingMoved(), clock: systemClock, random: new Random(1) };
-    holder = await hold();
+    holder = await pin();
   });
   afterEach(async () => {
     stopped.abort();
@@ -120,7 +123,7 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
   const isAllGiven = (): boolean => slab.numInUse === 0;
 
   test('all of them come, in order, whole, and are counted', async () => {
-    // What comes before a data channel's memory is open comes over its socket, and a second data channel may be opened.
+    // Records that come before a data channel's memory is open use its socket, and a second data channel may be opened.
     for (let i = 0; i < 4; i++)
       assert.deepEqual(
         await fetch(),

@@ -1,4 +1,4 @@
-/** Which model an engine that registers is for: one that is known, one that its instance is asked for, or none. Budget: 2 s. */
+/** Model that a registering engine is for: a known model, one that its instance is asked about, or none. Budget: 2 s. */
 import assert from 'node:assert/strict';
 import { expect, test } from 'vitest';
 import { mergeMetrics } from '../../services/router/metrics/merge_metrics.ts';
@@ -49,7 +49,7 @@ test('a model that is known, by its name, or by that of its files', async () => 
   models.add({ ...facts('b'), filesName: 'folder' });
   expect(models.admit(registration('a', 'a'))).toEqual({ model: 'a' });
   expect(models.admit(registration('folder', 'b'))).toEqual({ model: 'b' });
-  // The same shape, perhaps other weights.
+  // The shape is the same, but the weights may differ.
   assert('wait' in models.admit(registration('another', 'b')));
   await settle();
   expect(models.admit(registration(undefined, 'a'))).toEqual({ model: 'a' });

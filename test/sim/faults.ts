@@ -1,4 +1,4 @@
-/** What goes wrong in a seed, and that it is over at the end. */
+/** Faults that strike in a seed, and their end before the final checks. */
 import type { Random } from '../../shared/base/random.ts';
 import type { SimBusServer } from './simulated_bus.ts';
 import type { Node, SimCluster } from './simulated_cluster.ts';
@@ -221,7 +221,7 @@ export class Faults {
     });
   }
 
-  /** Nothing goes wrong any more; who ended is started again, as a supervisor does. */
+  /** Ends all faults, and restarts every dead process now and every 500 ms, as a supervisor does. */
   end(): void {
     this.#areOver = true;
     const { simulation, fabric, nodes, routers, bus } = this.#cluster;

@@ -18,7 +18,7 @@ import { SimCluster, type Node, type Shape, type SimEngine } from './simulated_c
 import { windowLayers } from './simulated_device.ts';
 import type { Answer } from './simulated_http.ts';
 import { SimProcess } from './simulation.ts';
-import { faultsOfStrangers } from './strangers.ts';
+import { faultsOfUnknownProcesses } from './unknown_processes.ts';
 import { MAX_LENGTH, drawPrefixes, drawWish, faultOf, type Wish } from './wish.ts';
 
 export interface SeedResult {
@@ -27,7 +27,7 @@ export interface SeedResult {
   readonly numRequests: number;
   readonly numFaults: number;
   readonly traceHash: number;
-  /** What went otherwise than it must. */
+  /** Checks that failed; empty when the seed passes. */
   readonly failures: readonly string[];
   readonly trace: readonly string[];
   readonly stats: Readonly<Record<string, number>>;
@@ -44,9 +44,9 @@ const SETTLE_MS = 4_000;
 const RETRY_MS = 300;
 /** More than a holder serves at a time. */
 const MANY_SNAPSHOTS = 20;
-/** Of a record on disk. */
+/** Bytes of a store's disk that each record takes. */
 const PAGE_BYTES = 4_096;
-/** What a draining router says to those that it cannot wait for. */
+/** Error message of a router that ends before the request does. */
 const ENDED = 'the router ended before the request did';
 /** Tokens that rows see of each layer; most models see all. */
 const WINDOWS = [
@@ -74,7 +74,7 @@ export async function runSeed(seed: number): Promise<SeedResult> {
   return run.result();
 }
 
-/** Told of what nobody catches, also of a seed that is over: it is found in the next one. */
+/** Receives errors that nothing caught. An error of a seed that is over is reported in the next seed. */
 let onStray: (error: unknown) => void = () => undefined;
 let isListening = false;
 function listenForStrays(): void {
@@ -137,7 +137,7 @@ class SeedRun {
       transport: r.pick(['auto', 'auto', 'bulk', 'grpc'] as const),
       diskWrites: r.chance(2, 3) ? 'behind' : 'through',
     };
-    // By the number, so that what a seed samples stays what it was.
+    // Chosen by the seed's number and not by the generator, so that a seed's other samples stay as they are.
     windowLayers(WINDOWS[seed % WINDOWS.length] ?? [0, 0]);
     const maxAhead = AHEAD[Math.floor(seed / WINDOWS.length) % AHEAD.length] ?? 1;
     // Few keys for many blocks: what is found under a key is not yet what was looked for.
@@ -239,7 +239,7 @@ class SeedRun {
       const beganMs = simulation.nowMs;
       const answer = await http.ask(wish.path, JSON.stringify(wish.body), reader);
       const isAgain = isGoing(answer);
-      // Its time is over: then it is told why, and not before.
+      // A request may end with an error only after its deadline.
       const isLate =
         requestMs < REQUEST_MS && simulation.nowMs - beganMs >= requestMs && answer.text.includes('{"error":{');
       const isEarly =
@@ -254,7 +254,7 @@ class SeedRun {
       else if (answer.end === 'wholeRecord' && isLate) this.#outcomes[index] = 'late';
       else if (answer.end === 'wholeRecord' && !isAgain)
         this.#outcomes[index] = wish.refusedWith === undefined ? 'finished' : 'refused';
-      // What it had read is all that it reads.
+      // The router cut the connection of a reader that had stopped reading.
       else if (answer.end === 'reset' && answer.text.length >= reader.stopsAt) this.#outcomes[index] = 'stalled';
       if (this.#outcomes[index] !== 'running' || fault !== undefined) return;
       this.#numRetries++;
@@ -285,7 +285,7 @@ class SeedRun {
     for (const app of faces) if (this.#failures.length === 0) await this.#checkIndex(app);
     const { app, process } = http.routers[0] ?? {};
     const epoch = routers.find((router) => router.process === process)?.epoch;
-    if (this.#failures.length === 0 && app && epoch) await this.#checkStrangers(app, epoch);
+    if (this.#failures.length === 0 && app && epoch) await this.#checkUnknownProcesses(app, epoch);
   }
 
   /** R2: what a router has under way, and what it knows of the others. */
@@ -312,12 +312,12 @@ class SeedRun {
     }
   }
 
-  async #checkStrangers({ view }: HttpApp, epoch: string): Promise<void> {
+  async #checkUnknownProcesses({ view }: HttpApp, epoch: string): Promise<void> {
     const { simulation } = this.#cluster;
     const open = this.#cluster.clusterBusOf.bind(this.#cluster);
     const settle = (isDone: () => boolean): Promise<void> =>
       simulation.run(simulation.nowMs + 1_000, isDone, () => undefined);
-    for (const fault of await faultsOfStrangers(open, epoch, view.all(), settle)) this.#fail(fault);
+    for (const fault of await faultsOfUnknownProcesses(open, epoch, view.all(), settle)) this.#fail(fault);
   }
 
   /** R2: what was lent came back, and what was reserved was used or given back. */
@@ -341,7 +341,7 @@ class SeedRun {
     if (slots.size > 0) this.#fail(`R2: ${slots.size} slots for arrivals are used by nobody at ${name}`);
   }
 
-  /** What the router believes that holders have is what they have. */
+  /** Checks that the router's index has exactly the blocks that the holders' snapshots name. */
   async #checkIndex({ view, index }: HttpApp): Promise<void> {
     const auditor = new SimProcess('auditor');
     const keys = new Set<bigint>();
@@ -384,7 +384,7 @@ class SeedRun {
     return pages;
   }
 
-  /** What a holder says it has in its device and on its disk is what is there. */
+  /** Checks that the blocks a holder announces, on device and on disk, are the blocks it has, and their number in host memory. */
   #checkAnnounced({ member: { name }, load }: Instance, pages: readonly SnapshotPage[]): void {
     const node = this.#cluster.nodes.find((one) => one.name === name);
     const said = (tier: Tier): Set<bigint> =>

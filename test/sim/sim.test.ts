@@ -31,7 +31,7 @@ interface Report {
   readonly seeds: number;
   readonly events: number;
   readonly traceHash: string;
-  /** Of any seed. */
+  /** Smallest counts of any seed. */
   readonly least: { readonly requests: number; readonly faults: number; readonly events: number };
   readonly stats: Readonly<Record<string, number>>;
 }
@@ -69,7 +69,7 @@ test(
       const { requests, faults, events } = report.least;
       assert(requests >= 10 && faults >= 3 && events >= 500, `a seed has ${JSON.stringify(report.least)}`);
     }
-    // What a simulation that does nothing would not have.
+    // Lower bounds that a simulation which does nothing would miss.
     assert(sum('finished') >= 8 * numSeeds, `${sum('finished')} requests finished`);
     assert(sum('failovers') >= numSeeds / 10, `${sum('failovers')} failovers`);
     assert(sum('flips') >= numSeeds / 10, `${sum('flips')} flipped bits`);

@@ -44,7 +44,7 @@ export class SimBusServer {
     return !this.isAway && !this.#blocked.has(process);
   }
 
-  /** Its connections break. */
+  /** Makes the server unreachable and breaks its connections. */
   leave(): void {
     this.isAway = true;
     for (const end of this.#ends)
@@ -56,7 +56,7 @@ export class SimBusServer {
     this.#blocked.clear();
   }
 
-  /** Nothing comes through, and nobody is told. */
+  /** Drops all messages of a process without an error. The process's end notices after PINGS_MS. */
   block(process: SimProcess): void {
     this.#blocked.add(process);
     this.fabric.simulation.at(PINGS_MS, process, 'bus pings', () => {
@@ -176,7 +176,7 @@ class SimBusEnd implements Bus {
       try {
         handler(payload);
       } catch {
-        // As other drivers have it: a message that cannot be read harms nobody.
+        // A message that cannot be read is dropped, as in the other drivers.
       }
     }
   }
@@ -243,7 +243,7 @@ class SimBusEnd implements Bus {
 
   close(): void {
     this.#isClosed = true;
-    // What was said before goes out.
+    // Messages published before the close are still delivered.
     this.#server.take(this, 0, 'bus ends', true, () => {
       this.#server.forget(this);
     });

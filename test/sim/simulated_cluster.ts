@@ -67,11 +67,11 @@ const MODEL_CONFIG = shapeDigest(shapeOf(readModelFolder(simModel)));
 /** A message to an engine, and its answer, take less. */
 const CROWDED_MS = 20;
 
-/** What is left of a request that has ended is gone after this. */
+/** Milliseconds after the end of a request until all its calls and sequences must be gone. */
 const MAX_ORPHANED_MS = 200;
 /** A prefill whose blocks have all come may end by itself, its request's last token being gone. */
 const MAX_REST_MS = 1_000 + MAX_ORPHANED_MS;
-/** Of a member: what the router's configuration says, and its checks. */
+/** Milliseconds of silence after which a router drops a member, as configured; MAX_SILENCE_MS adds time for its checks. */
 const SILENCE_MS = 1_500;
 const MAX_SILENCE_MS = 2_500;
 /** An instance is told to leave a holder that is a member no more, on slow links too, within this. */
@@ -81,7 +81,7 @@ const MAX_LEFT_FETCH_MS = SILENCE_MS + MAX_LOST_FETCH_MS;
 /** A process that hangs after its goodbye does so for longer than anybody may fetch from it. */
 const GOODBYE_HANG_MS = 2 * MAX_LEFT_FETCH_MS;
 
-/** What a seed fixes of a cluster. */
+/** Parameters of a cluster that a seed chooses. */
 export interface Shape {
   readonly numPrefill: number;
   readonly numDecode: number;
@@ -96,7 +96,7 @@ export interface Shape {
   readonly maxNumSeqs: number;
   readonly maxModelLen: number;
   readonly dramSlots: number;
-  /** Of a store: what is on disk only must be read from there. */
+  /** DRAM slots of a store. With few of them, blocks that are on disk alone must be read from there. */
   readonly storeSlots: number;
   readonly diskRecords: number;
   readonly localPrefillTokens: number;
@@ -140,7 +140,7 @@ export interface Node {
   readonly role: Role;
   process: SimProcess;
   engine: SimEngine | undefined;
-  /** Once it has joined. */
+  /** The running role; undefined until it has joined. */
   running: RunningRole | undefined;
   readonly disk: SimDisk;
   /** Until then, when it drains, what runs may go on. */
@@ -162,14 +162,14 @@ export class SimCluster {
   numParted = 0;
   readonly nodes: Node[];
   readonly format: Format;
-  /** What the model of every engine keeps. */
+  /** KV layout of the model that every engine serves. */
   readonly #spec: KvSpec;
   readonly shape: Shape;
   readonly #random: Random;
   readonly http: SimHttp;
   readonly truth: Truth;
   readonly routers: readonly Node[];
-  /** Where a server is the bus. */
+  /** The bus server; undefined where the router is the hub. */
   readonly bus: SimBusServer | undefined;
   #numFailoversBefore = 0;
   /** Invariants that messages broke. */
@@ -238,7 +238,7 @@ export class SimCluster {
     ];
   }
 
-  /** Of the living routers, once they serve. */
+  /** Apps of the routers that are alive and serve. */
   get faces(): readonly HttpApp[] {
     return this.http.routers.map(({ app }) => app);
   }
@@ -260,7 +260,7 @@ export class SimCluster {
     return new ClusterBus(end, { cluster: CLUSTER, token: '', clock, log: silentLog });
   }
 
-  /** Of every engine's records. */
+  /** Record layout of every engine. */
   get layout(): RecordLayout {
     return { format: formatDigest(this.format), numericsClass: 'simulated', spec: this.#spec };
   }
@@ -303,7 +303,7 @@ export class SimCluster {
     if (fault !== undefined) this.faults.push(`K2: ${server.name} sends a record: ${fault}`);
   }
 
-  /** By the checksum of its bytes: what a frame that will be sent must be. */
+  /** Digest and first layer that each announced frame must have, by the checksum of its bytes. */
   readonly #frameHeaders = new Map<bigint, { readonly digest: Digest; readonly firstLayer: number }>();
   numChannelFrames = 0;
 
@@ -367,7 +367,7 @@ export class SimCluster {
       if (!process.isDead) this.kill(node);
     };
     void running.drain().then(end);
-    // As supervisors do with one that does not end, for instance because its device hangs.
+    // Supervisors kill a process that does not end, for instance because its device hangs.
     this.simulation.at(MAX_DRAIN_MS, undefined, `enough of ${node.name}`, end);
   }
 
@@ -389,7 +389,7 @@ export class SimCluster {
     return this.faces.reduce((sum, app) => sum + failoversOf(app), this.#numFailoversBefore);
   }
 
-  /** Of all engines that there were. */
+  /** Preemptions of all engines, those of ended processes included. */
   get numPreemptions(): number {
     const now = this.nodes.map(({ engine }) => engine?.loop.engine.load.numPreemptions ?? 0);
     return now.reduce((sum, count) => sum + count, this.#numPreemptionsBefore);
@@ -551,7 +551,7 @@ export class SimCluster {
     const { hash } = event;
     held.set(hash.key, hash);
     const block = loop.engine.pool.find(hash);
-    // It may have been evicted in the same step: its removal is told next.
+    // The block may have been evicted in the same step; its removal event comes next.
     const fault = block === undefined ? undefined : this.truth.fault(hash.digest, executable.contentHashOfBlock(block));
     if (fault !== undefined) this.faults.push(`K1: ${name}: ${fault}`);
   }

@@ -29,12 +29,12 @@ export const SIM_VOCAB = 61;
 /** Tokens that rows see of each layer, their own included; 0: all. At least two: a token's KV follows from the one before. */
 let windows: readonly [low: number, high: number] = [0, 0];
 
-/** Of this run. */
+/** Sets the attention windows of this run's two layers, in tokens; 0 means all tokens. */
 export function windowLayers(of: readonly [low: number, high: number]): void {
   windows = of;
 }
 
-/** What the model of this run keeps; `hasState`: between the two halves lies a recurrent layer, which keeps nothing in blocks. */
+/** Returns the KV layout of this run's model. With `hasState`, a recurrent layer without blocks lies between its two layers. */
 export function simSpec(blockSize: number, minFrameBytes: number, hasState: boolean): KvSpec {
   const layers = windows.map((window): LayerKv => ({ kind: window > 0 ? 'window' : 'paged', planes: [WORDS], window }));
   const state: LayerKv = { kind: 'state', planes: [WORDS], window: 0 };
@@ -47,7 +47,7 @@ function firstSeen(layer: 0 | 1, position: number): number {
   return windows[layer] === 0 ? 0 : Math.max(0, position - windows[layer] + 1);
 }
 
-/** Of a token in each half: its value, and what follows from it, so that no word may change unnoticed. */
+/** Words (u32) of a token in each layer: its value, and seven that follow from it, so that no word changes unnoticed. */
 const WORDS = 8;
 
 /** A block's KV as it leaves the device: its layers, each behind the other. */
@@ -62,7 +62,7 @@ function writePayload(out: Uint8Array, layers: readonly Uint32Array[]): void {
   });
 }
 
-/** As it comes in, layer by layer; a word that does not follow from the first one spoils its token. */
+/** Returns the values of a payload, one array per layer. A word that does not follow from the first one alters its token's value. */
 export function readPayload(payload: Uint8Array, blockSize: number): Uint32Array[] {
   const words = new DataView(payload.buffer, payload.byteOffset, payload.byteLength);
   return Array.from({ length: payload.byteLength / (4 * WORDS * blockSize) }, (_, layer) =>
@@ -88,7 +88,7 @@ const FIRST: readonly [low: number, high: number] = [0x243f6a88, 0x85a308d3];
 const fold = (hash: number, low: number, high: number): number =>
   Math.imul(Math.imul(hash ^ low, 0x01000193) ^ high, 0x85ebca6b) >>> 0;
 
-/** What a row sees, folded. */
+/** Returns a hash of the KV that the row at `position` sees. */
 function foldSeen(position: number, low: (position: number) => number, high: (position: number) => number): number {
   let hash = 0x811c9dc5;
   if (windows[0] === windows[1]) {
@@ -108,7 +108,7 @@ function logitsOf(hash: number): Float32Array {
   });
 }
 
-/** Of logits, but for what is sampled from them. */
+/** Returns the result of one row of logits, all but the sampled token. */
 function resultOf(logits: Float32Array, request: Pick<SampleRequest, 'numCandidates' | 'askedTokens'>): SampleResult {
   const isListed = request.numCandidates > 0;
   const best = isListed
@@ -134,9 +134,9 @@ export interface PlainRequest {
 }
 
 export interface PlainRun {
-  /** What a request must give. */
+  /** Tokens that the request must emit. */
   readonly sampled: readonly SampledMessage[];
-  /** Of every position of prompt and output but the last, [low, high]. */
+  /** KV of every position of prompt and output but the last, as [low, high]. */
   readonly kv: readonly (readonly [low: number, high: number])[];
   /** ln p of each token of the prompt but the first, by position. */
   readonly promptLogprobs: ReadonlyMap<number, number>;
@@ -189,7 +189,7 @@ export interface SimDeviceOptions {
   readonly spec: KvSpec;
   readonly numBlocks: number;
   readonly clock: Clock;
-  /** Of a step, and of each row in it. */
+  /** Milliseconds of a step; `rowMs` is added for each row in it. */
   readonly stepMs: number;
   readonly rowMs: number;
   /** Steps that it takes while one runs. */
@@ -210,14 +210,14 @@ export class SimExecutable implements Executable {
   readonly #options: SimDeviceOptions;
   /** The step that was computed in part, and what it saw of layers then. */
   #begun: { readonly until: number; readonly seen: readonly Uint32Array[] } | undefined;
-  /** What it was given last: everything runs in the order in which it was given. */
+  /** End of the operation submitted last. Operations run in the order of submission. */
   #last: Promise<unknown> = Promise.resolve();
   /** Blocks of each step that it was given and has not returned. */
   readonly #given = new Set<readonly number[]>();
-  /** By slot, what was sampled into it last; by page, a value a token. */
+  /** Token sampled last into each sampler slot; and the sampler pages, one value per token of the vocabulary. */
   readonly #slots: number[] = [];
   readonly #pages: readonly Int32Array<ArrayBuffer>[];
-  /** By layer, a value a slot. */
+  /** KV values of the two layers, one per token position of every block. */
   readonly #layers: readonly [low: Uint32Array, high: Uint32Array];
   readonly #blockSize: number;
   /** The model's layers that keep KV, in the order of `#layers`. */
@@ -236,20 +236,20 @@ export class SimExecutable implements Executable {
     this.numAhead = options.numAhead;
     this.numExportable = options.numExportable;
     this.sampling = { vocab: SIM_VOCAB, numPages: options.numPages };
-    // What nobody wrote is forbidden, and seen often.
+    // Unwritten pages forbid every token and count each as seen often, so that their use shows.
     this.#pages = Array.from({ length: options.numPages }, () => new Int32Array(SIM_VOCAB).fill(-(2 ** 31)));
     const { blockSize, payloadBytes, layers } = options.spec;
     this.#blockSize = blockSize;
     this.blockBytes = payloadBytes;
     this.#stored = layers.flatMap(({ bytes }, layer) => (bytes > 0 ? [layer] : []));
     assert.equal(this.#stored.length, SIM_LAYERS);
-    // What nobody wrote is not zero: a block that is used before it is written shows.
+    // Unwritten KV is not zero, so that a block that is used before it is written shows.
     this.#low = new Uint32Array(options.numBlocks * blockSize).fill(0xdeadbeef);
     this.#high = new Uint32Array(options.numBlocks * blockSize).fill(0xfeedface);
     this.#layers = [this.#low, this.#high];
   }
 
-  /** What a block holds: lows, then highs. */
+  /** Returns the values of a block's tokens: those of the low layer, then those of the high one. */
   contentHashOfBlock(block: number): Uint32Array {
     const blockSize = this.#blockSize;
     const [from, to] = [block * blockSize, (block + 1) * blockSize];
@@ -266,7 +266,7 @@ export class SimExecutable implements Executable {
     this.#isLost = true;
   }
 
-  /** It answers nothing any more; with `copies`, steps go on and no copy of blocks ends. */
+  /** Stops all answers. With `copies`, steps go on and only copies of blocks never end. */
   hang(what: 'all' | 'copies' = 'all'): void {
     if (what === 'all') this.#isHanging = true;
     this.#isCopyHanging = true;
@@ -289,7 +289,7 @@ export class SimExecutable implements Executable {
     const { clock, stepMs, rowMs } = this.#options;
     this.numRuns++;
     const numRows = batch.reduce((sum, { tokens }) => sum + tokens.length, 0);
-    // As it is now: whoever gave it may go on to change it.
+    // A copy of the batch as it is now: the caller may change it later.
     const given = batch.map((segment) => ({
       ...segment,
       tokens: Array.from(segment.tokens),
@@ -301,7 +301,7 @@ export class SimExecutable implements Executable {
     );
     assert(numFull <= MAX_FULL_ROWS, 'more full rows than a step gives');
     const blockSize = this.#blockSize;
-    // What no row sees is nobody's business.
+    // Blocks before every window are seen by no row, and may be reused during the step.
     const touched = given.flatMap(({ start, blockTable }) =>
       blockTable.slice(Math.floor(Math.min(firstSeen(0, start), firstSeen(1, start)) / blockSize)),
     );
@@ -347,7 +347,7 @@ export class SimExecutable implements Executable {
     return this.#layers.map((values) => values.slice(block * blockSize, (block + 1) * blockSize));
   }
 
-  /** What rows see of the tokens before them in layers before that one. */
+  /** Returns the values of earlier tokens that the segments' rows see, one array per segment and layer before `until`. */
   #seen(given: readonly Segment[], until: number): Uint32Array[] {
     const blockSize = this.#blockSize;
     return given.flatMap(({ start, blockTable }) =>
@@ -363,7 +363,7 @@ export class SimExecutable implements Executable {
     );
   }
 
-  /** What a part saw must be what there is when the rest is computed, and nothing else was run between. */
+  /** Asserts that the part before ended at layer `from`, and that the values it saw have not changed since. */
   #checkPart(given: readonly Segment[], from: number | undefined): void {
     if (from === undefined) return;
     assert(this.#begun?.until === from, `the part before ended at layer ${this.#begun?.until}, not ${from}`);

@@ -12,16 +12,16 @@ import type { DiskRead } from '../../services/store/disk_reader.ts';
 interface Committed {
   readonly digest: Digest;
   readonly record: Buffer;
-  /** What its entry says, whatever has become of the record since. */
+  /** Entry of the record, as it was committed, whatever has become of the record since. */
   readonly said: Omit<DiskEntry, 'key' | 'digest'>;
 }
 
-/** Of one store, through all its incarnations. */
+/** Disk of one store, through all its incarnations. */
 export class SimDisk {
   readonly committed = new Map<BlockKey, Committed>();
   /** Thrown by every write while it is there. */
   writeError: string | undefined;
-  /** Said by every opening while it is there. */
+  /** Fault that every opening reports while this is set. */
   openError: string | undefined;
   slowness = 1;
   /** Committed since the machine last wrote everything through, oldest first. */
@@ -101,7 +101,7 @@ function ofRecord(record: Buffer): Omit<DiskEntry, 'key' | 'digest'> {
   };
 }
 
-/** What the store's control thread sees of it. */
+/** Disk thread of a store, as the store's control thread sees it. */
 export class SimDiskThread {
   readonly #disk: SimDisk;
   readonly #clock: Clock;

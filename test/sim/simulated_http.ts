@@ -16,11 +16,11 @@ const STOPPED_MS = 10_000;
 /** The router lets go of a client that left, and cuts off one that stopped, within this. */
 const MAX_GONE_MS = 1_000;
 const MAX_STALLED_MS = 4_000;
-/** What the relay and the scope need to say that the time is over. */
+/** Milliseconds that relay and scope need to end a request after its deadline. */
 const MAX_LATE_MS = 2_500;
 
 export interface Reader {
-  /** Of each chunk. */
+  /** Milliseconds the reader takes for each chunk. */
   readonly readMs: number;
   /** Reads no further than this many bytes. */
   readonly stopsAt: number;
@@ -55,7 +55,7 @@ export class SimHttp {
     this.#onFault = onFault;
   }
 
-  /** Of the router's process. */
+  /** Returns the listen function of a router's process. */
   listenFor(process: SimProcess): ListenHttp {
     return (bind, app) => {
       const listening = { process, app };
@@ -69,7 +69,7 @@ export class SimHttp {
     };
   }
 
-  /** Of those that live. */
+  /** Routers that serve and whose processes live. */
   get routers(): readonly Listening[] {
     return [...this.#listening].filter(({ process }) => !process.isDead);
   }
@@ -86,7 +86,7 @@ export class SimHttp {
 
   ask(path: EndpointPath, body: string, reader: Reader): Promise<Answer> {
     return new Promise((resolve) => {
-      // As a balancer does.
+      // A router is chosen at random, as by a load balancer.
       const { routers } = this;
       const listening = routers.length > 1 ? routers[this.#fabric.below(routers.length)] : routers[0];
       const refused: Answer = { status: 0, headers: {}, text: '', end: 'reset' };
@@ -229,7 +229,7 @@ class SimExchange implements Sink {
   async #read(text: string, head: Pick<Answer, 'status' | 'headers'>, isLast: boolean): Promise<void> {
     const { readMs, stopsAt, leavesAt } = this.#reader;
     if (this.#answer.text.length >= stopsAt) {
-      // What the router could write is written; a reader that stops for good is cut off, or goes at last.
+      // The router has written what fits; a reader that stopped for good is cut off by it, or leaves after STOPPED_MS.
       await this.#fabric.simulation.clockOf(this.#client).sleep(STOPPED_MS);
       this.#leave();
     }
@@ -252,7 +252,7 @@ class SimExchange implements Sink {
     this.#listener.onFault(what);
   }
 
-  /** By then the router has ended the exchange, or `isOther` says why not. */
+  /** Reports a fault when the router has not ended the exchange within `withinMs` and `isOther` is false. */
   #expect(withinMs: number, what: string, isOther: () => boolean): void {
     this.#fabric.simulation.at(withinMs, this.server, 'looks after a client', () => {
       if (!this.#isServed && !isOther()) this.#fault(what);

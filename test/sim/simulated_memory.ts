@@ -7,7 +7,7 @@ import type { BorrowedMemory, HostMemory, OwnMemory } from '../../shared/net/tra
 import type { SimFabric } from './simulated_network.ts';
 import type { SimProcess } from './simulation.ts';
 
-/** Of four records one goes over its data channel's socket. */
+/** Every fourth record is sent over the socket of its data channel, not read in place. */
 const SENT_EVERY = 4;
 
 interface BorrowedRecord extends OwnMemory {
@@ -16,9 +16,9 @@ interface BorrowedRecord extends OwnMemory {
 
 export class SimMemories {
   readonly #fabric: SimFabric;
-  /** By name; what a process that died has left can be read still. */
+  /** Shared memory by name. The memory of a dead process stays readable. */
   readonly #shared = new Map<string, BorrowedRecord>();
-  /** Of every record, or frame of one, that is to be read where it lies. */
+  /** Called with each record, or frame of one, that is to be read in place. */
   readonly onLent: (record: Uint8Array, from: SimProcess) => void;
 
   constructor(fabric: SimFabric, onLent: SimMemories['onLent']) {

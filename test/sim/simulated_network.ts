@@ -35,11 +35,11 @@ const MAX_ABANDONED_MS = 50;
 const MAX_ABANDONED_STORE_MS = 3_000;
 
 export interface LinkFaults {
-  /** Of a million slices of records, so many arrive with a bit flipped. */
+  /** Slices of records, per million, that arrive with a flipped bit. */
   flipsPerMillion: number;
-  /** Of a million bus messages, so many come twice, and so many late. */
+  /** Bus messages, per million, that arrive twice; `reordersPerMillion` counts those that arrive late. */
   duplicatesPerMillion: number;
-  /** Where a server is the bus. */
+  /** Bus messages, per million, that are lost; used only where a server is the bus. */
   lossesPerMillion: number;
   reordersPerMillion: number;
 }
@@ -61,7 +61,10 @@ export class SimFabric {
   readonly #calls = new Set<SimCall>();
   /** Plain sockets: one for each of their ends. */
   readonly links = new Set<SimLink>();
-  /** By connection and direction: when its last message arrives. Those that two processes open to each other have no order. */
+  /**
+   * Arrival time of the last message, by connection and direction. The two connections that processes open to each other have no
+   * common order.
+   */
   readonly #lastMs = new Map<string, number>();
   /** How much slower than the link this connection is. */
   readonly #lags = new Map<string, number>();
@@ -75,7 +78,7 @@ export class SimFabric {
   numFlips = 0;
   /** Calls of these names that a process serves: their handlers run. */
   readonly #served = new Map<SimProcess, number>();
-  /** What a call did that none may. */
+  /** Called with the description of an invariant that a call broke. */
   readonly onFault: (fault: string) => void;
   /** A process has published its goodbye, lost on the bus or not. */
   readonly onGoodbye: (process: SimProcess) => void;
@@ -202,7 +205,10 @@ export class SimFabric {
     return this.#random.below(bound);
   }
 
-  /** What goes that way waits until {@link heal}; calls that wait too long are lost. */
+  /**
+   * Holds everything sent from one process to the other until {@link heal}. After KEEPALIVE_MS, calls and sockets between the two
+   * fail.
+   */
   partition(from: SimProcess, to: SimProcess): void {
     const direction = `${from.name}>${to.name}`;
     if (this.#held.has(direction)) return;
@@ -270,7 +276,7 @@ export class SimCall {
   server: SimProcess | undefined;
   /** Since when nobody there knows what it is for. */
   orphanedSinceMs: number | undefined;
-  /** What the client reads. */
+  /** Replies that the client reads. */
   readonly replies: AsyncQueue<object>;
   readonly #options: CallOptions;
   readonly #left = new AbortController();
@@ -303,7 +309,7 @@ export class SimCall {
     };
   }
 
-  /** Of the record it is for: that before the attempt's number. */
+  /** Id of the request trace that the call belongs to: its request id up to the attempt's number; undefined without a request context. */
   get recordId(): string | undefined {
     const first = this.#first as { context?: RequestContext; start?: { context: RequestContext } } | undefined;
     return (first?.context ?? first?.start?.context)?.requestId.split('.')[0];
@@ -378,7 +384,7 @@ export class SimCall {
     });
   }
 
-  /** What the bus does to messages that nobody waits for. */
+  /** Samples a fault for a bus message that expects no answer: delivered twice, late by some milliseconds, or neither (undefined). */
   #lateness(message: object): 'twice' | number | undefined {
     if (this.name !== 'connect' || (message as BusMessage).kind !== BusKind.PUBLISH) return undefined;
     if ((message as BusMessage).subject === '') return undefined;
@@ -388,7 +394,7 @@ export class SimCall {
   }
 
   #serve({ process, handlers }: Endpoint): void {
-    // Its connection broke before it came.
+    // The connection broke before the call arrived.
     if (this.#left.signal.aborted) return;
     this.#isServed = true;
     const handler = handlers[this.name] as unknown as AnyHandler | undefined;
@@ -436,7 +442,7 @@ export class SimCall {
       });
   }
 
-  /** Whoever reads is behind. */
+  /** Whether the window is full, since the reader is behind. */
   #isHeldBack(): boolean {
     return this.#numInFlight >= this.#fabric.window && !this.#left.signal.aborted;
   }
@@ -509,7 +515,7 @@ export class SimCall {
     this.#onCredit();
   }
 
-  /** Both sides see it broken. */
+  /** Breaks the call for both sides, each after the link's latency. */
   fail(code: FailureCode, message: string): void {
     if (this.#isOver) return;
     const { server, client } = this;

@@ -16,7 +16,7 @@ export class SimSockets {
   readonly #fabric: SimFabric;
   readonly #listening = new Map<number, Listening>();
   #nextPort = 10_000;
-  /** Of everything that is sent, as it is taken from memory. */
+  /** Called with everything that is sent, at the moment it is read from memory. */
   readonly onWrite: (parts: readonly Uint8Array[], from: SimProcess) => void;
 
   constructor(fabric: SimFabric, onWrite: SimSockets['onWrite']) {
@@ -77,7 +77,7 @@ class SimSocket implements ByteSocket {
   readonly #other: SimProcess;
   #peer: SimSocket | undefined;
   #isClosed = false;
-  /** It closes, and its listener hears of it soon. */
+  /** Whether this end is closing; its listener learns of the end soon. */
   #isEnding = false;
   /** When what was written before has gone. */
   #writtenMs = 0;
@@ -105,7 +105,7 @@ class SimSocket implements ByteSocket {
 
   write(parts: readonly Uint8Array[], onWritten?: () => void): void {
     const { simulation } = this.#fabric;
-    // Some take long: their memory is not free before.
+    // Some writes take long, and their memory must not be reused before.
     const takesMs = WRITE_MS * (1 + (this.#fabric.below(4) === 0 ? this.#fabric.below(40) : 0));
     this.#writtenMs = Math.max(this.#writtenMs, simulation.nowMs) + takesMs;
     simulation.atTime(this.#writtenMs, this.#own, 'socket write', () => {
@@ -145,7 +145,7 @@ class SimSocket implements ByteSocket {
     this.fail('it was closed');
   }
 
-  /** Both ends see it, each after a moment. */
+  /** Breaks both ends of the socket, the other one after the link's latency. */
   fail(reason: string): void {
     this.end(0, reason);
     this.#peer?.end(this.#fabric.latencyMs, reason);

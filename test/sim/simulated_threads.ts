@@ -6,7 +6,7 @@ import type { SimProcess, Simulation } from './simulation.ts';
 const MESSAGE_MS = 0.01;
 
 type Emit = (event: never) => void;
-/** What stands for a module of production: its `start`, or another. */
+/** Stands for the `start` of a production thread module: creates the object whose methods the thread serves. */
 export type StartInline = (data: never, emit: Emit, clock: Clock) => object;
 
 export function inlineThreads(

@@ -44,7 +44,7 @@ const WALL_MS = 1_800_000_000_000;
 export class Simulation {
   nowMs = 0;
   numEvents = 0;
-  /** Of every event in order: the same seed, the same hash. */
+  /** Hash of all events in order; the same seed yields the same hash. */
   traceHash = 0x811c9dc5;
   readonly #heap: SimEvent[] = [];
   readonly #trace: { readonly atMs: number; readonly text: string }[] = [];

@@ -1,11 +1,11 @@
-/** What every block of a seed's requests holds, by the plain function: K1, K2 and K3 are checked against it. */
+/** Content that every block of a seed's requests must have, computed by the plain function; K1, K2 and K3 are checked against it. */
 import { KeyChain, type Digest } from '../../shared/kv/block_key.ts';
 import { chainRoot } from '../../shared/kv/format.ts';
 import type { KvSpec } from '../../shared/kv/kv_spec.ts';
 import { readPayload, type PlainRun } from './simulated_device.ts';
 
 interface Entry {
-  /** Of lows, then highs. */
+  /** Values of the block's tokens: those of the low layer, then those of the high one. */
   readonly content: Uint32Array;
   /** The scope's salt and the tokens that lead here. */
   readonly of: string;
@@ -38,7 +38,7 @@ export class Truth {
     });
   }
 
-  /** What is wrong with a block that holds this under that name. */
+  /** Returns what is wrong with `content` under the name `digest`; undefined when nothing is. */
   fault(digest: Digest, content: Uint32Array): string | undefined {
     const known = this.#entries.get(digest);
     if (!known) return `${digest} is the name of no request's tokens`;
@@ -50,7 +50,7 @@ export class Truth {
     return this.faultOfLayers(digest, 0, record.subarray(this.#spec.preambleBytes));
   }
 
-  /** Of raw bytes of a payload, from that layer on. */
+  /** Checks raw bytes of a payload that begin at layer `firstLayer`. Returns what is wrong with them; undefined when nothing is. */
   faultOfLayers(digest: Digest, firstLayer: number, raw: Uint8Array): string | undefined {
     const known = this.#entries.get(digest);
     const layers = readPayload(raw, this.#blockSize).flatMap((values) => [...values]);

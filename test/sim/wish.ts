@@ -1,4 +1,4 @@
-/** What a simulated client asks of the API, what it must get, and whether it did: the one oracle. */
+/** Requests of simulated clients: draws them, computes what the API must answer, and checks what it did. The one oracle. */
 import { projectPath } from '../support/project.ts';
 import type { Random } from '../../shared/base/random.ts';
 import { greedy, type TestSampling } from '../support/request.ts';
@@ -16,7 +16,10 @@ export const MAX_LENGTH = 100;
 /** Tokenizers hold nothing of a request: one serves every process of every seed. */
 const simTokenizer = new TokenizerTools(readTextFiles(simModel), Infinity);
 
-/** What a process's thread runs: answers would be remembered from one seed to another. */
+/**
+ * Tokenizer of a process's thread. Its list of added ids is empty, since answers would otherwise be remembered from one seed to
+ * another.
+ */
 export const simTokenizerThread = new Proxy(simTokenizer, {
   get: (tokenizer, name: keyof TokenizerTools) => {
     if (name === 'addedIds') return () => [];
@@ -25,11 +28,11 @@ export const simTokenizerThread = new Proxy(simTokenizer, {
   },
 });
 
-/** Of one prompt. */
+/** Expected result of one prompt. */
 interface Expected {
   readonly prompt: readonly number[];
   readonly plain: PlainRun;
-  /** What the client is given of it: a stop string may end it early. */
+  /** Token ids that the client receives; a stop string may end them before the plain run. */
   readonly ids: readonly number[];
   readonly text: string;
   readonly finish: 'stop' | 'length';
@@ -41,7 +44,7 @@ export interface Wish {
   readonly body: Record<string, unknown>;
   readonly salt: string;
   readonly expected: readonly Expected[];
-  /** Of a request that is wrong: what its answer's status must be. */
+  /** Status that an invalid request must be refused with; undefined for a valid one. */
   readonly refusedWith: number | undefined;
 }
 
@@ -72,7 +75,7 @@ export function drawWish(
   const drawn = (): number[] => {
     const earlier = said[r.below(said.length)];
     if (earlier && r.chance(1, isCrowded ? 8 : 3)) {
-      // The same prompt again, cut at a block or anywhere; or the next turn.
+      // Repeats an earlier prompt, cut at a block or anywhere, or goes on with its next turn.
       const kept = earlier.slice(0, 4 + r.below(Math.min(60, earlier.length)));
       const cut = r.chance(1, 2) ? kept.slice(0, 4 * Math.floor(kept.length / 4)) : kept;
       if (cut.at(-1)! >= 2 && cut.at(-1)! < 28) return cut;
@@ -140,7 +143,7 @@ export function drawWish(
   };
 }
 
-/** What is wrong with it is said, whatever else happens. */
+/** Draws an invalid request; its answer must name the error, whatever fails besides. */
 function drawRubbish(r: Random): Wish {
   const body = r.pick<Record<string, unknown>>([
     { prompt: [SIM_VOCAB + 5] },
@@ -151,7 +154,7 @@ function drawRubbish(r: Random): Wish {
   return { path: '/v1/completions', body, salt: '', expected: [], refusedWith: 400 };
 }
 
-/** As the client sees it: stop tokens have no text, a stop string ends it. */
+/** Returns the output as the client sees it: stop tokens have no text, and a stop string ends it. */
 function cut(
   { sampled }: PlainRun,
   stopTokenIds: readonly number[],
@@ -177,7 +180,7 @@ function textOf(ids: readonly number[]): string {
   return simTokenizer.decode({ lists: [ids], skipSpecialTokens: true })[0] ?? '';
 }
 
-/** What came of one prompt. */
+/** Result received for one prompt. */
 interface Got {
   promptLogprobs: readonly (Record<string, { readonly logprob: number }> | null)[];
   readonly ids: number[];
@@ -209,7 +212,7 @@ interface Message {
   readonly error?: { readonly message: string };
 }
 
-/** What is wrong with an answer, as far as it came; R1: nothing is. */
+/** Returns what is wrong with an answer, as far as it came; undefined when nothing is (R1). */
 export function faultOf({ expected, body, refusedWith }: Wish, answer: Answer): string | undefined {
   if (refusedWith !== undefined) {
     if (answer.end !== 'wholeRecord') return undefined;
@@ -278,7 +281,7 @@ function faultOfOne(want: Expected, got: Got, isWhole: boolean, body: Wish['body
   return isSame ? undefined : `it ends ${got.numFinishes} times, with ${String(got.finish)}, ${String(got.stopReason)}`;
 }
 
-/** Of every token but the first, whatever failed on the way. */
+/** Whether the answer has the right log-probability of every prompt token but the first, whatever failed on the way. */
 function isPromptTold({ prompt, plain }: Expected, { promptLogprobs }: Got): boolean {
   return (
     promptLogprobs.length === prompt.length &&

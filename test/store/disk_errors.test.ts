@@ -1,4 +1,4 @@
-/** What a disk's errors are taken for: a tier is set aside for damage only. Budget: 1 s. */
+/** Classifies disk errors: a tier is set aside only for damage. Budget: 1 s. */
 import assert from 'node:assert/strict';
 import { constants } from 'node:os';
 import { getSystemErrorMap } from 'node:util';
@@ -7,7 +7,7 @@ import { isForRoom, mayPass } from '../../services/store/disk_errors.ts';
 
 const { errno } = constants;
 
-/** As Node says it, as strerror does (LMDB passes that on), and by the name alone. */
+/** Returns the error texts of Node and of LMDB (strerror), and the error name alone. */
 function wordsOf(code: number): string[] {
   const [name, message] = getSystemErrorMap().get(-code) ?? [`Unknown system error ${-code}`, 'unknown'];
   return [`${name}: ${message}, write`, name];

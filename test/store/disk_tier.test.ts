@@ -60,7 +60,7 @@ async function attach(): Promise<void> {
   for (const reader of readers) await reader.call('attach', slab.memory);
 }
 
-/** Where it is. */
+/** Closes the worker and reader threads. */
 async function closeWorker(): Promise<void> {
   await Promise.all([worker, ...readers].map((thread) => thread.close()));
 }
@@ -144,7 +144,7 @@ test('what was used last is evicted last after a restart too; records of two for
   const into = slab.allocate(large.spec.slotBytes)!;
   assert(await again.get(linkOf(9), into));
   assert.deepEqual(again.entryOf(linkOf(9)), tier.entryOf(linkOf(9)));
-  // What is evicted leaves its place: the file does not grow.
+  // An evicted record frees its place, so the file does not grow.
   const { size } = statSync(join(path, RECORDS));
   for (let i = 20; i < 60; i++) await again.put([record(i % 50)]);
   assert.equal(statSync(join(path, RECORDS)).size, size);

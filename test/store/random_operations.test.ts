@@ -36,7 +36,7 @@ interface Block {
   readonly hash: BlockHash;
   readonly layout: RecordLayout;
   readonly bytes: number;
-  /** Of its payload. */
+  /** Byte that fills the payload. */
   readonly fill: number;
 }
 

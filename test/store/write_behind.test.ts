@@ -1,4 +1,4 @@
-/** What is written behind the answers: once, in order, bounded, and waited for. */
+/** Records written after the reply: once, in order, bounded, and waited for. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
@@ -12,7 +12,7 @@ const hashes = chainOf(
   4,
   Array.from({ length: 400 }, (_, i) => i),
 );
-/** So many of them fill a transaction. */
+/** Records that fill one transaction. */
 const WRITE_BATCH = 32;
 const BYTES = MAX_BATCH_BYTES / WRITE_BATCH;
 const writes: DiskWrite[] = hashes.map((hash, slot) => ({ hash, format, slot, bytes: BYTES }));

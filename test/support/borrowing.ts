@@ -20,7 +20,7 @@ export function copySource(read: Read): Omit<BlockSource, 'wanted' | 'snapshot'>
   };
 }
 
-/** What lies in a cache, and nothing else. */
+/** Block source that serves only the contents of a cache. */
 export function cacheSource(cache: RecordCache, wanted: WantedKeys): BlockSource {
   return {
     wanted,

@@ -26,7 +26,7 @@ export interface NodeView {
   readonly waiting: number;
   readonly kv_usage: number | null;
   readonly open_streams: number;
-  /** By way. */
+  /** Bytes fetched, by the way they came. */
   readonly fetched_bytes: Record<'memory' | 'socket' | 'call', number> | null;
   readonly tiers: Record<
     string,
@@ -60,7 +60,7 @@ export interface RequestView {
   readonly prompt_tokens: number;
   readonly output_tokens: number;
   readonly tokens: { cached: number; fetched: number; computed: number };
-  /** Of the last placement. */
+  /** Reason of the last placement. */
   readonly reason: string;
   readonly fetched_bytes: number;
   readonly ttft_ms: number | null;
@@ -134,7 +134,7 @@ export function temporaryFolder(): { path: string; remove: () => void } {
 
 export class Cluster {
   readonly url: string;
-  /** Where other processes join. */
+  /** Address at which other processes join. */
   readonly hub: string;
   readonly #up: ChildProcess;
   readonly #folder: ReturnType<typeof temporaryFolder>;
@@ -185,8 +185,8 @@ export class Cluster {
   }
 
   /**
-   * What the router shows under this path. Asked again once: while this process computed, an idle connection may have been closed
-   * without its noticing.
+   * Returns what the router serves under this path. Retried once: while this process computed, an idle connection may have been closed
+   * without notice.
    */
   async #look<T>(path: string): Promise<T> {
     const look = (): Promise<Response> => fetch(`${this.url}${path}`);
@@ -197,7 +197,7 @@ export class Cluster {
     return (await this.#look<{ nodes: NodeView[] }>('/api/pool')).nodes;
   }
 
-  /** What the router has open; all of it is zero when nothing runs (R2). */
+  /** Returns the counts of what the router has open; all are zero when nothing runs (R2). */
   async open(): Promise<{ requests: number; answers: number; body_bytes: number }> {
     const { router } = await this.#look<{ router: { requests: number; answers: number; body_bytes: number } }>(
       '/api/pool',

@@ -39,14 +39,14 @@ export const lies: readonly Lie[] = [
   ...(['silence', 'always busy', 'a failure in the middle'] as const),
 ];
 
-/** Of the harbour model at a block size of 32 in f16. */
+/** Payload of one block of the harbour model at a block size of 32 in f16. */
 const PAYLOAD_BYTES = 65_536;
 const NUM_LAYERS = 4;
 
 export interface FakeHolder {
   readonly member: Member;
   readonly recordBytes: number;
-  /** Of every true record of it, as record.ts has it. */
+  /** Content hash of every true record of the holder, as in record.ts. */
   readonly contentHash: bigint;
   readonly numFetches: () => number;
   lie(lie: Lie): void;

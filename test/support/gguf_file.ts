@@ -172,7 +172,7 @@ function converted(
   return out;
 }
 
-/** What a rotation's frequencies are divided by, as the converter computes it for Llama 3 and copies it for Phi. */
+/** Divisors of the rotary frequencies, computed as the converter does for Llama 3 and copied for Phi. */
 function ropeFactors(config: Config): Record<string, Float32Array> {
   const scaling = config['rope_scaling'] as Readonly<Record<string, unknown>> | null | undefined;
   if (scaling?.['rope_type'] === 'llama3') {

@@ -58,7 +58,7 @@ export function goldenFolder(name: string): string {
 /** `yarn` is served to its factor times what it was trained for, 256 positions, whatever the configuration names: 1,024. */
 const servedPositions: Partial<Record<string, number>> = { 'llama-rope-yarn': 256 };
 
-/** Those of a model that fit the context that is served. */
+/** Returns a model's golden cases that fit the served context. */
 export function goldenCases(name: string): GoldenCase[] {
   const maxPositions = servedPositions[name] ?? Infinity;
   const text = readFileSync(`${goldenFolder(name)}/golden.json`, 'utf8');

@@ -17,7 +17,7 @@ export function evenSpec(
   return kvSpec(layers, { blockSize, valueType: 'f16', minFrameBytes });
 }
 
-/** What a device is loaded with for a program that keeps this; one frame. */
+/** Returns the KV layout for loading a program with this KV into a device, as one frame. */
 export function kvLayoutFor(kv: readonly KvLayer[], valueType: KvDtype, blockSize = 32): KvLayout {
   const layout = kvLayoutOf(kvSpecOf({ kv }, [], { blockSize, valueType }));
   return { ...layout, frames: [] };

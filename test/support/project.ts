@@ -1,4 +1,4 @@
-/** Where the repository is, from the sources and from the build alike. */
+/** Finds files of the repository, from the sources and from the build alike. */
 import { existsSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';

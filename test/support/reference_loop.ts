@@ -12,7 +12,7 @@ import { greedy, samplingOf, type TestSampling } from './request.ts';
 
 export { greedy };
 
-/** What tests load unless they say otherwise. */
+/** Default load options of tests. */
 export const loadDefaults = {
   device: 'wasm',
   kernelSet: 'deterministic',

@@ -13,7 +13,7 @@ export interface TestSampling extends Omit<Sampling, 'seedLow' | 'seedHigh' | 'b
 /** Every parameter at its neutral value. */
 export const greedy: TestSampling = { ...neutralSampling, seed: 0, logitBias: [] };
 
-/** As it goes over the wire; what is not named is neutral. */
+/** Sampling in the form sent over the wire; parameters not named are neutral. */
 export function samplingOf({ seed = 0, logitBias = [], ...rest }: Partial<TestSampling>): Sampling {
   return {
     ...{ ...neutralSampling, ...rest, ...packSeed(BigInt(seed)) },
@@ -38,7 +38,7 @@ export interface TestSequence {
   readonly promptLogprobs?: { readonly numTop: number; readonly from: number };
 }
 
-/** As an engine takes it. */
+/** Returns the sequence as an engine accepts it. */
 export function sequenceRequest(of: TestSequence): SequenceRequest {
   const { id, kind = 'decode', root, hashes = [], isFetching = false, promptLogprobs } = of;
   const tokens = Uint32Array.from(of.tokens);

@@ -63,11 +63,11 @@ export function attend_few(
       const from = q + (i as usize) * qStride + ((kvHeadStart * group) as usize) * headBytes;
       multiply(from, scaledQ + (i as usize) * width, width, TWO_96);
     }
-    // Where head 0 would be.
+    // `scaledQ` holds only this call's heads: the base moves back so that absolute head numbers index the copy.
     q = scaledQ - ((kvHeadStart * group) as usize) * headBytes;
     qStride = width;
   }
-  // As many as there are below, at least, where all of a block is seen.
+  // A lower bound on the touch_ahead calls of the loops below when a row sees the whole block, so that every line is touched.
   const numBursts = numKvHeads * ((blockSize + TOUCH_TOKENS - 1) / TOUCH_TOKENS + (headDim + 7) / 8);
   const cap = params.cap;
   const dotScale = isF16 ? params.scale * TWO_16 : params.scale;

@@ -144,7 +144,7 @@ function attend_block(
   for (; query < numQueries; query += 4) {
     let starts = i32x4.splat(0),
       ends = starts;
-    // What some query sees, and what every one does.
+    // At least one of the four queries sees [start, end); all of them see [lastStart, firstEnd).
     let start = numTokens,
       end: u32 = 0,
       lastStart: u32 = 0,
@@ -259,7 +259,7 @@ function values_of_each(
   values_of_one(weights + 12, v, i32x4.extract_lane(starts, 3), i32x4.extract_lane(ends, 3), record3, headBytes);
 }
 
-/** Of one query, whose weights are 16 bytes apart. */
+/** record[head_dim] += weights · V of tokens [start, end) for one query, whose weights are 16 bytes apart. */
 function values_of_one(weights: usize, v: usize, start: u32, end: u32, record: usize, headBytes: usize): void {
   if (start >= end) return;
   const at = v + (start as usize) * headBytes;

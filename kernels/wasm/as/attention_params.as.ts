@@ -1,4 +1,4 @@
-/** What attention's kernels read: of a layer, and of the rows that are attended for together. */
+/** Parameters of the attention kernels: one struct per layer, and one per tile of rows that are computed together. */
 
 /**
  *   qkv   [rows][heads + 2 · kv_heads][head_dim] f32; out [rows][heads][head_dim] f32
@@ -35,7 +35,7 @@ export class AttentionParams {
 export class AttentionTile {
   row: u32;
   rows: u32;
-  /** Of the first row. */
+  /** Position of the first row in its sequence. */
   position: u32;
   blockTable: usize;
 }

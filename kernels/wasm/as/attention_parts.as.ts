@@ -1,40 +1,49 @@
 /**
- * What both ways through a block share: which of its tokens a row sees, softmax and values of four queries, a lane of
- * the scores each, and where things lie in a thread's scratch.
+ * Helpers shared by both attention paths, few and many queries: the tokens of a block that a row sees, softmax and values of four
+ * queries (one lane of the scores each), and the layout of a thread's scratch.
  *
- *   scratch  scores of four queries [block_size + 4][4] f32, a cache line for what is touched ahead, a record that nobody reads, [2][block_size]
- *            [head_dim] f32: a block's K and V, [kv_heads][queries, in whole fours][head_dim] f32: queries, packed or scaled
+ *   scratch  scores of four queries [block_size + 4][4] f32, a cache line for touch_ahead, a spare record whose contents are ignored,
+ *            [2][block_size][head_dim] f32: a block's K and V,
+ *            [kv_heads][queries, in whole fours][head_dim] f32: queries, packed or scaled
  */
 import { touch_ahead } from './touch_ahead.as';
 import { exp4, load4_f16_small, madd, multiply, TWO_112 } from './simd.as';
 
+/**
+ * Initial running maximum of a softmax, and the score of a token that a query does not see. Finite, because -Infinity - -Infinity
+ * would be NaN.
+ */
 export const LOWEST: f32 = -1e30;
 
+/** Returns the address in scratch of the cache line that holds the state of {@link touch_ahead}. */
 // @ts-ignore: decorator
 @inline
 export function ahead_at(scratch: usize, blockSize: u32): usize {
   return scratch + (((blockSize + 4) as usize) << 4);
 }
 
+/** Returns the address in scratch of the spare record, into which unused lanes write. */
 // @ts-ignore: decorator
 @inline
 export function spare_at(scratch: usize, blockSize: u32): usize {
   return ahead_at(scratch, blockSize) + 64;
 }
 
+/** Returns the address in scratch of a block's unpacked K; the unpacked V follows. */
 // @ts-ignore: decorator
 @inline
 export function unpacked_at(scratch: usize, blockSize: u32, headBytes: usize): usize {
   return spare_at(scratch, blockSize) + headBytes + 64;
 }
 
+/** Returns the address in scratch of the packed or scaled queries. */
 // @ts-ignore: decorator
 @inline
 export function queries_at(scratch: usize, blockSize: u32, headBytes: usize): usize {
   return unpacked_at(scratch, blockSize, headBytes) + 2 * (blockSize as usize) * headBytes;
 }
 
-/** Of one KV head. */
+/** Returns the bytes of one KV head's queries in scratch, padded to a multiple of four queries. */
 // @ts-ignore: decorator
 @inline
 export function query_bytes(numQueries: u32, headBytes: usize): usize {
@@ -56,6 +65,7 @@ export function start_in(position: u32, first: u32, window: u32): u32 {
   return from > first ? from - first : 0;
 }
 
+/** Returns the end of the tokens that a row at `position` sees in the block beginning at `first`; 0 when the row precedes the block. */
 // @ts-ignore: decorator
 @inline
 export function end_in(position: u32, first: u32, numTokens: u32): u32 {

@@ -7,6 +7,10 @@
  */
 import { exp4, sum4 } from './simd.as';
 
+/**
+ * Parameters of {@link candidates}: logits [samples] of `vocab` f32, `stride` bytes apart; ids and values are
+ * [samples][maxCandidates], stats [samples][2].
+ */
 // @ts-ignore: decorator
 @unmanaged
 export class CandidatesParams {
@@ -22,7 +26,7 @@ export class CandidatesParams {
   maxCandidates: u32;
 }
 
-/** Of samples [start, end). */
+/** Writes the candidates and log-sum-exp parts of samples [start, end). */
 export function candidates(params: CandidatesParams, start: u32, end: u32): void {
   for (let sample = start; sample < end; sample++) {
     const count = load<u32>(params.counts + ((sample as usize) << 2));

@@ -4,6 +4,10 @@ import { F16, F32, INT4, INT8, INT8_GROUP, panel_bytes, panel_group } from './pa
 
 const SLOT_BIT: u32 = 0x80000000;
 
+/**
+ * Parameters of {@link embed}: a table of `outputs` rows of `width` values, in panels of `format`, and out [rows][width] f32. Strides
+ * are bytes.
+ */
 // @ts-ignore: decorator
 @unmanaged
 export class EmbedParams {
@@ -29,7 +33,7 @@ export function embed(params: EmbedParams, start: u32, end: u32): void {
   for (let row = start; row < end; row++) {
     let token = load<u32>(params.tokens + ((row as usize) << 2));
     if (token >= SLOT_BIT) token = load<u32>(params.slots + (((token - SLOT_BIT) as usize) << 2));
-    // Nothing was sampled: whatever comes of this row is nobody's.
+    // NO_TOKEN in a slot: nothing was sampled, and the result of this row is never used.
     if (token >= params.outputs) token = 0;
     const lane = (token & 7) as usize;
     const panel = params.table + ((token >> 3) as usize) * panelBytes;

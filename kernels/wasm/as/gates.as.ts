@@ -1,9 +1,10 @@
-/** What makes one row of a product's gates and ups. Threads split rows, or, where rows are few, columns. */
+/** Gated activations: gates and ups of a row, from one product, become one row. Threads split rows, or columns when rows are few. */
 import { exp4 } from './simd.as';
 
 const SILU: i32 = 0;
 const GELU: i32 = 1;
 
+/** Parameters of the gate kernels: gateUp [rows][2 · inner] f32, gates then ups; out [rows][inner] f32. Strides are bytes. */
 // @ts-ignore: decorator
 @unmanaged
 export class GateParams {
@@ -19,7 +20,10 @@ export function silu_mul(params: GateParams, start: u32, end: u32, first: u32, l
   gated_mul(SILU, params, start, end, first, last);
 }
 
-/** As {@link silu_mul}; gelu(v) = v · (1 + tanh(z)) / 2 = v / (1 + e^-2z), z = sqrt(2 / π) · (v + 0.044715 v³). */
+/**
+ * out[r, i] = gelu(gate_up[r, i]) * gate_up[r, inner + i], with the ranges of {@link silu_mul}; gelu(v) = v · (1 + tanh(z)) / 2 = v /
+ * (1 + e^-2z), z = sqrt(2 / π) · (v + 0.044715 v³).
+ */
 export function gelu_mul(params: GateParams, start: u32, end: u32, first: u32, last: u32): void {
   gated_mul(GELU, params, start, end, first, last);
 }

@@ -22,7 +22,7 @@ export function half_value(half: u16): f32 {
   return reinterpret<f32>(magnitude == 0 ? sign : sign | ((magnitude << 13) + 0x38000000));
 }
 
-/** As {@link normal_half}, four at a time, each in an i32. */
+/** Returns the bits of the nearest f16 of four values, each in an i32, rounded like {@link normal_half}. */
 // @ts-ignore: decorator
 @inline
 export function normal_halves(values: v128): v128 {

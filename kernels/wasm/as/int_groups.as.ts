@@ -34,7 +34,10 @@ function high_sums(a: v128, b: v128, correction: v128): v128 {
   return f32x4.convert_i32x4_s(i32x4.add(sum, correction));
 }
 
-/** As {@link add_group}, of {@link low_sums} and {@link high_sums}; without zeros what each integer is too high comes off. */
+/**
+ * Adds a group like {@link add_group}, from i16 sums combined by {@link low_sums} and {@link high_sums}. Without zeros (int4), the
+ * row's correction -8 · Σ q is added, because stored integers are 8 too high.
+ */
 // @ts-ignore: decorator
 @inline
 export function add_halves(isLess: i32, sums: usize, a: v128, b: v128, scaleA: v128, scaleB: v128, zeroA: v128, zeroB: v128, end: usize): void {
@@ -50,7 +53,7 @@ export function add_halves(isLess: i32, sums: usize, a: v128, b: v128, scaleA: v
   v128.store(sums, madd(high_sums(a, b, correction), f32x4.mul(scaleB, scale), v128.load(sums, 16)), 16);
 }
 
-/** Said as a product and a difference, so that every path rounds alike (E2). */
+/** sums[4] += (dots - zeros · Σ q) · scale. The zeros' product is computed apart and subtracted, so that every path rounds alike (E2). */
 // @ts-ignore: decorator
 @inline
 function less_zeros(sums: usize, dots: v128, scales: v128, zeros: v128, end: usize): void {

@@ -93,7 +93,7 @@ function tiles_int8(q: usize, qStride: usize, w: usize, count: u32, sums: usize,
   tiles(0, q, qStride, w, count, sums, rows);
 }
 
-/** Of uint4 in bytes, its scales and zeros before them. */
+/** sums[rows][8] += q · w for uint4 weights unpacked to bytes; each group's scales and zeros precede its bytes. */
 function tiles_uint8(q: usize, qStride: usize, w: usize, count: u32, sums: usize, rows: u32): void {
   tiles(1, q, qStride, w, count, sums, rows);
 }
@@ -224,7 +224,10 @@ function tile(rows: i32, isLess: i32, q0: usize, qStride: usize, w: usize, count
   }
 }
 
-/** As {@link tile} for int4: i16 lanes are outputs, half of a group's pairs each in `a` and `b`. */
+/**
+ * sums[rows][8] += q[rows, count groups] · w for int4 and uint4, like {@link tile} but with relaxed SIMD: i16 lanes are outputs, and
+ * `a` and `b` each sum half of a group's pairs.
+ */
 // @ts-ignore: decorator
 @inline
 function tile_relaxed(rows: i32, isLess: i32, q0: usize, qStride: usize, w: usize, count: u32, sums: usize): void {

@@ -81,7 +81,7 @@ export function four_panels_uint4(q: usize, w0: usize, apart: usize, groups: u32
   four_panels_of_nibbles(1, q, w0, apart, groups, sums);
 }
 
-/** As {@link tile_relaxed}; `isLess` (uint4) is a constant. */
+/** sums[4][8] = one row · four panels of int4 or uint4, computed like {@link tile_relaxed}; `isLess` (uint4) is a constant. */
 // @ts-ignore: decorator
 @inline
 function four_panels_of_nibbles(isLess: i32, q: usize, w0: usize, apart: usize, groups: u32, sums: usize): void {

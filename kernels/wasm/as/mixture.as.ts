@@ -7,6 +7,10 @@
  */
 import { exp1 } from './simd.as';
 
+/**
+ * Parameters of {@link route} and {@link number_expert_slots}: router logits [rows][experts] f32, routes and routing as drawn above.
+ * Strides are bytes.
+ */
 // @ts-ignore: decorator
 @unmanaged
 export class RouteParams {
@@ -96,6 +100,7 @@ export function number_expert_slots(params: RouteParams, rows: u32): void {
   }
 }
 
+/** Parameters of {@link permute}. */
 // @ts-ignore: decorator
 @unmanaged
 export class PermuteParams {
@@ -116,6 +121,7 @@ export function permute(params: PermuteParams, start: u32, end: u32): void {
   }
 }
 
+/** Parameters of {@link combine}; routes as drawn above. */
 // @ts-ignore: decorator
 @unmanaged
 export class CombineParams {

@@ -55,7 +55,7 @@ function store_gptq(to: usize, from: usize, apart: usize): void {
   }
 }
 
-/** Of a | b << 4 | c << 8 | d << 12 in each u16: a | b << 8 | c << 4 | d << 12. */
+/** Swaps the middle nibbles of each u16: a | b << 4 | c << 8 | d << 12 becomes a | b << 8 | c << 4 | d << 12. */
 // @ts-ignore: decorator
 @inline
 function apart_by_eight(fours: v128): v128 {

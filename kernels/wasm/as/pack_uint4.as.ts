@@ -50,7 +50,7 @@ export function pack_uint4(
   }
 }
 
-/** Where a group's integers lie in its row. */
+/** Returns the offset in bytes of a group's integers within its row. */
 // @ts-ignore: decorator
 @inline
 function integers_at(source: u32, group: u32): usize {
@@ -62,21 +62,21 @@ function integers_at(source: u32, group: u32): usize {
 
 /** Scales and zeros of a group of eight rows; false when the integers of one have to follow its scale. */
 function put_eight(source: u32, data: usize, dataRow: usize, scales: usize, scaleRow: usize, group: u32, panel: usize): bool {
-  let isSound = true;
+  let isValid = true;
   if (source != Q4_K && source != Q4_1) {
     for (let lane: u32 = 0; lane < 8; lane++, data += dataRow, scales += scaleRow)
-      isSound = isSound && put_halves(source, data, scales, group, panel + ((lane as usize) << 1)) == 1;
-    return isSound;
+      isValid = isValid && put_halves(source, data, scales, group, panel + ((lane as usize) << 1)) == 1;
+    return isValid;
   }
-  // As floats where the integers will be.
+  // Scales and minima are held as f32 in the panel's room for integers, which are stored later.
   const floats = panel + 32;
   for (let at = floats; at < floats + 32; at += 4, data += dataRow) {
     const block = block_at(source, data, group);
-    isSound = isSound && !is_odd(load<u16>(block)) && !is_odd(load<u16>(block, 2));
+    isValid = isValid && !is_inf_or_nan(load<u16>(block)) && !is_inf_or_nan(load<u16>(block, 2));
     store<f32>(at, scale_in(source, block, group));
     store<f32>(at, low_in(source, block, group), 32);
   }
-  if (!isSound) return false;
+  if (!isValid) return false;
   const scaleA = v128.load(floats);
   const scaleB = v128.load(floats, 16);
   const least = f32x4.splat(MIN_NORMAL as f32);
@@ -96,7 +96,7 @@ function put_scale(source: u32, data: usize, scales: usize, group: u32, panel: u
   const to = panel + ((lane as usize) << 1);
   if (source != Q4_K && source != Q4_1) return put_halves(source, data, scales, group, to);
   const block = block_at(source, data, group);
-  if (is_odd(load<u16>(block)) || is_odd(load<u16>(block, 2))) return put(to, 0, 0, 0);
+  if (is_inf_or_nan(load<u16>(block)) || is_inf_or_nan(load<u16>(block, 2))) return put(to, 0, 0, 0);
   return settle(to, scale_in(source, block, group), low_in(source, block, group));
 }
 
@@ -116,7 +116,7 @@ function scale_in(source: u32, block: usize, group: u32): f32 {
   return d * ((group & 4 ? (load<u8>(at, 4) & 15) | ((load<u8>(at - 4) >> 6) << 4) : load<u8>(at) & 63) as f32);
 }
 
-/** What is added to a group of Q4_K or Q4_1. */
+/** Returns the constant that a group of Q4_K or Q4_1 adds to scale · q. */
 // @ts-ignore: decorator
 @inline
 function low_in(source: u32, block: usize, group: u32): f32 {
@@ -136,7 +136,7 @@ function put_halves(source: u32, data: usize, scales: usize, group: u32, to: usi
     half = load<u16>(scales + (g << 2));
     zero = load<u16>(scales + (g << 2), 2);
   } else half = load<u16>(source == ROWS_INT4 ? scales + (g << 1) : data + 18 * g);
-  if (is_odd(half) || is_odd(zero)) return put(to, 0, 0, 0);
+  if (is_inf_or_nan(half) || is_inf_or_nan(zero)) return put(to, 0, 0, 0);
   if (is_normal(half) && is_normal(zero)) return put(to, half, zero, 1);
   return settle(to, any_half(half), 0 - any_half(half) * any_half(zero));
 }
@@ -168,7 +168,7 @@ function put(to: usize, half: u16, zero: u16, factor: f64): f64 {
 /** An infinity, or no number. */
 // @ts-ignore: decorator
 @inline
-function is_odd(half: u16): bool {
+function is_inf_or_nan(half: u16): bool {
   return (half & 0x7c00) == 0x7c00;
 }
 

@@ -1,12 +1,24 @@
 /** Eight rows side by side, as panels have them: integers of a group, two inputs of a row, then of the next row. */
 
-/** What integers lie in: as weight_format.ts has them, their scales elsewhere, or in GGUF's blocks, which begin with theirs. */
+/**
+ * Source layouts of stored integers: ROWS_* lie row by row as weight_format.ts has them, with scales elsewhere; Q* are GGUF blocks,
+ * which begin with their scales.
+ */
 export const ROWS_INT8: u32 = 0;
+/** Rows of int4 as weight_format.ts has them, scales elsewhere. */
 export const ROWS_INT4: u32 = 1;
+/** GGUF's Q8_0: blocks of a scale f16 and 32 int8. */
 export const Q8_0: u32 = 2;
+/** GGUF's Q4_0: blocks of a scale f16 and 32 nibbles, each the integer plus 8. */
 export const Q4_0: u32 = 3;
+/** Rows of uint4 as weight_format.ts has them, scales and zeros elsewhere. */
 export const ROWS_UINT4: u32 = 4;
+/** GGUF's Q4_1: blocks of a scale f16, a minimum f16 and 32 nibbles. */
 export const Q4_1: u32 = 5;
+/**
+ * GGUF's Q4_K: blocks of 256 nibbles in eight groups, with six-bit scales and minima. As a source of {@link fours}, a group in low
+ * nibbles.
+ */
 export const Q4_K: u32 = 6;
 /** Every other group of Q4_K: those in high nibbles. */
 export const Q4_K_HIGH: u32 = 7;
@@ -31,6 +43,7 @@ export function store_int8(to: usize, from: usize, apart: usize): void {
   }
 }
 
+/** Stores a group of 32 four-bit integers of eight rows into a panel; rows are `apart` bytes from one another. */
 // @ts-ignore: decorator
 @inline
 export function store_int4(source: u32, to: usize, from: usize, apart: usize): void {
@@ -65,7 +78,7 @@ export function fours(source: u32, from: usize): v128 {
   return i8x16.shuffle(low, high, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
 }
 
-/** Of each four bytes below 16, one u16. */
+/** Packs each four bytes a, b, c, d below 16 into the lower u16 of their i32: a | b << 8 | c << 4 | d << 12. */
 // @ts-ignore: decorator
 @inline
 function in_order(bytes: v128): v128 {
@@ -96,6 +109,7 @@ export function store_int4_of_bytes(to: usize, from: usize): void {
   );
 }
 
+/** Returns 32 signed bytes within [-8, 7] as eight u16 of nibbles, like {@link fours}; each nibble is the integer plus 8. */
 // @ts-ignore: decorator
 @inline
 export function fours_of_bytes(from: usize): v128 {

@@ -1,12 +1,20 @@
-/** What products of every format share: how panels end, and how many rows are worked on at a time. */
+/**
+ * Definitions shared by the products of every format: storage formats, sizes of panels, blocks of rows, and how the sums of a panel
+ * are stored.
+ */
 
 /** Formats of weights. */
 export const F32: u32 = 0;
+/** Code of f16 weights. */
 export const F16: u32 = 1;
+/** Code of int8 weights: signed bytes with a scale per group of 32 inputs. */
 export const INT8: u32 = 2;
+/** Code of int4 weights: nibbles hold the integer plus 8; a scale per group of 32 inputs. */
 export const INT4: u32 = 3;
+/** Code of uint4 weights: nibbles 0 to 15 with a scale and a zero per group of 32 inputs. */
 export const UINT4: u32 = 4;
 
+/** Parameters of a product: x [rows][inner] f32, weight in panels of `format`, out [rows][outputs] f32; strides are bytes. */
 // @ts-ignore: decorator
 @unmanaged
 export class LinearParams {
@@ -25,9 +33,12 @@ export class LinearParams {
 
 /** Bytes of 32 inputs of a panel: 8 scales f16, of uint4 8 zeros f16, then the integers. */
 export const INT8_GROUP: usize = 272;
+/** Bytes of 32 inputs of an int4 panel: 8 scales f16, then 256 nibbles. */
 export const INT4_GROUP: usize = 144;
+/** Bytes of 32 inputs of a uint4 panel: 8 scales f16, 8 zeros f16, then 256 nibbles. */
 export const UINT4_GROUP: usize = 160;
 
+/** Returns the bytes of 32 inputs of a panel in an integer format. */
 // @ts-ignore: decorator
 @inline
 export function panel_group(format: u32): usize {
@@ -48,6 +59,7 @@ export function panel_bytes(format: u32, inner: u32): usize {
 export const ROW_BLOCK: u32 = 96;
 /** Scratch: sums [ROW_BLOCK][8] f32, a cache line that nobody reads, then what the product needs. */
 export const SINK: usize = (ROW_BLOCK as usize) << 5;
+/** Offset in a product's scratch behind the sums and the write-only cache line, where data of the particular product begins. */
 export const AFTER_SUMS: usize = SINK + 64;
 /** Up to this many rows, as in decode, weights come from memory; with more, mostly from cache. */
 export const FEW_ROWS: u32 = 12;
@@ -75,7 +87,7 @@ export function finish8(params: LinearParams, to: usize, sums: usize, panel: u32
   v128.store(to, b, 16);
 }
 
-/** As {@link finish8} for one row and the panels `panel`, `panel + apart`, and so on, whose sums [4][8] are. */
+/** Stores one row's sums [4][8] of the panels `panel`, `panel + apart`, and so on, like {@link finish8}. */
 export function finish_four(params: LinearParams, y: usize, sums: usize, panel: u32, apart: u32): void {
   for (const end = panel + 4 * apart; panel < end; panel += apart) {
     finish8(params, y + ((panel as usize) << 5), sums, panel);

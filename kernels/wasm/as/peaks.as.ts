@@ -1,4 +1,4 @@
-/** What the machine can do at most with 128-bit vectors, and which numerics class its multiply-add makes. */
+/** Loops that measure the machine's peak rates with 128-bit vectors, and a probe for its numerics class (fused multiply-add or not). */
 import { madd } from './simd.as';
 
 /** 1 when a multiply-add rounds once. `at`: room for 32 bytes; through memory, so that no compiler decides it. */

@@ -42,7 +42,7 @@ function group(x: usize, q: usize, isPaired: u32): void {
   highest = f32x4.max(highest, i8x16.shuffle(highest, highest, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
   const largest = max<f32>(f32x4.extract_lane(highest, 0), f32x4.extract_lane(highest, 1));
   store<f32>(q, largest / (127.0 as f32));
-  // What is next to nothing is nothing: its inverse would be infinite.
+  // A largest magnitude up to 1e-36 counts as 0, because the inverse of a smaller one would overflow.
   const inverse = f32x4.splat(largest > 1e-36 ? (127.0 as f32) / largest : (0.0 as f32));
   let sums = i32x4.splat(0);
   const ones = i16x8.splat(1);

@@ -12,12 +12,18 @@ const LARGEST: u16 = 0x7bff;
 /** 1.5 · 2^23. */
 const MAGIC: f32 = 12582912.0;
 
-/** Of a group of eight rows: integers in bytes, scales and zeros f16, 1 / scale f32, the least integer less that of int4, floats. */
+/**
+ * Room for a group of eight rows: integers i8 [8][32], then at these offsets scales f16 [8], zeros f16 [8] (uint4), inverses 1 / scale
+ * f32 [8], lowest integers i8 [8] (int4 and uint4), and floats f32 [8][32].
+ */
 export const SCALES: usize = 256;
+/** Offset in the room of the zeros, f16 [8]; written for uint4 only. */
 export const ZEROS: usize = 272;
 const INVERSES: usize = 288;
 const LOWS: usize = 320;
+/** Offset in the room of a group's values widened to floats, f32 [8][32]. */
 export const FLOATS: usize = 384;
+/** Bytes of the room for a group of eight rows. */
 export const ROOM: usize = FLOATS + 1024;
 
 /**
@@ -38,7 +44,10 @@ export function quantise_groups(format: u32, from: usize, stride: usize, count: 
   }
 }
 
-/** What depends on the scale, of four rows from `first` on; those from `count` on are as the last. */
+/**
+ * Stores scales, inverses, zeros (uint4) and lowest integers of the four rows from `first` on. Rows from `count` on repeat the last
+ * row.
+ */
 // @ts-ignore: decorator
 @inline
 function put_scales(format: u32, from: usize, stride: usize, first: u32, count: u32, room: usize): void {
@@ -65,7 +74,7 @@ function put_scales(format: u32, from: usize, stride: usize, first: u32, count: 
   const scales = half_values(halves);
   const to = room + ((first as usize) << 1);
   v128.store64_lane(to, i16x8.narrow_i32x4_u(halves, halves), 0, SCALES);
-  // Of the largest scale there may be any number: it has no inverse.
+  // A scale of the largest f16 may have saturated, so quotients may exceed the format: a NaN inverse forces the exact path.
   const isLargest = i32x4.eq(v128.and(halves, i32x4.splat(0x7fff)), i32x4.splat(LARGEST));
   v128.store(to + ((first as usize) << 1), v128.or(f32x4.div(f32x4.splat(1), scales), isLargest), INVERSES);
   let lows = i32x4.splat(-8);
@@ -85,7 +94,7 @@ function narrow_halves(values: v128): v128 {
   return i16x8.narrow_i32x4_u(halves, halves);
 }
 
-/** Of four: what is no number, or less than nothing, is left out. */
+/** Returns the highest of the 32 values in four lanes, ignoring NaN and negative values; at least 0. */
 // @ts-ignore: decorator
 @inline
 function highest_in(from: usize): v128 {
@@ -95,7 +104,7 @@ function highest_in(from: usize): v128 {
   return f32x4.pmax(a, b);
 }
 
-/** Of values the other way round. */
+/** Returns the magnitude of the lowest of the 32 values in four lanes, ignoring NaN and positive values; at least 0. */
 // @ts-ignore: decorator
 @inline
 function lowest_in(from: usize): v128 {

@@ -6,6 +6,7 @@
  */
 import { cap_scores, sum4, to_f16 } from './simd.as';
 
+/** Parameters of {@link rms_norm}: x and out [rows][width] f32, weight [width] f32; strides are bytes. */
 // @ts-ignore: decorator
 @unmanaged
 export class RmsNormParams {
@@ -73,7 +74,7 @@ export class QkNormParams {
   epsilon: f32;
 }
 
-/** As {@link rms_norm}, in place, of every span of q and of k. */
+/** Normalises every span of q and of k in place like {@link rms_norm}, for rows [start, end). */
 export function qk_norm(params: QkNormParams, start: u32, end: u32): void {
   const qBytes = (params.qWidth as usize) << 2;
   const kBytes = (params.kWidth as usize) << 2;
@@ -182,6 +183,7 @@ function round_store(from: usize, to: usize, width: u32, isF16: u32): void {
   }
 }
 
+/** Parameters of {@link soft_cap}: x [rows][width] f32, `stride` bytes apart. */
 // @ts-ignore: decorator
 @unmanaged
 export class SoftCapParams {
@@ -199,6 +201,7 @@ export function soft_cap(params: SoftCapParams, start: u32, end: u32, first: u32
   }
 }
 
+/** Parameters of {@link gather}: sampleRows [samples] u32, the row of each sample. */
 // @ts-ignore: decorator
 @unmanaged
 export class GatherParams {

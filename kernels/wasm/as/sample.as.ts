@@ -16,6 +16,7 @@ const WALK_BLOCK: u32 = 512;
 /** Weights that are 2 to this on average, within seven log2 weights of the highest, are a flat row's. */
 const FLAT_SHIFT: u64 = 24;
 
+/** Parameters of {@link sample}; the regions are drawn above, `stride` and `recordBytes` are bytes. */
 // @ts-ignore: decorator
 @unmanaged
 export class SampleParams {
@@ -29,7 +30,10 @@ export class SampleParams {
   table: usize;
 }
 
-/** Of samples [start, end). */
+/**
+ * Samples rows [start, end): writes each token to `tokens` and to its slot, and increments the token's count when the sample keeps
+ * counts.
+ */
 export function sample(params: SampleParams, start: u32, end: u32, scratch: usize): void {
   for (let sample = start; sample < end; sample++) {
     const at = (sample as usize) << 2;
@@ -59,12 +63,12 @@ function sample_one(logits: usize, vocab: u32, table: usize, record: SamplerSlot
   else highest = fixed_logit_of_order(best);
   if (highest == FORBIDDEN) return NO_TOKEN;
   if (record.mantissa == 0) return best_of_fixed_logits(logits, fixedLogits, vocab, highest);
-  // What is not among the k highest need not be weighed.
+  // Tokens that are not among the k highest need no weight.
   let last = record.topK > 0 ? least_of_parts(heavies, vocab, record.topK) : FORBIDDEN;
   if (!isAdjusted && last != FORBIDDEN) last = fixed_logit_of_order(last);
   let sum = weigh(isAdjusted ? 0 : logits, fixedLogits, vocab, highest, last, table, record, weights);
 
-  // What is kept: weights above `from`, and `ties` that are equal to it.
+  // top_k and top_p keep the weights above `from`, and the first `ties` weights equal to it.
   let from: u32 = 0;
   let ties: u64 = 0;
   let least = HEAVY;
@@ -97,7 +101,7 @@ function sample_one(logits: usize, vocab: u32, table: usize, record: SamplerSlot
   return walk(weights, vocab, from, ties, multiply_high(((record.randomHigh as u64) << 32) | (record.randomLow as u64), sum));
 }
 
-/** Where a head ends: mostly among the few that weigh much. */
+/** Returns the weight at which a head ends. Most heads end among the few heavy weights, which are searched first. */
 function head_of(
   weights: usize,
   vocab: u32,

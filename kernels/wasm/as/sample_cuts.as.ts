@@ -1,8 +1,10 @@
-/** Which weights top_k and top_p keep: counts, sums and heads of the order by descending weight. */
+/** Selects the weights that top_k and top_p keep: counts, sums and heads of the order by descending weight. */
 
+/** Bytes of a table of bins: 2,048 sums of u64. */
 export const BINS_BYTES: usize = 2048 << 3;
 /** Weights within ten log2 weights of the highest, and within twenty-one: mostly few. */
 export const HEAVY: u32 = (1 as u32) << 21;
+/** Weights within 21 powers of two of the highest, 2^31: the second bound, for a top_k beyond the number of {@link HEAVY} ones. */
 export const LESS_HEAVY: u32 = (1 as u32) << 10;
 
 /** Writes those from `least` on, in their order, and zeros up to a whole vector. Returns how many there are. */
@@ -36,6 +38,7 @@ export function sum_from(weights: usize, vocab: u32, least: u32): u64 {
   return i64x2.extract_lane(sums, 0) + i64x2.extract_lane(sums, 1);
 }
 
+/** Returns how many weights are at least `least`, which is above 0; reads whole vectors. */
 export function tokens_from(weights: usize, vocab: u32, least: u32): u64 {
   const least4 = i32x4.splat(least);
   let counts = i32x4.splat(0);
@@ -55,7 +58,7 @@ export function head(weights: usize, vocab: u32, bins: usize, limit: u64, isSum:
     const mask = ((1 as u32) << (above - shift)) - 1;
     const prefix4 = i32x4.splat(level == 0 ? 0 : -1 << above);
     const wanted4 = i32x4.splat(from);
-    // What has a 0 for its digit is what is left when all others have been taken: nobody looks at it.
+    // Digit 0 needs no bin: the search below ends there when all higher digits have been subtracted.
     const least4 = i32x4.splat(from + ((1 as u32) << shift));
     memory.fill(bins, 0, BINS_BYTES);
     for (let first: u32 = 0; first < vocab; first += 4) {
@@ -81,6 +84,7 @@ export function head(weights: usize, vocab: u32, bins: usize, limit: u64, isSum:
   return from;
 }
 
+/** Returns how many of `count` weights equal `weight`; reads whole vectors. */
 export function tokens_equal(weights: usize, count: u32, weight: u32): u64 {
   const weight4 = i32x4.splat(weight);
   let counts = i32x4.splat(0);

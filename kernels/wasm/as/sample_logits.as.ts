@@ -3,7 +3,9 @@
  * Four tokens at a time; rows end in whole vectors, and what lies behind the last token is read and left out.
  */
 
+/** The sampled token where nothing can be sampled. */
 export const NO_TOKEN: u32 = 0xffffffff;
+/** Fixed-point logit of a token that must not be sampled; as a bias, the value that forbids one. */
 export const FORBIDDEN: i32 = i32.MIN_VALUE;
 /** Tokens whose highest is kept: what is below the k-th of these is not among the k highest. */
 const PART: u32 = 256;
@@ -11,7 +13,7 @@ const FIXED_LOGIT_LIMIT: i32 = 1072693248;
 const IN_PROMPT: u32 = 0x80000000;
 const MINUS_INFINITY: u32 = 0xff800000;
 
-/** Of a sample; 0 is no sample, or no such page. */
+/** Parameters of one sample. A field of 0 means that there is no sample, page or mask. */
 // @ts-ignore: decorator
 @unmanaged
 export class SamplerSlot {
@@ -46,7 +48,10 @@ function order_of(bits: i32): i32 {
   return bits ^ ((bits >> 31) & 0x7fffffff);
 }
 
-/** Of the highest logit; MAX_VALUE when one is no number. `parts`: the highest of each part. */
+/**
+ * Returns the order (see order_of) of the highest logit, or MAX_VALUE when any logit is NaN. Stores the highest order of each {@link
+ * PART} tokens in `parts`.
+ */
 export function highest_order(logits: usize, vocab: u32, parts: usize): i32 {
   const magnitude = i32x4.splat(0x7fffffff);
   const infinity = i32x4.splat(0x7f800000);
@@ -57,7 +62,7 @@ export function highest_order(logits: usize, vocab: u32, parts: usize): i32 {
     let highest4 = i32x4.splat(i32.MIN_VALUE);
     for (let id = first; id < last; id += 4) {
       let bits = v128.load(logits + ((id as usize) << 2));
-      // What lies behind the last one is no logit.
+      // Lanes behind the last token are no logits: -Infinity replaces them.
       if (id + 4 > vocab) bits = v128.bitselect(bits, i32x4.splat(MINUS_INFINITY as i32), tokens_4(id, vocab));
       rotten4 = v128.or(rotten4, i32x4.gt_s(v128.and(bits, magnitude), infinity));
       highest4 = i32x4.max_s(highest4, v128.xor(bits, v128.and(i32x4.shr_s(bits, 31), magnitude)));
@@ -86,6 +91,7 @@ export function least_of_parts(parts: usize, vocab: u32, k: u32): i32 {
   return low as i32;
 }
 
+/** Returns the smallest id whose logit has this order, or NO_TOKEN when the order is that of -Infinity. */
 export function first_of_order(logits: usize, vocab: u32, order: i32): u32 {
   const bits = order_of(order);
   if (bits == MINUS_INFINITY) return NO_TOKEN;
@@ -96,7 +102,7 @@ export function first_of_order(logits: usize, vocab: u32, order: i32): u32 {
   return id;
 }
 
-/** Of a logit by its order. */
+/** Returns the fixed-point logit of the logit with this order, or FORBIDDEN for -Infinity. */
 export function fixed_logit_of_order(order: i32): i32 {
   const bits = order_of(order);
   if (bits == MINUS_INFINITY) return FORBIDDEN;
@@ -107,7 +113,7 @@ export function fixed_logit_of_order(order: i32): i32 {
 // @ts-ignore: decorator
 @inline
 function fixed_logits_of_4(bits: v128): v128 {
-  // None is a NaN, and none is out of range.
+  // Rows with a NaN were rejected and the clamp bounds the range, so relaxed and saturating truncation agree.
   const clamped = f32x4.pmin(f32x4.pmax(bits, f32x4.splat(-1023)), f32x4.splat(1023));
   const fixed = f32x4.mul(clamped, f32x4.splat(1048576));
   const fixedLogits = ASC_FEATURE_RELAXED_SIMD ? i32x4.relaxed_trunc_f32x4_s(fixed) : i32x4.trunc_sat_f32x4_s(fixed);
@@ -122,7 +128,7 @@ function tokens_4(id: u32, vocab: u32): v128 {
   return i32x4.lt_u(i32x4(0, 1, 2, 3), i32x4.splat(vocab - id));
 }
 
-/** Of each lane the lower 32 bits of (a · b + added) >> shift. */
+/** Returns in each lane the lower 32 bits of (a · b + added) >> shift. */
 // @ts-ignore: decorator
 @inline
 function products_4(a: v128, b: v128, added: v128, shift: i32): v128 {
@@ -195,7 +201,7 @@ function limited_4(fixedLogits: v128): v128 {
   return i32x4.min_s(i32x4.max_s(fixedLogits, i32x4.splat(-FIXED_LOGIT_LIMIT)), i32x4.splat(FIXED_LOGIT_LIMIT));
 }
 
-/** What a scale multiplies by, exact; so is its product with a fixed-point logit. */
+/** Returns the factor mantissa / 2^shift in both f64 lanes. The factor and its product with a fixed-point logit are exact. */
 // @ts-ignore: decorator
 @inline
 function factor_2(mantissa: u32, shift: u32): v128 {
@@ -226,7 +232,10 @@ function scaled_4(fixedLogits: v128, above: v128, below: v128): v128 {
   return v128.bitselect(scaled, i32x4.neg(scaled), positive);
 }
 
-/** Of tokens that are there already; `words` are their counts. */
+/**
+ * Applies repetition, frequency and presence penalties to tokens that occur in the prompt or the output; `words` are their words of
+ * counts.
+ */
 // @ts-ignore: decorator
 @inline
 function penalised_4(fixedLogits: v128, words: v128, above: v128, below: v128, record: SamplerSlot): v128 {
@@ -239,6 +248,10 @@ function penalised_4(fixedLogits: v128, words: v128, above: v128, below: v128, r
   return limited_4(i32x4.sub(less, present));
 }
 
+/**
+ * Returns, of the tokens whose fixed-point logit is `highest`, the one with the highest logit, then the smallest id; NO_TOKEN when
+ * there is none.
+ */
 export function best_of_fixed_logits(logits: usize, fixedLogits: usize, vocab: u32, highest: i32): u32 {
   let winner = NO_TOKEN;
   let order: i32 = 0;
@@ -302,7 +315,7 @@ export function weigh(
     }
     const log2Scale = products_4(below, mantissa4, i64x2.splat(0), shift);
     const share = i32x4.sub(one4, i32x4.shr_u(i32x4.mul(v128.and(log2Scale, rest4), slope4), 20));
-    // Of those that are not left it may be anything.
+    // Lanes that are not left hold any log2 weight: the mask keeps their index within the table.
     const index = v128.and(i32x4.shr_u(log2Scale, 11), i32x4.splat(4095 << 2));
     let entry = i32x4.splat(load<i32>(table + i32x4.extract_lane(index, 0)));
     entry = i32x4.replace_lane(entry, 1, load<i32>(table + i32x4.extract_lane(index, 1)));

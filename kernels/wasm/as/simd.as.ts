@@ -66,6 +66,7 @@ export function cap_scores(from: usize, to: usize, scale: f32, cap: f32): void {
   }
 }
 
+/** Returns e^x with the bits of {@link exp4}. */
 // @ts-ignore: decorator
 @inline
 export function exp1(x: f32): f32 {
@@ -87,7 +88,7 @@ export function load4_f16(at: usize): v128 {
   return f32x4.mul(load4_f16_small(at), f32x4.splat(TWO_112));
 }
 
-/** The same, 2^-112 times: what multiplies it is 2^112 times as large instead, which changes no bit. */
+/** Four f16 at `at` as f32, times 2^-112. Callers scale the other factor up by a power of two instead, which changes no bit. */
 // @ts-ignore: decorator
 @inline
 export function load4_f16_small(at: usize): v128 {
@@ -95,6 +96,7 @@ export function load4_f16_small(at: usize): v128 {
   return v128.and(i32x4.shl(v128.load_ext<i16>(at), 13), i32x4.splat(0x8fffe000));
 }
 
+/** 2^112: the difference of the exponent biases of f32 and f16, which {@link load4_f16_small} leaves out. */
 // @ts-ignore: decorator
 @inline
 export const TWO_112: f32 = 5192296858534827628530496329220096.0;
@@ -133,8 +135,8 @@ export function touch(from: usize, bytes: usize, sink: usize): void {
 }
 
 /**
- * As {@link touch} for lines [first, last) of every 4 KiB of [from, from + bytes), and of as much `apart` bytes on: a few lines of many pages
- * at a time, whose addresses are looked up together and whose other lines the CPU then prefetches.
+ * Touches lines at page offsets [first, last) in every 4 KiB of [from, from + bytes) and of the range `apart` bytes later, like {@link
+ * touch}. A few lines of many pages at a time share address look-ups, and the CPU then prefetches the pages' other lines.
  */
 export function touch_pages(from: usize, bytes: usize, apart: usize, first: usize, last: usize, sink: usize): void {
   let a: u32 = 0;

@@ -2,8 +2,8 @@
 import { touch_pages } from './simd.as';
 
 /**
- * What to touch of the next block, in a cache line of scratch: from, bytes of a plane, from one plane to the other, bursts, done, and a
- * word that nobody reads.
+ * Stores what to touch of the next block in a cache line of scratch, u32 each: address (0: no next block), bytes of a plane, bytes
+ * from the K to the V plane, number of bursts, bursts done, and a write-only word.
  */
 export function start_ahead(ahead: usize, next: usize, planeBytes: usize, apart: usize, numBursts: u32): void {
   store<u32>(ahead, next as u32);
@@ -24,7 +24,7 @@ export function touch_ahead(ahead: usize): void {
   touch_pages(load<u32>(ahead), load<u32>(ahead, 4), load<u32>(ahead, 8), first, last, ahead + 20);
 }
 
-/** Of the lines of a page, in bytes. */
+/** Returns the byte offset within a page at which a burst begins: the bursts split a page's 64 lines evenly. */
 // @ts-ignore: decorator
 @inline
 function line_of(burst: u32, numBursts: u32): usize {

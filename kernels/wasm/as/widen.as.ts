@@ -1,18 +1,21 @@
 /** Floats as files store them, a group at a time. */
 import { load4_f16 } from './simd.as';
 
-/** What they lie in. */
+/** Codes of the stored type of floats; f16 is 1. */
 const FROM_F32: u32 = 0;
 const FROM_BF16: u32 = 2;
 
-/** Of a value's bytes. */
+/** Returns log2 of a stored value's bytes. */
 // @ts-ignore: decorator
 @inline
 export function shift_of(source: u32): usize {
   return source == FROM_F32 ? 2 : 1;
 }
 
-/** Where `count` values, at most 32, lie in f32, with zeros up to 32; exact. Where they are, or in `room`, 128 bytes. */
+/**
+ * Returns the address of `count` values, at most 32, as f32, exact and padded with zeros to 32. The address is `from` for 32 values
+ * that are f32 already, else `room` (128 bytes), which is written.
+ */
 // @ts-ignore: decorator
 @inline
 export function floats_of(source: u32, from: usize, count: u32, room: usize): usize {
@@ -44,7 +47,7 @@ function one_by_one(source: u32, from: usize, count: u32, room: usize): void {
   }
 }
 
-/** What is no number stays none. */
+/** Returns the f32 bits of an f16, exact; a NaN stays a NaN. */
 function bits_of_half(half: u32): u32 {
   const magnitude = half & 0x7fff;
   const sign = (half & 0x8000) << 16;

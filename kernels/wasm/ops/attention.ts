@@ -15,7 +15,7 @@ export const TILE_ROWS = 16;
 /** Consecutive rows of one sequence; `blockTable` is where it lies. */
 export const attentionTile = struct('AttentionTile', { row: 'u32', rows: 'u32', position: 'u32', blockTable: 'u32' });
 
-/** What attention makes of one query in one span. */
+/** Bytes of a record: the attention of one query over one span. */
 function recordBytes(headDim: number): number {
   return headDim * 4 + 16;
 }
@@ -28,8 +28,9 @@ function inFours(count: number): number {
 /** Room for the records of spans: [tiles][spans][heads]. */
 const MAX_RECORD_BYTES = 32 << 20;
 
+/** Room for the records of spans, used when several threads attend for one row. */
 export interface SpanRecords {
-  /** Of all heads. */
+  /** Bytes of one span's records, all heads together. */
   readonly spanBytes: number;
   readonly maxSpans: number;
   readonly maxTiles: number;
@@ -59,6 +60,7 @@ interface Fields extends Readonly<Record<string, number>> {
   readonly maxSpans: number;
 }
 
+/** The `attention` operation. Threads claim tasks: tiles, KV heads of tiles, or spans of tokens, see {@link AttentionTasks}. */
 export const attention = operation('attention', {
   params: struct('AttentionParams', {
     qkv: 'u32',

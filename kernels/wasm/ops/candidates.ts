@@ -3,6 +3,7 @@ import { Control } from '../shared_step.ts';
 import { struct } from '../struct.ts';
 import { operation, rowCost } from './operation.ts';
 
+/** The `candidates` operation: the best logits of each sample and the parts of its log-sum-exp. Threads split samples. */
 export const candidates = operation('candidates', {
   params: struct('CandidatesParams', {
     logits: 'u32',
@@ -30,6 +31,6 @@ export const candidates = operation('candidates', {
   run: (step, { params }) => {
     step.kernels.candidates(params, ...step.share(step.count(Control.numSamples)));
   },
-  // Once for the best, once for the sum.
+  // Logits are read twice: for the best ones, then for the sum.
   work: (op, load, batch) => rowCost(load, [op.logits, op.logits], batch),
 });

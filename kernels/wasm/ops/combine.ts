@@ -3,6 +3,7 @@ import { Control } from '../shared_step.ts';
 import { struct } from '../struct.ts';
 import { operation, rowCost } from './operation.ts';
 
+/** The `combine` operation: adds each row's weighted expert results to the output. Threads split rows. */
 export const combine = operation('combine', {
   params: struct('CombineParams', {
     x: 'u32',

@@ -2,6 +2,7 @@ import { Control } from '../shared_step.ts';
 import { struct } from '../struct.ts';
 import { operation, rowCost } from './operation.ts';
 
+/** The `embed` operation: looks up a table row per token. Threads split rows. */
 export const embed = operation('embed', {
   params: struct('EmbedParams', {
     tokens: 'u32',

@@ -1,7 +1,7 @@
 /** Products of a mixture: an expert's rows lie together, and are multiplied as any others by its part of the weight. */
 import assert from 'node:assert/strict';
 import { DeviceError } from '../../device.ts';
-import { heldFormat } from '../../program.ts';
+import { storageFormat } from '../../program.ts';
 import { formatCode, LANES, productKind, weightBytes } from '../panels.ts';
 import { numRows, operation } from './operation.ts';
 import { productParams, ProductRun, productScratchBytes } from '../product.ts';
@@ -9,6 +9,10 @@ import { productParams, ProductRun, productScratchBytes } from '../product.ts';
 /** A thread's own copy of the struct, with the weight of the expert that it multiplies by. */
 const OWN_PARAMS = Math.ceil(productParams.bytes / 64) * 64;
 
+/**
+ * The `expert_linear` operation: multiplies the permuted tokens of each expert by that expert's part of the weight. Threads claim
+ * tasks.
+ */
 export const expertLinear = operation('expert_linear', {
   params: productParams,
   place: (op, { buffer, weight, regions, options }) => {
@@ -63,10 +67,10 @@ export const expertLinear = operation('expert_linear', {
     const weight = load.program.weights[op.weight]!;
     const expertSlots = numRows(load, op.x, batch);
     const outputs = weight.outputs / op.experts;
-    const held = heldFormat(weight, weightFormat);
+    const held = storageFormat(weight, weightFormat);
     return {
       label: `experts ${weight.inner} to ${outputs}`,
-      // Of as many experts as there are expert slots, or all.
+      // At most one expert's weights are read per expert slot, and never more than all experts.
       bytes: (weightBytes(weight, weightFormat) * Math.min(expertSlots, op.experts)) / op.experts,
       flops: 2 * expertSlots * weight.inner * outputs,
       kind: productKind(held),

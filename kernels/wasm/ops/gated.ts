@@ -1,4 +1,4 @@
-/** What gates have in common: their struct, and that few rows are dealt by columns. */
+/** Shared parts of the gate operations: their struct, and the split among threads by rows, or by columns when rows are few. */
 import type { Gate } from '../../program.ts';
 import { Control } from '../shared_step.ts';
 import { struct } from '../struct.ts';

@@ -3,6 +3,7 @@ import { Control } from '../shared_step.ts';
 import { struct } from '../struct.ts';
 import { operation, rowCost } from './operation.ts';
 
+/** The `gather_samples` operation: copies the rows that are sampled together. Threads split samples. */
 export const gatherSamples = operation('gather_samples', {
   params: struct('GatherParams', { x: 'u32', sampleRows: 'u32', out: 'u32', rowBytes: 'u32' }),
   place: (op, { regions, buffer }) => {

@@ -1,11 +1,12 @@
 /** Products: tasks are blocks of rows times ranges of panels. */
 import assert from 'node:assert/strict';
-import { heldFormat } from '../../program.ts';
+import { storageFormat } from '../../program.ts';
 import { ROW_BLOCK } from '../kernel_constants.ts';
 import { formatCode, LANES, paddedWidth, productKind, weightBytes } from '../panels.ts';
 import { numRows, operation } from './operation.ts';
 import { productParams, ProductRun, productScratchBytes } from '../product.ts';
 
+/** The `linear` operation: a product with a weight matrix. Threads claim tasks. */
 export const linear = operation('linear', {
   params: productParams,
   place: (op, { buffer, weight }) => {
@@ -38,11 +39,11 @@ export const linear = operation('linear', {
   work: (op, load, batch) => {
     const { weightFormat } = load.options;
     const weight = load.program.weights[op.weight]!;
-    const held = heldFormat(weight, weightFormat);
+    const held = storageFormat(weight, weightFormat);
     const rows = numRows(load, op.x, batch);
     return {
       label: `linear ${weight.inner} to ${weight.outputs}`,
-      // Where rows are many, weights come from cache most times, and computing is what costs.
+      // With many rows, weights mostly come from cache, and arithmetic is the cost.
       bytes: rows <= ROW_BLOCK ? weightBytes(weight, weightFormat) : 0,
       flops: 2 * rows * weight.inner * weight.outputs,
       kind: productKind(held),

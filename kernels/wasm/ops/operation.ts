@@ -1,6 +1,6 @@
 /**
- * What an operation of a program is on the wasm device: where its inputs and outputs lie, a thread's part of running it, and the work that it
- * is. One file an operation; `operations.ts` has them all.
+ * The contract of an operation on the wasm device: where inputs and outputs lie, how a thread runs its share, and how much work
+ * the operation is. Each operation has a file of its own; `operations.ts` lists all.
  */
 import type { KernelProfile, LoadOptions, Segment } from '../../device.ts';
 import type { KvHeads } from '../../kv_planes.ts';
@@ -33,7 +33,7 @@ export interface StepRegions {
   readonly candidateValues: number;
   readonly sampleStats: number;
   readonly samplerSlots: number;
-  /** By sample of the step, and by slot. */
+  /** Tokens that were sampled, u32: by sample of the step in `sampledTokens`, by slot in `slotTokens`. */
   readonly sampledTokens: number;
   readonly slotTokens: number;
   /** [samplerPages][vocab] */
@@ -53,7 +53,7 @@ export interface Placement {
   readonly spanRecords: { readonly at: number; readonly spanBytes: number; readonly maxSpans: number };
   readonly buffer: (name: string) => PlacedBuffer;
   readonly weight: (name: string) => { readonly at: number; readonly spec: WeightSpec; readonly format: number };
-  /** Of the mixture that makes these routes. */
+  /** Returns the number of experts of the mixture that makes these routes. */
   readonly experts: (routes: string) => number;
   readonly rope: (name: string) => { readonly rotaryDim: number; readonly cos: number; readonly sin: number };
   /** A layer's K plane in block 0, bytes from there to its V plane (0: one plane for both), and from one token to the next in each. */
@@ -65,18 +65,23 @@ export interface Placement {
   };
 }
 
-/** What a program was loaded with. */
+/** A program and the options it was loaded with. */
 export interface LoadedProgram {
   readonly program: Program;
   readonly options: LoadOptions;
 }
 
+/** Work of one operation in a step. `label` replaces the operation's kind in a profile. */
 export type KernelCost = Pick<KernelProfile, 'bytes' | 'flops' | 'kind'> & { readonly label?: string };
 
+/** Implementation of one kind of operation: struct, placement, execution and cost. */
 export interface WasmOperation<Op extends Operation, Fields extends Readonly<Record<string, number>>> {
-  /** Of `fields`, what the kernels read. */
+  /** Struct that the kernels read, written from the fields that `place` returns; further fields are for `run` only. */
   readonly params: Struct<Fields>;
-  /** Where everything lies; once, at load. @throws DeviceError for a shape that the kernels do not have. */
+  /**
+   * Returns addresses and shapes of the operation's inputs and outputs; called once, at load. @throws DeviceError for a shape that the
+   * kernels do not support.
+   */
   place(op: Op, at: Placement): Fields;
   /** A thread's part. */
   run(step: StepContext, op: PlacedOperation<Fields>): void;
@@ -104,7 +109,7 @@ export function numRows({ program }: LoadedProgram, buffer: string, batch: reado
   );
 }
 
-/** Of an operation that reads and writes rows of f32, and computes next to nothing. */
+/** Returns the cost of an operation that reads and writes rows of f32 and computes next to nothing: the bytes of all named buffers. */
 export function rowCost(load: LoadedProgram, buffers: readonly string[], batch: readonly Segment[]): KernelCost {
   const bytes = buffers.reduce(
     (sum, name) => sum + 4 * numRows(load, name, batch) * (load.program.buffers[name]?.width ?? 0),

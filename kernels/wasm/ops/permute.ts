@@ -3,6 +3,7 @@ import { Control } from '../shared_step.ts';
 import { struct } from '../struct.ts';
 import { operation, rowCost } from './operation.ts';
 
+/** The `permute` operation: copies rows into the order of their experts. Threads split expert slots. */
 export const permute = operation('permute', {
   params: struct('PermuteParams', { x: 'u32', out: 'u32', rowBytes: 'u32', order: 'u32' }),
   place: (op, { buffer, regions, experts }) => {

@@ -2,6 +2,7 @@ import { Control } from '../shared_step.ts';
 import { struct } from '../struct.ts';
 import { operation, rowCost } from './operation.ts';
 
+/** The `qk_norm` operation: normalises q and k in place, per head or as a whole. Threads split rows. */
 export const qkNorm = operation('qk_norm', {
   params: struct('QkNormParams', {
     qkv: 'u32',

@@ -1,6 +1,7 @@
 import { struct } from '../struct.ts';
 import { operation, rowCost } from './operation.ts';
 
+/** The `rms_norm` operation. Threads split rows. */
 export const rmsNorm = operation('rms_norm', {
   params: struct('RmsNormParams', {
     x: 'u32',

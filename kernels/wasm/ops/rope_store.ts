@@ -2,6 +2,7 @@ import { Control } from '../shared_step.ts';
 import { struct } from '../struct.ts';
 import { operation, rowCost } from './operation.ts';
 
+/** The `rope_store` operation: rotates q and k by position, then stores k and v in the KV blocks. Threads split rows. */
 export const ropeStore = operation('rope_store', {
   params: struct('RopeStoreParams', {
     qkv: 'u32',

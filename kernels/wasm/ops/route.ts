@@ -2,6 +2,7 @@ import { Control } from '../shared_step.ts';
 import { struct } from '../struct.ts';
 import { operation, rowCost } from './operation.ts';
 
+/** The `route` operation: selects each row's experts, threads splitting rows; after a barrier, one thread numbers the expert slots. */
 export const route = operation('route', {
   params: struct('RouteParams', {
     logits: 'u32',

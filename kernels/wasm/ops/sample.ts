@@ -6,13 +6,15 @@ import { operation, rowCost } from './operation.ts';
 /** Bins of a digit of a weight, u64 each. */
 const BINS_BYTES = 2_048 * 8;
 
+/** Struct of one sample's parameters, as the kernels read it. */
 export const samplerSlot = struct('SamplerSlot', sampleFields);
 
-/** A thread's. */
+/** Bytes of scratch that a thread needs to sample from a row of `vocab` logits. */
 export function scratchBytes(vocab: number): number {
   return 3 * 4 * (vocab + 8) + BINS_BYTES;
 }
 
+/** The `sample` operation: samples a token per sample. Threads claim one sample at a time. */
 export const sample = operation('sample', {
   params: struct('SampleParams', {
     logits: 'u32',
@@ -45,6 +47,6 @@ export const sample = operation('sample', {
     }
   },
   scratchBytes: ({ vocab }) => scratchBytes(vocab),
-  // Once for the highest, once for the weights.
+  // Logits are read twice: for the highest, then for the weights.
   work: (op, load, batch) => rowCost(load, [op.logits, op.logits], batch),
 });

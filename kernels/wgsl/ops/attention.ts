@@ -59,6 +59,7 @@ export const attentionMergeKernel = {
   constants: { WORKGROUP_SIZE: 64, HEAD_DIM: 64 },
 } as const satisfies KernelSpec;
 
+/** Adds the dispatches of `attention`: prefill items, decode items, then the merge of split rows. */
 export const attention = operation('attention', (plan, op) => {
   const { heads, kvHeads, headDim, scale, window = 0, cap = 0 } = op;
   const { step, parts, partStats, capabilities } = plan.resources;

@@ -7,7 +7,7 @@ const CANDIDATE_TILE = 2_048;
 /** {@link candidatesMergeKernel} has a thread for each tile of a row. */
 const MAX_CANDIDATE_TILES = 256;
 
-/** Of each tile of logits the best, and its part of the log-sum-exp; one workgroup per tile and sample. */
+/** Finds the best logits of each tile, and the tile's part of the log-sum-exp; one workgroup per tile and sample. */
 export const candidatesKernel = {
   name: 'candidates',
   uses: ['best_of'],
@@ -47,6 +47,7 @@ export function candidateTiles(vocab: number): number {
   return tiles;
 }
 
+/** Adds the dispatches of `candidates`: the best logits of each tile, then the merge of a sample's tiles. */
 export const candidates = operation('candidates', (plan, op) => {
   const { step, lists, stats, results } = plan.resources;
   const logits = plan.buffer(op.logits);

@@ -26,6 +26,7 @@ export const embedKernel = {
   constants: { FORMAT: 0, WORKGROUP_SIZE: 64 },
 } as const satisfies KernelSpec;
 
+/** Adds the dispatches of `embed`, one per slice of the table. */
 export const embed = operation('embed', (plan, op) => {
   const { format, inner, outputs, slices } = plan.weight(op.table);
   const { buffer, stride } = plan.buffer(op.out);

@@ -6,6 +6,7 @@ import { linearVariants, tiledGrid, vectorGrid } from '../kernel_set.ts';
 import { itemsOf } from '../routing.ts';
 import { operation } from './operation.ts';
 
+/** Adds the dispatches of `expert_linear`, one per slice of the stacked experts. */
 export const expertLinear = operation('expert_linear', (plan, op, { gated, permuted }) => {
   const { capabilities, device, kernels, none, routing } = plan.resources;
   const [x, out] = [plan.buffer(permuted?.x ?? op.x), plan.buffer(gated?.out ?? op.out)];

@@ -1,4 +1,4 @@
-/** What gates have in common when no product does them by itself. */
+/** The dispatch that `silu_mul` and `gelu_mul` share, for gates that are not fused into a product. */
 import type { Gate } from '../../program.ts';
 import type { DispatchPlan } from '../dispatch_plan.ts';
 import type { KernelSpec } from '../kernel.ts';
@@ -16,6 +16,7 @@ export const gatedMulKernel = {
   constants: { WORKGROUP_SIZE: 64, GATED: 1 },
 } as const satisfies KernelSpec;
 
+/** Adds the dispatch of a gate: reads [rows, 2·inner], writes [rows, inner]. */
 export function gatedMul(plan: DispatchPlan, op: Gate): void {
   const [gateUp, out] = [plan.buffer(op.gateUp), plan.buffer(op.out)];
   const { perRow = 1 } = gateUp.spec;

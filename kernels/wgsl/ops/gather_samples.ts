@@ -14,6 +14,7 @@ export const gatherSamplesKernel = {
   constants: { WORKGROUP_SIZE: 64 },
 } as const satisfies KernelSpec;
 
+/** Adds the dispatch of `gather_samples`. */
 export const gatherSamples = operation('gather_samples', (plan, op) => {
   const [x, out] = [plan.buffer(op.x), plan.buffer(op.out)];
   assert(x.stride === out.stride, `gather ${op.x}: widths differ`);

@@ -16,6 +16,7 @@ import { matmulSubgroupMatrix } from '../linear_kernels.ts';
 import { Header } from '../step_state.ts';
 import { operation } from './operation.ts';
 
+/** Adds the dispatches of `linear`, one per slice of the weight; each includes a fused norm and gate. */
 export const linear = operation('linear', (plan, op, { norm, gated }) => {
   const { none, step } = plan.resources;
   const [x, out] = [plan.buffer(op.x), plan.buffer(gated ? gated.out : op.out)];
@@ -57,10 +58,10 @@ interface SliceUse {
   readonly slice: WeightSlice;
   readonly gate: Gate['kind'] | undefined;
   readonly count: 'rows' | 'samples';
-  /** What the weight does not say. */
+  /** Uniform fields that do not follow from the weight and its slice. */
   readonly params: Readonly<Record<string, number>>;
   readonly bindings: Readonly<Record<string, GPUBuffer>>;
-  /** What is normalised on the way in when there is one row. */
+  /** Input of the norm that the kernel applies itself when there is one row; undefined when no norm is fused. */
   readonly normX: GPUBuffer | undefined;
 }
 

@@ -4,7 +4,7 @@ import { DeviceError } from '../../device.ts';
 import type { KernelSpec } from '../kernel.ts';
 import { operation } from './operation.ts';
 
-/** What fits a workgroup's memory beside the rest. */
+/** Maximum experts whose counts and bits fit a workgroup's memory. */
 const MAX_EXPERTS = 1_024;
 
 /** The best experts of a row and their weights, and of a row alone its expert slots; one workgroup per row. */
@@ -62,6 +62,10 @@ export const combineKernel = {
   constants: { WORKGROUP_SIZE: 128 },
 } as const satisfies KernelSpec;
 
+/**
+ * Adds the dispatches of `route`: the choice of experts, then, in steps of several rows, the numbering of expert slots. @throws
+ * DeviceError for more than MAX_EXPERTS experts, or more experts per token than a workgroup has threads.
+ */
 export const route = operation('route', (plan, op) => {
   const { experts, perToken } = op;
   if (experts > MAX_EXPERTS)
@@ -104,6 +108,7 @@ export const route = operation('route', (plan, op) => {
   });
 });
 
+/** Adds the dispatch of `permute`, where it is not fused into an expert's product. */
 export const permute = operation('permute', (plan, op) => {
   const [x, out] = [plan.buffer(op.x), plan.buffer(op.out)];
   assert(x.stride === out.stride, `permute ${op.x}: widths differ`);
@@ -117,6 +122,7 @@ export const permute = operation('permute', (plan, op) => {
   });
 });
 
+/** Adds the dispatch of `combine`. */
 export const combine = operation('combine', (plan, op) => {
   const [x, routes, out] = [plan.buffer(op.x), plan.buffer(op.routes), plan.buffer(op.out)];
   assert(x.stride === out.stride, `combine ${op.x}: widths differ`);

@@ -1,23 +1,27 @@
-/** What an operation of a program is on the webgpu device: kernels, and the dispatches that it adds to a step's list. One file an operation. */
+/**
+ * An operation on the webgpu device: a function that adds the dispatches of a program's operation to the plan. Each operation has its
+ * own file.
+ */
 import type { Gate, Operation, OperationOf } from '../../program.ts';
 import type { DispatchPlan } from '../dispatch_plan.ts';
 
-/** What neighbours of an operation do in its kernel, or it in theirs; see fusion.ts. */
+/** Neighbouring operations that one kernel computes together with this one; see fusion.ts. */
 export interface Fusion {
-  /** Of a norm: the product after it does it too, when there is one row. */
+  /** On a norm: the next product computes this norm itself when there is one row. */
   readonly isNormOfNext?: boolean;
-  /** Of a product: the norm before it, and what makes its outputs pairs of gate and up. */
+  /** On a product: the norm before it to apply when there is one row; and `gated`, the gate applied to its pairs of outputs. */
   readonly norm?: OperationOf<'rms_norm'>;
   readonly gated?: Gate;
-  /** Of an expert's product: rows are taken where they lie, not in the order of places. */
+  /** On an `expert_linear`: the permute it replaces. The kernel reads the unpermuted rows of x through the routing. */
   readonly permuted?: OperationOf<'permute'>;
-  /** Of what rotates and stores q and k: it normalises their heads first. */
+  /** On a `rope_store`: the norm of q's and k's heads to apply before rotating them. */
   readonly headNorm?: OperationOf<'qk_norm'>;
 }
 
 /** @throws DeviceError for what the kernels do not have. */
 export type WgslOperation<Op extends Operation> = (plan: DispatchPlan, op: Op, fusion: Fusion) => void;
 
+/** Returns `dispatch` unchanged; `_kind` only gives the compiler the operation's type. */
 export function operation<K extends Operation['kind']>(
   _kind: K,
   dispatch: WgslOperation<OperationOf<K>>,

@@ -14,6 +14,7 @@ export const qkNormKernel = {
   constants: { WORKGROUP_SIZE: 128 },
 } as const satisfies KernelSpec;
 
+/** Adds the dispatch of `qk_norm`, where it is not fused into `rope_store`. @throws DeviceError when head_dim is no multiple of 4. */
 export const qkNorm = operation('qk_norm', (plan, op) => {
   const { heads, kvHeads, headDim, epsilon, span } = op;
   if (headDim % 4 !== 0)

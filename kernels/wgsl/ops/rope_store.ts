@@ -21,6 +21,7 @@ export const ropeStoreKernel = {
   constants: { WORKGROUP_SIZE: 64, BLOCK_SIZE: 32, HEAD_DIM: 64, ROTARY: 64, KV_F16: 1, HEAD_NORM: 0 },
 } as const satisfies KernelSpec;
 
+/** Adds the dispatch of `rope_store`, with the norm of heads when one is fused. */
 export const ropeStore = operation('rope_store', (plan, op, { headNorm }) => {
   const { heads, kvHeads, headDim } = op;
   const { kv } = plan.options;

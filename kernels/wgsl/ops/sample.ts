@@ -57,6 +57,10 @@ function sampleWords(vocab: number): number {
   return Math.ceil(vocab / TILE) * TILE_WORDS + HEAD_WORDS + BIN_WORDS;
 }
 
+/**
+ * Adds the dispatches of `sample`: the rounds over all tiles, then the choice. A step leaves out rounds that none of its samples
+ * needs.
+ */
 export const sample = operation('sample', (plan, op) => {
   const { step, exp2Table, samplerPages, slots, results, sampleState, capabilities } = plan.resources;
   const specialisation = { constants: { UNROLLED: capabilities.isSoftware ? 0 : 1 } };

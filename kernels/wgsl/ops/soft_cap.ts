@@ -10,6 +10,7 @@ export const softCapKernel = {
   constants: { WORKGROUP_SIZE: 64 },
 } as const satisfies KernelSpec;
 
+/** Adds the dispatch of `soft_cap`, in place. */
 export const softCap = operation('soft_cap', (plan, op) => {
   const { buffer, spec, stride } = plan.buffer(op.x);
   plan.push({

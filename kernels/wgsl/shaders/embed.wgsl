@@ -34,7 +34,7 @@ fn embed(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_inde
   if (token >= SLOT_BIT) {
     token = slots[token - SLOT_BIT];
   }
-  // Nothing was sampled: whatever comes of this row is nobody's.
+  // Nothing was sampled into the slot: compute an arbitrary row, whose result is not used.
   if (token >= params.vocab) {
     token = 0;
   }

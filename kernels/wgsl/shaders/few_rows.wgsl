@@ -1,4 +1,4 @@
-// What the products of few rows share; appended to the kernels that say `uses: ['few_rows']`, with linear.wgsl.
+// Shared part of the products of few rows; appended to the kernels whose `uses` has 'few_rows', with linear.wgsl.
 //
 //   ROWS     neighbouring outputs of a thread, which share its loads of x
 //   LANES    neighbouring threads that have the same inputs of other outputs
@@ -13,8 +13,8 @@ const NORMED: u32 = 0;
 const OUTPUTS = LANES * ROWS;
 const SUMS = OUTPUTS * COLUMNS;
 
-// Where each column's row of x begins, in vectors. Past the last row the last one again; an expert's item may have fewer rows than there
-// are columns, which are left out.
+// Returns the start of each column's row of x, in vectors. Columns past the last row repeat the last row; for an expert's item, the
+// caller skips them.
 fn x_rows(first_row: u32, num_rows: u32) -> array<u32, COLUMNS> {
   var at: array<u32, COLUMNS>;
   for (var column = 0u; column < COLUMNS; column++) {

@@ -30,7 +30,7 @@ fn fill_random(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocatio
   switch (KIND) {
     case 0: { words[at] = bitcast<u32>(low * params.amplitude); }
     case 1: { words[at] = pack2x16float(vec2f(low, high) * params.amplitude); }
-    // Of int8, -128 does not occur: a step up.
+    // Packed int8 weights never have -128 (0x80): setting each byte's low bit turns it into -127.
     case 2: { words[at] = bits | 0x01010101u; }
     case 3: { words[at] = bits; }
     case 4: { words[at] = pack2x16float(vec2f(params.amplitude)); }

@@ -1,8 +1,8 @@
-// What makes a gate of a product's output; appended to the kernels that say `uses: ['gate']` and have the constant GATED.
+// The gates that a product's outputs pass through; appended to the kernels whose `uses` has 'gate' and that have the constant GATED.
 //
 //   GATED 1  SiLU: x / (1 + e^-x)
-//   GATED 2  GELU in its tanh form, x * (1 + tanh(z)) / 2, which is x / (1 + e^(-2z)). Its multiply-add is said, so that every kernel
-//            rounds it alike (E2).
+//   GATED 2  GELU in its tanh form, x * (1 + tanh(z)) / 2, which is x / (1 + e^(-2z)). Its multiply-add is an explicit fma, so that
+//            every kernel rounds it alike (E2).
 
 fn gate_of(x: f32) -> f32 {
   if (GATED == 2) {

@@ -1,5 +1,5 @@
-// What the four products share: the uniform, the bindings, and what is done with a sum; appended to the kernels that say
-// `uses: ['linear']`. linear_kernels.ts declares it.
+// Shared part of the four product kernels: the uniform, the bindings, and how a sum becomes an output; appended to the kernels whose
+// `uses` has 'linear'. linear_kernels.ts declares the contract.
 //
 //   x        [rows][x_stride] f32, padded with zeros to whole groups of 32
 //   weight   [outputs][inner] in FORMAT, the slice that starts at `first_output`
@@ -7,9 +7,10 @@
 //   norm     [x_stride]       f32, read by kernels that normalise x on the way in
 //   step     the step's header; [count_at] is the number of rows
 //   out      [rows][out_stride] f32
-//   EXPERTS  1: step is the routing of a mixture (see number_expert_slots.wgsl), whose items are rows of one expert each; [count_at] is the
-//            number of items, which lie from items_at on; the slice has num_experts, the first of them first_expert, `outputs` each
-//   PERMUTED 1, with EXPERTS: x is not in the order of expert_slots: [order_at] of step has the row of each
+//   EXPERTS  1: step is the routing of a mixture (see number_expert_slots.wgsl), whose items are rows of one expert each;
+//            [count_at] is the number of items, which start at items_at; the slice has num_experts experts from first_expert on,
+//            of `outputs` outputs each
+//   PERMUTED 1, with EXPERTS: x is not in the order of expert slots: [order_at] of step has the row of each
 //   GATED    over 0: outputs come in pairs (gate, up); out[r, o / 2] = gate_of(gate) * up
 
 const GATED: u32 = 0;
@@ -116,7 +117,8 @@ fn unknown(end: u32) -> u32 {
   return end + (params.x_stride >> 31);
 }
 
-// The same for the software driver, which would spend seconds on what it unrolls. Where UNROLLED is 1, kernel.ts leaves the call out.
+// Hides a loop's end from the software driver's compiler, which would spend seconds on unrolling. Where UNROLLED is 1, kernel.ts
+// removes the call.
 fn bound(end: u32) -> u32 {
   return unknown(end);
 }

@@ -34,8 +34,8 @@ const BY_ROWS = select(2u, 1u, ROWS_TILE == 32);
 const BY_OUTPUTS = 4 / BY_ROWS;
 const OWN_ROWS = ROWS_TILE / BY_ROWS;
 const OWN_OUTPUTS = OUTPUTS_TILE / BY_OUTPUTS;
-// Of a tile's line in workgroup memory: 32 inputs and a pad against bank conflicts. Loads of matrices count their offsets and strides
-// in elements of the array: vectors of four.
+// Length of a tile's line in workgroup memory, in vectors of four: 32 inputs, and padding against bank conflicts. Matrix loads count
+// offsets and strides in array elements, which are vectors of four.
 const LINE_QUADS = 10u;
 const SLAB = 16u;
 const SLABS = ROWS_TILE / SLAB;
@@ -70,7 +70,7 @@ fn matmul_subgroup_matrix(
   let row_at = subgroup / BY_OUTPUTS * OWN_ROWS;
   let output_at = subgroup % BY_OUTPUTS * OWN_OUTPUTS;
 
-  // Where a thread's vectors of x and its weights lie; past the last row or output, the last one again.
+  // Positions of the thread's vectors of x and of its weights; past the last row or output, the last one again.
   var x_at: array<u32, X_LOADS>;
   for (var i = 0u; i < X_LOADS; i++) {
     let job = thread + i * THREADS;
@@ -87,7 +87,7 @@ fn matmul_subgroup_matrix(
   var zero_next: array<f32, W_LOADS>;
   var totals: array<array<subgroup_matrix_result<f32, N, M>, OWN_OUTPUTS / N>, OWN_ROWS / M>;
   var added = array<f32, select(1u, SLABS * SLAB_SUMS, SECTIONED == 1)>();
-  // Once more than there are groups: the first turn only loads, the last one only multiplies.
+  // Runs one turn more than there are groups: the first turn only loads, the last one only multiplies.
   for (var turn = 0u; turn <= groups; turn++) {
     let buffer = select(0u, turn & 1, BUFFERS == 2);
     if (turn > 0) {

@@ -11,7 +11,8 @@
 // Groups that the workgroup has at a time, and between two barriers: 3 KiB of sums, or more.
 const AT_ONCE = WORKGROUP_SIZE / LANES;
 const SECTION = AT_ONCE * max(1u, 768u / (SUMS * AT_ONCE));
-// Of half a group, of four quads: chunks that they lie in, and quads in each. Nibbles of a whole group are one chunk.
+// Half a group is 16 inputs (four quads): its number of chunks, and the quads in each. Nibbles have a whole group in one chunk, whose
+// halves count as a chunk each.
 const HALF_CHUNKS = max(1u, CHUNKS_PER_GROUP / 2);
 const HALF_QUADS = 4 / HALF_CHUNKS;
 // Loads in flight before the first is added.

@@ -75,7 +75,7 @@ fn number_expert_slots(@builtin(local_invocation_index) thread: u32) {
   }
   workgroupBarrier();
 
-  // Of each thread's experts, expert_slots and items; then of all before them.
+  // Expert slots and items of this thread's experts; the loop below turns them into prefix sums over the threads.
   var own_places = 0u;
   var own_items = 0u;
   for (var i = 0u; i < EACH; i++) {

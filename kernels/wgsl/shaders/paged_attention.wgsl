@@ -37,7 +37,7 @@ const HAS_CAP: u32 = 0;
 // 1: a token has as many words of V as of K, so that every V lies v_at - k_at words behind its K.
 const SAME_STRIDE: u32 = 1;
 const UNROLLED: u32 = 1;
-// Of KvVector: 4, or 2 where a head of K has no whole number of fours.
+// Words of a KvVector: 4, or 2 where a head of K, or an offset or stride of the KV layout, is not a multiple of 4 words.
 const VECTOR_WORDS: u32 = 4;
 
 struct Params {
@@ -73,7 +73,7 @@ const K_STRIDE = K_WORDS + 1;
 // Vectors of a token's K, and those that a thread loads of a tile.
 const VECTORS = K_WORDS / VECTOR_WORDS;
 const LOADS = (TOKENS * VECTORS + WORKGROUP_SIZE - 1) / WORKGROUP_SIZE;
-// Of q and k that a thread multiplies at a time: registers for the loads of them.
+// Quads of q and k in an unrolled run of the score loop; bounds the registers that their loads take.
 const QUADS_AT_ONCE = select(1u, select(8u, 2u, QUERY_BLOCK > 1), QUADS % 8 == 0);
 const OUTPUTS = (QUERIES * QUADS + WORKGROUP_SIZE - 1) / WORKGROUP_SIZE;
 // Padded against bank conflicts: a thread per query walks its weights.
@@ -82,11 +82,11 @@ const QUERY_BLOCKS = (QUERIES + QUERY_BLOCK - 1) / QUERY_BLOCK;
 
 // K of the tile's tokens; once the scores are known, their V.
 var<workgroup> tile: array<u32, TOKENS * K_STRIDE>;
-// Where the head's K of each token begins, in words, and its V where that does not follow from it.
+// Word offset at which the head's K of each token begins, and that of its V where SAME_STRIDE is 0.
 var<workgroup> k_from: array<u32, TOKENS>;
 var<workgroup> v_from: array<u32, TOKENS>;
 var<workgroup> weights: array<f32, QUERIES * WEIGHT_STRIDE>;
-// Of the split so far, then of everything before it.
+// Online-softmax state per query: of the current split, then (all_...) of all splits before.
 var<workgroup> highest: array<f32, QUERIES>;
 var<workgroup> sums: array<f32, QUERIES>;
 var<workgroup> rescale: array<f32, QUERIES>;
@@ -125,7 +125,7 @@ fn paged_attention(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoc
     let end = min((split + 1) * SPLIT, num_tokens);
     for (var first = split * SPLIT; first < end; first += TOKENS) {
       if (thread < TOKENS) {
-        // What no row of the item sees is not read: it may be no number, which is one even when it is multiplied by 0.
+        // Clamp to tokens that some row of the item sees: memory of other tokens may hold NaN, and NaN times a weight of 0 is NaN.
         var token = min(first + thread, num_tokens - 1);
         if (HAS_WINDOW == 1) {
           token = max(token, max(first_position + 1, params.window) - params.window);
@@ -192,7 +192,7 @@ fn paged_attention(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoc
         values[i] *= rescale[query_of(thread, i)];
       }
       for (var t = 0u; t < bound(TOKENS); t++) {
-        // Where the vectors of an output divide the workgroup, all of a thread's outputs have the same one.
+        // When QUADS divides the workgroup size, all outputs of a thread have the same quad, so that V is read once.
         var of_token = tile_quad(t, thread % QUADS);
         for (var i = 0u; i < OUTPUTS; i++) {
           if (WORKGROUP_SIZE % QUADS != 0) {
@@ -285,7 +285,7 @@ fn query_of(thread: u32, i: u32) -> u32 {
   return min((thread + i * WORKGROUP_SIZE) / QUADS, QUERIES - 1);
 }
 
-// Where the K of a thread's i-th vector of the tile lies; past the last one, the last one again.
+// Returns the position in kv of the thread's i-th vector of the tile's K; past the last vector, the last one again.
 fn k_vector(thread: u32, i: u32) -> u32 {
   let at = min(thread + i * WORKGROUP_SIZE, TOKENS * VECTORS - 1);
   return k_from[at / VECTORS] / VECTOR_WORDS + at % VECTORS;
@@ -324,7 +324,7 @@ fn unknown(end: u32) -> u32 {
   return end + (params.qkv_stride >> 31);
 }
 
-// The same for the software driver; where UNROLLED is 1, kernel.ts leaves the call out.
+// Hides a loop's end from the software driver's compiler; where UNROLLED is 1, kernel.ts removes the call.
 fn bound(end: u32) -> u32 {
   return unknown(end);
 }

@@ -34,7 +34,7 @@ fn sample_choose(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocat
   var from_weight = 0u;
   var ties = 0u;
   if (has_head) {
-    // As TILES, the last round, found it.
+    // The last round, TILES, has stored the final head.
     let head = load_head(head_at(sample, 4));
     from_weight = head.from_weight;
     ties = head.ties;

@@ -13,7 +13,7 @@ const NONE = 0xffffffffu;
 // Bins of a round, of digits of 11 bits; the last digits of a weight have 10.
 const BINS = 2048u;
 const LAST_BINS = 1024u;
-// Of the bins of WEIGH, K1, K2, P1 and P2 in a sample's state, in bins.
+// Offsets, in bins, of the bins of WEIGH, K1, K2, P1 and P2 within a sample's state.
 const FIRST_BINS_AT = 0u;
 const K1_AT = 2048u;
 const K2_AT = 4096u;
@@ -29,8 +29,9 @@ fn bins_at(sample: u32) -> u32 {
   return head_at(sample, 5);
 }
 
-// What is known of the head when a round begins, into `head`; `is_active` is 0 where top_k keeps every token. Two turns of one loop, so
-// that the compiler has it once: where top_k's head ends, for rounds that need it, then what the round before has left.
+// Stores in `head` how far the head is known when a round begins; `is_active` is 0 where top_k keeps every token. Both parts are turns
+// of one loop, so that the compiler sees its body once: turn 0 finds where top_k's head ends, for rounds that need that; turn 1
+// evaluates the bins of the round before.
 fn find_head(sample: u32, round: u32, top_k: u32, top_p: u32, thread: u32) {
   let ends_top_k = top_k > 0 && (round == P1 || (round == TILES && top_p == 0));
   for (var turn = select(1u, 0u, ends_top_k); turn < bound(2); turn++) {

@@ -9,7 +9,7 @@
 // What a round leaves in the bins the next one reads: each workgroup finds for itself where the head ends in them; the first one of a
 // sample keeps it for the round after. Grid (tiles, samples).
 
-// By digit: tokens, and the sum of their weights in halves of 16 bits.
+// Bins by digit: the number of tokens, then the sums of the low and of the high 16 bits of their weights.
 var<workgroup> bins: array<array<atomic<u32>, 3>, BINS>;
 
 @compute @workgroup_size(WORKGROUP_SIZE)
@@ -44,7 +44,7 @@ fn sample_tiles(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocati
 
   take_best_of_tiles(sample, thread);
   let highest = fixed_logits[0];
-  // Nothing can be sampled: sample_choose says so.
+  // No token can be sampled; sample_choose writes NO_TOKEN.
   if (workgroupUniformLoad(&ids[0]) == NO_TOKEN) {
     return;
   }
@@ -167,7 +167,7 @@ fn find_best(one: ptr<function, SampleParams>, first: u32, thread: u32, own: u32
   }
 }
 
-// Where a round's bins are, in those of a sample.
+// Returns the offset of a round's bins within a sample's bins, in bins.
 fn own_bins_at(round: u32) -> u32 {
   switch (round) {
     case K1: {

@@ -1,17 +1,18 @@
-// What the kernels of a sample share: the bindings, a sample's sample, fixed-point logits and weights as sampling.ts defines them; appended to the kernels
-// that say `uses: ['sampling']`. ops/draw.ts says how they follow each other.
+// Shared part of the sampling kernels: the bindings, a sample's parameters, fixed-point logits and weights as sampling.ts defines
+// them; appended to the kernels whose `uses` has 'sampling'. ops/sample.ts has the order of the kernels.
 //
 //   logits      [samples][stride] bits of f32
-//   step        header, samples [samples][8], sampling [samples][21] u32: see sampler_slot.ts; masks of allowed tokens, a bit each
-//   exp2_table  [4096] u32, weights at every 128th of an log2 weight
+//   step        header, samples [samples][8], sampler slots [samples][21] u32: see sampler_slot.ts; masks of allowed tokens, one bit
+//               per token
+//   exp2_table  [4096] u32, weights at every 128th of a log2 weight
 //   pages       [pages][vocab] u32: biases, counts; a sample adds the token to its counts
 //   slots       u32, the token where later steps find it
 //   results     u32 words, from the sample's first: the token, and its logit when candidates are wanted
-//   state       of a sample, from sample * sample_words: bests [tiles][4]: fixed-point logit, order, id, whether there is a NaN; sums [tiles][4]:
-//               weights above the head's last (64 bits), how many are equal to it; heads [5][8]; bins [8192][3]: tokens, and the sum
-//               of their weights (64 bits)
+//   state       of a sample, from sample * sample_words: bests [tiles][4]: fixed-point logit, order, id, whether there is a NaN;
+//               sums [tiles][4]: weights above the head's last (64 bits), how many are equal to it; heads [5][8]; bins [8192][3]:
+//               tokens, and the sum of their weights (64 bits)
 //
-// A tile is TILE ids. Sums are of integers: their order is nobody's matter.
+// A tile is TILE ids. Sums are of integers, so their order does not matter.
 
 const WORKGROUP_SIZE: u32 = 256;
 const UNROLLED: u32 = 1;
@@ -67,7 +68,7 @@ struct SampleParams {
   max_count: u32,
 }
 
-// Where top_k or top_p ends: weights above are kept, and so many tokens that have this one.
+// End of the tokens that top_k or top_p keeps: all tokens with weights above from_weight, and `ties` tokens with exactly from_weight.
 struct Head {
   from_weight: u32,
   ties: u32,
@@ -76,12 +77,12 @@ struct Head {
   above: vec2u,
 }
 
-// By thread: what it found; then the best of all in the first.
+// Best token per thread; after take_best, index 0 has the best of the workgroup.
 var<workgroup> fixed_logits: array<i32, WORKGROUP_SIZE>;
 var<workgroup> orders: array<i32, WORKGROUP_SIZE>;
 var<workgroup> ids: array<u32, WORKGROUP_SIZE>;
 var<workgroup> is_rotten: atomic<u32>;
-// By thread and by group of them: a sum of weights, and a number of tokens.
+// Sums of weights and numbers of tokens, per thread and per group of GROUP threads.
 var<workgroup> sums: array<vec2u, WORKGROUP_SIZE>;
 var<workgroup> tokens: array<u32, WORKGROUP_SIZE>;
 var<workgroup> group_sums: array<vec2u, GROUPS>;
@@ -193,7 +194,7 @@ fn is_better(a: u32, b: u32) -> bool {
   return orders[a] > orders[b] || (orders[a] == orders[b] && ids[a] < ids[b]);
 }
 
-// Of what every thread has put there, the best into the first.
+// Reduces the threads' best tokens to the best one, at index 0.
 fn take_best(thread: u32) {
   workgroupBarrier();
   for (var half = bound(WORKGROUP_SIZE_HALF); half > 0; half /= 2) {
@@ -243,7 +244,7 @@ fn load_head(at: u32) -> Head {
   );
 }
 
-// Of what every thread has put into sums and tokens, sums of groups of threads.
+// Adds up `sums` and `tokens` by groups of GROUP threads, into group_sums and group_tokens.
 fn sum_groups(thread: u32) {
   workgroupBarrier();
   if (thread < GROUPS) {

@@ -36,7 +36,7 @@ fn scale_of(output: u32, group: u32, scales_per_output: u32) -> f32 {
   return unpack2x16float(scales[at >> 1])[at & 1];
 }
 
-// What integers of nibbles are less: int4's are stored plus 8.
+// Returns the stored integer that stands for zero: the group's zero point for uint4, 8 for int4. Other formats ignore the result.
 fn zero_of(output: u32, group: u32, scales_per_output: u32) -> f32 {
   if (FORMAT == 4) {
     return unpack2x16float(scales[output * (scales_per_output >> 1) + group]).y;

@@ -1,7 +1,7 @@
 /**
- * Who is in the cluster, as the router sees it: registered, heard of lately, how loaded.
+ * Members of the cluster, as the router sees them: registered, heard of lately, how loaded.
  *
- *   (register) ──called at its address──► alive ──silence──► gone ──speaks again──► told that it is not a member, registers again
+ *   (register) ──called at its address──► alive ──silence──► gone ──heartbeat──► sent "unknown member", registers again
  *       │            └──goodbye──► gone
  *       └── the name is held by another process that is heard: wait, and be refused when that lasts
  *
@@ -43,27 +43,29 @@ const MAX_LATE_MS = 500;
 /** Members (P1). */
 const MAX_MEMBERS = 1_024;
 
+/** Dependencies of a ClusterView, and its callbacks for members that join, send a heartbeat or are lost. */
 export interface ClusterViewOptions {
   readonly bus: Bus;
   readonly network: Network;
-  /** Of this router. */
+  /** Name and epoch of this router. */
   readonly identity: RouterIdentity;
   readonly clock: Clock;
   readonly log: Log;
   readonly silenceMs: number;
-  /** Which model an engine is for. */
+  /** Returns the model that an engine joins, or why the engine is refused or must wait. */
   readonly admit: (registration: Registration) => Admitted;
   readonly signal: AbortSignal;
   readonly onJoined: (instance: Instance) => void;
-  /** It says how many batches of block events it has sent. */
+  /** Called for each heartbeat of a member; `blocks` is the number of block event batches that the member has sent. */
   readonly onHeard: (instance: Instance, blocks: number) => void;
   readonly onLost: (instance: Instance) => void;
 }
 
+/** The router's list of members: answers registrations, follows heartbeats, and drops members that are silent, leave or restart. */
 export class ClusterView implements AllMembers {
   readonly #options: ClusterViewOptions;
   readonly #instances = new Map<string, Instance>();
-  /** By name, those that have engines. */
+  /** Models that have engines, by name. */
   readonly #models = new Map<string, ClusterModel>();
   #lastCheckMs: number;
   readonly #presence: Presence;
@@ -120,7 +122,7 @@ export class ClusterView implements AllMembers {
     return this.#presence.others();
   }
 
-  /** Of the first that has engines. */
+  /** The first model that has engines; undefined when no engine is a member. */
   get model(): ClusterModel | undefined {
     const [first] = this.#models.values();
     return first;
@@ -237,7 +239,7 @@ export class ClusterView implements AllMembers {
     onJoined(instance);
   }
 
-  /** It counts now, or no longer. */
+  /** Updates the counted stores and wakes waiters, after a check of whether the instance can be reached. */
   #reachChanged(instance: Instance): void {
     const { member, isCounted } = instance;
     if (this.#instances.get(member.name) !== instance) return;
@@ -247,16 +249,16 @@ export class ClusterView implements AllMembers {
 
   #hear(bytes: Buffer): void {
     const { bus, identity, clock, onHeard } = this.#options;
-    const { name, epoch, ...pulse } = readHeartbeat(bytes);
+    const { name, epoch, ...status } = readHeartbeat(bytes);
     const instance = this.#instances.get(name);
     if (instance?.member.epoch !== epoch) {
-      // It believes that it is a member: it is told otherwise, and registers, with every check.
+      // The sender takes itself for a member; this message makes it register again, with every check.
       bus.publish(subjects.unknownMember(epoch), toBytes({ router: identity.epoch }));
       return;
     }
     const wasPlaceable = instance.isPlaceable;
-    instance.hear(pulse, identity.epoch, clock.nowMs());
-    onHeard(instance, pulse.blocks);
+    instance.hear(status, identity.epoch, clock.nowMs());
+    onHeard(instance, status.blocks);
     this.#reachability.heard(instance);
     if (!wasPlaceable) this.#changed.notify();
   }
@@ -287,7 +289,7 @@ export class ClusterView implements AllMembers {
     const end = (): void => {
       instance.lost.abort(new Failure('instance_lost', `${instance.member.name} is lost`));
     };
-    // Its goodbye may be here before its last words on other connections: its calls end by themselves, as it does.
+    // The goodbye may overtake the last replies on other connections: running calls get time to end by themselves.
     if (why === 'left') void clock.sleep(silenceMs, signal).then(end);
     else end();
     onLost(instance);

@@ -3,6 +3,7 @@ import type { Bus } from '../../../shared/bus/bus.ts';
 import { subjects, toBytes, type Member } from '../../../shared/protocol/membership.ts';
 import type { Instance } from './instance.ts';
 
+/** Set of the stores that count, with a version number that grows with each change. */
 export class CountedStores {
   readonly #bus: Bus;
   /** Epoch of this router. */

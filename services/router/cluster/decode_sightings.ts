@@ -12,6 +12,7 @@ interface Sighting {
   readonly lastMs: number;
 }
 
+/** Remembers when decode instances were last in the cluster, by model and context length. */
 export class DecodeSightings {
   readonly #clock: Clock;
   /** The last instance that left, by model and context. */

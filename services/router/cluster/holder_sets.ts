@@ -14,6 +14,7 @@ const MAX_HOLDERS = 1 << 28;
 /** Transitions remembered. */
 const MAX_STEPS = 1 << 16;
 
+/** One holder of a block, and the tiers in which it has the block. */
 export interface HeldBy {
   readonly holder: string;
   /** One bit per tier. */
@@ -23,18 +24,19 @@ export interface HeldBy {
 /** No such set can be made. */
 export const NO_SET = -1;
 
+/** All sets of holders that blocks have, each stored once and named by a number. */
 export class HolderSets {
   readonly #members: (readonly number[])[] = [[]];
   readonly #heldBy: (readonly HeldBy[] | undefined)[] = [[]];
   readonly #ids = new Map<string, number>([['', 0]]);
   /** Blocks that have the set. */
   #counts = new Int32Array(1_024);
-  /** What is left of a set, as of `#liveAt`. */
+  /** Number of the set that is left of each set without forgotten holders, valid while `#liveAt` of the set equals `#numDeaths`. */
   #live = new Int32Array(1_024);
   #liveAt = new Int32Array(1_024);
   #numDeaths = 0;
   readonly #free: number[] = [];
-  /** By change and set: the set that it makes. */
+  /** Number of the set that a change makes, by the change (holder, tier, stored or removed) and the set before it. */
   readonly #steps = new Map<number, number>();
   readonly #numbers = new Map<string, number>();
   readonly #holders = new Map<number, string>();
@@ -76,7 +78,7 @@ export class HolderSets {
     this.#heldBy.fill(undefined);
   }
 
-  /** It is in no set any more. False when it was in none. */
+  /** Removes a holder from every set. Returns false when the holder is not known. */
   forget(holder: string): boolean {
     const number = this.#numbers.get(holder);
     if (number === undefined) return false;
@@ -86,7 +88,7 @@ export class HolderSets {
     return true;
   }
 
-  /** What is left of a set. */
+  /** Returns the set that is left of `set` without forgotten holders; 0 when none is left, or there is no room for another set. */
   live(set: number): number {
     if (set === 0 || this.#liveAt[set] === this.#numDeaths) return this.#live[set]!;
     const members = this.#members[set]!;

@@ -27,6 +27,7 @@ interface Feed {
   buffered: BlockBatch[] | undefined;
 }
 
+/** Feeds the prefix index with the block events and snapshots of every holder that was added. */
 export class IndexFeed {
   readonly #index: PrefixIndex;
   readonly #network: Network;
@@ -59,7 +60,10 @@ export class IndexFeed {
     this.#index.removeHolder(instance.id);
   }
 
-  /** It has sent so many batches, and says so after them: what is missing is lost. */
+  /**
+   * Compares the number of batches that a heartbeat reports with the last one applied. A missing batch is lost, since heartbeats are
+   * sent after batches; the holder's snapshot is then fetched.
+   */
   heard({ id }: Instance, sequence: number): void {
     const known = this.#feeds.get(id);
     if (!known || known.feed.buffered || sequence <= known.feed.sequence) return;

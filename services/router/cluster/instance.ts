@@ -14,10 +14,11 @@ const MAX_FAILED = 3;
 /** A name is its holder's until nothing was heard of it for this long: two heartbeats and a bit. */
 const NAME_HELD_MS = 1_200;
 
+/** One incarnation of a cluster member: its registration, load, reachability and the calls placed there. */
 export class Instance {
   readonly member: Member;
   readonly registration: Registration;
-  /** By its name; stores are of none. */
+  /** Name of the model that the instance serves; undefined for a store. */
   readonly model: string | undefined;
   /** Aborts when nothing more can come from it: it is silent, another took its name, or it left some time ago. */
   readonly lost = new AbortController();
@@ -25,9 +26,9 @@ export class Instance {
   lastHeardMs: number;
   /** A call could not reach it, and none has since. */
   isSuspect = false;
-  /** It has been heard since a call could not reach it. */
+  /** Whether a heartbeat has come since a call last failed to reach the instance. */
   isHeardSince = true;
-  /** It has not been called since it was admitted. */
+  /** Whether the instance has not yet been called since it was admitted. */
   isUnchecked = false;
   /** Why it cannot be called at its address; undefined: it can, as far as is known. */
   unreachable: string | undefined;
@@ -79,7 +80,7 @@ export class Instance {
     this.isUnchecked = false;
   }
 
-  /** It has answered at its address. */
+  /** Records that the instance answered a call at its address, so that it counts. */
   answered(nowMs: number): void {
     this.isSuspect = false;
     this.isUnchecked = false;
@@ -92,7 +93,10 @@ export class Instance {
     return this.#placed.size;
   }
 
-  /** What a placement compares: sequences there by its own word and those it had not seen then, or those of this router if they are more. */
+  /**
+   * Load that placements compare: the sequences of the last heartbeat plus later placements, or the open placements of this router if
+   * they are more.
+   */
   get queueLength(): number {
     const { running = 0, waiting = 0 } = this.load ?? {};
     return Math.max(this.#placed.size, running + waiting + this.#placed.numUnreported);
@@ -103,12 +107,15 @@ export class Instance {
     return this.#placed.add();
   }
 
-  /** That call has ended. */
+  /** Records that the call with this placement number has ended. */
   end(placement: number): void {
     this.#placed.end(placement);
   }
 
-  /** It speaks; `router` is the epoch of this one. */
+  /**
+   * Records a heartbeat: load, time, and the last placement of this router that the instance had seen. `router` is this router's
+   * epoch.
+   */
   hear({ load, seen }: HeartbeatStatus, router: string, nowMs: number): void {
     this.load = load;
     this.lastHeardMs = nowMs;

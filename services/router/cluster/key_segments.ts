@@ -3,6 +3,7 @@
  */
 const MAX_SEGMENTS = 1 << 18;
 
+/** Numbers of the segments that are still valid, each with the end of its blocks. */
 export class KeySegments {
   /** At a number's place: the number, 0 when it has ended, and the index of the block behind the last one. */
   readonly #numbers = new Int32Array(MAX_SEGMENTS);
@@ -13,7 +14,7 @@ export class KeySegments {
     return this.#numbers.byteLength + this.#ends.byteLength;
   }
 
-  /** Its blocks come before `end` in their chain. */
+  /** Starts a segment whose blocks lie before index `end` of their chain. Returns its number, which is never 0. */
   begin(end: number): number {
     this.#next = (this.#next + 1) | 0 || 1;
     const at = this.#next & (MAX_SEGMENTS - 1);

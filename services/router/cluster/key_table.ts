@@ -12,8 +12,11 @@ export const SEGMENTS = 512;
 /** Bits of a hash that are not the segment's number: they say where in it a key is looked for first. */
 const HOME_BITS = 23;
 const HOME_MASK = (1 << HOME_BITS) - 1;
+/** Words of a slot (i32). */
 export const WORDS = 4;
+/** Index of the holder set within a slot's words. */
 export const SET = 2;
+/** Index of the segment within a slot's words. */
 export const SEGMENT = 3;
 /** Slots of a line. */
 const LINE = 4;
@@ -30,9 +33,10 @@ const SLACK = 64;
 /** Places that are looked at together. */
 export const MAX_TOGETHER = 128;
 
-/** So many keys fit. */
+/** Upper bound of the keys that a table can be made for. */
 const MAX_TABLE_KEYS = 100_000_000;
 
+/** Hash table from block key to holder set and segment, in one Int32Array that is never reallocated. */
 export class KeyTable {
   /** Place `at` has words [at, at + WORDS). */
   readonly words: Int32Array;
@@ -60,7 +64,7 @@ export class KeyTable {
     // Shared, so that the collector does not take it for memory in use.
     this.words = new Int32Array(new SharedArrayBuffer(4 * WORDS * SEGMENTS * this.#stride));
     this.#moved = new Int32Array(WORDS * this.#stride);
-    // What makes addresses into memory takes some milliseconds for all segments; the first keys need not wait for it.
+    // Touching each segment makes the system map its memory now: some milliseconds in all, which the first keys need not wait for.
     for (let segment = 0; segment < SEGMENTS; segment++) this.words[WORDS * segment * this.#stride] = 0;
   }
 
@@ -68,12 +72,12 @@ export class KeyTable {
     return this.#size;
   }
 
-  /** Of the slots in use. */
+  /** Bytes of the slots in use. */
   get bytes(): number {
     return 4 * WORDS * this.#numSlots;
   }
 
-  /** Where a key is, or the free place where it would be. */
+  /** Returns the place of a key, or the free place where the key would be inserted. */
   find(low: number, high: number): number {
     return findIn(this.words, this.#homeOf(low, high), low, high);
   }
@@ -88,8 +92,8 @@ export class KeyTable {
   }
 
   /**
-   * Where keys [first, last) are, at most {@link MAX_TOGETHER}, as `find` says it, into `places` from 0 on. Memory answers all of them at the
-   * same time: the loop that asks it does nothing else.
+   * Writes the places of keys [first, last) into `places` from index 0 on, as `find` returns them; at most {@link MAX_TOGETHER} keys.
+   * A loop that does nothing else reads each first word, so that memory serves all of the reads at the same time.
    */
   findAll(keys: Int32Array, first: number, last: number, places: Int32Array): void {
     const { words } = this;
@@ -181,7 +185,8 @@ export class KeyTable {
 }
 
 /**
- * As {@link findFrom}, for the first place of a line: which of its four it is follows without a branch, since nobody could foretell it.
+ * Finds a key as {@link findFrom} does, from the first place of a line. The place within the line is computed without a branch, since
+ * the processor could not predict one.
  */
 function findIn(words: Int32Array, line: number, low: number, high: number): number {
   const isOther0 = differs(words[line]!, low);

@@ -4,15 +4,15 @@ import type { Format } from '../../../shared/kv/format.ts';
 import type { Role } from '../../../shared/protocol/membership.ts';
 import type { Instance } from './instance.ts';
 
-/** What every engine of a model agrees on. */
+/** KV format on which every engine of a model agrees, with its digest. */
 export interface ClusterModel {
   readonly format: Format;
   readonly digest: Digest;
 }
 
-/** Who placement and relay know. */
+/** Members that placement and relay can use. */
 export interface MembersView {
-  /** Undefined until the first engine has registered. */
+  /** Format of the model; undefined while no engine of it is a member. */
   readonly model: ClusterModel | undefined;
   readonly otherRouters: readonly string[];
   all(): Instance[];
@@ -26,8 +26,11 @@ export interface MembersView {
 
 /** Members of all models. */
 export interface AllMembers extends MembersView {
-  /** By name, the models that have engines. */
+  /** Models that have engines, by name. */
   readonly models: ReadonlyMap<string, ClusterModel>;
-  /** As `decodeSeenMs`, of one model. */
+  /**
+   * Returns when a decode instance with a context of `numTokens` was last in the cluster, for one model or for any; undefined when
+   * there was none.
+   */
   decodeSeenMs(numTokens: number, model?: string): number | undefined;
 }

@@ -1,8 +1,9 @@
-/** Of a cluster with several models, what one of them has: its engines, and the stores, which hold any model's blocks. */
+/** One model's part of a cluster with several models: its engines, and the stores, which hold blocks of every model. */
 import type { Role } from '../../../shared/protocol/membership.ts';
 import type { Instance } from './instance.ts';
 import type { AllMembers, ClusterModel, MembersView } from './members_view.ts';
 
+/** View of the members that serve one model, and of all stores. */
 export class ModelView implements MembersView {
   readonly #view: AllMembers;
   readonly #name: string;

@@ -8,6 +8,7 @@ export interface Placements {
   last: number;
 }
 
+/** Open calls of this router at one instance, numbered in the order of placement. */
 export class OpenPlacements {
   readonly #placements: Placements;
   /** Numbers of the open calls, ascending. */
@@ -37,7 +38,7 @@ export class OpenPlacements {
     return placement;
   }
 
-  /** That call has ended. */
+  /** Records that the call with this placement number has ended. */
   end(placement: number): void {
     if (this.#open.delete(placement) && placement > this.#seen) this.#numUnreported--;
   }

@@ -6,6 +6,7 @@ import type { Bodies } from '../openai/bodies.ts';
 import type { Admission } from '../conductor/admission.ts';
 import type { PrefixIndex } from './prefix_index.ts';
 
+/** Returns the body of `/api/pool` as an object for JSON. */
 export function poolView(
   { view, index, bus }: { readonly view: ClusterView; readonly index: PrefixIndex; readonly bus: ClusterBus },
   open: { readonly admission: Admission; readonly bodies: Bodies },

@@ -1,13 +1,14 @@
 /**
- * Who holds which blocks, in which tiers. Soft state, fed by block events.
+ * Index of the holders of each block, and the tiers that hold it. Soft state, fed by block events.
  *
- * A question is a chain of keys; the answer says for each range of it who holds those blocks. A block's entry in the table
- * says its set of holders, and its segment.
+ * A query is a chain of keys; the answer names the holders of each range of blocks. A block's entry in the table has its set of
+ * holders and its segment.
  *
- * A segment is a part of a chain whose blocks all have one set, found when a question walked it. A key says all that comes before it, so
- * who meets a segment's first block and its last one has met all between them, and jumps. A block that changes its set ends its segment.
+ * A segment is a part of a chain whose blocks all have one set, found when a query walked it. A key names all tokens before it, so a
+ * query that contains a segment's first block and its last one contains all between them, and jumps. A block that changes its set
+ * ends its segment.
  *
- * Bounded (P1): beyond `maxKeys` new keys are not indexed, and what is not indexed is computed or found by its holder itself.
+ * Bounded (P1): beyond `maxKeys` new keys are not indexed, and blocks that are not indexed are computed, or found by their holder itself.
  */
 import { tiers, type BlockRun } from '../../../shared/protocol/block_events.ts';
 import { HolderSets, NO_SET, type HeldBy } from './holder_sets.ts';
@@ -29,6 +30,7 @@ export interface HeldRange {
   readonly heldBy: readonly HeldBy[];
 }
 
+/** Maps block keys to the holders of the block, and answers which ranges of a chain are held where. */
 export class PrefixIndex {
   readonly #maxKeys: number;
   readonly #table: KeyTable;
@@ -36,13 +38,16 @@ export class PrefixIndex {
   readonly #segments = new KeySegments();
   /** Segments that may have entries of forgotten holders: [#swept, SEGMENTS), the first of them perhaps in its first places only. */
   #swept = SEGMENTS;
-  /** Of the segment #swept the places from here on are done, as it was when it ended at the second. */
+  /**
+   * Progress within segment #swept: places from #sweptFrom on are done. #sweptEnd is the segment's end when its sweep began, so that
+   * growth is noticed.
+   */
   #sweptFrom = 0;
   #sweptEnd = 0;
   /** Places that were looked at together, and those of the range that is walked. */
   readonly #ahead = new Int32Array(MAX_TOGETHER);
   readonly #walked = new Int32Array(MAX_MARKED);
-  /** What was not indexed because there was no room. */
+  /** Changes of a block that were not indexed for want of room. */
   numDropped = 0;
 
   constructor(maxKeys = MAX_KEYS) {
@@ -77,7 +82,7 @@ export class PrefixIndex {
       const low = keys[2 * i]!;
       const high = keys[2 * i + 1]!;
       let at = this.#ahead[i % MAX_TOGETHER]!;
-      // It was not there, or has been moved since.
+      // The key was absent when it was looked up, or its entry has moved since.
       if (!this.#table.isAt(at, low, high)) at = this.#table.find(low, high);
       const isNew = words[at + SET] === 0;
       if (isNew && !isStored) continue;
@@ -118,14 +123,14 @@ export class PrefixIndex {
     this.#sweep();
   }
 
-  /** What `staged` was told to have is what `holder` has; nothing else of it is left. */
+  /** Renames the holder `staged` to `holder`; everything that `holder` had before is forgotten. */
   replaceHolder(holder: string, staged: string): void {
     if (this.#sets.has(holder)) this.#beginSweep();
     if (this.#sets.has(staged)) this.#sets.rename(staged, holder);
     else this.#sets.forget(holder);
   }
 
-  /** Who holds what of a chain: ranges of blocks that somebody holds, ascending. */
+  /** Returns the ranges of a chain that some instance holds, ascending, with their holders. `keys` has two words per block. */
   ranges(keys: Int32Array): HeldRange[] {
     this.#sweep();
     const sets = this.#sets;
@@ -163,7 +168,7 @@ export class PrefixIndex {
       const next = segment === 0 ? i + 1 : this.#jump(keys, i, segment);
       if (next > i + 1) {
         numJumps++;
-        // Who jumps need not look ahead.
+        // After a jump the next blocks are mostly jumped over too, so they are not looked up ahead.
         numAhead = 1;
       } else if (numWalked < MAX_MARKED) walked[numWalked++] = at;
       i = next;

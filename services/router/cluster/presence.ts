@@ -4,18 +4,20 @@ import type { Bus } from '../../../shared/bus/bus.ts';
 import { readGoodbye, readRouter, subjects, toBytes } from '../../../shared/protocol/membership.ts';
 
 const NOTICE_MS = 1_000;
-/** Who looks for a router is answered, but not more often than this. */
+/** Milliseconds between two notices in answer to hellos, at least. */
 const HELLO_MS = 50;
 /** Another one that was not heard for so long is gone. */
 const SILENCE_MS = 5_000;
 /** Others that are heard (P1). */
 const MAX_OTHERS = 64;
 
+/** Name of a router, and the epoch of its process. */
 export interface RouterIdentity {
   readonly name: string;
   readonly epoch: string;
 }
 
+/** Dependencies of a Presence. */
 export interface PresenceOptions {
   readonly bus: Bus;
   readonly identity: RouterIdentity;
@@ -25,9 +27,10 @@ export interface PresenceOptions {
   readonly version: () => number;
 }
 
+/** Announces this router on the bus, and keeps the list of the other routers that are heard. */
 export class Presence {
   readonly #options: PresenceOptions;
-  /** By epoch. */
+  /** The other routers, by epoch, with the time of their last notice. */
   readonly #others = new Map<string, { readonly name: string; readonly heardMs: number }>();
   #noticeMs = -Infinity;
   #isNoticeDue = false;

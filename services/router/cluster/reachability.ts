@@ -20,6 +20,7 @@ import type { Instance } from './instance.ts';
 const CHECK_TIMEOUT_MS = 1_000;
 const AGAIN_MS = 1_000;
 
+/** Dependencies of a Reachability, and its callback. */
 export interface ReachabilityOptions {
   readonly network: Network;
   readonly bus: Bus;
@@ -32,6 +33,7 @@ export interface ReachabilityOptions {
   readonly onChanged: (instance: Instance) => void;
 }
 
+/** Calls members at their addresses, and records which of them answer. */
 export class Reachability {
   readonly #options: ReachabilityOptions;
   /** Members that are asked again and again. Bounded by the members (P1). */

@@ -1,6 +1,10 @@
-/** Who is let in, by numbers alone: before anything is placed, and until the answer has left this process. */
+/**
+ * Admission control: limits the prompts in flight, and counts the answers still leaving this process so that a drain can wait for
+ * them.
+ */
 import { Failure } from '../../../shared/base/failure.ts';
 
+/** Counts prompts in flight and unsent answers. Refuses a prompt when `maxRequests` are in flight or the router is draining. */
 export class Admission {
   readonly #maxRequests: number;
   #isDraining = false;
@@ -29,7 +33,7 @@ export class Admission {
     return this.#numRequests === 0 && this.#numAnswers === 0;
   }
 
-  /** Nothing new is let in. */
+  /** Refuses every new prompt from now on; prompts already admitted continue. */
   drain(): void {
     this.#isDraining = true;
   }

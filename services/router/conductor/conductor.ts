@@ -28,10 +28,11 @@ interface Avoided {
   isHolder(instance: Instance): boolean;
 }
 
+/** A placement request from the relay: the tokens of one request, and which instances to avoid. */
 export interface Asked {
   readonly requestId: string;
   readonly numTokens: number;
-  /** Of the full blocks before the tail, two words each, the lower first. */
+  /** Block keys of the full blocks before the tail, two words per key, low word first. */
   readonly keys: Int32Array;
   readonly maxLength: number;
   readonly avoided: Avoided;
@@ -46,8 +47,10 @@ export type Chosen = Omit<Placement, 'decode' | 'prefill'> & {
   readonly prefill: Instance | undefined;
 };
 
+/** Result of a placement request: the chosen instances, or the policy's wait or reject decision. */
 export type Outcome = { readonly kind: 'place'; readonly chosen: Chosen } | Exclude<Decision, { kind: 'place' }>;
 
+/** One entry of the decision log, which `/api/decisions` shows: the question, the snapshot and the decision of the policy. */
 export interface LoggedDecision {
   /** On the router's clock. */
   readonly atMs: number;
@@ -57,15 +60,17 @@ export interface LoggedDecision {
   readonly decision: Decision;
 }
 
+/** Dependencies of the {@link Conductor} of one model. */
 export interface ConductorOptions {
   readonly view: MembersView;
   readonly index: PrefixIndex;
   readonly policy: Policy;
   readonly clock: Clock;
-  /** Of this router, among several. */
+  /** Tie-break number of this router. Several routers differ in the number, so that they do not all choose the same instance. */
   readonly turn: number;
 }
 
+/** The cluster scheduler of one model: places requests on instances through the policy, learns their prices, and logs its decisions. */
 export class Conductor {
   readonly #options: ConductorOptions;
   readonly #startMs: number;
@@ -89,7 +94,7 @@ export class Conductor {
     if (this.#options.view.byHolder(id)) this.#prices.learn(id, report);
   }
 
-  /** It has left. */
+  /** Deletes the prices of an instance that has left the cluster. */
   forget({ id }: Instance): void {
     this.#prices.forget(id);
   }

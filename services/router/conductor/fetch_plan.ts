@@ -1,5 +1,6 @@
 /**
- * Where blocks are fetched from: each range from its best holder, as few holders as there can be, those that have it in memory first.
+ * Plans which holder each block is fetched from. Each step takes the holder whose next consecutive blocks are worth most, where a
+ * block in memory is worth MEMORY_WORTH blocks on disk; long ranges keep the number of holders small.
  */
 import type { Source } from '../../../shared/protocol/messages.ts';
 import type { HeldSnapshot } from './policy.ts';

@@ -20,11 +20,15 @@ const MAX_EXTRA_QUEUE = 8;
 const START_MS = 5_000;
 /** One that was there within this is expected back: a supervisor restarts it, a rolling update brings another. */
 const EXPECTED_MS = 60_000;
-/** Those that failed or were busy are tried again after this, where nobody else is left. */
+/** Milliseconds before a request retries instances that failed or were busy, when no other instance is left. */
 const AVOIDED_MS = 100;
 
 type PrefixMatches = ReadonlyMap<string, number>;
 
+/**
+ * The default policy: chooses the longest matched prefix among instances of similar load, and adds a prefill instance when more than
+ * `localPrefillTokens` tokens are left to compute.
+ */
 export class LongestPrefixPolicy implements Policy {
   readonly #localPrefillTokens: number;
 
@@ -84,7 +88,7 @@ export class LongestPrefixPolicy implements Policy {
         reason: `${hit}; ${isMuch ? 'no prefill instance' : `${numLeft} tokens are little`}: decode computes them`,
       };
     }
-    // What the prefill instance has besides comes from there in one go.
+    // Merge the prefill instance's held range with the range it computes, so that one fetch covers both.
     const isLast = last?.address === prefill.address;
     const others = isLast ? held.slice(0, -1) : held;
     const prefillMatch = runs.get(prefill.id) ?? 0;
@@ -102,7 +106,10 @@ export class LongestPrefixPolicy implements Policy {
   }
 }
 
-/** Undefined when a part that is needed was never measured. */
+/**
+ * Returns the predicted milliseconds of fetching and computing the tokens; undefined when the compute price or a needed fetch price
+ * was never measured.
+ */
 function priceOf({ computeMs, fetchMs }: Price, numFetched: number, numComputed: number): number | undefined {
   const fetch = numFetched === 0 ? 0 : fetchMs;
   return fetch === undefined || computeMs === undefined ? undefined : fetch * numFetched + computeMs * numComputed;

@@ -1,11 +1,12 @@
 /**
- * What the conductor asks and is told: values in, a decision out. A policy knows nothing else, so that a decision can be looked at,
- * and made again from what was known when it was made.
+ * Input and output of a placement policy: plain values in, a decision out. A policy knows nothing else, so every logged decision can
+ * be inspected and reproduced from its snapshot.
  */
 import type { FailureCode } from '../../../shared/base/failure.ts';
 import type { Source } from '../../../shared/protocol/messages.ts';
 import type { Price } from './prices.ts';
 
+/** One prefill or decode instance, as the policy sees it. */
 export interface InstanceSnapshot {
   /** One incarnation. */
   readonly id: string;
@@ -17,12 +18,12 @@ export interface InstanceSnapshot {
   readonly queueLength: number;
   /** Heard of, and not draining. */
   readonly isPlaceable: boolean;
-  /** It failed this request, or was busy for it, a moment ago. */
+  /** Whether this request avoids the instance because a call to the instance failed or found it busy (relay/exclusions.ts). */
   readonly isAvoided: boolean;
   readonly price: Price;
 }
 
-/** Who may be asked for blocks. */
+/** An instance or store that blocks may be fetched from. */
 interface HolderSnapshot {
   readonly id: string;
   readonly address: string;
@@ -43,7 +44,10 @@ export interface ClusterSnapshot {
   readonly prefill: readonly InstanceSnapshot[];
   /** Ascending; what nobody has is in none. */
   readonly ranges: readonly HeldSnapshot[];
-  /** Which of several equals is taken: routers differ in it, so that they do not all take the same one. */
+  /**
+   * Picks one of several equal instances (modulo their number). Routers differ in this number, so that they do not all pick the same
+   * instance; 0 with a single router.
+   */
   readonly tieBreak: number;
   /** How long this router has been there, ms: a young one has seen nobody yet. */
   readonly ageMs: number;
@@ -51,6 +55,7 @@ export interface ClusterSnapshot {
   readonly withoutDecodeMs: number | undefined;
 }
 
+/** One request to place, without the state of the cluster. */
 export interface Question {
   /** Tokens whose KV the request needs before its next token. */
   readonly numTokens: number;
@@ -58,12 +63,13 @@ export interface Question {
   readonly numBlocks: number;
   /** The list never grows beyond this: an instance with fewer device blocks cannot take it. */
   readonly maxLength: number;
-  /** Those that are avoided are tried too: nobody else was left. */
+  /** Whether avoided instances may be chosen too, because no other instance is left. */
   readonly retryAvoided: boolean;
-  /** Given when the decode instance is chosen already and holds blocks [0, from). */
+  /** The decode instance, when already chosen, which holds blocks [0, from); undefined on a first placement. */
   readonly decode: { readonly id: string; readonly from: number } | undefined;
 }
 
+/** Chosen instances by id, and the sources that each of them fetches blocks from. */
 export interface Placement {
   readonly decode: string;
   readonly prefill: string | undefined;
@@ -86,6 +92,7 @@ export interface Alternative {
   readonly priceMs: number | undefined;
 }
 
+/** Decision of a policy: place the request, wait for a change of the cluster, or reject the request. */
 export type Decision =
   | {
       readonly kind: 'place';
@@ -97,6 +104,7 @@ export type Decision =
   | { readonly kind: 'wait'; readonly why: 'all are avoided' | 'one is expected'; readonly forMs: number }
   | { readonly kind: 'reject'; readonly code: FailureCode; readonly message: string };
 
+/** A placement policy. Decisions depend on the arguments alone. */
 export interface Policy {
   decide(question: Question, snapshot: ClusterSnapshot): Decision;
 }

@@ -1,26 +1,27 @@
 /**
- * What work costs where, as the reports of calls that ended tell it: a step-time model of one number, and a link's of another. Control
- * has its own copy of what people read elsewhere.
+ * Cost per token on each instance, as moving averages over the reports of ended calls: milliseconds per computed token and per fetched
+ * token. Kept apart from the metrics that people read, so that control does not depend on them.
  */
 import type { Report } from '../../../shared/protocol/messages.ts';
 
-/** Of a new measurement; the rest is what was known. */
+/** Weight of a new measurement in the moving average; the previous value keeps 1 - SHARE. */
 const SHARE = 0.2;
 /** Fewer tokens than this say more about a step's fixed cost than about a token's. */
 const MIN_TOKENS = 8;
 
-/** Undefined where nothing was measured yet. */
+/** Measured cost per token on one instance; a field is undefined until its first measurement. */
 export interface Price {
-  /** Of a token that is computed there, ms. */
+  /** Milliseconds per token computed on the instance. */
   readonly computeMs: number | undefined;
-  /** Of a token whose KV is fetched from elsewhere, ms. */
+  /** Milliseconds per token whose KV the instance fetches from another holder. */
   readonly fetchMs: number | undefined;
 }
 
 const UNKNOWN: Price = { computeMs: undefined, fetchMs: undefined };
 
+/** Prices of all instances of one model, updated from the reports of ended calls. */
 export class Prices {
-  /** By incarnation; those that left are forgotten (P1). */
+  /** Prices by instance id (one incarnation). Entries of instances that left are deleted, which bounds the map (P1). */
   readonly #prices = new Map<string, Price>();
 
   of(id: string): Price {

@@ -1,7 +1,7 @@
 /**
- * Which web pages may use the API (CORS, as the Fetch standard has it): those of the origins that an operator lists, or with `*` those of
- * all. What is inside of the cluster, `/api/*`, is only for origins that are listed by name. Plugins of the framework set headers on its replies;
- * streams are taken out of its hands, and some errors never come into them, so that these are set on Node's answers.
+ * CORS (Fetch standard): decides which web pages may use the API. Allowed are the origins that the operator lists, or all with `*`;
+ * `/api/*` (cluster internals) is open to listed origins only. Headers are set on Node's responses, because the framework's plugins
+ * miss hijacked streams and some errors.
  */
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
 
@@ -15,6 +15,7 @@ const EXPOSED_HEADERS = 'x-request-id, x-penstock-request, x-penstock-ignored, r
 /** A browser keeps what it was told for so long; most keep it for two hours at most. */
 const MAX_AGE_S = '7200';
 
+/** CORS rules of one router, from its `allowed_origins` option. */
 export class Cors {
   readonly #listed: ReadonlySet<string>;
   readonly #isForAll: boolean;
@@ -70,7 +71,7 @@ function isInside(url: string): boolean {
   }
 }
 
-/** Those of the headers that a page wants to send which it may. */
+/** Returns the requested headers that a page may send, or USUAL_HEADERS when none of them is allowed. */
 function headersFor(headers: IncomingHttpHeaders): string {
   const asked = (headers['access-control-request-headers'] ?? '').split(',').map((name) => name.trim().toLowerCase());
   const allowed = asked.filter((name) => ALLOWED_HEADERS.test(name));

@@ -18,7 +18,7 @@ const MAX_PROBE_MS = 5_000;
 const NAME = /^[\w.:-]{1,128}$/;
 const TRACEPARENT = /^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}/;
 
-/** What the client's headers call its request. */
+/** Reads the client's request id (`x-request-id`) and trace id (`traceparent`); each is undefined when absent or malformed. */
 export function namesOf(headers: IncomingHttpHeaders): RequestNames {
   const given = headers['x-request-id'];
   return {

@@ -120,7 +120,7 @@ function createHttpServer(face: HttpApp): FastifyInstance {
   return app;
 }
 
-/** Of a route whose body is taken in. */
+/** Route option: the handler receives the request body. Other routes discard theirs. */
 const withBody = { config: { takesBody: true } };
 
 /** Bodies arrive as bytes, bounded each and in all; what they say is read by those who know. */
@@ -197,7 +197,7 @@ function answerError(error: unknown, reply: FastifyReply, metrics: RouterMetrics
   void reply.status(errorStatus(error)).headers(errorHeaders(error)).send(errorBody(error));
 }
 
-/** As Node's errors have codes: a request for a tunnel, which is none for it. */
+/** Error code of a CONNECT request, in the style of Node's error codes; Node has none for this case. */
 const CONNECT = 'PENSTOCK_CONNECT';
 const clientStatus: Record<string, [status: string, code: number]> = {
   ERR_HTTP_REQUEST_TIMEOUT: ['408 Request Timeout', 408],
@@ -205,7 +205,7 @@ const clientStatus: Record<string, [status: string, code: number]> = {
   HPE_HEADER_OVERFLOW: ['431 Request Header Fields Too Large', 431],
 };
 
-/** What is no HTTP, or does not become a request in time. */
+/** Answers a connection whose bytes are not valid HTTP, or whose request did not arrive in time, then closes the connection. */
 function answerClientError(error: Error & { code?: string }, socket: Socket, metrics: RouterMetrics): void {
   const { _httpMessage: answer } = socket as Socket & { _httpMessage?: { headersSent: boolean } };
   // An answer that has begun is not written into.
@@ -241,7 +241,7 @@ function addHealthRoutes(app: FastifyInstance, { context, view }: HttpApp): void
     const { code, body } = health();
     return reply.status(code).send(body);
   });
-  // As SageMaker and vLLM have it.
+  // Health check under the path that SageMaker and vLLM use.
   app.route({
     method: ['GET', 'POST'],
     url: '/ping',

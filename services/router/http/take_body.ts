@@ -3,7 +3,7 @@ import type { IncomingMessage } from 'node:http';
 import { asFailure, Failure } from '../../../shared/base/failure.ts';
 import type { Bodies, Body } from '../openai/bodies.ts';
 
-/** Of a body that is refused; more, and the answer does not wait for its end. */
+/** Bytes of a refused body that are read before the error is sent. A longer body gets the error before its end. */
 const MAX_DROPPED_BYTES = 64 << 20;
 
 /** @throws Failure `overloaded`, Error 413 for one over the limit, Failure `cancelled` when the client leaves. */

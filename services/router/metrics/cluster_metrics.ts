@@ -9,7 +9,7 @@ import type { ClusterView } from '../cluster/cluster_view.ts';
 import type { Instance } from '../cluster/instance.ts';
 import type { PrefixIndex } from '../cluster/prefix_index.ts';
 
-/** What a router knows of its cluster. */
+/** Sources that the cluster's metrics are read from. */
 export interface Observed {
   readonly view: ClusterView;
   readonly index: PrefixIndex;

@@ -5,6 +5,7 @@ interface Family {
   readonly samples: string[];
 }
 
+/** Merges Prometheus texts of several registries into one. Samples of a metric stand together under one HELP and one TYPE line. */
 export function mergeMetrics(texts: readonly string[]): string {
   const families = new Map<string, Family>();
   for (const text of texts) {

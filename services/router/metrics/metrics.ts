@@ -16,8 +16,10 @@ const TOKEN_LATENCY_BUCKETS = [
 ];
 const TOKEN_BUCKETS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000];
 
+/** Prometheus metrics of one model's requests, with their registry. */
 export class RouterMetrics {
-  readonly #registry = new Registry();
+  /** All series of this model, for `/metrics` and the reference page. */
+  readonly registry = new Registry();
   readonly failovers: Counter;
   readonly #interToken: readonly Histogram[];
   readonly #perOutputToken: Histogram;
@@ -47,8 +49,8 @@ export class RouterMetrics {
     this.#drift = new IndexDrift((missing) => {
       log.warn({ missing: Number(missing.toFixed(3)) }, 'the prefix index promises blocks that nobody has');
     });
-    this.#registry.setDefaultLabels({ model_name: modelName });
-    const shared = { registers: [this.#registry] };
+    this.registry.setDefaultLabels({ model_name: modelName });
+    const shared = { registers: [this.registry] };
     const histogram = (name: string, help: string, buckets: number[]): Histogram =>
       new Histogram({ name, help, buckets, ...shared });
     const counter = (name: string, help: string): Counter => new Counter({ name, help, ...shared });
@@ -116,7 +118,7 @@ export class RouterMetrics {
   }
 
   #addDrift(): void {
-    const [drift, registers] = [this.#drift, [this.#registry]];
+    const [drift, registers] = [this.#drift, [this.registry]];
     new Gauge({
       name: 'penstock_index_missing_ratio',
       help: 'of the tokens that the index promised to the last 256 requests, the share that nobody had; an alarm above 0.1',
@@ -149,9 +151,9 @@ export class RouterMetrics {
     this.#failed.inc({ reason: error instanceof Failure ? error.code : `http_${status}`, status });
   }
 
-  /** Of a completion that ended, however it did. */
+  /** Records a completion that ended in any way. Requests outside `/v1/` and requests that were never placed are ignored. */
   observeRequest(record: RequestTrace): void {
-    // What was refused before it was placed is counted as refused, not as a request of no length.
+    // Requests refused before placement count as failed, not as requests of zero length.
     if (!record.endpoint.startsWith('/v1/') || record.attempts.length === 0) return;
     this.#ended.inc({ finished_reason: record.finishReason ?? 'unknown' });
     const { ttft, ttftMs, totalMs = 0, outputTokens } = record;
@@ -180,6 +182,6 @@ export class RouterMetrics {
   }
 
   text(): Promise<string> {
-    return this.#registry.metrics();
+    return this.registry.metrics();
   }
 }

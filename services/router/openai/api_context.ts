@@ -7,11 +7,14 @@ import type { Relay } from '../relay/relay.ts';
 import type { RequestLog } from '../relay/request_log.ts';
 import type { TextCodec } from '../text/text.ts';
 
-/** What the endpoints work with: of one model, and what all of them share. */
+/** Everything an endpoint needs: parts of one model (facts, codec, relay, metrics), and parts that all models share. */
 export interface ApiContext {
   readonly servedName: string;
   readonly facts: Omit<ModelFacts, 'texts'>;
-  /** The same of the model that a request names; no name: this one. @throws ParameterFailure for one that is not served. */
+  /**
+   * Returns the context of the model that a request names, or of the router's first model when the name is undefined or empty. @throws
+   * ParameterFailure when the model is not served.
+   */
   readonly of: (model: string | undefined) => ApiContext;
   /** The longest prompt and output together. */
   readonly maxModelLen: () => number;

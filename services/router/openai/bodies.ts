@@ -14,7 +14,7 @@ import { ParameterFailure, type BodyLimits } from './parameter_failure.ts';
 const BYTES_PER_TOKEN = 32;
 /** A batch of short prompts is longer than one prompt of a small model can be. */
 const MIN_LIMIT_BYTES = 4 << 20;
-/** Of all requests together, those that are still arriving too (P1). */
+/** Bytes of all bodies in memory together, arriving ones included (P1). The limit is at least four times the limit of one body. */
 const MAX_ALL_BYTES = 256 << 20;
 /** Parsed at once: about a millisecond. */
 const SMALL_BYTES = 16 << 10;
@@ -23,7 +23,7 @@ const SMALL_BYTES = 16 << 10;
 export interface Body {
   /** Empty once it was released. */
   readonly bytes: Buffer;
-  /** It is read, or nobody will: its bytes are let go of and count no longer. A second call does nothing. */
+  /** Frees the bytes, once they are read or will not be read, and no longer counts them. A second call does nothing. */
   release(): void;
 }
 
@@ -31,16 +31,17 @@ export interface Body {
 export interface BodySlot {
   /** @throws Failure `overloaded`, Error 413 for more than the limit; what was there is let go of then. */
   add(chunk: Buffer): void;
-  /** It is all there. */
+  /** Completes the body when its last byte has arrived, and returns the body. */
   end(): Body;
-  /** It will not be. */
+  /** Frees the bytes of a body that will not arrive completely. */
   drop(): void;
 }
 
 const EMPTY = Buffer.alloc(0);
-/** Of a request without one. */
+/** Body of a request that has none. */
 export const noBody: Body = { bytes: EMPTY, release: () => undefined };
 
+/** Request bodies: limits their bytes, each and together, and parses them. Bodies over SMALL_BYTES are parsed on a thread of their own. */
 export class Bodies {
   readonly #maxBytes: number;
   readonly #longest: () => number;
@@ -71,7 +72,7 @@ export class Bodies {
     return Math.max(MAX_ALL_BYTES, 4 * this.limitBytes);
   }
 
-  /** Of all bodies that are arriving or wait to be read. */
+  /** Returns the bytes of all bodies that are arriving or waiting to be read. */
   get allBytes(): number {
     return this.#allBytes;
   }

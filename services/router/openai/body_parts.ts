@@ -152,7 +152,7 @@ function readMessage(message: unknown, where: string): Record<string, unknown> {
   if (typeof message !== 'object' || message === null || Array.isArray(message)) {
     throw new ParameterFailure(`${where}: a message is an object with role and content`, where);
   }
-  // As in transformers 5, what is null is not there: Python would print `None` for it.
+  // Like transformers 5, drop keys with null: a Python template would print `None` for them.
   const given = withoutNulls(message);
   const { role, content, tool_calls: calls } = given;
   if (typeof role !== 'string' || role === '') {

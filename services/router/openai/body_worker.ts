@@ -2,7 +2,10 @@
 import { readBody, type BodyKind, type BodyOf } from './body_kinds.ts';
 import { refusalOf, type BodyLimits, type Refusal } from './parameter_failure.ts';
 
-/** What the thread does. */
+/**
+ * Service of the body thread: parses and validates bodies. A ParameterFailure is returned as `refused`, because failures do not cross
+ * threads.
+ */
 export class BodyReader {
   read({ kind, bytes, limits }: { kind: BodyKind; bytes: Uint8Array; limits: BodyLimits }): {
     readonly body?: BodyOf<BodyKind>;
@@ -16,6 +19,7 @@ export class BodyReader {
   }
 }
 
+/** Entry point of the body thread; returns the service that the thread runs. */
 export function start(): BodyReader {
   return new BodyReader();
 }

@@ -21,6 +21,7 @@ interface ChatLogprob {
   }[];
 }
 
+/** Answers `/v1/chat/completions`, whole or streamed. @throws Failure when the request is refused or cannot be finished. */
 export async function chat(all: ApiContext, scope: RequestScope): Promise<void> {
   const record = scope.open('/v1/chat/completions');
   const bodyBytes = scope.body.bytes.length;

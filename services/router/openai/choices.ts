@@ -25,15 +25,15 @@ export interface PromptRun {
   readonly record: RequestTrace;
   readonly generation: Generation;
   readonly deltas: AsyncGenerator<AnswerDelta>;
-  /** What its text begins with; undefined: with what is generated. */
+  /** The prompt, as text or token ids, that the choice's text begins with; undefined without `echo`. */
   readonly echo: string | Uint32Array | undefined;
 }
 
-/** What comes next of a choice: of its prompt where that is echoed, then of its output. */
+/** The next part of a choice: of the echoed prompt first, then of the output. */
 interface ChoiceDelta<L> extends Pick<AnswerDelta, 'text' | 'finish' | 'stopReason'> {
-  /** Of its run. */
+  /** Index of the prompt's run within the request. */
   readonly index: number;
-  /** Undefined: it goes on with what an earlier part has begun to say. */
+  /** Token ids of this part; undefined for a further slice of the echoed prompt, which adds only log-probabilities. */
   readonly ids: readonly number[] | undefined;
   /** Null: they are not asked for. */
   readonly logprobs: L | null;
@@ -52,7 +52,7 @@ interface ChoiceChunk {
   readonly choice: Readonly<Record<string, unknown>>;
   /** Fields beside its choice. */
   readonly beside?: object;
-  /** It opens the choice: no token has been sent by then. */
+  /** Whether the chunk only opens its choice; its usage then excludes the tokens of this part. */
   readonly isOpening?: boolean;
 }
 
@@ -61,7 +61,7 @@ export interface AnswerFormat<L> {
   readonly idPrefix: string;
   readonly object: { readonly whole: string; readonly chunk: string };
   logprobs(tokens: readonly SampledMessage[], offsetOf: OffsetOf): Promise<L>;
-  /** Those of a whole choice, put together as text, token by token. */
+  /** Creates a list that collects the log-probabilities of a whole choice as JSON text, token by token. */
   logprobList(): { add(logprobs: L): void; json(): string };
   /** Fields of a whole choice but its log-probabilities. */
   choice(whole: WholeChoice, promptTokens: Uint32Array): Record<string, unknown>;
@@ -69,7 +69,7 @@ export interface AnswerFormat<L> {
   rest(promptTokens: Uint32Array): Record<string, unknown>;
   /** Log-probabilities of the prompt stand in each choice; else beside them. */
   readonly hasPromptLogprobsInChoice: boolean;
-  /** What a part says in a stream. */
+  /** Returns the stream chunks of one part; may be empty. */
   chunks(part: ChoiceDelta<L>, promptTokens: Uint32Array): readonly ChoiceChunk[];
 }
 
@@ -100,7 +100,7 @@ async function* partsOf<L>(
   format: AnswerFormat<L>,
   signal: AbortSignal,
 ): AsyncGenerator<ChoiceDelta<L>> {
-  /** Of choices that have begun: characters of their echo. */
+  /** Characters of the echoed prompt, by index of each choice that has begun; 0 without an echo. */
   const numEchoed = new Map<number, number>();
   const nothing = { finish: undefined, stopReason: null, logprobs: null };
   for await (const { index, delta } of merge(runs.map(({ deltas }) => deltas))) {

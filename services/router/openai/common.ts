@@ -1,4 +1,4 @@
-/** What chat and completions share: model name, sampling, usage, token names, headers. */
+/** Shared by chat and completions: model name, sampling, usage, token names, headers. */
 import type { SampledMessage } from '../../../shared/protocol/messages.ts';
 import { given } from '../../../shared/base/given.ts';
 import { packSeed } from '../../../shared/protocol/packing.ts';
@@ -11,6 +11,7 @@ import type { ApiContext } from './api_context.ts';
 import { ParameterFailure } from './parameter_failure.ts';
 import type { ChatBody, CompletionBody } from './parameters.ts';
 
+/** Token counts of an answer, in OpenAI's form. */
 export interface Usage {
   readonly prompt_tokens: number;
   readonly completion_tokens: number;
@@ -30,8 +31,9 @@ export class UnknownModel extends ParameterFailure {
 }
 
 /**
- * What is asked for, checked against the model; `maxTokens` undefined: as many as fit. `param` is the field that holds the prompt.
- * @throws ParameterFailure
+ * Converts a body into a generation and checks its length against the model's limits. `maxTokens` undefined means as many as fit;
+ * `param` is the field that holds the prompt.
+ * @throws ParameterFailure when the prompt is empty, the context too long, or `min_tokens` above the maximum.
  */
 export function generationOf(
   { facts, newSeed, maxModelLen }: ApiContext,
@@ -76,14 +78,14 @@ export function generationOf(
     },
     promptLogprobs: numPromptTop < 0 ? undefined : [],
     text: { stops: body.stops, isStopIncluded: body.isStopIncluded, isSkippingSpecial: body.isSkippingSpecial },
-    // As vLLM has it: every token but the model's first end token is a reason of its own.
+    // Like vLLM, every stop token except the model's first end token is reported as the stop reason.
     ownStopTokenIds: [...facts.eosTokenIds.slice(1), ...body.stopTokenIds].filter(
       (id) => body.isIgnoringEos || id !== facts.eosTokenIds[0],
     ),
   };
 }
 
-/** What the client named, else the model's defaults, else OpenAI's. A seed is sampled when the client names none. */
+/** Merges sampling parameters: the client's over the model's defaults over OpenAI's. A seed is generated when the client names none. */
 function toSampling(
   { sampling }: ChatBody | CompletionBody,
   { defaults, vocabSize }: ApiContext['facts'],
@@ -158,7 +160,10 @@ export function ignoredHeaders(ignored: readonly string[]): Record<string, strin
   return { 'x-penstock-ignored': names.slice(0, MAX_IGNORED_CHARACTERS) };
 }
 
-/** Where the request ran, in one line; for several prompts, that of the first. */
+/**
+ * Headers of a finished answer: request id, a one-line summary of where the request ran (of the first prompt when there are several),
+ * and ignored keys.
+ */
 export function finishedHeaders(record: RequestTrace, ignored: readonly string[]): Record<string, string> {
   return {
     'x-request-id': record.names.clientId ?? record.id,

@@ -5,6 +5,7 @@ import { numCharactersOf } from '../text/text_stream.ts';
 import type { ApiContext } from './api_context.ts';
 import { tokenNames } from './common.ts';
 
+/** `logprobs` of a `/v1/completions` choice: parallel lists, one entry per token. */
 export interface Logprobs {
   readonly tokens: readonly string[];
   readonly token_logprobs: readonly (number | null)[];
@@ -16,6 +17,7 @@ export interface Logprobs {
 /** Says where a token begins, given each in order. */
 export type OffsetOf = (name: TokenName) => number;
 
+/** Returns the log-probabilities of `tokens` with up to `numTop` alternatives each. `offsetOf` is called once per token, in order. */
 export async function completionLogprobs(
   context: ApiContext,
   tokens: readonly SampledMessage[],
@@ -78,7 +80,7 @@ export class LogprobLists {
 }
 
 /**
- * Where the tokens of a prompt begin in its text, which is the client's: a tokenizer adds tokens that are not in it, drops spaces, or
+ * Finds the offset of each prompt token in the client's text. The search tolerates a tokenizer that adds tokens, drops spaces or
  * changes letters.
  */
 export class PromptOffsets {

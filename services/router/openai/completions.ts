@@ -13,6 +13,10 @@ import type { RequestScope } from './request_scope.ts';
 /** OpenAI's default for this endpoint. */
 const DEFAULT_MAX_TOKENS = 16;
 
+/**
+ * Answers `/v1/completions` for one prompt or several, whole or streamed. @throws Failure when the request is refused or cannot be
+ * finished.
+ */
 export async function completions(all: ApiContext, scope: RequestScope): Promise<void> {
   const record = scope.open('/v1/completions');
   const { body, prompts, failure } = await all.bodies.readPrompts(

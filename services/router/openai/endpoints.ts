@@ -1,4 +1,4 @@
-/** What the API serves: one function per path, each under a scope of its own; whatever goes wrong has OpenAI's shape. */
+/** The API's endpoints: one function per path, each with its own RequestScope. Every error is sent in OpenAI's form. */
 import type { ApiContext } from './api_context.ts';
 import { chat } from './chat.ts';
 import { completions } from './completions.ts';
@@ -17,7 +17,9 @@ const endpoints = {
   '/detokenize': detokenize,
 } as const satisfies Record<string, Endpoint>;
 
+/** Path of an endpoint. */
 export type EndpointPath = keyof typeof endpoints;
+/** Paths of all endpoints. */
 export const endpointPaths = Object.keys(endpoints) as EndpointPath[];
 
 /** Resolves when the request has ended and nothing of it is left; never rejects. */

@@ -2,6 +2,7 @@
 import { Failure, messageOf } from '../../../shared/base/failure.ts';
 import { ParameterFailure } from './parameter_failure.ts';
 
+/** An error answer in OpenAI's form. */
 export interface ErrorBody {
   readonly error: {
     readonly message: string;
@@ -11,19 +12,23 @@ export interface ErrorBody {
   };
 }
 
+/** Returns the HTTP status of an error: a Failure's own status, a `statusCode` from 400 to 599, else 500. */
 export function errorStatus(error: unknown): number {
   if (error instanceof Failure) return error.status;
   const { statusCode } = error as { statusCode?: number };
   return statusCode !== undefined && statusCode >= 400 && statusCode < 600 ? statusCode : 500;
 }
 
+/** Content type of JSON answers. */
 export const jsonType = 'application/json; charset=utf-8';
 
+/** Returns the headers of an error answer; a 503 includes `retry-after` of 1 second. */
 export function errorHeaders(error: unknown): Record<string, string> {
   const isLater = errorStatus(error) === 503;
   return { 'content-type': jsonType, ...(isLater ? { 'retry-after': '1' } : {}) };
 }
 
+/** Returns the OpenAI error object for any error. */
 export function errorBody(error: unknown): ErrorBody {
   const status = errorStatus(error);
   const code =
@@ -42,7 +47,7 @@ export function errorBody(error: unknown): ErrorBody {
   };
 }
 
-/** Of what HTTP itself refuses. */
+/** Error codes of errors that are not a Failure, by HTTP status. */
 const codes: Record<number, string> = {
   400: 'invalid_request',
   404: 'not_found',

@@ -8,6 +8,7 @@ import { Failure } from '../../../shared/base/failure.ts';
 import { linkSignals, DONE } from '../../../shared/base/signal.ts';
 import type { RequestScope } from './request_scope.ts';
 
+/** Clock, time limits and headers of an event stream. */
 export interface EventStreamOptions {
   readonly clock: Clock;
   /** A reader that takes nothing for this long is ended. */
@@ -20,6 +21,10 @@ export interface EventStreamOptions {
 /** A stream of which nothing has been sent sends its first comment after this at the latest: clients wait less long for headers. */
 const FIRST_MS = 2_000;
 
+/**
+ * Sends each event as a server-sent event, with keep-alive comments between them, and `[DONE]` at the end. @throws Failure
+ * `deadline_exceeded` when the reader stalls, `cancelled` when the request ends; errors of `events` are passed on.
+ */
 export async function sendEvents(
   events: AsyncGenerator,
   scope: RequestScope,

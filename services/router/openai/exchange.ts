@@ -4,13 +4,13 @@
  */
 import type { Body } from './bodies.ts';
 
-/** What the client calls its request. */
+/** The client's own ids of its request; undefined where the client sent none. */
 export interface RequestNames {
   readonly clientId: string | undefined;
   readonly traceId: string | undefined;
 }
 
-/** Where the answer goes. Status and headers leave with its first bytes. */
+/** Destination of an answer: an HTTP response, or a test. Status and headers are sent with the first bytes. */
 export interface Sink {
   /** Something has left: what begins the answer is said. */
   readonly hasBegun: boolean;
@@ -27,9 +27,10 @@ export interface Sink {
   destroy(): void;
 }
 
+/** One request and the sink for its answer. */
 export interface Exchange {
   readonly names: RequestNames;
-  /** What arrived, until it is read. */
+  /** The request body; empty once read. */
   readonly body: Body;
   /** Aborts when nobody is there to answer any more. */
   readonly gone: AbortSignal;

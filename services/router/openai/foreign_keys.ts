@@ -15,12 +15,13 @@ import { ParameterFailure } from './parameter_failure.ts';
 import { isNeutral, isObject } from './neutral_value.ts';
 
 /**
- * By key: its servers, what it asks for or our name for it, and the values that ask for nothing. `null`, an empty text and an empty list always
- * do, and an empty object where it is no schema (llama.cpp: `{}` is any JSON).
+ * Table of foreign keys. Each entry lists the servers that know the key (initials as above), its meaning or our name for it, and
+ * neutral values, which request nothing. `null`, an empty text and an empty list are always neutral; an empty object is neutral unless
+ * it is a schema (llama.cpp: `{}` is any JSON).
  */
 type Table = Readonly<Record<string, readonly [servers: string, what: string, ...neutral: unknown[]]>>;
 
-/** Asked for by other servers' clients and not there, at both endpoints. */
+/** Keys of other servers for features that are not supported here, at both endpoints. */
 const refused: Table = {
   grammar: ['LT', 'a grammar that the text must follow (llama.cpp: GBNF text; TGI: {type, value})'],
   json_schema: ['LS', 'a JSON schema that the text must follow'],
@@ -119,7 +120,7 @@ const refused: Table = {
   responseSchema: ['G', 'a JSON schema that the text must follow'],
 };
 
-/** The same, at `/v1/chat/completions` alone. */
+/** Unsupported keys at `/v1/chat/completions` only. */
 const refusedByChat: Table = {
   raw: ['O', 'no template over the prompt', false],
   suffix: ['O', 'fill in the middle'],
@@ -128,7 +129,7 @@ const refusedByChat: Table = {
   return_full_text: ['T', 'the prompt before the answer', false],
 };
 
-/** The same, at `/v1/completions` alone. */
+/** Unsupported keys at `/v1/completions` only. */
 const refusedByCompletions: Table = {
   modalities: ['S', 'what kind the images are', ['text']],
   messages: ['O', 'a chat, at the completions endpoint'],
@@ -156,7 +157,7 @@ const renamed: Table = {
   extra_key: ['S', 'cache_salt'],
 };
 
-/** The same, at `/v1/chat/completions` alone. */
+/** Keys at `/v1/chat/completions` only, whose parameter has another name here. */
 const renamedByChat: Table = {
   top_logprobs_num: ['S', 'top_logprobs', 0],
   top_n_tokens: ['T', 'top_logprobs', 0],
@@ -168,7 +169,7 @@ const renamedByChat: Table = {
   reasoning: ['LOS', 'reasoning_effort', { effort: 'none' }, { enabled: false }],
 };
 
-/** The same, at `/v1/completions` alone. */
+/** Keys at `/v1/completions` only, whose parameter has another name here. */
 const renamedByCompletions: Table = {
   max_completion_tokens: ['L', 'max_tokens'],
   top_logprobs_num: ['S', 'logprobs', 0],
@@ -208,6 +209,7 @@ const misplaced: Readonly<Record<string, string>> = {
 /** Speculation changes how fast tokens come, and not which. */
 const isHint = (key: string): boolean => hints.has(key) || key.startsWith('speculative.');
 
+/** Endpoint that generates tokens. */
 export type GeneratingEndpoint = 'chat' | 'completion';
 
 /** Tables whose keys are looked for at an endpoint. */

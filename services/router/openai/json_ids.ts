@@ -14,7 +14,7 @@ const [QUOTE, BACKSLASH, OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE_OBJECT] = [0x
 const [COMMA, ZERO, NINE] = [0x2c, 0x30, 0x39];
 
 interface Found {
-  /** Of the list's brackets. */
+  /** Byte range [start, end) of the list in the body, brackets included. */
   readonly start: number;
   readonly end: number;
   readonly ids: Uint32Array;
@@ -82,7 +82,10 @@ function isSpace(byte: number): boolean {
   return byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09;
 }
 
-/** What the text says, lists as typed arrays where the caller takes them: values of a key in `keys`, and items of such a value. */
+/**
+ * Parses a JSON body. Lists in `found` become Uint32Arrays where they are the value of a top-level key in `keys` or an item of such a
+ * value; other lists become arrays. @throws SyntaxError when the body is not JSON.
+ */
 export function parseWithIds(bytes: Buffer, found: readonly Found[], keys: ReadonlySet<string>): unknown {
   const mark = found.length === 0 ? undefined : markFor(bytes);
   if (mark === undefined) return JSON.parse(bytes.toString('utf8'));
@@ -97,7 +100,7 @@ export function parseWithIds(bytes: Buffer, found: readonly Found[], keys: Reado
   try {
     parsed = JSON.parse(parts.join(''));
   } catch {
-    // What is wrong is said of what was written.
+    // Parse the original text, so that the error message refers to what the client sent.
     return JSON.parse(bytes.toString('utf8'));
   }
   let numPlaced = 0;
@@ -119,7 +122,10 @@ export function parseWithIds(bytes: Buffer, found: readonly Found[], keys: Reado
   return numPlaced === found.length ? parsed : JSON.parse(bytes.toString('utf8'));
 }
 
-/** What the body does not say; undefined when it seems to know, or could say it in other letters. */
+/**
+ * Returns a placeholder prefix that the body does not contain. Undefined when the body contains all MAX_MARKS candidates, or a `\u`
+ * escape, which could spell one.
+ */
 function markFor(bytes: Buffer): string | undefined {
   if (bytes.includes('\\u')) return undefined;
   let mark = '@ids';

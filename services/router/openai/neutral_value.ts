@@ -1,6 +1,7 @@
 /** Values of a parameter with which it asks for nothing. */
 import { withoutNulls } from '../../../shared/base/without_nulls.ts';
 
+/** Whether a value is a JSON object: neither null, an array nor a typed array. */
 export function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value) && !ArrayBuffer.isView(value);
 }

@@ -1,19 +1,19 @@
-/** What a request may be, and the failure that says which parameter is not. */
+/** Limits of a request, and the failure that names the parameter that exceeds them. */
 import { Failure, type FailureCode } from '../../../shared/base/failure.ts';
 
-/** What a request can be at most; from the model. */
+/** Upper bounds for a request's parameters, from the router's first model, and the limits of the other models. */
 export interface BodyLimits {
   readonly vocabSize: number;
   readonly maxModelLen: number;
   /** Keys that no document knows are refused. */
   readonly isStrict: boolean;
-  /** Of other models, by name. */
+  /** Limits of the other served models, by name. */
   readonly others?: Readonly<Record<string, ModelLimits>>;
 }
 
 type ModelLimits = Pick<BodyLimits, 'vocabSize' | 'maxModelLen'>;
 
-/** Of the model that a request names; of one that is not there those of the first: it is refused later. */
+/** Returns the limits of the named model. An unknown model gets the limits of the first, because it is refused later. */
 export function limitsOf(limits: BodyLimits, model: string | undefined): BodyLimits {
   const { others = {} } = limits;
   return model !== undefined && Object.hasOwn(others, model) ? { ...limits, ...others[model] } : limits;

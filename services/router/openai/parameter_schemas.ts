@@ -29,7 +29,7 @@ function isSeed(value: bigint): boolean {
   return value === BigInt.asIntN(64, value);
 }
 
-/** What both endpoints take. */
+/** Parameters of both chat and completions. */
 export const common = {
   model: z.string().optional(),
   stream: on,
@@ -154,12 +154,12 @@ const completionFields = {
   ...common,
   prompt: z.unknown().optional(),
   logprobs: z.int().min(0).max(MAX_LOGPROBS).optional(),
-  // Of an echo the prompt alone may be asked for.
+  // Zero requests the prompt alone, with `echo` or `prompt_logprobs`.
   max_tokens: z.int().min(0).max(MAX_INT).optional(),
   echo: on,
   suffix: only(['']),
   ...ofChats,
-  // They speak of messages, which a prompt is not.
+  // Chat parameters: a prompt has no messages, so only values without effect are accepted.
   add_generation_prompt: only([false, true]),
   continue_final_message: only([false]),
   chat_template_kwargs: only([{}]),
@@ -183,7 +183,11 @@ const tokenizeFields = {
 
 const detokenizeFields = { model: z.string().optional(), tokens: z.unknown().optional() };
 
+/** Schema of a chat body: each known parameter with its allowed values. Unknown keys are dropped. */
 export const chatSchema = z.object(chatFields);
+/** Schema of a completion body, as {@link chatSchema}. */
 export const completionSchema = z.object(completionFields);
+/** Schema of a `/tokenize` body. */
 export const tokenizeSchema = z.object(tokenizeFields);
+/** Schema of a `/detokenize` body. */
 export const detokenizeSchema = z.object(detokenizeFields);

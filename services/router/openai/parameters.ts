@@ -15,9 +15,9 @@ import { limitsOf, ParameterFailure, type BodyLimits } from './parameter_failure
 import type { common } from './parameter_schemas.ts';
 import { chatSchema, completionSchema, detokenizeSchema, tokenizeSchema } from './parameter_schemas.ts';
 
-/** Of all stop strings of a request: each is looked for in every token's text. */
+/** Characters of all stop strings of a request together. The limit exists because each token's text is searched for every stop string. */
 const MAX_STOP_CHARACTERS = 2_048;
-/** Of a key that is named in a header or an error. */
+/** Characters of a client's key that are shown in a header or an error; longer keys are cut. */
 const MAX_NAME_CHARACTERS = 64;
 const MAX_IGNORED = 32;
 /** Biases of one request, over all its prompts: each prompt's call carries them. */
@@ -26,7 +26,7 @@ const MAX_BIASES = 2 ** 19;
 /** How the client wants tokens sampled: what it named, and no more; the model's defaults and neutral values are for the rest. */
 type SamplingWish = Partial<Sampling> & Pick<Sampling, 'numLogprobs' | 'minTokens' | 'biasTokens' | 'biasValues'>;
 
-/** What both endpoints make of their body. */
+/** Parsed parameters that chat and completions share. */
 export interface CommonBody {
   readonly model: string | undefined;
   readonly isStream: boolean;
@@ -36,7 +36,7 @@ export interface CommonBody {
   readonly stops: readonly string[];
   readonly isStopIncluded: boolean;
   readonly stopTokenIds: readonly number[];
-  /** Undefined: the endpoint's default. */
+  /** New tokens at most; undefined means the endpoint's default. */
   readonly maxTokens: number | undefined;
   readonly isIgnoringEos: boolean;
   readonly isSkippingSpecial: boolean;
@@ -51,11 +51,13 @@ export interface CommonBody {
   readonly ignored: readonly string[];
 }
 
+/** Parsed body of `/v1/chat/completions`. */
 export interface ChatBody extends CommonBody {
   /** Messages and arguments of the chat template; no messages once they are encoded. */
   readonly template: TemplateInput;
 }
 
+/** Parsed body of `/v1/completions`, with one prompt or several as text or token ids. */
 export interface CompletionBody extends CommonBody {
   readonly prompts: readonly (string | Uint32Array)[];
   /** The prompt comes before the output. */
@@ -63,6 +65,7 @@ export interface CompletionBody extends CommonBody {
   readonly hasSpecialTokens: boolean;
 }
 
+/** Parsed body of `/tokenize`: either `text` or `template` is set. */
 export interface TokenizeBody {
   readonly model: string | undefined;
   readonly text: string | undefined;
@@ -72,13 +75,14 @@ export interface TokenizeBody {
   readonly ignored: readonly string[];
 }
 
+/** Parsed body of `/detokenize`. */
 export interface DetokenizeBody {
   readonly model: string | undefined;
   readonly tokens: Uint32Array;
   readonly ignored: readonly string[];
 }
 
-/** What a chat template is rendered with. */
+/** Messages and arguments that a chat template is rendered with. */
 export interface TemplateInput {
   readonly messages: readonly Record<string, unknown>[];
   readonly addGenerationPrompt: boolean;

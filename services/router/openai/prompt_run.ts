@@ -16,7 +16,7 @@ import type { RequestScope } from './request_scope.ts';
 export interface AnswerDelta {
   readonly text: string;
   readonly tokens: readonly SampledMessage[];
-  /** Where the first of `tokens` begins, in characters of the output. */
+  /** Position of the first of `tokens` in the output text, in characters (code points). */
   readonly offset: number;
   /** Tokens of the output, with these. */
   readonly numTokens: number;

@@ -16,9 +16,13 @@ import type { Exchange, RequestNames, Sink } from './exchange.ts';
 /** The relay keeps the deadline and says so in the stream; this ends what waits for a reader behind it. */
 const DEADLINE_GRACE_MS = 1_000;
 
+/**
+ * Lifetime of one HTTP request: its abort signal, deadline, request traces and generators, all released by {@link
+ * RequestScope.dispose}.
+ */
 export class RequestScope {
   readonly sink: Sink;
-  /** What arrived, until it is read. */
+  /** The request body; empty once read. */
   readonly body: Body;
   /** On the router's clock. */
   readonly untilMs: number;
@@ -27,7 +31,7 @@ export class RequestScope {
   readonly #gone: AbortSignal;
   readonly #over = new AbortController();
   readonly #records: RequestTrace[] = [];
-  /** Those that have not left yet. */
+  /** Traces whose prompts admission still counts. */
   readonly #admitted = new Set<RequestTrace>();
   readonly #generators: AsyncGenerator[] = [];
   #names: RequestNames;
@@ -65,12 +69,12 @@ export class RequestScope {
     return record;
   }
 
-  /** Its prompt has ended: another may come in. A second call does nothing. */
+  /** Releases the admission of `record` when its prompt has ended, so that another may enter. A second call does nothing. */
   leave(record: RequestTrace): void {
     if (this.#admitted.delete(record)) this.#context.admission.leave();
   }
 
-  /** What the body calls the request, where no header has said it: for the records that are open and those to come. */
+  /** Sets the client's request id from the body, unless a header set one, on the traces of this request, opened and future ones. */
   named(clientId: string | undefined): void {
     this.#names = { ...this.#names, clientId: this.#names.clientId ?? clientId };
     for (const record of this.#records) record.names = this.#names;

@@ -7,6 +7,7 @@ import { ignoredHeaders } from './common.ts';
 import { ParameterFailure } from './parameter_failure.ts';
 import type { RequestScope } from './request_scope.ts';
 
+/** Answers `/tokenize`: token count, ids and, on request, token strings. @throws Failure when the body is refused or the client left. */
 export async function tokenize(all: ApiContext, scope: RequestScope): Promise<void> {
   const record = scope.open('/tokenize');
   const body = await all.bodies.read('tokenize', scope.body, scope.signal);
@@ -20,6 +21,7 @@ export async function tokenize(all: ApiContext, scope: RequestScope): Promise<vo
   );
 }
 
+/** Answers `/detokenize`. @throws ParameterFailure when the model has no tokenizer or a token id is invalid. */
 export async function detokenize(all: ApiContext, scope: RequestScope): Promise<void> {
   const record = scope.open('/detokenize');
   const body = await all.bodies.read('detokenize', scope.body, scope.signal);

@@ -18,6 +18,7 @@ interface AttemptMessagesOptions {
   readonly timeoutMs: number;
 }
 
+/** Builds the Decode and Prefill requests of one attempt. */
 export class AttemptMessages {
   readonly timeoutMs: number;
   readonly #options: AttemptMessagesOptions;

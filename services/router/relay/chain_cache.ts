@@ -13,6 +13,10 @@ interface Known {
   readonly hashes: readonly AnchoredHash[];
 }
 
+/**
+ * Cache of block chains of recent prompts, so that a prompt with a known prefix hashes only its new blocks. Prompts with the same
+ * first block share one entry, which the latest replaces.
+ */
 export class ChainCache {
   readonly #known = new Map<string, Known>();
   readonly #maxTokens: number;

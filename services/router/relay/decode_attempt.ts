@@ -25,12 +25,14 @@ const MAX_PREFILLS = 4;
 /** Blocks leave before the step that computes them is done: the rest of it is waited for no longer than this. */
 const REST_MS = 1_000;
 
+/** One output token of a request. */
 export interface GeneratedToken {
   readonly sampled: SampledMessage;
   /** With the last token. */
   readonly finish: 'stop' | 'length' | undefined;
 }
 
+/** Dependencies of a {@link DecodeAttempt}. */
 export interface AttemptOptions {
   /** The epoch of this router. */
   readonly router: string;
@@ -41,7 +43,7 @@ export interface AttemptOptions {
   readonly random: Random;
 }
 
-/** What this router says to the decode instance; bounded by the rounds of an attempt. */
+/** Messages from this router to the decode instance; bounded by the rounds of an attempt. */
 type RequestQueue = AsyncQueue<DecodeRequest>;
 
 /** One decode instance's turn, with the prefills it needs. */
@@ -51,7 +53,7 @@ export class DecodeAttempt {
   readonly #chosen: Chosen;
   /** Before the tail of {@link #tokens}. */
   readonly #blocks: FullBlocks;
-  /** What was there when it began. */
+  /** The request's tokens when the attempt began: the prompt and the output so far. */
   readonly #tokens: Uint32Array;
   readonly #messages: AttemptMessages;
   readonly #attempt: AttemptEntry;
@@ -60,13 +62,13 @@ export class DecodeAttempt {
   #numMissing = 0;
   /** Ends the prefill of this round, which nobody waits for any more. */
   #unwanted = new AbortController();
-  /** Where the decode instance fetches in this round. */
+  /** Sources that the decode instance fetches blocks from in this round. */
   #sources: readonly Source[];
   /** The prefill of this round, until it has ended. */
   #prefilling: Promise<void> | undefined;
   /** No longer looks after the holders of the last round. */
   #unwatch: () => void = () => undefined;
-  /** Taken in this attempt. */
+  /** Output tokens received in this attempt. */
   #numTokens = 0;
 
   constructor(options: AttemptOptions, inFlight: InFlightRequest, chosen: Chosen, blocks: FullBlocks) {
@@ -81,7 +83,7 @@ export class DecodeAttempt {
       timeoutMs: Math.max(1, Math.ceil(inFlight.untilMs - options.clock.nowMs())),
     });
     this.#sources = chosen.decodeSources;
-    // Whose rows are asked for is computed, whoever has it.
+    // With prompt log-probabilities every prompt row is computed, so held blocks save nothing.
     const heldTokens = inFlight.generation.promptLogprobs ? 0 : chosen.heldTokens;
     inFlight.record.placed(heldTokens);
     this.#attempt = inFlight.generation.counts.begin(chosen.decode.member.name, chosen.reason);
@@ -116,7 +118,7 @@ export class DecodeAttempt {
       this.#attempt.outcome = signal.aborted ? 'cancelled' : asFailure(error).message;
       throw error;
     } finally {
-      // Whoever reads has left: the client, or a stop string.
+      // The consumer stopped reading: the client disconnected, or a stop string matched.
       if (this.#attempt.outcome === 'running') this.#attempt.outcome = signal.aborted ? 'cancelled' : 'stopped';
       instance.end(placement);
       this.#unwatch();
@@ -247,7 +249,7 @@ export class DecodeAttempt {
     };
   }
 
-  /** Whoever was to give this block did not: this request asks it no more. */
+  /** Excludes the holder that should have delivered `block` for the rest of this attempt, unless it is the decode instance. */
   #excludeHolderOf(block: number): void {
     const source = this.#sources.find(({ start, end }) => start <= block && block < end);
     const holder = this.#options.view.all().find(({ member }) => member.address === source?.address);
@@ -260,7 +262,7 @@ export class DecodeAttempt {
     const { decode } = this.#chosen;
     const numTokens = this.#tokens.length;
     this.#numMissing++;
-    // What the last round's prefill still computes would be fetched by nobody.
+    // Abort the previous round's prefill: no fetch waits for its blocks any more.
     this.#unwanted.abort();
     this.#excludeHolderOf(block);
     record.note(`${decode.member.name} misses blocks from ${block}: ${reason}`);

@@ -12,7 +12,10 @@ import type { Clock } from '../../../shared/base/clock.ts';
 import type { Random } from '../../../shared/base/random.ts';
 import type { Instance } from '../cluster/instance.ts';
 
-/** Of this, between half and all. */
+/**
+ * Longest pause in milliseconds before an excluded instance is used again; the actual pause is random between half of PAUSE_MS and all
+ * of it.
+ */
 const PAUSE_MS = 200;
 
 interface Entry {
@@ -21,6 +24,7 @@ interface Entry {
   readonly isFailed: boolean;
 }
 
+/** Instances that one request avoids, and until when. */
 export class Exclusions {
   readonly #clock: Clock;
   readonly #random: Random;

@@ -4,19 +4,26 @@ import type { Request } from '../../../shared/protocol/request.ts';
 import type { RequestCounts } from './request_counts.ts';
 import type { TextStreamOptions } from '../text/text_stream.ts';
 
-/** Whose request it is, and how it ranks among others: placement and tenants will ask; said to every instance that works for it. */
+/**
+ * Tenant and priority of a request, sent to every instance that works on it. Both are reserved: the tenant is always empty, the
+ * priority 0.
+ */
 interface Origin {
   readonly tenant: string;
   readonly priority: number;
 }
 
+/** One prompt with its parameters, in the form that relay, placement and text need. */
 export interface Generation {
   /** Counted by its attempts, for the usage of its answer. */
   readonly counts: RequestCounts;
   readonly origin: Origin;
   readonly promptTokens: Uint32Array;
   readonly request: Request;
-  /** Nothing is to come but the prompt: the one token that tells that it is there is nobody's. */
+  /**
+   * Whether only the prompt is wanted (`max_tokens` 0). One token is still generated, as the sign that the prompt is complete, and
+   * dropped.
+   */
   readonly isPromptOnly: boolean;
   /** The request named no limit: as much as fits where it runs. */
   readonly isOpenEnded: boolean;

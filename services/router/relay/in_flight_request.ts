@@ -7,6 +7,7 @@ import type { Generation } from './generation.ts';
 import type { RequestChain } from './request_chain.ts';
 import type { RequestTrace } from './request_log.ts';
 
+/** State of one request across its attempts. */
 export interface InFlightRequest {
   readonly generation: Generation;
   readonly record: RequestTrace;
@@ -18,7 +19,7 @@ export interface InFlightRequest {
   readonly untilMs: number;
   readonly signal: AbortSignal;
   last: Failure | undefined;
-  /** Of waits for busy instances. */
+  /** Pauses after attempts that found the instance busy; grows with each and resets after progress. */
   readonly backoff: Backoff;
   numAttempts: number;
 }

@@ -17,6 +17,7 @@ const MAX_BUSY_PAUSE_MS = 500;
 /** Connections that broke under one prefill before its instance counts as failed. */
 const MAX_BROKEN = 3;
 
+/** One Prefill call to run: instance, request, time limit and callbacks. */
 export interface PrefillJob {
   readonly network: Network;
   readonly clock: Clock;
@@ -24,10 +25,10 @@ export interface PrefillJob {
   readonly instance: Instance;
   readonly request: PrefillRequest;
   readonly timeoutMs: number;
-  /** What people see of it. */
+  /** Progress of this prefill, which usage counts and the request log read. */
   readonly entry: PrefillEntry;
   readonly onReport: (report: Report) => void;
-  /** Once, when it is asked again for the first time. */
+  /** Called once, with the failure, before the first retry. */
   readonly onAgain: (failure: Failure) => void;
 }
 

@@ -25,12 +25,14 @@ const MAX_IDLE_ATTEMPTS = 64;
 const PAUSE_MS = 100;
 const MAX_PAUSE_MS = 1_000;
 
+/** Dependencies of a {@link Relay}. */
 export interface RelayOptions extends AttemptOptions {
   readonly onFailover: () => void;
   /** Bits of a block key, as {@link ChainCache} takes them. */
   readonly keyBits?: number | undefined;
 }
 
+/** Runs the requests of one model through the cluster, with failover, and caches their block chains. */
 export class Relay {
   readonly #options: RelayOptions;
   readonly #chains: ChainCache;
@@ -107,8 +109,8 @@ export class Relay {
   }
 
   /**
-   * Where the request goes next. Waits, until its own deadline, for a decode instance that is expected, and says so.
-   * @throws Failure why there is none.
+   * Places the request. Waits, until the request's deadline, for an expected decode instance, and notes the wait in the trace.
+   * @throws Failure when the request is aborted, rejected or past its deadline; an earlier attempt's failure replaces the last two.
    */
   async #place(inFlight: InFlightRequest): Promise<{ chosen: Chosen; blocks: FullBlocks }> {
     const { tokens, chain, excluded, record, signal } = inFlight;

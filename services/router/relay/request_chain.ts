@@ -15,8 +15,10 @@ export interface FullBlocks {
   readonly lastDigest: Digest | undefined;
 }
 
+/** Result for a prompt without full blocks. */
 export const NO_BLOCKS: FullBlocks = { keys: new Int32Array(0), lastDigest: undefined };
 
+/** Block hashes of one request, computed once and extended as tokens are generated. A change of model format starts the chain again. */
 export class RequestChain {
   readonly #clock: Clock;
   readonly #scope: CacheScope;
@@ -30,7 +32,7 @@ export class RequestChain {
     this.#scope = scope;
   }
 
-  /** Of `tokens`, which only ever grow. */
+  /** Returns the full blocks of `tokens` before the tail. Successive calls must pass lists that only grow. */
   async blocks({ digest, format }: ClusterModel, tokens: Uint32Array): Promise<FullBlocks> {
     const { blockSize } = format;
     if (this.#chain?.digest !== digest) {

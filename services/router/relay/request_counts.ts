@@ -38,6 +38,7 @@ interface PromptTokenCounts {
   readonly computed_by_decode: number;
 }
 
+/** Counts before any report: all zero. */
 export const NO_TOKENS: PromptTokenCounts = {
   cached: 0,
   fetched: 0,
@@ -46,6 +47,7 @@ export const NO_TOKENS: PromptTokenCounts = {
   computed_by_decode: 0,
 };
 
+/** Token counts of one request over all its attempts: output tokens, and where the prompt's KV came from. */
 export class RequestCounts {
   readonly promptTokens: number;
   outputTokens = 0;
@@ -98,7 +100,7 @@ export class RequestCounts {
     );
     const computed = Math.min(this.promptTokens, byDecode + byPrefill);
     return {
-      // Nothing is known to be cached before a decode instance has said so.
+      // The number of cached tokens is unknown until the decode instance sends its first report.
       cached: reports.length === 0 ? 0 : this.promptTokens - computed,
       fetched: sum(reports.map(({ fetchedTokens }) => fetchedTokens)),
       computed,

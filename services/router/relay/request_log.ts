@@ -15,7 +15,7 @@ const MAX_RECENT = 512;
 /** Notes per request (P1). */
 const MAX_NOTES = 64;
 
-/** Where a request is; failure tests read it to show what they struck. */
+/** Phase of a request. Failure tests read the phase to show which stage a fault hit. */
 export type RequestPhase =
   | 'tokenizing'
   | 'placing'
@@ -27,6 +27,7 @@ export type RequestPhase =
   | EndPhase;
 type EndPhase = 'finished' | 'failed' | 'cancelled';
 
+/** Time to first token in milliseconds, by where it was spent; the parts add up to the total. */
 export interface TtftBreakdown {
   /** Validation, template, tokens, placement. */
   readonly router: number;
@@ -40,12 +41,13 @@ export interface TtftBreakdown {
   readonly transport: number;
 }
 
+/** Trace of one prompt for the request log: phase, timings, attempts and result. */
 export class RequestTrace {
   readonly id: string;
   readonly endpoint: string;
-  /** That it asks for, once that is known. */
+  /** Served model that the request names; undefined until the body is read. */
   model: string | undefined;
-  /** What the client calls it, and its trace. */
+  /** Request id and trace id from the client; undefined where the client sent none. */
   names: { readonly clientId: string | undefined; readonly traceId: string | undefined };
   readonly startedAt: string;
   readonly #clock: Clock;
@@ -61,9 +63,9 @@ export class RequestTrace {
   ttft: TtftBreakdown | undefined;
   totalMs: number | undefined;
   finishReason: string | undefined;
-  /** What ended it, when it failed. */
+  /** Error that ended the request, when it failed. */
   failure: unknown;
-  /** Of the prompt, when it was first placed: what was held by somebody. */
+  /** Prompt tokens that the prefix index reported as held when the request was first placed. */
   predictedTokens = 0;
   #placedMs: number | undefined;
   #attemptMs: number | undefined;
@@ -209,6 +211,7 @@ function rounded(ms: number | undefined): number | null {
   return ms === undefined ? null : Math.round(ms * 1_000) / 1_000;
 }
 
+/** Active request traces, and the last MAX_RECENT finished ones. */
 export class RequestLog {
   readonly #active = new Set<RequestTrace>();
   readonly #recent: RequestTrace[] = [];

@@ -3,6 +3,7 @@ import { Failure } from '../../../shared/base/failure.ts';
 import type { TemplateInput } from '../openai/parameters.ts';
 import { exactJson } from './template/exact_json.ts';
 
+/** Messages of a chat request: one record per message, with `role`, `content` and the other keys that a template reads. */
 export type Messages = TemplateInput['messages'];
 type Message = Messages[number];
 

@@ -28,7 +28,10 @@ export function endOfTurn<T extends { readonly content: string }>(
   return undefined;
 }
 
-/** What stands between an answer and the next turn; empty: nothing, or the template refuses such a chat. */
+/**
+ * Returns the text between an answer and the next turn, without leading white space; empty when nothing is there or the template
+ * refuses the chat.
+ */
 function behindAnswer(chat: Messages, render: (messages: Messages) => string): string {
   let text: string;
   try {

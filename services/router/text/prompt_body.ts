@@ -4,8 +4,10 @@ import { readBody, type BodyOf } from '../openai/body_kinds.ts';
 import { refusalOf, type BodyLimits, type Refusal } from '../openai/parameter_failure.ts';
 import type { TemplateInput } from '../openai/parameters.ts';
 
+/** Kind of a request body with prompts: `chat` has messages, `completion` has texts or token ids. */
 export type PromptBodyKind = 'chat' | 'completion';
 
+/** A request body to parse, whose prompts are then encoded. */
 export interface PromptBodyJob<K extends PromptBodyKind = PromptBodyKind> {
   readonly kind: K;
   readonly bytes: Uint8Array;

@@ -36,27 +36,31 @@ interface Workers {
 /** A token by itself. */
 export interface TokenName {
   readonly bytes: readonly number[];
-  /** Its characters; undefined where it is a part of one. */
+  /** The token's characters; undefined when the token's bytes are not whole characters. */
   readonly text: string | undefined;
-  /** Its bytes as `\\xNN` each. */
+  /** The token's bytes, each written as `\xNN`. */
   readonly escaped: string;
   /** The vocabulary's spelling, which no other token has. */
   readonly name: string;
-  /** It stands beside the vocabulary: it may begin or end a text that does not have it. */
+  /** Whether this is an added token. The text it belongs to may lack such a token at its start or end. */
   readonly isAdded: boolean;
 }
 
 const NO_NAME: TokenName = { bytes: [], text: '', escaped: '', name: '', isAdded: false };
 
+/** Encodes and decodes text for one model, on tokenizer threads. Without a tokenizer, encoding fails with Failure `invalid_request`. */
 export class TextCodec {
   readonly #workers: Workers | undefined;
-  /** That split a text. */
+  /** Ids of the added tokens that split a text before it is encoded. When empty, answers are not remembered. */
   readonly #addedIds: ReadonlySet<number>;
   /** Longer text cannot fit the context, and is not tokenised to find out. */
   readonly #maxCharacters: number;
   /** Bounded by the vocabulary (P1). */
   readonly #names = new Map<number, TokenName>();
-  /** As {@link TokenizerTools.plainText} has it; null: it depends, or is asked for. Bounded by the vocabulary (P1). */
+  /**
+   * Results of {@link TokenizerTools.plainText} by id; null when the text depends on its neighbours or the result is outstanding.
+   * Bounded by the vocabulary (P1).
+   */
   readonly #plain = new Map<number, string | null>();
 
   private constructor(workers: Workers | undefined, maxCharacters: number, addedIds: readonly number[] = []) {
@@ -77,7 +81,7 @@ export class TextCodec {
     const startOne = (): Promise<Thread<TokenizerTools>> => startTokenizer(model.path, texts, threads, onDeath);
     const [streams, prompts, long] = await Promise.all([startOne(), startOne(), startOne()]);
     const longest = await long.call('longestToken', undefined);
-    // Both have their encoders ready then.
+    // `addedIds` also builds each thread's encoder, so that no prompt has to wait for one.
     const [addedIds] = await Promise.all([prompts.call('addedIds', undefined), long.call('addedIds', undefined)]);
     const [lent, taken] = linkEnds();
     prompts.notify('lendHand', lent, [lent]);
@@ -182,13 +186,13 @@ export class TextCodec {
     return answer;
   }
 
-  /** What another router says of its own. */
+  /** Stores an answer that another router sent, in the two threads that encode prompts. */
   learn(answer: Answer): void {
     this.#workers?.prompts.notify('learn', answer);
     this.#workers?.long.notify('learn', answer);
   }
 
-  /** Of streams that run. Without a tokenizer every text is empty. */
+  /** Decodes tokens of running streams: returns one text per list of ids. Without a tokenizer every text is empty. */
   decode(lists: readonly (readonly number[])[], skipSpecialTokens: boolean): Promise<string[]> {
     return this.#workers
       ? this.#workers.streams.call('decode', { lists, skipSpecialTokens })

@@ -14,6 +14,7 @@ export interface TokenText {
   plainText(id: number): string | undefined;
 }
 
+/** Options of a stream's text: its stop strings, and whether special tokens are left out. */
 export interface TextStreamOptions {
   readonly stops: readonly string[];
   /** The stop string stays part of the text. */
@@ -63,7 +64,7 @@ export class TextStream {
     return this.#release(await this.#next(false), false, isSearched);
   }
 
-  /** What was held back, at the end of the output. */
+  /** Returns the text that was held back, at the end of the output. */
   async flush(isSearched: boolean): Promise<string> {
     return this.#release(await this.#next(true), true, isSearched);
   }

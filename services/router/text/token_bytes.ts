@@ -7,11 +7,12 @@ import { byteLetters } from './encoder/characters.ts';
 /** A character split over tokens decodes to this until its last byte is there. */
 export const REPLACEMENT = '\uFFFD';
 
+/** Bytes and name of a single token. A token that is not in the vocabulary has no bytes and is named by its id. */
 export interface TokenBytes {
   readonly bytes: Uint8Array;
   /** The token as the vocabulary spells it; unique. */
   readonly name: string;
-  /** It stands beside the vocabulary. */
+  /** Whether this is an added token, which the decoder leaves as it is. */
   readonly isAdded: boolean;
 }
 
@@ -59,7 +60,7 @@ function bytesOfLetters(token: string): Uint8Array {
   );
 }
 
-/** What a step makes of a token that stands alone, spaces kept. */
+/** Applies one decoder step to a token that stands alone, and keeps its spaces. */
 function stepped(step: DecoderStep, token: string): string {
   switch (step.type) {
     case 'Replace': {

@@ -25,6 +25,7 @@ const SPECIAL_TOKENS = ['bos', 'eos', 'unk', 'sep', 'pad', 'cls', 'mask'].map((n
 
 const templatesSchema = z.union([z.string(), z.array(z.object({ name: z.string(), template: z.string() }))]);
 
+/** The tokenizer and chat template of one model, as called on a tokenizer thread. */
 export class TokenizerTools {
   readonly #config: Record<string, unknown>;
   readonly #tokenizer: LibraryTokenizer;
@@ -38,7 +39,7 @@ export class TokenizerTools {
   /** Added tokens have no decoder: they are their own text. */
   readonly #added: ReadonlyMap<number, string>;
   #letter: number | undefined;
-  /** What runs in it is stopped in time, whatever it calls. */
+  /** Context in which templates are rendered, so that node:vm can stop a template after `renderMs`, whatever it calls. */
   readonly #sandbox = createContext({ render: (): string => '' });
   readonly #rendering = new Script('render()');
   readonly #renderMs: number;
@@ -83,7 +84,10 @@ export class TokenizerTools {
     return typeof value === 'object' && value !== null && 'content' in value ? String(value.content) : undefined;
   }
 
-  /** What an empty text begins with where the tokenizer adds nothing: the model must be given a token to go on from. */
+  /**
+   * Returns the token that stands for a text without ids (BOS, else EOS): the model needs a token to continue from. Empty when there
+   * is neither.
+   */
   #startToken(): number[] {
     const token = this.#specialToken('bos_token') ?? this.#specialToken('eos_token');
     const id = token === undefined ? undefined : this.#tokenizer.token_to_id(token);
@@ -175,7 +179,7 @@ export class TokenizerTools {
     return endOfTurn(special, (messages) => this.#rendered(messages, false))?.id;
   }
 
-  /** By tokenizer_config.json, which may know better than tokenizer.json. */
+  /** Whether tokenizer_config.json marks the token as special, which tokenizer.json may fail to do. */
   #isSpecial(id: number): boolean {
     const added = this.#config['added_tokens_decoder'] as Partial<Record<string, { special?: unknown }>> | undefined;
     return added?.[String(id)]?.special === true;
@@ -202,7 +206,7 @@ export class TokenizerTools {
     return answer;
   }
 
-  /** What another thread, or another router, has found. */
+  /** Stores an answer that another thread or another router found. */
   learn(answer: Answer): void {
     this.#answers.learn(answer);
   }
@@ -314,7 +318,7 @@ function templateOf(ofConfig: unknown): string | undefined {
 }
 
 function isTooLong(error: unknown): boolean {
-  // It is of the context that was stopped, and so no Error of this one.
+  // The error comes from the stopped context, so it is not an instance of this context's Error.
   return (
     typeof error === 'object' && error !== null && 'code' in error && error.code === 'ERR_SCRIPT_EXECUTION_TIMEOUT'
   );
@@ -327,6 +331,7 @@ function refused(cause: unknown): Failure {
   return new Failure('invalid_request', `messages: the chat template refuses them: ${messageOf(cause)}`, { cause });
 }
 
+/** Entry point of a tokenizer thread. @throws Error when the tokenizer's files cannot be used */
 export function start(texts: TextFiles): TokenizerTools {
   return new TokenizerTools(texts);
 }

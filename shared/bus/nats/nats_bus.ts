@@ -23,7 +23,7 @@ const MAX_BACKLOG_BYTES = 16 << 20;
 const MAX_PENDING = 1_024;
 /** An answer that is a failure names it here. */
 const ERROR_HEADER = 'penstock-error';
-/** What the server says of those that it does not want. */
+/** NATS error codes that mean the server refuses this process, so that no further attempt is made. */
 const refusals: readonly string[] = [
   ErrorCode.AuthorizationViolation,
   ErrorCode.BadAuthentication,
@@ -34,14 +34,16 @@ const refusals: readonly string[] = [
 type Subscriber = (payload: Buffer) => void;
 type Server = (payload: Buffer) => Buffer | Promise<Buffer>;
 
+/** Settings of a NatsBus. */
 export interface NatsBusOptions {
   readonly servers: NatsServers;
-  /** Of this process, for the server's own lists. */
+  /** Name of this process in the server's lists of connections. */
   readonly name: string;
   readonly clock: Clock;
   readonly log: Log;
 }
 
+/** Bus over NATS servers. Connects at once, and again after every loss, until close() or a refusal by the server. */
 export class NatsBus implements Bus {
   readonly name: string;
   readonly #options: NatsBusOptions;

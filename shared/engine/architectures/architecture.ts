@@ -4,7 +4,7 @@ import type { ModelShape } from '../../model/model_shape.ts';
 
 /** A family of models: how its configuration reads, and what it computes. One file here and its line in registry.ts. */
 export interface Architecture {
-  /** As `model_type` in config.json says them. */
+  /** Values of `model_type` in config.json that select this architecture. */
   readonly modelTypes: readonly string[];
   /** @throws ModelError for what this architecture may have and this version does not. */
   shape(config: ModelConfig): ModelShape;

@@ -19,7 +19,7 @@ const gates: Readonly<Record<Activation, 'silu_mul' | 'gelu_mul'>> = { silu: 'si
 export interface DecoderTensors {
   /** q, k and v lie in one tensor, gate and up in another. */
   readonly isFused?: boolean;
-  /** Of a mixture, in a layer: the module, its router, and in each of `experts.N` gate, up and down. */
+  /** Tensor names of a mixture-of-experts layer: the module, its router, and gate, up and down of each `experts.N`. */
   readonly mixture?: Readonly<Record<'module' | 'router' | 'gate' | 'up' | 'down', string>>;
 }
 
@@ -212,7 +212,10 @@ class DecoderParts {
     this.operations.push({ kind: 'sample', logits: 'logits', vocab: vocabSize });
   }
 
-  /** What reads the residual stream, and what it makes, which is added there. */
+  /**
+   * Emits one residual branch: the norm before, the operations of `emit`, and the norm after. The product is added to the residual
+   * stream `x`.
+   */
   #branch(
     { norms }: LayerShape,
     { before, after }: { readonly before: string; readonly after: string },

@@ -1,4 +1,4 @@
-/** What the configurations of decoders have in common: Llama's fields, which others took over. */
+/** Configuration fields that decoders share: Llama's, which other families adopted. */
 import { z } from 'zod';
 import { refuse, type ModelConfig } from '../../model/model_folder.ts';
 import type { Activation, LayerShape, ModelShape } from '../../model/model_shape.ts';
@@ -27,9 +27,9 @@ const decoderSchema = z.looseObject({
 
 const activations: Readonly<Record<string, Activation>> = { silu: 'silu', gelu_pytorch_tanh: 'gelu_tanh' };
 
-/** Where a family departs from Llama; what it leaves out is as there. */
+/** Differences of a family from Llama; an absent field means Llama's behaviour. */
 export interface DecoderTraits {
-  /** Of every layer. */
+  /** Fields that differ from Llama's in every layer. */
   readonly layer?: Partial<
     Pick<LayerShape, 'hasQkvBias' | 'hasOutputBias' | 'hasMlpBias' | 'scoreScale' | 'scoreCap' | 'qkNorm' | 'norms'>
   >;
@@ -39,13 +39,13 @@ export interface DecoderTraits {
       'isTied' | 'hasNormOffset' | 'embeddingScale' | 'branchScale' | 'logitScale' | 'logitCap' | 'ropes'
     >
   >;
-  /** What is not said is Llama's. */
+  /** Activation used when the configuration names none; default `silu`, like Llama. */
   readonly activation?: string;
-  /** Of layer i, where it is a mixture. */
+  /** Returns the width and experts of layer i when the layer is a mixture of experts, undefined when it is dense. */
   readonly mixtureOf?: (layer: number) => Pick<LayerShape, 'inner' | 'experts'> | undefined;
   /** Tokens that layer i sees; 0: all. */
   readonly windowOf?: (layer: number) => number;
-  /** Of the rotary table, where the configuration does not say. */
+  /** Base of the rotary table when the configuration names none; default 10,000. */
   readonly theta?: number;
   /** The rotary table of layer i. */
   readonly ropeOf?: (layer: number) => string;

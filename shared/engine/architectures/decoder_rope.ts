@@ -32,7 +32,7 @@ export function ropeScaling(config: ModelConfig, raw: RotaryParameters, dim: num
     }
     case 'yarn': {
       const said = atTop ?? raw.original_max_position_embeddings;
-      // Where it is not said, it is the ratio of both contexts.
+      // Without `factor`, the ratio of the full context to the original context is used.
       const factor = raw.factor ?? (said === undefined ? needed('factor') : config.maxPositions / said);
       return {
         ...{ kind, factor, originalPositions: said ?? config.maxPositions },
@@ -58,7 +58,7 @@ function longrope(config: ModelConfig, raw: RotaryParameters, dim: number, atTop
     atTop ??
     raw.original_max_position_embeddings ??
     refuse(config, `${place} longrope without original_max_position_embeddings`);
-  // Where the model says both contexts it is their ratio, whatever else is said.
+  // With `original_max_position_embeddings` at the top level, the ratio of both contexts wins over `factor`.
   const ofContexts = config.maxPositions / originalPositions;
   const factor = atTop ? ofContexts : (raw.factor ?? ofContexts);
   const attentionFactor =

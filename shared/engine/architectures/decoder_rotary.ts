@@ -33,7 +33,7 @@ type Name = keyof Values;
 /** `su` is what Phi-3 called longrope first. */
 type RotaryKind = 'default' | 'linear' | 'dynamic' | 'llama3' | 'yarn' | 'longrope';
 
-/** What a kind has besides the base and the share of a head that is rotated. */
+/** Keys that each kind of scaling has besides `rope_theta` and `partial_rotary_factor`. */
 const keysOfKind: Readonly<Record<RotaryKind, readonly Name[]>> = {
   default: [],
   linear: ['factor'],
@@ -60,6 +60,7 @@ const schema = z.looseObject({
 export type LayerKind = 'full_attention' | 'sliding_attention';
 const layerKinds: readonly string[] = ['full_attention', 'sliding_attention', 'chunked_attention', 'linear_attention'];
 
+/** Rotary parameters of one kind of layers, checked against the keys that their kind of scaling has. */
 export interface RotaryParameters extends Values {
   readonly kind: RotaryKind;
   /** The object that holds them, for messages. */
@@ -105,7 +106,10 @@ function refuseDifferentLayers(config: ModelConfig, all: Readonly<Record<string,
   }
 }
 
-/** Where kinds of layers have tables of their own, nothing is said of all of them. @throws ModelError */
+/**
+ * Refuses every key of `rope_parameters` that is not a kind of layers, for models whose kinds have tables of their own. @throws
+ * ModelError
+ */
 function refuseOtherLayers(config: ModelConfig, all: Readonly<Record<string, unknown>>): void {
   const kinds: readonly LayerKind[] = ['full_attention', 'sliding_attention'];
   for (const key of Object.keys(all))

@@ -1,4 +1,4 @@
-/** Which layers of a decoder see a window of tokens, as configurations say it. */
+/** Reads from configurations which layers of a decoder have an attention window, and of how many tokens. */
 import { z } from 'zod';
 import { refuse, type ModelConfig } from '../../model/model_folder.ts';
 
@@ -12,8 +12,8 @@ const windowsSchema = z.looseObject({
 });
 
 /**
- * Which layers have a window, as `layer_types` says or as `isWindowed` does where the configuration does not.
- * @throws ModelError for types that are not there, or as many as there are no layers.
+ * Returns for each layer whether it has an attention window: from `layer_types`, or from `isWindowed` when the configuration has none.
+ * @throws ModelError for an unknown layer type, or when the number of types is not the number of layers.
  */
 export function windowedLayers(config: ModelConfig, isWindowed: (layer: number) => boolean): boolean[] {
   const { num_hidden_layers: numLayers, layer_types: types } = config.read(windowsSchema);
@@ -37,7 +37,7 @@ const optionalSchema = z.looseObject({
   max_window_layers: z.int().nonnegative().nullish(),
 });
 
-/** What transformers takes where a key is absent; a `null` window is none. */
+/** Values that transformers uses for absent keys; a `null` window means no window. */
 const DEFAULTS = { window: 4_096, firstWindowed: 28 };
 
 /** Tokens that each layer sees, where a configuration may have a window and not use it, as Qwen's do; 0: all. */

@@ -20,7 +20,10 @@ const schema = z.looseObject({
   use_bidirectional_attention: z.boolean().nullish(),
 });
 
-/** What both have: scaled embeddings, norms before and after each branch, stored less one, and a head that is the embedding. */
+/**
+ * Builds the shape that Gemma 2 and 3 share: scaled embeddings, norm weights stored less one, norms before and after each branch, and
+ * by default a head tied to the embedding.
+ */
 function gemmaShape(
   config: ModelConfig,
   isWindowed: readonly boolean[],
@@ -28,7 +31,7 @@ function gemmaShape(
     readonly qkNorm: 'none' | 'head';
     /** The rotary table of layers with a window, where they have one of their own. */
     readonly localRope?: RopeShape;
-    /** Where the configuration does not say; `null` is none. */
+    /** Caps used when the configuration has no such key; a `null` in the configuration means no cap. */
     readonly caps?: { readonly scores: number; readonly logits: number };
   },
 ): ModelShape {
@@ -73,7 +76,7 @@ export const gemma2: Architecture = {
 
 /** Layers up to the next that sees everything, where the configuration does not say. */
 const GEMMA3_PATTERN = 6;
-/** Of layers that see everything, and of those with a window, where it does not say. */
+/** Rotary bases used when the configuration names none: of full-attention layers, and of layers with a window. */
 const GLOBAL_THETA = 1_000_000;
 const LOCAL_THETA = 10_000;
 

@@ -3,7 +3,7 @@ import { decoderProgram } from './decoder.ts';
 import { decoderShape } from './decoder_config.ts';
 import { commonWindow, windowedLayers } from './decoder_windows.ts';
 
-/** What transformers takes where the key is absent; `null` is none. */
+/** Window that transformers uses when the key is absent; `null` means no window. */
 const DEFAULT_WINDOW = 4_096;
 
 const noBiases = { hasQkvBias: false, hasOutputBias: false, hasMlpBias: false };

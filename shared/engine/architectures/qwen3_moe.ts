@@ -7,7 +7,7 @@ import { optionalWindows } from './decoder_windows.ts';
 
 const schema = z.looseObject({
   moe_intermediate_size: z.int().positive(),
-  /** As transformers 5 writes it, the other name. */
+  /** Number of experts; `num_local_experts` is the other name of this key, which transformers 5 uses. */
   num_experts: z.int().positive().nullish(),
   num_local_experts: z.int().positive().nullish(),
   num_experts_per_tok: z.int().positive(),

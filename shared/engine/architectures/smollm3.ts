@@ -17,7 +17,7 @@ const schema = z.looseObject({
   tie_word_embeddings: z.boolean().nullish(),
 });
 
-/** What transformers takes where the key is absent, as in what it writes. */
+/** Rotary base that transformers uses when the key is absent, as in configurations that transformers writes. */
 const SMOLLM3_THETA = 2_000_000;
 /** Every so many layers one does not rotate. */
 const INTERVAL = 4;

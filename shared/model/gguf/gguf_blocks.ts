@@ -1,19 +1,20 @@
 /**
- * What rows of a GGUF file are made of: blocks of values with their scales, as ggml's ggml-common.h lays them out. Blocks that the devices'
- * integers can hold value for value become those; the others become f32.
+ * Layout of rows in a GGUF file: blocks of values with their scales, as in ggml's ggml-common.h. A block type whose values fit the
+ * devices' integer formats exactly becomes such integers; every other one becomes f32.
  */
 import { halfValue } from '../half_value.ts';
 import type { ModelRows } from '../weights.ts';
 
-/** As rows come out. */
+/** Formats that the values of a block type end up in. */
 type Kept = 'f32' | 'f16' | 'bf16' | 'int8' | 'int4' | 'uint4';
 
+/** Layout of one block type of ggml, and its decoder. */
 export interface BlockType {
   readonly name: string;
-  /** Of a block. */
+  /** Values of one block; `bytes` is the size of such a block. */
   readonly values: number;
   readonly bytes: number;
-  /** What rows of it become: integers without a rounding, or floats. */
+  /** Format that devices compute with: integers where no value needs rounding, else floats. */
   readonly kept: Kept;
   /** `rows` of `inner` values each. */
   readonly decode: (bytes: Uint8Array, rows: number, inner: number) => Omit<ModelRows, 'rowStart'>;
@@ -22,7 +23,7 @@ export interface BlockType {
 /** Values of one block into `out` from `to` on. */
 type Unpack = (view: DataView, at: number, out: Float32Array, to: number) => void;
 
-/** By ggml's numbers. */
+/** Block types that are supported, by ggml's type number. */
 export const blockTypes: ReadonlyMap<number, BlockType> = new Map([
   [0, plain('F32', 'f32', 4)],
   [1, plain('F16', 'f16', 2)],
@@ -41,7 +42,7 @@ function plain(name: string, format: 'f32' | 'f16' | 'bf16', bytes: number): Blo
   return { name, values: 1, bytes, kept: format, decode: (data) => ({ format, data }) };
 }
 
-/** What devices take as it is, or decode. */
+/** Returns a block type whose bytes go to devices unchanged; devices compute with them or decode them. */
 function stored(name: string, format: ModelRows['format'], values: number, bytes: number, kept: Kept): BlockType {
   return { name, values, bytes, kept, decode: (data) => ({ format, data }) };
 }
@@ -62,7 +63,7 @@ function floats(name: string, values: number, bytes: number, unpack: Unpack): Bl
 function q5_0(data: Uint8Array, rows: number, inner: number): Omit<ModelRows, 'rowStart'> {
   const bytes = new Int8Array(rows * inner);
   const groups = inner / 32;
-  // As kernels/weights/weight_format.ts has them: an even number.
+  // The integer formats of kernels/weights/weight_format.ts have an even number of scales for each row.
   const perRow = Math.ceil(groups / 2) * 2;
   const scales = new Uint16Array(rows * perRow);
   const view = new DataView(data.buffer, data.byteOffset, data.byteLength);

@@ -1,14 +1,15 @@
-/** What a config.json of the same model would say, from a GGUF file's metadata. */
+/** Converts a GGUF file's metadata to the config.json that the same model would have. */
 import type { GgufFamily } from './gguf_families.ts';
 
 /** Values of small tensors that scale a rotation; absent: the file has none. */
 export interface RopeFactors {
-  /** Of every context, as Llama 3 has them. */
+  /** Factors for every context length, as Llama 3 has them. */
   readonly all?: readonly number[];
   readonly short?: readonly number[];
   readonly long?: readonly number[];
 }
 
+/** Properties of a GGUF file from which {@link configOf} makes a configuration. */
 export interface GgufFacts {
   readonly family: GgufFamily;
   readonly metadata: Readonly<Record<string, unknown>>;
@@ -69,7 +70,7 @@ export function configOf(facts: GgufFacts): Record<string, unknown> {
   };
 }
 
-/** What only one family has. */
+/** Returns the configuration keys that only this family has. */
 function particulars(keys: Keys, { modelType, name }: GgufFamily, width: number, headDim: number): object {
   switch (modelType) {
     case 'qwen2':
@@ -115,7 +116,7 @@ function particulars(keys: Keys, { modelType, name }: GgufFamily, width: number,
 function ropeScaling(keys: Keys, { all, short, long }: RopeFactors): object {
   const original = keys.number('rope.scaling.original_context_length');
   if (all) {
-    // Of every context: both kinds are one.
+    // The factors hold for every context length, so short and long ones are the same.
     const originalPositions = keys.needed('context_length');
     return {
       rope_scaling: {
@@ -150,11 +151,11 @@ function yarnAttention(keys: Keys, factor: number): number {
   return (keys.number('rope.scaling.attn_factor') ?? 1) * (factor <= 1 ? 1 : 0.1 * Math.log(factor) + 1);
 }
 
-/** What ends a generation: the tokens that the file names, and those that are known by their text. */
+/** Returns the ids of the tokens that end a generation: the ones that the file names, and added tokens whose text is in ENDS. */
 function endTokens(metadata: Readonly<Record<string, unknown>>): number[] {
   const named = ['eos', 'eot', 'eom'].map((name) => metadata[`tokenizer.ggml.${name}_token_id`]);
   const ids = new Set(named.filter((id) => typeof id === 'number'));
-  // As SentencePiece numbers them, where the file does not say.
+  // SentencePiece's end token is 2 where the file names none.
   if (ids.size === 0 && metadata['tokenizer.ggml.model'] === 'llama') ids.add(2);
   const [tokens, types] = [metadata['tokenizer.ggml.tokens'], metadata['tokenizer.ggml.token_type']];
   if (Array.isArray(tokens) && Array.isArray(types))
@@ -192,7 +193,7 @@ class Keys {
     throw new Error(`${this.#architecture}.${key} is missing`);
   }
 
-  /** Of what is listed one by one. @throws Error in words when no model has as many. */
+  /** Returns the number of layers or experts. @throws Error in words when the key is missing, or larger than MAX_COUNT. */
   count(key: string): number {
     const value = this.needed(key);
     if (value <= MAX_COUNT) return value;

@@ -1,10 +1,10 @@
 /** The architectures of GGUF files as Hugging Face's models have them: names of tensors, and what a configuration would say. */
 
-/** What one kind of file calls a tensor, and where in it the tensor's rows are. */
+/** Name of a tensor in a GGUF file, and how its rows differ from Hugging Face's. */
 export interface TensorLocation {
   /** Without `.weight` or `.bias`. */
   readonly name: string;
-  /** Of several that lie in one, one after the other. */
+  /** Index of the expert whose rows are meant, where a tensor holds all experts of a layer, one after the other. */
   readonly expert?: number;
   /** Rows of each head lie interleaved: 0, half, 1, half + 1 and so on. */
   readonly heads?: 'q' | 'k';
@@ -12,6 +12,7 @@ export interface TensorLocation {
   readonly offset?: number;
 }
 
+/** Architecture of a GGUF file, and how its modules correspond to Hugging Face's. */
 export interface GgufFamily {
   /** `general.architecture` */
   readonly name: string;
@@ -102,7 +103,8 @@ export function familyOf(architecture: unknown, numExperts: number): GgufFamily 
 }
 
 /**
- * Where a file of this family has what Hugging Face's models call by these names; `numExperts`: of each layer.
+ * Returns the location in a file of this family for each module, by Hugging Face name without `.weight` or `.bias`. `numExperts` is
+ * the number of experts in each layer.
  */
 export function tensorLocations(
   { modules, experts, isInterleaved, hasWholeNorms }: GgufFamily,

@@ -20,6 +20,7 @@ const MAX_TENSORS = 200_000;
 const MAX_KEYS = 10_000;
 const START_BYTES = 24;
 
+/** A tensor of a GGUF file, and its place in the file. */
 export interface GgufTensor {
   readonly type: BlockType;
   /** Outermost first; the last one lies side by side. */
@@ -33,11 +34,12 @@ export interface GgufTensor {
 
 type Metadata = Readonly<Record<string, unknown>>;
 
+/** Open GGUF files of one model: the metadata of the first file, and the tensors of all. */
 export class GgufFiles {
-  /** Of the first file. */
+  /** Path of the first file. */
   readonly path: string;
   readonly metadata: Metadata;
-  /** Those of a type that is read. */
+  /** Tensors whose type can be read, by name. Others are missing here, and fail when they are needed. */
   readonly tensors: ReadonlyMap<string, GgufTensor>;
   readonly #files: readonly FileHandle[];
 

@@ -25,7 +25,7 @@ interface PreTokenizer {
   readonly isNfc?: boolean;
   /** Pieces that are tokens are not merged. */
   readonly ignoresMerges?: boolean;
-  /** Where the file does not say. */
+  /** Whether text begins with the BOS token when the file does not specify. */
   readonly addsBos?: boolean;
 }
 
@@ -41,7 +41,7 @@ const tekken: PreTokenizer = {
 };
 const gpt4o: PreTokenizer = { pattern: `${cased(`${CONTRACTIONS}?`)}|\\p{N}{1,3}|${CASED_REST}` };
 
-/** By `tokenizer.ggml.pre`. */
+/** Pre-tokenizers by the value of `tokenizer.ggml.pre`. */
 const preTokenizers: ReadonlyMap<string, PreTokenizer> = new Map([
   ...['gpt-2', 'phi-2', 'olmo', 'mpt', 'jina-en', 'jina-es', 'jina-de', 'roberta-bpe'].map(
     (name) => [name, gpt2] as const,
@@ -61,7 +61,7 @@ interface Vocabulary {
   readonly types: readonly number[];
 }
 
-/** Where a SentencePiece file does not say. */
+/** Ids of special tokens in a SentencePiece file that does not name them. */
 const SENTENCE_PIECE_IDS: Readonly<Record<string, number>> = { unknown: 0, bos: 1, eos: 2 };
 
 /** @throws Error in words for a kind that is not there; undefined: the file has no tokenizer. */
@@ -255,7 +255,7 @@ function unigram(
   };
 }
 
-/** Of those of Phi-3, which take the white space behind them, the ones that do not. */
+/** Special tokens of Phi-3 that leave the white space behind them in place; its other special tokens remove it. */
 const KEEPS_SPACE = new Set(['<unk>', '<s>', '<|endoftext|>']);
 
 /** Found in text as they are: those that are no text, and those that somebody added. */

@@ -21,6 +21,7 @@ interface Placed {
   readonly offset: number;
 }
 
+/** Weights of a model in GGUF files. */
 export class GgufWeights implements ModelWeights {
   readonly path: string;
   readonly shapes: ReadonlyMap<string, readonly number[]>;
@@ -93,7 +94,7 @@ export class GgufWeights implements ModelWeights {
   }
 }
 
-/** Undefined for a tensor that has another shape than its place. */
+/** Returns the place of a tensor's rows, or undefined when the tensor's shape does not fit the location. */
 function placeOf(
   tensor: GgufTensor,
   { expert, heads, offset = 0 }: TensorLocation,
@@ -123,7 +124,7 @@ function inOrder(rows: Buffer<ArrayBuffer>, rowBytes: number, rowsOfHead: number
   return out;
 }
 
-/** Of a vector in f32. */
+/** Subtracts `offset` from every value. @throws ModelError for rows that are not in f32. */
 function less(rows: Omit<ModelRows, 'rowStart'>, offset: number): Omit<ModelRows, 'rowStart'> {
   if (rows.format !== 'f32') throw new ModelError(`norms in ${rows.format} are not supported`);
   const values = new Float32Array(Uint8Array.from(rows.data).buffer).map((value) => value - offset);

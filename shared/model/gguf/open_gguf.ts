@@ -12,7 +12,7 @@ import { GgufFiles, type GgufTensor } from './gguf_file.ts';
 import { textFilesOf } from './gguf_tokenizer.ts';
 import { GgufWeights } from './gguf_weights.ts';
 
-/** Of a head's half, at most. */
+/** Greatest number of rope factors: one for each of the pairs that half a head's width holds. */
 const MAX_ROPE_FACTORS = 4_096;
 /** In all layers together. */
 const MAX_EXPERTS = 200_000;
@@ -93,7 +93,7 @@ async function readRopeFactors(tensors: ReadonlyMap<string, GgufTensor>): Promis
   return { ...(all ? { all } : {}), ...(short ? { short } : {}), ...(long ? { long } : {}) };
 }
 
-/** What the file says of sampling, if it does. */
+/** Returns the sampling defaults in the file's metadata, as far as the file has some. @throws ModelError for a value out of range. */
 function defaultsOf(metadata: Readonly<Record<string, unknown>>, path: string): GenerationDefaults {
   const said = (key: string): unknown => {
     const value = metadata[`general.sampling.${key}`];

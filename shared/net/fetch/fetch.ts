@@ -23,6 +23,7 @@ import { Patience } from './patience.ts';
 import type { Moved, Slots } from './transfer.ts';
 import { aheadOf, type TransferLimits } from './transfer_bounds.ts';
 
+/** Options of one fetch of consecutive blocks from one holder. */
 export interface FetchOptions {
   readonly context: RequestContext;
   readonly format: Digest;
@@ -32,15 +33,16 @@ export interface FetchOptions {
   readonly timeoutMs: number;
   /** A holder that has the blocks and sends nothing, or is busy, for this long is given up; undefined: it may be computing them. */
   readonly patienceMs: number | undefined;
-  /** That a slot has room for: the most that a record has. */
+  /** Bytes of one slot. Every record must have exactly this size, or the fetch fails with `transfer_failed`. */
   readonly slotBytes: number;
   /** Records of blocks that are being computed may come in these. Absent: they come whole. */
   readonly frames?: readonly FrameSpec[];
-  /** Of every block only these frames, in order; over calls records come whole all the same. Absent: all. */
+  /** Frame numbers to fetch of every block, in order; absent: all frames. Records that come over the call itself are always complete. */
   readonly wanted?: readonly number[] | undefined;
   readonly signal: AbortSignal;
 }
 
+/** One running fetch, read by a single consumer. */
 export interface FetchStream {
   /**
    * Records in order, each time those that are there; whoever has read one has its slot. The last one may be short of the run. A block whose frames have begun to come may begin anew, when its stream broke.
@@ -57,11 +59,11 @@ const MAX_BUSY_PAUSE_MS = 500;
 const MAX_BROKEN = 4;
 const DEADLINE_SLACK_MS = 100;
 
-/** What a fetch goes through, and waits by. */
+/** Dependencies that all fetches of a process share. */
 export interface FetchLine {
   readonly network: Network;
   readonly transferThread: Pick<TransferThread, 'call'>;
-  /** Undefined: everything comes over calls. */
+  /** Data channels to holders; undefined when all records come over calls. */
   readonly channels: DataChannels | undefined;
   /** Counts what comes. */
   readonly moved: Moved;
@@ -82,7 +84,7 @@ class Fetch implements FetchStream {
   readonly #untilMs: number;
   readonly #link: Link;
   readonly #patience: Patience;
-  /** Of the last call. */
+  /** Data channel of the latest call; undefined when that call has none. */
   #channel: DataChannel | undefined;
   #call: Promise<FetchCall>;
   #numDone = 0;
@@ -126,7 +128,7 @@ class Fetch implements FetchStream {
         // Busy is not broken: the blocks are there, or will be.
         await backoff.pause(signal);
         signal.throwIfAborted();
-        // What broke once goes on over the call alone.
+        // After a broken connection the fetch continues over the call alone, without a data channel.
         this.#call = this.#open(isWhole);
       }
     } finally {
@@ -162,15 +164,15 @@ class Fetch implements FetchStream {
   }
 
   *#counted(some: Iterable<Arrived>, first: number): Generator<Arrived> {
-    for (const arrival of some) {
-      if (arrival.isLast) this.#numDone++;
-      yield { ...arrival, index: first + arrival.index };
+    for (const incomingBlock of some) {
+      if (incomingBlock.isLast) this.#numDone++;
+      yield { ...incomingBlock, index: first + incomingBlock.index };
     }
   }
 
   #open(mayUseChannel: boolean): Promise<FetchCall> {
     const call = this.#begin(mayUseChannel);
-    // Whoever reads hears of it.
+    // The reader awaits the call and receives its failure; this handler only keeps the rejection from being unhandled.
     call.catch(() => undefined);
     return call;
   }

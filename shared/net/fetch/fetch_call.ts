@@ -14,6 +14,7 @@ import { FetchMachine, type FetchMachineOptions } from './fetch_machine.ts';
 import type { Patience } from './patience.ts';
 import { CallTransfer, type Moved, type Slots } from './transfer.ts';
 
+/** Options of one {@link FetchCall}: its open call, its stream of a data channel if any, and its dependencies. */
 export interface FetchCallOptions extends Omit<FetchMachineOptions, 'hasChannel'> {
   readonly transferThread: Pick<TransferThread, 'call'>;
   readonly format: Digest;
@@ -25,6 +26,7 @@ export interface FetchCallOptions extends Omit<FetchMachineOptions, 'hasChannel'
   readonly patience: Patience;
 }
 
+/** One Fetch call in progress: performs the actions of its {@link FetchMachine} and yields records in order. */
 export class FetchCall {
   readonly #options: FetchCallOptions;
   readonly #machine: FetchMachine;
@@ -41,7 +43,8 @@ export class FetchCall {
   }
 
   /**
-   * Once. Each time those that are there, to be read at once: whoever has read one has its slot.
+   * Yields batches of records that have arrived, in order; call once, and consume each batch at once. The reader owns a slot once it has
+   * read the last item of the slot's block.
    * @throws Failure when the call or its data channel breaks.
    */
   async *records(slots: Slots): AsyncGenerator<Iterable<Arrived>> {
@@ -63,7 +66,7 @@ export class FetchCall {
     void this.#options.stream?.close();
   }
 
-  /** Those in front that are there. */
+  /** Yields the records at the front of the queue that have arrived. */
   *#received({ pumpSoon }: FetchDriver): Generator<Arrived> {
     const { moved } = this.#options;
     for (let next = this.#machine.read(); next; next = this.#machine.read()) {
@@ -102,7 +105,7 @@ export class FetchCall {
     const pumpSoon = async (): Promise<void> => {
       if (this.#isPumping) return;
       this.#isPumping = true;
-      // What is read in one go makes room together, and is asked for together.
+      // One microtask's delay lets all reads of a batch free their slots first, so that the next records are asked for together.
       await Promise.resolve();
       this.#isPumping = false;
       pump();
@@ -170,7 +173,7 @@ export class FetchCall {
     const releaseAll = (): void => {
       for (const slot of this.#machine.leave()) slots.release(slot);
     };
-    // What is still being written into is nobody else's.
+    // A stream may still write into its slots until it has closed, so the slots are released only then.
     if (stream) void stream.close().then(releaseAll);
     else releaseAll();
   }

@@ -1,12 +1,12 @@
-/** What a fetch is told, what it does, and what its reader gets: see fetch_machine.ts. */
+/** Events, actions and results of the fetch state machine in fetch_machine.ts. */
 import type { Failure } from '../../base/failure.ts';
 import type { FetchReply } from '../../protocol/messages.ts';
 import type { WantedRecords } from '../transfer_thread/channel_client.ts';
 
-/** Where a block of a fetch is. */
+/** State of one block of a fetch; fetch_machine.ts draws the transitions. */
 export type BlockState = 'asked' | 'promised' | 'arriving' | 'received' | 'delivered' | 'lost';
 
-/** Where a block goes from there. */
+/** States that may follow each state. */
 const NEXT: Readonly<Record<BlockState, readonly BlockState[]>> = {
   asked: ['promised', 'lost'],
   promised: ['arriving', 'lost'],
@@ -16,21 +16,23 @@ const NEXT: Readonly<Record<BlockState, readonly BlockState[]>> = {
   lost: [],
 };
 
+/** Whether a block may go from state `from` to state `to`; false when `from` is undefined. */
 export function mayFollow(from: BlockState | undefined, to: BlockState): boolean {
   return from !== undefined && NEXT[from].includes(to);
 }
 
-/** What a record came by. */
+/** Path by which a record arrives: shared memory, the socket of a data channel, or the call. */
 export type TransferWay = 'memory' | 'socket' | 'call';
 
-/** They are in their slots; `faults` say why some cannot be used. */
+/** Records or frames that are now in their slots. `faults` holds, for each, the reason why it cannot be used, or undefined. */
 export interface ReceivedItems {
-  /** As channel_messages.ts numbers what is asked for. */
+  /** Record or frame numbers, as frameIdOf in channel_messages.ts makes them. */
   readonly indices: readonly number[];
   readonly faults: readonly (string | undefined)[];
   readonly way: TransferWay;
 }
 
+/** Inputs of the fetch state machine. */
 export type FetchEvent =
   | { readonly kind: 'reply'; readonly reply: FetchReply }
   /** For blocks that have none, no more than `numWanted`. */
@@ -41,6 +43,7 @@ export type FetchEvent =
   /** Nothing more comes. */
   | { readonly kind: 'broken'; readonly error: Failure };
 
+/** Outputs of the fetch state machine, which its driver performs. */
 export type FetchAction =
   | { readonly kind: 'ask'; readonly over: 'channel' | 'call'; readonly records: WantedRecords }
   /** The next bytes of the record that comes over the call. */
@@ -48,12 +51,15 @@ export type FetchAction =
 
 /** A record in its slot, or one frame of it. */
 export interface Arrived {
-  /** Of the run that was asked for. */
+  /** Position of the block among the hashes that were asked for. */
   readonly index: number;
   readonly slot: number;
-  /** Undefined: the whole record. Frames of a block come in order, blocks beside one another; where only some are wanted, it may come whole all the same. */
+  /**
+   * Frame number; undefined for a complete record. Frames of one block come in order, those of several blocks interleave. A record may
+   * come complete even where only some frames are wanted.
+   */
   readonly frame: number | undefined;
-  /** Nothing more comes into the slot, which is its reader's now. */
+  /** Whether the block is complete: nothing more is written into the slot, which belongs to the reader from now on. */
   readonly isLast: boolean;
   /** Why it cannot be used. */
   readonly fault: string | undefined;

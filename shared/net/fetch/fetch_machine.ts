@@ -16,27 +16,29 @@ import { mayFollow, type Arrived, type BlockState, type FetchAction, type FetchE
 import { FetchQueue, wholeRecord, type Group, type Received, type FetchItem, type Promised } from './fetch_queue.ts';
 import { readyOf, fetchAheadOf } from './transfer_bounds.ts';
 
+/** Options of a {@link FetchMachine}. */
 export interface FetchMachineOptions {
-  /** Whom it is asked of, for people. */
+  /** Holder's address, for error messages. */
   readonly address: string;
   readonly hashes: readonly BlockHash[];
-  /** That a slot has room for. */
+  /** Bytes of one slot; a reply that names another record size fails the fetch. */
   readonly slotBytes: number;
   /** The frames that records may come in; none: they come whole. */
   readonly frames: readonly FrameSpec[];
-  /** Which of them come, in order, where not the whole record does. */
+  /** Frame numbers that come, in order, when a record comes in frames. */
   readonly wanted: readonly number[];
   readonly hasChannel: boolean;
   /** Records to be on their way, or to wait to be read, now; no more than windowOf allows. */
   readonly ahead: () => number;
 }
 
+/** State machine of one Fetch call over its blocks, as drawn at the top of this file. */
 export class FetchMachine {
   readonly #options: FetchMachineOptions;
   readonly #states: BlockState[];
   readonly #items: FetchQueue;
   readonly #promised: Promised[] = [];
-  /** Taken, and not handed on. */
+  /** Slots acquired for this call and not yet passed to the reader. */
   readonly #held = new Set<number>();
   #numPromised = 0;
   /** The one whose frames are promised now. */
@@ -70,14 +72,15 @@ export class FetchMachine {
     return this.#promised.every(({ of }) => 'frameHeaders' in of);
   }
 
-  /** Nothing more comes: its call is not read any further. */
+  /** Whether the fetch has failed; its call is then not read any further. */
   get isBroken(): boolean {
     return this.#end instanceof Failure;
   }
 
   /**
-   * What its reader is to do: read; wait for what was asked for, or for what is promised next; leave.
-   * @throws Failure when the next one will not come
+   * Next step of the reader: 'received' reads the first record, 'coming' waits for a record already asked for, 'waiting' waits for the
+   * next promise or slot, 'over' ends.
+   * @throws Failure when the next record will not come.
    */
   get front(): 'received' | 'coming' | 'waiting' | 'over' {
     const { first } = this.#items;
@@ -107,7 +110,7 @@ export class FetchMachine {
 
   /** @throws Failure when the holder sent what cannot come now. */
   on(event: FetchEvent): readonly FetchAction[] {
-    // What broke hears nothing more.
+    // After a failure every event is ignored.
     if (this.#end instanceof Failure) return [];
     switch (event.kind) {
       case 'reply':
@@ -126,7 +129,7 @@ export class FetchMachine {
     }
   }
 
-  /** Its reader leaves. @returns the slots that nobody has read. */
+  /** Forgets all slots when the reader leaves. @returns the slots that were never passed to the reader, for release. */
   leave(): number[] {
     const held = [...this.#held];
     this.#held.clear();
@@ -233,13 +236,13 @@ export class FetchMachine {
     return actions;
   }
 
-  /** Of those in front. */
+  /** Counts the blocks at the front of the promised queue that belong to `of`. */
   #numPromisedOf(of: Promised['of']): number {
     const count = this.#promised.findIndex((promised) => promised.of !== of);
     return count < 0 ? this.#promised.length : count;
   }
 
-  /** Of blocks [from, to) of the group, all frames that are promised from the one at `fromPart` on. */
+  /** Asks for blocks [from, to) of the group: one action per promised frame, starting at position `fromPart` of `wanted`. */
   #askFrames(group: Group, from: number, to: number, fromPart: number): FetchAction[] {
     const { frames, wanted } = this.#options;
     const slots = group.slots.slice(from, to);
@@ -276,7 +279,10 @@ export class FetchMachine {
     this.#items.giveUp();
   }
 
-  /** Whoever finds no room waits until half of the window was read. */
+  /**
+   * Marks the fetch-ahead as full when promised blocks wait and no slot is left in it. #makeRoom lifts the mark once half has been
+   * read.
+   */
   #limit(): void {
     if (this.#promised.length > 0 && this.#held.size >= this.#fetchAhead) this.#isFull = true;
   }

@@ -5,7 +5,7 @@ import { frameIdOf } from '../transfer_thread/channel_messages.ts';
 import type { WantedRecords } from '../transfer_thread/channel_client.ts';
 import type { ReceivedItems, TransferWay } from './fetch_events.ts';
 
-/** What came of a record. */
+/** Result of receiving a record or frame: its fault, if any, and its path. */
 export interface Received {
   readonly fault: string | undefined;
   readonly way: TransferWay;
@@ -16,24 +16,24 @@ export interface FetchItem {
   readonly index: number;
   readonly slot: number;
   readonly frame: number | undefined;
-  /** That it is a frame of. */
+  /** Group of in-flight blocks that the frame belongs to; undefined for a complete record. */
   readonly group: Group | undefined;
   readonly bytes: number;
   received: Received | undefined;
 }
 
-/** What is asked for whole. */
+/** Fields of a {@link FetchItem} that asks for a complete record. */
 export const wholeRecord = { frame: undefined, group: undefined, received: undefined };
 
 /** Blocks that grow at their holder. Those without a slot here come later, each with all the frames that are there by then. */
 export interface Group {
   readonly first: number;
   readonly count: number;
-  /** Of the first blocks. */
+  /** Slots of the first blocks of the group, in order; the blocks behind them have none yet. */
   readonly slots: number[];
   /** Frames of each of these that have not come. */
   readonly numLeft: number[];
-  /** By frame that is wanted, what records say of it, one behind the other. */
+  /** Headers of each promised frame, in the order of the wanted frames; each buffer holds FRAME_HEADER_BYTES per block. */
   readonly frameHeaders: Buffer[];
 }
 
@@ -43,17 +43,18 @@ export interface Promised {
   readonly of: Group | { readonly over: 'channel' | 'call'; readonly bytes: number };
 }
 
+/** Queue of the records and frames that a fetch has asked for, in reading order. */
 export class FetchQueue {
   readonly #hashes: readonly BlockHash[];
   readonly #items: FetchItem[] = [];
-  /** As channel_messages.ts numbers them. */
+  /** Items that have not arrived, by their frameIdOf number (channel_messages.ts). */
   readonly #arriving = new Map<number, FetchItem>();
 
   constructor(hashes: readonly BlockHash[]) {
     this.#hashes = hashes;
   }
 
-  /** What its reader waits for; undefined: nothing. */
+  /** Item that the reader needs next; undefined when nothing has been asked for. */
   get first(): FetchItem | undefined {
     return this.#items[0];
   }
@@ -96,7 +97,7 @@ export class FetchQueue {
     return { ...first, received: first.received };
   }
 
-  /** Nothing more comes of what is not here. */
+  /** Stops expecting the items that have not arrived; later arrivals of them are ignored. */
   giveUp(): void {
     this.#arriving.clear();
   }

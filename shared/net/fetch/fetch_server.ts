@@ -19,30 +19,41 @@ import {
   type TransferLimits,
 } from './transfer_bounds.ts';
 
-/** What a stream of each kind costs is small; these bound what a peer that opens them for nothing can take (P1). */
+/**
+ * Most snapshots served at once, and most blocks named by one fetch. Streams are cheap; these bounds limit what a peer that opens many
+ * can occupy (P1).
+ */
 const MAX_SNAPSHOTS = 16;
 const MAX_HASHES = 65_536;
 const NOTHING = Buffer.alloc(0);
 const SNAPSHOT_PAGE_KEYS = 16_384;
 
+/** Live counters of a fetch server. */
 export interface FetchServerCounters {
   openStreams: number;
 }
 
+/** Bounds and transports of a fetch server. */
 export interface FetchServerOptions {
   /** Open at once (P1); the next one is refused as overload, and its reader asks again. Derived from the sequences that may wait. */
   readonly maxStreams: number;
-  /** Where records can go beside the calls. */
+  /** Data channels over which records can be sent; absent: all records go over the calls. */
   readonly channels?: ChannelHost | undefined;
   readonly limits?: TransferLimits | undefined;
 }
 
+/** Handlers of the Blocks calls that read from a {@link BlockSource}; Offer is served elsewhere. */
 export interface FetchHandlers {
   readonly fetch: Handler<'fetch'>;
   readonly snapshot: Handler<'snapshot'>;
   readonly openChannel: Handler<'openChannel'>;
 }
 
+/**
+ * Returns Blocks handlers over `source()`, which is called once per request. Callers meet `overloaded` beyond `maxStreams` or
+ * MAX_SNAPSHOTS, `invalid_request` beyond MAX_HASHES, `session_broken` for an unknown data channel, and `not_found` where there are no
+ * data channels.
+ */
 export function createFetchHandlers(
   source: () => BlockSource,
   options: FetchServerOptions,
@@ -158,7 +169,7 @@ class ServedFetch {
     } else if (isInPlace(lent)) yield* this.#ready(lent, stream);
     else if (stream.numReady === 0) yield* this.#slices(lent);
     else {
-      // As many lie ready as may: it goes as they do, when some of them have gone.
+      // The source lent a copy because too much memory is borrowed: retry in place once half of the ready records have been sent.
       lent.release();
       await stream.until(Math.floor(stream.numReady / 2), this.#signal);
     }
@@ -205,7 +216,7 @@ class ServedFetch {
         const frameHeaders = await inFlight.frameHeaders(frame, this.#signal);
         if (!frameHeaders || this.#signal.aborted) return false;
         stream.offer(
-          blocks.map(({ slot, hold }, i) => ({ index: frameIdOf(index + i, frame), slot, release: hold() })),
+          blocks.map(({ slot, pin }, i) => ({ index: frameIdOf(index + i, frame), slot, release: pin() })),
           { offset, bytes },
         );
         const frameReply = { frame: frame + 1, frameHeaders: Buffer.concat(frameHeaders) };
@@ -235,15 +246,15 @@ function partedRecords(records: readonly RecordInPlace[]): InFlightFrames {
   const parts = records.map(({ record }) => framesIn(record));
   const held = records.map(({ slot, release }) => {
     let numPins = 0;
-    const hold = (): (() => void) => {
+    const pin = (): (() => void) => {
       numPins++;
       return () => {
         if (--numPins === 0) release();
       };
     };
-    return { slot, hold };
+    return { slot, pin };
   });
-  const own = held.map(({ hold }) => hold());
+  const own = held.map(({ pin }) => pin());
   return {
     blocks: held,
     recordBytes: records[0]?.record.length ?? 0,

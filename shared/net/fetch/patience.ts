@@ -2,9 +2,10 @@
 import type { Clock } from '../../base/clock.ts';
 import { DONE } from '../../base/signal.ts';
 
+/** Watchdog of a fetch: calls `onEnd` when a holder sends nothing for `ms` milliseconds. */
 export class Patience {
   readonly #clock: Pick<Clock, 'sleep'>;
-  /** Undefined: for ever; the holder may be computing. */
+  /** Milliseconds without a message before the watchdog fires; undefined: never, since the holder may be computing. */
   readonly #ms: number | undefined;
   readonly #onEnd: (ms: number) => void;
 

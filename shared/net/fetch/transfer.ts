@@ -1,32 +1,34 @@
-/** What brings records into slots: a stream of a data channel, through shared memory or a socket, or the Fetch call itself. */
+/** Transfers that bring records into slots: over a stream of a data channel (shared memory or socket), or over the Fetch call itself. */
 import { messageOf, type Failure } from '../../base/failure.ts';
 import type { Digest } from '../../kv/block_key.ts';
 import type { TransferThread } from '../transfer_thread/transfer_thread.ts';
 import type { WantedRecords } from '../transfer_thread/channel_client.ts';
 import type { ReceivedItems, TransferWay } from './fetch_events.ts';
 
+/** One way to bring records into slots. */
 export interface Transfer {
-  /** These may come, into these slots. */
+  /** Asks for these records, each into its slot. */
   ask(records: WantedRecords): void;
-  /** What is still to come is not wanted. Resolves when none of its slots is written any more. */
+  /** Cancels every record still to come. Resolves when none of the transfer's slots is written any more. */
   close(): Promise<void>;
 }
 
-/** Who is told what a transfer brings. */
+/** Receiver of a transfer's events. */
 export interface TransferListener {
   readonly arrived: (items: ReceivedItems) => void;
-  /** Nothing more comes. */
+  /** Called when the transfer has failed: nothing more arrives. */
   readonly broken: (error: Failure) => void;
 }
 
 /** Bytes of records that came, by way. */
 export type Moved = Record<TransferWay, number>;
 
+/** Returns zero bytes for every path. */
 export function nothingMoved(): Moved {
   return { memory: 0, socket: 0, call: 0 };
 }
 
-/** Where records go. */
+/** Supplier of the slots that records are written into. */
 export interface Slots {
   /** At once where there is one. */
   readonly acquire: () => number | Promise<number>;
@@ -42,7 +44,10 @@ export class CallTransfer implements Transfer {
   readonly #listener: TransferListener;
   /** The record that comes now. */
   #asked: WantedRecords | undefined;
-  /** Of it, what came before it had a slot: one slice, since its call is not read further. */
+  /**
+   * First slice of the next record when the slice arrives before the slot is known. One is enough: the call is not read further
+   * meanwhile.
+   */
   #early: { readonly offset: number; readonly data: Uint8Array } | undefined;
 
   constructor(

@@ -1,5 +1,6 @@
 /** How much may be asked for ahead, lie ready, be lent or arrive at once: the bounds of every fetch (P1). */
 
+/** Limits of one fetch, from options; the constants below bound them further. */
 export interface TransferLimits {
   /** Records of one stream that are asked for at once, whatever their size. */
   readonly maxAhead: number;
@@ -8,6 +9,7 @@ export interface TransferLimits {
 }
 
 const MAX_WINDOW = 256;
+/** Limits of a real process: MAX_WINDOW records ahead, slices of 256 KiB. */
 export const transferLimits: TransferLimits = { maxAhead: MAX_WINDOW, sliceBytes: 256 << 10 };
 
 const WINDOW_BYTES = 16 << 20;
@@ -18,7 +20,10 @@ export function fetchAheadOf(recordBytes: number): number {
   return Math.min(MAX_WINDOW, Math.max(MIN_WINDOW, Math.floor(WINDOW_BYTES / recordBytes)));
 }
 
-/** What a data channel carries while its asker hears of what came and asks for more: with less than either it waits. */
+/**
+ * Least that is asked for ahead, in bytes and in records. With less, the data channel idles while the asker processes arrivals and
+ * asks again.
+ */
 const LEAST_AHEAD_BYTES = 4 << 20;
 const LEAST_AHEAD = 4;
 

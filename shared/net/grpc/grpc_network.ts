@@ -50,11 +50,12 @@ const channelOptions: ChannelOptions = {
   'grpc.enable_http_proxy': 0,
 };
 
+/** The {@link Network} over gRPC: one server per listener, one client per peer address. */
 export class GrpcNetwork implements Network {
   readonly #token: string;
   readonly #clock: Clock;
   readonly #tls: TlsTexts | undefined;
-  /** By address. Bounded (P1): the oldest is closed when there are more than a large cluster has members. */
+  /** One client per peer address. Bounded (P1): beyond MAX_CLIENTS, more than a large cluster has members, the oldest is closed. */
   readonly #clients = new Map<string, Client>();
 
   /** An empty token admits everyone: loopback only. `tls`: calls are encrypted, and both sides checked. */
@@ -75,7 +76,7 @@ export class GrpcNetwork implements Network {
       for (const name of own) served[wires[name].method] = this.#serve(name, handlers[name] as AnyHandler);
       server.addService(serviceOf(service), served);
     }
-    // By its epoch a process is asked whether it is the one that is meant.
+    // A health check names the epoch of the process it means; another incarnation at this address does not know that name.
     const health = new HealthImplementation({ '': 'NOT_SERVING', [epoch]: 'NOT_SERVING' });
     health.addToServer(server);
     const port = await bindServer(server, bind, this.#tls);
@@ -237,7 +238,7 @@ async function hostTowards(peer: string): Promise<string> {
   });
 }
 
-/** The same replies; a failure to connect says what is wrong where TLS is. */
+/** Passes the replies on, and explains a failure to connect where TLS is the cause. */
 function explaining<R>(replies: AsyncIterableIterator<R>, address: string, hasTls: boolean): AsyncIterableIterator<R> {
   return {
     next: async () => {

@@ -20,6 +20,7 @@ const GRACE_MS = 10_000;
 /** Replies read ahead of the consumer (P1); the transport holds back the rest. */
 const MAX_AHEAD = 4;
 
+/** Options of an {@link OpenCall}. */
 export interface OpenCallOptions<Q> {
   /** How to end it; undefined: its end of input does. */
   readonly cancel: Q | undefined;
@@ -28,6 +29,7 @@ export interface OpenCallOptions<Q> {
   readonly signal: AbortSignal;
 }
 
+/** A duplex call as its caller reads it, with the states drawn at the top of this file. */
 export class OpenCall<Q, R> implements AsyncIterableIterator<R> {
   readonly #stream: ClientDuplexStream<Q, R>;
   readonly #options: OpenCallOptions<Q>;

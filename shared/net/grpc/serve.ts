@@ -9,6 +9,7 @@ import { toStatus } from './status.ts';
 import type { Wire } from './wire.ts';
 import { DONE } from '../../base/signal.ts';
 
+/** Handler of any call, with its message types erased. */
 export type AnyHandler = (requests: AsyncIterable<object>, call: ServedCall) => AsyncIterable<object>;
 type GrpcHandler = UntypedServiceImplementation[string];
 
@@ -32,6 +33,7 @@ function leftOf(call: Cancellable): AbortController {
   return left;
 }
 
+/** Adapts a handler to a unary gRPC method. The reply is the handler's last value; a failure becomes a gRPC status. */
 export function serveUnary(handler: AnyHandler): GrpcHandler {
   return (call: ServerUnaryCall<object, object>, reply: (error: object | null, value?: object) => void) => {
     const run = async (): Promise<void> => {
@@ -47,6 +49,10 @@ export function serveUnary(handler: AnyHandler): GrpcHandler {
   };
 }
 
+/**
+ * Adapts a handler to a duplex gRPC method. A cancel message or a lost caller aborts the handler's signal. A call without a start
+ * within START_TIMEOUT_MS fails with `invalid_request`.
+ */
 export function serveDuplex(wire: Wire, handler: AnyHandler, clock: Clock): GrpcHandler {
   return (call: ServerDuplexStream<object, object>) => {
     const left = leftOf(call);
@@ -79,7 +85,7 @@ export function serveDuplex(wire: Wire, handler: AnyHandler, clock: Clock): Grpc
     }
     void sendAll(call, () => handler(requests, { signal: left.signal, caller: call.getPeer() }), left.signal).then(
       () => {
-        // What the caller still sends is read and dropped, so that the stream can end.
+        // Input that the caller still sends is read and dropped, so that the stream can end.
         void requests.return();
         call.resume();
       },

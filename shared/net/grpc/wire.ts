@@ -24,11 +24,12 @@ export interface Wire {
   readonly service: ServiceName;
   readonly method: string;
   readonly kind: 'unary' | 'duplex';
-  /** Of a duplex call: its first message is a start, and this ends it. */
+  /** For a duplex call: field of the first message that holds the request. `cancel` below is the message that ends the call. */
   readonly startsWith?: 'start';
   readonly cancel?: object;
 }
 
+/** Wire form of every call: its gRPC service and method, its kind, and how it starts and is cancelled. */
 export const wires: Record<CallName, Wire> = {
   fetch: { service: 'Blocks', method: 'Fetch', kind: 'duplex', startsWith: 'start', cancel: { cancel: {} } },
   openChannel: { service: 'Blocks', method: 'OpenChannel', kind: 'unary' },
@@ -43,11 +44,12 @@ export const wires: Record<CallName, Wire> = {
   check: { service: 'Health', method: 'Check', kind: 'unary' },
 };
 
+/** Returns the gRPC definition of a service, from penstock.proto or, for Health, from the health check library. */
 export function serviceOf(name: ServiceName): ServiceDefinition {
   return name === 'Health' ? health : loaded[name].service;
 }
 
-/** As the protocol file defines it. */
+/** Returns the definition of a call's method in its service. @throws AssertionError when the service has no such method. */
 export function methodOf({ service, method }: Wire): MethodDefinition<object, object> {
   const found = serviceOf(service)[method] as MethodDefinition<object, object> | undefined;
   assert(found, `there is no ${service}.${method}`);

@@ -1,5 +1,5 @@
 /**
- * An asker's end of data channels, in its transfer thread thread: records are asked for, come into slots of the slab, and are verified as soon as they are
+ * An asker's end of data channels, in its transfer thread: records are asked for, come into slots of the slab, and are verified as soon as they are
  * there (K2), frame by frame, while they are in the processor's cache.
  */
 import type { Clock } from '../../base/clock.ts';
@@ -20,16 +20,17 @@ const MAX_UNWANTED = 1_024;
 
 /** Records that are to come, or one frame of each, and what they must be: in columns, since threads tell each other of many. */
 export interface WantedRecords {
-  /** As channel_messages.ts numbers what is asked for. */
+  /** Record or frame numbers, as frameIdOf in channel_messages.ts makes them. */
   readonly indices: readonly number[];
   readonly slots: readonly number[];
   readonly digests: readonly Digest[];
-  /** That come, of each. */
+  /** Exact bytes of each record or frame; a head with another size closes the data channel. */
   readonly bytes: number;
   /** The frame that each of them is, with the headers that their holder sent; absent: whole records. */
   readonly frame?: { readonly spec: FrameSpec; readonly headers: readonly Uint8Array[] };
 }
 
+/** Events of a {@link ChannelClient}, for the control thread. */
 export type PulledEvent =
   | { readonly kind: 'opened'; readonly channel: number }
   | { readonly kind: 'arrived'; readonly incoming: readonly ReceivedBatch[] }
@@ -62,12 +63,13 @@ function isOfSize({ bytes }: Pick<RecordHead, 'bytes'>, expected: Expected): boo
   return bytes === expected.bytes;
 }
 
-/** Nothing that comes of it means anything any more. */
+/** Closes the data channel; bytes that still arrive are ignored. */
 function cut(pulled: Pulled): void {
   pulled.isClosed = true;
   pulled.socket?.destroy();
 }
 
+/** Asker's end of data channels: connects, asks for records, verifies them on arrival and reports them. */
 export class ChannelClient {
   readonly #sockets: Sockets;
   readonly #hostMemory: HostMemory;
@@ -124,7 +126,7 @@ export class ChannelClient {
 
   ask(channel: number, stream: number, format: Digest, { indices, slots, digests, bytes, frame }: WantedRecords): void {
     const pulled = this.#channels.get(channel);
-    // It was lost meanwhile, and its user is told.
+    // The data channel was lost meanwhile, which a 'lost' event reports.
     if (!pulled?.socket) return;
     for (const [i, index] of indices.entries()) {
       const [slot, digest, header] = [slots[i], digests[i], frame?.headers[i]];
@@ -135,7 +137,7 @@ export class ChannelClient {
     pulled.socket.write([asksOf(stream, indices)]);
   }
 
-  /** What has been asked for of the stream and has not come is not wanted. */
+  /** Cancels what the stream has asked for and not received. Emits 'dropped' once none of the stream's slots is written any more. */
   drop(channel: number, stream: number): void {
     const pulled = this.#channels.get(channel);
     if (pulled) {
@@ -187,7 +189,7 @@ export class ChannelClient {
         pulled.memory?.close();
         this.#channels.delete(channel);
         const lost = (): void => {
-          // What came before comes before.
+          // Records that arrived before the loss are reported before it.
           this.#incoming.notify();
           this.#emit({ kind: 'lost', channel, reason });
         };
@@ -215,7 +217,7 @@ export class ChannelClient {
     return undefined;
   }
 
-  /** It lies in the memory that both share: nothing of it comes behind its head. */
+  /** Queues the copy of a record that lies in shared memory; no bytes follow its head on the socket. */
   #fromMemory(channel: number, pulled: Pulled, { stream, index, bytes }: RecordHead, place: number): void {
     const wanted = placeOf(stream, index);
     const expected = pulled.expected.get(wanted);
@@ -241,7 +243,7 @@ export class ChannelClient {
     });
   }
 
-  /** Its holder is told soon. */
+  /** Reports to the holder, with others of this event-loop turn, that a record has been read and its memory may be released. */
   #read(pulled: Pulled, stream: number, index: number): void {
     pulled.read.push({ stream, index });
     if (pulled.read.length === 1)

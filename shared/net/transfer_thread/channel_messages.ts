@@ -1,34 +1,38 @@
 /**
- * What goes over a data channel: a socket that carries records and nothing else. What they are, whether they can be had and when, is said by Fetch
- * calls; a data channel is opened with a token from an OpenChannel answer, once.
+ * Messages of a data channel: a socket that carries records and nothing else. Fetch calls announce which records can be had and when. A
+ * data channel is opened once, with a token from an OpenChannel reply.
  *
  *   asker → holder   token (CHANNEL_TOKEN_BYTES), then asks: [stream u32][index u32], of records, or of frames of them (frameIdOf)
  *   holder → asker   a welcome, then records, each behind a head: [stream u32][index u32][bytes u32][magic u32][place f64]
  *
- * Little-endian. A welcome is a head without bytes. Where both share memory (host_memory.ts), a record is not sent: its head says where it
- * lies, and its asker says the same ask again, with READ in its stream, when it has read it. It says first that it has the memory open, with
- * an ask of stream 0. An ask is answered when the record has been offered; one of a stream that is over is not answered, and its Fetch call
- * says why.
+ * All values are little-endian. A welcome is a head with 0 bytes. Where both ends share memory (host_memory.ts), a record is not sent:
+ * its head carries its offset there, and the asker repeats the ask, with READ set in its stream, when the record has been read. Before
+ * that, an ask of stream MEMORY_STREAM reports that the asker has the memory open. An ask is answered once the record has been offered.
+ * An ask of a stream that is over is not answered; the Fetch call reports the reason.
  */
 export const CHANNEL_TOKEN_BYTES = 32;
+/** Bytes of an ask, as laid out above. */
 export const ASK_BYTES = 8;
+/** Bytes of a record head, as laid out above. */
 export const HEAD_BYTES = 24;
 const MAGIC = 0x334c4b50;
-/** Of a head: the record is behind it. */
+/** Value of `place` in the head of a record that follows on the socket. */
 const NO_PLACE = -1;
 /** The stream of the ask that says that the memory is open. */
 export const MEMORY_STREAM = 0;
 /** In the stream of an ask: the record has been read. */
 export const READ = 0x8000_0000;
 
+/** Head of a record that follows on the socket, or that lies in shared memory. */
 export interface RecordHead {
   readonly stream: number;
   readonly index: number;
   readonly bytes: number;
-  /** Where it lies in shared memory; undefined: it comes behind. */
+  /** Byte offset of the record in the holder's shared memory; undefined when the record follows on the socket. */
   readonly place?: number | undefined;
 }
 
+/** Encodes a record head of HEAD_BYTES. */
 export function headOf({ stream, index, bytes, place = NO_PLACE }: RecordHead): Buffer {
   const head = Buffer.allocUnsafe(HEAD_BYTES);
   head.writeUInt32LE(stream, 0);
@@ -39,7 +43,7 @@ export function headOf({ stream, index, bytes, place = NO_PLACE }: RecordHead): 
   return head;
 }
 
-/** Undefined when it is none. */
+/** Decodes a record head of HEAD_BYTES; undefined when the magic number or `place` is invalid. */
 export function readHead(head: Buffer): RecordHead | undefined {
   if (head.readUInt32LE(12) !== MAGIC) return undefined;
   const place = head.readDoubleLE(16);
@@ -50,6 +54,7 @@ export function readHead(head: Buffer): RecordHead | undefined {
   };
 }
 
+/** Encodes one ask per index, ASK_BYTES each. */
 export function asksOf(stream: number, indices: readonly number[]): Buffer {
   const asks = Buffer.allocUnsafe(ASK_BYTES * indices.length);
   indices.forEach((index, i) => {
@@ -59,6 +64,7 @@ export function asksOf(stream: number, indices: readonly number[]): Buffer {
   return asks;
 }
 
+/** Decodes one ask of ASK_BYTES. */
 export function readAsk(ask: Buffer): { readonly stream: number; readonly index: number } {
   return { stream: ask.readUInt32LE(0), index: ask.readUInt32LE(4) };
 }
@@ -68,7 +74,10 @@ const MAX_INDEX = 2 ** 20;
 /** Blocks of a run that frames can be asked for of. */
 const MAX_FRAMED = 2 ** 16;
 
-/** What a record's frame is asked for as; a whole record is asked for by its own index. */
+/**
+ * Returns the number by which a frame of record `index` is asked for. A complete record (`frame` undefined) has its own index as its
+ * number.
+ */
 export function frameIdOf(index: number, frame: number | undefined): number {
   return frame === undefined ? index : index + (1 + frame) * MAX_FRAMED;
 }
@@ -78,6 +87,7 @@ export function placeOf(stream: number, index: number): number {
   return stream * MAX_INDEX + index;
 }
 
+/** Returns the stream of a key made by placeOf. */
 export function streamOf(place: number): number {
   return Math.floor(place / MAX_INDEX);
 }

@@ -1,4 +1,4 @@
-/** What comes over a data channel's socket: heads, and behind each the bytes of a record, if it does not lie elsewhere. */
+/** Reader of a data channel's socket at the asker: heads, each followed by its record unless the record lies in shared memory. */
 import type { FrameVerifier } from '../../kv/frame_header.ts';
 import type { RecordVerifier } from '../../kv/record.ts';
 import { HEAD_BYTES, readHead, type RecordHead } from './channel_messages.ts';
@@ -13,6 +13,7 @@ export type Behind =
   | { readonly target: Uint8Array; readonly verifier: RecordVerifier | FrameVerifier }
   | { readonly unwantedBytes: number };
 
+/** State and callbacks of a {@link ChannelReader}. */
 export interface ChannelReaderOptions {
   readonly isClosed: () => boolean;
   /** Records lie in memory that both ends share: many heads come together. */
@@ -22,11 +23,12 @@ export interface ChannelReaderOptions {
   readonly onRecord: (fault: string | undefined) => void;
 }
 
+/** Splits the bytes of a data channel into heads and records, and names the memory that the next bytes are read into. */
 export class ChannelReader {
   readonly #options: ChannelReaderOptions;
   readonly #heads = Buffer.alloc(MAX_HEADS * HEAD_BYTES);
   #numHeads = 0;
-  /** What comes now, and how much of it is here; undefined: heads. */
+  /** Record being received, of which #numHere bytes have arrived; undefined while a head is expected. */
   #coming: Behind | undefined;
   #numHere = 0;
   #scratch: Uint8Array | undefined;
@@ -35,7 +37,7 @@ export class ChannelReader {
     this.#options = options;
   }
 
-  /** Where the next bytes go. */
+  /** Returns the memory for the next bytes. */
   into(): Uint8Array {
     if (this.#coming) return this.#room(this.#coming);
     return this.#heads.subarray(this.#numHeads, this.#options.isShared() ? this.#heads.length : HEAD_BYTES);
@@ -43,7 +45,7 @@ export class ChannelReader {
 
   took(count: number): void {
     if (this.#options.isClosed()) {
-      // What means nothing has to go somewhere: a socket that deciphers would ask for ever where.
+      // A closed channel discards its input, but must still return room: a TLS socket would otherwise ask for a buffer for ever.
       [this.#coming, this.#numHeads] = [undefined, 0];
     } else if (this.#coming) this.#behind(this.#coming, count);
     else {
@@ -73,7 +75,7 @@ export class ChannelReader {
       this.#coming = this.#options.onHead(readHead(this.#heads.subarray(at, at + HEAD_BYTES)));
       this.#numHere = 0;
       at += HEAD_BYTES;
-      // What came behind it is the record's.
+      // Bytes already read behind the head belong to its record.
       while (this.#coming && at < this.#numHeads) {
         const into = this.#room(this.#coming);
         const count = this.#heads.copy(into, 0, at, Math.min(this.#numHeads, at + into.length));

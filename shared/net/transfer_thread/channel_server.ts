@@ -1,7 +1,7 @@
 /**
- * A holder's end of data channels, in its transfer thread thread: records that were offered go out of the slab when they are asked for.
+ * A holder's end of data channels, in its transfer thread: records that were offered go out of the slab when they are asked for.
  *
- * Bounds (P1): MAX_CHANNELS; MAX_STRANGERS that have not said a token yet, of which the oldest goes; MAX_ASKED asks per data channel for what is not
+ * Bounds (P1): MAX_CHANNELS; MAX_UNAUTHENTICATED that have not said a token yet, of which the oldest goes; MAX_ASKED asks per data channel for what is not
  * offered yet: who sends more, or a wrong token, is cut off. What is being read in shared memory was offered, which has a bound of its own.
  */
 import { timingSafeEqual } from 'node:crypto';
@@ -20,7 +20,7 @@ import type { ByteSocket, SocketListener, Sockets } from './sockets.ts';
 
 const MAX_CHANNELS = 1_024;
 const MAX_ASKED = 4_096;
-const MAX_STRANGERS = 64;
+const MAX_UNAUTHENTICATED = 64;
 /** Streams whose end is remembered: what is still asked of them is on its way no longer than these last. */
 const MAX_ENDED = 1_024;
 /** Records that are told of together while others are being written. */
@@ -30,7 +30,7 @@ const TOLD_TOGETHER = 32;
 export interface OfferedRecords {
   readonly indices: readonly number[];
   readonly slots: readonly number[];
-  /** Of the part, in a slot. */
+  /** Byte offset of the offered part within each slot, 0 for complete records; `bytes` is the part's length. */
   readonly offset: number;
   readonly bytes: number;
 }
@@ -42,6 +42,7 @@ interface OfferedRecord {
   readonly bytes: number;
 }
 
+/** Events of a {@link ChannelServer}, for the control thread. */
 export type ServedEvent =
   | { readonly kind: 'sent'; readonly channel: number; readonly stream: number; readonly indices: readonly number[] }
   /** None of the stream's slots is read any more. */
@@ -58,18 +59,19 @@ interface Served {
   socket: ByteSocket | undefined;
   readonly offered: Map<number, OfferedRecord>;
   readonly asked: Set<number>;
-  /** By stream: records that are being written, and those that were and have not been told of. */
+  /** Records being written, and records written but not yet reported as sent, by stream. */
   readonly writing: Map<number, Writing>;
   readonly retracted: Set<number>;
   readonly ended: Set<number>;
-  /** Its asker was told where this process's memory is found. */
+  /** Whether the asker received the name of this process's shared memory. */
   readonly mayShare: boolean;
-  /** It has it open. */
+  /** Whether the asker has opened this process's shared memory. */
   isMemoryOpen: boolean;
   /** Records that it reads where they are, by place; called when it has. */
   readonly reading: Map<number, () => void>;
 }
 
+/** Holder's end of data channels: admits askers by token and sends offered records when they are asked for. */
 export class ChannelServer {
   readonly #sockets: Sockets;
   readonly #hostMemory: Pick<HostMemory, 'host'>;
@@ -96,7 +98,10 @@ export class ChannelServer {
     return this.#sockets.listen(host, port, (socket) => this.#take(socket));
   }
 
-  /** Whoever says `token` first is on the data channel. @returns how one who is on `host` finds memory to share; empty: there is none. */
+  /**
+   * Reserves the data channel for the first socket that sends `token`; beyond MAX_CHANNELS emits 'left' instead. @returns the name
+   * under which an asker on `host` opens this process's shared memory, or empty when none can be shared.
+   */
   admit(channel: number, token: string, host: string): string {
     if (this.#channels.size >= MAX_CHANNELS) {
       this.#emit({ kind: 'left', channel });
@@ -161,13 +166,13 @@ export class ChannelServer {
     const head = headOf({ stream, index, bytes, place });
     if (place === undefined) served.socket?.write([head, this.#own().bytes(start, bytes)], done);
     else {
-      // It is not sent before its asker has read it.
+      // The record counts as sent only once the asker reports that it has read it.
       served.reading.set(placeOf(stream, index), done);
       served.socket?.write([head]);
     }
   }
 
-  /** Whoever is on the data channel reads no more. */
+  /** Disconnects the asker of the data channel. */
   cut(channel: number): void {
     this.#channels.get(channel)?.socket?.destroy();
   }
@@ -175,7 +180,7 @@ export class ChannelServer {
   #take(socket: ByteSocket): SocketListener {
     this.#unauthenticated.add(socket);
     const [oldest] = this.#unauthenticated;
-    if (this.#unauthenticated.size > MAX_STRANGERS) oldest?.destroy();
+    if (this.#unauthenticated.size > MAX_UNAUTHENTICATED) oldest?.destroy();
     let buffer = Buffer.alloc(CHANNEL_TOKEN_BYTES);
     let numHere = 0;
     let mine: { readonly channel: number; readonly served: Served } | undefined;

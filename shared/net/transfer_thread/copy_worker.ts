@@ -35,6 +35,7 @@ class Copier {
   }
 }
 
+/** Entry point of the copy thread: returns the methods that the transfer thread calls. */
 export function start(): Copier {
   return new Copier();
 }

@@ -21,7 +21,7 @@ export interface OwnMemory {
   /** How others of this host find it; empty: they do not. */
   readonly name: string;
   bytes(slot: number, length: number): Uint8Array;
-  /** Where others find bytes [start, end) of it; undefined: they see no such place. */
+  /** Returns the offset at which other processes find bytes [start, end) of the slab; undefined when that range is not published. */
   placeOf(start: number, end: number): number | undefined;
 }
 
@@ -32,15 +32,17 @@ export interface BorrowedMemory {
   close(): void;
 }
 
+/** Memory shared between processes of one host: the operating system's, or a simulated one in tests. */
 export interface HostMemory {
   /** Processes that say the same may see the same memory; whether they do, opening it tells. */
   readonly host: string;
   /** Before anything is in it. `isShared`: others may see it. */
   attach(memory: SlabMemory, isShared: boolean): OwnMemory;
-  /** Undefined when it is not to be seen from here. */
+  /** Maps another process's published memory; undefined when the memory cannot be opened from here. */
   open(name: string): BorrowedMemory | undefined;
 }
 
+/** The operating system's shared memory; processes of one boot of a machine have the same `host`. */
 export const systemMemory: HostMemory = {
   host: bootId(),
   attach: (memory, isShared) => new AttachedSlab(memory, isShared),
@@ -52,7 +54,7 @@ export const systemMemory: HostMemory = {
 
 class AttachedSlab implements OwnMemory {
   readonly bytes: BytesAt;
-  /** Whose memory that is. */
+  /** The slab's memory, referenced here so that it is not freed while `bytes` reads it by address. */
   readonly memory: SlabMemory;
   readonly #published: PublishedMemory | undefined;
 

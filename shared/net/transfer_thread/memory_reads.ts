@@ -9,14 +9,15 @@ import { copyRecord, type CopyJob } from './record_copy.ts';
 
 /** Between two turns of the loop: some tenths of a millisecond. */
 const BYTES_AT_ONCE = 2 << 20;
-/** Of what the helper is given at once, and how often before it has told of the first (P1). */
+/** Bytes in one batch for the helper, and most batches it may have unfinished (P1). */
 const HELPED_BYTES = 1 << 20;
 const MAX_HELPED = 3;
 
+/** One record to copy out of a holder's shared memory. */
 export interface MemoryRead extends ChannelCopy {
   readonly stream: number;
   readonly memory: BorrowedMemory;
-  /** It is in its slot and can be used, unless there is a fault; or it was given up. */
+  /** Called once: 'received' when the copy is in its slot and usable unless `fault` is set, or 'given up' when the read was cancelled. */
   readonly done: (how: 'received' | 'given up', fault: string | undefined) => void;
 }
 
@@ -35,6 +36,7 @@ export interface CopyHelper {
   copy(jobs: readonly ChannelCopy[]): Promise<readonly (string | undefined)[]>;
 }
 
+/** Queue of records to copy from shared memory into their slots and verify there, on this thread and on a helper. */
 export class MemoryReads {
   readonly #clock: Pick<Clock, 'turn'>;
   readonly #own: () => OwnMemory;
@@ -42,7 +44,7 @@ export class MemoryReads {
   /** Data channels whose memory the helper has open. */
   readonly #helped = new Set<number>();
   #waiting: MemoryRead[] = [];
-  /** What the helper copies, and when it has. */
+  /** Batches that the helper is copying, each with the promise that its copies are done. */
   readonly #helping = new Map<readonly MemoryRead[], Promise<void>>();
   #isReading = false;
 
@@ -63,7 +65,10 @@ export class MemoryReads {
     if (!this.#isReading) void this.#readAll();
   }
 
-  /** What waits of a data channel, or of one of its streams, is not read. @returns undefined, or when none of their slots is written any more. */
+  /**
+   * Cancels the waiting reads of a data channel, or of one of its streams. @returns undefined when none of their slots is being
+   * written, else a promise that resolves once none is.
+   */
   giveUp(channel: number, stream?: number): Promise<void> | undefined {
     const isOf = (read: MemoryRead): boolean =>
       read.channel === channel && (stream === undefined || read.stream === stream);
@@ -81,7 +86,7 @@ export class MemoryReads {
 
   async #readAll(): Promise<void> {
     this.#isReading = true;
-    // Those that come in the same turn are there by then.
+    // Reads added in the same event-loop turn are in the queue by then.
     await this.#clock.turn();
     while (this.#waiting.length > 0) {
       this.#share();
@@ -96,7 +101,10 @@ export class MemoryReads {
     this.#isReading = false;
   }
 
-  /** Some of what waits behind this thread's own next ones, and as much again for when it has copied that. */
+  /**
+   * Passes reads from the end of the queue to the helper, up to MAX_HELPED batches, so that it has the next batch ready when one is
+   * done.
+   */
   #share(): void {
     if (!this.#helper) return;
     while (this.#helping.size < MAX_HELPED && this.#waiting.length > 1) {

@@ -1,11 +1,11 @@
-/** What has come over data channels, told of together: each message to another thread costs as much as some records do. */
+/** Batched reports of records received over data channels: one message to another thread costs as much as several records. */
 import type { Clock } from '../../base/clock.ts';
 
 /** Records that are told of together while more of them come, and how long the first of them waits for that. */
 const TOLD_TOGETHER = 64;
 const TOLD_WITHIN_MS = 1;
 
-/** They are in their slots; `faults` say why some cannot be used. */
+/** Records of one stream that are now in their slots. `faults` holds, for each, the reason why it cannot be used, or undefined. */
 export interface ReceivedBatch {
   readonly channel: number;
   readonly stream: number;
@@ -17,6 +17,10 @@ export interface ReceivedBatch {
 
 type Group = ReceivedBatch & { readonly indices: number[]; readonly faults: (string | undefined)[] };
 
+/**
+ * Collects received records and emits them in batches: at the end of the event-loop turn when a record is waited for or TOLD_TOGETHER
+ * have come, else after TOLD_WITHIN_MS.
+ */
 export class ReceivedRecords {
   readonly #clock: Pick<Clock, 'turn' | 'sleep'>;
   readonly #emit: (incoming: readonly ReceivedBatch[]) => void;

@@ -8,7 +8,7 @@ import type { BorrowedMemory, OwnMemory } from './host_memory.ts';
 /** So much is copied and judged while it is in the processor's cache. */
 const ITEM_BYTES = 64 << 10;
 
-/** What comes into a slot. */
+/** A record, or one frame of it, with its slot and the digests that verify it. */
 export interface SlotRecord {
   readonly slot: number;
   readonly bytes: number;
@@ -18,6 +18,7 @@ export interface SlotRecord {
   readonly frame: { readonly spec: FrameSpec; readonly header: Uint8Array } | undefined;
 }
 
+/** Copy of one record out of another process's shared memory. */
 export interface CopyJob extends SlotRecord {
   /** In the other's memory. */
   readonly place: number;

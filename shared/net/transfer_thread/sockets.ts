@@ -1,5 +1,5 @@
 /**
- * Plain sockets as a transfer thread thread sees them: bytes come into memory that it names before they come, and go out of memory that it lends.
+ * Plain sockets as a transfer thread sees them: bytes come into memory that it names before they come, and go out of memory that it lends.
  * Who carries them is a driver: TCP, simulated links in tests.
  */
 
@@ -10,16 +10,17 @@ export interface ByteSocket {
   destroy(): void;
 }
 
-/** What one end is told. */
+/** Callbacks of one end of a socket. */
 export interface SocketListener {
-  /** Where the next bytes go, one at least; asked before they come. */
+  /** Returns the memory for the next bytes, at least one byte; called before they are read. */
   into(): Uint8Array;
-  /** So many came, into what `into` gave last. */
+  /** Reports that `count` bytes were written into the memory that `into` returned last. */
   onBytes(count: number): void;
-  /** It is over, by whichever side: no memory that it was given is touched any more. */
+  /** Reports that either side has closed the socket; memory passed to the socket is not touched any more. */
   onClosed(reason: string): void;
 }
 
+/** Plain byte sockets: TCP in production, simulated links in tests. */
 export interface Sockets {
   /** @throws Error naming the address, for instance when it is in use. */
   listen(host: string, port: number, onSocket: (socket: ByteSocket) => SocketListener): Promise<number>;

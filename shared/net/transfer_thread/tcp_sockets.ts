@@ -98,7 +98,7 @@ function connectTo(
   });
 }
 
-/** What is written in one turn goes in one call of the system, up to so much. */
+/** Bytes after which corked writes are flushed at once. Smaller amounts go out in one system call, after the current microtask. */
 const WRITTEN_TOGETHER = 1 << 20;
 
 function endOf(socket: Socket): ByteSocket {

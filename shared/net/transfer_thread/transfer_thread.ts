@@ -1,13 +1,15 @@
-/** The control thread's side of the transfer thread thread. */
+/** The control thread's side of the transfer thread. */
 import type { MethodsOf, Thread, Threads } from '../../base/threads.ts';
 import type { TlsTexts } from '../tls_texts.ts';
 import type { TransferThreadEvent, start } from './transfer_worker.ts';
 
+/** The transfer thread, with its methods and the listeners of its events. */
 export interface TransferThread extends Thread<MethodsOf<typeof start>> {
-  /** Those who are told what happens on data channels. */
+  /** Functions that receive every data channel event of the transfer thread. */
   readonly listeners: Set<(event: TransferThreadEvent) => void>;
 }
 
+/** Module that the transfer thread runs. */
 export const transferThreadModule = { url: new URL('./transfer_worker.js', import.meta.url) };
 
 /** `tls`: data channels are encrypted, with what their ends show each other. */

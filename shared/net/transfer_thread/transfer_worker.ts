@@ -1,4 +1,4 @@
-/** The transfer thread thread: checksums of records that lie in a shared slab, and the sockets that carry them. */
+/** The transfer thread: checksums of records that lie in a shared slab, and the sockets that carry them. */
 import { systemClock, type Clock } from '../../base/clock.ts';
 import { availableCores } from '../../base/cpu_quota.ts';
 import type { MethodsOf, Thread } from '../../base/threads.ts';
@@ -16,6 +16,7 @@ import { ChannelServer, type OfferedRecords, type ServedEvent } from './channel_
 import type { Sockets } from './sockets.ts';
 import { tcpSockets } from './tcp_sockets.ts';
 
+/** Events of the transfer thread: data channels that it serves, and data channels that it reads. */
 export type TransferThreadEvent = ServedEvent | PulledEvent;
 
 /** A block in its slot. */
@@ -24,6 +25,7 @@ export interface SlottedBlock {
   readonly slot: number;
 }
 
+/** Methods of the transfer thread, called by the control thread. */
 export interface TransferThreadMethods {
   /** Before anything is in it. `isShared`: processes of the same host may read it where it is. */
   attach: (slab: { memory: SlabMemory; isShared: boolean }) => void;
@@ -31,11 +33,11 @@ export interface TransferThreadMethods {
   seal: (job: { layout: RecordLayout; slot: number; hash: BlockHash; headers: readonly Uint8Array[] }) => bigint;
   /** The headers of one frame of records that are not whole yet; the engine put the frame's bytes in place. */
   frameHeaders: (job: { layout: RecordLayout; frame: number; blocks: readonly SlottedBlock[] }) => Uint8Array[];
-  /** Undefined when the record is the wanted block and undamaged (K2), else what is wrong. */
+  /** Verifies a record in its slot (K2). @returns undefined when it is the wanted block and undamaged, else the reason why not. */
   verify: (job: { slot: number; bytes: number; want: { format: Digest; digest: Digest } }) => string | undefined;
   /** Listens for data channels. @returns the port. */
   listen: (at: { host: string; port: number }) => Promise<number>;
-  /** Which host this is, so that others know whether they could share memory. */
+  /** Returns the id of the host this process runs on; processes with equal ids may share memory. */
   host: () => string;
   /** @returns how one who is on `host` finds memory to share; empty: there is none. */
   admit: (of: { channel: number; token: string; host: string }) => string;
@@ -78,6 +80,10 @@ function copyThread(memory: () => SlabMemory): CopyHelper | undefined {
 
 const copyModule = { url: new URL('./copy_worker.js', import.meta.url) };
 
+/**
+ * Returns the transfer thread's methods over the given sockets, memory and clock. Methods that use the slab throw Error before
+ * `attach`. `helperOf` creates the copy helper; the default has none.
+ */
 export function transferThreadOn(
   sockets: Sockets,
   hostMemory: HostMemory,

@@ -1,4 +1,4 @@
-/** What one client can do, beside a stream of another: each abuse by name, and the worst gap of the stream while it runs. */
+/** Abuses by one client, by name, each run beside a stream of another client; reports the worst gap of that stream. */
 import assert from 'node:assert/strict';
 import { fork } from 'node:child_process';
 import { once } from 'node:events';

@@ -25,7 +25,7 @@ import { ask, knownCases, type Answer, type KnownCase } from './load.ts';
 
 const PAGE = 4_096;
 
-/** What can be wrong with files, by name. `file` is data.mdb, or the file of records. */
+/** Damages of a folder's files, by name. `file` is data.mdb, or the file of records. */
 export const damages: Readonly<Record<string, (folder: string, file: string, random: Random) => void>> = {
   'twenty pages of rubbish': (_folder, file, random) => {
     writePages(file, random, 20, (page) => {

@@ -18,19 +18,19 @@ import { offerOf } from '../../support/borrowing.ts';
 import { StoreProcess } from './store_process.ts';
 
 const FORMAT = 'ab'.repeat(16) as Digest;
-/** Of blocks that were called durable before, looked at again after each kill. */
+/** Number of samples of older durable blocks that are checked again after each kill. */
 const NUM_OLD = 40;
 const NUM_OFFERS = 3;
 const MAX_WRITING_MS = 250;
 
 export interface DurableResult {
   readonly numKills: number;
-  /** That were called durable before a kill. */
+  /** Blocks that the store called durable before a kill. */
   readonly numDurable: number;
   readonly numRead: number;
   /** Called durable and not there. */
   readonly numLost: number;
-  /** What was wrong with what was served. */
+  /** Descriptions of faults in served records. */
   readonly faults: readonly string[];
 }
 
@@ -139,7 +139,7 @@ async function fetchOne(
   return slices.length > 0 ? Buffer.concat(slices) : undefined;
 }
 
-/** What a store says that its disk has. */
+/** Returns the keys that a store lists for its disk. */
 async function keysOnDisk(network: GrpcNetwork, address: string, options: CallOptions): Promise<Set<BlockKey>> {
   const keys = new Set<BlockKey>();
   for await (const { tier, keys: page } of ask(network, address, 'snapshot', {}, options)) {

@@ -23,7 +23,7 @@ export interface KillsResult {
   readonly numStrikes: number;
   readonly strikes: readonly string[];
   readonly answers: readonly Answer[];
-  /** Of the streams: the longest gap less the time without a running decode instance, per strike within it. */
+  /** Longest gap of the streams, less the time without a running decode instance, divided by the number of strikes within it. */
   readonly worstGapMs: number;
   readonly noDecodeMs: number;
 }

@@ -62,11 +62,12 @@ const programs: Record<string, () => Promise<void>> = {
   async abuse() {
     const cluster = await Cluster.up('--body-timeout-ms', '5000', '--stalled-reader-ms', '2000');
     try {
-      // What the machine itself does to a stream that nobody disturbs.
+      // Measures the gaps that the machine itself causes in an undisturbed stream.
       const alone = await runAbuse(cluster, () => sleep(5_000));
       print(`abuse: nobody: worst gap ${alone.worstGapMs.toFixed(0)} ms, event loop ${alone.loopLagMs.toFixed(0)} ms`);
       for (const [name, abuse] of Object.entries(abuses)) {
-        // What the router does itself it does each time; what only the machine did, shared as it is, does not come again.
+        // A gap that the router causes repeats in every run; a gap that only the shared machine caused does not, so the lowest of
+        // several runs counts.
         let [gapMs, lagMs] = [Infinity, Infinity];
         for (let i = 0; i < MAX_ABUSE_RUNS && (gapMs >= MAX_ABUSE_GAP_MS || lagMs >= MAX_LOOP_LAG_MS); i++) {
           const { worstGapMs, loopLagMs, error } = await runAbuse(cluster, abuse);

@@ -47,7 +47,7 @@ export function softCapConformance(device: Conformance): void {
         operations: [{ kind: 'soft_cap', x: 'x', cap }],
         buffers: { x: { rows: 'rows', width } },
       });
-      // Some far beyond where e^2z is infinite.
+      // Some inputs lie far beyond the point where e^2z is infinite.
       const x = noise(rows * width).map((value, i) => value * (i % 5 === 0 ? 1e4 : 3));
       await executable.write('x', x);
       await executable.run(segments(rows));

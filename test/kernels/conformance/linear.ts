@@ -24,7 +24,10 @@ export function product(x: Float32Array, weight: Float32Array, inner: number): n
   });
 }
 
-/** What a device that quantises activations multiplies: per row and group of 32, q · (max |x| / 127), computed in f32. */
+/**
+ * Returns the activations that a device with quantised activations multiplies: each value rounded to a multiple of max |x| / 127 per
+ * row and group of 32, in f32.
+ */
 export function quantised(x: Float32Array, inner: number): Float32Array {
   const { fround } = Math;
   const values = new Float32Array(x.length);
@@ -340,7 +343,7 @@ export function linearConformance(device: Conformance): void {
         const expected = gated.map(
           (value, i) => gates[gate](value + tensors.bias[i % inner]!) * (ups[i]! + tensors.bias[inner + (i % inner)]!),
         );
-        // Where a norm's last bit differs from the equation's, an integer may be the next one.
+        // A last-bit difference in the norm can move an activation to the neighbouring integer.
         close(await executable.read('out', rows), expected, areQuantised ? 1e-2 : 4 * linearTolerance);
         await executable.close();
       });

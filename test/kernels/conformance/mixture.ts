@@ -5,7 +5,7 @@ import { gates } from './gates.ts';
 import { product, quantised } from './linear.ts';
 import { casesOf, close, loaded, noise, segments, type Conformance } from './suite.ts';
 
-/** Of a row: experts, best first, ties to the lower, and their weights. */
+/** Returns the chosen experts of a row and their weights: best first, ties to the lower index. */
 function chosen(
   logits: readonly number[],
   perToken: number,
@@ -128,7 +128,7 @@ export function mixtureConformance(device: Conformance): void {
       { rows: 130, gate: 'silu_mul' },
     ] as const
   ).entries()) {
-    // Where shapes of attention are sampled: the fewest rows and the most.
+    // When attention shapes are sampled, only the fewest and the most rows run here.
     if (sampled > 1 && i % 3 !== 0) continue;
     const format = formats[(i + 1) % formats.length]!;
     test(`${name}: ${rows} rows through gate, up and down of 3 of 5 experts, ${gate}, in ${format}`, async () => {

@@ -160,7 +160,7 @@ export function samplerConformance(device: Conformance): void {
     });
   }
 
-  // The same kernels in every set: where no samples are asked for, others have them.
+  // The sampling kernels are the same in every set, so a device without sampling cases skips them.
   if (plan.length === 0) return;
   test(`${name}: a sampled token is the next step's, and its count the next sample's, without the caller between`, async () => {
     const vocab = 40;

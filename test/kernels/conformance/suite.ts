@@ -1,4 +1,4 @@
-/** What the suites of operations share: programs of one operation at the edges of sizes, held against the equation in f64. */
+/** Helpers of the operation suites: programs of one operation at the edges of sizes, compared with the equation in f64. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'vitest';
 import type { Device, Executable, LoadOptions, Segment, WeightSource } from '../../../kernels/device.ts';
@@ -9,7 +9,7 @@ import { Random } from '../../../shared/base/random.ts';
 import { halfValue } from '../../support/half.ts';
 import { kvLayoutFor } from '../../support/kv.ts';
 
-/** Who is told of cases. */
+/** Receiver of the suite's test cases; Vitest by default. */
 export interface Cases {
   readonly describe: (name: string, body: () => void) => void;
   readonly test: (name: string, run: () => Promise<void>) => void;
@@ -23,7 +23,7 @@ export interface Conformance {
   readonly open: () => Promise<Device>;
   /** Largest error relative to the largest value; f32 sums in another order than the equation. */
   readonly tolerance: number;
-  /** Of products, where it is wider: tiles of f16. */
+  /** Tolerance of matrix products when it is wider than `tolerance`: tiles of f16. */
   readonly linearTolerance?: number;
   /** Products with int8 and int4 weights take activations as integers. */
   readonly quantisesActivations?: boolean;
@@ -42,7 +42,7 @@ export function casesOf({ cases }: Conformance): Cases {
 const random = new Random(7);
 export const noise = (length: number): Float32Array => Float32Array.from({ length }, () => random.u32() / 2 ** 31 - 1);
 
-/** Of f32, or as they are stored. */
+/** Tensors by name, as f32 values or as stored rows. */
 type Tensors = Readonly<Record<string, Float32Array | StoredRows>>;
 
 function sourceOf(tensors: Tensors): WeightSource {

@@ -301,7 +301,7 @@ test('a queue is what an instance says, and what this router has placed there th
   assert(instance);
   const placements = Array.from({ length: 5 }, () => instance.place());
   assert.equal(instance.queueLength, 5);
-  // It had seen three of them, and has two from another router.
+  // The instance has seen three of this router's placements and runs two requests of another router.
   const hear = (running: number, seen: number): void => {
     world.hub.publish(
       subjects.heartbeat,

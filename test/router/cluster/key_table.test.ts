@@ -4,7 +4,7 @@ import { test } from 'vitest';
 import { Random } from '../../../shared/base/random.ts';
 import { KeyTable, MAX_TOGETHER, SET, SEGMENT } from '../../../services/router/cluster/key_table.ts';
 
-/** What it says of a key; 0 when it is not there. */
+/** Returns the segment of a key; 0 when the table does not have the key. */
 function segmentOf(table: KeyTable, low: number, high: number): number {
   const at = table.find(low, high);
   return table.words[at + SET] === 0 ? 0 : table.words[at + SEGMENT]!;
@@ -22,7 +22,7 @@ test('what was put in is found and nothing else, through growth and removals, on
   const random = new Random(5);
   const numKeys = 100_000;
   const table = new KeyTable(numKeys);
-  // Some differ in one word only.
+  // Every tenth word is the same, so some keys differ in one word only.
   const keys = Int32Array.from({ length: 2 * numKeys }, (_, i) => (i % 10 === 0 ? 7 : random.u32()));
   const isIn = new Uint8Array(numKeys);
   for (let i = 0; i < numKeys; i++) {

@@ -1,4 +1,4 @@
-/** Where blocks are fetched from. Budget: 1 s. */
+/** Sources that the fetch plan chooses for blocks. Budget: 1 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { coveredTo, fetchPlan, matchesOf } from '../../../services/router/conductor/fetch_plan.ts';

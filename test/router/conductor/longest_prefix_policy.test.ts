@@ -16,7 +16,7 @@ const instance = (name: string, more: Partial<InstanceSnapshot> = {}): InstanceS
   ...{ isPlaceable: true, isAvoided: false, price: { computeMs: undefined, fetchMs: undefined }, ...more },
 });
 
-/** Who has a run has it in memory. */
+/** Returns ranges of blocks with their holders; `runs` maps each holder to its number of leading blocks, all in memory. */
 function rangesOf(runs: Record<string, number>): HeldSnapshot[] {
   const ends = [...new Set(Object.values(runs))].sort((a, b) => a - b);
   return ends.map((end, i) => ({
@@ -132,7 +132,7 @@ test('what can be priced is: what it fetches and what it computes, by what each 
   assert.deepEqual(decision.alternatives, [
     // 12 tokens to fetch at 0.5 ms, 22 to compute at 2 ms.
     { decode: 'd1/e', run: 2, queueLength: 0, priceMs: 50 },
-    // It would fetch, and never has.
+    // d2 would have to fetch, and its fetch price is unknown.
     { decode: 'd2/e', run: 0, queueLength: 0, priceMs: undefined },
   ]);
 });

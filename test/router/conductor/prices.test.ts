@@ -1,4 +1,4 @@
-/** What work costs where, learned from reports. Budget: 1 s. */
+/** Prices of work per instance, learned from reports. Budget: 1 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { Prices } from '../../../services/router/conductor/prices.ts';

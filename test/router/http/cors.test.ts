@@ -1,4 +1,4 @@
-/** Which pages may use the API, and what a browser is told that asks first. Budget: 1 s. */
+/** Pages that may use the API, and the replies to a browser's preflight requests. Budget: 1 s. */
 import assert from 'node:assert/strict';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { test } from 'vitest';

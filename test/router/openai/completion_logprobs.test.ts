@@ -1,4 +1,4 @@
-/** Where tokens begin in a text, and what they are called. Budget: 1 s. */
+/** Offsets of tokens in a text, and their names. Budget: 1 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { completionLogprobs, PromptOffsets } from '../../../services/router/openai/completion_logprobs.ts';

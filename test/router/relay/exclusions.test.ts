@@ -1,4 +1,4 @@
-/** Whom a request keeps away from, for how long; and its chain. Simulated clock. Budget: 5 s. */
+/** Instances that a request avoids, for how long, and the request's block chain. Simulated clock. Budget: 5 s. */
 import assert from 'node:assert/strict';
 import { getEventListeners } from 'node:events';
 import { test } from 'vitest';

@@ -22,7 +22,7 @@ interface TextCase {
 
 const ENOUGH = 1e6;
 const kinds = readdirSync(goldenFolder('tokenizers'));
-/** Whose library renders runs of bytes that are no character otherwise than the reference. */
+/** Tokenizers whose library renders byte runs that form no character differently from the reference. */
 const byteFallback = ['llama2', 'phi3', 'gemma'];
 
 describe.each(kinds)('%s', (kind) => {

@@ -18,7 +18,7 @@ interface Tokenizer {
   };
 }
 
-/** What llama.cpp's converter would write. */
+/** Builds the metadata that llama.cpp's converter writes. */
 function metadataOf(kind: string, { added_tokens: added, model }: Tokenizer, more: object): Record<string, unknown> {
   const tokens: string[] = [];
   const scores: number[] = [];
@@ -116,7 +116,7 @@ test('tokens that begin with a byte order mark are what they are', async () => {
   writeFileSync(join(folder, 'model.gguf'), file);
   try {
     const model = await openModel(folder);
-    // As SentencePiece numbers it, since the file does not say.
+    // SentencePiece's numbering applies, because the file names no end token.
     expect(model.eosTokenIds).toEqual([2]);
     const { tokenizer } = (await model.readTexts())!;
     const { model: bpe } = JSON.parse(tokenizer) as { model: { vocab: object } };

@@ -154,13 +154,13 @@ test('another thread takes its share, between what else it does', async () => {
     }
     expect(hand.numTaken).toBeGreaterThan(0);
     // A pretoken that no call stack holds, and one that would take long: whoever asks hears of it, the helper goes on, and quickly.
-    for (const piece of ['='.repeat(1_200_000), 'a'.repeat(2_000_000)]) {
-      const text = `${longText(random, [], 50_000)}${piece}${longText(random, [], 50_000)}`;
+    for (const pretoken of ['='.repeat(1_200_000), 'a'.repeat(2_000_000)]) {
+      const text = `${longText(random, [], 50_000)}${pretoken}${longText(random, [], 50_000)}`;
       const started = helper.call('encode', { text: 'short', addSpecialTokens: false, maxCharacters: 100 });
       assert.deepEqual([...parted.encode(text, true)], [...whole.encode(text, true)]);
       assert.deepEqual([...(await started)], [...whole.encode('short', false)]);
     }
-    // It dies in the middle of it: what it had is encoded here.
+    // The helper dies in the middle; its part of the text is then encoded here.
     const text = longText(random, [], 400_000);
     void helper.close();
     assert.deepEqual([...parted.encode(text, true)], [...whole.encode(text, true)]);

@@ -12,7 +12,7 @@ import { TokenizerTools } from '../../../services/router/text/tokenizer_worker.t
 import { goldenFolder } from '../../support/golden.ts';
 import { projectPath } from '../../support/project.ts';
 
-/** As `record.py` describes it: 0 and null stand for what can be told from the rest. */
+/** One recorded tokenizer, in the format of `record.py`: 0 and null stand for values that follow from the rest. */
 interface Recorded {
   readonly name: string;
   readonly json: { readonly model: number; readonly decoder: object | null };
@@ -64,14 +64,14 @@ class Own {
 }
 
 /**
- * Of a run of byte tokens that are not all of characters the Rust package replaces all; here only bytes of no character are, since a stream has
- * given its whole characters away by then.
+ * Compares texts, allowing for one difference: in a run of byte tokens that is partly no character, the Rust package replaces the
+ * whole run; here only the bytes of no character are replaced, because a stream has emitted the complete characters by then.
  */
 function isSameText(own: string, theirs: string, hasBytes: boolean): boolean {
   return own === theirs || (hasBytes && own.includes('\uFFFD') && theirs.includes('\uFFFD'));
 }
 
-/** What differs, in words; the texts all together are a long one, which goes in parts. */
+/** Returns the differences from the recording, in words. All texts together form one long text, which is encoded in parts. */
 function differences(recorded: Recorded): string[] {
   const own = new Own({ ...recorded.json, model: models[recorded.json.model] });
   const hasBytes = JSON.stringify(recorded.json.decoder).includes('ByteFallback');

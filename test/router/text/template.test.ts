@@ -16,7 +16,7 @@ interface Recorded {
   readonly parse?: true;
 }
 
-/** What is not there, as `chat_template.ts` says, and functions that print with other names. */
+/** Cases that differ on purpose: features that `chat_template.ts` leaves out, and functions that print under other names. */
 const OTHERWISE = new Set([
   ...['str/101', 'str/102', 'str/103', 'list/37', 'print/32', 'print/33', 'compare/50', 'filter/82', 'filter/83'],
   ...['filter/148', 'filter/149', 'filter/163', 'filter/167', 'macro/34', 'literal/10', 'literal/95', 'literal/112'],

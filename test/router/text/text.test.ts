@@ -232,7 +232,7 @@ test('arguments of calls reach a template as Python reads them: exact integers, 
   const deep = `${'['.repeat(65)}${']'.repeat(65)}`;
   assert.equal(printed(deep), JSON.stringify(deep));
   assert.equal(printed({ b: 1 }), '{"b": 1}');
-  // None, as clients spell it.
+  // Spellings that clients use for no arguments.
   for (const none of ['', 'null', '  \n', null, undefined, {}, '{}']) assert.equal(printed(none), '{}');
 });
 

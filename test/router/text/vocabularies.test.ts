@@ -48,7 +48,7 @@ describe.each(Object.keys(golden.ids))('%s', (name) => {
     for (const { context, text, error } of ofModel) {
       if (text !== undefined) expect(template.render(context), JSON.stringify(context)).toBe(text);
       else {
-        // Its own words; Python's are Python's.
+        // Errors that the template raises must match; Python's own messages need not.
         const isOwn = source.includes((error ?? '').slice(0, 30));
         expect(() => template.render(context), JSON.stringify(context)).toThrow(isOwn ? error : undefined);
       }

@@ -1,6 +1,7 @@
 /** Added tokens in a text: found before anything else, the longest where several begin, as tokenizers do. */
 import { isWordAt, isWordBefore, trimmedEnd, trimmedStart } from './characters.ts';
 
+/** An added token of tokenizer.json and its matching rules. Added tokens are matched as a whole, before a text is cut into pretokens. */
 export interface AddedToken {
   readonly id: number;
   readonly content: string;
@@ -19,18 +20,22 @@ export interface Section {
   readonly isFirst: boolean;
 }
 
-/** Of a text that is looked at, this part is done with. */
+/**
+ * `leading` returns sections only when they cover at least 1/LEAST_SHARE of the text it examined; shorter results would rescan a long
+ * text too often.
+ */
 const LEAST_SHARE = 16;
 
 /** Tokens that begin with the same one or two code units: some vocabularies have thousands, of a few lengths. */
 interface Group {
-  /** Of their contents, longest first. */
+  /** Distinct lengths of the tokens' contents in UTF-16 code units, longest first. */
   readonly lengths: number[];
   readonly tokens: Map<string, AddedToken>;
 }
 
+/** Finds added tokens in texts; at each place the longest match wins. */
 export class AddedTokens {
-  /** By the first code unit of a token that has no other, and by the first two of others. */
+  /** Tokens of one code unit, by that code unit. `#longer` groups the others by their first two code units. */
   readonly #single = new Map<number, AddedToken>();
   readonly #longer = new Map<number, Group>();
   /** Whether a code unit begins one: most of a text is passed over by this. */
@@ -70,10 +75,10 @@ export class AddedTokens {
    * @returns none when all such tokens end so early that a long text would be looked at many times over
    */
   leading(text: string, most = Infinity): { readonly sections: Section[]; readonly length: number } {
-    // What stands in front of the part is not known here, and decides about single words.
+    // The text before this part is unknown here, and whether a single-word token matches depends on it.
     if (this.#hasSingleWords) return { sections: [], length: 0 };
     const sections = this.split(text);
-    // What is in front of white space that belongs to nobody is not known from the sections alone.
+    // Stripping drops white space from the sections, so their lengths no longer add up to positions in the text.
     if (sections.some(({ added }) => added?.lstrip || added?.rstrip)) return { sections: [], length: 0 };
     let [end, count, length] = [0, 0, 0];
     sections.forEach(({ text: part, added }, i) => {
@@ -97,7 +102,7 @@ export class AddedTokens {
         continue;
       }
       const end = at + found.content.length;
-      // Where it is none, what is within it is none either.
+      // A single-word token inside a word is no match, and no other token within its range is tried either.
       if (!found.singleWord || (!isWordBefore(text, at) && !isWordAt(text, end))) {
         sections.push({ text: text.slice(from, at), added: undefined, isFirst: from === 0 });
         sections.push({ text: found.content, added: found, isFirst: at === 0 });

@@ -25,7 +25,7 @@ const SHORT = 24;
 
 /** From two ids to rank and merged id, in two flat arrays: half a million objects would be most of what a collector looks at. */
 class PairTable {
-  /** Of a slot, both ids as one number; -1: it is free. At least half of them are. */
+  /** Key of each slot (left id * WIDTH + right id), or -1 when free. At least half of the slots are free, so every probe ends. */
   readonly #keys: Float64Array;
   readonly #values: Float64Array;
   readonly #mask: number;
@@ -60,6 +60,7 @@ class PairTable {
   }
 }
 
+/** Merges of a BPE vocabulary, which reduce the symbols of one pretoken to its token ids. */
 export class BytePairs {
   readonly #pairs: PairTable;
 
@@ -85,7 +86,7 @@ export class BytePairs {
       let [best, at] = [Infinity, -1];
       for (let i = 0; i + 1 < count; i++) {
         const rank = ranks[i]!;
-        // Of one rank there is one merged id: the leftmost wins.
+        // Equal values mean the same merge, because a rank has one merged id; `<` keeps the leftmost.
         if (rank < best) [best, at] = [rank, i];
       }
       if (at < 0) break;

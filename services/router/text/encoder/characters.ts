@@ -13,12 +13,14 @@ function isWhite(text: string, at: number): boolean {
   return WHITE.test(text.charAt(at));
 }
 
+/** Returns the text without leading white space, as Unicode's White_Space defines it. */
 export function trimmedStart(text: string): string {
   let at = 0;
   while (at < text.length && isWhite(text, at)) at++;
   return text.slice(at);
 }
 
+/** Returns the text without trailing white space, as Unicode's White_Space defines it. */
 export function trimmedEnd(text: string): string {
   let end = text.length;
   while (end > 0 && isWhite(text, end - 1)) end--;
@@ -53,6 +55,7 @@ function matchesOf(text: string, pattern: RegExp): { readonly start: number; rea
   return matches;
 }
 
+/** Replaces each match of a global pattern by `content`, which is inserted literally. Matches are found as Oniguruma finds them. */
 export function replaced(text: string, pattern: RegExp, content: string): string {
   let [result, from] = ['', 0];
   for (const { start, end } of matchesOf(text, pattern)) {
@@ -74,6 +77,7 @@ function rangesOf(text: string, pattern: RegExp, isInverted: boolean): Range[] {
   return ranges;
 }
 
+/** How a split treats the matches of its pattern: drop them, keep them as parts of their own, or merge them with a neighbour. */
 export type Behavior = 'removed' | 'isolated' | 'mergedwithprevious' | 'mergedwithnext' | 'contiguous';
 
 /** The name as tokenizer.json has it. @throws Error for another one */
@@ -149,6 +153,7 @@ export function byteToken(byte: number): string {
   return `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`;
 }
 
+/** Returns one byte token (such as `<0xE2>`) for each UTF-8 byte of the text. */
 export function byteTokensOf(text: string): string[] {
   return Array.from(encoder.encode(text), byteToken);
 }

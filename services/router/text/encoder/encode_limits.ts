@@ -1,4 +1,4 @@
-/** What a text may be to be encoded, and lists of ids put together. */
+/** Limits on the text that may be encoded, and concatenation of id lists. */
 import { Failure } from '../../../../shared/base/failure.ts';
 
 /** The library keeps as much of a pretoken on the stack as it has tokens. @throws Failure `invalid_request` where that is too much */
@@ -20,6 +20,7 @@ export function refuseTooLong(text: string, maxCharacters: number): void {
   );
 }
 
+/** Returns a new array with the ids of all parts, in order. */
 export function joined(parts: readonly Uint32Array[]): Uint32Array {
   const all = new Uint32Array(parts.reduce((sum, part) => sum + part.length, 0));
   let at = 0;

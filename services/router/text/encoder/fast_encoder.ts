@@ -49,6 +49,7 @@ const SIDES = ['', 'x', '7', '_', 'é', '你', '\u0301', '.', ' ', '  \n', '\u00
 /** Pretokens until what comes before a cut does not matter any more. */
 const SETTLING = 8;
 
+/** Encodes text for BPE and Unigram tokenizers with the same ids as the library, but with caches for pretokens and text chunks. */
 export class FastEncoder implements ChunkEncoder {
   readonly #library: LibraryTokenizer;
   readonly #added: AddedTokens;
@@ -56,7 +57,7 @@ export class FastEncoder implements ChunkEncoder {
   readonly #addedLater: AddedTokens;
   readonly #pretokens: Pretokens;
   readonly #encodePretoken: (pretoken: string) => Uint32Array;
-  /** As what is normalised is what it was: most text is. */
+  /** Whether normalising leaves ASCII text unchanged (no normaliser, or NFC), so that the normaliser is skipped for ASCII text. */
   readonly #isPlainNormal: boolean;
   /** The first text of a whole one gets a space in front of it, and no other. */
   readonly #isSpacedFirst: boolean;
@@ -66,7 +67,7 @@ export class FastEncoder implements ChunkEncoder {
   /** Has long texts encoded by another thread too. */
   #parted: PartedText | undefined;
 
-  /** Undefined for a tokenizer of another kind. */
+  /** Creates an encoder; undefined for an unsupported kind of tokenizer, or when its ids differ from the library's on the probe texts. */
   static create(library: LibraryTokenizer): FastEncoder | undefined {
     try {
       const encoder = FastEncoder.#create(library);
@@ -210,13 +211,14 @@ export class FastEncoder implements ChunkEncoder {
   #plainChunk(text: string, from: number, cut: number): FoundChunk {
     const out = new Ids();
     const end = this.#encodeUpTo(text, from, Math.min(from + CHUNK, cut), out);
-    // What decides where a pretoken ends is seen when the pretoken behind it has ended too, and some characters of the one after.
+    // A pretoken's end can depend on the whole next pretoken and a few characters after it. The chunk is cached only when its key
+    // covers all of these.
     const next = end < text.length ? this.#pretokens.endOf(text, end) : end;
     const isFound = next > end && next - from <= CHUNK + BEHIND - 4;
     return { length: end - from, ids: out.taken(), isFound };
   }
 
-  /** What comes before and after a whole text. */
+  /** Ids that are added before and after a whole text. */
   get ends(): { readonly before: readonly number[]; readonly after: readonly number[] } {
     return this.#ends;
   }
@@ -300,7 +302,7 @@ export class FastEncoder implements ChunkEncoder {
   }
 }
 
-/** What a chunk is found again by. */
+/** Returns the cache key of a chunk: the CHUNK + BEHIND characters from its start, behind the mark UNCUT for that kind. */
 function keyOf(kind: ChunkKind, text: string, from: number): string {
   const part = text.slice(from, from + CHUNK + BEHIND);
   return kind === 'uncut' ? UNCUT + part : part;

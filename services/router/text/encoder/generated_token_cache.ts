@@ -18,10 +18,14 @@ export type Answer = Omit<AnswerMessage, 'model'>;
 const MAX_CHARACTERS = 8 * 2 ** 20;
 const MAX_ANSWERS = 20_000;
 
+/**
+ * Remembers the ids of generated answers by the tokens before them and by their text. Bounded by MAX_CHARACTERS and MAX_ANSWERS,
+ * oldest prefix first out (P1).
+ */
 export class GeneratedTokenCache {
-  /** By prefix, then text; who was learned or found last at the end. */
+  /** Ids by prefix, then by text. The prefix with the most recently learned answer is last, so that eviction starts with the oldest. */
   readonly #answers = new Map<bigint, Map<string, Uint32Array>>();
-  /** By text, how many answers have it. */
+  /** How many remembered answers have a text, by text. */
   readonly #numOf = new Map<string, number>();
   #numCharacters = 0;
   #count = 0;
@@ -46,7 +50,7 @@ export class GeneratedTokenCache {
   learn({ prefix, text, ids }: Answer): void {
     const known = this.#answers.get(prefix) ?? new Map<string, Uint32Array>();
     if (known.has(text)) return;
-    // What is touched goes to the end.
+    // Inserting the prefix again moves it to the end, where eviction reaches it last.
     this.#answers.delete(prefix);
     this.#answers.set(prefix, known.set(text, ids));
     this.#counted(text, 1);
@@ -82,7 +86,10 @@ function bytesOf(ids: Uint32Array): Uint8Array {
   return new Uint8Array(ids.buffer, ids.byteOffset, ids.byteLength);
 }
 
-/** What is sent to find an answer's place: by whoever has the prompt, so that it need not travel. */
+/**
+ * Generated tokens as the control thread sends them to the thread that may remember them. The prompt's start is sent only as a hash,
+ * which keeps the message short.
+ */
 export interface GeneratedTokens {
   readonly prefix: bigint;
   /** From the last added token on. */
@@ -112,7 +119,10 @@ export function generatedTokens(
   return { prefix: hash.digest(), tail: prompt.slice(start), answer };
 }
 
-/** Undefined when the tokenizer has the same ids by itself, or other text for these. */
+/**
+ * Returns the answer to remember. Undefined when the tokenizer encodes its text to the same ids anyway, or when the text does not
+ * stand for these ids alone.
+ */
 export function answerOf(
   { prefix, tail, answer }: GeneratedTokens,
   encoder: FastEncoder,

@@ -5,6 +5,7 @@ interface Named {
   readonly constructor: { readonly name: string };
 }
 
+/** A pre-tokenizer of the library, reduced to the fields that this code reads. */
 export interface LibraryPreTokenizer extends Named {
   readonly config?: {
     readonly type?: string;
@@ -23,6 +24,7 @@ export interface LibraryPreTokenizer extends Named {
   readonly tokenizers?: readonly LibraryPreTokenizer[];
 }
 
+/** An entry of `added_tokens` in tokenizer.json. */
 export interface AddedTokenJson {
   readonly id: number;
   readonly content: string;
@@ -33,6 +35,7 @@ export interface AddedTokenJson {
   readonly special?: boolean;
 }
 
+/** The fields of tokenizer.json that this code reads. */
 export interface TokenizerJson {
   readonly added_tokens: readonly AddedTokenJson[];
   readonly normalizer: { readonly type: string } | null;
@@ -51,6 +54,10 @@ export interface TokenizerJson {
   };
 }
 
+/**
+ * An opened tokenizer: the stages of its pipeline (normaliser, pre-tokenizer, model), its added tokens, and encoding and decoding of
+ * whole texts.
+ */
 export interface LibraryTokenizer {
   readonly tokenizer: TokenizerJson;
   readonly normalizer: ((text: string) => string) | null;

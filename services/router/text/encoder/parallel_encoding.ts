@@ -6,7 +6,7 @@
 import type { ThreadLink } from '../../../../shared/base/thread_link.ts';
 import { BEHIND, CHUNK, type TextChunk } from './text_chunks.ts';
 
-/** What chunks are made of: text in which added tokens may be, or text between those. */
+/** Kind of text that is cut into chunks: `uncut` may contain added tokens, `plain` is the normalised text between them. */
 export type ChunkKind = 'uncut' | 'plain';
 
 /** A chunk of a part; one that is not found again is not worth remembering. */
@@ -14,7 +14,7 @@ export interface FoundChunk extends TextChunk {
   readonly isFound: boolean;
 }
 
-/** What has chunks of text encoded. */
+/** Encodes single chunks of a text and finds places to cut the text into parts. */
 export interface ChunkEncoder {
   /** The chunk from `from` on, which ends at `cut` or before it, or with the pretoken that lies across; undefined: none can be told. */
   chunk(kind: ChunkKind, text: string, from: number, cut: number): FoundChunk | undefined;
@@ -32,6 +32,10 @@ const MAX_WAIT_MS = 250;
 /** Cells: the next part that nobody has, and parts that the other thread is done with. */
 const Cell = { next: 0, done: 1 } as const;
 
+/**
+ * A text that two threads encode together. Part `i` spans [cuts[i], cuts[i + 1]) in UTF-16 code units; `cells` is shared memory with
+ * the counters of `Cell`.
+ */
 export interface EncodeJob {
   readonly id: number;
   readonly kind: ChunkKind;
@@ -40,6 +44,7 @@ export interface EncodeJob {
   readonly cells: Int32Array;
 }
 
+/** The encoded chunks of one part, as the helping thread posts them. `chunks` is empty when that thread could not encode the part. */
 export interface Part {
   readonly id: number;
   readonly index: number;
@@ -71,7 +76,8 @@ export function serveEncoding(link: ThreadLink<Part, EncodeJob>, encoder: () => 
     } catch {
       // The other thread meets it too, and has somebody to tell.
     }
-    // What ends with the text that is here may go on in the whole one.
+    // This thread holds only a slice of the text: a chunk that ends within BEHIND characters of the slice's end might continue in the
+    // whole text.
     const end = chunks.reduce((at, { length }) => at + length, cuts[index]!);
     link.post({ id, index, chunks: end + BEHIND > text.length ? [] : chunks });
     Atomics.add(cells, Cell.done, 1);
@@ -80,6 +86,10 @@ export function serveEncoding(link: ThreadLink<Part, EncodeJob>, encoder: () => 
   });
 }
 
+/**
+ * Shares the parts of long texts with another thread over a link, and collects the chunks in order. Used by the thread that needs the
+ * ids.
+ */
 export class PartedText {
   readonly #link: ThreadLink<EncodeJob, Part>;
   #nextId = 0;

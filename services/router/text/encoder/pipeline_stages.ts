@@ -73,7 +73,7 @@ const ASCII_PUNCTUATION = '!-\\/:-@\\[-`\\{-~';
 const PUNCTUATION = new RegExp(`[\\p{P}${ASCII_PUNCTUATION}]`, 'gu');
 const SPACES = /\p{White_Space}/gu;
 const WORDS = new RegExp(`[${WORD}]+|[^${WORD}\\p{White_Space}]+`, 'gu');
-/** Those of GPT-2, with white space as Unicode has it. */
+/** The pretoken pattern of GPT-2, with white space as Unicode defines it. */
 const GPT2 =
   /'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+/gu;
 /** Whatever Rust's `char::is_numeric` takes. */
@@ -87,6 +87,10 @@ function mend<This>(kind: unknown, methods: Readonly<Record<string, unknown>> & 
   Object.assign((kind as { readonly prototype: object }).prototype, methods);
 }
 
+/**
+ * Replaces methods of the library's normalisers, pre-tokenizers and decoders so that they match the Rust package. Only the first call
+ * in a thread has an effect.
+ */
 export function mendParts(): void {
   if (isDone) return;
   isDone = true;
@@ -274,7 +278,7 @@ function lengthFrom(byte: number): number {
   return byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
 }
 
-/** Undefined: the bytes are not of characters. */
+/** Returns the text of UTF-8 bytes, or undefined when the bytes are not valid UTF-8. */
 function characterOf(bytes: Uint8Array): string | undefined {
   try {
     return strictUtf8.decode(bytes);

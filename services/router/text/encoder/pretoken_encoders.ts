@@ -3,6 +3,7 @@ import type { BytePairs } from './byte_pairs.ts';
 import { byteLetters } from './characters.ts';
 import type { LibraryTokenizer } from './library_tokenizer.ts';
 
+/** Returns the vocabulary's ids of tokens. A token without an id becomes the unknown token, or is dropped when the model has none. */
 export function libraryIds({ model }: LibraryTokenizer, tokens: readonly string[]): Uint32Array {
   return Uint32Array.from(tokens.flatMap((token) => model.tokens_to_ids.get(token) ?? model.unk_token_id ?? []));
 }
@@ -17,7 +18,7 @@ function room(count: number): Int32Array {
   return symbols;
 }
 
-/** Of byte-level tokenizers; undefined when a byte has no token. */
+/** Returns the pretoken encoder of a byte-level tokenizer, or undefined when a byte has no token. */
 export function byteEncoder(
   library: LibraryTokenizer,
   pairs: BytePairs,
@@ -39,7 +40,10 @@ export function byteEncoder(
   };
 }
 
-/** Of tokenizers of characters: one without a token becomes its bytes, where they have tokens, or the unknown one. */
+/**
+ * Returns the pretoken encoder of a character-level tokenizer. A character without a token becomes its byte tokens when the vocabulary
+ * has them, else the unknown token.
+ */
 export function characterEncoder(library: LibraryTokenizer, pairs: BytePairs): (pretoken: string) => Uint32Array {
   const { model, tokenizer } = library;
   const ignoresMerges = tokenizer.model.ignore_merges ?? false;

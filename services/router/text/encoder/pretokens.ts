@@ -1,6 +1,7 @@
-/** Where text is cut before it is encoded: no token lies across a cut, so that a pretoken has the same tokens wherever it stands. */
+/** Boundaries of pretokens. No token lies across a boundary, so a pretoken has the same tokens wherever it stands. */
 import type { LibraryPreTokenizer } from './library_tokenizer.ts';
 
+/** Finds where the pretokens of a text end. Positions are in UTF-16 code units. */
 export interface Pretokens {
   /** The end of the pretoken that begins at `from`. */
   endOf(text: string, from: number): number;
@@ -10,7 +11,7 @@ export interface Pretokens {
 
 const isAlwaysCut = (): boolean => true;
 
-/** As a byte-level tokenizer's patterns say, which are the library's; undefined for a kind that is not known here. */
+/** Returns the pretokens of a byte-level tokenizer, found with the library's own patterns; undefined for an unsupported pre-tokenizer. */
 export function patternPretokens(preTokenizer: LibraryPreTokenizer, type: string): Pretokens | undefined {
   const parts = type === 'Sequence' ? (preTokenizer.tokenizers ?? []) : [preTokenizer];
   const patterns: RegExp[] = [];
@@ -28,7 +29,10 @@ export function patternPretokens(preTokenizer: LibraryPreTokenizer, type: string
   return nested(outer, inner);
 }
 
-/** What is behind a pretoken is seen by its own pattern only, and that sees no more than what is there: a character that is no space. */
+/**
+ * Whether a pattern depends on more than its match and the check that no non-space character follows. Text cannot be cut for such a
+ * pattern.
+ */
 function seesFar(source: string): boolean {
   const rest = source.replaceAll(/\(\?!\\(?:S|P\{White_Space\})\)/g, '');
   return /\(\?(?:[<=!])|\^\)|\\b/.test(rest);
@@ -92,7 +96,7 @@ function nested(outer: RegExp, inner: RegExp): Pretokens {
 
 const ASCII = 128;
 
-/** Of tokenizers that cut nothing: between two characters that no token has side by side. */
+/** Pretokens for tokenizers that do not cut text: a boundary lies between two code units that no token contains side by side. */
 export class NeighbourPretokens implements Pretokens {
   readonly isCut = isAlwaysCut;
   readonly #ascii = new Uint8Array(ASCII * ASCII);

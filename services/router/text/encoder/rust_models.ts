@@ -14,6 +14,7 @@ interface Model {
   encode(pretokens: readonly string[]): string[];
 }
 
+/** A BPE model of the library. `merges` is in the order of rank, lowest first. */
 export interface PairModel extends Model {
   readonly merges: readonly (readonly [string, string])[];
 }
@@ -34,6 +35,7 @@ const library = tokenizers as unknown as Readonly<Record<'BPE' | 'Model' | 'Unig
 
 let isDone = false;
 
+/** Replaces methods of the library's models so that they match the Rust package. Only the first call in a thread has an effect. */
 export function mendModels(): void {
   if (isDone) return;
   isDone = true;
@@ -116,7 +118,7 @@ function symbolsOf(model: PairModel, pretoken: string): number[] {
   return symbols;
 }
 
-/** Undefined: not all of the tokens are there. */
+/** Returns the ids of the tokens, or undefined when one of them has no id. */
 function idsOf(tokens: readonly string[], ids: ReadonlyMap<string, number>): number[] | undefined {
   const found = tokens.flatMap((token) => ids.get(token) ?? []);
   return found.length === tokens.length ? found : undefined;

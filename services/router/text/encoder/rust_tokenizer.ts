@@ -9,13 +9,14 @@ import type { AddedTokenJson, LibraryPreTokenizer, LibraryTokenizer, TokenizerJs
 import { mendModels } from './rust_models.ts';
 import { mendedPattern, mendParts } from './pipeline_stages.ts';
 
+/** The fields of tokenizer_config.json that this code reads. */
 export interface TokenizerConfig {
   readonly additional_special_tokens?: readonly unknown[];
 }
 
 interface Normalizer {
   readonly config: { readonly isByteLevel?: boolean };
-  /** Those of a sequence. */
+  /** The parts of a normaliser of type `Sequence`, in order; absent for other types. */
   normalizers?: readonly (Normalizer | { normalize(text: string): string })[];
 }
 
@@ -39,6 +40,7 @@ interface Pretoken {
 /** A text goes where `text` is. */
 type Layout = readonly (Pretoken | 'text')[];
 
+/** A tokenizer that encodes and decodes as the Rust package does, built from the library's parts, which are patched where they differ. */
 export class RustTokenizer implements LibraryTokenizer {
   readonly tokenizer: TokenizerJson;
   readonly normalizer: LibraryTokenizer['normalizer'];
@@ -255,7 +257,10 @@ function normalisedIn(token: AddedTokenJson, normalizer: ((text: string) => stri
   return normalizer && isNormalised(token) ? normalizer(token.content) : token.content;
 }
 
-/** Those that are found in a text as it is, and those that are found in what is left of it, normalised. */
+/**
+ * Separates added tokens that are matched in the raw text from added tokens that are matched in the normalised text between the
+ * former.
+ */
 function addedTokensOf(
   added: readonly AddedTokenJson[],
   normalizer: ((text: string) => string) | null,
@@ -264,7 +269,7 @@ function addedTokensOf(
     ...{ id: token.id, content: normalisedIn(token, normalizer), singleWord: token.single_word ?? false },
     ...{ lstrip: token.lstrip ?? false, rstrip: token.rstrip ?? false },
   });
-  // Where they are all found in what is normalised, and nothing is, they are found in the text itself.
+  // Without a normaliser, and with normalised tokens only, the raw text is the normalised text: all tokens are matched there.
   const hasLater = normalizer !== null || !added.every(isNormalised);
   const all = added.map((token) => ({ isLater: hasLater && isNormalised(token), token: found(token) }));
   const tokens = new AddedTokens(all.flatMap(({ isLater, token }) => (isLater ? [] : [token])));

@@ -1,7 +1,11 @@
 /** Chunks of text that were met before, and their ids: a text that begins as one before it is not encoded again. */
 
-/** Of so many characters, about, found again by them and those just behind. */
+/** Approximate length of a text chunk in UTF-16 code units. The CHUNK + BEHIND code units from a chunk's start are its cache key. */
 export const CHUNK = 4_096;
+/**
+ * Length, in UTF-16 code units, of the text after a chunk that belongs to the cache key: this text decides where the chunk's last
+ * pretoken ends.
+ */
 export const BEHIND = 128;
 /** All together at most so many (P1). */
 const MAX_CHARACTERS = 16 * 2 ** 20;
@@ -11,11 +15,13 @@ export function ownCopy(part: string): string {
   return ` ${part}`.slice(1);
 }
 
+/** An encoded chunk of text: its length in UTF-16 code units and its token ids. */
 export interface TextChunk {
   readonly length: number;
   readonly ids: Uint32Array;
 }
 
+/** Cache of encoded chunks by key. The least recently used chunks are evicted when all keys together exceed MAX_CHARACTERS (P1). */
 export class TextChunkCache {
   readonly #chunks = new Map<string, TextChunk>();
   #characters = 0;

@@ -1,4 +1,4 @@
-/** What values have: fields, methods and items, as Jinja's sandbox lets a template reach them. */
+/** Reads the attributes, methods and items of values, as far as Jinja's sandbox lets a template reach them. */
 import { formatFields } from './formatting.ts';
 import { itemAt } from './operators.ts';
 import { STRING_METHODS, indexOf } from './strings.ts';
@@ -28,7 +28,7 @@ import {
   type Value,
 } from './values.ts';
 
-/** What would change a list, or a dict, is out of reach. */
+/** Methods that change a dict or a list, by type name. The immutable sandbox denies access to these methods. */
 const CHANGING: Readonly<Record<string, ReadonlySet<string>>> = {
   dict: new Set(['clear', 'pop', 'popitem', 'setdefault', 'update']),
   list: new Set(['append', 'clear', 'extend', 'insert', 'pop', 'remove', 'reverse', 'sort']),
@@ -181,6 +181,10 @@ function dictMethod(dict: Dict, name: string): Value | undefined {
   }
 }
 
+/**
+ * Python's `dict.fromkeys`: returns a dict with the same value for every key. @throws PythonError when the keys cannot be iterated or
+ * hashed
+ */
 export function dictFromKeys(given: Given): Dict {
   const [keys = null, value = null] = given.take('fromkeys', ['iterable', 'value'], 1);
   return new Dict(listOf(keys).map((key) => [key, value] as const));

@@ -10,6 +10,7 @@ import { parse } from './parser.ts';
 import type { Statement } from './syntax.ts';
 import { valueOf, type Value } from './values.ts';
 
+/** A parsed chat template that renders messages to the text of a prompt. */
 export class ChatTemplate {
   readonly #body: readonly Statement[];
   readonly #globals: ReadonlyMap<string, Value>;

@@ -36,7 +36,10 @@ function dayOfYear(at: Date): number {
   return Math.round((midnight - Date.UTC(at.getFullYear(), 0, 1)) / DAY_MS) + 1;
 }
 
-/** Of weeks that begin with a day, the number of the one that a time is in. */
+/**
+ * Returns the two-digit week of the year when weeks begin on `firstDay` (0 is Sunday). Days before the year's first such day are in
+ * week 00.
+ */
 function week(at: Date, firstDay: number): string {
   return two(Math.floor((dayOfYear(at) + 6 - ((at.getDay() - firstDay + 7) % 7)) / 7));
 }
@@ -93,7 +96,10 @@ const DIRECTIVES: Readonly<Record<string, (at: Date) => string>> = {
   '%': () => '%',
 };
 
-/** What is no directive stays. A `-` between leaves out the padding, and `_` pads by spaces, as they do with glibc. */
+/**
+ * Formats a time as Python's `strftime` does. Unknown directives stay as they are; the flags `-` (no padding) and `_` (pad with
+ * spaces) work as in glibc.
+ */
 export function strftime(at: Date, format: string): string {
   return format.replace(/%([-_]?)([a-zA-Z%])/g, (whole, flag: string, name: string) => {
     const text = DIRECTIVES[name]?.(at);

@@ -6,16 +6,17 @@ import { quoted } from './values.ts';
 
 const COMPARISONS: ReadonlySet<string> = new Set(['==', '!=', '<', '<=', '>', '>=']);
 const TUPLE_ENDS: ReadonlySet<string> = new Set(['variable_end', 'block_end', ')']);
-/** What an argument of a test can begin with, where no bracket is around it. */
+/** Token types that can begin a test's argument without brackets, as in `x is divisibleby 3`. */
 const ARGUMENT_STARTS: ReadonlySet<string> = new Set(['name', 'string', 'integer', 'float', '(', '[', '{']);
 const NO_ARGUMENTS: Arguments = { positional: [], named: [], list: undefined, dict: undefined };
 
-/** What is not known by its name. It matters only where it is used, if that is within a branch. */
+/** A filter or test with an unknown name. Parsing fails, unless the use lies in a conditional branch: then only evaluation fails. */
 interface Unknown {
   readonly message: string;
   isCertain: boolean;
 }
 
+/** Parser of Jinja's expressions and assignment targets. The parser of statements extends this class. */
 export class ExpressionParser extends TokenReader {
   protected unknowns: Unknown[] = [];
   /** The names that are read, of each macro that is open. */
@@ -23,7 +24,10 @@ export class ExpressionParser extends TokenReader {
 
   // Targets
 
-  /** What is assigned to, up to a name that ends it. */
+  /**
+   * Parses an assignment target, or several with commas between, up to the name `end`. `hasFields` allows fields of a namespace.
+   * @throws PythonError `TemplateSyntaxError`
+   */
   protected target(end?: string, hasFields = false): Target {
     const items: Target[] = [];
     let isTuple = false;
@@ -341,7 +345,7 @@ export class ExpressionParser extends TokenReader {
     return { ...NO_ARGUMENTS, positional: [this.#postfix(this.#primary())] };
   }
 
-  // What is not known
+  // Unknown names of filters and tests
 
   /** Not known, and no branch of this template's is around it that might never be taken. */
   protected ascertain(from: number): void {

@@ -58,10 +58,12 @@ export function applyTest(name: string, value: Value, given: Given): boolean {
   return test(value, given);
 }
 
+/** Whether a filter of this name exists. */
 export function isFilter(name: string): boolean {
   return Object.hasOwn(FILTERS, name);
 }
 
+/** Whether a test of this name exists. */
 export function isTest(name: string): boolean {
   return Object.hasOwn(TESTS, name) || name === 'filter' || name === 'test';
 }
@@ -90,7 +92,10 @@ function plainText(callee: string, change: (text: string) => string): Filter {
   });
 }
 
-/** What an attribute of this path gives of an item. Numbers in it are indices. */
+/**
+ * Returns a function that reads the attribute at a dotted path from an item. Numeric parts are indices; `otherwise` replaces an
+ * undefined value unless it is None.
+ */
 function getter(path: Value, otherwise: Value = null): (item: Value) => Value {
   const parts = partsOf(path);
   return (item) =>

@@ -214,7 +214,10 @@ function grouping(text: string, separator: string | undefined): string {
   });
 }
 
-/** Where `str.format` finds what a field names: `first`, then attributes and items of it. */
+/**
+ * Resolves the parts of a field in `str.format`, such as `{a.b[0]}`: `first` finds the argument `a`, `attribute` and `item` read from
+ * the value before.
+ */
 export interface Fields {
   readonly first: (name: string) => Value;
   readonly attribute: (object: Value, name: string) => Value;

@@ -1,4 +1,4 @@
-/** What every template can call. */
+/** Global functions of every template: `range`, `dict`, `namespace`, `cycler`, `joiner`, `raise_exception` and `strftime_now`. */
 import { dictFromKeys, dictOf } from './attributes.ts';
 import { strftime } from './clock.ts';
 import { intOf } from './strings.ts';

@@ -29,11 +29,11 @@ import {
 } from './values.ts';
 
 /** Names and their values; what is not here is looked for around. */
-class Scope {
+class VariableScope {
   readonly #values = new Map<string, Value>();
-  readonly #around: Scope | undefined;
+  readonly #around: VariableScope | undefined;
 
-  constructor(around?: Scope) {
+  constructor(around?: VariableScope) {
     this.#around = around;
   }
 
@@ -76,27 +76,27 @@ export function render(
   globals: ReadonlyMap<string, Value>,
   context: Iterable<readonly [name: string, value: Value]>,
 ): string {
-  const scope = new Scope();
+  const scope = new VariableScope();
   for (const [name, value] of globals) scope.set(name, value);
   for (const [name, value] of context) scope.set(name, value);
-  return new Interpreter(scope).text(body, new Scope(scope));
+  return new Interpreter(scope).text(body, new VariableScope(scope));
 }
 
 class Interpreter {
-  /** What a block that stands for itself sees. */
-  #root: Scope;
+  /** The template's outermost scope, which a `block` without `scoped` sees instead of the scope around it. */
+  #root: VariableScope;
 
-  constructor(root: Scope) {
+  constructor(root: VariableScope) {
     this.#root = root;
   }
 
   /** @param scope the outermost: what is set in it is seen by blocks */
-  text(body: readonly Statement[], scope: Scope): string {
+  text(body: readonly Statement[], scope: VariableScope): string {
     this.#root = scope;
     return this.#captured(body, scope);
   }
 
-  #captured(body: readonly Statement[], scope: Scope): string {
+  #captured(body: readonly Statement[], scope: VariableScope): string {
     const out: string[] = [];
     this.#run(body, scope, out);
     return out.join('');
@@ -104,7 +104,7 @@ class Interpreter {
 
   // Statements
 
-  #run(body: readonly Statement[], scope: Scope, out: string[]): Leaving {
+  #run(body: readonly Statement[], scope: VariableScope, out: string[]): Leaving {
     for (const statement of body) {
       const leaving = this.#execute(statement, scope, out);
       if (leaving) return leaving;
@@ -112,7 +112,7 @@ class Interpreter {
     return undefined;
   }
 
-  #execute(statement: Statement, scope: Scope, out: string[]): Leaving {
+  #execute(statement: Statement, scope: VariableScope, out: string[]): Leaving {
     switch (statement.kind) {
       case 'text':
         out.push(statement.text);
@@ -143,12 +143,12 @@ class Interpreter {
       case 'filterBlock':
         return this.#filterBlock(statement, scope, out);
       case 'with': {
-        const inner = new Scope(scope);
+        const inner = new VariableScope(scope);
         for (const [target, value] of statement.values) this.#assign(target, this.#evaluate(value, scope), inner);
         return this.#run(statement.body, inner, out);
       }
       case 'block':
-        this.#run(statement.body, new Scope(statement.isScoped ? scope : this.#root), out);
+        this.#run(statement.body, new VariableScope(statement.isScoped ? scope : this.#root), out);
         return undefined;
       case 'break':
       case 'continue':
@@ -159,23 +159,27 @@ class Interpreter {
   }
 
   /** A body that is left early writes nothing. */
-  #capture(statement: Extract<Statement, { kind: 'capture' }>, scope: Scope): Leaving {
+  #capture(statement: Extract<Statement, { kind: 'capture' }>, scope: VariableScope): Leaving {
     const out: string[] = [];
-    const leaving = this.#run(statement.body, new Scope(scope), out);
+    const leaving = this.#run(statement.body, new VariableScope(scope), out);
     if (leaving) return leaving;
     const text = out.join('');
     this.#assign(statement.target, statement.filter ? this.#filter(statement.filter, scope, text) : text, scope);
     return undefined;
   }
 
-  #filterBlock({ body, filter }: Extract<Statement, { kind: 'filterBlock' }>, scope: Scope, out: string[]): Leaving {
+  #filterBlock(
+    { body, filter }: Extract<Statement, { kind: 'filterBlock' }>,
+    scope: VariableScope,
+    out: string[],
+  ): Leaving {
     const inner: string[] = [];
-    const leaving = this.#run(body, new Scope(scope), inner);
+    const leaving = this.#run(body, new VariableScope(scope), inner);
     if (!leaving) out.push(written(this.#filter(filter, scope, inner.join(''))));
     return leaving;
   }
 
-  #for(loop: Loop, over: Value, scope: Scope, out: string[], depth0 = 0): Leaving {
+  #for(loop: Loop, over: Value, scope: VariableScope, out: string[], depth0 = 0): Leaving {
     const recurse = (items: Value): Value => {
       const inner: string[] = [];
       this.#for(loop, items, scope, inner, depth0 + 1);
@@ -186,7 +190,7 @@ class Interpreter {
     const context = new LoopContext(test ? null : over, items, depth0, loop.isRecursive ? recurse : undefined);
     let hasTurns = false;
     while (context.advance()) {
-      const inner = new Scope(scope);
+      const inner = new VariableScope(scope);
       inner.set('loop', context);
       this.#assign(loop.target, context.item, inner);
       const leaving = this.#run(loop.body, inner, out);
@@ -194,18 +198,18 @@ class Interpreter {
       hasTurns ||= leaving === undefined;
     }
     // Jinja takes a turn that was left early for none.
-    return hasTurns ? undefined : this.#run(loop.otherwise, new Scope(scope), out);
+    return hasTurns ? undefined : this.#run(loop.otherwise, new VariableScope(scope), out);
   }
 
-  *#passing(target: Target, test: Expression, items: Iterable<Value>, scope: Scope): Generator<Value> {
+  *#passing(target: Target, test: Expression, items: Iterable<Value>, scope: VariableScope): Generator<Value> {
     for (const item of items) {
-      const inner = new Scope(scope);
+      const inner = new VariableScope(scope);
       this.#assign(target, item, inner);
       if (isTrue(this.#evaluate(test, inner))) yield item;
     }
   }
 
-  #assign(target: Target, value: Value, scope: Scope): void {
+  #assign(target: Target, value: Value, scope: VariableScope): void {
     if (target.kind === 'name') scope.set(target.name, value);
     else if (target.kind === 'tuple') this.#unpack(target.items, value, scope);
     else {
@@ -217,7 +221,7 @@ class Interpreter {
     }
   }
 
-  #unpack(targets: readonly Target[], value: Value, scope: Scope): void {
+  #unpack(targets: readonly Target[], value: Value, scope: VariableScope): void {
     if (!(value instanceof Stream) && !itemsOf(value)) {
       throw typeError(`cannot unpack non-iterable ${typeName(value)} object`);
     }
@@ -231,13 +235,13 @@ class Interpreter {
 
   // Macros
 
-  #macro(name: string, macro: MacroBody, scope: Scope): Macro {
+  #macro(name: string, macro: MacroBody, scope: VariableScope): Macro {
     const parameters = macro.parameters.map((parameter) => parameter.name);
     return new Macro(name, parameters, (given) => this.#callMacro(name, macro, given, scope));
   }
 
-  #callMacro(name: string, macro: MacroBody, { positional, named }: Given, scope: Scope): Value {
-    const inner = new Scope(scope);
+  #callMacro(name: string, macro: MacroBody, { positional, named }: Given, scope: VariableScope): Value {
+    const inner = new VariableScope(scope);
     const others = new Map(named);
     for (const [i, parameter] of macro.parameters.entries()) {
       const isPlaced = i < positional.length;
@@ -261,14 +265,14 @@ class Interpreter {
     return this.#captured(macro.body, inner);
   }
 
-  #initial({ name, initial }: MacroBody['parameters'][number], scope: Scope): Value {
+  #initial({ name, initial }: MacroBody['parameters'][number], scope: VariableScope): Value {
     if (initial) return this.#evaluate(initial, scope);
     return new Undefined(() => `parameter ${quoted(name)} was not provided`);
   }
 
   // Expressions
 
-  #evaluate(expression: Expression, scope: Scope): Value {
+  #evaluate(expression: Expression, scope: VariableScope): Value {
     switch (expression.kind) {
       case 'constant':
         return expression.value;
@@ -321,16 +325,16 @@ class Interpreter {
     }
   }
 
-  #all(items: readonly Expression[], scope: Scope): Value[] {
+  #all(items: readonly Expression[], scope: VariableScope): Value[] {
     return items.map((item) => this.#evaluate(item, scope));
   }
 
-  #name(name: string, scope: Scope): Value {
+  #name(name: string, scope: VariableScope): Value {
     const value = scope.get(name);
     return value === undefined ? new Undefined(() => `${quoted(name)} is undefined`) : value;
   }
 
-  #item({ object, key }: Extract<Expression, { kind: 'item' }>, scope: Scope): Value {
+  #item({ object, key }: Extract<Expression, { kind: 'item' }>, scope: VariableScope): Value {
     const value = this.#evaluate(object, scope);
     if (key.kind === 'tuple' && key.items.some((item) => item.kind === 'slice')) return missing(value, new Tuple([]));
     if (key.kind !== 'slice') return getItem(value, this.#evaluate(key, scope));
@@ -342,7 +346,7 @@ class Interpreter {
     throw typeError(`'${typeName(value)}' object is not subscriptable`);
   }
 
-  #bound(part: Expression | undefined, scope: Scope): bigint | undefined {
+  #bound(part: Expression | undefined, scope: VariableScope): bigint | undefined {
     const value = part ? this.#evaluate(part, scope) : null;
     if (value === null) return undefined;
     if (typeof value !== 'bigint' && typeof value !== 'boolean') {
@@ -351,7 +355,7 @@ class Interpreter {
     return BigInt(indexOf(value) ?? 0);
   }
 
-  #compare({ first, others }: Extract<Expression, { kind: 'compare' }>, scope: Scope): boolean {
+  #compare({ first, others }: Extract<Expression, { kind: 'compare' }>, scope: VariableScope): boolean {
     let left = this.#evaluate(first, scope);
     for (const [operator, operand] of others) {
       const right = this.#evaluate(operand, scope);
@@ -361,7 +365,7 @@ class Interpreter {
     return true;
   }
 
-  #condition({ test, then, otherwise, line }: Extract<Expression, { kind: 'condition' }>, scope: Scope): Value {
+  #condition({ test, then, otherwise, line }: Extract<Expression, { kind: 'condition' }>, scope: VariableScope): Value {
     if (isTrue(this.#evaluate(test, scope))) return this.#evaluate(then, scope);
     if (otherwise) return this.#evaluate(otherwise, scope);
     const message = `the inline if-expression on line ${line} evaluated to false and no else section was defined.`;
@@ -369,14 +373,14 @@ class Interpreter {
   }
 
   /** @param text what a filter without an object is applied to */
-  #filter(filter: Filter, scope: Scope, text: string): Value {
+  #filter(filter: Filter, scope: VariableScope, text: string): Value {
     const { object } = filter;
     const isInner = object === undefined || object.kind === 'filter';
     const value = isInner ? (object ? this.#filter(object, scope, text) : text) : this.#evaluate(object, scope);
     return applyFilter(filter.name, value, this.#given(filter.given, scope));
   }
 
-  #given({ positional, named, list, dict }: Arguments, scope: Scope, more?: readonly [string, Value]): Given {
+  #given({ positional, named, list, dict }: Arguments, scope: VariableScope, more?: readonly [string, Value]): Given {
     const values = this.#all(positional, scope);
     const names = new Map<string, Value>();
     for (const [name, value] of named) this.#addNamed(names, name, this.#evaluate(value, scope));
@@ -396,7 +400,10 @@ class Interpreter {
   }
 }
 
-/** What a block writes, which Jinja does not make text. */
+/**
+ * Returns the text that a `call` or `filter` block writes. Jinja does not convert the value. @throws PythonError `TypeError` for a
+ * value that is no string
+ */
 function written(value: Value): string {
   const text = stringOf(value);
   if (text === undefined) throw typeError(`sequence item 0: expected str instance, ${typeName(value)} found`);

@@ -1,6 +1,7 @@
 /** A template's source as Jinja's tokens, with `trim_blocks` and `lstrip_blocks`, as Hugging Face's environment has them. */
 import { PythonError, quoted } from './values.ts';
 
+/** A token of a template's source. `line` counts from 1. */
 export interface Token {
   /** Operators are their own type. */
   readonly type: string;
@@ -8,7 +9,7 @@ export interface Token {
   readonly line: number;
 }
 
-/** What Python takes for white space, in a character class. */
+/** Python's white space characters, for use inside a regular expression's character class. */
 export const SPACE = '\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000';
 const S = `[${SPACE}]*`;
 

@@ -1,14 +1,15 @@
-/** What `loop` is within a loop. */
+/** Jinja's `loop` variable. */
 import type { Given } from './values.ts';
 import { Method, Thing, Tuple, Undefined, equals, sizeOf, typeError, type Value } from './values.ts';
 
+/** The `loop` variable inside a `for` loop: the position, the neighbouring items, the length and, for a recursive loop, the call. */
 export class LoopContext extends Thing {
   readonly type = 'LoopContext';
   override readonly module = 'jinja2.runtime';
   override readonly call: (given: Given) => Value;
   #iterator: Iterator<Value>;
   #length: number | undefined;
-  /** What has been read ahead. */
+  /** The next item, when it has been read ahead; undefined when it has not. */
   #after: IteratorResult<Value> | undefined;
   #before: Value | undefined;
   #current: Value | undefined;
@@ -78,7 +79,7 @@ export class LoopContext extends Thing {
     }
   }
 
-  /** Of what has no length, all that is left is read. */
+  /** Returns the number of items. When the iterable has no known length, all remaining items are read and kept. */
   length(): number {
     if (this.#length !== undefined) return this.#length;
     const rest: Value[] = [];

@@ -49,6 +49,10 @@ export function parseFloatText(text: string): number | undefined {
   return special[1] === '-' ? -Infinity : Infinity;
 }
 
+/**
+ * Jinja's `int` filter: converts to an int, truncating floats. Returns `default` when the value is no number. @throws PythonError for
+ * an undefined value or an infinite float
+ */
 export function intFilter(value: Value, given: Given): Value {
   const [instead = 0n, base = 10n] = given.take('int', ['default', 'base']);
   if (value instanceof Undefined) value.fail();
@@ -67,6 +71,10 @@ export function intFilter(value: Value, given: Given): Value {
   return BigInt(Math.trunc(number));
 }
 
+/**
+ * Jinja's `float` filter: converts to a float. Returns `default` when the value is no number. @throws PythonError for an undefined
+ * value or an int beyond the range of floats
+ */
 export function floatFilter(value: Value, given: Given): Value {
   const [instead = 0] = given.take('float', ['default']);
   if (value instanceof Undefined) value.fail();
@@ -75,6 +83,10 @@ export function floatFilter(value: Value, given: Given): Value {
   return isNumber(value) ? float(numberOf(value)) : instead;
 }
 
+/**
+ * Jinja's `round` filter: rounds to `precision` digits by `method` (`common`, `ceil` or `floor`). @throws PythonError for another
+ * method or a value that is no number
+ */
 export function round(value: Value, given: Given): Value {
   const [precision = 0n, how = 'common'] = given.take('round', ['precision', 'method']);
   if (how !== 'common' && how !== 'ceil' && how !== 'floor') {
@@ -103,6 +115,7 @@ function roundedInteger(value: bigint, unit: bigint): bigint {
   return (isUp ? below + 1n : below) * unit;
 }
 
+/** Jinja's `abs` filter: returns the absolute value. @throws PythonError `TypeError` for a value that is no number */
 export function abs(value: Value): Value {
   if (value instanceof Undefined || !isNumber(value))
     throw typeError(`bad operand type for abs(): '${typeName(value)}'`);
@@ -110,6 +123,7 @@ export function abs(value: Value): Value {
   return number < 0 ? -number : typeof number === 'number' ? Math.abs(number) : number;
 }
 
+/** Jinja's `length` filter: returns the number of items or characters. @throws PythonError `TypeError` for a value without a length */
 export function lengthFilter(value: Value): bigint {
   const size = sizeOf(value);
   if (size === undefined) throw typeError(`object of type '${typeName(value)}' has no len()`);

@@ -192,18 +192,24 @@ export function float(value: Operand): number {
   return number;
 }
 
+/** Python's unary minus. @throws PythonError for a value that is no number */
 export function negative(value: Value): Value {
   if (value instanceof Undefined) value.fail();
   if (isNumber(value)) return -numberOf(value);
   throw typeError(`bad operand type for unary -: '${typeName(value)}'`);
 }
 
+/** Python's unary plus: returns the number, a bool as an int. @throws PythonError for a value that is no number */
 export function positive(value: Value): Value {
   if (value instanceof Undefined) value.fail();
   if (isNumber(value)) return numberOf(value);
   throw typeError(`bad operand type for unary +: '${typeName(value)}'`);
 }
 
+/**
+ * Evaluates one comparison as Python does. @throws PythonError when the operands have no order, or when `in` cannot search its right
+ * operand
+ */
 export function compare(operator: Comparison, a: Value, b: Value): boolean {
   switch (operator) {
     case '==':
@@ -281,6 +287,10 @@ function bound(index: bigint | undefined): number | undefined {
   return index === undefined ? undefined : Number(index);
 }
 
+/**
+ * Returns `text[start:stop:step]` as Python does: indices count characters (code points), negative ones from the end. `step` is not
+ * zero.
+ */
 export function slicedText(text: string, start?: number, stop?: number, step = 1): string {
   if (!isPlain(text)) return slicedItems(charactersOf(text), start, stop, step).join('');
   return step === 1 ? text.slice(start, stop) : slicedItems(charactersOf(text), start, stop, step).join('');
@@ -311,7 +321,10 @@ function indices(length: number, start: number | undefined, stop: number | undef
   return Array.from({ length: count }, (_, i) => from + i * step);
 }
 
-/** Of a list, a text and the like, the item at an index; undefined: there is none. */
+/**
+ * Returns the item of a list, tuple, range or string at an index, which counts from the end when negative; undefined when there is
+ * none.
+ */
 export function itemAt(value: Value, index: bigint): Value | undefined {
   const place = Number(index);
   const text = stringOf(value);

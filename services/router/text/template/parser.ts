@@ -249,7 +249,10 @@ class Parser extends ExpressionParser {
     return values.map((value) => ({ kind: 'print', value }));
   }
 
-  /** What Hugging Face marks the assistant's text by. */
+  /**
+   * Parses `{% generation %}`, with which Hugging Face marks the assistant's text. The body is rendered as it is, in a scope of its
+   * own.
+   */
   #generation(): Statement {
     const loops = this.#loops;
     this.#loops = 0;

@@ -22,7 +22,7 @@ const LEADING = new RegExp(`^[${SPACE}]+`);
 const TRAILING = new RegExp(`[${SPACE}]+$`);
 const WORD = new RegExp(`[^${SPACE}]+`, 'g');
 const LINE_ENDS = '\n\r\v\f\x1c-\x1e\x85\u2028\u2029';
-/** What ends a line for `splitlines`. */
+/** Matches one line ending, as `splitlines` recognises them. */
 const LINE = new RegExp(`\r\n|[${LINE_ENDS}]`, 'g');
 /** Digits that are no decimals: superscripts, subscripts and those in circles, in brackets and with full stops. */
 const DIGIT =
@@ -50,6 +50,10 @@ export function intOf(value: Value): number {
   return Number(value);
 }
 
+/**
+ * Python's `strip`, `lstrip` and `rstrip`: removes white space, or any of `characters`, from the chosen sides. @throws PythonError
+ * `TypeError` when `characters` is no string
+ */
 export function strip(text: string, characters: Value | undefined, sides: 'left' | 'right' | 'both'): string {
   if (characters === undefined || characters === null) {
     const left = sides === 'right' ? text : text.replace(LEADING, '');
@@ -163,6 +167,10 @@ function count(text: string, given: Given): bigint {
   return BigInt(wanted === '' ? lengthOf(within.text) + 1 : within.text.split(wanted).length - 1);
 }
 
+/**
+ * Python's `str.replace`: replaces the first `most` occurrences of `old`, or all when `most` is negative. An empty `old` matches
+ * between all characters.
+ */
 export function replaced(text: string, old: string, by: string, most = -1): string {
   if (most < 0 && old !== '') return text.replaceAll(old, () => by);
   const parts = old === '' ? ['', ...charactersOf(text), ''] : text.split(old);
@@ -199,6 +207,7 @@ function join(text: string, given: Given): string {
   return parts.join(text);
 }
 
+/** Python's `str.splitlines`: returns the lines, with their line endings when `keepsEnds` is set. */
 export function linesOf(text: string, keepsEnds = false): string[] {
   const lines: string[] = [];
   let at = 0;
@@ -239,7 +248,10 @@ function aligned(align: string, callee: string): Method {
   };
 }
 
-/** Where the lack is uneven, Python's `str.center` puts more on the left of an uneven width. */
+/**
+ * Python's `str.center`, with `width` in characters. When the padding is odd, the extra character goes to the left of an odd width and
+ * to the right of an even one.
+ */
 export function centered(text: string, width: number, fill = ' '): string {
   const lacking = Math.max(0, width - lengthOf(text));
   const left = Math.floor(lacking / 2) + (lacking & width & 1);
@@ -261,10 +273,12 @@ function folded(text: string): string {
   return text.replace(/[^ıİ]/gu, (c) => c.toUpperCase().toLowerCase());
 }
 
+/** Python's `str.isupper`: whether the text has upper-case characters and no lower-case or title-case ones. */
 export function isUpper(text: string): boolean {
   return /\p{Uppercase}/u.test(text) && !/[\p{Lowercase}\p{Lt}]/u.test(text);
 }
 
+/** Python's `str.islower`: whether the text has lower-case characters and no upper-case or title-case ones. */
 export function isLower(text: string): boolean {
   return /\p{Lowercase}/u.test(text) && !/[\p{Uppercase}\p{Lt}]/u.test(text);
 }
@@ -284,6 +298,7 @@ const stripping =
 /** Whether nothing is left of a text that consists of nothing else. */
 const consisting = (rule: RegExp, callee: string): Method => plain((text) => rule.test(text), callee);
 
+/** Methods of Python's `str` by name. `format` is not among these, because it reads attributes of its arguments. */
 export const STRING_METHODS: Readonly<Record<string, Method>> = {
   capitalize: plain(capitalized, 'capitalize'),
   casefold: plain(folded, 'casefold'),

@@ -1,4 +1,4 @@
-/** What a template consists of. */
+/** Syntax tree of a template: expressions, assignment targets and statements. */
 
 /** The arguments of a call. */
 export interface Arguments {
@@ -9,9 +9,12 @@ export interface Arguments {
   readonly dict: Expression | undefined;
 }
 
+/** An arithmetic operator. */
 export type Arithmetic = '+' | '-' | '*' | '/' | '//' | '%' | '**';
+/** A comparison operator, membership included. */
 export type Comparison = '==' | '!=' | '<' | '<=' | '>' | '>=' | 'in' | 'not in';
 
+/** An expression of the template language. `kind` selects the fields. */
 export type Expression =
   | { readonly kind: 'constant'; readonly value: null | boolean | bigint | number | string }
   | { readonly kind: 'name'; readonly name: string }
@@ -49,26 +52,29 @@ export type Expression =
       readonly line: number;
     };
 
+/** A call of an expression with arguments. */
 export interface Call {
   readonly kind: 'call';
   readonly callee: Expression;
   readonly given: Arguments;
 }
 
+/** A filter applied to an expression, or to the text of a block. */
 export interface Filter {
   readonly kind: 'filter';
-  /** Undefined: the text of a block. */
+  /** The filtered expression; undefined when the filter applies to the text of a block. */
   readonly object: Expression | undefined;
   readonly name: string;
   readonly given: Arguments;
 }
 
-/** What can be assigned to. */
+/** An assignment target: a name, a field of a namespace, or a tuple of targets. */
 export type Target =
   | { readonly kind: 'name'; readonly name: string }
   | { readonly kind: 'field'; readonly namespace: string; readonly name: string }
   | { readonly kind: 'tuple'; readonly items: readonly Target[] };
 
+/** A parameter of a macro. `initial` is the default value; undefined when the parameter has none. */
 export interface Parameter {
   readonly name: string;
   readonly initial: Expression | undefined;
@@ -78,10 +84,11 @@ export interface Parameter {
 export interface MacroBody {
   readonly parameters: readonly Parameter[];
   readonly body: readonly Statement[];
-  /** Of `caller`, `kwargs` and `varargs`, those that the body reads. */
+  /** The names among `caller`, `kwargs` and `varargs` that the body reads. */
   readonly special: ReadonlySet<string>;
 }
 
+/** A `for` loop: `over` is iterated, `test` is the condition after `if`, and `otherwise` is the body of `else`. */
 export interface Loop {
   readonly kind: 'for';
   readonly target: Target;
@@ -92,6 +99,7 @@ export interface Loop {
   readonly otherwise: readonly Statement[];
 }
 
+/** A statement of the template language. `kind` selects the fields. */
 export type Statement =
   | { readonly kind: 'text'; readonly text: string }
   | { readonly kind: 'print'; readonly value: Expression }

@@ -56,6 +56,7 @@ const greaterOrEqual = comparing('>=');
 const less = comparing('<');
 const lessOrEqual = comparing('<=');
 
+/** Jinja's tests by name, except `filter` and `test`, which `applyTest` handles. @throws PythonError for wrong arguments or operands */
 export const TESTS: Readonly<Record<string, Test>> = {
   odd: plain((value) => equals(rest(value, 2n), 1n)),
   even: plain((value) => equals(rest(value, 2n), 0n)),

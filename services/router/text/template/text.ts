@@ -16,13 +16,14 @@ import {
   type Value,
 } from './values.ts';
 
-/** What `{{ value }}` prints. */
+/** Python's `str(value)`: returns the text that `{{ value }}` prints, which is empty for an undefined value. */
 export function str(value: Value): string {
   if (typeof value === 'string') return value;
   if (value instanceof Markup) return value.text;
   return value instanceof Undefined ? '' : repr(value);
 }
 
+/** Python's `repr(value)`, with 0x0 for every address in memory. @throws PythonError `ValueError` for an int of more than 4300 digits */
 export function repr(value: Value): string {
   if (value === null) return 'None';
   if (typeof value === 'boolean') return value ? 'True' : 'False';
@@ -68,9 +69,10 @@ export function exponentText(exponential: string): string {
   return exponential.replace(/e([+-])(\d)$/, 'e$10$2');
 }
 
+/** Options of `json.dumps`. */
 export interface JsonStyle {
   readonly isAscii: boolean;
-  /** What a level is indented by; undefined: all in one line. */
+  /** Indentation of one nesting level; undefined writes the whole value on one line. */
   readonly indent: string | undefined;
   readonly itemSeparator: string;
   readonly keySeparator: string;

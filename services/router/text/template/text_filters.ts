@@ -26,6 +26,7 @@ import {
   type Value,
 } from './values.ts';
 
+/** Hugging Face's `tojson` filter: writes JSON without HTML escapes. @throws PythonError for a value that JSON cannot represent */
 export function tojson(value: Value, given: Given): string {
   const [ascii = false, indent = null, separators = null, sortKeys = false] = given.take('tojson', [
     'ensure_ascii',
@@ -45,6 +46,10 @@ export function tojson(value: Value, given: Given): string {
   });
 }
 
+/**
+ * Jinja's `indent` filter: indents all lines but the first (`first` includes it) and skips empty lines unless `blank`. @throws
+ * PythonError for a value that is no string
+ */
 export function indent(value: Value, given: Given): Value {
   const text = textOf(value);
   const [width = 4n, first = false, blank = false] = given.take('indent', ['width', 'first', 'blank']);
@@ -64,6 +69,10 @@ function textOf(value: Value): string {
   return text;
 }
 
+/**
+ * Jinja's `truncate` filter: cuts text to `length` characters, `end` included, if it is longer than `length` + `leeway`. The cut is at
+ * a space unless `killwords`. @throws PythonError
+ */
 export function truncate(value: Value, given: Given): Value {
   const [size = 255n, killwords = false, end = '...', leeway] = given.take('truncate', [
     'length',
@@ -83,6 +92,7 @@ export function truncate(value: Value, given: Given): Value {
   return value instanceof Markup ? new Markup(whole) : whole;
 }
 
+/** Jinja's `title` filter: capitalises each word and lowers the rest. Words begin after white space, `-` and opening brackets. */
 export function title(text: string): string {
   return text
     .split(new RegExp(`([-${SPACE}({[<]+)`))
@@ -93,6 +103,10 @@ export function title(text: string): string {
     .join('');
 }
 
+/**
+ * Jinja's `filesizeformat` filter: formats a number of bytes, such as `1.5 kB`, or with binary prefixes. @throws PythonError
+ * `ValueError` for a value that is no number
+ */
 export function filesize(value: Value, given: Given): string {
   const [binary = false] = given.take('filesizeformat', ['binary']);
   const bytes = isNumber(value) ? Number(value) : parseFloatText(str(value));
@@ -116,6 +130,10 @@ function urlQuoted(value: Value, isQuery: boolean): string {
   return isQuery ? safe.replaceAll('%20', '+') : safe.replaceAll('%2F', '/');
 }
 
+/**
+ * Jinja's `urlencode` filter: percent-encodes a value, or builds a query string from a dict or pairs. @throws PythonError for items
+ * that are no pairs
+ */
 export function urlencode(value: Value): string {
   if (stringOf(value) !== undefined || (!itemsOf(value) && !(value instanceof Stream))) return urlQuoted(value, false);
   const pairs = value instanceof Dict ? value.pairs() : listOf(value);
@@ -139,6 +157,7 @@ const NAMED_ENTITIES: Readonly<Record<string, string>> = {
   nbsp: '\xa0',
 };
 
+/** Jinja's `striptags` filter: removes HTML comments and tags, merges white space and decodes numeric and common named entities. */
 export function striptags(value: Value): Value {
   const bare = str(value).replace(/<!--[^]*?-->|<[^>]*>/g, '');
   const spaced = bare.replace(new RegExp(`[${SPACE}]+`, 'g'), ' ').replace(/^ | $/g, '');
@@ -149,6 +168,10 @@ export function striptags(value: Value): Value {
   });
 }
 
+/**
+ * Jinja's `xmlattr` filter: formats a dict as XML attributes, without None and undefined values. @throws PythonError for a value that
+ * is no dict or an invalid attribute name
+ */
 export function xmlattr(value: Value, given: Given): string {
   const [autospace = true] = given.take('xmlattr', ['autospace']);
   if (!(value instanceof Dict)) throw typeError(`'${typeName(value)}' object has no attribute 'items'`);
@@ -161,6 +184,10 @@ export function xmlattr(value: Value, given: Given): string {
   return (isTrue(autospace) && attributes.length > 0 ? ' ' : '') + attributes.join(' ');
 }
 
+/**
+ * Jinja's `format` filter: printf-style formatting of `text`. @throws PythonError for positional and keyword arguments together, or
+ * arguments that do not fit the text
+ */
 export function format(text: string, given: Given): string {
   if (given.positional.length > 0 && given.named.size > 0) {
     const message = "can't handle positional and keyword arguments at the same time";
@@ -169,6 +196,10 @@ export function format(text: string, given: Given): string {
   return percentFormat(text, given.named.size > 0 ? new Dict(given.named) : new Tuple(given.positional));
 }
 
+/**
+ * Jinja's `replace` filter: replaces the first `count` occurrences, or all without `count`. @throws PythonError for missing or wrong
+ * arguments
+ */
 export function replace(value: Value, given: Given): string {
   const [old = null, by = null, most = null] = given.take('replace', ['old', 'new', 'count'], 2);
   return replaced(str(value), str(old), str(by), indexOf(most) ?? -1);

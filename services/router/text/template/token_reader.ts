@@ -11,6 +11,7 @@ const DESCRIPTIONS: Readonly<Record<string, string>> = {
   eof: 'end of template',
 };
 
+/** A cursor over a template's tokens, for parsers to extend. Failed expectations throw PythonError `TemplateSyntaxError`. */
 export class TokenReader {
   readonly #tokens: readonly Token[];
   protected at = 0;

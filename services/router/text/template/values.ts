@@ -3,9 +3,10 @@
  * they are true, equal, in order; what they consist of.
  */
 
+/** A value of the template language. */
 export type Value = null | boolean | bigint | number | string | readonly Value[] | Thing;
 
-/** What Python, or Jinja, would raise, in its words. */
+/** An exception that Python or Jinja would raise: `type` is the name of its class, and the message has their wording. */
 export class PythonError extends Error {
   readonly type: string;
 
@@ -15,10 +16,12 @@ export class PythonError extends Error {
   }
 }
 
+/** Creates Python's `TypeError`. */
 export function typeError(message: string): PythonError {
   return new PythonError('TypeError', message);
 }
 
+/** Creates Python's `ValueError`. */
 export function valueError(message: string): PythonError {
   return new PythonError('ValueError', message);
 }
@@ -28,7 +31,7 @@ export abstract class Thing {
   /** The name of its class, and of its module where it is not a builtin. */
   abstract readonly type: string;
   readonly module: string | undefined = undefined;
-  /** What a call of it gives; undefined: it cannot be called. */
+  /** Calls the value with arguments and returns the result; undefined when the value cannot be called. */
   readonly call: ((given: Given) => Value) | undefined = undefined;
 
   /** How it prints; undefined: as what it is. @param repr how its parts print */
@@ -44,6 +47,10 @@ export abstract class Thing {
   }
 }
 
+/**
+ * Jinja's `Undefined`, the result of a failed lookup: prints as empty text, iterates as empty and is false. Every other use throws
+ * PythonError.
+ */
 export class Undefined extends Thing {
   readonly type = 'Undefined';
   readonly #message: () => string;
@@ -61,6 +68,7 @@ export class Undefined extends Thing {
   }
 }
 
+/** Python's tuple. With `names`, its items can also be read as attributes, as in a named tuple. */
 export class Tuple extends Thing {
   readonly type = 'tuple';
   readonly items: readonly Value[];
@@ -89,6 +97,7 @@ export class Markup extends Thing {
   }
 }
 
+/** Python's dict, in the order of insertion. Keys are the same when Python's `==` says so, such as 1, 1.0 and True. */
 export class Dict extends Thing {
   readonly type = 'dict';
   readonly #entries = new Map<unknown, [key: Value, value: Value]>();
@@ -152,6 +161,7 @@ export class View extends Thing {
   }
 }
 
+/** Python's `range` of integers, half-open [start, stop). `step` is not zero. */
 export class Range extends Thing {
   readonly type = 'range';
   readonly start: number;
@@ -172,7 +182,7 @@ export class Range extends Thing {
   }
 }
 
-/** What can be iterated once. */
+/** An iterator that can be read only once, such as the result of the filter `map`. */
 export class Stream extends Thing {
   readonly type: string;
   readonly iterator: Iterator<Value>;
@@ -220,6 +230,7 @@ export class Given {
   }
 }
 
+/** A function that templates can call. */
 export class Callable extends Thing {
   readonly type: string = 'function';
   readonly name: string;
@@ -243,10 +254,12 @@ export class Method extends Callable {
   }
 }
 
+/** Whether a value is a Python list; a tuple is none. */
 export function isList(value: Value): value is readonly Value[] {
   return Array.isArray(value);
 }
 
+/** Whether a value is a Python bool, int or float. */
 export function isNumber(value: Value): value is boolean | bigint | number {
   return typeof value === 'bigint' || typeof value === 'number' || typeof value === 'boolean';
 }
@@ -257,6 +270,7 @@ export function stringOf(value: Value): string | undefined {
   return value instanceof Markup ? value.text : undefined;
 }
 
+/** Returns the name of the value's Python class. */
 export function typeName(value: Value): string {
   if (value === null) return 'NoneType';
   if (typeof value === 'boolean') return 'bool';
@@ -298,6 +312,7 @@ export function quoted(text: string): string {
   return quote + inner + quote;
 }
 
+/** Python's `bool(value)`: false for None, False, zero, undefined values and anything of length 0. */
 export function isTrue(value: Value): boolean {
   if (!(value instanceof Thing)) {
     return typeof value === 'object' ? value !== null && value.length > 0 : Boolean(value) || Number.isNaN(value);
@@ -330,7 +345,7 @@ export function charactersOf(text: string): string[] {
   return Array.from(text);
 }
 
-/** Of a text, its length in characters. */
+/** Returns the length of a text in characters (code points). */
 export function lengthOf(text: string): number {
   if (isPlain(text)) return text.length;
   let length = 0;
@@ -361,11 +376,15 @@ export function iterate(value: Value): Iterable<Value> {
   return items;
 }
 
+/**
+ * Returns the items of a value in a new array; a stream is read to its end. @throws PythonError `TypeError` for a value that cannot be
+ * iterated
+ */
 export function listOf(value: Value): Value[] {
   return [...iterate(value)];
 }
 
-/** What is equal as a key. @throws PythonError for what cannot be one */
+/** Returns a map key that is the same for values that are equal as dict keys. @throws PythonError `TypeError` for an unhashable value */
 function hashOf(value: Value): unknown {
   if (typeof value === 'boolean') return value ? 1n : 0n;
   if (typeof value === 'number') return Number.isInteger(value) ? BigInt(value) : value;
@@ -382,6 +401,7 @@ function hashText(hash: unknown): string {
   return `${typeof hash}:${String(hash)}`;
 }
 
+/** Python's `a == b`: numbers compare by value, lists, tuples, dicts and ranges by content. */
 export function equals(a: Value, b: Value): boolean {
   if (a === b) return true;
   if (isNumber(a)) return isNumber(b) && !(numberOf(a) < numberOf(b)) && !(numberOf(a) > numberOf(b)) && !isNaN(a, b);
@@ -400,6 +420,7 @@ function isNaN(a: Value, b: Value): boolean {
   return Number.isNaN(a) || Number.isNaN(b);
 }
 
+/** Returns the number, with a bool as the int 0 or 1. */
 export function numberOf(value: boolean | bigint | number): bigint | number {
   return typeof value === 'boolean' ? (value ? 1n : 0n) : value;
 }
@@ -440,7 +461,7 @@ function sequenceOf(value: Value): readonly Value[] | undefined {
   return value !== null && typeof value === 'object' && isList(value) ? value : undefined;
 }
 
-/** By characters, and not by code units. */
+/** Compares by code points, as Python does, and not by UTF-16 code units. */
 function isTextLess(a: string, b: string): boolean {
   if (isPlain(a) && isPlain(b)) return a < b;
   const [left, right] = [charactersOf(a), charactersOf(b)];

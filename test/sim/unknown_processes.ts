@@ -15,17 +15,17 @@ import { SimProcess } from './simulation.ts';
 const REPLY_MS = 1_000;
 const STALE_LOAD = 12_345;
 
-interface Stranger {
+interface UnknownProcess {
   readonly what: string;
   readonly registration: Registration;
   readonly answer: RegistrationReply['kind'];
 }
 
 /** One for each check of a registration that a hub makes; the second has an engine. */
-function strangersLike(any: Instance, { registration: own }: Instance): Stranger[] {
+function unknownProcessesLike(any: Instance, { registration: own }: Instance): UnknownProcess[] {
   const newcomer = (changes: Partial<Member>, from: Registration): Registration => ({
     ...from,
-    member: { ...from.member, name: 'stranger', epoch: 'another', address: 'unknown member:1', ...changes },
+    member: { ...from.member, name: 'stranger', epoch: 'another', address: 'stranger:1', ...changes },
   });
   const { name, role } = any.member;
   const { engine } = own;
@@ -56,12 +56,12 @@ function strangersLike(any: Instance, { registration: own }: Instance): Stranger
       registration: { ...plain, protocolVersion: own.protocolVersion + 1 },
       answer: 'refused',
     },
-    ...[{ vocabSize: engine.vocabSize + 1 }, { modelConfig: 'another' }].map((change): Stranger => ({
+    ...[{ vocabSize: engine.vocabSize + 1 }, { modelConfig: 'another' }].map((change): UnknownProcess => ({
       what: JSON.stringify(change),
       registration: { ...plain, engine: { ...engine, ...change } },
       answer: 'refused',
     })),
-    ...formats.map((change): Stranger => ({
+    ...formats.map((change): UnknownProcess => ({
       what: JSON.stringify(change),
       registration: { ...plain, engine: { ...engine, format: { ...engine.format, ...change } } },
       answer: 'refused',
@@ -69,8 +69,11 @@ function strangersLike(any: Instance, { registration: own }: Instance): Stranger
   ];
 }
 
-/** What is wrong with the answers they get from the router of that epoch; `members` are as it sees them. */
-export async function faultsOfStrangers(
+/**
+ * Sends registrations of unknown members to the router of epoch `router`, and returns what is wrong with its answers. `members` are
+ * those the router has.
+ */
+export async function faultsOfUnknownProcesses(
   openBus: (process: SimProcess, listener: BusListener) => Bus,
   router: string,
   members: readonly Instance[],
@@ -84,17 +87,17 @@ export async function faultsOfStrangers(
   let numLeft = Infinity;
   const client = openBus(process, {
     onConnected: () => {
-      const strangers = strangersLike(any, engine);
-      numLeft = strangers.length;
-      const ask = async ({ what, registration, answer }: Stranger): Promise<void> => {
+      const unknownProcesses = unknownProcessesLike(any, engine);
+      numLeft = unknownProcesses.length;
+      const ask = async ({ what, registration, answer }: UnknownProcess): Promise<void> => {
         const reply = readRegistrationReply(
           await client.request(subjects.register(router), toBytes(registration), REPLY_MS),
         );
         if (reply.kind !== answer) faults.push(`an unknown member with ${what} is told ${reply.kind}, not ${answer}`);
       };
-      for (const stranger of strangers)
-        ask(stranger)
-          .catch((error: unknown) => faults.push(`an unknown member with ${stranger.what}: ${String(error)}`))
+      for (const unknownProcess of unknownProcesses)
+        ask(unknownProcess)
+          .catch((error: unknown) => faults.push(`an unknown member with ${unknownProcess.what}: ${String(error)}`))
           .finally(() => numLeft--);
       // From one who had the name before.
       const { name } = any.member;
