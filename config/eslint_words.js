@@ -8,9 +8,9 @@ import { basename, relative, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
-const { openings, identifiers, parts, files, exceptions } = JSON.parse(
-  readFileSync(new URL('words.json', import.meta.url), 'utf8'),
-);
+/** The lists of words.json. */
+export const gone = JSON.parse(readFileSync(new URL('words.json', import.meta.url), 'utf8'));
+const { openings, identifiers, parts, files, exceptions } = gone;
 
 /** The words that a file may use all the same. */
 function allowedIn(path) {

@@ -23,7 +23,7 @@ export const larger = [
   {
     file: 'kernels/wasm/as/sample_logits.as.ts',
     fields: 21,
-    reason: 'The record of a draw, and the scores of all kinds of draws by one definition.',
+    reason: 'The sampler slot, and the fixed-point logits of all kinds of samples by one definition.',
   },
   {
     file: 'kernels/wasm/as/embed.as.ts',
@@ -97,7 +97,7 @@ export const larger = [
   },
   {
     file: 'services/router/metrics/metrics.ts',
-    lineOfFunction: 71,
+    lineOfFunction: 75,
     reason: 'One metric behind the other, as a page shows them.',
   },
   {
@@ -162,7 +162,7 @@ export const larger = [
   },
   {
     file: 'services/store/store.ts',
-    lineOfFunction: 107,
+    lineOfFunction: 110,
     reason: 'What a store is made of, in the order in which each needs the one before.',
   },
   {
@@ -192,7 +192,7 @@ export const larger = [
   },
   {
     file: 'shared/net/grpc/grpc_network.ts',
-    lines: 300,
+    lines: 302,
     reason: 'Channels and servers of one driver.',
   },
   {

@@ -1,4 +1,4 @@
-// Allowed imports between folders. README.md draws them, one arrow per line; this file enforces the drawing.
+// Allowed imports between folders. shared/README.md draws them; this file enforces the drawing.
 module.exports = {
   forbidden: [
     {
@@ -9,7 +9,7 @@ module.exports = {
       to: { circular: true },
     },
     {
-      name: 'services-are-strangers',
+      name: 'services-are-independent',
       comment: 'Services meet on the wire (shared/protocol), never in memory.',
       severity: 'error',
       from: { path: '^services/([^/]+)/' },
@@ -29,7 +29,7 @@ module.exports = {
       to: { path: '^(services|shared|config|test)/' },
     },
     {
-      name: 'devices-are-strangers',
+      name: 'devices-are-independent',
       comment: 'A device knows the program and itself.',
       severity: 'error',
       from: { path: '^kernels/(wasm|wgsl)/' },
@@ -79,7 +79,7 @@ module.exports = {
       to: { path: '^shared/(model|bus|net|engine|node|instance)/' },
     },
     {
-      name: 'net-and-engine-are-strangers',
+      name: 'net-and-engine-are-independent',
       severity: 'error',
       from: { path: '^shared/(net|engine)/' },
       to: { path: '^shared/(bus|net|engine|node|instance)/', pathNot: '^shared/$1/' },

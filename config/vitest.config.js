@@ -57,7 +57,7 @@ class Mesa26Worker extends ForksPoolWorker {
 const processes = [
   'test/e2e/chaos/chaos.test.ts',
   'test/sim/sim.test.ts',
-  'test/bench/{path,gguf,transfer}.test.ts',
+  'test/bench/{path,gguf,store,transfer}.test.ts',
   ...[
     'golden_path',
     'prefix_reuse',
@@ -66,10 +66,11 @@ const processes = [
     'openai',
     'http',
     'oracle',
-    'arrivals',
+    'wrong_blocks',
     'hold',
     'failures',
     'package',
+    'pages',
     'windows',
     'nats',
     'tls',
@@ -87,7 +88,7 @@ const long = [
     'kernels/webgpu_subgroup_16',
     'e2e/cli',
     'e2e/golden_path',
-    'e2e/arrivals',
+    'e2e/wrong_blocks',
     'kernels/memory_shards',
   ],
 ].map((name) => `${name}.test.ts`);

@@ -20,15 +20,21 @@ import type { WeightFormat } from './weights/weight_format.ts';
 
 /** Source of a model's weights, read a slice at a time, so that a process never holds two copies. */
 export interface WeightSource {
-  /** Rows in order, as they are stored; a slice is at most a few MiB. Its bytes are only valid until the next one of the same call; two may be open. */
+  /**
+   * Yields the rows in order, in the format in which they are stored, in slices of at most a few MiB. A slice is valid until the next
+   * slice of the same call; two calls may be open at a time.
+   */
   slices(rows: TensorRows): AsyncIterable<StoredRows>;
   /** Returns a matrix as a sequence of input ranges where the file stores all rows of an input together (GPTQ, AWQ), else undefined. */
   matrix?(rows: TensorRows): Promise<StoredMatrix | undefined>;
-  /** For benchmarks on webgpu: the device makes random values by itself and never calls `slices`. */
+  /**
+   * Seed of random weights, for benchmarks and probes on webgpu: when it is set, the device makes the values itself and never calls
+   * `slices`.
+   */
   readonly randomSeed?: number;
 }
 
-/** For benchmarks and probes. */
+/** Returns a source of random weights, for benchmarks and probes: the device makes the values itself, and `slices` throws. */
 export function randomWeightsOnDevice(randomSeed: number): WeightSource {
   return {
     randomSeed,
@@ -47,22 +53,25 @@ export interface LoadOptions {
   readonly weightFormat: WeightFormat;
   /** Layout of a block's KV. Its frames are the layer ranges that a step can export as soon as their layers are computed. */
   readonly kv: KvLayout;
-  /** Blocks that there must be and may be: the device takes as many as fit. */
+  /** Number of KV blocks: the device allocates as many as fit, up to `max`; loading fails when fewer than `min` fit. */
   readonly numBlocks: { readonly min: number; readonly max: number };
-  /** Room for what samples remember of a sequence, one value a token of the vocabulary each; none when it does not say. */
+  /** Number of sampler pages, each with one 4-byte value per token of the vocabulary (biases or counts of a sequence); 0 by default. */
   readonly samplerPages?: number;
   readonly onProgress?: (doneBytes: number, totalBytes: number) => void;
-  /** A steady clock, for a device that predicts what a step takes; the machine's own when it does not say. */
+  /** Steady clock in milliseconds, for a device that predicts how long steps take; by default the machine's own. */
   readonly nowMs?: (() => number) | undefined;
 }
 
 /** Blocks that a step fills, copied out while it computes. */
 export interface StepExport {
-  /** At most `numExportable`. */
+  /** Ids of the blocks, at most `numExportable` of the executable. */
   readonly blocks: readonly number[];
-  /** blockBytes each; may lie in shared memory. */
+  /** Destination of each block, blockBytes long; may lie in shared memory. */
   readonly outs: readonly Uint8Array[];
-  /** The bytes of frame `range` of the layout are there, of all blocks; called in order, before the step returns. */
+  /**
+   * Called with a frame's index when the bytes of that frame, of all blocks, are in `outs`. Calls come in the order of frames, before
+   * the step returns.
+   */
   readonly onRange: (range: number) => void;
 }
 
@@ -71,26 +80,26 @@ export interface StepExport {
  * the same rows and no other step in between: the device keeps the rows' intermediate values from one section to the next.
  */
 export interface StepSection {
-  /** The part before stopped before the attention of this layer; undefined: from the beginning. */
+  /** Layer before whose attention the section begins, where the section before it ended; undefined: from the beginning of the step. */
   readonly from: number | undefined;
-  /** Stops before the attention of this layer, and samples nothing; undefined: to the end. */
+  /** Layer before whose attention the section ends, sampling nothing; undefined: to the end of the step. */
   readonly until: number | undefined;
 }
 
-/** How a step is run, when not in one go: one or the other. */
+/** Options of a step, at most one of them: `exports` copies blocks out while the step runs, `part` runs only a section of the step. */
 export interface RunOptions {
   readonly exports?: StepExport | undefined;
-  readonly part?: StepSection | undefined;
+  readonly section?: StepSection | undefined;
 }
 
-/** Kernels of a model depend on these, besides its program. */
+/** Load options on which a model's kernels depend besides its program. */
 export interface ProbeOptions extends Pick<LoadOptions, 'weightFormat'> {
   readonly kv: Pick<KvLayout, 'blockSize' | 'dtype'>;
 }
 
 /** Consecutive rows of one sequence. */
 export interface Segment {
-  /** Ids, or {@link fromSlot}. */
+  /** Token ids, or {@link fromSlot} for tokens that the device has sampled itself. */
   readonly tokens: ArrayLike<number>;
   /** Absolute position of the first token. */
   readonly start: number;
@@ -113,7 +122,7 @@ export interface SampleRequest {
   readonly numCandidates: number;
   /** Tokens whose logits are wanted besides, at most MAX_CANDIDATES. */
   readonly askedTokens: readonly number[];
-  /** At most {@link MAX_FULL_ROWS} in a step. */
+  /** Whether the whole row of logits is wanted; at most {@link MAX_FULL_ROWS} requests of a step may set this. */
   readonly isFullRowWanted: boolean;
   readonly sample?: DeviceSampleParams;
 }
@@ -125,10 +134,16 @@ export interface DeviceSampleParams extends SampleParams {
    * maxSamples.
    */
   readonly slot: number;
-  /** The pages that are its {@link LogitState}. The sampled token is counted in the latter, whether there are penalties or not. */
+  /**
+   * Sampler pages that hold the sequence's {@link LogitState}; undefined when the sequence has no biases, or no counts. The device
+   * counts the sampled token in `countsPage`, with or without penalties.
+   */
   readonly biasPage?: number | undefined;
   readonly countsPage?: number | undefined;
-  /** A bit a token, least significant first; at most {@link MAX_MASKS} samples of a step have one. */
+  /**
+   * Mask of allowed tokens, one bit per token, least significant first; undefined allows all tokens. At most {@link MAX_MASKS} samples
+   * of a step have a mask.
+   */
   readonly allowedTokens?: Uint32Array;
 }
 
@@ -149,11 +164,11 @@ export interface SampleResult {
   readonly token: number;
   /** Logit of the sampled token; NaN unless the request also wants candidates. */
   readonly tokenLogit: number;
-  /** Descending by logit, ties by ascending id. */
+  /** Ids of the best logits, descending by logit, ties by ascending id. */
   readonly candidateIds: Uint32Array;
   readonly candidateLogits: Float32Array;
   readonly logSumExp: number;
-  /** In the order of `askedTokens`. */
+  /** Logits of the asked tokens, in the order of `askedTokens`. */
   readonly askedLogits: Float32Array;
   readonly fullRow?: Float32Array;
 }
@@ -173,7 +188,8 @@ export function samplesOf(batch: readonly Segment[], { maxSamples, samplerPages 
   const requests: SampleRequest[] = [];
   let numMasks = 0;
   batch.forEach(({ tokens, samples, adapter }) => {
-    if (adapter !== undefined) throw new DeviceError(`there is no adapter ${adapter}`);
+    if (adapter !== undefined)
+      throw new DeviceError(`this device has no adapters: it cannot apply the adapter ${adapter}`);
     samples?.forEach((request) => {
       checkSample(request, tokens.length, maxSamples, samplerPages);
       if (request.sample?.allowedTokens) numMasks++;
@@ -182,12 +198,15 @@ export function samplesOf(batch: readonly Segment[], { maxSamples, samplerPages 
   });
   assert(requests.length <= maxSamples, `a step samples at most ${maxSamples} rows`);
   const numRows = requests.filter(({ isFullRowWanted }) => isFullRowWanted).length;
-  assert(numRows <= MAX_FULL_ROWS, `a step gives at most ${MAX_FULL_ROWS} full rows`);
+  assert(numRows <= MAX_FULL_ROWS, `a step returns at most ${MAX_FULL_ROWS} full rows of logits`);
   assert(numMasks <= MAX_MASKS, `at most ${MAX_MASKS} samples of a step have a mask`);
   return requests;
 }
 
-/** Messages are made when they are needed: this is done for every token. */
+/**
+ * Throws AssertionError for a sample request beyond the limits fixed at load. Called for every token, so messages are built only on
+ * failure.
+ */
 function checkSample(
   { row, numCandidates, askedTokens, sample }: SampleRequest,
   numRows: number,
@@ -201,43 +220,46 @@ function checkSample(
   const { slot, biasPage = -1, countsPage = -1 } = sample;
   if (slot >= maxSamples) assert.fail(`there is no slot ${slot} to sample into`);
   if (Math.max(biasPage, countsPage) >= samplerPages)
-    assert.fail(`there are ${samplerPages} pages, not ${biasPage} and ${countsPage}`);
+    assert.fail(`there are ${samplerPages} sampler pages: ${biasPage} and ${countsPage} must be below that`);
 }
 
 /** Samples by the definition (sampling.ts) from one row of logits at a time. */
 export interface RowSampler {
-  /** @returns the token. */
+  /** Samples a token from `logits`. Returns its id, or NO_TOKEN. */
   sample(logits: Float32Array, sample: SampleParams, state?: LogitState): number;
 }
 
 /** A program loaded on a device: runs steps, and moves KV blocks in and out. */
 export interface Executable {
-  /** All that it has, where it is one piece of the machine's memory. */
+  /** Bytes of all memory of the executable where that is memory of the machine; undefined on a GPU. */
   readonly memoryBytes?: number;
   readonly blockBytes: number;
   readonly numBlocks: number;
-  /** Rows that a step should have at most, by what steps took: a driver ends a GPU's work that takes long. Changes with every step. */
+  /**
+   * Maximum rows that the next step should have, predicted from the duration of past steps: drivers abort GPU work that takes too
+   * long. May change with every step.
+   */
   readonly maxRowsNow: number;
-  /** Steps that it takes while one runs: 0 when the caller's thread computes. */
+  /** Steps that may be submitted while one runs; 0 when the calling thread computes. */
   readonly numAhead: number;
   /** Blocks that a step can export while it runs. */
   readonly numExportable: number;
   /** Vocabulary that the program samples from (0 when the program has no logits), and the number of sampler pages. */
   readonly sampling: { readonly vocab: number; readonly numPages: number };
   /**
-   * One step: results for what the batch asks for, in its order. Steps run in the order of calls; a further one may be given before
-   * the one before it has returned.
+   * Runs one step and returns the results of the batch's sample requests, in their order. Steps run in the order of calls; up to
+   * `numAhead` further steps may be submitted before the first has returned.
    */
   run(batch: readonly Segment[], options?: RunOptions): Promise<SampleResult[]>;
-  /** Blocks' KV out of the device; each of `outs` has blockBytes bytes, and may lie in shared memory. */
+  /** Copies the KV of blocks out of the device. Each of `outs` has blockBytes bytes, and may lie in shared memory. */
   exportBlocks(blockIds: readonly number[], outs: readonly Uint8Array[]): Promise<void>;
-  /** A step that is run afterwards reads them. With `range`, payloads are of its layers only. */
+  /** Copies KV into blocks, for steps that are run afterwards. With `range`, payloads hold the bytes of those layers only. */
   importBlocks(blockIds: readonly number[], payloads: readonly Uint8Array[], range?: LayerRange): Promise<void>;
-  /** Values of a sample page from token `first` on, for steps that are run afterwards. */
+  /** Writes values of a sampler page from token `first` on, for steps that are run afterwards. */
   writeSamplerPage(page: number, first: number, values: Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>): void;
-  /** Samples on the calling thread, from rows that a step gave back whole. */
+  /** Returns a sampler that runs on the calling thread, for rows of logits that a step returned whole. */
   rowSampler(): RowSampler;
-  /** For tests and programs without `embed`: a named buffer's first rows. */
+  /** Writes the first rows of a named buffer, [rows, width] f32; for tests, and for programs without `embed`. */
   write(buffer: string, values: Float32Array): Promise<void>;
   read(buffer: string, numRows: number): Promise<Float32Array>;
   close(): Promise<void>;
@@ -248,33 +270,39 @@ export interface KernelProfile {
   readonly label: string;
   readonly numLaunches: number;
   readonly ms: number;
-  /** Read from memory at least, and f32 or integer operations, where the work is known; else 0. */
+  /** Minimum bytes read from memory, and `flops`, the f32 or integer operations; both are 0 where the cost is not known. */
   readonly bytes: number;
   readonly flops: number;
-  /** Whether they are of integers; int4 has its own instructions. */
+  /** Type of the operations that `flops` counts; int4 products have instructions of their own. */
   readonly kind?: 'f32' | 'int8' | 'int4';
 }
 
 /** A machine that computes programs: the CPU through WebAssembly, or a GPU through WebGPU. */
 export interface Device {
   readonly kind: 'wasm' | 'webgpu';
-  /** A line for people: what computes here. */
+  /** One line for people that names the device and its kernels. */
   readonly description: string;
-  /** Instances of one class give the same bits (E2). */
+  /** Numerics class: devices of one class compute the same bits (E2). */
   readonly numericsClass: string;
   /** Numerics class to use instead of `numericsClass` where the configuration lets instances of different classes share blocks. */
   readonly mixedNumericsClass: string;
-  /** Each says in a clause what is not as people who chose the device would expect; they go into its instance's log. */
+  /** Clauses for the instance's log about what the user of this device might not expect, such as matrix units that are not used. */
   readonly notes: readonly string[];
-  /** Why nothing that it computes can be trusted, once that was seen: nobody serves with it. */
+  /** Reason why the device's results cannot be trusted, set when a check fails; a model is then not loaded on the device. */
   readonly fault?: string | undefined;
-  /** Before a model is loaded: tries whether E2 holds here, by kernels that the model will use; else notes and numericsClass say so. */
+  /**
+   * Checks, before a model is loaded, whether E2 holds on this device for kernels that the model will use. If not, `notes` and
+   * `numericsClass` state it; `fault` is set when the results are unusable.
+   */
   checkRows(program: Program, options: ProbeOptions): Promise<void>;
   /** Resolves with the reason when the device is gone for good; whatever runs then rejects. */
   readonly lost: Promise<string>;
-  /** For drills and tests: loses the device. */
+  /** Loses the device, for fault injection and tests. */
   destroy(): void;
-  /** @throws DeviceError when the program needs more memory than there is, or an operation the device lacks. */
+  /**
+   * Loads a program: its weights, buffers and KV blocks. @throws DeviceError when the program needs more memory than there is, or an
+   * operation that the device lacks.
+   */
   load(program: Program, weights: WeightSource, options: LoadOptions): Promise<Executable>;
 }
 

@@ -15,20 +15,20 @@ export interface LayerRange {
 
 /** One plane of a layer in a block: K, V, or one for both. */
 export interface KvPlane {
-  /** Bytes from the layer's first to the plane's. */
+  /** Byte offset of the plane within its layer. */
   readonly offset: number;
   /** Bytes from one token to the next. */
   readonly tokenBytes: number;
 }
 
 interface KvLayerLayout {
-  /** Bytes from the block's first to the layer's, and how many it has. */
+  /** Byte offset of the layer within a block; `bytes` is the layer's size. */
   readonly offset: number;
   readonly bytes: number;
   readonly planes: readonly KvPlane[];
 }
 
-/** Layers whose bytes leave a step together; all frames cover a block, in order. */
+/** Layers whose bytes a step exports together. The frames of a layout cover a block in order. */
 export interface KvFrame extends LayerRange {
   readonly offset: number;
   readonly rawBytes: number;
@@ -57,7 +57,7 @@ export function bytesOfLayers({ layers, blockBytes }: KvLayout, { firstLayer, nu
   return { at, bytes: (layers[firstLayer + numLayers]?.offset ?? blockBytes) - at };
 }
 
-/** The layout of a device, or a part of one, that has only these layers. */
+/** Returns the layout for a device or memory shard that stores only the layers of `range`; without frames. */
 export function layoutOfLayers(layout: KvLayout, range: LayerRange): KvLayout {
   const { at, bytes } = bytesOfLayers(layout, range);
   const layers = layout.layers
@@ -71,7 +71,7 @@ export function kvValueBytes(dtype: KvDtype): number {
   return dtype === 'f16' ? 2 : 4;
 }
 
-/** The layout of a device for a program of one layer that it makes up itself; `widths`: values of a token in each plane. */
+/** Returns the layout for a program of one layer, such as a probe. `widths` are the values of a token in each plane. */
 export function layoutOfOneLayer(widths: readonly number[], blockSize: number, dtype: KvDtype): KvLayout {
   let bytes = 0;
   const planes = widths.map((width): KvPlane => {
@@ -82,14 +82,17 @@ export function layoutOfOneLayer(widths: readonly number[], blockSize: number, d
   return { blockSize, dtype, blockBytes: bytes, layers: [{ offset: 0, bytes, planes }], frames: [] };
 }
 
-/** The last layer of the frame that stores KV: when it has, all bytes of the frame are there. */
+/**
+ * Returns the last layer of the range that stores KV, or the last layer when none does: once it is computed, all bytes of the range
+ * are complete.
+ */
 export function lastStoringLayer({ layers }: KvLayout, { firstLayer, numLayers }: LayerRange): number {
   for (let layer = firstLayer + numLayers - 1; layer >= firstLayer; layer--)
     if ((layers[layer]?.bytes ?? 0) > 0) return layer;
   return firstLayer + numLayers - 1;
 }
 
-/** A program that keeps no KV. */
+/** Layout for a program that stores no KV. */
 export const noKv: KvLayout = { blockSize: 32, dtype: 'f16', blockBytes: 0, layers: [], frames: [] };
 
 /** Bytes that attention reads of a token in that layer. */

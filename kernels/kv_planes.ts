@@ -2,7 +2,7 @@
 import { DeviceError } from './device.ts';
 import { kvValueBytes, type KvLayout, type KvPlane } from './kv_layout.ts';
 
-/** An operation over the KV of a layer: K and V have the same heads. */
+/** KV heads of an operation on one layer; K and V have the same heads. */
 export interface KvHeads {
   readonly layer: number;
   readonly kvHeads: number;
@@ -10,8 +10,8 @@ export interface KvHeads {
 }
 
 /**
- * A layer's K and V planes; where it has one, that is both.
- * @throws DeviceError for a layer that keeps no K and V, and for planes that are narrower than the heads: kernels would write into the next token.
+ * Returns the K and V planes of a layer; both are the same plane in a layer that has only one.
+ * @throws DeviceError for a layer without K and V, and for planes narrower than the heads: kernels would write into the next token.
  */
 export function planesOf(
   { layers, dtype }: KvLayout,
@@ -20,13 +20,15 @@ export function planesOf(
   const planes = layers[layer]?.planes ?? [];
   const [k, v = k] = planes;
   if (!k || !v || planes.length > 2)
-    throw new DeviceError(`layer ${layer} keeps ${planes.length} planes: attention needs K and V, or one for both`);
+    throw new DeviceError(
+      `layer ${layer} stores ${planes.length} KV planes: attention needs K and V, or one plane for both`,
+    );
   const width = kvHeads * headDim;
   const narrow = planes.find(({ tokenBytes }) => tokenBytes < width * kvValueBytes(dtype));
   if (narrow)
     throw new DeviceError(
-      `layer ${layer} keeps ${narrow.tokenBytes / kvValueBytes(dtype)} values of a token in a plane, and its ${kvHeads} KV heads of ${headDim} are ${width}: ` +
-        'the kernels have no K and V of different heads',
+      `layer ${layer} stores ${narrow.tokenBytes / kvValueBytes(dtype)} values of a token in a KV plane, but its ${kvHeads} KV heads of ${headDim} need ${width}: ` +
+        'the kernels do not support K and V heads of different sizes',
     );
   return { k, v };
 }

@@ -20,7 +20,7 @@ export interface BufferSpec {
   readonly width: number;
 }
 
-/** A weight as a device holds it; `parts` are stacked along the outputs (q, k and v become one product). */
+/** A weight of a program. The tensors in `parts` are stacked along the outputs (q, k and v become one product). */
 export interface WeightSpec {
   /** Outputs. A vector (norm, bias) has one output per value and `inner` 1. */
   readonly outputs: number;
@@ -31,16 +31,16 @@ export interface WeightSpec {
   readonly isExact?: boolean;
   /** Storage format of this matrix; the load options' `weightFormat` by default. */
   readonly format?: WeightFormat;
-  /** Added to each value of a vector: some norms are stored less one. */
+  /** Value added to each element of a vector, 0 by default; 1 for norms that are stored as weight - 1. */
   readonly offset?: number;
   readonly parts: readonly TensorRows[];
 }
 
-/** Rows of a tensor. */
+/** Rows [firstRow, firstRow + outputs) of a tensor of the checkpoint. */
 export interface TensorRows {
   readonly tensor: string;
   readonly outputs: number;
-  /** The first of them; 0 when it does not say. */
+  /** Index of the first row; 0 by default. */
   readonly firstRow?: number;
 }
 
@@ -52,7 +52,7 @@ export function storageFormat({ inner, isExact, format }: WeightSpec, common: We
   return inner === 1 || isExact === true ? 'f32' : (format ?? common);
 }
 
-/** How a row of q, k and v is cut. */
+/** Heads in a row of qkv: `heads` of q, then `kvHeads` of k and as many of v, `headDim` values each. */
 interface HeadShape {
   readonly heads: number;
   readonly kvHeads: number;
@@ -100,14 +100,14 @@ export type Operation =
       readonly scale?: number;
     }
   /**
-   * Rotates q and k of qkv[rows, (heads + 2·kv_heads)·head_dim] in place by the table `rope` (of the values of a head that it has angles
-   * for, halves paired; those after them stay), stores k and v, rounded, at the row's slot in the layer's planes. A layer of one plane keeps
-   * k, which is its v too: qkv has no v then.
+   * Rotates q and k of qkv[rows, (heads + 2·kv_heads)·head_dim] in place by the table `rope`: the first `dim` values of each head,
+   * halves paired; the values after them stay. Then stores k and v, rounded, at the row's slot in the layer's planes. A layer of one
+   * plane stores k, which serves as v too; qkv has no v then.
    */
   | ({ readonly kind: 'rope_store'; readonly qkv: string; readonly layer: number; readonly rope: string } & HeadShape)
   /**
-   * out[rows, heads·head_dim] = causal softmax(q·Kᵀ·scale)·V over the sequence's block table; q is the head of qkv. With a
-   * `window` a row sees that many tokens, its own included; with a `cap` a scaled score s is cap · tanh(s / cap).
+   * out[rows, heads·head_dim] = causal softmax(q·Kᵀ·scale)·V over the sequence's block table; q is the first part of qkv. With a
+   * `window` a row sees that many tokens, its own included; with a `cap` a scaled score s becomes cap · tanh(s / cap).
    */
   | ({
       readonly kind: 'attention';
@@ -123,9 +123,9 @@ export type Operation =
   /** out[r, i] = gelu(gate_up[r, i]) * gate_up[r, inner + i], GELU in its tanh form */
   | ({ readonly kind: 'gelu_mul' } & GateShape)
   /**
-   * A mixture's choice: of logits[rows, experts] the `perToken` best, ties to the lower, with their softmax over all experts, or, normalised,
-   * over the chosen ones. routes[rows, 2·perToken]: weights, best first, then a place for each, u32. The places of a step are numbered
-   * by expert, then by row, so that what an expert multiplies lies together.
+   * Routing of a mixture: chooses the `perToken` best of logits[rows, experts], ties to the lower expert, weighted by their softmax
+   * over all experts or, if `isNormalised`, over the chosen ones. routes[rows, 2·perToken]: weights, best first, then an expert slot
+   * for each, u32. The expert slots of a step are numbered by expert, then by row, so that the rows of one expert lie together.
    */
   | {
       readonly kind: 'route';
@@ -135,9 +135,9 @@ export type Operation =
       readonly perToken: number;
       readonly isNormalised: boolean;
     }
-  /** out[place, :] = x[r, :] for every place of row r. */
+  /** out[expert slot, :] = x[r, :] for every expert slot of row r. */
   | { readonly kind: 'permute'; readonly x: string; readonly routes: string; readonly out: string }
-  /** out[place, :] = x[place, :] · weightᵀ of the place's expert; the experts' outputs are stacked. */
+  /** out[slot, :] = x[slot, :] · weightᵀ of the expert of each expert slot; the experts' outputs are stacked. */
   | {
       readonly kind: 'expert_linear';
       readonly x: string;
@@ -145,21 +145,21 @@ export type Operation =
       readonly out: string;
       readonly experts: number;
     }
-  /** out[r, :] += sum of weight · x[place, :] over the places of row r, best first. */
+  /** out[r, :] += sum of weight · x[expert slot, :] over the expert slots of row r, best first. */
   | { readonly kind: 'combine'; readonly x: string; readonly routes: string; readonly out: string }
   /** out[samples, width] = x[sample_row, :] */
   | { readonly kind: 'gather_samples'; readonly x: string; readonly out: string }
   /** x[r, i] = cap · tanh(x[r, i] / cap) */
   | { readonly kind: 'soft_cap'; readonly x: string; readonly cap: number }
-  /** Per sample that asks for them: the best logits, the log-sum-exp. */
+  /** For each sample that wants candidates: the best logits and the log-sum-exp. */
   | { readonly kind: 'candidates'; readonly logits: string; readonly vocab: number }
-  /** Per sample that asks for one: a token. */
+  /** For each sample with sampling parameters: a sampled token. */
   | { readonly kind: 'sample'; readonly logits: string; readonly vocab: number };
 
 /** The operation type of kind `K`. */
 export type OperationOf<K extends Operation['kind']> = Extract<Operation, { readonly kind: K }>;
 
-/** Makes one row of a product's gates and ups. */
+/** Operation that combines the gates and ups in a row of a product into `inner` values. */
 export type Gate = OperationOf<'silu_mul' | 'gelu_mul'>;
 
 /** Whether the operation is a gate (`silu_mul` or `gelu_mul`). */
@@ -186,7 +186,7 @@ const inputs: { readonly [K in Operation['kind']]: (op: OperationOf<K>) => reado
   sample: ({ logits }) => [logits],
 };
 
-/** The buffers that it reads. */
+/** Returns the names of the buffers that the operation reads. */
 export function inputsOf(op: Operation): readonly string[] {
   return (inputs[op.kind] as (op: Operation) => readonly string[])(op);
 }
@@ -198,14 +198,17 @@ export function samplingOf({
   return operations.find((op) => op.kind === 'candidates' || op.kind === 'sample');
 }
 
-/** A layer keeps these values of every token, plane by plane. Most keep K and V, `kv_heads · head_dim` each; K = V is one plane. */
+/**
+ * KV that a layer stores per token: the number of values in each plane. Most layers store K and V, `kv_heads · head_dim` each; where K
+ * = V there is one plane.
+ */
 export interface KvLayer {
   readonly planes: readonly number[];
 }
 
-/** [max_positions, dim / 2] each, f32. */
+/** Rotary position embedding: cosines and sines by position, [max_positions, dim / 2] f32 each. */
 export interface RopeTable {
-  /** Values of a head that it rotates. */
+  /** Number of values of a head that the table rotates. */
   readonly dim: number;
   readonly cos: Float32Array;
   readonly sin: Float32Array;

@@ -1,6 +1,9 @@
-/** Revisions of what devices compute: raised when a kernel's bits change, so that blocks that another one computed are not hit (E2). */
+/**
+ * Revisions of the devices' numerics: raised when a kernel's bits change, so that blocks computed with other bits are never matched
+ * (E2).
+ */
 
-/** When the order of a sum or a rounding changes. */
+/** Revision of the wasm kernels' numerics: raise it when the order of a sum or a rounding changes. */
 export const WASM_REVISION = 2;
 /** Revision of the webgpu kernels' numerics: raise it when the order of a sum or a rounding changes. */
 export const WEBGPU_REVISION = 1;

@@ -1,4 +1,4 @@
-/** A sample as kernels read it: four bytes a field, in order, for every sample of a step. */
+/** Sampler slots: the parameters of each sample of a step as kernels read them, four bytes per field. */
 import assert from 'node:assert/strict';
 import type { DeviceSampleParams } from './device.ts';
 import { cutoffOf } from './sampling.ts';
@@ -36,7 +36,10 @@ export type SamplerSlot = Readonly<Record<keyof typeof sampleFields, number>>;
 
 const nothing = Object.fromEntries(Object.keys(sampleFields).map((field) => [field, 0])) as SamplerSlot;
 
-/** `places`: where the device has the pages and the mask. */
+/**
+ * Returns the sampler slot of a sample; all fields are 0 without a sample. `places` are the positions of its pages and mask on the
+ * device, 0 for none.
+ */
 export function recordOf(
   sample: DeviceSampleParams | undefined,
   places: Pick<SamplerSlot, 'bias' | 'counts' | 'allowed'>,
@@ -69,7 +72,7 @@ export function recordOf(
   };
 }
 
-/** The words of a mask that speak of tokens. @throws AssertionError when there are too few. */
+/** Returns the words of a mask that cover the vocabulary. @throws AssertionError when the mask has too few words. */
 export function maskOf(allowed: Uint32Array, vocab: number): Uint32Array {
   const numWords = Math.ceil(vocab / 32);
   assert(allowed.length >= numWords, `a mask of ${vocab} tokens has ${numWords} words`);

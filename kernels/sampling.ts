@@ -14,9 +14,9 @@
 
 /** Fixed point of fixed-point logits. */
 const FIXED_LOGIT_ONE = 2 ** 20;
-/** Fixed-point logits beyond ± this are this; two of them can be added. */
+/** Fixed-point logits are clamped to ± this value; the sum of two of them fits 32 bits. */
 const FIXED_LOGIT_LIMIT = 1_023 * FIXED_LOGIT_ONE;
-/** The fixed-point logit of a token that must not be sampled, and as a bias what makes one so. */
+/** Fixed-point logit of a token that must not be sampled; as a bias, forbids the token. */
 export const FORBIDDEN = -(2 ** 31);
 /** Result of a sample when the row has a NaN or no token can be sampled. */
 export const NO_TOKEN = 0xffffffff;
@@ -26,7 +26,7 @@ export const IN_PROMPT = 0x80000000;
 /** The weight of the highest fixed-point logit. */
 const WEIGHT_ONE = 2 ** 31;
 const LOG2_WEIGHT = 2 ** 20;
-/** From here on a weight would be 0. */
+/** Distance below the highest log2 weight, in powers of two, from which a weight counts as 0. */
 const MAX_LOG2_WEIGHTS = 32;
 /** Bits of a mantissa: a fixed-point logit's product with one is exact in a double. */
 const MANTISSA_BITS = 21;
@@ -40,18 +40,18 @@ const REST_MASK = 2 ** REST_BITS - 1;
  */
 const REST_SLOPE = 45_304;
 
-/** Weights at every 128th of an log2 weight, rounded. */
+/** Weights 2^(31 - i / 128), rounded: 128 entries per power of two below the highest weight. */
 export const exp2Table = Uint32Array.from({ length: MAX_LOG2_WEIGHTS * 128 }, (_, i) =>
   Math.round(2 ** (31 - i / 128)),
 );
 
-/** `value` · x is ⌊x · mantissa / 2^shift⌋; exact in a double for x up to 2^31. */
+/** A factor as an integer fraction: x times the factor is ⌊x · mantissa / 2^shift⌋, exact in a double for x up to 2^31. */
 export interface Scale {
   readonly mantissa: number;
   readonly shift: number;
 }
 
-/** @param value above 0; beyond 2^20 it is that. */
+/** Returns the scale nearest to `value`, which must be above 0; from 2^21 on the result is 2^21 - 1. */
 export function scaleOf(value: number): Scale {
   const shift = MANTISSA_BITS - 1 - Math.floor(Math.log2(value));
   if (shift < 0) return { mantissa: 2 ** MANTISSA_BITS - 1, shift: 0 };
@@ -63,7 +63,7 @@ function scaled(value: number, { mantissa, shift }: Scale): number {
   return Math.floor(value * mantissa * 2 ** -shift);
 }
 
-/** Logits as fixed-point logits are: fixed point, within the limit. */
+/** Returns a value in logits as a fixed-point logit: truncated, and clamped to ± FIXED_LOGIT_LIMIT. */
 export function fixedLogitOf(logits: number): number {
   return Math.trunc(Math.max(-FIXED_LOGIT_LIMIT, Math.min(FIXED_LOGIT_LIMIT, logits * FIXED_LOGIT_ONE)));
 }
@@ -78,7 +78,7 @@ export interface SampleParams {
   readonly topK: number;
   /** Share of the sum of weights that the kept tokens must reach, in units of 2^-32; 0 keeps all tokens. */
   readonly topP: number;
-  /** u32 each. */
+  /** Random number of 64 bits for this sample, as two u32. */
   readonly random: readonly [high: number, low: number];
   readonly penalties: Penalties | undefined;
 }
@@ -90,21 +90,24 @@ export interface Penalties {
   /** Amounts subtracted from the fixed-point logit of a token in the output: `presence` once, `frequency` once per occurrence. */
   readonly presence: number;
   readonly frequency: number;
-  /** Beyond so many the frequency penalty is at its limit: up to there its product fits 32 bits. */
+  /**
+   * Maximum occurrences that the frequency penalty counts: up to this many, their product with `frequency` stays within the limit of
+   * fixed-point logits and fits 32 bits.
+   */
   readonly maxCount: number;
 }
 
 /** State of a sequence that changes its next sample; `bias` and `counts` have one value per token of the vocabulary. */
 export interface LogitState {
-  /** In fixed-point logits, or {@link FORBIDDEN}. */
+  /** Value added to each fixed-point logit, or {@link FORBIDDEN}. */
   readonly bias?: Int32Array | undefined;
-  /** {@link IN_PROMPT} and how often in the output. */
+  /** Occurrences of each token in the output, plus {@link IN_PROMPT} for tokens of the prompt. */
   readonly counts?: Uint32Array | undefined;
-  /** A bit a token, least significant first: others are forbidden. */
+  /** Mask with one bit per token, least significant first; tokens whose bit is 0 are forbidden. */
   readonly allowed?: Uint32Array | undefined;
 }
 
-/** `frequency` and `presence` in logits. */
+/** Returns the penalties for a repetition factor, and for `presence` and `frequency` in logits. */
 export function penaltiesOf(repetition: number, presence: number, frequency: number): Penalties {
   const each = fixedLogitOf(frequency);
   return {
@@ -115,7 +118,7 @@ export function penaltiesOf(repetition: number, presence: number, frequency: num
   };
 }
 
-/** Log2 weights from here on leave no weight; fixed-point logits below the highest, exclusive. */
+/** Returns the distance below the highest fixed-point logit from which a token's weight is 0, so that the token cannot be sampled. */
 export function cutoffOf({ mantissa, shift }: Scale): number {
   return Math.min(2 ** 32 - 1, Math.ceil((MAX_LOG2_WEIGHTS * LOG2_WEIGHT * 2 ** shift) / mantissa));
 }
@@ -125,7 +128,7 @@ function orderOf(bits: number): number {
   return bits ^ ((bits >> 31) & 0x7fffffff);
 }
 
-/** Samples for one vocabulary, with room for its weights. */
+/** Samples tokens by the definition in this file's header, for one vocabulary; keeps arrays for the logits and weights of a row. */
 export class Sampler {
   readonly #fixedLogits: Int32Array;
   /** Ids, ascending, of the tokens that can be sampled, and their weights; the first #count entries are valid. */
@@ -140,7 +143,7 @@ export class Sampler {
     this.#weights = new Uint32Array(vocab);
   }
 
-  /** @param logits one a token. @returns its id, or {@link NO_TOKEN}. */
+  /** Samples a token from `logits`, one value per token. Returns the token's id, or {@link NO_TOKEN}. */
   sample(logits: Float32Array, sample: SampleParams, state: LogitState = {}): number {
     const highest = this.#fixedLogit(logits, sample.penalties, state);
     if (highest === FORBIDDEN) return NO_TOKEN;
@@ -167,7 +170,7 @@ export class Sampler {
     let highest = FORBIDDEN;
     for (let id = 0; id < fixedLogits.length; id++) {
       const value = logits[id]! * FIXED_LOGIT_ONE;
-      // Neither above nor below: no number.
+      // A NaN fails both comparisons; the check after this expression catches it.
       const fixedLogit =
         value < FIXED_LOGIT_LIMIT
           ? value > least
@@ -209,7 +212,10 @@ export class Sampler {
     return winner;
   }
 
-  /** The inner loop of whatever the host samples: a power or a division in it would cost as much as all the rest. */
+  /**
+   * Fills #ids and #weights with the tokens that can be sampled. This is the inner loop of host sampling: a power or a division here
+   * would cost as much as all the rest.
+   */
   #weigh(highest: number, log2Scale: Scale, minWeight: number): void {
     const [fixedLogits, ids, weights] = [this.#fixedLogits, this.#ids, this.#weights];
     const cutoff = cutoffOf(log2Scale);
@@ -241,7 +247,10 @@ export class Sampler {
     return this.#head(limit, true);
   }
 
-  /** The smallest head that has so many tokens, or whose weights reach that sum. Bits of the weight it ends at are found 11, 11 and 10 at a time. */
+  /**
+   * Returns the smallest head that has `limit` tokens or, with `isSum`, whose weights reach the sum `limit`. The weight at which the
+   * head ends is found 11, 11 and 10 bits at a time.
+   */
   #head(limit: number, isSum: boolean): Kept {
     const [weights, bins] = [this.#weights, this.#bins];
     let [rest, from] = [limit, 0];

@@ -1,4 +1,7 @@
-/** Samples from rows on the calling thread: the definition's own arithmetic, four tokens at a time. For rows that a device gave back whole. */
+/**
+ * Sampling on the host, for rows of logits that a device returned whole: the arithmetic of sampling.ts in a wasm kernel, four tokens
+ * at a time.
+ */
 import assert from 'node:assert/strict';
 import type { RowSampler } from '../device.ts';
 import type { SampleParams, LogitState } from '../sampling.ts';

@@ -36,7 +36,7 @@ export class Barrier {
     this.#throwIfBroken();
   }
 
-  /** For a party that cannot go on: whoever waits, or arrives later, throws. */
+  /** Breaks the barrier because this thread failed: every thread that waits now or arrives later throws. */
   break(): void {
     Atomics.store(this.#cells, 2, 1);
     Atomics.add(this.#cells, 1, 1);
@@ -44,7 +44,7 @@ export class Barrier {
   }
 
   #throwIfBroken(): void {
-    if (Atomics.load(this.#cells, 2) === 1) throw new Error('another thread of this engine failed');
+    if (Atomics.load(this.#cells, 2) === 1) throw new Error('another thread of this engine failed during the step');
   }
 }
 

@@ -1,7 +1,8 @@
 /**
  * The kernels' module: with relaxed SIMD where the runtime has it, plain SIMD otherwise.
  *
- * Node 20 has relaxed SIMD behind a V8 flag, which may be set until a module that needs it is compiled; later ones have it.
+ * Node 20 has relaxed SIMD behind a V8 flag, which can be set at run time before the first module that needs it is compiled. Later
+ * versions have it without a flag.
  */
 import { readFileSync } from 'node:fs';
 import { setFlagsFromString } from 'node:v8';
@@ -11,11 +12,11 @@ import { instantiate } from './kernel_exports.ts';
 export interface CompiledKernels {
   readonly module: WebAssembly.Module;
   readonly isRelaxed: boolean;
-  /** Whether multiply-add rounds once: decided by the CPU, and asked of it. */
+  /** Whether a multiply-add rounds once. The CPU decides, so the kernel `is_fused` measures it. */
   readonly isFused: boolean;
 }
 
-/** One compilation per thread and kind: a thread with several devices or row drawers compiles once. */
+/** Compiled kernels of this thread, by `mayRelax`: a thread with several devices or row samplers compiles once. */
 const compiled = new Map<boolean, CompiledKernels>();
 
 /** Returns the compiled kernels, cached per thread. Plain SIMD when `mayRelax` is false or the runtime has no relaxed SIMD. */
@@ -38,8 +39,8 @@ function readKernels(file: string): Uint8Array {
 }
 
 /**
- * With the optimising compiler at once, which takes 20 ms: V8 would start every function in a slow tier, three times slower, and
- * replace it when it has run for a while. Modules that others compile later are not affected.
+ * Compiles with V8's optimising compiler at once, which takes 20 ms. By default V8 starts every function in a tier that is three times
+ * slower and replaces it after a while. The flags are restored, so modules compiled later are not affected.
  */
 function compileOptimised(bytes: Uint8Array): WebAssembly.Module {
   const flags = ['liftoff', 'wasm-lazy-compilation'];

@@ -1,8 +1,8 @@
 /** Exports of the compiled kernels; `as/` documents each. Every thread has its own instance over one shared memory. */
 
 /**
- * `params` is where an operation's struct lies, `tile` where an attention tile does, the rest of what is named by a place a region of the
- * caller's: all are byte offsets. Ranges are half-open.
+ * Functions that the compiled module exports. All addresses are byte offsets in the shared memory: `params` of an operation's struct,
+ * `tile` of an attention tile, the others (`scratch`, `records`, `data`, ...) of regions that the caller owns. Ranges are half-open.
  */
 export interface Kernels {
   embed(params: number, start: number, end: number): void;
@@ -19,7 +19,10 @@ export interface Kernels {
   gather(params: number, start: number, end: number): void;
   candidates(params: number, start: number, end: number): void;
   sample(params: number, start: number, end: number, scratch: number): void;
-  /** Rows [first, first + rows) of a product's input; `last`: room for 32 f32. */
+  /**
+   * Quantises rows [first, first + rows) of a product's input into `quantised`. `last`: room for 32 f32, where the last inputs of a
+   * row are padded with zeros.
+   */
   quantise(params: number, first: number, rows: number, quantised: number, last: number): void;
   linear_float(
     params: number,
@@ -57,7 +60,10 @@ export interface Kernels {
     spanBytes: number,
     scratch: number,
   ): void;
-  /** Rows of f32 (`source` 0), f16 (1) or bf16 (2) into the panels of a weight, from output `firstOutput` on; `room`: `ROOM` bytes. */
+  /**
+   * Packs rows of f32 (`source` 0), f16 (1) or bf16 (2) into the panels of a weight, from output `firstOutput` on. `room`: working
+   * memory of `ROOM` bytes (quantised_values.as.ts).
+   */
   pack_rows(
     source: number,
     values: number,
@@ -68,7 +74,7 @@ export interface Kernels {
     firstOutput: number,
     room: number,
   ): void;
-  /** Rows of integers that were stored so: `source` 0 int8 and 1 int4 as weight_format.ts has them, 2 Q8_0, 3 Q4_0. */
+  /** Packs stored integers into int8 or int4 panels: `source` 0 int8 and 1 int4 as weight_format.ts has them, 2 Q8_0, 3 Q4_0. */
   pack_stored(
     format: number,
     source: number,
@@ -94,8 +100,8 @@ export interface Kernels {
     firstOutput: number,
   ): void;
   /**
-   * Packs some inputs of `rows` rows, out of `width` that lie side by side, into int4 or uint4 panels: `source` 0 GPTQ, 1 AWQ;
-   * `zeros` 0: none. `groupInputs` inputs share a scale; the first `skip` inputs of the first group precede `data`.
+   * Packs `inputs` inputs of `rows` rows, out of `width` rows stored side by side, into int4 or uint4 panels: `source` 0 GPTQ, 1 AWQ;
+   * `zeros` 0: none. `groupInputs` inputs share a scale; `data` begins `skip` inputs into the first group.
    */
   pack_columns(
     format: number,
@@ -113,7 +119,7 @@ export interface Kernels {
     firstOutput: number,
     firstInput: number,
   ): void;
-  /** 1 when a multiply-add rounds once. */
+  /** Returns 1 when a multiply-add rounds once, else 0. `scratch`: room for 32 bytes. */
   is_fused(scratch: number): number;
   multiply_add_loop(iterations: number, scratch: number): void;
   multiply_add_loop_int(iterations: number, scratch: number): void;

@@ -1,4 +1,4 @@
-/** Weights into their panels, a staging region at a time. */
+/** Loads weights into their panels, one staging region at a time. */
 import assert from 'node:assert/strict';
 import type { LoadOptions, WeightSource } from '../device.ts';
 import { storageFormat, type Program, type TensorRows, type WeightSpec } from '../program.ts';
@@ -11,7 +11,7 @@ import type { MemoryShard } from './memory_shards.ts';
 import type { ProgramLayout } from './program_layout.ts';
 import { ROOM_BYTES } from './staging.ts';
 
-/** Counts what is there of the weights of all memory shards. */
+/** Returns a callback that adds loaded bytes, counted as f32, and reports them with the total of all memory shards to `onProgress`. */
 export function progressOf(shards: readonly MemoryShard[], { onProgress }: LoadOptions): (bytes: number) => void {
   const specs = shards.flatMap(({ program }) => Object.values(program.weights));
   const totalBytes = specs.reduce((sum, { outputs, inner }) => sum + outputs * inner * 4, 0);
@@ -22,7 +22,7 @@ export function progressOf(shards: readonly MemoryShard[], { onProgress }: LoadO
   };
 }
 
-/** Streams every tensor of the program into its memory; `onLoaded` is told of bytes, as f32. */
+/** Streams every tensor of the program into its memory. `onLoaded` receives the bytes loaded since its last call, counted as f32. */
 export async function loadWeights(
   program: Program,
   source: WeightSource,
@@ -38,12 +38,12 @@ export async function loadWeights(
       end += part.outputs;
       return () => panels.load(part, firstOutput, source, decoder);
     });
-    assert(end === spec.outputs, `weight ${name}: parts make ${end} outputs, want ${spec.outputs}`);
+    assert(end === spec.outputs, `weight ${name}: its parts have ${end} outputs together, want ${spec.outputs}`);
     return loads;
   });
   for await (const loaded of inTurn(parts)) onLoaded(4 * loaded);
   threads.waitForAll();
-  // Now they are.
+  // Bytes reported so far may still have been in the queues of helpers; now all are packed.
   onLoaded(0);
 }
 
@@ -56,7 +56,7 @@ async function* inTurn<T>(makes: readonly (() => AsyncIterator<T>)[]): AsyncGene
     if (!make) return undefined;
     const iterator = make();
     const first = iterator.next();
-    // One that fails before it is waited for is seen when it is.
+    // A rejection before the await below must not count as unhandled; the await throws it.
     first.catch(() => undefined);
     return { iterator, first };
   };
@@ -70,7 +70,7 @@ async function* inTurn<T>(makes: readonly (() => AsyncIterator<T>)[]): AsyncGene
       for (let next = await first; !next.done; next = await iterator.next()) yield next.value;
     }
   } finally {
-    // Files stay open until nobody reads them.
+    // Ending the iterators closes their files, after an error too.
     await own?.return?.();
     await ahead?.iterator.return?.();
   }
@@ -113,7 +113,7 @@ class Panels {
     this.#code = formatCode(spec, format);
   }
 
-  /** Puts a part, whose first output is `firstOutput`. Gives how many values each slice of it had. */
+  /** Packs a part whose first output is `firstOutput`. Yields the number of values in each slice. */
   async *load(
     part: TensorRows,
     firstOutput: number,
@@ -127,7 +127,7 @@ class Panels {
         const count = (2 * inputRange.data.length) / matrix.width;
         assert(
           inputRange.inputStart === end && count % 32 === 0,
-          `${part.tensor}: input ranges are whole 32s, in order`,
+          `${part.tensor}: input ranges must be in ascending order, without gaps, each a multiple of 32 inputs`,
         );
         end += count;
         assert(end <= this.#inner, `${part.tensor} has more than ${this.#inner} inputs`);
@@ -143,7 +143,10 @@ class Panels {
     }
   }
 
-  /** Rows of the weight from `firstOutput` on. */
+  /**
+   * Packs stored rows into the panels from output `firstOutput` on: quantised values as they are when they fit the format, otherwise
+   * as floats.
+   */
   #put(stored: StoredRows, decoder: RowDecoder, firstOutput: number): void {
     const { rowStart } = stored;
     const rows = isColumns(stored) ? { rowStart, ...rowsOfColumns(stored, this.#inner) } : stored;
@@ -154,7 +157,10 @@ class Panels {
     else this.#putFloats('f32', asBytes(decoder.floats(rows, this.#inner)), firstOutput);
   }
 
-  /** A helper for whole panels; a panel that is made in parts is made by one thread. */
+  /**
+   * Returns a staging region and its index, for `count` rows from output `firstOutput` on. Whole panels may go to any helper. A panel
+   * that is packed in parts uses region 0: the calling thread alone writes such a panel.
+   */
   #stagingFor(firstOutput: number, count: number): { readonly free: number; readonly staging: Uint8Array } {
     const { threads, stagings } = this.#packing;
     const isWhole = firstOutput % LANES === 0 && count % LANES === 0;
@@ -187,7 +193,7 @@ class Panels {
     return isHeld && firstOutput % LANES === 0 && outputs % LANES === 0;
   }
 
-  /** Whether it is held as it is, and 32 inputs of it fit into a staging region. */
+  /** Whether the matrix can be stored without quantising it again, and 32 inputs of all its rows fit into a staging region. */
   #fits({ width, first, scales, zeros }: StoredMatrix, outputs: number): boolean {
     assert(first + outputs <= width, `rows [${first}, ${first + outputs}) of ${width}`);
     if ((zeros && this.#format !== 'uint4') || BYTES_OF_32 * width > this.#stagingBytes) return false;
@@ -270,12 +276,12 @@ const INTEGERS: Readonly<Partial<Record<StoredRows['format'], number>>> = {
 
 const COLUMNS: Readonly<Record<StoredMatrix['format'], number>> = { gptq: 0, awq: 1 };
 
-/** Room for 32 inputs of a row side by side, with a scale and a zero. */
+/** Staging bytes per row for 32 inputs of a {@link StoredMatrix}: 16 of integers, 2 of scale and 2 of zero, rounded up to 24. */
 const BYTES_OF_32 = 24;
 
 /**
  * Rounds a number of rows down to whole panels; fewer rows than a panel round down to a whole number, at least 1. A staging region
- * holds at least eight rows, see {@link stagingBytesOf}.
+ * holds at least eight rows, see `staging.ts`.
  */
 function wholePanels(rows: number): number {
   return rows >= LANES ? Math.floor(rows / LANES) * LANES : Math.max(1, Math.floor(rows));

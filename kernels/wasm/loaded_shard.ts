@@ -1,4 +1,4 @@
-/** A memory shard of a program with its memory: its blocks, its buffers, and what a step writes and reads there. */
+/** A memory shard with its memory: writes input and reads output of steps, and copies KV blocks and buffers. */
 import assert from 'node:assert/strict';
 import type { LoadOptions } from '../device.ts';
 import { bytesOfLayers, type ByteRange, type KvLayout } from '../kv_layout.ts';
@@ -56,14 +56,14 @@ export class LoadedShard {
     if (bytes > 0) out.set(this.#bytes.subarray(from, from + bytes), range.at + inRange);
   }
 
-  /** `payload`: the bytes of the range. */
+  /** Copies this memory shard's part of a block's range into its memory. `payload` has exactly the bytes of the range. */
   copyIn(blockId: number, range: ByteRange, payload: Uint8Array): void {
     const { inBlock, inRange, bytes } = this.#shared(range);
     const to = this.#layout.kv + blockId * this.#payload.bytes + inBlock;
     if (bytes > 0) this.#bytes.set(payload.subarray(inRange, inRange + bytes), to);
   }
 
-  /** The rows that a step has of a buffer, from where another memory shard has them. */
+  /** Copies the step's rows of a buffer from the memory shard that computed them into this one. `control` has the numbers of rows. */
   carry(buffer: string, from: LoadedShard, control: Int32Array): void {
     const own = this.#buffer(buffer);
     const { rows, perRow = 1, width } = own.spec;

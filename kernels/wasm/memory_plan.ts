@@ -17,7 +17,10 @@ export class MemoryPlan {
     this.#maxBytes = maxBytes;
   }
 
-  /** Reserves `bytes`, aligned to 64, and returns the offset; `what` sums up in messages. */
+  /**
+   * Reserves `bytes`, aligned to 64, and returns the offset. Error messages list the sizes by `what`; regions of one name are added
+   * up.
+   */
   reserve(what: string, bytes: number): number {
     const offset = this.#end;
     this.#end = Math.ceil((offset + bytes) / 64) * 64;
@@ -29,12 +32,12 @@ export class MemoryPlan {
     return this.#end <= this.#maxBytes;
   }
 
-  /** @throws DeviceError when it does not fit, with the sizes. */
+  /** Creates the memory. @throws DeviceError, with the sizes, when the plan exceeds the largest memory or the allocation fails. */
   allocate(): WebAssembly.Memory {
     const sizes = sizesOf([this]);
     if (!this.fits) {
       throw new DeviceError(
-        `a memory of the wasm device has at most ${formatMiB(this.#maxBytes)}, and what cannot be parted is larger: ${sizes}: ` +
+        `a memory of the wasm device has at most ${formatMiB(this.#maxBytes)}, and a part of this model that cannot be split is larger: ${sizes}: ` +
           SMALLER,
       );
     }
@@ -42,7 +45,10 @@ export class MemoryPlan {
     try {
       return new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
     } catch (cause) {
-      throw new DeviceError(`this machine has no room for the model: ${sizes}`, { cause });
+      throw new DeviceError(
+        `this machine could not allocate the memory for the model: ${sizes}; free some memory, or use a smaller --weights format or fewer --kv-blocks`,
+        { cause },
+      );
     }
   }
 
@@ -59,12 +65,12 @@ const SMALLER =
   'use a smaller --weights format (int4 is the smallest), fewer --kv-blocks, smaller --chunk-tokens, a smaller model or a GPU';
 
 /**
- * Memories of one program. @throws DeviceError when they are more than its share of the machine, or one of them more than can be
- * addressed.
+ * Creates the memories of one program. @throws DeviceError when they exceed `machineBytes` together, or one of them exceeds what 32
+ * bits can address.
  */
 export function allocateAll(plans: readonly MemoryPlan[], machineBytes: number): WebAssembly.Memory[] {
   const needed = plans.reduce((sum, { totalBytes }) => sum + totalBytes, 0);
-  // Memory is given when it is touched: a process that takes too much is killed then, without a word.
+  // The operating system assigns pages when they are touched: a process that exceeds the memory would then be killed without a message.
   if (needed > machineBytes)
     throw new DeviceError(`this engine may have ${formatMiB(machineBytes)} of memory: ${sizesOf(plans)}: ${SMALLER}`);
   return plans.map((plan) => plan.allocate());

@@ -1,11 +1,12 @@
 /**
- * A program in memory shards, each with a memory of its own: 32 bits address 4 GiB, and a model may be larger.
+ * Cuts a program into memory shards, each with a memory of its own: 32 bits address 4 GiB, and a model may be larger.
  *
  *   memory 0:  embed, layers 0 to 11 ─┐        ┌─► samples, logits, sample
  *   memory 1:                         └─► 12 … 31
  *
- * Consecutive layers lie together. What is in front of them and behind them is all in the first memory shard: tokens are sampled where they are
- * embedded, and a table that is both lies there once. The program is cut where one buffer is live, whose rows are copied.
+ * A memory shard holds consecutive layers. The first also holds the operations before and behind all layers: tokens are sampled where
+ * they are embedded, and a table that serves as embedding and output weight is stored once. Cuts are made only where a single buffer
+ * is live; its rows are copied from one memory to the next.
  */
 import type { LayerRange } from '../kv_layout.ts';
 import { inputsOf, type Operation, type Program } from '../program.ts';
@@ -74,13 +75,13 @@ function unitsOf({ operations }: Program): OpRange[] {
   return [0, ...cuts].map((first, i) => ({ first, end: cuts[i] ?? operations.length }));
 }
 
-/** The buffer that it writes and does not read. */
+/** Returns the buffer that an operation writes without reading it, or undefined when there is none. */
 function madeBy(op: Operation): string | undefined {
   const out = op.kind === 'route' ? op.routes : 'out' in op ? op.out : undefined;
   return out !== undefined && inputsOf(op).includes(out) ? undefined : out;
 }
 
-/** In order, neighbours as one. */
+/** Returns the ranges in ascending order, adjacent ones joined. */
 function merged(ranges: readonly OpRange[]): OpRange[] {
   const all: OpRange[] = [];
   for (const range of [...ranges].sort((a, b) => a.first - b.first)) {

@@ -45,7 +45,10 @@ export const wasmOperations = {
   sample,
 } satisfies { readonly [K in Operation['kind']]: WasmOperation<OperationOf<K>, Fields> };
 
-/** The operation's own entry: that its kinds agree is what the table says, which the compiler cannot follow through an index. */
+/**
+ * Returns the implementation for the kind of `op`. The table pairs each kind with its own type, which the compiler cannot follow
+ * through an index.
+ */
 function entryOf(op: Operation): WasmOperation<Operation, Fields> {
   return wasmOperations[op.kind];
 }
@@ -64,13 +67,13 @@ export function place(op: Operation, index: number, params: number, placement: P
 }
 
 /** Returns the bytes of scratch per thread: the most that any operation needs, at least 64, in whole cache lines. */
-export function scratchBytesOf(load: LoadedProgram): number {
-  const bytes = load.program.operations.map((op) => entryOf(op).scratchBytes?.(op, load) ?? 0);
+export function scratchBytesOf(loaded: LoadedProgram): number {
+  const bytes = loaded.program.operations.map((op) => entryOf(op).scratchBytes?.(op, loaded) ?? 0);
   return Math.ceil(Math.max(64, ...bytes) / 64) * 64;
 }
 
-function workOf(op: Operation, load: LoadedProgram, batch: readonly Segment[]): KernelCost & { label: string } {
-  return { label: op.kind, ...entryOf(op).work(op, load, batch) };
+function costOf(op: Operation, loaded: LoadedProgram, batch: readonly Segment[]): KernelCost & { label: string } {
+  return { label: op.kind, ...entryOf(op).cost(op, loaded, batch) };
 }
 
 type RunOperation = (step: StepContext, op: PlacedOperation) => void;
@@ -85,14 +88,14 @@ const runs = new Map<string, RunOperation>([
   ...Object.entries(peakLoops),
 ]);
 
-/** How a thread runs its part of it. */
+/** Returns the function with which a thread runs its share of an operation. @throws Error for an unknown kind. */
 export function runOf({ kind }: PlacedOperation): RunOperation {
   const run = runs.get(kind);
-  if (!run) throw new Error(`no operation ${kind}`);
+  if (!run) throw new Error(`the wasm device has no operation ${kind}`);
   return run;
 }
 
-/** Times of a step's operations, equal ones together, with the work that they did. `ms`: of every operation, in order. */
+/** Returns time and work of a step, summed over operations with the same label. `ms`: the time of each operation, in program order. */
 export function profileOf(
   program: Program,
   options: LoadOptions,
@@ -101,7 +104,7 @@ export function profileOf(
 ): KernelProfile[] {
   const byLabel = new Map<string, KernelProfile>();
   program.operations.forEach((op, i) => {
-    const { label, bytes, flops, kind } = workOf(op, { program, options }, batch);
+    const { label, bytes, flops, kind } = costOf(op, { program, options }, batch);
     const before = byLabel.get(label);
     byLabel.set(label, {
       label,

@@ -1,15 +1,15 @@
 /**
- * Rows into panels, on several threads while a model is loaded: every job that waits has a staging region, and whoever reads the file packs
- * by itself when all others have enough to do.
+ * Packs rows into panels on several threads while a model is loaded. Every queued job has a staging region of its own. The thread that
+ * reads the file packs a job itself when the queues of all helpers are full.
  */
 import type { Worker } from 'node:worker_threads';
 import { instantiate, type Kernels } from './kernel_exports.ts';
 import { formatCodes } from './panels.ts';
 import { readyWorkers } from './ready_workers.ts';
 
-/** More of them wait for the file. */
+/** Most threads that pack; more would only wait for the file. */
 const MAX_THREADS = 8;
-/** Helpers take longer to start than less than this takes to load. */
+/** Bytes of weights below which one thread packs, because starting helpers takes longer than loading so few. */
 const MIN_SHARED_BYTES = 64 << 20;
 
 /** Returns how many threads pack `weightBytes` of weights while a model is loaded: one below `minBytes`, else at most MAX_THREADS. */
@@ -17,18 +17,21 @@ export function packingThreads(numThreads: number, weightBytes: number, minBytes
   return weightBytes < minBytes ? 1 : Math.min(numThreads, MAX_THREADS);
 }
 
-/** Rows that lie in a staging region. */
+/** A job for rows that lie in a staging region: the kernel that packs them, and its arguments. */
 export type PackJob =
   /** Floats, with the arguments of `pack_rows`. */
   | { readonly kind: 'floats'; readonly args: Parameters<Kernels['pack_rows']> }
-  /** Stored blocks, with the arguments of `pack_stored`; for uint4 those of `pack_uint4`. */
+  /**
+   * Stored integers, with the arguments of `pack_stored`. When the format is uint4, `pack_uint4` is called with all of them but the
+   * format.
+   */
   | { readonly kind: 'stored'; readonly args: Parameters<Kernels['pack_stored']> }
   | { readonly kind: 'columns'; readonly args: Parameters<Kernels['pack_columns']> };
 
-/** Jobs of a helper: one is there when another is done, whatever its giver does meanwhile. */
+/** Jobs queued per helper. With two, the next job is ready when one ends, even while the submitting thread is busy. */
 const SLOTS = 2;
 
-/** Staging regions of so many threads: the caller has one. */
+/** Returns the number of staging regions for `numThreads` packing threads: one for the caller, SLOTS for each helper. */
 export function stagingsFor(numThreads: number): number {
   return 1 + (numThreads - 1) * SLOTS;
 }
@@ -38,10 +41,10 @@ const KINDS = ['floats', 'stored', 'columns'] as const satisfies readonly PackJo
 
 const UINT4 = formatCodes.uint4;
 
-/** Cells of a slot, u32: what is to be done, for which memory, and its arguments. */
+/** Cells of a slot, u32: its state, the kind of its job, the index of the memory shard, and the arguments of the kernel. */
 const Cell = { state: 0, kind: 1, shard: 2, args: 3, count: 32 } as const;
 const State = { idle: 0, job: 1, stop: 2 } as const;
-/** A job takes milliseconds. */
+/** Milliseconds after which a helper that has not finished its job counts as lost; a job takes a few milliseconds. */
 const LOST_MS = 60_000;
 
 /** Data that a packing helper starts with. */
@@ -66,7 +69,7 @@ function pack(kernels: Kernels, { kind, args }: PackJob): void {
   kernels.pack_rows(...args);
 }
 
-/** The body of a helper: does jobs until it is told to stop. */
+/** The body of a helper: runs the jobs of its slots in rotation until a slot is set to stop. */
 export function servePacking({ module, memories, slots }: PackHelperData): void {
   const kernels = memories.map((memory) => instantiate(module, memory));
   for (let turn = 0; ; turn = (turn + 1) % slots.length) {
@@ -97,12 +100,12 @@ class Helper {
     return this.#turn;
   }
 
-  /** The next one is among them when there are any. */
+  /** Number of idle slots. Slots are used in rotation, so the next one is idle when any is. */
   get numFree(): number {
     return this.#slots.filter((cells) => Atomics.load(cells, Cell.state) === State.idle).length;
   }
 
-  /** In the slot that is next. */
+  /** Writes a job into the next slot and wakes the helper. */
   submit(shard: number, { kind, args }: PackJob): void {
     const cells = this.#slots[this.#turn]!;
     this.#turn = (this.#turn + 1) % this.#slots.length;
@@ -118,7 +121,7 @@ class Helper {
   waitForAll(): void {
     for (const cells of this.#slots)
       if (Atomics.wait(cells, Cell.state, State.job, LOST_MS) === 'timed-out')
-        throw new Error('a packing thread is lost');
+        throw new Error('a thread that packs weights has not finished its job within a minute');
   }
 
   async close(): Promise<void> {
@@ -169,13 +172,16 @@ export class PackThreads {
     return 1 + helper * SLOTS + this.#helpers[helper]!.turn;
   }
 
-  /** `staging`: of {@link next}. The caller's own is done when this returns. */
+  /**
+   * Runs a job on the rows in staging region `staging`, an index from {@link next}. A job in region 0 is done on return; others are
+   * queued for a helper.
+   */
   run(staging: number, shard: number, job: PackJob): void {
     if (staging === 0) pack(this.#kernels[shard]!, job);
     else this.#helpers[Math.floor((staging - 1) / SLOTS)]!.submit(shard, job);
   }
 
-  /** Until all that was given is done. @throws Error when a helper is lost. */
+  /** Waits until all submitted jobs are done. @throws Error when a helper does not finish a job within LOST_MS. */
   waitForAll(): void {
     for (const helper of this.#helpers) helper.waitForAll();
   }

@@ -6,12 +6,12 @@ import { INT4_GROUP, INT8_GROUP, UINT4_GROUP } from './kernel_constants.ts';
 /** Outputs of a panel, one lane each. */
 export const LANES = 8;
 
-/** Values from one row to the next: a product's last panel may write a whole vector pair. */
+/** Returns the values from one row to the next: `width` in whole panels, because a product's last panel writes all eight outputs. */
 export function paddedWidth(width: number): number {
   return Math.ceil(width / LANES) * LANES;
 }
 
-/** A group of 32 inputs has 8 scales f16 before it, and of uint4 8 zeros. */
+/** Bytes of one panel, by format. Integer formats store groups of 32 inputs, each behind its 8 scales f16 and, for uint4, 8 zeros f16. */
 const panelBytes: Readonly<Record<WeightFormat, (inner: number) => number>> = {
   f32: (inner) => 32 * inner,
   f16: (inner) => 16 * inner,

@@ -5,7 +5,7 @@ import type { StepContext } from './step_context.ts';
 /** Bytes that one iteration of the read loop reads. */
 const READ_BYTES = 128;
 
-/** Fields: `turns` of arithmetic; `from` and `bytes` to read. */
+/** Loops by kind. Their fields: `iterations` of an arithmetic loop; `from` and `bytes` of the region to read. */
 export const peakLoops = {
   multiply_add: ({ kernels, scratch }, { fields: { iterations } }) => {
     kernels.multiply_add_loop(iterations!, scratch);
@@ -20,7 +20,7 @@ export const peakLoops = {
     const [start, end] = step.share(bytes!, READ_BYTES);
     step.kernels.read_loop(from! + start, from! + end);
   },
-  /** Only the barrier. */
+  /** Does nothing, so that only the barrier behind each operation is measured. */
   nothing: () => undefined,
 } satisfies Readonly<Record<string, (step: StepContext, op: PlacedOperation) => void>>;
 

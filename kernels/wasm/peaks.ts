@@ -21,13 +21,13 @@ export interface WasmPeaks {
 
 const PAGE_BYTES = 65_536;
 const SCRATCH_BYTES = 64;
-/** Clocks and pages warm up first. */
+/** Milliseconds that a loop runs before it is measured, until clock frequencies and pages have settled. */
 const WARM_UP_MS = 400;
 const REPEATS = 5;
 const TURNS = 20_000_000;
 const NUM_BARRIERS = 1_000;
 
-/** Takes about four seconds and `readBytes` of memory, a multiple of 64 KiB. */
+/** Measures the peak rates, which takes about four seconds. `readBytes`: size of the region to read, a multiple of 64 KiB. */
 export async function measurePeaks(
   { module }: CompiledKernels,
   numThreads: number,
@@ -39,7 +39,7 @@ export async function measurePeaks(
     maximum: readBytes / PAGE_BYTES + 1,
     shared: true,
   });
-  // Pages that were never written are all one page.
+  // The operating system maps pages that were never written to one page of zeros, which would be read from cache.
   new Float64Array(memory.buffer).fill(1.1);
   new Int8Array(memory.buffer, 0, SCRATCH_BYTES * (numThreads + 1)).fill(0);
   const bestMs = async (kind: PeakLoop, fields: Readonly<Record<string, number>>, count = 1): Promise<number> => {

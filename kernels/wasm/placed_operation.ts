@@ -1,4 +1,4 @@
-/** Every thread has this of each operation, from load on. */
+/** An operation placed in a memory: plain data, made once at load, of which every thread has a copy. */
 export interface PlacedOperation<Fields = Readonly<Record<string, number>>> {
   readonly kind: string;
   readonly index: number;

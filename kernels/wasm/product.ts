@@ -20,7 +20,7 @@ export const productParams = struct('LinearParams', {
   scale: 'f32',
 });
 
-/** A thread's scratch: sums [ROW_BLOCK][8], a cache line, then a slice of weights that were unpacked. */
+/** Offset in a thread's scratch of the slice of unpacked weights, behind the sums [ROW_BLOCK][8] f32 and a write-only cache line. */
 const AFTER_SUMS = ROW_BLOCK * LANES * 4 + 64;
 /**
  * Offset in scratch of the quantised rows, behind a slice of four-bit weights unpacked to bytes. Each of its groups has room for the
@@ -28,7 +28,7 @@ const AFTER_SUMS = ROW_BLOCK * LANES * 4 + 64;
  */
 const QUANTISED_AT = AFTER_SUMS + SLICE_GROUPS * (INT8_GROUP + 16);
 
-/** `code`: of the weight's format. */
+/** Returns the bytes of scratch that a thread needs for a product. `code`: the code of the weight's format. */
 export function productScratchBytes(code: number, inner: number, { maxRows, maxSamples }: LoadOptions): number {
   const rows = Math.min(ROW_BLOCK, Math.max(maxRows, maxSamples));
   return isIntegerCode(code)
@@ -36,7 +36,7 @@ export function productScratchBytes(code: number, inner: number, { maxRows, maxS
     : AFTER_SUMS + SLICE * LANES * 4;
 }
 
-/** A thread's tasks of one operation: quantises a block of rows once for those that follow one another. */
+/** Runs a thread's tasks of one product. Consecutive tasks with the same block of rows quantise the block once. */
 export class ProductRun {
   readonly #step: StepContext;
   readonly #isQuantised: boolean;
@@ -47,7 +47,7 @@ export class ProductRun {
     this.#isQuantised = isIntegerCode(code);
   }
 
-  /** Task `task` of `tasks`, which are of rows from `first` on. `params`: where the product's struct lies. */
+  /** Runs task `task` of `tasks`. Row numbers of the tasks count from `first`; `params` is the byte offset of the product's struct. */
   run(params: number, first: number, task: number, tasks: ProductTasks, numPanels: number): void {
     const { kernels, scratch } = this.#step;
     const { numRows, rowsPerTask, panelsPerTask, numPanelTasks } = tasks;

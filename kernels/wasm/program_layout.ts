@@ -35,21 +35,21 @@ export interface ProgramLayout {
   readonly operations: readonly PlacedOperation[];
 }
 
-/** Threads of a step, threads that pack, and the most that a memory has. */
+/** Number of threads per step, number of threads that pack weights, and most bytes of a memory (undefined: 4 GiB). */
 interface LayoutChoice {
   readonly numThreads: number;
   readonly numPacking: number;
   readonly maxMemoryBytes: number | undefined;
 }
 
-/** `numPacking`: threads that pack its weights. @throws DeviceError for shapes the kernels do not have. */
+/** Lays a program out: reserves its regions and places its operations. @throws DeviceError for shapes that the kernels do not support. */
 export function layOutProgram(
   program: Program,
   options: LoadOptions,
   { numThreads, numPacking, maxMemoryBytes }: LayoutChoice,
 ): ProgramLayout {
   if (options.kv.blockSize % 4 !== 0) {
-    throw new DeviceError(`block_size must be a multiple of 4, not ${options.kv.blockSize}`);
+    throw new DeviceError(`--block-size must be a multiple of 4 on the wasm device, not ${options.kv.blockSize}`);
   }
   const plan = new MemoryPlan(maxMemoryBytes);
   const weights = new Map(
@@ -83,8 +83,8 @@ export function layOutProgram(
     samplerSlots: plan.reserve('sampling', options.maxSamples * samplerSlot.bytes),
     sampledTokens: words('sampling', options.maxSamples),
     slotTokens: words('sampling', options.maxSamples),
-    samplerPages: words('sample pages', (options.samplerPages ?? 0) * vocab),
-    sampleMasks: words('sample masks', Math.min(MAX_MASKS, options.maxSamples) * Math.ceil(vocab / 32)),
+    samplerPages: words('sampler pages', (options.samplerPages ?? 0) * vocab),
+    sampleMasks: words('sampler masks', Math.min(MAX_MASKS, options.maxSamples) * Math.ceil(vocab / 32)),
     exp2Table: words('sampling', exp2Table.length),
     routing: words('routing', mixture.experts + 1 + options.maxRows * mixture.perToken),
   };
@@ -152,7 +152,7 @@ function placementOf(program: Program, options: LoadOptions, placed: Placed): Pl
     },
     experts: (routes) => {
       const made = program.operations.find((op) => op.kind === 'route' && op.routes === routes);
-      assert(made?.kind === 'route', `nobody makes ${routes}`);
+      assert(made?.kind === 'route', `no operation of the program computes the routes ${routes}`);
       return made.experts;
     },
     rope: (name) => {

@@ -1,8 +1,11 @@
-/** Threads that say that they are ready before they serve. */
+/** Starts worker threads and waits until each has reported that it is ready. */
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 
-/** One of the file, beside this one, for each of `all`; resolves when every one is ready. @throws Error when one ends before; none is left then. */
+/**
+ * Starts one worker per element of `all`, its data, from a file beside this one. Resolves when every worker has sent a message.
+ * @throws the error of a worker that fails first, after all workers were terminated.
+ */
 export async function readyWorkers(file: string, all: readonly unknown[]): Promise<Worker[]> {
   const workers = all.map((workerData) => new Worker(new URL(file, import.meta.url), { workerData }));
   try {

@@ -1,7 +1,7 @@
 /** State that the threads of a step share. */
 import type { PlacedOperation } from './placed_operation.ts';
 
-/** Cells of `control`, written before a step. */
+/** Indices of the cells of `control`, which are written before a step. */
 export const Control = {
   stepCount: 0,
   stop: 1,
@@ -23,12 +23,12 @@ export interface StepShard {
   readonly operations: readonly PlacedOperation[];
   /** Per operation, how many of its tasks are taken in this step. */
   readonly tasks: Int32Array;
-  /** One scratch region per thread, this far apart. */
+  /** Byte offset of the scratch regions: one per thread, `scratchBytes` apart. */
   readonly scratch: number;
   readonly scratchBytes: number;
 }
 
-/** `barrier` is the cells of one {@link Barrier}. */
+/** Data that all threads of a step share. `barrier` has the cells of one `Barrier` (barrier.ts). */
 export interface SharedStep {
   readonly module: WebAssembly.Module;
   readonly control: Int32Array;

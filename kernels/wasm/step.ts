@@ -1,8 +1,9 @@
 /**
- * A step: a list of operations that every thread walks, a barrier between them. Threads split outputs, never sums (E2).
+ * A step: a list of operations that every thread runs in order, a barrier after each. Threads split outputs, never sums (E2).
  *
- * The list is made once, at load, and every thread has it. What varies per step (row counts, tokens, tiles) lies in `control` and in
- * the memory regions that the operations point to. The engine thread is thread 0: it fills those, wakes the others once, works along.
+ * The list is made once, at load, and every thread has a copy. Values that vary per step (row counts, tokens, tiles) lie in `control`
+ * and in the memory regions that the operations point to. The engine thread is thread 0: it writes those values, wakes the other
+ * threads once per call of `run`, and works along.
  */
 import assert from 'node:assert/strict';
 import { runOf } from './operations.ts';
@@ -34,10 +35,10 @@ export class StepThread {
     });
   }
 
-  /** Walks the list, or the part of it that the step is; `onDone` is told of each operation. */
+  /** Runs the operations that `control` names, with a barrier after each. `onDone` is called with the index of each finished operation. */
   walk(onDone?: (op: number) => void): void {
     const { control } = this.#shared;
-    // Read once: behind the last barrier the next step's may be there already.
+    // Read once: after the last barrier, `control` may already have the values of the next step.
     const [first, end] = [control[Control.firstOp]!, control[Control.endOp]!];
     const { context, runs } = this.#shards[control[Control.shard]!]!;
     try {
@@ -53,7 +54,7 @@ export class StepThread {
     }
   }
 
-  /** For the other threads: sleep until the next step, walk it, until told to stop. */
+  /** Body of a helper thread: sleeps until the next step, runs it, and returns when {@link stop} was called. */
   serve(): void {
     const { control } = this.#shared;
     for (let seen = 0; ;) {
@@ -66,10 +67,13 @@ export class StepThread {
     }
   }
 
-  /** For the engine thread: wake the others once, walk along. */
+  /** Called by the engine thread: wakes the others once and runs operations `ops` of a memory shard along with them. */
   run(shard: number, ops: OpRange, onDone?: (op: number) => void): void {
     const { control, numThreads, shards } = this.#shared;
-    assert(ops.first < ops.end, 'a step has an operation: without a barrier nobody waits for the others');
+    assert(
+      ops.first < ops.end,
+      'a step needs at least one operation: without a barrier no thread waits for the others',
+    );
     control[Control.shard] = shard;
     control[Control.firstOp] = ops.first;
     control[Control.endOp] = ops.end;

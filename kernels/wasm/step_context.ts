@@ -4,9 +4,9 @@ import { instantiate, type Kernels } from './kernel_exports.ts';
 import type { SharedStep, StepShard } from './shared_step.ts';
 import { productTasks, type ProductTasks } from './task_split.ts';
 
-/** Columns are dealt in whole vectors. */
+/** Columns are split among threads in multiples of this, one f32 vector. */
 const COLUMN_UNIT = 4;
-/** More than a matrix within 4 GiB can have. */
+/** Multiplier in the key of a shape; more panels than a matrix within 4 GiB can have. */
 const MAX_PANELS = 2 ** 28;
 
 /** One thread's view of a memory shard while a step runs. */

@@ -18,7 +18,7 @@ import type { ProgramLayout } from './program_layout.ts';
 import { Control } from './shared_step.ts';
 import { attentionTasks } from './task_split.ts';
 
-/** Most samples want a token and nothing else. */
+/** Shared empty results: most samples request only a token. */
 const NO_IDS = new Uint32Array(0);
 const NO_LOGITS = new Float32Array(0);
 
@@ -48,9 +48,12 @@ export class StepIo {
     this.#logits = logits && { at: logits.at / 4, width: logits.spec.width };
   }
 
-  /** @throws AssertionError when the batch is beyond what was stated at load, DeviceError for what no device does yet. */
+  /**
+   * Writes a batch into the regions of this memory shard. @throws AssertionError when the batch exceeds the limits set at load,
+   * DeviceError when a segment names an adapter.
+   */
   write(batch: readonly Segment[], numThreads: number): void {
-    // Before anything is written: kernels check nothing.
+    // Validation comes before any write, because kernels check nothing.
     this.#requests = samplesOf(batch, this.#options);
     const { regions } = this.#layout;
     const { maxRows } = this.#options;
@@ -100,12 +103,15 @@ export class StepIo {
   }
 
   writePage(page: number, first: number, values: Int32Array | Uint32Array): void {
-    assert(page < (this.#options.samplerPages ?? 0), `there is no page ${page}`);
-    assert(first + values.length <= this.vocab, 'a page has a value a token');
+    assert(page < (this.#options.samplerPages ?? 0), `there is no sampler page ${page}`);
+    assert(first + values.length <= this.vocab, 'a sampler page has one value per token of the vocabulary');
     this.#u32.set(values, this.#page(page) / 4 + first);
   }
 
-  /** Tokens, positions and slots, from row `first` on. Returns where the block table of segment `index` lies. */
+  /**
+   * Writes tokens, positions and slots from row `first` on, and the block table of segment `index`. Returns the byte offset of that
+   * table.
+   */
   #writeRows({ tokens, start, blockTable }: Segment, index: number, first: number): number {
     const { regions } = this.#layout;
     const { kv, maxBlocksPerSequence, numBlocks } = this.#options;
@@ -114,12 +120,13 @@ export class StepIo {
     if (blockTable.length > maxBlocksPerSequence)
       assert.fail(`a block table has at most ${maxBlocksPerSequence} blocks`);
     const numPositions = start + tokens.length;
-    if (blockTable.length * blockSize < numPositions) assert.fail(`${numPositions} positions need more blocks`);
+    if (blockTable.length * blockSize < numPositions)
+      assert.fail(`the block table has too few blocks for ${numPositions} positions`);
     const table = regions.blockTables / 4 + index * maxBlocksPerSequence;
     for (let b = 0; b < blockTable.length; b++) {
       const block = blockTable[b]!;
-      // A message for every block of a long context would be most of what a token costs the heap.
-      if (block < 0 || block >= numBlocks.max) assert.fail(`no block ${block}`);
+      // assert.fail builds its message only on failure: one per block of a long context would be most of the heap that a token costs.
+      if (block < 0 || block >= numBlocks.max) assert.fail(`a block table has block ${block}, which does not exist`);
       u32[table + b] = block;
     }
     for (let i = 0; i < tokens.length; i++) {

@@ -6,12 +6,15 @@ import { readyWorkers } from './ready_workers.ts';
 import { StepThread, type OpRange } from './step.ts';
 import { Control, type SharedStep, type StepShard } from './shared_step.ts';
 
-/** A barrier that spins longer burns a core that another engine may need; shorter, and each wait costs a wake-up. */
+/**
+ * Microseconds a barrier spins before it sleeps. Longer burns a core that another engine may need; shorter makes every wait cost a
+ * wake-up.
+ */
 const SPIN_US = 20;
 
 /** Threads that run the steps of one executable. */
 export class StepThreads {
-  /** Written before a step. */
+  /** Cells of {@link Control}, written before a step. */
   readonly control: Int32Array;
   readonly numThreads: number;
   readonly #thread: StepThread;
@@ -42,7 +45,7 @@ export class StepThreads {
     return new StepThreads(shared, workers);
   }
 
-  /** Operations of a memory shard: wakes the helpers once and works along. */
+  /** Runs operations `ops` of memory shard `shard`: wakes the helpers once and works along. */
   run(shard: number, ops: OpRange, onDone?: (op: number) => void): void {
     this.#thread.run(shard, ops, onDone);
   }

@@ -1,6 +1,6 @@
 /**
- * How the work of an operation is cut into tasks. Threads take the next one when they are done with theirs, so that one that came late,
- * or whose core is shared, takes fewer. Tasks split outputs, never sums: none of this changes a bit (E2).
+ * Splits the work of an operation into tasks. A thread claims the next task when it has finished one, so a thread that started late or
+ * shares its core does fewer. Tasks split outputs, never sums, so the split changes no bit (E2).
  */
 import { ROW_BLOCK, SPAN } from './kernel_constants.ts';
 
@@ -21,7 +21,7 @@ export interface ProductTasks {
   readonly numTasks: number;
 }
 
-/** Blocks of rows, even ones, times ranges of panels; tasks of one block of rows follow one another. */
+/** Splits a product into blocks of equally many rows times ranges of panels. Tasks of one block of rows are consecutive. */
 export function productTasks(numRows: number, inner: number, numPanels: number, numThreads: number): ProductTasks {
   const fitting = Math.floor(ROW_BLOCK_BYTES / (inner * 4) / MIN_ROW_BLOCK) * MIN_ROW_BLOCK;
   const numBlocks = Math.ceil(numRows / Math.min(ROW_BLOCK, Math.max(MIN_ROW_BLOCK, fitting)));
@@ -33,7 +33,10 @@ export function productTasks(numRows: number, inner: number, numPanels: number, 
   return { numRows, rowsPerTask, panelsPerTask, numPanelTasks, numTasks: numRowTasks * numPanelTasks };
 }
 
-/** About `wanted` panels: such that threads which take equally many tasks have least to do, rather more than fewer. */
+/**
+ * Returns the panels per task, from half of to 1.5 times `wanted`, that give the busiest thread the fewest panels when all take
+ * equally many tasks. On a tie `wanted` wins, then more panels.
+ */
 function evenPanels(numPanels: number, wanted: number, numRowTasks: number, numThreads: number): number {
   const panelsAThread = (panels: number): number =>
     Math.ceil((numRowTasks * Math.ceil(numPanels / panels)) / numThreads) * panels;
@@ -55,8 +58,9 @@ function roundUp(value: number, unit: number): number {
 export const AttentionTasks = { tilesAndHeads: 0, tiles: 1, spans: 2 } as const;
 
 /**
- * Many rows: by tile and KV head. Single rows, as in decode: by tile, so that blocks are read whole; by span when there are too few to
- * go round, and there is room for their records.
+ * Returns how threads split attention. Tiles of several rows: by tile and KV head. Tiles of one row, as in decode: by tile, so that
+ * blocks are read whole; with fewer than four tiles per thread by span, or by tile and KV head when more than `maxSplitTiles` tiles
+ * would need span records.
  */
 export function attentionTasks(numTiles: number, numRows: number, numThreads: number, maxSplitTiles: number): number {
   if (numTiles < numRows) return AttentionTasks.tilesAndHeads;
@@ -64,7 +68,7 @@ export function attentionTasks(numTiles: number, numRows: number, numThreads: nu
   return numTiles <= maxSplitTiles ? AttentionTasks.spans : AttentionTasks.tilesAndHeads;
 }
 
-/** Spans for each thread, from which on a task is all heads of one, so that blocks are read whole. */
+/** Spans per thread from which one task covers all KV heads of a span, so that blocks are read whole. */
 const MIN_SPANS_PER_THREAD = 4;
 
 /** Returns the number of blocks per span: SPAN tokens in whole blocks, at least one. */

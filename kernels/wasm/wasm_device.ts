@@ -1,9 +1,9 @@
 /**
- * The `wasm` device: a program executed by SIMD WebAssembly on worker threads over shared memory, 4 GiB each (memory_shards.ts).
+ * The `wasm` device: runs a program with SIMD WebAssembly on worker threads over shared memories of at most 4 GiB (memory_shards.ts).
  *
- * Weights lie packed in panels of eight outputs, in their format; products with int8 and int4 weights quantise activations and
- * multiply integers. KV f16 (or f32). The calling thread is thread 0; `numThreads - 1` workers help. Relaxed SIMD is used where the
- * runtime has it: its multiply-add rounds once on CPUs that can, which is another numerics class than two roundings.
+ * Weights are packed in panels of eight outputs, in their storage format; products with int8, int4 and uint4 weights quantise
+ * activations and multiply integers. KV is f16 or f32. The calling thread is thread 0; `numThreads - 1` workers help. Relaxed SIMD is
+ * used where the runtime has it: its multiply-add rounds once on CPUs that can, which makes a numerics class of its own.
  */
 import assert from 'node:assert/strict';
 import type { Device, LoadOptions, WeightSource } from '../device.ts';
@@ -25,20 +25,23 @@ import { WasmExecutable, type ProfiledExecutable } from './wasm_executable.ts';
 
 /** The wasm device, whose executables can be profiled. */
 export interface WasmDevice extends Device {
-  /** For benchmarks. `nowMs` is a steady clock. */
+  /** Measures peak rates, for benchmarks. `nowMs`: a steady clock; `readBytes`: size of the region to read. */
   peaks(nowMs: () => number, readBytes: number): Promise<WasmPeaks>;
   load(program: Program, weights: WeightSource, options: LoadOptions): Promise<ProfiledExecutable>;
 }
 
-/** Tests narrow these bounds, so that small models are treated as large ones are. */
+/** Bounds that tests lower, so that small models are treated as large ones. */
 export interface WasmBounds {
   /** Most bytes of one memory; a program that needs more has several. */
   readonly maxMemoryBytes?: number;
-  /** Several threads pack weights of at least so many bytes. */
+  /** Bytes of weights from which several threads pack them. */
   readonly minSharedBytes?: number;
 }
 
-/** `hasRelaxed` false: plain SIMD although the runtime has more, for tests. `numSharing`: engines that divide the machine's memory. */
+/**
+ * Creates the device. `hasRelaxed` false: uses plain SIMD although the runtime has relaxed SIMD, for tests. `numSharing`: number of
+ * engines that divide the memory of the machine.
+ */
 export function createWasmDevice(
   numThreads: number,
   hasRelaxed = true,
@@ -64,7 +67,7 @@ export function createWasmDevice(
     checkRows: () => Promise.resolve(),
     lost,
     destroy: () => {
-      lose('told to go');
+      lose('it was closed');
     },
     load: (program, weights, load) =>
       loadProgram(program, weights, load, { numThreads, kernels, memoryBytes: machineMemory() / numSharing, bounds }),
@@ -96,7 +99,7 @@ async function loadProgram(
     layOutProgram(shard.program, optionsOf(shard), { numThreads, numPacking, maxMemoryBytes });
   const cut = shardsOf(program, (shard) => layoutOf(shard).plan.fits);
   const layouts = cut.shards.map(layoutOf);
-  // Before anything is read.
+  // Memory is allocated before any weight is read: a model that does not fit fails at once.
   const memories = allocateAll(
     layouts.map(({ plan }) => plan),
     memoryBytes,

@@ -25,7 +25,7 @@ import type { StepThreads } from './step_threads.ts';
 export interface ProfiledExecutable extends Executable {
   /** Runs a batch repeatedly and returns time and work per kind of operation. The next step overwrites the results. */
   profile(batch: readonly Segment[], nowMs: () => number): Promise<KernelProfile[]>;
-  /** How many memories it has. */
+  /** Number of memory shards, each with a memory of its own. */
   readonly numShards: number;
 }
 
@@ -38,10 +38,10 @@ export class WasmExecutable implements ProfiledExecutable {
   readonly numBlocks: number;
   readonly memoryBytes: number;
   readonly numShards: number;
-  /** Nobody ends a processor's work. */
+  /** No limit: unlike the driver of a GPU, nothing ends work on a CPU that takes long. */
   readonly maxRowsNow = Infinity;
   readonly numAhead = 0;
-  /** Any: they are copied as they lie. */
+  /** No limit: blocks are copied straight out of the memory. */
   readonly numExportable = Infinity;
   readonly sampling: Executable['sampling'];
   readonly #program: Program;
@@ -74,24 +74,27 @@ export class WasmExecutable implements ProfiledExecutable {
     this.#threads = threads;
   }
 
-  async run(batch: readonly Segment[], { exports, part }: RunOptions = {}): Promise<SampleResult[]> {
+  async run(batch: readonly Segment[], { exports, section }: RunOptions = {}): Promise<SampleResult[]> {
     this.#write(batch);
-    this.#walk(this.#opsOf(part), exports && this.#exporting(exports));
-    return part?.until === undefined ? this.#home.io.read() : [];
+    this.#walk(this.#opsOf(section), exports && this.#exporting(exports));
+    return section?.until === undefined ? this.#home.io.read() : [];
   }
 
   #write(batch: readonly Segment[]): void {
     for (const { io } of this.#shards) io.write(batch, this.#threads.numThreads);
   }
 
-  /** Operations of the whole program; `onDone` is told of each. */
+  /**
+   * Runs a range of the operations of the whole program, memory shard by memory shard. `onDone` is called after each with its index in
+   * the program.
+   */
   #walk(ops: OpRange, onDone?: (op: number) => void): void {
     for (const { shard: index, ops: own, at, carried } of this.#cut.runs) {
       const [first, end] = [Math.max(ops.first, own.first), Math.min(ops.end, own.end)];
       const shard = this.#shards[index];
       if (first >= end || !shard) continue;
       shard.io.announce(this.#threads.control);
-      // A step that goes on in the middle of a run has them there.
+      // A step that resumes in the middle of a run already has the carried buffers there.
       if (first === own.first)
         for (const { buffer, from } of carried) shard.carry(buffer, this.#shards[from]!, this.#threads.control);
       const offset = at - own.first;
@@ -141,10 +144,10 @@ export class WasmExecutable implements ProfiledExecutable {
   }
 
   #check(blockId: number): void {
-    if (blockId < 0 || blockId >= this.numBlocks) assert.fail(`no block ${blockId}`);
+    if (blockId < 0 || blockId >= this.numBlocks) assert.fail(`block ${blockId} does not exist`);
   }
 
-  /** Medians of some steps, barriers included. */
+  /** Times every operation, barrier included: the median of PROFILED_STEPS steps. */
   profile(batch: readonly Segment[], nowMs: () => number): Promise<KernelProfile[]> {
     this.#write(batch);
     const steps = Array.from({ length: PROFILED_STEPS }, () => {
@@ -176,7 +179,10 @@ export class WasmExecutable implements ProfiledExecutable {
     blockIds.forEach((block, i) => {
       const payload = payloads[i]!;
       this.#check(block);
-      assert(payload.length === range.bytes, `so much of a block has ${range.bytes} bytes, not ${payload.length}`);
+      assert(
+        payload.length === range.bytes,
+        `the payload of these layers of a block has ${range.bytes} bytes, not ${payload.length}`,
+      );
       for (const shard of this.#shards) shard.copyIn(block, range, payload);
     });
     return Promise.resolve();
@@ -190,7 +196,10 @@ export class WasmExecutable implements ProfiledExecutable {
     this.#home.io.writePage(page, first, values);
   }
 
-  /** The memory shard that has a buffer when a step begins, or when it has ended. */
+  /**
+   * Returns the memory shard that has a buffer when a step begins (`first`) or ends (`last`). @throws DeviceError for an unknown
+   * buffer.
+   */
   #owner(buffer: string, when: 'first' | 'last'): LoadedShard {
     const owner = this.#shards[this.#cut.owners.get(buffer)?.[when] ?? -1];
     if (!owner) throw new DeviceError(`the program has no buffer ${buffer}`);

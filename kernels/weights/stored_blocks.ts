@@ -35,7 +35,10 @@ export function viewOf({ buffer, byteOffset, byteLength }: Uint8Array): DataView
 
 const LOW_NIBBLES = 0x0f0f0f0f;
 
-/** 32 nibbles of q4_0 or q4_1, from `at` on, as kernels/weights/weight_format.ts has them: four words from out[to] on. */
+/**
+ * Unpacks the 32 nibbles of q4_0 or q4_1 that start at `at` into the order of kernels/weights/weight_format.ts: four words from
+ * out[to] on.
+ */
 export function nibblesOfBlock(view: DataView, at: number, out: Uint32Array, to: number): void {
   const [a, b] = [view.getUint32(at, true), view.getUint32(at + 4, true)];
   const [c, d] = [view.getUint32(at + 8, true), view.getUint32(at + 12, true)];
@@ -55,7 +58,7 @@ export function nibblesOfSuper(view: DataView, at: number, j: number, out: Uint3
   }
 }
 
-/** Six bits each of the j-th 32 of the block of q4_k or q5_k at `at`. */
+/** Returns the six-bit scale and minimum of the j-th 32 values in the q4_k or q5_k block at `at`. */
 export function sixBits(view: DataView, at: number, j: number): { readonly scale: number; readonly min: number } {
   const byte = (i: number): number => view.getUint8(at + 4 + i);
   if (j < 4) return { scale: byte(j) & 63, min: byte(j + 4) & 63 };
@@ -65,7 +68,7 @@ export function sixBits(view: DataView, at: number, j: number): { readonly scale
   };
 }
 
-/** The values of blocks that have minima, in f32, into `out`. `halfValue`: of every f16. */
+/** Decodes whole blocks of a format with minima into `out`, f32. `halfValue` returns the value of an f16. */
 export function blockValues(
   format: 'q4_1' | 'q4_k' | 'q5_k',
   data: Uint8Array,
@@ -85,7 +88,7 @@ interface Block {
   readonly view: DataView;
   readonly at: number;
   readonly d: number;
-  /** m, or dmin. */
+  /** Value of the block's m (q4_1) or dmin (q4_k, q5_k). */
   readonly low: number;
   /** Byte offset of the fifth bits in `view`; undefined for formats without. */
   readonly highBits: number | undefined;

@@ -5,8 +5,8 @@ import { scalesPerRow } from './weight_format.ts';
  *   gptq  words [inner / 8][rows]: eight inputs of a row, the first in the lowest nibble
  *   awq   words [inner][rows / 8]: eight rows of an input, in the nibbles 0, 4, 1, 5, 2, 6, 3, 7
  *
- * value = scale · (q - zero). Scales and zeros are f16 [groups][rows], of groups of as many inputs, whole 32s; where there are no zeros
- * they are 8. Rows are whole eights.
+ * value = scale · (q - zero). Scales and zeros are f16 [groups][rows]; all groups have the same number of inputs, a multiple of 32.
+ * Without zeros every zero point is 8. The number of rows is a multiple of 8.
  */
 export type ColumnFormat = 'gptq' | 'awq';
 
@@ -18,10 +18,10 @@ export interface StoredColumns {
   readonly zeros?: Uint8Array;
 }
 
-/** A matrix of which a file has all rows of some inputs together: such input ranges of it come one after the other. */
+/** A matrix whose file stores all rows of an input together; read as a sequence of input ranges. */
 export interface StoredMatrix {
   readonly format: ColumnFormat;
-  /** Rows that lie side by side, of which those that were asked for begin with `first`; whole eights both. */
+  /** Number of rows side by side in the file; the requested rows start at `first`. Both are multiples of 8. */
   readonly width: number;
   readonly first: number;
   /** Inputs that share a scale; a multiple of 32. */
@@ -49,7 +49,7 @@ export function isColumns(rows: { readonly format: string; readonly scales?: Uin
   return (rows.format === 'gptq' || rows.format === 'awq') && rows.scales !== undefined;
 }
 
-/** Row after row, as weight_format.ts has int4 and, where there are zeros, uint4. */
+/** Returns the values row by row, laid out as int4 or, when there are zeros, uint4 of weight_format.ts. */
 export function rowsOfColumns(
   { format, data, scales, zeros }: StoredColumns,
   inner: number,
@@ -73,7 +73,7 @@ export function rowsOfColumns(
   return { format: kind, data: new Uint8Array(words.buffer), scales: new Uint8Array(halves.buffer) };
 }
 
-/** The integers, [rows][inner / 8] as weight_format.ts has int4. */
+/** Writes the integers to `out`, [rows][inner / 8] words laid out as int4 of weight_format.ts. */
 function columnWords(format: ColumnFormat, columns: Uint32Array, rows: number, inner: number, out: Uint32Array): void {
   const octets = inner / 8;
   const eight = new Uint32Array(8);
@@ -92,15 +92,19 @@ function columnWords(format: ColumnFormat, columns: Uint32Array, rows: number, i
   }
 }
 
-/** Four nibbles to the low nibbles of four bytes: of a device's word these are inputs [8j, 8j + 4), the high ones [8j + 4, 8j + 8). */
+/**
+ * Spreads four nibbles over the low nibbles of four bytes. In a device's word the low nibbles are inputs [8j, 8j + 4), the high ones
+ * [8j + 4, 8j + 8).
+ */
 function spread(nibbles: number): number {
   const pairs = (nibbles | (nibbles << 8)) & 0x00ff00ff;
   return (pairs | (pairs << 4)) & 0x0f0f0f0f;
 }
 
 /**
- * Eight words, an input each with eight outputs in AWQ's order, become eight of an output each with eight inputs in the devices': nibbles
- * change places with those of the word next to it, then pairs with pairs two words on, then halves with halves four words on.
+ * Transposes eight words, one per input with eight outputs in AWQ's order, into eight words, one per output with eight inputs in the
+ * devices' order: swaps nibbles between neighbouring words, then pairs of nibbles between words two apart, then halves between words
+ * four apart.
  */
 function transposed(from: Uint32Array, at: number, width: number, to: Uint32Array): void {
   // Inputs in the devices' order, which is 0, 4, 1, 5, 2, 6, 3, 7 in the nibbles of a word.

@@ -16,8 +16,8 @@ import {
 import { uint4Rows, type NibbleFormat } from './zero_points.ts';
 
 /**
- * int8, int4 and uint4 lie as weight_format.ts has them, GGUF's blocks as stored_blocks.ts, rows side by side as stored_columns.ts; the
- * others value by value. Little-endian.
+ * Format of stored rows, little-endian: int8, int4 and uint4 are laid out as in weight_format.ts, GGUF's blocks as in
+ * stored_blocks.ts, gptq and awq as in stored_columns.ts, the others value by value.
  */
 type StoredFormat = WeightFormat | 'bf16' | BlockFormat | ColumnFormat;
 
@@ -26,7 +26,7 @@ export interface StoredRows {
   /** Index of the first row, counted from the first row that was requested. */
   readonly rowStart: number;
   readonly format: StoredFormat;
-  /** Whole rows; as valid as whoever gives them says. */
+  /** Bytes of whole rows; the source of the rows defines how long they stay valid. */
   readonly data: Uint8Array;
   /** Scales of int8, int4 and uint4: f16 [rows][scalesPerRow]. For gptq and awq: in the file's own layout. */
   readonly scales?: Uint8Array;
@@ -34,7 +34,7 @@ export interface StoredRows {
   readonly zeros?: Uint8Array;
 }
 
-/** Rows of f32, from `rowStart` on. */
+/** Returns f32 values as stored rows whose first has index `rowStart`; the bytes are not copied. */
 export function floatRows(values: Float32Array, rowStart = 0): StoredRows {
   return { rowStart, format: 'f32', data: new Uint8Array(values.buffer, values.byteOffset, values.byteLength) };
 }
@@ -47,7 +47,7 @@ export function storedBytes(format: StoredFormat, inner: number): number {
   return isInteger(format) ? rowBytes(format, inner) : inner * (format === 'f32' ? 4 : 2);
 }
 
-/** @throws AssertionError when they are not whole rows. */
+/** Returns the number of rows in `data`. @throws AssertionError when the bytes are not whole rows. */
 export function numStored({ format, data }: StoredRows, inner: number): number {
   const numRows = data.length / storedBytes(format, inner);
   assert(Number.isInteger(numRows), `${data.length} bytes are no whole rows of ${inner} in ${format}`);
@@ -60,7 +60,7 @@ interface StoredIntegers {
   readonly scales: Uint8Array;
 }
 
-/** Integer formats that hold what is stored as it is. */
+/** Storage formats that can hold the integers of each stored format unchanged. */
 const FITTING: Readonly<Partial<Record<StoredFormat, readonly WeightFormat[]>>> = {
   int8: ['int8'],
   q8_0: ['int8'],
@@ -71,7 +71,7 @@ const FITTING: Readonly<Partial<Record<StoredFormat, readonly WeightFormat[]>>> 
   q4_k: ['uint4'],
 };
 
-/** Whether what is stored is of the very format that is wanted, or fits into it as it is. */
+/** Whether the stored integers can be kept unchanged in the storage format `wanted`. */
 export function fitsInto(stored: StoredRows, wanted: WeightFormat): boolean {
   const format = !isColumns(stored) ? stored.format : stored.zeros ? 'uint4' : 'int4';
   return FITTING[format]?.includes(wanted) === true;
@@ -101,7 +101,10 @@ function storedIntegers(format: WeightFormat, stored: StoredRows, inner: number)
 /** The smallest f16 that no GPU flushes to zero. */
 const MIN_NORMAL = 0x0400;
 
-/** A scale that a GPU would flush becomes the smallest that it does not, and the integers follow; one that is no number is 0. */
+/**
+ * Replaces subnormal scales, which GPUs may flush to zero, by the smallest normal f16 and scales their integers down; an infinite or
+ * NaN scale becomes 0.
+ */
 function withNormalScales(format: 'int8' | 'int4', { data, scales }: StoredIntegers, inner: number): StoredIntegers {
   const halves = new Uint16Array(Uint8Array.from(scales).buffer);
   if (halves.every(isValidHalf)) return { data, scales };
@@ -144,7 +147,7 @@ function rescale(format: 'int8' | 'int4', bytes: Int8Array, factor: number): voi
 
 const LOW_NIBBLES = 0x0f0f0f0f;
 
-/** int4 as int8, the same integers under the same scales. */
+/** Returns int4 values as int8: the same integers under the same scales. */
 function widened(data: Uint8Array): Uint8Array {
   const words = new Uint32Array(Uint8Array.from(data).buffer);
   const out = new Uint32Array(2 * words.length);
@@ -161,7 +164,7 @@ function centred(bytes: number): number {
   return ((bytes | 0x80808080) - 0x08080808) ^ 0x80808080;
 }
 
-/** The integers that are not changed. */
+/** Integer format that holds each of these formats unchanged; RowDecoder.floats decodes by way of it. */
 const OWN: Readonly<Record<IntegerFormat | 'q8_0' | 'q4_0', IntegerFormat>> = {
   ...({ int8: 'int8', int4: 'int4', uint4: 'uint4' } as const),
   ...({ q8_0: 'int8', q4_0: 'int4' } as const),
@@ -171,7 +174,7 @@ const OWN: Readonly<Record<IntegerFormat | 'q8_0' | 'q4_0', IntegerFormat>> = {
 export class RowDecoder {
   #floats = new Float32Array(0);
 
-  /** [rows][inner] f32, valid until the next call; may be a view of what was stored. */
+  /** Returns the values as [rows][inner] f32, valid until the next call; may be a view of the stored bytes. */
   floats(rows: StoredRows, inner: number): Float32Array {
     if (isColumns(rows)) return this.floats({ rowStart: 0, ...rowsOfColumns(rows, inner) }, inner);
     const { format, data } = rows;
@@ -208,18 +211,18 @@ export class RowDecoder {
     return this.#floats.subarray(0, numValues);
   }
 
-  /** Values of a vector, each with `offset` added; nobody else's. */
+  /** Returns the values of a vector, each with `offset` added, in a new array. */
   vector(rows: StoredRows, offset = 0): Float32Array<ArrayBuffer> {
     return Float32Array.from(this.floats(rows, 1), (value) => value + offset);
   }
 
-  /** In the format that a device multiplies: integers of the same format are not rounded again. */
+  /** Returns the rows in a storage format; stored integers that fit it ({@link fitsInto}) are not rounded again. */
   packed(format: WeightFormat, rows: StoredRows, inner: number): PackedRows {
     return storedIntegers(format, rows, inner) ?? packRows(format, this.floats(rows, inner), inner);
   }
 }
 
-/** Copies, since a file's bytes may lie anywhere; not by `slice`, which of a Buffer is a view. */
+/** Copies the bytes, because in a file they may be unaligned; not by `slice`, which returns a view for a Buffer. */
 function asPacked({ data, scales }: StoredIntegers): PackedRows {
   return {
     data: new Uint32Array(Uint8Array.from(data).buffer),

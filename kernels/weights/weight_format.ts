@@ -5,8 +5,8 @@
  *   f16    rounded to nearest, ties to even; beyond ±65504 saturated; below 2^-14 zero, because GPUs may flush subnormals
  *   int8   per output, groups of 32 inputs: q = round(w / scale) in [-127, 127], scale = f16(max |w| / 127)
  *   int4   same groups: q in [-8, 7], scale = f16(m / -8) where m is the value of largest magnitude (GGUF's Q4_0)
- *   uint4  same groups: scale · (q - zero), q in [0, 15], scale = f16((high - low) / 15), zero = round(-low / scale), of the group's
- *          highest and lowest value, and 0; zeros are f16, so that files may have other than whole ones
+ *   uint4  same groups: scale · (q - zero), q in [0, 15], scale = f16((high - low) / 15), zero = round(-low / scale), where high and low
+ *          are the extremes of the group's values and 0; zeros are f16, because files may have fractional ones
  *
  * Rows are padded with zeros to whole groups. A scale is never subnormal either. Packed rows, little-endian:
  * f16 two in a u32; int8 four in a u32; int4 and uint4 eight in a u32, so that its low nibbles are inputs [8j, 8j + 4) and its high
@@ -56,7 +56,7 @@ export interface PackedRows {
   readonly scales: Uint16Array<ArrayBuffer>;
 }
 
-/** `values` [rows][inner] f32. @throws AssertionError when they are not whole rows. */
+/** Packs `values`, [rows][inner] f32, in a storage format. @throws AssertionError when they are not whole rows. */
 export function packRows(format: WeightFormat, values: Float32Array, inner: number): PackedRows {
   const numRows = values.length / inner;
   assert(Number.isInteger(numRows), `${values.length} values are no whole rows of ${inner}`);
@@ -97,7 +97,7 @@ export function unpackRows(format: IntegerFormat, { data, scales }: PackedRows, 
   return out;
 }
 
-/** The values that {@link packRows} keeps, in place: what devices are held against. */
+/** Rounds each value, in place, to the one that {@link packRows} stores: the reference that devices are compared with. */
 export function roundRows(format: WeightFormat, values: Float32Array, inner: number): void {
   if (format === 'f32') return;
   if (format === 'f16') {
@@ -140,7 +140,10 @@ function quantise(format: IntegerFormat, from: Float32Array, to: Uint32Array, sc
   }
 }
 
-/** Bits of the scale, and which integer is nothing. A NaN would make every value of the group one: the checkpoint is broken, and it counts as 0. */
+/**
+ * Returns the f16 bits of the group's scale, and the integer that stands for 0. A NaN, from a broken checkpoint, counts as 0: else it
+ * would turn every value of the group into NaN.
+ */
 function scaleOf(format: IntegerFormat, group: Float32Array): { half: number; zero: number } {
   if (format === 'uint4') {
     const [low, high] = group.reduce(([low, high], value) => [value < low ? value : low, value > high ? value : high], [
@@ -181,7 +184,7 @@ export function toNormalHalf(value: number): number {
   return sign | ((rounded - 0x38000000) >>> 13);
 }
 
-/** Whether a GPU takes an f16 for what it is: a number, and none that it would flush to zero. */
+/** Whether every GPU reads this f16 at its value: neither infinity nor NaN, and no subnormal, which GPUs may flush to zero. */
 export function isValidHalf(half: number): boolean {
   const exponent = half & 0x7c00;
   return exponent !== 0x7c00 && (exponent !== 0 || (half & 0x3ff) === 0);

@@ -1,7 +1,7 @@
 /**
- * Integers below 16 with a scale and a zero by group, out of what files have: integers are as they were stored. Scales and zeros are f16
- * here, so the minima of GGUF's blocks become the nearest zeros: within 2^-11 of a minimum and of a scale. The reference of
- * kernels/wasm/as/pack_uint4.as.ts.
+ * Repacks the four-bit values of files as uint4, with a scale and a zero point per group of 32; the integers stay as they were stored.
+ * Scales and zero points are f16, so the minima of GGUF's blocks become the nearest zero points: within 2^-11 of a minimum and of a
+ * scale. Reference for kernels/wasm/as/pack_uint4.as.ts.
  */
 import { nibblesOfBlock, nibblesOfSuper, sixBits, viewOf } from './stored_blocks.ts';
 import { fromHalf, MIN_NORMAL, scalesPerRow, toNormalHalf, type PackedRows } from './weight_format.ts';
@@ -11,7 +11,10 @@ export type NibbleFormat = 'int4' | 'uint4' | 'q4_0' | 'q4_1' | 'q4_k';
 
 const EIGHT = 0x4800;
 
-/** `data` [rows]...; `scales` of int4 and uint4 as weight_format.ts has them; `inner` whole groups of 32, of blocks whole blocks. */
+/**
+ * Returns rows packed as uint4. `data` holds whole rows of `inner` values, a multiple of 32 and of the format's block; `scales` of
+ * int4 and uint4 are laid out as in weight_format.ts.
+ */
 export function uint4Rows(
   format: NibbleFormat,
   data: Uint8Array,
@@ -71,9 +74,12 @@ class Groups implements PackedRows {
     else this.#settle(at, anyHalf(half), -Math.fround(anyHalf(half) * anyHalf(zero)));
   }
 
-  /** scale · q + low as scale · (q - zero). */
+  /**
+   * Stores `given` · q + `low` as scale · (q - zero). A scale below the normal f16 range becomes the smallest normal one, and the
+   * integers are scaled down.
+   */
   #settle(at: number, given: number, low: number): void {
-    // All of one value: integers that are 0, and a zero of -1.
+    // With a scale of 0 all values are `low`: integers 0, scale `low` and zero point -1.
     const scale = given === 0 ? low : given;
     const isTiny = Math.abs(scale) < MIN_NORMAL;
     const factor = (given === 0 ? 0 : 1) * (isTiny ? Math.abs(scale) / MIN_NORMAL : 1);
@@ -81,7 +87,7 @@ class Groups implements PackedRows {
     this.#put(at, half, toNormalHalf((0 - low) / fromHalf(half)), factor);
   }
 
-  /** `factor`: of the integers. */
+  /** Stores a group's scale and zero point, and multiplies its integers by `factor`. */
   #put(at: number, half: number, zero: number, factor: number): void {
     this.scales[2 * at] = half;
     this.scales[2 * at + 1] = zero;
@@ -96,7 +102,7 @@ class Groups implements PackedRows {
   }
 }
 
-/** An infinity, or no number. */
+/** Whether an f16 is an infinity or NaN. */
 function isInfOrNaN(half: number): boolean {
   return (half & 0x7c00) === 0x7c00;
 }

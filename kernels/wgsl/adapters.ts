@@ -30,7 +30,7 @@ export interface OpenAdapter {
   readonly matrixConfigs: readonly MatrixConfig[];
 }
 
-/** f16 on NVIDIA under Vulkan and subgroup matrices are behind these. */
+/** Dawn toggles that enable f16 on NVIDIA under Vulkan, and subgroup matrices. */
 const NEEDED = 'allow_unsafe_apis,vulkan_enable_f16_on_nvidia';
 /**
  * Kernels clamp their own indexes and write workgroup memory before they read it: the guards that Tint would put around every loop and
@@ -45,7 +45,7 @@ let loaded: Promise<typeof Webgpu> | undefined;
 /** Dawn aborts when an instance is collected before its devices, so the module holds every one. */
 const instances = new Map<string, GPU>();
 
-/** @throws DeviceError where the package has no binary for this platform. */
+/** Loads the `webgpu` package once. @throws DeviceError where the package has no binary for this platform. */
 function loadPackage(): Promise<typeof Webgpu> {
   loaded ??= (async () => {
     takeOverPolling();
@@ -62,7 +62,7 @@ function loadPackage(): Promise<typeof Webgpu> {
 
 let listed: Promise<readonly AdapterListing[]> | undefined;
 
-/** The adapters of this machine, in the driver's order, asked for once. Empty where there is no driver. */
+/** Returns the adapters of this machine in the driver's order, listed once per process; empty where there is no driver. */
 export function listAdapters(): Promise<readonly AdapterListing[]> {
   listed ??= askForAdapters();
   return listed;
@@ -73,7 +73,7 @@ async function askForAdapters(): Promise<AdapterListing[]> {
   if (!(await mayHaveCard())) return [];
   let listing = '';
   try {
-    // Dawn has no call that lists adapters, but says which there are when none has the name.
+    // Dawn has no call that lists adapters, but its error for an unknown name lists them.
     const gpu = create(['adapter=\u0001', `enable-dawn-features=${NEEDED}`]);
     instances.set('', gpu);
     await gpu.requestAdapter();
@@ -86,8 +86,8 @@ async function askForAdapters(): Promise<AdapterListing[]> {
 }
 
 /**
- * The index of the adapter that nobody has to name; -1 where there is none. Windows lists a card under D3D12 too, where it has no matrix
- * units and a fused multiply-add may be none: Vulkan's comes first.
+ * Returns the index of the adapter used when none is named: the first hardware adapter, -1 where there is none. Windows lists a GPU
+ * under D3D12 too, without matrix units and perhaps without a fused multiply-add, so Vulkan comes first.
  */
 export function defaultAdapter(adapters: readonly AdapterListing[]): number {
   const preferred = adapters.findIndex(({ isSoftware, backend }) => !isSoftware && backend !== 'd3d12');
@@ -117,18 +117,18 @@ export function selectAdapter(adapters: readonly AdapterListing[], selector: str
       `adapter ${selector} is software (${found.name}), which must be named, for instance webgpu:llvmpipe`,
     );
   }
-  // Dawn takes the first whose name contains it.
+  // Dawn selects the first adapter whose name contains the given one.
   const twin = adapters.find((adapter) => adapter.name.includes(found.name) && adapter.backend === found.backend);
   if (twin !== found) {
     throw new DeviceError(
-      `adapter ${selector} has the name of adapter ${adapters.indexOf(twin ?? found)}, and Dawn selects by name: hide the others from ` +
+      `adapter ${selector} cannot be told from adapter ${adapters.indexOf(twin ?? found)}: Dawn selects adapters by name. Hide the others from ` +
         'this process (NVIDIA: a container with one GPU; Mesa: MESA_VK_DEVICE_SELECT) and use webgpu',
     );
   }
   return found;
 }
 
-/** A fresh adapter: a device consumes its own. @throws DeviceError when the driver no longer has it. */
+/** Opens a listed adapter anew, since each device consumes its adapter. @throws DeviceError when the driver no longer has it. */
 export async function openAdapter(
   listing: AdapterListing,
   isGuarded: boolean = listing.isSoftware,
@@ -140,18 +140,22 @@ export async function openAdapter(
   instances.set(id, gpu);
   if (listing.isSoftware) napBetweenPolls();
   const adapter = await polled(gpu.requestAdapter());
-  if (!adapter) throw new DeviceError(`the adapter ${listing.name} is gone`);
+  if (!adapter)
+    throw new DeviceError(`the driver no longer has the adapter ${listing.name}: restart, or choose another device`);
   // Not in @webgpu/types yet, and only on the adapter, not on its device.
   const info = adapter.info as GPUAdapterInfo & { readonly subgroupMatrixConfigs?: readonly MatrixConfig[] };
   return { listing, adapter, matrixConfigs: (info.subgroupMatrixConfigs ?? []).map(copied) };
 }
 
-/** Dawn's objects have their fields as getters of a prototype: a spread of one is empty. */
+/** Copies the fields by name: Dawn's objects have them as getters of their prototype, so that a spread would be empty. */
 function copied({ componentType, resultComponentType, M, N, K }: MatrixConfig): MatrixConfig {
   return { componentType, resultComponentType, M, N, K };
 }
 
-/** Takes every command and computes nothing: for tests of what kernels compile to, and for measuring all but the device. */
+/**
+ * Opens Dawn's null adapter, which accepts every command and computes nothing: for tests of compiled kernels, and for measuring all
+ * but the device.
+ */
 export async function openNullAdapter(): Promise<OpenAdapter> {
   const { create } = await loadPackage();
   const gpu = instances.get('null') ?? create(['backend=null', `enable-dawn-features=${NEEDED},${UNGUARDED}`]);

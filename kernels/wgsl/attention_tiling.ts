@@ -1,18 +1,24 @@
-/** How attention is cut into work for the device. The bits do not depend on it (E2), but for the tile of tokens and the split. */
+/**
+ * How attention is split into work items for the device. The bits depend on the tokens of a tile and of a split, and on no other
+ * choice made here (E2).
+ */
 import { DeviceError, type LoadOptions } from '../device.ts';
 import { kvValueBytes } from '../kv_layout.ts';
 import type { KvDtype, OperationOf, Program } from '../program.ts';
 
-/** Tokens of a split: so many workgroups share one long sequence's decode step; shorter ones cost more merging. */
+/** Tokens of a split: in a decode step the splits of a long sequence go to different workgroups. Shorter splits cost more merging. */
 export const SPLIT_TOKENS = 128;
 const MAX_PARTIALS = 16_384;
 const MAX_PARTIAL_BYTES = 128 << 20;
-/** Workgroups that fill a large GPU (H200: 132 multiprocessors times four), and this machine's cores. */
+/**
+ * Workgroups that fill a large GPU (H200: 132 multiprocessors times four), and for a software driver those that fill this machine's
+ * cores.
+ */
 const FULL_WORKGROUPS = 528;
 const SOFTWARE_WORKGROUPS = 8;
 const K_TILE_BYTES = 8_448;
 
-/** For all of a program's layers: a step's items are made once. */
+/** How attention is split into items, the same for all layers of a program, so that a step's items are made once. */
 export interface AttentionTiling {
   /** Rows of one prefill item. */
   readonly tileRows: number;
@@ -20,7 +26,7 @@ export interface AttentionTiling {
   readonly splitBelowItems: number;
   /** Partials that a step may have; a sequence beyond takes all its splits in one workgroup: slow, and the same bits. */
   readonly maxPartials: number;
-  /** Values of a partial, and pairs of its sums. */
+  /** Values of a partial, and number of its heads, which have a pair (highest, sum) each. */
   readonly partialValues: number;
   readonly partialHeads: number;
   /** The window that every attention layer has, or 0: items skip only what no layer sees. */
@@ -62,7 +68,10 @@ export function attentionTiling(
   };
 }
 
-/** Rows of a prefill item: a thread holds vectors of an item's outputs twice, of wide heads more of them. */
+/**
+ * Returns the rows of a prefill item: few where the query heads per KV head are many or heads are wide, because a thread keeps two
+ * copies of its outputs in registers.
+ */
 export function rowsPerItem(headDim: number, group: number): number {
   return Math.max(1, Math.floor((headDim > 128 ? 16 : 32) / group));
 }

@@ -1,4 +1,4 @@
-/** Layers of some blocks between the paged cache and a staging buffer in which the parts of each block that are moved lie side by side. */
+/** Moves layers of some blocks between the KV cache and a staging buffer, in which the moved layers of each block lie side by side. */
 import type { LayerRange } from '../kv_layout.ts';
 import { gatherBlocks } from './gather_blocks.ts';
 import type { GpuMemory } from './gpu_memory.ts';
@@ -25,7 +25,7 @@ export interface BlockGatherOptions {
   readonly layerBytes: readonly number[];
   /** Staging position of each layer, by layer index. */
   readonly staged: readonly StagedLayer[];
-  /** Staged at a time. */
+  /** Maximum number of blocks staged at a time. */
   readonly numBlocks: number;
 }
 

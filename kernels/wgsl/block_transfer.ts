@@ -1,6 +1,7 @@
 /**
- * KV blocks in and out: a kernel gathers the layers of some blocks into records side by side (or scatters them), one copy moves
- * them between there and a mapped buffer. Buffers are made once; how many blocks move at once is the byte budget's doing.
+ * Moves KV blocks between the device and the host: a kernel gathers the layers of some blocks into records side by side (or scatters
+ * them), and one copy moves the records to or from a mapped buffer. Buffers are made once; STAGING_BYTES limits how many blocks move
+ * at once.
  */
 import assert from 'node:assert/strict';
 import { bytesOfLayers, type KvLayout, type LayerRange } from '../kv_layout.ts';
@@ -9,9 +10,9 @@ import type { GpuMemory } from './gpu_memory.ts';
 import type { KernelCache } from './kernel.ts';
 import { polled } from './polling.ts';
 
-/** Staged at once; a larger batch goes in several rounds. */
+/** Maximum bytes staged at once; a larger batch goes in several rounds. */
 const STAGING_BYTES = 16 << 20;
-/** The next round's host copy runs while the last one's transfer does. */
+/** Mapped buffers in each direction: the host copies one round while the device transfers another. */
 const RING = 2;
 
 /** Returns the upper bound on the bytes of all buffers that a transfer makes: the staging buffer and two rings. */
@@ -19,7 +20,7 @@ export function transferBytes(blockBytes: number): number {
   return (1 + 2 * RING) * Math.max(STAGING_BYTES, blockBytes);
 }
 
-interface Parts {
+interface Resources {
   readonly device: GPUDevice;
   readonly gather: BlockGather;
   readonly downloads: readonly GPUBuffer[];
@@ -37,7 +38,7 @@ export class BlockTransfer {
   readonly #layout: KvLayout;
   readonly #capacity: number;
 
-  private constructor({ device, gather, downloads, uploads, layout, capacity }: Parts) {
+  private constructor({ device, gather, downloads, uploads, layout, capacity }: Resources) {
     this.#device = device;
     this.#gather = gather;
     this.#downloads = downloads;
@@ -46,7 +47,7 @@ export class BlockTransfer {
     this.#capacity = capacity;
   }
 
-  /** `kv` has a buffer per layer. @throws DeviceError when the device is full. */
+  /** Makes the pipelines and buffers of a transfer. `kv` has one buffer per layer. @throws DeviceError when the device is full. */
   static async create(
     device: GPUDevice,
     memory: GpuMemory,
@@ -94,9 +95,9 @@ export class BlockTransfer {
       encoder.copyBufferToBuffer(this.#gather.staging, 0, download, 0, bytes);
       this.#device.queue.submit([encoder.finish()]);
       const mapped = polled(download.mapAsync(GPUMapMode.READ, 0, bytes));
-      // A lost device rejects this one too, after the round before has been the error.
+      // A lost device rejects this promise too, after the caller has already got the rejection of the round before.
       mapped.catch(() => undefined);
-      // The round before is copied to its owners while this one is on its way.
+      // The round before is copied to `outs` while this round is transferred.
       await last;
       last = mapped.then(() => {
         const range = new Uint8Array(download.getMappedRange(0, bytes));
@@ -124,7 +125,10 @@ export class BlockTransfer {
       const range = new Uint8Array(upload.getMappedRange(0, bytes));
       ids.forEach((_, i) => {
         const payload = payloads[start + i]!;
-        assert(payload.length === rangeBytes, `so much of a block has ${rangeBytes} bytes, not ${payload.length}`);
+        assert(
+          payload.length === rangeBytes,
+          `a payload of these layers has ${rangeBytes} bytes, not ${payload.length}`,
+        );
         range.set(payload, i * this.#blockBytes + at);
       });
       upload.unmap();

@@ -7,13 +7,13 @@ import { addDispatches } from './operations.ts';
 /** A step's list, and where layers end and begin in it. */
 export interface DispatchList {
   readonly dispatches: readonly Dispatch[];
-  /** The KV of each layer is stored when so many dispatches are done. */
+  /** Number of dispatches after which the KV of each layer is stored, by layer index. */
   readonly numUntilStored: readonly number[];
   /** Number of dispatches before the attention of each layer, by layer index. */
   readonly numUntilAttention: readonly number[];
 }
 
-/** Compiles and binds everything. @throws DeviceError for what the kernels do not have. */
+/** Builds a program's dispatch list, compiled and bound. @throws DeviceError for shapes that the kernels do not support. */
 export async function makeDispatchList(
   plan: DispatchPlan,
   operations: readonly FusedOperation[],

@@ -31,7 +31,7 @@ interface Launch {
   readonly grid: Grid;
 }
 
-/** Work of one launch, for the benchmark: bytes that must be read, multiply-adds times two. */
+/** Cost of one launch, for profiles and the submit budget: bytes that must be read, and operations (two for each multiply-add). */
 interface KernelCost {
   readonly bytes: number;
   readonly flops: number;
@@ -46,7 +46,7 @@ export interface Dispatch {
   readonly work: (counts: GridCounts, attended: AttendedTokens) => KernelCost;
 }
 
-/** One place of the list into a pass. */
+/** Encodes one dispatch into a compute pass; does nothing when the step has no work for it. */
 export function encode(pass: GPUComputePassEncoder, launch: ReturnType<Dispatch['launch']>): void {
   if (!launch) return;
   pass.setPipeline(launch.pipeline);
@@ -54,9 +54,9 @@ export function encode(pass: GPUComputePassEncoder, launch: ReturnType<Dispatch[
   pass.dispatchWorkgroups(...launch.grid);
 }
 
-/** A table of angles. */
+/** A rope table on the device. */
 export interface RopeAngles {
-  /** Values of a head that it rotates. */
+  /** Number of values of a head that the table rotates. */
   readonly dim: number;
   /** [positions][dim / 2][cosine, sine] f32 */
   readonly angles: GPUBuffer;
@@ -69,7 +69,7 @@ export interface Resources {
   readonly capabilities: Capabilities;
   readonly weights: ReadonlyMap<string, GpuWeight>;
   readonly buffers: ReadonlyMap<string, GPUBuffer>;
-  /** One a layer. */
+  /** KV buffer of each layer, by layer index. */
   readonly kv: readonly GPUBuffer[];
   /** Rope angles by the name of the rope table. */
   readonly rope: ReadonlyMap<string, RopeAngles>;
@@ -80,7 +80,7 @@ export interface Resources {
   readonly stats: GPUBuffer;
   readonly results: GPUBuffer;
   readonly exp2Table: GPUBuffer;
-  /** The rounds of a sample leave each other their findings in it; shaders/sampling.wgsl says where. */
+  /** State that the rounds of sampling pass on to each other; shaders/sampling.wgsl has the layout. */
   readonly sampleState: GPUBuffer;
   /** [samplerPages][vocab] u32 */
   readonly samplerPages: GPUBuffer;
@@ -88,18 +88,21 @@ export interface Resources {
   readonly slots: GPUBuffer;
   /** Routing of the mixture that was routed last; routing.ts describes the layout. */
   readonly routing: GPUBuffer;
-  /** Bound where a kernel does not look: read-only, and one to write. */
+  /** Small buffer for bindings that a kernel does not use. */
   readonly none: GPUBuffer;
 }
 
-/** Values from one row to the next: whole groups, so that products read no tails. The padding stays zero. */
+/**
+ * Returns the values from one row of a buffer to the next: `width` rounded up to whole groups of 32, so that products have no tail to
+ * handle. The padding stays zero.
+ */
 export function rowStride(width: number): number {
   return paddedInner(width);
 }
 
-/** One kernel, once a step. */
+/** Dispatch of one kernel, at most once per step. */
 interface SimpleDispatch {
-  /** The kernel's name when it does not say. */
+  /** Label in profiles; the kernel's name by default. */
   readonly label?: string;
   readonly spec: KernelSpec;
   readonly specialisation?: Specialisation;
@@ -130,7 +133,7 @@ export class DispatchPlan {
     this.#tiling = tiling;
   }
 
-  /** Places of the list so far. */
+  /** Number of dispatches added so far. */
   get numPlanned(): number {
     return this.#planned.length;
   }
@@ -189,12 +192,12 @@ export class DispatchPlan {
     return table;
   }
 
-  /** The next of the list; `make` gets its uniform, filled with `params`. */
+  /** Appends a dispatch; `make` builds it from its uniform, which is filled with `params`. */
   add(spec: KernelSpec, params: Readonly<Record<string, number>>, make: Planned['make']): void {
     this.#planned.push({ spec, params, make });
   }
 
-  /** The next of the list, of one kernel. */
+  /** Appends a dispatch of one kernel. */
   push({ label, spec, specialisation = {}, params, bindings, grid, work }: SimpleDispatch): void {
     const { kernels } = this.resources;
     this.add(spec, params, async (uniform) => {

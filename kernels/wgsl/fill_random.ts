@@ -1,6 +1,6 @@
 import type { KernelSpec } from './kernel.ts';
 
-/** A weight of random values made on the device, for benchmarks. */
+/** Fills a weight with random values on the device, for benchmarks and probes. */
 export const fillRandom = {
   name: 'fill_random',
   params: { words: 'u32', seed: 'u32', grid_x: 'u32', amplitude: 'f32' },

@@ -1,9 +1,10 @@
 /**
- * Operations that one kernel does together.
+ * Fuses neighbouring operations that one kernel can compute together.
  *
- *   rms_norm + linear   with one row the product normalises on the way in, and the norm's own dispatch is left out
- *   linear + silu_mul   (or gelu_mul) the product's outputs come in pairs (gate, up); the buffer between is never written; so for experts
- *   permute + expert_linear   the product takes rows where they lie
+ *   rms_norm + linear         with one row the product applies the norm as it reads x, and the norm's own dispatch is left out
+ *   linear + silu_mul         (or gelu_mul) the product's outputs come in pairs (gate, up); the buffer between is never written
+ *   expert_linear + silu_mul  (or gelu_mul) likewise
+ *   permute + expert_linear   the product reads the unpermuted rows through the routing
  *   qk_norm + rope_store      a head is normalised before it is rotated
  */
 import { inputsOf, isGate, type Gate, type Operation, type OperationOf, type Program } from '../program.ts';
@@ -15,7 +16,7 @@ export interface FusedOperation {
   readonly fusion: Fusion;
 }
 
-/** Finds what one kernel can do together. */
+/** Returns the program's operations in order, with those fused that one kernel can compute together. */
 export function fuse(program: Program): FusedOperation[] {
   const { operations } = program;
   const fused: FusedOperation[] = [];
@@ -47,16 +48,16 @@ export function fuse(program: Program): FusedOperation[] {
   return fused;
 }
 
-/** Whether nobody but `by`, layer by layer, reads the buffer. */
+/** Whether the buffer's only readers are operations of the kind of `by`, one for each operation that writes the buffer. */
 function isOnlyRead(buffer: string, by: Operation, { operations }: Program): boolean {
   const readers = operations.filter((one) => inputsOf(one).includes(buffer));
   const writers = operations.filter((one) => 'out' in one && one.out === buffer);
-  // Layers have the buffer in turns: each of those that write it has one that reads it.
+  // Layers reuse the buffer in turn: each operation that writes it has one that reads it.
   const isInTurns = readers.length === writers.length && readers.every(({ kind }) => kind === by.kind);
   return isInTurns && inputsOf(by).includes(buffer);
 }
 
-/** The gate behind a product, where the product makes its pairs. */
+/** Returns the gate that follows the product as `gated`, if the product can apply it to its pairs of outputs. */
 function gateOf(
   op: OperationOf<'linear' | 'expert_linear'>,
   after: Operation | undefined,
@@ -65,7 +66,7 @@ function gateOf(
   return isGate(after) && makesPairs(op, after, program) ? { gated: after } : {};
 }
 
-/** Heads narrow enough for the workgroup that rotates one. */
+/** Whether rope_store can apply the norm: it spans single heads, narrow enough for rope_store's workgroup. */
 function isNormOfHeads(op: OperationOf<'qk_norm'>, after: OperationOf<'rope_store'>): boolean {
   return op.qkv === after.qkv && op.span === 'head' && op.headDim < 512;
 }
@@ -83,7 +84,7 @@ function isNormOf(op: OperationOf<'rms_norm'>, after: Operation | undefined, { o
   return readers.length === 1;
 }
 
-/** Whether nobody but `gate` reads what the product makes, and it makes as many gates as ups. */
+/** Whether only gates read the product's output, and the product has as many gates as ups. */
 function makesPairs(
   op: OperationOf<'linear' | 'expert_linear'>,
   gate: Gate,
@@ -103,7 +104,7 @@ function makesPairs(
   );
 }
 
-/** Buffers that fusing leaves unwritten. */
+/** Returns the names of the buffers that are never written because of fusion. */
 export function fusedAway(operations: readonly FusedOperation[]): Set<string> {
   return new Set(
     operations.flatMap(({ op, fusion }) => [
@@ -117,7 +118,7 @@ function isProduct(op: Operation): op is OperationOf<'linear' | 'expert_linear'>
   return op.kind === 'linear' || op.kind === 'expert_linear';
 }
 
-/** Weights whose outputs lie in pairs. */
+/** Returns the names of the weights whose outputs are interleaved in pairs (gate, up). */
 export function interleavedWeights(operations: readonly FusedOperation[]): Set<string> {
   return new Set(operations.flatMap(({ op, fusion }) => (isProduct(op) && fusion.gated ? [op.weight] : [])));
 }

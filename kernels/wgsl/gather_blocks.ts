@@ -1,6 +1,6 @@
 import type { KernelSpec } from './kernel.ts';
 
-/** One layer of some blocks between the paged cache and contiguous records; SCATTER 1 puts them in. */
+/** Copies one layer of some blocks from the KV cache to contiguous records; with SCATTER 1 from the records to the cache. */
 export const gatherBlocks = {
   name: 'gather_blocks',
   params: { layer_at: 'u32', layer_quads: 'u32', record_quads: 'u32' },

@@ -1,6 +1,4 @@
-/**
- * The device's memory: every allocation in an error scope, with a message that says for what, and how much there is left.
- */
+/** Allocates the device's memory, every buffer in an error scope so that messages can name it, and finds out how much memory is left. */
 import { execFile } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { freemem, totalmem } from 'node:os';
@@ -15,7 +13,7 @@ const MARGIN = 0.1;
 const SOFTWARE_KV_BYTES = 512 * MIB;
 const MAX_PROBE_BYTES = 1_024 * MIB;
 const MIN_PROBE_BYTES = 16 * MIB;
-/** No card has more; an endless probe would mean a driver that promises what it does not have. */
+/** Limit of a probe: no GPU has more memory, and a driver that promises what it does not have would make the probe endless. */
 const MOST_BYTES = 2 ** 40;
 /** A driver's tool answers within this, or counts as not there. */
 const QUERY_MS = 5_000;
@@ -33,7 +31,7 @@ export class GpuMemory {
   readonly #buffers: GPUBuffer[] = [];
   /** Bytes that one binding, and so one buffer here, may have. */
   readonly maxBytes: number;
-  /** Weights are split into slices of this. */
+  /** Maximum bytes of a weight slice. */
   readonly sliceBytes: number;
   totalBytes = 0;
 
@@ -44,13 +42,16 @@ export class GpuMemory {
     this.sliceBytes = Math.min(this.maxBytes, maxSliceBytes);
   }
 
-  /** @throws DeviceError when it is too large for a binding, or the device is full. */
+  /**
+   * Allocates a buffer of at least `bytes`, counted under `kind`. @throws DeviceError when the buffer is too large for a binding, or
+   * the device is full.
+   */
   async allocate(kind: string, label: string, bytes: number, usage: number): Promise<GPUBuffer> {
     // A binding may not be empty, and vectors of 16 bytes are read from it.
     const size = Math.max(16, Math.ceil(bytes / 16) * 16);
     if (size > this.maxBytes) {
       throw new DeviceError(
-        `${label} takes ${formatMiB(size)}, this adapter binds at most ${formatMiB(this.maxBytes)}: ` +
+        `${label} takes ${formatMiB(size)}, but a buffer on this adapter has at most ${formatMiB(this.maxBytes)}: ` +
           'use fewer --kv-blocks, a smaller --chunk-tokens or a smaller weight format',
       );
     }
@@ -70,8 +71,8 @@ export class GpuMemory {
       const detail =
         why instanceof Error || (why && typeof why === 'object' && 'message' in why) ? String(why.message) : '';
       throw new DeviceError(
-        `the device has no room for ${label}: ${formatMiB(size)} wanted, ${this.summary()} taken already${detail ? ` (${detail})` : ''}. ` +
-          'Use a smaller --weights format or --max-model-len, or stop what else uses the device',
+        `the device has no memory left for ${label}: it needs ${formatMiB(size)}, already allocated are ${this.summary()}${detail ? ` (${detail})` : ''}. ` +
+          'Use a smaller --weights format or --max-model-len, or stop other programs that use the device',
       );
     }
     this.#buffers.push(buffer);
@@ -98,7 +99,10 @@ export class GpuMemory {
   }
 }
 
-/** Bytes that are known without asking anybody: the stated budget, or the machine's free memory for a software adapter. */
+/**
+ * Returns the bytes that are known without querying the GPU: the stated budget, or the machine's free memory for a software adapter;
+ * else Infinity.
+ */
 export function knownLimit({ isSoftware }: AdapterListing, budgetBytes: number): number {
   if (budgetBytes > 0) return budgetBytes;
   return isSoftware ? freemem() : Infinity;
@@ -113,16 +117,17 @@ export interface MemoryQuestion {
   readonly budgetBytes: number;
   /** Engines that this adapter is divided among. */
   readonly numSharing: number;
-  /** More is not wanted. */
+  /** Bytes that the engine wants; a probe stops there. */
   readonly wantedBytes: number;
 }
 
 /**
- * Bytes that this engine may still take. WebGPU does not say how much memory a card has: a stated budget wins; a software or unified
- * adapter shares the machine's memory; a card's driver is asked; at last, and only for an engine that has the card to itself, a
- * second device is filled until it is full (the first one must not meet an out-of-memory error: after one, Dawn validates every call).
+ * Returns the bytes that this engine may still allocate. WebGPU does not report how much memory a card has. A stated budget wins; a
+ * software or unified adapter shares the machine's memory; a card's driver is asked; at last, and only for an engine that has the
+ * card to itself, a second device is filled until it is full (the first one must not meet an out-of-memory error: after one, Dawn
+ * validates every call).
  *
- * @throws DeviceError when several engines share a card whose size nobody says.
+ * @throws DeviceError when several engines share a card whose memory size cannot be found out.
  */
 export async function memoryLeft(question: MemoryQuestion): Promise<number> {
   const { listing, takenBytes, budgetBytes, numSharing, wantedBytes } = question;
@@ -136,13 +141,13 @@ export async function memoryLeft(question: MemoryQuestion): Promise<number> {
   }
   if (numSharing > 1) {
     throw new DeviceError(
-      `${numSharing} engines share ${listing.name}, and nothing here says how much memory it has: give each its part with --device-memory`,
+      `${numSharing} engines share ${listing.name}, and its memory size cannot be found out: set each engine's share with --device-memory`,
     );
   }
   return (await probe(listing, wantedBytes)) * (1 - MARGIN);
 }
 
-/** GPUs that have no memory of their own. */
+/** Whether the GPU shares the machine's memory, judged by its name. */
 function isUnified({ name }: AdapterListing): boolean {
   return /apple|adreno|mali|intel(?!.*\barc\b)/i.test(name);
 }
@@ -164,7 +169,7 @@ async function nvidiaMemory({ name }: AdapterListing): Promise<CardMemory | unde
   return parseNvidiaMemory(text, name);
 }
 
-/** Lines of `NAME, TOTAL MiB, FREE MiB`. */
+/** Parses lines of `NAME, TOTAL MiB, FREE MiB`. Returns the memory of the first card whose name matches; undefined when none does. */
 export function parseNvidiaMemory(text: string, name: string): CardMemory | undefined {
   for (const line of text.split('\n')) {
     const [cardName = '', total, free] = line.split(',').map((part) => part.trim());
@@ -175,7 +180,10 @@ export function parseNvidiaMemory(text: string, name: string): CardMemory | unde
   return undefined;
 }
 
-/** From the kernel, when there is one AMD card; of several, nobody says which one an adapter is. */
+/**
+ * Reads an AMD card's memory from sysfs; undefined unless there is exactly one card, since several cannot be told apart by the
+ * adapter's name.
+ */
 function amdMemory({ name }: AdapterListing): CardMemory | undefined {
   if (!/amd|radeon|instinct/i.test(name) || !existsSync(DRM)) return undefined;
   const read = (card: string, file: string): number => Number(readFileSync(`${DRM}/${card}/device/${file}`, 'utf8'));
@@ -187,7 +195,10 @@ function amdMemory({ name }: AdapterListing): CardMemory | undefined {
   return { totalBytes, freeBytes: totalBytes - read(card, 'mem_info_vram_used') };
 }
 
-/** Fills a device of its own, in slices that halve when one no longer fits. */
+/**
+ * Measures the free memory by filling a separate device with buffers, which halve in size when one no longer fits. Returns the bytes
+ * that fitted.
+ */
 async function probe(listing: AdapterListing, wantedBytes: number): Promise<number> {
   const { adapter } = await openAdapter(listing);
   const { maxBufferSize, maxStorageBufferBindingSize } = adapter.limits;

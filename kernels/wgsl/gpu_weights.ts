@@ -57,7 +57,10 @@ export class WeightLoader {
     this.#kernels = kernels;
   }
 
-  /** @throws DeviceError when the device is full. */
+  /**
+   * Loads one weight: allocates its slices, and fills them from the source or with random values. @throws DeviceError when the device
+   * is full.
+   */
   async load(
     name: string,
     spec: WeightSpec,
@@ -124,7 +127,7 @@ export class WeightLoader {
     assert(firstOutput === spec.outputs, `parts make ${firstOutput} outputs, want ${spec.outputs}`);
   }
 
-  /** Gates and ups in turns: of experts, a pair each. */
+  /** Loads gates and ups interleaved; the weights of a mixture have a pair of parts for each expert. */
   async #loadPairs(
     weight: GpuWeight,
     spec: WeightSpec,
@@ -141,7 +144,7 @@ export class WeightLoader {
     }
   }
 
-  /** Holds the gates (one half of them, packed) while the ups stream in. */
+  /** Keeps all gates in memory, packed, while the ups stream in. */
   async #loadPair(
     weight: GpuWeight,
     firstOutput: number,
@@ -177,7 +180,7 @@ export class WeightLoader {
     this.#upload(slices[0]!.data, first * 4, new Uint8Array(values.buffer));
   }
 
-  /** Outputs [first, ...) with their inputs. */
+  /** Uploads packed rows as the outputs from `first` on, split over the slices that contain them. */
   async #put({ format, inner, slices }: GpuWeight, first: number, { data, scales }: PackedRows): Promise<void> {
     const perRow = rowBytes(format, inner);
     const numRows = data.byteLength / perRow;
@@ -210,7 +213,10 @@ export class WeightLoader {
     this.#pendingBytes += bytes.length;
   }
 
-  /** Random codes with scales that give each output's dot product a moderate size; vectors become ones. */
+  /**
+   * Fills a weight with random quantised values, and scales that keep each output's dot product at a moderate size; vectors become
+   * ones.
+   */
   async #fill({ format, inner, slices }: GpuWeight, seed: number): Promise<void> {
     const amplitude = Math.sqrt(3 / inner);
     const kinds: Readonly<Record<WeightFormat, number>> = { f32: 0, f16: 1, int8: 2, int4: 3, uint4: 3 };
@@ -246,7 +252,10 @@ export class WeightLoader {
   }
 }
 
-/** Rows of `perRow` elements: the first of `a`, the first of `b`, the second of `a`, and so on, as many as `b` has. */
+/**
+ * Returns rows of `perRow` elements interleaved: the first of `a`, the first of `b`, the second of `a`, and so on, as many of each as
+ * `b` has.
+ */
 function inPairs<T extends Uint32Array<ArrayBuffer> | Uint16Array<ArrayBuffer>>(a: T, b: T, perRow: number): T {
   const pairs = new (b.constructor as new (length: number) => T)(2 * b.length);
   for (let at = 0; at < b.length; at += perRow) {

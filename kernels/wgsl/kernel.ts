@@ -61,7 +61,7 @@ export function specialise(
   for (const [name, value] of Object.entries(constants)) {
     put(new RegExp(`^const ${name}: u32 = \\d+;$`, 'm'), `const ${name}: u32 = ${value};`);
   }
-  // Tint guards loops whose ends are calls, and drivers unroll those whose ends they know.
+  // Remove the calls of bound(): Tint guards loops whose end is a call, and drivers unroll loops whose end they know.
   if ((constants['UNROLLED'] ?? 1) === 1) code = code.replace(/(?<!fn )\bbound\((\w+)\)/g, '$1');
   for (const [name, type] of Object.entries(aliases)) {
     put(new RegExp(`^alias ${name} = \\w+;$`, 'm'), `alias ${name} = ${type};`);
@@ -73,14 +73,14 @@ export function specialise(
   return needsF16 ? `enable f16;\n${code}` : code;
 }
 
-/** Compiles each specialisation once; layouts are shared by all of a kernel's, so one bind group serves them all. */
+/** Compiles each specialisation once. All specialisations of a kernel have the same layout, so that one bind group serves them all. */
 export class KernelCache {
   readonly #device: GPUDevice;
   readonly #rewrite: ((name: string, code: string) => string) | undefined;
   readonly #layouts = new Map<string, GPUBindGroupLayout>();
   readonly #pipelines = new Map<string, Promise<GPUComputePipeline>>();
 
-  /** `rewrite`: of tests, what is compiled instead of a kernel's text. */
+  /** `rewrite` is for tests: returns the WGSL to compile instead of a kernel's text. */
   constructor(device: GPUDevice, rewrite?: (name: string, code: string) => string) {
     this.#device = device;
     this.#rewrite = rewrite;
@@ -104,7 +104,7 @@ export class KernelCache {
     return layout;
   }
 
-  /** @throws Error with the compiler's own messages. */
+  /** Returns the pipeline of a specialisation, compiled at the first call. @throws AssertionError with the compiler's own messages. */
   pipeline(spec: KernelSpec, specialisation: Specialisation): Promise<GPUComputePipeline> {
     const id = `${spec.name} ${JSON.stringify(specialisation)}`;
     const pipeline = this.#pipelines.get(id) ?? this.#compile(spec, specialisation, id);
@@ -129,7 +129,7 @@ export class KernelCache {
     });
   }
 
-  /** Made once at load. */
+  /** Makes the bind group of a kernel's uniform and buffers; called only at load. @throws AssertionError when a buffer is missing. */
   bind(spec: KernelSpec, uniform: Uniform, buffers: Readonly<Record<string, GPUBuffer>>): GPUBindGroup {
     return this.#device.createBindGroup({
       label: spec.name,

@@ -24,14 +24,17 @@ export type KernelSet = (typeof kernelSets)[number];
  * rows leaves too few workgroups to hide its loads, and the columns' second read of the weights comes from the cache.
  */
 const MATVEC_MAX_ROWS = { hardware: 64, software: 16 };
-/** Rows of a matrix tile (32, 64 or 128) for steps of up to so many rows: few workgroups have many rows, and many rows few of them. */
+/**
+ * Rows of a matrix tile (32, 64 or 128) for steps of up to `upTo` rows: small tiles where a step has few rows, so that there are more
+ * workgroups.
+ */
 const MATRIX_TILES: readonly { readonly upTo: number; readonly rows: number }[] = [
   { upTo: 64, rows: 32 },
   { upTo: Infinity, rows: 128 },
 ];
 /**
- * One tile serves every number of rows where more rows cost too much: sums in sections take registers, f32 takes workgroup memory, and a
- * software driver takes seconds to compile it.
+ * Tiles used where tiles with more rows cost too much: sums in sections take registers, f32 takes workgroup memory, and a software
+ * driver takes seconds to compile them.
  */
 const NARROW_MATRIX_TILES: typeof MATRIX_TILES = [{ upTo: Infinity, rows: 32 }];
 /** Two buffers of 128 × 128 × 32 in f16 take this much workgroup memory, with the sums. */
@@ -39,8 +42,8 @@ const TWO_BUFFERS_BYTES = 49_152;
 /** Columns that a matrix-vector workgroup keeps in registers. */
 const COLUMNS = [1, 2, 4, 8] as const;
 /**
- * Outputs that a thread of a matrix-vector workgroup has together: they share its loads of x. Where outputs are few, one or two, so that
- * there are enough workgroups to fill a large GPU (H200: 132 multiprocessors times eight of them).
+ * Outputs that one thread of a matrix-vector workgroup computes; they share its loads of x. Weights with few outputs have one or two
+ * per thread, so that there are enough workgroups to fill a large GPU (H200: 132 multiprocessors times eight of them).
  */
 const ROWS_BY_OUTPUTS: readonly { readonly from: number; readonly rows: number }[] = [
   { from: 8_192, rows: 4 },
@@ -50,11 +53,11 @@ const ROWS_BY_OUTPUTS: readonly { readonly from: number; readonly rows: number }
 /** Maximum outputs of a thread by columns: every column takes registers for each output too. */
 const MAX_ROWS: Readonly<Record<(typeof COLUMNS)[number], number>> = { 1: 4, 2: 4, 4: 2, 8: 1 };
 /**
- * Neighbouring lanes with the same inputs of other outputs, in the fast set: by format, so that 32 lanes' loads of x are at most 1 KiB
- * apart. A lane has 16 bytes of a weight: 8, 16 or 32 inputs.
+ * Neighbouring lanes that multiply the same inputs for different outputs in the fast set, by format: chosen so that 32 lanes' loads of
+ * x are at most 1 KiB apart. A lane loads 16 bytes of a weight at a time: 4, 8, 16 or 32 inputs.
  */
 const LANES: Readonly<Record<WeightFormat, number>> = { f32: 1, f16: 1, int8: 2, int4: 4, uint4: 4 };
-/** In the deterministic set a lane has a group of 32 inputs, in every format. */
+/** Lanes that share inputs in the deterministic set, where a lane sums groups of 32 inputs in every format. */
 const ORDERED_LANES = 4;
 
 /** Kernel set and features of a device, which decide the kernel of each product. */
@@ -65,9 +68,9 @@ export interface Capabilities {
   /** Whether the adapter is a software driver: its compiler runs on the CPU and is slow on unrolled loops. */
   readonly isSoftware: boolean;
   readonly matrix: MatrixUse | undefined;
-  /** A workgroup has at most so many bytes of memory. */
+  /** Maximum bytes of memory of a workgroup. */
   readonly workgroupBytes: number;
-  /** For sweeps: what products of few rows take instead of what is chosen. */
+  /** For benchmark sweeps: replaces the chosen shape of the kernels for few rows. */
   readonly vectorShape?: { readonly rows: number; readonly lanes: number } | undefined;
 }
 
@@ -78,7 +81,7 @@ interface LinearUse {
   /** Outputs of the weight's slice, or of one expert of a mixture. */
   readonly outputs: number;
   readonly hasExperts?: boolean;
-  /** Rows of x are found by the order of places. */
+  /** Whether the kernel finds the row of x of each expert slot through the routing, because x is not permuted. */
   readonly isPermuted?: boolean;
 }
 
@@ -88,16 +91,16 @@ export interface LinearVariant {
   readonly specialisation: Specialisation;
 }
 
-/** A variant for few rows, and what its grid depends on too. */
+/** A variant for few rows; its grid depends on the outputs of one workgroup. */
 export interface VectorVariant extends LinearVariant {
   readonly outputsPerWorkgroup: number;
 }
 
 /** A variant for many rows. */
 export interface TiledVariant extends LinearVariant {
-  /** Rows of a step that it is for, when those for fewer are not. */
+  /** Maximum rows of a step for this variant; a step uses the first variant with enough of them. */
   readonly upTo: number;
-  /** A workgroup computes so many. */
+  /** Outputs and rows that one workgroup computes. */
   readonly tile: readonly [outputs: number, rows: number];
 }
 
@@ -115,7 +118,10 @@ export function formatConstant(format: WeightFormat): number {
   return FORMATS[format];
 }
 
-/** The variants of one product: by columns (none where tiles serve every row count), with the norm before it when there is one row, and for many rows. */
+/**
+ * Returns the variants of one product: `byColumns` for few rows (empty where tiles serve every row count), `normed` for one row with
+ * the norm before the product, and `many` for many rows.
+ */
 export function linearVariants(
   { set, hasSubgroups, hasF16, isSoftware, matrix, workgroupBytes, vectorShape: forced }: Capabilities,
   { format, gate, outputs, hasExperts, isPermuted }: LinearUse,
@@ -188,7 +194,7 @@ export function linearVariants(
   };
 }
 
-/** Whether a product of one row normalises it on the way in. */
+/** Whether the set's kernel for one row can apply the norm before the product. */
 export function normsOnTheWay(set: KernelSet): boolean {
   return set !== 'matrices';
 }
@@ -206,11 +212,14 @@ function vectorShape(
   const rows = Math.min(fitting, MAX_ROWS[columns]);
   // The fast kernel's lanes are those of the smallest subgroup at most; eight columns of x are loaded once for twice as many outputs.
   const lanes = format ? LANES[format] : ORDERED_LANES * (columns === 8 ? 2 : 1);
-  // A pair of gate and up is one workgroup's.
+  // A pair (gate, up) needs two outputs in one workgroup.
   return rows * lanes === 1 ? { rows: 2, lanes } : { rows, lanes };
 }
 
-/** Workgroups of a variant that has `numGroups` of them for its outputs, folded over y and z, so that no dimension is over `gridY`. */
+/**
+ * Returns the workgroup grid of a variant for few rows: x covers the rows, and the `numGroups` workgroups of its outputs are folded
+ * over y and z, so that y is at most `gridY`.
+ */
 export function vectorGrid(
   numRows: number,
   columns: number,
@@ -229,7 +238,10 @@ export function tiledGrid(
   return [Math.ceil(outputs / tileOutputs), Math.ceil(numRows / tileRows), 1];
 }
 
-/** Columns for so many rows, or undefined when tiles pay: on matrix units as soon as one workgroup's columns do not suffice. */
+/**
+ * Returns the columns of the matrix-vector kernel for a step of `numRows` rows, or undefined where tiles are faster. With matrix
+ * units, the fast set uses tiles for more rows than one workgroup has columns.
+ */
 export function columnsFor(numRows: number, { set, isSoftware, matrix }: Capabilities): number | undefined {
   const most = COLUMNS[COLUMNS.length - 1]!;
   const limit = set === 'fast' && matrix ? most : MATVEC_MAX_ROWS[isSoftware ? 'software' : 'hardware'];

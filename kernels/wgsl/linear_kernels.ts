@@ -1,6 +1,6 @@
 /**
- * The products `out[r, o] (+)= (x[r, :] · weight[o, :] (+ bias[o])) · scale`: four kernels with one contract, so that one bind group and one
- * uniform serve whichever a step's row count calls for.
+ * The products `out[r, o] (+)= (x[r, :] · weight[o, :] (+ bias[o])) · scale`: four kernels with one contract, so that one
+ * uniform and the same buffers serve whichever kernel a step's row count calls for.
  */
 import type { KernelSpec } from './kernel.ts';
 
@@ -98,5 +98,8 @@ export const matmulSubgroupMatrix = {
 
 /** Outputs and rows of one workgroup of matmul; rows of an item of a mixture whose products are tiled. */
 export const MATMUL_TILE = 64;
-/** Outputs of one workgroup of matmul_subgroup_matrix, by what its tiles hold: so its memory fits 32 KiB. */
+/**
+ * Outputs of one workgroup of matmul_subgroup_matrix, by the element type of its tiles, so that one buffer of tiles and the sums fit
+ * 32 KiB.
+ */
 export const MATRIX_OUTPUTS = { f16: 128, f32: 64 } as const;

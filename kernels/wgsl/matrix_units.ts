@@ -11,7 +11,7 @@ import type { MatrixConfig, OpenAdapter } from './adapters.ts';
 /** A configuration as matmul_subgroup_matrix.wgsl uses it. */
 export interface MatrixUse extends MatrixConfig {
   readonly subgroupSize: number;
-  /** The adapter has several subgroup sizes: the kernel asks for this one. */
+  /** Whether the adapter has several subgroup sizes, so that the kernel must request this one. */
   readonly isSizeAsked: boolean;
 }
 
@@ -26,7 +26,10 @@ export interface MatrixChoice {
 /** Configurations that are tried one after the other. */
 const MAX_TRIED = 4;
 
-/** The ways that the kernel could take, untried: sums in f32, which thousands of inputs need; f16 before f32, larger first. */
+/**
+ * Returns the configurations that the kernel could use, not yet tried: those with sums in f32, which thousands of inputs need; f16
+ * before f32, larger ones first.
+ */
 export function matrixChoice({ adapter, matrixConfigs }: OpenAdapter): MatrixChoice {
   const none = (why?: string): MatrixChoice => ({ uses: [], note: why && `its matrix units are not used: ${why}` });
   if (matrixConfigs.length === 0) return none();
@@ -62,9 +65,12 @@ export function matrixChoice({ adapter, matrixConfigs }: OpenAdapter): MatrixCho
   return { uses: uses.slice(0, MAX_TRIED), note: undefined };
 }
 
-/** More than a tile of 64 rows, of 64 outputs, and than a section of inputs; and fewer rows, for the tile of few. */
+/**
+ * Sizes of the trial product: more rows and outputs than a tile of 64, more inputs than a section of 1,024. FEW_ROWS is for the tile
+ * of 32 rows.
+ */
 const [ROWS, FEW_ROWS, INNER, OUTPUTS] = [70, 20, 1_056, 80];
-/** Tiles of f16. */
+/** Maximum error of a right product, relative to its largest value, with tiles of f16. */
 const TOLERANCE = 1e-2;
 
 const program: Program = {
@@ -128,15 +134,15 @@ function expected(): Float32Array {
   return out.copyWithin(ROWS * OUTPUTS, 0, FEW_ROWS * OUTPUTS);
 }
 
-/** The largest difference, as a share of the largest value that is wanted; NaN when something is no number. */
+/** Returns the largest difference, as a share of the largest expected value; NaN when a value is NaN. */
 function worstError(have: Float32Array, want: Float32Array): number {
   const largest = want.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
   return want.reduce((most, value, i) => Math.max(most, Math.abs(value - have[i]!)), 0) / largest;
 }
 
 /**
- * The first of `uses` that computes what the host does, and what is to be said: why there is none, or that the device computes wrongly
- * without matrix units too, so that nothing can be tried. `plain` loads without them.
+ * Returns the first of `uses` whose product agrees with the host's; `note` is the reason when there is none. `fault` is set when the
+ * product of `plain`, without matrix units, is wrong too, so that no use can be tried.
  */
 export async function rightMatrices(
   uses: readonly MatrixUse[],

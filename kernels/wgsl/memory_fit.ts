@@ -11,9 +11,9 @@ import { weightBytes } from './gpu_weights.ts';
 /** Memory that a program must fit into. */
 export interface Room {
   readonly listing: AdapterListing;
-  /** 0: what there is. */
+  /** Bytes that the program may use; 0 to find out how much is free. */
   readonly budgetBytes: number;
-  /** Engines that divide it. */
+  /** Number of engines that share the device's memory. */
   readonly numSharing: number;
 }
 
@@ -31,7 +31,7 @@ export async function numBlocksFor(
   const perLayer = Math.floor(memory.maxBytes / Math.max(...layers.map(({ bytes }) => bytes)));
   // Buffers made after the KV blocks count as taken already.
   const takenBytes = memory.totalBytes + transferBytes(blockBytes) + otherBytes;
-  // A stated number is only held against what is known; to fill what is left, it must be found out.
+  // A fixed number of blocks is only checked against the known limit; to fill the rest of the memory, its size must be found out.
   const left =
     min === max
       ? Math.max(0, knownLimit(listing, budgetBytes) - (budgetBytes > 0 ? takenBytes : 0))
@@ -40,15 +40,18 @@ export async function numBlocksFor(
   if (numBlocks >= min) return numBlocks;
   const why =
     numBlocks === perLayer
-      ? `one layer's buffer holds at most ${perLayer} (a binding has ${formatMiB(memory.maxBytes)} here)`
-      : `${formatMiB(left)} are left for ${numBlocks}`;
+      ? `one layer's buffer holds at most ${perLayer} (a buffer on this adapter has at most ${formatMiB(memory.maxBytes)})`
+      : `${formatMiB(left)} are left, enough for ${numBlocks}`;
   throw new DeviceError(
-    `${min} KV blocks of ${formatMiB(blockBytes)} do not fit: ${why}; ${memory.summary()} are taken. ` +
+    `${min} KV blocks of ${formatMiB(blockBytes)} do not fit: ${why}; already allocated are ${memory.summary()}. ` +
       'Use a smaller --weights format, a smaller --max-model-len, fewer --kv-blocks or another device',
   );
 }
 
-/** @throws DeviceError, before anything is read, when the weights alone are too large for what is known of the memory. */
+/**
+ * Checks that the weights can fit, before anything is read. @throws DeviceError when the weights alone are larger than the known
+ * limit.
+ */
 export function refuseWhatCannotFit(
   entries: readonly (readonly [string, WeightSpec])[],
   format: WeightFormat,
@@ -59,6 +62,6 @@ export function refuseWhatCannotFit(
   if (bytes <= there) return;
   const whose = budgetBytes > 0 ? '--device-memory allows' : 'this machine has free';
   throw new DeviceError(
-    `the weights take ${formatMiB(bytes)} as they are held, ${whose} ${formatMiB(there)}: use a smaller --weights format or another device`,
+    `the weights take ${formatMiB(bytes)} in their storage format, but ${whose} ${formatMiB(there)}: use a smaller --weights format or another device`,
   );
 }

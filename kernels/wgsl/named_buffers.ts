@@ -15,7 +15,10 @@ export class NamedBuffers {
     this.#buffers = buffers;
   }
 
-  /** `values`: [rows, width] f32. @throws DeviceError for a buffer that the program does not have. */
+  /**
+   * Writes the first rows of a buffer from `values`, [rows, width] f32. @throws DeviceError for a buffer that the program does not
+   * have.
+   */
   write(name: string, values: Float32Array): void {
     const { buffer, width, stride } = this.#find(name);
     const numRows = Math.ceil(values.length / width);
@@ -24,7 +27,10 @@ export class NamedBuffers {
     this.#device.queue.writeBuffer(buffer, 0, padded);
   }
 
-  /** @returns [numRows, width] f32. `finish` waits for the device. @throws DeviceError for a buffer that the program does not have. */
+  /**
+   * Returns the first rows of a buffer, [numRows, width] f32. `finish` waits for the device. @throws DeviceError for a buffer that the
+   * program does not have.
+   */
   async read(name: string, numRows: number, finish: (mapped: Promise<void>) => Promise<void>): Promise<Float32Array> {
     const { buffer, width, stride } = this.#find(name);
     const bytes = numRows * stride * 4;
@@ -44,7 +50,10 @@ export class NamedBuffers {
   #find(name: string): { buffer: GPUBuffer; width: number; stride: number } {
     const [buffer, spec] = [this.#buffers.get(name), this.#program.buffers[name]];
     if (!spec) throw new DeviceError(`the program has no buffer ${name}`);
-    if (!buffer) throw new DeviceError(`the buffer ${name} is never written here: its operations are one kernel`);
+    if (!buffer)
+      throw new DeviceError(
+        `the buffer ${name} does not exist on this device: the operations that write and read it are fused into one kernel`,
+      );
     return { buffer, width: spec.width, stride: rowStride(spec.width) };
   }
 }

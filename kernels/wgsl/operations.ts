@@ -36,7 +36,7 @@ const wgslOperations = {
   sample,
 } satisfies { readonly [K in Operation['kind']]: WgslOperation<OperationOf<K>> };
 
-/** @throws DeviceError for what the kernels do not have. */
+/** Adds the dispatches of one operation to the plan. @throws DeviceError for shapes that the kernels do not support. */
 export function addDispatches(plan: DispatchPlan, op: Operation, fusion: Fusion): void {
   // The table maps each kind to its own operation type; TypeScript cannot follow that through an indexed access.
   (wgslOperations[op.kind] as WgslOperation<Operation>)(plan, op, fusion);

@@ -23,9 +23,9 @@ export const peakFma = {
 export interface Peaks {
   readonly readBytesPerS: number;
   readonly f32FlopsPerS: number;
-  /** Without matrix units. */
+  /** Rate without matrix units; undefined when the adapter has no shader-f16. */
   readonly f16FlopsPerS: number | undefined;
-  /** Between two dispatches of nothing in one pass. */
+  /** Microseconds per dispatch, measured with nearly empty dispatches in one pass. */
   readonly usPerDispatch: number;
 }
 

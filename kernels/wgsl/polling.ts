@@ -1,11 +1,11 @@
 /**
- * When Dawn may look for finished work.
+ * Decides when Dawn polls for finished work.
  *
- * The `webgpu` package looks for it from `setImmediate`, with some drivers for as long as a device lives, which keeps a core busy
- * with nothing to do (node-webgpu issue 17: 1.1 cores on Linux with NVIDIA, a quarter on macOS; none under llvmpipe with 0.6.2). This
- * module takes `globalThis.setImmediate` over in this thread and recognises Dawn's own callbacks (nameless native functions without arguments): while
- * work is in flight they run at once, or after a nap where the "GPU" is this machine's own cores; otherwise 50 times a second, by a
- * timer that keeps no process alive.
+ * The `webgpu` package polls from `setImmediate`, with some drivers for as long as a device lives, which keeps a core busy with
+ * nothing to do (node-webgpu issue 17: 1.1 cores on Linux with NVIDIA, a quarter on macOS; none under llvmpipe with 0.6.2). This
+ * module replaces `globalThis.setImmediate` in this thread and recognises Dawn's own callbacks (nameless native functions without
+ * arguments): while work is in flight they run at once, or after a nap where the "GPU" is this machine's own cores; otherwise 50
+ * times a second, by a timer that keeps no process alive.
  */
 
 /** Often enough to notice a lost device, rare enough to cost nothing. */
@@ -20,7 +20,10 @@ let numInFlight = 0;
 let isNapping = false;
 const idle = new Map<Poll, NodeJS.Timeout>();
 
-/** A promise's resolve function is nameless and native too, but takes an argument and is no constructor. */
+/**
+ * Whether a callback is Dawn's poll. A promise's resolve function is nameless and native too, but takes an argument and is no
+ * constructor.
+ */
 function isDawns(callback: (...args: never[]) => void): callback is Poll {
   return (
     callback.name === '' &&

@@ -1,6 +1,6 @@
 /**
- * Each kernel of a step by itself: the launches of one label one after the other, so that each layer's weights come from memory as they do
- * in a step, repeated until the time is long enough to measure.
+ * Measures each kernel of a step by itself: the launches of one label run one after the other, so that each layer's weights come from
+ * memory as they do in a step, repeated until the time is long enough to measure.
  */
 import type { KernelProfile } from '../device.ts';
 import { encode, type Dispatch } from './dispatch_plan.ts';
@@ -10,7 +10,7 @@ import type { AttendedTokens, StepCounts } from './step_state.ts';
 const MEASURABLE_MS = 5;
 const MAX_REPEATS = 2_048;
 
-/** The step is uploaded; `done` waits for the device. */
+/** Returns the time and cost of a step's kernels, by label. The step must be uploaded already; `done` waits for the device. */
 export async function profileDispatches(
   device: GPUDevice,
   dispatches: readonly Dispatch[],

@@ -1,4 +1,7 @@
-/** Weights streamed, buffers, KV blocks in what is left, pipelines and bind groups: a program on a GPU, ready for steps. */
+/**
+ * Loads a program onto a GPU, ready for steps: streams weights, allocates buffers and, in the memory left, KV blocks, and makes
+ * pipelines and bind groups.
+ */
 import assert from 'node:assert/strict';
 import { MAX_CANDIDATES, type LoadOptions, type WeightSource } from '../device.ts';
 import { exp2Table } from '../sampling.ts';
@@ -22,7 +25,7 @@ import { planExport, StepExporter } from './step_export.ts';
 import { MAX_RESULT_WORDS, StepState } from './step_state.ts';
 import { WebgpuExecutable } from './webgpu_executable.ts';
 
-/** A layer that keeps no KV is bound all the same. */
+/** Bytes per block of a layer that stores no KV: its buffer is bound all the same, and a binding cannot be empty. */
 const MIN_BINDING_BYTES = 16;
 
 /** The device that a program is loaded onto. */
@@ -36,9 +39,9 @@ export interface LoadDevice {
 }
 
 /**
- * Puts a program onto a device: its weights, its buffers, KV blocks in what is left, and what each step submits.
+ * Loads a program onto a device: its weights, its buffers, KV blocks in the memory left, and the dispatches of a step.
  *
- * @throws DeviceError when it does not fit; what `memory` holds by then is the caller's to destroy.
+ * @throws DeviceError when the program does not fit; the caller destroys what `memory` has allocated by then.
  */
 export async function loadProgram(
   on: LoadDevice,
@@ -70,7 +73,7 @@ export async function loadProgram(
     stats: await storage('candidate sums', maxSamples * tiles * 8),
     results: await storage('results', maxSamples * MAX_RESULT_WORDS * 4),
     exp2Table: await storage('powers of two', exp2Table.byteLength),
-    samplerPages: await storage('sample pages', Math.max(16, (options.samplerPages ?? 0) * vocab * 4)),
+    samplerPages: await storage('sampler pages', Math.max(16, (options.samplerPages ?? 0) * vocab * 4)),
     slots: await storage('sampled tokens', maxSamples * 4),
     sampleState: await storage('sampling', hasSamples ? sampleStateBytes(vocab, maxSamples) : 16),
     routing: await storage('routing', routingBytes(program, maxRows)),

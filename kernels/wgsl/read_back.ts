@@ -1,9 +1,9 @@
-/** Buffers in which the results of a step come back. Steps that are given ahead have one each. */
+/** Buffers through which the host reads the results of a step; every step in flight has its own. */
 import { MAX_FULL_ROWS, type LoadOptions } from '../device.ts';
 import type { GpuMemory } from './gpu_memory.ts';
 import { MAX_RESULT_WORDS } from './step_state.ts';
 
-/** Steps that are given before the first of them has returned. */
+/** Steps that may be submitted while one runs. */
 export const NUM_AHEAD = 1;
 
 /** Bytes of all buffers in which whole rows of logits come back. */
@@ -22,7 +22,7 @@ export class ReadBack {
     this.rows = rows;
   }
 
-  /** One for each step that may be under way. @throws DeviceError when there is no room. */
+  /** Makes the buffers for every step that may be in flight. @throws DeviceError when the device is full. */
   static async createAll(memory: GpuMemory, vocab: number, { maxSamples }: LoadOptions): Promise<ReadBack[]> {
     const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
     const rowBytes = rowsBackBytes(vocab, maxSamples) / (1 + NUM_AHEAD);
@@ -41,7 +41,7 @@ export class ReadBack {
     return mapped;
   }
 
-  /** Reads what was mapped. `samples`: those whose whole rows came back, in order. */
+  /** Reads the mapped buffers and unmaps them. `samples` are the samples whose whole rows of logits were copied, in order. */
   read(bytes: number, samples: readonly number[], vocab: number): ReadResults {
     const words = new Uint32Array(this.results.getMappedRange(0, bytes).slice(0));
     this.results.unmap();

@@ -8,7 +8,7 @@ import { widestMixture, type Program } from '../program.ts';
 import { MATMUL_TILE } from './linear_kernels.ts';
 
 /** Expert slots of an expert, on average, from which tiles of {@link MATMUL_TILE} rows pay. */
-const TILE_PLACES = 12;
+const TILE_EXPERT_SLOTS = 12;
 /** Columns of a matrix-vector kernel at most. */
 const MAX_COLUMNS = 8;
 const HEADER_WORDS = 4;
@@ -29,11 +29,11 @@ export function routingLayout(maxRows: number, { experts, perToken }: ReturnType
     picksAt: HEADER_WORDS,
     orderAt: HEADER_WORDS + expertSlots,
     itemsAt: HEADER_WORDS + 2 * expertSlots,
-    tiledRows: Math.ceil((TILE_PLACES * experts) / Math.max(1, perToken)),
+    tiledRows: Math.ceil((TILE_EXPERT_SLOTS * experts) / Math.max(1, perToken)),
   };
 }
 
-/** At least what a binding must have. */
+/** Returns the bytes of the routing buffer for steps of up to `maxRows` rows. */
 export function routingBytes(program: Program, maxRows: number): number {
   const mixture = widestMixture(program);
   const { itemsAt } = routingLayout(maxRows, mixture);
@@ -45,7 +45,10 @@ function maxItems(expertSlots: number, experts: number, atOnce: number): number 
   return Math.min(expertSlots, Math.floor(expertSlots / atOnce) + Math.min(experts, expertSlots));
 }
 
-/** How the expert slots of a step with so many rows are multiplied. As number_expert_slots.wgsl has it. */
+/**
+ * Returns how the expert slots of a step with so many rows are multiplied: `atOnce` per item, whether by tiles, and `most`, an upper
+ * bound on the items. number_expert_slots.wgsl has the same rule.
+ */
 export function itemsOf(
   rows: number,
   { experts, perToken }: { readonly experts: number; readonly perToken: number },

@@ -1,8 +1,8 @@
 /**
- * Whether a row's bits depend on what it is computed beside (E2). The kernels have one order of arithmetic for every number of rows, but
- * a driver's compiler may contract or reorder what WGSL leaves to it, and differently in the kernels for one row and for many. So a
- * device compares at its start: the same rows of a norm, products, attention and a gate, by the kernels for every number of rows, alone
- * and beside others. Mixtures, biases and other layers' windows are not among them.
+ * Checks whether a row's bits depend on the rows computed beside it (E2). The kernels have one order of arithmetic for every number of
+ * rows, but a driver's compiler may contract or reorder what WGSL permits, and differently in the kernels for one row and for many. So
+ * at its start a device compares the same rows of a norm, products, attention and a gate, computed by the kernels for every number of
+ * rows, alone and beside others. Mixtures, biases and other layers' windows are not compared.
  */
 import {
   randomWeightsOnDevice,
@@ -22,7 +22,7 @@ const NUM_TOKENS = 134;
 const pattern = (length: number, step: number): Float32Array =>
   Float32Array.from({ length }, (_, i) => Math.sin(i * step) + (i % 7) / 7);
 
-/** Heads of common models, for a device that is looked at without one. */
+/** Heads of common models, for probing a device without a model. */
 const typicalHeads = { heads: 32, kvHeads: 8, headDim: 128 };
 /** Program that stands for a model when a device is probed without one. */
 export const typicalProgram: Program = {
@@ -41,9 +41,10 @@ interface Probe {
 }
 
 /**
- * A decoder layer with the heads of `model`'s first one, so that its attention is compiled but once: a norm, products, attention, a product
- * that ends in a gate. On hardware the products have as many outputs as give a thread one, two and four of them, and inputs of more
- * than a section; a software driver has one kernel for all, and few cores.
+ * Returns a decoder layer with the heads of the model's first one, so that its attention is compiled only once: a norm, products,
+ * attention, a product that ends in a gate. On hardware the products have so many outputs that a thread computes one, two and four of
+ * them, and more inputs than a section; a software driver has one kernel for all, and few cores. Undefined for a model without
+ * attention.
  */
 function probeOf({ operations, rope }: Program, isSoftware: boolean): Probe | undefined {
   const attention = operations.find((op) => op.kind === 'attention');
@@ -116,11 +117,11 @@ type LoadProgram = (program: Program, weights: WeightSource, options: LoadOption
 export interface ProbeFindings {
   /** The first rows whose bits differ, in words. */
   readonly unequal?: string;
-  /** Description of a device that computes only zeros or NaNs; its results cannot be used. */
+  /** Set when more than half of the computed values are zero, infinite or NaN: the device's results cannot be used. */
   readonly fault?: string;
 }
 
-/** Compares rows alone and beside others. */
+/** Runs the probe: compares the bits of rows computed alone and beside others. */
 export async function findUnequalRows(
   load: LoadProgram,
   model: Program,
@@ -153,7 +154,8 @@ export async function findUnequalRows(
   try {
     const whole = await outOf([[0, NUM_TOKENS]]);
     const numNumbers = whole.reduce((count, value) => count + (Number.isFinite(value) && value !== 0 ? 1 : 0), 0);
-    if (numNumbers < whole.length / 2) return { fault: 'a layer of random weights gives zeros or no numbers' };
+    if (numNumbers < whole.length / 2)
+      return { fault: 'a layer with random weights computes mostly zeros, infinities or NaN' };
     const all = bitsOf(whole);
     for (const rowRanges of STEPS) {
       const bits = bitsOf(await outOf(rowRanges));

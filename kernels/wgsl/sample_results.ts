@@ -1,9 +1,12 @@
-/** Results of a step's samples, from the words that came back of it. */
+/** Decodes the results of a step's samples from the words that the device returned. */
 import type { SampleRequest, SampleResult } from '../device.ts';
 import { NO_TOKEN } from '../sampling.ts';
 import { resultWordsOf } from './step_state.ts';
 
-/** `words`: as step_state.ts has laid them out, sample by sample. `rows`: whole rows of logits, by sample, where they were wanted. */
+/**
+ * Returns the results of the requests, in their order. `words` are laid out as in step_state.ts, sample by sample; `rows` has the
+ * whole rows of logits that were wanted, by sample.
+ */
 export function samplesFrom(
   requests: readonly SampleRequest[],
   vocab: number,

@@ -1,12 +1,12 @@
 /**
- * A step's commands, encoded before anybody asks for them: hundreds of calls into Dawn take longer than all else between a step's results
- * and the next one's submit. What varies lies in a buffer, but for the counts: while the device computes a step in which sequences decode,
- * the one is encoded in which they all go on; of other steps, when two had equal counts, a third like them.
+ * Encodes a step's commands ahead of time: hundreds of calls into Dawn take longer than all else between a step's results and the next
+ * submit. Data that varies lies in a buffer, so commands depend only on a step's counts. While a step runs in which all sequences
+ * decode, the step in which all of them continue is encoded; after two equal counts of other steps, a third step like them.
  */
 import { encode, type Dispatch } from './dispatch_plan.ts';
 import type { GridCounts, StepCounts } from './step_state.ts';
 
-/** Copied when the step is done, for the host. */
+/** Copy of a step's results to a mappable buffer, part of the step's commands. */
 export interface ResultCopy {
   readonly to: GPUBuffer;
   readonly bytes: number;
@@ -22,20 +22,23 @@ export class StepCommands {
   readonly #device: GPUDevice;
   readonly #dispatches: readonly Dispatch[];
   readonly #results: GPUBuffer;
-  /** The last step that was asked for, and the counts of the one that may come: those of the one after it, or its own when they repeat. */
+  /**
+   * Last step that was taken; #next has the counts expected of the following one: those predicted from the last step, or its own when
+   * they repeat.
+   */
   #last: Asked | undefined;
   #next: GridCounts | undefined;
-  /** For a step that may come; a command buffer is submitted once. */
+  /** Commands of the expected step, encoded ahead; a command buffer can be submitted only once. */
   #ready: { readonly asked: Asked; readonly commands: GPUCommandBuffer } | undefined;
 
-  /** `results`: what every step leaves. */
+  /** `results` is the buffer that every step writes its results to. */
   constructor(device: GPUDevice, dispatches: readonly Dispatch[], results: GPUBuffer) {
     this.#device = device;
     this.#dispatches = dispatches;
     this.#results = results;
   }
 
-  /** To be submitted by its caller. */
+  /** Returns the commands of a step, for the caller to submit: those encoded ahead if they fit, else new ones. */
   take(counts: StepCounts, copy: ResultCopy): GPUCommandBuffer {
     const [asked, ready, last] = [{ counts, copy }, this.#ready, this.#last];
     this.#ready = undefined;
@@ -44,14 +47,14 @@ export class StepCommands {
     return ready?.asked.copy.to === copy.to && areEqual(ready.asked, asked) ? ready.commands : this.#encode(asked);
   }
 
-  /** The step that may come, with its results in another place. */
+  /** Encodes the expected step ahead, with its results copied to `to`; does nothing when no step is expected. */
   prepare(to: GPUBuffer): void {
     if (!this.#last || !this.#next || this.#ready) return;
     const asked = { counts: this.#next, copy: { to, bytes: this.#last.copy.bytes } };
     this.#ready = { asked, commands: this.#encode(asked) };
   }
 
-  /** The dispatches [first, end) of a step that is submitted in slices; with its last one `copy`. */
+  /** Encodes the dispatches [first, end) of a step, then `copy`, which only the last slice of a step has. */
   encodeSlice(encoder: GPUCommandEncoder, counts: GridCounts, first: number, end: number, copy?: ResultCopy): void {
     const pass = encoder.beginComputePass();
     for (const { launch } of this.#dispatches.slice(first, end)) encode(pass, launch(counts));

@@ -1,7 +1,7 @@
 /**
- * Blocks that a step fills, out of the device while it computes: behind the layers of a range a kernel gathers them into records side by
- * side, which are copied to a buffer that the host maps when that submit is done. Buffers are made once, as many as the steps that run at
- * a time.
+ * Copies the blocks that a step fills out of the device while the step computes. After the layers of a frame, a kernel gathers them
+ * into records side by side, which are copied to a buffer that the host maps when that submit is done. Buffers are made once, one set
+ * for each step in flight.
  */
 import type { StepExport } from '../device.ts';
 import type { KvFrame, KvLayout } from '../kv_layout.ts';
@@ -23,7 +23,7 @@ export interface ExportPlan {
   readonly bytes: number;
 }
 
-/** `numFilled`: blocks that a step can fill. */
+/** Plans the export for steps that fill at most `numFilled` blocks each, with `numSteps` steps in flight. */
 export function planExport(layout: KvLayout, numFilled: number, numSteps: number): ExportPlan {
   const { frames, blockBytes } = layout;
   const numBlocks = frames.length > 0 ? Math.min(numFilled, Math.floor(EXPORT_BYTES / blockBytes)) : 0;
@@ -31,7 +31,7 @@ export function planExport(layout: KvLayout, numFilled: number, numSteps: number
   return { layout, numBlocks, bytes: numBlocks * (numSteps * blockBytes + widest) };
 }
 
-interface Parts {
+interface Resources {
   readonly plan: ExportPlan;
   readonly gather: BlockGather;
   /** Mappable buffers, by step in flight, then by frame. */
@@ -40,13 +40,13 @@ interface Parts {
 
 /** Copies blocks out of the device while the step that fills them runs, one frame at a time. */
 export class StepExporter {
-  readonly #parts: Parts;
+  readonly #parts: Resources;
 
-  private constructor(parts: Parts) {
+  private constructor(parts: Resources) {
     this.#parts = parts;
   }
 
-  /** `kv` has a buffer per layer. @throws DeviceError when the device is full. */
+  /** Makes the pipelines and buffers of an export. `kv` has one buffer per layer. @throws DeviceError when the device is full. */
   static async create(
     device: GPUDevice,
     memory: GpuMemory,
@@ -89,12 +89,15 @@ export class StepExporter {
     return this.layout.frames;
   }
 
-  /** Before the step's first submit. */
+  /** Sets the blocks to export; call before the step's first submit. */
   begin({ blocks }: StepExport): void {
     this.#parts.gather.choose(blocks);
   }
 
-  /** Behind the layers of that range. `step`: which of those that run at a time. */
+  /**
+   * Encodes the export of frame `index`; call after the dispatches of its layers. `step` is the index of the step among those in
+   * flight.
+   */
   encode(encoder: GPUCommandEncoder, index: number, numBlocks: number, step: number): void {
     const { gather, downloads } = this.#parts;
     const frame = this.#frames[index]!;
@@ -102,7 +105,7 @@ export class StepExporter {
     encoder.copyBufferToBuffer(gather.staging, 0, downloads[step]![index]!, 0, numBlocks * frame.rawBytes);
   }
 
-  /** When everything is submitted: resolves when the last range has been told. */
+  /** Call when the whole step is submitted. Copies each frame to `outs` and calls `onRange`; resolves after the last frame. */
   async arrived({ blocks, outs, onRange }: StepExport, step: number): Promise<void> {
     const { downloads } = this.#parts;
     const mapped = this.#frames.map(({ rawBytes }, i) => {

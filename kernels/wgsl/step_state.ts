@@ -37,7 +37,7 @@ export interface GridCounts {
   readonly decodeItems: number;
   readonly prefillItems: number;
   readonly merges: number;
-  /** Samples that want candidates or ask for logits, and those that sample. */
+  /** Samples that want candidates or asked logits; `sampled` counts those that sample a token. */
   readonly listed: number;
   readonly sampled: number;
   /** Samples that are not greedy, and the number of these that have a top_k or a top_p. */
@@ -80,21 +80,21 @@ export class StepState {
   readonly words: Uint32Array<ArrayBuffer>;
   readonly #options: LoadOptions;
   readonly #tiling: AttentionTiling | undefined;
-  /** 0: nothing is sampled. */
+  /** Size of the vocabulary; 0 when the program has no logits to sample from. */
   readonly #vocab: number;
   #end = 0;
 
-  /** Without a tiling the program has no attention. */
+  /** `tiling` is undefined for a program without attention. */
   constructor(options: LoadOptions, tiling: AttentionTiling | undefined, vocab: number) {
     const { maxRows, maxSamples, maxBlocksPerSequence } = options;
     this.#options = options;
     this.#vocab = vocab;
     this.#tiling = tiling;
-    // An engine runs at most maxSamples sequences; a program that samples nothing, so many.
+    // An engine runs at most maxSamples sequences in a step; programs that sample nothing get room for at least 64.
     const numSequences = Math.min(maxRows, Math.max(maxSamples, 64));
     const numWords =
       HEADER_WORDS +
-      // A record, an item and a merge each.
+      // Each row has a record (3 words), an attention item (8) and a merge (4).
       maxRows * (3 + 8 + 4) +
       numSequences * maxBlocksPerSequence +
       (tiling?.maxPartials ?? 0) * 8 +
@@ -108,7 +108,7 @@ export class StepState {
     return this.#end;
   }
 
-  /** @throws AssertionError when the batch is beyond what was stated at load. */
+  /** Fills `words` for a batch. Returns the counts of the step. @throws AssertionError when the batch exceeds the limits fixed at load. */
   write(batch: readonly Segment[]): StepCounts {
     const { maxRows, maxBlocksPerSequence, kv } = this.#options;
     const { blockSize } = kv;
@@ -158,7 +158,7 @@ export class StepState {
     return this.#tiling ? { ...counts, decodeItems, merges } : counts;
   }
 
-  /** How the tile of `count` rows from position `start` on is cut, when so many partials are taken. */
+  /** Returns how the tile of `count` rows from position `start` on is split into items, when `partials` partials are in use already. */
   #split(
     start: number,
     count: number,
@@ -172,7 +172,7 @@ export class StepState {
     return { first, numSplits, numItems: isSplit ? numSplits : 1 };
   }
 
-  /** One tile of rows at a time: whole, or an item for each of its splits. */
+  /** Writes the attention items and merges: one item for each tile of rows, or one for each split of a tile. */
   #writeItems(
     batch: readonly Segment[],
     tables: readonly number[],
@@ -219,7 +219,7 @@ export class StepState {
     return { decodeItems, prefillItems, merges: merges.length / 4 };
   }
 
-  /** Returns the words of all their results. */
+  /** Writes the samples and their asked tokens. Returns the number of words of all results. */
   #writeSamples(batch: readonly Segment[], numSamples: number): number {
     const { words } = this;
     const samplesAt = this.#end;

@@ -3,21 +3,27 @@
  * meanwhile: no submit is predicted to take more than a quarter of a second. A step that would is cut between dispatches; where one
  * dispatch alone would, the engine gives fewer rows.
  *
- *   prediction = slowness · (operations / 0.4 TFLOP/s + bytes / 50 GB/s)       slowness: what steps took, 1 before any has
+ *   prediction = slowness · (operations / 0.4 TFLOP/s + bytes / 50 GB/s)       slowness: measured / predicted time, 1 at first
  */
 import type { Dispatch } from './dispatch_plan.ts';
 import type { AttendedTokens, GridCounts } from './step_state.ts';
 
 /** The most that a submit is predicted to take. */
 const MAX_SUBMIT_MS = 250;
-/** An integrated GPU of few cores: a first step on a faster one is cut too often, which costs microseconds. */
+/**
+ * Rates of an integrated GPU with few cores, assumed at a slowness of 1: a first step on a faster GPU is cut too often, which costs
+ * microseconds.
+ */
 const [OPERATIONS_PER_MS, BYTES_PER_MS] = [0.4e9, 50e6];
 /** Share of a faster step in the moving average of the slowness. */
 const SHARE_DOWN = 0.3;
-/** Steps in a row that are slower before that is believed: one may have waited for what is made lazily, or for another program. */
+/**
+ * Consecutive slower steps after which the slowness rises: a single one may have waited for lazy initialisation, or for another
+ * program.
+ */
 const SLOWER = 3;
 /** Steps shorter than this consist mostly of the round trip to the device: they can lower the slowness, never raise it. */
-const TELLING_MS = 5;
+const MIN_MEASURED_MS = 5;
 /** Rows below which a step is not cut down. */
 const LEAST_ROWS = 8;
 
@@ -75,12 +81,12 @@ export class SubmitBudget {
   }
 
   /**
-   * Call when a step is submitted, and what it returns when that step is done. `isTelling`: whether all of it is computed, and nothing but
-   * it; of others only their end is noted, for the steps that wait for them.
+   * Call when a step is submitted; call the returned function when that step is done. `isComplete` is false for a step whose time does
+   * not show the device's speed (a section, or a step with exports): only its end is noted, because the next step starts then.
    */
-  begin(counts: GridCounts, attended: AttendedTokens, isTelling = true): () => void {
+  begin(counts: GridCounts, attended: AttendedTokens, isComplete = true): () => void {
     const submittedMs = this.#nowMs();
-    const predictedMs = isTelling ? this.#rawMs(counts, attended) : 0;
+    const predictedMs = isComplete ? this.#rawMs(counts, attended) : 0;
     return () => {
       const doneMs = this.#nowMs();
       // A step starts only when the step before is done.
@@ -94,7 +100,7 @@ export class SubmitBudget {
     if (slowness <= this.#slowness) {
       this.#slowness += SHARE_DOWN * (slowness - this.#slowness);
       this.#slower = [];
-    } else if (tookMs >= TELLING_MS) {
+    } else if (tookMs >= MIN_MEASURED_MS) {
       this.#slower = [...this.#slower, slowness].slice(-SLOWER);
       if (this.#slower.length === SLOWER) this.#slowness = Math.min(...this.#slower);
     }

@@ -1,27 +1,27 @@
 /**
- * Whether this machine's Vulkan loader has a card, asked before Dawn is: where there is none, Dawn prints the place in its source that
- * noticed, at every start. What goes wrong with a driver or a card that is there stays Dawn's to print.
+ * Asks this machine's Vulkan loader for a GPU before Dawn is asked: where there is none, Dawn prints a location in its own source at
+ * every start. Errors of a driver or GPU that exists are left for Dawn to print.
  */
 import { existsSync } from 'node:fs';
 import type { load as loadLibrary } from 'koffi';
 
-/** The name that Dawn opens. */
+/** File name of the Vulkan loader, the one that Dawn opens. */
 const LOADER = 'libvulkan.so.1';
-/** VkInstanceCreateInfo of a process of 64 bits, and the number of its kind. */
+/** Size of a VkInstanceCreateInfo in a 64-bit process, and its structure type (sType). */
 const [INSTANCE_INFO_BYTES, INSTANCE_INFO] = [64, 1];
 /** The loader found no driver at all. */
 const VK_ERROR_INCOMPATIBLE_DRIVER = -9;
-/** Linux has these for a card: Mesa's and NVIDIA's, WSL's. */
+/** Device files that exist on Linux when there is a GPU: Mesa's, NVIDIA's, WSL's. */
 const CARD_FILES = ['/dev/dri', '/dev/nvidiactl', '/dev/dxg'];
 
-/** False where Dawn would find nothing; true where it may find something, or has something to say. */
+/** Returns false where Dawn would find no GPU; true where it may find one, or may have an error to print. */
 export async function mayHaveCard(): Promise<boolean> {
   if (process.platform !== 'linux') return true;
   let load: typeof loadLibrary;
   try {
     ({ load } = (await import('koffi')).default);
   } catch {
-    // No binary for this machine: Dawn looks itself.
+    // koffi has no binary for this machine: leave the search to Dawn.
     return true;
   }
   let loader: ReturnType<typeof loadLibrary>;
@@ -33,7 +33,7 @@ export async function mayHaveCard(): Promise<boolean> {
   try {
     return hasCard(loader);
   } catch {
-    // A loader without these functions, which Dawn does not need: it finds all by vkGetInstanceProcAddr.
+    // The loader does not export these functions; Dawn needs none of them, since it looks everything up by vkGetInstanceProcAddr.
     return true;
   }
 }
@@ -52,7 +52,7 @@ function hasCard(loader: ReturnType<typeof loadLibrary>): boolean {
   try {
     const count: [number] = [0];
     if (enumerate(instance[0], count, null) === 0) return count[0] > 0;
-    // Drivers without a card fail like drivers that are broken.
+    // Enumeration fails alike for drivers without a GPU and for broken drivers; device files tell the two cases apart.
     return CARD_FILES.some((file) => existsSync(file));
   } finally {
     destroy(instance[0], null);

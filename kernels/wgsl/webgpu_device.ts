@@ -3,8 +3,8 @@
  *
  *   adapter ─► device ─► load: weights streamed, buffers, KV blocks in what is left, pipelines and bind groups ─► executable
  *
- * KV lies in one buffer per layer, [block][plane][token][kv_head][head_dim]: a block's layers are gathered into a record when it
- * leaves and scattered when it comes.
+ * KV lies in one buffer per layer, [block][plane][token][kv_head][head_dim]: the layers of a block are gathered into
+ * a record when the block is exported, and scattered when it is imported.
  */
 import { DeviceError, type Device, type LoadOptions, type ProbeOptions, type WeightSource } from '../device.ts';
 import type { Program } from '../program.ts';
@@ -30,9 +30,9 @@ export interface WebgpuOptions {
   /** Empty for the first hardware adapter, an index, or part of a name. */
   readonly adapter: string;
   readonly kernelSet: KernelSet;
-  /** Bytes of device memory to use; 0 finds out what there is. */
+  /** Bytes of device memory to use; 0 to find out how much is free. */
   readonly memoryBytes: number;
-  /** Engines that divide what there is; 1 unless stated. */
+  /** Number of engines that share the device's memory; 1 by default. */
   readonly numSharing?: number;
   /** For tests: features that the device is made without. */
   readonly withoutFeatures?: readonly string[];
@@ -40,27 +40,33 @@ export interface WebgpuOptions {
   readonly pretendedMatrix?: MatrixUse;
   /** For tests: a software adapter gets the kernels of a real one. */
   readonly isTreatedAsHardware?: boolean;
-  /** For tests: a software adapter without Dawn's guards around indexes, where a validation layer looks for wrong ones. */
+  /**
+   * For tests: opens a software adapter without Dawn's bounds checks, so that a validation layer can find indexes that are out of
+   * bounds.
+   */
   readonly isUnguarded?: boolean;
-  /** For tests: WGSL as it is compiled, by the kernel's name. */
+  /** For tests: returns the WGSL to compile for the kernel `name` instead of `code`. */
   readonly rewriteWgsl?: (name: string, code: string) => string;
-  /** For sweeps: what products of few rows take. */
+  /** For benchmark sweeps: replaces the chosen shape of the kernels for few rows. */
   readonly vectorShape?: Capabilities['vectorShape'];
-  /** For tests: weights are split as if a binding held no more. */
+  /** For tests: maximum bytes of a weight slice, as if a binding held no more. */
   readonly maxSliceBytes?: number;
 }
 
 /** A {@link Device} on a GPU, with what benchmarks and tests need besides. */
 export interface WebgpuDevice extends Device {
   readonly capabilities: Capabilities;
-  /** Smallest and largest. */
+  /** Smallest and largest subgroup size; 0 where the driver does not report them. */
   readonly subgroupSizes: readonly [number, number];
-  /** For benchmarks. `nowMs` is a steady clock. */
+  /** Measures the device's peak rates, for benchmarks. `nowMs` is a steady clock. */
   peaks(nowMs: () => number): Promise<Peaks>;
   load(program: Program, weights: WeightSource, options: LoadOptions): Promise<WebgpuExecutable>;
 }
 
-/** @throws DeviceError when there is no such adapter, or it lacks what the kernels need. */
+/**
+ * Opens the adapter that the options name, and a device on it. @throws DeviceError when there is no such adapter, or it lacks what the
+ * kernels need.
+ */
 export async function createWebgpuDevice(options: WebgpuOptions): Promise<WebgpuDevice> {
   const listing = selectAdapter(await listAdapters(), options.adapter);
   const isGuarded = isTreatedAsSoftware(listing, options) && options.isUnguarded !== true;
@@ -71,7 +77,10 @@ function isTreatedAsSoftware({ isSoftware }: AdapterListing, { isTreatedAsHardwa
   return isSoftware && isTreatedAsHardware !== true;
 }
 
-/** @throws DeviceError when the adapter lacks what the kernels need. */
+/**
+ * Makes a device on an opened adapter; tries the adapter's matrix units first if the kernel set may use them. @throws DeviceError when
+ * the adapter lacks what the kernels need.
+ */
 export async function createDeviceOn(opened: OpenAdapter, options: WebgpuOptions): Promise<WebgpuDevice> {
   const { adapter, listing } = opened;
   const { limits, features, info } = adapter;
@@ -114,7 +123,8 @@ export async function createDeviceOn(opened: OpenAdapter, options: WebgpuOptions
   if (options.kernelSet === 'deterministic') return plain;
   const { uses, note } = matricesOf(opened, options);
   if (uses.length === 0) {
-    const none = options.kernelSet === 'matrices' ? ['it has no matrix units: the deterministic set stands in'] : [];
+    const none =
+      options.kernelSet === 'matrices' ? ['it has no matrix units: the deterministic kernel set is used instead'] : [];
     return gpu(undefined, note === undefined ? none : [note]);
   }
   device.pushErrorScope('validation');
@@ -187,7 +197,10 @@ class Gpu implements WebgpuDevice {
     return `webgpu (${this.#listing.name}, ${this.#listing.backend}, ${set} kernels${matrices})`;
   }
 
-  /** Another driver version may order or contract otherwise: its bits are its own. The description names it. */
+  /**
+   * Numerics class of the adapter, its driver version (in `info.description`) and the kernel set: another driver version may reorder
+   * or contract arithmetic, so it computes other bits.
+   */
   get numericsClass(): string {
     const { vendor, architecture, description } = this.#info;
     const { set, matrix } = this.#capabilities;
@@ -198,7 +211,7 @@ class Gpu implements WebgpuDevice {
     return [`webgpu-${WEBGPU_REVISION}`, vendor, architecture, own, description, ...rows].join('/');
   }
 
-  /** For people and for who would serve with it. */
+  /** Reason why the device's results cannot be trusted; undefined while no check has failed. */
   get fault(): string | undefined {
     return this.#fault;
   }
@@ -223,15 +236,15 @@ class Gpu implements WebgpuDevice {
       this.#capabilities = { ...this.#capabilities, set: 'deterministic' };
       ({ unequal, fault } = await find());
     }
-    if (fault !== undefined) this.blame(`it computes nothing that could be used: ${fault}`);
+    if (fault !== undefined) this.blame(`its results cannot be used: ${fault}`);
     if (unequal === undefined) return;
     this.#areRowsUnequal = true;
     this.#notes.push(
-      `a token's bits depend on what is computed beside it (E2 does not hold): ${unequal}; tokens may differ from those of one process`,
+      `a token's bits depend on the other rows of its step (E2 does not hold): ${unequal}; separate prefill and decode instances may emit other tokens than a single process`,
     );
   }
 
-  /** For drills and tests: what a driver reset does. */
+  /** Loses the device as a driver reset does, for fault injection and tests. */
   destroy(): void {
     this.#device.destroy();
   }

@@ -1,9 +1,10 @@
 /**
- * A loaded program on a GPU: one upload, one compute pass and one submit a step (several where one would take too long), encoded while the step before runs; a few bytes back per
- * sample. A further step may be submitted while one runs: the queue keeps their order, and each has its own buffers to come back in.
+ * A loaded program on a GPU. A step is one upload, one compute pass and one submit (several where one would take too long), encoded
+ * while the step before runs; a few bytes per sample are read back. A further step may be submitted while one runs: the queue keeps
+ * their order, and each has its own read-back buffers.
  *
- * Everything was made at load: the steady state allocates nothing on the device. A lost device rejects what runs and whatever
- * is asked afterwards with the reason.
+ * Everything was made at load: the steady state allocates nothing on the device. When the device is lost, steps
+ * in flight and all later calls fail with a DeviceError that has the reason.
  */
 import assert from 'node:assert/strict';
 import {
@@ -34,7 +35,7 @@ import { SubmitBudget } from './submit_budget.ts';
 import { attendedTokens, type StepCounts, type StepState } from './step_state.ts';
 
 /** Objects and buffers that program_loader.ts makes for an executable. */
-export interface ExecutableParts {
+export interface ExecutableResources {
   readonly device: GPUDevice;
   readonly program: Program;
   readonly options: LoadOptions;
@@ -60,7 +61,7 @@ export class WebgpuExecutable implements Executable {
   readonly numAhead = NUM_AHEAD;
   readonly numExportable: number;
   readonly sampling: Executable['sampling'];
-  readonly #parts: ExecutableParts;
+  readonly #parts: ExecutableResources;
   readonly #logits: GPUBuffer | undefined;
   readonly #logitsStride: number;
   readonly #vocab: number;
@@ -70,7 +71,7 @@ export class WebgpuExecutable implements Executable {
   readonly #named: NamedBuffers;
   #numSteps = 0;
 
-  private constructor(parts: ExecutableParts, readBacks: readonly ReadBack[]) {
+  private constructor(parts: ExecutableResources, readBacks: readonly ReadBack[]) {
     this.#parts = parts;
     this.blockBytes = parts.blockBytes;
     this.numBlocks = parts.numBlocks;
@@ -89,7 +90,7 @@ export class WebgpuExecutable implements Executable {
     this.#logitsStride = sampling ? rowStride(program.buffers[sampling.logits]?.width ?? 0) : 0;
   }
 
-  static async create(parts: ExecutableParts): Promise<WebgpuExecutable> {
+  static async create(parts: ExecutableResources): Promise<WebgpuExecutable> {
     const { memory, options, program } = parts;
     const readBacks = await ReadBack.createAll(memory, samplingOf(program)?.vocab ?? 0, options);
     return new WebgpuExecutable(parts, readBacks);
@@ -99,31 +100,31 @@ export class WebgpuExecutable implements Executable {
     return this.#budget.maxRows;
   }
 
-  /** Submits before it returns; what it awaits is the results. */
+  /** Submits the step synchronously; the promise resolves with the results when they have been read back. */
   async run(batch: readonly Segment[], options: RunOptions = {}): Promise<SampleResult[]> {
     this.#throwIfLost();
     const { device, exporter } = this.#parts;
-    // In turns: steps end in order.
+    // Steps use the read-back buffers in turn, since they end in order.
     const turn = this.#numSteps++ % this.#readBacks.length;
     const back = this.#readBacks[turn]!;
-    assert(!back.isInUse, `at most ${NUM_AHEAD} steps are given while one runs`);
+    assert(!back.isInUse, `at most ${NUM_AHEAD} steps may be submitted while one runs`);
     const counts = this.#upload(batch);
     const attended = attendedTokens(batch);
     const done = this.#budget.begin(counts, attended, isWholeStep(options));
     const { requests } = counts;
-    const isSampled = this.#logits !== undefined && options.part?.until === undefined;
+    const isSampled = this.#logits !== undefined && options.section?.until === undefined;
     const bytes = isSampled ? counts.resultWords * 4 : 0;
     const copy = { to: back.results, bytes };
     const fullRows = requests.flatMap(({ isFullRowWanted }, i) => (isSampled && isFullRowWanted ? [i] : []));
     const cuts = this.#budget.cuts(counts, attended);
-    const isWhole = !options.exports && !options.part && cuts.length === 0;
+    const isWhole = !options.exports && !options.section && cuts.length === 0;
     const commands = isWhole
       ? [this.#commands.take(counts, copy)]
       : [this.#inSlices(counts, options, cuts, copy, turn)];
     if (fullRows.length > 0) commands.push(this.#copyRows(fullRows, back.rows));
     device.queue.submit(commands);
     back.isInUse = bytes > 0;
-    // A failure is this step's.
+    // Encodes the likely next step ahead; a failure there rejects this step.
     const prepared = Promise.resolve().then(() => {
       this.#commands.prepare(this.#readBacks[this.#numSteps % this.#readBacks.length]!.results);
     });
@@ -146,17 +147,20 @@ export class WebgpuExecutable implements Executable {
     }
   }
 
-  /** All but the last slice are submitted; that one is returned. A slice can be waited for without the others. */
+  /**
+   * Submits all slices of the step except the last one, whose commands are returned. A submitted slice can be awaited without the
+   * later ones.
+   */
   #inSlices(
     counts: StepCounts,
-    { exports, part }: RunOptions,
+    { exports, section }: RunOptions,
     cuts: readonly number[],
     copy: ResultCopy,
     turn: number,
   ): GPUCommandBuffer {
     const { device, exporter, list } = this.#parts;
-    let first = part?.from === undefined ? 0 : list.numUntilAttention[part.from]!;
-    const end = part?.until === undefined ? list.dispatches.length : list.numUntilAttention[part.until]!;
+    let first = section?.from === undefined ? 0 : list.numUntilAttention[section.from]!;
+    const end = section?.until === undefined ? list.dispatches.length : list.numUntilAttention[section.until]!;
     /** Submits what is before each cut up to `until`. */
     const submitCuts = (until: number): void => {
       for (const cut of cuts) {
@@ -194,7 +198,7 @@ export class WebgpuExecutable implements Executable {
     this.#throwIfLost();
     const { device, samplerPages, options } = this.#parts;
     assert(page < (options.samplerPages ?? 0), `there is no page ${page}`);
-    assert(first + values.length <= this.#vocab, 'a page has a value a token');
+    assert(first + values.length <= this.#vocab, 'a sampler page has one value per token of the vocabulary');
     device.queue.writeBuffer(samplerPages, (page * this.#vocab + first) * 4, values);
   }
 
@@ -203,7 +207,7 @@ export class WebgpuExecutable implements Executable {
     if (reason !== undefined) throw new DeviceError(`the GPU was lost: ${reason}`);
   }
 
-  /** Awaits the device; a loss meanwhile is the error, whatever Dawn says of the promise. */
+  /** Awaits the device. A loss of the device in the meantime is thrown as DeviceError, whether or not Dawn rejects the promise. */
   async #finish(promise: Promise<unknown>): Promise<void> {
     try {
       await polled(promise);
@@ -264,7 +268,7 @@ export class WebgpuExecutable implements Executable {
     return profileDispatches(device, list.dispatches, this.#upload(batch), attendedTokens(batch), done, nowMs);
   }
 
-  /** Dispatches that a step of this batch has. */
+  /** Returns the number of dispatches in a step of this batch. */
   numDispatches(batch: readonly Segment[]): number {
     const counts = this.#parts.state.write(batch);
     return this.#parts.list.dispatches.filter(({ launch }) => launch(counts) !== undefined).length;
@@ -277,7 +281,7 @@ export class WebgpuExecutable implements Executable {
   }
 }
 
-/** Whether what it takes says how fast the device is. */
-function isWholeStep({ part, exports }: RunOptions): boolean {
-  return !part && !exports;
+/** Whether the step's time shows how fast the device is: neither a section nor a step with exports. */
+function isWholeStep({ section, exports }: RunOptions): boolean {
+  return !section && !exports;
 }

@@ -1,4 +1,7 @@
-/** Folders that one process has at a time: two stores would overwrite each other's index. The file `owner` in a folder is its lease. */
+/**
+ * Data folders, each used by one process at a time: two stores in one folder would overwrite each other's index. The file `owner` in a
+ * folder is its lease.
+ */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { messageOf } from '../../shared/base/failure.ts';
@@ -19,7 +22,7 @@ function leaseOf(folder: string): string {
   return join(folder, 'owner');
 }
 
-/** @throws Error when a process that can be seen from here has the folder. */
+/** Checks that no process visible from here uses the folder. @throws Error otherwise. */
 function refuseShared(dataDir: string, name: string): void {
   const folder = folderOf(dataDir, name);
   try {
@@ -29,7 +32,10 @@ function refuseShared(dataDir: string, name: string): void {
   }
 }
 
-/** @throws Error when another live process has it, or it cannot be made. */
+/**
+ * Creates the folder and claims its lease. `onLost` is called when another process has claimed it meanwhile. @throws Error when
+ * another live process uses the folder, or it cannot be created.
+ */
 async function claim(dataDir: string, name: string, onLost: (error: Error) => void): Promise<DataFolder> {
   refuseShared(dataDir, name);
   const folder = folderOf(dataDir, name);
@@ -44,7 +50,7 @@ async function claim(dataDir: string, name: string, onLost: (error: Error) => vo
     const lease = await claimLease(leaseOf(folder), leaseProcess, {
       watchMs: WATCH_MS,
       onLost: (owner) => {
-        onLost(inUse(folder, `while this one stood still, ${owner} took it: now that`));
+        onLost(inUse(folder, `this process stood still for too long, so ${owner} claimed its folder; ${owner} now`));
       },
     });
     return { path: folder, release: lease.release };

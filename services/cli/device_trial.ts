@@ -1,14 +1,11 @@
-/**
- * Opens an adapter and tries it, in a process of its own: a driver that ends its process does not end the one that asks. For `penstock
- * devices`.
- */
+/** Tries an adapter in a process of its own, for `penstock devices`: a driver that crashes its process does not end this one. */
 import { fork } from 'node:child_process';
 import type { DeviceTrial } from '../../shared/engine/open_device.ts';
 
-/** Compilers of software drivers take seconds. */
+/** Milliseconds that a trial may take. Shader compilers of software drivers need seconds. */
 const TRIAL_MS = 60_000;
 
-/** Tries the adapter with that index; one that cannot be tried has a note that says so, and takes what `promised` names. */
+/** Tries the adapter with that index. A failed trial has a note with the reason, and `promised` as its matrix configuration. */
 export function tryDevice(index: number, promised: string | undefined): Promise<DeviceTrial> {
   return new Promise((resolve) => {
     const child = fork(new URL('./device_trial_process.js', import.meta.url), [String(index)], {
@@ -17,7 +14,7 @@ export function tryDevice(index: number, promised: string | undefined): Promise<
       killSignal: 'SIGKILL',
     });
     const failed = (why: string): void => {
-      resolve({ matrixTaken: promised, notes: [`it could not be tried: ${why}`] });
+      resolve({ matrixTaken: promised, notes: [`the adapter could not be tried: ${why}`] });
     };
     child.once('message', (trial: DeviceTrial) => {
       resolve(trial);
@@ -28,8 +25,8 @@ export function tryDevice(index: number, promised: string | undefined): Promise<
     const startMs = performance.now();
     child.once('exit', (code, signal) => {
       if (performance.now() - startMs >= TRIAL_MS)
-        failed(`it took over ${TRIAL_MS / 1_000} s: its driver compiles or hangs`);
-      else failed(`opening it ended the process (${signal ?? `exit code ${code}`})`);
+        failed(`the trial took over ${TRIAL_MS / 1_000} s: the driver still compiles, or hangs`);
+      else failed(`the driver ended the trial's process (${signal ?? `exit code ${code}`})`);
     });
   });
 }

@@ -1,10 +1,10 @@
-/** The process of a trial: opens the adapter with the index that it is given, and says what it found. */
+/** Process of a device trial: opens the adapter whose index is its argument, and sends the result to its parent. */
 import { messageOf } from '../../shared/base/failure.ts';
 import { tryAdapter, type DeviceTrial } from '../../shared/engine/open_device.ts';
 
 const trial = await tryAdapter(Number(process.argv[2])).catch((error: unknown): DeviceTrial => ({
   matrixTaken: undefined,
-  notes: [`it cannot be used: ${messageOf(error)}`],
+  notes: [`the adapter cannot be used: ${messageOf(error)}`],
 }));
-// Adapters keep Dawn's threads; nothing is left to do.
+// Open adapters keep Dawn's threads running, so the process would not exit by itself.
 process.send?.(trial, () => process.exit(0));

@@ -14,7 +14,7 @@ export async function printDevices(isJson: boolean): Promise<void> {
         ...reports.map(describe),
         `auto is ${auto.device}: ${auto.reason}`,
       ].join('\n');
-  // Adapters keep Dawn's threads; nothing is left to do.
+  // Open adapters keep Dawn's threads running, so the process would not exit by itself.
   process.stdout.write(`${text}\n`, () => process.exit(0));
 }
 
@@ -27,7 +27,7 @@ async function withTrial(report: DeviceReport, index: number): Promise<DeviceRep
 function describe(report: DeviceReport): string {
   const { device, name, backend, isSoftware, subgroupSizes, matrices, matrixTaken, notes, features, limits } = report;
   const lines = [
-    `${device}: ${name} (${backend}${isSoftware ? ', software: only when named' : ''})`,
+    `${device}: ${name} (${backend}${isSoftware ? ', software: used only when --device names it' : ''})`,
     `subgroups: ${features.includes('subgroups') ? subgroupSizes : 'none'}`,
     `subgroup matrices: ${matrices.length > 0 ? `${matrices.join(', ')}; the fast kernels take ${matrixTaken ?? 'none'}` : 'none'}`,
     `limits: ${Object.entries(limits)

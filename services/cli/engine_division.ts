@@ -8,7 +8,7 @@ type EngineRole = 'prefill' | 'decode';
 
 /** Divides devices, cores and models among the engines of a local cluster, and returns the flags of each engine. */
 export class EngineDivision {
-  /** Paths of the models; there are as many engines of each role for each. */
+  /** Paths of the models. Each model has the configured number of engines of each role. */
   readonly models: readonly string[];
   readonly #config: ClusterConfig;
   /** The device that `auto` stands for on this machine. */
@@ -20,10 +20,13 @@ export class EngineDivision {
     this.#auto = auto;
   }
 
-  /** @throws ConfigError for two kinds of devices without one weight format. */
+  /**
+   * Creates the division, and looks for adapters when `auto` must be resolved. @throws ConfigError when prefill and decode compute on
+   * different kinds of devices and `--weights` is `auto`.
+   */
   static async of(config: ClusterConfig): Promise<EngineDivision> {
     const [prefill, decode] = [deviceOf(config, 'prefill'), deviceOf(config, 'decode')];
-    // `auto` is another format on each kind of device.
+    // The weight format that `auto` selects depends on the kind of device.
     if (config.weights === 'auto' && config.prefill > 0 && (prefill === 'wasm') !== (decode === 'wasm'))
       throw new ConfigError(`prefill on ${prefill} and decode on ${decode} need one weight format: add --weights f16`);
     // Looking for adapters takes a moment, and matters only where the devices differ.
@@ -31,7 +34,10 @@ export class EngineDivision {
     return new EngineDivision(config, isAsked ? (await autoDevice()).device : 'auto');
   }
 
-  /** The first so many instances of a role are of the first model. `name` ends with the instance's number, from 1. */
+  /**
+   * Returns the path of an instance's model: the first N instances of a role serve the first model, the next N the second. `name` ends
+   * with the instance's number, from 1.
+   */
   modelOf(role: EngineRole, name: string): string {
     const index = Math.floor((numberOf(name) - 1) / Math.max(1, this.#config[role]));
     return this.models[index] ?? this.#config.model;
@@ -50,7 +56,10 @@ export class EngineDivision {
     ];
   }
 
-  /** Cores, divided among the engines that compute on them; where `auto` decides, all may. */
+  /**
+   * Returns the threads of one engine: the cores, divided by the number of engines that may compute on them. An engine on `auto`
+   * counts.
+   */
   #coresEach(): number {
     const onCores = (role: EngineRole): number =>
       deviceOf(this.#config, role).startsWith('webgpu') ? 0 : this.#config[role];
@@ -58,7 +67,10 @@ export class EngineDivision {
     return Math.max(1, Math.floor(availableCores() / Math.max(1, numEngines)));
   }
 
-  /** Whether engines are on two kinds of devices, which then share blocks: that is what their user means. */
+  /**
+   * Whether prefill and decode engines are on different devices. Their user expects them to share blocks, so they get
+   * `--mix-numerics`.
+   */
   #isMixed(): boolean {
     const resolved = (role: EngineRole): string => {
       const device = deviceOf(this.#config, role);

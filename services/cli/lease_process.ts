@@ -1,4 +1,4 @@
-/** This process as its leases name it. */
+/** Identity of this process for file leases. */
 import { systemClock } from '../../shared/base/clock.ts';
 import type { LeaseProcess } from '../../shared/base/file_lease.ts';
 import { newId } from '../../shared/base/identity.ts';
@@ -11,7 +11,7 @@ function isRunning(pid: number): boolean {
     process.kill(pid, 0);
     return true;
   } catch (error) {
-    // A process of another user runs too.
+    // EPERM: the process exists and belongs to another user.
     return (error as NodeJS.ErrnoException).code === 'EPERM';
   }
 }

@@ -1,8 +1,8 @@
 /**
- * `penstock up`: a small cluster on one machine, the same processes as anywhere else.
+ * `penstock up`: a small cluster on one machine, of the same processes as anywhere else.
  *
- *   router ──ready──► stores, prefills, decodes ──all ready──► says so        Ctrl-C ──► every child drains and ends
- *      a child that served and dies is started again at once; one that dies young after a pause: 0.25 s, doubling to 10 s
+ *   router ──ready──► stores, prefills, decodes ──all ready──► prints its URLs        Ctrl-C ──► every child drains and ends
+ *      a child that served and dies is restarted at once; one that dies young after a pause: 0.25 s, doubling to 10 s
  */
 import assert from 'node:assert/strict';
 import { fork, type ChildProcess } from 'node:child_process';
@@ -26,11 +26,14 @@ import type { ClusterConfig, ClusterLine, RoleTables } from './tables.ts';
 
 const MIN_PAUSE_MS = 250;
 const MAX_PAUSE_MS = 10_000;
-/** A child that dies before it is ready, or so soon after, would only die again. */
+/**
+ * Milliseconds after a child is ready until it no longer counts as young. A young child that dies is restarted after a pause, because
+ * it would probably die again.
+ */
 const YOUNG_MS = 1_000;
-/** How often a parent that npm is gets looked for. */
+/** Milliseconds between two checks whether the npm that started this process still lives. */
 const PARENT_MS = 500;
-/** After the drain timeout of the children themselves. */
+/** Milliseconds after the children's own drain timeout until they are killed. */
 const KILL_GRACE_MS = 5_000;
 
 interface Child {
@@ -38,9 +41,9 @@ interface Child {
   readonly name: string;
   process: ChildProcess;
   ready: ReadyMessage | undefined;
-  /** When this process was ready; undefined before. */
+  /** Time at which this process was ready; undefined before. */
   readyMs: number | undefined;
-  /** Before the next start, should it die young. */
+  /** Pauses before the restarts of a child that died young. */
   readonly backoff: Backoff;
 }
 
@@ -54,14 +57,14 @@ export class LocalCluster {
   readonly #file: string | undefined;
   readonly #clock: Clock;
   readonly #children: Child[] = [];
-  /** Chosen once, kept over restarts of the router. */
+  /** Address of the router's hub, chosen at its first start and kept when the router restarts; `#httpBind` likewise. */
   #hubAddress = '';
   #httpBind = '';
   #division: EngineDivision | undefined;
   readonly #token: string;
   #isEnding = false;
   readonly #progress: ProgressLine;
-  /** How far children are that load. */
+  /** Loading progress of the children that load weights, by name. */
   readonly #loading = new Map<string, { readonly doneBytes: number; readonly totalBytes: number }>();
 
   constructor({ config, flags, file, isJson, isSet }: ClusterLine, tables: RoleTables, clock: Clock) {
@@ -76,12 +79,15 @@ export class LocalCluster {
     this.#token = config.cluster_token || randomBytes(24).toString('hex');
   }
 
-  /** Resolves when the cluster is ready; it lives until a signal ends it, or at once when a child cannot start. */
+  /**
+   * Starts the cluster and resolves when all of it is ready. A signal ends the cluster; a child that cannot start ends this process
+   * with code 1.
+   */
   async run(): Promise<void> {
     process.title = 'penstock up';
     if (this.#config.advertise !== '') {
       throw new ConfigError(
-        '--advertise names one process; with `up` every process listens on 127.0.0.1 and says where',
+        '--advertise is for a single process: leave it out with `up`, whose processes all listen on 127.0.0.1',
       );
     }
     this.#division = await EngineDivision.of(this.#config);
@@ -119,7 +125,7 @@ export class LocalCluster {
     if (first) this.#announce(first, this.#clock.nowMs() - startMs);
   }
 
-  /** npm may die without a word to its script. */
+  /** Drains the cluster when npm has died, which may happen without a signal to this process. */
   #endWithNpm(): void {
     if (!isStartedByNpm(process.env)) return;
     const isOrphan = watchParent();
@@ -131,7 +137,7 @@ export class LocalCluster {
     });
   }
 
-  /** @throws ConfigError for models that could not be told apart. */
+  /** Checks that each model has its own name in the API. @throws ConfigError otherwise. */
   #refuseAmbiguous(models: readonly Model[]): void {
     if (models.length > 1 && this.#config.served_model_name !== '')
       throw new ConfigError('--served-model-name is the name of one model, and there are several --model');
@@ -174,7 +180,10 @@ export class LocalCluster {
     return this.#supervise(child);
   }
 
-  /** Resolves when ready. @throws Error when it ends before that for the first time. */
+  /**
+   * Resolves when the child is ready, and restarts it when it dies later. @throws Error when the child ends before it has ever been
+   * ready.
+   */
   #supervise(child: Child): Promise<ReadyMessage> {
     child.readyMs = undefined;
     return new Promise((resolve, reject) => {
@@ -228,7 +237,7 @@ export class LocalCluster {
     const config = this.#config;
     const isEngine = role === 'prefill' || role === 'decode';
     const division = this.#division;
-    assert(division, 'children start once it is known how they divide the machine');
+    assert(division, 'no child starts before devices and cores are divided');
     const ofEngine = isEngine ? division.flagsOf(role, name) : [];
     const flags =
       role === 'router' ? this.#routerFlags() : ['--bind', '127.0.0.1:0', '--join', this.#hubAddress, ...ofEngine];
@@ -280,7 +289,7 @@ export class LocalCluster {
     const kill = this.#clock.sleep(this.#config.drain_timeout_ms + KILL_GRACE_MS).then(() => {
       for (const child of alive) child.process.kill('SIGKILL');
     });
-    // The router first: it takes nothing new and waits for what runs, which needs the others.
+    // The router ends first: it accepts no new requests and waits for the running ones, which need the other processes.
     const routers = alive.filter(({ role }) => role === 'router');
     const others = alive.filter(({ role }) => role !== 'router');
     for (const group of [routers, others]) {

@@ -1,9 +1,9 @@
-/** Log lines of a child as a person reads them: `name level message key=value`. What is no log line passes as it is. */
+/** Formats a child's log lines for people: `name level message key=value`. Any other line is printed as it is, after the child's name. */
 const levels: Record<number, string> = { 20: 'debug', 30: 'info', 40: 'warn', 50: 'error' };
 const hidden = new Set(['level', 'time', 'pid', 'hostname', 'name', 'msg']);
 /** A line longer than this is cut: nobody reads it, and it must not grow without bound (P1). */
 const MAX_LINE = 65_536;
-/** Dawn says at every adapter that it lowers limits which nobody here asked for. */
+/** Dawn's warning, printed for every adapter, about lowered limits that this program does not need. */
 const NOISE = /^Warning: maxDynamic\w+ artificially reduced/;
 
 /** Splits the output of a child process into lines and writes each one with the child's name in front. */

@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 /** The `penstock` command. */
-// First, since it notes who started this process.
+// Imported first, because the module records the parent of this process when it is loaded.
 import './npm_parent.ts';
 import { ConfigError, optionsHelp, readCommandLine } from '../../shared/base/options.ts';
 import { messageOf } from '../../shared/base/failure.ts';
@@ -94,7 +94,7 @@ async function main(): Promise<void> {
     const flags = { ...line.flags, model: config.model };
     await new LocalCluster({ ...line, flags, config }, tables, systemClock).run();
   } else {
-    // Services meet on the wire only, so a role is loaded by address.
+    // Services do not import one another, so the role's module is loaded by its URL.
     const module = new URL(`../${command}/main.js`, import.meta.url).href;
     const { start } = (await import(module)) as { start: StartRole<ProcessConfig> };
     const { runRole } = await import('./role_process.ts');
@@ -105,7 +105,10 @@ async function main(): Promise<void> {
 /** Variables named in one warning; a namespace may have many Services. */
 const MAX_NAMED = 8;
 
-/** Kubernetes made them: nobody meant them as options. Processes that this one starts do not see them. */
+/**
+ * Warns about variables that Kubernetes set for a Service called penstock, which are not read as options, and removes them from the
+ * environment of child processes.
+ */
 function warnOfServiceVariables(names: readonly string[]): void {
   if (names.length === 0) return;
   const more = names.length > MAX_NAMED ? ` and ${names.length - MAX_NAMED} more` : '';
@@ -116,11 +119,14 @@ function warnOfServiceVariables(names: readonly string[]): void {
   for (const name of names) Reflect.deleteProperty(process.env, name);
 }
 
-/** With the folder of a model that has a name; a role that reads no model has none. */
+/**
+ * Returns the configuration with the local path of each model in `model`; the names of hub models are resolved and downloaded. A
+ * configuration without `model` is returned as it is.
+ */
 async function withModel<Config extends object>(config: Config): Promise<Config> {
   if (!('model' in config) || typeof config.model !== 'string') return config;
   const { modelFolder } = await import('./models.ts');
-  // One after the other: of two downloads nobody would see how far they are.
+  // One after the other, because two downloads would overwrite each other's progress line.
   const places: string[] = [];
   for (const name of config.model.split(',')) places.push(await modelFolder(name));
   return { ...config, model: places.join(',') };

@@ -1,4 +1,7 @@
-/** Models by name: `penstock model`, and what `--model org/name` brings before anything starts. Nothing of it is on standard output but answers. */
+/**
+ * Models by name: `penstock model`, and the download of `--model org/name` before a role starts. Standard output has only the result
+ * of a command; progress goes to standard error.
+ */
 import { ConfigError } from '../../shared/base/options.ts';
 import { systemClock } from '../../shared/base/clock.ts';
 import { Hub } from '../../shared/hub/hub.ts';
@@ -7,12 +10,15 @@ import { mebibytes, ProgressLine } from './progress_line.ts';
 import { proxiedFetch } from './proxied_fetch.ts';
 import { parseRepoName, type RepoName } from '../../shared/model/repo_name.ts';
 
-/** @returns the folder or the file of `--model`. @throws HubError */
+/**
+ * Returns the path, a folder or a file, of the model that `--model` names; downloads the model when the cache lacks it. @throws
+ * HubError when the model cannot be had
+ */
 export async function modelFolder(name: string): Promise<string> {
   return openHub().placeOf(name);
 }
 
-/** @throws ConfigError for what is no command, HubError. */
+/** Runs `penstock model`. @throws ConfigError for an unknown command or wrong arguments, HubError when the hub or its cache fails. */
 export async function runModelCommand([command, name, ...rest]: readonly string[], isJson: boolean): Promise<void> {
   if (rest.length > 0) throw new ConfigError(`penstock model ${command} takes one name, not also ${rest.join(' ')}`);
   switch (command) {
@@ -35,7 +41,9 @@ export async function runModelCommand([command, name, ...rest]: readonly string[
     }
     case undefined:
     default:
-      throw new ConfigError('penstock model pull ORG/NAME[@REVISION][:FILE.gguf] | list [--json] | remove ORG/NAME');
+      throw new ConfigError(
+        'usage: penstock model pull ORG/NAME[@REVISION][:FILE.gguf] | list [--json] | remove ORG/NAME',
+      );
   }
 }
 

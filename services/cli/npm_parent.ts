@@ -1,10 +1,10 @@
 /**
- * npm as the parent of `penstock up`: it hands a signal to the shell that it has started, which may die of it and leave what it runs
- * behind. A cluster that npm started ends when npm, or that shell, does.
+ * npm as the parent of `penstock up`. npm forwards a signal to the shell that it started, which may die of the signal and leave its
+ * own child running. A cluster that npm started therefore ends when npm, or that shell, ends.
  */
 import { readFileSync } from 'node:fs';
 
-/** Shells that npm runs a script by. */
+/** Names of the shells in which npm may run a script. */
 const SHELL = /^(ba|da|a|z|k)?sh$/;
 
 /**
@@ -18,7 +18,7 @@ export function isStartedByNpm(environment: Readonly<Record<string, string | und
   return environment['npm_lifecycle_event'] !== undefined;
 }
 
-/** @returns says whether the parent, or the shell's parent where that is one, has died since */
+/** @returns a function that says whether the parent has died since, or the parent's own parent where the parent is a shell */
 export function watchParent(
   ppid: () => number = () => process.ppid,
   proc = '/proc',
@@ -27,7 +27,7 @@ export function watchParent(
   return () => ppid() !== parent || (above !== undefined && processOf(proc, parent)?.parent !== above);
 }
 
-/** A parent, and its own one where it is a shell. */
+/** Returns the pid of a parent and, in `above`, the pid of the parent's own parent when the parent is a shell. */
 export function parentOf(
   parent: number,
   proc: string,
@@ -36,7 +36,10 @@ export function parentOf(
   return { parent, above: shell && SHELL.test(shell.name) ? shell.parent : undefined };
 }
 
-/** `PID (NAME) STATE PPID ...`; undefined where there is no such file, or no such system. */
+/**
+ * Reads a process's name and parent from /proc/PID/stat (`PID (NAME) STATE PPID ...`); undefined when the process is gone or the
+ * system has no /proc.
+ */
 function processOf(proc: string, pid: number): { readonly name: string; readonly parent: number } | undefined {
   try {
     const match = /^\d+ \((.*)\) \S+ (\d+) /s.exec(readFileSync(`${proc}/${pid}/stat`, 'utf8'));

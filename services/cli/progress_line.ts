@@ -1,9 +1,9 @@
-/** How far something long is, for people. */
+/** Progress of a long transfer, shown to people. */
 import type { Progress } from '../../shared/hub/hub.ts';
 
 const MIB = 2 ** 20;
 const BAR_WIDTH = 24;
-/** On a terminal a line is written over; elsewhere lines add up. */
+/** Milliseconds between two updates. A terminal's line is overwritten; elsewhere each update adds a line. */
 const REFRESH_MS = { terminal: 200, lines: 5_000 };
 
 /** Returns a number of bytes in MiB, with one decimal. */
@@ -11,7 +11,7 @@ export function mebibytes(bytes: number): string {
   return `${(bytes / MIB).toFixed(1)} MiB`;
 }
 
-/** A bar on a terminal, a line now and then elsewhere. */
+/** Shows progress as one bar that is redrawn on a terminal, elsewhere as a new line every few seconds. */
 export class ProgressLine {
   readonly #out: { write(text: string): unknown; readonly isTTY?: boolean };
   readonly #nowMs: () => number;

@@ -1,24 +1,30 @@
-/** `fetch` for what lies outside a cluster: through the proxy that the environment names, as Hugging Face's own clients go. */
+/**
+ * `fetch` for hosts outside the cluster, through the proxy that the environment names. The variables are those of Hugging Face's own
+ * clients.
+ */
 import type { Fetch } from '../../shared/hub/download.ts';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** The value of a variable in small letters, or in capitals: curl's order. */
+/** Returns the value of a variable by its lower-case name, else by its upper-case name, as curl does. */
 function valueOf(environment: Environment, name: string): string {
   return environment[name] || environment[name.toUpperCase()] || '';
 }
 
-/** A proxy as a URL; without a scheme it is HTTP's, as for curl. */
+/** Returns the proxy as a URL. Without a scheme the proxy speaks HTTP, as for curl. */
 function withScheme(proxy: string): string {
   return proxy === '' || /^[a-z][a-z\d+.-]*:\/\//i.test(proxy) ? proxy : `http://${proxy}`;
 }
 
-/** A proxy that can be used, or an empty text. */
+/** Returns the proxy when its scheme is http or https, else an empty string. */
 function usable(proxy: string): string {
   return /^https?:\/\//i.test(proxy) ? proxy : '';
 }
 
-/** Node's own `fetch` where no proxy is named. The library is loaded by the first fetch, and another kind of proxy is refused by it. */
+/**
+ * Returns Node's own `fetch` when no proxy is set, else one that uses the proxy. The first request loads the library. A request fails
+ * when its proxy is neither http:// nor https://.
+ */
 export function proxiedFetch(environment: Environment): Fetch {
   const all = valueOf(environment, 'all_proxy');
   const httpProxy = withScheme(valueOf(environment, 'http_proxy') || all);
@@ -26,7 +32,7 @@ export function proxiedFetch(environment: Environment): Fetch {
   if (httpProxy === '' && httpsProxy === '') return globalThis.fetch;
   const open = async (): Promise<Fetch> => {
     const { EnvHttpProxyAgent, fetch } = await import('undici');
-    // An empty text is no proxy; what is undefined would be read from the environment again.
+    // An empty string means no proxy; EnvHttpProxyAgent would read an undefined value from the environment again.
     const proxies = { httpProxy: usable(httpProxy), httpsProxy: usable(httpsProxy) };
     const dispatcher = new EnvHttpProxyAgent({ ...proxies, noProxy: valueOf(environment, 'no_proxy') });
     const proxied = (...[input, init]: Parameters<typeof fetch>): ReturnType<typeof fetch> =>
@@ -39,7 +45,7 @@ export function proxiedFetch(environment: Environment): Fetch {
     const proxy = url.protocol === 'http:' ? httpProxy : httpsProxy;
     if (proxy !== usable(proxy))
       throw new Error(
-        `the proxy ${proxy} is none that models are fetched through: http://HOST:PORT or https://HOST:PORT`,
+        `the proxy ${proxy} is not supported: set the proxy variable to http://HOST:PORT or https://HOST:PORT`,
       );
     return (await (opened ??= open()))(input, init);
   };

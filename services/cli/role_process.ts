@@ -23,7 +23,7 @@ import type { Role } from '../../shared/protocol/membership.ts';
 import { dataFolders } from './data_folders.ts';
 import { ProgressLine } from './progress_line.ts';
 
-/** How far its model is, which `penstock up` shows. */
+/** Message of a role's process to `penstock up`: how many bytes of the model's weights are loaded. */
 export interface LoadingMessage {
   readonly kind: 'loading';
   readonly doneBytes: number;
@@ -67,9 +67,9 @@ export async function runRole(role: Role, config: ProcessConfig, start: StartRol
   };
   process.on('SIGTERM', () => void end());
   process.on('SIGINT', () => void end());
-  // A terminal that closes, or a supervisor that means a reload: what runs is finished.
+  // A closed terminal, or a supervisor that asks for a reload: running requests are finished.
   process.on('SIGHUP', () => void end());
-  // The parent died without a word: nobody would end this process.
+  // The parent has died, so no other process would end this one.
   process.on('disconnect', endNow);
   try {
     process.title = `penstock ${role} ${config.name}`.trim();
@@ -89,7 +89,7 @@ export async function runRole(role: Role, config: ProcessConfig, start: StartRol
   }
 }
 
-/** The real one. */
+/** Returns the host of a real process, with the system's clock, threads, network and entropy. */
 function realHost(config: ProcessConfig, log: Host['log'], openBus: OpenBus | undefined): Host {
   const clock = systemClock;
   const tls = tlsOf(config);
@@ -110,7 +110,10 @@ function realHost(config: ProcessConfig, log: Host['log'], openBus: OpenBus | un
   };
 }
 
-/** To the parent, or a bar on a terminal; elsewhere the log has lines. */
+/**
+ * Returns a function that sends loading progress to the parent process, or shows it as a bar on a terminal. Without either it does
+ * nothing, because the log has the progress.
+ */
 function showLoading(config: ProcessConfig): (doneBytes: number, totalBytes: number) => void {
   if (process.send) {
     return (doneBytes, totalBytes) => {
@@ -132,14 +135,16 @@ function showLoading(config: ProcessConfig): (doneBytes: number, totalBytes: num
 function tlsOf({ tls_cert: cert, tls_key: key, tls_ca: ca }: ProcessConfig): TlsTexts | undefined {
   if (cert === '' && key === '' && ca === '') return undefined;
   if (cert === '' || key === '' || ca === '')
-    throw new ConfigError('--tls-cert, --tls-key and --tls-ca go together: both sides of a connection are checked');
+    throw new ConfigError(
+      'set all of --tls-cert, --tls-key and --tls-ca, or none: both sides of a connection are verified',
+    );
   const tls = {
     cert: textOf('--tls-cert', cert),
     key: textOf('--tls-key', key),
     ca: textOf('--tls-ca', ca),
   };
   try {
-    // A context takes an authority without certificates for none, and trusts all the world's then.
+    // createSecureContext accepts a CA file without certificates and would then trust all public authorities.
     for (const text of [tls.cert, tls.ca]) new X509Certificate(text);
     createSecureContext(tls);
   } catch (error) {
@@ -157,15 +162,18 @@ function textOf(flag: string, file: string): string {
   }
 }
 
-/** The bus that `--bus` names. @throws ConfigError for a file that cannot be read. */
+/**
+ * Returns a function that opens the bus of `--bus`; undefined when the option is not set. @throws ConfigError for an invalid URL or an
+ * unreadable file.
+ */
 async function busServers(role: Role, config: ProcessConfig, log: Host['log']): Promise<OpenBus | undefined> {
   if (config.bus === '') return undefined;
-  /** A part of the servers' description: what a file holds, nothing where none is named. */
+  /** Returns one field of NatsServers with the text of a file; no field when no file is named. */
   const part = <Key extends string>(key: Key, flag: string, file: string): Partial<Record<Key, string>> =>
     file === '' ? {} : ({ [key]: textOf(flag, file) } as Record<Key, string>);
   const urls = config.bus.split(',');
   const bad = urls.find((url) => !URL.canParse(url));
-  if (bad !== undefined) throw new ConfigError(`--bus ${bad}: nats://HOST:PORT or tls://HOST:PORT`);
+  if (bad !== undefined) throw new ConfigError(`--bus ${bad} is no URL: use nats://HOST:PORT or tls://HOST:PORT`);
   const servers: NatsServers = {
     ...{ urls, user: config.bus_user, password: config.bus_password },
     ...part('nkeySeed', '--bus-nkey', config.bus_nkey),
@@ -180,7 +188,7 @@ async function busServers(role: Role, config: ProcessConfig, log: Host['log']): 
   return (listener) => new NatsBus({ servers, name, clock: systemClock, log }, listener);
 }
 
-/** Without a destructor: a GPU that still computes would make an ordinary exit an abort. */
+/** Ends this process at once, without destructors: an ordinary exit aborts while the GPU still computes. */
 function endNow(): void {
   process.kill(process.pid, 'SIGKILL');
 }

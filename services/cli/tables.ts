@@ -1,4 +1,4 @@
-/** The tables of all services. Services meet on the wire only, so a role's is loaded by address, as the role is. */
+/** Option tables of all services. Services do not import one another, so a role's table is loaded by its URL, as the role is. */
 import type { CommandLine, ConfigOf, OptionTable } from '../../shared/base/options.ts';
 import type { EngineConfig } from '../../shared/node/options.ts';
 import type { Role } from '../../shared/protocol/membership.ts';

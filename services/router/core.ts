@@ -10,8 +10,11 @@ import type { RouterConfig } from './options.ts';
 import { PrefixIndex } from './cluster/prefix_index.ts';
 import { Relay } from './relay/relay.ts';
 
-/** Instances among which routers take turns. */
-const MAX_TURN = 1 << 16;
+/**
+ * Exclusive upper bound of the random tie-break number of this router; larger than MAX_MEMBERS, so that several routers rarely have
+ * equal numbers.
+ */
+const MAX_TIE_BREAK = 1 << 16;
 
 /** Dependencies of {@link createCore} beyond the role context. */
 export interface CoreOptions {
@@ -32,7 +35,7 @@ interface ModelCore {
 export interface RouterCore {
   readonly view: ClusterView;
   readonly index: PrefixIndex;
-  /** Begins to place requests of a model. */
+  /** Creates the view, conductor and relay of a model. `onFailover` is called when a request moves to another decode instance. */
   readonly serve: (model: string, onFailover: () => void) => ModelCore;
   /** Removes the conductor of a model that is no longer served; lost instances are not reported to the conductor any more. */
   readonly drop: (conductor: Conductor) => void;
@@ -76,10 +79,10 @@ export function createCore(
     },
   });
   const policy = new LongestPrefixPolicy(config.local_prefill_tokens);
-  const turn = random.below(MAX_TURN);
+  const tieBreak = random.below(MAX_TIE_BREAK);
   const serve = (model: string, onFailover: () => void): ModelCore => {
     const own = new ModelView(view, model);
-    const conductor = new Conductor({ view: own, index, clock, policy, turn });
+    const conductor = new Conductor({ view: own, index, clock, policy, tieBreak });
     conductors.add(conductor);
     const relay = new Relay({
       ...{ view: own, conductor, network, clock, random, router: identity.epoch },

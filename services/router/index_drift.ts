@@ -3,9 +3,9 @@
  * cached. A correct index is off only by blocks evicted in between; a drifting index promises blocks that no instance holds.
  */
 
-/** Requests that are looked back at. */
+/** Number of recent requests that the comparison covers. */
 const WINDOW = 256;
-/** Below so many there is nothing to say. */
+/** Number of requests before the alarm can be raised. */
 const MIN_REQUESTS = 16;
 /** Share of promised tokens that may be missing before the alarm is raised. */
 const ALARM = 0.1;
@@ -18,7 +18,7 @@ export class IndexDrift {
   #isAlarmed = false;
   readonly #onAlarm: (missing: number) => void;
 
-  /** `onAlarm` hears when it begins, with the share of promised tokens that were missing. */
+  /** `onAlarm` is called when the alarm is raised, with the share of promised tokens that were missing. */
   constructor(onAlarm: (missing: number) => void) {
     this.#onAlarm = onAlarm;
   }
@@ -33,7 +33,7 @@ export class IndexDrift {
     return this.#isAlarmed;
   }
 
-  /** A request has its first token. Tokens. */
+  /** Records a request at its first token: prompt tokens that the index promised, and prompt tokens that were cached. */
   observe(promised: number, cached: number): void {
     if (promised <= 0) return;
     const at = this.#numRequests++ % WINDOW;

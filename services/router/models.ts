@@ -1,8 +1,9 @@
 /**
- * The models that a router serves: those whose files it was given, and those of instances that register with others, which it asks.
+ * The models that a router serves: configured models, read from local files, and models of engines that register later, whose
+ * facts the router requests from the engine's instance.
  *
- *   an engine registers ──► of a model that is known ──► admitted to it
- *                      └──► of another ──► its instance is asked for what a router needs (wait) ──► known
+ *   an engine registers ──► the model is known ──► admitted to it
+ *                      └──► the model is unknown ──► its instance is asked for the model's facts (wait) ──► known
  */
 import { Failure, messageOf } from '../../shared/base/failure.ts';
 import type { Log } from '../../shared/base/log.ts';
@@ -14,7 +15,7 @@ import { readFacts, type ModelFacts } from '../../shared/protocol/model_facts.ts
 export type Admitted =
   { readonly model: string } | { readonly refused: string } | { readonly wait: string; readonly patienceMs: number };
 
-/** Models (P1). */
+/** Upper bound of served models, models being requested included (P1). */
 const MAX_MODELS = 64;
 const ASK_MS = 30_000;
 /** Milliseconds an engine keeps retrying its registration while the router requests the model's facts (ASK_MS) and loads the tokenizer. */
@@ -25,7 +26,7 @@ export interface ModelsOptions {
   readonly network: Network;
   readonly log: Log;
   readonly signal: AbortSignal;
-  /** Begins to serve one. @throws Error why it cannot. */
+  /** Begins to serve a model. Rejects with an Error when the model cannot be served. */
   readonly open: (facts: ModelFacts) => Promise<void>;
 }
 
@@ -38,7 +39,7 @@ export type KnownModel = Pick<ModelFacts, 'name' | 'vocabSize' | 'modelConfig'> 
 /** The models a router serves, and the admission of engines to them. An engine of an unknown model is asked for the model's facts. */
 export class Models {
   readonly #options: ModelsOptions;
-  /** In the order in which they were known. */
+  /** Known models by name, in the order in which they were added. An engine that names no model joins the first. */
   readonly #known = new Map<string, KnownModel>();
   /** Names of models whose facts are being requested from an instance. */
   readonly #asking = new Set<string>();
@@ -52,7 +53,7 @@ export class Models {
     this.#options = options;
   }
 
-  /** One that has no instances any more. */
+  /** Removes a model that has no instances any more. A later registration requests the model's facts again. */
   forget(name: string): void {
     this.#known.delete(name);
   }
@@ -65,7 +66,7 @@ export class Models {
     if (!engine) return { refused: `${member.name} has no engine` };
     const { modelName } = engine;
     const all = [...this.#known.values()];
-    // Other weights may have the same shape: a name says which they are.
+    // Look the model up by name first: models with different weights may have the same shape.
     const known =
       modelName === undefined
         ? all[0]
@@ -106,7 +107,10 @@ export class Models {
   }
 }
 
-/** An engine of a model, or of another that has its name. */
+/**
+ * Admits an engine to a model with the engine's model name. Refuses an engine whose vocabulary size or model config differs, since it
+ * serves another model.
+ */
 export function admitTo(
   { name, vocabSize, modelConfig }: KnownModel,
   { member, engine }: Pick<Registration, 'member' | 'engine'>,

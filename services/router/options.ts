@@ -20,7 +20,7 @@ export const options = {
     'N',
     integer(z.int().min(0)),
     256,
-    'up to so many tokens to compute go straight to decode, without a prefill instance',
+    'a request with at most this many tokens to compute gets no prefill instance: the decode instance computes them',
   ),
   max_requests: option('Router', 'N', positive(2 ** 16), 1024, 'requests in flight; more are refused with 503'),
   max_connections: option('Router', 'N', positive(2 ** 20), 16_384, 'open HTTP connections; more are closed'),
@@ -38,7 +38,13 @@ export const options = {
     0,
     "a larger request body is refused; 0: 32 bytes per token of the model's context, at least 4 MiB",
   ),
-  body_timeout_ms: option('Router', 'MS', positive(3_600_000), 30_000, 'a request that arrives more slowly is ended'),
+  body_timeout_ms: option(
+    'Router',
+    'MS',
+    positive(3_600_000),
+    30_000,
+    'a request whose headers and body take longer to arrive is refused with 408',
+  ),
   stalled_reader_ms: option(
     'Router',
     'MS',
@@ -51,7 +57,7 @@ export const options = {
     'MS',
     integer(z.int().min(0).max(86_400_000)),
     15_000,
-    'a stream on which nothing was sent for this long (2 s before its first) sends a comment, so that no proxy cuts it; 0: never',
+    'an idle event stream sends a keep-alive comment this often (the first after 2 s at most), so that no proxy closes it; 0: never',
   ),
   allowed_origins: option(
     'Router',
@@ -63,7 +69,7 @@ export const options = {
         'origins as browsers send them, such as https://app.example or http://localhost:3000, without a path, or *',
       ),
     '',
-    'pages of these origins may use the API (CORS), several with commas; *: of all, and /api/* of none that is not listed; default: none',
+    'web pages of these origins may use the API (CORS), separated by commas; * allows all origins, but /api/* only those listed; default: none',
     { isList: true },
   ),
   strict_parameters: option(
@@ -71,9 +77,15 @@ export const options = {
     '',
     onOrOff,
     false,
-    'refuse request keys that no documentation knows, instead of naming them in x-penstock-ignored',
+    'refuse unknown request keys with an error; otherwise they are ignored and listed in the header x-penstock-ignored',
   ),
-  silence_ms: option('Router', 'MS', positive(600_000), 3_000, 'an instance silent for this long is lost'),
+  silence_ms: option(
+    'Router',
+    'MS',
+    positive(600_000),
+    3_000,
+    'an instance that sends no heartbeat for this long is removed from the cluster',
+  ),
 } as const;
 
 /** Parsed values of the router's options. */

@@ -1,4 +1,4 @@
-/** The router role: what it knows of its cluster, the API, and the face that shows them; hub of the bus where no server is. */
+/** The router role: cluster state, the OpenAI API, and the HTTP server in front. Hosts the bus hub when no bus server is configured. */
 import { setMaxListeners } from 'node:events';
 import { every } from '../../shared/base/clock.ts';
 import { Failure } from '../../shared/base/failure.ts';
@@ -20,7 +20,7 @@ import { ServedModels } from './served_models.ts';
 
 const SHUTDOWN_GRACE_MS = 500;
 const DRAIN_POLL_MS = 20;
-/** Models that routers were not given are forgotten when they have had no instance for so long. */
+/** Milliseconds without an instance after which a model is dropped, unless the router's own configuration names the model. */
 const FORGET_MS = 600_000;
 const CHECK_MODELS_MS = 10_000;
 const HUB = '127.0.0.1:8001';
@@ -38,7 +38,10 @@ export interface HttpApp extends Pick<RouterCore, 'view' | 'index'> {
   readonly bus: ClusterBus;
 }
 
-/** HTTP is a driver: whoever listens shows the face to clients. @throws Error naming the address. */
+/**
+ * Starts the HTTP server on `bind`, which serves the app to clients; a parameter, so that tests can replace HTTP. Rejects with an
+ * Error naming the address.
+ */
 export type ListenHttp = (
   bind: string,
   listening: HttpApp,
@@ -66,7 +69,7 @@ async function build(
   const given = await Promise.all(config.model.split(',').map((path) => givenFacts(path, config)));
   const stopped = new AbortController();
   const ending = new AbortController();
-  // One listener per request in flight, or model that is asked for, taken away when it ends.
+  // Each request in flight and each requested model adds one listener and removes it at its end, so no fixed limit applies.
   setMaxListeners(0, ending.signal, stopped.signal);
   const name = config.name || 'router';
   const hub = new EmbeddedHub(log);
@@ -126,7 +129,7 @@ async function build(
       admission.drain();
       while (!admission.isIdle && clock.nowMs() < untilMs) await clock.sleep(DRAIN_POLL_MS);
       ending.abort(new Failure('overloaded', 'the router ended before the request did'));
-      // Streams say so to their clients before their connections close.
+      // Wait until streams have sent this failure to their clients, before the connections close.
       while (!admission.isIdle && clock.nowMs() < untilMs + SHUTDOWN_GRACE_MS) await clock.sleep(DRAIN_POLL_MS);
       await closeHttp();
     },

@@ -48,16 +48,19 @@ export class ServedModels {
     this.#options = options;
     const { config, clock, bus, log } = options;
     this.admission = new Admission(config.max_requests);
-    this.#requests = new RequestLog(clock, (record) => {
-      const { context } = this.#served.get(record.model ?? '') ?? this.#first;
-      context.metrics.observeRequest(record);
+    this.#requests = new RequestLog(clock, (trace) => {
+      const { context } = this.#served.get(trace.model ?? '') ?? this.#first;
+      context.metrics.observeRequest(trace);
     });
     bus.subscribe(subjects.answers, (bytes) => {
       try {
         const { model, ...answer } = decodeAnswer(bytes);
         this.#served.get(model)?.context.codec.learn(answer);
       } catch (error) {
-        log.warn({ error: messageOf(error) }, 'an answer that cannot be read');
+        log.warn(
+          { error: messageOf(error) },
+          'ignored a message from another router that cannot be decoded: run the same version everywhere',
+        );
       }
     });
   }
@@ -68,7 +71,10 @@ export class ServedModels {
     return first;
   }
 
-  /** @throws ModelError when the tokenizer cannot be used. */
+  /**
+   * Begins to serve a model: opens its tokenizer and metrics, and creates its conductor and relay. @throws ModelError when the
+   * tokenizer cannot be used.
+   */
   async open({ texts, ...described }: ModelFacts): Promise<void> {
     const { config, core, bus, clock, random, newId, log, threads, fail, ending } = this.#options;
     const { name, maxModelLen: ownLength } = described;
@@ -104,7 +110,7 @@ export class ServedModels {
             const message = answer && encodeAnswer({ model: name, ...answer });
             if (message) bus.publish(subjects.answers, message);
           },
-          // The thread is gone, and the router with it.
+          // A rejection means that the tokenizer's thread has died, which ends the router by itself.
           () => undefined,
         );
       },
@@ -130,7 +136,10 @@ export class ServedModels {
     };
   }
 
-  /** @throws UnknownModel for one that is not served here; no name means the first. */
+  /**
+   * Returns the context of a model, or of the first model when the name is undefined or empty. @throws UnknownModel when the model is
+   * not served here.
+   */
   #of(model: string | undefined): ApiContext {
     if (model === undefined || model === '') return this.#first.context;
     const found = this.#served.get(model);
@@ -142,7 +151,7 @@ export class ServedModels {
     return [...this.#served.keys()];
   }
 
-  /** One that nobody serves any more. */
+  /** Stops serving a model that has no instances any more. */
   drop(name: string): void {
     const served = this.#served.get(name);
     if (!served) return;
@@ -151,7 +160,10 @@ export class ServedModels {
     void served.context.codec.close();
   }
 
-  /** `given`: names of those that are shown whether they have instances or not. */
+  /**
+   * Returns the first context, the contexts to list, and the logged decisions of all models. Models in `given` are listed even without
+   * instances.
+   */
   shown(given: readonly string[]): {
     readonly first: ApiContext;
     readonly contexts: () => ApiContext[];

@@ -1,25 +1,28 @@
 /**
- * The store's hold on the disk process: calls, and what its end means.
+ * Handle of the disk process: sends calls, and classifies how the process ends.
  *
  *   SIGSEGV, SIGBUS, SIGABRT, an exit with a code of its own   ► the environment is damaged
- *   no answer for CALL_TIMEOUT_MS                              ► it hangs; twice in a row is damage
- *   SIGKILL and other signals from outside, a lost channel     ► it is opened again (S1)
+ *   no answer for CALL_TIMEOUT_MS                              ► the process hangs; two hangs in a row count as damage
+ *   SIGKILL and other signals from outside, a lost channel     ► the environment is opened again (S1)
  */
 import { fork, type ChildProcess } from 'node:child_process';
 import type { Clock } from '../../shared/base/clock.ts';
 import type { DiskAnswer, DiskProcessMethods } from './disk_process.ts';
 import { DONE } from '../../shared/base/signal.ts';
 
-/** A commit of a full batch takes a second on a slow disk; pages that point in a circle take for ever. */
+/**
+ * Milliseconds after which a call counts as hung. A full batch commits in about a second on a slow disk; damaged pages that form a
+ * cycle never answer.
+ */
 const CALL_TIMEOUT_MS = 30_000;
-/** A timer that comes later than this says that the machine, or this process, was stopped. */
+/** A timer that fires later than this many milliseconds means that the machine or this process was suspended. */
 const LATE_MS = 2_000;
-/** For a killed process to be gone. */
+/** Milliseconds that a killed process has to exit. */
 const END_WAIT_MS = 2_000;
 /** Signals sent from outside: a process that one of them ends has done nothing wrong. */
 const FROM_OUTSIDE: readonly (NodeJS.Signals | null)[] = ['SIGKILL', 'SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT'];
 
-/** The process ended under a call. */
+/** The disk process ended, or was killed for a hang, before it answered a call. */
 export class DiskProcessDeath extends Error {
   /** Whether the environment that the process read or wrote ended the process, and is damaged. */
   readonly isDamage: boolean;
@@ -110,14 +113,17 @@ export class DiskChild {
       const sinceMs = this.#clock.nowMs();
       await this.#clock.sleep(CALL_TIMEOUT_MS, answered);
       if (answered.aborted) return;
-      // This process slept, and its answer may be waiting: it gets its time again.
+      // A later timer means that this process was suspended and the answer may be waiting: the call gets its full time again.
       if (this.#clock.nowMs() - sinceMs < CALL_TIMEOUT_MS + LATE_MS) break;
     }
     this.#die(new DiskProcessDeath(`the disk process did not answer for ${CALL_TIMEOUT_MS} ms`, false, true));
     await this.end();
   }
 
-  /** Whether it is gone: two processes must not have one environment, and one whose disk hangs may not end when it is killed. */
+  /**
+   * Kills the process and returns whether it exited within END_WAIT_MS. Only then may another process open the environment; a process
+   * whose disk hangs may not exit.
+   */
   async end(): Promise<boolean> {
     this.#process.kill('SIGKILL');
     const waited = new AbortController();

@@ -1,10 +1,10 @@
 /**
- * Whether the disk tier's environment can be used, as the control thread knows it.
+ * State of the disk tier's LMDB environment, as the control thread knows it.
  *
  *   opening ──opened──► open ──a call fails and the disk says why, or does not answer──► closed ──pause──► opening
  *
- * Without an environment (`fault`) nothing is stored and nothing is read; it is opened again, after a pause that doubles. An
- * environment that was begun anew has another generation: what was known of the one before is gone.
+ * While the environment has a `fault`, nothing is stored or read, and it is opened again after a pause that doubles. An environment that
+ * was created anew has another generation: all entries known of the generation before are gone.
  */
 import { Backoff } from '../../shared/base/backoff.ts';
 import type { Clock } from '../../shared/base/clock.ts';
@@ -15,15 +15,21 @@ import type { Thread } from '../../shared/base/threads.ts';
 import type { DiskEntry } from './disk_process.ts';
 import type { DiskThread } from './disk_worker.ts';
 
-/** A batch of records takes tenths of a second on a slow disk, and the disk process is given 30 s for an answer. */
+/**
+ * Milliseconds after which a call of the disk thread counts as hung. A batch takes tenths of a second on a slow disk; the disk process
+ * alone has 30 s for an answer.
+ */
 const ANSWER_MS = 90_000;
 
-/** Between two tries to open an environment that cannot be opened: this, then twice that, up to the second. */
+/** Milliseconds between two attempts to open a failing environment: MIN_RETRY_MS, doubled each time up to MAX_RETRY_MS. */
 const MIN_RETRY_MS = 1_000;
 const MAX_RETRY_MS = 30_000;
 
-/** Until the first opening has come back: what arrives meanwhile stays in DRAM, and is written when it is offered again. */
-const OPENING = 'it is being opened';
+/**
+ * Fault before the first opening has ended. Blocks that arrive until then stay in DRAM only, and are written to disk when they are
+ * offered again.
+ */
+const OPENING = 'the environment is still being opened';
 
 /** Dependencies of a DiskEnvironment. */
 export interface DiskEnvironmentOptions {
@@ -36,11 +42,11 @@ export interface DiskEnvironmentOptions {
 }
 
 interface DiskEnvironmentListener {
-  /** Records that were found by an opening. */
+  /** Called with the entries that an opening found. */
   readonly onFound: (entries: readonly DiskEntry[]) => Promise<void>;
-  /** An opening has ended, well or not. */
+  /** Called when an opening has ended, successfully or not. */
   readonly onOpened: () => Promise<void>;
-  /** Records that were known are there no more. */
+  /** Called when all entries known so far are gone. */
   readonly onGone: () => void;
 }
 
@@ -66,13 +72,13 @@ export class DiskEnvironment {
     return this.#generation;
   }
 
-  /** Opens it; when that fails, again and again until `signal` aborts. Resolves after the first try. */
+  /** Opens the environment; after a failure retries until `signal` aborts. Resolves after the first attempt. */
   async start(): Promise<void> {
     this.#fault = OPENING;
     if (!(await this.#open())) void this.#reopen();
   }
 
-  /** @returns whether it is open. */
+  /** Opens the environment once. @returns whether it is open now */
   async #open(): Promise<boolean> {
     const { open, log } = this.#options;
     const { entries, wiped, fault, generation } = await open().catch((error: unknown) => ({
@@ -105,7 +111,7 @@ export class DiskEnvironment {
     this.#isReopening = false;
   }
 
-  /** The environment is not used until it has been opened again. */
+  /** Stops using the environment because of `fault`, and begins to open it again. */
   #leave(fault: string): void {
     if (this.#fault !== undefined) return;
     this.#fault = fault;
@@ -114,11 +120,14 @@ export class DiskEnvironment {
     void this.#reopen();
   }
 
-  /** A call of the disk's thread. @throws Error when the disk does not answer: what opens it again waits behind what hangs. */
+  /**
+   * Awaits a call of the disk thread. @throws Error when no answer comes within ANSWER_MS. The environment has a fault then, and its
+   * reopening waits behind the hung call, because the thread serves calls in order.
+   */
   async answered<T>(call: Promise<T>): Promise<T> {
     const answered = new AbortController();
     const late = this.#options.clock.sleep(ANSWER_MS, answered.signal).then((): never => {
-      const why = `the disk does not answer for ${ANSWER_MS} ms`;
+      const why = `the disk has not answered a call for ${ANSWER_MS} ms`;
       if (!answered.signal.aborted) this.#leave(why);
       throw new Error(why);
     });
@@ -130,9 +139,9 @@ export class DiskEnvironment {
     }
   }
 
-  /** After a call that failed: asks the disk what the environment is now. */
+  /** Asks the disk thread for the state of the environment, after a call that failed. */
   async look(): Promise<void> {
-    // A thread that hangs says nothing of it.
+    // The fault is known already, and a hung thread would not answer.
     if (this.#fault !== undefined) return;
     const { fault, generation } = await this.#options.worker.call('state', undefined);
     if (generation !== this.#generation) {

@@ -51,7 +51,7 @@ export class DiskIndex {
     this.#eviction.touch(key);
   }
 
-  /** One key holds one record: a second one changes nothing. */
+  /** Adds an entry. A key has one entry: a second one changes nothing. */
   add(entry: DiskEntry): void {
     if (this.#entries.has(entry.key)) return;
     this.#entries.set(entry.key, entry);

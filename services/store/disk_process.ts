@@ -1,13 +1,13 @@
 /**
- * The process that owns the LMDB environment: which records are in the file beside it (records_file.ts), and where. LMDB maps its own
- * file: a damaged page can end the process that reads or deletes, so that is this one, and the store starts another.
+ * The process that owns the LMDB environment, the index of the records in the file beside it (records_file.ts). LMDB maps its own file,
+ * so a damaged page can crash the process that reads or deletes entries. Hence a process of its own, which the store can start again.
  *
- *   entries  key (u64 big-endian) → digest, format, bytes, order of use, numerics, content, place in the file
- *   meta     'boot' → id of the machine's boot, 'clean' → 1 after an orderly shutdown, 'version' → of all this, 'session' → who writes
+ *   entries  key (u64 big-endian) → digest, format, bytes, order of use, numerics, content hash, byte offset in the file
+ *   meta     'boot' → id of the machine's boot, 'clean' → 1 after an orderly shutdown, 'version' → of tables and records,
+ *            'session' → id of the one process that may write
  *
- * S1: a commit that returned survives kill -9, and so does what was written before it: they are in the page cache at least. What power
- * loss can tear is wiped: an environment is trusted only in the boot that wrote it or after a clean shutdown, and every record is
- * verified when read.
+ * S1: a committed entry and its record survive kill -9, because both are in the page cache at least. Power loss can tear them, so an
+ * environment is trusted only in the boot that wrote it or after a clean shutdown, and every record is verified when read.
  */
 import { closeSync, existsSync, fsyncSync, mkdirSync, openSync, readSync } from 'node:fs';
 import { join } from 'node:path';
@@ -17,7 +17,7 @@ import { newId } from '../../shared/base/identity.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import type { BlockKey, Digest } from '../../shared/kv/block_key.ts';
 
-/** A record on disk; `numerics` and `contentHash` as record.ts has them. */
+/** Index entry of a record on disk. `numerics` (the numerics class) and `contentHash` are defined in record.ts. */
 export interface DiskEntry {
   readonly key: BlockKey;
   readonly digest: Digest;
@@ -36,15 +36,15 @@ interface Environment {
   readonly path: string;
 }
 
-/** Raised when tables or records change. */
+/** Version of the layout of tables and records. Raise it with every change of either: an environment of another version is set aside. */
 const VERSION = 3;
 const ENTRY_BYTES = 68;
 const ORDER_AT = 36;
-/** Entries in one message. */
+/** Entries that one call of `entries` returns, at most. */
 const PAGE_ENTRIES = 4_096;
 
 const SESSION = Buffer.from('session');
-/** This process. */
+/** Id of this process, stored under SESSION: only the process that opened the environment last may write. */
 const session = newId();
 
 let environment: Environment | undefined;
@@ -57,8 +57,8 @@ function disk(): Environment {
 }
 
 /**
- * All of it or nothing. One that was left behind by a store that was killed, and comes late, changes nothing any more: its successor has
- * read what is there.
+ * Runs `work` in one transaction. When another process has opened the environment meanwhile, nothing changes and this process kills
+ * itself: its successor has already read the entries.
  */
 function change(work: (entries: Environment['entries']) => void): void {
   const { root, meta, entries } = disk();
@@ -102,7 +102,7 @@ function notLmdb(path: string): string | undefined {
   }
 }
 
-/** Why the environment cannot be trusted, if it cannot. */
+/** Returns why the entries cannot be trusted, or undefined when they can. */
 function distrust({ meta, entries }: Environment, boot: string): string | undefined {
   const writtenIn = meta.get(Buffer.from('boot'))?.toString();
   if (writtenIn === undefined) return undefined;
@@ -112,7 +112,7 @@ function distrust({ meta, entries }: Environment, boot: string): string | undefi
   return entries.getKeysCount() > 0 ? 'the machine went down without a clean shutdown' : undefined;
 }
 
-/** Written in this boot, and not ended in order yet; by this process, and no other from now on. */
+/** Marks the environment as written in this boot, not yet cleanly closed, and writable by this process only. */
 function signIn({ root, meta }: Environment, boot: string): void {
   root.transactionSync(() => {
     meta.putSync(SESSION, Buffer.from(session));
@@ -158,14 +158,14 @@ const methods = {
     return { numEntries: recovered.length, damage: undefined };
   },
 
-  /** A page of what was found at the opening, oldest first. */
+  /** Returns up to PAGE_ENTRIES of the entries that `open` found, from index `from` on, least recently used first. */
   entries(from: number): readonly DiskEntry[] {
     const page = recovered.slice(from, from + PAGE_ENTRIES);
     if (from + PAGE_ENTRIES >= recovered.length) recovered = [];
     return page;
   },
 
-  /** Records that are in the file, in one transaction; nothing of it when it fails. */
+  /** Adds entries for records that are in the file, in one transaction: all of them, or none when it fails. */
   commit(committed: readonly DiskEntry[]): void {
     change((entries) => {
       for (const { key, digest, format, bytes, numerics, contentHash, at } of committed) {
@@ -201,7 +201,7 @@ const methods = {
     });
   },
 
-  /** An orderly end: what is committed is on the disk, and says so. */
+  /** Closes the environment in order: sets its `clean` mark and flushes it to the disk. */
   async close(): Promise<void> {
     const { root, meta, path } = disk();
     meta.putSync(Buffer.from('clean'), Buffer.from([1]));
@@ -227,12 +227,13 @@ const handlers: Readonly<Record<string, (argument: never) => unknown>> = methods
 
 if (process.send) {
   const send = process.send.bind(process);
-  // A store that has died meanwhile waits for no answer: its end is the disconnection's.
+  // Sending fails when the store has died; the 'disconnect' event then ends this process.
   const answer = (one: DiskAnswer): void => {
     send(one, () => undefined);
   };
   process.title = 'penstock store disk';
-  // The store ends this process; a terminal's Ctrl-C is not meant for it, and without a store there is nobody to serve.
+  // Only the store ends this process: signals from a terminal are ignored. Without a store there is nothing to serve, so a disconnect
+  // exits.
   process.on('SIGINT', () => undefined);
   process.on('SIGTERM', () => undefined);
   process.on('disconnect', () => process.exit(0));

@@ -1,6 +1,7 @@
 /**
- * A thread that reads records from the store's file into slots of its slab, and verifies them (K2) while they are in the processor's
- * cache. There are a few of them: what is read waits for nothing that is written, and a disk that hangs stops them and nobody else.
+ * Reader thread of the disk tier: reads records from the store's file into slots of the slab, and verifies them (K2) while they are in
+ * the CPU's cache. There are several beside the writing thread, so that reads do not wait for writes, and a disk that hangs blocks
+ * these threads alone.
  */
 import { closeSync, openSync, readSync } from 'node:fs';
 import { messageOf } from '../../shared/base/failure.ts';
@@ -8,8 +9,8 @@ import type { Digest } from '../../shared/kv/block_key.ts';
 import { RecordVerifier } from '../../shared/kv/record.ts';
 import { slotBytes, type SlabMemory } from '../../shared/kv/slab.ts';
 
-/** So much is read and verified at a time. */
-const PIECE_BYTES = 256 << 10;
+/** Bytes that are read and verified at a time. */
+const READ_BYTES = 256 << 10;
 
 /** A record of the file, and the slot of `bytes` to read it into. */
 export interface DiskRead {
@@ -30,8 +31,8 @@ export class DiskReader {
   }
 
   /**
-   * From the file at `path` that is the `generation`th of it. For each record undefined, or what is wrong with it. @throws Error when the
-   * file cannot be opened.
+   * Reads records from the file at `path`, which is opened again when `generation` changes. Returns for each record undefined, or why
+   * it is unusable. @throws Error when the file cannot be opened.
    */
   read({
     path,
@@ -50,8 +51,8 @@ export class DiskReader {
       const coming = new RecordVerifier(record, { format, digest });
       try {
         for (let done = 0; done < bytes;) {
-          const numRead = readSync(file, record, done, Math.min(PIECE_BYTES, bytes - done), at + done);
-          if (numRead === 0) return 'the file of records ends before it does';
+          const numRead = readSync(file, record, done, Math.min(READ_BYTES, bytes - done), at + done);
+          if (numRead === 0) return 'the file of records ends before the record does';
           done += numRead;
           coming.received(done);
         }

@@ -1,15 +1,15 @@
 /**
- * Reads of the disk tier, dealt to its readers: what is asked for while they are busy goes in one message. Bounded (P1) by those who ask:
- * each holds a slot for its record.
+ * Queue of the disk tier's reads, dealt to the reader threads. Reads that are requested while all readers are busy share one message.
+ * Bounded (P1) by the callers: each has acquired a slot for its record.
  */
 import type { Thread } from '../../shared/base/threads.ts';
 import type { DiskRead, DiskReader } from './disk_reader.ts';
 
-/** Records in one message; a few milliseconds. */
+/** Records in one message, at most: a few milliseconds of work. */
 const MAX_READS = 16;
-/** Less in one message would be less work than the message. */
+/** Bytes that one message should ask for. Reading fewer costs less than the message. */
 const MIN_BYTES = 256 << 10;
-/** Messages to a reader at once: the next is there when it is through with one. */
+/** Messages that one reader has at once, so that the next is waiting when it has finished one. */
 const MAX_MESSAGES = 2;
 
 /** The `generation`th file of records at `path`. A reader opens the path again when the generation changes. */
@@ -42,18 +42,18 @@ export class DiskReads {
   }
 
   /**
-   * Reads a record into its slot. Returns undefined when the record is there and sound, else what is wrong with it. @throws Error when
+   * Reads a record into its slot. Returns undefined when the record is present and valid, else what is wrong with it. @throws Error when
    * the file cannot be opened.
    */
   read(read: DiskRead, file: FileRef): Promise<string | undefined> {
     const done = new Promise<string | undefined>((resolve, reject) => {
       this.#queue.push({ read, file, resolve, reject });
     });
-    this.#deal();
+    this.#dispatch();
     return done;
   }
 
-  #deal(): void {
+  #dispatch(): void {
     for (let first = this.#queue[0]; first; first = this.#queue[0]) {
       const reader = this.#readers.reduce((best, one) => (one.numMessages < best.numMessages ? one : best));
       if (reader.numMessages >= MAX_MESSAGES) return;
@@ -77,6 +77,6 @@ export class DiskReads {
       for (const { reject } of batch) reject(error);
     }
     reader.numMessages--;
-    this.#deal();
+    this.#dispatch();
   }
 }

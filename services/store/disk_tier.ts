@@ -18,21 +18,24 @@ import type { DiskReader } from './disk_reader.ts';
 import { DiskReads } from './disk_reads.ts';
 import { UseOrder } from './use_order.ts';
 
-/** Freed when the disk turns out fuller than the budget says. */
+/** Share of the used bytes that is evicted when the disk is full although the budget is not. */
 const EMERGENCY_SHARE = 0.1;
 
-/** Shares of the budget: above the one the oldest go, until the other, so much in a transaction. A small budget is used to the last. */
+/**
+ * Shares of the budget: above HIGH_MARK the least recently used records are evicted down to LOW_MARK, TRIM_BYTES per transaction. A
+ * budget below MIN_TRIMMED_BYTES is used completely.
+ */
 const HIGH_MARK = 0.97;
 const LOW_MARK = 0.94;
 const MIN_TRIMMED_BYTES = 256 << 20;
 const TRIM_BYTES = 32 << 20;
-/** Entries that are taken over at a time. */
+/** Entries that are added to the index before the event loop gets a turn. */
 const RECOVERED_PER_TURN = 2_048;
 
 /** Dependencies, index callbacks and byte budget of a DiskTier. */
 export interface DiskTierOptions extends DiskIndexOptions, DiskEnvironmentOptions {
   readonly readers: readonly Pick<Thread<DiskReader>, 'call'>[];
-  /** The file of records. */
+  /** Returns the path of the file of records. */
   readonly records: () => string;
   readonly budgetBytes: number;
 }
@@ -77,7 +80,7 @@ export class DiskTier {
     });
   }
 
-  /** Opens it; when that fails, again and again until `signal` aborts. Resolves after the first try. */
+  /** Opens the environment; after a failure retries until `signal` aborts. Resolves after the first attempt. */
   async start(): Promise<void> {
     if (this.#options.budgetBytes === 0) return;
     await this.#environment.start();
@@ -132,7 +135,10 @@ export class DiskTier {
     try {
       await this.#environment.answered(this.#options.worker.call('touch', keys));
     } catch (error) {
-      await this.#failed(error, 'the order of use was not written down');
+      await this.#failed(
+        error,
+        'the order of use was not saved; after a restart, eviction may remove recently used blocks',
+      );
     }
   }
 
@@ -145,7 +151,10 @@ export class DiskTier {
     }
   }
 
-  /** Writes what fits, oldest out first. Resolves when it is durable (S1) or given up; never throws. */
+  /**
+   * Writes the records that fit the budget, and evicts the least recently used ones for them. Resolves when the records are durable
+   * (S1) or dropped; never throws.
+   */
   async put(writes: readonly DiskWrite[]): Promise<void> {
     const others = writes.flatMap(({ hash }) => this.#putting.get(hash.key) ?? []);
     const own = this.#putFresh(writes.filter(({ hash }) => !this.#putting.has(hash.key)));
@@ -156,7 +165,7 @@ export class DiskTier {
     const { worker, budgetBytes } = this.#options;
     if (this.fault !== undefined) return;
     let newBytes = 0;
-    // More than the whole budget at once, those that are being put already included: the first ones, which a prefix needs first.
+    // Records beyond the whole budget, running puts included, are left out. The first ones are kept, because a prefix needs them first.
     const fresh = writes.filter(({ hash, bytes }) => {
       const total = this.#reservedBytes + newBytes + pagedBytes(bytes);
       if (this.#index.has(hash.key) || total > budgetBytes) return false;
@@ -198,7 +207,10 @@ export class DiskTier {
     await this.#environment.look();
   }
 
-  /** Into the slot; false when the record is missing or damaged, and then it is gone from here. */
+  /**
+   * Reads and verifies a record into a slot. Returns false when the record is missing, damaged or unreadable; a damaged record is
+   * removed from the tier.
+   */
   async get(hash: BlockHash, slot: number): Promise<boolean> {
     const entry = this.#index.get(hash.key);
     if (entry?.digest !== hash.digest) {
@@ -229,7 +241,7 @@ export class DiskTier {
     return false;
   }
 
-  /** Makes room for what comes, off the way of whoever brings it. */
+  /** Evicts in the background above HIGH_MARK, so that later puts need not wait for room. */
   #trimAhead(): void {
     const { budgetBytes } = this.#options;
     if (this.#isTrimming || budgetBytes < MIN_TRIMMED_BYTES || this.takenBytes <= HIGH_MARK * budgetBytes) return;
@@ -263,10 +275,11 @@ export class DiskTier {
     for (const key of keys) this.#index.forget(key);
     const generation = this.#environment.generation;
     try {
-      // At once: what is put under the same key from now on comes behind it. Who reads one of them now finds it whole, or another's bytes.
+      // Sent at once, so that a later put of the same key comes after it. A concurrent read of a removed record gets the record itself,
+      // or other bytes, which fail verification.
       await this.#environment.answered(this.#options.worker.call('remove', keys));
     } catch (error) {
-      // A disk so full that nothing can be taken away: they are there still, and count.
+      // The disk is too full even for a delete: the records still exist and count against the budget.
       if (isForRoom(error) && generation === this.#environment.generation)
         for (const entry of entries) this.#index.add(entry);
       throw error;

@@ -1,10 +1,11 @@
 /**
- * The store's disk thread: writes records from the slab into their file, and owns the disk process that knows which are there, so that
- * the control thread never waits for a disk.
+ * The store's disk thread: writes records from the slab into their file, and owns the disk process that indexes them. With a thread
+ * of its own, the control thread never waits for a disk.
  *
- * An environment that ends its process, or in which a write or a delete fails other than for want of room, is set aside (renamed,
- * one is kept) and begun anew: `generation` counts that, and who keeps an index of it compares. One that cannot be opened at all
- * is a fault that passes or does not; the store serves from DRAM and asks again.
+ * An environment is damaged when it crashes its process, or when a write or delete fails other than for want of room. The thread
+ * renames it (only the last damaged one is kept) and creates a new one with the next `generation`, by which the control thread
+ * notices that its index is void. An environment that cannot be opened at all is a `fault`: the store serves from DRAM and opens it
+ * again later.
  */
 import { existsSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
@@ -20,17 +21,20 @@ import { RecordsFile } from './records_file.ts';
 
 /** The file of records, in the folder of the environment. */
 export const RECORDS = 'records';
-/** Processes in a row that ended from outside while they opened. */
+/** Retries of an opening whose disk process was ended from outside. */
 const MAX_OPENINGS = 3;
-/** Openings in a row that did not come back: pages that point in a circle, not a machine that slept. */
+/** Hung openings in a row that count as damage, such as pages that form a cycle. A single hang may be a machine that was suspended. */
 const MAX_HANGS = 2;
-/** The file of records may be so much longer than what is in it: records of several sizes leave gaps. */
+/**
+ * Factor of the byte budget, with MIN_CHURN_BYTES added, that limits the length of the file of records. The file needs the surplus
+ * because records of several sizes leave gaps.
+ */
 const CHURN = 1.25;
 const MIN_CHURN_BYTES = 64 << 20;
 
 /** The disk thread: writes records into the file, commits them through the disk process, and sets a damaged environment aside. */
 export class DiskThread {
-  /** [pid of the disk process] i32: for whoever ends this thread while that one hangs. */
+  /** [pid of the disk process] i32: lets the store kill that process when this thread hangs. */
   readonly #pidCell: Int32Array;
   #slab: SlabMemory | undefined;
   #child: DiskChild | undefined;
@@ -39,7 +43,7 @@ export class DiskThread {
   readonly #entries = new Map<BlockKey, DiskEntry>();
   #path = '';
   #maxBytes = 0;
-  /** Counts the environments of this process: another one has nothing of what the one before had. */
+  /** Number of the current environment. A new environment has none of the entries of the one before. */
   #generation = 0;
   /** Why there is no environment now. */
   #fault: string | undefined = 'it is not open yet';
@@ -58,7 +62,10 @@ export class DiskThread {
     return this.#file;
   }
 
-  /** Opens what is there. @throws DiskProcessDeath; Error when it cannot be opened. @returns what is wrong with it, if anything. */
+  /**
+   * Starts a disk process, and opens the environment and its file of records. Returns the entries, or in `damage` why the content
+   * cannot be used. @throws DiskProcessDeath; Error when the environment cannot be opened now.
+   */
   async #openOnce(): Promise<{ readonly damage: string | undefined; readonly entries: DiskEntry[] }> {
     await this.#ended();
     this.#child = new DiskChild(systemClock);
@@ -83,12 +90,15 @@ export class DiskThread {
     return { damage, entries };
   }
 
-  /** The last disk process is gone. @throws Error when it is not: no other may open what it has open. */
+  /** Ends the previous disk process. @throws Error when it does not exit: no second process may open the same environment. */
   async #ended(): Promise<void> {
     if (this.#child && !(await this.#child.end())) throw new Error('EBUSY: the last disk process has not ended yet');
   }
 
-  /** Until it is open, set aside and begun anew, or given up for now. */
+  /**
+   * Opens the environment. Retries when the process was ended from outside; sets a damaged environment aside and creates a new one.
+   * Sets `#fault` when neither helps. `wiped` says why old content was set aside.
+   */
   async #openEnvironment(): Promise<{ readonly entries: DiskEntry[]; readonly wiped: string | undefined }> {
     let wiped: string | undefined;
     let numHangs = 0;
@@ -112,7 +122,7 @@ export class DiskThread {
           return { entries: [], wiped };
         }
       }
-      // Begun anew and still no good: the disk is the reason, not what lay on it.
+      // A new environment failed as well: the cause is the disk, not its content.
       if (wiped !== undefined) {
         this.#fault = reason;
         return { entries: [], wiped };
@@ -127,7 +137,7 @@ export class DiskThread {
     }
   }
 
-  /** One damaged environment is kept, for whoever wants to know why. */
+  /** Renames the environment to `.damaged` for later analysis, in place of an earlier one. */
   async #setAside(): Promise<void> {
     await this.#ended();
     if (!existsSync(this.#path)) return;
@@ -135,10 +145,13 @@ export class DiskThread {
     renameSync(this.#path, `${this.#path}.damaged`);
   }
 
-  /** The disk process, opened again where it ended from outside. @throws Error when there is none. */
+  /**
+   * Returns the disk process, started again when it was ended from outside. @throws BegunAnew when the environment had to be created
+   * anew, Error when there is none.
+   */
   async #disk(): Promise<DiskChild> {
     if (this.#fault === undefined && this.#child?.isAlive === false) {
-      // Killed from outside while nobody asked: what it had committed is there (S1), and the index still says so.
+      // Killed from outside between two calls: its committed entries survive (S1), so the control thread's index stays valid.
       const known = this.#generation;
       const { wiped } = await this.#openEnvironment();
       if (wiped === undefined) this.#generation = known;
@@ -150,8 +163,9 @@ export class DiskThread {
   }
 
   /**
-   * Runs it on the environment, and once more when the process was ended from outside under it: nothing of it was committed, or all.
-   * What ends the process by itself, or a write that fails other than for want of room, sets the environment aside.
+   * Runs `work` on the environment, and once more when the process was ended from outside meanwhile: a transaction was committed
+   * completely or not at all. Damage sets the environment aside: a crash of the process, or a failure other than for want of room.
+   * @throws BegunAnew then.
    */
   async #onDisk<T>(work: (child: DiskChild) => Promise<T>): Promise<T> {
     for (let isRepeated = false; ; isRepeated = true) {
@@ -182,7 +196,10 @@ export class DiskThread {
     this.#slab = memory;
   }
 
-  /** Opens or makes the environment. `wiped` says why old content was set aside, `fault` why there is none. Oldest first. */
+  /**
+   * Opens or creates the environment. `entries` are in order of use, oldest first. `wiped` says why old content was set aside, `fault`
+   * why there is no environment.
+   */
   async open({
     path,
     budgetBytes,
@@ -201,8 +218,9 @@ export class DiskThread {
   }
 
   /**
-   * Writes records and commits them in one transaction; returns those that are durable now, and in which environment. Calls come one by
-   * one. A slot that changed hands meanwhile is left out. @throws Error when the disk is full or broken; nothing of the batch is stored then.
+   * Writes records and commits their entries in one transaction. Returns the entries that are durable now, and the generation of their
+   * environment. A slot that holds another block by now is left out. Calls must not overlap. @throws Error when the disk is full or
+   * broken; no record of the batch is stored then.
    */
   put(
     blocks: readonly { slot: number; bytes: number; key: BlockKey; digest: Digest }[],
@@ -225,7 +243,7 @@ export class DiskThread {
         }
         await to.call('commit', stored);
       } catch (error) {
-        // Another file has none of them.
+        // A new file of records has no ranges for these records.
         if (records === this.#file) records.free(stored.map(({ at }) => at));
         throw error;
       }
@@ -249,7 +267,7 @@ export class DiskThread {
   }
 
   async close(): Promise<void> {
-    // In this order: what the environment names is there.
+    // Records are flushed before the environment is marked clean, so that every entry has its record on disk.
     this.#file?.sync();
     if (this.#fault === undefined && this.#child?.isAlive) await this.#child.call('close', undefined);
     await this.#child?.end();
@@ -262,10 +280,10 @@ function isDamaged(error: unknown): boolean {
   return error instanceof DiskProcessDeath ? error.isDamage : !mayPass(error);
 }
 
-/** The environment is another one now, and has nothing of what the one before had. */
+/** The environment was damaged and created anew: none of the earlier entries exist any more. */
 class BegunAnew extends Error {
   constructor(reason: string, options?: ErrorOptions) {
-    super(`the disk tier was damaged and is begun anew: ${reason}`, options);
+    super(`the disk tier was damaged and starts again empty: ${reason}`, options);
     this.name = 'BegunAnew';
   }
 }

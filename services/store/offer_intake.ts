@@ -1,10 +1,10 @@
 /**
- * Taking offers: fetch what is lacking from the holder that offers it, verify, keep, answer. It is written to disk behind the answer, or
- * before it where the configuration says so; `durable` in the answer says how much is committed (S1). What is held in DRAM and not on
- * disk is written too.
+ * Takes offers: fetches the lacking blocks from the holder that offers them, verifies and keeps them, and answers. Blocks are
+ * written to disk after the answer, or before it with `--disk-writes through`; `durable` in the answer counts the committed ones
+ * (S1). Offered blocks that are already in DRAM and not on disk are written too.
  *
- * Bounds (P1): MAX_OFFERS at once, of MAX_OFFERED blocks each, more are refused as overload and the holder drops them. Two holders that
- * offer the same block at the same time cause one fetch.
+ * Bounds (P1): MAX_OFFERS at once, of MAX_OFFERED blocks each. Further offers are refused as `overloaded`, and their holder drops
+ * them. A block that two holders offer at the same time is fetched once.
  */
 import { messageOf } from '../../shared/base/failure.ts';
 import { Failure } from '../../shared/base/failure.ts';
@@ -22,16 +22,19 @@ import type { StoreTiers } from './tiers.ts';
 import { WriteBehind } from './write_behind.ts';
 
 const MAX_OFFERS = 64;
-/** Blocks of one offer. */
+/** Blocks of one offer, at most. */
 const MAX_OFFERED = 1_024;
 const FETCH_TIMEOUT_MS = 60_000;
 const FETCH_PATIENCE_MS = 12_000;
-/** For a DRAM slot, while others' records are on their way to disk. */
+/**
+ * Milliseconds between two attempts to acquire a DRAM slot while records on their way to disk pin all of them; at most MAX_SLOT_PAUSES
+ * pauses.
+ */
 const SLOT_PAUSE_MS = 20;
 const MAX_SLOT_PAUSES = 500;
 /** Records that are put on their way to disk together. A batch also takes the records that arrived with its last one. */
 const WRITE_BATCH = 32;
-/** Larger records than this are no KV block anyone would move. */
+/** Greatest record size in bytes that an offer may name. No KV block is that large. */
 const MAX_RECORD_BYTES = 1 << 30;
 
 /** Accepts offers: fetches the blocks that are lacking, keeps them in DRAM, and writes them to disk. */
@@ -55,12 +58,16 @@ export class OfferIntake {
 
   /** @throws Failure when the offer is malformed or there is no room for it. */
   async accept(offer: OfferRequest, signal: AbortSignal): Promise<OfferReply> {
-    if (this.numOpen >= MAX_OFFERS) throw new Failure('overloaded', `${MAX_OFFERS} offers are being taken`);
+    if (this.numOpen >= MAX_OFFERS)
+      throw new Failure('overloaded', `the store is already handling ${MAX_OFFERS} offers`);
     if (offer.hashes.length > MAX_OFFERED * HASH_BYTES)
       throw new Failure('invalid_request', `an offer names at most ${MAX_OFFERED} blocks`);
     const offered = unpackHashes(offer.hashes);
     if (offer.recordBytes <= 0 || offer.recordBytes > MAX_RECORD_BYTES || !/^[^\s/]+:\d+$/.test(offer.source)) {
-      throw new Failure('invalid_request', 'an offer names the size of its records and where to fetch them');
+      throw new Failure(
+        'invalid_request',
+        'an offer needs a record size of 1 byte to 1 GiB, and a source of the form HOST:PORT',
+      );
     }
     this.#tiers.checkSize(offer.recordBytes);
     this.#compare(offer, offered);
@@ -70,8 +77,8 @@ export class OfferIntake {
     this.#tiers.noteDuplicates(offered.filter((hash) => !isLacking.has(hash)));
     this.numOpen++;
     const fetched = this.#fetchAll(offer, lacking, signal);
-    const settled = fetched.catch(() => undefined);
-    for (const { key } of lacking) this.#arriving.set(key, settled);
+    const drained = fetched.catch(() => undefined);
+    for (const { key } of lacking) this.#arriving.set(key, drained);
     try {
       const stored = await fetched;
       // A block that another offer brings is held only when that offer's fetch has ended.
@@ -86,15 +93,21 @@ export class OfferIntake {
     }
   }
 
-  /** Within one numerics class a block has one content (E2): who offers another has computed it wrong, or the one that is here was. */
+  /**
+   * Compares the content hashes of an offer with those of held blocks. Within one numerics class a block has one content (E2), so a
+   * difference, which is counted and logged, means that one of the two was computed wrongly.
+   */
   #compare(offer: OfferRequest, offered: readonly BlockHash[]): void {
     const contentHashes = unpackNumbers(offer.contentHashes);
     const [numerics] = unpackNumbers(offer.numerics);
     if (contentHashes.length !== offered.length || numerics === undefined) {
-      throw new Failure('invalid_request', `an offer of ${offered.length} blocks says what each of them holds`);
+      throw new Failure(
+        'invalid_request',
+        `an offer of ${offered.length} blocks says what each of them holds: one content hash per block, and a numerics class`,
+      );
     }
     const others = offered.filter((hash, i) => {
-      const held = this.#tiers.contentHashOfBlock(hash);
+      const held = this.#tiers.identityOf(hash);
       return held?.numerics === numerics && held.contentHash !== contentHashes[i];
     });
     const [first] = others;
@@ -102,12 +115,12 @@ export class OfferIntake {
     this.#tiers.numDivergent += others.length;
     this.#log.error(
       { source: offer.source, blocks: others.length, first: first.digest },
-      'an instance computed other KV than what is held here for the same tokens: one of both is wrong',
+      'an instance offers KV that differs from the KV held here for the same tokens: one of the two was computed wrongly',
     );
   }
 
-  /** Everything that was taken is committed, or given up. */
-  settled(signal: AbortSignal): Promise<void> {
+  /** Resolves when every accepted record is committed or dropped, or `signal` aborts. */
+  drained(signal: AbortSignal): Promise<void> {
     return this.#behind.until(0, signal);
   }
 
@@ -119,7 +132,7 @@ export class OfferIntake {
     }
   }
 
-  /** Puts them on disk, or on their way there. */
+  /** Commits the writes, or queues them and waits while more than half of DRAM is queued. */
   async #write(writes: readonly DiskWrite[], signal: AbortSignal): Promise<void> {
     if (this.#isThrough) {
       await this.#tiers.commit(writes);
@@ -129,7 +142,10 @@ export class OfferIntake {
     await this.#behind.until(this.#tiers.slab.numBytes / 2, signal);
   }
 
-  /** A fetch ends at the first block that its holder lost meanwhile: go on behind it. */
+  /**
+   * Fetches the lacking blocks and returns how many were stored. A fetch ends at the first block that its holder has lost; the next
+   * fetch begins after that block.
+   */
   async #fetchAll(offer: OfferRequest, lacking: readonly BlockHash[], signal: AbortSignal): Promise<number> {
     let stored = 0;
     for (let next = 0; next < lacking.length && !signal.aborted;) {
@@ -189,7 +205,10 @@ export class OfferIntake {
     });
   }
 
-  /** In DRAM: whoever finds none waits while others' records go to disk. `flush`: those of this offer. */
+  /**
+   * Returns the DRAM slots of a fetch. While none is free, `acquire` waits for records to be written to disk; `flush` queues the
+   * records of this offer.
+   */
   #slotsOf(bytes: number, flush: () => Promise<void>, signal: AbortSignal): Slots {
     const { dram, slab } = this.#tiers;
     const takeLater = async (): Promise<number> => {

@@ -14,14 +14,14 @@ export const options = {
     'SIZE',
     bytes,
     4 * 2 ** 30,
-    "a store's disk tier; 0: none. Records of several sizes may take a quarter more",
+    "size of a store's disk tier; 0: no disk tier. With records of several sizes the file may be a quarter larger",
   ),
   disk_writes: option(
     'Budgets',
     'KIND',
     z.enum(['behind', 'through']),
     'behind',
-    'an offer is answered before (behind) or after (through) its blocks are committed to disk; it says how many are',
+    'a store answers an offer before (behind) or after (through) it commits the blocks to disk; the answer counts those committed',
   ),
   ...memberOptions,
   data_dir: option(

@@ -1,16 +1,16 @@
 /**
- * The file in which a store's records lie, one behind the other, each at a multiple of a page, as the thread that writes them sees it.
- * Which are there, and where, says the LMDB environment beside it: a record counts when its entry is committed, and its bytes are
- * another's only when the entry is gone.
+ * The file of a store's records, one after another, each at a multiple of PAGE_BYTES; used by the thread that writes them. The LMDB
+ * environment beside it has their keys and offsets. A record counts once its entry is committed, and its bytes are reused only after
+ * its entry is removed.
  *
- * A file of its own, because a record then goes from the slab into the page cache and back in one copy by the kernel; LMDB's overflow
- * pages cost three, at a third of the speed.
+ * A file of its own lets the kernel move a record between slab and page cache with one copy. LMDB's overflow pages need three
+ * copies, at a third of the speed.
  */
 import { closeSync, constants, fstatSync, fsyncSync, openSync, writeSync } from 'node:fs';
 import { ExtentAllocator } from '../../shared/kv/extent_allocator.ts';
 import type { DiskEntry } from './disk_process.ts';
 
-/** A record begins at one of its own. */
+/** Page size in bytes. Every record begins at a page boundary, so no two records share a page. */
 export const PAGE_BYTES = 4_096;
 
 /** The file of records, and the free places in it. */
@@ -18,13 +18,16 @@ export class RecordsFile {
   readonly #file: number;
   readonly #places: ExtentAllocator;
 
-  /** With the records of `entries` in it. @throws Error when it cannot be opened, or they are not in it, or overlap. */
+  /**
+   * Opens or creates the file, and marks the ranges of `entries` as used. @throws Error when the file cannot be opened or is too short
+   * for the entries, or when entries overlap.
+   */
   constructor(path: string, maxBytes: number, entries: readonly DiskEntry[]) {
     const used = entries.map(({ at, bytes }) => ({ start: at, end: at + bytes })).sort((a, b) => a.start - b.start);
     const end = used.at(-1)?.end ?? 0;
-    // A smaller budget than before takes nothing from what is there.
+    // A budget that is smaller than the stored records removes none of them.
     this.#places = new ExtentAllocator(Math.max(maxBytes, end + PAGE_BYTES), PAGE_BYTES, used);
-    // Made when it is not there, never cut.
+    // Creates the file when it is absent, and never truncates it.
     this.#file = openSync(path, constants.O_RDWR | constants.O_CREAT);
     const { size } = fstatSync(this.#file);
     if (size >= end) return;
@@ -32,7 +35,10 @@ export class RecordsFile {
     throw new Error(`the file of records has ${size} bytes, and should have ${end} at least`);
   }
 
-  /** Puts a record somewhere. @returns where. @throws Error, with ENOSPC when it does not fit; nothing is taken then. */
+  /**
+   * Writes a record into a free range. @returns its byte offset. @throws Error, with ENOSPC when no range is long enough; no range
+   * stays allocated then.
+   */
   write(record: Uint8Array): number {
     const at = this.#places.allocate(record.length);
     if (at === undefined) throw new Error('ENOSPC: the file of records has no place that is long enough');
@@ -46,7 +52,7 @@ export class RecordsFile {
     return at;
   }
 
-  /** The places of records that no entry names any more. */
+  /** Frees the ranges at these byte offsets, whose records no entry names any more. */
   free(places: readonly number[]): void {
     for (const at of places) this.#places.release(at);
   }

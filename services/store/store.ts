@@ -20,17 +20,21 @@ import { StoreTiers } from './tiers.ts';
 const SHUTDOWN_GRACE_MS = 2_000;
 const OPEN_WAIT_MS = 3_000;
 const CLOSE_WAIT_MS = 5_000;
-/** Threads that read from disk: two would do for the page cache of two cores, a disk wants more reads at once. */
+/** Threads that read from disk. Two keep two cores busy while records are in the page cache; a disk needs more concurrent reads. */
 const NUM_READERS = 4;
-/** A store serves every engine of its cluster: more than all their waiting sequences would be a broken peer's (P1). */
+/**
+ * Open fetch streams, at most (P1). A store serves every engine of its cluster; more streams than all their waiting sequences come
+ * from a broken peer.
+ */
 const MAX_FETCH_STREAMS = 8_192;
 
 /** Starts a store on a host. @throws Error when another process uses its data folder. */
 export async function startStore(context: RoleContext<StoreConfig>): Promise<RunningRole> {
   const { config, folders } = context;
-  // Before the address is known: the folder must be the same at the next start.
+  // The name comes from the configuration, not from the bound address, so that the next start finds the same folder.
   const folderName = config.name || `store@${config.advertise || config.bind || '127.0.0.1:0'}`;
-  // Two stores over one folder are a mistake in the configuration; whatever else is wrong with it may pass.
+  // Two stores with one folder are a configuration mistake, which ends the start. Any other problem with the folder may pass, so the
+  // store starts without its disk.
   if (config.disk_bytes > 0) folders.refuseShared(config.data_dir, folderName);
   return liveAsMember(context, SHUTDOWN_GRACE_MS, (place) => build(context, place, folderName));
 }
@@ -80,7 +84,7 @@ async function build(
     signal: stopped.signal,
   });
   const beside = channelsOf(config, transferThread, context, stopped.signal);
-  // A port that was named is one that must be had.
+  // A configured port must be free: bind it now, so that the start fails otherwise.
   if (config.bulk_port > 0) await beside?.host.bind();
   const moved = nothingMoved();
   const intake = new OfferIntake(
@@ -95,7 +99,7 @@ async function build(
     channels: beside?.host,
     limits: context.limits?.transfer,
   });
-  // Before that, what is put into the slab would be lost.
+  // Records that are put into the slab before every thread has attached it would be lost.
   await tiers.attached;
   const opened = tiers.disk.start().then(() => {
     log.info({ recovered: tiers.disk.size }, 'open');
@@ -105,7 +109,7 @@ async function build(
       ...blocks,
       offer: answeringOnce<'offer'>((request, { signal }) => intake.accept(request, signal)),
     },
-    // A disk that is slow to open, or hangs, keeps nobody from what DRAM can serve.
+    // A disk that opens slowly, or hangs, must not delay what DRAM can serve.
     ready: Promise.race([opened, clock.sleep(OPEN_WAIT_MS, stopped.signal)]),
     heartbeatStatus: () => ({
       load: {
@@ -125,23 +129,26 @@ async function build(
     }),
     finish: async (untilMs) => {
       isDraining = true;
-      const settling = new AbortController();
-      await Promise.race([intake.settled(settling.signal), clock.sleep(untilMs - clock.nowMs(), settling.signal)]);
-      settling.abort(DONE);
+      const draining = new AbortController();
+      await Promise.race([intake.drained(draining.signal), clock.sleep(untilMs - clock.nowMs(), draining.signal)]);
+      draining.abort(DONE);
     },
     close: async () => {
       stopped.abort();
       // Committed records survive without an orderly close, but not a reboot of the machine: then only a closed environment is trusted.
       await Promise.race([
         worker.call('close', undefined).catch((error: unknown) => {
-          log.warn({ error: messageOf(error) }, 'the disk tier was not closed in order');
+          log.warn(
+            { error: messageOf(error) },
+            'the disk tier was not closed cleanly: it will start empty if the machine reboots first',
+          );
         }),
         clock.sleep(CLOSE_WAIT_MS),
       ]);
-      // One that hangs in the kernel does not end.
+      // A thread that hangs in the kernel does not end.
       const ended = Promise.all([worker, transferThread, ...readers].map((thread) => thread.close()));
       await Promise.race([ended, clock.sleep(CLOSE_WAIT_MS)]);
-      // One that hangs does not hear that its store is gone.
+      // A disk process that hangs does not notice that its store is gone.
       const pid = Atomics.load(diskPid, 0);
       if (pid > 0) kill(pid);
       folder?.release();

@@ -37,7 +37,7 @@ export interface StoreTiersOptions {
   readonly worker: Thread<DiskThread>;
   readonly readers: readonly Thread<DiskReader>[];
   readonly transferThread: TransferThread;
-  /** Processes of this host may read records where they lie. */
+  /** Whether processes of this host may read records in place, from shared memory. */
   readonly isShared: boolean;
   readonly dramBytes: number;
   readonly diskBytes: number;
@@ -49,19 +49,28 @@ export interface StoreTiersOptions {
   readonly log: Log;
 }
 
-/** A header and some payload: less is no block, and would make slots without number. */
+/**
+ * Smallest record size in bytes that an offer may name: a header and some payload. A smaller size would divide the slab into too many
+ * slots (P1).
+ */
 const MIN_RECORD_BYTES = 512;
 
 /**
- * Blocks of one run that are read from disk before their turn. AHEAD_BYTES bounds their bytes, and MAX_RISING the reads of all runs
- * (P1).
+ * Limits on reading ahead from disk (P1): MAX_AHEAD blocks and AHEAD_BYTES bytes for each announced run of blocks. MAX_RISING bounds
+ * the reads under way for all runs.
  */
 const MAX_AHEAD = 16;
 const AHEAD_BYTES = 16 << 20;
-const MAX_RISING = 256;
-/** Less than a fetch has patience for. */
+const MAX_PROMOTING = 256;
+/**
+ * Milliseconds that a borrow waits for a read from disk. Must be less than a fetch's patience (12 s), after which the fetch gives up
+ * this store.
+ */
 const READ_PATIENCE_MS = 10_000;
-/** Memory of which a record takes more than this share is not filled ahead: what rises would push out what has risen. */
+/**
+ * A record is read ahead only when it takes at most 1/AHEAD_SHARE of the slab. In a smaller slab, records read ahead would evict one
+ * another.
+ */
 const AHEAD_SHARE = 64;
 /** Formats reported for each tier, at most (P1). */
 const MAX_FORMATS = 8;
@@ -71,13 +80,13 @@ export class StoreTiers implements BlockSource {
   readonly disk: DiskTier;
   readonly #options: StoreTiersOptions;
   readonly wanted = new WantedKeys();
-  /** On their way up from disk. */
-  readonly #rising = new Map<BlockKey, Promise<void>>();
+  /** Reads from disk into DRAM that are under way, by key. */
+  readonly #promoting = new Map<BlockKey, Promise<void>>();
   readonly slab: Slab;
   readonly dram: RecordCache;
   /** Resolves when every thread knows the slab. Nothing may be put into the slab before. */
   readonly attached: Promise<void>;
-  /** Offers of a block that is here, of the same numerics class and with other bytes. */
+  /** Offered blocks whose content differs from the block held here in the same numerics class (E2). */
   numDivergent = 0;
 
   constructor(options: StoreTiersOptions) {
@@ -104,7 +113,8 @@ export class StoreTiers implements BlockSource {
       isWanted: (key) => this.wanted.has(key),
       turn: () => clock.turn(),
     });
-    // Each thread takes its calls in order, and one that dies is heard of elsewhere.
+    // A thread serves its calls in order, so every later call finds the slab attached. A thread's death is reported by its onDeath
+    // callback.
     const { memory } = this.slab;
     const attached = [worker.call('attach', memory), transferThread.call('attach', { memory, isShared })];
     for (const reader of readers) attached.push(reader.call('attach', memory));
@@ -121,7 +131,10 @@ export class StoreTiers implements BlockSource {
     });
   }
 
-  /** @throws Failure when it is the size of no record, or the budget holds none. */
+  /**
+   * Validates the record size of an offer. @throws Failure `invalid_request` for a size under MIN_RECORD_BYTES, `overloaded` when the
+   * slab cannot hold one record of that size.
+   */
   checkSize(recordBytes: number): void {
     const { dramBytes } = this.#options;
     if (!Number.isInteger(recordBytes) || recordBytes < MIN_RECORD_BYTES) {
@@ -132,14 +145,14 @@ export class StoreTiers implements BlockSource {
     }
   }
 
-  /** Neither in DRAM nor on disk. */
+  /** Whether the block is neither in DRAM nor on disk. */
   lacks(hash: BlockHash): boolean {
     return !this.dram.has(hash.key) && !this.disk.has(hash);
   }
 
   /**
-   * A block that is in DRAM and not on disk, on its way there: pinned until {@link commit} is through. Undefined when there is nothing to
-   * write, or no disk to write it to.
+   * Returns the disk write for a block that is in DRAM and not on disk, and pins the block until {@link commit} or {@link release}.
+   * Undefined when there is nothing to write, or no usable disk tier.
    */
   writeOf(hash: BlockHash): DiskWrite | undefined {
     if (!this.canStore || this.disk.has(hash)) return undefined;
@@ -149,7 +162,7 @@ export class StoreTiers implements BlockSource {
     return { hash, format: record.format, slot: record.slot, bytes: record.bytes };
   }
 
-  /** Puts them on disk, or gives them up; their slots may be used again then. */
+  /** Writes records to disk, or drops the writes that the disk tier cannot store; then unpins their blocks in DRAM. */
   async commit(writes: readonly DiskWrite[]): Promise<void> {
     try {
       if (writes.length > 0) await this.disk.put(writes);
@@ -167,7 +180,7 @@ export class StoreTiers implements BlockSource {
     return this.#options.diskBytes > 0 && this.disk.fault === undefined;
   }
 
-  /** Offered again: counted, so that the dedup factor says how often a block was spared its place. */
+  /** Counts offered blocks that are held already, for each tier. The dedup factor (offered / stored) is computed from these counts. */
   noteDuplicates(hashes: readonly BlockHash[]): void {
     for (const hash of hashes) {
       if (this.dram.has(hash.key)) this.dram.counters.offered++;
@@ -179,14 +192,14 @@ export class StoreTiers implements BlockSource {
    * Returns the numerics class and the content hash of a block that is held, as record.ts defines them; undefined when the block is
    * not held.
    */
-  contentHashOfBlock(hash: BlockHash): Pick<DiskEntry, 'numerics' | 'contentHash'> | undefined {
+  identityOf(hash: BlockHash): Pick<DiskEntry, 'numerics' | 'contentHash'> | undefined {
     const held = this.dram.peek(hash);
     if (!held) return this.disk.entryOf(hash);
     const record = slotBytes(this.slab.memory, held.slot, held.bytes);
     return { numerics: numericsOf(record), contentHash: contentHashOf(record) };
   }
 
-  /** Takes over a verified record; pinned, with a write to put on disk, where there is a disk. */
+  /** Puts a verified record into DRAM. Returns its disk write, with the block pinned; undefined when there is nothing to write. */
   accept(record: CachedRecord): DiskWrite | undefined {
     this.#keep(record);
     return this.writeOf(record.hash);
@@ -202,9 +215,9 @@ export class StoreTiers implements BlockSource {
   }
 
   borrowResident(hash: BlockHash): RecordInPlace | undefined {
-    const lent = this.dram.borrowInPlace(hash);
-    if (lent) this.#used(hash);
-    return lent;
+    const borrowed = this.dram.borrowInPlace(hash);
+    if (borrowed) this.#used(hash);
+    return borrowed;
   }
 
   /** Counts a hit in DRAM, and marks the block as used on disk too. */
@@ -227,24 +240,25 @@ export class StoreTiers implements BlockSource {
     this.dram.counters.misses++;
     const entry = this.disk.entryOf(hash);
     if (entry === undefined || slotLength(entry.bytes) > this.slab.numBytes) return undefined;
-    const rising = this.#rising.get(hash.key) ?? (this.#rising.size < MAX_RISING ? this.#rise(hash, entry) : undefined);
-    if (rising) await this.#patiently(rising, signal);
+    const promoting =
+      this.#promoting.get(hash.key) ?? (this.#promoting.size < MAX_PROMOTING ? this.#promote(hash, entry) : undefined);
+    if (promoting) await this.#patiently(promoting, signal);
     return this.dram.borrow(hash);
   }
 
   /** Waits for a read from disk, for READ_PATIENCE_MS at most. The record's slot stays taken until the read ends. */
-  async #patiently(rising: Promise<void>, signal: AbortSignal): Promise<void> {
+  async #patiently(promoting: Promise<void>, signal: AbortSignal): Promise<void> {
     const waited = linkSignals(signal);
-    await Promise.race([rising, this.#options.clock.sleep(READ_PATIENCE_MS, waited.signal)]);
+    await Promise.race([promoting, this.#options.clock.sleep(READ_PATIENCE_MS, waited.signal)]);
     waited.abort(DONE);
     waited.release();
   }
 
-  /** Brings it up from disk, if there is a slot for it. */
-  async #rise(hash: BlockHash, { bytes, format }: DiskEntry): Promise<void> {
+  /** Reads a record from disk into a DRAM slot; does nothing when no slot is free. */
+  async #promote(hash: BlockHash, { bytes, format }: DiskEntry): Promise<void> {
     const slot = this.dram.acquireSlot(bytes);
     if (slot === undefined) return;
-    const rising = this.disk.get(hash, slot).then(
+    const promoting = this.disk.get(hash, slot).then(
       (isThere) => {
         if (isThere) this.#keep({ hash, format, slot, bytes });
         else this.dram.releaseSlot(slot);
@@ -253,9 +267,9 @@ export class StoreTiers implements BlockSource {
         this.dram.releaseSlot(slot);
       },
     );
-    this.#rising.set(hash.key, rising);
-    await rising;
-    this.#rising.delete(hash.key);
+    this.#promoting.set(hash.key, promoting);
+    await promoting;
+    this.#promoting.delete(hash.key);
   }
 
   /** Reads blocks that are on disk alone into DRAM before their turn, within the bounds for one run and for all runs. */
@@ -265,9 +279,9 @@ export class StoreTiers implements BlockSource {
       const entry = this.dram.peek(hash) ? undefined : this.disk.entryOf(hash);
       if (!entry) continue;
       left -= entry.bytes;
-      if (left < 0 || this.#rising.size >= MAX_RISING) return;
-      if (!this.#rising.has(hash.key) && slotLength(entry.bytes) <= this.slab.numBytes / AHEAD_SHARE)
-        void this.#rise(hash, entry);
+      if (left < 0 || this.#promoting.size >= MAX_PROMOTING) return;
+      if (!this.#promoting.has(hash.key) && slotLength(entry.bytes) <= this.slab.numBytes / AHEAD_SHARE)
+        void this.#promote(hash, entry);
     }
   }
 
@@ -275,7 +289,7 @@ export class StoreTiers implements BlockSource {
     return this.#options.announcer.snapshot();
   }
 
-  /** Slots of DRAM that are being filled. */
+  /** DRAM slots that are acquired and hold no listed record: a record is on its way into or out of them. */
   get numSlotsInTransit(): number {
     return this.dram.numSlotsInTransit;
   }

@@ -11,7 +11,7 @@ const KEYS_PER_CALL = 4_096;
 export interface UseOrderOptions {
   readonly clock: Clock;
   readonly signal: AbortSignal;
-  /** Whether it is there to be written about. */
+  /** Whether the disk tier holds the block; the order of other keys is not written. */
   readonly isHeld: (key: BlockKey) => boolean;
   /** Stores `keys` as the most recently used, in this order. The function handles its own failures. */
   readonly write: (keys: readonly BlockKey[]) => Promise<void>;
@@ -20,7 +20,7 @@ export interface UseOrderOptions {
 /** Collects the keys that were used, and writes their order every WRITE_MS. */
 export class UseOrder {
   readonly #options: UseOrderOptions;
-  /** In the order of their last use. */
+  /** Used keys, in the order of their last use. */
   readonly #used = new Set<BlockKey>();
   #isWaiting = false;
 
@@ -34,7 +34,7 @@ export class UseOrder {
     if (!this.#isWaiting) void this.#writeLater();
   }
 
-  /** For many together: a kill loses the last of them. */
+  /** Writes the order of all used keys once after WRITE_MS. A killed store loses the keys that are not written yet. */
   async #writeLater(): Promise<void> {
     const { clock, signal, isHeld, write } = this.#options;
     this.#isWaiting = true;

@@ -1,14 +1,14 @@
 /**
- * Records on their way from DRAM to disk after whoever offered them has been answered. They are pinned until they are there, or given up.
+ * Writes records from DRAM to disk after their offer has been answered. A record stays pinned in DRAM until it is written or dropped.
  *
- * Bounded (P1): they take half of DRAM at most; whoever brings more waits.
+ * Bounded (P1): the caller waits, with `until`, while more than half of DRAM is queued.
  */
 import { Condition } from '../../shared/base/condition.ts';
 import type { BlockKey } from '../../shared/kv/block_key.ts';
 import type { DiskWrite } from './disk_tier.ts';
 import type { StoreTiers } from './tiers.ts';
 
-/** Records and bytes per LMDB transaction: a commit costs half a millisecond and more, shared by these. */
+/** Records of one LMDB transaction, at most. They share the cost of a commit, half a millisecond or more. */
 export const MAX_BATCH = 256;
 /** Bytes of one LMDB transaction, at most; a larger record has a transaction of its own. */
 export const MAX_BATCH_BYTES = 32 << 20;
@@ -16,9 +16,9 @@ export const MAX_BATCH_BYTES = 32 << 20;
 /** Queue of pinned records that are written to disk in batches. */
 export class WriteBehind {
   readonly #tiers: StoreTiers;
-  /** In the order in which they came; those that are being written too. */
+  /** Writes by key, in order of arrival. A write stays here until its batch is committed. */
   readonly #queue = new Map<BlockKey, DiskWrite>();
-  /** After each batch. */
+  /** Notified after each batch. */
   readonly #written = new Condition();
   #bytes = 0;
   #isWriting = false;
@@ -31,7 +31,7 @@ export class WriteBehind {
     return this.#bytes;
   }
 
-  /** Pinned ones; a key that is on its way already is unpinned once. */
+  /** Queues writes whose blocks are pinned. A write whose key is queued already is dropped, and its extra pin released. */
   add(writes: readonly DiskWrite[]): void {
     for (const write of writes) {
       if (this.#queue.has(write.hash.key)) {
@@ -44,7 +44,7 @@ export class WriteBehind {
     if (!this.#isWriting) void this.#writeAll();
   }
 
-  /** Until no more than so many bytes are on their way, or `signal` aborts. */
+  /** Resolves when at most `mostBytes` bytes are queued, or `signal` aborts. */
   async until(mostBytes: number, signal: AbortSignal): Promise<void> {
     await this.#written.until(() => this.#bytes <= mostBytes, signal);
   }

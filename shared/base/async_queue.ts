@@ -1,14 +1,17 @@
 import { Condition } from './condition.ts';
 import { asFailure } from './failure.ts';
 
-/** Values that one side pushes and another reads, in order. Whoever pushes keeps it bounded: `size` says what waits. */
+/**
+ * Unbounded queue of values that one side pushes and one reader takes, in order. The pushing side keeps it bounded by watching `size`,
+ * the number of values not yet read.
+ */
 export class AsyncQueue<T> implements AsyncIterableIterator<T> {
   readonly #items: T[] = [];
   #end: { readonly error: Error | undefined } | undefined;
   readonly #changed = new Condition();
   readonly #onRead: (item: T) => void;
 
-  /** `onRead` is told after each value that was read. */
+  /** `onRead` is called with each value after it was read. */
   constructor(onRead: (item: T) => void = () => undefined) {
     this.#onRead = onRead;
   }
@@ -23,7 +26,10 @@ export class AsyncQueue<T> implements AsyncIterableIterator<T> {
     this.#changed.notify();
   }
 
-  /** The reader ends when it has read what is there; with an error, by throwing it then. Only the first end counts. */
+  /**
+   * Ends the queue: the reader still gets the waiting values, then its next read returns done, or throws `error`. Only the first end
+   * counts.
+   */
   end(error?: unknown): void {
     this.#end ??= { error: error === undefined || error instanceof Error ? error : asFailure(error) };
     this.#changed.notify();
@@ -35,7 +41,10 @@ export class AsyncQueue<T> implements AsyncIterableIterator<T> {
     this.end(error);
   }
 
-  /** One reader at a time. */
+  /**
+   * Resolves with the next value, or as done once the queue has ended. Only one read may be pending. @throws the error of end() or
+   * fail().
+   */
   async next(): Promise<IteratorResult<T, undefined>> {
     for (;;) {
       const item = this.#items.shift();
@@ -49,7 +58,7 @@ export class AsyncQueue<T> implements AsyncIterableIterator<T> {
     }
   }
 
-  /** The reader leaves: what comes now is dropped. */
+  /** Ends the queue when the reader stops reading; values that are waiting or pushed later are dropped. */
   return(): Promise<IteratorResult<T, undefined>> {
     this.end();
     this.#items.length = 0;

@@ -1,12 +1,15 @@
-/** Pauses between attempts at something that fails: each twice as long as the one before, up to a greatest one. */
+/** Pauses between retries of an operation that fails: each twice as long as the one before, up to a maximum. */
 import type { Clock } from './clock.ts';
 import { pause } from './pause.ts';
 import type { Random } from './random.ts';
 
-/** Clock and lengths of the pauses, in milliseconds: the first, and the greatest. */
+/** Settings of a Backoff; `firstMs` and `mostMs` are the lengths in milliseconds of the first and of the longest pause. */
 export interface BackoffOptions {
   readonly clock: Pick<Clock, 'sleep'>;
-  /** Pauses are between half of their length and all of it, so that many who were refused at once do not come back at once; undefined: all of it. */
+  /**
+   * Source of jitter: each pause lasts between half of its length and all of it, so that callers refused together do not retry
+   * together. Undefined: no jitter.
+   */
   readonly random?: Random | undefined;
   readonly firstMs: number;
   readonly mostMs: number;
@@ -37,14 +40,14 @@ export class Backoff {
     this.#nextMs = this.#options.firstMs;
   }
 
-  /** The next pause; it ends early when `signal` aborts. */
+  /** Waits for the next pause; returns early when `signal` aborts. */
   async pause(signal?: AbortSignal): Promise<void> {
     const { clock, random } = this.#options;
     const ms = this.lengthen();
     await (random ? pause(clock, random, ms, signal) : clock.sleep(ms, signal));
   }
 
-  /** @returns what the next pause lasts, which its caller waits; the one behind it is longer. */
+  /** Returns the length of the next pause in milliseconds, for a caller that waits by itself, and doubles the one after it. */
   lengthen(): number {
     const ms = this.#nextMs;
     this.#nextMs = Math.min(2 * ms, this.#options.mostMs);

@@ -1,4 +1,7 @@
-/** Time as an input. Production takes `systemClock`; the simulator takes one it turns by hand. */
+/**
+ * Source of time, passed in so that tests can control it: production uses `systemClock`, the simulator a clock that it advances
+ * itself.
+ */
 export interface Clock {
   /** Milliseconds since an arbitrary origin; never goes back. */
   nowMs(): number;
@@ -6,7 +9,7 @@ export interface Clock {
   wallMs(): number;
   /** Resolves after `ms`, or at once when `signal` aborts. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
-  /** Lets everything else that waits for this thread go first: between two slices of a long computation. */
+  /** Yields to other work of this thread (one turn of the event loop); called between slices of a long computation. */
   turn(): Promise<void>;
 }
 

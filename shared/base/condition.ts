@@ -1,4 +1,4 @@
-/** Something that others wait to see changed. */
+/** Condition variable for asynchronous code of one thread. */
 import type { Clock } from './clock.ts';
 import { DONE } from './signal.ts';
 
@@ -25,7 +25,7 @@ export class Condition {
     for (const wake of waiting) wake();
   }
 
-  /** Until `holds`, which is looked at now and after each change, or `signal` aborts. @returns whether it holds. */
+  /** Waits until `holds` returns true, or `signal` aborts; checks now and after each change. @returns whether it holds. */
   async until(holds: () => boolean, signal?: AbortSignal): Promise<boolean> {
     if (holds()) return true;
     const notify = (): void => {
@@ -43,7 +43,7 @@ export class Condition {
     }
   }
 
-  /** Until the next change, until `signal` aborts, or so long. @returns whether the time was over first. */
+  /** Waits for the next change, at most `ms` milliseconds, or until `signal` aborts. @returns whether the time ran out first. */
   async within(ms: number, clock: Pick<Clock, 'sleep'>, signal: AbortSignal): Promise<boolean> {
     const woken = new AbortController();
     const wake = (): void => {

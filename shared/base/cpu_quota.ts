@@ -59,7 +59,7 @@ const usualMounts: readonly CgroupMount[] = [
   { root: '/', point: '/sys/fs/cgroup/cpu', isV2: false },
   { root: '/', point: '/sys/fs/cgroup/cpu,cpuacct', isV2: false },
 ];
-/** In µs, where nothing is said. */
+/** Quota period in microseconds where the group's files name none. */
 const USUAL_PERIOD = '100000';
 
 /** Lines are `ID PARENT MAJOR:MINOR ROOT POINT OPTIONS [TAGS] - TYPE SOURCE SUPER_OPTIONS`; a space in a path is `\040`. */

@@ -1,7 +1,8 @@
 /**
- * Failures a caller is expected to meet. A broken invariant is not one of them: that is an `assert`, and it ends the process.
+ * Closed table of the failures that callers are expected to handle, with HTTP status. A broken invariant is no failure: it is an
+ * `assert`, and ends the process.
  *
- * `retry` says what helps: nothing, waiting, or another instance.
+ * `retry` names the remedy: `never` (no retry helps), `later` (wait), `elsewhere` (another instance).
  */
 const failures = {
   invalid_request: { status: 400, retry: 'never' },
@@ -13,7 +14,7 @@ const failures = {
   cancelled: { status: 499, retry: 'never' },
   internal: { status: 500, retry: 'never' },
   instance_lost: { status: 502, retry: 'elsewhere' },
-  /** The connection broke under a peer that may well live: the same one is asked again. */
+  /** The connection broke although the peer may be alive, so the same peer may be called again. */
   session_broken: { status: 502, retry: 'elsewhere' },
   transfer_failed: { status: 502, retry: 'elsewhere' },
   overloaded: { status: 503, retry: 'later' },
@@ -52,7 +53,7 @@ export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** Whatever was thrown as a failure of the closed table: what is none is `internal`. */
+/** Returns a thrown value as a Failure: unchanged if it is one, else with code `internal` and the value as its cause. */
 export function asFailure(error: unknown): Failure {
   return error instanceof Failure ? error : new Failure('internal', messageOf(error), { cause: error });
 }

@@ -1,14 +1,14 @@
 /**
- * A file that says which process has something to itself: a store its data folder, a download its model.
+ * Lease in a file, by which one process has exclusive use of something: a store its data folder, a download its model.
  *
  *   absent ──claim──► held ──release──► absent
  *                      │ renewed every RENEW_MS: the file's count goes up
  *                      └─ its process died, or its count stood still for `watchMs` ──claim by another──► held by that one
  *
- * The file holds process, pid namespace, boot of the machine, and the count. On the same machine and in the same namespace the process table
- * says whether the owner lives. Whoever cannot see the owner, in another container or over a network, watches the count. An owner
- * that stood still for so long that another took its lease finds the other's name in the file, and is notified. A process that has a lease does not
- * end by itself: its timer runs until the release.
+ * The file holds pid, pid namespace, boot id of the machine, and the count. On the same machine and in the same namespace the
+ * process table shows whether the owner lives. A claimant that cannot see the owner (in another container, or over a network)
+ * watches the count. An owner that stood still for so long that another process took its lease finds the other's name in the file,
+ * and calls `onLost`. The renewal timer keeps a process with a lease alive until the release.
  */
 import { closeSync, linkSync, openSync, readFileSync, readlinkSync, renameSync, rmSync, writeSync } from 'node:fs';
 import { open } from 'node:fs/promises';
@@ -17,10 +17,10 @@ import { every, type Clock } from './clock.ts';
 
 const RENEW_MS = 1_000;
 const LOOK_MS = 250;
-/** Bytes of the file: raising the count writes in place, and needs no room on a full disk. */
+/** Fixed length of the file in bytes, so that a renewal overwrites it in place and works on a full disk. */
 const OWNER_BYTES = 256;
 
-/** The process that claims leases, and those beside it. */
+/** The claiming process, with its clock and its view of the process table. */
 export interface LeaseProcess {
   readonly clock: Clock;
   readonly newId: () => string;
@@ -31,11 +31,11 @@ export interface LeaseProcess {
 
 /** Settings and callbacks of one claim of a lease. */
 export interface LeaseOptions {
-  /** An owner that cannot be seen is gone when its count has stood still for so long. */
+  /** Milliseconds for which the count of an owner outside this process table must stand still before the lease is taken from it. */
   readonly watchMs: number;
-  /** Another process took the lease while this one stood still; `owner` names that process. */
+  /** Called when another process took the lease while this one stood still; `owner` names that process. */
   readonly onLost: (owner: string) => void;
-  /** The claim begins to watch an owner that cannot be seen. */
+  /** Called when the claim begins to watch the count of an owner that is not in this process table. */
   readonly onWatching?: () => void;
   readonly signal?: AbortSignal | undefined;
 }
@@ -64,15 +64,16 @@ interface Owner {
   readonly start: string;
   readonly namespace: string;
   readonly boot: string;
-  /** Names this claim. */
+  /** Unique id of the claim; a process may claim several leases. */
   readonly id: string;
-  readonly renewals: number;
+  /** Number of renewals; the key that every version of this software writes. */
+  readonly beat: number;
 }
 
 /** Claims of this process that have not been released: an owner with this pid and another id is an earlier process of the same number. */
 const ownClaims = new Set<string>();
 
-/** @throws LeaseTaken when an owner that can be seen from here lives. */
+/** Refuses a lease that a live process of this process table has; does not claim it. @throws LeaseTaken */
 export function refuseTaken(file: string, claimant: LeaseProcess): void {
   const owner = ownerIn(file);
   if (owner && isVisible(owner) && isAlive(owner, claimant)) throw new LeaseTaken(file, nameOf(owner));
@@ -91,7 +92,7 @@ export async function claimLease(file: string, claimant: LeaseProcess, options: 
   }
   const own: Owner = {
     ...{ pid: claimant.pid, start: startOf(claimant.pid) ?? '', namespace: pidNamespace(), boot: bootId() },
-    ...{ id: claimant.newId(), renewals: 0 },
+    ...{ id: claimant.newId(), beat: 0 },
   };
   try {
     create(file, own);
@@ -124,7 +125,7 @@ function renew(file: string, own: Owner, clock: Clock, signal: AbortSignal, onLo
   let renewals = 0;
   let isWriting = false;
   const isReleased = (): boolean => signal.aborted;
-  /** Writes over a file that is this claim's, or that nobody has written; makes it anew where somebody has taken it away. */
+  /** Writes the next count into the file if the file is this claim's or unreadable, and creates the file where it was removed. */
   const write = async (): Promise<void> => {
     const made = { isNew: false };
     const opened = await open(file, 'r+').catch((error: unknown) => {
@@ -133,11 +134,11 @@ function renew(file: string, own: Owner, clock: Clock, signal: AbortSignal, onLo
       throw error;
     });
     try {
-      // Through one handle: a file that another claim has made since is not this one.
+      // The same handle reads and writes, so a file that another claim has created meanwhile is not overwritten.
       const owner = parse(await opened.readFile('utf8'));
       const isOwn = owner === undefined || owner.id === own.id;
       if (!isReleased() && !isOwn) onLost(owner);
-      if (!isReleased() && isOwn) await opened.write(lineOf({ ...own, renewals: ++renewals }), 0);
+      if (!isReleased() && isOwn) await opened.write(lineOf({ ...own, beat: ++renewals }), 0);
     } finally {
       await opened.close();
     }
@@ -145,7 +146,7 @@ function renew(file: string, own: Owner, clock: Clock, signal: AbortSignal, onLo
     if (isReleased() && made.isNew) rmSync(file, { force: true });
   };
   every(clock, RENEW_MS, signal, () => {
-    // One at a time, however long it takes.
+    // At most one write runs, however long the disk takes.
     if (isWriting) return;
     isWriting = true;
     // A disk that takes no writes now may take the next.
@@ -181,7 +182,10 @@ async function outlive(
   }
 }
 
-/** Removes the file of an owner that is gone; one of those who want it does. @throws LeaseTaken when another was faster. */
+/**
+ * Removes the file of an owner that is gone; of several claimants one succeeds. @throws LeaseTaken when the file has changed since it
+ * was judged.
+ */
 function takeAway(file: string, judged: string, { newId }: LeaseProcess): void {
   const aside = `${file}.${newId()}`;
   try {
@@ -196,17 +200,17 @@ function takeAway(file: string, judged: string, { newId }: LeaseProcess): void {
     rmSync(aside, { force: true });
     return;
   }
-  // Back where it was, over nobody else's.
+  // Put the file back, unless another claim has created one meanwhile.
   try {
     linkSync(aside, file);
   } catch {
-    // Another has it by now; the owner of this one is notified of it.
+    // Another claim exists by now; the owner of this file learns so at its next renewal.
   }
   rmSync(aside, { force: true });
   throw new LeaseTaken(file, `process ${(taken === undefined ? undefined : parse(taken))?.pid ?? '?'}`);
 }
 
-/** @throws Error with EEXIST when somebody has. */
+/** Creates the file with the owner in it. @throws Error with EEXIST when the file exists. */
 function create(file: string, owner: Owner): void {
   const opened = openSync(file, 'wx');
   try {
@@ -248,22 +252,19 @@ function parse(text: string): Owner | undefined {
   try {
     const owner = JSON.parse(text) as Partial<Owner> | null;
     const isOwner =
-      Number.isInteger(owner?.pid) &&
-      Number.isInteger(owner?.renewals) &&
-      typeof owner?.id === 'string' &&
-      owner.id !== '';
+      Number.isInteger(owner?.pid) && Number.isInteger(owner?.beat) && typeof owner?.id === 'string' && owner.id !== '';
     return isOwner ? (owner as Owner) : undefined;
   } catch {
     return undefined;
   }
 }
 
-/** Whether its process, if it lives, is in this one's process table. */
+/** Whether the owner's process, if alive, appears in this process's own process table. */
 function isVisible({ boot, namespace }: Owner): boolean {
   return boot === bootId() && namespace === pidNamespace();
 }
 
-/** A dead owner's lease, or one whose process number was given anew, is nobody's. */
+/** Whether the owner's process still runs; false also when its pid now belongs to a process that started at another time. */
 function isAlive({ pid, start, id }: Owner, claimant: LeaseProcess): boolean {
   if (pid === claimant.pid) return ownClaims.has(id);
   if (pid <= 0 || !claimant.isRunning(pid)) return false;
@@ -271,7 +272,7 @@ function isAlive({ pid, start, id }: Owner, claimant: LeaseProcess): boolean {
   return actual === undefined || actual === start;
 }
 
-/** Empty where there are none. */
+/** Returns the id of this process's pid namespace; empty where the system has none. */
 function pidNamespace(): string {
   try {
     return readlinkSync('/proc/self/ns/pid');

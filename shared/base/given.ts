@@ -1,4 +1,4 @@
-/** The values that were given: those that are not undefined. */
+/** Returns the properties of an object whose values are not undefined. */
 export function given<T extends object>(values: T): { [K in keyof T]?: Exclude<T[K], undefined> } {
   return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined)) as {
     [K in keyof T]?: Exclude<T[K], undefined>;

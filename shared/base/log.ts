@@ -1,4 +1,4 @@
-/** Logging: pino to standard error, one JSON object a line; standard output belongs to what a user asked for. */
+/** Logging with pino to standard error, one JSON object per line; standard output is reserved for a command's results. */
 import { destination, pino, type Logger } from 'pino';
 
 /** Log with the four levels that Penstock writes. */

@@ -38,7 +38,7 @@ async function load(): Promise<Native | undefined> {
     const { default: koffi } = await import('koffi');
     const addressOf = (bytes: Uint8Array): bigint => koffi.address(bytes);
     const view = (address: bigint, length: number): ArrayBuffer => koffi.view(address, length);
-    // Whatever is refused is known before anything depends on it.
+    // Try koffi once here, so that a system that refuses it is found out before other code depends on it.
     const tried = new Uint8Array(new SharedArrayBuffer(16)).fill(7);
     if (new Uint8Array(view(addressOf(tried), 16))[15] !== 7) return undefined;
     return { addressOf, view, memory: linuxMemory(koffi) };
@@ -65,7 +65,7 @@ function linuxMemory({ load: open }: { readonly load: typeof loadLibrary }): Lin
   }
 }
 
-/** In the first page, before the others. */
+/** Length of the secret in bytes. The secret fills the start of the file's first page; the shared pages follow it. */
 const SECRET_BYTES = 32;
 /** Constants of mmap(2), memfd_create(2) and fcntl(2) on Linux, the same on every processor that Node runs on. */
 const [PROT_READ, PROT_WRITE, MAP_SHARED, MAP_FIXED, FAILED] = [1, 2, 1, 16, 2n ** 64n - 1n];
@@ -73,8 +73,8 @@ const [MFD_CLOEXEC, MFD_ALLOW_SEALING, F_ADD_SEALS, F_GET_SEALS] = [1, 2, 1_033,
 const [F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW] = [1, 2, 4];
 
 /**
- * Node has views of 4 GiB at most, and koffi ends the process over a longer one: larger memory has several, which begin VIEW_STRIDE apart, so
- * that what is no longer than MAX_PART lies in one of them.
+ * Byte distance between the views of a large memory. Node's views have at most 4 GiB (koffi ends the process over a longer one), so
+ * larger memory gets several overlapping views; a range of at most MAX_PART bytes always lies within one of them.
  */
 const VIEW_STRIDE = 2 ** 31;
 const MAX_PART = 2 ** 30;
@@ -95,15 +95,15 @@ function bytesOf({ view }: Native, address: bigint, numBytes: number): BytesAt {
 }
 
 /**
- * The bytes of shared memory, seen as memory that is not: V8 copies that by the processor's widest moves, and shared memory word by word.
- * Whoever holds what this returns holds `shared` too.
+ * Returns the bytes of a shared buffer as if they were not shared: V8 copies such memory with the processor's widest moves, but shared
+ * memory word by word. The caller keeps `shared` alive as long as it uses the result.
  */
 export function plainBytes(shared: SharedArrayBuffer): BytesAt {
   if (!native || shared.byteLength === 0) return (start, length) => new Uint8Array(shared, start, length);
   return bytesOf(native, native.addressOf(new Uint8Array(shared, 0, 1)), shared.byteLength);
 }
 
-/** Bytes [start, end) of a buffer that others can map, whoever is told `name`. */
+/** Bytes [start, end) of a buffer that another process on this host can map, if it is sent `name`. */
 export interface PublishedMemory {
   readonly name: string;
   readonly start: number;
@@ -114,8 +114,8 @@ export interface PublishedMemory {
 const published: SharedArrayBuffer[] = [];
 
 /**
- * Puts memory of a file that has no name under the whole pages of a buffer; what was in it is gone. Undefined where that cannot be done: the
- * buffer is as it was.
+ * Replaces the whole pages of a buffer by memory of an anonymous file (memfd), which other processes can map; the previous content is
+ * lost. Returns undefined, with the buffer unchanged, where that fails.
  */
 export function publish(shared: SharedArrayBuffer): PublishedMemory | undefined {
   const memory = native?.memory;
@@ -127,12 +127,12 @@ export function publish(shared: SharedArrayBuffer): PublishedMemory | undefined 
   if (numBytes <= 0) return undefined;
   const file = memory.create('penstock', MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (file < 0) return undefined;
-  // Shows whoever is told of it that both have the same.
+  // A process that maps the file compares the secret, to be sure that it has the memory that was published.
   const secret = randomBytes(SECRET_BYTES);
   try {
     ftruncateSync(file, pageBytes + numBytes);
     writeSync(file, secret, 0, secret.length, 0);
-    // Nobody who has it mapped can lose a page of it.
+    // The seals fix the size: a mapped page can never vanish under a reader.
     if (memory.control(file, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW) !== 0) throw new Error('no seal');
     const at = address + BigInt(start);
     const mapped = memory.map(at, numBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, pageBytes);
@@ -168,7 +168,7 @@ export function mapPublished(name: string): MappedMemory | undefined {
   const numBytes = Number(length);
   let file: number | undefined;
   try {
-    // A peer says which: nothing but a file is opened, and nothing but one that cannot get shorter is mapped.
+    // The name comes from a peer: open only a regular file, and map only one that is sealed against shrinking.
     const path = `/proc/${pid}/fd/${fileNumber}`;
     if (!statSync(path).isFile()) return undefined;
     file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);

@@ -1,7 +1,7 @@
 /**
- * The configuration: a table yields the YAML schema, the environment, the flags and the help, so that no two of them can disagree.
- * Precedence: flag, environment, file, default. Each service has a table of its own; a variable or a key of the file may be another's,
- * since a machine has one environment and a cluster one file.
+ * Configuration: one table of options yields the YAML schema, the environment variables, the flags and the help, so that they always
+ * agree. Precedence: flag, environment, file, default. Each service has its own table, but a variable or a key of the file may belong
+ * to another service, because a machine has one environment and a cluster one file.
  */
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -27,7 +27,7 @@ export const bytes = z.preprocess((value) => {
   return match ? Math.floor(Number(match[1]) * (units[match[2] ?? ''] ?? 1)) : value;
 }, z.int('a size in bytes, or with KiB, MiB, GiB or TiB').nonnegative());
 
-/** Text from a flag or the environment becomes the number it spells. */
+/** Returns a schema that also accepts the number as text, as flags and the environment have it. */
 export const integer = (schema: z.ZodInt): z.ZodType<number> =>
   z.preprocess((value) => (typeof value === 'string' && /^-?\d+$/.test(value) ? Number(value) : value), schema);
 
@@ -38,7 +38,7 @@ export const addressOrNone = z.string().regex(/^(.+:\d{1,5})?$/, 'HOST:PORT, for
 /** Returns the schema of an integer in [1, max]; text from a flag or the environment becomes a number. */
 export const positive = (max: number): z.ZodType<number> => integer(z.int().min(1).max(max));
 
-/** A flag without a value; `true` and `false` in the environment and the file. */
+/** Schema of an option whose flag has no value; the environment and the file have `true` or `false`. */
 export const onOrOff = z.preprocess(
   (value) => (value === 'true' || value === '1' ? true : value === 'false' || value === '0' ? false : value),
   z.boolean('true or false'),
@@ -51,7 +51,7 @@ export interface Option<T> {
   readonly help: string;
   /** How a flag's value is shown in the help. */
   readonly value: string;
-  /** The default is a place on this machine, which the help leaves out. */
+  /** Whether the value is a path on this machine, so that the help leaves out the default. */
   readonly isPlace: boolean;
   /** Whether the flag may be repeated: its values form a list, joined by commas. */
   readonly isList: boolean;
@@ -109,7 +109,7 @@ type Flags = Readonly<Record<string, string | boolean>>;
 /** A command line that was read: the resulting configuration, and which values came from flags. */
 export interface CommandLine<Table extends OptionTable> {
   readonly config: ConfigOf<Table>;
-  /** The options that were set other than by default, by name. */
+  /** Names of the options that a flag, the environment or the file has set. */
   readonly isSet: ReadonlySet<string>;
   /** Values of the flags, unchecked, by option name; without --config, --json and --help. */
   readonly flags: Flags;
@@ -167,7 +167,7 @@ export function flagsFor(table: OptionTable, flags: Flags): readonly string[] {
   return (
     Object.entries(flags)
       .filter(([name]) => Object.hasOwn(table, name))
-      // In one word: a value may begin with a dash.
+      // Flag and value are one argument, because a value may begin with a dash.
       .map(([name, value]) => (value === true ? flagOf(name) : `${flagOf(name)}=${String(value)}`))
   );
 }
@@ -211,14 +211,14 @@ function readFlags(table: OptionTable, args: readonly string[]): Flags {
       Object.entries(values).map(([flag, value]) => [nameOf(flag), Array.isArray(value) ? value.join(',') : value]),
     );
   } catch (error) {
-    throw new ConfigError(`${messageOf(error)}\nSee \`penstock --help\` for what there is.`);
+    throw new ConfigError(`${messageOf(error)}\nSee \`penstock --help\` for all options.`);
   }
 }
 
 function readFile(path: string, known: ReadonlySet<string>): Record<string, unknown> {
   let parsed: unknown;
   try {
-    // Loaded by those who have a file: every process starts with this module.
+    // Loaded only when there is a file: every process starts with this module.
     const { parse } = createRequire(import.meta.url)('yaml') as typeof Yaml;
     parsed = parse(readFileSync(path, 'utf8')) ?? {};
   } catch (error) {
@@ -263,7 +263,7 @@ function refuseUnknownVariables(
   if (unknown) throw new ConfigError(`${unknown}: unknown variable; allowed are ${[...variables].join(', ')}`);
 }
 
-/** A table as text for a person, 100 columns. */
+/** Returns the help text of a table, at most about 100 columns wide. */
 export function optionsHelp(table: OptionTable): string {
   const entries = Object.entries(table);
   const groups = [...new Set(entries.map(([, { group }]) => group))];
@@ -276,7 +276,7 @@ export function optionsHelp(table: OptionTable): string {
     .join('\n\n');
 }
 
-/** `''` or HOST: loopback or not. */
+/** Whether the host of a bind address HOST:PORT is a loopback address. */
 export function isLoopback(bind: string): boolean {
   const host = bind.slice(0, bind.lastIndexOf(':'));
   return /^127\.|^localhost$|^\[::1\]$/.test(host);

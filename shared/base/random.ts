@@ -1,4 +1,4 @@
-/** Chance as an input: a seeded generator, so that a failing run can be run again. */
+/** Randomness as an input: a seeded generator, so that a failing run can be repeated. */
 import { randomInt } from 'node:crypto';
 
 /** Seeded generator of random numbers: equal seeds lead to equal sequences. */
@@ -33,7 +33,7 @@ export class Random {
   }
 }
 
-/** A seed nobody chose: for processes, never for tests. */
+/** Returns a seed from the system's entropy; tests never use it. */
 export function entropySeed(): number {
   return randomInt(2 ** 32);
 }

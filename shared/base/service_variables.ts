@@ -9,7 +9,10 @@ const URL_VALUE = /^(tcp|udp|sctp):\/\/(\[[0-9a-fA-F:.]+\]|[^/:]+|[0-9a-fA-F:]+)
 const PORT_VALUE = /^\d{1,5}$/;
 const PROTOCOL_VALUE = /^(tcp|udp|sctp)$/i;
 
-/** The ends of variables' names, and the values that they have. A name may fit several: that of a Service may end like one of them. */
+/**
+ * Endings of the variables' names, and a check of the values they have. A name may match several forms, because a Service's own name
+ * may end like one.
+ */
 const forms: readonly { readonly name: RegExp; readonly isValue: (value: string) => boolean }[] = [
   { name: /_SERVICE_HOST$/, isValue: (value) => isIP(value) !== 0 },
   { name: /_SERVICE_PORT(_[A-Z0-9_]+)?$/, isValue: (value) => PORT_VALUE.test(value) },

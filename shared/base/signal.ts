@@ -1,20 +1,20 @@
-/** Signals that follow others, and let go of them. */
+/** Abort signals that follow other signals and can stop following them. */
 import { setMaxListeners } from 'node:events';
 
-/** Why a signal ends that nobody asks for its reason: one for all, because every other has a stack of its own. */
-export const DONE = new Error('nobody waits for it any more');
+/** Reason of aborts whose reason nobody reads. One shared Error, because every new one captures a stack. */
+export const DONE = new Error('cancelled: no caller waits for the result any more');
 
 /** A signal that aborts with the first of its sources, or by `abort`; see linkSignals. */
 export interface Link {
   readonly signal: AbortSignal;
   abort(reason?: unknown): void;
-  /** Follows its sources no longer. */
+  /** Stops following the sources. */
   release(): void;
 }
 
 /**
- * One signal for several. Unlike AbortSignal.any it is let go of at the end, so that it does not stay with a source that lives as
- * long as the process.
+ * Returns a signal that aborts with the first of its sources. Unlike AbortSignal.any, release() removes its listeners, so none stays
+ * on a source that lives as long as the process.
  */
 export function linkSignals(...sources: readonly AbortSignal[]): Link {
   const controller = new AbortController();

@@ -1,4 +1,4 @@
-/** A way from one thread to another, past the thread that started both. */
+/** Message link between two threads that bypasses the thread that started them. */
 import { MessageChannel, receiveMessageOnPort, type MessagePort, type Transferable } from 'node:worker_threads';
 
 /** One end of a link, which can be transferred to the thread that will use it. */
@@ -28,7 +28,7 @@ export class ThreadLink<Out, In> {
       yield got.message as In;
   }
 
-  /** `step` as long as it says that there is more, other work of this thread in between. */
+  /** Calls `begin` for each message, then the step that it returns until the step returns false, one turn of the event loop apart. */
   serve(begin: (message: In) => () => boolean): void {
     this.#port.on('message', (message: In) => {
       const step = begin(message);

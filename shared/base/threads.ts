@@ -1,6 +1,6 @@
 /**
- * Work beside the control thread: a module whose `start` gives named methods, called from here, and events that it emits. Who runs it
- * is a driver: a worker thread, or in tests this very thread.
+ * Work beside the control thread: a module whose `start` returns named methods, which are called from here, and which emits events. A
+ * driver runs it: a worker thread, or in tests the calling thread.
  */
 
 import type { Transferable } from 'node:worker_threads';
@@ -25,11 +25,17 @@ export type ResultOf<M, K extends keyof M> = M[K] extends Method ? Awaited<Retur
 
 /** A started module, as its caller sees it. */
 export interface Thread<M> {
-  /** One at a time, in order. @throws Failure `cancelled` when `signal` aborts before it has begun; Error when the thread died. */
+  /**
+   * Calls a method; calls run one at a time, in order. @throws Failure `cancelled` when `signal` aborts before the call has begun;
+   * Error when the thread died.
+   */
   call<K extends NameOf<M>>(method: K, argument: ArgumentOf<M, K>, signal?: AbortSignal): Promise<ResultOf<M, K>>;
-  /** Without an answer, and without waiting for calls before it. `transfer`: what of the argument is its own from now on. */
+  /**
+   * Calls a method without an answer, and without waiting for earlier calls. `transfer` lists objects in the argument whose ownership
+   * moves to the thread.
+   */
   notify<K extends NameOf<M>>(method: K, argument: ArgumentOf<M, K>, transfer?: readonly Transferable[]): void;
-  /** Ends it where it is. */
+  /** Terminates the thread at once, also within a call. */
   close(): Promise<void>;
 }
 

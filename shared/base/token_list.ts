@@ -1,4 +1,4 @@
-/** Token ids of a request, the prompt and what came so far: they only ever grow, and what has been looked at stays as it was. */
+/** Token ids of a request: its prompt and the output so far. The list only grows, and a view of it never changes. */
 export class TokenList {
   #ids: Uint32Array;
   #length: number;

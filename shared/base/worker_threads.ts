@@ -18,14 +18,14 @@ export const workerThreads: Threads = {
     ),
 };
 
-/** To the worker; without an id nobody waits for an answer. */
+/** Message to the worker: a method call. Without an id no answer is sent. */
 export interface Call {
   readonly id: number | undefined;
   readonly method: string;
   readonly argument: unknown;
 }
 
-/** From the worker: an answer, or an event. */
+/** Message from the worker: the answer to the call with `id`, or an event. */
 export interface Answer {
   readonly id?: number;
   readonly event?: unknown;
@@ -41,9 +41,9 @@ interface Pending {
   readonly reject: (error: Error) => void;
 }
 
-/** More than this and the caller is asking faster than the worker can ever answer. */
+/** Most calls that may wait for one worker; more means that the caller is faster than the worker can ever be. */
 const MAX_PENDING = 65_536;
-/** With the worker: enough that it never waits for the next, few enough that what nobody wants is not begun. */
+/** Most calls sent to the worker at once: enough that it is never idle, few enough that a cancelled call is seldom begun. */
 const MAX_POSTED = 4;
 
 /** A worker and the calls to it: at most MAX_POSTED are with the worker, the others wait here and can still be cancelled. */

@@ -1,13 +1,13 @@
 /**
- * XXH64, ready when the module is: every thread that imports this has its own instance. Bytes are read where they lie by the native library,
- * where there is one for this machine; xxhash-wasm copies them into its memory first, which costs more than the hash.
+ * XXH64, loaded per thread when the module is imported. The native library, where this machine has a binary, reads bytes in place;
+ * xxhash-wasm first copies them into its own memory, which costs more than the hash.
  */
 import { createRequire } from 'node:module';
 import type { xxh64 as hashInPlace } from '@node-rs/xxhash';
 import xxhash, { type XXHash } from 'xxhash-wasm';
 
 const hasher = await xxhash();
-/** Below this a call out of JavaScript costs more than the copy. */
+/** Inputs shorter than this go to xxhash-wasm: a native call costs more than the copy. */
 const MIN_NATIVE_BYTES = 512;
 /**
  * The native hash, loaded at the first input of MIN_NATIVE_BYTES or more. Loading costs some ten milliseconds, which threads that only

@@ -1,10 +1,10 @@
 /**
- * Publish/subscribe and request/reply, nothing else. Everything said here is soft state: a message may be lost while a
- * process is disconnected, and whoever needs to know numbers its messages.
+ * Publish/subscribe and request/reply. All content is soft state: a message may be lost while a process is disconnected, so
+ * senders whose receivers must notice a loss number their messages.
  *
- * Joining, losing and leaving look the same on every driver: an end connects for as long as it takes, says when it is there and
- * when it is not, and has its subscriptions in place when it says so. Drivers: the embedded hub and its clients, NATS, and the
- * simulation's; one conformance suite.
+ * Every driver behaves alike: an end connects for as long as it takes, reports when it is connected and when it is not, and has
+ * its subscriptions in place when it reports a connection. Drivers: the embedded hub and its clients, NATS, and the simulation's;
+ * all pass one conformance suite.
  */
 import type { Failure } from '../base/failure.ts';
 
@@ -14,7 +14,7 @@ export interface Bus {
   readonly name: string;
   /** Whether messages are sent and received now. */
   readonly isConnected: boolean;
-  /** Fire and forget. Dropped while disconnected. */
+  /** Sends a message to all subscribers of the subject, without acknowledgement; drops it while disconnected. */
   publish(subject: string, payload: Buffer): void;
   /** @returns a function that unsubscribes. */
   subscribe(subject: string, handler: (payload: Buffer) => void): () => void;
@@ -31,7 +31,7 @@ export interface BusListener {
   /** After every (re)connection, when subscriptions are in place. */
   readonly onConnected: () => void;
   readonly onDisconnected: (reason: string) => void;
-  /** The bus does not want this process: trying again would not help. */
+  /** The bus refuses this process (for instance a wrong token); a retry would not help. */
   readonly onRefused: (failure: Failure) => void;
 }
 

@@ -1,11 +1,12 @@
 /**
  * One cluster's part of a bus that others may use too: its subjects begin with its name, and every payload carries a MAC under the
- * cluster token. What has none, or a wrong one, was not said.
+ * cluster token. Messages with a wrong MAC or none are dropped.
  *
  *   subject   penstock.CLUSTER.subject
  *   payload   [HMAC-SHA256(token, subject ‖ 0 ‖ payload), the first 16 bytes][payload]
  *
- * It says who may speak, not when: whoever reads the bus can say again what was said. Let nobody but the cluster use it.
+ * The MAC authenticates the sender but gives no protection against replay: a process that can read the bus can send an old message
+ * again. Only the cluster should have access to the bus.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { Clock } from '../base/clock.ts';
@@ -23,7 +24,7 @@ export interface ClusterBusOptions {
   readonly token: string;
   readonly clock: Clock;
   readonly log: Log;
-  /** A message on this subject had no valid MAC: its sender has another cluster token. */
+  /** Called when a message on this subject has no valid MAC: its sender has another cluster token. */
   readonly onUnverified?: (subject: string) => void;
 }
 
@@ -112,7 +113,7 @@ export class ClusterBus implements Bus {
       this.#reportedMs = clock.nowMs();
       log.warn(
         { subject, count: this.numUnverified },
-        'what comes over the bus is under another cluster token: dropped',
+        'dropped bus messages that were sent under another --cluster-token',
       );
     }
     onUnverified?.(subject);

@@ -1,11 +1,11 @@
 /**
- * The hub of the embedded bus: lives in the one router, serves a stream per process, and is a bus itself for the router.
+ * The hub of the embedded bus: lives in the only router, serves a stream per process, and is itself the bus of the router.
  *
  *   process ══ Connect(messages) ══► hub ──► local subscribers and servers
  *                              ◄══     ──► other processes that subscribed
  *
- * Bounds (P1): MAX_CONNECTIONS streams; a stream that does not read MAX_BACKLOG_BYTES is ended, its process reconnects and
- * asks for snapshots. A process serves what nobody serves here: a subject of the hub's own is not taken over.
+ * Bounds (P1): MAX_CONNECTIONS streams. A stream with more than MAX_BACKLOG_BYTES unread is ended; its process reconnects and asks
+ * for snapshots. A process cannot take over a subject that the hub's own process serves.
  */
 import { Failure, messageOf } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
@@ -40,7 +40,10 @@ export class EmbeddedHub implements Bus {
     this.#log = log;
   }
 
-  /** A subscriber that cannot read a message does not end the process: anybody with the token can send one. */
+  /**
+   * Delivers to every subscriber. A message that a subscriber cannot read is only logged, because any process with the token can send
+   * one.
+   */
   publish(subject: string, payload: Buffer): void {
     for (const subscriber of this.#subscribers.get(subject) ?? []) {
       try {
@@ -75,7 +78,7 @@ export class EmbeddedHub implements Bus {
     };
   }
 
-  /** The newest serves: a process that reconnected is its own successor. */
+  /** Registers a remote server of a subject. A newer one replaces it: a process that reconnected succeeds itself. */
   #serveRemote(subject: string, handler: Server): () => void {
     this.#servers.set(subject, handler);
     return () => {
@@ -120,7 +123,7 @@ export class EmbeddedHub implements Bus {
     }
   }
 
-  /** Until the process has no more to say. @throws Failure when it asks too much. */
+  /** Handles messages of one process until its stream ends. @throws Failure `overloaded` beyond MAX_SUBJECTS. */
   async #listen(messages: AsyncIterable<BusMessage>, connection: Connection, caller: string): Promise<void> {
     const { send, calls, undo } = connection;
     for await (const message of messages) {
@@ -131,7 +134,8 @@ export class EmbeddedHub implements Bus {
       } else if (kind === BusKind.SUBSCRIBE) {
         undo.push(this.subscribe(subject, (payload) => send({ kind: BusKind.PUBLISH, subject, payload })));
       } else if (kind === BusKind.SERVE) {
-        if (this.#own.has(subject)) this.#log.warn({ subject, caller }, 'refused to have a subject taken over');
+        if (this.#own.has(subject))
+          this.#log.warn({ subject, caller }, 'refused a process that wants to serve a subject of the hub itself');
         else undo.push(this.#serveRemote(subject, (payload) => calls.ask(subject, payload)));
       } else if (kind === BusKind.REQUEST) void this.#answer(message, send);
       else calls.complete(message);
@@ -149,7 +153,7 @@ export class EmbeddedHub implements Bus {
 
 type Send = (message: Partial<BusMessage> & Pick<BusMessage, 'kind'>) => void;
 
-/** One process at the hub, and what is to be undone when it goes. */
+/** One process at the hub, with the subscriptions and served subjects to undo when it disconnects. */
 class Connection {
   readonly send: Send;
   readonly calls: RemoteCalls;
@@ -190,7 +194,7 @@ export class RemoteCalls {
     });
   }
 
-  /** A reply or an error message. */
+  /** Completes the request that a REPLY or ERROR message belongs to; ignores an unknown id. */
   complete({ kind, subject, payload, id }: BusMessage): void {
     const call = this.#pending.get(id);
     this.#pending.delete(id);
@@ -204,7 +208,7 @@ export class RemoteCalls {
   }
 }
 
-/** An error message says its code in `subject` and its message in `payload`. */
+/** Returns the body of an ERROR message: the failure's code as `subject`, its text as `payload`. */
 export function errorBody(error: unknown): { subject: string; payload: Buffer } {
   return { subject: error instanceof Failure ? error.code : 'internal', payload: Buffer.from(messageOf(error)) };
 }

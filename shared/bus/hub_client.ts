@@ -17,7 +17,10 @@ import { DONE } from '../base/signal.ts';
 
 const MIN_PAUSE_MS = 100;
 const MAX_PAUSE_MS = 500;
-/** Published while the hub does not read: beyond this they are dropped, and the sequence numbers tell. */
+/**
+ * Most bytes of payload that wait to be sent. Messages published beyond that are dropped; receivers notice the gap in the sequence
+ * numbers.
+ */
 const MAX_BACKLOG_BYTES = 16 << 20;
 
 const EMPTY = Buffer.alloc(0);

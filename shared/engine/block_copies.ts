@@ -15,7 +15,7 @@ import type { Engine } from './engine.ts';
 import type { LoopEvent, ToEngine } from './engine_messages.ts';
 import { ExportQueue, type Export } from './export_queue.ts';
 
-/** Copied in, and as much copied out, between two steps: about 2 ms at memory speed. */
+/** Most bytes copied in, and as many copied out, between two steps: about 2 ms at memory speed. */
 const COPY_BYTES_PER_STEP = 16 * 2 ** 20;
 
 interface BlockCopiesOptions {
@@ -30,7 +30,7 @@ interface BlockCopiesOptions {
   readonly onCopied: () => void;
 }
 
-/** A record in its slot that is to be put in, or one frame of it. */
+/** A record in its slot, or one frame of it, to be copied into the device. */
 interface Delivery {
   readonly blockIndex: number;
   readonly slot: number;
@@ -42,7 +42,7 @@ export class BlockCopies {
   readonly #options: BlockCopiesOptions;
   readonly #blocksPerStep: number;
   #slab: SlabMemory | undefined;
-  /** Per sequence, deliveries in order; bounded by the slab's arrival window, which the control thread keeps. */
+  /** Deliveries in order, by sequence; bounded by the fetch slots, which the control thread keeps. */
   readonly #deliveries = new Map<number, Delivery[]>();
   /** Free slots for exports; bounded by what the control thread grants. */
   readonly #credits: number[] = [];
@@ -90,18 +90,21 @@ export class BlockCopies {
     return this.#deliveries.has(id);
   }
 
-  /** Gives slots back that were on their way to a sequence's blocks: it has lost those, and admitted sequences need the host memory. */
+  /**
+   * Frees the slots of a sequence's deliveries after a preemption: the device blocks are gone, and admitted sequences need the host
+   * memory.
+   */
   drop(id: number): void {
     for (const { slot } of this.#deliveries.get(id) ?? []) this.#options.push({ kind: 'consumed', slot });
     this.#deliveries.delete(id);
   }
 
-  /** Slots for exports. */
+  /** Adds free slots for exports. */
   grant(slots: readonly number[]): void {
     this.#credits.push(...slots);
   }
 
-  /** A block was computed and is to be copied out, unless it leaves early. */
+  /** Queues a computed block for export, unless it is being exported early. */
   computed(hash: AnchoredHash): void {
     if (!this.#early.has(hash.key)) this.#exports.computed(hash, hash.anchor);
   }
@@ -111,7 +114,7 @@ export class BlockCopies {
     this.#exports.asked(hash);
   }
 
-  /** Whether somebody waits for blocks that are being computed. */
+  /** Adds readers that wait for these blocks to be computed (`isOn`), or removes them. */
   await(keys: readonly BlockKey[], isOn: boolean): void {
     this.#early.await(keys, isOn);
   }
@@ -128,7 +131,7 @@ export class BlockCopies {
    * Whether the loop's turn shows that the device lives: a copy that does not end is a device that hangs, however often the loop turns
    * meanwhile. Called once a turn.
    */
-  showsLife(): boolean {
+  hasProgressed(): boolean {
     if (!(this.#importing ?? this.#exporting) || this.#hasCopied) {
       this.#hasCopied = false;
       return true;
@@ -142,16 +145,16 @@ export class BlockCopies {
   }
 
   /** Resolves when no copy runs. */
-  async settled(): Promise<void> {
+  async drained(): Promise<void> {
     await Promise.all([this.#importing, this.#exporting]);
   }
 
-  /** Begins to put deliveries in, unless some are being put in. */
+  /** Starts to copy deliveries into the device, unless such a copy runs. */
   beginImport(engine: Engine): void {
     this.#importing ??= this.#inBackground(this.#putDeliveriesIn(engine), () => (this.#importing = undefined));
   }
 
-  /** Begins to copy blocks out, unless some are being copied out. */
+  /** Starts to copy blocks out of the device, unless such a copy runs. */
   beginExport(engine: Engine): void {
     this.#exporting ??= this.#inBackground(this.#copyOut(engine), () => (this.#exporting = undefined));
   }
@@ -172,9 +175,12 @@ export class BlockCopies {
       });
   }
 
-  /** Takes deliveries of sequences that have device blocks; a waiting one's stay where they are. */
+  /**
+   * Starts a copy of queued deliveries, within the budget of one step; undefined when there is none. Deliveries of waiting and running
+   * sequences stay queued.
+   */
   #putDeliveriesIn(engine: Engine): Promise<void> | undefined {
-    // Counted in frames.
+    // The budget is counted in frames.
     const numFrames = this.#options.spec.frames.length;
     let budget = this.#blocksPerStep * numFrames;
     const taken: { id: number; deliveries: Delivery[] }[] = [];
@@ -204,7 +210,7 @@ export class BlockCopies {
         id,
         deliveries.map(({ blockIndex, slot, frame }) => ({ blockIndex, frame, payload: this.#payload(slot, frame) })),
       );
-      // A preemption has given them back already.
+      // A preemption during the copy has freed these slots already.
       const queue = this.#deliveries.get(id);
       if (queue?.[0] !== deliveries[0]) continue;
       queue?.splice(0, deliveries.length);

@@ -92,8 +92,8 @@ export class BlockPool {
   }
 
   /**
-   * Gives up one reference each. Later blocks of a run go first out, so that its head stays longest. `evictionClass` 0: they lie outside
-   * every window of the sequence that releases them, and go before all others.
+   * Drops one reference of each block. Later blocks of a run are evicted first, so that its head stays longest. `evictionClass` 0
+   * marks blocks outside every attention window of the sequence that releases them; they are evicted before all others.
    */
   release(blocks: readonly number[], evictionClass: EvictionClass = 1): void {
     for (const block of [...blocks].reverse()) {
@@ -104,7 +104,10 @@ export class BlockPool {
     }
   }
 
-  /** Blocks of a run that were given up one after the other as it grew: as {@link release} has them, its head stays longest. */
+  /**
+   * Puts a run's cached blocks into the eviction order that {@link release} gives a whole run, so that its head stays longest. Needed
+   * after blocks were released one by one as the run grew.
+   */
   renew(hashes: readonly BlockHash[]): void {
     for (const hash of [...hashes].reverse()) {
       const block = this.find(hash);

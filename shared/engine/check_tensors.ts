@@ -14,7 +14,7 @@ export function checkTensors(program: Program, shapes: ReadonlyMap<string, reado
     const shape = shapes.get(tensor);
     if (!shape) {
       throw new ModelError(
-        `${path} has no tensor ${tensor} in f32, f16, bf16 or as config.json quantises it, which config.json calls for`,
+        `${path} has no tensor ${tensor}, which the model of config.json needs, in f32, f16, bf16 or the quantisation that config.json names`,
       );
     }
     const want = inner === 1 ? [rows] : [rows, inner];

@@ -13,26 +13,26 @@ export class Cursor {
   #submitted = 0;
   #pending = 0;
   #numInFlight = 0;
-  #hasPart = false;
+  #hasSection = false;
 
   /** Tokens [0, computed) have their KV in the sequence's blocks. */
   get computed(): number {
     return this.#computed;
   }
 
-  /** Tokens [computed, submitted) have it when the steps that the device was given are done. */
+  /** Tokens [computed, submitted) have their KV once the submitted steps are complete. */
   get submitted(): number {
     return this.#submitted;
   }
 
-  /** Tokens that those steps sample. */
+  /** Number of tokens that the submitted steps sample. */
   get pending(): number {
     return this.#pending;
   }
 
-  /** A step, or a part of the first one, touches the sequence's blocks and has not returned. */
+  /** Whether a step, or a section of the first one, may touch the sequence's blocks because it has not returned. */
   get isTouching(): boolean {
-    return this.#numInFlight > 0 || this.#hasPart;
+    return this.#numInFlight > 0 || this.#hasSection;
   }
 
   /** The sequence begins with `numTokens` whose blocks were hit, or anew with none. Steps that are in flight stay counted. */
@@ -60,12 +60,12 @@ export class Cursor {
     this.#numInFlight--;
   }
 
-  /** A part of the first step is with the device, or no longer: what arrives meanwhile counts as computed all the same. */
-  setPart(hasPart: boolean): void {
-    this.#hasPart = hasPart;
+  /** Sets whether the device computes a section of the first step. Blocks that arrive meanwhile count as computed all the same. */
+  setSection(hasSection: boolean): void {
+    this.#hasSection = hasSection;
   }
 
-  /** Tokens [0, end) have their KV: the step that ended there has settled. */
+  /** Tokens [0, end) have their KV: the step that ended there is complete. */
   complete(end: number): void {
     this.#computed = end;
   }

@@ -1,9 +1,12 @@
-/** Blocks that leave with the step that computes them, frame by frame: those that somebody waits for, as far as slots go. */
+/**
+ * Exports blocks frame by frame while the step that computes them runs: blocks that a reader waits for, as far as there are free
+ * slots.
+ */
 import type { AnchoredHash, BlockHash, BlockKey } from '../kv/block_key.ts';
 import { WantedKeys } from '../kv/wanted_keys.ts';
 import type { EarlyExport } from './step.ts';
 
-/** A block, and where it goes. */
+/** A block, and the slot into which it is exported. */
 interface Leaving {
   readonly hash: AnchoredHash;
   readonly slot: number;
@@ -18,7 +21,7 @@ export interface EarlyExportsOptions {
   readonly payloadIn: (slot: number) => Uint8Array;
   /** Called when the bytes of frame `frame` are in the slots of `blocks`. */
   readonly onFrame: (frame: number, blocks: readonly { readonly hash: BlockHash; readonly slot: number }[]) => void;
-  /** All of it is. */
+  /** Called when all frames of `block` are in its slot. */
   readonly onLeft: (block: Leaving) => void;
 }
 

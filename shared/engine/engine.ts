@@ -1,16 +1,16 @@
 /**
- * The engine: one loop, three verbs: schedule → submit → settle.
+ * The engine: one loop of schedule, submit and complete.
  *
- *   schedule(t + 1) ─► submit(t + 1) ─► settle(t): its tokens, its full blocks
+ *   schedule(t + 1) ─► submit(t + 1) ─► complete(t): its tokens, its full blocks
  *
- * A device that computes by itself is given step t + 1 before t has returned: a decode row names "the token that is sampled in t". A stop
- * token, a limit or a cancel is honoured when t settles; what t + 1 then made for the sequence is nobody's, and its blocks go back when
- * t + 1 has settled too. Sequences whose tokens the host samples are not in t + 1.
+ * A device that computes by itself is given step t + 1 before t has returned: a decode row names "the token that is sampled in t". A
+ * stop token, a limit or a cancel takes effect when t is complete; the results of t + 1 for that sequence are dropped, and its
+ * blocks are released when t + 1 is complete too. Sequences whose tokens the host samples are not in t + 1.
  *
- * It owns the device and the device blocks. It knows no network and no disk: fetched records come in as bytes in host memory
- * (`deliver`), full blocks go out as bytes in host memory (`exportTo`), and what happened is emitted as events, in order.
+ * The engine owns the device and the device blocks. It knows no network and no disk: fetched records come in as bytes in host memory
+ * (`deliver`), full blocks go out as bytes in host memory (`exportTo`), and events are emitted in order.
  *
- * E1 holds after every step; `checkIntegrity` says so in tests.
+ * E1 holds after every step; `checkIntegrity` verifies it in tests.
  */
 import assert from 'node:assert/strict';
 import type { Executable, SampleResult } from '../../kernels/device.ts';
@@ -37,7 +37,10 @@ export interface EngineOptions {
   readonly chunkTokens: number;
   readonly maxNumSeqs: number;
   readonly maxWaiting: number;
-  /** A step in which others wait for tokens takes no longer because of a prompt; 0: than two and a half times what it takes without. */
+  /**
+   * Most milliseconds of a step while sequences wait for tokens: prompt rows may not lengthen it further. 0: two and a half times the
+   * duration of a step without prompt rows.
+   */
   readonly stepMs: number;
   /** Times of the warm-up's steps, with which the step budget starts. */
   readonly firstSteps?: readonly StepTimes[];
@@ -56,7 +59,7 @@ interface InFlightStep {
   readonly submittedMs: number;
   readonly numRows: Pick<StepTimes, 'tokenRows' | 'promptRows'>;
   readonly early: EarlyExport | undefined;
-  /** A part of it was computed before it was given: it says nothing about what steps take. */
+  /** Whether FirstStep has computed a section of it before; its duration is then not a measure of a step. */
   readonly isRest: boolean;
 }
 
@@ -69,19 +72,19 @@ export class Engine {
   readonly #clock: Clock;
   readonly #scheduler: Scheduler;
   readonly #sampling: SamplingState;
-  readonly #pace: StepBudget;
+  readonly #stepBudget: StepBudget;
   readonly #incoming: Incoming;
   readonly #blockSize: number;
   /** Tokens that the widest layer of all sees; 0: all. */
   readonly #widest: number;
   readonly #firstStep: FirstStep;
   readonly #sequences = new Map<number, Sequence>();
-  /** In the order in which the device runs them; at most one more than it takes ahead. */
+  /** Submitted steps, in the order in which the device runs them; at most one more than the device takes ahead. */
   readonly #steps: InFlightStep[] = [];
   #completedMs = 0;
   #numSubmitted = 0;
   lastStepMs = 0;
-  /** Steps that have settled. */
+  /** Number of completed steps. */
   numSteps = 0;
 
   constructor(executable: Executable, options: EngineOptions, clock: Clock) {
@@ -97,7 +100,7 @@ export class Engine {
       emit({ kind: 'removed', key });
     });
     this.#sampling = new SamplingState(executable, maxNumSeqs);
-    this.#pace = new StepBudget(options.stepMs, options.firstSteps);
+    this.#stepBudget = new StepBudget(options.stepMs, options.firstSteps);
     this.#incoming = new Incoming({
       ...{ executable, pool: this.pool, blockSize, frames },
       onWhole: (block, hash) => {
@@ -106,7 +109,7 @@ export class Engine {
     });
     this.#firstStep = new FirstStep(executable, {
       ...{ blockSize, chunkTokens, frames },
-      onPart: (sequence) => {
+      onSection: (sequence) => {
         this.pool.release(sequence.takeEnded());
       },
     });
@@ -138,23 +141,26 @@ export class Engine {
     this.#sequences.delete(id);
   }
 
-  /** Deliveries are put into one that is loading; one that waits has no device blocks yet. Undefined: it is unknown, or finished. */
+  /**
+   * Returns the state of a sequence; undefined when it is unknown, or finished. Deliveries are copied into a loading sequence; a
+   * waiting one has no device blocks yet.
+   */
   stateOf(id: number): SequenceState['kind'] | undefined {
     return this.#sequences.get(id)?.state.kind;
   }
 
-  /** Puts verified blocks in; those of a sequence that is not loading are ignored. */
+  /** Copies verified blocks into the device; ignores blocks of a sequence that is not loading. */
   async deliver(id: number, incoming: readonly IncomingBlock[]): Promise<void> {
     const sequence = this.#sequences.get(id);
     if (sequence?.state.kind === 'loading') await this.#incoming.put(sequence, incoming);
   }
 
-  /** No more blocks will come: compute what is left. */
+  /** Ends the fetch of a sequence: no more blocks will come, and the rest is computed. */
   proceed(id: number): void {
     this.#sequences.get(id)?.run();
   }
 
-  /** Blocks' KV into their `out`s; says for each whether the pool held it. */
+  /** Copies the KV of blocks into their `out` buffers; returns for each whether the pool held the block. */
   async exportTo(wanted: readonly { readonly hash: BlockHash; readonly out: Uint8Array }[]): Promise<boolean[]> {
     const found = wanted.map(({ hash, out }) => ({ block: this.pool.find(hash), out }));
     const held = found.flatMap(({ block, out }) => (block === undefined ? [] : [{ block, out }]));
@@ -170,12 +176,12 @@ export class Engine {
     return found.map(({ block }) => block !== undefined);
   }
 
-  /** Gives the device what it can take, and settles the oldest step when it can take no more. False when there was nothing to do. */
+  /** Submits the next step, and completes the oldest one when the device takes no more. Returns false when there was nothing to do. */
   async step(): Promise<boolean> {
     const isIdle = this.#steps.length === 0;
     const { work, admitted, isShort } = this.#scheduler.schedule({
       promptRows: (tokenRows) =>
-        Math.min(this.#pace.promptRows(tokenRows), Math.max(ROW_UNIT, this.#executable.maxRowsNow - tokenRows)),
+        Math.min(this.#stepBudget.promptRows(tokenRows), Math.max(ROW_UNIT, this.#executable.maxRowsNow - tokenRows)),
       isIdle,
       candidatesOf: (sequences) => this.#sampling.candidatesOf(sequences),
       maxHostSamples: MAX_HOST_SAMPLED_ROWS,
@@ -200,27 +206,27 @@ export class Engine {
     return this.#firstStep.advance(this.#sequences.values());
   }
 
-  /** Settles every step that the device was given. */
+  /** Completes every submitted step. */
   async drain(): Promise<void> {
     while (this.#steps.length > 0) await this.#complete();
   }
 
   #submit(work: readonly PlannedRows<Sequence>[], nowMs: number): void {
     this.#numSubmitted++;
-    const part = this.#firstStep.restOf(work);
+    const section = this.#firstStep.restOf(work);
     const { rows, batch, filled } = buildStep(work, this.#sampling, this.#blockSize, this.#numSubmitted);
     // A step that FirstStep began has passed some layers already, so its blocks are exported after the step instead.
     const hashes = filled.map(({ hash }) => hash);
-    const early = filled.length > 0 && !part ? this.#options.exportEarly?.(hashes) : undefined;
-    const results = this.#executable.run(batch, { part, exports: early && exportOf(early, filled) });
+    const early = filled.length > 0 && !section ? this.#options.exportEarly?.(hashes) : undefined;
+    const results = this.#executable.run(batch, { section, exports: early && exportOf(early, filled) });
     // `#complete` awaits the results and sees a failure; this handler prevents an unhandled rejection until then.
     results.catch(() => undefined);
     const tokenRows = rows.filter(({ count, sampled }) => count === 1 && sampled.length > 0).length;
     const numRows = { tokenRows, promptRows: rows.reduce((sum, { count }) => sum + count, -tokenRows) };
-    this.#steps.push({ rows, results, submittedMs: nowMs, numRows, early, isRest: part !== undefined });
+    this.#steps.push({ rows, results, submittedMs: nowMs, numRows, early, isRest: section !== undefined });
   }
 
-  /** The oldest step. */
+  /** Completes the oldest submitted step: awaits its results and emits its events. */
   async #complete(): Promise<void> {
     const step = this.#steps[0];
     assert(step, 'a step that was submitted');
@@ -229,7 +235,7 @@ export class Engine {
     const nowMs = this.#clock.nowMs();
     this.lastStepMs = nowMs - Math.max(step.submittedMs, this.#completedMs);
     this.#completedMs = nowMs;
-    if (!step.isRest) this.#pace.took({ ...step.numRows, ms: this.lastStepMs });
+    if (!step.isRest) this.#stepBudget.took({ ...step.numRows, ms: this.lastStepMs });
     this.numSteps++;
     let at = 0;
     for (const rows of step.rows) {
@@ -244,11 +250,15 @@ export class Engine {
     return this.#sequences.get(sequence.request.id) !== sequence;
   }
 
-  /** `at`: where the results of these rows begin, those of the prompt before those that were sampled. */
+  /**
+   * Completes the rows of one sequence. `at` is the index of their first result; results of prompt tokens come before those of sampled
+   * tokens.
+   */
   #completeRows(rows: StepRows, results: readonly SampleResult[], at: number): void {
     const { sequence, prompt, sampled } = rows;
     sequence.cursor.stepReturned();
-    // Cancelled or finished while the device computed: its token is nobody's, and no step touches its blocks any more.
+    // The sequence was cancelled or finished while the device computed: its token is dropped, and its blocks are released once no step
+    // touches them.
     if (this.#isGone(sequence)) {
       this.pool.release(sequence.takeEnded());
       return;
@@ -317,7 +327,10 @@ export class Engine {
     if (finish) this.cancel(id);
   }
 
-  /** A prefill sequence may be complete without any computing: everything was hit or fetched. True when blocks came free so. */
+  /**
+   * Ends prefill sequences whose blocks are all present, which may need no computing when every block was hit or fetched. Returns
+   * whether any has ended.
+   */
   #finishIdlePrefills(): boolean {
     let hasFinished = false;
     // `cancel` deletes the entry from the map; iteration over a Map continues with the next one.

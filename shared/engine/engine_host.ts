@@ -6,7 +6,7 @@ import type { LoopEvent, EngineInfo, EngineLoad, EngineWorkerData, FromEngine, T
 import type { EngineMethods, start } from './engine_worker.ts';
 import type { SequenceRequest } from './sequence.ts';
 
-/** A step takes this long at most, or its device hangs. */
+/** Milliseconds that a stop waits for the running step; a device that takes longer hangs. */
 const STOP_MS = 10_000;
 
 /** Module of the engine thread, for `Threads.spawn`. */
@@ -76,7 +76,10 @@ export class EngineHost {
     this.#thread.notify('receive', message);
   }
 
-  /** Waits for the step that runs: a thread that ends while Dawn owes it an answer takes the whole process down. */
+  /**
+   * Stops the thread after the running step, or after STOP_MS. A thread that ends while Dawn owes it an answer takes the whole process
+   * down.
+   */
   async stop(clock: Clock): Promise<void> {
     this.#isStopping = true;
     const stopped = new Promise<void>((resolve) => {

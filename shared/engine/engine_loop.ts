@@ -29,7 +29,7 @@ export interface EngineLoopOptions {
   readonly emit: (message: FromEngine) => void;
   /** [turns of the loop, 1 while one runs] u32: what the control thread's watchdog looks at. */
   readonly heartbeat: Int32Array;
-  /** For drills: told before every turn. */
+  /** For fault injection: called before every turn of the loop. */
   readonly onTurn?: (numSteps: number) => void;
 }
 
@@ -144,11 +144,14 @@ export class EngineLoop {
   /** Sequences whose fetch ended; they proceed when their last delivery is in. */
   readonly #proceeding = new Set<number>();
 
-  /** Resolves when told to stop, when no step and no copy runs: a device must not go while it computes. */
+  /**
+   * Runs the loop until 'stop' is received; resolves when no step and no copy runs, because a device must not be destroyed while it
+   * computes.
+   */
   async run(): Promise<void> {
     const { heartbeat, onTurn, clock } = this.#options;
     while (!this.#isStopping) {
-      if (this.#copies.showsLife()) Atomics.add(heartbeat, 0, 1);
+      if (this.#copies.hasProgressed()) Atomics.add(heartbeat, 0, 1);
       Atomics.store(heartbeat, 1, 1);
       onTurn?.(this.engine.numSteps);
       this.#hasNews = false;
@@ -170,7 +173,7 @@ export class EngineLoop {
       }
     }
     await this.engine.drain();
-    await this.#copies.settled();
+    await this.#copies.drained();
   }
 
   #wake(): void {
@@ -183,7 +186,7 @@ export class EngineLoop {
     if (!this.#hasNews) await this.#changed.changed();
   }
 
-  /** Tells what happened, and the load when it changed: a cancelled sequence leaves no event. */
+  /** Emits pending events with the load, or the load alone when it changed: a cancelled sequence leaves no event. */
   #flush(): void {
     const { pool, load, numSteps, lastStepMs } = this.engine;
     const { numKeyed, numAvailable, counters } = pool;

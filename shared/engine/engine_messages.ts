@@ -12,9 +12,9 @@ export interface EngineWorkerData {
   readonly model: LoadModelOptions;
   readonly maxWaiting: number;
   readonly stepMs: number;
-  /** For drills; 0: never. */
+  /** Fault injection: the step after which it happens; 0: never. */
   readonly loseDeviceAfterSteps: number;
-  /** For drills; 0: never. */
+  /** Fault injection: the step after which it happens; 0: never. */
   readonly hangAfterSteps: number;
   /** [turns of the loop, 1 while one runs] u32: what the control thread's watchdog looks at. */
   readonly heartbeat: SharedArrayBuffer;
@@ -28,7 +28,7 @@ export type ToEngine =
       readonly id: number;
       readonly blockIndex: number;
       readonly slot: number;
-      /** Only that frame of it is there; undefined: all of it. */
+      /** Frame that is delivered; undefined: the complete record. */
       readonly frame: number | undefined;
       /**
        * Whether the sequence was not admitted when this was sent: the slot then counts against the share of waiting sequences

@@ -7,7 +7,7 @@ import type { EngineWorkerData, FromEngine, ToEngine } from './engine_messages.t
 import { loadModel, type LoadedModel } from './load_model.ts';
 import type { SequenceRequest } from './sequence.ts';
 
-/** After a loss: for the step that ran to fail, and for what else Dawn has to say. */
+/** Milliseconds after the loss of a device: for the running step to fail, and for Dawn's remaining answers. */
 const LOST_STEP_MS = 2_000;
 const LAST_ANSWERS_MS = 60;
 /** Progress lines while loading: one per this many bytes is plenty. */
@@ -44,7 +44,7 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
   });
   if (!model) return { submit: () => undefined, receive: () => undefined };
   const { executable, format, layout, numBlocks, folder, shape, device, description, firstSteps } = model;
-  const beats = new Int32Array(heartbeat);
+  const progress = new Int32Array(heartbeat);
   const loop = new EngineLoop({
     ...{
       executable,
@@ -55,13 +55,13 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
       firstSteps,
       clock: systemClock,
       emit,
-      heartbeat: beats,
+      heartbeat: progress,
     },
     chunkTokens: options.chunkTokens,
     maxNumSeqs: options.maxNumSeqs,
     onTurn: (numSteps) => {
       if (loseDeviceAfterSteps > 0 && numSteps >= loseDeviceAfterSteps) device.destroy();
-      if (hangAfterSteps > 0 && numSteps >= hangAfterSteps) Atomics.wait(beats, 1, 1);
+      if (hangAfterSteps > 0 && numSteps >= hangAfterSteps) Atomics.wait(progress, 1, 1);
     },
   });
   // The served context is limited by the device's blocks as well as by the model.
@@ -101,7 +101,7 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
 async function runToEnd(loop: EngineLoop, { device, executable }: LoadedModel): Promise<void> {
   const running = loop.run();
   const failed = running.catch(async (error: unknown) => {
-    // A step that failed because the device went says so in its own words; anything else is the error.
+    // When the device was lost, its own reason replaces the error of the failed step.
     const why = await Promise.race([device.lost, systemClock.sleep(LAST_ANSWERS_MS)]);
     if (typeof why !== 'string') throw error;
     return why;

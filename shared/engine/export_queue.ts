@@ -1,14 +1,14 @@
 /**
- * Blocks that are to be copied out of the device, those first that somebody waits for.
+ * Queue of blocks to copy out of the device; blocks that a reader waits for come first.
  *
- * Bounded (P1) by the device's blocks: the oldest is dropped for one more, and whoever waits for it is told.
+ * Bounded (P1) by the device's blocks: for one more the oldest is dropped, and a reader that waits for it is notified.
  */
 import type { BlockKey, BlockHash } from '../kv/block_key.ts';
 
 /** A block that is to be copied out of the device. */
 export interface Export {
   readonly hash: BlockHash;
-  /** With a block that was computed here and has not been offered to its home store yet. */
+  /** Anchor of a block that was computed here and has not been offered to its home store yet; undefined for other blocks. */
   readonly anchor: BlockKey | undefined;
 }
 
@@ -30,7 +30,7 @@ export class ExportQueue {
     return this.#exports.size;
   }
 
-  /** Computed just now: the pool's other tiers want it. */
+  /** Queues a block that was just computed, for the outbox and the stores. */
   computed(hash: BlockHash, anchor: BlockKey): void {
     this.#add({ hash, anchor });
   }
@@ -41,7 +41,7 @@ export class ExportQueue {
     this.#add({ hash, anchor: undefined });
   }
 
-  /** Up to `count`; they stay until they are {@link copied} or have {@link failed}. */
+  /** Returns up to `count` blocks to copy next; they stay queued until they are {@link copied} or have {@link failed}. */
   next(count: number): Export[] {
     const keys = new Set<BlockKey>();
     for (const queue of [this.#asked, this.#exports.keys()]) {
@@ -64,7 +64,7 @@ export class ExportQueue {
     return latest?.anchor ?? anchor;
   }
 
-  /** The device has it no more. */
+  /** Removes a block that will not be copied, because the device no longer holds it or the queue is full; notifies its reader. */
   failed(key: BlockKey): void {
     const entry = this.#exports.get(key);
     this.#exports.delete(key);

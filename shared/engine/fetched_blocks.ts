@@ -45,7 +45,7 @@ export class FetchedBlocks {
     return this.#whole.delete(index);
   }
 
-  /** The first frame that every block of [first, end) still misses and a row from `end` on sees; Infinity when none is missing. */
+  /** Returns the lowest frame that some block of [first, end) lacks and that a row from `end` on sees; Infinity when none is missing. */
   firstMissingFrame(first: number, end: number): number {
     let fewest = Infinity;
     const outside = this.#outsideAt(end);
@@ -54,11 +54,12 @@ export class FetchedBlocks {
     return fewest;
   }
 
-  /** The end of the longest run of blocks from `first` on, at most up to `end`, of which rows behind the run see nothing that is missing. */
+  /** Returns the end of the longest run of blocks from `first` on, at most `end`, that lacks nothing which rows behind the run see. */
   usableEnd(first: number, end: number): number {
     let usable = end;
     let outside = this.#outsideAt(usable);
-    // Rows are computed from the first block on that is missing: they see more of those before it than later ones would.
+    // Rows are computed from an unusable block on, and they see earlier blocks that later rows would not: what lies outside is
+    // determined again.
     for (let index = usable - 1; index >= first; index--) {
       if (this.#whole.has(index) || this.#firstMissing(index, outside) === Infinity) continue;
       usable = index;
@@ -67,7 +68,10 @@ export class FetchedBlocks {
     return usable;
   }
 
-  /** The first frame of the block that has not arrived and is seen; `outside`: by frame, how many of the first blocks are not seen. */
+  /**
+   * Returns the lowest frame of the block that has not arrived and is seen, else Infinity. `outside[frame]` is the number of leading
+   * blocks that are not seen.
+   */
   #firstMissing(index: number, outside: readonly number[]): number {
     const bits = this.#frames.get(index) ?? 0;
     const missing = outside.findIndex((count, frame) => (bits & (1 << frame)) === 0 && index >= count);

@@ -1,10 +1,10 @@
 /**
- * The first step of a sequence whose blocks are still coming, computed as far as their layers are there.
+ * Computes the first step of a sequence whose blocks are still arriving, as far as the layers of these blocks are present.
  *
  *   layers of frame 0 in ─► up to the attention of frame 1's first ─► ... ─► the last frame in ─► the rest, as a step like any other
  *
- * Only where nothing else is to be computed. Whatever else the device is given then ends it, and that step is computed from its
- * beginning: no batch waits for it.
+ * Only while the device has no other work. Any other step that is submitted meanwhile abandons the begun one, which is later
+ * computed from its beginning, so that no batch waits for it.
  */
 import type { Executable, StepSection } from '../../kernels/device.ts';
 import type { LayerSpan } from '../kv/kv_spec.ts';
@@ -16,7 +16,7 @@ interface Begun {
   readonly state: Extract<SequenceState, { kind: 'loading' }>;
   readonly start: number;
   readonly count: number;
-  /** Up to the attention of this layer. */
+  /** Layer up to whose attention the step is computed. */
   readonly until: number;
 }
 
@@ -25,8 +25,8 @@ export interface FirstStepOptions {
   readonly blockSize: number;
   readonly chunkTokens: number;
   readonly frames: readonly LayerSpan[];
-  /** The device is done with a part of it; it may have ended meanwhile. */
-  readonly onPart: (sequence: Sequence) => void;
+  /** Called when the device has computed a section of the step; the sequence may have ended meanwhile. */
+  readonly onSection: (sequence: Sequence) => void;
 }
 
 /** Computes the first step of a decode sequence layer by layer while its KV frames arrive, when the device has no other work. */
@@ -40,7 +40,10 @@ export class FirstStep {
     this.#options = options;
   }
 
-  /** The device has nothing to do. @returns whether it had. */
+  /**
+   * Computes the next section of a loading sequence's first step; call when the device is idle. @returns whether there was a section
+   * to compute.
+   */
   async advance(sequences: Iterable<Sequence>): Promise<boolean> {
     const { blockSize, frames, chunkTokens } = this.#options;
     const begun = this.#begun?.sequence.state === this.#begun?.state ? this.#begun : undefined;
@@ -55,12 +58,12 @@ export class FirstStep {
       if (until <= (from ?? 0) || count > chunkTokens) continue;
       this.#begun = { sequence, state, start, count, until };
       const batch = [{ tokens: tokens.view().subarray(start), start, blockTable: state.blocks }];
-      cursor.setPart(true);
+      cursor.setSection(true);
       try {
-        await this.#executable.run(batch, { part: { from, until } });
+        await this.#executable.run(batch, { section: { from, until } });
       } finally {
-        cursor.setPart(false);
-        this.#options.onPart(sequence);
+        cursor.setSection(false);
+        this.#options.onSection(sequence);
       }
       return true;
     }

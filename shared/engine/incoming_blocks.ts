@@ -1,4 +1,4 @@
-/** Puts blocks that were fetched into the device: whole, or frame by frame. */
+/** Copies fetched blocks into the device: complete, or frame by frame. */
 import type { Executable } from '../../kernels/device.ts';
 import type { AnchoredHash } from '../kv/block_key.ts';
 import type { LayerSpan } from '../kv/kv_spec.ts';
@@ -15,7 +15,7 @@ export interface IncomingBlock {
   readonly frame?: number | undefined;
 }
 
-/** An arrival, and the block that it is for. */
+/** An incoming block, with the device block that it goes to and its hash. */
 interface Put extends IncomingBlock {
   readonly block: number;
   readonly hash: AnchoredHash;
@@ -27,7 +27,7 @@ export interface IncomingOptions {
   readonly pool: BlockPool;
   readonly blockSize: number;
   readonly frames: readonly LayerSpan[];
-  /** A block is whole. */
+  /** Called when a block is complete in the device. */
   readonly onWhole: (block: number, hash: AnchoredHash) => void;
 }
 
@@ -39,7 +39,10 @@ export class Incoming {
     this.#options = options;
   }
 
-  /** Into a sequence that is loading. One that was hit meanwhile is ignored; one behind a gap stays, and the gap is computed. */
+  /**
+   * Copies blocks into a loading sequence. Blocks that were hit meanwhile are ignored; a block behind a gap stays, and the gap is
+   * computed.
+   */
   async put(sequence: Sequence, incoming: readonly IncomingBlock[]): Promise<void> {
     const { executable, pool, frames } = this.#options;
     const { state } = sequence;

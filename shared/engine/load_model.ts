@@ -72,7 +72,7 @@ export interface LoadedModel {
   readonly firstSteps: readonly StepTimes[];
 }
 
-/** For biases and counts of sequences that have any; for those beyond it the host samples. */
+/** Device bytes for pages of logit biases and token counts. Sequences that find no free page are sampled on the host. */
 const SAMPLE_PAGE_BYTES = 64 * 2 ** 20;
 const AUTO_KV_BYTES = 512 * 2 ** 20;
 const AUTO_MAX_BLOCKS = 4_096;
@@ -86,7 +86,10 @@ const GPU_MAX_BLOCKS = 65_536;
 
 type OnProgress = (doneBytes: number, totalBytes: number) => void;
 
-/** @throws ModelError, DeviceError before anything listens. */
+/**
+ * Loads a model, and with `device` 'auto' chooses the device: a hardware adapter if it can run the model, else wasm. @throws
+ * ModelError, DeviceError before anything listens.
+ */
 export async function loadModel(
   options: LoadModelOptions,
   onProgress?: OnProgress,
@@ -104,7 +107,7 @@ export async function loadModel(
   }
 }
 
-/** `why` goes into the device's description. */
+/** Loads a model on the named device; `why` is appended to the device's description. */
 async function loadOn(
   deviceName: string,
   why: string,
@@ -156,7 +159,7 @@ async function loadOn(
       kvDtype,
       layoutVersion: LAYOUT_VERSION,
       blockSize,
-      // Classes may meet then, revisions of their kernels not.
+      // With mix_numerics, different numerics classes share KV blocks; different revisions of the kernels do not.
       numerics: options.isMixingNumerics ? device.mixedNumericsClass : numericsClass,
       kv: spec.digest,
     };
@@ -179,7 +182,7 @@ async function loadOn(
   }
 }
 
-/** In bytes of files, whatever they become. */
+/** Returns a progress callback that counts bytes of the model's files, whatever their storage format on the device. */
 function progressOf({ weights: specs }: Program, weights: ModelWeights, onProgress: OnProgress): () => void {
   const parts = Object.values(specs).flatMap((spec) => spec.parts);
   const totalBytes = parts.reduce((sum, part) => sum + weights.storedBytes(part), 0);

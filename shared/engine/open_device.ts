@@ -1,4 +1,4 @@
-/** From the name of a device to the device, and what `penstock devices` says of each. */
+/** Opens devices by name, and describes them for `penstock devices`. */
 import { DeviceError, type Device } from '../../kernels/device.ts';
 import { createWasmDevice, type WasmBounds } from '../../kernels/wasm/wasm_device.ts';
 import { defaultAdapter, listAdapters, openAdapter } from '../../kernels/wgsl/adapters.ts';
@@ -74,7 +74,10 @@ const LIMITS = [
   'maxComputeWorkgroupsPerDimension',
 ] as const;
 
-/** Every WebGPU adapter of this machine, by what it says of itself. @throws DeviceError where the package has no binary. */
+/**
+ * Describes every WebGPU adapter of this machine, as the adapter reports itself. @throws DeviceError when the WebGPU package has no
+ * binary for this machine.
+ */
 export async function reportDevices(): Promise<DeviceReport[]> {
   const reports: DeviceReport[] = [];
   for (const [index, listing] of (await listAdapters()).entries()) {
@@ -114,7 +117,7 @@ export async function tryAdapter(index: number): Promise<DeviceTrial> {
   const fast = await createDeviceOn(await openAdapter(listing), { ...options, kernelSet: 'fast' });
   const { matrix } = fast.capabilities;
   const notes = [...fast.notes];
-  // E2 is for these, the second only where there are matrix units.
+  // The kernel sets that promise E2, which checkRows verifies; 'matrices' only where there are matrix units.
   for (const kernelSet of matrix ? (['deterministic', 'matrices'] as const) : (['deterministic'] as const)) {
     const device = await createDeviceOn(await openAdapter(listing), { ...options, kernelSet });
     await device.checkRows(typicalProgram, { weightFormat: 'f16', kv: { dtype: 'f16', blockSize: 32 } });

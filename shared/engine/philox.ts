@@ -34,7 +34,7 @@ export function philox4x32(counter: Readonly<Words4>, key: readonly [number, num
   return [c0, c1, c2, c3];
 }
 
-/** 64 bits, uniform. */
+/** Returns 64 uniform random bits for a position in the stream of `key`. */
 export function randomAt(key: readonly [low: number, high: number], position: number): [high: number, low: number] {
   // Indexing instead of destructuring: the iterator would add a third to what this function allocates.
   const words = philox4x32([position >>> 0, 0, 0, 0], key);

@@ -12,7 +12,7 @@ export function kvSpecOf({ kv }: Pick<Program, 'kv'>, windows: readonly number[]
   return kvSpec(layers, options);
 }
 
-/** The spec as a device takes it. */
+/** Returns the KV layout for a device, derived from the spec. */
 export function kvLayoutOf({ blockSize, valueType, payloadBytes, layers, frames }: KvSpec): KvLayout {
   return { blockSize, dtype: valueType, blockBytes: payloadBytes, layers, frames };
 }

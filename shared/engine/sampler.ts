@@ -1,8 +1,9 @@
 /**
- * How a request wants its tokens, as samples (kernels/sampling.ts says what those are), and what a sequence's tokens so far make of the next one.
+ * Turns a request's sampling options into sample parameters (defined in kernels/sampling.ts), and derives the logit adjustments of
+ * the next token from a sequence's tokens so far.
  *
- * Penalties as vLLM has them: repetition over prompt and output, presence and frequency over output. Reported log-probabilities are
- * those of the raw logits.
+ * Penalties follow vLLM: repetition over prompt and output, presence and frequency over output. Reported log-probabilities are those
+ * of the raw logits.
  */
 import { MAX_CANDIDATES, type DeviceSampleParams, type SampleResult } from '../../kernels/device.ts';
 import {
@@ -22,7 +23,7 @@ import { randomAt } from './philox.ts';
 /** Most alternatives that a request may ask for per token. */
 export const MAX_ALTERNATIVES = MAX_CANDIDATES;
 
-/** A token list, and what its request says of it. */
+/** A token list, with the prompt length and the stop tokens of its request. */
 export interface Context extends Pick<Request, 'promptLength' | 'stopTokenIds'> {
   readonly tokens: ArrayLike<number>;
 }
@@ -33,7 +34,7 @@ function hasPenalties({ presencePenalty, frequencyPenalty, repetitionPenalty }: 
 
 const NO_RANDOM: SampleParams['random'] = [0, 0];
 
-/** One sequence's samples, but for what differs from token to token. */
+/** Sample parameters of one sequence; only the random number differs from token to token. */
 export class SequenceSampling {
   readonly params: Sampling;
   readonly #key: readonly [low: number, high: number];
@@ -93,14 +94,14 @@ export class LogitAdjustments {
   readonly #stopsFrom: number;
   #hasStops: boolean;
 
-  /** `vocab` values each, of what the parameters need. */
+  /** Builds the arrays that the parameters need, of `vocab` values each. */
   constructor(params: Sampling, { tokens, promptLength, stopTokenIds }: Context, vocab: number) {
     const { biasTokens, biasValues } = params;
     this.#biases = new Map(biasTokens.map((token, i) => [token, fixedLogitOf(biasValues[i] ?? 0)]));
     this.#stopsFrom = promptLength + params.minTokens;
     this.#stops = stopTokenIds.filter((token) => token < vocab);
     this.#hasStops = tokens.length >= this.#stopsFrom;
-    // Stop tokens that may be sampled by now, or that are none, are no reason for a bias.
+    // Stop tokens need a bias only while min_tokens forbids them, and only when they are in the vocabulary.
     if (this.#biases.size > 0 || (!this.#hasStops && this.#stops.length > 0)) {
       this.bias = new Int32Array(vocab);
       for (const [token, bias] of this.#biases) if (token < vocab) this.bias[token] = bias;
@@ -131,7 +132,7 @@ export class LogitAdjustments {
     this.counts = undefined;
   }
 
-  /** A token of output. */
+  /** Counts a token of the output. */
   count(token: number): void {
     if (this.counts) this.counts[token]!++;
   }

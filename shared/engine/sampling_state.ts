@@ -26,7 +26,7 @@ interface Entry {
   readonly slot: number;
   readonly pages: { readonly biasPage?: number; readonly countsPage?: number };
   /** Bias and counts for sampling on the host; empty when device pages hold them. */
-  readonly memory: LogitAdjustments;
+  readonly adjustments: LogitAdjustments;
   readonly isOnDevice: boolean;
 }
 
@@ -36,7 +36,7 @@ export class SamplingState {
   readonly #entries = new Map<Sequence, Entry>();
   readonly #slots: number[];
   readonly #pages: number[];
-  /** Open ones whose tokens the host samples. */
+  /** Number of open sequences whose tokens the host samples. */
   #numSampledByHost = 0;
   #sampler: RowSampler | undefined;
 
@@ -53,8 +53,8 @@ export class SamplingState {
     const { promptLength, stopTokenIds, sampling } = request;
     const tokens = sequence.tokens.view();
     const { vocab } = this.#executable.sampling;
-    const memory = new LogitAdjustments(sampling, { tokens, promptLength, stopTokenIds }, vocab);
-    const numNeeded = (memory.bias ? 1 : 0) + (memory.counts ? 1 : 0);
+    const adjustments = new LogitAdjustments(sampling, { tokens, promptLength, stopTokenIds }, vocab);
+    const numNeeded = (adjustments.bias ? 1 : 0) + (adjustments.counts ? 1 : 0);
     const isOnDevice = numNeeded <= this.#pages.length;
     const page = (values: Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>): number => {
       const taken = this.#pages.pop()!;
@@ -62,14 +62,14 @@ export class SamplingState {
       return taken;
     };
     const pages = {
-      ...(isOnDevice && memory.bias ? { biasPage: page(memory.bias) } : {}),
-      ...(isOnDevice && memory.counts ? { countsPage: page(memory.counts) } : {}),
+      ...(isOnDevice && adjustments.bias ? { biasPage: page(adjustments.bias) } : {}),
+      ...(isOnDevice && adjustments.counts ? { countsPage: page(adjustments.counts) } : {}),
     };
-    if (isOnDevice) memory.forget();
+    if (isOnDevice) adjustments.forget();
     const slot = this.#slots.pop();
     assert(slot !== undefined, 'a sequence that is held has a slot');
     if (!isOnDevice) this.#numSampledByHost++;
-    this.#entries.set(sequence, { sampling: new SequenceSampling(sampling), slot, pages, memory, isOnDevice });
+    this.#entries.set(sequence, { sampling: new SequenceSampling(sampling), slot, pages, adjustments, isOnDevice });
   }
 
   /** Releases the slot and pages of a sequence that has ended or was preempted. A second call does nothing. */
@@ -99,7 +99,7 @@ export class SamplingState {
     return ready.map((sequence) => ({ sequence, sampledBy: this.#sampledBy(sequence, isServed) }));
   }
 
-  /** Whether its next rows may be computed: its output is not complete, and no token that the host samples is outstanding. */
+  /** Whether the sequence's next rows may be computed: its output is not complete, and no token that the host samples is outstanding. */
   #mayPlan(sequence: Sequence): boolean {
     const { kind, request } = sequence.request;
     if (kind === 'prefill') return true;
@@ -127,10 +127,13 @@ export class SamplingState {
     return this.#entries.get(sequence)?.isOnDevice === false;
   }
 
-  /** How the token that will have `position` is asked of the device. */
+  /**
+   * Returns the sample request for the token at `position`, whose logits are in `row`; first writes bias changes that take effect
+   * there to the device.
+   */
   request(sequence: Sequence, position: number, row: number): SampleRequest {
-    const { sampling, slot, pages, memory, isOnDevice } = this.#entry(sequence);
-    const changes = memory.changesAt(position);
+    const { sampling, slot, pages, adjustments, isOnDevice } = this.#entry(sequence);
+    const changes = adjustments.changesAt(position);
     if (changes.length > 0 && pages.biasPage !== undefined) {
       for (const [token, bias] of changes)
         this.#executable.writeSamplerPage(pages.biasPage, token, Int32Array.of(bias));
@@ -146,16 +149,16 @@ export class SamplingState {
    * logit is NaN, or every token is forbidden.
    */
   sampledMessage(sequence: Sequence, position: number, result: SampleResult): SampledMessage | undefined {
-    const { sampling, memory, isOnDevice } = this.#entry(sequence);
+    const { sampling, adjustments, isOnDevice } = this.#entry(sequence);
     const { fullRow } = result;
     let token = result.token;
     let logit = result.tokenLogit;
     if (!isOnDevice) {
       assert(fullRow, 'a row that the host samples from comes back whole');
       this.#sampler ??= this.#executable.rowSampler();
-      token = this.#sampler.sample(fullRow, sampling.at(position), memory);
+      token = this.#sampler.sample(fullRow, sampling.at(position), adjustments);
       logit = fullRow[token] ?? NaN;
-      if (token !== NO_TOKEN) memory.count(token);
+      if (token !== NO_TOKEN) adjustments.count(token);
     }
     return token === NO_TOKEN ? undefined : sampledToken(sampling.params, position, token, logit, result);
   }

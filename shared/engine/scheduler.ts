@@ -13,7 +13,7 @@ import assert from 'node:assert/strict';
 import { Failure } from '../base/failure.ts';
 import type { BlockPool } from './block_pool.ts';
 import type { Sequence } from './sequence.ts';
-import { planStep, type Candidate, type PlannedRows, type StepBudget, type StepPlan } from './step_plan.ts';
+import { planStep, type Candidate, type PlannedRows, type StepRoom, type StepPlan } from './step_plan.ts';
 
 /** Sizes and bounds of a Scheduler. */
 export interface SchedulerLimits {
@@ -43,7 +43,7 @@ export interface Schedule {
   readonly work: readonly PlannedRows<Sequence>[];
   /** Took device blocks just now. */
   readonly admitted: readonly Sequence[];
-  /** Blocks ran out for somebody: once the device is idle others are preempted for it. */
+  /** Whether a sequence lacks device blocks; once the device is idle, the latest arrivals are preempted for it. */
   readonly isShort: boolean;
 }
 
@@ -52,7 +52,7 @@ export class Scheduler {
   readonly #pool: BlockPool;
   readonly #limits: SchedulerLimits;
   readonly #onPreempted: (sequence: Sequence) => void;
-  /** A step has a row for each: with more, those at the end would never have one. */
+  /** Most sequences that hold device blocks. A step must have a row for each, or those at the end would never get one. */
   readonly #maxHeld: number;
   readonly #waiting: Sequence[] = [];
   /** In order of arrival; loading or running. */
@@ -105,7 +105,7 @@ export class Scheduler {
 
   schedule(terms: StepTerms): Schedule {
     let plan = this.#plan(terms);
-    // Each time one less is held; at the end the one that is short itself.
+    // Each round preempts one sequence, in the end the short one itself, so the loop ends.
     while (plan.short && terms.isIdle) {
       this.#preemptLatest();
       plan = this.#plan(terms);
@@ -125,7 +125,7 @@ export class Scheduler {
 
   #plan({ candidatesOf, promptRows, maxHostSamples }: StepTerms): StepPlan<Sequence> {
     const { maxNumSeqs, chunkTokens, blockSize } = this.#limits;
-    const budget: StepBudget = {
+    const budget: StepRoom = {
       rows: chunkTokens,
       // Rows that are asked for besides the one that each sequence may sample from, those that may be admitted included.
       spareSamples: maxNumSeqs - Math.min(this.#maxHeld, this.#held.length + this.#waiting.length),

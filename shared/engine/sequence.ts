@@ -40,14 +40,17 @@ export type SequenceState =
   | { readonly kind: 'waiting' }
   /** Device blocks are taken; fetched ones are being put in. */
   | { readonly kind: 'loading'; readonly blocks: number[]; readonly fetched: FetchedBlocks }
-  /** `fetched`: blocks that arrived behind one that is computed. `firstHeld`: blocks before it are the sequence's no more. */
+  /**
+   * `fetched`: blocks that arrived behind a block that is computed here. `firstHeld`: index of the first block that the sequence still
+   * references.
+   */
   | {
       readonly kind: 'running';
       readonly blocks: number[];
       readonly fetched: FetchedBlocks;
       readonly firstHeld: number;
     }
-  /** Forgotten by everybody but the steps that touch its blocks, which go back when those have returned. */
+  /** The sequence is forgotten, but submitted steps touch `blocks`; the blocks are released when these steps have returned. */
   | { readonly kind: 'ended'; readonly blocks: readonly number[] };
 
 const NO_ROWS = { start: 0, end: 0 };
@@ -88,12 +91,12 @@ export class Sequence {
     return this.#state.kind === 'waiting' ? [] : this.#state.blocks;
   }
 
-  /** Blocks that it holds a reference of. */
+  /** Device blocks that the sequence references. */
   get heldBlocks(): readonly number[] {
     return this.#state.kind === 'running' ? this.#state.blocks.slice(this.#state.firstHeld) : this.blocks;
   }
 
-  /** Hashes of the blocks that it gave up because no row sees them any more. */
+  /** Hashes of the blocks that the sequence released because no row sees them any more. */
   get passedHashes(): readonly AnchoredHash[] {
     return this.#state.kind === 'running' ? this.chain.hashes.slice(0, this.#state.firstHeld) : [];
   }
@@ -109,8 +112,8 @@ export class Sequence {
   }
 
   /**
-   * No more blocks arrive: those of which nothing is missing that a row sees which is still to be computed count as there. They have no
-   * name: whatever else begins with the same tokens would see what is missing.
+   * Ends loading, because no more blocks arrive. Blocks that lack only frames which no remaining row sees count as present. These
+   * blocks get no key: another sequence with the same prefix would see the missing frames.
    */
   run(): void {
     this.#isFetched = true;
@@ -127,7 +130,7 @@ export class Sequence {
     this.passFetched();
   }
 
-  /** Gives up its device blocks, and waits. @returns those that it held */
+  /** Returns the sequence to waiting, without device blocks. @returns the blocks that it held, to be released */
   preempt(): readonly number[] {
     const held = this.heldBlocks;
     this.#state = { kind: 'waiting' };
@@ -143,7 +146,7 @@ export class Sequence {
     return isTouching ? [] : held;
   }
 
-  /** Blocks of a sequence that has ended, once nothing touches them any more; empty before, and the second time. */
+  /** Returns the blocks of an ended sequence once no step touches them any more; empty before, and the second time. */
   takeEnded(): readonly number[] {
     if (this.#state.kind !== 'ended' || this.cursor.isTouching) return [];
     const { blocks } = this.#state;
@@ -152,8 +155,8 @@ export class Sequence {
   }
 
   /**
-   * Blocks whose last token the next row to be computed, and so every later one, does not see through a window of so many tokens. In
-   * their place the table has one that it still holds: nobody reads it there.
+   * Drops and returns the blocks that lie outside an attention window of `window` tokens for the next row, and so for every later one.
+   * Their entries in the block table then name a block that is still held; no row reads these entries.
    */
   dropOutside(window: number): readonly number[] {
     if (this.#state.kind !== 'running') return [];
@@ -162,13 +165,13 @@ export class Sequence {
     const end = Math.min(outside, blocks.length - 1);
     if (end <= firstHeld) return [];
     const kept = blocks.slice(end);
-    // A step that the device has may still read the table that it was given.
+    // A submitted step may still read its block table, so a new one is made.
     const table = [...new Array<number>(end).fill(kept[0] ?? 0), ...kept];
     this.#state = { kind: 'running', blocks: table, fetched, firstHeld: end };
     return blocks.slice(firstHeld, end);
   }
 
-  /** Tokens that are there, or on their way. */
+  /** Number of tokens, with those that submitted steps sample. */
   get length(): number {
     return this.tokens.length + this.cursor.pending;
   }
@@ -189,7 +192,7 @@ export class Sequence {
     return this.#state.kind === 'running' ? this.target - this.cursor.submitted : 0;
   }
 
-  /** Computing may go on up to here in one go: what arrived behind it is not computed again. */
+  /** Position up to which one step may compute: the target, or the next fetched block, which is not computed again. */
   get nextStop(): number {
     let stop = this.target;
     if (this.#state.kind !== 'running') return stop;
@@ -197,7 +200,7 @@ export class Sequence {
     return stop;
   }
 
-  /** Counts the fetched blocks that come next. */
+  /** Moves the cursor past the fetched blocks that come next. */
   passFetched(): void {
     const { state, cursor } = this;
     if (state.kind !== 'loading' && state.kind !== 'running') return;
@@ -205,7 +208,10 @@ export class Sequence {
     while (state.fetched.acquire(cursor.submitted / blockSize)) cursor.skip(blockSize);
   }
 
-  /** Rows are to come whose logits are wanted, besides the one that a token is sampled from. */
+  /**
+   * Whether log-probabilities of prompt tokens are still to be reported, for which rows need logits besides the one that a token is
+   * sampled from.
+   */
   get isReadingPrompt(): boolean {
     return this.#promptNext < this.request.request.promptLength;
   }
@@ -222,7 +228,10 @@ export class Sequence {
     this.#promptNext = end;
   }
 
-  /** Blocks that a hit may serve: never the tail, whose last row must be computed to be sampled, nor what has rows that are asked for. */
+  /**
+   * Number of leading blocks that may be hit or fetched: never the tail, whose last row must be computed for its logits, nor blocks
+   * with rows whose log-probabilities are requested.
+   */
   get hittableBlocks(): number {
     const { blockSize } = this.#spec;
     const numBlocks = numPrefillBlocks(this.tokens.length, blockSize);

@@ -8,7 +8,7 @@ import type { PlannedRows } from './step_plan.ts';
 /** Rows that one step computes for one sequence. */
 export interface StepRows {
   readonly sequence: Sequence;
-  /** Tokens [start, start + count) are computed; with fetched blocks behind them it has those up to `after`. */
+  /** Tokens [start, start + count) are computed; with the fetched blocks behind them, the KV reaches up to `after`. */
   readonly start: number;
   readonly count: number;
   readonly after: number;
@@ -24,13 +24,13 @@ export interface FilledBlock {
   readonly hash: AnchoredHash;
 }
 
-/** Blocks that leave while a step computes them. */
+/** Blocks that are exported while a step computes them. */
 export interface EarlyExport {
   /** Destination of each filled block, by index in the step; undefined for a block that is exported later. */
   readonly outs: readonly (Uint8Array | undefined)[];
-  /** The frame's bytes are there, of all of them; in order. */
+  /** Called for each frame, in order, when the frame's bytes of all these blocks are in `outs`. */
   readonly onFrame: (frame: number) => void;
-  /** The step has settled. */
+  /** Called when the step is complete. */
   readonly onEnd: () => void;
 }
 
@@ -41,7 +41,7 @@ export interface BuiltStep {
   readonly filled: readonly FilledBlock[];
 }
 
-/** Makes the batch, and moves the sequences' cursors on. `step`: its number. */
+/** Builds the batch of step number `step`, and advances the cursors of its sequences. */
 export function buildStep(
   work: readonly PlannedRows<Sequence>[],
   sampling: SamplingState,
@@ -58,7 +58,7 @@ export function buildStep(
     const tokens = tokensOf(sequence, start, end, sampling);
     const blockTable = sequence.blocks;
     const samples = samplesOf(sequence, prompt, sampled, start, count, sampling);
-    // One object a token of a decode step: what is spread is made twice.
+    // Written out because a spread would allocate a second object for every token of a decode step.
     batch.push(samples ? { tokens, start, blockTable, samples } : { tokens, start, blockTable });
     for (let index = Math.floor(start / blockSize); index < Math.floor(end / blockSize); index++) {
       const [block, hash] = [sequence.blocks[index], sequence.chain.hashes[index]];
@@ -72,7 +72,10 @@ export function buildStep(
   return { rows, batch, filled };
 }
 
-/** Ids of tokens [start, end); of those that the step before samples, where the device finds them. */
+/**
+ * Returns the ids of tokens [start, end). A token that a submitted step samples is named by its sampler slot, where the device finds
+ * it.
+ */
 function tokensOf(sequence: Sequence, start: number, end: number, sampling: SamplingState): ArrayLike<number> {
   const { tokens } = sequence;
   // One row is what most steps have of a sequence.

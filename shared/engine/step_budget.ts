@@ -1,14 +1,15 @@
 /**
- * How many rows of prompts a step takes while others wait for their next tokens.
+ * Limits the prompt rows of a step while sequences wait for their next tokens.
  *
- *   a step with tokens only ─► what it takes      one with rows of prompts too ─► what a row adds
- *   rows = (target − tokens' time) / time of a row, in fours, at least four: who waits for a prompt is not starved
+ *   a step with token rows only ─► its duration      a step with prompt rows too ─► the time that a prompt row adds
+ *   prompt rows = (target − duration with token rows only) / time of a prompt row, a multiple of four, at least four
  *
- * Both times are running averages of what this device showed. While prompts never end a step now and then goes without them, so that the
- * tokens' time stays known. Steps in which nobody waits for a token are not paced: they take what is fastest.
+ * At least four rows keep prompts from starving. Both times are running averages measured on this device. While prompts keep coming,
+ * a step now and then goes without them, so that the duration of token steps stays known. Steps in which nobody waits for a token
+ * are not limited.
  */
 
-/** Without a target of its own a step may take this many times what it takes without prompts. */
+/** Target without --step-ms, as a multiple of the duration of a step without prompt rows. */
 const AUTO_FACTOR = 2.5;
 /**
  * Weight of a new time in the running average, when it is above and below it. The time per prompt row errs upwards; the time of steps
@@ -16,9 +17,12 @@ const AUTO_FACTOR = 2.5;
  */
 const ROW = { up: 0.5, down: 0.2 };
 const TOKENS = { up: 0.2, down: 0.7 };
-/** Rows that products take at a time: who waits for a prompt has at least so many in a step. */
+/** Rows that matrix products process together; prompts get at least this many rows of every step. */
 export const ROW_UNIT = 4;
-/** Steps with prompts between two without; fewer when other numbers of sequences wait than when that was measured, or it was but a few times. */
+/**
+ * Steps with prompt rows between two steps without. The second value applies when the number of token rows has changed by a factor of
+ * more than CHANGED since the last measurement, or fewer than FEW steps were measured.
+ */
 const MEASURE_EVERY = 32;
 const MEASURE_CHANGED_EVERY = 4;
 const CHANGED = 1.5;
@@ -40,21 +44,28 @@ export class StepBudget {
   #tokenRows = 0;
   #numMeasured = 0;
   #rowMs: number | undefined;
-  /** Steps with prompts since then. */
+  /** Number of steps with prompt rows since the last step without. */
   #numMixed = 0;
 
-  /** `stepMs`: the target; 0: two and a half times what steps without prompts take. `first`: what steps took before anybody waited for one. */
+  /**
+   * `stepMs` is the target; 0: AUTO_FACTOR times the duration of steps without prompt rows. `first` holds step times that the warm-up
+   * has measured.
+   */
   constructor(stepMs: number, first: readonly StepTimes[] = []) {
     this.#stepMs = stepMs;
     for (const times of first) this.took(times);
   }
 
-  /** Rows of prompts for a step of so many token rows. */
+  /**
+   * Returns how many prompt rows a step with `tokenRows` token rows may have: Infinity without token rows, 0 when the step is to
+   * measure token rows alone.
+   */
   promptRows(tokenRows: number): number {
     if (tokenRows === 0) return Infinity;
     if (this.#tokensMs === undefined || this.#isStale(tokenRows)) return 0;
     const targetMs = this.#stepMs > 0 ? this.#stepMs : AUTO_FACTOR * this.#tokensMs;
-    // A row alone reads every weight, one of many does not: until it is known what it adds, that is the most.
+    // Until prompt rows are measured, a prompt row counts as much as a token row. That is an upper limit, because rows of one step
+    // share the reading of the weights.
     const rowMs = Math.max(this.#rowMs ?? this.#tokensMs / tokenRows, 1e-6);
     const rows = Math.floor((targetMs - this.#tokensMs) / rowMs);
     return Math.max(ROW_UNIT, rows - (rows % ROW_UNIT));

@@ -10,12 +10,12 @@
 
 /** Fields of a running sequence that the plan reads. */
 export interface PlannableSequence {
-  /** Rows until its target, and until the next block that is there already. */
+  /** Rows until the sequence's target; `nextStop` is the position of the next block that is present already, or the target. */
   readonly remaining: number;
   readonly nextStop: number;
   readonly cursor: { readonly submitted: number };
   readonly blocks: { readonly length: number };
-  /** Each of its rows is a sample. */
+  /** Whether logits of each of the sequence's rows are requested, so that each counts as a sample. */
   readonly isReadingPrompt: boolean;
   /** A token is sampled from the row before `end`. */
   samplesAt(end: number): boolean;
@@ -31,9 +31,9 @@ export interface Candidate<S extends PlannableSequence> {
 }
 
 /** Room that is left in a step. */
-export interface StepBudget {
+export interface StepRoom {
   readonly rows: number;
-  /** Samples besides the one that each sequence may sample from. */
+  /** Samples that are left for prompt tokens, besides the one of each sequence. */
   readonly spareSamples: number;
   readonly hostSamples: number;
   readonly freeBlocks: number;
@@ -53,13 +53,13 @@ export interface StepPlan<S> {
   /** The first sequence for which there are no blocks. */
   readonly short: S | undefined;
   /** The budget that is left. */
-  readonly left: StepBudget;
+  readonly left: StepRoom;
 }
 
-/** `promptRows`: rows of prompts beside so many sequences that need one row. */
+/** Plans the next step. `promptRows` returns how many prompt rows may go beside so many sequences that need one row. */
 export function planStep<S extends PlannableSequence>(
   candidates: readonly Candidate<S>[],
-  budget: StepBudget,
+  budget: StepRoom,
   blockSize: number,
   promptRows: (tokenRows: number) => number,
 ): StepPlan<S> {
@@ -97,12 +97,12 @@ export function planStep<S extends PlannableSequence>(
 /** Rows of one sequence within the budget. */
 function rowsOf<S extends PlannableSequence>(
   { sequence, sampledBy }: Candidate<S>,
-  { rows, spareSamples, hostSamples }: StepBudget,
+  { rows, spareSamples, hostSamples }: StepRoom,
 ): number {
   const { submitted } = sequence.cursor;
   const count = Math.min(rows, sequence.remaining, sequence.nextStop - submitted);
   const allowed = sequence.isReadingPrompt ? Math.min(count, 1 + spareSamples) : count;
   const maySample = sampledBy === 'device' || (sampledBy === 'host' && hostSamples > 0);
-  // Computed up to the row that it would sample from, when nobody can sample.
+  // When nobody can sample for the sequence now, its rows are computed up to the one to sample from.
   return allowed > 0 && !maySample && sequence.samplesAt(submitted + allowed) ? allowed - 1 : allowed;
 }

@@ -17,7 +17,10 @@ export interface StorageFormats {
   readonly changes: string;
 }
 
-/** `wanted` `auto`: as stored, else `liked`. */
+/**
+ * Chooses the storage formats of a program's matrices. With `wanted` 'auto', integers stay as they are stored and other matrices get
+ * `liked`; else all get `wanted`.
+ */
 export function storageFormats(
   program: Program,
   weights: Pick<ModelWeights, 'integersOf' | 'storedAs'>,
@@ -45,7 +48,10 @@ export function storageFormats(
   };
 }
 
-/** Integers of all parts; where they differ, what holds them all: int4 are uint4 and int8 too, and beside int8 uint4 are rounded. */
+/**
+ * Returns the integer format that holds all parts; undefined when a part is not stored in integers. uint4 and int8 hold int4 exactly;
+ * beside int8 parts, uint4 parts are rounded.
+ */
 function asStored({ parts }: WeightSpec, weights: Pick<ModelWeights, 'integersOf'>): IntegerFormat | undefined {
   const formats = new Set(parts.map(({ tensor }) => weights.integersOf(tensor)));
   if (formats.size === 0 || formats.has(undefined)) return undefined;

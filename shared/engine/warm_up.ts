@@ -1,6 +1,6 @@
 /**
- * Steps at the start, so that no request pays for first times: pipelines are made lazily, and so is memory. While there is time they tell
- * what steps take.
+ * Runs steps at the start, so that no request pays for pipelines and memory that are created at first use. Where there is a clock,
+ * also measures the step times with which the step budget starts.
  */
 import type { Executable, Segment } from '../../kernels/device.ts';
 import { neutralSampling } from '../protocol/request.ts';
@@ -9,21 +9,21 @@ import type { StepTimes } from './step_budget.ts';
 
 /** Sizes and clock of the warm-up. */
 export interface WarmUpOptions {
-  /** Tokens of a prompt that a step takes at most, and a sequence. */
+  /** Most tokens of a prompt in one step; `maxModelLen` is the most tokens of a sequence. */
   readonly chunkTokens: number;
   readonly maxModelLen: number;
   readonly blockSize: number;
   readonly numBlocks: number;
-  /** A steady clock; without one steps are run and nothing is told. */
+  /** Steady clock in milliseconds; without one, steps run and are not measured. */
   readonly nowMs?: (() => number) | undefined;
 }
 
-/** All of it, where a few steps take less. */
+/** Milliseconds of the whole warm-up, unless the least steps take longer. */
 const BENCHMARK_MS = 200;
 const MAX_STEPS = 50;
 /** Least steps of each kind; the first one includes the cost of lazy creation. */
 const LEAST_STEPS = 2;
-/** Rows of prompts: few at first, then as many as are worth more, if that would take no more than half the time. */
+/** Prompt rows of a step: FEW_ROWS at first, then MANY_ROWS if one such step is expected to take less than half of BENCHMARK_MS. */
 const FEW_ROWS = 8;
 const MANY_ROWS = 64;
 

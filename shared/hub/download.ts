@@ -1,4 +1,7 @@
-/** One file of a hub: resumed where it stopped, asked for again where the hub is busy or the connection breaks, checked before it counts. */
+/**
+ * Downloads one file of a hub: resumes a partial download, retries when the hub is busy or the connection breaks, and verifies the
+ * checksum before the file gets its name.
+ */
 import { createHash } from 'node:crypto';
 import { createReadStream, existsSync, renameSync, rmSync, statSync } from 'node:fs';
 import { mkdir, open } from 'node:fs/promises';
@@ -7,7 +10,7 @@ import { Backoff } from '../base/backoff.ts';
 import { every, type Clock } from '../base/clock.ts';
 import { messageOf } from '../base/failure.ts';
 
-/** The hub does not give it, or not what it says; the message says what to do. */
+/** The hub does not have the file, refuses it, or sends bytes other than it lists; the message names the remedy. */
 export class HubError extends Error {
   constructor(message: string, options?: ErrorOptions) {
     super(message, options);
@@ -32,12 +35,12 @@ export interface DownloadOptions {
   readonly clock: Clock;
   readonly token: string;
   readonly signal?: AbortSignal;
-  /** Bytes that are there, of this file. */
+  /** Called with the number of bytes of the file that have arrived. */
   readonly onBytes: (bytes: number) => void;
   readonly onRetry: (reason: string, inMs: number) => void;
 }
 
-/** In a row without a byte that is new. */
+/** Consecutive attempts without a new byte after which the download fails. */
 const MAX_FRUITLESS = 6;
 const MIN_PAUSE_MS = 500;
 const MAX_PAUSE_MS = 30_000;
@@ -58,7 +61,7 @@ class Interrupted extends Error {
   }
 }
 
-/** Leaves the whole file at `path`; while it comes, what there is lies beside it. @throws HubError */
+/** Downloads the file to `path`; until it is complete its bytes are in `path`.incomplete. @throws HubError */
 export async function download(file: RemoteFile, path: string, options: DownloadOptions): Promise<void> {
   const { clock, onRetry, signal } = options;
   await mkdir(dirname(path), { recursive: true });
@@ -73,7 +76,7 @@ export async function download(file: RemoteFile, path: string, options: Download
       rmSync(part, { force: true });
       if (isSecond) throw new HubError(`${file.url} has other bytes than the hub says, twice: try again later`);
       isSecond = true;
-      onRetry('the bytes are not what the hub says', 0);
+      onRetry('the checksum differs from the one that the hub lists', 0);
     } catch (error) {
       if (!(error instanceof Interrupted)) throw error;
       signal?.throwIfAborted();
@@ -97,14 +100,14 @@ function sizeOf(path: string): number {
   return existsSync(path) ? statSync(path).size : 0;
 }
 
-/** @throws Interrupted when another try may bring more, HubError when none will. */
+/** Downloads the bytes that are missing in `part`. @throws Interrupted when a retry may bring more, HubError when none will. */
 async function fetchRest(
   { url, bytes }: RemoteFile,
   part: string,
   from: number,
   { fetch, clock, token, signal, onBytes }: DownloadOptions,
 ): Promise<void> {
-  // More than there should be is not the beginning of it.
+  // A partial file longer than the whole one is not its beginning: start over.
   let at = from > bytes ? 0 : from;
   const silence = new AbortController();
   const over = new AbortController();
@@ -117,7 +120,7 @@ async function fetchRest(
       headers: {
         ...(at > 0 ? { range: `bytes=${at}-` } : {}),
         ...(token ? { authorization: `Bearer ${token}` } : {}),
-        // Ranges are of the bytes themselves.
+        // Byte ranges count uncompressed bytes.
         'accept-encoding': 'identity',
       },
       signal: signal ? AbortSignal.any([signal, silence.signal]) : silence.signal,
@@ -129,7 +132,8 @@ async function fetchRest(
       await file.truncate(at);
       for await (const chunk of (response.body ?? []) as AsyncIterable<Uint8Array>) {
         heardMs = clock.nowMs();
-        if (at + chunk.length > bytes) throw new HubError(`${url} is longer than the ${bytes} bytes that the hub says`);
+        if (at + chunk.length > bytes)
+          throw new HubError(`${url} is longer than the ${bytes} bytes that the hub lists: try again later`);
         await file.write(chunk, 0, chunk.length, at);
         at += chunk.length;
         onBytes(at);

@@ -1,4 +1,4 @@
-/** Models by name: what a hub has of one, brought into the cache that others use too, or found there. */
+/** Models by name: finds them in the local cache that Hugging Face's tools share, and downloads from a hub what is missing. */
 import { existsSync, mkdirSync, readFileSync, readdirSync, statSync, statfsSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
@@ -40,7 +40,7 @@ export interface CachedModel {
 
 /** Git's name of a commit. */
 const COMMIT = /^[0-9a-f]{40}$/;
-/** How often a list is asked for, and the first and the longest wait between. */
+/** Most attempts of one API request, and the shortest and longest milliseconds between two. */
 const MAX_ASKED = 4;
 const MIN_WAIT_MS = 1_000;
 const MAX_WAIT_MS = 30_000;
@@ -53,7 +53,7 @@ export class Hub {
   readonly #root: string;
   readonly #isOffline: boolean;
   readonly #fetch: Fetch;
-  /** For the library, which wants tokens of one form only: they are added here. */
+  /** Options for the hub library. Its `fetch` adds the token here, because the library accepts tokens of one form only. */
   readonly #api: { readonly hubUrl: string; readonly fetch: Fetch };
 
   constructor(options: HubOptions) {
@@ -79,7 +79,7 @@ export class Hub {
     try {
       return await this.pull(repo);
     } catch (error) {
-      // One that was fetched before runs without its hub.
+      // A model that was downloaded before is served without its hub.
       if (error instanceof Unreachable) return this.#cached(repo, error.message);
       throw error;
     }
@@ -99,7 +99,7 @@ export class Hub {
     return join(cache.snapshot(commit), file ?? '');
   }
 
-  /** Brings what is not there yet. @throws HubError */
+  /** Downloads what the cache lacks of the model, and returns its path. @throws HubError */
   async pull({ repo, revision, file }: RepoName): Promise<string> {
     const commit = await this.#commitOf(repo, revision);
     const cache = new RepoCache(this.#root, repo);
@@ -133,7 +133,8 @@ export class Hub {
     const ggufs = [...files.keys()].filter((path) => GGUF.test(path));
     if (!files.has('config.json') && ggufs.length > 0)
       throw new HubError(`${name} has GGUF files: name one, such as ${repo}:${ggufs[0]} (${ggufs.join(', ')})`);
-    if (!files.has('config.json')) throw new HubError(`${name} has no config.json: it is no model that is served here`);
+    if (!files.has('config.json'))
+      throw new HubError(`${name} has no config.json: this repository is not a model that Penstock can serve`);
     const whole = files.get('model.safetensors');
     const index = files.get(INDEX);
     if (!whole && !index)
@@ -153,7 +154,8 @@ export class Hub {
     const info = await this.#ask(repo, revision, () =>
       modelInfo({ name: repo, revision, additionalFields: ['sha'], ...this.#api }),
     );
-    if (!COMMIT.test(info.sha)) throw new HubError(`${this.#endpoint} gives no commit of ${repo}@${revision}`);
+    if (!COMMIT.test(info.sha))
+      throw new HubError(`${this.#endpoint} gives no commit of ${repo}@${revision}: check HF_ENDPOINT`);
     return info.sha;
   }
 
@@ -166,7 +168,7 @@ export class Hub {
     });
   }
 
-  /** A hub that is busy is asked again, a few times. */
+  /** Fetches with the token; repeats the request a few times while the hub is busy (429 or 5xx). */
   async #politely(url: Parameters<Fetch>[0], init: RequestInit = {}): Promise<Response> {
     const { clock, signal, onNote } = this.#options;
     const headers = new Headers(init.headers);
@@ -178,13 +180,13 @@ export class Hub {
       const seconds = Number(response.headers.get('retry-after') ?? NaN);
       const pauseMs = backoff.lengthen();
       const waitMs = Math.min(MAX_WAIT_MS, Number.isFinite(seconds) ? seconds * 1_000 : pauseMs);
-      onNote?.(`the hub says ${response.status}; asking again in ${waitMs / 1_000} s`);
+      onNote?.(`the hub answers with status ${response.status}; retrying in ${waitMs / 1_000} s`);
       await response.body?.cancel();
       await clock.sleep(waitMs, signal);
     }
   }
 
-  /** @throws Unreachable when there is no hub, HubError when it says no. */
+  /** Runs an API request and translates its errors. @throws Unreachable when the hub does not answer, HubError when it refuses. */
   async #ask<T>(repo: string, revision: string, question: () => Promise<T>): Promise<T> {
     try {
       return await question();
@@ -243,7 +245,7 @@ export class Hub {
       );
   }
 
-  /** All revisions of it. @throws HubError when it is not there. */
+  /** Removes all revisions of a model from the cache, and returns how many bytes they had. @throws HubError when it is not there. */
   remove({ repo }: RepoName): number {
     const bytes = this.list().reduce((sum, one) => sum + (one.repo === repo ? one.bytes : 0), 0);
     const cache = new RepoCache(this.#root, repo);
@@ -253,7 +255,7 @@ export class Hub {
   }
 }
 
-/** The hub cannot be asked. */
+/** The hub does not answer, so the cache may serve instead. */
 class Unreachable extends HubError {}
 
 function cacheRoot(env: HubOptions['environment']): string {
@@ -261,7 +263,7 @@ function cacheRoot(env: HubOptions['environment']): string {
   return env['HF_HUB_CACHE'] || env['HUGGINGFACE_HUB_CACHE'] || join(home, 'hub');
 }
 
-/** The variable, or what `huggingface-cli login` has left. */
+/** Returns the token of HF_TOKEN, or the one that `huggingface-cli login` has stored; empty when there is none. */
 function tokenOf(env: HubOptions['environment']): string {
   const home = env['HF_HOME'] || join(env['XDG_CACHE_HOME'] || join(homedir(), '.cache'), 'huggingface');
   const path = env['HF_TOKEN_PATH'] || join(home, 'token');
@@ -278,7 +280,7 @@ function etagOf({ path, oid, lfs }: Listed): string {
   return etag;
 }
 
-/** In its blob, or in what has come of it. */
+/** Returns how many bytes of the file are in the cache, as a blob or a partial download. */
 function bytesThere(cache: RepoCache, file: Listed): number {
   const blob = cache.blob(etagOf(file));
   const sizes = [blob, `${blob}.incomplete`].map((path) => statSync(path, { throwIfNoEntry: false })?.size ?? 0);

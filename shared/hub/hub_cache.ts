@@ -1,8 +1,8 @@
 /**
- * The cache of a hub's files, laid out as `huggingface_hub` has it, so that what either has fetched the other finds:
+ * Cache of a hub's files in the layout of `huggingface_hub`, so that both find each other's downloads:
  *
  *   models--ORG--NAME/refs/REVISION          the commit
- *   models--ORG--NAME/blobs/ETAG             bytes; ETAG.incomplete while they come
+ *   models--ORG--NAME/blobs/ETAG             bytes of a file; ETAG.incomplete during its download
  *   models--ORG--NAME/snapshots/COMMIT/FILE  links to blobs
  */
 import {
@@ -27,7 +27,7 @@ export class RepoCache {
     this.folder = join(root, `models--${repo.replace('/', '--')}`);
   }
 
-  /** The commit that a revision was when it was asked for last. */
+  /** Returns the commit that a revision named when the hub was last asked; undefined when the cache does not have that commit. */
   commitOf(revision: string): string | undefined {
     if (COMMIT.test(revision)) return existsSync(this.snapshot(revision)) ? revision : undefined;
     const path = this.#ref(revision);
@@ -61,7 +61,7 @@ export class RepoCache {
     return existsSync(join(this.snapshot(commit), file));
   }
 
-  /** Shows a blob in a snapshot. */
+  /** Makes a blob appear as `file` in the snapshot of `commit`: by a symbolic link, or a copy where links do not work. */
   link(commit: string, file: string, etag: string): void {
     const path = join(this.snapshot(commit), file);
     mkdirSync(dirname(path), { recursive: true });

@@ -27,7 +27,10 @@ export interface Listed {
   readonly lfs?: { readonly oid: string; readonly size: number };
 }
 
-/** @throws HubError for an index that is none, or points out of its folder. */
+/**
+ * Returns the names of the safetensors files that an index lists. @throws HubError for an unreadable index, or one that names a file
+ * outside its folder.
+ */
 export function shardsOf(path: string): string[] {
   let map: unknown;
   try {
@@ -44,7 +47,7 @@ export function shardsOf(path: string): string[] {
   });
 }
 
-/** A GGUF file and all that its model is split into. @throws HubError when one is not there. */
+/** Returns the files of the model that begins with the GGUF file `file`, which may be split. @throws HubError when one is missing. */
 export function ggufFiles(name: string, file: string, files: ReadonlyMap<string, Listed>): Listed[] {
   return partsOf(file).map((path) => {
     const found = files.get(path);
@@ -54,7 +57,7 @@ export function ggufFiles(name: string, file: string, files: ReadonlyMap<string,
   });
 }
 
-/** @throws HubError when it is not the first of its model. */
+/** Returns the paths of all files of a split GGUF model. @throws HubError when `file` is not the first of them. */
 function partsOf(file: string): string[] {
   try {
     return ggufParts(file);

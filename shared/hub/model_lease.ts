@@ -1,26 +1,26 @@
-/** One process at a time brings the files of a model; the others wait, and find them there. */
+/** Lets one process at a time download the files of a model; the others wait and then find them in the cache. */
 import { join } from 'node:path';
 import type { Clock } from '../base/clock.ts';
 import { claimLease, LeaseTaken, type LeaseProcess } from '../base/file_lease.ts';
 
 const LEASE = '.penstock.lock';
 const POLL_MS = 250;
-/** A download whose process cannot be seen is over when its lease has not been renewed for so long. */
+/** Milliseconds without a renewal after which the lease of a process outside this process table is taken over. */
 const WATCH_MS = 15_000;
 
 /** Settings and callbacks of the lease under which one process downloads a model. */
 export interface ModelLeaseOptions {
   readonly clock: Clock;
-  /** This process, which leases a model while it brings its files. */
+  /** This process, as the owner of leases. */
   readonly lease: Omit<LeaseProcess, 'clock'>;
   readonly signal?: AbortSignal;
-  /** For people: what goes otherwise than planned. */
+  /** Called with a message for the user when something unexpected happens, for instance a wait. */
   readonly onNote?: (note: string) => void;
 }
 
 /**
- * Resolves when this process may bring the model. @returns a function that ends the lease.
- * @throws the signal's reason; Error when the folder takes no files.
+ * Waits until this process may download the model. @returns a function that releases the lease.
+ * @throws the signal's reason; Error when the folder is not writable.
  */
 export async function leaseModel(
   folder: string,
@@ -29,10 +29,11 @@ export async function leaseModel(
   const path = join(folder, LEASE);
   let hasSaid = false;
   const onWatching = (): void => {
-    if (!hasSaid) onNote?.(`another process is bringing it already (${path}); waiting`);
+    if (!hasSaid) onNote?.(`another process is already downloading this model (${path}); waiting for it`);
     hasSaid = true;
   };
-  const onLost = (owner: string): void => onNote?.(`${owner} brings it too: this one stood still`);
+  const onLost = (owner: string): void =>
+    onNote?.(`${owner} downloads this model too, because this process stood still and lost its lease`);
   for (;;) {
     signal?.throwIfAborted();
     try {

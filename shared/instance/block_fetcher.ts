@@ -1,7 +1,9 @@
 /**
- * Brings blocks to a sequence: opens all its fetch streams at once, reads them in order, verifies every record (K2), hands it
- * to the engine. Stops at the first block that does not come. Of a decode's fetch its caller asks for other sources then; a prefill's, which
- * nobody tells of any, is made again for what comes before that block, where something had been left out.
+ * Fetches blocks for a sequence: opens all fetch streams at once, reads them in order, verifies every record (K2), and delivers it
+ * to the engine. Stops at the first block that does not come.
+ *
+ * A decode call then asks the router for other sources. Nobody gives a prefill other sources; where its fetch had left frames out,
+ * it fetches again, up to the missing block only.
  */
 import { messageOf } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
@@ -25,7 +27,10 @@ export interface FetchJob {
   /** Blocks [0, from) are in the device. */
   readonly from: number;
   readonly sources: readonly Source[];
-  /** Nobody is asked for other sources, and what comes whole serves others. */
+  /**
+   * Whether the sequence is a prefill: it gets no other sources when a block is missing, and blocks that arrive complete serve later
+   * sequences.
+   */
   readonly isPrefill: boolean;
   readonly context: RequestContext;
   readonly timeoutMs: number;
@@ -47,7 +52,7 @@ export interface BlockFetcherOptions {
   readonly line: FetchLine;
   readonly slab: Slab;
   readonly layout: RecordLayout;
-  readonly window: FetchSlots;
+  readonly fetchSlots: FetchSlots;
   readonly outbox: Outbox;
   readonly ownAddress: string;
   readonly sendToEngine: (message: ToEngine) => void;
@@ -58,7 +63,7 @@ interface Fetched {
   readonly reached: number;
   readonly bytes: number;
   readonly reason: string;
-  /** The source that broke, or sent what cannot be used. */
+  /** Address of the source that broke, or that sent an unusable record; undefined when none did. */
   readonly broken: string | undefined;
 }
 
@@ -66,8 +71,8 @@ interface Fetched {
 const MAX_TURNS = 3;
 
 /**
- * Blocks that a holder has come at once, or within what an export from its device may take (outbox.ts); beyond that they are
- * computed. A holder that is lost is given up before, by the router's word.
+ * Milliseconds without data after which a holder of finished blocks is given up, and the blocks are computed here. Longer than an
+ * export from the holder's device may take (outbox.ts); a lost holder is given up earlier, when the router reports it.
  */
 const HELD_PATIENCE_MS = 12_000;
 
@@ -113,14 +118,13 @@ export class BlockFetcher {
         reading = source.address;
         const slots = this.#slotsOf(job);
         for await (const incoming of stream.records(slots)) {
-          for (const incomingBlock of incoming) {
-            const block = source.start + incomingBlock.index;
-            const fault = this.#deliver(job, block, incomingBlock);
+          for (const arrived of incoming) {
+            const block = source.start + arrived.index;
+            const fault = this.#deliver(job, block, arrived);
             if (fault !== undefined) throw new Error(`block ${block} from ${source.address}: ${fault}`);
             const { frames, slotBytes: wholeBytes } = this.#options.layout.spec;
-            bytes +=
-              incomingBlock.frame === undefined ? wholeBytes : (frames[incomingBlock.frame]?.maxStoredBytes ?? 0);
-            if (incomingBlock.isLast) reached = block + 1;
+            bytes += arrived.frame === undefined ? wholeBytes : (frames[arrived.frame]?.maxStoredBytes ?? 0);
+            if (arrived.isLast) reached = block + 1;
           }
         }
         if (reached < source.end) {
@@ -159,18 +163,18 @@ export class BlockFetcher {
     return {
       async *records({ acquire, bytes }) {
         for (const [index, hash] of hashes.entries()) {
-          const lent = await outbox.borrow(hash, job.context.requestId, 0, job.signal);
-          if (!lent) return;
+          const borrowed = await outbox.borrow(hash, job.context.requestId, 0, job.signal);
+          if (!borrowed) return;
           let slot: number;
           try {
             slot = await acquire();
-            bytes(slot).set(lent.record);
+            bytes(slot).set(borrowed.record);
           } finally {
-            lent.release();
+            borrowed.release();
           }
           const want = { format: layout.format, digest: hash.digest };
           const fault = await line.transferThread
-            .call('verify', { slot, bytes: lent.record.length, want })
+            .call('verify', { slot, bytes: borrowed.record.length, want })
             .catch(messageOf);
           yield [{ index, slot, frame: undefined, isLast: true, fault }];
         }
@@ -180,12 +184,12 @@ export class BlockFetcher {
   }
 
   #slotsOf({ isAdmitted, signal }: FetchJob): Slots {
-    const { window, slab, layout } = this.#options;
+    const { fetchSlots, slab, layout } = this.#options;
     return {
-      acquire: () => window.acquire(isAdmitted, signal),
+      acquire: () => fetchSlots.acquire(isAdmitted, signal),
       bytes: (slot) => slotBytes(slab.memory, slot, layout.spec.slotBytes),
       release: (slot) => {
-        window.release(slot);
+        fetchSlots.release(slot);
       },
     };
   }
@@ -195,17 +199,18 @@ export class BlockFetcher {
    * the block). Returns what is wrong with the record, or undefined.
    */
   #deliver({ id, isAdmitted, signal }: FetchJob, blockIndex: number, arrived: Arrived): string | undefined {
-    const { window, sendToEngine } = this.#options;
+    const { fetchSlots, sendToEngine } = this.#options;
     const { slot, frame, isLast, fault } = arrived;
-    // While more comes into it, it is not only the engine's.
-    if (!isLast) window.pin(slot);
+    // More frames will arrive in this slot, so the fetch keeps a pin of its own.
+    if (!isLast) fetchSlots.pin(slot);
     if (fault !== undefined || signal.aborted) {
-      window.release(slot);
+      fetchSlots.release(slot);
       return fault ?? 'the request is gone';
     }
-    // The engine computes what it was not given.
-    if (window.mayKeep(slot)) sendToEngine({ kind: 'deliver', id, blockIndex, slot, frame, isEarly: !isAdmitted() });
-    else window.release(slot);
+    // The engine computes blocks that are not delivered.
+    if (fetchSlots.mayKeep(slot))
+      sendToEngine({ kind: 'deliver', id, blockIndex, slot, frame, isEarly: !isAdmitted() });
+    else fetchSlots.release(slot);
     return undefined;
   }
 }

@@ -3,7 +3,7 @@
  *
  *   start ──► fetching ──all came, or little is left──► proceeding ──► tokens ... last token, end
  *                │  ▲
- *    missing_from│  │more (sources, or a higher max_self_compute)
+ *    missing│  │more (sources, or a higher max_self_compute)
  *                ▼  │
  *              asking              give_up (the sources of this round are lost): report at once
  *
@@ -25,7 +25,7 @@ import { checkCall, contextOf, reportOf, type CallChain } from './engine_call.ts
 import type { EngineInstance } from './engine_instance.ts';
 import { runSequence, type Fetch } from './sequence_run.ts';
 
-/** A router that has not answered `missing_from` by then has lost the request. */
+/** Milliseconds to wait for the caller's next message; a router that has not answered `missing` by then has lost the request. */
 const ASK_TIMEOUT_MS = 30_000;
 /** A caller sends a start and then at most one message per question; more is not worth keeping (P1). */
 const MAX_INBOX = 16;
@@ -59,12 +59,12 @@ class DecodeSession {
   readonly replies = new AsyncQueue<DecodeReply>();
   readonly #instance: EngineInstance;
   readonly #clock: Clock;
-  /** The caller went away, or what it reads has ended. */
+  /** Aborts when the caller has left, or its replies have ended. */
   readonly #left: ReturnType<typeof linkSignals>;
   readonly #inbox: DecodeRequest[] = [];
-  readonly #said = new Condition();
-  /** The caller says nothing more. */
-  #hasSaidAll = false;
+  readonly #messageCame = new Condition();
+  /** The caller sends nothing more. */
+  #callerEnded = false;
   /** How often missing blocks were reported. */
   #round = 0;
   /** Aborts the fetch of this round. */
@@ -88,13 +88,13 @@ class DecodeSession {
         continue;
       }
       if (this.#inbox.length < MAX_INBOX) this.#inbox.push(message);
-      this.#said.notify();
+      this.#messageCame.notify();
     }
-    this.#hasSaidAll = true;
-    this.#said.notify();
+    this.#callerEnded = true;
+    this.#messageCame.notify();
   }
 
-  /** R2: nothing of it stays, however it ended. A second call does nothing. */
+  /** Cancels everything that runs for the call (R2). A second call does nothing. */
   leave(): void {
     this.#left.release();
     this.#left.abort();
@@ -128,7 +128,7 @@ class DecodeSession {
     const { tokens, hashes } = chain;
     const numLocal = this.#instance.numLocal(hashes);
     const isLeft = hashes.length > numLocal && tokens.length - this.#tokensOf(numLocal) > start.maxSelfCompute;
-    // Cached blocks have no logits: whose rows are asked for is computed here, however much that is.
+    // Cached blocks have no logits, so a prompt whose log-probabilities are requested is computed here, whatever its length.
     const isReading = request.promptLogprobs > 0 && start.promptLogprobsFrom < request.promptLength;
     const hasFetch = !isReading && (isLeft || start.sources.some(({ end }) => end > numLocal));
     try {
@@ -204,9 +204,10 @@ class DecodeSession {
       const message = this.#inbox.shift();
       if (message) return message;
       if (this.#signal.aborted) throw new Failure('cancelled', 'the caller went away');
-      if (this.#hasSaidAll) throw new Failure('invalid_request', 'the caller ended before it had said what to do');
-      if (await this.#said.within(ASK_TIMEOUT_MS, this.#clock, this.#signal))
-        throw new Failure('deadline_exceeded', `the caller said nothing for ${ASK_TIMEOUT_MS} ms`);
+      if (this.#callerEnded)
+        throw new Failure('invalid_request', 'the caller closed the call before its first message');
+      if (await this.#messageCame.within(ASK_TIMEOUT_MS, this.#clock, this.#signal))
+        throw new Failure('deadline_exceeded', `the caller sent no message for ${ASK_TIMEOUT_MS} ms`);
     }
   }
 }

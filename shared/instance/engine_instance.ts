@@ -30,7 +30,7 @@ import type { Outbox } from './outbox.ts';
 import { RoutersSeen } from '../node/routers_seen.ts';
 import { watch } from './watchdog.ts';
 
-/** Below this a chunk's exports and a fetch's arrivals would wait for each other. */
+/** Least record slots: with fewer, a chunk's exports and a fetch's arrivals would wait for each other. */
 const MIN_SLOTS = 16;
 
 /** Engine, memory, network and callbacks of an instance. */
@@ -47,7 +47,7 @@ export interface EngineInstanceOptions extends InstanceHost {
   /** The engine is gone; the process cannot go on. */
   readonly onDeath: (error: Error) => void;
   readonly onLoading?: (doneBytes: number, totalBytes: number) => void;
-  /** The engine is there and does not move: nothing can be waited for. */
+  /** Called when the engine thread is alive and makes no progress; nobody should wait for it. */
   readonly onHang: (error: Error) => void;
 }
 
@@ -122,14 +122,14 @@ export class EngineInstance {
     onEvent = (event) => {
       instance.#receive(event);
     };
-    // A port that was named is one that must be had.
+    // A port that --bulk-port names must be bound, else the start fails.
     if (options.transfer.bulk_port > 0) await instance.#channels?.host.bind();
     return instance;
   }
 
   /**
-   * Fetches that may wait here (P1): as many as sequences may, twice, and where layers have windows each has two streams; with more decode
-   * instances than that some ask again.
+   * Most Fetch streams open at once (P1): twice the sequences that may wait or run, and twice that where layers have attention
+   * windows, since a fetch then has two streams. With many decode instances some streams are refused and retried.
    */
   get maxFetchStreams(): number {
     const { maxWaiting, model } = this.#options.engine;
@@ -137,7 +137,7 @@ export class EngineInstance {
     return 2 * numStreams * (maxWaiting + model.maxNumSeqs);
   }
 
-  /** Goes to work under the name and address of `member`. */
+  /** Connects the instance's parts under the name and address of `member`, and grants the engine its first slots for exports. */
   attach(attachment: Attachment): void {
     this.#onPlaced = attachment.onPlaced;
     const { outbox } = (this.#attached = connectParts(this.#options, attachment, {
@@ -167,7 +167,7 @@ export class EngineInstance {
     return this.#parts.fetcher;
   }
 
-  /** For those who fetch from here. */
+  /** Host of the data channels over which others fetch from this instance. */
   get channelHost(): ChannelHost | undefined {
     return this.#channels?.host;
   }
@@ -176,7 +176,7 @@ export class EngineInstance {
     return this.#listeners.size;
   }
 
-  /** Hashes of the full blocks before the tail, and the bits of a key, with which a sequence goes on. */
+  /** Returns the hashes of the full blocks before the tail, and the bits of a block key, with which the sequence continues the chain. */
   async chainOf(root: Digest, tokens: Uint32Array): Promise<Pick<SequenceRequest, 'hashes' | 'keyBits'>> {
     const { clock, limits } = this.#options;
     const keyBits = limits?.keyBits;
@@ -217,14 +217,14 @@ export class EngineInstance {
         this.#parts.outbox.onEngineEvent(event);
         return;
       case 'consumed':
-        this.#parts.window.release(event.slot);
+        this.#parts.fetchSlots.release(event.slot);
         return;
       case 'admitted':
       case 'preempted':
       case 'progress':
       case 'prompt':
         this.#listeners.get(event.id)?.(event);
-        this.#parts.window.pump();
+        this.#parts.fetchSlots.pump();
         return;
       case 'token':
       case 'prefilled':
@@ -237,7 +237,7 @@ export class EngineInstance {
     }
   }
 
-  /** A call of that router's has come. */
+  /** Records the placement that a call carries, and reports it to the cluster membership. */
   saw(context: RequestContext): void {
     if (context.router === '') return;
     this.#seen.saw(context);
@@ -245,17 +245,17 @@ export class EngineInstance {
   }
 
   heartbeatStatus(openStreams: number): HeartbeatStatus {
-    const { window, outbox, announcer } = this.#parts;
+    const { fetchSlots, outbox, announcer } = this.#parts;
     const load: InstanceLoad = {
       ...engineLoad(this.info, this.#host.load, outbox.cache, this.#slab.numBytes),
-      ...{ isDraining: this.isDraining, arriving: window.numInUse, fetched: { ...this.#moved }, openStreams },
+      ...{ isDraining: this.isDraining, arriving: fetchSlots.numInUse, fetched: { ...this.#moved }, openStreams },
     };
     return { load, blocks: announcer.sequence, seen: this.#seen.placements };
   }
 
-  /** Blocks computed here are with their home stores, or given up. */
-  offersSettled(): Promise<void> {
-    return this.#parts.offers.settled();
+  /** Resolves when every computed block has been offered to its home store, or given up. */
+  offersDrained(): Promise<void> {
+    return this.#parts.offers.drained();
   }
 
   async stop(): Promise<void> {

@@ -1,4 +1,4 @@
-/** InstanceLoad of an instance as its heartbeats carry it: the engine's queues, and blocks of its device and host memory. */
+/** Load of an instance as its heartbeats carry it: the engine's queues, and blocks of its device and host memory. */
 import type { EngineInfo, EngineLoad } from '../engine/engine_messages.ts';
 import type { RecordCache } from '../kv/record_cache.ts';
 import { newTierCounters } from '../kv/tier_counters.ts';

@@ -18,7 +18,7 @@ import type { EngineConfig } from '../node/options.ts';
 import { createPrefillHandler } from './prefill_call.ts';
 import type { RoleContext, RunningRole } from '../node/role.ts';
 
-/** Looked at this often while draining. */
+/** Milliseconds between checks for running sequences while draining. */
 const DRAIN_POLL_MS = 50;
 const SHUTDOWN_GRACE_MS = 1_000;
 const GOODBYE_MS = 20;
@@ -31,7 +31,7 @@ export function startEngineRole(context: RoleContext<EngineConfig>): Promise<Run
 
 async function build(context: RoleContext<EngineConfig>, place: ClusterSeat): Promise<RoleBody> {
   if (context.config.model.includes(','))
-    throw new ConfigError('an instance serves one model: start one for each of --model');
+    throw new ConfigError('--model names several models, but an instance serves one: start an instance for each model');
   const { config, network, tls, threads, clock, random, newId, log, fail, die } = context;
   let stop: () => Promise<void> = () => Promise.resolve();
   const instance = await EngineInstance.start({
@@ -44,7 +44,7 @@ async function build(context: RoleContext<EngineConfig>, place: ClusterSeat): Pr
     // The engine or its device is gone: the supervisor starts a process with a fresh device.
     onDeath: (error) => {
       place.sendGoodbye();
-      // A turn of the loop for the goodbye to leave; and whatever still computes must not be cut off.
+      // Wait until the goodbye is sent and the threads have stopped: a step that still runs must not be cut off.
       void Promise.all([clock.sleep(GOODBYE_MS), stop()]).finally(() => {
         fail(error);
       });
@@ -88,11 +88,11 @@ async function build(context: RoleContext<EngineConfig>, place: ClusterSeat): Pr
   };
 }
 
-/** Until its last sequence has ended and its last offer is answered. */
+/** Drains the instance: resolves when its last sequence has ended and its last offer is answered, or at `untilMs`. */
 async function finish(instance: EngineInstance, clock: Clock, untilMs: number): Promise<void> {
   instance.isDraining = true;
   while (instance.numSequences > 0 && clock.nowMs() < untilMs) await clock.sleep(DRAIN_POLL_MS);
-  await Promise.race([instance.offersSettled(), clock.sleep(Math.max(0, untilMs - clock.nowMs()))]);
+  await Promise.race([instance.offersDrained(), clock.sleep(Math.max(0, untilMs - clock.nowMs()))]);
 }
 
 function engineOf(config: EngineConfig): EngineInstanceOptions['engine'] {

@@ -16,11 +16,11 @@ export interface FetchRun extends Source {
   readonly wanted: readonly number[] | undefined;
 }
 
-/** Blocks [0, from) are there, or nobody sees them. */
+/** Plan of a fetch. Blocks [0, from) are present, or no row to be computed sees them. */
 export interface FetchRuns {
   readonly runs: readonly FetchRun[];
   readonly from: number;
-  /** Something is left out: they are of use when all of them come. */
+  /** Whether frames are left out: the fetched blocks are then usable only when all of them arrive. */
   readonly isParted: boolean;
 }
 
@@ -82,7 +82,7 @@ export class SeenRuns {
     return { runs, from: runs[0]?.start ?? from, isParted };
   }
 
-  /** Blocks [from, that) were left something out of before. */
+  /** Returns the end of the leading blocks, from `from` on, that were fetched in part before. */
   #knownTo(from: number, end: number, hashes: readonly BlockHash[]): number {
     let known = from;
     for (let hash = hashes[known]; hash && known < end && this.#parted.has(hash.key); hash = hashes[known]) known++;

@@ -1,8 +1,8 @@
 /**
- * Host memory for blocks on their way into the device: a bounded window of slots (P1).
+ * Host memory for blocks on their way into the device: a bounded number of slots (P1).
  *
- * A full window stops reading the streams. Sequences that are not admitted yet may hold at most half of it: their slots only
- * drain after admission, and an admitted one that found none would wait for them forever.
+ * When all slots are in use, the fetch streams are not read. Sequences that are not admitted yet may hold at most half of the slots:
+ * their slots only become free after admission, and an admitted sequence that found none would wait forever.
  */
 import type { RecordCache } from '../kv/record_cache.ts';
 
@@ -11,13 +11,13 @@ interface Waiter {
   resolve: (slot: number) => void;
 }
 
-/** Bounded window of slab slots for arriving records, shared between admitted and waiting sequences. */
+/** Bounded set of slab slots for arriving records, shared between admitted and waiting sequences. */
 export class FetchSlots {
   readonly #cache: RecordCache;
   readonly #recordBytes: number;
   readonly #size: number;
   readonly #waiters: Waiter[] = [];
-  /** Slots in use: whether their sequence is admitted, a preempted one is no longer; and how many have it. */
+  /** Slots in use: whether their sequence is admitted at present (a preempted one is not), and how many pins each has. */
   readonly #inUse = new Map<number, { readonly isAdmitted: () => boolean; numPins: number }>();
 
   constructor(cache: RecordCache, recordBytes: number, size: number) {
@@ -30,7 +30,10 @@ export class FetchSlots {
     return this.#inUse.size;
   }
 
-  /** A slot, at once where there is one and nobody waits before; rejects when `signal` aborts. */
+  /**
+   * Acquires a slot: returns it at once when one is free and nobody with a claim waits, else a promise that rejects when `signal`
+   * aborts.
+   */
   acquire(isAdmitted: () => boolean, signal: AbortSignal): number | Promise<number> {
     if (signal.aborted) return Promise.reject(new Error('the fetch was given up'));
     let here: number | undefined;
@@ -60,7 +63,7 @@ export class FetchSlots {
     });
   }
 
-  /** One more has it, and gives it. */
+  /** Adds a pin to a slot; every pin needs one `release`. */
   pin(slot: number): void {
     const used = this.#inUse.get(slot);
     if (used) used.numPins++;
@@ -75,8 +78,8 @@ export class FetchSlots {
   }
 
   /**
-   * Whether what has arrived in this slot may wait there. Slots that were given to a sequence before it was preempted count as early
-   * now; more of them than the half would keep those that could be admitted, and it with them, from ever going on.
+   * Whether a received record may wait in its slot for the engine. The slots of a preempted sequence count as early again; with more
+   * than half of the slots early, sequences that could be admitted would find none, and no slot would ever become free.
    */
   mayKeep(slot: number): boolean {
     const used = this.#inUse.get(slot);
@@ -88,7 +91,7 @@ export class FetchSlots {
     return [...this.#inUse.values()].filter(({ isAdmitted }) => !isAdmitted()).length;
   }
 
-  /** Serves who can be served; call after an admission. */
+  /** Assigns free slots to waiters that may have one; call after an admission. */
   pump(): void {
     for (let i = 0; i < this.#waiters.length && this.#inUse.size < this.#size;) {
       const waiter = this.#waiters[i];

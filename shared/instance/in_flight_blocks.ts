@@ -1,8 +1,8 @@
 /**
- * Blocks that one step of the engine computes, and gives away frame by frame: what there is of their records until they are whole.
+ * Blocks of one running step of the engine, readable frame by frame until their records are complete.
  *
- *   frame 0 in its place ─► described ─► ... ─► last frame ─► the step is done: sealed, in the outbox
- *                              └─► whoever waits for them has it sent, each frame alone
+ *   frame 0 in its slots ─► its headers ─► ... ─► last frame ─► the step is complete: sealed, in the outbox
+ *                               └─► sent, each frame alone, to the fetch streams that wait for it
  */
 import { Condition } from '../base/condition.ts';
 import type { BlockHash } from '../kv/block_key.ts';
@@ -19,7 +19,7 @@ interface Frame {
   readonly changed: Condition;
 }
 
-/** One of the blocks: how many have its slot, what gives its room on loan back, and who gets the slot from them. */
+/** A block, the pins of its slot, the release of its borrow reservation, and the callback for when its slot is free. */
 interface PinnedBlock {
   readonly block: SlottedBlock;
   numPins: number;
@@ -32,18 +32,18 @@ export class InFlightBlocks {
   readonly blocks: readonly SlottedBlock[];
   readonly #layout: RecordLayout;
   readonly #frames: readonly Frame[];
-  readonly #grown: readonly PinnedBlock[];
+  readonly #pinned: readonly PinnedBlock[];
 
   constructor(layout: RecordLayout, blocks: readonly SlottedBlock[]) {
     this.#layout = layout;
     this.blocks = blocks;
-    this.#grown = blocks.map((block) => ({ block, numPins: 0, releaseBorrow: undefined, onFree: undefined }));
+    this.#pinned = blocks.map((block) => ({ block, numPins: 0, releaseBorrow: undefined, onFree: undefined }));
     this.#frames = layout.spec.frames.map(() => ({ frameHeaders: undefined, changed: new Condition() }));
   }
 
   setFrameHeaders(frame: number, frameHeaders: FrameHeaders): void {
     const one = this.#frames[frame];
-    // The first word counts.
+    // Headers are set once; a second value is ignored.
     if (!one || one.frameHeaders) return;
     one.frameHeaders = { headers: frameHeaders };
     one.changed.notify();
@@ -54,14 +54,14 @@ export class InFlightBlocks {
     const i = this.blocks.findIndex((block) => block.slot === slot);
     const all = await Promise.all(this.#frames.map((frame) => headersOf(frame)));
     const own = all.map((frameHeaders) => frameHeaders?.[i]);
-    // Without one of them the others say nothing: whoever seals the record computes them.
+    // Without the headers of every frame the others are of no use: sealing then computes all of them.
     return own.every((frameHeaders) => frameHeaders !== undefined) ? own : [];
   }
 
-  /** `then` is called when nobody has that slot: at once, or when the last one gives it back. */
+  /** Calls `then` when nobody has pinned that slot: at once, or when the last pin is released. */
   whenFree(slot: number, then: () => void): void {
-    const grown = this.#grown.find(({ block }) => block.slot === slot);
-    if (grown && grown.numPins > 0) grown.onFree = then;
+    const pinned = this.#pinned.find(({ block }) => block.slot === slot);
+    if (pinned && pinned.numPins > 0) pinned.onFree = then;
     else then();
   }
 
@@ -74,20 +74,20 @@ export class InFlightBlocks {
     most: number,
     reserveBorrow: () => (() => void) | undefined,
   ): InFlightFrames | undefined {
-    const lent: { readonly grown: PinnedBlock; readonly i: number }[] = [];
+    const borrowed: { readonly pinned: PinnedBlock; readonly i: number }[] = [];
     for (const { digest } of hashes.slice(0, most)) {
       const i = this.blocks.findIndex(({ hash }) => hash.digest === digest);
-      const grown = this.#grown[i];
-      if (!grown) break;
+      const pinned = this.#pinned[i];
+      if (!pinned) break;
       // A block that is borrowed already has its reservation.
-      grown.releaseBorrow ??= reserveBorrow();
-      if (!grown.releaseBorrow) break;
-      lent.push({ grown, i });
+      pinned.releaseBorrow ??= reserveBorrow();
+      if (!pinned.releaseBorrow) break;
+      borrowed.push({ pinned, i });
     }
-    if (lent.length === 0) return undefined;
-    const holds = lent.map(({ grown }) => pin(grown));
+    if (borrowed.length === 0) return undefined;
+    const pins = borrowed.map(({ pinned }) => pin(pinned));
     return {
-      blocks: lent.map(({ grown }) => ({ slot: grown.block.slot, pin: () => pin(grown) })),
+      blocks: borrowed.map(({ pinned }) => ({ slot: pinned.block.slot, pin: () => pin(pinned) })),
       recordBytes: this.#layout.spec.slotBytes,
       frames: this.#layout.spec.frames.map(({ slotOffset, maxStoredBytes }) => ({
         offset: slotOffset,
@@ -95,10 +95,10 @@ export class InFlightBlocks {
       })),
       frameHeaders: async (frame, signal) => {
         const frameHeaders = await headersOf(this.#frames[frame], signal);
-        return frameHeaders && lent.flatMap(({ i }) => frameHeaders[i] ?? []);
+        return frameHeaders && borrowed.flatMap(({ i }) => frameHeaders[i] ?? []);
       },
       release: () => {
-        for (const release of holds) release();
+        for (const release of pins) release();
       },
     };
   }
@@ -110,15 +110,15 @@ async function headersOf(frame: Frame | undefined, signal?: AbortSignal): Promis
   return frame?.frameHeaders?.headers;
 }
 
-function pin(grown: PinnedBlock): () => void {
-  grown.numPins++;
+function pin(pinned: PinnedBlock): () => void {
+  pinned.numPins++;
   let isHeld = true;
   return () => {
     if (!isHeld) return;
     isHeld = false;
-    if (--grown.numPins > 0) return;
-    grown.releaseBorrow?.();
-    grown.releaseBorrow = undefined;
-    grown.onFree?.();
+    if (--pinned.numPins > 0) return;
+    pinned.releaseBorrow?.();
+    pinned.releaseBorrow = undefined;
+    pinned.onFree?.();
   };
 }

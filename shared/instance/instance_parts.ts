@@ -1,8 +1,8 @@
 /**
- * Parts of an engine instance that work under its name and address in the cluster, as they are wired to one another:
+ * Parts of an engine instance that need its name and address in the cluster, and their connections:
  *
- *   engine ─► outbox ─► offers (the stores fetch what they lack)
- *   others' Blocks services ─► fetcher ─► arrival window ─► engine
+ *   engine ─► outbox ─► offers (the stores fetch the blocks that they lack)
+ *   others' Blocks services ─► fetcher ─► fetch slots ─► engine
  */
 import { numericsId, type RecordLayout } from '../kv/record.ts';
 import { slotLength, type Slab } from '../kv/slab.ts';
@@ -36,7 +36,7 @@ export interface Attachment {
   readonly member: Member;
   readonly publishBlocks: (batch: Buffer) => void;
   readonly stores: () => readonly Member[];
-  /** A router has placed something here. */
+  /** Called when a router has placed a request on this instance. */
   readonly onPlaced: () => void;
 }
 
@@ -44,7 +44,7 @@ export interface Attachment {
 export interface InstanceParts {
   readonly outbox: Outbox;
   readonly fetcher: BlockFetcher;
-  readonly window: FetchSlots;
+  readonly fetchSlots: FetchSlots;
   readonly offers: Offers;
   readonly announcer: Announcer;
 }
@@ -84,10 +84,10 @@ export function connectParts(
       offers.add(hash, contentHash);
     },
     onSlotFree: () => {
-      window.pump();
+      fetchSlots.pump();
     },
   });
-  const window = new FetchSlots(outbox.cache, bytes, incomingSlots(numSlots));
+  const fetchSlots = new FetchSlots(outbox.cache, bytes, incomingSlots(numSlots));
   const line = {
     network,
     clock,
@@ -98,8 +98,8 @@ export function connectParts(
     limits: limits?.transfer,
   };
   const fetcher = new BlockFetcher({
-    ...{ line, slab, layout, window, outbox, sendToEngine, log },
+    ...{ line, slab, layout, fetchSlots, outbox, sendToEngine, log },
     ownAddress: member.address,
   });
-  return { outbox, fetcher, window, offers, announcer };
+  return { outbox, fetcher, fetchSlots, offers, announcer };
 }

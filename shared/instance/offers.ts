@@ -1,8 +1,8 @@
 /**
- * Tells the home stores what was computed here. The store fetches what it lacks, so an offer costs no payload here.
+ * Offers computed blocks to their home stores. A store fetches the blocks that it lacks, so an offer carries no payload.
  *
- * Hashes gather for GATHER_MS, which also lets a waiting decode instance have the first read. Bounds (P1): MAX_QUEUED hashes, one
- * offer in flight per store; what does not fit is not offered: the pool is a cache.
+ * Hashes are collected for GATHER_MS, which also lets a waiting decode instance read the blocks first. Bounds (P1): MAX_QUEUED
+ * hashes, and one offer in flight per store. Blocks beyond these bounds are not offered, which loses nothing but cache hits.
  */
 import type { Clock } from '../base/clock.ts';
 import { messageOf } from '../base/failure.ts';
@@ -34,7 +34,7 @@ export function homeStore(anchor: bigint, stores: readonly Member[]): Member | u
   );
 }
 
-/** A block to offer, and what its raw bytes are, so that the store can tell when it holds others under its name. */
+/** A block to offer, with its content hash, by which the store notices that it holds other contents under the same name. */
 interface Offered {
   readonly hash: AnchoredHash;
   readonly contentHash: bigint;
@@ -76,7 +76,10 @@ export class Offers {
     this.#stopped = options.signal;
   }
 
-  /** `contentHash`: of the record, as record.ts has it. */
+  /**
+   * Queues a block for its home store, unless MAX_QUEUED blocks are queued. `contentHash` is the content hash of its record
+   * (record.ts).
+   */
   add(hash: AnchoredHash, contentHash: bigint): void {
     if (this.#numQueued >= MAX_QUEUED) return;
     this.#rehome();
@@ -93,7 +96,7 @@ export class Offers {
     return true;
   }
 
-  /** When a store came or went, what waits is dealt anew. */
+  /** Assigns queued blocks to home stores again when the stores have changed. */
   #rehome(): void {
     const stores = this.#options.stores();
     const names = stores.map(({ name, address }) => `${name} ${address}`).join();
@@ -105,8 +108,8 @@ export class Offers {
     for (const block of waiting) this.#enqueue(block, stores);
   }
 
-  /** Everything queued is offered and answered, or failed. */
-  async settled(): Promise<void> {
+  /** Resolves when every queued block has been offered and every offer is answered or has failed. */
+  async drained(): Promise<void> {
     while (this.#isGathering || this.#busy.size > 0) {
       await this.#options.clock.sleep(GATHER_MS);
       await Promise.all(this.#busy.values());
@@ -149,7 +152,7 @@ export class Offers {
     } catch (error) {
       log.warn(
         { store: store.name, blocks: offered.length, error: messageOf(error) },
-        'the store did not take an offer',
+        'a store refused an offer, or did not answer',
       );
     }
   }

@@ -36,7 +36,7 @@ const MAX_DONE = 4_096;
 export interface OutboxOptions {
   readonly layout: RecordLayout;
   readonly slab: Slab;
-  /** Records that it has room for. */
+  /** Number of record slots in the slab. */
   readonly numSlots: number;
   readonly transferThread: TransferThread;
   readonly announcer: Announcer;
@@ -59,10 +59,10 @@ export class Outbox implements BlockSource {
   /** Prefills that run, per request; bounded by the engine's queue. */
   readonly #running = new Map<string, number>();
   /** Requests whose prefill has ended: nobody waits for their blocks any more. */
-  readonly #over = new Set<string>();
-  /** Copied out of the device, not in the outbox yet: a matter of microseconds. */
+  readonly #done = new Set<string>();
+  /** Blocks copied out of the device that are being sealed and not in the outbox yet: a matter of microseconds. */
   readonly #sealing = new Set<BlockKey>();
-  /** Computed right now, frames of them here, by key and by slot; bounded by the slots that the engine has. */
+  /** In-flight blocks, by key and by slot; bounded by the slots that are granted to the engine. */
   readonly #inFlight = new Map<BlockKey, InFlightBlocks>();
   readonly #inFlightBySlot = new Map<number, InFlightBlocks>();
   #numCredits = 0;
@@ -79,7 +79,7 @@ export class Outbox implements BlockSource {
     });
   }
 
-  /** The engine's news about blocks. */
+  /** Handles the engine's events about blocks. */
   onEngineEvent(event: LoopEvent): void {
     const { announcer } = this.#options;
     if (event.kind === 'stored') {
@@ -89,13 +89,13 @@ export class Outbox implements BlockSource {
       announcer.removed('device', event.key);
       this.#wake(event.key);
     } else if (event.kind === 'frame') {
-      void this.#grow(event);
+      void this.#addFrame(event);
     } else if (event.kind === 'exported') {
       this.#numCredits--;
       this.grantSlots();
       void this.#seal(event);
     } else if (event.kind === 'export_failed') {
-      // Says nothing about what is there by now: the block may have been computed again, and its removal is told by itself.
+      // Only wakes readers: the block may have been computed again meanwhile, and its removal has an event of its own.
       this.#wake(event.hash.key);
     }
   }
@@ -113,8 +113,8 @@ export class Outbox implements BlockSource {
     if (slots.length > 0) this.#options.sendToEngine({ kind: 'grant', slots });
   }
 
-  /** A frame of blocks that a step computes is in its place. */
-  async #grow({ frame, blocks }: Extract<LoopEvent, { kind: 'frame' }>): Promise<void> {
+  /** Handles a frame of in-flight blocks that has been copied into their slots: has its headers computed, and wakes readers. */
+  async #addFrame({ frame, blocks }: Extract<LoopEvent, { kind: 'frame' }>): Promise<void> {
     const { transferThread, layout, log } = this.#options;
     const [first] = blocks;
     if (!first) return;
@@ -129,7 +129,7 @@ export class Outbox implements BlockSource {
     try {
       inFlight.setFrameHeaders(frame, await transferThread.call('frameHeaders', { layout, frame, blocks }));
     } catch (error) {
-      log.error({ error: messageOf(error) }, 'describing a frame failed');
+      log.error({ error: messageOf(error) }, 'computing the headers of a frame failed');
       inFlight.setFrameHeaders(frame, undefined);
     }
     if (frame === 0) for (const { hash } of blocks) this.#wake(hash.key);
@@ -143,7 +143,7 @@ export class Outbox implements BlockSource {
         this.cache.releaseSlot(slot);
         this.#slotMayBeFree();
       };
-      // Readers of its frames may have it still.
+      // Readers of single frames may still have the slot pinned.
       if (inFlight) inFlight.whenFree(slot, releaseNow);
       else releaseNow();
       this.#wake(hash.key);
@@ -178,7 +178,7 @@ export class Outbox implements BlockSource {
     this.#wake(hash.key);
   }
 
-  /** One is free, or a record that can be evicted: who found none before finds one now. */
+  /** Retries requests for slots: one is free, or a record can be evicted now. */
   #slotMayBeFree(): void {
     this.grantSlots();
     this.#options.onSlotFree();
@@ -189,9 +189,9 @@ export class Outbox implements BlockSource {
   }
 
   borrowResident(hash: BlockHash): RecordInPlace | undefined {
-    const lent = this.cache.borrowInPlace(hash);
-    if (lent) this.cache.counters.hits++;
-    return lent;
+    const borrowed = this.cache.borrowInPlace(hash);
+    if (borrowed) this.cache.counters.hits++;
+    return borrowed;
   }
 
   async borrow(
@@ -200,8 +200,8 @@ export class Outbox implements BlockSource {
     waitMs: number,
     signal: AbortSignal,
   ): Promise<BorrowedRecord | undefined> {
-    const lent = await this.#borrow([hash], requestId, waitMs, signal, false);
-    return lent && 'frames' in lent ? undefined : lent;
+    const borrowed = await this.#borrow([hash], requestId, waitMs, signal, false);
+    return borrowed && 'frames' in borrowed ? undefined : borrowed;
   }
 
   borrowInFlight(
@@ -224,7 +224,10 @@ export class Outbox implements BlockSource {
     };
   }
 
-  /** The first of these; one that grows, with those that grow behind it, where that is wanted. */
+  /**
+   * Borrows the first block of `hashes`, waiting until it is sealed, exported or computed. With `mayBeInFlight`, an in-flight block is
+   * borrowed frame by frame, together with the in-flight blocks that follow it.
+   */
   async #borrow(
     hashes: readonly BlockHash[],
     requestId: string,
@@ -238,10 +241,10 @@ export class Outbox implements BlockSource {
     const untilMs = clock.nowMs() + waitMs;
     let numTries = 0;
     while (!signal.aborted) {
-      const lent = this.cache.borrow(hash);
-      if (lent) {
+      const borrowed = this.cache.borrow(hash);
+      if (borrowed) {
         this.cache.counters.hits++;
-        return lent;
+        return borrowed;
       }
       const inFlight = mayBeInFlight ? this.#borrowFrames(hashes, hash.key) : undefined;
       if (inFlight) {
@@ -259,7 +262,7 @@ export class Outbox implements BlockSource {
         continue;
       }
       const leftMs = untilMs - clock.nowMs();
-      if (leftMs <= 0 || this.#over.has(requestId)) break;
+      if (leftMs <= 0 || this.#done.has(requestId)) break;
       await this.#changed(hash.key, leftMs, signal);
     }
     this.cache.counters.misses++;
@@ -278,7 +281,7 @@ export class Outbox implements BlockSource {
   /** A prefill for this request has begun; a retry may begin before the one before it has ended. */
   begin(requestId: string): void {
     this.#running.set(requestId, (this.#running.get(requestId) ?? 0) + 1);
-    this.#over.delete(requestId);
+    this.#done.delete(requestId);
   }
 
   /** Ends a prefill that was refused because the instance is busy: its caller retries, so readers keep waiting for its blocks. */
@@ -296,9 +299,9 @@ export class Outbox implements BlockSource {
       return;
     }
     this.#running.delete(requestId);
-    this.#over.add(requestId);
-    const [oldest] = this.#over;
-    if (this.#over.size > MAX_DONE && oldest !== undefined) this.#over.delete(oldest);
+    this.#done.add(requestId);
+    const [oldest] = this.#done;
+    if (this.#done.size > MAX_DONE && oldest !== undefined) this.#done.delete(oldest);
     // Readers of a block that is here, or being sealed, keep waiting: its own events wake them.
     const isHere = (key: BlockKey): boolean =>
       this.#sealing.has(key) || this.#inFlight.has(key) || this.#options.announcer.has('device', key);

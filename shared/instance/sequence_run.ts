@@ -1,5 +1,5 @@
 /**
- * One sequence of this instance for one call, whichever it is: submitted, given the blocks that are fetched for it, computed, and gone
+ * Runs one sequence of this instance for a Prefill or Decode call: submits it, fetches its blocks, has it computed, and cancels it
  * when its caller leaves (R2).
  *
  *   submit ──► feed (fetch rounds, as the call's policy has them) ──► proceed ──► its last event
@@ -23,18 +23,18 @@ export type Fetch = (from: number, sources: readonly Source[], signal: AbortSign
 export interface SequenceRun {
   readonly context: RequestContext;
   readonly request: Omit<SequenceRequest, 'id' | 'isFetching'>;
-  /** The caller's. */
+  /** Aborts when the caller leaves. */
   readonly signal: AbortSignal;
   /**
    * Fetches the sequence's blocks; undefined when there is nothing to fetch. The sequence waits until the promise resolves; `signal`
    * aborts when the blocks are no longer needed.
    */
   readonly feed: ((fetch: Fetch, signal: AbortSignal) => Promise<void>) | undefined;
-  /** Tokens, those of the prompt where they are asked for, and progress. */
+  /** Called for sampled tokens, for tokens of the prompt where log-probabilities are requested, and for progress. */
   readonly onEvent: (event: Extract<SequenceEvent, { kind: 'token' | 'prompt' | 'progress' }>) => void;
 }
 
-/** @throws Failure when the sequence is refused, or its caller leaves. */
+/** Runs a sequence and returns its last event. @throws Failure when the sequence is refused, or its caller leaves. */
 export async function runSequence(instance: EngineInstance, run: SequenceRun): Promise<LastEvent> {
   const { context, request, signal, feed, onEvent } = run;
   let isAdmitted = false;

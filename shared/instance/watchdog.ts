@@ -1,4 +1,4 @@
-/** A device that hangs keeps its thread; control still runs, and says so. */
+/** Watchdog of the engine thread: a device that hangs blocks its thread, while the control thread still runs and can report it. */
 import { every, type Clock } from '../base/clock.ts';
 
 /** Milliseconds between checks of the heartbeat; a quarter of the step timeout when that is shorter. */
@@ -13,13 +13,16 @@ export interface WatchOptions {
   readonly signal: AbortSignal;
 }
 
-/** `pulse`: turns of the engine's loop, and whether one runs. */
+/**
+ * Calls `onHang` once when a turn of the engine's loop takes longer than `stepTimeoutMs`. `heartbeat` is [turns of the loop, 1 while
+ * one runs].
+ */
 export function watch(heartbeat: Int32Array, { clock, stepTimeoutMs, onHang, signal }: WatchOptions): void {
   const everyMs = Math.min(WATCH_MS, stepTimeoutMs / 4);
   let [turn, sinceMs, lookedMs] = [-1, clock.nowMs(), clock.nowMs()];
   every(clock, everyMs, signal, () => {
     const now = Atomics.load(heartbeat, 0);
-    // A look that comes late says that this process was stopped, and its device with it.
+    // A late check means that this process was suspended, and its device with it: the time starts again.
     if (clock.nowMs() - lookedMs > 2 * everyMs + WATCH_LATE_MS) turn = -1;
     lookedMs = clock.nowMs();
     if (now !== turn || Atomics.load(heartbeat, 1) === 0) [turn, sinceMs] = [now, clock.nowMs()];

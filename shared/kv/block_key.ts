@@ -1,11 +1,11 @@
 /**
- * Names of blocks. Find by key, trust by digest.
+ * Names of blocks: the key finds a block, the digest decides whether it is the right one.
  *
  *   key     64 bits   XXH64(parent key ‖ token ids), for indexes and events
  *   digest 128 bits   SHA-256 chain over format, scope and all tokens so far, compared before a block is used (K2)
  *
- * Both chains are derived from token ids alone, so router and instances agree without talking; token ids enter as u32
- * little-endian.
+ * Both chains depend only on format, scope and token ids, so router and instances derive the same ones without communication.
+ * Token ids are hashed as u32, little-endian.
  */
 import { hash } from 'node:crypto';
 import type { Clock } from '../base/clock.ts';
@@ -24,28 +24,31 @@ export interface BlockHash {
   readonly digest: Digest;
 }
 
-/** A hash in its chain: blocks of one anchor share a home store, so that a run stays together. */
+/** Hash of a block with its anchor. Blocks with one anchor have the same home store, so that a run of blocks stays together. */
 export interface AnchoredHash extends BlockHash {
-  /** The key at the last multiple of {@link ANCHOR_BLOCKS}. */
+  /** Key of the block at the last index that is a multiple of {@link ANCHOR_BLOCKS}, this block included. */
   readonly anchor: BlockKey;
 }
 
 /** Runs of this many blocks have one home store: long enough for one fetch stream, short enough to spread a long prompt. */
 const ANCHOR_BLOCKS = 64;
-/** Blocks that are hashed between two turns of the thread's other work: some tenths of a millisecond. */
+/** Blocks hashed before the thread yields to its other work; they take some tenths of a millisecond. */
 const SLICE_BLOCKS = 64;
 const KEY_BYTES = 8;
 const DIGEST_BYTES = 16;
 
-/** Bits of a key. The simulation narrows them, so that keys collide all the time; answers must stay the same. */
+/** Bits of a key. The simulation uses fewer, so that keys collide often and must not change any answer. */
 const KEY_BITS = 64;
 
-/** Full blocks that are worth fetching or computing elsewhere for `numTokens`: the tail of 1 to blockSize tokens stays. */
+/**
+ * Number of full blocks before the tail of `numTokens` tokens. The tail of 1 to blockSize tokens is always computed locally, because
+ * its last row yields the logits.
+ */
 export function numPrefillBlocks(numTokens: number, blockSize: number): number {
   return Math.max(0, Math.floor((numTokens - 1) / blockSize));
 }
 
-/** The key that a chain of this root starts from. */
+/** Returns the parent key of the first block of a chain. */
 function rootKey(digest: Digest): BlockKey {
   return xxh64(Buffer.from(digest, 'hex')) as BlockKey;
 }
@@ -57,7 +60,7 @@ export class KeyChain {
   readonly #blockSize: number;
   readonly #keyMask: bigint;
 
-  /** `hashes`: those of its first blocks, where they are known; `keyBits`: bits of a key. */
+  /** `hashes` are the known hashes of the first blocks; `keyBits` is the number of bits of a key. */
   constructor(root: Digest, blockSize: number, hashes: readonly AnchoredHash[] = [], keyBits = KEY_BITS) {
     this.#root = root;
     this.#blockSize = blockSize;
@@ -66,8 +69,8 @@ export class KeyChain {
   }
 
   /**
-   * Hashes of the full blocks before the tail of `tokens`, derived a part at a time: 128k tokens take some ten milliseconds of a
-   * thread that others wait for.
+   * Returns the hashes of the full blocks before the tail of `tokens`. Yields to the thread between slices: hashing 128k tokens takes
+   * some ten milliseconds.
    */
   async prefillHashes(tokens: ArrayLike<number>, clock: Clock): Promise<readonly AnchoredHash[]> {
     const numBlocks = numPrefillBlocks(tokens.length, this.#blockSize);
@@ -91,7 +94,7 @@ export class KeyChain {
       const first = block * this.#blockSize;
       for (let i = 0; i < ids.length; i++) ids[i] = tokens[first + i] ?? 0;
       keyed.writeBigUInt64LE(parent);
-      // The parent's digest goes over its key.
+      // The parent's digest overwrites its key.
       digested.set(keyed, DIGEST_BYTES - KEY_BYTES);
       digested.write(before?.digest ?? this.#root, 'hex');
       const digest = hash('sha256', digested).slice(0, 2 * DIGEST_BYTES) as Digest;

@@ -1,13 +1,16 @@
-/** How a frame's raw bytes are stored in a record: on the wire, in DRAM and on disk. One codec exists, which stores them as they are. */
+/** Codecs: how the raw bytes of a frame are stored on the wire, in DRAM and on disk. The only codec stores them unchanged. */
 
 /** One way to store a frame's bytes. */
 export interface Codec {
-  /** The number that a frame header names it by. */
+  /** Number of the codec in frame headers. */
   readonly id: number;
   readonly name: string;
-  /** Bytes that a frame of `rawBytes` takes at most when it is stored; slots and messages reserve so many. */
+  /** Greatest stored size in bytes of a frame of `rawBytes`; slots and messages reserve this much. */
   maxStoredBytes(rawBytes: number): number;
-  /** Why a frame cannot have these sizes under this codec; undefined: it can. Both sizes come from a frame header, and may be anything. */
+  /**
+   * Returns why a frame cannot have these sizes under this codec, or undefined when it can. Both sizes come from a frame header and
+   * are untrusted.
+   */
   sizeFault(rawBytes: number, storedBytes: number): string | undefined;
 }
 
@@ -18,7 +21,7 @@ const identity: Codec = {
   sizeFault: (rawBytes, storedBytes) =>
     storedBytes === rawBytes
       ? undefined
-      : `${storedBytes} bytes are stored of ${rawBytes}, which are stored as they are`,
+      : `${storedBytes} bytes are stored of ${rawBytes}, but the codec identity stores all of them`,
 };
 
 const codecs: readonly Codec[] = [identity];

@@ -14,13 +14,16 @@ export interface EvictionPolicy<T> {
   touch(item: T): void;
   /** Takes an item out. @returns whether it was there */
   remove(item: T): boolean;
-  /** The item, there or not yet, is no victim until it was unpinned as often. */
+  /** Excludes an item, present or not yet, from eviction until unpin() was called as often as pin(). */
   pin(item: T): void;
   unpin(item: T): void;
   isPinned(item: T): boolean;
-  /** The next to go, or undefined when all are pinned; those that `isSpared` names go after all others. The item stays until it is removed. */
+  /**
+   * Returns the next item to evict, or undefined when all are pinned. Items for which `isSpared` is true come after all others. The
+   * item stays until remove().
+   */
   victim(isSpared?: (item: T) => boolean): T | undefined;
-  /** All items, pinned ones included, in the order in which they would go. Items may be removed meanwhile. */
+  /** Yields all items, pinned ones included, in the order of eviction. Items may be removed during the iteration. */
   inOrder(): Iterable<T>;
 }
 

@@ -1,6 +1,6 @@
 /**
- * Allocates bytes of something that lies in one piece: memory, a file. Slots may have any size; a slot's name is the byte at which
- * it begins. A released slot merges with its free neighbours; where all slots have one size, any free extent serves any of them.
+ * Allocates slots of any size in a contiguous range of bytes: memory or a file. A slot is named by its first byte. A released slot
+ * merges with its free neighbours; where all slots have one size, any free extent fits any slot.
  */
 import assert from 'node:assert/strict';
 
@@ -10,16 +10,16 @@ export interface Extent {
   readonly end: number;
 }
 
-/** Free extents that are too small for a slot are looked at no more than so many times for one. */
+/** Most free extents that one allocation examines. */
 const MAX_LOOKS = 64;
-/** Entries of `#recent` beyond twice the number of free extents after which the list is rebuilt from the extents that are free. */
+/** Number of entries of `#recent` beyond twice the number of free extents; above it the list is rebuilt from the free extents. */
 const MAX_STALE = 1_024;
 
 /** Records which bytes [start, end) are in use and which are free. The bytes themselves are elsewhere. */
 export class ExtentAllocator {
   readonly numBytes: number;
   readonly #alignment: number;
-  /** Slots in use, and how long they are. */
+  /** Length in bytes of each slot in use, by its start. */
   readonly #used = new Map<number, number>();
   /** Start of each slot in use, by the byte at which the slot ends. */
   readonly #usedEnds = new Map<number, number>();
@@ -62,7 +62,10 @@ export class ExtentAllocator {
     return aligned(bytes, this.#alignment);
   }
 
-  /** A slot, or undefined when no free extent is found that is long enough; where the one that begins at `near` is, it is there. */
+  /**
+   * Allocates a slot of at least `bytes` bytes: at `near` if a free extent that is long enough begins there, else anywhere. Undefined
+   * when no free extent is found that is long enough.
+   */
   allocate(bytes: number, near?: number): number | undefined {
     const length = this.lengthOf(bytes);
     const start = near !== undefined && (this.#free.get(near) ?? 0) >= length ? near : this.#freeFor(length);
@@ -85,7 +88,7 @@ export class ExtentAllocator {
       const free = this.#free.get(start) ?? 0;
       const isLast = start + free === this.numBytes;
       if (free >= length && !isLast) return start;
-      // One that is too short stays: it may not be for the next.
+      // An extent that is too short stays listed: the next slot may fit.
       if (free > 0 && !isLast) break;
       this.#recent.pop();
     }
@@ -94,7 +97,7 @@ export class ExtentAllocator {
       if (++looks > MAX_LOOKS) break;
       if (start + free === this.numBytes) continue;
       if (free >= length) return start;
-      // Others are looked at next time.
+      // Move it to the end, so that the next allocation examines others.
       this.#free.delete(start);
       this.#free.set(start, free);
     }
@@ -102,7 +105,7 @@ export class ExtentAllocator {
     return last !== undefined && this.numBytes - last >= length ? last : undefined;
   }
 
-  /** @returns the free extent that it is part of now. */
+  /** Releases a slot. @returns the free extent that now contains it */
   release(slot: number): Extent {
     const length = this.#used.get(slot);
     assert(length !== undefined, `slot ${slot} of ${this.numBytes} bytes is not in use`);
@@ -124,7 +127,7 @@ export class ExtentAllocator {
     return { start, end };
   }
 
-  /** The slot in use that begins here, or ends here. */
+  /** Returns the slot in use that begins or ends at byte `place`, or undefined. */
   slotAt(place: number): number | undefined {
     return this.#used.has(place) ? place : this.#usedEnds.get(place);
   }

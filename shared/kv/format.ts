@@ -19,19 +19,22 @@ export interface Format {
   readonly layoutVersion: number;
   /** Tokens per block. */
   readonly blockSize: number;
-  /** The numerics class with its kernel revision, so that no bits of another meet these (E2); `mixed` where that is allowed. */
+  /**
+   * Numerics class with its kernel revision, so that blocks of classes with other bits are never mixed (E2); `mixed` where the cluster
+   * allows that.
+   */
   readonly numerics: string;
   /** Digest of the KvSpec: layers, planes, windows, frames, shard. */
   readonly kv: string;
 }
 
-/** The fields in one fixed order; two formats are equal when these lines are. */
+/** Returns the fields as text in one fixed order; two formats are equal when their texts are. */
 function formatText(format: Format): string {
   const { model, weightFormat, kvDtype, layoutVersion, blockSize, numerics, kv } = format;
   return JSON.stringify([...[model, weightFormat, kvDtype, layoutVersion, blockSize, numerics], kv]);
 }
 
-/** 128 bits of SHA-256, hex. */
+/** Returns the digest of a format: 128 bits of SHA-256, in hex. */
 export function formatDigest(format: Format): Digest {
   return createHash('sha256').update(formatText(format)).digest('hex').slice(0, 32) as Digest;
 }

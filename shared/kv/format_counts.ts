@@ -1,4 +1,4 @@
-/** How much of each format there is somewhere. Bounded (P1) by what it counts: a format without a block is forgotten. */
+/** Counts how many records of each format a tier has. Bounded (P1) by the number of records: a format without a record is removed. */
 import type { Digest } from './block_key.ts';
 
 /** Records of one format. */
@@ -27,7 +27,7 @@ export class FormatCounts {
     if (count.blocks === 0) this.#counts.delete(format);
   }
 
-  /** The formats with the most bytes, at most so many. */
+  /** Returns the counts of the formats with the most bytes, at most `most` of them, by format digest. */
   largest(most: number): Record<string, FormatCount> {
     const byBytes = [...this.#counts].sort(([, a], [, b]) => b.bytes - a.bytes);
     return Object.fromEntries(byBytes.slice(0, most).map(([format, count]) => [format, { ...count }]));

@@ -10,7 +10,7 @@ import type { Digest } from './block_key.ts';
 import { codecNamed, codecOf } from './codec.ts';
 import { FRAME_HEADER_BYTES, type FrameSpec } from './kv_spec.ts';
 
-/** A frame header as it was read: nothing of it can be believed but what was compared. */
+/** A decoded frame header. Only values that were compared with expected ones can be trusted. */
 export interface FrameHeader {
   readonly firstLayer: number;
   readonly numLayers: number;
@@ -19,14 +19,14 @@ export interface FrameHeader {
   readonly storedBytes: number;
   /** XXH64 of the raw bytes. */
   readonly checksum: bigint;
-  /** The header is undamaged, and belongs to the block whose digest it was read with. */
+  /** Whether the header is undamaged and belongs to the block whose digest it was decoded with. */
   readonly isValid: boolean;
 }
 
 /** Layers and sizes that a frame must have to be accepted. */
 export type WantedFrame = Pick<FrameSpec, 'firstLayer' | 'numLayers' | 'rawBytes' | 'maxStoredBytes'>;
 
-/** The header of a frame of the block with that digest, FRAME_HEADER_BYTES. `raw` holds its raw bytes. */
+/** Returns the header (FRAME_HEADER_BYTES) of a frame of the block with chain digest `digest`. `raw` holds the frame's raw bytes. */
 export function encodeFrameHeader(
   raw: Uint8Array,
   { firstLayer, numLayers, codec }: Pick<FrameSpec, 'firstLayer' | 'numLayers' | 'codec'>,
@@ -43,9 +43,9 @@ export function encodeFrameHeader(
   return header;
 }
 
-/** Reads a header of a frame of the block with that digest (16 bytes). */
+/** Decodes a header of a frame of the block with chain digest `digest` (16 bytes). */
 export function decodeFrameHeader(header: Buffer, digest: Uint8Array): FrameHeader {
-  // A Buffer puts 64 bits together from numbers, which takes longer than the rest of this.
+  // DataView is used because Buffer assembles 64-bit numbers from smaller ones, which takes longer than the rest of this function.
   const view = new DataView(header.buffer, header.byteOffset, FRAME_HEADER_BYTES);
   return {
     firstLayer: view.getUint16(0, true),
@@ -67,7 +67,7 @@ function headerChecksum(header: Uint8Array, digest: Uint8Array): bigint {
   return xxh64(checked);
 }
 
-/** Why a frame with this header, which should begin at `layer`, cannot be read; undefined: it can. */
+/** Returns why a frame with this header, expected to begin at layer `layer`, cannot be read; undefined when it can. */
 export function headerFault(header: FrameHeader, layer: number): string | undefined {
   const { isValid, codec: id, firstLayer, rawBytes, storedBytes } = header;
   if (!isValid) return `the header of the frame at layer ${layer} is damaged, or another block's`;
@@ -77,14 +77,14 @@ export function headerFault(header: FrameHeader, layer: number): string | undefi
   return fault === undefined ? undefined : `its frame at layer ${firstLayer} has a wrong size: ${fault}`;
 }
 
-/** K2 of a frame that comes alone, before its record is whole. */
+/** Verifies a single frame (K2) that arrives before its record is complete. */
 export class FrameVerifier {
   readonly #raw: Uint8Array;
   readonly #header: Buffer;
   readonly #want: WantedFrame & { readonly digest: Digest };
   #fault: string | undefined;
 
-  /** `raw`: memory that the frame's bytes arrive in; `header`: what {@link encodeFrameHeader} makes, as it arrived. */
+  /** `raw` is the memory that receives the frame's bytes, `header` the header as it arrived, encoded by {@link encodeFrameHeader}. */
   constructor(raw: Uint8Array, header: Uint8Array, want: WantedFrame & { readonly digest: Digest }) {
     this.#raw = raw;
     this.#header = Buffer.from(header);
@@ -109,7 +109,7 @@ export class FrameVerifier {
     if (fault !== undefined) return fault;
     const isOther = header.firstLayer !== firstLayer || header.numLayers !== numLayers;
     if (isOther || header.rawBytes !== rawBytes || header.storedBytes > maxStoredBytes)
-      return `it is not of layer ${firstLayer}`;
+      return `it is not of layer ${firstLayer}, or has other layers or sizes than expected`;
     const last = firstLayer + numLayers - 1;
     return xxh64(this.#raw) === header.checksum ? undefined : `the checksum of layers ${firstLayer} to ${last} differs`;
   }

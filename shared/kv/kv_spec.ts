@@ -1,20 +1,20 @@
 /**
  * Layout of everything that a request leaves behind, in one place: the engine makes a {@link KvSpec} from the program and the
- * model's shape, the spec's digest is part of the format, and every part that stores, moves, fetches or evicts KV reads the spec. No
+ * model's shape, the spec's digest is part of the format, and all code that stores, moves, fetches or evicts KV reads the spec. No
  * other code computes the size of a block.
  *
- *   group   layers that keep the same: kind, planes, window, codec
+ *   group   layers with equal KV: kind, planes, window, codec
  *   block   the KV of `blockSize` tokens in all layers: [layer][plane][token][value], layers in order; they may differ in bytes
- *   frame   consecutive layers of a block, or of a state: moved, verified and (by `window`) needed or not, alone
+ *   frame   consecutive layers of a block, or of a state: sent, verified and (by `window`) skipped on its own
  *   slot    host memory for one record: preamble, then each frame at its greatest stored size
  *
  *   slot of a block record
- *   [0, preambleBytes)              preamble, as record.ts has it
- *   [slotOffset, + maxStoredBytes)  frame by frame, without gaps
+ *   [0, preambleBytes)              preamble, laid out as in record.ts
+ *   [slotOffset, + maxStoredBytes)  each frame, without gaps
  *   [.., slotBytes)                 nothing: slotBytes is the end of the last frame
  *
- * A layer of kind `state` has no bytes in a block: its value is one per sequence, kept at the end of chosen blocks in a state
- * record, which has frames of its own (`state`). A spec is plain data, so that it can be posted to threads.
+ * A layer of kind `state` has no bytes in a block: it has one value per sequence, which is kept at the end of chosen blocks in a
+ * state record with frames of its own (`state`). A spec is plain data, so that it can be posted to threads.
  */
 import { createHash } from 'node:crypto';
 import type { Digest } from './block_key.ts';
@@ -31,7 +31,7 @@ type GroupKind =
   | 'state';
 
 interface PlaneSpec {
-  /** Values of a token; of a `state` layer values of the sequence. */
+  /** Number of values per token, or per sequence in a `state` layer. */
   readonly width: number;
 }
 
@@ -48,7 +48,7 @@ interface KvGroup {
 
 type KvValueType = 'f16' | 'f32';
 
-/** Part of the model's layers and heads that the spec covers: part `index` of `of`. */
+/** Part of the model that the spec covers: shard `index` of `of` shards of its layers and heads. */
 interface Shard {
   readonly index: number;
   readonly of: number;
@@ -60,25 +60,25 @@ export interface LayerSpan {
   readonly numLayers: number;
 }
 
-/** A frame of every record of the spec. Bytes; offsets count from the first byte of what is named. */
+/** One frame of the spec's records. Sizes and offsets are in bytes. */
 export interface FrameSpec extends LayerSpan {
-  /** In a block's payload (`[layer][plane][token][value]`), or in a state's. */
+  /** Offset in the payload of a block ([layer][plane][token][value]) or of a state. */
   readonly offset: number;
   readonly rawBytes: number;
   readonly codec: CodecName;
-  /** In a record's slot. */
+  /** Offset in the slot of a record. */
   readonly slotOffset: number;
   readonly maxStoredBytes: number;
-  /** Tokens that the widest of its layers sees, the row's own included; 0: one of them sees all. */
+  /** Attention window in tokens, the row's own included, of the layer with the widest one; 0: a layer attends to all tokens. */
   readonly window: number;
 }
 
 /** One plane of a layer in a block. */
 interface PlacedPlane extends PlaneSpec {
-  /** Bytes from the layer's first. */
+  /** Offset of the plane in bytes from the first byte of its layer. */
   readonly offset: number;
   readonly bytes: number;
-  /** From one token to the next. */
+  /** Bytes from one token's values to the next token's. */
   readonly tokenBytes: number;
 }
 
@@ -95,7 +95,7 @@ export interface RecordShape {
   /** Raw bytes of all frames. */
   readonly payloadBytes: number;
   readonly preambleBytes: number;
-  /** The greatest record: preamble and every frame at its greatest stored size. */
+  /** Size of the largest record: the preamble, and every frame at its greatest stored size. */
   readonly slotBytes: number;
 }
 
@@ -131,16 +131,16 @@ export interface KvSpecOptions {
   readonly valueType: KvValueType;
   /** Default: the whole model. */
   readonly shard?: Shard;
-  /** A frame has at least so many raw bytes, where there is more than one. Default {@link MIN_FRAME_BYTES}. */
+  /** Least raw bytes of a frame when a record has several. Default {@link MIN_FRAME_BYTES}. */
   readonly minFrameBytes?: number | undefined;
 }
 
 /** Raised when the bytes of a record change their meaning. 4: frames follow the layers' own sizes, state records. */
 export const LAYOUT_VERSION = 4;
 
-/** A smaller frame costs more in calls than it gains in time. */
+/** Least raw bytes of a frame: a smaller one costs more time per message than its earlier arrival gains. */
 const MIN_FRAME_BYTES = 64 << 10;
-/** Bits of a fetch request, one a frame, and a preamble of 512 bytes at most. */
+/** Most frames of a record: a fetch request has one bit for each, and the preamble must fit in 512 bytes. */
 const MAX_FRAMES = 8;
 /** Payloads of records begin at multiples of this. */
 const PAYLOAD_ALIGNMENT = 256;
@@ -149,13 +149,13 @@ export const IDENTITY_BYTES = 88;
 /** Bytes of one frame header; see frame_header.ts. */
 export const FRAME_HEADER_BYTES = 32;
 
-/** Bytes of a preamble that names so many frames. */
+/** Returns the size in bytes of a preamble with `numFrames` frame headers. */
 export function preambleBytesFor(numFrames: number): number {
   return aligned(IDENTITY_BYTES + FRAME_HEADER_BYTES * numFrames, PAYLOAD_ALIGNMENT);
 }
 
 /**
- * Makes the spec of a model whose layers keep what `layers` says, in order.
+ * Makes the spec of a model whose layers keep the KV that `layers` describes, in order.
  * @throws Error for a block size or a width that is no positive integer.
  */
 export function kvSpec(
@@ -181,7 +181,7 @@ export function kvSpec(
   };
 }
 
-/** The recurrence is computed in f32, and its state is kept so. */
+/** Bytes of a value of recurrent state, which is computed and stored in f32. */
 const STATE_VALUE_BYTES = 4;
 
 function requirePositive(what: string, value: number): void {
@@ -224,7 +224,7 @@ function recordShape(layerBytes: readonly number[], { windows, codecs, minFrameB
   const frames = spans.map(({ firstLayer, numLayers }): FrameSpec => {
     const end = firstLayer + numLayers;
     const rawBytes = sum(layerBytes.slice(firstLayer, end));
-    // Layers of one frame are coded alike: the first that has bytes says how.
+    // All layers of a frame use the codec of the first one that has bytes.
     const coded = codecs.slice(firstLayer, end).find((_, i) => (layerBytes[firstLayer + i] ?? 0) > 0) ?? 'identity';
     const maxStoredBytes = codecNamed(coded).maxStoredBytes(rawBytes);
     const seen = windows.slice(firstLayer, end).filter((_, i) => (layerBytes[firstLayer + i] ?? 0) > 0);
@@ -237,8 +237,9 @@ function recordShape(layerBytes: readonly number[], { windows, codecs, minFrameB
 }
 
 /**
- * Consecutive layers, at most `wanted` and MAX_FRAMES of them, of about equal bytes: each takes layers until the next would be more than a
- * frame's share. Layers of equal bytes give equal numbers of layers, the last frame the rest.
+ * Divides the layers into frames of consecutive layers with about equal bytes, at most `wanted` and MAX_FRAMES. Each frame takes
+ * layers until the next one would exceed its share. Layers of equal bytes give equal numbers of layers, with the rest in the last
+ * frame.
  */
 function frameSpans(layerBytes: readonly number[], wanted: number): LayerSpan[] {
   const numStored = layerBytes.filter((bytes) => bytes > 0).length;
@@ -288,38 +289,44 @@ function spansOf(frames: readonly FrameSpec[]): LayerSpan[] {
   return frames.map(({ firstLayer, numLayers }) => ({ firstLayer, numLayers }));
 }
 
-/** 128 bits of SHA-256, hex, over what decides the bytes of a record. */
+/** Returns 128 bits of SHA-256 (hex) over all that determines the bytes of a record. */
 function digestOf(what: object): Digest {
   return createHash('sha256').update(JSON.stringify(what)).digest('hex').slice(0, 32) as Digest;
 }
 
-/** Bytes of a block record whose frames are stored in `storedBytes` each, in order; all at their greatest gives `slotBytes`. */
+/**
+ * Returns the size in bytes of a record whose frames have the stored sizes `storedBytes`, in order; with the greatest sizes this is
+ * `slotBytes`.
+ */
 export function recordBytes(shape: RecordShape, storedBytes: readonly number[]): number {
   return shape.preambleBytes + sum(storedBytes);
 }
 
-/** Blocks [0, that) lie outside the attention window of the row at position `row`, and of every row after it. `window` 0 sees all. */
+/**
+ * Returns n such that blocks [0, n) lie outside the attention window of the row at position `row` and of every later row. Window 0
+ * means that a row attends to all tokens.
+ */
 export function blocksOutsideWindow(window: number, row: number, blockSize: number): number {
   return window === 0 ? 0 : Math.max(0, Math.floor((row - window + 1) / blockSize));
 }
 
-/** The first block of which the row at position `row`, and every row after it, needs the frame. */
+/** Returns the first block whose frame `frame` the row at position `row`, or a later row, still needs. */
 export function firstNeeded({ blockSize }: Pick<KvSpec, 'blockSize'>, frame: FrameSpec, row: number): number {
   return blocksOutsideWindow(frame.window, row, blockSize);
 }
 
-/** Whether the row at position `row`, or one after it, needs that frame of block `block`. */
+/** Whether the row at position `row`, or a later row, needs frame `frame` of block `block`. */
 export function needed(spec: Pick<KvSpec, 'blockSize'>, frame: FrameSpec, block: number, row: number): boolean {
   return block >= firstNeeded(spec, frame, row);
 }
 
 /**
- * In which order bytes go when room is short: those of a lower class first, and within a class those used longest ago. 0: outside every
- * window of the sequence that left them; 1: all others.
+ * Order of eviction: lower classes first, and within a class the least recently used. Class 0 lies outside every attention window of
+ * the sequence that left it; class 1 is everything else.
  */
 export type EvictionClass = 0 | 1;
 
-/** The class of a frame of block `block` once the sequence has computed rows up to `row`. */
+/** Returns the class of frame `frame` of block `block` once the sequence has computed rows up to `row`. */
 export function evictionClass(
   spec: Pick<KvSpec, 'blockSize'>,
   frame: FrameSpec,

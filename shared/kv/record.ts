@@ -22,7 +22,7 @@ import { decodeFrameHeader, encodeFrameHeader, headerFault, type FrameHeader } f
 import { FRAME_HEADER_BYTES, IDENTITY_BYTES, preambleBytesFor, type KvSpec, type RecordShape } from './kv_spec.ts';
 
 const MAGIC = 0x33564b50;
-/** The least that a preamble has, which holds all of a record's identity. */
+/** Least bytes of a preamble; the record's whole identity lies within them. */
 const MIN_PREAMBLE_BYTES = 256;
 
 /** Kind of a record: the KV of a block, or the recurrent state at a block's end. The number in the preamble is the index in `kinds`. */
@@ -36,14 +36,17 @@ export interface RecordLayout {
   readonly spec: KvSpec;
 }
 
-/** Frames and sizes of the records of that kind. @throws Error when the model has none. */
+/** Returns frames and sizes of the records of a kind. @throws Error when the model has none of that kind. */
 function recordShapeOf(spec: KvSpec, kind: RecordKind): RecordShape {
   if (kind === 'block') return spec;
   if (!spec.state) throw new Error('the model has no recurrent state');
   return spec.state;
 }
 
-/** Names the state at the end of a block: K1, K2 and K3 hold for it as for blocks, under another key and digest than the block's. */
+/**
+ * Returns the hash that names the state at the end of a block. K1, K2 and K3 hold for states as for blocks; key and digest differ from
+ * the block's.
+ */
 export function stateHashOf({ key, digest }: BlockHash): BlockHash {
   const named = Buffer.concat([Buffer.from(digest, 'hex'), STATE]);
   const own = createHash('sha256').update(named).digest('hex').slice(0, 32) as Digest;
@@ -68,15 +71,15 @@ export interface RecordHeader extends BlockHash {
 /** Zeros that the padding behind the frame headers must equal; the padding is always shorter than this. */
 const ZEROS = Buffer.alloc(MIN_PREAMBLE_BYTES);
 
-/** Stands for a numerics class in records and offers. */
+/** Returns the number of a numerics class in records and offers: XXH64 of its name. */
 export function numericsId(numericsClass: string): bigint {
   return xxh64(Buffer.from(numericsClass));
 }
 
 /**
- * Writes the preamble in front of a payload that is already in place, and computes the checksum of every frame, but of those whose headers
- * are given: `headers[i]` is that of frame i, as {@link encodeFrameHeader} makes it.
- * @returns the content hash, as {@link contentHashOf} has it
+ * Writes the preamble in front of a payload that is already in place. Computes the header of every frame i, unless `headers[i]`
+ * has it, encoded by {@link encodeFrameHeader}.
+ * @returns the record's content hash; see {@link contentHashOf}
  */
 export function sealRecord(
   record: Uint8Array,
@@ -113,7 +116,7 @@ function headerAt(i: number): number {
   return IDENTITY_BYTES + FRAME_HEADER_BYTES * i;
 }
 
-/** The preamble's identity, or why it is none. Looks at the preamble only, and not at its frame headers. */
+/** Returns the identity in a record's preamble, or why the preamble is invalid. Does not check the frame headers. */
 export function readHeader(record: Uint8Array): RecordHeader | { readonly fault: string } {
   if (record.byteLength < MIN_PREAMBLE_BYTES)
     return { fault: `a record has at least ${MIN_PREAMBLE_BYTES} bytes, not ${record.byteLength}` };
@@ -164,7 +167,7 @@ export function framesIn(
   });
 }
 
-/** One number for the raw bytes of a sealed record: XXH64 of its frames' checksums. */
+/** Returns the content hash of a sealed record: XXH64 of its frames' checksums. */
 export function contentHashOf(record: Uint8Array): bigint {
   const view = Buffer.from(record.buffer, record.byteOffset, record.byteLength);
   const numFrames = view.readUInt16LE(74);
@@ -173,7 +176,7 @@ export function contentHashOf(record: Uint8Array): bigint {
   return xxh64(checksums);
 }
 
-/** The numerics that made a sealed record, as {@link numericsId} has it. */
+/** Returns the number of the numerics class that computed a sealed record; see {@link numericsId}. */
 export function numericsOf(record: Uint8Array): bigint {
   return Buffer.from(record.buffer, record.byteOffset, IDENTITY_BYTES).readBigUInt64LE(64);
 }
@@ -184,8 +187,8 @@ interface Wanted {
 }
 
 /**
- * K2, while a record arrives: each frame is verified as soon as it is whole, in the processor's cache still. Nothing is judged twice, and
- * what is judged is what is used: the preamble is kept as it arrived.
+ * Verifies a record while it arrives (K2): each frame as soon as it is complete, while the processor's cache still has it. Nothing is
+ * verified twice. The preamble is copied when it arrives, so later changes of the memory have no effect on the checks.
  */
 export class RecordVerifier {
   readonly #record: Uint8Array;
@@ -197,7 +200,7 @@ export class RecordVerifier {
   #next = { layer: 0, offset: 0 };
   #fault: string | undefined;
 
-  /** Without `want`, only the record's own integrity is judged. */
+  /** Without `want`, only the record's own integrity is verified. */
   constructor(record: Uint8Array, want?: Wanted) {
     this.#record = record;
     this.#want = want;
@@ -238,7 +241,7 @@ export class RecordVerifier {
     }
     const { layer, offset } = this.#next;
     if (layer !== numLayers) return `it has ${layer} of ${numLayers} layers`;
-    return offset === storedBytes ? undefined : 'there is more of it than its frames';
+    return offset === storedBytes ? undefined : 'the record is longer than its frames';
   }
 
   #readPreamble(header: RecordHeader): string | undefined {
@@ -251,7 +254,7 @@ export class RecordVerifier {
     );
     const padding = preamble.subarray(headerAt(header.numFrames));
     const isZero = padding.equals(ZEROS.subarray(0, padding.length));
-    return isZero ? undefined : 'there is something between its preamble and its payload';
+    return isZero ? undefined : 'the padding between its preamble and its payload is not zero';
   }
 
   #verifyFrame(frame: FrameHeader, start: number): string | undefined {
@@ -269,7 +272,7 @@ export class RecordVerifier {
   }
 }
 
-/** Why a record that has all arrived cannot be used; undefined: it can. */
+/** Returns why a complete record cannot be used, or undefined when it can. */
 export function verifyRecord(record: Uint8Array, want?: Wanted): string | undefined {
   const verifier = new RecordVerifier(record, want);
   verifier.received(record.byteLength);

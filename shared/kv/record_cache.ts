@@ -1,11 +1,12 @@
 /**
- * Records in host memory, least recently used first out: a prefill or decode instance's outbox, a store's DRAM tier.
+ * Records in host memory with least-recently-used eviction: the outbox of an instance, or the DRAM tier of a store.
  *
- * An open fetch stream is a soft pin: what it still has to send is evicted last, so a stream cannot starve and cannot block
- * either. A record that is on its way to disk is pinned: its slot is not anybody else's until it is there. Bounded by the slab's bytes
- * (P1). One key holds one record: a second one is counted as a duplicate and dropped.
+ * A record that an open fetch stream has yet to send is a soft pin: it is evicted last, so a stream neither starves nor blocks
+ * others. A record that is being written to disk is pinned: its slot is not reused before the write is done. Bounded by the slab's
+ * bytes (P1). One key holds one record; a second one is counted as a duplicate and dropped.
  *
- * Records go ahead of need: below LOW_WATER of free memory the oldest go, off the way of whoever stores, until HIGH_WATER is free.
+ * Eviction runs ahead of need: when less than LOW_WATER of the memory is free, the oldest records are evicted in turns of their
+ * own until HIGH_WATER is free, so that storing a record seldom waits for an eviction.
  */
 import type { BlockKey, BlockHash, Digest } from './block_key.ts';
 import { LeastRecentlyUsed, type EvictionPolicy } from './eviction.ts';
@@ -35,24 +36,27 @@ export interface RecordInPlace extends BorrowedRecord {
   readonly slot: number;
 }
 
-/** One byte of so many may be on loan. */
+/** Fraction of the slab that readers may borrow at once: one byte in BORROWED_SHARE. */
 const BORROWED_SHARE = 4;
-/** Shares of all memory; where a share is less than a slot, records go when their slot is needed. */
+/**
+ * Fractions of the slab that start and end trimming ahead of need. Where LOW_WATER is less than a slot, records are evicted only when
+ * their slot is needed.
+ */
 const LOW_WATER = 0.02;
 const HIGH_WATER = 0.04;
 /** Records evicted per turn of the thread's loop when the cache is trimmed ahead of need: some tenths of a millisecond. */
 const VICTIMS_PER_TURN = 64;
 const LOOKS_PER_TURN = 1_024;
-/** Records that go for one that is larger than they are, when others lie between them. */
+/** Most evictions of one acquireSlot(), when a larger record needs adjacent slots and others lie between them. */
 const MAX_VICTIMS = 32;
 
 /** Callbacks of a RecordCache. */
 export interface RecordCacheOptions {
-  /** A record left; its slot is free already. */
+  /** Called after a record was removed; its slot is free already. */
   readonly onEvict: (record: CachedRecord) => void;
   /** Whether an open fetch is about to read this key; such a record is evicted only when no other is left. */
   readonly isWanted: (key: BlockKey) => boolean;
-  /** When the thread's loop has gone round; without it nothing goes ahead of need. */
+  /** Resolves after one turn of the event loop; without it nothing is evicted ahead of need. */
   readonly turn?: () => Promise<void>;
 }
 
@@ -86,20 +90,20 @@ export class RecordCache {
     return this.#records.has(key);
   }
 
-  /** The record if it is this very block; nobody used it for that. */
+  /** Returns the record of exactly this block (digest included) without marking it as used. */
   peek(hash: BlockHash): CachedRecord | undefined {
     const record = this.#records.get(hash.key);
     return record?.hash.digest === hash.digest ? record : undefined;
   }
 
-  /** The record if it is this very block (digest included), freshly used. The caller counts hits and misses. */
+  /** Returns the record of exactly this block (digest included) and marks it as used. The caller counts hits and misses. */
   find(hash: BlockHash): CachedRecord | undefined {
     const record = this.peek(hash);
     if (record) this.#eviction.touch(hash.key);
     return record;
   }
 
-  /** Takes over the slot. False, and the slot is still the caller's, when the key is already held. */
+  /** Stores a record and takes over its slot. Returns false, with the slot still the caller's, when the key is already held. */
   put(record: CachedRecord): boolean {
     this.counters.offered++;
     const { key } = record.hash;
@@ -118,7 +122,10 @@ export class RecordCache {
     return Math.floor((this.#slab.numBytes / BORROWED_SHARE - this.#bytesBorrowed) / slotLength(bytes));
   }
 
-  /** The record where it lies, or a copy of it when enough are on loan. The caller counts hits and misses. */
+  /**
+   * Returns the record in place, or a copy when too much memory is borrowed; undefined when the cache does not have it. The caller
+   * counts hits and misses.
+   */
   borrow(hash: BlockHash): BorrowedRecord | undefined {
     const inPlace = this.borrowInPlace(hash);
     if (inPlace) return inPlace;
@@ -128,8 +135,8 @@ export class RecordCache {
   }
 
   /**
-   * The record where it lies, freshly used, pinned until it is released. Undefined when it is not here, or a quarter of the memory is on
-   * loan: readers that stop leave the others room.
+   * Returns the record in place, marked as used and pinned until its release. Undefined when the cache does not have it, or a quarter
+   * of the memory is borrowed: stalled readers must leave room for others.
    */
   borrowInPlace(hash: BlockHash): RecordInPlace | undefined {
     const found = this.find(hash);
@@ -149,7 +156,10 @@ export class RecordCache {
     };
   }
 
-  /** Room on loan for a record of this size, wherever it lies, until what this returns is called; undefined: there is none. */
+  /**
+   * Counts a record of `bytes` bytes, wherever it lies, as borrowed until the returned function is called. Undefined when too much is
+   * borrowed.
+   */
   reserveBorrow(bytes: number): (() => void) | undefined {
     if (this.numBorrowable(bytes) <= 0) return undefined;
     const length = slotLength(bytes);
@@ -173,8 +183,8 @@ export class RecordCache {
   }
 
   /**
-   * A slot to fill: a free one, else that of the least recently used record, wanted ones last, with its neighbours where they are smaller.
-   * Undefined when all are in other hands.
+   * Returns a slot to fill: a free one, else one freed by evicting the least recently used record (wanted ones last), with its
+   * neighbours where its own slot is too small. Undefined when no record can be evicted.
    */
   acquireSlot(bytes: number): number | undefined {
     const free = this.#slab.allocate(bytes);
@@ -213,7 +223,10 @@ export class RecordCache {
     return this.#remove(record);
   }
 
-  /** The record goes, and those around it until so many bytes are free at one place, or somebody else's slot lies in the way. */
+  /**
+   * Evicts a record, and the ones around it until `bytes` bytes are free in one extent, or a slot that cannot be evicted is in the
+   * way.
+   */
   #clear(victim: CachedRecord, bytes: number, mayTakeWanted: boolean): Extent {
     let extent = this.#evict(victim);
     while (extent.end - extent.start < bytes) {
@@ -236,7 +249,7 @@ export class RecordCache {
     return key === undefined ? undefined : this.#records.get(key);
   }
 
-  /** Makes room for what comes after a record of this size, when little is left. */
+  /** Starts trimming when little memory is left after storing a record of `bytes` bytes. */
   #trimAhead(bytes: number): void {
     const { turn } = this.#options;
     const { numBytes, numFreeBytes } = this.#slab;

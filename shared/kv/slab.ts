@@ -1,8 +1,8 @@
 /**
- * Host memory for block records that threads share: slots of any sizes in one SharedArrayBuffer.
+ * Host memory for records that threads share: slots of any sizes in one SharedArrayBuffer.
  *
- * The owner (a control thread) allocates and frees; other threads only get slots and write or read what they were handed. Memory is
- * zero pages until touched.
+ * The owner (a control thread) acquires and releases slots; other threads only read or write the slots that they were sent.
+ * Untouched memory stays zero pages, which use no RAM.
  */
 import { aligned, ExtentAllocator } from './extent_allocator.ts';
 
@@ -29,7 +29,7 @@ export function slotLength(bytes: number): number {
   return aligned(bytes, ALIGNMENT);
 }
 
-/** A slot's first bytes, in any thread. */
+/** Returns the first `bytes` bytes of a slot, in any thread. */
 export function slotBytes(memory: SlabMemory, slot: number, bytes: number): Uint8Array {
   return new Uint8Array(memory.buffer, slot, bytes);
 }

@@ -3,9 +3,9 @@ export interface TierCounters {
   hits: number;
   misses: number;
   evictions: number;
-  /** Blocks that came in, duplicates too. */
+  /** Blocks offered to the tier, duplicates included. */
   offered: number;
-  /** Blocks that took room. */
+  /** Offered blocks that were stored, duplicates excluded. */
   stored: number;
 }
 
@@ -14,7 +14,7 @@ export function newTierCounters(): TierCounters {
   return { hits: 0, misses: 0, evictions: 0, offered: 0, stored: 0 };
 }
 
-/** How many times over the stored blocks were offered; 1 when nothing was offered twice. */
+/** Returns how often each stored block was offered on average; 1 when nothing was offered twice. */
 export function dedupFactor(counters: TierCounters): number {
   return counters.stored === 0 ? 1 : counters.offered / counters.stored;
 }

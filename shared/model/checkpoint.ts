@@ -1,6 +1,6 @@
 /**
- * A model's weights: one safetensors file, or several with an index that says which tensor lies where; read a slice at a time. Of
- * quantised matrices see quantised_tensors.ts.
+ * Weights of a model in one safetensors file, or in several with an index of which file has which tensor; read a slice at a time.
+ * Quantised matrices are in quantised_tensors.ts.
  */
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { basename, join } from 'node:path';
@@ -21,7 +21,7 @@ import { RowReader } from './row_reader.ts';
 import { rowBytesOf, SafetensorsFile, type TensorInfo } from './safetensors.ts';
 
 const MAX_INDEX_BYTES = 100_000_000;
-/** Models of a trillion parameters come in some hundreds. */
+/** Most files of one model; models of a trillion parameters have some hundreds. */
 const MAX_FILES = 2_000;
 /** Devices' names for the float types of safetensors files. */
 const stored = { F32: 'f32', F16: 'f16', BF16: 'bf16' } as const;
@@ -188,7 +188,7 @@ interface Opened {
   readonly fileOf: ReadonlyMap<string, SafetensorsFile>;
 }
 
-/** The text part of a model that sees too has names of its own. */
+/** Returns the usual name of a tensor of a multimodal model's text part, which has a prefix `language_model.`. */
 function textName(name: string): string {
   return name.replace(/^(model\.)?language_model\./, '$1');
 }
@@ -199,7 +199,7 @@ async function openShards(folder: string, index: string): Promise<Opened> {
   if (names.length === 0) throw new ModelError(`${index} names no file: download it again`);
   if (names.length > MAX_FILES) throw new ModelError(`${index} names ${names.length} files, which no model has`);
   for (const name of names) {
-    // An index may not point out of its folder.
+    // Refuse an index that names files outside its folder.
     if (name !== basename(name) || name === '..' || name.includes('\\') || !name.endsWith('.safetensors'))
       throw new ModelError(`${index} names ${JSON.stringify(name)}, which is no safetensors file of this folder`);
     if (!existsSync(join(folder, name)))
@@ -211,7 +211,7 @@ async function openShards(folder: string, index: string): Promise<Opened> {
     const fileOf = new Map<string, SafetensorsFile>();
     for (const [tensor, name] of entries) {
       const file = files.get(name);
-      // One in a type that is not read is missing when somebody asks for it.
+      // A tensor of an unsupported type is treated as missing, and fails only when it is needed.
       if (file?.tensors.has(tensor)) fileOf.set(tensor, file);
     }
     return { files: [...files.values()], fileOf };
@@ -223,7 +223,7 @@ async function openShards(folder: string, index: string): Promise<Opened> {
 
 function readIndex(path: string): Record<string, string> {
   const { size } = statSync(path);
-  if (size > MAX_INDEX_BYTES) throw new ModelError(`${path} has ${size} bytes, which no index has`);
+  if (size > MAX_INDEX_BYTES) throw new ModelError(`${path} has ${size} bytes, more than any index: download it again`);
   try {
     return indexSchema.parse(JSON.parse(readFileSync(path, 'utf8'))).weight_map;
   } catch (cause) {

@@ -1,4 +1,4 @@
-/** The value of an f16, of its bits. */
+/** Returns the value of an f16 from its bits. */
 export function halfValue(half: number): number {
   const sign = half & 0x8000 ? -1 : 1;
   const [exponent, mantissa] = [(half >> 10) & 31, half & 1023];
@@ -6,7 +6,7 @@ export function halfValue(half: number): number {
   return sign * (exponent === 0 ? mantissa * 2 ** -24 : (1 + mantissa / 1024) * 2 ** (exponent - 15));
 }
 
-/** The bits of the f16 that is nearest to a value, of two the even one; infinite where the value is beyond 65,504. */
+/** Returns the bits of the f16 nearest to a value, ties to even; infinity from 65,520 on (the largest f16 is 65,504). */
 export function halfBits(value: number): number {
   const sign = value < 0 || Object.is(value, -0) ? 0x8000 : 0;
   const magnitude = Math.abs(value);

@@ -1,7 +1,7 @@
 /**
- * A Hugging Face model folder: what its JSON files say, checked before anything listens.
+ * Reads a Hugging Face model folder: the content of its JSON files, checked before the process listens.
  *
- * Weights are not read here (`safetensors.ts`); the router reads a folder without touching them.
+ * Weights are read elsewhere (`checkpoint.ts`); a router never touches them.
  */
 import { readdirSync, readFileSync, existsSync, statSync } from 'node:fs';
 import { basename, join, resolve } from 'node:path';
@@ -34,7 +34,7 @@ const configSchema = z.looseObject({
 const generationSchema = z.looseObject({
   eos_token_id: z.union([z.int(), z.array(z.int())]).nullish(),
   do_sample: z.boolean().nullish(),
-  // The ranges of requests: these are the defaults of those that say nothing.
+  // The same ranges as in requests: these values are the defaults of requests that leave them out.
   temperature: z.number().min(0).max(2).nullish(),
   top_p: z.number().gt(0).max(1).nullish(),
   top_k: z.int().min(-1).nullish(),
@@ -42,7 +42,7 @@ const generationSchema = z.looseObject({
   repetition_penalty: z.number().gt(0).max(10).nullish(),
 });
 
-/** A config.json: what every model has, and the rest as an architecture reads it. */
+/** A config.json: the keys that every model has, and `read` for the others, which the architecture knows. */
 export interface ModelConfig {
   /** Path of the file, for messages. */
   readonly path: string;
@@ -55,7 +55,7 @@ export interface ModelConfig {
   read<T>(schema: z.ZodType<T>): T;
 }
 
-/** @throws ModelError: the configuration asks for what this version does not have. */
+/** Refuses a configuration that needs `what`, which this version lacks. @throws ModelError always */
 export function refuse({ path, modelType }: ModelConfig, what: string): never {
   throw new ModelError(`${path}: ${what} is not supported for model_type ${modelType} in this version`);
 }
@@ -82,7 +82,7 @@ export interface ModelFolder {
   readonly hasTokenizer: boolean;
 }
 
-/** A model that can be opened, whatever files it lies in; `open_model.ts` gives it. */
+/** A model that can be opened, whether from safetensors or GGUF files; made by `open_model.ts`. */
 export interface Model extends ModelFolder {
   /** @throws ModelError when a file is missing, truncated, or not what it says. */
   openWeights(): Promise<ModelWeights>;
@@ -118,7 +118,7 @@ export function readModelFolder(path: string): ModelFolder {
     path: folder,
     name: repoOfSnapshot(folder) ?? basename(folder),
     config,
-    // Either may leave out one that the other has: chat models are made of base models whose configuration stays.
+    // The two files are merged because either may lack an id: a chat model often keeps the configuration of its base model.
     eosTokenIds: [...new Set([...[generation?.eos_token_id ?? []].flat(), ...eosTokenIds])],
     defaults: generation ? toDefaults(generation) : {},
     hasTokenizer: existsSync(join(folder, 'tokenizer.json')),

@@ -1,4 +1,4 @@
-/** A model in numbers, read from config.json by its architecture: all that emitting a program needs. */
+/** Shape of a model, read from config.json by its architecture: all numbers that emitting a program needs. */
 import { createHash } from 'node:crypto';
 
 /** One layer; layers of a model may differ in any of it. */
@@ -12,11 +12,11 @@ export interface LayerShape {
   readonly scoreScale: number;
   /** A scaled score s is cap · tanh(s / cap); 0: it stays. */
   readonly scoreCap: number;
-  /** The rotary table, by its name in the model's shape. */
+  /** Name of the layer's rotary table in `ropes` of the model's shape. */
   readonly rope: string;
-  /** Norms of q and k before they are rotated: of each head, or of all together. */
+  /** Norm applied to q and k before rotation: none, one per head, or one over all heads together. */
   readonly qkNorm: 'none' | 'head' | 'all';
-  /** Norms of what goes into a branch, of what comes out of it, or both. */
+  /** Norms around each branch (attention, MLP): of its input, of its output, or both. */
   readonly norms: 'before' | 'after' | 'both';
   /** Hidden width of the gated MLP, or of each expert's. */
   readonly inner: number;
@@ -28,7 +28,7 @@ export interface LayerShape {
   readonly hasMlpBias: boolean;
 }
 
-/** Each token goes to some of them. */
+/** Experts of a mixture: `count` in the layer, of which each token uses `perToken`. */
 export interface Experts {
   readonly count: number;
   readonly perToken: number;
@@ -39,7 +39,7 @@ export interface Experts {
 /** Activation of the MLP's gate: x · sigmoid(x), or GELU in its tanh form. */
 export type Activation = 'silu' | 'gelu_tanh';
 
-/** Angles position · theta^(-2i / dim), scaled where it says so. */
+/** Rotary table with angles position · theta^(-2i / dim), modified by `scaling` where present. */
 export interface RopeShape {
   /** 0: no rotation at all. */
   readonly theta: number;
@@ -48,7 +48,7 @@ export interface RopeShape {
   readonly scaling?: RopeScaling;
 }
 
-/** To longer contexts than a model was first trained for. Wavelengths are in positions. */
+/** Scaling of rotary angles for contexts longer than a model was first trained for. Wavelengths are in positions. */
 export type RopeScaling =
   | { readonly kind: 'linear'; readonly factor: number }
   | {
@@ -64,7 +64,7 @@ export type RopeScaling =
       readonly originalPositions: number;
       /** Factor of cosines and sines. */
       readonly attentionFactor: number;
-      /** Turns within the original context. */
+      /** Rotations within the original context above which a frequency stays (betaFast), and below which it is fully scaled (betaSlow). */
       readonly betaFast: number;
       readonly betaSlow: number;
       readonly isTruncated: boolean;
@@ -79,7 +79,7 @@ export type RopeScaling =
       readonly originalPositions: number;
       readonly attentionFactor: number;
     }
-  /** The longrope scaling once the context length is known. */
+  /** The longrope scaling after its divisors were chosen for the served context length. */
   | { readonly kind: 'divided'; readonly divisors: readonly number[]; readonly attentionFactor: number };
 
 /** Numbers that describe a whole model; those of a single layer are in LayerShape. */
@@ -89,9 +89,9 @@ export interface ModelShape {
   readonly maxPositions: number;
   /** Epsilon of every norm. */
   readonly epsilon: number;
-  /** The head is the embedding. */
+  /** Whether the output head shares the weights of the token embedding. */
   readonly isTied: boolean;
-  /** Norms are stored less one. */
+  /** Whether norm weights are stored minus 1, so that the model adds 1 to them. */
   readonly hasNormOffset: boolean;
   /** Factors of the embeddings, of each branch's output before it is added to the residual stream, and of the logits. */
   readonly embeddingScale: number;

@@ -1,4 +1,4 @@
-/** A model as it is named: a folder of Hugging Face's files, or a GGUF file. */
+/** Opens a model by its path: a folder of Hugging Face files, or a GGUF file. */
 import { existsSync, readdirSync, statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { messageOf } from '../base/failure.ts';
@@ -23,10 +23,14 @@ const FILE = /\.gguf$/i;
 /** Matches the files of a split model except the first. */
 const LATER_PART = /-(?!00001-)\d{5}-of-\d{5}\.gguf$/i;
 
-/** The file itself, or the only model that a folder has. */
+/**
+ * Returns the path of the GGUF file that `path` names: the file itself, or the only GGUF model in a folder without config.json.
+ * Undefined for other folders.
+ */
 function ggufPath(path: string): string | undefined {
   if (!existsSync(path)) {
-    if (FILE.test(path)) throw new ModelError(`there is no model file ${path}`);
+    if (FILE.test(path))
+      throw new ModelError(`there is no model file ${path}: --model names a GGUF file, a folder, or ORG/NAME of a hub`);
     return undefined;
   }
   if (!statSync(path).isDirectory()) return path;

@@ -1,7 +1,7 @@
 /**
- * Rows of a quantised matrix: side by side, as their files have them, where devices can hold them value for value (int4 in groups of whole
- * 32s that follow one another: symmetric ones are int4, the others uint4 with their zero points), else in f32.
- * Layouts are those of AutoGPTQ, AutoAWQ and compressed-tensors; `[rows][inner]` is a matrix's outputs and inputs.
+ * Reads rows of a quantised matrix. Where devices can hold the values exactly (int4 in consecutive groups of a multiple of 32 inputs)
+ * the rows keep their file's layout, [inputs][rows]; otherwise they become f32. Symmetric matrices become int4, the others uint4 with
+ * zero points. Layouts are those of AutoGPTQ, AutoAWQ and compressed-tensors; `[rows][inner]` are a matrix's outputs and inputs.
  */
 import { halfValue } from './half_value.ts';
 import type { ModelRows } from './weights.ts';
@@ -15,7 +15,7 @@ type QuantisedRows = Omit<ModelRows, 'rowStart'>;
 
 /** A whole quantised matrix, read by rows. */
 export interface QuantisedMatrix {
-  /** Rows [first, first + count), until others are asked for. */
+  /** Returns rows [first, first + count); the next call overwrites them. */
   rows(first: number, count: number): QuantisedRows;
 }
 
@@ -49,7 +49,10 @@ export interface GptqTensors {
   readonly groupOf: Uint32Array | undefined;
 }
 
-/** @throws Error in words for tensors that do not belong together. */
+/**
+ * Returns the matrix [outputs][inner] that tensors of a GPTQ checkpoint hold. `zeroOffset` is added to the stored zero points. @throws
+ * Error when g_idx names a group that does not exist
+ */
 export function gptqMatrix(
   { qweight, qzeros, scales, groupOf: given }: GptqTensors,
   outputs: number,
@@ -63,7 +66,7 @@ export function gptqMatrix(
     ...{ outputs, inner, scales },
     ...({ format: 'gptq', words: qweight } as const),
     integer: (input, output) => (qweight[(input >> 3) * outputs + output]! >>> (4 * (input & 7))) & 15,
-    // A nibble holds the zero less one, whatever that is.
+    // GPTQ stores each zero point minus 1 (modulo 16), GPTQ v2 the zero point itself.
     zeros: zeroHalves('gptq', qzeros, zeroOffset),
     groupOf: given ? (input) => given[input]! : (input) => Math.floor(input / groupSize),
     groupSize: plainGroups(inner, numGroups, given),
@@ -80,7 +83,7 @@ export interface AwqTensors {
   readonly scales: Uint16Array;
 }
 
-/** The nibble of each of eight outputs. */
+/** Index of the nibble that holds each of eight consecutive outputs in an AWQ word. */
 const AWQ_NIBBLE = [0, 4, 1, 5, 2, 6, 3, 7] as const;
 const IN_ORDER = [0, 1, 2, 3, 4, 5, 6, 7] as const;
 
@@ -102,16 +105,19 @@ function int4Matrix(matrix: Int4): QuantisedMatrix {
   if (matrix.groupSize === undefined) return { rows: (first, count) => floatRows(matrix, first, count) };
   const columns = new Columns(matrix);
   return {
-    // Files have whole eights, and are asked for such.
+    // Files hold rows in multiples of eight; other requests, which are rare, are answered in f32.
     rows: (first, count) =>
       first % 8 === 0 && count % 8 === 0 ? columns.acquire(first, count) : floatRows(matrix, first, count),
   };
 }
 
-/** Words from which a copy of its own is faster. */
+/** Number of words from which TypedArray.set is faster than a loop. */
 const LONG = 64;
 
-/** Rows [start, start + count), whole eights, of what the file has beside others. */
+/**
+ * Copies the words of rows [start, start + count), multiples of eight, into `out`; the file interleaves them with other rows.
+ * `perWord` is the number of rows in a word.
+ */
 function columnsOf({ words, outputs }: Int4, perWord: number, start: number, count: number, out: Uint32Array): void {
   const [width, some, first] = [outputs / perWord, count / perWord, start / perWord];
   for (let from = first, to = 0; from < words.length; from += width, to += some) {
@@ -120,7 +126,7 @@ function columnsOf({ words, outputs }: Int4, perWord: number, start: number, cou
   }
 }
 
-/** f16 of words of eight zeros each, less `zeroOffset`; undefined: all are 8. */
+/** Unpacks zero points, eight per word, adds `zeroOffset` modulo 16, and returns them as f16; undefined when all are 8. */
 export function zeroHalves(
   format: Int4['format'],
   qzeros: Uint32Array,
@@ -140,7 +146,7 @@ export function zeroHalves(
   return isSymmetric ? undefined : zeros;
 }
 
-/** Inputs of a group, where devices can hold the matrix by such groups, which follow one another; undefined: they cannot. */
+/** Returns the number of inputs per group where devices can use the groups: consecutive inputs, multiples of 32. Undefined otherwise. */
 export function plainGroups(inner: number, numGroups: number, groupOf: Uint32Array | undefined): number | undefined {
   const groupSize = inner / numGroups;
   if (groupSize % GROUP !== 0 || inner % GROUP !== 0) return undefined;
@@ -201,7 +207,7 @@ function floatRows(matrix: Int4, first: number, count: number): QuantisedRows {
       zeros[group * count + row] = halves ? halfValue(halves[group * outputs + first + row]!) : MIDDLE;
     }
   }
-  // Rows lie side by side in the file.
+  // The loop goes by inputs because the file interleaves the rows.
   for (let input = 0; input < inner; input++) {
     const group = groupOf(input) * count;
     for (let row = 0; row < count; row++)
@@ -210,7 +216,10 @@ function floatRows(matrix: Int4, first: number, count: number): QuantisedRows {
   return { format: 'f32', data: new Uint8Array(values.buffer) };
 }
 
-/** e4m3 bytes [outputs][inner], and a scale of every `tile[0]` outputs and `tile[1]` inputs: [outputs / tile[0]][inner / tile[1]]. */
+/**
+ * Returns a matrix of e4m3 bytes [outputs][inner] with one scale per tile of tile[0] outputs and tile[1] inputs: scales are [outputs /
+ * tile[0]][inner / tile[1]], rounded up. @throws Error for another number of scales
+ */
 export function fp8Matrix(
   bytes: Uint8Array,
   scales: Float32Array,
@@ -237,7 +246,7 @@ export function fp8Matrix(
   };
 }
 
-/** Every e4m3fn: no infinities, one NaN of each sign. */
+/** Values of all 256 e4m3fn bytes: no infinities, one NaN of each sign. */
 const E4M3 = Float32Array.from({ length: 256 }, (_, byte) => {
   const sign = byte & 128 ? -1 : 1;
   const [exponent, mantissa] = [(byte >> 3) & 15, byte & 7];

@@ -1,6 +1,6 @@
 /**
- * Quantised matrices of a checkpoint, each in several tensors: by input ranges of inputs, as their files have them, for devices that take
- * those; else whole, because they lie by inputs, to give their rows as any other.
+ * Quantised matrices of a checkpoint, each stored in several tensors. Devices that accept the file's layout get ranges of inputs;
+ * others get rows, for which the whole matrix is loaded, because its file stores it by inputs.
  */
 import { messageOf } from '../base/failure.ts';
 import { halfBits, halfValue } from './half_value.ts';
@@ -19,7 +19,7 @@ import type { RowReader, RowRange } from './row_reader.ts';
 import { rowBytesOf, type SafetensorsFile, type TensorInfo } from './safetensors.ts';
 import type { ModelMatrix } from './weights.ts';
 
-/** About what is read and hashed together; it goes into fingerprints. */
+/** Approximate bytes that are read and hashed together. A change alters fingerprints. */
 const INPUT_RANGE_BYTES = 512 << 10;
 
 /** Tensors of a checkpoint, by name, and the files that hold them. */
@@ -32,7 +32,7 @@ export interface QuantisedTensorsOptions {
   readonly reader: RowReader;
 }
 
-/** A matrix is called as it would be were it not quantised, and its shape is the one that it would have. */
+/** Reads quantised matrices under the name and shape that they would have unquantised (`MODULE.weight`, [outputs, inputs]). */
 export class QuantisedTensors {
   readonly #path: string;
   readonly #quantization: Quantization | undefined;
@@ -48,7 +48,10 @@ export class QuantisedTensors {
     this.#reader = reader;
   }
 
-  /** From row `first` on, whole eights; undefined: it does not lie so. @throws ModelError */
+  /**
+   * Returns the matrix from row `first` on (a multiple of eight) as ranges of inputs; undefined where its layout does not allow that.
+   * @throws ModelError
+   */
   async inputRanges(
     tensor: string,
     [width = 0, inner = 0]: readonly number[],
@@ -97,12 +100,12 @@ export class QuantisedTensors {
     const lost = halves.findIndex((half) => (half & 0x7c00) === 0x7c00);
     if (lost >= 0)
       throw new ModelError(
-        `${this.#path}: ${tensor} has ${values[lost]}, which no f16 holds: scales of integers are f16 here`,
+        `${this.#path}: ${tensor} has ${values[lost]}, which no f16 holds: scales of quantised weights must fit in f16`,
       );
     return halves;
   }
 
-  /** @throws ModelError when a part of it is missing, or does not belong to the others. */
+  /** Loads a whole quantised matrix. @throws ModelError when one of its tensors is missing, or the tensors do not fit together. */
   async matrix(tensor: string, [outputs = 0, inner = 0]: readonly number[]): Promise<QuantisedMatrix> {
     const quantization = this.#quantization;
     const module = tensor.slice(0, -'.weight'.length);
@@ -133,7 +136,7 @@ export class QuantisedTensors {
     }
   }
 
-  /** Per tile, per output or one for all, whatever the file has them in. */
+  /** Returns the scales of an fp8 matrix (per tile, per output, or one for all) as f32, and the tile that each scale covers. */
   async #fp8Scales(
     module: string,
     outputs: number,
@@ -148,20 +151,23 @@ export class QuantisedTensors {
     return { values, tile: values.length === 1 ? [outputs, inner] : [1, inner] };
   }
 
-  /** All of a tensor's bytes, aligned. @throws ModelError when it is not there, or of another type. */
+  /** Returns all bytes of a tensor in memory of their own. @throws ModelError when the tensor is missing or of another type. */
   async #whole(tensor: string, dtype: TensorInfo['dtype']): Promise<Uint8Array<ArrayBuffer>> {
     const { run, label } = this.#runOf(tensor, dtype);
     return this.#reader.whole(run, label);
   }
 
-  /** All rows of a part of a quantised matrix. @throws ModelError when it is not there, or of another type. */
+  /**
+   * Returns the byte range of a stored tensor, as rows to read, with the label for its hash. @throws ModelError when the tensor is
+   * missing or of another type.
+   */
   #runOf(tensor: string, dtype: TensorInfo['dtype']): { readonly run: RowRange; readonly label: string } {
     const [info, file] = [this.#tensors.get(tensor), this.#fileOf.get(tensor)];
     if (!info || !file) throw new ModelError(`${this.#path} has no tensor ${tensor}`);
     if (info.dtype !== dtype) throw new ModelError(`${this.#path}: ${tensor} is in ${info.dtype}, not ${dtype}`);
     const { start, end, shape } = info;
     const rowBytes = rowBytesOf(info);
-    // Whole 32s of inputs.
+    // A slice holds a multiple of 32 inputs.
     const unit = this.#quantization?.method === 'gptq' ? 4 : 32;
     const rowsPerSlice = Math.max(1, Math.floor(INPUT_RANGE_BYTES / rowBytes / unit)) * unit;
     return {
@@ -171,7 +177,7 @@ export class QuantisedTensors {
   }
 }
 
-/** Few values: scales. */
+/** Returns a float tensor's values as f32; used for scales, which are few. */
 function floatsOf(bytes: Uint8Array<ArrayBuffer>, { dtype }: TensorInfo): Float32Array {
   if (dtype === 'F32') return new Float32Array(bytes.buffer);
   if (dtype === 'F16') return Float32Array.from(new Uint16Array(bytes.buffer), halfValue);

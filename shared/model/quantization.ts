@@ -3,13 +3,13 @@ import { z } from 'zod';
 
 /** Quantisation method of a checkpoint's matrices, with the details of its layout. */
 export type Quantization =
-  /** int4 in groups of inputs, symmetric or with zero points; `zeroOffset` is what stored zeros lack. */
+  /** int4 in groups of inputs, symmetric or with zero points; `zeroOffset` is added to the stored zero points. */
   | {
       readonly method: 'gptq';
       readonly zeroOffset: number;
       /** Inputs of a group do not follow one another. */
       readonly isActOrder: boolean;
-      /** Zero points are the middle. */
+      /** Whether all zero points are 8, the middle of the range. */
       readonly isSymmetric: boolean;
     }
   /** int4 in groups of inputs with zero points, packed along the outputs. */
@@ -39,7 +39,7 @@ const schema = z.looseObject({
     .nullish(),
 });
 
-/** @throws Error in words, for a method or a kind of one that is not there. */
+/** Parses a quantization_config; undefined when there is none. @throws Error for a method, or a variant of one, that is not supported. */
 export function readQuantization(raw: unknown): Quantization | undefined {
   if (raw === null || raw === undefined) return undefined;
   const parsed = schema.safeParse(raw);

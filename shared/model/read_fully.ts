@@ -1,7 +1,7 @@
 import type { FileHandle } from 'node:fs/promises';
 import { ModelError } from './model_folder.ts';
 
-/** Bytes of a file from `position` on, as many as `into` has. @throws ModelError when the file has fewer. */
+/** Fills `into` with the bytes of a file from `position` on. @throws ModelError when the file ends before. */
 export async function readFully(file: FileHandle, into: Buffer, position: number, path: string): Promise<void> {
   for (let done = 0; done < into.length;) {
     const { bytesRead } = await file.read(into, done, into.length - done, position + done);

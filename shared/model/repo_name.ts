@@ -1,4 +1,7 @@
-/** How a model is named: a folder or a file, or a repository of a hub, `org/name[@revision]`, or a file of one, `org/name[@revision]:file.gguf`. */
+/**
+ * Names of models: a path of a folder or file, a repository of a hub (`org/name[@revision]`), or one of its files
+ * (`org/name[@revision]:file.gguf`).
+ */
 
 /** A hub's repository, a revision of it and, for GGUF, one of its files. */
 export interface RepoName {

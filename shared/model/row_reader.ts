@@ -1,10 +1,10 @@
-/** Rows of files, a slice at a time: while one is used the next are read. What was read makes a model's fingerprint. */
+/** Reads rows of files a slice at a time, with the next slices read ahead. Hashes of all that was read form the model's fingerprint. */
 import { createHash } from 'node:crypto';
 import type { FileHandle } from 'node:fs/promises';
 import { xxh64 } from '../base/xxh64.ts';
 import { readFully } from './read_fully.ts';
 
-/** Slices that are read ahead, by other threads. */
+/** Slices that the I/O threads read ahead of the one in use. */
 const AHEAD = 3;
 /** Bytes of one part of a tensor that is read whole; all parts are read at once. */
 const PART_BYTES = 2 << 20;
@@ -23,7 +23,7 @@ export interface RowRange {
 
 interface Slice {
   readonly rowStart: number;
-  /** Until the next slice is asked for. */
+  /** Bytes of the rows, valid until the next slice is requested. */
   readonly bytes: Buffer<ArrayBuffer>;
 }
 
@@ -36,7 +36,7 @@ export class RowReader {
   /** SHA-256 over the hashes of all slices of a run that was read to its end, by the run's label. */
   readonly #hashes = new Map<string, string>();
 
-  /** Consecutive rows in order, which are called `label`. @throws ModelError when the file ends before. */
+  /** Yields the rows of `run` in slices, in order, and records their hash under `label`. @throws ModelError when the file ends before. */
   async *slices(run: RowRange, label: string): AsyncGenerator<Slice> {
     const { rowBytes, numRows, rowsPerSlice } = run;
     const numSlices = Math.ceil(numRows / rowsPerSlice);
@@ -64,7 +64,10 @@ export class RowReader {
     }
   }
 
-  /** All of them at once; nobody else's. Hashed as {@link slices} does. @throws ModelError when the file ends before. */
+  /**
+   * Returns all rows of a run in memory of their own; hashed in the same slices as {@link slices}. @throws ModelError when the file
+   * ends before.
+   */
   async whole({ file, path, start, ...run }: RowRange, label: string): Promise<Uint8Array<ArrayBuffer>> {
     const numBytes = run.numRows * run.rowBytes;
     const bytes = new Uint8Array(numBytes);
@@ -90,7 +93,10 @@ export class RowReader {
     this.#hashes.set(label, createHash('sha256').update(hashes).digest('hex'));
   }
 
-  /** Over `seed` and all that was read, by XXH64: it tells models apart, and files that were damaged from those that were not. */
+  /**
+   * Returns SHA-256 over `seed` and the XXH64 hashes of all slices read: differs between models, and between a damaged file and an
+   * intact one.
+   */
   fingerprint(seed: string): string {
     const hash = createHash('sha256').update(seed);
     for (const rows of [...this.#hashes.keys()].sort()) hash.update(`\n${rows} ${this.#hashes.get(rows)}`);
@@ -106,7 +112,7 @@ export class RowReader {
   }
 }
 
-/** One that fails before it is waited for is seen when it is. */
+/** Returns the read itself, marked as handled: a failure before the read is awaited must not count as an unhandled rejection. */
 function begun<T>(read: Promise<T>): Promise<T> {
   read.catch(() => undefined);
   return read;

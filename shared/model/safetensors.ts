@@ -13,9 +13,9 @@ import { overlapping, type TensorRange } from './tensor_ranges.ts';
 const bytesOf = { F32: 4, F16: 2, BF16: 2, I32: 4, F8_E4M3: 1 } as const;
 type Dtype = keyof typeof bytesOf;
 
-/** The format's own bound on the header. */
+/** Most bytes of the JSON header, a limit of the format itself. */
 const MAX_HEADER_BYTES = 100_000_000;
-/** The largest mixtures have some tens of thousands in all their files. */
+/** Most tensors of one file; the largest mixtures of experts have some tens of thousands in all files. */
 const MAX_TENSORS = 200_000;
 
 const objectSchema = z.record(z.string(), z.unknown());
@@ -69,7 +69,7 @@ export class SafetensorsFile {
     }
   }
 
-  /** Bytes of the file from `position` on. @throws ModelError when it has fewer. */
+  /** Fills `into` with the bytes of the file from `position` on. @throws ModelError when the file ends before. */
   async read(into: Buffer, position: number): Promise<void> {
     await readFully(this.#file, into, position, this.path);
   }
@@ -115,7 +115,7 @@ async function readHeader(path: string, file: FileHandle): Promise<ReadonlyMap<s
     if (end > size) refuse(`is truncated: tensor ${name} ends at ${end}, the file at ${size}`);
     if (end < start) refuse(`is damaged: tensor ${name} ends before it begins`);
     ranges.push({ name, start, end });
-    // Other types may be present for tensors nobody reads; the reader refuses them when asked.
+    // Tensors of unsupported types may be present as long as no code reads them; they count as missing.
     if (!Object.hasOwn(bytesOf, dtype)) continue;
     const info: TensorInfo = { dtype: dtype as Dtype, shape, start, end };
     const wantBytes = shape.reduce((a, b) => a * b, 1) * bytesOf[info.dtype];

@@ -1,13 +1,16 @@
-/** How much context is served: what the model has, or less when asked for less. */
+/** Context length that is served: the model's, or --max-model-len. */
 import { ModelError } from './model_folder.ts';
 import type { ModelShape } from './model_shape.ts';
 
 /** Kinds of rotary scaling that make a context longer than its configuration names. */
 const LENGTHENING: readonly string[] = ['dynamic', 'linear', 'yarn'];
 
-/** `maxModelLen` 0 means all of it. @throws ModelError when more is asked than the model has. */
+/**
+ * Returns the context length in tokens; `maxModelLen` 0 means the model's own. @throws ModelError when the model has less than
+ * requested.
+ */
 export function servedLength({ maxPositions, ropes }: ModelShape, maxModelLen: number): number {
-  // Dynamic scaling is for contexts beyond what a model was trained for, when somebody asks for them.
+  // Dynamic scaling extends the context beyond the trained length only on request, so it raises the limit but not the default.
   const factor = Math.max(
     1,
     ...Object.values(ropes).map(({ scaling }) => (scaling?.kind === 'dynamic' ? scaling.factor : 1)),

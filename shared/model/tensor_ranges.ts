@@ -5,7 +5,7 @@ export interface TensorRange {
   readonly end: number;
 }
 
-/** The names of two that have bytes in common; undefined: none have. */
+/** Returns the names of two tensors that share bytes, or undefined when none do. */
 export function overlapping(ranges: readonly TensorRange[]): readonly [string, string] | undefined {
   let before: TensorRange | undefined;
   for (const range of [...ranges].sort((a, b) => a.start - b.start || a.end - b.end)) {

@@ -6,13 +6,13 @@ import { join } from 'node:path';
 export interface TextFiles {
   /** tokenizer.json */
   readonly tokenizer: string;
-  /** tokenizer_config.json; `{}` of a model without one. */
+  /** Text of tokenizer_config.json; `{}` for a model without one. */
   readonly config: string;
   /** Text of chat_template.jinja, which newer models have; undefined where `config` holds the template, or there is none. */
   readonly template?: string | undefined;
 }
 
-/** @throws Error when tokenizer.json is missing, or one of them cannot be read. */
+/** Reads the files from a model folder. @throws Error when tokenizer.json is missing, or a file cannot be read. */
 export function readTextFiles(folder: string): TextFiles {
   const configPath = join(folder, 'tokenizer_config.json');
   const templatePath = join(folder, 'chat_template.jinja');

@@ -1,4 +1,4 @@
-/** Rows of a model's tensors, whatever files they lie in. */
+/** Interfaces to the rows of a model's tensors, independent of the file format. */
 
 /** Rows of a tensor, in order from `firstRow` on. */
 export interface RowRange {
@@ -7,7 +7,7 @@ export interface RowRange {
   readonly firstRow?: number;
 }
 
-/** uint4 have a zero beside each scale. */
+/** Integer formats of weights; uint4 has a zero point beside each scale. */
 export type ModelIntegers = 'int8' | 'int4' | 'uint4';
 
 /** Rows of a tensor in a format that devices accept; see kernels/weights/stored_rows.ts. */
@@ -22,7 +22,10 @@ export interface ModelRows {
   readonly zeros?: Uint8Array;
 }
 
-/** A matrix whose file has all rows of some inputs together; see kernels/weights/stored_columns.ts. */
+/**
+ * A matrix whose file stores all rows of some inputs together (GPTQ, AWQ); see StoredMatrix in kernels/weights/stored_columns.ts for
+ * the fields.
+ */
 export interface ModelMatrix {
   readonly format: 'gptq' | 'awq';
   readonly width: number;
@@ -30,15 +33,21 @@ export interface ModelMatrix {
   readonly inputsPerScale: number;
   readonly scales: Uint16Array;
   readonly zeros: Uint16Array | undefined;
-  /** The bytes are reused by the next one. Hashes what it reads. @throws ModelError */
+  /** Yields the matrix in ranges of inputs and hashes them; the next range overwrites the bytes. @throws ModelError */
   inputRanges(): AsyncIterable<{ readonly inputStart: number; readonly data: Uint8Array }>;
 }
 
-/** A slice has at most this many values (4 MiB as f32), so loading holds no second copy; and devices take eight rows together. */
+/**
+ * Most values of a slice (4 MiB as f32), so that loading never holds a second copy of a tensor. ROWS_TOGETHER: devices load eight rows
+ * together.
+ */
 const SLICE_VALUES = 1 << 20;
 const ROWS_TOGETHER = 8;
 
-/** Rows of a slice, of `inner` values each: a multiple of eight where that many fit, and of `multiple`, which is kept. */
+/**
+ * Returns how many rows of `inner` values a slice has: always a multiple of `multiple`, and of eight where that many fit into
+ * SLICE_VALUES.
+ */
 export function rowsOfSlice(inner: number, multiple = 1): number {
   const unit = multiple % ROWS_TOGETHER === 0 ? multiple : multiple * ROWS_TOGETHER;
   const units = Math.floor(SLICE_VALUES / inner / unit);
@@ -51,7 +60,10 @@ export interface ModelWeights {
   readonly path: string;
   /** Shapes of all tensors whose rows can be read, whatever they are stored as, by Hugging Face's names. */
   readonly shapes: ReadonlyMap<string, readonly number[]>;
-  /** Integers that rows of the tensor are given in, none of them rounded again; undefined: they are floats, or become some. */
+  /**
+   * Returns the integer format in which the tensor's rows are yielded, without a second rounding; undefined when they are floats or
+   * become floats.
+   */
   integersOf(tensor: string): ModelIntegers | undefined;
   /** Returns the type that the file stores the tensor in, by its own format's name, for instance BF16, Q4_K or gptq. */
   storedAs(tensor: string): string;

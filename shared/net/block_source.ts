@@ -10,7 +10,7 @@ import type { Tier } from '../protocol/block_events.ts';
 /** A run of blocks that one step computes: frames of their records can be had before the records are whole. */
 export interface InFlightFrames {
   /**
-   * Slot of each block's record, as a byte offset in the slab, in chain order. `hold` pins the slot until the returned function is
+   * Slot of each block's record, as a byte offset in the slab, in chain order. `pin` pins the slot until the returned function is
    * called.
    */
   readonly blocks: readonly { readonly slot: number; readonly pin: () => () => void }[];
@@ -23,7 +23,7 @@ export interface InFlightFrames {
    * `signal` aborts.
    */
   frameHeaders(frame: number, signal: AbortSignal): Promise<readonly Uint8Array[] | undefined>;
-  /** Releases the borrow: no further headers may be requested. Slots pinned with `hold` stay pinned. */
+  /** Releases the borrow: no further headers may be requested. Slots pinned with `pin` stay pinned. */
   release(): void;
 }
 
@@ -32,8 +32,8 @@ export interface BlockSource {
   /** Keys that open fetch streams will still read; their records are evicted last. */
   readonly wanted: WantedKeys;
   /**
-   * The sealed record, brought up from lower tiers where needed, or undefined when it cannot be had. Waits up to `waitMs` for a block that
-   * is being computed for `requestId`. Whoever gets it releases it.
+   * Borrows the sealed record, loading it from a lower tier if needed; undefined when the source does not have it. Waits up to
+   * `waitMs` for a block that is being computed for `requestId`. The caller must release the record.
    */
   borrow(hash: BlockHash, requestId: string, waitMs: number, signal: AbortSignal): Promise<BorrowedRecord | undefined>;
   /**
@@ -48,7 +48,7 @@ export interface BlockSource {
   ): Promise<BorrowedRecord | InFlightFrames | undefined>;
   /** Registers that a reader waits for these blocks to be computed, until the returned function is called. Absent on a store. */
   await?(hashes: readonly BlockHash[]): () => void;
-  /** Records of this size that may be lent in place besides those that are. */
+  /** Returns how many more records of `bytes` bytes may be borrowed in place, besides those borrowed now. */
   numBorrowable(bytes: number): number;
   /** Announces blocks that will be borrowed soon, in this order, so that the source can begin to load them from lower tiers. */
   expect?(hashes: readonly BlockHash[]): void;

@@ -1,7 +1,9 @@
 /**
- * A holder's side of data channels, in its control thread: who may come, and which records lie ready for them in the slab until they are sent.
+ * A holder's side of data channels, in its control thread: which askers may connect, and which records of the slab are offered to
+ * them until they are sent.
  *
- * Bounds (P1): a stream has so many records ready at once (readyOf); data channels that nobody takes are forgotten.
+ * Bounds (P1): readyOf limits the offered records of a stream; a data channel to which nobody connects within COME_WITHIN_MS is
+ * dismissed.
  */
 import type { Clock } from '../base/clock.ts';
 import { Condition } from '../base/condition.ts';
@@ -15,7 +17,10 @@ import type { TransferThread } from './transfer_thread/transfer_thread.ts';
 import type { TransferThreadEvent } from './transfer_thread/transfer_worker.ts';
 import type { OfferedRecords } from './transfer_thread/channel_server.ts';
 
-/** A record in its slot, or a frame of one, that can be asked for; whoever sent it releases it. */
+/**
+ * A record in its slot, or one frame of it, that the asker may request. `release` is called when it has been sent, or when its stream
+ * is over.
+ */
 export interface ReadyRecord {
   readonly index: number;
   readonly slot: number;
@@ -23,7 +28,10 @@ export interface ReadyRecord {
 }
 
 const COME_WITHIN_MS = 10_000;
-/** A record that is still being written so long after its call has ended: its reader is gone, and its data channel is cut. */
+/**
+ * Milliseconds within which the last writes of an ended Fetch call must finish; otherwise its reader counts as gone and the data
+ * channel is cut.
+ */
 const END_WITHIN_MS = 10_000;
 
 /** Dependencies and settings of a {@link ChannelHost}. */
@@ -46,7 +54,7 @@ export class ChannelHost {
   #port: Promise<number> | undefined;
   /** Streams of each data channel, by channel number and then stream number. */
   readonly #channels = new Map<number, Map<number, ServedStream>>();
-  /** Data channels that somebody may still come for, in the order in which they were given. */
+  /** Issued data channels whose deadline to connect has not passed, oldest first. */
   readonly #given: { readonly channel: number; readonly untilMs: number }[] = [];
 
   constructor(options: ChannelHostOptions) {
@@ -56,22 +64,25 @@ export class ChannelHost {
     });
   }
 
-  /** Listens, if nothing does yet. @throws Error, when it cannot. */
+  /** Listens for data channels, unless this host listens already. @returns the port. @throws Error when the port cannot be bound. */
   bind(): Promise<number> {
     const { transferThread, host, port } = this.#options;
     this.#port ??= transferThread.call('listen', { host, port });
     return this.#port;
   }
 
-  /** @throws Failure when nobody can be listened for. */
+  /**
+   * Issues a data channel with a one-time token. @throws Failure `not_found` when the port cannot be bound, `overloaded` when the
+   * drawn channel number is in use.
+   */
   async open({ host }: ChannelRequest): Promise<ChannelReply> {
     const { transferThread, newId, clock, log } = this.#options;
     const bound = await this.bind().catch((error: unknown) => {
-      log.warn({ error: messageOf(error) }, 'no data channels: blocks go over calls');
+      log.warn({ error: messageOf(error) }, 'cannot listen for data channels: blocks are sent over gRPC instead');
       this.#port = undefined;
       throw new Failure('not_found', `no data channels here: ${messageOf(error)}`);
     });
-    // Not one that another incarnation of this process gave.
+    // Random, so that the number of a channel that an earlier incarnation issued does not match.
     const channel = Number.parseInt(newId().slice(0, 8), 16) || 1;
     if (this.#channels.has(channel)) throw new Failure('overloaded', 'try again');
     let token = '';
@@ -84,7 +95,10 @@ export class ChannelHost {
     return { channel, port: bound, token, memory };
   }
 
-  /** One sleep for all data channels: the signal lives as long as the process, and each sleep is a listener of it. */
+  /**
+   * Dismisses data channels whose deadline to connect has passed. One loop serves all channels, because each sleep adds a listener to
+   * `signal`, which lives as long as the process.
+   */
   async #dismissLate(): Promise<void> {
     const { transferThread, clock, signal } = this.#options;
     for (let next = this.#given[0]; next; next = this.#given[0]) {
@@ -103,18 +117,18 @@ export class ChannelHost {
     const streams = this.#channels.get(channel);
     if (!streams || streams.has(number)) return undefined;
     const { transferThread, clock } = this.#options;
-    const stream = new ServedStream({ transferThread, clock, channel, number, onOver: () => streams.delete(number) });
+    const stream = new ServedStream({ transferThread, clock, channel, number, onEnded: () => streams.delete(number) });
     streams.set(number, stream);
     return stream;
   }
 
   #on(event: TransferThreadEvent): void {
     if (event.kind === 'sent') this.#channels.get(event.channel)?.get(event.stream)?.sent(event.indices);
-    else if (event.kind === 'retracted') this.#channels.get(event.channel)?.get(event.stream)?.over();
+    else if (event.kind === 'retracted') this.#channels.get(event.channel)?.get(event.stream)?.ended();
     else if (event.kind === 'left') {
       const streams = this.#channels.get(event.channel);
       this.#channels.delete(event.channel);
-      for (const stream of streams?.values() ?? []) stream.over();
+      for (const stream of streams?.values() ?? []) stream.ended();
     }
   }
 }
@@ -124,23 +138,23 @@ interface ServedStreamOptions {
   readonly clock: Clock;
   readonly channel: number;
   readonly number: number;
-  readonly onOver: () => void;
+  readonly onEnded: () => void;
 }
 
 /** One stream of a data channel, owned by its Fetch call. Offered records stay borrowed until they are sent or the stream is over. */
 export class ServedStream {
   readonly #options: ServedStreamOptions;
-  /** Offered and not sent, and what releases each. */
+  /** Release function of each record that is offered and not sent, by record or frame number. */
   readonly #ready = new Map<number, () => void>();
   readonly #changed = new Condition();
-  readonly #over = new AbortController();
+  readonly #ended = new AbortController();
 
   constructor(options: ServedStreamOptions) {
     this.#options = options;
   }
 
   get #isOver(): boolean {
-    return this.#over.signal.aborted;
+    return this.#ended.signal.aborted;
   }
 
   get numReady(): number {
@@ -152,7 +166,7 @@ export class ServedStream {
     return this.#isOver ? 0 : readyOf(recordBytes) - this.#ready.size;
   }
 
-  /** From now on they can be asked for: all of them, or the same part of each. */
+  /** Offers records to the asker: the bytes [offset, offset + bytes) of each slot. When the stream is over, releases them at once. */
   offer(ready: readonly ReadyRecord[], { offset, bytes }: Pick<OfferedRecords, 'offset' | 'bytes'>): void {
     if (this.#isOver) {
       for (const { release } of ready) release();
@@ -164,7 +178,10 @@ export class ServedStream {
     transferThread.notify('offer', { channel, stream: number, records: { indices, slots, offset, bytes } });
   }
 
-  /** Until no more than `most` lie ready. @throws Failure when the data channel is lost, or `signal` aborts. */
+  /**
+   * Resolves when at most `most` offered records are left. @throws Failure `session_broken` when the data channel is lost, or `signal`
+   * aborts.
+   */
   async until(most: number, signal: AbortSignal): Promise<void> {
     await this.#changed.until(() => this.#ready.size <= most || this.#isOver, signal);
     if (this.#isOver || signal.aborted)
@@ -179,23 +196,26 @@ export class ServedStream {
     this.#changed.notify();
   }
 
-  /** The call has ended. */
+  /**
+   * Ends the stream after its Fetch call: retracts what is offered, and cuts the data channel when writes do not finish within
+   * END_WITHIN_MS.
+   */
   end(): void {
     if (this.#isOver) return;
     const { transferThread, clock, channel, number } = this.#options;
     transferThread.notify('retract', { channel, stream: number });
-    void clock.sleep(END_WITHIN_MS, this.#over.signal).then(() => {
+    void clock.sleep(END_WITHIN_MS, this.#ended.signal).then(() => {
       if (!this.#isOver) transferThread.notify('cut', channel);
     });
   }
 
   /** Ends the stream when none of its slots is read any more, and releases every record still offered. */
-  over(): void {
+  ended(): void {
     if (this.#isOver) return;
-    this.#over.abort(DONE);
+    this.#ended.abort(DONE);
     for (const release of this.#ready.values()) release();
     this.#ready.clear();
-    this.#options.onOver();
+    this.#options.onEnded();
     this.#changed.notify();
   }
 }

@@ -13,23 +13,23 @@ import type { TransferThread } from './transfer_thread/transfer_thread.ts';
 import type { WantedRecords } from './transfer_thread/channel_client.ts';
 
 const IDLE_MS = 120_000;
-/** A record that is dropped while it comes, and takes longer than this: its data channel is given up. */
+/** Milliseconds to wait for a record that was arriving when its stream was dropped; after that the data channel is closed. */
 const DROP_TIMEOUT_MS = 5_000;
 
-/** One connection. */
+/** One data channel to a holder: opens streams, and passes the transfer thread's events to them. */
 export class DataChannel {
   /** Number of this data channel in the own transfer thread; `id` is its number at the holder. */
   readonly number: number;
   readonly id: number;
   readonly #transferThread: TransferThread;
   readonly #clock: Clock;
-  /** No more streams go over it. */
+  /** Called when the channel takes no more streams; `isBroken` is false when it was idle. */
   readonly #onEnd: (isBroken: boolean) => void;
   readonly #streams = new Map<number, ChannelStream>();
   #nextStream = 1;
   readonly #lost = new AbortController();
   #isRetired = false;
-  /** The last record came through memory. */
+  /** Whether the last record came through shared memory. */
   #isShared = false;
 
   constructor(
@@ -76,7 +76,7 @@ export class DataChannel {
     return stream;
   }
 
-  /** A stream of it broke, or got nothing: no other goes over it, and it is closed when those that do are through. */
+  /** Stops opening streams after one broke or received nothing in time; closes the channel when its remaining streams have ended. */
   retire(): void {
     if (this.#isLost || this.#isRetired) return;
     this.#isRetired = true;
@@ -150,7 +150,7 @@ export class ChannelStream implements Transfer {
     this.#line = line;
   }
 
-  /** Aborts when no slot of it is written any more. */
+  /** Aborts when none of the stream's slots is written any more. */
   get ended(): AbortSignal {
     return this.#end.signal;
   }
@@ -161,7 +161,7 @@ export class ChannelStream implements Transfer {
     if (this.#lost) listener.broken(this.#lost);
   }
 
-  /** @throws Failure when it is closed. */
+  /** Asks for records, each into its slot. @throws Failure `cancelled` after `close`. */
   ask(records: WantedRecords): void {
     // A record asked for now would be written into a slot that is being released.
     if (this.#isClosed) throw new Failure('cancelled', 'nobody reads it any more');

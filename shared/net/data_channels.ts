@@ -1,8 +1,9 @@
 /**
- * An asker's data channels, in its control thread: one or a few to each holder that has any, opened when it is first asked.
+ * An asker's data channels, in its control thread: up to MAX_CHANNELS to each holder that serves data channels, opened at the first
+ * fetch from it.
  *
- * Bounds (P1): MAX_CHANNELS to one holder, MAX_HOLDERS. A holder that cannot be reached this way,
- * or not at once, is fetched from over calls, and tried again after RETRY_MS; one whose data channel broke, after BROKEN_RETRY_MS.
+ * Bounds (P1): MAX_CHANNELS to one holder, MAX_HOLDERS. While a holder has no open data channel, its blocks come over calls. A
+ * failed attempt to open a channel is repeated after RETRY_MS at the earliest, and after BROKEN_RETRY_MS when an open channel broke.
  */
 import type { Clock } from '../base/clock.ts';
 import { messageOf } from '../base/failure.ts';
@@ -19,7 +20,7 @@ const MAX_HOLDERS = 4_096;
 const RETRY_MS = 30_000;
 const BROKEN_RETRY_MS = 1_000;
 const OPEN_TIMEOUT_MS = 3_000;
-/** A fetch waits for the first data channel so long; it is opened all the same, for the next one. */
+/** Milliseconds a fetch waits for the first data channel to a holder. The channel is still opened after that, for later fetches. */
 const PATIENCE_MS = 100;
 /** Milliseconds a fetch of blocks still being computed waits for the first data channel. */
 const LONG_PATIENCE_MS = 1_000;
@@ -37,9 +38,9 @@ export interface DataChannelsOptions {
 
 interface Holder {
   readonly channels: Set<DataChannel>;
-  /** While one is being opened. */
+  /** Set while a data channel to the holder is being opened. */
   opening: Promise<void> | undefined;
-  /** Not tried before. */
+  /** Earliest time of the next attempt to open a data channel. */
   retryMs: number;
 }
 
@@ -49,7 +50,7 @@ export class DataChannels {
   readonly #holders = new Map<string, Holder>();
   /** Open data channels, by their number in the transfer thread. */
   readonly #open = new Map<number, DataChannel>();
-  /** Data channels that are being opened: told true or false. */
+  /** Data channels that are being opened, by number; each callback receives whether the channel opened. */
   readonly #coming = new Map<number, (isOpen: boolean) => void>();
   #next = 1;
   /** Id of the host this process runs on; empty when memory is not shared. */
@@ -65,25 +66,28 @@ export class DataChannels {
     });
   }
 
-  /** To all holders. */
+  /** Number of streams, over all data channels of this process, whose records are on their way through a socket. */
   get numSocketStreams(): number {
     let count = 0;
     for (const channel of this.#open.values()) count += channel.numSocketStreams;
     return count;
   }
 
-  /** A data channel to the holder at this address, the idlest; undefined: fetch over calls. `hasTime`: there is nothing yet. Never throws. */
+  /**
+   * Returns the data channel with the fewest streams to the holder at this address; undefined when blocks must come over calls. With
+   * `hasTime`, when the blocks are still being computed, it waits longer for the first channel. Never throws.
+   */
   async to(address: string, hasTime = false): Promise<DataChannel | undefined> {
     const holder = this.#holder(address);
     if (holder.channels.size === 0) await this.#opened(address, holder, hasTime ? LONG_PATIENCE_MS : PATIENCE_MS);
     let best: DataChannel | undefined;
     for (const channel of holder.channels) if (!best || channel.numStreams < best.numStreams) best = channel;
-    // The next one finds another.
+    // Every open channel is in use: open one more for the next fetch.
     if (best && best.numStreams > 0 && holder.channels.size < MAX_CHANNELS) void this.#opened(address, holder, 0);
     return best;
   }
 
-  /** Until one more is open, or is not waited for. */
+  /** Opens one more data channel; resolves when it is open, when opening failed, or after `patienceMs`. */
   async #opened(address: string, holder: Holder, patienceMs: number): Promise<void> {
     const { clock, signal } = this.#options;
     if (clock.nowMs() < holder.retryMs || signal.aborted) return;
@@ -140,7 +144,10 @@ export class DataChannels {
     if (!isOpen) {
       transferThread.notify('close', number);
       holder.retryMs = clock.nowMs() + RETRY_MS;
-      log.warn({ address, port: reply.port }, 'the data channel cannot be opened: blocks come over calls');
+      log.warn(
+        { address, port: reply.port },
+        'cannot open a data channel: blocks are fetched over gRPC instead; check that the port can be reached (--bulk-port of the other process)',
+      );
       return;
     }
     const channel = new DataChannel(transferThread, clock, number, reply.channel, (isBroken) => {

@@ -38,9 +38,12 @@ export interface HealthReply {
   readonly status: number | string;
 }
 
-/** Per call: what is asked, and what comes back. */
+/** Request and reply types of each call. */
 interface Calls {
-  /** A run of blocks as a stream of records, in order, in slices. Ends at the first block that cannot be had. */
+  /**
+   * Fetches a run of blocks: a stream of records in order, sent in slices or offered over a data channel. Ends at the first block that
+   * the holder does not have.
+   */
   fetch: [request: FetchRequest, reply: FetchReply];
   openChannel: [request: ChannelRequest, reply: ChannelReply];
   offer: [request: OfferRequest, reply: OfferReply];
@@ -50,9 +53,9 @@ interface Calls {
   drain: [request: DrainRequest, reply: DrainReply];
   /** Reads what a router needs to serve an engine's model, in pages. */
   describe: [request: DescribeRequest, reply: DescribePage];
-  /** The standard health service; `service` is the epoch of the process that is meant: another one does not know it. */
+  /** The standard health service; `service` is the epoch of the process that is meant. Any other process replies `not_found`. */
   check: [request: HealthRequest, reply: HealthReply];
-  /** The embedded bus. */
+  /** Connects a member to the bus that the router embeds. */
   connect: [request: BusMessage, reply: BusMessage];
 }
 /** Name of a call between processes. */
@@ -69,7 +72,7 @@ export interface CallOptions {
   readonly timeoutMs: number | undefined;
 }
 
-/** A call as the one who serves it sees it. */
+/** Server's view of a call. */
 export interface ServedCall {
   /** Aborts when the caller leaves or is lost, and at the call's deadline. */
   readonly signal: AbortSignal;
@@ -77,7 +80,10 @@ export interface ServedCall {
   readonly caller: string;
 }
 
-/** Serves one kind of call. A Failure that it throws is the caller's; replies are taken no faster than they can be sent. */
+/**
+ * Serves one kind of call. A Failure that the handler throws is sent to the caller; replies are requested from the handler no faster
+ * than they can be sent.
+ */
 export type Handler<M extends CallName> = (
   requests: AsyncIterable<Request<M>>,
   call: ServedCall,
@@ -97,10 +103,15 @@ export interface Listener {
 
 /** Transport for calls between processes: gRPC in production, simulated links in tests. */
 export interface Network {
-  /** @throws Error naming the address, for instance when it is in use. */
-  /** `epoch`: the name under which health checks ask for this process. */
+  /**
+   * Listens for calls; `epoch` is the name under which health checks ask for this process. @throws Error naming the address, for
+   * instance when it is in use.
+   */
   listen(bind: string, handlers: Handlers, epoch?: string): Promise<Listener>;
-  /** The host by which the process at `peer` reaches this one: that of the interface that leads there. @throws Error for an unknown name */
+  /**
+   * Returns the host at which the process at `peer` reaches this one: the address of the local interface that leads there. @throws
+   * Error when the name is unknown.
+   */
   hostTowards(peer: string): Promise<string>;
   /** Begins a call at once. */
   open<M extends CallName>(
@@ -109,12 +120,12 @@ export interface Network {
     requests: AsyncIterable<Request<M>>,
     options: CallOptions,
   ): AsyncIterableIterator<Reply<M>>;
-  /** A peer that is gone: its connection is closed when its open calls have ended. */
+  /** Closes the connection to a peer that is gone, once its open calls have ended. */
   forget(address: string): void;
   close(): void;
 }
 
-/** A call that asks once. */
+/** Makes a call with a single request. */
 export function ask<M extends CallName>(
   network: Network,
   address: string,
@@ -125,7 +136,7 @@ export function ask<M extends CallName>(
   return network.open(address, name, only(request), options);
 }
 
-/** A call that asks once and has one reply. @throws Failure */
+/** Makes a call with a single request and a single reply. @throws Failure */
 export async function askOnce<M extends CallName>(
   network: Network,
   address: string,
@@ -143,18 +154,18 @@ async function* only<T>(value: T): AsyncGenerator<T> {
   yield value;
 }
 
-/** Serves calls that ask once: `serve` has the first request. */
+/** Returns a handler of calls with a single request, which `serve` receives. */
 export function answering<M extends CallName>(
   serve: (request: Request<M>, call: ServedCall) => AsyncIterable<Reply<M>>,
 ): Handler<M> {
   return async function* (requests, call) {
     const first = await requests[Symbol.asyncIterator]().next();
-    if (first.done) throw new Failure('invalid_request', 'the call ended before it said what it wants');
+    if (first.done) throw new Failure('invalid_request', 'the call ended before its first message');
     yield* serve(first.value, call);
   };
 }
 
-/** Serves calls that ask once and have one reply. */
+/** Returns a handler of calls with a single request and a single reply. */
 export function answeringOnce<M extends CallName>(
   serve: (request: Request<M>, call: ServedCall) => Promise<Reply<M>> | Reply<M>,
 ): Handler<M> {

@@ -1,8 +1,8 @@
 /**
- * Tells the bus what a holder stores and removes, and keeps the list for snapshots.
+ * Announces on the bus which blocks a holder stores and removes, and keeps the current set for snapshots.
  *
- * Changes are batched for BATCH_MS; each batch carries the next sequence number. A key that came and went within one batch
- * is told in that order. Bounded (P1) by the tiers it mirrors.
+ * Changes are batched for BATCH_MS; batches carry consecutive sequence numbers. Changes within a batch keep their order, so a key
+ * that was stored and then removed is announced in that order. Memory is bounded (P1) by the tiers that the announcer mirrors.
  */
 import type { Clock } from '../base/clock.ts';
 import type { BlockKey } from '../kv/block_key.ts';
@@ -50,7 +50,7 @@ export class Announcer {
 
   #add(operation: BlockRun['operation'], tier: Tier, key: BlockKey): void {
     const last = this.#runs.at(-1);
-    // An idle holder sets no timer.
+    // The first change of a batch starts the timer, so an idle holder has none.
     if (last === undefined) void this.#flushLater();
     if (last?.operation === operation && last.tier === tier) last.keys.push(key);
     else this.#runs.push({ operation, tier, keys: [key] });

@@ -1,13 +1,13 @@
 /**
- * A process as a member of its cluster: registers with every router it hears of, says every HEARTBEAT_MS that it lives.
+ * A process's membership of its cluster: registers with every router that it hears, and sends a heartbeat every HEARTBEAT_MS.
  *
- *   connected ──hello──► a router says that it is there ──inquire──► nothing keeps this process out ──(loaded) register──► accepted
- *                                                            ├── wait: another process of this name is heard there
- *                                                            └── refused: the end, unless another router has accepted it
+ *   connected ──hello──► a router's notice ──inquire──► nothing keeps this process out ──(loaded) register──► accepted
+ *                                                           ├── wait: another live process has this name
+ *                                                           └── refused: the end, unless another router has accepted it
  *
- * Accepted it sends heartbeats, and it has joined once a router has called it at its address.
- * Heartbeats come from the control thread and carry the engine's last step time: slow is not dead. Without routers, or without the
- * bus, it goes on with what it knew.
+ * An accepted process sends heartbeats; it has joined once a router has called it at its address. Heartbeats come from the control
+ * thread and carry the engine's last step time, so a slow engine does not look dead. Without routers, or without the bus, the
+ * process continues with the stores that it knows.
  */
 import { every, type Clock } from '../base/clock.ts';
 import { Failure, messageOf } from '../base/failure.ts';
@@ -33,29 +33,32 @@ import { KnownRouters, type KnownRouter } from './known_routers.ts';
 import { ReachNotice } from './reach_notice.ts';
 
 const HEARTBEAT_MS = 500;
-/** Between heartbeats because of placements, where there are several routers. */
+/** Least milliseconds between two heartbeats that placements trigger; only where there are several routers. */
 const MIN_HEARTBEAT_MS = 50;
 const REGISTER_TIMEOUT_MS = 2_000;
 const REGISTER_PAUSE_MS = 500;
-/** While another process of the same name is heard. */
+/** Milliseconds between registrations while the router replies `wait`: another live process has the same name. */
 const WAIT_PAUSE_MS = 200;
 const MAX_WAIT_MS = 10_000;
-/** A router that refuses a process which others have is asked again. */
+/** Milliseconds before a router that refused this process is asked again; applies when another router has accepted it. */
 const REFUSED_PAUSE_MS = 5_000;
-/** A bus that is not there, and one on which no router speaks, is reported this often. */
+/** Milliseconds between warnings about a bus that does not answer, or on which no router is heard. */
 const REPORT_MS = 5_000;
-/** Routers under another token are heard: so long one under this process's own is waited for. */
-const STRANGE_TOKEN_MS = 2_000;
+/**
+ * Milliseconds to wait for a router with this process's cluster token after a router with another token was heard; then the process
+ * ends as refused.
+ */
+const OTHER_TOKEN_MS = 2_000;
 
 /** Dependencies and callbacks of a {@link ClusterMember}. */
 export interface ClusterMemberOptions {
-  /** `onUnverified`: a router speaks under another token. */
+  /** Opens the bus. `onUnverified` is called with the subject of each message that carries another cluster token. */
   readonly openBus: (listener: BusListener, onUnverified: (subject: string) => void) => Bus;
   /** Member entry and, for an engine, planned configuration: known before the model is loaded. */
   readonly inquiry: Inquiry;
   readonly clock: Clock;
   readonly log: Log;
-  /** The cluster does not want this process; the message says why. */
+  /** Called when the cluster refuses this process; the failure's message has the reason. */
   readonly onRefused: (failure: Failure) => void;
 }
 
@@ -125,19 +128,26 @@ export class ClusterMember {
       const { name, isConnected } = this.bus;
       if (!isConnected)
         log.warn({ bus: name }, 'the bus does not answer; is the router, or the NATS server, running there?');
-      else if (!this.#routers.isHeard) log.warn({ bus: name }, 'no router speaks on the bus; is one running?');
+      else if (!this.#routers.isHeard)
+        log.warn(
+          { bus: name },
+          'no notices of a router arrive on the bus; is one running there, with the same --cluster name?',
+        );
     });
     every(clock, HEARTBEAT_MS, this.#left.signal, () => {
       this.heartbeat();
     });
   }
 
-  /** Resolves when a router has said that nothing keeps this process out, or none has answered in time: they start in any order. */
+  /**
+   * Resolves when a router has answered that nothing keeps this process out, or after `timeoutMs` without an answer: processes start
+   * in any order.
+   */
   async inquired(timeoutMs: number): Promise<void> {
     const over = AbortSignal.any([this.#answered.signal, this.#left.signal]);
     await this.#options.clock.sleep(timeoutMs, over);
-    // Routers under another token are heard: it is about to be said.
-    if (this.#isSuspecting) await this.#options.clock.sleep(STRANGE_TOKEN_MS, over);
+    // A router with another cluster token was heard: wait until #suspectToken has decided.
+    if (this.#isSuspecting) await this.#options.clock.sleep(OTHER_TOKEN_MS, over);
   }
 
   /** Registers with every router that is heard from now on. */
@@ -160,7 +170,7 @@ export class ClusterMember {
     this.bus.publish(subjects.heartbeat, toBytes({ name, epoch, ...this.#joining.heartbeatStatus() }));
   }
 
-  /** A router has placed something here: the others hear of it soon. */
+  /** Sends a heartbeat soon after a placement, so that the other routers learn of the load; does nothing with a single router. */
   async placed(): Promise<void> {
     if (this.#routers.size < 2 || this.#isHeartbeatDue) return;
     this.#isHeartbeatDue = true;
@@ -180,7 +190,10 @@ export class ClusterMember {
     else if (!known.isJoined || known.version !== version) void this.#register(router, known);
   }
 
-  /** This process was dropped while it could not speak, or another took its name: it asks again, with every check. */
+  /**
+   * Registers again, with every check, when a router no longer knows this process: the router missed its heartbeats, or another
+   * process took its name.
+   */
   #beUnknown(router: string): void {
     const known = this.#routers.get(router);
     if (!known?.isJoined) return;
@@ -192,14 +205,17 @@ export class ClusterMember {
   async #suspectToken(subject: string): Promise<void> {
     if (subject !== subjects.router || this.#hasJoined || this.#isSuspecting) return;
     this.#isSuspecting = true;
-    await this.#options.clock.sleep(STRANGE_TOKEN_MS, this.#left.signal);
+    await this.#options.clock.sleep(OTHER_TOKEN_MS, this.#left.signal);
     this.#isSuspecting = false;
     if (this.#routers.size > 0 || this.#left.signal.aborted) return;
     const { onRefused } = this.#options;
     onRefused(new Failure('unauthenticated', `wrong --cluster-token: the routers on ${this.bus.name} have another`));
   }
 
-  /** Asks a router what keeps this process out, before it has loaded anything. One that does not answer is asked at its next notice. */
+  /**
+   * Asks a router, before the model is loaded, whether it would refuse this process. A router that does not answer is asked again at
+   * its next notice.
+   */
   async #inquire(router: string, known: KnownRouter): Promise<void> {
     if (known.isAsking || known.hasAnswered) return;
     known.isAsking = true;
@@ -222,7 +238,7 @@ export class ClusterMember {
       if (reply.kind === 'accepted') this.#notice.show(reply.unreachable);
       this.#answered.abort(DONE);
     } catch (error) {
-      log.debug({ router, error: messageOf(error) }, 'a router does not say what it wants');
+      log.debug({ router, error: messageOf(error) }, 'a router did not answer the inquiry');
     } finally {
       known.isAsking = false;
       // When the model has loaded during the inquiry, register at once.
@@ -230,7 +246,10 @@ export class ClusterMember {
     }
   }
 
-  /** A router could call this process, or could not. */
+  /**
+   * Handles the result of a router's call to this process's address: `unreachable` is the cause of a failure, undefined after success.
+   * The first success completes the join.
+   */
   #reached(unreachable: string | undefined): void {
     this.#notice.show(unreachable);
     if (unreachable !== undefined || this.#isReached) return;
@@ -238,7 +257,7 @@ export class ClusterMember {
     this.#joining?.onJoined();
   }
 
-  /** Until it has an answer, the bus or the router is lost, or this process leaves. */
+  /** Registers with a router repeatedly, until the answer is final, the bus or the router is lost, or this process leaves. */
   async #register(router: string, known: KnownRouter): Promise<void> {
     if (known.isAsking || !this.#joining) return;
     known.isAsking = true;
@@ -283,7 +302,7 @@ export class ClusterMember {
     return 0;
   }
 
-  /** Says goodbye and stops. */
+  /** Publishes a goodbye, stops all timers and closes the bus. */
   leave(): void {
     const { name, epoch } = this.#options.inquiry.member;
     this.bus.publish(subjects.goodbye, toBytes({ name, epoch }));

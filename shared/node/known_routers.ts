@@ -1,10 +1,10 @@
-/** Routers that a member hears of, one entry per incarnation: what each has answered, and the stores that it counts. */
+/** Routers that a member hears on the bus, one entry per incarnation: what each has answered, and the stores that it lists. */
 import type { Clock } from '../base/clock.ts';
 import type { Member } from '../protocol/membership.ts';
 
-/** A router that says nothing for so long is not there. */
+/** Milliseconds without a notice after which a router counts as gone. */
 const SILENCE_MS = 5_000;
-/** Routers (P1). */
+/** Most routers that a member tracks (P1). */
 const MAX_ROUTERS = 64;
 
 /** One incarnation of a router. */
@@ -14,9 +14,12 @@ export interface KnownRouter {
   /** Whether this router has answered the inquiry, favourably or not. */
   hasAnswered: boolean;
   isAsking: boolean;
-  /** When it first said that another process of this name is heard. */
+  /**
+   * Time of the router's first `wait` reply, which means that another live process has this name; undefined when its last reply was
+   * not `wait`.
+   */
   waitsSinceMs: number | undefined;
-  /** Number of the last change of its stores that is known here. */
+  /** Version of the router's store list that `stores` holds; -1 before the router has accepted this process. */
   version: number;
   stores: readonly Member[];
 }
@@ -64,7 +67,10 @@ export class KnownRouters {
     return this.#routers.get(epoch) === known && !this.#isSilent(known);
   }
 
-  /** A router speaks; silent ones are forgotten, since one that speaks knows who is there. Undefined: MAX_ROUTERS are known. */
+  /**
+   * Records a notice from the router `epoch` and returns its entry, a new one if needed; undefined when MAX_ROUTERS others are known.
+   * Removes silent routers, because the router that spoke has the current list of stores.
+   */
   hear(epoch: string): KnownRouter | undefined {
     for (const [other, known] of this.#routers)
       if (other !== epoch && this.#isSilent(known)) this.#routers.delete(other);
@@ -73,13 +79,16 @@ export class KnownRouters {
     return known;
   }
 
-  /** A router has said goodbye. The last one's stores are kept until another speaks. */
+  /** Marks a router that said goodbye as silent. Its stores stay listed until another router sends a notice. */
   left(epoch: string): void {
     const known = this.#routers.get(epoch);
     if (known) Object.assign(known, { heardMs: -Infinity, isJoined: false });
   }
 
-  /** A router's stores change. A member that has missed a change hears the next notice's version, and asks for all. */
+  /**
+   * Applies a router's change of its store list, and ignores a change that is not the next version. The router's next notice then
+   * names a version that differs from the entry's, and the member registers again to get the whole list.
+   */
   change(epoch: string, { version, came, gone }: StoresChange): void {
     const known = this.#routers.get(epoch);
     if (!known?.isJoined || version !== known.version + 1) return;
@@ -88,7 +97,7 @@ export class KnownRouters {
     Object.assign(known, { version, stores: [...known.stores.filter((one) => !isGone(one)), ...came] });
   }
 
-  /** Stores of every router that is heard, and of the last one that was when none is; one per name. */
+  /** Returns the stores of all known routers, one per name. When no router is heard, the entries of the last ones are still known. */
   stores(): readonly Member[] {
     const all = [...this.#routers.values()].flatMap(({ stores }) => stores);
     return [...new Map(all.map((one) => [one.name, one])).values()];

@@ -1,9 +1,10 @@
 /**
- * The life of every process, once for all roles:
+ * Life cycle that all roles share:
  *
  *   bind ──► build ──► join ──► (serve) ──► drain
  *
- * It listens first, because its address is part of its name; nobody knows that address before it has joined.
+ * A process listens before it builds its role, because its address is part of its name. No peer knows the address before the process
+ * has joined.
  */
 import { Failure } from '../base/failure.ts';
 import { answeringOnce, type CallName, type Handler, type Handlers } from '../net/network.ts';
@@ -16,9 +17,9 @@ const SERVING = 1;
 /** Handlers and life-cycle steps of a role, built once the process's address is known. */
 export interface LifeBody {
   readonly handlers: Handlers;
-  /** Becomes known to whom it serves; resolves when it serves whole. @throws Error what keeps it from it. */
+  /** Announces the process to its peers; resolves when the process serves completely. @throws Error when the process cannot join. */
   join(): Promise<Ready>;
-  /** Finishes what runs and takes nothing new. */
+  /** Stops accepting work; resolves when running work has ended, or at `untilMs` (clock milliseconds). */
   finish(untilMs: number): Promise<void>;
   /** Announces to peers that this process leaves, and closes the bus. */
   leave(): void;
@@ -29,7 +30,7 @@ export interface LifeBody {
 /** Listening address and shutdown grace of a process. */
 export interface LifeOptions {
   readonly bind: string;
-  /** Calls that are still open at the end have so long. */
+  /** Milliseconds that open calls may still take when the server closes. */
   readonly shutdownGraceMs: number;
 }
 
@@ -91,7 +92,10 @@ export async function live(
   };
 }
 
-/** Bound before there is anything behind it: then it is as good as lost. What a role does not serve is refused by name. */
+/**
+ * Returns a handler that forwards call `name` to the role's handler. Throws Failure `instance_lost` while the role is being built, and
+ * `invalid_request` when the role does not serve the call.
+ */
 function delegate<M extends CallName>(name: M, role: Role, handlers: () => Handlers | undefined): Handler<M> {
   return (requests, call) => {
     const all = handlers();

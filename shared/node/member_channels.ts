@@ -9,9 +9,9 @@ const BIND_HOST = '127.0.0.1';
 
 /** Data channels of a member, both ends. */
 export interface MemberChannels {
-  /** To other holders. */
+  /** Data channels to other holders, over which this member fetches. */
   readonly channels: DataChannels;
-  /** For those who fetch from here. */
+  /** Host of the data channels over which others fetch from this member. */
   readonly host: ChannelHost;
 }
 

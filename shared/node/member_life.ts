@@ -15,7 +15,7 @@ export interface ClusterSeat {
   readonly member: Member;
   readonly publish: (subject: string, payload: Buffer) => void;
   readonly stores: () => readonly Member[];
-  /** A router has placed something here. */
+  /** Called when a router has placed a request on this process. */
   readonly placed: () => void;
   /** Stops serving and leaves the cluster at once, so that requests running here continue elsewhere; for a process that cannot go on. */
   readonly sendGoodbye: () => void;
@@ -26,30 +26,38 @@ export interface RoleBody {
   readonly handlers: Handlers;
   /** Engine properties that registration compares; absent for a process without an engine. */
   readonly engine?: Registration['engine'];
-  /** The folder that it has loaded, for people. */
+  /** Model folder that the process has loaded; only shown to people. */
   readonly model?: string;
   readonly heartbeatStatus: () => HeartbeatStatus;
   /** Resolves when the process is complete, which may be after it has joined and begun to serve; absent when nothing is pending. */
   readonly ready?: Promise<unknown>;
-  /** Finishes what runs and takes nothing new. */
+  /** Stops accepting work; resolves when running work has ended, or at `untilMs` (clock milliseconds). */
   readonly finish: (untilMs: number) => Promise<void>;
   /** Releases the role's resources; called after the server has closed, when no call can arrive. */
   readonly close: () => Promise<void>;
 }
 
 const BIND = '127.0.0.1:0';
-/** Routers that are there answer within milliseconds; without one, this is how much later a process begins to load. */
+/**
+ * Milliseconds that a starting process waits for a router's answer to its inquiry before it loads its model. A running router answers
+ * within milliseconds, so only a process without a router waits this long.
+ */
 const INQUIRE_MS = 1_000;
 /** Matches hosts that stand for every interface, such as 0.0.0.0 and [::]; other processes cannot call such an address. */
 const UNSPECIFIED = /^\[?[0:.]+\]?$/;
-/** A bus whose name is not known yet is looked for again: processes start in any order. */
+/** Milliseconds between attempts to resolve the bus's host name, which may not exist yet: processes start in any order. */
 const LOOK_AGAIN_MS = 1_000;
 
-/** The address that others reach a process at, where it is not told: of every interface, the one that leads to the bus. */
+/**
+ * Returns the address at which other processes reach this one: `--advertise`, else the bound address. When every interface is bound,
+ * the host is that of the interface that leads to the bus. @throws Error when `--advertise` names no host.
+ */
 async function addressOf({ config, network, clock, log }: RoleContext<MemberConfig>, bound: string): Promise<string> {
   const hostOf = (address: string): string => address.slice(0, address.lastIndexOf(':'));
   if (UNSPECIFIED.test(hostOf(config.advertise)))
-    throw new Error(`--advertise ${config.advertise} is no address that others can call: name the host`);
+    throw new Error(
+      `--advertise ${config.advertise} is not an address that other processes can call: name the host of this machine instead`,
+    );
   if (config.advertise !== '' || !UNSPECIFIED.test(hostOf(bound))) return config.advertise || bound;
   const [server = ''] = config.bus.split(',');
   const never = new AbortController();
@@ -63,7 +71,10 @@ async function addressOf({ config, network, clock, log }: RoleContext<MemberConf
   }
 }
 
-/** `planned`: of an engine, what its configuration says before its model is loaded. */
+/**
+ * Runs a role as a member of a cluster: listens, asks the routers whether they would refuse this process, builds the role, and
+ * registers. `planned` holds the engine properties that are known before the model is loaded.
+ */
 export function liveAsMember(
   context: RoleContext<MemberConfig>,
   shutdownGraceMs: number,
@@ -74,7 +85,7 @@ export function liveAsMember(
   return live(context, { bind: config.bind || BIND, shutdownGraceMs }, async (bound) => {
     const address = await addressOf(context, bound.address);
     const member: Member = { ...identity, name: config.name || `${role}@${address}`, role, address };
-    // With the bus first: what keeps this process out of its cluster is said before it has loaded anything.
+    // Join the bus before building the role, so that a refusal by the cluster is reported before the model is loaded.
     const cluster = new ClusterMember({
       openBus: (listener, onUnverified) =>
         new ClusterBus(

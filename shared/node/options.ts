@@ -20,7 +20,7 @@ export const processOptions = {
     'HOST:PORT',
     addressOrNone,
     '',
-    'address that others reach this process at; default: the bound one',
+    'address at which other processes reach this one; default: the bound address, or with 0.0.0.0 that of the interface which leads to the bus',
   ),
   cluster_token: option(
     'Network',
@@ -49,14 +49,27 @@ export const processOptions = {
     'NATS servers, for clusters with several routers; default: the one router is the hub, see --join',
   ),
   bus_user: option('Network', 'NAME', z.string(), '', 'user at the NATS servers'),
-  bus_password: option('Network', 'WORD', z.string(), '', 'password there; better in the environment than in a flag'),
+  bus_password: option(
+    'Network',
+    'WORD',
+    z.string(),
+    '',
+    'password of --bus-user; better in the environment than in a flag',
+  ),
   bus_nkey: option('Network', 'FILE', z.string(), '', 'file with the seed of an nkey', { isPlace: true }),
   bus_credentials: option('Network', 'FILE', z.string(), '', 'credentials file: a JWT and the seed of its nkey', {
     isPlace: true,
   }),
-  bus_ca: option('Network', 'FILE', z.string(), '', 'certificates that a tls:// server is checked with', {
-    isPlace: true,
-  }),
+  bus_ca: option(
+    'Network',
+    'FILE',
+    z.string(),
+    '',
+    'authority certificates (PEM) with which a tls:// NATS server is verified',
+    {
+      isPlace: true,
+    },
+  ),
   bus_cert: option('Network', 'FILE', z.string(), '', 'certificate that this process shows a tls:// server', {
     isPlace: true,
   }),
@@ -66,13 +79,20 @@ export const processOptions = {
     'FILE',
     z.string(),
     '',
-    'certificate of this process, for the names that others reach it by: everything between processes is encrypted',
+    'certificate of this process (PEM), which names the host that others reach it at; set it with --tls-key and --tls-ca to encrypt all traffic between processes',
     { isPlace: true },
   ),
   tls_key: option('Network', 'FILE', z.string(), '', 'key of that certificate', { isPlace: true }),
-  tls_ca: option('Network', 'FILE', z.string(), '', 'certificates that those of the others are checked with', {
-    isPlace: true,
-  }),
+  tls_ca: option(
+    'Network',
+    'FILE',
+    z.string(),
+    '',
+    'authority certificates (PEM) with which the certificates of the other processes are verified',
+    {
+      isPlace: true,
+    },
+  ),
   name: option(
     'Process',
     'NAME',
@@ -115,15 +135,27 @@ export const modelOptions = {
 /** Options of a member of a cluster that holds blocks: an instance or a store. */
 export const memberOptions = {
   ...processOptions,
-  join: option('Network', 'HOST:PORT', address, '127.0.0.1:8001', "the router's hub"),
+  join: option(
+    'Network',
+    'HOST:PORT',
+    address,
+    '127.0.0.1:8001',
+    "address of the router's hub, its built-in bus; without effect with --bus",
+  ),
   transport: option(
     'Network',
     'KIND',
     z.enum(['auto', 'bulk', 'grpc']),
     'auto',
-    'how blocks travel: auto is shared memory on one host, else plain sockets beside the calls (bulk), else the calls (grpc)',
+    'how KV blocks are sent: bulk over data channels (sockets beside gRPC), grpc over the gRPC calls, auto through shared memory on one host and else as bulk; gRPC is used where no data channel opens',
   ),
-  bulk_port: option('Network', 'PORT', integer(z.int().min(0).max(65_535)), 0, 'where those sockets come in; 0: any'),
+  bulk_port: option(
+    'Network',
+    'PORT',
+    integer(z.int().min(0).max(65_535)),
+    0,
+    'port on which data channels (see --transport) are accepted; 0: picked by the system',
+  ),
   dram_bytes: option(
     'Budgets',
     'SIZE',
@@ -151,7 +183,7 @@ export const engineOptions = {
     'SET',
     z.enum(['deterministic', 'fast', 'matrices']),
     'deterministic',
-    'webgpu kernels: deterministic (same bits whatever the batch and the failures), fast, or matrices (the first on matrix units, x in f16)',
+    'webgpu kernels: deterministic (bit-identical output whatever the batch, and after a failover), fast (equal within a tolerance), or matrices (deterministic on matrix units, with activations in f16)',
   ),
   weights: option(
     'Model and engine',
@@ -172,7 +204,7 @@ export const engineOptions = {
     '',
     onOrOff,
     false,
-    'engines whose numerics differ share KV blocks; output is then equal within a tolerance only. `up` sets it for two kinds',
+    'engines with different numerics (device kinds, kernel sets) share KV blocks; output is then equal within a tolerance only. `up` sets it where its engines run on two kinds of devices',
   ),
   block_size: option(
     'Model and engine',
@@ -200,7 +232,7 @@ export const engineOptions = {
     'N',
     positive(256),
     1,
-    'engines that divide what a webgpu device has; `up` sets it',
+    'number of local engines that share a device, each with an equal part of its memory; `up` sets it',
   ),
   kv_blocks: option(
     'Budgets',
@@ -212,7 +244,7 @@ export const engineOptions = {
         .max(2 ** 24),
     ),
     0,
-    'blocks in the device; 0: on wasm what 512 MiB hold, on webgpu what is left after the weights',
+    'KV blocks in the device; 0: on wasm about as many as 512 MiB hold, on webgpu as many as fit beside the weights',
   ),
   max_num_seqs: option('Budgets', 'N', positive(1024), 64, 'sequences an engine runs at once'),
   max_waiting: option(
@@ -229,7 +261,7 @@ export const engineOptions = {
     'MS',
     integer(z.int().min(0).max(86_400_000)),
     0,
-    'a step takes no longer because of a prompt while others wait for tokens; 0: than 2.5 times what it takes without',
+    'target duration of a step while sequences wait for their next tokens: prompts may not lengthen it further; 0: 2.5 times a step without prompts',
   ),
   ...memberOptions,
   step_timeout_ms: option(
@@ -237,21 +269,21 @@ export const engineOptions = {
     'MS',
     positive(86_400_000),
     120_000,
-    'an engine step that takes longer is a device that hangs: the instance ends',
+    'longest engine step; after it the device counts as hung, and the instance ends',
   ),
   lose_device_after_steps: option(
     'Process',
     'N',
     integer(z.int().min(0)),
     0,
-    'for drills: the device is lost after so many steps, as a driver reset would; 0: never',
+    'for fault injection: lose the device after this many steps, as in a driver reset; 0: never',
   ),
   hang_after_steps: option(
     'Process',
     'N',
     integer(z.int().min(0)),
     0,
-    'for drills: the engine hangs after so many steps, as a stuck driver would; 0: never',
+    'for fault injection: hang the engine after this many steps, like a stuck driver; 0: never',
   ),
 } as const;
 

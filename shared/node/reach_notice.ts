@@ -22,7 +22,7 @@ export class ReachNotice {
     else
       this.#log.warn(
         { address, cause },
-        'the router cannot call this process, which gets no requests: --advertise HOST:PORT says where it is reached; with TLS, its certificate names that host',
+        'the router cannot call this process, so it gets no requests: set --advertise HOST:PORT to an address that the router can reach; with TLS, check that its certificate names that host',
       );
   }
 }

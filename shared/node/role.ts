@@ -18,16 +18,19 @@ export interface DataFolder {
 
 /** Data folders on this machine, each used by one process at a time. */
 export interface DataFolders {
-  /** @throws Error when a process that can be seen from here has it. */
+  /** Checks that nobody else uses the folder. @throws Error when another process that is visible from here has it. */
   refuseShared(dataDir: string, name: string): void;
-  /** `onLost`: another has it now. @throws Error when another live process has it, or it cannot be made. */
+  /**
+   * Claims the folder for this process; `onLost` is called when another process has taken it over. @throws Error when another live
+   * process has it, or it cannot be created.
+   */
   claim(dataDir: string, name: string, onLost: (error: Error) => void): Promise<DataFolder>;
 }
 
 /** Limits that tests narrow; an absent one has its production value. */
 export interface HostLimits {
   readonly transfer?: TransferLimits;
-  /** Published while the hub does not read, and kept for it. */
+  /** Most bytes of published messages that are kept while the hub does not read. */
   readonly backlogBytes?: number;
   /** Bits of a block key, as KeyChain takes them. */
   readonly keyBits?: number;
@@ -37,13 +40,13 @@ export interface HostLimits {
 export interface Host {
   readonly clock: Clock;
   readonly random: Random;
-  /** Names for what must differ: requests, epochs. */
+  /** Returns a new unique id, for requests and epochs. */
   readonly newId: () => string;
   readonly log: Log;
   readonly network: Network;
   /** PEM texts with which this process identifies itself to peers; undefined when traffic between processes is not encrypted. */
   readonly tls: TlsTexts | undefined;
-  /** The cluster's bus where a server is it; without one the router is the hub. */
+  /** Opens the cluster's bus on a NATS server; undefined when the router is the hub. */
   readonly openBus: OpenBus | undefined;
   readonly threads: Threads;
   readonly folders: DataFolders;
@@ -51,11 +54,11 @@ export interface Host {
   readonly identity: { readonly pid: number; readonly epoch: string };
   /** Bounds that tests narrow. */
   readonly limits?: HostLimits;
-  /** Shows people how far loading is, where they look on. */
+  /** Reports loading progress to the parent process, or on a terminal. */
   readonly showLoading?: (doneBytes: number, totalBytes: number) => void;
   /** Ends the process at once, without a destructor. */
   readonly die: () => void;
-  /** Ends a process that one of this one's threads has started. */
+  /** Kills a process that a thread of this process has started. */
   readonly kill: (pid: number) => void;
 }
 
@@ -63,20 +66,20 @@ export interface Host {
 export interface RoleContext<Config extends ProcessConfig = ProcessConfig> extends Host {
   readonly role: Role;
   readonly config: Config;
-  /** The process cannot go on: says why and ends it. */
+  /** Logs why the process cannot go on, and ends it. */
   readonly fail: (error: unknown) => void;
-  /** Everything the role promised is finished: ends the process. */
+  /** Begins to drain the process, which ends when running work is finished; a second call does nothing. */
   readonly drain: () => void;
 }
 
 /** Description of a process that is ready, for the log line and the parent process. */
 export interface Ready {
   readonly name: string;
-  /** HOST:PORT of its calls; for a router that is the hub, that of the hub. */
+  /** HOST:PORT at which the process serves calls; for a router that is the hub, the hub's address. */
   readonly address: string;
   /** Router only: the bus that other processes join, in words, such as `hub HOST:PORT`. */
   readonly bus?: string;
-  /** Only the router has one. */
+  /** Router only: URL of its HTTP API. */
   readonly url?: string;
   readonly device?: string;
   readonly model?: string;

@@ -1,4 +1,7 @@
-/** How far each router's placements have come, as heartbeats say it: a router counts those that are still on their way itself. */
+/**
+ * Records the last placement that has arrived here from each router. Heartbeats report the numbers, so that a router can add its
+ * placements that are still on their way to the reported load.
+ */
 import type { RequestContext } from '../protocol/messages.ts';
 
 /** Most routers whose placements are counted (P1); beyond it the least recently heard one is forgotten. */
@@ -6,10 +9,10 @@ const MAX_ROUTERS = 64;
 
 /** Last placement number received from each router. */
 export class RoutersSeen {
-  /** The last placement that came from each, who was heard of last at the end. */
+  /** Last placement number by router; the router heard most recently is at the end. */
   readonly #last = new Map<string, number>();
 
-  /** A call of that router's has come. */
+  /** Records the placement number of a call that has arrived. */
   saw({ router, placement }: Pick<RequestContext, 'router' | 'placement'>): void {
     const last = this.#last.get(router) ?? 0;
     this.#last.delete(router);

@@ -1,6 +1,6 @@
 /**
- * Messages between routers about generated answers whose tokens differ from the ones that a tokenizer makes of the same text. With
- * them, a chat that continues at another router still matches the blocks of its own answer.
+ * Messages between routers about generated answers whose tokens differ from the ones that the tokenizer makes of the same text.
+ * With them, a chat that continues at another router still matches the blocks of its own answer.
  *
  *   answer  [u32 model length][model utf-8][u64 prefix][u32 ids][u32 id × ids][text utf-8]
  */
@@ -11,14 +11,14 @@ import { Failure } from '../base/failure.ts';
  * section.
  */
 export interface AnswerMessage {
-  /** Digest of the model's shape. */
+  /** Name under which the routers serve the model. */
   readonly model: string;
   readonly prefix: bigint;
   readonly text: string;
   readonly ids: Uint32Array;
 }
 
-/** Longer ones stay where they are: a bus carries messages of some size. */
+/** Largest message in bytes; a longer answer is not sent, because buses bound their messages. */
 const MAX_BYTES = 256 * 2 ** 10;
 
 /** Returns the bytes of an answer, or undefined when they are over MAX_BYTES. */
@@ -33,7 +33,7 @@ export function encodeAnswer({ model, prefix, text, ids }: AnswerMessage): Buffe
   return all.length > MAX_BYTES ? undefined : all;
 }
 
-/** @throws Failure `invalid_request` for what is none. */
+/** Parses an answer, laid out as at the top of this file. @throws Failure `invalid_request` for other bytes. */
 export function decodeAnswer(bytes: Buffer): AnswerMessage {
   const refuse = (): never => {
     throw new Failure('invalid_request', `${bytes.length} bytes are no answer`);

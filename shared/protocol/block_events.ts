@@ -1,5 +1,5 @@
 /**
- * Events that holders publish about their blocks: batches with a sequence number each, so that a listener sees a gap.
+ * Events that holders publish about their blocks, in numbered batches, so that a listener notices a lost one.
  *
  *   batch   [u32 holder length][holder utf-8][f64 sequence] then runs
  *   run     [u8 operation][u8 tier][u32 count][u64 key × count]
@@ -16,7 +16,7 @@ export type Tier = (typeof tiers)[number];
 export interface BlockRun {
   readonly operation: 'stored' | 'removed';
   readonly tier: Tier;
-  /** Two words each, the lower first. */
+  /** Keys of the blocks, two 32-bit words each, the lower word first. */
   readonly keys: Int32Array;
 }
 
@@ -45,7 +45,7 @@ export function encodeBlockBatch({ holder, sequence, runs }: BlockBatch): Buffer
   return Buffer.concat([head, ...parts]);
 }
 
-/** @throws Failure for bytes that are no batch. */
+/** Parses a batch, laid out as at the top of this file. @throws Failure `invalid_request` for other bytes. */
 export function decodeBlockBatch(bytes: Buffer): BlockBatch {
   try {
     const nameLength = bytes.readUInt32LE();

@@ -4,26 +4,26 @@ import { Failure } from '../base/failure.ts';
 
 /** Subjects of the bus messages, without the cluster's name. */
 export const subjects = {
-  /** A process looks for routers: each says soon that it is there. */
+  /** Published by a process that looks for routers; every router answers with its notice. */
   hello: 'cluster.hello',
-  /** Every second, by every router. */
+  /** Published by every router once a second. */
   router: 'cluster.router',
   /** Published by a router when a store has joined or left. */
   stores: 'cluster.stores',
-  /** Published by a router that ends. */
+  /** Published by a router when it shuts down. */
   routerGone: 'cluster.router.gone',
   heartbeat: 'cluster.heartbeat',
   goodbye: 'cluster.goodbye',
   blocks: 'blocks.events',
   /** Published by a router when a request ended with tokens that its tokenizer would not make of their text. */
   answers: 'texts.answers',
-  /** Served by the router of that epoch: what keeps a process out, before it has loaded anything. */
+  /** Served by the router with that epoch: answers, before a process has loaded its model, whether it would be accepted. */
   inquire: (router: string) => `cluster.inquire.${router}`,
-  /** Served by the router of that epoch. */
+  /** Served by the router with that epoch: makes a process a member. */
   register: (router: string) => `cluster.register.${router}`,
-  /** To the process of that epoch, by a router that hears it and does not count it among its members. */
-  unknownMember: (epoch: string) => `cluster.stranger.${epoch}`,
-  /** To the process of that epoch: a router can call it at its address, or not. */
+  /** Published to the process with that epoch by a router that gets its heartbeats and does not have it as a member. */
+  unknownMember: (epoch: string) => `cluster.unknown_member.${epoch}`,
+  /** Published to the process with that epoch by a router: whether the router can call it at its address. */
   reach: (epoch: string) => `cluster.reach.${epoch}`,
 } as const;
 
@@ -37,7 +37,7 @@ const memberSchema = z.object({
   /** Address of the process's gRPC services, HOST:PORT. */
   address: z.string(),
   pid: z.int(),
-  /** One incarnation of the process. */
+  /** Random id of one incarnation of the process: a restarted process has another. */
   epoch: z.string(),
 });
 
@@ -105,17 +105,17 @@ const loadSchema = z.object({
   waiting: z.int(),
   preemptions: z.int(),
   lastStepMs: z.number(),
-  /** Device blocks in use, of all: 0 to 1; absent for stores. */
+  /** Share of the device's blocks that are in use, 0 to 1; absent for stores. */
   kvUsage: z.number().optional(),
-  /** Fetches that are open here. */
+  /** Fetch streams that the process serves now. */
   openStreams: z.int().optional(),
-  /** Slots of host memory that hold blocks on their way into the device. */
+  /** Slots of host memory that are in use for blocks that the instance fetches. */
   arriving: z.int().optional(),
-  /** Slots of host memory without a record: those of arrivals, and what the engine was lent for exports. */
+  /** Slots of host memory that are acquired and hold no record yet: for fetched blocks, and for exports of the engine. */
   lent: z.int().optional(),
-  /** Blocks that were offered with other bytes than those that are held, by the same numerics; absent for instances. */
+  /** Offered blocks whose content differed from the block that the store has, in the same numerics class; absent for instances. */
   divergent: z.int().optional(),
-  /** Bytes of records that were fetched from others, by what they came by. */
+  /** Bytes of fetched records by transport: shared memory, socket of a data channel, or gRPC call. */
   fetched: z.object({ memory: z.number(), socket: z.number(), call: z.number() }).optional(),
   isDraining: z.boolean(),
   tiers: z.partialRecord(z.enum(['device', 'dram', 'disk']), tierSchema),
@@ -125,7 +125,7 @@ export type InstanceLoad = z.infer<typeof loadSchema>;
 
 const heartbeatStatusSchema = z.object({
   load: loadSchema,
-  /** The number of the last batch of block events that went out before. */
+  /** Number of the last batch of block events that was published before this heartbeat. */
   blocks: z.int(),
   /** Number of the last placement seen of each router, by the router's epoch. */
   seen: z.record(z.string(), z.int()),
@@ -136,12 +136,12 @@ export type HeartbeatStatus = z.infer<typeof heartbeatStatusSchema>;
 const heartbeatSchema = z.object({ name: z.string(), epoch: z.string(), ...heartbeatStatusSchema.shape });
 type Heartbeat = z.infer<typeof heartbeatSchema>;
 
-/** `router` is an epoch; `version` counts the changes of the stores that it knows. */
+/** `router` is the router's epoch; `version` counts the changes of its list of stores. */
 const routerSchema = z.object({ router: z.string(), name: z.string(), version: z.int() });
 /** A router's announcement that it is alive, once a second. */
 export type RouterNotice = z.infer<typeof routerSchema>;
 
-/** Stores that came and went since the version before; `version` counts the changes of one router's stores. */
+/** Stores that joined and left between `version` - 1 and `version` of one router's list of stores. */
 const storesSchema = z.object({
   ...{ router: z.string(), version: z.int() },
   came: z.array(memberSchema),
@@ -152,7 +152,7 @@ type StoresNotice = z.infer<typeof storesSchema>;
 const unknownMemberSchema = z.object({ router: z.string() });
 type UnknownMemberNotice = z.infer<typeof unknownMemberSchema>;
 
-/** `unreachable`: why the router cannot call the process at its address; null: it can. */
+/** `unreachable` is the reason why the router cannot call the process at its address; null when it can. */
 const reachSchema = z.object({ router: z.string(), unreachable: z.string().nullable() });
 type ReachNotice = z.infer<typeof reachSchema>;
 
@@ -160,7 +160,7 @@ const goodbyeSchema = z.object({ name: z.string(), epoch: z.string() });
 type Goodbye = z.infer<typeof goodbyeSchema>;
 
 const registrationReplySchema = z.discriminatedUnion('kind', [
-  /** `unreachable`: it is a member, and does not count before it can be called at its address. */
+  /** The process is a member. With `unreachable` it gets no requests until the router can call it at its address. */
   z.object({
     kind: z.literal('accepted'),
     version: z.int(),
@@ -168,7 +168,7 @@ const registrationReplySchema = z.discriminatedUnion('kind', [
     unreachable: z.string().optional(),
   }),
   z.object({ kind: z.literal('refused'), reason: z.string() }),
-  /** Not yet: asked again, it may be accepted. */
+  /** The process may be accepted later and should retry; `patienceMs` bounds the wait in milliseconds. */
   z.object({ kind: z.literal('wait'), reason: z.string(), patienceMs: z.int().optional() }),
 ]);
 /** Answer of a router to a registration or an inquiry. */
@@ -183,7 +183,8 @@ function reader<T>(schema: z.ZodType<T>): (bytes: Buffer) => T {
       throw new Failure('invalid_request', 'a bus message is not JSON', { cause });
     }
     const result = schema.safeParse(value);
-    if (!result.success) throw new Failure('invalid_request', `a bus message is off: ${z.prettifyError(result.error)}`);
+    if (!result.success)
+      throw new Failure('invalid_request', `a bus message has wrong fields: ${z.prettifyError(result.error)}`);
     return result.data;
   };
 }
@@ -223,7 +224,7 @@ export function toBytes(message: Message): Buffer {
   return Buffer.from(JSON.stringify(message));
 }
 
-/** A holder in block events: a name may come back with another epoch, and its old blocks are gone then. */
+/** Returns the name of a holder in block events. The epoch is part of it, because the blocks of an earlier incarnation are gone. */
 export function holderId(member: Pick<Member, 'name' | 'epoch'>): string {
   return `${member.name}/${member.epoch}`;
 }

@@ -11,7 +11,7 @@ const factsSchema = z.object({
   /** The longest prompt and output together that is served. */
   maxModelLen: z.int().positive(),
   eosTokenIds: z.array(z.int()),
-  /** For requests; absent fields are neutral. */
+  /** Default sampling parameters of requests; absent fields have neutral values. */
   defaults: z.object({
     temperature: z.number().optional(),
     topP: z.number().optional(),
@@ -28,7 +28,7 @@ export type ModelFacts = z.infer<typeof factsSchema>;
 
 /** Bytes of one page. */
 const PAGE_BYTES = 256 * 2 ** 10;
-/** The largest tokenizers have some tens of MB. */
+/** Most bytes of a description; the largest tokenizers have some tens of MB. */
 const MAX_BYTES = 256 * 2 ** 20;
 
 /** Yields the facts as JSON text, in pages of at most PAGE_BYTES. */
@@ -37,23 +37,27 @@ export function* factPages(facts: ModelFacts): Generator<{ readonly data: Buffer
   for (let at = 0; at < all.length; at += PAGE_BYTES) yield { data: all.subarray(at, at + PAGE_BYTES) };
 }
 
-/** @throws Failure for what is none, or has no end. */
+/** Parses the pages of a description. @throws Failure `invalid_request` for other content, or more than MAX_BYTES. */
 export async function readFacts(pages: AsyncIterable<{ readonly data: Buffer }>): Promise<ModelFacts> {
   const parts: Buffer[] = [];
   let size = 0;
   for await (const { data } of pages) {
     parts.push(data);
     size += data.length;
-    if (size > MAX_BYTES) throw new Failure('invalid_request', `facts of a model have over ${MAX_BYTES} bytes`);
+    if (size > MAX_BYTES)
+      throw new Failure('invalid_request', `the pages that describe a model have over ${MAX_BYTES} bytes`);
   }
   let value: unknown;
   try {
     value = JSON.parse(Buffer.concat(parts).toString('utf8'));
   } catch (cause) {
-    throw new Failure('invalid_request', 'facts of a model are not JSON', { cause });
+    throw new Failure('invalid_request', 'the pages that describe a model are not JSON', { cause });
   }
   const result = factsSchema.safeParse(value);
   if (!result.success)
-    throw new Failure('invalid_request', `facts of a model are off: ${z.prettifyError(result.error)}`);
+    throw new Failure(
+      'invalid_request',
+      `the pages that describe a model have wrong fields: ${z.prettifyError(result.error)}`,
+    );
   return result.data;
 }

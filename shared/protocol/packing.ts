@@ -1,17 +1,20 @@
-/** Lists as raw bytes, little-endian: token ids, block keys, chain hashes. @throws Failure for bytes that are no such list. */
+/**
+ * Lists as raw bytes, little-endian: token ids, block keys, block hashes. Unpacking throws Failure `invalid_request` when the length
+ * does not fit.
+ */
 import { Failure } from '../base/failure.ts';
 import type { BlockKey, BlockHash, Digest } from '../kv/block_key.ts';
 
 /** Bytes of one packed hash. */
 export const HASH_BYTES = 32;
 
-/** No copy of a typed array. */
+/** Returns token ids as bytes, u32 each; shares the memory of a typed array. */
 export function packTokens(tokens: readonly number[] | Uint32Array): Buffer {
   const words = tokens instanceof Uint32Array ? tokens : Uint32Array.from(tokens);
   return Buffer.from(words.buffer, words.byteOffset, words.byteLength);
 }
 
-/** Copied: bytes of a message lie anywhere. */
+/** Returns the token ids in `bytes`. Copies, because bytes of a message need not be aligned. */
 export function unpackTokens(bytes: Buffer): Uint32Array {
   if (bytes.length % 4 !== 0) throw new Failure('invalid_request', `${bytes.length} bytes are no list of token ids`);
   const tokens = new Uint32Array(bytes.length / 4);
@@ -29,7 +32,7 @@ export function packKeys(keys: readonly BlockKey[]): Buffer {
   return Buffer.from(keyWords(keys).buffer);
 }
 
-/** Copied. */
+/** Returns the keys in `bytes`, copied, two words each, the lower first. */
 export function unpackKeyWords(bytes: Buffer): Int32Array {
   if (bytes.length % 8 !== 0) throw new Failure('invalid_request', `${bytes.length} bytes are no list of block keys`);
   const words = new Int32Array(bytes.length / 4);
@@ -37,7 +40,7 @@ export function unpackKeyWords(bytes: Buffer): Int32Array {
   return words;
 }
 
-/** u64 each. */
+/** Returns the numbers as bytes, u64 each. */
 export function packNumbers(numbers: readonly bigint[]): Buffer {
   return Buffer.from(BigUint64Array.from(numbers).buffer);
 }
@@ -48,7 +51,7 @@ export function unpackNumbers(bytes: Buffer): bigint[] {
   return Array.from({ length: bytes.length / 8 }, (_, i) => bytes.readBigUInt64LE(8 * i));
 }
 
-/** [parent u64][key u64][digest 16 bytes] each. */
+/** Returns block hashes as bytes: [parent u64][key u64][digest 16 bytes] each. */
 export function packHashes(hashes: readonly BlockHash[]): Buffer {
   const bytes = Buffer.alloc(hashes.length * HASH_BYTES);
   hashes.forEach(({ parent, key, digest }, i) => {

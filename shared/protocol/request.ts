@@ -5,10 +5,10 @@
 import { noScope } from '../kv/format.ts';
 import type { RequestMessage, SamplingMessage } from './messages.ts';
 
-/** How tokens are drawn; see penstock.proto for each field. */
+/** Sampling parameters of a request; penstock.proto describes each field. */
 export type Sampling = SamplingMessage;
 
-/** A request that is whole: over the wire each part may be missing. */
+/** A complete request; over the wire, `sampling` and `scope` may be missing. */
 export interface Request extends RequestMessage {
   readonly sampling: Sampling;
   readonly scope: NonNullable<RequestMessage['scope']>;
@@ -36,14 +36,14 @@ export function neutralRequest(promptLength: number, maxLength: number): Request
   return { promptLength, maxLength, stopTokenIds: [], sampling: neutralSampling, scope: noScope, promptLogprobs: 0 };
 }
 
-/** The request of a message, with neutral values for what the message lacks; undefined: it has none. */
+/** Returns the request of a message, with neutral values for missing parts; undefined when the message has no request. */
 export function requestOf(message: RequestMessage | null): Request | undefined {
   return message
     ? { ...message, sampling: message.sampling ?? neutralSampling, scope: message.scope ?? noScope }
     : undefined;
 }
 
-/** Alternatives that are wanted with any token, of the prompt or of the output. */
+/** Returns the greatest number of alternatives requested for any token of the prompt or of the output. */
 export function mostAlternatives({ sampling, promptLogprobs }: Request): number {
   return Math.max(sampling.numLogprobs, promptLogprobs - 1, 0);
 }

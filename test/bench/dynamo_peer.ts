@@ -21,8 +21,8 @@ const SCRIPT = `
 import json, random, sys, time
 from dynamo._core import RadixTree
 chains, length, holders = (int(a) for a in sys.argv[1:4])
-sample = random.Random(7)
-keys = [[sample.getrandbits(63) for _ in range(length)] for _ in range(chains)]
+random_source = random.Random(7)
+keys = [[random_source.getrandbits(63) for _ in range(length)] for _ in range(chains)]
 def event(data): return json.dumps({"event_id": 1, "data": data, "dp_rank": 0}).encode()
 def stored(chain): return event({"stored": {"parent_hash": None, "blocks": [{"block_hash": k, "tokens_hash": k} for k in chain]}})
 def removed(chain): return event({"removed": {"block_hashes": chain}})
@@ -34,11 +34,11 @@ for i, one in enumerate(told):
     tree.apply_event(holders // 2 + i % (holders // 2), one)
 tree.find_matches(keys[0])
 fill = 2 * chains * length / (time.perf_counter() - start)
-asked = [sample.randrange(chains) for _ in range(2000)]
+asked = [random_source.randrange(chains) for _ in range(2000)]
 start = time.perf_counter()
 for i in asked: tree.find_matches(keys[i])
 look_up = len(asked) * length / (time.perf_counter() - start)
-some = sample.sample(range(chains), min(500, chains))
+some = random_source.sample(range(chains), min(500, chains))
 events = [(removed(keys[i]), told[i]) for i in some]
 start = time.perf_counter()
 for i, (gone, come) in zip(some, events):

@@ -27,7 +27,7 @@ const USAGE = `usage: npm run bench -- NAME [options]
 
   path                     the whole path on this machine, wasm engines, the repository's model and a 135M shape (some minutes)
   mix                      time between tokens of chats while long prompts arrive, split and aggregated (135M; some minutes)
-  sampling                 what drawing a token costs, by vocabulary, batch and kind of request
+  sampling                 what sampling a token costs, by vocabulary, batch and kind of request
     --device, --threads, --batches, --shapes (the first), --weights (the first), --peer   as for engine
     --vocabs LIST          (default 32000,128256,256000)
   index                    the prefix index: look-ups, ingest and bytes at 10 million blocks and 64 holders

@@ -5,6 +5,7 @@
 import { close, fdatasync, open, read, rmSync, write } from 'node:fs';
 import { mkdtemp } from 'node:fs/promises';
 import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import { systemClock } from '../../shared/base/clock.ts';
 import { silentLog } from '../../shared/base/log.ts';
@@ -18,6 +19,7 @@ import type { DiskReader, start as startReader } from '../../services/store/disk
 import { RECORDS, type DiskThread, type start } from '../../services/store/disk_worker.ts';
 import { MAX_BATCH, MAX_BATCH_BYTES } from '../../services/store/write_behind.ts';
 import { percentile, withReference, type Figure } from './figures.ts';
+import { projectPath } from '../support/project.ts';
 import { letGo } from './page_cache.ts';
 import { layoutOf, recordsOf } from './transfer_records.ts';
 
@@ -80,12 +82,12 @@ class Opened {
 
   static async at(path: string, slab: Slab, budgetBytes: number): Promise<Opened> {
     const pid = new Int32Array(new SharedArrayBuffer(4));
-    const url = new URL('../../services/store/disk_worker.js', import.meta.url);
+    const url = pathToFileURL(projectPath('dist/services/store/disk_worker.js'));
     const onDeath = (error: Error): never => {
       throw error;
     };
     const worker = workerThreads.spawn<typeof start>({ url }, { pid }, { onDeath });
-    const reader = { url: new URL('../../services/store/disk_reader.js', import.meta.url) };
+    const reader = { url: pathToFileURL(projectPath('dist/services/store/disk_reader.js')) };
     const readers = [1, 2, 3, 4].map(() => workerThreads.spawn<typeof startReader>(reader, undefined, { onDeath }));
     await worker.call('attach', slab.memory);
     for (const one of readers) await one.call('attach', slab.memory);

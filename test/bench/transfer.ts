@@ -43,7 +43,7 @@ export interface TransferBenchOptions {
 const NUM_MISSES = 300;
 /** Bytes of records stored in the peer. */
 const PEER_BYTES = 64 << 20;
-const PLACES = 32;
+const NUM_SLOTS = 32;
 const MAX_STREAMS = 8;
 /** Hashes per offer, as instances send them. */
 const OFFERED_TOGETHER = 1_024;
@@ -89,7 +89,7 @@ export async function benchTransfer({
       };
       for (const count of numStreams) {
         const name = `${size}/${count} stream${count > 1 ? 's' : ''}`;
-        const memory = Array.from({ length: count }, () => new SharedArrayBuffer(PLACES * bytes));
+        const memory = Array.from({ length: count }, () => new SharedArrayBuffer(NUM_SLOTS * bytes));
         const plain = await measured(() => plainSockets(ends.port, bytes, memory));
         push({ name: `${name}/plain socket, XXH64 checked`, value: (plain.bytesPerMs * 1_000) / GB, unit: 'GB/s' });
         push({ name: `${name}/plain socket, XXH64 checked/cpu`, value: plain.cpuSecondsPerGb, unit: 's/GB' });
@@ -194,18 +194,18 @@ function labelOf(transport: 'grpc' | 'bulk' | 'auto'): string {
  * Copies these records in turns into as many buffers as a stream has slots and verifies each copy. @returns bytes per millisecond on
  * one core
  */
-function copyAndCheck(layout: RecordLayout, hashes: readonly BlockHash[], numPlaces: number): number {
+function copyAndCheck(layout: RecordLayout, hashes: readonly BlockHash[], numSlots: number): number {
   const bytes = layout.spec.slotBytes;
   const from = hashes.map((hash) => {
     const record = new Uint8Array(bytes).fill(7);
     sealRecord(record, layout, hash);
     return record;
   });
-  const places = Array.from({ length: numPlaces }, () => new Uint8Array(bytes).fill(1));
+  const places = Array.from({ length: numSlots }, () => new Uint8Array(bytes).fill(1));
   const startMs = performance.now();
   let total = 0;
   for (let i = 0; performance.now() - startMs < 1_000; i++, total += bytes) {
-    const [record, place] = [from[i % from.length], places[i % numPlaces]];
+    const [record, place] = [from[i % from.length], places[i % numSlots]];
     assert(record && place);
     place.set(record);
     assert.equal(verifyRecord(place), undefined);
@@ -247,7 +247,7 @@ async function plainSockets(port: number, bytes: number, memory: readonly Shared
             total += numRead;
             if (numHere === bytes) {
               xxh64(record);
-              place = (place + 1) % PLACES;
+              place = (place + 1) % NUM_SLOTS;
               record = new Uint8Array(places, place * bytes, bytes);
               numHere = 0;
             }

@@ -18,7 +18,7 @@ const claim = (): ReturnType<typeof dataFolders.claim> =>
 /** Writes an owner file like that of a process in its own pid namespace or on another machine. */
 function own(more: object, renewals = 0): void {
   mkdirSync(join(folder.path, 's'), { recursive: true });
-  const owner = { pid: 1, start: '', namespace: 'pid:[1]', boot: bootId(), id: 'theirs', renewals, ...more };
+  const owner = { pid: 1, start: '', namespace: 'pid:[1]', boot: bootId(), id: 'theirs', beat: renewals, ...more };
   writeFileSync(file, JSON.stringify(owner).padEnd(255).concat('\n'));
 }
 

@@ -184,7 +184,7 @@ describe('what is refused, with the place and what is allowed', () => {
       'a certificate without its key',
       ['up', '--tls-cert', 'a.pem'],
       {},
-      /--tls-cert, --tls-key and --tls-ca go together/,
+      /set all of --tls-cert, --tls-key and --tls-ca, or none/,
     ],
     [
       'a certificate that is not there',

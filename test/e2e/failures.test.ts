@@ -46,7 +46,7 @@ async function undisturbed(prompt: readonly number[], count: number): Promise<nu
   return output.map(({ token }) => token);
 }
 
-/** InstanceLoad travels with heartbeats, every 500 ms. */
+/** Load travels with heartbeats, every 500 ms. */
 const IDLE_MS = 3_000;
 
 async function expectIdle(of: Cluster): Promise<void> {

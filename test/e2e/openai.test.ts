@@ -45,7 +45,7 @@ test('the 40 questions about harbour logs are answered right', async () => {
   expect(requests.filter(({ attempts }) => (attempts[0]?.prefills.length ?? 0) > 0).length).toBeGreaterThan(20);
 });
 
-test('the stream is the answer, piece by piece, with usage at the end', async () => {
+test('the stream is the answer, delta by delta, with usage at the end', async () => {
   const stream = await client.chat.completions.create({
     model,
     messages: example.messages,

@@ -190,10 +190,10 @@ function withScales(dtype: 'F16' | 'BF16' | 'F32', value: (scale: number) => num
   let end = 0;
   for (const [name, info] of Object.entries(header).filter(([one]) => one !== '__metadata__')) {
     const bytes = file.subarray(start + info.data_offsets[0], start + info.data_offsets[1]);
-    const part = name.endsWith('.scales') ? converted(bytes, dtype, value) : bytes;
+    const section = name.endsWith('.scales') ? converted(bytes, dtype, value) : bytes;
     if (name.endsWith('.scales')) info.dtype = dtype;
-    info.data_offsets = [end, (end += part.length)];
-    parts.push(part);
+    info.data_offsets = [end, (end += section.length)];
+    parts.push(section);
   }
   return folderWith({
     'model.safetensors': withHeader(JSON.stringify(header), parts),

@@ -43,7 +43,7 @@ afterAll(async () => {
   await model.executable.close();
 });
 
-interface Told {
+interface Emitted {
   readonly event: LoopEvent;
   /** Number of the loop's message that had the event; `numRuns` counts the steps begun by then. */
   readonly message: number;
@@ -52,8 +52,8 @@ interface Told {
 
 /** A loop, its slab, and what it did. */
 class Running {
-  readonly notified: Told[] = [];
-  readonly parts: RunOptions['part'][] = [];
+  readonly notified: Emitted[] = [];
+  readonly sections: RunOptions['section'][] = [];
   /** The device is not done with a step before. */
   held: Promise<void> | undefined;
   readonly slab: Slab;
@@ -72,7 +72,7 @@ class Running {
     const spied: Executable = {
       ...{ blockBytes, numBlocks, numAhead, maxRowsNow, sampling, numExportable },
       run: async (batch, options) => {
-        this.parts.push(options?.part);
+        this.sections.push(options?.section);
         const results = await executable.run(batch, options);
         await this.held;
         return results;
@@ -95,7 +95,7 @@ class Running {
         if (message.kind !== 'events') return;
         this.#numMessages++;
         for (const event of message.events)
-          this.notified.push({ event, message: this.#numMessages, numRuns: this.parts.length });
+          this.notified.push({ event, message: this.#numMessages, numRuns: this.sections.length });
       },
     });
     this.send({ kind: 'attach', slab: this.slab.memory });
@@ -111,7 +111,7 @@ class Running {
     this.loop.submit(sequenceRequest({ id: 1, root: model.layout.format, tokens: prompt, maxLength, ...more }));
   }
 
-  of<K extends LoopEvent['kind']>(kind: K): (Told & { readonly event: Extract<LoopEvent, { kind: K }> })[] {
+  of<K extends LoopEvent['kind']>(kind: K): (Emitted & { readonly event: Extract<LoopEvent, { kind: K }> })[] {
     return this.notified.filter((one): one is never => one.event.kind === kind);
   }
 
@@ -126,8 +126,8 @@ class Running {
   async isIdle(): Promise<void> {
     let seen = -1;
     await until('nothing happens', () => {
-      const isSame = seen === this.notified.length + this.parts.length;
-      seen = this.notified.length + this.parts.length;
+      const isSame = seen === this.notified.length + this.sections.length;
+      seen = this.notified.length + this.sections.length;
       return isSame;
     });
   }
@@ -254,17 +254,17 @@ test('the first step of a sequence is computed as far as its layers are there, a
   await loading(engine);
   deliver(engine, 0, all.slice(1));
   await engine.isIdle();
-  assert.deepEqual(engine.parts, [], 'a block lacks its first layer');
+  assert.deepEqual(engine.sections, [], 'a block lacks its first layer');
   deliver(engine, 0, [0]);
   await engine.isIdle();
-  assert.deepEqual(engine.parts, [{ from: undefined, until: 1 }]);
+  assert.deepEqual(engine.sections, [{ from: undefined, until: 1 }]);
   deliver(engine, 1, all);
   await engine.isIdle();
-  assert.deepEqual(engine.parts.slice(1), [{ from: 1, until: 2 }]);
+  assert.deepEqual(engine.sections.slice(1), [{ from: 1, until: 2 }]);
   deliver(engine, 2, all);
   engine.send({ kind: 'proceed', id: 1 });
   await until('it has ended', () => engine.tokens().length === NUM_NEW);
-  assert.deepEqual(engine.parts[2], { from: 2, until: undefined });
+  assert.deepEqual(engine.sections[2], { from: 2, until: undefined });
   assert.deepEqual(engine.tokens(), want);
   assert.equal(engine.of('consumed').length, NUM_BLOCKS * NUM_LAYERS, 'every delivery is told of');
   const { report } = engine.of('token')[0]!.event;
@@ -278,7 +278,7 @@ test('no batch waits for it: with others that compute its step is done in one go
   await loading(engine);
   deliver(engine, 0, all);
   await engine.isIdle();
-  assert.deepEqual(engine.parts, [{ from: undefined, until: 1 }]);
+  assert.deepEqual(engine.sections, [{ from: undefined, until: 1 }]);
   const other = prompt.slice(40, 50);
   engine.submit({ id: 2, tokens: other, promptLength: other.length, maxLength: other.length + 300 });
   await until('the other one runs', () => engine.tokens(2).length > 2);
@@ -287,7 +287,7 @@ test('no batch waits for it: with others that compute its step is done in one go
   engine.send({ kind: 'proceed', id: 1 });
   await until('both have ended', () => engine.tokens().length === NUM_NEW && engine.tokens(2).length === 300);
   assert.deepEqual(engine.tokens(), want);
-  assert.deepEqual(new Set<unknown>(engine.parts.slice(1)), new Set([undefined]));
+  assert.deepEqual(new Set<unknown>(engine.sections.slice(1)), new Set([undefined]));
   await engine.close();
 });
 
@@ -302,7 +302,7 @@ test('a step that was begun gives nothing away before it is done', async () => {
   await until('it is admitted', () => engine.of('admitted').length > 0);
   deliver(engine, 0, before);
   await engine.isIdle();
-  assert.deepEqual(engine.parts, [{ from: undefined, until: 1 }]);
+  assert.deepEqual(engine.sections, [{ from: undefined, until: 1 }]);
   deliver(engine, 1, before);
   deliver(engine, 2, before);
   engine.send({ kind: 'proceed', id: 1 });
@@ -323,7 +323,7 @@ test('a sequence that ends while a part of its first step is computed keeps its 
   let release = (): void => undefined;
   engine.held = new Promise((resolve) => (release = resolve));
   deliver(engine, 0, all);
-  await until('a part is computed', () => engine.parts.length === 1);
+  await until('a part is computed', () => engine.sections.length === 1);
   const numHeld = numUsed();
   assert(numHeld > NUM_BLOCKS);
   engine.send({ kind: 'cancel', id: 1 });
@@ -349,7 +349,7 @@ test('what was begun is begun again when others were computed meanwhile', async 
   await until('it has ended', () => engine.tokens().length === NUM_NEW);
   assert.deepEqual(engine.tokens(), want);
   const begun = { from: undefined, until: 1 };
-  assert.deepEqual(engine.parts.slice(0, 5), [begun, undefined, undefined, undefined, begun]);
+  assert.deepEqual(engine.sections.slice(0, 5), [begun, undefined, undefined, undefined, begun]);
   await engine.close();
 });
 

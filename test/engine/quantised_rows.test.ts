@@ -136,16 +136,16 @@ test.each([
   ['llama-gptq-actorder', false],
   ['llama-awq', true],
   ['llama-fp8-block', false],
-])('%s has input ranges of inputs: %s, of the same integers and the same fingerprint', async (name, isThere) => {
+])('%s has input ranges: %s, of the same integers and the same fingerprint', async (name, isThere) => {
   const { path, config } = readModelFolder(goldenFolder(name));
   const tensor = 'model.layers.0.mlp.down_proj.weight';
   const byRows = await Checkpoint.open(path, config.quantization);
   const [outputs = 0] = byRows.shapes.get(tensor) ?? [];
-  const part = { tensor, firstRow: 8, outputs: outputs - 8 };
+  const section = { tensor, firstRow: 8, outputs: outputs - 8 };
   const rows: ModelRows[] = [];
-  for await (const some of byRows.slices(part)) rows.push({ ...some, data: Uint8Array.from(some.data) });
+  for await (const some of byRows.slices(section)) rows.push({ ...some, data: Uint8Array.from(some.data) });
   const byInputRanges = await Checkpoint.open(path, config.quantization);
-  const matrix = await byInputRanges.matrix(part);
+  const matrix = await byInputRanges.matrix(section);
   assert.equal(matrix !== undefined, isThere);
   const [first] = rows;
   if (matrix && first) {

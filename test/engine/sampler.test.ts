@@ -56,7 +56,7 @@ test('over seeds and over positions tokens come as often as they should', () => 
   }
 });
 
-describe('parameters become a sample', () => {
+describe('parameters become sample parameters', () => {
   const sample = (params: Partial<TestSampling>): ReturnType<SequenceSampling['at']> =>
     new SequenceSampling(samplingOf(params)).at(9);
 
@@ -79,30 +79,30 @@ describe('parameters become a sample', () => {
 });
 
 describe('what a sequence remembers', () => {
-  const memoryOf = (params: Partial<TestSampling>, tokens: number[], promptLength: number): LogitAdjustments =>
+  const adjustmentsOf = (params: Partial<TestSampling>, tokens: number[], promptLength: number): LogitAdjustments =>
     new LogitAdjustments(samplingOf(params), { tokens, promptLength, stopTokenIds: [3] }, 6);
 
   test('nothing that nobody asked for', () => {
-    const memory = memoryOf({}, [1, 2], 2);
-    expect([memory.bias, memory.counts]).toEqual([undefined, undefined]);
+    const adjustments = adjustmentsOf({}, [1, 2], 2);
+    expect([adjustments.bias, adjustments.counts]).toEqual([undefined, undefined]);
   });
 
   test('counts of the output; prompts only for repetition', () => {
-    expect([...memoryOf({ presencePenalty: 1 }, [1, 2, 2, 4], 2).counts!]).toEqual([0, 0, 1, 0, 1, 0]);
-    const memory = memoryOf({ repetitionPenalty: 2 }, [1, 2, 2, 4], 2);
-    memory.count(5);
-    expect([...memory.counts!]).toEqual([0, IN_PROMPT, IN_PROMPT + 1, 0, 1, 1]);
+    expect([...adjustmentsOf({ presencePenalty: 1 }, [1, 2, 2, 4], 2).counts!]).toEqual([0, 0, 1, 0, 1, 0]);
+    const adjustments = adjustmentsOf({ repetitionPenalty: 2 }, [1, 2, 2, 4], 2);
+    adjustments.count(5);
+    expect([...adjustments.counts!]).toEqual([0, IN_PROMPT, IN_PROMPT + 1, 0, 1, 1]);
   });
 
   test('the same whether it is built from the tokens or told of them', () => {
     const params = { frequencyPenalty: 1, repetitionPenalty: 1.2 };
-    const notified = memoryOf(params, [1, 2], 2);
+    const notified = adjustmentsOf(params, [1, 2], 2);
     for (const token of [5, 2, 5]) notified.count(token);
-    expect(notified.counts).toEqual(memoryOf(params, [1, 2, 5, 2, 5], 2).counts);
+    expect(notified.counts).toEqual(adjustmentsOf(params, [1, 2, 5, 2, 5], 2).counts);
   });
 
   test('stop tokens are forbidden until enough came, then have their own bias', () => {
-    const memory = memoryOf(
+    const adjustments = adjustmentsOf(
       {
         minTokens: 2,
         logitBias: [
@@ -113,13 +113,13 @@ describe('what a sequence remembers', () => {
       [0, 0, 0],
       2,
     );
-    expect([...memory.bias!]).toEqual([0, fixedLogitOf(-2), 0, FORBIDDEN, 0, 0]);
-    expect(memory.changesAt(3)).toEqual([]);
-    expect(memory.changesAt(4)).toEqual([[3, fixedLogitOf(1.5)]]);
-    expect(memory.bias![3]).toBe(fixedLogitOf(1.5));
-    expect(memory.changesAt(5)).toEqual([]);
+    expect([...adjustments.bias!]).toEqual([0, fixedLogitOf(-2), 0, FORBIDDEN, 0, 0]);
+    expect(adjustments.changesAt(3)).toEqual([]);
+    expect(adjustments.changesAt(4)).toEqual([[3, fixedLogitOf(1.5)]]);
+    expect(adjustments.bias![3]).toBe(fixedLogitOf(1.5));
+    expect(adjustments.changesAt(5)).toEqual([]);
     // Enough came before, as after a preemption: nothing is biased.
-    expect(memoryOf({ minTokens: 2 }, [0, 0, 0, 0], 2).bias).toBeUndefined();
+    expect(adjustmentsOf({ minTokens: 2 }, [0, 0, 0, 0], 2).bias).toBeUndefined();
   });
 });
 

@@ -7,7 +7,7 @@ import {
   type Candidate,
   type SampledBy,
   type PlannableSequence,
-  type StepBudget,
+  type StepRoom,
   type StepPlan,
 } from '../../shared/engine/step_plan.ts';
 
@@ -41,7 +41,7 @@ function candidate(name: string, wish: Wish): Candidate<Played> {
   };
 }
 
-const plenty: StepBudget = { rows: 64, spareSamples: 8, hostSamples: 8, freeBlocks: 100 };
+const plenty: StepRoom = { rows: 64, spareSamples: 8, hostSamples: 8, freeBlocks: 100 };
 const any = (): number => Infinity;
 
 function rowsIn({ work }: StepPlan<Played>): Record<string, number> {
@@ -50,7 +50,7 @@ function rowsIn({ work }: StepPlan<Played>): Record<string, number> {
 
 function plan(
   wishes: Record<string, Wish>,
-  budget: Partial<StepBudget> = {},
+  budget: Partial<StepRoom> = {},
   promptRows: (tokenRows: number) => number = any,
 ): StepPlan<Played> {
   const candidates = Object.entries(wishes).map(([name, wish]) => candidate(name, wish));
@@ -160,7 +160,7 @@ test('whatever the sequences: no budget is exceeded, nobody is planned twice, an
         sampledBy: random.pick(['device', 'host', 'waits'] as const),
       });
     });
-    const budget: StepBudget = {
+    const budget: StepRoom = {
       ...{ rows: 1 + random.below(64), spareSamples: random.below(8) },
       ...{ hostSamples: random.below(4), freeBlocks: random.below(20) },
     };

@@ -63,7 +63,7 @@ describe.each(cards.filter(({ name }) => name === 'Ada').map((card) => [card.nam
   (_name, card) => {
     test.each([
       ['24', /^loaded \d{4} blocks/],
-      ['8', /^refused: the device has no room for .*MiB wanted.*Use a smaller --weights format/s],
+      ['8', /^refused: the device has no memory left for .*it needs .*MiB.*Use a smaller --weights format/s],
     ])('an 8B model in f16 on %s GiB', (gib, pattern) => {
       assert.match(run(card, { NV_STRICT: '1', NV_GIB: gib }, 'dist/test/gpu/load_8b.js'), pattern);
     });

@@ -102,7 +102,7 @@ export function allVariants(subgroupSize: number, isSizeAsked: boolean): Variant
   put('gather_samples', gatherSamplesKernel);
   const mixture = { constants: { EXPERTS: 128, PER_TOKEN: 8 } };
   put('route', routeKernel, mixture);
-  put('number_places', numberExpertSlotsKernel, mixture);
+  put('number_expert_slots', numberExpertSlotsKernel, mixture);
   put('combine', combineKernel);
   put('gather_blocks', gatherBlocks, { constants: { SCATTER: 0 } });
   return [...variants.values()];

@@ -223,7 +223,7 @@ test('a lock whose owner has died is taken; one whose owner lives is waited for'
 test('a lock of a process that is seen to be dead is taken at once', async () => {
   mkdirSync(cached('blobs'), { recursive: true });
   const namespace = readlinkSync('/proc/self/ns/pid');
-  const dead = { pid: 2 ** 22 + 1, start: '1', namespace, boot: bootId(), id: 'theirs', renewals: 3 };
+  const dead = { pid: 2 ** 22 + 1, start: '1', namespace, boot: bootId(), id: 'theirs', beat: 3 };
   writeFileSync(cached('.penstock.lock'), JSON.stringify(dead));
   waits.length = 0;
   await open().hub.placeOf('org/name');

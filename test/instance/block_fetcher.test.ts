@@ -71,7 +71,7 @@ function fetcherOf(windows: readonly number[]): Fetch {
   );
   const network = playedNetwork({ fetch: handlers.fetch });
   let delivered: string[] = [];
-  const window = new FetchSlots(cache, BYTES, 8);
+  const fetchSlots = new FetchSlots(cache, BYTES, 8);
   const fetcher = new BlockFetcher({
     line: {
       ...{
@@ -83,11 +83,11 @@ function fetcherOf(windows: readonly number[]): Fetch {
         random: new Random(1),
       },
     },
-    ...{ slab, layout, window, ownAddress: 'me', log: silentLog, outbox: undefined as never },
+    ...{ slab, layout, fetchSlots, ownAddress: 'me', log: silentLog, outbox: undefined as never },
     sendToEngine: (message: ToEngine) => {
       assert(message.kind === 'deliver');
       delivered.push(message.frame === undefined ? `${message.blockIndex}` : `${message.blockIndex}.${message.frame}`);
-      window.release(message.slot);
+      fetchSlots.release(message.slot);
     },
   });
   return async (sources, has, isPrefill, from = 0) => {
@@ -97,7 +97,7 @@ function fetcherOf(windows: readonly number[]): Fetch {
       context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 5_000, traceId: '', router: '', placement: 0 },
       signal: new AbortController().signal,
     });
-    assert.equal(window.numInUse, 0, 'every slot came back');
+    assert.equal(fetchSlots.numInUse, 0, 'every slot came back');
     return { outcome, delivered };
   };
 }

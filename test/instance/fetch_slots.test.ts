@@ -15,35 +15,35 @@ function open(size: number): FetchSlots {
 }
 
 test('sequences that are not admitted hold half of the window at most, all of them together all of it (P1)', async () => {
-  const window = open(4);
+  const fetchSlots = open(4);
   let numTaken = 0;
   const take = (isAdmitted: boolean): Promise<number> =>
-    Promise.resolve(window.acquire(() => isAdmitted, never)).then((slot) => (numTaken++, slot));
+    Promise.resolve(fetchSlots.acquire(() => isAdmitted, never)).then((slot) => (numTaken++, slot));
   const early = Array.from({ length: 3 }, () => take(false));
   await systemClock.turn();
   assert.equal(numTaken, 2, 'the third waits');
   const admitted = Array.from({ length: 3 }, () => take(true));
   await systemClock.turn();
   assert.equal(numTaken, 4, 'the window is full');
-  window.release((await admitted[0]) ?? -1);
+  fetchSlots.release((await admitted[0]) ?? -1);
   await systemClock.turn();
   assert.equal(numTaken, 5, 'the admitted one that waits comes first');
-  window.release((await early[0]) ?? -1);
+  fetchSlots.release((await early[0]) ?? -1);
   await systemClock.turn();
   assert.equal(numTaken, 6);
 });
 
 test('a sequence that is preempted counts as not admitted, with what it holds', async () => {
-  const window = open(4);
+  const fetchSlots = open(4);
   let isAdmitted = true;
-  const held = [await window.acquire(() => isAdmitted, never), await window.acquire(() => isAdmitted, never)];
+  const held = [await fetchSlots.acquire(() => isAdmitted, never), await fetchSlots.acquire(() => isAdmitted, never)];
   isAdmitted = false;
   let hasMore = false;
-  void Promise.resolve(window.acquire(() => isAdmitted, never)).then(() => (hasMore = true));
+  void Promise.resolve(fetchSlots.acquire(() => isAdmitted, never)).then(() => (hasMore = true));
   await systemClock.turn();
   assert(!hasMore, 'it has half of the window already');
-  await window.acquire(() => true, never);
-  window.release(held[0] ?? -1);
+  await fetchSlots.acquire(() => true, never);
+  fetchSlots.release(held[0] ?? -1);
   await systemClock.turn();
   assert(hasMore);
 });

@@ -42,10 +42,10 @@ export async function bitsOf(
         start: 0,
         blockTable: [100 + i],
       }));
-      const part = tokens.slice(start, start + chunk);
-      const samples = [{ row: part.length - 1, numCandidates: 4, askedTokens: [], isFullRowWanted: true }];
-      const batch = [...others, { tokens: part, start, blockTable: table, samples }];
-      const end = start + part.length;
+      const section = tokens.slice(start, start + chunk);
+      const samples = [{ row: section.length - 1, numCandidates: 4, askedTokens: [], isFullRowWanted: true }];
+      const batch = [...others, { tokens: section, start, blockTable: table, samples }];
+      const end = start + section.length;
       const filled = table.slice(Math.floor(start / blockSize), Math.floor(end / blockSize));
       const [result] = !isInRanges
         ? await executable.run(batch)
@@ -134,10 +134,10 @@ async function inParts(
   let from: number | undefined;
   for (const range of ranges) {
     const { firstLayer, offset, rawBytes } = range;
-    assert.deepEqual(await executable.run(batch, { part: { from, until: firstLayer } }), []);
+    assert.deepEqual(await executable.run(batch, { section: { from, until: firstLayer } }), []);
     const parts = payloads.map((payload) => payload.subarray(offset, offset + rawBytes));
     await executable.importBlocks(before, parts, range);
     from = firstLayer;
   }
-  return executable.run(batch, { part: { from, until: undefined } });
+  return executable.run(batch, { section: { from, until: undefined } });
 }

@@ -25,7 +25,7 @@ test('a full device is a clear error that says what was wanted and what is taken
   const memory = new GpuMemory(deviceWith(3 << 20));
   await memory.allocate('weights', 'w', 2 << 20, 0);
   await expect(memory.allocate('KV blocks', 'KV of layer 3', 2 << 20, 0)).rejects.toThrow(
-    'the device has no room for KV of layer 3: 2.0 MiB wanted, weights 2.0 MiB taken already (allocation failed). Use a smaller --weights',
+    'the device has no memory left for KV of layer 3: it needs 2.0 MiB, already allocated are weights 2.0 MiB (allocation failed). Use a smaller --weights',
   );
   await expect(memory.allocate('weights', 'huge', 1 << 29, 0)).rejects.toThrow(
     /huge takes 512.0 MiB.*at most 256.0 MiB/,

@@ -20,10 +20,14 @@ test('K and V have a plane each, or one for both, as wide as the heads or wider'
 });
 
 test.each([
-  ['a V of fewer heads', [128, 96], /layer 0 keeps 96 values of a token in a plane, and its 4 KV heads of 32 are 128/],
-  ['a K of fewer heads', [64, 128], /layer 0 keeps 64 values/],
-  ['no plane', [], /layer 0 keeps 0 planes: attention needs K and V, or one for both/],
-  ['a third plane', [128, 128, 128], /layer 0 keeps 3 planes/],
+  [
+    'a V of fewer heads',
+    [128, 96],
+    /layer 0 stores 96 values of a token in a KV plane, but its 4 KV heads of 32 need 128/,
+  ],
+  ['a K of fewer heads', [64, 128], /layer 0 stores 64 values/],
+  ['no plane', [], /layer 0 stores 0 KV planes: attention needs K and V, or one plane for both/],
+  ['a third plane', [128, 128, 128], /layer 0 stores 3 KV planes/],
 ])('%s is refused', (_, planes, message) => {
   const layout = kvLayoutFor([{ planes }], 'f16');
   expect(() => planesOf(layout, op)).toThrow(DeviceError);

@@ -45,7 +45,7 @@ const attention: readonly Mutant[] = [
 ];
 
 const sampling: readonly Mutant[] = [
-  ['sample_tiles', 'score > best_score || order > best_order', 'score > best_score'],
+  ['sample_tiles', 'fixed_logit > best_fixed_logit || order > best_order', 'fixed_logit > best_fixed_logit'],
   [
     'sample_tiles',
     'let id = first + i * WORKGROUP_SIZE;\n    if (id >= params.vocab) {\n      continue;\n    }\n    let weight',

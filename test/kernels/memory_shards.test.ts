@@ -24,7 +24,7 @@ test.each(golden)('%s is cut where the residual stream is all that goes on', asy
   const folder = await openModel(goldenFolder(name));
   const program = programOf(folder.config, shapeOf(folder), 256);
   const { operations } = program;
-  const { shards, runs } = shardsOf(program, ({ program: part }) => part.operations.length <= 13);
+  const { shards, runs } = shardsOf(program, ({ program: section }) => section.operations.length <= 13);
   assert(shards.length >= NUM_SHARDS, `${shards.length} memory shards`);
   let [nextOp, nextLayer] = [0, 0];
   for (const { shard, ops, at, carried } of runs) {
@@ -39,8 +39,8 @@ test.each(golden)('%s is cut where the residual stream is all that goes on', asy
     else expect(carried).toEqual([]);
   }
   assert.equal(nextOp, operations.length);
-  for (const { layers, program: part } of shards) {
-    assert.equal(part.kv.length, layers.numLayers);
+  for (const { layers, program: section } of shards) {
+    assert.equal(section.kv.length, layers.numLayers);
     // An attention and what follows it may lie in two memory shards; the KV of its layer lies in one.
     if (layers.numLayers > 0) assert.equal(layers.firstLayer, nextLayer);
     nextLayer += layers.numLayers;

@@ -1,4 +1,4 @@
-/** The definition of a sample: that it is the distribution which was asked for. Devices are held against it in conformance/sampling.ts. Budget: 10 s. */
+/** The definition of sampling: that it is the distribution which was asked for. Devices are held against it in conformance/sample.ts. Budget: 10 s. */
 import assert from 'node:assert/strict';
 import { describe, expect, test } from 'vitest';
 import {
@@ -126,7 +126,7 @@ describe('the best', () => {
   const best = (logits: readonly number[], sample = greedy, state = {}): number =>
     new Sampler(logits.length).sample(Float32Array.from(logits), sample, state);
 
-  test('of equal logits the smaller id; of fixed-point logits that are equal in fixed point the higher logit', () => {
+  test('of equal logits the smaller id; of logits that are equal in fixed point the higher logit', () => {
     expect(best([1, 5, 5, 2])).toBe(1);
     expect(best([1e-9, 2e-9, 0])).toBe(1);
     expect(best([-0, 0])).toBe(1);
@@ -159,7 +159,7 @@ describe('the best', () => {
   });
 });
 
-test('fixed point: fixed-point logits truncate, scales are right to 2^-20, the table of powers is no closer to a half than floats tell apart', () => {
+test('fixed-point logits truncate, scales are right to 2^-20, the table of powers is no closer to a half than floats tell apart', () => {
   assert.equal(fixedLogitOf(1.5), 1.5 * 2 ** 20);
   assert.equal(fixedLogitOf(-1e-9), -0);
   assert.equal(fixedLogitOf(5_000), 1_023 * 2 ** 20);

@@ -194,6 +194,6 @@ test('a model beyond the address space is refused with the sizes before anything
     },
   );
   await expect(load).rejects.toThrow(
-    /has at most 4096.0 MiB, and what cannot be parted is larger: 43\d\d.\d MiB needed \(weights 4352.0 MiB.*use a smaller --weights format \(int4/,
+    /has at most 4096.0 MiB, and a part of this model that cannot be split is larger: 43\d\d.\d MiB needed \(weights 4352.0 MiB.*use a smaller --weights format \(int4/,
   );
 });

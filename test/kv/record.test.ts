@@ -81,7 +81,7 @@ describe('keys', () => {
     );
   });
 
-  test('blocks of one extent of 64 share their anchor', () => {
+  test('blocks of one run of 64 blocks share their anchor', () => {
     const hashes = chainOf(
       digest,
       4,

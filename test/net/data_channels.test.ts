@@ -90,7 +90,7 @@ const watchedMemory: HostMemory = {
     return {
       name: own.name,
       bytes: (slot, length) => own.bytes(slot, length),
-      placeOf: (start, end) => (onPlace() ? own.placeOf(start, end) : undefined),
+      offsetOf: (start, end) => (onPlace() ? own.offsetOf(start, end) : undefined),
     };
   },
   open: (name) => {
@@ -188,7 +188,7 @@ type Fetched = Arrived & { readonly bytes: Uint8Array };
 /** Slots are given back when `each` is through with them. */
 async function fetchFrom(
   address: string,
-  each: (incomingBlock: Fetched) => Promise<void> | void = () => undefined,
+  each: (arrived: Fetched) => Promise<void> | void = () => undefined,
   { signal = new AbortController().signal, most = Infinity }: { signal?: AbortSignal; most?: number } = {},
 ): Promise<number> {
   const stream = openFetch(line, address, {
@@ -206,12 +206,12 @@ async function fetchFrom(
   const slots = slotsOf(slab, BYTES, signal, most);
   let numHere = 0;
   for await (const incoming of stream.records(slots)) {
-    for (const incomingBlock of incoming) {
+    for (const arrived of incoming) {
       numHere++;
       try {
-        await each({ ...incomingBlock, bytes: slotBytes(slab.memory, incomingBlock.slot, BYTES) });
+        await each({ ...arrived, bytes: slotBytes(slab.memory, arrived.slot, BYTES) });
       } finally {
-        slots.release(incomingBlock.slot);
+        slots.release(arrived.slot);
       }
     }
   }
@@ -528,7 +528,7 @@ describe('memory that a data channel has', () => {
     const served = new ChannelServer(
       sockets,
       systemMemory,
-      () => ({ name: '', bytes: () => new Uint8Array(64), placeOf: () => undefined }),
+      () => ({ name: '', bytes: () => new Uint8Array(64), offsetOf: () => undefined }),
       (event) => {
         events.push('stream' in event ? `${event.kind} ${event.stream}` : event.kind);
       },

@@ -258,9 +258,9 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
     await isAtRest();
     assert.equal(holder.offered.length, NUM_BLOCKS);
     for (const hash of hashes) {
-      const lent = holder.outbox.borrowResident(hash)!;
-      assert.equal(verifyRecord(lent.record, { format: layout.format, digest: hash.digest }), undefined);
-      lent.release();
+      const borrowed = holder.outbox.borrowResident(hash)!;
+      assert.equal(verifyRecord(borrowed.record, { format: layout.format, digest: hash.digest }), undefined);
+      borrowed.release();
     }
     assert.equal(line.moved[isShared ? 'memory' : 'socket'], NUM_BLOCKS * (BYTES - START));
   });

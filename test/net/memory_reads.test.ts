@@ -29,7 +29,7 @@ const hashes = chainOf(
 const held = new Uint8Array(NUM_RECORDS * BYTES);
 for (const [i, hash] of hashes.entries()) sealRecord(held.subarray(i * BYTES, (i + 1) * BYTES).fill(i), layout, hash);
 const theirs: BorrowedMemory = {
-  at: (place, length) => (place + length <= held.length ? held.subarray(place, place + length) : undefined),
+  at: (offset, length) => (offset + length <= held.length ? held.subarray(offset, offset + length) : undefined),
   close: () => undefined,
 };
 
@@ -75,15 +75,15 @@ function begin(name = 'seen') {
   const own: OwnMemory = {
     name: '',
     bytes: (slot, length) => slab.subarray(slot, slot + length),
-    placeOf: () => undefined,
+    offsetOf: () => undefined,
   };
   const helper = new FakeHelper(own);
   const reads = new MemoryReads(systemClock, () => own, helper);
   const notified: string[] = [];
   reads.open(1, name);
-  const add = (i: number, stream = 1, place = i * BYTES): void => {
+  const add = (i: number, stream = 1, offset = i * BYTES): void => {
     reads.add({
-      ...{ channel: 1, stream, place, slot: i * BYTES, bytes: BYTES, memory: theirs, frame: undefined },
+      ...{ channel: 1, stream, offset, slot: i * BYTES, bytes: BYTES, memory: theirs, frame: undefined },
       ...{ format: layout.format, digest: hashes[i]!.digest },
       done: (how, fault) => notified.push(`${i} ${how}${fault === undefined ? '' : `: ${fault}`}`),
     });

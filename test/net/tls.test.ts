@@ -202,7 +202,7 @@ test('a holder whose data channel says rubbish: it is closed, and blocks come ov
   assert.equal((await fetchAll(address, own))['call'], NUM_BLOCKS * BYTES);
 });
 
-test('what an unknown member says on the port of a data channel is heard by nobody', async () => {
+test('what an unauthenticated process says on the port of a data channel is heard by nobody', async () => {
   const { address, ports } = await holder(own);
   await fetchAll(address, own);
   const socket = connect(ports[0]!, '127.0.0.1');

@@ -136,9 +136,9 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
   });
 
   test('one that is damaged has a fault, and the others come (K2)', async () => {
-    const lent = holder.cache.borrowInPlace(hashes[7]!)!;
-    lent.record[BYTES - 1]! ^= 1;
-    lent.release();
+    const borrowed = holder.cache.borrowInPlace(hashes[7]!)!;
+    borrowed.record[BYTES - 1]! ^= 1;
+    borrowed.release();
     const faults = await fetch();
     assert.match(faults[7] ?? '', /checksum/);
     assert.equal(faults.filter((fault) => fault === undefined).length, NUM_BLOCKS - 1);

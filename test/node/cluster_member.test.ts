@@ -179,19 +179,19 @@ test('routers under another token alone: it ends; with one under its own it does
 
 test('placements are told at once where there are several routers, and not more often than every 50 ms', async () => {
   const cluster = await join();
-  const beats: number[] = [];
+  const heartbeatsMs: number[] = [];
   hub.subscribe(subjects.heartbeat, (bytes) => {
     assert.equal(readHeartbeat(bytes).epoch, 'e1');
-    beats.push(clock.nowMs());
+    heartbeatsMs.push(clock.nowMs());
   });
   const placed = async (count: number): Promise<number> => {
-    beats.length = 0;
+    heartbeatsMs.length = 0;
     const startMs = clock.nowMs();
     for (let i = 0; i < count; i++) {
       void cluster.placed();
       await clock.run(startMs + i + 1);
     }
-    return beats.length;
+    return heartbeatsMs.length;
   };
   await router('r1', accepting()).speak();
   const alone = await placed(200);

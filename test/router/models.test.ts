@@ -111,7 +111,7 @@ test('facts travel in pages; what is none is refused', async () => {
   expect(sent.length).toBeGreaterThan(3);
   expect(await readFacts(pages(sent))).toEqual(large);
   await assert.rejects(readFacts(pages(sent.slice(1))), /are not JSON/);
-  await assert.rejects(readFacts(pages([{ data: Buffer.from('{"name":""}') }])), /are off/);
+  await assert.rejects(readFacts(pages([{ data: Buffer.from('{"name":""}') }])), /have wrong fields/);
 });
 
 test('texts of several registries become one, each metric in one place', () => {

@@ -34,7 +34,7 @@ export class Faults {
     });
   }
 
-  /** One, sampled by chance. */
+  /** One, drawn at random. */
   strike(): void {
     if (this.#areOver) return;
     const r = this.#random;
@@ -127,7 +127,7 @@ export class Faults {
   #loseDevice(node: Node): void {
     const isHang = this.#random.chance(1, 3);
     const device = node.engine?.executable;
-    // The number of its steps decides, so that what a seed samples stays what it was.
+    // The number of its steps decides, so that what a seed draws stays what it was.
     const what = (device?.numRuns ?? 0) % 2 === 0 ? 'all' : 'copies';
     this.#cluster.simulation.note(`the device of ${node.name} ${isHang ? `hangs: ${what}` : 'is lost'}`);
     if (isHang) device?.hang(what);

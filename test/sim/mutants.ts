@@ -86,7 +86,7 @@ export const mutants: readonly Mutant[] = [
     to: 'request: { ...request, promptLength: this.#options.tokens.length,',
   },
   {
-    name: 'failover sampling from another random stream',
+    name: 'failover samples from another random stream',
     file: 'services/router/relay/attempt_messages.js',
     from: 'request: { ...request,',
     to: 'request: { ...request, sampling: { ...request.sampling, seedLow: (request.sampling.seedLow + this.#options.inFlight.numAttempts - 1) >>> 0 },',
@@ -98,7 +98,7 @@ export const mutants: readonly Mutant[] = [
     to: 'this.#tokens = inFlight.numAttempts > 1 ? inFlight.tokens.view().slice(0, -1) : inFlight.tokens.view();',
   },
   {
-    name: 'a preempted sequence keeps its place in the arrival window',
+    name: 'a preempted sequence keeps its place in the fetch slots',
     file: 'shared/instance/sequence_run.js',
     from: "else if (event.kind === 'preempted')\n                isAdmitted = false;",
     to: "else if (event.kind === 'preempted')\n                isAdmitted = true;",
@@ -136,7 +136,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'slots of records that were not used are not given back (R2)',
     file: 'shared/instance/block_fetcher.js',
-    from: 'window.release(slot);\n            return fault',
+    from: 'fetchSlots.release(slot);\n            return fault',
     to: 'return fault',
   },
   {
@@ -244,8 +244,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'records that come over a data channel are not verified (K2)',
     file: 'shared/net/transfer_thread/channel_client.js',
-    from: 'this.#arrived(channel, pulled, fault);',
-    to: 'this.#arrived(channel, pulled, undefined);',
+    from: 'this.#arrived(channel, clientChannel, fault);',
+    to: 'this.#arrived(channel, clientChannel, undefined);',
   },
   {
     name: 'records that come through shared memory are not verified (K2)',
@@ -304,14 +304,14 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a slot is given back while frames of it are sent (K2)',
     file: 'shared/instance/in_flight_blocks.js',
-    from: 'if (grown && grown.numPins > 0)',
+    from: 'if (pinned && pinned.numPins > 0)',
     to: 'if (false)',
   },
   {
     name: 'blocks that grow are lent without end (P1)',
     file: 'shared/instance/in_flight_blocks.js',
-    from: 'grown.releaseBorrow ??= reserveBorrow();',
-    to: 'grown.releaseBorrow ??= () => undefined;',
+    from: 'pinned.releaseBorrow ??= reserveBorrow();',
+    to: 'pinned.releaseBorrow ??= () => undefined;',
   },
   {
     name: 'a step begins before its layers are there',
@@ -592,8 +592,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'every prefill after the first round is given up before it begins',
     file: 'services/router/relay/decode_attempt.js',
-    from: 'this.#unwanted = new AbortController();',
-    to: '',
+    from: '(this.#unwanted = new AbortController())',
+    to: 'this.#unwanted',
   },
   {
     name: 'who waits for an instance is not told that one has joined',
@@ -729,7 +729,7 @@ export const mutants: readonly Mutant[] = [
     to: "if (this.#state.kind !== 'ended')",
   },
   {
-    name: 'a token that the host sampling is not waited for',
+    name: 'a token that the host samples is not waited for',
     file: 'shared/engine/sampling_state.js',
     from: 'return sequence.cursor.pending === 0 || !this.#isSampledByHost(sequence);',
     to: 'return true;',
@@ -759,9 +759,9 @@ export const mutants: readonly Mutant[] = [
     to: ';',
   },
   {
-    name: 'a token that the host sampling is not counted',
+    name: 'a token that the host samples is not counted',
     file: 'shared/engine/sampling_state.js',
-    from: 'memory.count(token);',
+    from: 'adjustments.count(token);',
     to: ';',
   },
   {
@@ -777,7 +777,7 @@ export const mutants: readonly Mutant[] = [
     to: 'if (true)',
   },
   {
-    name: 'who is preempted or fails over is asked for the wholeRecord prompt again, and tells what was told',
+    name: 'who is preempted or fails over is asked for the whole prompt again, and tells what was told',
     file: 'services/router/relay/attempt_messages.js',
     from: 'promptLogprobs.length + 1 : 0,',
     to: '2 : 0,',

@@ -147,7 +147,7 @@ class SeedRun {
     const limits = { keyBits, transfer, backlogBytes: r.pick([20_000, 1 << 24, 1 << 24]) };
     const hasState = seed % HYBRIDS === 1;
     this.#cluster = new SimCluster({ ...shape, minFrameBytes, hasState, limits }, r);
-    // Sampled by the seed's number, so that the other seeds stay what they are.
+    // Chosen by the seed's number, so that the other seeds stay what they are.
     this.#cluster.hangsAfterGoodbye = seed % GOODBYE_HANGS === 3;
     this.#faults = new Faults(this.#cluster, r);
     this.#prefixes = drawPrefixes(r);
@@ -251,8 +251,8 @@ class SeedRun {
           : faultOf(wish, answer);
       if (fault !== undefined) this.#fail(`request ${index} ${JSON.stringify(wish.body)}: ${fault}`);
       if (answer.end === 'left') this.#outcomes[index] = 'left';
-      else if (answer.end === 'wholeRecord' && isLate) this.#outcomes[index] = 'late';
-      else if (answer.end === 'wholeRecord' && !isAgain)
+      else if (answer.end === 'complete' && isLate) this.#outcomes[index] = 'late';
+      else if (answer.end === 'complete' && !isAgain)
         this.#outcomes[index] = wish.refusedWith === undefined ? 'finished' : 'refused';
       // The router cut the connection of a reader that had stopped reading.
       else if (answer.end === 'reset' && answer.text.length >= reader.stopsAt) this.#outcomes[index] = 'stalled';

@@ -1,6 +1,6 @@
 /**
  * Whole clusters under simulated time: 300 fresh seeds, and a thousand others in the long run, in as many processes as there are cores; and
- * the same seeds again to see that they are the same. Seeds are sampled from the commit, and printed; SEED=n begins with another. Budget: 60 s.
+ * the same seeds again to see that they are the same. Seeds are drawn from the commit, and printed; SEED=n begins with another. Budget: 60 s.
  */
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';

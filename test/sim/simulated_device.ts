@@ -285,7 +285,7 @@ export class SimExecutable implements Executable {
     return done;
   }
 
-  run(batch: readonly Segment[], { exports, part }: RunOptions = {}): Promise<SampleResult[]> {
+  run(batch: readonly Segment[], { exports, section }: RunOptions = {}): Promise<SampleResult[]> {
     const { clock, stepMs, rowMs } = this.#options;
     this.numRuns++;
     const numRows = batch.reduce((sum, { tokens }) => sum + tokens.length, 0);
@@ -311,9 +311,10 @@ export class SimExecutable implements Executable {
       // Half before, half after: whoever changes blocks while a step runs is caught either way.
       await clock.sleep((stepMs + rowMs * numRows) / 2);
       await this.#alive();
-      this.#checkPart(given, part?.from);
-      const results = part?.until === undefined ? given.flatMap((segment) => this.#compute(segment)) : [];
-      this.#begun = part?.until === undefined ? undefined : { until: part.until, seen: this.#seen(given, part.until) };
+      this.#checkPart(given, section?.from);
+      const results = section?.until === undefined ? given.flatMap((segment) => this.#compute(segment)) : [];
+      this.#begun =
+        section?.until === undefined ? undefined : { until: section.until, seen: this.#seen(given, section.until) };
       await this.#giveAway(exports, (stepMs + rowMs * numRows) / 2);
       this.#given.delete(touched);
       return results;

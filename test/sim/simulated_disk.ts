@@ -75,7 +75,7 @@ export class SimDiskReader {
       await this.#clock.sleep(READ_MS * this.#disk.slowness);
       const found = [...this.#disk.committed.values()].find((one) => one.digest === digest);
       if (!found || !this.#slab) {
-        faults.push('the file of records ends before it does');
+        faults.push('the file of records ends before the record does');
         continue;
       }
       const record = slotBytes(this.#slab, slot, bytes);

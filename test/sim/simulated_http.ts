@@ -33,7 +33,7 @@ export interface Answer {
   headers: Readonly<Record<string, string>>;
   text: string;
   /** How it came to its end: all of it, a connection that broke, or its reader left. */
-  end: 'wholeRecord' | 'reset' | 'left' | undefined;
+  end: 'complete' | 'reset' | 'left' | undefined;
 }
 
 /** A router that serves. */
@@ -237,7 +237,7 @@ class SimExchange implements Sink {
     if (this.#answer.end) return;
     Object.assign(this.#answer, head);
     this.#answer.text += text;
-    if (isLast) this.finish('wholeRecord');
+    if (isLast) this.finish('complete');
     else if (this.#answer.text.length >= leavesAt) this.#leave();
     else {
       this.#fabric.send(this.#client, this.server, 0, 'ack', () => {

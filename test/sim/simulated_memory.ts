@@ -36,7 +36,7 @@ export class SimMemories {
           numBytes: memory.buffer.byteLength,
           name: isShared ? `${host}/${process.name}/${this.#shared.size}` : '',
           bytes: (slot, length) => slotBytes(memory, slot, length),
-          placeOf: (start, end) => {
+          offsetOf: (start, end) => {
             if (++numAsked % SENT_EVERY === 0) return undefined;
             this.onLent(slotBytes(memory, start, end - start), process);
             return start;
@@ -55,9 +55,9 @@ export class SimMemories {
   #borrow(own: BorrowedRecord): BorrowedMemory {
     const { faults } = this.#fabric;
     return {
-      at: (place, length) => {
-        if (place + length > own.numBytes) return undefined;
-        const record = Buffer.from(own.bytes(place, length));
+      at: (offset, length) => {
+        if (offset + length > own.numBytes) return undefined;
+        const record = Buffer.from(own.bytes(offset, length));
         if (!this.#fabric.isFaulty(faults.flipsPerMillion)) return record;
         this.#fabric.numFlips++;
         const at = this.#fabric.below(length);

@@ -1,4 +1,4 @@
-/** Processes that must not become members of a cluster that is wholeRecord, and what is said in the name of those who were. */
+/** Processes that must not become members of a cluster that is whole, and what is said in the name of those who were. */
 import type { Bus, BusListener } from '../../shared/bus/bus.ts';
 import type { Format } from '../../shared/kv/format.ts';
 import {
@@ -70,7 +70,7 @@ function unknownProcessesLike(any: Instance, { registration: own }: Instance): U
 }
 
 /**
- * Sends registrations of unknown members to the router of epoch `router`, and returns what is wrong with its answers. `members` are
+ * Sends registrations of unknown processes to the router of epoch `router`, and returns what is wrong with its answers. `members` are
  * those the router has.
  */
 export async function faultsOfUnknownProcesses(
@@ -93,11 +93,11 @@ export async function faultsOfUnknownProcesses(
         const reply = readRegistrationReply(
           await client.request(subjects.register(router), toBytes(registration), REPLY_MS),
         );
-        if (reply.kind !== answer) faults.push(`an unknown member with ${what} is told ${reply.kind}, not ${answer}`);
+        if (reply.kind !== answer) faults.push(`an unknown process with ${what} is told ${reply.kind}, not ${answer}`);
       };
       for (const unknownProcess of unknownProcesses)
         ask(unknownProcess)
-          .catch((error: unknown) => faults.push(`an unknown member with ${unknownProcess.what}: ${String(error)}`))
+          .catch((error: unknown) => faults.push(`an unknown process with ${unknownProcess.what}: ${String(error)}`))
           .finally(() => numLeft--);
       // From one who had the name before.
       const { name } = any.member;
@@ -113,7 +113,7 @@ export async function faultsOfUnknownProcesses(
   });
   await settle(() => numLeft === 0);
   client.close();
-  if (numLeft > 0) faults.push('unknown members get no answer');
+  if (numLeft > 0) faults.push('unknown processes get no answer');
   if (any.lost.signal.aborted) faults.push(`${any.member.name} left with the goodbye of one before it`);
   if (any.load?.running === STALE_LOAD) faults.push(`${any.member.name} has the load of one before it`);
   return faults;

@@ -215,13 +215,13 @@ interface Message {
 /** Returns what is wrong with an answer, as far as it came; undefined when nothing is (R1). */
 export function faultOf({ expected, body, refusedWith }: Wish, answer: Answer): string | undefined {
   if (refusedWith !== undefined) {
-    if (answer.end !== 'wholeRecord') return undefined;
+    if (answer.end !== 'complete') return undefined;
     const hasError = answer.text.startsWith('{"error":{');
     return answer.status === refusedWith && hasError ? undefined : `rubbish got ${answer.status} ${answer.text}`;
   }
   if (answer.status !== 0 && answer.status !== 200) return `status ${answer.status}: ${answer.text}`;
   const isStream = body['stream'] === true;
-  const isWhole = answer.end === 'wholeRecord';
+  const isWhole = answer.end === 'complete';
   if (!isStream && !isWhole) return undefined;
   const events = isStream ? answer.text.split('\n\n').map((line) => line.replace(/^data: /, '')) : [answer.text];
   if (isStream && isWhole && events.splice(-2).join() !== '[DONE],') return `the stream does not end with [DONE]`;

@@ -22,7 +22,7 @@ test('64 offers are taken at once, the next is refused as overload, and a place 
   const tiers = {
     lacks: () => true,
     checkSize: () => undefined,
-    contentHashOfBlock: () => undefined,
+    identityOf: () => undefined,
     noteDuplicates: () => undefined,
     commit: () => Promise.resolve(),
     writeOf: () => undefined,

@@ -134,7 +134,7 @@ test('10,000 random operations of 8 clients: what is there is right, what is tol
       const where = whereIs(hash);
       for (const tier of ['dram', 'disk'] as const)
         assert.equal(announcer.has(tier, hash.key), where.includes(tier), `what is told of ${tier}`);
-      const contentHash = tiers.contentHashOfBlock(hash);
+      const contentHash = tiers.identityOf(hash);
       assert.equal(contentHash !== undefined, where.length > 0);
       if (!contentHash) return Promise.resolve();
       const record = new Uint8Array(bytes).fill(fill);

@@ -134,11 +134,11 @@ function asF32(dims: readonly number[], values: Float32Array): GgufTensor {
 }
 
 function nameOf(tensor: string, architecture: string): string {
-  const wholeRecord: Readonly<Record<string, string>> = {
+  const fixedNames: Readonly<Record<string, string>> = {
     ...{ 'model.embed_tokens.weight': 'token_embd.weight', 'model.norm.weight': 'output_norm.weight' },
     'lm_head.weight': 'output.weight',
   };
-  if (wholeRecord[tensor]) return wholeRecord[tensor];
+  if (fixedNames[tensor]) return fixedNames[tensor];
   const [, layer, module = '', what] = /layers\.(\d+)\.(?:.*\.)?(\w+)\.(weight|bias)$/.exec(tensor) ?? [];
   const hasPostNorms = architecture.startsWith('gemma') || architecture === 'olmo2';
   const name =

@@ -1,16 +1,17 @@
 /**
  * Paged causal attention: consecutive rows of one sequence, some KV heads with all their query heads.
  *
- *   Online softmax over spans of SPAN tokens, each from nothing, blocks ascending and rescaled once per block, tokens ascending
- *   inside; spans are then merged in order. What a row computes depends on its absolute position only, never on the tile, the
- *   chunk or on which threads took which spans (E2). K and V are read after rounding to the KV dtype.
+ *   Online softmax over spans of SPAN tokens. Each span starts with empty sums; its blocks ascend, with one rescaling per block, and
+ *   so do the tokens of a block. The records of spans are then merged in order. A row's result depends on its absolute position only,
+ *   never on the tile, the chunk or on which threads took which spans (E2). K and V are read after rounding to the KV dtype.
  *
- *   A few queries (row and head), as in decode: K and V are converted in registers, once for up to four heads, to 2^-112 of their
- *   values; queries are 2^96 and weights 2^112 times as large instead, scores 2^-16 of theirs, and no bit differs (below 2^32).
- *   Many, as in prefill: a block is unpacked into `scratch`, which the first cache level holds, and serves all of them.
- *   Both add in the same order: a score in four lanes along head_dim, then (0 + 1) + (2 + 3); an output token by token.
+ *   Few queries (a query is one head of one row), as in decode: f16 K and V are converted in registers, once for up to four heads,
+ *   to 2^-112 times their values. In return queries are multiplied by 2^96 and weights by 2^112, and the scale of the scores by 2^16.
+ *   Powers of two change no bit, as long as queries are below 2^32.
+ *   Many queries, as in prefill: a block is unpacked into `scratch`, which fits the first-level cache, and serves all of them.
+ *   Both paths add in the same order: a score in four lanes along head_dim, then (0 + 1) + (2 + 3); an output token by token.
  *
- *   record   what a span makes of one query: [head_dim] f32 not yet divided, then running max and sum, 8 bytes unused
+ *   record   result of one span for one query: [head_dim] f32 not yet divided by the sum, then running max and sum, 8 bytes unused
  *   scratch  see attention_parts.as.ts; then for attention_tile [heads][rows] records and [heads][rows][2] f32
  *   window   tokens that a row sees, its own included; 0: all
  *   head_dim and block_size are multiples of 4.
@@ -21,12 +22,12 @@ import { attend_many } from './attention_many.as';
 import { first_visible, LOWEST, queries_at, query_bytes } from './attention_parts.as';
 import { exp1, multiply } from './simd.as';
 
-/** Queries from which unpacking a block pays. */
+/** Queries per KV head and tile from which unpacking a block pays. */
 const MANY: u32 = 9;
-/** Tokens of a span, in whole blocks, at least one. Shorter spans balance threads better and cost more merging. */
+/** Tokens per span, rounded down to whole blocks, at least one block. Shorter spans balance threads better and cost more merging. */
 export const SPAN: u32 = 128;
 
-/** The outputs of a tile's rows for KV heads [kvHeadStart, kvHeadEnd). */
+/** Computes the outputs of a tile's rows for KV heads [kvHeadStart, kvHeadEnd). */
 export function attention_tile(
   params: AttentionParams,
   tile: AttentionTile,
@@ -78,7 +79,10 @@ export function attention_tile(
   }
 }
 
-/** One row's records of one span, for KV heads [kvHeadStart, kvHeadEnd): {@link attention_merge} makes the output of all spans'. */
+/**
+ * Computes one row's records of one span, for KV heads [kvHeadStart, kvHeadEnd). {@link attention_merge} makes the output from the
+ * records of all spans.
+ */
 export function attention_span(
   params: AttentionParams,
   tile: AttentionTile,
@@ -93,7 +97,7 @@ export function attention_span(
   attend_span(params, tile, kvHeadStart, kvHeadEnd, span, blockEnd, records, scratch);
 }
 
-/** The output of one row's KV head from records [spans][heads of its group], in order. `total`: room for 8 bytes. */
+/** Computes the output of one row's KV head from records [spans][heads of its group], in order. `total`: room for 8 bytes. */
 export function attention_merge(
   params: AttentionParams,
   tile: AttentionTile,
@@ -137,7 +141,10 @@ function merge(out: usize, total: usize, record: usize, headBytes: usize): void 
   }
 }
 
-/** records[heads][rows] of one span; blocks before aheadEnd come next, here or in a later call of this thread. */
+/**
+ * Computes records [heads][rows] of one span. The block after each one is touched ahead when it is before `aheadEnd`: this thread
+ * reads it next, here or in a later call.
+ */
 function attend_span(
   params: AttentionParams,
   tile: AttentionTile,

@@ -20,7 +20,10 @@ const TWO_16: f32 = 65536.0;
 /** Tokens whose scores are computed between two bursts of touches. */
 const TOUCH_TOKENS: u32 = 8;
 
-/** Blocks [blockStart, blockEnd) of some KV heads for few queries; records [heads][rows], not yet divided. Blocks before aheadEnd are next. */
+/**
+ * Attends to blocks [blockStart, blockEnd) for few queries of some KV heads, and updates records [heads][rows], which are not yet
+ * divided. Blocks before `aheadEnd` are touched ahead.
+ */
 export function attend_few(
   params: AttentionParams,
   tile: AttentionTile,
@@ -77,7 +80,7 @@ export function attend_few(
     const first = block * blockSize;
     const numTokens = min<u32>(blockSize, lastPosition - first + 1);
     const blockAt = kv + (load<u32>(blockTable + ((block as usize) << 2)) as usize) * blockBytes;
-    // One head alone would read what is not its own.
+    // A block is touched ahead only when all KV heads are computed: its lines hold every head's K and V.
     const next: usize =
       numKvHeads < kvHeads || block + 1 >= aheadEnd
         ? 0
@@ -122,7 +125,7 @@ export function attend_few(
   }
 }
 
-/** Scores [tokens][4] of `heads` heads. */
+/** Computes scores [tokens][4] of up to four heads, with a burst of touches before every TOUCH_TOKENS tokens. */
 function scores_of(
   heads: u32,
   isF16: u32,
@@ -152,7 +155,10 @@ function scores_of(
   }
 }
 
-/** Scores of tokens [start, end), two a turn, f16 to 2^-112 of it in registers. `heads` and `isF16` are constants. */
+/**
+ * Computes the scores of tokens [start, end), two per iteration. f16 K becomes 2^-112 times its value, in registers. `heads` and
+ * `isF16` are compile-time constants.
+ */
 // @ts-ignore: decorator
 @inline
 function scores_of_2(
@@ -208,7 +214,7 @@ function scores_of_2(
       k0 += isF16 ? 8 : 16;
       k1 += isF16 ? 8 : 16;
     }
-    // The second of a last odd token lies beyond it.
+    // With an odd number of tokens, the last iteration also writes a score beyond the end, which is ignored.
     const at = scores + ((t as usize) << 4);
     v128.store(at, sums_of_4(a0, b0, c0, d0));
     v128.store(at, sums_of_4(a1, b1, c1, d1), 16);

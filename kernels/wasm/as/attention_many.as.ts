@@ -1,6 +1,6 @@
 /**
- * Attention of many queries to a block: it is unpacked once, in the first cache level, and serves them four at a time, a lane of the
- * scores each. Their sums have the order that few queries have: see attention.as.ts.
+ * Attention of many queries to a block: the block is unpacked once, into the first-level cache, and serves four queries at a time,
+ * each in one lane of the scores. Sums are added in the same order as for few queries: see attention.as.ts.
  *
  *   q        packed by {@link pack_queries}: [queries / 4][head_dim / 4][4 queries][4] f32, queries [rows][heads of the group]
  *   k        unpacked by {@link unpack_k}: [tokens / 2][head_dim / 4][2 tokens][4] f32
@@ -20,7 +20,10 @@ import {
 } from './attention_parts.as';
 import { cap_scores, load4_f16, madd, sums_of_4 } from './simd.as';
 
-/** Blocks [blockStart, blockEnd) of some KV heads for many queries; records [heads][rows], not yet divided. */
+/**
+ * Attends to blocks [blockStart, blockEnd) for many queries of some KV heads, and updates records [heads][rows], which are not yet
+ * divided.
+ */
 export function attend_many(
   params: AttentionParams,
   tile: AttentionTile,
@@ -116,7 +119,10 @@ function unpack_v(from: usize, fromBytes: usize, to: usize, numTokens: u32, head
   }
 }
 
-/** One block of one KV head for all queries of a tile; records [group][rows], rowRecords apart. `spare`: a record that nobody reads. */
+/**
+ * Attends to one block of one KV head for all queries of a tile, and updates records [group][rows]; `rowRecords` is the bytes from one
+ * head to the next. `spare`: a record whose contents are ignored.
+ */
 function attend_block(
   q: usize,
   k: usize,
@@ -198,7 +204,10 @@ function attend_block(
   }
 }
 
-/** Two tokens a turn; the last turn may run beyond `end`, within the block. */
+/**
+ * Computes the scores of four queries for tokens [start, end), two per iteration. The last iteration may run one token beyond `end`,
+ * within the block.
+ */
 function scores_of_four(q: usize, headBytes: usize, k: usize, start: u32, end: u32, scores: usize): void {
   k += (start as usize) * headBytes;
   for (let t = start; t < end; t += 2) {
@@ -235,8 +244,8 @@ function scores_of_four(q: usize, headBytes: usize, k: usize, start: u32, end: u
 }
 
 /**
- * records[4 queries][head_dim] += weights · V of what each sees within [first, last): no token that a query does not see is multiplied, not even by 0, as it might be no
- * number.
+ * records[4 queries][head_dim] += weights · V for the tokens of [first, last) that each query sees. Other tokens are skipped, not
+ * multiplied by 0: their V may be NaN.
  */
 function values_of_each(
   weights: usize,

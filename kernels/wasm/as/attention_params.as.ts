@@ -25,7 +25,7 @@ export class AttentionParams {
   /** Tokens that a row sees, its own included; 0: all. */
   window: u32;
   scale: f32;
-  /** A scaled score s is cap · tanh(s / cap); 0: it stays. */
+  /** Soft cap: a scaled score s becomes cap · tanh(s / cap); 0: no cap. */
   cap: f32;
 }
 

@@ -50,14 +50,14 @@ export function query_bytes(numQueries: u32, headBytes: usize): usize {
   return (((numQueries + 3) & ~3) as usize) * headBytes;
 }
 
-/** The first position that a row sees; a window of 0 is none. */
+/** Returns the first position that a row at `position` sees; a window of 0 means all. */
 // @ts-ignore: decorator
 @inline
 export function first_visible(position: u32, window: u32): u32 {
   return window > 0 && position >= window ? position + 1 - window : 0;
 }
 
-/** Tokens [start, end) of the block that begins at `first` are what a row sees of it. */
+/** Returns the start of the tokens that a row at `position` sees in the block beginning at `first`, counted from there. */
 // @ts-ignore: decorator
 @inline
 export function start_in(position: u32, first: u32, window: u32): u32 {
@@ -73,9 +73,9 @@ export function end_in(position: u32, first: u32, numTokens: u32): u32 {
 }
 
 /**
- * Scores [tokens][4 queries] of tokens [start, end) to weights e^(score · scale - max), times 2^112 when `isScaled`; a query sees
- * [starts, ends) of them, what it does not see gets weight 0. What the records have so far is rescaled. Weights are added in four sums
- * by the tokens' places in the block.
+ * Replaces scores [tokens][4 queries] of tokens [start, end) by weights e^(score · scale - max), times 2^112 when `isScaled`. Each
+ * query sees tokens [starts, ends) of its lane; other tokens get weight 0. Earlier values of the records are rescaled to the new max.
+ * Weights are added in four sums, by token number modulo 4.
  */
 // @ts-ignore: decorator
 @inline
@@ -114,7 +114,10 @@ function rescale_one(record: usize, headBytes: usize, factor: f32): void {
   if (factor != 1) multiply(record, record, headBytes, factor);
 }
 
-/** `isWhole` and `isScaled` are constants. Returns by what the records have to be multiplied. */
+/**
+ * Computes the weights of {@link softmax_of_four} and updates max and sum of the records. Returns the factors by which the records
+ * must be multiplied. `isWhole` and `isScaled` are compile-time constants.
+ */
 // @ts-ignore: decorator
 @inline
 function softmax_in_lanes(
@@ -166,7 +169,7 @@ function softmax_in_lanes(
     tokens = i32x4.add(tokens, i32x4.splat(1));
   }
   const sum = f32x4.add(f32x4.mul(sumBefore, rescale), f32x4.add(f32x4.add(a, b), f32x4.add(c, d)));
-  // Max and sum lie side by side.
+  // Each record has max and sum side by side: both are stored at once.
   const low = i8x16.shuffle(highest, sum, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
   const high = i8x16.shuffle(highest, sum, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
   v128.store64_lane(record0 + headBytes, low, 0);
@@ -226,8 +229,8 @@ export function add_values(
 }
 
 /**
- * records[heads][8] += weights [tokens][4 queries] · V in registers, token by token; `second` is where the last four of the eight are, 0:
- * there are only four. `heads` and `isF16`, which takes V to 2^-112 of it, are constants.
+ * records[heads][8] += weights [tokens][4 queries] · V in registers, token by token. `second`: byte offset of the last four of the
+ * eight outputs; 0 when there are only four. `heads` and `isF16` are compile-time constants; f16 V becomes 2^-112 times its value.
  */
 // @ts-ignore: decorator
 @inline
@@ -288,7 +291,7 @@ function values_of_8(
     }
     v += tokenBytes;
   }
-  // With only four, the first is what counts.
+  // With `second` 0, both stores of a record have the same address and value.
   v128.store(record0 + second, a1);
   v128.store(record0, a0);
   if (heads > 1) {

@@ -17,12 +17,12 @@ export class CandidatesParams {
   logits: usize;
   stride: usize;
   vocab: u32;
-  /** [samples] u32: how many of each are wanted; 0: nothing. */
+  /** [samples] u32: number of candidates requested per sample; 0: the sample is skipped. */
   counts: usize;
   ids: usize;
   values: usize;
   stats: usize;
-  /** Room for so many of each sample. */
+  /** Candidates per sample that `ids` and `values` have room for. */
   maxCandidates: u32;
 }
 
@@ -43,7 +43,7 @@ function candidates_of(logits: usize, vocab: u32, count: u32, ids: usize, values
   let worst4 = f32x4.splat(0);
   for (let token: u32 = 0; token < vocab; token++) {
     if (filled == count) {
-      // Four that are no better are passed at once; a NaN is none.
+      // Skips four logits at once when none exceeds the worst kept one. A NaN never does.
       while (token + 4 <= vocab && !v128.any_true(f32x4.gt(v128.load(logits + ((token as usize) << 2)), worst4))) token += 4;
       if (token == vocab) break;
     }

@@ -1,4 +1,4 @@
-/** Rows of a table, out of the panels that products read. */
+/** Embedding look-up: reads rows of a table out of the panels that products read. */
 import { half_value } from './halves.as';
 import { F16, F32, INT4, INT8, INT8_GROUP, panel_bytes, panel_group } from './panels.as';
 
@@ -13,7 +13,7 @@ const SLOT_BIT: u32 = 0x80000000;
 export class EmbedParams {
   /** [rows] u32: an id, or SLOT_BIT and a slot */
   tokens: usize;
-  /** u32 each: what was sampled before */
+  /** u32 per sampler slot: the token that was sampled last. */
   slots: usize;
   table: usize;
   outputs: u32;
@@ -55,7 +55,7 @@ function dequantised(format: u32, panel: usize, i: usize, lane: usize): f32 {
   if (format == INT8) {
     const group = panel + (i >> 5) * INT8_GROUP;
     const q = load<i8>(group + 16 + ((within >> 1) << 4) + (lane << 1) + (within & 1)) as f32;
-    // The 0 makes a plain zero of a negative one.
+    // Adding 0 turns -0 into +0.
     return q * half_value(load<u16>(group + (lane << 1))) + 0;
   }
   const group = panel + (i >> 5) * panel_group(format);

@@ -1,4 +1,4 @@
-/** f16 as weights have it: normal, or zero. */
+/** Conversions of f16 as weights store it: normal numbers and zero, never subnormal, infinite or NaN. */
 
 /** Bits of the nearest f16, ties to even, saturating; 0 below the normal range. */
 // @ts-ignore: decorator
@@ -35,7 +35,7 @@ export function normal_halves(values: v128): v128 {
   return v128.or(sign, v128.and(half, isNormal));
 }
 
-/** The values of normal f16, four, each in an i32. */
+/** Returns the f32 values of four normal f16, each in the lower half of an i32. Unlike {@link half_value} wrong for zero. */
 // @ts-ignore: decorator
 @inline
 export function half_values(halves: v128): v128 {

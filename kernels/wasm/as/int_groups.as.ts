@@ -1,15 +1,19 @@
-/** How a group of 32 inputs ends in products of integers: exact sums, scaled and added to what the groups before made. */
+/**
+ * Final step of a group of 32 inputs in integer products: scales the exact integer sums and adds them to the f32 sums of the groups
+ * before.
+ */
 import { Q_GROUP_BYTES } from './quantise.as';
 import { madd } from './simd.as';
 
 /**
- * `end` is where the row's group ends: its scale, correction and sum lie at the group's start. `isLess` is a constant: integers are below
- * 16, and the zeros of the outputs come off by the sum of the row's integers.
+ * Adds a group's integer sums `a` and `b`, of outputs 0 to 3 and 4 to 7, to the f32 sums. The row's quantised group ends at `end` and
+ * begins Q_GROUP_BYTES before, with its scale, correction and sum of integers. `isUint4` is a compile-time constant, true for uint4:
+ * the zeros times the sum of the row's integers are subtracted.
  */
 // @ts-ignore: decorator
 @inline
-export function add_group(isLess: i32, sums: usize, a: v128, b: v128, scaleA: v128, scaleB: v128, zeroA: v128, zeroB: v128, end: usize): void {
-  if (isLess) {
+export function add_group(isUint4: i32, sums: usize, a: v128, b: v128, scaleA: v128, scaleB: v128, zeroA: v128, zeroB: v128, end: usize): void {
+  if (isUint4) {
     less_zeros(sums, f32x4.convert_i32x4_s(a), scaleA, zeroA, end);
     less_zeros(sums + 16, f32x4.convert_i32x4_s(b), scaleB, zeroB, end);
     return;
@@ -19,7 +23,7 @@ export function add_group(isLess: i32, sums: usize, a: v128, b: v128, scaleA: v1
   v128.store(sums, madd(f32x4.convert_i32x4_s(b), f32x4.mul(scaleB, scale), v128.load(sums, 16)), 16);
 }
 
-/** Half of a group's outputs from i16 sums of its two halves of pairs, as f32. */
+/** Returns the sums of outputs 0 to 3 as f32: lanes 0 to 3 of two i16 partial sums, plus `correction`. */
 // @ts-ignore: decorator
 @inline
 function low_sums(a: v128, b: v128, correction: v128): v128 {
@@ -40,8 +44,8 @@ function high_sums(a: v128, b: v128, correction: v128): v128 {
  */
 // @ts-ignore: decorator
 @inline
-export function add_halves(isLess: i32, sums: usize, a: v128, b: v128, scaleA: v128, scaleB: v128, zeroA: v128, zeroB: v128, end: usize): void {
-  if (isLess) {
+export function add_halves(isUint4: i32, sums: usize, a: v128, b: v128, scaleA: v128, scaleB: v128, zeroA: v128, zeroB: v128, end: usize): void {
+  if (isUint4) {
     const none = i32x4.splat(0);
     less_zeros(sums, low_sums(a, b, none), scaleA, zeroA, end);
     less_zeros(sums + 16, high_sums(a, b, none), scaleB, zeroB, end);

@@ -18,10 +18,10 @@ import { load4_f16, madd, touch } from './simd.as';
 
 /** Most inputs of a panel per slice: 320 · 8 f32 are 10 KiB, so a slice and the next one stay in the first-level cache. */
 export const SLICE: u32 = 320;
-/** With few rows, a KiB of f32. */
+/** Inputs per slice with at most FEW_ROWS rows: 1 KiB of f32, or of f16 with twice as many. */
 const SHORT_SLICE: u32 = 32;
 
-/** Rows [first, first + rows) and panels [panelStart, panelEnd). */
+/** Computes the outputs of rows [first, first + rows) and panels [panelStart, panelEnd). */
 export function linear_float(
   params: LinearParams,
   first: u32,
@@ -44,7 +44,7 @@ export function linear_float(
   const evenSlice = (inner + numSlices - 1) / numSlices;
   let panel = panelStart;
   if (isF16 && rows == 1) {
-    // A panel of each quarter: four streams, as long as can be, which is what a CPU's prefetchers are best at.
+    // Each iteration takes one panel of each quarter: four long streams, which suit the prefetchers of a CPU best.
     const quarter = (panelEnd - panelStart) >> 2;
     const apart = (quarter as usize) * panelBytes;
     for (const end = panelStart + quarter; panel < end; panel++) {
@@ -74,7 +74,7 @@ export function linear_float(
   }
 }
 
-/** A slice of f16 weights as f32. */
+/** Converts a slice of f16 weights, `count` inputs of 8 outputs, to f32. */
 function unpack(from: usize, to: usize, count: u32): void {
   const end = from + ((count as usize) << 4);
   for (; from < end; from += 16) {
@@ -159,7 +159,7 @@ function tile(rows: i32, x0: usize, xStride: usize, w: usize, count: u32, sums: 
     a5 = v128.load(sums, 160);
     b5 = v128.load(sums, 176);
   }
-  // One input a turn: with more, the compiler holds so many loads ahead that sums leave their registers.
+  // One input per iteration: with more, the compiler holds so many loads ahead that sums leave their registers.
   for (const end = w + ((count as usize) << 5); w < end; w += 32) {
     const wa = v128.load(w);
     const wb = v128.load(w, 16);

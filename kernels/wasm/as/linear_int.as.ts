@@ -18,11 +18,14 @@ import { AFTER_SUMS, FEW_ROWS, finish8, finish_four, INT4_GROUP, INT8, INT8_GROU
 import { Q_GROUP_BYTES } from './quantise.as';
 import { load4_f16, touch } from './simd.as';
 
-/** Groups of a panel whose weights stay in the first-level cache while rows pass: 4 KiB of int8. With few rows, one KiB. */
+/**
+ * Groups per slice of a panel: 4 KiB of int8, which stay in the first-level cache while rows pass. With at most FEW_ROWS rows the
+ * slice has SHORT_SLICE_GROUPS.
+ */
 export const SLICE_GROUPS: u32 = 16;
 const SHORT_SLICE_GROUPS: u32 = 4;
 
-/** Rows [first, first + rows), which `q` has quantised, and panels [panelStart, panelEnd). */
+/** Computes the outputs of rows [first, first + rows) and panels [panelStart, panelEnd). `q` has the quantised rows. */
 export function linear_int(
   params: LinearParams,
   q: usize,
@@ -35,7 +38,7 @@ export function linear_int(
   const w = params.weight;
   const format = params.format;
   const isInt4: u32 = format == INT8 ? 0 : 1;
-  const isLess: u32 = format == UINT4 ? 1 : 0;
+  const isUint4: u32 = format == UINT4 ? 1 : 0;
   const yStride = params.outStride;
   const y = params.out + (first as usize) * yStride;
   const inner = params.inner;
@@ -47,14 +50,14 @@ export function linear_int(
   let panel = panelStart;
   const isStreamed = ASC_FEATURE_RELAXED_SIMD ? rows == 1 : rows == 1 && !isInt4;
   if (isStreamed) {
-    // A panel of each quarter: four streams, as long as can be, which is what a CPU's prefetchers are best at.
+    // Each iteration takes one panel of each quarter: four long streams, which suit the prefetchers of a CPU best.
     const quarter = (panelEnd - panelStart) >> 2;
     const apart = (quarter as usize) * panelBytes;
     for (const end = panelStart + quarter; panel < end; panel++) {
       const wPanels = w + (panel as usize) * panelBytes;
       if (!isInt4) four_panels_int8(q, wPanels, apart, groups, scratch);
       else if (ASC_FEATURE_RELAXED_SIMD) {
-        if (isLess) four_panels_uint4(q, wPanels, apart, groups, scratch);
+        if (isUint4) four_panels_uint4(q, wPanels, apart, groups, scratch);
         else four_panels_int4(q, wPanels, apart, groups, scratch);
       }
       finish_four(params, y, scratch, panel, quarter);
@@ -72,9 +75,9 @@ export function linear_int(
       const qSlice = q + (group as usize) * Q_GROUP_BYTES;
       if (!isInt4) tiles_int8(qSlice, qStride, from, count, scratch, rows);
       else if (ASC_FEATURE_RELAXED_SIMD) {
-        if (isLess) tiles_uint4_relaxed(qSlice, qStride, from, count, scratch, rows);
+        if (isUint4) tiles_uint4_relaxed(qSlice, qStride, from, count, scratch, rows);
         else tiles_int4_relaxed(qSlice, qStride, from, count, scratch, rows);
-      } else if (isLess) {
+      } else if (isUint4) {
         uint4_to_int8(from, unpacked, count);
         tiles_uint8(qSlice, qStride, unpacked, count, scratch, rows);
       } else {
@@ -100,14 +103,14 @@ function tiles_uint8(q: usize, qStride: usize, w: usize, count: u32, sums: usize
 
 // @ts-ignore: decorator
 @inline
-function tiles(isLess: i32, q: usize, qStride: usize, w: usize, count: u32, sums: usize, rows: u32): void {
+function tiles(isUint4: i32, q: usize, qStride: usize, w: usize, count: u32, sums: usize, rows: u32): void {
   let row: u32 = 0;
-  for (; row + 4 <= rows; row += 4) tile(4, isLess, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
-  for (; row + 2 <= rows; row += 2) tile(2, isLess, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
-  if (row < rows) tile(1, isLess, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  for (; row + 4 <= rows; row += 4) tile(4, isUint4, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  for (; row + 2 <= rows; row += 2) tile(2, isUint4, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  if (row < rows) tile(1, isUint4, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
 }
 
-/** Groups of int4 as groups of int8, for plain SIMD. */
+/** Unpacks groups of int4 into groups of int8, for plain SIMD. */
 function int4_to_int8(from: usize, to: usize, count: u32): void {
   const eight = i8x16.splat(8);
   for (let group: u32 = 0; group < count; group++) {
@@ -118,7 +121,7 @@ function int4_to_int8(from: usize, to: usize, count: u32): void {
   }
 }
 
-/** Groups of uint4 with their integers in bytes. */
+/** Unpacks groups of uint4 for plain SIMD: scales and zeros as they are, integers 0 to 15 in bytes. */
 function uint4_to_int8(from: usize, to: usize, count: u32): void {
   const none = i8x16.splat(0);
   for (let group: u32 = 0; group < count; group++) {
@@ -151,11 +154,11 @@ function tiles_uint4_relaxed(q: usize, qStride: usize, w: usize, count: u32, sum
 
 // @ts-ignore: decorator
 @inline
-function tiles_relaxed(isLess: i32, q: usize, qStride: usize, w: usize, count: u32, sums: usize, rows: u32): void {
+function tiles_relaxed(isUint4: i32, q: usize, qStride: usize, w: usize, count: u32, sums: usize, rows: u32): void {
   let row: u32 = 0;
-  for (; row + 4 <= rows; row += 4) tile_relaxed(4, isLess, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
-  for (; row + 2 <= rows; row += 2) tile_relaxed(2, isLess, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
-  if (row < rows) tile_relaxed(1, isLess, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  for (; row + 4 <= rows; row += 4) tile_relaxed(4, isUint4, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  for (; row + 2 <= rows; row += 2) tile_relaxed(2, isUint4, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  if (row < rows) tile_relaxed(1, isUint4, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
 }
 
 // @ts-ignore: decorator
@@ -164,10 +167,10 @@ function at(q: usize, qStride: usize, row: u32): usize {
   return q + (row as usize) * qStride;
 }
 
-/** sums[rows][8] += q[rows, count groups] · w; `rows` and `isLess` (uint4) are constants, so that each has its own code. */
+/** sums[rows][8] += q[rows, count groups] · w; `rows` and `isUint4` (uint4) are constants, so that each has its own code. */
 // @ts-ignore: decorator
 @inline
-function tile(rows: i32, isLess: i32, q0: usize, qStride: usize, w: usize, count: u32, sums: usize): void {
+function tile(rows: i32, isUint4: i32, q0: usize, qStride: usize, w: usize, count: u32, sums: usize): void {
   let q1 = q0 + qStride,
     q2 = q1 + qStride,
     q3 = q2 + qStride;
@@ -181,8 +184,8 @@ function tile(rows: i32, isLess: i32, q0: usize, qStride: usize, w: usize, count
       a3 = a0,
       b3 = a0;
     const scaleAt = w;
-    w += isLess ? 32 : 16;
-    // One pair of inputs a turn: with more, the compiler holds so many loads ahead that sums leave their registers.
+    w += isUint4 ? 32 : 16;
+    // One pair of inputs per iteration: with more, the compiler holds so many loads ahead that sums leave their registers.
     for (const last = w + 256; w < last; w += 16) {
       const wa = v128.load_ext<i8>(w);
       const wb = v128.load_ext<i8>(w, 8);
@@ -213,13 +216,13 @@ function tile(rows: i32, isLess: i32, q0: usize, qStride: usize, w: usize, count
     q3 += 16;
     const scaleA = load4_f16(scaleAt);
     const scaleB = load4_f16(scaleAt + 8);
-    const zeroA = isLess ? load4_f16(scaleAt + 16) : scaleA;
-    const zeroB = isLess ? load4_f16(scaleAt + 24) : scaleB;
-    add_group(isLess, sums, a0, b0, scaleA, scaleB, zeroA, zeroB, q0);
-    if (rows > 1) add_group(isLess, sums + 32, a1, b1, scaleA, scaleB, zeroA, zeroB, q1);
+    const zeroA = isUint4 ? load4_f16(scaleAt + 16) : scaleA;
+    const zeroB = isUint4 ? load4_f16(scaleAt + 24) : scaleB;
+    add_group(isUint4, sums, a0, b0, scaleA, scaleB, zeroA, zeroB, q0);
+    if (rows > 1) add_group(isUint4, sums + 32, a1, b1, scaleA, scaleB, zeroA, zeroB, q1);
     if (rows > 2) {
-      add_group(isLess, sums + 64, a2, b2, scaleA, scaleB, zeroA, zeroB, q2);
-      add_group(isLess, sums + 96, a3, b3, scaleA, scaleB, zeroA, zeroB, q3);
+      add_group(isUint4, sums + 64, a2, b2, scaleA, scaleB, zeroA, zeroB, q2);
+      add_group(isUint4, sums + 96, a3, b3, scaleA, scaleB, zeroA, zeroB, q3);
     }
   }
 }
@@ -230,7 +233,7 @@ function tile(rows: i32, isLess: i32, q0: usize, qStride: usize, w: usize, count
  */
 // @ts-ignore: decorator
 @inline
-function tile_relaxed(rows: i32, isLess: i32, q0: usize, qStride: usize, w: usize, count: u32, sums: usize): void {
+function tile_relaxed(rows: i32, isUint4: i32, q0: usize, qStride: usize, w: usize, count: u32, sums: usize): void {
   let q1 = q0 + qStride,
     q2 = q1 + qStride,
     q3 = q2 + qStride;
@@ -245,7 +248,7 @@ function tile_relaxed(rows: i32, isLess: i32, q0: usize, qStride: usize, w: usiz
       a3 = a0,
       b3 = a0;
     const scaleAt = w;
-    w += isLess ? 32 : 16;
+    w += isUint4 ? 32 : 16;
     for (const last = w + 128; w < last; w += 16) {
       const v = v128.load(w);
       const low = v128.and(v, mask);
@@ -273,13 +276,13 @@ function tile_relaxed(rows: i32, isLess: i32, q0: usize, qStride: usize, w: usiz
     q3 += 16;
     const scaleA = load4_f16(scaleAt);
     const scaleB = load4_f16(scaleAt + 8);
-    const zeroA = isLess ? load4_f16(scaleAt + 16) : scaleA;
-    const zeroB = isLess ? load4_f16(scaleAt + 24) : scaleB;
-    add_halves(isLess, sums, a0, b0, scaleA, scaleB, zeroA, zeroB, q0);
-    if (rows > 1) add_halves(isLess, sums + 32, a1, b1, scaleA, scaleB, zeroA, zeroB, q1);
+    const zeroA = isUint4 ? load4_f16(scaleAt + 16) : scaleA;
+    const zeroB = isUint4 ? load4_f16(scaleAt + 24) : scaleB;
+    add_halves(isUint4, sums, a0, b0, scaleA, scaleB, zeroA, zeroB, q0);
+    if (rows > 1) add_halves(isUint4, sums + 32, a1, b1, scaleA, scaleB, zeroA, zeroB, q1);
     if (rows > 2) {
-      add_halves(isLess, sums + 64, a2, b2, scaleA, scaleB, zeroA, zeroB, q2);
-      add_halves(isLess, sums + 96, a3, b3, scaleA, scaleB, zeroA, zeroB, q3);
+      add_halves(isUint4, sums + 64, a2, b2, scaleA, scaleB, zeroA, zeroB, q2);
+      add_halves(isUint4, sums + 96, a3, b3, scaleA, scaleB, zeroA, zeroB, q3);
     }
   }
 }

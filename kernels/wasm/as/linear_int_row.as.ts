@@ -81,16 +81,19 @@ export function four_panels_uint4(q: usize, w0: usize, apart: usize, groups: u32
   four_panels_of_nibbles(1, q, w0, apart, groups, sums);
 }
 
-/** sums[4][8] = one row · four panels of int4 or uint4, computed like {@link tile_relaxed}; `isLess` (uint4) is a constant. */
+/**
+ * sums[4][8] = one row · four panels of int4 or uint4, computed like `tile_relaxed` of linear_int.as.ts. `isUint4` (uint4) is a
+ * compile-time constant.
+ */
 // @ts-ignore: decorator
 @inline
-function four_panels_of_nibbles(isLess: i32, q: usize, w0: usize, apart: usize, groups: u32, sums: usize): void {
+function four_panels_of_nibbles(isUint4: i32, q: usize, w0: usize, apart: usize, groups: u32, sums: usize): void {
   let w1 = w0 + apart,
     w2 = w1 + apart,
     w3 = w2 + apart;
   const mask = i8x16.splat(15);
-  const first: usize = isLess ? 32 : 16;
-  const groupBytes = isLess ? UINT4_GROUP : INT4_GROUP;
+  const first: usize = isUint4 ? 32 : 16;
+  const groupBytes = isUint4 ? UINT4_GROUP : INT4_GROUP;
   memory.fill(sums, 0, 128);
   for (const last = q + (groups as usize) * Q_GROUP_BYTES; q < last; q += Q_GROUP_BYTES) {
     let a = i32x4.splat(0),
@@ -118,24 +121,24 @@ function four_panels_of_nibbles(isLess: i32, q: usize, w0: usize, apart: usize, 
       h = i16x8.add(h, i16x8.relaxed_dot_i8x16_i7x16_s(y, v128.and(i16x8.shr_u(v, 4), mask)));
     }
     const end = q + Q_GROUP_BYTES;
-    add_panel(isLess, sums, a, b, w0, end);
+    add_panel(isUint4, sums, a, b, w0, end);
     w0 += groupBytes;
-    add_panel(isLess, sums + 32, c, d, w1, end);
+    add_panel(isUint4, sums + 32, c, d, w1, end);
     w1 += groupBytes;
-    add_panel(isLess, sums + 64, e, f, w2, end);
+    add_panel(isUint4, sums + 64, e, f, w2, end);
     w2 += groupBytes;
-    add_panel(isLess, sums + 96, g, h, w3, end);
+    add_panel(isUint4, sums + 96, g, h, w3, end);
     w3 += groupBytes;
   }
 }
 
-/** A group of a panel, which begins at `w`. */
+/** Adds the i16 sums of one group of a panel, which begins at `w` with its scales. */
 // @ts-ignore: decorator
 @inline
-function add_panel(isLess: i32, sums: usize, a: v128, b: v128, w: usize, end: usize): void {
+function add_panel(isUint4: i32, sums: usize, a: v128, b: v128, w: usize, end: usize): void {
   const scaleA = load4_f16(w);
   const scaleB = load4_f16(w + 8);
-  const zeroA = isLess ? load4_f16(w + 16) : scaleA;
-  const zeroB = isLess ? load4_f16(w + 24) : scaleB;
-  add_halves(isLess, sums, a, b, scaleA, scaleB, zeroA, zeroB, end);
+  const zeroA = isUint4 ? load4_f16(w + 16) : scaleA;
+  const zeroB = isUint4 ? load4_f16(w + 24) : scaleB;
+  add_halves(isUint4, sums, a, b, scaleA, scaleB, zeroA, zeroB, end);
 }

@@ -1,8 +1,9 @@
 /**
- * Mixtures of experts: which experts a row goes to, rows in the order of their experts, and what comes back of them. Products in between are
- * those of linear_*.as.ts, an expert's rows at a time.
+ * Mixture of experts: selects the experts of each row, permutes rows into the order of their experts, and combines the results. The
+ * products in between are those of linear_*.as.ts, for the rows of one expert at a time.
  *
- *   routes   [rows] of [perToken] f32 weights, best first, then [perToken] u32: experts at first, expert slots when they are numbered
+ *   routes   [rows] of [perToken] f32 weights, best first, then [perToken] u32: the experts, replaced by their
+ *            expert slots in number_expert_slots
  *   routing  [experts + 1] u32: the first expert slot of each expert, and one past the last; then [expert slots] u32: the row of each
  */
 import { exp1 } from './simd.as';
@@ -24,7 +25,7 @@ export class RouteParams {
   isNormalised: u32;
 }
 
-/** Weights and experts of rows [start, end). */
+/** Selects the `perToken` experts with the highest logits for each of rows [start, end), and stores their softmax weights. */
 export function route(params: RouteParams, start: u32, end: u32): void {
   const experts = params.experts;
   const perToken = params.perToken;
@@ -66,7 +67,7 @@ function is_among(expert: u32, chosen: usize, count: u32): bool {
   return false;
 }
 
-/** Numbers the expert slots of all rows; one thread, when the others are done. */
+/** Numbers the expert slots of all rows. One thread calls this after all rows have been routed. */
 export function number_expert_slots(params: RouteParams, rows: u32): void {
   const experts = params.experts;
   const perToken = params.perToken;
@@ -80,7 +81,7 @@ export function number_expert_slots(params: RouteParams, rows: u32): void {
       store<u32>(at, load<u32>(at) + 1);
     }
   }
-  // Counts become ends, and ends, from the last row back, starts.
+  // Running sums turn counts into ends; walking the rows backwards then lowers each end to its start.
   let end: u32 = 0;
   for (let expert: u32 = 0; expert <= experts; expert++) {
     const at = starts + ((expert as usize) << 2);

@@ -1,13 +1,13 @@
 /**
- * Rows as files store them into the panels that products read, once at load: what floats are widened to, and integers as int8 and int4.
- * Values are those of weight_format.ts, which is the reference. Eight rows that fill a panel go together, fewer one by one.
+ * Packs rows of stored integers (int8, int4, Q8_0, Q4_0) into the int8 and int4 panels that products read, once at load. Values are
+ * those of weight_format.ts, which is the reference. Eight rows that fill a panel are packed together, fewer one by one.
  *
  *   w  [panels]..., as linear_float.as.ts and linear_int.as.ts describe; outputs [firstOutput, firstOutput + rows) of the matrix
  */
 import { Q4_0, Q8_0, ROWS_INT4, ROWS_INT8, store_int4, store_int8 } from './panel_lanes.as';
 import { INT8, panel_bytes, panel_group } from './panels.as';
 
-/** Bytes from one group to the next. */
+/** Returns the bytes from one stored group of a row to the next. */
 // @ts-ignore: decorator
 @inline
 function group_bytes(source: u32): usize {
@@ -17,8 +17,8 @@ function group_bytes(source: u32): usize {
 }
 
 /**
- * Integers that were stored so, as they are: nothing is rounded again. `dataRow`, `scaleRow`: bytes from one row to the next; `data` and
- * `scales` are the same place for blocks that begin with their scale.
+ * Packs stored integers without rounding them again. `dataRow`, `scaleRow`: bytes from one row to the next. For GGUF blocks, which
+ * begin with their scale, `data` and `scales` are the same address.
  */
 export function pack_stored(
   format: u32,
@@ -63,7 +63,7 @@ export function pack_stored(
   }
 }
 
-/** Scales of eight rows; false when one of them is not normal. */
+/** Copies the scales of eight rows to a group of a panel. Returns false when one is subnormal, infinite or NaN. */
 // @ts-ignore: decorator
 @inline
 function gather_scales(to: usize, from: usize, apart: usize): bool {
@@ -78,15 +78,15 @@ function gather_scales(to: usize, from: usize, apart: usize): bool {
 }
 
 /**
- * A group of one row. A scale that a GPU would flush becomes the smallest that it does not, and the integers follow; one that is no
- * number is 0.
+ * Packs a group of one row. A subnormal scale, which a GPU would flush, becomes the smallest normal one, and the integers are scaled
+ * down to match. An infinite or NaN scale becomes 0.
  */
 export function put_lane(format: u32, panel: usize, lane: u32, half: u32, source: u32, data: usize): void {
   let factor: f64 = 1;
   const exponent = half & 0x7c00;
   if (exponent == 0x7c00) half = 0;
   else if (exponent == 0 && (half & 0x3ff) != 0) {
-    // In 2^-24s, of 2^-14.
+    // A subnormal f16 is its mantissa times 2^-24; the factor is its ratio to 2^-14.
     factor = ((half & 0x3ff) as f64) / 1024.0;
     half = (half & 0x8000) | 0x0400;
   }
@@ -108,7 +108,7 @@ export function put_lane(format: u32, panel: usize, lane: u32, half: u32, source
   }
 }
 
-/** Input i of a group. */
+/** Returns integer `i` of a stored group, times `factor` and rounded half up. */
 // @ts-ignore: decorator
 @inline
 function stored(source: u32, data: usize, i: u32, factor: f64): i32 {

@@ -1,4 +1,7 @@
-/** Four-bit integers of rows side by side, as GPTQ and AWQ files have them, into panels; kernels/weights/stored_columns.ts is the reference. */
+/**
+ * Packs four-bit integers of rows that are stored side by side, as in GPTQ and AWQ files, into panels. The reference is
+ * kernels/weights/stored_columns.ts.
+ */
 import { INT4_GROUP, panel_bytes, UINT4, UINT4_GROUP } from './panels.as';
 
 const GPTQ: u32 = 0;
@@ -6,8 +9,9 @@ const GPTQ: u32 = 0;
 const EIGHT: u16 = 0x4800;
 
 /**
- * `inputs` inputs from `firstInput` on, of `rows` rows out of `width` side by side, whole eights all, into panels of `inner` inputs. Scales
- * and zeros (0: none, all are 8) are f16 [groups][width], a group being `groupInputs`, `skip` of which come before the first.
+ * Packs `inputs` inputs, from `firstInput` on, of `rows` rows out of `width` rows stored side by side, into panels of `inner` inputs.
+ * `rows` and `width` are multiples of 8. Scales and zeros are f16 [groups][width]; a `zeros` of 0 means that all are 8. `groupInputs`
+ * inputs share a scale; `skip` inputs of the first group precede `data`.
  */
 export function pack_columns(
   format: u32,
@@ -43,7 +47,7 @@ export function pack_columns(
   }
 }
 
-/** 32 inputs, eight in each word of eight rows; `apart`: bytes to the next eight. */
+/** Stores 32 inputs of eight rows. A word has eight inputs of one row; `apart`: bytes to the words of the next eight inputs. */
 // @ts-ignore: decorator
 @inline
 function store_gptq(to: usize, from: usize, apart: usize): void {
@@ -65,7 +69,10 @@ function apart_by_eight(fours: v128): v128 {
   return v128.or(outer, v128.or(up, down));
 }
 
-/** 32 inputs, each with eight rows in a word, in the nibbles 0, 4, 1, 5, 2, 6, 3, 7; `apart`: bytes to the next input. */
+/**
+ * Stores 32 inputs of eight rows. A word has one input of eight rows, in the nibbles 0, 4, 1, 5, 2, 6, 3, 7; `apart`: bytes to the
+ * word of the next input.
+ */
 // @ts-ignore: decorator
 @inline
 function store_awq(to: usize, from: usize, apart: usize): void {
@@ -75,7 +82,7 @@ function store_awq(to: usize, from: usize, apart: usize): void {
     const b = load<u32>(from + apart);
     const c = load<u32>(from + 2 * apart);
     const d = load<u32>(from + 3 * apart);
-    // Bytes of even nibbles are rows 0, 4, 1, 5, of odd ones 2, 6, 3, 7: a and c of each, then b and d.
+    // Even nibbles are rows 0, 4, 1, 5 and odd ones rows 2, 6, 3, 7. Each lane pairs inputs a and c, or b and d.
     let all = i32x4.splat((a & mask) | ((c & mask) << 4));
     all = i32x4.replace_lane(all, 1, (b & mask) | ((d & mask) << 4));
     all = i32x4.replace_lane(all, 2, ((a >> 4) & mask) | (c & ~mask));

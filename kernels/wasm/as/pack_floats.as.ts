@@ -1,5 +1,6 @@
 /**
- * Rows of floats into the panels that products read, eight at a time, quantised where the format is one of integers (quantised_values.as.ts).
+ * Packs rows of floats into the panels that products read, eight rows at a time. Integer formats are quantised by
+ * quantised_values.as.ts.
  */
 import { normal_half, normal_halves } from './halves.as';
 import { put_lane } from './pack.as';
@@ -8,7 +9,10 @@ import { F16, F32, INT4, INT8, panel_bytes, panel_group, UINT4 } from './panels.
 import { FLOATS, quantise_groups, SCALES, ZEROS } from './quantised_values.as';
 import { floats_of, shift_of } from './widen.as';
 
-/** `values` [rows][inner] f32, or f16 or bf16 by `source`; `room`: ROOM bytes of quantised_values.as.ts. */
+/**
+ * Packs `values` [rows][inner], whose type is `source` (0 f32, 1 f16, 2 bf16), from output `firstOutput` on. `room`: ROOM bytes of
+ * quantised_values.as.ts.
+ */
 export function pack_rows(
   source: u32,
   values: usize,
@@ -66,7 +70,7 @@ function put_floats(format: u32, from: usize, width: u32, panel: usize, lane: u3
   }
 }
 
-/** 32 inputs of eight rows. */
+/** Stores 32 inputs of eight rows as f16. */
 function put_halves(from: usize, panel: usize): void {
   for (let k: usize = 0; k < 32; k += 8, from += 32) {
     store8(
@@ -101,7 +105,7 @@ function pack_quantised(
   room: usize,
 ): void {
   const step = panel_group(format);
-  // Zeros lie before the integers, where int4 has its scales.
+  // With uint4, put_lane writes zeros where int4 has its scales: directly before the integers.
   const integers = format == UINT4 ? panel + 16 : panel;
   const apart = integers - panel;
   for (let k: u32 = 0; k < inner; k += 32, panel += step) {

@@ -1,18 +1,19 @@
 /**
- * Integers below 16 with a scale and a zero by group into the panels that products read: integers are as they were stored. Scales and
- * zeros are f16 here, so the minima of GGUF's blocks become the nearest zeros; kernels/weights/zero_points.ts is the reference.
+ * Packs stored integers 0 to 15, with a scale and a zero per group, into the uint4 panels that products read. Integers stay as they
+ * were stored. Scales and zeros become f16, so the minima of GGUF blocks become the nearest zeros. The reference is
+ * kernels/weights/zero_points.ts.
  */
 import { half_value, half_values, normal_half, normal_halves } from './halves.as';
 import { fours, Q4_0, Q4_1, Q4_K, Q4_K_HIGH, ROWS_INT4, ROWS_UINT4, store_int4 } from './panel_lanes.as';
 import { panel_bytes, UINT4, UINT4_GROUP } from './panels.as';
 
-/** 2^-14: what is less, a GPU would flush. */
+/** 2^-14, the smallest normal f16. GPUs may flush smaller numbers to zero. */
 const MIN_NORMAL: f64 = 0.00006103515625;
 const EIGHT: u16 = 0x4800;
 
 /**
- * `dataRow`, `scaleRow`: bytes from one row to the next. Of rows that are not in blocks, scales are f16 [groups], of uint4
- * [groups][scale, zero].
+ * Packs `rows` rows from output `firstOutput` on. `dataRow`, `scaleRow`: bytes from one row to the next. GGUF blocks have their own
+ * scales; otherwise `scales` is f16 [groups] for int4 and [groups][scale, zero] for uint4.
  */
 export function pack_uint4(
   source: u32,
@@ -60,7 +61,7 @@ function integers_at(source: u32, group: u32): usize {
   return source == Q4_0 ? 18 * g + 2 : 16 * g;
 }
 
-/** Scales and zeros of a group of eight rows; false when the integers of one have to follow its scale. */
+/** Stores scales and zeros of a group of eight rows. Returns false when a row has a scale for which its integers must change. */
 function put_eight(source: u32, data: usize, dataRow: usize, scales: usize, scaleRow: usize, group: u32, panel: usize): bool {
   let isValid = true;
   if (source != Q4_K && source != Q4_1) {
@@ -91,7 +92,10 @@ function put_eight(source: u32, data: usize, dataRow: usize, scales: usize, scal
   return true;
 }
 
-/** The group's scale and zero; what its integers are to be multiplied by: 1 but for scales next to nothing. */
+/**
+ * Stores a row's scale and zero for a group. Returns the factor for its integers: 1 unless the scale is 0 or below the smallest normal
+ * f16.
+ */
 function put_scale(source: u32, data: usize, scales: usize, group: u32, panel: usize, lane: u32): f64 {
   const to = panel + ((lane as usize) << 1);
   if (source != Q4_K && source != Q4_1) return put_halves(source, data, scales, group, to);
@@ -141,11 +145,11 @@ function put_halves(source: u32, data: usize, scales: usize, group: u32, to: usi
   return settle(to, any_half(half), 0 - any_half(half) * any_half(zero));
 }
 
-/** scale · q + low as scale · (q - zero). */
+/** Stores scale · q + low as scale · (q - zero). Returns the factor for the integers. */
 function settle(to: usize, scale: f32, low: f32): f64 {
   let factor: f64 = 1;
   if (scale == 0) {
-    // All of one value: integers that are 0, and a zero of -1.
+    // A scale of 0: all values are `low`, so `low` becomes the scale, integers are 0 and the zero is -1.
     scale = low;
     factor = 0;
   }
@@ -165,7 +169,7 @@ function put(to: usize, half: u16, zero: u16, factor: f64): f64 {
   return factor;
 }
 
-/** An infinity, or no number. */
+/** Whether an f16 is infinite or NaN. */
 // @ts-ignore: decorator
 @inline
 function is_inf_or_nan(half: u16): bool {
@@ -186,7 +190,7 @@ function any_half(half: u16): f32 {
   return half & 0x8000 ? -magnitude : magnitude;
 }
 
-/** The group's integers of one row. */
+/** Stores a row's integers of a group, times `factor`. */
 function put_integers(part: u32, from: usize, factor: f64, to: usize, lane: u32): void {
   const at = to + ((lane as usize) << 1);
   const all = fours(part, from);

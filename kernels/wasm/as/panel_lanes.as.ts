@@ -1,4 +1,7 @@
-/** Eight rows side by side, as panels have them: integers of a group, two inputs of a row, then of the next row. */
+/**
+ * Interleaves the integers of eight rows as panels have them: two inputs of the first row, two of the second, and so on, then the next
+ * inputs.
+ */
 
 /**
  * Source layouts of stored integers: ROWS_* lie row by row as weight_format.ts has them, with scales elsewhere; Q* are GGUF blocks,
@@ -23,7 +26,7 @@ export const Q4_K: u32 = 6;
 /** Every other group of Q4_K: those in high nibbles. */
 export const Q4_K_HIGH: u32 = 7;
 
-/** Sixteen inputs of eight rows, `apart` bytes from one another, two inputs of a row side by side; twice. */
+/** Stores a group of 32 int8 of eight rows, `apart` bytes from one another, into a panel: two inputs of a row side by side. */
 // @ts-ignore: decorator
 @inline
 export function store_int8(to: usize, from: usize, apart: usize): void {
@@ -60,7 +63,7 @@ export function store_int4(source: u32, to: usize, from: usize, apart: usize): v
   );
 }
 
-/** 32 inputs of a row as eight u16: inputs a, b, c, d are a | b << 8 | c << 4 | d << 12. */
+/** Returns 32 inputs of a row as eight u16: inputs a, b, c, d are a | b << 8 | c << 4 | d << 12. */
 // @ts-ignore: decorator
 @inline
 export function fours(source: u32, from: usize): v128 {
@@ -85,14 +88,14 @@ function in_order(bytes: v128): v128 {
   return v128.or(bytes, i32x4.shr_u(bytes, 12));
 }
 
-/** The lower u16 of each i32 of one, then of the other. */
+/** Returns the lower u16 of each i32 of `a`, then of `b`. */
 // @ts-ignore: decorator
 @inline
 function both(a: v128, b: v128): v128 {
   return i8x16.shuffle(a, b, 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29);
 }
 
-/** Eight rows of 32 integers in bytes. */
+/** Stores a group of 32 integers in [-8, 7], a byte each, of eight rows into an int4 panel. */
 // @ts-ignore: decorator
 @inline
 export function store_int4_of_bytes(to: usize, from: usize): void {
@@ -117,7 +120,7 @@ export function fours_of_bytes(from: usize): v128 {
   return both(in_order(i8x16.add(v128.load(from), eight)), in_order(i8x16.add(v128.load(from, 16), eight)));
 }
 
-/** to[k][row] = row[k]: eight rows of eight u16, the other way round. */
+/** Stores the transpose of eight rows of eight u16: to[k][row] = row[k]. */
 // @ts-ignore: decorator
 @inline
 export function store8(to: usize, r0: v128, r1: v128, r2: v128, r3: v128, r4: v128, r5: v128, r6: v128, r7: v128): void {

@@ -3,7 +3,7 @@
  * are stored.
  */
 
-/** Formats of weights. */
+/** Code of f32 weights. The codes are those of `formatCodes` in panels.ts. */
 export const F32: u32 = 0;
 /** Code of f16 weights. */
 export const F16: u32 = 1;
@@ -31,7 +31,7 @@ export class LinearParams {
   scale: f32;
 }
 
-/** Bytes of 32 inputs of a panel: 8 scales f16, of uint4 8 zeros f16, then the integers. */
+/** Bytes of 32 inputs of an int8 panel: 8 scales f16, then 256 bytes. */
 export const INT8_GROUP: usize = 272;
 /** Bytes of 32 inputs of an int4 panel: 8 scales f16, then 256 nibbles. */
 export const INT4_GROUP: usize = 144;
@@ -46,7 +46,7 @@ export function panel_group(format: u32): usize {
   return format == INT4 ? INT4_GROUP : UINT4_GROUP;
 }
 
-/** From one panel to the next. */
+/** Returns the bytes from one panel to the next. */
 // @ts-ignore: decorator
 @inline
 export function panel_bytes(format: u32, inner: u32): usize {
@@ -55,16 +55,19 @@ export function panel_bytes(format: u32, inner: u32): usize {
   return (((inner + 31) >> 5) as usize) * panel_group(format);
 }
 
-/** Most rows of a call: they are kept in cache while weights stream past them. */
+/** Most rows per call of a product: they stay in cache while weights stream past them. */
 export const ROW_BLOCK: u32 = 96;
-/** Scratch: sums [ROW_BLOCK][8] f32, a cache line that nobody reads, then what the product needs. */
+/** Offset in scratch of a write-only cache line, which `touch` (simd.as.ts) writes to. Sums [ROW_BLOCK][8] f32 lie before it. */
 export const SINK: usize = (ROW_BLOCK as usize) << 5;
 /** Offset in a product's scratch behind the sums and the write-only cache line, where data of the particular product begins. */
 export const AFTER_SUMS: usize = SINK + 64;
 /** Up to this many rows, as in decode, weights come from memory; with more, mostly from cache. */
 export const FEW_ROWS: u32 = 12;
 
-/** A panel's 8 sums of a row to its place, with the bias, scaled, added to what is there when the product accumulates. */
+/**
+ * Stores a row's 8 sums of a panel at `to`: adds the bias, multiplies by the scale, and adds the previous output when the product
+ * accumulates.
+ */
 // @ts-ignore: decorator
 @inline
 export function finish8(params: LinearParams, to: usize, sums: usize, panel: u32): void {

@@ -1,7 +1,10 @@
 /** Loops that measure the machine's peak rates with 128-bit vectors, and a probe for its numerics class (fused multiply-add or not). */
 import { madd } from './simd.as';
 
-/** 1 when a multiply-add rounds once. `at`: room for 32 bytes; through memory, so that no compiler decides it. */
+/**
+ * Returns 1 when a multiply-add rounds once, else 0. `at`: room for 32 bytes; operands pass through memory, so that no compiler
+ * computes the result.
+ */
 export function is_fused(at: usize): u32 {
   v128.store(at, f32x4.splat(1.000244140625));
   v128.store(at, f32x4.splat(-1.00048828125), 16);
@@ -9,17 +12,20 @@ export function is_fused(at: usize): u32 {
   return f32x4.extract_lane(madd(a, a, v128.load(at, 16)), 0) != 0 ? 1 : 0;
 }
 
-/** 96 floating-point operations a turn. `at`: 32 bytes read, 16 written. */
+/** Does 96 floating-point operations per iteration. `at`: 32 bytes read, 16 written. */
 export function multiply_add_loop(iterations: u32, at: usize): void {
   loop(F32, iterations, at);
 }
 
-/** i16 pair products added to i32: 192 integer operations a turn. */
+/** Multiplies pairs of i16 and adds them to i32: 192 integer operations per iteration. */
 export function multiply_add_loop_int(iterations: u32, at: usize): void {
   loop(INT16, iterations, at);
 }
 
-/** The relaxed product of i8 and seven bits added to i16, which int4 products use: 384 operations a turn; plain SIMD has only the other. */
+/**
+ * Multiplies i8 by seven bits and adds to i16, the relaxed instruction of int4 products: 384 operations per iteration. With plain
+ * SIMD, runs twice as many iterations of {@link multiply_add_loop_int} instead.
+ */
 export function multiply_add_loop_int4(iterations: u32, at: usize): void {
   if (ASC_FEATURE_RELAXED_SIMD) loop(INT8, iterations, at);
   else loop(INT16, 2 * iterations, at);
@@ -61,7 +67,7 @@ function loop(kind: i32, iterations: u32, at: usize): void {
     k = link(kind, x, y, k);
     l = link(kind, x, y, l);
   }
-  // Only so that no chain is left out.
+  // All chains enter the result, so that the compiler removes none.
   a = v128.xor(v128.xor(v128.xor(a, b), v128.xor(c, d)), v128.xor(v128.xor(e, f), v128.xor(g, h)));
   v128.store(at, v128.xor(a, v128.xor(v128.xor(i, j), v128.xor(k, l))));
 }

@@ -1,11 +1,11 @@
 /**
- * Rows of activations as integers, per group of 32 inputs: scale = max |x| / 127, q = x · (127 / max |x|) rounded to nearest even.
+ * Quantises rows of activations per group of 32 inputs: scale = max |x| / 127, q = x · (127 / max |x|) rounded to nearest even.
  *
- *   q     [rows][groups]: scale f32, -8 · Σ q i32 (for relaxed int4), Σ q f32 (for uint4), 4 bytes unused, then 32 inputs in the form that the product reads:
- *         i16 each, or, for int4 and uint4 with relaxed SIMD, every pair of i8 twice (k, k + 1, k, k + 1)
- *   last  room for 32 f32, where a row's last inputs are filled up with zeros
+ *   q     [rows][groups]: scale f32, -8 · Σ q i32 (for relaxed int4), Σ q f32 (for uint4), 4 bytes unused, then 32 inputs in the
+ *         form that the product reads: i16 each, or, for int4 and uint4 with relaxed SIMD, every pair of i8 twice (k, k + 1, k, k + 1)
+ *   last  room for 32 f32, where the last inputs of a row are padded with zeros
  *
- * A row by itself, so its bits do not depend on its neighbours (E2).
+ * Each row is quantised by itself, so its bits do not depend on its neighbours (E2).
  */
 
 import { INT4, LinearParams, UINT4 } from './panels.as';
@@ -13,7 +13,7 @@ import { INT4, LinearParams, UINT4 } from './panels.as';
 /** Bytes of one row's group. */
 export const Q_GROUP_BYTES: usize = 80;
 
-/** Rows [first, first + rows) of a product's input. */
+/** Quantises rows [first, first + rows) of a product's input into `q`. */
 export function quantise(params: LinearParams, first: u32, rows: u32, q: usize, last: usize): void {
   const isPaired: u32 = ASC_FEATURE_RELAXED_SIMD && (params.format == INT4 || params.format == UINT4) ? 1 : 0;
   const inner = params.inner;
@@ -70,7 +70,7 @@ function group(x: usize, q: usize, isPaired: u32): void {
   store<f32>(q, sum as f32, 8);
 }
 
-/** Eight values as i16. */
+/** Returns eight values times `inverse`, rounded to nearest even, as i16. */
 // @ts-ignore: decorator
 @inline
 function narrow(x: usize, inverse: v128): v128 {

@@ -1,15 +1,15 @@
 /**
- * Floats of eight rows, 32 inputs of each, into integers with a scale. Values are those of weight_format.ts, which is the reference;
- * divisions and rounding are in f64, as there, where f32 is not exact enough.
+ * Quantises floats of up to eight rows, 32 inputs of each, to integers with a scale. Values are those of weight_format.ts, which is
+ * the reference. Divisions and rounding are in f64, as there, where f32 is not exact enough.
  */
 import { half_value, half_values, normal_halves } from './halves.as';
 import { INT8, UINT4 } from './panels.as';
 
 /** The smallest scale: 2^-14. */
 const MIN_NORMAL: f32 = 0.00006103515625;
-/** Bits of the largest. */
+/** Bits of the largest finite f16, 65504. */
 const LARGEST: u16 = 0x7bff;
-/** 1.5 · 2^23. */
+/** 1.5 · 2^23: an f32 added to this is rounded to the nearest integer, in its lowest bits. */
 const MAGIC: f32 = 12582912.0;
 
 /**
@@ -27,8 +27,8 @@ export const FLOATS: usize = 384;
 export const ROOM: usize = FLOATS + 1024;
 
 /**
- * round(value / scale), halves up, within the format; 0 for what is no number: 32 values of each of `count` rows to bytes, those of uint4
- * less 8.
+ * Quantises 32 values of each of `count` rows to bytes: round(value / scale), halves up, clamped to the format. A NaN counts as 0;
+ * bytes of uint4 are the integer less 8.
  */
 export function quantise_groups(format: u32, from: usize, stride: usize, count: u32, room: usize): void {
   put_scales(format, from, stride, 0, count, room);
@@ -57,7 +57,7 @@ function put_scales(format: u32, from: usize, stride: usize, first: u32, count: 
   const c = from + (min<u32>(first + 2, last) as usize) * stride;
   const d = from + (min<u32>(first + 3, last) as usize) * stride;
   const highest = maxima(highest_in(a), highest_in(b), highest_in(c), highest_in(d));
-  // Less than nothing.
+  // Magnitudes of the lowest values; 0 in rows without a negative value.
   const lowest = maxima(lowest_in(a), lowest_in(b), lowest_in(c), lowest_in(d));
   let exact: v128;
   if (format == INT8) exact = quotients(f32x4.pmax(highest, lowest), 127);
@@ -69,8 +69,8 @@ function put_scales(format: u32, from: usize, stride: usize, first: u32, count: 
     exact = quotients(extremes, -8);
   }
   const least = v128.or(i32x4.splat(0x0400), v128.and(i32x4.shr_u(exact, 16), i32x4.splat(0x8000)));
-  const isLess = f32x4.lt(f32x4.abs(exact), f32x4.splat(MIN_NORMAL));
-  const halves = v128.bitselect(least, normal_halves(exact), isLess);
+  const isUint4 = f32x4.lt(f32x4.abs(exact), f32x4.splat(MIN_NORMAL));
+  const halves = v128.bitselect(least, normal_halves(exact), isUint4);
   const scales = half_values(halves);
   const to = room + ((first as usize) << 1);
   v128.store64_lane(to, i16x8.narrow_i32x4_u(halves, halves), 0, SCALES);
@@ -114,7 +114,7 @@ function lowest_in(from: usize): v128 {
   return f32x4.sub(none, f32x4.pmin(a, b));
 }
 
-/** The greatest of each. */
+/** Returns the greatest lane of each of the four vectors. */
 // @ts-ignore: decorator
 @inline
 function maxima(a: v128, b: v128, c: v128, d: v128): v128 {
@@ -154,7 +154,7 @@ function quotients(values: v128, divisor: f64): v128 {
   return joined(f32x4.demote_f64x2_zero(a), f32x4.demote_f64x2_zero(b));
 }
 
-/** From the lowest value to the highest, nothing among them. */
+/** Returns the exact uint4 scale of each row, (highest + lowest) / 15; `lowest` is a magnitude, so the range includes 0. */
 // @ts-ignore: decorator
 @inline
 function spread(highest: v128, lowest: v128): v128 {
@@ -164,7 +164,7 @@ function spread(highest: v128, lowest: v128): v128 {
   return joined(f32x4.demote_f64x2_zero(f64x2.div(a, by)), f32x4.demote_f64x2_zero(f64x2.div(b, by)));
 }
 
-/** floor(value / scale + 0.5), four, each in an i32; 0 for what is no number. */
+/** Returns floor(value / scale + 0.5) of four values as i32; a NaN becomes 0. */
 // @ts-ignore: decorator
 @inline
 function rounded(values: v128, scales: v128): v128 {
@@ -177,7 +177,7 @@ function rounded(values: v128, scales: v128): v128 {
   );
 }
 
-/** The first value of four rows whose magnitude is that of `extremes`. */
+/** Returns, for each of four rows, the first value whose magnitude is that of its lane of `extremes`. */
 function firsts(a: usize, b: usize, c: usize, d: usize, extremes: v128): v128 {
   let out = f32x4.splat(first_of(a, f32x4.extract_lane(extremes, 0)));
   out = f32x4.replace_lane(out, 1, first_of(b, f32x4.extract_lane(extremes, 1)));
@@ -190,7 +190,10 @@ function first_of(from: usize, magnitude: f32): f32 {
   return 0;
 }
 
-/** In f32 a quotient within the format is within 3e-5: false when one is so near a half that it has to be known better. */
+/**
+ * Quantises 32 values in f32, where a quotient within the format is off by less than 3e-5. Returns false when one is so near a half
+ * that {@link exact_quantised_values} has to decide.
+ */
 // @ts-ignore: decorator
 @inline
 function quick_quantised_values(from: usize, to: usize, inverse: v128, lows: v128, highs: v128, shift: v128): bool {

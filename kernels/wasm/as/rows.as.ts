@@ -1,8 +1,9 @@
 /**
- * Kernels that treat every row by itself: rms_norm, rope_store, gather. Threads split rows.
+ * Kernels that compute each row by itself: rms_norm, qk_norm, rope_store, soft_cap, gather. Threads split rows.
  *
- * Strides are bytes; row strides are multiples of 32, so vector tails may run into a row's own padding. Pure functions on
- * raw pointers, as in linear_float.as.ts. A kernel's params are what is known at load; the caller's part of a step comes after them.
+ * Strides are bytes; row strides are multiples of 32, so vector tails may run into the padding of a row. Pure functions on raw
+ * pointers, as in linear_float.as.ts. `params` has the values that are known at load; the arguments behind it vary per step and
+ * thread.
  */
 import { cap_scores, sum4, to_f16 } from './simd.as';
 
@@ -30,7 +31,7 @@ export function rms_norm(params: RmsNormParams, start: u32, end: u32): void {
   }
 }
 
-/** The sum runs in four lanes, then a tail, in one order. */
+/** Computes one row of {@link rms_norm}. The squares are always added in the same order: four lanes, then the tail. */
 // @ts-ignore: decorator
 @inline
 function normalise(from: usize, to: usize, weight: usize, width: u32, epsilon: f32, isAccumulating: u32): void {
@@ -59,7 +60,10 @@ function normalise(from: usize, to: usize, weight: usize, width: u32, epsilon: f
   }
 }
 
-/** Spans lie side by side from a row's start: `qSpans` of `qWidth` values, then `kSpans` of `kWidth`. */
+/**
+ * Parameters of {@link qk_norm}. The spans to normalise lie side by side from the start of a row: `qSpans` of `qWidth` values, then
+ * `kSpans` of `kWidth`.
+ */
 // @ts-ignore: decorator
 @unmanaged
 export class QkNormParams {
@@ -118,9 +122,8 @@ export class RopeStoreParams {
 }
 
 /**
- * Rotates the first rotary_dim values of q's and k's heads in place by the angle of the row's position (i pairs with i + rotary_dim/2, as
- * Hugging Face does), then
- * stores k and v, rounded to the KV dtype, at the row's slot.
+ * Rotates the first rotary_dim values of each head of q and k in place by the angle of the row's position (i pairs with i +
+ * rotary_dim/2, as in Hugging Face's implementation). Then stores k and v, rounded to the KV dtype, at the row's slot.
  */
 export function rope_store(params: RopeStoreParams, start: u32, end: u32): void {
   const heads = params.heads;
@@ -193,7 +196,10 @@ export class SoftCapParams {
   cap: f32;
 }
 
-/** x[r, i] = cap · tanh(x[r, i] / cap) for i in [first, last), multiples of 4 but for a row's end, whose padding is computed along. */
+/**
+ * x[r, i] = cap · tanh(x[r, i] / cap) for i in [first, last), which are multiples of 4 except at the end of a row: there the padding
+ * is computed too.
+ */
 export function soft_cap(params: SoftCapParams, start: u32, end: u32, first: u32, last: u32): void {
   for (let row = start; row < end; row++) {
     const at = params.x + (row as usize) * params.stride;

@@ -4,16 +4,16 @@
  *   logits   f32 [samples][stride]
  *   records  [samples] SamplerSlot
  *   tokens   u32 [samples] out; NO_TOKEN where nothing can be sampled
- *   slots    u32, the token once more, where later steps find it
- *   table    u32 [4096], weights at every 128th of an log2 weight
- *   scratch  fixed-point logits i32, weights u32 [vocab + 4] each, bins u64 [2048], weights u32 [vocab + 4] once more
+ *   slots    u32 [sampler slots] out: the token again, where later steps read it
+ *   table    u32 [4096]: the weights 2^(31 - i / 128), 128 entries per power of two
+ *   scratch  fixed-point logits i32, weights u32 [vocab + 4] each, bins u64 [2048], heavy weights u32 [vocab + 4]
  */
 
 import { BINS_BYTES, head, heavy_ones, HEAVY, LESS_HEAVY, sum_from, tokens_equal, tokens_from } from './sample_cuts.as';
 import { adjust, best_of_fixed_logits, SamplerSlot, first_of_order, FORBIDDEN, highest_order, least_of_parts, NO_TOKEN, fixed_logit_of_order, weigh } from './sample_logits.as';
 
 const WALK_BLOCK: u32 = 512;
-/** Weights that are 2 to this on average, within seven log2 weights of the highest, are a flat row's. */
+/** log2 of the average weight from which a row counts as flat: within seven powers of two of the highest weight, 2^31. */
 const FLAT_SHIFT: u64 = 24;
 
 /** Parameters of {@link sample}; the regions are drawn above, `stride` and `recordBytes` are bytes. */
@@ -74,7 +74,7 @@ function sample_one(logits: usize, vocab: u32, table: usize, record: SamplerSlot
   let least = HEAVY;
   let numHeavy: u32 = 0;
   if (record.topK == 0 && sum >> FLAT_SHIFT >= (vocab as u64)) {
-    // Most weigh much: there is nothing to pick out.
+    // The row is flat: selecting its heavy weights would leave most of them.
     least = u32.MAX_VALUE;
   } else if (record.topK > 0 || record.topP > 0) {
     numHeavy = heavy_ones(weights, vocab, heavies, least);
@@ -116,7 +116,10 @@ function head_of(
   return from >= least ? from : head(weights, vocab, bins, limit, isSum);
 }
 
-/** The first id whose running sum of what is kept is beyond `target`: blocks are added up first, then the ids of one. */
+/**
+ * Returns the first id at which the running sum of the kept weights exceeds `target`, or NO_TOKEN. Sums of WALK_BLOCK ids locate the
+ * block, then its ids are added one by one.
+ */
 function walk(weights: usize, vocab: u32, from: u32, ties: u64, target: u64): u32 {
   let running: u64 = 0;
   let tiesLeft = ties;
@@ -144,7 +147,7 @@ function walk(weights: usize, vocab: u32, from: u32, ties: u64, target: u64): u3
   return NO_TOKEN;
 }
 
-/** The upper 64 bits of a product. */
+/** Returns the upper 64 bits of the 128-bit product a · b. */
 function multiply_high(a: u64, b: u64): u64 {
   const aLow = a & 0xffffffff;
   const aHigh = a >> 32;

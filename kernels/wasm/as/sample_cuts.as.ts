@@ -1,13 +1,16 @@
-/** Selects the weights that top_k and top_p keep: counts, sums and heads of the order by descending weight. */
+/**
+ * Finds the weights that top_k and top_p keep. A head is the tokens that come first in the order by descending weight; this file has
+ * counts, sums and ends of heads.
+ */
 
 /** Bytes of a table of bins: 2,048 sums of u64. */
 export const BINS_BYTES: usize = 2048 << 3;
-/** Weights within ten log2 weights of the highest, and within twenty-one: mostly few. */
+/** Weights from this on are heavy: within ten powers of two of the highest, 2^31. Usually few are. */
 export const HEAVY: u32 = (1 as u32) << 21;
 /** Weights within 21 powers of two of the highest, 2^31: the second bound, for a top_k beyond the number of {@link HEAVY} ones. */
 export const LESS_HEAVY: u32 = (1 as u32) << 10;
 
-/** Writes those from `least` on, in their order, and zeros up to a whole vector. Returns how many there are. */
+/** Writes the weights of at least `least` to `out`, in order of id, and a vector of zeros behind them. Returns their number. */
 export function heavy_ones(weights: usize, vocab: u32, out: usize, least: u32): u32 {
   const heavy4 = i32x4.splat(least);
   let to = out;
@@ -23,7 +26,7 @@ export function heavy_ones(weights: usize, vocab: u32, out: usize, least: u32): 
   return ((to - out) >> 2) as u32;
 }
 
-/** `least` is above 0. */
+/** Returns the sum of the weights that are at least `least`, which is above 0; reads whole vectors. */
 export function sum_from(weights: usize, vocab: u32, least: u32): u64 {
   const least4 = i32x4.splat(least);
   let low = i64x2.splat(0);
@@ -48,7 +51,10 @@ export function tokens_from(weights: usize, vocab: u32, least: u32): u64 {
   return lanes_of(counts);
 }
 
-/** The weight that the smallest head ends at which has `limit` tokens, or that sum: eleven, eleven and ten bits at a time. */
+/**
+ * Returns the last weight of the smallest head that has `limit` tokens or, with `isSum`, weights that add up to `limit`. Selects by
+ * digits of 11, 11 and 10 bits.
+ */
 export function head(weights: usize, vocab: u32, bins: usize, limit: u64, isSum: bool): u32 {
   let from: u32 = 0;
   let rest = limit;

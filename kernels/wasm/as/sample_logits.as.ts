@@ -1,13 +1,16 @@
 /**
- * From logits to weights, as sampling.ts defines them: fixed-point logits in fixed point with bias, penalties and mask, then powers of two.
- * Four tokens at a time; rows end in whole vectors, and what lies behind the last token is read and left out.
+ * Computes weights from logits, as sampling.ts defines them: fixed-point logits with bias, penalties and mask, then powers of two.
+ * Four tokens are computed at a time; rows end in whole vectors, and lanes behind the last token are read but ignored.
  */
 
 /** The sampled token where nothing can be sampled. */
 export const NO_TOKEN: u32 = 0xffffffff;
 /** Fixed-point logit of a token that must not be sampled; as a bias, the value that forbids one. */
 export const FORBIDDEN: i32 = i32.MIN_VALUE;
-/** Tokens whose highest is kept: what is below the k-th of these is not among the k highest. */
+/**
+ * Tokens per part. The highest token of each part is kept: a token below the k-th highest of these is not among the k highest of the
+ * row.
+ */
 const PART: u32 = 256;
 const FIXED_LOGIT_LIMIT: i32 = 1072693248;
 const IN_PROMPT: u32 = 0x80000000;
@@ -19,7 +22,7 @@ const MINUS_INFINITY: u32 = 0xff800000;
 export class SamplerSlot {
   isSampled: u32;
   slot: u32;
-  /** 0 is greedy. */
+  /** Mantissa of the scale from fixed-point logits to log2 weights; 0: greedy. */
   mantissa: u32;
   shift: u32;
   cutoff: u32;
@@ -41,7 +44,7 @@ export class SamplerSlot {
   maxCount: u32;
 }
 
-/** Bits of an f32 as an integer that orders as the numbers do; its own inverse. */
+/** Returns the bits of an f32 as an integer that compares as the f32 does. The function is its own inverse. */
 // @ts-ignore: decorator
 @inline
 function order_of(bits: i32): i32 {
@@ -56,7 +59,7 @@ export function highest_order(logits: usize, vocab: u32, parts: usize): i32 {
   const magnitude = i32x4.splat(0x7fffffff);
   const infinity = i32x4.splat(0x7f800000);
   let highest = i32.MIN_VALUE;
-  let rotten4 = i32x4.splat(0);
+  let nan4 = i32x4.splat(0);
   for (let first: u32 = 0; first < vocab; first += PART) {
     const last = min(first + PART, vocab);
     let highest4 = i32x4.splat(i32.MIN_VALUE);
@@ -64,17 +67,17 @@ export function highest_order(logits: usize, vocab: u32, parts: usize): i32 {
       let bits = v128.load(logits + ((id as usize) << 2));
       // Lanes behind the last token are no logits: -Infinity replaces them.
       if (id + 4 > vocab) bits = v128.bitselect(bits, i32x4.splat(MINUS_INFINITY as i32), tokens_4(id, vocab));
-      rotten4 = v128.or(rotten4, i32x4.gt_s(v128.and(bits, magnitude), infinity));
+      nan4 = v128.or(nan4, i32x4.gt_s(v128.and(bits, magnitude), infinity));
       highest4 = i32x4.max_s(highest4, v128.xor(bits, v128.and(i32x4.shr_s(bits, 31), magnitude)));
     }
     const its = highest_of(highest4);
     store<i32>(parts + ((first / PART) << 2), its);
     highest = max(highest, its);
   }
-  return v128.any_true(rotten4) ? i32.MAX_VALUE : highest;
+  return v128.any_true(nan4) ? i32.MAX_VALUE : highest;
 }
 
-/** The `k`-th highest of the parts, below which nothing is among the k highest tokens; MIN_VALUE where there are fewer parts. */
+/** Returns the `k`-th highest of the parts: no token below is among the k highest. MIN_VALUE when there are fewer than k parts. */
 export function least_of_parts(parts: usize, vocab: u32, k: u32): i32 {
   const count = (vocab + PART - 1) / PART;
   if (k > count) return i32.MIN_VALUE;
@@ -121,7 +124,7 @@ function fixed_logits_of_4(bits: v128): v128 {
   return v128.bitselect(i32x4.splat(FORBIDDEN), fixedLogits, is_impossible);
 }
 
-/** All bits of the lanes from `id` on that are tokens. */
+/** Returns a mask of the four ids from `id` on: all bits set in the lanes of ids below `vocab`. */
 // @ts-ignore: decorator
 @inline
 function tokens_4(id: u32, vocab: u32): v128 {
@@ -149,8 +152,8 @@ function highest_of(fixedLogits: v128): i32 {
 }
 
 /**
- * Fixed-point logits with bias, penalties and mask. Returns the highest. What lies behind the last token is read, and left out. `parts`: the highest of
- * each part.
+ * Stores fixed-point logits with bias, penalties and mask applied, and the highest of each {@link PART} tokens in `parts`. Returns the
+ * highest of all. Lanes behind the last token become FORBIDDEN.
  */
 export function adjust(logits: usize, vocab: u32, record: SamplerSlot, fixedLogits: usize, parts: usize): i32 {
   const bias = record.bias;
@@ -208,7 +211,7 @@ function factor_2(mantissa: u32, shift: u32): v128 {
   return f64x2.splat((mantissa as f64) * reinterpret<f64>((1023 - (shift as u64)) << 52));
 }
 
-/** Fixed-point logits above 0 by one factor, others by the other, rounded towards 0 and within the limit. */
+/** Returns the fixed-point logits times `above` where they are positive, else times `below`, rounded towards 0 and within the limit. */
 // @ts-ignore: decorator
 @inline
 function scaled_4(fixedLogits: v128, above: v128, below: v128): v128 {
@@ -267,8 +270,8 @@ export function best_of_fixed_logits(logits: usize, fixedLogits: usize, vocab: u
 }
 
 /**
- * How far below the highest nothing is weighed. Tokens of `least` and those of the same weight are: two log2 weights lower weights are less,
- * however they were rounded.
+ * Returns the distance below the highest fixed-point logit from which weights are 0. When only tokens from `least` on matter, the
+ * distance ends two log2 weights below `least`: beyond, weights are lower than that of `least`, whatever the rounding.
  */
 function cutoff_of(record: SamplerSlot, highest: i32, least: i32): u32 {
   if (least == FORBIDDEN) return record.cutoff;
@@ -278,8 +281,8 @@ function cutoff_of(record: SamplerSlot, highest: i32, least: i32): u32 {
 }
 
 /**
- * Weights of all ids, from fixed-point logits, or from logits when there are any; 0 for those that are not sampled, and for those that weigh less than
- * any that fixed-point logits `least`. Returns their sum.
+ * Stores the weights of all ids, from `fixedLogits`, or from `logits` when that address is not 0. A weight is 0 where a token must not
+ * be sampled, or where it is surely lower than that of fixed-point logit `least`. Returns the sum.
  */
 export function weigh(
   logits: usize,
@@ -305,7 +308,7 @@ export function weigh(
   const half2 = i64x2.splat(32768);
   for (let id: u32 = 0; id < vocab; id += 4) {
     const at = (id as usize) << 2;
-    // Rows end in whole vectors; what is behind the last id weighs nothing.
+    // Rows end in whole vectors; lanes behind the last id are masked below.
     const fixedLogits4 = logits != 0 ? fixed_logits_of_4(v128.load(logits + at)) : v128.load(fixedLogits + at);
     const below = i32x4.sub(highest4, fixedLogits4);
     const is_left = v128.andnot(i32x4.lt_u(below, cutoff4), i32x4.eq(fixedLogits4, forbidden4));
@@ -315,7 +318,7 @@ export function weigh(
     }
     const log2Scale = products_4(below, mantissa4, i64x2.splat(0), shift);
     const share = i32x4.sub(one4, i32x4.shr_u(i32x4.mul(v128.and(log2Scale, rest4), slope4), 20));
-    // Lanes that are not left hold any log2 weight: the mask keeps their index within the table.
+    // Lanes outside `is_left` may hold any log2 weight; the mask keeps their index within the table.
     const index = v128.and(i32x4.shr_u(log2Scale, 11), i32x4.splat(4095 << 2));
     let entry = i32x4.splat(load<i32>(table + i32x4.extract_lane(index, 0)));
     entry = i32x4.replace_lane(entry, 1, load<i32>(table + i32x4.extract_lane(index, 1)));

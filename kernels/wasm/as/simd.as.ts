@@ -37,7 +37,7 @@ export function sums_of_4(a: v128, b: v128, c: v128, d: v128): v128 {
 @inline
 export function exp4(x0: v128): v128 {
   const isTiny = f32x4.lt(x0, f32x4.splat(-87.0));
-  // In this order what is no number stays none.
+  // With the operands in this order, pmin and pmax keep a NaN.
   const x = f32x4.pmin(f32x4.pmax(x0, f32x4.splat(-87.0)), f32x4.splat(88.0));
   // Adding 1.5 · 2^23 rounds to the nearest integer, ties to even, and leaves it in the lowest bits.
   const shifted = f32x4.add(f32x4.mul(x, f32x4.splat(1.44269504088896341)), f32x4.splat(12582912.0));
@@ -55,13 +55,16 @@ export function exp4(x0: v128): v128 {
   return v128.andnot(f32x4.mul(p, scale), isTiny);
 }
 
-/** Whole vectors of [from, to): cap · tanh(value · scale); tanh(z) = 1 - 2 / (1 + e^2z), to 2^-23 of 1. */
+/**
+ * Replaces the values of whole vectors in [from, to) by cap · tanh(value · scale). tanh(z) = 1 - 2 / (1 + e^2z), with an absolute
+ * error of 2^-23.
+ */
 export function cap_scores(from: usize, to: usize, scale: f32, cap: f32): void {
   const scale4 = f32x4.splat(2.0 * scale);
   const cap4 = f32x4.splat(cap);
   for (; from < to; from += 16) {
-    const grown = exp4(f32x4.mul(v128.load(from), scale4));
-    const part = f32x4.div(f32x4.splat(2.0), f32x4.add(f32x4.splat(1.0), grown));
+    const widened = exp4(f32x4.mul(v128.load(from), scale4));
+    const part = f32x4.div(f32x4.splat(2.0), f32x4.add(f32x4.splat(1.0), widened));
     v128.store(from, f32x4.mul(cap4, f32x4.sub(f32x4.splat(1.0), part)));
   }
 }
@@ -120,9 +123,10 @@ export function to_f16(value: f32): u16 {
 }
 
 /**
- * Reads a word of every cache line in [from, from + bytes), so that they are near when they are needed: a CPU prefetches only
- * within a page of 4 KiB, and looks ahead a few hundred instructions, which is less than a memory access when there is much to
- * compute per byte. Short bursts, about a KiB: they run in the shadow of what is computed next. The words go to `sink`.
+ * Reads a word of every cache line in [from, from + bytes), so that the lines are in cache when they are needed. A CPU prefetches only
+ * within a page of 4 KiB, and its out-of-order window of a few hundred instructions is shorter than a memory access when there is much
+ * to compute per byte. Bursts should be short, about 1 KiB: they overlap with the computation that follows. The words are written to
+ * `sink`, so that the reads are not removed.
  */
 export function touch(from: usize, bytes: usize, sink: usize): void {
   let a: u32 = 0,

@@ -1,4 +1,7 @@
-/** Lines of the next block are touched while this one is computed with: what a CPU's prefetchers do not see coming. */
+/**
+ * Touches cache lines of the next block while the current one is computed, because the prefetchers of a CPU cannot predict where the
+ * next block lies.
+ */
 import { touch_pages } from './simd.as';
 
 /**
@@ -13,7 +16,7 @@ export function start_ahead(ahead: usize, next: usize, planeBytes: usize, apart:
   store<u32>(ahead, 0, 16);
 }
 
-/** The next burst, in the shadow of what is computed then: a few lines of every page. */
+/** Touches the next burst of lines, a few of every page, so that the loads overlap with the computation that follows. */
 export function touch_ahead(ahead: usize): void {
   const numBursts = load<u32>(ahead, 12);
   const burst = load<u32>(ahead, 16);

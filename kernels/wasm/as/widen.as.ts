@@ -1,7 +1,7 @@
-/** Floats as files store them, a group at a time. */
+/** Widens stored floats (f32, f16, bf16) to f32, a group of 32 at a time. */
 import { load4_f16 } from './simd.as';
 
-/** Codes of the stored type of floats; f16 is 1. */
+/** Codes of the type of stored floats; f16 has code 1, which needs no constant. */
 const FROM_F32: u32 = 0;
 const FROM_BF16: u32 = 2;
 

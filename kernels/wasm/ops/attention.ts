@@ -12,7 +12,7 @@ import type { PlacedOperation } from '../placed_operation.ts';
 /** Rows that share one unpacking of a block; 16 rows amortise it and keep the running sums in cache. */
 export const TILE_ROWS = 16;
 
-/** Consecutive rows of one sequence; `blockTable` is where it lies. */
+/** Consecutive rows of one sequence. `blockTable`: byte offset of the sequence's block table. */
 export const attentionTile = struct('AttentionTile', { row: 'u32', rows: 'u32', position: 'u32', blockTable: 'u32' });
 
 /** Bytes of a record: the attention of one query over one span. */
@@ -20,12 +20,12 @@ function recordBytes(headDim: number): number {
   return headDim * 4 + 16;
 }
 
-/** Queries are packed four at a time. */
+/** Rounds up to a multiple of four, because queries are packed four at a time. */
 function inFours(count: number): number {
   return Math.ceil(count / 4) * 4;
 }
 
-/** Room for the records of spans: [tiles][spans][heads]. */
+/** Most bytes of the region for records of spans, [tiles][spans][heads]. */
 const MAX_RECORD_BYTES = 32 << 20;
 
 /** Room for the records of spans, used when several threads attend for one row. */
@@ -38,7 +38,7 @@ export interface SpanRecords {
 
 const isAttention = (op: Operation): op is OperationOf<'attention'> => op.kind === 'attention';
 
-/** For all of a program's layers, which attend one after the other. */
+/** Returns the room for records of spans. Layers attend one after the other and share it; all numbers are 0 when no spans are split. */
 export function spanRecordsOf({ operations }: Program, options: LoadOptions, numThreads: number): SpanRecords {
   const layers = operations.filter(isAttention);
   if (layers.length === 0 || numThreads === 1) return { spanBytes: 0, maxSpans: 0, maxTiles: 0 };
@@ -85,7 +85,10 @@ export const attention = operation('attention', {
     const { heads, kvHeads, headDim } = op;
     if (headDim % 4 !== 0)
       throw new DeviceError(`the wasm device needs head_dim to be a multiple of 4, this model has ${headDim}`);
-    if (heads % kvHeads !== 0) throw new DeviceError(`${heads} heads are no multiple of ${kvHeads} KV heads`);
+    if (heads % kvHeads !== 0)
+      throw new DeviceError(
+        `the wasm device needs the heads to be a multiple of the KV heads, this model has ${heads} and ${kvHeads}`,
+      );
     const [qkv, out] = [buffer(op.qkv), buffer(op.out)];
     return {
       qkv: qkv.at,
@@ -125,7 +128,7 @@ export const attention = operation('attention', {
       step.kernels.attention_tile(params, tile, head, head + headsPerTask, step.scratch);
     }
   },
-  work: ({ heads, headDim, layer, window = Infinity }, { options: { kv } }, batch) => {
+  cost: ({ heads, headDim, layer, window = Infinity }, { options: { kv } }, batch) => {
     const tokenBytes = kvTokenBytes(kv, layer);
     let [numSeen, numPairs] = [0, 0];
     for (const { tokens, start } of batch) {
@@ -137,7 +140,7 @@ export const attention = operation('attention', {
   },
   scratchBytes: ({ heads, kvHeads, headDim }, { options: { kv } }) => {
     const { blockSize } = kv;
-    // One KV head of a whole tile, or all of one row's.
+    // Queries of one KV head of a whole tile, or of all KV heads of one row.
     const group = heads / kvHeads;
     const numQueries = Math.max(inFours(TILE_ROWS * group), kvHeads * inFours(group));
     const headBytes = headDim * 4;
@@ -151,7 +154,7 @@ export const attention = operation('attention', {
   },
 });
 
-/** Spans of all tiles, of one row each; then, when they are there, what they make together. */
+/** Computes the records of all spans of all tiles, which have one row each; after a barrier, merges each row's records into its output. */
 function attendSpans(step: StepContext, { index, params, fields }: PlacedOperation<Fields>, numTiles: number): void {
   const { barrier, kernels, scratch, shared, u32 } = step;
   const { kvHeads, group, headDim, blockSize, window, tiles, records, spanBytes, maxSpans } = fields;

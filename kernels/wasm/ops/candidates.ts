@@ -32,5 +32,5 @@ export const candidates = operation('candidates', {
     step.kernels.candidates(params, ...step.share(step.count(Control.numSamples)));
   },
   // Logits are read twice: for the best ones, then for the sum.
-  work: (op, load, batch) => rowCost(load, [op.logits, op.logits], batch),
+  cost: (op, loaded, batch) => rowCost(loaded, [op.logits, op.logits], batch),
 });

@@ -24,5 +24,5 @@ export const combine = operation('combine', {
   run: (step, { params }) => {
     step.kernels.combine(params, ...step.share(step.count(Control.numRows)));
   },
-  work: (op, load, batch) => rowCost(load, [op.x, op.out, op.out], batch),
+  cost: (op, loaded, batch) => rowCost(loaded, [op.x, op.out, op.out], batch),
 });

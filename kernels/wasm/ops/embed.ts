@@ -32,5 +32,5 @@ export const embed = operation('embed', {
   run: (step, { params }) => {
     step.kernels.embed(params, ...step.share(step.count(Control.numRows)));
   },
-  work: (op, load, batch) => rowCost(load, [op.out], batch),
+  cost: (op, loaded, batch) => rowCost(loaded, [op.out], batch),
 });

@@ -1,4 +1,4 @@
-/** Products of a mixture: an expert's rows lie together, and are multiplied as any others by its part of the weight. */
+/** Products of a mixture of experts: the rows of one expert are adjacent, and are multiplied by that expert's part of the weight. */
 import assert from 'node:assert/strict';
 import { DeviceError } from '../../device.ts';
 import { storageFormat } from '../../program.ts';
@@ -6,7 +6,7 @@ import { formatCode, LANES, productKind, weightBytes } from '../panels.ts';
 import { numRows, operation } from './operation.ts';
 import { productParams, ProductRun, productScratchBytes } from '../product.ts';
 
-/** A thread's own copy of the struct, with the weight of the expert that it multiplies by. */
+/** Bytes of a thread's own copy of the struct, in which `weight` points to the expert of the current task. */
 const OWN_PARAMS = Math.ceil(productParams.bytes / 64) * 64;
 
 /**
@@ -21,7 +21,7 @@ export const expertLinear = operation('expert_linear', {
     const outputs = w.spec.outputs / op.experts;
     if (outputs % LANES !== 0)
       throw new DeviceError(
-        `the wasm device needs experts of a multiple of ${LANES} outputs, this model has ${outputs}`,
+        `the wasm device needs the outputs of an expert to be a multiple of ${LANES}, this model has ${outputs}`,
       );
     assert(inner <= x.width && outputs <= out.width, `expert_linear ${op.weight}: shapes differ`);
     return {
@@ -62,15 +62,15 @@ export const expertLinear = operation('expert_linear', {
       before += tasks.numTasks;
     }
   },
-  work: (op, load, batch) => {
-    const { weightFormat } = load.options;
-    const weight = load.program.weights[op.weight]!;
-    const expertSlots = numRows(load, op.x, batch);
+  cost: (op, loaded, batch) => {
+    const { weightFormat } = loaded.options;
+    const weight = loaded.program.weights[op.weight]!;
+    const expertSlots = numRows(loaded, op.x, batch);
     const outputs = weight.outputs / op.experts;
     const held = storageFormat(weight, weightFormat);
     return {
       label: `experts ${weight.inner} to ${outputs}`,
-      // At most one expert's weights are read per expert slot, and never more than all experts.
+      // Each expert slot reads at most one more expert, and no step reads more than all experts.
       bytes: (weightBytes(weight, weightFormat) * Math.min(expertSlots, op.experts)) / op.experts,
       flops: 2 * expertSlots * weight.inner * outputs,
       kind: productKind(held),

@@ -8,7 +8,7 @@ const params = struct('GateParams', { gateUp: 'u32', gateUpStride: 'u32', out: '
 
 type Fields = Parameters<typeof params.write>[2] & { readonly perRow: number };
 
-/** The kind is the kernel's name. */
+/** Returns the implementation of a gate operation. `kind` is also the name of its kernel. */
 export function gatedMul(kind: Gate['kind']): WasmOperation<Gate, Fields> {
   return {
     params,
@@ -29,6 +29,6 @@ export function gatedMul(kind: Gate['kind']): WasmOperation<Gate, Fields> {
         ...step.shareTable(step.count(Control.numRows) * op.fields.perRow, op.fields.inner),
       );
     },
-    work: (op, load, batch) => rowCost(load, [op.gateUp, op.out], batch),
+    cost: (op, loaded, batch) => rowCost(loaded, [op.gateUp, op.out], batch),
   };
 }

@@ -14,5 +14,5 @@ export const gatherSamples = operation('gather_samples', {
   run: (step, { params }) => {
     step.kernels.gather(params, ...step.share(step.count(Control.numSamples)));
   },
-  work: (op, load, batch) => rowCost(load, [op.out, op.out], batch),
+  cost: (op, loaded, batch) => rowCost(loaded, [op.out, op.out], batch),
 });

@@ -36,11 +36,11 @@ export const linear = operation('linear', {
       product.run(params, 0, task, tasks, numPanels);
     }
   },
-  work: (op, load, batch) => {
-    const { weightFormat } = load.options;
-    const weight = load.program.weights[op.weight]!;
+  cost: (op, loaded, batch) => {
+    const { weightFormat } = loaded.options;
+    const weight = loaded.program.weights[op.weight]!;
     const held = storageFormat(weight, weightFormat);
-    const rows = numRows(load, op.x, batch);
+    const rows = numRows(loaded, op.x, batch);
     return {
       label: `linear ${weight.inner} to ${weight.outputs}`,
       // With many rows, weights mostly come from cache, and arithmetic is the cost.

@@ -10,17 +10,17 @@ import type { StepContext } from '../step_context.ts';
 import type { Struct } from '../struct.ts';
 
 interface PlacedBuffer {
-  /** In bytes. */
+  /** Byte offset of the first row; `stride` is the bytes from one row to the next. */
   readonly at: number;
   readonly stride: number;
-  /** In values. */
+  /** Values per row, without padding. */
   readonly width: number;
-  /** The cell of `control` with its rows in a step, of which each has `perRow` here. */
+  /** Cell of `control` that counts the rows of a step (or its samples); the buffer has `perRow` rows for each of them. */
   readonly count: number;
   readonly perRow: number;
 }
 
-/** The regions that a step fills before it runs, and reads afterwards. Byte offsets. */
+/** Byte offsets of the regions that are written before a step or read after it. */
 export interface StepRegions {
   readonly tokens: number;
   readonly positions: number;
@@ -40,16 +40,19 @@ export interface StepRegions {
   readonly samplerPages: number;
   readonly sampleMasks: number;
   readonly exp2Table: number;
-  /** [experts + 1], then [places]; see mixture.as.ts. */
+  /** [experts + 1], then [expert slots]; see mixture.as.ts. */
   readonly routing: number;
 }
 
-/** A loaded program's memory, as an operation asks for it. @throws AssertionError for a name that the program does not have. */
+/**
+ * Options of a program, and where its regions, buffers, weights and tables lie. @throws AssertionError for a name that the program
+ * does not have.
+ */
 export interface Placement {
   readonly options: LoadOptions;
   readonly regions: StepRegions;
   readonly blockBytes: number;
-  /** Room for what spans of attention make, while several threads attend to one row. */
+  /** Region for the records of attention spans, used when several threads attend for one row. */
   readonly spanRecords: { readonly at: number; readonly spanBytes: number; readonly maxSpans: number };
   readonly buffer: (name: string) => PlacedBuffer;
   readonly weight: (name: string) => { readonly at: number; readonly spec: WeightSpec; readonly format: number };
@@ -83,18 +86,18 @@ export interface WasmOperation<Op extends Operation, Fields extends Readonly<Rec
    * kernels do not support.
    */
   place(op: Op, at: Placement): Fields;
-  /** A thread's part. */
+  /** Runs one thread's share of the operation. */
   run(step: StepContext, op: PlacedOperation<Fields>): void;
-  /** Bytes that must be read, and arithmetic, of a step. */
-  work(op: Op, load: LoadedProgram, batch: readonly Segment[]): KernelCost;
-  /** A thread needs so much room for itself. */
-  scratchBytes?(op: Op, load: LoadedProgram): number;
+  /** Returns the bytes that a step must read, and the arithmetic it does. */
+  cost(op: Op, loaded: LoadedProgram, batch: readonly Segment[]): KernelCost;
+  /** Returns the bytes of scratch that each thread needs; absent when it needs none. */
+  scratchBytes?(op: Op, loaded: LoadedProgram): number;
 }
 
-/** So that the fields of `place` are those of the others. */
+/** Returns `made` unchanged. The types make `params` and `run` use the fields that `place` returns. */
 export function operation<K extends Operation['kind'], Fields extends Readonly<Record<string, number>>>(
   _kind: K,
-  made: Pick<WasmOperation<OperationOf<K>, Fields>, 'place' | 'work' | 'scratchBytes'> &
+  made: Pick<WasmOperation<OperationOf<K>, Fields>, 'place' | 'cost' | 'scratchBytes'> &
     Pick<WasmOperation<OperationOf<K>, NoInfer<Fields>>, 'params' | 'run'>,
 ): WasmOperation<OperationOf<K>, Fields> {
   return made;
@@ -110,9 +113,9 @@ export function numRows({ program }: LoadedProgram, buffer: string, batch: reado
 }
 
 /** Returns the cost of an operation that reads and writes rows of f32 and computes next to nothing: the bytes of all named buffers. */
-export function rowCost(load: LoadedProgram, buffers: readonly string[], batch: readonly Segment[]): KernelCost {
+export function rowCost(loaded: LoadedProgram, buffers: readonly string[], batch: readonly Segment[]): KernelCost {
   const bytes = buffers.reduce(
-    (sum, name) => sum + 4 * numRows(load, name, batch) * (load.program.buffers[name]?.width ?? 0),
+    (sum, name) => sum + 4 * numRows(loaded, name, batch) * (loaded.program.buffers[name]?.width ?? 0),
     0,
   );
   return { bytes, flops: 0, kind: 'f32' };

@@ -15,5 +15,5 @@ export const permute = operation('permute', {
   run: (step, { params, fields }) => {
     step.kernels.permute(params, ...step.share(step.count(Control.numRows) * fields.perRow));
   },
-  work: (op, load, batch) => rowCost(load, [op.out, op.out], batch),
+  cost: (op, loaded, batch) => rowCost(loaded, [op.out, op.out], batch),
 });

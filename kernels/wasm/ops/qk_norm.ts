@@ -26,5 +26,5 @@ export const qkNorm = operation('qk_norm', {
   run: (step, { params }) => {
     step.kernels.qk_norm(params, ...step.share(step.count(Control.numRows)));
   },
-  work: (op, load, batch) => rowCost(load, [op.qkv, op.qkv], batch),
+  cost: (op, loaded, batch) => rowCost(loaded, [op.qkv, op.qkv], batch),
 });

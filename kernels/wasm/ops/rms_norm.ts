@@ -30,5 +30,5 @@ export const rmsNorm = operation('rms_norm', {
   run: (step, { params, fields }) => {
     step.kernels.rms_norm(params, ...step.share(step.count(fields.count)));
   },
-  work: (op, load, batch) => rowCost(load, [op.x, op.out], batch),
+  cost: (op, loaded, batch) => rowCost(loaded, [op.x, op.out], batch),
 });

@@ -43,5 +43,5 @@ export const ropeStore = operation('rope_store', {
   run: (step, { params }) => {
     step.kernels.rope_store(params, ...step.share(step.count(Control.numRows)));
   },
-  work: (op, load, batch) => rowCost(load, [op.qkv, op.qkv], batch),
+  cost: (op, loaded, batch) => rowCost(loaded, [op.qkv, op.qkv], batch),
 });

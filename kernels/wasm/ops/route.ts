@@ -34,5 +34,5 @@ export const route = operation('route', {
     const [first, end] = step.share(1);
     if (first < end) step.kernels.number_expert_slots(params, numRows);
   },
-  work: (op, load, batch) => rowCost(load, [op.logits, op.routes], batch),
+  cost: (op, loaded, batch) => rowCost(loaded, [op.logits, op.routes], batch),
 });

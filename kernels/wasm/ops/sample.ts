@@ -3,7 +3,7 @@ import { Control } from '../shared_step.ts';
 import { struct } from '../struct.ts';
 import { operation, rowCost } from './operation.ts';
 
-/** Bins of a digit of a weight, u64 each. */
+/** Bytes of the 2,048 bins, u64 each, into which weights are counted by one of their digits (sample_cuts.as.ts). */
 const BINS_BYTES = 2_048 * 8;
 
 /** Struct of one sample's parameters, as the kernels read it. */
@@ -39,7 +39,7 @@ export const sample = operation('sample', {
       table: regions.exp2Table,
     };
   },
-  // One of them may take long, and another none: whoever is free takes the next.
+  // Samples differ widely in cost, so each free thread claims the next one.
   run: (step, { params, index }) => {
     const count = step.count(Control.numSamples);
     for (let sample = step.nextTask(index); sample < count; sample = step.nextTask(index)) {
@@ -48,5 +48,5 @@ export const sample = operation('sample', {
   },
   scratchBytes: ({ vocab }) => scratchBytes(vocab),
   // Logits are read twice: for the highest, then for the weights.
-  work: (op, load, batch) => rowCost(load, [op.logits, op.logits], batch),
+  cost: (op, loaded, batch) => rowCost(loaded, [op.logits, op.logits], batch),
 });

@@ -11,5 +11,5 @@ export const softCap = operation('soft_cap', {
   run: (step, { params, fields }) => {
     step.kernels.soft_cap(params, ...step.shareTable(step.count(fields.count), fields.width));
   },
-  work: (op, load, batch) => rowCost(load, [op.x, op.x], batch),
+  cost: (op, loaded, batch) => rowCost(loaded, [op.x, op.x], batch),
 });

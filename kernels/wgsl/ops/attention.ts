@@ -68,7 +68,7 @@ export const attention = operation('attention', (plan, op) => {
   const words = { block: kv.layers[op.layer]!.bytes / 4, k: k.tokenBytes / 4, v: v.tokenBytes / 4 };
   const [qkv, out] = [plan.buffer(op.qkv), plan.buffer(op.out)];
   const group = heads / kvHeads;
-  // A head of K and V, and what lies before it, is whole vectors.
+  // Whether K and V can be read as vectors of four words: a head's size and all offsets and strides are multiples of four.
   const headWords = headDim / (kv.dtype === 'f16' ? 2 : 1);
   const areFours = [headWords, words.block, words.k, words.v, k.offset / 4, v.offset / 4].every((one) => one % 4 === 0);
   const vectorWords = areFours ? 4 : 2;

@@ -4,7 +4,7 @@ import { operation } from './operation.ts';
 
 /** Logits that one workgroup of {@link candidatesKernel} reads. */
 const CANDIDATE_TILE = 2_048;
-/** {@link candidatesMergeKernel} has a thread for each tile of a row. */
+/** Maximum tiles of a row: {@link candidatesMergeKernel} has one thread per tile. */
 const MAX_CANDIDATE_TILES = 256;
 
 /** Finds the best logits of each tile, and the tile's part of the log-sum-exp; one workgroup per tile and sample. */
@@ -21,7 +21,7 @@ export const candidatesKernel = {
   constants: { WORKGROUP_SIZE: 256, MAX_CANDIDATES },
 } as const satisfies KernelSpec;
 
-/** The tiles' lists of a sample into its results; one workgroup per sample. */
+/** Merges the lists of a sample's tiles into its results; one workgroup per sample. */
 export const candidatesMergeKernel = {
   name: 'candidates_merge',
   uses: ['best_of'],
@@ -36,7 +36,7 @@ export const candidatesMergeKernel = {
   constants: { WORKGROUP_SIZE: 256, MAX_CANDIDATES },
 } as const satisfies KernelSpec;
 
-/** @throws DeviceError for a vocabulary beyond what one workgroup merges. */
+/** Returns the number of tiles in a row of logits. @throws DeviceError for a vocabulary larger than one workgroup can merge. */
 export function candidateTiles(vocab: number): number {
   const tiles = Math.ceil(vocab / CANDIDATE_TILE);
   if (tiles > MAX_CANDIDATE_TILES) {

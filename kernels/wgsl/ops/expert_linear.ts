@@ -1,4 +1,7 @@
-/** Products of a mixture: the kernels of linear.ts, over items of rows that go to one expert, which a step numbers on the device. */
+/**
+ * Products of a mixture of experts: the kernels of linear.ts over items, each a few rows of one expert. The items are formed on the
+ * device in each step (number_expert_slots.wgsl).
+ */
 import assert from 'node:assert/strict';
 import { paddedInner, scalesPerRow } from '../../weights/weight_format.ts';
 import type { Dispatch } from '../dispatch_plan.ts';

@@ -1,4 +1,7 @@
-/** Products: a kernel for few rows by their number, one with the norm before it, one for many. */
+/**
+ * Products. Each has kernels for few rows (one for each number of columns), one for a single row that also applies the norm before the
+ * product, and kernels for many rows.
+ */
 import assert from 'node:assert/strict';
 import type { Gate } from '../../program.ts';
 import { paddedInner, scalesPerRow } from '../../weights/weight_format.ts';

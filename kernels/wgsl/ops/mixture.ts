@@ -1,4 +1,7 @@
-/** Mixtures of experts, but for their products: choices, rows in the order of their experts, and what comes back of them. */
+/**
+ * Mixtures of experts without their products (see expert_linear.ts): routing, permuting rows into the order of expert slots, combining
+ * the results.
+ */
 import assert from 'node:assert/strict';
 import { DeviceError } from '../../device.ts';
 import type { KernelSpec } from '../kernel.ts';
@@ -7,7 +10,7 @@ import { operation } from './operation.ts';
 /** Maximum experts whose counts and bits fit a workgroup's memory. */
 const MAX_EXPERTS = 1_024;
 
-/** The best experts of a row and their weights, and of a row alone its expert slots; one workgroup per row. */
+/** Chooses the best experts of each row and their weights; in a step of one row also numbers its expert slots. One workgroup per row. */
 export const routeKernel = {
   name: 'route',
   params: {
@@ -26,7 +29,7 @@ export const routeKernel = {
   constants: { WORKGROUP_SIZE: 64, EXPERTS: 8, PER_TOKEN: 2 },
 } as const satisfies KernelSpec;
 
-/** Expert slots by expert, then by row, and the items of products, in steps of several rows; one workgroup. */
+/** Numbers the expert slots by expert, then by row, and forms the items of products, in steps of several rows; one workgroup. */
 export const numberExpertSlotsKernel = {
   name: 'number_expert_slots',
   params: { routes_stride: 'u32', picks_at: 'u32', order_at: 'u32', items_at: 'u32', tiled_rows: 'u32' },
@@ -38,7 +41,7 @@ export const numberExpertSlotsKernel = {
   constants: { WORKGROUP_SIZE: 256, EXPERTS: 8, PER_TOKEN: 2 },
 } as const satisfies KernelSpec;
 
-/** `out[expertSlot, :] = x[row of the expertSlot, :]`, one workgroup per expert slot. */
+/** `out[expert slot, :] = x[row of the expert slot, :]`, one workgroup per expert slot. */
 export const permuteKernel = {
   name: 'permute',
   params: { stride: 'u32', order_at: 'u32' },
@@ -50,7 +53,7 @@ export const permuteKernel = {
   constants: { WORKGROUP_SIZE: 64 },
 } as const satisfies KernelSpec;
 
-/** `out[r, :] += sum of weight · x[expertSlot, :]`, one workgroup per row. */
+/** `out[r, :] += sum of weight · x[expert slot, :]`, one workgroup per row. */
 export const combineKernel = {
   name: 'combine',
   params: { stride: 'u32', routes_stride: 'u32', per_token: 'u32' },
@@ -102,7 +105,7 @@ export const route = operation('route', (plan, op) => {
       tiled_rows: tiledRows,
     },
     bindings: { step, routing, routes: routes.buffer },
-    // A row alone is numbered where it is routed.
+    // In a step of one row, routeKernel numbers the expert slots itself.
     grid: ({ rows }) => [rows > 1 ? 1 : 0, 1, 1],
     work: ({ rows }) => ({ bytes: rows * perToken * 16, flops: 0 }),
   });

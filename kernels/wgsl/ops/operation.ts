@@ -18,7 +18,7 @@ export interface Fusion {
   readonly headNorm?: OperationOf<'qk_norm'>;
 }
 
-/** @throws DeviceError for what the kernels do not have. */
+/** Adds the dispatches of an operation to the plan. @throws DeviceError for shapes that the kernels do not support. */
 export type WgslOperation<Op extends Operation> = (plan: DispatchPlan, op: Op, fusion: Fusion) => void;
 
 /** Returns `dispatch` unchanged; `_kind` only gives the compiler the operation's type. */

@@ -15,7 +15,7 @@ export const rmsNormKernel = {
   constants: { WORKGROUP_SIZE: 128 },
 } as const satisfies KernelSpec;
 
-/** Left out of steps with one row when the product after it normalises on the way in. */
+/** Adds the dispatch of `rms_norm`. Steps with one row leave it out when the next product applies the norm itself. */
 export const rmsNorm = operation('rms_norm', (plan, op, { isNormOfNext }) => {
   const [x, out] = [plan.buffer(op.x), plan.buffer(op.out)];
   const count = x.spec.rows;

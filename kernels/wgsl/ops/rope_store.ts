@@ -35,7 +35,7 @@ export const ropeStore = operation('rope_store', (plan, op, { headNorm }) => {
     specialisation: {
       constants: {
         ...{ BLOCK_SIZE: kv.blockSize, HEAD_DIM: headDim, ROTARY: dim, KV_F16: kv.dtype === 'f16' ? 1 : 0 },
-        // A head that is normalised is parted as qk_norm parts it.
+        // With a fused norm, a head is split among as many threads as in qk_norm, so that sums have the same order (E2).
         ...(headNorm ? { HEAD_NORM: 1, WORKGROUP_SIZE: 32 } : {}),
       },
     },

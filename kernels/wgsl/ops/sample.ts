@@ -5,7 +5,7 @@ import { operation } from './operation.ts';
 
 /** Ids that one workgroup goes over. */
 const TILE = 2_048;
-/** {@link sampleChooseKernel} has a thread for each tile of a row. */
+/** Maximum tiles of a row: {@link sampleChooseKernel} has one thread per tile. */
 const MAX_TILES = 256;
 /** Words of a tile, of the heads and of the bins in a sample's state: sampling.wgsl. */
 const [TILE_WORDS, HEAD_WORDS, BIN_WORDS] = [8, 40, 3 * 8_192];
@@ -25,17 +25,17 @@ const sampling = {
   constants: { WORKGROUP_SIZE: 256, UNROLLED: 1 },
 } as const;
 
-/** A round over a row of logits; one workgroup per tile and sample. */
+/** Runs one round of sampling over each row of logits; one workgroup per tile and sample. */
 export const sampleTilesKernel = {
   name: 'sample_tiles',
   ...sampling,
   uses: [...sampling.uses, 'sample_head'],
 } as const satisfies KernelSpec;
 
-/** The token, as sampling.ts defines it; one workgroup per sample. */
+/** Chooses each sample's token, as sampling.ts defines it; one workgroup per sample. */
 export const sampleChooseKernel = { name: 'sample_choose', ...sampling } as const satisfies KernelSpec;
 
-/** Rounds in order, as sample_head.wgsl numbers them, and the count of samples without which a step leaves one out. */
+/** Rounds in the order in which sample_head.wgsl numbers them, each with a test of whether a step with these counts needs the round. */
 const rounds: readonly (readonly [name: string, has: (counts: GridCounts) => boolean])[] = [
   ['best', ({ sampled }) => sampled > 0],
   ['weigh', ({ weighed }) => weighed > 0],
@@ -46,7 +46,10 @@ const rounds: readonly (readonly [name: string, has: (counts: GridCounts) => boo
   ['kept', ({ topK, topP }) => topK + topP > 0],
 ];
 
-/** Bytes of what the rounds of a step leave each other. @throws DeviceError for a vocabulary beyond what one workgroup chooses from. */
+/**
+ * Returns the bytes of the state that the rounds of a step pass on to each other. @throws DeviceError for a vocabulary larger than one
+ * workgroup can choose from.
+ */
 export function sampleStateBytes(vocab: number, maxSamples: number): number {
   if (vocab > MAX_TILES * TILE)
     throw new DeviceError(`the webgpu device takes vocabularies up to ${MAX_TILES * TILE}, not ${vocab}`);

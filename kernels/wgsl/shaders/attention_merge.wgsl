@@ -41,11 +41,11 @@ fn attention_merge(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoc
       var values: array<vec4f, BATCH>;
       for (var i = 0u; i < BATCH; i++) {
         let slot = (first + min(start + i, count - 1)) * params.heads + head;
-        // Beyond the last, nothing: it changes no bit of what there is.
+        // Past the last partial, an empty one, which changes no bit of the result.
         stats[i] = select(vec2f(LOWEST, 0.0), part_stats[slot], start + i < count);
         values[i] = parts[slot * QUADS + quad];
       }
-      // All of them, so that the compiler leaves the loads together.
+      // Merge the whole batch, without a condition, so that the compiler keeps the loads together.
       for (var i = 0u; i < BATCH; i++) {
         let now = max(highest, stats[i].x);
         let rescale = exp(highest - now);

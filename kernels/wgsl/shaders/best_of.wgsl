@@ -15,7 +15,7 @@ struct Best {
 var<workgroup> best_values: array<f32, WORKGROUP_SIZE>;
 var<workgroup> best_ids: array<u32, WORKGROUP_SIZE>;
 
-// Every thread brings one and gets the best; all of them call it.
+// Returns the best (value, id) of those that the threads pass; all threads of the workgroup must call it.
 fn best_of(thread: u32, value: f32, id: u32) -> Best {
   best_values[thread] = value;
   best_ids[thread] = id;

@@ -1,4 +1,4 @@
-// candidates: of each tile of 2,048 logits the best (descending, ties by ascending id), the highest, the sum of e^(l - highest)
+// candidates: finds in each tile of 2,048 logits the best (descending, ties by ascending id), the highest, the sum of e^(l - highest)
 //
 //   logits  [samples][stride] f32
 //   step    header, samples [samples][8] u32: row, candidates, first asked, asked, first result word

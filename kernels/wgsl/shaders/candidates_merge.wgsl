@@ -1,10 +1,10 @@
-// candidates_merge: the tiles' lists of a sample into its results
+// candidates_merge: merges the lists of a sample's tiles into its results
 //
 //   lists, stats  as candidates wrote them
 //   logits        [samples][stride] f32, for the tokens that were asked for
 //   step          header; samples as in candidates.wgsl; asked tokens u32
-//   results       u32 words, from the sample's third: ids [wanted], bits of logits [wanted], highest, sum, bits of asked logits, or
-//                 these from the second on when nothing else is wanted
+//   results       u32 words, from the sample's third: ids [wanted], bits of logits [wanted], highest, sum, bits of asked logits, or,
+//                 without candidates, bits of asked logits from the second word on
 //
 // One workgroup per sample. A tile's list is sorted, so a thread keeps the head of one tile's list, and each round takes the
 // best head away: at most WORKGROUP_SIZE tiles.

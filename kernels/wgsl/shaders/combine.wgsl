@@ -1,7 +1,7 @@
-// combine: out[r, :] += sum of weight * x[expert_slot, :] over the expert_slots of row r, best first
+// combine: out[r, :] += sum of weight * x[expert slot, :] over the expert slots of row r, best first
 //
-//   x, out  [expert_slots or rows][stride] f32
-//   routes  [rows][routes_stride] u32: per_token weights as f32, then expert_slots
+//   x, out  [expert slots or rows][stride] f32
+//   routes  [rows][routes_stride] u32: per_token weights as f32, then expert slots
 //
 // One workgroup per row.
 

@@ -1,8 +1,8 @@
 // embed: out[r, :] = table[token(r), :] * scale, unpacked to f32
 //
 //   weight  [outputs][inner] in FORMAT, the slice of the table that starts at `first_output`
-//   step    the step's header, then its rows [rows][3] u32: token, or SLOT_BIT and a slot of sampled ones; position; KV slot
-//   slots   u32, what was sampled before
+//   step    the step's header, then its rows [rows][3] u32: token, or SLOT_BIT + index into slots; position; KV slot
+//   slots   u32, tokens sampled in earlier steps
 //   out     [rows][out_stride] f32
 //
 // One workgroup per row. A table over the binding limit comes in slices; each writes the rows whose token it holds.

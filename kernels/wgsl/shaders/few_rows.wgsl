@@ -1,7 +1,7 @@
 // Shared part of the products of few rows; appended to the kernels whose `uses` has 'few_rows', with linear.wgsl.
 //
 //   ROWS     neighbouring outputs of a thread, which share its loads of x
-//   LANES    neighbouring threads that have the same inputs of other outputs
+//   LANES    neighbouring threads that multiply the same inputs for different outputs
 //   COLUMNS  rows of x of a workgroup
 //   NORMED   1: x is normalised on the way in (one row only)
 
@@ -23,7 +23,7 @@ fn x_rows(first_row: u32, num_rows: u32) -> array<u32, COLUMNS> {
   return at;
 }
 
-// A thread's outputs in the weight's slice. Past the last output, the last one again.
+// Returns a thread's outputs in the weight's slice; past the last output, the last one again.
 fn own_outputs(base: u32, first: u32) -> array<u32, ROWS> {
   var output: array<u32, ROWS>;
   for (var r = 0u; r < ROWS; r++) {

@@ -10,7 +10,7 @@
 //   EXPERTS  1: step is the routing of a mixture (see number_expert_slots.wgsl), whose items are rows of one expert each;
 //            [count_at] is the number of items, which start at items_at; the slice has num_experts experts from first_expert on,
 //            of `outputs` outputs each
-//   PERMUTED 1, with EXPERTS: x is not in the order of expert slots: [order_at] of step has the row of each
+//   PERMUTED 1, with EXPERTS: x is in the order of rows, not of expert slots: step has the row of each expert slot from order_at on
 //   GATED    over 0: outputs come in pairs (gate, up); out[r, o / 2] = gate_of(gate) * up
 
 const GATED: u32 = 0;
@@ -55,7 +55,8 @@ struct Rows {
   base: u32,
 }
 
-// The rows of group `group`, of `at_once`; none when there are no more.
+// Returns the rows of the workgroup row `group`, `at_once` rows each; with EXPERTS the expert slots of item `group`. Empty past the
+// last.
 fn rows_of(group: u32, at_once: u32) -> Rows {
   if (EXPERTS == 0) {
     return Rows(group * at_once, step[params.count_at], 0u);
@@ -71,7 +72,7 @@ fn rows_of(group: u32, at_once: u32) -> Rows {
   return Rows(step[item + 1], step[item + 1] + step[item + 2], expert * params.outputs);
 }
 
-// The row of x of a place, or of a row.
+// Returns the row of x for an expert slot when PERMUTED is 1; else its argument.
 fn row_of(place: u32) -> u32 {
   if (PERMUTED == 1) {
     return step[params.order_at + place];
@@ -79,7 +80,8 @@ fn row_of(place: u32) -> u32 {
   return place;
 }
 
-// `output` counts from the slice's first; `next` is the sum of the output after it, for pairs (gate, up).
+// Writes one output from its `sum`. `output` counts from the slice's first; `next` is the sum of the output after it, for pairs (gate,
+// up).
 fn finish(row: u32, output: u32, sum: f32, next: f32) {
   let absolute = params.first_output + output;
   if (GATED > 0) {
@@ -93,7 +95,7 @@ fn finish(row: u32, output: u32, sum: f32, next: f32) {
   }
   let at = row * params.out_stride + absolute;
   let value = sum + bias_of(absolute);
-  // The multiply-add is said, so that every kernel rounds it alike (E2).
+  // The multiply-add is an explicit fma, so that every kernel rounds it alike (E2).
   if (params.is_accumulating == 1) {
     out[at] = fma(value, params.scale, out[at]);
   } else {
@@ -105,7 +107,7 @@ fn bias_of(output: u32) -> f32 {
   if (params.has_bias == 0) {
     return 0.0;
   }
-  // Interleaved pairs: the bias lies as the model has it, gates first.
+  // Outputs are interleaved in pairs, but the bias is in the model's order: all gates, then all ups.
   if (GATED > 0) {
     return bias[(output & 1) * params.half_outputs + (output >> 1)];
   }

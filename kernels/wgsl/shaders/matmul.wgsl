@@ -31,7 +31,7 @@ fn matmul(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_ind
   let row_quad = thread / 16;
   let output_quad = thread % 16;
 
-  // Rows of x that this thread loads, of those who load x.
+  // Rows of x that this thread loads; only the first half of the threads load x.
   var x_at: array<u32, 4>;
   for (var i = 0u; i < 4; i++) {
     x_at[i] = row_of(min(first_row + thread % 128 / 8 * 4 + i, num_rows - 1)) * stride;

@@ -1,17 +1,17 @@
 // matmul_subgroup_matrix: matmul on the adapter's matrix units, where it has any; the `fast` and `matrices` sets
 //
-//   Buffers as in linear.wgsl. Element is what tiles hold, f16 or f32; sums are f32, because thousands of inputs in f16 sums lose percents.
+//   Buffers as in linear.wgsl. Element is what tiles hold, f16 or f32; sums are f32, because thousands of inputs in f16 sums lose several per cent.
 //   M, N, K are the adapter's configuration: [M, K] times [K, N]; each divides 32, and 4 divides K.
-//   SUBGROUP_SIZE is the adapter's only one, or the one that is asked for where it has several.
+//   SUBGROUP_SIZE is the adapter's only subgroup size, or the one that is requested where it has several.
 //
-// One workgroup of four subgroups per ROWS_TILE x OUTPUTS_TILE outputs: grid (outputs / OUTPUTS_TILE, rows / ROWS_TILE). Of 128 outputs
-// 128 rows are two subgroups times two of 64 x 64 each, 64 rows of 32 x 64, 32 rows four of 32 x 32; tiles of f32 have 64 outputs. A step of the loop stages 32 inputs, scales applied; those of
-// the next step are on their way into registers meanwhile. With BUFFERS 2 they are stored beside those that are multiplied, which
-// saves a barrier and takes 48 KiB. Sums go through workgroup memory, SLAB rows at a time, because a matrix has no access to its
-// elements.
+// One workgroup of four subgroups per ROWS_TILE x OUTPUTS_TILE outputs: grid (outputs / OUTPUTS_TILE, rows / ROWS_TILE). With 128 outputs
+// a subgroup computes 64 x 64 (rows x outputs) of a tile of 128 rows, 32 x 64 of 64 rows, 32 x 32 of 32 rows; tiles of f32 have 64
+// outputs. Each turn of the loop stages 32 inputs, scales applied, while the inputs of the next turn are loaded into registers. With
+// BUFFERS 2 the staged inputs have two buffers in turn, which saves a barrier and takes 48 KiB. Sums go through workgroup memory, SLAB
+// rows at a time, because the elements of a matrix cannot be accessed directly.
 //
-// SECTIONED 1 is for the `matrices` set: sums of 1,024 inputs begin at zero and are added up in f32 outside of the matrices, in order. Then
-// what a matrix unit does within a section is all that a sum depends on besides its inputs, for every number of rows (E2).
+// SECTIONED 1 is for the `matrices` set: sums of 1,024 inputs begin at zero and are added up in f32 outside of the matrices, in order. A
+// sum then depends only on its inputs and on what a matrix unit does within a section, for every number of rows (E2).
 enable f16;
 enable subgroups;
 enable subgroup_size_control;
@@ -29,7 +29,7 @@ const BUFFERS: u32 = 1;
 const SECTIONED: u32 = 0;
 
 const THREADS = 4 * SUBGROUP_SIZE;
-// Subgroups beside each other by rows; the others are by outputs.
+// Subgroups along the rows of a tile, and along its outputs.
 const BY_ROWS = select(2u, 1u, ROWS_TILE == 32);
 const BY_OUTPUTS = 4 / BY_ROWS;
 const OWN_ROWS = ROWS_TILE / BY_ROWS;

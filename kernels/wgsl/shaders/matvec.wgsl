@@ -4,7 +4,7 @@
 //
 // One workgroup per LANES * ROWS outputs and COLUMNS rows of x: grid (rows / COLUMNS, outputs folded over y and z), so that workgroups
 // that share weights run together. Each lane loads 16 bytes of each of its ROWS outputs and multiplies them with every column; LANES
-// neighbouring lanes have the same inputs of other outputs, so that 32 lanes' loads of x are at most 1 KiB apart. The inputs are split
+// neighbouring lanes multiply the same inputs for other outputs, so that 32 lanes' loads of x are at most 1 KiB apart. The inputs are split
 // over the workgroup, then summed: over lanes by shuffles, over subgroups in workgroup memory. Right for every subgroup size from 4 on.
 // Sums depend on the subgroup size; matvec_ordered's do not.
 enable subgroups;

@@ -4,9 +4,9 @@
 //   by fma(sum of the group, its scale, total), ascending.
 //
 // One workgroup per LANES * ROWS outputs and COLUMNS rows of x. A thread sums groups of ROWS neighbouring outputs, so that an x that is
-// loaded once serves all of them; LANES neighbouring threads have the same group of other outputs, so that of 32 lanes' loads of x only
-// 32 / LANES are at different expert_slots. Sums go into workgroup memory, a SECTION of groups at a time; then one thread per output and row
-// adds them up in order. No subgroups.
+// loaded once serves all of them; LANES neighbouring threads have the same group of other outputs, so that 32 lanes load x from only
+// 32 / LANES different positions. Sums go into workgroup memory, a SECTION of groups at a time; then one thread per output and row adds
+// them up in order. No subgroups.
 
 // Groups that the workgroup has at a time, and between two barriers: 3 KiB of sums, or more.
 const AT_ONCE = WORKGROUP_SIZE / LANES;
@@ -64,7 +64,7 @@ fn matvec_ordered(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoca
           whole[r] = weight[output[r] * chunks + group];
         }
       }
-      // Half a group at a time: with all of it in registers fewer workgroups have room beside each other.
+      // Half a group at a time: a whole group in registers would let fewer workgroups run side by side.
       for (var half = 0u; half < unknown(2); half++) {
         var loaded: array<vec4u, HALF_CHUNKS * ROWS>;
         for (var i = 0u; i < HALF_CHUNKS * ROWS; i++) {

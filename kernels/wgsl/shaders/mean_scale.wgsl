@@ -1,4 +1,4 @@
-// 1 / sqrt(mean of squares + epsilon) of what the threads of a workgroup have sums of, in one order (E2); appended to the kernels that say
+// 1 / sqrt(mean of squares + epsilon) from the threads' sums of squares, added up in one order (E2); appended to the kernels that say
 // `uses: ['mean_scale']`. WORKGROUP_SIZE is a power of two.
 
 var<workgroup> squares: array<f32, WORKGROUP_SIZE>;

@@ -1,12 +1,13 @@
-// number_expert_slots: the expert_slots of all turns of a step, by expert, then by row, and the items that are multiplied together
+// number_expert_slots: numbers the expert slots of a step by expert, then by row, and forms the items that are multiplied together
 //
 //   step     the step's header; [0] is the number of rows
-//   routing  [0] items; then as routing.ts has it
-//   routes   [rows][routes_stride] u32: after PER_TOKEN weights, expert_slots
+//   routing  [0] number of items; then as in routing.ts
+//   routes   [rows][routes_stride] u32: after PER_TOKEN weights, the expert slots
 //
-// One workgroup, for steps of several rows: route.wgsl numbers those of one. Turns are counted by expert; then, so many rows at a time,
-// each expert has a bit for each row that goes to it, and the expert_slot of a turn is the number of bits before its own. No loop waits for
-// memory at every turn: a thread loads BATCH picks at a time.
+// One workgroup, for steps of several rows: in a step of one row, route.wgsl numbers the expert slots. A turn is one (row, choice) pair;
+// each has one pick, the expert, and gets one expert slot. Picks are counted by expert; then, ROWS_AT_ONCE rows at a time, each expert has
+// a bit for each row that goes to it, and the expert slot of a turn is the expert's next slot plus the number of bits before its own. No
+// loop waits for memory at every turn: a thread loads BATCH picks at a time.
 
 const WORKGROUP_SIZE: u32 = 256;
 const EXPERTS: u32 = 8;
@@ -27,20 +28,21 @@ struct Params {
 
 const BATCH = 8u;
 const NONE = 0xffffffffu;
-// Words of an expert's bits, so that those of all take 16 KiB, and the rows that they are for.
+// Words of the bits of one expert, so that those of all experts take at most 16 KiB, and the rows that they cover.
 const WORDS = max(1u, min(16u, 4096u / EXPERTS));
 const ROWS_AT_ONCE = 32 * WORDS;
 // Experts of a thread when their counts are added up.
 const EACH = (EXPERTS + WORKGROUP_SIZE - 1) / WORKGROUP_SIZE;
 
 var<workgroup> counts: array<atomic<u32>, EXPERTS>;
-// The next expert_slot of each expert; at first where its expert_slots begin.
+// Next free expert slot of each expert; at first the first of the expert's slots.
 var<workgroup> expert_slots: array<u32, EXPERTS>;
 var<workgroup> bits: array<atomic<u32>, EXPERTS * WORDS>;
-var<workgroup> place_sums: array<u32, WORKGROUP_SIZE>;
+var<workgroup> slot_sums: array<u32, WORKGROUP_SIZE>;
 var<workgroup> item_sums: array<u32, WORKGROUP_SIZE>;
 
-// A thread's picks from `start` on, of `count` that begin at `first`, a workgroup apart; NONE past the last.
+// Returns a thread's next BATCH picks from `start` on, a workgroup apart, of the `count` picks that begin at `first`; NONE past the
+// last.
 fn picks_from(first: u32, start: u32, count: u32, thread: u32) -> array<u32, BATCH> {
   var picks: array<u32, BATCH>;
   for (var i = 0u; i < BATCH; i++) {
@@ -76,30 +78,30 @@ fn number_expert_slots(@builtin(local_invocation_index) thread: u32) {
   workgroupBarrier();
 
   // Expert slots and items of this thread's experts; the loop below turns them into prefix sums over the threads.
-  var own_places = 0u;
+  var own_slots = 0u;
   var own_items = 0u;
   for (var i = 0u; i < EACH; i++) {
     let expert = thread * EACH + i;
     if (expert < EXPERTS) {
       let count = atomicLoad(&counts[expert]);
-      own_places += count;
+      own_slots += count;
       own_items += (count + at_once - 1) / at_once;
     }
   }
-  place_sums[thread] = own_places;
+  slot_sums[thread] = own_slots;
   item_sums[thread] = own_items;
   workgroupBarrier();
   for (var distance = 1u; distance < WORKGROUP_SIZE; distance *= 2) {
     var more = vec2u(0);
     if (thread >= distance) {
-      more = vec2u(place_sums[thread - distance], item_sums[thread - distance]);
+      more = vec2u(slot_sums[thread - distance], item_sums[thread - distance]);
     }
     workgroupBarrier();
-    place_sums[thread] += more.x;
+    slot_sums[thread] += more.x;
     item_sums[thread] += more.y;
     workgroupBarrier();
   }
-  var expert_slot = place_sums[thread] - own_places;
+  var expert_slot = slot_sums[thread] - own_slots;
   var item = item_sums[thread] - own_items;
   for (var i = 0u; i < EACH; i++) {
     let expert = thread * EACH + i;
@@ -146,14 +148,14 @@ fn number_expert_slots(@builtin(local_invocation_index) thread: u32) {
         }
         let turn = start + i * WORKGROUP_SIZE + thread;
         let its_row = turn / PER_TOKEN;
-        var its_place = expert_slots[picks[i]];
+        var its_slot = expert_slots[picks[i]];
         for (var word = 0u; word < its_row / 32; word++) {
-          its_place += countOneBits(atomicLoad(&bits[picks[i] * WORDS + word]));
+          its_slot += countOneBits(atomicLoad(&bits[picks[i] * WORDS + word]));
         }
         let before = atomicLoad(&bits[picks[i] * WORDS + its_row / 32]) & ((1u << (its_row % 32)) - 1);
-        its_place += countOneBits(before);
-        routing[params.order_at + its_place] = row + its_row;
-        routes[(row + its_row) * params.routes_stride + PER_TOKEN + turn % PER_TOKEN] = its_place;
+        its_slot += countOneBits(before);
+        routing[params.order_at + its_slot] = row + its_row;
+        routes[(row + its_row) * params.routes_stride + PER_TOKEN + turn % PER_TOKEN] = its_slot;
       }
     }
     workgroupBarrier();

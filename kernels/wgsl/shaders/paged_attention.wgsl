@@ -16,9 +16,9 @@
 // item covers all splits of its rows and writes `out`, or one split of them and writes a partial per row, which attention_merge
 // merges by the same arithmetic: so a row's bits depend on its position only (E2).
 //
-// UNROLLED 0 is for the software driver, which would spend seconds on what it unrolls.
+// UNROLLED 0 is for the software driver, whose compiler would spend seconds on unrolling.
 //
-// Per tile: K and V are asked for together, so that V arrives while scores are computed; K into workgroup memory; scores, one thread
+// Per tile: K and V are loaded together, so that V arrives while scores are computed; K into workgroup memory; scores, one thread
 // per QUERY_BLOCK queries and token; highest, weights, sums; V into workgroup memory; then each thread adds up V for its vectors of
 // the output. HEAD_DIM is a multiple of 4.
 alias KvVector = vec4u;
@@ -146,8 +146,8 @@ fn paged_attention(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoc
       for (var i = 0u; i < LOADS; i++) {
         v[i] = kv[v_vector(thread, i)];
       }
-      // Never so. A use of V ahead of the scores: else compilers move its loads behind them, where nothing hides how long they take. And
-      // one of K, so that all of them are asked for before the first is waited for.
+      // This branch is never taken. It uses V before the scores, because compilers would otherwise move the loads of V behind them,
+      // where nothing hides their latency; and it uses K, so that all loads are issued before the first one is waited for.
       if (unknown(0) != 0) {
         for (var i = 0u; i < LOADS; i++) {
           put(thread, i, k[i] ^ v[i]);
@@ -204,7 +204,7 @@ fn paged_attention(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoc
       workgroupBarrier();
     }
 
-    // The split joins what came before it; into nothing it goes unchanged.
+    // Merge the split with the splits before it; when there are none, its bits do not change.
     for (var q = thread; q < QUERIES; q += WORKGROUP_SIZE) {
       let now = max(all_highest[q], highest[q]);
       all_rescale[q] = exp(all_highest[q] - now);
@@ -247,7 +247,7 @@ fn score(first_query: u32, t: u32, first: u32, first_row: u32, first_position: u
     let q = min(first_query + i, num_queries - 1);
     q_at[i] = (first_row + q / GROUP) * params.qkv_stride / 4 + (kv_head * GROUP + q % GROUP) * QUADS;
   }
-  // Unrolled whole, the loads of q would take more registers than leave workgroups room beside each other.
+  // Fully unrolled, the loads of q would take so many registers that fewer workgroups run side by side.
   for (var start = 0u; start < unknown(QUADS); start += QUADS_AT_ONCE) {
     for (var at = 0u; at < QUADS_AT_ONCE; at++) {
       let quad = start + at;
@@ -280,7 +280,7 @@ fn score(first_query: u32, t: u32, first: u32, first_row: u32, first_position: u
   }
 }
 
-// The query of a thread's i-th output; past the last one, the last one again.
+// Returns the query of a thread's i-th output; past the last one, the last one again.
 fn query_of(thread: u32, i: u32) -> u32 {
   return min((thread + i * WORKGROUP_SIZE) / QUADS, QUERIES - 1);
 }
@@ -299,7 +299,7 @@ fn v_vector(thread: u32, i: u32) -> u32 {
   return v_from[at / VECTORS] / VECTOR_WORDS + at % VECTORS;
 }
 
-// Into workgroup memory, each vector once.
+// Stores the i-th vector of a thread in workgroup memory, each vector of the tile once.
 fn put(thread: u32, i: u32, vector: KvVector) {
   let at = thread + i * WORKGROUP_SIZE;
   if (TOKENS * VECTORS % WORKGROUP_SIZE != 0 && at >= TOKENS * VECTORS) {

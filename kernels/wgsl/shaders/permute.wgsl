@@ -1,9 +1,9 @@
-// permute: out[expert_slot, :] = x[order[expert_slot], :]
+// permute: out[expert slot, :] = x[order[expert slot], :]
 //
-//   x, out   [rows or expert_slots][stride] f32
-//   routing  from order_at [expert_slots] u32: rows
+//   x, out   [rows or expert slots][stride] f32
+//   routing  from order_at [expert slots] u32: rows
 //
-// One workgroup per expert_slot, which are folded over y and z.
+// One workgroup per expert slot, folded over x and y.
 
 const WORKGROUP_SIZE: u32 = 64;
 

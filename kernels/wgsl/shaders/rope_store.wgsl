@@ -1,4 +1,5 @@
-// rope_store: with HEAD_NORM normalises each head of q and k, as qk_norm does; rotates the first ROTARY values of the heads of q and k of qkv[r, :] in place (i pairs with i + ROTARY / 2), stores k and v, rounded, at the row's slot
+// rope_store: with HEAD_NORM normalises each head of q and k, as qk_norm does; rotates the first ROTARY values of the heads of q and k of
+// qkv[r, :] in place (i pairs with i + ROTARY / 2); stores k and v, rounded, at the row's slot
 //
 //   qkv     [rows][stride] f32: heads of q, then kv_heads of k, then kv_heads of v
 //   angles  [positions][ROTARY / 2][2] f32: cosine, sine
@@ -85,7 +86,7 @@ fn rope_store(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation
   }
 }
 
-// The scale of a head, in the order of sums that qk_norm has where it parts a head among as many threads.
+// Returns the scale of a head, summed in the order in which qk_norm sums when it splits a head among as many threads.
 fn head_scale(base: u32, thread: u32) -> f32 {
   var sum = 0.0;
   for (var i = thread; i < HEAD_DIM / 4; i += WORKGROUP_SIZE) {

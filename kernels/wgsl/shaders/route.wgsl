@@ -1,11 +1,11 @@
-// route: of logits[r, experts] the best PER_TOKEN, ties to the lower, and their softmax: over all experts, or over the chosen when
-// `is_normalised`
+// route: chooses the best PER_TOKEN of logits[r, experts], ties to the lower, and computes their softmax: over all experts, or over the
+// chosen ones when `is_normalised`
 //
 //   logits   [rows][logits_stride] f32
-//   routes   [rows][routes_stride] u32: PER_TOKEN weights as f32, best first; the expert_slots after them are number_expert_slots'
+//   routes   [rows][routes_stride] u32: PER_TOKEN weights as f32, best first; number_expert_slots writes the expert slots after them
 //   routing  from picks_at [rows][PER_TOKEN] u32: experts
 //
-// One workgroup per row. A row alone has its expert_slots numbered here: each expert that it goes to is an item.
+// One workgroup per row. In a step of one row, its expert slots are numbered here: each expert that the row goes to is an item.
 
 const WORKGROUP_SIZE: u32 = 64;
 const EXPERTS: u32 = 8;

@@ -1,7 +1,8 @@
-// sample_choose: the token of each sample, when sample_tiles has gone over its row; buffers as in sampling.wgsl
+// sample_choose: chooses the token of each sample, after the rounds of sample_tiles over its row; buffers as in sampling.wgsl
 //
-// One workgroup per sample: the best of all tiles; else, from the sums of tiles, the tile in which the running sum goes beyond the target,
-// in it the thread's ids, in those the id. A thread has neighbouring ids, since the running sum is by ascending id.
+// One workgroup per sample. Greedy: the best of all tiles. Else: the tile in which the running sum exceeds the target, found from the
+// sums of the tiles; then the thread within the tile, then the id. A thread has neighbouring ids, since the running sum is by ascending
+// id.
 
 var<workgroup> target_left: vec2u;
 var<workgroup> ties_left: u32;
@@ -21,7 +22,7 @@ fn sample_choose(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocat
   var one = params_of(sample);
   take_best_of_tiles(sample, thread);
   if (thread == 0) {
-    chosen = select(ids[0], NO_TOKEN, atomicLoad(&is_rotten) == 1);
+    chosen = select(ids[0], NO_TOKEN, atomicLoad(&has_nan) == 1);
   }
   let best = workgroupUniformLoad(&chosen);
   if (best == NO_TOKEN || mantissa == 0) {
@@ -57,7 +58,7 @@ fn sample_choose(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocat
     }
     target_left = wide_mul_high(one.random, sum);
     ties_left = ties;
-    chosen = find_place(from_weight, params.tiles - 1);
+    chosen = find_slot(from_weight, params.tiles - 1);
   }
   let tile = workgroupUniformLoad(&chosen);
 
@@ -80,7 +81,7 @@ fn sample_choose(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocat
   tokens[thread] = select(equal, 0, from_weight == 0);
   sum_groups(thread);
   if (thread == 0) {
-    chosen = find_place(from_weight, WORKGROUP_SIZE - 1);
+    chosen = find_slot(from_weight, WORKGROUP_SIZE - 1);
   }
   if (thread != workgroupUniformLoad(&chosen)) {
     return;
@@ -107,9 +108,9 @@ fn sample_choose(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocat
   finish(&one, token, result, has_candidates);
 }
 
-// The place, of those in sums and tokens, in which the running sum goes beyond the target; at most `last`. Tokens that are equal to the
-// head's last count while there are ties left.
-fn find_place(from_weight: u32, last: u32) -> u32 {
+// Returns the index in `sums` and `tokens` at which the running sum exceeds the target; at most `last`. Tokens whose weight equals
+// from_weight count while ties are left.
+fn find_slot(from_weight: u32, last: u32) -> u32 {
   var group = 0u;
   while (group < last / GROUP && is_before(from_weight, group_sums[group], group_tokens[group])) {
     group++;
@@ -121,7 +122,7 @@ fn find_place(from_weight: u32, last: u32) -> u32 {
   return place;
 }
 
-// Whether the token is behind these, which the target then no longer contains.
+// Whether the chosen token lies after these; if so, takes their weights off the target and their ties off ties_left.
 fn is_before(from_weight: u32, sum: vec2u, count: u32) -> bool {
   let its_ties = min(count, ties_left);
   let its = wide_add(sum, wide_mul(from_weight, its_ties));

@@ -1,5 +1,5 @@
-// sample_head: where the head of a sample ends, the tokens that top_k or top_p keeps, as far as the rounds before have found it; sample_tiles.wgsl
-// tells what each round adds. A head ends at a weight: first its highest 11 bits are known, then the next 11, then all.
+// sample_head: finds where the head of a sample ends (the tokens that top_k or top_p keeps), as far as the rounds so far allow;
+// sample_tiles.wgsl lists what each round adds. A head ends at a weight: first its highest 11 bits are known, then the next 11, then all.
 
 const BEST = 0u;
 const WEIGH = 1u;
@@ -88,7 +88,7 @@ fn find_head(sample: u32, round: u32, top_k: u32, top_p: u32, thread: u32) {
   }
 }
 
-// Needs the sums of the first bins. Not active where there are no more tokens than are kept.
+// Begins the search for the end of top_k; needs the sums of the first bins. Sets is_active to 0 when there are at most top_k tokens.
 fn begin_top_k(top_k: u32) {
   var count = 0u;
   for (var group = 0u; group < bound(GROUPS); group++) {
@@ -98,7 +98,8 @@ fn begin_top_k(top_k: u32) {
   is_active = select(1u, 0u, top_k >= count);
 }
 
-// The sum that top_p is to reach: its share of what top_k keeps, or of the sums of the first bins, rounded up.
+// Begins the search for the end of top_p with the sum that it must reach: its share of the weights that top_k keeps, or of the sums of
+// the first bins, rounded up.
 fn begin_top_p(top_p: u32) {
   var kept = wide_add(head.above, wide_mul(head.from_weight, head.ties));
   if (head.from_weight == 0) {
@@ -121,7 +122,7 @@ fn keep_head(at: u32) {
   atomicStore(&state[at + 6], is_active);
 }
 
-// Tokens and sums of a thread's `each` bins, from the highest digit down, and of groups of threads.
+// Loads the tokens and sums of each thread's `each` bins, from the highest digit down, and adds them up by groups of threads.
 fn load_bins(bins_from: u32, each: u32, num: u32, thread: u32) {
   var sum = vec2u(0);
   var count = 0u;
@@ -135,7 +136,7 @@ fn load_bins(bins_from: u32, each: u32, num: u32, thread: u32) {
   sum_groups(thread);
 }
 
-// The digit that `head` ends at, from the highest down: where the rest, a number of tokens or a sum of weights, is reached.
+// Finds the digit at which `head` ends, from the highest down: where head.rest, a number of tokens or a sum of weights, is reached.
 fn take_digit(bins_from: u32, num: u32, shift: u32, is_sum: bool) {
   let each = num / WORKGROUP_SIZE;
   var group = 0u;
@@ -165,7 +166,7 @@ fn take_digit(bins_from: u32, num: u32, shift: u32, is_sum: bool) {
   }
 }
 
-// Whether the head goes on below these, which it takes in.
+// Whether the head goes on below these tokens; if so, takes them off head.rest and adds them to head.above.
 fn is_passed(sum: vec2u, count: u32, is_sum: bool) -> bool {
   let its = select(vec2u(count, 0), sum, is_sum);
   if (!wide_less(its, head.rest)) {

@@ -2,12 +2,12 @@
 //
 //   BEST       the best of a tile; clears the bins
 //   WEIGH      needs the highest fixed-point logit: weights of a tile, their sum; and, for top_k and top_p, bins by their first 11 bits
-//   K1, K2     bins by the next 11 bits, and the last 10, of those that agree with the weight at which top_k ends, as far as it is known
-//   P1, P2     the same for top_p
-//   TILES      the sum of the weights of a tile that are kept, and how many of it are equal to the last
+//   K1, K2     bins by the next 11 bits, then the last 10, of the weights whose known bits equal those of the weight at which top_k ends
+//   P1, P2     likewise for top_p
+//   TILES      the sum of a tile's weights above the one at which the head ends, and the number of weights equal to it
 //
-// What a round leaves in the bins the next one reads: each workgroup finds for itself where the head ends in them; the first one of a
-// sample keeps it for the round after. Grid (tiles, samples).
+// Each round reads the bins of the round before: every workgroup finds for itself where the head ends in them, and the first workgroup
+// of a sample stores the result for the round after. Grid (tiles, samples).
 
 // Bins by digit: the number of tokens, then the sums of the low and of the high 16 bits of their weights.
 var<workgroup> bins: array<array<atomic<u32>, 3>, BINS>;
@@ -68,7 +68,7 @@ fn sample_tiles(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocati
 
   let from_weight = head.from_weight;
   let is_digit = round > WEIGH && round < TILES;
-  // Bits above the digit, which agree with the bound's.
+  // Position of the digit; the bits from `above` on must equal those of the weight at which the head ends.
   var shift = 21u;
   var above = 32u;
   if (round == K1 || round == P1) {
@@ -129,7 +129,7 @@ fn sample_tiles(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocati
 
 fn find_best(one: ptr<function, SampleParams>, first: u32, thread: u32, own: u32) {
   if (thread == 0) {
-    atomicStore(&is_rotten, 0);
+    atomicStore(&has_nan, 0);
   }
   workgroupBarrier();
   var best_fixed_logit = FORBIDDEN;
@@ -142,7 +142,7 @@ fn find_best(one: ptr<function, SampleParams>, first: u32, thread: u32, own: u32
     }
     let bits = logits[(*one).logits + id];
     if ((bits & 0x7fffffffu) > 0x7f800000u) {
-      atomicStore(&is_rotten, 1);
+      atomicStore(&has_nan, 1);
     }
     let fixed_logit = fixed_logit_at(one, id);
     if (fixed_logit == FORBIDDEN || fixed_logit < best_fixed_logit) {
@@ -163,7 +163,7 @@ fn find_best(one: ptr<function, SampleParams>, first: u32, thread: u32, own: u32
     atomicStore(&state[own], bitcast<u32>(fixed_logits[0]));
     atomicStore(&state[own + 1], bitcast<u32>(orders[0]));
     atomicStore(&state[own + 2], ids[0]);
-    atomicStore(&state[own + 3], atomicLoad(&is_rotten));
+    atomicStore(&state[own + 3], atomicLoad(&has_nan));
   }
 }
 
@@ -188,7 +188,7 @@ fn own_bins_at(round: u32) -> u32 {
   }
 }
 
-// The workgroup's bins into those of the sample.
+// Adds the workgroup's bins to those of the sample.
 fn add_bins(to: u32, thread: u32) {
   for (var i = thread; i < BINS; i += WORKGROUP_SIZE) {
     let count = atomicLoad(&bins[i][0]);

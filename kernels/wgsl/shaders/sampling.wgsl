@@ -6,7 +6,7 @@
 //               per token
 //   exp2_table  [4096] u32, weights at every 128th of a log2 weight
 //   pages       [pages][vocab] u32: biases, counts; a sample adds the token to its counts
-//   slots       u32, the token where later steps find it
+//   slots       u32, the sampled tokens, for later steps
 //   results     u32 words, from the sample's first: the token, and its logit when candidates are wanted
 //   state       of a sample, from sample * sample_words: bests [tiles][4]: fixed-point logit, order, id, whether there is a NaN;
 //               sums [tiles][4]: weights above the head's last (64 bits), how many are equal to it; heads [5][8]; bins [8192][3]:
@@ -81,7 +81,7 @@ struct Head {
 var<workgroup> fixed_logits: array<i32, WORKGROUP_SIZE>;
 var<workgroup> orders: array<i32, WORKGROUP_SIZE>;
 var<workgroup> ids: array<u32, WORKGROUP_SIZE>;
-var<workgroup> is_rotten: atomic<u32>;
+var<workgroup> has_nan: atomic<u32>;
 // Sums of weights and numbers of tokens, per thread and per group of GROUP threads.
 var<workgroup> sums: array<vec2u, WORKGROUP_SIZE>;
 var<workgroup> tokens: array<u32, WORKGROUP_SIZE>;
@@ -122,7 +122,7 @@ fn fixed_logit_of(bits: u32) -> i32 {
   if (bits == 0xff800000u) {
     return FORBIDDEN;
   }
-  // 1,023 and beyond, infinity included.
+  // Magnitudes of 1,023 and more, infinity included, are clamped.
   if ((bits & 0x7fffffffu) >= 0x447fc000u) {
     return select(FIXED_LOGIT_LIMIT, -FIXED_LOGIT_LIMIT, bits >> 31 == 1);
   }
@@ -171,7 +171,7 @@ fn fixed_logit_at(sample: ptr<function, SampleParams>, id: u32) -> i32 {
   return fixed_logit;
 }
 
-// 0 when it is not sampled.
+// Returns the weight of a token; 0 when the token cannot be sampled.
 fn weight_at(sample: ptr<function, SampleParams>, id: u32, highest: i32) -> u32 {
   let fixed_logit = fixed_logit_at(sample, id);
   let below = u32(highest - fixed_logit);
@@ -207,10 +207,10 @@ fn take_best(thread: u32) {
   }
 }
 
-// The best of all tiles of a sample into the first: at most WORKGROUP_SIZE of them.
+// Reduces the best tokens of a sample's tiles, at most WORKGROUP_SIZE of them, to the best one, at index 0.
 fn take_best_of_tiles(sample: u32, thread: u32) {
   if (thread == 0) {
-    atomicStore(&is_rotten, 0);
+    atomicStore(&has_nan, 0);
   }
   workgroupBarrier();
   fixed_logits[thread] = FORBIDDEN;
@@ -221,7 +221,7 @@ fn take_best_of_tiles(sample: u32, thread: u32) {
     orders[thread] = bitcast<i32>(atomicLoad(&state[best + 1]));
     ids[thread] = atomicLoad(&state[best + 2]);
     if (atomicLoad(&state[best + 3]) != 0) {
-      atomicStore(&is_rotten, 1);
+      atomicStore(&has_nan, 1);
     }
   }
   take_best(thread);

@@ -40,7 +40,7 @@ import { Reachability } from './reachability.ts';
 const CHECK_MS = 100;
 /** A check that comes this late means that the router itself was stopped. */
 const MAX_LATE_MS = 500;
-/** Members (P1). */
+/** Upper bound of the cluster's members (P1). */
 const MAX_MEMBERS = 1_024;
 
 /** Dependencies of a ClusterView, and its callbacks for members that join, send a heartbeat or are lost. */
@@ -72,7 +72,7 @@ export class ClusterView implements AllMembers {
   readonly #reachability: Reachability;
   readonly #placements: Placements = { last: 0 };
   readonly #stores: CountedStores;
-  /** An instance joined, left or is placeable again; who waits is bounded by the requests in flight. */
+  /** Notified when an instance joins, leaves or is placeable again. Waiters are bounded by the requests in flight. */
   readonly #changed = new Condition();
   readonly #sightings: DecodeSightings;
 
@@ -107,17 +107,17 @@ export class ClusterView implements AllMembers {
     this.#presence = new Presence({ bus, identity, clock, signal, version: () => this.#stores.version });
   }
 
-  /** Says that this router is there. */
+  /** Announces this router on the bus. */
   notice(): void {
     this.#presence.notice();
   }
 
-  /** Says goodbye: its members need not wait until it is silent. */
+  /** Announces on the bus that this router leaves, so that its members need not wait until it is silent. */
   leave(): void {
     this.#presence.leave();
   }
 
-  /** Other routers of this cluster that are heard. */
+  /** Names of the other routers of this cluster whose notices still arrive. */
   get otherRouters(): string[] {
     return this.#presence.others();
   }
@@ -155,7 +155,7 @@ export class ClusterView implements AllMembers {
     await this.#changed.within(timeoutMs, this.#options.clock, signal);
   }
 
-  /** A process that has not loaded its model yet: what keeps it out is said before it does. */
+  /** Answers the inquiry of a process that has not loaded its model yet, so that a refusal comes before the slow load. */
   async #inquire(inquiry: Inquiry): Promise<RegistrationReply> {
     const { member, engine } = inquiry;
     const own = engine && this.model;
@@ -201,7 +201,7 @@ export class ClusterView implements AllMembers {
     };
   }
 
-  /** A store is of no model. */
+  /** Decides on a registration: the model that is joined, a refusal or a wait. A store joins no model. */
   #admission(registration: Registration): Admitted | { readonly model: undefined } {
     const { member, engine } = registration;
     const refused = this.#refusal(registration);
@@ -269,12 +269,12 @@ export class ClusterView implements AllMembers {
     const sinceMs = nowMs - this.#lastCheckMs;
     this.#lastCheckMs = nowMs;
     if (!bus.isConnected) {
-      // Nobody can be heard; when it is back they have to come back too.
+      // No heartbeat can arrive without the bus, so nobody is dropped; silence is counted anew after the reconnection.
       for (const instance of this.all()) instance.lastHeardMs = nowMs;
       return;
     }
     if (sinceMs > CHECK_MS + MAX_LATE_MS) {
-      // This process slept, not they: what they said meanwhile is still to be read.
+      // This process was stopped, not its members: their heartbeats of that time are still to be read.
       for (const instance of this.all()) instance.lastHeardMs += sinceMs;
       return;
     }

@@ -1,4 +1,7 @@
-/** Stores that members of the cluster know of: those that have answered at their address. Every change is published, with its number. */
+/**
+ * The stores that members of the cluster may use: those that have answered a call at their address. Each change is published on the
+ * bus with a version number.
+ */
 import type { Bus } from '../../../shared/bus/bus.ts';
 import { subjects, toBytes, type Member } from '../../../shared/protocol/membership.ts';
 import type { Instance } from './instance.ts';
@@ -16,7 +19,7 @@ export class CountedStores {
     this.#router = router;
   }
 
-  /** Changes so far: a member that has missed one asks for all of them. */
+  /** Number of changes so far. A member that has missed a change requests the whole list. */
   get version(): number {
     return this.#version;
   }
@@ -25,7 +28,7 @@ export class CountedStores {
     return [...this.#stores].map(({ member }) => member);
   }
 
-  /** Whether a store counts from now on; instances of other roles change nothing. */
+  /** Adds or removes a store, and publishes the change. Instances of other roles are ignored. */
   set(instance: Instance, isCounted: boolean): void {
     const { member } = instance;
     if (member.role !== 'store' || this.#stores.has(instance) === isCounted) return;

@@ -2,7 +2,7 @@
 import type { Clock } from '../../../shared/base/clock.ts';
 import type { Instance } from './instance.ts';
 
-/** Kinds of instances that left, by model and context (P1). */
+/** Upper bound of the remembered departures, one per model and context length (P1). */
 const MAX_LEFT = 1_024;
 
 interface Sighting {
@@ -22,7 +22,7 @@ export class DecodeSightings {
     this.#clock = clock;
   }
 
-  /** An instance leaves; one that nobody could ever call is not expected back. */
+  /** Records the departure of a decode instance. An instance that never answered a call is ignored, since its return is not expected. */
   left({ member, model, maxModelLen, isCounted, countedMs }: Instance): void {
     const lastMs = isCounted ? this.#clock.nowMs() : countedMs;
     if (member.role !== 'decode' || lastMs === undefined) return;

@@ -1,17 +1,18 @@
 /**
- * Sets of holders with their tiers, each kept once: a block's entry is a number.
+ * Sets of holders with their tiers. Equal sets are stored once, so that the index entry of a block is the number of a set.
  *
  *   member   holder number · 8 + one bit per tier; a set is its members, ascending
  *   set 0    nobody
  *
- * Who is forgotten leaves every set at once: a set is looked at as the one that is left of it (`live`), found when it is next asked for.
- * Bounded (P1): sets that no block has any more are taken out when there are MAX_SETS; beyond that no new one is made.
+ * A forgotten holder leaves every set at once: `live` maps a set to the set of its remaining holders, computed when it is next
+ * asked for.
+ * Bounded (P1): at MAX_SETS, sets that no block uses are removed; when none of them is unused, no new set is made.
  */
 const TIER_BITS = 8;
 const MAX_SETS = 1 << 18;
-/** Numbers, those of forgotten holders included; a cluster that restarts a process a second gets there in eight years. */
+/** Upper bound of holder numbers, which are not reused; a cluster that restarts one process per second reaches it in eight years. */
 const MAX_HOLDERS = 1 << 28;
-/** Transitions remembered. */
+/** Upper bound of the cached changes from one set to another (P1); a full cache is cleared. */
 const MAX_STEPS = 1 << 16;
 
 /** One holder of a block, and the tiers in which it has the block. */
@@ -21,7 +22,7 @@ export interface HeldBy {
   readonly tiers: number;
 }
 
-/** No such set can be made. */
+/** Returned in place of a set number when there is no room for another set. */
 export const NO_SET = -1;
 
 /** All sets of holders that blocks have, each stored once and named by a number. */
@@ -31,7 +32,7 @@ export class HolderSets {
   readonly #ids = new Map<string, number>([['', 0]]);
   /** Blocks that have the set. */
   #counts = new Int32Array(1_024);
-  /** Number of the set that is left of each set without forgotten holders, valid while `#liveAt` of the set equals `#numDeaths`. */
+  /** For each set, the number of the set of its remaining holders; valid while `#liveAt` of the set equals `#numDeaths`. */
   #live = new Int32Array(1_024);
   #liveAt = new Int32Array(1_024);
   #numDeaths = 0;
@@ -47,12 +48,12 @@ export class HolderSets {
     this.#maxSets = maxSets;
   }
 
-  /** Sets there are. */
+  /** Number of stored sets, the empty set included. */
   get size(): number {
     return this.#members.length - this.#free.length;
   }
 
-  /** The holder's number, given when it is first asked for. */
+  /** Returns the number of a holder; a new holder gets the next number. */
   numberOf(holder: string): number {
     let number = this.#numbers.get(holder);
     if (number === undefined) {
@@ -67,7 +68,10 @@ export class HolderSets {
     return this.#numbers.has(holder);
   }
 
-  /** `to` is called `from` from now on, in every set; who was called so is forgotten. */
+  /**
+   * Renames the holder `from` to `to` in every set; a previous holder of the name `to` is forgotten. Does nothing when `from` is
+   * unknown.
+   */
   rename(from: string, to: string): void {
     const number = this.#numbers.get(from);
     if (number === undefined) return;
@@ -94,7 +98,7 @@ export class HolderSets {
     const members = this.#members[set]!;
     const left = members.filter((member) => this.#holders.has(Math.floor(member / TIER_BITS)));
     const id = left.length === members.length ? set : this.#intern(left);
-    // Without room for it: whoever asks finds nobody there.
+    // Without room for another set, its blocks count as held by nobody.
     this.#live[set] = id === NO_SET ? 0 : id;
     this.#liveAt[set] = this.#numDeaths;
     return this.#live[set];
@@ -107,7 +111,10 @@ export class HolderSets {
     }));
   }
 
-  /** The set with `bit` of a holder's tiers added or taken; {@link NO_SET} when there is no room for it. `set` is a live one. */
+  /**
+   * Returns the number of the set in which holder `number` has the tier `bit` added or removed; {@link NO_SET} when there is no room.
+   * `set` must be a live set.
+   */
   step(set: number, number: number, bit: number, isStored: boolean): number {
     const step = (set * 16 + bit * 2 + (isStored ? 1 : 0)) * MAX_HOLDERS + number;
     const known = this.#steps.get(step);
@@ -128,7 +135,7 @@ export class HolderSets {
     return id;
   }
 
-  /** `by` more blocks have it. */
+  /** Adds `by` to the number of blocks that have the set. */
   count(set: number, by: number): void {
     this.#counts[set]! += by;
   }
@@ -172,7 +179,7 @@ export class HolderSets {
       this.#members[id] = [];
       this.#free.push(id);
     }
-    // Whatever one of them was left of looks again.
+    // Invalidate `#live`, which may refer to a removed set.
     this.#numDeaths++;
   }
 }

@@ -1,6 +1,6 @@
 /**
- * Feeds the prefix index from block events. A gap in a holder's sequence numbers, or a new holder, is repaired by a snapshot
- * fetched from the holder itself, tagged with the number it contains; events that came meanwhile are applied after it.
+ * Feeds the prefix index from block events. A gap in a holder's sequence numbers, or a new holder, is repaired by a snapshot from the
+ * holder itself. The snapshot names the last batch that it contains; batches that arrive meanwhile are applied after it.
  */
 import type { Clock } from '../../../shared/base/clock.ts';
 import { messageOf } from '../../../shared/base/failure.ts';
@@ -15,13 +15,13 @@ import type { PrefixIndex } from './prefix_index.ts';
 
 const SNAPSHOT_TIMEOUT_MS = 30_000;
 const RETRY_MS = 200;
-/** Keys applied without a pause: about a millisecond. */
+/** Key words (two per key) applied before other work gets a turn of the event loop: about a millisecond. */
 const SLICE_WORDS = 2 * 4_096;
 /** Batches kept while a snapshot is on its way (P1): at 100 batches a second, 100 s. */
 const MAX_BUFFERED = 10_000;
 
 interface Feed {
-  /** The last number applied. */
+  /** Sequence number of the last batch applied. */
   sequence: number;
   /** Present while a snapshot is on its way. */
   buffered: BlockBatch[] | undefined;
@@ -36,8 +36,8 @@ export class IndexFeed {
   readonly #feeds = new Map<string, { feed: Feed; instance: Instance }>();
   numSnapshots = 0;
   #numAsked = 0;
-  /** Words applied since others last had their turn. */
-  #numPaced = 0;
+  /** Key words applied since the last yield to the event loop. */
+  #numSinceYield = 0;
 
   constructor(index: PrefixIndex, bus: Bus, network: Network, clock: Clock, log: Log) {
     this.#index = index;
@@ -97,12 +97,12 @@ export class IndexFeed {
     });
   }
 
-  /** Until it has worked or the holder is lost. */
+  /** Fetches the holder's snapshot and applies the batches that arrived meanwhile. Retries until this succeeds or the holder is lost. */
   async #synchronise(instance: Instance, feed: Feed): Promise<void> {
     feed.buffered ??= [];
     const { signal } = instance.lost;
     while (!signal.aborted && this.#isCurrent(instance, feed)) {
-      // No question is answered with it.
+      // No member has this name, so placement ignores the blocks of a snapshot until it is complete.
       const staged = `${instance.id} (snapshot ${this.#numAsked++})`;
       try {
         const sequence = await this.#stage(instance, staged);
@@ -119,7 +119,7 @@ export class IndexFeed {
     }
   }
 
-  /** Applies what came meanwhile, and what comes while it does. False when a batch is missing. */
+  /** Applies the buffered batches, and those that arrive while it runs. Resolves to false when a batch is missing. */
   async #drain(instance: Instance, feed: Feed): Promise<boolean> {
     const queue = feed.buffered ?? [];
     for (let at = 0; at < queue.length; at++) {
@@ -131,7 +131,7 @@ export class IndexFeed {
       }
       for (const run of batch.runs) {
         for (const slice of slicesOf(run)) {
-          await this.#pace(slice);
+          await this.#yieldNow(slice);
           if (!this.#isCurrent(instance, feed)) return true;
           this.#index.apply(batch.holder, slice);
         }
@@ -146,15 +146,18 @@ export class IndexFeed {
     return this.#feeds.get(id)?.feed === feed;
   }
 
-  /** Others have their turn when about a millisecond's work is done. */
-  async #pace({ keys }: BlockRun): Promise<void> {
-    this.#numPaced += keys.length;
-    if (this.#numPaced <= SLICE_WORDS) return;
-    this.#numPaced = 0;
+  /** Yields to the event loop after about a millisecond of work. */
+  async #yieldNow({ keys }: BlockRun): Promise<void> {
+    this.#numSinceYield += keys.length;
+    if (this.#numSinceYield <= SLICE_WORDS) return;
+    this.#numSinceYield = 0;
     await this.#clock.turn();
   }
 
-  /** Puts a snapshot into the index. @returns the number that it contains. */
+  /**
+   * Fetches a snapshot into the index under the holder name `staged`. Returns the sequence number of the last batch that the snapshot
+   * contains.
+   */
   async #stage({ id, member, lost }: Instance, staged: string): Promise<number> {
     const options = { signal: lost.signal, timeoutMs: SNAPSHOT_TIMEOUT_MS };
     let numbered = 0;
@@ -164,7 +167,7 @@ export class IndexFeed {
       const tier = tiers[page.tier];
       if (!tier) continue;
       for (const slice of slicesOf({ operation: 'stored', tier, keys: unpackKeyWords(page.keys) })) {
-        await this.#pace(slice);
+        await this.#yieldNow(slice);
         this.#index.apply(staged, slice);
       }
     }

@@ -11,7 +11,7 @@ import { OpenPlacements, type Placements } from './open_placements.ts';
 
 /** Calls that fail in a row before an instance counts as unreachable: one connection may break by itself. */
 const MAX_FAILED = 3;
-/** A name is its holder's until nothing was heard of it for this long: two heartbeats and a bit. */
+/** Milliseconds without a heartbeat after which another process may take the name over: two heartbeat intervals and a margin. */
 const NAME_HELD_MS = 1_200;
 
 /** One incarnation of a cluster member: its registration, load, reachability and the calls placed there. */
@@ -20,21 +20,24 @@ export class Instance {
   readonly registration: Registration;
   /** Name of the model that the instance serves; undefined for a store. */
   readonly model: string | undefined;
-  /** Aborts when nothing more can come from it: it is silent, another took its name, or it left some time ago. */
+  /** Aborts when no more replies can come from the instance: silent, replaced by a process of the same name, or gone some time ago. */
   readonly lost = new AbortController();
   load: InstanceLoad | undefined;
   lastHeardMs: number;
-  /** A call could not reach it, and none has since. */
+  /** Whether a call failed to reach the instance, and no health check has succeeded since. */
   isSuspect = false;
   /** Whether a heartbeat has come since a call last failed to reach the instance. */
   isHeardSince = true;
   /** Whether the instance has not yet been called since it was admitted. */
   isUnchecked = false;
-  /** Why it cannot be called at its address; undefined: it can, as far as is known. */
+  /** Why the instance cannot be called at its address; undefined while no reason is known. */
   unreachable: string | undefined;
-  /** When it was last heard as a part of the cluster; undefined: it never was one. */
+  /**
+   * Router time, in ms, when the instance last answered a check, or sent a heartbeat while it counted; undefined when it never
+   * counted.
+   */
   countedMs: number | undefined;
-  /** Calls in a row that could not reach it. */
+  /** Number of consecutive calls that could not reach the instance. */
   #numFailed = 0;
   readonly #placed: OpenPlacements;
 
@@ -44,7 +47,7 @@ export class Instance {
     this.registration = registration;
     this.member = registration.member;
     this.lastHeardMs = nowMs;
-    // One listener per request that runs there, taken away when it ends.
+    // Each request on the instance adds one listener and removes it at its end, so no fixed limit applies.
     setMaxListeners(0, this.lost.signal);
   }
 
@@ -52,7 +55,7 @@ export class Instance {
     return holderId(this.member);
   }
 
-  /** The longest prompt and output together that its model, and its device blocks, allow. */
+  /** Longest prompt and output together, in tokens, that the model and the instance's device blocks allow; 0 for a store. */
   get maxModelLen(): number {
     return this.registration.engine?.maxModelLen ?? 0;
   }
@@ -66,12 +69,15 @@ export class Instance {
     return this.isCounted && !this.isSuspect && !this.load?.isDraining;
   }
 
-  /** Whether it is a part of the cluster that others can use: it has answered at its address. */
+  /** Whether the instance counts as a part of the cluster that others can use: it has answered at its address and is not unreachable. */
   get isCounted(): boolean {
     return !this.isUnchecked && this.unreachable === undefined;
   }
 
-  /** A call could not reach it. One that never answered is unreachable at once; others when it is so for the third time in a row. */
+  /**
+   * Records that a call could not reach the instance. An instance that never answered is unreachable at once, others after MAX_FAILED
+   * failures in a row.
+   */
   failed(cause: string): void {
     this.isSuspect = true;
     this.isHeardSince = false;
@@ -102,7 +108,7 @@ export class Instance {
     return Math.max(this.#placed.size, running + waiting + this.#placed.numUnreported);
   }
 
-  /** A call goes there. @returns its number. */
+  /** Records a call placed at the instance. Returns the placement number. */
   place(): number {
     return this.#placed.add();
   }

@@ -1,11 +1,15 @@
 /**
- * Parts of chains whose blocks all have one set of holders, by a number that is given once. Bounded (P1): the oldest are forgotten.
+ * Segments: parts of block chains whose blocks all have the same set of holders, each with a number. Bounded (P1): beyond MAX_SEGMENTS
+ * the oldest are forgotten.
  */
 const MAX_SEGMENTS = 1 << 18;
 
 /** Numbers of the segments that are still valid, each with the end of its blocks. */
 export class KeySegments {
-  /** At a number's place: the number, 0 when it has ended, and the index of the block behind the last one. */
+  /**
+   * Ring of the last MAX_SEGMENTS segments: `#numbers` has the segment's number, 0 once it has ended, and `#ends` the index after its
+   * last block.
+   */
   readonly #numbers = new Int32Array(MAX_SEGMENTS);
   readonly #ends = new Int32Array(MAX_SEGMENTS);
   #next = 0;
@@ -23,13 +27,13 @@ export class KeySegments {
     return this.#next;
   }
 
-  /** One of its blocks is not as the others any more. */
+  /** Ends a segment, because the holders of one of its blocks have changed. */
   end(segment: number): void {
     const at = segment & (MAX_SEGMENTS - 1);
     if (this.#numbers[at] === segment) this.#numbers[at] = 0;
   }
 
-  /** 0 when it has ended. */
+  /** Returns the index after the segment's last block; 0 when the segment has ended or is forgotten. */
   endOf(segment: number): number {
     const at = segment & (MAX_SEGMENTS - 1);
     return this.#numbers[at] === segment ? this.#ends[at]! : 0;

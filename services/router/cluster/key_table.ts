@@ -1,15 +1,17 @@
 /**
- * Blocks by key, in one typed array: four words each, open addressing, in SEGMENTS parts that grow one by one, so that none takes long.
+ * Hash table of blocks by key, in one typed array: four words per slot, open addressing. The table has SEGMENTS parts that grow
+ * one by one, so that no growth takes long.
  *
  *   [key low][key high][set of holders][segment]     free where the set is 0
  *
- * Four of them are a line of the processor's cache, and a key is looked for first in the line that its hash says: one look at memory.
- * Addresses for all keys there may be are set aside at once, and each segment grows where it is: what no segment has come to yet is no
- * memory. So a place is a number, nothing is allocated afterwards, and a look-up is one step in memory.
+ * The last word is a segment of a chain (key_segments.ts), not a part of this table. Four slots fill one line of the processor's
+ * cache; a search starts in the line that the key's hash selects, so most look-ups touch one line.
+ * Addresses for `maxKeys` keys are reserved at once, and each part grows in place; memory that no part has reached yet is not
+ * allocated by the system. So a place is an index, and nothing is allocated afterwards.
  */
-/** More of them take more memory before there are keys, fewer take too long to grow. */
-export const SEGMENTS = 512;
-/** Bits of a hash that are not the segment's number: they say where in it a key is looked for first. */
+/** Number of parts of the table. More parts use more memory while there are few keys; with fewer, the growth of one takes too long. */
+export const PARTS = 512;
+/** Bits of a hash that select the line within a segment where a search starts; the other bits select the segment. */
 const HOME_BITS = 23;
 const HOME_MASK = (1 << HOME_BITS) - 1;
 /** Words of a slot (i32). */
@@ -18,19 +20,19 @@ export const WORDS = 4;
 export const SET = 2;
 /** Index of the segment within a slot's words. */
 export const SEGMENT = 3;
-/** Slots of a line. */
+/** Slots per cache line of 64 bytes. */
 const LINE = 4;
-/** Odd, from the golden ratio and from MurmurHash3: they spread keys that are small numbers. */
+/** Odd multipliers of the hash, from the golden ratio and from MurmurHash3. They spread keys that are small numbers. */
 const SPREAD_LOW = 0x9e3779b1;
 const SPREAD_HIGH = 0x85ebca6b;
 const MIN_SLOTS = 4;
 const GROWTH = 1.25;
 const MAX_LOAD = 0.75;
-/** Segments have not all the same number of keys: six times what chance makes of it. */
+/** Headroom per segment in standard deviations, since hashed keys do not fill all segments equally. */
 const DEVIATIONS = 6;
-/** Behind a segment's slots, for those that found no free one before: nobody begins anew at the front. */
+/** Extra slots after a segment's own, for keys that found no free slot before the end; a search never wraps around. */
 const SLACK = 64;
-/** Places that are looked at together. */
+/** Upper bound of the keys that one `findAll` looks up. */
 export const MAX_TOGETHER = 128;
 
 /** Upper bound of the keys that a table can be made for. */
@@ -42,30 +44,30 @@ export class KeyTable {
   readonly words: Int32Array;
   /** Slots from one segment's first to the next one's. */
   readonly #stride: number;
-  /** How many keys' first places each segment has. */
-  readonly #slots = new Int32Array(SEGMENTS).map((_, segment) => slotsOf(segment, 0));
+  /** Number of slots of each segment in which a search can start; SLACK further slots follow. */
+  readonly #slots = new Int32Array(PARTS).map((_, segment) => slotsOf(segment, 0));
   /** Keys of each segment. */
-  readonly #sizes = new Int32Array(SEGMENTS);
-  /** A segment that grows. */
+  readonly #sizes = new Int32Array(PARTS);
+  /** Copy of a segment's words while they are inserted anew after its growth. */
   readonly #moved: Int32Array;
   #size = 0;
   #numSlots = this.#slots.reduce((sum, slots) => sum + slots + SLACK, 0);
   /** How often each segment grew. */
-  readonly #levels = new Uint8Array(SEGMENTS);
-  /** Says nothing. What memory was asked for has to go somewhere, or the asking is left out. */
+  readonly #levels = new Uint8Array(PARTS);
+  /** Write-only sink: keeps the optimiser from removing the reads with which `findAll` loads its cache lines. */
   touched = 0;
 
   /** @throws RangeError for more than {@link MAX_TABLE_KEYS}, or where the machine has no addresses for so many. */
   constructor(maxKeys: number) {
     if (maxKeys > MAX_TABLE_KEYS) throw new RangeError(`${maxKeys} keys; ${MAX_TABLE_KEYS} at most`);
-    const mean = maxKeys / SEGMENTS;
+    const mean = maxKeys / PARTS;
     const most = (mean + DEVIATIONS * Math.sqrt(mean) + MIN_SLOTS) / MAX_LOAD;
     this.#stride = LINE * Math.ceil((GROWTH ** 2 * most) / LINE) + MIN_SLOTS + SLACK;
-    // Shared, so that the collector does not take it for memory in use.
-    this.words = new Int32Array(new SharedArrayBuffer(4 * WORDS * SEGMENTS * this.#stride));
+    // A SharedArrayBuffer, so that the garbage collector does not count the reserved addresses as memory in use.
+    this.words = new Int32Array(new SharedArrayBuffer(4 * WORDS * PARTS * this.#stride));
     this.#moved = new Int32Array(WORDS * this.#stride);
     // Touching each segment makes the system map its memory now: some milliseconds in all, which the first keys need not wait for.
-    for (let segment = 0; segment < SEGMENTS; segment++) this.words[WORDS * segment * this.#stride] = 0;
+    for (let segment = 0; segment < PARTS; segment++) this.words[WORDS * segment * this.#stride] = 0;
   }
 
   get size(): number {
@@ -109,12 +111,12 @@ export class KeyTable {
   }
 
   /**
-   * A new key's place: the free one `at`, or where that is after its segment grew; -1 when there is no room.
-   * The caller writes its set: the place is free until then.
+   * Inserts a new key at the free place `at`, or at its place after the segment has grown. Returns the place; -1 when there is no
+   * room. The place counts as free until the caller writes the set of holders.
    */
   insert(at: number, low: number, high: number): number {
     const { words } = this;
-    const segment = this.#segmentAt(at);
+    const segment = this.#partAt(at);
     let place = at;
     while (this.#isFull(segment, place)) {
       if (!this.#grow(segment)) return -1;
@@ -127,10 +129,13 @@ export class KeyTable {
     return place;
   }
 
-  /** Takes an entry out, and moves those behind it that could not have their place: another may be at `at` then. */
+  /**
+   * Deletes the entry at `at`, and moves later entries that could not have their first place forward. Afterwards another entry may be
+   * at `at`.
+   */
   delete(at: number): void {
     const { words } = this;
-    this.#sizes[this.#segmentAt(at)]!--;
+    this.#sizes[this.#partAt(at)]!--;
     this.#size--;
     let hole = at;
     for (let next = at + WORDS; words[next + SET] !== 0; next += WORDS) {
@@ -141,7 +146,7 @@ export class KeyTable {
     words.fill(0, hole, hole + WORDS);
   }
 
-  /** The places of a segment: [first, behind the last one). */
+  /** Returns the range [first, end) of a segment's places. */
   placesOf(segment: number): readonly [number, number] {
     const first = WORDS * segment * this.#stride;
     return [first, first + WORDS * (this.#slots[segment]! + SLACK)];
@@ -151,17 +156,17 @@ export class KeyTable {
     return this.#sizes[segment] === 0;
   }
 
-  #segmentAt(at: number): number {
+  #partAt(at: number): number {
     return Math.floor(at / (WORDS * this.#stride));
   }
 
-  /** Whether it has no room for one more at `place`. Its last place stays free: there a search ends. */
+  /** Whether the segment has no room for another key at `place`. Its last place stays free, because a search ends there. */
   #isFull(segment: number, place: number): boolean {
     const [, end] = this.placesOf(segment);
     return this.#sizes[segment]! >= this.#slots[segment]! * MAX_LOAD || place >= end - WORDS;
   }
 
-  /** False where its room is used up. */
+  /** Grows a segment in place. Returns false when its reserved addresses are used up. */
   #grow(segment: number): boolean {
     const numBefore = this.#slots[segment]!;
     const numAfter = slotsOf(segment, this.#levels[segment]! + 1);
@@ -197,20 +202,20 @@ function findIn(words: Int32Array, line: number, low: number, high: number): num
   return findFrom(words, line, low, high);
 }
 
-/** 1 or 0. */
+/** Returns 1 when the words differ, else 0, without a branch. */
 function differs(a: number, b: number): number {
   const bits = a ^ b;
   return (bits | -bits) >>> 31;
 }
 
-/** The place of a key at `from` or behind it, or the free one where it would be. */
+/** Returns the place of a key at or after `from`, or the first free place. */
 function findFrom(words: Int32Array, from: number, low: number, high: number): number {
   let at = from;
   while (words[at + SET] !== 0 && (words[at] !== low || words[at + 1] !== high)) at += WORDS;
   return at;
 }
 
-/** The line where a key is looked for first. */
+/** Returns the first place of the line in which the search for a key starts. */
 function homeOf(slots: Int32Array, stride: number, low: number, high: number): number {
   const mixed = Math.imul(low ^ Math.imul(high, SPREAD_HIGH), SPREAD_LOW);
   const hash = mixed ^ (mixed >>> 15);
@@ -219,7 +224,10 @@ function homeOf(slots: Int32Array, stride: number, low: number, high: number): n
   return WORDS * (segment * stride + LINE * line);
 }
 
-/** Not all grow at the same time. */
+/**
+ * Returns the number of slots of a segment at a growth level. Segments differ in size at the same level, so that they do not all grow
+ * at the same time.
+ */
 function slotsOf(segment: number, level: number): number {
-  return LINE * Math.ceil((MIN_SLOTS / LINE) * GROWTH ** (level + segment / SEGMENTS));
+  return LINE * Math.ceil((MIN_SLOTS / LINE) * GROWTH ** (level + segment / PARTS));
 }

@@ -38,7 +38,10 @@ export class ModelView implements MembersView {
     return instance && this.#isOwn(instance) ? instance : undefined;
   }
 
-  /** The longest context that a decode instance serves; placement finds the one. */
+  /**
+   * Longest context, in tokens, that a decode instance of the model serves; undefined without one. Placement picks an instance whose
+   * context is long enough.
+   */
   get maxModelLen(): number | undefined {
     const lengths = this.of('decode').map(({ maxModelLen }) => maxModelLen);
     return lengths.length > 0 ? Math.max(...lengths) : undefined;

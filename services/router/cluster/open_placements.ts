@@ -3,7 +3,10 @@
  * later ones are not yet in its own queue length.
  */
 
-/** Counts the placements of a router, at all instances: an instance that comes back has seen earlier ones. */
+/**
+ * Last placement number of a router. All its instances share the counter, so that an instance that returns has seen only earlier
+ * numbers.
+ */
 export interface Placements {
   last: number;
 }
@@ -30,7 +33,7 @@ export class OpenPlacements {
     return this.#numUnreported;
   }
 
-  /** A call goes there. @returns its number. */
+  /** Adds a call that is placed at the instance. Returns the placement number. */
   add(): number {
     const placement = ++this.#placements.last;
     this.#open.add(placement);
@@ -43,7 +46,7 @@ export class OpenPlacements {
     if (this.#open.delete(placement) && placement > this.#seen) this.#numUnreported--;
   }
 
-  /** A heartbeat says which placement the instance had seen last; a late heartbeat says less than was known. */
+  /** Records the last placement that the instance had seen at a heartbeat. A late heartbeat with a smaller number does not set it back. */
   seen(last: number): void {
     this.#seen = Math.max(this.#seen, last);
     this.#numUnreported = [...this.#open].filter((placement) => placement > this.#seen).length;

@@ -38,7 +38,7 @@ function nodeView({ member, model, load, registration, isSuspect, unreachable }:
     device: engine?.device ?? null,
     numerics_class: engine?.numericsClass ?? null,
     state: unreachable !== undefined ? 'unreachable' : isSuspect ? 'suspect' : load?.isDraining ? 'draining' : 'alive',
-    /** Why it cannot be called at its address. */
+    /** Why the node cannot be called at its address; null when no reason is known. */
     unreachable: unreachable ?? null,
     running: load?.running ?? 0,
     waiting: load?.waiting ?? 0,

@@ -12,18 +12,21 @@
  */
 import { tiers, type BlockRun } from '../../../shared/protocol/block_events.ts';
 import { HolderSets, NO_SET, type HeldBy } from './holder_sets.ts';
-import { KeyTable, MAX_TOGETHER, SEGMENTS, SET, SEGMENT, WORDS } from './key_table.ts';
+import { KeyTable, MAX_TOGETHER, PARTS, SET, SEGMENT, WORDS } from './key_table.ts';
 import { KeySegments } from './key_segments.ts';
 
 const MAX_KEYS = 16_000_000;
-/** A walk of so many blocks that had one set is worth remembering, and when it met few segments only. */
+/**
+ * Least number of blocks walked one by one before a range with one set becomes a segment; they must also be over 1 / MIN_SEGMENT of
+ * the range.
+ */
 const MIN_SEGMENT = 16;
-/** Places that one call looks at for forgotten holders: some tens of microseconds. */
+/** Places that one call sweeps for forgotten holders: some tens of microseconds. */
 const SWEEP_SLOTS = 8_192;
-/** Remembered at most by one question: some tens of microseconds. */
+/** Upper bound of the blocks that one query marks as a segment: some tens of microseconds. */
 const MAX_MARKED = 2_048;
 
-/** Blocks [start, end) of a chain, and who holds all of them in the same tiers; nobody is left out. */
+/** Blocks [start, end) of a chain, with every holder that has all of them in the same tiers. */
 export interface HeldRange {
   readonly start: number;
   readonly end: number;
@@ -36,15 +39,15 @@ export class PrefixIndex {
   readonly #table: KeyTable;
   readonly #sets = new HolderSets();
   readonly #segments = new KeySegments();
-  /** Segments that may have entries of forgotten holders: [#swept, SEGMENTS), the first of them perhaps in its first places only. */
-  #swept = SEGMENTS;
+  /** First segment of the table that is not swept completely: segments [#swept, PARTS) may have entries of forgotten holders. */
+  #swept = PARTS;
   /**
    * Progress within segment #swept: places from #sweptFrom on are done. #sweptEnd is the segment's end when its sweep began, so that
    * growth is noticed.
    */
   #sweptFrom = 0;
   #sweptEnd = 0;
-  /** Places that were looked at together, and those of the range that is walked. */
+  /** Scratch arrays: places of the keys looked up together, and places of the blocks walked in the current range. */
   readonly #ahead = new Int32Array(MAX_TOGETHER);
   readonly #walked = new Int32Array(MAX_MARKED);
   /** Changes of a block that were not indexed for want of room. */
@@ -114,8 +117,8 @@ export class PrefixIndex {
   }
 
   /**
-   * Forgets everything a holder had: it is lost, or about to be told anew. At once for every question; its entries are swept out
-   * a segment at a time.
+   * Removes a holder that is lost or about to be indexed anew. Queries ignore the holder at once; its entries are swept out later,
+   * SWEEP_SLOTS places per call.
    */
   removeHolder(holder: string): void {
     if (!this.#sets.forget(holder)) return;
@@ -146,7 +149,7 @@ export class PrefixIndex {
       if (numWalked >= MIN_SEGMENT && numWalked * MIN_SEGMENT > end - start)
         this.#mark(keys, start, numJumps > 0 ? Math.min(end, start + MAX_MARKED) : start + numWalked, numJumps > 0);
     };
-    // Blocks [first, last) have been looked at together.
+    // Places of blocks [first, last) are in `ahead`.
     let [first, last, numAhead] = [0, 0, 1];
     for (let i = 0; i < numBlocks;) {
       if (i >= last) {
@@ -177,12 +180,12 @@ export class PrefixIndex {
     return found;
   }
 
-  /** The first block from `from` on that is not in its segment. */
+  /** Returns the first block after `from` that is not in the segment of block `from`, by binary search. */
   #jump(keys: Int32Array, from: number, segment: number): number {
     const end = Math.min(this.#segments.endOf(segment), keys.length / 2);
     const { words } = this.#table;
     let [inside, outside] = [from, end];
-    // The last one first: mostly the question has the whole segment.
+    // Try the last block first: most queries contain the whole segment.
     for (let at = end - 1; inside + 1 < outside; at = (inside + outside) >> 1) {
       if (words[this.#table.find(keys[2 * at]!, keys[2 * at + 1]!) + SEGMENT] === segment) inside = at;
       else outside = at;
@@ -190,7 +193,10 @@ export class PrefixIndex {
     return inside + 1;
   }
 
-  /** Remembers that blocks [start, end) have one set. All of them were walked, or some were jumped over. */
+  /**
+   * Marks blocks [start, end), which have one set, as a segment. `isJumped`: some blocks were jumped over, so their places have to be
+   * looked up.
+   */
   #mark(keys: Int32Array, start: number, end: number, isJumped: boolean): void {
     const segment = this.#segments.begin(end);
     const { words } = this.#table;
@@ -212,17 +218,16 @@ export class PrefixIndex {
     this.#sweptEnd = 0;
   }
 
-  /** The next places of a sweep that is under way. */
+  /** Sweeps the next SWEEP_SLOTS places, while a sweep is under way. */
   #sweep(): void {
-    for (let numLeft = SWEEP_SLOTS; this.#swept < SEGMENTS && numLeft > 0;) numLeft -= this.#sweepSegment(numLeft);
+    for (let numLeft = SWEEP_SLOTS; this.#swept < PARTS && numLeft > 0;) numLeft -= this.#sweepPart(numLeft);
   }
 
   /**
-   * From its last place to its first: what a deletion moves, it moves to lower places, where it is seen again. Not so when the segment grows:
-   * then it is swept anew.
-   * @returns how many places it looked at, `most` of them.
+   * Sweeps up to `most` places of segment #swept, from its last place to its first: a deletion moves entries to lower places only, so
+   * none escapes. A segment that has grown is swept anew. Returns the number of places swept, plus 1.
    */
-  #sweepSegment(most: number): number {
+  #sweepPart(most: number): number {
     const { words } = this.#table;
     const [first, end] = this.#table.placesOf(this.#swept);
     if (end !== this.#sweptEnd) [this.#sweptFrom, this.#sweptEnd] = [end, end];

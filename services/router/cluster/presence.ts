@@ -1,4 +1,4 @@
-/** A router among others: says that it is there, hears who else is. */
+/** Presence of routers on the bus: announces this router, and tracks the others by their notices. */
 import { every, type Clock } from '../../../shared/base/clock.ts';
 import type { Bus } from '../../../shared/bus/bus.ts';
 import { readGoodbye, readRouter, subjects, toBytes } from '../../../shared/protocol/membership.ts';
@@ -6,9 +6,9 @@ import { readGoodbye, readRouter, subjects, toBytes } from '../../../shared/prot
 const NOTICE_MS = 1_000;
 /** Milliseconds between two notices in answer to hellos, at least. */
 const HELLO_MS = 50;
-/** Another one that was not heard for so long is gone. */
+/** Milliseconds without a notice after which another router counts as gone. */
 const SILENCE_MS = 5_000;
-/** Others that are heard (P1). */
+/** Upper bound of the other routers that are tracked (P1). */
 const MAX_OTHERS = 64;
 
 /** Name of a router, and the epoch of its process. */
@@ -23,7 +23,7 @@ export interface PresenceOptions {
   readonly identity: RouterIdentity;
   readonly clock: Clock;
   readonly signal: AbortSignal;
-  /** Changes of the stores among its members. */
+  /** Returns the version of this router's list of stores, which each notice carries. */
   readonly version: () => number;
 }
 
@@ -52,7 +52,7 @@ export class Presence {
     });
   }
 
-  /** Names of those that are heard. */
+  /** Returns the names of the other routers that are not silent. */
   others(): string[] {
     const sinceMs = this.#options.clock.nowMs() - SILENCE_MS;
     for (const [epoch, { heardMs }] of this.#others) if (heardMs < sinceMs) this.#others.delete(epoch);

@@ -16,7 +16,7 @@ import { askOnce, type Network } from '../../../shared/net/network.ts';
 import { subjects, toBytes, type Member } from '../../../shared/protocol/membership.ts';
 import type { Instance } from './instance.ts';
 
-/** A registration waits for the first answer, and is itself waited for two seconds. */
+/** Time limit of one check. A registration waits for the first check, and its sender waits two seconds for the reply. */
 const CHECK_TIMEOUT_MS = 1_000;
 const AGAIN_MS = 1_000;
 
@@ -29,21 +29,21 @@ export interface ReachabilityOptions {
   readonly signal: AbortSignal;
   /** The epoch of this router. */
   readonly router: string;
-  /** The instance was asked: it may count now, or no longer. */
+  /** Called after each check of an instance; the instance may count now, or no longer. */
   readonly onChanged: (instance: Instance) => void;
 }
 
 /** Calls members at their addresses, and records which of them answer. */
 export class Reachability {
   readonly #options: ReachabilityOptions;
-  /** Members that are asked again and again. Bounded by the members (P1). */
+  /** Members under check, each called until it answers. Bounded by the members (P1). */
   readonly #asked = new Set<Instance>();
 
   constructor(options: ReachabilityOptions) {
     this.#options = options;
   }
 
-  /** Asks a process at its address; undefined: it answered. @returns what keeps it from being reached, for people */
+  /** Calls the health service of a process at its address. Resolves to undefined when it answers, else to the reason, for people. */
   async check({ address, epoch }: Member, signal: AbortSignal): Promise<string | undefined> {
     const { network } = this.#options;
     try {
@@ -57,17 +57,20 @@ export class Reachability {
     }
   }
 
-  /** The first call to a member that has just been admitted; resolves when it has answered, or not. */
+  /** Checks a member that has just been admitted. Resolves after the first check, whatever the result. */
   async admitted(instance: Instance): Promise<void> {
     if (instance.isUnchecked) await this.#ask(instance);
   }
 
-  /** A heartbeat has come: a member that a call could not reach is asked. */
+  /** Handles a heartbeat: checks a member that is suspect or does not count. */
   heard(instance: Instance): void {
     if (instance.isSuspect || !instance.isCounted) void this.#ask(instance);
   }
 
-  /** Asks a member that is not asked already; again and again until it answers, behind the back of who waits for the first time. */
+  /**
+   * Checks a member that is not under check yet. Resolves after the first check; when it fails, checks continue in the background
+   * until one succeeds.
+   */
   async #ask(instance: Instance): Promise<void> {
     if (this.#asked.has(instance)) return;
     this.#asked.add(instance);
@@ -84,7 +87,7 @@ export class Reachability {
     this.#asked.delete(instance);
   }
 
-  /** Asks once, and notes the answer. */
+  /** Checks a member once and records the result. Resolves to true when the member answered, is lost, or the router ends. */
   async #isReached(instance: Instance): Promise<boolean> {
     const { signal, clock } = this.#options;
     const { unreachable: before } = instance;
@@ -104,7 +107,11 @@ export class Reachability {
     const { bus, log, router } = this.#options;
     const { name, address, epoch } = member;
     if (unreachable === undefined) log.info({ member: name, address }, 'reached');
-    else log.warn({ member: name, address, cause: unreachable }, 'cannot be reached, and does not count');
+    else
+      log.warn(
+        { member: name, address, cause: unreachable },
+        'cannot be reached at its address, so nothing is placed there: check --advertise and the network',
+      );
     bus.publish(subjects.reach(epoch), toBytes({ router, unreachable: unreachable ?? null }));
   }
 }

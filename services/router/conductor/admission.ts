@@ -38,9 +38,13 @@ export class Admission {
     this.#isDraining = true;
   }
 
-  /** One prompt; whoever enters leaves. @throws Failure `overloaded` */
+  /**
+   * Admits one prompt; the caller calls `leave` when the prompt has ended. @throws Failure `overloaded` while draining, and when
+   * `maxRequests` prompts are in flight.
+   */
   enter(): void {
-    if (this.#isDraining) throw new Failure('overloaded', 'this router is draining and takes nothing new');
+    if (this.#isDraining)
+      throw new Failure('overloaded', 'this router is draining and accepts no new requests: try again later');
     if (this.#numRequests >= this.#maxRequests) {
       throw new Failure('overloaded', `${this.#maxRequests} requests are in flight: try again later`);
     }

@@ -1,5 +1,6 @@
 /**
- * The global scheduler: makes a snapshot of what is known, lets the policy decide, remembers what it was asked, knew and said.
+ * The cluster scheduler: places requests on instances. For each request it takes a snapshot of the cluster, asks the policy for a
+ * decision, and logs question, snapshot and decision.
  *
  *   view, index ──snapshot──► policy ──decision──► relay
  *                                └──────► log, for people; nothing reads it to decide
@@ -13,16 +14,16 @@ import type { PrefixIndex } from '../cluster/prefix_index.ts';
 import type { ClusterSnapshot, Decision, InstanceSnapshot, Placement, Policy, Question } from './policy.ts';
 import { Prices } from './prices.ts';
 
-/** Bits of tiers that answer at once. */
+/** Bits of the tiers in memory, whose blocks are served without reading a disk. */
 const MEMORY_TIERS = (1 << tiers.indexOf('device')) | (1 << tiers.indexOf('dram'));
-/** Decisions that are remembered, and instances in their snapshots (P1). */
+/** Upper bounds of the logged decisions, and of the instances and holders in all their snapshots (P1). */
 const MAX_LOGGED = 256;
 const MAX_LOGGED_INSTANCES = 16_384;
 
-/** A policy that names who is not there is asked again after this. */
+/** Milliseconds to wait when the policy has chosen an instance that is not a member. */
 const GONE_MS = 100;
 
-/** Instances to keep away from, and holders not to ask, for one request. */
+/** Instances that one request avoids (`has`), and whether a holder may be asked for blocks (`isHolder`). */
 interface Avoided {
   has(instance: Instance): boolean;
   isHolder(instance: Instance): boolean;
@@ -41,7 +42,7 @@ export interface Asked {
   readonly decode?: { readonly instance: Instance; readonly from: number };
 }
 
-/** A placement whose instances are there. */
+/** A placement with its instances, which are members, in place of their ids. */
 export type Chosen = Omit<Placement, 'decode' | 'prefill'> & {
   readonly decode: Instance;
   readonly prefill: Instance | undefined;
@@ -52,7 +53,7 @@ export type Outcome = { readonly kind: 'place'; readonly chosen: Chosen } | Excl
 
 /** One entry of the decision log, which `/api/decisions` shows: the question, the snapshot and the decision of the policy. */
 export interface LoggedDecision {
-  /** On the router's clock. */
+  /** Time of the decision on the router's clock, in ms. */
   readonly atMs: number;
   readonly requestId: string;
   readonly question: Question;
@@ -67,7 +68,7 @@ export interface ConductorOptions {
   readonly policy: Policy;
   readonly clock: Clock;
   /** Tie-break number of this router. Several routers differ in the number, so that they do not all choose the same instance. */
-  readonly turn: number;
+  readonly tieBreak: number;
 }
 
 /** The cluster scheduler of one model: places requests on instances through the policy, learns their prices, and logs its decisions. */
@@ -83,14 +84,14 @@ export class Conductor {
     this.#startMs = options.clock.nowMs();
   }
 
-  /** The newest last. */
+  /** Logged decisions, the newest last. */
   get log(): readonly LoggedDecision[] {
     return this.#log;
   }
 
-  /** A call there has ended, and says what it took. */
+  /** Updates the prices of an instance from the report of a call. */
   learn({ id }: Instance, report: Report): void {
-    // One that has left is not heard of again.
+    // Ignore an instance that has left: nothing would delete its prices again.
     if (this.#options.view.byHolder(id)) this.#prices.learn(id, report);
   }
 
@@ -111,7 +112,7 @@ export class Conductor {
     if (decision.kind !== 'place') return decision;
     const { view } = this.#options;
     const { placement } = decision;
-    // Decided and done in one turn: who was there is there.
+    // Decision and look-up happen in one turn of the event loop, so the instances of the snapshot are still members.
     const chosenDecode = decode?.instance ?? view.byHolder(placement.decode);
     if (!chosenDecode) return { kind: 'wait', why: 'one is expected', forMs: GONE_MS };
     const prefill = placement.prefill === undefined ? undefined : view.byHolder(placement.prefill);
@@ -154,7 +155,7 @@ export class Conductor {
     return {
       blockSize: view.model?.format.blockSize ?? 1,
       ...{ decode: of('decode'), prefill: of('prefill'), ranges },
-      tieBreak: view.otherRouters.length > 0 ? this.#options.turn : 0,
+      tieBreak: view.otherRouters.length > 0 ? this.#options.tieBreak : 0,
       ageMs: nowMs - this.#startMs,
       withoutDecodeMs: seenMs === undefined ? undefined : nowMs - seenMs,
     };

@@ -5,10 +5,10 @@
 import type { Source } from '../../../shared/protocol/messages.ts';
 import type { HeldSnapshot } from './policy.ts';
 
-/** A block in memory is worth so many that are only on a disk. */
+/** Worth of a block in memory, counted in blocks that are only on a disk. */
 const MEMORY_WORTH = 2;
 
-/** Consecutive sources from block `from` on, up to the first block that nobody has. */
+/** Returns consecutive sources for the blocks from `from` on, up to the first block that nobody holds. */
 export function fetchPlan(ranges: readonly HeldSnapshot[], from: number): Source[] {
   const sources: Source[] = [];
   let [next, at] = [from, 0];
@@ -27,7 +27,7 @@ export function fetchPlan(ranges: readonly HeldSnapshot[], from: number): Source
   }
 }
 
-/** The first block from `from` on that nobody may be asked for. */
+/** Returns the first block from `from` on that no holder can be asked for. */
 export function coveredTo(ranges: readonly HeldSnapshot[], from: number): number {
   let covered = from;
   for (const { start, end, holders } of ranges) {
@@ -38,19 +38,25 @@ export function coveredTo(ranges: readonly HeldSnapshot[], from: number): number
   return covered;
 }
 
-/** Per holder's id, the blocks it has without a hole from the first on; who has none is left out. */
+/**
+ * Returns the matched prefix of each holder by id: number of consecutive blocks from the first on. Holders without the first block are
+ * left out.
+ */
 export function matchesOf(ranges: readonly HeldSnapshot[]): Map<string, number> {
-  const runs = new Map<string, number>();
+  const matches = new Map<string, number>();
   let covered = 0;
   for (const { start, end, holders } of ranges) {
     if (start !== covered) break;
-    for (const { id } of holders) if ((runs.get(id) ?? 0) === start) runs.set(id, end);
+    for (const { id } of holders) if ((matches.get(id) ?? 0) === start) matches.set(id, end);
     covered = end;
   }
-  return runs;
+  return matches;
 }
 
-/** How far one holder goes without a hole, and what that is worth. It stops where it has blocks on disk that another has in memory. */
+/**
+ * Returns the end of the consecutive blocks that one holder has, and their worth. After blocks in memory, the range ends at blocks
+ * that this holder has on disk and another in memory.
+ */
 function reach(
   ranges: readonly HeldSnapshot[],
   first: number,

@@ -1,6 +1,7 @@
 /**
- * The plain policy: longest run, then least load; little to compute goes straight to decode. It prices what it decides between and
- * does not decide by it. A request waits for a decode instance that is expected.
+ * The default placement policy: longest matched prefix, then shortest queue. With few tokens to compute, decode computes them without
+ * a prefill instance. Alternatives are priced for the log; the prices do not decide. A request waits for a decode instance that is
+ * expected.
  */
 import { coveredTo, fetchPlan, matchesOf } from './fetch_plan.ts';
 import type {
@@ -14,11 +15,14 @@ import type {
 } from './policy.ts';
 import type { Price } from './prices.ts';
 
-/** A longer run is worth a queue of this much longer; beyond that the cache would make a hot spot. */
+/** Sequences by which a queue may be longer for the sake of a longer matched prefix; beyond that the cache would make a hot spot. */
 const MAX_EXTRA_QUEUE = 8;
-/** A router that has just started has seen nobody yet: a decode instance is expected for so long. */
+/** Milliseconds after the router's start during which a decode instance is expected, since none can have registered before. */
 const START_MS = 5_000;
-/** One that was there within this is expected back: a supervisor restarts it, a rolling update brings another. */
+/**
+ * Milliseconds after a decode instance was last seen during which another is expected: a supervisor restarts it, or a rolling update
+ * replaces it.
+ */
 const EXPECTED_MS = 60_000;
 /** Milliseconds before a request retries instances that failed or were busy, when no other instance is left. */
 const AVOIDED_MS = 100;
@@ -37,16 +41,16 @@ export class LongestPrefixPolicy implements Policy {
   }
 
   decide(question: Question, snapshot: ClusterSnapshot): Decision {
-    const runs: PrefixMatches = matchesOf(snapshot.ranges);
+    const matches: PrefixMatches = matchesOf(snapshot.ranges);
     const hasRoom = snapshot.decode.filter(
       ({ isPlaceable, maxModelLen }) => isPlaceable && maxModelLen >= question.maxLength,
     );
     const eligible = hasRoom.filter(({ isAvoided }) => !isAvoided || question.retryAvoided);
-    const decode = question.decode?.id ?? choose(eligible, runs, snapshot.tieBreak)?.id;
+    const decode = question.decode?.id ?? choose(eligible, matches, snapshot.tieBreak)?.id;
     if (decode === undefined)
       return hasRoom.length > 0 ? { kind: 'wait', why: 'all are avoided', forMs: AVOIDED_MS } : absent(snapshot);
     const priced = ({ id, queueLength, price }: InstanceSnapshot): Alternative => {
-      const run = question.decode?.id === id ? question.decode.from : (runs.get(id) ?? 0);
+      const run = question.decode?.id === id ? question.decode.from : (matches.get(id) ?? 0);
       const numFetched = (coveredTo(snapshot.ranges, run) - run) * snapshot.blockSize;
       const numComputed = question.numTokens - run * snapshot.blockSize - numFetched;
       return { decode: id, run, queueLength, priceMs: priceOf(price, numFetched, numComputed) };
@@ -54,7 +58,7 @@ export class LongestPrefixPolicy implements Policy {
     const all = snapshot.decode.filter((one) => one.id === decode || eligible.includes(one)).map(priced);
     return {
       kind: 'place',
-      placement: this.#place(decode, question, snapshot, runs),
+      placement: this.#place(decode, question, snapshot, matches),
       priceMs: all.find((one) => one.decode === decode)?.priceMs,
       alternatives: all.filter((one) => one.decode !== decode),
     };
@@ -64,34 +68,34 @@ export class LongestPrefixPolicy implements Policy {
     decode: string,
     question: Question,
     { blockSize, prefill: all, ranges, tieBreak }: ClusterSnapshot,
-    runs: PrefixMatches,
+    matches: PrefixMatches,
   ): Placement {
     const { numTokens, numBlocks } = question;
-    const decodeMatch = question.decode?.from ?? runs.get(decode) ?? 0;
+    const decodeMatch = question.decode?.from ?? matches.get(decode) ?? 0;
     const held = fetchPlan(ranges, decodeMatch);
     const last = held.at(-1);
     const covered = last?.end ?? decodeMatch;
     const numLeft = numTokens - covered * blockSize;
-    // A prefill makes full blocks; the tail alone is nobody else's work.
+    // A prefill instance computes full blocks only, so it cannot help when just the tail is left.
     const isMuch = numLeft > this.#localPrefillTokens && covered < numBlocks;
     const able = all.filter(
       ({ isPlaceable, isAvoided, maxModelLen }) =>
         isPlaceable && (!isAvoided || question.retryAvoided) && maxModelLen > numTokens,
     );
-    const prefill = isMuch ? choose(able, runs, tieBreak) : undefined;
+    const prefill = isMuch ? choose(able, matches, tieBreak) : undefined;
     const hit = `${covered} of ${numBlocks} blocks held (decode ${decodeMatch}${held.length > 1 ? `, the rest by ${held.length}` : ''})`;
     if (!prefill) {
       return {
         ...{ decode, prefill: undefined, decodeSources: held, prefillSources: [] },
         heldTokens: covered * blockSize,
         maxSelfCompute: isMuch || all.length === 0 ? numTokens : Math.max(this.#localPrefillTokens, numLeft),
-        reason: `${hit}; ${isMuch ? 'no prefill instance' : `${numLeft} tokens are little`}: decode computes them`,
+        reason: `${hit}; ${isMuch ? 'no prefill instance' : `${numLeft} tokens to compute are too few for a prefill instance`}: decode computes them`,
       };
     }
     // Merge the prefill instance's held range with the range it computes, so that one fetch covers both.
     const isLast = last?.address === prefill.address;
     const others = isLast ? held.slice(0, -1) : held;
-    const prefillMatch = runs.get(prefill.id) ?? 0;
+    const prefillMatch = matches.get(prefill.id) ?? 0;
     return {
       ...{ decode, prefill: prefill.id },
       heldTokens: covered * blockSize,
@@ -125,14 +129,17 @@ function absent({ ageMs, withoutDecodeMs }: ClusterSnapshot): Decision {
   };
 }
 
-/** Longest run among those whose queue is not much longer than the shortest; then the shortest queue; then by name and turn. */
+/**
+ * Chooses among instances whose queue is at most MAX_EXTRA_QUEUE longer than the shortest: longest matched prefix, then shortest
+ * queue, then by name and `turn`. Returns undefined when none is eligible.
+ */
 function choose(
   eligible: readonly InstanceSnapshot[],
-  runs: PrefixMatches,
-  turn: number,
+  matches: PrefixMatches,
+  tieBreak: number,
 ): InstanceSnapshot | undefined {
   const shortest = Math.min(...eligible.map(({ queueLength }) => queueLength));
-  const runOf = ({ id }: InstanceSnapshot): number => runs.get(id) ?? 0;
+  const runOf = ({ id }: InstanceSnapshot): number => matches.get(id) ?? 0;
   const order = (a: InstanceSnapshot, b: InstanceSnapshot): number =>
     runOf(b) - runOf(a) || a.queueLength - b.queueLength;
   const sorted = eligible
@@ -140,5 +147,5 @@ function choose(
     .sort((a, b) => order(a, b) || (a.name < b.name ? -1 : 1));
   const [best] = sorted;
   const equals = sorted.filter((one) => best && order(one, best) === 0);
-  return equals[turn % equals.length];
+  return equals[tieBreak % equals.length];
 }

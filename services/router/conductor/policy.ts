@@ -8,15 +8,15 @@ import type { Price } from './prices.ts';
 
 /** One prefill or decode instance, as the policy sees it. */
 export interface InstanceSnapshot {
-  /** One incarnation. */
+  /** Id of the instance's current incarnation, by name and epoch. */
   readonly id: string;
   readonly name: string;
   readonly address: string;
-  /** The longest prompt and output together. */
+  /** Longest prompt and output together, in tokens. */
   readonly maxModelLen: number;
-  /** Sequences there, by its own word or by this router's, whichever is more. */
+  /** Sequences on the instance: its own count plus placements since then, or this router's open calls if they are more. */
   readonly queueLength: number;
-  /** Heard of, and not draining. */
+  /** Whether the instance counts, is not suspect and is not draining. */
   readonly isPlaceable: boolean;
   /** Whether this request avoids the instance because a call to the instance failed or found it busy (relay/exclusions.ts). */
   readonly isAvoided: boolean;
@@ -30,7 +30,7 @@ interface HolderSnapshot {
   readonly isInMemory: boolean;
 }
 
-/** Blocks [start, end) of the question, and who may be asked for all of them. */
+/** Blocks [start, end) of the question, with the holders that may be asked for all of them. */
 export interface HeldSnapshot {
   readonly start: number;
   readonly end: number;
@@ -42,16 +42,16 @@ export interface ClusterSnapshot {
   readonly blockSize: number;
   readonly decode: readonly InstanceSnapshot[];
   readonly prefill: readonly InstanceSnapshot[];
-  /** Ascending; what nobody has is in none. */
+  /** Ranges of held blocks, ascending; blocks that nobody holds are in none. */
   readonly ranges: readonly HeldSnapshot[];
   /**
    * Picks one of several equal instances (modulo their number). Routers differ in this number, so that they do not all pick the same
    * instance; 0 with a single router.
    */
   readonly tieBreak: number;
-  /** How long this router has been there, ms: a young one has seen nobody yet. */
+  /** Milliseconds since this router started; shortly after its start a router has seen no instances yet. */
   readonly ageMs: number;
-  /** Since when no decode instance has room for the question, ms; 0: one has; undefined: none ever had. */
+  /** Milliseconds since a decode instance with room for the question was last a member; 0 when one is, undefined when none ever was. */
   readonly withoutDecodeMs: number | undefined;
 }
 
@@ -61,7 +61,7 @@ export interface Question {
   readonly numTokens: number;
   /** Full blocks before the tail. */
   readonly numBlocks: number;
-  /** The list never grows beyond this: an instance with fewer device blocks cannot take it. */
+  /** Most tokens that prompt and output can have together. An instance with a smaller maxModelLen cannot run the request. */
   readonly maxLength: number;
   /** Whether avoided instances may be chosen too, because no other instance is left. */
   readonly retryAvoided: boolean;
@@ -75,11 +75,11 @@ export interface Placement {
   readonly prefill: string | undefined;
   readonly decodeSources: readonly Source[];
   readonly prefillSources: readonly Source[];
-  /** Tokens whose KV the index says somebody has. */
+  /** Tokens whose KV some instance or store holds, by the prefix index. */
   readonly heldTokens: number;
-  /** Tokens the decode instance may compute itself without asking. */
+  /** Tokens that the decode instance may compute itself when blocks do not arrive, without asking the router for more sources. */
   readonly maxSelfCompute: number;
-  /** For people: why so. */
+  /** Explanation of the placement, for people. */
   readonly reason: string;
 }
 
@@ -88,7 +88,10 @@ export interface Alternative {
   readonly decode: string;
   readonly run: number;
   readonly queueLength: number;
-  /** Until the first token, were it alone there and computed itself what nobody holds, ms; undefined: what it costs is not known. */
+  /**
+   * Predicted milliseconds to the first token on this instance without its queue, when it fetches the held blocks and computes the
+   * rest; undefined when a price is not known.
+   */
   readonly priceMs: number | undefined;
 }
 
@@ -100,7 +103,7 @@ export type Decision =
       readonly priceMs: number | undefined;
       readonly alternatives: readonly Alternative[];
     }
-  /** Asked again when the cluster changes, and after `forMs` at the latest. */
+  /** The conductor is asked again when the cluster changes, and after `forMs` at the latest. */
   | { readonly kind: 'wait'; readonly why: 'all are avoided' | 'one is expected'; readonly forMs: number }
   | { readonly kind: 'reject'; readonly code: FailureCode; readonly message: string };
 

@@ -28,7 +28,7 @@ export class Prices {
     return this.#prices.get(id) ?? UNKNOWN;
   }
 
-  /** A call there has ended. */
+  /** Updates the prices of an instance from the report of a call. */
   learn(id: string, { computedTokens, computeMs, fetchedTokens, loadMs }: Report): void {
     const known = this.of(id);
     this.#prices.set(id, {

@@ -8,11 +8,11 @@ import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:
 /** Request headers that OpenAI's, Anthropic's and plain clients send. */
 const ALLOWED_HEADERS =
   /^(accept|authorization|content-type|x-api-key|x-request-id|traceparent|user-agent|idempotency-key|openai-[a-z-]+|anthropic-[a-z-]+|x-stainless-[a-z-]+)$/;
-/** Named where a page asks for none. */
+/** Headers that a preflight answer allows when none of the requested ones is allowed, or none is requested. */
 const USUAL_HEADERS = 'authorization, content-type, x-api-key';
 /** Headers of answers that a page may read. */
 const EXPOSED_HEADERS = 'x-request-id, x-penstock-request, x-penstock-ignored, retry-after';
-/** A browser keeps what it was told for so long; most keep it for two hours at most. */
+/** Seconds for which a browser may cache a preflight answer; most browsers allow two hours at most. */
 const MAX_AGE_S = '7200';
 
 /** CORS rules of one router, from its `allowed_origins` option. */
@@ -20,14 +20,14 @@ export class Cors {
   readonly #listed: ReadonlySet<string>;
   readonly #isForAll: boolean;
 
-  /** `origins` as the option has them: with commas, `*` among them; empty: no page may. */
+  /** `origins`: value of `allowed_origins`, separated by commas, `*` for all; empty allows no page. */
   constructor(origins: string) {
     const all = origins.split(',').filter((origin) => origin !== '');
     this.#listed = new Set(all.filter((origin) => origin !== '*').map((origin) => origin.toLowerCase()));
     this.#isForAll = all.includes('*');
   }
 
-  /** Sets what a page needs to read this answer, whatever it is. */
+  /** Sets the headers that allow a page to read this answer, errors included. */
   allow(request: IncomingMessage, response: ServerResponse): void {
     if (this.#listed.size === 0 && !this.#isForAll) return;
     response.setHeader('vary', 'origin');
@@ -37,7 +37,7 @@ export class Cors {
     response.setHeader('access-control-expose-headers', EXPOSED_HEADERS);
   }
 
-  /** Headers for a browser that asks before it sends; undefined: this request is no such question, or its page may not send. */
+  /** Returns the headers that answer a preflight request; undefined when the request is none, or its origin is not allowed. */
   preflight(request: IncomingMessage): Record<string, string> | undefined {
     const { headers, method } = request;
     const asked = headers['access-control-request-method'];
@@ -61,7 +61,7 @@ export class Cors {
   }
 }
 
-/** Whether a URL is of the routes below `/api`, which are found behind a host and under escapes too. */
+/** Whether a request URL leads to a route below `/api`, also with a host in front or percent-encoded. */
 function isInside(url: string): boolean {
   const path = url.replace(/^[a-z][a-z\d+.-]*:\/\/[^/?#]*/i, '').replace(/[?#;].*$/s, '');
   try {

@@ -1,8 +1,9 @@
 /**
- * HTTP's side of an exchange: who asks, whether somebody is still there, and where the answer goes.
+ * The HTTP side of an exchange: the client's ids, detection of a client that has left, and the sink of the answer.
  *
- * A client that has only closed its side (FIN after the request) gets its answer. One that is gone looks the same until something
- * is written to it, so it is told that its request is being processed: HTTP/1.1 102, or a comment in an event stream.
+ * A client that has only closed its side (FIN after the request) gets its answer. A client that is gone looks the same until
+ * something is written to it, so after a FIN the router probes the connection: with HTTP/1.1 102 (Processing), or with a comment
+ * in an event stream.
  */
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
 import { Backoff } from '../../../shared/base/backoff.ts';
@@ -10,11 +11,14 @@ import type { Clock } from '../../../shared/base/clock.ts';
 import type { Body } from '../openai/bodies.ts';
 import type { Exchange, RequestNames, Sink } from '../openai/exchange.ts';
 
-/** Two writes find out that nobody is there: the first is answered by a reset, the second meets it. */
+/**
+ * Milliseconds between probes: the first pause, and the longest. Two writes detect a client that is gone: the first is answered by a
+ * reset, the second fails.
+ */
 const FIRST_PROBE_MS = 50;
 const MAX_PROBE_MS = 5_000;
 
-/** A name that a log can bear. */
+/** Client request ids that are safe to log. */
 const NAME = /^[\w.:-]{1,128}$/;
 const TRACEPARENT = /^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}/;
 
@@ -28,8 +32,8 @@ export function namesOf(headers: IncomingHttpHeaders): RequestNames {
 }
 
 /**
- * Hands the exchange to `serve` and looks after its client until the answer has ended. `answering` counts answers that have not
- * left this process: it is told 1 and, once, -1.
+ * Runs `serve` with the exchange, and watches its client until the answer has ended. `answering` counts answers that have not left
+ * this process: called with 1 and, once, with -1.
  */
 export async function withClient(
   request: IncomingMessage,
@@ -43,7 +47,7 @@ export async function withClient(
   const { socket } = request;
   answering(1);
   let isAnswered = false;
-  // The connection's end, not the answer's: one that waits behind another on its connection never hears of it.
+  // Listen to the socket too: a response that waits behind another on its connection emits no 'close'.
   const closed = (): void => {
     socket.removeListener('close', closed);
     response.removeListener('close', closed);
@@ -66,7 +70,7 @@ export async function withClient(
   }
 }
 
-/** HTTP/1.0 knows no interim answers: only an event stream of it can be probed. */
+/** Probes a half-closed connection until `over` aborts. HTTP/1.0 has no interim responses, so only its event streams can be probed. */
 async function probe(response: ServerResponse, canInterim: boolean, clock: Clock, over: AbortSignal): Promise<void> {
   const backoff = new Backoff({ clock, firstMs: FIRST_PROBE_MS, mostMs: MAX_PROBE_MS });
   while (!over.aborted && !response.destroyed && !response.writableEnded) {

@@ -1,4 +1,4 @@
-/** The router's HTTP face: OpenAI endpoints, health, metrics, and a look inside. Whatever goes wrong has OpenAI's shape. */
+/** The router's HTTP server: OpenAI endpoints, health, metrics, the dashboard and its `/api/*`. Every error has OpenAI's form. */
 import { readFileSync } from 'node:fs';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
@@ -20,10 +20,13 @@ import { namesOf, withClient } from './http_exchange.ts';
 import { takeBody } from './take_body.ts';
 
 const DEFAULT_LISTED = 100;
-/** Connections whose request dribbles are looked for this often. */
+/** Milliseconds between checks for connections whose request arrives too slowly. */
 const CHECK_CONNECTIONS_MS = 1_000;
 
-/** Bodies are looked at below this: without these the framework loads and starts compilers of its own. No route has a schema. */
+/**
+ * Stubs in place of fastify's schema compilers, which would be loaded and started. No route has a schema: bodies are validated by the
+ * endpoints.
+ */
 const withoutCompilers = {
   buildValidator: (() => () => () => true) as never,
   buildSerializer: (() => () => JSON.stringify) as never,
@@ -48,16 +51,16 @@ function createHttpServer(face: HttpApp): FastifyInstance {
   });
   // A client that closes its side after the request still reads the answer; withClient finds out who is there.
   (app.server as Server & { httpAllowHalfOpen: boolean }).httpAllowHalfOpen = true;
-  // Node takes the larger of the two for bodies, whichever it is.
+  // Node limits a whole request by the larger of headersTimeout and requestTimeout, so the former must not exceed the latter.
   app.server.headersTimeout = Math.min(app.server.headersTimeout, config.body_timeout_ms);
-  // Open at once (P1); each may hold a body that arrives.
+  // Bounds the open connections (P1), each of which may hold a body that is arriving.
   app.server.maxConnections = config.max_connections;
   endStalled(app.server);
   app.setErrorHandler((error, _request, reply) => {
     answerError(helpful(error), reply, context.metrics);
   });
   const cors = new Cors(config.allowed_origins);
-  // In front of the framework: answers that it makes by itself, and those that are taken out of its hands, have these headers too.
+  // Before fastify's listener, so that answers that fastify makes itself, and hijacked ones, have these headers too.
   app.server.prependListener('request', (request, response) => {
     cors.allow(request, response);
   });
@@ -123,7 +126,7 @@ function createHttpServer(face: HttpApp): FastifyInstance {
 /** Route option: the handler receives the request body. Other routes discard theirs. */
 const withBody = { config: { takesBody: true } };
 
-/** Bodies arrive as bytes, bounded each and in all; what they say is read by those who know. */
+/** Installs the body parser: bodies are received as bytes, limited each and together, and parsed later by their endpoints. */
 function takeBodies(app: FastifyInstance, bodies: Bodies): void {
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('application/json', (request, payload, done) => {
@@ -155,7 +158,7 @@ function endStalled(server: Server): void {
   });
 }
 
-/** The paths of the API with their methods, in a line, for an error that says what there is. */
+/** Returns the paths of the API with their methods on one line, for the error of an unknown path. */
 function listed(allowed: ReadonlyMap<string, readonly string[]>): string {
   const paths = [...allowed].filter(([url, methods]) => url !== '/' && methods.some((method) => method !== 'HEAD'));
   return paths
@@ -167,19 +170,19 @@ function httpError(statusCode: number, message: string): Error {
   return Object.assign(new Error(message), { statusCode });
 }
 
-/** Errors of the framework whose words do not say what to do. */
+/** Replaces errors of fastify whose message does not say what to do. */
 function helpful(error: unknown): unknown {
   const { statusCode, code } = error as { statusCode?: number; code?: string };
   if (statusCode === 415)
     return httpError(415, 'send the body as JSON, with the header content-type: application/json');
-  if (code === 'FST_ERR_BAD_URL') return httpError(400, 'the URL has an escape that is none: write a % as %25');
+  if (code === 'FST_ERR_BAD_URL') return httpError(400, 'the URL has an invalid percent escape: write a % as %25');
   return error;
 }
 
-/** Requests that Node answers by itself, without a body: an expectation that nobody meets, and a tunnel. */
+/** Answers requests that Node would answer itself without a body: an Expect header other than 100-continue, and CONNECT. */
 function answerUnusual(server: Server, cors: Cors, metrics: RouterMetrics): void {
   server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => {
-    const failure = httpError(417, 'of the header Expect only 100-continue is met: leave it out');
+    const failure = httpError(417, 'the header Expect is supported with 100-continue only: leave it out');
     metrics.failed(failure);
     cors.allow(request, response);
     const body = JSON.stringify(errorBody(failure));
@@ -208,7 +211,7 @@ const clientStatus: Record<string, [status: string, code: number]> = {
 /** Answers a connection whose bytes are not valid HTTP, or whose request did not arrive in time, then closes the connection. */
 function answerClientError(error: Error & { code?: string }, socket: Socket, metrics: RouterMetrics): void {
   const { _httpMessage: answer } = socket as Socket & { _httpMessage?: { headersSent: boolean } };
-  // An answer that has begun is not written into.
+  // Never write an error into an answer that has begun.
   if (error.code === 'ECONNRESET' || !socket.writable || answer?.headersSent) {
     socket.destroy();
     return;
@@ -222,7 +225,7 @@ function answerClientError(error: Error & { code?: string }, socket: Socket, met
   const body = JSON.stringify(errorBody(failure));
   const head = `HTTP/1.1 ${status}\r\ncontent-type: application/json; charset=utf-8\r\ncontent-length: ${Buffer.byteLength(body)}\r\nconnection: close\r\n\r\n`;
   socket.end(head + body, () => {
-    // A sender that dribbles on is not listened to.
+    // Discard whatever the client still sends.
     socket.destroy();
   });
 }
@@ -269,10 +272,10 @@ function addInsideRoutes(app: FastifyInstance, { context, contexts, decisions, v
   app.get('/', (_request, reply) => reply.redirect('/dashboard'));
 }
 
-/** @throws Error naming the address, for instance when it is in use. */
+/** Starts the HTTP server on `bind`. Rejects with an Error naming the address, for instance when it is in use. */
 export const listenHttp: ListenHttp = async (bind, face) => {
   const app = createHttpServer(face);
-  // One address: of `localhost` fastify would make two servers, and only one of them as it is set up here.
+  // Resolve `localhost` to one address: fastify would open a server for each, and only one of them with the settings above.
   const host = bind
     .replace(/:\d+$/, '')
     .replace(/^\[(.*)\]$/, '$1')

@@ -1,4 +1,7 @@
-/** A body as HTTP brings it: bounded each and in all, and what is refused is still read, for clients that look for an answer only then. */
+/**
+ * Receives the body of an HTTP request within the limits of openai/bodies.ts. A refused body is still read, for clients that look for
+ * an answer only after sending all of it.
+ */
 import type { IncomingMessage } from 'node:http';
 import { asFailure, Failure } from '../../../shared/base/failure.ts';
 import type { Bodies, Body } from '../openai/bodies.ts';
@@ -6,7 +9,10 @@ import type { Bodies, Body } from '../openai/bodies.ts';
 /** Bytes of a refused body that are read before the error is sent. A longer body gets the error before its end. */
 const MAX_DROPPED_BYTES = 64 << 20;
 
-/** @throws Failure `overloaded`, Error 413 for one over the limit, Failure `cancelled` when the client leaves. */
+/**
+ * Receives a body; `declared` is its content-length header. Rejects with Failure `overloaded`, an Error with status 413 for a body
+ * over the limit, or Failure `cancelled` when the client leaves.
+ */
 export function takeBody(bodies: Bodies, payload: IncomingMessage, declared: string | undefined): Promise<Body> {
   return new Promise((resolve, reject) => {
     const refuse = (error: unknown): void => {

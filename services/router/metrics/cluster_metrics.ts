@@ -22,7 +22,7 @@ type Add = (name: string, help: string, labelNames: string[], collect: Collect) 
 
 interface Adders {
   readonly gauge: Add;
-  /** Counted by the instance since it started: it begins at zero again when the instance does, as counters do. */
+  /** Adds a counter whose value the instance counts from its own start; Prometheus expects counters to restart at zero. */
   readonly counter: Add;
 }
 
@@ -31,7 +31,7 @@ interface Metric {
   inc(labels: Labels, value: number): void;
 }
 
-/** So that an instance which has left is no longer told of. */
+/** Returns a collect callback that resets the metric first, so that instances that have left have no series. */
 function anew(collect: Collect) {
   return function (this: Metric): void {
     this.reset();
@@ -76,7 +76,7 @@ function addInstances({ gauge, counter }: Adders, view: ClusterView): void {
         if (found !== undefined) set(labelsOf(instance), found);
       }
     };
-  // vLLM's names are of engines, which stores are none.
+  // vLLM's metrics describe engines, so stores have none.
   const perEngine = per(({ member }) => member.role !== 'store');
   const perInstance = per(() => true);
   gauge(
@@ -101,13 +101,13 @@ function addInstances({ gauge, counter }: Adders, view: ClusterView): void {
   }
   counter(
     'vllm:num_preemptions_total',
-    'sequences that gave their blocks up',
+    'sequences that were preempted: they lost their device blocks to another',
     labels,
     perEngine(({ preemptions }) => preemptions),
   );
   counter(
     'penstock_divergent_blocks_total',
-    'blocks that an instance offered with other bytes than those a store holds, by the same numerics; any is an alarm',
+    'offered blocks whose bytes differ from those in a store, though both were computed with the same numerics; any is an alarm',
     labels,
     perInstance(({ divergent }) => divergent),
   );
@@ -185,7 +185,7 @@ function addIndex({ gauge }: Adders, index: PrefixIndex): void {
 }
 
 function addBus({ gauge, counter }: Adders, bus: ClusterBus, view: ClusterView): void {
-  gauge('penstock_bus_connected', 'whether the bus is there', [], (set) => {
+  gauge('penstock_bus_connected', '1 while this router is connected to the bus, else 0', [], (set) => {
     set({}, bus.isConnected ? 1 : 0);
   });
   counter('penstock_bus_unverified_total', 'bus messages under another cluster token', [], (set) => {

@@ -1,4 +1,4 @@
-/** Texts of several registries as one: what they say of one metric must stand together. */
+/** Merges the Prometheus texts of several registries: all lines of one metric must stand together. */
 
 interface Family {
   readonly head: string[];

@@ -6,7 +6,7 @@ import type { Log } from '../../../shared/base/log.ts';
 import { IndexDrift } from '../index_drift.ts';
 import type { RequestTrace } from '../relay/request_log.ts';
 
-/** vLLM's own, so that quantiles of both compare. */
+/** vLLM's histogram buckets, in seconds or tokens, so that quantiles of both compare. */
 const LATENCY_BUCKETS = [0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680];
 const TTFT_BUCKETS = [
   0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560,
@@ -42,7 +42,7 @@ export class RouterMetrics {
   readonly #ended: Counter<'finished_reason'>;
   readonly #failed: Counter<'reason' | 'status'>;
   readonly #routerSeconds: Histogram;
-  /** Failures that were counted: the same one passes several hands. */
+  /** Failures that were counted already: several callers report the same one. */
   readonly #counted = new WeakSet<object>();
 
   constructor(modelName: string, log: Log) {
@@ -56,11 +56,15 @@ export class RouterMetrics {
     const counter = (name: string, help: string): Counter => new Counter({ name, help, ...shared });
     this.#interToken = [
       histogram('vllm:inter_token_latency_seconds', 'time between two tokens', TOKEN_LATENCY_BUCKETS),
-      histogram('vllm:time_per_output_token_seconds', 'the same, under its older name', TOKEN_LATENCY_BUCKETS),
+      histogram(
+        'vllm:time_per_output_token_seconds',
+        'time between two tokens, under the older name of vllm:inter_token_latency_seconds',
+        TOKEN_LATENCY_BUCKETS,
+      ),
     ];
     this.#perOutputToken = histogram(
       'vllm:request_time_per_output_token_seconds',
-      'of a request: time after the first token, per token',
+      'mean time per output token of a request, after the first',
       TOKEN_LATENCY_BUCKETS,
     );
     this.#ttft = histogram('vllm:time_to_first_token_seconds', 'request received to first token', TTFT_BUCKETS);
@@ -99,9 +103,9 @@ export class RouterMetrics {
     this.#prefixHits = counter('vllm:prefix_cache_hits_total', 'prompt tokens that were found in the pool');
     this.#predictedTokens = counter(
       'penstock_predicted_cached_tokens_total',
-      'prompt tokens that the prefix index said somebody held when their request was placed',
+      'prompt tokens that the prefix index reported as cached somewhere when their request was placed',
     );
-    this.failovers = counter('penstock_failovers_total', 'requests that went on on another decode instance');
+    this.failovers = counter('penstock_failovers_total', 'requests that were continued on another decode instance');
     this.#ended = new Counter({
       name: 'vllm:request_success_total',
       help: 'requests by how they ended',
@@ -121,7 +125,7 @@ export class RouterMetrics {
     const [drift, registers] = [this.#drift, [this.registry]];
     new Gauge({
       name: 'penstock_index_missing_ratio',
-      help: 'of the tokens that the index promised to the last 256 requests, the share that nobody had; an alarm above 0.1',
+      help: 'share of the tokens promised by the prefix index that no instance had, over the last 256 requests; above 0.1 is an alarm',
       registers,
       collect() {
         this.set(drift.missing);
@@ -129,7 +133,7 @@ export class RouterMetrics {
     });
     new Gauge({
       name: 'penstock_index_alarm',
-      help: '1 while the index promises what nobody has',
+      help: '1 while penstock_index_missing_ratio is above 0.1: the prefix index promises blocks that no instance has',
       registers,
       collect() {
         this.set(drift.isAlarmed ? 1 : 0);
@@ -141,7 +145,7 @@ export class RouterMetrics {
     for (const histogram of this.#interToken) histogram.observe(seconds);
   }
 
-  /** A request that failed or was refused; counted once, however often it is told. */
+  /** Counts a request that failed or was refused; one error object counts once, however often it is reported. */
   failed(error: unknown): void {
     if (typeof error === 'object' && error !== null) {
       if (this.#counted.has(error)) return;
@@ -152,25 +156,25 @@ export class RouterMetrics {
   }
 
   /** Records a completion that ended in any way. Requests outside `/v1/` and requests that were never placed are ignored. */
-  observeRequest(record: RequestTrace): void {
+  observeRequest(trace: RequestTrace): void {
     // Requests refused before placement count as failed, not as requests of zero length.
-    if (!record.endpoint.startsWith('/v1/') || record.attempts.length === 0) return;
-    this.#ended.inc({ finished_reason: record.finishReason ?? 'unknown' });
-    const { ttft, ttftMs, totalMs = 0, outputTokens } = record;
+    if (!trace.endpoint.startsWith('/v1/') || trace.attempts.length === 0) return;
+    this.#ended.inc({ finished_reason: trace.finishReason ?? 'unknown' });
+    const { ttft, ttftMs, totalMs = 0, outputTokens } = trace;
     this.#endToEnd.observe(totalMs / 1_000);
-    this.#promptSizes.observe(record.promptTokens);
+    this.#promptSizes.observe(trace.promptTokens);
     this.#generatedSizes.observe(outputTokens);
-    if (record.maxTokens !== undefined) this.#maxSizes.observe(record.maxTokens);
-    this.#promptTokens.inc(record.promptTokens);
-    this.#cachedTokens.inc(record.tokens.cached);
+    if (trace.maxTokens !== undefined) this.#maxSizes.observe(trace.maxTokens);
+    this.#promptTokens.inc(trace.promptTokens);
+    this.#cachedTokens.inc(trace.tokens.cached);
     this.#generatedTokens.inc(outputTokens);
     if (ttftMs === undefined || !ttft) return;
-    this.#prefixQueries.inc(record.promptTokens);
-    this.#prefixHits.inc(record.tokens.cached);
-    const { predictedTokens, attempts } = record;
+    this.#prefixQueries.inc(trace.promptTokens);
+    this.#prefixHits.inc(trace.tokens.cached);
+    const { predictedTokens, attempts } = trace;
     this.#predictedTokens.inc(predictedTokens);
-    // After a failover more was lost than the index knew of.
-    if (attempts.length === 1) this.#drift.observe(predictedTokens, record.tokens.cached);
+    // Skip requests with a failover: blocks lost with the instance are no error of the index.
+    if (attempts.length === 1) this.#drift.observe(predictedTokens, trace.tokens.cached);
     const [prefillMs, decodeMs] = [ttft.load + ttft.compute, totalMs - ttftMs];
     this.#ttft.observe(ttftMs / 1_000);
     this.#routerSeconds.observe(ttft.router / 1_000);

@@ -16,7 +16,7 @@ export interface ApiContext {
    * ParameterFailure when the model is not served.
    */
   readonly of: (model: string | undefined) => ApiContext;
-  /** The longest prompt and output together. */
+  /** Returns the longest prompt and output together, in tokens, that can be served now. */
   readonly maxModelLen: () => number;
   readonly bodies: Bodies;
   readonly codec: TextCodec;
@@ -30,8 +30,11 @@ export interface ApiContext {
   readonly sseKeepAliveMs: number;
   readonly newId: () => string;
   readonly newSeed: () => number;
-  /** A request has ended by itself: what it generated may begin another. */
+  /**
+   * Called when a request has ended by its own stop token or length: its tokens are remembered, since the next prompt of a chat may
+   * begin with them.
+   */
   readonly onGenerated: (prompt: Uint32Array, generated: readonly number[]) => void;
-  /** Aborts, with a Failure as its reason, when the router cannot wait for what runs any longer. */
+  /** Aborts when the router shuts down and cannot wait for running requests any longer; the reason is a Failure. */
   readonly ending: AbortSignal;
 }

@@ -1,6 +1,6 @@
 /**
- * Bodies as the router takes them: bounded each and in all, counted as they arrive and until they are read; a large one is parsed by
- * a thread of its own, so that nobody's stream waits for it.
+ * Request bodies: their bytes are limited each and together, and counted from their arrival until they are parsed. A large body is
+ * parsed on a thread of its own, so that no stream waits for it.
  */
 import { Failure } from '../../../shared/base/failure.ts';
 import type { Thread, Threads } from '../../../shared/base/threads.ts';
@@ -10,26 +10,32 @@ import type { PromptBodyKind, ReadPromptBody } from '../text/prompt_body.ts';
 import type { TextCodec } from '../text/text.ts';
 import { ParameterFailure, type BodyLimits } from './parameter_failure.ts';
 
-/** A token id in JSON takes up to 8 bytes, a token's text seldom more; the rest is escapes and keys. */
+/**
+ * Body bytes per token of the longest context: a token id in JSON takes up to 8 bytes, a token's text seldom more; the rest is escapes
+ * and keys.
+ */
 const BYTES_PER_TOKEN = 32;
-/** A batch of short prompts is longer than one prompt of a small model can be. */
+/** Least size limit of a body: a batch of short prompts may be longer than one prompt of a small model can be. */
 const MIN_LIMIT_BYTES = 4 << 20;
 /** Bytes of all bodies in memory together, arriving ones included (P1). The limit is at least four times the limit of one body. */
 const MAX_ALL_BYTES = 256 << 20;
-/** Parsed at once: about a millisecond. */
+/** Largest body that is parsed on the router's main thread: about a millisecond. */
 const SMALL_BYTES = 16 << 10;
 
 /** A body that has arrived. */
 export interface Body {
-  /** Empty once it was released. */
+  /** Bytes of the body; empty once released. */
   readonly bytes: Buffer;
   /** Frees the bytes, once they are read or will not be read, and no longer counts them. A second call does nothing. */
   release(): void;
 }
 
-/** One that is arriving. */
+/** A body that is still arriving. */
 export interface BodySlot {
-  /** @throws Failure `overloaded`, Error 413 for more than the limit; what was there is let go of then. */
+  /**
+   * Adds received bytes. @throws Failure `overloaded` when all bodies together are too large, Error with status 413 when this one is;
+   * its bytes are released then.
+   */
   add(chunk: Buffer): void;
   /** Completes the body when its last byte has arrived, and returns the body. */
   end(): Body;
@@ -63,7 +69,7 @@ export class Bodies {
     this.#worker = threads.spawn<typeof start>({ url }, undefined, { onDeath });
   }
 
-  /** One body's: by the longest context that is served. */
+  /** Size limit of one body in bytes: the configured one, else derived from the longest context that is served. */
   get limitBytes(): number {
     return this.#maxBytes || Math.max(MIN_LIMIT_BYTES, BYTES_PER_TOKEN * this.#longest());
   }
@@ -77,7 +83,10 @@ export class Bodies {
     return this.#allBytes;
   }
 
-  /** `declared`: its length, where that is known. @throws Error 413 for more than the limit. */
+  /**
+   * Begins a body. `declared` is its announced length in bytes, 0 when unknown. @throws Error with status 413 when `declared` is over
+   * the limit.
+   */
   begin(declared: number): BodySlot {
     const [limitBytes, maxAllBytes] = [this.limitBytes, this.#maxAllBytes];
     if (declared > limitBytes) throw this.#tooLarge();
@@ -87,7 +96,7 @@ export class Bodies {
     const release = (): void => {
       this.#allBytes -= size;
       size = 0;
-      // The request lives as long as its answer; what it brought must not.
+      // Drop the references: the request object lives as long as its answer, and its body must not.
       [chunks, whole] = [[], EMPTY];
     };
     const refuse = (error: Error): never => {
@@ -122,7 +131,7 @@ export class Bodies {
     return Object.assign(new Error(message), { statusCode: 413 });
   }
 
-  /** @throws ParameterFailure what is wrong with it. */
+  /** Parses and validates a body, and releases its bytes. @throws ParameterFailure naming what is wrong with the body. */
   async read<K extends BodyKind>(kind: K, body: Body, signal: AbortSignal): Promise<BodyOf<K>> {
     const { bytes } = body;
     const limits = this.#limits();
@@ -137,8 +146,9 @@ export class Bodies {
   }
 
   /**
-   * With the ids of its prompts, where it is for the model that `codec` is of and that has a tokenizer: read and encoded by one of its
-   * threads. @throws ParameterFailure what is wrong with it, Failure what is wrong with its prompts.
+   * Parses a body and encodes its prompts on a thread of `codec`. `prompts` is undefined when the body names another model, has token
+   * ids, or the model has no tokenizer. A prompt that cannot be encoded is returned as `failure`. @throws ParameterFailure naming what
+   * is wrong with the body.
    */
   async readPrompts<K extends PromptBodyKind>(
     kind: K,
@@ -146,7 +156,7 @@ export class Bodies {
     { servedName: model, codec }: { readonly servedName: string; readonly codec: TextCodec },
     signal: AbortSignal,
   ): Promise<ReadPromptBody<K>> {
-    // Token ids wait for no text.
+    // Token ids need no tokenizer, so they do not wait for its threads.
     if (!codec.hasTokenizer || (kind === 'completion' && holdsIds(body.bytes)))
       return { body: await this.read(kind, body, signal), prompts: undefined };
     try {
@@ -166,7 +176,7 @@ export class Bodies {
 const PROMPT = Buffer.from('"prompt"');
 const LOOKED_AT = 64;
 
-/** Whether a prompt seems to be token ids: it decides who reads the body, and nothing else. */
+/** Whether the prompt seems to be token ids. A wrong guess only changes which thread parses the body. */
 function holdsIds(bytes: Buffer): boolean {
   const at = bytes.indexOf(PROMPT) + PROMPT.length;
   return at >= PROMPT.length && /^\s*:\s*\[[\s[]*\d/.test(bytes.toString('latin1', at, at + LOOKED_AT));

@@ -8,17 +8,20 @@ import { exactInteger } from './exact_integer.ts';
 import { parseWithIds, scan } from './json_ids.ts';
 import { ParameterFailure, type BodyLimits } from './parameter_failure.ts';
 
-/** Deeper than any request means to be; recursion over what a client sends is bounded by it. */
+/** Deepest nesting of a body, more than any request needs. Recursion over client data is bounded by it. */
 const MAX_DEPTH = 64;
 const MAX_KEYS = 1_000;
 /** Prompts of one request (P1): each is a request of its own to the cluster. */
 const MAX_PROMPTS = 256;
-/** Keys whose values are lists of token ids, or have some. */
+/** Keys whose values may be lists of token ids, or contain some. */
 const ID_LISTS = new Set(['prompt', 'tokens']);
-/** Named in one error. */
+/** Upper bound of the keys that one error names. */
 const MAX_NAMED = 20;
 
-/** @throws ParameterFailure for bytes that are no JSON object, or one that is nested too deep. */
+/**
+ * Parses a body: long lists of token ids become Uint32Arrays, a seed that a double cannot hold a bigint. @throws ParameterFailure when
+ * the body is no JSON object, is nested too deep or has too many keys.
+ */
 export function parseJson(bytes: Uint8Array): Record<string, unknown> {
   if (bytes.length === 0) throw new ParameterFailure('the body is empty: send a JSON object', null);
   const { isTooDeep, found } = scan(bytes, MAX_DEPTH);
@@ -35,15 +38,16 @@ export function parseJson(bytes: Uint8Array): Record<string, unknown> {
   const { seed } = parsed as { seed?: unknown };
   if (typeof seed === 'number' && !Number.isSafeInteger(seed) && Number.isInteger(seed)) {
     const exact = exactInteger(bytes, 'seed') ?? (Math.abs(seed) >= 2 ** 63 ? BigInt(seed) : undefined);
-    // A double has lost what it was.
-    if (exact === undefined) throw new ParameterFailure('seed: write a large one as its digits alone', 'seed');
+    // The double has lost the exact value.
+    if (exact === undefined)
+      throw new ParameterFailure('seed: write a large number as plain digits, without exponent or fraction', 'seed');
     (parsed as Record<string, unknown>)['seed'] = exact;
   }
   if (Object.keys(parsed).length > MAX_KEYS) throw new ParameterFailure(`the body has over ${MAX_KEYS} keys`, null);
   return parsed as Record<string, unknown>;
 }
 
-/** One text, one list of ids, or up to 256 of either, mixed. @throws ParameterFailure at the first that is neither. */
+/** Reads prompts: one text, one list of ids, or up to 256 of either, mixed. @throws ParameterFailure at the first that is neither. */
 export function readPrompts(prompt: unknown, limits: BodyLimits, name = 'prompt'): readonly (string | Uint32Array)[] {
   const wanted = `${name}: a text, a list of token ids, or 1 to ${MAX_PROMPTS} of either`;
   if (typeof prompt === 'string') return [prompt];
@@ -59,7 +63,10 @@ export function readPrompts(prompt: unknown, limits: BodyLimits, name = 'prompt'
   });
 }
 
-/** One list of ids. @throws ParameterFailure at the first that is none. */
+/**
+ * Reads one list of token ids. @throws ParameterFailure when the list is longer than the context, or at the first item that is no id
+ * of the vocabulary.
+ */
 export function readIds(
   list: readonly unknown[] | Uint32Array,
   { maxModelLen, vocabSize }: BodyLimits,
@@ -96,7 +103,7 @@ export function readIds(
   return ids;
 }
 
-/** Keys are token ids as JSON writes a number, each once. @throws ParameterFailure naming every key that is none. */
+/** Reads `logit_bias`, an object from token id (plain digits) to bias. @throws ParameterFailure naming every entry that is wrong. */
 export function readBias(bias: unknown, vocabSize: number): { tokens: number[]; values: number[] } {
   if (bias === undefined) return { tokens: [], values: [] };
   if (typeof bias !== 'object' || bias === null || Array.isArray(bias)) {
@@ -128,8 +135,8 @@ function named(keys: readonly string[]): string {
 }
 
 /**
- * Messages as templates know them, their text joined; what else they say goes to the template as it is, roles included: which there are is
- * the template's to say. A message costs at least a token.
+ * Reads messages for the chat template, with the text of each joined. Other fields and the roles pass unchanged, since each template
+ * decides which roles exist. `maxMessages` is the context length, because a message takes at least one token.
  */
 export function readMessages(messages: unknown, maxMessages: number): readonly Record<string, unknown>[] {
   if (!Array.isArray(messages) || messages.length === 0) {

@@ -12,7 +12,7 @@ import type { RequestScope } from './request_scope.ts';
 interface ChatLogprob {
   readonly token: string;
   readonly logprob: number;
-  /** Null where no tokenizer says. */
+  /** UTF-8 bytes of the token; null when the model has no tokenizer. */
   readonly bytes: readonly number[] | null;
   readonly top_logprobs: {
     readonly token: string;
@@ -23,19 +23,19 @@ interface ChatLogprob {
 
 /** Answers `/v1/chat/completions`, whole or streamed. @throws Failure when the request is refused or cannot be finished. */
 export async function chat(all: ApiContext, scope: RequestScope): Promise<void> {
-  const record = scope.open('/v1/chat/completions');
+  const trace = scope.open('/v1/chat/completions');
   const bodyBytes = scope.body.bytes.length;
   const { body, prompts, failure } = await all.bodies.readPrompts('chat', scope.body, all.of(undefined), scope.signal);
   const context = all.of(body.model);
-  record.model = context.servedName;
+  trace.model = context.servedName;
   scope.named(body.requestId);
   if (failure) throw new Failure(failure.code, failure.message);
   const promptTokens = prompts?.[0] ?? (await context.codec.encodeChat(body.template, bodyBytes, scope.signal));
-  record.promptTokens = promptTokens.length;
+  trace.promptTokens = promptTokens.length;
   const generation = generationOf(context, body, promptTokens, body.maxTokens, 'messages');
   refuseTooMany(promptTokens.length * (1 + body.numPromptLogprobs), 'prompt_logprobs');
-  const deltas = scope.own(runPrompt(context, record, generation, scope));
-  await respond(context, scope, body, [{ record, generation, deltas, echo: undefined }], chatFormat(context, body));
+  const deltas = scope.own(runPrompt(context, trace, generation, scope));
+  await respond(context, scope, body, [{ trace, generation, deltas, echo: undefined }], chatFormat(context, body));
 }
 
 function chatFormat(context: ApiContext, { isReturningIds }: ChatBody): AnswerFormat<readonly ChatLogprob[]> {

@@ -1,6 +1,6 @@
 /**
- * The choices of an answer, whole or streamed: what runs of prompts bring, as parts that each format of the API puts into its own words
- * (chat.ts, completions.ts).
+ * The choices of an answer, whole or streamed: merges the deltas of all prompts into parts, which the format of each endpoint
+ * (chat.ts, completions.ts) turns into JSON.
  */
 import type { Clock } from '../../../shared/base/clock.ts';
 import type { SampledMessage } from '../../../shared/protocol/messages.ts';
@@ -22,7 +22,7 @@ const REPORT_WAIT_MS = 20;
 
 /** One prompt of a request, under way. */
 export interface PromptRun {
-  readonly record: RequestTrace;
+  readonly trace: RequestTrace;
   readonly generation: Generation;
   readonly deltas: AsyncGenerator<AnswerDelta>;
   /** The prompt, as text or token ids, that the choice's text begins with; undefined without `echo`. */
@@ -35,7 +35,7 @@ interface ChoiceDelta<L> extends Pick<AnswerDelta, 'text' | 'finish' | 'stopReas
   readonly index: number;
   /** Token ids of this part; undefined for a further slice of the echoed prompt, which adds only log-probabilities. */
   readonly ids: readonly number[] | undefined;
-  /** Null: they are not asked for. */
+  /** Log-probabilities of the tokens of this part; null when not requested. */
   readonly logprobs: L | null;
   readonly isFirst: boolean;
 }
@@ -50,13 +50,13 @@ interface WholeChoice extends Pick<ChoiceDelta<unknown>, 'index' | 'text'> {
 /** One chunk of a stream. */
 interface ChoiceChunk {
   readonly choice: Readonly<Record<string, unknown>>;
-  /** Fields beside its choice. */
+  /** Fields of the chunk beside its choice. */
   readonly beside?: object;
   /** Whether the chunk only opens its choice; its usage then excludes the tokens of this part. */
   readonly isOpening?: boolean;
 }
 
-/** How an API says it. */
+/** Format of an endpoint's answers: ids, choices, stream chunks and log-probabilities. */
 export interface AnswerFormat<L> {
   readonly idPrefix: string;
   readonly object: { readonly whole: string; readonly chunk: string };
@@ -67,13 +67,13 @@ export interface AnswerFormat<L> {
   choice(whole: WholeChoice, promptTokens: Uint32Array): Record<string, unknown>;
   /** Fields of a whole answer beside its choices. */
   rest(promptTokens: Uint32Array): Record<string, unknown>;
-  /** Log-probabilities of the prompt stand in each choice; else beside them. */
+  /** Whether log-probabilities of the prompt stand in each choice; otherwise they stand beside the choices. */
   readonly hasPromptLogprobsInChoice: boolean;
   /** Returns the stream chunks of one part; may be empty. */
   chunks(part: ChoiceDelta<L>, promptTokens: Uint32Array): readonly ChoiceChunk[];
 }
 
-/** Answers with what the runs bring. */
+/** Answers a request with the output of its runs, whole or as an event stream. */
 export async function respond<L>(
   context: ApiContext,
   scope: RequestScope,
@@ -81,7 +81,7 @@ export async function respond<L>(
   runs: readonly [PromptRun, ...PromptRun[]],
   format: AnswerFormat<L>,
 ): Promise<void> {
-  const headers = (): Record<string, string> => finishedHeaders(runs[0].record, body.ignored);
+  const headers = (): Record<string, string> => finishedHeaders(runs[0].trace, body.ignored);
   const parts = scope.own(partsOf(context, body, runs, format, scope.signal));
   if (!body.isStream) {
     const answer = await whole(context, body, runs, format, parts, scope.signal);
@@ -111,7 +111,7 @@ async function* partsOf<L>(
       const echoed = await promptTextOf(context, run.echo, signal);
       numEchoed.set(index, numCharactersOf(echoed));
       const offsets = new PromptOffsets(echoed);
-      // The text at once, the lists in slices.
+      // Without log-probabilities the echoed text is one part; with them, one part per slice.
       if (numLogprobs < 0) yield { ...nothing, index, text: echoed, ids: [], isFirst };
       for (const slice of numLogprobs < 0 ? [] : inSlices(promptTokensOf(run.generation))) {
         const logprobs = await format.logprobs(slice, (name) => offsets.next(name));
@@ -172,7 +172,7 @@ async function whole<L>(
   const [first] = runs;
   const beside = format.hasPromptLogprobsInChoice ? undefined : ofPrompts[0];
   return answerJson(
-    envelopeOf(context, format, first.record, format.object.whole),
+    envelopeOf(context, format, first.trace, format.object.whole),
     choices,
     { usage: usageOf(countsOf(runs)), ...format.rest(first.generation.promptTokens) },
     beside === undefined ? '' : `,"prompt_logprobs":${beside}`,
@@ -187,7 +187,7 @@ async function* events<L>(
   parts: AsyncGenerator<ChoiceDelta<L>>,
   signal: AbortSignal,
 ): AsyncGenerator {
-  const head = envelopeOf(context, format, runs[0].record, format.object.chunk);
+  const head = envelopeOf(context, format, runs[0].trace, format.object.chunk);
   const numSent = runs.map(() => 0);
   const usage = (counts: RequestCounts, numTokens: number): { usage?: Usage | null } =>
     body.hasUsage ? { usage: body.hasContinuousUsage ? usageOf([counts], numTokens) : null } : {};
@@ -210,7 +210,10 @@ function countsOf(runs: readonly PromptRun[]): RequestCounts[] {
   return runs.map(({ generation }) => generation.counts);
 }
 
-/** Resolves when the counts of all runs are whole, or soon: tokens have been sent by then. */
+/**
+ * Resolves when no prefill of the runs is running, or after REPORT_WAIT_MS per run. The tokens have arrived by then; only counts are
+ * missing.
+ */
 async function countsWhole(runs: readonly PromptRun[], clock: Clock, signal: AbortSignal): Promise<void> {
   for (const counts of countsOf(runs)) await counts.prefillsEnded(REPORT_WAIT_MS, clock, signal);
 }
@@ -218,9 +221,9 @@ async function countsWhole(runs: readonly PromptRun[], clock: Clock, signal: Abo
 function envelopeOf<L>(
   { servedName, clock }: ApiContext,
   { idPrefix }: AnswerFormat<L>,
-  record: RequestTrace,
+  trace: RequestTrace,
   object: string,
 ): Record<string, unknown> {
-  const id = `${idPrefix}${record.names.clientId ?? record.id}`;
+  const id = `${idPrefix}${trace.names.clientId ?? trace.id}`;
   return { id, object, created: Math.floor(clock.wallMs() / 1_000), model: servedName };
 }

@@ -67,7 +67,7 @@ export function generationOf(
   return {
     ...{ promptTokens, isPromptOnly, isOpenEnded: maxTokens === undefined },
     counts: new RequestCounts(numPrompt),
-    // One tenant has all of the cluster.
+    // Tenants are reserved: every request has the empty one.
     origin: { tenant: '', priority: body.priority },
     request: {
       ...{ promptLength: numPrompt, maxLength, promptLogprobs: numPromptTop + 1 },
@@ -93,13 +93,13 @@ function toSampling(
 ): Sampling {
   const seed = sampling.seedLow === undefined ? packSeed(BigInt(newSeed())) : {};
   const wish: Sampling = { ...neutralSampling, temperature: 1, ...seed, ...given(defaults), ...sampling };
-  // All of the vocabulary is no cut.
+  // A top_k of the whole vocabulary cuts nothing: 0 turns it off.
   return { ...wish, topK: wish.topK < 0 || wish.topK >= vocabSize ? 0 : wish.topK };
 }
 
 /**
- * Over all prompts of the request; cached is everything that was not computed for it. `numTokens`: of the output, where it is not all
- * that was generated.
+ * Returns the usage of all prompts of a request; tokens that were not computed for the request count as cached. `numTokens` replaces
+ * the number of output tokens, for usage during a stream.
  */
 export function usageOf(all: readonly RequestCounts[], numTokens?: number): Usage {
   const total = (value: (counts: RequestCounts) => number): number =>
@@ -114,7 +114,10 @@ export function usageOf(all: readonly RequestCounts[], numTokens?: number): Usag
   };
 }
 
-/** Names of all tokens that log-probabilities speak of; without a tokenizer `token_id:N`, whose bytes nobody knows. */
+/**
+ * Returns a look-up of the names of all tokens in the log-probabilities. Without a tokenizer a token is named `token_id:N`, and its
+ * bytes are unknown.
+ */
 export async function tokenNames(
   { codec }: ApiContext,
   tokens: readonly SampledMessage[],
@@ -129,11 +132,11 @@ function idAsName(id: number): TokenName {
 }
 
 /**
- * An answer of choices, as text. What a choice has of log-probabilities is text already, made token by token as they came: made at
- * once, thousands of tokens would stop every other stream.
+ * Returns a whole answer as JSON text. The log-probabilities of a choice are text already, made token by token as they arrived:
+ * thousands of tokens at once would stop every other stream.
  */
 export function answerJson(
-  frame: Readonly<Record<string, unknown>>,
+  envelope: Readonly<Record<string, unknown>>,
   choices: readonly {
     readonly fields: Readonly<Record<string, unknown>>;
     readonly logprobs: string;
@@ -147,13 +150,13 @@ export function answerJson(
     ({ fields, logprobs, promptLogprobs }) =>
       `{${inner(fields)},"logprobs":${logprobs}${promptLogprobs === undefined ? '' : `,"prompt_logprobs":${promptLogprobs}`}}`,
   );
-  return `{${inner(frame)},"choices":[${list.join()}],${inner(rest)}${restJson}}`;
+  return `{${inner(envelope)},"choices":[${list.join()}],${inner(rest)}${restJson}}`;
 }
 
-/** Longer than this and a header is no place for it. */
+/** Longest value of the `x-penstock-ignored` header, in characters; the rest is cut. */
 const MAX_IGNORED_CHARACTERS = 1_024;
 
-/** Keys that were ignored, by name. */
+/** Returns the `x-penstock-ignored` header with the names of ignored keys; empty when there are none. */
 export function ignoredHeaders(ignored: readonly string[]): Record<string, string> {
   if (ignored.length === 0) return {};
   const names = ignored.map((name) => name.replaceAll(/[^\x21-\x2b\x2d-\x7e]/g, '?')).join(', ');
@@ -164,10 +167,10 @@ export function ignoredHeaders(ignored: readonly string[]): Record<string, strin
  * Headers of a finished answer: request id, a one-line summary of where the request ran (of the first prompt when there are several),
  * and ignored keys.
  */
-export function finishedHeaders(record: RequestTrace, ignored: readonly string[]): Record<string, string> {
+export function finishedHeaders(trace: RequestTrace, ignored: readonly string[]): Record<string, string> {
   return {
-    'x-request-id': record.names.clientId ?? record.id,
-    'x-penstock-request': record.header(),
+    'x-request-id': trace.names.clientId ?? trace.id,
+    'x-penstock-request': trace.header(),
     ...ignoredHeaders(ignored),
   };
 }

@@ -10,11 +10,11 @@ export interface Logprobs {
   readonly tokens: readonly string[];
   readonly token_logprobs: readonly (number | null)[];
   readonly top_logprobs: readonly (Record<string, number | undefined> | null)[];
-  /** In characters (code points). */
+  /** Offset of each token in the text of its choice, in characters (code points). */
   readonly text_offset: readonly number[];
 }
 
-/** Says where a token begins, given each in order. */
+/** Returns where a token begins in the text of its choice, in characters; called for each token in order. */
 export type OffsetOf = (name: TokenName) => number;
 
 /** Returns the log-probabilities of `tokens` with up to `numTop` alternatives each. `offsetOf` is called once per token, in order. */
@@ -38,13 +38,16 @@ function keyOf({ text, escaped }: TokenName): string {
   return text ?? `bytes:${escaped}`;
 }
 
-/** The chosen token and the best ones by their texts: of two with one text, the second is called as its vocabulary spells it. */
+/**
+ * Returns log-probabilities of the sampled token and its best alternatives, by text. Of two tokens with the same text, the second is
+ * named as the vocabulary spells it.
+ */
 function alternatives(
   { token, logprob, topTokens, topLogprobs }: SampledMessage,
   nameOf: (id: number) => TokenName,
   numTop: number,
 ): Record<string, number | undefined> | null {
-  // The first token of a prompt has none.
+  // The first token of a prompt has no log-probability.
   if (logprob.length === 0) return null;
   const values = new Map([[keyOf(nameOf(token)), logprob[0]]]);
   for (const [i, id] of topTokens.slice(0, numTop).entries()) {
@@ -57,7 +60,7 @@ function alternatives(
   return Object.fromEntries(best);
 }
 
-/** The lists of a whole output, joined from those of its tokens as text. */
+/** Collects the lists of a whole output as JSON text, token by token. */
 export class LogprobLists {
   readonly #parts: Record<keyof Logprobs, string[]> = {
     tokens: [],
@@ -85,9 +88,9 @@ export class LogprobLists {
  */
 export class PromptOffsets {
   readonly #text: string;
-  /** A character that is split over tokens is complete with the last of them. */
+  /** Decodes token bytes; a character that is split over tokens is complete with the last of them. */
   readonly #decoder = new TextDecoder('utf-8', { ignoreBOM: true });
-  /** In code units. */
+  /** Position in the text, in UTF-16 code units. */
   #at = 0;
   #numCharacters = 0;
 
@@ -104,7 +107,7 @@ export class PromptOffsets {
     return start;
   }
 
-  /** The place behind a token's text. */
+  /** Returns the position after a token's text, in UTF-16 code units. */
   #endOf(text: string, isAdded: boolean): number {
     const at = this.#at;
     const behindSpaces = at + (/^\s*/.exec(this.#text.slice(at))?.[0].length ?? 0);
@@ -112,12 +115,12 @@ export class PromptOffsets {
       [at, text],
       // The space that a tokenizer puts in front of a text.
       [at, text.replace(/^ /, '')],
-      // Spaces that belong to nobody, beside an added token.
+      // Spaces beside an added token, which belong to no token.
       [behindSpaces, text],
     ] as const) {
       if (this.#text.startsWith(part, from)) return from + part.length;
     }
-    // One that begins or ends a prompt, or letters that the tokenizer has changed.
+    // No match: a token that the tokenizer adds to a prompt, or letters that it has changed.
     return isAdded ? at : Math.min(this.#text.length, at + text.length);
   }
 }

@@ -18,7 +18,7 @@ const DEFAULT_MAX_TOKENS = 16;
  * finished.
  */
 export async function completions(all: ApiContext, scope: RequestScope): Promise<void> {
-  const record = scope.open('/v1/completions');
+  const trace = scope.open('/v1/completions');
   const { body, prompts, failure } = await all.bodies.readPrompts(
     'completion',
     scope.body,
@@ -28,11 +28,11 @@ export async function completions(all: ApiContext, scope: RequestScope): Promise
   const context = all.of(body.model);
   scope.named(body.requestId);
   if (failure) throw new Failure(failure.code, failure.message);
-  const [first, ...others] = await startAll(context, body, prompts, scope, record);
+  const [first, ...others] = await startAll(context, body, prompts, scope, trace);
   if (first) await respond(context, scope, body, [first, ...others], completionFormat(context, body));
 }
 
-/** Every prompt is checked before any is placed: a run begins when its first piece is asked for. */
+/** Checks every prompt before any is placed: a run starts when its first delta is requested. */
 async function startAll(
   context: ApiContext,
   body: CompletionBody,
@@ -43,18 +43,18 @@ async function startAll(
   const runs: PromptRun[] = [];
   let numAsked = 0;
   for (const [i, prompt] of (encoded ?? body.prompts).entries()) {
-    const record = runs.length === 0 ? first : scope.open('/v1/completions');
+    const trace = runs.length === 0 ? first : scope.open('/v1/completions');
     const promptTokens =
       typeof prompt === 'string' ? await context.codec.encode(prompt, body.hasSpecialTokens, scope.signal) : prompt;
     const maxTokens =
       body.maxTokens ?? Math.max(1, Math.min(DEFAULT_MAX_TOKENS, context.maxModelLen() - promptTokens.length));
-    record.model = context.servedName;
-    record.promptTokens = promptTokens.length;
+    trace.model = context.servedName;
+    trace.promptTokens = promptTokens.length;
     const generation = generationOf(context, body, promptTokens, maxTokens, 'prompt');
     numAsked += promptTokens.length * generation.request.promptLogprobs;
     refuseTooMany(numAsked, body.numPromptLogprobs < 0 ? 'echo' : 'prompt_logprobs');
-    const deltas = scope.own(runPrompt(context, record, generation, scope));
-    runs.push({ record, generation, deltas, echo: body.isEchoing ? body.prompts[i] : undefined });
+    const deltas = scope.own(runPrompt(context, trace, generation, scope));
+    runs.push({ trace, generation, deltas, echo: body.isEchoing ? body.prompts[i] : undefined });
   }
   return runs;
 }

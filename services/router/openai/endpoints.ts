@@ -7,7 +7,7 @@ import type { Exchange } from './exchange.ts';
 import { RequestScope } from './request_scope.ts';
 import { detokenize, tokenize } from './token_endpoints.ts';
 
-/** Answers the scope's sink, or throws what its client is told. */
+/** Writes the answer to the scope's sink, or throws the error that the client is sent. */
 type Endpoint = (context: ApiContext, scope: RequestScope) => Promise<void>;
 
 const endpoints = {
@@ -34,7 +34,7 @@ export async function serve(context: ApiContext, path: EndpointPath, exchange: E
     if (scope.isGone) return;
     context.metrics.failed(failure);
     const body = JSON.stringify(errorBody(failure));
-    // One that comes after the first event is an event of its own, and the end.
+    // An error after the first event is sent as an event of its own, and ends the stream.
     if (sink.hasBegun) sink.end(`data: ${body}\n\n`);
     else {
       sink.begin(errorStatus(failure), errorHeaders(failure));

@@ -1,7 +1,7 @@
 /**
- * Server-sent events. Headers go out with the first event, so that a failure before it is an HTTP status; one after it is an
- * event of its own and the end. A stream that has nothing to send for a while sends a comment, so that no proxy takes it for dead, and
- * its headers with the first. A reader that does not read stops the writer, not the memory, and for so long only.
+ * Server-sent events. Headers are sent with the first event, so that a failure before it has an HTTP status; a later failure is sent
+ * as the last event. An idle stream sends comments, so that no proxy takes it for dead; its first comment sends the headers too. A
+ * slow reader stops the writer instead of filling memory, and is cut off after `stalledReaderMs`.
  */
 import type { Clock } from '../../../shared/base/clock.ts';
 import { Failure } from '../../../shared/base/failure.ts';
@@ -18,7 +18,7 @@ export interface EventStreamOptions {
   readonly headers: () => Record<string, string>;
 }
 
-/** A stream of which nothing has been sent sends its first comment after this at the latest: clients wait less long for headers. */
+/** Milliseconds until the first comment of a stream on which nothing was sent: clients wait less long for headers than for events. */
 const FIRST_MS = 2_000;
 
 /**
@@ -65,7 +65,7 @@ export async function sendEvents(
   }
 }
 
-/** @throws Failure when the reader takes nothing in time, or the request ends. */
+/** Waits until the reader has caught up. @throws Failure when the reader takes nothing for `timeoutMs`, or the request ends. */
 async function drained({ sink, signal }: RequestScope, clock: Clock, timeoutMs: number): Promise<void> {
   const waiting = linkSignals(signal);
   const room = sink.drained(waiting.signal).then(() => {
@@ -78,5 +78,5 @@ async function drained({ sink, signal }: RequestScope, clock: Clock, timeoutMs: 
   if (signal.aborted) throw new Failure('cancelled', 'the request ended while its reader had stopped');
   if (!sink.isBehind) return;
   sink.destroy();
-  throw new Failure('deadline_exceeded', `the reader took nothing for ${timeoutMs} ms`);
+  throw new Failure('deadline_exceeded', `the client read nothing for ${timeoutMs} ms`);
 }

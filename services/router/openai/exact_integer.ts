@@ -5,9 +5,9 @@ const OPENING = new Set([0x7b, 0x5b]);
 const CLOSING = new Set([0x7d, 0x5d]);
 
 /**
- * The value of a key of the outermost object, where it is written as digits alone; of several the last, which is JSON's.
+ * Returns the value of a top-level key, when it is written as digits alone; the last such value of duplicate keys.
  * @param bytes valid JSON
- * @returns undefined for a value that is written otherwise, or a key that is
+ * @returns undefined when the key is missing, or its value is written otherwise
  */
 export function exactInteger(bytes: Uint8Array, key: string): bigint | undefined {
   let [depth, found] = [0, undefined as bigint | undefined];
@@ -26,13 +26,13 @@ export function exactInteger(bytes: Uint8Array, key: string): bigint | undefined
   return found;
 }
 
-/** A key, with what its escapes mean. */
+/** Returns a key with its escapes decoded; a key over MAX_VALUE bytes is returned as written. */
 function nameOf(bytes: Uint8Array, start: number, end: number): unknown {
   const written = latin1(bytes, start + 1, end);
   return written.length <= MAX_VALUE && written.includes('\\') ? JSON.parse(`"${written}"`) : written;
 }
 
-/** Characters in which a value of 64 bits, and the white space around it, is looked for. */
+/** Bytes within which a value must end: enough for 64 bits and white space around them. */
 const MAX_VALUE = 256;
 
 /** The closing quote of the text that begins at `start`. */

@@ -1,7 +1,4 @@
-/**
- * One request and its answer as the API sees them: bytes in, a sink out. Who brings the one and takes the other is a driver: HTTP, or
- * a test.
- */
+/** One request and its answer as the API sees them: a body and a sink. The driver behind them is HTTP, or a test. */
 import type { Body } from './bodies.ts';
 
 /** The client's own ids of its request; undefined where the client sent none. */
@@ -12,18 +9,18 @@ export interface RequestNames {
 
 /** Destination of an answer: an HTTP response, or a test. Status and headers are sent with the first bytes. */
 export interface Sink {
-  /** Something has left: what begins the answer is said. */
+  /** Whether status and headers have been sent. */
   readonly hasBegun: boolean;
   begin(status: number, headers: Readonly<Record<string, string>>): void;
-  /** False: the reader is behind, and nothing more is written before it has {@link drained}. */
+  /** Writes text. Returns false when the reader is behind: nothing more is written before it has {@link drained}. */
   write(text: string): boolean;
-  /** The whole answer, or the last of it. */
+  /** Ends the answer with the whole of it, or the last of it. */
   end(text: string): void;
   /** Resolves when there is room again, nobody reads any more, or `signal` aborts. */
   drained(signal: AbortSignal): Promise<void>;
-  /** Still behind. */
+  /** Whether the reader is behind now. */
   readonly isBehind: boolean;
-  /** The reader is cut off. */
+  /** Closes the connection to the reader at once. */
   destroy(): void;
 }
 
@@ -32,7 +29,7 @@ export interface Exchange {
   readonly names: RequestNames;
   /** The request body; empty once read. */
   readonly body: Body;
-  /** Aborts when nobody is there to answer any more. */
+  /** Aborts when the client is gone. */
   readonly gone: AbortSignal;
   readonly sink: Sink;
 }

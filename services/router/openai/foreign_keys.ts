@@ -206,7 +206,7 @@ const misplaced: Readonly<Record<string, string>> = {
   extra_body: 'put its keys beside the others: the openai client does so with its argument of that name',
 };
 
-/** Speculation changes how fast tokens come, and not which. */
+/** Whether a key changes no output: a listed hint, or an option of speculative decoding, which changes only how fast tokens come. */
 const isHint = (key: string): boolean => hints.has(key) || key.startsWith('speculative.');
 
 /** Endpoint that generates tokens. */
@@ -221,7 +221,7 @@ const tables: Readonly<Record<GeneratingEndpoint, { readonly refused: Table; rea
   },
 };
 
-/** Objects that are schemas: an empty one asks for JSON. */
+/** Keys whose value is a schema, where an empty object still asks for JSON. */
 const schemas: readonly string[] = ['json_schema', 'format'];
 
 function asksForNothing(key: string, value: unknown, neutral: readonly unknown[]): boolean {
@@ -231,8 +231,8 @@ function asksForNothing(key: string, value: unknown, neutral: readonly unknown[]
 }
 
 /**
- * Whether a key is another server's and asks for nothing that is not done here.
- * @throws ParameterFailure for one that asks for something
+ * Whether a key belongs to another server and its value asks for nothing. Returns false for a key that is in no table.
+ * @throws ParameterFailure for a key of another server whose value asks for something
  */
 export function isForeign(endpoint: GeneratingEndpoint, key: string, value: unknown): boolean {
   const place = misplaced[key];

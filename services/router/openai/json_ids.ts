@@ -1,13 +1,14 @@
 /**
- * Bodies whose long lists of token ids never become JavaScript's: they are read from the bytes into typed arrays, and JSON sees what is
- * left, with a mark in the place of each. A tenth of a second's ids cost JSON.parse and a check of each more than all the rest of a request.
+ * Parses bodies with long lists of token ids. The lists are read from the bytes into typed arrays, and JSON.parse gets the rest, with
+ * a mark in the place of each list. For long prompts, JSON.parse and a check of each id would cost more than all other work on a
+ * request.
  */
 
-/** Shorter lists are left to JSON. */
+/** Shorter lists are left to JSON.parse. */
 const MIN_IDS = 64;
-/** More are no token's; so many are a small integer. */
+/** Most digits of an id: token ids have fewer, and so many digits fit a small integer of the JavaScript engine. */
 const MAX_DIGITS = 9;
-/** A client that writes the mark itself gets another one; so often. */
+/** Marks that are tried, in case the body contains one itself. */
 const MAX_MARKS = 8;
 
 const [QUOTE, BACKSLASH, OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE_OBJECT] = [0x22, 0x5c, 0x5b, 0x5d, 0x7b, 0x7d];
@@ -22,7 +23,10 @@ interface Found {
 
 type Value = Record<string, unknown>;
 
-/** Whether anything is nested over `maxDepth` levels deep, and the lists of whole numbers of up to MAX_DIGITS digits. */
+/**
+ * Returns whether the body is nested over `maxDepth` levels deep, and its lists of at least MIN_IDS whole numbers of up to MAX_DIGITS
+ * digits.
+ */
 export function scan(bytes: Uint8Array, maxDepth: number): { isTooDeep: boolean; found: Found[] } {
   let [depth, isText] = [0, false];
   const found: Found[] = [];
@@ -47,15 +51,18 @@ export function scan(bytes: Uint8Array, maxDepth: number): { isTooDeep: boolean;
   return { isTooDeep: false, found };
 }
 
-/** Most lists are short. */
+/** Array for the first numbers of any list: most lists are short, and need no other. */
 const scratch = new Uint32Array(256);
 
-/** The list that begins at `start`; undefined for one that is short, or has anything but whole numbers as JSON writes them. */
+/**
+ * Reads the list that begins at `start`; undefined when it is shorter than MIN_IDS, or has anything but whole numbers as JSON writes
+ * them.
+ */
 function readList(bytes: Uint8Array, start: number): Found | undefined {
   let ids = scratch;
   let count = 0;
   let at = start + 1;
-  // Behind the last byte there is none, which is no digit either.
+  // A read after the last byte is undefined, which is no digit either, so the loop ends.
   for (;;) {
     let byte = bytes[at]!;
     while (isSpace(byte)) byte = bytes[++at]!;
@@ -118,7 +125,7 @@ export function parseWithIds(bytes: Buffer, found: readonly Found[], keys: Reado
         (parsed as Value)[key] = value.map((item) => idsOf(item) ?? (item as unknown));
     }
   }
-  // Somewhere else, or in the place of another of the same name: as it is written.
+  // A mark was not replaced, because its list is nested deeper or its key is a duplicate: parse the body as written.
   return numPlaced === found.length ? parsed : JSON.parse(bytes.toString('utf8'));
 }
 

@@ -1,4 +1,4 @@
-/** Values of a parameter with which it asks for nothing. */
+/** Neutral values: values with which a parameter asks for nothing. */
 import { withoutNulls } from '../../../shared/base/without_nulls.ts';
 
 /** Whether a value is a JSON object: neither null, an array nor a typed array. */
@@ -8,7 +8,7 @@ export function isObject(value: unknown): value is Record<string, unknown> {
 
 /** Whether a value is one of the `neutral` ones. In an object, null is the same as leaving a key out. */
 export function isNeutral(value: unknown, neutral: readonly unknown[]): boolean {
-  // A list of ids: long ones are not spelled out to be compared.
+  // Typed arrays are lists of ids: only an empty one can be neutral, and long ones are not serialised.
   if (ArrayBuffer.isView(value))
     return value.byteLength === 0 && neutral.some((one) => Array.isArray(one) && one.length === 0);
   const said = JSON.stringify(isObject(value) ? withoutNulls(value) : value);

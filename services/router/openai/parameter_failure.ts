@@ -5,7 +5,7 @@ import { Failure, type FailureCode } from '../../../shared/base/failure.ts';
 export interface BodyLimits {
   readonly vocabSize: number;
   readonly maxModelLen: number;
-  /** Keys that no document knows are refused. */
+  /** Whether unknown keys are refused (`strict_parameters`). */
   readonly isStrict: boolean;
   /** Limits of the other served models, by name. */
   readonly others?: Readonly<Record<string, ModelLimits>>;
@@ -29,14 +29,14 @@ export class ParameterFailure extends Failure {
   }
 }
 
-/** One that crosses threads. */
+/** A ParameterFailure as plain data, which can cross threads. */
 export interface Refusal {
   readonly message: string;
   readonly param: string | null;
   readonly code: FailureCode;
 }
 
-/** @throws whatever else `error` is. */
+/** Returns a ParameterFailure as plain data. @throws `error` itself when it is anything else. */
 export function refusalOf(error: unknown): Refusal {
   if (!(error instanceof ParameterFailure)) throw error;
   return { message: error.message, param: error.param, code: error.code };

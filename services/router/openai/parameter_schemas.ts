@@ -5,7 +5,7 @@
 import { z } from 'zod';
 import { isNeutral } from './neutral_value.ts';
 
-/** Not supported but at this value. */
+/** Schema of a parameter that is accepted at its neutral values only; the error names `what` as the value to send. */
 const only = (neutral: readonly unknown[], what = JSON.stringify(neutral[0])): z.ZodType =>
   z
     .unknown()
@@ -14,7 +14,7 @@ const only = (neutral: readonly unknown[], what = JSON.stringify(neutral[0])): z
     })
     .optional();
 
-/** Honoured elsewhere or by nobody: what it says changes no output here. */
+/** Schema of a parameter that changes no output here, whatever its value. */
 const hint = z.unknown().optional();
 const on = z.boolean().optional();
 const MAX_INT = 2 ** 31 - 1;
@@ -40,7 +40,7 @@ export const common = {
   top_p: z.number().gt(0).max(1).optional(),
   top_k: z.int().min(-1).max(MAX_INT).optional(),
   min_p: z.number().min(0).max(1).optional(),
-  // One that a double cannot hold comes as a bigint.
+  // parseJson returns a seed that a double cannot hold as a bigint.
   seed: z
     .preprocess(
       (value) => (Number.isInteger(value) ? BigInt(value as number) : value),
@@ -117,7 +117,7 @@ export const common = {
 
 const templateKwargs = z.record(z.string(), z.unknown()).optional();
 
-/** Parameters of chats that are not supported, and mean as little without one. */
+/** Chat parameters without effect here, which both endpoints accept at neutral values, or as hints. */
 const ofChats = {
   chat_template: only(['']),
   documents: only([[]]),

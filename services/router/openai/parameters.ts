@@ -23,7 +23,7 @@ const MAX_IGNORED = 32;
 /** Biases of one request, over all its prompts: each prompt's call carries them. */
 const MAX_BIASES = 2 ** 19;
 
-/** How the client wants tokens sampled: what it named, and no more; the model's defaults and neutral values are for the rest. */
+/** Sampling parameters that the client named. The model's defaults and neutral values are added later (common.ts). */
 type SamplingWish = Partial<Sampling> & Pick<Sampling, 'numLogprobs' | 'minTokens' | 'biasTokens' | 'biasValues'>;
 
 /** Parsed parameters that chat and completions share. */
@@ -45,9 +45,9 @@ export interface CommonBody {
   readonly numPromptLogprobs: number;
   readonly requestId: string | undefined;
   readonly priority: number;
-  /** Only requests with the same one share blocks. */
+  /** Salt of the request's cache scope: only requests with the same salt share blocks. */
   readonly cacheSalt: string;
-  /** Keys that no document knows. */
+  /** Unknown keys of the body, which are ignored and named to the client. */
   readonly ignored: readonly string[];
 }
 
@@ -60,7 +60,7 @@ export interface ChatBody extends CommonBody {
 /** Parsed body of `/v1/completions`, with one prompt or several as text or token ids. */
 export interface CompletionBody extends CommonBody {
   readonly prompts: readonly (string | Uint32Array)[];
-  /** The prompt comes before the output. */
+  /** Whether the answer repeats the prompt before the output (`echo`). */
   readonly isEchoing: boolean;
   readonly hasSpecialTokens: boolean;
 }
@@ -176,7 +176,7 @@ function readCommon(body: Common, ignored: string[], numLogprobs: number, limits
     isReturningIds: body.return_token_ids ?? false,
     numPromptLogprobs: body.prompt_logprobs ?? -1,
     requestId: body.request_id,
-    // No other is taken yet.
+    // The schema accepts 0 only.
     priority: Number(body.priority ?? 0),
     cacheSalt: body.cache_salt ?? '',
     ignored,

@@ -5,19 +5,22 @@ import type { ApiContext } from './api_context.ts';
 import { tokenNames } from './common.ts';
 import { ParameterFailure } from './parameter_failure.ts';
 
-/** Written at once, between two turns of the loop: some milliseconds. */
+/** Prompt tokens that are formatted between two turns of the event loop: some milliseconds. */
 const TOKENS_AT_ONCE = 128;
 
-/** Every token of the prompt; the first has no log-probability. Complete once the first token of the output has come. */
+/** Returns every token of the prompt; the first has no log-probability. Complete once the first token of the output has arrived. */
 export function promptTokensOf({ promptTokens, promptLogprobs }: Generation): SampledMessage[] {
   const first = { token: promptTokens[0] ?? 0, logprob: [], topTokens: [], topLogprobs: [], position: 0 };
   return [first, ...(promptLogprobs ?? [])];
 }
 
-/** Log-probabilities of prompts in one answer, alternatives counted: some hundred bytes each, before they are one text. */
+/**
+ * Upper bound of the prompt log-probabilities of one answer, alternatives included: each takes some hundred bytes until the answer is
+ * one text.
+ */
 const MAX_PROMPT_LOGPROBS = 2 ** 20;
 
-/** @throws ParameterFailure, by the parameter that asks for them. */
+/** Refuses over MAX_PROMPT_LOGPROBS log-probabilities of prompts. @throws ParameterFailure naming `param`, which asks for them. */
 export function refuseTooMany(count: number, param: 'echo' | 'prompt_logprobs'): void {
   if (count <= MAX_PROMPT_LOGPROBS) return;
   throw new ParameterFailure(
@@ -26,7 +29,7 @@ export function refuseTooMany(count: number, param: 'echo' | 'prompt_logprobs'):
   );
 }
 
-/** The prompt as it was sent, or what its ids mean. */
+/** Returns the text of a prompt: as sent, or decoded from its ids; empty when the model has no tokenizer. */
 export async function promptTextOf(
   { codec }: ApiContext,
   prompt: string | Uint32Array,
@@ -36,14 +39,17 @@ export async function promptTextOf(
   return codec.hasTokenizer ? codec.detokenize(prompt, signal) : '';
 }
 
-/** In slices, so that a long prompt stops nobody's stream. */
+/** Splits values into slices of TOKENS_AT_ONCE, so that a long prompt does not hold up other streams. */
 export function inSlices<T>(values: readonly T[]): T[][] {
   return Array.from({ length: Math.ceil(values.length / TOKENS_AT_ONCE) }, (_, i) =>
     values.slice(i * TOKENS_AT_ONCE, (i + 1) * TOKENS_AT_ONCE),
   );
 }
 
-/** `prompt_logprobs` of an answer, as JSON: by token its log-probability, rank and text; null for the first. */
+/**
+ * Returns the `prompt_logprobs` of an answer as JSON text: for each prompt token, log-probability, rank and text by token id; null for
+ * the first.
+ */
 export async function promptLogprobsJson(context: ApiContext, generation: Generation, numTop: number): Promise<string> {
   const parts: string[] = [];
   for (const slice of inSlices(promptTokensOf(generation))) {

@@ -1,7 +1,7 @@
 /**
- * One prompt from token ids to pieces of text: relay, detokenizer, stop strings, the request's record.
+ * Runs one prompt, from token ids to text: relay, detokeniser, stop strings and request trace.
  *
- * The response formats of chat and completions are views of the same pieces.
+ * The answer formats of chat and completions are made from the same deltas.
  */
 import { Condition } from '../../../shared/base/condition.ts';
 import { Failure } from '../../../shared/base/failure.ts';
@@ -18,24 +18,24 @@ export interface AnswerDelta {
   readonly tokens: readonly SampledMessage[];
   /** Position of the first of `tokens` in the output text, in characters (code points). */
   readonly offset: number;
-  /** Tokens of the output, with these. */
+  /** Number of output tokens so far, those of this delta included. */
   readonly numTokens: number;
   readonly finish: 'stop' | 'length' | undefined;
-  /** With `stop`: the stop string, or the request's own stop token. */
+  /** Stop string, or one of the request's own stop tokens, that ended the output; null for anything else. */
   readonly stopReason: string | number | null;
 }
 
-/** Begins when its first piece is asked for. */
+/** Runs one prompt and yields its output; starts when the first delta is requested, and closes the request's trace at the end. */
 export async function* runPrompt(
   { codec, relay, requests, metrics, clock, onGenerated }: ApiContext,
-  record: RequestTrace,
+  trace: RequestTrace,
   generation: Generation,
   scope: RequestScope,
 ): AsyncGenerator<AnswerDelta> {
   const { signal, untilMs } = scope;
   const { promptTokens, request, ownStopTokenIds } = generation;
-  record.counts = generation.counts;
-  record.maxTokens = generation.isPromptOnly ? 0 : request.maxLength - promptTokens.length;
+  trace.counts = generation.counts;
+  trace.maxTokens = generation.isPromptOnly ? 0 : request.maxLength - promptTokens.length;
   const text = new TextStream(codec, promptTokens, generation.text);
   let outcome: 'finished' | 'failed' | 'cancelled' = 'cancelled';
   let finish: AnswerDelta['finish'];
@@ -43,7 +43,7 @@ export async function* runPrompt(
   let lastMs = clock.nowMs();
   const generated: number[] = [];
   try {
-    for await (const { sampled, finish: modelFinish } of relay.generate(generation, record, untilMs, signal)) {
+    for await (const { sampled, finish: modelFinish } of relay.generate(generation, trace, untilMs, signal)) {
       generated.push(sampled.token);
       if (generated.length > 1) metrics.interToken((clock.nowMs() - lastMs) / 1_000);
       lastMs = clock.nowMs();
@@ -62,7 +62,7 @@ export async function* runPrompt(
       finish = text.stop === undefined ? modelFinish : 'stop';
       const ownStop = finish === 'stop' && ownStopTokenIds.includes(sampled.token) ? sampled.token : null;
       if (finish) outcome = 'finished';
-      // A stop string is no part of what the client has; what is salted is nobody else's.
+      // Output that ends in a stop string is not what the client has, and output under a salt must not be shared.
       if (modelFinish && text.stop === undefined && request.scope.salt === '') onGenerated(promptTokens, generated);
       const numTokens = generated.length;
       yield { text: delta, tokens: [sampled], offset, numTokens, finish, stopReason: text.stop ?? ownStop };
@@ -73,12 +73,15 @@ export async function* runPrompt(
     if (outcome === 'failed') failure = error;
     throw error;
   } finally {
-    scope.leave(record);
-    requests.close(record, outcome, finish ?? (outcome === 'failed' ? 'error' : 'abort'), failure);
+    scope.leave(trace);
+    requests.close(trace, outcome, finish ?? (outcome === 'failed' ? 'error' : 'abort'), failure);
   }
 }
 
-/** Pieces of several prompts as they come, each with the index of its prompt. The first failure ends it; the scope ends the rest. */
+/**
+ * Merges the deltas of several prompts as they arrive, each with the index of its prompt. The first failure is thrown; the scope ends
+ * the other runs.
+ */
 export async function* merge(
   runs: readonly AsyncGenerator<AnswerDelta>[],
 ): AsyncGenerator<{ index: number; delta: AnswerDelta }> {

@@ -1,9 +1,9 @@
 /**
- * One request from the moment its bytes are there to the end of its answer: who can end it, what was opened for it, and the one place
- * where it all is let go of (R2). Whatever waits for it waits under its signal, the write to a slow reader included.
+ * One request from the arrival of its body to the end of its answer: who can end it, what was opened for it, and the one place
+ * that releases everything (R2). Everything that waits for the request does so under its signal, writes to a slow reader included.
  *
- * The signal aborts when the client is gone, when the deadline has passed, or when the router ends; the last two with a Failure as
- * reason, for a client that still listens.
+ * The signal aborts when the client is gone, when the deadline has passed, or when the router shuts down; the last two with a
+ * Failure as reason, which is sent to the client.
  */
 import { Failure } from '../../../shared/base/failure.ts';
 import { linkSignals, type Link } from '../../../shared/base/signal.ts';
@@ -13,7 +13,10 @@ import type { ApiContext } from './api_context.ts';
 import { jsonType } from './errors.ts';
 import type { Exchange, RequestNames, Sink } from './exchange.ts';
 
-/** The relay keeps the deadline and says so in the stream; this ends what waits for a reader behind it. */
+/**
+ * Milliseconds after the deadline until the scope aborts. The relay ends the request at its deadline; this ends what still waits, such
+ * as a write to a slow reader.
+ */
 const DEADLINE_GRACE_MS = 1_000;
 
 /**
@@ -24,13 +27,13 @@ export class RequestScope {
   readonly sink: Sink;
   /** The request body; empty once read. */
   readonly body: Body;
-  /** On the router's clock. */
+  /** Deadline of the request, in ms on the router's clock. */
   readonly untilMs: number;
   readonly #context: ApiContext;
   readonly #link: Link;
   readonly #gone: AbortSignal;
   readonly #over = new AbortController();
-  readonly #records: RequestTrace[] = [];
+  readonly #traces: RequestTrace[] = [];
   /** Traces whose prompts admission still counts. */
   readonly #admitted = new Set<RequestTrace>();
   readonly #generators: AsyncGenerator[] = [];
@@ -54,59 +57,62 @@ export class RequestScope {
     return this.#link.signal;
   }
 
-  /** Nobody is there to answer. */
+  /** Whether the client is gone. */
   get isGone(): boolean {
     return this.#gone.aborted;
   }
 
-  /** A record of this request, closed with it. @throws Failure `overloaded` when too many requests are in flight. */
+  /** Opens a trace of this request, which is closed with the scope. @throws Failure `overloaded` when too many requests are in flight. */
   open(endpoint: string): RequestTrace {
     const { admission, requests, newId } = this.#context;
     admission.enter();
-    const record = requests.open(newId(), endpoint, this.#names);
-    this.#records.push(record);
-    this.#admitted.add(record);
-    return record;
+    const trace = requests.open(newId(), endpoint, this.#names);
+    this.#traces.push(trace);
+    this.#admitted.add(trace);
+    return trace;
   }
 
   /** Releases the admission of `record` when its prompt has ended, so that another may enter. A second call does nothing. */
-  leave(record: RequestTrace): void {
-    if (this.#admitted.delete(record)) this.#context.admission.leave();
+  leave(trace: RequestTrace): void {
+    if (this.#admitted.delete(trace)) this.#context.admission.leave();
   }
 
   /** Sets the client's request id from the body, unless a header set one, on the traces of this request, opened and future ones. */
   named(clientId: string | undefined): void {
     this.#names = { ...this.#names, clientId: this.#names.clientId ?? clientId };
-    for (const record of this.#records) record.names = this.#names;
+    for (const trace of this.#traces) trace.names = this.#names;
   }
 
-  /** A generator that is ended with the request. */
+  /** Registers a generator that is ended with the request, and returns it. */
   own<T extends AsyncGenerator>(generator: T): T {
     this.#generators.push(generator);
     return generator;
   }
 
-  /** The whole answer at once. */
+  /** Sends a whole JSON answer with status 200. */
   answer(json: string, headers: Readonly<Record<string, string>>): void {
     this.sink.begin(200, { 'content-type': jsonType, ...headers });
     this.sink.end(json);
   }
 
-  /** Why it ends early, for the client. */
+  /** Returns the error for the client: the Failure that aborted the signal, else `error`. */
   reason(error: unknown): unknown {
     return this.signal.aborted && this.signal.reason instanceof Failure ? this.signal.reason : error;
   }
 
-  /** Everything that was opened for it ends; a record that is still open failed, or its client left. */
+  /**
+   * Ends everything that was opened for the request. A trace that is still open is closed as failed, or as cancelled when the client
+   * has left.
+   */
   async dispose(failure?: unknown): Promise<void> {
     this.#over.abort();
     this.body.release();
     this.#link.abort();
     this.#link.release();
     await Promise.allSettled(this.#generators.map((generator) => generator.return(undefined)));
-    for (const record of this.#records) {
-      this.leave(record);
-      this.#context.requests.close(record, this.isGone ? 'cancelled' : 'failed', 'error', failure);
+    for (const trace of this.#traces) {
+      this.leave(trace);
+      this.#context.requests.close(trace, this.isGone ? 'cancelled' : 'failed', 'error', failure);
     }
   }
 }

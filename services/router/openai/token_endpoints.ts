@@ -1,6 +1,6 @@
 /**
- * `/tokenize` and `/detokenize`. They count as requests, and what a client that left asked for is not begun; lists go out as the
- * tokenizer's thread wrote them.
+ * `/tokenize` and `/detokenize`. Both count as requests in flight, and work for a client that has left is not started. Lists are sent
+ * as the JSON text that the tokenizer's thread wrote.
  */
 import type { ApiContext } from './api_context.ts';
 import { ignoredHeaders } from './common.ts';
@@ -9,12 +9,12 @@ import type { RequestScope } from './request_scope.ts';
 
 /** Answers `/tokenize`: token count, ids and, on request, token strings. @throws Failure when the body is refused or the client left. */
 export async function tokenize(all: ApiContext, scope: RequestScope): Promise<void> {
-  const record = scope.open('/tokenize');
+  const trace = scope.open('/tokenize');
   const body = await all.bodies.read('tokenize', scope.body, scope.signal);
   const context = all.of(body.model);
-  record.model = context.servedName;
+  trace.model = context.servedName;
   const { count, tokens, strings } = await context.codec.tokenize(body, scope.signal);
-  context.requests.close(record, 'finished', 'stop');
+  context.requests.close(trace, 'finished', 'stop');
   scope.answer(
     `{"count":${count},"max_model_len":${context.maxModelLen()},"tokens":${tokens},"token_strs":${strings}}`,
     ignoredHeaders(body.ignored),
@@ -23,12 +23,12 @@ export async function tokenize(all: ApiContext, scope: RequestScope): Promise<vo
 
 /** Answers `/detokenize`. @throws ParameterFailure when the model has no tokenizer or a token id is invalid. */
 export async function detokenize(all: ApiContext, scope: RequestScope): Promise<void> {
-  const record = scope.open('/detokenize');
+  const trace = scope.open('/detokenize');
   const body = await all.bodies.read('detokenize', scope.body, scope.signal);
   const context = all.of(body.model);
-  record.model = context.servedName;
+  trace.model = context.servedName;
   if (!context.codec.hasTokenizer) throw new ParameterFailure('tokens: this model has no tokenizer', 'tokens');
   const prompt = await context.codec.detokenize(body.tokens, scope.signal);
-  context.requests.close(record, 'finished', 'stop');
+  context.requests.close(trace, 'finished', 'stop');
   scope.answer(JSON.stringify({ prompt }), ignoredHeaders(body.ignored));
 }

@@ -1,4 +1,4 @@
-/** Messages of one attempt at a request: what its decode instance and its prefills are told of it. */
+/** Messages of one attempt at a request: the Decode and Prefill requests to its instances. */
 import type { Digest } from '../../../shared/kv/block_key.ts';
 import type { DecodeStart, PrefillRequest, RequestContext, Source } from '../../../shared/protocol/messages.ts';
 import { packDigest, packTokens } from '../../../shared/protocol/packing.ts';
@@ -7,7 +7,7 @@ import type { InFlightRequest } from './in_flight_request.ts';
 
 interface AttemptMessagesOptions {
   readonly inFlight: InFlightRequest;
-  /** Tokens that were there when the attempt began. */
+  /** Prompt and output so far, when the attempt began. */
   readonly tokens: Uint32Array;
   /** Digest of the last full block before the tail of `tokens`; undefined: there is none. */
   readonly lastDigest: Digest | undefined;
@@ -28,7 +28,7 @@ export class AttemptMessages {
     this.timeoutMs = options.timeoutMs;
   }
 
-  /** `placement`: number of the call among those of this router. */
+  /** Returns the first message of the Decode call. `placement` is the call's number among those of this router. */
   start({ decode, decodeSources: sources, maxSelfCompute }: Chosen, placement: number): DecodeStart {
     const { request, promptLogprobs } = this.#options.inFlight.generation;
     return {
@@ -47,10 +47,10 @@ export class AttemptMessages {
 
   #context(placement: number): RequestContext {
     const { inFlight, router, timeoutMs } = this.#options;
-    const { record, numAttempts, generation } = inFlight;
-    // Each attempt has its own id: an earlier one's prefill that has ended says nothing about this one's.
-    const requestId = `${record.id}.${numAttempts}`;
-    const traceId = record.names.traceId ?? record.id;
+    const { trace, numAttempts, generation } = inFlight;
+    // Each attempt has its own id, so that the end of an earlier attempt's prefill is not taken for the end of this one's.
+    const requestId = `${trace.id}.${numAttempts}`;
+    const traceId = trace.names.traceId ?? trace.id;
     return { requestId, ...generation.origin, timeoutMs, traceId, router, placement };
   }
 

@@ -1,8 +1,9 @@
 /**
- * Block chains of prompts that came lately: the next turn of a chat, or another chat with the same beginning, derives only what is new. Token
- * ids are compared, all of them, so that a chain is never another prompt's.
+ * Block chains of recent prompts: the next turn of a chat, or another chat with the same beginning, hashes only its new blocks.
+ * All token ids are compared, so that a chain is never used for another prompt.
  *
- * By the first block's ids there is one prompt, the last. Bounded (P1): MAX_TOKENS of all prompts together, the oldest go first.
+ * There is one entry per first block, for the last prompt that begins with it. Bounded (P1): MAX_TOKENS in all prompts together;
+ * the oldest are dropped first.
  */
 import { KeyChain, type AnchoredHash, type Digest } from '../../../shared/kv/block_key.ts';
 
@@ -33,14 +34,14 @@ export class ChainCache {
     return this.#numTokens;
   }
 
-  /** The chain of a prompt, with the hashes of as many of its first blocks as are known. */
+  /** Returns the chain of a prompt, with the hashes of its first blocks as far as they are cached. */
   chainOf(root: Digest, blockSize: number, tokens: Uint32Array): KeyChain {
     const known = this.#known.get(nameOf(root, blockSize, tokens));
     const hashes = known ? known.hashes.slice(0, commonBlocks(known, tokens, blockSize)) : [];
     return new KeyChain(root, blockSize, hashes, this.#keyBits);
   }
 
-  /** `tokens` stay as they are. */
+  /** Caches the hashes of a prompt's blocks. The caller must not change `tokens` afterwards. */
   keep(root: Digest, blockSize: number, tokens: Uint32Array, hashes: readonly AnchoredHash[]): void {
     if (hashes.length === 0 || tokens.length > this.#maxTokens) return;
     const name = nameOf(root, blockSize, tokens);
@@ -67,7 +68,10 @@ function bytesOf(tokens: Uint32Array): Buffer {
   return Buffer.from(tokens.buffer, tokens.byteOffset, tokens.byteLength);
 }
 
-/** Blocks with a hash whose ids are the same: halves are compared, so that each id is looked at about twice. */
+/**
+ * Returns how many blocks from the first on have a cached hash and the same token ids; a binary search that compares each id about
+ * twice.
+ */
 function commonBlocks({ tokens: other, hashes }: Known, tokens: Uint32Array, blockSize: number): number {
   const most = Math.min(hashes.length, Math.floor(Math.min(other.length, tokens.length) / blockSize));
   const isSame = (from: number, to: number): boolean =>

@@ -1,8 +1,9 @@
 /**
- * One decode instance's turn at a request, with the prefills it needs: one Decode call, a Prefill call beside it, another where
- * one was lost. Which instance comes next when this one fails is the relay's to say.
+ * One attempt at a request on one decode instance: a Decode call, a Prefill call beside it, and another Prefill where one was
+ * lost. When the attempt fails, the relay chooses the next instance.
  *
- * Calls end with their reader or their signal; one whose instance is lost with that as the reason, since nothing can be said to it.
+ * A call ends when its consumer stops or its signal aborts. When its instance is lost, the call is aborted with the loss as the
+ * reason, because the instance cannot be notified.
  */
 import type { Clock } from '../../../shared/base/clock.ts';
 import { asFailure, type Failure } from '../../../shared/base/failure.ts';
@@ -22,13 +23,13 @@ import type { AttemptEntry, PrefillEntry } from './request_counts.ts';
 
 /** Prefills placed for one attempt; after that the decode instance computes what is left. */
 const MAX_PREFILLS = 4;
-/** Blocks leave before the step that computes them is done: the rest of it is waited for no longer than this. */
+/** Longest wait, in ms, for a prefill that has sent all its blocks: blocks are streamed before the step that computes them is complete. */
 const REST_MS = 1_000;
 
 /** One output token of a request. */
 export interface GeneratedToken {
   readonly sampled: SampledMessage;
-  /** With the last token. */
+  /** Reason why the output ended; only with the last token. */
   readonly finish: 'stop' | 'length' | undefined;
 }
 
@@ -46,12 +47,12 @@ export interface AttemptOptions {
 /** Messages from this router to the decode instance; bounded by the rounds of an attempt. */
 type RequestQueue = AsyncQueue<DecodeRequest>;
 
-/** One decode instance's turn, with the prefills it needs. */
+/** One attempt at a request: runs the Decode call and its prefills, and yields the output tokens. */
 export class DecodeAttempt {
   readonly #options: AttemptOptions;
   readonly #inFlight: InFlightRequest;
   readonly #chosen: Chosen;
-  /** Before the tail of {@link #tokens}. */
+  /** Full blocks before the tail of {@link #tokens}. */
   readonly #blocks: FullBlocks;
   /** The request's tokens when the attempt began: the prompt and the output so far. */
   readonly #tokens: Uint32Array;
@@ -60,13 +61,13 @@ export class DecodeAttempt {
   readonly #ended = new AbortController();
   #numPrefills = 0;
   #numMissing = 0;
-  /** Ends the prefill of this round, which nobody waits for any more. */
+  /** Aborts the prefill of this round, once nobody waits for its blocks any more. */
   #unwanted = new AbortController();
   /** Sources that the decode instance fetches blocks from in this round. */
   #sources: readonly Source[];
   /** The prefill of this round, until it has ended. */
   #prefilling: Promise<void> | undefined;
-  /** No longer looks after the holders of the last round. */
+  /** Removes the listeners that `#watchSources` added for the holders of this round. */
   #unwatch: () => void = () => undefined;
   /** Output tokens received in this attempt. */
   #numTokens = 0;
@@ -85,12 +86,12 @@ export class DecodeAttempt {
     this.#sources = chosen.decodeSources;
     // With prompt log-probabilities every prompt row is computed, so held blocks save nothing.
     const heldTokens = inFlight.generation.promptLogprobs ? 0 : chosen.heldTokens;
-    inFlight.record.placed(heldTokens);
+    inFlight.trace.placed(heldTokens);
     this.#attempt = inFlight.generation.counts.begin(chosen.decode.member.name, chosen.reason);
   }
 
   async *run(signal: AbortSignal): AsyncGenerator<GeneratedToken> {
-    const { record } = this.#inFlight;
+    const { trace } = this.#inFlight;
     const chosen = this.#chosen;
     const { decode: instance } = chosen;
     const { address } = instance.member;
@@ -101,13 +102,13 @@ export class DecodeAttempt {
     const options = { signal: link.signal, timeoutMs: this.#messages.timeoutMs };
     const replies = this.#options.network.open(address, 'decode', requests, options);
     try {
-      record.phase = chosen.prefill ? 'prefilling' : 'loading';
+      trace.phase = chosen.prefill ? 'prefilling' : 'loading';
       this.#watchSources(requests, chosen.prefillSources);
       if (chosen.prefill) this.#prefilling = this.#prefill(requests, chosen.prefill, chosen.prefillSources);
       for await (const reply of replies) {
         if (reply.missing) this.#answerMissing(requests, reply.missing.block, reply.missing.reason);
         if (reply.prompt) this.#takePrompt(reply.prompt.tokens);
-        // R1: what comes twice is dropped before it counts.
+        // R1: drop a token that arrives twice, before it is counted.
         if (!reply.sampled || reply.sampled.position < this.#tokens.length + this.#numTokens) continue;
         const generated = this.#take(reply, reply.sampled);
         if (generated.finish) this.#attempt.outcome = 'finished';
@@ -130,15 +131,15 @@ export class DecodeAttempt {
     }
   }
 
-  /** Tokens of full blocks. */
+  /** Number of tokens in the full blocks. */
   get #numFull(): number {
     // Two words a key.
     return (this.#blocks.keys.length / 2) * (this.#options.view.model?.format.blockSize ?? 0);
   }
 
   /**
-   * Ends the attempt once its last prefill has: all blocks of that came, and it is about to end. Cut off now, its last blocks would not
-   * stay in its device, and what it has computed would not be counted. The client has its last token by then, and waits for nothing.
+   * Ends the attempt after its last prefill. When all blocks have arrived, the prefill is about to end; aborted now, its last blocks
+   * would not stay on its device, and its computed tokens would not be counted. The client already has its last token.
    */
   async #restOfPrefill(): Promise<void> {
     const { clock } = this.#options;
@@ -151,19 +152,19 @@ export class DecodeAttempt {
     this.#ended.abort();
   }
 
-  /** R1: what comes twice is dropped. */
+  /** Appends log-probabilities of prompt tokens, in order of position; tokens that arrive twice are dropped (R1). */
   #takePrompt(tokens: readonly SampledMessage[]): void {
     const known = this.#inFlight.generation.promptLogprobs;
     for (const token of tokens) if (token.position === (known?.length ?? 0) + 1) known?.push(token);
   }
 
   #take(reply: DecodeReply, sampled: SampledMessage): GeneratedToken {
-    const { record, generation } = this.#inFlight;
+    const { trace, generation } = this.#inFlight;
     if (this.#numTokens === 0) {
       this.#attempt.report = reply.report ?? undefined;
       if (reply.report) this.#options.conductor.learn(this.#chosen.decode, reply.report);
-      if (record.ttftMs === undefined) record.firstToken(this.#attempt.report);
-      record.phase = 'decoding';
+      if (trace.ttftMs === undefined) trace.firstToken(this.#attempt.report);
+      trace.phase = 'decoding';
     }
     generation.counts.outputTokens++;
     this.#numTokens++;
@@ -172,11 +173,11 @@ export class DecodeAttempt {
   }
 
   /**
-   * A prefill runs beside the decode call until it ends, the attempt does, or another round begins; its end is only news for
-   * people, except that a failure excludes its instance.
+   * Runs a prefill beside the decode call until the prefill ends, the attempt ends or another round begins. Success is only logged and
+   * counted; a failure also excludes the instance, and ends this round's fetches.
    */
   async #prefill(requests: RequestQueue, instance: Instance, sources: Chosen['prefillSources']): Promise<void> {
-    const { record, excluded, generation } = this.#inFlight;
+    const { trace, excluded, generation } = this.#inFlight;
     const { counts } = generation;
     const { network, clock, random, conductor } = this.#options;
     const { name } = instance.member;
@@ -191,8 +192,9 @@ export class DecodeAttempt {
     this.#attempt.prefills.push(entry);
     const round = this.#numMissing;
     this.#numPrefills++;
-    this.#unwanted = new AbortController();
-    const link = linkSignals(this.#ended.signal, this.#unwanted.signal, instance.lost.signal);
+    // Its own, also when the next round has begun by the time that it ends.
+    const unwanted = (this.#unwanted = new AbortController());
+    const link = linkSignals(this.#ended.signal, unwanted.signal, instance.lost.signal);
     const placement = instance.place();
     try {
       const request = this.#messages.prefill(sources, placement);
@@ -201,7 +203,7 @@ export class DecodeAttempt {
         conductor.learn(instance, report);
       };
       const onAgain = ({ message }: Failure): void => {
-        record.note(`prefill ${name} is asked again: ${message}`);
+        trace.note(`prefill ${name} is asked again: ${message}`);
       };
       await runPrefill(
         {
@@ -211,18 +213,18 @@ export class DecodeAttempt {
         link.signal,
       );
       counts.prefilled(entry, 'finished');
-      if (record.phase === 'prefilling') record.phase = 'loading';
+      if (trace.phase === 'prefilling') trace.phase = 'loading';
     } catch (error) {
-      if (this.#ended.signal.aborted || this.#unwanted.signal.aborted) {
+      if (this.#ended.signal.aborted || unwanted.signal.aborted) {
         counts.prefilled(entry, 'cancelled');
         return;
       }
       const failure = asFailure(error);
       excluded.failed(instance);
       if (failure.code === 'instance_lost') instance.failed(failure.message);
-      record.note(`prefill ${name} failed at ${entry.readyTokens} tokens: ${failure.message}`);
+      trace.note(`prefill ${name} failed at ${entry.readyTokens} tokens: ${failure.message}`);
       counts.prefilled(entry, `failed: ${failure.message}`);
-      // A dead holder's stream ends by itself; a silent one's would be waited for.
+      // The stream of a dead holder ends by itself, but fetches from a silent one would keep waiting.
       requests.push({ giveUp: { round } });
     } finally {
       link.release();
@@ -231,8 +233,8 @@ export class DecodeAttempt {
   }
 
   /**
-   * A holder that is lost while it is fetched from may only be silent, and nobody who fetches would know: this round's fetches,
-   * and a prefill that waits for it, are given up at once.
+   * Ends this round's fetches as soon as one of their holders is lost, those of the prefill's fetches included. A lost holder may only
+   * be silent, which the fetching instances would not notice.
    */
   #watchSources(requests: RequestQueue, prefillSources: readonly Source[]): void {
     this.#unwatch();
@@ -256,18 +258,21 @@ export class DecodeAttempt {
     if (holder && holder !== this.#chosen.decode) this.#inFlight.excluded.unhelpful(holder);
   }
 
-  /** The decode instance holds blocks [0, block) and nobody gives it the next one. */
+  /**
+   * Answers a decode instance that has blocks [0, block) and cannot fetch the next one: sends other sources, with another prefill when
+   * the conductor chooses one.
+   */
   #answerMissing(requests: RequestQueue, block: number, reason: string): void {
-    const { excluded, record } = this.#inFlight;
+    const { excluded, trace } = this.#inFlight;
     const { decode } = this.#chosen;
     const numTokens = this.#tokens.length;
     this.#numMissing++;
     // Abort the previous round's prefill: no fetch waits for its blocks any more.
     this.#unwanted.abort();
     this.#excludeHolderOf(block);
-    record.note(`${decode.member.name} misses blocks from ${block}: ${reason}`);
+    trace.note(`${decode.member.name} misses blocks from ${block}: ${reason}`);
     const asked = {
-      requestId: record.id,
+      requestId: trace.id,
       numTokens,
       keys: this.#blocks.keys,
       maxLength: numTokens + 1,
@@ -282,7 +287,7 @@ export class DecodeAttempt {
       requests.push({ more: { sources: this.#sources, maxSelfCompute: numTokens } });
       return;
     }
-    record.phase = 'prefilling';
+    trace.phase = 'prefilling';
     this.#sources = placement.decodeSources;
     this.#watchSources(requests, placement.prefillSources);
     this.#prefilling = this.#prefill(requests, placement.prefill, placement.prefillSources);

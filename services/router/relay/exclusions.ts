@@ -1,10 +1,10 @@
 /**
- * Instances that one request keeps away from, and until when.
+ * Instances that one request avoids, and until when.
  *
- *   failed     until it is heard of again, and a moment longer, so that many requests do not come back at once; another epoch is
- *              another instance
- *   busy       for a moment: busy is not broken
- *   unhelpful  a holder that was to give blocks and did not: for the attempt that asked it
+ *   failed     until its next heartbeat, and a pause of at least PAUSE_MS / 2, so that many requests do not return at once; another
+ *              epoch is another instance
+ *   busy       for the same pause: busy is not broken
+ *   unhelpful  a holder that should have delivered blocks and did not: for the attempt that asked it
  *
  * Bounded (P1) by the attempts and prefills of the request.
  */
@@ -48,7 +48,7 @@ export class Exclusions {
     this.#unhelpful.add(instance.id);
   }
 
-  /** A new attempt asks every holder again. */
+  /** Clears the unhelpful holders, because a new attempt may ask every holder again. */
   beginAttempt(): void {
     this.#unhelpful.clear();
   }
@@ -67,7 +67,7 @@ export class Exclusions {
     return this.#entries.has(id);
   }
 
-  /** Whether it is asked for blocks. */
+  /** Whether the instance may be asked for blocks: neither unhelpful nor avoided. */
   isHolder(instance: Instance): boolean {
     return !this.#unhelpful.has(instance.id) && !this.has(instance);
   }

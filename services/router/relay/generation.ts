@@ -1,4 +1,4 @@
-/** One prompt as it was asked for: what relay, placement and text need of it, each what it needs. */
+/** One prompt of a request with its parameters, for relay, placement and text. */
 import type { SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { Request } from '../../../shared/protocol/request.ts';
 import type { RequestCounts } from './request_counts.ts';
@@ -15,7 +15,7 @@ interface Origin {
 
 /** One prompt with its parameters, in the form that relay, placement and text need. */
 export interface Generation {
-  /** Counted by its attempts, for the usage of its answer. */
+  /** Token counts of the attempts, for the usage of the answer. */
   readonly counts: RequestCounts;
   readonly origin: Origin;
   readonly promptTokens: Uint32Array;
@@ -25,14 +25,14 @@ export interface Generation {
    * dropped.
    */
   readonly isPromptOnly: boolean;
-  /** The request named no limit: as much as fits where it runs. */
+  /** Whether the request named no limit: the output may fill the context of the instance where it runs. */
   readonly isOpenEnded: boolean;
-  /** Stop tokens that the client named itself: it is told which one ended the output. */
+  /** Stop tokens that the answer names as `stop_reason`: the client's own, and the model's end tokens except the first. */
   readonly ownStopTokenIds: readonly number[];
   readonly text: TextStreamOptions;
   /**
-   * The prompt's tokens from the second on, where the request asks for their log-probabilities: filled before the first token of the
-   * output, whatever fails on the way. Undefined: they are not asked for.
+   * Log-probabilities of the prompt's tokens from the second on, complete before the first output token, also after a failover;
+   * undefined when not requested.
    */
   readonly promptLogprobs: SampledMessage[] | undefined;
 }

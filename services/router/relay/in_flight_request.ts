@@ -10,8 +10,8 @@ import type { RequestTrace } from './request_log.ts';
 /** State of one request across its attempts. */
 export interface InFlightRequest {
   readonly generation: Generation;
-  readonly record: RequestTrace;
-  /** The prompt and what came so far. */
+  readonly trace: RequestTrace;
+  /** The prompt and the output so far. */
   readonly tokens: TokenList;
   readonly chain: RequestChain;
   /** Instances that failed or were busy, and holders that did not deliver. */

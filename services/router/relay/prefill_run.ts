@@ -1,6 +1,6 @@
 /**
- * One prefill instance's turn at the blocks of a request: until they are there, or nobody waits for them any more. One that is busy
- * is asked again, because the decode instance's fetch waits there.
+ * Runs a prefill on one instance, until its blocks are computed or nobody waits for them. A busy instance is called again, because the
+ * decode instance's fetch already waits there.
  */
 import { Backoff } from '../../../shared/base/backoff.ts';
 import type { Clock } from '../../../shared/base/clock.ts';
@@ -11,7 +11,7 @@ import type { PrefillRequest, Report } from '../../../shared/protocol/messages.t
 import type { Instance } from '../cluster/instance.ts';
 import type { PrefillEntry } from './request_counts.ts';
 
-/** A busy instance is asked again after a pause of this, then twice that, up to the second. */
+/** Milliseconds before a busy instance is called again: the first pause, which doubles each time up to the longest. */
 const BUSY_PAUSE_MS = 20;
 const MAX_BUSY_PAUSE_MS = 500;
 /** Connections that broke under one prefill before its instance counts as failed. */
@@ -32,7 +32,10 @@ export interface PrefillJob {
   readonly onAgain: (failure: Failure) => void;
 }
 
-/** Resolves when its blocks are there. @throws Failure when it failed, was lost, or `over` aborted. */
+/**
+ * Runs a prefill, and resolves when its blocks are computed. Rejects with a Failure when the prefill failed, its instance was lost, or
+ * `over` aborted.
+ */
 export async function runPrefill(job: PrefillJob, over: AbortSignal): Promise<void> {
   const { clock, random } = job;
   const backoff = new Backoff({ clock, random, firstMs: BUSY_PAUSE_MS, mostMs: MAX_BUSY_PAUSE_MS });

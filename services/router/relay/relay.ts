@@ -2,7 +2,7 @@
  * Runs one prompt through the cluster and yields its tokens, each once and in order (R1), whatever fails on the way.
  *
  *   place ──► Decode ══tokens══►             a lost decode instance: place again, with the longer list
- *        └──► Prefill (blocks, not tokens)   a lost prefill: decode reports missing_from, place a prefill for the rest
+ *        └──► Prefill (blocks, not tokens)   a lost prefill: decode reports missing, place a prefill for the rest
  *
  * The token ids are the truth: nothing else is needed to go on elsewhere. When the consumer stops, every call is cancelled (R2).
  */
@@ -19,9 +19,12 @@ import { NO_BLOCKS, RequestChain, type FullBlocks } from './request_chain.ts';
 import type { RequestTrace } from './request_log.ts';
 import { TokenList } from '../../../shared/base/token_list.ts';
 
-/** Attempts in a row that failed without a token (P1); busy instances are none, they are asked until the request's own deadline. */
+/**
+ * Upper bound of consecutive failed attempts without a new token (P1). Attempts at busy instances do not count: they go on until the
+ * request's deadline.
+ */
 const MAX_IDLE_ATTEMPTS = 64;
-/** Between two attempts at the same instance; where it is busy twice as long each time, up to the second. */
+/** Milliseconds between two attempts at the same instance; for a busy instance the pause doubles each time, up to MAX_PAUSE_MS. */
 const PAUSE_MS = 100;
 const MAX_PAUSE_MS = 1_000;
 
@@ -45,13 +48,13 @@ export class Relay {
   /** @throws Failure when the request cannot be finished; tokens yielded before stay valid. */
   async *generate(
     generation: Generation,
-    record: RequestTrace,
+    trace: RequestTrace,
     untilMs: number,
     signal: AbortSignal,
   ): AsyncGenerator<GeneratedToken> {
     const { clock, random } = this.#options;
     const inFlight: InFlightRequest = {
-      ...{ generation, record, signal, untilMs },
+      ...{ generation, trace, signal, untilMs },
       tokens: new TokenList(generation.promptTokens),
       chain: new RequestChain(clock, generation.request.scope, this.#chains),
       excluded: new Exclusions(clock, random),
@@ -70,9 +73,9 @@ export class Relay {
     throw inFlight.last ?? new Failure('internal', 'no attempt was made');
   }
 
-  /** True when the request is finished; false when the next attempt is worth it. @throws Failure when none is. */
+  /** Runs one attempt. Returns true when the request is finished, false when another attempt may help. @throws Failure when none can. */
   async *#attempt(inFlight: InFlightRequest): AsyncGenerator<GeneratedToken, boolean> {
-    const { generation, tokens, excluded, record, signal } = inFlight;
+    const { generation, tokens, excluded, trace, signal } = inFlight;
     const { chosen, blocks } = await this.#place(inFlight);
     const { name } = chosen.decode.member;
     excluded.beginAttempt();
@@ -93,7 +96,7 @@ export class Relay {
       const failure = lostUnlessNamed(asFailure(error));
       inFlight.last = failure;
       const numDone = tokens.length - generation.promptTokens.length;
-      // Busy is not broken, and a broken connection is not a lost instance: neither says anything against it.
+      // A busy instance is not broken, and a broken connection is not a lost instance: neither counts as a failure of the instance.
       if (failure.code === 'overloaded') {
         excluded.busy(chosen.decode);
         await inFlight.backoff.pause(signal);
@@ -103,7 +106,7 @@ export class Relay {
         if (failure.code === 'instance_lost') chosen.decode.failed(failure.message);
         this.#options.onFailover();
       } else throw failure;
-      record.note(`${name} failed after ${numDone} tokens: ${failure.message}`);
+      trace.note(`${name} failed after ${numDone} tokens: ${failure.message}`);
       return false;
     }
   }
@@ -113,22 +116,26 @@ export class Relay {
    * @throws Failure when the request is aborted, rejected or past its deadline; an earlier attempt's failure replaces the last two.
    */
   async #place(inFlight: InFlightRequest): Promise<{ chosen: Chosen; blocks: FullBlocks }> {
-    const { tokens, chain, excluded, record, signal } = inFlight;
+    const { tokens, chain, excluded, trace, signal } = inFlight;
     const { clock, conductor, view } = this.#options;
-    record.phase = 'placing';
+    trace.phase = 'placing';
     let [isWaiting, retryAvoided] = [false, false];
     for (;;) {
       if (signal.aborted) throw goneFailure(signal);
       const leftMs = inFlight.untilMs - clock.nowMs();
-      if (leftMs <= 0) throw inFlight.last ?? new Failure('deadline_exceeded', 'no decode instance came in time');
+      if (leftMs <= 0)
+        throw (
+          inFlight.last ??
+          new Failure('deadline_exceeded', 'no decode instance became available before the request timed out')
+        );
       const { model } = view;
       const blocks = model ? await chain.blocks(model, tokens.view()) : NO_BLOCKS;
-      // Decided after the wait: the cluster may be another by now.
-      // Whose rows are asked for is computed where it decodes: no block that somebody has is of use.
+      // Decide after the await: the cluster may have changed meanwhile.
+      // With prompt log-probabilities the decode instance computes every prompt row, so held blocks are of no use.
       const { promptLogprobs, promptTokens } = inFlight.generation;
       const isReading = promptLogprobs !== undefined && promptLogprobs.length + 1 < promptTokens.length;
       const asked = {
-        requestId: record.id,
+        requestId: trace.id,
         ...{
           numTokens: tokens.length,
           keys: isReading ? NO_BLOCKS.keys : blocks.keys,
@@ -141,19 +148,22 @@ export class Relay {
       if (outcome.kind === 'reject') throw inFlight.last ?? new Failure(outcome.code, outcome.message);
       if (outcome.kind === 'place') return { chosen: outcome.chosen, blocks };
       if (outcome.why === 'all are avoided') {
-        // Nobody else is left: those that failed or were busy are tried, after a moment.
+        // No other instance is left: retry those that failed or were busy, after a pause.
         await this.#pause(outcome.forMs, signal);
         retryAvoided = true;
         continue;
       }
-      if (!isWaiting) record.note('waits for a decode instance');
+      if (!isWaiting) trace.note('waits for a decode instance');
       [isWaiting, retryAvoided] = [true, false];
-      record.phase = 'waiting';
+      trace.phase = 'waiting';
       await view.changed(Math.min(leftMs, outcome.forMs), signal);
     }
   }
 
-  /** Tokens that an instance must have room for. */
+  /**
+   * Returns the least maxModelLen of an instance for the request. A request without a limit accepts the largest context in the
+   * cluster.
+   */
   #needed({ generation, tokens }: InFlightRequest): number {
     const { isOpenEnded, request } = generation;
     const { maxLength } = request;
@@ -166,12 +176,12 @@ export class Relay {
   }
 }
 
-/** The client went away, or the router itself is going and says why. */
+/** Returns the reason why the signal aborted: its own Failure (deadline or shutdown), else that the client has left. */
 function goneFailure(signal: AbortSignal): Failure {
   return signal.reason instanceof Failure ? signal.reason : new Failure('cancelled', 'the client went away');
 }
 
-/** A server that ends by force cancels its calls; nobody here cancelled this one. */
+/** Turns `cancelled` into `instance_lost`: a server that is killed cancels its calls, and this router has not cancelled the call. */
 function lostUnlessNamed(failure: Failure): Failure {
   return failure.code === 'cancelled' ? new Failure('instance_lost', failure.message, { cause: failure }) : failure;
 }

@@ -10,7 +10,7 @@ import type { ChainCache } from './chain_cache.ts';
 
 /** The full blocks before the tail. */
 export interface FullBlocks {
-  /** Two words each, the lower first. */
+  /** Block keys, two words each, the low word first. */
   readonly keys: Int32Array;
   readonly lastDigest: Digest | undefined;
 }

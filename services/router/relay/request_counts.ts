@@ -6,7 +6,7 @@ import { Condition } from '../../../shared/base/condition.ts';
 import type { Clock } from '../../../shared/base/clock.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
 
-/** Attempts kept of a request (P1): a request gives up long before. */
+/** Upper bound of the attempts that are kept per request (P1); further ones are not listed. */
 const MAX_ATTEMPTS = 64;
 
 /** One prefill of an attempt. */
@@ -14,13 +14,13 @@ export interface PrefillEntry {
   readonly name: string;
   readyTokens: number;
   computedTokens: number;
-  /** Tokens that it has to compute by the prefix index; they count until the instance has said what it computes. */
+  /** Tokens that the prefill has to compute according to the prefix index; counted until the instance reports what it computes. */
   readonly expectedTokens: number;
   outcome: string;
   report: Report | undefined;
 }
 
-/** One decode instance's turn at the request. */
+/** Log entry of one attempt on a decode instance. */
 export interface AttemptEntry {
   readonly decode: string;
   readonly reason: string;
@@ -52,14 +52,14 @@ export class RequestCounts {
   readonly promptTokens: number;
   outputTokens = 0;
   readonly attempts: AttemptEntry[] = [];
-  /** A prefill has ended. */
+  /** Notified when a prefill has ended. */
   readonly #changed = new Condition();
 
   constructor(promptTokens: number) {
     this.promptTokens = promptTokens;
   }
 
-  /** An attempt begins. */
+  /** Adds and returns the entry of a new attempt. */
   begin(decode: string, reason: string): AttemptEntry {
     const attempt: AttemptEntry = { decode, reason, prefills: [], outcome: 'running', report: undefined };
     if (this.attempts.length < MAX_ATTEMPTS) this.attempts.push(attempt);
@@ -70,7 +70,7 @@ export class RequestCounts {
     return this.attempts.some(({ prefills }) => prefills.some(({ outcome }) => outcome === 'running'));
   }
 
-  /** A prefill of an attempt has ended. */
+  /** Records the outcome of a prefill. */
   prefilled(entry: PrefillEntry, outcome: string): void {
     entry.outcome = outcome;
     this.#changed.notify();
@@ -83,7 +83,7 @@ export class RequestCounts {
       await this.#changed.within(leftMs, clock, signal);
   }
 
-  /** The last token has come. */
+  /** Whether the last token has arrived. */
   get #hasEnded(): boolean {
     return this.attempts.at(-1)?.outcome === 'finished';
   }
@@ -92,7 +92,7 @@ export class RequestCounts {
     const reports = this.attempts.flatMap(({ report }) => report ?? []);
     const prefills = this.attempts.flatMap((attempt) => attempt.prefills);
     const byDecode = Math.min(this.promptTokens, reports[0]?.computedTokens ?? 0);
-    // A prefill that failed has computed what it said last; of one that still runs the request has had all by now.
+    // For a failed prefill, count what it last reported. A prefill that still runs after the last token has delivered all its blocks.
     const byPrefill = sum(
       prefills.map(({ outcome, computedTokens, expectedTokens }) =>
         outcome === 'running' && this.#hasEnded ? Math.max(computedTokens, expectedTokens) : computedTokens,

@@ -1,9 +1,9 @@
 /**
- * The log tells people what happened to each request: `/api/requests`, the dashboard, the response header. One record per prompt; nothing that serves a request
- * asks it.
+ * Log of requests, for people: `/api/requests`, the dashboard and a response header show what happened to each request. There is
+ * one trace per prompt; nothing that serves a request reads the log.
  *
- * Durations only, all measured on this router or by the instance that spent the time; the parts of a TTFT add up to it because
- * what nobody else accounts for is `transport`.
+ * All times are durations, measured by this router or by the instance that spent the time. The parts of a TTFT add up to the
+ * total, because `transport` is the time that no other part accounts for.
  */
 import type { Clock } from '../../../shared/base/clock.ts';
 import { messageOf } from '../../../shared/base/failure.ts';
@@ -19,7 +19,7 @@ const MAX_NOTES = 64;
 export type RequestPhase =
   | 'tokenizing'
   | 'placing'
-  /** For a decode instance that is expected. */
+  /** Waits for a decode instance that is expected. */
   | 'waiting'
   | 'prefilling'
   | 'loading'
@@ -54,9 +54,9 @@ export class RequestTrace {
   readonly #startMs: number;
   phase: RequestPhase = 'tokenizing';
   promptTokens = 0;
-  /** New tokens at most. */
+  /** Upper bound of new tokens. */
   maxTokens: number | undefined;
-  /** Counts of its attempts; undefined: nothing is under way yet. */
+  /** Token counts of the attempts; undefined before the prompt runs. */
   counts: RequestCounts | undefined;
   readonly notes: string[] = [];
   ttftMs: number | undefined;
@@ -87,9 +87,9 @@ export class RequestTrace {
     if (this.notes.length < MAX_NOTES) this.notes.push(`${this.elapsedMs.toFixed(1)} ms: ${text}`);
   }
 
-  /** An attempt begins. `heldTokens`: those whose KV somebody has, as the index says. */
+  /** Records the start of an attempt. `heldTokens`: tokens whose KV is held somewhere, by the prefix index. */
   placed(heldTokens: number): void {
-    // Later ones are placed after something went wrong, which says nothing about the index.
+    // Only the first placement tests the index: later ones follow a failure.
     if (this.#placedMs === undefined) this.predictedTokens = heldTokens;
     this.#placedMs ??= this.elapsedMs;
     this.#attemptMs = this.elapsedMs;
@@ -103,7 +103,7 @@ export class RequestTrace {
     return this.counts?.outputTokens ?? 0;
   }
 
-  /** The first token of the request is here. */
+  /** Records the first token: TTFT and its breakdown. `report` is the decode instance's. */
   firstToken(report: Report | undefined): void {
     const ttftMs = this.elapsedMs;
     const router = this.#placedMs ?? ttftMs;
@@ -173,7 +173,7 @@ export class RequestTrace {
     };
   }
 
-  /** The response header: the last attempt, in one line. */
+  /** Returns the value of the `x-penstock-request` header: the request and its last attempt as one line of JSON. */
   header(): string {
     const last = this.attempts.at(-1);
     return JSON.stringify({
@@ -216,29 +216,29 @@ export class RequestLog {
   readonly #active = new Set<RequestTrace>();
   readonly #recent: RequestTrace[] = [];
   readonly #clock: Clock;
-  readonly #onClosed: (record: RequestTrace) => void;
+  readonly #onClosed: (trace: RequestTrace) => void;
 
-  constructor(clock: Clock, onClosed: (record: RequestTrace) => void) {
+  constructor(clock: Clock, onClosed: (trace: RequestTrace) => void) {
     this.#clock = clock;
     this.#onClosed = onClosed;
   }
 
   open(id: string, endpoint: string, names: RequestTrace['names']): RequestTrace {
-    const record = new RequestTrace(id, endpoint, names, this.#clock);
-    this.#active.add(record);
-    return record;
+    const trace = new RequestTrace(id, endpoint, names, this.#clock);
+    this.#active.add(trace);
+    return trace;
   }
 
-  /** Only the first end of a record counts. */
-  close(record: RequestTrace, phase: EndPhase, finishReason: string, failure?: unknown): void {
-    if (!this.#active.delete(record)) return;
-    record.end(phase, finishReason, failure);
-    this.#recent.push(record);
+  /** Ends a trace and keeps it among the recent ones. Only the first call for a trace counts. */
+  close(trace: RequestTrace, phase: EndPhase, finishReason: string, failure?: unknown): void {
+    if (!this.#active.delete(trace)) return;
+    trace.end(phase, finishReason, failure);
+    this.#recent.push(trace);
     if (this.#recent.length > MAX_RECENT) this.#recent.shift();
-    this.#onClosed(record);
+    this.#onClosed(trace);
   }
 
-  /** Newest first: those that run, then those that ended. */
+  /** Returns up to `limit` traces: active ones, then finished ones, each newest first. */
   list(limit: number): RequestTrace[] {
     return [...[...this.#active].reverse(), ...[...this.#recent].reverse()].slice(0, limit);
   }

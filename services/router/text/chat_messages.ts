@@ -1,4 +1,4 @@
-/** Messages of a chat on their way to a template, and what its text becomes where the last of them is to go on. */
+/** Prepares a chat's messages for its template, and cuts the rendered text where the final message is to be continued. */
 import { Failure } from '../../../shared/base/failure.ts';
 import type { TemplateInput } from '../openai/parameters.ts';
 import { exactJson } from './template/exact_json.ts';
@@ -7,15 +7,18 @@ import { exactJson } from './template/exact_json.ts';
 export type Messages = TemplateInput['messages'];
 type Message = Messages[number];
 
-/** Arguments that are nested deeper stay text. */
+/** Nesting depth of tool-call arguments that are parsed; deeper ones stay a string. */
 const MAX_ARGUMENT_DEPTH = 64;
 
-/** Messages as a template is given them. `knowsDeveloper`: it names that role; others get `system`, which it replaced. */
+/**
+ * Returns the messages as the template expects them. `knowsDeveloper`: the template names the role `developer`. Other templates get
+ * the older role `system` instead.
+ */
 export function forTemplate(messages: Messages, knowsDeveloper: boolean): Messages {
   return messages.map((message) => withArguments(knowsDeveloper ? message : withSystem(message)));
 }
 
-/** Whether a template compares something with a role: its name is a text in a tag, and not in a comment or in what is printed. */
+/** Whether a template names a role as a string literal inside a tag. Comments, and text outside tags, do not count. */
 export function namesRole(source: string, role: string): boolean {
   const tags = source.replace(/\{#[^]*?#\}/g, '').matchAll(/\{[{%]([^]*?)[%}]\}/g);
   return [...tags].some(([, inside = '']) => inside.includes(`'${role}'`) || inside.includes(`"${role}"`));
@@ -25,7 +28,10 @@ function withSystem(message: Message): Message {
   return message['role'] === 'developer' ? { ...message, role: 'system' } : message;
 }
 
-/** Templates iterate over the arguments of calls, which clients send as the text that the model wrote, or spell in other ways where there are none. */
+/**
+ * Parses the arguments of tool calls, because templates iterate over them. Clients send them as the JSON string that the model wrote;
+ * absent, null or empty arguments become an empty object.
+ */
 function withArguments(message: Message): Message {
   const calls = message['tool_calls'];
   if (!Array.isArray(calls)) return message;
@@ -36,14 +42,17 @@ function withArguments(message: Message): Message {
   return { ...message, tool_calls: calls.map(read) };
 }
 
-/** The arguments as an object; a text that spells none stays as it is. */
+/** Returns the arguments as a value; a string that is no JSON stays a string. */
 function argumentsOf(given: unknown): unknown {
   if (given === undefined || given === null) return {};
   if (typeof given !== 'string') return given;
   return /^\s*(null)?\s*$/.test(given) ? {} : (exactJson(given, MAX_ARGUMENT_DEPTH) ?? given);
 }
 
-/** The text up to the end of the final message's content, as Hugging Face's apply_chat_template cuts it. @throws Failure where it is not there */
+/**
+ * Returns the text up to the end of the final message's content, cut as by Hugging Face's apply_chat_template. @throws Failure
+ * `invalid_request` when the text does not contain that content
+ */
 export function leftOpen(text: string, messages: Messages): string {
   const content = messages.at(-1)?.['content'];
   const final = typeof content === 'string' ? content : '';
@@ -51,7 +60,7 @@ export function leftOpen(text: string, messages: Messages): string {
   if (final.trim() === '' || at < 0) {
     throw new Failure(
       'invalid_request',
-      'continue_final_message: the final message does not appear in what the chat template makes of it',
+      'continue_final_message: the text of the final message is empty or not in the rendered prompt, so it cannot be continued',
     );
   }
   const whole = final.trimStart();

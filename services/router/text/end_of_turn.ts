@@ -1,10 +1,13 @@
-/** The token with which a chat template ends an assistant's turn, found by what it makes of chats whose texts no template has. */
+/** Finds the token with which a chat template ends an assistant's turn, by rendering chats whose texts occur in no template. */
 import type { Messages } from './chat_messages.ts';
 
 const QUESTION = { role: 'user', content: 'penstockQuestion' };
 const ANSWER = { role: 'assistant', content: 'penstock-answer-7' };
 
-/** A template may leave a last answer open, want a question behind it, or a system message. */
+/**
+ * Chats to render, in this order. Some templates leave the last answer open, or require a question after the answer, or a system
+ * message.
+ */
 const CHATS: readonly Messages[] = [
   [QUESTION, ANSWER],
   [QUESTION, ANSWER, QUESTION],
@@ -12,8 +15,8 @@ const CHATS: readonly Messages[] = [
 ];
 
 /**
- * The longest of the `tokens` that stands behind an answer; undefined: none does.
- * @param render what the template makes of a chat; it throws where the template refuses it
+ * Returns the longest of the `tokens` that follows an answer directly; undefined when none does.
+ * @param render renders a chat with the template; throws when the template refuses the chat
  */
 export function endOfTurn<T extends { readonly content: string }>(
   tokens: readonly T[],
@@ -43,7 +46,7 @@ function behindAnswer(chat: Messages, render: (messages: Messages) => string): s
   if (at < 0) return '';
   const [before = ''] = text.split(QUESTION.content, 1);
   const [behind = '', next] = text.slice(at + ANSWER.content.length).split(QUESTION.content);
-  // The next question begins as the first one did.
+  // The text that precedes both questions alike belongs to the next turn.
   const numCommon = next === undefined ? 0 : numEqualAtEnd(behind, before);
   return behind.slice(0, behind.length - numCommon).trimStart();
 }

@@ -1,4 +1,4 @@
-/** Bodies with prompts, read where their text is encoded: bytes in, what is asked for and token ids out. */
+/** Parses request bodies on the thread that encodes their prompts: body bytes in, request parameters and token ids out. */
 import { Failure } from '../../../shared/base/failure.ts';
 import { readBody, type BodyOf } from '../openai/body_kinds.ts';
 import { refusalOf, type BodyLimits, type Refusal } from '../openai/parameter_failure.ts';
@@ -17,21 +17,27 @@ export interface PromptBodyJob<K extends PromptBodyKind = PromptBodyKind> {
   readonly maxCharacters: number;
 }
 
-/** Text to token ids. */
+/** Encodes texts and chats to token ids. */
 export interface PromptEncoder {
   encode(prompt: { text: string; addSpecialTokens: boolean; maxCharacters: number }): Uint32Array;
   encodeChat(chat: { template: TemplateInput; maxCharacters: number }): Uint32Array;
 }
 
-/** A body, and of each of its prompts the token ids; undefined: somebody else encodes them, or they cannot be encoded. */
+/**
+ * A parsed body and the token ids of each of its prompts. `prompts` is undefined when the prompts are for another model's tokenizer,
+ * or cannot be encoded.
+ */
 export interface ReadPromptBody<K extends PromptBodyKind = PromptBodyKind> {
   readonly body: BodyOf<K>;
   readonly prompts: readonly Uint32Array[] | undefined;
-  /** Why they cannot be; whoever has said whose request it is throws it. */
+  /** Why the prompts cannot be encoded. The caller throws this after it has recorded the request's model and id. */
   readonly failure?: Pick<Failure, 'code' | 'message'>;
 }
 
-/** The errors of bodies are the client's: they are values, which cross threads whole. */
+/**
+ * Parses a body and encodes its prompts. Errors in the body are the client's; they are returned as values, which cross threads
+ * complete.
+ */
 export function readPromptBody(
   tools: PromptEncoder,
   { kind, bytes, limits, model, maxCharacters }: PromptBodyJob,
@@ -61,7 +67,7 @@ function encoded(tools: PromptEncoder, body: BodyOf<PromptBodyKind>, maxCharacte
   return { body: isEchoing ? body : withoutText(body), prompts };
 }
 
-/** Drops the text that was encoded, unless the client is given it back. */
+/** Returns the body without the text of its prompts, which is not needed after encoding. */
 function withoutText(body: BodyOf<PromptBodyKind>): BodyOf<PromptBodyKind> {
   if ('template' in body) return { ...body, template: { ...body.template, messages: [], kwargs: {} } };
   return { ...body, prompts: [] };

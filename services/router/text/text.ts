@@ -1,7 +1,4 @@
-/**
- * Text in, token ids out, and back. Asynchronous, because a thread of its own does it; a model folder without a tokenizer
- * serves token ids only.
- */
+/** Encodes text to token ids and decodes ids to text, on threads of its own. A model folder without a tokenizer serves token ids only. */
 import { Failure, messageOf } from '../../../shared/base/failure.ts';
 import { linkEnds } from '../../../shared/base/thread_link.ts';
 import type { Thread, Threads } from '../../../shared/base/threads.ts';
@@ -13,17 +10,23 @@ import { generatedTokens, type Answer } from './encoder/generated_token_cache.ts
 import { charactersOf, escapedBytes } from './token_bytes.ts';
 import type { start, TokenizerTools } from './tokenizer_worker.ts';
 
-/** A longer prompt goes where it holds up no short one: tokenising takes a millisecond per 8,000 characters. */
+/**
+ * A prompt with more UTF-16 code units goes to the thread for long prompts, where it delays no short one. Encoding takes a millisecond
+ * per 8,000 characters.
+ */
 const LONG_CHARACTERS = 32_768;
-/** About. */
+/** Approximate number of characters per token. */
 const CHARACTERS_A_TOKEN = 4;
-/** Token names in one call: some milliseconds. */
+/** Token names that one call of a thread asks for, at most: some milliseconds of work. */
 const NAMES_AT_ONCE = 1_024;
 
 /**
- * Threads: the text of streams that run waits for nothing else; short prompts wait for no long one, but for a part of one, with which
- * their thread helps while it has nothing to do; and what clients ask of
- * /tokenize and /detokenize, however much, waits for itself, on a thread that begins with the first of it.
+ * The tokenizer threads of a model:
+ *
+ * - `streams` decodes the tokens of running streams, and names tokens for log-probabilities;
+ * - `prompts` encodes short prompts; while idle, it encodes parts of long prompts for `long`;
+ * - `long` encodes long prompts;
+ * - `tools` serves /tokenize and /detokenize. It starts with the first such request.
  */
 interface Workers {
   readonly streams: Thread<TokenizerTools>;
@@ -33,7 +36,7 @@ interface Workers {
   readonly startTools: () => Promise<Thread<TokenizerTools>>;
 }
 
-/** A token by itself. */
+/** Name, bytes and text of a single token, independent of its neighbours. */
 export interface TokenName {
   readonly bytes: readonly number[];
   /** The token's characters; undefined when the token's bytes are not whole characters. */
@@ -55,7 +58,7 @@ export class TextCodec {
   readonly #addedIds: ReadonlySet<number>;
   /** Longer text cannot fit the context, and is not tokenised to find out. */
   readonly #maxCharacters: number;
-  /** Bounded by the vocabulary (P1). */
+  /** Names of tokens that were looked up, by id. Bounded by the vocabulary (P1). */
   readonly #names = new Map<number, TokenName>();
   /**
    * Results of {@link TokenizerTools.plainText} by id; null when the text depends on its neighbours or the result is outstanding.
@@ -69,7 +72,10 @@ export class TextCodec {
     this.#maxCharacters = maxCharacters;
   }
 
-  /** `maxTokens`: of the longest context. @throws ModelError when tokenizer.json or the template cannot be used. */
+  /**
+   * Starts the tokenizer threads of a model. `maxTokens` is the length of the longest context. @throws ModelError when the tokenizer's
+   * files cannot be used.
+   */
   static async open(
     model: Pick<Model, 'path' | 'readTexts'>,
     maxTokens: number,
@@ -107,14 +113,14 @@ export class TextCodec {
     return characters > LONG_CHARACTERS ? long : prompts;
   }
 
-  /** @throws Failure `context_too_long` for text that cannot fit whatever its tokens are. */
+  /** Encodes a text. @throws Failure `context_too_long` for a text that cannot fit the context whatever its tokens are. */
   async encode(text: string, addSpecialTokens: boolean, signal: AbortSignal): Promise<Uint32Array> {
     const maxCharacters = this.#maxCharacters;
     const encoder = this.#encoder(text.length);
     return encoder.call('encode', { text, addSpecialTokens, maxCharacters }, signal);
   }
 
-  /** A body, and the ids of its prompts where they are for this model: one crossing each way. */
+  /** Parses a request body on a tokenizer thread, and encodes its prompts there when they are for this model: one message each way. */
   readPrompts(
     job: Omit<PromptBodyJob, 'maxCharacters'>,
     signal: AbortSignal,
@@ -123,13 +129,16 @@ export class TextCodec {
     return this.#encoder(job.bytes.length).call('readPrompts', { ...job, maxCharacters }, signal);
   }
 
-  /** `bodyBytes`: size of the body that brought the chat. @throws Failure `invalid_request` with the template's own message. */
+  /**
+   * Renders and encodes a chat. `bodyBytes`, the size of its request body, selects the thread. @throws Failure `invalid_request` with
+   * the template's own message.
+   */
   async encodeChat(template: TemplateInput, bodyBytes: number, signal: AbortSignal): Promise<Uint32Array> {
     const maxCharacters = this.#maxCharacters;
     return this.#encoder(bodyBytes).call('encodeChat', { template, maxCharacters }, signal);
   }
 
-  /** The list of ids, and that of their strings, as JSON. */
+  /** Returns the token ids of a text or chat and, with `hasStrings`, the tokens, as JSON lists. */
   async tokenize(
     request: {
       readonly text: string | undefined;
@@ -152,7 +161,7 @@ export class TextCodec {
     return this.#workers ? this.#workers.prompts.call('endTokens', undefined) : [];
   }
 
-  /** Why chats are refused though the model has a template. */
+  /** Returns why the model's chat template cannot be used; undefined when it can, or when there is none. */
   async templateError(): Promise<string | undefined> {
     return this.#workers?.prompts.call('templateError', undefined);
   }
@@ -164,7 +173,7 @@ export class TextCodec {
   #tools(): Promise<Thread<TokenizerTools>> {
     const workers = this.#own();
     workers.tools ??= workers.startTools().catch((error: unknown) => {
-      // The next one may start.
+      // A later request tries to start the thread again.
       workers.tools = undefined;
       throw error;
     });
@@ -172,8 +181,9 @@ export class TextCodec {
   }
 
   /**
-   * Tokens that a model generated after these: a chat that goes on begins with them. The thread that will have its next turn has them before
-   * that. @returns what other routers should learn
+   * Caches the tokens that a model generated after a prompt, because the chat's next turn begins with both. The thread that will
+   * encode the next turn has the answer before that turn can arrive.
+   * @returns the answer, for other routers; undefined when it is not cached
    */
   async remember(prompt: Uint32Array, generated: readonly number[]): Promise<Answer | undefined> {
     const workers = this.#workers;
@@ -199,7 +209,10 @@ export class TextCodec {
       : Promise.resolve(lists.map(() => ''));
   }
 
-  /** Text of a token that is the same wherever it stands; one that is asked for the first time is learned for the next. */
+  /**
+   * Returns the text of a token when it does not depend on neighbours. The first call for an id returns undefined and starts the
+   * lookup for later calls.
+   */
   plainText(id: number): string | undefined {
     const known = this.#plain.get(id);
     if (known === undefined && this.#workers) {
@@ -212,7 +225,7 @@ export class TextCodec {
     return known ?? undefined;
   }
 
-  /** Single tokens by themselves, special ones too; each is asked of the thread once. */
+  /** Returns a function from ids to names of tokens, special ones included. The thread is asked for each id once. */
   async names(ids: readonly number[]): Promise<(id: number) => TokenName> {
     const missing = [...new Set(ids)].filter((id) => !this.#names.has(id));
     // In slices: the text of every stream comes from the same thread.
@@ -237,7 +250,7 @@ export class TextCodec {
   }
 }
 
-/** @throws ModelError when the thread ends while it reads the tokenizer. */
+/** Starts a tokenizer thread and waits until it has read the tokenizer. @throws ModelError when it cannot. */
 async function startTokenizer(
   path: string,
   texts: TextFiles,

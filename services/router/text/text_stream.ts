@@ -1,39 +1,42 @@
-/** The text of one stream of tokens, and its stop strings, wherever tokens split them. */
+/** Decodes one stream of tokens to text, and finds stop strings however tokens split them. */
 import { REPLACEMENT } from './token_bytes.ts';
 
 /** Tokens of the prompt that the first output token is decoded with, so that it gets its leading space or not. */
 const CONTEXT_TOKENS = 6;
-/** Tokens that give no text are kept for what may complete them; no character is split over more than this. */
+/** Tokens without text that are kept for later tokens to complete. No character is split over more tokens. */
 const MAX_UNFINISHED = 16;
 
 /** A tokenizer's decoder, as far as a stream needs it. */
 export interface TokenText {
-  /** One text per list of ids. */
+  /** Returns one text per list of ids. */
   decode(lists: readonly (readonly number[])[], skipSpecialTokens: boolean): Promise<string[]>;
-  /** The text of a token that is the same wherever it stands; undefined where it depends, or is not known yet. */
+  /** Returns the text of a token when it does not depend on neighbours; undefined when it does, or is not known yet. */
   plainText(id: number): string | undefined;
 }
 
 /** Options of a stream's text: its stop strings, and whether special tokens are left out. */
 export interface TextStreamOptions {
   readonly stops: readonly string[];
-  /** The stop string stays part of the text. */
+  /** Whether the stop string stays part of the text. */
   readonly isStopIncluded: boolean;
   readonly isSkippingSpecial: boolean;
 }
 
 /**
- * Tokens to text, pretoken by pretoken: never half a character, never text behind a stop string, nothing that could still become
- * one.
+ * Converts tokens to text as they arrive. The text never ends in half a character and never goes beyond a stop string; an end that
+ * could still become a stop string is held back.
  */
 export class TextStream {
   readonly #codec: TokenText;
   readonly #options: TextStreamOptions;
-  /** The last pretoken's tokens, which give the next one its context, and those that have given no text yet. Bounded (P1). */
+  /**
+   * Tokens of the text emitted last, up to `#readAt`, which are the context for decoding the next; then tokens that have no text yet.
+   * Bounded (P1).
+   */
   #ids: number[];
   #readAt: number;
   #held = '';
-  /** The token before. */
+  /** The token before the current one; undefined at the start. */
   #previous: number | undefined;
   /** The stop string that ended the text. */
   stop: string | undefined;
@@ -69,7 +72,10 @@ export class TextStream {
     return this.#release(await this.#next(true), true, isSearched);
   }
 
-  /** Between whole characters, and after one that changes nothing behind it, most tokens need no tokenizer. */
+  /**
+   * Returns the token's text without decoding, which most tokens allow: no character is incomplete, and neither this token nor the one
+   * before depends on neighbours.
+   */
   #plainText(token: number): string | undefined {
     const before = this.#previous;
     if (before === undefined || this.#readAt < this.#ids.length) return undefined;
@@ -89,7 +95,7 @@ export class TextStream {
       this.#readAt = this.#ids.length;
       return after.slice(before.length);
     }
-    // Special tokens, for instance, give nothing and complete nothing: the context stays, they go.
+    // A token without text that completes none, such as a special token, is dropped; the context stays.
     const isNothing = after === before && before !== '' && !after.endsWith(REPLACEMENT);
     if (isNothing || numUnfinished >= MAX_UNFINISHED) this.#ids = this.#ids.slice(0, this.#readAt);
     return '';
@@ -116,7 +122,7 @@ export class TextStream {
   }
 }
 
-/** Code points: an offset counts them, as Python's texts do. */
+/** Returns the number of code points in a text, the unit of text offsets, as in Python. */
 export function numCharactersOf(text: string): number {
   let count = 0;
   for (let at = 0; at < text.length; at++) {
@@ -127,7 +133,7 @@ export function numCharactersOf(text: string): number {
   return count;
 }
 
-/** Length of the longest end of `text` that begins `stop`, and is not all of it: Knuth, Morris and Pratt, 1977. */
+/** Returns the length of the longest suffix of `text` that is a proper prefix of `stop` (Knuth, Morris and Pratt, 1977). */
 function overlap(text: string, stop: string): number {
   const table = borders(stop);
   let length = 0;
@@ -138,11 +144,11 @@ function overlap(text: string, stop: string): number {
   return length;
 }
 
-/** The tables of the stop strings that are in use, oldest first out (P1). */
+/** Border tables by stop string. Beyond MAX_TABLES the oldest is removed (P1). */
 const tables = new Map<string, Uint16Array>();
 const MAX_TABLES = 4_096;
 
-/** For each beginning of `stop`, the length of its longest border. */
+/** Returns, for each prefix of `stop`, the length of its longest border: a proper prefix that is also its suffix. */
 function borders(stop: string): Uint16Array {
   const known = tables.get(stop);
   if (known) return known;

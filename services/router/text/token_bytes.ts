@@ -1,6 +1,6 @@
 /**
- * The bytes of single tokens, as log-probabilities have them. A decoder sees a whole text: it drops the first space and replaces what is
- * no character yet. Here each token keeps its space and its bytes, so that the bytes of all tokens, put together, are the text.
+ * The bytes of single tokens, for log-probabilities. A decoder sees a whole text: it drops the first space and replaces incomplete
+ * characters. Here each token keeps its space and its bytes, so that the joined bytes of all tokens are the text.
  */
 import { byteLetters } from './encoder/characters.ts';
 
@@ -31,10 +31,10 @@ interface DecoderStep {
 const BYTE_TOKEN = /^<0x([0-9A-Fa-f]{2})>$/;
 const encoder = new TextEncoder();
 
-/** From the letter that stands for a byte to the byte. */
+/** Byte value of each letter that stands for a byte in a byte-level vocabulary. */
 const byteOfLetter = new Map(byteLetters.map((letter, byte) => [letter, byte]));
 
-/** Bytes of ordinary tokens by their spelling; `decoder` is that of tokenizer.json. */
+/** Returns a function from an ordinary token's spelling in the vocabulary to its bytes. `decoder` is the one in tokenizer.json. */
 export function tokenSpeller(decoder: unknown): (token: string) => Uint8Array {
   const steps = flattened(decoder as DecoderStep | null | undefined);
   if (steps.some(({ type }) => type === 'ByteLevel')) return bytesOfLetters;
@@ -86,7 +86,7 @@ function stepped(step: DecoderStep, token: string): string {
 
 const strict = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
-/** The characters that bytes are; undefined for a part of one. */
+/** Returns the text of UTF-8 bytes; undefined when they are not whole characters. */
 export function charactersOf(bytes: Uint8Array): string | undefined {
   try {
     return strict.decode(bytes);
@@ -95,7 +95,7 @@ export function charactersOf(bytes: Uint8Array): string | undefined {
   }
 }
 
-/** `\xe2\x80`: bytes that are no characters, as OpenAI's API spells them. */
+/** Returns bytes as `\xe2\x80`, the spelling of OpenAI's API for bytes that are no characters. */
 export function escapedBytes(bytes: Uint8Array): string {
   return Array.from(bytes, (byte) => `\\x${byte.toString(16).padStart(2, '0')}`).join('');
 }

@@ -17,10 +17,10 @@ import { readPromptBody, type PromptBodyJob } from './prompt_body.ts';
 import { ChatTemplate } from './template/chat_template.ts';
 import { REPLACEMENT, tokenSpeller, type TokenBytes } from './token_bytes.ts';
 
-/** A template takes a millisecond or two; this one loops. */
+/** Milliseconds after which rendering is stopped. A template takes a millisecond or two, unless it loops. */
 const RENDER_MS = 2_000;
 
-/** Special tokens that templates are told, as transformers calls them. */
+/** Names of the special tokens that templates can read, as in transformers. */
 const SPECIAL_TOKENS = ['bos', 'eos', 'unk', 'sep', 'pad', 'cls', 'mask'].map((name) => `${name}_token`);
 
 const templatesSchema = z.union([z.string(), z.array(z.object({ name: z.string(), template: z.string() }))]);
@@ -29,14 +29,14 @@ const templatesSchema = z.union([z.string(), z.array(z.object({ name: z.string()
 export class TokenizerTools {
   readonly #config: Record<string, unknown>;
   readonly #tokenizer: LibraryTokenizer;
-  /** Made when it is first needed: threads that only decode have none. `undefined` inside: the library encodes. */
+  /** Created at first use, because threads that only decode need none. `fast` is undefined when the library must encode. */
   #encoder: { readonly fast: FastEncoder | undefined } | undefined;
   readonly #template: ChatTemplate | undefined;
   readonly #templateError: string | undefined;
   readonly #knowsDeveloper: boolean = false;
   readonly #answers = new GeneratedTokenCache();
   readonly #spell: (token: string) => Uint8Array;
-  /** Added tokens have no decoder: they are their own text. */
+  /** Contents of the added tokens by id, which the decoder leaves unchanged. */
   readonly #added: ReadonlyMap<number, string>;
   #letter: number | undefined;
   /** Context in which templates are rendered, so that node:vm can stop a template after `renderMs`, whatever it calls. */
@@ -44,7 +44,10 @@ export class TokenizerTools {
   readonly #rendering = new Script('render()');
   readonly #renderMs: number;
 
-  /** A template that renders for longer than `renderMs` is stopped; Infinity trusts it, and needs no thread that watches it. */
+  /**
+   * Opens a tokenizer and its template. Rendering is stopped after `renderMs`; with Infinity the template is trusted, and no watchdog
+   * thread is needed.
+   */
   constructor({ tokenizer, config, template }: TextFiles, renderMs = RENDER_MS) {
     this.#renderMs = renderMs;
     this.#config = JSON.parse(config) as Record<string, unknown>;
@@ -57,7 +60,7 @@ export class TokenizerTools {
     try {
       this.#template = new ChatTemplate(source, () => new Date());
     } catch (error) {
-      // Completions need none.
+      // Completions need no template: chats report the error.
       this.#templateError = messageOf(error);
     }
   }
@@ -77,7 +80,10 @@ export class TokenizerTools {
     this.#fast?.partWith(new PartedText(new ThreadLink(end)));
   }
 
-  /** Special tokens are text, or an object that holds it. */
+  /**
+   * Returns the text of a special token of tokenizer_config.json, which may be a string or an object with `content`; undefined when it
+   * is absent.
+   */
   #specialToken(name: string): string | undefined {
     const value = this.#config[name];
     if (typeof value === 'string') return value;
@@ -94,7 +100,10 @@ export class TokenizerTools {
     return id === undefined ? [] : [id];
   }
 
-  /** @throws Failure `context_too_long` for text that cannot fit whatever its tokens are, `invalid_request` for a pretoken without an end. */
+  /**
+   * Returns the ids of a text. @throws Failure `context_too_long` for a text that cannot fit the context whatever its tokens are,
+   * `invalid_request` for a word that is too long to encode.
+   */
   #encode(text: string, addSpecialTokens: boolean, maxCharacters: number): Uint32Array {
     refuseTooLong(text, maxCharacters);
     return withinStack(() => this.#idsOf(text, addSpecialTokens));
@@ -121,7 +130,7 @@ export class TokenizerTools {
       text = renderWith(messages);
     } catch (first) {
       if (isTooLong(first)) throw refused(first);
-      // A template that joins contents cannot join none, which an assistant message that only calls has.
+      // A template that joins contents fails when an assistant message has only tool calls: try once more with empty contents.
       const filled = messages.map((message) => ('content' in message ? message : { ...message, content: '' }));
       try {
         text = renderWith(filled);
@@ -132,7 +141,7 @@ export class TokenizerTools {
     return { text: continueFinalMessage ? leftOpen(text, messages) : text, addSpecialTokens };
   }
 
-  /** @throws Failure where there is no template, Error with what the template raises. */
+  /** Renders messages within the time limit. @throws Failure when there is no template, Error with what the template raises. */
   #rendered(messages: Messages, addGenerationPrompt: boolean, kwargs: TemplateInput['kwargs'] = {}): string {
     const template = this.#template;
     if (!template) {
@@ -147,7 +156,7 @@ export class TokenizerTools {
     return this.#inTime(() =>
       template.render({
         ...Object.fromEntries(SPECIAL_TOKENS.map((name) => [name, this.#specialToken(name)])),
-        // Nobody gave any: templates ask whether they are none.
+        // Defaults for absent values: templates test whether `tools` and `documents` are none.
         ...{ tools: null, documents: null },
         ...kwargs,
         messages,
@@ -161,7 +170,10 @@ export class TokenizerTools {
     return this.#templateError;
   }
 
-  /** Tokens that end an answer by what the tokenizer says: its end token, and the one that ends an assistant's turn in a chat. */
+  /**
+   * Returns the ids of the tokens that end an answer: the tokenizer's EOS token, and the token that ends an assistant's turn in the
+   * chat template.
+   */
   endTokens(): number[] {
     const token = this.#specialToken('eos_token');
     const end = token === undefined ? undefined : this.#tokenizer.token_to_id(token);
@@ -185,19 +197,25 @@ export class TokenizerTools {
     return added?.[String(id)]?.special === true;
   }
 
-  /** A template may loop, and this thread has others to serve. @throws Error when it takes too long. */
+  /**
+   * Runs `render` for at most `renderMs`, because a template may loop and this thread serves other requests too. @throws Error when
+   * the time is over.
+   */
   #inTime(render: () => string): string {
     if (this.#renderMs === Infinity) return render();
     this.#sandbox['render'] = render;
     return this.#rendering.runInContext(this.#sandbox, { timeout: this.#renderMs }) as string;
   }
 
-  /** Ids that split a text; empty: answers are not remembered. */
+  /** Returns the ids of the added tokens that split a text before it is encoded; empty when generated answers cannot be cached. */
   addedIds(): number[] {
     return this.#fast?.addedIds ?? [];
   }
 
-  /** Remembers an answer whose tokens the tokenizer would not have. @returns what others should learn */
+  /**
+   * Caches a generated answer whose text the tokenizer would encode differently.
+   * @returns the answer, for other threads and routers; undefined when it is not cached
+   */
   remember(generated: GeneratedTokens): Answer | undefined {
     const fast = this.#fast;
     if (!fast) return undefined;
@@ -211,7 +229,7 @@ export class TokenizerTools {
     this.#answers.learn(answer);
   }
 
-  /** Characters of the longest token of the vocabulary. */
+  /** Returns the length of the vocabulary's longest token, in UTF-16 code units. */
   longestToken(): number {
     let longest = 1;
     for (const token of this.#tokenizer.get_vocab().keys()) longest = Math.max(longest, token.length);
@@ -231,7 +249,7 @@ export class TokenizerTools {
     return ids.length === 0 ? Uint32Array.from(this.#startToken()) : ids;
   }
 
-  /** A body with prompts, and their ids. */
+  /** Parses a request body and encodes its prompts. */
   readPrompts(job: PromptBodyJob): ReturnType<typeof readPromptBody> {
     return readPromptBody(this, job);
   }
@@ -241,7 +259,10 @@ export class TokenizerTools {
     return this.#encode(text, addSpecialTokens, maxCharacters);
   }
 
-  /** The lists as JSON: a long one is text for its client and nothing else. */
+  /**
+   * Returns the ids of a text or chat and, with `hasStrings`, its tokens. Both lists are JSON texts, because a long list is only
+   * passed on to the client.
+   */
   tokenize({
     text,
     template,
@@ -267,8 +288,9 @@ export class TokenizerTools {
   }
 
   /**
-   * The token's text where it is the same after any other such token, and changes nothing behind it: measured between letters, so that
-   * no decoder needs to be known. Undefined where it depends: half a character, a special token, punctuation that takes the space before it away.
+   * Returns the token's text when it is the same after any other such token and leaves the text after it unchanged. Undefined when it
+   * depends on its neighbours: half a character, a special token, punctuation that removes the space before it. Found by decoding the
+   * token between letters, so that no type of decoder must be known.
    */
   plainText(id: number): string | undefined {
     const textOf = (...ids: number[]): string => this.#tokenizer.decode(ids, { skip_special_tokens: true });
@@ -286,7 +308,7 @@ export class TokenizerTools {
     return isPlain ? text : undefined;
   }
 
-  /** Single tokens, whatever stands beside them; one that the vocabulary does not have has no bytes. */
+  /** Returns the bytes and names of single tokens, independent of neighbours. A token that is not in the vocabulary has no bytes. */
   tokenBytes(ids: readonly number[]): TokenBytes[] {
     return ids.map((id) => {
       const added = this.#added.get(id);
@@ -311,7 +333,7 @@ export class TokenizerTools {
   }
 }
 
-/** The template by itself, or in a list of named ones. */
+/** Returns the chat template of tokenizer_config.json: a string, or the one named `default` in a list. */
 function templateOf(ofConfig: unknown): string | undefined {
   const found = templatesSchema.safeParse(ofConfig).data;
   return typeof found === 'string' ? found : found?.find(({ name }) => name === 'default')?.template;

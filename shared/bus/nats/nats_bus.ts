@@ -1,10 +1,11 @@
 /**
- * The bus on NATS servers: core NATS alone, since all that is said is soft state. A driver: nobody else knows that it is NATS.
+ * The bus over NATS servers, with core NATS only (no JetStream), since all content is soft state. A driver: no other code knows of
+ * NATS.
  *
- * A connection that is lost, or whose server fell silent, is closed and made anew here; the library's own reconnecting would wait until
- * what it has written is taken, and outlive its end.
- * Bounds (P1): what is published and not yet taken by the server (MAX_BACKLOG_BYTES; beyond it is dropped, and the sequence numbers
- * tell), requests that wait for an answer (MAX_PENDING). A subscriber that does not read is disconnected by the server.
+ * A lost connection, or one whose server is silent, is closed and opened anew here. The library's own reconnecting is off: it
+ * would wait until its output is flushed, and outlive close(). Bounds (P1): published bytes that the server has not acknowledged
+ * (MAX_BACKLOG_BYTES; more is dropped, which receivers notice by the sequence numbers), and requests that wait for an answer
+ * (MAX_PENDING). The server disconnects a subscriber that does not read.
  */
 import { setMaxListeners } from 'node:events';
 import { connect, ErrorCode, DebugEvents, Events, headers, type Msg, type NatsConnection, type NatsError } from 'nats';
@@ -17,11 +18,11 @@ import { connectionOptions, type NatsServers } from './nats_options.ts';
 
 const MIN_PAUSE_MS = 100;
 const MAX_PAUSE_MS = 500;
-/** Why there is no connection is said this often. */
+/** Least milliseconds between two warnings about a missing connection. */
 const REPORT_MS = 5_000;
 const MAX_BACKLOG_BYTES = 16 << 20;
 const MAX_PENDING = 1_024;
-/** An answer that is a failure names it here. */
+/** Message header with the failure code of an answer; absent in other answers. */
 const ERROR_HEADER = 'penstock-error';
 /** NATS error codes that mean the server refuses this process, so that no further attempt is made. */
 const refusals: readonly string[] = [
@@ -52,16 +53,16 @@ export class NatsBus implements Bus {
   readonly #servers = new Map<string, Server>();
   readonly #stopped = new AbortController();
   #connection: NatsConnection | undefined;
-  /** Ends with the connection. */
+  /** Aborts when the current connection ends. */
   #session = new AbortController();
   #isConnected = false;
-  /** Published, and not known to have reached the server. */
+  /** Bytes of payload that were published and not yet acknowledged by a flush. */
   #backlogBytes = 0;
   #numPending = 0;
   #reportedMs = -Infinity;
-  /** Before the next attempt. */
+  /** Pauses between attempts to connect. */
   readonly #backoff: Backoff;
-  /** Other servers of theirs, by their own word. */
+  /** Further servers of the NATS cluster, as the connected server announced them (HOST:PORT each). */
   #discovered: readonly string[] = [];
 
   constructor(options: NatsBusOptions, listener: BusListener) {
@@ -84,7 +85,7 @@ export class NatsBus implements Bus {
     if (payload.length > limit) {
       this.#options.log.error(
         { subject, bytes: payload.length, limit },
-        'the NATS server takes no such message: raise its max_payload',
+        'dropped a message that is larger than the NATS server accepts: raise its max_payload',
       );
       return;
     }
@@ -120,7 +121,7 @@ export class NatsBus implements Bus {
       if (error instanceof Failure) throw error;
       const { code } = error as NatsError;
       if (code === (ErrorCode.NoResponders as string)) throw new Failure('not_found', `nobody serves ${subject}`);
-      // The library calls it a timeout too when it closes.
+      // The library reports a timeout also when it closes the connection.
       if (code === (ErrorCode.Timeout as string) && !connection.isClosed())
         throw new Failure('deadline_exceeded', `no answer on ${subject} within ${timeoutMs} ms`);
       throw new Failure('instance_lost', `${this.name}: ${messageOf(error)}`, { cause: error });
@@ -170,7 +171,10 @@ export class NatsBus implements Bus {
     }
   }
 
-  /** Resolves when the connection is closed for good. @throws NatsError when none is made, or the server does not want it back. */
+  /**
+   * Connects, and resolves when the connection is closed or its server is silent. @throws NatsError when no connection is made, or the
+   * server ends it with an error.
+   */
   async #connectOnce(): Promise<void> {
     const { servers, name } = this.#options;
     const connection = await connect({ ...connectionOptions(servers, this.#discovered), name });
@@ -205,12 +209,12 @@ export class NatsBus implements Bus {
     }
   }
 
-  /** False when its server is silent; never anything for one that is closed. */
+  /** Resolves with false when the server no longer answers pings; never resolves for a connection that is closed. */
   async #watch(connection: NatsConnection): Promise<false> {
     for await (const { type, data } of connection.status()) {
       if (type === DebugEvents.StaleConnection) return false;
       const error = typeof data === 'string' ? data : '';
-      if (type === Events.Error) this.#options.log.warn({ bus: this.name, error }, 'the NATS server objects');
+      if (type === Events.Error) this.#options.log.warn({ bus: this.name, error }, 'the NATS server reports an error');
     }
     return new Promise(() => undefined);
   }
@@ -253,7 +257,7 @@ export class NatsBus implements Bus {
     }
   }
 
-  /** Until the server has taken what was published, or the connection has ended. */
+  /** Flushes until the server has acknowledged all published bytes, or the connection has ended. */
   async #flush(connection: NatsConnection, session: AbortSignal): Promise<void> {
     const isOver = (): boolean => session.aborted;
     while (this.#backlogBytes > 0 && !isOver()) {
@@ -263,14 +267,14 @@ export class NatsBus implements Bus {
         () => true,
         () => false,
       );
-      // Another connection counts its own.
+      // A new connection has its own count of the backlog.
       if (!isDone || isOver()) return;
       this.#backlogBytes = Math.max(0, this.#backlogBytes - bytes);
     }
   }
 }
 
-/** Rejects when the connection ends, unless what was asked of it is done before. */
+/** Rejects with `instance_lost` when the connection ends before `asked` is settled. */
 function ended(session: AbortSignal, asked: Promise<unknown>): Promise<never> {
   return new Promise((_resolve, reject) => {
     const end = (): void => {

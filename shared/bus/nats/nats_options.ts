@@ -1,13 +1,16 @@
-/** NATS servers and how a process shows them who it is, as the `nats` library wants it. */
+/** Addresses of NATS servers and credentials for them, in the form that the `nats` library takes. */
 import { checkServerIdentity, type PeerCertificate } from 'node:tls';
 import { credsAuthenticator, nkeyAuthenticator, type ConnectionOptions } from 'nats';
 
-/** A server that answers no ping for twice this long is lost: sooner than its silence makes members lost. */
+/**
+ * Milliseconds between pings; a server that answers none for twice as long is lost. Short enough that the bus reconnects before its
+ * silence makes members lost.
+ */
 const PING_MS = 700;
 const CONNECT_TIMEOUT_MS = 5_000;
 const DEFAULT_PORT = 4_222;
 
-/** Texts are what files hold; what is left out is not used. */
+/** NATS servers with credentials. Fields that are texts hold the content of files; absent ones are not used. */
 export interface NatsServers {
   /** nats:// or tls://, a HOST:PORT each, perhaps with a user and a password. */
   readonly urls: readonly string[];
@@ -15,13 +18,16 @@ export interface NatsServers {
   readonly password?: string;
   readonly nkeySeed?: string;
   readonly credentials?: string;
-  /** In PEM. Without a certificate authority the system's are trusted. */
+  /** Certificate authority in PEM; without one the system's are trusted. */
   readonly ca?: string;
   readonly cert?: string;
   readonly key?: string;
 }
 
-/** @param discovered HOST:PORT of other servers, by the word of those. */
+/**
+ * Returns the library's options for connecting to the servers. @param discovered HOST:PORT of further servers that a connected one
+ * announced
+ */
 export function connectionOptions(servers: NatsServers, discovered: readonly string[]): ConnectionOptions {
   const { user = '', password = '', nkeySeed, credentials, ca, cert, key } = servers;
   const urls = servers.urls.map((url) => new URL(url));
@@ -52,7 +58,10 @@ export function connectionOptions(servers: NatsServers, discovered: readonly str
   };
 }
 
-/** The library gives no name for a server that is known by its number: then the certificate is to be of one of them. */
+/**
+ * Returns the check of a server's certificate. For a server that is known by its IP address the library passes the name `localhost`,
+ * so a certificate of one of the configured IP addresses is accepted too.
+ */
 function identityCheck(hosts: readonly string[]): object {
   const numbers = hosts.filter((host) => host.includes(':') || /^[\d.]+$/.test(host));
   return {

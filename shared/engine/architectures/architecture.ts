@@ -6,7 +6,10 @@ import type { ModelShape } from '../../model/model_shape.ts';
 export interface Architecture {
   /** Values of `model_type` in config.json that select this architecture. */
   readonly modelTypes: readonly string[];
-  /** @throws ModelError for what this architecture may have and this version does not. */
+  /**
+   * Returns the shape that a configuration describes. @throws ModelError for a feature of this architecture that this version does not
+   * support.
+   */
   shape(config: ModelConfig): ModelShape;
   /** `numPositions`: the longest context that will be served. */
   program(shape: ModelShape, numPositions: number): Program;

@@ -1,12 +1,13 @@
 /**
- * A decoder as a program, which Llama and its relatives are: runs once, at load, and emits operations over named buffers.
+ * Builds the program of a decoder such as Llama and its relatives. Runs once, when a model is loaded, and emits operations over
+ * named buffers.
  *
  *   x ─► [ norm ─► qkv ─► qk_norm ─► rope_store ─► attention ─► o ─► norm ─+► norm ─► gate_up ─► its gate ─► down ─► norm ─+► ] × layers
  *                                                        residual: x ──────┘                           residual: x ──────┘
  *   then the sampled rows only: gather ─► norm ─► logits ─► soft_cap ─► candidates ─► sample
  *
- * In a mixture of experts the rows go from the norm to a router, are put in the order of their experts, and come back as a sum of what these
- * make. Which of the norms and caps there are, biases, windows, scales and gates are what the shape says.
+ * In a mixture of experts, rows go from the norm to a router, are permuted into the order of their experts, and are combined into
+ * one row per token again. The shape decides which norms, caps, biases, windows, scales and gates there are.
  */
 import assert from 'node:assert/strict';
 import type { Operation, OperationOf, Program, RopeTable, TensorRows, WeightSpec } from '../../../kernels/program.ts';
@@ -15,7 +16,7 @@ import { ropeFrequencies, ropesServed } from './decoder_rope.ts';
 
 const gates: Readonly<Record<Activation, 'silu_mul' | 'gelu_mul'>> = { silu: 'silu_mul', gelu_tanh: 'gelu_mul' };
 
-/** How a checkpoint holds what a decoder multiplies with. */
+/** How a checkpoint names and fuses the tensors of a decoder. */
 export interface DecoderTensors {
   /** q, k and v lie in one tensor, gate and up in another. */
   readonly isFused?: boolean;
@@ -23,7 +24,7 @@ export interface DecoderTensors {
   readonly mixture?: Readonly<Record<'module' | 'router' | 'gate' | 'up' | 'down', string>>;
 }
 
-/** `numPositions`: of the rope tables. */
+/** Returns the program of a decoder; its rotary tables have `numPositions` positions. */
 export function decoderProgram(shape: ModelShape, numPositions: number, tensors: DecoderTensors = {}): Program {
   const { hidden, layers, vocabSize } = shape;
   const program = new DecoderParts(shape, tensors);
@@ -63,7 +64,7 @@ function pairBuffers(layers: readonly LayerShape[]): Program['buffers'] {
   return { gate_up: { rows: 'rows', width: 2 * inner }, gated: { rows: 'rows', width: inner } };
 }
 
-/** Rows of a token's experts; `perRow` is how many it has, of which all layers have the same. */
+/** Returns the buffers of mixture-of-experts layers. `perRow` is the number of experts per token, which is the same in all layers. */
 function mixtureBuffers(layers: readonly LayerShape[], hidden: number): Program['buffers'] {
   const mixtures = layers.filter(({ experts }) => experts);
   const [first] = mixtures;
@@ -85,7 +86,7 @@ function mixtureBuffers(layers: readonly LayerShape[], hidden: number): Program[
   };
 }
 
-/** A product's modules, stacked, and where it goes. */
+/** A matrix product: its input, its stacked modules, and its destination. */
 interface Product {
   readonly x: string;
   readonly name: string;
@@ -254,7 +255,7 @@ class DecoderParts {
   }
 }
 
-/** Each by itself, or one after the other in one. */
+/** Returns each module by itself, or, when `names` has only one name, consecutive row ranges of that fused module. */
 function modulesOf(names: readonly string[], outputs: readonly number[]): Product['modules'] {
   const [only] = names;
   if (names.length > 1 || only === undefined) return names.map((name, i) => ({ name, outputs: outputs[i]! }));

@@ -55,7 +55,10 @@ export interface DecoderTraits {
   readonly isLinearWhole?: boolean;
 }
 
-/** @throws ModelError */
+/**
+ * Returns the shape of a decoder from its configuration and the traits of its family. @throws ModelError for values that this version
+ * does not support.
+ */
 export function decoderShape(config: ModelConfig, traits: DecoderTraits = {}): ModelShape {
   const raw = config.read(decoderSchema);
   const named = raw.hidden_activation ?? raw.hidden_act ?? traits.activation ?? 'silu';
@@ -68,7 +71,7 @@ export function decoderShape(config: ModelConfig, traits: DecoderTraits = {}): M
   const rope = rotaryParameters(config, 'full_attention', { isByLayers: traits.hasRopesByLayers ?? false });
   const partial = rope.partial_rotary_factor ?? 1;
   const dim = Math.floor(headDim * partial);
-  // Kernels take neighbours of each half together.
+  // Kernels process pairs of neighbours of each half, so a half must have an even number of values.
   if (dim < headDim && dim % 4 !== 0) refuse(config, `partial_rotary_factor ${partial}`);
   const scaling = ropeScaling(config, rope, dim);
   const isWhole = traits.isLinearWhole && scaling?.kind === 'linear';

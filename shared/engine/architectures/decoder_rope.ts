@@ -17,7 +17,7 @@ export function ropeScaling(config: ModelConfig, raw: RotaryParameters, dim: num
   const needed = (
     key: 'factor' | 'low_freq_factor' | 'high_freq_factor' | 'original_max_position_embeddings',
   ): number => raw[key] ?? refuse(config, `${place} ${kind} without ${key}`);
-  // Phi has it at the top, and there it counts for all whose scaling has it.
+  // Phi has this key at the top of the configuration, where it applies to every kind of scaling that has the key.
   const { original_max_position_embeddings: atTop } = config.read(originalSchema);
   switch (kind) {
     case 'default':
@@ -81,8 +81,8 @@ function yarnAttention(factor: number, mscale: number | undefined, mscaleAllDim:
 }
 
 /**
- * Tables for a context of `numPositions`: kinds that depend on it become what they are then. Angles of a position must be the same in every
- * request, whatever it is long: KV is shared by prefix (K1).
+ * Resolves scaling that depends on the context length for a context of `numPositions`. The angles of a position must be the same in
+ * every request, whatever its length, because KV is shared by prefix (K1).
  */
 export function ropesServed(
   ropes: Readonly<Record<string, RopeShape>>,
@@ -109,7 +109,7 @@ function ropeServed(rope: RopeShape, numPositions: number): RopeShape {
   return rope;
 }
 
-/** [dim / 2] f32, and what cosines and sines are multiplied by. */
+/** Returns the inverse frequencies, [dim / 2] f32, and the factor of all cosines and sines. */
 export function ropeFrequencies({ theta, dim, scaling }: RopeShape): {
   inverse: Float32Array;
   attentionFactor: number;
@@ -147,7 +147,10 @@ function llama3Frequency(
   return ((1 - smooth) * frequency) / factor + smooth * frequency;
 }
 
-/** From frequencies that turn `betaFast` times within the original context on they stay, up to those of `betaSlow` they are blended. */
+/**
+ * Frequencies with more than `betaFast` turns within the original context stay, those with fewer than `betaSlow` turns are divided by
+ * `factor`, and those between are blended.
+ */
 function yarnFrequencies(
   theta: number,
   dim: number,

@@ -30,7 +30,7 @@ const values = {
 type Values = { readonly [Key in keyof typeof values]?: z.infer<(typeof values)[Key]> };
 type Name = keyof Values;
 
-/** `su` is what Phi-3 called longrope first. */
+/** Kind of rotary scaling; configurations of Phi-3 may call longrope `su`. */
 type RotaryKind = 'default' | 'linear' | 'dynamic' | 'llama3' | 'yarn' | 'longrope';
 
 /** Keys that each kind of scaling has besides `rope_theta` and `partial_rotary_factor`. */
@@ -69,11 +69,14 @@ export interface RotaryParameters extends Values {
 
 /** A model whose layers with a window have a rotary base of their own: Gemma 3. */
 interface RotaryOptions {
-  /** `rope_scaling` is of the layers that see everything, on top of what `rope_parameters` says of them. */
+  /**
+   * Whether kinds of layers have rotary parameters of their own. `rope_scaling` then applies to the full-attention layers, on top of
+   * their `rope_parameters`.
+   */
   readonly isByLayers?: boolean;
 }
 
-/** @throws ModelError for a kind or a key that is not there, or a value out of range. */
+/** Returns the rotary parameters of one kind of layers. @throws ModelError for an unknown kind or key, or a value out of range. */
 export function rotaryParameters(
   config: ModelConfig,
   layers: LayerKind = 'full_attention',
@@ -89,7 +92,7 @@ export function rotaryParameters(
   const own = isNested || isByLayers ? objectSchema.parse(all[layers]) : all;
   const isMerged = hasScaling && isByLayers && layers === 'full_attention';
   const given = { ...own, ...(isMerged ? scaling : {}) };
-  // The top of a configuration speaks of the layers that see everything.
+  // Keys at the top of a configuration apply to the full-attention layers.
   const top = layers === 'full_attention' ? { rope_theta: theta, partial_rotary_factor: partial } : {};
   return read(config, { ...withoutNulls(top), ...withoutNulls(given) }, place);
 }

@@ -25,7 +25,10 @@ export function windowedLayers(config: ModelConfig, isWindowed: (layer: number) 
   });
 }
 
-/** The window of every layer, where all have the same or none: `null`. `absent`: where the configuration does not say. */
+/**
+ * Returns the attention window that all windowed layers share, in tokens; 0 when `sliding_window` is null, and `absent` when the
+ * configuration has no such key.
+ */
 export function commonWindow(config: ModelConfig, absent = 0): number {
   const { sliding_window: window } = config.read(windowsSchema);
   return window === undefined ? absent : (window ?? 0);

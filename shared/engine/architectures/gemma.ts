@@ -74,7 +74,7 @@ export const gemma2: Architecture = {
   program: decoderProgram,
 };
 
-/** Layers up to the next that sees everything, where the configuration does not say. */
+/** Every so many layers one has full attention, when the configuration does not say. */
 const GEMMA3_PATTERN = 6;
 /** Rotary bases used when the configuration names none: of full-attention layers, and of layers with a window. */
 const GLOBAL_THETA = 1_000_000;

@@ -39,12 +39,18 @@ function architectureOf({ modelType, path }: ModelConfig): Architecture {
   );
 }
 
-/** @throws ModelError for an architecture, or a part of one, that this version does not have. */
+/**
+ * Returns the shape that a model's configuration describes. @throws ModelError for an architecture, or a feature of one, that this
+ * version does not support.
+ */
 export function shapeOf({ config }: { readonly config: ModelConfig }): ModelShape {
   return architectureOf(config).shape(config);
 }
 
-/** `shape` is that of the same configuration; `numPositions` the longest context that will be served. */
+/**
+ * Returns the program of a model; `shape` comes from the same configuration, and `numPositions` is the longest context that will be
+ * served.
+ */
 export function programOf(config: ModelConfig, shape: ModelShape, numPositions: number): Program {
   return architectureOf(config).program(shape, numPositions);
 }

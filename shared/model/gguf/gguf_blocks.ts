@@ -16,11 +16,11 @@ export interface BlockType {
   readonly bytes: number;
   /** Format that devices compute with: integers where no value needs rounding, else floats. */
   readonly kept: Kept;
-  /** `rows` of `inner` values each. */
+  /** Decodes `rows` rows of `inner` values each. */
   readonly decode: (bytes: Uint8Array, rows: number, inner: number) => Omit<ModelRows, 'rowStart'>;
 }
 
-/** Values of one block into `out` from `to` on. */
+/** Writes the values of the block at byte `at` to `out`, from index `to` on. */
 type Unpack = (view: DataView, at: number, out: Float32Array, to: number) => void;
 
 /** Block types that are supported, by ggml's type number. */
@@ -59,7 +59,7 @@ function floats(name: string, values: number, bytes: number, unpack: Unpack): Bl
   };
 }
 
-/** value = d · (q - 16), q's fifth bits by themselves: five bits are less than eight. */
+/** Decodes Q5_0: value = d · (q - 16). The fifth bits of q are stored apart. Five bits fit into int8. */
 function q5_0(data: Uint8Array, rows: number, inner: number): Omit<ModelRows, 'rowStart'> {
   const bytes = new Int8Array(rows * inner);
   const groups = inner / 32;
@@ -79,7 +79,7 @@ function q5_0(data: Uint8Array, rows: number, inner: number): Omit<ModelRows, 'r
   return { format: 'int8', data: new Uint8Array(bytes.buffer), scales: new Uint8Array(scales.buffer) };
 }
 
-/** value = d · q + m, q's fifth bits by themselves */
+/** Decodes Q5_1: value = d · q + m. The fifth bits of q are stored apart. */
 function q5_1(view: DataView, at: number, out: Float32Array, to: number): void {
   const [d, m, high] = [halfAt(view, at), halfAt(view, at + 2), view.getUint32(at + 4, true)];
   for (let j = 0; j < 16; j++) {
@@ -89,7 +89,7 @@ function q5_1(view: DataView, at: number, out: Float32Array, to: number): void {
   }
 }
 
-/** value = d · scale · (q - 32), a scale of eight bits for each 16; q's upper two bits by themselves. */
+/** Decodes Q6_K: value = d · scale · (q - 32), with an 8-bit scale per 16 values. The upper two bits of q are stored apart. */
 function q6_K(view: DataView, at: number, out: Float32Array, to: number): void {
   const d = halfAt(view, at + 208);
   for (let half = 0; half < 2; half++) {

@@ -1,7 +1,7 @@
 /** Converts a GGUF file's metadata to the config.json that the same model would have. */
 import type { GgufFamily } from './gguf_families.ts';
 
-/** Values of small tensors that scale a rotation; absent: the file has none. */
+/** Factors of rotary frequencies, which the file stores as small tensors; an absent field means that the file has no such tensor. */
 export interface RopeFactors {
   /** Factors for every context length, as Llama 3 has them. */
   readonly all?: readonly number[];
@@ -20,21 +20,21 @@ export interface GgufFacts {
   readonly ropeFactors: RopeFactors;
 }
 
-/** Gemma's largest scale queries by another width than that of a head. */
+/** Numbers of layers of the 27B models of Gemma, which scale queries by hidden / heads instead of the head width. */
 const GEMMA_27B_LAYERS: Readonly<Record<string, number>> = { gemma2: 46, gemma3: 62 };
 
-/** Layers, and experts of each. */
+/** Most layers of a model, and most experts of a layer. */
 const MAX_COUNT = 4_096;
 
-/** Tokens that end a generation where the file names only one of them; as llama.cpp finds them. */
+/** Texts of tokens that end a generation, as in llama.cpp; used because files often name only one of them. */
 const ENDS = new Set([
   ...['<|eot_id|>', '<|im_end|>', '<|end|>', '<|return|>', '<|call|>', '<end_of_turn>', '<|endoftext|>', '</s>'],
   ...['<|eom_id|>', '<EOT>', '_<EOT>', '[EOT]', '[EOS]', '<|end_of_text|>', '<end_of_utterance>', '<eos>'],
 ]);
-/** `tokenizer.ggml.token_type` of one that is no text, and of one that somebody added. */
+/** Values of `tokenizer.ggml.token_type` for control tokens (3) and user-defined tokens (4). */
 const ADDED = new Set([3, 4]);
 
-/** @throws Error in words for what the file lacks, or has otherwise than any that is served. */
+/** Returns the config.json that the model would have. @throws Error when a needed key is missing, or has a value that is not supported. */
 export function configOf(facts: GgufFacts): Record<string, unknown> {
   const { family, metadata, vocabSize, isTied, hasAttentionBias, hasMlpBias } = facts;
   const keys = new Keys(metadata, family.name);
@@ -146,7 +146,7 @@ function ropeScaling(keys: Keys, { all, short, long }: RopeFactors): object {
   };
 }
 
-/** The file's own factor goes on top of what the kind has. */
+/** Returns the factor of cosines and sines: the usual one of YaRN, times the file's own factor. */
 function yarnAttention(keys: Keys, factor: number): number {
   return (keys.number('rope.scaling.attn_factor') ?? 1) * (factor <= 1 ? 1 : 0.1 * Math.log(factor) + 1);
 }
@@ -165,7 +165,7 @@ function endTokens(metadata: Readonly<Record<string, unknown>>): number[] {
   return [...ids];
 }
 
-/** An architecture's keys. */
+/** Reads metadata keys with the prefix of the architecture. */
 class Keys {
   readonly #metadata: Readonly<Record<string, unknown>>;
   readonly #architecture: string;
@@ -175,7 +175,7 @@ class Keys {
     this.#architecture = architecture;
   }
 
-  /** @throws Error in words when it is no number, or differs between layers. */
+  /** Returns a numeric key, or undefined when it is absent. @throws Error when the value is no number, or differs between layers. */
   number(key: string): number | undefined {
     const name = `${this.#architecture}.${key}`;
     const value = this.#metadata[name];
@@ -206,7 +206,7 @@ class Keys {
   }
 }
 
-/** The number that an f32 was written for: the one with the fewest digits that it is nearest to. */
+/** Returns the number with the fewest digits that rounds to this f32: the value that the file's author wrote (1e-5, say). */
 function shortest(value: number): number {
   if (Number.isInteger(value) || Math.fround(value) !== value) return value;
   for (let digits = 1; digits < 9; digits++) {

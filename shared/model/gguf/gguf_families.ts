@@ -1,4 +1,4 @@
-/** The architectures of GGUF files as Hugging Face's models have them: names of tensors, and what a configuration would say. */
+/** Architectures of GGUF files: how their tensor names and model types correspond to Hugging Face's. */
 
 /** Name of a tensor in a GGUF file, and how its rows differ from Hugging Face's. */
 export interface TensorLocation {
@@ -6,9 +6,9 @@ export interface TensorLocation {
   readonly name: string;
   /** Index of the expert whose rows are meant, where a tensor holds all experts of a layer, one after the other. */
   readonly expert?: number;
-  /** Rows of each head lie interleaved: 0, half, 1, half + 1 and so on. */
+  /** Set where the rows of each head are interleaved (0, half, 1, half + 1, ...): whether they are heads of q or of k. */
   readonly heads?: 'q' | 'k';
-  /** Values are stored more by this. */
+  /** Number that the file has added to every value, to be subtracted. */
   readonly offset?: number;
 }
 
@@ -17,13 +17,13 @@ export interface GgufFamily {
   /** `general.architecture` */
   readonly name: string;
   readonly modelType: string;
-  /** Rows of q and k are permuted for a rotation of neighbours. */
+  /** Whether rows of q and k are permuted for a rotation of neighbouring values. */
   readonly isInterleaved?: boolean;
   /** Norms are stored with the 1 that the model adds to them. */
   readonly hasWholeNorms?: boolean;
-  /** Modules of a layer beside those that all have: as Hugging Face names them, and as the file does. */
+  /** Modules of a layer: Hugging Face's name to the file's. */
   readonly modules: Readonly<Record<string, string>>;
-  /** The modules of experts: of one in Hugging Face's, of all in the file. */
+  /** Modules of the experts: in Hugging Face's models one per expert under `path`, in the file one tensor for all experts. */
   readonly experts?: { readonly path: string; readonly modules: Readonly<Record<string, string>> };
 }
 
@@ -92,7 +92,10 @@ const families: readonly GgufFamily[] = [
   { name: 'smollm3', modelType: 'smollm3', isInterleaved: true, modules: plain },
 ];
 
-/** @throws Error in words for an architecture that is not there. */
+/**
+ * Returns the family of a file with this `general.architecture`; a llama with experts is a Mixtral. @throws Error for an unsupported
+ * one.
+ */
 export function familyOf(architecture: unknown, numExperts: number): GgufFamily {
   if (architecture === mixtral.name && numExperts > 0) return mixtral;
   const found = families.find(({ name }) => name === architecture);

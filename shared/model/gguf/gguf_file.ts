@@ -1,8 +1,8 @@
 /**
- * GGUF files: header and tensors of one, or of all that a model is split into.
+ * Opens GGUF files: the header and tensors of one file, or of all files that a model is split into.
  *
- * Format: ggml's docs/gguf.md; the library reads the header, and what it says is checked against the files' lengths here, so that a truncated
- * download is refused before anything listens.
+ * The format is described in ggml's docs/gguf.md. The library parses the header; this module checks it against the file's length,
+ * so that a truncated download is refused before the process listens.
  */
 import { existsSync } from 'node:fs';
 import { open, type FileHandle } from 'node:fs/promises';
@@ -23,7 +23,7 @@ const START_BYTES = 24;
 /** A tensor of a GGUF file, and its place in the file. */
 export interface GgufTensor {
   readonly type: BlockType;
-  /** Outermost first; the last one lies side by side. */
+  /** Dimensions, outermost first; values of the last one are contiguous. */
   readonly shape: readonly number[];
   /** Bytes of a row: all values of the last dimension. */
   readonly rowBytes: number;
@@ -55,7 +55,10 @@ export class GgufFiles {
     this.#files = files;
   }
 
-  /** `path`: of the file, or of the first of those that it is split into. @throws ModelError when one is missing, truncated or not GGUF. */
+  /**
+   * Opens the file `path`, or the split model whose first file it is. @throws ModelError when a file is missing, truncated or not
+   * GGUF.
+   */
   static async open(path: string): Promise<GgufFiles> {
     const files: FileHandle[] = [];
     const tensors = new Map<string, GgufTensor>();
@@ -81,7 +84,7 @@ export class GgufFiles {
   }
 }
 
-/** All files of a model, by the first of them. @throws ModelError when it is another, or one is missing. */
+/** Returns the paths of all files of a model. @throws ModelError when `path` is not the first of them, or one is missing. */
 function partsOf(path: string): string[] {
   let parts: string[];
   try {
@@ -100,7 +103,7 @@ interface One {
   readonly tensors: ReadonlyMap<string, GgufTensor>;
 }
 
-/** The file goes to `files`, for whoever closes them. */
+/** Opens one file and reads its header; adds the handle to `files`, whose owner closes it. */
 async function openOne(path: string, files: FileHandle[]): Promise<One> {
   const file = await open(path, 'r').catch((cause: unknown) => {
     throw new ModelError(`cannot read ${path}: ${messageOf(cause)}`, { cause });
@@ -124,7 +127,7 @@ async function openOne(path: string, files: FileHandle[]): Promise<One> {
   const tensors = new Map<string, GgufTensor>();
   const ranges: TensorRange[] = [];
   for (const { name, shape: dimensions, dtype, offset } of tensorInfos) {
-    // Others may be present for tensors nobody reads; they are missing when somebody asks.
+    // Tensors of unsupported types may be present as long as no code reads them; they count as missing.
     const type = blockTypes.get(dtype);
     if (!type) continue;
     const shape = dimensions.map(Number).reverse();
@@ -154,12 +157,12 @@ async function openOne(path: string, files: FileHandle[]): Promise<One> {
 
 const TOKENS = 'tokenizer.ggml.tokens';
 
-/** Texts that are there twice, or are none, have lost what they began with. */
+/** Whether the library has stripped byte order marks from tokens: then some texts are equal, or empty. */
 function hasLostMarks(tokens: readonly unknown[]): boolean {
   return new Set(tokens).size < tokens.length || tokens.includes('');
 }
 
-/** Counts that no model has would keep the library busy for long. */
+/** Checks magic, version and counts before the library parses the header: absurd counts would keep it busy for long. */
 async function checkStart(path: string, file: FileHandle, size: number): Promise<void> {
   if (size < START_BYTES) throw new ModelError(`${path} is truncated (${size} bytes): download it again`);
   const start = Buffer.alloc(START_BYTES);

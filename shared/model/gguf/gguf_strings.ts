@@ -1,13 +1,16 @@
 /**
- * A list of strings of a GGUF file's metadata, byte for byte: the library takes a byte order mark for one wherever a string begins with it,
- * and vocabularies have tokens that do.
+ * Reads a list of strings from a GGUF file's metadata byte for byte. The library strips a byte order mark from the start of each
+ * string, but vocabularies have tokens that begin with one.
  */
 import type { FileHandle } from 'node:fs/promises';
 import { readFully } from '../read_fully.ts';
 
 const [STRING, ARRAY] = [8, 9];
 
-/** `headerBytes`: in which it lies. @throws Error in words when it is not there as it should be. */
+/**
+ * Returns the strings of key `key`, which lies in the first `headerBytes` bytes of the file. @throws Error when it is not a list of
+ * strings there.
+ */
 export async function readStrings(file: FileHandle, path: string, headerBytes: number, key: string): Promise<string[]> {
   const header = Buffer.alloc(headerBytes);
   await readFully(file, header, 0, path);

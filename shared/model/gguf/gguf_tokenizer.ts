@@ -19,11 +19,11 @@ const cased = (after: string): string =>
   `[^\\r\\n\\p{L}\\p{N}]?${UPPER}*${LOWER}+${after}|[^\\r\\n\\p{L}\\p{N}]?${UPPER}+${LOWER}*${after}`;
 
 interface PreTokenizer {
-  /** Pieces that text is split into before bytes; none: as GPT-2 has them. */
+  /** Regular expression that splits text into pretokens before the byte level; undefined: GPT-2's. */
   readonly pattern?: string;
   readonly hasSingleDigits?: boolean;
   readonly isNfc?: boolean;
-  /** Pieces that are tokens are not merged. */
+  /** Whether a pretoken that is a token itself is taken as it is, without merges. */
   readonly ignoresMerges?: boolean;
   /** Whether text begins with the BOS token when the file does not specify. */
   readonly addsBos?: boolean;
@@ -64,7 +64,7 @@ interface Vocabulary {
 /** Ids of special tokens in a SentencePiece file that does not name them. */
 const SENTENCE_PIECE_IDS: Readonly<Record<string, number>> = { unknown: 0, bos: 1, eos: 2 };
 
-/** @throws Error in words for a kind that is not there; undefined: the file has no tokenizer. */
+/** Returns tokenizer and chat template of a GGUF file; undefined when the file has no tokenizer. @throws Error for an unsupported kind. */
 export function textFilesOf(metadata: Readonly<Record<string, unknown>>): TextFiles | undefined {
   const kind = metadata['tokenizer.ggml.model'];
   if (kind === undefined || kind === 'none' || kind === 'no_vocab') return undefined;
@@ -163,7 +163,10 @@ function byteLevel(metadata: Readonly<Record<string, unknown>>, { tokens }: Voca
   };
 }
 
-/** Two parts with a space between; one of them may be a space itself only in files that are not byte-level. */
+/**
+ * Splits a merge into its two parts at the space. The search starts at 1 because a part may itself begin with a space in files that
+ * are not byte-level.
+ */
 function mergeOf(merge: string): [string, string] {
   const at = merge.indexOf(' ', 1);
   return [merge.slice(0, at), merge.slice(at + 1)];
@@ -205,7 +208,7 @@ function sentencePiece(
   };
 }
 
-/** Every pair of tokens that make a token, the best scored first; ties by the ids of the parts. */
+/** Returns every pair of tokens whose concatenation is a token, best score first; ties go by the ids of the parts. */
 function mergesOf(
   tokens: readonly string[],
   types: readonly number[],
@@ -258,7 +261,7 @@ function unigram(
 /** Special tokens of Phi-3 that leave the white space behind them in place; its other special tokens remove it. */
 const KEEPS_SPACE = new Set(['<unk>', '<s>', '<|endoftext|>']);
 
-/** Found in text as they are: those that are no text, and those that somebody added. */
+/** Returns the added tokens, which are matched in text before pretokenisation: control, unknown and user-defined tokens. */
 function addedTokens({ tokens, types }: Vocabulary, takesSpace: boolean): object[] {
   return tokens.flatMap((content, id) => {
     const type = types[id];
@@ -269,7 +272,7 @@ function addedTokens({ tokens, types }: Vocabulary, takesSpace: boolean): object
   });
 }
 
-/** A token before and one after every text, where there are any. */
+/** Returns a post-processor that puts `bos` before and `eos` after every text, where defined. */
 function postProcessor(
   { decoder }: Made['parts'],
   bos: number | undefined,
@@ -299,7 +302,7 @@ function idsOf(tokens: readonly string[]): Record<string, number> {
   return Object.fromEntries(tokens.map((token, id) => [token, id]));
 }
 
-/** @throws Error in words when it is not there. */
+/** Returns the list at a metadata key, or `absent`. @throws Error when there is neither. */
 function listOf(
   metadata: Readonly<Record<string, unknown>>,
   key: string,

@@ -1,11 +1,11 @@
-/** Weights in GGUF files, under the names and in the order of rows that Hugging Face's models have. */
+/** Weights in GGUF files, with the names and the row order of Hugging Face's models. */
 import { ModelError } from '../model_folder.ts';
 import { RowReader } from '../row_reader.ts';
 import { rowsOfSlice, type ModelIntegers, type ModelRows, type ModelWeights, type RowRange } from '../weights.ts';
 import type { TensorLocation } from './gguf_families.ts';
 import type { GgufFiles, GgufTensor } from './gguf_file.ts';
 
-/** Heads whose rows may be interleaved. */
+/** Numbers of heads of q and k, whose rows may be interleaved. */
 export interface HeadCounts {
   readonly q: number;
   readonly k: number;
@@ -13,10 +13,10 @@ export interface HeadCounts {
 
 interface Placed {
   readonly tensor: GgufTensor;
-  /** Outputs, and inputs but of a vector; without the experts that lie in one tensor. */
+  /** Shape [outputs, inputs], or [outputs] of a vector; the dimension of experts is left out. */
   readonly shape: readonly number[];
   readonly firstRow: number;
-  /** Rows whose order is another in the file; 1: none. */
+  /** Number of rows per head, whose order the file permutes; 1: no permutation. */
   readonly rowsOfHead: number;
   readonly offset: number;
 }
@@ -69,7 +69,7 @@ export class GgufWeights implements ModelWeights {
     if (!placed) throw new ModelError(`${this.path} has no tensor ${name}`);
     const { tensor, shape, rowsOfHead, offset } = placed;
     const isVector = shape.length === 1;
-    // A vector is one row of the file, and as many of a program as it has values.
+    // The file stores a vector as one row; a program reads one row per value.
     const [rowBytes, inner] = isVector ? [tensor.rowBytes / (shape[0] ?? 1), 1] : [tensor.rowBytes, shape[1] ?? 1];
     if (firstRow % rowsOfHead !== 0 || outputs % rowsOfHead !== 0)
       throw new ModelError(`${this.path}: rows of ${name} are asked for in parts of heads`);
@@ -105,14 +105,14 @@ function placeOf(
   const [outputs = 0] = shape;
   if (numDimensions < 1 || numDimensions > 2) return undefined;
   if (expert !== undefined && expert >= (tensor.shape[0] ?? 0)) return undefined;
-  // Norms are floats; a vector in blocks would be cut.
+  // Refuse a quantised vector: its blocks could not be cut by rows. Norms are floats anyway.
   if (numDimensions === 1 && tensor.type.values > 1) return undefined;
   const rowsOfHead = heads ? outputs / counts[heads] : 1;
   if (!Number.isInteger(rowsOfHead) || (heads && rowsOfHead % 2 !== 0)) return undefined;
   return { tensor, shape, firstRow: (expert ?? 0) * outputs, rowsOfHead, offset };
 }
 
-/** From 0, half, 1, half + 1, … of each head to 0, 1, …, half, half + 1, … */
+/** Returns the rows of each head in Hugging Face's order 0, 1, ..., half, half + 1, ...; the file has 0, half, 1, half + 1, ... */
 function inOrder(rows: Buffer<ArrayBuffer>, rowBytes: number, rowsOfHead: number): Buffer {
   const out = Buffer.alloc(rows.length);
   const half = rowsOfHead / 2;

@@ -12,12 +12,12 @@ import { GgufFiles, type GgufTensor } from './gguf_file.ts';
 import { textFilesOf } from './gguf_tokenizer.ts';
 import { GgufWeights } from './gguf_weights.ts';
 
-/** Greatest number of rope factors: one for each of the pairs that half a head's width holds. */
+/** Most rope factors that are read; a model has one for each pair of rotated values of a head. */
 const MAX_ROPE_FACTORS = 4_096;
-/** In all layers together. */
+/** Most experts in all layers together. */
 const MAX_EXPERTS = 200_000;
 
-/** A tokenizer beside the file wins over the one in it. @throws ModelError */
+/** Opens a GGUF file as a model. A tokenizer.json beside the file takes precedence over the tokenizer in it. @throws ModelError */
 export async function openGguf(path: string): Promise<Model> {
   const files = await GgufFiles.open(path);
   try {
@@ -65,7 +65,10 @@ function inWords<T>(path: string, read: () => T): T {
   }
 }
 
-/** The file's own name without its ending and number, where that says something, else its folder's; or the repository's and the file's. */
+/**
+ * Returns the model's name: REPO:FILE for a file in the hub's cache, else the file's name without ending and split number, or its
+ * folder's name where the file is just model.gguf.
+ */
 function nameOf(path: string): string {
   const file = basename(path);
   const repo = repoOfSnapshot(dirname(path));

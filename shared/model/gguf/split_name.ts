@@ -1,10 +1,10 @@
-/** How a GGUF model that is split into files names them. */
+/** File names of a GGUF model that is split into several files. */
 
-/** No model is split into more. */
+/** Most files of a split model. */
 const MAX_FILES = 2_000;
 const SPLIT = /^(.*)-(\d{5})-of-(\d{5})\.gguf$/;
 
-/** All files of a model, by the first of them, or its only one. @throws Error in words when it is another than the first. */
+/** Returns the paths of all files of the model that begins with `path`. @throws Error when `path` is not the first of its files. */
 export function ggufParts(path: string): string[] {
   const [, stem, number, total] = SPLIT.exec(path) ?? [];
   if (stem === undefined) return [path];

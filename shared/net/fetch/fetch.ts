@@ -1,8 +1,9 @@
 /**
- * Pulls a run of records into host memory slots, and says of each whether it can be used (K2).
+ * Fetches a run of records into host memory slots, and reports for each whether it can be used (K2).
  *
- * The stream is opened at once and read no faster than slots come free, so a full window stops the sender. Records come over a data channel where
- * there is one, else over the call itself. A holder that is busy is asked again, a stream whose connection broke goes on where it ended.
+ * The call is opened at once and read no faster than slots come free, so a reader without free slots stops the sender. Records come
+ * over a data channel where there is one, else over the call itself. A busy holder is asked again; a fetch whose connection broke
+ * continues at the first block that has not arrived.
  */
 import { Backoff } from '../../base/backoff.ts';
 import type { Clock } from '../../base/clock.ts';
@@ -35,7 +36,7 @@ export interface FetchOptions {
   readonly patienceMs: number | undefined;
   /** Bytes of one slot. Every record must have exactly this size, or the fetch fails with `transfer_failed`. */
   readonly slotBytes: number;
-  /** Records of blocks that are being computed may come in these. Absent: they come whole. */
+  /** Frames of a record, by which in-flight blocks and partial blocks arrive; absent: records come complete. */
   readonly frames?: readonly FrameSpec[];
   /** Frame numbers to fetch of every block, in order; absent: all frames. Records that come over the call itself are always complete. */
   readonly wanted?: readonly number[] | undefined;
@@ -45,14 +46,16 @@ export interface FetchOptions {
 /** One running fetch, read by a single consumer. */
 export interface FetchStream {
   /**
-   * Records in order, each time those that are there; whoever has read one has its slot. The last one may be short of the run. A block whose frames have begun to come may begin anew, when its stream broke.
-   * @throws Failure when the stream breaks.
+   * Yields records in order, in batches of those that have arrived; the reader owns the slot of each record that it has read. The run
+   * may end early, at the first block that the holder does not have. After a broken connection, a block of which frames were read
+   * already may start again from its first frame.
+   * @throws Failure when the fetch cannot continue.
    */
   records(slots: Slots): AsyncGenerator<Iterable<Arrived>>;
   cancel(): void;
 }
 
-/** A holder that is busy is asked again after a pause of this, then twice that, up to the second. */
+/** First and longest pause, in milliseconds, before a busy holder is asked again; the pause doubles in between. */
 const BUSY_PAUSE_MS = 20;
 const MAX_BUSY_PAUSE_MS = 500;
 /** Connections that broke under one fetch before it is given up (P1). */
@@ -65,14 +68,14 @@ export interface FetchLine {
   readonly transferThread: Pick<TransferThread, 'call'>;
   /** Data channels to holders; undefined when all records come over calls. */
   readonly channels: DataChannels | undefined;
-  /** Counts what comes. */
+  /** Counters of received bytes by path, shared by all fetches. */
   readonly moved: Moved;
   readonly clock: Clock;
   readonly random: Random;
   readonly limits?: TransferLimits | undefined;
 }
 
-/** Asks at once. */
+/** Opens a fetch. Its first call is sent at once, before anybody reads the records. */
 export function openFetch(line: FetchLine, address: string, options: FetchOptions): FetchStream {
   return new Fetch(line, address, options);
 }
@@ -107,7 +110,7 @@ class Fetch implements FetchStream {
     const backoff = new Backoff({ clock, random, firstMs: BUSY_PAUSE_MS, mostMs: MAX_BUSY_PAUSE_MS });
     const mayRetry = this.#retries(backoff);
     const isOver = new AbortController();
-    // A call has its own deadline, which comes before; what comes over a data channel has this one.
+    // The call's own deadline comes first; this one ends a fetch whose records come over a data channel.
     void clock.sleep(this.#untilMs - clock.nowMs() + DEADLINE_SLACK_MS, isOver.signal).then(() => {
       if (!isOver.signal.aborted) this.#giveUp(`not all within ${timeoutMs} ms`);
     });
@@ -125,7 +128,7 @@ class Fetch implements FetchStream {
           }
           if (!mayRetry(failure)) throw failure;
         }
-        // Busy is not broken: the blocks are there, or will be.
+        // Pause before the next call, because a busy holder has the blocks, or will have them.
         await backoff.pause(signal);
         signal.throwIfAborted();
         // After a broken connection the fetch continues over the call alone, without a data channel.
@@ -140,7 +143,7 @@ class Fetch implements FetchStream {
   cancel(): void {
     this.#link.release();
     this.#link.abort(new Failure('cancelled', 'nobody reads it any more'));
-    // One that was opened and never read has a stream to close too.
+    // A call that was opened and never read still has a stream to close.
     void this.#call.then(
       (last) => {
         last.abandon();
@@ -149,13 +152,13 @@ class Fetch implements FetchStream {
     );
   }
 
-  /** Whether it is asked again after a failure. */
+  /** Returns a function that decides whether the holder is asked again after a failure. */
   #retries(backoff: Backoff): (failure: Failure) => boolean {
     const { timeoutMs, patienceMs, signal } = this.#options;
     const { clock } = this.#line;
     let [numBroken, numBefore, busyUntilMs] = [0, -1, 0];
     return ({ code }) => {
-      // Patience begins anew with every record that came.
+      // Every record that arrives restarts the patience.
       if (this.#numDone > numBefore) busyUntilMs = Math.min(this.#untilMs, clock.nowMs() + (patienceMs ?? timeoutMs));
       numBefore = this.#numDone;
       const isAgain = code === 'overloaded' || (code === 'session_broken' && ++numBroken <= MAX_BROKEN);
@@ -164,9 +167,9 @@ class Fetch implements FetchStream {
   }
 
   *#counted(some: Iterable<Arrived>, first: number): Generator<Arrived> {
-    for (const incomingBlock of some) {
-      if (incomingBlock.isLast) this.#numDone++;
-      yield { ...incomingBlock, index: first + incomingBlock.index };
+    for (const arrived of some) {
+      if (arrived.isLast) this.#numDone++;
+      yield { ...arrived, index: first + arrived.index };
     }
   }
 
@@ -177,7 +180,7 @@ class Fetch implements FetchStream {
     return call;
   }
 
-  /** From the first block that did not come on. */
+  /** Calls the holder for the blocks from the first one that has not arrived. */
   async #begin(mayUseChannel: boolean): Promise<FetchCall> {
     const { network, channels, limits, clock } = this.#line;
     const { context, format, hashes, waitMs, slotBytes, frames = [] } = this.#options;

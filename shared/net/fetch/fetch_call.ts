@@ -1,6 +1,6 @@
 /**
- * One Fetch call for a run of blocks, and its stream of a data channel if it has one: what {@link FetchMachine} says is done here. Records go into
- * slots as they come, a bounded number ahead of whoever reads them, in order.
+ * One Fetch call for a run of blocks, with its data channel stream if it has one. Performs the actions of {@link FetchMachine}:
+ * records go into slots as they arrive, a bounded number ahead of the reader, in order.
  */
 import { asFailure, Failure } from '../../base/failure.ts';
 import { Condition } from '../../base/condition.ts';
@@ -31,10 +31,10 @@ export class FetchCall {
   readonly #options: FetchCallOptions;
   readonly #machine: FetchMachine;
   readonly #changed = new Condition();
-  /** A slot is waited for. */
+  /** Whether a slot has been requested and is not granted yet. */
   #isTaking = false;
   #isPumping = false;
-  /** Nobody reads it any more. */
+  /** Whether the reader has left. */
   #isOver = false;
 
   constructor(options: FetchCallOptions) {
@@ -61,7 +61,7 @@ export class FetchCall {
     }
   }
 
-  /** Nobody has read it, and nobody will. */
+  /** Closes the stream of a call that was never read. */
   abandon(): void {
     void this.#options.stream?.close();
   }
@@ -119,7 +119,7 @@ export class FetchCall {
     return { on, pumpSoon };
   }
 
-  /** Slots for what is promised: those that are there at once together, another one when it comes. */
+  /** Acquires slots for promised blocks: all that are free now in one event, then one more when it becomes free. */
   #take(slots: Slots, on: (event: FetchEvent) => void): void {
     if (this.#isTaking || this.#isOver) return;
     const received: number[] = [];
@@ -138,7 +138,7 @@ export class FetchCall {
     try {
       const slot = await taken;
       this.#isTaking = false;
-      // Nobody is there any more to give it back, or it is wanted no longer.
+      // The reader has left, or no promised block needs a slot any more.
       if (this.#isOver || this.#machine.numWanted === 0) slots.release(slot);
       else on({ kind: 'slots', slots: [slot] });
     } catch (error) {
@@ -181,6 +181,6 @@ export class FetchCall {
 
 interface FetchDriver {
   readonly on: (event: FetchEvent) => void;
-  /** Something was read: there may be room for more. */
+  /** Acquires more slots in the next microtask, after the reader has read a record. */
   readonly pumpSoon: () => Promise<void>;
 }

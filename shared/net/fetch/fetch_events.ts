@@ -35,12 +35,12 @@ export interface ReceivedItems {
 /** Inputs of the fetch state machine. */
 export type FetchEvent =
   | { readonly kind: 'reply'; readonly reply: FetchReply }
-  /** For blocks that have none, no more than `numWanted`. */
+  /** Slots for the next promised blocks, at most `numWanted`. */
   | { readonly kind: 'slots'; readonly slots: readonly number[] }
   | ({ readonly kind: 'arrived' } & ReceivedItems)
-  /** The call: nothing more is promised. */
+  /** The call has ended: nothing more is promised. */
   | { readonly kind: 'ended' }
-  /** Nothing more comes. */
+  /** The call or its transfer failed: nothing more arrives. */
   | { readonly kind: 'broken'; readonly error: Failure };
 
 /** Outputs of the fetch state machine, which its driver performs. */
@@ -61,6 +61,6 @@ export interface Arrived {
   readonly frame: number | undefined;
   /** Whether the block is complete: nothing more is written into the slot, which belongs to the reader from now on. */
   readonly isLast: boolean;
-  /** Why it cannot be used. */
+  /** Reason why the record or frame cannot be used; undefined when it is verified. */
   readonly fault: string | undefined;
 }

@@ -1,11 +1,11 @@
 /**
  * One Fetch call as a state machine over its blocks: events in, actions out; no clock, no promise, no memory.
  *
- *   asked ──the holder says that it lies ready──► promised ──a slot──► arriving ──its last frame──► here ──read──► delivered
+ *   asked ──the holder offers it──► promised ──a slot──► arriving ──its last frame──► received ──read──► delivered
  *     └───────────────┴─────────────────────────────┴──the call or its transfer broke────────────────► lost
  *
- * Frames of blocks that grow at their holder are promised one after the other, and read one by one; such a block is here with its last one.
- * What is read comes in the order in which it was asked for.
+ * Frames of in-flight blocks are promised one after another and read one by one; such a block is received with its last frame.
+ * Records and frames are read in the order in which they were asked for.
  */
 import assert from 'node:assert/strict';
 import { Failure } from '../../base/failure.ts';
@@ -28,7 +28,7 @@ export interface FetchMachineOptions {
   /** Frame numbers that come, in order, when a record comes in frames. */
   readonly wanted: readonly number[];
   readonly hasChannel: boolean;
-  /** Records to be on their way, or to wait to be read, now; no more than windowOf allows. */
+  /** Returns how many records may now be on their way or wait to be read; at most fetchAheadOf. */
   readonly ahead: () => number;
 }
 
@@ -41,7 +41,7 @@ export class FetchMachine {
   /** Slots acquired for this call and not yet passed to the reader. */
   readonly #held = new Set<number>();
   #numPromised = 0;
-  /** The one whose frames are promised now. */
+  /** Group of in-flight blocks whose frames are being promised. */
   #group: Group | undefined;
   /** The record whose slices come now. */
   #sliced: { readonly index: number; readonly bytes: number; next: number } | undefined;
@@ -61,13 +61,19 @@ export class FetchMachine {
     return this.#states[index];
   }
 
-  /** Slots that blocks can have now: a window that was full is filled again when half of it was read. */
+  /**
+   * Number of slots that promised blocks can use now. Once the fetch-ahead is full it stays 0 until half of the records have been
+   * read.
+   */
   get numWanted(): number {
     if (this.#isFull || this.#end instanceof Failure) return 0;
     return Math.max(0, Math.min(this.#promised.length, this.#fetchAhead - this.#held.size));
   }
 
-  /** The next reply can be taken: none waits for another's slot, but whoever has one needs the frames that come behind. */
+  /**
+   * Whether the next reply may be read. Promised complete records must get their slots first; blocks in frames do not hold the call
+   * back, because blocks that have slots need the frames behind them.
+   */
   get isReading(): boolean {
     return this.#promised.every(({ of }) => 'frameHeaders' in of);
   }
@@ -86,7 +92,7 @@ export class FetchMachine {
     const { first } = this.#items;
     if (first?.received) return 'received';
     if (this.#end instanceof Failure) {
-      // A failure behind the last block costs nobody anything.
+      // All blocks were delivered before the failure, so it does not matter.
       if (this.#states.every((state) => state === 'delivered')) return 'over';
       throw this.#end;
     }
@@ -94,7 +100,10 @@ export class FetchMachine {
     return this.#end === 'ended' && this.#promised.length === 0 ? 'over' : 'waiting';
   }
 
-  /** The first, when it is here. */
+  /**
+   * Returns the first record or frame when it has been received, else undefined. The last frame of a block passes its slot to the
+   * reader.
+   */
   read(): (Arrived & Pick<Received, 'way'> & Pick<FetchItem, 'bytes'>) | undefined {
     const first = this.#items.take();
     if (!first) return undefined;
@@ -108,7 +117,10 @@ export class FetchMachine {
     return { index, slot, frame, isLast, bytes, ...received };
   }
 
-  /** @throws Failure when the holder sent what cannot come now. */
+  /**
+   * Handles one event and returns the actions to perform. @throws Failure `transfer_failed` when the holder's reply is not the next
+   * one.
+   */
   on(event: FetchEvent): readonly FetchAction[] {
     // After a failure every event is ignored.
     if (this.#end instanceof Failure) return [];
@@ -149,7 +161,7 @@ export class FetchMachine {
     return this.#slice(reply);
   }
 
-  /** Blocks [first, first + count) are the next ones, and nothing else is begun. */
+  /** Whether blocks [first, first + count) are the next ones, and no group or sliced record is unfinished. */
   #isNext(first: number, count: number): boolean {
     const isBusy = this.#group !== undefined || this.#sliced !== undefined;
     return !isBusy && first === this.#numPromised && first + count <= this.#options.hashes.length;
@@ -164,7 +176,7 @@ export class FetchMachine {
     this.#limit();
   }
 
-  /** Records that lie ready there. */
+  /** Handles a reply that offers complete records over the data channel. */
   #promiseWhole(reply: FetchReply): FetchAction[] {
     const { slotBytes, hasChannel } = this.#options;
     const { index: first, numReady, totalBytes: bytes } = reply;
@@ -175,7 +187,7 @@ export class FetchMachine {
     return [];
   }
 
-  /** A frame lies ready there, of blocks that grow. */
+  /** Handles a reply that offers one frame of each in-flight block over the data channel. */
   #promiseFrame(reply: FetchReply): FetchAction[] {
     const { slotBytes, wanted, hasChannel } = this.#options;
     const { index: first, numReady: count, frame, frameHeaders, totalBytes } = reply;
@@ -194,7 +206,7 @@ export class FetchMachine {
     return this.#askFrames(group, 0, group.slots.length, part);
   }
 
-  /** A record comes in slices, with the call. */
+  /** Handles a reply that carries a slice of a record. */
   #slice(reply: FetchReply): FetchAction[] {
     const { index, offset, totalBytes: bytes, data } = reply;
     const isFirst = offset === 0 && data.length > 0 && bytes === this.#options.slotBytes && this.#isNext(index, 1);
@@ -211,7 +223,10 @@ export class FetchMachine {
     return [{ kind: 'slice', offset, data }];
   }
 
-  /** The next blocks have slots: they are asked for together, frames with all that are promised by now. */
+  /**
+   * Assigns slots to the next promised blocks and asks for these blocks together; blocks in frames are asked for with every frame
+   * promised so far.
+   */
   #give(slots: readonly number[]): FetchAction[] {
     const actions: FetchAction[] = [];
     for (let at = 0; at < slots.length;) {
@@ -269,7 +284,7 @@ export class FetchMachine {
   }
 
   #break(error: Failure): void {
-    // All that was promised is here: it is read, and the rest is asked of others.
+    // Everything promised has been received: the failure is ignored, and the caller asks other holders for the rest.
     if (this.#end === 'ended' && this.#promised.length === 0 && !this.#items.isComing) return;
     this.#end = error;
     for (const [index, state] of this.#states.entries()) {
@@ -296,7 +311,7 @@ export class FetchMachine {
 
   #wrong({ index, offset, totalBytes, numReady, frame }: FetchReply): Failure {
     let what = `slice ${index}+${offset} of ${totalBytes} bytes`;
-    if (numReady > 0) what = `word of ${numReady} records of ${totalBytes} bytes from ${index} on`;
+    if (numReady > 0) what = `an offer of ${numReady} records of ${totalBytes} bytes from ${index} on`;
     if (frame > 0) what = `frame ${frame} of record ${index}`;
     return new Failure('transfer_failed', `${this.#options.address} sent ${what}, not the next one`);
   }

@@ -25,19 +25,22 @@ export interface FetchItem {
 /** Fields of a {@link FetchItem} that asks for a complete record. */
 export const wholeRecord = { frame: undefined, group: undefined, received: undefined };
 
-/** Blocks that grow at their holder. Those without a slot here come later, each with all the frames that are there by then. */
+/**
+ * In-flight blocks of one holder that are offered together, frame by frame. Blocks without a slot are asked for later, with all frames
+ * that are offered by then.
+ */
 export interface Group {
   readonly first: number;
   readonly count: number;
   /** Slots of the first blocks of the group, in order; the blocks behind them have none yet. */
   readonly slots: number[];
-  /** Frames of each of these that have not come. */
+  /** Number of frames still to arrive for each block in `slots`. */
   readonly numLeft: number[];
   /** Headers of each promised frame, in the order of the wanted frames; each buffer holds FRAME_HEADER_BYTES per block. */
   readonly frameHeaders: Buffer[];
 }
 
-/** A block that lies ready at its holder and has no slot here. */
+/** A block that its holder offers and that has no slot here yet. */
 export interface Promised {
   readonly index: number;
   readonly of: Group | { readonly over: 'channel' | 'call'; readonly bytes: number };
@@ -59,12 +62,12 @@ export class FetchQueue {
     return this.#items[0];
   }
 
-  /** Something that was asked for is not here. */
+  /** Whether an item that was asked for has not arrived. */
   get isComing(): boolean {
     return this.#arriving.size > 0;
   }
 
-  /** Records, or one frame of each, all of one size. */
+  /** Queues items of one size, and returns the request for them: complete records, or one frame of each. */
   ask(items: readonly FetchItem[], frame?: WantedRecords['frame']): WantedRecords {
     const indices = items.map(({ index, frame: which }) => frameIdOf(index, which));
     for (const [i, item] of items.entries()) this.#arriving.set(indices[i] ?? 0, item);
@@ -78,7 +81,7 @@ export class FetchQueue {
     return frame ? { ...records, frame } : records;
   }
 
-  /** @returns the blocks of which all is here now. */
+  /** Marks items as received. @returns indices of the blocks that are complete now. */
   arrived({ indices, faults, way }: ReceivedItems): number[] {
     return indices.flatMap((at, i) => {
       const item = this.#arriving.get(at);
@@ -89,7 +92,7 @@ export class FetchQueue {
     });
   }
 
-  /** The first, when it is here. */
+  /** Removes and returns the first item when it has been received, else returns undefined. */
   take(): (FetchItem & { readonly received: Received }) | undefined {
     const [first] = this.#items;
     if (!first?.received) return undefined;
@@ -103,7 +106,7 @@ export class FetchQueue {
   }
 }
 
-/** One more of its frames is here. @returns whether all of its block is. */
+/** Counts one received frame of the item's block. @returns whether the block is complete. */
 function isWhole({ group, index }: FetchItem): boolean {
   if (!group) return true;
   const left = (group.numLeft[index - group.first] ?? 1) - 1;

@@ -35,7 +35,10 @@ export interface FetchServerCounters {
 
 /** Bounds and transports of a fetch server. */
 export interface FetchServerOptions {
-  /** Open at once (P1); the next one is refused as overload, and its reader asks again. Derived from the sequences that may wait. */
+  /**
+   * Most Fetch streams open at once (P1). Further ones are refused as `overloaded`, and their callers retry. Derived from the
+   * sequences that may wait.
+   */
   readonly maxStreams: number;
   /** Data channels over which records can be sent; absent: all records go over the calls. */
   readonly channels?: ChannelHost | undefined;
@@ -91,7 +94,7 @@ export function createFetchHandlers(
   };
 }
 
-/** One fetch as its holder serves it: by turns whatever the next block can be had as. */
+/** Holder's side of one Fetch call: serves each next block as the source has it, as in-flight frames, in place, or as a copy. */
 class ServedFetch {
   readonly #request: FetchRequest;
   readonly #hashes: readonly BlockHash[];
@@ -99,8 +102,8 @@ class ServedFetch {
   readonly #stream: ServedStream | undefined;
   readonly #sliceBytes: number;
   readonly #signal: AbortSignal;
-  /** Blocks in front that were lent. */
-  #numSlotsInTransit = 0;
+  /** Number of leading blocks that were borrowed and are offered or sent. */
+  #numServed = 0;
 
   /** @throws Failure when the request cannot be served. */
   constructor(
@@ -127,24 +130,24 @@ class ServedFetch {
     const isOver = mayBeInFlight ? this.#source.await?.(this.#hashes) : undefined;
     try {
       this.#source.wanted.add(this.#hashes);
-      while (this.#numSlotsInTransit < this.#hashes.length) {
-        const lent = await this.#borrow(mayBeInFlight);
-        if (!lent || this.#signal.aborted) {
-          lent?.release();
+      while (this.#numServed < this.#hashes.length) {
+        const borrowed = await this.#borrow(mayBeInFlight);
+        if (!borrowed || this.#signal.aborted) {
+          borrowed?.release();
           break;
         }
-        if (!(yield* this.#serve(lent))) break;
+        if (!(yield* this.#serve(borrowed))) break;
       }
       await this.#stream?.until(0, this.#signal);
     } finally {
       isOver?.();
       this.#stream?.end();
-      this.#source.wanted.remove(this.#hashes.slice(this.#numSlotsInTransit));
+      this.#source.wanted.remove(this.#hashes.slice(this.#numServed));
     }
   }
 
   async #borrow(mayBeInFlight: boolean): Promise<BorrowedRecord | InFlightFrames | undefined> {
-    const ahead = this.#hashes.slice(this.#numSlotsInTransit, this.#numSlotsInTransit + 1 + EXPECTED_BLOCKS);
+    const ahead = this.#hashes.slice(this.#numServed, this.#numServed + 1 + EXPECTED_BLOCKS);
     const [next, ...behind] = ahead;
     if (!next) return undefined;
     this.#source.expect?.(behind);
@@ -156,39 +159,39 @@ class ServedFetch {
   }
 
   /** @returns whether the next block may follow. */
-  async *#serve(lent: BorrowedRecord | InFlightFrames): AsyncGenerator<FetchReply, boolean> {
+  async *#serve(borrowed: BorrowedRecord | InFlightFrames): AsyncGenerator<FetchReply, boolean> {
     const stream = this.#stream;
     if (!stream) {
-      if ('frames' in lent) throw new Failure('internal', 'frames go over data channels');
-      yield* this.#slices(lent);
-    } else if ('frames' in lent) {
-      const isWhole = yield* this.#frames(lent, this.#numSlotsInTransit, stream);
+      if ('frames' in borrowed) throw new Failure('internal', 'frames go over data channels');
+      yield* this.#slices(borrowed);
+    } else if ('frames' in borrowed) {
+      const isWhole = yield* this.#frames(borrowed, this.#numServed, stream);
       if (!isWhole) return false;
-      this.#read(lent.blocks.length);
-      await stream.until(readyOf(lent.recordBytes) / 2, this.#signal);
-    } else if (isInPlace(lent)) yield* this.#ready(lent, stream);
-    else if (stream.numReady === 0) yield* this.#slices(lent);
+      this.#read(borrowed.blocks.length);
+      await stream.until(readyOf(borrowed.recordBytes) / 2, this.#signal);
+    } else if (isInPlace(borrowed)) yield* this.#ready(borrowed, stream);
+    else if (stream.numReady === 0) yield* this.#slices(borrowed);
     else {
       // The source lent a copy because too much memory is borrowed: retry in place once half of the ready records have been sent.
-      lent.release();
+      borrowed.release();
       await stream.until(Math.floor(stream.numReady / 2), this.#signal);
     }
     return true;
   }
 
   #read(count: number): void {
-    this.#source.wanted.remove(this.#hashes.slice(this.#numSlotsInTransit, this.#numSlotsInTransit + count));
-    this.#numSlotsInTransit += count;
+    this.#source.wanted.remove(this.#hashes.slice(this.#numServed, this.#numServed + count));
+    this.#numServed += count;
   }
 
-  /** With those behind it that are in place too: they can be asked for over the data channel, whole or frame by frame. */
-  async *#ready(lent: RecordInPlace, stream: ServedStream): AsyncGenerator<FetchReply> {
+  /** Offers a record in place, with the following records that are in place too, over the data channel: complete, or frame by frame. */
+  async *#ready(borrowed: RecordInPlace, stream: ServedStream): AsyncGenerator<FetchReply> {
     const { frames } = this.#request;
-    const index = this.#numSlotsInTransit;
-    const bytes = lent.record.length;
+    const index = this.#numServed;
+    const bytes = borrowed.record.length;
     const room = frames > 0 ? Math.min(fetchAheadOf(bytes), stream.room(bytes)) : stream.room(bytes);
     const most = Math.min(room - 1, borrowsOfStream(this.#source.numBorrowable(bytes)));
-    const ready = [lent, ...heldBehind(this.#source, this.#hashes, index, most, bytes)];
+    const ready = [borrowed, ...borrowBehind(this.#source, this.#hashes, index, most, bytes)];
     this.#read(ready.length);
     if (frames > 0) yield* this.#frames(partedRecords(ready), index, stream);
     else {
@@ -198,11 +201,11 @@ class ServedFetch {
       );
       yield { index, offset: 0, totalBytes: bytes, data: NOTHING, numReady: ready.length, ...noFrame };
     }
-    // More is told of when half of it is gone.
+    // Offer more only when half of the offered records have been sent.
     await stream.until(readyOf(bytes) / 2, this.#signal);
   }
 
-  /** Frame after frame of all of them, as they come, of those that are wanted. @returns whether the last one came. */
+  /** Offers the wanted frames of all blocks, one frame after another as the source has it. @returns whether the last one came. */
   async *#frames(
     { blocks, frames, recordBytes: totalBytes, ...inFlight }: InFlightFrames,
     index: number,
@@ -228,11 +231,11 @@ class ServedFetch {
     }
   }
 
-  /** Over the call. */
-  async *#slices(lent: BorrowedRecord): AsyncGenerator<FetchReply> {
-    const index = this.#numSlotsInTransit;
-    const record = ownCopy(lent);
-    lent.release();
+  /** Sends a copy of the record over the call, in slices. */
+  async *#slices(borrowed: BorrowedRecord): AsyncGenerator<FetchReply> {
+    const index = this.#numServed;
+    const record = ownCopy(borrowed);
+    borrowed.release();
     this.#read(1);
     for (let offset = 0; offset < record.length; offset += this.#sliceBytes) {
       const data = record.subarray(offset, offset + this.#sliceBytes);
@@ -241,7 +244,7 @@ class ServedFetch {
   }
 }
 
-/** Records that are whole, as what is lent frame by frame. */
+/** Returns complete records in the form of in-flight frames, so that single frames of them can be offered. */
 function partedRecords(records: readonly RecordInPlace[]): InFlightFrames {
   const parts = records.map(({ record }) => framesIn(record));
   const held = records.map(({ slot, release }) => {
@@ -266,16 +269,16 @@ function partedRecords(records: readonly RecordInPlace[]): InFlightFrames {
   };
 }
 
-function isInPlace(lent: BorrowedRecord): lent is RecordInPlace {
-  return lent.slot !== undefined;
+function isInPlace(borrowed: BorrowedRecord): borrowed is RecordInPlace {
+  return borrowed.slot !== undefined;
 }
 
 function ownCopy({ record, slot }: BorrowedRecord): Buffer {
   return slot === undefined ? Buffer.from(record.buffer, record.byteOffset, record.byteLength) : Buffer.from(record);
 }
 
-/** Records behind block `index` that are in host memory, in place and of the same size, at most so many. */
-function heldBehind(
+/** Borrows the records that follow block `index`, up to `most`, as long as they are in host memory and have `bytes` bytes. */
+function borrowBehind(
   source: BlockSource,
   hashes: readonly BlockHash[],
   index: number,
@@ -285,12 +288,12 @@ function heldBehind(
   const held: RecordInPlace[] = [];
   while (held.length < most) {
     const hash = hashes[index + 1 + held.length];
-    const lent = hash && source.borrowResident(hash);
-    if (lent?.record.length === bytes) {
-      held.push(lent);
+    const borrowed = hash && source.borrowResident(hash);
+    if (borrowed?.record.length === bytes) {
+      held.push(borrowed);
       continue;
     }
-    lent?.release();
+    borrowed?.release();
     break;
   }
   return held;
@@ -298,7 +301,7 @@ function heldBehind(
 
 function* pages(source: BlockSource): Generator<SnapshotPage> {
   const { epoch, sequence, tiers: tierKeys } = source.snapshot();
-  // Copied at once: what changes while pages are sent is told by later events.
+  // The keys are copied at once; changes while pages are sent are announced by later block events.
   const all = [...tierKeys].flatMap(([tier, keys]) =>
     paged([...keys]).map((page) => ({ tier: tiers.indexOf(tier), page })),
   );

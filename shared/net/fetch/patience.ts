@@ -15,7 +15,10 @@ export class Patience {
     this.#onEnd = onEnd;
   }
 
-  /** Tells when nothing comes for too long; `isGoingOn`: something else is on its way. */
+  /**
+   * Awaits `awaited`, and calls `onEnd` when it takes longer than `ms`. While `isGoingOn` reports that other data is on its way, the
+   * wait starts again.
+   */
   async watch<T>(awaited: Promise<T>, isGoingOn: () => boolean): Promise<T> {
     const ms = this.#ms;
     if (ms === undefined) return awaited;

@@ -20,7 +20,7 @@ export interface TransferListener {
   readonly broken: (error: Failure) => void;
 }
 
-/** Bytes of records that came, by way. */
+/** Bytes of received records, by path. */
 export type Moved = Record<TransferWay, number>;
 
 /** Returns zero bytes for every path. */
@@ -30,19 +30,19 @@ export function nothingMoved(): Moved {
 
 /** Supplier of the slots that records are written into. */
 export interface Slots {
-  /** At once where there is one. */
+  /** Acquires a slot: returns it at once when one is free, else a promise. */
   readonly acquire: () => number | Promise<number>;
   readonly bytes: (slot: number) => Uint8Array;
   readonly release: (slot: number) => void;
 }
 
-/** Records in slices, with the replies of their call: one comes after the other. */
+/** Receives records as slices in the replies of their Fetch call, one record at a time. */
 export class CallTransfer implements Transfer {
   readonly #transferThread: Pick<TransferThread, 'call'>;
   readonly #format: Digest;
   readonly #slots: Pick<Slots, 'bytes'>;
   readonly #listener: TransferListener;
-  /** The record that comes now. */
+  /** Record whose slices are arriving. */
   #asked: WantedRecords | undefined;
   /**
    * First slice of the next record when the slice arrives before the slot is known. One is enough: the call is not read further
@@ -82,7 +82,7 @@ export class CallTransfer implements Transfer {
     const [digest] = digests;
     if (digest === undefined) return;
     const verified = this.#transferThread.call('verify', { slot, bytes, want: { format: this.#format, digest } });
-    // A transfer thread that fails is a fault like any other.
+    // A failure of the transfer thread is reported as the record's fault.
     void verified.catch(messageOf).then((fault) => {
       this.#listener.arrived({ indices, faults: [fault], way: 'call' });
     });

@@ -4,20 +4,23 @@
 export interface TransferLimits {
   /** Records of one stream that are asked for at once, whatever their size. */
   readonly maxAhead: number;
-  /** Over calls records come in slices of at most this: what a reader that stops holds up. */
+  /** Most bytes of one slice, for records that travel over calls; a reader that stops holds up one slice. */
   readonly sliceBytes: number;
 }
 
-const MAX_WINDOW = 256;
+const MAX_FETCH_AHEAD = 256;
 /** Limits of a real process: MAX_WINDOW records ahead, slices of 256 KiB. */
-export const transferLimits: TransferLimits = { maxAhead: MAX_WINDOW, sliceBytes: 256 << 10 };
+export const transferLimits: TransferLimits = { maxAhead: MAX_FETCH_AHEAD, sliceBytes: 256 << 10 };
 
-const WINDOW_BYTES = 16 << 20;
-const MIN_WINDOW = 32;
+const FETCH_AHEAD_BYTES = 16 << 20;
+const MIN_FETCH_AHEAD = 32;
 
-/** Records of one stream that are on their way to its asker, or wait there to be read, at once; in frames, blocks that grow together. */
+/**
+ * Returns how many records of one stream may be on their way to the asker or wait there to be read; for in-flight blocks, the most
+ * blocks of one group.
+ */
 export function fetchAheadOf(recordBytes: number): number {
-  return Math.min(MAX_WINDOW, Math.max(MIN_WINDOW, Math.floor(WINDOW_BYTES / recordBytes)));
+  return Math.min(MAX_FETCH_AHEAD, Math.max(MIN_FETCH_AHEAD, Math.floor(FETCH_AHEAD_BYTES / recordBytes)));
 }
 
 /**
@@ -28,31 +31,34 @@ const LEAST_AHEAD_BYTES = 4 << 20;
 const LEAST_AHEAD = 4;
 
 /**
- * Whole records of one of `numStreams` streams that are asked for ahead of their reader: of some streams together about what stays in a
- * processor's cache, and enough that a data channel does not wait.
+ * Returns how many complete records each of `numStreams` streams asks for ahead of its reader. All streams together ask for about as
+ * much as stays in a processor's cache (WINDOW_BYTES), and each for enough to keep its data channel busy.
  */
 export function aheadOf(recordBytes: number, numStreams: number, { maxAhead } = transferLimits): number {
-  const bytes = Math.max(LEAST_AHEAD_BYTES, WINDOW_BYTES / Math.max(1, numStreams));
+  const bytes = Math.max(LEAST_AHEAD_BYTES, FETCH_AHEAD_BYTES / Math.max(1, numStreams));
   return Math.min(maxAhead, fetchAheadOf(recordBytes), Math.max(LEAST_AHEAD, Math.floor(bytes / recordBytes)));
 }
 
 const READY_BYTES = 64 << 20;
 const MAX_READY = 1_024;
 
-/** Records of one stream that lie ready at its holder at once: more than its asker has slots for, since calls say which, and cost more. */
+/**
+ * Returns how many records of one stream its holder may offer at once. The bound is higher than the number of slots at the asker,
+ * because offers are messages of the call and cost more than asks.
+ */
 export function readyOf(recordBytes: number): number {
-  return Math.min(MAX_READY, Math.max(2 * MIN_WINDOW, Math.floor(READY_BYTES / recordBytes)));
+  return Math.min(MAX_READY, Math.max(2 * MIN_FETCH_AHEAD, Math.floor(READY_BYTES / recordBytes)));
 }
 
 /** How many blocks ahead of the current one a source is told to prepare. */
 export const EXPECTED_BLOCKS = 16;
 
-/** Records of a run that one stream may take on loan at once: half of what is left, so that other streams find the other half. */
+/** Returns how many records one stream may borrow at once: half of `numBorrowable`, so that other streams find the other half. */
 export function borrowsOfStream(numBorrowable: number): number {
   return Math.floor(numBorrowable / 2);
 }
 
 /** Slots of an instance's host memory that arriving blocks may hold: a quarter, but no more than MAX_WINDOW. */
 export function incomingSlots(numSlots: number): number {
-  return Math.min(MAX_WINDOW, Math.floor(numSlots / 4));
+  return Math.min(MAX_FETCH_AHEAD, Math.floor(numSlots / 4));
 }

@@ -102,7 +102,7 @@ export class GrpcNetwork implements Network {
     options: CallOptions,
   ): AsyncIterableIterator<Reply<M>> {
     const replies = this.#open(address, name, requests, options);
-    // Calls that are the first to a peer: whoever started it learns from their failure what is wrong with its options.
+    // The first calls to a peer: their failures explain TLS mistakes to the person who started the process.
     return name === 'check' || name === 'connect' ? explaining(replies, address, this.#tls !== undefined) : replies;
   }
 
@@ -178,7 +178,7 @@ export class GrpcNetwork implements Network {
     });
   }
 
-  /** The connection to an address, made when it is first asked for. */
+  /** Returns the client of an address, created at first use. */
   client(address: string): Client {
     const known = this.#clients.get(address);
     if (known) return known;
@@ -209,11 +209,16 @@ export class GrpcNetwork implements Network {
   }
 }
 
-/** A datagram socket that is connected sends nothing, and has the address of the interface that leads there. */
+/**
+ * Returns the address of the local interface that leads to `peer`: connecting a datagram socket sends nothing and binds it to that
+ * interface. @throws Error when the name cannot be resolved or there is no route.
+ */
 async function hostTowards(peer: string): Promise<string> {
   const { hostname, port } = new URL(peer.includes('://') ? peer : `tcp://${peer}`);
   const cannot = (error: unknown): Error =>
-    new Error(`cannot find the way to ${peer}: ${messageOf(error)}; say the own address with --advertise`);
+    new Error(
+      `cannot find the interface that leads to ${peer}: ${messageOf(error)}; set the address of this process with --advertise`,
+    );
   const found = await lookup(hostname.replace(/^\[|\]$/g, '')).catch((error: unknown) => {
     throw cannot(error);
   });

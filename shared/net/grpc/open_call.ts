@@ -1,12 +1,12 @@
 /**
- * A call as its caller holds it: replies in order, and an end that the transport survives.
+ * Caller's side of a duplex call: replies in order, and a way to end the call that does not break its session.
  *
  *   open ──peer ends──► over
  *     ├──leave───► cancel message, half-closed, the rest is dropped ──peer ends──► over
  *     └──lose────► reset
  *
- * A server ends a session that sees many resets (Node: 1,000 at once, 33 a second), and with it every other call there. So calls
- * that run are ended by a message, and resets are for deadlines, lost peers, and peers that do not end within GRACE_MS.
+ * A server ends a session that sees many resets (Node: 1,000 at once, 33 a second), and with it every other call there. So running
+ * calls are ended by a message; resets are for deadlines, lost peers, and peers that do not end a call within GRACE_MS.
  */
 import type { ClientDuplexStream } from '@grpc/grpc-js';
 import { Condition } from '../../base/condition.ts';
@@ -15,14 +15,17 @@ import { Failure } from '../../base/failure.ts';
 import { toFailure } from './status.ts';
 import { DONE } from '../../base/signal.ts';
 
-/** A peer that lives ends a cancelled call within a step of its engine; one that hangs must not keep the call open. */
+/**
+ * Milliseconds between a cancel message and a reset. A live peer ends a cancelled call within a step of its engine; a hung peer must
+ * not keep the call open.
+ */
 const GRACE_MS = 10_000;
 /** Replies read ahead of the consumer (P1); the transport holds back the rest. */
 const MAX_AHEAD = 4;
 
 /** Options of an {@link OpenCall}. */
 export interface OpenCallOptions<Q> {
-  /** How to end it; undefined: its end of input does. */
+  /** Message that cancels the call; undefined when the end of the requests ends it. */
   readonly cancel: Q | undefined;
   readonly clock: Clock;
   readonly peer: string;
@@ -35,7 +38,7 @@ export class OpenCall<Q, R> implements AsyncIterableIterator<R> {
   readonly #options: OpenCallOptions<Q>;
   readonly #replies: R[] = [];
   readonly #over = new AbortController();
-  /** Why reading ends; no failure: the peer has said all. */
+  /** Set when no more replies come: the failure, or undefined when the peer has sent all of them. */
   #end: { readonly failure: Failure | undefined } | undefined;
   #isLeft = false;
   readonly #changed = new Condition();
@@ -62,7 +65,7 @@ export class OpenCall<Q, R> implements AsyncIterableIterator<R> {
       this.#changed.notify();
     };
     stream.on('error', (error) => {
-      // The status overtakes what the stream holds already; a read tells the listener above.
+      // The error may overtake replies that the stream has buffered; reading them here passes them to the 'data' listener above.
       while (!this.#isLeft && stream.read() !== null);
       over(toFailure(error, peer));
     });
@@ -73,7 +76,7 @@ export class OpenCall<Q, R> implements AsyncIterableIterator<R> {
     else signal.addEventListener('abort', follow, { once: true });
   }
 
-  /** Sends what is asked, no faster than it goes out; the end of it ends the call where nothing else does. */
+  /** Sends the requests with back-pressure. Their end closes the request stream of a call that has no cancel message. */
   async feed(requests: AsyncIterable<Q>): Promise<void> {
     const stream = this.#stream;
     try {
@@ -99,7 +102,7 @@ export class OpenCall<Q, R> implements AsyncIterableIterator<R> {
     });
   }
 
-  /** @throws Failure why the call ended, after what had arrived by then. */
+  /** Returns the next reply. @throws Failure that ended the call, after all replies that arrived before it. */
   async next(): Promise<IteratorResult<R, undefined>> {
     for (;;) {
       const value = this.#replies.shift();
@@ -113,7 +116,7 @@ export class OpenCall<Q, R> implements AsyncIterableIterator<R> {
     }
   }
 
-  /** The reader leaves. */
+  /** Cancels the call, because the reader stops. */
   return(): Promise<IteratorResult<R, undefined>> {
     this.#leave(undefined);
     return Promise.resolve({ done: true, value: undefined });
@@ -123,7 +126,7 @@ export class OpenCall<Q, R> implements AsyncIterableIterator<R> {
     return this;
   }
 
-  /** The peer is gone: nothing can be said to it. */
+  /** Resets the call because the peer is gone; no cancel message is sent. */
   #lose(why: Failure): void {
     this.#end ??= { failure: why };
     this.#isLeft = true;
@@ -131,7 +134,7 @@ export class OpenCall<Q, R> implements AsyncIterableIterator<R> {
     if (!this.#over.signal.aborted) this.#stream.cancel();
   }
 
-  /** Ends what runs. Whoever reads gets `why`. A second call, or one after the end, does nothing. */
+  /** Cancels the call; the reader gets `why`. A second call, or one after the end, does nothing. */
   #leave(why: Failure | undefined): void {
     if (this.#isLeft) return;
     this.#isLeft = true;

@@ -1,4 +1,4 @@
-/** Calls as the one who serves them sees them: requests and replies as async iterables, the caller's loss as a signal. */
+/** Server's side of gRPC calls: requests and replies are async iterables, and the loss of the caller aborts a signal. */
 import { setMaxListeners } from 'node:events';
 import type { ServerDuplexStream, ServerUnaryCall, UntypedServiceImplementation } from '@grpc/grpc-js';
 import type { Clock } from '../../base/clock.ts';
@@ -13,9 +13,9 @@ import { DONE } from '../../base/signal.ts';
 export type AnyHandler = (requests: AsyncIterable<object>, call: ServedCall) => AsyncIterable<object>;
 type GrpcHandler = UntypedServiceImplementation[string];
 
-/** A caller that opens a call says what it wants at once. */
+/** Milliseconds within which a caller must send the request of a call that it has opened. */
 const START_TIMEOUT_MS = 10_000;
-/** Requests read ahead of whoever serves them (P1); the transport holds back the rest. */
+/** Requests read ahead of the handler (P1); the transport holds back the rest. */
 const MAX_AHEAD = 16;
 
 type Cancellable = Pick<ServerDuplexStream<object, object>, 'cancelled' | 'getPeer'> & {
@@ -24,7 +24,7 @@ type Cancellable = Pick<ServerDuplexStream<object, object>, 'cancelled' | 'getPe
 
 function leftOf(call: Cancellable): AbortController {
   const left = new AbortController();
-  // One listener per thing that is done for the caller, gone with the call.
+  // Each task of the call adds a listener, and all are dropped with the call: Node's warning about many listeners is switched off.
   setMaxListeners(0, left.signal);
   call.on('cancelled', () => {
     left.abort();
@@ -80,7 +80,9 @@ export function serveDuplex(wire: Wire, handler: AnyHandler, clock: Clock): Grpc
     if (wire.startsWith) {
       void clock.sleep(START_TIMEOUT_MS, AbortSignal.any([hasStarted.signal, left.signal])).then(() => {
         if (hasStarted.signal.aborted) return;
-        requests.end(new Failure('invalid_request', `a call says what it wants within ${START_TIMEOUT_MS} ms`));
+        requests.end(
+          new Failure('invalid_request', `the first message of a call must arrive within ${START_TIMEOUT_MS} ms`),
+        );
       });
     }
     void sendAll(call, () => handler(requests, { signal: left.signal, caller: call.getPeer() }), left.signal).then(
@@ -95,7 +97,7 @@ export function serveDuplex(wire: Wire, handler: AnyHandler, clock: Clock): Grpc
 
 type Writable = Pick<ServerDuplexStream<object, object>, 'cancelled' | 'end' | 'write' | 'emit'>;
 
-/** Until the last reply, a failure or the caller's loss; a call that was lost has nobody to be told. */
+/** Sends the handler's replies until the last one, a failure, or the loss of the caller. A lost caller gets no status. */
 async function sendAll(call: Writable, serve: () => AsyncIterable<object>, signal: AbortSignal): Promise<void> {
   try {
     for await (const reply of serve()) {
@@ -108,7 +110,10 @@ async function sendAll(call: Writable, serve: () => AsyncIterable<object>, signa
   }
 }
 
-/** One reply in flight: streams count messages, not bytes, so their own back-pressure would come 16 slices late. */
+/**
+ * Writes one reply; resolves when it is sent or the caller has left. Only one reply is in flight, because streams count messages, not
+ * bytes, so their own back-pressure would come 16 slices late.
+ */
 function written(call: Writable, reply: object, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     const done = (error?: Error | null): void => {
@@ -116,7 +121,7 @@ function written(call: Writable, reply: object, signal: AbortSignal): Promise<vo
       if (error) reject(error);
       else resolve();
     };
-    // A caller that left takes nothing: whoever serves it sees the same signal.
+    // A caller that left never drains the stream; the handler stops by the same signal.
     const leave = (): void => {
       done();
     };

@@ -24,7 +24,7 @@ export function toStatus(
   return { code: statusOf[code] ?? status.UNKNOWN, details: messageOf(error), metadata };
 }
 
-/** A status that no server of ours has named. */
+/** Failure codes of gRPC statuses without `penstock-failure` metadata, which the transport itself or other software has made. */
 const codeOf: Record<status, FailureCode> = {
   [status.OK]: 'internal',
   [status.CANCELLED]: 'cancelled',
@@ -48,7 +48,10 @@ const codeOf: Record<status, FailureCode> = {
   [status.DATA_LOSS]: 'transfer_failed',
 };
 
-/** A call's error as a failure. Only what the transport calls unavailable is a lost peer. */
+/**
+ * Returns a call's error as a Failure, with the code that the server named, else the code of its gRPC status. Without a named code,
+ * only UNAVAILABLE means a lost peer.
+ */
 export function toFailure(error: unknown, peer: string): Failure {
   if (error instanceof Failure) return error;
   const { code, details, metadata } = error as Partial<StatusObject>;

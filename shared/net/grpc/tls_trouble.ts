@@ -1,6 +1,6 @@
 /**
- * Why a connection between two processes cannot be made where TLS is the reason, in words: the transport says "Failed to connect", or
- * what its library says.
+ * Explains failures to connect two processes that TLS causes. The transport itself only reports "Failed to connect" or its library's
+ * message.
  */
 import { connect } from 'node:tls';
 import { Failure } from '../../base/failure.ts';
@@ -8,8 +8,8 @@ import { Failure } from '../../base/failure.ts';
 const PROBE_MS = 1_000;
 
 /**
- * A failure to connect as what it is: `unauthenticated`, which trying again does not mend, where the two sides differ in TLS or a
- * certificate is not accepted; else as it was.
+ * Returns a failure to connect as `unauthenticated`, which retrying does not mend, when the two sides differ in TLS or a certificate
+ * is not accepted; otherwise returns it unchanged.
  * @param hasTls this process was started with certificates
  */
 export async function explained(failure: Failure, address: string, hasTls: boolean): Promise<Failure> {
@@ -20,7 +20,8 @@ export async function explained(failure: Failure, address: string, hasTls: boole
     return refused(`${address} does not speak TLS, and this process does: ${cure}`, failure);
   }
   if (hasTls && /certificate|altnames|alert unknown ca/i.test(why)) {
-    const cure = 'a certificate is of the authority in --tls-ca, and names the host that its process is reached at';
+    const cure =
+      'every certificate must be signed by the authority in --tls-ca, and name the host at which its process is reached';
     return refused(`${address}: ${why} (${cure})`, failure);
   }
   if (!hasTls && /Failed to connect/.test(why) && (await speaksTls(address))) {
@@ -41,7 +42,10 @@ function reasonIn(message: string): string {
   );
 }
 
-/** A server that wants a certificate finishes its part of the handshake first. */
+/**
+ * Whether the server at `address` speaks TLS. A server that requires a client certificate completes its part of the handshake, or
+ * sends an alert, before it refuses.
+ */
 function speaksTls(address: string): Promise<boolean> {
   const colon = address.lastIndexOf(':');
   const host = address.slice(0, colon).replace(/^\[|\]$/g, '');

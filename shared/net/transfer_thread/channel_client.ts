@@ -8,17 +8,23 @@ import type { Digest } from '../../kv/block_key.ts';
 import type { FrameSpec } from '../../kv/kv_spec.ts';
 import { ReceivedRecords, type ReceivedBatch } from './received_records.ts';
 import type { BorrowedMemory, HostMemory, OwnMemory } from './host_memory.ts';
-import { asksOf, MEMORY_STREAM, placeOf, READ, type RecordHead } from './channel_messages.ts';
+import { asksOf, MEMORY_STREAM, itemKeyOf, READ, type RecordHead } from './channel_messages.ts';
 import { ChannelReader, type Behind } from './channel_reader.ts';
 import { MemoryReads, type CopyHelper } from './memory_reads.ts';
 import { receivedFrom, type SlotRecord } from './record_copy.ts';
 import type { ByteSocket, SocketListener, Sockets } from './sockets.ts';
 
 const CONNECT_TIMEOUT_MS = 2_000;
-/** Streams that nobody wants any more, and whose records may come all the same, that are remembered; an older one's record costs the data channel. */
+/**
+ * Most dropped streams that are remembered, because their records may still arrive (P1). A record of a forgotten stream closes the
+ * data channel.
+ */
 const MAX_UNWANTED = 1_024;
 
-/** Records that are to come, or one frame of each, and what they must be: in columns, since threads tell each other of many. */
+/**
+ * Records to receive, or one frame of each, with the digests that verify them. Stored in columns, because one message between threads
+ * covers many records.
+ */
 export interface WantedRecords {
   /** Record or frame numbers, as frameIdOf in channel_messages.ts makes them. */
   readonly indices: readonly number[];
@@ -31,12 +37,12 @@ export interface WantedRecords {
 }
 
 /** Events of a {@link ChannelClient}, for the control thread. */
-export type PulledEvent =
+export type ChannelClientEvent =
   | { readonly kind: 'opened'; readonly channel: number }
   | { readonly kind: 'arrived'; readonly incoming: readonly ReceivedBatch[] }
   /** None of the stream's slots is written any more. */
   | { readonly kind: 'dropped'; readonly channel: number; readonly stream: number }
-  /** It is gone, and writes no slot: it could not be opened, or its connection ended. */
+  /** The channel is gone and writes no slot: it could not be opened, or its connection ended. */
   | { readonly kind: 'lost'; readonly channel: number; readonly reason: string };
 
 interface Expected extends SlotRecord {
@@ -44,7 +50,7 @@ interface Expected extends SlotRecord {
   readonly index: number;
 }
 
-interface Pulled {
+interface ClientChannel {
   socket: ByteSocket | undefined;
   readonly expected: Map<number, Expected>;
   /** Streams whose records are not wanted any more, and may come all the same. */
@@ -54,19 +60,19 @@ interface Pulled {
   droppedStream: number | undefined;
   arriving: Expected | undefined;
   memory: BorrowedMemory | undefined;
-  /** Records of it that were read and are not told of. */
+  /** Records read from the shared memory that are not reported to the holder yet. */
   read: { readonly stream: number; readonly index: number }[];
 }
 
-/** Records of one codec have one size: another is none of them. */
+/** Whether the head names the expected size; all records of a format have the same size. */
 function isOfSize({ bytes }: Pick<RecordHead, 'bytes'>, expected: Expected): boolean {
   return bytes === expected.bytes;
 }
 
 /** Closes the data channel; bytes that still arrive are ignored. */
-function cut(pulled: Pulled): void {
-  pulled.isClosed = true;
-  pulled.socket?.destroy();
+function cut(clientChannel: ClientChannel): void {
+  clientChannel.isClosed = true;
+  clientChannel.socket?.destroy();
 }
 
 /** Asker's end of data channels: connects, asks for records, verifies them on arrival and reports them. */
@@ -74,8 +80,8 @@ export class ChannelClient {
   readonly #sockets: Sockets;
   readonly #hostMemory: HostMemory;
   readonly #own: () => OwnMemory;
-  readonly #emit: (event: PulledEvent) => void;
-  readonly #channels = new Map<number, Pulled>();
+  readonly #emit: (event: ChannelClientEvent) => void;
+  readonly #channels = new Map<number, ClientChannel>();
   readonly #incoming: ReceivedRecords;
   readonly #reads: MemoryReads;
   readonly #clock: Pick<Clock, 'turn'>;
@@ -85,7 +91,7 @@ export class ChannelClient {
     hostMemory: HostMemory,
     clock: Pick<Clock, 'turn' | 'sleep'>,
     own: () => OwnMemory,
-    emit: (event: PulledEvent) => void,
+    emit: (event: ChannelClientEvent) => void,
     helper?: CopyHelper,
   ) {
     this.#sockets = sockets;
@@ -99,58 +105,63 @@ export class ChannelClient {
     this.#reads = new MemoryReads(clock, own, helper);
   }
 
-  /** `memory`: how the holder's is found; empty: there is none. */
+  /** Connects a data channel. `memory` is the name of the holder's shared memory, empty when there is none. */
   async connect(channel: number, host: string, port: number, token: string, memory: string): Promise<void> {
-    const pulled: Pulled = {
+    const clientChannel: ClientChannel = {
       ...{ socket: undefined, expected: new Map(), unwanted: new Set(), droppedStream: undefined, arriving: undefined },
       ...{ isClosed: false, memory: undefined, read: [] },
     };
-    this.#channels.set(channel, pulled);
+    this.#channels.set(channel, clientChannel);
     try {
-      pulled.socket = await this.#sockets.connect(host, port, CONNECT_TIMEOUT_MS, this.#listener(channel, pulled));
-      if (pulled.isClosed) pulled.socket.destroy();
+      clientChannel.socket = await this.#sockets.connect(
+        host,
+        port,
+        CONNECT_TIMEOUT_MS,
+        this.#listener(channel, clientChannel),
+      );
+      if (clientChannel.isClosed) clientChannel.socket.destroy();
       else {
-        pulled.socket.write([Buffer.from(token)]);
-        pulled.memory = memory === '' ? undefined : this.#hostMemory.open(memory);
-        if (pulled.memory) {
+        clientChannel.socket.write([Buffer.from(token)]);
+        clientChannel.memory = memory === '' ? undefined : this.#hostMemory.open(memory);
+        if (clientChannel.memory) {
           this.#reads.open(channel, memory);
-          pulled.socket.write([asksOf(MEMORY_STREAM, [0])]);
+          clientChannel.socket.write([asksOf(MEMORY_STREAM, [0])]);
         }
       }
     } catch (error) {
       this.#channels.delete(channel);
-      pulled.socket?.destroy();
+      clientChannel.socket?.destroy();
       this.#emit({ kind: 'lost', channel, reason: messageOf(error) });
     }
   }
 
   ask(channel: number, stream: number, format: Digest, { indices, slots, digests, bytes, frame }: WantedRecords): void {
-    const pulled = this.#channels.get(channel);
+    const clientChannel = this.#channels.get(channel);
     // The data channel was lost meanwhile, which a 'lost' event reports.
-    if (!pulled?.socket) return;
+    if (!clientChannel?.socket) return;
     for (const [i, index] of indices.entries()) {
       const [slot, digest, header] = [slots[i], digests[i], frame?.headers[i]];
       if (slot === undefined || digest === undefined) continue;
       const part = frame && header && { spec: frame.spec, header };
-      pulled.expected.set(placeOf(stream, index), { stream, index, slot, bytes, digest, format, frame: part });
+      clientChannel.expected.set(itemKeyOf(stream, index), { stream, index, slot, bytes, digest, format, frame: part });
     }
-    pulled.socket.write([asksOf(stream, indices)]);
+    clientChannel.socket.write([asksOf(stream, indices)]);
   }
 
   /** Cancels what the stream has asked for and not received. Emits 'dropped' once none of the stream's slots is written any more. */
   drop(channel: number, stream: number): void {
-    const pulled = this.#channels.get(channel);
-    if (pulled) {
-      for (const [place, expected] of pulled.expected) {
-        if (expected.stream === stream) pulled.expected.delete(place);
+    const clientChannel = this.#channels.get(channel);
+    if (clientChannel) {
+      for (const [offset, expected] of clientChannel.expected) {
+        if (expected.stream === stream) clientChannel.expected.delete(offset);
       }
-      pulled.unwanted.add(stream);
-      const [oldest] = pulled.unwanted;
-      if (pulled.unwanted.size > MAX_UNWANTED && oldest !== undefined) pulled.unwanted.delete(oldest);
+      clientChannel.unwanted.add(stream);
+      const [oldest] = clientChannel.unwanted;
+      if (clientChannel.unwanted.size > MAX_UNWANTED && oldest !== undefined) clientChannel.unwanted.delete(oldest);
     }
     const copied = this.#reads.giveUp(channel, stream);
     const dropped = (): void => {
-      if (pulled?.arriving?.stream === stream) pulled.droppedStream = stream;
+      if (clientChannel?.arriving?.stream === stream) clientChannel.droppedStream = stream;
       else this.#emit({ kind: 'dropped', channel, stream });
     };
     if (copied) void copied.then(dropped);
@@ -158,23 +169,23 @@ export class ChannelClient {
   }
 
   close(channel: number): void {
-    const pulled = this.#channels.get(channel);
-    if (pulled) cut(pulled);
+    const clientChannel = this.#channels.get(channel);
+    if (clientChannel) cut(clientChannel);
   }
 
-  #listener(channel: number, pulled: Pulled): SocketListener {
+  #listener(channel: number, clientChannel: ClientChannel): SocketListener {
     let isWelcome = false;
     const reader = new ChannelReader({
-      isClosed: () => pulled.isClosed,
-      isShared: () => pulled.memory !== undefined,
+      isClosed: () => clientChannel.isClosed,
+      isShared: () => clientChannel.memory !== undefined,
       onHead: (head) => {
-        if (isWelcome || head?.bytes !== 0) return this.#behind(channel, pulled, head);
+        if (isWelcome || head?.bytes !== 0) return this.#behind(channel, clientChannel, head);
         isWelcome = true;
         this.#emit({ kind: 'opened', channel });
         return undefined;
       },
       onRecord: (fault) => {
-        this.#arrived(channel, pulled, fault);
+        this.#arrived(channel, clientChannel, fault);
       },
     });
     return {
@@ -183,10 +194,10 @@ export class ChannelClient {
         reader.took(count);
       },
       onClosed: (reason) => {
-        pulled.isClosed = true;
+        clientChannel.isClosed = true;
         const copied = this.#reads.giveUp(channel);
-        if (pulled.memory) this.#reads.close(channel);
-        pulled.memory?.close();
+        if (clientChannel.memory) this.#reads.close(channel);
+        clientChannel.memory?.close();
         this.#channels.delete(channel);
         const lost = (): void => {
           // Records that arrived before the loss are reported before it.
@@ -199,72 +210,78 @@ export class ChannelClient {
     };
   }
 
-  #behind(channel: number, pulled: Pulled, head: RecordHead | undefined): Behind | undefined {
-    if (head?.place !== undefined) {
-      this.#fromMemory(channel, pulled, head, head.place);
+  #behind(channel: number, clientChannel: ClientChannel, head: RecordHead | undefined): Behind | undefined {
+    if (head?.offset !== undefined) {
+      this.#fromMemory(channel, clientChannel, head, head.offset);
       return undefined;
     }
-    const place = head && placeOf(head.stream, head.index);
-    const expected = place === undefined ? undefined : pulled.expected.get(place);
-    if (head && expected && isOfSize(head, expected) && place !== undefined) {
-      pulled.expected.delete(place);
-      pulled.arriving = expected;
+    const key = head && itemKeyOf(head.stream, head.index);
+    const expected = key === undefined ? undefined : clientChannel.expected.get(key);
+    if (head && expected && isOfSize(head, expected) && key !== undefined) {
+      clientChannel.expected.delete(key);
+      clientChannel.arriving = expected;
       return receivedFrom(this.#own(), { ...expected, bytes: head.bytes });
     }
-    if (head && !expected && pulled.unwanted.has(head.stream) && head.bytes > 0) return { unwantedBytes: head.bytes };
-    // Nobody knows where the next record begins.
-    cut(pulled);
+    if (head && !expected && clientChannel.unwanted.has(head.stream) && head.bytes > 0)
+      return { unwantedBytes: head.bytes };
+    // After an unexpected head the start of the next record is unknown, so the channel is closed.
+    cut(clientChannel);
     return undefined;
   }
 
   /** Queues the copy of a record that lies in shared memory; no bytes follow its head on the socket. */
-  #fromMemory(channel: number, pulled: Pulled, { stream, index, bytes }: RecordHead, place: number): void {
-    const wanted = placeOf(stream, index);
-    const expected = pulled.expected.get(wanted);
+  #fromMemory(
+    channel: number,
+    clientChannel: ClientChannel,
+    { stream, index, bytes }: RecordHead,
+    offset: number,
+  ): void {
+    const wanted = itemKeyOf(stream, index);
+    const expected = clientChannel.expected.get(wanted);
     const isWanted = expected !== undefined && isOfSize({ bytes }, expected);
-    if (!pulled.memory || (!isWanted && !pulled.unwanted.has(stream))) {
-      cut(pulled);
+    if (!clientChannel.memory || (!isWanted && !clientChannel.unwanted.has(stream))) {
+      cut(clientChannel);
       return;
     }
     if (!isWanted) {
-      this.#read(pulled, stream, index);
+      this.#read(clientChannel, stream, index);
       return;
     }
-    pulled.expected.delete(wanted);
+    clientChannel.expected.delete(wanted);
     this.#reads.add({
       ...expected,
-      ...{ channel, place, bytes, memory: pulled.memory },
+      ...{ channel, offset, bytes, memory: clientChannel.memory },
       done: (how, fault) => {
-        this.#read(pulled, stream, index);
-        if (how === 'given up' || pulled.unwanted.has(stream)) return;
-        // A turn copies many, and tells of them.
+        this.#read(clientChannel, stream, index);
+        if (how === 'given up' || clientChannel.unwanted.has(stream)) return;
+        // Reported at the end of this event-loop turn, with the other copies of the turn.
         this.#incoming.add({ channel, stream, isShared: true }, index, fault, true);
       },
     });
   }
 
   /** Reports to the holder, with others of this event-loop turn, that a record has been read and its memory may be released. */
-  #read(pulled: Pulled, stream: number, index: number): void {
-    pulled.read.push({ stream, index });
-    if (pulled.read.length === 1)
+  #read(clientChannel: ClientChannel, stream: number, index: number): void {
+    clientChannel.read.push({ stream, index });
+    if (clientChannel.read.length === 1)
       void this.#clock.turn().then(() => {
-        this.#notifyRead(pulled);
+        this.#notifyRead(clientChannel);
       });
   }
 
-  #notifyRead(pulled: Pulled): void {
-    const asks = pulled.read.map(({ stream, index }) => asksOf(stream + READ, [index]));
-    pulled.read = [];
-    if (!pulled.isClosed) pulled.socket?.write([Buffer.concat(asks)]);
+  #notifyRead(clientChannel: ClientChannel): void {
+    const asks = clientChannel.read.map(({ stream, index }) => asksOf(stream + READ, [index]));
+    clientChannel.read = [];
+    if (!clientChannel.isClosed) clientChannel.socket?.write([Buffer.concat(asks)]);
   }
 
-  #arrived(channel: number, pulled: Pulled, fault: string | undefined): void {
-    const { arriving } = pulled;
+  #arrived(channel: number, clientChannel: ClientChannel, fault: string | undefined): void {
+    const { arriving } = clientChannel;
     if (!arriving) return;
     const { stream, index, frame } = arriving;
-    pulled.arriving = undefined;
-    if (pulled.droppedStream === stream) {
-      pulled.droppedStream = undefined;
+    clientChannel.arriving = undefined;
+    if (clientChannel.droppedStream === stream) {
+      clientChannel.droppedStream = undefined;
       this.#emit({ kind: 'dropped', channel, stream });
       return;
     }
@@ -272,7 +289,7 @@ export class ChannelClient {
       { channel, stream, isShared: false },
       index,
       fault,
-      frame !== undefined || pulled.expected.size === 0,
+      frame !== undefined || clientChannel.expected.size === 0,
     );
   }
 }

@@ -17,10 +17,10 @@ export const ASK_BYTES = 8;
 export const HEAD_BYTES = 24;
 const MAGIC = 0x334c4b50;
 /** Value of `place` in the head of a record that follows on the socket. */
-const NO_PLACE = -1;
-/** The stream of the ask that says that the memory is open. */
+const NO_OFFSET = -1;
+/** Stream number of the ask which reports that the asker has the shared memory open. */
 export const MEMORY_STREAM = 0;
-/** In the stream of an ask: the record has been read. */
+/** Bit in the stream number of an ask which reports that the record has been read. */
 export const READ = 0x8000_0000;
 
 /** Head of a record that follows on the socket, or that lies in shared memory. */
@@ -29,28 +29,28 @@ export interface RecordHead {
   readonly index: number;
   readonly bytes: number;
   /** Byte offset of the record in the holder's shared memory; undefined when the record follows on the socket. */
-  readonly place?: number | undefined;
+  readonly offset?: number | undefined;
 }
 
 /** Encodes a record head of HEAD_BYTES. */
-export function headOf({ stream, index, bytes, place = NO_PLACE }: RecordHead): Buffer {
+export function headOf({ stream, index, bytes, offset = NO_OFFSET }: RecordHead): Buffer {
   const head = Buffer.allocUnsafe(HEAD_BYTES);
   head.writeUInt32LE(stream, 0);
   head.writeUInt32LE(index, 4);
   head.writeUInt32LE(bytes, 8);
   head.writeUInt32LE(MAGIC, 12);
-  head.writeDoubleLE(place, 16);
+  head.writeDoubleLE(offset, 16);
   return head;
 }
 
 /** Decodes a record head of HEAD_BYTES; undefined when the magic number or `place` is invalid. */
 export function readHead(head: Buffer): RecordHead | undefined {
   if (head.readUInt32LE(12) !== MAGIC) return undefined;
-  const place = head.readDoubleLE(16);
-  if (place !== NO_PLACE && !(Number.isSafeInteger(place) && place >= 0)) return undefined;
+  const offset = head.readDoubleLE(16);
+  if (offset !== NO_OFFSET && !(Number.isSafeInteger(offset) && offset >= 0)) return undefined;
   return {
     ...{ stream: head.readUInt32LE(0), index: head.readUInt32LE(4), bytes: head.readUInt32LE(8) },
-    place: place === NO_PLACE ? undefined : place,
+    offset: offset === NO_OFFSET ? undefined : offset,
   };
 }
 
@@ -71,7 +71,7 @@ export function readAsk(ask: Buffer): { readonly stream: number; readonly index:
 
 const MAX_INDEX = 2 ** 20;
 
-/** Blocks of a run that frames can be asked for of. */
+/** Most blocks of a run whose frames can be asked for. */
 const MAX_FRAMED = 2 ** 16;
 
 /**
@@ -82,12 +82,12 @@ export function frameIdOf(index: number, frame: number | undefined): number {
   return frame === undefined ? index : index + (1 + frame) * MAX_FRAMED;
 }
 
-/** Stands for a stream and an index in a map. */
-export function placeOf(stream: number, index: number): number {
+/** Returns a map key for a stream and a record or frame number. */
+export function itemKeyOf(stream: number, index: number): number {
   return stream * MAX_INDEX + index;
 }
 
-/** Returns the stream of a key made by placeOf. */
-export function streamOf(place: number): number {
-  return Math.floor(place / MAX_INDEX);
+/** Returns the stream of a key made by itemKeyOf. */
+export function streamOf(offset: number): number {
+  return Math.floor(offset / MAX_INDEX);
 }

@@ -3,12 +3,12 @@ import type { FrameVerifier } from '../../kv/frame_header.ts';
 import type { RecordVerifier } from '../../kv/record.ts';
 import { HEAD_BYTES, readHead, type RecordHead } from './channel_messages.ts';
 
-/** Heads of records in shared memory that come together; the next ones come behind. */
+/** Most heads read at once while records lie in shared memory. */
 const MAX_HEADS = 256;
-/** For records that nobody wants any more: they come all the same. */
+/** Bytes of the buffer into which unwanted records are read and discarded. */
 const SCRATCH_BYTES = 256 << 10;
 
-/** The memory for what comes behind a head, and what verifies it on the way; or how many bytes of it nobody wants. */
+/** Destination of the bytes that follow a head: the record's memory and its verifier, or the number of bytes to discard. */
 export type Behind =
   | { readonly target: Uint8Array; readonly verifier: RecordVerifier | FrameVerifier }
   | { readonly unwantedBytes: number };
@@ -16,9 +16,12 @@ export type Behind =
 /** State and callbacks of a {@link ChannelReader}. */
 export interface ChannelReaderOptions {
   readonly isClosed: () => boolean;
-  /** Records lie in memory that both ends share: many heads come together. */
+  /** Whether records lie in memory that both ends share; many heads then arrive together. */
   readonly isShared: () => boolean;
-  /** @returns undefined: nothing comes behind it. */
+  /**
+   * Called for each head; the head is undefined when it is invalid. @returns the destination of its record, or undefined when no bytes
+   * follow on the socket.
+   */
   readonly onHead: (head: RecordHead | undefined) => Behind | undefined;
   readonly onRecord: (fault: string | undefined) => void;
 }

@@ -1,8 +1,9 @@
 /**
- * A holder's end of data channels, in its transfer thread: records that were offered go out of the slab when they are asked for.
+ * A holder's end of data channels, in its transfer thread: sends offered records out of the slab when they are asked for.
  *
- * Bounds (P1): MAX_CHANNELS; MAX_UNAUTHENTICATED that have not said a token yet, of which the oldest goes; MAX_ASKED asks per data channel for what is not
- * offered yet: who sends more, or a wrong token, is cut off. What is being read in shared memory was offered, which has a bound of its own.
+ * Bounds (P1): MAX_CHANNELS; MAX_UNAUTHENTICATED sockets that have not sent a token yet, of which the oldest is closed; MAX_ASKED
+ * asks per data channel for records that are not offered yet. An asker that sends more, or a wrong token, is disconnected. Records
+ * being read in shared memory count as offered, which ChannelHost bounds.
  */
 import { timingSafeEqual } from 'node:crypto';
 import type { HostMemory, OwnMemory } from './host_memory.ts';
@@ -11,7 +12,7 @@ import {
   headOf,
   CHANNEL_TOKEN_BYTES,
   MEMORY_STREAM,
-  placeOf,
+  itemKeyOf,
   READ,
   readAsk,
   streamOf,
@@ -21,12 +22,12 @@ import type { ByteSocket, SocketListener, Sockets } from './sockets.ts';
 const MAX_CHANNELS = 1_024;
 const MAX_ASKED = 4_096;
 const MAX_UNAUTHENTICATED = 64;
-/** Streams whose end is remembered: what is still asked of them is on its way no longer than these last. */
+/** Most ended streams that are remembered (P1), so that asks for them that are still on their way are ignored. */
 const MAX_ENDED = 1_024;
-/** Records that are told of together while others are being written. */
-const TOLD_TOGETHER = 32;
+/** Sent records that are reported together while others are being written. */
+const MAX_BATCH = 32;
 
-/** Records in their slots, or the same part of each: in columns, since threads tell each other of many. */
+/** Records in their slots, or the same byte range of each. Stored in columns, because one message between threads covers many records. */
 export interface OfferedRecords {
   readonly indices: readonly number[];
   readonly slots: readonly number[];
@@ -37,13 +38,13 @@ export interface OfferedRecords {
 
 interface OfferedRecord {
   readonly index: number;
-  /** Byte of the slab at which it begins. */
+  /** Byte offset of the record or frame in the slab. */
   readonly start: number;
   readonly bytes: number;
 }
 
 /** Events of a {@link ChannelServer}, for the control thread. */
-export type ServedEvent =
+export type ChannelServerEvent =
   | { readonly kind: 'sent'; readonly channel: number; readonly stream: number; readonly indices: readonly number[] }
   /** None of the stream's slots is read any more. */
   | { readonly kind: 'retracted'; readonly channel: number; readonly stream: number }
@@ -54,7 +55,7 @@ interface Writing {
   sent: number[];
 }
 
-interface Served {
+interface ServerChannel {
   readonly token: Buffer;
   socket: ByteSocket | undefined;
   readonly offered: Map<number, OfferedRecord>;
@@ -63,11 +64,11 @@ interface Served {
   readonly writing: Map<number, Writing>;
   readonly retracted: Set<number>;
   readonly ended: Set<number>;
-  /** Whether the asker received the name of this process's shared memory. */
+  /** Whether the reader received the name of this process's shared memory. */
   readonly mayShare: boolean;
-  /** Whether the asker has opened this process's shared memory. */
+  /** Whether the reader has opened this process's shared memory. */
   isMemoryOpen: boolean;
-  /** Records that it reads where they are, by place; called when it has. */
+  /** Records that the reader is reading in shared memory, by itemKeyOf; each callback is called when the reader has read its record. */
   readonly reading: Map<number, () => void>;
 }
 
@@ -76,8 +77,8 @@ export class ChannelServer {
   readonly #sockets: Sockets;
   readonly #hostMemory: Pick<HostMemory, 'host'>;
   readonly #own: () => OwnMemory;
-  readonly #emit: (event: ServedEvent) => void;
-  readonly #channels = new Map<number, Served>();
+  readonly #emit: (event: ChannelServerEvent) => void;
+  readonly #channels = new Map<number, ServerChannel>();
   /** Sockets without a data channel, the oldest first. */
   readonly #unauthenticated = new Set<ByteSocket>();
 
@@ -85,7 +86,7 @@ export class ChannelServer {
     sockets: Sockets,
     hostMemory: Pick<HostMemory, 'host'>,
     own: () => OwnMemory,
-    emit: (event: ServedEvent) => void,
+    emit: (event: ChannelServerEvent) => void,
   ) {
     this.#sockets = sockets;
     this.#hostMemory = hostMemory;
@@ -115,7 +116,7 @@ export class ChannelServer {
     return mayShare ? this.#own().name : '';
   }
 
-  /** The time to come is over. */
+  /** Forgets a data channel to which nobody has connected in time; emits 'left'. */
   dismiss(channel: number): void {
     if (this.#channels.get(channel)?.socket) return;
     this.#channels.delete(channel);
@@ -123,56 +124,59 @@ export class ChannelServer {
   }
 
   offer(channel: number, stream: number, { indices, slots, offset, bytes }: OfferedRecords): void {
-    const served = this.#channels.get(channel);
-    // The data channel was lost meanwhile, and its listener is told.
-    if (!served) return;
+    const serverChannel = this.#channels.get(channel);
+    // The data channel was lost meanwhile, which a 'left' event reports.
+    if (!serverChannel) return;
     for (const [i, index] of indices.entries()) {
       const record = { index, start: (slots[i] ?? 0) + offset, bytes };
-      const place = placeOf(stream, index);
-      if (served.asked.delete(place)) this.#send(channel, served, stream, record);
-      else served.offered.set(place, record);
+      const key = itemKeyOf(stream, index);
+      if (serverChannel.asked.delete(key)) this.#send(channel, serverChannel, stream, record);
+      else serverChannel.offered.set(key, record);
     }
   }
 
-  /** The stream is over: what was offered of it and not asked for is taken back, and what is asked is not heard. */
+  /**
+   * Ends a stream: withdraws what was offered and not asked for, and ignores later asks. Emits 'retracted' once none of the stream's
+   * slots is read any more.
+   */
   retract(channel: number, stream: number): void {
-    const served = this.#channels.get(channel);
-    if (served) {
-      for (const place of served.offered.keys()) if (streamOf(place) === stream) served.offered.delete(place);
-      for (const place of served.asked) if (streamOf(place) === stream) served.asked.delete(place);
-      served.ended.add(stream);
-      const [oldest] = served.ended;
-      if (served.ended.size > MAX_ENDED && oldest !== undefined) served.ended.delete(oldest);
+    const serverChannel = this.#channels.get(channel);
+    if (serverChannel) {
+      for (const key of serverChannel.offered.keys()) if (streamOf(key) === stream) serverChannel.offered.delete(key);
+      for (const key of serverChannel.asked) if (streamOf(key) === stream) serverChannel.asked.delete(key);
+      serverChannel.ended.add(stream);
+      const [oldest] = serverChannel.ended;
+      if (serverChannel.ended.size > MAX_ENDED && oldest !== undefined) serverChannel.ended.delete(oldest);
     }
-    if (served?.writing.has(stream)) served.retracted.add(stream);
+    if (serverChannel?.writing.has(stream)) serverChannel.retracted.add(stream);
     else this.#emit({ kind: 'retracted', channel, stream });
   }
 
-  #send(channel: number, served: Served, stream: number, { index, start, bytes }: OfferedRecord): void {
-    const writing = served.writing.get(stream) ?? { count: 0, sent: [] };
-    served.writing.set(stream, writing);
+  #send(channel: number, serverChannel: ServerChannel, stream: number, { index, start, bytes }: OfferedRecord): void {
+    const writing = serverChannel.writing.get(stream) ?? { count: 0, sent: [] };
+    serverChannel.writing.set(stream, writing);
     writing.count++;
     const done = (): void => {
       writing.count--;
       writing.sent.push(index);
-      if (writing.count > 0 && writing.sent.length < TOLD_TOGETHER) return;
+      if (writing.count > 0 && writing.sent.length < MAX_BATCH) return;
       this.#emit({ kind: 'sent', channel, stream, indices: writing.sent });
       writing.sent = [];
       if (writing.count > 0) return;
-      served.writing.delete(stream);
-      if (served.retracted.delete(stream)) this.#emit({ kind: 'retracted', channel, stream });
+      serverChannel.writing.delete(stream);
+      if (serverChannel.retracted.delete(stream)) this.#emit({ kind: 'retracted', channel, stream });
     };
-    const place = served.isMemoryOpen ? this.#own().placeOf(start, start + bytes) : undefined;
-    const head = headOf({ stream, index, bytes, place });
-    if (place === undefined) served.socket?.write([head, this.#own().bytes(start, bytes)], done);
+    const offset = serverChannel.isMemoryOpen ? this.#own().offsetOf(start, start + bytes) : undefined;
+    const head = headOf({ stream, index, bytes, offset });
+    if (offset === undefined) serverChannel.socket?.write([head, this.#own().bytes(start, bytes)], done);
     else {
-      // The record counts as sent only once the asker reports that it has read it.
-      served.reading.set(placeOf(stream, index), done);
-      served.socket?.write([head]);
+      // The record counts as sent only once the reader reports that it has read it.
+      serverChannel.reading.set(itemKeyOf(stream, index), done);
+      serverChannel.socket?.write([head]);
     }
   }
 
-  /** Disconnects the asker of the data channel. */
+  /** Disconnects the reader of the data channel. */
   cut(channel: number): void {
     this.#channels.get(channel)?.socket?.destroy();
   }
@@ -183,7 +187,7 @@ export class ChannelServer {
     if (this.#unauthenticated.size > MAX_UNAUTHENTICATED) oldest?.destroy();
     let buffer = Buffer.alloc(CHANNEL_TOKEN_BYTES);
     let numHere = 0;
-    let mine: { readonly channel: number; readonly served: Served } | undefined;
+    let mine: { readonly channel: number; readonly serverChannel: ServerChannel } | undefined;
     return {
       into: () => buffer.subarray(numHere),
       onBytes: (count) => {
@@ -191,7 +195,7 @@ export class ChannelServer {
         if (numHere < buffer.length) return;
         numHere = 0;
         if (mine) {
-          this.#asked(mine.channel, mine.served, buffer);
+          this.#asked(mine.channel, mine.serverChannel, buffer);
           return;
         }
         mine = this.#channelOf(buffer);
@@ -200,52 +204,56 @@ export class ChannelServer {
           return;
         }
         this.#unauthenticated.delete(socket);
-        mine.served.socket = socket;
+        mine.serverChannel.socket = socket;
         buffer = Buffer.alloc(ASK_BYTES);
         socket.write([headOf({ stream: 0, index: 0, bytes: 0 })]);
       },
       onClosed: () => {
         this.#unauthenticated.delete(socket);
         if (!mine) return;
-        const { channel, served } = mine;
+        const { channel, serverChannel } = mine;
         this.#channels.delete(channel);
-        for (const stream of served.retracted) this.#emit({ kind: 'retracted', channel, stream });
+        for (const stream of serverChannel.retracted) this.#emit({ kind: 'retracted', channel, stream });
         this.#emit({ kind: 'left', channel });
       },
     };
   }
 
-  #channelOf(token: Buffer): { readonly channel: number; readonly served: Served } | undefined {
-    for (const [channel, served] of this.#channels)
-      if (!served.socket && served.token.length === token.length && timingSafeEqual(served.token, token))
-        return { channel, served };
+  #channelOf(token: Buffer): { readonly channel: number; readonly serverChannel: ServerChannel } | undefined {
+    for (const [channel, serverChannel] of this.#channels)
+      if (
+        !serverChannel.socket &&
+        serverChannel.token.length === token.length &&
+        timingSafeEqual(serverChannel.token, token)
+      )
+        return { channel, serverChannel };
     return undefined;
   }
 
-  #asked(channel: number, served: Served, ask: Buffer): void {
+  #asked(channel: number, serverChannel: ServerChannel, ask: Buffer): void {
     const { stream, index } = readAsk(ask);
     if (stream === MEMORY_STREAM) {
-      if (!served.mayShare || served.isMemoryOpen) served.socket?.destroy();
-      served.isMemoryOpen = served.mayShare;
+      if (!serverChannel.mayShare || serverChannel.isMemoryOpen) serverChannel.socket?.destroy();
+      serverChannel.isMemoryOpen = serverChannel.mayShare;
       return;
     }
     if (stream >= READ) {
-      const read = placeOf(stream - READ, index);
-      const done = served.reading.get(read);
-      served.reading.delete(read);
+      const read = itemKeyOf(stream - READ, index);
+      const done = serverChannel.reading.get(read);
+      serverChannel.reading.delete(read);
       if (done) done();
-      else served.socket?.destroy();
+      else serverChannel.socket?.destroy();
       return;
     }
-    const place = placeOf(stream, index);
-    const record = served.offered.get(place);
+    const key = itemKeyOf(stream, index);
+    const record = serverChannel.offered.get(key);
     if (record) {
-      served.offered.delete(place);
-      this.#send(channel, served, stream, record);
+      serverChannel.offered.delete(key);
+      this.#send(channel, serverChannel, stream, record);
       return;
     }
-    if (served.ended.has(stream)) return;
-    served.asked.add(place);
-    if (served.asked.size > MAX_ASKED) served.socket?.destroy();
+    if (serverChannel.ended.has(stream)) return;
+    serverChannel.asked.add(key);
+    if (serverChannel.asked.size > MAX_ASKED) serverChannel.socket?.destroy();
   }
 }

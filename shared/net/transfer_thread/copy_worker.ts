@@ -12,14 +12,14 @@ class Copier {
     this.#own = systemMemory.attach(memory, false);
   }
 
-  /** @returns whether it is to be seen. */
+  /** Opens the shared memory of a data channel's holder. @returns whether it can be opened from here. */
   open({ channel, name }: { readonly channel: number; readonly name: string }): boolean {
     const memory = systemMemory.open(name);
     if (memory) this.#memories.set(channel, memory);
     return memory !== undefined;
   }
 
-  /** @returns of each why it cannot be used. */
+  /** Copies and verifies records. @returns for each record the reason why it cannot be used, or undefined. */
   copy(jobs: readonly ChannelCopy[]): (string | undefined)[] {
     return jobs.map((job) => {
       const memory = this.#memories.get(job.channel);

@@ -1,9 +1,9 @@
 /**
- * Memory that processes of one host share, beside a data channel: records lie in their holder's slab, and their asker copies them from there into
- * its own, once, without a socket. Who gives it is a driver: the system's, a simulated one in tests.
+ * Memory that processes of one host share, beside a data channel: records lie in their holder's slab, and the asker copies them once
+ * into its own slab, without a socket. Drivers are the operating system's shared memory, and a simulated one in tests.
  *
- * Whoever is gone, or is taken to be, may find that what it reads is another record meanwhile: an asker judges its copy (K2), never what it
- * copied from.
+ * A holder reuses the slots of an asker that is gone or counts as gone, so a late asker may find another record there. An asker
+ * therefore verifies its copy (K2), never the memory that it copied from.
  */
 import { bootId } from '../../base/boot_id.ts';
 import {
@@ -18,25 +18,25 @@ import type { SlabMemory } from '../../kv/slab.ts';
 
 /** This process's slab. */
 export interface OwnMemory {
-  /** How others of this host find it; empty: they do not. */
+  /** Name under which other processes of this host open the slab; empty when it is not published. */
   readonly name: string;
   bytes(slot: number, length: number): Uint8Array;
   /** Returns the offset at which other processes find bytes [start, end) of the slab; undefined when that range is not published. */
-  placeOf(start: number, end: number): number | undefined;
+  offsetOf(start: number, end: number): number | undefined;
 }
 
-/** Another's. */
+/** Another process's slab, mapped for reading. */
 export interface BorrowedMemory {
-  /** To be copied from; undefined when there is no such place. */
-  at(place: number, length: number): Uint8Array | undefined;
+  /** Returns `length` bytes at byte offset `place`, to copy from; undefined when the range is outside the memory. */
+  at(offset: number, length: number): Uint8Array | undefined;
   close(): void;
 }
 
 /** Memory shared between processes of one host: the operating system's, or a simulated one in tests. */
 export interface HostMemory {
-  /** Processes that say the same may see the same memory; whether they do, opening it tells. */
+  /** Id of this host. Processes with equal ids may be able to share memory; opening it shows whether they can. */
   readonly host: string;
-  /** Before anything is in it. `isShared`: others may see it. */
+  /** Attaches this process's slab before it holds records; `isShared` publishes it to other processes of this host. */
   attach(memory: SlabMemory, isShared: boolean): OwnMemory;
   /** Maps another process's published memory; undefined when the memory cannot be opened from here. */
   open(name: string): BorrowedMemory | undefined;
@@ -68,7 +68,7 @@ class AttachedSlab implements OwnMemory {
     return this.#published?.name ?? '';
   }
 
-  placeOf(start: number, end: number): number | undefined {
+  offsetOf(start: number, end: number): number | undefined {
     const found = this.#published;
     return found && start >= found.start && end <= found.end ? start - found.start : undefined;
   }
@@ -81,9 +81,9 @@ class MappedSlab implements BorrowedMemory {
     this.#mapped = mapped;
   }
 
-  at(place: number, length: number): Uint8Array | undefined {
+  at(offset: number, length: number): Uint8Array | undefined {
     const mapped = this.#mapped;
-    return mapped && place + length <= mapped.numBytes ? mapped.bytes(place, length) : undefined;
+    return mapped && offset + length <= mapped.numBytes ? mapped.bytes(offset, length) : undefined;
   }
 
   close(): void {

@@ -1,13 +1,13 @@
 /**
- * Records that lie in memory that both ends of a data channel share: copied into their slots and judged there, some of them at a time, so that what
- * is asked for meanwhile is asked for; by a helper too where there is one.
+ * Copies records from memory that both ends of a data channel share into their slots, and verifies them there. Works in batches
+ * between event-loop turns, so that asks are still sent meanwhile; a helper thread copies too where there is one.
  */
 import type { Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/failure.ts';
 import type { BorrowedMemory, OwnMemory } from './host_memory.ts';
 import { copyRecord, type CopyJob } from './record_copy.ts';
 
-/** Between two turns of the loop: some tenths of a millisecond. */
+/** Bytes copied between two event-loop turns: some tenths of a millisecond. */
 const BYTES_AT_ONCE = 2 << 20;
 /** Bytes in one batch for the helper, and most batches it may have unfinished (P1). */
 const HELPED_BYTES = 1 << 20;
@@ -21,18 +21,18 @@ export interface MemoryRead extends ChannelCopy {
   readonly done: (how: 'received' | 'given up', fault: string | undefined) => void;
 }
 
-/** Out of a data channel's memory. */
+/** Copy of one record out of the shared memory of a data channel. */
 export interface ChannelCopy extends CopyJob {
   readonly channel: number;
 }
 
 /** Another thread that copies. */
 export interface CopyHelper {
-  /** A data channel's memory. Copies of it may begin when this resolves true. */
+  /** Opens the shared memory of a data channel. Copies out of it may begin when the promise resolves to true. */
   open(channel: number, name: string): Promise<boolean>;
-  /** After all that was said before. */
+  /** Closes the memory of a data channel, after all copies that were requested before. */
   close(channel: number): Promise<void>;
-  /** @returns of each why it cannot be used. */
+  /** Copies and verifies records. @returns for each record the reason why it cannot be used, or undefined. */
   copy(jobs: readonly ChannelCopy[]): Promise<readonly (string | undefined)[]>;
 }
 
@@ -79,7 +79,7 @@ export class MemoryReads {
     return busy.length > 0 ? Promise.all(busy).then(() => undefined) : undefined;
   }
 
-  /** After it was given up. */
+  /** Closes the data channel's memory at the helper; call `giveUp` first. */
   close(channel: number): void {
     void this.#helper?.close(channel).then(() => this.#helped.delete(channel));
   }
@@ -122,8 +122,8 @@ export class MemoryReads {
   }
 
   async #help(helper: CopyHelper, reads: readonly MemoryRead[]): Promise<void> {
-    const jobs = reads.map(({ channel, place, slot, bytes, format, digest, frame }): ChannelCopy => {
-      return { channel, place, slot, bytes, format, digest, frame };
+    const jobs = reads.map(({ channel, offset, slot, bytes, format, digest, frame }): ChannelCopy => {
+      return { channel, offset, slot, bytes, format, digest, frame };
     });
     const faults = await helper.copy(jobs).catch((error: unknown) => reads.map(() => messageOf(error)));
     this.#helping.delete(reads);

@@ -1,9 +1,9 @@
 /** Batched reports of records received over data channels: one message to another thread costs as much as several records. */
 import type { Clock } from '../../base/clock.ts';
 
-/** Records that are told of together while more of them come, and how long the first of them waits for that. */
-const TOLD_TOGETHER = 64;
-const TOLD_WITHIN_MS = 1;
+/** Records that are reported together, and milliseconds that the first of them waits for others. */
+const MAX_BATCH = 64;
+const BATCH_WITHIN_MS = 1;
 
 /** Records of one stream that are now in their slots. `faults` holds, for each, the reason why it cannot be used, or undefined. */
 export interface ReceivedBatch {
@@ -18,22 +18,25 @@ export interface ReceivedBatch {
 type Group = ReceivedBatch & { readonly indices: number[]; readonly faults: (string | undefined)[] };
 
 /**
- * Collects received records and emits them in batches: at the end of the event-loop turn when a record is waited for or TOLD_TOGETHER
- * have come, else after TOLD_WITHIN_MS.
+ * Collects received records and emits them in batches: at the end of the event-loop turn when a record is waited for or MAX_BATCH
+ * have come, else after BATCH_WITHIN_MS.
  */
 export class ReceivedRecords {
   readonly #clock: Pick<Clock, 'turn' | 'sleep'>;
   readonly #emit: (incoming: readonly ReceivedBatch[]) => void;
   #groups: Group[] = [];
-  #numUntold = 0;
-  #isTelling = false;
+  #numPending = 0;
+  #isEmitting = false;
 
   constructor(clock: Pick<Clock, 'turn' | 'sleep'>, emit: (incoming: readonly ReceivedBatch[]) => void) {
     this.#clock = clock;
     this.#emit = emit;
   }
 
-  /** `isWaitedFor`: nothing else has to come before it can be used. */
+  /**
+   * Adds a received record. `isWaitedFor`: it can be used without waiting for others, so it is reported at the end of this event-loop
+   * turn.
+   */
   add(
     of: Pick<ReceivedBatch, 'channel' | 'stream' | 'isShared'>,
     index: number,
@@ -48,19 +51,19 @@ export class ReceivedRecords {
     }
     group.indices.push(index);
     group.faults.push(fault);
-    this.#numUntold++;
-    if (this.#isTelling) return;
-    if (isWaitedFor || this.#numUntold >= TOLD_TOGETHER) {
-      this.#isTelling = true;
+    this.#numPending++;
+    if (this.#isEmitting) return;
+    if (isWaitedFor || this.#numPending >= MAX_BATCH) {
+      this.#isEmitting = true;
       void this.#clock.turn().then(this.notify);
-    } else if (this.#numUntold === 1) void this.#clock.sleep(TOLD_WITHIN_MS).then(this.notify);
+    } else if (this.#numPending === 1) void this.#clock.sleep(BATCH_WITHIN_MS).then(this.notify);
   }
 
   readonly notify = (): void => {
     const groups = this.#groups;
     this.#groups = [];
-    this.#numUntold = 0;
-    this.#isTelling = false;
+    this.#numPending = 0;
+    this.#isEmitting = false;
     if (groups.length > 0) this.#emit(groups);
   };
 }

@@ -1,12 +1,12 @@
-/** A record, or a frame of one, out of another process's memory into a slot of this one's, judged there (K2). */
+/** Copies a record, or one frame of it, out of another process's memory into a slot of this one, and verifies the copy (K2). */
 import type { Digest } from '../../kv/block_key.ts';
 import { FrameVerifier } from '../../kv/frame_header.ts';
 import type { FrameSpec } from '../../kv/kv_spec.ts';
 import { RecordVerifier } from '../../kv/record.ts';
 import type { BorrowedMemory, OwnMemory } from './host_memory.ts';
 
-/** So much is copied and judged while it is in the processor's cache. */
-const ITEM_BYTES = 64 << 10;
+/** Bytes copied and verified at a time, while they are in the processor's cache. */
+const COPY_BYTES = 64 << 10;
 
 /** A record, or one frame of it, with its slot and the digests that verify it. */
 export interface SlotRecord {
@@ -20,11 +20,11 @@ export interface SlotRecord {
 
 /** Copy of one record out of another process's shared memory. */
 export interface CopyJob extends SlotRecord {
-  /** In the other's memory. */
-  readonly place: number;
+  /** Byte offset in the other process's memory. */
+  readonly offset: number;
 }
 
-/** The memory that it arrives in, and what verifies it on the way. */
+/** Returns the memory that a record or frame arrives in, and the verifier of its bytes. */
 export function receivedFrom(
   own: OwnMemory,
   { slot, bytes, format, digest, frame }: SlotRecord,
@@ -37,14 +37,14 @@ export function receivedFrom(
   return { target, verifier: new RecordVerifier(target, { format, digest }) };
 }
 
-/** @returns why it cannot be used. */
+/** Copies and verifies one record or frame. @returns the reason why it cannot be used, or undefined. */
 export function copyRecord(own: OwnMemory, memory: BorrowedMemory, job: CopyJob): string | undefined {
-  const { place, bytes } = job;
-  const from = memory.at(place, bytes);
+  const { offset, bytes } = job;
+  const from = memory.at(offset, bytes);
   if (!from) return 'its holder says it lies where nothing is';
   const { target, verifier } = receivedFrom(own, job);
-  for (let at = 0; at < bytes; at += ITEM_BYTES) {
-    const end = Math.min(bytes, at + ITEM_BYTES);
+  for (let at = 0; at < bytes; at += COPY_BYTES) {
+    const end = Math.min(bytes, at + COPY_BYTES);
     target.set(from.subarray(at, end), at);
     verifier.received(end);
   }

@@ -1,11 +1,11 @@
 /**
- * Plain sockets as a transfer thread sees them: bytes come into memory that it names before they come, and go out of memory that it lends.
- * Who carries them is a driver: TCP, simulated links in tests.
+ * Byte sockets of a transfer thread: received bytes go into memory that the listener names beforehand, and sent bytes come out of
+ * memory that the caller keeps unchanged meanwhile. Drivers are TCP, and simulated links in tests.
  */
 
-/** One end. */
+/** One end of a socket. */
 export interface ByteSocket {
-  /** In order. The memory is the socket's until `onWritten`, or until it has closed. */
+  /** Sends bytes in order. The memory must not change until `onWritten` is called or the socket has closed. */
   write(parts: readonly Uint8Array[], onWritten?: () => void): void;
   destroy(): void;
 }

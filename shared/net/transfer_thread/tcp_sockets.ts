@@ -1,6 +1,6 @@
 /**
- * Sockets over TCP, with or without TLS. Reading is by `onread`: the kernel's bytes, or what they are when they are deciphered, go straight
- * into the memory that was named.
+ * Sockets over TCP, with or without TLS. Reading uses Node's `onread`: bytes from the kernel, deciphered with TLS, go straight into
+ * the memory that the listener named.
  */
 import { connect, createServer, type Socket } from 'node:net';
 import { connect as connectTls, createServer as createTlsServer } from 'node:tls';
@@ -8,14 +8,14 @@ import { messageOf } from '../../base/failure.ts';
 import type { TlsTexts } from '../tls_texts.ts';
 import type { ByteSocket, SocketListener, Sockets } from './sockets.ts';
 
-/** A peer that is gone without a word is noticed by its bus; this is the transport's own safety net. */
+/** Milliseconds of silence before keep-alive probes. The bus notices a vanished peer first; this is the transport's own safety net. */
 const KEEPALIVE_MS = 10_000;
 
-/** Connections that have not shown who they are hold a place no longer than this, and there are no more of all than that (P1). */
+/** Milliseconds that a TLS handshake may take, and the most connections in all (P1). */
 const HANDSHAKE_TIMEOUT_MS = 5_000;
 const MAX_CONNECTIONS = 2_048;
 
-/** In the clear, or with both sides checked where there is a certificate. */
+/** Returns sockets over TCP: plain, or with `tls` encrypted and with both ends verified. */
 export function tcpSockets(tls?: TlsTexts): Sockets {
   return {
     listen: (host, port, onSocket) => listen(host, port, tls, onSocket),
@@ -58,7 +58,7 @@ function listen(
       const bound = server.address();
       resolve(typeof bound === 'object' && bound ? bound.port : port);
     });
-    // The process ends when its work does.
+    // A listening server must not keep the process alive.
     server.unref();
   });
 }
@@ -120,7 +120,7 @@ function endOf(socket: Socket): ByteSocket {
         if (i + 1 < parts.length || !onWritten) socket.write(part);
         else
           socket.write(part, (error) => {
-            // One that failed is told of once, when it has closed.
+            // A failed write is reported once, when the socket has closed.
             if (!error) onWritten();
           });
       });

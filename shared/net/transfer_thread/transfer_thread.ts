@@ -12,7 +12,7 @@ export interface TransferThread extends Thread<MethodsOf<typeof start>> {
 /** Module that the transfer thread runs. */
 export const transferThreadModule = { url: new URL('./transfer_worker.js', import.meta.url) };
 
-/** `tls`: data channels are encrypted, with what their ends show each other. */
+/** Starts the transfer thread; `onDeath` is called when it dies. With `tls`, data channels are encrypted and both ends are verified. */
 export function startTransferThread(threads: Threads, onDeath: (error: Error) => void, tls?: TlsTexts): TransferThread {
   const listeners = new Set<(event: TransferThreadEvent) => void>();
   const thread = threads.spawn<typeof start>(transferThreadModule, tls, {

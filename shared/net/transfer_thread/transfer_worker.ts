@@ -11,13 +11,13 @@ import type { TlsTexts } from '../tls_texts.ts';
 import { systemMemory, type HostMemory, type OwnMemory } from './host_memory.ts';
 import type { start as startCopier } from './copy_worker.ts';
 import type { CopyHelper } from './memory_reads.ts';
-import { ChannelClient, type PulledEvent, type WantedRecords } from './channel_client.ts';
-import { ChannelServer, type OfferedRecords, type ServedEvent } from './channel_server.ts';
+import { ChannelClient, type ChannelClientEvent, type WantedRecords } from './channel_client.ts';
+import { ChannelServer, type OfferedRecords, type ChannelServerEvent } from './channel_server.ts';
 import type { Sockets } from './sockets.ts';
 import { tcpSockets } from './tcp_sockets.ts';
 
 /** Events of the transfer thread: data channels that it serves, and data channels that it reads. */
-export type TransferThreadEvent = ServedEvent | PulledEvent;
+export type TransferThreadEvent = ChannelServerEvent | ChannelClientEvent;
 
 /** A block in its slot. */
 export interface SlottedBlock {
@@ -27,11 +27,14 @@ export interface SlottedBlock {
 
 /** Methods of the transfer thread, called by the control thread. */
 export interface TransferThreadMethods {
-  /** Before anything is in it. `isShared`: processes of the same host may read it where it is. */
+  /** Attaches the slab before it holds records. `isShared`: processes of the same host may read it in place. */
   attach: (slab: { memory: SlabMemory; isShared: boolean }) => void;
-  /** Writes the preamble of a record whose payload the engine put in place; `headers`: of its frames, where they were made before. @returns its content hash. */
+  /**
+   * Writes the preamble of a record whose payload the engine put in place. `headers` are those of its frames when they exist already,
+   * else empty. @returns the content hash.
+   */
   seal: (job: { layout: RecordLayout; slot: number; hash: BlockHash; headers: readonly Uint8Array[] }) => bigint;
-  /** The headers of one frame of records that are not whole yet; the engine put the frame's bytes in place. */
+  /** Returns the headers of one frame of in-flight records, one per block; the engine has put the frame's bytes in place. */
   frameHeaders: (job: { layout: RecordLayout; frame: number; blocks: readonly SlottedBlock[] }) => Uint8Array[];
   /** Verifies a record in its slot (K2). @returns undefined when it is the wanted block and undamaged, else the reason why not. */
   verify: (job: { slot: number; bytes: number; want: { format: Digest; digest: Digest } }) => string | undefined;
@@ -39,7 +42,10 @@ export interface TransferThreadMethods {
   listen: (at: { host: string; port: number }) => Promise<number>;
   /** Returns the id of the host this process runs on; processes with equal ids may share memory. */
   host: () => string;
-  /** @returns how one who is on `host` finds memory to share; empty: there is none. */
+  /**
+   * Admits an asker to a data channel by its token. @returns the name under which an asker on `host` opens this process's shared
+   * memory, empty when there is none.
+   */
   admit: (of: { channel: number; token: string; host: string }) => string;
   dismiss: (channel: number) => void;
   offer: (of: { channel: number; stream: number; records: OfferedRecords }) => void;
@@ -56,7 +62,7 @@ export function start(tls: TlsTexts | undefined, emit: (event: TransferThreadEve
   return transferThreadOn(tcpSockets(tls), systemMemory, systemClock, emit, copyThread);
 }
 
-/** Begun when there is something to copy, where there is a core for it. */
+/** Returns a helper whose copy thread starts at first use; undefined where there is only one core. */
 function copyThread(memory: () => SlabMemory): CopyHelper | undefined {
   if (availableCores() < 2) return undefined;
   let begun: Thread<MethodsOf<typeof startCopier>> | undefined;
@@ -64,7 +70,7 @@ function copyThread(memory: () => SlabMemory): CopyHelper | undefined {
     if (begun) return begun;
     begun = workerThreads.spawn<typeof startCopier>(copyModule, undefined, {
       onDeath: (error) => {
-        // Nobody knows which slots it writes.
+        // The slots that the copy thread was writing are unknown, so the transfer thread ends too.
         throw error;
       },
     });
@@ -98,8 +104,8 @@ export function transferThreadOn(
   };
   const own = (): OwnMemory => slab().own;
   const record = (slot: number, bytes: number): Uint8Array => own().bytes(slot, bytes);
-  const served = new ChannelServer(sockets, hostMemory, own, emit);
-  const pulled = new ChannelClient(
+  const serverChannel = new ChannelServer(sockets, hostMemory, own, emit);
+  const clientChannel = new ChannelClient(
     sockets,
     hostMemory,
     clock,
@@ -120,32 +126,32 @@ export function transferThreadOn(
       );
     },
     verify: ({ slot, bytes, want }) => verifyRecord(record(slot, bytes), want),
-    listen: ({ host, port }) => served.listen(host, port),
+    listen: ({ host, port }) => serverChannel.listen(host, port),
     host: () => hostMemory.host,
-    admit: ({ channel, token, host }) => served.admit(channel, token, host),
+    admit: ({ channel, token, host }) => serverChannel.admit(channel, token, host),
     dismiss(channel) {
-      served.dismiss(channel);
+      serverChannel.dismiss(channel);
     },
     offer({ channel, stream, records }) {
-      served.offer(channel, stream, records);
+      serverChannel.offer(channel, stream, records);
     },
     retract({ channel, stream }) {
-      served.retract(channel, stream);
+      serverChannel.retract(channel, stream);
     },
     cut(channel) {
-      served.cut(channel);
+      serverChannel.cut(channel);
     },
     connect({ channel, host, port, token, memory }) {
-      void pulled.connect(channel, host, port, token, memory);
+      void clientChannel.connect(channel, host, port, token, memory);
     },
     ask({ channel, stream, format, records }) {
-      pulled.ask(channel, stream, format, records);
+      clientChannel.ask(channel, stream, format, records);
     },
     drop({ channel, stream }) {
-      pulled.drop(channel, stream);
+      clientChannel.drop(channel, stream);
     },
     close(channel) {
-      pulled.close(channel);
+      clientChannel.close(channel);
     },
   };
 }

@@ -110,7 +110,7 @@ function writePages(file: string, random: Random, count: number, change: (page: 
 export interface DamageResult {
   readonly rounds: readonly { readonly what: string; readonly startMs: number }[];
   readonly answers: readonly Answer[];
-  /** How often damage was noticed and the environment begun anew. */
+  /** How often damage was noticed and the environment starts again empty. */
   readonly numSetAside: number;
 }
 
@@ -160,7 +160,7 @@ export async function runDamage(numRounds: number, random: Random): Promise<Dama
   return {
     rounds,
     answers,
-    numSetAside: log.filter((line) => line.includes('begun anew') || line.includes('set aside')).length,
+    numSetAside: log.filter((line) => line.includes('starts again empty') || line.includes('set aside')).length,
   };
 }
 

@@ -36,7 +36,7 @@ test('blocks are asked of those who are not avoided; the log has what was known,
   for (const holder of ['s1/e', 'gone/e'])
     index.apply(holder, { operation: 'stored', tier: 'dram', keys: keys.subarray(0, 18) });
   const policy = new LongestPrefixPolicy(8);
-  const conductor = new Conductor({ view, index, policy, clock: new SimulatedClock(), turn: 0 });
+  const conductor = new Conductor({ view, index, policy, clock: new SimulatedClock(), tieBreak: 0 });
   const nobody = { has: () => false, isHolder: () => true };
   const asked = { requestId: 'r1', numTokens: 42, keys, maxLength: 64, avoided: nobody };
   const first = conductor.decide(asked);
@@ -65,7 +65,7 @@ test('a large cluster’s decisions are remembered for as many instances, not fo
     index: new PrefixIndex(),
     policy,
     clock: new SimulatedClock(),
-    turn: 0,
+    tieBreak: 0,
   });
   const avoided = { has: () => false, isHolder: () => true };
   for (let i = 0; i < 100; i++) conductor.decide({ requestId: `r${i}`, numTokens: 42, keys, maxLength: 64, avoided });

@@ -23,7 +23,7 @@ function asked(
   instances: readonly Instance[],
   numTokens: number,
   onFailover: () => void,
-): { tokens: ReturnType<Relay['generate']>; record: RequestTrace } {
+): { tokens: ReturnType<Relay['generate']>; trace: RequestTrace } {
   const view = {
     model: { digest: 'ab'.repeat(16) as Digest, format: { blockSize: 32 } },
     of: (role: string) => instances.filter(({ member }) => member.role === role),
@@ -34,17 +34,23 @@ function asked(
     changed: () => systemClock.sleep(10),
   } as unknown as ClusterView;
   const index = { ranges: () => [] } as unknown as PrefixIndex;
-  const conductor = new Conductor({ view, index, clock: systemClock, policy: new LongestPrefixPolicy(64), turn: 0 });
+  const conductor = new Conductor({
+    view,
+    index,
+    clock: systemClock,
+    policy: new LongestPrefixPolicy(64),
+    tieBreak: 0,
+  });
   const relay = new Relay({
     ...{ view, network, clock: systemClock, random: new Random(1), conductor },
     router: 'r',
     onFailover,
   });
-  const record = new RequestLog(systemClock, () => undefined).open('r', '/v1/completions', {
+  const trace = new RequestLog(systemClock, () => undefined).open('r', '/v1/completions', {
     clientId: undefined,
     traceId: undefined,
   });
-  const counts = (record.counts = new RequestCounts(numTokens));
+  const counts = (trace.counts = new RequestCounts(numTokens));
   const tokens = relay.generate(
     {
       ...{
@@ -58,11 +64,11 @@ function asked(
       ...{ counts, promptLogprobs: undefined },
       text: { stops: [], isStopIncluded: false, isSkippingSpecial: true },
     },
-    record,
+    trace,
     systemClock.nowMs() + 60_000,
     new AbortController().signal,
   );
-  return { tokens, record };
+  return { tokens, trace };
 }
 
 function instanceAt(role: 'decode' | 'prefill', address: string): Instance {
@@ -144,15 +150,15 @@ test.each([
       },
     });
     const instances = [instanceAt('decode', listener.address), instanceAt('prefill', listener.address)];
-    const { tokens, record } = asked(network, instances, 200, () => assert.fail('nobody was lost'));
+    const { tokens, trace } = asked(network, instances, 200, () => assert.fail('nobody was lost'));
     for await (const { sampled } of tokens) {
       assert.equal(sampled.token, 7);
-      assert(record.counts?.isPrefilling, 'no token waits for it');
+      assert(trace.counts?.isPrefilling, 'no token waits for it');
     }
-    while (record.counts?.isPrefilling) await systemClock.sleep(5);
-    assert.equal(record.tokens.computed, computed);
+    while (trace.counts?.isPrefilling) await systemClock.sleep(5);
+    assert.equal(trace.tokens.computed, computed);
     await systemClock.sleep(50);
-    assert.equal(record.attempts[0]?.prefills[0]?.outcome, outcome);
+    assert.equal(trace.attempts[0]?.prefills[0]?.outcome, outcome);
     network.close();
     await listener.close(100);
   },

@@ -15,40 +15,40 @@ const report: Report = {
 test('the parts of a TTFT are what was spent: router, failover, queue, load, compute, and the way there and back', async () => {
   const clock = new SimulatedClock();
   const log = new RequestLog(clock, () => undefined);
-  const record = log.open('r', '/v1/completions', names);
+  const trace = log.open('r', '/v1/completions', names);
   await clock.run(7);
-  record.placed(64);
+  trace.placed(64);
   await clock.run(7 + 100);
   // Lost: all of the time until the next attempt is failover's.
-  record.placed(32);
+  trace.placed(32);
   await clock.run(107 + 4 + 30 + 200 + 50 + 5);
-  record.firstToken(report);
-  assert.deepEqual(record.ttft, { router: 7, failover: 100, queue: 30, load: 200, compute: 50, transport: 9 });
-  assert.equal(record.ttftMs, 396);
+  trace.firstToken(report);
+  assert.deepEqual(trace.ttft, { router: 7, failover: 100, queue: 30, load: 200, compute: 50, transport: 9 });
+  assert.equal(trace.ttftMs, 396);
 });
 
 test('an instance that claims more time than passed shows as a negative transport, not as a sum that fits', async () => {
   const clock = new SimulatedClock();
-  const record = new RequestLog(clock, () => undefined).open('r', '/v1/completions', names);
-  record.placed(0);
+  const trace = new RequestLog(clock, () => undefined).open('r', '/v1/completions', names);
+  trace.placed(0);
   await clock.run(100);
-  record.firstToken(report);
-  assert.equal(record.ttft?.transport, -180);
+  trace.firstToken(report);
+  assert.equal(trace.ttft?.transport, -180);
 });
 
 test('512 requests are remembered, and 64 notes and attempts of each (P1)', () => {
   const clock = new SimulatedClock();
   const closed: RequestTrace[] = [];
-  const log = new RequestLog(clock, (record) => closed.push(record));
+  const log = new RequestLog(clock, (trace) => closed.push(trace));
   for (let i = 0; i < 600; i++) {
-    const record = log.open(`r${i}`, '/v1/completions', names);
-    record.counts = new RequestCounts(1);
+    const trace = log.open(`r${i}`, '/v1/completions', names);
+    trace.counts = new RequestCounts(1);
     for (let k = 0; k < 100; k++) {
-      record.note(`note ${k}`);
-      record.counts.begin('d1', 'again');
+      trace.note(`note ${k}`);
+      trace.counts.begin('d1', 'again');
     }
-    log.close(record, 'finished', 'stop');
-    log.close(record, 'failed', 'twice');
+    log.close(trace, 'finished', 'stop');
+    log.close(trace, 'failed', 'twice');
   }
   const listed = log.list(10_000);
   assert.equal(listed.length, 512);

@@ -8,7 +8,7 @@ import { openLibrary } from '../../../services/router/text/encoder/library.ts';
 import {
   PartedText,
   serveEncoding,
-  type Part,
+  type EncodedSpan,
   type ChunkEncoder,
 } from '../../../services/router/text/encoder/parallel_encoding.ts';
 import type { start } from '../../../services/router/text/tokenizer_worker.ts';
@@ -122,7 +122,7 @@ test('a helper whose encoder fails, and a part that is too long for it: it says 
   const cuts = [0, 16_384, 32_768, 99_000];
   taken.postMessage({ id: 99, kind: 'plain', text: prose.slice(0, 100_000), cuts, cells });
   await expect.poll(() => Atomics.load(cells, 1)).toBe(3);
-  const parts = [...new ThreadLink<never, Part>(taken).arrived()];
+  const parts = [...new ThreadLink<never, EncodedSpan>(taken).arrived()];
   assert.deepEqual(
     parts,
     [0, 1, 2].map((index) => ({ id: 99, index, chunks: [] })),

@@ -1,4 +1,4 @@
-/** Tokens to text, pretoken by pretoken. Runs the real tokenizer thread of the harbour model. Budget: 5 s. */
+/** Tokens to text, delta by delta. Runs the real tokenizer thread of the harbour model. Budget: 5 s. */
 import assert from 'node:assert/strict';
 import { cpSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -23,19 +23,19 @@ afterAll(async () => {
   await codec.close();
 });
 
-async function pretokens(text: string, stops: string[]): Promise<{ pretokens: string[]; isStopped: boolean }> {
+async function deltas(text: string, stops: string[]): Promise<{ deltas: string[]; isStopped: boolean }> {
   const stream = new TextStream(codec, NO_PROMPT, { stops, isStopIncluded: false, isSkippingSpecial: true });
   const out: string[] = [];
   for (const token of await codec.encode(text, false, never)) out.push(await stream.push(token, true));
   out.push(await stream.flush(true));
-  return { pretokens: out, isStopped: stream.stop !== undefined };
+  return { deltas: out, isStopped: stream.stop !== undefined };
 }
 
-test('pretokens join to the text, and none is half a character', async () => {
+test('deltas join to the text, and none is half a character', async () => {
   for (const text of ['The Heron came in at 5:07.', 'Zoë’s naïve café 東京 🚢⚓ done', '  spaces   and\n\nlines ']) {
-    const { pretokens: out } = await pretokens(text, []);
+    const { deltas: out } = await deltas(text, []);
     assert.equal(out.join(''), text);
-    assert(out.every((pretoken) => !pretoken.includes('\uFFFD')));
+    assert(out.every((delta) => !delta.includes('\uFFFD')));
   }
 });
 
@@ -44,7 +44,7 @@ test('a stop string cuts the text before it, wherever tokens split it', async ()
   for (let start = 1; start < text.length - 1; start++) {
     for (const length of [1, 3, 6]) {
       const stop = text.slice(start, start + length);
-      const { pretokens: out, isStopped } = await pretokens(text, [stop, 'never there']);
+      const { deltas: out, isStopped } = await deltas(text, [stop, 'never there']);
       assert.equal(out.join(''), text.slice(0, text.indexOf(stop)), `stop ${JSON.stringify(stop)}`);
       assert(isStopped);
     }
@@ -52,9 +52,9 @@ test('a stop string cuts the text before it, wherever tokens split it', async ()
 });
 
 test('what could still become a stop string is held back until it cannot', async () => {
-  const { pretokens: out } = await pretokens('ends with thr', ['three']);
+  const { deltas: out } = await deltas('ends with thr', ['three']);
   assert.equal(out.join(''), 'ends with thr');
-  assert(out.at(-1)?.endsWith('thr'), 'the last pretoken brings what was held');
+  assert(out.at(-1)?.endsWith('thr'), 'the last delta brings what was held');
 });
 
 test('a folder without a tokenizer serves token ids only, and says so', async () => {

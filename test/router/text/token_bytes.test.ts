@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { charactersOf, escapedBytes, tokenSpeller } from '../../../services/router/text/token_bytes.ts';
 
-const pretokens = {
+const sentencePiece = {
   type: 'Sequence',
   decoders: [
     { type: 'Replace', pattern: { String: '▁' }, content: ' ' },
@@ -17,13 +17,13 @@ test.each<readonly [string, unknown, string, number[]]>([
   ['byte-level letters', { type: 'ByteLevel' }, 'Ġhi', [0x20, 0x68, 0x69]],
   ['a part of a character', { type: 'ByteLevel' }, 'ðŁ', [0xf0, 0x9f]],
   ['in a sequence', { type: 'Sequence', decoders: [{ type: 'ByteLevel' }] }, 'Ċ', [0x0a]],
-  ['SentencePretoken keeps its space', pretokens, '▁cat', [...Buffer.from(' cat')]],
-  ['a byte token', pretokens, '<0xEF>', [0xef]],
-  ['what only looks like one', pretokens, '<0xEG>', [...Buffer.from('<0xEG>')]],
+  ['SentencePiece keeps its space', sentencePiece, '▁cat', [...Buffer.from(' cat')]],
+  ['a byte token', sentencePiece, '<0xEF>', [0xef]],
+  ['what only looks like one', sentencePiece, '<0xEG>', [...Buffer.from('<0xEG>')]],
   ['Metaspace', { type: 'Metaspace', replacement: '▁' }, '▁cat', [...Buffer.from(' cat')]],
   ['a byte token of a tokenizer without bytes', { type: 'Metaspace' }, '<0x41>', [...Buffer.from('<0x41>')]],
-  ['WordPretoken goes on', { type: 'WordPiece', prefix: '##' }, '##ing', [...Buffer.from('ing')]],
-  ['WordPretoken begins', { type: 'WordPiece', prefix: '##' }, 'go', [...Buffer.from(' go')]],
+  ['WordPiece goes on', { type: 'WordPiece', prefix: '##' }, '##ing', [...Buffer.from('ing')]],
+  ['WordPiece begins', { type: 'WordPiece', prefix: '##' }, 'go', [...Buffer.from(' go')]],
   ['the end of a word', { type: 'BPEDecoder', suffix: '</w>' }, 'go</w>', [...Buffer.from('go ')]],
   ['no decoder', null, 'go', [...Buffer.from('go')]],
 ])('%s', (_name, decoder, token, bytes) => {

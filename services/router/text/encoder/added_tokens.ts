@@ -1,14 +1,14 @@
-/** Added tokens in a text: found before anything else, the longest where several begin, as tokenizers do. */
+/** Finds added tokens in a text, which happens before any other step; the longest match wins, as in the Rust package. */
 import { isWordAt, isWordBefore, trimmedEnd, trimmedStart } from './characters.ts';
 
 /** An added token of tokenizer.json and its matching rules. Added tokens are matched as a whole, before a text is cut into pretokens. */
 export interface AddedToken {
   readonly id: number;
   readonly content: string;
-  /** White space on that side belongs to nobody. */
+  /** Whether white space before (`lstrip`) or after (`rstrip`) the token is dropped. */
   readonly lstrip: boolean;
   readonly rstrip: boolean;
-  /** Found only where the characters beside it are of no word. */
+  /** Whether the token matches only where the characters beside it are no word characters. */
   readonly singleWord: boolean;
 }
 
@@ -16,7 +16,7 @@ export interface AddedToken {
 export interface Section {
   readonly text: string;
   readonly added: AddedToken | undefined;
-  /** The text begins with it. */
+  /** Whether the section is the start of the text. */
   readonly isFirst: boolean;
 }
 
@@ -38,12 +38,12 @@ export class AddedTokens {
   /** Tokens of one code unit, by that code unit. `#longer` groups the others by their first two code units. */
   readonly #single = new Map<number, AddedToken>();
   readonly #longer = new Map<number, Group>();
-  /** Whether a code unit begins one: most of a text is passed over by this. */
+  /** 1 for each code unit that begins an added token. Most of a text is skipped by this table. */
   readonly #starts = new Uint8Array(65_536);
   readonly #longest: number;
   readonly #hasSingleWords: boolean;
 
-  /** The last of several of one content stays. */
+  /** Indexes the tokens. Of several with the same content the last one counts. */
   constructor(tokens: readonly AddedToken[]) {
     this.#hasSingleWords = tokens.some(({ singleWord }) => singleWord);
     for (const token of tokens) {
@@ -70,9 +70,9 @@ export class AddedTokens {
   }
 
   /**
-   * Sections from the start of a text that goes on behind `length`, the last of them an added token: they are what they would be of the whole text.
-   * `most`: where the last ends at most.
-   * @returns none when all such tokens end so early that a long text would be looked at many times over
+   * Returns leading sections of a text whose continuation is unknown, up to an added token: the same sections as in the whole text.
+   * `most`: greatest end of the last section.
+   * @returns no sections when these cover so little that a long text would be examined many times over
    */
   leading(text: string, most = Infinity): { readonly sections: Section[]; readonly length: number } {
     // The text before this part is unknown here, and whether a single-word token matches depends on it.
@@ -90,7 +90,7 @@ export class AddedTokens {
       : { sections: sections.slice(0, count), length };
   }
 
-  /** Empty sections are left out. */
+  /** Splits a text into its added tokens and the text between them, without empty sections. */
   split(text: string): Section[] {
     if (this.#longest === 0) return text === '' ? [] : [{ text, added: undefined, isFirst: true }];
     const sections: { text: string; added: AddedToken | undefined; isFirst: boolean }[] = [];

@@ -1,8 +1,8 @@
 /** Byte-pair encoding of one pretoken: the pair of the lowest rank is merged first, the leftmost of several, until none is left. */
 
 /**
- * Makes the pairs of a vocabulary and its merges; undefined when a merge makes no token, which no trained tokenizer has. `prefix` stands in front of
- * parts of a word that do not begin it.
+ * Builds the merge table of a vocabulary; undefined when a merge makes no token, which no trained tokenizer has. `prefix`
+ * (`continuing_subword_prefix`) stands in front of the parts of a word that do not begin it.
  */
 export function createBytePairs(
   ids: ReadonlyMap<string, number>,
@@ -18,12 +18,12 @@ export function createBytePairs(
   return new BytePairs(pairs);
 }
 
-/** More than any vocabulary, and few enough that a pair is a whole number in a double. */
+/** Factor that packs two ids into one key: more than any vocabulary, and small enough that a key is exact in a double. */
 const WIDTH = 2 ** 22;
-/** Pretokens up to here are searched from end to end at every merge; a heap costs more. */
+/** Symbols of a pretoken up to which every merge scans all pairs. A heap costs more for so few. */
 const SHORT = 24;
 
-/** From two ids to rank and merged id, in two flat arrays: half a million objects would be most of what a collector looks at. */
+/** Hash table from a pair of ids to rank and merged id, in two flat arrays: half a million objects would burden the garbage collector. */
 class PairTable {
   /** Key of each slot (left id * WIDTH + right id), or -1 when free. At least half of the slots are free, so every probe ends. */
   readonly #keys: Float64Array;
@@ -37,7 +37,7 @@ class PairTable {
     this.#mask = size - 1;
   }
 
-  /** The pair's slot, or the free one where it would be. */
+  /** Returns the slot of a pair, or the free slot where it would be stored. */
   #slot(left: number, right: number): number {
     const key = left * WIDTH + right;
     const mixed = Math.imul(left, 0x9e3779b1) ^ Math.imul(right, 0x85ebca6b);
@@ -46,14 +46,14 @@ class PairTable {
     return slot;
   }
 
-  /** The last of several stays, as in the Rust package. */
+  /** Stores the value of a pair. A repeated pair overwrites the earlier one, as in the Rust package. */
   add(left: number, right: number, value: number): void {
     const slot = this.#slot(left, right);
     this.#keys[slot] = left * WIDTH + right;
     this.#values[slot] = value;
   }
 
-  /** Infinity: there is none. */
+  /** Returns the value of a pair; Infinity when there is none. */
   of(left: number, right: number): number {
     const slot = this.#slot(left, right);
     return this.#keys[slot]! < 0 ? Infinity : this.#values[slot]!;
@@ -68,12 +68,12 @@ export class BytePairs {
     this.#pairs = pairs;
   }
 
-  /** `symbols`: ids, and what is negative merges with nothing. In place. @returns how many are left */
+  /** Merges the ids in `symbols` in place; a negative symbol merges with nothing. @returns how many symbols are left */
   merge(symbols: Int32Array, count: number): number {
     return count <= SHORT ? this.#mergeShort(symbols, count) : this.#mergeLong(symbols, count);
   }
 
-  /** Rank and merged id; Infinity: they do not merge. */
+  /** Returns rank * WIDTH + merged id; Infinity when the two symbols do not merge. */
   #of(left: number, right: number): number {
     if (left < 0 || right < 0) return Infinity;
     return this.#pairs.of(left, right);
@@ -102,7 +102,7 @@ export class BytePairs {
     return count;
   }
 
-  /** A list of those that are left, and a heap of pairs by rank and place; pairs that are no more are passed over. */
+  /** Merges with a linked list of the remaining symbols and a heap of pairs by rank and position. Outdated heap entries are skipped. */
   #mergeLong(symbols: Int32Array, count: number): number {
     const next = Int32Array.from({ length: count }, (_, i) => i + 1);
     const before = Int32Array.from({ length: count }, (_, i) => i - 1);
@@ -132,7 +132,7 @@ export class BytePairs {
 
 const shortRanks = new Float64Array(SHORT);
 
-/** Places by rank, and of one rank the leftmost; an entry whose rank is no longer that of its place is none. */
+/** Heap of positions by rank, leftmost first within a rank. An entry is outdated when its position has another rank by now. */
 class PlaceHeap {
   readonly #ranks: Float64Array;
   readonly #keys: number[] = [];
@@ -154,7 +154,7 @@ class PlaceHeap {
     }
   }
 
-  /** The next place; -1: there is none. */
+  /** Removes and returns the next position; -1 when the heap is empty. */
   pop(): number {
     for (;;) {
       const [rank, place] = [this.#keys[0], this.#places[0]];

@@ -1,9 +1,9 @@
 /**
- * Characters and cuts as the Rust tokenizers have them, which is as Unicode does: JavaScript's `\s` has U+FEFF and lacks U+0085, and its `\w`
- * and `\d` know ASCII only.
+ * Character classes and splits as in the Rust tokenizers, which follow Unicode. JavaScript's `\s` has U+FEFF and lacks U+0085, and its
+ * `\w` and `\d` know ASCII only.
  */
 
-/** Every white space character is one code unit. */
+/** White space as Unicode defines it; every such character is one code unit. */
 const WHITE = /\p{White_Space}/u;
 /** The class `\w` of Rust's regular expressions. */
 export const WORD = '\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}';
@@ -27,26 +27,26 @@ export function trimmedEnd(text: string): string {
   return text.slice(0, end);
 }
 
-/** Whether the character that begins at `at` is of a word; there is none behind the end. */
+/** Whether the character that begins at `at` is a word character; false at the end of the text. */
 export function isWordAt(text: string, at: number): boolean {
   return at < text.length && WORD_CHARACTER.test(String.fromCodePoint(text.codePointAt(at) ?? 0));
 }
 
-/** Whether the character that ends at `at` is of a word; there is none before the start. */
+/** Whether the character that ends at `at` is a word character; false at the start of the text. */
 export function isWordBefore(text: string, at: number): boolean {
   if (at === 0) return false;
   const isLowHalf = /[\udc00-\udfff]/.test(text.charAt(at - 1)) && at > 1;
   return isWordAt(text, isLowHalf ? at - 2 : at - 1);
 }
 
-/** A match of a pattern, or what lies between two. */
+/** A match of a pattern, or the text between two matches. */
 interface Range {
   readonly start: number;
   end: number;
   readonly isMatch: boolean;
 }
 
-/** Matches as Oniguruma finds them: an empty one just behind another is none. */
+/** Returns the matches that Oniguruma would find: an empty match directly after another one is left out. */
 function matchesOf(text: string, pattern: RegExp): { readonly start: number; readonly end: number }[] {
   const matches: { readonly start: number; readonly end: number }[] = [];
   for (const { index, 0: part } of text.matchAll(pattern)) {
@@ -80,7 +80,7 @@ function rangesOf(text: string, pattern: RegExp, isInverted: boolean): Range[] {
 /** How a split treats the matches of its pattern: drop them, keep them as parts of their own, or merge them with a neighbour. */
 export type Behavior = 'removed' | 'isolated' | 'mergedwithprevious' | 'mergedwithnext' | 'contiguous';
 
-/** The name as tokenizer.json has it. @throws Error for another one */
+/** Returns the behaviour for its name in tokenizer.json. @throws Error for an unknown name */
 export function behaviorOf(name: string): Behavior {
   const plain = name.toLowerCase().replaceAll('_', '');
   const known: readonly string[] = ['removed', 'isolated', 'mergedwithprevious', 'mergedwithnext', 'contiguous'];
@@ -88,7 +88,7 @@ export function behaviorOf(name: string): Behavior {
   return plain as Behavior;
 }
 
-/** Neighbours become one where `isOneWith` says so of a range and whether the range before it is a match. */
+/** Joins a range with the one before when `isOneWith` says so, by whether each of the two is a match. */
 function merged(ranges: readonly Range[], isOneWith: (isMatch: boolean, wasMatch: boolean) => boolean): Range[] {
   const all: Range[] = [];
   let wasMatch = false;
@@ -101,7 +101,7 @@ function merged(ranges: readonly Range[], isOneWith: (isMatch: boolean, wasMatch
   return all;
 }
 
-/** A range and the match before it become one; of several matches side by side the last. */
+/** Joins each range with the match before it; of several adjacent matches only the last is joined. */
 function mergedWithNext(ranges: readonly Range[]): Range[] {
   const mirrored = ranges.map(({ start, end, isMatch }) => ({ start: -end, end: -start, isMatch })).reverse();
   return merged(mirrored, (isMatch, wasMatch) => isMatch && !wasMatch)
@@ -109,7 +109,7 @@ function mergedWithNext(ranges: readonly Range[]): Range[] {
     .reverse();
 }
 
-/** The parts of a text that a pattern splits, without empty ones. */
+/** Returns the parts of a text that a pattern splits, without empty ones. */
 export function split(text: string, pattern: RegExp, behavior: Behavior, isInverted = false): string[] {
   const ranges = rangesOf(text, pattern, isInverted);
   return partsOf(ranges, behavior)
@@ -134,7 +134,10 @@ function partsOf(ranges: readonly Range[], behavior: Behavior): readonly Range[]
 
 const encoder = new TextEncoder();
 
-/** The letter that stands for each byte: itself where it can be seen, else one of those from 256 on. */
+/**
+ * Letter that stands for each byte in a byte-level vocabulary: the byte's own character where it is printable, else one from U+0100
+ * on.
+ */
 export const byteLetters: readonly string[] = (() => {
   let numHidden = 0;
   return Array.from({ length: 256 }, (_, byte) => {
@@ -143,12 +146,12 @@ export const byteLetters: readonly string[] = (() => {
   });
 })();
 
-/** A text's bytes as letters. */
+/** Returns the UTF-8 bytes of a text, each as its letter of `byteLetters`. */
 export function spelledBytes(text: string): string {
   return Array.from(encoder.encode(text), (byte) => byteLetters[byte]).join('');
 }
 
-/** The token of a byte where characters without a token become their bytes. */
+/** Returns the byte token of a byte, such as `<0xE2>`, which vocabularies with byte fallback have. */
 export function byteToken(byte: number): string {
   return `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`;
 }

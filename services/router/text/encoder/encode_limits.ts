@@ -1,7 +1,10 @@
 /** Limits on the text that may be encoded, and concatenation of id lists. */
 import { Failure } from '../../../../shared/base/failure.ts';
 
-/** The library keeps as much of a pretoken on the stack as it has tokens. @throws Failure `invalid_request` where that is too much */
+/**
+ * Runs `encode`, in which the library needs stack in proportion to the tokens of one pretoken. @throws Failure `invalid_request` when
+ * the stack overflows
+ */
 export function withinStack<T>(encode: () => T): T {
   try {
     return encode();
@@ -11,7 +14,7 @@ export function withinStack<T>(encode: () => T): T {
   }
 }
 
-/** @throws Failure `context_too_long` for text that cannot fit whatever its tokens are. */
+/** Checks the length of a text. @throws Failure `context_too_long` for a text that cannot fit the context whatever its tokens are. */
 export function refuseTooLong(text: string, maxCharacters: number): void {
   if (text.length <= maxCharacters) return;
   throw new Failure(

@@ -1,7 +1,7 @@
 /**
- * Text to token ids, as the tokenizer library has them, faster: pretokens that were met before are looked up, and so are longer chunks
- * that a text has in common with one before it, whatever comes after them. For BPE and Unigram as the families that are served have
- * them; for others there is none, and the library does it.
+ * Encodes text to the same ids as the tokenizer library, faster: known pretokens are looked up, and so are longer chunks that a text
+ * has in common with an earlier one. Supports BPE and Unigram as the served model families use them; for other tokenizers the library
+ * encodes.
  */
 import type { AddedTokens, Section } from './added_tokens.ts';
 import { byteToken } from './characters.ts';
@@ -13,17 +13,17 @@ import { markPretokens, NeighbourPretokens, patternPretokens, type Pretokens } f
 import { bytePairsOf, type PairModel } from './rust_models.ts';
 import { BEHIND, ownCopy, CHUNK, TextChunkCache } from './text_chunks.ts';
 
-/** Pretokens are remembered up to this length, and so many of them (P1). */
+/** Greatest length in code units, and number, of cached pretokens (P1). */
 const MAX_PRETOKEN = 64;
 const MAX_PRETOKENS = 200_000;
-/** In front of chunks that added tokens have not cut yet: no text has it. */
+/** Prefix of the cache keys of text that is not split at added tokens yet. No text contains it. */
 const UNCUT = '\udc00\ud800';
 
 const PROBE =
-  "  The quick brown fox's 1234567 jumps, isn't it? It's DONE!!  \n\n\n\tfor (let i = 0; i < n; i++) {\r\n    x[i] += 3.14e-10; // ok\n}\n" +
+  "  The quick brown fox's 1234567 jumps, isn't it? It's OVER!!  \n\n\n\tfor (let i = 0; i < n; i++) {\r\n    x[i] += 3.14e-10; // ok\n}\n" +
   'déjà vu — naïve café Å Ångström, ﬁ ½ ² 你好，世界。こんにちは мир 한국어 العربية हिन्दी ไทย 🙂👩‍👩‍👧 \u00a0\u2003x\u0000y   z\u3000 ';
 
-/** Texts that begin and end in one way or another. */
+/** Probe texts that begin and end in different ways. */
 const SHORT_PROBES = [
   '',
   ' ',
@@ -43,28 +43,28 @@ const SHORT_PROBES = [
   '你 你',
   '☃☃ ☃',
 ];
-/** Added tokens are tried beside these: a letter, a digit, marks, white space of several kinds. */
+/** Texts that probes put on both sides of an added token: a letter, a digit, marks, white space of several kinds. */
 const SIDES = ['', 'x', '7', '_', 'é', '你', '\u0301', '.', ' ', '  \n', '\u00a0', '\u0085', '\ufeff'];
 
-/** Pretokens until what comes before a cut does not matter any more. */
+/** Pretokens after a position until the text before it no longer affects where pretokens end. */
 const SETTLING = 8;
 
 /** Encodes text for BPE and Unigram tokenizers with the same ids as the library, but with caches for pretokens and text chunks. */
 export class FastEncoder implements ChunkEncoder {
   readonly #library: LibraryTokenizer;
   readonly #added: AddedTokens;
-  /** Found in text that was normalised. */
+  /** Added tokens that are matched in the normalised text. */
   readonly #addedLater: AddedTokens;
   readonly #pretokens: Pretokens;
   readonly #encodePretoken: (pretoken: string) => Uint32Array;
   /** Whether normalising leaves ASCII text unchanged (no normaliser, or NFC), so that the normaliser is skipped for ASCII text. */
   readonly #isPlainNormal: boolean;
-  /** The first text of a whole one gets a space in front of it, and no other. */
+  /** Whether only the start of a whole text gets a space in front (Metaspace with `prepend_scheme` `first`). */
   readonly #isSpacedFirst: boolean;
   readonly #ends: FastEncoder['ends'];
   readonly #known = new Map<string, Uint32Array>();
   readonly #chunks = new TextChunkCache();
-  /** Has long texts encoded by another thread too. */
+  /** Shares long texts with another thread; undefined when there is none. */
   #parted: PartedText | undefined;
 
   /** Creates an encoder; undefined for an unsupported kind of tokenizer, or when its ids differ from the library's on the probe texts. */
@@ -73,7 +73,7 @@ export class FastEncoder implements ChunkEncoder {
       const encoder = FastEncoder.#create(library);
       return encoder?.isRight ? encoder : undefined;
     } catch {
-      // Whatever it has that is not known here, the library may know.
+      // The tokenizer has something that is unknown here; the library may support it.
       return undefined;
     }
   }
@@ -114,12 +114,12 @@ export class FastEncoder implements ChunkEncoder {
     this.#isPlainNormal = normalizer === null || normalizer.type === 'NFC';
   }
 
-  /** Ids that split a text, whatever else it has. */
+  /** Ids of the added tokens that are matched in the raw text, and so split every text. */
   get addedIds(): number[] {
     return this.#added.ids;
   }
 
-  /** Whether it has the library's ids of texts that have something of everything: with a space in front and without, and beside added tokens. */
+  /** Whether this encoder produces the library's ids for all probe texts: with special tokens and without, and beside added tokens. */
   get isRight(): boolean {
     const added = this.#library.tokenizer.added_tokens.slice(0, 64).map(({ content }) => content);
     const beside = added.flatMap((content) => SIDES.map((side) => side + content + side));
@@ -145,18 +145,24 @@ export class FastEncoder implements ChunkEncoder {
     return out.taken();
   }
 
-  /** From now on long texts are. */
+  /** Shares long texts with another thread from now on. */
   partWith(parted: PartedText): void {
     this.#parted = parted;
   }
 
-  /** Chunks of a text in which added tokens are everywhere, such as ends of lines, as they are before that cuts them. @returns the rest */
+  /**
+   * Encodes leading chunks before the text is split at added tokens. Serves texts in which these are everywhere, such as ends of
+   * lines. @returns the rest of the text
+   */
   #encodeLeading(text: string, out: Ids): string {
     const from = this.#encodeChunks('uncut', text, out);
     return from === 0 ? text : text.slice(from);
   }
 
-  /** @returns where what is left begins: less than a chunk, or what none can be told of */
+  /**
+   * Encodes leading chunks of a text. @returns where the rest begins: less than a chunk, or text in which no chunk's end can be
+   * determined
+   */
   #encodeChunks(kind: ChunkKind, text: string, out: Ids): number {
     let from = 0;
     let isParted = false;
@@ -198,7 +204,7 @@ export class FastEncoder implements ChunkEncoder {
   }
 
   #uncutChunk(text: string, from: number, cut: number): FoundChunk | undefined {
-    // A part does not know whether a text begins with it.
+    // A part cannot tell whether it is the start of the whole text.
     if (this.#isSpacedFirst) return undefined;
     const part = text.slice(from, from + CHUNK + BEHIND);
     const { sections, length } = this.#added.leading(part, cut - from);
@@ -223,7 +229,7 @@ export class FastEncoder implements ChunkEncoder {
     return this.#ends;
   }
 
-  /** Text between added tokens, and those. */
+  /** Splits a text into its added tokens and the text between them. */
   sections(text: string): Section[] {
     return this.#added.split(text);
   }
@@ -251,7 +257,7 @@ export class FastEncoder implements ChunkEncoder {
     return normalizer(text);
   }
 
-  /** Metaspace changes a text; where it cuts it, pretokens end too. */
+  /** Applies Metaspace to a text. Its cuts need not be kept, because pretokens end there too. */
   #spaced(text: string, isFirst: boolean): string {
     const { pre_tokenizer: preTokenizer, tokenizer } = this.#library;
     return preTokenizer && tokenizer.pre_tokenizer?.type === 'Metaspace'
@@ -267,7 +273,10 @@ export class FastEncoder implements ChunkEncoder {
     if (fuses && typeof unknown === 'number') out.fuse(unknown, start);
   }
 
-  /** A text that ends here, such as what is between two added tokens: shorter than what is found by what is behind it. */
+  /**
+   * Encodes a text that ends here, such as the text between two added tokens. Its cache key is the whole text, because it is shorter
+   * than a chunk's key.
+   */
   #encodeRest(text: string, out: Ids): void {
     const isKept = text.length > MAX_PRETOKEN && text.length < CHUNK + BEHIND;
     const known = isKept ? this.#chunks.get(text) : undefined;
@@ -280,7 +289,10 @@ export class FastEncoder implements ChunkEncoder {
     if (isKept) this.#chunks.keep(text, { length: text.length, ids: out.since(start) });
   }
 
-  /** Whole pretokens until one ends at `until` or behind it, where what follows can do without them. @returns where */
+  /**
+   * Encodes whole pretokens until one ends at or after `until`, at a position from which the rest can be encoded by itself. @returns
+   * that position
+   */
   #encodeUpTo(text: string, from: number, until: number, out: Ids): number {
     while (from < until || (from < text.length && !this.#pretokens.isCut(text, from))) {
       const end = this.#pretokens.endOf(text, from);
@@ -319,7 +331,10 @@ function hasNoSpaces({ normalizer }: LibraryTokenizer): boolean {
   return normalizer !== null && !normalizer(' a  b ').includes(' ');
 }
 
-/** Bytes of characters without a token have tokens, all of them, that nothing is merged with: so that one is encoded by itself. */
+/**
+ * Whether a character without a token can be encoded by itself: without byte fallback, or when all byte tokens exist and no merge uses
+ * one.
+ */
 function hasWholeBytes({ tokenizer, model }: LibraryTokenizer): boolean {
   if (!tokenizer.model.byte_fallback) return true;
   for (let byte = 0; byte < 256; byte++) if (!model.tokens_to_ids.has(byteToken(byte))) return false;
@@ -335,7 +350,7 @@ function unspacedPretokens(library: LibraryTokenizer): Pretokens | undefined {
   // Gemma's splits at spaces, of which its normaliser leaves none.
   else if (type !== undefined && !(type === 'Split' && pattern?.String === ' ' && hasNoSpaces(library)))
     return undefined;
-  // Without a token of its own it may be one with unknown characters before it, across the cut.
+  // A mark without a token of its own could be fused with unknown characters before it, across the cut.
   if (mark !== undefined && (mark.length !== 1 || !model.tokens_to_ids.has(mark))) return undefined;
   return tokenizer.model.type === 'Unigram' ? markPretokens(mark) : new NeighbourPretokens(model.vocab, mark);
 }

@@ -1,6 +1,7 @@
 /**
- * Tokens that a model generated, where the tokenizer would have other ones for the same text: a chat's next turn takes them as they were,
- * and hits the blocks of its own answer. An answer is found by all tokens before the last added token ahead of it, and by the text from there.
+ * Cache of tokens that a model generated, for texts that the tokenizer would encode differently. A chat's next turn uses the generated
+ * tokens, and so hits the cached blocks of its own answer. An answer is found by all tokens up to the last added token before it, and
+ * by the text from there on.
  */
 import type { AnswerMessage } from '../../../../shared/protocol/answers.ts';
 import { xxh64Stream } from '../../../../shared/base/xxh64.ts';
@@ -9,12 +10,12 @@ import type { Section } from './added_tokens.ts';
 import type { FastEncoder } from './fast_encoder.ts';
 
 /**
- * `prefix`: XXH64 of the ids up to the section, the added token before it included; `text` and `ids` are the section's: what the prompt has of it,
- * and the answer.
+ * A remembered section of text. `prefix`: XXH64 of all ids before the section, the added token in front included. `text` and `ids`
+ * cover the whole section: the end of the prompt, and the answer.
  */
 export type Answer = Omit<AnswerMessage, 'model'>;
 
-/** All together at most so many characters, and answers (P1). */
+/** Limits on the code units of all cached texts together, and on the number of answers (P1). */
 const MAX_CHARACTERS = 8 * 2 ** 20;
 const MAX_ANSWERS = 20_000;
 
@@ -34,7 +35,7 @@ export class GeneratedTokenCache {
     return this.#count === 0;
   }
 
-  /** Whether one of them may be an answer: most texts have none. */
+  /** Whether one of the sections may be a cached answer. Most texts have none, and are encoded without a lookup. */
   mayHave(sections: readonly Section[]): boolean {
     return sections.some(({ text, added }) => !added && this.#numOf.has(text));
   }
@@ -64,7 +65,7 @@ export class GeneratedTokenCache {
     }
   }
 
-  /** Ids of a text, its answers as they were generated. */
+  /** Returns the ids of a text's sections, with cached answers as they were generated. */
   encode(sections: readonly Section[], before: readonly number[], encoder: FastEncoder): Uint32Array[] {
     const hash = xxh64Stream();
     const first = Uint32Array.from(before);
@@ -92,7 +93,7 @@ function bytesOf(ids: Uint32Array): Uint8Array {
  */
 export interface GeneratedTokens {
   readonly prefix: bigint;
-  /** From the last added token on. */
+  /** Prompt tokens after the last added token. */
   readonly tail: Uint32Array;
   readonly answer: Uint32Array;
 }
@@ -100,7 +101,10 @@ export interface GeneratedTokens {
 /** A longer answer, or end of a prompt, is not remembered. */
 const MAX_TOKENS = 32_768;
 
-/** `added`: ids that split a text. Undefined: there is nothing to remember. */
+/**
+ * Returns the tokens to remember, up to the first added token of the output; undefined when there are none, or too many. `added`: ids
+ * of the added tokens that split a text.
+ */
 export function generatedTokens(
   prompt: Uint32Array,
   generated: readonly number[],
@@ -128,7 +132,7 @@ export function answerOf(
   encoder: FastEncoder,
   decode: (ids: readonly number[]) => string,
 ): Answer | undefined {
-  // Ids of a prompt that no text has are a client's own: nobody else should have them.
+  // The client sent ids that no text encodes to: requests of other clients must not get them.
   if (
     tail.length > 0 &&
     !isSame(encoder.encodeSection({ text: decode([...tail]), added: undefined, isFirst: false }), tail)

@@ -1,4 +1,4 @@
-/** Ids that grow. */
+/** A growable array of token ids. */
 export class Ids {
   #ids = new Uint32Array(1_024);
   length = 0;
@@ -15,7 +15,7 @@ export class Ids {
     this.length += ids.length;
   }
 
-  /** From `start` on, of `id` side by side only the first stays. */
+  /** Keeps only the first of adjacent ids that equal `id`, from index `start` on. */
   fuse(id: number, start: number): void {
     let to = start;
     for (let at = start; at < this.length; at++)

@@ -2,7 +2,7 @@
 import type { LibraryTokenizer, TokenizerJson } from './library_tokenizer.ts';
 import { RustTokenizer, type TokenizerConfig } from './rust_tokenizer.ts';
 
-/** A tokenizer of tokenizer.json and tokenizer_config.json, parsed. @throws Error for a kind that it does not know */
+/** Opens a tokenizer from the parsed tokenizer.json and tokenizer_config.json. @throws Error for a part of an unknown type */
 export function openLibrary(tokenizer: unknown, config: unknown): LibraryTokenizer {
   return new RustTokenizer(tokenizer as TokenizerJson, config as TokenizerConfig);
 }

@@ -1,4 +1,7 @@
-/** The part of a tokenizer that is used: the library's parts, whose own declarations do not resolve under NodeNext, as the Rust package has them. */
+/**
+ * Types of the tokenizer parts that this code uses. The library's own declarations do not resolve under NodeNext. The parts behave as
+ * in the Rust package.
+ */
 import type { AddedTokens, Section } from './added_tokens.ts';
 
 interface Named {
@@ -16,11 +19,11 @@ export interface LibraryPreTokenizer extends Named {
   readonly pattern?: RegExp | null;
   readonly add_prefix_space?: boolean;
   readonly use_regex?: boolean;
-  /** The mark in a space's place. */
+  /** The mark that replaces a space (Metaspace). */
   readonly replacement?: string;
   /** Whether text is cut in front of each mark. */
   readonly split?: boolean;
-  /** A sequence has them. */
+  /** Parts of a pre-tokenizer of type `Sequence`; absent for other types. */
   readonly tokenizers?: readonly LibraryPreTokenizer[];
 }
 
@@ -63,26 +66,26 @@ export interface LibraryTokenizer {
   readonly normalizer: ((text: string) => string) | null;
   readonly pre_tokenizer: (LibraryPreTokenizer & ((text: string, options: { isFirst: boolean }) => string[])) | null;
   readonly model: {
-    /** Without what is added. */
+    /** Ids of the model's own tokens, without added tokens. */
     readonly tokens_to_ids: ReadonlyMap<string, number>;
-    /** Tokens by id, with what is added; some ids may be nobody's. */
+    /** Tokens by id, added tokens included; undefined for an unused id. */
     readonly vocab: readonly (string | undefined)[];
     readonly config: Readonly<Record<string, unknown>>;
     readonly merges?: readonly (readonly [string, string])[];
     readonly unk_token_id?: number | null;
-    /** Unknown ones side by side are one. */
+    /** Whether adjacent unknown tokens become one. */
     readonly fuse_unk?: boolean;
     encode(pretokens: readonly string[]): string[];
   };
   readonly added: {
-    /** Found in a text as it is. */
+    /** Added tokens that are matched in the raw text. */
     readonly tokens: AddedTokens;
-    /** Found in text that was normalised. */
+    /** Added tokens that are matched in the normalised text. */
     readonly later: AddedTokens;
     split(text: string): Section[];
     splitNormalised(text: string): Section[];
   };
-  /** Ids that come before and after a whole text; undefined when it is not that simple. */
+  /** Ids that are added before and after a whole text; undefined when the post-processor does anything else. */
   readonly ends: { readonly before: readonly number[]; readonly after: readonly number[] } | undefined;
   encode(text: string, options: { add_special_tokens: boolean }): { ids: number[]; tokens: string[] };
   decode(ids: readonly number[], options: { skip_special_tokens: boolean }): string;

@@ -1,7 +1,7 @@
 /**
- * Long texts by two threads: a text is cut where pretokens end as far as can be seen from there, each takes the next part that nobody has, and
- * what the parts have is the whole text's where each ends at the cut where the next begins. Where one does not, what follows is encoded again
- * from there, so that ids never depend on where a text was cut.
+ * Encodes a long text on two threads. The text is cut where a pretoken very likely ends, and each thread takes the next free part. A
+ * part's chunks are valid when the part before ended exactly at its cut; otherwise the text from there is encoded again, so that ids
+ * never depend on the cuts.
  */
 import type { ThreadLink } from '../../../../shared/base/thread_link.ts';
 import { BEHIND, CHUNK, type TextChunk } from './text_chunks.ts';
@@ -9,27 +9,36 @@ import { BEHIND, CHUNK, type TextChunk } from './text_chunks.ts';
 /** Kind of text that is cut into chunks: `uncut` may contain added tokens, `plain` is the normalised text between them. */
 export type ChunkKind = 'uncut' | 'plain';
 
-/** A chunk of a part; one that is not found again is not worth remembering. */
+/** A chunk of a part. `isFound`: its cache key covers all text that its ids depend on, so the chunk can be cached. */
 export interface FoundChunk extends TextChunk {
   readonly isFound: boolean;
 }
 
 /** Encodes single chunks of a text and finds places to cut the text into parts. */
 export interface ChunkEncoder {
-  /** The chunk from `from` on, which ends at `cut` or before it, or with the pretoken that lies across; undefined: none can be told. */
+  /**
+   * Encodes the chunk from `from` on. The chunk ends at `cut` or before, or with the pretoken that spans `cut`; undefined when no end
+   * can be determined.
+   */
   chunk(kind: ChunkKind, text: string, from: number, cut: number): FoundChunk | undefined;
-  /** A place behind `at`, where a pretoken ends most likely. */
+  /** Returns a position at or after `at` where a pretoken very likely ends; undefined when none is found. */
   cutAfter(kind: ChunkKind, text: string, at: number): number | undefined;
 }
 
-/** Text that is left, from which a second thread is worth its messages. */
+/** Code units of remaining text from which on a second thread is worth its messages. */
 export const PARTED = 65_536;
-/** A millisecond or two: as long may what the other thread is for have to wait. Longer ones, with a long pretoken in them, are left alone. */
+/**
+ * Code units of a part, which take a millisecond or two: so long may the helping thread delay its own work. That thread leaves parts
+ * longer than MAX_PART, which hold a long pretoken, to the other.
+ */
 const PART = 16_384;
 const MAX_PART = 2 * PART;
-/** The other thread is lost, or has no time at all: what it has is encoded again. */
+/**
+ * Milliseconds to wait for the other thread's parts. After that the thread counts as lost or overloaded, and its parts are encoded
+ * here.
+ */
 const MAX_WAIT_MS = 250;
-/** Cells: the next part that nobody has, and parts that the other thread is done with. */
+/** Indices of the shared counters: the next free part, and the number of parts that the other thread has finished. */
 const Cell = { next: 0, done: 1 } as const;
 
 /**
@@ -45,7 +54,7 @@ export interface EncodeJob {
 }
 
 /** The encoded chunks of one part, as the helping thread posts them. `chunks` is empty when that thread could not encode the part. */
-export interface Part {
+export interface EncodedSpan {
   readonly id: number;
   readonly index: number;
   readonly chunks: readonly FoundChunk[];
@@ -63,8 +72,8 @@ function encodeSpan(encoder: ChunkEncoder, { kind, text, cuts }: EncodeJob, inde
   return chunks;
 }
 
-/** Helps whoever has the other end, a part at a time: what this thread is for comes between. */
-export function serveEncoding(link: ThreadLink<Part, EncodeJob>, encoder: () => ChunkEncoder | undefined): void {
+/** Encodes parts for the thread at the other end of `link`, one at a time, so that this thread's own work comes between. */
+export function serveEncoding(link: ThreadLink<EncodedSpan, EncodeJob>, encoder: () => ChunkEncoder | undefined): void {
   link.serve((work) => () => {
     const { id, text, cuts, cells } = work;
     const own = encoder();
@@ -74,7 +83,7 @@ export function serveEncoding(link: ThreadLink<Part, EncodeJob>, encoder: () => 
     try {
       if (cuts[index + 1]! - cuts[index]! <= MAX_PART) chunks = encodeSpan(own, work, index);
     } catch {
-      // The other thread meets it too, and has somebody to tell.
+      // The other thread meets the same error when it encodes this part, and reports it to its caller.
     }
     // This thread holds only a slice of the text: a chunk that ends within BEHIND characters of the slice's end might continue in the
     // whole text.
@@ -91,16 +100,16 @@ export function serveEncoding(link: ThreadLink<Part, EncodeJob>, encoder: () => 
  * ids.
  */
 export class PartedText {
-  readonly #link: ThreadLink<EncodeJob, Part>;
+  readonly #link: ThreadLink<EncodeJob, EncodedSpan>;
   #nextId = 0;
   /** Parts that the other thread has encoded. */
   numTaken = 0;
 
-  constructor(link: ThreadLink<EncodeJob, Part>) {
+  constructor(link: ThreadLink<EncodeJob, EncodedSpan>) {
     this.#link = link;
   }
 
-  /** Chunks in order from `from` on, not to the end of the text; none when it cannot be cut. */
+  /** Returns the chunks from `from` on, in order, up to the last cut before the end of the text; none when the text cannot be cut. */
   chunks(encoder: ChunkEncoder, kind: ChunkKind, text: string, from: number): FoundChunk[] {
     const cuts = cutsOf(encoder, kind, text, from);
     if (cuts.length < 3) return [];
@@ -123,12 +132,12 @@ export class PartedText {
     return joined(encoder, own, parts);
   }
 
-  /** Parts that the other thread has taken. */
+  /** Waits until the other thread has finished the `count` parts that it took, and stores their chunks in `parts`. */
   #collect({ id, cells }: EncodeJob, parts: (readonly FoundChunk[] | undefined)[], count: number): void {
     for (let done = Atomics.load(cells, Cell.done); done < count; done = Atomics.load(cells, Cell.done))
       if (Atomics.wait(cells, Cell.done, done, MAX_WAIT_MS) === 'timed-out') break;
     for (const part of this.#link.arrived()) {
-      // One that was waited for in vain comes later.
+      // A part of an earlier text, whose wait timed out, may arrive now.
       if (part.id !== id) continue;
       parts[part.index] = part.chunks;
       this.numTaken++;
@@ -136,7 +145,7 @@ export class PartedText {
   }
 }
 
-/** Places `PART` apart, about, or where a long pretoken ends; the last leaves a text that is longer than a chunk. */
+/** Returns cut positions about `PART` apart, or farther where a long pretoken ends. More than a chunk of text remains after the last. */
 function cutsOf(encoder: ChunkEncoder, kind: ChunkKind, text: string, from: number): number[] {
   const cuts = [from];
   for (let at = from + PART; at + CHUNK + 2 * BEHIND < text.length;) {
@@ -147,7 +156,7 @@ function cutsOf(encoder: ChunkEncoder, kind: ChunkKind, text: string, from: numb
   return cuts;
 }
 
-/** Part after part; what does not begin where the one before it ended is encoded again from there. */
+/** Joins the parts in order. A part that does not begin where the one before ended is encoded again from there. */
 function joined(
   encoder: ChunkEncoder,
   work: EncodeJob,
@@ -157,7 +166,7 @@ function joined(
   let at = work.cuts[0]!;
   for (let index = 0; index + 1 < work.cuts.length; index++) {
     const [cut, end] = [work.cuts[index]!, work.cuts[index + 1]!];
-    // Nobody's, or no more than its beginning.
+    // Empty when the part is missing or does not begin here; the loop below encodes the rest.
     const part = (at === cut ? parts[index] : undefined) ?? [];
     for (const chunk of part) {
       all.push(chunk);

@@ -1,7 +1,7 @@
 /**
- * Normalizers, pre-tokenizers and decoders of `@huggingface/tokenizers` 0.2.0, mended for this thread so that they do what the Rust package does
- * (`tokenizers` 0.23.3): its vocabularies are trained with that. A version that does it by itself makes a mend needless, and recorded answers of
- * the Rust package show which ones are.
+ * Patches normalisers, pre-tokenizers and decoders of `@huggingface/tokenizers` 0.2.0 in this thread so that they match the Rust
+ * package (`tokenizers` 0.23.3), with which vocabularies are trained. A patch is needless once the library behaves so itself; tests
+ * against recorded results of the Rust package show which are.
  */
 import * as tokenizers from '@huggingface/tokenizers';
 import {
@@ -16,7 +16,7 @@ import {
   type Behavior,
 } from './characters.ts';
 
-/** The classes, which are there and not declared. */
+/** The library's classes, which it exports and does not declare. */
 const library = tokenizers as unknown as Readonly<
   Record<
     | 'BertNormalizer'
@@ -44,16 +44,16 @@ const library = tokenizers as unknown as Readonly<
   >
 >;
 
-/** The fields that the classes have and do not declare. */
-interface Part {
+/** Fields of the library's classes, which it does not declare. */
+interface Stage {
   readonly config: Readonly<Record<string, unknown>>;
 }
 
-interface Patterned extends Part {
+interface Patterned extends Stage {
   pattern: RegExp | null;
 }
 
-/** Whether a text begins where the whole text does. */
+/** Options of a pre-tokenizer. `isFirst`: the text is the start of the whole text. */
 interface PreTokenizeOptions {
   readonly isFirst?: boolean;
 }
@@ -65,7 +65,7 @@ interface Splitter {
 interface Metaspace {
   readonly replacement: string;
   readonly prepend_scheme: 'always' | 'first' | 'never';
-  /** The library drops it: it is put back when a tokenizer is opened. */
+  /** Dropped by the library's constructor, and set again when a tokenizer is opened. */
   readonly split?: boolean;
 }
 
@@ -76,13 +76,13 @@ const WORDS = new RegExp(`[${WORD}]+|[^${WORD}\\p{White_Space}]+`, 'gu');
 /** The pretoken pattern of GPT-2, with white space as Unicode defines it. */
 const GPT2 =
   /'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+/gu;
-/** Whatever Rust's `char::is_numeric` takes. */
+/** Runs of numeric characters, as Rust's `char::is_numeric` defines them, and runs of other characters. */
 const NUMERALS = /\P{N}+|\p{N}+/gu;
 const SINGLE_NUMERALS = /\P{N}+|\p{N}/gu;
 
 let isDone = false;
 
-/** Puts methods in the place of a class's own. `This`: what they need of an instance. */
+/** Replaces methods of a library class. `This` declares the fields of an instance that the new methods read. */
 function mend<This>(kind: unknown, methods: Readonly<Record<string, unknown>> & ThisType<This>): void {
   Object.assign((kind as { readonly prototype: object }).prototype, methods);
 }
@@ -91,7 +91,7 @@ function mend<This>(kind: unknown, methods: Readonly<Record<string, unknown>> & 
  * Replaces methods of the library's normalisers, pre-tokenizers and decoders so that they match the Rust package. Only the first call
  * in a thread has an effect.
  */
-export function mendParts(): void {
+export function mendStages(): void {
   if (isDone) return;
   isDone = true;
   mendNormalizers();
@@ -99,7 +99,7 @@ export function mendParts(): void {
   mendDecoders();
 }
 
-/** Lower case of each character by itself: a sigma at the end of a word is one as any other. */
+/** Lower-cases each character by itself, so that a sigma at the end of a word has no special form. */
 function lowered(text: string): string {
   return Array.from(text, (character) => character.toLowerCase()).join('');
 }
@@ -110,7 +110,7 @@ const CHINESE =
 const NO_TEXT = /(?![\t\n\r])[\0\ufffd\p{Cc}\p{Cf}\p{Co}\p{Cs}]/gu;
 
 function mendNormalizers(): void {
-  mend<Part>(library.BertNormalizer, {
+  mend<Stage>(library.BertNormalizer, {
     normalize(text: string): string {
       const { clean_text: cleans, handle_chinese_chars: parts, strip_accents: strips, lowercase } = this.config;
       let result = text;
@@ -120,13 +120,13 @@ function mendNormalizers(): void {
       return lowercase ? lowered(result) : result;
     },
   });
-  mend<Part>(library.PrependNormalizer, {
+  mend<Stage>(library.PrependNormalizer, {
     normalize(text: string): string {
       return text === '' ? '' : String(this.config['prepend']) + text;
     },
   });
-  mend<Part>(library.LowercaseNormalizer, { normalize: lowered });
-  mend<Part>(library.StripNormalizer, {
+  mend<Stage>(library.LowercaseNormalizer, { normalize: lowered });
+  mend<Stage>(library.StripNormalizer, {
     normalize(text: string): string {
       const left = this.config['strip_left'] ? trimmedStart(text) : text;
       return this.config['strip_right'] ? trimmedEnd(left) : left;
@@ -139,13 +139,13 @@ function mendNormalizers(): void {
   });
 }
 
-/** Content is taken as it is: a dollar sign in it means nothing else. */
+/** Replaces the matches of the pattern by `content` literally: a dollar sign has no special meaning. */
 function replacedBy({ pattern, config }: Patterned, text: string): string {
   const { content } = config;
   return pattern === null ? text : replaced(text, pattern, typeof content === 'string' ? content : '');
 }
 
-/** The patterns that instances have of their own; for those whose patterns are used elsewhere too. */
+/** Returns the patched pattern of a pre-tokenizer type whose pattern other code reads too; undefined for other types. */
 export function mendedPattern(type: string | undefined, config: Readonly<Record<string, unknown>>): RegExp | undefined {
   if (type === 'ByteLevel') return GPT2;
   if (type === 'Digits') return config['individual_digits'] ? SINGLE_NUMERALS : NUMERALS;
@@ -165,12 +165,12 @@ function mendPreTokenizers(): void {
     pre_tokenize_text: (text: string) =>
       split(text, SPACES, 'removed').flatMap((word) => split(word, PUNCTUATION, 'isolated')),
   });
-  mend<Part>(library.PunctuationPreTokenizer, {
+  mend<Stage>(library.PunctuationPreTokenizer, {
     pre_tokenize_text(text: string): string[] {
       return split(text, PUNCTUATION, behaviorIn(this, 'isolated'));
     },
   });
-  mend<Part>(library.DigitsPreTokenizer, {
+  mend<Stage>(library.DigitsPreTokenizer, {
     pre_tokenize_text(text: string): string[] {
       return split(text, this.config['individual_digits'] ? SINGLE_NUMERALS : NUMERALS, 'isolated');
     },
@@ -181,7 +181,7 @@ function mendPreTokenizers(): void {
       return pattern === null ? [text] : split(text, pattern, behaviorIn(this, 'isolated'), config['invert'] === true);
     },
   });
-  mend<Part>(library.FixedLengthPreTokenizer, {
+  mend<Stage>(library.FixedLengthPreTokenizer, {
     pre_tokenize_text(text: string): string[] {
       const [characters, length] = [Array.from(text), Number(this.config['length'] ?? 5)];
       const count = Math.ceil(characters.length / length);
@@ -198,7 +198,7 @@ function mendPreTokenizers(): void {
           tokenizer.pre_tokenize_text(pretoken, { isFirst: isStart && i === 0 }),
         );
         pretokens = pretokens.filter((pretoken) => pretoken !== '');
-        // White space that was removed was in front of the first one.
+        // When the first pretoken is not the start of its text, white space in front of it was removed.
         isStart &&= first.startsWith(pretokens[0] ?? '');
       }
       return pretokens;
@@ -206,7 +206,7 @@ function mendPreTokenizers(): void {
   });
 }
 
-function behaviorIn({ config }: Part, absent: Behavior): Behavior {
+function behaviorIn({ config }: Stage, absent: Behavior): Behavior {
   const { behavior } = config;
   return typeof behavior === 'string' ? behaviorOf(behavior) : absent;
 }
@@ -231,13 +231,13 @@ function beforeEach(text: string, mark: string): string[] {
   return parts.filter((part) => part !== '');
 }
 
-/** The byte order mark is a character as any other. */
+/** Decoders that keep a byte order mark as an ordinary character. */
 const utf8 = new TextDecoder('utf-8', { ignoreBOM: true });
 const strictUtf8 = new TextDecoder('utf-8', { ignoreBOM: true, fatal: true });
 const byteOfLetter = new Map(byteLetters.map((letter, byte) => [letter, byte]));
 const encoder = new TextEncoder();
 
-/** The bytes that a token's letters stand for; its own where one of them stands for none. */
+/** Returns the bytes that a token's letters stand for; the token's own UTF-8 bytes when one of its letters stands for none. */
 function spelledOut(token: string): Iterable<number> {
   const bytes: number[] = [];
   for (const letter of token) {
@@ -248,15 +248,15 @@ function spelledOut(token: string): Iterable<number> {
   return bytes;
 }
 
-/** The byte of a token such as <0x0A>. */
+/** Returns the byte of a token such as <0x0A>; undefined for a token of another form. */
 function byteOf(token: string): number | undefined {
   const digits = /^<0x([0-9A-Fa-f]{2})>$/.exec(token)?.[1];
   return digits === undefined ? undefined : parseInt(digits, 16);
 }
 
 /**
- * The characters of a run of bytes, and a replacement for each byte that is of none. The Rust package replaces all bytes of such a run: a stream has
- * given its whole characters away by then, and so a text keeps them too.
+ * Returns the text of a run of bytes, with a replacement character for each byte that belongs to no character. The Rust package
+ * replaces all bytes of such a run; a stream has emitted its whole characters by then, so a whole text keeps them too.
  */
 function textOf(bytes: readonly number[]): string {
   const all = Uint8Array.from(bytes);
@@ -272,7 +272,7 @@ function textOf(bytes: readonly number[]): string {
   return text;
 }
 
-/** Bytes of a character that begins with this one. */
+/** Returns the length in bytes of a UTF-8 character with this first byte. */
 function lengthFrom(byte: number): number {
   if (byte < 0xc0) return 1;
   return byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
@@ -287,7 +287,7 @@ function characterOf(bytes: Uint8Array): string | undefined {
   }
 }
 
-/** The Rust package cleans these up within a token. */
+/** Replacements of the Rust package's `cleanup` within a token. */
 const CLEANED: readonly (readonly [string, string])[] = [
   ...['.', '?', '!', ','].map((mark) => [` ${mark}`, mark] as const),
   [" ' ", "'"],
@@ -308,13 +308,13 @@ function mendDecoders(): void {
     },
   });
   mend(library.ByteFallbackDecoder, { decode_chain: withoutByteTokens });
-  mend<Part & { readonly replacement: string }>(library.MetaspaceDecoder, {
+  mend<Stage & { readonly replacement: string }>(library.MetaspaceDecoder, {
     decode_chain(tokens: readonly string[]): string[] {
       const isPrepended = this.config['prepend_scheme'] !== 'never';
       return tokens.map((token, i) => token.replaceAll(this.replacement, i === 0 && isPrepended ? '' : ' '));
     },
   });
-  mend<Part & { readonly cleanup: boolean }>(library.WordPieceDecoder, {
+  mend<Stage & { readonly cleanup: boolean }>(library.WordPieceDecoder, {
     decode_chain(tokens: readonly string[]): string[] {
       const prefix = String(this.config['prefix']);
       return tokens.map((token, i) => {

@@ -1,4 +1,4 @@
-/** From a pretoken of text to its ids: bytes or characters, merged; what a tokenizer has no token for is the library's. */
+/** Encoders of a pretoken's text to ids: its bytes or characters are merged; the library encodes what has no token. */
 import type { BytePairs } from './byte_pairs.ts';
 import { byteLetters } from './characters.ts';
 import type { LibraryTokenizer } from './library_tokenizer.ts';
@@ -10,7 +10,7 @@ export function libraryIds({ model }: LibraryTokenizer, tokens: readonly string[
 
 const encoder = new TextEncoder();
 
-/** Symbols of a pretoken are grown as one needs. */
+/** Buffer for the symbols of one pretoken, grown when a longer one comes. */
 let symbols = new Int32Array(256);
 
 function room(count: number): Int32Array {

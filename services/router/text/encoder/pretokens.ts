@@ -3,9 +3,9 @@ import type { LibraryPreTokenizer } from './library_tokenizer.ts';
 
 /** Finds where the pretokens of a text end. Positions are in UTF-16 code units. */
 export interface Pretokens {
-  /** The end of the pretoken that begins at `from`. */
+  /** Returns the end of the pretoken that begins at `from`. */
   endOf(text: string, from: number): number;
-  /** Whether what begins here, where the pretoken that was asked for last ended, is the same without what is in front of it. */
+  /** Whether the text from `at` on has the same pretokens without the text before it. `at` is the end that `endOf` returned last. */
   isCut(text: string, at: number): boolean;
 }
 
@@ -38,7 +38,7 @@ function seesFar(source: string): boolean {
   return /\(\?(?:[<=!])|\^\)|\\b/.test(rest);
 }
 
-/** null: the part cuts nothing; undefined: it is not known. */
+/** Returns the pattern by which a part cuts; null when the part cuts nothing, undefined when it is not supported. */
 function patternOf({
   config,
   pattern,
@@ -59,7 +59,10 @@ function patternOf({
   }
 }
 
-/** Sticky: a pattern of these tokenizers matches everywhere; where one does not, what is left until it does is a pretoken. */
+/**
+ * Returns the end of the pretoken at `from`. `pattern` is sticky and normally matches everywhere; where it does not, the text up to
+ * its next match is one pretoken.
+ */
 function matchEnd(pattern: RegExp, text: string, from: number): number {
   pattern.lastIndex = from;
   if (pattern.test(text) && pattern.lastIndex > from) return pattern.lastIndex;
@@ -71,10 +74,13 @@ function matchEnd(pattern: RegExp, text: string, from: number): number {
   return at;
 }
 
-/** Characters from which it shows whether an outer pretoken would end where it does. */
+/** Code units after a position from which is decided whether an outer pretoken that begins there has the same end. */
 const SEEN = 256;
 
-/** Pretokens of pretokens: the inner pattern sees the outer pretoken and nothing else. */
+/**
+ * Returns the pretokens of two nested patterns: the outer one cuts the text, the inner one cuts each outer pretoken without seeing the
+ * text around it.
+ */
 function nested(outer: RegExp, inner: RegExp): Pretokens {
   let [known, start, end, part] = ['', -1, -1, ''];
   return {
@@ -101,10 +107,13 @@ export class NeighbourPretokens implements Pretokens {
   readonly isCut = isAlwaysCut;
   readonly #ascii = new Uint8Array(ASCII * ASCII);
   readonly #others = new Set<number>();
-  /** -1: there is none. */
+  /** Code unit of the mark, or -1 when there is none. */
   readonly #mark: number;
 
-  /** `tokens`: by id, some of which may be nobody's. `mark`: text is cut in front of each, whatever tokens have. */
+  /**
+   * `tokens`: the vocabulary by id, undefined for unused ids. `mark`: text is cut in front of each mark, even where a token has the
+   * mark inside.
+   */
   constructor(tokens: Iterable<string | undefined>, mark?: string) {
     this.#mark = mark?.charCodeAt(0) ?? -1;
     for (const token of tokens) {
@@ -131,7 +140,10 @@ export class NeighbourPretokens implements Pretokens {
   }
 }
 
-/** Pretokens of Unigram, whose choice between equals depends on all that is in front of them: cut in front of marks, or nowhere. */
+/**
+ * Returns the pretokens of a Unigram tokenizer: the text is cut in front of each mark, or nowhere without one. Elsewhere a cut could
+ * change the ids, because Unigram's choice between equal scores depends on all text before.
+ */
 export function markPretokens(mark: string | undefined): Pretokens {
   const endOf = (text: string, from: number): number => {
     const at = mark === undefined ? -1 : text.indexOf(mark, from + 1);

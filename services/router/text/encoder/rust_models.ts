@@ -1,6 +1,7 @@
 /**
- * The models of `@huggingface/tokenizers` 0.2.0, mended for this thread so that they do what the Rust package does (`tokenizers` 0.23.3): bytes of
- * characters that Unigram has no token for, unknown ones that are one within a pretoken only, and prefixes of a word's later parts.
+ * Patches the models of `@huggingface/tokenizers` 0.2.0 in this thread so that they match the Rust package (`tokenizers` 0.23.3): byte
+ * tokens for characters that Unigram has no token for, unknown tokens that are fused within a pretoken only, and prefixes of a word's
+ * later parts.
  */
 import * as tokenizers from '@huggingface/tokenizers';
 import { createBytePairs, type BytePairs } from './byte_pairs.ts';
@@ -30,7 +31,7 @@ interface UnigramModel extends Model {
   readonly unk_score: number;
 }
 
-/** The classes, which are there and not declared. */
+/** The library's classes, which it exports and does not declare. */
 const library = tokenizers as unknown as Readonly<Record<'BPE' | 'Model' | 'Unigram', unknown>>;
 
 let isDone = false;
@@ -40,7 +41,7 @@ export function mendModels(): void {
   if (isDone) return;
   isDone = true;
   const of = (kind: unknown): Model & { _call?: unknown } => (kind as { readonly prototype: Model }).prototype;
-  // Unknown ones are made one where a pretoken is encoded: those of two pretokens stay two.
+  // Unknown tokens are fused while a pretoken is encoded, so those of two pretokens stay two.
   of(library.Model)._call = function (this: Model, pretokens: readonly string[]): string[] {
     return this.encode(pretokens);
   };
@@ -63,7 +64,7 @@ export function mendModels(): void {
 
 const known = new WeakMap<PairModel, { readonly pairs: BytePairs | undefined }>();
 
-/** A model's merges; they are made when they are first needed. */
+/** Returns a model's merges, which are built at the first call; undefined when a merge makes no token. */
 export function bytePairsOf(model: PairModel): BytePairs | undefined {
   let made = known.get(model);
   if (!made) {
@@ -94,7 +95,7 @@ function symbolsOf(model: PairModel, pretoken: string): number[] {
   const { config, tokens_to_ids: ids } = model;
   const symbols: number[] = [];
   const unknown = typeof config['unk_token'] === 'string' ? ids.get(config['unk_token']) : undefined;
-  // An unknown one is written down with the next known one: a byte that comes between is in front of it.
+  // An unknown token is added before the next known one, so byte tokens in between come first, as in the Rust package.
   let isPending = false;
   const flush = (): void => {
     if (isPending && unknown !== undefined) symbols.push(unknown);
@@ -124,7 +125,7 @@ function idsOf(tokens: readonly string[], ids: ReadonlyMap<string, number>): num
   return found.length === tokens.length ? found : undefined;
 }
 
-/** The path of the best score up to each place: Viterbi, 1967. */
+/** Returns, for each end position, where the last token of the best-scored path begins (Viterbi, 1967). */
 function bestStarts(model: UnigramModel, characters: readonly string[]): Int32Array {
   const size = characters.length;
   const scores = new Float64Array(size + 1).fill(-Infinity);
@@ -171,13 +172,13 @@ function addBestPath(model: UnigramModel, pretoken: string, tokens: string[]): v
   addUnknown(model, unknown, tokens);
 }
 
-/** The unknown token's own text is unknown too. */
+/** Whether a part has no token of its own. The text of the unknown token counts as unknown too. */
 function isUnknown({ tokens_to_ids: ids, unk_token_id: unknown }: UnigramModel, part: string): boolean {
   const id = ids.get(part);
   return id === undefined || id === unknown;
 }
 
-/** Unknown characters side by side are one; or bytes, where all of theirs have tokens. */
+/** Adds adjacent unknown characters as one token, or as byte tokens when all their bytes have one. */
 function addUnknown(model: UnigramModel, text: string, tokens: string[]): void {
   if (text === '') return;
   const ids = model.tokens_to_ids;

@@ -1,13 +1,13 @@
 /**
- * A tokenizer.json as the Rust package has it (`tokenizers` 0.23.3), made of the parts of `@huggingface/tokenizers` 0.2.0 and those that are mended:
- * where added tokens are found, what their ids are, what surrounds a text, and what ids decode to.
+ * A tokenizer.json opened as by the Rust package (`tokenizers` 0.23.3), from parts of `@huggingface/tokenizers` 0.2.0 and patched
+ * ones: matching and ids of added tokens, special tokens around a text, and decoding.
  */
 import { Tokenizer } from '@huggingface/tokenizers';
 import { AddedTokens, type AddedToken } from './added_tokens.ts';
 import { spelledBytes } from './characters.ts';
 import type { AddedTokenJson, LibraryPreTokenizer, LibraryTokenizer, TokenizerJson } from './library_tokenizer.ts';
 import { mendModels } from './rust_models.ts';
-import { mendedPattern, mendParts } from './pipeline_stages.ts';
+import { mendedPattern, mendStages } from './pipeline_stages.ts';
 
 /** The fields of tokenizer_config.json that this code reads. */
 export interface TokenizerConfig {
@@ -20,7 +20,7 @@ interface Normalizer {
   normalizers?: readonly (Normalizer | { normalize(text: string): string })[];
 }
 
-/** The fields that the package has and does not declare. */
+/** Fields of the library's tokenizer, which it does not declare. */
 interface Inner {
   readonly normalizer: (Normalizer & ((text: string) => string)) | null;
   readonly pre_tokenizer: LibraryTokenizer['pre_tokenizer'];
@@ -32,13 +32,13 @@ interface Inner {
   readonly decoder: { decode_chain(tokens: readonly string[]): string[] } | null;
 }
 
-interface Pretoken {
+interface EncodedToken {
   readonly id: number;
   readonly token: string;
 }
 
-/** A text goes where `text` is. */
-type Layout = readonly (Pretoken | 'text')[];
+/** Order of an encoded sequence: special tokens, and `text` for the text itself. */
+type Layout = readonly (EncodedToken | 'text')[];
 
 /** A tokenizer that encodes and decodes as the Rust package does, built from the library's parts, which are patched where they differ. */
 export class RustTokenizer implements LibraryTokenizer {
@@ -50,14 +50,14 @@ export class RustTokenizer implements LibraryTokenizer {
   readonly ends: LibraryTokenizer['ends'];
   readonly #decoder: Inner['decoder'];
   readonly #layout: Layout;
-  /** Added tokens by id, as a decoder gets them: in the normalizer's form where they are found in it. */
+  /** Added tokens by id, as the decoder receives them: normalised when they are matched in normalised text. */
   readonly #spelled = new Map<number, string>();
   readonly #addedIds = new Map<string, number>();
   readonly #special: ReadonlySet<string>;
 
-  /** @throws Error for a kind of part that is not known. */
+  /** @throws Error when the file has a part of an unknown type */
   constructor(json: TokenizerJson, config: TokenizerConfig) {
-    mendParts();
+    mendStages();
     mendModels();
     this.tokenizer = { ...json, added_tokens: withOwnIds(json) };
     const known = { ...this.tokenizer, normalizer: knownNormalizer(json.normalizer) };
@@ -85,38 +85,38 @@ export class RustTokenizer implements LibraryTokenizer {
   }
 
   encode(text: string, options: { add_special_tokens: boolean }): { ids: number[]; tokens: string[] } {
-    const pretokens = this.#pretokensOf(text);
+    const encoded = this.#tokensOf(text);
     const layout: Layout = options.add_special_tokens ? this.#layout : ['text'];
-    const all = layout.flatMap((part) => (part === 'text' ? pretokens : [part]));
+    const all = layout.flatMap((part) => (part === 'text' ? encoded : [part]));
     return { ids: all.map(({ id }) => id), tokens: all.map(({ token }) => token) };
   }
 
-  #pretokensOf(text: string): Pretoken[] {
-    const pretokens: Pretoken[] = [];
+  #tokensOf(text: string): EncodedToken[] {
+    const encoded: EncodedToken[] = [];
     for (const section of this.added.split(text)) {
       if (section.added) {
-        pretokens.push({ id: section.added.id, token: section.added.content });
+        encoded.push({ id: section.added.id, token: section.added.content });
         continue;
       }
       for (const part of this.added.splitNormalised(this.normalizer?.(section.text) ?? section.text)) {
-        if (part.added) pretokens.push({ id: part.added.id, token: this.id_to_token(part.added.id) ?? '' });
-        else this.#addPlain(part.text, section.isFirst && part.isFirst, pretokens);
+        if (part.added) encoded.push({ id: part.added.id, token: this.id_to_token(part.added.id) ?? '' });
+        else this.#addPlain(part.text, section.isFirst && part.isFirst, encoded);
       }
     }
-    return pretokens;
+    return encoded;
   }
 
-  #addPlain(text: string, isFirst: boolean, pretokens: Pretoken[]): void {
+  #addPlain(text: string, isFirst: boolean, encoded: EncodedToken[]): void {
     const parts = this.pre_tokenizer?.(text, { isFirst }) ?? [text];
     const { tokens_to_ids: ids, unk_token_id: unknown } = this.model;
     for (const token of this.model.encode(parts)) {
       const id = ids.get(token) ?? unknown;
-      // A vocabulary without an unknown token has nothing for what it does not know.
-      if (id !== undefined && id !== null) pretokens.push({ id, token });
+      // Without an unknown token in the vocabulary, text that has no token has no id.
+      if (id !== undefined && id !== null) encoded.push({ id, token });
     }
   }
 
-  /** An id that is nobody's is nothing. */
+  /** Returns the text of token ids. An unused id has no text. */
   decode(ids: readonly number[], options: { skip_special_tokens: boolean }): string {
     const tokens: string[] = [];
     for (const id of ids) {
@@ -141,7 +141,10 @@ export class RustTokenizer implements LibraryTokenizer {
   }
 }
 
-/** The Rust package gives added tokens ids: the model's, or the next ones behind it; those of the file are not looked at. */
+/**
+ * Returns the added tokens with the ids of the Rust package: the model's own id, or else the next one after the vocabulary. The ids in
+ * the file are ignored.
+ */
 function withOwnIds({ added_tokens: added, model }: TokenizerJson): AddedTokenJson[] {
   const byContent = new Map(added.map((token) => [token.content, token]));
   byContent.delete('');
@@ -158,7 +161,7 @@ function sizeOf(vocab: TokenizerJson['model']['vocab']): number {
   return isList(vocab) ? vocab.length : Object.keys(vocab).length;
 }
 
-/** Ids that a model has for some of these tokens. */
+/** Returns the ids of those tokens that are in the model's own vocabulary. */
 function idsIn(vocab: TokenizerJson['model']['vocab'], tokens: Iterable<string>): Map<string, number> {
   const [ids, wanted] = [new Map<string, number>(), new Set(tokens)];
   if (isList(vocab)) {
@@ -178,7 +181,7 @@ interface Typed {
   readonly type: string;
 }
 
-/** Normalizers that the package does not know, made of those that it knows. */
+/** Expresses a normaliser that the library does not know by ones that it knows. */
 function knownNormalizer(config: Typed | null): object | null {
   switch (config?.type) {
     case 'Sequence': {
@@ -216,12 +219,12 @@ function knownPreTokenizer(config: Typed | null): object | null {
   }
 }
 
-/** Puts in what the package's constructors leave out or have otherwise. */
+/** Sets what the library's constructors omit or set differently. */
 function complete(inner: Inner, { added_tokens: added, model, pre_tokenizer: preTokenizer }: TokenizerJson): void {
   completeNormalizer(inner.normalizer);
   completePreTokenizer(inner.pre_tokenizer, preTokenizer);
   const { tokens_to_ids: ids } = inner.model;
-  // A model knows its own tokens only: text in which an added one is not found is no added token.
+  // The model must know only its own tokens: text in which no added token was matched must not become one.
   for (const { content } of added) ids.delete(content);
   const contents = added.map(({ content }) => content);
   for (const [token, id] of idsIn(model.vocab, contents)) ids.set(token, id);
@@ -281,7 +284,7 @@ function addedTokensOf(
   };
 }
 
-/** @throws Error for a kind that is not known */
+/** Returns the layout that a post-processor produces. @throws Error for an unknown type */
 function layoutOf(config: TokenizerJson['post_processor']): Layout {
   switch (config?.type) {
     case undefined:
@@ -324,7 +327,7 @@ function templateLayout({ single, special_tokens: special }: Template): Layout {
   });
 }
 
-/** Ids before and after every text; undefined when it is not that simple. */
+/** Returns the ids before and after every text; undefined when the layout has the text not exactly once. */
 function endsOf(layout: Layout): LibraryTokenizer['ends'] {
   const at = layout.indexOf('text');
   if (at < 0 || layout.lastIndexOf('text') !== at) return undefined;

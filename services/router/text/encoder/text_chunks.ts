@@ -1,4 +1,4 @@
-/** Chunks of text that were met before, and their ids: a text that begins as one before it is not encoded again. */
+/** Cache of encoded text chunks: a text that begins like an earlier one is not encoded again. */
 
 /** Approximate length of a text chunk in UTF-16 code units. The CHUNK + BEHIND code units from a chunk's start are its cache key. */
 export const CHUNK = 4_096;
@@ -7,10 +7,10 @@ export const CHUNK = 4_096;
  * pretoken ends.
  */
 export const BEHIND = 128;
-/** All together at most so many (P1). */
+/** Code units of all cache keys together, at most (P1). */
 const MAX_CHARACTERS = 16 * 2 ** 20;
 
-/** A part of a text would keep all of the text. */
+/** Returns a copy of a substring, which would otherwise keep the whole text in memory. */
 export function ownCopy(part: string): string {
   return ` ${part}`.slice(1);
 }
@@ -34,7 +34,7 @@ export class TextChunkCache {
     return known;
   }
 
-  /** The oldest go. */
+  /** Adds a chunk, and evicts the least recently used ones beyond MAX_CHARACTERS. */
   keep(key: string, chunk: TextChunk): void {
     if (this.#chunks.has(key)) return;
     this.#chunks.set(ownCopy(key), chunk);

@@ -52,7 +52,7 @@ export function getItem(object: Value, key: Value): Value {
   return attribute === undefined ? missing(object, key) : attribute;
 }
 
-/** Only an attribute, as the filter `attr` has it. */
+/** `object|attr(name)`: an attribute, and never an item. */
 export function getOnlyAttribute(object: Value, name: string): Value {
   if (object instanceof Undefined) object.fail();
   const attribute = attributeOf(object, name);
@@ -71,7 +71,7 @@ function isHashable(key: Value): boolean {
   return !isList(key) && !(key instanceof Dict) && !(key instanceof View);
 }
 
-/** @returns undefined where there is none, and `Undefined` where it is out of reach */
+/** Returns an attribute; undefined when there is none, and an `Undefined` when the sandbox denies access. */
 function attributeOf(object: Value, name: string): Value | undefined {
   if (CHANGING[typeName(object)]?.has(name) || (name.startsWith('__') && name.endsWith('__') && name.length > 4)) {
     return unsafe(object, name);
@@ -190,7 +190,7 @@ export function dictFromKeys(given: Given): Dict {
   return new Dict(listOf(keys).map((key) => [key, value] as const));
 }
 
-/** `dict(…)`. @throws PythonError for what is no mapping and no pairs */
+/** Python's `dict(…)`. @throws PythonError for an argument that is neither a mapping nor an iterable of pairs */
 export function dictOf(given: Given): Dict {
   const dict = new Dict();
   if (given.positional.length > 1) {
@@ -220,7 +220,7 @@ function addAll(dict: Dict, from: Value): void {
   }
 }
 
-/** Calls what can be called. @throws PythonError */
+/** Calls a value. @throws PythonError when the value cannot be called, or with what the call raises */
 export function callValue(callee: Value, given: Given): Value {
   if (callee instanceof Undefined) callee.fail();
   const call = callee instanceof Thing ? callee.call : undefined;

@@ -16,8 +16,8 @@ export class ChatTemplate {
   readonly #globals: ReadonlyMap<string, Value>;
 
   /**
-   * @param now the time that templates are told
-   * @throws Error for what is no template
+   * @param now returns the time for `strftime_now`
+   * @throws Error when the source is no valid template
    */
   constructor(source: string, now: () => Date) {
     this.#body = parse(source);
@@ -25,8 +25,8 @@ export class ChatTemplate {
   }
 
   /**
-   * @param context JSON's values by their names; undefined: there is none of that name
-   * @throws Error with what the template raises, or Python would
+   * @param context JSON values by name; undefined leaves the name undefined
+   * @throws Error with what the template raises, or Python would raise
    */
   render(context: Readonly<Record<string, unknown>>): string {
     const given = Object.entries(context).filter(([, value]) => value !== undefined);

@@ -30,7 +30,7 @@ function hourOfTwelve(at: Date): number {
   return at.getHours() % 12 || 12;
 }
 
-/** From 1. */
+/** Returns the day of the year, from 1. */
 function dayOfYear(at: Date): number {
   const midnight = Date.UTC(at.getFullYear(), at.getMonth(), at.getDate());
   return Math.round((midnight - Date.UTC(at.getFullYear(), 0, 1)) / DAY_MS) + 1;

@@ -7,7 +7,7 @@ import { Dict, type Value } from './values.ts';
 const TOKEN = /"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*|true|false|null|[{}[\]]/gsy;
 const BETWEEN = /[\s,:]*/y;
 
-/** @returns undefined for a text that is no JSON, or is nested deeper than `maxDepth` */
+/** Parses JSON. @returns undefined for a text that is no JSON, or is nested deeper than `maxDepth` */
 export function exactJson(text: string, maxDepth: number): Value | undefined {
   try {
     JSON.parse(text);
@@ -15,7 +15,7 @@ export function exactJson(text: string, maxDepth: number): Value | undefined {
     return undefined;
   }
   const root: Value[] = [];
-  /** Lists, and objects as their keys and values in turn. */
+  /** Open lists and objects. The `parts` of an object are its keys and values in turn. */
   const open: { readonly isObject: boolean; readonly parts: Value[] }[] = [];
   let parts = root;
   for (const token of tokensOf(text)) {

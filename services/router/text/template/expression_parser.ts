@@ -1,4 +1,4 @@
-/** Jinja's expressions, and what is assigned to. */
+/** Parses Jinja's expressions and assignment targets. */
 import { isFilter, isTest } from './filters.ts';
 import type { Arguments, Arithmetic, Call, Comparison, Expression, Filter, Target } from './syntax.ts';
 import { TokenReader } from './token_reader.ts';
@@ -19,7 +19,7 @@ interface Unknown {
 /** Parser of Jinja's expressions and assignment targets. The parser of statements extends this class. */
 export class ExpressionParser extends TokenReader {
   protected unknowns: Unknown[] = [];
-  /** The names that are read, of each macro that is open. */
+  /** Names that are read in the body of each open macro. */
   protected readonly reads: Set<string>[] = [];
 
   // Targets
@@ -66,7 +66,7 @@ export class ExpressionParser extends TokenReader {
     return hasConditions ? this.#condition() : this.#or();
   }
 
-  /** One expression, or several with commas between. */
+  /** Parses one expression, or a tuple of several with commas between. */
   protected tuple({
     hasConditions = true,
     end,
@@ -347,12 +347,18 @@ export class ExpressionParser extends TokenReader {
 
   // Unknown names of filters and tests
 
-  /** Not known, and no branch of this template's is around it that might never be taken. */
+  /**
+   * Marks the unknown names from index `from` on as errors. They stand in a body that Jinja compiles apart, so a condition around that
+   * body does not excuse them.
+   */
   protected ascertain(from: number): void {
     for (const unknown of this.unknowns.slice(from)) unknown.isCertain = true;
   }
 
-  /** Behind a condition it may never be met. */
+  /**
+   * Drops the unknown names from index `from` on that are not certain: they stand in a conditional branch, which may never be
+   * evaluated.
+   */
   protected forgive(from: number): void {
     this.unknowns = this.unknowns.filter((unknown, i) => i < from || unknown.isCertain);
   }

@@ -1,4 +1,4 @@
-/** Jinja's filters by their names, and those of sequences and of any value. */
+/** Jinja's filters by name, with the implementations of those for sequences and for any value. */
 import { abs, floatFilter, intFilter, lengthFilter, round } from './number_filters.ts';
 import {
   tojson,
@@ -49,7 +49,7 @@ export function applyFilter(name: string, value: Value, given: Given): Value {
   return filter(value, given);
 }
 
-/** @throws PythonError where there is no such test */
+/** Applies a test by its name. @throws PythonError `TemplateRuntimeError` for an unknown name */
 export function applyTest(name: string, value: Value, given: Given): boolean {
   if (name === 'filter') return typeof value === 'string' && isFilter(value);
   if (name === 'test') return typeof value === 'string' && isTest(value);
@@ -68,7 +68,7 @@ export function isTest(name: string): boolean {
   return Object.hasOwn(TESTS, name) || name === 'filter' || name === 'test';
 }
 
-/** A filter of text, which leaves markup markup. */
+/** Creates a filter of text, which returns Markup for Markup. */
 function ofText(change: (text: string, given: Given) => string): Filter {
   return (value, given) => {
     const text = change(str(value), given);
@@ -76,7 +76,7 @@ function ofText(change: (text: string, given: Given) => string): Filter {
   };
 }
 
-/** A filter without arguments. */
+/** Creates a filter without arguments. */
 function plain(callee: string, change: (value: Value) => Value): Filter {
   return (value, given) => {
     given.take(callee, []);
@@ -84,7 +84,7 @@ function plain(callee: string, change: (value: Value) => Value): Filter {
   };
 }
 
-/** One of text. */
+/** Creates a filter of text without arguments. */
 function plainText(callee: string, change: (text: string) => string): Filter {
   return ofText((text, given) => {
     given.take(callee, []);
@@ -126,7 +126,7 @@ function isReverse(value: Value): boolean {
   return intOf(value) !== 0;
 }
 
-/** Keeps the order of what has none, either way. */
+/** Sorts items by their keys. The sort is stable in both directions: items with equal keys keep their order. */
 function sorted(items: readonly Value[], keyOf: (item: Value) => Value, isBackward: boolean): Value[] {
   const keyed = items.map((item) => ({ item, key: keyOf(item) }));
   keyed.sort(({ key: a }, { key: b }) => {

@@ -1,4 +1,4 @@
-/** Python's ways to put values into text: `%`, `str.format` and its small language. */
+/** Python's string formatting: `%`, `str.format`, and format specifications. */
 import { exponentText, floatText, repr, str } from './text.ts';
 import {
   Callable,
@@ -19,7 +19,7 @@ import {
   type Value,
 } from './values.ts';
 
-/** A text of a width with what it is filled up by, on the left of it or on its right, or both. */
+/** Pads a text with `fill` to `width` characters: on the right for `<`, on the left for `>`, else on both sides. */
 export function padded(text: string, width: number, align: string, fill = ' '): string {
   const lacking = Math.max(0, width - lengthOf(text));
   if (align === '<') return text + fill.repeat(lacking);
@@ -28,7 +28,7 @@ export function padded(text: string, width: number, align: string, fill = ' '): 
   return fill.repeat(left) + text + fill.repeat(lacking - left);
 }
 
-/** A number with so many decimals; of two that are as near, the even one. */
+/** Returns a number with `decimals` decimals. A tie is rounded to the even digit, as in Python. */
 export function fixed(value: number, decimals: number): string {
   if (!Number.isFinite(value)) return floatText(value);
   const digits = Math.min(decimals, 100);
@@ -36,7 +36,7 @@ export function fixed(value: number, decimals: number): string {
   const text = value.toFixed(digits);
   const rest = value.toFixed(100).slice(value.toFixed(100).indexOf('.') + 1 + digits);
   const isUneven = '13579'.includes(text.at(-1) ?? '');
-  // A number that lies in the middle is rounded away from zero by JavaScript.
+  // JavaScript rounds a tie away from zero, which is wrong when the last digit is odd.
   if (!/^50*$/.test(rest) || !isUneven) return text;
   const whole = BigInt(text.replace(/[-.]/g, '')) - 1n;
   const shown = whole.toString().padStart(digits + 1, '0');
@@ -55,7 +55,7 @@ function general(value: number, precision: number, keepsZeros: boolean): string 
   return isSmall ? shown : `${shown}e${power}`;
 }
 
-/** A float of a kind: `e`, `f`, `g`, `%` and their capitals. */
+/** Formats a float by `kind`: `e`, `f`, `g`, `%` or a capital of these. */
 function floatOf(value: number, kind: string, precision: number | undefined, keepsZeros: boolean): string {
   const lower = kind.toLowerCase();
   let text: string;
@@ -80,7 +80,7 @@ function zeroFilled(text: string, width: number): string {
 
 const DIRECTIVE = /%(?:\(([^)]*)\))?([-+ #0]*)(\*|\d+)?(?:\.(\*|\d+))?[hlL]?([^])?/gu;
 
-/** `format % given`. @throws PythonError where they do not fit */
+/** Python's `format % given`. @throws PythonError when the arguments do not fit the format */
 export function percentFormat(format: string, given: Value): string {
   const positional = given instanceof Tuple ? given.items : [given];
   let used = 0;
@@ -163,7 +163,7 @@ function integer(
 
 const SPECIFICATION = /^(?:([^])?([<>=^]))?([-+ ])?z?(#)?(0)?(\d+)?([_,])?(?:\.(\d+))?([a-zA-Z%])?$/u;
 
-/** `format(value, specification)`. @throws PythonError where they do not fit */
+/** Python's `format(value, specification)`. @throws PythonError when the specification is invalid or does not fit the value */
 function formatted(value: Value, specification: string): string {
   if (specification === '') return str(value);
   const found = SPECIFICATION.exec(specification);
@@ -224,7 +224,7 @@ export interface Fields {
   readonly item: (object: Value, key: Value) => Value;
 }
 
-/** `template.format(…)`. @throws PythonError */
+/** Python's `template.format(…)`. @throws PythonError when the template is invalid or a field cannot be read */
 export function formatFields(template: string, fields: Fields): string {
   let at = 0;
   let numbered = 0;

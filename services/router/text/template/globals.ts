@@ -8,7 +8,7 @@ import { Callable, Method, PythonError, Range, Thing, quoted, typeError, valueEr
 
 const MAX_RANGE = 100_000;
 
-/** Fields that a template may set. */
+/** Jinja's `namespace`: an object whose fields a template may set. */
 export class Namespace extends Thing {
   readonly type = 'TemplateNamespace';
   override readonly module = 'transformers.utils.chat_template_utils';
@@ -99,7 +99,10 @@ class DictMaker extends Callable {
   }
 }
 
-/** @param now the time that `strftime_now` tells */
+/**
+ * Returns the global functions of templates by name.
+ * @param now returns the time for `strftime_now`
+ */
 export function globalsAt(now: () => Date): ReadonlyMap<string, Value> {
   const functions = [
     new Callable('range', range),

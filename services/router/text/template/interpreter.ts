@@ -1,4 +1,4 @@
-/** Renders what a template consists of, as the Python that Jinja makes of it would. */
+/** Renders the syntax tree of a template, with the behaviour of the Python code into which Jinja compiles it. */
 import { callValue, getAttribute, getItem } from './attributes.ts';
 import { applyFilter, applyTest } from './filters.ts';
 import { Namespace } from './globals.ts';
@@ -28,7 +28,7 @@ import {
   type Value,
 } from './values.ts';
 
-/** Names and their values; what is not here is looked for around. */
+/** Variables by name. A name that this scope does not have is looked up in the scope around it. */
 class VariableScope {
   readonly #values = new Map<string, Value>();
   readonly #around: VariableScope | undefined;
@@ -47,7 +47,7 @@ class VariableScope {
   }
 }
 
-/** How a body ends before its end. */
+/** How a body was left early; undefined when it ran to its end. */
 type Leaving = 'break' | 'continue' | undefined;
 
 class Macro extends Callable {
@@ -70,7 +70,7 @@ class Macro extends Callable {
   }
 }
 
-/** @throws PythonError where Python raises */
+/** Renders a template's statements to text. @throws PythonError where Jinja or Python would raise */
 export function render(
   body: readonly Statement[],
   globals: ReadonlyMap<string, Value>,
@@ -90,7 +90,10 @@ class Interpreter {
     this.#root = root;
   }
 
-  /** @param scope the outermost: what is set in it is seen by blocks */
+  /**
+   * Renders the whole template.
+   * @param scope the outermost scope, whose variables blocks can read
+   */
   text(body: readonly Statement[], scope: VariableScope): string {
     this.#root = scope;
     return this.#captured(body, scope);
@@ -158,7 +161,7 @@ class Interpreter {
     }
   }
 
-  /** A body that is left early writes nothing. */
+  /** Captures the output of a body in a variable. A body that is left early assigns nothing. */
   #capture(statement: Extract<Statement, { kind: 'capture' }>, scope: VariableScope): Leaving {
     const out: string[] = [];
     const leaving = this.#run(statement.body, new VariableScope(scope), out);
@@ -197,7 +200,7 @@ class Interpreter {
       if (leaving === 'break') break;
       hasTurns ||= leaving === undefined;
     }
-    // Jinja takes a turn that was left early for none.
+    // An iteration that was left early does not count in Jinja: when all were, the `else` body runs.
     return hasTurns ? undefined : this.#run(loop.otherwise, new VariableScope(scope), out);
   }
 
@@ -372,7 +375,10 @@ class Interpreter {
     return new Undefined(() => message);
   }
 
-  /** @param text what a filter without an object is applied to */
+  /**
+   * Applies a filter, after the filters inside it.
+   * @param text the input of a filter without an object, as in a filter block
+   */
   #filter(filter: Filter, scope: VariableScope, text: string): Value {
     const { object } = filter;
     const isInner = object === undefined || object.kind === 'filter';

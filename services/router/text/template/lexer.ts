@@ -1,9 +1,9 @@
-/** A template's source as Jinja's tokens, with `trim_blocks` and `lstrip_blocks`, as Hugging Face's environment has them. */
+/** Lexer of templates: splits a source into Jinja's tokens, with `trim_blocks` and `lstrip_blocks` as in Hugging Face's environment. */
 import { PythonError, quoted } from './values.ts';
 
 /** A token of a template's source. `line` counts from 1. */
 export interface Token {
-  /** Operators are their own type. */
+  /** Type of the token. An operator is its own type. */
   readonly type: string;
   readonly value: string;
   readonly line: number;
@@ -19,7 +19,7 @@ const END_OF_COMMENT = new RegExp(`\\+#\\}|-#\\}${S}|#\\}\\n?`, 'g');
 const END_OF_BLOCK = new RegExp(`\\+%\\}|-%\\}${S}|%\\}\\n?`, 'y');
 const END_OF_VARIABLE = new RegExp(`-\\}\\}${S}|\\}\\}`, 'y');
 const STRING = /'[^'\\]*(?:\\[^][^'\\]*)*'|"[^"\\]*(?:\\[^][^"\\]*)*"/y;
-/** In this order: of `1.5e3`, `1` and `1.5` are the beginning. */
+/** Token rules, tried in this order. A float comes before an integer, because `1` is the beginning of `1.5`. */
 const RULES: readonly (readonly [type: string, rule: RegExp])[] = [
   ['space', new RegExp(`[${SPACE}]+`, 'y')],
   ['float', /(?<!\.)(?:\d+_)*\d+(?:(?:\.(?:\d+_)*\d+)?e[+-]?(?:\d+_)*\d+|\.(?:\d+_)*\d+)/iy],
@@ -30,7 +30,7 @@ const RULES: readonly (readonly [type: string, rule: RegExp])[] = [
 ];
 const CLOSING: Readonly<Record<string, string>> = { '{': '}', '(': ')', '[': ']' };
 
-/** @throws PythonError `TemplateSyntaxError` */
+/** Splits a template's source into tokens. @throws PythonError `TemplateSyntaxError` */
 export function tokensOf(source: string): Token[] {
   return new Lexer(source.replace(/\r\n?/g, '\n').replace(/\n$/, '')).tokens();
 }
@@ -102,7 +102,7 @@ class Lexer {
     this.#at = end ? end.index + end[0].length : this.#source.length;
   }
 
-  /** A statement, or an expression that is printed. A bracket that is open makes its end an operator. */
+  /** Reads the tokens of a statement or of a printed expression. While a bracket is open, the tag's end is read as operators. */
   #inside(kind: 'block' | 'variable', end: RegExp): void {
     this.#add(`${kind}_begin`, '');
     const open: string[] = [];
@@ -164,7 +164,7 @@ const ESCAPES: Readonly<Record<string, string>> = {
 };
 const ESCAPED = /\\(?:([0-7]{1,3})|x([\da-fA-F]{2})|u([\da-fA-F]{4})|U([\da-fA-F]{8})|([^]))/gu;
 
-/** A literal's text as Python reads it: what is no escape stays, backslash and all. */
+/** Returns the text of a string literal as Python reads it. An unknown escape stays, with its backslash. */
 function unescaped(literal: string): string {
   return literal.replace(ESCAPED, (whole, octal?: string, x?: string, u?: string, long?: string, other?: string) => {
     const hex = x ?? u ?? long;
@@ -177,7 +177,10 @@ function unescaped(literal: string): string {
   });
 }
 
-/** Jinja makes escapes of all that is not ASCII before it reads them, and so a backslash before one is one of its own. */
+/**
+ * Returns the text of a backslash and a non-ASCII character after it. Jinja first replaces such a character by an escape, so the
+ * backslash in front escapes the escape's own one.
+ */
 function spelledOut(escape: string): string {
   const code = escape.codePointAt(1) ?? 0;
   const [letter, digits] = code < 0x100 ? ['x', 2] : code < 0x10000 ? ['u', 4] : ['U', 8];

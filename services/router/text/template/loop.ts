@@ -17,7 +17,7 @@ export class LoopContext extends Thing {
   #index0 = -1;
   readonly #depth0: number;
 
-  /** @param recurse what a call of a recursive loop makes of other items */
+  /** @param recurse renders the loop for other items when the template calls `loop`; undefined when the loop is not recursive */
   constructor(over: Value, items: Iterable<Value>, depth0: number, recurse: ((items: Value) => Value) | undefined) {
     super();
     this.#iterator = items[Symbol.iterator]();
@@ -29,7 +29,7 @@ export class LoopContext extends Thing {
     };
   }
 
-  /** @returns whether there is another item, which `item` is from here on */
+  /** Moves to the next item, which `item` then returns. @returns false when there is none */
   advance(): boolean {
     const next = this.#after ?? this.#iterator.next();
     this.#after = undefined;

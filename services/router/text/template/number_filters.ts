@@ -1,4 +1,4 @@
-/** Jinja's filters that give numbers. */
+/** Jinja's filters that return numbers. */
 import { fixed } from './formatting.ts';
 import { arithmetic, float } from './operators.ts';
 import { indexOf, strip } from './strings.ts';
@@ -21,7 +21,7 @@ const FLOAT = /^[-+]?(?:(?:\d+(?:_\d+)*)?\.?\d+(?:_\d+)*|\d+(?:_\d+)*\.)(?:e[-+]
 const SPECIAL = /^([-+]?)(inf|infinity|nan)$/i;
 const PREFIXES: Readonly<Record<number, RegExp>> = { 2: /^0b/i, 8: /^0o/i, 16: /^0x/i };
 
-/** `int(text, base)`; undefined: it is none. */
+/** Python's `int(text, base)`; undefined when the text is no integer. */
 function parseInteger(text: string, base: number): bigint | undefined {
   const trimmed = strip(text, null, 'both');
   const sign = trimmed.startsWith('-') ? -1n : 1n;
@@ -39,7 +39,7 @@ function parseInteger(text: string, base: number): bigint | undefined {
   );
 }
 
-/** `float(text)`; undefined: it is none. */
+/** Python's `float(text)`; undefined when the text is no float. */
 export function parseFloatText(text: string): number | undefined {
   const trimmed = strip(text, null, 'both');
   if (FLOAT.test(trimmed)) return Number(trimmed.replaceAll('_', ''));
@@ -107,7 +107,7 @@ export function round(value: Value, given: Given): Value {
   return Number(roundedInteger(BigInt(Math.trunc(number)), 10n ** BigInt(-digits)));
 }
 
-/** To the nearest multiple; of two that are as near, the even one. */
+/** Rounds to the nearest multiple of `unit`; a tie goes to the even multiple. */
 function roundedInteger(value: bigint, unit: bigint): bigint {
   const rest = ((value % unit) + unit) % unit;
   const below = (value - rest) / unit;

@@ -28,11 +28,11 @@ import {
 
 type Operand = bigint | number;
 
-/** A template that makes more of a value by repeating it, or of a number by raising it, is refused. */
+/** Limits on the items of a repeated or joined sequence, and on the bits of an int. A template that exceeds one fails. */
 const MAX_ITEMS = 10_000_000;
 const MAX_BITS = 1_000_000;
 
-/** @throws PythonError where the operands have no such operation */
+/** Python's arithmetic operators. @throws PythonError when the operands do not support the operator */
 export function arithmetic(operator: Arithmetic, a: Value, b: Value): Value {
   if (operator === '%' && stringOf(a) !== undefined) return modulo(a, b);
   if (a instanceof Undefined) a.fail();
@@ -69,7 +69,7 @@ function joinedItems(a: readonly Value[], b: readonly Value[]): Value[] {
   return [...a, ...b];
 }
 
-/** Text beside markup is escaped. */
+/** Joins two strings of which one is Markup: the other one is escaped. Undefined when one is no string. */
 function joinedMarkup(a: Value, b: Value): Value | undefined {
   if (stringOf(a) === undefined || stringOf(b) === undefined) return undefined;
   return new Markup(escaped(a).text + escaped(b).text);
@@ -83,7 +83,7 @@ const ENTITIES: Readonly<Record<string, string>> = {
   '"': '&#34;',
 };
 
-/** For HTML; what is escaped stays. */
+/** Escapes a value's text for HTML. Markup is returned as it is. */
 export function escaped(value: Value): Markup {
   if (value instanceof Markup) return value;
   return new Markup(str(value).replace(/[&<>'"]/g, (c) => ENTITIES[c] ?? c));
@@ -183,7 +183,7 @@ function floatModulo(a: number, b: number): number {
   return rest !== 0 && rest < 0 !== b < 0 ? rest + b : rest;
 }
 
-/** @throws PythonError for an int that is no float */
+/** Converts a number to a float. @throws PythonError `OverflowError` for an int beyond the range of floats */
 export function float(value: Operand): number {
   const number = Number(value);
   if (typeof value === 'bigint' && !Number.isFinite(number)) {
@@ -231,12 +231,12 @@ export function compare(operator: Comparison, a: Value, b: Value): boolean {
   }
 }
 
-/** Equal, of what has an order. */
+/** Whether two values are equal and of a type that has an order. */
 function equalsOrdered(a: Value, b: Value): boolean {
   return a !== null && !(a instanceof Dict) && !(a instanceof Undefined) && equals(a, b);
 }
 
-/** @throws PythonError where nothing can be in the container */
+/** Python's `item in container`. @throws PythonError `TypeError` when the container cannot be searched */
 function contains(container: Value, item: Value): boolean {
   const text = stringOf(container);
   if (text !== undefined) {
@@ -264,7 +264,7 @@ function notIterable(value: Value): PythonError {
   return typeError(`argument of type '${typeName(value)}' is not iterable`);
 }
 
-/** `value[start:stop:step]`; undefined: there are no slices of such a value. */
+/** Python's `value[start:stop:step]`; undefined for a value without slices. */
 export function sliced(
   value: Value,
   start: bigint | undefined,
@@ -308,7 +308,7 @@ function slicedRange(range: Range, start: number | undefined, stop: number | und
   return new Range(from, from + chosen.length * step * range.step, step * range.step);
 }
 
-/** The places that a slice takes, in its order. */
+/** Returns the indices that a slice selects, in its order. */
 function indices(length: number, start: number | undefined, stop: number | undefined, step: number): number[] {
   const [lowest, highest] = step > 0 ? [0, length] : [-1, length - 1];
   const place = (index: number | undefined, unset: number): number => {

@@ -1,4 +1,4 @@
-/** A template's source as what it consists of, by Jinja's grammar. */
+/** Parses a template's source to its syntax tree, by Jinja's grammar. */
 import { ExpressionParser } from './expression_parser.ts';
 import { tokensOf } from './lexer.ts';
 import type { Expression, MacroBody, Parameter, Statement, Target } from './syntax.ts';
@@ -6,16 +6,16 @@ import { PythonError, quoted } from './values.ts';
 
 const SPECIAL: readonly string[] = ['caller', 'kwargs', 'varargs'];
 
-/** @throws PythonError for what is no template */
+/** Parses a template. @throws PythonError when the source is no valid template */
 export function parse(source: string): Statement[] {
   return new Parser(tokensOf(source)).parse();
 }
 
 class Parser extends ExpressionParser {
-  /** The tags that are open, and what may end them. */
+  /** Names of the open tags. `#ends` has, for each body that is being parsed, the tags that may end it. */
   readonly #tags: string[] = [];
   readonly #ends: (readonly string[])[] = [];
-  /** The loops around that `break` can leave. */
+  /** Number of enclosing loops that `break` can leave. */
   #loops = 0;
 
   parse(): Statement[] {
@@ -25,7 +25,7 @@ class Parser extends ExpressionParser {
     return body;
   }
 
-  /** Up to one of the tags that end it, which is left, or the end of the template. */
+  /** Parses statements up to one of the tags `ends`, which is not consumed, or to the end of the template. */
   #statements(ends?: readonly string[]): Statement[] {
     const body: Statement[] = [];
     if (ends) this.#ends.push(ends);
@@ -47,7 +47,7 @@ class Parser extends ExpressionParser {
     return body;
   }
 
-  /** The body of a tag, after which one of its ends has been read. */
+  /** Parses the body of a tag and consumes the name of the tag that ends it. */
   #body(ends: readonly string[]): { body: Statement[]; end: string } {
     this.skip(':');
     this.expect('block_end');
@@ -179,7 +179,7 @@ class Parser extends ExpressionParser {
     return { kind: 'callBlock', call, macro: this.#macroBody(parameters, 'endcall') };
   }
 
-  /** A function of its own: what loops around it are not to be left from here. */
+  /** Parses the body of a macro or call block. The body is a function of its own, so `break` cannot leave a loop around it. */
   #macroBody(parameters: Parameter[], end: string): MacroBody {
     const [loops, known] = [this.#loops, this.unknowns.length];
     const reads = new Set<string>();

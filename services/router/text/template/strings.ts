@@ -37,12 +37,12 @@ function textOf(value: Value | undefined, what: string): string {
   return text;
 }
 
-/** An int that may be left out, or be None. @throws PythonError for what is no int */
+/** Returns an optional int argument; undefined when it is absent or None. @throws PythonError `TypeError` for any other value */
 export function indexOf(value: Value | undefined): number | undefined {
   return value === undefined || value === null ? undefined : intOf(value);
 }
 
-/** @throws PythonError for what is no int */
+/** Returns an int or bool as a number. @throws PythonError `TypeError` for any other value */
 export function intOf(value: Value): number {
   if (typeof value !== 'bigint' && typeof value !== 'boolean') {
     throw typeError(`'${typeName(value)}' object cannot be interpreted as an integer`);
@@ -67,7 +67,7 @@ export function strip(text: string, characters: Value | undefined, sides: 'left'
   return all.slice(from, to).join('');
 }
 
-/** The first character as a title has it, and the rest small. */
+/** Python's `str.capitalize`: the first character in title case, the rest in lower case. */
 export function capitalized(text: string): string {
   const [first = ''] = text;
   return titled(first) + text.slice(first.length).toLowerCase();
@@ -131,7 +131,7 @@ function partition(text: string, given: Given, isLast: boolean): Tuple {
   return new Tuple([text.slice(0, at), separator, text.slice(at + separator.length)]);
 }
 
-/** The part of a text that a method looks at, and where it begins; undefined: behind the end. */
+/** Returns the part of a text between `start` and `stop`, and its offset in characters; undefined when the range is not in the text. */
 function part(
   text: string,
   start: Value | undefined,
@@ -295,7 +295,7 @@ const stripping =
   (text, given) =>
     strip(text, given.take(callee, ['chars'])[0], sides);
 
-/** Whether nothing is left of a text that consists of nothing else. */
+/** Creates a method that tests whether the whole text matches `rule`. */
 const consisting = (rule: RegExp, callee: string): Method => plain((text) => rule.test(text), callee);
 
 /** Methods of Python's `str` by name. `format` is not among these, because it reads attributes of its arguments. */

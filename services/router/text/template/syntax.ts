@@ -4,7 +4,7 @@
 export interface Arguments {
   readonly positional: readonly Expression[];
   readonly named: readonly (readonly [name: string, value: Expression])[];
-  /** `*list` and `**dict`. */
+  /** Values of the arguments `*list` and `**dict`. */
   readonly list: Expression | undefined;
   readonly dict: Expression | undefined;
 }
@@ -126,5 +126,5 @@ export type Statement =
     }
   | { readonly kind: 'block'; readonly isScoped: boolean; readonly body: readonly Statement[] }
   | { readonly kind: 'break' | 'continue' }
-  /** Refers to another template, of which there is none. */
+  /** A tag that loads another template, such as `include`. Rendering it fails, because there is no loader. */
   | { readonly kind: 'load' };

@@ -1,4 +1,4 @@
-/** Jinja's tests: what stands behind `is`. */
+/** Jinja's tests: the names that may follow `is`. */
 import { arithmetic, compare } from './operators.ts';
 import { isLower, isUpper } from './strings.ts';
 import { str } from './text.ts';
@@ -40,7 +40,7 @@ function rest(value: Value, by: Value): Value {
   return arithmetic('%', value, by);
 }
 
-/** Whether two are one: of text and numbers it is not known, and what is equal counts. */
+/** Whether two values are the same object. Text and numbers have no identity here, so equal ones count as the same. */
 function isSame(value: Value, other: Value): boolean {
   return value === other;
 }

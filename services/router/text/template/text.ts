@@ -54,7 +54,7 @@ function intText(value: bigint): string {
   throw new PythonError('ValueError', 'Exceeds the limit (4300 digits) for integer string conversion');
 }
 
-/** The shortest text that reads as the same float. */
+/** Returns the shortest text that parses to the same float, as Python's `repr` does. */
 export function floatText(value: number): string {
   if (Number.isNaN(value)) return 'nan';
   if (!Number.isFinite(value)) return value < 0 ? '-inf' : 'inf';
@@ -64,7 +64,7 @@ export function floatText(value: number): string {
   return Number.isInteger(value) ? `${value}.0` : String(value);
 }
 
-/** An exponent has two digits at least. */
+/** Pads the exponent of a number's text to at least two digits, as Python does. */
 export function exponentText(exponential: string): string {
   return exponential.replace(/e([+-])(\d)$/, 'e$10$2');
 }
@@ -79,7 +79,7 @@ export interface JsonStyle {
   readonly isSorted: boolean;
 }
 
-/** `json.dumps`. @throws PythonError for what JSON has no kind of */
+/** Python's `json.dumps`. @throws PythonError `TypeError` for a value that JSON cannot represent */
 export function json(value: Value, style: JsonStyle, depth = 0): string {
   if (value === null || typeof value === 'boolean') return String(value);
   if (typeof value === 'bigint') return intText(value);

@@ -61,7 +61,7 @@ export function indent(value: Value, given: Given): Value {
   return value instanceof Markup ? new Markup(whole) : whole;
 }
 
-/** The text that a filter needs to have. */
+/** Returns the text of a value. @throws PythonError for a value that is no string */
 function textOf(value: Value): string {
   if (value instanceof Undefined) value.fail();
   const text = stringOf(value);

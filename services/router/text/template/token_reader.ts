@@ -1,4 +1,4 @@
-/** The tokens of a template, one after the other, and what its syntax errors say of them. */
+/** Reads a template's tokens one by one, and words its syntax errors as Jinja does. */
 import type { Token } from './lexer.ts';
 import { PythonError } from './values.ts';
 

@@ -1,6 +1,6 @@
 /**
- * Python's values: `null` is None, a bigint is an int, a number is a float, an array is a list, which nothing changes. What they are, whether
- * they are true, equal, in order; what they consist of.
+ * Python's values: `null` is None, a bigint is an int, a number is a float, an array is a list, which is never changed; other types
+ * extend Thing. Their truth, equality, order, length and items follow Python.
  */
 
 /** A value of the template language. */
@@ -26,21 +26,21 @@ export function valueError(message: string): PythonError {
   return new PythonError('ValueError', message);
 }
 
-/** A value that JavaScript has no kind of its own for. */
+/** A value whose Python type has no counterpart in JavaScript. */
 export abstract class Thing {
-  /** The name of its class, and of its module where it is not a builtin. */
+  /** Name of the value's Python class. `module` is the module of the class, undefined for a builtin. */
   abstract readonly type: string;
   readonly module: string | undefined = undefined;
   /** Calls the value with arguments and returns the result; undefined when the value cannot be called. */
   readonly call: ((given: Given) => Value) | undefined = undefined;
 
-  /** How it prints; undefined: as what it is. @param repr how its parts print */
+  /** Returns the value's `repr`; undefined for the default of its type. @param repr returns the `repr` of a part */
   shown(repr: (value: Value) => string): string | undefined;
   shown(): string | undefined {
     return undefined;
   }
 
-  /** Fields and methods; undefined: there is none. */
+  /** Returns the field or method of this name; undefined when there is none. */
   attribute(name: string): Value | undefined;
   attribute(): Value | undefined {
     return undefined;
@@ -62,7 +62,7 @@ export class Undefined extends Thing {
     this.#error = error;
   }
 
-  /** @throws PythonError what every use but printing, iterating and judging it raises */
+  /** Raises the error of a failed lookup, on every use other than printing, iterating and testing for truth. @throws PythonError always */
   fail(): never {
     throw new PythonError(this.#error, this.#message());
   }
@@ -119,7 +119,7 @@ export class Dict extends Thing {
     return this.#entries.has(hashOf(key));
   }
 
-  /** A key that is there stays, in its place. */
+  /** Sets the value of a key. An existing key keeps its position. */
   set(key: Value, value: Value): void {
     const hash = hashOf(key);
     const entry = this.#entries.get(hash);
@@ -188,7 +188,7 @@ export class Stream extends Thing {
   readonly iterator: Iterator<Value>;
   readonly #maker: string;
 
-  /** @param maker of a generator, the function that it is of */
+  /** @param maker name of the function that made a generator, for its `repr`; empty for other iterators */
   constructor(type: string, items: Iterable<Value>, maker = '') {
     super();
     this.type = type;
@@ -201,7 +201,7 @@ export class Stream extends Thing {
   }
 }
 
-/** The arguments that a call brings. */
+/** The arguments of a call. */
 export class Given {
   readonly positional: readonly Value[];
   readonly named: ReadonlyMap<string, Value>;
@@ -211,7 +211,10 @@ export class Given {
     this.named = named;
   }
 
-  /** The arguments by the parameters' names, in their order. @throws PythonError for too few, too many and those of other names */
+  /**
+   * Returns the arguments in the order of the parameters `names`, undefined for an omitted one; the first `required` must be there.
+   * @throws PythonError `TypeError` for missing, surplus or unknown arguments
+   */
   take(callee: string, names: readonly string[], required = 0): (Value | undefined)[] {
     if (this.positional.length > names.length) {
       throw typeError(`${callee}() takes at most ${names.length} arguments (${this.positional.length} given)`);
@@ -264,7 +267,7 @@ export function isNumber(value: Value): value is boolean | bigint | number {
   return typeof value === 'bigint' || typeof value === 'number' || typeof value === 'boolean';
 }
 
-/** The text of a string, escaped or not. */
+/** Returns the text of a str or Markup; undefined for any other value. */
 export function stringOf(value: Value): string | undefined {
   if (typeof value === 'string') return value;
   return value instanceof Markup ? value.text : undefined;
@@ -280,7 +283,7 @@ export function typeName(value: Value): string {
   return isList(value) ? 'list' : value.type;
 }
 
-/** A value that is looked for and not there. @param object of which it would be an attribute, or an item */
+/** Returns the `Undefined` of a failed lookup. @param object the value that lacks `key` as attribute or item */
 export function missing(object: Value, key: Value): Undefined {
   return new Undefined(() => {
     const module = object instanceof Thing ? object.module : undefined;
@@ -296,7 +299,7 @@ function spelledPlainly(value: null | boolean | bigint | number): string {
   return String(value);
 }
 
-/** A string as Python's `repr` has it. */
+/** Returns Python's `repr` of a string. */
 export function quoted(text: string): string {
   const quote = text.includes("'") && !text.includes('"') ? '"' : "'";
   const inner = text.replace(/[\\'"]|[\p{C}\p{Z}]/gu, (c) => {
@@ -320,7 +323,7 @@ export function isTrue(value: Value): boolean {
   return value instanceof Stream || (sizeOf(value) ?? 1) > 0;
 }
 
-/** How many items a value has; undefined: it has no length. */
+/** Returns the number of items, or characters, of a value; undefined when the value has no length. */
 export function sizeOf(value: Value): number | undefined {
   const text = stringOf(value);
   if (text !== undefined) return lengthOf(text);
@@ -335,12 +338,12 @@ export function sizeOf(value: Value): number | undefined {
 
 const SURROGATE = /[\ud800-\udfff]/;
 
-/** Whether a text's characters are as many as its code units. */
+/** Whether each character of a text is one code unit. */
 export function isPlain(text: string): boolean {
   return !SURROGATE.test(text);
 }
 
-/** A text's characters: a pair of code units is one. */
+/** Returns the characters (code points) of a text. */
 export function charactersOf(text: string): string[] {
   return Array.from(text);
 }
@@ -353,7 +356,7 @@ export function lengthOf(text: string): number {
   return length;
 }
 
-/** The items of what can be iterated again and again; undefined: it cannot. */
+/** Returns the items of a value that can be iterated repeatedly; undefined for any other value, such as a Stream. */
 export function itemsOf(value: Value): readonly Value[] | undefined {
   const text = stringOf(value);
   if (text !== undefined) return charactersOf(text);
@@ -365,10 +368,10 @@ export function itemsOf(value: Value): readonly Value[] | undefined {
   return value instanceof Undefined ? [] : undefined;
 }
 
-/** @throws PythonError for what cannot be iterated */
+/** Returns an iterable over the items of a value. @throws PythonError `TypeError` for a value that cannot be iterated */
 export function iterate(value: Value): Iterable<Value> {
   if (value instanceof Stream) {
-    // A loop that ends early leaves the rest of it.
+    // Without a `return` method, so that a loop that ends early leaves the remaining items readable.
     return { [Symbol.iterator]: () => ({ next: () => value.iterator.next() }) };
   }
   const items = itemsOf(value);
@@ -437,7 +440,7 @@ function isWithin(a: Dict, b: Dict): boolean {
   return true;
 }
 
-/** Whether one value is before another. @throws PythonError where they have no order */
+/** Python's `a < b`. `operator` is the one that the error names. @throws PythonError `TypeError` when the values have no order */
 export function isLess(a: Value, b: Value, operator = '<'): boolean {
   if (a instanceof Undefined) a.fail();
   if (b instanceof Undefined) b.fail();
@@ -472,7 +475,7 @@ function isTextLess(a: string, b: string): boolean {
   return left.length < right.length;
 }
 
-/** JSON's values as Python has them; one that is Python's already stays. */
+/** Converts a JSON value to a Python value. A Python value is returned as it is. */
 export function valueOf(json: unknown): Value {
   if (typeof json === 'bigint' || json instanceof Thing) return json;
   if (json === null || typeof json === 'string' || typeof json === 'boolean') return json;

@@ -111,7 +111,7 @@ async function asked(address: string, request: OfferRequest): Promise<OfferReply
 async function offer(
   address: string,
   hashes: readonly BlockHash[],
-  more: { recordBytes?: number; contents?: bigint[]; numerics?: bigint } = {},
+  more: { recordBytes?: number; contentHashes?: bigint[]; numerics?: bigint } = {},
 ): Promise<OfferReply> {
   const { recordBytes, member } = holder;
   return asked(address, offerOf(format, hashes, { recordBytes, source: member.address, ...more }));
@@ -173,15 +173,15 @@ test('a block that is offered with other bytes than the store holds, by the same
     return Number(line?.[1]);
   };
   assert.equal(await divergent(), 0);
-  await offer(address, hashes, { contents: truth, numerics });
-  await offer(address, hashes, { contents: truth.map((content) => content + 1n), numerics: numerics + 1n });
+  await offer(address, hashes, { contentHashes: truth, numerics });
+  await offer(address, hashes, { contentHashes: truth.map((content) => content + 1n), numerics: numerics + 1n });
   const others = truth.map((content, i) => (i === 3 ? content + 1n : content));
-  await offer(address, hashes, { contents: others, numerics });
-  await until('the alarm is told', async () => (await divergent()) === 1);
-  expect(cluster.errors.join('\n')).toContain('computed other KV than what is held here');
+  await offer(address, hashes, { contentHashes: others, numerics });
+  await until('the alarm is raised', async () => (await divergent()) === 1);
+  expect(cluster.errors.join('\n')).toContain('offers KV that differs from the KV held here');
   // From its disk too, when it is not in DRAM any more.
   await until('it is on disk', async () => (await offer(address, hashes)).durable === 5);
-  await assert.rejects(offer(address, hashes, { contents: [] }), /says what each of them holds/);
+  await assert.rejects(offer(address, hashes, { contentHashes: [] }), /says what each of them holds/);
 });
 
 test('a record size that would make slots without number is refused', async () => {
