@@ -1,0 +1,297 @@
+/**
+ * One Decode call against an engine and a fetcher that the test plays: what is refused, how rounds of missing blocks go, and what is left
+ * when the caller leaves. The engine itself is in test/engine, real calls are in test/e2e. Budget: 5 s.
+ */
+import assert from 'node:assert/strict';
+import { describe, test } from 'vitest';
+import { systemClock, type Clock } from '../../shared/base/clock.ts';
+import { Failure } from '../../shared/base/failure.ts';
+import type { Log } from '../../shared/base/log.ts';
+import { AsyncQueue } from '../../shared/base/async_queue.ts';
+import type { SequenceEvent } from '../../shared/engine/engine_events.ts';
+import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
+import { chainRoot, noScope } from '../../shared/kv/format.ts';
+import type { FetchOutcome } from '../../shared/instance/block_fetcher.ts';
+import { createDecodeHandler } from '../../shared/instance/decode_call.ts';
+import type { EngineInstance } from '../../shared/instance/engine_instance.ts';
+import type {
+  DecodeReply,
+  DecodeRequest,
+  DecodeStart,
+  SampledMessage,
+  Source,
+} from '../../shared/protocol/messages.ts';
+import { packDigest, packTokens } from '../../shared/protocol/packing.ts';
+import { neutralRequest, neutralSampling } from '../../shared/protocol/request.ts';
+
+const BLOCK_SIZE = 4;
+const NUM_TOKENS = 13;
+const CONTEXT = 64;
+const VOCAB = 100;
+const format = 'ab'.repeat(16) as Digest;
+const tokens = Array.from({ length: NUM_TOKENS }, (_, i) => i + 1);
+const hashesOf = (list: readonly number[]): ReturnType<typeof chainOf> =>
+  chainOf(
+    chainRoot(format, noScope),
+    BLOCK_SIZE,
+    list.slice(0, BLOCK_SIZE * Math.floor((list.length - 1) / BLOCK_SIZE)),
+  );
+const hashes = hashesOf(tokens);
+const silent = { debug: () => undefined } as unknown as Log;
+
+function startOf(changes: Partial<DecodeStart> = {}): DecodeStart {
+  return {
+    context: {
+      ...{ requestId: 'r', tenant: '', priority: 0, timeoutMs: 1_000, traceId: '', router: 'router', placement: 1 },
+    },
+    ...{ format: packDigest(format), tokens: packTokens(tokens), lastDigest: packDigest(hashes.at(-1)!.digest) },
+    request: neutralRequest(NUM_TOKENS, NUM_TOKENS + 3),
+    ...{ sources: [], maxSelfCompute: CONTEXT, promptLogprobsFrom: 0 },
+    ...changes,
+  };
+}
+
+const sourceOf = (start: number, end: number): Source => ({ ...{ start, end, address: 'h:1', isComputing: false } });
+const sampled = (position: number): SampledMessage => ({
+  ...{ position, token: position, logprob: [], topTokens: [], topLogprobs: [] },
+});
+const report = {
+  ...{ cachedTokens: 1, fetchedTokens: 2, computedTokens: 3, queueMs: 4, loadMs: 5, computeMs: 6 },
+};
+
+/** A fetch that was asked for; the test says how far it comes. */
+interface Round {
+  readonly from: number;
+  readonly sources: readonly Source[];
+  readonly signal: AbortSignal;
+  readonly end: (outcome: Partial<FetchOutcome>) => void;
+}
+
+/** An instance that holds `numLocal` blocks in its device, and a call to it. */
+function callOf({ numLocal = 0, clock = systemClock }: { numLocal?: number; clock?: Clock } = {}) {
+  const log: string[] = [];
+  const rounds = new AsyncQueue<Round>();
+  let emit: (event: SequenceEvent) => void = () => assert.fail('no sequence was submitted');
+  let submitted: unknown;
+  const instance = {
+    info: { layout: { format, spec: { blockSize: BLOCK_SIZE } }, maxModelLen: CONTEXT, vocabSize: VOCAB },
+    isDraining: false,
+    chainOf: (_root: Digest, list: Uint32Array) => Promise.resolve({ hashes: hashesOf([...list]), keyBits: undefined }),
+    saw: () => log.push('saw'),
+    numLocal: () => numLocal,
+    submit: (request: unknown, listener: typeof emit) => {
+      log.push('submit');
+      [submitted, emit] = [request, listener];
+      return 7;
+    },
+    proceed: (id: number) => log.push(`proceed ${id}`),
+    cancel: (id: number) => log.push(`cancel ${id}`),
+    fetcher: {
+      run: ({ from, sources, signal }: Pick<Round, 'from' | 'sources' | 'signal'>) =>
+        new Promise<FetchOutcome>((resolve) => {
+          const end = (outcome: Partial<FetchOutcome>): void =>
+            resolve({ reached: from, fetchedBytes: 0, reason: '', ...outcome });
+          signal.addEventListener('abort', () => end({ reason: 'given up' }), { once: true });
+          rounds.push({ from, sources, signal, end });
+        }),
+    },
+  };
+  const requests = new AsyncQueue<DecodeRequest>();
+  const left = new AbortController();
+  const { decode } = createDecodeHandler(instance as unknown as EngineInstance, { log: silent, clock });
+  assert(decode);
+  const replies = decode(requests, { signal: left.signal, caller: 'test' })[Symbol.asyncIterator]();
+  const next = async (): Promise<DecodeReply | undefined> => {
+    const result = await replies.next();
+    return result.done ? undefined : result.value;
+  };
+  const round = async (): Promise<Round> => {
+    const { value } = (await rounds.next()) as { value: Round };
+    return value;
+  };
+  return {
+    ...{ instance, requests, replies, log, next, round },
+    emit: (event: SequenceEvent) => emit(event),
+    request: () => submitted as { isFetching: boolean; kind: string; promptLogprobsFrom: number },
+    leave: () => left.abort(),
+  };
+}
+
+const turn = (): Promise<void> => systemClock.sleep(1);
+const tokenAt = (position: number, finish?: 'stop'): SequenceEvent =>
+  ({ kind: 'token', id: 7, sampled: sampled(position), report, finish }) as unknown as SequenceEvent;
+
+test('without anything to fetch the sequence is computed at once, and the call ends behind its last token', async () => {
+  const call = callOf({ numLocal: 3 });
+  call.requests.push({ start: startOf() });
+  const first = call.next();
+  await turn();
+  assert.deepEqual([call.request().isFetching, call.request().kind], [false, 'decode']);
+  call.emit(tokenAt(13));
+  call.emit(tokenAt(14, 'stop'));
+  assert.deepEqual(await first, { sampled: sampled(13), report: { ...report, fetchedBytes: 0 }, finishReason: '' });
+  assert.equal((await call.next())?.finishReason, 'stop');
+  assert.equal(await call.next(), undefined);
+  assert.deepEqual([...new Set(call.log)], ['saw', 'submit', 'cancel 7']);
+});
+
+describe('rounds of blocks', () => {
+  test('all blocks come: the sequence proceeds, and the report says how many bytes', async () => {
+    const call = callOf();
+    call.requests.push({ start: startOf({ sources: [sourceOf(0, 3)], maxSelfCompute: 0 }) });
+    const first = call.next();
+    const { from, sources, end } = await call.round();
+    assert.deepEqual([from, sources, call.request().isFetching], [0, [sourceOf(0, 3)], true]);
+    end({ reached: 3, fetchedBytes: 900 });
+    await turn();
+    assert.equal(call.log.at(-1), 'proceed 7');
+    call.emit(tokenAt(13, 'stop'));
+    assert.equal((await first)?.report?.fetchedBytes, 900);
+  });
+
+  test('some are missing: it says from where, waits for other sources, and goes on there', async () => {
+    const call = callOf();
+    call.requests.push({ start: startOf({ sources: [sourceOf(0, 3)], maxSelfCompute: 4 }) });
+    const first = call.next();
+    (await call.round()).end({ reached: 1, reason: 'h has no more' });
+    assert.deepEqual((await first)?.missing, { block: 1, reason: 'h has no more' });
+    call.requests.push({ more: { sources: [sourceOf(1, 3)], maxSelfCompute: 4 } });
+    const second = await call.round();
+    assert.deepEqual([second.from, second.sources], [1, [sourceOf(1, 3)]]);
+    // Five tokens are left of the two blocks and the tail: more than four.
+    second.end({ reached: 2 });
+    assert.equal((await call.next())?.missing?.block, 2);
+    call.requests.push({ more: { sources: [], maxSelfCompute: NUM_TOKENS } });
+    await turn();
+    assert.equal(call.log.at(-1), 'proceed 7');
+  });
+
+  test('what is left is little enough: nobody is asked', async () => {
+    const call = callOf();
+    call.requests.push({ start: startOf({ sources: [sourceOf(0, 3)], maxSelfCompute: 9 }) });
+    const first = call.next();
+    (await call.round()).end({ reached: 1 });
+    await turn();
+    assert.equal(call.log.at(-1), 'proceed 7');
+    call.emit(tokenAt(13, 'stop'));
+    assert.equal((await first)?.sampled?.position, 13);
+  });
+
+  test('a round that is given up ends its fetch at once; another round’s is left alone', async () => {
+    const call = callOf();
+    call.requests.push({ start: startOf({ sources: [sourceOf(0, 3)], maxSelfCompute: 0 }) });
+    const first = call.next();
+    const { signal } = await call.round();
+    call.requests.push({ giveUp: { round: 1 } });
+    await turn();
+    assert(!signal.aborted);
+    call.requests.push({ giveUp: { round: 0 } });
+    assert.deepEqual((await first)?.missing, { block: 0, reason: 'given up' });
+  });
+
+  test('with prompt log-probabilities nothing is fetched: cached blocks have no logits', async () => {
+    const call = callOf();
+    const request = { ...neutralRequest(NUM_TOKENS, NUM_TOKENS + 1), promptLogprobs: 2 };
+    call.requests.push({ start: startOf({ request, sources: [sourceOf(0, 3)], maxSelfCompute: 0 }) });
+    void call.next();
+    await turn();
+    assert.deepEqual([call.request().isFetching, call.request().promptLogprobsFrom], [false, 1]);
+  });
+
+  test('P1: a router that does not answer for half a minute has lost the request', async () => {
+    // A wait of half a minute ends at once.
+    const clock: Clock = {
+      ...systemClock,
+      nowMs: () => systemClock.nowMs(),
+      turn: () => systemClock.turn(),
+      sleep: (ms, signal) => (ms >= 30_000 ? Promise.resolve() : systemClock.sleep(ms, signal)),
+    };
+    const call = callOf({ clock });
+    call.requests.push({ start: startOf({ sources: [sourceOf(0, 3)], maxSelfCompute: 0 }) });
+    const first = call.next();
+    (await call.round()).end({ reached: 0 });
+    assert.equal((await first)?.missing?.block, 0);
+    await assert.rejects(call.next(), (error) => error instanceof Failure && error.code === 'deadline_exceeded');
+    assert.equal(call.log.at(-1), 'cancel 7');
+  });
+});
+
+describe('R2: nothing is left', () => {
+  test('when the caller leaves while blocks are fetched', async () => {
+    const call = callOf();
+    call.requests.push({ start: startOf({ sources: [sourceOf(0, 3)], maxSelfCompute: 0 }) });
+    const first = call.next();
+    const { signal } = await call.round();
+    call.leave();
+    await assert.rejects(first, /the caller went away/);
+    assert(signal.aborted, 'the fetch is given up');
+    assert(call.log.includes('cancel 7') && !call.log.includes('proceed 7'));
+  });
+
+  test('when the caller stops reading between tokens', async () => {
+    const call = callOf({ numLocal: 3 });
+    call.requests.push({ start: startOf() });
+    const first = call.next();
+    await turn();
+    call.emit(tokenAt(13));
+    await first;
+    await call.replies.return?.();
+    await turn();
+    assert(call.log.includes('cancel 7'));
+  });
+
+  test('when the engine refuses the sequence, whose fetch is not waited for', async () => {
+    const call = callOf();
+    call.requests.push({ start: startOf({ sources: [sourceOf(0, 3)], maxSelfCompute: 0 }) });
+    const first = call.next();
+    const { signal } = await call.round();
+    call.emit({ kind: 'refused', id: 7, code: 'overloaded', message: 'all seats are taken' });
+    await assert.rejects(first, (error) => error instanceof Failure && error.code === 'overloaded');
+    assert(signal.aborted);
+  });
+});
+
+describe('a call is refused, in words,', () => {
+  const request = neutralRequest(NUM_TOKENS, NUM_TOKENS + 3);
+  const cases: readonly [string, Partial<DecodeStart>, RegExp][] = [
+    ['without a request', { request: null }, /carries a request/],
+    ['without a context', { context: null }, /no request context/],
+    ['for another format (K1)', { format: packDigest('cd'.repeat(16) as Digest) }, /another model/],
+    ['with another block chain', { lastDigest: packDigest('cd'.repeat(16) as Digest) }, /different block chains/],
+    ['without tokens', { tokens: packTokens([]) }, /at least one token/],
+    ['with a token outside the vocabulary', { tokens: packTokens([1, VOCAB]) }, /outside the vocabulary of 100/],
+    ['that fills the context', { tokens: packTokens(new Array<number>(CONTEXT).fill(1)) }, /leave no room/],
+    ['with an empty prompt', { request: { ...request, promptLength: 0 } }, /does not hold/],
+    ['with a prompt longer than its tokens', { request: { ...request, promptLength: 14 } }, /does not hold/],
+    ['for no token at all', { request: { ...request, maxLength: NUM_TOKENS } }, /does not hold/],
+    ['for more than the context', { request: { ...request, maxLength: CONTEXT + 1 } }, /exceeds the context of 64/],
+    ['for an adapter', { request: { ...request, scope: { ...noScope, adapter: 'a' } } }, /serves no adapter a/],
+    [
+      'for more alternatives than a device has',
+      { request: { ...request, sampling: { ...neutralSampling, numLogprobs: 10_000 } } },
+      /10000 alternatives/,
+    ],
+  ];
+  test.each(cases)('%s', async (_name, changes, message) => {
+    const call = callOf();
+    call.requests.push({ start: startOf(changes) });
+    await assert.rejects(call.next(), message);
+    assert(!call.log.includes('submit'));
+  });
+
+  test('that begins with something else, or ends before it begins', async () => {
+    const other = callOf();
+    other.requests.push({ more: { sources: [], maxSelfCompute: 0 } });
+    await assert.rejects(other.next(), /the first message of a Decode call is its start/);
+    const ended = callOf();
+    ended.requests.end();
+    await assert.rejects(ended.next(), /closed the call before its first message/);
+  });
+
+  test('by an instance that drains', async () => {
+    const call = callOf();
+    call.instance.isDraining = true;
+    call.requests.push({ start: startOf() });
+    await assert.rejects(call.next(), /draining/);
+  });
+});

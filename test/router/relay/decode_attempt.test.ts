@@ -1,0 +1,408 @@
+/**
+ * One decode attempt against a decode and a prefill instance that the test plays: what is sent, what is yielded, and what is left when it
+ * ends. Which instance comes next is the relay's (relay.test.ts); real connections are in e2e/failures. Budget: 5 s.
+ */
+import assert from 'node:assert/strict';
+import { describe, test } from 'vitest';
+import { Backoff } from '../../../shared/base/backoff.ts';
+import { systemClock } from '../../../shared/base/clock.ts';
+import { Failure } from '../../../shared/base/failure.ts';
+import { Random } from '../../../shared/base/random.ts';
+import { TokenList } from '../../../shared/base/token_list.ts';
+import { chainOf, type Digest } from '../../../shared/kv/block_key.ts';
+import type { Handlers } from '../../../shared/net/network.ts';
+import type { DecodeReply, DecodeRequest, SampledMessage, Source } from '../../../shared/protocol/messages.ts';
+import { keyWords, unpackTokens } from '../../../shared/protocol/packing.ts';
+import { neutralRequest } from '../../../shared/protocol/request.ts';
+import { Instance } from '../../../services/router/cluster/instance.ts';
+import type { MembersView } from '../../../services/router/cluster/members_view.ts';
+import type { Asked, Chosen, Conductor, Outcome } from '../../../services/router/conductor/conductor.ts';
+import { DecodeAttempt, type GeneratedToken } from '../../../services/router/relay/decode_attempt.ts';
+import { Exclusions } from '../../../services/router/relay/exclusions.ts';
+import type { InFlightRequest } from '../../../services/router/relay/in_flight_request.ts';
+import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
+import { RequestLog } from '../../../services/router/relay/request_log.ts';
+import { playedNetwork } from '../../support/played_network.ts';
+
+const BLOCK_SIZE = 4;
+const NUM_TOKENS = 11;
+const CONTEXT = 64;
+const digest = 'ab'.repeat(16) as Digest;
+const prompt = Uint32Array.from({ length: NUM_TOKENS }, (_, i) => i + 1);
+const hashes = chainOf(digest, BLOCK_SIZE, [...prompt.subarray(0, 8)]);
+
+function instanceOf(role: 'decode' | 'prefill' | 'store', name = role as string): Instance {
+  const member = { name, role, address: `${name}:1`, pid: 1, epoch: name };
+  return new Instance({ member, protocolVersion: 1, engine: { maxModelLen: CONTEXT } as never }, systemClock.nowMs());
+}
+
+const sampled = (position: number): SampledMessage => ({
+  ...{ position, token: 100 + position, logprob: [], topTokens: [], topLogprobs: [] },
+});
+const token = (position: number, finishReason = ''): DecodeReply => ({
+  sampled: sampled(position),
+  report: null,
+  finishReason,
+});
+const missing = (block: number): DecodeReply => ({
+  missing: { block, reason: 'the test has none' },
+  report: null,
+  finishReason: '',
+});
+
+/** The messages of the router to the decode instance, one after the other; undefined when it has ended the call. */
+type Inbox = () => Promise<DecodeRequest | undefined>;
+type DecodePlay = (inbox: Inbox, signal: AbortSignal) => AsyncGenerator<DecodeReply>;
+
+interface WorldOptions {
+  readonly decode: DecodePlay;
+  readonly prefill?: NonNullable<Handlers['prefill']>;
+  readonly chosen?: Partial<Chosen>;
+  /** Answers of the conductor when blocks are missing, in order. */
+  readonly outcomes?: readonly Partial<Chosen>[];
+  readonly promptLogprobs?: SampledMessage[];
+}
+
+function worldOf({ decode: play, prefill: playPrefill, chosen: more, outcomes = [], promptLogprobs }: WorldOptions) {
+  const [decode, prefill, holder] = [instanceOf('decode'), instanceOf('prefill'), instanceOf('store', 'holder')];
+  const asked: Asked[] = [];
+  const chosenOf = (part: Partial<Chosen>): Chosen => ({
+    ...{ decode, prefill: undefined, decodeSources: [], prefillSources: [], heldTokens: 0, maxSelfCompute: 0 },
+    ...{ reason: 'the test says so', ...part },
+  });
+  const conductor = {
+    decide: (question: Asked): Outcome => {
+      asked.push(question);
+      return { kind: 'place', chosen: chosenOf(outcomes[asked.length - 1] ?? {}) };
+    },
+    learn: () => undefined,
+  } as unknown as Conductor;
+  const view = {
+    model: { digest, format: { blockSize: BLOCK_SIZE } },
+    all: () => [decode, prefill, holder],
+  } as unknown as MembersView;
+  const handlers: Handlers = {
+    async *decode(requests, { signal }) {
+      const iterator = requests[Symbol.asyncIterator]();
+      yield* play(async () => {
+        const result = await iterator.next();
+        return result.done ? undefined : result.value;
+      }, signal);
+    },
+    ...(playPrefill ? { prefill: playPrefill } : {}),
+  };
+  const random = new Random(1);
+  const excluded = new Exclusions(systemClock, random);
+  const trace = new RequestLog(systemClock, () => undefined).open('r', '/v1/completions', {
+    clientId: undefined,
+    traceId: undefined,
+  });
+  const counts = (trace.counts = new RequestCounts(NUM_TOKENS));
+  const left = new AbortController();
+  const inFlight: InFlightRequest = {
+    generation: {
+      ...{ counts, origin: { tenant: '', priority: 0 }, promptTokens: prompt },
+      request: neutralRequest(NUM_TOKENS, 2 * CONTEXT),
+      ...{ isPromptOnly: false, isOpenEnded: false, ownStopTokenIds: [], promptLogprobs },
+      text: { stops: [], isStopIncluded: false, isSkippingSpecial: true },
+    },
+    ...{ trace, excluded, tokens: new TokenList(prompt), chain: undefined as never },
+    untilMs: systemClock.nowMs() + 10_000,
+    signal: left.signal,
+    last: undefined,
+    backoff: new Backoff({ clock: systemClock, random, firstMs: 1, mostMs: 1 }),
+    numAttempts: 1,
+  };
+  const attempt = new DecodeAttempt(
+    { router: 'router', view, conductor, network: playedNetwork(handlers), clock: systemClock, random },
+    inFlight,
+    chosenOf(more ?? {}),
+    { keys: keyWords(hashes.map(({ key }) => key)), lastDigest: hashes.at(-1)?.digest },
+  );
+  const run = (): AsyncGenerator<GeneratedToken> => attempt.run(left.signal);
+  return { run, asked, decode, prefill, holder, excluded, trace, counts, leave: () => left.abort() };
+}
+
+const positionsOf = async (tokens: AsyncIterable<GeneratedToken>): Promise<number[]> => {
+  const positions: number[] = [];
+  for await (const { sampled: one } of tokens) positions.push(one.position);
+  return positions;
+};
+
+/** Rejects as a call does whose signal aborts. */
+const cut = (signal: AbortSignal): Promise<never> =>
+  new Promise((_, reject) => {
+    const end = (): void => reject(signal.reason as Error);
+    if (signal.aborted) end();
+    else signal.addEventListener('abort', end, { once: true });
+  });
+
+const sourceOf = (start: number, end: number, address = 'holder:1'): Source => ({
+  ...{ start, end, address, isComputing: false },
+});
+
+describe('tokens', () => {
+  test('R1: each is yielded once and in order, and one that comes twice is dropped', async () => {
+    const world = worldOf({
+      async *decode() {
+        for (const position of [11, 11, 12, 10, 12]) yield token(position);
+        yield token(13, 'stop');
+      },
+    });
+    assert.deepEqual(await positionsOf(world.run()), [11, 12, 13]);
+    assert.equal(world.counts.attempts[0]?.outcome, 'finished');
+    assert.equal(world.counts.outputTokens, 3);
+  });
+
+  test('R1: of the prompt, each log-probability is kept once and in order', async () => {
+    const known: SampledMessage[] = [];
+    const world = worldOf({
+      promptLogprobs: known,
+      async *decode() {
+        for (const positions of [[1, 2], [2, 3], [5], [4]])
+          yield { prompt: { tokens: positions.map(sampled) }, report: null, finishReason: '' };
+        yield token(11, 'length');
+      },
+    });
+    await positionsOf(world.run());
+    assert.deepEqual(
+      known.map(({ position }) => position),
+      [1, 2, 3, 4],
+    );
+  });
+
+  test('a stream that ends before its last token is recorded as such', async () => {
+    const world = worldOf({
+      async *decode() {
+        yield token(11);
+      },
+    });
+    assert.deepEqual(await positionsOf(world.run()), [11]);
+    assert.equal(world.counts.attempts[0]?.outcome, 'ended before the last token');
+  });
+});
+
+test('the start carries tokens, chain, context and sources, and asks for no more than the instance has room for', async () => {
+  let first: DecodeRequest | undefined;
+  const world = worldOf({
+    chosen: { decodeSources: [sourceOf(0, 1)], maxSelfCompute: 7 },
+    async *decode(inbox) {
+      first = await inbox();
+      yield token(11, 'stop');
+    },
+  });
+  await positionsOf(world.run());
+  const start = first?.start;
+  assert(start);
+  assert.deepEqual([...unpackTokens(start.tokens)], [...prompt]);
+  assert.equal(start.lastDigest.toString('hex'), hashes.at(-1)?.digest);
+  assert.equal(start.request?.maxLength, CONTEXT);
+  assert.deepEqual([start.sources, start.maxSelfCompute], [[sourceOf(0, 1)], 7]);
+  assert.deepEqual([start.context?.requestId, start.context?.router], ['r.1', 'router']);
+});
+
+describe('missing blocks', () => {
+  test('the conductor is asked for this decode instance and what it holds; the answer goes back as new sources', async () => {
+    const sources = [sourceOf(1, 2, 'prefill:1')];
+    let answer: DecodeRequest | undefined;
+    let numPrefills = 0;
+    const world = worldOf({
+      chosen: { decodeSources: [sourceOf(0, 2)] },
+      outcomes: [{ decodeSources: sources, maxSelfCompute: 5 }],
+      async *decode(inbox) {
+        await inbox();
+        yield missing(1);
+        answer = await inbox();
+        yield token(11, 'stop');
+      },
+      async *prefill() {
+        numPrefills++;
+      },
+    });
+    await positionsOf(world.run());
+    assert.deepEqual(
+      world.asked.map(({ numTokens, decode }) => [numTokens, decode?.instance === world.decode, decode?.from]),
+      [[NUM_TOKENS, true, 1]],
+    );
+    // Without a prefill to wait for, the decode instance computes what it does not find there.
+    assert.deepEqual(answer?.more, { sources, maxSelfCompute: NUM_TOKENS });
+    assert.equal(numPrefills, 0);
+    assert(!world.excluded.isHolder(world.holder), 'the holder that did not deliver is not asked again');
+    assert(world.excluded.isHolder(world.decode));
+  });
+
+  test('a placement with a prefill begins one, and ends the one before it', async () => {
+    const signals: AbortSignal[] = [];
+    const answers: (DecodeRequest | undefined)[] = [];
+    let world: ReturnType<typeof worldOf> | undefined;
+    const placed = { maxSelfCompute: 3, decodeSources: [sourceOf(0, 2, 'prefill:1')] };
+    const outcomes = [placed, placed].map((one) => ({
+      ...one,
+      get prefill() {
+        return world?.prefill;
+      },
+    }));
+    world = worldOf({
+      outcomes,
+      async *decode(inbox) {
+        await inbox();
+        for (let round = 0; round < 2; round++) {
+          yield missing(0);
+          answers.push(await inbox());
+        }
+        assert.deepEqual([signals[0]?.aborted, signals[1]?.aborted], [true, false]);
+        yield token(11, 'stop');
+      },
+      async *prefill(_requests, { signal }) {
+        signals.push(signal);
+        yield { numReady: 4, numRun: 4, report: null };
+        await cut(signal);
+      },
+    });
+    await positionsOf(world.run());
+    assert.deepEqual(
+      answers.map((one) => one?.more),
+      [placed, placed].map(({ decodeSources: sources, maxSelfCompute }) => ({ sources, maxSelfCompute })),
+    );
+    const { prefills = [] } = world.counts.attempts[0] ?? {};
+    assert.deepEqual(
+      prefills.map(({ readyTokens }) => readyTokens),
+      [4, 4],
+    );
+    assert.equal(prefills[0]?.outcome, 'cancelled', 'the router ended it: nothing is held against its instance');
+    assert(!world.excluded.has(world.prefill));
+  });
+
+  test('P1: after four prefills the decode instance computes what is left, and the conductor is not asked again', async () => {
+    let world: ReturnType<typeof worldOf> | undefined;
+    let last: DecodeRequest | undefined;
+    const outcomes = Array.from({ length: 8 }, () => ({
+      get prefill() {
+        return world?.prefill;
+      },
+    }));
+    world = worldOf({
+      outcomes,
+      async *decode(inbox) {
+        await inbox();
+        for (let round = 0; round < 6; round++) {
+          yield missing(0);
+          last = await inbox();
+        }
+        yield token(11, 'stop');
+      },
+      async *prefill(_requests, { signal }) {
+        await cut(signal);
+      },
+    });
+    await positionsOf(world.run());
+    assert.equal(world.asked.length, 4);
+    assert.deepEqual(last?.more, { sources: [], maxSelfCompute: NUM_TOKENS });
+  });
+});
+
+describe('what is lost', () => {
+  test('a prefill that fails excludes its instance, and the decode instance is told to give this round up', async () => {
+    let message: DecodeRequest | undefined;
+    const failing = instanceOf('prefill');
+    const world = worldOf({
+      chosen: { prefill: failing },
+      async *decode(inbox) {
+        await inbox();
+        message = await inbox();
+        yield token(11, 'stop');
+      },
+      async *prefill() {
+        throw new Failure('instance_lost', 'the card fell out');
+      },
+    });
+    await positionsOf(world.run());
+    assert.deepEqual(message?.giveUp, { round: 0 });
+    assert(world.excluded.has(failing) && failing.isSuspect);
+    const [prefill] = world.counts.attempts[0]?.prefills ?? [];
+    assert.match(prefill?.outcome ?? '', /failed: the card fell out/);
+    assert(world.trace.notes.some((note) => JSON.stringify(note).includes('the card fell out')));
+  });
+
+  test('a holder that is lost while blocks are fetched from it is given up at once', async () => {
+    let message: DecodeRequest | undefined;
+    const world = worldOf({
+      chosen: { decodeSources: [sourceOf(0, 2)] },
+      async *decode(inbox) {
+        await inbox();
+        yield token(11);
+        message = await inbox();
+        yield token(12, 'stop');
+      },
+    });
+    const tokens = world.run();
+    await tokens.next();
+    world.holder.lost.abort(new Failure('instance_lost', 'silent'));
+    assert.deepEqual(await positionsOf(tokens), [12]);
+    assert.deepEqual(message?.giveUp, { round: 0 });
+  });
+
+  test('the decode instance: the attempt ends with the reason of its loss', async () => {
+    const world = worldOf({
+      async *decode(_inbox, signal) {
+        yield token(11);
+        await cut(signal);
+      },
+    });
+    const tokens = world.run();
+    await tokens.next();
+    world.decode.lost.abort(new Failure('instance_lost', 'it was silent for 3 s'));
+    await assert.rejects(tokens.next(), /it was silent for 3 s/);
+    assert.equal(world.counts.attempts[0]?.outcome, 'it was silent for 3 s');
+    assert.equal(world.decode.numPlaced, 0);
+  });
+});
+
+describe('R2: nothing is left', () => {
+  /** A request with a prefill under way, of which one token was read. */
+  async function underWay() {
+    let hasEnded = false;
+    let prefillSignal: AbortSignal | undefined;
+    const play: WorldOptions = {
+      async *decode(inbox, signal) {
+        await inbox();
+        void inbox().then((message) => {
+          hasEnded = message === undefined;
+        });
+        yield token(11);
+        await cut(signal);
+      },
+      async *prefill(_requests, { signal }) {
+        prefillSignal = signal;
+        await cut(signal);
+      },
+    };
+    const prefill = instanceOf('prefill');
+    const world = worldOf({ ...play, chosen: { prefill } });
+    const tokens = world.run();
+    await tokens.next();
+    assert.deepEqual([world.decode.numPlaced, prefill.numPlaced], [1, 1]);
+    const check = async (outcome: string): Promise<void> => {
+      await systemClock.sleep(5);
+      assert(hasEnded, 'the call has no more messages');
+      assert(prefillSignal?.aborted, 'the prefill is cancelled');
+      assert.deepEqual([world.decode.numPlaced, prefill.numPlaced], [0, 0]);
+      const outcomes = world.counts.attempts.map((one) => [one.outcome, ...one.prefills.map((own) => own.outcome)]);
+      assert.deepEqual(outcomes, [[outcome, 'cancelled']]);
+    };
+    return { world, tokens, check };
+  }
+
+  test('when the consumer stops reading', async () => {
+    const { tokens, check } = await underWay();
+    await tokens.return(undefined);
+    await check('stopped');
+  });
+
+  test('when the client disconnects', async () => {
+    const { world, tokens, check } = await underWay();
+    world.leave();
+    await assert.rejects(tokens.next());
+    await check('cancelled');
+  });
+});
