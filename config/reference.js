@@ -39,6 +39,7 @@ async function optionsPage() {
 
 Each option is a flag (\`--block-size 32\`), an environment variable (\`PENSTOCK_BLOCK_SIZE=32\`) and a key of the YAML file that \`--config FILE\` names
 (\`block_size: 32\`). A flag wins over a variable, a variable over the file. \`penstock up\` reads all of them and hands each to the processes that read it.
+Declared in \`shared/node/options.ts\` (all members, holders, engines), \`services/ROLE/options.ts\` and \`services/cli/cluster_options.ts\`.
 
 ${sections.join('\n\n')}
 `;
@@ -69,6 +70,7 @@ async function metricsPage() {
 
 Served by each router at \`/metrics\`, as Prometheus text. Series of requests carry \`model_name\` as well; series of instances come from their last heartbeat.
 The process's own (\`process_*\`, \`nodejs_*\`) are those of prom-client.
+Declared in \`metrics.ts\` and \`cluster_metrics.ts\` beside this page; [how to add one](../README.md#to-add).
 
 ## Under vLLM's names
 
