@@ -25,8 +25,8 @@ async function optionsPage() {
     return readers.length === 0 ? 'up' : readers.length === roles.length ? 'all' : readers.join(', ');
   };
   const groups = [...new Set(Object.values(all).map(({ group }) => group))];
-  const rowOf = ([name, { value, help, default: fallback, isPlace }]) => {
-    const shown = fallback === '' || value === '' || isPlace ? '' : `\`${fallback}\``;
+  const rowOf = ([name, { value, help, default: fallback, isPath }]) => {
+    const shown = fallback === '' || value === '' || isPath ? '' : `\`${fallback}\``;
     return [`\`--${name.replaceAll('_', '-')}${value ? ` ${value}` : ''}\``, readersOf(name), shown, help];
   };
   const sections = groups.map((group) => {

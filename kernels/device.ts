@@ -86,7 +86,10 @@ export interface StepSection {
   readonly until: number | undefined;
 }
 
-/** Options of a step, at most one of them: `exports` copies blocks out while the step runs, `part` runs only a section of the step. */
+/**
+ * Options of a step, at most one of them: `exports` copies blocks out while the step runs, `section` runs only a section of the
+ * step.
+ */
 export interface RunOptions {
   readonly exports?: StepExport | undefined;
   readonly section?: StepSection | undefined;

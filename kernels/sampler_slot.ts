@@ -37,12 +37,12 @@ export type SamplerSlot = Readonly<Record<keyof typeof sampleFields, number>>;
 const nothing = Object.fromEntries(Object.keys(sampleFields).map((field) => [field, 0])) as SamplerSlot;
 
 /**
- * Returns the sampler slot of a sample; all fields are 0 without a sample. `places` are the positions of its pages and mask on the
- * device, 0 for none.
+ * Returns the sampler slot of a sample; all fields are 0 without a sample. `addresses` are the positions of its pages and mask on
+ * the device, 0 for none.
  */
-export function recordOf(
+export function samplerSlotOf(
   sample: DeviceSampleParams | undefined,
-  places: Pick<SamplerSlot, 'bias' | 'counts' | 'allowed'>,
+  addresses: Pick<SamplerSlot, 'bias' | 'counts' | 'allowed'>,
 ): SamplerSlot {
   if (!sample) return nothing;
   const { slot, log2Scale, minWeight, topK, topP, random, penalties } = sample;
@@ -58,9 +58,9 @@ export function recordOf(
     topP,
     randomHigh: random[0],
     randomLow: random[1],
-    bias: places.bias,
-    counts: places.counts,
-    allowed: places.allowed,
+    bias: addresses.bias,
+    counts: addresses.counts,
+    allowed: addresses.allowed,
     hasPenalties: penalties ? 1 : 0,
     aboveMantissa: repetition?.above.mantissa ?? 0,
     aboveShift: repetition?.above.shift ?? 0,

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import type { RowSampler } from '../device.ts';
 import type { SampleParams, LogitState } from '../sampling.ts';
 import { exp2Table } from '../sampling.ts';
-import { maskOf, recordOf } from '../sampler_slot.ts';
+import { maskOf, samplerSlotOf } from '../sampler_slot.ts';
 import { compileKernels } from '../wasm/compiled_kernels.ts';
 import { instantiate, type Kernels } from '../wasm/kernel_exports.ts';
 import { MemoryPlan } from '../wasm/memory_plan.ts';
@@ -20,7 +20,7 @@ export class HostRowSampler implements RowSampler {
   readonly #view: DataView;
   readonly #words: Uint32Array;
   readonly #at: Readonly<
-    Record<'params' | 'record' | 'logits' | 'bias' | 'counts' | 'allowed' | 'token' | 'scratch', number>
+    Record<'params' | 'slot' | 'logits' | 'bias' | 'counts' | 'allowed' | 'token' | 'scratch', number>
   >;
 
   constructor(vocab: number) {
@@ -29,7 +29,7 @@ export class HostRowSampler implements RowSampler {
     this.#vocab = vocab;
     this.#at = {
       params: plan.reserve('a row to sample from', operation.params.bytes),
-      record: plan.reserve('a row to sample from', samplerSlot.bytes),
+      slot: plan.reserve('a row to sample from', samplerSlot.bytes),
       logits: words(paddedWidth(vocab)),
       ...{ bias: words(vocab), counts: words(vocab), allowed: words(Math.ceil(vocab / 32)), token: words(2) },
       scratch: plan.reserve('a row to sample from', scratchBytes(vocab)),
@@ -40,9 +40,9 @@ export class HostRowSampler implements RowSampler {
     this.#view = new DataView(memory.buffer);
     this.#words = new Uint32Array(memory.buffer);
     this.#words.set(exp2Table, table / 4);
-    const { params, logits, record, token } = this.#at;
+    const { params, logits, slot, token } = this.#at;
     operation.params.write(this.#view, params, {
-      ...{ logits, stride: 4 * paddedWidth(vocab), vocab, records: record, recordBytes: samplerSlot.bytes },
+      ...{ logits, stride: 4 * paddedWidth(vocab), vocab, samplerSlots: slot, samplerSlotBytes: samplerSlot.bytes },
       ...{ tokens: token, slots: token + 4, table },
     });
   }
@@ -50,18 +50,18 @@ export class HostRowSampler implements RowSampler {
   /** Samples a token from one row of logits; returns the same token as `Sampler.sample`. */
   sample(logits: Float32Array, sample: SampleParams, state: LogitState = {}): number {
     assert(logits.length === this.#vocab, `a row of ${this.#vocab} logits, not ${logits.length}`);
-    const { params, record, token, scratch } = this.#at;
+    const { params, slot, token, scratch } = this.#at;
     const put = (name: 'bias' | 'counts' | 'allowed', values: Int32Array | Uint32Array | undefined): number => {
       if (values) this.#words.set(values, this.#at[name] / 4);
       return values ? this.#at[name] : 0;
     };
     new Float32Array(this.#words.buffer, this.#at.logits, logits.length).set(logits);
-    const places = {
+    const addresses = {
       bias: put('bias', state.bias),
       allowed: put('allowed', state.allowed && maskOf(state.allowed, this.#vocab)),
       counts: put('counts', state.counts),
     };
-    samplerSlot.write(this.#view, record, recordOf({ ...sample, slot: 0 }, places));
+    samplerSlot.write(this.#view, slot, samplerSlotOf({ ...sample, slot: 0 }, addresses));
     this.#kernels.sample(params, 0, 1, scratch);
     return this.#words[token / 4]!;
   }

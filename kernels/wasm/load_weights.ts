@@ -41,7 +41,7 @@ export async function loadWeights(
     assert(end === spec.outputs, `weight ${name}: its parts have ${end} outputs together, want ${spec.outputs}`);
     return loads;
   });
-  for await (const loaded of inTurn(parts)) onLoaded(4 * loaded);
+  for await (const loaded of roundRobin(parts)) onLoaded(4 * loaded);
   threads.waitForAll();
   // Bytes reported so far may still have been in the queues of helpers; now all are packed.
   onLoaded(0);
@@ -51,7 +51,7 @@ export async function loadWeights(
  * Yields the values of each iterator in turn. The first value of the next iterator is requested while the current one is read, so two
  * sources are open at once.
  */
-async function* inTurn<T>(makes: readonly (() => AsyncIterator<T>)[]): AsyncGenerator<T> {
+async function* roundRobin<T>(makes: readonly (() => AsyncIterator<T>)[]): AsyncGenerator<T> {
   const begin = (make: (() => AsyncIterator<T>) | undefined) => {
     if (!make) return undefined;
     const iterator = make();

@@ -10,8 +10,8 @@ import { expertLinear } from './ops/expert_linear.ts';
 import { gatherSamples } from './ops/gather_samples.ts';
 import { geluMul } from './ops/gelu_mul.ts';
 import { linear } from './ops/linear.ts';
-import type { LoadedProgram, Placement, WasmOperation, KernelCost } from './ops/operation.ts';
-import type { PlacedOperation } from './placed_operation.ts';
+import type { LoadedProgram, Operands, WasmOperation, KernelCost } from './ops/operation.ts';
+import type { BoundOperation } from './bound_operation.ts';
 import { rmsNorm } from './ops/rms_norm.ts';
 import { permute } from './ops/permute.ts';
 import { qkNorm } from './ops/qk_norm.ts';
@@ -59,11 +59,11 @@ export function paramsOf(op: Operation): Struct<Fields> {
 }
 
 /**
- * Places an operation whose struct lies at byte `params`. @throws DeviceError for a shape that the kernels do not support,
- * AssertionError for an unknown name.
+ * Binds an operation to its operands; its struct lies at byte `params`. @throws DeviceError for a shape that the kernels do not
+ * support, AssertionError for an unknown name.
  */
-export function place(op: Operation, index: number, params: number, placement: Placement): PlacedOperation {
-  return { kind: op.kind, index, params, fields: entryOf(op).place(op, placement) };
+export function bind(op: Operation, index: number, params: number, operands: Operands): BoundOperation {
+  return { kind: op.kind, index, params, fields: entryOf(op).bind(op, operands) };
 }
 
 /** Returns the bytes of scratch per thread: the most that any operation needs, at least 64, in whole cache lines. */
@@ -76,7 +76,7 @@ function costOf(op: Operation, loaded: LoadedProgram, batch: readonly Segment[])
   return { label: op.kind, ...entryOf(op).cost(op, loaded, batch) };
 }
 
-type RunOperation = (step: StepContext, op: PlacedOperation) => void;
+type RunOperation = (step: StepContext, op: BoundOperation) => void;
 
 const runs = new Map<string, RunOperation>([
   ...Object.entries<WasmOperation<never, Fields>>(wasmOperations).map(([kind, operation]): [string, RunOperation] => [
@@ -89,7 +89,7 @@ const runs = new Map<string, RunOperation>([
 ]);
 
 /** Returns the function with which a thread runs its share of an operation. @throws Error for an unknown kind. */
-export function runOf({ kind }: PlacedOperation): RunOperation {
+export function runOf({ kind }: BoundOperation): RunOperation {
   const run = runs.get(kind);
   if (!run) throw new Error(`the wasm device has no operation ${kind}`);
   return run;

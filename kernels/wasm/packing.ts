@@ -72,8 +72,8 @@ function pack(kernels: Kernels, { kind, args }: PackJob): void {
 /** The body of a helper: runs the jobs of its slots in rotation until a slot is set to stop. */
 export function servePacking({ module, memories, slots }: PackHelperData): void {
   const kernels = memories.map((memory) => instantiate(module, memory));
-  for (let turn = 0; ; turn = (turn + 1) % slots.length) {
-    const cells = slots[turn]!;
+  for (let next = 0; ; next = (next + 1) % slots.length) {
+    const cells = slots[next]!;
     while (Atomics.load(cells, Cell.state) === State.idle) Atomics.wait(cells, Cell.state, State.idle);
     if (Atomics.load(cells, Cell.state) === State.stop) return;
     const words = new Uint32Array(cells.buffer, cells.byteOffset, cells.length);
@@ -88,7 +88,7 @@ export function servePacking({ module, memories, slots }: PackHelperData): void 
 class Helper {
   readonly worker: Worker;
   readonly #slots: readonly Int32Array[];
-  #turn = 0;
+  #next = 0;
 
   constructor(worker: Worker, slots: readonly Int32Array[]) {
     this.worker = worker;
@@ -96,8 +96,8 @@ class Helper {
   }
 
   /** Index of the slot for the next job; slots are used in rotation. */
-  get turn(): number {
-    return this.#turn;
+  get next(): number {
+    return this.#next;
   }
 
   /** Number of idle slots. Slots are used in rotation, so the next one is idle when any is. */
@@ -107,8 +107,8 @@ class Helper {
 
   /** Writes a job into the next slot and wakes the helper. */
   submit(shard: number, { kind, args }: PackJob): void {
-    const cells = this.#slots[this.#turn]!;
-    this.#turn = (this.#turn + 1) % this.#slots.length;
+    const cells = this.#slots[this.#next]!;
+    this.#next = (this.#next + 1) % this.#slots.length;
     cells[Cell.kind] = KINDS.indexOf(kind);
     cells[Cell.shard] = shard;
     args.forEach((value, i) => {
@@ -169,7 +169,7 @@ export class PackThreads {
     const most = Math.max(0, ...free);
     if (most === 0) return 0;
     const helper = free.indexOf(most);
-    return 1 + helper * SLOTS + this.#helpers[helper]!.turn;
+    return 1 + helper * SLOTS + this.#helpers[helper]!.next;
   }
 
   /**

@@ -1,5 +1,5 @@
 /** Loops that measure what the machine can do, as operations of a step; see peaks.ts. */
-import type { PlacedOperation } from './placed_operation.ts';
+import type { BoundOperation } from './bound_operation.ts';
 import type { StepContext } from './step_context.ts';
 
 /** Bytes that one iteration of the read loop reads. */
@@ -22,7 +22,7 @@ export const peakLoops = {
   },
   /** Does nothing, so that only the barrier behind each operation is measured. */
   nothing: () => undefined,
-} satisfies Readonly<Record<string, (step: StepContext, op: PlacedOperation) => void>>;
+} satisfies Readonly<Record<string, (step: StepContext, op: BoundOperation) => void>>;
 
 /** Name of one of the {@link peakLoops}. */
 export type PeakLoop = keyof typeof peakLoops;

@@ -24,7 +24,7 @@ const SCRATCH_BYTES = 64;
 /** Milliseconds that a loop runs before it is measured, until clock frequencies and pages have settled. */
 const WARM_UP_MS = 400;
 const REPEATS = 5;
-const TURNS = 20_000_000;
+const ITERATIONS = 20_000_000;
 const NUM_BARRIERS = 1_000;
 
 /** Measures the peak rates, which takes about four seconds. `readBytes`: size of the region to read, a multiple of 64 KiB. */
@@ -57,12 +57,12 @@ export async function measurePeaks(
     await threads.close();
     return Math.min(...times);
   };
-  const iterations = { iterations: TURNS };
+  const iterations = { iterations: ITERATIONS };
   const perS = (work: number, ms: number): number => (work / ms) * 1_000;
   return {
-    f32FlopsPerS: perS(TURNS * 96 * numThreads, await bestMs('multiply_add', iterations)),
-    intOpsPerS: perS(TURNS * 192 * numThreads, await bestMs('multiply_add_int', iterations)),
-    int4OpsPerS: perS(TURNS * 384 * numThreads, await bestMs('multiply_add_int4', iterations)),
+    f32FlopsPerS: perS(ITERATIONS * 96 * numThreads, await bestMs('multiply_add', iterations)),
+    intOpsPerS: perS(ITERATIONS * 192 * numThreads, await bestMs('multiply_add_int', iterations)),
+    int4OpsPerS: perS(ITERATIONS * 384 * numThreads, await bestMs('multiply_add_int4', iterations)),
     readBytesPerS: perS(readBytes, await bestMs('read', { from: PAGE_BYTES, bytes: readBytes })),
     usPerBarrier: ((await bestMs('nothing', {}, NUM_BARRIERS)) / NUM_BARRIERS) * 1_000,
   };

@@ -5,17 +5,17 @@ import { exp2Table } from '../sampling.ts';
 import { planesOf } from '../kv_planes.ts';
 import { samplingOf, widestMixture, type BufferSpec, type Program } from '../program.ts';
 import { MemoryPlan } from './memory_plan.ts';
-import { paramsOf, place, scratchBytesOf } from './operations.ts';
+import { paramsOf, bind, scratchBytesOf } from './operations.ts';
 import { samplerSlot } from './ops/sample.ts';
-import { attentionTile, spanRecordsOf, type SpanRecords } from './ops/attention.ts';
-import type { Placement, StepRegions } from './ops/operation.ts';
-import type { PlacedOperation } from './placed_operation.ts';
+import { attentionTile, spanPartialsOf, type SpanPartials } from './ops/attention.ts';
+import type { Operands, StepRegions } from './ops/operation.ts';
+import type { BoundOperation } from './bound_operation.ts';
 import { stagingBytesOf } from './staging.ts';
 import { stagingsFor } from './packing.ts';
 import { formatCode, paddedWidth, weightBytes } from './panels.ts';
 import { Control } from './shared_step.ts';
 
-/** Layout of one memory shard's program: byte offsets of its regions, and its placed operations. */
+/** Layout of one memory shard's program: byte offsets of its regions, and its bound operations. */
 export interface ProgramLayout {
   readonly plan: MemoryPlan;
   readonly weights: ReadonlyMap<string, number>;
@@ -23,16 +23,16 @@ export interface ProgramLayout {
   readonly regions: StepRegions;
   readonly kv: number;
   readonly blockBytes: number;
-  readonly rope: ReadonlyMap<string, ReturnType<Placement['rope']>>;
+  readonly rope: ReadonlyMap<string, ReturnType<Operands['rope']>>;
   /** [threads][scratchBytes] */
   readonly scratch: number;
   readonly scratchBytes: number;
-  readonly spanRecords: SpanRecords & { readonly at: number };
+  readonly spanPartials: SpanPartials & { readonly at: number };
   readonly staging: number;
   /** Bytes per staging region. */
   readonly stagingBytes: number;
   readonly numStagings: number;
-  readonly operations: readonly PlacedOperation[];
+  readonly operations: readonly BoundOperation[];
 }
 
 /** Number of threads per step, number of threads that pack weights, and most bytes of a memory (undefined: 4 GiB). */
@@ -42,7 +42,10 @@ interface LayoutChoice {
   readonly maxMemoryBytes: number | undefined;
 }
 
-/** Lays a program out: reserves its regions and places its operations. @throws DeviceError for shapes that the kernels do not support. */
+/**
+ * Lays a program out: reserves its regions and binds its operations. @throws DeviceError for shapes that the kernels do not
+ * support.
+ */
 export function layOutProgram(
   program: Program,
   options: LoadOptions,
@@ -101,16 +104,16 @@ export function layOutProgram(
   const stagingBytes = stagingBytesOf(Object.values(program.weights));
   const numStagings = stagingsFor(numPacking);
   const staging = plan.reserve('staging', stagingBytes * numStagings);
-  const records = spanRecordsOf(program, options, numThreads);
-  const recordsBytes = records.maxTiles * records.maxSpans * records.spanBytes;
-  const spanRecords = { ...records, at: plan.reserve('attention records', recordsBytes) };
-  const placement = placementOf(program, options, { weights, buffers, regions, kv, blockBytes, rope, spanRecords });
+  const partials = spanPartialsOf(program, options, numThreads);
+  const partialsBytes = partials.maxTiles * partials.maxSpans * partials.spanBytes;
+  const spanPartials = { ...partials, at: plan.reserve('attention partial results', partialsBytes) };
+  const operands = operandsOf(program, options, { weights, buffers, regions, kv, blockBytes, rope, spanPartials });
   const operations = program.operations.map((op, index) =>
-    place(op, index, plan.reserve('operations', paramsOf(op).bytes), placement),
+    bind(op, index, plan.reserve('operations', paramsOf(op).bytes), operands),
   );
   return {
     ...{ plan, weights, buffers, regions, kv, blockBytes, rope, scratch, scratchBytes },
-    ...{ staging, stagingBytes, numStagings, spanRecords, operations },
+    ...{ staging, stagingBytes, numStagings, spanPartials, operations },
   };
 }
 
@@ -132,12 +135,12 @@ export function writeConstants(program: Program, layout: ProgramLayout, memory: 
   });
 }
 
-type Placed = Pick<ProgramLayout, 'weights' | 'buffers' | 'regions' | 'kv' | 'blockBytes' | 'rope' | 'spanRecords'>;
+type Addresses = Pick<ProgramLayout, 'weights' | 'buffers' | 'regions' | 'kv' | 'blockBytes' | 'rope' | 'spanPartials'>;
 
-function placementOf(program: Program, options: LoadOptions, placed: Placed): Placement {
-  const { weights, buffers, regions, kv, blockBytes, rope, spanRecords } = placed;
+function operandsOf(program: Program, options: LoadOptions, addresses: Addresses): Operands {
+  const { weights, buffers, regions, kv, blockBytes, rope, spanPartials } = addresses;
   return {
-    ...{ options, regions, blockBytes, spanRecords },
+    ...{ options, regions, blockBytes, spanPartials },
     buffer: (name) => {
       const buffer = buffers.get(name);
       assert(buffer, `the program has no buffer ${name}`);

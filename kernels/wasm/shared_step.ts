@@ -1,5 +1,5 @@
 /** State that the threads of a step share. */
-import type { PlacedOperation } from './placed_operation.ts';
+import type { BoundOperation } from './bound_operation.ts';
 
 /** Indices of the cells of `control`, which are written before a step. */
 export const Control = {
@@ -20,7 +20,7 @@ export const Control = {
 /** State of one memory shard that the threads share. */
 export interface StepShard {
   readonly memory: WebAssembly.Memory;
-  readonly operations: readonly PlacedOperation[];
+  readonly operations: readonly BoundOperation[];
   /** Per operation, how many of its tasks are taken in this step. */
   readonly tasks: Int32Array;
   /** Byte offset of the scratch regions: one per thread, `scratchBytes` apart. */

@@ -9,7 +9,7 @@ import {
   type Segment,
 } from '../device.ts';
 import { NO_TOKEN } from '../sampling.ts';
-import { maskOf, recordOf } from '../sampler_slot.ts';
+import { maskOf, samplerSlotOf } from '../sampler_slot.ts';
 import { samplingOf, type Program } from '../program.ts';
 import { samplerSlot } from './ops/sample.ts';
 import { attentionTile, TILE_ROWS } from './ops/attention.ts';
@@ -73,13 +73,17 @@ export class StepIo {
         u32[regions.sampleRows / 4 + sampleId] = row + at;
         u32[regions.sampleCounts / 4 + sampleId] = numCandidates;
         const allowed = sample?.allowedTokens ? this.#writeMask(sample.allowedTokens, mask++) : 0;
-        const places = { bias: this.#page(sample?.biasPage), counts: this.#page(sample?.countsPage), allowed };
-        samplerSlot.write(this.#view, regions.samplerSlots + sampleId * samplerSlot.bytes, recordOf(sample, places));
+        const addresses = { bias: this.#page(sample?.biasPage), counts: this.#page(sample?.countsPage), allowed };
+        samplerSlot.write(
+          this.#view,
+          regions.samplerSlots + sampleId * samplerSlot.bytes,
+          samplerSlotOf(sample, addresses),
+        );
         sampleId++;
       }
       row += tokens.length;
     });
-    const attention = attentionTasks(tile, row, numThreads, this.#layout.spanRecords.maxTiles);
+    const attention = attentionTasks(tile, row, numThreads, this.#layout.spanPartials.maxTiles);
     this.#counts = { rows: row, samples: sampleId, tiles: tile, attention };
   }
 

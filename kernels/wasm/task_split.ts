@@ -60,7 +60,7 @@ export const AttentionTasks = { tilesAndHeads: 0, tiles: 1, spans: 2 } as const;
 /**
  * Returns how threads split attention. Tiles of several rows: by tile and KV head. Tiles of one row, as in decode: by tile, so that
  * blocks are read whole; with fewer than four tiles per thread by span, or by tile and KV head when more than `maxSplitTiles` tiles
- * would need span records.
+ * would need span partial results.
  */
 export function attentionTasks(numTiles: number, numRows: number, numThreads: number, maxSplitTiles: number): number {
   if (numTiles < numRows) return AttentionTasks.tilesAndHeads;

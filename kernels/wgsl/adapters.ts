@@ -4,7 +4,7 @@
  */
 import type * as Webgpu from 'webgpu';
 import { DeviceError } from '../device.ts';
-import { napBetweenPolls, polled, takeOverPolling } from './polling.ts';
+import { napBetweenPolls, polled, installPolling } from './polling.ts';
 import { mayHaveCard } from './vulkan_loader.ts';
 
 /** A GPU as Dawn lists it. */
@@ -48,7 +48,7 @@ const instances = new Map<string, GPU>();
 /** Loads the `webgpu` package once. @throws DeviceError where the package has no binary for this platform. */
 function loadPackage(): Promise<typeof Webgpu> {
   loaded ??= (async () => {
-    takeOverPolling();
+    installPolling();
     try {
       const webgpu = await import('webgpu');
       Object.assign(globalThis, webgpu.globals);

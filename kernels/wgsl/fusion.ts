@@ -53,8 +53,8 @@ function isOnlyRead(buffer: string, by: Operation, { operations }: Program): boo
   const readers = operations.filter((one) => inputsOf(one).includes(buffer));
   const writers = operations.filter((one) => 'out' in one && one.out === buffer);
   // Layers reuse the buffer in turn: each operation that writes it has one that reads it.
-  const isInTurns = readers.length === writers.length && readers.every(({ kind }) => kind === by.kind);
-  return isInTurns && inputsOf(by).includes(buffer);
+  const isPaired = readers.length === writers.length && readers.every(({ kind }) => kind === by.kind);
+  return isPaired && inputsOf(by).includes(buffer);
 }
 
 /** Returns the gate that follows the product as `gated`, if the product can apply it to its pairs of outputs. */

@@ -56,7 +56,7 @@ function patched(callback: (...args: unknown[]) => void, ...args: unknown[]): No
 }
 
 /** To be called before the `webgpu` package is loaded; a second call does nothing. */
-export function takeOverPolling(): void {
+export function installPolling(): void {
   if (globalThis.setImmediate !== systemSetImmediate) return;
   const replacement: unknown = Object.assign(patched, systemSetImmediate);
   globalThis.setImmediate = replacement as typeof setImmediate;

@@ -8,7 +8,7 @@
  */
 import assert from 'node:assert/strict';
 import { MAX_CANDIDATES, MAX_MASKS, samplesOf, type LoadOptions, type SampleRequest, type Segment } from '../device.ts';
-import { sampleFields, maskOf, recordOf } from '../sampler_slot.ts';
+import { sampleFields, maskOf, samplerSlotOf } from '../sampler_slot.ts';
 import { SPLIT_TOKENS, type AttentionTiling } from './attention_tiling.ts';
 
 /** Indexes of the words of the buffer's header. */
@@ -252,8 +252,12 @@ export class StepState {
         words.set(mask, maskAt);
         maskAt += mask.length;
       }
-      const record = recordOf(sample, { bias: pageAt(sample?.biasPage), counts: pageAt(sample?.countsPage), allowed });
-      for (const field of samplerFieldNames) words[at++] = record[field];
+      const slot = samplerSlotOf(sample, {
+        bias: pageAt(sample?.biasPage),
+        counts: pageAt(sample?.countsPage),
+        allowed,
+      });
+      for (const field of samplerFieldNames) words[at++] = slot[field];
     }
     this.#end = maskAt;
   }

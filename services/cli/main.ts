@@ -127,9 +127,9 @@ async function withModel<Config extends object>(config: Config): Promise<Config>
   if (!('model' in config) || typeof config.model !== 'string') return config;
   const { modelFolder } = await import('./models.ts');
   // One after the other, because two downloads would overwrite each other's progress line.
-  const places: string[] = [];
-  for (const name of config.model.split(',')) places.push(await modelFolder(name));
-  return { ...config, model: places.join(',') };
+  const folders: string[] = [];
+  for (const name of config.model.split(',')) folders.push(await modelFolder(name));
+  return { ...config, model: folders.join(',') };
 }
 
 main().catch((error: unknown) => {

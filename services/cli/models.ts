@@ -15,7 +15,7 @@ import { parseRepoName, type RepoName } from '../../shared/model/repo_name.ts';
  * HubError when the model cannot be had
  */
 export async function modelFolder(name: string): Promise<string> {
-  return openHub().placeOf(name);
+  return openHub().pathOf(name);
 }
 
 /** Runs `penstock model`. @throws ConfigError for an unknown command or wrong arguments, HubError when the hub or its cache fails. */

@@ -67,7 +67,7 @@ export class DiskTier {
     this.#options = options;
     this.#index = new DiskIndex(options);
     this.#environment = new DiskEnvironment(options, {
-      onFound: (entries) => this.#takeOver(entries),
+      onFound: (entries) => this.#adopt(entries),
       onOpened: () => this.trim(),
       onGone: () => {
         this.#index.clear();
@@ -86,7 +86,7 @@ export class DiskTier {
     await this.#environment.start();
   }
 
-  async #takeOver(entries: readonly DiskEntry[]): Promise<void> {
+  async #adopt(entries: readonly DiskEntry[]): Promise<void> {
     for (const [i, entry] of entries.entries()) {
       this.#index.add(entry);
       if (i % RECOVERED_PER_TURN === RECOVERED_PER_TURN - 1) await this.#options.clock.turn();

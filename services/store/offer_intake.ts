@@ -149,8 +149,8 @@ export class OfferIntake {
   async #fetchAll(offer: OfferRequest, lacking: readonly BlockHash[], signal: AbortSignal): Promise<number> {
     let stored = 0;
     for (let next = 0; next < lacking.length && !signal.aborted;) {
-      const { numTaken, numSeen } = await this.#fetchRun(offer, lacking.slice(next), signal);
-      stored += numTaken;
+      const { numAccepted, numSeen } = await this.#fetchRun(offer, lacking.slice(next), signal);
+      stored += numAccepted;
       next += numSeen + 1;
     }
     return stored;
@@ -160,7 +160,7 @@ export class OfferIntake {
     offer: OfferRequest,
     hashes: readonly BlockHash[],
     signal: AbortSignal,
-  ): Promise<{ numTaken: number; numSeen: number }> {
+  ): Promise<{ numAccepted: number; numSeen: number }> {
     const { recordBytes: bytes } = offer;
     const format = unpackDigest(offer.format);
     const stream = this.#open(offer, hashes, signal);
@@ -171,7 +171,7 @@ export class OfferIntake {
       await this.#write(writes, signal);
     };
     const slots = this.#slotsOf(bytes, flush, signal);
-    let [numTaken, numSeen] = [0, 0];
+    let [numAccepted, numSeen] = [0, 0];
     try {
       for await (const incoming of stream.records(slots)) {
         for (const { index, slot, fault } of incoming) {
@@ -183,7 +183,7 @@ export class OfferIntake {
             continue;
           }
           const write = this.#tiers.accept({ hash, format, slot, bytes });
-          numTaken++;
+          numAccepted++;
           if (write) arrived.push(write);
         }
         if (arrived.length >= WRITE_BATCH) await flush();
@@ -193,7 +193,7 @@ export class OfferIntake {
       numSeen = hashes.length;
     }
     await flush();
-    return { numTaken, numSeen };
+    return { numAccepted, numSeen };
   }
 
   #open(offer: OfferRequest, hashes: readonly BlockHash[], signal: AbortSignal): FetchStream {
@@ -211,7 +211,7 @@ export class OfferIntake {
    */
   #slotsOf(bytes: number, flush: () => Promise<void>, signal: AbortSignal): Slots {
     const { dram, slab } = this.#tiers;
-    const takeLater = async (): Promise<number> => {
+    const acquireLater = async (): Promise<number> => {
       for (let i = 0; i < MAX_SLOT_PAUSES && !signal.aborted; i++) {
         await flush();
         const slot = dram.acquireSlot(bytes);
@@ -221,7 +221,7 @@ export class OfferIntake {
       throw new Failure('overloaded', 'every DRAM slot is in use');
     };
     return {
-      acquire: () => dram.acquireSlot(bytes) ?? takeLater(),
+      acquire: () => dram.acquireSlot(bytes) ?? acquireLater(),
       bytes: (slot) => slotBytes(slab.memory, slot, bytes),
       release: (slot) => {
         dram.releaseSlot(slot);

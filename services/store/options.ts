@@ -30,7 +30,7 @@ export const options = {
     z.string().min(1),
     defaultData,
     'where a store keeps its LMDB environment, in a folder of its name',
-    { isPlace: true },
+    { isPath: true },
   ),
 } as const;
 

@@ -16,7 +16,7 @@ export const PAGE_BYTES = 4_096;
 /** The file of records, and the free places in it. */
 export class RecordsFile {
   readonly #file: number;
-  readonly #places: ExtentAllocator;
+  readonly #extents: ExtentAllocator;
 
   /**
    * Opens or creates the file, and marks the ranges of `entries` as used. @throws Error when the file cannot be opened or is too short
@@ -26,7 +26,7 @@ export class RecordsFile {
     const used = entries.map(({ at, bytes }) => ({ start: at, end: at + bytes })).sort((a, b) => a.start - b.start);
     const end = used.at(-1)?.end ?? 0;
     // A budget that is smaller than the stored records removes none of them.
-    this.#places = new ExtentAllocator(Math.max(maxBytes, end + PAGE_BYTES), PAGE_BYTES, used);
+    this.#extents = new ExtentAllocator(Math.max(maxBytes, end + PAGE_BYTES), PAGE_BYTES, used);
     // Creates the file when it is absent, and never truncates it.
     this.#file = openSync(path, constants.O_RDWR | constants.O_CREAT);
     const { size } = fstatSync(this.#file);
@@ -40,21 +40,21 @@ export class RecordsFile {
    * stays allocated then.
    */
   write(record: Uint8Array): number {
-    const at = this.#places.allocate(record.length);
+    const at = this.#extents.allocate(record.length);
     if (at === undefined) throw new Error('ENOSPC: the file of records has no place that is long enough');
     try {
       for (let done = 0; done < record.length;)
         done += writeSync(this.#file, record, done, record.length - done, at + done);
     } catch (error) {
-      this.#places.release(at);
+      this.#extents.release(at);
       throw error;
     }
     return at;
   }
 
   /** Frees the ranges at these byte offsets, whose records no entry names any more. */
-  free(places: readonly number[]): void {
-    for (const at of places) this.#places.release(at);
+  free(offsets: readonly number[]): void {
+    for (const at of offsets) this.#extents.release(at);
   }
 
   /** Flushes everything written to the disk itself (fsync). */

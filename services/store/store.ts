@@ -36,7 +36,7 @@ export async function startStore(context: RoleContext<StoreConfig>): Promise<Run
   // Two stores with one folder are a configuration mistake, which ends the start. Any other problem with the folder may pass, so the
   // store starts without its disk.
   if (config.disk_bytes > 0) folders.refuseShared(config.data_dir, folderName);
-  return liveAsMember(context, SHUTDOWN_GRACE_MS, (place) => build(context, place, folderName));
+  return liveAsMember(context, SHUTDOWN_GRACE_MS, (seat) => build(context, seat, folderName));
 }
 
 async function build(

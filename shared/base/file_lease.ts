@@ -88,7 +88,7 @@ export async function claimLease(file: string, claimant: LeaseProcess, options: 
   const before = textOf(file);
   if (before !== undefined) {
     await outlive(file, before, claimant, options);
-    takeAway(file, before, claimant);
+    removeStale(file, before, claimant);
   }
   const own: Owner = {
     ...{ pid: claimant.pid, start: startOf(claimant.pid) ?? '', namespace: pidNamespace(), boot: bootId() },
@@ -186,7 +186,7 @@ async function outlive(
  * Removes the file of an owner that is gone; of several claimants one succeeds. @throws LeaseTaken when the file has changed since it
  * was judged.
  */
-function takeAway(file: string, judged: string, { newId }: LeaseProcess): void {
+function removeStale(file: string, judged: string, { newId }: LeaseProcess): void {
   const aside = `${file}.${newId()}`;
   try {
     renameSync(file, aside);

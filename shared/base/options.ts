@@ -52,7 +52,7 @@ export interface Option<T> {
   /** How a flag's value is shown in the help. */
   readonly value: string;
   /** Whether the value is a path on this machine, so that the help leaves out the default. */
-  readonly isPlace: boolean;
+  readonly isPath: boolean;
   /** Whether the flag may be repeated: its values form a list, joined by commas. */
   readonly isList: boolean;
   /** Heading under which the help lists the option. */
@@ -66,9 +66,9 @@ export function option<T>(
   schema: z.ZodType<T>,
   fallback: T,
   help: string,
-  { isPlace = false, isList = false } = {},
+  { isPath = false, isList = false } = {},
 ): Option<T> {
-  return { group, value, schema, default: fallback, help, isPlace, isList };
+  return { group, value, schema, default: fallback, help, isPath, isList };
 }
 
 /** Options by name, spelt as in the configuration file (`block_size`). */
@@ -267,8 +267,8 @@ function refuseUnknownVariables(
 export function optionsHelp(table: OptionTable): string {
   const entries = Object.entries(table);
   const groups = [...new Set(entries.map(([, { group }]) => group))];
-  const describe = ([name, { value, help, default: fallback, isPlace }]: (typeof entries)[number]): string => {
-    const hasDefault = fallback !== '' && value !== '' && !isPlace;
+  const describe = ([name, { value, help, default: fallback, isPath }]: (typeof entries)[number]): string => {
+    const hasDefault = fallback !== '' && value !== '' && !isPath;
     return `  ${`${flagOf(name)} ${value}`.padEnd(30)} ${help}${hasDefault ? ` [${fallback}]` : ''}`;
   };
   return groups

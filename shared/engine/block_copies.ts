@@ -110,8 +110,8 @@ export class BlockCopies {
   }
 
   /** Queues a block for export: another process asks for it. */
-  asked(hash: BlockHash): void {
-    this.#exports.asked(hash);
+  requested(hash: BlockHash): void {
+    this.#exports.requested(hash);
   }
 
   /** Adds readers that wait for these blocks to be computed (`isOn`), or removes them. */

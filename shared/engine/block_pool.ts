@@ -77,13 +77,13 @@ export class BlockPool {
     this.counters.misses += Math.min(hashes.length, numBlocks) - hits.length;
     for (const block of hits) this.reference(block);
     const blocks = [...hits];
-    while (blocks.length < numBlocks) blocks.push(this.#take());
+    while (blocks.length < numBlocks) blocks.push(this.#allocate());
     return { blocks, numHits: hits.length };
   }
 
   /** One fresh block, referenced, or undefined. */
   grow(): number | undefined {
-    return this.numAvailable > 0 ? this.#take() : undefined;
+    return this.numAvailable > 0 ? this.#allocate() : undefined;
   }
 
   reference(block: number): void {
@@ -127,7 +127,7 @@ export class BlockPool {
     return true;
   }
 
-  #take(): number {
+  #allocate(): number {
     let block = this.#free.pop();
     if (block === undefined) {
       block = this.#cached.victim();

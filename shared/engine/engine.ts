@@ -110,7 +110,7 @@ export class Engine {
     this.#firstStep = new FirstStep(executable, {
       ...{ blockSize, chunkTokens, frames },
       onSection: (sequence) => {
-        this.pool.release(sequence.takeEnded());
+        this.pool.release(sequence.releaseEnded());
       },
     });
     this.#scheduler = new Scheduler(this.pool, { blockSize, chunkTokens, maxNumSeqs, maxWaiting }, (sequence) => {
@@ -260,7 +260,7 @@ export class Engine {
     // The sequence was cancelled or finished while the device computed: its token is dropped, and its blocks are released once no step
     // touches them.
     if (this.#isGone(sequence)) {
-      this.pool.release(sequence.takeEnded());
+      this.pool.release(sequence.releaseEnded());
       return;
     }
     this.#advance(rows);
@@ -272,7 +272,7 @@ export class Engine {
       if (position === undefined || !result || this.#isGone(sequence)) return;
       sequence.cursor.sampleReturned();
       const message = this.#sampling.sampledMessage(sequence, position, result);
-      if (message) this.#take(sequence, message);
+      if (message) this.#applyToken(sequence, message);
       else this.#fail(sequence);
     }
   }
@@ -316,7 +316,7 @@ export class Engine {
     if (this.pool.seal(block, hash)) this.#emit({ kind: 'stored', hash, origin });
   }
 
-  #take(sequence: Sequence, sampled: SampledMessage): void {
+  #applyToken(sequence: Sequence, sampled: SampledMessage): void {
     const { id, tokens: prompt, request } = sequence.request;
     const isFirst = sequence.tokens.length === prompt.length;
     sequence.tokens.push(sampled.token);

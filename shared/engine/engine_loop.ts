@@ -133,7 +133,7 @@ export class EngineLoop {
         this.#copies.grant(message.slots);
         return;
       case 'export':
-        this.#copies.asked(message.hash);
+        this.#copies.requested(message.hash);
         return;
       case 'stop':
         this.#isStopping = true;

@@ -36,7 +36,7 @@ export class ExportQueue {
   }
 
   /** Queues a block that a reader waits for, ahead of blocks that were only computed. */
-  asked(hash: BlockHash): void {
+  requested(hash: BlockHash): void {
     this.#asked.add(hash.key);
     this.#add({ hash, anchor: undefined });
   }

@@ -138,7 +138,9 @@ export class Sequence {
     return held;
   }
 
-  /** Ends the sequence. Blocks that a step may still touch are kept until {@link takeEnded}. @returns the blocks to release now */
+  /**
+   * Ends the sequence. Blocks that a step may still touch are kept until {@link releaseEnded}. @returns the blocks to release now
+   */
   end(): readonly number[] {
     const held = this.heldBlocks;
     const { isTouching } = this.cursor;
@@ -147,7 +149,7 @@ export class Sequence {
   }
 
   /** Returns the blocks of an ended sequence once no step touches them any more; empty before, and the second time. */
-  takeEnded(): readonly number[] {
+  releaseEnded(): readonly number[] {
     if (this.#state.kind !== 'ended' || this.cursor.isTouching) return [];
     const { blocks } = this.#state;
     this.#state = { kind: 'ended', blocks: [] };

@@ -71,7 +71,7 @@ export class Hub {
    * Returns the path of the model `name`, a folder or a file; downloads what the cache lacks. A path, or any text that names no
    * repository, is returned as it is. @throws HubError when the model cannot be had.
    */
-  async placeOf(name: string): Promise<string> {
+  async pathOf(name: string): Promise<string> {
     // A folder that is there wins over a name.
     const repo = existsSync(name) ? undefined : parseRepoName(name);
     if (!repo) return name;
@@ -103,8 +103,8 @@ export class Hub {
   async pull({ repo, revision, file }: RepoName): Promise<string> {
     const commit = await this.#commitOf(repo, revision);
     const cache = new RepoCache(this.#root, repo);
-    const place = join(cache.snapshot(commit), file ?? '');
-    if (cache.commitOf(revision) === commit && missingFile(cache.snapshot(commit), file) === undefined) return place;
+    const path = join(cache.snapshot(commit), file ?? '');
+    if (cache.commitOf(revision) === commit && missingFile(cache.snapshot(commit), file) === undefined) return path;
     const files = await this.#filesOf(repo, commit);
     mkdirSync(cache.blob(''), { recursive: true });
     const release = await leaseModel(cache.folder, this.#options);
@@ -112,7 +112,7 @@ export class Hub {
       if (file === undefined) await this.#bringRepository(`${repo}@${revision}`, repo, commit, cache, files);
       else await this.#bring(repo, commit, cache, ggufFiles(`${repo}@${revision}`, file, files));
       cache.setCommit(revision, commit);
-      return place;
+      return path;
     } finally {
       release();
     }
@@ -174,9 +174,9 @@ export class Hub {
     const headers = new Headers(init.headers);
     if (this.#token) headers.set('authorization', `Bearer ${this.#token}`);
     const backoff = new Backoff({ clock, firstMs: MIN_WAIT_MS, mostMs: MAX_WAIT_MS });
-    for (let turn = 1; ; turn++) {
+    for (let attempt = 1; ; attempt++) {
       const response = await this.#fetch(url, { ...init, headers, ...(signal ? { signal } : {}) });
-      if (turn === MAX_ASKED || (response.status !== 429 && response.status < 500)) return response;
+      if (attempt === MAX_ASKED || (response.status !== 429 && response.status < 500)) return response;
       const seconds = Number(response.headers.get('retry-after') ?? NaN);
       const pauseMs = backoff.lengthen();
       const waitMs = Math.min(MAX_WAIT_MS, Number.isFinite(seconds) ? seconds * 1_000 : pauseMs);

@@ -27,10 +27,10 @@ export async function leaseModel(
   { clock, lease, signal, onNote }: ModelLeaseOptions,
 ): Promise<() => void> {
   const path = join(folder, LEASE);
-  let hasSaid = false;
+  let hasNoted = false;
   const onWatching = (): void => {
-    if (!hasSaid) onNote?.(`another process is already downloading this model (${path}); waiting for it`);
-    hasSaid = true;
+    if (!hasNoted) onNote?.(`another process is already downloading this model (${path}); waiting for it`);
+    hasNoted = true;
   };
   const onLost = (owner: string): void =>
     onNote?.(`${owner} downloads this model too, because this process stood still and lost its lease`);

@@ -68,7 +68,7 @@ interface Fetched {
 }
 
 /** Most rounds of a prefill's fetch (P1): the frames that rows see, the same for fewer blocks, then whole blocks. */
-const MAX_TURNS = 3;
+const MAX_ATTEMPTS = 3;
 
 /**
  * Milliseconds without data after which a holder of finished blocks is given up, and the blocks are computed here. Longer than an
@@ -92,7 +92,7 @@ export class BlockFetcher {
     let fetchedBytes = 0;
     for (let turn = 1; ; turn++) {
       const plan =
-        turn < MAX_TURNS ? this.#seen.of(sources, from, hashes, isPrefill && turn === 1) : wholeRuns(sources, from);
+        turn < MAX_ATTEMPTS ? this.#seen.of(sources, from, hashes, isPrefill && turn === 1) : wholeRuns(sources, from);
       const { reached, bytes, reason, broken } = await this.#fetch(job, plan);
       fetchedBytes += bytes;
       const isShort = reached < (sources.at(-1)?.end ?? from);

@@ -26,10 +26,10 @@ const GOODBYE_MS = 20;
 /** Starts an engine process: loads the model, joins the cluster and serves Prefill, Decode and block calls. */
 export function startEngineRole(context: RoleContext<EngineConfig>): Promise<RunningRole> {
   const { block_size: blockSize } = context.config;
-  return liveAsMember(context, SHUTDOWN_GRACE_MS, (place) => build(context, place), { blockSize });
+  return liveAsMember(context, SHUTDOWN_GRACE_MS, (seat) => build(context, seat), { blockSize });
 }
 
-async function build(context: RoleContext<EngineConfig>, place: ClusterSeat): Promise<RoleBody> {
+async function build(context: RoleContext<EngineConfig>, seat: ClusterSeat): Promise<RoleBody> {
   if (context.config.model.includes(','))
     throw new ConfigError('--model names several models, but an instance serves one: start an instance for each model');
   const { config, network, tls, threads, clock, random, newId, log, fail, die } = context;
@@ -43,14 +43,14 @@ async function build(context: RoleContext<EngineConfig>, place: ClusterSeat): Pr
     ...(context.showLoading ? { onLoading: context.showLoading } : {}),
     // The engine or its device is gone: the supervisor starts a process with a fresh device.
     onDeath: (error) => {
-      place.sendGoodbye();
+      seat.sendGoodbye();
       // Wait until the goodbye is sent and the threads have stopped: a step that still runs must not be cut off.
       void Promise.all([clock.sleep(GOODBYE_MS), stop()]).finally(() => {
         fail(error);
       });
     },
     onHang: (error) => {
-      place.sendGoodbye();
+      seat.sendGoodbye();
       log.error({ error: error.message }, 'the instance ends');
       // The thread that hangs is not waited for: it would not end.
       void clock.sleep(GOODBYE_MS).then(die);
@@ -58,12 +58,12 @@ async function build(context: RoleContext<EngineConfig>, place: ClusterSeat): Pr
   });
   stop = () => instance.stop();
   instance.attach({
-    member: place.member,
+    member: seat.member,
     publishBlocks: (batch) => {
-      place.publish(subjects.blocks, batch);
+      seat.publish(subjects.blocks, batch);
     },
-    stores: place.stores,
-    onPlaced: place.placed,
+    stores: seat.stores,
+    onPlaced: seat.placed,
   });
   const { counters, ...blocks } = createFetchHandlers(() => instance.outbox, {
     maxStreams: instance.maxFetchStreams,

@@ -139,13 +139,13 @@ export class Outbox implements BlockSource {
     const { transferThread, layout, announcer, log, onReady } = this.#options;
     const inFlight = this.#inFlightBySlot.get(slot);
     const releaseSlot = (): void => {
-      const releaseNow = (): void => {
+      const releaseSlotNow = (): void => {
         this.cache.releaseSlot(slot);
         this.#slotMayBeFree();
       };
       // Readers of single frames may still have the slot pinned.
-      if (inFlight) inFlight.whenFree(slot, releaseNow);
-      else releaseNow();
+      if (inFlight) inFlight.whenFree(slot, releaseSlotNow);
+      else releaseSlotNow();
       this.#wake(hash.key);
     };
     this.#sealing.add(hash.key);

@@ -128,8 +128,8 @@ export class ExtentAllocator {
   }
 
   /** Returns the slot in use that begins or ends at byte `place`, or undefined. */
-  slotAt(place: number): number | undefined {
-    return this.#used.has(place) ? place : this.#usedEnds.get(place);
+  slotAt(offset: number): number | undefined {
+    return this.#used.has(offset) ? offset : this.#usedEnds.get(offset);
   }
 
   #addFree(start: number, bytes: number): void {

@@ -74,7 +74,7 @@ export interface FrameSpec extends LayerSpan {
 }
 
 /** One plane of a layer in a block. */
-interface PlacedPlane extends PlaneSpec {
+interface PlaneLayout extends PlaneSpec {
   /** Offset of the plane in bytes from the first byte of its layer. */
   readonly offset: number;
   readonly bytes: number;
@@ -83,10 +83,10 @@ interface PlacedPlane extends PlaneSpec {
 }
 
 /** A layer's place in a block's payload. A `state` layer has no bytes and no planes there. */
-interface PlacedLayer {
+interface LayerLayout {
   readonly offset: number;
   readonly bytes: number;
-  readonly planes: readonly PlacedPlane[];
+  readonly planes: readonly PlaneLayout[];
 }
 
 /** The frames of one kind of record, and what a slot for such a record takes. */
@@ -110,7 +110,7 @@ export interface KvSpec extends RecordShape {
   /** Equal for specs whose records are interchangeable; part of the format. */
   readonly digest: Digest;
   /** Place of each layer in a block, by layer index. */
-  readonly layers: readonly PlacedLayer[];
+  readonly layers: readonly LayerLayout[];
   /** Records of recurrent state; undefined where no group is of kind `state`. */
   readonly state: RecordShape | undefined;
 }
@@ -165,9 +165,9 @@ export function kvSpec(
   requirePositive('block_size', blockSize);
   for (const { planes } of layers) for (const width of planes) requirePositive('the width of a plane', width);
   const valueBytes = valueType === 'f16' ? 2 : 4;
-  const placed = placeLayers(layers, blockSize, valueBytes);
+  const layouts = layOut(layers, blockSize, valueBytes);
   const windows = layers.map(({ kind, window }) => (kind === 'window' ? window : 0));
-  const sizes = placed.map(({ bytes }) => bytes);
+  const sizes = layouts.map(({ bytes }) => bytes);
   const codecs = layers.map(({ codec = 'identity' }) => codec);
   const shape = recordShape(sizes, { windows, codecs, minFrameBytes });
   const stateSizes = layers.map(({ kind, planes }) => (kind === 'state' ? sum(planes) * STATE_VALUE_BYTES : 0));
@@ -176,7 +176,7 @@ export function kvSpec(
   const state = hasState ? recordShape(stateSizes, { windows: [], codecs, minFrameBytes }) : undefined;
   return {
     ...shape,
-    ...{ groups, numLayers: layers.length, blockSize, valueType, shard, layers: placed, state },
+    ...{ groups, numLayers: layers.length, blockSize, valueType, shard, layers: layouts, state },
     digest: digestOf({ groups, blockSize, valueType, shard, frames: [shape.frames, state?.frames ?? []].map(spansOf) }),
   };
 }
@@ -192,21 +192,21 @@ function sum(values: readonly number[]): number {
   return values.reduce((total, value) => total + value, 0);
 }
 
-function placeLayers(layers: readonly LayerKv[], blockSize: number, valueBytes: number): PlacedLayer[] {
-  const placed: PlacedLayer[] = [];
+function layOut(layers: readonly LayerKv[], blockSize: number, valueBytes: number): LayerLayout[] {
+  const layouts: LayerLayout[] = [];
   let offset = 0;
   for (const { kind, planes: widths } of layers) {
     let next = 0;
-    const planes = (kind === 'state' ? [] : widths).map((width): PlacedPlane => {
+    const planes = (kind === 'state' ? [] : widths).map((width): PlaneLayout => {
       const tokenBytes = width * valueBytes;
       const bytes = blockSize * tokenBytes;
       next += bytes;
       return { width, offset: next - bytes, bytes, tokenBytes };
     });
-    placed.push({ offset, bytes: next, planes });
+    layouts.push({ offset, bytes: next, planes });
     offset += next;
   }
-  return placed;
+  return layouts;
 }
 
 interface FramingOptions {

@@ -237,8 +237,8 @@ export class RecordCache {
     return extent;
   }
 
-  #evictableAt(place: number, mayTakeWanted: boolean): CachedRecord | undefined {
-    const slot = this.#slab.slotAt(place);
+  #evictableAt(offset: number, mayTakeWanted: boolean): CachedRecord | undefined {
+    const slot = this.#slab.slotAt(offset);
     const record = slot === undefined ? undefined : this.#bySlot.get(slot);
     if (!record || this.#eviction.isPinned(record.hash.key)) return undefined;
     return mayTakeWanted || !this.#options.isWanted(record.hash.key) ? record : undefined;

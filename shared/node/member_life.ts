@@ -78,7 +78,7 @@ async function addressOf({ config, network, clock, log }: RoleContext<MemberConf
 export function liveAsMember(
   context: RoleContext<MemberConfig>,
   shutdownGraceMs: number,
-  build: (place: ClusterSeat) => Promise<RoleBody>,
+  build: (seat: ClusterSeat) => Promise<RoleBody>,
   planned?: Inquiry['engine'],
 ): Promise<RunningRole> {
   const { role, config, network, identity, clock, log, fail } = context;

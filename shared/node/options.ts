@@ -56,9 +56,9 @@ export const processOptions = {
     '',
     'password of --bus-user; better in the environment than in a flag',
   ),
-  bus_nkey: option('Network', 'FILE', z.string(), '', 'file with the seed of an nkey', { isPlace: true }),
+  bus_nkey: option('Network', 'FILE', z.string(), '', 'file with the seed of an nkey', { isPath: true }),
   bus_credentials: option('Network', 'FILE', z.string(), '', 'credentials file: a JWT and the seed of its nkey', {
-    isPlace: true,
+    isPath: true,
   }),
   bus_ca: option(
     'Network',
@@ -67,22 +67,22 @@ export const processOptions = {
     '',
     'authority certificates (PEM) with which a tls:// NATS server is verified',
     {
-      isPlace: true,
+      isPath: true,
     },
   ),
   bus_cert: option('Network', 'FILE', z.string(), '', 'certificate that this process shows a tls:// server', {
-    isPlace: true,
+    isPath: true,
   }),
-  bus_key: option('Network', 'FILE', z.string(), '', 'key of that certificate', { isPlace: true }),
+  bus_key: option('Network', 'FILE', z.string(), '', 'key of that certificate', { isPath: true }),
   tls_cert: option(
     'Network',
     'FILE',
     z.string(),
     '',
     'certificate of this process (PEM), which names the host that others reach it at; set it with --tls-key and --tls-ca to encrypt all traffic between processes',
-    { isPlace: true },
+    { isPath: true },
   ),
-  tls_key: option('Network', 'FILE', z.string(), '', 'key of that certificate', { isPlace: true }),
+  tls_key: option('Network', 'FILE', z.string(), '', 'key of that certificate', { isPath: true }),
   tls_ca: option(
     'Network',
     'FILE',
@@ -90,7 +90,7 @@ export const processOptions = {
     '',
     'authority certificates (PEM) with which the certificates of the other processes are verified',
     {
-      isPlace: true,
+      isPath: true,
     },
   ),
   name: option(
@@ -121,7 +121,7 @@ export const modelOptions = {
     z.string().min(1),
     defaultModel,
     'Hugging Face folder (config.json, safetensors files, tokenizer.json), GGUF file, or ORG/NAME[@REVISION][:FILE.gguf] of a hub; a router, and `up`, take several',
-    { isPlace: true, isList: true },
+    { isPath: true, isList: true },
   ),
   max_model_len: option(
     'Budgets',

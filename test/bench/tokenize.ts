@@ -87,9 +87,9 @@ async function unknownMs(files: TextFiles, text: string): Promise<{ readonly one
   });
   await helper.call('addedIds', undefined);
   const [lent, taken] = linkEnds();
-  helper.notify('lendHand', lent, [lent]);
+  helper.notify('helpEncoding', lent, [lent]);
   const [alone, helped] = [new TokenizerTools(files), new TokenizerTools(files)];
-  helped.takeHand(taken);
+  helped.acceptHelp(taken);
   const times = { one: [] as number[], two: [] as number[] };
   for (let turn = 0; turn < 3 * TURNS; turn++) {
     const from = (turn * 90_001) % (text.length - KNOWN_CHARACTERS);

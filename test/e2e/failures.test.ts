@@ -89,7 +89,8 @@ test('a prefill instance killed mid-prompt: the request completes on the other o
   const { choices } = await answer;
   const done = await newest(cluster);
   expect(done?.attempts[0]?.prefills.map(({ prefill }) => prefill)).toHaveLength(2);
-  expect(done?.attempts[0]?.prefills[0]?.outcome).toMatch(/^failed/);
+  // Cancelled when the decode instance reports the missing blocks before the router sees that the connection broke.
+  expect(done?.attempts[0]?.prefills[0]?.outcome).toMatch(/^failed|^cancelled/);
   expect(done?.notes.join()).toContain('misses blocks');
   assert.deepEqual(choices[0]?.token_ids, await undisturbed(prompt, 8));
   expect(done?.tokens.cached).toBeLessThan(1_900 - (stopped.attempts[0]?.prefills[0]?.ready_tokens ?? 0) + 64);

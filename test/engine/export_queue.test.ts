@@ -20,8 +20,8 @@ function open(maxBlocks: number): { queue: ExportQueue; failed: number[]; next: 
 test('blocks that somebody waits for come first, the others in order; each once', () => {
   const { queue, next } = open(10);
   for (const hash of hashes) queue.computed(hash, hashes[0]!.key);
-  queue.asked(hashes[4]!);
-  queue.asked(hashes[4]!);
+  queue.requested(hashes[4]!);
+  queue.requested(hashes[4]!);
   assert.deepEqual(next(3), [4, 0, 1]);
   assert.deepEqual(next(99), [4, 0, 1, 2, 3, 5]);
   for (const entry of queue.next(3)) queue.copied(entry);
@@ -31,10 +31,10 @@ test('blocks that somebody waits for come first, the others in order; each once'
 test('a block that is asked for keeps its anchor, and one computed again while it is copied gets it', () => {
   const { queue } = open(10);
   queue.computed(hashes[1]!, hashes[0]!.key);
-  queue.asked(hashes[1]!);
+  queue.requested(hashes[1]!);
   const [entry] = queue.next(1);
   assert.equal(queue.copied(entry!), hashes[0]!.key);
-  queue.asked(hashes[2]!);
+  queue.requested(hashes[2]!);
   const [copying] = queue.next(1);
   assert.equal(copying?.anchor, undefined);
   queue.computed(hashes[2]!, hashes[0]!.key);
@@ -44,7 +44,7 @@ test('a block that is asked for keeps its anchor, and one computed again while i
 
 test('as many wait as the device has blocks: the oldest goes for one more, and who waits for it is told (P1)', () => {
   const { queue, failed, next } = open(4);
-  queue.asked(hashes[0]!);
+  queue.requested(hashes[0]!);
   for (const hash of hashes.slice(1, 5)) queue.computed(hash, hashes[1]!.key);
   assert.deepEqual(failed, [0]);
   queue.computed(hashes[5]!, hashes[1]!.key);

@@ -68,7 +68,7 @@ const cached = (...parts: string[]): string => join(home, 'hub', 'models--org--n
 
 test('a model comes by its name, into the layout that others know, and runs from there', async () => {
   const seen: Progress[] = [];
-  const folder = await open({}, (progress) => seen.push(progress)).hub.placeOf('org/name');
+  const folder = await open({}, (progress) => seen.push(progress)).hub.pathOf('org/name');
   assert.equal(folder, cached('snapshots', COMMIT));
   for (const name of ['config.json', 'model.safetensors.index.json', SHARD, 'model-00002-of-00002.safetensors'])
     assert.deepEqual(readFileSync(join(folder, name)), readFileSync(join(goldenFolder('qwen2'), name)));
@@ -85,9 +85,9 @@ test('a model comes by its name, into the layout that others know, and runs from
   device.destroy();
 
   const before = hub.requests.length;
-  assert.equal(await open().hub.placeOf('org/name@v1'), folder);
+  assert.equal(await open().hub.pathOf('org/name@v1'), folder);
   assert.equal(hub.requests.length, before + 2, 'what is there is not fetched again');
-  assert.equal(await open().hub.placeOf('org/name'), folder);
+  assert.equal(await open().hub.pathOf('org/name'), folder);
   assert.equal(hub.requests.length, before + 3, 'nor asked for');
   assert.equal(readFileSync(cached('refs', 'v1'), 'utf8'), COMMIT);
 });
@@ -115,7 +115,7 @@ test.each<[string, Fault[], number]>([
   hub.faults.set(SHARD, [...faults]);
   waits.length = 0;
   const { hub: own, notes } = open();
-  const folder = await own.placeOf('org/name');
+  const folder = await own.pathOf('org/name');
   assert.deepEqual(readFileSync(join(folder, SHARD)), readFileSync(join(goldenFolder('qwen2'), SHARD)));
   assert.equal(hub.numRequests(SHARD), numRequests);
   expect(notes.length).toBe(faults.length);
@@ -133,12 +133,12 @@ test.each<[string, Fault[], number]>([
 
 test('what another process left half is gone on with', async () => {
   const bytes = readFileSync(join(goldenFolder('qwen2'), SHARD));
-  await open().hub.placeOf('org/name');
+  await open().hub.pathOf('org/name');
   const blob = join(cached('snapshots', COMMIT), readlinkSync(join(cached('snapshots', COMMIT), SHARD)));
   rmSync(join(cached('snapshots', COMMIT), SHARD));
   writeFileSync(`${blob}.incomplete`, bytes.subarray(0, 70_000));
   rmSync(blob);
-  await open().hub.placeOf('org/name');
+  await open().hub.pathOf('org/name');
   assert.deepEqual(readFileSync(blob), bytes);
   assert.equal(hub.requests.at(-1)?.range, 'bytes=70000-');
 });
@@ -155,7 +155,7 @@ test('what never comes right is refused in words, and nothing of it counts', asy
   ];
   for (const [faults, pattern] of refusals) {
     hub.faults.set(SHARD, faults);
-    await assert.rejects(open().hub.placeOf('org/name'), (error) => {
+    await assert.rejects(open().hub.pathOf('org/name'), (error) => {
       assert(error instanceof HubError);
       assert.match(error.message, pattern);
       return true;
@@ -169,35 +169,35 @@ test('what never comes right is refused in words, and nothing of it counts', asy
 test('a busy list is asked for again; a token is shown, and one that is missing is said', async () => {
   hub.listStatuses.push(429, 502);
   hub.token = 'secret';
-  await open({ HF_TOKEN: 'secret' }).hub.placeOf('org/name');
+  await open({ HF_TOKEN: 'secret' }).hub.pathOf('org/name');
   assert(hub.requests.every(({ token }) => token === 'Bearer secret'));
   await assert.rejects(
-    open().hub.placeOf('org/name'),
+    open().hub.pathOf('org/name'),
     /refuses org\/name \(401\): is it there, are its terms accepted, is HF_TOKEN set/,
   );
-  await assert.rejects(open({ HF_TOKEN: 'secret' }).hub.placeOf('org/other'), /has no org\/other@main/);
+  await assert.rejects(open({ HF_TOKEN: 'secret' }).hub.pathOf('org/other'), /has no org\/other@main/);
 });
 
 test('without a hub the cache serves; what it lacks is named', async () => {
-  const folder = await open().hub.placeOf('org/name');
+  const folder = await open().hub.pathOf('org/name');
   const requests = hub.requests.length;
   const offline = open({ HF_HUB_OFFLINE: '1' });
-  assert.equal(await offline.hub.placeOf('org/name'), folder);
+  assert.equal(await offline.hub.pathOf('org/name'), folder);
   assert.equal(hub.requests.length, requests);
   hub.close();
   const unreachable = open();
-  assert.equal(await unreachable.hub.placeOf('org/name'), folder);
+  assert.equal(await unreachable.hub.pathOf('org/name'), folder);
   assert.match(unreachable.notes[0] ?? '', /does not answer .*; using what is in the cache/);
   rmSync(join(folder, SHARD));
   await assert.rejects(
-    offline.hub.placeOf('org/name'),
+    offline.hub.pathOf('org/name'),
     /HF_HUB_OFFLINE is set, and model-00001-of-00002\.safetensors of org\/name@main is not in/,
   );
-  await assert.rejects(offline.hub.placeOf('org/else'), /and it of org\/else@main is not in/);
+  await assert.rejects(offline.hub.pathOf('org/else'), /and it of org\/else@main is not in/);
 });
 
 test('two processes at once bring it once', async () => {
-  const [one, other] = await Promise.all([open().hub.placeOf('org/name'), open().hub.placeOf('org/name')]);
+  const [one, other] = await Promise.all([open().hub.pathOf('org/name'), open().hub.pathOf('org/name')]);
   assert.equal(one, other);
   assert.equal(hub.numRequests(SHARD), 1);
 });
@@ -215,7 +215,7 @@ test('a lock whose owner has died is taken; one whose owner lives is waited for'
     },
   };
   const environment = { HF_HOME: home, HF_ENDPOINT: endpoint };
-  const folder = await new Hub({ ...host, clock: hurried, environment }).placeOf('org/name');
+  const folder = await new Hub({ ...host, clock: hurried, environment }).pathOf('org/name');
   assert(passed > 15_000);
   assert(existsSync(join(folder, SHARD)) && !existsSync(cached('.penstock.lock')));
 });
@@ -226,21 +226,21 @@ test('a lock of a process that is seen to be dead is taken at once', async () =>
   const dead = { pid: 2 ** 22 + 1, start: '1', namespace, boot: bootId(), id: 'theirs', beat: 3 };
   writeFileSync(cached('.penstock.lock'), JSON.stringify(dead));
   waits.length = 0;
-  await open().hub.placeOf('org/name');
+  await open().hub.pathOf('org/name');
   assert(!waits.includes(250), 'nobody waits for it');
   assert(!existsSync(cached('.penstock.lock')));
 });
 
 test('a hub that names no commit is refused: nothing is written out of the cache', async () => {
   hub.commit = '../../../../elsewhere';
-  await assert.rejects(open().hub.placeOf('org/name'), /gives no commit of org\/name@main/);
+  await assert.rejects(open().hub.pathOf('org/name'), /gives no commit of org\/name@main/);
 });
 
 test('a new commit of the same files brings none of them again', async () => {
-  await open().hub.placeOf('org/name');
+  await open().hub.pathOf('org/name');
   hub.commit = 'beef'.padEnd(40, '1');
   const before = hub.numRequests(SHARD);
-  const folder = await open().hub.placeOf('org/name');
+  const folder = await open().hub.pathOf('org/name');
   assert.equal(folder, cached('snapshots', hub.commit));
   assert.equal(hub.numRequests(SHARD), before);
 });
@@ -248,7 +248,7 @@ test('a new commit of the same files brings none of them again', async () => {
 test('the list, and what is removed', async () => {
   const own = open().hub;
   assert.deepEqual(own.list(), []);
-  const path = await own.placeOf('org/name');
+  const path = await own.pathOf('org/name');
   const [only] = own.list();
   expect(only).toMatchObject({ repo: 'org/name', commit: COMMIT, revisions: ['main'], path });
   assert.equal(own.remove({ repo: 'org/name', revision: 'main' }), only?.bytes);
@@ -262,7 +262,7 @@ test('an index that points out of its folder is refused', async () => {
   hub = new FakeHub(goldenFolder('qwen2'), { 'model.safetensors.index.json': index });
   endpoint = await hub.listen();
   await assert.rejects(
-    open().hub.placeOf('org/name'),
+    open().hub.pathOf('org/name'),
     /names "\.\.\/\.\.\/\.\.\/etc\/passwd", which is no file of the model/,
   );
 });
@@ -308,7 +308,7 @@ test('progress is a bar on a terminal and lines elsewhere', () => {
 });
 
 test('a blob that was cut by hand is seen before it runs', async () => {
-  const folder = await open().hub.placeOf('org/name');
+  const folder = await open().hub.pathOf('org/name');
   const blob = join(folder, readlinkSync(join(folder, SHARD)));
   truncateSync(blob, 1_000);
   await assert.rejects(loadReference(folder, 'f32'), /is truncated/);
@@ -323,17 +323,17 @@ test('a GGUF file of a repository comes by its name, with all that it is split i
   writeFileSync(join(folder, 'big-00002-of-00002.gguf'), ggufFile({ 'split.no': 1 }));
   hub = new FakeHub(folder, {});
   endpoint = await hub.listen();
-  const path = await open().hub.placeOf('org/name:tiny-Q8_0.gguf');
+  const path = await open().hub.pathOf('org/name:tiny-Q8_0.gguf');
   assert.equal(path, cached('snapshots', COMMIT, 'tiny-Q8_0.gguf'));
   assert.equal(hub.numRequests('big-00001-of-00002.gguf'), 0, 'nothing else of it');
   const opened = await openModel(path);
   expect([opened.name, opened.config.modelType]).toEqual(['org/name:tiny-Q8_0.gguf', 'llama']);
 
-  const big = await open().hub.placeOf('org/name@main:big-00001-of-00002.gguf');
+  const big = await open().hub.pathOf('org/name@main:big-00001-of-00002.gguf');
   assert(existsSync(cached('snapshots', COMMIT, 'big-00002-of-00002.gguf')));
   assert.equal((await openModel(big)).eosTokenIds[0], 2);
   hub.close();
-  assert.equal(await open().hub.placeOf('org/name:tiny-Q8_0.gguf'), path, 'what is there is found without its hub');
+  assert.equal(await open().hub.pathOf('org/name:tiny-Q8_0.gguf'), path, 'what is there is found without its hub');
 });
 
 test('a file that is not there, or the second of a model, is refused with what there is', async () => {
@@ -341,7 +341,7 @@ test('a file that is not there, or the second of a model, is refused with what t
   hub = new FakeHub(goldenFolder('gguf-q8_0'), { 'README.md': 'x' });
   endpoint = await hub.listen();
   const { hub: own } = open();
-  await assert.rejects(own.placeOf('org/name:other.gguf'), /has no other\.gguf; its GGUF files are: model\.gguf/);
-  await assert.rejects(own.placeOf('org/name:a-00002-of-00003.gguf'), /name the first, a-00001-of-00003\.gguf/);
-  await assert.rejects(own.placeOf('org/name'), /has GGUF files: name one, such as org\/name:model\.gguf/);
+  await assert.rejects(own.pathOf('org/name:other.gguf'), /has no other\.gguf; its GGUF files are: model\.gguf/);
+  await assert.rejects(own.pathOf('org/name:a-00002-of-00003.gguf'), /name the first, a-00001-of-00003\.gguf/);
+  await assert.rejects(own.pathOf('org/name'), /has GGUF files: name one, such as org\/name:model\.gguf/);
 });

@@ -23,10 +23,10 @@ const matrices: readonly Mutant[] = [
   ['matmul_subgroup_matrix', 'let row_at = subgroup / BY_OUTPUTS', 'let row_at = subgroup % BY_OUTPUTS'],
   ['matmul_subgroup_matrix', 'zero_next[i]) * scale_next[i]', 'zero_next[i])'],
   ['matmul_subgroup_matrix', 'sums[(at + 1) %', 'sums[at %'],
-  ['matmul_subgroup_matrix', 'turn <= groups', 'turn < groups'],
+  ['matmul_subgroup_matrix', 'group <= groups', 'group < groups'],
   ['matmul_subgroup_matrix', 'let first = workgroup.x * OUTPUTS_TILE', 'let first = workgroup.x * 64u'],
   ['matmul_subgroup_matrix', 'let row = first_row + slab * SLAB', 'let row = first_row + slab * M'],
-  ['matmul_subgroup_matrix', 'x[x_at[i] + turn * 8]', 'x[x_at[i]]'],
+  ['matmul_subgroup_matrix', 'x[x_at[i] + group * 8]', 'x[x_at[i]]'],
   ['matmul_subgroup_matrix', 'rows_of(workgroup.y, ROWS_TILE)', 'rows_of(workgroup.y, 64u)'],
 ];
 

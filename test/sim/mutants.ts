@@ -719,7 +719,7 @@ export const mutants: readonly Mutant[] = [
     name: 'blocks of a sequence that has ended are not given back when its last step is done (R2)',
     file: 'shared/engine/engine.js',
     from: `if (this.#isGone(sequence)) {
-            this.pool.release(sequence.takeEnded());`,
+            this.pool.release(sequence.releaseEnded());`,
     to: 'if (this.#isGone(sequence)) {',
   },
   {

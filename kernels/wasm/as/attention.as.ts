@@ -2,7 +2,7 @@
  * Paged causal attention: consecutive rows of one sequence, some KV heads with all their query heads.
  *
  *   Online softmax over spans of SPAN tokens. Each span starts with empty sums; its blocks ascend, with one rescaling per block, and
- *   so do the tokens of a block. The records of spans are then merged in order. A row's result depends on its absolute position only,
+ *   so do the tokens of a block. The partial results of spans are then merged in order. A row's result depends on its absolute position only,
  *   never on the tile, the chunk or on which threads took which spans (E2). K and V are read after rounding to the KV dtype.
  *
  *   Few queries (a query is one head of one row), as in decode: f16 K and V are converted in registers, once for up to four heads,
@@ -11,8 +11,8 @@
  *   Many queries, as in prefill: a block is unpacked into `scratch`, which fits the first-level cache, and serves all of them.
  *   Both paths add in the same order: a score in four lanes along head_dim, then (0 + 1) + (2 + 3); an output token by token.
  *
- *   record   result of one span for one query: [head_dim] f32 not yet divided by the sum, then running max and sum, 8 bytes unused
- *   scratch  see attention_parts.as.ts; then for attention_tile [heads][rows] records and [heads][rows][2] f32
+ *   partial result   result of one span for one query: [head_dim] f32 not yet divided by the sum, then running max and sum, 8 bytes unused
+ *   scratch  see attention_parts.as.ts; then for attention_tile [heads][rows] partial results and [heads][rows][2] f32
  *   window   tokens that a row sees, its own included; 0: all
  *   head_dim and block_size are multiples of 4.
  */
@@ -42,11 +42,11 @@ export function attention_tile(
   const outStride = params.outStride;
   const out = params.out + (tile.row as usize) * outStride;
   const headBytes: usize = (params.headDim as usize) << 2;
-  const recordBytes = headBytes + 16;
+  const partialBytes = headBytes + 16;
   const numKvHeads = kvHeadEnd - kvHeadStart;
   const numQueries = numKvHeads * group * rows;
-  const records = queries_at(scratch, blockSize, headBytes) + (numKvHeads as usize) * query_bytes(group * rows, headBytes);
-  const totals = records + (numQueries as usize) * recordBytes;
+  const partials = queries_at(scratch, blockSize, headBytes) + (numKvHeads as usize) * query_bytes(group * rows, headBytes);
+  const totals = partials + (numQueries as usize) * partialBytes;
   const headStart = kvHeadStart * group;
   const numHeads = numKvHeads * group;
 
@@ -61,12 +61,12 @@ export function attention_tile(
   const last = position + rows - 1;
   const spanTokens = span_blocks(blockSize) * blockSize;
   for (let span = first_visible(position, params.window) / spanTokens; span * spanTokens <= last; span++) {
-    attend_span(params, tile, kvHeadStart, kvHeadEnd, span, last / blockSize + 1, records, scratch);
+    attend_span(params, tile, kvHeadStart, kvHeadEnd, span, last / blockSize + 1, partials, scratch);
     for (let head: u32 = 0; head < numHeads; head++) {
       for (let i: u32 = 0; i < rows; i++) {
         const query = (head * rows + i) as usize;
         const to = out + (i as usize) * outStride + ((headStart + head) as usize) * headBytes;
-        merge(to, totals + (query << 3), records + query * recordBytes, headBytes);
+        merge(to, totals + (query << 3), partials + query * partialBytes, headBytes);
       }
     }
   }
@@ -80,8 +80,8 @@ export function attention_tile(
 }
 
 /**
- * Computes one row's records of one span, for KV heads [kvHeadStart, kvHeadEnd). {@link attention_merge} makes the output from the
- * records of all spans.
+ * Computes one row's partial results of one span, for KV heads [kvHeadStart, kvHeadEnd). {@link attention_merge} makes the output
+ * from the partial results of all spans.
  */
 export function attention_span(
   params: AttentionParams,
@@ -89,20 +89,22 @@ export function attention_span(
   kvHeadStart: u32,
   kvHeadEnd: u32,
   span: u32,
-  records: usize,
+  partials: usize,
   scratch: usize,
 ): void {
   const blockSize = params.blockSize;
   const blockEnd = min<u32>((span + 1) * span_blocks(blockSize), tile.position / blockSize + 1);
-  attend_span(params, tile, kvHeadStart, kvHeadEnd, span, blockEnd, records, scratch);
+  attend_span(params, tile, kvHeadStart, kvHeadEnd, span, blockEnd, partials, scratch);
 }
 
-/** Computes the output of one row's KV head from records [spans][heads of its group], in order. `total`: room for 8 bytes. */
+/**
+ * Computes the output of one row's KV head from partial results [spans][heads of its group], in order. `total`: room for 8 bytes.
+ */
 export function attention_merge(
   params: AttentionParams,
   tile: AttentionTile,
   kvHead: u32,
-  records: usize,
+  partials: usize,
   spans: u32,
   spanBytes: usize,
   total: usize,
@@ -113,21 +115,21 @@ export function attention_merge(
     memory.fill(out, 0, headBytes);
     store<f32>(total, LOWEST);
     store<f32>(total, 0, 4);
-    let record = records + (head as usize) * (headBytes + 16);
+    let partial = partials + (head as usize) * (headBytes + 16);
     for (let span: u32 = 0; span < spans; span++) {
-      merge(out, total, record, headBytes);
-      record += spanBytes;
+      merge(out, total, partial, headBytes);
+      partial += spanBytes;
     }
     multiply(out, out, headBytes, (1.0 as f32) / load<f32>(total, 4));
     out += headBytes;
   }
 }
 
-/** Adds a span's record to an output and its [max, sum]; a span that the row does not see changes nothing. */
-function merge(out: usize, total: usize, record: usize, headBytes: usize): void {
-  const sum = load<f32>(record + headBytes, 4);
+/** Adds a span's partial result to an output and its [max, sum]; a span that the row does not see changes nothing. */
+function merge(out: usize, total: usize, partial: usize, headBytes: usize): void {
+  const sum = load<f32>(partial + headBytes, 4);
   if (sum == 0) return;
-  const highest = load<f32>(record + headBytes);
+  const highest = load<f32>(partial + headBytes);
   const before = load<f32>(total);
   const highestNow = max<f32>(before, highest);
   const keep = exp1(before - highestNow);
@@ -137,13 +139,13 @@ function merge(out: usize, total: usize, record: usize, headBytes: usize): void 
   const keep4 = f32x4.splat(keep);
   const take4 = f32x4.splat(take);
   for (let d: usize = 0; d < headBytes; d += 16) {
-    v128.store(out + d, f32x4.add(f32x4.mul(v128.load(out + d), keep4), f32x4.mul(v128.load(record + d), take4)));
+    v128.store(out + d, f32x4.add(f32x4.mul(v128.load(out + d), keep4), f32x4.mul(v128.load(partial + d), take4)));
   }
 }
 
 /**
- * Computes records [heads][rows] of one span. The block after each one is touched ahead when it is before `aheadEnd`: this thread
- * reads it next, here or in a later call.
+ * Computes partial results [heads][rows] of one span. The block after each one is touched ahead when it is before `aheadEnd`: this
+ * thread reads it next, here or in a later call.
  */
 function attend_span(
   params: AttentionParams,
@@ -152,7 +154,7 @@ function attend_span(
   kvHeadEnd: u32,
   span: u32,
   aheadEnd: u32,
-  records: usize,
+  partials: usize,
   scratch: usize,
 ): void {
   const rows = tile.rows;
@@ -160,20 +162,20 @@ function attend_span(
   const group = params.group;
   const blockSize = params.blockSize;
   const headBytes: usize = (params.headDim as usize) << 2;
-  const recordBytes = headBytes + 16;
+  const partialBytes = headBytes + 16;
   for (let i: u32 = 0; i < (kvHeadEnd - kvHeadStart) * group * rows; i++) {
-    const record = records + (i as usize) * recordBytes;
-    memory.fill(record, 0, recordBytes);
-    store<f32>(record + headBytes, LOWEST);
+    const partial = partials + (i as usize) * partialBytes;
+    memory.fill(partial, 0, partialBytes);
+    store<f32>(partial + headBytes, LOWEST);
   }
   const lastPosition = position + rows - 1;
   const spanBlocks = span_blocks(blockSize);
   const start = max<u32>(span * spanBlocks, first_visible(position, params.window) / blockSize);
   const end = min<u32>((span + 1) * spanBlocks, lastPosition / blockSize + 1);
   if (rows * group >= MANY) {
-    attend_many(params, tile, kvHeadStart, kvHeadEnd, start, end, records, scratch);
+    attend_many(params, tile, kvHeadStart, kvHeadEnd, start, end, partials, scratch);
   } else {
-    attend_few(params, tile, kvHeadStart, kvHeadEnd, start, end, aheadEnd, records, scratch);
+    attend_few(params, tile, kvHeadStart, kvHeadEnd, start, end, aheadEnd, partials, scratch);
   }
 }
 

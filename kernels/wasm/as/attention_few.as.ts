@@ -21,8 +21,8 @@ const TWO_16: f32 = 65536.0;
 const TOUCH_TOKENS: u32 = 8;
 
 /**
- * Attends to blocks [blockStart, blockEnd) for few queries of some KV heads, and updates records [heads][rows], which are not yet
- * divided. Blocks before `aheadEnd` are touched ahead.
+ * Attends to blocks [blockStart, blockEnd) for few queries of some KV heads, and updates partial results [heads][rows], which are
+ * not yet divided. Blocks before `aheadEnd` are touched ahead.
  */
 export function attend_few(
   params: AttentionParams,
@@ -32,7 +32,7 @@ export function attend_few(
   blockStart: u32,
   blockEnd: u32,
   aheadEnd: u32,
-  records: usize,
+  partials: usize,
   scratch: usize,
 ): void {
   const rows = tile.rows;
@@ -51,8 +51,8 @@ export function attend_few(
   let qStride = params.qkvStride;
   let q = params.qkv + (tile.row as usize) * qStride;
   const headBytes: usize = (headDim as usize) << 2;
-  const recordBytes = headBytes + 16;
-  const rowRecords = (rows as usize) * recordBytes;
+  const partialBytes = headBytes + 16;
+  const rowPartials = (rows as usize) * partialBytes;
   const ahead = ahead_at(scratch, blockSize);
   const spare = spare_at(scratch, blockSize);
   memory.fill(spare, 0, headBytes + 16);
@@ -92,33 +92,33 @@ export function attend_few(
       const k = blockAt + (((kvHead * headDim) as usize) << shift);
       const v = k + valueOffset;
       const qHeads = q + ((kvHead * group) as usize) * headBytes;
-      const headRecords = records + ((h * group) as usize) * rowRecords;
+      const headPartials = partials + ((h * group) as usize) * rowPartials;
       for (let i: u32 = 0; i < rows; i++) {
         const start = start_in(position + i, first, window);
         const end = end_in(position + i, first, numTokens);
         if (start >= end) continue;
         const qRow = qHeads + (i as usize) * qStride;
-        let record = headRecords + (i as usize) * recordBytes;
+        let partial = headPartials + (i as usize) * partialBytes;
         const vStart = v + (start as usize) * valueTokenBytes;
         for (let g: u32 = 0; g < group; g += 4) {
           const at = qRow + (g as usize) * headBytes;
           const numHeads = min<u32>(4, group - g);
           scores_of(numHeads, isF16, at, headBytes, k, tokenBytes, start, end, scratch, ahead);
-          const record1 = numHeads > 1 ? record + rowRecords : spare;
-          const record2 = numHeads > 2 ? record1 + rowRecords : spare;
-          const record3 = numHeads > 3 ? record2 + rowRecords : spare;
+          const partial1 = numHeads > 1 ? partial + rowPartials : spare;
+          const partial2 = numHeads > 2 ? partial1 + rowPartials : spare;
+          const partial3 = numHeads > 3 ? partial2 + rowPartials : spare;
           if (cap > 0) {
             cap_scores(scratch + ((start as usize) << 4), scratch + ((end as usize) << 4), dotScale / cap, cap);
           }
           softmax_of_four(
             scratch, start, end, i32x4.splat(start), i32x4.splat(end), scoreScale, isF16,
-            record, record1, record2, record3, headBytes,
+            partial, partial1, partial2, partial3, headBytes,
           );
           values_of(
             numHeads, isF16, scratch + ((start as usize) << 4), scratch + ((end as usize) << 4), vStart, valueTokenBytes,
-            record, record1, record2, record3, headBytes, ahead,
+            partial, partial1, partial2, partial3, headBytes, ahead,
           );
-          record += (numHeads as usize) * rowRecords;
+          partial += (numHeads as usize) * rowPartials;
         }
       }
     }
@@ -221,7 +221,7 @@ function scores_of_2(
   }
 }
 
-/** records[heads][head_dim] += weights · V. */
+/** partial results[heads][head_dim] += weights · V. */
 function values_of(
   heads: u32,
   isF16: u32,
@@ -229,22 +229,22 @@ function values_of(
   end: usize,
   v: usize,
   tokenBytes: usize,
-  record0: usize,
-  record1: usize,
-  record2: usize,
-  record3: usize,
+  partial0: usize,
+  partial1: usize,
+  partial2: usize,
+  partial3: usize,
   headBytes: usize,
   ahead: usize,
 ): void {
   if (isF16) {
-    if (heads == 4) add_values(4, 1, weights, end, v, tokenBytes, record0, record1, record2, record3, headBytes, ahead);
-    else if (heads == 3) add_values(3, 1, weights, end, v, tokenBytes, record0, record1, record2, 0, headBytes, ahead);
-    else if (heads == 2) add_values(2, 1, weights, end, v, tokenBytes, record0, record1, 0, 0, headBytes, ahead);
-    else add_values(1, 1, weights, end, v, tokenBytes, record0, 0, 0, 0, headBytes, ahead);
+    if (heads == 4) add_values(4, 1, weights, end, v, tokenBytes, partial0, partial1, partial2, partial3, headBytes, ahead);
+    else if (heads == 3) add_values(3, 1, weights, end, v, tokenBytes, partial0, partial1, partial2, 0, headBytes, ahead);
+    else if (heads == 2) add_values(2, 1, weights, end, v, tokenBytes, partial0, partial1, 0, 0, headBytes, ahead);
+    else add_values(1, 1, weights, end, v, tokenBytes, partial0, 0, 0, 0, headBytes, ahead);
   } else {
-    if (heads == 4) add_values(4, 0, weights, end, v, tokenBytes, record0, record1, record2, record3, headBytes, ahead);
-    else if (heads == 3) add_values(3, 0, weights, end, v, tokenBytes, record0, record1, record2, 0, headBytes, ahead);
-    else if (heads == 2) add_values(2, 0, weights, end, v, tokenBytes, record0, record1, 0, 0, headBytes, ahead);
-    else add_values(1, 0, weights, end, v, tokenBytes, record0, 0, 0, 0, headBytes, ahead);
+    if (heads == 4) add_values(4, 0, weights, end, v, tokenBytes, partial0, partial1, partial2, partial3, headBytes, ahead);
+    else if (heads == 3) add_values(3, 0, weights, end, v, tokenBytes, partial0, partial1, partial2, 0, headBytes, ahead);
+    else if (heads == 2) add_values(2, 0, weights, end, v, tokenBytes, partial0, partial1, 0, 0, headBytes, ahead);
+    else add_values(1, 0, weights, end, v, tokenBytes, partial0, 0, 0, 0, headBytes, ahead);
   }
 }

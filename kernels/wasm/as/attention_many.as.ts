@@ -21,8 +21,8 @@ import {
 import { cap_scores, load4_f16, madd, sums_of_4 } from './simd.as';
 
 /**
- * Attends to blocks [blockStart, blockEnd) for many queries of some KV heads, and updates records [heads][rows], which are not yet
- * divided.
+ * Attends to blocks [blockStart, blockEnd) for many queries of some KV heads, and updates partial results [heads][rows], which are
+ * not yet divided.
  */
 export function attend_many(
   params: AttentionParams,
@@ -31,7 +31,7 @@ export function attend_many(
   kvHeadEnd: u32,
   blockStart: u32,
   blockEnd: u32,
-  records: usize,
+  partials: usize,
   scratch: usize,
 ): void {
   const rows = tile.rows;
@@ -54,7 +54,7 @@ export function attend_many(
   const shift: usize = isF16 ? 1 : 2;
   const tokenBytes = params.keyTokenBytes;
   const numKvHeads = kvHeadEnd - kvHeadStart;
-  const rowRecords = (rows as usize) * (headBytes + 16);
+  const rowPartials = (rows as usize) * (headBytes + 16);
   const spare = spare_at(scratch, blockSize);
   const unpackedK = unpacked_at(scratch, blockSize, headBytes);
   const unpackedV = unpackedK + (blockSize as usize) * headBytes;
@@ -76,7 +76,7 @@ export function attend_many(
       unpack_v(k + valueOffset, valueTokenBytes, unpackedV, numTokens, headBytes, isF16);
       attend_block(
         packedQ + (h as usize) * queryBytes, unpackedK, unpackedV, rows, group, position, first, numTokens, window, scale, cap,
-        records + ((h * group) as usize) * rowRecords, rowRecords, spare, headBytes, scratch,
+        partials + ((h * group) as usize) * rowPartials, rowPartials, spare, headBytes, scratch,
       );
     }
   }
@@ -120,8 +120,8 @@ function unpack_v(from: usize, fromBytes: usize, to: usize, numTokens: u32, head
 }
 
 /**
- * Attends to one block of one KV head for all queries of a tile, and updates records [group][rows]; `rowRecords` is the bytes from one
- * head to the next. `spare`: a record whose contents are ignored.
+ * Attends to one block of one KV head for all queries of a tile, and updates partial results [group][rows]; `rowPartials` is the
+ * bytes from one head to the next. `spare`: a partial result whose contents are ignored.
  */
 function attend_block(
   q: usize,
@@ -135,13 +135,13 @@ function attend_block(
   window: u32,
   scale: f32,
   cap: f32,
-  records: usize,
-  rowRecords: usize,
+  partials: usize,
+  rowPartials: usize,
   spare: usize,
   headBytes: usize,
   weights: usize,
 ): void {
-  const recordBytes = headBytes + 16;
+  const partialBytes = headBytes + 16;
   const numQueries = rows * group;
   // Rows before the block see none of it.
   let query: u32 = position >= first ? 0 : ((first - position) * group) & ~3;
@@ -155,19 +155,19 @@ function attend_block(
       end: u32 = 0,
       lastStart: u32 = 0,
       firstEnd = numTokens;
-    let record0 = spare,
-      record1 = spare,
-      record2 = spare,
-      record3 = spare;
+    let partial0 = spare,
+      partial1 = spare,
+      partial2 = spare,
+      partial3 = spare;
     for (let lane: u32 = 0; lane < 4; lane++) {
       starts = i8x16.shuffle(starts, starts, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3);
       ends = i8x16.shuffle(ends, ends, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3);
-      record0 = record1;
-      record1 = record2;
-      record2 = record3;
-      record3 = spare;
+      partial0 = partial1;
+      partial1 = partial2;
+      partial2 = partial3;
+      partial3 = spare;
       if (query + lane < numQueries) {
-        record3 = records + (g as usize) * rowRecords + (i as usize) * recordBytes;
+        partial3 = partials + (g as usize) * rowPartials + (i as usize) * partialBytes;
         const from = start_in(position + i, first, window);
         const to = end_in(position + i, first, numTokens);
         starts = i32x4.replace_lane(starts, 3, from);
@@ -186,20 +186,20 @@ function attend_block(
     scores_of_four(q + (query as usize) * headBytes, headBytes, k, start & ~1, end, weights);
     if (cap > 0) cap_scores(weights + ((start as usize) << 4), weights + ((end as usize) << 4), scale / cap, cap);
     const scoreScale = cap > 0 ? (1.0 as f32) : scale;
-    softmax_of_four(weights, start, end, starts, ends, scoreScale, 0, record0, record1, record2, record3, headBytes);
+    softmax_of_four(weights, start, end, starts, ends, scoreScale, 0, partial0, partial1, partial2, partial3, headBytes);
     if (lastStart >= firstEnd) lastStart = firstEnd = end;
     if (start < lastStart) {
-      values_of_each(weights, v, starts, ends, start, lastStart, record0, record1, record2, record3, headBytes);
+      values_of_each(weights, v, starts, ends, start, lastStart, partial0, partial1, partial2, partial3, headBytes);
     }
     if (lastStart < firstEnd) {
       const at = v + (lastStart as usize) * headBytes;
       const to = weights + ((firstEnd as usize) << 4);
       add_values(
-        4, 0, weights + ((lastStart as usize) << 4), to, at, headBytes, record0, record1, record2, record3, headBytes, 0,
+        4, 0, weights + ((lastStart as usize) << 4), to, at, headBytes, partial0, partial1, partial2, partial3, headBytes, 0,
       );
     }
     if (firstEnd < end) {
-      values_of_each(weights, v, starts, ends, firstEnd, end, record0, record1, record2, record3, headBytes);
+      values_of_each(weights, v, starts, ends, firstEnd, end, partial0, partial1, partial2, partial3, headBytes);
     }
   }
 }
@@ -244,8 +244,8 @@ function scores_of_four(q: usize, headBytes: usize, k: usize, start: u32, end: u
 }
 
 /**
- * records[4 queries][head_dim] += weights · V for the tokens of [first, last) that each query sees. Other tokens are skipped, not
- * multiplied by 0: their V may be NaN.
+ * partial results[4 queries][head_dim] += weights · V for the tokens of [first, last) that each query sees. Other tokens are
+ * skipped, not multiplied by 0: their V may be NaN.
  */
 function values_of_each(
   weights: usize,
@@ -254,24 +254,24 @@ function values_of_each(
   ends: v128,
   first: u32,
   last: u32,
-  record0: usize,
-  record1: usize,
-  record2: usize,
-  record3: usize,
+  partial0: usize,
+  partial1: usize,
+  partial2: usize,
+  partial3: usize,
   headBytes: usize,
 ): void {
   starts = i32x4.max_u(starts, i32x4.splat(first));
   ends = i32x4.min_u(ends, i32x4.splat(last));
-  values_of_one(weights, v, i32x4.extract_lane(starts, 0), i32x4.extract_lane(ends, 0), record0, headBytes);
-  values_of_one(weights + 4, v, i32x4.extract_lane(starts, 1), i32x4.extract_lane(ends, 1), record1, headBytes);
-  values_of_one(weights + 8, v, i32x4.extract_lane(starts, 2), i32x4.extract_lane(ends, 2), record2, headBytes);
-  values_of_one(weights + 12, v, i32x4.extract_lane(starts, 3), i32x4.extract_lane(ends, 3), record3, headBytes);
+  values_of_one(weights, v, i32x4.extract_lane(starts, 0), i32x4.extract_lane(ends, 0), partial0, headBytes);
+  values_of_one(weights + 4, v, i32x4.extract_lane(starts, 1), i32x4.extract_lane(ends, 1), partial1, headBytes);
+  values_of_one(weights + 8, v, i32x4.extract_lane(starts, 2), i32x4.extract_lane(ends, 2), partial2, headBytes);
+  values_of_one(weights + 12, v, i32x4.extract_lane(starts, 3), i32x4.extract_lane(ends, 3), partial3, headBytes);
 }
 
-/** record[head_dim] += weights · V of tokens [start, end) for one query, whose weights are 16 bytes apart. */
-function values_of_one(weights: usize, v: usize, start: u32, end: u32, record: usize, headBytes: usize): void {
+/** partial result[head_dim] += weights · V of tokens [start, end) for one query, whose weights are 16 bytes apart. */
+function values_of_one(weights: usize, v: usize, start: u32, end: u32, partial: usize, headBytes: usize): void {
   if (start >= end) return;
   const at = v + (start as usize) * headBytes;
   const to = weights + ((end as usize) << 4);
-  add_values(1, 0, weights + ((start as usize) << 4), to, at, headBytes, record, 0, 0, 0, headBytes, 0);
+  add_values(1, 0, weights + ((start as usize) << 4), to, at, headBytes, partial, 0, 0, 0, headBytes, 0);
 }

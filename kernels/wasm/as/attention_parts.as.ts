@@ -2,7 +2,7 @@
  * Helpers shared by both attention paths, few and many queries: the tokens of a block that a row sees, softmax and values of four
  * queries (one lane of the scores each), and the layout of a thread's scratch.
  *
- *   scratch  scores of four queries [block_size + 4][4] f32, a cache line for touch_ahead, a spare record whose contents are ignored,
+ *   scratch  scores of four queries [block_size + 4][4] f32, a cache line for touch_ahead, a spare partial result whose contents are ignored,
  *            [2][block_size][head_dim] f32: a block's K and V,
  *            [kv_heads][queries, in whole fours][head_dim] f32: queries, packed or scaled
  */
@@ -22,7 +22,7 @@ export function ahead_at(scratch: usize, blockSize: u32): usize {
   return scratch + (((blockSize + 4) as usize) << 4);
 }
 
-/** Returns the address in scratch of the spare record, into which unused lanes write. */
+/** Returns the address in scratch of the spare partial result, into which unused lanes write. */
 // @ts-ignore: decorator
 @inline
 export function spare_at(scratch: usize, blockSize: u32): usize {
@@ -74,8 +74,8 @@ export function end_in(position: u32, first: u32, numTokens: u32): u32 {
 
 /**
  * Replaces scores [tokens][4 queries] of tokens [start, end) by weights e^(score · scale - max), times 2^112 when `isScaled`. Each
- * query sees tokens [starts, ends) of its lane; other tokens get weight 0. Earlier values of the records are rescaled to the new max.
- * Weights are added in four sums, by token number modulo 4.
+ * query sees tokens [starts, ends) of its lane; other tokens get weight 0. Earlier values of the partial results are rescaled to
+ * the new max. Weights are added in four sums, by token number modulo 4.
  */
 // @ts-ignore: decorator
 @inline
@@ -87,36 +87,36 @@ export function softmax_of_four(
   ends: v128,
   scale: f32,
   isScaled: u32,
-  record0: usize,
-  record1: usize,
-  record2: usize,
-  record3: usize,
+  partial0: usize,
+  partial1: usize,
+  partial2: usize,
+  partial3: usize,
   headBytes: usize,
 ): void {
   const all = v128.and(i32x4.eq(starts, i32x4.splat(start)), i32x4.eq(ends, i32x4.splat(end)));
   const isWhole = ((start | end) & 3) == 0 && i32x4.all_true(all);
   const rescale = isWhole
     ? isScaled
-      ? softmax_in_lanes(1, 1, scores, start, end, starts, ends, scale, record0, record1, record2, record3, headBytes)
-      : softmax_in_lanes(1, 0, scores, start, end, starts, ends, scale, record0, record1, record2, record3, headBytes)
+      ? softmax_in_lanes(1, 1, scores, start, end, starts, ends, scale, partial0, partial1, partial2, partial3, headBytes)
+      : softmax_in_lanes(1, 0, scores, start, end, starts, ends, scale, partial0, partial1, partial2, partial3, headBytes)
     : isScaled
-      ? softmax_in_lanes(0, 1, scores, start & ~3, end, starts, ends, scale, record0, record1, record2, record3, headBytes)
-      : softmax_in_lanes(0, 0, scores, start & ~3, end, starts, ends, scale, record0, record1, record2, record3, headBytes);
-  rescale_one(record0, headBytes, f32x4.extract_lane(rescale, 0));
-  rescale_one(record1, headBytes, f32x4.extract_lane(rescale, 1));
-  rescale_one(record2, headBytes, f32x4.extract_lane(rescale, 2));
-  rescale_one(record3, headBytes, f32x4.extract_lane(rescale, 3));
+      ? softmax_in_lanes(0, 1, scores, start & ~3, end, starts, ends, scale, partial0, partial1, partial2, partial3, headBytes)
+      : softmax_in_lanes(0, 0, scores, start & ~3, end, starts, ends, scale, partial0, partial1, partial2, partial3, headBytes);
+  rescale_one(partial0, headBytes, f32x4.extract_lane(rescale, 0));
+  rescale_one(partial1, headBytes, f32x4.extract_lane(rescale, 1));
+  rescale_one(partial2, headBytes, f32x4.extract_lane(rescale, 2));
+  rescale_one(partial3, headBytes, f32x4.extract_lane(rescale, 3));
 }
 
 // @ts-ignore: decorator
 @inline
-function rescale_one(record: usize, headBytes: usize, factor: f32): void {
-  if (factor != 1) multiply(record, record, headBytes, factor);
+function rescale_one(partial: usize, headBytes: usize, factor: f32): void {
+  if (factor != 1) multiply(partial, partial, headBytes, factor);
 }
 
 /**
- * Computes the weights of {@link softmax_of_four} and updates max and sum of the records. Returns the factors by which the records
- * must be multiplied. `isWhole` and `isScaled` are compile-time constants.
+ * Computes the weights of {@link softmax_of_four} and updates max and sum of the partial results. Returns the factors by which the
+ * partial results must be multiplied. `isWhole` and `isScaled` are compile-time constants.
  */
 // @ts-ignore: decorator
 @inline
@@ -129,10 +129,10 @@ function softmax_in_lanes(
   starts: v128,
   ends: v128,
   scale: f32,
-  record0: usize,
-  record1: usize,
-  record2: usize,
-  record3: usize,
+  partial0: usize,
+  partial1: usize,
+  partial2: usize,
+  partial3: usize,
   headBytes: usize,
 ): v128 {
   const from = scores + ((start as usize) << 4);
@@ -149,8 +149,8 @@ function softmax_in_lanes(
     v128.store(at, score);
     highest = f32x4.pmax(highest, score);
   }
-  const before = four(record0 + headBytes, record1 + headBytes, record2 + headBytes, record3 + headBytes);
-  const sumBefore = four(record0 + headBytes + 4, record1 + headBytes + 4, record2 + headBytes + 4, record3 + headBytes + 4);
+  const before = four(partial0 + headBytes, partial1 + headBytes, partial2 + headBytes, partial3 + headBytes);
+  const sumBefore = four(partial0 + headBytes + 4, partial1 + headBytes + 4, partial2 + headBytes + 4, partial3 + headBytes + 4);
   highest = f32x4.pmax(before, highest);
   const rescale = exp4(f32x4.sub(before, highest));
   let a = f32x4.splat(0),
@@ -169,13 +169,13 @@ function softmax_in_lanes(
     tokens = i32x4.add(tokens, i32x4.splat(1));
   }
   const sum = f32x4.add(f32x4.mul(sumBefore, rescale), f32x4.add(f32x4.add(a, b), f32x4.add(c, d)));
-  // Each record has max and sum side by side: both are stored at once.
+  // Each partial result has max and sum side by side: both are stored at once.
   const low = i8x16.shuffle(highest, sum, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
   const high = i8x16.shuffle(highest, sum, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-  v128.store64_lane(record0 + headBytes, low, 0);
-  v128.store64_lane(record1 + headBytes, low, 1);
-  v128.store64_lane(record2 + headBytes, high, 0);
-  v128.store64_lane(record3 + headBytes, high, 1);
+  v128.store64_lane(partial0 + headBytes, low, 0);
+  v128.store64_lane(partial1 + headBytes, low, 1);
+  v128.store64_lane(partial2 + headBytes, high, 0);
+  v128.store64_lane(partial3 + headBytes, high, 1);
   return rescale;
 }
 
@@ -203,7 +203,7 @@ function four(a: usize, b: usize, c: usize, d: usize): v128 {
   return v128.load32_lane(d, v, 3);
 }
 
-/** records[heads][head_dim] += weights · V, eight outputs at a time; `ahead` 0: nothing is touched on the way. */
+/** partial results[heads][head_dim] += weights · V, eight outputs at a time; `ahead` 0: nothing is touched on the way. */
 // @ts-ignore: decorator
 @inline
 export function add_values(
@@ -213,10 +213,10 @@ export function add_values(
   end: usize,
   v: usize,
   tokenBytes: usize,
-  record0: usize,
-  record1: usize,
-  record2: usize,
-  record3: usize,
+  partial0: usize,
+  partial1: usize,
+  partial2: usize,
+  partial3: usize,
   headBytes: usize,
   ahead: usize,
 ): void {
@@ -224,13 +224,14 @@ export function add_values(
     if (ahead) touch_ahead(ahead);
     const second: usize = d + 16 < headBytes ? 16 : 0;
     const from = v + (isF16 ? d >> 1 : d);
-    values_of_8(heads, isF16, w, end, from, tokenBytes, second, record0 + d, record1 + d, record2 + d, record3 + d);
+    values_of_8(heads, isF16, w, end, from, tokenBytes, second, partial0 + d, partial1 + d, partial2 + d, partial3 + d);
   }
 }
 
 /**
- * records[heads][8] += weights [tokens][4 queries] · V in registers, token by token. `second`: byte offset of the last four of the
- * eight outputs; 0 when there are only four. `heads` and `isF16` are compile-time constants; f16 V becomes 2^-112 times its value.
+ * partial results[heads][8] += weights [tokens][4 queries] · V in registers, token by token. `second`: byte offset of the last four
+ * of the eight outputs; 0 when there are only four. `heads` and `isF16` are compile-time constants; f16 V becomes 2^-112 times its
+ * value.
  */
 // @ts-ignore: decorator
 @inline
@@ -242,13 +243,13 @@ function values_of_8(
   v: usize,
   tokenBytes: usize,
   second: usize,
-  record0: usize,
-  record1: usize,
-  record2: usize,
-  record3: usize,
+  partial0: usize,
+  partial1: usize,
+  partial2: usize,
+  partial3: usize,
 ): void {
-  let a0 = v128.load(record0),
-    a1 = v128.load(record0 + second),
+  let a0 = v128.load(partial0),
+    a1 = v128.load(partial0 + second),
     b0 = a0,
     b1 = a0,
     c0 = a0,
@@ -256,16 +257,16 @@ function values_of_8(
     d0 = a0,
     d1 = a0;
   if (heads > 1) {
-    b0 = v128.load(record1);
-    b1 = v128.load(record1 + second);
+    b0 = v128.load(partial1);
+    b1 = v128.load(partial1 + second);
   }
   if (heads > 2) {
-    c0 = v128.load(record2);
-    c1 = v128.load(record2 + second);
+    c0 = v128.load(partial2);
+    c1 = v128.load(partial2 + second);
   }
   if (heads > 3) {
-    d0 = v128.load(record3);
-    d1 = v128.load(record3 + second);
+    d0 = v128.load(partial3);
+    d1 = v128.load(partial3 + second);
   }
   const secondV = isF16 ? second >> 1 : second;
   for (; w < end; w += 16) {
@@ -291,19 +292,19 @@ function values_of_8(
     }
     v += tokenBytes;
   }
-  // With `second` 0, both stores of a record have the same address and value.
-  v128.store(record0 + second, a1);
-  v128.store(record0, a0);
+  // With `second` 0, both stores of a partial result have the same address and value.
+  v128.store(partial0 + second, a1);
+  v128.store(partial0, a0);
   if (heads > 1) {
-    v128.store(record1 + second, b1);
-    v128.store(record1, b0);
+    v128.store(partial1 + second, b1);
+    v128.store(partial1, b0);
   }
   if (heads > 2) {
-    v128.store(record2 + second, c1);
-    v128.store(record2, c0);
+    v128.store(partial2 + second, c1);
+    v128.store(partial2, c0);
   }
   if (heads > 3) {
-    v128.store(record3 + second, d1);
-    v128.store(record3, d0);
+    v128.store(partial3 + second, d1);
+    v128.store(partial3, d0);
   }
 }

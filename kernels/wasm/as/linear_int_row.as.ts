@@ -26,25 +26,25 @@ export function four_panels_int8(q: usize, w0: usize, apart: usize, groups: u32,
       f = a,
       g = a,
       h = a;
-    for (let turn: usize = 0; turn < 256; turn += 32) {
-      let x = v128.load32_splat(q + (turn >> 2), 16);
-      a = i32x4.add(a, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w0 + turn, 16)));
-      b = i32x4.add(b, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w0 + turn, 24)));
-      c = i32x4.add(c, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w1 + turn, 16)));
-      d = i32x4.add(d, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w1 + turn, 24)));
-      e = i32x4.add(e, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w2 + turn, 16)));
-      f = i32x4.add(f, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w2 + turn, 24)));
-      g = i32x4.add(g, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w3 + turn, 16)));
-      h = i32x4.add(h, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w3 + turn, 24)));
-      x = v128.load32_splat(q + (turn >> 2), 20);
-      a = i32x4.add(a, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w0 + turn, 32)));
-      b = i32x4.add(b, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w0 + turn, 40)));
-      c = i32x4.add(c, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w1 + turn, 32)));
-      d = i32x4.add(d, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w1 + turn, 40)));
-      e = i32x4.add(e, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w2 + turn, 32)));
-      f = i32x4.add(f, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w2 + turn, 40)));
-      g = i32x4.add(g, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w3 + turn, 32)));
-      h = i32x4.add(h, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w3 + turn, 40)));
+    for (let offset: usize = 0; offset < 256; offset += 32) {
+      let x = v128.load32_splat(q + (offset >> 2), 16);
+      a = i32x4.add(a, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w0 + offset, 16)));
+      b = i32x4.add(b, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w0 + offset, 24)));
+      c = i32x4.add(c, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w1 + offset, 16)));
+      d = i32x4.add(d, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w1 + offset, 24)));
+      e = i32x4.add(e, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w2 + offset, 16)));
+      f = i32x4.add(f, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w2 + offset, 24)));
+      g = i32x4.add(g, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w3 + offset, 16)));
+      h = i32x4.add(h, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w3 + offset, 24)));
+      x = v128.load32_splat(q + (offset >> 2), 20);
+      a = i32x4.add(a, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w0 + offset, 32)));
+      b = i32x4.add(b, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w0 + offset, 40)));
+      c = i32x4.add(c, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w1 + offset, 32)));
+      d = i32x4.add(d, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w1 + offset, 40)));
+      e = i32x4.add(e, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w2 + offset, 32)));
+      f = i32x4.add(f, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w2 + offset, 40)));
+      g = i32x4.add(g, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w3 + offset, 32)));
+      h = i32x4.add(h, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w3 + offset, 40)));
     }
     const scale = v128.load32_splat(q);
     sa = madd(f32x4.convert_i32x4_s(a), f32x4.mul(load4_f16(w0), scale), sa);
@@ -104,19 +104,19 @@ function four_panels_of_nibbles(isUint4: i32, q: usize, w0: usize, apart: usize,
       f = a,
       g = a,
       h = a;
-    for (let turn: usize = 0; turn < 128; turn += 16) {
-      const x = v128.load32_splat(q + (turn >> 1), 16);
-      const y = v128.load32_splat(q + (turn >> 1), 20);
-      let v = v128.load(w0 + turn + first);
+    for (let offset: usize = 0; offset < 128; offset += 16) {
+      const x = v128.load32_splat(q + (offset >> 1), 16);
+      const y = v128.load32_splat(q + (offset >> 1), 20);
+      let v = v128.load(w0 + offset + first);
       a = i16x8.add(a, i16x8.relaxed_dot_i8x16_i7x16_s(x, v128.and(v, mask)));
       b = i16x8.add(b, i16x8.relaxed_dot_i8x16_i7x16_s(y, v128.and(i16x8.shr_u(v, 4), mask)));
-      v = v128.load(w1 + turn + first);
+      v = v128.load(w1 + offset + first);
       c = i16x8.add(c, i16x8.relaxed_dot_i8x16_i7x16_s(x, v128.and(v, mask)));
       d = i16x8.add(d, i16x8.relaxed_dot_i8x16_i7x16_s(y, v128.and(i16x8.shr_u(v, 4), mask)));
-      v = v128.load(w2 + turn + first);
+      v = v128.load(w2 + offset + first);
       e = i16x8.add(e, i16x8.relaxed_dot_i8x16_i7x16_s(x, v128.and(v, mask)));
       f = i16x8.add(f, i16x8.relaxed_dot_i8x16_i7x16_s(y, v128.and(i16x8.shr_u(v, 4), mask)));
-      v = v128.load(w3 + turn + first);
+      v = v128.load(w3 + offset + first);
       g = i16x8.add(g, i16x8.relaxed_dot_i8x16_i7x16_s(x, v128.and(v, mask)));
       h = i16x8.add(h, i16x8.relaxed_dot_i8x16_i7x16_s(y, v128.and(i16x8.shr_u(v, 4), mask)));
     }

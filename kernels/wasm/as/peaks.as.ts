@@ -53,7 +53,7 @@ function loop(kind: i32, iterations: u32, at: usize): void {
     j = x,
     k = x,
     l = x;
-  for (let turn: u32 = 0; turn < iterations; turn++) {
+  for (let iteration: u32 = 0; iteration < iterations; iteration++) {
     a = link(kind, x, y, a);
     b = link(kind, x, y, b);
     c = link(kind, x, y, c);

@@ -1,12 +1,12 @@
 /**
  * Samples a token from each of some rows of logits, as sampling.ts defines it.
  *
- *   logits   f32 [samples][stride]
- *   records  [samples] SamplerSlot
- *   tokens   u32 [samples] out; NO_TOKEN where nothing can be sampled
- *   slots    u32 [sampler slots] out: the token again, where later steps read it
- *   table    u32 [4096]: the weights 2^(31 - i / 128), 128 entries per power of two
- *   scratch  fixed-point logits i32, weights u32 [vocab + 4] each, bins u64 [2048], heavy weights u32 [vocab + 4]
+ *   logits        f32 [samples][stride]
+ *   samplerSlots  [samples] SamplerSlot
+ *   tokens        u32 [samples] out; NO_TOKEN where nothing can be sampled
+ *   slots         u32 [slots] out: the token again, where later steps read it
+ *   table         u32 [4096]: the weights 2^(31 - i / 128), 128 entries per power of two
+ *   scratch       fixed-point logits i32, weights u32 [vocab + 4] each, bins u64 [2048], heavy weights u32 [vocab + 4]
  */
 
 import { BINS_BYTES, head, heavy_ones, HEAVY, LESS_HEAVY, sum_from, tokens_equal, tokens_from } from './sample_cuts.as';
@@ -16,15 +16,15 @@ const WALK_BLOCK: u32 = 512;
 /** log2 of the average weight from which a row counts as flat: within seven powers of two of the highest weight, 2^31. */
 const FLAT_SHIFT: u64 = 24;
 
-/** Parameters of {@link sample}; the regions are drawn above, `stride` and `recordBytes` are bytes. */
+/** Parameters of {@link sample}; the regions are drawn above, `stride` and `samplerSlotBytes` are bytes. */
 // @ts-ignore: decorator
 @unmanaged
 export class SampleParams {
   logits: usize;
   stride: usize;
   vocab: u32;
-  records: usize;
-  recordBytes: usize;
+  samplerSlots: usize;
+  samplerSlotBytes: usize;
   tokens: usize;
   slots: usize;
   table: usize;
@@ -37,68 +37,68 @@ export class SampleParams {
 export function sample(params: SampleParams, start: u32, end: u32, scratch: usize): void {
   for (let sample = start; sample < end; sample++) {
     const at = (sample as usize) << 2;
-    const record = changetype<SamplerSlot>(params.records + (sample as usize) * params.recordBytes);
-    if (record.isSampled == 0) continue;
-    const token = sample_one(params.logits + (sample as usize) * params.stride, params.vocab, params.table, record, scratch);
+    const slot = changetype<SamplerSlot>(params.samplerSlots + (sample as usize) * params.samplerSlotBytes);
+    if (slot.isSampled == 0) continue;
+    const token = sample_one(params.logits + (sample as usize) * params.stride, params.vocab, params.table, slot, scratch);
     store<u32>(params.tokens + at, token);
-    store<u32>(params.slots + ((record.slot as usize) << 2), token);
-    if (token != NO_TOKEN && record.counts != 0) {
-      const word = record.counts + ((token as usize) << 2);
+    store<u32>(params.slots + ((slot.slot as usize) << 2), token);
+    if (token != NO_TOKEN && slot.counts != 0) {
+      const word = slot.counts + ((token as usize) << 2);
       store<u32>(word, load<u32>(word) + 1);
     }
   }
 }
 
-function sample_one(logits: usize, vocab: u32, table: usize, record: SamplerSlot, scratch: usize): u32 {
+function sample_one(logits: usize, vocab: u32, table: usize, slot: SamplerSlot, scratch: usize): u32 {
   const fixedLogits = scratch;
   const weights = fixedLogits + ((((vocab + 7) & ~3) as usize) << 2);
   const bins = weights + ((((vocab + 7) & ~3) as usize) << 2);
-  const isAdjusted = record.bias != 0 || record.counts != 0 || record.allowed != 0;
+  const isAdjusted = slot.bias != 0 || slot.counts != 0 || slot.allowed != 0;
   const heavies = bins + BINS_BYTES;
   const best = highest_order(logits, vocab, heavies);
   if (best == i32.MAX_VALUE) return NO_TOKEN;
-  if (!isAdjusted && record.mantissa == 0) return first_of_order(logits, vocab, best);
+  if (!isAdjusted && slot.mantissa == 0) return first_of_order(logits, vocab, best);
   let highest: i32;
-  if (isAdjusted) highest = adjust(logits, vocab, record, fixedLogits, heavies);
+  if (isAdjusted) highest = adjust(logits, vocab, slot, fixedLogits, heavies);
   else highest = fixed_logit_of_order(best);
   if (highest == FORBIDDEN) return NO_TOKEN;
-  if (record.mantissa == 0) return best_of_fixed_logits(logits, fixedLogits, vocab, highest);
+  if (slot.mantissa == 0) return best_of_fixed_logits(logits, fixedLogits, vocab, highest);
   // Tokens that are not among the k highest need no weight.
-  let last = record.topK > 0 ? least_of_parts(heavies, vocab, record.topK) : FORBIDDEN;
+  let last = slot.topK > 0 ? least_of_parts(heavies, vocab, slot.topK) : FORBIDDEN;
   if (!isAdjusted && last != FORBIDDEN) last = fixed_logit_of_order(last);
-  let sum = weigh(isAdjusted ? 0 : logits, fixedLogits, vocab, highest, last, table, record, weights);
+  let sum = weigh(isAdjusted ? 0 : logits, fixedLogits, vocab, highest, last, table, slot, weights);
 
   // top_k and top_p keep the weights above `from`, and the first `ties` weights equal to it.
   let from: u32 = 0;
   let ties: u64 = 0;
   let least = HEAVY;
   let numHeavy: u32 = 0;
-  if (record.topK == 0 && sum >> FLAT_SHIFT >= (vocab as u64)) {
+  if (slot.topK == 0 && sum >> FLAT_SHIFT >= (vocab as u64)) {
     // The row is flat: selecting its heavy weights would leave most of them.
     least = u32.MAX_VALUE;
-  } else if (record.topK > 0 || record.topP > 0) {
+  } else if (slot.topK > 0 || slot.topP > 0) {
     numHeavy = heavy_ones(weights, vocab, heavies, least);
-    if (record.topK > numHeavy) {
+    if (slot.topK > numHeavy) {
       least = LESS_HEAVY;
       numHeavy = heavy_ones(weights, vocab, heavies, least);
     }
   }
-  if (record.topK > 0 && (record.topK < numHeavy || (record.topK as u64) < tokens_from(weights, vocab, 1))) {
-    from = head_of(weights, vocab, heavies, numHeavy, least, bins, record.topK, false);
+  if (slot.topK > 0 && (slot.topK < numHeavy || (slot.topK as u64) < tokens_from(weights, vocab, 1))) {
+    from = head_of(weights, vocab, heavies, numHeavy, least, bins, slot.topK, false);
     const isHeavy = from >= least;
     const looked = isHeavy ? heavies : weights;
     const count = isHeavy ? numHeavy : vocab;
-    ties = (record.topK as u64) - tokens_from(looked, count, from + 1);
+    ties = (slot.topK as u64) - tokens_from(looked, count, from + 1);
     sum = sum_from(looked, count, from + 1) + ties * (from as u64);
   }
-  if (record.topP > 0) {
-    const limit = (sum >> 32) * (record.topP as u64) + (((sum & 0xffffffff) * (record.topP as u64) + 0xffffffff) >> 32);
+  if (slot.topP > 0) {
+    const limit = (sum >> 32) * (slot.topP as u64) + (((sum & 0xffffffff) * (slot.topP as u64) + 0xffffffff) >> 32);
     from = head_of(weights, vocab, heavies, numHeavy, least, bins, limit, true);
     const above = from >= least ? sum_from(heavies, numHeavy, from + 1) : sum_from(weights, vocab, from + 1);
     ties = (limit - above + (from as u64) - 1) / (from as u64);
     sum = above + ties * (from as u64);
   }
-  return walk(weights, vocab, from, ties, multiply_high(((record.randomHigh as u64) << 32) | (record.randomLow as u64), sum));
+  return walk(weights, vocab, from, ties, multiply_high(((slot.randomHigh as u64) << 32) | (slot.randomLow as u64), sum));
 }
 
 /** Returns the weight at which a head ends. Most heads end among the few heavy weights, which are searched first. */

@@ -155,13 +155,13 @@ function highest_of(fixedLogits: v128): i32 {
  * Stores fixed-point logits with bias, penalties and mask applied, and the highest of each {@link PART} tokens in `parts`. Returns the
  * highest of all. Lanes behind the last token become FORBIDDEN.
  */
-export function adjust(logits: usize, vocab: u32, record: SamplerSlot, fixedLogits: usize, parts: usize): i32 {
-  const bias = record.bias;
-  const counts = record.hasPenalties != 0 ? record.counts : 0;
-  const allowed = record.allowed;
+export function adjust(logits: usize, vocab: u32, slot: SamplerSlot, fixedLogits: usize, parts: usize): i32 {
+  const bias = slot.bias;
+  const counts = slot.hasPenalties != 0 ? slot.counts : 0;
+  const allowed = slot.allowed;
   const forbidden4 = i32x4.splat(FORBIDDEN);
-  const above = factor_2(record.aboveMantissa, record.aboveShift);
-  const below = factor_2(record.belowMantissa, record.belowShift);
+  const above = factor_2(slot.aboveMantissa, slot.aboveShift);
+  const below = factor_2(slot.belowMantissa, slot.belowShift);
   let highest = FORBIDDEN;
   let highest4 = forbidden4;
   for (let id: u32 = 0; id < vocab; id += 4) {
@@ -177,7 +177,7 @@ export function adjust(logits: usize, vocab: u32, record: SamplerSlot, fixedLogi
     if (counts != 0) {
       const words = v128.load(counts + at);
       if (v128.any_true(words)) {
-        adjusted = v128.bitselect(penalised_4(adjusted, words, above, below, record), adjusted, i32x4.ne(words, i32x4.splat(0)));
+        adjusted = v128.bitselect(penalised_4(adjusted, words, above, below, slot), adjusted, i32x4.ne(words, i32x4.splat(0)));
       }
     }
     if (allowed != 0) {
@@ -241,13 +241,13 @@ function scaled_4(fixedLogits: v128, above: v128, below: v128): v128 {
  */
 // @ts-ignore: decorator
 @inline
-function penalised_4(fixedLogits: v128, words: v128, above: v128, below: v128, record: SamplerSlot): v128 {
+function penalised_4(fixedLogits: v128, words: v128, above: v128, below: v128, slot: SamplerSlot): v128 {
   const none = i32x4.splat(0);
   const repeated = scaled_4(fixedLogits, above, below);
   const count = v128.and(words, i32x4.splat(IN_PROMPT - 1));
-  const times = i32x4.min_u(count, i32x4.splat(record.maxCount));
-  const less = limited_4(i32x4.sub(repeated, i32x4.mul(i32x4.splat(record.frequency), times)));
-  const present = v128.and(i32x4.splat(record.presence), i32x4.ne(count, none));
+  const times = i32x4.min_u(count, i32x4.splat(slot.maxCount));
+  const less = limited_4(i32x4.sub(repeated, i32x4.mul(i32x4.splat(slot.frequency), times)));
+  const present = v128.and(i32x4.splat(slot.presence), i32x4.ne(count, none));
   return limited_4(i32x4.sub(less, present));
 }
 
@@ -273,11 +273,11 @@ export function best_of_fixed_logits(logits: usize, fixedLogits: usize, vocab: u
  * Returns the distance below the highest fixed-point logit from which weights are 0. When only tokens from `least` on matter, the
  * distance ends two log2 weights below `least`: beyond, weights are lower than that of `least`, whatever the rounding.
  */
-function cutoff_of(record: SamplerSlot, highest: i32, least: i32): u32 {
-  if (least == FORBIDDEN) return record.cutoff;
-  const log2Scale = ((2 << 20) as u64) << (record.shift as u64);
-  const margin = log2Scale / (record.mantissa as u64) + 2;
-  return min((record.cutoff as u64), ((highest as i64) - (least as i64)) as u64 + margin) as u32;
+function cutoff_of(slot: SamplerSlot, highest: i32, least: i32): u32 {
+  if (least == FORBIDDEN) return slot.cutoff;
+  const log2Scale = ((2 << 20) as u64) << (slot.shift as u64);
+  const margin = log2Scale / (slot.mantissa as u64) + 2;
+  return min((slot.cutoff as u64), ((highest as i64) - (least as i64)) as u64 + margin) as u32;
 }
 
 /**
@@ -291,16 +291,16 @@ export function weigh(
   highest: i32,
   least: i32,
   table: usize,
-  record: SamplerSlot,
+  slot: SamplerSlot,
   weights: usize,
 ): u64 {
   let low = i64x2.splat(0);
   let high = i64x2.splat(0);
-  const mantissa4 = i32x4.splat(record.mantissa);
-  const shift = record.shift as i32;
+  const mantissa4 = i32x4.splat(slot.mantissa);
+  const shift = slot.shift as i32;
   const highest4 = i32x4.splat(highest);
-  const cutoff4 = i32x4.splat(cutoff_of(record, highest, least));
-  const least4 = i32x4.splat(record.minWeight);
+  const cutoff4 = i32x4.splat(cutoff_of(slot, highest, least));
+  const least4 = i32x4.splat(slot.minWeight);
   const forbidden4 = i32x4.splat(FORBIDDEN);
   const rest4 = i32x4.splat(8191);
   const slope4 = i32x4.splat(45304);

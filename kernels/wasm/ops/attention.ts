@@ -7,7 +7,7 @@ import type { StepContext } from '../step_context.ts';
 import { struct } from '../struct.ts';
 import { AttentionTasks, headsAtOnce, spanBlocks } from '../task_split.ts';
 import { operation } from './operation.ts';
-import type { PlacedOperation } from '../placed_operation.ts';
+import type { BoundOperation } from '../bound_operation.ts';
 
 /** Rows that share one unpacking of a block; 16 rows amortise it and keep the running sums in cache. */
 export const TILE_ROWS = 16;
@@ -15,8 +15,8 @@ export const TILE_ROWS = 16;
 /** Consecutive rows of one sequence. `blockTable`: byte offset of the sequence's block table. */
 export const attentionTile = struct('AttentionTile', { row: 'u32', rows: 'u32', position: 'u32', blockTable: 'u32' });
 
-/** Bytes of a record: the attention of one query over one span. */
-function recordBytes(headDim: number): number {
+/** Bytes of a partial result: the attention of one query over one span. */
+function partialBytes(headDim: number): number {
   return headDim * 4 + 16;
 }
 
@@ -25,12 +25,12 @@ function inFours(count: number): number {
   return Math.ceil(count / 4) * 4;
 }
 
-/** Most bytes of the region for records of spans, [tiles][spans][heads]. */
-const MAX_RECORD_BYTES = 32 << 20;
+/** Most bytes of the region for partial results of spans, [tiles][spans][heads]. */
+const MAX_PARTIAL_BYTES = 32 << 20;
 
-/** Room for the records of spans, used when several threads attend for one row. */
-export interface SpanRecords {
-  /** Bytes of one span's records, all heads together. */
+/** Room for the partial results of spans, used when several threads attend for one row. */
+export interface SpanPartials {
+  /** Bytes of one span's partial results, all heads together. */
   readonly spanBytes: number;
   readonly maxSpans: number;
   readonly maxTiles: number;
@@ -38,13 +38,16 @@ export interface SpanRecords {
 
 const isAttention = (op: Operation): op is OperationOf<'attention'> => op.kind === 'attention';
 
-/** Returns the room for records of spans. Layers attend one after the other and share it; all numbers are 0 when no spans are split. */
-export function spanRecordsOf({ operations }: Program, options: LoadOptions, numThreads: number): SpanRecords {
+/**
+ * Returns the room for partial results of spans. Layers attend one after the other and share it; all numbers are 0 when no spans
+ * are split.
+ */
+export function spanPartialsOf({ operations }: Program, options: LoadOptions, numThreads: number): SpanPartials {
   const layers = operations.filter(isAttention);
   if (layers.length === 0 || numThreads === 1) return { spanBytes: 0, maxSpans: 0, maxTiles: 0 };
-  const spanBytes = Math.max(...layers.map(({ heads, headDim }) => heads * recordBytes(headDim)));
+  const spanBytes = Math.max(...layers.map(({ heads, headDim }) => heads * partialBytes(headDim)));
   const maxSpans = Math.ceil(options.maxBlocksPerSequence / spanBlocks(options.kv.blockSize));
-  const maxTiles = Math.min(options.maxRows, 4 * numThreads, Math.floor(MAX_RECORD_BYTES / (maxSpans * spanBytes)));
+  const maxTiles = Math.min(options.maxRows, 4 * numThreads, Math.floor(MAX_PARTIAL_BYTES / (maxSpans * spanBytes)));
   return { spanBytes, maxSpans, maxTiles };
 }
 
@@ -55,7 +58,7 @@ interface Fields extends Readonly<Record<string, number>> {
   readonly blockSize: number;
   readonly window: number;
   readonly tiles: number;
-  readonly records: number;
+  readonly partials: number;
   readonly spanBytes: number;
   readonly maxSpans: number;
 }
@@ -81,7 +84,7 @@ export const attention = operation('attention', {
     scale: 'f32',
     cap: 'f32',
   }),
-  place: (op, { options, regions, blockBytes, spanRecords, buffer, planes }) => {
+  bind: (op, { options, regions, blockBytes, spanPartials, buffer, planes }) => {
     const { heads, kvHeads, headDim } = op;
     if (headDim % 4 !== 0)
       throw new DeviceError(`the wasm device needs head_dim to be a multiple of 4, this model has ${headDim}`);
@@ -106,9 +109,9 @@ export const attention = operation('attention', {
       scale: op.scale,
       cap: op.cap ?? 0,
       tiles: regions.tiles,
-      records: spanRecords.at,
-      spanBytes: spanRecords.spanBytes,
-      maxSpans: spanRecords.maxSpans,
+      partials: spanPartials.at,
+      spanBytes: spanPartials.spanBytes,
+      maxSpans: spanPartials.maxSpans,
     };
   },
   run: (step, op) => {
@@ -149,18 +152,21 @@ export const attention = operation('attention', {
       128 +
       headBytes +
       2 * blockSize * headBytes +
-      numQueries * (headBytes + recordBytes(headDim) + 8)
+      numQueries * (headBytes + partialBytes(headDim) + 8)
     );
   },
 });
 
-/** Computes the records of all spans of all tiles, which have one row each; after a barrier, merges each row's records into its output. */
-function attendSpans(step: StepContext, { index, params, fields }: PlacedOperation<Fields>, numTiles: number): void {
+/**
+ * Computes the partial results of all spans of all tiles, which have one row each; after a barrier, merges each row's partial
+ * results into its output.
+ */
+function attendSpans(step: StepContext, { index, params, fields }: BoundOperation<Fields>, numTiles: number): void {
   const { barrier, kernels, scratch, shared, u32 } = step;
-  const { kvHeads, group, headDim, blockSize, window, tiles, records, spanBytes, maxSpans } = fields;
+  const { kvHeads, group, headDim, blockSize, window, tiles, partials, spanBytes, maxSpans } = fields;
   const spanTokens = spanBlocks(blockSize) * blockSize;
   const tileAt = (tile: number): number => tiles + tile * attentionTile.bytes;
-  const recordsOf = (tile: number): number => records + tile * maxSpans * spanBytes;
+  const partialsOf = (tile: number): number => partials + tile * maxSpans * spanBytes;
   const spansOf = (tile: number): [number, number] => {
     const position = u32[(tileAt(tile) + attentionTile.offsets.position) / 4]!;
     const first = window > 0 && position >= window ? position + 1 - window : 0;
@@ -169,7 +175,7 @@ function attendSpans(step: StepContext, { index, params, fields }: PlacedOperati
   let numSpans = 0;
   for (let tile = 0; tile < numTiles; tile++) numSpans += spansOf(tile)[1] - spansOf(tile)[0];
   const numHeads = headsAtOnce(numSpans, kvHeads, shared.numThreads);
-  const groupBytes = group * recordBytes(headDim);
+  const groupBytes = group * partialBytes(headDim);
   let mine = step.nextTask(index);
   let task = 0;
   for (let tile = 0; tile < numTiles; tile++) {
@@ -178,7 +184,7 @@ function attendSpans(step: StepContext, { index, params, fields }: PlacedOperati
       for (let span = start; span < end; span++, task++) {
         if (task !== mine) continue;
         mine = step.nextTask(index);
-        const to = recordsOf(tile) + (span - start) * spanBytes + head * groupBytes;
+        const to = partialsOf(tile) + (span - start) * spanBytes + head * groupBytes;
         kernels.attention_span(params, tileAt(tile), head, head + numHeads, span, to, scratch);
       }
     }
@@ -188,7 +194,7 @@ function attendSpans(step: StepContext, { index, params, fields }: PlacedOperati
   for (let part = first; part < last; part++) {
     const [tile, head] = [Math.floor(part / kvHeads), part % kvHeads];
     const [start, end] = spansOf(tile);
-    const from = recordsOf(tile) + head * groupBytes;
+    const from = partialsOf(tile) + head * groupBytes;
     kernels.attention_merge(params, tileAt(tile), head, from, end - start, spanBytes, scratch);
   }
 }

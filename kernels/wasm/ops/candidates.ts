@@ -15,7 +15,7 @@ export const candidates = operation('candidates', {
     stats: 'u32',
     maxCandidates: 'u32',
   }),
-  place: (op, { regions, buffer }) => {
+  bind: (op, { regions, buffer }) => {
     const logits = buffer(op.logits);
     return {
       logits: logits.at,

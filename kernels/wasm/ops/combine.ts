@@ -13,7 +13,7 @@ export const combine = operation('combine', {
     routesStride: 'u32',
     perToken: 'u32',
   }),
-  place: (op, { buffer }) => {
+  bind: (op, { buffer }) => {
     const [x, out, routes] = [buffer(op.x), buffer(op.out), buffer(op.routes)];
     assert(x.stride === out.stride, `combine ${op.x}: widths differ`);
     return {

@@ -15,7 +15,7 @@ export const embed = operation('embed', {
     outStride: 'u32',
     scale: 'f32',
   }),
-  place: (op, { regions, weight, buffer }) => {
+  bind: (op, { regions, weight, buffer }) => {
     const [table, out] = [weight(op.table), buffer(op.out)];
     return {
       tokens: regions.tokens,

@@ -15,7 +15,7 @@ const OWN_PARAMS = Math.ceil(productParams.bytes / 64) * 64;
  */
 export const expertLinear = operation('expert_linear', {
   params: productParams,
-  place: (op, { buffer, weight, regions, options }) => {
+  bind: (op, { buffer, weight, regions, options }) => {
     const [x, out, w] = [buffer(op.x), buffer(op.out), weight(op.weight)];
     const { inner } = w.spec;
     const outputs = w.spec.outputs / op.experts;

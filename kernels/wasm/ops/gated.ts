@@ -12,7 +12,7 @@ type Fields = Parameters<typeof params.write>[2] & { readonly perRow: number };
 export function gatedMul(kind: Gate['kind']): WasmOperation<Gate, Fields> {
   return {
     params,
-    place: (op, { buffer }) => {
+    bind: (op, { buffer }) => {
       const [gateUp, out] = [buffer(op.gateUp), buffer(op.out)];
       return {
         gateUp: gateUp.at,

@@ -9,7 +9,7 @@ import { productParams, ProductRun, productScratchBytes } from '../product.ts';
 /** The `linear` operation: a product with a weight matrix. Threads claim tasks. */
 export const linear = operation('linear', {
   params: productParams,
-  place: (op, { buffer, weight }) => {
+  bind: (op, { buffer, weight }) => {
     const [x, out, w] = [buffer(op.x), buffer(op.out), weight(op.weight)];
     const { inner, outputs } = w.spec;
     assert(inner <= x.width && outputs <= out.width, `linear ${op.weight}: shapes differ`);

@@ -5,11 +5,11 @@
 import type { KernelProfile, LoadOptions, Segment } from '../../device.ts';
 import type { KvHeads } from '../../kv_planes.ts';
 import type { Operation, OperationOf, Program, WeightSpec } from '../../program.ts';
-import type { PlacedOperation } from '../placed_operation.ts';
+import type { BoundOperation } from '../bound_operation.ts';
 import type { StepContext } from '../step_context.ts';
 import type { Struct } from '../struct.ts';
 
-interface PlacedBuffer {
+interface BufferAddress {
   /** Byte offset of the first row; `stride` is the bytes from one row to the next. */
   readonly at: number;
   readonly stride: number;
@@ -48,13 +48,13 @@ export interface StepRegions {
  * Options of a program, and where its regions, buffers, weights and tables lie. @throws AssertionError for a name that the program
  * does not have.
  */
-export interface Placement {
+export interface Operands {
   readonly options: LoadOptions;
   readonly regions: StepRegions;
   readonly blockBytes: number;
-  /** Region for the records of attention spans, used when several threads attend for one row. */
-  readonly spanRecords: { readonly at: number; readonly spanBytes: number; readonly maxSpans: number };
-  readonly buffer: (name: string) => PlacedBuffer;
+  /** Region for the partial results of attention spans, used when several threads attend for one row. */
+  readonly spanPartials: { readonly at: number; readonly spanBytes: number; readonly maxSpans: number };
+  readonly buffer: (name: string) => BufferAddress;
   readonly weight: (name: string) => { readonly at: number; readonly spec: WeightSpec; readonly format: number };
   /** Returns the number of experts of the mixture that makes these routes. */
   readonly experts: (routes: string) => number;
@@ -77,27 +77,27 @@ export interface LoadedProgram {
 /** Work of one operation in a step. `label` replaces the operation's kind in a profile. */
 export type KernelCost = Pick<KernelProfile, 'bytes' | 'flops' | 'kind'> & { readonly label?: string };
 
-/** Implementation of one kind of operation: struct, placement, execution and cost. */
+/** Implementation of one kind of operation: struct, binding, execution and cost. */
 export interface WasmOperation<Op extends Operation, Fields extends Readonly<Record<string, number>>> {
-  /** Struct that the kernels read, written from the fields that `place` returns; further fields are for `run` only. */
+  /** Struct that the kernels read, written from the fields that `bind` returns; further fields are for `run` only. */
   readonly params: Struct<Fields>;
   /**
    * Returns addresses and shapes of the operation's inputs and outputs; called once, at load. @throws DeviceError for a shape that the
    * kernels do not support.
    */
-  place(op: Op, at: Placement): Fields;
+  bind(op: Op, at: Operands): Fields;
   /** Runs one thread's share of the operation. */
-  run(step: StepContext, op: PlacedOperation<Fields>): void;
+  run(step: StepContext, op: BoundOperation<Fields>): void;
   /** Returns the bytes that a step must read, and the arithmetic it does. */
   cost(op: Op, loaded: LoadedProgram, batch: readonly Segment[]): KernelCost;
   /** Returns the bytes of scratch that each thread needs; absent when it needs none. */
   scratchBytes?(op: Op, loaded: LoadedProgram): number;
 }
 
-/** Returns `made` unchanged. The types make `params` and `run` use the fields that `place` returns. */
+/** Returns `made` unchanged. The types make `params` and `run` use the fields that `bind` returns. */
 export function operation<K extends Operation['kind'], Fields extends Readonly<Record<string, number>>>(
   _kind: K,
-  made: Pick<WasmOperation<OperationOf<K>, Fields>, 'place' | 'cost' | 'scratchBytes'> &
+  made: Pick<WasmOperation<OperationOf<K>, Fields>, 'bind' | 'cost' | 'scratchBytes'> &
     Pick<WasmOperation<OperationOf<K>, NoInfer<Fields>>, 'params' | 'run'>,
 ): WasmOperation<OperationOf<K>, Fields> {
   return made;

@@ -6,7 +6,7 @@ import { operation, rowCost } from './operation.ts';
 /** The `permute` operation: copies rows into the order of their experts. Threads split expert slots. */
 export const permute = operation('permute', {
   params: struct('PermuteParams', { x: 'u32', out: 'u32', rowBytes: 'u32', order: 'u32' }),
-  place: (op, { buffer, regions, experts }) => {
+  bind: (op, { buffer, regions, experts }) => {
     const [x, out] = [buffer(op.x), buffer(op.out)];
     assert(x.stride === out.stride, `permute ${op.x}: widths differ`);
     const order = regions.routing + 4 * (experts(op.routes) + 1);

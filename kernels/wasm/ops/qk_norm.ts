@@ -14,7 +14,7 @@ export const qkNorm = operation('qk_norm', {
     kWidth: 'u32',
     epsilon: 'f32',
   }),
-  place: (op, { buffer, weight }) => {
+  bind: (op, { buffer, weight }) => {
     const qkv = buffer(op.qkv);
     const { heads, kvHeads, headDim } = op;
     const spans =

@@ -13,7 +13,7 @@ export const rmsNorm = operation('rms_norm', {
     epsilon: 'f32',
     isAccumulating: 'u32',
   }),
-  place: (op, { buffer, weight }) => {
+  bind: (op, { buffer, weight }) => {
     const [x, out] = [buffer(op.x), buffer(op.out)];
     return {
       x: x.at,

@@ -23,7 +23,7 @@ export const ropeStore = operation('rope_store', {
     blockSize: 'u32',
     isF16: 'u32',
   }),
-  place: (op, { options, regions, blockBytes, buffer, rope, planes }) => {
+  bind: (op, { options, regions, blockBytes, buffer, rope, planes }) => {
     const qkv = buffer(op.qkv);
     return {
       qkv: qkv.at,

@@ -14,7 +14,7 @@ export const route = operation('route', {
     perToken: 'u32',
     isNormalised: 'u32',
   }),
-  place: (op, { buffer, regions }) => {
+  bind: (op, { buffer, regions }) => {
     const [logits, routes] = [buffer(op.logits), buffer(op.routes)];
     return {
       logits: logits.at,

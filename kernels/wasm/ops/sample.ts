@@ -20,20 +20,20 @@ export const sample = operation('sample', {
     logits: 'u32',
     stride: 'u32',
     vocab: 'u32',
-    records: 'u32',
-    recordBytes: 'u32',
+    samplerSlots: 'u32',
+    samplerSlotBytes: 'u32',
     tokens: 'u32',
     slots: 'u32',
     table: 'u32',
   }),
-  place: (op, { regions, buffer }) => {
+  bind: (op, { regions, buffer }) => {
     const logits = buffer(op.logits);
     return {
       logits: logits.at,
       stride: logits.stride,
       vocab: op.vocab,
-      records: regions.samplerSlots,
-      recordBytes: samplerSlot.bytes,
+      samplerSlots: regions.samplerSlots,
+      samplerSlotBytes: samplerSlot.bytes,
       tokens: regions.sampledTokens,
       slots: regions.slotTokens,
       table: regions.exp2Table,

@@ -4,7 +4,7 @@ import { operation, rowCost } from './operation.ts';
 /** The `soft_cap` operation: x = cap · tanh(x / cap), in place. Threads split rows or columns. */
 export const softCap = operation('soft_cap', {
   params: struct('SoftCapParams', { x: 'u32', stride: 'u32', width: 'u32', cap: 'f32' }),
-  place: (op, { buffer }) => {
+  bind: (op, { buffer }) => {
     const x = buffer(op.x);
     return { x: x.at, stride: x.stride, width: x.width, cap: op.cap, count: x.count };
   },

@@ -25,9 +25,9 @@ fn combine(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_in
   let own = row * params.routes_stride;
   for (var i = thread; i < quads; i += WORKGROUP_SIZE) {
     var sum = vec4f();
-    for (var turn = 0u; turn < params.per_token; turn++) {
-      let weight = bitcast<f32>(routes[own + turn]);
-      sum = fma(vec4f(weight), x[routes[own + params.per_token + turn] * quads + i], sum);
+    for (var choice = 0u; choice < params.per_token; choice++) {
+      let weight = bitcast<f32>(routes[own + choice]);
+      sum = fma(vec4f(weight), x[routes[own + params.per_token + choice] * quads + i], sum);
     }
     out[row * quads + i] += sum;
   }

@@ -4,11 +4,11 @@
 //   M, N, K are the adapter's configuration: [M, K] times [K, N]; each divides 32, and 4 divides K.
 //   SUBGROUP_SIZE is the adapter's only subgroup size, or the one that is requested where it has several.
 //
-// One workgroup of four subgroups per ROWS_TILE x OUTPUTS_TILE outputs: grid (outputs / OUTPUTS_TILE, rows / ROWS_TILE). With 128 outputs
-// a subgroup computes 64 x 64 (rows x outputs) of a tile of 128 rows, 32 x 64 of 64 rows, 32 x 32 of 32 rows; tiles of f32 have 64
-// outputs. Each turn of the loop stages 32 inputs, scales applied, while the inputs of the next turn are loaded into registers. With
-// BUFFERS 2 the staged inputs have two buffers in turn, which saves a barrier and takes 48 KiB. Sums go through workgroup memory, SLAB
-// rows at a time, because the elements of a matrix cannot be accessed directly.
+// One workgroup of four subgroups per ROWS_TILE x OUTPUTS_TILE outputs: grid (outputs / OUTPUTS_TILE, rows / ROWS_TILE). With 128
+// outputs a subgroup computes 64 x 64 (rows x outputs) of a tile of 128 rows, 32 x 64 of 64 rows, 32 x 32 of 32 rows; tiles of f32
+// have 64 outputs. Each iteration stages a group of 32 inputs, scales applied, while those of the next group are loaded into
+// registers. With BUFFERS 2 the staged inputs have two buffers in turn, which saves a barrier and takes 48 KiB. Sums go through
+// workgroup memory, SLAB rows at a time, because the elements of a matrix cannot be accessed directly.
 //
 // SECTIONED 1 is for the `matrices` set: sums of 1,024 inputs begin at zero and are added up in f32 outside of the matrices, in order. A
 // sum then depends only on its inputs and on what a matrix unit does within a section, for every number of rows (E2).
@@ -87,10 +87,10 @@ fn matmul_subgroup_matrix(
   var zero_next: array<f32, W_LOADS>;
   var totals: array<array<subgroup_matrix_result<f32, N, M>, OWN_OUTPUTS / N>, OWN_ROWS / M>;
   var added = array<f32, select(1u, SLABS * SLAB_SUMS, SECTIONED == 1)>();
-  // Runs one turn more than there are groups: the first turn only loads, the last one only multiplies.
-  for (var turn = 0u; turn <= groups; turn++) {
-    let buffer = select(0u, turn & 1, BUFFERS == 2);
-    if (turn > 0) {
+  // Runs one iteration more than there are groups: the first one only loads, the last one only multiplies.
+  for (var group = 0u; group <= groups; group++) {
+    let buffer = select(0u, group & 1, BUFFERS == 2);
+    if (group > 0) {
       if (BUFFERS == 1) {
         workgroupBarrier();
       }
@@ -113,17 +113,17 @@ fn matmul_subgroup_matrix(
       }
       workgroupBarrier();
     }
-    if (turn < groups) {
+    if (group < groups) {
       for (var i = 0u; i < X_LOADS; i++) {
-        x_next[i] = x[x_at[i] + turn * 8];
+        x_next[i] = x[x_at[i] + group * 8];
       }
       for (var i = 0u; i < W_LOADS; i++) {
-        w_next[i] = weight[output[i] * chunks + turn * CHUNKS_PER_GROUP + (thread + i * THREADS) % CHUNKS_PER_GROUP];
-        scale_next[i] = scale_of(output[i], turn, params.scales_per_output);
-        zero_next[i] = zero_of(output[i], turn, params.scales_per_output);
+        w_next[i] = weight[output[i] * chunks + group * CHUNKS_PER_GROUP + (thread + i * THREADS) % CHUNKS_PER_GROUP];
+        scale_next[i] = scale_of(output[i], group, params.scales_per_output);
+        zero_next[i] = zero_of(output[i], group, params.scales_per_output);
       }
     }
-    if (turn > 0) {
+    if (group > 0) {
       for (var k = 0u; k < 32; k += K) {
         for (var i = 0u; i < OWN_ROWS / M; i++) {
           let x_first = (buffer * ROWS_TILE + row_at + i * M) * LINE_QUADS + k / 4;
@@ -135,7 +135,7 @@ fn matmul_subgroup_matrix(
           }
         }
       }
-      if (SECTIONED == 1 && (turn % SECTION == 0 || turn == groups)) {
+      if (SECTIONED == 1 && (group % SECTION == 0 || group == groups)) {
         for (var slab = 0u; slab < SLABS; slab++) {
           if (subgroup / BY_OUTPUTS == slab * SLAB / OWN_ROWS) {
             for (var i = 0u; i < SLAB / M; i++) {

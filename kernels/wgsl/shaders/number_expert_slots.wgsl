@@ -4,10 +4,10 @@
 //   routing  [0] number of items; then as in routing.ts
 //   routes   [rows][routes_stride] u32: after PER_TOKEN weights, the expert slots
 //
-// One workgroup, for steps of several rows: in a step of one row, route.wgsl numbers the expert slots. A turn is one (row, choice) pair;
-// each has one pick, the expert, and gets one expert slot. Picks are counted by expert; then, ROWS_AT_ONCE rows at a time, each expert has
-// a bit for each row that goes to it, and the expert slot of a turn is the expert's next slot plus the number of bits before its own. No
-// loop waits for memory at every turn: a thread loads BATCH picks at a time.
+// One workgroup, for steps of several rows: in a step of one row, route.wgsl numbers the expert slots. A pair is a row and one of
+// its choices; each has one pick, the expert, and gets one expert slot. Picks are counted by expert; then, ROWS_AT_ONCE rows at a
+// time, each expert has a bit for each row that goes to it, and the expert slot of a pair is the expert's next slot plus the number
+// of bits before its own. No loop waits for memory at every pair: a thread loads BATCH picks at a time.
 
 const WORKGROUP_SIZE: u32 = 256;
 const EXPERTS: u32 = 8;
@@ -55,7 +55,7 @@ fn picks_from(first: u32, start: u32, count: u32, thread: u32) -> array<u32, BAT
 @compute @workgroup_size(WORKGROUP_SIZE)
 fn number_expert_slots(@builtin(local_invocation_index) thread: u32) {
   let rows = step[0];
-  let turns = rows * PER_TOKEN;
+  let pairs = rows * PER_TOKEN;
   var at_once = 64u;
   if (rows < params.tiled_rows) {
     at_once = 1u;
@@ -67,8 +67,8 @@ fn number_expert_slots(@builtin(local_invocation_index) thread: u32) {
     atomicStore(&counts[expert], 0);
   }
   workgroupBarrier();
-  for (var start = 0u; start < turns; start += BATCH * WORKGROUP_SIZE) {
-    let picks = picks_from(0, start, turns, thread);
+  for (var start = 0u; start < pairs; start += BATCH * WORKGROUP_SIZE) {
+    let picks = picks_from(0, start, pairs, thread);
     for (var i = 0u; i < BATCH; i++) {
       if (picks[i] != NONE) {
         atomicAdd(&counts[picks[i]], 1);
@@ -146,8 +146,8 @@ fn number_expert_slots(@builtin(local_invocation_index) thread: u32) {
         if (picks[i] == NONE) {
           continue;
         }
-        let turn = start + i * WORKGROUP_SIZE + thread;
-        let its_row = turn / PER_TOKEN;
+        let pair = start + i * WORKGROUP_SIZE + thread;
+        let its_row = pair / PER_TOKEN;
         var its_slot = expert_slots[picks[i]];
         for (var word = 0u; word < its_row / 32; word++) {
           its_slot += countOneBits(atomicLoad(&bits[picks[i] * WORDS + word]));
@@ -155,7 +155,7 @@ fn number_expert_slots(@builtin(local_invocation_index) thread: u32) {
         let before = atomicLoad(&bits[picks[i] * WORDS + its_row / 32]) & ((1u << (its_row % 32)) - 1);
         its_slot += countOneBits(before);
         routing[params.order_at + its_slot] = row + its_row;
-        routes[(row + its_row) * params.routes_stride + PER_TOKEN + turn % PER_TOKEN] = its_slot;
+        routes[(row + its_row) * params.routes_stride + PER_TOKEN + pair % PER_TOKEN] = its_slot;
       }
     }
     workgroupBarrier();

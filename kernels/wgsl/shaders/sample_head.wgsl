@@ -29,18 +29,18 @@ fn bins_at(sample: u32) -> u32 {
   return head_at(sample, 5);
 }
 
-// Stores in `head` how far the head is known when a round begins; `is_active` is 0 where top_k keeps every token. Both parts are turns
-// of one loop, so that the compiler sees its body once: turn 0 finds where top_k's head ends, for rounds that need that; turn 1
-// evaluates the bins of the round before.
+// Stores in `head` how far the head is known when a round begins; `is_active` is 0 where top_k keeps every token. Both parts are
+// phases of one loop, so that the compiler sees its body once: phase 0 finds where top_k's head ends, for rounds that need that;
+// phase 1 evaluates the bins of the round before.
 fn find_head(sample: u32, round: u32, top_k: u32, top_p: u32, thread: u32) {
   let ends_top_k = top_k > 0 && (round == P1 || (round == TILES && top_p == 0));
-  for (var turn = select(1u, 0u, ends_top_k); turn < bound(2); turn++) {
+  for (var phase = select(1u, 0u, ends_top_k); phase < bound(2); phase++) {
     // The bins to look into, their digit, and which head of the rounds before is resumed; none for those that begin.
     var at = FIRST_BINS_AT;
     var num = BINS;
     var shift = 21u;
     var resumed = NONE;
-    if (turn == 0) {
+    if (phase == 0) {
       at = K2_AT;
       num = LAST_BINS;
       shift = 0;
@@ -70,15 +70,15 @@ fn find_head(sample: u32, round: u32, top_k: u32, top_p: u32, thread: u32) {
         head = load_head(head_at(sample, resumed));
         is_active = atomicLoad(&state[head_at(sample, resumed) + 6]);
       }
-      if (turn == 1 && round == K1) {
+      if (phase == 1 && round == K1) {
         begin_top_k(top_k);
       }
-      if (turn == 1 && round == P1) {
+      if (phase == 1 && round == P1) {
         begin_top_p(top_p);
       }
       if (is_active == 1) {
-        take_digit(bins_at(sample) + 3 * at, num, shift, turn == 1 && round >= P1);
-      } else if (turn == 0) {
+        take_digit(bins_at(sample) + 3 * at, num, shift, phase == 1 && round >= P1);
+      } else if (phase == 0) {
         // top_k keeps all: a head of nothing, and the round goes on.
         head = Head(0, 0, vec2u(0), vec2u(0));
         is_active = 1;

@@ -94,7 +94,7 @@ export class ClusterView implements AllMembers {
     );
     bus.serve(subjects.inquire(identity.epoch), async (bytes) => toBytes(await this.#inquire(readInquiry(bytes))));
     bus.subscribe(subjects.heartbeat, (bytes) => {
-      this.#hear(bytes);
+      this.#receiveHeartbeat(bytes);
     });
     bus.subscribe(subjects.goodbye, (bytes) => {
       const { name, epoch } = readGoodbye(bytes);
@@ -247,7 +247,7 @@ export class ClusterView implements AllMembers {
     this.#changed.notify();
   }
 
-  #hear(bytes: Buffer): void {
+  #receiveHeartbeat(bytes: Buffer): void {
     const { bus, identity, clock, onHeard } = this.#options;
     const { name, epoch, ...status } = readHeartbeat(bytes);
     const instance = this.#instances.get(name);
@@ -257,7 +257,7 @@ export class ClusterView implements AllMembers {
       return;
     }
     const wasPlaceable = instance.isPlaceable;
-    instance.hear(status, identity.epoch, clock.nowMs());
+    instance.receiveHeartbeat(status, identity.epoch, clock.nowMs());
     onHeard(instance, status.blocks);
     this.#reachability.heard(instance);
     if (!wasPlaceable) this.#changed.notify();

@@ -39,11 +39,11 @@ export class Instance {
   countedMs: number | undefined;
   /** Number of consecutive calls that could not reach the instance. */
   #numFailed = 0;
-  readonly #placed: OpenPlacements;
+  readonly #open: OpenPlacements;
 
   constructor(registration: Registration, nowMs: number, placements: Placements = { last: 0 }, model?: string) {
     this.model = model;
-    this.#placed = new OpenPlacements(placements);
+    this.#open = new OpenPlacements(placements);
     this.registration = registration;
     this.member = registration.member;
     this.lastHeardMs = nowMs;
@@ -96,7 +96,7 @@ export class Instance {
   }
 
   get numPlaced(): number {
-    return this.#placed.size;
+    return this.#open.size;
   }
 
   /**
@@ -105,28 +105,28 @@ export class Instance {
    */
   get queueLength(): number {
     const { running = 0, waiting = 0 } = this.load ?? {};
-    return Math.max(this.#placed.size, running + waiting + this.#placed.numUnreported);
+    return Math.max(this.#open.size, running + waiting + this.#open.numUnreported);
   }
 
   /** Records a call placed at the instance. Returns the placement number. */
   place(): number {
-    return this.#placed.add();
+    return this.#open.add();
   }
 
   /** Records that the call with this placement number has ended. */
   end(placement: number): void {
-    this.#placed.end(placement);
+    this.#open.end(placement);
   }
 
   /**
    * Records a heartbeat: load, time, and the last placement of this router that the instance had seen. `router` is this router's
    * epoch.
    */
-  hear({ load, seen }: HeartbeatStatus, router: string, nowMs: number): void {
+  receiveHeartbeat({ load, seen }: HeartbeatStatus, router: string, nowMs: number): void {
     this.load = load;
     this.lastHeardMs = nowMs;
     this.isHeardSince = true;
     if (this.isCounted) this.countedMs = nowMs;
-    this.#placed.seen(seen[router] ?? 0);
+    this.#open.seen(seen[router] ?? 0);
   }
 }

@@ -39,15 +39,15 @@ export class PrefixIndex {
   readonly #table: KeyTable;
   readonly #sets = new HolderSets();
   readonly #segments = new KeySegments();
-  /** First segment of the table that is not swept completely: segments [#swept, PARTS) may have entries of forgotten holders. */
+  /** First part of the table that is not swept completely: parts [#swept, PARTS) may have entries of forgotten holders. */
   #swept = PARTS;
   /**
-   * Progress within segment #swept: places from #sweptFrom on are done. #sweptEnd is the segment's end when its sweep began, so that
+   * Progress within part #swept: slots from #sweptFrom on are done. #sweptEnd is the part's end when its sweep began, so that
    * growth is noticed.
    */
   #sweptFrom = 0;
   #sweptEnd = 0;
-  /** Scratch arrays: places of the keys looked up together, and places of the blocks walked in the current range. */
+  /** Scratch arrays: slots of the keys looked up together, and slots of the blocks walked in the current range. */
   readonly #ahead = new Int32Array(MAX_TOGETHER);
   readonly #walked = new Int32Array(MAX_MARKED);
   /** Changes of a block that were not indexed for want of room. */
@@ -194,8 +194,8 @@ export class PrefixIndex {
   }
 
   /**
-   * Marks blocks [start, end), which have one set, as a segment. `isJumped`: some blocks were jumped over, so their places have to be
-   * looked up.
+   * Marks blocks [start, end), which have one set, as a segment. `isJumped`: some blocks were jumped over, so their slots have to
+   * be looked up.
    */
   #mark(keys: Int32Array, start: number, end: number, isJumped: boolean): void {
     const segment = this.#segments.begin(end);
@@ -218,18 +218,18 @@ export class PrefixIndex {
     this.#sweptEnd = 0;
   }
 
-  /** Sweeps the next SWEEP_SLOTS places, while a sweep is under way. */
+  /** Sweeps the next SWEEP_SLOTS slots, while a sweep is under way. */
   #sweep(): void {
     for (let numLeft = SWEEP_SLOTS; this.#swept < PARTS && numLeft > 0;) numLeft -= this.#sweepPart(numLeft);
   }
 
   /**
-   * Sweeps up to `most` places of segment #swept, from its last place to its first: a deletion moves entries to lower places only, so
-   * none escapes. A segment that has grown is swept anew. Returns the number of places swept, plus 1.
+   * Sweeps up to `most` slots of part #swept, from its last slot to its first: a deletion moves entries to lower slots only, so
+   * none escapes. A part that has grown is swept anew. Returns the number of slots swept, plus 1.
    */
   #sweepPart(most: number): number {
     const { words } = this.#table;
-    const [first, end] = this.#table.placesOf(this.#swept);
+    const [first, end] = this.#table.boundsOf(this.#swept);
     if (end !== this.#sweptEnd) [this.#sweptFrom, this.#sweptEnd] = [end, end];
     const from = this.#sweptFrom;
     const to = this.#table.isEmpty(this.#swept) ? from : Math.max(first, from - WORDS * most);

@@ -17,7 +17,7 @@ import type { ApiContext } from '../openai/api_context.ts';
 import type { HttpApp, ListenHttp } from '../router.ts';
 import { Cors } from './cors.ts';
 import { namesOf, withClient } from './http_exchange.ts';
-import { takeBody } from './take_body.ts';
+import { readBody } from './read_body.ts';
 
 const DEFAULT_LISTED = 100;
 /** Milliseconds between checks for connections whose request arrives too slowly. */
@@ -79,7 +79,7 @@ function createHttpServer(face: HttpApp): FastifyInstance {
       : `${request.method} ${request.url.slice(0, 200)} does not exist; there are ${listed(allowed)}`;
     answerError(Object.assign(new Error(message), { statusCode: isKnown ? 405 : 404 }), reply, context.metrics);
   });
-  takeBodies(app, context.bodies);
+  readBodies(app, context.bodies);
 
   app.addHook('onRequest', (request, reply, done) => {
     const preflight = cors.preflight(request.raw);
@@ -127,7 +127,7 @@ function createHttpServer(face: HttpApp): FastifyInstance {
 const withBody = { config: { takesBody: true } };
 
 /** Installs the body parser: bodies are received as bytes, limited each and together, and parsed later by their endpoints. */
-function takeBodies(app: FastifyInstance, bodies: Bodies): void {
+function readBodies(app: FastifyInstance, bodies: Bodies): void {
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('application/json', (request, payload, done) => {
     if (!(request.routeOptions.config as { takesBody?: boolean }).takesBody) {
@@ -135,7 +135,7 @@ function takeBodies(app: FastifyInstance, bodies: Bodies): void {
       done(null, undefined);
       return;
     }
-    takeBody(bodies, payload, request.headers['content-length']).then(
+    readBody(bodies, payload, request.headers['content-length']).then(
       (body) => {
         done(null, body);
       },

@@ -46,7 +46,7 @@ function chatFormat(context: ApiContext, { isReturningIds }: ChatBody): AnswerFo
   };
   return {
     idPrefix: 'chatcmpl-',
-    object: { whole: 'chat.completion', chunk: 'chat.completion.chunk' },
+    object: { collect: 'chat.completion', chunk: 'chat.completion.chunk' },
     logprobs: (tokens) => chatLogprobs(context, tokens),
     logprobList() {
       const entries: string[] = [];

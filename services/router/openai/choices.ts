@@ -59,12 +59,12 @@ interface ChoiceChunk {
 /** Format of an endpoint's answers: ids, choices, stream chunks and log-probabilities. */
 export interface AnswerFormat<L> {
   readonly idPrefix: string;
-  readonly object: { readonly whole: string; readonly chunk: string };
+  readonly object: { readonly collect: string; readonly chunk: string };
   logprobs(tokens: readonly SampledMessage[], offsetOf: OffsetOf): Promise<L>;
   /** Creates a list that collects the log-probabilities of a whole choice as JSON text, token by token. */
   logprobList(): { add(logprobs: L): void; json(): string };
   /** Fields of a whole choice but its log-probabilities. */
-  choice(whole: WholeChoice, promptTokens: Uint32Array): Record<string, unknown>;
+  choice(collect: WholeChoice, promptTokens: Uint32Array): Record<string, unknown>;
   /** Fields of a whole answer beside its choices. */
   rest(promptTokens: Uint32Array): Record<string, unknown>;
   /** Whether log-probabilities of the prompt stand in each choice; otherwise they stand beside the choices. */
@@ -84,7 +84,7 @@ export async function respond<L>(
   const headers = (): Record<string, string> => finishedHeaders(runs[0].trace, body.ignored);
   const parts = scope.own(partsOf(context, body, runs, format, scope.signal));
   if (!body.isStream) {
-    const answer = await whole(context, body, runs, format, parts, scope.signal);
+    const answer = await collect(context, body, runs, format, parts, scope.signal);
     scope.answer(answer, headers());
     return;
   }
@@ -131,7 +131,7 @@ async function* partsOf<L>(
   }
 }
 
-async function whole<L>(
+async function collect<L>(
   context: ApiContext,
   { numPromptLogprobs, sampling: { numLogprobs } }: CommonBody,
   runs: readonly [PromptRun, ...PromptRun[]],
@@ -172,7 +172,7 @@ async function whole<L>(
   const [first] = runs;
   const beside = format.hasPromptLogprobsInChoice ? undefined : ofPrompts[0];
   return answerJson(
-    envelopeOf(context, format, first.trace, format.object.whole),
+    envelopeOf(context, format, first.trace, format.object.collect),
     choices,
     { usage: usageOf(countsOf(runs)), ...format.rest(first.generation.promptTokens) },
     beside === undefined ? '' : `,"prompt_logprobs":${beside}`,

@@ -65,7 +65,7 @@ function completionFormat(context: ApiContext, body: CompletionBody): AnswerForm
     isReturningIds ? { prompt_token_ids: Array.from(promptTokens) } : {};
   return {
     idPrefix: 'cmpl-',
-    object: { whole: 'text_completion', chunk: 'text_completion' },
+    object: { collect: 'text_completion', chunk: 'text_completion' },
     logprobs: (tokens, offsetOf) => completionLogprobs(context, tokens, offsetOf, sampling.numLogprobs),
     logprobList: () => new LogprobLists(),
     choice: ({ index, text, ids, finish, stopReason }, promptTokens) => ({

@@ -107,10 +107,10 @@ export class DecodeAttempt {
       if (chosen.prefill) this.#prefilling = this.#prefill(requests, chosen.prefill, chosen.prefillSources);
       for await (const reply of replies) {
         if (reply.missing) this.#answerMissing(requests, reply.missing.block, reply.missing.reason);
-        if (reply.prompt) this.#takePrompt(reply.prompt.tokens);
+        if (reply.prompt) this.#applyPrompt(reply.prompt.tokens);
         // R1: drop a token that arrives twice, before it is counted.
         if (!reply.sampled || reply.sampled.position < this.#tokens.length + this.#numTokens) continue;
-        const generated = this.#take(reply, reply.sampled);
+        const generated = this.#applyToken(reply, reply.sampled);
         if (generated.finish) this.#attempt.outcome = 'finished';
         yield generated;
       }
@@ -153,12 +153,12 @@ export class DecodeAttempt {
   }
 
   /** Appends log-probabilities of prompt tokens, in order of position; tokens that arrive twice are dropped (R1). */
-  #takePrompt(tokens: readonly SampledMessage[]): void {
+  #applyPrompt(tokens: readonly SampledMessage[]): void {
     const known = this.#inFlight.generation.promptLogprobs;
     for (const token of tokens) if (token.position === (known?.length ?? 0) + 1) known?.push(token);
   }
 
-  #take(reply: DecodeReply, sampled: SampledMessage): GeneratedToken {
+  #applyToken(reply: DecodeReply, sampled: SampledMessage): GeneratedToken {
     const { trace, generation } = this.#inFlight;
     if (this.#numTokens === 0) {
       this.#attempt.report = reply.report ?? undefined;
@@ -215,17 +215,20 @@ export class DecodeAttempt {
       counts.prefilled(entry, 'finished');
       if (trace.phase === 'prefilling') trace.phase = 'loading';
     } catch (error) {
-      if (this.#ended.signal.aborted || unwanted.signal.aborted) {
+      const failure = asFailure(error);
+      // A process that dies breaks its prefill and the fetches from it, in any order: its prefill has failed, also when the decode
+      // instance has reported missing blocks in the meantime.
+      const isLost = failure.retry === 'elsewhere';
+      if (this.#ended.signal.aborted || (unwanted.signal.aborted && !isLost)) {
         counts.prefilled(entry, 'cancelled');
         return;
       }
-      const failure = asFailure(error);
       excluded.failed(instance);
       if (failure.code === 'instance_lost') instance.failed(failure.message);
       trace.note(`prefill ${name} failed at ${entry.readyTokens} tokens: ${failure.message}`);
       counts.prefilled(entry, `failed: ${failure.message}`);
       // The stream of a dead holder ends by itself, but fetches from a silent one would keep waiting.
-      requests.push({ giveUp: { round } });
+      if (!unwanted.signal.aborted) requests.push({ giveUp: { round } });
     } finally {
       link.release();
       instance.end(placement);

@@ -34,14 +34,16 @@ export interface PrefillJob {
 
 /**
  * Runs a prefill, and resolves when its blocks are computed. Rejects with a Failure when the prefill failed, its instance was lost, or
- * `over` aborted.
+ * `over` aborted; the code is `cancelled` only when the instance could be reached until `over` aborted.
  */
 export async function runPrefill(job: PrefillJob, over: AbortSignal): Promise<void> {
   const { clock, random } = job;
   const backoff = new Backoff({ clock, random, firstMs: BUSY_PAUSE_MS, mostMs: MAX_BUSY_PAUSE_MS });
   let numBroken = 0;
+  let broken: Failure | undefined;
   for (;;) {
     try {
+      if (over.aborted) throw broken ?? new Failure('cancelled', 'nobody waits for it any more');
       await once(job, over);
       return;
     } catch (error) {
@@ -49,6 +51,7 @@ export async function runPrefill(job: PrefillJob, over: AbortSignal): Promise<vo
       const isAgain = failure.code === 'overloaded' || (failure.code === 'session_broken' && ++numBroken <= MAX_BROKEN);
       if (over.aborted || !isAgain) throw failure;
       if (backoff.isFirst) job.onAgain(failure);
+      broken = failure.code === 'session_broken' ? failure : undefined;
     }
     await backoff.pause(over);
   }
@@ -58,7 +61,6 @@ async function once(
   { network, instance, request, timeoutMs, entry, onReport }: PrefillJob,
   over: AbortSignal,
 ): Promise<void> {
-  if (over.aborted) throw new Failure('cancelled', 'nobody waits for it any more');
   for await (const reply of ask(network, instance.member.address, 'prefill', request, { signal: over, timeoutMs })) {
     entry.readyTokens = reply.numReady;
     entry.computedTokens = reply.numRun;

@@ -90,8 +90,8 @@ export class TextCodec {
     // `addedIds` also builds each thread's encoder, so that no prompt has to wait for one.
     const [addedIds] = await Promise.all([prompts.call('addedIds', undefined), long.call('addedIds', undefined)]);
     const [lent, taken] = linkEnds();
-    prompts.notify('lendHand', lent, [lent]);
-    long.notify('takeHand', taken, [taken]);
+    prompts.notify('helpEncoding', lent, [lent]);
+    long.notify('acceptHelp', taken, [taken]);
     const workers = { streams, prompts, long, tools: undefined, startTools: startOne };
     return new TextCodec(workers, maxTokens * longest, addedIds);
   }

@@ -71,12 +71,12 @@ export class TokenizerTools {
   }
 
   /** Encodes parts of long texts for the thread at the other end. */
-  lendHand(end: LinkEnd): void {
+  helpEncoding(end: LinkEnd): void {
     serveEncoding(new ThreadLink(end), () => this.#fast);
   }
 
   /** Has parts of long texts encoded by the thread at the other end. */
-  takeHand(end: LinkEnd): void {
+  acceptHelp(end: LinkEnd): void {
     this.#fast?.partWith(new PartedText(new ThreadLink(end)));
   }
 

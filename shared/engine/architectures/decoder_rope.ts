@@ -156,8 +156,8 @@ function yarnFrequencies(
   dim: number,
   { factor, originalPositions, betaFast, betaSlow, isTruncated }: Extract<RopeScaling, { kind: 'yarn' }>,
 ): Float32Array {
-  const dimensionOf = (turns: number): number =>
-    (dim * Math.log(originalPositions / (turns * 2 * Math.PI))) / (2 * Math.log(theta));
+  const dimensionOf = (rotations: number): number =>
+    (dim * Math.log(originalPositions / (rotations * 2 * Math.PI))) / (2 * Math.log(theta));
   const [first, last] = [dimensionOf(betaFast), dimensionOf(betaSlow)];
   const low = Math.max(isTruncated ? Math.floor(first) : first, 0);
   const high = Math.min(isTruncated ? Math.ceil(last) : last, dim - 1);

@@ -49,7 +49,7 @@ export function optionalWindows(config: ModelConfig): number[] {
   const ofModel = raw.sliding_window === undefined ? DEFAULTS.window : (raw.sliding_window ?? 0);
   const window = raw.use_sliding_window ? ofModel : 0;
   const first = raw.max_window_layers ?? DEFAULTS.firstWindowed;
-  const isSaid = windowedLayers(config, () => false).some((one) => one);
-  if (isSaid && window === 0) refuse(config, 'sliding_attention without use_sliding_window and a sliding_window');
+  const isConfigured = windowedLayers(config, () => false).some((one) => one);
+  if (isConfigured && window === 0) refuse(config, 'sliding_attention without use_sliding_window and a sliding_window');
   return windowedLayers(config, (layer) => layer >= first).map((isWindowed) => (isWindowed ? window : 0));
 }

@@ -115,7 +115,7 @@ export function tensorLocations(
   numExperts: number,
 ): Map<string, TensorLocation> {
   const norm = hasWholeNorms ? { offset: 1 } : {};
-  const places = new Map<string, TensorLocation>([
+  const locations = new Map<string, TensorLocation>([
     ['model.embed_tokens', { name: 'token_embd' }],
     ['model.norm', { name: 'output_norm', ...norm }],
     ['lm_head', { name: 'output' }],
@@ -124,7 +124,7 @@ export function tensorLocations(
     const [to, from] = [`model.layers.${layer}`, `blk.${layer}`];
     for (const [module, name] of Object.entries(modules)) {
       const heads = name === 'attn_q' ? 'q' : name === 'attn_k' ? 'k' : undefined;
-      places.set(`${to}.${module}`, {
+      locations.set(`${to}.${module}`, {
         name: `${from}.${name}`,
         ...(heads && isInterleaved ? { heads } : {}),
         ...(module.endsWith('norm') ? norm : {}),
@@ -132,7 +132,7 @@ export function tensorLocations(
     }
     for (const [module, name] of Object.entries(experts?.modules ?? {}))
       for (let expert = 0; expert < numExperts; expert++)
-        places.set(`${to}.${experts?.path}.${expert}.${module}`, { name: `${from}.${name}`, expert });
+        locations.set(`${to}.${experts?.path}.${expert}.${module}`, { name: `${from}.${name}`, expert });
   }
-  return places;
+  return locations;
 }

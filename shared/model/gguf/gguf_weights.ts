@@ -11,7 +11,7 @@ export interface HeadCounts {
   readonly k: number;
 }
 
-interface Placed {
+interface LocatedTensor {
   readonly tensor: GgufTensor;
   /** Shape [outputs, inputs], or [outputs] of a vector; the dimension of experts is left out. */
   readonly shape: readonly number[];
@@ -26,37 +26,37 @@ export class GgufWeights implements ModelWeights {
   readonly path: string;
   readonly shapes: ReadonlyMap<string, readonly number[]>;
   readonly #files: GgufFiles;
-  readonly #placed: ReadonlyMap<string, Placed>;
+  readonly #tensors: ReadonlyMap<string, LocatedTensor>;
   readonly #reader = new RowReader();
 
-  constructor(files: GgufFiles, places: ReadonlyMap<string, TensorLocation>, heads: HeadCounts) {
+  constructor(files: GgufFiles, locations: ReadonlyMap<string, TensorLocation>, heads: HeadCounts) {
     this.path = files.path;
     this.#files = files;
-    const placed = new Map<string, Placed>();
-    for (const [module, place] of places) {
+    const located = new Map<string, LocatedTensor>();
+    for (const [module, location] of locations) {
       for (const what of ['weight', 'bias']) {
-        const tensor = files.tensors.get(`${place.name}.${what}`);
-        const found = tensor && placeOf(tensor, place, heads);
-        if (found) placed.set(`${module}.${what}`, found);
+        const tensor = files.tensors.get(`${location.name}.${what}`);
+        const found = tensor && locate(tensor, location, heads);
+        if (found) located.set(`${module}.${what}`, found);
       }
     }
-    this.#placed = placed;
-    this.shapes = new Map([...placed].map(([name, { shape }]) => [name, shape]));
+    this.#tensors = located;
+    this.shapes = new Map([...located].map(([name, { shape }]) => [name, shape]));
   }
 
   integersOf(tensor: string): ModelIntegers | undefined {
-    const kept = this.#placed.get(tensor)?.tensor.type.kept;
+    const kept = this.#tensors.get(tensor)?.tensor.type.kept;
     return kept === 'int8' || kept === 'int4' || kept === 'uint4' ? kept : undefined;
   }
 
   storedAs(tensor: string): string {
-    return this.#placed.get(tensor)?.tensor.type.name ?? 'nothing';
+    return this.#tensors.get(tensor)?.tensor.type.name ?? 'nothing';
   }
 
   storedBytes({ tensor, outputs }: RowRange): number {
-    const placed = this.#placed.get(tensor);
-    if (!placed) return 0;
-    const { tensor: stored, shape } = placed;
+    const located = this.#tensors.get(tensor);
+    if (!located) return 0;
+    const { tensor: stored, shape } = located;
     return shape.length === 1 ? stored.rowBytes : stored.rowBytes * outputs;
   }
 
@@ -65,16 +65,16 @@ export class GgufWeights implements ModelWeights {
   }
 
   async *slices({ tensor: name, outputs, firstRow = 0 }: RowRange): AsyncGenerator<ModelRows> {
-    const placed = this.#placed.get(name);
-    if (!placed) throw new ModelError(`${this.path} has no tensor ${name}`);
-    const { tensor, shape, rowsOfHead, offset } = placed;
+    const located = this.#tensors.get(name);
+    if (!located) throw new ModelError(`${this.path} has no tensor ${name}`);
+    const { tensor, shape, rowsOfHead, offset } = located;
     const isVector = shape.length === 1;
     // The file stores a vector as one row; a program reads one row per value.
     const [rowBytes, inner] = isVector ? [tensor.rowBytes / (shape[0] ?? 1), 1] : [tensor.rowBytes, shape[1] ?? 1];
     if (firstRow % rowsOfHead !== 0 || outputs % rowsOfHead !== 0)
       throw new ModelError(`${this.path}: rows of ${name} are asked for in parts of heads`);
     const { file, path } = tensor;
-    const start = tensor.start + (placed.firstRow + firstRow) * rowBytes;
+    const start = tensor.start + (located.firstRow + firstRow) * rowBytes;
     const run = { file, path, start, rowBytes, numRows: outputs, rowsPerSlice: rowsOfSlice(inner, rowsOfHead) };
     const slices = this.#reader.slices(run, `${name} ${tensor.type.name} ${shape.join('x')} ${firstRow}`);
     for await (const { rowStart, bytes } of slices) {
@@ -95,11 +95,11 @@ export class GgufWeights implements ModelWeights {
 }
 
 /** Returns the place of a tensor's rows, or undefined when the tensor's shape does not fit the location. */
-function placeOf(
+function locate(
   tensor: GgufTensor,
   { expert, heads, offset = 0 }: TensorLocation,
   counts: HeadCounts,
-): Placed | undefined {
+): LocatedTensor | undefined {
   const numDimensions = tensor.shape.length - (expert === undefined ? 0 : 1);
   const shape = tensor.shape.slice(-numDimensions);
   const [outputs = 0] = shape;

@@ -32,7 +32,7 @@ export class FetchCall {
   readonly #machine: FetchMachine;
   readonly #changed = new Condition();
   /** Whether a slot has been requested and is not granted yet. */
-  #isTaking = false;
+  #isAcquiring = false;
   #isPumping = false;
   /** Whether the reader has left. */
   #isOver = false;
@@ -100,7 +100,7 @@ export class FetchCall {
     };
     const overCall = new CallTransfer(this.#options, slots, listener);
     const pump = (): void => {
-      this.#take(slots, on);
+      this.#acquireSlots(slots, on);
     };
     const pumpSoon = async (): Promise<void> => {
       if (this.#isPumping) return;
@@ -120,14 +120,14 @@ export class FetchCall {
   }
 
   /** Acquires slots for promised blocks: all that are free now in one event, then one more when it becomes free. */
-  #take(slots: Slots, on: (event: FetchEvent) => void): void {
-    if (this.#isTaking || this.#isOver) return;
+  #acquireSlots(slots: Slots, on: (event: FetchEvent) => void): void {
+    if (this.#isAcquiring || this.#isOver) return;
     const received: number[] = [];
-    for (let left = this.#machine.numWanted; left > 0 && !this.#isTaking; left--) {
+    for (let left = this.#machine.numWanted; left > 0 && !this.#isAcquiring; left--) {
       const taken = slots.acquire();
       if (typeof taken === 'number') received.push(taken);
       else {
-        this.#isTaking = true;
+        this.#isAcquiring = true;
         void this.#wait(taken, slots, on);
       }
     }
@@ -137,12 +137,12 @@ export class FetchCall {
   async #wait(taken: Promise<number>, slots: Slots, on: (event: FetchEvent) => void): Promise<void> {
     try {
       const slot = await taken;
-      this.#isTaking = false;
+      this.#isAcquiring = false;
       // The reader has left, or no promised block needs a slot any more.
       if (this.#isOver || this.#machine.numWanted === 0) slots.release(slot);
       else on({ kind: 'slots', slots: [slot] });
     } catch (error) {
-      this.#isTaking = false;
+      this.#isAcquiring = false;
       on({ kind: 'broken', error: asFailure(error) });
     }
   }

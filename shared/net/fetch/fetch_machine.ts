@@ -105,7 +105,7 @@ export class FetchMachine {
    * reader.
    */
   read(): (Arrived & Pick<Received, 'way'> & Pick<FetchItem, 'bytes'>) | undefined {
-    const first = this.#items.take();
+    const first = this.#items.shift();
     if (!first) return undefined;
     const { index, slot, frame, bytes, received } = first;
     const isLast = frame === undefined || frame === this.#options.wanted.at(-1);
@@ -128,7 +128,7 @@ export class FetchMachine {
       case 'reply':
         return this.#reply(event.reply);
       case 'slots':
-        return this.#give(event.slots);
+        return this.#assignSlots(event.slots);
       case 'arrived':
         for (const index of this.#items.arrived(event)) this.#move(index, 'received');
         return [];
@@ -227,7 +227,7 @@ export class FetchMachine {
    * Assigns slots to the next promised blocks and asks for these blocks together; blocks in frames are asked for with every frame
    * promised so far.
    */
-  #give(slots: readonly number[]): FetchAction[] {
+  #assignSlots(slots: readonly number[]): FetchAction[] {
     const actions: FetchAction[] = [];
     for (let at = 0; at < slots.length;) {
       const of = this.#promised[0]?.of;

@@ -93,7 +93,7 @@ export class FetchQueue {
   }
 
   /** Removes and returns the first item when it has been received, else returns undefined. */
-  take(): (FetchItem & { readonly received: Received }) | undefined {
+  shift(): (FetchItem & { readonly received: Received }) | undefined {
     const [first] = this.#items;
     if (!first?.received) return undefined;
     this.#items.shift();

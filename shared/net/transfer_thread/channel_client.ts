@@ -191,7 +191,7 @@ export class ChannelClient {
     return {
       into: () => reader.into(),
       onBytes: (count) => {
-        reader.took(count);
+        reader.received(count);
       },
       onClosed: (reason) => {
         clientChannel.isClosed = true;

@@ -46,7 +46,7 @@ export class ChannelReader {
     return this.#heads.subarray(this.#numHeads, this.#options.isShared() ? this.#heads.length : HEAD_BYTES);
   }
 
-  took(count: number): void {
+  received(count: number): void {
     if (this.#options.isClosed()) {
       // A closed channel discards its input, but must still return room: a TLS socket would otherwise ask for a buffer for ever.
       [this.#coming, this.#numHeads] = [undefined, 0];

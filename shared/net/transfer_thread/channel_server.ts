@@ -96,7 +96,7 @@ export class ChannelServer {
 
   /** @returns the port. */
   listen(host: string, port: number): Promise<number> {
-    return this.#sockets.listen(host, port, (socket) => this.#take(socket));
+    return this.#sockets.listen(host, port, (socket) => this.#accept(socket));
   }
 
   /**
@@ -181,7 +181,7 @@ export class ChannelServer {
     this.#channels.get(channel)?.socket?.destroy();
   }
 
-  #take(socket: ByteSocket): SocketListener {
+  #accept(socket: ByteSocket): SocketListener {
     this.#unauthenticated.add(socket);
     const [oldest] = this.#unauthenticated;
     if (this.#unauthenticated.size > MAX_UNAUTHENTICATED) oldest?.destroy();

@@ -5,7 +5,7 @@ import { PassThrough } from 'node:stream';
 import { afterAll, beforeAll, test } from 'vitest';
 import { workerThreads } from '../../../shared/base/worker_threads.ts';
 import { Bodies, type Body } from '../../../services/router/openai/bodies.ts';
-import { takeBody } from '../../../services/router/http/take_body.ts';
+import { readBody } from '../../../services/router/http/read_body.ts';
 import { Failure } from '../../../shared/base/failure.ts';
 import { readCompletionBody } from '../../../services/router/openai/parameters.ts';
 
@@ -33,7 +33,7 @@ function payload(): PassThrough & IncomingMessage {
 
 async function arrived(bytes: Buffer): Promise<Body> {
   const one = payload();
-  const taking = takeBody(bodies, one, undefined);
+  const taking = readBody(bodies, one, undefined);
   one.end(bytes);
   return taking;
 }
@@ -69,7 +69,7 @@ test('all bodies together have a bound (P1): the next is told to come later, and
   const chunk = Buffer.alloc(60 << 20);
   const held = await Promise.all(Array.from({ length: 6 }, () => arrived(chunk)));
   const refused = payload();
-  const taking = takeBody(bodies, refused, undefined);
+  const taking = readBody(bodies, refused, undefined);
   refused.end(chunk);
   await assert.rejects(taking, (error: unknown) => error instanceof Failure && error.code === 'overloaded');
   for (const body of held) body.release();
@@ -79,11 +79,11 @@ test('all bodies together have a bound (P1): the next is told to come later, and
 
 test('a body over the limit is refused with the limit, and counts no more; so is one whose client left', async () => {
   const one = payload();
-  const taking = takeBody(bodies, one, String(LIMIT + 1));
+  const taking = readBody(bodies, one, String(LIMIT + 1));
   one.end('x');
   await assert.rejects(taking, /over 94371840 bytes: .*--max-body-bytes/);
   const left = payload();
-  const leaving = takeBody(bodies, left, undefined);
+  const leaving = readBody(bodies, left, undefined);
   left.write(Buffer.alloc(1_000));
   await new Promise((resolve) => setImmediate(resolve));
   left.destroy();

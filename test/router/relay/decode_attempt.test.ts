@@ -324,6 +324,30 @@ describe('what is lost', () => {
     assert(world.trace.notes.some((note) => JSON.stringify(note).includes('the card fell out')));
   });
 
+  test('a prefill whose connection broke has failed, also when the blocks are reported missing before it is called again', async () => {
+    const failing = instanceOf('prefill');
+    let numCalls = 0;
+    const world = worldOf({
+      chosen: { prefill: failing },
+      async *decode(inbox) {
+        await inbox();
+        while (numCalls === 0) await systemClock.sleep(1);
+        yield missing(0);
+        await inbox();
+        yield token(11, 'stop');
+      },
+      async *prefill() {
+        numCalls++;
+        throw new Failure('session_broken', 'the connection broke');
+      },
+    });
+    await positionsOf(world.run());
+    const [prefill] = world.counts.attempts[0]?.prefills ?? [];
+    assert.match(prefill?.outcome ?? '', /failed: the connection broke/);
+    assert(world.excluded.has(failing));
+    assert.equal(numCalls, 1);
+  });
+
   test('a holder that is lost while blocks are fetched from it is given up at once', async () => {
     let message: DecodeRequest | undefined;
     const world = worldOf({

@@ -141,7 +141,7 @@ test('another thread takes its share, between what else it does', async () => {
   try {
     await helper.call('addedIds', undefined);
     const [lent, taken] = linkEnds();
-    helper.notify('lendHand', lent, [lent]);
+    helper.notify('helpEncoding', lent, [lent]);
     const [whole, parted] = [FastEncoder.create(library)!, FastEncoder.create(library)!];
     const hand = new PartedText(new ThreadLink(taken));
     parted.partWith(hand);

@@ -107,7 +107,7 @@ export class BytePairs {
     const next = Int32Array.from({ length: count }, (_, i) => i + 1);
     const before = Int32Array.from({ length: count }, (_, i) => i - 1);
     const ranks = new Float64Array(count).fill(Infinity);
-    const heap = new PlaceHeap(ranks);
+    const heap = new MergeHeap(ranks);
     const consider = (at: number): void => {
       const right = next[at]!;
       ranks[at] = right < count ? this.#of(symbols[at]!, symbols[right]!) : Infinity;
@@ -133,19 +133,19 @@ export class BytePairs {
 const shortRanks = new Float64Array(SHORT);
 
 /** Heap of positions by rank, leftmost first within a rank. An entry is outdated when its position has another rank by now. */
-class PlaceHeap {
+class MergeHeap {
   readonly #ranks: Float64Array;
   readonly #keys: number[] = [];
-  readonly #places: number[] = [];
+  readonly #positions: number[] = [];
 
   constructor(ranks: Float64Array) {
     this.#ranks = ranks;
   }
 
-  push(place: number, rank: number): void {
+  push(position: number, rank: number): void {
     let at = this.#keys.length;
     this.#keys.push(rank);
-    this.#places.push(place);
+    this.#positions.push(position);
     while (at > 0) {
       const parent = (at - 1) >> 1;
       if (!this.#isBefore(at, parent)) break;
@@ -157,18 +157,18 @@ class PlaceHeap {
   /** Removes and returns the next position; -1 when the heap is empty. */
   pop(): number {
     for (;;) {
-      const [rank, place] = [this.#keys[0], this.#places[0]];
-      if (rank === undefined || place === undefined) return -1;
+      const [rank, position] = [this.#keys[0], this.#positions[0]];
+      if (rank === undefined || position === undefined) return -1;
       this.#removeFirst();
-      if (this.#ranks[place] === rank) return place;
+      if (this.#ranks[position] === rank) return position;
     }
   }
 
   #removeFirst(): void {
-    const [rank, place] = [this.#keys.pop()!, this.#places.pop()!];
+    const [rank, position] = [this.#keys.pop()!, this.#positions.pop()!];
     if (this.#keys.length === 0) return;
     this.#keys[0] = rank;
-    this.#places[0] = place;
+    this.#positions[0] = position;
     for (let at = 0; ;) {
       const left = 2 * at + 1;
       if (left >= this.#keys.length) return;
@@ -181,11 +181,11 @@ class PlaceHeap {
 
   #isBefore(a: number, b: number): boolean {
     const [x, y] = [this.#keys[a]!, this.#keys[b]!];
-    return x < y || (x === y && this.#places[a]! < this.#places[b]!);
+    return x < y || (x === y && this.#positions[a]! < this.#positions[b]!);
   }
 
   #swap(a: number, b: number): void {
     [this.#keys[a], this.#keys[b]] = [this.#keys[b]!, this.#keys[a]!];
-    [this.#places[a], this.#places[b]] = [this.#places[b]!, this.#places[a]!];
+    [this.#positions[a], this.#positions[b]] = [this.#positions[b]!, this.#positions[a]!];
   }
 }

@@ -13,7 +13,7 @@ const MAX_DROPPED_BYTES = 64 << 20;
  * Receives a body; `declared` is its content-length header. Rejects with Failure `overloaded`, an Error with status 413 for a body
  * over the limit, or Failure `cancelled` when the client leaves.
  */
-export function takeBody(bodies: Bodies, payload: IncomingMessage, declared: string | undefined): Promise<Body> {
+export function readBody(bodies: Bodies, payload: IncomingMessage, declared: string | undefined): Promise<Body> {
   return new Promise((resolve, reject) => {
     const refuse = (error: unknown): void => {
       payload.off('data', add);

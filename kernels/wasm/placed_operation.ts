@@ -1,8 +1,0 @@
-/** An operation placed in a memory: plain data, made once at load, of which every thread has a copy. */
-export interface PlacedOperation<Fields = Readonly<Record<string, number>>> {
-  readonly kind: string;
-  readonly index: number;
-  /** Byte offset of the operation's struct, which the kernels read. */
-  readonly params: number;
-  readonly fields: Fields;
-}
