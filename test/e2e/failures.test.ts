@@ -157,22 +157,35 @@ async function streamTokens(
   return { tokens, error, isDone };
 }
 
+/**
+ * Begins a stream and stops its decode instance while it decodes. On a busy machine a stream may end before its instance is stopped:
+ * then the instance goes on, and another stream is begun.
+ */
+async function stoppedMidStream(
+  up: Cluster,
+  body: Record<string, unknown>,
+): Promise<{ stream: ReturnType<typeof streamTokens>; victim: string }> {
+  for (let attempt = 0; attempt < 10; attempt++) {
+    const before = (await newest(up))?.id;
+    const stream = streamTokens(up, body);
+    const victim = await until('it has tokens', async () => {
+      const view = await newest(up);
+      return view && view.id !== before && view.output_tokens > 50 ? view.attempts[0]?.decode : undefined;
+    });
+    up.kill(victim, 'SIGSTOP');
+    if ((await newest(up))?.phase === 'decoding') return { stream, victim };
+    up.kill(victim, 'SIGCONT');
+    await stream;
+  }
+  return assert.fail('ten streams ended before their decode instance was stopped');
+}
+
 test('a decode instance killed mid-stream: the stream continues on the other one, each token once and in order (R1)', async () => {
   cluster = await Cluster.up('--prefill', '1', '--decode', '2', '--store', '1');
   const body = { prompt: promptOf(300), max_tokens: 1_500, temperature: 0.8, seed: 5 };
   const want = await streamTokens(cluster, body);
   expect(want.tokens).toHaveLength(1_500);
-  const stream = streamTokens(cluster, body);
-  const victim = await until('it is decoding', async () => {
-    const view = await newest(cluster as Cluster);
-    return view?.phase === 'decoding' && view.output_tokens > 50 && view.output_tokens < 1_000
-      ? view.attempts[0]?.decode
-      : undefined;
-  });
-  cluster.kill(victim, 'SIGSTOP');
-  const stopped = await newest(cluster);
-  assert.equal(stopped?.phase, 'decoding');
-  expect(stopped.output_tokens).toBeLessThan(1_500);
+  const { stream, victim } = await stoppedMidStream(cluster, body);
   cluster.kill(victim, 'SIGKILL');
   const { tokens, error, isDone } = await stream;
   assert.equal(error, undefined);
