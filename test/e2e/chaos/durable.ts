@@ -100,6 +100,8 @@ export async function runDurable(numKills: number, random: Random): Promise<Dura
           }
         }
       });
+      // Every other store is killed only after it has answered an offer, however slow the machine is.
+      if (kill % 2 === 0) await Promise.race(offers);
       await sleep(random.below(MAX_WRITING_MS));
       await store.kill();
       await Promise.all(offers);
