@@ -64,6 +64,7 @@ const processes = [
     'roles',
     'cli',
     'openai',
+    'samples',
     'http',
     'oracle',
     'wrong_blocks',

@@ -258,6 +258,11 @@ export interface Executable {
   exportBlocks(blockIds: readonly number[], outs: readonly Uint8Array[]): Promise<void>;
   /** Copies KV into blocks, for steps that are run afterwards. With `range`, payloads hold the bytes of those layers only. */
   importBlocks(blockIds: readonly number[], payloads: readonly Uint8Array[], range?: LayerRange): Promise<void>;
+  /**
+   * Copies the KV of blocks `from[i]` into blocks `to[i]`, all layers: what steps submitted before have written, for steps that are run
+   * afterwards. No block is in both lists, and none twice in `to`.
+   */
+  copyBlocks(from: readonly number[], to: readonly number[]): void;
   /** Writes values of a sampler page from token `first` on, for steps that are run afterwards. */
   writeSamplerPage(page: number, first: number, values: Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>): void;
   /** Returns a sampler that runs on the calling thread, for rows of logits that a step returned whole. */

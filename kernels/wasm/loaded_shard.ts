@@ -63,6 +63,13 @@ export class LoadedShard {
     if (bytes > 0) this.#bytes.set(payload.subarray(inRange, inRange + bytes), to);
   }
 
+  /** Copies this memory shard's layers of block `from` into block `to`. */
+  copyBlock(from: number, to: number): void {
+    const { kv } = this.#layout;
+    const { bytes } = this.#payload;
+    this.#bytes.copyWithin(kv + to * bytes, kv + from * bytes, kv + (from + 1) * bytes);
+  }
+
   /** Copies the step's rows of a buffer from the memory shard that computed them into this one. `control` has the numbers of rows. */
   carry(buffer: string, from: LoadedShard, control: Int32Array): void {
     const own = this.#buffer(buffer);

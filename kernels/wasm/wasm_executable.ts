@@ -188,6 +188,14 @@ export class WasmExecutable implements ProfiledExecutable {
     return Promise.resolve();
   }
 
+  copyBlocks(from: readonly number[], to: readonly number[]): void {
+    from.forEach((block, i) => {
+      this.#check(block);
+      this.#check(to[i]!);
+      for (const shard of this.#shards) shard.copyBlock(block, to[i]!);
+    });
+  }
+
   rowSampler(): RowSampler {
     return new HostRowSampler(this.sampling.vocab);
   }

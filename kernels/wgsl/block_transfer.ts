@@ -110,6 +110,23 @@ export class BlockTransfer {
     await last;
   }
 
+  /** Submits the copies at once; they come behind what was submitted before. */
+  copyBlocks(from: readonly number[], to: readonly number[]): void {
+    for (let start = 0; start < from.length; start += this.#capacity) {
+      const ids = from.slice(start, start + this.#capacity);
+      this.#move('gather', ids);
+      this.#move('scatter', to.slice(start, start + ids.length));
+    }
+  }
+
+  /** Submits a pass of its own, because the list of blocks that a pass reads is written when the pass is submitted. */
+  #move(direction: 'gather' | 'scatter', ids: readonly number[]): void {
+    const encoder = this.#device.createCommandEncoder();
+    this.#gather.choose(ids);
+    this.#gather.encode(encoder, direction, this.#all, ids.length);
+    this.#device.queue.submit([encoder.finish()]);
+  }
+
   async importBlocks(
     blockIds: readonly number[],
     payloads: readonly Uint8Array[],

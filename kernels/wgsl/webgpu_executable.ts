@@ -245,6 +245,11 @@ export class WebgpuExecutable implements Executable {
     await this.#finish(this.#transfer(blockIds).importBlocks(blockIds, payloads, range));
   }
 
+  copyBlocks(from: readonly number[], to: readonly number[]): void {
+    this.#throwIfLost();
+    this.#transfer([...from, ...to]).copyBlocks(from, to);
+  }
+
   #transfer(blockIds: readonly number[]): BlockTransfer {
     const { transfer } = this.#parts;
     assert(transfer, 'the program has no KV blocks');

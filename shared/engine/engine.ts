@@ -24,11 +24,12 @@ import type { EngineEvent } from './engine_events.ts';
 import { FirstStep } from './first_step.ts';
 import { Incoming, type IncomingBlock } from './incoming_blocks.ts';
 import { reportedToken } from './sampler.ts';
-import { Scheduler } from './scheduler.ts';
+import { SampleGroups } from './sample_groups.ts';
+import { Scheduler, type BlockCopy } from './scheduler.ts';
 import { ROW_UNIT, StepBudget, type StepTimes } from './step_budget.ts';
 import { Sequence, type SequenceRequest, type SequenceState } from './sequence.ts';
 import { buildStep, exportOf, numPromptTop, type EarlyExport, type StepRows } from './step.ts';
-import type { PlannedRows } from './step_plan.ts';
+import type { Candidate, PlannedRows } from './step_plan.ts';
 
 /** Sizes, limits and callbacks of an engine. */
 export interface EngineOptions {
@@ -50,6 +51,8 @@ export interface EngineOptions {
    * for none.
    */
   readonly exportEarly?: (hashes: readonly AnchoredHash[]) => EarlyExport | undefined;
+  /** Called when `step` has something to do although nothing was submitted: a group of samples has waited long enough. */
+  readonly onReady?: () => void;
 }
 
 /** A step that the device was given. */
@@ -61,6 +64,8 @@ interface InFlightStep {
   readonly early: EarlyExport | undefined;
   /** Whether FirstStep has computed a section of it before; its duration is then not a measure of a step. */
   readonly isRest: boolean;
+  /** Followers of its samples that could not be forked: they are queued when the step has returned, and hit its full blocks. */
+  readonly late: readonly Sequence[];
 }
 
 /** The engine of one device: schedules sequences, submits steps, completes them, and emits the events. */
@@ -78,6 +83,7 @@ export class Engine {
   /** Tokens that the widest layer of all sees; 0: all. */
   readonly #widest: number;
   readonly #firstStep: FirstStep;
+  readonly #groups: SampleGroups;
   readonly #sequences = new Map<number, Sequence>();
   /** Submitted steps, in the order in which the device runs them; at most one more than the device takes ahead. */
   readonly #steps: InFlightStep[] = [];
@@ -117,18 +123,24 @@ export class Engine {
       this.#sampling.close(sequence);
       emit({ kind: 'preempted', id: sequence.request.id });
     });
+    this.#groups = new SampleGroups(clock, (leader) => {
+      if (leader) this.#scheduler.enqueue(leader);
+      options.onReady?.();
+    });
   }
 
   get load(): { numRunning: number; numWaiting: number; numPreemptions: number } {
     const { numHeld, numWaiting, numPreemptions } = this.#scheduler;
-    return { numRunning: numHeld, numWaiting, numPreemptions };
+    return { numRunning: numHeld, numWaiting: numWaiting + this.#groups.numFollowing, numPreemptions };
   }
 
   /** @throws Failure `overloaded` or `context_too_long`. */
   submit(request: SequenceRequest): void {
     assert(request.tokens.length > 0, 'a sequence has at least one token');
     const sequence = new Sequence(request, this.#options.spec, this.#clock.nowMs());
-    this.#scheduler.submit(sequence);
+    this.#scheduler.check(sequence, this.#groups.numFollowing);
+    const role = request.group ? this.#groups.join(sequence, request.group) : 'alone';
+    if (role !== 'follows') this.#scheduler.enqueue(sequence);
     this.#sequences.set(request.id, sequence);
   }
 
@@ -136,6 +148,8 @@ export class Engine {
   cancel(id: number): void {
     const sequence = this.#sequences.get(id);
     if (!sequence) return;
+    const next = this.#groups.leave(sequence);
+    if (next) this.#scheduler.enqueue(next);
     this.#scheduler.remove(sequence);
     this.#sampling.close(sequence);
     this.#sequences.delete(id);
@@ -183,8 +197,9 @@ export class Engine {
       promptRows: (tokenRows) =>
         Math.min(this.#stepBudget.promptRows(tokenRows), Math.max(ROW_UNIT, this.#executable.maxRowsNow - tokenRows)),
       isIdle,
-      candidatesOf: (sequences) => this.#sampling.candidatesOf(sequences),
+      candidatesOf: (sequences) => this.#candidatesOf(sequences),
       maxHostSamples: MAX_HOST_SAMPLED_ROWS,
+      numFollowing: this.#groups.numFollowing,
     });
     const nowMs = this.#clock.nowMs();
     for (const { request, times, cursor } of admitted) {
@@ -211,19 +226,61 @@ export class Engine {
     while (this.#steps.length > 0) await this.#complete();
   }
 
+  /** Returns the sequences that may be computed now; one that leads an incomplete group only up to the row that it samples from. */
+  #candidatesOf(sequences: readonly Sequence[]): readonly Candidate<Sequence>[] {
+    const candidates = this.#sampling.candidatesOf(sequences);
+    if (this.#groups.isEmpty) return candidates;
+    return candidates.map((one) => (this.#groups.maySample(one.sequence) ? one : { ...one, sampledBy: 'waits' }));
+  }
+
   #submit(work: readonly PlannedRows<Sequence>[], nowMs: number): void {
     this.#numSubmitted++;
     const section = this.#firstStep.restOf(work);
-    const { rows, batch, filled } = buildStep(work, this.#sampling, this.#blockSize, this.#numSubmitted);
+    const copies: BlockCopy[] = [];
+    const late: Sequence[] = [];
+    const fork = (leader: Sequence): Sequence[] => {
+      const followers = this.#groups.end(leader);
+      return followers.filter((follower) => {
+        const made = this.#fork(leader, follower, nowMs);
+        if (made) copies.push(...made);
+        else late.push(follower);
+        return made;
+      });
+    };
+    const context = { sampling: this.#sampling, blockSize: this.#blockSize, fork };
+    const { rows, batch, filled } = buildStep(work, context, this.#numSubmitted);
     // A step that FirstStep began has passed some layers already, so its blocks are exported after the step instead.
     const hashes = filled.map(({ hash }) => hash);
     const early = filled.length > 0 && !section ? this.#options.exportEarly?.(hashes) : undefined;
     const results = this.#executable.run(batch, { section, exports: early && exportOf(early, filled) });
+    if (copies.length > 0) {
+      this.#executable.copyBlocks(
+        copies.map(({ from }) => from),
+        copies.map(({ to }) => to),
+      );
+    }
     // `#complete` awaits the results and sees a failure; this handler prevents an unhandled rejection until then.
     results.catch(() => undefined);
     const tokenRows = rows.filter(({ count, sampled }) => count === 1 && sampled.length > 0).length;
     const numRows = { tokenRows, promptRows: rows.reduce((sum, { count }) => sum + count, -tokenRows) };
-    this.#steps.push({ rows, results, submittedMs: nowMs, numRows, early, isRest: section !== undefined });
+    this.#steps.push({ rows, results, submittedMs: nowMs, numRows, early, isRest: section !== undefined, late });
+  }
+
+  /**
+   * Starts a follower behind the prompt of its leader, in whose step its first token is sampled. Returns the copies that this needs;
+   * undefined when there is no room, when it has tokens of its own already, or when the host samples for it.
+   */
+  #fork(leader: Sequence, follower: Sequence, nowMs: number): readonly BlockCopy[] | undefined {
+    if (!follower.hasTokensOf(leader) || !this.#sampling.openOnDevice(follower)) return undefined;
+    const copies = this.#scheduler.fork(leader, follower);
+    if (!copies) {
+      this.#sampling.close(follower);
+      return undefined;
+    }
+    this.#emit({ kind: 'admitted', id: follower.request.id });
+    follower.times.admitted(nowMs, follower.cursor.computed);
+    follower.times.ready(nowMs);
+    return copies;
   }
 
   /** Completes the oldest submitted step: awaits its results and emits its events. */
@@ -243,6 +300,7 @@ export class Engine {
       at += rows.prompt.end - rows.prompt.start + rows.sampled.length;
     }
     step.early?.onEnd();
+    for (const sequence of step.late) if (!this.#isGone(sequence)) this.#scheduler.enqueue(sequence);
     this.#finishIdlePrefills();
   }
 

@@ -77,6 +77,9 @@ export class EngineLoop {
           this.#onEvent(event);
         },
         exportEarly: (hashes) => this.#copies.exportEarly(hashes),
+        onReady: () => {
+          this.#wake();
+        },
       },
       clock,
     );

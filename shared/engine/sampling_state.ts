@@ -72,6 +72,15 @@ export class SamplingState {
     this.#entries.set(sequence, { sampling: new SequenceSampling(sampling), slot, pages, adjustments, isOnDevice });
   }
 
+  /** Does what {@link open} does if the device can sample for the sequence; returns false, and opens nothing, if the host would. */
+  openOnDevice(sequence: Sequence): boolean {
+    if (this.#slots.length === 0) return false;
+    this.open(sequence);
+    if (!this.#isSampledByHost(sequence)) return true;
+    this.close(sequence);
+    return false;
+  }
+
   /** Releases the slot and pages of a sequence that has ended or was preempted. A second call does nothing. */
   close(sequence: Sequence): void {
     const entry = this.#entries.get(sequence);

@@ -36,6 +36,8 @@ export interface StepTerms {
   readonly candidatesOf: (sequences: readonly Sequence[]) => readonly Candidate<Sequence>[];
   /** Tokens that the host can sample in a step. */
   readonly maxHostSamples: number;
+  /** Sequences that wait for the leader of their group, and may sample in the same step as it. */
+  readonly numFollowing: number;
 }
 
 /** Rows of the next step, and the sequences that were admitted. */
@@ -45,6 +47,12 @@ export interface Schedule {
   readonly admitted: readonly Sequence[];
   /** Whether a sequence lacks device blocks; once the device is idle, the latest arrivals are preempted for it. */
   readonly isShort: boolean;
+}
+
+/** A device block to copy into another. */
+export interface BlockCopy {
+  readonly from: number;
+  readonly to: number;
 }
 
 /** Queue of waiting sequences and list of those that hold device blocks; admits, plans and preempts. */
@@ -75,8 +83,22 @@ export class Scheduler {
     return this.#held.length;
   }
 
-  /** @throws Failure `overloaded` when the queue is full, `context_too_long` when it could never be admitted. */
+  /** @throws Failure as {@link check} does. */
   submit(sequence: Sequence): void {
+    this.check(sequence);
+    this.enqueue(sequence);
+  }
+
+  /** Puts a sequence that was checked at the end of the queue. */
+  enqueue(sequence: Sequence): void {
+    this.#waiting.push(sequence);
+  }
+
+  /**
+   * `numFollowing`: sequences that wait for others of their group, beside the queue.
+   * @throws Failure `overloaded` when the queue is full, `context_too_long` when the sequence could never be admitted.
+   */
+  check(sequence: Sequence, numFollowing = 0): void {
     const { blockSize, maxWaiting } = this.#limits;
     const { maxLength } = sequence.request.request;
     const numBlocks = Math.ceil(Math.max(sequence.tokens.length, maxLength) / blockSize);
@@ -86,10 +108,29 @@ export class Scheduler {
         `${numBlocks} blocks of ${blockSize} tokens are needed, this instance has ${this.#pool.numBlocks}: raise --kv-blocks or ask for fewer tokens`,
       );
     }
-    if (this.#waiting.length >= maxWaiting) {
+    if (this.#waiting.length + numFollowing >= maxWaiting) {
       throw new Failure('overloaded', `${maxWaiting} sequences wait already on this instance`);
     }
-    this.#waiting.push(sequence);
+  }
+
+  /**
+   * Gives `follower` the blocks of the prompt that it shares with `leader`: the full ones themselves, and a block of its own for the
+   * one that the prompt fills in part, which the caller copies. Returns the copies to make; undefined, and nothing changed, when there is no room.
+   */
+  fork(leader: Sequence, follower: Sequence): readonly BlockCopy[] | undefined {
+    if (this.#held.length >= this.#maxHeld) return undefined;
+    const { blockSize } = this.#limits;
+    const { length } = follower.tokens;
+    const numFull = Math.floor(length / blockSize);
+    const isPartial = length % blockSize > 0;
+    const to = isPartial ? this.#pool.grow() : undefined;
+    if (isPartial && to === undefined) return undefined;
+    const numPassed = leader.blocks.length - leader.heldBlocks.length;
+    for (const block of leader.blocks.slice(numPassed, numFull)) this.#pool.reference(block);
+    follower.forkFrom(leader, to);
+    this.#held.push(follower);
+    const from = leader.blocks[numFull];
+    return from === undefined || to === undefined ? [] : [{ from, to }];
   }
 
   /** Takes a sequence out, wherever it is; its blocks go back when nothing touches them. */
@@ -123,12 +164,12 @@ export class Scheduler {
     return { work: [...plan.work, ...later.work], admitted, isShort: later.short !== undefined };
   }
 
-  #plan({ candidatesOf, promptRows, maxHostSamples }: StepTerms): StepPlan<Sequence> {
+  #plan({ candidatesOf, promptRows, maxHostSamples, numFollowing }: StepTerms): StepPlan<Sequence> {
     const { maxNumSeqs, chunkTokens, blockSize } = this.#limits;
     const budget: StepRoom = {
       rows: chunkTokens,
       // Rows that are asked for besides the one that each sequence may sample from, those that may be admitted included.
-      spareSamples: maxNumSeqs - Math.min(this.#maxHeld, this.#held.length + this.#waiting.length),
+      spareSamples: maxNumSeqs - Math.min(this.#maxHeld, this.#held.length + this.#waiting.length + numFollowing),
       hostSamples: maxHostSamples,
       freeBlocks: this.#pool.numAvailable,
     };

@@ -12,6 +12,7 @@ import assert from 'node:assert/strict';
 import { TokenList } from '../base/token_list.ts';
 import { KeyChain, numPrefillBlocks, type AnchoredHash, type Digest } from '../kv/block_key.ts';
 import { blocksOutsideWindow } from '../kv/kv_spec.ts';
+import type { SampleGroupMessage } from '../protocol/messages.ts';
 import type { Request } from '../protocol/request.ts';
 import { Cursor } from './cursor.ts';
 import { FetchedBlocks, type IncomingSpec } from './fetched_blocks.ts';
@@ -33,6 +34,8 @@ export interface SequenceRequest {
   readonly promptLogprobsFrom: number;
   /** Blocks are on their way: wait for `proceed` before computing. */
   readonly isFetching: boolean;
+  /** Present for one of several samples of a prompt; see sample_groups.ts. */
+  readonly group?: SampleGroupMessage | undefined;
 }
 
 /** State of a sequence in the engine, with what belongs to the state. */
@@ -109,6 +112,35 @@ export class Sequence {
     this.#state = this.#isFetched
       ? { kind: 'running', blocks, fetched, firstHeld: 0 }
       : { kind: 'loading', blocks, fetched };
+  }
+
+  /** Whether it has the tokens of `leader`, no more and no fewer, and the same block chain. */
+  hasTokensOf(leader: Sequence): boolean {
+    const { tokens, chain, request } = leader;
+    if (this.tokens.length !== tokens.length || leader.cursor.pending > 0 || this.request.root !== request.root)
+      return false;
+    const from = numPrefillBlocks(tokens.length, this.#spec.blockSize) * this.#spec.blockSize;
+    const [own, others] = [this.tokens.range(from, tokens.length), tokens.range(from, tokens.length)];
+    return (
+      this.chain.hashes.at(-1)?.digest === chain.hashes.at(-1)?.digest && own.every((token, i) => token === others[i])
+    );
+  }
+
+  /**
+   * Starts a waiting sequence behind the prompt that it shares with `leader`, whose step computes the prompt's last row. The caller
+   * has referenced the leader's full blocks for it. `copy` is its copy of the block that the prompt fills in part; undefined: the
+   * prompt fills its blocks.
+   */
+  forkFrom(leader: Sequence, copy: number | undefined): void {
+    const { state } = leader;
+    assert(this.#state.kind === 'waiting' && state.kind === 'running', 'a waiting sequence starts from a running one');
+    const { firstHeld } = state;
+    const numFull = Math.floor(this.tokens.length / this.#spec.blockSize);
+    const blocks = [...state.blocks.slice(0, numFull), ...(copy === undefined ? [] : [copy])];
+    // No row reads the entries of passed blocks; they name a block that this sequence holds.
+    blocks.fill(blocks[firstHeld]!, 0, firstHeld);
+    this.cursor.startAt(this.tokens.length);
+    this.#state = { kind: 'running', blocks, fetched: new FetchedBlocks(this.#spec), firstHeld };
   }
 
   /**

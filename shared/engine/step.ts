@@ -5,6 +5,9 @@ import { promptRequest, type SamplingState } from './sampling_state.ts';
 import type { Sequence } from './sequence.ts';
 import type { PlannedRows } from './step_plan.ts';
 
+const NO_SEQUENCES: readonly Sequence[] = [];
+const NO_POSITIONS = { start: 0, end: 0 };
+
 /** Rows that one step computes for one sequence. */
 export interface StepRows {
   readonly sequence: Sequence;
@@ -34,6 +37,9 @@ export interface EarlyExport {
   readonly onEnd: () => void;
 }
 
+/** Sequences that start from the blocks of the one whose row a step samples from, sampled from the same row; in order. */
+export type Fork = (leader: Sequence) => readonly Sequence[];
+
 /** A step that is ready for the device. */
 export interface BuiltStep {
   readonly rows: readonly StepRows[];
@@ -41,23 +47,26 @@ export interface BuiltStep {
   readonly filled: readonly FilledBlock[];
 }
 
-/** Builds the batch of step number `step`, and advances the cursors of its sequences. */
+/** Builds the batch of step number `step`, forks the followers of sequences that it samples from, and advances all cursors. */
 export function buildStep(
   work: readonly PlannedRows<Sequence>[],
-  sampling: SamplingState,
-  blockSize: number,
+  { sampling, blockSize, fork }: { readonly sampling: SamplingState; readonly blockSize: number; readonly fork: Fork },
   step: number,
 ): BuiltStep {
   const filled: FilledBlock[] = [];
   const batch: Segment[] = [];
-  const rows = work.map(({ sequence, count }): StepRows => {
+  const rows: StepRows[] = [];
+  for (const { sequence, count } of work) {
     const { submitted: start } = sequence.cursor;
     const end = start + count;
     const sampled = sequence.samplesAt(end) ? [sequence.length] : [];
     const prompt = sequence.promptRows(start, end);
     const tokens = tokensOf(sequence, start, end, sampling);
     const blockTable = sequence.blocks;
-    const samples = samplesOf(sequence, prompt, sampled, start, count, sampling);
+    const forked = sampled.length > 0 ? fork(sequence) : NO_SEQUENCES;
+    const own = samplesOf(sequence, prompt, sampled, start, count, sampling);
+    const samples =
+      forked.length === 0 ? own : [...(own ?? []), ...forked.map((one) => sampling.request(one, end, count - 1))];
     // Written out because a spread would allocate a second object for every token of a decode step.
     batch.push(samples ? { tokens, start, blockTable, samples } : { tokens, start, blockTable });
     for (let index = Math.floor(start / blockSize); index < Math.floor(end / blockSize); index++) {
@@ -67,8 +76,14 @@ export function buildStep(
     sequence.cursor.submit(count, sampled.length);
     sequence.lastStep = step;
     sequence.passFetched();
-    return { sequence, start, count, after: sequence.cursor.submitted, prompt, sampled };
-  });
+    rows.push({ sequence, start, count, after: sequence.cursor.submitted, prompt, sampled });
+    // Their results come right behind those of the sequence in whose segment they are sampled.
+    for (const follower of forked) {
+      follower.cursor.submit(0, 1);
+      follower.lastStep = step;
+      rows.push({ sequence: follower, start: end, count: 0, after: end, prompt: NO_POSITIONS, sampled: [end] });
+    }
+  }
   return { rows, batch, filled };
 }
 

@@ -140,6 +140,7 @@ class DecodeSession {
           ...chain,
           request,
           promptLogprobsFrom: isReading ? Math.max(1, start.promptLogprobsFrom) : request.promptLength,
+          group: start.group ?? undefined,
         },
         feed: hasFetch ? (fetch, until) => this.#feed(fetch, until, chain, numLocal, start) : undefined,
         onEvent: (event) => {

@@ -19,6 +19,7 @@ import type { PrefillRequest as PrefillRequestMessage } from './generated/pensto
 import type { Report as ReportMessage } from './generated/penstock/Report.ts';
 import type { Request as RequestOfProto } from './generated/penstock/Request.ts';
 import type { RequestContext as RequestContextMessage } from './generated/penstock/RequestContext.ts';
+import type { SampleGroup as SampleGroupOfProto } from './generated/penstock/SampleGroup.ts';
 import type { Sampling as SamplingOfProto } from './generated/penstock/Sampling.ts';
 import type { SnapshotPage as SnapshotPageMessage } from './generated/penstock/SnapshotPage.ts';
 import type { Sampled } from './generated/penstock/Sampled.ts';
@@ -73,6 +74,8 @@ export type Report = Message<ReportMessage>;
 export type RequestContext = Message<RequestContextMessage>;
 /** A client's request to the engines for one prompt, as on the wire. */
 export type RequestMessage = Message<RequestOfProto>;
+/** Membership of a call in a group of samples of one prompt, as on the wire. */
+export type SampleGroupMessage = Message<SampleGroupOfProto>;
 /** Sampling parameters of a request, as on the wire. */
 export type SamplingMessage = Message<SamplingOfProto>;
 /** Page of a holder's list of blocks, with the event sequence number that the list contains. */

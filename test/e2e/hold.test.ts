@@ -246,7 +246,7 @@ test('a caller that says too much is answered like any other (P1), by whichever 
         },
         ...{ format: packDigest(model.digest), tokens: packTokens([5, 6, 7]), lastDigest: Buffer.alloc(0) },
         request: neutralRequest(3, 43),
-        ...{ sources: [], maxSelfCompute: 64, promptLogprobsFrom: 0 },
+        ...{ sources: [], maxSelfCompute: 64, promptLogprobsFrom: 0, group: null },
       },
     });
     for (let i = 0; i < 1_000; i++) said.push({ more: { sources: [], maxSelfCompute: 64 } });

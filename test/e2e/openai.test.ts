@@ -403,7 +403,10 @@ test('models, health, metrics', async () => {
 describe('bad input gets an error object that says what to do', () => {
   const cases: [string, Record<string, unknown>, number, RegExp][] = [
     ['another model', { model: 'gpt-4' }, 404, /does not exist; this cluster serves `harbour`/],
-    ['n', { n: 2 }, 400, /^400 n: is not supported/],
+    ['n', { n: 0 }, 400, /^400 n: Too small/],
+    ['more samples than a request may have', { n: 257 }, 400, /^400 n: Too big.*256/],
+    ['best_of', { n: 3, best_of: 2 }, 400, /^400 best_of: 2 is less than n, 3/],
+    ['best_of of a stream', { n: 1, best_of: 2, stream: true }, 400, /^400 best_of: .*stream/],
     [
       'tools',
       { tools: [{ type: 'function', function: { name: 'f', parameters: {} } }] },
@@ -539,7 +542,7 @@ describe('parameters that OpenAI or vLLM document', () => {
   });
 
   test.each([
-    ...[{ n: 2 }, { best_of: 2 }, { use_beam_search: true }, { length_penalty: 2 }, { priority: 1 }],
+    ...[{ use_beam_search: true }, { length_penalty: 2 }, { priority: 1 }],
     ...[{ bad_words: ['x'] }, { response_format: { type: 'json_object' } }, { prompt_embeds: 'x' }],
     ...[
       { guided_json: {} },
@@ -811,7 +814,7 @@ describe('every error has OpenAI’s shape', () => {
     assert.equal(((await response.json()) as { id: string }).id, 'cmpl-my-request.1');
     const view = (await cluster.requests(1))[0] as unknown as { client_id: string; trace_id: string };
     assert.deepEqual([view.client_id, view.trace_id], ['my-request.1', '0af7651916cd43dd8448eb211c80319c']);
-    const refused = await post('/v1/completions', { prompt: [5], n: 3 }, headers);
+    const refused = await post('/v1/completions', { prompt: [5], n: -3 }, headers);
     assert.equal(refused.headers.get('x-request-id'), 'my-request.1');
   });
 
@@ -823,7 +826,7 @@ describe('every error has OpenAI’s shape', () => {
 });
 
 test('every metric of vLLM’s dashboards whose meaning we have shows data; failures are counted by reason and status', async () => {
-  await post('/v1/completions', { prompt: 'x', n: 7 });
+  await post('/v1/completions', { prompt: 'x', n: -7 });
   await fetch(`${cluster.url}/v1/nothing`);
   await until('heartbeats have told', async () => (await cluster.node('decode-1')).tiers['device'] !== undefined);
   const text = await (await fetch(`${cluster.url}/metrics`)).text();

@@ -22,6 +22,8 @@ interface Case {
   readonly prompt: number[];
   readonly maxTokens: number;
   readonly params: TestSampling;
+  /** Samples of the prompt; sample i has the seed plus i. */
+  readonly numSamples: number;
 }
 
 /** Lengths as a service sees them: many short, some long; a third continue a prefix that came before. */
@@ -45,11 +47,12 @@ function makeCases(count: number, random: Random): Case[] {
         : { temperature: 0.9, seed: random.below(2 ** 31), ...(i % 4 === 1 ? { topP: 0.9 } : { topK: 40 }) };
     const penalised: Partial<TestSampling> =
       i % 10 === 3 ? { presencePenalty: 0.5, frequencyPenalty: 0.3, repetitionPenalty: 1.2 } : {};
-    return { prompt, maxTokens: 4 + random.below(24), params: { ...greedy, ...seeded, ...penalised } };
+    const numSamples = i % 8 === 5 ? 4 : 1;
+    return { prompt, maxTokens: 4 + random.below(24), params: { ...greedy, ...seeded, ...penalised }, numSamples };
   });
 }
 
-async function ask(cluster: Cluster, { prompt, maxTokens, params }: Case): Promise<number[]> {
+async function ask(cluster: Cluster, { prompt, maxTokens, params, numSamples }: Case): Promise<number[][]> {
   const { choices } = await cluster.completion({
     ...{
       prompt,
@@ -58,12 +61,13 @@ async function ask(cluster: Cluster, { prompt, maxTokens, params }: Case): Promi
       top_p: params.topP,
       top_k: params.topK,
       seed: params.seed,
+      n: numSamples,
     },
     presence_penalty: params.presencePenalty,
     frequency_penalty: params.frequencyPenalty,
     repetition_penalty: params.repetitionPenalty,
   });
-  return choices[0]?.token_ids ?? [];
+  return choices.map(({ token_ids: ids }) => [...ids]);
 }
 
 let cluster: Cluster;
@@ -90,14 +94,14 @@ afterAll(async () => {
   await reference.executable.close();
 });
 
-async function expectOracle(cases: readonly Case[], actual: readonly number[][]): Promise<void> {
-  for (const [i, { prompt, maxTokens, params }] of cases.entries()) {
-    const want = await generate(reference.executable, prompt, params, maxTokens);
-    assert.deepEqual(
-      actual[i],
-      want.map(({ token }) => token),
-      `prompt ${i} of ${prompt.length} tokens, SEED=${seed}`,
-    );
+async function expectOracle(cases: readonly Case[], actual: readonly number[][][]): Promise<void> {
+  for (const [i, { prompt, maxTokens, params, numSamples }] of cases.entries()) {
+    const want: number[][] = [];
+    for (let sample = 0; sample < numSamples; sample++) {
+      const own = { ...params, seed: Number(params.seed) + sample };
+      want.push((await generate(reference.executable, prompt, own, maxTokens)).map(({ token }) => token));
+    }
+    assert.deepEqual(actual[i], want, `prompt ${i} of ${prompt.length} tokens, SEED=${seed}`);
   }
 }
 
@@ -105,7 +109,7 @@ test(`${numPrompts} mixed prompts give the tokens of a single-process loop, most
   const cases = makeCases(numPrompts, new Random(seed));
   const actual = await mapConcurrently(cases, 8, (one) => ask(cluster, one));
   await expectOracle(cases, actual);
-  const requests = await cluster.requests();
+  const requests = (await cluster.requests()).filter(({ sample_of: of }) => of === null);
   expect(requests.length).toBe(numPrompts);
   const elsewhere = requests.filter(({ attempts }) =>
     attempts.some(({ prefills, report }) => prefills.length > 0 && (report?.fetched_tokens ?? 0) > 0),

@@ -79,6 +79,9 @@ class Running {
       },
       exportBlocks: (...of) => executable.exportBlocks(...of),
       importBlocks: (...of) => executable.importBlocks(...of),
+      copyBlocks: (...of) => {
+        executable.copyBlocks(...of);
+      },
       writeSamplerPage: (...of) => {
         executable.writeSamplerPage(...of);
       },

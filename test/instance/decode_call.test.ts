@@ -46,7 +46,7 @@ function startOf(changes: Partial<DecodeStart> = {}): DecodeStart {
     },
     ...{ format: packDigest(format), tokens: packTokens(tokens), lastDigest: packDigest(hashes.at(-1)!.digest) },
     request: neutralRequest(NUM_TOKENS, NUM_TOKENS + 3),
-    ...{ sources: [], maxSelfCompute: CONTEXT, promptLogprobsFrom: 0 },
+    ...{ sources: [], maxSelfCompute: CONTEXT, promptLogprobsFrom: 0, group: null },
     ...changes,
   };
 }

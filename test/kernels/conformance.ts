@@ -10,6 +10,7 @@ import { linearConformance } from './conformance/linear.ts';
 import { mixtureConformance } from './conformance/mixture.ts';
 import { layerConformance } from './conformance/program.ts';
 import { qkNormConformance, rmsNormConformance } from './conformance/rms_norm.ts';
+import { copyBlocksConformance } from './conformance/copy_blocks.ts';
 import { ropeStoreConformance } from './conformance/rope_store.ts';
 import { sampleConformance } from './conformance/samples.ts';
 import type { Conformance } from './conformance/suite.ts';
@@ -24,6 +25,7 @@ export function conformance(device: Conformance): void {
   mixtureConformance(device);
   embedConformance(device);
   ropeStoreConformance(device);
+  copyBlocksConformance(device);
   sampleConformance(device);
   samplerConformance(device);
   attentionConformance(device);

@@ -480,7 +480,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'more sequences wait than may (P1)',
     file: 'shared/engine/scheduler.js',
-    from: 'if (this.#waiting.length >= maxWaiting) {',
+    from: 'if (this.#waiting.length + numFollowing >= maxWaiting) {',
     to: 'if (false) {',
   },
   {
@@ -499,9 +499,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'what was delivered behind a gap is not counted once the gap is computed',
     file: 'shared/engine/step.js',
-    from: `sequence.passFetched();
-        return {`,
-    to: 'return {',
+    from: 'sequence.passFetched();',
+    to: '',
   },
   {
     name: 'a sequence that has proceeded waits for blocks again after a preemption',
@@ -781,6 +780,61 @@ export const mutants: readonly Mutant[] = [
     file: 'services/router/relay/attempt_messages.js',
     from: 'promptLogprobs.length + 1 : 0,',
     to: '2 : 0,',
+  },
+  {
+    name: 'a further sample has the seed of the first',
+    file: 'services/router/openai/common.js',
+    from: 'packSeed(seed + BigInt(i + 1))',
+    to: 'packSeed(seed)',
+  },
+  {
+    name: 'a further sample counts the prompt again',
+    file: 'services/router/openai/common.js',
+    from: 'counts: new RequestCounts(0)',
+    to: 'counts: new RequestCounts(first.promptTokens.length)',
+  },
+  {
+    name: 'a sample that was placed with its group is placed there again after a failure',
+    file: 'services/router/relay/sample_group.js',
+    from: 'if (round && !round.members.has(sample))',
+    to: 'if (round)',
+  },
+  {
+    name: 'a sample writes into the block that its prompt fills in part and that the others read',
+    file: 'shared/engine/engine.js',
+    from: 'if (copies.length > 0)',
+    to: 'if (false)',
+  },
+  {
+    name: 'the prompt’s blocks are not counted for its further samples (E1)',
+    file: 'shared/engine/scheduler.js',
+    from: 'for (const block of leader.blocks.slice(numPassed, numFull))\n            this.#pool.reference(block);',
+    to: '',
+  },
+  {
+    name: 'samples that cannot be forked are forgotten',
+    file: 'shared/engine/engine.js',
+    from: 'for (const sequence of step.late)',
+    to: 'for (const sequence of [])',
+  },
+  {
+    name: 'no sample takes the place of a first one that is cancelled',
+    file: 'shared/engine/engine.js',
+    from: `        if (next)
+            this.#scheduler.enqueue(next);`,
+    to: '',
+  },
+  {
+    name: 'samples that wait for their first one are not bounded in the step that forks them',
+    file: 'shared/engine/scheduler.js',
+    from: 'if (this.#held.length >= this.#maxHeld)\n            return undefined;',
+    to: '',
+  },
+  {
+    name: 'a first sample waits for ever for the others of its group',
+    file: 'shared/engine/sample_groups.js',
+    from: 'group.isExpired = true;',
+    to: '',
   },
   {
     name: 'cached blocks are hit although their rows are asked for',

@@ -460,6 +460,18 @@ export class SimExecutable implements Executable {
     });
   }
 
+  copyBlocks(from: readonly number[], to: readonly number[]): void {
+    const blockSize = this.#blockSize;
+    this.#inOrder(() => {
+      from.forEach((block, i) => {
+        this.#layersOf(block).forEach((values, layer) => {
+          this.#layers[layer]!.set(values, to[i]! * blockSize);
+        });
+      });
+      return Promise.resolve();
+    }).catch(() => undefined);
+  }
+
   write(): Promise<void> {
     assert.fail('nobody writes a buffer of a simulated device');
   }

@@ -1,7 +1,7 @@
 /** Requests of simulated clients: draws them, computes what the API must answer, and checks what it did. The one oracle. */
 import { projectPath } from '../support/project.ts';
 import type { Random } from '../../shared/base/random.ts';
-import { greedy, type TestSampling } from '../support/request.ts';
+import { greedy } from '../support/request.ts';
 import type { EndpointPath } from '../../services/router/openai/endpoints.ts';
 import { REPLACEMENT } from '../../services/router/text/token_bytes.ts';
 import { readTextFiles } from '../../shared/model/text_files.ts';
@@ -100,9 +100,10 @@ export function drawWish(
   const isStream = r.chance(3, 4);
   const isReading = !isStream && !isChat && r.chance(1, 2);
   const salt = r.pick(['', '', '', 'tenant', `own ${r.u32()}`]);
-  const sampling: TestSampling = {
-    ...greedy,
-    ...{ temperature: r.pick([0, 0.8, 1.2]), topK: r.pick([0, 5]), topP: r.pick([1, 0.9]), seed: r.u32() },
+  const seed = r.u32();
+  const sampling = {
+    ...{ ...greedy, seed },
+    ...{ temperature: r.pick([0, 0.8, 1.2]), topK: r.pick([0, 5]), topP: r.pick([1, 0.9]) },
     ...{ presencePenalty: r.pick([0, 0, 0.7]), numLogprobs, minTokens },
     ...{ frequencyPenalty: r.pick([0, 0, 0, 0.4]), repetitionPenalty: r.pick([1, 1, 1, 1.3]) },
     ...{
@@ -111,10 +112,15 @@ export function drawWish(
     },
   };
   const stopTokenIds = [...(isIgnoringEos ? [] : [EOS]), ...ownStops];
-  const runs = prompts.map((prompt) => {
-    const plain = plainRun({ tokens: prompt, maxLength: prompt.length + maxTokens, stopTokenIds, sampling });
-    return { prompt, plain };
-  });
+  const numChoices = r.chance(1, 6) ? 2 + r.below(3) : 1;
+  // Choice i of a prompt is the single request with the seed plus i.
+  const runs = prompts.flatMap((prompt) =>
+    Array.from({ length: numChoices }, (_, i) => {
+      const own = { ...sampling, seed: sampling.seed + i };
+      const maxLength = prompt.length + maxTokens;
+      return { prompt, plain: plainRun({ tokens: prompt, maxLength, stopTokenIds, sampling: own }) };
+    }),
+  );
   // One that comes, over a token's end or within it, and one that does not.
   const text = textOf(runs[0]?.plain.sampled.map(({ token }) => token) ?? []);
   const at = r.below(text.length);
@@ -138,6 +144,7 @@ export function drawWish(
       ...{ min_p: sampling.minP, logit_bias: Object.fromEntries(sampling.logitBias) },
       ...{ stop: stops, stop_token_ids: ownStops, ignore_eos: isIgnoringEos, ...logprobs },
       ...(isReading ? { prompt_logprobs: 0 } : {}),
+      ...(numChoices > 1 ? { n: numChoices } : {}),
       ...{ return_token_ids: true, stream: isStream, ...(salt === '' ? {} : { cache_salt: salt }) },
     },
   };
@@ -244,7 +251,10 @@ export function faultOf({ expected, body, refusedWith }: Wish, answer: Answer): 
   if (isWhole && !isStream) {
     const sum = (values: readonly (readonly unknown[])[]): number =>
       values.reduce((all, { length }) => all + length, 0);
-    const [prompt, output] = [sum(expected.map((one) => one.prompt)), sum(expected.map(({ ids }) => ids))];
+    // The prompt of several choices counts once.
+    const numChoices = Number(body['n'] ?? 1);
+    const prompts = expected.filter((_, i) => i % numChoices === 0).map((one) => one.prompt);
+    const [prompt, output] = [sum(prompts), sum(expected.map(({ ids }) => ids))];
     if (usage?.prompt_tokens !== prompt || usage.completion_tokens !== output) {
       faults.push(`usage ${JSON.stringify(usage)} is not ${prompt} and ${output}`);
     }

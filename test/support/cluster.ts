@@ -55,6 +55,7 @@ interface ReportView {
 export interface RequestView {
   readonly id: string;
   readonly client_id: string | null;
+  readonly sample_of: string | null;
   readonly phase: string;
   readonly finish_reason: string | null;
   readonly prompt_tokens: number;
@@ -76,6 +77,7 @@ export interface RequestView {
 
 export interface CompletionView {
   readonly choices: {
+    index: number;
     text: string;
     token_ids: number[];
     prompt_token_ids: number[];

@@ -1,5 +1,6 @@
 /** An engine in the caller's thread, with what it told. */
 import assert from 'node:assert/strict';
+import { Condition } from '../../shared/base/condition.ts';
 import { systemClock } from '../../shared/base/clock.ts';
 import { xxh64 } from '../../shared/base/xxh64.ts';
 import { Engine } from '../../shared/engine/engine.ts';
@@ -20,6 +21,8 @@ export class Harness {
   readonly prompts = new Map<number, SampledMessage[]>();
   readonly reports = new Map<number, SequenceReport>();
   readonly model: LoadedModel;
+  readonly #changed = new Condition();
+  #isReady = false;
   #nextId = 1;
 
   constructor(model: LoadedModel, numBlocks: number, chunkTokens: number, maxNumSeqs = 8) {
@@ -30,6 +33,10 @@ export class Harness {
         ...{ spec: model.layout.spec, numBlocks, chunkTokens, maxNumSeqs, maxWaiting: 100, stepMs: 0 },
         emit: (event) => {
           this.#note(event);
+        },
+        onReady: () => {
+          this.#isReady = true;
+          this.#changed.notify();
         },
       },
       systemClock,
@@ -78,6 +85,16 @@ export class Harness {
     const { format: root } = this.model.layout;
     this.engine.submit(sequenceRequest({ id, root, tokens, maxLength: tokens.length + maxTokens, ...more }));
     return id;
+  }
+
+  /** Resolves when the engine says that it has something to do. @throws AssertionError after `ms` */
+  async ready(ms: number): Promise<void> {
+    const untilMs = systemClock.nowMs() + ms;
+    while (!this.#isReady) {
+      assert(systemClock.nowMs() < untilMs, `the engine has nothing to do for ${ms} ms`);
+      await this.#changed.within(ms, systemClock, new AbortController().signal);
+    }
+    this.#isReady = false;
   }
 
   async run(): Promise<void> {

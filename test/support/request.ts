@@ -34,17 +34,18 @@ export interface TestSequence {
   readonly stopTokenIds?: readonly number[];
   readonly sampling?: Partial<TestSampling>;
   readonly isFetching?: boolean;
+  readonly group?: SequenceRequest['group'];
   /** Log-probabilities of the prompt from that position on. */
   readonly promptLogprobs?: { readonly numTop: number; readonly from: number };
 }
 
 /** Returns the sequence as an engine accepts it. */
 export function sequenceRequest(of: TestSequence): SequenceRequest {
-  const { id, kind = 'decode', root, hashes = [], isFetching = false, promptLogprobs } = of;
+  const { id, kind = 'decode', root, hashes = [], isFetching = false, promptLogprobs, group } = of;
   const tokens = Uint32Array.from(of.tokens);
   const { promptLength = tokens.length, maxLength, stopTokenIds = [] } = of;
   return {
-    ...{ id, kind, root, tokens, hashes, isFetching },
+    ...{ id, kind, root, tokens, hashes, isFetching, group },
     promptLogprobsFrom: promptLogprobs?.from ?? promptLength,
     request: {
       ...{ promptLength, maxLength, stopTokenIds, scope: noScope },

@@ -162,19 +162,22 @@ export class RouterMetrics {
     this.#ended.inc({ finished_reason: trace.finishReason ?? 'unknown' });
     const { ttft, ttftMs, totalMs = 0, outputTokens } = trace;
     this.#endToEnd.observe(totalMs / 1_000);
+    // The prompt of several samples is counted with the first of them.
+    const isFirst = trace.sampleOf === undefined;
+    const promptTokens = isFirst ? trace.promptTokens : 0;
     this.#promptSizes.observe(trace.promptTokens);
     this.#generatedSizes.observe(outputTokens);
     if (trace.maxTokens !== undefined) this.#maxSizes.observe(trace.maxTokens);
-    this.#promptTokens.inc(trace.promptTokens);
+    this.#promptTokens.inc(promptTokens);
     this.#cachedTokens.inc(trace.tokens.cached);
     this.#generatedTokens.inc(outputTokens);
     if (ttftMs === undefined || !ttft) return;
-    this.#prefixQueries.inc(trace.promptTokens);
+    this.#prefixQueries.inc(promptTokens);
     this.#prefixHits.inc(trace.tokens.cached);
     const { predictedTokens, attempts } = trace;
     this.#predictedTokens.inc(predictedTokens);
     // Skip requests with a failover: blocks lost with the instance are no error of the index.
-    if (attempts.length === 1) this.#drift.observe(predictedTokens, trace.tokens.cached);
+    if (attempts.length === 1 && isFirst) this.#drift.observe(predictedTokens, trace.tokens.cached);
     const [prefillMs, decodeMs] = [ttft.load + ttft.compute, totalMs - ttftMs];
     this.#ttft.observe(ttftMs / 1_000);
     this.#routerSeconds.observe(ttft.router / 1_000);

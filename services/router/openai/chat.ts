@@ -2,11 +2,10 @@
 import { Failure } from '../../../shared/base/failure.ts';
 import type { SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { ApiContext } from './api_context.ts';
-import { respond, type AnswerFormat } from './choices.ts';
+import { respond, startSamples, type AnswerFormat } from './choices.ts';
 import { generationOf, tokenNames } from './common.ts';
 import type { ChatBody } from './parameters.ts';
 import { refuseTooMany } from './prompt_logprobs.ts';
-import { runPrompt } from './prompt_run.ts';
 import type { RequestScope } from './request_scope.ts';
 
 interface ChatLogprob {
@@ -34,15 +33,15 @@ export async function chat(all: ApiContext, scope: RequestScope): Promise<void> 
   trace.promptTokens = promptTokens.length;
   const generation = generationOf(context, body, promptTokens, body.maxTokens, 'messages');
   refuseTooMany(promptTokens.length * (1 + body.numPromptLogprobs), 'prompt_logprobs');
-  const deltas = scope.own(runPrompt(context, trace, generation, scope));
-  await respond(context, scope, body, [{ trace, generation, deltas, echo: undefined }], chatFormat(context, body));
+  const runs = startSamples(context, scope, { trace, generation, echo: undefined }, body.numSamples);
+  await respond(context, scope, body, runs, chatFormat(context, body));
 }
 
 function chatFormat(context: ApiContext, { isReturningIds }: ChatBody): AnswerFormat<readonly ChatLogprob[]> {
   const promptIds = (promptTokens: Uint32Array): object =>
     isReturningIds ? { prompt_token_ids: Array.from(promptTokens) } : {};
-  const chunk = (choice: Record<string, unknown>): Record<string, unknown> => {
-    return { index: 0, delta: {}, logprobs: null, finish_reason: null, ...choice };
+  const chunkOf = (index: number, choice: Record<string, unknown>): Record<string, unknown> => {
+    return { index, delta: {}, logprobs: null, finish_reason: null, ...choice };
   };
   return {
     idPrefix: 'chatcmpl-',
@@ -63,7 +62,8 @@ function chatFormat(context: ApiContext, { isReturningIds }: ChatBody): AnswerFo
     }),
     rest: (promptTokens) => ({ ...promptIds(promptTokens) }),
     hasPromptLogprobsInChoice: false,
-    chunks({ text, ids, logprobs, finish, stopReason, isFirst }, promptTokens) {
+    chunks({ index, text, ids, logprobs, finish, stopReason, isFirst }, promptTokens) {
+      const chunk = (choice: Record<string, unknown>): Record<string, unknown> => chunkOf(index, choice);
       const role = { delta: { role: 'assistant', content: '' } };
       const first = { choice: chunk(role), beside: promptIds(promptTokens), isOpening: true };
       const hasContent = text !== '' || logprobs !== null || isReturningIds;

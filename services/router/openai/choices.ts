@@ -9,34 +9,53 @@ import type { RequestCounts } from '../relay/request_counts.ts';
 import type { RequestTrace } from '../relay/request_log.ts';
 import { numCharactersOf } from '../text/text_stream.ts';
 import type { ApiContext } from './api_context.ts';
-import { answerJson, finishedHeaders, usageOf, type Usage } from './common.ts';
+import { answerJson, finishedHeaders, samplesOf, usageOf, type Usage } from './common.ts';
 import { PromptOffsets, type OffsetOf } from './completion_logprobs.ts';
 import { sendEvents } from './event_stream.ts';
 import type { CommonBody } from './parameters.ts';
 import { inSlices, promptLogprobsJson, promptTextOf, promptTokensOf } from './prompt_logprobs.ts';
-import { merge, type AnswerDelta } from './prompt_run.ts';
+import { merge, runPrompt, type AnswerDelta } from './prompt_run.ts';
 import type { RequestScope } from './request_scope.ts';
 
 /** A prefill's report may come a moment after the last token; usage and headers of an answer wait no longer than this for it. */
 const REPORT_WAIT_MS = 20;
 
-/** One prompt of a request, under way. */
+/** One sample of a prompt of a request, under way. */
 export interface PromptRun {
   readonly trace: RequestTrace;
   readonly generation: Generation;
+  /** The first sample of the prompt, which has the counts and log-probabilities of the prompt. */
+  readonly first: Generation;
   readonly deltas: AsyncGenerator<AnswerDelta>;
   /** The prompt, as text or token ids, that the choice's text begins with; undefined without `echo`. */
   readonly echo: string | Uint32Array | undefined;
 }
 
+/** Opens the runs of a prompt: one per sample. Every one starts when its first delta is requested. */
+export function startSamples(
+  context: ApiContext,
+  scope: RequestScope,
+  { trace, generation, echo }: Pick<PromptRun, 'trace' | 'generation' | 'echo'>,
+  numSamples: number,
+): [PromptRun, ...PromptRun[]] {
+  const start = (sample: Generation, own: RequestTrace, first: Generation): PromptRun => {
+    const deltas = scope.own(runPrompt(context, own, sample, scope));
+    return { trace: own, generation: sample, first, deltas, echo };
+  };
+  const [first, ...others] = samplesOf(generation, numSamples, trace.id);
+  return [start(first, trace, first), ...others.map((sample) => start(sample, scope.openSample(trace), first))];
+}
+
 /** The next part of a choice: of the echoed prompt first, then of the output. */
 interface ChoiceDelta<L> extends Pick<AnswerDelta, 'text' | 'finish' | 'stopReason'> {
-  /** Index of the prompt's run within the request. */
+  /** Index of the run within the request: that of its prompt times the samples of each, and that of the sample. */
   readonly index: number;
   /** Token ids of this part; undefined for a further slice of the echoed prompt, which adds only log-probabilities. */
   readonly ids: readonly number[] | undefined;
   /** Log-probabilities of the tokens of this part; null when not requested. */
   readonly logprobs: L | null;
+  /** Sum of the log-probabilities of the output tokens of this part; 0 when the engines were asked for none. */
+  readonly sumLogprobs: number;
   readonly isFirst: boolean;
 }
 
@@ -102,8 +121,8 @@ async function* partsOf<L>(
 ): AsyncGenerator<ChoiceDelta<L>> {
   /** Characters of the echoed prompt, by index of each choice that has begun; 0 without an echo. */
   const numEchoed = new Map<number, number>();
-  const nothing = { finish: undefined, stopReason: null, logprobs: null };
-  for await (const { index, delta } of merge(runs.map(({ deltas }) => deltas))) {
+  const nothing = { finish: undefined, stopReason: null, logprobs: null, sumLogprobs: 0 };
+  for await (const { index, delta } of inOrder(runs, numLogprobs >= 0)) {
     const run = runs[index];
     if (!run) continue;
     let isFirst = !numEchoed.has(index);
@@ -113,7 +132,7 @@ async function* partsOf<L>(
       const offsets = new PromptOffsets(echoed);
       // Without log-probabilities the echoed text is one part; with them, one part per slice.
       if (numLogprobs < 0) yield { ...nothing, index, text: echoed, ids: [], isFirst };
-      for (const slice of numLogprobs < 0 ? [] : inSlices(promptTokensOf(run.generation))) {
+      for (const slice of numLogprobs < 0 ? [] : inSlices(promptTokensOf(run.first))) {
         const logprobs = await format.logprobs(slice, (name) => offsets.next(name));
         yield { ...nothing, index, text: isFirst ? echoed : '', ids: isFirst ? [] : undefined, logprobs, isFirst };
         isFirst = false;
@@ -127,23 +146,52 @@ async function* partsOf<L>(
       ...{ index, text, finish, stopReason, isFirst },
       ids: tokens.map(({ token }) => token),
       logprobs: numLogprobs < 0 ? null : await format.logprobs(tokens, () => at),
+      sumLogprobs: tokens.reduce((sum, { logprob }) => sum + (logprob[0] ?? 0), 0),
     };
+  }
+}
+
+/**
+ * Yields the deltas of all runs as they come. Where each choice repeats its prompt with log-probabilities, a sample's deltas wait for
+ * the first delta of the prompt's first sample, before which these are complete.
+ */
+async function* inOrder(
+  runs: readonly PromptRun[],
+  hasLogprobs: boolean,
+): AsyncGenerator<{ readonly index: number; readonly delta: AnswerDelta }> {
+  const begun = new Set<Generation>();
+  let waiting: { readonly index: number; readonly delta: AnswerDelta }[] = [];
+  for await (const one of merge(runs.map(({ deltas }) => deltas))) {
+    const { generation, first, echo } = runs[one.index] ?? {};
+    if (hasLogprobs && echo !== undefined && first && generation !== first && !begun.has(first)) {
+      waiting.push(one);
+      continue;
+    }
+    yield one;
+    if (!generation || begun.has(generation)) continue;
+    begun.add(generation);
+    const ready = waiting.filter(({ index }) => runs[index]?.first === generation);
+    waiting = waiting.filter((other) => !ready.includes(other));
+    yield* ready;
   }
 }
 
 async function collect<L>(
   context: ApiContext,
-  { numPromptLogprobs, sampling: { numLogprobs } }: CommonBody,
+  body: CommonBody,
   runs: readonly [PromptRun, ...PromptRun[]],
   format: AnswerFormat<L>,
   parts: AsyncGenerator<ChoiceDelta<L>>,
   signal: AbortSignal,
 ): Promise<string> {
-  const outputs = runs.map(() => ({
+  const { numPromptLogprobs, sampling } = body;
+  const outputs = runs.map((run) => ({
+    run,
     text: [] as string[],
     ids: [] as number[],
     list: format.logprobList(),
     last: undefined as ChoiceDelta<L> | undefined,
+    sumLogprobs: 0,
   }));
   for await (const part of parts) {
     const output = outputs[part.index];
@@ -151,32 +199,55 @@ async function collect<L>(
     output.text.push(part.text);
     output.ids.push(...(part.ids ?? []));
     if (part.logprobs !== null) output.list.add(part.logprobs);
+    output.sumLogprobs += part.sumLogprobs;
     output.last = part;
   }
   await countsWhole(runs, context.clock, signal);
-  const ofPrompts = await Promise.all(
-    runs.map(async ({ generation }) =>
-      numPromptLogprobs < 0 ? undefined : promptLogprobsJson(context, generation, numPromptLogprobs),
-    ),
-  );
-  const choices = outputs.map(({ text, ids, list, last }, index) => {
+  const ofPrompts = new Map<Generation, string>();
+  for (const prompt of numPromptLogprobs < 0 ? [] : new Set(runs.map(({ first }) => first)))
+    ofPrompts.set(prompt, await promptLogprobsJson(context, prompt, numPromptLogprobs));
+  const choices = best(outputs, body).map(({ run, text, ids, list, last }, index) => {
     const { finish = null, stopReason = null } = last ?? {};
-    const promptTokens = runs[index]?.generation.promptTokens ?? new Uint32Array();
-    const promptLogprobs = format.hasPromptLogprobsInChoice ? ofPrompts[index] : undefined;
+    const { promptTokens } = run.generation;
+    const promptLogprobs = format.hasPromptLogprobsInChoice ? ofPrompts.get(run.first) : undefined;
     return {
       fields: format.choice({ index, text: text.join(''), ids, finish, stopReason }, promptTokens),
-      logprobs: numLogprobs < 0 ? 'null' : list.json(),
+      logprobs: sampling.numLogprobs < 0 ? 'null' : list.json(),
       ...(promptLogprobs === undefined ? {} : { promptLogprobs }),
     };
   });
   const [first] = runs;
-  const beside = format.hasPromptLogprobsInChoice ? undefined : ofPrompts[0];
+  const beside = format.hasPromptLogprobsInChoice ? undefined : ofPrompts.get(first.first);
   return answerJson(
     envelopeOf(context, format, first.trace, format.object.collect),
     choices,
     { usage: usageOf(countsOf(runs)), ...format.rest(first.generation.promptTokens) },
     beside === undefined ? '' : `,"prompt_logprobs":${beside}`,
   );
+}
+
+/** Output of one sample, as far as the best ones are chosen by it. */
+interface SampleOutput {
+  readonly ids: readonly number[];
+  readonly sumLogprobs: number;
+}
+
+/**
+ * Returns the samples that become choices: of each prompt the `numChoices` ones with the highest log-probability per token, the best
+ * first; all of them in their order when no more were made.
+ */
+function best<T extends SampleOutput>(
+  outputs: readonly T[],
+  { numChoices, numSamples }: Pick<CommonBody, 'numChoices' | 'numSamples'>,
+): T[] {
+  if (numSamples === numChoices) return [...outputs];
+  const mean = ({ ids, sumLogprobs }: T): number => sumLogprobs / Math.max(1, ids.length);
+  return Array.from({ length: outputs.length / numSamples }, (_, prompt) =>
+    outputs
+      .slice(prompt * numSamples, (prompt + 1) * numSamples)
+      .sort((a, b) => mean(b) - mean(a))
+      .slice(0, numChoices),
+  ).flat();
 }
 
 async function* events<L>(
@@ -194,12 +265,12 @@ async function* events<L>(
   for await (const part of parts) {
     const run = runs[part.index];
     if (!run) continue;
-    const { generation } = run;
+    const { first, generation } = run;
     const before = numSent[part.index] ?? 0;
     const now = before + (part.ids?.length ?? 0);
     numSent[part.index] = now;
     for (const { choice, beside, isOpening } of format.chunks(part, generation.promptTokens))
-      yield { ...head, choices: [choice], ...usage(generation.counts, isOpening ? before : now), ...beside };
+      yield { ...head, choices: [choice], ...usage(first.counts, isOpening ? before : now), ...beside };
   }
   if (!body.hasUsage) return;
   await countsWhole(runs, context.clock, signal);

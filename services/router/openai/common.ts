@@ -5,6 +5,7 @@ import { packSeed } from '../../../shared/protocol/packing.ts';
 import { neutralSampling, type Sampling } from '../../../shared/protocol/request.ts';
 import type { Generation } from '../relay/generation.ts';
 import { RequestCounts } from '../relay/request_counts.ts';
+import { SampleGroup } from '../relay/sample_group.ts';
 import type { RequestTrace } from '../relay/request_log.ts';
 import type { TokenName } from '../text/text.ts';
 import type { ApiContext } from './api_context.ts';
@@ -85,16 +86,43 @@ export function generationOf(
   };
 }
 
+/**
+ * Returns `count` samples of a prompt: sample i is the generation with its seed plus i. The first one's counts are those of the
+ * prompt; the others count output only, and report nothing of the prompt.
+ */
+export function samplesOf(first: Generation, count: number, id: string): [Generation, ...Generation[]] {
+  if (count === 1) return [first];
+  const group = new SampleGroup(id, count);
+  const { request } = first;
+  const { seedLow, seedHigh } = request.sampling;
+  const seed = (BigInt(seedHigh) << 32n) | BigInt(seedLow);
+  const others = Array.from({ length: count - 1 }, (_, i): Generation => ({
+    ...first,
+    ...{ group, counts: new RequestCounts(0), promptLogprobs: undefined },
+    request: {
+      ...request,
+      promptLogprobs: 0,
+      sampling: { ...request.sampling, ...packSeed(seed + BigInt(i + 1)) },
+    },
+  }));
+  return [{ ...first, group }, ...others];
+}
+
 /** Merges sampling parameters: the client's over the model's defaults over OpenAI's. A seed is generated when the client names none. */
 function toSampling(
-  { sampling }: ChatBody | CompletionBody,
+  { sampling, numChoices, numSamples }: ChatBody | CompletionBody,
   { defaults, vocabSize }: ApiContext['facts'],
   newSeed: () => number,
 ): Sampling {
   const seed = sampling.seedLow === undefined ? packSeed(BigInt(newSeed())) : {};
   const wish: Sampling = { ...neutralSampling, temperature: 1, ...seed, ...given(defaults), ...sampling };
-  // A top_k of the whole vocabulary cuts nothing: 0 turns it off.
-  return { ...wish, topK: wish.topK < 0 || wish.topK >= vocabSize ? 0 : wish.topK };
+  return {
+    ...wish,
+    // A top_k of the whole vocabulary cuts nothing: 0 turns it off.
+    topK: wish.topK < 0 || wish.topK >= vocabSize ? 0 : wish.topK,
+    // The best samples are those of the highest log-probability, whether or not the client asks for it.
+    numLogprobs: numSamples > numChoices ? Math.max(0, wish.numLogprobs) : wish.numLogprobs,
+  };
 }
 
 /**

@@ -2,12 +2,11 @@
 import { Failure } from '../../../shared/base/failure.ts';
 import type { RequestTrace } from '../relay/request_log.ts';
 import type { ApiContext } from './api_context.ts';
-import { respond, type AnswerFormat, type PromptRun } from './choices.ts';
+import { respond, startSamples, type AnswerFormat, type PromptRun } from './choices.ts';
 import { generationOf } from './common.ts';
 import { completionLogprobs, LogprobLists, type Logprobs } from './completion_logprobs.ts';
 import type { CompletionBody } from './parameters.ts';
 import { refuseTooMany } from './prompt_logprobs.ts';
-import { runPrompt } from './prompt_run.ts';
 import type { RequestScope } from './request_scope.ts';
 
 /** OpenAI's default for this endpoint. */
@@ -53,8 +52,8 @@ async function startAll(
     const generation = generationOf(context, body, promptTokens, maxTokens, 'prompt');
     numAsked += promptTokens.length * generation.request.promptLogprobs;
     refuseTooMany(numAsked, body.numPromptLogprobs < 0 ? 'echo' : 'prompt_logprobs');
-    const deltas = scope.own(runPrompt(context, trace, generation, scope));
-    runs.push({ trace, generation, deltas, echo: body.isEchoing ? body.prompts[i] : undefined });
+    const echo = body.isEchoing ? body.prompts[i] : undefined;
+    runs.push(...startSamples(context, scope, { trace, generation, echo }, body.numSamples));
   }
   return runs;
 }

@@ -21,6 +21,8 @@ const MAX_INT = 2 ** 31 - 1;
 const MAX_STOPS = 16;
 const MAX_STOP_TOKENS = 64;
 const MAX_LOGPROBS = 20;
+/** Upper bound of the samples of one request, over all its prompts. */
+export const MAX_SAMPLES = 256;
 
 const stop = z.string().min(1, 'cannot be an empty string');
 const count = z.int().min(1).max(MAX_INT).optional();
@@ -66,7 +68,7 @@ export const common = {
     .string()
     .regex(/^[\w.:-]{1,128}$/, 'letters, digits and _ . : -, at most 128')
     .optional(),
-  n: only([1]),
+  n: z.int().min(1).max(MAX_SAMPLES).optional(),
   use_beam_search: only([false]),
   length_penalty: only([1]),
   priority: only([0]),
@@ -81,7 +83,7 @@ export const common = {
   structured_outputs: only([{}], 'null'),
   structural_tag: only(['', {}], 'null'),
   return_assistant_tokens_mask: only([false]),
-  best_of: only([1]),
+  best_of: z.int().min(1).max(MAX_SAMPLES).optional(),
   guided_json: only([''], 'null'),
   guided_regex: only([''], 'null'),
   guided_choice: only([[]], 'null'),

@@ -13,7 +13,7 @@ import { parseJson, readBias, readIds, readMessages, readPrompts } from './body_
 import { isForeign, type GeneratingEndpoint } from './foreign_keys.ts';
 import { limitsOf, ParameterFailure, type BodyLimits } from './parameter_failure.ts';
 import type { common } from './parameter_schemas.ts';
-import { chatSchema, completionSchema, detokenizeSchema, tokenizeSchema } from './parameter_schemas.ts';
+import { chatSchema, completionSchema, detokenizeSchema, MAX_SAMPLES, tokenizeSchema } from './parameter_schemas.ts';
 
 /** Characters of all stop strings of a request together. The limit exists because each token's text is searched for every stop string. */
 const MAX_STOP_CHARACTERS = 2_048;
@@ -33,6 +33,10 @@ export interface CommonBody {
   readonly hasUsage: boolean;
   readonly hasContinuousUsage: boolean;
   readonly sampling: SamplingWish;
+  /** Choices of the answer for each prompt (`n`). */
+  readonly numChoices: number;
+  /** Samples of each prompt, of which the best are the choices (`best_of`); at least `numChoices`. */
+  readonly numSamples: number;
   readonly stops: readonly string[];
   readonly isStopIncluded: boolean;
   readonly stopTokenIds: readonly number[];
@@ -149,6 +153,12 @@ function readCommon(body: Common, ignored: string[], numLogprobs: number, limits
   }
   const { tokens: biasTokens, values: biasValues } = readBias(body.logit_bias, limits.vocabSize);
   const hasUsage = body.stream_options?.include_usage === true;
+  const numChoices = body.n ?? 1;
+  const numSamples = body.best_of ?? numChoices;
+  if (numSamples < numChoices)
+    throw new ParameterFailure(`best_of: ${numSamples} is less than n, ${numChoices}`, 'best_of');
+  if (numSamples > numChoices && body.stream)
+    throw new ParameterFailure('best_of: over n is not available when stream is true', 'best_of');
   return {
     model: body.model,
     isStream: body.stream ?? false,
@@ -167,6 +177,7 @@ function readCommon(body: Common, ignored: string[], numLogprobs: number, limits
       ...(body.seed === undefined ? {} : packSeed(body.seed)),
       ...{ biasTokens, biasValues, numLogprobs, minTokens: body.min_tokens ?? 0 },
     },
+    ...{ numChoices, numSamples },
     stops,
     isStopIncluded: body.include_stop_str_in_output ?? false,
     stopTokenIds: body.stop_token_ids ?? [],
@@ -215,6 +226,14 @@ function templateOf(
   };
 }
 
+function refuseManyBiases({ sampling: { biasTokens } }: CommonBody, numSamples: number): void {
+  if (biasTokens.length * numSamples <= MAX_BIASES) return;
+  throw new ParameterFailure(
+    `logit_bias: ${biasTokens.length} entries for ${numSamples} prompts and samples are more than ${MAX_BIASES}`,
+    'logit_bias',
+  );
+}
+
 /** @throws ParameterFailure for whatever is not allowed, by name. */
 export function readChatBody(bytes: Uint8Array, all: BodyLimits): ChatBody {
   const { body, ignored } = check(chatSchema, bytes, all, 'chat');
@@ -228,6 +247,7 @@ export function readChatBody(bytes: Uint8Array, all: BodyLimits): ChatBody {
     template: templateOf(body, limits),
   };
   refuseMinOverMax(read);
+  refuseManyBiases(read, read.numSamples);
   return read;
 }
 
@@ -248,12 +268,15 @@ export function readCompletionBody(bytes: Uint8Array, all: BodyLimits): Completi
     );
   }
   refuseMinOverMax(read);
-  if (read.sampling.biasTokens.length * read.prompts.length > MAX_BIASES) {
+  const numSamples = read.numSamples * read.prompts.length;
+  if (read.numSamples > 1 && numSamples > MAX_SAMPLES) {
+    const name = body.best_of === undefined ? 'n' : 'best_of';
     throw new ParameterFailure(
-      `logit_bias: ${read.sampling.biasTokens.length} entries for ${read.prompts.length} prompts are more than ${MAX_BIASES}`,
-      'logit_bias',
+      `${name}: ${read.numSamples} for each of ${read.prompts.length} prompts are more than ${MAX_SAMPLES} in all`,
+      name,
     );
   }
+  refuseManyBiases(read, numSamples);
   return read;
 }
 

@@ -34,8 +34,8 @@ export class RequestScope {
   readonly #gone: AbortSignal;
   readonly #over = new AbortController();
   readonly #traces: RequestTrace[] = [];
-  /** Traces whose prompts admission still counts. */
-  readonly #admitted = new Set<RequestTrace>();
+  /** Open traces of each prompt that admission still counts, by the trace of its first sample. */
+  readonly #admitted = new Map<string, Set<RequestTrace>>();
   readonly #generators: AsyncGenerator[] = [];
   #names: RequestNames;
 
@@ -68,13 +68,30 @@ export class RequestScope {
     admission.enter();
     const trace = requests.open(newId(), endpoint, this.#names);
     this.#traces.push(trace);
-    this.#admitted.add(trace);
+    this.#admitted.set(trace.id, new Set([trace]));
     return trace;
   }
 
-  /** Releases the admission of `record` when its prompt has ended, so that another may enter. A second call does nothing. */
+  /** Opens the trace of a further sample of the prompt of `first`, which stays admitted until the last of its samples has ended. */
+  openSample(first: RequestTrace): RequestTrace {
+    const { requests, newId } = this.#context;
+    const trace = requests.open(newId(), first.endpoint, this.#names);
+    Object.assign(trace, { model: first.model, promptTokens: first.promptTokens, sampleOf: first.id });
+    this.#traces.push(trace);
+    this.#admitted.get(first.id)?.add(trace);
+    return trace;
+  }
+
+  /**
+   * Releases the admission of a prompt when its last sample has ended, so that another may enter. A second call for a trace does
+   * nothing.
+   */
   leave(trace: RequestTrace): void {
-    if (this.#admitted.delete(trace)) this.#context.admission.leave();
+    const id = trace.sampleOf ?? trace.id;
+    const open = this.#admitted.get(id);
+    if (!open?.delete(trace) || open.size > 0) return;
+    this.#admitted.delete(id);
+    this.#context.admission.leave();
   }
 
   /** Sets the client's request id from the body, unless a header set one, on the traces of this request, opened and future ones. */

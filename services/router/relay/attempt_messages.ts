@@ -1,6 +1,12 @@
 /** Messages of one attempt at a request: the Decode and Prefill requests to its instances. */
 import type { Digest } from '../../../shared/kv/block_key.ts';
-import type { DecodeStart, PrefillRequest, RequestContext, Source } from '../../../shared/protocol/messages.ts';
+import type {
+  DecodeStart,
+  PrefillRequest,
+  RequestContext,
+  SampleGroupMessage,
+  Source,
+} from '../../../shared/protocol/messages.ts';
 import { packDigest, packTokens } from '../../../shared/protocol/packing.ts';
 import type { Chosen } from '../conductor/conductor.ts';
 import type { InFlightRequest } from './in_flight_request.ts';
@@ -13,6 +19,8 @@ interface AttemptMessagesOptions {
   readonly lastDigest: Digest | undefined;
   /** Format digest of the model; undefined: no instance of it is in the cluster any more. */
   readonly digest: Digest | undefined;
+  /** Membership of the call in a group of samples; undefined for a request of one sample. */
+  readonly group: SampleGroupMessage | undefined;
   /** Epoch of this router. */
   readonly router: string;
   readonly timeoutMs: number;
@@ -37,6 +45,7 @@ export class AttemptMessages {
       request: { ...request, maxLength: Math.min(request.maxLength, decode.maxModelLen) },
       ...{ sources, maxSelfCompute },
       promptLogprobsFrom: promptLogprobs ? promptLogprobs.length + 1 : 0,
+      group: this.#options.group ?? null,
     };
   }
 

@@ -20,6 +20,7 @@ import type { InFlightRequest } from './in_flight_request.ts';
 import { runPrefill } from './prefill_run.ts';
 import type { FullBlocks } from './request_chain.ts';
 import type { AttemptEntry, PrefillEntry } from './request_counts.ts';
+import type { Placed } from './sample_group.ts';
 
 /** Prefills placed for one attempt; after that the decode instance computes what is left. */
 const MAX_PREFILLS = 4;
@@ -72,7 +73,7 @@ export class DecodeAttempt {
   /** Output tokens received in this attempt. */
   #numTokens = 0;
 
-  constructor(options: AttemptOptions, inFlight: InFlightRequest, chosen: Chosen, blocks: FullBlocks) {
+  constructor(options: AttemptOptions, inFlight: InFlightRequest, { chosen, blocks, group }: Placed) {
     this.#options = options;
     this.#inFlight = inFlight;
     this.#chosen = chosen;
@@ -80,7 +81,7 @@ export class DecodeAttempt {
     this.#tokens = inFlight.tokens.view();
     this.#messages = new AttemptMessages({
       ...{ inFlight, tokens: this.#tokens, lastDigest: blocks.lastDigest, router: options.router },
-      digest: options.view.model?.digest,
+      ...{ digest: options.view.model?.digest, group },
       timeoutMs: Math.max(1, Math.ceil(inFlight.untilMs - options.clock.nowMs())),
     });
     this.#sources = chosen.decodeSources;

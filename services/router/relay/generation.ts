@@ -2,6 +2,7 @@
 import type { SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { Request } from '../../../shared/protocol/request.ts';
 import type { RequestCounts } from './request_counts.ts';
+import type { SampleGroup } from './sample_group.ts';
 import type { TextStreamOptions } from '../text/text_stream.ts';
 
 /**
@@ -35,4 +36,6 @@ export interface Generation {
    * undefined when not requested.
    */
   readonly promptLogprobs: SampledMessage[] | undefined;
+  /** The samples of the prompt, this one included; undefined when there is only one. */
+  readonly group?: SampleGroup | undefined;
 }

@@ -15,8 +15,9 @@ import { ChainCache } from './chain_cache.ts';
 import { Exclusions } from './exclusions.ts';
 import type { Generation } from './generation.ts';
 import type { InFlightRequest } from './in_flight_request.ts';
-import { NO_BLOCKS, RequestChain, type FullBlocks } from './request_chain.ts';
+import { NO_BLOCKS, RequestChain } from './request_chain.ts';
 import type { RequestTrace } from './request_log.ts';
+import type { Placed } from './sample_group.ts';
 import { TokenList } from '../../../shared/base/token_list.ts';
 
 /**
@@ -76,11 +77,12 @@ export class Relay {
   /** Runs one attempt. Returns true when the request is finished, false when another attempt may help. @throws Failure when none can. */
   async *#attempt(inFlight: InFlightRequest): AsyncGenerator<GeneratedToken, boolean> {
     const { generation, tokens, excluded, trace, signal } = inFlight;
-    const { chosen, blocks } = await this.#place(inFlight);
+    const placed = await this.#place(inFlight);
+    const { chosen } = placed;
     const { name } = chosen.decode.member;
     excluded.beginAttempt();
     inFlight.numAttempts++;
-    const attempt = new DecodeAttempt(this.#options, inFlight, chosen, blocks);
+    const attempt = new DecodeAttempt(this.#options, inFlight, placed);
     try {
       for await (const reply of attempt.run(signal)) {
         if (reply.sampled.position !== tokens.length) {
@@ -111,11 +113,38 @@ export class Relay {
     }
   }
 
+  /** Places the request, together with the other samples of its prompt. @throws Failure as {@link #decide} does. */
+  #place(inFlight: InFlightRequest): Promise<Placed> {
+    const { generation, tokens, chain, excluded, trace, signal } = inFlight;
+    const lead = (): Promise<Placed> => this.#decide(inFlight);
+    if (!generation.group) return lead();
+    trace.phase = 'placing';
+    return generation.group.place(inFlight, {
+      lead,
+      mayFollow: (decode) => !decode.lost.signal.aborted && decode.isPlaceable && !excluded.has(decode),
+      follow: async (leader) => {
+        const { decode } = leader.chosen;
+        const { model } = this.#options.view;
+        const numTokens = tokens.length;
+        // While neither has output, the full blocks are those of the leader.
+        const isPrompt = numTokens === leader.numTokens && numTokens === generation.promptTokens.length;
+        const blocks = isPrompt || !model ? leader.blocks : await chain.blocks(model, tokens.view());
+        if (signal.aborted) throw goneFailure(signal);
+        const chosen: Chosen = {
+          ...{ decode, prefill: undefined, decodeSources: [], prefillSources: [], heldTokens: 0 },
+          maxSelfCompute: numTokens,
+          reason: 'a further sample: starts from the blocks of the first one on its instance',
+        };
+        return { chosen, blocks, numTokens };
+      },
+    });
+  }
+
   /**
    * Places the request. Waits, until the request's deadline, for an expected decode instance, and notes the wait in the trace.
    * @throws Failure when the request is aborted, rejected or past its deadline; an earlier attempt's failure replaces the last two.
    */
-  async #place(inFlight: InFlightRequest): Promise<{ chosen: Chosen; blocks: FullBlocks }> {
+  async #decide(inFlight: InFlightRequest): Promise<Placed> {
     const { tokens, chain, excluded, trace, signal } = inFlight;
     const { clock, conductor, view } = this.#options;
     trace.phase = 'placing';
@@ -146,7 +175,7 @@ export class Relay {
       };
       const outcome = conductor.decide(asked);
       if (outcome.kind === 'reject') throw inFlight.last ?? new Failure(outcome.code, outcome.message);
-      if (outcome.kind === 'place') return { chosen: outcome.chosen, blocks };
+      if (outcome.kind === 'place') return { chosen: outcome.chosen, blocks, numTokens: tokens.length };
       if (outcome.why === 'all are avoided') {
         // No other instance is left: retry those that failed or were busy, after a pause.
         await this.#pause(outcome.forMs, signal);

@@ -54,6 +54,8 @@ export class RequestTrace {
   readonly #startMs: number;
   phase: RequestPhase = 'tokenizing';
   promptTokens = 0;
+  /** Id of the trace of the first sample, for a further sample of the same prompt (`n`, `best_of`). */
+  sampleOf: string | undefined;
   /** Upper bound of new tokens. */
   maxTokens: number | undefined;
   /** Token counts of the attempts; undefined before the prompt runs. */
@@ -142,6 +144,7 @@ export class RequestTrace {
       client_id: this.names.clientId ?? null,
       trace_id: this.names.traceId ?? null,
       endpoint: this.endpoint,
+      sample_of: this.sampleOf ?? null,
       model: this.model,
       started_at: this.startedAt,
       phase: this.phase,

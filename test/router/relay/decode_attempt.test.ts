@@ -116,8 +116,11 @@ function worldOf({ decode: play, prefill: playPrefill, chosen: more, outcomes = 
   const attempt = new DecodeAttempt(
     { router: 'router', view, conductor, network: playedNetwork(handlers), clock: systemClock, random },
     inFlight,
-    chosenOf(more ?? {}),
-    { keys: keyWords(hashes.map(({ key }) => key)), lastDigest: hashes.at(-1)?.digest },
+    {
+      chosen: chosenOf(more ?? {}),
+      blocks: { keys: keyWords(hashes.map(({ key }) => key)), lastDigest: hashes.at(-1)?.digest },
+      numTokens: NUM_TOKENS,
+    },
   );
   const run = (): AsyncGenerator<GeneratedToken> => attempt.run(left.signal);
   return { run, asked, decode, prefill, holder, excluded, trace, counts, leave: () => left.abort() };
