@@ -166,11 +166,6 @@ export const larger = [
     reason: 'What a store is made of, in the order in which each needs the one before.',
   },
   {
-    file: 'shared/engine/engine.ts',
-    lines: 287,
-    reason: 'What the engine is told and what it says of sequences; the rest is in scheduler.ts and step.ts.',
-  },
-  {
     file: 'shared/engine/engine_worker.ts',
     lineOfFunction: 71,
     reason: 'What an engine thread begins with, in order.',

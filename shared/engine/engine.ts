@@ -15,21 +15,23 @@
 import assert from 'node:assert/strict';
 import type { Executable, SampleResult } from '../../kernels/device.ts';
 import type { Clock } from '../base/clock.ts';
-import type { AnchoredHash, BlockHash } from '../kv/block_key.ts';
+import type { AnchoredHash } from '../kv/block_key.ts';
 import { widestOf, type KvSpec } from '../kv/kv_spec.ts';
 import type { SampledMessage } from '../protocol/messages.ts';
 import { BlockPool } from './block_pool.ts';
 import { SamplingState, MAX_HOST_SAMPLED_ROWS } from './sampling_state.ts';
 import type { EngineEvent } from './engine_events.ts';
 import { FirstStep } from './first_step.ts';
+import { exportHeld, type WantedBlock } from './held_blocks.ts';
 import { Incoming, type IncomingBlock } from './incoming_blocks.ts';
 import { reportedToken } from './sampler.ts';
 import { SampleGroups } from './sample_groups.ts';
-import { Scheduler, type BlockCopy } from './scheduler.ts';
+import { Scheduler } from './scheduler.ts';
 import { ROW_UNIT, StepBudget, type StepTimes } from './step_budget.ts';
 import { Sequence, type SequenceRequest, type SequenceState } from './sequence.ts';
-import { buildStep, exportOf, numPromptTop, type EarlyExport, type StepRows } from './step.ts';
-import type { Candidate, PlannedRows } from './step_plan.ts';
+import { numPromptTop, type StepRows } from './step.ts';
+import type { Candidate } from './step_plan.ts';
+import { StepSubmission, type InFlightStep, type SubmissionOptions } from './step_submission.ts';
 
 /** Sizes, limits and callbacks of an engine. */
 export interface EngineOptions {
@@ -46,26 +48,9 @@ export interface EngineOptions {
   /** Times of the warm-up's steps, with which the step budget starts. */
   readonly firstSteps?: readonly StepTimes[];
   readonly emit: (event: EngineEvent) => void;
-  /**
-   * Called before a step that fills these blocks is submitted. Returns which of them are exported while the step runs, or undefined
-   * for none.
-   */
-  readonly exportEarly?: (hashes: readonly AnchoredHash[]) => EarlyExport | undefined;
+  readonly exportEarly?: SubmissionOptions['exportEarly'];
   /** Called when `step` has something to do although nothing was submitted: a group of samples has waited long enough. */
   readonly onReady?: () => void;
-}
-
-/** A step that the device was given. */
-interface InFlightStep {
-  readonly rows: readonly StepRows[];
-  readonly results: Promise<SampleResult[]>;
-  readonly submittedMs: number;
-  readonly numRows: Pick<StepTimes, 'tokenRows' | 'promptRows'>;
-  readonly early: EarlyExport | undefined;
-  /** Whether FirstStep has computed a section of it before; its duration is then not a measure of a step. */
-  readonly isRest: boolean;
-  /** Followers of its samples that could not be forked: they are queued when the step has returned, and hit its full blocks. */
-  readonly late: readonly Sequence[];
 }
 
 /** The engine of one device: schedules sequences, submits steps, completes them, and emits the events. */
@@ -84,11 +69,11 @@ export class Engine {
   readonly #widest: number;
   readonly #firstStep: FirstStep;
   readonly #groups: SampleGroups;
+  readonly #submission: StepSubmission;
   readonly #sequences = new Map<number, Sequence>();
   /** Submitted steps, in the order in which the device runs them; at most one more than the device takes ahead. */
   readonly #steps: InFlightStep[] = [];
   #completedMs = 0;
-  #numSubmitted = 0;
   lastStepMs = 0;
   /** Number of completed steps. */
   numSteps = 0;
@@ -126,6 +111,10 @@ export class Engine {
     this.#groups = new SampleGroups(clock, (leader) => {
       if (leader) this.#scheduler.enqueue(leader);
       options.onReady?.();
+    });
+    this.#submission = new StepSubmission(executable, {
+      ...{ blockSize, emit, exportEarly: options.exportEarly },
+      ...{ sampling: this.#sampling, scheduler: this.#scheduler, groups: this.#groups, firstStep: this.#firstStep },
     });
   }
 
@@ -175,19 +164,8 @@ export class Engine {
   }
 
   /** Copies the KV of blocks into their `out` buffers; returns for each whether the pool held the block. */
-  async exportTo(wanted: readonly { readonly hash: BlockHash; readonly out: Uint8Array }[]): Promise<boolean[]> {
-    const found = wanted.map(({ hash, out }) => ({ block: this.pool.find(hash), out }));
-    const held = found.flatMap(({ block, out }) => (block === undefined ? [] : [{ block, out }]));
-    const blocks = held.map(({ block }) => block);
-    for (const block of blocks) this.pool.reference(block);
-    if (held.length > 0) {
-      await this.#executable.exportBlocks(
-        blocks,
-        held.map(({ out }) => out),
-      );
-    }
-    this.pool.release(blocks);
-    return found.map(({ block }) => block !== undefined);
+  exportTo(wanted: readonly WantedBlock[]): Promise<boolean[]> {
+    return exportHeld(this.pool, this.#executable, wanted);
   }
 
   /** Submits the next step, and completes the oldest one when the device takes no more. Returns false when there was nothing to do. */
@@ -211,7 +189,7 @@ export class Engine {
     const hasSubmitted = work.length > 0 && !(isShort && !isIdle);
     if (hasSubmitted) {
       this.#emit({ kind: 'planned' });
-      this.#submit(work, nowMs);
+      this.#steps.push(this.#submission.submit(work, nowMs));
     }
     if (this.#steps.length > this.#executable.numAhead || (!hasSubmitted && this.#steps.length > 0)) {
       await this.#complete();
@@ -231,56 +209,6 @@ export class Engine {
     const candidates = this.#sampling.candidatesOf(sequences);
     if (this.#groups.isEmpty) return candidates;
     return candidates.map((one) => (this.#groups.maySample(one.sequence) ? one : { ...one, sampledBy: 'waits' }));
-  }
-
-  #submit(work: readonly PlannedRows<Sequence>[], nowMs: number): void {
-    this.#numSubmitted++;
-    const section = this.#firstStep.restOf(work);
-    const copies: BlockCopy[] = [];
-    const late: Sequence[] = [];
-    const fork = (leader: Sequence): Sequence[] => {
-      const followers = this.#groups.end(leader);
-      return followers.filter((follower) => {
-        const made = this.#fork(leader, follower, nowMs);
-        if (made) copies.push(...made);
-        else late.push(follower);
-        return made;
-      });
-    };
-    const context = { sampling: this.#sampling, blockSize: this.#blockSize, fork };
-    const { rows, batch, filled } = buildStep(work, context, this.#numSubmitted);
-    // A step that FirstStep began has passed some layers already, so its blocks are exported after the step instead.
-    const hashes = filled.map(({ hash }) => hash);
-    const early = filled.length > 0 && !section ? this.#options.exportEarly?.(hashes) : undefined;
-    const results = this.#executable.run(batch, { section, exports: early && exportOf(early, filled) });
-    if (copies.length > 0) {
-      this.#executable.copyBlocks(
-        copies.map(({ from }) => from),
-        copies.map(({ to }) => to),
-      );
-    }
-    // `#complete` awaits the results and sees a failure; this handler prevents an unhandled rejection until then.
-    results.catch(() => undefined);
-    const tokenRows = rows.filter(({ count, sampled }) => count === 1 && sampled.length > 0).length;
-    const numRows = { tokenRows, promptRows: rows.reduce((sum, { count }) => sum + count, -tokenRows) };
-    this.#steps.push({ rows, results, submittedMs: nowMs, numRows, early, isRest: section !== undefined, late });
-  }
-
-  /**
-   * Starts a follower behind the prompt of its leader, in whose step its first token is sampled. Returns the copies that this needs;
-   * undefined when there is no room, when it has tokens of its own already, or when the host samples for it.
-   */
-  #fork(leader: Sequence, follower: Sequence, nowMs: number): readonly BlockCopy[] | undefined {
-    if (!follower.hasTokensOf(leader) || !this.#sampling.openOnDevice(follower)) return undefined;
-    const copies = this.#scheduler.fork(leader, follower);
-    if (!copies) {
-      this.#sampling.close(follower);
-      return undefined;
-    }
-    this.#emit({ kind: 'admitted', id: follower.request.id });
-    follower.times.admitted(nowMs, follower.cursor.computed);
-    follower.times.ready(nowMs);
-    return copies;
   }
 
   /** Completes the oldest submitted step: awaits its results and emits its events. */

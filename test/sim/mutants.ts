@@ -55,11 +55,11 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a block may be freed while it is copied out (K1)',
-    file: 'shared/engine/engine.js',
-    from: `        const blocks = held.map(({ block }) => block);
-        for (const block of blocks)
-            this.pool.reference(block);`,
-    to: '        const blocks = [];\n        held.blocks = held.map(({ block }) => block);',
+    file: 'shared/engine/held_blocks.js',
+    from: `    const blocks = held.map(({ block }) => block);
+    for (const block of blocks)
+        pool.reference(block);`,
+    to: '    const blocks = [];\n    held.blocks = held.map(({ block }) => block);',
   },
   {
     name: 'a removal is not told to the index',
@@ -794,14 +794,8 @@ export const mutants: readonly Mutant[] = [
     to: 'counts: new RequestCounts(first.promptTokens.length)',
   },
   {
-    name: 'a sample that was placed with its group is placed there again after a failure',
-    file: 'services/router/relay/sample_group.js',
-    from: 'if (round && !round.members.has(sample))',
-    to: 'if (round)',
-  },
-  {
     name: 'a sample writes into the block that its prompt fills in part and that the others read',
-    file: 'shared/engine/engine.js',
+    file: 'shared/engine/step_submission.js',
     from: 'if (copies.length > 0)',
     to: 'if (false)',
   },
@@ -816,19 +810,6 @@ export const mutants: readonly Mutant[] = [
     file: 'shared/engine/engine.js',
     from: 'for (const sequence of step.late)',
     to: 'for (const sequence of [])',
-  },
-  {
-    name: 'no sample takes the place of a first one that is cancelled',
-    file: 'shared/engine/engine.js',
-    from: `        if (next)
-            this.#scheduler.enqueue(next);`,
-    to: '',
-  },
-  {
-    name: 'samples that wait for their first one are not bounded in the step that forks them',
-    file: 'shared/engine/scheduler.js',
-    from: 'if (this.#held.length >= this.#maxHeld)\n            return undefined;',
-    to: '',
   },
   {
     name: 'a first sample waits for ever for the others of its group',

@@ -75,8 +75,7 @@ export class RequestScope {
   /** Opens the trace of a further sample of the prompt of `first`, which stays admitted until the last of its samples has ended. */
   openSample(first: RequestTrace): RequestTrace {
     const { requests, newId } = this.#context;
-    const trace = requests.open(newId(), first.endpoint, this.#names);
-    Object.assign(trace, { model: first.model, promptTokens: first.promptTokens, sampleOf: first.id });
+    const trace = requests.openSample(newId(), first);
     this.#traces.push(trace);
     this.#admitted.get(first.id)?.add(trace);
     return trace;

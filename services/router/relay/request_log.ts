@@ -49,13 +49,13 @@ export class RequestTrace {
   model: string | undefined;
   /** Request id and trace id from the client; undefined where the client sent none. */
   names: { readonly clientId: string | undefined; readonly traceId: string | undefined };
+  /** Id of the trace of the first sample, for a further sample of the same prompt (`n`, `best_of`). */
+  readonly sampleOf: string | undefined;
   readonly startedAt: string;
   readonly #clock: Clock;
   readonly #startMs: number;
   phase: RequestPhase = 'tokenizing';
-  promptTokens = 0;
-  /** Id of the trace of the first sample, for a further sample of the same prompt (`n`, `best_of`). */
-  sampleOf: string | undefined;
+  promptTokens: number;
   /** Upper bound of new tokens. */
   maxTokens: number | undefined;
   /** Token counts of the attempts; undefined before the prompt runs. */
@@ -72,10 +72,14 @@ export class RequestTrace {
   #placedMs: number | undefined;
   #attemptMs: number | undefined;
 
-  constructor(id: string, endpoint: string, names: RequestTrace['names'], clock: Clock) {
+  /** `first` is the trace of the first sample, for a further sample of its prompt. */
+  constructor(id: string, endpoint: string, names: RequestTrace['names'], clock: Clock, first?: RequestTrace) {
     this.id = id;
     this.endpoint = endpoint;
     this.names = names;
+    this.sampleOf = first?.id;
+    this.model = first?.model;
+    this.promptTokens = first?.promptTokens ?? 0;
     this.#clock = clock;
     this.#startMs = clock.nowMs();
     this.startedAt = new Date(clock.wallMs()).toISOString();
@@ -227,7 +231,15 @@ export class RequestLog {
   }
 
   open(id: string, endpoint: string, names: RequestTrace['names']): RequestTrace {
-    const trace = new RequestTrace(id, endpoint, names, this.#clock);
+    return this.#add(new RequestTrace(id, endpoint, names, this.#clock));
+  }
+
+  /** Opens the trace of a further sample of the prompt of `first`. */
+  openSample(id: string, first: RequestTrace): RequestTrace {
+    return this.#add(new RequestTrace(id, first.endpoint, first.names, this.#clock, first));
+  }
+
+  #add(trace: RequestTrace): RequestTrace {
     this.#active.add(trace);
     return trace;
   }

@@ -1,0 +1,110 @@
+/** Gives the device its steps: builds each, forks samples from the row that is sampled, and says what is exported while it runs. */
+import type { Executable, SampleResult } from '../../kernels/device.ts';
+import type { AnchoredHash } from '../kv/block_key.ts';
+import type { EngineEvent } from './engine_events.ts';
+import type { FirstStep } from './first_step.ts';
+import type { SampleGroups } from './sample_groups.ts';
+import type { SamplingState } from './sampling_state.ts';
+import type { BlockCopy, Scheduler } from './scheduler.ts';
+import type { Sequence } from './sequence.ts';
+import { buildStep, exportOf, type EarlyExport, type StepRows } from './step.ts';
+import type { StepTimes } from './step_budget.ts';
+import type { PlannedRows } from './step_plan.ts';
+
+/** A step that the device was given. */
+export interface InFlightStep {
+  readonly rows: readonly StepRows[];
+  readonly results: Promise<SampleResult[]>;
+  readonly submittedMs: number;
+  readonly numRows: Pick<StepTimes, 'tokenRows' | 'promptRows'>;
+  readonly early: EarlyExport | undefined;
+  /** Whether FirstStep has computed a section of it before; its duration is then not a measure of a step. */
+  readonly isRest: boolean;
+  /** Followers of its samples that could not be forked: they are queued when the step has returned, and hit its full blocks. */
+  readonly late: readonly Sequence[];
+}
+
+/** Parts of an engine that a submission needs. */
+export interface SubmissionOptions {
+  readonly blockSize: number;
+  readonly sampling: SamplingState;
+  readonly scheduler: Scheduler;
+  readonly groups: SampleGroups;
+  readonly firstStep: FirstStep;
+  readonly emit: (event: EngineEvent) => void;
+  /**
+   * Called before a step that fills these blocks is submitted. Returns which of them are exported while the step runs, or undefined
+   * for none.
+   */
+  readonly exportEarly?: ((hashes: readonly AnchoredHash[]) => EarlyExport | undefined) | undefined;
+}
+
+/** Submits steps to the device. */
+export class StepSubmission {
+  readonly #executable: Executable;
+  readonly #options: SubmissionOptions;
+  #numSubmitted = 0;
+
+  constructor(executable: Executable, options: SubmissionOptions) {
+    this.#executable = executable;
+    this.#options = options;
+  }
+
+  /** Submits the planned rows as the next step. `nowMs` is the time of submission. */
+  submit(work: readonly PlannedRows<Sequence>[], nowMs: number): InFlightStep {
+    this.#numSubmitted++;
+    const { sampling, blockSize, firstStep, exportEarly } = this.#options;
+    const section = firstStep.restOf(work);
+    const copies: BlockCopy[] = [];
+    const late: Sequence[] = [];
+    const fork = (leader: Sequence): readonly Sequence[] => this.#forkAll(leader, { copies, late }, nowMs);
+    const { rows, batch, filled } = buildStep(work, { sampling, blockSize, fork }, this.#numSubmitted);
+    // A step that FirstStep began has passed some layers already, so its blocks are exported after the step instead.
+    const hashes = filled.map(({ hash }) => hash);
+    const early = filled.length > 0 && !section ? exportEarly?.(hashes) : undefined;
+    const results = this.#executable.run(batch, { section, exports: early && exportOf(early, filled) });
+    if (copies.length > 0) {
+      this.#executable.copyBlocks(
+        copies.map(({ from }) => from),
+        copies.map(({ to }) => to),
+      );
+    }
+    // The engine awaits the results when it completes the step, and sees a failure then; this handler prevents an unhandled rejection until then.
+    results.catch(() => undefined);
+    const tokenRows = rows.filter(({ count, sampled }) => count === 1 && sampled.length > 0).length;
+    const numRows = { tokenRows, promptRows: rows.reduce((sum, { count }) => sum + count, -tokenRows) };
+    return { rows, results, submittedMs: nowMs, numRows, early, isRest: section !== undefined, late };
+  }
+
+  /** Forks the followers of a sequence whose row is sampled; those that cannot be forked are added to `late`. */
+  #forkAll(
+    leader: Sequence,
+    made: { readonly copies: BlockCopy[]; readonly late: Sequence[] },
+    nowMs: number,
+  ): Sequence[] {
+    return this.#options.groups.end(leader).filter((follower) => {
+      const copies = this.#fork(leader, follower, nowMs);
+      if (copies) made.copies.push(...copies);
+      else made.late.push(follower);
+      return copies !== undefined;
+    });
+  }
+
+  /**
+   * Starts a follower behind the prompt of its leader, in whose step its first token is sampled. Returns the copies that this needs;
+   * undefined when there is no room, when it has tokens of its own already, or when the host samples for it.
+   */
+  #fork(leader: Sequence, follower: Sequence, nowMs: number): readonly BlockCopy[] | undefined {
+    const { sampling, scheduler, emit } = this.#options;
+    if (!follower.hasTokensOf(leader) || !sampling.openOnDevice(follower)) return undefined;
+    const copies = scheduler.fork(leader, follower);
+    if (!copies) {
+      sampling.close(follower);
+      return undefined;
+    }
+    emit({ kind: 'admitted', id: follower.request.id });
+    follower.times.admitted(nowMs, follower.cursor.computed);
+    follower.times.ready(nowMs);
+    return copies;
+  }
+}
