@@ -3,7 +3,7 @@ import { projectPath } from '../support/project.ts';
 import type { Random } from '../../shared/base/random.ts';
 import { greedy } from '../support/request.ts';
 import type { EndpointPath } from '../../services/router/openai/endpoints.ts';
-import { REPLACEMENT } from '../../services/router/text/token_bytes.ts';
+import { REPLACEMENT } from '../../shared/model/token_bytes.ts';
 import { readTextFiles } from '../../shared/model/text_files.ts';
 import { TokenizerTools } from '../../services/router/text/tokenizer_worker.ts';
 import { plainRun, SIM_VOCAB, type PlainRun } from './simulated_device.ts';

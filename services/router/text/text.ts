@@ -4,10 +4,10 @@ import { linkEnds } from '../../../shared/base/thread_link.ts';
 import type { Thread, Threads } from '../../../shared/base/threads.ts';
 import { ModelError, type Model } from '../../../shared/model/model_folder.ts';
 import type { TextFiles } from '../../../shared/model/text_files.ts';
+import { charactersOf, escapedBytes } from '../../../shared/model/token_bytes.ts';
 import type { TemplateInput } from '../openai/parameters.ts';
 import type { PromptBodyJob } from './prompt_body.ts';
 import { generatedTokens, type Answer } from './encoder/generated_token_cache.ts';
-import { charactersOf, escapedBytes } from './token_bytes.ts';
 import type { start, TokenizerTools } from './tokenizer_worker.ts';
 
 /**

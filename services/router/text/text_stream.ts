@@ -1,5 +1,5 @@
 /** Decodes one stream of tokens to text, and finds stop strings however tokens split them. */
-import { REPLACEMENT } from './token_bytes.ts';
+import { REPLACEMENT } from '../../../shared/model/token_bytes.ts';
 
 /** Tokens of the prompt that the first output token is decoded with, so that it gets its leading space or not. */
 const CONTEXT_TOKENS = 6;

@@ -4,6 +4,7 @@ import { z } from 'zod';
 import { Failure, messageOf } from '../../../shared/base/failure.ts';
 import { ThreadLink, type LinkEnd } from '../../../shared/base/thread_link.ts';
 import type { TextFiles } from '../../../shared/model/text_files.ts';
+import { REPLACEMENT, tokenSpeller, type TokenBytes } from '../../../shared/model/token_bytes.ts';
 import type { TemplateInput } from '../openai/parameters.ts';
 import { forTemplate, leftOpen, namesRole, type Messages } from './chat_messages.ts';
 import { GeneratedTokenCache, answerOf, type Answer, type GeneratedTokens } from './encoder/generated_token_cache.ts';
@@ -15,7 +16,6 @@ import type { LibraryTokenizer } from './encoder/library_tokenizer.ts';
 import { PartedText, serveEncoding } from './encoder/parallel_encoding.ts';
 import { readPromptBody, type PromptBodyJob } from './prompt_body.ts';
 import { ChatTemplate } from './template/chat_template.ts';
-import { REPLACEMENT, tokenSpeller, type TokenBytes } from './token_bytes.ts';
 
 /** Milliseconds after which rendering is stopped. A template takes a millisecond or two, unless it loops. */
 const RENDER_MS = 2_000;

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { completionLogprobs, PromptOffsets } from '../../../services/router/openai/completion_logprobs.ts';
 import type { ApiContext } from '../../../services/router/openai/api_context.ts';
-import { charactersOf, escapedBytes } from '../../../services/router/text/token_bytes.ts';
+import { charactersOf, escapedBytes } from '../../../shared/model/token_bytes.ts';
 import type { TokenName } from '../../../services/router/text/text.ts';
 
 function named(bytes: Uint8Array | string, name = '', isAdded = false): TokenName {

@@ -2,6 +2,7 @@
  * Character classes and splits as in the Rust tokenizers, which follow Unicode. JavaScript's `\s` has U+FEFF and lacks U+0085, and its
  * `\w` and `\d` know ASCII only.
  */
+import { byteLetters } from '../../../../shared/model/byte_letters.ts';
 
 /** White space as Unicode defines it; every such character is one code unit. */
 const WHITE = /\p{White_Space}/u;
@@ -133,18 +134,6 @@ function partsOf(ranges: readonly Range[], behavior: Behavior): readonly Range[]
 }
 
 const encoder = new TextEncoder();
-
-/**
- * Letter that stands for each byte in a byte-level vocabulary: the byte's own character where it is printable, else one from U+0100
- * on.
- */
-export const byteLetters: readonly string[] = (() => {
-  let numHidden = 0;
-  return Array.from({ length: 256 }, (_, byte) => {
-    const isSeen = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
-    return String.fromCharCode(isSeen ? byte : 256 + numHidden++);
-  });
-})();
 
 /** Returns the UTF-8 bytes of a text, each as its letter of `byteLetters`. */
 export function spelledBytes(text: string): string {

@@ -5,7 +5,7 @@
  */
 import type { AnswerMessage } from '../../../../shared/protocol/answers.ts';
 import { xxh64Stream } from '../../../../shared/base/xxh64.ts';
-import { REPLACEMENT } from '../token_bytes.ts';
+import { REPLACEMENT } from '../../../../shared/model/token_bytes.ts';
 import type { Section } from './added_tokens.ts';
 import type { FastEncoder } from './fast_encoder.ts';
 

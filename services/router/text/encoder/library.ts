@@ -1,5 +1,6 @@
 /** Opens a tokenizer.json with its configuration. */
-import type { LibraryTokenizer, TokenizerJson } from './library_tokenizer.ts';
+import type { TokenizerJson } from '../../../../shared/model/tokenizer_json.ts';
+import type { LibraryTokenizer } from './library_tokenizer.ts';
 import { RustTokenizer, type TokenizerConfig } from './rust_tokenizer.ts';
 
 /** Opens a tokenizer from the parsed tokenizer.json and tokenizer_config.json. @throws Error for a part of an unknown type */

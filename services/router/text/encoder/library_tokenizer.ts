@@ -2,6 +2,7 @@
  * Types of the tokenizer parts that this code uses. The library's own declarations do not resolve under NodeNext. The parts behave as
  * in the Rust package.
  */
+import type { TokenizerJson } from '../../../../shared/model/tokenizer_json.ts';
 import type { AddedTokens, Section } from './added_tokens.ts';
 
 interface Named {
@@ -25,36 +26,6 @@ export interface LibraryPreTokenizer extends Named {
   readonly split?: boolean;
   /** Parts of a pre-tokenizer of type `Sequence`; absent for other types. */
   readonly tokenizers?: readonly LibraryPreTokenizer[];
-}
-
-/** An entry of `added_tokens` in tokenizer.json. */
-export interface AddedTokenJson {
-  readonly id: number;
-  readonly content: string;
-  readonly lstrip?: boolean;
-  readonly rstrip?: boolean;
-  readonly single_word?: boolean;
-  readonly normalized?: boolean;
-  readonly special?: boolean;
-}
-
-/** The fields of tokenizer.json that this code reads. */
-export interface TokenizerJson {
-  readonly added_tokens: readonly AddedTokenJson[];
-  readonly normalizer: { readonly type: string } | null;
-  readonly pre_tokenizer: { readonly type: string; readonly pattern?: { readonly String?: string } } | null;
-  readonly post_processor: { readonly type: string } | null;
-  readonly decoder: unknown;
-  readonly model: {
-    readonly type?: string;
-    readonly vocab: Readonly<Record<string, number>> | readonly (readonly [string, number])[];
-    readonly unk_token?: string | null;
-    readonly dropout?: number | null;
-    readonly byte_fallback?: boolean;
-    readonly ignore_merges?: boolean;
-    readonly continuing_subword_prefix?: string | null;
-    readonly end_of_word_suffix?: string | null;
-  };
 }
 
 /**

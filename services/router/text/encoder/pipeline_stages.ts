@@ -4,9 +4,9 @@
  * against recorded results of the Rust package show which are.
  */
 import * as tokenizers from '@huggingface/tokenizers';
+import { bytesOfLetters } from '../../../../shared/model/byte_letters.ts';
 import {
   behaviorOf,
-  byteLetters,
   replaced,
   spelledBytes,
   split,
@@ -234,20 +234,6 @@ function beforeEach(text: string, mark: string): string[] {
 /** Decoders that keep a byte order mark as an ordinary character. */
 const utf8 = new TextDecoder('utf-8', { ignoreBOM: true });
 const strictUtf8 = new TextDecoder('utf-8', { ignoreBOM: true, fatal: true });
-const byteOfLetter = new Map(byteLetters.map((letter, byte) => [letter, byte]));
-const encoder = new TextEncoder();
-
-/** Returns the bytes that a token's letters stand for; the token's own UTF-8 bytes when one of its letters stands for none. */
-function spelledOut(token: string): Iterable<number> {
-  const bytes: number[] = [];
-  for (const letter of token) {
-    const byte = byteOfLetter.get(letter);
-    if (byte === undefined) return encoder.encode(token);
-    bytes.push(byte);
-  }
-  return bytes;
-}
-
 /** Returns the byte of a token such as <0x0A>; undefined for a token of another form. */
 function byteOf(token: string): number | undefined {
   const digits = /^<0x([0-9A-Fa-f]{2})>$/.exec(token)?.[1];
@@ -304,7 +290,7 @@ function cleaned(token: string): string {
 function mendDecoders(): void {
   mend(library.ByteLevelDecoder, {
     decode_chain(tokens: readonly string[]): string[] {
-      return [utf8.decode(Uint8Array.from(tokens.flatMap((token) => [...spelledOut(token)])))];
+      return [utf8.decode(Uint8Array.from(tokens.flatMap((token) => [...bytesOfLetters(token)])))];
     },
   });
   mend(library.ByteFallbackDecoder, { decode_chain: withoutByteTokens });

@@ -1,6 +1,6 @@
 /** Encoders of a pretoken's text to ids: its bytes or characters are merged; the library encodes what has no token. */
+import { byteLetters } from '../../../../shared/model/byte_letters.ts';
 import type { BytePairs } from './byte_pairs.ts';
-import { byteLetters } from './characters.ts';
 import type { LibraryTokenizer } from './library_tokenizer.ts';
 
 /** Returns the vocabulary's ids of tokens. A token without an id becomes the unknown token, or is dropped when the model has none. */

@@ -3,9 +3,10 @@
  * ones: matching and ids of added tokens, special tokens around a text, and decoding.
  */
 import { Tokenizer } from '@huggingface/tokenizers';
+import { idsIn, withOwnIds, type AddedTokenJson, type TokenizerJson } from '../../../../shared/model/tokenizer_json.ts';
 import { AddedTokens, type AddedToken } from './added_tokens.ts';
 import { spelledBytes } from './characters.ts';
-import type { AddedTokenJson, LibraryPreTokenizer, LibraryTokenizer, TokenizerJson } from './library_tokenizer.ts';
+import type { LibraryPreTokenizer, LibraryTokenizer } from './library_tokenizer.ts';
 import { mendModels } from './rust_models.ts';
 import { mendedPattern, mendStages } from './pipeline_stages.ts';
 
@@ -139,42 +140,6 @@ export class RustTokenizer implements LibraryTokenizer {
       [...this.model.vocab.entries()].flatMap(([id, token]) => (token === undefined ? [] : [[token, id]])),
     );
   }
-}
-
-/**
- * Returns the added tokens with the ids of the Rust package: the model's own id, or else the next one after the vocabulary. The ids in
- * the file are ignored.
- */
-function withOwnIds({ added_tokens: added, model }: TokenizerJson): AddedTokenJson[] {
-  const byContent = new Map(added.map((token) => [token.content, token]));
-  byContent.delete('');
-  const ids = idsIn(model.vocab, byContent.keys());
-  let next = ids.size < byContent.size ? sizeOf(model.vocab) : 0;
-  return [...byContent.values()].map((token) => ({ ...token, id: ids.get(token.content) ?? next++ }));
-}
-
-function isList(vocab: TokenizerJson['model']['vocab']): vocab is readonly (readonly [string, number])[] {
-  return Array.isArray(vocab);
-}
-
-function sizeOf(vocab: TokenizerJson['model']['vocab']): number {
-  return isList(vocab) ? vocab.length : Object.keys(vocab).length;
-}
-
-/** Returns the ids of those tokens that are in the model's own vocabulary. */
-function idsIn(vocab: TokenizerJson['model']['vocab'], tokens: Iterable<string>): Map<string, number> {
-  const [ids, wanted] = [new Map<string, number>(), new Set(tokens)];
-  if (isList(vocab)) {
-    vocab.forEach(([token], id) => {
-      if (wanted.has(token)) ids.set(token, id);
-    });
-    return ids;
-  }
-  for (const token of wanted) {
-    const id = Object.hasOwn(vocab, token) ? vocab[token] : undefined;
-    if (id !== undefined) ids.set(token, id);
-  }
-  return ids;
 }
 
 interface Typed {

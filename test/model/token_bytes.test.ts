@@ -1,7 +1,7 @@
 /** Single tokens as their bytes, by the decoders that tokenizers have. Budget: 1 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
-import { charactersOf, escapedBytes, tokenSpeller } from '../../../services/router/text/token_bytes.ts';
+import { charactersOf, escapedBytes, tokenSpeller } from '../../shared/model/token_bytes.ts';
 
 const sentencePiece = {
   type: 'Sequence',

@@ -2,7 +2,7 @@
  * The bytes of single tokens, for log-probabilities. A decoder sees a whole text: it drops the first space and replaces incomplete
  * characters. Here each token keeps its space and its bytes, so that the joined bytes of all tokens are the text.
  */
-import { byteLetters } from './encoder/characters.ts';
+import { bytesOfLetters } from './byte_letters.ts';
 
 /** A character split over tokens decodes to this until its last byte is there. */
 export const REPLACEMENT = '\uFFFD';
@@ -31,9 +31,6 @@ interface DecoderStep {
 const BYTE_TOKEN = /^<0x([0-9A-Fa-f]{2})>$/;
 const encoder = new TextEncoder();
 
-/** Byte value of each letter that stands for a byte in a byte-level vocabulary. */
-const byteOfLetter = new Map(byteLetters.map((letter, byte) => [letter, byte]));
-
 /** Returns a function from an ordinary token's spelling in the vocabulary to its bytes. `decoder` is the one in tokenizer.json. */
 export function tokenSpeller(decoder: unknown): (token: string) => Uint8Array {
   const steps = flattened(decoder as DecoderStep | null | undefined);
@@ -52,12 +49,6 @@ export function tokenSpeller(decoder: unknown): (token: string) => Uint8Array {
 function flattened(step: DecoderStep | null | undefined): DecoderStep[] {
   if (!step) return [];
   return step.type === 'Sequence' ? (step.decoders ?? []).flatMap((one) => flattened(one)) : [step];
-}
-
-function bytesOfLetters(token: string): Uint8Array {
-  return Uint8Array.from(
-    Array.from(token).flatMap((letter) => byteOfLetter.get(letter) ?? Array.from(encoder.encode(letter))),
-  );
 }
 
 /** Applies one decoder step to a token that stands alone, and keeps its spaces. */
