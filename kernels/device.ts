@@ -147,7 +147,7 @@ export interface DeviceSampleParams extends SampleParams {
    * Mask of allowed tokens, one bit per token, least significant first; undefined allows all tokens. At most {@link MAX_MASKS} samples
    * of a step have a mask.
    */
-  readonly allowedTokens?: Uint32Array;
+  readonly allowedTokens?: Uint32Array | undefined;
 }
 
 /**

@@ -13,24 +13,23 @@
  * E1 holds after every step; `checkIntegrity` verifies it in tests.
  */
 import assert from 'node:assert/strict';
-import type { Executable, SampleResult } from '../../kernels/device.ts';
+import { MAX_MASKS, type Executable } from '../../kernels/device.ts';
 import type { Clock } from '../base/clock.ts';
-import type { AnchoredHash } from '../kv/block_key.ts';
-import { widestOf, type KvSpec } from '../kv/kv_spec.ts';
-import type { SampledMessage } from '../protocol/messages.ts';
+import type { FailureCode } from '../base/failure.ts';
+import type { KvSpec } from '../kv/kv_spec.ts';
 import { BlockPool } from './block_pool.ts';
 import { SamplingState, MAX_HOST_SAMPLED_ROWS } from './sampling_state.ts';
 import type { EngineEvent } from './engine_events.ts';
 import { FirstStep } from './first_step.ts';
 import { exportHeld, type WantedBlock } from './held_blocks.ts';
 import { Incoming, type IncomingBlock } from './incoming_blocks.ts';
-import { reportedToken } from './sampler.ts';
 import { SampleGroups } from './sample_groups.ts';
 import { Scheduler } from './scheduler.ts';
 import { ROW_UNIT, StepBudget, type StepTimes } from './step_budget.ts';
 import { Sequence, type SequenceRequest, type SequenceState } from './sequence.ts';
-import { numPromptTop, type StepRows } from './step.ts';
+import { StepCompletion } from './step_completion.ts';
 import type { Candidate } from './step_plan.ts';
+import { TokenConstraint, type Grammars } from './token_constraint.ts';
 import { StepSubmission, type InFlightStep, type SubmissionOptions } from './step_submission.ts';
 
 /** Sizes, limits and callbacks of an engine. */
@@ -49,7 +48,12 @@ export interface EngineOptions {
   readonly firstSteps?: readonly StepTimes[];
   readonly emit: (event: EngineEvent) => void;
   readonly exportEarly?: SubmissionOptions['exportEarly'];
-  /** Called when `step` has something to do although nothing was submitted: a group of samples has waited long enough. */
+  /** Opens the grammars of outputs; without it, requests with a grammar are refused. */
+  readonly grammars?: Grammars | undefined;
+  /**
+   * Called when `step` has something to do although nothing was submitted: a group of samples has waited long enough, or a mask of
+   * allowed tokens has come, or failed to.
+   */
   readonly onReady?: () => void;
 }
 
@@ -64,12 +68,10 @@ export class Engine {
   readonly #sampling: SamplingState;
   readonly #stepBudget: StepBudget;
   readonly #incoming: Incoming;
-  readonly #blockSize: number;
-  /** Tokens that the widest layer of all sees; 0: all. */
-  readonly #widest: number;
   readonly #firstStep: FirstStep;
   readonly #groups: SampleGroups;
   readonly #submission: StepSubmission;
+  readonly #completion: StepCompletion;
   readonly #sequences = new Map<number, Sequence>();
   /** Submitted steps, in the order in which the device runs them; at most one more than the device takes ahead. */
   readonly #steps: InFlightStep[] = [];
@@ -85,8 +87,6 @@ export class Engine {
     this.#options = options;
     this.#emit = emit;
     this.#clock = clock;
-    this.#blockSize = blockSize;
-    this.#widest = widestOf(frames.map(({ window }) => window));
     this.pool = new BlockPool(numBlocks, (key) => {
       emit({ kind: 'removed', key });
     });
@@ -95,7 +95,7 @@ export class Engine {
     this.#incoming = new Incoming({
       ...{ executable, pool: this.pool, blockSize, frames },
       onWhole: (block, hash) => {
-        this.#seal(block, hash, 'fetched');
+        if (this.pool.seal(block, hash)) emit({ kind: 'stored', hash, origin: 'fetched' });
       },
     });
     this.#firstStep = new FirstStep(executable, {
@@ -112,6 +112,13 @@ export class Engine {
       if (leader) this.#scheduler.enqueue(leader);
       options.onReady?.();
     });
+    this.#completion = new StepCompletion({
+      ...{ spec, pool: this.pool, sampling: this.#sampling, clock, emit },
+      isGone: (sequence) => this.#sequences.get(sequence.request.id) !== sequence,
+      cancel: (id) => {
+        this.cancel(id);
+      },
+    });
     this.#submission = new StepSubmission(executable, {
       ...{ blockSize, emit, exportEarly: options.exportEarly },
       ...{ sampling: this.#sampling, scheduler: this.#scheduler, groups: this.#groups, firstStep: this.#firstStep },
@@ -126,17 +133,46 @@ export class Engine {
   /** @throws Failure `overloaded` or `context_too_long`. */
   submit(request: SequenceRequest): void {
     assert(request.tokens.length > 0, 'a sequence has at least one token');
-    const sequence = new Sequence(request, this.#options.spec, this.#clock.nowMs());
-    this.#scheduler.check(sequence, this.#groups.numFollowing);
+    const constraint = this.#constraintOf(request);
+    const sequence = new Sequence(request, this.#options.spec, this.#clock.nowMs(), constraint);
+    try {
+      this.#scheduler.check(sequence, this.#groups.numFollowing);
+    } catch (error) {
+      constraint?.close();
+      throw error;
+    }
     const role = request.group ? this.#groups.join(sequence, request.group) : 'alone';
     if (role !== 'follows') this.#scheduler.enqueue(sequence);
     this.#sequences.set(request.id, sequence);
+  }
+
+  /** Opens the constraint of a request, if it has one. When its mask cannot be had, the sequence is refused. */
+  #constraintOf({ id, tokens, request: { constraint, promptLength } }: SequenceRequest): TokenConstraint | undefined {
+    if (!constraint) return undefined;
+    const { grammars, onReady } = this.#options;
+    return new TokenConstraint(constraint, {
+      vocabSize: this.#executable.sampling.vocab,
+      output: [...tokens.subarray(promptLength)],
+      grammars,
+      onReady: () => onReady?.(),
+      onFailed: ({ code, message }) => {
+        this.#refuse(id, code, message);
+        onReady?.();
+      },
+    });
+  }
+
+  #refuse(id: number, code: FailureCode, message: string): void {
+    if (!this.#sequences.has(id)) return;
+    this.cancel(id);
+    this.#emit({ kind: 'refused', id, code, message });
   }
 
   /** Forgets a sequence; an unknown id was finished already. */
   cancel(id: number): void {
     const sequence = this.#sequences.get(id);
     if (!sequence) return;
+    sequence.constraint?.close();
     const next = this.#groups.leave(sequence);
     if (next) this.#scheduler.enqueue(next);
     this.#scheduler.remove(sequence);
@@ -177,6 +213,7 @@ export class Engine {
       isIdle,
       candidatesOf: (sequences) => this.#candidatesOf(sequences),
       maxHostSamples: MAX_HOST_SAMPLED_ROWS,
+      maxMasks: MAX_MASKS,
       numFollowing: this.#groups.numFollowing,
     });
     const nowMs = this.#clock.nowMs();
@@ -224,93 +261,13 @@ export class Engine {
     this.numSteps++;
     let at = 0;
     for (const rows of step.rows) {
-      this.#completeRows(rows, results, at);
+      this.#completion.complete(rows, results, at);
       at += rows.prompt.end - rows.prompt.start + rows.sampled.length;
     }
     step.early?.onEnd();
-    for (const sequence of step.late) if (!this.#isGone(sequence)) this.#scheduler.enqueue(sequence);
+    for (const sequence of step.late)
+      if (this.#sequences.get(sequence.request.id) === sequence) this.#scheduler.enqueue(sequence);
     this.#finishIdlePrefills();
-  }
-
-  #isGone(sequence: Sequence): boolean {
-    return this.#sequences.get(sequence.request.id) !== sequence;
-  }
-
-  /**
-   * Completes the rows of one sequence. `at` is the index of their first result; results of prompt tokens come before those of sampled
-   * tokens.
-   */
-  #completeRows(rows: StepRows, results: readonly SampleResult[], at: number): void {
-    const { sequence, prompt, sampled } = rows;
-    sequence.cursor.stepReturned();
-    // The sequence was cancelled or finished while the device computed: its token is dropped, and its blocks are released once no step
-    // touches them.
-    if (this.#isGone(sequence)) {
-      this.pool.release(sequence.releaseEnded());
-      return;
-    }
-    this.#advance(rows);
-    const behind = at + prompt.end - prompt.start;
-    if (behind > at) this.#reportPrompt(rows, results.slice(at, behind));
-    for (let i = 0; i < sampled.length; i++) {
-      const position = sampled[i];
-      const result = results[behind + i];
-      if (position === undefined || !result || this.#isGone(sequence)) return;
-      sequence.cursor.sampleReturned();
-      const message = this.#sampling.sampledMessage(sequence, position, result);
-      if (message) this.#applyToken(sequence, message);
-      else this.#fail(sequence);
-    }
-  }
-
-  #reportPrompt({ sequence, prompt }: StepRows, results: readonly SampleResult[]): void {
-    const tokens = sequence.tokens.view();
-    const numTop = numPromptTop(sequence);
-    const reported = results.map((row, i) => {
-      const position = prompt.start + i;
-      return reportedToken(numTop, position, tokens[position]!, row.askedLogits[0]!, row);
-    });
-    sequence.promptReported(prompt.end);
-    this.#emit({ kind: 'prompt', id: sequence.request.id, tokens: reported });
-  }
-
-  #fail({ request: { id } }: Sequence): void {
-    this.cancel(id);
-    const message = 'no token can be sampled: a logit of the model is no number, or every token is forbidden';
-    this.#emit({ kind: 'refused', id, code: 'internal', message });
-  }
-
-  /** Counts computed tokens and names the blocks that became full. */
-  #advance({ sequence, start, count, after }: StepRows): void {
-    const blockSize = this.#blockSize;
-    const { request, times, tokens, chain, cursor } = sequence;
-    cursor.complete(after);
-    times.numRun += count;
-    if (tokens.length >= (chain.hashes.length + 1) * blockSize) chain.extend(tokens.view());
-    for (let index = Math.floor(start / blockSize); index < Math.floor((start + count) / blockSize); index++) {
-      const [block, hash] = [sequence.blocks[index], chain.hashes[index]];
-      assert(block !== undefined && hash, `block ${index} of ${tokens.length} tokens is computed but not named`);
-      this.#seal(block, hash, 'computed');
-    }
-    if (request.kind === 'prefill')
-      this.#emit({ kind: 'progress', id: request.id, numReady: cursor.computed, numRun: times.numRun });
-    // A prefill keeps its blocks for others to fetch; a decode sequence releases blocks that lie outside its widest attention window.
-    else if (this.#widest > 0) this.pool.release(sequence.dropOutside(this.#widest), 0);
-  }
-
-  #seal(block: number, hash: AnchoredHash, origin: 'computed' | 'fetched'): void {
-    if (this.pool.seal(block, hash)) this.#emit({ kind: 'stored', hash, origin });
-  }
-
-  #applyToken(sequence: Sequence, sampled: SampledMessage): void {
-    const { id, tokens: prompt, request } = sequence.request;
-    const isFirst = sequence.tokens.length === prompt.length;
-    sequence.tokens.push(sampled.token);
-    const isFull = sequence.tokens.length >= request.maxLength;
-    const finish = request.stopTokenIds.includes(sampled.token) ? 'stop' : isFull ? 'length' : undefined;
-    const report = isFirst ? sequence.times.report(this.#clock.nowMs()) : undefined;
-    this.#emit({ kind: 'token', id, sampled, report, finish });
-    if (finish) this.cancel(id);
   }
 
   /**

@@ -14,6 +14,7 @@ import { Engine } from './engine.ts';
 import type { EngineEvent } from './engine_events.ts';
 import type { FromEngine, LoopEvent, ToEngine } from './engine_messages.ts';
 import type { SequenceRequest } from './sequence.ts';
+import type { Grammars } from './token_constraint.ts';
 
 /** Device, limits and hooks of an engine loop. */
 export interface EngineLoopOptions {
@@ -25,6 +26,7 @@ export interface EngineLoopOptions {
   readonly maxNumSeqs: number;
   readonly stepMs: number;
   readonly firstSteps?: readonly StepTimes[];
+  readonly grammars?: Grammars | undefined;
   readonly clock: Clock;
   readonly emit: (message: FromEngine) => void;
   /** [turns of the loop, 1 while one runs] u32: what the control thread's watchdog looks at. */
@@ -55,6 +57,7 @@ export class EngineLoop {
       stepMs,
       clock,
       firstSteps = [],
+      grammars,
     } = options;
     const { spec } = layout;
     this.#copies = new BlockCopies({
@@ -72,7 +75,7 @@ export class EngineLoop {
     this.engine = new Engine(
       executable,
       {
-        ...{ spec, numBlocks, chunkTokens, maxNumSeqs, maxWaiting, stepMs, firstSteps },
+        ...{ spec, numBlocks, chunkTokens, maxNumSeqs, maxWaiting, stepMs, firstSteps, grammars },
         emit: (event) => {
           this.#onEvent(event);
         },

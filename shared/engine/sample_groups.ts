@@ -85,10 +85,14 @@ export class SampleGroups {
     return group;
   }
 
-  /** Whether the sequence may sample: it leads no group, or all members of its group have come, or it has waited long enough. */
+  /**
+   * Whether the sequence may sample: it leads no group, or all members of its group have come and know their masks, or it has waited
+   * long enough.
+   */
   maySample(sequence: Sequence): boolean {
     const group = this.#groupOf.get(sequence);
-    return !group || group.numJoined >= group.size || group.isExpired;
+    if (!group || group.isExpired) return true;
+    return group.numJoined >= group.size && group.followers.every(({ constraint }) => constraint?.isReady !== false);
   }
 
   /** Ends the group that the sequence leads, and returns its followers. */

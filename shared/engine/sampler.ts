@@ -71,10 +71,11 @@ export class SequenceSampling {
     slot: number,
     biasPage: number | undefined,
     countsPage: number | undefined,
+    allowedTokens: Uint32Array | undefined,
   ): DeviceSampleParams {
     const { log2Scale, minWeight, topK, topP, penalties } = this.#constant;
     const random = this.#random(position);
-    return { log2Scale, minWeight, topK, topP, penalties, random, slot, biasPage, countsPage };
+    return { log2Scale, minWeight, topK, topP, penalties, random, slot, biasPage, countsPage, allowedTokens };
   }
 
   #random(position: number): SampleParams['random'] {
@@ -117,9 +118,12 @@ export class LogitAdjustments {
     }
   }
 
-  /** Returns the bias entries that change with the token at `position`: the stop tokens, once, when min_tokens is reached. */
-  changesAt(position: number): readonly (readonly [token: number, bias: number])[] {
-    if (this.#hasStops || position < this.#stopsFrom) return NOTHING;
+  /**
+   * Returns the bias entries that change with the token at `position`: the stop tokens, once, when min_tokens is reached, or before
+   * when the output must end.
+   */
+  changesAt(position: number, mustEnd: boolean): readonly (readonly [token: number, bias: number])[] {
+    if (this.#hasStops || (position < this.#stopsFrom && !mustEnd)) return NOTHING;
     this.#hasStops = true;
     const changes = this.#stops.map((token): [number, number] => [token, this.#biases.get(token) ?? 0]);
     if (this.bias) for (const [token, bias] of changes) this.bias[token] = bias;

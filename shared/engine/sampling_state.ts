@@ -6,6 +6,7 @@
 import assert from 'node:assert/strict';
 import {
   MAX_FULL_ROWS,
+  MAX_MASKS,
   type Executable,
   type RowSampler,
   type SampleRequest,
@@ -15,7 +16,7 @@ import { NO_TOKEN } from '../../kernels/sampling.ts';
 import type { SampledMessage } from '../protocol/messages.ts';
 import { LogitAdjustments, SequenceSampling, numCandidatesOf, sampledToken } from './sampler.ts';
 import type { Sequence } from './sequence.ts';
-import type { Candidate, SampledBy } from './step_plan.ts';
+import type { Candidate, PlannedRows, SampledBy } from './step_plan.ts';
 
 const NO_TOKENS: readonly number[] = [];
 /** Sequences whose tokens the host samples, in one step. */
@@ -38,6 +39,8 @@ export class SamplingState {
   readonly #pages: number[];
   /** Number of open sequences whose tokens the host samples. */
   #numSampledByHost = 0;
+  /** Number of open sequences that the device samples with a mask. */
+  #numMasked = 0;
   #sampler: RowSampler | undefined;
 
   constructor(executable: Executable, numSlots: number) {
@@ -68,8 +71,10 @@ export class SamplingState {
     if (isOnDevice) adjustments.forget();
     const slot = this.#slots.pop();
     assert(slot !== undefined, 'a sequence that is held has a slot');
+    const entry = { sampling: new SequenceSampling(sampling), slot, pages, adjustments, isOnDevice };
     if (!isOnDevice) this.#numSampledByHost++;
-    this.#entries.set(sequence, { sampling: new SequenceSampling(sampling), slot, pages, adjustments, isOnDevice });
+    if (isMasked(sequence, entry)) this.#numMasked++;
+    this.#entries.set(sequence, entry);
   }
 
   /** Does what {@link open} does if the device can sample for the sequence; returns false, and opens nothing, if the host would. */
@@ -87,6 +92,7 @@ export class SamplingState {
     if (!entry) return;
     this.#entries.delete(sequence);
     if (!entry.isOnDevice) this.#numSampledByHost--;
+    if (isMasked(sequence, entry)) this.#numMasked--;
     this.#slots.push(entry.slot);
     for (const page of Object.values(entry.pages)) this.#pages.push(page);
   }
@@ -104,31 +110,57 @@ export class SamplingState {
   /** Returns the sequences whose next rows may be computed, in order, with the place where each samples. */
   candidatesOf(sequences: readonly Sequence[]): Candidate<Sequence>[] {
     const ready = sequences.filter((sequence) => this.#mayPlan(sequence));
-    const isServed = this.#servedByHost();
-    return ready.map((sequence) => ({ sequence, sampledBy: this.#sampledBy(sequence, isServed) }));
+    const byHost = this.#servedByHost();
+    const masked = this.#numMasked > MAX_MASKS ? this.#longestWaiting(isMasked, MAX_MASKS) : undefined;
+    return ready.map((sequence) => ({ sequence, sampledBy: this.#sampledBy(sequence, byHost, masked) }));
   }
 
-  /** Whether the sequence's next rows may be computed: its output is not complete, and no token that the host samples is outstanding. */
+  /** Number of these rows that are sampled on the device with a mask. */
+  numMasksOf(work: readonly PlannedRows<Sequence>[]): number {
+    if (this.#numMasked === 0) return 0;
+    return work.filter(({ sequence, count }) => {
+      const entry = this.#entries.get(sequence);
+      return entry && isMasked(sequence, entry) && sequence.samplesAt(sequence.cursor.submitted + count);
+    }).length;
+  }
+
+  /**
+   * Whether the sequence's next rows may be computed: its output is not complete, and no token is outstanding that the host samples
+   * or that the next mask follows from.
+   */
   #mayPlan(sequence: Sequence): boolean {
     const { kind, request } = sequence.request;
     if (kind === 'prefill') return true;
     if (sequence.length >= request.maxLength) return false;
     this.open(sequence);
-    return sequence.cursor.pending === 0 || !this.#isSampledByHost(sequence);
+    return sequence.cursor.pending === 0 || (!this.#isSampledByHost(sequence) && !sequence.constraint);
   }
 
-  #sampledBy(sequence: Sequence, isServed: ReadonlySet<Sequence> | undefined): SampledBy {
-    if (!this.#isSampledByHost(sequence)) return 'device';
-    return isServed?.has(sequence) === false ? 'waits' : 'host';
+  #sampledBy(
+    sequence: Sequence,
+    byHost: ReadonlySet<Sequence> | undefined,
+    masked: ReadonlySet<Sequence> | undefined,
+  ): SampledBy {
+    const { constraint } = sequence;
+    if (constraint?.isReady === false) return 'waits';
+    if (this.#isSampledByHost(sequence)) return byHost?.has(sequence) === false ? 'waits' : 'host';
+    if (!constraint) return 'device';
+    // A prompt that is not in the set may have a mask that is left.
+    return masked && isNextSampled(sequence) && !masked.has(sequence) ? 'waits' : 'masked';
   }
 
   /** Sequences that the host samples for in the next step, those first that waited longest; undefined: there is room for all. */
   #servedByHost(): ReadonlySet<Sequence> | undefined {
     if (this.#numSampledByHost <= MAX_HOST_SAMPLED_ROWS) return undefined;
-    const ready = [...this.#entries].flatMap(([sequence, { isOnDevice }]) =>
-      !isOnDevice && sequence.length - sequence.cursor.submitted === 1 ? [sequence] : [],
+    return this.#longestWaiting((_, { isOnDevice }) => !isOnDevice, MAX_HOST_SAMPLED_ROWS);
+  }
+
+  /** The `max` sequences of a kind that have waited longest for a step, among those that would be sampled in the next one. */
+  #longestWaiting(isOfKind: (sequence: Sequence, entry: Entry) => boolean, max: number): ReadonlySet<Sequence> {
+    const ready = [...this.#entries].flatMap(([sequence, entry]) =>
+      isOfKind(sequence, entry) && isNextSampled(sequence) && sequence.constraint?.isReady !== false ? [sequence] : [],
     );
-    return new Set(ready.sort((a, b) => a.lastStep - b.lastStep).slice(0, MAX_HOST_SAMPLED_ROWS));
+    return new Set(ready.sort((a, b) => a.lastStep - b.lastStep).slice(0, max));
   }
 
   /** Whether the host samples for this sequence; the next token then needs the result of the last one. */
@@ -142,14 +174,15 @@ export class SamplingState {
    */
   request(sequence: Sequence, position: number, row: number): SampleRequest {
     const { sampling, slot, pages, adjustments, isOnDevice } = this.#entry(sequence);
-    const changes = adjustments.changesAt(position);
+    const { constraint } = sequence;
+    const changes = adjustments.changesAt(position, constraint?.isComplete === true);
     if (changes.length > 0 && pages.biasPage !== undefined) {
       for (const [token, bias] of changes)
         this.#executable.writeSamplerPage(pages.biasPage, token, Int32Array.of(bias));
     }
     const numCandidates = numCandidatesOf(sampling.params);
     if (!isOnDevice) return { row, numCandidates, askedTokens: NO_TOKENS, isFullRowWanted: true };
-    const sample = sampling.requestAt(position, slot, pages.biasPage, pages.countsPage);
+    const sample = sampling.requestAt(position, slot, pages.biasPage, pages.countsPage, constraint?.words());
     return { row, numCandidates, askedTokens: NO_TOKENS, isFullRowWanted: false, sample };
   }
 
@@ -165,12 +198,23 @@ export class SamplingState {
     if (!isOnDevice) {
       assert(fullRow, 'a row that the host samples from comes back whole');
       this.#sampler ??= this.#executable.rowSampler();
-      token = this.#sampler.sample(fullRow, sampling.at(position), adjustments);
+      const { bias, counts } = adjustments;
+      const state = { bias, counts, allowed: sequence.constraint?.words() };
+      token = this.#sampler.sample(fullRow, sampling.at(position), state);
       logit = fullRow[token] ?? NaN;
       if (token !== NO_TOKEN) adjustments.count(token);
     }
     return token === NO_TOKEN ? undefined : sampledToken(sampling.params, position, token, logit, result);
   }
+}
+
+function isMasked({ constraint }: Sequence, { isOnDevice }: Entry): boolean {
+  return constraint !== undefined && isOnDevice;
+}
+
+/** Whether the next row of the sequence is one that a token is sampled from. */
+function isNextSampled({ length, cursor }: Sequence): boolean {
+  return length - cursor.submitted === 1;
 }
 
 /** Returns the request for a row whose next token is known: the log-probability of that token, and the `numTop` best ones. */

@@ -36,6 +36,8 @@ export interface StepTerms {
   readonly candidatesOf: (sequences: readonly Sequence[]) => readonly Candidate<Sequence>[];
   /** Tokens that the host can sample in a step. */
   readonly maxHostSamples: number;
+  /** Tokens that the device can sample in a step with a mask. */
+  readonly maxMasks: number;
   /** Sequences that wait for the leader of their group, and may sample in the same step as it. */
   readonly numFollowing: number;
 }
@@ -164,13 +166,14 @@ export class Scheduler {
     return { work: [...plan.work, ...later.work], admitted, isShort: later.short !== undefined };
   }
 
-  #plan({ candidatesOf, promptRows, maxHostSamples, numFollowing }: StepTerms): StepPlan<Sequence> {
+  #plan({ candidatesOf, promptRows, maxHostSamples, maxMasks, numFollowing }: StepTerms): StepPlan<Sequence> {
     const { maxNumSeqs, chunkTokens, blockSize } = this.#limits;
     const budget: StepRoom = {
       rows: chunkTokens,
       // Rows that are asked for besides the one that each sequence may sample from, those that may be admitted included.
       spareSamples: maxNumSeqs - Math.min(this.#maxHeld, this.#held.length + this.#waiting.length + numFollowing),
       hostSamples: maxHostSamples,
+      masks: maxMasks,
       freeBlocks: this.#pool.numAvailable,
     };
     return planStep(candidatesOf(this.#held.filter(isRunning)), budget, blockSize, promptRows);

@@ -17,6 +17,7 @@ import type { Request } from '../protocol/request.ts';
 import { Cursor } from './cursor.ts';
 import { FetchedBlocks, type IncomingSpec } from './fetched_blocks.ts';
 import { SequenceTimes } from './sequence_times.ts';
+import type { TokenConstraint } from './token_constraint.ts';
 
 /** A sequence to compute: its tokens, block chain, sampling request and kind. */
 export interface SequenceRequest {
@@ -65,6 +66,8 @@ export class Sequence {
   readonly chain: KeyChain;
   readonly cursor = new Cursor();
   readonly times: SequenceTimes;
+  /** Undefined when every token may be sampled. */
+  readonly constraint: TokenConstraint | undefined;
   readonly #spec: IncomingSpec;
   #state: SequenceState = { kind: 'waiting' };
   /** No fetch brings blocks any more. */
@@ -74,8 +77,9 @@ export class Sequence {
   /** The number of the last step that it was part of. */
   lastStep = 0;
 
-  constructor(request: SequenceRequest, spec: IncomingSpec, nowMs: number) {
+  constructor(request: SequenceRequest, spec: IncomingSpec, nowMs: number, constraint?: TokenConstraint) {
     this.request = request;
+    this.constraint = constraint;
     this.tokens = new TokenList(request.tokens);
     this.chain = new KeyChain(request.root, spec.blockSize, request.hashes, request.keyBits);
     this.chain.extend(this.tokens.view());

@@ -21,8 +21,8 @@ export interface PlannableSequence {
   samplesAt(end: number): boolean;
 }
 
-/** Where a sequence's next token is sampled; `waits` means on the host, in a later step. */
-export type SampledBy = 'device' | 'host' | 'waits';
+/** Where a sequence's next token is sampled; `masked` means on the device, with a mask; `waits` means in a later step. */
+export type SampledBy = 'device' | 'masked' | 'host' | 'waits';
 
 /** A sequence that may compute rows in the next step. */
 export interface Candidate<S extends PlannableSequence> {
@@ -36,6 +36,8 @@ export interface StepRoom {
   /** Samples that are left for prompt tokens, besides the one of each sequence. */
   readonly spareSamples: number;
   readonly hostSamples: number;
+  /** Samples on the device that may have a mask. */
+  readonly masks: number;
   readonly freeBlocks: number;
 }
 
@@ -78,10 +80,11 @@ export function planStep<S extends PlannableSequence>(
       return;
     }
     work.push({ sequence, count, newBlocks });
-    const isHostSampled = sampledBy === 'host' && sequence.samplesAt(end);
+    const isSampled = sequence.samplesAt(end);
     left.rows -= count;
     left.spareSamples -= sequence.isReadingPrompt ? count - 1 : 0;
-    left.hostSamples -= isHostSampled ? 1 : 0;
+    left.hostSamples -= isSampled && sampledBy === 'host' ? 1 : 0;
+    left.masks -= isSampled && sampledBy === 'masked' ? 1 : 0;
     left.freeBlocks -= newBlocks;
   };
   const prompts: Candidate<S>[] = [];
@@ -97,12 +100,13 @@ export function planStep<S extends PlannableSequence>(
 /** Rows of one sequence within the budget. */
 function rowsOf<S extends PlannableSequence>(
   { sequence, sampledBy }: Candidate<S>,
-  { rows, spareSamples, hostSamples }: StepRoom,
+  { rows, spareSamples, hostSamples, masks }: StepRoom,
 ): number {
   const { submitted } = sequence.cursor;
   const count = Math.min(rows, sequence.remaining, sequence.nextStop - submitted);
   const allowed = sequence.isReadingPrompt ? Math.min(count, 1 + spareSamples) : count;
-  const maySample = sampledBy === 'device' || (sampledBy === 'host' && hostSamples > 0);
+  const maySample =
+    sampledBy === 'device' || (sampledBy === 'host' && hostSamples > 0) || (sampledBy === 'masked' && masks > 0);
   // When nobody can sample for the sequence now, its rows are computed up to the one to sample from.
   return allowed > 0 && !maySample && sequence.samplesAt(submitted + allowed) ? allowed - 1 : allowed;
 }

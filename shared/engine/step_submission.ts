@@ -1,5 +1,5 @@
 /** Gives the device its steps: builds each, forks samples from the row that is sampled, and says what is exported while it runs. */
-import type { Executable, SampleResult } from '../../kernels/device.ts';
+import { MAX_MASKS, type Executable, type SampleResult } from '../../kernels/device.ts';
 import type { AnchoredHash } from '../kv/block_key.ts';
 import type { EngineEvent } from './engine_events.ts';
 import type { FirstStep } from './first_step.ts';
@@ -39,6 +39,14 @@ export interface SubmissionOptions {
   readonly exportEarly?: ((hashes: readonly AnchoredHash[]) => EarlyExport | undefined) | undefined;
 }
 
+/** Results of the forks of one step. */
+interface Forked {
+  readonly copies: BlockCopy[];
+  readonly late: Sequence[];
+  /** Samples with a mask that the step has room for. */
+  masksLeft: number;
+}
+
 /** Submits steps to the device. */
 export class StepSubmission {
   readonly #executable: Executable;
@@ -57,7 +65,8 @@ export class StepSubmission {
     const section = firstStep.restOf(work);
     const copies: BlockCopy[] = [];
     const late: Sequence[] = [];
-    const fork = (leader: Sequence): readonly Sequence[] => this.#forkAll(leader, { copies, late }, nowMs);
+    const made = { copies, late, masksLeft: MAX_MASKS - sampling.numMasksOf(work) };
+    const fork = (leader: Sequence): readonly Sequence[] => this.#forkAll(leader, made, nowMs);
     const { rows, batch, filled } = buildStep(work, { sampling, blockSize, fork }, this.#numSubmitted);
     // A step that FirstStep began has passed some layers already, so its blocks are exported after the step instead.
     const hashes = filled.map(({ hash }) => hash);
@@ -77,13 +86,12 @@ export class StepSubmission {
   }
 
   /** Forks the followers of a sequence whose row is sampled; those that cannot be forked are added to `late`. */
-  #forkAll(
-    leader: Sequence,
-    made: { readonly copies: BlockCopy[]; readonly late: Sequence[] },
-    nowMs: number,
-  ): Sequence[] {
+  #forkAll(leader: Sequence, made: Forked, nowMs: number): Sequence[] {
     return this.#options.groups.end(leader).filter((follower) => {
-      const copies = this.#fork(leader, follower, nowMs);
+      const isMasked = follower.constraint !== undefined;
+      const mayFork = !isMasked || (made.masksLeft > 0 && follower.constraint.isReady);
+      const copies = mayFork ? this.#fork(leader, follower, nowMs) : undefined;
+      if (copies && isMasked) made.masksLeft--;
       if (copies) made.copies.push(...copies);
       else made.late.push(follower);
       return copies !== undefined;

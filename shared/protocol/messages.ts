@@ -23,10 +23,11 @@ import type { SampleGroup as SampleGroupOfProto } from './generated/penstock/Sam
 import type { Sampling as SamplingOfProto } from './generated/penstock/Sampling.ts';
 import type { SnapshotPage as SnapshotPageMessage } from './generated/penstock/SnapshotPage.ts';
 import type { Sampled } from './generated/penstock/Sampled.ts';
+import type { TokenConstraint as TokenConstraintOfProto } from './generated/penstock/TokenConstraint.ts';
 import type { Source as SourceMessage } from './generated/penstock/Source.ts';
 
 /** Version of the protocol, raised when a message changes its meaning; a process with another version is refused at registration. */
-export const PROTOCOL_VERSION = 14;
+export const PROTOCOL_VERSION = 15;
 
 type Message<T> = T extends Buffer
   ? T
@@ -78,6 +79,8 @@ export type RequestMessage = Message<RequestOfProto>;
 export type SampleGroupMessage = Message<SampleGroupOfProto>;
 /** Sampling parameters of a request, as on the wire. */
 export type SamplingMessage = Message<SamplingOfProto>;
+/** Constraint of an output's tokens, as on the wire. */
+export type TokenConstraintMessage = Message<TokenConstraintOfProto>;
 /** Page of a holder's list of blocks, with the event sequence number that the list contains. */
 export type SnapshotPage = Message<SnapshotPageMessage>;
 /** Address of a holder of a run of a request's blocks. */

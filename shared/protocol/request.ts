@@ -33,7 +33,15 @@ export const neutralSampling: Sampling = {
 
 /** A request for `maxLength` tokens at most, `promptLength` of them the prompt, with every other parameter neutral. */
 export function neutralRequest(promptLength: number, maxLength: number): Request {
-  return { promptLength, maxLength, stopTokenIds: [], sampling: neutralSampling, scope: noScope, promptLogprobs: 0 };
+  return {
+    promptLength,
+    maxLength,
+    stopTokenIds: [],
+    sampling: neutralSampling,
+    scope: noScope,
+    promptLogprobs: 0,
+    constraint: null,
+  };
 }
 
 /** Returns the request of a message, with neutral values for missing parts; undefined when the message has no request. */

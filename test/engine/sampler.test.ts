@@ -114,10 +114,10 @@ describe('what a sequence remembers', () => {
       2,
     );
     expect([...adjustments.bias!]).toEqual([0, fixedLogitOf(-2), 0, FORBIDDEN, 0, 0]);
-    expect(adjustments.changesAt(3)).toEqual([]);
-    expect(adjustments.changesAt(4)).toEqual([[3, fixedLogitOf(1.5)]]);
+    expect(adjustments.changesAt(3, false)).toEqual([]);
+    expect(adjustments.changesAt(4, false)).toEqual([[3, fixedLogitOf(1.5)]]);
     expect(adjustments.bias![3]).toBe(fixedLogitOf(1.5));
-    expect(adjustments.changesAt(5)).toEqual([]);
+    expect(adjustments.changesAt(5, false)).toEqual([]);
     // Enough came before, as after a preemption: nothing is biased.
     expect(adjustmentsOf({ minTokens: 2 }, [0, 0, 0, 0], 2).bias).toBeUndefined();
   });

@@ -41,7 +41,7 @@ function candidate(name: string, wish: Wish): Candidate<Played> {
   };
 }
 
-const plenty: StepRoom = { rows: 64, spareSamples: 8, hostSamples: 8, freeBlocks: 100 };
+const plenty: StepRoom = { rows: 64, spareSamples: 8, hostSamples: 8, masks: 8, freeBlocks: 100 };
 const any = (): number => Infinity;
 
 function rowsIn({ work }: StepPlan<Played>): Record<string, number> {
@@ -162,7 +162,7 @@ test('whatever the sequences: no budget is exceeded, nobody is planned twice, an
     });
     const budget: StepRoom = {
       ...{ rows: 1 + random.below(64), spareSamples: random.below(8) },
-      ...{ hostSamples: random.below(4), freeBlocks: random.below(20) },
+      ...{ hostSamples: random.below(4), masks: random.below(4), freeBlocks: random.below(20) },
     };
     const promptRows = random.below(40);
     const before = JSON.stringify(candidates);

@@ -165,7 +165,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a block is named before its last token is computed (K1)',
-    file: 'shared/engine/engine.js',
+    file: 'shared/engine/step_completion.js',
     from: 'index < Math.floor((start + count) / blockSize); index++',
     to: 'index < Math.floor(Math.min(tokens.length, start + count + 1) / blockSize); index++',
   },
@@ -280,8 +280,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a token of a cancelled sequence is taken for its successor',
     file: 'shared/engine/engine.js',
-    from: 'return this.#sequences.get(sequence.request.id) !== sequence;',
-    to: 'return false;',
+    from: 'isGone: (sequence) => this.#sequences.get(sequence.request.id) !== sequence,',
+    to: 'isGone: () => false,',
   },
   {
     name: 'blocks may be freed while they are filled (K1)',
@@ -716,10 +716,10 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'blocks of a sequence that has ended are not given back when its last step is done (R2)',
-    file: 'shared/engine/engine.js',
-    from: `if (this.#isGone(sequence)) {
-            this.pool.release(sequence.releaseEnded());`,
-    to: 'if (this.#isGone(sequence)) {',
+    file: 'shared/engine/step_completion.js',
+    from: `if (this.#options.isGone(sequence)) {
+            this.#options.pool.release(sequence.releaseEnded());`,
+    to: 'if (this.#options.isGone(sequence)) {',
   },
   {
     name: 'blocks of a sequence that has ended are given back while a step touches them',
@@ -730,7 +730,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a token that the host samples is not waited for',
     file: 'shared/engine/sampling_state.js',
-    from: 'return sequence.cursor.pending === 0 || !this.#isSampledByHost(sequence);',
+    from: 'return sequence.cursor.pending === 0 || (!this.#isSampledByHost(sequence) && !sequence.constraint);',
     to: 'return true;',
   },
   {

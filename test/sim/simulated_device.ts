@@ -19,7 +19,8 @@ import { HostRowSampler } from '../../kernels/host/row_sampler.ts';
 import type { Clock } from '../../shared/base/clock.ts';
 import { LogitAdjustments, SequenceSampling, numCandidatesOf, sampledToken } from '../../shared/engine/sampler.ts';
 import { kvSpec, type KvSpec, type LayerKv, type LayerSpan } from '../../shared/kv/kv_spec.ts';
-import type { SampledMessage } from '../../shared/protocol/messages.ts';
+import type { SampledMessage, TokenConstraintMessage } from '../../shared/protocol/messages.ts';
+import { allowedAfter, maskOf } from '../support/constraints.ts';
 import { samplingOf, type TestSampling } from '../support/request.ts';
 
 /** Layers that keep KV: one per half of it, so that each half has a checksum of its own. */
@@ -131,6 +132,7 @@ export interface PlainRequest {
   readonly maxLength: number;
   readonly stopTokenIds: readonly number[];
   readonly sampling: TestSampling;
+  readonly constraint?: TokenConstraintMessage | undefined;
 }
 
 export interface PlainRun {
@@ -143,7 +145,7 @@ export interface PlainRun {
 }
 
 /** A request without blocks, batches or machines. */
-export function plainRun({ tokens, maxLength, stopTokenIds, sampling: wish }: PlainRequest): PlainRun {
+export function plainRun({ tokens, maxLength, stopTokenIds, sampling: wish, constraint }: PlainRequest): PlainRun {
   const sampling = samplingOf(wish);
   const all = [...tokens];
   const sampled: SampledMessage[] = [];
@@ -167,20 +169,23 @@ export function plainRun({ tokens, maxLength, stopTokenIds, sampling: wish }: Pl
     }
     if (position < all.length - 1) continue;
     const logits = logitsOf(hash);
-    memory.changesAt(all.length);
-    const token = sampler.sample(logits, sequenceSampling.at(all.length), memory);
+    const state = constraint && allowedAfter(constraint, all.slice(tokens.length));
+    memory.changesAt(all.length, state?.isComplete === true);
+    const { bias, counts } = memory;
+    const allowed = state && maskOf(state, SIM_VOCAB);
+    const token = sampler.sample(logits, sequenceSampling.at(all.length), { bias, counts, allowed });
     memory.count(token);
     const result = resultOf(logits, { numCandidates: numCandidatesOf(sampling), askedTokens: [] });
     const one = sampledToken(sampling, all.length, token, logits[token]!, result);
     assert(
-      sampled.length >= sampling.minTokens || !stopTokenIds.includes(one.token),
+      sampled.length >= sampling.minTokens || !stopTokenIds.includes(one.token) || state?.isComplete,
       'a stop token came before the least number of tokens',
     );
-    const isPlain = sampling.temperature === 0 && !memory.bias && !memory.counts;
+    const isPlain = sampling.temperature === 0 && !bias && !counts && !state;
     assert(!isPlain || logits.every((logit) => logit <= logits[one.token]!), 'greedy is not the best');
     sampled.push(one);
     all.push(one.token);
-    if (stopTokenIds.includes(one.token)) break;
+    if (stopTokenIds.includes(one.token) || constraint?.endTokens.includes(one.token)) break;
   }
   return { sampled, kv, promptLogprobs };
 }

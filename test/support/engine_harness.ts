@@ -5,6 +5,7 @@ import { systemClock } from '../../shared/base/clock.ts';
 import { xxh64 } from '../../shared/base/xxh64.ts';
 import { Engine } from '../../shared/engine/engine.ts';
 import type { EngineEvent } from '../../shared/engine/engine_events.ts';
+import type { Grammars } from '../../shared/engine/token_constraint.ts';
 import type { SequenceReport } from '../../shared/engine/sequence_times.ts';
 import type { LoadedModel } from '../../shared/engine/load_model.ts';
 import type { AnchoredHash, BlockKey } from '../../shared/kv/block_key.ts';
@@ -25,12 +26,12 @@ export class Harness {
   #isReady = false;
   #nextId = 1;
 
-  constructor(model: LoadedModel, numBlocks: number, chunkTokens: number, maxNumSeqs = 8) {
+  constructor(model: LoadedModel, numBlocks: number, chunkTokens: number, maxNumSeqs = 8, grammars?: Grammars) {
     this.model = model;
     this.engine = new Engine(
       model.executable,
       {
-        ...{ spec: model.layout.spec, numBlocks, chunkTokens, maxNumSeqs, maxWaiting: 100, stepMs: 0 },
+        ...{ spec: model.layout.spec, numBlocks, chunkTokens, maxNumSeqs, maxWaiting: 100, stepMs: 0, grammars },
         emit: (event) => {
           this.#note(event);
         },

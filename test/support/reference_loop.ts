@@ -7,7 +7,8 @@ import { loadModel, type LoadedModel, type LoadModelOptions } from '../../shared
 
 import { Sampler } from '../../kernels/sampling.ts';
 import { LogitAdjustments, SequenceSampling, numCandidatesOf, sampledToken } from '../../shared/engine/sampler.ts';
-import type { SampledMessage } from '../../shared/protocol/messages.ts';
+import type { SampledMessage, TokenConstraintMessage } from '../../shared/protocol/messages.ts';
+import { allowedAfter, maskOf } from './constraints.ts';
 import { greedy, samplingOf, type TestSampling } from './request.ts';
 
 export { greedy };
@@ -43,6 +44,7 @@ export async function generate(
   wish: TestSampling,
   maxTokens: number,
   stopTokenIds: readonly number[] = [],
+  constraint?: TokenConstraintMessage,
 ): Promise<SampledMessage[]> {
   const params = samplingOf(wish);
   const tokens = [...prompt];
@@ -57,13 +59,16 @@ export async function generate(
     const samples = [{ row: tokens.length - start - 1, ...wanted }];
     const [result] = await executable.run([{ tokens: tokens.slice(start), start, blockTable, samples }]);
     if (!result?.fullRow) throw new Error('the step returned no row');
-    memory.changesAt(tokens.length);
-    const token = sampler.sample(result.fullRow, sampling.at(tokens.length), memory);
+    const state = constraint && allowedAfter(constraint, tokens.slice(prompt.length));
+    memory.changesAt(tokens.length, state?.isComplete === true);
+    const { bias, counts } = memory;
+    const allowed = state && maskOf(state, vocab);
+    const token = sampler.sample(result.fullRow, sampling.at(tokens.length), { bias, counts, allowed });
     memory.count(token);
     start = tokens.length;
     tokens.push(token);
     output.push(sampledToken(params, start, token, result.fullRow[token] ?? NaN, result));
-    if (stopTokenIds.includes(token)) break;
+    if (stopTokenIds.includes(token) || constraint?.endTokens.includes(token)) break;
   }
   return output;
 }

@@ -3,6 +3,7 @@ import type { AnchoredHash, Digest } from '../../shared/kv/block_key.ts';
 import { noScope } from '../../shared/kv/format.ts';
 import { packSeed } from '../../shared/protocol/packing.ts';
 import { neutralSampling, type Sampling } from '../../shared/protocol/request.ts';
+import type { TokenConstraintMessage } from '../../shared/protocol/messages.ts';
 import type { SequenceRequest } from '../../shared/engine/sequence.ts';
 
 export interface TestSampling extends Omit<Sampling, 'seedLow' | 'seedHigh' | 'biasTokens' | 'biasValues'> {
@@ -35,20 +36,21 @@ export interface TestSequence {
   readonly sampling?: Partial<TestSampling>;
   readonly isFetching?: boolean;
   readonly group?: SequenceRequest['group'];
+  readonly constraint?: TokenConstraintMessage | undefined;
   /** Log-probabilities of the prompt from that position on. */
   readonly promptLogprobs?: { readonly numTop: number; readonly from: number };
 }
 
 /** Returns the sequence as an engine accepts it. */
 export function sequenceRequest(of: TestSequence): SequenceRequest {
-  const { id, kind = 'decode', root, hashes = [], isFetching = false, promptLogprobs, group } = of;
+  const { id, kind = 'decode', root, hashes = [], isFetching = false, promptLogprobs, group, constraint = null } = of;
   const tokens = Uint32Array.from(of.tokens);
   const { promptLength = tokens.length, maxLength, stopTokenIds = [] } = of;
   return {
     ...{ id, kind, root, tokens, hashes, isFetching, group },
     promptLogprobsFrom: promptLogprobs?.from ?? promptLength,
     request: {
-      ...{ promptLength, maxLength, stopTokenIds, scope: noScope },
+      ...{ promptLength, maxLength, stopTokenIds, constraint, scope: noScope },
       sampling: samplingOf(of.sampling ?? {}),
       promptLogprobs: promptLogprobs ? promptLogprobs.numTop + 1 : 0,
     },

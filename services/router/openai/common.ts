@@ -71,7 +71,7 @@ export function generationOf(
     // Tenants are reserved: every request has the empty one.
     origin: { tenant: '', priority: body.priority },
     request: {
-      ...{ promptLength: numPrompt, maxLength, promptLogprobs: numPromptTop + 1 },
+      ...{ promptLength: numPrompt, maxLength, promptLogprobs: numPromptTop + 1, constraint: null },
       // With `ignore_eos` only the tokens that the request names itself end it.
       stopTokenIds: [...(body.isIgnoringEos ? [] : facts.eosTokenIds), ...body.stopTokenIds],
       sampling: toSampling(body, facts, newSeed),
