@@ -76,6 +76,9 @@ const processes = [
     'nats',
     'tls',
     'dashboard',
+    'peers/vllm',
+    'peers/sglang',
+    'peers/llamacpp',
   ].map((name) => `test/e2e/${name}.test.ts`),
 ];
 /** Suites that look at what a process takes, and so have the machine to themselves. */

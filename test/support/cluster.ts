@@ -176,6 +176,7 @@ export class Cluster {
       once(createInterface({ input: up.stdout }), 'line').then(([text]) => text as string),
       once(up, 'exit').then(() => undefined),
     ]);
+    if (line === undefined) folder.remove();
     assert(line, `penstock up ended:\n${errors.join('\n')}`);
     const { url, processes } = JSON.parse(line) as { url: string; processes: { role: string; address: string }[] };
     const hub = processes.find(({ role }) => role === 'router')?.address ?? '';

@@ -1,0 +1,54 @@
+/** The checks of SGLang's own suite (`test/registered/openai_server/…` and its relatives). Budget: 20 s. */
+import { afterAll, beforeAll } from 'vitest';
+import { Cluster } from '../../support/cluster.ts';
+import { Api } from './api.ts';
+import { chatForms, completionForms } from './sglang/generate.ts';
+import { bodies, cacheReports, lengths, models, parameters, rerank, responses, stops } from './sglang/server.ts';
+import { PeerSuite } from './suite.ts';
+
+let cluster: Cluster;
+beforeAll(async () => {
+  cluster = await Cluster.up('--prefill', '0', '--store', '0');
+});
+afterAll(async () => {
+  await cluster.close();
+});
+
+const suite = new PeerSuite('SGLang', {
+  numChecks: 100,
+  byDecision: {
+    'sglang/test_openai_server rerank': 'there is no reranking',
+    'sglang/test_matched_stop stop_regex': 'stops are texts and tokens',
+    'sglang/test_cache_report cached == prompt-1': 'whole blocks of 32 tokens are cached',
+  },
+  awaited: {
+    'structured output': ['sglang/test_openai_server regex'],
+    'the Responses API': [
+      'sglang/test_openai_server responses response',
+      'sglang/test_openai_server responses response_stream',
+      'sglang/test_openai_server responses response_completion',
+      'sglang/test_openai_server responses error',
+      'sglang/test_openai_server responses penalty',
+    ],
+    'keys of SGLang': [
+      'sglang/test_openai_server retrieve_model (.root)',
+      'sglang/test_matched_stop stop str matched_stop',
+      'sglang/test_matched_stop stop eos matched_stop (vLLM: stop_reason)',
+      'sglang/test_matched_stop length',
+    ],
+  },
+});
+const api = new Api(() => cluster.url);
+suite.group('sglang/test_openai_server', (check) => {
+  completionForms(check, api);
+  chatForms(check, api);
+  parameters(check, api);
+  models(check, api);
+  responses(check, api);
+  rerank(check, api);
+});
+stops(suite, api);
+lengths(suite, api);
+cacheReports(suite, api);
+bodies(suite, api);
+suite.end();

@@ -1,0 +1,80 @@
+/** The checks of vLLM's own suite (`tests/entrypoints/…`). Budget: 20 s. */
+import { afterAll, beforeAll } from 'vitest';
+import { Cluster } from '../../support/cluster.ts';
+import { Api } from './api.ts';
+import { PeerSuite } from './suite.ts';
+import { badInputChecks } from './vllm/bad_input.ts';
+import { basicChecks } from './vllm/basic.ts';
+import { chatChecks } from './vllm/chat.ts';
+import { completionChecks } from './vllm/completion.ts';
+import { metricsChecks } from './vllm/metrics.ts';
+import { tokenizationChecks } from './vllm/tokenization.ts';
+
+let cluster: Cluster;
+beforeAll(async () => {
+  cluster = await Cluster.up('--prefill', '0', '--store', '0');
+});
+afterAll(async () => {
+  await cluster.close();
+});
+
+const metrics = (names: readonly string[]): Record<string, string> =>
+  Object.fromEntries(
+    names.map((name) => [`instrumentator/test_metrics ${name}`, 'these series belong to the view into the pool']),
+  );
+
+const suite = new PeerSuite('vLLM', {
+  numChecks: 153,
+  byDecision: {
+    'chat/test_chat single_chat_session': 'usage says how many tokens were cached',
+    'chat/test_chat chat_streaming': 'the finish reason has a chunk of its own, as with OpenAI',
+    'completion/test_completion batch beam search n=2': 'there is no beam search',
+    ...metrics([
+      'counts vllm:request_params_n_count',
+      'counts vllm:request_params_max_tokens_sum',
+      'counts vllm:iteration_tokens_total_sum',
+      'exist vllm:iteration_tokens_total',
+      'exist vllm:cache_config_info',
+      'exist vllm:request_params_n_sum',
+      'exist vllm:request_params_max_tokens_sum',
+    ]),
+  },
+  awaited: {
+    'structured output': [
+      'chat/test_chat structured_outputs choice',
+      'chat/test_chat structured_outputs json',
+      'chat/test_chat structured_outputs regex',
+      'chat/test_chat structured_outputs choice logprobs',
+      'chat/test_chat response_format json_object',
+      'chat/test_chat response_format json_schema',
+    ],
+    tools: ['basic/test_return_token_ids chat with tools', 'test_tokenization chat with tools'],
+    'keys that are null': [
+      'chat/test_chat prompt_logprobs None',
+      'chat/test_chat long_seed refused 400',
+      'completion/test_completion choices[].prompt_logprobs attribute',
+      'basic/test_return_token_ids completion emoji',
+    ],
+    'parameters of vLLM': [
+      'completion/test_completion truncate_prompt_tokens left/right',
+      'basic/test_return_token_ids prompt_logprobs+echo+tokens_as_ids',
+    ],
+    'small routes': [
+      'chat/test_chat invocations',
+      'basic/test_basic server_load /load',
+      'test_tokenization tokenizer_info 0',
+      'test_tokenization tokenizer_info 1',
+      'test_tokenization tokenizer_info 2',
+      'test_tokenization tokenizer_info 3',
+      'test_tokenization tokenizer_info 4',
+    ],
+  },
+});
+const api = new Api(() => cluster.url);
+chatChecks(suite, api);
+completionChecks(suite, api);
+basicChecks(suite, api);
+badInputChecks(suite, api);
+tokenizationChecks(suite, api);
+metricsChecks(suite, api);
+suite.end();
