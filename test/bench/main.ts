@@ -17,6 +17,7 @@ import { benchPath } from './path.ts';
 import { benchRouter } from './router.ts';
 import { benchSampling, type SamplingBenchOptions } from './sampling.ts';
 import { SglangRouter } from './sglang_peer.ts';
+import { benchSamples } from './samples.ts';
 import { benchStore } from './store.ts';
 import { benchTokenize, tokenizerKinds, tokenizersPeer } from './tokenize.ts';
 import { mooncakeName } from './mooncake_peer.ts';
@@ -27,6 +28,7 @@ const USAGE = `usage: npm run bench -- NAME [options]
 
   path                     the whole path on this machine, wasm engines, the repository's model and a 135M shape (some minutes)
   mix                      time between tokens of chats while long prompts arrive, split and aggregated (135M; some minutes)
+  samples                  16 samples of a prompt beside a single request, and beside 16 requests (135M)
   sampling                 what sampling a token costs, by vocabulary, batch and kind of request
     --device, --threads, --batches, --shapes (the first), --weights (the first), --peer   as for engine
     --vocabs LIST          (default 32000,128256,256000)
@@ -175,6 +177,11 @@ const benches: Record<string, () => Promise<Figure[]>> = {
   mix: () =>
     benchMix({
       ...{ shape: '135m', promptTokens: 2_048, numRounds: 3, onFigure },
+      print: printLine,
+    }),
+  samples: () =>
+    benchSamples({
+      ...{ shape: '135m', promptTokens: 512, numSamples: 16, numRounds: 5, onFigure },
       print: printLine,
     }),
   sampling: async () => {
