@@ -1,6 +1,7 @@
 /** The contexts of the endpoints: tokenizer, relay and metrics of each served model, and the parts that all models share. */
 import { messageOf } from '../../shared/base/failure.ts';
 import type { ClusterBus } from '../../shared/bus/cluster_bus.ts';
+import { TrialCompiler } from '../../shared/grammar/matcher/trial_compiler.ts';
 import type { RoleContext } from '../../shared/node/role.ts';
 import { decodeAnswer, encodeAnswer } from '../../shared/protocol/answers.ts';
 import { subjects } from '../../shared/protocol/membership.ts';
@@ -9,6 +10,7 @@ import { Admission } from './conductor/admission.ts';
 import type { Conductor, LoggedDecision } from './conductor/conductor.ts';
 import type { ModelView } from './cluster/model_view.ts';
 import type { RouterCore } from './core.ts';
+import { RuleConversions, TextRules } from './grammar/text_rules.ts';
 import { RouterMetrics } from './metrics/metrics.ts';
 import type { ApiContext } from './openai/api_context.ts';
 import { Bodies } from './openai/bodies.ts';
@@ -33,6 +35,8 @@ interface Served {
   readonly context: ApiContext;
   readonly view: ModelView;
   readonly conductor: Conductor;
+  /** Undefined for a model without a tokenizer. */
+  readonly trial: TrialCompiler | undefined;
 }
 
 /** All models that a router serves: opens and drops them, and finds the context of the model that a request names. */
@@ -42,12 +46,14 @@ export class ServedModels {
   /** Served models by name, in the order they were opened. */
   readonly #served = new Map<string, Served>();
   readonly #requests: RequestLog;
+  readonly #conversions: RuleConversions;
   #bodies: Bodies | undefined;
 
   constructor(options: ServedModelsOptions) {
     this.#options = options;
-    const { config, clock, bus, log } = options;
+    const { config, clock, bus, log, threads } = options;
     this.admission = new Admission(config.max_requests);
+    this.#conversions = new RuleConversions(threads, clock);
     this.#requests = new RequestLog(clock, (trace) => {
       const { context } = this.#served.get(trace.model ?? '') ?? this.#first;
       context.metrics.observeRequest(trace);
@@ -95,8 +101,11 @@ export class ServedModels {
       threads,
       fail,
     );
+    const { vocabSize } = facts;
+    const trial = texts && new TrialCompiler({ threads, clock, vocabulary: { kind: 'texts', texts, vocabSize } });
     const context: ApiContext = {
       ...{ servedName: name, facts, codec, relay, metrics, clock, newId, ending },
+      rules: new TextRules(this.#conversions, trial),
       ...{ requests: this.#requests, admission: this.admission, bodies: this.#bodies },
       of: (model) => this.#of(model),
       maxModelLen: () => Math.min(ownLength, view.maxModelLen ?? ownLength),
@@ -115,7 +124,7 @@ export class ServedModels {
         );
       },
     };
-    this.#served.set(name, { facts, context, view, conductor });
+    this.#served.set(name, { facts, context, view, conductor, trial });
   }
 
   /** Returns the longest context of all served models, in tokens. */
@@ -158,6 +167,7 @@ export class ServedModels {
     this.#served.delete(name);
     this.#options.core.drop(served.conductor);
     void served.context.codec.close();
+    void served.trial?.close();
   }
 
   /**
@@ -179,7 +189,8 @@ export class ServedModels {
   }
 
   async close(): Promise<void> {
-    await Promise.all([...this.#served.values()].map(({ context }) => context.codec.close()));
-    await this.#bodies?.close();
+    const served = [...this.#served.values()];
+    await Promise.all(served.flatMap(({ context, trial }) => [context.codec.close(), trial?.close()]));
+    await Promise.all([this.#bodies?.close(), this.#conversions.close()]);
   }
 }

@@ -147,11 +147,13 @@ export class Engine {
   }
 
   /** Opens the constraint of a request, if it has one. When its mask cannot be had, the sequence is refused. */
-  #constraintOf({ id, tokens, request: { constraint, promptLength } }: SequenceRequest): TokenConstraint | undefined {
+  #constraintOf({ id, tokens, request }: SequenceRequest): TokenConstraint | undefined {
+    const { constraint, promptLength, stopTokenIds } = request;
     if (!constraint) return undefined;
     const { grammars, onReady } = this.#options;
     return new TokenConstraint(constraint, {
       vocabSize: this.#executable.sampling.vocab,
+      stopTokenIds,
       output: [...tokens.subarray(promptLength)],
       grammars,
       onReady: () => onReady?.(),

@@ -18,6 +18,8 @@ export interface Grammars {
 /** Parts and callbacks that a constraint needs besides its message. */
 export interface TokenConstraintOptions {
   readonly vocabSize: number;
+  /** Tokens that end the output wherever they come. An end token of the grammar that is not among them comes only where it must. */
+  readonly stopTokenIds: readonly number[];
   /** Tokens of the output so far. */
   readonly output: readonly number[];
   /** Undefined on an engine without grammars, which refuses them. */
@@ -33,6 +35,8 @@ export class TokenConstraint {
   readonly #message: TokenConstraintMessage;
   readonly #options: TokenConstraintOptions;
   readonly #endTokens: ReadonlySet<number>;
+  /** End tokens that are not wanted where the text can go on. */
+  readonly #lastEndTokens: readonly number[];
   /** The mask that is given to the device; written anew for each token, which is safe because a token has come before the next is asked for. */
   readonly #words: Uint32Array;
   readonly #closed = new AbortController();
@@ -46,6 +50,7 @@ export class TokenConstraint {
     this.#message = message;
     this.#options = options;
     this.#endTokens = new Set(grammar === '' ? [] : endTokens);
+    this.#lastEndTokens = [...this.#endTokens].filter((token) => !options.stopTokenIds.includes(token));
     this.#words = new Uint32Array(Math.ceil(options.vocabSize / 32));
     this.#last = [];
     this.#keepLast(options.output);
@@ -75,6 +80,7 @@ export class TokenConstraint {
     else words.fill(0xffffffff);
     if (this.isComplete) return words;
     const { allowedTokens, forbidden } = this.#message;
+    for (const token of this.#lastEndTokens) words[token >> 5]! &= ~(1 << (token & 31));
     if (allowedTokens.length > 0) {
       const bytes = new Uint8Array(words.buffer);
       for (let i = 0; i < bytes.length; i++) bytes[i]! &= allowedTokens[i] ?? 0;

@@ -80,7 +80,8 @@ async function expectAll(h: Harness, cases: readonly Case[], ids: readonly numbe
     if (one.constraint) {
       const { constraint } = one;
       output.forEach((token, at) => {
-        assert(allowedAfter(constraint, output.slice(0, at)).isAllowed(token), `case ${i}, token ${at}`);
+        const { isAllowed } = allowedAfter(constraint, output.slice(0, at), one.stopTokenIds ?? []);
+        assert(isAllowed(token), `case ${i}, token ${at}`);
       });
     }
   }

@@ -818,6 +818,42 @@ export const mutants: readonly Mutant[] = [
     to: '',
   },
   {
+    name: 'a row with a mask is computed a step ahead, with the mask of the token before',
+    file: 'shared/engine/sampling_state.js',
+    from: '(!this.#isSampledByHost(sequence) && !sequence.constraint)',
+    to: '!this.#isSampledByHost(sequence)',
+  },
+  {
+    name: 'the mask behind a token is not waited for',
+    file: 'shared/engine/token_constraint.js',
+    from: 'this.#isReady = false;',
+    to: '',
+  },
+  {
+    name: 'a grammar begins anew where an output goes on elsewhere',
+    file: 'shared/engine/engine.js',
+    from: 'output: [...tokens.subarray(promptLength)],',
+    to: 'output: [],',
+  },
+  {
+    name: 'min_tokens forbids the end of a text that its mask completes',
+    file: 'shared/engine/sampling_state.js',
+    from: 'constraint?.isComplete === true',
+    to: 'false',
+  },
+  {
+    name: 'an end that is ignored ends a text that its mask lets go on',
+    file: 'shared/engine/token_constraint.js',
+    from: 'for (const token of this.#lastEndTokens)',
+    to: 'for (const token of [])',
+  },
+  {
+    name: 'a mask is not closed when its sequence ends (R2)',
+    file: 'shared/engine/engine.js',
+    from: 'sequence.constraint?.close();',
+    to: '',
+  },
+  {
     name: 'cached blocks are hit although their rows are asked for',
     file: 'shared/engine/sequence.js',
     from: 'return this.isReadingPrompt ? Math.min(numBlocks, Math.floor((this.#promptNext - 1) / blockSize)) : numBlocks;',

@@ -330,7 +330,7 @@ class SeedRun {
     if (taken !== stored) this.#fail(`R2: ${name} has taken ${taken} bytes of its disk for ${stored}`);
   }
 
-  #checkEngine({ name }: Node, { loop, slots }: SimEngine): void {
+  #checkEngine({ name }: Node, { loop, slots, grammars }: SimEngine): void {
     const { pool, load } = loop.engine;
     pool.checkIntegrity();
     if (load.numRunning + load.numWaiting > 0)
@@ -338,6 +338,7 @@ class SeedRun {
     if (pool.numAvailable !== pool.numBlocks) {
       this.#fail(`R2: ${pool.numBlocks - pool.numAvailable} blocks of ${name} are used by nobody`);
     }
+    if (grammars.numOpen > 0) this.#fail(`R2: ${grammars.numOpen} states of grammars at ${name} are open for nobody`);
     if (slots.size > 0) this.#fail(`R2: ${slots.size} slots for arrivals are used by nobody at ${name}`);
   }
 

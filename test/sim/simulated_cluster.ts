@@ -9,6 +9,7 @@ import type { Bus, BusListener, OpenBus } from '../../shared/bus/bus.ts';
 import { ClusterBus } from '../../shared/bus/cluster_bus.ts';
 import { HubClient } from '../../shared/bus/hub_client.ts';
 import { flagsFor, readCommandLine, type ConfigOf, type OptionTable } from '../../shared/base/options.ts';
+import { HashedGrammars } from '../support/constraints.ts';
 import { Random } from '../../shared/base/random.ts';
 import type { ThreadModule } from '../../shared/base/threads.ts';
 import { engineModule } from '../../shared/engine/engine_host.ts';
@@ -125,6 +126,7 @@ export interface Shape {
 export interface SimEngine {
   readonly loop: EngineLoop;
   readonly executable: SimExecutable;
+  readonly grammars: HashedGrammars;
   readonly held: Map<BlockKey, BlockHash>;
   /** Slots that it was given and has not given back, by whose they are. */
   readonly slots: Map<number, { readonly id: number; count: number }>;
@@ -441,6 +443,8 @@ export class SimCluster {
       const { href } = module.url;
       if (href.endsWith('body_worker.js')) return startBodyThread;
       if (href.endsWith('tokenizer_worker.js')) return () => simTokenizerThread;
+      if (href.endsWith('rule_worker.js')) return () => ({ convert: ({ text }: { text: string }) => ({ ebnf: text }) });
+      if (href.endsWith('mask_worker.js')) return () => ({ load: () => ({}), check: () => undefined });
       if (href.endsWith('disk_reader.js')) return () => new SimDiskReader(node.disk, clock);
       assert(href.endsWith('disk_worker.js'), `nobody simulates ${href}`);
       return () =>
@@ -500,7 +504,10 @@ export class SimCluster {
       numExportable: numPages === 0 ? 1 : 8,
     });
     const { layout } = this;
+    const random = new Random(this.#random.u32());
+    const grammars = new HashedGrammars(SIM_VOCAB, clock, () => random.below(4) * 0.2);
     const loop = new EngineLoop({
+      grammars,
       ...{ executable, layout, numBlocks, chunkTokens, maxNumSeqs, clock },
       maxWaiting: data.maxWaiting,
       stepMs: data.stepMs,
@@ -513,6 +520,7 @@ export class SimCluster {
     const engine: SimEngine = {
       loop,
       executable,
+      grammars,
       held: new Map(),
       slots: new Map(),
       crowdedSinceMs: undefined,

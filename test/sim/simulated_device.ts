@@ -169,7 +169,7 @@ export function plainRun({ tokens, maxLength, stopTokenIds, sampling: wish, cons
     }
     if (position < all.length - 1) continue;
     const logits = logitsOf(hash);
-    const state = constraint && allowedAfter(constraint, all.slice(tokens.length));
+    const state = constraint && allowedAfter(constraint, all.slice(tokens.length), stopTokenIds);
     memory.changesAt(all.length, state?.isComplete === true);
     const { bias, counts } = memory;
     const allowed = state && maskOf(state, SIM_VOCAB);
@@ -185,7 +185,7 @@ export function plainRun({ tokens, maxLength, stopTokenIds, sampling: wish, cons
     assert(!isPlain || logits.every((logit) => logit <= logits[one.token]!), 'greedy is not the best');
     sampled.push(one);
     all.push(one.token);
-    if (stopTokenIds.includes(one.token) || constraint?.endTokens.includes(one.token)) break;
+    if (stopTokenIds.includes(one.token) || (constraint?.grammar && constraint.endTokens.includes(one.token))) break;
   }
   return { sampled, kv, promptLogprobs };
 }

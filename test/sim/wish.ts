@@ -6,6 +6,7 @@ import type { EndpointPath } from '../../services/router/openai/endpoints.ts';
 import { REPLACEMENT } from '../../shared/model/token_bytes.ts';
 import { readTextFiles } from '../../shared/model/text_files.ts';
 import { TokenizerTools } from '../../services/router/text/tokenizer_worker.ts';
+import type { TokenConstraintMessage } from '../../shared/protocol/messages.ts';
 import { plainRun, SIM_VOCAB, type PlainRun } from './simulated_device.ts';
 import type { Answer } from './simulated_http.ts';
 
@@ -113,12 +114,14 @@ export function drawWish(
   };
   const stopTokenIds = [...(isIgnoringEos ? [] : [EOS]), ...ownStops];
   const numChoices = r.chance(1, 6) ? 2 + r.below(3) : 1;
+  const constraint = r.chance(1, 5) ? drawConstraint(r) : undefined;
+  const run = { stopTokenIds, constraint: constraint?.message };
   // Choice i of a prompt is the single request with the seed plus i.
   const runs = prompts.flatMap((prompt) =>
     Array.from({ length: numChoices }, (_, i) => {
       const own = { ...sampling, seed: sampling.seed + i };
       const maxLength = prompt.length + maxTokens;
-      return { prompt, plain: plainRun({ tokens: prompt, maxLength, stopTokenIds, sampling: own }) };
+      return { prompt, plain: plainRun({ ...run, tokens: prompt, maxLength, sampling: own }) };
     }),
   );
   // One that comes, over a token's end or within it, and one that does not.
@@ -129,7 +132,8 @@ export function drawWish(
   const expected = runs.map(({ prompt, plain }): Expected => ({
     prompt,
     plain,
-    ...cut(plain, stopTokenIds, ownStops, stops),
+    // Its grammar's end ends an output that ignores it elsewhere.
+    ...cut(plain, constraint?.message.grammar ? [...stopTokenIds, EOS] : stopTokenIds, ownStops, stops),
   }));
   const logprobs =
     numLogprobs < 0 ? {} : isChat ? { logprobs: true, top_logprobs: numLogprobs } : { logprobs: numLogprobs };
@@ -145,8 +149,41 @@ export function drawWish(
       ...{ stop: stops, stop_token_ids: ownStops, ignore_eos: isIgnoringEos, ...logprobs },
       ...(isReading ? { prompt_logprobs: 0 } : {}),
       ...(numChoices > 1 ? { n: numChoices } : {}),
+      ...constraint?.body,
       ...{ return_token_ids: true, stream: isStream, ...(salt === '' ? {} : { cache_salt: salt }) },
     },
+  };
+}
+
+interface DrawnConstraint {
+  readonly body: Record<string, unknown>;
+  /** The constraint as an engine must see it. */
+  readonly message: TokenConstraintMessage;
+}
+
+/** Draws a constraint that leaves some tokens whatever comes. */
+function drawConstraint(r: Random): DrawnConstraint {
+  const kind = r.below(3);
+  const grammar = kind === 1 ? '' : `g${r.below(1_000)}`;
+  const allowed = kind === 1 ? [...new Set(tokensOf(r, 24))] : [];
+  const words = kind === 0 ? [] : [r.pick(['he', 'in', 'er'])];
+  const allowedTokens = Buffer.alloc(allowed.length === 0 ? 0 : Math.ceil(SIM_VOCAB / 8));
+  for (const token of allowed) allowedTokens[token >> 3]! |= 1 << (token & 7);
+  const encode = (text: string): number[] => [
+    ...simTokenizer.encode({ text, addSpecialTokens: false, maxCharacters: 1e6 }),
+  ];
+  const forbidden = words.flatMap((word) => {
+    const [plain, spaced] = [encode(word), encode(` ${word}`)];
+    const isOther = plain[0] !== spaced[0] && plain.length === spaced.length;
+    return [plain, ...(isOther ? [spaced] : [])].map((tokens) => ({ tokens }));
+  });
+  return {
+    body: {
+      ...(grammar === '' ? {} : { structured_outputs: { grammar } }),
+      ...(allowed.length === 0 ? {} : { allowed_token_ids: allowed }),
+      ...(words.length === 0 ? {} : { bad_words: words }),
+    },
+    message: { grammar, endTokens: [EOS], allowedTokens, forbidden },
   };
 }
 

@@ -44,6 +44,7 @@ function mixed(hash: number, value: number): number {
 export function allowedAfter(
   { grammar, endTokens, allowedTokens, forbidden }: TokenConstraintMessage,
   output: readonly number[],
+  stopTokenIds: readonly number[],
 ): State {
   const state = grammar === '' ? undefined : stateAfter({ ebnf: grammar, endTokens }, output);
   if (state?.isComplete) return state;
@@ -51,9 +52,12 @@ export function allowedAfter(
     forbidden.some(({ tokens }) => [...output, token].slice(-tokens.length).join() === tokens.join());
   const isInMask = (token: number): boolean =>
     allowedTokens.length === 0 || ((allowedTokens[token >> 3] ?? 0) & (1 << (token & 7))) > 0;
+  const isEarlyEnd = (token: number): boolean =>
+    grammar !== '' && endTokens.includes(token) && !stopTokenIds.includes(token);
   return {
     isComplete: false,
-    isAllowed: (token) => (state?.isAllowed(token) ?? true) && isInMask(token) && !isForbidden(token),
+    isAllowed: (token) =>
+      (state?.isAllowed(token) ?? true) && !isEarlyEnd(token) && isInMask(token) && !isForbidden(token),
   };
 }
 

@@ -59,7 +59,7 @@ export async function generate(
     const samples = [{ row: tokens.length - start - 1, ...wanted }];
     const [result] = await executable.run([{ tokens: tokens.slice(start), start, blockTable, samples }]);
     if (!result?.fullRow) throw new Error('the step returned no row');
-    const state = constraint && allowedAfter(constraint, tokens.slice(prompt.length));
+    const state = constraint && allowedAfter(constraint, tokens.slice(prompt.length), stopTokenIds);
     memory.changesAt(tokens.length, state?.isComplete === true);
     const { bias, counts } = memory;
     const allowed = state && maskOf(state, vocab);
@@ -68,7 +68,7 @@ export async function generate(
     start = tokens.length;
     tokens.push(token);
     output.push(sampledToken(params, start, token, result.fullRow[token] ?? NaN, result));
-    if (stopTokenIds.includes(token) || constraint?.endTokens.includes(token)) break;
+    if (stopTokenIds.includes(token) || (constraint?.grammar && constraint.endTokens.includes(token))) break;
   }
   return output;
 }

@@ -1,5 +1,6 @@
 import type { Clock } from '../../../shared/base/clock.ts';
 import type { ModelFacts } from '../../../shared/protocol/model_facts.ts';
+import type { TextRules } from '../grammar/text_rules.ts';
 import type { Bodies } from './bodies.ts';
 import type { Admission } from '../conductor/admission.ts';
 import type { RouterMetrics } from '../metrics/metrics.ts';
@@ -20,6 +21,8 @@ export interface ApiContext {
   readonly maxModelLen: () => number;
   readonly bodies: Bodies;
   readonly codec: TextCodec;
+  /** Rules that requests state for the texts of their answers. */
+  readonly rules: Pick<TextRules, 'compile'>;
   readonly relay: Relay;
   readonly requests: RequestLog;
   readonly metrics: RouterMetrics;

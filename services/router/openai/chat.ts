@@ -4,6 +4,7 @@ import type { SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { ApiContext } from './api_context.ts';
 import { respond, startSamples, type AnswerFormat } from './choices.ts';
 import { generationOf, tokenNames } from './common.ts';
+import { constraintOf } from './constraints.ts';
 import type { ChatBody } from './parameters.ts';
 import { refuseTooMany } from './prompt_logprobs.ts';
 import type { RequestScope } from './request_scope.ts';
@@ -31,7 +32,8 @@ export async function chat(all: ApiContext, scope: RequestScope): Promise<void> 
   if (failure) throw new Failure(failure.code, failure.message);
   const promptTokens = prompts?.[0] ?? (await context.codec.encodeChat(body.template, bodyBytes, scope.signal));
   trace.promptTokens = promptTokens.length;
-  const generation = generationOf(context, body, promptTokens, body.maxTokens, 'messages');
+  const constraint = await constraintOf(context, body.constraint, scope.signal);
+  const generation = generationOf(context, body, promptTokens, body.maxTokens, 'messages', constraint);
   refuseTooMany(promptTokens.length * (1 + body.numPromptLogprobs), 'prompt_logprobs');
   const runs = startSamples(context, scope, { trace, generation, echo: undefined }, body.numSamples);
   await respond(context, scope, body, runs, chatFormat(context, body));

@@ -1,5 +1,5 @@
 /** Shared by chat and completions: model name, sampling, usage, token names, headers. */
-import type { SampledMessage } from '../../../shared/protocol/messages.ts';
+import type { SampledMessage, TokenConstraintMessage } from '../../../shared/protocol/messages.ts';
 import { given } from '../../../shared/base/given.ts';
 import { packSeed } from '../../../shared/protocol/packing.ts';
 import { neutralSampling, type Sampling } from '../../../shared/protocol/request.ts';
@@ -42,6 +42,7 @@ export function generationOf(
   promptTokens: Uint32Array,
   maxTokens: number | undefined,
   param: 'messages' | 'prompt',
+  constraint: TokenConstraintMessage | null,
 ): Generation {
   const mostLength = maxModelLen();
   const numPrompt = promptTokens.length;
@@ -71,7 +72,7 @@ export function generationOf(
     // Tenants are reserved: every request has the empty one.
     origin: { tenant: '', priority: body.priority },
     request: {
-      ...{ promptLength: numPrompt, maxLength, promptLogprobs: numPromptTop + 1, constraint: null },
+      ...{ promptLength: numPrompt, maxLength, promptLogprobs: numPromptTop + 1, constraint },
       // With `ignore_eos` only the tokens that the request names itself end it.
       stopTokenIds: [...(body.isIgnoringEos ? [] : facts.eosTokenIds), ...body.stopTokenIds],
       sampling: toSampling(body, facts, newSeed),

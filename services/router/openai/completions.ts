@@ -4,6 +4,7 @@ import type { RequestTrace } from '../relay/request_log.ts';
 import type { ApiContext } from './api_context.ts';
 import { respond, startSamples, type AnswerFormat, type PromptRun } from './choices.ts';
 import { generationOf } from './common.ts';
+import { constraintOf } from './constraints.ts';
 import { completionLogprobs, LogprobLists, type Logprobs } from './completion_logprobs.ts';
 import type { CompletionBody } from './parameters.ts';
 import { refuseTooMany } from './prompt_logprobs.ts';
@@ -40,6 +41,7 @@ async function startAll(
   first: RequestTrace,
 ): Promise<PromptRun[]> {
   const runs: PromptRun[] = [];
+  const constraint = await constraintOf(context, body.constraint, scope.signal);
   let numAsked = 0;
   for (const [i, prompt] of (encoded ?? body.prompts).entries()) {
     const trace = runs.length === 0 ? first : scope.open('/v1/completions');
@@ -49,7 +51,7 @@ async function startAll(
       body.maxTokens ?? Math.max(1, Math.min(DEFAULT_MAX_TOKENS, context.maxModelLen() - promptTokens.length));
     trace.model = context.servedName;
     trace.promptTokens = promptTokens.length;
-    const generation = generationOf(context, body, promptTokens, maxTokens, 'prompt');
+    const generation = generationOf(context, body, promptTokens, maxTokens, 'prompt', constraint);
     numAsked += promptTokens.length * generation.request.promptLogprobs;
     refuseTooMany(numAsked, body.numPromptLogprobs < 0 ? 'echo' : 'prompt_logprobs');
     const echo = body.isEchoing ? body.prompts[i] : undefined;

@@ -23,10 +23,6 @@ type Table = Readonly<Record<string, readonly [servers: string, what: string, ..
 
 /** Keys of other servers for features that are not supported here, at both endpoints. */
 const refused: Table = {
-  grammar: ['LT', 'a grammar that the text must follow (llama.cpp: GBNF text; TGI: {type, value})'],
-  json_schema: ['LS', 'a JSON schema that the text must follow'],
-  regex: ['S', 'a regular expression that the text must follow'],
-  ebnf: ['S', 'an EBNF grammar that the text must follow'],
   format: ['O', 'JSON, or a JSON schema, that the text must follow'],
   stop_regex: ['S', 'stop at a regular expression'],
   n_indent: ['L', 'a least indentation of every line', 0],
@@ -222,7 +218,7 @@ const tables: Readonly<Record<GeneratingEndpoint, { readonly refused: Table; rea
 };
 
 /** Keys whose value is a schema, where an empty object still asks for JSON. */
-const schemas: readonly string[] = ['json_schema', 'format'];
+const schemas: readonly string[] = ['format'];
 
 function asksForNothing(key: string, value: unknown, neutral: readonly unknown[]): boolean {
   // Anthropic's form, whatever stands beside it.

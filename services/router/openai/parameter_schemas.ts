@@ -3,6 +3,7 @@
  * neutral value only, and what changes nothing here. A key that is in none of these tables no document knows.
  */
 import { z } from 'zod';
+import { constraintFields } from './constraint_wish.ts';
 import { isNeutral } from './neutral_value.ts';
 
 /** Schema of a parameter that is accepted at its neutral values only; the error names `what` as the value to send. */
@@ -69,25 +70,18 @@ export const common = {
     .regex(/^[\w.:-]{1,128}$/, 'letters, digits and _ . : -, at most 128')
     .optional(),
   n: z.int().min(1).max(MAX_SAMPLES).optional(),
+  ...constraintFields,
   use_beam_search: only([false]),
   length_penalty: only([1]),
   priority: only([0]),
-  bad_words: only([[], '']),
-  response_format: only([{ type: 'text' }]),
   spaces_between_special_tokens: only([true]),
   truncate_prompt_tokens: only([], 'null'),
   prompt_logprobs: z.int().min(0).max(MAX_LOGPROBS).optional(),
   prompt_embeds: only([], 'null'),
   logprob_token_ids: only([], 'null'),
-  allowed_token_ids: only([[]], 'null'),
-  structured_outputs: only([{}], 'null'),
   structural_tag: only(['', {}], 'null'),
   return_assistant_tokens_mask: only([false]),
   best_of: z.int().min(1).max(MAX_SAMPLES).optional(),
-  guided_json: only([''], 'null'),
-  guided_regex: only([''], 'null'),
-  guided_choice: only([[]], 'null'),
-  guided_grammar: only([''], 'null'),
   guided_decoding_backend: hint,
   guided_whitespace_pattern: hint,
   logits_processors: only([[]]),

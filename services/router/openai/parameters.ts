@@ -10,6 +10,7 @@ import type { Sampling } from '../../../shared/protocol/request.ts';
 import { given } from '../../../shared/base/given.ts';
 import { packSeed } from '../../../shared/protocol/packing.ts';
 import { parseJson, readBias, readIds, readMessages, readPrompts } from './body_parts.ts';
+import { readConstraint, type ConstraintWish } from './constraint_wish.ts';
 import { isForeign, type GeneratingEndpoint } from './foreign_keys.ts';
 import { limitsOf, ParameterFailure, type BodyLimits } from './parameter_failure.ts';
 import type { common } from './parameter_schemas.ts';
@@ -47,6 +48,8 @@ export interface CommonBody {
   readonly isReturningIds: boolean;
   /** Alternatives with each token of the prompt; -1: no log-probabilities of the prompt. */
   readonly numPromptLogprobs: number;
+  /** Constraints of the output; undefined when there are none. */
+  readonly constraint: ConstraintWish | undefined;
   readonly requestId: string | undefined;
   readonly priority: number;
   /** Salt of the request's cache scope: only requests with the same salt share blocks. */
@@ -186,6 +189,7 @@ function readCommon(body: Common, ignored: string[], numLogprobs: number, limits
     isSkippingSpecial: body.skip_special_tokens ?? true,
     isReturningIds: body.return_token_ids ?? false,
     numPromptLogprobs: body.prompt_logprobs ?? -1,
+    constraint: readConstraint(body, limits),
     requestId: body.request_id,
     // The schema accepts 0 only.
     priority: Number(body.priority ?? 0),

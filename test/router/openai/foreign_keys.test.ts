@@ -22,11 +22,6 @@ function refusal(read: () => unknown): ParameterFailure {
 }
 
 test.each<readonly [string, unknown]>([
-  ['grammar', 'root ::= "a"'],
-  ['json_schema', { type: 'object' }],
-  ['json_schema', {}],
-  ['regex', '[a-z]+'],
-  ['ebnf', 'root ::= "a"'],
   ['format', 'json'],
   ['thinking', { type: 'enabled', budget_tokens: 100 }],
   ['think', true],
@@ -53,8 +48,6 @@ test.each<readonly [string, unknown]>([
 
 test.each<readonly [string, unknown]>([
   ['raw', false],
-  ['json_schema', []],
-  ['ebnf', {}],
   ['samplers', []],
   ['thinking', { type: 'disabled', budget_tokens: 0 }],
   ['thinking', []],

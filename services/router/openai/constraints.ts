@@ -1,0 +1,71 @@
+/** Turns the constraints that a request states into those that an engine follows. */
+import { Failure } from '../../../shared/base/failure.ts';
+import type { TokenConstraintMessage } from '../../../shared/protocol/messages.ts';
+import type { ApiContext } from './api_context.ts';
+import type { ConstraintWish } from './constraint_wish.ts';
+import { ParameterFailure } from './parameter_failure.ts';
+
+const NO_MASK = Buffer.alloc(0);
+
+/**
+ * Returns the constraint of a request's output; null when there is none. @throws ParameterFailure when its rule cannot be followed;
+ * Failure `overloaded` when too many rules wait for their check.
+ */
+export async function constraintOf(
+  context: Pick<ApiContext, 'rules' | 'codec' | 'facts'>,
+  wish: ConstraintWish | undefined,
+  signal: AbortSignal,
+): Promise<TokenConstraintMessage | null> {
+  if (!wish) return null;
+  const { facts } = context;
+  const forbidden = await badRuns(context, wish.badWords, signal);
+  return {
+    grammar: await grammarOf(context, wish, signal),
+    endTokens: facts.eosTokenIds,
+    allowedTokens: wish.allowedTokenIds ? maskBytes(wish.allowedTokenIds, facts.vocabSize) : NO_MASK,
+    forbidden: forbidden.map((tokens) => ({ tokens })),
+  };
+}
+
+async function grammarOf(
+  { rules, facts }: Pick<ApiContext, 'rules' | 'facts'>,
+  { rule }: ConstraintWish,
+  signal: AbortSignal,
+): Promise<string> {
+  if (!rule) return '';
+  if (facts.eosTokenIds.length === 0)
+    throw new ParameterFailure(`${rule.param}: the model has no token that ends an answer`, rule.param);
+  try {
+    return await rules.compile(rule, signal);
+  } catch (error) {
+    if (!(error instanceof Failure) || error.code !== 'invalid_request') throw error;
+    throw new ParameterFailure(`${rule.param}: ${error.message}`, rule.param);
+  }
+}
+
+/**
+ * Returns the runs of tokens that spell the words, at the start of a text and behind a blank, as vLLM does: a word that a blank makes
+ * another first token of is forbidden both ways.
+ */
+async function badRuns(
+  { codec }: Pick<ApiContext, 'codec'>,
+  words: readonly string[],
+  signal: AbortSignal,
+): Promise<number[][]> {
+  const runs: number[][] = [];
+  for (const word of words) {
+    const plain = [...(await codec.encode(word, false, signal))];
+    const spaced = [...(await codec.encode(` ${word.trimStart()}`, false, signal))];
+    if (plain.length > 0) runs.push(plain);
+    const isOther = spaced[0] !== plain[0] && spaced.length === plain.length;
+    if (spaced.length > 0 && isOther) runs.push(spaced);
+  }
+  return runs;
+}
+
+/** Returns a mask with the bits of these tokens, least significant first. */
+function maskBytes(tokens: readonly number[], vocabSize: number): Buffer {
+  const bytes = Buffer.alloc(Math.ceil(vocabSize / 8));
+  for (const token of tokens) bytes[token >> 3]! |= 1 << (token & 7);
+  return bytes;
+}
