@@ -1,6 +1,6 @@
 /**
- * Builds what the TypeScript compiler leaves out: the WebAssembly kernels, and the files that code reads at run time
- * (.wgsl, .proto, .html).
+ * Builds what the TypeScript compiler leaves out: the WebAssembly kernels, the files that code reads at run time
+ * (.wgsl, .proto, .html), and a copy of the grammar library.
  */
 import { execFileSync } from 'node:child_process';
 import { chmodSync, cpSync, existsSync, mkdirSync, readdirSync, statSync, writeFileSync } from 'node:fs';
@@ -45,6 +45,11 @@ for (const folder of ['kernels', 'shared', 'services']) {
     cpSync(from, to);
   }
 }
+// A UMD module within a package of ES modules: Node loads it under this name only.
+cpSync(
+  join(root, 'node_modules/@mlc-ai/web-xgrammar/lib/index.js'),
+  join(root, 'dist/shared/grammar/matcher/xgrammar.cjs'),
+);
 chmodSync(join(root, 'dist/services/cli/main.js'), 0o755);
 
 if (process.platform === 'win32') {

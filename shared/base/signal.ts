@@ -38,3 +38,18 @@ export function linkSignals(...sources: readonly AbortSignal[]): Link {
     },
   };
 }
+
+/** Settles as `work` does, or rejects with the error of `aborted` as soon as `signal` aborts; the work then goes on unheard. */
+export function abortable<T>(work: Promise<T>, signal: AbortSignal | undefined, aborted: () => Error): Promise<T> {
+  if (!signal) return work;
+  return new Promise((resolve, reject) => {
+    const leave = (): void => {
+      reject(aborted());
+    };
+    signal.addEventListener('abort', leave, { once: true });
+    work.then(resolve, reject).finally(() => {
+      signal.removeEventListener('abort', leave);
+    });
+    if (signal.aborted) leave();
+  });
+}

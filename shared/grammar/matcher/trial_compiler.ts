@@ -1,7 +1,14 @@
-/** Tries to compile grammars before they are sent to an instance, on a thread that may be lost. */
+/**
+ * Tries grammars before they are sent to an instance, on a thread that may be lost: one at a time, each for a limited time. After a
+ * grammar that fails, the next one has a new thread.
+ */
 import type { Clock } from '../../base/clock.ts';
+import { Failure } from '../../base/failure.ts';
+import { abortable } from '../../base/signal.ts';
 import type { Threads } from '../../base/threads.ts';
-import type { VocabularySource } from './vocabulary.ts';
+import { Grammars, type Grammar } from './grammars.ts';
+import { GrammarThread, ThreadLost } from './grammar_thread.ts';
+import { LOAD_MS, type VocabularySource } from './vocabulary.ts';
 
 /** Settings of a {@link TrialCompiler}. */
 export interface TrialCompilerOptions {
@@ -14,24 +21,101 @@ export interface TrialCompilerOptions {
   readonly maxWaiting?: number;
 }
 
+/** Threads that one grammar is tried in: it is refused before, unless threads end for other reasons. */
+const MAX_TRIES = 4;
+
+interface TrialThread {
+  readonly calls: GrammarThread;
+  /** Resolves when it has its vocabulary. */
+  readonly ready: Promise<void>;
+}
+
 /** Tries grammars with the vocabulary of one model. */
 export class TrialCompiler {
+  readonly #options: Required<TrialCompilerOptions>;
+  readonly #grammars = new Grammars();
+  /** Trials under way by grammar, in the order of their turns: at most `maxWaiting` (P1). */
+  readonly #trials = new Map<Grammar, Promise<void>>();
+  #last: Promise<void> = Promise.resolve();
+  #thread: TrialThread | undefined;
+  /** Where further threads have the vocabulary from. */
+  #vocabulary: VocabularySource;
+  #isClosed = false;
+
   constructor(options: TrialCompilerOptions) {
-    void options;
+    this.#options = { compileMs: 2_000, maxWaiting: 64, ...options };
+    this.#vocabulary = options.vocabulary;
   }
 
   /**
    * Resolves when the grammar compiles and the vocabulary can begin it. Grammars that were tried before are answered at once. @throws
    * Failure `invalid_request` with the reason when it cannot be used, `overloaded` when too many wait, `cancelled` when `signal` aborts.
    */
-  check(ebnf: string, signal?: AbortSignal): Promise<void> {
-    void ebnf;
-    void signal;
-    return Promise.reject(new Error('to come'));
+  async check(ebnf: string, signal?: AbortSignal): Promise<void> {
+    if (this.#isClosed || signal?.aborted) throw cancelled();
+    const grammar = this.#grammars.of(ebnf);
+    grammar.check(this.#options.clock.nowMs());
+    if (grammar.isTried) return;
+    await abortable(this.#trials.get(grammar) ?? this.#begin(grammar), signal, cancelled);
   }
 
   /** Ends the thread. Waiting grammars fail with `cancelled`. */
-  close(): Promise<void> {
-    return Promise.resolve();
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    await this.#thread?.calls.close();
   }
+
+  #begin(grammar: Grammar): Promise<void> {
+    const { maxWaiting } = this.#options;
+    if (this.#trials.size >= maxWaiting)
+      throw new Failure('overloaded', `${maxWaiting} grammars wait for their trial: try again later`);
+    const trial = this.#last
+      .then(() => this.#try(grammar))
+      .finally(() => {
+        this.#trials.delete(grammar);
+      });
+    this.#last = trial.catch(() => undefined);
+    this.#trials.set(grammar, trial);
+    return trial;
+  }
+
+  async #try(grammar: Grammar): Promise<void> {
+    const { clock, compileMs } = this.#options;
+    for (let tries = 0; tries < MAX_TRIES; tries++) {
+      if (this.#isClosed) throw cancelled();
+      grammar.check(clock.nowMs());
+      const thread = (this.#thread ??= this.#start());
+      await thread.ready;
+      try {
+        const refusal = await thread.calls.call('check', grammar.ebnf, compileMs);
+        if (!refusal) {
+          grammar.isTried = true;
+          return;
+        }
+        grammar.refuse(refusal.refused);
+        thread.calls.lose(refusal.refused);
+      } catch (error) {
+        if (!(error instanceof ThreadLost)) throw error;
+        if (error.isLate) grammar.refuseLate(compileMs, clock.nowMs());
+        else grammar.died(error.message);
+      }
+    }
+    throw new Failure('internal', `the grammar could not be tried: ${MAX_TRIES} threads ended`);
+  }
+
+  #start(): TrialThread {
+    const { threads, clock } = this.#options;
+    const calls = new GrammarThread(threads, clock, () => {
+      this.#thread = undefined;
+    });
+    const ready = calls.call('load', this.#vocabulary, LOAD_MS).then((table) => {
+      this.#vocabulary = { kind: 'table', table };
+    });
+    ready.catch(() => calls.lose('it cannot read the vocabulary'));
+    return { calls, ready };
+  }
+}
+
+function cancelled(): Failure {
+  return new Failure('cancelled', 'the grammar is not wanted any more');
 }

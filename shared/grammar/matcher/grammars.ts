@@ -1,0 +1,62 @@
+/** Grammars that were opened, by their text: their ids, and which of them are refused. */
+import { Failure } from '../../base/failure.ts';
+import { Recent } from './recent.ts';
+
+/** Grammars that are remembered (P1), and characters of their texts. */
+const MAX_GRAMMARS = 256;
+const MAX_CHARACTERS = 8 << 20;
+/** A grammar that so many threads died of is refused. */
+const MAX_DEATHS = 2;
+/** Milliseconds after which a grammar that took too long may try again: the machine may have been busy. */
+const LATE_MS = 60_000;
+
+/** A grammar by its text. */
+export class Grammar {
+  readonly id: number;
+  readonly ebnf: string;
+  /** Whether a trial has found that it can be used. */
+  isTried = false;
+  #numDeaths = 0;
+  #refusal: { readonly message: string; readonly untilMs: number } | undefined;
+
+  constructor(id: number, ebnf: string) {
+    this.id = id;
+    this.ebnf = ebnf;
+  }
+
+  /** @throws Failure `invalid_request` when the grammar is refused now */
+  check(nowMs: number): void {
+    if (this.#refusal && nowMs < this.#refusal.untilMs) throw new Failure('invalid_request', this.#refusal.message);
+  }
+
+  /** Refuses the grammar from now on, with the library's reason. */
+  refuse(reason: string): void {
+    this.#refusal = { message: `the grammar cannot be used: ${reason}`, untilMs: Infinity };
+  }
+
+  /** Refuses the grammar for a while, because its compile took over `limitMs`. */
+  refuseLate(limitMs: number, nowMs: number): void {
+    const message = `the grammar is not compiled after ${limitMs / 1_000} s: use shorter repetitions, fewer optional parts or a smaller schema`;
+    this.#refusal = { message, untilMs: nowMs + LATE_MS };
+  }
+
+  /** Counts a thread that died while it worked on this grammar. */
+  died(why: string): void {
+    if (++this.#numDeaths >= MAX_DEATHS) this.refuse(`it ends the thread that follows it (${why})`);
+  }
+}
+
+/** Grammars by their text. */
+export class Grammars {
+  readonly #byText = new Recent<string, Grammar>(MAX_GRAMMARS, MAX_CHARACTERS);
+  #nextId = 1;
+
+  /** Returns the grammar of a text, a new one when it is not remembered. */
+  of(ebnf: string): Grammar {
+    const known = this.#byText.get(ebnf);
+    if (known) return known;
+    const grammar = new Grammar(this.#nextId++, ebnf);
+    this.#byText.set(ebnf, grammar, ebnf.length);
+    return grammar;
+  }
+}

@@ -1,0 +1,157 @@
+/** Trials of grammars: what is refused and why, what is remembered, and hostile texts in a row. Real threads. Budget: 30 s. */
+import assert from 'node:assert/strict';
+import { pathToFileURL } from 'node:url';
+import { afterEach, expect, test } from 'vitest';
+import { systemClock } from '../../../shared/base/clock.ts';
+import { Failure, type FailureCode } from '../../../shared/base/failure.ts';
+import { TrialCompiler, type TrialCompilerOptions } from '../../../shared/grammar/matcher/trial_compiler.ts';
+import { tableOf } from '../../../shared/grammar/matcher/token_table.ts';
+import { readTextFiles } from '../../../shared/model/text_files.ts';
+import { sized } from '../../support/long.ts';
+import { projectPath } from '../../support/project.ts';
+import { byteTable } from './byte_table.ts';
+import { WatchedThreads } from './watched_threads.ts';
+
+const failing = { url: pathToFileURL(projectPath('dist/test/grammar/matcher/failing_mask_thread.js')) };
+
+let trials: TrialCompiler[] = [];
+afterEach(async () => {
+  await Promise.all(trials.map((trial) => trial.close()));
+  trials = [];
+});
+
+function begin(threads: WatchedThreads, options: Partial<TrialCompilerOptions> = {}): TrialCompiler {
+  const vocabulary = { kind: 'table', table: byteTable } as const;
+  const trial = new TrialCompiler({ threads, clock: systemClock, vocabulary, ...options });
+  trials.push(trial);
+  return trial;
+}
+
+const failsWith =
+  (code: FailureCode, message = /./) =>
+  (error: unknown): boolean =>
+    error instanceof Failure && error.code === code && message.test(error.message);
+
+test('a grammar that compiles is tried once', async () => {
+  const threads = new WatchedThreads();
+  const trial = begin(threads);
+  await Promise.all([trial.check('root ::= "a"'), trial.check('root ::= "a"')]);
+  await trial.check('root ::= "a"');
+  assert.equal(threads.argumentsOf('check').length, 1);
+});
+
+test('a grammar that the library refuses is refused with its reason, each time, by one trial; the next has a new thread', async () => {
+  const threads = new WatchedThreads();
+  const trial = begin(threads);
+  const isRefused = failsWith('invalid_request', /cannot be used.*"nothing" is not defined/);
+  const both = [0, 1].map(() => assert.rejects(trial.check('root ::= nothing'), isRefused));
+  await Promise.all(both);
+  await assert.rejects(trial.check('root ::= nothing'), isRefused);
+  assert.equal(threads.argumentsOf('check').length, 1);
+  assert.equal(threads.numRunning, 0);
+  await trial.check('root ::= "a"');
+  assert.equal(threads.started.length, 2);
+});
+
+test('a grammar that the vocabulary cannot begin is refused', async () => {
+  const table = tableOf([Uint8Array.of(97), undefined]);
+  const trial = begin(new WatchedThreads(), { vocabulary: { kind: 'table', table } });
+  await trial.check('root ::= "a"');
+  await trial.check('root ::= ""');
+  await assert.rejects(trial.check('root ::= "b"'), failsWith('invalid_request', /can begin/));
+  await assert.rejects(trial.check('root ::= root'), failsWith('invalid_request', /can begin/));
+});
+
+test.each(['exit', 'throw'])('a grammar that ends its thread twice (%s) is refused', async (fault) => {
+  const threads = new WatchedThreads(failing);
+  const trial = begin(threads);
+  await assert.rejects(trial.check(`root ::= "a"\n# ${fault} check`), failsWith('invalid_request', /ends the thread/));
+  assert.equal(threads.started.length, 2);
+  await trial.check('root ::= "a"');
+});
+
+test('a grammar that takes too long is refused, for a minute', async () => {
+  const threads = new WatchedThreads(failing);
+  let nowMs = 0;
+  const trial = begin(threads, { clock: { ...systemClock, nowMs: () => nowMs }, compileMs: 1_000 });
+  for (let i = 0; i < 3; i++)
+    await assert.rejects(
+      trial.check('root ::= "a"\n# hang check'),
+      failsWith('invalid_request', /not compiled after 1 s/),
+    );
+  assert.equal(threads.started.length, 1);
+  nowMs = 60_000;
+  await assert.rejects(trial.check('root ::= "a"\n# hang check'), failsWith('invalid_request', /not compiled/));
+  assert.equal(threads.started.length, 2);
+});
+
+test('so many grammars wait; one whose client left fails at once', async () => {
+  const trial = begin(new WatchedThreads(), { maxWaiting: 2 });
+  const client = new AbortController();
+  const [first, second] = [trial.check('root ::= "a"'), trial.check('root ::= "b"', client.signal)];
+  await assert.rejects(trial.check('root ::= "c"'), failsWith('overloaded'));
+  client.abort();
+  await assert.rejects(second, failsWith('cancelled'));
+  await first;
+  await trial.check('root ::= "c"');
+});
+
+test('the end: what waits fails', async () => {
+  const threads = new WatchedThreads();
+  const trial = begin(threads);
+  const waiting = ['a', 'b'].map((letter) =>
+    assert.rejects(trial.check(`root ::= "${letter}"`), failsWith('cancelled')),
+  );
+  await trial.close();
+  await Promise.all(waiting);
+  await assert.rejects(trial.check('root ::= "a"'), failsWith('cancelled'));
+  assert.equal(threads.numRunning, 0);
+});
+
+/** Hostile texts, each another one by its number, and why they are refused. */
+const hostile: readonly (readonly [string, (i: number) => string, RegExp | undefined])[] = [
+  ['depth', (i) => `root ::= ${'('.repeat(120 + i)}"a"${')'.repeat(120 + i)}`, /parentheses/],
+  ['a large text', (i) => `root ::= "${'a'.repeat((1 << 20) + i)}"`, /characters/],
+  ['a rule that is not there', (i) => `root ::= missing${i}`, /not defined/],
+  ['a text that is no grammar', (i) => `${i}}{`, /line 1/],
+  ['left recursion', (i) => `root ::= root "a${i}" | other\nother ::= root | "b"`, undefined],
+  ['endless recursion', (i) => `root ::= r${i}\nr${i} ::= r${i} "a"`, /can begin/],
+  ['optional rules', (i) => slowRules(1_500 + i), /not compiled/],
+];
+
+function slowRules(count: number): string {
+  const rules = Array.from({ length: count }, (_, i) => `r${i} ::= ("x${i}")? r${i + 1}`);
+  return ['root ::= r0', ...rules, `r${count} ::= "y"`].join('\n');
+}
+
+test('hostile grammars in a row are refused, each with its reason, and hold no memory', async () => {
+  const threads = new WatchedThreads();
+  const trial = begin(threads, { compileMs: 1_000 });
+  const rounds = sized(40, 4);
+  const rssMiB: number[] = [];
+  for (let i = 0; i < rounds; i++) {
+    for (const [name, text, reason] of hostile) {
+      const checked = trial.check(text(i));
+      if (reason) await assert.rejects(checked, failsWith('invalid_request', reason), name);
+      else await checked;
+    }
+    rssMiB.push(process.memoryUsage.rss() / 2 ** 20);
+  }
+  await trial.check('root ::= "a"');
+  assert.equal(threads.numRunning, 1);
+  // Threads are replaced by the hundred: what one leaves behind would show.
+  expect(Math.max(...rssMiB.slice(rounds / 2)) - Math.max(...rssMiB.slice(0, rounds / 2))).toBeLessThan(64);
+});
+
+test('a repetition that takes too long with a vocabulary of 128,000 is refused', async () => {
+  const texts = readTextFiles(projectPath('node_modules/.cache/vocabularies/llama3_2'));
+  const trial = begin(new WatchedThreads(), {
+    vocabulary: { kind: 'texts', texts, vocabSize: 128_256 },
+    compileMs: 1_000,
+  });
+  await assert.rejects(
+    trial.check('root ::= "\\"" [^"\\\\]{0,1000} "\\""'),
+    failsWith('invalid_request', /not compiled/),
+  );
+  await trial.check('root ::= "\\"" [^"\\\\]* "\\""');
+});
