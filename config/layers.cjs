@@ -73,6 +73,12 @@ module.exports = {
       to: { path: '^shared/', pathNot: '^shared/(base|$1)/' },
     },
     {
+      name: 'grammar-stands-on-base',
+      severity: 'error',
+      from: { path: '^shared/grammar/' },
+      to: { path: '^(services|kernels|shared/(?!base/|grammar/))' },
+    },
+    {
       name: 'protocol-stands-on-kv',
       severity: 'error',
       from: { path: '^shared/protocol/' },
