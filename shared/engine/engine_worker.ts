@@ -1,6 +1,8 @@
 /** The engine thread: loads the model, runs the engine's loop, and ends in order when its device goes. */
 import { systemClock } from '../base/clock.ts';
 import { messageOf } from '../base/failure.ts';
+import { workerThreads } from '../base/worker_threads.ts';
+import { MaskService } from '../grammar/matcher/mask_service.ts';
 import { shapeDigest } from '../model/model_shape.ts';
 import { EngineLoop } from './engine_loop.ts';
 import type { EngineWorkerData, FromEngine, ToEngine } from './engine_messages.ts';
@@ -44,6 +46,9 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
   });
   if (!model) return { submit: () => undefined, receive: () => undefined };
   const { executable, format, layout, numBlocks, folder, shape, device, description, firstSteps } = model;
+  const { vocabSize } = folder.config;
+  const vocabulary = { kind: 'model', path: options.modelPath, vocabSize } as const;
+  const grammars = new MaskService({ threads: workerThreads, clock: systemClock, vocabulary });
   const progress = new Int32Array(heartbeat);
   const loop = new EngineLoop({
     ...{
@@ -53,6 +58,7 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
       maxWaiting,
       stepMs,
       firstSteps,
+      grammars,
       clock: systemClock,
       emit,
       heartbeat: progress,
@@ -66,7 +72,6 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
   });
   // The served context is limited by the device's blocks as well as by the model.
   const maxModelLen = Math.min(model.maxModelLen, numBlocks * layout.spec.blockSize);
-  const { vocabSize } = folder.config;
   const modelConfig = shapeDigest(shape);
   const loadMs = systemClock.nowMs() - startMs;
   emit({
@@ -83,7 +88,8 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
       loadMs,
     },
   });
-  runToEnd(loop, model).then(
+  const ended = runToEnd(loop, model).finally(() => grammars.close());
+  ended.then(
     () => emit({ kind: 'stopped' }),
     (error: unknown) => emit({ kind: 'failed', message: messageOf(error) }),
   );

@@ -9,7 +9,7 @@ import { systemClock } from '../../shared/base/clock.ts';
 import { Random } from '../../shared/base/random.ts';
 import { loadModel, type LoadedModel } from '../../shared/engine/load_model.ts';
 import type { TokenConstraintMessage } from '../../shared/protocol/messages.ts';
-import { allowedAfter, anyTokens, HashedGrammars } from '../support/constraints.ts';
+import { allowedAfter, anyTokens, HashedGrammars, maskOf } from '../support/constraints.ts';
 import { Harness } from '../support/engine_harness.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { generate, greedy, loadDefaults, loadReference } from '../support/reference_loop.ts';
@@ -64,7 +64,14 @@ interface Case extends Partial<TestSequence> {
 }
 
 async function want({ prompt, params, count, constraint, stopTokenIds }: Case): Promise<number[]> {
-  const all = await generate(reference.executable, [...prompt], params, count, stopTokenIds, constraint);
+  const expected = constraint && {
+    endTokens: constraint.grammar === '' ? [] : constraint.endTokens,
+    after: (output: readonly number[]) => {
+      const state = allowedAfter(constraint, output, stopTokenIds ?? []);
+      return Promise.resolve({ words: maskOf(state, VOCAB), isComplete: state.isComplete });
+    },
+  };
+  const all = await generate(reference.executable, [...prompt], params, count, stopTokenIds, expected);
   return all.map(({ token }) => token);
 }
 

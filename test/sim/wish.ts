@@ -174,8 +174,7 @@ function drawConstraint(r: Random): DrawnConstraint {
   ];
   const forbidden = words.flatMap((word) => {
     const [plain, spaced] = [encode(word), encode(` ${word}`)];
-    const isOther = plain[0] !== spaced[0] && plain.length === spaced.length;
-    return [plain, ...(isOther ? [spaced] : [])].map((tokens) => ({ tokens }));
+    return [plain, ...(plain.join() === spaced.join() ? [] : [spaced])].map((tokens) => ({ tokens }));
   });
   return {
     body: {

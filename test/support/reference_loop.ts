@@ -7,8 +7,7 @@ import { loadModel, type LoadedModel, type LoadModelOptions } from '../../shared
 
 import { Sampler } from '../../kernels/sampling.ts';
 import { LogitAdjustments, SequenceSampling, numCandidatesOf, sampledToken } from '../../shared/engine/sampler.ts';
-import type { SampledMessage, TokenConstraintMessage } from '../../shared/protocol/messages.ts';
-import { allowedAfter, maskOf } from './constraints.ts';
+import type { SampledMessage } from '../../shared/protocol/messages.ts';
 import { greedy, samplingOf, type TestSampling } from './request.ts';
 
 export { greedy };
@@ -38,13 +37,20 @@ export async function loadReference(
   return loadModel({ ...loadDefaults, modelPath, kvDtype, chunkTokens: maxRows, ...more });
 }
 
+/** Which tokens may come behind an output. */
+export interface ReferenceConstraint {
+  /** Tokens that end the output wherever they come. */
+  readonly endTokens: readonly number[];
+  after(output: readonly number[]): Promise<{ readonly words: Uint32Array; readonly isComplete: boolean }>;
+}
+
 export async function generate(
   executable: Executable,
   prompt: readonly number[],
   wish: TestSampling,
   maxTokens: number,
   stopTokenIds: readonly number[] = [],
-  constraint?: TokenConstraintMessage,
+  constraint?: ReferenceConstraint,
 ): Promise<SampledMessage[]> {
   const params = samplingOf(wish);
   const tokens = [...prompt];
@@ -59,16 +65,15 @@ export async function generate(
     const samples = [{ row: tokens.length - start - 1, ...wanted }];
     const [result] = await executable.run([{ tokens: tokens.slice(start), start, blockTable, samples }]);
     if (!result?.fullRow) throw new Error('the step returned no row');
-    const state = constraint && allowedAfter(constraint, tokens.slice(prompt.length), stopTokenIds);
+    const state = await constraint?.after(tokens.slice(prompt.length));
     memory.changesAt(tokens.length, state?.isComplete === true);
     const { bias, counts } = memory;
-    const allowed = state && maskOf(state, vocab);
-    const token = sampler.sample(result.fullRow, sampling.at(tokens.length), { bias, counts, allowed });
+    const token = sampler.sample(result.fullRow, sampling.at(tokens.length), { bias, counts, allowed: state?.words });
     memory.count(token);
     start = tokens.length;
     tokens.push(token);
     output.push(sampledToken(params, start, token, result.fullRow[token] ?? NaN, result));
-    if (stopTokenIds.includes(token) || (constraint?.grammar && constraint.endTokens.includes(token))) break;
+    if (stopTokenIds.includes(token) || constraint?.endTokens.includes(token)) break;
   }
   return output;
 }

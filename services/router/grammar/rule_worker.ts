@@ -1,4 +1,6 @@
 /** The thread that converts rules for texts to grammars. */
+import { GrammarError } from '../../../shared/grammar/grammar.ts';
+import { ruleEbnf } from './rule_grammar.ts';
 import type { TextRule } from './text_rule.ts';
 
 /** Methods of the thread. */
@@ -9,5 +11,14 @@ export interface RuleConverter {
 
 /** Entry point of the thread. */
 export function start(): RuleConverter {
-  return { convert: ({ kind }) => ({ refused: `${kind} is not there yet` }) };
+  return {
+    convert: (rule) => {
+      try {
+        return { ebnf: ruleEbnf(rule) };
+      } catch (error) {
+        if (error instanceof GrammarError) return { refused: error.message };
+        throw error;
+      }
+    },
+  };
 }

@@ -81,7 +81,7 @@ export function generationOf(
     promptLogprobs: numPromptTop < 0 ? undefined : [],
     text: { stops: body.stops, isStopIncluded: body.isStopIncluded, isSkippingSpecial: body.isSkippingSpecial },
     // Like vLLM, every stop token except the model's first end token is reported as the stop reason.
-    ownStopTokenIds: [...facts.eosTokenIds.slice(1), ...body.stopTokenIds].filter(
+    ownStopTokenIds: [...(body.isIgnoringEos ? [] : facts.eosTokenIds.slice(1)), ...body.stopTokenIds].filter(
       (id) => body.isIgnoringEos || id !== facts.eosTokenIds[0],
     ),
   };

@@ -43,10 +43,7 @@ async function grammarOf(
   }
 }
 
-/**
- * Returns the runs of tokens that spell the words, at the start of a text and behind a blank, as vLLM does: a word that a blank makes
- * another first token of is forbidden both ways.
- */
+/** Returns the runs of tokens that spell the words, at the start of a text and behind a blank. Other tokens may spell the same text. */
 async function badRuns(
   { codec }: Pick<ApiContext, 'codec'>,
   words: readonly string[],
@@ -57,8 +54,7 @@ async function badRuns(
     const plain = [...(await codec.encode(word, false, signal))];
     const spaced = [...(await codec.encode(` ${word.trimStart()}`, false, signal))];
     if (plain.length > 0) runs.push(plain);
-    const isOther = spaced[0] !== plain[0] && spaced.length === plain.length;
-    if (spaced.length > 0 && isOther) runs.push(spaced);
+    if (spaced.length > 0 && spaced.join() !== plain.join()) runs.push(spaced);
   }
   return runs;
 }
