@@ -111,6 +111,11 @@ export interface Segment {
   /** Sample requests in ascending order of their rows; one row may have several. */
   readonly samples?: readonly SampleRequest[];
   /**
+   * Receives the hidden states of the segment's last rows before the step returns, [rows, hiddenWidth] f32: the values that the model
+   * multiplies with its output weight. Only the last section of a step fills it.
+   */
+  readonly hidden?: Float32Array;
+  /**
    * Name of an adapter to apply beside the model's own weights. No device has adapters yet: a step that names one fails with
    * DeviceError.
    */
@@ -206,6 +211,34 @@ export function samplesOf(batch: readonly Segment[], { maxSamples, samplerPages 
   return requests;
 }
 
+/** Rows [first, first + out.length / width) of a step whose hidden states are wanted, and where they are written. */
+export interface HiddenRows {
+  readonly first: number;
+  readonly out: Float32Array;
+}
+
+const NO_HIDDEN: readonly HiddenRows[] = [];
+
+/**
+ * Returns the rows of a batch whose hidden states are wanted, in order. `width` is that of the program's hidden states, 0 for none.
+ * @throws AssertionError when a segment wants hidden states that are not there.
+ */
+export function hiddenRowsOf(batch: readonly Segment[], width: number): readonly HiddenRows[] {
+  // Most steps want none, and allocate nothing here.
+  if (batch.every(({ hidden }) => hidden === undefined)) return NO_HIDDEN;
+  const wanted: HiddenRows[] = [];
+  let end = 0;
+  for (const { tokens, hidden: out } of batch) {
+    end += tokens.length;
+    if (!out) continue;
+    const count = out.length / width;
+    if (!(width > 0 && Number.isInteger(count) && count > 0 && count <= tokens.length))
+      assert.fail(`${out.length} values are not hidden states, ${width} wide, of ${tokens.length} rows`);
+    wanted.push({ first: end - count, out });
+  }
+  return wanted;
+}
+
 /**
  * Throws AssertionError for a sample request beyond the limits fixed at load. Called for every token, so messages are built only on
  * failure.
@@ -249,6 +282,8 @@ export interface Executable {
   readonly numExportable: number;
   /** Vocabulary that the program samples from (0 when the program has no logits), and the number of sampler pages. */
   readonly sampling: { readonly vocab: number; readonly numPages: number };
+  /** Values of a row's hidden state; 0 when the program returns none. */
+  readonly hiddenWidth: number;
   /**
    * Runs one step and returns the results of the batch's sample requests, in their order. Steps run in the order of calls; up to
    * `numAhead` further steps may be submitted before the first has returned.

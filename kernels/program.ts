@@ -8,8 +8,11 @@ import type { WeightFormat } from './weights/weight_format.ts';
 /** Type of the stored KV values. */
 export type KvDtype = 'f16' | 'f32';
 
-/** How many rows a buffer has in a step: every token of the batch, or only the sampled ones. */
-type RowKind = 'rows' | 'samples';
+/**
+ * How many rows a buffer has in a step: every token of the batch; only the sampled ones; or every token of a step in which hidden
+ * states are wanted, and none in other steps.
+ */
+export type RowKind = 'rows' | 'samples' | 'hidden';
 
 /** Shape of a named buffer of a program. */
 export interface BufferSpec {
@@ -196,6 +199,17 @@ export function samplingOf({
   operations,
 }: Pick<Program, 'operations'>): OperationOf<'candidates' | 'sample'> | undefined {
   return operations.find((op) => op.kind === 'candidates' || op.kind === 'sample');
+}
+
+/**
+ * Returns the buffer of hidden states, which `Segment.hidden` receives: the program's only one of kind `hidden`; undefined when it has
+ * none.
+ */
+export function hiddenOf({
+  buffers,
+}: Pick<Program, 'buffers'>): { readonly name: string; readonly width: number } | undefined {
+  const [found] = Object.entries(buffers).filter(([, { rows }]) => rows === 'hidden');
+  return found && { name: found[0], width: found[1].width };
 }
 
 /**

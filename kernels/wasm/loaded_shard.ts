@@ -6,7 +6,7 @@ import type { Program } from '../program.ts';
 import { paddedWidth } from './panels.ts';
 import type { MemoryShard } from './memory_shards.ts';
 import type { ProgramLayout } from './program_layout.ts';
-import { Control, type StepShard } from './shared_step.ts';
+import { countCells, type StepShard } from './shared_step.ts';
 import { StepIo } from './step_io.ts';
 
 /** One memory shard in its memory: input and output of steps, and copies of KV blocks and buffers. */
@@ -74,7 +74,7 @@ export class LoadedShard {
   carry(buffer: string, from: LoadedShard, control: Int32Array): void {
     const own = this.#buffer(buffer);
     const { rows, perRow = 1, width } = own.spec;
-    const numRows = perRow * control[rows === 'rows' ? Control.numRows : Control.numSamples]!;
+    const numRows = perRow * control[countCells[rows]]!;
     const numBytes = numRows * paddedWidth(width) * 4;
     const { at } = from.#buffer(buffer);
     this.#bytes.set(from.#bytes.subarray(at, at + numBytes), own.at);

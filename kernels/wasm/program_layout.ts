@@ -13,7 +13,7 @@ import type { BoundOperation } from './bound_operation.ts';
 import { stagingBytesOf } from './staging.ts';
 import { stagingsFor } from './packing.ts';
 import { formatCode, paddedWidth, weightBytes } from './panels.ts';
-import { Control } from './shared_step.ts';
+import { countCells } from './shared_step.ts';
 
 /** Layout of one memory shard's program: byte offsets of its regions, and its bound operations. */
 export interface ProgramLayout {
@@ -62,7 +62,7 @@ export function layOutProgram(
     ]),
   );
   const numRowsOf = ({ rows, perRow = 1 }: BufferSpec): number =>
-    perRow * (rows === 'rows' ? options.maxRows : options.maxSamples);
+    perRow * (rows === 'samples' ? options.maxSamples : options.maxRows);
   const mixture = widestMixture(program);
   const buffers = new Map(
     Object.entries(program.buffers).map(([name, spec]) => [
@@ -145,8 +145,7 @@ function operandsOf(program: Program, options: LoadOptions, addresses: Addresses
       const buffer = buffers.get(name);
       assert(buffer, `the program has no buffer ${name}`);
       const { rows, perRow = 1, width } = buffer.spec;
-      const count = rows === 'rows' ? Control.numRows : Control.numSamples;
-      return { at: buffer.at, stride: paddedWidth(width) * 4, width, count, perRow };
+      return { at: buffer.at, stride: paddedWidth(width) * 4, width, count: countCells[rows], perRow };
     },
     weight: (name) => {
       const [at, spec] = [weights.get(name), program.weights[name]];

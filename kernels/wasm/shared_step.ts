@@ -1,4 +1,5 @@
 /** State that the threads of a step share. */
+import type { RowKind } from '../program.ts';
 import type { BoundOperation } from './bound_operation.ts';
 
 /** Indices of the cells of `control`, which are written before a step. */
@@ -14,8 +15,17 @@ export const Control = {
   endOp: 7,
   /** Index of the memory shard that the step walks. */
   shard: 8,
-  count: 9,
+  /** Rows of the step when hidden states are wanted, else 0. */
+  numHidden: 9,
+  count: 10,
 } as const;
+
+/** Cell of `control` that counts the rows of a buffer, by its kind. */
+export const countCells: Readonly<Record<RowKind, number>> = {
+  rows: Control.numRows,
+  samples: Control.numSamples,
+  hidden: Control.numHidden,
+};
 
 /** State of one memory shard that the threads share. */
 export interface StepShard {

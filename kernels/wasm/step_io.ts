@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import {
   MAX_CANDIDATES,
   samplesOf,
+  type HiddenRows,
   type LoadOptions,
   type SampleRequest,
   type SampleResult,
@@ -10,7 +11,7 @@ import {
 } from '../device.ts';
 import { NO_TOKEN } from '../sampling.ts';
 import { maskOf, samplerSlotOf } from '../sampler_slot.ts';
-import { samplingOf, type Program } from '../program.ts';
+import { hiddenOf, samplingOf, type Program } from '../program.ts';
 import { samplerSlot } from './ops/sample.ts';
 import { attentionTile, TILE_ROWS } from './ops/attention.ts';
 import { paddedWidth } from './panels.ts';
@@ -28,13 +29,17 @@ export class StepIo {
   readonly #options: LoadOptions;
   /** Index in f32 of the first logit, and logits per sample; undefined when the program does not sample. */
   readonly #logits: { readonly at: number; readonly width: number } | undefined;
+  /** Index in f32 of the first hidden state. */
+  readonly #hiddenAt: number;
   readonly #u32: Uint32Array;
   readonly #f32: Float32Array;
   readonly #view: DataView;
   readonly vocab: number;
+  /** Values of a row's hidden state; 0 when this memory shard has none. */
+  readonly hiddenWidth: number;
   /** Samples that the batch written last requests. */
   #requests: readonly SampleRequest[] = [];
-  #counts = { rows: 0, samples: 0, tiles: 0, attention: 0 };
+  #counts = { rows: 0, samples: 0, hidden: 0, tiles: 0, attention: 0 };
 
   constructor(program: Program, layout: ProgramLayout, options: LoadOptions, memory: WebAssembly.Memory) {
     this.#layout = layout;
@@ -46,6 +51,9 @@ export class StepIo {
     const logits = sampling && layout.buffers.get(sampling.logits);
     this.vocab = sampling?.vocab ?? 0;
     this.#logits = logits && { at: logits.at / 4, width: logits.spec.width };
+    const hidden = hiddenOf(program);
+    this.hiddenWidth = hidden?.width ?? 0;
+    this.#hiddenAt = hidden ? layout.buffers.get(hidden.name)!.at / 4 : 0;
   }
 
   /**
@@ -84,13 +92,15 @@ export class StepIo {
       row += tokens.length;
     });
     const attention = attentionTasks(tile, row, numThreads, this.#layout.spanPartials.maxTiles);
-    this.#counts = { rows: row, samples: sampleId, tiles: tile, attention };
+    const isHiddenWanted = batch.some(({ hidden }) => hidden !== undefined);
+    this.#counts = { rows: row, samples: sampleId, hidden: isHiddenWanted ? row : 0, tiles: tile, attention };
   }
 
   /** Writes the batch's counts to `control`, before threads walk the memory shard. */
   announce(control: Int32Array): void {
     control[Control.numRows] = this.#counts.rows;
     control[Control.numSamples] = this.#counts.samples;
+    control[Control.numHidden] = this.#counts.hidden;
     control[Control.numTiles] = this.#counts.tiles;
     control[Control.attention] = this.#counts.attention;
   }
@@ -141,6 +151,17 @@ export class StepIo {
         blockTable[Math.floor(position / blockSize)]! * blockSize + (position % blockSize);
     }
     return table * 4;
+  }
+
+  /** Writes the hidden states of rows of the batch written last to where they are wanted. */
+  readHidden(wanted: readonly HiddenRows[]): void {
+    const width = this.hiddenWidth;
+    for (const { first, out } of wanted) {
+      for (let row = 0; row * width < out.length; row++) {
+        const from = this.#hiddenAt + (first + row) * paddedWidth(width);
+        out.set(this.#f32.subarray(from, from + width), row * width);
+      }
+    }
   }
 
   /** Returns the samples of the batch written last, in the order of its requests; none when the program does not sample. */

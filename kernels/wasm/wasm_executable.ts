@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import {
   DeviceError,
+  hiddenRowsOf,
   type Executable,
   type RowSampler,
   type KernelProfile,
@@ -44,6 +45,7 @@ export class WasmExecutable implements ProfiledExecutable {
   /** No limit: blocks are copied straight out of the memory. */
   readonly numExportable = Infinity;
   readonly sampling: Executable['sampling'];
+  readonly hiddenWidth: number;
   readonly #program: Program;
   readonly #options: LoadOptions;
   readonly #cut: MemoryShards;
@@ -66,6 +68,7 @@ export class WasmExecutable implements ProfiledExecutable {
     this.memoryBytes = shards.reduce((sum, shard) => sum + shard.memoryBytes, 0);
     this.numShards = shards.length;
     this.sampling = { vocab: home.io.vocab, numPages: options.samplerPages ?? 0 };
+    this.hiddenWidth = home.io.hiddenWidth;
     this.#program = program;
     this.#options = options;
     this.#cut = cut;
@@ -75,9 +78,12 @@ export class WasmExecutable implements ProfiledExecutable {
   }
 
   async run(batch: readonly Segment[], { exports, section }: RunOptions = {}): Promise<SampleResult[]> {
+    const hidden = hiddenRowsOf(batch, this.hiddenWidth);
     this.#write(batch);
     this.#walk(this.#opsOf(section), exports && this.#exporting(exports));
-    return section?.until === undefined ? this.#home.io.read() : [];
+    if (section?.until !== undefined) return [];
+    this.#home.io.readHidden(hidden);
+    return this.#home.io.read();
   }
 
   #write(batch: readonly Segment[]): void {

@@ -19,7 +19,7 @@ import { numBlocksFor, refuseWhatCannotFit, type Room } from './memory_fit.ts';
 import { candidateTiles } from './ops/candidates.ts';
 import { sampleStateBytes } from './ops/sample.ts';
 import { polled } from './polling.ts';
-import { NUM_AHEAD, rowsBackBytes } from './read_back.ts';
+import { hiddenBackBytes, NUM_AHEAD, rowsBackBytes } from './read_back.ts';
 import { routingBytes } from './routing.ts';
 import { planExport, StepExporter } from './step_export.ts';
 import { MAX_RESULT_WORDS, StepState } from './step_state.ts';
@@ -86,7 +86,7 @@ export async function loadProgram(
   const { blockBytes } = layout;
   const layerBytes = layout.layers.map(({ bytes }) => bytes);
   const exports = planExport(layout, Math.ceil(maxRows / layout.blockSize), 1 + NUM_AHEAD);
-  const otherBytes = rowsBack + exports.bytes;
+  const otherBytes = rowsBack + hiddenBackBytes(program, maxRows) + exports.bytes;
   const numBlocks = blockBytes > 0 ? await numBlocksFor(options.numBlocks, memory, layout, otherBytes, room) : 0;
   const kv = await allocateKv(layerBytes, numBlocks, memory);
   const resources = { device, kernels, capabilities, weights, buffers, kv, rope, ...shared };
@@ -114,7 +114,7 @@ async function allocateActivations(
   const buffers = new Map<string, GPUBuffer>();
   for (const [name, { rows, perRow = 1, width }] of Object.entries(program.buffers)) {
     if (unwritten.has(name)) continue;
-    const numRows = perRow * (rows === 'rows' ? maxRows : maxSamples);
+    const numRows = perRow * (rows === 'samples' ? maxSamples : maxRows);
     buffers.set(name, await memory.storage('activations', name, numRows * rowStride(width) * 4));
   }
   return buffers;

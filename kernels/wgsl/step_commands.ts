@@ -74,6 +74,7 @@ function areEqual({ counts: a, copy }: Asked, { counts: b, copy: other }: Asked)
     copy.bytes === other.bytes &&
     a.rows === b.rows &&
     a.samples === b.samples &&
+    a.hidden === b.hidden &&
     a.decodeItems === b.decodeItems &&
     a.prefillItems === b.prefillItems &&
     a.merges === b.merges &&

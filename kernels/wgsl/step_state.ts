@@ -2,6 +2,7 @@
  * Data that varies from step to step, in one buffer that every kernel reads: written on the host, uploaded by one call.
  *
  *   [0] rows  [1] samples  [2] rows at  [3] decode items at  [4] prefill items at  [5] merges at  [6] samples at  [7] sampler slots at
+ *   [8] rows if hidden states are wanted, else 0
  *   then, packed: rows [3], block tables, items [8], merges [4], samples [8], asked tokens, sampler slots [21], masks
  *
  * "at" counts u32 from the buffer's start. This module decides how attention is split into items: the bits do not depend on it (E2).
@@ -21,6 +22,7 @@ export const Header = {
   mergesAt: 5,
   samplesAt: 6,
   samplerSlotsAt: 7,
+  hidden: 8,
 };
 const HEADER_WORDS = 16;
 const NONE = 0xffffffff;
@@ -34,6 +36,8 @@ export const MAX_RESULT_WORDS = 3 * MAX_CANDIDATES + 4;
 export interface GridCounts {
   readonly rows: number;
   readonly samples: number;
+  /** Rows of the step when hidden states are wanted, else 0. */
+  readonly hidden: number;
   readonly decodeItems: number;
   readonly prefillItems: number;
   readonly merges: number;
@@ -140,8 +144,10 @@ export class StepState {
     const resultWords = this.#writeSamples(batch, requests.length);
     this.#writeSamplerSlots(requests);
     words[Header.samples] = requests.length;
+    const hidden = batch.some((segment) => segment.hidden !== undefined) ? rows : 0;
+    words[Header.hidden] = hidden;
     const listed = requests.filter((request) => request.numCandidates > 0 || request.askedTokens.length > 0).length;
-    const counts = { rows, samples: requests.length, ...attention, listed, ...sampleCountsOf(requests) };
+    const counts = { rows, samples: requests.length, hidden, ...attention, listed, ...sampleCountsOf(requests) };
     return { ...counts, next: this.#countsAfter(batch, counts), resultWords, requests };
   }
 

@@ -9,6 +9,7 @@
 import assert from 'node:assert/strict';
 import {
   DeviceError,
+  hiddenRowsOf,
   type Executable,
   type KernelProfile,
   type LoadOptions,
@@ -24,10 +25,11 @@ import type { BlockTransfer } from './block_transfer.ts';
 import type { DispatchList } from './dispatch_list.ts';
 import { rowStride } from './dispatch_plan.ts';
 import type { GpuMemory } from './gpu_memory.ts';
+import { HiddenStates } from './hidden_states.ts';
 import { polled } from './polling.ts';
 import { NamedBuffers } from './named_buffers.ts';
 import { profileDispatches } from './profile.ts';
-import { NUM_AHEAD, ReadBack } from './read_back.ts';
+import { NUM_AHEAD, ReadBack, type BackBytes } from './read_back.ts';
 import { samplesFrom } from './sample_results.ts';
 import { StepCommands, type ResultCopy } from './step_commands.ts';
 import type { StepExporter } from './step_export.ts';
@@ -61,8 +63,10 @@ export class WebgpuExecutable implements Executable {
   readonly numAhead = NUM_AHEAD;
   readonly numExportable: number;
   readonly sampling: Executable['sampling'];
+  readonly hiddenWidth: number;
   readonly #parts: ExecutableResources;
   readonly #logits: GPUBuffer | undefined;
+  readonly #hidden: HiddenStates;
   readonly #logitsStride: number;
   readonly #vocab: number;
   readonly #readBacks: readonly ReadBack[];
@@ -87,12 +91,14 @@ export class WebgpuExecutable implements Executable {
     this.#vocab = sampling?.vocab ?? 0;
     this.sampling = { vocab: this.#vocab, numPages: parts.options.samplerPages ?? 0 };
     this.#logits = sampling && buffers.get(sampling.logits);
+    this.#hidden = new HiddenStates(parts.device, program, buffers);
+    this.hiddenWidth = this.#hidden.width;
     this.#logitsStride = sampling ? rowStride(program.buffers[sampling.logits]?.width ?? 0) : 0;
   }
 
   static async create(parts: ExecutableResources): Promise<WebgpuExecutable> {
     const { memory, options, program } = parts;
-    const readBacks = await ReadBack.createAll(memory, samplingOf(program)?.vocab ?? 0, options);
+    const readBacks = await ReadBack.createAll(memory, program, options);
     return new WebgpuExecutable(parts, readBacks);
   }
 
@@ -112,18 +118,26 @@ export class WebgpuExecutable implements Executable {
     const attended = attendedTokens(batch);
     const done = this.#budget.begin(counts, attended, isWholeStep(options));
     const { requests } = counts;
-    const isSampled = this.#logits !== undefined && options.section?.until === undefined;
-    const bytes = isSampled ? counts.resultWords * 4 : 0;
-    const copy = { to: back.results, bytes };
+    const isLast = options.section?.until === undefined;
+    const isSampled = this.#logits !== undefined && isLast;
+    const hidden = isLast ? hiddenRowsOf(batch, this.hiddenWidth) : [];
+    const copy = { to: back.results, bytes: isSampled ? counts.resultWords * 4 : 0 };
     const fullRows = requests.flatMap(({ isFullRowWanted }, i) => (isSampled && isFullRowWanted ? [i] : []));
     const cuts = this.#budget.cuts(counts, attended);
     const isWhole = !options.exports && !options.section && cuts.length === 0;
     const commands = isWhole
       ? [this.#commands.take(counts, copy)]
       : [this.#inSlices(counts, options, cuts, copy, turn)];
-    if (fullRows.length > 0) commands.push(this.#copyRows(fullRows, back.rows));
+    const bytes: BackBytes = {
+      results: copy.bytes,
+      rows: fullRows.length * this.#vocab * 4,
+      hidden: this.#hidden.bytesOf(hidden),
+    };
+    if (bytes.rows > 0) commands.push(this.#copyRows(fullRows, back.rows));
+    if (bytes.hidden > 0) commands.push(this.#hidden.copy(hidden, back.hidden));
     device.queue.submit(commands);
-    back.isInUse = bytes > 0;
+    const isEmpty = bytes.results === 0 && bytes.hidden === 0;
+    back.isInUse = !isEmpty;
     // Encodes the likely next step ahead; a failure there rejects this step.
     const prepared = Promise.resolve().then(() => {
       this.#commands.prepare(this.#readBacks[this.#numSteps % this.#readBacks.length]!.results);
@@ -131,16 +145,18 @@ export class WebgpuExecutable implements Executable {
     const exported = options.exports && exporter ? exporter.arrived(options.exports, turn) : Promise.resolve();
     // The caller gets this rejection through the await below; the handler only keeps it from counting as unhandled before.
     exported.catch(() => undefined);
-    if (bytes === 0) {
+    if (isEmpty) {
       await this.#finish(Promise.all([prepared, device.queue.onSubmittedWorkDone(), exported]));
       done();
       return [];
     }
     try {
-      const mapped = back.map(bytes, fullRows.length * this.#vocab * 4);
-      await this.#finish(Promise.all([prepared, exported, ...mapped]));
+      await this.#finish(Promise.all([prepared, exported, ...back.map(bytes)]));
       done();
-      const { words, rows } = back.read(bytes, fullRows, this.#vocab);
+      back.readHidden(bytes.hidden, (values) => {
+        this.#hidden.read(values, hidden);
+      });
+      const { words, rows } = back.read(bytes.results, fullRows, this.#vocab);
       return samplesFrom(requests, this.#vocab, words, rows);
     } finally {
       back.isInUse = false;

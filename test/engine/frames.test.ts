@@ -68,9 +68,9 @@ class Running {
     this.slab = new Slab(16 * slotLength(bytes));
     this.slots = Array.from({ length: 16 }, () => this.slab.allocate(bytes)!);
     const { executable } = model;
-    const { blockBytes, numBlocks, numAhead, maxRowsNow, sampling } = executable;
+    const { blockBytes, numBlocks, numAhead, maxRowsNow, sampling, hiddenWidth } = executable;
     const spied: Executable = {
-      ...{ blockBytes, numBlocks, numAhead, maxRowsNow, sampling, numExportable },
+      ...{ blockBytes, numBlocks, numAhead, maxRowsNow, sampling, hiddenWidth, numExportable },
       run: async (batch, options) => {
         this.sections.push(options?.section);
         const results = await executable.run(batch, options);

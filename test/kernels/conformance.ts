@@ -6,6 +6,7 @@ import { attentionConformance } from './conformance/attention.ts';
 import { samplerConformance } from './conformance/sample.ts';
 import { embedConformance } from './conformance/embed.ts';
 import { gateConformance, softCapConformance } from './conformance/gates.ts';
+import { hiddenConformance } from './conformance/hidden.ts';
 import { linearConformance } from './conformance/linear.ts';
 import { mixtureConformance } from './conformance/mixture.ts';
 import { layerConformance } from './conformance/program.ts';
@@ -26,6 +27,7 @@ export function conformance(device: Conformance): void {
   embedConformance(device);
   ropeStoreConformance(device);
   copyBlocksConformance(device);
+  hiddenConformance(device);
   sampleConformance(device);
   samplerConformance(device);
   attentionConformance(device);

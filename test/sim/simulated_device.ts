@@ -4,6 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import {
+  hiddenRowsOf,
   MAX_FULL_ROWS,
   SLOT_BIT,
   type Executable,
@@ -26,6 +27,8 @@ import { samplingOf, type TestSampling } from '../support/request.ts';
 /** Layers that keep KV: one per half of it, so that each half has a checksum of its own. */
 const SIM_LAYERS = 2;
 export const SIM_VOCAB = 61;
+/** Values of a hidden state. */
+const SIM_HIDDEN = 4;
 
 /** Tokens that rows see of each layer, their own included; 0: all. At least two: a token's KV follows from the one before. */
 let windows: readonly [low: number, high: number] = [0, 0];
@@ -106,6 +109,14 @@ function logitsOf(hash: number): Float32Array {
   return Float32Array.from({ length: SIM_VOCAB }, (_, token) => {
     const mixed = Math.imul(hash ^ Math.imul(token + 1, 0x9e3779b1), 0x85ebca6b);
     return ((mixed ^ (mixed >>> 15)) >>> 0) / 2 ** 29;
+  });
+}
+
+/** The hidden state, from what was folded: values from -1 to 1. */
+function hiddenStateOf(hash: number): Float32Array {
+  return Float32Array.from({ length: SIM_HIDDEN }, (_, i) => {
+    const mixed = Math.imul(hash ^ Math.imul(i + 1, 0xc2b2ae35), 0x27d4eb2f);
+    return (mixed ^ (mixed >>> 13)) / 2 ** 31;
   });
 }
 
@@ -190,6 +201,26 @@ export function plainRun({ tokens, maxLength, stopTokenIds, sampling: wish, cons
   return { sampled, kv, promptLogprobs };
 }
 
+/** The embedding of a prompt without blocks, batches or machines: a vector of length 1. */
+export function plainEmbedding(tokens: readonly number[], isMean: boolean): Float32Array {
+  const kv: [number, number][] = [];
+  const sum = new Float64Array(SIM_HIDDEN);
+  let [low, high] = FIRST;
+  tokens.forEach((token, position) => {
+    [low, high] = kvAfter(low, high, token, position);
+    kv.push([low, high]);
+    if (!isMean && position < tokens.length - 1) return;
+    const hash = foldSeen(
+      position,
+      (at) => kv[at]![0],
+      (at) => kv[at]![1],
+    );
+    hiddenStateOf(hash).forEach((value, i) => (sum[i]! += value));
+  });
+  const length = Math.sqrt(sum.reduce((all, value) => all + value * value, 0));
+  return Float32Array.from(sum, (value) => value / length);
+}
+
 export interface SimDeviceOptions {
   readonly spec: KvSpec;
   readonly numBlocks: number;
@@ -212,6 +243,7 @@ export class SimExecutable implements Executable {
   readonly numAhead: number;
   readonly numExportable: number;
   readonly sampling: Executable['sampling'];
+  readonly hiddenWidth = SIM_HIDDEN;
   readonly #options: SimDeviceOptions;
   /** The step that was computed in part, and what it saw of layers then. */
   #begun: { readonly until: number; readonly seen: readonly Uint32Array[] } | undefined;
@@ -305,6 +337,7 @@ export class SimExecutable implements Executable {
       0,
     );
     assert(numFull <= MAX_FULL_ROWS, 'more full rows than a step gives');
+    hiddenRowsOf(batch, SIM_HIDDEN);
     const blockSize = this.#blockSize;
     // Blocks before every window are seen by no row, and may be reused during the step.
     const touched = given.flatMap(({ start, blockTable }) =>
@@ -390,7 +423,7 @@ export class SimExecutable implements Executable {
     }).catch(() => undefined);
   }
 
-  #compute({ tokens, start, blockTable, samples = [] }: Segment): SampleResult[] {
+  #compute({ tokens, start, blockTable, samples = [], hidden }: Segment): SampleResult[] {
     const blockSize = this.#blockSize;
     const at = (position: number): number => {
       const block = blockTable[Math.floor(position / blockSize)];
@@ -406,13 +439,17 @@ export class SimExecutable implements Executable {
       const token = named >= SLOT_BIT ? this.#slots[named - SLOT_BIT]! : named;
       [this.#low[slot], this.#high[slot]] = kvAfter(low, high, token, position);
     }
-    return samples.map((request) => {
-      const hash = foldSeen(
-        start + request.row,
+    const hashOf = (row: number): number =>
+      foldSeen(
+        start + row,
         (position) => this.#low[at(position)]!,
         (position) => this.#high[at(position)]!,
       );
-      const logits = logitsOf(hash);
+    const numHidden = (hidden?.length ?? 0) / SIM_HIDDEN;
+    for (let i = 0; i < numHidden; i++)
+      hidden?.set(hiddenStateOf(hashOf(tokens.length - numHidden + i)), i * SIM_HIDDEN);
+    return samples.map((request) => {
+      const logits = logitsOf(hashOf(request.row));
       const token = this.#sample(logits, request);
       return {
         ...resultOf(logits, request),

@@ -15,7 +15,7 @@ interface BufferAddress {
   readonly stride: number;
   /** Values per row, without padding. */
   readonly width: number;
-  /** Cell of `control` that counts the rows of a step (or its samples); the buffer has `perRow` rows for each of them. */
+  /** Cell of `control` that counts the buffer's rows in a step, by its kind; the buffer has `perRow` rows for each of them. */
   readonly count: number;
   readonly perRow: number;
 }
@@ -107,6 +107,7 @@ export function operation<K extends Operation['kind'], Fields extends Readonly<R
 export function numRows({ program }: LoadedProgram, buffer: string, batch: readonly Segment[]): number {
   const { rows, perRow = 1 } = program.buffers[buffer] ?? {};
   const isSampled = rows === 'samples';
+  if (rows === 'hidden' && batch.every(({ hidden }) => hidden === undefined)) return 0;
   return (
     perRow * batch.reduce((sum, { tokens, samples = [] }) => sum + (isSampled ? samples.length : tokens.length), 0)
   );

@@ -24,7 +24,7 @@ export const rmsNorm = operation('rms_norm', {
       width: x.width,
       epsilon: op.epsilon,
       isAccumulating: op.accumulate ? 1 : 0,
-      count: x.count,
+      count: out.count,
     };
   },
   run: (step, { params, fields }) => {

@@ -3,7 +3,7 @@
  * product, and kernels for many rows.
  */
 import assert from 'node:assert/strict';
-import type { Gate } from '../../program.ts';
+import type { Gate, RowKind } from '../../program.ts';
 import { paddedInner, scalesPerRow } from '../../weights/weight_format.ts';
 import type { Dispatch, DispatchPlan } from '../dispatch_plan.ts';
 import type { GpuWeight, WeightSlice } from '../gpu_weights.ts';
@@ -60,7 +60,7 @@ interface SliceUse {
   readonly weight: GpuWeight;
   readonly slice: WeightSlice;
   readonly gate: Gate['kind'] | undefined;
-  readonly count: 'rows' | 'samples';
+  readonly count: RowKind;
   /** Uniform fields that do not follow from the weight and its slice. */
   readonly params: Readonly<Record<string, number>>;
   readonly bindings: Readonly<Record<string, GPUBuffer>>;

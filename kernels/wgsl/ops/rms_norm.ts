@@ -18,7 +18,7 @@ export const rmsNormKernel = {
 /** Adds the dispatch of `rms_norm`. Steps with one row leave it out when the next product applies the norm itself. */
 export const rmsNorm = operation('rms_norm', (plan, op, { isNormOfNext }) => {
   const [x, out] = [plan.buffer(op.x), plan.buffer(op.out)];
-  const count = x.spec.rows;
+  const count = out.spec.rows;
   const isLeftOut = isNormOfNext && normsOnTheWay(plan.resources.capabilities.set);
   plan.push({
     spec: rmsNormKernel,

@@ -49,6 +49,7 @@ export function decoderProgram(shape: ModelShape, numPositions: number, tensors:
       ...pairBuffers(layers.filter(({ experts }) => !experts)),
       ...mixtureBuffers(layers, hidden),
       ...(hasNormsAfter ? { branch: { rows: 'rows', width: hidden } } : {}),
+      hidden: { rows: 'hidden', width: hidden },
       last: { rows: 'samples', width: hidden },
       last_normed: { rows: 'samples', width: hidden },
       logits: { rows: 'samples', width: vocabSize },
@@ -201,6 +202,7 @@ class DecoderParts {
   end(): void {
     const { hidden, vocabSize, isTied, logitScale, logitCap } = this.#shape;
     this.operations.push({ kind: 'gather_samples', x: 'x', out: 'last' });
+    this.#norm('x', 'model.norm', 'hidden');
     this.#norm('last', 'model.norm', 'last_normed');
     if (!isTied) this.weights['lm_head'] = matrix(hidden, [{ tensor: 'lm_head.weight', outputs: vocabSize }]);
     const weight = isTied ? 'embed' : 'lm_head';
