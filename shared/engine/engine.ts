@@ -19,6 +19,7 @@ import type { FailureCode } from '../base/failure.ts';
 import type { KvSpec } from '../kv/kv_spec.ts';
 import { BlockPool } from './block_pool.ts';
 import { SamplingState, MAX_HOST_SAMPLED_ROWS } from './sampling_state.ts';
+import { Embeddings } from './embeddings.ts';
 import type { EngineEvent } from './engine_events.ts';
 import { FirstStep } from './first_step.ts';
 import { exportHeld, type WantedBlock } from './held_blocks.ts';
@@ -66,6 +67,7 @@ export class Engine {
   readonly #clock: Clock;
   readonly #scheduler: Scheduler;
   readonly #sampling: SamplingState;
+  readonly #embeddings: Embeddings;
   readonly #stepBudget: StepBudget;
   readonly #incoming: Incoming;
   readonly #firstStep: FirstStep;
@@ -91,6 +93,7 @@ export class Engine {
       emit({ kind: 'removed', key });
     });
     this.#sampling = new SamplingState(executable, maxNumSeqs);
+    this.#embeddings = new Embeddings(executable.hiddenWidth, clock, emit);
     this.#stepBudget = new StepBudget(options.stepMs, options.firstSteps);
     this.#incoming = new Incoming({
       ...{ executable, pool: this.pool, blockSize, frames },
@@ -113,7 +116,7 @@ export class Engine {
       options.onReady?.();
     });
     this.#completion = new StepCompletion({
-      ...{ spec, pool: this.pool, sampling: this.#sampling, clock, emit },
+      ...{ spec, pool: this.pool, sampling: this.#sampling, embeddings: this.#embeddings, clock, emit },
       isGone: (sequence) => this.#sequences.get(sequence.request.id) !== sequence,
       cancel: (id) => {
         this.cancel(id);
@@ -121,7 +124,8 @@ export class Engine {
     });
     this.#submission = new StepSubmission(executable, {
       ...{ blockSize, emit, exportEarly: options.exportEarly },
-      ...{ sampling: this.#sampling, scheduler: this.#scheduler, groups: this.#groups, firstStep: this.#firstStep },
+      ...{ sampling: this.#sampling, embeddings: this.#embeddings, scheduler: this.#scheduler },
+      ...{ groups: this.#groups, firstStep: this.#firstStep },
     });
   }
 
@@ -179,6 +183,7 @@ export class Engine {
     if (next) this.#scheduler.enqueue(next);
     this.#scheduler.remove(sequence);
     this.#sampling.close(sequence);
+    this.#embeddings.close(sequence);
     this.#sequences.delete(id);
   }
 

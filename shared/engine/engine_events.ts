@@ -23,6 +23,13 @@ export type SequenceEvent =
   /** Progress of a prefill: tokens [0, numReady) have their KV here, as far as later rows see them; numRun rows were computed. */
   | { readonly kind: 'progress'; readonly id: number; readonly numReady: number; readonly numRun: number }
   | { readonly kind: 'prefilled'; readonly id: number; readonly report: SequenceReport }
+  /** The embedding of an `embed` sequence, [hidden] f32, a vector of length 1. */
+  | {
+      readonly kind: 'embedded';
+      readonly id: number;
+      readonly values: Float32Array<ArrayBuffer>;
+      readonly report: SequenceReport;
+    }
   /** Tokens of the prompt, in order, with what was asked of them. */
   | { readonly kind: 'prompt'; readonly id: number; readonly tokens: readonly SampledMessage[] }
   /** The sequence is gone. */

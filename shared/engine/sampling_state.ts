@@ -130,7 +130,7 @@ export class SamplingState {
    */
   #mayPlan(sequence: Sequence): boolean {
     const { kind, request } = sequence.request;
-    if (kind === 'prefill') return true;
+    if (kind !== 'decode') return true;
     if (sequence.length >= request.maxLength) return false;
     this.open(sequence);
     return sequence.cursor.pending === 0 || (!this.#isSampledByHost(sequence) && !sequence.constraint);

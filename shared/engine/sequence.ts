@@ -6,13 +6,13 @@
  *      └─────preempt──────┴────────────────┘      the blocks go back to the pool, the token ids stay
  *
  * A prefill sequence computes the full blocks before its tail and samples nothing; a decode sequence computes what is left and samples
- * until it stops. What belongs to a state is in the state: a waiting sequence has no blocks.
+ * until it stops; an embed sequence computes all its tokens, whose hidden states are pooled. What belongs to a state is in the state: a waiting sequence has no blocks.
  */
 import assert from 'node:assert/strict';
 import { TokenList } from '../base/token_list.ts';
 import { KeyChain, numPrefillBlocks, type AnchoredHash, type Digest } from '../kv/block_key.ts';
 import { blocksOutsideWindow } from '../kv/kv_spec.ts';
-import type { SampleGroupMessage } from '../protocol/messages.ts';
+import { Pooling, type SampleGroupMessage } from '../protocol/messages.ts';
 import type { Request } from '../protocol/request.ts';
 import { Cursor } from './cursor.ts';
 import { FetchedBlocks, type IncomingSpec } from './fetched_blocks.ts';
@@ -22,7 +22,7 @@ import type { TokenConstraint } from './token_constraint.ts';
 /** A sequence to compute: its tokens, block chain, sampling request and kind. */
 export interface SequenceRequest {
   readonly id: number;
-  readonly kind: 'prefill' | 'decode';
+  readonly kind: 'prefill' | 'decode' | 'embed';
   /** The start of its block chain: the engine's format and the request's scope. */
   readonly root: Digest;
   readonly tokens: Uint32Array;
@@ -35,6 +35,8 @@ export interface SequenceRequest {
   readonly promptLogprobsFrom: number;
   /** Blocks are on their way: wait for `proceed` before computing. */
   readonly isFetching: boolean;
+  /** How the hidden states of an `embed` sequence are pooled; the last one by default. */
+  readonly pooling?: Pooling | undefined;
   /** Present for one of several samples of a prompt; see sample_groups.ts. */
   readonly group?: SampleGroupMessage | undefined;
 }
@@ -219,7 +221,7 @@ export class Sequence {
     return this.request.kind === 'decode' && end === this.length;
   }
 
-  /** Computing stops here: at the last full block before the tail for prefill, at the list's end for decode. */
+  /** Computing stops here: at the last full block before the tail for prefill, else at the list's end. */
   get target(): number {
     const { blockSize } = this.#spec;
     return this.request.kind === 'prefill' ? numPrefillBlocks(this.tokens.length, blockSize) * blockSize : this.length;
@@ -267,11 +269,12 @@ export class Sequence {
   }
 
   /**
-   * Number of leading blocks that may be hit or fetched: never the tail, whose last row must be computed for its logits, nor blocks
-   * with rows whose log-probabilities are requested.
+   * Number of leading blocks that may be hit or fetched: never the tail, whose last row must be computed for its logits or its hidden
+   * state, nor blocks with rows whose log-probabilities or hidden states are requested.
    */
   get hittableBlocks(): number {
     const { blockSize } = this.#spec;
+    if (this.request.kind === 'embed' && this.request.pooling === Pooling.MEAN) return 0;
     const numBlocks = numPrefillBlocks(this.tokens.length, blockSize);
     return this.isReadingPrompt ? Math.min(numBlocks, Math.floor((this.#promptNext - 1) / blockSize)) : numBlocks;
   }

@@ -12,11 +12,11 @@ export interface SequenceReport {
   readonly queueMs: number;
   /** Until every fetched block was in, or given up. */
   readonly loadMs: number;
-  /** Until the first token (decode) or the last block (prefill). */
+  /** Until the first token (decode), the last block (prefill) or the last row (embed). */
   readonly computeMs: number;
 }
 
-/** Measures one sequence until its first token (decode) or last block (prefill). */
+/** Measures one sequence until its first token (decode), its last block (prefill) or its last row (embed). */
 export class SequenceTimes {
   readonly #submittedMs: number;
   #admittedMs: number | undefined;

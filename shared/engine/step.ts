@@ -1,6 +1,7 @@
 /** One step of the device: the rows that each sequence computes in it, and what comes back for them. */
 import { fromSlot, type SampleRequest, type Segment, type StepExport } from '../../kernels/device.ts';
 import type { AnchoredHash } from '../kv/block_key.ts';
+import type { Embeddings } from './embeddings.ts';
 import { promptRequest, type SamplingState } from './sampling_state.ts';
 import type { Sequence } from './sequence.ts';
 import type { PlannedRows } from './step_plan.ts';
@@ -19,6 +20,8 @@ export interface StepRows {
   readonly prompt: { readonly start: number; readonly end: number };
   /** Positions of the tokens that are sampled. */
   readonly sampled: readonly number[];
+  /** Where the device writes the hidden states of the last of these rows; undefined when none are wanted. */
+  readonly hidden?: Float32Array | undefined;
 }
 
 /** A block that a step fills. */
@@ -47,10 +50,17 @@ export interface BuiltStep {
   readonly filled: readonly FilledBlock[];
 }
 
+interface StepContext {
+  readonly sampling: SamplingState;
+  readonly embeddings: Embeddings;
+  readonly blockSize: number;
+  readonly fork: Fork;
+}
+
 /** Builds the batch of step number `step`, forks the followers of sequences that it samples from, and advances all cursors. */
 export function buildStep(
   work: readonly PlannedRows<Sequence>[],
-  { sampling, blockSize, fork }: { readonly sampling: SamplingState; readonly blockSize: number; readonly fork: Fork },
+  { sampling, embeddings, blockSize, fork }: StepContext,
   step: number,
 ): BuiltStep {
   const filled: FilledBlock[] = [];
@@ -68,7 +78,9 @@ export function buildStep(
     const samples =
       forked.length === 0 ? own : [...(own ?? []), ...forked.map((one) => sampling.request(one, end, count - 1))];
     // Written out because a spread would allocate a second object for every token of a decode step.
-    batch.push(samples ? { tokens, start, blockTable, samples } : { tokens, start, blockTable });
+    const hidden = embeddings.roomFor(sequence, start, end);
+    if (hidden) batch.push({ tokens, start, blockTable, hidden });
+    else batch.push(samples ? { tokens, start, blockTable, samples } : { tokens, start, blockTable });
     for (let index = Math.floor(start / blockSize); index < Math.floor(end / blockSize); index++) {
       const [block, hash] = [sequence.blocks[index], sequence.chain.hashes[index]];
       if (block !== undefined && hash) filled.push({ block, hash });
@@ -76,7 +88,7 @@ export function buildStep(
     sequence.cursor.submit(count, sampled.length);
     sequence.lastStep = step;
     sequence.passFetched();
-    rows.push({ sequence, start, count, after: sequence.cursor.submitted, prompt, sampled });
+    rows.push({ sequence, start, count, after: sequence.cursor.submitted, prompt, sampled, hidden });
     // Their results come right behind those of the sequence in whose segment they are sampled.
     for (const follower of forked) {
       follower.cursor.submit(0, 1);

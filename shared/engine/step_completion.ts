@@ -6,6 +6,7 @@ import type { FailureCode } from '../base/failure.ts';
 import { widestOf, type KvSpec } from '../kv/kv_spec.ts';
 import type { SampledMessage } from '../protocol/messages.ts';
 import type { BlockPool } from './block_pool.ts';
+import type { Embeddings } from './embeddings.ts';
 import type { EngineEvent } from './engine_events.ts';
 import { reportedToken } from './sampler.ts';
 import type { SamplingState } from './sampling_state.ts';
@@ -17,6 +18,7 @@ export interface CompletionOptions {
   readonly spec: KvSpec;
   readonly pool: BlockPool;
   readonly sampling: SamplingState;
+  readonly embeddings: Embeddings;
   readonly clock: Clock;
   readonly emit: (event: EngineEvent) => void;
   /** Whether the sequence was cancelled or has ended. */
@@ -50,6 +52,7 @@ export class StepCompletion {
       return;
     }
     this.#advance(rows);
+    if (this.#options.embeddings.complete(rows)) this.#options.cancel(sequence.request.id);
     const behind = at + prompt.end - prompt.start;
     if (behind > at) this.#reportPrompt(rows, results.slice(at, behind));
     for (let i = 0; i < sampled.length; i++) {

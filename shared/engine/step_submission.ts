@@ -1,6 +1,7 @@
 /** Gives the device its steps: builds each, forks samples from the row that is sampled, and says what is exported while it runs. */
 import { MAX_MASKS, type Executable, type SampleResult } from '../../kernels/device.ts';
 import type { AnchoredHash } from '../kv/block_key.ts';
+import type { Embeddings } from './embeddings.ts';
 import type { EngineEvent } from './engine_events.ts';
 import type { FirstStep } from './first_step.ts';
 import type { SampleGroups } from './sample_groups.ts';
@@ -28,6 +29,7 @@ export interface InFlightStep {
 export interface SubmissionOptions {
   readonly blockSize: number;
   readonly sampling: SamplingState;
+  readonly embeddings: Embeddings;
   readonly scheduler: Scheduler;
   readonly groups: SampleGroups;
   readonly firstStep: FirstStep;
@@ -61,13 +63,13 @@ export class StepSubmission {
   /** Submits the planned rows as the next step. `nowMs` is the time of submission. */
   submit(work: readonly PlannedRows<Sequence>[], nowMs: number): InFlightStep {
     this.#numSubmitted++;
-    const { sampling, blockSize, firstStep, exportEarly } = this.#options;
+    const { sampling, embeddings, blockSize, firstStep, exportEarly } = this.#options;
     const section = firstStep.restOf(work);
     const copies: BlockCopy[] = [];
     const late: Sequence[] = [];
     const made = { copies, late, masksLeft: MAX_MASKS - sampling.numMasksOf(work) };
     const fork = (leader: Sequence): readonly Sequence[] => this.#forkAll(leader, made, nowMs);
-    const { rows, batch, filled } = buildStep(work, { sampling, blockSize, fork }, this.#numSubmitted);
+    const { rows, batch, filled } = buildStep(work, { sampling, embeddings, blockSize, fork }, this.#numSubmitted);
     // A step that FirstStep began has passed some layers already, so its blocks are exported after the step instead.
     const hashes = filled.map(({ hash }) => hash);
     const early = filled.length > 0 && !section ? exportEarly?.(hashes) : undefined;

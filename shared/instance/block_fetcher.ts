@@ -2,8 +2,8 @@
  * Fetches blocks for a sequence: opens all fetch streams at once, reads them in order, verifies every record (K2), and delivers it
  * to the engine. Stops at the first block that does not come.
  *
- * A decode call then asks the router for other sources. Nobody gives a prefill other sources; where its fetch had left frames out,
- * it fetches again, up to the missing block only.
+ * A decode call then asks the router for other sources. Nobody gives a prefill or an embedding other sources; where its fetch had
+ * left frames out, it fetches again, up to the missing block only.
  */
 import { messageOf } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
@@ -28,10 +28,10 @@ export interface FetchJob {
   readonly from: number;
   readonly sources: readonly Source[];
   /**
-   * Whether the sequence is a prefill: it gets no other sources when a block is missing, and blocks that arrive complete serve later
-   * sequences.
+   * Whether the caller sends other sources when a block is missing, as for a decode sequence. Without them the fetch is planned again
+   * up to the missing block, and blocks that arrive complete serve later sequences.
    */
-  readonly isPrefill: boolean;
+  readonly hasOtherSources: boolean;
   readonly context: RequestContext;
   readonly timeoutMs: number;
   readonly isAdmitted: () => boolean;
@@ -87,12 +87,14 @@ export class BlockFetcher {
   }
 
   async run(job: FetchJob): Promise<FetchOutcome> {
-    const { from, hashes, isPrefill, signal } = job;
+    const { from, hashes, hasOtherSources, signal } = job;
     let sources = consecutive(job.sources, from, hashes.length);
     let fetchedBytes = 0;
     for (let turn = 1; ; turn++) {
       const plan =
-        turn < MAX_ATTEMPTS ? this.#seen.of(sources, from, hashes, isPrefill && turn === 1) : wholeRuns(sources, from);
+        turn < MAX_ATTEMPTS
+          ? this.#seen.of(sources, from, hashes, !hasOtherSources && turn === 1)
+          : wholeRuns(sources, from);
       const { reached, bytes, reason, broken } = await this.#fetch(job, plan);
       fetchedBytes += bytes;
       const isShort = reached < (sources.at(-1)?.end ?? from);
@@ -101,7 +103,7 @@ export class BlockFetcher {
       // source that broke, and the sources after it, are dropped.
       const lost = sources.findIndex(({ address }) => address === broken);
       sources = consecutive(lost < 0 ? sources : sources.slice(0, lost), from, reached);
-      if (!isPrefill || signal.aborted || sources.length === 0) return { reached: from, fetchedBytes, reason };
+      if (hasOtherSources || signal.aborted || sources.length === 0) return { reached: from, fetchedBytes, reason };
     }
   }
 

@@ -1,4 +1,4 @@
-/** Checks and reports that Prefill and Decode calls share. */
+/** Checks and reports that Prefill, Decode and Embed calls share. */
 import assert from 'node:assert/strict';
 import { Failure } from '../base/failure.ts';
 import type { SequenceReport } from '../engine/sequence_times.ts';
@@ -8,7 +8,7 @@ import type { Report, RequestContext } from '../protocol/messages.ts';
 import { unpackDigest, unpackTokens } from '../protocol/packing.ts';
 import type { EngineInstance } from './engine_instance.ts';
 
-/** Fields of a Prefill or Decode call as received. */
+/** Fields of such a call as received. */
 interface WireCall {
   readonly context: RequestContext | null;
   readonly format: Buffer;
@@ -19,8 +19,16 @@ interface WireCall {
 /** Tokens and block chain of a sequence, after the checks. */
 export type CallChain = Pick<SequenceRequest, 'root' | 'tokens' | 'hashes' | 'keyBits'>;
 
-/** @throws Failure when the call is malformed, too long, or meant for another model (K1). */
-export async function checkCall(instance: EngineInstance, call: WireCall, scope: CacheScope): Promise<CallChain> {
+/**
+ * Checks a call and derives its block chain. `maxTokens` is the longest list of tokens: by default one less than the context, because
+ * a token follows. @throws Failure when the call is malformed, too long, or meant for another model (K1).
+ */
+export async function checkCall(
+  instance: EngineInstance,
+  call: WireCall,
+  scope: CacheScope,
+  maxTokens = instance.info.maxModelLen - 1,
+): Promise<CallChain> {
   const { layout, maxModelLen, vocabSize } = instance.info;
   if (instance.isDraining) throw new Failure('instance_lost', 'this instance is draining');
   if (!call.context?.requestId) throw new Failure('invalid_request', 'the call carries no request context');
@@ -32,7 +40,7 @@ export async function checkCall(instance: EngineInstance, call: WireCall, scope:
   }
   const tokens = unpackTokens(call.tokens);
   if (tokens.length === 0) throw new Failure('invalid_request', 'a prompt has at least one token');
-  if (tokens.length >= maxModelLen) {
+  if (tokens.length > maxTokens) {
     throw new Failure('context_too_long', `${tokens.length} tokens leave no room in a context of ${maxModelLen}`);
   }
   const outside = tokens.find((token) => token >= vocabSize);

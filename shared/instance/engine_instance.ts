@@ -228,6 +228,7 @@ export class EngineInstance {
         return;
       case 'token':
       case 'prefilled':
+      case 'embedded':
       case 'refused': {
         const listener = this.#listeners.get(event.id);
         if (event.kind !== 'token' || event.finish) this.#listeners.delete(event.id);

@@ -12,6 +12,7 @@ import type { DescribePage } from '../protocol/messages.ts';
 import { factPages, type ModelFacts } from '../protocol/model_facts.ts';
 import { subjects } from '../protocol/membership.ts';
 import { createDecodeHandler } from './decode_call.ts';
+import { createEmbedHandler } from './embed_call.ts';
 import { EngineInstance, type EngineInstanceOptions } from './engine_instance.ts';
 import { liveAsMember, type ClusterSeat, type RoleBody } from '../node/member_life.ts';
 import type { EngineConfig } from '../node/options.ts';
@@ -23,7 +24,7 @@ const DRAIN_POLL_MS = 50;
 const SHUTDOWN_GRACE_MS = 1_000;
 const GOODBYE_MS = 20;
 
-/** Starts an engine process: loads the model, joins the cluster and serves Prefill, Decode and block calls. */
+/** Starts an engine process: loads the model, joins the cluster and serves Prefill, Decode, Embed and block calls. */
 export function startEngineRole(context: RoleContext<EngineConfig>): Promise<RunningRole> {
   const { block_size: blockSize } = context.config;
   return liveAsMember(context, SHUTDOWN_GRACE_MS, (seat) => build(context, seat), { blockSize });
@@ -78,6 +79,7 @@ async function build(context: RoleContext<EngineConfig>, seat: ClusterSeat): Pro
       ...blocks,
       ...createPrefillHandler(instance),
       ...createDecodeHandler(instance, context),
+      ...createEmbedHandler(instance),
       describe: answering<'describe'>(() => describe(config.model, { modelName, modelConfig, maxModelLen })),
     },
     engine: { format, modelConfig, numericsClass: layout.numericsClass, maxModelLen, vocabSize, device, ...named },

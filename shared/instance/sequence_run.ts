@@ -1,5 +1,5 @@
 /**
- * Runs one sequence of this instance for a Prefill or Decode call: submits it, fetches its blocks, has it computed, and cancels it
+ * Runs one sequence of this instance for a Prefill, Decode or Embed call: submits it, fetches its blocks, has it computed, and cancels it
  * when its caller leaves (R2).
  *
  *   submit ──► feed (fetch rounds, as the call's policy has them) ──► proceed ──► its last event
@@ -13,8 +13,8 @@ import type { FetchOutcome } from './block_fetcher.ts';
 import type { SequenceEvent } from '../engine/engine_events.ts';
 import type { EngineInstance } from './engine_instance.ts';
 
-/** Event that ends a successful sequence: its last token, or the end of a prefill. */
-export type LastEvent = Extract<SequenceEvent, { kind: 'token' | 'prefilled' }>;
+/** Event that ends a successful sequence: its last token, the end of a prefill, or an embedding. */
+export type LastEvent = Extract<SequenceEvent, { kind: 'token' | 'prefilled' | 'embedded' }>;
 
 /** Fetches blocks from `from` on for the sequence; returns how far that came. */
 export type Fetch = (from: number, sources: readonly Source[], signal: AbortSignal) => Promise<FetchOutcome>;
@@ -44,7 +44,7 @@ export async function runSequence(instance: EngineInstance, run: SequenceRun): P
       if (event.kind === 'admitted') isAdmitted = true;
       else if (event.kind === 'preempted') isAdmitted = false;
       else if (event.kind === 'refused') reject(new Failure(event.code, event.message));
-      else if (event.kind === 'prefilled') resolve(event);
+      else if (event.kind === 'prefilled' || event.kind === 'embedded') resolve(event);
       else {
         onEvent(event);
         if (event.kind === 'token' && event.finish) resolve(event);
@@ -63,7 +63,7 @@ export async function runSequence(instance: EngineInstance, run: SequenceRun): P
   const fetch: Fetch = (from, sources, until) =>
     instance.fetcher.run({
       ...{ id, hashes: request.hashes, from, sources, context, timeoutMs: context.timeoutMs, signal: until },
-      isPrefill: request.kind === 'prefill',
+      hasOtherSources: request.kind === 'decode',
       isAdmitted: () => isAdmitted,
     });
   try {

@@ -15,6 +15,8 @@ import type {
   DescribeRequest,
   DrainReply,
   DrainRequest,
+  EmbedReply,
+  EmbedRequest,
   FetchReply,
   FetchRequest,
   ChannelReply,
@@ -49,6 +51,7 @@ interface Calls {
   offer: [request: OfferRequest, reply: OfferReply];
   snapshot: [request: SnapshotRequest, reply: SnapshotPage];
   prefill: [request: PrefillRequest, reply: PrefillReply];
+  embed: [request: EmbedRequest, reply: EmbedReply];
   decode: [request: DecodeRequest, reply: DecodeReply];
   drain: [request: DrainRequest, reply: DrainReply];
   /** Reads what a router needs to serve an engine's model, in pages. */

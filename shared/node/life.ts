@@ -59,6 +59,7 @@ export async function live(
     snapshot: delegate('snapshot', role, handlers),
     offer: delegate('offer', role, handlers),
     prefill: delegate('prefill', role, handlers),
+    embed: delegate('embed', role, handlers),
     decode: delegate('decode', role, handlers),
     connect: delegate('connect', role, handlers),
     describe: delegate('describe', role, handlers),

@@ -7,6 +7,8 @@ import type { DecodeReply as DecodeReplyMessage } from './generated/penstock/Dec
 import type { DecodeRequest as DecodeRequestMessage } from './generated/penstock/DecodeRequest.ts';
 import type { DecodeStart as DecodeStartMessage } from './generated/penstock/DecodeStart.ts';
 import type { DescribePage as DescribePageMessage } from './generated/penstock/DescribePage.ts';
+import type { EmbedReply as EmbedReplyMessage } from './generated/penstock/EmbedReply.ts';
+import type { EmbedRequest as EmbedRequestMessage } from './generated/penstock/EmbedRequest.ts';
 import type { FetchReply as FetchReplyMessage } from './generated/penstock/FetchReply.ts';
 import type { FetchRequest as FetchRequestMessage } from './generated/penstock/FetchRequest.ts';
 import type { ChannelRequest as ChannelRequestMessage } from './generated/penstock/ChannelRequest.ts';
@@ -51,6 +53,10 @@ export type { DescribeRequest } from './generated/penstock/DescribeRequest.ts';
 export type { DrainReply } from './generated/penstock/DrainReply.ts';
 export type { DrainRequest } from './generated/penstock/DrainRequest.ts';
 export type { SnapshotRequest } from './generated/penstock/SnapshotRequest.ts';
+/** Embedding of a prompt, with a report. */
+export type EmbedReply = Message<EmbedReplyMessage>;
+/** Prompt whose embedding is wanted, and the sources of blocks that exist already. */
+export type EmbedRequest = Message<EmbedRequestMessage>;
 /** Part of a fetch: a slice of a record, or a notice that records, or a frame of them, are ready on the channel. */
 export type FetchReply = Message<FetchReplyMessage>;
 /** Request for records of a run of blocks, over the call or over a data channel. */
@@ -92,3 +98,4 @@ export type SampledMessage = Message<Sampled>;
 export const noFrame: Pick<FetchReply, 'frame' | 'frameHeaders'> = { frame: 0, frameHeaders: Buffer.alloc(0) };
 
 export { _penstock_BusMessage_Kind as BusKind } from './generated/penstock/BusMessage.ts';
+export { Pooling } from './generated/penstock/Pooling.ts';

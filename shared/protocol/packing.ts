@@ -22,6 +22,19 @@ export function unpackTokens(bytes: Buffer): Uint32Array {
   return tokens;
 }
 
+/** Returns numbers as bytes, f32 each; shares the memory of the array. */
+export function packFloats(values: Float32Array): Buffer {
+  return Buffer.from(values.buffer, values.byteOffset, values.byteLength);
+}
+
+/** Returns the f32 numbers in `bytes`, copied. */
+export function unpackFloats(bytes: Buffer): Float32Array<ArrayBuffer> {
+  if (bytes.length % 4 !== 0) throw new Failure('invalid_request', `${bytes.length} bytes are no list of f32 numbers`);
+  const values = new Float32Array(bytes.length / 4);
+  bytes.copy(Buffer.from(values.buffer));
+  return values;
+}
+
 /** Keys as typed arrays take them: two words each, the lower first. */
 export function keyWords(keys: readonly BlockKey[]): Int32Array {
   return new Int32Array(BigUint64Array.from(keys).buffer);

@@ -93,7 +93,7 @@ function fetcherOf(windows: readonly number[]): Fetch {
   return async (sources, has, isPrefill, from = 0) => {
     [isThere, delivered] = [has, []];
     const outcome = await fetcher.run({
-      ...{ id: 1, hashes, from, sources, isPrefill, timeoutMs: 5_000, isAdmitted: () => true },
+      ...{ id: 1, hashes, from, sources, hasOtherSources: !isPrefill, timeoutMs: 5_000, isAdmitted: () => true },
       context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 5_000, traceId: '', router: '', placement: 0 },
       signal: new AbortController().signal,
     });

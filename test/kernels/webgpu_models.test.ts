@@ -4,6 +4,7 @@
  * Budget: 120 s.
  */
 import { describe, test } from 'vitest';
+import { embeddingSuite } from '../engine/embedding_suite.ts';
 import { goldenSuite } from '../engine/golden_suite.ts';
 import { windowSuite } from '../engine/window_suite.ts';
 import { assertSameBits, bitsOf } from './bits.ts';
@@ -43,6 +44,8 @@ describe('as stored', () => {
 describe('fast', () => {
   goldenSuite({ device, kernelSet: 'fast' }, isSoftware ? ['llama-untied'] : goldenModels, 1e-2);
 });
+
+embeddingSuite({ device });
 
 windowSuite(isSoftware ? ['gemma3'] : ['mistral', 'gemma3', 'qwen2-tied-window'], { device });
 

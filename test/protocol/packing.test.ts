@@ -9,8 +9,10 @@ import { readHeartbeat, readRegistration } from '../../shared/protocol/membershi
 import {
   keyWords,
   packKeys,
+  packFloats,
   packHashes,
   packTokens,
+  unpackFloats,
   unpackHashes,
   unpackKeyWords,
   unpackTokens,
@@ -21,6 +23,8 @@ const isInvalid = (error: unknown): boolean => error instanceof Failure && error
 test('tokens, keys and hashes come back as they were', () => {
   const tokens = [0, 1, 0xffffffff, 128_000];
   assert.deepEqual([...unpackTokens(packTokens(tokens))], tokens);
+  const values = Float32Array.of(0, -1.5, 1e-45, Math.fround(0.1));
+  assert.deepEqual(unpackFloats(packFloats(values)), values);
   const keys = [0n, 2n ** 64n - 1n] as BlockKey[];
   assert.deepEqual(unpackKeyWords(packKeys(keys)), keyWords(keys));
   const hashes = chainOf('a'.repeat(32) as Digest, 4, [1, 2, 3, 4, 5, 6, 7, 8]).map(({ key, parent, digest }) => ({
@@ -34,6 +38,7 @@ test('tokens, keys and hashes come back as they were', () => {
 
 test('a list that is cut short is refused', () => {
   assert.throws(() => unpackTokens(Buffer.alloc(5)), isInvalid);
+  assert.throws(() => unpackFloats(Buffer.alloc(6)), isInvalid);
   assert.throws(() => unpackKeyWords(Buffer.alloc(9)), isInvalid);
   assert.throws(() => unpackHashes(Buffer.alloc(33)), isInvalid);
 });

@@ -17,6 +17,7 @@ export class Harness {
   readonly outputs = new Map<number, number[]>();
   readonly hashes = new Map<BlockKey, AnchoredHash>();
   readonly prefilled = new Set<number>();
+  readonly embeddings = new Map<number, Float32Array>();
   readonly preempted = new Set<number>();
   readonly failed = new Map<number, string>();
   readonly prompts = new Map<number, SampledMessage[]>();
@@ -57,6 +58,10 @@ export class Harness {
         return;
       case 'prefilled':
         this.prefilled.add(event.id);
+        this.reports.set(event.id, event.report);
+        return;
+      case 'embedded':
+        this.embeddings.set(event.id, event.values);
         this.reports.set(event.id, event.report);
         return;
       case 'prompt': {

@@ -25,7 +25,8 @@ export function samplingOf({ seed = 0, logitBias = [], ...rest }: Partial<TestSa
 
 export interface TestSequence {
   readonly id: number;
-  readonly kind?: 'prefill' | 'decode';
+  readonly kind?: SequenceRequest['kind'];
+  readonly pooling?: SequenceRequest['pooling'];
   readonly root: Digest;
   readonly tokens: ArrayLike<number>;
   readonly hashes?: readonly AnchoredHash[];
@@ -43,11 +44,12 @@ export interface TestSequence {
 
 /** Returns the sequence as an engine accepts it. */
 export function sequenceRequest(of: TestSequence): SequenceRequest {
-  const { id, kind = 'decode', root, hashes = [], isFetching = false, promptLogprobs, group, constraint = null } = of;
+  const { id, kind = 'decode', pooling, root, hashes = [], isFetching = false } = of;
+  const { promptLogprobs, group, constraint = null } = of;
   const tokens = Uint32Array.from(of.tokens);
   const { promptLength = tokens.length, maxLength, stopTokenIds = [] } = of;
   return {
-    ...{ id, kind, root, tokens, hashes, isFetching, group },
+    ...{ id, kind, pooling, root, tokens, hashes, isFetching, group },
     promptLogprobsFrom: promptLogprobs?.from ?? promptLength,
     request: {
       ...{ promptLength, maxLength, stopTokenIds, constraint, scope: noScope },

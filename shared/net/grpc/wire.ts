@@ -17,7 +17,7 @@ const loaded = loadPackageDefinition(definition)['penstock'] as unknown as Recor
   { service: ServiceDefinition }
 >;
 
-type ServiceName = 'Blocks' | 'Prefill' | 'Decode' | 'Admin' | 'Hub' | 'Health';
+type ServiceName = 'Blocks' | 'Prefill' | 'Embed' | 'Decode' | 'Admin' | 'Hub' | 'Health';
 
 /** How a call travels. */
 export interface Wire {
@@ -36,6 +36,7 @@ export const wires: Record<CallName, Wire> = {
   offer: { service: 'Blocks', method: 'Offer', kind: 'unary' },
   snapshot: { service: 'Blocks', method: 'Snapshot', kind: 'duplex', startsWith: 'start', cancel: { cancel: {} } },
   prefill: { service: 'Prefill', method: 'Prefill', kind: 'duplex', startsWith: 'start', cancel: { cancel: {} } },
+  embed: { service: 'Embed', method: 'Embed', kind: 'duplex', startsWith: 'start', cancel: { cancel: {} } },
   decode: { service: 'Decode', method: 'Decode', kind: 'duplex', cancel: { cancel: {} } },
   drain: { service: 'Admin', method: 'Drain', kind: 'unary' },
   describe: { service: 'Admin', method: 'Describe', kind: 'duplex', startsWith: 'start', cancel: { cancel: {} } },

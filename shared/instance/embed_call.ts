@@ -1,0 +1,58 @@
+/**
+ * `Embed(tokens, sources) → vector`: fetch the blocks that exist, compute the rest of the prompt, pool its hidden states.
+ *
+ * Nobody sends other sources: what does not arrive is computed here. Full blocks that were computed stay, as those of any prompt.
+ */
+import { Failure } from '../base/failure.ts';
+import { linkSignals } from '../base/signal.ts';
+import { noScope } from '../kv/format.ts';
+import { answering, type Handlers } from '../net/network.ts';
+import { Pooling, type EmbedReply, type EmbedRequest } from '../protocol/messages.ts';
+import { packFloats } from '../protocol/packing.ts';
+import { neutralRequest } from '../protocol/request.ts';
+import { checkCall, contextOf, reportOf } from './engine_call.ts';
+import type { EngineInstance } from './engine_instance.ts';
+import { runSequence } from './sequence_run.ts';
+
+/** Returns the handler of `embed` calls. */
+export function createEmbedHandler(instance: EngineInstance): Pick<Handlers, 'embed'> {
+  return {
+    embed: answering<'embed'>(async function* (request, call) {
+      const left = linkSignals(call.signal);
+      try {
+        yield await embed(request, instance, left.signal);
+      } finally {
+        left.release();
+        left.abort();
+      }
+    }),
+  };
+}
+
+async function embed(request: EmbedRequest, instance: EngineInstance, signal: AbortSignal): Promise<EmbedReply> {
+  const { sources, pooling } = request;
+  const scope = request.scope ?? noScope;
+  // No token follows the prompt, so it may fill the context.
+  const chain = await checkCall(instance, request, scope, instance.info.maxModelLen);
+  const numTokens = chain.tokens.length;
+  const numLocal = instance.numLocal(chain.hashes);
+  const hasFetch = pooling !== Pooling.MEAN && sources.some(({ end }) => end > numLocal);
+  let fetchedBytes = 0;
+  const last = await runSequence(instance, {
+    context: contextOf(request),
+    signal,
+    request: {
+      ...{ kind: 'embed', pooling, ...chain },
+      request: { ...neutralRequest(numTokens, numTokens), scope },
+      promptLogprobsFrom: numTokens,
+    },
+    feed: hasFetch
+      ? async (fetch, until) => {
+          ({ fetchedBytes } = await fetch(numLocal, sources, until));
+        }
+      : undefined,
+    onEvent: () => undefined,
+  });
+  if (last.kind !== 'embedded') throw new Failure('internal', `an embedding ended with ${last.kind}`);
+  return { values: packFloats(last.values), report: reportOf(last.report, fetchedBytes) };
+}
