@@ -65,6 +65,7 @@ const processes = [
     'cli',
     'openai',
     'samples',
+    'embeddings',
     'http',
     'oracle',
     'wrong_blocks',

@@ -22,6 +22,13 @@ export const options = {
     256,
     'a request with at most this many tokens to compute gets no prefill instance: the decode instance computes them',
   ),
+  pooling: option(
+    'Router',
+    'KIND',
+    z.enum(['last', 'mean']),
+    'last',
+    'what an embedding is: the hidden state of the last token (last), or the mean over all tokens (mean), which finds no use for cached blocks',
+  ),
   max_requests: option('Router', 'N', positive(2 ** 16), 1024, 'requests in flight; more are refused with 503'),
   max_connections: option('Router', 'N', positive(2 ** 20), 16_384, 'open HTTP connections; more are closed'),
   request_timeout_ms: option(

@@ -5,6 +5,7 @@ import { TrialCompiler } from '../../shared/grammar/matcher/trial_compiler.ts';
 import type { RoleContext } from '../../shared/node/role.ts';
 import { decodeAnswer, encodeAnswer } from '../../shared/protocol/answers.ts';
 import { subjects } from '../../shared/protocol/membership.ts';
+import { Pooling } from '../../shared/protocol/messages.ts';
 import type { ModelFacts } from '../../shared/protocol/model_facts.ts';
 import { Admission } from './conductor/admission.ts';
 import type { Conductor, LoggedDecision } from './conductor/conductor.ts';
@@ -109,6 +110,7 @@ export class ServedModels {
       ...{ requests: this.#requests, admission: this.admission, bodies: this.#bodies },
       of: (model) => this.#of(model),
       maxModelLen: () => Math.min(ownLength, view.maxModelLen ?? ownLength),
+      pooling: config.pooling === 'mean' ? Pooling.MEAN : Pooling.LAST,
       requestTimeoutMs: config.request_timeout_ms,
       stalledReaderMs: config.stalled_reader_ms,
       sseKeepAliveMs: config.sse_keep_alive_ms,

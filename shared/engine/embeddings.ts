@@ -8,7 +8,14 @@ import type { Clock } from '../base/clock.ts';
 import { Pooling } from '../protocol/messages.ts';
 import type { SequenceEvent } from './engine_events.ts';
 import type { Sequence } from './sequence.ts';
-import type { StepRows } from './step.ts';
+
+/** Rows [start, start + count) of a sequence that a step has computed, and the hidden states of the last of them, if any were wanted. */
+interface ComputedRows {
+  readonly sequence: Sequence;
+  readonly start: number;
+  readonly count: number;
+  readonly hidden?: Float32Array | undefined;
+}
 
 /** Pools hidden states as steps return them, and emits the embedding of each sequence after its last row. */
 export class Embeddings {
@@ -38,7 +45,7 @@ export class Embeddings {
    * Adds the hidden states that a step returned. Returns whether the sequence has ended: its embedding was emitted, or a refusal when
    * a value is no number.
    */
-  complete({ sequence, start, count, hidden }: StepRows): boolean {
+  complete({ sequence, start, count, hidden }: ComputedRows): boolean {
     if (!hidden) return false;
     const { id, pooling } = sequence.request;
     const isMean = pooling === Pooling.MEAN;

@@ -41,7 +41,7 @@ export interface EarlyExport {
 }
 
 /** Sequences that start from the blocks of the one whose row a step samples from, sampled from the same row; in order. */
-export type Fork = (leader: Sequence) => readonly Sequence[];
+type Fork = (leader: Sequence) => readonly Sequence[];
 
 /** A step that is ready for the device. */
 export interface BuiltStep {

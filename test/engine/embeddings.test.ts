@@ -76,6 +76,17 @@ test('embeddings and streams in one batch: each has what it has alone, with pree
   await reference.executable.close();
 });
 
+test('a mean that was preempted in the middle begins again', async () => {
+  const h = await harness(8, 32);
+  // The stream's third block is one that the embedding holds.
+  h.submit(promptOf(60), 40);
+  const prompt = promptOf(192);
+  const id = h.submit(prompt, 0, { kind: 'embed', pooling: Pooling.MEAN });
+  await h.run();
+  assert(h.preempted.has(id), 'it was preempted');
+  assert.deepEqual(h.embeddings.get(id), await aloneOf(prompt, Pooling.MEAN));
+});
+
 test('a cancelled embedding leaves no block used, and none comes (R2)', async () => {
   const h = await harness();
   const before = h.engine.pool.numAvailable;

@@ -18,7 +18,7 @@ export interface Cut {
 
 const NUM_TOKENS = 150;
 
-/** Per cut, the logits of the last token and the KV of every full block, as text, for one prompt and one load of the model. */
+/** Per cut, the logits and the hidden state of the last token and the KV of every full block, as text, for one prompt and one load of the model. */
 export async function bitsOf(
   options: Partial<LoadModelOptions> & { modelPath: string },
   cuts: readonly Cut[],
@@ -36,6 +36,7 @@ export async function bitsOf(
   for (const { chunk, numOthers, otherTokens = 3, isInRanges = false } of cuts) {
     const exported = new Map<number, Uint8Array>();
     let last: Float32Array | undefined;
+    const hidden = new Float32Array(executable.hiddenWidth);
     for (let start = 0; start < tokens.length; start += chunk) {
       const others = Array.from({ length: numOthers }, (_, i) => ({
         tokens: Array.from({ length: otherTokens }, (__, t) => i + 1 + t),
@@ -44,8 +45,10 @@ export async function bitsOf(
       }));
       const section = tokens.slice(start, start + chunk);
       const samples = [{ row: section.length - 1, numCandidates: 4, askedTokens: [], isFullRowWanted: true }];
-      const batch = [...others, { tokens: section, start, blockTable: table, samples }];
       const end = start + section.length;
+      const isLast = end === tokens.length;
+      const own = { tokens: section, start, blockTable: table, samples, ...(isLast ? { hidden } : {}) };
+      const batch = [...others, own];
       const filled = table.slice(Math.floor(start / blockSize), Math.floor(end / blockSize));
       const [result] = !isInRanges
         ? await executable.run(batch)
@@ -62,7 +65,11 @@ export async function bitsOf(
       assert(!early || Buffer.compare(early, payloads[i]!) === 0, 'what left early is what was there at the end');
     });
     texts.push(
-      [Buffer.from(last?.buffer as ArrayBuffer), ...payloads.map((bytes) => Buffer.from(bytes))]
+      [
+        Buffer.from(last?.buffer as ArrayBuffer),
+        Buffer.from(hidden.buffer),
+        ...payloads.map((bytes) => Buffer.from(bytes)),
+      ]
         .map((bytes) => bytes.toString('hex'))
         .join('\n'),
     );
@@ -77,7 +84,7 @@ export async function bitsOf(
   return texts;
 }
 
-/** @throws AssertionError that says which of the texts of {@link bitsOf} differ from the first, and where: logits (line 0), then block by block. */
+/** @throws AssertionError that says which of the texts of {@link bitsOf} differ from the first, and where: logits (line 0), the hidden state, then block by block. */
 export function assertSameBits(texts: readonly string[]): void {
   const [first] = texts;
   assert(first !== undefined, 'there is nothing to compare');

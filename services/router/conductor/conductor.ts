@@ -38,6 +38,8 @@ export interface Asked {
   readonly maxLength: number;
   readonly avoided: Avoided;
   readonly retryAvoided?: boolean;
+  /** Whether the embedding of the prompt is wanted, not its next token. */
+  readonly isEmbedding?: boolean;
   /** The decode instance is chosen already and holds blocks [0, from). */
   readonly decode?: { readonly instance: Instance; readonly from: number };
 }
@@ -101,9 +103,9 @@ export class Conductor {
   }
 
   decide(asked: Asked): Outcome {
-    const { requestId, numTokens, keys, maxLength, retryAvoided = false, decode } = asked;
+    const { requestId, numTokens, keys, maxLength, retryAvoided = false, isEmbedding = false, decode } = asked;
     const question: Question = {
-      ...{ numTokens, maxLength, retryAvoided, numBlocks: keys.length / 2 },
+      ...{ numTokens, maxLength, retryAvoided, isEmbedding, numBlocks: keys.length / 2 },
       decode: decode && { id: decode.instance.id, from: decode.from },
     };
     const snapshot = this.#snapshot(asked);

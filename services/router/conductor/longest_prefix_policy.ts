@@ -1,6 +1,7 @@
 /**
  * The default placement policy: longest matched prefix, then shortest queue. With few tokens to compute, decode computes them without
- * a prefill instance. Alternatives are priced for the log; the prices do not decide. A request waits for a decode instance that is
+ * a prefill instance. An embedding runs on one instance: with many tokens to compute on a prefill instance, where no stream waits for
+ * them, else on any. Alternatives are priced for the log; the prices do not decide. A request waits for a decode instance that is
  * expected.
  */
 import { coveredTo, fetchPlan, matchesOf } from './fetch_plan.ts';
@@ -42,9 +43,8 @@ export class LongestPrefixPolicy implements Policy {
 
   decide(question: Question, snapshot: ClusterSnapshot): Decision {
     const matches: PrefixMatches = matchesOf(snapshot.ranges);
-    const hasRoom = snapshot.decode.filter(
-      ({ isPlaceable, maxModelLen }) => isPlaceable && maxModelLen >= question.maxLength,
-    );
+    const all = question.isEmbedding ? this.#embedding(question, snapshot) : snapshot.decode;
+    const hasRoom = all.filter(({ isPlaceable, maxModelLen }) => isPlaceable && maxModelLen >= question.maxLength);
     const eligible = hasRoom.filter(({ isAvoided }) => !isAvoided || question.retryAvoided);
     const decode = question.decode?.id ?? choose(eligible, matches, snapshot.tieBreak)?.id;
     if (decode === undefined)
@@ -55,13 +55,24 @@ export class LongestPrefixPolicy implements Policy {
       const numComputed = question.numTokens - run * snapshot.blockSize - numFetched;
       return { decode: id, run, queueLength, priceMs: priceOf(price, numFetched, numComputed) };
     };
-    const all = snapshot.decode.filter((one) => one.id === decode || eligible.includes(one)).map(priced);
+    const prices = all.filter((one) => one.id === decode || eligible.includes(one)).map(priced);
     return {
       kind: 'place',
       placement: this.#place(decode, question, snapshot, matches),
-      priceMs: all.find((one) => one.decode === decode)?.priceMs,
-      alternatives: all.filter((one) => one.decode !== decode),
+      priceMs: prices.find((one) => one.decode === decode)?.priceMs,
+      alternatives: prices.filter((one) => one.decode !== decode),
     };
+  }
+
+  /** Instances that may compute an embedding: prefill instances alone when there is much to compute and one of them can. */
+  #embedding({ numTokens, maxLength, retryAvoided }: Question, snapshot: ClusterSnapshot): readonly InstanceSnapshot[] {
+    const { decode, prefill, ranges, blockSize } = snapshot;
+    const numLeft = numTokens - coveredTo(ranges, 0) * blockSize;
+    const able = prefill.filter(
+      ({ isPlaceable, isAvoided, maxModelLen }) =>
+        isPlaceable && (!isAvoided || retryAvoided) && maxModelLen >= maxLength,
+    );
+    return numLeft > this.#localPrefillTokens && able.length > 0 ? able : [...decode, ...prefill];
   }
 
   #place(
@@ -77,13 +88,20 @@ export class LongestPrefixPolicy implements Policy {
     const covered = last?.end ?? decodeMatch;
     const numLeft = numTokens - covered * blockSize;
     // A prefill instance computes full blocks only, so it cannot help when just the tail is left.
-    const isMuch = numLeft > this.#localPrefillTokens && covered < numBlocks;
+    const isMuch = !question.isEmbedding && numLeft > this.#localPrefillTokens && covered < numBlocks;
     const able = all.filter(
       ({ isPlaceable, isAvoided, maxModelLen }) =>
         isPlaceable && (!isAvoided || question.retryAvoided) && maxModelLen > numTokens,
     );
     const prefill = isMuch ? choose(able, matches, tieBreak) : undefined;
     const hit = `${covered} of ${numBlocks} blocks held (decode ${decodeMatch}${held.length > 1 ? `, the rest by ${held.length}` : ''})`;
+    if (question.isEmbedding) {
+      return {
+        ...{ decode, prefill: undefined, decodeSources: held, prefillSources: [] },
+        ...{ heldTokens: covered * blockSize, maxSelfCompute: numTokens },
+        reason: `${covered} of ${numBlocks} blocks held (${decodeMatch} by the instance); an embedding: it computes ${numLeft} tokens`,
+      };
+    }
     if (!prefill) {
       return {
         ...{ decode, prefill: undefined, decodeSources: held, prefillSources: [] },

@@ -65,12 +65,15 @@ export interface Question {
   readonly maxLength: number;
   /** Whether avoided instances may be chosen too, because no other instance is left. */
   readonly retryAvoided: boolean;
+  /** Whether the embedding of the prompt is wanted: one instance computes it, of either role, and nothing is sampled. */
+  readonly isEmbedding: boolean;
   /** The decode instance, when already chosen, which holds blocks [0, from); undefined on a first placement. */
   readonly decode: { readonly id: string; readonly from: number } | undefined;
 }
 
 /** Chosen instances by id, and the sources that each of them fetches blocks from. */
 export interface Placement {
+  /** The instance that the request runs on; a prefill or a decode instance for an embedding. */
   readonly decode: string;
   readonly prefill: string | undefined;
   readonly decodeSources: readonly Source[];

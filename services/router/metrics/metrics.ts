@@ -166,7 +166,8 @@ export class RouterMetrics {
     const isFirst = trace.sampleOf === undefined;
     const promptTokens = isFirst ? trace.promptTokens : 0;
     this.#promptSizes.observe(trace.promptTokens);
-    this.#generatedSizes.observe(outputTokens);
+    const isEmbedding = trace.endpoint === '/v1/embeddings';
+    if (!isEmbedding) this.#generatedSizes.observe(outputTokens);
     if (trace.maxTokens !== undefined) this.#maxSizes.observe(trace.maxTokens);
     this.#promptTokens.inc(promptTokens);
     this.#cachedTokens.inc(trace.tokens.cached);
@@ -178,6 +179,8 @@ export class RouterMetrics {
     this.#predictedTokens.inc(predictedTokens);
     // Skip requests with a failover: blocks lost with the instance are no error of the index.
     if (attempts.length === 1 && isFirst) this.#drift.observe(predictedTokens, trace.tokens.cached);
+    // An embedding has no tokens whose times could be compared.
+    if (isEmbedding) return;
     const [prefillMs, decodeMs] = [ttft.load + ttft.compute, totalMs - ttftMs];
     this.#ttft.observe(ttftMs / 1_000);
     this.#routerSeconds.observe(ttft.router / 1_000);

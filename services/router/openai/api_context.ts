@@ -1,5 +1,6 @@
 import type { Clock } from '../../../shared/base/clock.ts';
 import type { ModelFacts } from '../../../shared/protocol/model_facts.ts';
+import type { Pooling } from '../../../shared/protocol/messages.ts';
 import type { TextRules } from '../grammar/text_rules.ts';
 import type { Bodies } from './bodies.ts';
 import type { Admission } from '../conductor/admission.ts';
@@ -28,6 +29,8 @@ export interface ApiContext {
   readonly metrics: RouterMetrics;
   readonly clock: Clock;
   readonly admission: Admission;
+  /** How the hidden states of a prompt become its embedding. */
+  readonly pooling: Pooling;
   readonly requestTimeoutMs: number;
   readonly stalledReaderMs: number;
   readonly sseKeepAliveMs: number;

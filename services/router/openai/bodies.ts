@@ -157,7 +157,7 @@ export class Bodies {
     signal: AbortSignal,
   ): Promise<ReadPromptBody<K>> {
     // Token ids need no tokenizer, so they do not wait for its threads.
-    if (!codec.hasTokenizer || (kind === 'completion' && holdsIds(body.bytes)))
+    if (!codec.hasTokenizer || holdsIds(body.bytes, kind))
       return { body: await this.read(kind, body, signal), prompts: undefined };
     try {
       const read = await codec.readPrompts({ kind, bytes: body.bytes, limits: this.#limits(), model }, signal);
@@ -173,11 +173,18 @@ export class Bodies {
   }
 }
 
-const PROMPT = Buffer.from('"prompt"');
+/** Key of the prompts in a body that may have token ids; undefined: none may. */
+const promptKeys: Readonly<Record<PromptBodyKind, Buffer | undefined>> = {
+  chat: undefined,
+  completion: Buffer.from('"prompt"'),
+  embedding: Buffer.from('"input"'),
+};
 const LOOKED_AT = 64;
 
 /** Whether the prompt seems to be token ids. A wrong guess only changes which thread parses the body. */
-function holdsIds(bytes: Buffer): boolean {
-  const at = bytes.indexOf(PROMPT) + PROMPT.length;
-  return at >= PROMPT.length && /^\s*:\s*\[[\s[]*\d/.test(bytes.toString('latin1', at, at + LOOKED_AT));
+function holdsIds(bytes: Buffer, kind: PromptBodyKind): boolean {
+  const key = promptKeys[kind];
+  if (!key) return false;
+  const at = bytes.indexOf(key) + key.length;
+  return at >= key.length && /^\s*:\s*\[[\s[]*\d/.test(bytes.toString('latin1', at, at + LOOKED_AT));
 }

@@ -1,10 +1,12 @@
 /** Body readers by endpoint. */
+import { readEmbeddingBody } from './embedding_parameters.ts';
 import { readChatBody, readCompletionBody, readDetokenizeBody, readTokenizeBody } from './parameters.ts';
 import type { BodyLimits } from './parameter_failure.ts';
 
 const readers = {
   chat: readChatBody,
   completion: readCompletionBody,
+  embedding: readEmbeddingBody,
   tokenize: readTokenizeBody,
   detokenize: readDetokenizeBody,
 } as const;

@@ -14,7 +14,7 @@ const MAX_KEYS = 1_000;
 /** Prompts of one request (P1): each is a request of its own to the cluster. */
 const MAX_PROMPTS = 256;
 /** Keys whose values may be lists of token ids, or contain some. */
-const ID_LISTS = new Set(['prompt', 'tokens']);
+const ID_LISTS = new Set(['prompt', 'input', 'tokens']);
 /** Upper bound of the keys that one error names. */
 const MAX_NAMED = 20;
 

@@ -2,6 +2,7 @@
 import type { ApiContext } from './api_context.ts';
 import { chat } from './chat.ts';
 import { completions } from './completions.ts';
+import { embeddings } from './embeddings.ts';
 import { errorBody, errorHeaders, errorStatus } from './errors.ts';
 import type { Exchange } from './exchange.ts';
 import { RequestScope } from './request_scope.ts';
@@ -13,6 +14,7 @@ type Endpoint = (context: ApiContext, scope: RequestScope) => Promise<void>;
 const endpoints = {
   '/v1/chat/completions': chat,
   '/v1/completions': completions,
+  '/v1/embeddings': embeddings,
   '/tokenize': tokenize,
   '/detokenize': detokenize,
 } as const satisfies Record<string, Endpoint>;

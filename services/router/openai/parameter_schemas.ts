@@ -7,7 +7,7 @@ import { constraintFields } from './constraint_wish.ts';
 import { isNeutral } from './neutral_value.ts';
 
 /** Schema of a parameter that is accepted at its neutral values only; the error names `what` as the value to send. */
-const only = (neutral: readonly unknown[], what = JSON.stringify(neutral[0])): z.ZodType =>
+export const only = (neutral: readonly unknown[], what = JSON.stringify(neutral[0])): z.ZodType =>
   z
     .unknown()
     .refine((value) => isNeutral(value, neutral), {

@@ -100,8 +100,11 @@ export interface TemplateInput {
 
 const STREAM_OPTIONS = ['include_usage', 'continuous_usage_stats', 'include_obfuscation'];
 
-/** Checks a body's keys and values; `null` is the same as leaving a key out. */
-function check<T>(
+/**
+ * Checks a body's keys and values; `null` is the same as leaving a key out. @throws ParameterFailure for the first that is not
+ * allowed.
+ */
+export function check<T>(
   schema: z.ZodObject & z.ZodType<T>,
   bytes: Uint8Array,
   limits: BodyLimits,

@@ -9,7 +9,7 @@ import type { TextStreamOptions } from '../text/text_stream.ts';
  * Tenant and priority of a request, sent to every instance that works on it. Both are reserved: the tenant is always empty, the
  * priority 0.
  */
-interface Origin {
+export interface Origin {
   readonly tenant: string;
   readonly priority: number;
 }

@@ -7,27 +7,19 @@
  * The token ids are the truth: nothing else is needed to go on elsewhere. When the consumer stops, every call is cancelled (R2).
  */
 import { Backoff } from '../../../shared/base/backoff.ts';
-import { asFailure, Failure } from '../../../shared/base/failure.ts';
-import { pause } from '../../../shared/base/pause.ts';
+import { Failure } from '../../../shared/base/failure.ts';
 import { DecodeAttempt, type AttemptOptions, type GeneratedToken } from './decode_attempt.ts';
 import type { Chosen } from '../conductor/conductor.ts';
 import { ChainCache } from './chain_cache.ts';
+import { EmbeddingRun, type Embedding } from './embedding_run.ts';
 import { Exclusions } from './exclusions.ts';
 import type { Generation } from './generation.ts';
 import type { InFlightRequest } from './in_flight_request.ts';
 import { NO_BLOCKS, RequestChain } from './request_chain.ts';
 import type { RequestTrace } from './request_log.ts';
+import { goneFailure, MAX_IDLE_ATTEMPTS, MAX_PAUSE_MS, PAUSE_MS, retryAfter, untilPlaced } from './retry.ts';
 import type { Placed } from './sample_group.ts';
 import { TokenList } from '../../../shared/base/token_list.ts';
-
-/**
- * Upper bound of consecutive failed attempts without a new token (P1). Attempts at busy instances do not count: they go on until the
- * request's deadline.
- */
-const MAX_IDLE_ATTEMPTS = 64;
-/** Milliseconds between two attempts at the same instance; for a busy instance the pause doubles each time, up to MAX_PAUSE_MS. */
-const PAUSE_MS = 100;
-const MAX_PAUSE_MS = 1_000;
 
 /** Dependencies of a {@link Relay}. */
 export interface RelayOptions extends AttemptOptions {
@@ -44,6 +36,11 @@ export class Relay {
   constructor(options: RelayOptions) {
     this.#options = options;
     this.#chains = new ChainCache(undefined, options.keyBits);
+  }
+
+  /** Returns the embedding of a prompt, a vector of length 1. @throws Failure when it cannot be computed. */
+  embed(embedding: Embedding, trace: RequestTrace, untilMs: number, signal: AbortSignal): Promise<Float32Array> {
+    return new EmbeddingRun({ ...this.#options, chains: this.#chains }, embedding, { trace, untilMs, signal }).run();
   }
 
   /** @throws Failure when the request cannot be finished; tokens yielded before stay valid. */
@@ -94,20 +91,8 @@ export class Relay {
       }
       throw new Failure('instance_lost', `${name} ended the stream before the last token`);
     } catch (error) {
-      if (signal.aborted) throw goneFailure(signal);
-      const failure = lostUnlessNamed(asFailure(error));
-      inFlight.last = failure;
+      const failure = await retryAfter(error, this.#options, inFlight, chosen.decode);
       const numDone = tokens.length - generation.promptTokens.length;
-      // A busy instance is not broken, and a broken connection is not a lost instance: neither counts as a failure of the instance.
-      if (failure.code === 'overloaded') {
-        excluded.busy(chosen.decode);
-        await inFlight.backoff.pause(signal);
-      } else if (failure.code === 'session_broken') await this.#pause(PAUSE_MS, signal);
-      else if (failure.retry === 'elsewhere') {
-        excluded.failed(chosen.decode);
-        if (failure.code === 'instance_lost') chosen.decode.failed(failure.message);
-        this.#options.onFailover();
-      } else throw failure;
       trace.note(`${name} failed after ${numDone} tokens: ${failure.message}`);
       return false;
     }
@@ -140,53 +125,25 @@ export class Relay {
     });
   }
 
-  /**
-   * Places the request. Waits, until the request's deadline, for an expected decode instance, and notes the wait in the trace.
-   * @throws Failure when the request is aborted, rejected or past its deadline; an earlier attempt's failure replaces the last two.
-   */
+  /** Places the request by itself. @throws Failure as {@link untilPlaced} does. */
   async #decide(inFlight: InFlightRequest): Promise<Placed> {
-    const { tokens, chain, excluded, trace, signal } = inFlight;
-    const { clock, conductor, view } = this.#options;
-    trace.phase = 'placing';
-    let [isWaiting, retryAvoided] = [false, false];
-    for (;;) {
-      if (signal.aborted) throw goneFailure(signal);
-      const leftMs = inFlight.untilMs - clock.nowMs();
-      if (leftMs <= 0)
-        throw (
-          inFlight.last ??
-          new Failure('deadline_exceeded', 'no decode instance became available before the request timed out')
-        );
+    const { tokens, chain, excluded, trace } = inFlight;
+    const { conductor, view } = this.#options;
+    let blocks = NO_BLOCKS;
+    const chosen = await untilPlaced(this.#options, inFlight, async (retryAvoided) => {
       const { model } = view;
-      const blocks = model ? await chain.blocks(model, tokens.view()) : NO_BLOCKS;
+      blocks = model ? await chain.blocks(model, tokens.view()) : NO_BLOCKS;
       // Decide after the await: the cluster may have changed meanwhile.
       // With prompt log-probabilities the decode instance computes every prompt row, so held blocks are of no use.
       const { promptLogprobs, promptTokens } = inFlight.generation;
       const isReading = promptLogprobs !== undefined && promptLogprobs.length + 1 < promptTokens.length;
-      const asked = {
+      return conductor.decide({
         requestId: trace.id,
-        ...{
-          numTokens: tokens.length,
-          keys: isReading ? NO_BLOCKS.keys : blocks.keys,
-          maxLength: this.#needed(inFlight),
-          avoided: excluded,
-          retryAvoided,
-        },
-      };
-      const outcome = conductor.decide(asked);
-      if (outcome.kind === 'reject') throw inFlight.last ?? new Failure(outcome.code, outcome.message);
-      if (outcome.kind === 'place') return { chosen: outcome.chosen, blocks, numTokens: tokens.length };
-      if (outcome.why === 'all are avoided') {
-        // No other instance is left: retry those that failed or were busy, after a pause.
-        await this.#pause(outcome.forMs, signal);
-        retryAvoided = true;
-        continue;
-      }
-      if (!isWaiting) trace.note('waits for a decode instance');
-      [isWaiting, retryAvoided] = [true, false];
-      trace.phase = 'waiting';
-      await view.changed(Math.min(leftMs, outcome.forMs), signal);
-    }
+        ...{ numTokens: tokens.length, maxLength: this.#needed(inFlight), avoided: excluded, retryAvoided },
+        keys: isReading ? NO_BLOCKS.keys : blocks.keys,
+      });
+    });
+    return { chosen, blocks, numTokens: tokens.length };
   }
 
   /**
@@ -199,18 +156,4 @@ export class Relay {
     const largest = Math.max(0, ...this.#options.view.of('decode').map(({ maxModelLen }) => maxModelLen));
     return isOpenEnded && largest < maxLength ? Math.max(largest, tokens.length + 1) : maxLength;
   }
-
-  #pause(ms: number, signal: AbortSignal): Promise<void> {
-    return pause(this.#options.clock, this.#options.random, ms, signal);
-  }
-}
-
-/** Returns the reason why the signal aborted: its own Failure (deadline or shutdown), else that the client has left. */
-function goneFailure(signal: AbortSignal): Failure {
-  return signal.reason instanceof Failure ? signal.reason : new Failure('cancelled', 'the client went away');
-}
-
-/** Turns `cancelled` into `instance_lost`: a server that is killed cancels its calls, and this router has not cancelled the call. */
-function lostUnlessNamed(failure: Failure): Failure {
-  return failure.code === 'cancelled' ? new Failure('instance_lost', failure.message, { cause: failure }) : failure;
 }

@@ -4,8 +4,8 @@ import { readBody, type BodyOf } from '../openai/body_kinds.ts';
 import { refusalOf, type BodyLimits, type Refusal } from '../openai/parameter_failure.ts';
 import type { TemplateInput } from '../openai/parameters.ts';
 
-/** Kind of a request body with prompts: `chat` has messages, `completion` has texts or token ids. */
-export type PromptBodyKind = 'chat' | 'completion';
+/** Kind of a request body with prompts: `chat` has messages, the others have texts or token ids. */
+export type PromptBodyKind = 'chat' | 'completion' | 'embedding';
 
 /** A request body to parse, whose prompts are then encoded. */
 export interface PromptBodyJob<K extends PromptBodyKind = PromptBodyKind> {
@@ -60,11 +60,11 @@ export function readPromptBody(
 function encoded(tools: PromptEncoder, body: BodyOf<PromptBodyKind>, maxCharacters: number): ReadPromptBody {
   if ('template' in body)
     return { body: withoutText(body), prompts: [tools.encodeChat({ template: body.template, maxCharacters })] };
-  const { hasSpecialTokens: addSpecialTokens, isEchoing } = body;
+  const { hasSpecialTokens: addSpecialTokens } = body;
   const prompts = body.prompts.map((prompt) =>
     typeof prompt === 'string' ? tools.encode({ text: prompt, addSpecialTokens, maxCharacters }) : prompt,
   );
-  return { body: isEchoing ? body : withoutText(body), prompts };
+  return { body: 'isEchoing' in body && body.isEchoing ? body : withoutText(body), prompts };
 }
 
 /** Returns the body without the text of its prompts, which is not needed after encoding. */

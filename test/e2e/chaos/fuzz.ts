@@ -39,6 +39,10 @@ const bodies: readonly [path: string, body: Record<string, unknown>][] = [
     '/v1/completions',
     { prompt: ['a', [1, 2]], max_tokens: 2, logprobs: 1, stream: false, min_tokens: 1, stop_token_ids: [3] },
   ],
+  [
+    '/v1/embeddings',
+    { model: 'harbour', input: ['a', [1, 2]], encoding_format: 'base64', dimensions: null, user: 'x', cache_salt: 's' },
+  ],
   ['/tokenize', { prompt: 'Hello', add_special_tokens: true, return_token_strs: true }],
   ['/detokenize', { tokens: [1, 2, 3] }],
 ];

@@ -40,7 +40,14 @@ function cluster(runs: Record<string, number>, more: Partial<ClusterSnapshot> = 
   };
 }
 
-const question: Question = { numTokens: 42, numBlocks: 10, maxLength: 64, retryAvoided: false, decode: undefined };
+const question: Question = {
+  numTokens: 42,
+  numBlocks: 10,
+  maxLength: 64,
+  retryAvoided: false,
+  isEmbedding: false,
+  decode: undefined,
+};
 const policy = new LongestPrefixPolicy(8);
 
 function placed(decision: Decision): Placement {
@@ -149,4 +156,40 @@ test('routers take turns among equals, and only among them', () => {
     [0, 1, 2, 3].map((tieBreak) => chosen(tieBreak, { c: 1 })),
     Array(4).fill('c/e'),
   );
+});
+
+test('an embedding with much to compute goes to a prefill instance, with little to whoever holds most, of either role', () => {
+  const embedding = { ...question, maxLength: 42, isEmbedding: true };
+  const much = placed(policy.decide(embedding, cluster({ d1: 5, s1: 6, p2: 2 })));
+  assert.equal(much.decode, 'p2/e');
+  assert.equal(much.prefill, undefined);
+  assert.deepEqual(much.decodeSources, [{ address: 's1:1', start: 2, end: 6, isComputing: false }]);
+  assert.equal(much.heldTokens, 24);
+  // All but 6 tokens are held somewhere.
+  assert.equal(placed(policy.decide(embedding, cluster({ d1: 9, p2: 2 }))).decode, 'd1/e');
+  assert.equal(placed(policy.decide(embedding, cluster({ d1: 5, p2: 9 }))).decode, 'p2/e');
+  const decision = policy.decide(embedding, cluster({ d1: 9, p2: 2 }));
+  assert(decision.kind === 'place');
+  assert.deepEqual(decision.alternatives.map(({ decode }) => decode).sort(), ['d2/e', 'p1/e', 'p2/e']);
+});
+
+test('an embedding goes to decode instances where no prefill instance can take it, and waits when none can', () => {
+  const embedding = { ...question, maxLength: 42, isEmbedding: true };
+  const decide = (more: Partial<ClusterSnapshot>): Decision => policy.decide(embedding, cluster({}, more));
+  for (const prefill of [
+    [],
+    [instance('p1', { isAvoided: true })],
+    [instance('p1', { isPlaceable: false })],
+    [instance('p1', { maxModelLen: 41 })],
+  ])
+    assert.equal(placed(decide({ prefill })).decode, 'd1/e');
+  // A context as long as the prompt is enough: no token follows.
+  assert.equal(placed(decide({ prefill: [instance('p1', { maxModelLen: 42 })] })).decode, 'p1/e');
+  assert.equal(placed(decide({ decode: [] })).decode, 'p1/e');
+  const avoided = instance('p1', { isAvoided: true });
+  const waiting = decide({ decode: [], prefill: [avoided] });
+  assert(waiting.kind === 'wait');
+  assert.equal(waiting.why, 'all are avoided');
+  const again = policy.decide({ ...embedding, retryAvoided: true }, cluster({}, { decode: [], prefill: [avoided] }));
+  assert.equal(placed(again).decode, 'p1/e');
 });

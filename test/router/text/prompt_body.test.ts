@@ -50,6 +50,28 @@ test('prompts as text and as ids, in their order; their text comes back where it
   assert.deepEqual(echoed.body.prompts, prompt);
 });
 
+test('inputs of an embedding are encoded like prompts, and an empty one is refused by its place', () => {
+  const { body, prompts } = accepted('embedding', { input: ['abc', [5, 6]], encoding_format: 'base64' });
+  const encoded = tools.encode({ text: 'abc', addSpecialTokens: true, maxCharacters: 1_000 });
+  assert.deepEqual(prompts, [encoded, Uint32Array.of(5, 6)]);
+  assert('isBase64' in body && body.isBase64 && body.prompts.length === 0);
+  const bare = accepted('embedding', { input: 'abc', add_special_tokens: false });
+  const plain = tools.encode({ text: 'abc', addSpecialTokens: false, maxCharacters: 1_000 });
+  assert.deepEqual(bare.prompts, [plain]);
+  for (const [wrong, param] of [
+    [{ input: '' }, 'input'],
+    [{ input: ['abc', ''] }, 'input.1'],
+    [{ input: [[5], []] }, 'input.1'],
+    [{ input: 5 }, 'input'],
+    [{ input: 'abc', dimensions: 2 }, 'dimensions'],
+    [{ input: 'abc', messages }, 'messages'],
+  ] as const) {
+    const answer = read('embedding', wrong);
+    assert('refused' in answer, JSON.stringify(wrong));
+    assert.equal(answer.refused.param, param);
+  }
+});
+
 test('what is for another model is read and left as it is', () => {
   for (const [kind, body] of [
     ['chat', { messages, model: 'another' }],

@@ -1,0 +1,149 @@
+/**
+ * Computes the embedding of one prompt on one instance, a prefill or a decode one, whatever fails on the way.
+ *
+ *   place ──► Embed ──► vector             a lost or busy instance: place again
+ *
+ * The whole prompt runs on the instance, which fetches the blocks that others hold. When the consumer stops, the call is cancelled (R2).
+ */
+import { Backoff } from '../../../shared/base/backoff.ts';
+import { asFailure, Failure } from '../../../shared/base/failure.ts';
+import { linkSignals } from '../../../shared/base/signal.ts';
+import type { CacheScope } from '../../../shared/kv/format.ts';
+import { askOnce } from '../../../shared/net/network.ts';
+import { Pooling, type EmbedRequest } from '../../../shared/protocol/messages.ts';
+import { packDigest, packTokens, unpackFloats } from '../../../shared/protocol/packing.ts';
+import type { Chosen } from '../conductor/conductor.ts';
+import type { ChainCache } from './chain_cache.ts';
+import type { AttemptOptions } from './decode_attempt.ts';
+import { Exclusions } from './exclusions.ts';
+import type { Origin } from './generation.ts';
+import { NO_BLOCKS, RequestChain, type FullBlocks } from './request_chain.ts';
+import type { RequestCounts } from './request_counts.ts';
+import type { RequestTrace } from './request_log.ts';
+import { MAX_IDLE_ATTEMPTS, MAX_PAUSE_MS, PAUSE_MS, retryAfter, untilPlaced, type RetryState } from './retry.ts';
+
+/** One prompt whose embedding is wanted. */
+export interface Embedding {
+  readonly counts: RequestCounts;
+  readonly origin: Origin;
+  readonly promptTokens: Uint32Array;
+  readonly scope: CacheScope;
+  readonly pooling: Pooling;
+}
+
+/** Dependencies of an {@link EmbeddingRun}. */
+export interface EmbeddingRunOptions extends AttemptOptions {
+  readonly chains: ChainCache;
+  readonly onFailover: () => void;
+}
+
+/** One embedding on its way through its attempts. */
+export class EmbeddingRun {
+  readonly #options: EmbeddingRunOptions;
+  readonly #embedding: Embedding;
+  readonly #state: RetryState;
+  readonly #chain: RequestChain;
+  #blocks: FullBlocks = NO_BLOCKS;
+  #numAttempts = 0;
+
+  constructor(
+    options: EmbeddingRunOptions,
+    embedding: Embedding,
+    request: { readonly trace: RequestTrace; readonly untilMs: number; readonly signal: AbortSignal },
+  ) {
+    const { clock, random, chains } = options;
+    this.#options = options;
+    this.#embedding = embedding;
+    this.#chain = new RequestChain(clock, embedding.scope, chains);
+    this.#state = {
+      ...request,
+      excluded: new Exclusions(clock, random),
+      backoff: new Backoff({ clock, random, firstMs: PAUSE_MS, mostMs: MAX_PAUSE_MS }),
+      last: undefined,
+    };
+  }
+
+  /** Returns the embedding, a vector of length 1. @throws Failure when it cannot be computed. */
+  async run(): Promise<Float32Array> {
+    for (let numIdle = 0; numIdle < MAX_IDLE_ATTEMPTS;) {
+      const chosen = await untilPlaced(this.#options, this.#state, (retryAvoided) => this.#decide(retryAvoided));
+      try {
+        return await this.#attempt(chosen);
+      } catch (error) {
+        const failure = await retryAfter(error, this.#options, this.#state, chosen.decode);
+        this.#state.trace.note(`${chosen.decode.member.name} failed: ${failure.message}`);
+        if (failure.code !== 'overloaded') numIdle++;
+      }
+    }
+    throw this.#state.last ?? new Failure('internal', 'no attempt was made');
+  }
+
+  async #decide(retryAvoided: boolean): ReturnType<Parameters<typeof untilPlaced>[2]> {
+    const { view, conductor } = this.#options;
+    const { promptTokens, pooling } = this.#embedding;
+    const { trace, excluded } = this.#state;
+    const { model } = view;
+    this.#blocks = model ? await this.#chain.blocks(model, promptTokens) : NO_BLOCKS;
+    return conductor.decide({
+      requestId: trace.id,
+      ...{ numTokens: promptTokens.length, maxLength: promptTokens.length, avoided: excluded, retryAvoided },
+      // The mean needs the hidden states of all tokens, so held blocks are of no use.
+      keys: pooling === Pooling.MEAN ? NO_BLOCKS.keys : this.#blocks.keys,
+      isEmbedding: true,
+    });
+  }
+
+  async #attempt({ decode: instance, decodeSources: sources, heldTokens, reason }: Chosen): Promise<Float32Array> {
+    const { network, clock, view, conductor } = this.#options;
+    const { trace, signal, untilMs } = this.#state;
+    this.#numAttempts++;
+    trace.placed(heldTokens);
+    trace.phase = 'prefilling';
+    const entry = this.#embedding.counts.begin(instance.member.name, reason);
+    const placement = instance.place();
+    const link = linkSignals(signal, instance.lost.signal);
+    const addresses = new Set(sources.map(({ address }) => address));
+    const holders = view.all().filter((one) => one !== instance && addresses.has(one.member.address));
+    // A lost holder may only be silent, which the fetching instance would not notice.
+    const giveUp = (): void => {
+      link.abort(new Failure('session_broken', 'a holder of its blocks was lost'));
+    };
+    for (const { lost } of holders) lost.signal.addEventListener('abort', giveUp, { once: true });
+    const timeoutMs = Math.max(1, Math.ceil(untilMs - clock.nowMs()));
+    try {
+      const request = this.#request(sources, placement, timeoutMs);
+      const options = { signal: link.signal, timeoutMs };
+      const { values, report } = await askOnce(network, instance.member.address, 'embed', request, options);
+      entry.report = report ?? undefined;
+      entry.outcome = 'finished';
+      if (report) conductor.learn(instance, report);
+      trace.firstToken(entry.report);
+      return unpackFloats(values);
+    } catch (error) {
+      entry.outcome = signal.aborted ? 'cancelled' : asFailure(error).message;
+      throw error;
+    } finally {
+      for (const { lost } of holders) lost.signal.removeEventListener('abort', giveUp);
+      instance.end(placement);
+      link.release();
+    }
+  }
+
+  #request(sources: EmbedRequest['sources'], placement: number, timeoutMs: number): EmbedRequest {
+    const { promptTokens, scope, pooling, origin } = this.#embedding;
+    const { trace } = this.#state;
+    const { router, view } = this.#options;
+    const { lastDigest } = this.#blocks;
+    return {
+      context: {
+        requestId: `${trace.id}.${this.#numAttempts}`,
+        traceId: trace.names.traceId ?? trace.id,
+        ...{ ...origin, timeoutMs, router, placement },
+      },
+      format: view.model ? packDigest(view.model.digest) : Buffer.alloc(0),
+      tokens: packTokens(promptTokens),
+      lastDigest: lastDigest ? packDigest(lastDigest) : Buffer.alloc(0),
+      ...{ sources, scope, pooling },
+    };
+  }
+}
