@@ -177,8 +177,8 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a lost instance is asked for ever',
-    file: 'services/router/relay/relay.js',
-    from: 'excluded.failed(chosen.decode);',
+    file: 'services/router/relay/retry.js',
+    from: 'excluded.failed(instance);',
     to: 'throw failure;',
   },
   {
@@ -189,7 +189,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a busy instance counts as failed, and the request with it',
-    file: 'services/router/relay/relay.js',
+    file: 'services/router/relay/retry.js',
     from: "if (failure.code === 'overloaded') {",
     to: "if (failure.code === 'never') {",
   },
@@ -858,6 +858,18 @@ export const mutants: readonly Mutant[] = [
     file: 'shared/engine/sequence.js',
     from: 'return this.isReadingPrompt ? Math.min(numBlocks, Math.floor((this.#promptNext - 1) / blockSize)) : numBlocks;',
     to: 'return numBlocks;',
+  },
+  {
+    name: 'an embedding that is a mean lacks the rows that were hit',
+    file: 'shared/engine/sequence.js',
+    from: "this.request.kind === 'embed' && this.request.pooling === Pooling.MEAN",
+    to: 'false',
+  },
+  {
+    name: 'an embedding is computed on when its caller has left (R2)',
+    file: 'shared/instance/embed_call.js',
+    from: 'linkSignals(call.signal)',
+    to: 'linkSignals()',
   },
 ];
 

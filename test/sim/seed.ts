@@ -64,6 +64,8 @@ const AHEAD = [256, 1, 2, 5];
 const GOODBYE_HANGS = 8;
 /** Seeds to one whose model has a recurrent layer between those that keep KV. */
 const HYBRIDS = 3;
+/** Seeds to one whose embeddings are means. */
+const MEAN_POOLED = 4;
 /** A reader that stops is cut off by its router. */
 const STOPS_AT = 200;
 
@@ -110,7 +112,7 @@ class SeedRun {
     const isCrowded = r.chance(1, 4);
     this.#isCrowded = isCrowded;
     const hasBusServer = r.chance(1, 3);
-    const shape: Omit<Shape, 'minFrameBytes' | 'hasState' | 'limits'> = {
+    const shape: Omit<Shape, 'minFrameBytes' | 'hasState' | 'limits' | 'isMeanPooled'> = {
       numPrefill: isCrowded ? 1 + r.below(2) : r.below(3),
       numDecode: isCrowded ? 1 : 1 + r.below(3),
       numStores: r.below(3),
@@ -146,7 +148,8 @@ class SeedRun {
     const minFrameBytes = r.pick([1, 1, 4_096]);
     const limits = { keyBits, transfer, backlogBytes: r.pick([20_000, 1 << 24, 1 << 24]) };
     const hasState = seed % HYBRIDS === 1;
-    this.#cluster = new SimCluster({ ...shape, minFrameBytes, hasState, limits }, r);
+    const isMeanPooled = seed % MEAN_POOLED === 2;
+    this.#cluster = new SimCluster({ ...shape, minFrameBytes, hasState, limits, isMeanPooled }, r);
     // Chosen by the seed's number, so that the other seeds stay what they are.
     this.#cluster.hangsAfterGoodbye = seed % GOODBYE_HANGS === 3;
     this.#faults = new Faults(this.#cluster, r);
@@ -211,9 +214,10 @@ class SeedRun {
 
   #begin(): void {
     const r = this.#random;
-    const sampled = { prefixes: this.#prefixes, said: this.#said, isCrowded: this.#isCrowded };
+    const { isMeanPooled } = this.#cluster.shape;
+    const sampled = { prefixes: this.#prefixes, said: this.#said, isCrowded: this.#isCrowded, isMeanPooled };
     const wish = drawWish(r, sampled);
-    for (const { prompt, plain } of wish.expected) {
+    for (const { prompt, plain } of [...wish.expected, ...(wish.embeddings ?? [])]) {
       this.#cluster.truth.learn(prompt, plain, wish.salt);
       this.#said.push([...prompt, ...plain.sampled.map(({ token }) => token)]);
     }
@@ -277,7 +281,7 @@ class SeedRun {
     const { faces, fabric, nodes, routers, http } = this.#cluster;
     if (faces.length < routers.length) this.#fail(`${routers.length - faces.length} routers are not there`);
     if (http.numOpen > 0) this.#fail(`R2: ${http.numOpen} connections of clients are open`);
-    for (const call of fabric.openCalls(['fetch', 'offer', 'prefill', 'decode', 'snapshot'])) {
+    for (const call of fabric.openCalls(['fetch', 'offer', 'prefill', 'embed', 'decode', 'snapshot'])) {
       this.#fail(`R2: a ${call.name} call of ${call.client.name} to ${call.address} is open`);
     }
     for (const app of faces) this.#checkApp(app);

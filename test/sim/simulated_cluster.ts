@@ -92,6 +92,8 @@ export interface Shape {
   readonly minFrameBytes: number;
   /** The model has a recurrent layer between those that keep KV. */
   readonly hasState: boolean;
+  /** An embedding is the mean over all tokens. */
+  readonly isMeanPooled: boolean;
   readonly numBlocks: number;
   readonly chunkTokens: number;
   readonly maxNumSeqs: number;
@@ -573,7 +575,7 @@ export class SimCluster {
     if (admission.numRequests > this.shape.maxRequests)
       this.faults.push(`P1: ${admission.numRequests} requests are let in`);
     if (bodies.allBytes < 0) this.faults.push(`P1: ${bodies.allBytes} bytes of bodies are held`);
-    const calls = this.fabric.openCalls(['decode', 'prefill'], process);
+    const calls = this.fabric.openCalls(['decode', 'prefill', 'embed'], process);
     const records = new Map(calls.length === 0 ? [] : requests.list(1_000).map((record) => [record.id, record]));
     for (const call of calls) {
       const record = records.get(call.recordId ?? '');
@@ -676,6 +678,7 @@ export class SimCluster {
       dram_bytes: (role === 'store' ? storeSlots : dramSlots) * slotBytes,
       disk_bytes: diskRecords * 4_096,
       local_prefill_tokens: localPrefillTokens,
+      pooling: this.shape.isMeanPooled ? 'mean' : 'last',
     };
     const flags = flagsFor(
       table,

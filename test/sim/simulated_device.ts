@@ -201,8 +201,14 @@ export function plainRun({ tokens, maxLength, stopTokenIds, sampling: wish, cons
   return { sampled, kv, promptLogprobs };
 }
 
-/** The embedding of a prompt without blocks, batches or machines: a vector of length 1. */
-export function plainEmbedding(tokens: readonly number[], isMean: boolean): Float32Array {
+/** The embedding of a prompt, and the KV of all its positions. */
+export interface PlainEmbedding extends Pick<PlainRun, 'sampled' | 'kv'> {
+  /** A vector of length 1. */
+  readonly values: Float32Array;
+}
+
+/** The embedding of a prompt without blocks, batches or machines. */
+export function plainEmbedding(tokens: readonly number[], isMean: boolean): PlainEmbedding {
   const kv: [number, number][] = [];
   const sum = new Float64Array(SIM_HIDDEN);
   let [low, high] = FIRST;
@@ -218,7 +224,7 @@ export function plainEmbedding(tokens: readonly number[], isMean: boolean): Floa
     hiddenStateOf(hash).forEach((value, i) => (sum[i]! += value));
   });
   const length = Math.sqrt(sum.reduce((all, value) => all + value * value, 0));
-  return Float32Array.from(sum, (value) => value / length);
+  return { values: Float32Array.from(sum, (value) => value / length), kv, sampled: [] };
 }
 
 export interface SimDeviceOptions {

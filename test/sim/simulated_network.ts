@@ -412,7 +412,7 @@ export class SimCall {
         }
       }
     };
-    const isSequence = this.name === 'decode' || this.name === 'prefill';
+    const isSequence = this.name === 'decode' || this.name === 'prefill' || this.name === 'embed';
     if (isSequence) this.#fabric.serving(process, 1);
     run()
       .finally(() => {
@@ -504,7 +504,7 @@ export class SimCall {
   /** The server's side of an end that it did not make. */
   #abandon(): void {
     const { server } = this;
-    if (server && !this.#left.signal.aborted && ['decode', 'prefill', 'fetch'].includes(this.name)) {
+    if (server && !this.#left.signal.aborted && ['decode', 'prefill', 'embed', 'fetch'].includes(this.name)) {
       const limitMs = server.name.startsWith('store') ? MAX_ABANDONED_STORE_MS : MAX_ABANDONED_MS;
       this.#fabric.simulation.at(limitMs, server, 'looks after a call', () => {
         if (this.#isServed) this.#fabric.onFault(`R2: ${server.name} serves a ${this.name} call whose caller left`);

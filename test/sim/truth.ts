@@ -24,7 +24,7 @@ export class Truth {
   }
 
   /** Every full block of a prompt and its output. @throws Error when two different prefixes have one name (K1). */
-  learn(prompt: readonly number[], { sampled, kv }: PlainRun, salt: string): void {
+  learn(prompt: readonly number[], { sampled, kv }: Pick<PlainRun, 'sampled' | 'kv'>, salt: string): void {
     const tokens = [...prompt, ...sampled.map(({ token }) => token)].slice(0, kv.length);
     const chain = new KeyChain(chainRoot(this.#format, { adapter: '', salt }), this.#blockSize);
     chain.extend(tokens).forEach(({ digest }, block) => {

@@ -8,6 +8,7 @@ import { readTextFiles } from '../../shared/model/text_files.ts';
 import { TokenizerTools } from '../../services/router/text/tokenizer_worker.ts';
 import type { TokenConstraintMessage } from '../../shared/protocol/messages.ts';
 import { plainRun, SIM_VOCAB, type PlainRun } from './simulated_device.ts';
+import { drawEmbedding, faultOfEmbeddings, type ExpectedEmbedding } from './embedding_wish.ts';
 import type { Answer } from './simulated_http.ts';
 
 export const simModel = projectPath('test/sim/model');
@@ -45,6 +46,8 @@ export interface Wish {
   readonly body: Record<string, unknown>;
   readonly salt: string;
   readonly expected: readonly Expected[];
+  /** Embeddings that the request wants, by prompt. */
+  readonly embeddings?: readonly ExpectedEmbedding[];
   /** Status that an invalid request must be refused with; undefined for a valid one. */
   readonly refusedWith: number | undefined;
 }
@@ -66,7 +69,17 @@ const WORDS: [string, ...string[]] = ['the heron', 'in an inner', 'café', 'then
 /** `said`: what came of earlier requests; crowded ones share little and grow much. */
 export function drawWish(
   r: Random,
-  { prefixes, said, isCrowded }: { prefixes: Prefixes; said: readonly (readonly number[])[]; isCrowded: boolean },
+  {
+    prefixes,
+    said,
+    isCrowded,
+    isMeanPooled,
+  }: {
+    readonly prefixes: Prefixes;
+    readonly said: readonly (readonly number[])[];
+    readonly isCrowded: boolean;
+    readonly isMeanPooled: boolean;
+  },
 ): Wish {
   if (r.chance(1, 16)) return drawRubbish(r);
   const isChat = r.chance(1, 6);
@@ -86,6 +99,10 @@ export function drawWish(
     // The last one is whole: half a character would take the output's beginning for its other half.
     return [...prefix.slice(0, prefix.length - r.below(4)), ...tokensOf(r, r.below(16)), 2 + r.below(26)];
   };
+  if (!texts && r.chance(1, 6)) {
+    const embedding = drawEmbedding(r, drawn, MAX_LENGTH, isMeanPooled);
+    return { path: '/v1/embeddings', expected: [], refusedWith: undefined, ...embedding };
+  }
   const rendered = texts?.map((text) => (isChat ? `user: ${text}\na: ` : text));
   const prompts = rendered
     ? rendered.map((text) => [...simTokenizer.encode({ text, addSpecialTokens: true, maxCharacters: 1e6 })])
@@ -256,13 +273,14 @@ interface Message {
 }
 
 /** Returns what is wrong with an answer, as far as it came; undefined when nothing is (R1). */
-export function faultOf({ expected, body, refusedWith }: Wish, answer: Answer): string | undefined {
+export function faultOf({ expected, embeddings, body, refusedWith }: Wish, answer: Answer): string | undefined {
   if (refusedWith !== undefined) {
     if (answer.end !== 'complete') return undefined;
     const hasError = answer.text.startsWith('{"error":{');
     return answer.status === refusedWith && hasError ? undefined : `rubbish got ${answer.status} ${answer.text}`;
   }
   if (answer.status !== 0 && answer.status !== 200) return `status ${answer.status}: ${answer.text}`;
+  if (embeddings) return answer.status === 0 ? undefined : faultOfEmbeddings(embeddings, answer);
   const isStream = body['stream'] === true;
   const isWhole = answer.end === 'complete';
   if (!isStream && !isWhole) return undefined;
