@@ -1,0 +1,146 @@
+/** JSON types of tool parameters, and values that a model writes as plain text, as JSON of those types. */
+import { pythonValue } from './python_literal.ts';
+
+/** Depth to which references and alternatives of a schema are followed. */
+const MAX_DEPTH = 8;
+/** UTF-16 units of a value whose type is decided at its end (P1); a longer value is text. */
+const MAX_TYPED = 1 << 18;
+
+type Schema = Readonly<Record<string, unknown>>;
+
+function isSchema(value: unknown): value is Schema {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/** Returns the JSON types that a tool's parameter may have; undefined when its schema does not say. */
+export function parameterTypes(parameters: unknown, key: string): ReadonlySet<string> | undefined {
+  if (!isSchema(parameters)) return undefined;
+  const { properties, additionalProperties } = parameters;
+  const own = isSchema(properties) && Object.hasOwn(properties, key) ? properties[key] : additionalProperties;
+  const types = typesOf(own, parameters, 0);
+  return types === undefined ? undefined : new Set(types);
+}
+
+function typesOf(schema: unknown, root: Schema, depth: number): string[] | undefined {
+  if (!isSchema(schema) || depth > MAX_DEPTH) return undefined;
+  const { type, $ref: reference, anyOf, oneOf, allOf, enum: values, const: value, nullable } = schema;
+  const more = nullable === true ? ['null'] : [];
+  if (typeof type === 'string') return [type, ...more];
+  if (Array.isArray(type)) return [...type.filter((one) => typeof one === 'string'), ...more];
+  if (typeof reference === 'string') return typesOf(referenced(reference, root), root, depth + 1);
+  const union = Array.isArray(anyOf) ? anyOf : oneOf;
+  if (Array.isArray(union)) {
+    const all = union.map((one) => typesOf(one, root, depth + 1));
+    return all.some((one) => one === undefined) ? undefined : [...all.flatMap((one) => one ?? []), ...more];
+  }
+  if (Array.isArray(allOf)) return allOf.map((one) => typesOf(one, root, depth + 1)).find((one) => one !== undefined);
+  if (Array.isArray(values)) return values.map(typeOf);
+  return value === undefined ? undefined : [typeOf(value)];
+}
+
+/** Returns what a reference within the document points to; undefined for others. */
+function referenced(reference: string, root: Schema): unknown {
+  if (!reference.startsWith('#/')) return undefined;
+  let at: unknown = root;
+  for (const part of reference.slice(2).split('/')) {
+    const key = part.replaceAll('~1', '/').replaceAll('~0', '~');
+    at = isSchema(at) && Object.hasOwn(at, key) ? at[key] : undefined;
+  }
+  return at;
+}
+
+/** Returns the JSON type of a value; whole numbers are integers. */
+function typeOf(value: unknown): string {
+  if (value === null) return 'null';
+  if (Array.isArray(value)) return 'array';
+  if (typeof value === 'number') return Number.isInteger(value) ? 'integer' : 'number';
+  return typeof value;
+}
+
+/** Returns a character as it stands in a JSON string. */
+export function escaped(char: string): string {
+  return char < ' ' || char === '"' || char === '\\' ? JSON.stringify(char).slice(1, -1) : char;
+}
+
+/**
+ * Writes one value as JSON while its text arrives. A text is written at once; a value of other types when it has ended. One line end at
+ * the begin and one at the end belong to the format.
+ */
+export class ArgumentValue {
+  readonly #types: ReadonlySet<string> | undefined;
+  /** Whether the value can only be a text. */
+  #isText: boolean;
+  #isOpen = false;
+  /** Text that is not yet written: all of a value that may be no text, or a line end that may be the last. */
+  #held = '';
+
+  constructor(types: ReadonlySet<string> | undefined) {
+    this.#types = types;
+    this.#isText = types !== undefined && [...types].every((type) => type === 'string');
+  }
+
+  /** Returns more of the JSON text. */
+  push(char: string): string {
+    if (this.#isText) return this.#text(char);
+    this.#held += char;
+    if (this.#held.length <= MAX_TYPED) return '';
+    const all = this.#held;
+    [this.#held, this.#isText] = ['', true];
+    return Array.from(all, (one) => this.#text(one)).join('');
+  }
+
+  /** Returns the rest of the JSON text. */
+  end(): string {
+    if (this.#isText) return `${this.#open()}"`;
+    const json = this.#typed(this.#held.trim());
+    return json ?? JSON.stringify(this.#held.replace(/^\n/, '').replace(/\n$/, ''));
+  }
+
+  /** Returns what is known of a value that ends before its terminal, which is no complete JSON. */
+  cut(): string {
+    return this.#isText ? this.#open() : this.#held.trim();
+  }
+
+  #open(): string {
+    if (this.#isOpen) return '';
+    this.#isOpen = true;
+    return '"';
+  }
+
+  #text(char: string): string {
+    const opening = this.#open();
+    const before = this.#held;
+    this.#held = '';
+    if (char === '\n') {
+      // The first line end is left out, a later one waits for what follows.
+      if (opening === '') this.#held = char;
+      return opening + escapedText(before);
+    }
+    return opening + escapedText(before) + escaped(char);
+  }
+
+  /** Returns the value as JSON of an allowed type; undefined when it is a text. */
+  #typed(text: string): string | undefined {
+    const json = isJson(text) ? text : pythonValue(text);
+    if (json === undefined) return undefined;
+    const type = typeOf(JSON.parse(json));
+    const types = this.#types;
+    const isAllowed =
+      types === undefined || types.has(type) || (type === 'integer' && types.has('number')) || types.has('any');
+    return isAllowed ? json : undefined;
+  }
+}
+
+function escapedText(text: string): string {
+  return text === '' ? '' : JSON.stringify(text).slice(1, -1);
+}
+
+/** Whether a text is a JSON value. */
+export function isJson(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,108 @@
+/** Reader of the arguments that Gemma 4 and FunctionGemma write: `{city:<|"|>Oslo<|"|>,days:2,tags:[<|"|>a<|"|>]}`. */
+import { escaped, isJson } from './argument_types.ts';
+import type { CallWriter } from './call_writer.ts';
+import type { Reader, Reading } from './json_reader.ts';
+
+/** Marks around strings. */
+const GEMMA_QUOTES: readonly string[] = ['<|"|>', '<escape>', '"'];
+/** UTF-16 units of a key, number or word (P1). */
+const MAX_TOKEN = 4_096;
+
+const words: Readonly<Record<string, string>> = {
+  True: 'true',
+  False: 'false',
+  None: 'null',
+  none: 'null',
+  nil: 'null',
+};
+
+/** Writes the object as JSON while it arrives. Keys have no quotes; strings stand between marks and have no escapes. */
+export class GemmaReader implements Reader {
+  readonly #call: CallWriter;
+  /** Open brackets. */
+  #open = '';
+  /** Text since the last bracket, comma, colon or mark; within a string, the beginning of its mark. */
+  #token = '';
+  /** The mark that ends the string; empty outside. */
+  #quote = '';
+  /** Whether the token is the value of a key. */
+  #isValue = false;
+  #hasComma = false;
+
+  constructor(call: CallWriter) {
+    this.#call = call;
+  }
+
+  read(char: string): Reading {
+    if (this.#quote !== '') return this.#readString(char);
+    if (this.#open === '' && char !== '{') return /\s/.test(char) ? 'more' : 'fail';
+    const isKey = this.#open.endsWith('{') && !this.#isValue;
+    if (char === '{' || char === '[') this.#openBracket(char);
+    else if (char === '}' || char === ']') return this.#closeBracket(char);
+    else if (char === ',') {
+      this.#flush();
+      [this.#hasComma, this.#isValue] = [true, false];
+    } else if (char === ':' && isKey) {
+      this.#write(`${this.#token === '' ? '' : JSON.stringify(this.#token.trim())}: `);
+      [this.#token, this.#isValue] = ['', true];
+    } else {
+      const token = (this.#token + char).trimStart();
+      this.#token = token;
+      if (token.length > MAX_TOKEN) return this.#end('over');
+      if (GEMMA_QUOTES.includes(token)) this.#openString(token);
+    }
+    return 'more';
+  }
+
+  #openBracket(char: string): void {
+    this.#flush();
+    this.#write(char);
+    this.#open += char;
+    this.#isValue = false;
+  }
+
+  #closeBracket(char: string): Reading {
+    this.#flush();
+    this.#hasComma = false;
+    this.#write(char);
+    this.#open = this.#open.slice(0, -1);
+    this.#isValue = this.#open.endsWith('{');
+    return this.#open === '' ? this.#end('end') : 'more';
+  }
+
+  #openString(mark: string): void {
+    this.#write('"');
+    [this.#quote, this.#token] = [mark, ''];
+  }
+
+  #readString(char: string): Reading {
+    this.#token += char;
+    while (this.#token !== '' && !this.#quote.startsWith(this.#token)) {
+      this.#write(escaped(this.#token.charAt(0)));
+      this.#token = this.#token.slice(1);
+    }
+    if (this.#token !== this.#quote) return 'more';
+    this.#write('"');
+    [this.#quote, this.#token] = ['', ''];
+    return 'more';
+  }
+
+  /** Writes the number or word that has ended. */
+  #flush(): void {
+    const token = this.#token.trim();
+    this.#token = '';
+    if (token === '') return;
+    const word = Object.hasOwn(words, token) ? (words[token] ?? token) : token;
+    this.#write(isJson(word) ? word : JSON.stringify(token));
+  }
+
+  #write(json: string): void {
+    this.#call.raw(this.#hasComma ? `, ${json}` : json);
+    this.#hasComma = false;
+  }
+
+  #end(reading: Reading): Reading {
+    this.#call.end();
+    return reading;
+  }
+}

@@ -1,0 +1,43 @@
+/**
+ * The format of gpt-oss. An answer is a list of messages, each with a header that names its channel and, for a call, the recipient:
+ *
+ *   <|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{…}<|call|>
+ */
+import type { Choose, ToolStates, Transition } from './output_table.ts';
+
+const FUNCTION = /\bto=functions\.([\w.-]+)/;
+
+/** Chooses the state of a message by its header: calls of functions, the answer, and everything else, which is reasoning. */
+const byHeader: Choose = (header) => {
+  const name = FUNCTION.exec(header)?.[1];
+  if (name !== undefined) return { to: 'call', name };
+  const channel = /<\|channel\|>\s*(\w+)/.exec(header)?.[1];
+  if (channel === undefined) return undefined;
+  // Commentary without a recipient is a preamble for the reader.
+  const isContent = channel === 'final' || (channel === 'commentary' && !/\bto=/.test(header));
+  return { to: isContent ? 'content' : 'reasoning' };
+};
+
+const CHANNEL = '<|channel|>';
+const channel: Transition = { to: 'next_header', keep: CHANNEL.length };
+const ends = {
+  '<|end|>': 'between',
+  '<|return|>': 'between',
+  '<|call|>': 'between',
+  '<|start|>': 'next_header',
+  [CHANNEL]: channel,
+};
+
+/** States of harmony; the prompt ends where the first header begins. */
+export const harmonyStates: ToolStates = {
+  start: 'header',
+  markers: [CHANNEL, '<|constrain|>'],
+  states: {
+    header: { text: 'word', on: { '<|message|>': { to: byHeader } } },
+    next_header: { text: 'word', on: { '<|message|>': { to: byHeader } }, isFormat: true },
+    content: { text: 'content', on: ends },
+    reasoning: { text: 'reasoning', on: ends },
+    call: { text: 'arguments', on: ends },
+    between: { text: 'tail', on: { '<|start|>': 'next_header', [CHANNEL]: channel } },
+  },
+};

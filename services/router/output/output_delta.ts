@@ -1,0 +1,115 @@
+/** Pieces of a parsed answer, and the writer that collects them. White space that belongs to the format and not to the answer is left out here. */
+
+/** One piece of an answer: text for the reader, text of the reasoning, the begin of a tool call, or more of a call's arguments. */
+export type OutputDelta =
+  | { readonly kind: 'content'; readonly text: string }
+  | { readonly kind: 'reasoning'; readonly text: string }
+  | { readonly kind: 'call'; readonly index: number; readonly id: string; readonly name: string }
+  | { readonly kind: 'arguments'; readonly index: number; readonly text: string };
+
+/** UTF-16 units of white space that are held until it is known whether text follows (P1); more of it is content. */
+const MAX_SPACE = 1_024;
+
+/** Options of a {@link DeltaWriter}. */
+export interface DeltaWriterOptions {
+  readonly newCallId: () => string;
+  /** Upper bound of the calls of the answer; further ones are dropped. */
+  readonly maxCalls: number;
+}
+
+/**
+ * Collects the deltas of one answer; adjacent pieces of a kind become one. White space is no content where it only stands between
+ * regions: before and after calls and reasoning, and around the reasoning itself.
+ */
+export class DeltaWriter {
+  readonly #options: DeltaWriterOptions;
+  #deltas: OutputDelta[] = [];
+  /** White space that is held until text follows. */
+  #space = '';
+  /** The region before the pending content; undefined once the content has text other than white space. */
+  #after: 'nothing' | 'reasoning' | 'call' | undefined = 'nothing';
+  #hasReasoningText = false;
+  #numCalls = 0;
+
+  constructor(options: DeltaWriterOptions) {
+    this.#options = options;
+  }
+
+  /** Returns the deltas since the last call. */
+  take(): OutputDelta[] {
+    const deltas = this.#deltas;
+    this.#deltas = [];
+    return deltas;
+  }
+
+  /** Adds text of the answer. */
+  content(text: string): void {
+    if (text === '') return;
+    if (this.#after === undefined) {
+      this.#add('content', text);
+      return;
+    }
+    const all = this.#space + text;
+    const start = all.search(/\S/);
+    this.#space = '';
+    if (start < 0 && all.length <= MAX_SPACE) {
+      this.#space = all;
+      return;
+    }
+    this.#add('content', this.#after === 'reasoning' ? all.slice(Math.max(0, start)) : all);
+    this.#after = undefined;
+  }
+
+  /** Begins a block of reasoning. */
+  openReasoning(): void {
+    this.#space = '';
+    this.#hasReasoningText = false;
+  }
+
+  /** Adds text of the reasoning. */
+  reasoning(text: string): void {
+    const all = this.#hasReasoningText ? this.#space + text : (this.#space + text).trimStart();
+    const trimmed = all.trimEnd();
+    const isHeld = all.length - trimmed.length <= MAX_SPACE;
+    this.#space = isHeld ? all.slice(trimmed.length) : '';
+    this.#add('reasoning', isHeld ? trimmed : all);
+    if (trimmed !== '') this.#hasReasoningText = true;
+  }
+
+  /** Ends a block of reasoning. */
+  closeReasoning(): void {
+    this.#space = '';
+    this.#after = 'reasoning';
+  }
+
+  /** Begins a call and returns its index, with which its arguments are written. */
+  call(name: string): number {
+    this.#space = '';
+    this.#after = 'call';
+    const index = this.#numCalls++;
+    if (index < this.#options.maxCalls) this.#deltas.push({ kind: 'call', index, id: this.#options.newCallId(), name });
+    return index;
+  }
+
+  /** Adds JSON text to the arguments of a call. */
+  arguments(index: number, text: string): void {
+    if (text === '' || index >= this.#options.maxCalls) return;
+    const last = this.#deltas.at(-1);
+    if (last?.kind === 'arguments' && last.index === index)
+      this.#deltas[this.#deltas.length - 1] = { ...last, text: last.text + text };
+    else this.#deltas.push({ kind: 'arguments', index, text });
+  }
+
+  /** Ends the answer: white space is content when the answer has nothing else. */
+  end(): void {
+    if (this.#after === 'nothing') this.#add('content', this.#space);
+    this.#space = '';
+  }
+
+  #add(kind: 'content' | 'reasoning', text: string): void {
+    if (text === '') return;
+    const last = this.#deltas.at(-1);
+    if (last?.kind === kind) this.#deltas[this.#deltas.length - 1] = { kind, text: last.text + text };
+    else this.#deltas.push({ kind, text });
+  }
+}

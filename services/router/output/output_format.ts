@@ -1,0 +1,176 @@
+/** The output format of a model: chosen by its chat template's text, by a response template, or by name; and the parsers of its answers. */
+import type { ToolSchemas } from './call_writer.ts';
+import { OutputParser } from './output_parser.ts';
+import { outputTable, type OutputTable, type States, type StateSpec, type ToolStates } from './output_table.ts';
+import {
+  reasoningFamilies,
+  reasoningMarkers,
+  type ReasoningFamily,
+  type ReasoningMarkers,
+} from './reasoning_tables.ts';
+import { responseTemplate } from './response_template.ts';
+import { toolFamilies, toolStates, type ToolFamily } from './tool_tables.ts';
+
+/** Names that `--tool-call-parser` takes. */
+export const toolParserNames = ['auto', 'none', ...toolFamilies] as const;
+/** Names that `--reasoning-parser` takes. */
+export const reasoningParserNames = ['auto', 'none', ...reasoningFamilies] as const;
+
+/** Parsers that the router's options name; `auto` leaves the choice to the model's files. */
+export interface ParserNames {
+  readonly tools: (typeof toolParserNames)[number];
+  readonly reasoning: (typeof reasoningParserNames)[number];
+}
+
+/** Formats of a model's answers, as plain data that can cross threads. */
+export interface FormatChoice {
+  readonly tools: ToolFamily | undefined;
+  readonly reasoning: ReasoningFamily | undefined;
+  /** The checkpoint's own response template, which is used in place of both. */
+  readonly responseTemplate: unknown;
+}
+
+/** Families of tool formats by what stands in a chat template, the first that fits. */
+const toolMarkers: readonly (readonly [family: ToolFamily, ...all: RegExp[]])[] = [
+  ['harmony', /<\|channel\|>/, /<\|message\|>/],
+  ['gemma4', /<\|tool_call>|<start_function_call>/],
+  ['glm', /<arg_key>/],
+  ['qwen3_xml', /<function=/, /<parameter=/],
+  ['mistral', /\[TOOL_CALLS\]/],
+  ['phi4', /functools|<\|\/tool_call\|>|<\|\/tool\|>/],
+  ['pythonic', /<\|python_start\|>|<\|tool_call_start\|>|<function_calls>|\[func_name1?\(|\[func1\(/],
+  ['granite', /<\|tool_call\|>/],
+  ['hermes', /<tool_call>/],
+  ['llama3_json', /<\|python_tag\|>|"parameters": dictionary/],
+];
+
+const reasoningSigns: readonly (readonly [family: ReasoningFamily, sign: RegExp])[] = [
+  ['harmony', /<\|channel\|>analysis/],
+  ['gemma4', /<\|channel>thought/],
+  ['granite', /Here is my thought process|<response>/],
+  ['mistral', /\[THINK\]/],
+  ['think', /<think>/],
+  // Only the end is looked for in earlier turns: the model begins with its reasoning.
+  ['deepseek_r1', /<\/think>/],
+];
+
+/**
+ * Returns the formats of a model. `template` is the text of its chat template.
+ * @param response the response template of its tokenizer_config.json; undefined when there is none
+ */
+export function chooseFormat(template: string | undefined, response: unknown, names: ParserNames): FormatChoice {
+  const found = toolMarkers.find(([, ...all]) => all.every((sign) => sign.test(template ?? '')))?.[0];
+  const thinking = reasoningSigns.find(([, sign]) => sign.test(template ?? ''))?.[0];
+  const isOwn = response !== undefined && names.tools === 'auto' && names.reasoning === 'auto';
+  return {
+    tools: names.tools === 'auto' ? (found ?? 'json') : names.tools === 'none' ? undefined : names.tools,
+    reasoning: names.reasoning === 'auto' ? thinking : names.reasoning === 'none' ? undefined : names.reasoning,
+    responseTemplate: isOwn ? response : undefined,
+  };
+}
+
+const NO_TOOLS: ToolStates = { start: 'content', states: { content: { text: 'content' } } };
+
+function tableOf(tools: ToolFamily | undefined, reasoning: ReasoningFamily | undefined): OutputTable | undefined {
+  if (tools === 'harmony' || reasoning === 'harmony') return harmonyTable(reasoning !== undefined);
+  const markers: ReasoningMarkers | undefined = reasoning && reasoningMarkers[reasoning];
+  if (!tools && !markers) return undefined;
+  const { start, states, markers: more = [] }: ToolStates = tools ? toolStates[tools] : NO_TOOLS;
+  if (!markers) return outputTable(start, states, more);
+  const { open, close, dropped = [], isOpenMissing = false } = markers;
+  const to = (literals: readonly string[], state: string): Record<string, string> =>
+    Object.fromEntries(literals.map((literal) => [literal, state]));
+  const content: StateSpec = states['content'] ?? { text: 'content' };
+  const all: States = {
+    ...states,
+    content: { ...content, on: { ...content.on, ...to(dropped, 'content') } },
+    before_reasoning: { text: 'space', on: to(open, 'begun_reasoning'), next: start },
+    begun_reasoning: { text: 'space', on: to(open, 'reasoning'), next: 'reasoning', isFormat: true },
+    reasoning: { text: 'reasoning', on: to(close, start) },
+  };
+  return outputTable(isOpenMissing ? 'begun_reasoning' : 'before_reasoning', all, more);
+}
+
+function harmonyTable(hasReasoning: boolean): OutputTable {
+  const { start, states, markers } = toolStates.harmony;
+  const { reasoning } = states;
+  const text = hasReasoning ? 'reasoning' : 'content';
+  return outputTable(start, reasoning ? { ...states, reasoning: { ...reasoning, text } } : states, markers);
+}
+
+/** Options of a parser, but its table. */
+export interface ParserOptions {
+  readonly tools: ToolSchemas;
+  /** Whether the request has tools. */
+  readonly hasTools: boolean;
+  readonly isParallel: boolean;
+  readonly prefix: string;
+  /** Returns a random name. */
+  readonly newId: () => string;
+}
+
+/** Characters of a call's id, by Mistral's templates, which refuse any other length. */
+const MISTRAL_ID = 9;
+
+/** Output format of one model. */
+export class OutputFormat {
+  readonly choice: FormatChoice;
+  readonly #withTools: OutputTable | undefined;
+  readonly #withoutTools: OutputTable | undefined;
+  readonly hasReasoning: boolean;
+
+  /** @throws Error when the response template cannot be used */
+  constructor(choice: FormatChoice) {
+    this.choice = choice;
+    if (choice.responseTemplate === undefined) {
+      this.#withTools = tableOf(choice.tools, choice.reasoning);
+      this.#withoutTools = tableOf(undefined, choice.reasoning);
+      this.hasReasoning = choice.reasoning !== undefined;
+    } else {
+      const own = responseTemplate(choice.responseTemplate);
+      [this.#withTools, this.#withoutTools] = [own.table(true), own.table(false)];
+      this.hasReasoning = own.hasReasoning;
+    }
+  }
+
+  /** Marker strings that must be visible in the text that a parser reads; empty when no parser is needed. */
+  markers(hasTools: boolean): readonly string[] {
+    return this.#table(hasTools)?.markers ?? [];
+  }
+
+  /** Returns a parser of one answer; undefined when all its text is content. */
+  parser({ tools, hasTools, isParallel, prefix, newId }: ParserOptions): OutputParser | undefined {
+    const table = this.#table(hasTools);
+    if (!table) return undefined;
+    const random = (): string => newId() + newId();
+    const isMistral = this.choice.tools === 'mistral';
+    const newCallId = (): string => (isMistral ? random().slice(0, MISTRAL_ID) : `call_${random().slice(0, 24)}`);
+    return new OutputParser({ table, tools, prefix, newCallId, maxCalls: isParallel ? Infinity : 1 });
+  }
+
+  #table(hasTools: boolean): OutputTable | undefined {
+    return hasTools ? this.#withTools : this.#withoutTools;
+  }
+}
+
+/**
+ * Returns the end of a prompt that belongs to the answer, for the parser: an opened block of reasoning, the begin of an answer that is
+ * continued.
+ * @param prompt the rendered prompt
+ * @param continued the text that is continued; undefined when the answer is a new message
+ */
+export function promptPrefix(choice: FormatChoice, prompt: string, continued: string | undefined): string {
+  if (choice.responseTemplate !== undefined) return responseTemplate(choice.responseTemplate).prefix(prompt);
+  const markers: ReasoningMarkers | undefined = choice.reasoning && reasoningMarkers[choice.reasoning];
+  if (!markers) return '';
+  const end = prompt.trimEnd();
+  const open = markers.open.find((literal) => end.endsWith(literal.trimEnd()));
+  if (open !== undefined) return open;
+  // An empty block in the prompt turns the reasoning off.
+  const close = markers.close.find((literal) => end.endsWith(literal));
+  if (close !== undefined) return markers.isOpenMissing ? close : '';
+  if (continued === undefined) return '';
+  const at = Math.max(...markers.open.map((literal) => continued.lastIndexOf(literal)));
+  if (at >= 0) return continued.slice(at);
+  return (markers.isOpenMissing ? (markers.close[0] ?? '') : '') + continued;
+}

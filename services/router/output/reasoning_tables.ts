@@ -1,0 +1,32 @@
+/** Formats in which models write their reasoning: the markers around it, by family. */
+
+/** Markers of a reasoning format. */
+export interface ReasoningMarkers {
+  readonly open: readonly string[];
+  readonly close: readonly string[];
+  /** Markers around the answer itself, which are left out. */
+  readonly dropped?: readonly string[];
+  /** Whether an answer begins with its reasoning, without a marker. */
+  readonly isOpenMissing?: boolean;
+}
+
+const think: ReasoningMarkers = { open: ['<think>'], close: ['</think>'] };
+
+/** Reasoning formats by family; harmony has its own states, in which tool calls and reasoning are one format. */
+export const reasoningMarkers = {
+  think,
+  deepseek_r1: { ...think, isOpenMissing: true },
+  mistral: { open: ['[THINK]'], close: ['[/THINK]'] },
+  granite: {
+    open: ['Here is my thought process:', "Here's my thought process:", '<think>'],
+    close: ['Here is my response:', "Here's my response:", '</think>'],
+    dropped: ['<response>', '</response>'],
+  },
+  gemma4: { open: ['<|channel>thought\n'], close: ['<channel|>'] },
+  harmony: undefined,
+} as const satisfies Readonly<Record<string, ReasoningMarkers | undefined>>;
+
+/** Family of a reasoning format. */
+export type ReasoningFamily = keyof typeof reasoningMarkers;
+/** Families of reasoning formats. */
+export const reasoningFamilies = Object.keys(reasoningMarkers) as ReasoningFamily[];

@@ -1,0 +1,77 @@
+/** The choice of a format by a model's chat template, and what a prompt's end says of the answer. */
+import assert from 'node:assert/strict';
+import { describe, expect, test } from 'vitest';
+import { chooseFormat, OutputFormat, promptPrefix } from '../../../services/router/output/output_format.ts';
+
+const auto = { tools: 'auto', reasoning: 'auto' } as const;
+
+/** Parts of these models' templates from which their format is known. */
+const templates: readonly (readonly [model: string, template: string, tools: string, reasoning: string | undefined])[] =
+  [
+    ['Qwen 2.5', '{{- \'\\n<tool_call>\\n{"name": \' }}', 'hermes', undefined],
+    ['Qwen3', "{{- '<think>\\n' }}{{- '\\n<tool_call>\\n{\"name\": ' }}", 'hermes', 'think'],
+    ['Qwen3-Coder', "{{- '\\n<tool_call>\\n<function=' }}{{- '<parameter=' }}", 'qwen3_xml', undefined],
+    [
+      'Llama 3.2',
+      '{{- \'Respond in the format {"name": function name, "parameters": dictionary of argument name and its value}.\' }}',
+      'llama3_json',
+      undefined,
+    ],
+    ['Llama 3.2, pythonic', '{{- "[func_name1(params_name1=params_value1)]" }}<|python_tag|>', 'pythonic', undefined],
+    ['Llama 4', '{{- "<|python_start|>" }}', 'pythonic', undefined],
+    ['Mistral Nemo', '{{- "[TOOL_CALLS][" }}', 'mistral', undefined],
+    ['Magistral', '{{- "[TOOL_CALLS]" }}[THINK]', 'mistral', 'mistral'],
+    ['Phi-4-mini', "{{ '<|tool|>' + message['tools'] + '<|/tool|>' }}", 'phi4', undefined],
+    [
+      'Granite 3.2',
+      'respond with <|tool_call|> followed by a JSON list. Here is my thought process:',
+      'granite',
+      'granite',
+    ],
+    ['Gemma 3', '{{ "<start_of_turn>" }}', 'json', undefined],
+    ['Gemma 4', "{{ '<|tool_call>call:' }}{{ '<|channel>thought\\n' }}", 'gemma4', 'gemma4'],
+    ['gpt-oss', '{{- "<|start|>assistant<|channel|>analysis<|message|>" }}', 'harmony', 'harmony'],
+    ['GLM 4.5', "{{ '<tool_call>' }}<arg_key>{{ k }}</arg_key><think>", 'glm', 'think'],
+    ['DeepSeek R1, distilled', "{% set content = content.split('</think>')[-1] %}", 'json', 'deepseek_r1'],
+  ];
+
+test.each(templates)('%s', (_, template, tools, reasoning) => {
+  assert.deepEqual(chooseFormat(template, undefined, auto), { tools, reasoning, responseTemplate: undefined });
+});
+
+test('an option names a parser, or turns it off', () => {
+  const choice = chooseFormat('<tool_call><think>', undefined, { tools: 'pythonic', reasoning: 'none' });
+  assert.deepEqual([choice.tools, choice.reasoning], ['pythonic', undefined]);
+  const none = new OutputFormat(chooseFormat('<tool_call>', undefined, { tools: 'none', reasoning: 'none' }));
+  const options = { tools: new Map<string, unknown>(), isParallel: true, prefix: '', newId: () => 'x' };
+  for (const hasTools of [true, false]) assert.equal(none.parser({ ...options, hasTools }), undefined);
+});
+
+test('the markers of a format are those that must be visible', () => {
+  const phi4 = new OutputFormat({ tools: 'phi4', reasoning: undefined, responseTemplate: undefined });
+  expect(phi4.markers(true)).toEqual(expect.arrayContaining(['<|tool_call|>', '<|/tool_call|>']));
+  assert.deepEqual(phi4.markers(false), []);
+  const gptOss = new OutputFormat({ tools: 'harmony', reasoning: 'harmony', responseTemplate: undefined });
+  expect(gptOss.markers(false)).toEqual(
+    expect.arrayContaining(['<|channel|>', '<|constrain|>', '<|message|>', '<|start|>']),
+  );
+});
+
+describe('the end of a prompt', () => {
+  const prefix = (prompt: string, reasoning: 'think' | 'deepseek_r1', continued?: string): string =>
+    promptPrefix({ tools: undefined, reasoning, responseTemplate: undefined }, prompt, continued);
+
+  test('opens the reasoning, or closes it', () => {
+    assert.equal(prefix('user\nWhat is <think>?\nassistant\n', 'think'), '');
+    assert.equal(prefix('assistant\n<think>\n', 'think'), '<think>');
+    assert.equal(prefix('assistant\n<think>\n\n</think>\n\n', 'think'), '');
+    assert.equal(prefix('assistant\n<think>\n\n</think>\n\n', 'deepseek_r1'), '</think>');
+  });
+
+  test('is the begin of a message that is continued', () => {
+    assert.equal(prefix('assistant\n<think>\nA', 'think', '<think>\nA'), '<think>\nA');
+    assert.equal(prefix('assistant\n<think>A</think>B', 'think', '<think>A</think>B'), '<think>A</think>B');
+    assert.equal(prefix('assistant\nThe', 'think', 'The'), 'The');
+    assert.equal(prefix('assistant\nThe', 'deepseek_r1', 'The'), '</think>The');
+  });
+});
