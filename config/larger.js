@@ -156,11 +156,6 @@ export const larger = [
     reason: 'A port of another language or encoder, kept beside what it is compared with.',
   },
   {
-    file: 'services/router/text/tokenizer_worker.ts',
-    lines: 296,
-    reason: 'The methods of one thread, which share a tokenizer and a template.',
-  },
-  {
     file: 'services/store/store.ts',
     lineOfFunction: 110,
     reason: 'What a store is made of, in the order in which each needs the one before.',

@@ -2,6 +2,7 @@
 import { z } from 'zod';
 import { addressOrNone, bytes, integer, onOrOff, option, positive, type ConfigOf } from '../../shared/base/options.ts';
 import { modelOptions, processOptions } from '../../shared/node/options.ts';
+import { reasoningParserNames, toolParserNames } from './output/output_format.ts';
 
 /** Option table of the router role: flag group, value name, schema, default and help text per option. */
 export const options = {
@@ -78,6 +79,20 @@ export const options = {
     '',
     'web pages of these origins may use the API (CORS), separated by commas; * allows all origins, but /api/* only those listed; default: none',
     { isList: true },
+  ),
+  tool_call_parser: option(
+    'Router',
+    'NAME',
+    z.enum(toolParserNames),
+    'auto',
+    `format of tool calls in answers: auto (by the chat template), none (calls stay text), ${toolParserNames.slice(2).join(', ')}`,
+  ),
+  reasoning_parser: option(
+    'Router',
+    'NAME',
+    z.enum(reasoningParserNames),
+    'auto',
+    `format of reasoning in answers: auto (by the chat template), none (reasoning stays text), ${reasoningParserNames.slice(2).join(', ')}`,
   ),
   strict_parameters: option(
     'Router',

@@ -18,6 +18,7 @@ import { Bodies } from './openai/bodies.ts';
 import { UnknownModel } from './openai/common.ts';
 import type { BodyLimits } from './openai/parameter_failure.ts';
 import type { RouterConfig } from './options.ts';
+import { NO_FORMAT, OutputFormat } from './output/output_format.ts';
 import { RequestLog } from './relay/request_log.ts';
 import { TextCodec } from './text/text.ts';
 
@@ -86,11 +87,19 @@ export class ServedModels {
     const { config, core, bus, clock, random, newId, log, threads, fail, ending } = this.#options;
     const { name, maxModelLen: ownLength } = described;
     const readTexts = (): Promise<ModelFacts['texts']> => Promise.resolve(texts);
-    const codec = await TextCodec.open({ path: name, readTexts }, ownLength, threads, fail);
-    const [ends, templateError] = await Promise.all([codec.endTokens(), codec.templateError()]);
+    const parsers = { tools: config.tool_call_parser, reasoning: config.reasoning_parser };
+    const codec = await TextCodec.open({ path: name, readTexts }, ownLength, threads, fail, parsers);
+    const [ends, templateError, format] = await Promise.all([
+      codec.endTokens(),
+      codec.templateError(),
+      codec.outputFacts(),
+    ]);
     const facts = { ...described, eosTokenIds: [...new Set([...described.eosTokenIds, ...ends])] };
     if (templateError !== undefined)
       log.warn({ model: name, error: templateError }, 'the chat template cannot be read: chats are refused');
+    if (format?.error !== undefined)
+      log.warn({ model: name, error: format.error }, 'response_template of tokenizer_config.json is not used');
+    const output = new OutputFormat(format?.choice ?? NO_FORMAT, format?.specialTokens ?? []);
     const metrics = new RouterMetrics(name, log);
     const { view, conductor, relay } = core.serve(name, () => {
       metrics.failovers.inc();
@@ -105,7 +114,7 @@ export class ServedModels {
     const { vocabSize } = facts;
     const trial = texts && new TrialCompiler({ threads, clock, vocabulary: { kind: 'texts', texts, vocabSize } });
     const context: ApiContext = {
-      ...{ servedName: name, facts, codec, relay, metrics, clock, newId, ending },
+      ...{ servedName: name, facts, codec, output, relay, metrics, clock, newId, ending },
       rules: new TextRules(this.#conversions, trial),
       ...{ requests: this.#requests, admission: this.admission, bodies: this.#bodies },
       of: (model) => this.#of(model),

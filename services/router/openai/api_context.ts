@@ -7,6 +7,7 @@ import type { Admission } from '../conductor/admission.ts';
 import type { RouterMetrics } from '../metrics/metrics.ts';
 import type { Relay } from '../relay/relay.ts';
 import type { RequestLog } from '../relay/request_log.ts';
+import type { OutputFormat } from '../output/output_format.ts';
 import type { TextCodec } from '../text/text.ts';
 
 /** Everything an endpoint needs: parts of one model (facts, codec, relay, metrics), and parts that all models share. */
@@ -24,6 +25,8 @@ export interface ApiContext {
   readonly codec: TextCodec;
   /** Rules that requests state for the texts of their answers. */
   readonly rules: Pick<TextRules, 'compile'>;
+  /** Format in which the model writes tool calls and reasoning. */
+  readonly output: OutputFormat;
   readonly relay: Relay;
   readonly requests: RequestLog;
   readonly metrics: RouterMetrics;

@@ -1,13 +1,19 @@
 /** `/v1/chat/completions`. */
 import { Failure } from '../../../shared/base/failure.ts';
 import type { SampledMessage } from '../../../shared/protocol/messages.ts';
+import type { Generation } from '../relay/generation.ts';
 import type { ApiContext } from './api_context.ts';
+import { chunkDelta, messageOf } from './chat_message.ts';
 import { respond, startSamples, type AnswerFormat } from './choices.ts';
 import { generationOf, tokenNames } from './common.ts';
 import { constraintOf } from './constraints.ts';
 import type { ChatBody } from './parameters.ts';
+import { ParsedChoice, type ParsedOutput } from './parsed_choice.ts';
 import { refuseTooMany } from './prompt_logprobs.ts';
+import type { AnswerDelta } from './prompt_run.ts';
 import type { RequestScope } from './request_scope.ts';
+import { refuseConstraint, toolConstraint } from './tool_grammar.ts';
+import { schemasOf } from './tools.ts';
 
 interface ChatLogprob {
   readonly token: string;
@@ -25,21 +31,49 @@ interface ChatLogprob {
 export async function chat(all: ApiContext, scope: RequestScope): Promise<void> {
   const trace = scope.open('/v1/chat/completions');
   const bodyBytes = scope.body.bytes.length;
-  const { body, prompts, failure } = await all.bodies.readPrompts('chat', scope.body, all.of(undefined), scope.signal);
+  const read = await all.bodies.readPrompts('chat', scope.body, all.of(undefined), scope.signal);
+  const { body, prompts, failure } = read;
   const context = all.of(body.model);
   trace.model = context.servedName;
   scope.named(body.requestId);
   if (failure) throw new Failure(failure.code, failure.message);
-  const promptTokens = prompts?.[0] ?? (await context.codec.encodeChat(body.template, bodyBytes, scope.signal));
+  const calls = toolConstraint(body.tools, context.output.choice);
+  if (calls) refuseConstraint(calls);
+  const [encoded] = prompts ?? [];
+  const prompt = encoded
+    ? { ids: encoded, prefix: read.prefix ?? '' }
+    : await context.codec.chatPrompt(body.template, bodyBytes, scope.signal);
+  const promptTokens = prompt.ids;
   trace.promptTokens = promptTokens.length;
   const constraint = await constraintOf(context, body.constraint, scope.signal);
-  const generation = generationOf(context, body, promptTokens, body.maxTokens, 'messages', constraint);
+  const generation = parsedGeneration(
+    context,
+    body,
+    generationOf(context, body, promptTokens, body.maxTokens, 'messages', constraint),
+  );
   refuseTooMany(promptTokens.length * (1 + body.numPromptLogprobs), 'prompt_logprobs');
   const runs = startSamples(context, scope, { trace, generation, echo: undefined }, body.numSamples);
-  await respond(context, scope, body, runs, chatFormat(context, body));
+  await respond(context, scope, body, runs, chatFormat(context, body, prompt.prefix));
 }
 
-function chatFormat(context: ApiContext, { isReturningIds }: ChatBody): AnswerFormat<readonly ChatLogprob[]> {
+function hasTools({ tools: { tools } }: ChatBody): boolean {
+  return tools.length > 0;
+}
+
+/** Makes the markers of the output's format visible in its text, where a parser reads them. */
+function parsedGeneration({ output }: ApiContext, body: ChatBody, generation: Generation): Generation {
+  const hiddenTokens = body.isSkippingSpecial ? output.hiddenTokens(hasTools(body)) : undefined;
+  return { ...generation, text: { ...generation.text, hiddenTokens } };
+}
+
+/** Returns the reason for which a choice has ended: one that stops with calls has ended for them. */
+function finishOf(finish: AnswerDelta['finish'] | null, parsed: ParsedOutput | undefined): string | null {
+  return finish === 'stop' && parsed?.hasCalls === true ? 'tool_calls' : (finish ?? null);
+}
+
+function chatFormat(context: ApiContext, body: ChatBody, prefix: string): AnswerFormat<readonly ChatLogprob[]> {
+  const { isReturningIds, includesReasoning, tools } = body;
+  const { output, newId } = context;
   const promptIds = (promptTokens: Uint32Array): object =>
     isReturningIds ? { prompt_token_ids: Array.from(promptTokens) } : {};
   const chunkOf = (index: number, choice: Record<string, unknown>): Record<string, unknown> => {
@@ -48,6 +82,13 @@ function chatFormat(context: ApiContext, { isReturningIds }: ChatBody): AnswerFo
   return {
     idPrefix: 'chatcmpl-',
     object: { collect: 'chat.completion', chunk: 'chat.completion.chunk' },
+    parser: ({ counts }) => {
+      const parser = output.parser({
+        ...{ prefix, newId, tools: schemasOf(tools), isParallel: tools.isParallel },
+        hasTools: hasTools(body),
+      });
+      return parser && new ParsedChoice(parser, counts, output.hasReasoning);
+    },
     logprobs: (tokens) => chatLogprobs(context, tokens),
     logprobList() {
       const entries: string[] = [];
@@ -56,25 +97,32 @@ function chatFormat(context: ApiContext, { isReturningIds }: ChatBody): AnswerFo
         json: () => `{"content":[${entries.join()}],"refusal":null}`,
       };
     },
-    choice: ({ index, text, ids, finish, stopReason }) => ({
+    choice: ({ index, text, ids, finish, stopReason, parsed }) => ({
       index,
-      message: { role: 'assistant', content: text, refusal: null },
-      ...{ finish_reason: finish, stop_reason: stopReason },
+      message: messageOf(parsed?.pieces ?? [{ kind: 'content', text }], includesReasoning),
+      ...{ finish_reason: finishOf(finish, parsed), stop_reason: stopReason },
       ...(isReturningIds ? { token_ids: ids } : {}),
     }),
     rest: (promptTokens) => ({ ...promptIds(promptTokens) }),
     hasPromptLogprobsInChoice: false,
-    chunks({ index, text, ids, logprobs, finish, stopReason, isFirst }, promptTokens) {
+    chunks({ index, text, ids, logprobs, finish, stopReason, isFirst, parsed }, promptTokens) {
       const chunk = (choice: Record<string, unknown>): Record<string, unknown> => chunkOf(index, choice);
       const role = { delta: { role: 'assistant', content: '' } };
       const first = { choice: chunk(role), beside: promptIds(promptTokens), isOpening: true };
-      const hasContent = text !== '' || logprobs !== null || isReturningIds;
-      const content = logprobs && { content: logprobs, refusal: null };
-      const more = isReturningIds ? { token_ids: ids } : {};
+      const pieces = (parsed?.pieces ?? (text === '' ? [] : [{ kind: 'content', text }])).filter(
+        ({ kind }) => includesReasoning || kind !== 'reasoning',
+      );
+      const deltas = pieces.map((piece) => chunkDelta(piece));
+      // Log-probabilities and ids of the tokens are sent once, with or without a text.
+      if (deltas.length === 0 && (logprobs !== null || isReturningIds)) deltas.push({ content: '' });
+      const more = {
+        logprobs: logprobs && { content: logprobs, refusal: null },
+        ...(isReturningIds ? { token_ids: ids } : {}),
+      };
       return [
         ...(isFirst ? [first] : []),
-        ...(hasContent ? [{ choice: chunk({ delta: { content: text }, logprobs: content, ...more }) }] : []),
-        ...(finish ? [{ choice: chunk({ finish_reason: finish, stop_reason: stopReason }) }] : []),
+        ...deltas.map((delta, i) => ({ choice: chunk({ delta, ...(i === 0 ? more : {}) }) })),
+        ...(finish ? [{ choice: chunk({ finish_reason: finishOf(finish, parsed), stop_reason: stopReason }) }] : []),
       ];
     },
   };

@@ -13,6 +13,8 @@ import { answerJson, finishedHeaders, samplesOf, usageOf, type Usage } from './c
 import { PromptOffsets, type OffsetOf } from './completion_logprobs.ts';
 import { sendEvents } from './event_stream.ts';
 import type { CommonBody } from './parameters.ts';
+import type { OutputDelta } from '../output/output_delta.ts';
+import type { ParsedChoice, ParsedOutput } from './parsed_choice.ts';
 import { inSlices, promptLogprobsJson, promptTextOf, promptTokensOf } from './prompt_logprobs.ts';
 import { merge, runPrompt, type AnswerDelta } from './prompt_run.ts';
 import type { RequestScope } from './request_scope.ts';
@@ -57,10 +59,12 @@ interface ChoiceDelta<L> extends Pick<AnswerDelta, 'text' | 'finish' | 'stopReas
   /** Sum of the log-probabilities of the output tokens of this part; 0 when the engines were asked for none. */
   readonly sumLogprobs: number;
   readonly isFirst: boolean;
+  /** The parsed text; undefined when the format of the answer is not parsed. */
+  readonly parsed?: ParsedOutput | undefined;
 }
 
-/** A choice that has ended. */
-interface WholeChoice extends Pick<ChoiceDelta<unknown>, 'index' | 'text'> {
+/** A choice that has ended; `parsed` has all of its pieces. */
+interface WholeChoice extends Pick<ChoiceDelta<unknown>, 'index' | 'text' | 'parsed'> {
   readonly ids: readonly number[];
   readonly finish: AnswerDelta['finish'] | null;
   readonly stopReason: AnswerDelta['stopReason'];
@@ -80,6 +84,8 @@ export interface AnswerFormat<L> {
   readonly idPrefix: string;
   readonly object: { readonly collect: string; readonly chunk: string };
   logprobs(tokens: readonly SampledMessage[], offsetOf: OffsetOf): Promise<L>;
+  /** Creates the parser of a choice's text; undefined when the text is the answer as it is. */
+  parser?(generation: Generation): ParsedChoice | undefined;
   /** Creates a list that collects the log-probabilities of a whole choice as JSON text, token by token. */
   logprobList(): { add(logprobs: L): void; json(): string };
   /** Fields of a whole choice but its log-probabilities. */
@@ -121,6 +127,7 @@ async function* partsOf<L>(
 ): AsyncGenerator<ChoiceDelta<L>> {
   /** Characters of the echoed prompt, by index of each choice that has begun; 0 without an echo. */
   const numEchoed = new Map<number, number>();
+  const parsers = runs.map(({ generation }) => format.parser?.(generation));
   const nothing = { finish: undefined, stopReason: null, logprobs: null, sumLogprobs: 0 };
   for await (const { index, delta } of inOrder(runs, numLogprobs >= 0)) {
     const run = runs[index];
@@ -143,7 +150,7 @@ async function* partsOf<L>(
     const { text, tokens, finish, stopReason, offset } = delta;
     const at = (numEchoed.get(index) ?? 0) + offset;
     yield {
-      ...{ index, text, finish, stopReason, isFirst },
+      ...{ index, text, finish, stopReason, isFirst, parsed: parsers[index]?.read(delta) },
       ids: tokens.map(({ token }) => token),
       logprobs: numLogprobs < 0 ? null : await format.logprobs(tokens, () => at),
       sumLogprobs: tokens.reduce((sum, { logprob }) => sum + (logprob[0] ?? 0), 0),
@@ -189,6 +196,7 @@ async function collect<L>(
     run,
     text: [] as string[],
     ids: [] as number[],
+    pieces: [] as OutputDelta[],
     list: format.logprobList(),
     last: undefined as ChoiceDelta<L> | undefined,
     sumLogprobs: 0,
@@ -197,6 +205,7 @@ async function collect<L>(
     const output = outputs[part.index];
     if (!output) continue;
     output.text.push(part.text);
+    output.pieces.push(...(part.parsed?.pieces ?? []));
     output.ids.push(...(part.ids ?? []));
     if (part.logprobs !== null) output.list.add(part.logprobs);
     output.sumLogprobs += part.sumLogprobs;
@@ -206,12 +215,13 @@ async function collect<L>(
   const ofPrompts = new Map<Generation, string>();
   for (const prompt of numPromptLogprobs < 0 ? [] : new Set(runs.map(({ first }) => first)))
     ofPrompts.set(prompt, await promptLogprobsJson(context, prompt, numPromptLogprobs));
-  const choices = best(outputs, body).map(({ run, text, ids, list, last }, index) => {
+  const choices = best(outputs, body).map(({ run, text, ids, pieces, list, last }, index) => {
     const { finish = null, stopReason = null } = last ?? {};
+    const parsed = last?.parsed && { ...last.parsed, pieces };
     const { promptTokens } = run.generation;
     const promptLogprobs = format.hasPromptLogprobsInChoice ? ofPrompts.get(run.first) : undefined;
     return {
-      fields: format.choice({ index, text: text.join(''), ids, finish, stopReason }, promptTokens),
+      fields: format.choice({ index, text: text.join(''), ids, finish, stopReason, parsed }, promptTokens),
       logprobs: sampling.numLogprobs < 0 ? 'null' : list.json(),
       ...(promptLogprobs === undefined ? {} : { promptLogprobs }),
     };

@@ -18,6 +18,8 @@ export interface Usage {
   readonly completion_tokens: number;
   readonly total_tokens: number;
   readonly prompt_tokens_details: { readonly cached_tokens: number };
+  /** Absent when the output is not parsed for reasoning. */
+  readonly completion_tokens_details?: { readonly reasoning_tokens: number };
 }
 
 /** The model that a request names is not served here. */
@@ -140,6 +142,9 @@ export function usageOf(all: readonly RequestCounts[], numTokens?: number): Usag
     completion_tokens: completion,
     total_tokens: prompt + completion,
     prompt_tokens_details: { cached_tokens: total(({ tokens }) => tokens.cached) },
+    ...(all.some(({ reasoningTokens }) => reasoningTokens !== undefined)
+      ? { completion_tokens_details: { reasoning_tokens: total(({ reasoningTokens = 0 }) => reasoningTokens) } }
+      : {}),
   };
 }
 

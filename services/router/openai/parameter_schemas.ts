@@ -5,6 +5,7 @@
 import { z } from 'zod';
 import { constraintFields } from './constraint_wish.ts';
 import { isNeutral } from './neutral_value.ts';
+import { toolFields } from './tools.ts';
 
 /** Schema of a parameter that is accepted at its neutral values only; the error names `what` as the value to send. */
 export const only = (neutral: readonly unknown[], what = JSON.stringify(neutral[0])): z.ZodType =>
@@ -144,6 +145,8 @@ const chatFields = {
   reasoning_effort: z.string().optional(),
   modalities: only([['text'], []]),
   ...ofChats,
+  ...toolFields,
+  include_reasoning: on,
 };
 
 const completionFields = {
@@ -172,7 +175,7 @@ const tokenizeFields = {
   return_token_strs: on,
   chat_template_kwargs: templateKwargs,
   chat_template: only([], 'null'),
-  tools: only([[]]),
+  tools: toolFields.tools,
   media_io_kwargs: only([{}]),
   mm_processor_kwargs: only([{}]),
 };

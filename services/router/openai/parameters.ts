@@ -14,6 +14,7 @@ import { readConstraint, type ConstraintWish } from './constraint_wish.ts';
 import { isForeign, type GeneratingEndpoint } from './foreign_keys.ts';
 import { limitsOf, ParameterFailure, type BodyLimits } from './parameter_failure.ts';
 import type { common } from './parameter_schemas.ts';
+import { readTools, NO_TOOLS, type ToolDefinition, type ToolWish } from './tools.ts';
 import { chatSchema, completionSchema, detokenizeSchema, MAX_SAMPLES, tokenizeSchema } from './parameter_schemas.ts';
 
 /** Characters of all stop strings of a request together. The limit exists because each token's text is searched for every stop string. */
@@ -62,6 +63,9 @@ export interface CommonBody {
 export interface ChatBody extends CommonBody {
   /** Messages and arguments of the chat template; no messages once they are encoded. */
   readonly template: TemplateInput;
+  readonly tools: ToolWish;
+  /** Whether the answer shows the reasoning (`include_reasoning`). */
+  readonly includesReasoning: boolean;
 }
 
 /** Parsed body of `/v1/completions`, with one prompt or several as text or token ids. */
@@ -96,6 +100,7 @@ export interface TemplateInput {
   readonly continueFinalMessage: boolean;
   readonly addSpecialTokens: boolean;
   readonly kwargs: Readonly<Record<string, unknown>>;
+  readonly tools?: readonly ToolDefinition[];
 }
 
 const STREAM_OPTIONS = ['include_usage', 'continuous_usage_stats', 'include_obfuscation'];
@@ -213,6 +218,7 @@ function templateOf(
     'messages' | 'add_generation_prompt' | 'continue_final_message' | 'chat_template_kwargs' | 'add_special_tokens'
   > & { readonly reasoning_effort?: string | undefined },
   limits: BodyLimits,
+  { tools }: ToolWish,
 ): TemplateInput {
   const isContinuing = body.continue_final_message ?? false;
   if (isContinuing && body.add_generation_prompt) {
@@ -230,6 +236,7 @@ function templateOf(
       ...(body.reasoning_effort === undefined ? {} : { reasoning_effort: body.reasoning_effort }),
       ...body.chat_template_kwargs,
     },
+    tools,
   };
 }
 
@@ -248,10 +255,12 @@ export function readChatBody(bytes: Uint8Array, all: BodyLimits): ChatBody {
   if ((body.top_logprobs ?? 0) > 0 && !body.logprobs) {
     throw new ParameterFailure('top_logprobs: needs logprobs to be true', 'top_logprobs');
   }
+  const tools = readTools(body);
   const read = {
     ...readCommon(body, ignored, body.logprobs ? (body.top_logprobs ?? 0) : -1, limits),
     maxTokens: body.max_completion_tokens ?? body.max_tokens,
-    template: templateOf(body, limits),
+    template: templateOf(body, limits, tools),
+    ...{ tools, includesReasoning: body.include_reasoning ?? true },
   };
   refuseMinOverMax(read);
   refuseManyBiases(read, read.numSamples);
@@ -294,10 +303,11 @@ export function readTokenizeBody(bytes: Uint8Array, all: BodyLimits): TokenizeBo
   if ((body.prompt === undefined) === (body.messages === undefined)) {
     throw new ParameterFailure('prompt: give either prompt or messages', 'prompt');
   }
+  const tools = body.tools === undefined ? NO_TOOLS : readTools({ tools: body.tools });
   return {
     model: body.model,
     text: body.prompt,
-    template: body.messages === undefined ? undefined : templateOf(body, limits),
+    template: body.messages === undefined ? undefined : templateOf(body, limits, tools),
     hasSpecialTokens: body.add_special_tokens ?? true,
     hasStrings: body.return_token_strs ?? false,
     ignored,

@@ -112,6 +112,15 @@ export interface ParserOptions {
 /** Characters of a call's id, by Mistral's templates, which refuse any other length. */
 const MISTRAL_ID = 9;
 
+/** Formats of a model without tokenizer, whose output is not parsed. */
+export const NO_FORMAT: FormatChoice = { tools: undefined, reasoning: undefined, responseTemplate: undefined };
+
+/** A special token of a model, which texts leave out. */
+interface SpecialToken {
+  readonly id: number;
+  readonly content: string;
+}
+
 /** Output format of one model. */
 export class OutputFormat {
   readonly choice: FormatChoice;
@@ -119,8 +128,10 @@ export class OutputFormat {
   readonly #withoutTools: OutputTable | undefined;
   readonly hasReasoning: boolean;
 
+  readonly #hidden: Readonly<Record<'withTools' | 'withoutTools', ReadonlySet<number> | undefined>>;
+
   /** @throws Error when the response template cannot be used */
-  constructor(choice: FormatChoice) {
+  constructor(choice: FormatChoice, specialTokens: readonly SpecialToken[] = []) {
     this.choice = choice;
     if (choice.responseTemplate === undefined) {
       this.#withTools = tableOf(choice.tools, choice.reasoning);
@@ -131,11 +142,15 @@ export class OutputFormat {
       [this.#withTools, this.#withoutTools] = [own.table(true), own.table(false)];
       this.hasReasoning = own.hasReasoning;
     }
+    this.#hidden = {
+      withTools: hiddenTokens(this.#withTools, specialTokens),
+      withoutTools: hiddenTokens(this.#withoutTools, specialTokens),
+    };
   }
 
-  /** Marker strings that must be visible in the text that a parser reads; empty when no parser is needed. */
-  markers(hasTools: boolean): readonly string[] {
-    return this.#table(hasTools)?.markers ?? [];
+  /** Returns the special tokens that text leaves out for a parser: all but the format's markers; undefined when there is no parser. */
+  hiddenTokens(hasTools: boolean): ReadonlySet<number> | undefined {
+    return hasTools ? this.#hidden.withTools : this.#hidden.withoutTools;
   }
 
   /** Returns a parser of one answer; undefined when all its text is content. */
@@ -151,6 +166,12 @@ export class OutputFormat {
   #table(hasTools: boolean): OutputTable | undefined {
     return hasTools ? this.#withTools : this.#withoutTools;
   }
+}
+
+function hiddenTokens(table: OutputTable | undefined, all: readonly SpecialToken[]): ReadonlySet<number> | undefined {
+  if (!table) return undefined;
+  const isMarker = (content: string): boolean => table.markers.some((marker) => marker.includes(content));
+  return new Set(all.filter(({ content }) => !isMarker(content)).map(({ id }) => id));
 }
 
 /**

@@ -51,6 +51,8 @@ export const NO_TOKENS: PromptTokenCounts = {
 export class RequestCounts {
   readonly promptTokens: number;
   outputTokens = 0;
+  /** Output tokens that belong to the reasoning; undefined when the output is not parsed for it. */
+  reasoningTokens: number | undefined;
   readonly attempts: AttemptEntry[] = [];
   /** Notified when a prefill has ended. */
   readonly #changed = new Condition();

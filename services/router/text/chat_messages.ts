@@ -15,13 +15,25 @@ const MAX_ARGUMENT_DEPTH = 64;
  * the older role `system` instead.
  */
 export function forTemplate(messages: Messages, knowsDeveloper: boolean): Messages {
-  return messages.map((message) => withArguments(knowsDeveloper ? message : withSystem(message)));
+  return messages.map((message) => withReasoning(withArguments(knowsDeveloper ? message : withSystem(message))));
+}
+
+/** Gives an assistant's reasoning the other of the two names that templates and clients use for it. */
+function withReasoning(message: Message): Message {
+  const { role, reasoning, reasoning_content: other } = message;
+  if (role !== 'assistant' || (typeof reasoning !== 'string' && typeof other !== 'string')) return message;
+  return { ...message, reasoning: reasoning ?? other, reasoning_content: other ?? reasoning };
 }
 
 /** Whether a template names a role as a string literal inside a tag. Comments, and text outside tags, do not count. */
 export function namesRole(source: string, role: string): boolean {
+  return namesInTags(source, new RegExp(`(['"])${role}\\1`));
+}
+
+/** Whether `pattern` is found inside a tag of a template. */
+export function namesInTags(source: string, pattern: RegExp): boolean {
   const tags = source.replace(/\{#[^]*?#\}/g, '').matchAll(/\{[{%]([^]*?)[%}]\}/g);
-  return [...tags].some(([, inside = '']) => inside.includes(`'${role}'`) || inside.includes(`"${role}"`));
+  return [...tags].some(([, inside = '']) => pattern.test(inside));
 }
 
 function withSystem(message: Message): Message {

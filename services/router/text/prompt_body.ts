@@ -20,7 +20,13 @@ export interface PromptBodyJob<K extends PromptBodyKind = PromptBodyKind> {
 /** Encodes texts and chats to token ids. */
 export interface PromptEncoder {
   encode(prompt: { text: string; addSpecialTokens: boolean; maxCharacters: number }): Uint32Array;
-  encodeChat(chat: { template: TemplateInput; maxCharacters: number }): Uint32Array;
+  chatPrompt(chat: { template: TemplateInput; maxCharacters: number }): ChatPrompt;
+}
+
+/** Prompt of a chat: its token ids, and the end of its text that belongs to the answer, for the parser of the output. */
+export interface ChatPrompt {
+  readonly ids: Uint32Array;
+  readonly prefix: string;
 }
 
 /**
@@ -30,6 +36,8 @@ export interface PromptEncoder {
 export interface ReadPromptBody<K extends PromptBodyKind = PromptBodyKind> {
   readonly body: BodyOf<K>;
   readonly prompts: readonly Uint32Array[] | undefined;
+  /** End of a chat's prompt that belongs to the answer. */
+  readonly prefix?: string;
   /** Why the prompts cannot be encoded. The caller throws this after it has recorded the request's model and id. */
   readonly failure?: Pick<Failure, 'code' | 'message'>;
 }
@@ -58,8 +66,10 @@ export function readPromptBody(
 }
 
 function encoded(tools: PromptEncoder, body: BodyOf<PromptBodyKind>, maxCharacters: number): ReadPromptBody {
-  if ('template' in body)
-    return { body: withoutText(body), prompts: [tools.encodeChat({ template: body.template, maxCharacters })] };
+  if ('template' in body) {
+    const { ids, prefix } = tools.chatPrompt({ template: body.template, maxCharacters });
+    return { body: withoutText(body), prompts: [ids], prefix };
+  }
   const { hasSpecialTokens: addSpecialTokens } = body;
   const prompts = body.prompts.map((prompt) =>
     typeof prompt === 'string' ? tools.encode({ text: prompt, addSpecialTokens, maxCharacters }) : prompt,
@@ -69,6 +79,6 @@ function encoded(tools: PromptEncoder, body: BodyOf<PromptBodyKind>, maxCharacte
 
 /** Returns the body without the text of its prompts, which is not needed after encoding. */
 function withoutText(body: BodyOf<PromptBodyKind>): BodyOf<PromptBodyKind> {
-  if ('template' in body) return { ...body, template: { ...body.template, messages: [], kwargs: {} } };
+  if ('template' in body) return { ...body, template: { ...body.template, messages: [], kwargs: {}, tools: [] } };
   return { ...body, prompts: [] };
 }

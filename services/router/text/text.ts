@@ -3,12 +3,12 @@ import { Failure, messageOf } from '../../../shared/base/failure.ts';
 import { linkEnds } from '../../../shared/base/thread_link.ts';
 import type { Thread, Threads } from '../../../shared/base/threads.ts';
 import { ModelError, type Model } from '../../../shared/model/model_folder.ts';
-import type { TextFiles } from '../../../shared/model/text_files.ts';
 import { charactersOf, escapedBytes } from '../../../shared/model/token_bytes.ts';
 import type { TemplateInput } from '../openai/parameters.ts';
-import type { PromptBodyJob } from './prompt_body.ts';
+import type { ParserNames } from '../output/output_format.ts';
+import type { ChatPrompt, PromptBodyJob } from './prompt_body.ts';
 import { generatedTokens, type Answer } from './encoder/generated_token_cache.ts';
-import type { start, TokenizerTools } from './tokenizer_worker.ts';
+import type { OutputFacts, start, TokenizerInput, TokenizerTools } from './tokenizer_worker.ts';
 
 /**
  * A prompt with more UTF-16 code units goes to the thread for long prompts, where it delays no short one. Encoding takes a millisecond
@@ -73,18 +73,20 @@ export class TextCodec {
   }
 
   /**
-   * Starts the tokenizer threads of a model. `maxTokens` is the length of the longest context. @throws ModelError when the tokenizer's
-   * files cannot be used.
+   * Starts the tokenizer threads of a model. `maxTokens` is the length of the longest context, `parsers` names those of its output where
+   * its files do not choose them. @throws ModelError when the tokenizer's files cannot be used.
    */
   static async open(
     model: Pick<Model, 'path' | 'readTexts'>,
     maxTokens: number,
     threads: Threads,
     onDeath: (error: Error) => void,
+    parsers?: ParserNames,
   ): Promise<TextCodec> {
     const texts = await model.readTexts();
     if (!texts) return new TextCodec(undefined, 0);
-    const startOne = (): Promise<Thread<TokenizerTools>> => startTokenizer(model.path, texts, threads, onDeath);
+    const startOne = (): Promise<Thread<TokenizerTools>> =>
+      startTokenizer(model.path, { ...texts, ...(parsers ? { parsers } : {}) }, threads, onDeath);
     const [streams, prompts, long] = await Promise.all([startOne(), startOne(), startOne()]);
     const longest = await long.call('longestToken', undefined);
     // `addedIds` also builds each thread's encoder, so that no prompt has to wait for one.
@@ -133,9 +135,9 @@ export class TextCodec {
    * Renders and encodes a chat. `bodyBytes`, the size of its request body, selects the thread. @throws Failure `invalid_request` with
    * the template's own message.
    */
-  async encodeChat(template: TemplateInput, bodyBytes: number, signal: AbortSignal): Promise<Uint32Array> {
+  async chatPrompt(template: TemplateInput, bodyBytes: number, signal: AbortSignal): Promise<ChatPrompt> {
     const maxCharacters = this.#maxCharacters;
-    return this.#encoder(bodyBytes).call('encodeChat', { template, maxCharacters }, signal);
+    return this.#encoder(bodyBytes).call('chatPrompt', { template, maxCharacters }, signal);
   }
 
   /** Returns the token ids of a text or chat and, with `hasStrings`, the tokens, as JSON lists. */
@@ -159,6 +161,11 @@ export class TextCodec {
   /** Tokens that end an answer, by the tokenizer's configuration and the chat template. */
   async endTokens(): Promise<number[]> {
     return this.#workers ? this.#workers.prompts.call('endTokens', undefined) : [];
+  }
+
+  /** Returns the formats of the model's output; undefined without a tokenizer. */
+  async outputFacts(): Promise<OutputFacts | undefined> {
+    return this.#workers?.prompts.call('outputFacts', undefined);
   }
 
   /** Returns why the model's chat template cannot be used; undefined when it can, or when there is none. */
@@ -253,7 +260,7 @@ export class TextCodec {
 /** Starts a tokenizer thread and waits until it has read the tokenizer. @throws ModelError when it cannot. */
 async function startTokenizer(
   path: string,
-  texts: TextFiles,
+  texts: TokenizerInput,
   threads: Threads,
   onDeath: (error: Error) => void,
 ): Promise<Thread<TokenizerTools>> {

@@ -20,6 +20,8 @@ export interface TextStreamOptions {
   /** Whether the stop string stays part of the text. */
   readonly isStopIncluded: boolean;
   readonly isSkippingSpecial: boolean;
+  /** Special tokens that are left out while all others are shown; undefined: `isSkippingSpecial` says it of all. */
+  readonly hiddenTokens?: ReadonlySet<number> | undefined;
 }
 
 /**
@@ -45,7 +47,7 @@ export class TextStream {
   constructor(codec: TokenText, promptTokens: Uint32Array, options: TextStreamOptions) {
     this.#codec = codec;
     this.#options = options;
-    this.#ids = Array.from(promptTokens.subarray(-CONTEXT_TOKENS));
+    this.#ids = Array.from(promptTokens.subarray(-CONTEXT_TOKENS)).filter((id) => !options.hiddenTokens?.has(id));
     this.#readAt = this.#ids.length;
   }
 
@@ -56,6 +58,7 @@ export class TextStream {
 
   /** Text that is certain now. A stop string counts only in the text of tokens that are `isSearched`. */
   async push(token: number, isSearched: boolean): Promise<string> {
+    if (this.#options.hiddenTokens?.has(token)) return '';
     const plain = this.#plainText(token);
     this.#previous = token;
     if (plain !== undefined) {
@@ -87,7 +90,7 @@ export class TextStream {
     if (numUnfinished === 0) return '';
     const [before = '', after = ''] = await this.#codec.decode(
       [this.#ids.slice(0, this.#readAt), this.#ids],
-      this.#options.isSkippingSpecial,
+      this.#options.isSkippingSpecial && this.#options.hiddenTokens === undefined,
     );
     const isComplete = !after.endsWith(REPLACEMENT) || isLast || numUnfinished >= MAX_UNFINISHED;
     if (after.length > before.length && isComplete) {

@@ -1,12 +1,10 @@
 /** A tokenizer thread: templates, tokens, text. A long prompt blocks this thread, never the router's control thread. */
-import { createContext, Script } from 'node:vm';
-import { z } from 'zod';
-import { Failure, messageOf } from '../../../shared/base/failure.ts';
 import { ThreadLink, type LinkEnd } from '../../../shared/base/thread_link.ts';
 import type { TextFiles } from '../../../shared/model/text_files.ts';
 import { REPLACEMENT, tokenSpeller, type TokenBytes } from '../../../shared/model/token_bytes.ts';
 import type { TemplateInput } from '../openai/parameters.ts';
-import { forTemplate, leftOpen, namesRole, type Messages } from './chat_messages.ts';
+import type { FormatChoice, ParserNames } from '../output/output_format.ts';
+import { ChatRenderer } from './chat_renderer.ts';
 import { GeneratedTokenCache, answerOf, type Answer, type GeneratedTokens } from './encoder/generated_token_cache.ts';
 import { joined, refuseTooLong, withinStack } from './encoder/encode_limits.ts';
 import { FastEncoder } from './encoder/fast_encoder.ts';
@@ -14,16 +12,26 @@ import { endOfTurn } from './end_of_turn.ts';
 import { openLibrary } from './encoder/library.ts';
 import type { LibraryTokenizer } from './encoder/library_tokenizer.ts';
 import { PartedText, serveEncoding } from './encoder/parallel_encoding.ts';
-import { readPromptBody, type PromptBodyJob } from './prompt_body.ts';
-import { ChatTemplate } from './template/chat_template.ts';
+import { readPromptBody, type ChatPrompt, type PromptBodyJob } from './prompt_body.ts';
 
 /** Milliseconds after which rendering is stopped. A template takes a millisecond or two, unless it loops. */
 const RENDER_MS = 2_000;
 
-/** Names of the special tokens that templates can read, as in transformers. */
-const SPECIAL_TOKENS = ['bos', 'eos', 'unk', 'sep', 'pad', 'cls', 'mask'].map((name) => `${name}_token`);
+/** Parsers are chosen by the model's files unless the router's options name them. */
+const AUTO: ParserNames = { tools: 'auto', reasoning: 'auto' };
 
-const templatesSchema = z.union([z.string(), z.array(z.object({ name: z.string(), template: z.string() }))]);
+/** Input of a tokenizer thread: a model's text files, and the parsers that the router's options name. */
+export interface TokenizerInput extends TextFiles {
+  readonly parsers?: ParserNames;
+}
+
+/** Formats of a model's output, and the special tokens that its text leaves out. */
+export interface OutputFacts {
+  readonly choice: FormatChoice;
+  /** Why the response template of tokenizer_config.json is not used. */
+  readonly error: string | undefined;
+  readonly specialTokens: readonly { readonly id: number; readonly content: string }[];
+}
 
 /** The tokenizer and chat template of one model, as called on a tokenizer thread. */
 export class TokenizerTools {
@@ -31,38 +39,23 @@ export class TokenizerTools {
   readonly #tokenizer: LibraryTokenizer;
   /** Created at first use, because threads that only decode need none. `fast` is undefined when the library must encode. */
   #encoder: { readonly fast: FastEncoder | undefined } | undefined;
-  readonly #template: ChatTemplate | undefined;
-  readonly #templateError: string | undefined;
-  readonly #knowsDeveloper: boolean = false;
+  readonly #chats: ChatRenderer;
   readonly #answers = new GeneratedTokenCache();
   readonly #spell: (token: string) => Uint8Array;
   /** Contents of the added tokens by id, which the decoder leaves unchanged. */
   readonly #added: ReadonlyMap<number, string>;
   #letter: number | undefined;
-  /** Context in which templates are rendered, so that node:vm can stop a template after `renderMs`, whatever it calls. */
-  readonly #sandbox = createContext({ render: (): string => '' });
-  readonly #rendering = new Script('render()');
-  readonly #renderMs: number;
 
   /**
    * Opens a tokenizer and its template. Rendering is stopped after `renderMs`; with Infinity the template is trusted, and no watchdog
    * thread is needed.
    */
-  constructor({ tokenizer, config, template }: TextFiles, renderMs = RENDER_MS) {
-    this.#renderMs = renderMs;
+  constructor({ tokenizer, config, template, parsers = AUTO }: TokenizerInput, renderMs = RENDER_MS) {
     this.#config = JSON.parse(config) as Record<string, unknown>;
     this.#tokenizer = openLibrary(JSON.parse(tokenizer), this.#config);
     this.#spell = tokenSpeller(this.#tokenizer.tokenizer.decoder);
     this.#added = new Map(this.#tokenizer.tokenizer.added_tokens.map(({ id, content }) => [id, content]));
-    const source = template ?? templateOf(this.#config['chat_template']);
-    if (source === undefined) return;
-    this.#knowsDeveloper = namesRole(source, 'developer');
-    try {
-      this.#template = new ChatTemplate(source, () => new Date());
-    } catch (error) {
-      // Completions need no template: chats report the error.
-      this.#templateError = messageOf(error);
-    }
+    this.#chats = new ChatRenderer(this.#config, template, { renderMs, parsers });
   }
 
   get #fast(): FastEncoder | undefined {
@@ -81,21 +74,11 @@ export class TokenizerTools {
   }
 
   /**
-   * Returns the text of a special token of tokenizer_config.json, which may be a string or an object with `content`; undefined when it
-   * is absent.
-   */
-  #specialToken(name: string): string | undefined {
-    const value = this.#config[name];
-    if (typeof value === 'string') return value;
-    return typeof value === 'object' && value !== null && 'content' in value ? String(value.content) : undefined;
-  }
-
-  /**
    * Returns the token that stands for a text without ids (BOS, else EOS): the model needs a token to continue from. Empty when there
    * is neither.
    */
   #startToken(): number[] {
-    const token = this.#specialToken('bos_token') ?? this.#specialToken('eos_token');
+    const token = this.#chats.specialToken('bos_token') ?? this.#chats.specialToken('eos_token');
     const id = token === undefined ? undefined : this.#tokenizer.token_to_id(token);
     return id === undefined ? [] : [id];
   }
@@ -120,54 +103,9 @@ export class TokenizerTools {
     return Uint32Array.from(this.#tokenizer.encode(text, { add_special_tokens: addSpecialTokens }).ids);
   }
 
-  /** Renders the chat template, which brings its own special tokens. @throws Failure with what the template raises. */
-  #render(template: TemplateInput): { readonly text: string; readonly addSpecialTokens: boolean } {
-    const { addGenerationPrompt, continueFinalMessage, addSpecialTokens, kwargs, ...input } = template;
-    const messages = forTemplate(input.messages, this.#knowsDeveloper);
-    const renderWith = (list: Messages): string => this.#rendered(list, addGenerationPrompt, kwargs);
-    let text: string;
-    try {
-      text = renderWith(messages);
-    } catch (first) {
-      if (isTooLong(first)) throw refused(first);
-      // A template that joins contents fails when an assistant message has only tool calls: try once more with empty contents.
-      const filled = messages.map((message) => ('content' in message ? message : { ...message, content: '' }));
-      try {
-        text = renderWith(filled);
-      } catch {
-        throw refused(first);
-      }
-    }
-    return { text: continueFinalMessage ? leftOpen(text, messages) : text, addSpecialTokens };
-  }
-
-  /** Renders messages within the time limit. @throws Failure when there is no template, Error with what the template raises. */
-  #rendered(messages: Messages, addGenerationPrompt: boolean, kwargs: TemplateInput['kwargs'] = {}): string {
-    const template = this.#template;
-    if (!template) {
-      const why = this.#templateError;
-      throw new Failure(
-        'invalid_request',
-        why === undefined
-          ? 'this model has no chat template: use /v1/completions'
-          : `the chat template of this model cannot be read (${why}): use /v1/completions`,
-      );
-    }
-    return this.#inTime(() =>
-      template.render({
-        ...Object.fromEntries(SPECIAL_TOKENS.map((name) => [name, this.#specialToken(name)])),
-        // Defaults for absent values: templates test whether `tools` and `documents` are none.
-        ...{ tools: null, documents: null },
-        ...kwargs,
-        messages,
-        add_generation_prompt: addGenerationPrompt,
-      }),
-    );
-  }
-
   /** Why the chat template cannot be used; undefined: it can, or there is none. */
   templateError(): string | undefined {
-    return this.#templateError;
+    return this.#chats.error;
   }
 
   /**
@@ -175,20 +113,20 @@ export class TokenizerTools {
    * chat template.
    */
   endTokens(): number[] {
-    const token = this.#specialToken('eos_token');
+    const token = this.#chats.specialToken('eos_token');
     const end = token === undefined ? undefined : this.#tokenizer.token_to_id(token);
     return [...new Set([end, this.#endOfTurn()].filter((id) => id !== undefined))];
   }
 
   /** The special token that the template puts behind an assistant's message. */
   #endOfTurn(): number | undefined {
-    if (!this.#template) return undefined;
-    const start = this.#specialToken('bos_token');
+    if (!this.#chats.hasTemplate) return undefined;
+    const start = this.#chats.specialToken('bos_token');
     const special = this.#tokenizer.tokenizer.added_tokens.filter(
       ({ id, special: isSpecial, content }) =>
         (isSpecial === true || this.#isSpecial(id)) && content !== '' && content !== start,
     );
-    return endOfTurn(special, (messages) => this.#rendered(messages, false))?.id;
+    return endOfTurn(special, (messages) => this.#chats.renderMessages(messages, false))?.id;
   }
 
   /** Whether tokenizer_config.json marks the token as special, which tokenizer.json may fail to do. */
@@ -197,14 +135,16 @@ export class TokenizerTools {
     return added?.[String(id)]?.special === true;
   }
 
-  /**
-   * Runs `render` for at most `renderMs`, because a template may loop and this thread serves other requests too. @throws Error when
-   * the time is over.
-   */
-  #inTime(render: () => string): string {
-    if (this.#renderMs === Infinity) return render();
-    this.#sandbox['render'] = render;
-    return this.#rendering.runInContext(this.#sandbox, { timeout: this.#renderMs }) as string;
+  /** Returns the formats of the model's output. */
+  outputFacts(): OutputFacts {
+    const textOf = (id: number, skips: boolean): string => this.#tokenizer.decode([id], { skip_special_tokens: skips });
+    const isSpecial = ({ id }: { readonly id: number }): boolean => textOf(id, true) === '' && textOf(id, false) !== '';
+    const specialTokens = this.#tokenizer.tokenizer.added_tokens.filter(isSpecial);
+    return {
+      choice: this.#chats.format,
+      error: this.#chats.formatError,
+      specialTokens: specialTokens.map(({ id, content }) => ({ id, content })),
+    };
   }
 
   /** Returns the ids of the added tokens that split a text before it is encoded; empty when generated answers cannot be cached. */
@@ -254,9 +194,14 @@ export class TokenizerTools {
     return readPromptBody(this, job);
   }
 
-  encodeChat({ template, maxCharacters }: { template: TemplateInput; maxCharacters: number }): Uint32Array {
-    const { text, addSpecialTokens } = this.#render(template);
-    return this.#encode(text, addSpecialTokens, maxCharacters);
+  encodeChat(chat: { template: TemplateInput; maxCharacters: number }): Uint32Array {
+    return this.chatPrompt(chat).ids;
+  }
+
+  /** Returns the ids of a chat's prompt, and the end of its text that belongs to the answer. */
+  chatPrompt({ template, maxCharacters }: { template: TemplateInput; maxCharacters: number }): ChatPrompt {
+    const { text, addSpecialTokens, prefix } = this.#chats.render(template);
+    return { ids: this.#encode(text, addSpecialTokens, maxCharacters), prefix };
   }
 
   /**
@@ -276,7 +221,7 @@ export class TokenizerTools {
     hasStrings: boolean;
     maxCharacters: number;
   }): { count: number; tokens: string; strings: string } {
-    const rendered = template ? this.#render(template) : { text: text ?? '', addSpecialTokens: hasSpecialTokens };
+    const rendered = template ? this.#chats.render(template) : { text: text ?? '', addSpecialTokens: hasSpecialTokens };
     refuseTooLong(rendered.text, maxCharacters);
     const options = { add_special_tokens: rendered.addSpecialTokens };
     const { ids, tokens } = withinStack(() => this.#tokenizer.encode(rendered.text, options));
@@ -333,27 +278,7 @@ export class TokenizerTools {
   }
 }
 
-/** Returns the chat template of tokenizer_config.json: a string, or the one named `default` in a list. */
-function templateOf(ofConfig: unknown): string | undefined {
-  const found = templatesSchema.safeParse(ofConfig).data;
-  return typeof found === 'string' ? found : found?.find(({ name }) => name === 'default')?.template;
-}
-
-function isTooLong(error: unknown): boolean {
-  // The error comes from the stopped context, so it is not an instance of this context's Error.
-  return (
-    typeof error === 'object' && error !== null && 'code' in error && error.code === 'ERR_SCRIPT_EXECUTION_TIMEOUT'
-  );
-}
-
-function refused(cause: unknown): Failure {
-  if (isTooLong(cause)) {
-    return new Failure('invalid_request', `messages: the chat template is not done with them after ${RENDER_MS} ms`);
-  }
-  return new Failure('invalid_request', `messages: the chat template refuses them: ${messageOf(cause)}`, { cause });
-}
-
 /** Entry point of a tokenizer thread. @throws Error when the tokenizer's files cannot be used */
-export function start(texts: TextFiles): TokenizerTools {
-  return new TokenizerTools(texts);
+export function start(input: TokenizerInput): TokenizerTools {
+  return new TokenizerTools(input);
 }

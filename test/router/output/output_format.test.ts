@@ -1,6 +1,6 @@
 /** The choice of a format by a model's chat template, and what a prompt's end says of the answer. */
 import assert from 'node:assert/strict';
-import { describe, expect, test } from 'vitest';
+import { describe, test } from 'vitest';
 import { chooseFormat, OutputFormat, promptPrefix } from '../../../services/router/output/output_format.ts';
 
 const auto = { tools: 'auto', reasoning: 'auto' } as const;
@@ -47,14 +47,17 @@ test('an option names a parser, or turns it off', () => {
   for (const hasTools of [true, false]) assert.equal(none.parser({ ...options, hasTools }), undefined);
 });
 
-test('the markers of a format are those that must be visible', () => {
-  const phi4 = new OutputFormat({ tools: 'phi4', reasoning: undefined, responseTemplate: undefined });
-  expect(phi4.markers(true)).toEqual(expect.arrayContaining(['<|tool_call|>', '<|/tool_call|>']));
-  assert.deepEqual(phi4.markers(false), []);
-  const gptOss = new OutputFormat({ tools: 'harmony', reasoning: 'harmony', responseTemplate: undefined });
-  expect(gptOss.markers(false)).toEqual(
-    expect.arrayContaining(['<|channel|>', '<|constrain|>', '<|message|>', '<|start|>']),
-  );
+test('special tokens are left out of the text, but for the markers of the format', () => {
+  const special = ['<s>', '<|tool_call|>', '<|/tool_call|>', '<|channel|>', '<|constrain|>', '<|end|>', '<pad>'];
+  const hidden = (tools: 'phi4' | 'harmony' | undefined, hasTools: boolean): string[] | undefined => {
+    const reasoning = tools === 'harmony' ? 'harmony' : undefined;
+    const all = special.map((content, id) => ({ id, content }));
+    const ids = new OutputFormat({ tools, reasoning, responseTemplate: undefined }, all).hiddenTokens(hasTools);
+    return ids && special.filter((_, id) => ids.has(id));
+  };
+  assert.deepEqual(hidden('phi4', true), ['<s>', '<|channel|>', '<|constrain|>', '<|end|>', '<pad>']);
+  assert.equal(hidden('phi4', false), undefined, 'no parser reads the text');
+  assert.deepEqual(hidden('harmony', false), ['<s>', '<|tool_call|>', '<|/tool_call|>', '<pad>']);
 });
 
 describe('the end of a prompt', () => {

@@ -29,7 +29,8 @@ function accepted(kind: PromptBodyKind, body: object): ReadPromptBody {
 const messages = [{ role: 'user', content: 'abc' }];
 
 test('a chat comes back as token ids, without its messages', () => {
-  const { body, prompts } = accepted('chat', { messages, max_tokens: 3 });
+  const { body, prompts, prefix } = accepted('chat', { messages, max_tokens: 3 });
+  assert.equal(prefix, '');
   const bytes = Buffer.from(JSON.stringify({ messages, max_tokens: 3 }));
   const { template, ...rest } = readBody('chat', bytes, limits);
   assert.deepEqual(prompts, [tools.encodeChat({ template, maxCharacters: 1_000 })]);

@@ -57,6 +57,26 @@ test('what could still become a stop string is held back until it cannot', async
   assert(out.at(-1)?.endsWith('thr'), 'the last delta brings what was held');
 });
 
+test('of special tokens, those that a parser looks for are visible, and the others are not', async () => {
+  const [begin = 0, turn = 0] = await codec.encode('<|endoftext|><|im_start|>', false, never);
+  const ids = [
+    begin,
+    ...(await codec.encode('one', false, never)),
+    turn,
+    ...(await codec.encode(' two', false, never)),
+  ];
+  const play = async (hiddenTokens: ReadonlySet<number> | undefined): Promise<string> => {
+    const options = { stops: [], isStopIncluded: false, isSkippingSpecial: true, hiddenTokens };
+    const stream = new TextStream(codec, Uint32Array.of(begin), options);
+    let text = '';
+    for (const id of ids) text += await stream.push(id, true);
+    return text + (await stream.flush(true));
+  };
+  assert.equal(await play(undefined), 'one two');
+  assert.equal(await play(new Set([begin])), 'one<|im_start|> two');
+  assert.equal(await play(new Set([begin, turn])), 'one two');
+});
+
 test('a folder without a tokenizer serves token ids only, and says so', async () => {
   const none = await TextCodec.open(await openModel(goldenFolder('llama-tied')), 512, workerThreads, assert.fail);
   assert.equal(none.hasTokenizer, false);

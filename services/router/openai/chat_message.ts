@@ -1,0 +1,48 @@
+/** Parsed answers in the form of the chat API: a whole message, and the deltas of a stream. */
+import type { OutputDelta } from '../output/output_delta.ts';
+
+type Fields = Readonly<Record<string, unknown>>;
+
+/** Returns the message of an answer from all of its deltas. Reasoning has both names that clients read. */
+export function messageOf(deltas: readonly OutputDelta[], includesReasoning: boolean): Fields {
+  const content: string[] = [];
+  const reasoning: string[] = [];
+  const calls: { id: string; name: string; json: string[] }[] = [];
+  for (const delta of deltas) {
+    if (delta.kind === 'content') content.push(delta.text);
+    else if (delta.kind === 'reasoning') reasoning.push(delta.text);
+    else if (delta.kind === 'call') calls.push({ id: delta.id, name: delta.name, json: [] });
+    else calls[delta.index]?.json.push(delta.text);
+  }
+  const [text, thought] = [content.join(''), includesReasoning ? reasoning.join('') : ''];
+  return {
+    role: 'assistant',
+    content: text === '' && (calls.length > 0 || reasoning.length > 0) ? null : text,
+    refusal: null,
+    ...(thought === '' ? {} : { reasoning: thought, reasoning_content: thought }),
+    ...(calls.length === 0
+      ? {}
+      : {
+          tool_calls: calls.map(({ id, name, json }) => ({
+            ...{ id, type: 'function' },
+            function: { name, arguments: json.join('') },
+          })),
+        }),
+  };
+}
+
+/** Returns the `delta` of a stream's chunk for a piece of an answer. */
+export function chunkDelta(delta: OutputDelta): Fields {
+  switch (delta.kind) {
+    case 'content':
+      return { content: delta.text };
+    case 'reasoning':
+      return { reasoning: delta.text, reasoning_content: delta.text };
+    case 'call': {
+      const { index, id, name } = delta;
+      return { tool_calls: [{ index, id, type: 'function', function: { name, arguments: '' } }] };
+    }
+    case 'arguments':
+      return { tool_calls: [{ index: delta.index, function: { arguments: delta.text } }] };
+  }
+}

@@ -1,0 +1,174 @@
+/** Tools of a chat's body: what is taken, what is refused with which path, and what is to be enforced. Budget: 1 s. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'vitest';
+import { chunkDelta, messageOf } from '../../../services/router/openai/chat_message.ts';
+import { ParsedChoice } from '../../../services/router/openai/parsed_choice.ts';
+import { ParameterFailure, type BodyLimits } from '../../../services/router/openai/parameter_failure.ts';
+import { readChatBody, readCompletionBody, readTokenizeBody } from '../../../services/router/openai/parameters.ts';
+import { refuseConstraint, toolConstraint } from '../../../services/router/openai/tool_grammar.ts';
+import { schemasOf } from '../../../services/router/openai/tools.ts';
+import { NO_FORMAT, OutputFormat } from '../../../services/router/output/output_format.ts';
+import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
+
+const limits: BodyLimits = { vocabSize: 100, maxModelLen: 64, isStrict: false };
+const messages = [{ role: 'user', content: 'x' }];
+const chat = (keys: object): ReturnType<typeof readChatBody> =>
+  readChatBody(Buffer.from(JSON.stringify({ messages, ...keys })), limits);
+
+const parameters = { type: 'object', properties: { place: { type: 'string' } } };
+const tool = (name: string, more: object = {}): object => ({
+  type: 'function',
+  function: { name, parameters, ...more },
+});
+
+function refusal(read: () => unknown): ParameterFailure {
+  try {
+    read();
+  } catch (error) {
+    if (error instanceof ParameterFailure) return error;
+    throw error;
+  }
+  assert.fail('it is accepted');
+}
+
+test('tools go to the template as they are, without nulls', () => {
+  const { tools, template } = chat({ tools: [tool('tide', { description: null, strict: null }), tool('f.g-h')] });
+  assert.deepEqual(
+    template.tools,
+    ['tide', 'f.g-h'].map((name) => ({ type: 'function', function: { name, parameters } })),
+  );
+  assert.deepEqual([tools.choice, tools.isParallel], ['auto', true]);
+  assert.deepEqual(
+    [...schemasOf(tools)],
+    [
+      ['tide', parameters],
+      ['f.g-h', parameters],
+    ],
+  );
+});
+
+test('no tools, and tools that are not to be called, leave the template without', () => {
+  for (const keys of [{}, { tools: [] }, { tools: '' }, { tools: null }, { tools: [tool('f')], tool_choice: 'none' }])
+    assert.deepEqual(chat(keys).template.tools, []);
+  for (const choice of ['auto', 'none']) assert.deepEqual(chat({ tool_choice: choice }).tools.tools, []);
+});
+
+test('one call at most, and reasoning left out, where the client says so', () => {
+  const { tools, includesReasoning } = chat({
+    tools: [tool('f')],
+    parallel_tool_calls: false,
+    include_reasoning: false,
+  });
+  assert.deepEqual([tools.isParallel, includesReasoning], [false, false]);
+  assert.equal(chat({}).includesReasoning, true);
+});
+
+test('the tools of a chat are tokens of /tokenize too', () => {
+  const bytes = Buffer.from(JSON.stringify({ messages, tools: [tool('f')] }));
+  assert.equal(readTokenizeBody(bytes, limits).template?.tools?.length, 1);
+});
+
+const many = Array.from({ length: 129 }, (_, i) => tool(`f${i}`));
+test.each<readonly [string, object, string]>([
+  ['a name with a space', { tools: [tool('a'), tool('b c')] }, 'tools.1.function.name'],
+  ['an empty name', { tools: [tool('')] }, 'tools.0.function.name'],
+  ['a name of 65 letters', { tools: [tool('x'.repeat(65))] }, 'tools.0.function.name'],
+  ['no name', { tools: [{ type: 'function', function: {} }] }, 'tools.0.function.name'],
+  ['two of one name', { tools: [tool('a'), tool('b'), tool('a')] }, 'tools.2.function.name'],
+  ['129 tools', { tools: many }, 'tools'],
+  ['a tool of another kind', { tools: [{ type: 'web_search' }] }, 'tools.0.type'],
+  ['a function that is none', { tools: [{ type: 'function', function: 'f' }] }, 'tools.0.function'],
+  ['parameters that are no schema', { tools: [tool('a', { parameters: [] })] }, 'tools.0.function.parameters'],
+  ['no list', { tools: { a: 1 } }, 'tools'],
+  ['a choice without tools', { tool_choice: 'required' }, 'tool_choice'],
+  ['a choice that is none', { tools: [tool('a')], tool_choice: 'any' }, 'tool_choice'],
+  [
+    'a choice of another tool',
+    { tools: [tool('a')], tool_choice: { type: 'function', function: { name: 'b' } } },
+    'tool_choice.function.name',
+  ],
+  ['parallel calls that are no yes or no', { tools: [tool('a')], parallel_tool_calls: 1 }, 'parallel_tool_calls'],
+])('%s is refused with its path', (_, keys, param) => {
+  const failure = refusal(() => chat(keys));
+  assert.equal(failure.param, param);
+  assert.match(failure.message, new RegExp(`^${param.replaceAll('.', '\\.')}: `));
+});
+
+test('128 tools are taken; completions take none', () => {
+  assert.equal(chat({ tools: many.slice(1) }).tools.tools.length, 128);
+  const bytes = Buffer.from(JSON.stringify({ prompt: 'x', tools: [tool('a')] }));
+  assert.equal(refusal(() => readCompletionBody(bytes, limits)).param, 'tools');
+});
+
+describe('what is to be enforced', () => {
+  const all = [tool('a'), tool('b', { strict: true })];
+  const wanted = (keys: object): readonly [string, string, string[]] | undefined => {
+    const constraint = toolConstraint(chat({ tools: all, ...keys }).tools, NO_FORMAT);
+    return constraint && [constraint.kind, constraint.param, constraint.tools.map(({ function: { name } }) => name)];
+  };
+
+  test('is some call, the named one, or the arguments of a strict tool', () => {
+    assert.deepEqual(wanted({ tool_choice: 'required' }), ['call', 'tool_choice', ['a', 'b']]);
+    const named = { type: 'function', function: { name: 'a' } };
+    assert.deepEqual(wanted({ tool_choice: named }), ['call', 'tool_choice', ['a']]);
+    assert.deepEqual(wanted({}), ['strict', 'tools.1.function.strict', ['a', 'b']]);
+    assert.equal(wanted({ tools: [tool('a', { strict: false })] }), undefined);
+    assert.equal(wanted({ tool_choice: 'none' }), undefined);
+  });
+
+  test('is refused by name', () => {
+    const constraint = toolConstraint(chat({ tools: [tool('a')], tool_choice: 'required' }).tools, NO_FORMAT);
+    assert(constraint);
+    assert.equal(refusal(() => refuseConstraint(constraint)).param, 'tool_choice');
+  });
+});
+
+describe('answers', () => {
+  const call = { kind: 'call', index: 0, id: 'call_1', name: 'f' } as const;
+  const json = { kind: 'arguments', index: 0, text: '{"a": 1}' } as const;
+
+  test('a message has its calls, and no content where there are only calls', () => {
+    assert.deepEqual(messageOf([call, json], true), {
+      ...{ role: 'assistant', content: null, refusal: null },
+      tool_calls: [{ id: 'call_1', type: 'function', function: { name: 'f', arguments: '{"a": 1}' } }],
+    });
+    assert.deepEqual(messageOf([], true), { role: 'assistant', content: '', refusal: null });
+  });
+
+  test('reasoning has both of its names, or is left out', () => {
+    const deltas = [
+      { kind: 'reasoning', text: 'A' },
+      { kind: 'content', text: 'B' },
+    ] as const;
+    const message = { role: 'assistant', content: 'B', refusal: null };
+    assert.deepEqual(messageOf(deltas, true), { ...message, reasoning: 'A', reasoning_content: 'A' });
+    assert.deepEqual(messageOf(deltas, false), message);
+    assert.equal(messageOf(deltas.slice(0, 1), false)['content'], null);
+  });
+
+  test('chunks begin a call with its name, and go on with its arguments', () => {
+    assert.deepEqual(chunkDelta(call), {
+      tool_calls: [{ index: 0, id: 'call_1', type: 'function', function: { name: 'f', arguments: '' } }],
+    });
+    assert.deepEqual(chunkDelta(json), { tool_calls: [{ index: 0, function: { arguments: '{"a": 1}' } }] });
+    assert.deepEqual(chunkDelta({ kind: 'reasoning', text: 'A' }), { reasoning: 'A', reasoning_content: 'A' });
+  });
+
+  test('tokens of the reasoning are counted, with those of its markers', () => {
+    const counts = new RequestCounts(1);
+    const format = new OutputFormat({ tools: 'hermes', reasoning: 'think', responseTemplate: undefined });
+    const parser = format.parser({
+      ...{ tools: new Map<string, unknown>(), hasTools: true, isParallel: true, prefix: '' },
+      newId: () => 'x',
+    });
+    assert(parser);
+    const choice = new ParsedChoice(parser, counts, true);
+    const token = { token: 0, logprob: [], topTokens: [], topLogprobs: [] } as never;
+    for (const text of ['<think>', '\n', 'A', ' fact', '</think>', '\n\n', 'B'])
+      choice.read({ text, tokens: [token], finish: undefined });
+    assert.equal(counts.reasoningTokens, 5);
+    const { pieces } = choice.read({ text: '<tool', tokens: [token], finish: 'stop' });
+    assert.deepEqual(pieces, [{ kind: 'content', text: '<tool' }]);
+    assert.equal(counts.reasoningTokens, 5);
+  });
+});
