@@ -77,6 +77,7 @@ const processes = [
     'nats',
     'tls',
     'dashboard',
+    'routes',
     'peers/vllm',
     'peers/sglang',
     'peers/llamacpp',

@@ -1,5 +1,6 @@
 /** The contexts of the endpoints: tokenizer, relay and metrics of each served model, and the parts that all models share. */
 import { messageOf } from '../../shared/base/failure.ts';
+import { softwareVersion } from '../../shared/base/version.ts';
 import type { ClusterBus } from '../../shared/bus/cluster_bus.ts';
 import { TrialCompiler } from '../../shared/grammar/matcher/trial_compiler.ts';
 import type { RoleContext } from '../../shared/node/role.ts';
@@ -21,6 +22,9 @@ import type { RouterConfig } from './options.ts';
 import { NO_FORMAT, OutputFormat } from './output/output_format.ts';
 import { RequestLog } from './relay/request_log.ts';
 import { TextCodec } from './text/text.ts';
+
+/** Digits of the format's digest in a fingerprint: enough to tell the formats of a cluster apart. */
+const FINGERPRINT_DIGITS = 12;
 
 type Host = Pick<RoleContext<RouterConfig>, 'config' | 'threads' | 'clock' | 'random' | 'newId' | 'log' | 'fail'>;
 
@@ -117,6 +121,9 @@ export class ServedModels {
       ...{ servedName: name, facts, codec, output, relay, metrics, clock, newId, ending },
       rules: new TextRules(this.#conversions, trial),
       ...{ requests: this.#requests, admission: this.admission, bodies: this.#bodies },
+      // llama.cpp's name of a build begins with a b too, which its clients check.
+      fingerprint: () =>
+        `b${(view.model?.digest ?? facts.modelConfig).slice(0, FINGERPRINT_DIGITS)}-${softwareVersion}`,
       of: (model) => this.#of(model),
       maxModelLen: () => Math.min(ownLength, view.maxModelLen ?? ownLength),
       pooling: config.pooling === 'mean' ? Pooling.MEAN : Pooling.LAST,

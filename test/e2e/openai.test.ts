@@ -550,12 +550,7 @@ describe('parameters that OpenAI or vLLM document', () => {
       { allowed_token_ids: [1] },
       { structural_tag: '{}' },
     ],
-    ...[
-      { truncate_prompt_tokens: 5 },
-      { vllm_xargs: { a: 1 } },
-      { kv_transfer_params: {} },
-      { logits_processors: ['x'] },
-    ],
+    ...[{ vllm_xargs: { a: 1 } }, { kv_transfer_params: {} }, { logits_processors: ['x'] }],
   ])('%j is refused by name, with what to do', async (body) => {
     const response = await post('/v1/completions', { prompt: 'Hello', max_tokens: 1, ...body });
     assert.equal(response.status, 400);

@@ -34,6 +34,8 @@ export class Cors {
     const origin = this.#allowed(request);
     if (origin === undefined) return;
     response.setHeader('access-control-allow-origin', origin);
+    // Cookies and the like of a proxy in front: only to pages that the operator has listed.
+    if (origin !== '*') response.setHeader('access-control-allow-credentials', 'true');
     response.setHeader('access-control-expose-headers', EXPOSED_HEADERS);
   }
 
@@ -43,7 +45,7 @@ export class Cors {
     const asked = headers['access-control-request-method'];
     if (method !== 'OPTIONS' || asked === undefined || this.#allowed(request) === undefined) return undefined;
     return {
-      'access-control-allow-methods': 'GET, POST, OPTIONS',
+      'access-control-allow-methods': 'GET, POST',
       'access-control-allow-headers': headersFor(headers),
       'access-control-max-age': MAX_AGE_S,
       // A page of the open web that reaches for a server of the local network asks for this too.

@@ -4,7 +4,6 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import fastify, { type FastifyInstance, type FastifyReply } from 'fastify';
 import { Failure, messageOf } from '../../../shared/base/failure.ts';
-import { softwareVersion } from '../../../shared/base/version.ts';
 import { noBody, type Bodies, type Body } from '../openai/bodies.ts';
 import type { RouterMetrics } from '../metrics/metrics.ts';
 import { endpointPaths, serve } from '../openai/endpoints.ts';
@@ -13,10 +12,10 @@ import { ParameterFailure } from '../openai/parameter_failure.ts';
 import { poolView } from '../cluster/pool_view.ts';
 import { clusterMetrics } from '../metrics/cluster_metrics.ts';
 import { mergeMetrics } from '../metrics/merge_metrics.ts';
-import type { ApiContext } from '../openai/api_context.ts';
 import type { HttpApp, ListenHttp } from '../router.ts';
 import { Cors } from './cors.ts';
 import { namesOf, withClient } from './http_exchange.ts';
+import { addModelRoutes } from './model_routes.ts';
 import { readBody } from './read_body.ts';
 
 const DEFAULT_LISTED = 100;
@@ -71,7 +70,7 @@ function createHttpServer(face: HttpApp): FastifyInstance {
   });
   app.setNotFoundHandler((request, reply) => {
     const path = request.url.replace(/\?.*$/, '');
-    const methods = allowed.get(path) ?? (path.startsWith('/v1/models/') ? allowed.get('/v1/models/*') : undefined);
+    const methods = allowed.get(path) ?? allowed.get(path.replace(/^((\/v1)?\/models)\/.*$/, '$1/*'));
     const isKnown = methods !== undefined && !methods.includes(request.method);
     if (isKnown) void reply.header('allow', methods.join(', '));
     const message = isKnown
@@ -84,7 +83,8 @@ function createHttpServer(face: HttpApp): FastifyInstance {
   app.addHook('onRequest', (request, reply, done) => {
     const preflight = cors.preflight(request.raw);
     if (preflight) {
-      void reply.code(204).headers(preflight).send();
+      // llama.cpp's clients expect 200 rather than 204.
+      void reply.code(200).headers(preflight).send();
       return;
     }
     if (request.raw.httpVersion === '1.1' && request.headers.host === undefined) {
@@ -108,16 +108,7 @@ function createHttpServer(face: HttpApp): FastifyInstance {
       );
     });
   }
-  const created = Math.floor(context.clock.wallMs() / 1_000);
-  const model = ({ servedName: id, maxModelLen }: ApiContext): object => ({
-    ...{ id, object: 'model', created, owned_by: 'penstock', max_model_len: maxModelLen() },
-  });
-  app.get('/v1/models', () => ({ object: 'list', data: face.contexts().map(model) }));
-  // Hugging Face names have a slash, which clients send as it is.
-  app.get<{ Params: { '*': string } }>('/v1/models/*', (request) => {
-    return model(context.of(request.params['*']));
-  });
-  app.get('/version', () => ({ version: softwareVersion }));
+  addModelRoutes(app, face, allowed);
   addHealthRoutes(app, face);
   addInsideRoutes(app, face);
   return app;
@@ -240,10 +231,13 @@ function addHealthRoutes(app: FastifyInstance, { context, view }: HttpApp): void
     );
     return { code: status === 'ok' ? 200 : 503, body: { status, instances } };
   };
-  app.get('/health', (_request, reply) => {
-    const { code, body } = health();
-    return reply.status(code).send(body);
-  });
+  // The second path is llama.cpp's.
+  for (const path of ['/health', '/v1/health']) {
+    app.get(path, (_request, reply) => {
+      const { code, body } = health();
+      return reply.status(code).send(body);
+    });
+  }
   // Health check under the path that SageMaker and vLLM use.
   app.route({
     method: ['GET', 'POST'],

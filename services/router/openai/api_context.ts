@@ -13,6 +13,8 @@ import type { TextCodec } from '../text/text.ts';
 /** Everything an endpoint needs: parts of one model (facts, codec, relay, metrics), and parts that all models share. */
 export interface ApiContext {
   readonly servedName: string;
+  /** Returns a name for what computes the answers: it changes with the format of the model, and with this software. */
+  readonly fingerprint: () => string;
   readonly facts: Omit<ModelFacts, 'texts'>;
   /**
    * Returns the context of the model that a request names, or of the router's first model when the name is undefined or empty. @throws

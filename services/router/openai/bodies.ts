@@ -178,6 +178,7 @@ const promptKeys: Readonly<Record<PromptBodyKind, Buffer | undefined>> = {
   chat: undefined,
   completion: Buffer.from('"prompt"'),
   embedding: Buffer.from('"input"'),
+  invocation: Buffer.from('"prompt"'),
 };
 const LOOKED_AT = 64;
 

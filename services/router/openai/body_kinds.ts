@@ -1,12 +1,29 @@
 /** Body readers by endpoint. */
+import { parseJson } from './body_parts.ts';
 import { readEmbeddingBody } from './embedding_parameters.ts';
-import { readChatBody, readCompletionBody, readDetokenizeBody, readTokenizeBody } from './parameters.ts';
-import type { BodyLimits } from './parameter_failure.ts';
+import {
+  readChatBody,
+  readCompletionBody,
+  readDetokenizeBody,
+  readTokenizeBody,
+  type ChatBody,
+  type CompletionBody,
+} from './parameters.ts';
+import { ParameterFailure, type BodyLimits } from './parameter_failure.ts';
+
+/** Reads a body with `messages` as a chat, one with `prompt` as a completion. @throws ParameterFailure for one that has neither. */
+function readInvocationBody(bytes: Uint8Array, limits: BodyLimits): ChatBody | CompletionBody {
+  const { messages, prompt } = parseJson(bytes);
+  if ((messages ?? null) !== null) return readChatBody(bytes, limits);
+  if ((prompt ?? null) !== null) return readCompletionBody(bytes, limits);
+  throw new ParameterFailure('the body has neither messages, for a chat, nor prompt, for a completion', null);
+}
 
 const readers = {
   chat: readChatBody,
   completion: readCompletionBody,
   embedding: readEmbeddingBody,
+  invocation: readInvocationBody,
   tokenize: readTokenizeBody,
   detokenize: readDetokenizeBody,
 } as const;

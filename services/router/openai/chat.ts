@@ -2,6 +2,8 @@
 import { Failure } from '../../../shared/base/failure.ts';
 import type { SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { Generation } from '../relay/generation.ts';
+import type { RequestTrace } from '../relay/request_log.ts';
+import type { ReadPromptBody } from '../text/prompt_body.ts';
 import type { ApiContext } from './api_context.ts';
 import { chunkDelta, messageOf } from './chat_message.ts';
 import { respond, startSamples, type AnswerFormat } from './choices.ts';
@@ -14,6 +16,7 @@ import type { AnswerDelta } from './prompt_run.ts';
 import type { RequestScope } from './request_scope.ts';
 import { refuseConstraint, toolConstraint } from './tool_grammar.ts';
 import { schemasOf } from './tools.ts';
+import { truncated } from './truncation.ts';
 
 interface ChatLogprob {
   readonly token: string;
@@ -32,24 +35,36 @@ export async function chat(all: ApiContext, scope: RequestScope): Promise<void> 
   const trace = scope.open('/v1/chat/completions');
   const bodyBytes = scope.body.bytes.length;
   const read = await all.bodies.readPrompts('chat', scope.body, all.of(undefined), scope.signal);
-  const { body, prompts, failure } = read;
+  await answerChat(all, scope, trace, bodyBytes, read);
+}
+
+/** Answers a chat whose body of `bodyBytes` has been read. @throws Failure when the request is refused or cannot be finished. */
+export async function answerChat(
+  all: ApiContext,
+  scope: RequestScope,
+  trace: RequestTrace,
+  bodyBytes: number,
+  { body, prompts, prefix, failure }: ReadPromptBody<'chat'>,
+): Promise<void> {
   const context = all.of(body.model);
   trace.model = context.servedName;
   scope.named(body.requestId);
   if (failure) throw new Failure(failure.code, failure.message);
   const calls = toolConstraint(body.tools, context.output.choice);
   if (calls) refuseConstraint(calls);
+  const { maxTokens, truncation } = body;
   const [encoded] = prompts ?? [];
   const prompt = encoded
-    ? { ids: encoded, prefix: read.prefix ?? '' }
-    : await context.codec.chatPrompt(body.template, bodyBytes, scope.signal);
-  const promptTokens = prompt.ids;
+    ? { ids: encoded, prefix: prefix ?? '' }
+    : await context.codec.chatPrompt(body.template, bodyBytes, scope.signal, truncation?.side);
+  const limits = { maxModelLen: context.maxModelLen(), maxTokens, usualTokens: 1 };
+  const promptTokens = truncated(prompt.ids, truncation, limits);
   trace.promptTokens = promptTokens.length;
   const constraint = await constraintOf(context, body.constraint, scope.signal);
   const generation = parsedGeneration(
     context,
     body,
-    generationOf(context, body, promptTokens, body.maxTokens, 'messages', constraint),
+    generationOf(context, body, promptTokens, maxTokens, 'messages', constraint),
   );
   refuseTooMany(promptTokens.length * (1 + body.numPromptLogprobs), 'prompt_logprobs');
   const runs = startSamples(context, scope, { trace, generation, echo: undefined }, body.numSamples);
@@ -71,8 +86,10 @@ function finishOf(finish: AnswerDelta['finish'] | null, parsed: ParsedOutput | u
   return finish === 'stop' && parsed?.hasCalls === true ? 'tool_calls' : (finish ?? null);
 }
 
+const noMessageParts = { annotations: null, audio: null, function_call: null, tool_calls: null };
+
 function chatFormat(context: ApiContext, body: ChatBody, prefix: string): AnswerFormat<readonly ChatLogprob[]> {
-  const { isReturningIds, includesReasoning, tools } = body;
+  const { isReturningIds, isNamingIds, includesReasoning, tools } = body;
   const { output, newId } = context;
   const promptIds = (promptTokens: Uint32Array): object =>
     isReturningIds ? { prompt_token_ids: Array.from(promptTokens) } : {};
@@ -89,7 +106,7 @@ function chatFormat(context: ApiContext, body: ChatBody, prefix: string): Answer
       });
       return parser && new ParsedChoice(parser, counts, output.hasReasoning);
     },
-    logprobs: (tokens) => chatLogprobs(context, tokens),
+    logprobs: (tokens) => chatLogprobs(context, tokens, isNamingIds),
     logprobList() {
       const entries: string[] = [];
       return {
@@ -97,15 +114,19 @@ function chatFormat(context: ApiContext, body: ChatBody, prefix: string): Answer
         json: () => `{"content":[${entries.join()}],"refusal":null}`,
       };
     },
-    choice: ({ index, text, ids, finish, stopReason, parsed }) => ({
+    // Keys without a value are null where the official Python client has them, so that its objects and raw answers have the same keys.
+    choice: ({ index, text, ids, finish, stopReason, matchedStop, parsed }) => ({
       index,
-      message: messageOf(parsed?.pieces ?? [{ kind: 'content', text }], includesReasoning),
-      ...{ finish_reason: finishOf(finish, parsed), stop_reason: stopReason },
-      ...(isReturningIds ? { token_ids: ids } : {}),
+      message: { ...noMessageParts, ...messageOf(parsed?.pieces ?? [{ kind: 'content', text }], includesReasoning) },
+      ...{ finish_reason: finishOf(finish, parsed), stop_reason: stopReason, matched_stop: matchedStop },
+      token_ids: isReturningIds ? ids : null,
     }),
-    rest: (promptTokens) => ({ ...promptIds(promptTokens) }),
+    rest: (promptTokens) => ({
+      ...{ service_tier: null, moderation: null },
+      prompt_token_ids: isReturningIds ? Array.from(promptTokens) : null,
+    }),
     hasPromptLogprobsInChoice: false,
-    chunks({ index, text, ids, logprobs, finish, stopReason, isFirst, parsed }, promptTokens) {
+    chunks({ index, text, ids, logprobs, finish, stopReason, matchedStop, isFirst, parsed }, promptTokens) {
       const chunk = (choice: Record<string, unknown>): Record<string, unknown> => chunkOf(index, choice);
       const role = { delta: { role: 'assistant', content: '' } };
       const first = { choice: chunk(role), beside: promptIds(promptTokens), isOpening: true };
@@ -119,17 +140,25 @@ function chatFormat(context: ApiContext, body: ChatBody, prefix: string): Answer
         logprobs: logprobs && { content: logprobs, refusal: null },
         ...(isReturningIds ? { token_ids: ids } : {}),
       };
+      const ending = {
+        finish_reason: finishOf(finish ?? null, parsed),
+        ...{ stop_reason: stopReason, matched_stop: matchedStop },
+      };
       return [
         ...(isFirst ? [first] : []),
         ...deltas.map((delta, i) => ({ choice: chunk({ delta, ...(i === 0 ? more : {}) }) })),
-        ...(finish ? [{ choice: chunk({ finish_reason: finishOf(finish, parsed), stop_reason: stopReason }) }] : []),
+        ...(finish ? [{ choice: chunk(ending) }] : []),
       ];
     },
   };
 }
 
-async function chatLogprobs(context: ApiContext, tokens: readonly SampledMessage[]): Promise<ChatLogprob[]> {
-  const nameOf = await tokenNames(context, tokens);
+async function chatLogprobs(
+  context: ApiContext,
+  tokens: readonly SampledMessage[],
+  isNamingIds: boolean,
+): Promise<ChatLogprob[]> {
+  const nameOf = await tokenNames(context, tokens, isNamingIds);
   const entry = (id: number): { token: string; bytes: readonly number[] | null } => {
     const { text, escaped, bytes } = nameOf(id);
     return { token: text ?? escaped, bytes: context.codec.hasTokenizer ? bytes : null };

@@ -49,7 +49,7 @@ export function startSamples(
 }
 
 /** The next part of a choice: of the echoed prompt first, then of the output. */
-interface ChoiceDelta<L> extends Pick<AnswerDelta, 'text' | 'finish' | 'stopReason'> {
+interface ChoiceDelta<L> extends Pick<AnswerDelta, 'text' | 'finish' | 'stopReason' | 'matchedStop'> {
   /** Index of the run within the request: that of its prompt times the samples of each, and that of the sample. */
   readonly index: number;
   /** Token ids of this part; undefined for a further slice of the echoed prompt, which adds only log-probabilities. */
@@ -68,6 +68,7 @@ interface WholeChoice extends Pick<ChoiceDelta<unknown>, 'index' | 'text' | 'par
   readonly ids: readonly number[];
   readonly finish: AnswerDelta['finish'] | null;
   readonly stopReason: AnswerDelta['stopReason'];
+  readonly matchedStop: AnswerDelta['matchedStop'];
 }
 
 /** One chunk of a stream. */
@@ -128,7 +129,7 @@ async function* partsOf<L>(
   /** Characters of the echoed prompt, by index of each choice that has begun; 0 without an echo. */
   const numEchoed = new Map<number, number>();
   const parsers = runs.map(({ generation }) => format.parser?.(generation));
-  const nothing = { finish: undefined, stopReason: null, logprobs: null, sumLogprobs: 0 };
+  const nothing = { finish: undefined, stopReason: null, matchedStop: null, logprobs: null, sumLogprobs: 0 };
   for await (const { index, delta } of inOrder(runs, numLogprobs >= 0)) {
     const run = runs[index];
     if (!run) continue;
@@ -147,10 +148,10 @@ async function* partsOf<L>(
       }
       isFirst = false;
     } else if (isFirst) numEchoed.set(index, 0);
-    const { text, tokens, finish, stopReason, offset } = delta;
+    const { text, tokens, finish, stopReason, matchedStop, offset } = delta;
     const at = (numEchoed.get(index) ?? 0) + offset;
     yield {
-      ...{ index, text, finish, stopReason, isFirst, parsed: parsers[index]?.read(delta) },
+      ...{ index, text, finish, stopReason, matchedStop, isFirst, parsed: parsers[index]?.read(delta) },
       ids: tokens.map(({ token }) => token),
       logprobs: numLogprobs < 0 ? null : await format.logprobs(tokens, () => at),
       sumLogprobs: tokens.reduce((sum, { logprob }) => sum + (logprob[0] ?? 0), 0),
@@ -216,18 +217,18 @@ async function collect<L>(
   for (const prompt of numPromptLogprobs < 0 ? [] : new Set(runs.map(({ first }) => first)))
     ofPrompts.set(prompt, await promptLogprobsJson(context, prompt, numPromptLogprobs));
   const choices = best(outputs, body).map(({ run, text, ids, pieces, list, last }, index) => {
-    const { finish = null, stopReason = null } = last ?? {};
+    const { finish = null, stopReason = null, matchedStop = null } = last ?? {};
     const parsed = last?.parsed && { ...last.parsed, pieces };
     const { promptTokens } = run.generation;
-    const promptLogprobs = format.hasPromptLogprobsInChoice ? ofPrompts.get(run.first) : undefined;
+    const promptLogprobs = format.hasPromptLogprobsInChoice ? (ofPrompts.get(run.first) ?? 'null') : undefined;
     return {
-      fields: format.choice({ index, text: text.join(''), ids, finish, stopReason, parsed }, promptTokens),
+      fields: format.choice({ index, text: text.join(''), ids, finish, stopReason, matchedStop, parsed }, promptTokens),
       logprobs: sampling.numLogprobs < 0 ? 'null' : list.json(),
       ...(promptLogprobs === undefined ? {} : { promptLogprobs }),
     };
   });
   const [first] = runs;
-  const beside = format.hasPromptLogprobsInChoice ? undefined : ofPrompts.get(first.first);
+  const beside = format.hasPromptLogprobsInChoice ? undefined : (ofPrompts.get(first.first) ?? 'null');
   return answerJson(
     envelopeOf(context, format, first.trace, format.object.collect),
     choices,
@@ -300,11 +301,12 @@ async function countsWhole(runs: readonly PromptRun[], clock: Clock, signal: Abo
 }
 
 function envelopeOf<L>(
-  { servedName, clock }: ApiContext,
+  { servedName, clock, fingerprint }: ApiContext,
   { idPrefix }: AnswerFormat<L>,
   trace: RequestTrace,
   object: string,
 ): Record<string, unknown> {
   const id = `${idPrefix}${trace.names.clientId ?? trace.id}`;
-  return { id, object, created: Math.floor(clock.wallMs() / 1_000), model: servedName };
+  const created = Math.floor(clock.wallMs() / 1_000);
+  return { id, object, created, model: servedName, system_fingerprint: fingerprint() };
 }

@@ -149,15 +149,17 @@ export function usageOf(all: readonly RequestCounts[], numTokens?: number): Usag
 }
 
 /**
- * Returns a look-up of the names of all tokens in the log-probabilities. Without a tokenizer a token is named `token_id:N`, and its
- * bytes are unknown.
+ * Returns a look-up of the names of all tokens in the log-probabilities. With `isNamingIds` a token's text is `token_id:N`; without a
+ * tokenizer too, and its bytes are unknown.
  */
 export async function tokenNames(
   { codec }: ApiContext,
   tokens: readonly SampledMessage[],
+  isNamingIds = false,
 ): Promise<(token: number) => TokenName> {
   if (!codec.hasTokenizer) return idAsName;
-  return codec.names(tokens.flatMap(({ token, topTokens }) => [token, ...topTokens]));
+  const nameOf = await codec.names(tokens.flatMap(({ token, topTokens }) => [token, ...topTokens]));
+  return isNamingIds ? (id) => ({ ...nameOf(id), text: `token_id:${id}` }) : nameOf;
 }
 
 function idAsName(id: number): TokenName {

@@ -17,14 +17,17 @@ export interface Logprobs {
 /** Returns where a token begins in the text of its choice, in characters; called for each token in order. */
 export type OffsetOf = (name: TokenName) => number;
 
-/** Returns the log-probabilities of `tokens` with up to `numTop` alternatives each. `offsetOf` is called once per token, in order. */
+/**
+ * Returns the log-probabilities of `tokens` with up to `numTop` alternatives each, tokens by their text or, with `isNamingIds`, as
+ * `token_id:N`. `offsetOf` is called once per token, in order.
+ */
 export async function completionLogprobs(
   context: ApiContext,
   tokens: readonly SampledMessage[],
   offsetOf: OffsetOf,
-  numTop: number,
+  { numTop, isNamingIds = false }: { readonly numTop: number; readonly isNamingIds?: boolean },
 ): Promise<Logprobs> {
-  const nameOf = await tokenNames(context, tokens);
+  const nameOf = await tokenNames(context, tokens, isNamingIds);
   return {
     tokens: tokens.map(({ token }) => keyOf(nameOf(token))),
     token_logprobs: tokens.map(({ logprob }) => logprob[0] ?? null),

@@ -1,6 +1,7 @@
 /** `/v1/completions`: prompts as text or token ids, one or several. */
 import { Failure } from '../../../shared/base/failure.ts';
 import type { RequestTrace } from '../relay/request_log.ts';
+import type { ReadPromptBody } from '../text/prompt_body.ts';
 import type { ApiContext } from './api_context.ts';
 import { respond, startSamples, type AnswerFormat, type PromptRun } from './choices.ts';
 import { generationOf } from './common.ts';
@@ -9,6 +10,7 @@ import { completionLogprobs, LogprobLists, type Logprobs } from './completion_lo
 import type { CompletionBody } from './parameters.ts';
 import { refuseTooMany } from './prompt_logprobs.ts';
 import type { RequestScope } from './request_scope.ts';
+import { truncated } from './truncation.ts';
 
 /** OpenAI's default for this endpoint. */
 const DEFAULT_MAX_TOKENS = 16;
@@ -19,12 +21,17 @@ const DEFAULT_MAX_TOKENS = 16;
  */
 export async function completions(all: ApiContext, scope: RequestScope): Promise<void> {
   const trace = scope.open('/v1/completions');
-  const { body, prompts, failure } = await all.bodies.readPrompts(
-    'completion',
-    scope.body,
-    all.of(undefined),
-    scope.signal,
-  );
+  const read = await all.bodies.readPrompts('completion', scope.body, all.of(undefined), scope.signal);
+  await answerCompletion(all, scope, trace, read);
+}
+
+/** Answers a completion whose body has been read. @throws Failure when the request is refused or cannot be finished. */
+export async function answerCompletion(
+  all: ApiContext,
+  scope: RequestScope,
+  trace: RequestTrace,
+  { body, prompts, failure }: ReadPromptBody<'completion'>,
+): Promise<void> {
   const context = all.of(body.model);
   scope.named(body.requestId);
   if (failure) throw new Failure(failure.code, failure.message);
@@ -36,51 +43,64 @@ export async function completions(all: ApiContext, scope: RequestScope): Promise
 async function startAll(
   context: ApiContext,
   body: CompletionBody,
-  encoded: readonly Uint32Array[] | undefined,
+  prompts: readonly Uint32Array[] | undefined,
   scope: RequestScope,
   first: RequestTrace,
 ): Promise<PromptRun[]> {
   const runs: PromptRun[] = [];
   const constraint = await constraintOf(context, body.constraint, scope.signal);
   let numAsked = 0;
-  for (const [i, prompt] of (encoded ?? body.prompts).entries()) {
+  for (const [i, prompt] of (prompts ?? body.prompts).entries()) {
     const trace = runs.length === 0 ? first : scope.open('/v1/completions');
-    const promptTokens =
-      typeof prompt === 'string' ? await context.codec.encode(prompt, body.hasSpecialTokens, scope.signal) : prompt;
+    const whole = await encoded(context, body, prompt, scope.signal);
+    const room = { maxModelLen: context.maxModelLen(), maxTokens: body.maxTokens, usualTokens: DEFAULT_MAX_TOKENS };
+    const promptTokens = truncated(whole, body.truncation, room);
     const maxTokens =
-      body.maxTokens ?? Math.max(1, Math.min(DEFAULT_MAX_TOKENS, context.maxModelLen() - promptTokens.length));
+      body.maxTokens ?? Math.max(1, Math.min(DEFAULT_MAX_TOKENS, room.maxModelLen - promptTokens.length));
     trace.model = context.servedName;
     trace.promptTokens = promptTokens.length;
     const generation = generationOf(context, body, promptTokens, maxTokens, 'prompt', constraint);
     numAsked += promptTokens.length * generation.request.promptLogprobs;
     refuseTooMany(numAsked, body.numPromptLogprobs < 0 ? 'echo' : 'prompt_logprobs');
-    const echo = body.isEchoing ? body.prompts[i] : undefined;
+    const shown = promptTokens.length < whole.length ? promptTokens : body.prompts[i];
+    const echo = body.isEchoing ? shown : undefined;
     runs.push(...startSamples(context, scope, { trace, generation, echo }, body.numSamples));
   }
   return runs;
 }
 
+async function encoded(
+  { codec }: ApiContext,
+  { hasSpecialTokens, truncation }: CompletionBody,
+  prompt: string | Uint32Array,
+  signal: AbortSignal,
+): Promise<Uint32Array> {
+  return typeof prompt === 'string' ? codec.encode(prompt, hasSpecialTokens, signal, truncation?.side) : prompt;
+}
+
 function completionFormat(context: ApiContext, body: CompletionBody): AnswerFormat<Logprobs> {
-  const { isReturningIds, sampling } = body;
+  const { isReturningIds, isNamingIds, sampling } = body;
   const promptIds = (promptTokens: Uint32Array): object =>
     isReturningIds ? { prompt_token_ids: Array.from(promptTokens) } : {};
   return {
     idPrefix: 'cmpl-',
     object: { collect: 'text_completion', chunk: 'text_completion' },
-    logprobs: (tokens, offsetOf) => completionLogprobs(context, tokens, offsetOf, sampling.numLogprobs),
+    logprobs: (tokens, offsetOf) =>
+      completionLogprobs(context, tokens, offsetOf, { numTop: sampling.numLogprobs, isNamingIds }),
     logprobList: () => new LogprobLists(),
-    choice: ({ index, text, ids, finish, stopReason }, promptTokens) => ({
-      ...{ index, text, finish_reason: finish, stop_reason: stopReason },
-      ...promptIds(promptTokens),
-      ...(isReturningIds ? { token_ids: ids } : {}),
+    choice: ({ index, text, ids, finish, stopReason, matchedStop }, promptTokens) => ({
+      ...{ index, text, finish_reason: finish, stop_reason: stopReason, matched_stop: matchedStop },
+      prompt_token_ids: isReturningIds ? Array.from(promptTokens) : null,
+      token_ids: isReturningIds ? ids : null,
     }),
     rest: () => ({}),
     hasPromptLogprobsInChoice: true,
-    chunks({ index, text, ids, logprobs, finish, stopReason, isFirst }, promptTokens) {
+    chunks({ index, text, ids, logprobs, finish, stopReason, matchedStop, isFirst }, promptTokens) {
       const isEmpty = text === '' && finish === undefined && logprobs === null && !isReturningIds;
       if (isEmpty) return [];
       const choice = {
-        ...{ index, text, logprobs, finish_reason: finish ?? null, stop_reason: finish ? stopReason : null },
+        ...{ index, text, logprobs, finish_reason: finish ?? null },
+        ...{ stop_reason: finish ? stopReason : null, matched_stop: finish ? matchedStop : null },
         ...(isReturningIds && ids ? { token_ids: ids } : {}),
         ...(isFirst ? promptIds(promptTokens) : {}),
       };

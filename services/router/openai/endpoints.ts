@@ -5,8 +5,9 @@ import { completions } from './completions.ts';
 import { embeddings } from './embeddings.ts';
 import { errorBody, errorHeaders, errorStatus } from './errors.ts';
 import type { Exchange } from './exchange.ts';
+import { invocations } from './invocations.ts';
 import { RequestScope } from './request_scope.ts';
-import { detokenize, tokenize } from './token_endpoints.ts';
+import { applyTemplate, detokenize, tokenize } from './token_endpoints.ts';
 
 /** Writes the answer to the scope's sink, or throws the error that the client is sent. */
 type Endpoint = (context: ApiContext, scope: RequestScope) => Promise<void>;
@@ -15,8 +16,13 @@ const endpoints = {
   '/v1/chat/completions': chat,
   '/v1/completions': completions,
   '/v1/embeddings': embeddings,
+  // llama.cpp's names for them.
+  '/chat/completions': chat,
+  '/completions': completions,
+  '/invocations': invocations,
   '/tokenize': tokenize,
   '/detokenize': detokenize,
+  '/apply-template': applyTemplate,
 } as const satisfies Record<string, Endpoint>;
 
 /** Path of an endpoint. */

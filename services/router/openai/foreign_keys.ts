@@ -43,7 +43,6 @@ const refused: Table = {
   penalize_nl: ['LO', 'whether line ends are penalised', true],
   penalize_newline: ['LO', 'whether line ends are penalised', true],
   beam_width: ['S', 'beam search', 1, 0],
-  n_cmpl: ['L', 'several completions (n; ours is 1 only)', 1],
   watermark: ['T', 'a watermark in the text', false],
   lora: ['L', 'LoRA adapters with scales'],
   lora_path: ['S', 'a LoRA adapter'],
@@ -71,7 +70,6 @@ const refused: Table = {
   input_extra: ['L', 'fill in the middle (/infill)'],
   tool_prompt: ['T', 'a text before the tools'],
   task: ['S', "a model's quick task (DeepSeek-V4)"],
-  truncate: ['OT', 'cut the prompt so that it fits (TGI: to so many tokens; Ollama: true or false)', false],
   options: ['O', 'settings in an object of their own'],
   parameters: ['T', 'settings in an object of their own'],
   sampling_params: ['S', 'settings in an object of their own'],
@@ -134,6 +132,7 @@ const refusedByCompletions: Table = {
 
 /** Parameters that are honoured under another name, at both endpoints. */
 const renamed: Table = {
+  n_cmpl: ['L', 'n', 1],
   n_predict: ['L', 'max_tokens', -1],
   num_predict: ['O', 'max_tokens', -1],
   max_new_tokens: ['ST', 'max_tokens'],
@@ -151,6 +150,7 @@ const renamed: Table = {
   return_tokens: ['L', 'return_token_ids', false],
   return_prompt_token_ids: ['S', 'return_token_ids', false],
   extra_key: ['S', 'cache_salt'],
+  truncate: ['OT', 'truncate_prompt_tokens', false],
 };
 
 /** Keys at `/v1/chat/completions` only, whose parameter has another name here. */

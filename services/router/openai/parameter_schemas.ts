@@ -5,6 +5,7 @@
 import { z } from 'zod';
 import { constraintFields } from './constraint_wish.ts';
 import { isNeutral } from './neutral_value.ts';
+import { biasShape, messagesShape, promptShape, tokensShape } from './parameter_shapes.ts';
 import { toolFields } from './tools.ts';
 
 /** Schema of a parameter that is accepted at its neutral values only; the error names `what` as the value to send. */
@@ -14,10 +15,11 @@ export const only = (neutral: readonly unknown[], what = JSON.stringify(neutral[
     .refine((value) => isNeutral(value, neutral), {
       message: `is not supported; leave it out or set it to ${what}`,
     })
-    .optional();
+    .optional()
+    .meta({ enum: [...neutral, null], description: `Not supported; accepted as ${what}` });
 
 /** Schema of a parameter that changes no output here, whatever its value. */
-const hint = z.unknown().optional();
+const hint = z.unknown().optional().meta({ description: 'Changes no output' });
 const on = z.boolean().optional();
 const MAX_INT = 2 ** 31 - 1;
 const MAX_STOPS = 16;
@@ -28,6 +30,9 @@ export const MAX_SAMPLES = 256;
 
 const stop = z.string().min(1, 'cannot be an empty string');
 const count = z.int().min(1).max(MAX_INT).optional();
+
+/** Names the bounds as vLLM's errors do, in which clients look for them. */
+const SEED_BOUNDS = 'a whole number, greater_than_equal -2^63 and less_than_equal 2^63 - 1';
 
 function isSeed(value: bigint): boolean {
   return value === BigInt.asIntN(64, value);
@@ -48,9 +53,10 @@ export const common = {
   seed: z
     .preprocess(
       (value) => (Number.isInteger(value) ? BigInt(value as number) : value),
-      z.bigint('a whole number from -2^63 to 2^63 - 1').refine(isSeed, 'a whole number from -2^63 to 2^63 - 1'),
+      z.bigint('a whole number from -2^63 to 2^63 - 1').refine(isSeed, SEED_BOUNDS),
     )
-    .optional(),
+    .optional()
+    .meta({ type: 'integer' }),
   stop: z
     .union([stop, z.array(stop).max(MAX_STOPS)], `one text, or a list of at most ${MAX_STOPS}, none of them empty`)
     .optional(),
@@ -61,7 +67,7 @@ export const common = {
   presence_penalty: z.number().min(-2).max(2).optional(),
   frequency_penalty: z.number().min(-2).max(2).optional(),
   repetition_penalty: z.number().gt(0).max(10).optional(),
-  logit_bias: z.unknown().optional(),
+  logit_bias: z.unknown().optional().meta(biasShape),
   return_token_ids: on,
   ignore_eos: on,
   skip_special_tokens: on,
@@ -76,9 +82,15 @@ export const common = {
   length_penalty: only([1]),
   priority: only([0]),
   spaces_between_special_tokens: only([true]),
-  truncate_prompt_tokens: only([], 'null'),
+  truncate_prompt_tokens: z
+    .int()
+    .min(-1)
+    .max(MAX_INT)
+    .refine((count) => count !== 0, '-1 for what fits the context, or a whole number from 1')
+    .optional(),
+  truncation_side: z.enum(['left', 'right']).optional(),
   prompt_logprobs: z.int().min(0).max(MAX_LOGPROBS).optional(),
-  prompt_embeds: only([], 'null'),
+  prompt_embeds: only([[]], 'null'),
   logprob_token_ids: only([], 'null'),
   structural_tag: only(['', {}], 'null'),
   return_assistant_tokens_mask: only([false]),
@@ -86,7 +98,7 @@ export const common = {
   guided_decoding_backend: hint,
   guided_whitespace_pattern: hint,
   logits_processors: only([[]]),
-  return_tokens_as_token_ids: only([false]),
+  return_tokens_as_token_ids: on,
   return_token_offsets: only([false]),
   routed_experts_prompt_start: only([0]),
   repetition_detection: only([], 'null'),
@@ -107,7 +119,6 @@ export const common = {
   prompt_cache_retention: hint,
   safety_identifier: hint,
   session_id: hint,
-  truncation_side: hint,
   return_mm_kwargs: hint,
   return_prompt_text: only([false]),
 };
@@ -134,7 +145,7 @@ const ofChats = {
 
 const chatFields = {
   ...common,
-  messages: z.unknown().optional(),
+  messages: z.unknown().optional().meta(messagesShape),
   echo: only([false]),
   max_completion_tokens: count,
   logprobs: on,
@@ -151,7 +162,7 @@ const chatFields = {
 
 const completionFields = {
   ...common,
-  prompt: z.unknown().optional(),
+  prompt: z.unknown().optional().meta(promptShape),
   logprobs: z.int().min(0).max(MAX_LOGPROBS).optional(),
   // Zero requests the prompt alone, with `echo` or `prompt_logprobs`.
   max_tokens: z.int().min(0).max(MAX_INT).optional(),
@@ -168,7 +179,7 @@ const completionFields = {
 const tokenizeFields = {
   model: z.string().optional(),
   prompt: z.string().optional(),
-  messages: z.unknown().optional(),
+  messages: z.unknown().optional().meta(messagesShape),
   add_special_tokens: on,
   add_generation_prompt: on,
   continue_final_message: on,
@@ -180,7 +191,7 @@ const tokenizeFields = {
   mm_processor_kwargs: only([{}]),
 };
 
-const detokenizeFields = { model: z.string().optional(), tokens: z.unknown().optional() };
+const detokenizeFields = { model: z.string().optional(), tokens: z.unknown().optional().meta(tokensShape) };
 
 /** Schema of a chat body: each known parameter with its allowed values. Unknown keys are dropped. */
 export const chatSchema = z.object(chatFields);

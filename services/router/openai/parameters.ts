@@ -15,6 +15,7 @@ import { isForeign, type GeneratingEndpoint } from './foreign_keys.ts';
 import { limitsOf, ParameterFailure, type BodyLimits } from './parameter_failure.ts';
 import type { common } from './parameter_schemas.ts';
 import { readTools, NO_TOOLS, type ToolDefinition, type ToolWish } from './tools.ts';
+import type { Truncation } from './truncation.ts';
 import { chatSchema, completionSchema, detokenizeSchema, MAX_SAMPLES, tokenizeSchema } from './parameter_schemas.ts';
 
 /** Characters of all stop strings of a request together. The limit exists because each token's text is searched for every stop string. */
@@ -47,6 +48,10 @@ export interface CommonBody {
   readonly isIgnoringEos: boolean;
   readonly isSkippingSpecial: boolean;
   readonly isReturningIds: boolean;
+  /** Whether log-probabilities name tokens `token_id:N` (`return_tokens_as_token_ids`). */
+  readonly isNamingIds: boolean;
+  /** How a longer prompt is cut (`truncate_prompt_tokens`); undefined: it is refused. */
+  readonly truncation: Truncation | undefined;
   /** Alternatives with each token of the prompt; -1: no log-probabilities of the prompt. */
   readonly numPromptLogprobs: number;
   /** Constraints of the output; undefined when there are none. */
@@ -164,12 +169,6 @@ function readCommon(body: Common, ignored: string[], numLogprobs: number, limits
   }
   const { tokens: biasTokens, values: biasValues } = readBias(body.logit_bias, limits.vocabSize);
   const hasUsage = body.stream_options?.include_usage === true;
-  const numChoices = body.n ?? 1;
-  const numSamples = body.best_of ?? numChoices;
-  if (numSamples < numChoices)
-    throw new ParameterFailure(`best_of: ${numSamples} is less than n, ${numChoices}`, 'best_of');
-  if (numSamples > numChoices && body.stream)
-    throw new ParameterFailure('best_of: over n is not available when stream is true', 'best_of');
   return {
     model: body.model,
     isStream: body.stream ?? false,
@@ -188,7 +187,7 @@ function readCommon(body: Common, ignored: string[], numLogprobs: number, limits
       ...(body.seed === undefined ? {} : packSeed(body.seed)),
       ...{ biasTokens, biasValues, numLogprobs, minTokens: body.min_tokens ?? 0 },
     },
-    ...{ numChoices, numSamples },
+    ...readSamples(body),
     stops,
     isStopIncluded: body.include_stop_str_in_output ?? false,
     stopTokenIds: body.stop_token_ids ?? [],
@@ -196,6 +195,11 @@ function readCommon(body: Common, ignored: string[], numLogprobs: number, limits
     isIgnoringEos: body.ignore_eos ?? false,
     isSkippingSpecial: body.skip_special_tokens ?? true,
     isReturningIds: body.return_token_ids ?? false,
+    isNamingIds: body.return_tokens_as_token_ids ?? false,
+    truncation:
+      body.truncate_prompt_tokens === undefined
+        ? undefined
+        : { numTokens: body.truncate_prompt_tokens, side: body.truncation_side ?? 'left' },
     numPromptLogprobs: body.prompt_logprobs ?? -1,
     constraint: readConstraint(body, limits),
     requestId: body.request_id,
@@ -204,6 +208,16 @@ function readCommon(body: Common, ignored: string[], numLogprobs: number, limits
     cacheSalt: body.cache_salt ?? '',
     ignored,
   };
+}
+
+function readSamples(body: Common): Pick<CommonBody, 'numChoices' | 'numSamples'> {
+  const numChoices = body.n ?? 1;
+  const numSamples = body.best_of ?? numChoices;
+  if (numSamples < numChoices)
+    throw new ParameterFailure(`best_of: ${numSamples} is less than n, ${numChoices}`, 'best_of');
+  if (numSamples > numChoices && body.stream)
+    throw new ParameterFailure('best_of: over n is not available when stream is true', 'best_of');
+  return { numChoices, numSamples };
 }
 
 function refuseMinOverMax({ sampling: { minTokens }, maxTokens }: Pick<CommonBody, 'sampling' | 'maxTokens'>): void {
@@ -273,7 +287,8 @@ export function readCompletionBody(bytes: Uint8Array, all: BodyLimits): Completi
   const limits = limitsOf(all, body.model);
   const read = {
     ...readCommon(body, ignored, body.logprobs ?? -1, limits),
-    prompts: readPrompts(body.prompt, limits),
+    // A prompt that is cut may be longer than the context.
+    prompts: readPrompts(body.prompt, body.truncate_prompt_tokens ? { ...limits, maxModelLen: Infinity } : limits),
     hasSpecialTokens: body.add_special_tokens ?? true,
     isEchoing: body.echo ?? false,
   };

@@ -23,6 +23,8 @@ export interface AnswerDelta {
   readonly finish: 'stop' | 'length' | undefined;
   /** Stop string, or one of the request's own stop tokens, that ended the output; null for anything else. */
   readonly stopReason: string | number | null;
+  /** Stop string or stop token that ended the output, the model's end tokens included; null for anything else. */
+  readonly matchedStop: string | number | null;
 }
 
 /** Runs one prompt and yields its output; starts when the first delta is requested, and closes the request's trace at the end. */
@@ -50,7 +52,7 @@ export async function* runPrompt(
       if (generation.isPromptOnly) {
         [outcome, finish] = ['finished', 'length'];
         generation.counts.outputTokens = 0;
-        yield { text: '', tokens: [], offset: 0, numTokens: 0, finish, stopReason: null };
+        yield { text: '', tokens: [], offset: 0, numTokens: 0, finish, stopReason: null, matchedStop: null };
         return;
       }
       // A stop token ends the output and is no part of its text, unless it is asked for.
@@ -65,7 +67,11 @@ export async function* runPrompt(
       // Output that ends in a stop string is not what the client has, and output under a salt must not be shared.
       if (modelFinish && text.stop === undefined && request.scope.salt === '') onGenerated(promptTokens, generated);
       const numTokens = generated.length;
-      yield { text: delta, tokens: [sampled], offset, numTokens, finish, stopReason: text.stop ?? ownStop };
+      const matchedStop = text.stop ?? (finish === 'stop' ? sampled.token : null);
+      yield {
+        ...{ text: delta, tokens: [sampled], offset, numTokens, finish },
+        ...{ stopReason: text.stop ?? ownStop, matchedStop },
+      };
       if (finish) return;
     }
   } catch (error) {

@@ -1,5 +1,5 @@
 /**
- * `/tokenize` and `/detokenize`. Both count as requests in flight, and work for a client that has left is not started. Lists are sent
+ * `/tokenize`, `/detokenize` and `/apply-template`. All count as requests in flight, and work for a client that has left is not started. Lists are sent
  * as the JSON text that the tokenizer's thread wrote.
  */
 import type { ApiContext } from './api_context.ts';
@@ -19,6 +19,21 @@ export async function tokenize(all: ApiContext, scope: RequestScope): Promise<vo
     `{"count":${count},"max_model_len":${context.maxModelLen()},"tokens":${tokens},"token_strs":${strings}}`,
     ignoredHeaders(body.ignored),
   );
+}
+
+/**
+ * Answers `/apply-template` (llama.cpp): the text of a chat's prompt, as `/v1/chat/completions` encodes it. @throws Failure when the body
+ * or the template refuses the messages.
+ */
+export async function applyTemplate(all: ApiContext, scope: RequestScope): Promise<void> {
+  const trace = scope.open('/apply-template');
+  const { model, template, ignored } = await all.bodies.read('tokenize', scope.body, scope.signal);
+  const context = all.of(model);
+  trace.model = context.servedName;
+  if (!template) throw new ParameterFailure('messages: a list of at least one message', 'messages');
+  const prompt = await context.codec.render(template, scope.signal);
+  context.requests.close(trace, 'finished', 'stop');
+  scope.answer(JSON.stringify({ prompt }), ignoredHeaders(ignored));
 }
 
 /** Answers `/detokenize`. @throws ParameterFailure when the model has no tokenizer or a token id is invalid. */

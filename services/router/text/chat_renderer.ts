@@ -89,6 +89,11 @@ export class ChatRenderer {
     return this.#usual?.error;
   }
 
+  /** Text of the usual chat template; undefined when there is none. */
+  get source(): string | undefined {
+    return this.#usual?.source;
+  }
+
   get hasTemplate(): boolean {
     return this.#usual?.template !== undefined;
   }

@@ -3,9 +3,10 @@ import { Failure } from '../../../shared/base/failure.ts';
 import { readBody, type BodyOf } from '../openai/body_kinds.ts';
 import { refusalOf, type BodyLimits, type Refusal } from '../openai/parameter_failure.ts';
 import type { TemplateInput } from '../openai/parameters.ts';
+import type { Truncation } from '../openai/truncation.ts';
 
-/** Kind of a request body with prompts: `chat` has messages, the others have texts or token ids. */
-export type PromptBodyKind = 'chat' | 'completion' | 'embedding';
+/** Kind of a request body with prompts: `chat` has messages, `invocation` messages or a prompt, the others texts or token ids. */
+export type PromptBodyKind = 'chat' | 'completion' | 'embedding' | 'invocation';
 
 /** A request body to parse, whose prompts are then encoded. */
 export interface PromptBodyJob<K extends PromptBodyKind = PromptBodyKind> {
@@ -17,10 +18,28 @@ export interface PromptBodyJob<K extends PromptBodyKind = PromptBodyKind> {
   readonly maxCharacters: number;
 }
 
+/** Limits of a prompt that is encoded. */
+interface PromptLimits {
+  readonly maxCharacters: number;
+  /** Side on which the ids are cut afterwards; undefined: a text over `maxCharacters` is refused. */
+  readonly cutSide?: Truncation['side'] | undefined;
+}
+
+/** A text to encode. */
+export interface TextPrompt extends PromptLimits {
+  readonly text: string;
+  readonly addSpecialTokens: boolean;
+}
+
+/** A chat to render and encode. */
+export interface ChatInput extends PromptLimits {
+  readonly template: TemplateInput;
+}
+
 /** Encodes texts and chats to token ids. */
 export interface PromptEncoder {
-  encode(prompt: { text: string; addSpecialTokens: boolean; maxCharacters: number }): Uint32Array;
-  chatPrompt(chat: { template: TemplateInput; maxCharacters: number }): ChatPrompt;
+  encode(prompt: TextPrompt): Uint32Array;
+  chatPrompt(chat: ChatInput): ChatPrompt;
 }
 
 /** Prompt of a chat: its token ids, and the end of its text that belongs to the answer, for the parser of the output. */
@@ -66,13 +85,14 @@ export function readPromptBody(
 }
 
 function encoded(tools: PromptEncoder, body: BodyOf<PromptBodyKind>, maxCharacters: number): ReadPromptBody {
+  const limits: PromptLimits = { maxCharacters, cutSide: 'truncation' in body ? body.truncation?.side : undefined };
   if ('template' in body) {
-    const { ids, prefix } = tools.chatPrompt({ template: body.template, maxCharacters });
+    const { ids, prefix } = tools.chatPrompt({ template: body.template, ...limits });
     return { body: withoutText(body), prompts: [ids], prefix };
   }
   const { hasSpecialTokens: addSpecialTokens } = body;
   const prompts = body.prompts.map((prompt) =>
-    typeof prompt === 'string' ? tools.encode({ text: prompt, addSpecialTokens, maxCharacters }) : prompt,
+    typeof prompt === 'string' ? tools.encode({ text: prompt, addSpecialTokens, ...limits }) : prompt,
   );
   return { body: 'isEchoing' in body && body.isEchoing ? body : withoutText(body), prompts };
 }

@@ -6,7 +6,7 @@ import { ModelError, type Model } from '../../../shared/model/model_folder.ts';
 import { charactersOf, escapedBytes } from '../../../shared/model/token_bytes.ts';
 import type { TemplateInput } from '../openai/parameters.ts';
 import type { ParserNames } from '../output/output_format.ts';
-import type { ChatPrompt, PromptBodyJob } from './prompt_body.ts';
+import type { ChatInput, ChatPrompt, PromptBodyJob, TextPrompt } from './prompt_body.ts';
 import { generatedTokens, type Answer } from './encoder/generated_token_cache.ts';
 import type { OutputFacts, start, TokenizerInput, TokenizerTools } from './tokenizer_worker.ts';
 
@@ -115,11 +115,19 @@ export class TextCodec {
     return characters > LONG_CHARACTERS ? long : prompts;
   }
 
-  /** Encodes a text. @throws Failure `context_too_long` for a text that cannot fit the context whatever its tokens are. */
-  async encode(text: string, addSpecialTokens: boolean, signal: AbortSignal): Promise<Uint32Array> {
+  /**
+   * Encodes a text. @throws Failure `context_too_long` for a text that cannot fit the context whatever its tokens are, unless the
+   * prompt is cut on `cutSide` afterwards.
+   */
+  async encode(
+    text: string,
+    addSpecialTokens: boolean,
+    signal: AbortSignal,
+    cutSide?: TextPrompt['cutSide'],
+  ): Promise<Uint32Array> {
     const maxCharacters = this.#maxCharacters;
     const encoder = this.#encoder(text.length);
-    return encoder.call('encode', { text, addSpecialTokens, maxCharacters }, signal);
+    return encoder.call('encode', { text, addSpecialTokens, maxCharacters, cutSide }, signal);
   }
 
   /** Parses a request body on a tokenizer thread, and encodes its prompts there when they are for this model: one message each way. */
@@ -132,12 +140,17 @@ export class TextCodec {
   }
 
   /**
-   * Renders and encodes a chat. `bodyBytes`, the size of its request body, selects the thread. @throws Failure `invalid_request` with
-   * the template's own message.
+   * Renders and encodes a chat. `bodyBytes`, the size of its request body, selects the thread; a prompt that is cut on `cutSide`
+   * afterwards may be longer than the context. @throws Failure `invalid_request` with the template's own message.
    */
-  async chatPrompt(template: TemplateInput, bodyBytes: number, signal: AbortSignal): Promise<ChatPrompt> {
+  async chatPrompt(
+    template: TemplateInput,
+    bodyBytes: number,
+    signal: AbortSignal,
+    cutSide?: ChatInput['cutSide'],
+  ): Promise<ChatPrompt> {
     const maxCharacters = this.#maxCharacters;
-    return this.#encoder(bodyBytes).call('chatPrompt', { template, maxCharacters }, signal);
+    return this.#encoder(bodyBytes).call('chatPrompt', { template, maxCharacters, cutSide }, signal);
   }
 
   /** Returns the token ids of a text or chat and, with `hasStrings`, the tokens, as JSON lists. */
@@ -156,6 +169,16 @@ export class TextCodec {
       { text, template, hasSpecialTokens, hasStrings, maxCharacters: this.#maxCharacters },
       signal,
     );
+  }
+
+  /** Returns the text of a chat's prompt. @throws Failure `invalid_request` with the template's own message. */
+  async render(template: TemplateInput, signal: AbortSignal): Promise<string> {
+    return (await this.#tools()).call('render', { template, maxCharacters: this.#maxCharacters }, signal);
+  }
+
+  /** Returns what is known of the tokenizer, in the keys of tokenizer_config.json. @throws Failure when the model has none. */
+  async tokenizerInfo(): Promise<Readonly<Record<string, unknown>>> {
+    return (await this.#tools()).call('info', undefined);
   }
 
   /** Tokens that end an answer, by the tokenizer's configuration and the chat template. */

@@ -6,13 +6,14 @@ import type { TemplateInput } from '../openai/parameters.ts';
 import type { FormatChoice, ParserNames } from '../output/output_format.ts';
 import { ChatRenderer } from './chat_renderer.ts';
 import { GeneratedTokenCache, answerOf, type Answer, type GeneratedTokens } from './encoder/generated_token_cache.ts';
-import { joined, refuseTooLong, withinStack } from './encoder/encode_limits.ts';
+import { joined, refuseTooLong, textNearCut, withinStack } from './encoder/encode_limits.ts';
 import { FastEncoder } from './encoder/fast_encoder.ts';
 import { endOfTurn } from './end_of_turn.ts';
 import { openLibrary } from './encoder/library.ts';
 import type { LibraryTokenizer } from './encoder/library_tokenizer.ts';
 import { PartedText, serveEncoding } from './encoder/parallel_encoding.ts';
-import { readPromptBody, type ChatPrompt, type PromptBodyJob } from './prompt_body.ts';
+import { readPromptBody, type ChatInput, type ChatPrompt, type PromptBodyJob, type TextPrompt } from './prompt_body.ts';
+import { tokenizerInfo } from './tokenizer_info.ts';
 
 /** Milliseconds after which rendering is stopped. A template takes a millisecond or two, unless it loops. */
 const RENDER_MS = 2_000;
@@ -87,9 +88,10 @@ export class TokenizerTools {
    * Returns the ids of a text. @throws Failure `context_too_long` for a text that cannot fit the context whatever its tokens are,
    * `invalid_request` for a word that is too long to encode.
    */
-  #encode(text: string, addSpecialTokens: boolean, maxCharacters: number): Uint32Array {
-    refuseTooLong(text, maxCharacters);
-    return withinStack(() => this.#idsOf(text, addSpecialTokens));
+  #encode(text: string, addSpecialTokens: boolean, maxCharacters: number, cutSide: TextPrompt['cutSide']): Uint32Array {
+    if (!cutSide) refuseTooLong(text, maxCharacters);
+    const near = cutSide ? textNearCut(text, maxCharacters, cutSide) : text;
+    return withinStack(() => this.#idsOf(near, addSpecialTokens));
   }
 
   #idsOf(text: string, addSpecialTokens: boolean): Uint32Array {
@@ -176,16 +178,8 @@ export class TokenizerTools {
     return longest;
   }
 
-  encode({
-    text,
-    addSpecialTokens,
-    maxCharacters,
-  }: {
-    text: string;
-    addSpecialTokens: boolean;
-    maxCharacters: number;
-  }): Uint32Array {
-    const ids = this.#encode(text, addSpecialTokens, maxCharacters);
+  encode({ text, addSpecialTokens, maxCharacters, cutSide }: TextPrompt): Uint32Array {
+    const ids = this.#encode(text, addSpecialTokens, maxCharacters, cutSide);
     return ids.length === 0 ? Uint32Array.from(this.#startToken()) : ids;
   }
 
@@ -194,14 +188,26 @@ export class TokenizerTools {
     return readPromptBody(this, job);
   }
 
-  encodeChat(chat: { template: TemplateInput; maxCharacters: number }): Uint32Array {
+  encodeChat(chat: ChatInput): Uint32Array {
     return this.chatPrompt(chat).ids;
   }
 
   /** Returns the ids of a chat's prompt, and the end of its text that belongs to the answer. */
-  chatPrompt({ template, maxCharacters }: { template: TemplateInput; maxCharacters: number }): ChatPrompt {
+  chatPrompt({ template, maxCharacters, cutSide }: ChatInput): ChatPrompt {
     const { text, addSpecialTokens, prefix } = this.#chats.render(template);
-    return { ids: this.#encode(text, addSpecialTokens, maxCharacters), prefix };
+    return { ids: this.#encode(text, addSpecialTokens, maxCharacters, cutSide), prefix };
+  }
+
+  /** Returns the text of a chat's prompt. */
+  render({ template, maxCharacters }: { template: TemplateInput; maxCharacters: number }): string {
+    const { text } = this.#chats.render(template);
+    refuseTooLong(text, maxCharacters);
+    return text;
+  }
+
+  /** Returns what is known of the tokenizer, in the keys of tokenizer_config.json. */
+  info(): Record<string, unknown> {
+    return tokenizerInfo(this.#config, this.#tokenizer.tokenizer.added_tokens, this.#chats.source);
   }
 
   /**

@@ -45,6 +45,15 @@ const bodies: readonly [path: string, body: Record<string, unknown>][] = [
   ],
   ['/tokenize', { prompt: 'Hello', add_special_tokens: true, return_token_strs: true }],
   ['/detokenize', { tokens: [1, 2, 3] }],
+  [
+    '/invocations',
+    {
+      ...{ messages: [{ role: 'user', content: 'Hello' }], prompt: 'Hello', max_tokens: 2, logprobs: true },
+      ...{ truncate_prompt_tokens: 3, truncation_side: 'right', return_tokens_as_token_ids: true },
+    },
+  ],
+  ['/completions', { prompt: [5, 6, 7, 8], max_tokens: 1, truncate_prompt_tokens: -1, echo: true, logprobs: 1 }],
+  ['/apply-template', { messages: [{ role: 'user', content: 'Hello' }], add_generation_prompt: true }],
 ];
 
 const odd: readonly unknown[] = [

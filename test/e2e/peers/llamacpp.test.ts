@@ -40,14 +40,6 @@ const suite = new PeerSuite('llama.cpp', {
       'llama.cpp/test_chat_completion grammar',
     ],
     'the Messages API': ['llama.cpp/test_completion(OAI part) native endpoint /v1/messages'],
-    'small routes': [
-      'llama.cpp/test_chat_completion POST /chat/completions',
-      'llama.cpp/test_chat_completion apply-template',
-      'llama.cpp/test_completion(OAI part) native endpoint /v1/health',
-      'llama.cpp/test_completion(OAI part) native endpoint /models',
-      'llama.cpp/test_security CORS preflight',
-    ],
-    'a fingerprint': ['llama.cpp/test_chat_completion system_fingerprint present'],
   },
 });
 const api = new Api(() => cluster.url);

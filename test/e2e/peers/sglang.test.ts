@@ -30,12 +30,6 @@ const suite = new PeerSuite('SGLang', {
       'sglang/test_openai_server responses error',
       'sglang/test_openai_server responses penalty',
     ],
-    'keys of SGLang': [
-      'sglang/test_openai_server retrieve_model (.root)',
-      'sglang/test_matched_stop stop str matched_stop',
-      'sglang/test_matched_stop stop eos matched_stop (vLLM: stop_reason)',
-      'sglang/test_matched_stop length',
-    ],
   },
 });
 const api = new Api(() => cluster.url);

@@ -49,25 +49,6 @@ const suite = new PeerSuite('vLLM', {
       'chat/test_chat response_format json_schema',
     ],
     tools: ['basic/test_return_token_ids chat with tools', 'test_tokenization chat with tools'],
-    'keys that are null': [
-      'chat/test_chat prompt_logprobs None',
-      'chat/test_chat long_seed refused 400',
-      'completion/test_completion choices[].prompt_logprobs attribute',
-      'basic/test_return_token_ids completion emoji',
-    ],
-    'parameters of vLLM': [
-      'completion/test_completion truncate_prompt_tokens left/right',
-      'basic/test_return_token_ids prompt_logprobs+echo+tokens_as_ids',
-    ],
-    'small routes': [
-      'chat/test_chat invocations',
-      'basic/test_basic server_load /load',
-      'test_tokenization tokenizer_info 0',
-      'test_tokenization tokenizer_info 1',
-      'test_tokenization tokenizer_info 2',
-      'test_tokenization tokenizer_info 3',
-      'test_tokenization tokenizer_info 4',
-    ],
   },
 });
 const api = new Api(() => cluster.url);

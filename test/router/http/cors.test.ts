@@ -42,6 +42,9 @@ test('an answer says what a page may read of it, and that it depends on the page
   const headers = headersFor(new Cors(PAGE), request('/v1/models', { origin: PAGE }));
   assert.match(headers['access-control-expose-headers'] ?? '', /x-penstock-request/);
   assert.equal(headers['vary'], 'origin');
+  assert.equal(headers['access-control-allow-credentials'], 'true');
+  const ofAll = headersFor(new Cors('*'), request('/v1/models', { origin: PAGE }));
+  assert.equal(ofAll['access-control-allow-credentials'], undefined, 'cookies only for pages that are listed');
   assert.deepEqual(headersFor(new Cors(''), request('/v1/models', { origin: PAGE })), {});
 });
 

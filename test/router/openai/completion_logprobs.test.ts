@@ -48,7 +48,7 @@ test('alternatives of one text are two keys, parts of characters are their bytes
   ];
   const codec = { hasTokenizer: true, names: () => Promise.resolve((id: number) => names[id]!) };
   const sampled = { token: 2, logprob: [-3], topTokens: [0, 1, 3, 4], topLogprobs: [-0.5, -1, -2, -4], position: 0 };
-  const lists = await completionLogprobs({ codec } as unknown as ApiContext, [sampled], () => 5, 4);
+  const lists = await completionLogprobs({ codec } as unknown as ApiContext, [sampled], () => 5, { numTop: 4 });
   assert.deepEqual(lists, {
     tokens: [' '],
     token_logprobs: [-3],

@@ -92,3 +92,41 @@ test('what is wrong with a body, or with its prompts, is a value', () => {
   assert.equal(tooLong.failure?.code, 'context_too_long');
   assert.equal(tooLong.body.requestId, 'mine', 'whose request it is is known all the same');
 });
+
+test('an invocation is a chat or a completion, by its keys', () => {
+  const chat = accepted('invocation', { messages, max_tokens: 3, prompt: null });
+  assert.deepEqual(chat, accepted('chat', { messages, max_tokens: 3 }));
+  const completion = accepted('invocation', { prompt: ['abc', 'b'] });
+  assert.deepEqual(completion, accepted('completion', { prompt: ['abc', 'b'] }));
+  const neither = read('invocation', { input: 'abc' });
+  assert('refused' in neither);
+  assert.match(neither.refused.message, /neither messages.*nor prompt/);
+});
+
+test('a text that is cut after it is encoded may be longer than what fits the context', () => {
+  const prompt = 'abc'.repeat(20);
+  const most = { maxCharacters: 40 };
+  const refused = read('completion', { prompt }, most);
+  assert('failure' in refused && refused.failure.code === 'context_too_long');
+  const cut = read('completion', { prompt, truncate_prompt_tokens: 4 }, most);
+  assert('prompts' in cut);
+  assert.deepEqual(cut.prompts, accepted('completion', { prompt }).prompts);
+});
+
+test('of a text that is much too long only the part near its kept end is encoded, with the same tokens', () => {
+  const words = Array.from({ length: 4_000 }, (_, i) => 'ab ba abc c'.split(' ')[(i * 7) % 4]).join(' ');
+  const ids = tools.encode({ text: words, addSpecialTokens: true, maxCharacters: Infinity });
+  const most = { maxCharacters: 300 };
+  for (const [side, kept] of [
+    ['left', ids.slice(-50)],
+    ['right', ids.slice(0, 50)],
+  ] as const) {
+    const body = { prompt: words, truncate_prompt_tokens: 50, truncation_side: side };
+    const [near] = (read('completion', body, most) as ReadPromptBody).prompts ?? [];
+    assert(near && near.length < 1_000, `${near?.length} of ${ids.length}`);
+    assert.deepEqual(side === 'left' ? near.slice(-50) : near.slice(0, 50), kept);
+    // Without a space there is nothing to begin at.
+    const [solid] = (read('completion', { ...body, prompt: 'ab'.repeat(9_000) }, most) as ReadPromptBody).prompts ?? [];
+    assert(solid && solid.length <= 601);
+  }
+});

@@ -1,5 +1,6 @@
 /** Limits on the text that may be encoded, and concatenation of id lists. */
 import { Failure } from '../../../../shared/base/failure.ts';
+import type { Truncation } from '../../openai/truncation.ts';
 
 /**
  * Runs `encode`, in which the library needs stack in proportion to the tokens of one pretoken. @throws Failure `invalid_request` when
@@ -21,6 +22,23 @@ export function refuseTooLong(text: string, maxCharacters: number): void {
     'context_too_long',
     `the prompt has ${text.length} characters; no more than ${maxCharacters} can fit the context: shorten it`,
   );
+}
+
+/**
+ * Returns the part of a text that is encoded for a prompt which is cut afterwards: the twice `maxCharacters` characters at the side that
+ * stays, from one space or to one. The tokens that stay lie in half of them, and where the text ends on the other side changes none.
+ */
+export function textNearCut(text: string, maxCharacters: number, cutSide: Truncation['side']): string {
+  const most = 2 * maxCharacters;
+  if (text.length <= most) return text;
+  if (cutSide === 'left') {
+    const part = text.slice(-most);
+    const start = part.indexOf(' ');
+    return start >= 0 && start < maxCharacters ? part.slice(start) : part;
+  }
+  const part = text.slice(0, most);
+  const end = part.lastIndexOf(' ');
+  return end > maxCharacters ? part.slice(0, end) : part;
 }
 
 /** Returns a new array with the ids of all parts, in order. */

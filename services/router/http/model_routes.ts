@@ -1,0 +1,34 @@
+/** Routes about the models and the server, none of which has a body. */
+import type { FastifyInstance } from 'fastify';
+import { softwareVersion } from '../../../shared/base/version.ts';
+import type { ApiContext } from '../openai/api_context.ts';
+import { ParameterFailure } from '../openai/parameter_failure.ts';
+import type { HttpApp } from '../router.ts';
+import { openApiDocument } from './openapi.ts';
+
+/** Adds the routes to a server whose routes, with their methods, `routes` collects. */
+export function addModelRoutes(
+  app: FastifyInstance,
+  { context, contexts }: Pick<HttpApp, 'context' | 'contexts'>,
+  routes: ReadonlyMap<string, readonly string[]>,
+): void {
+  const created = Math.floor(context.clock.wallMs() / 1_000);
+  const model = ({ servedName: id, maxModelLen }: ApiContext): object => ({
+    ...{ id, object: 'model', created, owned_by: 'penstock', root: id, parent: null, max_model_len: maxModelLen() },
+  });
+  // Without the prefix as llama.cpp has it.
+  for (const path of ['/v1/models', '/models']) {
+    app.get(path, () => ({ object: 'list', data: contexts().map(model) }));
+    // Hugging Face names have a slash, which clients send as it is.
+    app.get<{ Params: { '*': string } }>(`${path}/*`, (request) => model(context.of(request.params['*'])));
+  }
+  app.get('/version', () => ({ version: softwareVersion }));
+  app.get('/load', () => ({ server_load: context.admission.numRequests }));
+  app.get<{ Querystring: { model?: string } }>('/tokenizer_info', async ({ query }) => {
+    const { codec, maxModelLen } = context.of(query.model);
+    if (!codec.hasTokenizer) throw new ParameterFailure('model: this model has no tokenizer', 'model');
+    return { model_max_length: maxModelLen(), ...(await codec.tokenizerInfo()) };
+  });
+  let document: object | undefined;
+  app.get('/openapi.json', () => (document ??= openApiDocument(routes)));
+}

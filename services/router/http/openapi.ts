@@ -1,0 +1,120 @@
+/** The API's description (OpenAPI 3.1): every route, and bodies by the schemas that requests are checked with. */
+import { z } from 'zod';
+import { softwareVersion } from '../../../shared/base/version.ts';
+import { chatSchema, completionSchema, detokenizeSchema, tokenizeSchema } from '../openai/parameter_schemas.ts';
+
+const bodies = {
+  Chat: chatSchema,
+  Completion: completionSchema,
+  Tokenize: tokenizeSchema,
+  Detokenize: detokenizeSchema,
+} as const;
+type BodyName = keyof typeof bodies;
+
+/** Description of a route, and the bodies that it accepts. */
+interface Operation {
+  readonly summary: string;
+  readonly bodies?: readonly BodyName[];
+  /** Content type of its answer, when that is not JSON. */
+  readonly type?: string;
+}
+
+const stream = 'as JSON, or with `stream` as server-sent events';
+const operations: Readonly<Record<string, Operation>> = {
+  '/v1/chat/completions': { summary: `Answers a chat ${stream}`, bodies: ['Chat'] },
+  '/v1/completions': { summary: `Continues texts or token ids, ${stream}`, bodies: ['Completion'] },
+  '/chat/completions': { summary: 'The same as /v1/chat/completions', bodies: ['Chat'] },
+  '/completions': { summary: 'The same as /v1/completions', bodies: ['Completion'] },
+  '/invocations': { summary: 'Answers a chat or a completion, by its body', bodies: ['Chat', 'Completion'] },
+  '/tokenize': { summary: 'Encodes a text, or a chat as it is encoded for an answer', bodies: ['Tokenize'] },
+  '/detokenize': { summary: 'Decodes token ids', bodies: ['Detokenize'] },
+  '/apply-template': { summary: "Renders a chat's prompt as text", bodies: ['Tokenize'] },
+  '/v1/models': { summary: 'Lists the served models' },
+  '/v1/models/{model}': { summary: 'Describes a served model' },
+  '/models': { summary: 'The same as /v1/models' },
+  '/models/{model}': { summary: 'The same as /v1/models/{model}' },
+  '/version': { summary: 'Names the version of this software' },
+  '/load': { summary: 'Counts the prompts in flight' },
+  '/tokenizer_info': { summary: "Describes a model's tokenizer, in the keys of tokenizer_config.json" },
+  '/openapi.json': { summary: 'This document' },
+  '/health': { summary: 'Says whether requests can be answered' },
+  '/v1/health': { summary: 'The same as /health' },
+  '/ping': { summary: 'Says by its status alone whether requests can be answered' },
+  '/metrics': { summary: 'Metrics of the router and of the cluster, for Prometheus', type: 'text/plain' },
+  '/api/pool': { summary: 'Processes, their load, and the blocks in each tier' },
+  '/api/requests': { summary: 'Recent requests, with their attempts and times' },
+  '/api/decisions': { summary: 'Recent decisions of the conductor, with their reasons' },
+  '/dashboard': { summary: 'A live page over the cluster', type: 'text/html' },
+  '/': { summary: 'Leads to the dashboard', type: 'text/html' },
+};
+
+/** Query parameters, by path. */
+const queries: Readonly<Record<string, readonly { readonly name: string; readonly schema: object }[]>> = {
+  '/tokenizer_info': [{ name: 'model', schema: { type: 'string' } }],
+  '/api/requests': [{ name: 'limit', schema: { type: 'integer', minimum: 1 } }],
+  '/api/decisions': [{ name: 'limit', schema: { type: 'integer', minimum: 1 } }],
+};
+
+const errorSchema = {
+  type: 'object',
+  required: ['error'],
+  properties: {
+    error: {
+      type: 'object',
+      required: ['message', 'type', 'param', 'code'],
+      properties: {
+        message: { type: 'string' },
+        type: { type: 'string' },
+        param: { type: ['string', 'null'] },
+        code: { type: ['string', 'null'] },
+      },
+    },
+  },
+};
+
+const refTo = (name: string): { readonly $ref: string } => ({ $ref: `#/components/schemas/${name}` });
+
+/** Returns the document. `routes` has the methods of each route, with `*` at the end of one that takes a model's name. */
+export function openApiDocument(routes: ReadonlyMap<string, readonly string[]>): object {
+  const paths: Record<string, object> = {};
+  for (const [url, methods] of routes) {
+    const path = url.replace('*', '{model}');
+    const own = methods.filter((method) => method !== 'HEAD');
+    paths[path] = Object.fromEntries(own.map((method) => [method.toLowerCase(), operationOf(path)]));
+  }
+  const schemas = Object.fromEntries(Object.entries(bodies).map(([name, schema]) => [name, bodySchema(schema)]));
+  return {
+    openapi: '3.1.0',
+    info: { title: 'Penstock', version: softwareVersion, description: 'The API of OpenAI, as vLLM extends it.' },
+    paths,
+    components: { schemas: { ...schemas, Error: errorSchema } },
+  };
+}
+
+function operationOf(path: string): object {
+  const { summary = path, bodies: names = [], type = 'application/json' } = operations[path] ?? {};
+  const [first, ...others] = names;
+  const schema = first && (others.length > 0 ? { anyOf: names.map(refTo) } : refTo(first));
+  const inPath = path.includes('{model}')
+    ? [{ name: 'model', in: 'path', required: true, schema: { type: 'string' } }]
+    : [];
+  const parameters = [...inPath, ...(queries[path] ?? []).map((query) => ({ in: 'query', ...query }))];
+  return {
+    summary,
+    ...(parameters.length > 0 ? { parameters } : {}),
+    ...(schema ? { requestBody: { required: true, content: { 'application/json': { schema } } } } : {}),
+    responses: {
+      200: {
+        description: summary,
+        content: { [type]: { schema: type === 'application/json' ? {} : { type: 'string' } } },
+      },
+      default: { description: 'An error', content: { 'application/json': { schema: refTo('Error') } } },
+    },
+  };
+}
+
+/** Returns the JSON schema of a body. Seeds are bigints to the check, which JSON schemas have no word for. */
+function bodySchema(schema: z.ZodType): object {
+  const json = z.toJSONSchema(schema, { io: 'input', unrepresentable: 'any' });
+  return { ...json, description: 'null is the same as leaving a key out. A key that is not listed is ignored.' };
+}
