@@ -66,6 +66,7 @@ const processes = [
     'openai',
     'samples',
     'embeddings',
+    'tools',
     'http',
     'oracle',
     'wrong_blocks',

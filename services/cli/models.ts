@@ -2,6 +2,8 @@
  * Models by name: `penstock model`, and the download of `--model org/name` before a role starts. Standard output has only the result
  * of a command; progress goes to standard error.
  */
+import { existsSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
 import { ConfigError } from '../../shared/base/options.ts';
 import { systemClock } from '../../shared/base/clock.ts';
 import { Hub } from '../../shared/hub/hub.ts';
@@ -10,11 +12,17 @@ import { mebibytes, ProgressLine } from './progress_line.ts';
 import { proxiedFetch } from './proxied_fetch.ts';
 import { parseRepoName, type RepoName } from '../../shared/model/repo_name.ts';
 
+/** Models that come with the package, and the folder of all of them. */
+const BUNDLED: readonly string[] = ['harbour', 'harbour-tools'];
+const bundledFolder = new URL('../../../config/models/', import.meta.url);
+
 /**
- * Returns the path, a folder or a file, of the model that `--model` names; downloads the model when the cache lacks it. @throws
+ * Returns the path, a folder or a file, of the model that `--model` names: one that comes with the package, or of a hub; downloads the model when the cache lacks it. @throws
  * HubError when the model cannot be had
  */
 export async function modelFolder(name: string): Promise<string> {
+  // A folder that is there wins over a name.
+  if (BUNDLED.includes(name) && !existsSync(name)) return fileURLToPath(new URL(name, bundledFolder));
   return openHub().pathOf(name);
 }
 

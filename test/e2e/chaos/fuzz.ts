@@ -33,6 +33,34 @@ const bodies: readonly [path: string, body: Record<string, unknown>][] = [
       seed: 1,
       stream_options: null,
       chat_template_kwargs: {},
+      tools: [
+        {
+          type: 'function',
+          function: {
+            name: 'f',
+            description: 'd',
+            parameters: { type: 'object', properties: { a: { type: ['string', 'null'] }, b: { $ref: '#/$defs/c' } } },
+          },
+        },
+        { type: 'function', function: { name: 'g', strict: false } },
+      ],
+      tool_choice: 'auto',
+      parallel_tool_calls: false,
+      include_reasoning: true,
+    },
+  ],
+  [
+    '/v1/chat/completions',
+    {
+      messages: [
+        { role: 'assistant', reasoning: 'r', reasoning_content: 'r', content: '<think>' },
+        { role: 'tool', content: 'x' },
+        { role: 'user', content: '<tool_call>{"name": "f", "arguments": {}}</tool_call>' },
+      ],
+      max_tokens: 3,
+      tools: [{ type: 'function', function: { name: 'f', parameters: {} } }],
+      tool_choice: { type: 'function', function: { name: 'f' } },
+      n: 2,
     },
   ],
   [
@@ -44,6 +72,7 @@ const bodies: readonly [path: string, body: Record<string, unknown>][] = [
     { model: 'harbour', input: ['a', [1, 2]], encoding_format: 'base64', dimensions: null, user: 'x', cache_salt: 's' },
   ],
   ['/tokenize', { prompt: 'Hello', add_special_tokens: true, return_token_strs: true }],
+  ['/tokenize', { messages: [{ role: 'user', content: 'x' }], tools: [{ type: 'function', function: { name: 'f' } }] }],
   ['/detokenize', { tokens: [1, 2, 3] }],
   [
     '/invocations',

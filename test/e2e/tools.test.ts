@@ -1,0 +1,328 @@
+/** Tool calls and reasoning of the demo model that was taught both, as the official client sees them. Budget: 60 s. */
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { promisify } from 'node:util';
+import OpenAI, { APIError } from 'openai';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { Cluster, mapConcurrently, until } from '../support/cluster.ts';
+import { projectPath } from '../support/project.ts';
+
+interface Expected {
+  readonly content?: string;
+  readonly reasoning?: string;
+  readonly tool_calls?: readonly { readonly name: string; readonly arguments: unknown }[];
+}
+
+interface Case {
+  readonly kind: string;
+  readonly messages: OpenAI.ChatCompletionMessageParam[];
+  readonly tools?: OpenAI.ChatCompletionTool[];
+  readonly chat_template_kwargs?: Readonly<Record<string, unknown>>;
+  readonly expected: Expected;
+  readonly prompt_tokens: number;
+  readonly answer_tokens: number;
+}
+
+const examples = projectPath('config/models/harbour-tools/examples.json');
+const { cases } = JSON.parse(readFileSync(examples, 'utf8')) as { cases: Case[] };
+const model = 'harbour-tools';
+
+let cluster: Cluster;
+let client: OpenAI;
+beforeAll(async () => {
+  cluster = await Cluster.up('--model', model, '--prefill', '1', '--decode', '2', '--store', '1');
+  client = new OpenAI({ baseURL: `${cluster.url}/v1`, apiKey: 'none', maxRetries: 0 });
+});
+afterAll(async () => {
+  await cluster.close();
+});
+
+/** A message or all deltas of a stream, with what other servers add to OpenAI's. */
+interface Answer {
+  content?: string | null;
+  reasoning?: string;
+  reasoning_content?: string;
+  tool_calls?: { id: string; type: string; function: { name: string; arguments: string } }[];
+}
+
+/** Delta of a stream's chunk, with what other servers add to OpenAI's. */
+interface Delta extends OpenAI.ChatCompletionChunk.Choice.Delta {
+  reasoning?: string;
+  reasoning_content?: string;
+}
+
+function bodyOf({ messages, tools, chat_template_kwargs }: Case): OpenAI.ChatCompletionCreateParamsNonStreaming {
+  return { model, messages, ...(tools ? { tools } : {}), ...(chat_template_kwargs ? { chat_template_kwargs } : {}) };
+}
+
+/** The answer in the form of the examples. */
+function seen({ content, reasoning, tool_calls: calls }: Answer): Expected {
+  return {
+    ...(content ? { content } : {}),
+    ...(calls
+      ? {
+          tool_calls: calls.map(({ function: { name, arguments: json } }) => ({
+            name,
+            arguments: JSON.parse(json) as unknown,
+          })),
+        }
+      : {}),
+    ...(reasoning ? { reasoning } : {}),
+  };
+}
+
+interface Streamed {
+  readonly answer: Answer;
+  readonly finish: string | null;
+  readonly usage: OpenAI.CompletionUsage | null | undefined;
+  readonly numArgumentChunks: number;
+}
+
+/** Joins a choice's chunks, and checks that they come as OpenAI sends them. */
+async function streamed(body: object, wanted = 0): Promise<Streamed> {
+  const stream = await client.chat.completions.create({
+    ...(body as OpenAI.ChatCompletionCreateParamsStreaming),
+    ...{ stream: true, stream_options: { include_usage: true } },
+  });
+  const answer: Answer = {};
+  let finish: string | null = null;
+  let usage: Streamed['usage'];
+  let numArgumentChunks = 0;
+  for await (const chunk of stream) {
+    usage = chunk.usage ?? usage;
+    const choice = chunk.choices.find(({ index }) => index === wanted);
+    if (!choice) continue;
+    assert.equal(finish, null, 'nothing comes behind the finish');
+    finish = choice.finish_reason;
+    const { content, reasoning, tool_calls: calls = [] } = choice.delta as Delta;
+    if (content) answer.content = (answer.content ?? '') + content;
+    if (reasoning !== undefined) {
+      assert.equal((choice.delta as Delta).reasoning_content, reasoning);
+      answer.reasoning = (answer.reasoning ?? '') + reasoning;
+    }
+    for (const call of calls) {
+      answer.tool_calls ??= [];
+      const { id, type, index, function: { name, arguments: json = '' } = {} } = call;
+      if (id !== undefined) {
+        assert.deepEqual([index, type, json], [answer.tool_calls.length, 'function', ''], 'the name comes first');
+        answer.tool_calls.push({ id, type: 'function', function: { name: name ?? '', arguments: '' } });
+      } else {
+        const open = answer.tool_calls[index];
+        assert(open && index === answer.tool_calls.length - 1);
+        open.function.arguments += json;
+        numArgumentChunks++;
+      }
+    }
+  }
+  return { answer, finish, usage, numArgumentChunks };
+}
+
+describe('the 60 examples are answered right', () => {
+  test('whole', async () => {
+    assert.equal(cases.length, 60);
+    await mapConcurrently(cases, 4, async (one) => {
+      const { choices, usage } = await client.chat.completions.create(bodyOf(one));
+      const [choice] = choices;
+      assert(choice);
+      const message = choice.message as Answer;
+      assert.deepEqual(seen(message), one.expected);
+      const hasCalls = one.expected.tool_calls !== undefined;
+      assert.equal(choice.finish_reason, hasCalls ? 'tool_calls' : 'stop');
+      assert.equal(message.content, one.expected.content ?? null);
+      assert.equal(message.reasoning_content, message.reasoning);
+      for (const { id, type } of message.tool_calls ?? []) {
+        assert.match(id, /^call_[0-9a-f]{24}$/);
+        assert.equal(type, 'function');
+      }
+      assert.deepEqual(
+        [usage?.prompt_tokens, usage?.completion_tokens],
+        // The token that ends the answer counts.
+        [one.prompt_tokens, one.answer_tokens],
+      );
+      const thought = usage?.completion_tokens_details?.reasoning_tokens ?? -1;
+      if (one.expected.reasoning === undefined) assert.equal(thought, 0);
+      else expect(thought).toBeGreaterThan(4);
+    });
+  });
+
+  test('streamed', async () => {
+    await mapConcurrently(cases, 4, async (one) => {
+      const { answer, finish, usage, numArgumentChunks } = await streamed(bodyOf(one));
+      assert.deepEqual(seen(answer), one.expected);
+      assert.equal(finish, one.expected.tool_calls ? 'tool_calls' : 'stop');
+      assert.equal(usage?.completion_tokens, one.answer_tokens);
+      if (one.expected.tool_calls) expect(numArgumentChunks).toBeGreaterThan(2 * one.expected.tool_calls.length);
+    });
+  });
+});
+
+const byKind = (kind: string): Case => cases.find((one) => one.kind === kind) ?? assert.fail(kind);
+
+describe('what a request says of calls and reasoning', () => {
+  test('tool_choice none: the prompt has no tools, and text is text', async () => {
+    const one = byKind('call');
+    const without = await client.chat.completions.create({ model, messages: one.messages, max_tokens: 1 });
+    const none = await client.chat.completions.create({ ...bodyOf(one), tool_choice: 'none' });
+    assert.equal(none.usage?.prompt_tokens, without.usage?.prompt_tokens);
+    assert.equal(none.choices[0]?.message.tool_calls, undefined);
+    assert.equal(none.choices[0]?.finish_reason, 'stop');
+  });
+
+  test('parallel_tool_calls false: one call', async () => {
+    const one = byKind('parallel');
+    const body = { ...bodyOf(one), parallel_tool_calls: false };
+    const { choices } = await client.chat.completions.create(body);
+    assert.deepEqual(seen(choices[0]?.message as Answer).tool_calls, one.expected.tool_calls?.slice(0, 1));
+    assert.deepEqual(seen((await streamed(body)).answer).tool_calls, one.expected.tool_calls?.slice(0, 1));
+  });
+
+  test('include_reasoning false: it is generated and counted, and not sent', async () => {
+    const one = byKind('think');
+    const body = { ...bodyOf(one), include_reasoning: false };
+    const { choices, usage } = await client.chat.completions.create(body);
+    assert.deepEqual(seen(choices[0]?.message as Answer), { content: one.expected.content });
+    expect(usage?.completion_tokens_details?.reasoning_tokens).toBeGreaterThan(4);
+    assert.deepEqual(seen((await streamed(body)).answer), { content: one.expected.content });
+  });
+
+  test('several choices have a parser each', async () => {
+    const one = byKind('think_call');
+    const body = { ...bodyOf(one), n: 3 };
+    const { choices } = await client.chat.completions.create(body);
+    for (const { message } of choices) assert.deepEqual(seen(message as Answer), one.expected);
+    for (const index of [0, 2]) assert.deepEqual(seen((await streamed(body, index)).answer), one.expected);
+  });
+
+  test('log-probabilities are those of all tokens, those of the call included', async () => {
+    const one = byKind('call');
+    const body = { ...bodyOf(one), logprobs: true, return_token_ids: true };
+    const { choices } = await client.chat.completions.create(body);
+    const [choice] = choices as (OpenAI.ChatCompletion.Choice & { token_ids: number[] })[];
+    const names = choice?.logprobs?.content?.map(({ token }) => token) ?? [];
+    assert(names[0] === '<tool_call>' && names.includes('</tool_call>'));
+    assert.equal(names.length, choice?.token_ids.length);
+    const stream = await client.chat.completions.create({ ...body, stream: true });
+    const streamedNames: string[] = [];
+    const ids: number[] = [];
+    for await (const chunk of stream)
+      for (const part of chunk.choices as (OpenAI.ChatCompletionChunk.Choice & { token_ids?: number[] })[]) {
+        streamedNames.push(...(part.logprobs?.content ?? []).map(({ token }) => token));
+        ids.push(...(part.token_ids ?? []));
+      }
+    assert.deepEqual([streamedNames, ids], [names, choice?.token_ids]);
+  });
+
+  test('a length that cuts a call leaves what is there, and says so', async () => {
+    const one = byKind('call');
+    const { choices } = await client.chat.completions.create({ ...bodyOf(one), max_tokens: 14 });
+    const [choice] = choices;
+    assert.equal(choice?.finish_reason, 'length');
+    const [call] = (choice.message as Answer).tool_calls ?? [];
+    assert.equal(call?.function.name, one.expected.tool_calls?.[0]?.name);
+    assert.throws(() => JSON.parse(call?.function.arguments ?? ''));
+  });
+
+  test('stop strings count in the text of calls too', async () => {
+    const one = byKind('call');
+    const { choices } = await client.chat.completions.create({ ...bodyOf(one), stop: '"arguments"' });
+    const [choice] = choices;
+    assert.equal(choice?.finish_reason, 'stop');
+    assert.match(choice.message.content ?? '', /^<tool_call>\n\{"name": "\w+", $/);
+  });
+
+  test('the prompt of /tokenize has the tools', async () => {
+    const { messages, tools, prompt_tokens: count } = byKind('call');
+    const response = await fetch(`${cluster.url}/tokenize`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ messages, tools }),
+    });
+    assert.equal(((await response.json()) as { count: number }).count, count);
+  });
+
+  test.each([
+    [{ tool_choice: 'required' }, 'tool_choice'],
+    [{ tool_choice: { type: 'function', function: { name: 'none of them' } } }, 'tool_choice.function.name'],
+    [{ tools: [{ type: 'function', function: { name: 'a b' } }] }, 'tools.0.function.name'],
+    [{ tools: [{ type: 'custom', custom: { name: 'a' } }] }, 'tools.0.type'],
+  ])('%j is refused with its path', async (more, param) => {
+    const body = { ...bodyOf(byKind('call')), ...more } as OpenAI.ChatCompletionCreateParamsNonStreaming;
+    const error: unknown = await client.chat.completions.create(body).catch((reason: unknown) => reason);
+    assert(error instanceof APIError, 'it is refused');
+    assert.deepEqual([error.status, error.param], [400, param]);
+  });
+});
+
+test('the client’s own loop calls the tools and ends with the answer', async () => {
+  const called: string[] = [];
+  const tide = {
+    type: 'function' as const,
+    function: {
+      name: 'tide',
+      description: 'When the tide is high at a place',
+      parameters: { type: 'object', properties: { place: { type: 'string' } }, required: ['place'] },
+      parse: (json: string) => JSON.parse(json) as { place: string },
+      function: ({ place }: { place: string }) => {
+        called.push(place);
+        return { high: '9:15' };
+      },
+    },
+  };
+  const messages = [
+    { role: 'system' as const, content: 'You keep the harbour log.' },
+    { role: 'user' as const, content: 'When is the tide high at the old mill?' },
+  ];
+  const runner = client.chat.completions.runTools({ model, messages, tools: [tide] });
+  assert.equal(await runner.finalContent(), 'The tide at the old mill is high at 9:15.');
+  const streaming = client.chat.completions.runTools({ model, messages, tools: [tide], stream: true });
+  assert.equal(await streaming.finalContent(), 'The tide at the old mill is high at 9:15.');
+  assert.deepEqual(called, ['old mill', 'old mill']);
+});
+
+test('the loop that the README shows prints the answer that it says', async () => {
+  const page = readFileSync(projectPath('README.md'), 'utf8');
+  const [, block = ''] = /```js\n([^]*?)```/.exec(page) ?? [];
+  const said = /console\.log\(.*\); \/\/ (.+)/.exec(block)?.[1];
+  const script = block.replace('http://127.0.0.1:8000', cluster.url);
+  const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '--eval', script], {
+    cwd: projectPath('.'),
+  });
+  assert.equal(stdout.trim(), said);
+});
+
+/**
+ * Begins a stream and stops its decode instance while it decodes. On a busy machine a stream may end before: then another is begun.
+ */
+async function stoppedMidStream(body: object): Promise<{ stream: Promise<Streamed>; victim: string }> {
+  for (let attempt = 0; attempt < 10; attempt++) {
+    const before = (await cluster.requests(1))[0]?.id;
+    const stream = streamed(body);
+    const victim = await until('it has tokens', async () => {
+      const [view] = await cluster.requests(1);
+      return view && view.id !== before && view.output_tokens > 10 ? view.attempts[0]?.decode : undefined;
+    });
+    cluster.kill(victim, 'SIGSTOP');
+    if ((await cluster.requests(1))[0]?.phase === 'decoding') return { stream, victim };
+    cluster.kill(victim, 'SIGCONT');
+    await stream;
+  }
+  return assert.fail('ten streams ended before their decode instance was stopped');
+}
+
+test('a decode instance killed mid-stream: reasoning and calls go on where they were (R1)', async () => {
+  const one = byKind('think_call');
+  const body = { ...bodyOf(one), temperature: 1.2, seed: 6, max_tokens: 1_500, ignore_eos: true };
+  const textOf = ({ content, reasoning, tool_calls: calls = [] }: Answer): object => ({
+    ...{ content: content ?? '', reasoning: reasoning ?? '' },
+    calls: calls.map(({ function: { name, arguments: json } }) => [name, json]),
+  });
+  const undisturbed = await client.chat.completions.create(body);
+  const { stream, victim } = await stoppedMidStream(body);
+  cluster.kill(victim, 'SIGKILL');
+  const { answer, finish } = await stream;
+  assert.deepEqual(textOf(answer), textOf(undisturbed.choices[0]?.message as Answer));
+  assert.deepEqual([finish, answer.reasoning !== undefined], ['length', true]);
+  const [request] = await cluster.requests(1);
+  expect(new Set(request?.attempts.map(({ decode }) => decode)).size).toBe(2);
+});
