@@ -32,8 +32,19 @@ export function namesRole(source: string, role: string): boolean {
 
 /** Whether `pattern` is found inside a tag of a template. */
 export function namesInTags(source: string, pattern: RegExp): boolean {
+  return tagsOf(source).some((inside) => pattern.test(inside));
+}
+
+/** Whether a template reads a variable of this name. */
+export function readsVariable(source: string, name: string): boolean {
+  const pattern = new RegExp(`(?<![\\w.])${name}\\b`);
+  return tagsOf(source).some((inside) => pattern.test(inside.replace(/'(\\.|[^'\\])*'|"(\\.|[^"\\])*"/g, '')));
+}
+
+/** Returns the inside of each tag. Comments are left out. */
+function tagsOf(source: string): string[] {
   const tags = source.replace(/\{#[^]*?#\}/g, '').matchAll(/\{[{%]([^]*?)[%}]\}/g);
-  return [...tags].some(([, inside = '']) => pattern.test(inside));
+  return [...tags].map(([, inside = '']) => inside);
 }
 
 function withSystem(message: Message): Message {

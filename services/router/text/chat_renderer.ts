@@ -5,7 +5,7 @@ import { Failure, messageOf } from '../../../shared/base/failure.ts';
 import type { TemplateInput } from '../openai/parameters.ts';
 import { chooseFormat, promptPrefix, type FormatChoice, type ParserNames } from '../output/output_format.ts';
 import { responseTemplate } from '../output/response_template.ts';
-import { forTemplate, leftOpen, namesInTags, namesRole, type Messages } from './chat_messages.ts';
+import { forTemplate, leftOpen, namesInTags, namesRole, readsVariable, type Messages } from './chat_messages.ts';
 import { ChatTemplate } from './template/chat_template.ts';
 import { instructions, toolsJson, withCallsAsText, withoutSystem, withShortIds, withSystemText } from './tool_texts.ts';
 
@@ -28,7 +28,10 @@ class ReadTemplate {
   readonly template: ChatTemplate | undefined;
   readonly error: string | undefined;
   readonly knowsDeveloper: boolean;
+  readonly knowsToolRole: boolean;
   readonly readsTools: boolean;
+  /** Whether it reads the tools under another name (SmolLM3). */
+  readonly readsXmlTools: boolean;
   readonly readsCalls: boolean;
   /** Whether it reads the tools from a key of the system message, as text (Phi-4-mini). */
   readonly readsToolsOfMessage: boolean;
@@ -36,7 +39,9 @@ class ReadTemplate {
   constructor(source: string) {
     this.source = source;
     this.knowsDeveloper = namesRole(source, 'developer');
-    this.readsTools = namesInTags(source, /(?<![\w.'"])tools\b(?!['"])/);
+    this.knowsToolRole = namesRole(source, 'tool');
+    this.readsXmlTools = readsVariable(source, 'xml_tools');
+    this.readsTools = this.readsXmlTools || readsVariable(source, 'tools');
     this.readsCalls = namesInTags(source, /\btool_calls\b/);
     this.readsToolsOfMessage = namesInTags(source, /message(\.tools\b|\[['"]tools['"]\])/);
     try {
@@ -130,10 +135,11 @@ export class ChatRenderer {
     template: ReadTemplate | undefined,
     { messages, tools = [] }: Omit<TemplateInput, 'addSpecialTokens'>,
   ): Messages {
-    const prepare = (list: Messages): Messages => forTemplate(list, template?.knowsDeveloper === true);
-    if (tools.length === 0 || !template || template.readsTools) return prepare(messages);
     const family = this.format.tools ?? 'json';
-    const known = prepare(template.readsCalls ? messages : withCallsAsText(messages, family));
+    const isLosingCalls = tools.length > 0 && template?.readsCalls === false;
+    const spelled = isLosingCalls ? withCallsAsText(messages, family, template.knowsToolRole) : messages;
+    const known = forTemplate(spelled, template?.knowsDeveloper === true);
+    if (tools.length === 0 || !template || template.readsTools) return known;
     if (!template.readsToolsOfMessage) return withSystemText(known, instructions(tools, family));
     const [first, ...rest] = withSystemText(known, '');
     return [{ ...first, tools: toolsJson(tools) }, ...rest];
@@ -187,6 +193,7 @@ export class ChatRenderer {
         ...Object.fromEntries(SPECIAL_TOKENS.map((name) => [name, this.specialToken(name)])),
         // Defaults for absent values: templates test whether `tools` and `documents` are none.
         ...{ tools: tools.length === 0 ? null : tools, documents: null },
+        ...(read.readsXmlTools && tools.length > 0 ? { xml_tools: tools.map((tool) => tool.function) } : {}),
         ...kwargs,
         messages,
         add_generation_prompt: addGenerationPrompt,

@@ -71,15 +71,17 @@ export function withoutSystem(messages: Messages): Messages {
   return [{ ...second, content: `${String(first['content'])}\n\n${String(second['content'])}` }, ...rest];
 }
 
-/** Returns the messages with calls as text of the assistant, and their results as text of the user. */
-export function withCallsAsText(messages: Messages, family: ToolFamily): Messages {
+/**
+ * Returns the messages with calls as text of the assistant, and their results as text of the user unless the template `knowsResults`.
+ */
+export function withCallsAsText(messages: Messages, family: ToolFamily, knowsResults: boolean): Messages {
   const names = new Map<unknown, string>();
   const result: Message[] = [];
   let isBehindResult = false;
   for (const message of messages) {
     const { role, tool_calls: calls, tool_call_id: id, name, content = '', ...rest } = message;
     const before = result.at(-1);
-    if (role === 'tool') {
+    if (role === 'tool' && !knowsResults) {
       const called = typeof name === 'string' ? name : names.get(id);
       const text = `Result of ${called ?? 'the call'}: ${String(content)}`;
       if (isBehindResult && before)

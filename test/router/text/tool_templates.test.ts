@@ -98,6 +98,17 @@ test('Phi-4-mini reads the tools from its system message', () => {
   );
 });
 
+test('SmolLM3 reads the tools under another name, and calls as text', () => {
+  const template =
+    "{% if xml_tools %}{{ 'in <tools></tools>: ' }}{{ xml_tools[0].name }} <tool_call>{% endif %}" +
+    "{% for m in messages %}[{{ 'user' if m.role == 'tool' else m.role }}]{{ m.content }}{% endfor %}";
+  assert.equal(
+    render(template, [question, called, result]).text,
+    'in <tools></tools>: tide <tool_call>[user]Tide?[assistant]<tool_call>\n{"name": "tide", "arguments": {"place": "x", "n": [1, null, true]}}\n</tool_call>[user]{"high": "9:15"}',
+  );
+  assert.equal(render(template, [question], { tools: [] }).text, '[user]Tide?');
+});
+
 test('ids of calls are shortened for templates that refuse others, and left alone for all others', () => {
   const ids =
     '{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.id }},{% endfor %}{{ m.tool_call_id }}{% endfor %}{{ tools }}';
