@@ -208,7 +208,9 @@ export class ServedModels {
 
   async close(): Promise<void> {
     const served = [...this.#served.values()];
-    await Promise.all(served.flatMap(({ context, trial }) => [context.codec.close(), trial?.close()]));
-    await Promise.all([this.#bodies?.close(), this.#conversions.close()]);
+    await Promise.all(served.map(({ context }) => context.codec.close()));
+    for (const { trial } of served) await trial?.close();
+    await this.#bodies?.close();
+    await this.#conversions.close();
   }
 }

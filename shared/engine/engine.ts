@@ -131,7 +131,12 @@ export class Engine {
 
   get load(): { numRunning: number; numWaiting: number; numPreemptions: number } {
     const { numHeld, numWaiting, numPreemptions } = this.#scheduler;
-    return { numRunning: numHeld, numWaiting: numWaiting + this.#groups.numFollowing, numPreemptions };
+    return { numRunning: numHeld, numWaiting: numWaiting + this.#numBeside, numPreemptions };
+  }
+
+  /** Number of sequences that wait beside the queue: for the first sample of their group, or for the step that left them out. */
+  get #numBeside(): number {
+    return this.#groups.numFollowing + this.#steps.reduce((sum, { late }) => sum + late.length, 0);
   }
 
   /** @throws Failure `overloaded` or `context_too_long`. */
@@ -140,7 +145,7 @@ export class Engine {
     const constraint = this.#constraintOf(request);
     const sequence = new Sequence(request, this.#options.spec, this.#clock.nowMs(), constraint);
     try {
-      this.#scheduler.check(sequence, this.#groups.numFollowing);
+      this.#scheduler.check(sequence, this.#numBeside);
     } catch (error) {
       constraint?.close();
       throw error;

@@ -106,7 +106,9 @@ export class StepSubmission {
    */
   #fork(leader: Sequence, follower: Sequence, nowMs: number): readonly BlockCopy[] | undefined {
     const { sampling, scheduler, emit } = this.#options;
-    if (!follower.hasTokensOf(leader) || !sampling.openOnDevice(follower)) return undefined;
+    // Rows whose log-probabilities a follower still reports are its own to compute.
+    if (follower.isReadingPrompt || !follower.hasTokensOf(leader)) return undefined;
+    if (!sampling.openOnDevice(follower)) return undefined;
     const copies = scheduler.fork(leader, follower);
     if (!copies) {
       sampling.close(follower);

@@ -39,8 +39,9 @@ export class RuleConversions {
    * Returns a rule as EBNF. @throws Failure `invalid_request` with the reason when it cannot be converted, or not in time; `overloaded`
    * when too many wait; `cancelled` when `signal` aborts.
    */
-  async convert({ param: _, ...rule }: TextRule, signal: AbortSignal): Promise<string> {
-    const key = JSON.stringify(rule);
+  async convert(rule: TextRule, signal: AbortSignal): Promise<string> {
+    // The parameter that states the rule is only for messages.
+    const key = JSON.stringify({ ...rule, param: '' });
     const kept = this.#kept.get(key);
     if (kept !== undefined) {
       this.#kept.delete(key);
@@ -68,12 +69,12 @@ export class RuleConversions {
     }
   }
 
-  async #inTime(rule: Omit<TextRule, 'param'>): Promise<string> {
+  async #inTime(rule: TextRule): Promise<string> {
     const timer = new AbortController();
     const late = this.#clock.sleep(CONVERT_MS, timer.signal).then(() => undefined);
     const thread = (this.#thread ??= this.#start());
     try {
-      const answer = await Promise.race([thread.call('convert', rule as TextRule), late]);
+      const answer = await Promise.race([thread.call('convert', rule), late]);
       if (answer) {
         if ('refused' in answer) throw new Failure('invalid_request', answer.refused);
         return answer.ebnf;

@@ -89,11 +89,11 @@ export function readConstraint(body: Fields, { vocabSize }: Pick<BodyLimits, 'vo
     ...schemaRule('json_schema', body.json_schema),
   ];
   const [rule, another] = rules;
-  if (another) {
+  if (rule && another) {
     const names = rules.map(({ param }) => param);
     throw new ParameterFailure(
       `${names.join(' and ')}: say one thing that the text must be; leave the others out`,
-      names[0]!,
+      rule.param,
     );
   }
   const allowedTokenIds = body.allowed_token_ids?.length ? body.allowed_token_ids : undefined;

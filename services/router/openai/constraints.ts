@@ -62,6 +62,6 @@ async function badRuns(
 /** Returns a mask with the bits of these tokens, least significant first. */
 function maskBytes(tokens: readonly number[], vocabSize: number): Buffer {
   const bytes = Buffer.alloc(Math.ceil(vocabSize / 8));
-  for (const token of tokens) bytes[token >> 3]! |= 1 << (token & 7);
+  for (const token of tokens) bytes[token >> 3] = (bytes[token >> 3] ?? 0) | (1 << (token & 7));
   return bytes;
 }
