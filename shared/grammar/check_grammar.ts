@@ -2,7 +2,7 @@
  * Checks what every grammar must hold before it is printed: bounds, every rule defined, every rule able to end, no rule that begins with
  * itself. The library for masks aborts or accepts nothing where these do not hold.
  */
-import { isNever, type Expression, type Grammar, GrammarError, partsOf } from './grammar.ts';
+import { type Expression, type Grammar, GrammarError, isNever, partsOf, rulesIn } from './grammar.ts';
 
 /** Bounds of a grammar (P1). */
 const MAX_RULES = 50_000;
@@ -92,16 +92,6 @@ function fixpoint(
   return known;
 }
 
-function rulesIn(body: Expression): Set<string> {
-  const names = new Set<string>();
-  const open = [body];
-  for (let next = open.pop(); next; next = open.pop()) {
-    if (next.kind === 'rule') names.add(next.name);
-    open.push(...partsOf(next));
-  }
-  return names;
-}
-
 function isProductive(expression: Expression, known: ReadonlySet<string>): boolean {
   switch (expression.kind) {
     case 'text':
@@ -119,8 +109,13 @@ function isProductive(expression: Expression, known: ReadonlySet<string>): boole
   }
 }
 
+/** Returns the rules that match some text. */
+export function productiveRules(rules: Grammar['rules']): ReadonlySet<string> {
+  return fixpoint(rules, isProductive);
+}
+
 function checkProductive(root: string, rules: Grammar['rules']): void {
-  const productive = fixpoint(rules, isProductive);
+  const productive = productiveRules(rules);
   if (!productive.has(root)) throw new GrammarError(`the grammar matches no text: rule ${shown(root)} can never end`);
   for (const [name, body] of rules)
     if (!productive.has(name))
@@ -132,7 +127,7 @@ function checkProductive(root: string, rules: Grammar['rules']): void {
 }
 
 /** Whether an expression matches the empty text, given the rules that do. */
-export function isNullable(expression: Expression, known: ReadonlySet<string>): boolean {
+function isNullable(expression: Expression, known: ReadonlySet<string>): boolean {
   switch (expression.kind) {
     case 'text':
       return expression.text === '';
@@ -150,7 +145,7 @@ export function isNullable(expression: Expression, known: ReadonlySet<string>): 
 }
 
 /** Returns the rules that match the empty text. */
-export function nullableRules(rules: Grammar['rules']): ReadonlySet<string> {
+function nullableRules(rules: Grammar['rules']): ReadonlySet<string> {
   return fixpoint(rules, isNullable);
 }
 

@@ -12,8 +12,6 @@ const LAST_CODE_POINT = 0x10ffff;
 const FIRST_SURROGATE = 0xd800;
 const LAST_SURROGATE = 0xdfff;
 
-/** The set without a member. */
-export const NO_CODE_POINTS: CodePoints = [];
 /** Every code point that UTF-8 can express. */
 export const ALL_CODE_POINTS: CodePoints = [
   [0, FIRST_SURROGATE - 1],

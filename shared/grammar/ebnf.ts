@@ -10,6 +10,7 @@
  * - Sets are byte classes, exact to the byte: the library's own positive classes match one byte per code point, its negated ones
  *   accept bytes that are no UTF-8.
  */
+import type { CodePoints } from './code_points.ts';
 import { checkGrammar } from './check_grammar.ts';
 import { printAtLeast, printCounter } from './ebnf_counter.ts';
 import { byteClass, EbnfRules, type ExpressionPrinter, type Following, joinParts, literal } from './ebnf_rules.ts';
@@ -30,6 +31,7 @@ class EbnfPrinter implements ExpressionPrinter {
   readonly rules = new EbnfRules();
   readonly #grammar: Grammar;
   readonly #names = new Map<string, string>();
+  readonly #sets = new Map<CodePoints, readonly string[]>();
   readonly #loops = new Map<Expression, Map<string, string>>();
 
   constructor(grammar: Grammar) {
@@ -61,7 +63,7 @@ class EbnfPrinter implements ExpressionPrinter {
       case 'text':
         return [joinParts(literal(expression.text), next)];
       case 'set':
-        return this.#byteAlternatives(byteAutomaton(expression.set), next, new Map());
+        return this.#setAlternatives(expression.set, next);
       case 'rule':
         return [joinParts(this.#name(expression.name), next)];
       case 'choice':
@@ -71,6 +73,13 @@ class EbnfPrinter implements ExpressionPrinter {
       case 'repeat':
         return this.#repeat(expression, next, following);
     }
+  }
+
+  /** A set is printed at each step of a repetition, and its bytes are the same each time. */
+  #setAlternatives(set: CodePoints, next: string): string[] {
+    const printed = this.#sets.get(set) ?? this.#byteAlternatives(byteAutomaton(set), '', new Map());
+    this.#sets.set(set, printed);
+    return printed.map((bytes) => joinParts(bytes, next));
   }
 
   #byteAlternatives({ edges }: ByteNode, next: string, names: Map<number, string>): string[] {

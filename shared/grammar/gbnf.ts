@@ -23,11 +23,6 @@ const RULE = /[A-Za-z_][A-Za-z0-9_.-]*[ \t]*::=/y;
 /** Parentheses within each other (P1). */
 const MAX_DEPTH = 100;
 
-/** Whether the text is of this language: some line defines a rule by `::=`. */
-export function isGbnf(grammar: string): boolean {
-  return grammar.includes('::=');
-}
-
 /** Parses a grammar. @throws GrammarError with line and column */
 export function parseGbnf(grammar: string): Grammar {
   return new GbnfParser(grammar).parse();
@@ -48,8 +43,14 @@ class GbnfParser {
     while (!text.isEnd()) {
       const start = text.at;
       const name = text.match(NAME);
+      if (name === undefined && text.peek(/[?!%]/y) !== undefined)
+        throw text.error(
+          "Lark's prefixes and %-directives are not supported: write the grammar as llama.cpp and xgrammar do",
+        );
       if (name === undefined) throw text.error(`expected the name of a rule, found ${text.shown()}`);
       text.skipSpace(false);
+      if (/^:(?!:)/.test(text.peek(/::?/y) ?? ''))
+        throw text.error(`Lark's "${name}: …" is not supported: write "${name} ::= …", as llama.cpp and xgrammar do`);
       if (!text.skip('::=')) throw text.error(`expected ::= after the rule's name "${name}", found ${text.shown()}`);
       if (this.#rules.has(name)) throw text.error(`the rule "${name}" is defined twice`, start);
       this.#rules.set(name, this.#choice());

@@ -124,11 +124,6 @@ export function optional(item: Expression): Expression {
   return repeat(item, 0, 1);
 }
 
-/** Returns the items with the separator between any two. */
-export function joined(items: readonly Expression[], separator: Expression): Expression {
-  return sequence(...items.flatMap((item, i) => (i === 0 ? [item] : [separator, item])));
-}
-
 /** Returns the expressions directly in this one. */
 export function partsOf(expression: Expression): readonly Expression[] {
   switch (expression.kind) {
@@ -142,4 +137,15 @@ export function partsOf(expression: Expression): readonly Expression[] {
     case 'rule':
       return [];
   }
+}
+
+/** Returns the names of the rules that an expression refers to. */
+export function rulesIn(body: Expression): Set<string> {
+  const names = new Set<string>();
+  const open = [body];
+  for (let next = open.pop(); next; next = open.pop()) {
+    if (next.kind === 'rule') names.add(next.name);
+    open.push(...partsOf(next));
+  }
+  return names;
 }

@@ -70,6 +70,8 @@ test.each([
   ['root ::= "\\u12"', /4 hexadecimal/],
   ['root ::= "a"\nroot ::= "b"', /line 2, column 1 .*twice/],
   ['root ::= <think>', /tokens in/],
+  ['start: "a" | b', /Lark's "start: …" is not supported/],
+  ['?start: "a"', /Lark's prefixes/],
   ['', /no rule/],
   [`root ::= ${'('.repeat(2000)}`, /parentheses/],
   ['x'.repeat(2_000_000), /2000000 characters/],

@@ -1,0 +1,290 @@
+/**
+ * Regular languages of characters as deterministic automata: for what expressions cannot say, that a text is in two languages, or not in one.
+ * States are bounded; expressions here have no rules.
+ */
+import {
+  ALL_CODE_POINTS,
+  type CodePoints,
+  complementOf,
+  differenceOf,
+  hasCodePoint,
+  intersectionOf,
+  unionOf,
+} from './code_points.ts';
+import { type Expression, GrammarError } from './grammar.ts';
+
+/** States of an automaton (P1): each may cost the compiler of masks some 30 ms. */
+const MAX_STATES = 1000;
+/** States before they are made deterministic (P1). */
+const MAX_NFA_STATES = 20_000;
+
+/** A transition on any character of a set; those of a state are disjoint. */
+interface Transition {
+  readonly set: CodePoints;
+  readonly target: number;
+}
+
+/** A state by its index, 0 first. */
+interface State {
+  readonly isAccepting: boolean;
+  readonly transitions: readonly Transition[];
+}
+
+/** A deterministic automaton. Every state but the first leads to an accepting one. */
+export interface Automaton {
+  readonly states: readonly State[];
+}
+
+/** Returns the automaton of an expression. @throws GrammarError when it needs too many states */
+export function automatonOf(expression: Expression): Automaton {
+  const nfa = new Nfa();
+  const accept = nfa.newState();
+  const start = nfa.add(expression, accept);
+  return nfa.determinise(start, accept);
+}
+
+/** Returns the automaton of the texts in both. */
+export function bothOf(a: Automaton, b: Automaton): Automaton {
+  return explore([0, 0], ([i, j]) => {
+    const [left, right] = [a.states[i], b.states[j]];
+    if (!left || !right) return { isAccepting: false, edges: [] };
+    const edges = left.transitions.flatMap(({ set, target }) =>
+      right.transitions.map((other) => ({
+        set: intersectionOf(set, other.set),
+        target: [target, other.target] as const,
+      })),
+    );
+    return { isAccepting: left.isAccepting && right.isAccepting, edges };
+  });
+}
+
+/** Returns the automaton of all other texts. */
+export function othersOf({ states }: Automaton): Automaton {
+  const SINK = -1;
+  return explore([0, 0], ([i]) => {
+    const state = states[i];
+    if (!state) return { isAccepting: true, edges: [{ set: ALL_CODE_POINTS, target: [SINK, 0] }] };
+    const rest = complementOf(unionOf(...state.transitions.map(({ set }) => set)));
+    const edges = state.transitions.map(({ set, target }) => ({ set, target: [target, 0] as const }));
+    return { isAccepting: !state.isAccepting, edges: [...edges, { set: rest, target: [SINK, 0] as const }] };
+  });
+}
+
+/** Returns the automaton of the texts with that many characters. */
+export function lengthsOf(min: number, max: number | undefined): Automaton {
+  const last = max ?? min;
+  if (last > MAX_STATES) throw tooLarge();
+  return explore([0, 0], ([length]) => {
+    const next = max === undefined ? Math.min(length + 1, last) : length + 1;
+    return {
+      isAccepting: length >= min,
+      edges: next > last ? [] : [{ set: ALL_CODE_POINTS, target: [next, 0] as const }],
+    };
+  });
+}
+
+/** Whether the automaton accepts the text. */
+export function acceptsText({ states }: Automaton, text: string): boolean {
+  let at = states[0];
+  for (const character of text) {
+    const step = at?.transitions.find(({ set }) => hasCodePoint(set, character.codePointAt(0) ?? 0));
+    at = step && states[step.target];
+  }
+  return at?.isAccepting ?? false;
+}
+
+/** Whether the automaton accepts no text. */
+export function acceptsNothing({ states }: Automaton): boolean {
+  return states.length <= 1 && states[0]?.isAccepting !== true;
+}
+
+type Key = readonly [number, number];
+
+/** Explores states by their keys, and leaves out those that lead nowhere. */
+function explore(
+  start: Key,
+  expand: (key: Key) => { isAccepting: boolean; edges: readonly { set: CodePoints; target: Key }[] },
+): Automaton {
+  const ids = new Map<string, number>();
+  const keys: Key[] = [];
+  const idOf = (key: Key): number => {
+    const known = ids.get(key.join());
+    if (known !== undefined) return known;
+    if (keys.length >= MAX_STATES) throw tooLarge();
+    ids.set(key.join(), keys.length);
+    keys.push(key);
+    return keys.length - 1;
+  };
+  idOf(start);
+  const states: State[] = [];
+  for (let i = 0; i < keys.length; i++) {
+    const key = keys[i];
+    if (key === undefined) break;
+    const { isAccepting, edges } = expand(key);
+    states.push({
+      isAccepting,
+      transitions: mergedTransitions(edges.map(({ set, target }) => ({ set, target: idOf(target) }))),
+    });
+  }
+  return trimmed(states);
+}
+
+/** One transition per target, none without a character. */
+function mergedTransitions(transitions: readonly Transition[]): Transition[] {
+  const byTarget = new Map<number, CodePoints>();
+  for (const { set, target } of transitions) {
+    if (set.length === 0) continue;
+    byTarget.set(target, unionOf(byTarget.get(target) ?? [], set));
+  }
+  return [...byTarget].map(([target, set]) => ({ set, target }));
+}
+
+function trimmed(states: readonly State[]): Automaton {
+  const sources = states.map((): number[] => []);
+  for (const [i, { transitions }] of states.entries()) for (const { target } of transitions) sources[target]?.push(i);
+  const isAlive = states.map(() => false);
+  const open = [...states.keys()].filter((i) => states[i]?.isAccepting);
+  for (let next = open.pop(); next !== undefined; next = open.pop()) {
+    if (isAlive[next]) continue;
+    isAlive[next] = true;
+    open.push(...(sources[next] ?? []));
+  }
+  const kept = [...states.keys()].filter((i) => i === 0 || isAlive[i]);
+  const newIds = new Map(kept.map((id, i) => [id, i]));
+  return {
+    states: kept.map((id) => {
+      const { isAccepting = false, transitions = [] } = states[id] ?? {};
+      return {
+        isAccepting,
+        transitions: transitions
+          .filter(({ target }) => isAlive[target])
+          .map(({ set, target }) => ({ set, target: newIds.get(target) ?? 0 })),
+      };
+    }),
+  };
+}
+
+function tooLarge(): GrammarError {
+  return new GrammarError(
+    `the texts that are allowed need more than ${MAX_STATES} states: use shorter bounds or a simpler pattern`,
+  );
+}
+
+/** States with several ways on, and ways without a character. */
+class Nfa {
+  readonly #steps: { set: CodePoints; target: number }[][] = [];
+  readonly #jumps: number[][] = [];
+
+  newState(): number {
+    if (this.#steps.length >= MAX_NFA_STATES) throw tooLarge();
+    this.#steps.push([]);
+    this.#jumps.push([]);
+    return this.#steps.length - 1;
+  }
+
+  /** Returns the state from which `expression` leads to `next`. */
+  add(expression: Expression, next: number): number {
+    switch (expression.kind) {
+      case 'text':
+        return Array.from(expression.text)
+          .reverse()
+          .reduce((to, character) => {
+            const code = character.codePointAt(0) ?? 0;
+            return this.#step([[code, code]], to);
+          }, next);
+      case 'set':
+        return this.#step(expression.set, next);
+      case 'sequence':
+        return expression.items.reduceRight((to, item) => this.add(item, to), next);
+      case 'choice': {
+        const start = this.newState();
+        for (const item of expression.items) this.#jumps[start]?.push(this.add(item, next));
+        return start;
+      }
+      case 'repeat':
+        return this.#repeat(expression, next);
+      case 'rule':
+        throw new Error(`an automaton of the rule ${expression.name}`);
+    }
+  }
+
+  #step(set: CodePoints, next: number): number {
+    const state = this.newState();
+    this.#steps[state]?.push({ set, target: next });
+    return state;
+  }
+
+  #repeat({ item, min, max }: Extract<Expression, { kind: 'repeat' }>, next: number): number {
+    let state = next;
+    if (max === undefined) {
+      state = this.newState();
+      this.#jumps[state]?.push(next, this.add(item, state));
+    }
+    for (let i = min; i < (max ?? min); i++) {
+      const before = this.newState();
+      this.#jumps[before]?.push(next, this.add(item, state));
+      state = before;
+    }
+    for (let i = 0; i < min; i++) state = this.add(item, state);
+    return state;
+  }
+
+  determinise(start: number, accept: number): Automaton {
+    const members: number[][] = [];
+    const ids = new Map<string, number>();
+    const idOf = (states: readonly number[]): number => {
+      const closed = this.#closure(states);
+      const known = ids.get(closed.join());
+      if (known !== undefined) return known;
+      if (members.length >= MAX_STATES) throw tooLarge();
+      ids.set(closed.join(), members.length);
+      members.push(closed);
+      return members.length - 1;
+    };
+    idOf([start]);
+    const states: State[] = [];
+    for (let i = 0; i < members.length; i++) {
+      const own = members[i] ?? [];
+      const parts = disjointParts(own.flatMap((state) => this.#steps[state] ?? []));
+      states.push({
+        isAccepting: own.includes(accept),
+        transitions: mergedTransitions(parts.map(({ set, targets }) => ({ set, target: idOf(targets) }))),
+      });
+    }
+    return trimmed(states);
+  }
+
+  #closure(states: readonly number[]): number[] {
+    const reached = new Set<number>();
+    const open = [...states];
+    for (let next = open.pop(); next !== undefined; next = open.pop()) {
+      if (reached.has(next)) continue;
+      reached.add(next);
+      open.push(...(this.#jumps[next] ?? []));
+    }
+    return [...reached].sort((a, b) => a - b);
+  }
+}
+
+/** Divides overlapping steps into disjoint sets, each with all that it leads to. */
+function disjointParts(steps: readonly Transition[]): { set: CodePoints; targets: number[] }[] {
+  let parts: { set: CodePoints; targets: number[] }[] = [];
+  for (const { set, target } of steps) {
+    let rest = set;
+    const next: typeof parts = [];
+    for (const part of parts) {
+      const both = intersectionOf(part.set, rest);
+      if (both.length === 0) {
+        next.push(part);
+        continue;
+      }
+      next.push({ set: both, targets: [...part.targets, target] });
+      const only = differenceOf(part.set, both);
+      if (only.length > 0) next.push({ set: only, targets: part.targets });
+      rest = differenceOf(rest, both);
+    }
+    if (rest.length > 0) next.push({ set: rest, targets: [target] });
+    parts = next;
+  }
+  return parts;
+}

@@ -1,0 +1,182 @@
+/**
+ * Arrays: items by position, counts, `contains`, and `uniqueItems` of a few values. After `prefixItems` an array ends, unless `items` says what
+ * follows.
+ */
+import { COMMA, literalJson } from '../any_json.ts';
+import { choice, type Expression, NEVER, repeat, sequence, text } from '../grammar.ts';
+import type { Conversion } from './conversion.ts';
+import { SchemaError } from './converted_schema.ts';
+import { type Facts, largest, pointerOf, smallest } from './facts.ts';
+import { isSchema, type Located, pointerTo } from './schema_source.ts';
+import { listedValues } from './values.ts';
+
+/** Items that are counted (P1). */
+const MAX_ITEMS = 10_000;
+/** Values of which each may be once (P1): a rule for each subset. */
+const MAX_UNIQUE = 8;
+/** Items beside `contains` that are counted (P1). */
+const MAX_BESIDE_CONTAINS = 32;
+
+const END = text(']');
+
+/** Returns the arrays that satisfy the facts. */
+export function arrayExpression(facts: Facts, conversion: Conversion): Expression {
+  const [min, max] = countBounds(facts);
+  if (max !== undefined && max < min) return NEVER;
+  const items = itemsOf(facts);
+  const content = ((): Expression => {
+    if (isUnique(facts) && (max ?? 2) > 1) return uniqueItems(facts, items, min, max, conversion);
+    const contains = containsOf(facts);
+    if (contains) return containing(facts, items, contains, min, max, conversion);
+    return plainItems(items, min, max, conversion);
+  })();
+  return sequence(text('['), content);
+}
+
+function countBounds(facts: Facts): [min: number, max: number | undefined] {
+  const [min, max] = [largest(facts, 'minItems') ?? 0, smallest(facts, 'maxItems')];
+  for (const [keyword, count] of [
+    ['minItems', min],
+    ['maxItems', max ?? 0],
+  ] as const)
+    if (count > MAX_ITEMS)
+      throw new SchemaError(
+        pointerOf(facts, keyword),
+        `${keyword} ${count} is too large to enforce: at most ${MAX_ITEMS}, or leave it out`,
+      );
+  return [min, max];
+}
+
+/** The schemas of each position. */
+interface Items {
+  readonly prefix: readonly (readonly Located[])[];
+  /** After the prefix; undefined: nothing. */
+  readonly rest: readonly Located[] | undefined;
+}
+
+/** The positions of all schemas. */
+function itemsOf(facts: Facts): Items {
+  const sources = facts.schemas.map((located) => itemsIn(located)).filter((one) => one !== undefined);
+  const length = Math.max(0, ...sources.map(({ prefix }) => prefix.length));
+  const at = (i: number): Located[] | undefined => {
+    const parts = sources.map(({ prefix, rest }) => (i < prefix.length ? prefix[i] : rest));
+    return parts.some((part) => part === undefined) ? undefined : parts.flatMap((part) => part ?? []);
+  };
+  const prefix: Located[][] = [];
+  for (let i = 0; i < length; i++) {
+    const parts = at(i);
+    if (!parts) break;
+    prefix.push(parts);
+  }
+  return { prefix, rest: prefix.length < length ? undefined : at(length) };
+}
+
+function itemsIn({ schema, pointer }: Located): Items | undefined {
+  if (typeof schema === 'boolean') return undefined;
+  const { prefixItems, items, additionalItems, unevaluatedItems } = schema;
+  const list = Array.isArray(prefixItems) ? prefixItems : Array.isArray(items) ? items : undefined;
+  const keyword = Array.isArray(prefixItems) ? 'prefixItems' : 'items';
+  const [rest, restKeyword] = list && list === items ? [additionalItems, 'additionalItems'] : [items, 'items'];
+  const [after, afterKeyword] = rest === undefined ? [unevaluatedItems, 'unevaluatedItems'] : [rest, restKeyword];
+  if (!list && after === undefined) return undefined;
+  const prefix = (list ?? []).map((part: unknown, i): Located[] =>
+    isSchema(part) ? [{ schema: part, pointer: pointerTo(pointer, keyword, i) }] : [],
+  );
+  if (after === false || after === undefined) return { prefix, rest: undefined };
+  return { prefix, rest: isSchema(after) ? [{ schema: after, pointer: pointerTo(pointer, afterKeyword) }] : [] };
+}
+
+function plainItems({ prefix, rest }: Items, min: number, max: number | undefined, conversion: Conversion): Expression {
+  const values = prefix.slice(0, max).map((parts) => conversion.value(parts));
+  const after = rest && conversion.value(rest);
+  if (values.length < min && !after) return NEVER;
+  const left = max === undefined ? undefined : max - values.length;
+  let content = after ? more(after, Math.max(0, min - values.length), left, values.length === 0) : END;
+  for (const [i, value] of [...values.entries()].reverse()) {
+    const item = i === 0 ? sequence(value, content) : sequence(COMMA, value, content);
+    content = i < min ? item : choice(END, item);
+  }
+  return content;
+}
+
+/** `min` to `max` items and the end; `isFirst`: no item is before them. */
+function more(item: Expression, min: number, max: number | undefined, isFirst: boolean): Expression {
+  if (max === 0) return END;
+  const next = sequence(COMMA, item);
+  if (!isFirst) return sequence(repeat(next, min, max), END);
+  const some = sequence(item, repeat(next, Math.max(0, min - 1), max === undefined ? undefined : max - 1), END);
+  return min === 0 ? choice(END, some) : some;
+}
+
+function isUnique(facts: Facts): boolean {
+  return (facts.keywords.get('uniqueItems') ?? []).some(({ value }) => value === true);
+}
+
+/** Items of few values, each at most once: a rule for each set of values that are left. */
+function uniqueItems(
+  facts: Facts,
+  { prefix, rest }: Items,
+  min: number,
+  max: number | undefined,
+  conversion: Conversion,
+): Expression {
+  const pointer = pointerOf(facts, 'uniqueItems');
+  const values = prefix.length === 0 && rest ? listedValues(conversion.facts(rest), conversion) : undefined;
+  if (!values || values.length > MAX_UNIQUE || containsOf(facts))
+    throw new SchemaError(
+      pointer,
+      `uniqueItems cannot be enforced: only for items of an enum with at most ${MAX_UNIQUE} values. Leave it out, and remove duplicates`,
+    );
+  const texts = values.map(literalJson);
+  const after = (used: number, count: number): Expression =>
+    conversion.rule(`${pointer} without ${used}`, () => {
+      const next = texts.flatMap((value, i) =>
+        (used & (1 << i)) !== 0
+          ? []
+          : [sequence(count === 0 ? value : sequence(COMMA, value), after(used | (1 << i), count + 1))],
+      );
+      return choice(count >= min ? END : NEVER, ...(count < (max ?? Infinity) ? next : []));
+    });
+  return after(0, 0);
+}
+
+/** The schema of `contains`; undefined where none must be there. */
+function containsOf(facts: Facts): Located | undefined {
+  const [found, second] = facts.keywords.get('contains') ?? [];
+  if (!found || !isSchema(found.value) || smallest(facts, 'minContains') === 0) return undefined;
+  if (second) throw new SchemaError(second.pointer, 'two contains for one array cannot be enforced: keep one');
+  return { schema: found.value, pointer: found.pointer };
+}
+
+/** One item satisfies `contains`, and others come before and after it. */
+function containing(
+  facts: Facts,
+  { prefix, rest }: Items,
+  contains: Located,
+  min: number,
+  max: number | undefined,
+  conversion: Conversion,
+): Expression {
+  const isMany = (largest(facts, 'minContains') ?? 1) > 1 || facts.keywords.has('maxContains');
+  if (prefix.length > 0 || isMany || (max ?? min) > MAX_BESIDE_CONTAINS)
+    throw new SchemaError(
+      contains.pointer,
+      `contains can be enforced once, without prefixItems, and with at most ${MAX_BESIDE_CONTAINS} items`,
+    );
+  if (max === 0) return NEVER;
+  const item = conversion.value(rest ?? []);
+  const found = conversion.value([...(rest ?? []), contains]);
+  const [before, after] = [sequence(item, COMMA), sequence(COMMA, item)];
+  /** How many items come before the one. */
+  const alternatives = Array.from({ length: max ?? Math.max(1, min) }, (_, i) => {
+    const isLast = max === undefined && i === Math.max(0, min - 1);
+    const least = Math.max(0, min - 1 - i);
+    return sequence(
+      repeat(before, i, isLast ? undefined : i),
+      found,
+      repeat(after, least, max === undefined ? undefined : max - 1 - i),
+      END,
+    );
+  });
+  return choice(...alternatives);
+}
