@@ -1,25 +1,73 @@
 /** Converts rules for texts to grammars. */
+import { anyJsonRules, ANY_OBJECT } from '../../../shared/grammar/any_json.ts';
+import { charactersOf } from '../../../shared/grammar/code_points.ts';
 import { toEbnf } from '../../../shared/grammar/ebnf.ts';
 import { parseGbnf } from '../../../shared/grammar/gbnf.ts';
-import { choice, GrammarError, text, type Grammar } from '../../../shared/grammar/grammar.ts';
+import {
+  choice,
+  GrammarError,
+  oneOf,
+  repeat,
+  sequence,
+  text,
+  type Expression,
+} from '../../../shared/grammar/grammar.ts';
+import { SchemaError } from '../../../shared/grammar/json_schema/converted_schema.ts';
+import { convertSchema } from '../../../shared/grammar/json_schema/convert_schema.ts';
+import { pruned } from '../../../shared/grammar/prune_grammar.ts';
 import { regexGrammar } from '../../../shared/grammar/regex.ts';
-import type { TextRule } from './text_rule.ts';
+import { callExpression } from './call_grammar.ts';
+import { GrammarBuilder } from './grammar_builder.ts';
+import { upTo } from './marked_text.ts';
+import { parseSchema } from './schema_text.ts';
+import type { ReasoningBefore, TextRule } from './text_rule.ts';
+
+/** Blanks and line ends between reasoning and answer. */
+const GAP = repeat(oneOf(charactersOf(' \n')), 0, 4);
 
 /** Returns the EBNF of the texts that a rule allows. @throws GrammarError that says what of the rule cannot be followed */
 export function ruleEbnf(rule: TextRule): string {
-  return toEbnf(grammarOf(rule));
+  const builder = new GrammarBuilder();
+  const answer = expressionOf(rule, builder);
+  const whole = rule.reasoning ? behindReasoning(rule.reasoning, answer, builder) : answer;
+  const grammar = pruned(builder.grammar(whole));
+  if (!grammar) throw new GrammarError('no text can follow it');
+  return toEbnf(grammar);
 }
 
-function grammarOf(rule: TextRule): Grammar {
+function expressionOf(rule: TextRule, builder: GrammarBuilder): Expression {
   switch (rule.kind) {
     case 'json_object':
+      return builder.add({ root: ANY_OBJECT, rules: new Map(anyJsonRules) });
     case 'json_schema':
-      throw new GrammarError('JSON is not there yet');
+      return schemaExpression(rule.schema, builder);
     case 'regex':
-      return regexGrammar(rule.pattern);
+      return builder.add(regexGrammar(rule.pattern));
     case 'choice':
-      return { root: 'root', rules: new Map([['root', choice(...rule.texts.map(text))]]) };
+      return choice(...rule.texts.map(text));
     case 'grammar':
-      return parseGbnf(rule.text);
+      return builder.add(parseGbnf(rule.text));
+    case 'calls':
+      return callExpression(rule, rule.content && expressionOf(rule.content, builder), builder);
   }
+}
+
+function schemaExpression(schema: string, builder: GrammarBuilder): Expression {
+  try {
+    return builder.add(convertSchema(parseSchema(schema)).grammar);
+  } catch (error) {
+    if (!(error instanceof SchemaError) || error.pointer === '') throw error;
+    throw new GrammarError(`at ${error.pointer}: ${error.message}`, { cause: error });
+  }
+}
+
+/** Returns the texts with reasoning before the answer; it may be missing unless the answer begins within it. */
+function behindReasoning(
+  { open, close, isOpen }: ReasoningBefore,
+  answer: Expression,
+  builder: GrammarBuilder,
+): Expression {
+  const then = builder.rule(() => answer);
+  const inside = builder.automaton(upTo(close), sequence(GAP, then));
+  return isOpen ? inside : choice(then, sequence(choice(...open.map(text)), inside));
 }

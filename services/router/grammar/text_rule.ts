@@ -1,7 +1,34 @@
 /** Rules that a request may state for the text of its answers. */
 
+/** Reasoning that may come before the text that a rule is for. */
+export interface ReasoningBefore {
+  /** Texts that open it. */
+  readonly open: readonly string[];
+  /** Texts that close it. */
+  readonly close: readonly string[];
+  /** Whether the answer begins within it. */
+  readonly isOpen: boolean;
+}
+
+/** A tool that may be called. */
+export interface CallableTool {
+  readonly name: string;
+  /** Schema of its arguments as JSON text; undefined for a tool without parameters. */
+  readonly schema: string | undefined;
+  /** Whether its arguments must be by the schema; otherwise they are where it can be enforced, else any object. */
+  readonly isStrict: boolean;
+  /** Parameter that defines it, for messages. */
+  readonly param: string;
+}
+
+/** Formats in which calls can be enforced; each is read by the parser of that name. */
+export type CallForm = 'hermes' | 'llama3_json' | 'json';
+
 /** One rule, with the parameter that states it, for messages. */
-export type TextRule = { readonly param: string } & (
+export type TextRule = {
+  readonly param: string;
+  readonly reasoning?: ReasoningBefore | undefined;
+} & (
   | { readonly kind: 'json_object' }
   /** `schema` is a JSON schema as JSON text. */
   | { readonly kind: 'json_schema'; readonly schema: string }
@@ -10,4 +37,17 @@ export type TextRule = { readonly param: string } & (
   | { readonly kind: 'choice'; readonly texts: readonly string[] }
   /** `text` is a grammar as EBNF or GBNF. */
   | { readonly kind: 'grammar'; readonly text: string }
+  | CallRule
 );
+
+/** Tool calls, or with `mustCall: false` a text in which calls have this form. */
+export interface CallRule {
+  readonly kind: 'calls';
+  readonly form: CallForm;
+  readonly tools: readonly CallableTool[];
+  readonly mustCall: boolean;
+  /** Whether there may be several calls. */
+  readonly isParallel: boolean;
+  /** Rule for a text without calls, in place of any text. */
+  readonly content?: TextRule | undefined;
+}

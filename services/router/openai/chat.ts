@@ -1,6 +1,7 @@
 /** `/v1/chat/completions`. */
 import { Failure } from '../../../shared/base/failure.ts';
 import type { SampledMessage } from '../../../shared/protocol/messages.ts';
+import type { CallForm, TextRule } from '../grammar/text_rule.ts';
 import type { Generation } from '../relay/generation.ts';
 import type { RequestTrace } from '../relay/request_log.ts';
 import type { ReadPromptBody } from '../text/prompt_body.ts';
@@ -8,13 +9,14 @@ import type { ApiContext } from './api_context.ts';
 import { chunkDelta, messageOf } from './chat_message.ts';
 import { respond, startSamples, type AnswerFormat } from './choices.ts';
 import { generationOf, tokenNames } from './common.ts';
+import type { ConstraintWish } from './constraint_wish.ts';
 import { constraintOf } from './constraints.ts';
 import type { ChatBody } from './parameters.ts';
 import { ParsedChoice, type ParsedOutput } from './parsed_choice.ts';
 import { refuseTooMany } from './prompt_logprobs.ts';
 import type { AnswerDelta } from './prompt_run.ts';
 import type { RequestScope } from './request_scope.ts';
-import { refuseConstraint, toolConstraint } from './tool_grammar.ts';
+import { toolRule } from './tool_grammar.ts';
 import { schemasOf } from './tools.ts';
 import { truncated } from './truncation.ts';
 
@@ -50,8 +52,6 @@ export async function answerChat(
   trace.model = context.servedName;
   scope.named(body.requestId);
   if (failure) throw new Failure(failure.code, failure.message);
-  const calls = toolConstraint(body.tools, context.output.choice);
-  if (calls) refuseConstraint(calls);
   const { maxTokens, truncation } = body;
   const [encoded] = prompts ?? [];
   const prompt = encoded
@@ -60,7 +60,8 @@ export async function answerChat(
   const limits = { maxModelLen: context.maxModelLen(), maxTokens, usualTokens: 1 };
   const promptTokens = truncated(prompt.ids, truncation, limits);
   trace.promptTokens = promptTokens.length;
-  const constraint = await constraintOf(context, body.constraint, scope.signal);
+  const calls = toolRule(body.tools, context.output.choice, body.constraint?.rule);
+  const constraint = await constraintOf(context, chatConstraint(context, body, calls, prompt.prefix), scope.signal);
   const generation = parsedGeneration(
     context,
     body,
@@ -68,7 +69,24 @@ export async function answerChat(
   );
   refuseTooMany(promptTokens.length * (1 + body.numPromptLogprobs), 'prompt_logprobs');
   const runs = startSamples(context, scope, { trace, generation, echo: undefined }, body.numSamples);
-  await respond(context, scope, body, runs, chatFormat(context, body, prompt.prefix));
+  await respond(context, scope, body, runs, chatFormat(context, body, prompt.prefix, calls?.form));
+}
+
+/** Returns the constraints of a chat's answer: its rule is for what comes behind the reasoning. */
+function chatConstraint(
+  { output }: ApiContext,
+  { constraint }: ChatBody,
+  calls: TextRule | undefined,
+  prefix: string,
+): ConstraintWish | undefined {
+  const rule = calls ?? constraint?.rule;
+  if (!rule) return constraint;
+  return {
+    allowedTokenIds: undefined,
+    badWords: [],
+    ...constraint,
+    rule: { ...rule, reasoning: output.reasoningBefore(prefix) },
+  };
 }
 
 function hasTools({ tools: { tools } }: ChatBody): boolean {
@@ -88,7 +106,12 @@ function finishOf(finish: AnswerDelta['finish'] | null, parsed: ParsedOutput | u
 
 const noMessageParts = { annotations: null, audio: null, function_call: null, tool_calls: null };
 
-function chatFormat(context: ApiContext, body: ChatBody, prefix: string): AnswerFormat<readonly ChatLogprob[]> {
+function chatFormat(
+  context: ApiContext,
+  body: ChatBody,
+  prefix: string,
+  enforced: CallForm | undefined,
+): AnswerFormat<readonly ChatLogprob[]> {
   const { isReturningIds, isNamingIds, includesReasoning, tools } = body;
   const { output, newId } = context;
   const promptIds = (promptTokens: Uint32Array): object =>
@@ -101,7 +124,7 @@ function chatFormat(context: ApiContext, body: ChatBody, prefix: string): Answer
     object: { collect: 'chat.completion', chunk: 'chat.completion.chunk' },
     parser: ({ counts }) => {
       const parser = output.parser({
-        ...{ prefix, newId, tools: schemasOf(tools), isParallel: tools.isParallel },
+        ...{ enforced, prefix, newId, tools: schemasOf(tools), isParallel: tools.isParallel },
         hasTools: hasTools(body),
       });
       return parser && new ParsedChoice(parser, counts, output.hasReasoning);

@@ -1,38 +1,41 @@
-/** Constraints that a request puts on tool calls: the one place where `required`, a named tool and `strict` become a grammar. */
+/** Tool calls that a request wants enforced, as a rule for the text: `required`, a named tool, `strict`, and tools beside a format. */
+import type { CallableTool, CallForm, CallRule, TextRule } from '../grammar/text_rule.ts';
 import type { FormatChoice } from '../output/output_format.ts';
-import { ParameterFailure } from './parameter_failure.ts';
 import type { ToolDefinition, ToolWish } from './tools.ts';
 
-/** Tool calls that an answer has to have, or may have only in one form. */
-export interface ToolConstraint {
-  /** Parameter that asks for it. */
-  readonly param: string;
-  /** `call`: the answer is a call, or several; `strict`: calls that the model makes have arguments by their tool's schema. */
-  readonly kind: 'call' | 'strict';
-  /** Tools that may be called. */
-  readonly tools: readonly ToolDefinition[];
-  readonly isParallel: boolean;
-  /** Format in which the model writes calls and reasoning. */
-  readonly format: FormatChoice;
-}
+/** Formats in which a model that writes calls in them is held to them; calls of others are enforced as JSON. */
+const FORMS: ReadonlySet<string> = new Set<CallForm>(['hermes', 'llama3_json', 'json']);
 
-/** Returns what a request asks to be enforced; undefined when the model is free. */
-export function toolConstraint(
+/**
+ * Returns the rule for an answer with tools; undefined when the model is free. `content` is the rule for a text without calls. Where a
+ * model's own format cannot be enforced, `strict` alone does not change how it writes.
+ */
+export function toolRule(
   { tools, choice, isParallel }: ToolWish,
   format: FormatChoice,
-): ToolConstraint | undefined {
+  content: TextRule | undefined,
+): (TextRule & CallRule) | undefined {
+  const own = format.responseTemplate === undefined ? format.tools : undefined;
+  const isOwn = own !== undefined && FORMS.has(own);
+  const form = isOwn ? (own as CallForm) : 'json';
+  const rule = { kind: 'calls', form, isParallel } as const;
+  if (choice === 'required') return { ...rule, param: 'tool_choice', mustCall: true, tools: tools.map(callable) };
   if (typeof choice !== 'string') {
-    const named = tools.filter(({ function: { name } }) => name === choice.name);
-    return { param: 'tool_choice', kind: 'call', tools: named, isParallel, format };
+    const named = tools.flatMap((tool, i) => (tool.function.name === choice.name ? [callable(tool, i)] : []));
+    return { ...rule, param: 'tool_choice', mustCall: true, isParallel: false, tools: named };
   }
-  if (choice === 'required') return { param: 'tool_choice', kind: 'call', tools, isParallel, format };
+  if (tools.length === 0) return undefined;
+  if (content) return { ...rule, param: content.param, mustCall: false, tools: tools.map(callable), content };
   const strict = tools.findIndex(({ function: described }) => described.strict === true);
-  if (strict < 0) return undefined;
-  return { param: `tools.${strict}.function.strict`, kind: 'strict', tools, isParallel, format };
+  if (strict < 0 || !isOwn) return undefined;
+  return { ...rule, param: `tools.${strict}.function.strict`, mustCall: false, tools: tools.map(callable) };
 }
 
-/** Refuses a constraint. @throws ParameterFailure always: calls are not enforced yet */
-export function refuseConstraint({ param, kind }: ToolConstraint): never {
-  const instead = kind === 'call' ? 'set it to auto or none' : 'leave it out or set it to false';
-  throw new ParameterFailure(`${param}: calls cannot be enforced yet; ${instead}`, param);
+function callable({ function: { name, parameters, strict } }: ToolDefinition, i: number): CallableTool {
+  return {
+    name,
+    schema: parameters && JSON.stringify(parameters),
+    isStrict: strict === true,
+    param: `tools.${i}.function.parameters`,
+  };
 }

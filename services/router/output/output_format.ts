@@ -1,4 +1,6 @@
 /** The output format of a model: chosen by its chat template's text, by a response template, or by name; and the parsers of its answers. */
+import { Failure } from '../../../shared/base/failure.ts';
+import type { ReasoningBefore } from '../grammar/text_rule.ts';
 import type { ToolSchemas } from './call_writer.ts';
 import { OutputParser } from './output_parser.ts';
 import { outputTable, type OutputTable, type States, type StateSpec, type ToolStates } from './output_table.ts';
@@ -100,6 +102,8 @@ function harmonyTable(hasReasoning: boolean): OutputTable {
 
 /** Options of a parser, but its table. */
 export interface ParserOptions {
+  /** Format of calls that a grammar enforces, in place of the model's own. */
+  readonly enforced?: ToolFamily | undefined;
   readonly tools: ToolSchemas;
   /** Whether the request has tools. */
   readonly hasTools: boolean;
@@ -127,12 +131,14 @@ export class OutputFormat {
   readonly #withTools: OutputTable | undefined;
   readonly #withoutTools: OutputTable | undefined;
   readonly hasReasoning: boolean;
+  readonly #specialTexts: ReadonlySet<string>;
 
   readonly #hidden: Readonly<Record<'withTools' | 'withoutTools', ReadonlySet<number> | undefined>>;
 
   /** @throws Error when the response template cannot be used */
   constructor(choice: FormatChoice, specialTokens: readonly SpecialToken[] = []) {
     this.choice = choice;
+    this.#specialTexts = new Set(specialTokens.map(({ content }) => content));
     if (choice.responseTemplate === undefined) {
       this.#withTools = tableOf(choice.tools, choice.reasoning);
       this.#withoutTools = tableOf(undefined, choice.reasoning);
@@ -154,13 +160,30 @@ export class OutputFormat {
   }
 
   /** Returns a parser of one answer; undefined when all its text is content. */
-  parser({ tools, hasTools, isParallel, prefix, newId }: ParserOptions): OutputParser | undefined {
-    const table = this.#table(hasTools);
+  parser({ enforced, tools, hasTools, isParallel, prefix, newId }: ParserOptions): OutputParser | undefined {
+    const table = enforced ? tableOf(enforced, this.choice.reasoning) : this.#table(hasTools);
     if (!table) return undefined;
     const random = (): string => newId() + newId();
     const isMistral = this.choice.tools === 'mistral';
     const newCallId = (): string => (isMistral ? random().slice(0, MISTRAL_ID) : `call_${random().slice(0, 24)}`);
     return new OutputParser({ table, tools, prefix, newCallId, maxCalls: isParallel ? Infinity : 1 });
+  }
+
+  /**
+   * Returns the reasoning that may come before an answer, for a grammar; undefined when the model does not reason, or marks it by tokens
+   * that a grammar cannot have. @throws Failure when the answer begins within such reasoning
+   */
+  reasoningBefore(prefix: string): ReasoningBefore | undefined {
+    const markers: ReasoningMarkers | undefined = this.choice.reasoning && reasoningMarkers[this.choice.reasoning];
+    if (!markers) return undefined;
+    const { open, close, isOpenMissing = false } = markers;
+    const isOpen = open.includes(prefix) || (isOpenMissing && !close.some((literal) => prefix.startsWith(literal)));
+    const isSpecial = close.every((literal) => this.#specialTexts.has(literal));
+    if (isSpecial && isOpen) {
+      const message = 'the answer begins within reasoning, whose end a grammar cannot have: turn the reasoning off';
+      throw new Failure('invalid_request', message);
+    }
+    return isSpecial ? undefined : { open, close, isOpen };
   }
 
   #table(hasTools: boolean): OutputTable | undefined {

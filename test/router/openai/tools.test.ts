@@ -5,7 +5,8 @@ import { chunkDelta, messageOf } from '../../../services/router/openai/chat_mess
 import { ParsedChoice } from '../../../services/router/openai/parsed_choice.ts';
 import { ParameterFailure, type BodyLimits } from '../../../services/router/openai/parameter_failure.ts';
 import { readChatBody, readCompletionBody, readTokenizeBody } from '../../../services/router/openai/parameters.ts';
-import { refuseConstraint, toolConstraint } from '../../../services/router/openai/tool_grammar.ts';
+import type { TextRule } from '../../../services/router/grammar/text_rule.ts';
+import { toolRule } from '../../../services/router/openai/tool_grammar.ts';
 import { schemasOf } from '../../../services/router/openai/tools.ts';
 import { NO_FORMAT, OutputFormat } from '../../../services/router/output/output_format.ts';
 import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
@@ -102,24 +103,41 @@ test('128 tools are taken; completions take none', () => {
 
 describe('what is to be enforced', () => {
   const all = [tool('a'), tool('b', { strict: true })];
-  const wanted = (keys: object): readonly [string, string, string[]] | undefined => {
-    const constraint = toolConstraint(chat({ tools: all, ...keys }).tools, NO_FORMAT);
-    return constraint && [constraint.kind, constraint.param, constraint.tools.map(({ function: { name } }) => name)];
+  const hermes = { ...NO_FORMAT, tools: 'hermes' } as const;
+  const ruleOf = (keys: object, format: FormatChoice = hermes, content?: TextRule): ReturnType<typeof toolRule> =>
+    toolRule(chat({ tools: all, ...keys }).tools, format, content);
+  const wanted = (keys: object, format?: FormatChoice): unknown => {
+    const rule = ruleOf(keys, format);
+    return rule && [rule.mustCall, rule.param, rule.tools.map(({ name, isStrict }) => [name, isStrict])];
   };
+  const both = [
+    ['a', false],
+    ['b', true],
+  ];
 
   test('is some call, the named one, or the arguments of a strict tool', () => {
-    assert.deepEqual(wanted({ tool_choice: 'required' }), ['call', 'tool_choice', ['a', 'b']]);
+    assert.deepEqual(wanted({ tool_choice: 'required' }), [true, 'tool_choice', both]);
     const named = { type: 'function', function: { name: 'a' } };
-    assert.deepEqual(wanted({ tool_choice: named }), ['call', 'tool_choice', ['a']]);
-    assert.deepEqual(wanted({}), ['strict', 'tools.1.function.strict', ['a', 'b']]);
+    assert.deepEqual(wanted({ tool_choice: named }), [true, 'tool_choice', [['a', false]]]);
+    assert.deepEqual(wanted({}), [false, 'tools.1.function.strict', both]);
     assert.equal(wanted({ tools: [tool('a', { strict: false })] }), undefined);
     assert.equal(wanted({ tool_choice: 'none' }), undefined);
   });
 
-  test('is refused by name', () => {
-    const constraint = toolConstraint(chat({ tools: [tool('a')], tool_choice: 'required' }).tools, NO_FORMAT);
-    assert(constraint);
-    assert.equal(refusal(() => refuseConstraint(constraint)).param, 'tool_choice');
+  test('is written in the format of the model where that can be enforced, else as JSON', () => {
+    const required = { tool_choice: 'required' };
+    assert.equal(ruleOf(required)?.form, 'hermes');
+    assert.equal(ruleOf(required, { ...NO_FORMAT, tools: 'llama3_json' })?.form, 'llama3_json');
+    assert.equal(ruleOf(required, { ...NO_FORMAT, tools: 'mistral' })?.form, 'json');
+    // A model whose format cannot be enforced writes as it likes when nothing has to be called.
+    assert.equal(ruleOf({}, { ...NO_FORMAT, tools: 'mistral' }), undefined);
+  });
+
+  test('goes beside a rule for the text', () => {
+    const content: TextRule = { kind: 'json_object', param: 'response_format' };
+    assert.deepEqual(ruleOf({ tools: [tool('a')] }, hermes, content)?.content, content);
+    assert.equal(ruleOf({ tool_choice: 'required' }, hermes, content)?.content, undefined);
+    assert.equal(ruleOf({ tools: [] }, hermes, content), undefined);
   });
 });
 

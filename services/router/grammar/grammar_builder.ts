@@ -1,0 +1,62 @@
+/** Puts grammars together: each keeps its own rules, under names that no other has. */
+import type { Automaton } from '../../../shared/grammar/automaton.ts';
+import {
+  choice,
+  EMPTY,
+  NEVER,
+  oneOf,
+  ruleNamed,
+  sequence,
+  type Expression,
+  type Grammar,
+} from '../../../shared/grammar/grammar.ts';
+
+/** A grammar in the making. */
+export class GrammarBuilder {
+  readonly #rules = new Map<string, Expression>();
+  #numParts = 0;
+
+  /** Adds the rules of a grammar. Returns the expression of its texts. */
+  add({ root, rules }: Grammar): Expression {
+    const part = `${this.#numParts++}.`;
+    for (const [name, body] of rules) this.#rules.set(part + name, renamed(body, part));
+    return ruleNamed(part + root);
+  }
+
+  /** Adds a rule. Returns the expression of its texts. `make` is given that expression, for rules that name themselves. */
+  rule(make: (self: Expression) => Expression): Expression {
+    const name = `${this.#numParts++}`;
+    this.#rules.set(name, make(ruleNamed(name)));
+    return ruleNamed(name);
+  }
+
+  /** Adds the texts of an automaton, each followed by `end`: a rule per state, so that the next character decides. */
+  automaton({ states }: Automaton, end: Expression = EMPTY): Expression {
+    const part = `${this.#numParts++}.`;
+    for (const [i, { isAccepting, transitions }] of states.entries()) {
+      const steps = transitions.map(({ set, target }) => sequence(oneOf(set), ruleNamed(part + String(target))));
+      this.#rules.set(`${part}${i}`, choice(isAccepting ? end : NEVER, ...steps));
+    }
+    return ruleNamed(`${part}0`);
+  }
+
+  /** Returns the grammar of an expression with all the rules. */
+  grammar(root: Expression): Grammar {
+    return { root: 'root', rules: new Map([...this.#rules, ['root', root]]) };
+  }
+}
+
+function renamed(expression: Expression, part: string): Expression {
+  switch (expression.kind) {
+    case 'text':
+    case 'set':
+      return expression;
+    case 'sequence':
+    case 'choice':
+      return { ...expression, items: expression.items.map((item) => renamed(item, part)) };
+    case 'repeat':
+      return { ...expression, item: renamed(expression.item, part) };
+    case 'rule':
+      return ruleNamed(part + expression.name);
+  }
+}
