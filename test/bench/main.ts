@@ -10,6 +10,7 @@ import { figureLine, print, report, type Figure } from './figures.ts';
 import { LlamaPeer, peerInstructions, type PeerInstructions } from './llama_peer.ts';
 import { openDevice } from '../../shared/engine/open_device.ts';
 import { benchBus } from './bus_traffic.ts';
+import { benchGrammar } from './grammar.ts';
 import { benchIndex } from './prefix_index.ts';
 import { benchLoad } from './load.ts';
 import { benchMix } from './mix.ts';
@@ -22,6 +23,7 @@ import { benchStore } from './store.ts';
 import { benchTokenize, tokenizerKinds, tokenizersPeer } from './tokenize.ts';
 import { mooncakeName } from './mooncake_peer.ts';
 import { benchTransfer } from './transfer.ts';
+import { projectPath } from '../support/project.ts';
 
 const { wasm, webgpu } = engineBenchDefaults;
 const USAGE = `usage: npm run bench -- NAME [options]
@@ -45,6 +47,7 @@ const USAGE = `usage: npm run bench -- NAME [options]
     --shapes LIST          (default 1b), --threads   as for engine
   tokenize                 text to token ids, beside the library, by every kind of tokenizer that tests have
     --peer tokenizers      beside it: Hugging Face's Rust package on one thread, into the cache folder
+  grammar                  token table, compile and masks of outputs that follow a grammar, beside the library alone
   bus                      what a cluster says over its bus, in bytes a second (computed, under simulated time)
   router                   what a request of known token ids costs the router, against instances that answer at once
     --peer sglang          beside it: sglang-router, its prompts as text, into the cache folder
@@ -230,6 +233,11 @@ const benches: Record<string, () => Promise<Figure[]>> = {
     const shape = values.shapes === undefined ? '1b' : (listOf(values.shapes, shapeNames)[0] ?? '1b');
     return benchLoad({ shape, numThreads: threadsOf(), print: printLine, onFigure });
   },
+  grammar: () =>
+    benchGrammar({
+      folder: projectPath('node_modules/.cache/vocabularies/llama3_2'),
+      ...{ vocabSize: 128_256, numDocuments: 64, numGrammars: 100, onFigure },
+    }),
   bus: () => benchBus({ numMembers: [64, 1_000], onFigure }),
   router: () => {
     if (values.peer !== undefined) oneOf(values.peer, ['sglang']);

@@ -53,7 +53,7 @@ export function callExpression(rule: CallRule, content: Expression | undefined, 
       ...rule.tools.map(({ name }, i) =>
         sequence(
           text('{"name"'),
-          ...[COLON, text(`${JSON.stringify(name)}`), COMMA],
+          ...[COLON, text(JSON.stringify(name)), COMMA],
           ...[text(JSON.stringify(argumentsKey)), COLON, parts[i] ?? EMPTY, text('}')],
         ),
       ),

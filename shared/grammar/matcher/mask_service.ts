@@ -24,8 +24,10 @@ export interface MaskServiceOptions {
   readonly vocabulary: VocabularySource;
   /** Threads at most; each has a copy of the vocabulary. They are started when they are first needed. */
   readonly maxThreads?: number;
-  /** Milliseconds that the compile of one grammar may take. */
+  /** Milliseconds that the compile of one grammar may take. Over the router's limit, which refuses grammars that are too slow. */
   readonly compileMs?: number;
+  /** Milliseconds that the masks of one step may take: they take less than one, and a thread that takes longer hangs. */
+  readonly stepMs?: number;
   /** Outputs that may be open at once (P1). */
   readonly maxOpen?: number;
 }
@@ -45,7 +47,7 @@ export class MaskService {
   #isClosed = false;
 
   constructor(options: MaskServiceOptions) {
-    this.#options = { maxThreads: 2, compileMs: 2_000, maxOpen: 1_024, ...options };
+    this.#options = { maxThreads: 2, compileMs: 5_000, stepMs: 10_000, maxOpen: 1_024, ...options };
     const { vocabulary } = options;
     const vocabSize = vocabulary.kind === 'table' ? vocabSizeOf(vocabulary.table) : vocabulary.vocabSize;
     this.#numWords = Math.ceil(vocabSize / 32);
@@ -130,7 +132,7 @@ export class MaskService {
   }
 
   #start(): MaskThread {
-    const { threads, clock, vocabulary, compileMs } = this.#options;
+    const { threads, clock, vocabulary, compileMs, stepMs } = this.#options;
     const calls = new GrammarThread(threads, clock, (lost) => {
       this.#onLost(thread, lost);
     });
@@ -146,7 +148,7 @@ export class MaskService {
     );
     this.#vocabulary.catch(() => undefined);
     read.catch(() => calls.lose('it cannot read the vocabulary'));
-    const thread = new MaskThread(calls, read, compileMs);
+    const thread = new MaskThread(calls, read, { compileMs, stepMs });
     this.#threads.push(thread);
     return thread;
   }

@@ -41,7 +41,7 @@ export class MaskThread {
   readonly masks = new Set<ServedMask>();
   readonly #thread: GrammarThread;
   readonly #ready: Promise<unknown>;
-  readonly #limitMs: number;
+  readonly #limits: { readonly compileMs: number; readonly stepMs: number };
   /** Ids of compiled grammars. */
   readonly #compiled = new Recent<number, true>(MAX_COMPILED, MAX_CHARACTERS);
   /** Outputs to open and tokens to accept: at most one of each for an output that is open (P1). */
@@ -51,10 +51,14 @@ export class MaskThread {
   #isRunning = false;
 
   /** @param ready resolves when the thread has its vocabulary */
-  constructor(thread: GrammarThread, ready: Promise<unknown>, limitMs: number) {
+  constructor(
+    thread: GrammarThread,
+    ready: Promise<unknown>,
+    limits: { readonly compileMs: number; readonly stepMs: number },
+  ) {
     this.#thread = thread;
     this.#ready = ready;
-    this.#limitMs = limitMs;
+    this.#limits = limits;
   }
 
   get isLost(): boolean {
@@ -123,7 +127,7 @@ export class MaskThread {
     try {
       if (failure) throw failure.error;
       const argument = { closed, steps: steps.map((step) => step.argument) };
-      const states = await this.#thread.call('accept', argument, this.#limitMs);
+      const states = await this.#thread.call('accept', argument, this.#limits.stepMs);
       steps.forEach(({ resolve }, i) => {
         resolve(states[i]);
       });
@@ -150,11 +154,11 @@ export class MaskThread {
   async #open(grammar: Grammar, output: Pick<OpenRequest, 'id' | 'endTokens' | 'output' | 'words'>): Promise<Opened> {
     const { id, ebnf } = grammar;
     if (this.#compiled.get(id)) {
-      return this.#thread.call('open', { ...output, grammar: id, ebnf: undefined, drop: [] }, this.#limitMs);
+      return this.#thread.call('open', { ...output, grammar: id, ebnf: undefined, drop: [] }, this.#limits.stepMs);
     }
     const drop = this.#compiled.set(id, true, ebnf.length);
     try {
-      return await this.#thread.call('open', { ...output, grammar: id, ebnf, drop }, this.#limitMs);
+      return await this.#thread.call('open', { ...output, grammar: id, ebnf, drop }, this.#limits.compileMs);
     } catch (error) {
       // The text was refused: the thread, if it is still there, does not have it.
       this.#compiled.delete(id);

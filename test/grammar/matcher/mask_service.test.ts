@@ -78,7 +78,7 @@ describe('an output', () => {
   test('opened after some tokens is where accepting them leads', async () => {
     const expected = await masksOf(LIST, TEXT);
     const service = serve(new WatchedThreads());
-    for (const at of [1, 5, 9]) {
+    for (const at of [1, 9]) {
       const mask = await service.open(grammar(LIST), tokensOf(TEXT).slice(0, at));
       assert.deepEqual(allowedIn(mask.words), expected[at]);
     }
@@ -176,7 +176,7 @@ describe('threads', () => {
     'die twice of a grammar (%s), which is then refused; others never notice',
     async (fault) => {
       const threads = new WatchedThreads(failing);
-      const service = serve(threads, { maxThreads: 1, compileMs: 1_000 });
+      const service = serve(threads, { maxThreads: 1, compileMs: 1_000, stepMs: 1_000 });
       const expected = await masksOf(LIST, TEXT);
       const other = await service.open(grammar(LIST), []);
       const followed = follow(other, TEXT);

@@ -4,6 +4,7 @@ import { describe, expect, test } from 'vitest';
 import { openLibrary } from '../../../services/router/text/encoder/library.ts';
 import { bytesOfToken, tokenTable, vocabSizeOf } from '../../../shared/grammar/matcher/token_table.ts';
 import { readTextFiles, type TextFiles } from '../../../shared/model/text_files.ts';
+import { sized } from '../../support/long.ts';
 import { projectPath } from '../../support/project.ts';
 
 const strict = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
@@ -33,15 +34,16 @@ describe.each([
     let [numParts, numNone] = [0, 0];
     for (let id = 0; id < vocabSize; id++) {
       const bytes = bytesOfToken(table, id);
+      if (bytes.length === 0) numNone++;
+      if (id % sized(1, 4) > 0) continue;
       const decoded = library.decode([letter, id], { skip_special_tokens: true });
       const text = textOf(bytes);
-      if (bytes.length === 0) numNone++;
       if (text === undefined) numParts++;
       else assert.equal(decoded, `x${text}`, `token ${id}`);
     }
     assert.equal(numNone, numWithout);
     // Parts of characters: as many as no text shows.
-    expect(numParts).toBeGreaterThan(100);
+    expect(numParts).toBeGreaterThan(25);
   });
 });
 

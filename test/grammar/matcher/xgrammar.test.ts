@@ -113,7 +113,7 @@ test('the same with a vocabulary of 150,000', async () => {
   const table = tokenTable(readTextFiles(projectPath('node_modules/.cache/vocabularies/qwen3')), 151_936);
   const library = await XGrammar.load(table);
   for (const text of ['', '{"name":"ab', '[1', '{"a":"'])
-    expect(await compare(library, table, JSON_TEXT, text, sized(1, 5))).toBeGreaterThan(1);
+    expect(await compare(library, table, JSON_TEXT, text, sized(1, 11))).toBeGreaterThan(0);
 });
 
 describe('a text', () => {

@@ -8,7 +8,7 @@ import { readChatBody, readCompletionBody, readTokenizeBody } from '../../../ser
 import type { TextRule } from '../../../services/router/grammar/text_rule.ts';
 import { toolRule } from '../../../services/router/openai/tool_grammar.ts';
 import { schemasOf } from '../../../services/router/openai/tools.ts';
-import { NO_FORMAT, OutputFormat } from '../../../services/router/output/output_format.ts';
+import { NO_FORMAT, OutputFormat, type FormatChoice } from '../../../services/router/output/output_format.ts';
 import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
 
 const limits: BodyLimits = { vocabSize: 100, maxModelLen: 64, isStrict: false };
