@@ -167,8 +167,8 @@ export class OutputParser {
   }
 
   #isWord(word: string, kind: TextKind): boolean {
-    if (kind === 'name') return /^\s*[\w.-]{0,64}\s*$/.test(word);
-    return word.length <= (kind === 'body' ? MAX_HELD : MAX_WORD);
+    if (kind === 'body') return word.length <= MAX_HELD;
+    return word.length <= MAX_WORD && (kind !== 'name' || /^\s*[\w.-]{0,64}\s*$/.test(word));
   }
 
   #arguments(char: string): void {

@@ -68,6 +68,15 @@ describe('streams', () => {
     expect(deltas.length).toBeGreaterThan(20);
   });
 
+  test('a name, a header and a parameter that do not end are content (P1)', () => {
+    for (const [tools, text] of [
+      ['glm', `<tool_call>f${' '.repeat(3_000)}`],
+      ['harmony', `<|channel|>${'x'.repeat(3_000)}`],
+      ['glm', `<tool_call>f<arg_key>${'x'.repeat(3_000)}`],
+    ] as const)
+      assert.equal(joined(new ParsedFormat({ tools }).deltas([text])).content, text);
+  });
+
   test('white space alone is content when there is nothing else, however much', () => {
     for (const text of ['\n', ' '.repeat(5_000)]) assert.equal(joined(hermes.deltas([text])).content, text);
   });
