@@ -1,5 +1,5 @@
 /** The rules of a printed grammar, and how texts and bytes are written so that xgrammar's parser reads exactly them. */
-import type { Expression } from './grammar.ts';
+import { type Expression, GrammarError } from './grammar.ts';
 import type { ByteRange } from './utf8_bytes.ts';
 
 /** The expression after another, or `end` where the whole text ends; undefined: not known. */
@@ -18,11 +18,16 @@ export interface ExpressionPrinter {
 
 const LAST_ASCII = 0x7f;
 
+/** Rules and characters of a printed grammar (P1): repetitions within repetitions multiply. */
+const MAX_PRINTED = 60_000;
+const MAX_CHARACTERS = 8_000_000;
+
 /** Printed rules in order. Rules with the same alternatives are printed once. */
 export class EbnfRules {
   readonly #lines: string[] = [];
   readonly #shared = new Map<string, string>();
   #numNames = 0;
+  #numCharacters = 0;
 
   newName(prefix: string): string {
     return `${prefix}${this.#numNames++}`;
@@ -31,7 +36,15 @@ export class EbnfRules {
   /** Adds a rule. `lookahead`: what follows each use of it, which only makes masks faster. */
   define(name: string, alternatives: readonly string[], lookahead?: string): void {
     const body = bodyOf(alternatives);
-    this.#lines.push(lookahead === undefined ? `${name} ::= ${body}` : `${name} ::= (${body}) (= ${lookahead})`);
+    this.#add(lookahead === undefined ? `${name} ::= ${body}` : `${name} ::= (${body}) (= ${lookahead})`);
+  }
+
+  #add(line: string): void {
+    this.#numCharacters += line.length;
+    if (this.#lines.push(line) > MAX_PRINTED || this.#numCharacters > MAX_CHARACTERS)
+      throw new GrammarError(
+        'the grammar becomes too large: use fewer repetitions within repetitions, and smaller ones',
+      );
   }
 
   /** Returns the name of a rule with these alternatives, a new one if there is none. */
@@ -41,7 +54,7 @@ export class EbnfRules {
     if (known !== undefined) return known;
     const name = this.newName('s');
     this.#shared.set(body, name);
-    this.#lines.push(`${name} ::= ${body}`);
+    this.#add(`${name} ::= ${body}`);
     return name;
   }
 

@@ -48,6 +48,5 @@ test('every text is JSON', () => {
   for (let i = 0; i < 100; i++) {
     const text = sampler.sample();
     expect(typeof JSON.parse(text), text).toBe('object');
-    expect(JSON.parse(JSON.stringify(JSON.parse(text)))).toEqual(JSON.parse(text));
   }
 });

@@ -467,6 +467,31 @@ describe('hostile schemas', () => {
     const anyOf = Array.from({ length: 40 }, (_, i) => ({ properties: { [`p${i}`]: {} } }));
     expect(() => convertSchema({ allOf: [{ anyOf }, { anyOf }, { anyOf }] })).toThrow(/combinations/);
   });
+  test('a pattern that takes an engine exponential time does not stop the conversion', () => {
+    const slow = `${'a'.repeat(60)}!`;
+    const { grammar } = convertSchema({ enum: [slow, 'aa'], pattern: '^(a+)+$' });
+    expect(matches(grammar, '"aa"')).toBe(true);
+    expect(matches(grammar, JSON.stringify(slow))).toBe(false);
+  });
+  test('repetitions within repetitions are bounded', () => {
+    const pattern = `^${'('.repeat(6)}a|b${'){31}'.repeat(6)}$`;
+    expect(() => toEbnf(convertSchema({ type: 'string', pattern }).grammar)).toThrow(/repetitions within repetitions/);
+  });
+  test('alternatives of arrays and keys do not share what differs between them', () => {
+    const anyOf = [
+      { items: { enum: ['a', 'b'] } },
+      { items: { enum: [1, 2] }, uniqueItems: true },
+      object({ 'x-a': {} }, { required: ['x-a'] }),
+    ];
+    const { grammar } = convertSchema({
+      type: ['array', 'object'],
+      uniqueItems: true,
+      patternProperties: { '^x': { type: 'integer' } },
+      anyOf,
+    });
+    for (const text of ['["a","b"]', '[2,1]', '{"x-a":1,"x-b":2}']) expect(matches(grammar, text), text).toBe(true);
+    for (const text of ['["a","a"]', '[1,"a"]', '{"x-a":null}']) expect(matches(grammar, text), text).toBe(false);
+  });
   test('automata are bounded', () => {
     expect(() => convertSchema({ type: 'string', pattern: '(a|b)*a(a|b){20}', minLength: 30 })).toThrow(/states/);
   });

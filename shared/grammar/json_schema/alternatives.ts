@@ -44,9 +44,9 @@ function checkExclusive(
   pointer: string,
   conversion: Conversion,
 ): void {
+  if (alternatives.length > MAX_EXCLUSIVE)
+    throw new SchemaError(pointer, `oneOf has more than ${MAX_EXCLUSIVE} alternatives: use an enum, or fewer`);
   const all = alternatives.map((alternative) => conversion.facts([...base, alternative]));
-  if (alternatives.length > MAX_COMBINATIONS)
-    throw new SchemaError(pointer, `oneOf has more than ${MAX_COMBINATIONS} alternatives: use an enum, or fewer`);
   for (const [i, one] of all.entries())
     for (const [j, other] of all.entries())
       if (i !== j && !one.isNever && !areDisjoint(one, other, conversion, 0))
@@ -56,6 +56,8 @@ function checkExclusive(
         );
 }
 
+/** Alternatives that are compared with each other (P1). */
+const MAX_EXCLUSIVE = 64;
 /** Properties within properties that are compared. */
 const MAX_COMPARED = 3;
 

@@ -128,8 +128,9 @@ function uniqueItems(
       `uniqueItems cannot be enforced: only for items of an enum with at most ${MAX_UNIQUE} values. Leave it out, and remove duplicates`,
     );
   const texts = values.map(literalJson);
+  const key = JSON.stringify(['unique', values, min, max]);
   const after = (used: number, count: number): Expression =>
-    conversion.rule(`${pointer} without ${used}`, () => {
+    conversion.rule(`${key} without ${used}`, () => {
       const next = texts.flatMap((value, i) =>
         (used & (1 << i)) !== 0
           ? []

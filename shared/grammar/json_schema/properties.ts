@@ -12,7 +12,7 @@ import type { Conversion } from './conversion.ts';
 import { SchemaError } from './converted_schema.ts';
 import { type Facts, pointerOf } from './facts.ts';
 import { isSchema, type Located, pointerTo } from './schema_source.ts';
-import { automatonString, languagesOf, lengthBounds, patternAt, stringExpression } from './strings.ts';
+import { automatonString, languagesOf, lengthBounds, located, patternAt, stringExpression } from './strings.ts';
 import { listedValues } from './values.ts';
 
 /** Patterns of keys of one object (P1): each set of them is a kind of keys. */
@@ -40,16 +40,33 @@ export interface Properties {
   readonly others: readonly KeyKind[];
 }
 
+/** A pattern of keys, and the schema of their values. */
+interface KeyPattern {
+  readonly pattern: string;
+  readonly pointer: string;
+  readonly value: Located;
+  /** Made when it is first needed: one pattern alone needs none. */
+  readonly automaton: () => Automaton;
+}
+
 /** Keys as one schema speaks of them. */
 interface KeySource {
   readonly declared: ReadonlyMap<string, Located>;
-  readonly patterns: readonly { readonly pattern: string; readonly pointer: string; readonly value: Located }[];
+  readonly patterns: readonly KeyPattern[];
   /** The schema of all other keys; undefined: not said. */
   readonly additional: Located | undefined;
 }
 
+const known = new WeakMap<Facts, Properties>();
+
 /** Returns the keys that the facts allow. */
 export function propertiesOf(facts: Facts, conversion: Conversion): Properties {
+  const properties = known.get(facts) ?? findProperties(facts, conversion);
+  known.set(facts, properties);
+  return properties;
+}
+
+function findProperties(facts: Facts, conversion: Conversion): Properties {
   const sources = facts.schemas.flatMap((located) => keySourceOf(located) ?? []);
   const names = new Set(sources.flatMap(({ declared }) => [...declared.keys()]));
   const hasDeclared = names.size > 0;
@@ -84,11 +101,9 @@ function keySourceOf({ schema, pointer }: Located): KeySource | undefined {
   const at = pointerTo(pointer, 'patternProperties');
   return {
     declared: new Map(entriesOf(properties, pointerTo(pointer, 'properties'))),
-    patterns: entriesOf(patternProperties, at).map(([pattern, value]) => ({
-      pattern,
-      pointer: pointerTo(at, pattern),
-      value,
-    })),
+    patterns: entriesOf(patternProperties, at).map(([pattern, value]) =>
+      keyPattern(pattern, pointerTo(at, pattern), value),
+    ),
     additional: isSchema(additional) ? { schema: additional, pointer: pointerTo(pointer, keyword) } : undefined,
   };
 }
@@ -106,7 +121,7 @@ function partsOf(name: string, sources: readonly KeySource[], isOpen: boolean): 
   let isKnown = isOpen;
   for (const { declared, patterns, additional } of sources) {
     const own = declared.get(name);
-    const matching = patterns.filter(({ pattern }) => matchesKey(pattern, name)).map(({ value }) => value);
+    const matching = patterns.filter(({ automaton }) => acceptsText(automaton(), name)).map(({ value }) => value);
     if (own || matching.length > 0) {
       isKnown = true;
       parts.push(...(own ? [own] : []), ...matching);
@@ -115,8 +130,18 @@ function partsOf(name: string, sources: readonly KeySource[], isOpen: boolean): 
   return isKnown && !parts.some(({ schema }) => schema === false) ? parts : undefined;
 }
 
-function matchesKey(pattern: string, name: string): boolean {
-  return acceptsText(automatonOf(patternAt(pattern, '', 'search')), name);
+function keyPattern(pattern: string, pointer: string, value: Located): KeyPattern {
+  let made: Automaton | undefined;
+  const automaton = (): Automaton => (made ??= keyAutomaton(pattern, pointer));
+  return { pattern, pointer, value, automaton };
+}
+
+function keyAutomaton(pattern: string, pointer: string): Automaton {
+  try {
+    return automatonOf(patternAt(pattern, pointer, 'search'));
+  } catch (error) {
+    throw located(error, pointer);
+  }
 }
 
 /** Schemas of `propertyNames`. */
@@ -156,6 +181,7 @@ function otherKinds(
     ...namesLanguages(parts, conversion),
     ...(names.length > 0 ? [othersOf(automatonOf(choice(...names.map(text))))] : []),
   ];
+  const all = [...patterns, ...parts].map(({ pointer }) => pointer);
   const kinds: KeyKind[] = [];
   for (let chosen = 0; chosen < 1 << patterns.length; chosen++) {
     const matching = patterns.filter((_, i) => (chosen & (1 << i)) !== 0);
@@ -165,31 +191,29 @@ function otherKinds(
     );
     const values = [...matching.map(({ value }) => value), ...additional];
     if (values.some(({ schema }) => schema === false)) continue;
-    kinds.push(...patternKind(patterns, matching, languages, values, conversion));
+    kinds.push(...patternKind(patterns, matching, languages, values, conversion, JSON.stringify([all, names])));
   }
   return kinds;
 }
 
 /** Keys that match some patterns and no others. */
 function patternKind(
-  patterns: readonly { readonly pattern: string; readonly pointer: string }[],
-  matching: readonly { readonly pattern: string; readonly pointer: string }[],
+  patterns: readonly KeyPattern[],
+  matching: readonly KeyPattern[],
   languages: readonly Automaton[],
   values: readonly Located[],
   conversion: Conversion,
+  name: string,
 ): KeyKind[] {
   const [only] = matching;
   if (patterns.length === 1 && only && languages.length === 0)
     return [{ key: quoted(spelled(patternAt(only.pattern, only.pointer, 'search'))), parts: values }];
-  const own = patterns.map((one) => {
-    const automaton = automatonOf(patternAt(one.pattern, one.pointer, 'search'));
-    return matching.includes(one) ? automaton : othersOf(automaton);
-  });
+  const own = patterns.map((one) => (matching.includes(one) ? one.automaton() : othersOf(one.automaton())));
   const [first, ...others] = [...own, ...languages];
   const automaton = first ? others.reduce(bothOf, first) : undefined;
   if (!automaton || acceptsNothing(automaton)) return [];
-  const name = `keys ${patterns[0]?.pointer} ${matching.map(({ pattern }) => pattern).join(' ')}`;
-  return [{ key: automatonString(automaton, conversion, name), parts: values }];
+  const key = `keys of ${name} in ${JSON.stringify(matching.map(({ pointer }) => pointer))}`;
+  return [{ key: automatonString(automaton, conversion, key), parts: values }];
 }
 
 /** Languages of `propertyNames`. */

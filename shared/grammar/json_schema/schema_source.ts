@@ -2,6 +2,8 @@
 import { Ajv, type Options } from 'ajv';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { messageOf } from '../../base/failure.ts';
+import { acceptsText, automatonOf } from '../automaton.ts';
+import { regexExpression } from '../regex.ts';
 import { SchemaError } from './converted_schema.ts';
 import { formats } from './formats.ts';
 
@@ -23,12 +25,20 @@ export const WITHOUT = '~without alternatives';
 /** A schema that is no boolean. */
 export type SchemaObject = Readonly<Record<string, unknown>>;
 
+/** Patterns are tried by automata: a regular expression of a client may take exponential time. */
+const regExp = Object.assign(
+  (pattern: string) => {
+    const automaton = automatonOf(regexExpression(pattern, 'search'));
+    return { test: (text: string) => acceptsText(automaton, text) };
+  },
+  { code: '' },
+);
 const options: Options = {
+  code: { regExp },
   strict: false,
   allErrors: false,
   logger: false,
   validateSchema: false,
-  unicodeRegExp: false,
 };
 /** The name under which the whole schema is known to its validator. */
 const ROOT = 'root://schema';

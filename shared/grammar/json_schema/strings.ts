@@ -31,7 +31,7 @@ export function stringExpression(facts: Facts, conversion: Conversion): Expressi
 }
 
 /** Returns an error of a grammar as one of a schema. */
-function located(error: unknown, pointer: string): unknown {
+export function located(error: unknown, pointer: string): unknown {
   if (!(error instanceof GrammarError) || error instanceof SchemaError) return error;
   return new SchemaError(pointer, error.message, { cause: error });
 }

@@ -17,8 +17,15 @@ const LISTING: ReadonlySet<string> = new Set([
   'allOf',
 ]);
 
+const known = new WeakMap<Facts, readonly unknown[] | undefined>();
+
 /** Returns the values that the facts allow, if they are listed; undefined if they are not. */
 export function listedValues(facts: Facts, conversion: Conversion): readonly unknown[] | undefined {
+  if (!known.has(facts)) known.set(facts, validValues(facts, conversion));
+  return known.get(facts);
+}
+
+function validValues(facts: Facts, conversion: Conversion): readonly unknown[] | undefined {
   const lists = [
     ...(facts.keywords.get('enum') ?? []).flatMap(({ value }) => (Array.isArray(value) ? [value as unknown[]] : [])),
     ...(facts.keywords.get('const') ?? []).map(({ value }) => [value]),
