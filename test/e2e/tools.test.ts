@@ -165,7 +165,7 @@ describe('what a request says of calls and reasoning', () => {
     const without = await client.chat.completions.create({ model, messages: one.messages, max_tokens: 1 });
     const none = await client.chat.completions.create({ ...bodyOf(one), tool_choice: 'none' });
     assert.equal(none.usage?.prompt_tokens, without.usage?.prompt_tokens);
-    assert.equal(none.choices[0]?.message.tool_calls, undefined);
+    assert.equal(none.choices[0]?.message.tool_calls ?? undefined, undefined);
     assert.equal(none.choices[0]?.finish_reason, 'stop');
   });
 
@@ -242,7 +242,6 @@ describe('what a request says of calls and reasoning', () => {
   });
 
   test.each([
-    [{ tool_choice: 'required' }, 'tool_choice'],
     [{ tool_choice: { type: 'function', function: { name: 'none of them' } } }, 'tool_choice.function.name'],
     [{ tools: [{ type: 'function', function: { name: 'a b' } }] }, 'tools.0.function.name'],
     [{ tools: [{ type: 'custom', custom: { name: 'a' } }] }, 'tools.0.type'],

@@ -1,4 +1,5 @@
 /** The API's description (OpenAPI 3.1): every route, and bodies by the schemas that requests are checked with. */
+import { embeddingSchema } from '../openai/embedding_parameters.ts';
 import { z } from 'zod';
 import { softwareVersion } from '../../../shared/base/version.ts';
 import { chatSchema, completionSchema, detokenizeSchema, tokenizeSchema } from '../openai/parameter_schemas.ts';
@@ -8,6 +9,7 @@ const bodies = {
   Completion: completionSchema,
   Tokenize: tokenizeSchema,
   Detokenize: detokenizeSchema,
+  Embedding: embeddingSchema,
 } as const;
 type BodyName = keyof typeof bodies;
 
@@ -23,6 +25,7 @@ const stream = 'as JSON, or with `stream` as server-sent events';
 const operations: Readonly<Record<string, Operation>> = {
   '/v1/chat/completions': { summary: `Answers a chat ${stream}`, bodies: ['Chat'] },
   '/v1/completions': { summary: `Continues texts or token ids, ${stream}`, bodies: ['Completion'] },
+  '/v1/embeddings': { summary: 'Returns embeddings of texts or token ids', bodies: ['Embedding'] },
   '/chat/completions': { summary: 'The same as /v1/chat/completions', bodies: ['Chat'] },
   '/completions': { summary: 'The same as /v1/completions', bodies: ['Completion'] },
   '/invocations': { summary: 'Answers a chat or a completion, by its body', bodies: ['Chat', 'Completion'] },

@@ -20,9 +20,11 @@ export interface EmbeddingBody {
   readonly ignored: readonly string[];
 }
 
-const { model, user, request_id, priority, cache_salt, add_special_tokens, truncate_prompt_tokens } = common;
-const embeddingSchema = z.object({
-  ...{ model, user, request_id, priority, cache_salt, add_special_tokens, truncate_prompt_tokens },
+const { model, user, request_id, priority, cache_salt, add_special_tokens } = common;
+/** Schema of a `/v1/embeddings` body. */
+export const embeddingSchema = z.object({
+  ...{ model, user, request_id, priority, cache_salt, add_special_tokens },
+  truncate_prompt_tokens: only([], 'null'),
   input: z.unknown().optional(),
   encoding_format: z.enum(['float', 'base64'], 'float or base64').optional(),
   dimensions: only([], 'null'),

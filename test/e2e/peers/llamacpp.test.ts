@@ -32,13 +32,6 @@ const suite = new PeerSuite('llama.cpp', {
     'llama.cpp/test_tokenize tokenize content/with_pieces': '/tokenize has the fields of vLLM',
   },
   awaited: {
-    'structured output': [
-      'llama.cpp/test_chat_completion response_format {"type": "json_object", "schema": {"const": "42"}}',
-      'llama.cpp/test_chat_completion response_format {"type": "json_schema", "json_schema": {"schema": {"const": "foo"}}}',
-      'llama.cpp/test_chat_completion response_format {"type": "json_object"}',
-      'llama.cpp/test_chat_completion json_schema',
-      'llama.cpp/test_chat_completion grammar',
-    ],
     'the Messages API': ['llama.cpp/test_completion(OAI part) native endpoint /v1/messages'],
   },
 });

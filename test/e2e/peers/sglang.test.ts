@@ -22,7 +22,6 @@ const suite = new PeerSuite('SGLang', {
     'sglang/test_cache_report cached == prompt-1': 'whole blocks of 32 tokens are cached',
   },
   awaited: {
-    'structured output': ['sglang/test_openai_server regex'],
     'the Responses API': [
       'sglang/test_openai_server responses response',
       'sglang/test_openai_server responses response_stream',

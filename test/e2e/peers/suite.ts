@@ -17,7 +17,7 @@ interface Marks {
   /** Checks that fail by decision, with the reason. The router's README lists them. */
   readonly byDecision: Readonly<Record<string, string>>;
   /** Checks that fail because a feature is not there yet, by feature. A check that passes is removed from here. */
-  readonly awaited: Readonly<Record<string, readonly string[]>>;
+  readonly awaited?: Readonly<Record<string, readonly string[]>>;
 }
 
 /** Defines one check: its name in the source, and the test. */
@@ -33,7 +33,7 @@ export class PeerSuite {
   /** Names of the defined checks, by group and name. */
   readonly #defined = new Map<string, string>();
 
-  constructor(peer: string, { numChecks, byDecision, awaited }: Marks) {
+  constructor(peer: string, { numChecks, byDecision, awaited = {} }: Marks) {
     this.#peer = peer;
     this.#numChecks = numChecks;
     this.#decided = Object.keys(byDecision);

@@ -39,17 +39,6 @@ const suite = new PeerSuite('vLLM', {
       'exist vllm:request_params_max_tokens_sum',
     ]),
   },
-  awaited: {
-    'structured output': [
-      'chat/test_chat structured_outputs choice',
-      'chat/test_chat structured_outputs json',
-      'chat/test_chat structured_outputs regex',
-      'chat/test_chat structured_outputs choice logprobs',
-      'chat/test_chat response_format json_object',
-      'chat/test_chat response_format json_schema',
-    ],
-    tools: ['basic/test_return_token_ids chat with tools', 'test_tokenization chat with tools'],
-  },
 });
 const api = new Api(() => cluster.url);
 chatChecks(suite, api);
