@@ -64,7 +64,7 @@ function checkDefined(name: string, body: Expression, rules: Grammar['rules']): 
   for (let next = open.pop(); next; next = open.pop()) {
     if (next.kind === 'rule' && !rules.has(next.name))
       throw new GrammarError(`rule ${shown(name)} uses ${shown(next.name)}, which is not defined`);
-    open.push(...partsOf(next));
+    for (const part of partsOf(next)) open.push(part);
   }
 }
 
@@ -87,7 +87,7 @@ function fixpoint(
     const body = rules.get(name);
     if (!body || known.has(name) || !holds(body, known)) continue;
     known.add(name);
-    open.push(...(users.get(name) ?? []));
+    for (const user of users.get(name) ?? []) open.push(user);
   }
   return known;
 }

@@ -7,13 +7,13 @@
  */
 import { ALL_CODE_POINTS, type CodePointRange, codePoints, complementOf } from './code_points.ts';
 import {
-  choice,
+  choiceOf,
   type Expression,
   type Grammar,
   oneOf,
   repeat,
   ruleNamed,
-  sequence,
+  sequenceOf,
   text as literal,
 } from './grammar.ts';
 import { GrammarText } from './grammar_text.ts';
@@ -65,7 +65,7 @@ class GbnfParser {
   #choice(): Expression {
     const alternatives = [this.#sequence()];
     while (this.#text.skip('|')) alternatives.push(this.#sequence());
-    return choice(...alternatives);
+    return choiceOf(alternatives);
   }
 
   #sequence(): Expression {
@@ -74,7 +74,7 @@ class GbnfParser {
       this.#text.skipSpace();
       if (this.#isHint()) continue;
       const item = this.#element();
-      if (item === undefined) return sequence(...items);
+      if (item === undefined) return sequenceOf(items);
       items.push(this.#repeated(item));
     }
   }

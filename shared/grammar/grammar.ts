@@ -76,6 +76,11 @@ export function ruleNamed(name: string): Expression {
 
 /** Returns the expression of the items one after the other. */
 export function sequence(...items: readonly Expression[]): Expression {
+  return sequenceOf(items);
+}
+
+/** Returns the expression of a list's items one after the other, however many there are. */
+export function sequenceOf(items: readonly Expression[]): Expression {
   const flat: Expression[] = [];
   for (const item of items) {
     if (isNever(item)) return NEVER;
@@ -94,6 +99,11 @@ function append(flat: Expression[], item: Expression): void {
 
 /** Returns the expression of any of the items. Each text, set and rule is kept once. */
 export function choice(...items: readonly Expression[]): Expression {
+  return choiceOf(items);
+}
+
+/** Returns the expression of any item of a list, however many there are. */
+export function choiceOf(items: readonly Expression[]): Expression {
   const flat: Expression[] = [];
   const seen = new Set<string>();
   for (const item of items) {
@@ -145,7 +155,7 @@ export function rulesIn(body: Expression): Set<string> {
   const open = [body];
   for (let next = open.pop(); next; next = open.pop()) {
     if (next.kind === 'rule') names.add(next.name);
-    open.push(...partsOf(next));
+    for (const part of partsOf(next)) open.push(part);
   }
   return names;
 }

@@ -1,6 +1,6 @@
 /** Leaves out of a grammar what can never be part of a text: rules without an end, all that needs them, and rules that nobody uses. */
 import { productiveRules } from './check_grammar.ts';
-import { choice, type Expression, type Grammar, NEVER, repeat, rulesIn, sequence } from './grammar.ts';
+import { choiceOf, type Expression, type Grammar, NEVER, partsOf, repeat, rulesIn, sequenceOf } from './grammar.ts';
 
 /** Returns the grammar without its dead parts; undefined when it matches no text. */
 export function pruned({ root, rules }: Grammar): Grammar | undefined {
@@ -18,18 +18,23 @@ export function pruned({ root, rules }: Grammar): Grammar | undefined {
   return { root, rules: kept };
 }
 
+/** An expression without a dead part stays the same object: loops of one object are printed once. */
 function withoutDead(expression: Expression, productive: ReadonlySet<string>): Expression {
+  const parts = partsOf(expression);
+  const alive = parts.map((part) => withoutDead(part, productive));
+  const [only = NEVER] = alive;
+  if (expression.kind === 'rule' && !productive.has(expression.name)) return NEVER;
+  if (alive.every((part, i) => part === parts[i])) return expression;
   switch (expression.kind) {
+    case 'sequence':
+      return sequenceOf(alive);
+    case 'choice':
+      return choiceOf(alive);
+    case 'repeat':
+      return repeat(only, expression.min, expression.max);
     case 'text':
     case 'set':
-      return expression;
     case 'rule':
-      return productive.has(expression.name) ? expression : NEVER;
-    case 'sequence':
-      return sequence(...expression.items.map((item) => withoutDead(item, productive)));
-    case 'choice':
-      return choice(...expression.items.map((item) => withoutDead(item, productive)));
-    case 'repeat':
-      return repeat(withoutDead(expression.item, productive), expression.min, expression.max);
+      return expression;
   }
 }

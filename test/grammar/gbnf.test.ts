@@ -80,6 +80,12 @@ test.each([
   expect(() => parseGbnf(grammar)).toThrow(message);
 });
 
+test('a rule may have very many alternatives', () => {
+  const parsed = parseGbnf(`root ::= ${'"a" | '.repeat(150_000)}[b]`);
+  checkGrammar(parsed);
+  expect(matches(parsed, 'b')).toBe(true);
+});
+
 test.each([
   ['root ::= root "a" | "a"', /"root" begins with itself/],
   ['root ::= a\na ::= b "x"\nb ::= a | "y"', /"a" begins with itself through "b"/],

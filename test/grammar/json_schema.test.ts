@@ -60,8 +60,8 @@ test(`${NUM_SCHEMAS} schemas: every text is valid, at most a tenth are refused, 
     }
   }
   expect(numRefused / NUM_SCHEMAS).toBeLessThan(0.1);
-  expect(numValid).toBeGreaterThan(NUM_SCHEMAS);
-  expect(numTaken / numValid).toBeGreaterThan(MIN_TAKEN);
+  expect(numValid).toBeGreaterThan(NUM_SCHEMAS / 2);
+  expect(numTaken / numValid, `${numTaken} of ${numValid}`).toBeGreaterThan(MIN_TAKEN);
 });
 
 /** The value with one of its parts changed, left out or replaced. */

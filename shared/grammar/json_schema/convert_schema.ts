@@ -6,7 +6,7 @@
  *                 ─► values | alternatives | objects, arrays, strings, numbers ─► rules ─► pruned grammar
  */
 import { ANY_ARRAY, ANY_OBJECT, ANY_VALUE, anyJsonRules, literalJson } from '../any_json.ts';
-import { choice, type Expression, type Grammar, NEVER, ruleNamed, text } from '../grammar.ts';
+import { choice, choiceOf, type Expression, type Grammar, NEVER, ruleNamed, text } from '../grammar.ts';
 import { pruned } from '../prune_grammar.ts';
 import { alternativesExpression } from './alternatives.ts';
 import { arrayExpression } from './arrays.ts';
@@ -18,7 +18,7 @@ import { numberExpression } from './numbers.ts';
 import { objectExpression } from './objects.ts';
 import { isRequiredOnly } from './presence.ts';
 import { type Located, SchemaSource, WITHOUT } from './schema_source.ts';
-import { stringExpression } from './strings.ts';
+import { located, stringExpression } from './strings.ts';
 import { listedValues } from './values.ts';
 
 const ROOT = 'root';
@@ -61,7 +61,16 @@ class Converter implements Conversion {
     if (named.length === 0) return ruleNamed(ANY_VALUE);
     const pointers = [...new Set(named.map(({ pointer }) => pointer))].sort();
     const key = `value at ${JSON.stringify(pointers)}`;
-    return this.rule(key, () => this.#valueOf(this.facts(named), key));
+    return this.rule(key, () => this.#located(pointers[0] ?? '', () => this.#valueOf(this.facts(named), key)));
+  }
+
+  /** Returns what `make` gives; errors of grammars get the pointer. */
+  #located(pointer: string, make: () => Expression): Expression {
+    try {
+      return make();
+    } catch (error) {
+      throw located(error, pointer);
+    }
   }
 
   rule(key: string, make: () => Expression): Expression {
@@ -86,7 +95,7 @@ class Converter implements Conversion {
     if (facts.isNever) return NEVER;
     const hasList = facts.keywords.has('enum') || facts.keywords.has('const');
     const values = hasList ? listedValues(facts, this) : undefined;
-    if (values) return choice(...values.map(literalJson));
+    if (values) return choiceOf(values.map(literalJson));
     const [refused] = facts.refused;
     if (refused) throw new SchemaError(refused.pointer, `${refused.keyword} cannot be enforced: ${refused.remedy}`);
     const disjunctions = facts.disjunctions.filter((one) => !isRequiredOnly(one));

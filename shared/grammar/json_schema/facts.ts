@@ -8,6 +8,8 @@ import { type JsonType, treatmentOf } from './keywords.ts';
 import { isSchema, type Located, pointerTo, type SchemaObject, type SchemaSource, WITHOUT } from './schema_source.ts';
 
 const ALL_TYPES: readonly JsonType[] = ['object', 'array', 'string', 'number', 'boolean', 'null'];
+/** Keywords that only hold or name other schemas. */
+const SILENT: ReadonlySet<string> = new Set(['$defs', 'definitions', '$id', '$anchor']);
 const FOLLOWED: readonly string[] = ['anyOf', 'oneOf', 'allOf', '$ref'];
 /** Schemas that one value has to satisfy at once (P1). */
 const MAX_MERGED = 500;
@@ -147,12 +149,18 @@ function disjunctionsOf({ schema, pointer }: { schema: SchemaObject; pointer: st
  * stay.
  */
 export function withoutDisjunctions(facts: Facts, kept: readonly Disjunction[]): Located[] {
-  return facts.schemas.map(({ schema, pointer }) => {
+  const schemas = facts.schemas.map(({ schema, pointer }): Located => {
     if (typeof schema === 'boolean' || !FOLLOWED.some((keyword) => keyword in schema)) return { schema, pointer };
     const stays = (keyword: string): boolean => kept.some((one) => one.pointer === pointerTo(pointer, keyword));
     const entries = Object.entries(schema).filter(([keyword]) => !FOLLOWED.includes(keyword) || stays(keyword));
     return { schema: Object.fromEntries(entries), pointer: `${pointer}${WITHOUT}` };
   });
+  // Fewer schemas are the same rule in more places.
+  return schemas.filter(({ schema }) => typeof schema === 'boolean' || Object.keys(schema).some(saysSomething));
+}
+
+function saysSomething(keyword: string): boolean {
+  return !SILENT.has(keyword) && treatmentOf(keyword)?.kind !== 'annotation';
 }
 
 /** Returns the numbers of a keyword. */

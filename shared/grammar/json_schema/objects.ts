@@ -66,7 +66,14 @@ class ObjectBuilder {
     this.#required = new Set([...required, ...present]);
     this.#conversion = conversion;
     this.#key = key;
-    this.#others = choice(...others.map((kind) => sequence(kind.key, COLON, conversion.value(kind.parts))));
+    // A rule of its own, because it stands in several places.
+    this.#others = choice(
+      ...others.map((kind, i) =>
+        conversion.rule(`${key} kind ${i} of other keys`, () =>
+          sequence(kind.key, COLON, conversion.value(kind.parts)),
+        ),
+      ),
+    );
     const isClosed = others.length === 0;
     const [min, max] = [largest(facts, 'minProperties') ?? 0, smallest(facts, 'maxProperties')];
     const numRequired = this.#required.size;

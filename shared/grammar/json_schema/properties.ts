@@ -7,7 +7,7 @@
 import { ANY_CHARACTER, literalJson, quoted, spelled, spelledSet } from '../any_json.ts';
 import { acceptsNothing, acceptsText, type Automaton, automatonOf, bothOf, othersOf } from '../automaton.ts';
 import { charactersOf, complementOf } from '../code_points.ts';
-import { choice, type Expression, NEVER, repeat, sequence, text } from '../grammar.ts';
+import { choice, choiceOf, type Expression, NEVER, repeat, sequence, text } from '../grammar.ts';
 import type { Conversion } from './conversion.ts';
 import { SchemaError } from './converted_schema.ts';
 import { type Facts, pointerOf } from './facts.ts';
@@ -177,10 +177,7 @@ function otherKinds(
     return rest.some(({ schema }) => schema === false)
       ? []
       : [{ key: otherKey(parts, names, conversion), parts: rest }];
-  const languages = [
-    ...namesLanguages(parts, conversion),
-    ...(names.length > 0 ? [othersOf(automatonOf(choice(...names.map(text))))] : []),
-  ];
+  const languages = namesLanguages(parts, conversion);
   const all = [...patterns, ...parts].map(({ pointer }) => pointer);
   const kinds: KeyKind[] = [];
   for (let chosen = 0; chosen < 1 << patterns.length; chosen++) {
@@ -191,7 +188,13 @@ function otherKinds(
     );
     const values = [...matching.map(({ value }) => value), ...additional];
     if (values.some(({ schema }) => schema === false)) continue;
-    kinds.push(...patternKind(patterns, matching, languages, values, conversion, JSON.stringify([all, names])));
+    // Declared keys of this kind are not among the others.
+    const own = names.filter((name) =>
+      patterns.every((one) => acceptsText(one.automaton(), name) === matching.includes(one)),
+    );
+    const except = own.length > 0 ? [othersOf(automatonOf(choiceOf(own.map(text))))] : [];
+    const key = JSON.stringify([all, own]);
+    kinds.push(...patternKind(patterns, matching, [...languages, ...except], values, conversion, key));
   }
   return kinds;
 }
@@ -239,10 +242,10 @@ function otherKey(parts: readonly Located[], names: readonly string[], conversio
   const values = listedValues(facts, conversion)?.filter(
     (value) => typeof value === 'string' && !names.includes(value),
   );
-  if (values) return choice(...values.map(literalJson));
+  if (values) return choiceOf(values.map(literalJson));
   if (names.length === 0 && facts.disjunctions.length === 0 && facts.refused.length === 0)
     return stringExpression(facts, conversion);
-  const languages = [...namesLanguages(parts, conversion), othersOf(automatonOf(choice(...names.map(text))))];
+  const languages = [...namesLanguages(parts, conversion), othersOf(automatonOf(choiceOf(names.map(text))))];
   const key = `keys ${pointerOf(facts)} except ${names.join(' ')}`;
   return automatonString(languages.reduce(bothOf), conversion, key);
 }

@@ -10,6 +10,7 @@ import { automatonRules } from './automaton_rules.ts';
 import type { Conversion } from './conversion.ts';
 import { SchemaError } from './converted_schema.ts';
 import { type Facts, largest, pointerOf, smallest } from './facts.ts';
+import { WITHOUT } from './schema_source.ts';
 import { formats, integerFormats, openFormats, shortFormats } from './formats.ts';
 
 /** Characters of a string with a bound (P1): longer texts do not end within a context. */
@@ -33,7 +34,7 @@ export function stringExpression(facts: Facts, conversion: Conversion): Expressi
 /** Returns an error of a grammar as one of a schema. */
 export function located(error: unknown, pointer: string): unknown {
   if (!(error instanceof GrammarError) || error instanceof SchemaError) return error;
-  return new SchemaError(pointer, error.message, { cause: error });
+  return new SchemaError(pointer.replaceAll(WITHOUT, ''), error.message, { cause: error });
 }
 
 function stringOf(
