@@ -47,8 +47,7 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
   if (!model) return { submit: () => undefined, receive: () => undefined };
   const { executable, format, layout, numBlocks, folder, shape, device, description, firstSteps } = model;
   const { vocabSize } = folder.config;
-  const vocabulary = { kind: 'model', path: options.modelPath, vocabSize } as const;
-  const grammars = new MaskService({ threads: workerThreads, clock: systemClock, vocabulary });
+  const grammars = openGrammars(options.modelPath, vocabSize);
   const progress = new Int32Array(heartbeat);
   const loop = new EngineLoop({
     ...{
@@ -58,9 +57,7 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
       maxWaiting,
       stepMs,
       firstSteps,
-      grammars,
-      clock: systemClock,
-      emit,
+      ...{ grammars, clock: systemClock, emit },
       heartbeat: progress,
     },
     chunkTokens: options.chunkTokens,
@@ -88,8 +85,7 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
       loadMs,
     },
   });
-  const ended = runToEnd(loop, model).finally(() => grammars.close());
-  ended.then(
+  runToEnd(loop, model, grammars).then(
     () => emit({ kind: 'stopped' }),
     (error: unknown) => emit({ kind: 'failed', message: messageOf(error) }),
   );
@@ -103,9 +99,15 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
   };
 }
 
+/** Returns the masks of a model's outputs; their threads start with the first output that follows a grammar. */
+function openGrammars(path: string, vocabSize: number): MaskService {
+  const vocabulary = { kind: 'model', path, vocabSize } as const;
+  return new MaskService({ threads: workerThreads, clock: systemClock, vocabulary });
+}
+
 /** @throws Error when the device goes, or a step fails. */
-async function runToEnd(loop: EngineLoop, { device, executable }: LoadedModel): Promise<void> {
-  const running = loop.run();
+async function runToEnd(loop: EngineLoop, { device, executable }: LoadedModel, grammars: MaskService): Promise<void> {
+  const running = loop.run().finally(() => grammars.close());
   const failed = running.catch(async (error: unknown) => {
     // When the device was lost, its own reason replaces the error of the failed step.
     const why = await Promise.race([device.lost, systemClock.sleep(LAST_ANSWERS_MS)]);

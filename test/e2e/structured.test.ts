@@ -106,7 +106,7 @@ test('a stream is the whole answer; n samples follow the rule each', async () =>
   } as never);
   const texts = ['', '', ''];
   for await (const { choices } of stream as unknown as AsyncIterable<OpenAI.ChatCompletionChunk>)
-    for (const { index, delta } of choices) texts[index] += delta.content ?? '';
+    for (const { index, delta } of choices) texts[index] = (texts[index] ?? '') + (delta.content ?? '');
   assert.deepEqual(
     texts,
     whole.choices.map(({ message }) => message.content),

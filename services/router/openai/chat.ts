@@ -104,6 +104,8 @@ function finishOf(finish: AnswerDelta['finish'] | null, parsed: ParsedOutput | u
   return finish === 'stop' && parsed?.hasCalls === true ? 'tool_calls' : (finish ?? null);
 }
 
+type ChatDelta = Parameters<AnswerFormat<readonly ChatLogprob[]>['chunks']>[0];
+
 const noMessageParts = { annotations: null, audio: null, function_call: null, tool_calls: null };
 
 function chatFormat(
@@ -116,9 +118,6 @@ function chatFormat(
   const { output, newId } = context;
   const promptIds = (promptTokens: Uint32Array): object =>
     isReturningIds ? { prompt_token_ids: Array.from(promptTokens) } : {};
-  const chunkOf = (index: number, choice: Record<string, unknown>): Record<string, unknown> => {
-    return { index, delta: {}, logprobs: null, finish_reason: null, ...choice };
-  };
   return {
     idPrefix: 'chatcmpl-',
     object: { collect: 'chat.completion', chunk: 'chat.completion.chunk' },
@@ -149,31 +148,40 @@ function chatFormat(
       prompt_token_ids: isReturningIds ? Array.from(promptTokens) : null,
     }),
     hasPromptLogprobsInChoice: false,
-    chunks({ index, text, ids, logprobs, finish, stopReason, matchedStop, isFirst, parsed }, promptTokens) {
-      const chunk = (choice: Record<string, unknown>): Record<string, unknown> => chunkOf(index, choice);
-      const role = { delta: { role: 'assistant', content: '' } };
-      const first = { choice: chunk(role), beside: promptIds(promptTokens), isOpening: true };
-      const pieces = (parsed?.pieces ?? (text === '' ? [] : [{ kind: 'content', text }])).filter(
-        ({ kind }) => includesReasoning || kind !== 'reasoning',
-      );
-      const deltas = pieces.map((piece) => chunkDelta(piece));
-      // Log-probabilities and ids of the tokens are sent once, with or without a text.
-      if (deltas.length === 0 && (logprobs !== null || isReturningIds)) deltas.push({ content: '' });
-      const more = {
-        logprobs: logprobs && { content: logprobs, refusal: null },
-        ...(isReturningIds ? { token_ids: ids } : {}),
-      };
-      const ending = {
-        finish_reason: finishOf(finish ?? null, parsed),
-        ...{ stop_reason: stopReason, matched_stop: matchedStop },
-      };
-      return [
-        ...(isFirst ? [first] : []),
-        ...deltas.map((delta, i) => ({ choice: chunk({ delta, ...(i === 0 ? more : {}) }) })),
-        ...(finish ? [{ choice: chunk(ending) }] : []),
-      ];
-    },
+    chunks: (delta, promptTokens) => chatChunks(delta, body, promptIds(promptTokens)),
   };
+}
+
+/** Returns the chunks of a choice's next text; `beside` goes with the first one. */
+function chatChunks(
+  { index, text, ids, logprobs, finish, stopReason, matchedStop, isFirst, parsed }: ChatDelta,
+  { isReturningIds, includesReasoning }: ChatBody,
+  beside: object,
+): ReturnType<AnswerFormat<readonly ChatLogprob[]>['chunks']> {
+  const chunk = (choice: Record<string, unknown>): Record<string, unknown> => {
+    return { index, delta: {}, logprobs: null, finish_reason: null, ...choice };
+  };
+  const role = { delta: { role: 'assistant', content: '' } };
+  const first = { choice: chunk(role), beside, isOpening: true };
+  const pieces = (parsed?.pieces ?? (text === '' ? [] : [{ kind: 'content', text }])).filter(
+    ({ kind }) => includesReasoning || kind !== 'reasoning',
+  );
+  const deltas = pieces.map((piece) => chunkDelta(piece));
+  // Log-probabilities and ids of the tokens are sent once, with or without a text.
+  if (deltas.length === 0 && (logprobs !== null || isReturningIds)) deltas.push({ content: '' });
+  const more = {
+    logprobs: logprobs && { content: logprobs, refusal: null },
+    ...(isReturningIds ? { token_ids: ids } : {}),
+  };
+  const ending = {
+    finish_reason: finishOf(finish ?? null, parsed),
+    ...{ stop_reason: stopReason, matched_stop: matchedStop },
+  };
+  return [
+    ...(isFirst ? [first] : []),
+    ...deltas.map((delta, i) => ({ choice: chunk({ delta, ...(i === 0 ? more : {}) }) })),
+    ...(finish ? [{ choice: chunk(ending) }] : []),
+  ];
 }
 
 async function chatLogprobs(

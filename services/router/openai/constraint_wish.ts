@@ -1,5 +1,5 @@
 /**
- * What a request says that its output must be: OpenAI's `response_format`, vLLM's `structured_outputs` and `guided_*`, llama.cpp's `grammar`
+ * Constraints that a request states for its output: OpenAI's `response_format`, vLLM's `structured_outputs` and `guided_*`, llama.cpp's `grammar`
  * and `json_schema`, SGLang's `regex` and `ebnf`; and vLLM's `allowed_token_ids` and `bad_words`.
  */
 import { z } from 'zod';

@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { readPrompts } from './body_parts.ts';
 import { limitsOf, ParameterFailure, type BodyLimits } from './parameter_failure.ts';
-import { check } from './parameters.ts';
+import { check } from './check_body.ts';
 import { common, only } from './parameter_schemas.ts';
 
 /** Parsed body of `/v1/embeddings`, with one prompt or several as text or token ids. */

@@ -9,9 +9,9 @@ import type { z } from 'zod';
 import type { Sampling } from '../../../shared/protocol/request.ts';
 import { given } from '../../../shared/base/given.ts';
 import { packSeed } from '../../../shared/protocol/packing.ts';
-import { parseJson, readBias, readIds, readMessages, readPrompts } from './body_parts.ts';
+import { readBias, readIds, readMessages, readPrompts } from './body_parts.ts';
+import { check } from './check_body.ts';
 import { readConstraint, type ConstraintWish } from './constraint_wish.ts';
-import { isForeign, type GeneratingEndpoint } from './foreign_keys.ts';
 import { limitsOf, ParameterFailure, type BodyLimits } from './parameter_failure.ts';
 import type { common } from './parameter_schemas.ts';
 import { readTools, NO_TOOLS, type ToolDefinition, type ToolWish } from './tools.ts';
@@ -20,9 +20,6 @@ import { chatSchema, completionSchema, detokenizeSchema, MAX_SAMPLES, tokenizeSc
 
 /** Characters of all stop strings of a request together. The limit exists because each token's text is searched for every stop string. */
 const MAX_STOP_CHARACTERS = 2_048;
-/** Characters of a client's key that are shown in a header or an error; longer keys are cut. */
-const MAX_NAME_CHARACTERS = 64;
-const MAX_IGNORED = 32;
 /** Biases of one request, over all its prompts: each prompt's call carries them. */
 const MAX_BIASES = 2 ** 19;
 
@@ -106,45 +103,6 @@ export interface TemplateInput {
   readonly addSpecialTokens: boolean;
   readonly kwargs: Readonly<Record<string, unknown>>;
   readonly tools?: readonly ToolDefinition[];
-}
-
-const STREAM_OPTIONS = ['include_usage', 'continuous_usage_stats', 'include_obfuscation'];
-
-/**
- * Checks a body's keys and values; `null` is the same as leaving a key out. @throws ParameterFailure for the first that is not
- * allowed.
- */
-export function check<T>(
-  schema: z.ZodObject & z.ZodType<T>,
-  bytes: Uint8Array,
-  limits: BodyLimits,
-  endpoint?: GeneratingEndpoint,
-): { readonly body: T; readonly ignored: string[] } {
-  const raw = parseJson(bytes);
-  const given = Object.entries(raw).filter(([, value]) => value !== null);
-  const unknown = given
-    .filter(([key]) => !Object.hasOwn(schema.shape, key))
-    .filter(([key, value]) => endpoint === undefined || !isForeign(endpoint, key, value))
-    .map(([key]) => key);
-  const streamOptions = raw['stream_options'];
-  const inStreamOptions =
-    typeof streamOptions === 'object' && streamOptions !== null
-      ? Object.keys(streamOptions).filter((key) => !STREAM_OPTIONS.includes(key))
-      : [];
-  const named = (key: string): string => key.slice(0, MAX_NAME_CHARACTERS);
-  const ignored = [
-    ...unknown.slice(0, MAX_IGNORED).map(named),
-    ...inStreamOptions.slice(0, MAX_IGNORED).map((key) => `stream_options.${named(key)}`),
-  ].slice(0, MAX_IGNORED);
-  if (limits.isStrict && ignored.length > 0) {
-    const [first = ''] = ignored;
-    throw new ParameterFailure(`${first} is not known; leave it out, or start without --strict-parameters`, first);
-  }
-  const result = schema.safeParse(Object.fromEntries(given));
-  if (result.success) return { body: result.data, ignored };
-  const [issue] = result.error.issues;
-  const param = issue?.path.join('.') ?? null;
-  throw new ParameterFailure(`${param || 'the body'}: ${issue?.message ?? 'invalid'}`, param || null);
 }
 
 type Common = z.infer<z.ZodObject<typeof common>>;
