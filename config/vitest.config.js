@@ -66,6 +66,7 @@ const processes = [
     'openai',
     'samples',
     'embeddings',
+    'responses',
     'structured',
     'tools',
     'http',

@@ -21,6 +21,7 @@ import type { BodyLimits } from './openai/parameter_failure.ts';
 import type { RouterConfig } from './options.ts';
 import { NO_FORMAT, OutputFormat } from './output/output_format.ts';
 import { RequestLog } from './relay/request_log.ts';
+import { ResponseStore } from './responses/response_store.ts';
 import { TextCodec } from './text/text.ts';
 
 /** Digits of the format's digest in a fingerprint: enough to tell the formats of a cluster apart. */
@@ -53,6 +54,7 @@ export class ServedModels {
   readonly #served = new Map<string, Served>();
   readonly #requests: RequestLog;
   readonly #conversions: RuleConversions;
+  readonly #responses: ResponseStore;
   #bodies: Bodies | undefined;
 
   constructor(options: ServedModelsOptions) {
@@ -60,6 +62,7 @@ export class ServedModels {
     const { config, clock, bus, log, threads } = options;
     this.admission = new Admission(config.max_requests);
     this.#conversions = new RuleConversions(threads, clock);
+    this.#responses = new ResponseStore(clock);
     this.#requests = new RequestLog(clock, (trace) => {
       const { context } = this.#served.get(trace.model ?? '') ?? this.#first;
       context.metrics.observeRequest(trace);
@@ -121,6 +124,7 @@ export class ServedModels {
       ...{ servedName: name, facts, codec, output, relay, metrics, clock, newId, ending },
       rules: new TextRules(this.#conversions, trial),
       ...{ requests: this.#requests, admission: this.admission, bodies: this.#bodies },
+      responses: this.#responses,
       // llama.cpp's name of a build begins with a b too, which its clients check.
       fingerprint: () =>
         `b${(view.model?.digest ?? facts.modelConfig).slice(0, FINGERPRINT_DIGITS)}-${softwareVersion}`,

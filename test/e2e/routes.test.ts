@@ -67,6 +67,13 @@ describe('the description of the API', () => {
     assert.equal(Object.keys(paths).length, listed.length + 1, 'the page at / is not in the list');
   });
 
+  test('a stored answer has a path with its id, and other methods of it are refused by those that are there', async () => {
+    const { paths } = await document();
+    assert.deepEqual(Object.keys(paths['/v1/responses/{id}'] ?? {}).sort(), ['delete', 'get']);
+    const response = await api.fetch('/v1/responses/resp_1', { method: 'PUT' });
+    assert.deepEqual([response.status, response.headers.get('allow')], [405, 'GET, HEAD, DELETE']);
+  });
+
   test('its schemas accept what the server accepts, and refuse what it refuses', async () => {
     const { paths, components } = await document();
     const ajv = new Ajv2020({ strict: false });
@@ -86,6 +93,9 @@ describe('the description of the API', () => {
       ['/tokenize', { messages, add_special_tokens: true }],
       ['/detokenize', { tokens: [1, 2, 3] }],
       ['/apply-template', { messages }],
+      ['/v1/embeddings', { input: ['a', [1, 2]] }],
+      ['/v1/responses', { input: messages, max_output_tokens: 1, tools: [{ type: 'web_search' }], background: false }],
+      ['/v1/responses', { input: 'a', max_output_tokens: 1, text: { format: { type: 'text' } }, store: false }],
     ];
     for (const [path, body] of good) {
       assert(ajv.validate(schemaOf(path), body), `${path}: ${ajv.errorsText()}`);
@@ -102,6 +112,10 @@ describe('the description of the API', () => {
       [COMPLETIONS, { prompt: 'a', n: 0 }],
       [COMPLETIONS, { prompt: 'a', truncation_side: 'top' }],
       ['/detokenize', { tokens: ['a'] }],
+      ['/v1/embeddings', { input: 7 }],
+      ['/v1/responses', { input: 7 }],
+      ['/v1/responses', { input: 'a', background: true }],
+      ['/v1/responses', { input: [{ type: 'computer_call' }] }],
     ];
     for (const [path, body] of bad) {
       assert(!ajv.validate(schemaOf(path), body), `${path}: ${JSON.stringify(body)}`);

@@ -45,7 +45,7 @@ export class Cors {
     const asked = headers['access-control-request-method'];
     if (method !== 'OPTIONS' || asked === undefined || this.#allowed(request) === undefined) return undefined;
     return {
-      'access-control-allow-methods': 'GET, POST',
+      'access-control-allow-methods': 'GET, POST, DELETE',
       'access-control-allow-headers': headersFor(headers),
       'access-control-max-age': MAX_AGE_S,
       // A page of the open web that reaches for a server of the local network asks for this too.

@@ -16,6 +16,7 @@ import type { HttpApp, ListenHttp } from '../router.ts';
 import { Cors } from './cors.ts';
 import { namesOf, withClient } from './http_exchange.ts';
 import { addModelRoutes } from './model_routes.ts';
+import { addResponseRoutes } from './response_routes.ts';
 import { readBody } from './read_body.ts';
 
 const DEFAULT_LISTED = 100;
@@ -66,11 +67,12 @@ function createHttpServer(face: HttpApp): FastifyInstance {
   answerUnusual(app.server, cors, context.metrics);
   const allowed = new Map<string, string[]>();
   app.addHook('onRoute', ({ method, url }) => {
-    allowed.set(url, [...(allowed.get(url) ?? []), ...[method].flat()]);
+    const path = url.replace(':id', '{id}');
+    allowed.set(path, [...(allowed.get(path) ?? []), ...[method].flat()]);
   });
   app.setNotFoundHandler((request, reply) => {
     const path = request.url.replace(/\?.*$/, '');
-    const methods = allowed.get(path) ?? allowed.get(path.replace(/^((\/v1)?\/models)\/.*$/, '$1/*'));
+    const methods = allowed.get(path) ?? allowed.get(ofOne(path));
     const isKnown = methods !== undefined && !methods.includes(request.method);
     if (isKnown) void reply.header('allow', methods.join(', '));
     const message = isKnown
@@ -109,9 +111,15 @@ function createHttpServer(face: HttpApp): FastifyInstance {
     });
   }
   addModelRoutes(app, face, allowed);
+  addResponseRoutes(app, context.responses);
   addHealthRoutes(app, face);
   addInsideRoutes(app, face);
   return app;
+}
+
+/** Returns the path of a model or of a stored answer as the route that it is one of. */
+function ofOne(path: string): string {
+  return path.replace(/^((\/v1)?\/models)\/.*$/, '$1/*').replace(/^(\/v1\/responses)\/[^/]+$/, '$1/{id}');
 }
 
 /** Route option: the handler receives the request body. Other routes discard theirs. */

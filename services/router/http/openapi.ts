@@ -1,7 +1,8 @@
 /** The API's description (OpenAPI 3.1): every route, and bodies by the schemas that requests are checked with. */
-import { embeddingSchema } from '../openai/embedding_parameters.ts';
 import { z } from 'zod';
 import { softwareVersion } from '../../../shared/base/version.ts';
+import { embeddingSchema } from '../openai/embedding_parameters.ts';
+import { responseSchema } from '../responses/response_parameters.ts';
 import { chatSchema, completionSchema, detokenizeSchema, tokenizeSchema } from '../openai/parameter_schemas.ts';
 
 const bodies = {
@@ -9,6 +10,7 @@ const bodies = {
   Completion: completionSchema,
   Tokenize: tokenizeSchema,
   Detokenize: detokenizeSchema,
+  Response: responseSchema,
   Embedding: embeddingSchema,
 } as const;
 type BodyName = keyof typeof bodies;
@@ -25,7 +27,9 @@ const stream = 'as JSON, or with `stream` as server-sent events';
 const operations: Readonly<Record<string, Operation>> = {
   '/v1/chat/completions': { summary: `Answers a chat ${stream}`, bodies: ['Chat'] },
   '/v1/completions': { summary: `Continues texts or token ids, ${stream}`, bodies: ['Completion'] },
-  '/v1/embeddings': { summary: 'Returns embeddings of texts or token ids', bodies: ['Embedding'] },
+  '/v1/embeddings': { summary: 'Embeds texts or token ids', bodies: ['Embedding'] },
+  '/v1/responses': { summary: `Answers a conversation of items ${stream}`, bodies: ['Response'] },
+  '/v1/responses/{id}': { summary: 'Returns (GET) or forgets (DELETE) a stored answer of /v1/responses' },
   '/chat/completions': { summary: 'The same as /v1/chat/completions', bodies: ['Chat'] },
   '/completions': { summary: 'The same as /v1/completions', bodies: ['Completion'] },
   '/invocations': { summary: 'Answers a chat or a completion, by its body', bodies: ['Chat', 'Completion'] },
@@ -98,9 +102,9 @@ function operationOf(path: string): object {
   const { summary = path, bodies: names = [], type = 'application/json' } = operations[path] ?? {};
   const [first, ...others] = names;
   const schema = first && (others.length > 0 ? { anyOf: names.map(refTo) } : refTo(first));
-  const inPath = path.includes('{model}')
-    ? [{ name: 'model', in: 'path', required: true, schema: { type: 'string' } }]
-    : [];
+  const inPath = [...path.matchAll(/\{(\w+)\}/g)].map(([, name]) => {
+    return { name, in: 'path', required: true, schema: { type: 'string' } };
+  });
   const parameters = [...inPath, ...(queries[path] ?? []).map((query) => ({ in: 'query', ...query }))];
   return {
     summary,

@@ -8,6 +8,7 @@ import type { RouterMetrics } from '../metrics/metrics.ts';
 import type { Relay } from '../relay/relay.ts';
 import type { RequestLog } from '../relay/request_log.ts';
 import type { OutputFormat } from '../output/output_format.ts';
+import type { ResponseStore } from '../responses/response_store.ts';
 import type { TextCodec } from '../text/text.ts';
 
 /** Everything an endpoint needs: parts of one model (facts, codec, relay, metrics), and parts that all models share. */
@@ -30,6 +31,8 @@ export interface ApiContext {
   /** Format in which the model writes tool calls and reasoning. */
   readonly output: OutputFormat;
   readonly relay: Relay;
+  /** Answers of `/v1/responses` that are kept for their clients. */
+  readonly responses: ResponseStore;
   readonly requests: RequestLog;
   readonly metrics: RouterMetrics;
   readonly clock: Clock;

@@ -179,6 +179,7 @@ const promptKeys: Readonly<Record<PromptBodyKind, Buffer | undefined>> = {
   completion: Buffer.from('"prompt"'),
   embedding: Buffer.from('"input"'),
   invocation: Buffer.from('"prompt"'),
+  response: undefined,
 };
 const LOOKED_AT = 64;
 

@@ -9,6 +9,7 @@ import {
   type ChatBody,
   type CompletionBody,
 } from './parameters.ts';
+import { readResponseBody } from '../responses/response_parameters.ts';
 import { ParameterFailure, type BodyLimits } from './parameter_failure.ts';
 
 /** Reads a body with `messages` as a chat, one with `prompt` as a completion. @throws ParameterFailure for one that has neither. */
@@ -24,6 +25,7 @@ const readers = {
   completion: readCompletionBody,
   embedding: readEmbeddingBody,
   invocation: readInvocationBody,
+  response: readResponseBody,
   tokenize: readTokenizeBody,
   detokenize: readDetokenizeBody,
 } as const;

@@ -7,7 +7,7 @@ import type { RequestTrace } from '../relay/request_log.ts';
 import type { ReadPromptBody } from '../text/prompt_body.ts';
 import type { ApiContext } from './api_context.ts';
 import { chunkDelta, messageOf } from './chat_message.ts';
-import { respond, startSamples, type AnswerFormat } from './choices.ts';
+import { respond, startSamples, type AnswerFormat, type PromptRun } from './choices.ts';
 import { generationOf, tokenNames } from './common.ts';
 import type { ConstraintWish } from './constraint_wish.ts';
 import { constraintOf } from './constraints.ts';
@@ -20,7 +20,8 @@ import { toolRule } from './tool_grammar.ts';
 import { schemasOf } from './tools.ts';
 import { truncated } from './truncation.ts';
 
-interface ChatLogprob {
+/** Log-probability of a token, with its alternatives, as chats write it. */
+export interface ChatLogprob {
   readonly token: string;
   readonly logprob: number;
   /** UTF-8 bytes of the token; null when the model has no tokenizer. */
@@ -46,8 +47,30 @@ export async function answerChat(
   scope: RequestScope,
   trace: RequestTrace,
   bodyBytes: number,
-  { body, prompts, prefix, failure }: ReadPromptBody<'chat'>,
+  read: ReadPromptBody<'chat'>,
 ): Promise<void> {
+  const { context, runs, parser } = await startChat(all, scope, trace, bodyBytes, read);
+  await respond(context, scope, read.body, runs, chatFormat(context, read.body, parser));
+}
+
+/** A chat under way. */
+export interface StartedChat {
+  /** Context of the model that answers. */
+  readonly context: ApiContext;
+  /** One run per sample. */
+  readonly runs: readonly [PromptRun, ...PromptRun[]];
+  /** Creates the parser of a choice's text; undefined when all of it is content. */
+  readonly parser: (generation: Generation) => ParsedChoice | undefined;
+}
+
+/** Starts a chat whose body of `bodyBytes` has been read, in the form of any endpoint. @throws Failure when the request is refused. */
+export async function startChat(
+  all: ApiContext,
+  scope: RequestScope,
+  trace: RequestTrace,
+  bodyBytes: number,
+  { body, prompts, prefix, failure }: Omit<ReadPromptBody<'chat'>, 'body'> & { readonly body: ChatBody },
+): Promise<StartedChat> {
   const context = all.of(body.model);
   trace.model = context.servedName;
   scope.named(body.requestId);
@@ -69,7 +92,23 @@ export async function answerChat(
   );
   refuseTooMany(promptTokens.length * (1 + body.numPromptLogprobs), 'prompt_logprobs');
   const runs = startSamples(context, scope, { trace, generation, echo: undefined }, body.numSamples);
-  await respond(context, scope, body, runs, chatFormat(context, body, prompt.prefix, calls?.form));
+  return { context, runs, parser: parserOf(context, body, prompt.prefix, calls?.form) };
+}
+
+function parserOf(
+  { output, newId }: ApiContext,
+  body: ChatBody,
+  prefix: string,
+  enforced: CallForm | undefined,
+): StartedChat['parser'] {
+  const { tools } = body;
+  return ({ counts }) => {
+    const parser = output.parser({
+      ...{ enforced, prefix, newId, tools: schemasOf(tools), isParallel: tools.isParallel },
+      hasTools: hasTools(body),
+    });
+    return parser && new ParsedChoice(parser, counts, output.hasReasoning);
+  };
 }
 
 /** Returns the constraints of a chat's answer: its rule is for what comes behind the reasoning. */
@@ -111,23 +150,15 @@ const noMessageParts = { annotations: null, audio: null, function_call: null, to
 function chatFormat(
   context: ApiContext,
   body: ChatBody,
-  prefix: string,
-  enforced: CallForm | undefined,
+  parser: StartedChat['parser'],
 ): AnswerFormat<readonly ChatLogprob[]> {
-  const { isReturningIds, isNamingIds, includesReasoning, tools } = body;
-  const { output, newId } = context;
+  const { isReturningIds, isNamingIds, includesReasoning } = body;
   const promptIds = (promptTokens: Uint32Array): object =>
     isReturningIds ? { prompt_token_ids: Array.from(promptTokens) } : {};
   return {
     idPrefix: 'chatcmpl-',
     object: { collect: 'chat.completion', chunk: 'chat.completion.chunk' },
-    parser: ({ counts }) => {
-      const parser = output.parser({
-        ...{ enforced, prefix, newId, tools: schemasOf(tools), isParallel: tools.isParallel },
-        hasTools: hasTools(body),
-      });
-      return parser && new ParsedChoice(parser, counts, output.hasReasoning);
-    },
+    parser,
     logprobs: (tokens) => chatLogprobs(context, tokens, isNamingIds),
     logprobList() {
       const entries: string[] = [];
@@ -184,7 +215,8 @@ function chatChunks(
   ];
 }
 
-async function chatLogprobs(
+/** Returns the log-probabilities of tokens; `isNamingIds`: their names are `token_id:N`. */
+export async function chatLogprobs(
   context: ApiContext,
   tokens: readonly SampledMessage[],
   isNamingIds: boolean,

@@ -296,7 +296,7 @@ function countsOf(runs: readonly PromptRun[]): RequestCounts[] {
  * Resolves when no prefill of the runs is running, or after REPORT_WAIT_MS per run. The tokens have arrived by then; only counts are
  * missing.
  */
-async function countsWhole(runs: readonly PromptRun[], clock: Clock, signal: AbortSignal): Promise<void> {
+export async function countsWhole(runs: readonly PromptRun[], clock: Clock, signal: AbortSignal): Promise<void> {
   for (const counts of countsOf(runs)) await counts.prefillsEnded(REPORT_WAIT_MS, clock, signal);
 }
 

@@ -1,9 +1,10 @@
 /** Parameters of `/v1/embeddings`, as OpenAI and vLLM document them. */
 import { z } from 'zod';
+import { check } from './body_check.ts';
 import { readPrompts } from './body_parts.ts';
 import { limitsOf, ParameterFailure, type BodyLimits } from './parameter_failure.ts';
-import { check } from './check_body.ts';
 import { common, only } from './parameter_schemas.ts';
+import { promptShape } from './parameter_shapes.ts';
 
 /** Parsed body of `/v1/embeddings`, with one prompt or several as text or token ids. */
 export interface EmbeddingBody {
@@ -25,7 +26,7 @@ const { model, user, request_id, priority, cache_salt, add_special_tokens } = co
 export const embeddingSchema = z.object({
   ...{ model, user, request_id, priority, cache_salt, add_special_tokens },
   truncate_prompt_tokens: only([], 'null'),
-  input: z.unknown().optional(),
+  input: z.unknown().optional().meta(promptShape),
   encoding_format: z.enum(['float', 'base64'], 'float or base64').optional(),
   dimensions: only([], 'null'),
   messages: only([[]], 'null'),

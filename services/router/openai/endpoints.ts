@@ -6,6 +6,7 @@ import { embeddings } from './embeddings.ts';
 import { errorBody, errorHeaders, errorStatus } from './errors.ts';
 import type { Exchange } from './exchange.ts';
 import { invocations } from './invocations.ts';
+import { responses } from '../responses/responses.ts';
 import { RequestScope } from './request_scope.ts';
 import { applyTemplate, detokenize, tokenize } from './token_endpoints.ts';
 
@@ -16,6 +17,7 @@ const endpoints = {
   '/v1/chat/completions': chat,
   '/v1/completions': completions,
   '/v1/embeddings': embeddings,
+  '/v1/responses': responses,
   // llama.cpp's names for them.
   '/chat/completions': chat,
   '/completions': completions,

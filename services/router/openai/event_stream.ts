@@ -16,6 +16,8 @@ export interface EventStreamOptions {
   /** A stream on which nothing was sent for this long sends a comment, its first after 2 s; 0: never. */
   readonly keepAliveMs: number;
   readonly headers: () => Record<string, string>;
+  /** Returns the name of an event; undefined: events have none. */
+  readonly nameOf?: (event: unknown) => string;
 }
 
 /** Milliseconds until the first comment of a stream on which nothing was sent: clients wait less long for headers than for events. */
@@ -28,7 +30,7 @@ const FIRST_MS = 2_000;
 export async function sendEvents(
   events: AsyncGenerator,
   scope: RequestScope,
-  { clock, stalledReaderMs, keepAliveMs, headers }: EventStreamOptions,
+  { clock, stalledReaderMs, keepAliveMs, headers, nameOf }: EventStreamOptions,
 ): Promise<void> {
   const { sink } = scope;
   const begin = (): void => {
@@ -56,7 +58,8 @@ export async function sendEvents(
     begin();
     for (; !event.done; event = await events.next()) {
       lastMs = clock.nowMs();
-      if (sink.write(`data: ${JSON.stringify(event.value)}\n\n`) || scope.isGone) continue;
+      const head = nameOf ? `event: ${nameOf(event.value)}\n` : '';
+      if (sink.write(`${head}data: ${JSON.stringify(event.value)}\n\n`) || scope.isGone) continue;
       await drained(scope, clock, stalledReaderMs);
     }
     sink.end('data: [DONE]\n\n');

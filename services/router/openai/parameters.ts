@@ -10,7 +10,7 @@ import type { Sampling } from '../../../shared/protocol/request.ts';
 import { given } from '../../../shared/base/given.ts';
 import { packSeed } from '../../../shared/protocol/packing.ts';
 import { readBias, readIds, readMessages, readPrompts } from './body_parts.ts';
-import { check } from './check_body.ts';
+import { check } from './body_check.ts';
 import { readConstraint, type ConstraintWish } from './constraint_wish.ts';
 import { limitsOf, ParameterFailure, type BodyLimits } from './parameter_failure.ts';
 import type { common } from './parameter_schemas.ts';
@@ -105,7 +105,7 @@ export interface TemplateInput {
   readonly tools?: readonly ToolDefinition[];
 }
 
-type Common = z.infer<z.ZodObject<typeof common>>;
+type Common = Partial<z.infer<z.ZodObject<typeof common>>>;
 
 function readCommon(body: Common, ignored: string[], numLogprobs: number, limits: BodyLimits): CommonBody {
   if (body.stream_options && !body.stream) {
@@ -187,9 +187,9 @@ function refuseMinOverMax({ sampling: { minTokens }, maxTokens }: Pick<CommonBod
 function templateOf(
   body: Pick<
     z.infer<typeof chatSchema>,
-    'messages' | 'add_generation_prompt' | 'continue_final_message' | 'chat_template_kwargs' | 'add_special_tokens'
+    'add_generation_prompt' | 'continue_final_message' | 'chat_template_kwargs' | 'add_special_tokens'
   > & { readonly reasoning_effort?: string | undefined },
-  limits: BodyLimits,
+  messages: TemplateInput['messages'],
   { tools }: ToolWish,
 ): TemplateInput {
   const isContinuing = body.continue_final_message ?? false;
@@ -200,7 +200,7 @@ function templateOf(
     );
   }
   return {
-    messages: readMessages(body.messages, limits.maxModelLen),
+    messages,
     addGenerationPrompt: body.add_generation_prompt ?? !isContinuing,
     continueFinalMessage: isContinuing,
     addSpecialTokens: body.add_special_tokens ?? false,
@@ -223,6 +223,22 @@ function refuseManyBiases({ sampling: { biasTokens } }: CommonBody, numSamples: 
 /** @throws ParameterFailure for whatever is not allowed, by name. */
 export function readChatBody(bytes: Uint8Array, all: BodyLimits): ChatBody {
   const { body, ignored } = check(chatSchema, bytes, all, 'chat');
+  return chatBodyOf(body, readMessages(body.messages, limitsOf(all, body.model).maxModelLen), ignored, all);
+}
+
+/** Parameters of a chat, checked each for itself. */
+export type ChatFields = Partial<z.infer<typeof chatSchema>>;
+
+/**
+ * Returns a chat of checked parameters and messages, for a body of any form. @throws ParameterFailure for parameters that do not go
+ * together, by their names at chats
+ */
+export function chatBodyOf(
+  body: ChatFields,
+  messages: TemplateInput['messages'],
+  ignored: string[],
+  all: BodyLimits,
+): ChatBody {
   const limits = limitsOf(all, body.model);
   if ((body.top_logprobs ?? 0) > 0 && !body.logprobs) {
     throw new ParameterFailure('top_logprobs: needs logprobs to be true', 'top_logprobs');
@@ -231,7 +247,7 @@ export function readChatBody(bytes: Uint8Array, all: BodyLimits): ChatBody {
   const read = {
     ...readCommon(body, ignored, body.logprobs ? (body.top_logprobs ?? 0) : -1, limits),
     maxTokens: body.max_completion_tokens ?? body.max_tokens,
-    template: templateOf(body, limits, tools),
+    template: templateOf(body, messages, tools),
     ...{ tools, includesReasoning: body.include_reasoning ?? true },
   };
   refuseMinOverMax(read);
@@ -280,7 +296,10 @@ export function readTokenizeBody(bytes: Uint8Array, all: BodyLimits): TokenizeBo
   return {
     model: body.model,
     text: body.prompt,
-    template: body.messages === undefined ? undefined : templateOf(body, limits, tools),
+    template:
+      body.messages === undefined
+        ? undefined
+        : templateOf(body, readMessages(body.messages, limits.maxModelLen), tools),
     hasSpecialTokens: body.add_special_tokens ?? true,
     hasStrings: body.return_token_strs ?? false,
     ignored,

@@ -5,8 +5,11 @@ import { refusalOf, type BodyLimits, type Refusal } from '../openai/parameter_fa
 import type { TemplateInput } from '../openai/parameters.ts';
 import type { Truncation } from '../openai/truncation.ts';
 
-/** Kind of a request body with prompts: `chat` has messages, `invocation` messages or a prompt, the others texts or token ids. */
-export type PromptBodyKind = 'chat' | 'completion' | 'embedding' | 'invocation';
+/**
+ * Kind of a request body with prompts: `chat` has messages, `response` items of a conversation, `invocation` messages or a prompt, the
+ * others texts or token ids.
+ */
+export type PromptBodyKind = 'chat' | 'completion' | 'embedding' | 'invocation' | 'response';
 
 /** A request body to parse, whose prompts are then encoded. */
 export interface PromptBodyJob<K extends PromptBodyKind = PromptBodyKind> {
@@ -86,6 +89,8 @@ export function readPromptBody(
 
 function encoded(tools: PromptEncoder, body: BodyOf<PromptBodyKind>, maxCharacters: number): ReadPromptBody {
   const limits: PromptLimits = { maxCharacters, cutSide: 'truncation' in body ? body.truncation?.side : undefined };
+  // The main thread alone knows the conversation before it.
+  if ('response' in body && body.response.isContinuing) return { body, prompts: undefined };
   if ('template' in body) {
     const { ids, prefix } = tools.chatPrompt({ template: body.template, ...limits });
     return { body: withoutText(body), prompts: [ids], prefix };

@@ -21,15 +21,6 @@ const suite = new PeerSuite('SGLang', {
     'sglang/test_matched_stop stop_regex': 'stops are texts and tokens',
     'sglang/test_cache_report cached == prompt-1': 'whole blocks of 32 tokens are cached',
   },
-  awaited: {
-    'the Responses API': [
-      'sglang/test_openai_server responses response',
-      'sglang/test_openai_server responses response_stream',
-      'sglang/test_openai_server responses response_completion',
-      'sglang/test_openai_server responses error',
-      'sglang/test_openai_server responses penalty',
-    ],
-  },
 });
 const api = new Api(() => cluster.url);
 suite.group('sglang/test_openai_server', (check) => {

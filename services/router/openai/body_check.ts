@@ -1,4 +1,4 @@
-/** Checks a request body against its schema: which keys are known, which are ignored, and the first value that is wrong. */
+/** Checks the keys and values of a body against the schema of its endpoint. */
 import type { z } from 'zod';
 import { parseJson } from './body_parts.ts';
 import { isForeign, type GeneratingEndpoint } from './foreign_keys.ts';
