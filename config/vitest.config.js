@@ -81,6 +81,7 @@ const processes = [
     'tls',
     'dashboard',
     'routes',
+    'messages',
     'peers/vllm',
     'peers/sglang',
     'peers/llamacpp',

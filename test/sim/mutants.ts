@@ -456,7 +456,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a stream ends without saying so',
     file: 'services/router/openai/event_stream.js',
-    from: "sink.end('data: [DONE]\\n\\n');",
+    from: 'sink.end(form.end);',
     to: "sink.end('');",
   },
   {

@@ -11,7 +11,7 @@ const ALLOWED_HEADERS =
 /** Headers that a preflight answer allows when none of the requested ones is allowed, or none is requested. */
 const USUAL_HEADERS = 'authorization, content-type, x-api-key';
 /** Headers of answers that a page may read. */
-const EXPOSED_HEADERS = 'x-request-id, x-penstock-request, x-penstock-ignored, retry-after';
+const EXPOSED_HEADERS = 'x-request-id, request-id, x-penstock-request, x-penstock-ignored, retry-after';
 /** Seconds for which a browser may cache a preflight answer; most browsers allow two hours at most. */
 const MAX_AGE_S = '7200';
 

@@ -1,4 +1,4 @@
-/** The router's HTTP server: OpenAI endpoints, health, metrics, the dashboard and its `/api/*`. Every error has OpenAI's form. */
+/** The router's HTTP server: OpenAI endpoints, health, metrics, the dashboard and its `/api/*`. Every error has the form of the path's API. */
 import { readFileSync } from 'node:fs';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
@@ -7,6 +7,7 @@ import { Failure, messageOf } from '../../../shared/base/failure.ts';
 import { noBody, type Bodies, type Body } from '../openai/bodies.ts';
 import type { RouterMetrics } from '../metrics/metrics.ts';
 import { endpointPaths, serve } from '../openai/endpoints.ts';
+import { errorFormOf } from '../anthropic/message_errors.ts';
 import { errorBody, errorHeaders, errorStatus } from '../openai/errors.ts';
 import { ParameterFailure } from '../openai/parameter_failure.ts';
 import { poolView } from '../cluster/pool_view.ts';
@@ -196,7 +197,10 @@ function answerUnusual(server: Server, cors: Cors, metrics: RouterMetrics): void
 
 function answerError(error: unknown, reply: FastifyReply, metrics: RouterMetrics): void {
   if (!(error instanceof Failure && error.code === 'cancelled')) metrics.failed(error);
-  void reply.status(errorStatus(error)).headers(errorHeaders(error)).send(errorBody(error));
+  const { url, headers } = reply.request;
+  const form = errorFormOf(url);
+  const { clientId = null } = namesOf(headers);
+  void reply.status(errorStatus(error)).headers(form.headers(error, clientId)).send(form.body(error, clientId));
 }
 
 /** Error code of a CONNECT request, in the style of Node's error codes; Node has none for this case. */

@@ -1,6 +1,7 @@
 /** The API's description (OpenAPI 3.1): every route, and bodies by the schemas that requests are checked with. */
 import { z } from 'zod';
 import { softwareVersion } from '../../../shared/base/version.ts';
+import { countSchema, messagesSchema } from '../anthropic/message_parameters.ts';
 import { embeddingSchema } from '../openai/embedding_parameters.ts';
 import { responseSchema } from '../responses/response_parameters.ts';
 import { chatSchema, completionSchema, detokenizeSchema, tokenizeSchema } from '../openai/parameter_schemas.ts';
@@ -8,6 +9,8 @@ import { chatSchema, completionSchema, detokenizeSchema, tokenizeSchema } from '
 const bodies = {
   Chat: chatSchema,
   Completion: completionSchema,
+  Messages: messagesSchema,
+  CountTokens: countSchema,
   Tokenize: tokenizeSchema,
   Detokenize: detokenizeSchema,
   Response: responseSchema,
@@ -30,6 +33,11 @@ const operations: Readonly<Record<string, Operation>> = {
   '/v1/embeddings': { summary: 'Embeds texts or token ids', bodies: ['Embedding'] },
   '/v1/responses': { summary: `Answers a conversation of items ${stream}`, bodies: ['Response'] },
   '/v1/responses/{id}': { summary: 'Returns (GET) or forgets (DELETE) a stored answer of /v1/responses' },
+  '/v1/messages': { summary: `Answers a chat in the form of Anthropic's API, ${stream}`, bodies: ['Messages'] },
+  '/v1/messages/count_tokens': {
+    summary: 'Counts the tokens that a request to /v1/messages has',
+    bodies: ['CountTokens'],
+  },
   '/chat/completions': { summary: 'The same as /v1/chat/completions', bodies: ['Chat'] },
   '/completions': { summary: 'The same as /v1/completions', bodies: ['Completion'] },
   '/invocations': { summary: 'Answers a chat or a completion, by its body', bodies: ['Chat', 'Completion'] },
@@ -79,6 +87,20 @@ const errorSchema = {
   },
 };
 
+const messageErrorSchema = {
+  type: 'object',
+  required: ['type', 'error', 'request_id'],
+  properties: {
+    type: { const: 'error' },
+    error: {
+      type: 'object',
+      required: ['type', 'message'],
+      properties: { type: { type: 'string' }, message: { type: 'string' } },
+    },
+    request_id: { type: ['string', 'null'] },
+  },
+};
+
 const refTo = (name: string): { readonly $ref: string } => ({ $ref: `#/components/schemas/${name}` });
 
 /** Returns the document. `routes` has the methods of each route, with `*` at the end of one that takes a model's name. */
@@ -92,9 +114,13 @@ export function openApiDocument(routes: ReadonlyMap<string, readonly string[]>):
   const schemas = Object.fromEntries(Object.entries(bodies).map(([name, schema]) => [name, bodySchema(schema)]));
   return {
     openapi: '3.1.0',
-    info: { title: 'Penstock', version: softwareVersion, description: 'The API of OpenAI, as vLLM extends it.' },
+    info: {
+      title: 'Penstock',
+      version: softwareVersion,
+      description: 'The API of OpenAI, as vLLM extends it, and the Messages of Anthropic.',
+    },
     paths,
-    components: { schemas: { ...schemas, Error: errorSchema } },
+    components: { schemas: { ...schemas, Error: errorSchema, MessageError: messageErrorSchema } },
   };
 }
 
@@ -115,7 +141,10 @@ function operationOf(path: string): object {
         description: summary,
         content: { [type]: { schema: type === 'application/json' ? {} : { type: 'string' } } },
       },
-      default: { description: 'An error', content: { 'application/json': { schema: refTo('Error') } } },
+      default: {
+        description: 'An error',
+        content: { 'application/json': { schema: refTo(path.startsWith('/v1/messages') ? 'MessageError' : 'Error') } },
+      },
     },
   };
 }

@@ -180,6 +180,8 @@ const promptKeys: Readonly<Record<PromptBodyKind, Buffer | undefined>> = {
   embedding: Buffer.from('"input"'),
   invocation: Buffer.from('"prompt"'),
   response: undefined,
+  message: undefined,
+  messageCount: undefined,
 };
 const LOOKED_AT = 64;
 

@@ -1,4 +1,5 @@
 /** Body readers by endpoint. */
+import { readCountBody, readMessagesBody } from '../anthropic/message_parameters.ts';
 import { parseJson } from './body_parts.ts';
 import { readEmbeddingBody } from './embedding_parameters.ts';
 import {
@@ -26,6 +27,8 @@ const readers = {
   embedding: readEmbeddingBody,
   invocation: readInvocationBody,
   response: readResponseBody,
+  message: readMessagesBody,
+  messageCount: readCountBody,
   tokenize: readTokenizeBody,
   detokenize: readDetokenizeBody,
 } as const;

@@ -63,13 +63,17 @@ export interface StartedChat {
   readonly parser: (generation: Generation) => ParsedChoice | undefined;
 }
 
-/** Starts a chat whose body of `bodyBytes` has been read, in the form of any endpoint. @throws Failure when the request is refused. */
+/**
+ * Starts a chat whose body of `bodyBytes` has been read, in the form of any endpoint. With `isCapped` an output for which the context
+ * has no room is shortened to what fits; without it, it is refused. @throws Failure when the request is refused
+ */
 export async function startChat(
   all: ApiContext,
   scope: RequestScope,
   trace: RequestTrace,
   bodyBytes: number,
   { body, prompts, prefix, failure }: Omit<ReadPromptBody<'chat'>, 'body'> & { readonly body: ChatBody },
+  isCapped = false,
 ): Promise<StartedChat> {
   const context = all.of(body.model);
   trace.model = context.servedName;
@@ -88,7 +92,14 @@ export async function startChat(
   const generation = parsedGeneration(
     context,
     body,
-    generationOf(context, body, promptTokens, maxTokens, 'messages', constraint),
+    generationOf(
+      context,
+      body,
+      promptTokens,
+      isCapped ? capped(maxTokens, limits, promptTokens) : maxTokens,
+      'messages',
+      constraint,
+    ),
   );
   refuseTooMany(promptTokens.length * (1 + body.numPromptLogprobs), 'prompt_logprobs');
   const runs = startSamples(context, scope, { trace, generation, echo: undefined }, body.numSamples);
@@ -126,6 +137,15 @@ function chatConstraint(
     ...constraint,
     rule: { ...rule, reasoning: output.reasoningBefore(prefix) },
   };
+}
+
+/** Returns the new tokens that are asked for, at most what the context has room for, and at least one. */
+function capped(
+  maxTokens: number | undefined,
+  { maxModelLen }: { readonly maxModelLen: number },
+  { length }: Uint32Array,
+): number | undefined {
+  return maxTokens === undefined ? undefined : Math.max(1, Math.min(maxTokens, maxModelLen - length));
 }
 
 function hasTools({ tools: { tools } }: ChatBody): boolean {

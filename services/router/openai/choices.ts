@@ -288,7 +288,7 @@ async function* events<L>(
   yield { ...head, choices: [], usage: usageOf(countsOf(runs)) };
 }
 
-function countsOf(runs: readonly PromptRun[]): RequestCounts[] {
+function countsOf(runs: readonly Pick<PromptRun, 'generation'>[]): RequestCounts[] {
   return runs.map(({ generation }) => generation.counts);
 }
 
@@ -296,7 +296,11 @@ function countsOf(runs: readonly PromptRun[]): RequestCounts[] {
  * Resolves when no prefill of the runs is running, or after REPORT_WAIT_MS per run. The tokens have arrived by then; only counts are
  * missing.
  */
-export async function countsWhole(runs: readonly PromptRun[], clock: Clock, signal: AbortSignal): Promise<void> {
+export async function countsWhole(
+  runs: readonly Pick<PromptRun, 'generation'>[],
+  clock: Clock,
+  signal: AbortSignal,
+): Promise<void> {
   for (const counts of countsOf(runs)) await counts.prefillsEnded(REPORT_WAIT_MS, clock, signal);
 }
 

@@ -1,9 +1,11 @@
-/** The API's endpoints: one function per path, each with its own RequestScope. Every error is sent in OpenAI's form. */
+/** The API's endpoints: one function per path, each with its own RequestScope. Every error is sent in the form of the path's API. */
+import { errorFormOf } from '../anthropic/message_errors.ts';
+import { countTokens, messages } from '../anthropic/messages.ts';
 import type { ApiContext } from './api_context.ts';
 import { chat } from './chat.ts';
 import { completions } from './completions.ts';
 import { embeddings } from './embeddings.ts';
-import { errorBody, errorHeaders, errorStatus } from './errors.ts';
+import { errorStatus } from './errors.ts';
 import type { Exchange } from './exchange.ts';
 import { invocations } from './invocations.ts';
 import { responses } from '../responses/responses.ts';
@@ -18,6 +20,8 @@ const endpoints = {
   '/v1/completions': completions,
   '/v1/embeddings': embeddings,
   '/v1/responses': responses,
+  '/v1/messages': messages,
+  '/v1/messages/count_tokens': countTokens,
   // llama.cpp's names for them.
   '/chat/completions': chat,
   '/completions': completions,
@@ -43,11 +47,12 @@ export async function serve(context: ApiContext, path: EndpointPath, exchange: E
     failure = scope.reason(error);
     if (scope.isGone) return;
     context.metrics.failed(failure);
-    const body = JSON.stringify(errorBody(failure));
+    const form = errorFormOf(path);
+    const body = JSON.stringify(form.body(failure, scope.requestId));
     // An error after the first event is sent as an event of its own, and ends the stream.
-    if (sink.hasBegun) sink.end(`data: ${body}\n\n`);
+    if (sink.hasBegun) sink.end(form.event(body));
     else {
-      sink.begin(errorStatus(failure), errorHeaders(failure));
+      sink.begin(errorStatus(failure), form.headers(failure, scope.requestId));
       sink.end(body);
     }
   } finally {

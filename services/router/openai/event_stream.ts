@@ -16,21 +16,37 @@ export interface EventStreamOptions {
   /** A stream on which nothing was sent for this long sends a comment, its first after 2 s; 0: never. */
   readonly keepAliveMs: number;
   readonly headers: () => Record<string, string>;
-  /** Returns the name of an event; undefined: events have none. */
-  readonly nameOf?: (event: unknown) => string;
+  /** How events are written; by default as OpenAI does. */
+  readonly form?: EventForm;
 }
+
+/** Text of an API's events. */
+export interface EventForm {
+  event(value: unknown): string;
+  /** Sent while there is no event. */
+  readonly keepAlive: string;
+  /** Sent behind the last event. */
+  readonly end: string;
+}
+
+/** Events of OpenAI's streams, without names. */
+export const openaiEvents: EventForm = {
+  event: (value) => `data: ${JSON.stringify(value)}\n\n`,
+  keepAlive: ': keep-alive\n\n',
+  end: 'data: [DONE]\n\n',
+};
 
 /** Milliseconds until the first comment of a stream on which nothing was sent: clients wait less long for headers than for events. */
 const FIRST_MS = 2_000;
 
 /**
- * Sends each event as a server-sent event, with keep-alive comments between them, and `[DONE]` at the end. @throws Failure
+ * Sends each event as a server-sent event, with keep-alive comments between them, and what the form ends with, `[DONE]` by default. @throws Failure
  * `deadline_exceeded` when the reader stalls, `cancelled` when the request ends; errors of `events` are passed on.
  */
 export async function sendEvents(
   events: AsyncGenerator,
   scope: RequestScope,
-  { clock, stalledReaderMs, keepAliveMs, headers, nameOf }: EventStreamOptions,
+  { clock, stalledReaderMs, keepAliveMs, headers, form = openaiEvents }: EventStreamOptions,
 ): Promise<void> {
   const { sink } = scope;
   const begin = (): void => {
@@ -49,7 +65,7 @@ export async function sendEvents(
       lastMs = clock.nowMs();
       if (scope.isGone || sink.isBehind) continue;
       begin();
-      sink.write(': keep-alive\n\n');
+      sink.write(form.keepAlive);
     }
   };
   if (keepAliveMs > 0) void sendComments();
@@ -58,11 +74,10 @@ export async function sendEvents(
     begin();
     for (; !event.done; event = await events.next()) {
       lastMs = clock.nowMs();
-      const head = nameOf ? `event: ${nameOf(event.value)}\n` : '';
-      if (sink.write(`${head}data: ${JSON.stringify(event.value)}\n\n`) || scope.isGone) continue;
+      if (sink.write(form.event(event.value)) || scope.isGone) continue;
       await drained(scope, clock, stalledReaderMs);
     }
-    sink.end('data: [DONE]\n\n');
+    sink.end(form.end);
   } finally {
     over.abort(DONE);
   }

@@ -62,6 +62,11 @@ export class RequestScope {
     return this.#gone.aborted;
   }
 
+  /** The client's id of the request, else that of its first trace; null before there is one. */
+  get requestId(): string | null {
+    return this.#names.clientId ?? this.#traces[0]?.id ?? null;
+  }
+
   /** Opens a trace of this request, which is closed with the scope. @throws Failure `overloaded` when too many requests are in flight. */
   open(endpoint: string): RequestTrace {
     const { admission, requests, newId } = this.#context;

@@ -3,13 +3,14 @@ import { z } from 'zod';
 import type { ToolSchemas } from '../output/call_writer.ts';
 import { ParameterFailure } from './parameter_failure.ts';
 
-/** Tools of one request: each is part of the prompt. */
-const MAX_TOOLS = 128;
+/** Upper bound of the tools of one request: each is part of the prompt. */
+export const MAX_TOOLS = 128;
 
-const name = z.string().regex(/^[\w.-]{1,64}$/, 'letters, digits and _ . -, at most 64');
+/** Schema of a tool's name. */
+export const toolName = z.string().regex(/^[\w.-]{1,64}$/, 'letters, digits and _ . -, at most 64');
 
 const functionSchema = z.looseObject({
-  name,
+  name: toolName,
   description: z.string().nullish(),
   parameters: z.record(z.string(), z.unknown()).nullish(),
   strict: z.boolean().nullish(),
@@ -31,7 +32,10 @@ export const toolFields = {
     .optional(),
   tool_choice: z
     .union(
-      [z.enum(['none', 'auto', 'required']), z.object({ type: z.literal('function'), function: z.object({ name }) })],
+      [
+        z.enum(['none', 'auto', 'required']),
+        z.object({ type: z.literal('function'), function: z.object({ name: toolName }) }),
+      ],
       'none, auto, required, or {"type": "function", "function": {"name": …}}',
     )
     .optional(),

@@ -7,7 +7,7 @@ import { chatLogprobs, startChat, type StartedChat } from '../openai/chat.ts';
 import { countsWhole } from '../openai/choices.ts';
 import { finishedHeaders, usageOf, type Usage } from '../openai/common.ts';
 import { errorBody } from '../openai/errors.ts';
-import { sendEvents } from '../openai/event_stream.ts';
+import { openaiEvents, sendEvents, type EventForm } from '../openai/event_stream.ts';
 import { ParameterFailure } from '../openai/parameter_failure.ts';
 import type { AnswerDelta } from '../openai/prompt_run.ts';
 import type { RequestScope } from '../openai/request_scope.ts';
@@ -16,6 +16,12 @@ import { messagesOf, readInput, type ChatItem } from './response_input.ts';
 import { OutputItems, type ItemChange } from './response_items.ts';
 import { asResponseError, type ResponseBody, type ResponseWish } from './response_parameters.ts';
 import type { ResponseStore } from './response_store.ts';
+
+/** Events with their type as their name. */
+const namedEvents: EventForm = {
+  ...openaiEvents,
+  event: (event) => `event: ${(event as ResponseEvent).type}\ndata: ${JSON.stringify(event)}\n\n`,
+};
 
 /** Answers `/v1/responses`, whole or streamed. @throws Failure when the request is refused or cannot be finished. */
 export async function responses(all: ApiContext, scope: RequestScope): Promise<void> {
@@ -38,9 +44,8 @@ export async function responses(all: ApiContext, scope: RequestScope): Promise<v
   const headers = (): Record<string, string> => finishedHeaders(trace, body.ignored);
   if (body.isStream) {
     const { clock, stalledReaderMs, sseKeepAliveMs: keepAliveMs } = started.context;
-    const nameOf = (event: unknown): string => (event as ResponseEvent).type;
     const stream = scope.own(events(answering));
-    await sendEvents(stream, scope, { clock, stalledReaderMs, keepAliveMs, headers, nameOf });
+    await sendEvents(stream, scope, { clock, stalledReaderMs, keepAliveMs, headers, form: namedEvents });
     return;
   }
   let finish: AnswerDelta['finish'];

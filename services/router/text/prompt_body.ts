@@ -6,10 +6,11 @@ import type { TemplateInput } from '../openai/parameters.ts';
 import type { Truncation } from '../openai/truncation.ts';
 
 /**
- * Kind of a request body with prompts: `chat` has messages, `response` items of a conversation, `invocation` messages or a prompt, the
- * others texts or token ids.
+ * Kind of a request body with prompts: `chat`, `message` and `messageCount` have messages, `response` items of a conversation, `invocation`
+ * messages or a prompt, the others texts or token ids.
  */
-export type PromptBodyKind = 'chat' | 'completion' | 'embedding' | 'invocation' | 'response';
+export type PromptBodyKind =
+  'chat' | 'completion' | 'embedding' | 'invocation' | 'response' | 'message' | 'messageCount';
 
 /** A request body to parse, whose prompts are then encoded. */
 export interface PromptBodyJob<K extends PromptBodyKind = PromptBodyKind> {

@@ -1,6 +1,6 @@
 /**
  * Malformed input of every kind: bodies that were right before they were changed, bytes that are no HTTP. Every answer is one of
- * the API's, or an error in OpenAI's shape that is the client's fault; no process ends.
+ * the API's, or an error in the shape of its path that is the client's fault; no process ends.
  */
 import assert from 'node:assert/strict';
 import { connect } from 'node:net';
@@ -98,6 +98,35 @@ const bodies: readonly [path: string, body: Record<string, unknown>][] = [
       background: false,
     },
   ],
+  [
+    '/v1/messages',
+    {
+      model: 'harbour',
+      max_tokens: 2,
+      system: [{ type: 'text', text: 'You keep the harbour log.', cache_control: { type: 'ephemeral' } }],
+      messages: [
+        { role: 'user', content: 'Hello' },
+        {
+          role: 'assistant',
+          content: [
+            { type: 'thinking', thinking: 'x', signature: 's' },
+            { type: 'tool_use', id: 'c', name: 'f', input: { a: 1 } },
+          ],
+        },
+        { role: 'user', content: [{ type: 'tool_result', tool_use_id: 'c', content: [{ type: 'text', text: '1' }] }] },
+      ],
+      tools: [
+        { name: 'f', description: 'x', input_schema: { type: 'object' } },
+        { type: 'web_search_20250305', name: 'web_search' },
+      ],
+      ...{ tool_choice: { type: 'auto', disable_parallel_tool_use: true }, thinking: { type: 'disabled' } },
+      ...{ stop_sequences: ['x'], temperature: 0.5, top_p: 0.9, top_k: 5, metadata: { user_id: 'x' }, stream: false },
+    },
+  ],
+  [
+    '/v1/messages/count_tokens',
+    { model: 'harbour', messages: [{ role: 'user', content: [{ type: 'text', text: 'Hello' }] }] },
+  ],
   ['/tokenize', { prompt: 'Hello', add_special_tokens: true, return_token_strs: true }],
   ['/tokenize', { messages: [{ role: 'user', content: 'x' }], tools: [{ type: 'function', function: { name: 'f' } }] }],
   ['/detokenize', { tokens: [1, 2, 3] }],
@@ -158,11 +187,10 @@ export async function runFuzz(cluster: Cluster, count: number, random: Random): 
     statuses[response.status] = (statuses[response.status] ?? 0) + 1;
     assert(response.status === 200 || (response.status >= 400 && response.status < 500), `${text}\n${answer}`);
     if (response.status === 200) return;
-    const { error } = JSON.parse(answer) as {
-      error: { message: unknown; type: unknown; param: unknown; code: unknown };
-    };
+    const { type, error } = JSON.parse(answer) as { type?: unknown; error: { message: unknown; type: unknown } };
+    assert.equal(type, path.startsWith('/v1/messages') ? 'error' : undefined, answer);
     assert(typeof error.message === 'string' && error.message !== '', `${text}\n${answer}`);
-    assert(typeof error.type === 'string' && error.type.endsWith('error'), `${text}\n${answer}`);
+    assert(typeof error.type === 'string' && /error$|^request_too_large$/.test(error.type), `${text}\n${answer}`);
   };
   const worker = async (share: number): Promise<void> => {
     for (let i = 0; i < share; i++) {

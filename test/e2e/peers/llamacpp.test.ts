@@ -31,9 +31,6 @@ const suite = new PeerSuite('llama.cpp', {
     'llama.cpp/test_security api key enforced (no option exists)': 'keys come later',
     'llama.cpp/test_tokenize tokenize content/with_pieces': '/tokenize has the fields of vLLM',
   },
-  awaited: {
-    'the Messages API': ['llama.cpp/test_completion(OAI part) native endpoint /v1/messages'],
-  },
 });
 const api = new Api(() => cluster.url);
 chatChecks(suite, api);

@@ -1,0 +1,69 @@
+/** Errors in Anthropic's form, and which of the two forms a path has. */
+import { Failure, messageOf } from '../../../shared/base/failure.ts';
+import { errorBody, errorHeaders, errorStatus } from '../openai/errors.ts';
+
+/** Form of the errors of an API. `requestId` names the request; null when it has no name yet. */
+export interface ErrorForm {
+  body(error: unknown, requestId: string | null): object;
+  headers(error: unknown, requestId: string | null): Record<string, string>;
+  /** Returns the event that ends a stream, from the JSON text of a body. */
+  event(body: string): string;
+}
+
+const openaiErrors: ErrorForm = {
+  body: errorBody,
+  headers: errorHeaders,
+  event: (body) => `data: ${body}\n\n`,
+};
+
+const messageErrors: ErrorForm = {
+  body: messageErrorBody,
+  headers: (error, requestId) => ({
+    ...errorHeaders(error),
+    ...(requestId === null ? {} : { 'request-id': requestId }),
+  }),
+  event: (body) => `event: error\ndata: ${body}\n\n`,
+};
+
+/** Returns the form of the errors of a path, which may have a query behind it. */
+export function errorFormOf(path: string): ErrorForm {
+  return /^\/v1\/messages(?:[/?]|$)/.test(path) ? messageErrors : openaiErrors;
+}
+
+/** Returns Anthropic's error object for any error. */
+function messageErrorBody(error: unknown, requestId: string | null): object {
+  return {
+    type: 'error',
+    error: { type: typeOf(errorStatus(error)), message: textOf(error) },
+    request_id: requestId,
+  };
+}
+
+/** Parameters of chats at the begin of a message, and their names here. */
+const names: readonly (readonly [chat: RegExp, own: string])[] = [
+  [/^response_format(\.json_schema)?/, 'output_config.format'],
+  [/^stop(?=[:.])/, 'stop_sequences'],
+  [/^(tools\.\d+)\.function(?=\.)/, '$1'],
+];
+
+function textOf(error: unknown): string {
+  const text = names.reduce((message, [chat, own]) => message.replace(chat, own), messageOf(error));
+  // Clients look for these words to shorten the conversation.
+  return error instanceof Failure && error.code === 'context_too_long' ? `prompt is too long: ${text}` : text;
+}
+
+const types: Readonly<Record<number, string>> = {
+  401: 'authentication_error',
+  403: 'permission_error',
+  404: 'not_found_error',
+  408: 'timeout_error',
+  413: 'request_too_large',
+  429: 'rate_limit_error',
+  503: 'overloaded_error',
+  504: 'timeout_error',
+  529: 'overloaded_error',
+};
+
+function typeOf(status: number): string {
+  return types[status] ?? (status < 500 ? 'invalid_request_error' : 'api_error');
+}

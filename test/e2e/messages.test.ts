@@ -1,0 +1,304 @@
+/** `/v1/messages` and `/v1/messages/count_tokens` over plain HTTP and as Anthropic's official client asks. Budget: 40 s. */
+import assert from 'node:assert/strict';
+import { existsSync, readFileSync } from 'node:fs';
+import Anthropic from '@anthropic-ai/sdk';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { Cluster, until } from '../support/cluster.ts';
+import { projectPath } from '../support/project.ts';
+import { Api } from './peers/api.ts';
+import { answer, CONTEXT, messages, model, openPrompt } from './peers/samples.ts';
+
+const PATH = '/v1/messages';
+const COUNT = '/v1/messages/count_tokens';
+let cluster: Cluster;
+let client: Anthropic;
+const api = new Api(() => cluster.url);
+beforeAll(async () => {
+  cluster = await Cluster.up('--prefill', '0', '--store', '0');
+  client = new Anthropic({ baseURL: cluster.url, apiKey: 'none', maxRetries: 0 });
+});
+afterAll(async () => {
+  await cluster.close();
+});
+
+const system = messages[0]!.content;
+const question = { role: 'user' as const, content: messages[1]!.content };
+const wish = { model, max_tokens: 64, temperature: 0, system, messages: [question] };
+
+interface MessageView {
+  readonly content: { readonly type: string; readonly text?: string }[];
+  readonly stop_reason: string;
+  readonly stop_sequence: string | null;
+  readonly usage: Record<'input_tokens' | 'output_tokens' | 'cache_read_input_tokens', number>;
+}
+const ask = (keys: object): Promise<MessageView> => api.answer<MessageView>(PATH, { ...wish, ...keys });
+const promptOf = ({ usage }: MessageView): number => usage.input_tokens + usage.cache_read_input_tokens;
+
+function post(path: string, body: object | string, headers: Record<string, string> = {}): Promise<Response> {
+  return fetch(`${cluster.url}${path}`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', ...headers },
+    body: typeof body === 'string' ? body : JSON.stringify(body),
+  });
+}
+
+interface ErrorView {
+  readonly type: string;
+  readonly error: { readonly type: string; readonly message: string };
+  readonly request_id: string | null;
+}
+async function refused(path: string, body: object | string, status: number): Promise<ErrorView> {
+  const response = await post(path, body);
+  assert.equal(response.status, status);
+  const error = (await response.json()) as ErrorView;
+  assert.deepEqual(Object.keys(error), ['type', 'error', 'request_id']);
+  assert.equal(error.type, 'error');
+  return error;
+}
+
+interface EventView {
+  readonly name: string;
+  readonly data: { readonly type: string; readonly [key: string]: unknown };
+}
+async function streamed(keys: object): Promise<EventView[]> {
+  const response = await post(PATH, { ...wish, stream: true, ...keys });
+  assert.equal(response.status, 200);
+  assert.match(response.headers.get('content-type') ?? '', /^text\/event-stream/);
+  const parts = (await response.text()).split('\n\n');
+  assert.equal(parts.pop(), '');
+  return parts.map((part) => {
+    const [, name = '', data = ''] = /^event: (\w+)\ndata: (.*)$/.exec(part) ?? assert.fail(part);
+    return { name, data: JSON.parse(data) as EventView['data'] };
+  });
+}
+
+describe('over plain HTTP', () => {
+  test('a message is the text of the chat, with its usage', async () => {
+    const own = await ask({});
+    const chat = await api.chat({ messages, temperature: 0, max_tokens: 64 });
+    expect(own).toMatchObject({
+      type: 'message',
+      role: 'assistant',
+      model,
+      stop_reason: 'end_turn',
+      stop_sequence: null,
+    });
+    assert.deepEqual(own.content, [{ type: 'text', text: answer, citations: null }]);
+    assert.deepEqual(
+      [promptOf(own), own.usage.output_tokens],
+      [chat.usage.prompt_tokens, chat.usage.completion_tokens],
+    );
+  });
+
+  test('a stream has its events in order, each with its name, and ends with the usage of the message', async () => {
+    const events = await streamed({});
+    for (const { name, data } of events) assert.equal(name, data.type);
+    const names = events.map(({ name }) => name);
+    const deltas = names.filter((name) => name === 'content_block_delta');
+    assert.deepEqual(names, [
+      ...['message_start', 'ping', 'content_block_start', ...deltas],
+      ...['content_block_stop', 'message_delta', 'message_stop'],
+    ]);
+    const texts = events.map(({ data }) => (data['delta'] as { text?: string } | undefined)?.text ?? '');
+    assert.equal(texts.join(''), answer);
+    const { delta, usage } = events.at(-2)?.data as unknown as { delta: MessageView; usage: MessageView['usage'] };
+    assert.deepEqual([delta.stop_reason, delta.stop_sequence], ['end_turn', null]);
+    assert.equal(usage.output_tokens, (await ask({})).usage.output_tokens);
+  });
+
+  test('why it ended: length, a stop sequence, the end of the context', async () => {
+    const cut = await ask({ max_tokens: 2 });
+    assert.deepEqual([cut.stop_reason, cut.usage.output_tokens], ['max_tokens', 2]);
+    const stop = answer.split(' ')[2]!;
+    const stopped = await ask({ stop_sequences: ['nothing', stop] });
+    assert.deepEqual([stopped.stop_reason, stopped.stop_sequence], ['stop_sequence', stop]);
+    assert.equal(stopped.content[0]?.text, answer.slice(0, answer.indexOf(stop)));
+    // More than the context has room for is shortened to what fits.
+    const long = Array.from({ length: CONTEXT - 60 }, () => ' a').join('');
+    const whole = await ask({ system: undefined, max_tokens: 32_000, messages: [{ role: 'user', content: long }] });
+    const numLeft = CONTEXT - promptOf(whole);
+    assert(whole.usage.output_tokens <= numLeft);
+    if (whole.usage.output_tokens === numLeft) assert.equal(whole.stop_reason, 'model_context_window_exceeded');
+    else assert.equal(whole.stop_reason, 'end_turn');
+  });
+
+  test("an assistant's last message is continued", async () => {
+    const half = answer.slice(0, answer.indexOf(' ', answer.length / 2));
+    const { content } = await ask({ messages: [question, { role: 'assistant', content: half }] });
+    assert.equal(half + (content[0]?.text ?? ''), answer);
+  });
+
+  test('the line of billing spoils no hit, and a count is what the request takes', async () => {
+    const log = `${system}\n${Array.from({ length: 12 }, (_, i) => `Locker ${i} opens with code ${1_000 + i}.`).join('\n')}`;
+    const asked = (hash: string): object => ({
+      system: [
+        {
+          type: 'text',
+          text: `x-anthropic-billing-header: cc_version=2.1.15.${hash}; cc_entrypoint=cli; cch=${hash};`,
+        },
+        { type: 'text', text: log, cache_control: { type: 'ephemeral' } },
+      ],
+    });
+    const first = await ask(asked('0a1b2'));
+    const second = await ask(asked('9f8e7'));
+    assert.equal(promptOf(first), promptOf(second));
+    expect(second.usage.cache_read_input_tokens).toBeGreaterThanOrEqual(promptOf(second) - 64);
+    assert.deepEqual(second.content, first.content);
+    const body = { model, messages: [question], ...asked('5') };
+    assert.deepEqual(await api.answer(COUNT, body), { input_tokens: promptOf(first) });
+  });
+
+  test('what is not there is named in a header', async () => {
+    const tools = [{ type: 'web_search_20250305', name: 'web_search' }];
+    const response = await post(`${PATH}?beta=true`, { ...wish, tools, context_management: { edits: [] } });
+    assert.equal(response.status, 200);
+    assert.equal(response.headers.get('x-penstock-ignored'), 'context_management, tools.0:web_search_20250305');
+    assert.equal(response.headers.get('request-id'), response.headers.get('x-request-id'));
+    await response.text();
+  });
+
+  test("every error has Anthropic's form", async () => {
+    const image = { role: 'user', content: [{ type: 'image', source: { type: 'url', url: 'x' } }] };
+    const bad = await refused(PATH, { ...wish, messages: [image] }, 400);
+    assert.equal(bad.error.type, 'invalid_request_error');
+    assert.match(bad.error.message, /^messages\.0\.content\.0: .*"image"/);
+    assert.match(bad.request_id ?? '', /^\w+$/);
+    assert.match((await refused(PATH, { ...wish, max_tokens: undefined }, 400)).error.message, /^max_tokens: /);
+    assert.match((await refused(PATH, '{', 400)).error.message, /JSON/);
+    const unknown = await refused(COUNT, { ...wish, model: 'claude' }, 404);
+    assert.equal(unknown.error.type, 'not_found_error');
+    const long = { role: 'user', content: 'Tide '.repeat(CONTEXT) };
+    assert.match((await refused(PATH, { ...wish, messages: [long] }, 400)).error.message, /^prompt is too long: /);
+    assert.equal((await refused(PATH, ' '.repeat(5 << 20), 413)).error.type, 'request_too_large');
+    assert.equal((await refused(`${PATH}/batches`, {}, 404)).error.type, 'not_found_error');
+    const got = await fetch(`${cluster.url}${PATH}`);
+    assert.deepEqual([got.status, ((await got.json()) as ErrorView).error.type], [405, 'invalid_request_error']);
+  });
+
+  test('a client that leaves ends its request', async () => {
+    const leaving = new AbortController();
+    const body = JSON.stringify({
+      ...wish,
+      max_tokens: 1_500,
+      stream: true,
+      temperature: 1.5,
+      messages: [{ role: 'user', content: openPrompt }],
+    });
+    const response = await fetch(`${cluster.url}${PATH}`, {
+      ...{ method: 'POST', headers: { 'content-type': 'application/json' }, body, signal: leaving.signal },
+    });
+    await response.body?.getReader().read();
+    leaving.abort();
+    await until('nothing is open', async () => (await cluster.open()).requests === 0);
+  });
+});
+
+describe("Anthropic's client", () => {
+  test('creates, streams and counts', async () => {
+    const message = await client.messages.create(wish);
+    assert.deepEqual(message.content, [{ type: 'text', text: answer, citations: null }]);
+    assert.equal(message._request_id, message.id.replace('msg_', ''));
+    const texts: string[] = [];
+    const stream = client.messages.stream(wish).on('text', (text) => texts.push(text));
+    const final = await stream.finalMessage();
+    assert.equal(texts.join(''), answer);
+    expect(texts.length).toBeGreaterThan(2);
+    assert.deepEqual([final.content, final.stop_reason], [message.content, 'end_turn']);
+    assert.equal(final.usage.output_tokens, message.usage.output_tokens);
+    const { input_tokens: count } = await client.messages.countTokens({ model, system, messages: [question] });
+    for (const { usage } of [message, final])
+      assert.equal(usage.input_tokens + (usage.cache_read_input_tokens ?? 0), count);
+  });
+
+  test('throws the errors of its classes', async () => {
+    const image = { type: 'image' as const, source: { type: 'url' as const, url: 'http://x' } };
+    await assert.rejects(
+      client.messages.create({ ...wish, messages: [{ role: 'user', content: [image] }] }),
+      (error: unknown) => error instanceof Anthropic.BadRequestError && error.type === 'invalid_request_error',
+    );
+    await assert.rejects(client.messages.create({ ...wish, model: 'claude' }), Anthropic.NotFoundError);
+  });
+});
+
+const toolsModel = projectPath('config/models/harbour-tools');
+
+interface ToolCase {
+  readonly kind: string;
+  readonly messages: { readonly role: string; readonly content: string }[];
+  readonly tools?: {
+    readonly function: { readonly name: string; readonly description: string; readonly parameters: { type: 'object' } };
+  }[];
+  readonly chat_template_kwargs?: { readonly enable_thinking?: boolean };
+  readonly expected: {
+    readonly content?: string;
+    readonly reasoning?: string;
+    readonly tool_calls?: { readonly name: string; readonly arguments: object }[];
+  };
+}
+
+describe.skipIf(!existsSync(toolsModel))('a model that calls tools and thinks', () => {
+  const { cases } = existsSync(toolsModel)
+    ? (JSON.parse(readFileSync(`${toolsModel}/examples.json`, 'utf8')) as { cases: ToolCase[] })
+    : { cases: [] };
+  const asked = cases.filter(({ messages: given }) => given.every(({ role }) => role === 'system' || role === 'user'));
+  let toolCluster: Cluster;
+  let toolClient: Anthropic;
+  beforeAll(async () => {
+    toolCluster = await Cluster.up('--prefill', '0', '--store', '0', '--model', toolsModel);
+    toolClient = new Anthropic({ baseURL: toolCluster.url, apiKey: 'none', maxRetries: 0 });
+  });
+  afterAll(async () => {
+    await toolCluster.close();
+  });
+
+  const bodyOf = ({ messages: given, tools = [], chat_template_kwargs: kwargs }: ToolCase) => ({
+    ...{ model: 'harbour-tools', max_tokens: 256, temperature: 0 },
+    system: given
+      .filter(({ role }) => role === 'system')
+      .map(({ content }) => ({ type: 'text' as const, text: content })),
+    messages: given.filter(({ role }) => role === 'user').map(({ content }) => ({ role: 'user' as const, content })),
+    tools: tools.map(({ function: { name, description, parameters } }) => ({
+      name,
+      description,
+      input_schema: parameters,
+    })),
+    ...(kwargs?.enable_thinking === true ? { thinking: { type: 'enabled' as const, budget_tokens: 1_024 } } : {}),
+  });
+  const seen = (content: Anthropic.ContentBlock[]): object => ({
+    text: content.flatMap((block) => (block.type === 'text' ? [block.text] : [])).join(''),
+    thinking: content.flatMap((block) => (block.type === 'thinking' ? [block.thinking] : [])).join(''),
+    calls: content.flatMap((block) =>
+      block.type === 'tool_use' ? [{ name: block.name, arguments: block.input }] : [],
+    ),
+  });
+
+  test('gives every expected call, text and thought, whole and streamed', async () => {
+    expect(asked.length).toBeGreaterThan(20);
+    for (const one of asked) {
+      const { content = '', reasoning: thinking = '', tool_calls: calls = [] } = one.expected;
+      const message = await toolClient.messages.create(bodyOf(one));
+      assert.deepEqual(seen(message.content), { text: content, thinking, calls }, one.kind);
+      assert.equal(message.stop_reason, calls.length > 0 ? 'tool_use' : 'end_turn');
+      const final = await toolClient.messages.stream(bodyOf(one)).finalMessage();
+      assert.deepEqual(seen(final.content), seen(message.content), one.kind);
+      assert.equal(final.stop_reason, message.stop_reason);
+    }
+  });
+
+  test('answers from the result of its call', async () => {
+    const body = bodyOf(asked.find(({ expected }) => expected.tool_calls?.length === 1)!);
+    const message = await toolClient.messages.create(body);
+    const use = message.content.find((block) => block.type === 'tool_use');
+    assert(use);
+    const result = { type: 'tool_result' as const, tool_use_id: use.id, content: '{"error": "busy"}' };
+    const next = await toolClient.messages.create({
+      ...body,
+      messages: [
+        ...body.messages,
+        { role: 'assistant', content: message.content },
+        { role: 'user', content: [result] },
+      ],
+    });
+    assert.deepEqual(seen(next.content), { text: 'That did not work: busy.', thinking: '', calls: [] });
+  });
+});
