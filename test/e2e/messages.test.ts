@@ -220,6 +220,35 @@ describe("Anthropic's client", () => {
   });
 });
 
+test('a stream that cannot be finished ends with an event of the error', async () => {
+  const slow = await Cluster.up('--prefill', '0', '--store', '0', '--request-timeout-ms', '3000');
+  const pid = slow.pidOf('decode-1');
+  try {
+    const own = new Anthropic({ baseURL: slow.url, apiKey: 'none', maxRetries: 0 });
+    const asked = [{ role: 'user' as const, content: openPrompt }];
+    const body = { ...wish, max_tokens: 1_500, temperature: 1.5, messages: asked };
+    const names: string[] = [];
+    const read = async (): Promise<void> => {
+      for await (const { type } of await own.messages.create({ ...body, stream: true })) {
+        if (names.length === 0) process.kill(pid, 'SIGSTOP');
+        names.push(type);
+      }
+    };
+    await assert.rejects(read(), (error: unknown) => {
+      assert(error instanceof Anthropic.APIError, String(error));
+      assert(error.type === 'timeout_error' || error.type === 'api_error', String(error.type));
+      const { request_id: id } = error.error as ErrorView;
+      assert.match(id ?? '', /^\w+$/);
+      return true;
+    });
+    assert.equal(names[0], 'message_start');
+    assert(!names.includes('message_stop'));
+  } finally {
+    process.kill(pid, 'SIGCONT');
+    await slow.close();
+  }
+});
+
 const toolsModel = projectPath('config/models/harbour-tools');
 
 interface ToolCase {

@@ -32,7 +32,7 @@ export class AnswerBlocks {
         return [...started, this.#delta({ type: 'thinking_delta', thinking: piece.text })];
       }
       case 'call':
-        return this.#start('tool_use', { id: piece.id, name: piece.name, input: {} });
+        return this.#start('tool_use', { id: piece.id, name: piece.name, caller: { type: 'direct' }, input: {} });
       case 'arguments':
         return [this.#delta({ type: 'input_json_delta', partial_json: piece.text })];
     }

@@ -86,7 +86,11 @@ async function whole(chat: StartedChat, body: ChatBody, signal: AbortSignal): Pr
   }
   await countsWhole(chat.runs, chat.context.clock, signal);
   const { generation } = chat.runs[0];
-  const fields = { ...messageOf(chat), ...endingOf(chat, body, last), usage: usageFields(generation.counts) };
+  const fields = {
+    ...messageOf(chat),
+    ...endingOf(chat, body, last),
+    usage: { ...usageFields(generation.counts), ...noUsage },
+  };
   return `${JSON.stringify(fields).slice(0, -1)},"content":${contentJson(pieces)}}`;
 }
 
@@ -98,7 +102,8 @@ async function* events(chat: StartedChat, body: ChatBody, signal: AbortSignal): 
     if (!last) {
       const usage = usageFields(counts, part.delta.numTokens);
       const open = { stop_reason: null, stop_sequence: null, stop_details: null };
-      yield { type: 'message_start', message: { ...messageOf(chat), content: [], ...open, usage } };
+      const message = { ...messageOf(chat), content: [], ...open, usage: { ...usage, ...noUsage } };
+      yield { type: 'message_start', message };
       yield { type: 'ping' };
     }
     last = part;
@@ -115,7 +120,7 @@ async function* events(chat: StartedChat, body: ChatBody, signal: AbortSignal): 
 function messageOf({ context, runs: [{ trace }] }: StartedChat): object {
   const { servedName: model } = context;
   const id = `msg_${trace.names.clientId ?? trace.id}`;
-  return { id, type: 'message', role: 'assistant', model, container: null };
+  return { id, type: 'message', role: 'assistant', model, container: null, diagnostics: null };
 }
 
 /** Returns why an answer has ended: text of a stop sequence, calls, the length asked for, or that of the context. */
@@ -134,6 +139,9 @@ function endingOf(
   return { stop_reason: finish === 'length' ? atLength : stopped, stop_sequence: sequence, stop_details: null };
 }
 
+/** Keys of a message's usage that say nothing here, which clients look for. */
+const noUsage = { cache_creation: null, inference_geo: null, service_tier: null };
+
 /** Returns the usage in Anthropic's form, in which tokens that were read from a cache are no input tokens. */
 function usageFields(counts: RequestCounts, numTokens?: number): object {
   const {
@@ -147,6 +155,7 @@ function usageFields(counts: RequestCounts, numTokens?: number): object {
     output_tokens: output,
     cache_creation_input_tokens: 0,
     cache_read_input_tokens: cached,
-    ...(details ? { output_tokens_details: { thinking_tokens: details.reasoning_tokens } } : {}),
+    output_tokens_details: details ? { thinking_tokens: details.reasoning_tokens } : null,
+    server_tool_use: null,
   };
 }

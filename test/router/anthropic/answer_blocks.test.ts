@@ -70,6 +70,7 @@ describe('a text that thinks, speaks, calls twice and speaks again', () => {
 
   test('is blocks in their order', () => {
     const signature = createHash('sha256').update('Two questions.').digest('base64');
+    const caller = { type: 'direct' };
     const ids = whole.map(({ id }) => id).filter((id) => id !== undefined);
     assert.equal(new Set(ids).size, 2);
     assert.deepEqual(
@@ -77,8 +78,8 @@ describe('a text that thinks, speaks, calls twice and speaks again', () => {
       [
         { type: 'thinking', thinking: 'Two questions.', signature },
         { type: 'text', text: 'I ask.\n' },
-        { type: 'tool_use', name: 'tide', input: { place: 'old mill', n: 1 } },
-        { type: 'tool_use', name: 'berth', input: {} },
+        { type: 'tool_use', name: 'tide', caller, input: { place: 'old mill', n: 1 } },
+        { type: 'tool_use', name: 'berth', caller, input: {} },
         { type: 'text', text: ' Done.' },
       ].map((block) => ({ ...block, id: undefined, citations: undefined })),
     );
@@ -107,7 +108,8 @@ test('the input of a call keeps its digits; what is no object is a text; none is
       { kind: 'call', index: 0, id: 'c', name: 'f' },
       ...(text === '' ? [] : [{ kind: 'arguments' as const, index: 0, text }]),
     ]);
-  const block = (input: string): string => `[{"type":"tool_use","id":"c","name":"f","input":${input}}]`;
+  const block = (input: string): string =>
+    `[{"type":"tool_use","id":"c","name":"f","caller":{"type":"direct"},"input":${input}}]`;
   assert.equal(call('{"n": 12345678901234567890.10}'), block('{"n": 12345678901234567890.10}'));
   assert.equal(call('{"n": '), block('"{\\"n\\": "'));
   assert.equal(call('[1]'), block('"[1]"'));
