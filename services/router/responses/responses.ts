@@ -204,6 +204,8 @@ async function* events(answering: Answering): AsyncGenerator<ResponseEvent> {
     if (!hasBegun || scope.isGone) throw thrown;
     started.context.metrics.failed(failure);
     const { code, message } = errorBody(failure).error;
+    // The output so far is part of the answer.
+    for (const event of output.end(true).flatMap(eventsOf)) yield numbered(event);
     const error = { code: code === 'overloaded' ? 'rate_limit_exceeded' : 'server_error', message };
     yield ofAnswer('failed', answerOf(answering, 'failed', { error }));
   }
