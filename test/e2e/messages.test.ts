@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Cluster, until } from '../support/cluster.ts';
 import { projectPath } from '../support/project.ts';
 import { Api } from './peers/api.ts';
-import { answer, CONTEXT, messages, model, openPrompt } from './peers/samples.ts';
+import { answer, CONTEXT, messages, model } from './peers/samples.ts';
 
 const PATH = '/v1/messages';
 const COUNT = '/v1/messages/count_tokens';
@@ -34,10 +34,11 @@ interface MessageView {
 const ask = (keys: object): Promise<MessageView> => api.answer<MessageView>(PATH, { ...wish, ...keys });
 const promptOf = ({ usage }: MessageView): number => usage.input_tokens + usage.cache_read_input_tokens;
 
-function post(path: string, body: object | string, headers: Record<string, string> = {}): Promise<Response> {
+const JSON_TYPE = { 'content-type': 'application/json' };
+function post(path: string, body: object | string): Promise<Response> {
   return fetch(`${cluster.url}${path}`, {
     method: 'POST',
-    headers: { 'content-type': 'application/json', ...headers },
+    headers: JSON_TYPE,
     body: typeof body === 'string' ? body : JSON.stringify(body),
   });
 }
@@ -60,8 +61,9 @@ interface EventView {
   readonly name: string;
   readonly data: { readonly type: string; readonly [key: string]: unknown };
 }
-async function streamed(keys: object): Promise<EventView[]> {
-  const response = await post(PATH, { ...wish, stream: true, ...keys });
+async function streamed(keys: object, url = cluster.url): Promise<EventView[]> {
+  const body = JSON.stringify({ ...wish, stream: true, ...keys });
+  const response = await fetch(`${url}${PATH}`, { method: 'POST', headers: JSON_TYPE, body });
   assert.equal(response.status, 200);
   assert.match(response.headers.get('content-type') ?? '', /^text\/event-stream/);
   const parts = (await response.text()).split('\n\n');
@@ -174,23 +176,6 @@ describe('over plain HTTP', () => {
     const got = await fetch(`${cluster.url}${PATH}`);
     assert.deepEqual([got.status, ((await got.json()) as ErrorView).error.type], [405, 'invalid_request_error']);
   });
-
-  test('a client that leaves ends its request', async () => {
-    const leaving = new AbortController();
-    const body = JSON.stringify({
-      ...wish,
-      max_tokens: 1_500,
-      stream: true,
-      temperature: 1.5,
-      messages: [{ role: 'user', content: openPrompt }],
-    });
-    const response = await fetch(`${cluster.url}${PATH}`, {
-      ...{ method: 'POST', headers: { 'content-type': 'application/json' }, body, signal: leaving.signal },
-    });
-    await response.body?.getReader().read();
-    leaving.abort();
-    await until('nothing is open', async () => (await cluster.open()).requests === 0);
-  });
 });
 
 describe("Anthropic's client", () => {
@@ -220,29 +205,33 @@ describe("Anthropic's client", () => {
   });
 });
 
-test('a stream that cannot be finished ends with an event of the error', async () => {
-  const slow = await Cluster.up('--prefill', '0', '--store', '0', '--request-timeout-ms', '3000');
+test('a stream that waits sends pings, ends with its client, and with an event of the error when it fails', async () => {
+  const times = ['--sse-keep-alive-ms', '300', '--request-timeout-ms', '2500'];
+  const slow = await Cluster.up('--prefill', '0', '--store', '0', ...times);
   const pid = slow.pidOf('decode-1');
   try {
     const own = new Anthropic({ baseURL: slow.url, apiKey: 'none', maxRetries: 0 });
-    const asked = [{ role: 'user' as const, content: openPrompt }];
-    const body = { ...wish, max_tokens: 1_500, temperature: 1.5, messages: asked };
-    const names: string[] = [];
-    const read = async (): Promise<void> => {
-      for await (const { type } of await own.messages.create({ ...body, stream: true })) {
-        if (names.length === 0) process.kill(pid, 'SIGSTOP');
-        names.push(type);
-      }
-    };
-    await assert.rejects(read(), (error: unknown) => {
-      assert(error instanceof Anthropic.APIError, String(error));
-      assert(error.type === 'timeout_error' || error.type === 'api_error', String(error.type));
-      const { request_id: id } = error.error as ErrorView;
-      assert.match(id ?? '', /^\w+$/);
+    process.kill(pid, 'SIGSTOP');
+    const failing = own.messages.stream(wish).finalMessage();
+    const rejected = assert.rejects(failing, (error: unknown) => {
+      assert(error instanceof Anthropic.APIError && error.status === undefined, String(error));
+      assert.equal(error.type, 'timeout_error');
       return true;
     });
-    assert.equal(names[0], 'message_start');
-    assert(!names.includes('message_stop'));
+    const leaving = new AbortController();
+    const left = await own.messages.create({ ...wish, stream: true }, { signal: leaving.signal }).asResponse();
+    await left.body?.getReader().read();
+    leaving.abort();
+    await until('the request has ended with its client', async () =>
+      (await slow.requests()).some(({ phase }) => phase === 'cancelled'),
+    );
+    const events = await streamed({}, slow.url);
+    await rejected;
+    const last = events.pop();
+    expect(events.length).toBeGreaterThan(1);
+    for (const { name, data } of events) assert.deepEqual([name, data], ['ping', { type: 'ping' }]);
+    expect(last).toMatchObject({ name: 'error', data: { type: 'error', error: { type: 'timeout_error' } } });
+    assert.match(String(last?.data['request_id']), /^[0-9a-f]+$/);
   } finally {
     process.kill(pid, 'SIGCONT');
     await slow.close();
