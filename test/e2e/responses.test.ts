@@ -267,8 +267,7 @@ test('log-probabilities are with the text when they are asked for', async () => 
   for (const { top_logprobs: top } of part.logprobs ?? []) assert.equal(top.length, 2);
 });
 
-// JSON schemas are not followed yet: the mark goes as soon as they are.
-test.fails('text.format makes the answer JSON of a schema', async () => {
+test('text.format makes the answer JSON of a schema', async () => {
   const schema = {
     ...{ type: 'object', additionalProperties: false, required: ['berth', 'isFree'] },
     properties: { berth: { type: 'integer', minimum: 1, maximum: 9 }, isFree: { type: 'boolean' } },

@@ -1,24 +1,31 @@
 /** Tool calls that a request wants enforced, as a rule for the text: `required`, a named tool, `strict`, and tools beside a format. */
 import type { CallableTool, CallForm, CallRule, TextRule } from '../grammar/text_rule.ts';
 import type { FormatChoice } from '../output/output_format.ts';
+import { ParameterFailure } from './parameter_failure.ts';
 import type { ToolDefinition, ToolWish } from './tools.ts';
 
 /** Formats in which a model that writes calls in them is held to them; calls of others are enforced as JSON. */
 const FORMS: ReadonlySet<string> = new Set<CallForm>(['hermes', 'llama3_json', 'json']);
 
 /**
- * Returns the rule for an answer with tools; undefined when the model is free. `content` is the rule for a text without calls. Where a
- * model's own format cannot be enforced, `strict` alone does not change how it writes.
+ * Returns the rule for an answer with tools; undefined when they ask for none. `stated` is the rule that the request states: a
+ * `response_format` is for a text without calls, any other rule for the whole text. Where a model's own format cannot be enforced,
+ * `strict` alone does not change how it writes. @throws ParameterFailure when a call must come, and the whole text has another rule
  */
 export function toolRule(
   { tools, choice, isParallel }: ToolWish,
   format: FormatChoice,
-  content: TextRule | undefined,
+  stated: TextRule | undefined,
 ): (TextRule & CallRule) | undefined {
   const own = format.responseTemplate === undefined ? format.tools : undefined;
   const isOwn = own !== undefined && FORMS.has(own);
   const form = isOwn ? (own as CallForm) : 'json';
   const rule = { kind: 'calls', form, isParallel } as const;
+  const content = stated?.param.startsWith('response_format') === true ? stated : undefined;
+  if (stated && !content) {
+    if (choice === 'auto' || choice === 'none') return undefined;
+    throw new ParameterFailure(`tool_choice and ${stated.param}: say one thing that the text must be`, 'tool_choice');
+  }
   if (choice === 'required') return { ...rule, param: 'tool_choice', mustCall: true, tools: tools.map(callable) };
   if (typeof choice !== 'string') {
     const named = tools.flatMap((tool, i) => (tool.function.name === choice.name ? [callable(tool, i)] : []));
