@@ -123,7 +123,13 @@ export class WorkerThread<M, E> implements Thread<M> {
       if (this.#posted.size >= MAX_POSTED) return;
       this.#waiting.delete(id);
       this.#posted.set(id, pending);
-      this.#worker.postMessage(pending.call);
+      try {
+        this.#worker.postMessage(pending.call);
+      } catch (error) {
+        // An argument that cannot be cloned fails its own call, and no other.
+        this.#posted.delete(id);
+        pending.reject(error as Error);
+      }
     }
   }
 

@@ -125,15 +125,14 @@ export class SamplingState {
   }
 
   /**
-   * Whether the sequence's next rows may be computed: its output is not complete, and no token is outstanding that the host samples
-   * or that the next mask follows from.
+   * Whether the sequence's next rows may be computed: its output is not complete, and no token that the host samples is outstanding.
    */
   #mayPlan(sequence: Sequence): boolean {
     const { kind, request } = sequence.request;
     if (kind !== 'decode') return true;
     if (sequence.length >= request.maxLength) return false;
     this.open(sequence);
-    return sequence.cursor.pending === 0 || (!this.#isSampledByHost(sequence) && !sequence.constraint);
+    return sequence.cursor.pending === 0 || !this.#isSampledByHost(sequence);
   }
 
   #sampledBy(
@@ -142,7 +141,7 @@ export class SamplingState {
     masked: ReadonlySet<Sequence> | undefined,
   ): SampledBy {
     const { constraint } = sequence;
-    if (constraint?.isReady === false) return 'waits';
+    if (!hasMask(sequence)) return 'waits';
     if (this.#isSampledByHost(sequence)) return byHost?.has(sequence) === false ? 'waits' : 'host';
     if (!constraint) return 'device';
     // A prompt that is not in the set may have a mask that is left.
@@ -158,7 +157,7 @@ export class SamplingState {
   /** The `max` sequences of a kind that have waited longest for a step, among those that would be sampled in the next one. */
   #longestWaiting(isOfKind: (sequence: Sequence, entry: Entry) => boolean, max: number): ReadonlySet<Sequence> {
     const ready = [...this.#entries].flatMap(([sequence, entry]) =>
-      isOfKind(sequence, entry) && isNextSampled(sequence) && sequence.constraint?.isReady !== false ? [sequence] : [],
+      isOfKind(sequence, entry) && isNextSampled(sequence) && hasMask(sequence) ? [sequence] : [],
     );
     return new Set(ready.sort((a, b) => a.lastStep - b.lastStep).slice(0, max));
   }
@@ -210,6 +209,11 @@ export class SamplingState {
 
 function isMasked({ constraint }: Sequence, { isOnDevice }: Entry): boolean {
   return constraint !== undefined && isOnDevice;
+}
+
+/** Whether the mask of the next token is known, or there is none. A token that is outstanding comes before the mask. */
+function hasMask({ constraint, cursor }: Sequence): boolean {
+  return !constraint || (constraint.isReady && cursor.pending === 0);
 }
 
 /** Whether the next row of the sequence is one that a token is sampled from. */

@@ -88,11 +88,14 @@ export function planStep<S extends PlannableSequence>(
     left.freeBlocks -= newBlocks;
   };
   const prompts: Candidate<S>[] = [];
+  // Sequences that wait for a token, those included that get none in this step because their mask is still to come.
+  let numTokenRows = 0;
   candidates.forEach((candidate) => {
+    if (candidate.sequence.remaining === 1) numTokenRows++;
     if (candidate.sequence.remaining === 1) plan(candidate);
     else if (candidate.sequence.remaining > 1) prompts.push(candidate);
   });
-  left.rows = Math.min(left.rows, promptRows(work.length));
+  left.rows = Math.min(left.rows, promptRows(numTokenRows));
   prompts.forEach(plan);
   return { work, short, left };
 }

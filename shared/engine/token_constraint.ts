@@ -40,6 +40,9 @@ export class TokenConstraint {
   /** The mask that is given to the device; written anew for each token, which is safe because a token has come before the next is asked for. */
   readonly #words: Uint32Array;
   readonly #closed = new AbortController();
+  /** Forbidden runs: the tokens before the last one, and that one. */
+  readonly #forbidden: readonly { readonly before: readonly number[]; readonly last: number }[];
+  readonly #numLast: number;
   /** The last tokens of the output: as many as the longest forbidden run has before its last one. */
   #last: readonly number[];
   #mask: TokenMask | undefined;
@@ -52,6 +55,11 @@ export class TokenConstraint {
     this.#endTokens = new Set(grammar === '' ? [] : endTokens);
     this.#lastEndTokens = [...this.#endTokens].filter((token) => !options.stopTokenIds.includes(token));
     this.#words = new Uint32Array(Math.ceil(options.vocabSize / 32));
+    this.#forbidden = message.forbidden.flatMap(({ tokens }) => {
+      const last = tokens.at(-1);
+      return last === undefined ? [] : [{ before: tokens.slice(0, -1), last }];
+    });
+    this.#numLast = this.#forbidden.reduce((most, { before }) => Math.max(most, before.length), 0);
     this.#last = [];
     this.#keepLast(options.output);
     this.#isReady = grammar === '';
@@ -79,16 +87,14 @@ export class TokenConstraint {
     if (this.#mask) words.set(this.#mask.words);
     else words.fill(0xffffffff);
     if (this.isComplete) return words;
-    const { allowedTokens, forbidden } = this.#message;
+    const { allowedTokens } = this.#message;
     for (const token of this.#lastEndTokens) words[token >> 5]! &= ~(1 << (token & 31));
     if (allowedTokens.length > 0) {
       const bytes = new Uint8Array(words.buffer);
       for (let i = 0; i < bytes.length; i++) bytes[i]! &= allowedTokens[i] ?? 0;
     }
-    for (const { tokens } of forbidden) {
-      const last = tokens.at(-1);
-      if (last !== undefined && endsWith(this.#last, tokens.slice(0, -1))) words[last >> 5]! &= ~(1 << (last & 31));
-    }
+    for (const { before, last } of this.#forbidden)
+      if (endsWith(this.#last, before)) words[last >> 5]! &= ~(1 << (last & 31));
     return words;
   }
 
@@ -138,8 +144,7 @@ export class TokenConstraint {
   }
 
   #keepLast(tokens: readonly number[]): void {
-    const longest = this.#message.forbidden.reduce((most, run) => Math.max(most, run.tokens.length - 1), 0);
-    this.#last = longest === 0 ? [] : tokens.slice(-longest);
+    this.#last = this.#numLast === 0 ? [] : tokens.slice(-this.#numLast);
   }
 }
 

@@ -122,6 +122,27 @@ describe('sampling', () => {
   });
 });
 
+describe('a sequence that waits for its mask', () => {
+  test('gets no row, and counts among those that prompts may not hold up', () => {
+    const wishes = { a: { remaining: 1, sampledBy: 'waits' }, b: { remaining: 40 } } as const;
+    const { work } = plan(wishes, {}, (tokenRows) => (tokenRows > 0 ? 3 : 40));
+    expect(work.map(({ sequence, count }) => [sequence.name, count])).toEqual([['b', 3]]);
+  });
+
+  test('takes one of the masks that a step has', () => {
+    const wishes = {
+      ...{ a: { remaining: 1, sampledBy: 'masked' }, b: { remaining: 1, sampledBy: 'masked' } },
+      c: { remaining: 9, sampledBy: 'masked' },
+    } as const;
+    const { work, left } = plan(wishes, { masks: 1 });
+    expect(work.map(({ sequence, count }) => [sequence.name, count])).toEqual([
+      ['a', 1],
+      ['c', 8],
+    ]);
+    assert.equal(left.masks, 0);
+  });
+});
+
 describe('blocks', () => {
   test('are taken for the rows that are planned, and who finds none is left out and named', () => {
     const result = plan(

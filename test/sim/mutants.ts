@@ -730,7 +730,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a token that the host samples is not waited for',
     file: 'shared/engine/sampling_state.js',
-    from: 'return sequence.cursor.pending === 0 || (!this.#isSampledByHost(sequence) && !sequence.constraint);',
+    from: 'return sequence.cursor.pending === 0 || !this.#isSampledByHost(sequence);',
     to: 'return true;',
   },
   {
@@ -820,8 +820,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a row with a mask is computed a step ahead, with the mask of the token before',
     file: 'shared/engine/sampling_state.js',
-    from: '(!this.#isSampledByHost(sequence) && !sequence.constraint)',
-    to: '!this.#isSampledByHost(sequence)',
+    from: '(constraint.isReady && cursor.pending === 0)',
+    to: 'constraint.isReady',
   },
   {
     name: 'the mask behind a token is not waited for',

@@ -114,7 +114,7 @@ function chatOf(
       ...(isContinuing ? { continue_final_message: true } : {}),
       ...(thinking ? { chat_template_kwargs: { enable_thinking: isThinking(thinking.type) } } : {}),
       ...(thinking?.display === 'omitted' ? { include_reasoning: false } : {}),
-      ...(effort ? { reasoning_effort: efforts[effort] ?? effort } : {}),
+      ...(effort ? { reasoning_effort: (Object.hasOwn(efforts, effort) ? efforts[effort] : undefined) ?? effort } : {}),
       ...(format ? { response_format: { type: 'json_schema', json_schema: { schema: format.schema } } } : {}),
     },
     readMessages(turns, maxModelLen),

@@ -5,6 +5,8 @@ import type { TextRule } from './text_rule.ts';
 
 /** Methods of the thread. */
 export interface RuleConverter {
+  /** Answers when the thread has loaded its modules. */
+  ready(): void;
   /** Returns the rule as EBNF, or why it cannot be followed. */
   convert(rule: TextRule): { readonly ebnf: string } | { readonly refused: string };
 }
@@ -12,6 +14,7 @@ export interface RuleConverter {
 /** Entry point of the thread. */
 export function start(): RuleConverter {
   return {
+    ready: () => undefined,
     convert: (rule) => {
       try {
         return { ebnf: ruleEbnf(rule) };

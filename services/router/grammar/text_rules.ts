@@ -6,6 +6,7 @@
  */
 import type { Clock } from '../../../shared/base/clock.ts';
 import { Failure } from '../../../shared/base/failure.ts';
+import { abortable } from '../../../shared/base/signal.ts';
 import type { Thread, Threads } from '../../../shared/base/threads.ts';
 import type { TrialCompiler } from '../../../shared/grammar/matcher/trial_compiler.ts';
 import type { start, RuleConverter } from './rule_worker.ts';
@@ -19,16 +20,27 @@ const MAX_WAITING = 64;
 const MAX_KEPT = 512;
 const MAX_KEPT_CHARACTERS = 8 << 20;
 
+/** Milliseconds after which a rule that took too long may be tried again. */
+const LATE_MS = 60_000;
+
+/** Result of a conversion. */
+interface Kept {
+  readonly value: string | Failure;
+  /** Time until which it holds, in ms on the router's clock. */
+  readonly untilMs: number;
+}
+
 /** Converts rules to EBNF, one after the other. Results are kept. */
 export class RuleConversions {
   readonly #threads: Threads;
   readonly #clock: Clock;
-  /** EBNF of each kept rule, or the reason why there is none; the one used longest ago first. */
-  readonly #kept = new Map<string, string | Failure>();
+  /** EBNF of each kept rule, or why there is none and how long that holds; the one used longest ago first. */
+  readonly #kept = new Map<string, Kept>();
   #keptCharacters = 0;
-  #thread: Thread<RuleConverter> | undefined;
+  #thread: Promise<Thread<RuleConverter>> | undefined;
   #last: Promise<unknown> = Promise.resolve();
-  #numWaiting = 0;
+  /** Conversions under way, by rule, in the order of their turns: at most MAX_WAITING (P1). */
+  readonly #running = new Map<string, Promise<string>>();
 
   constructor(threads: Threads, clock: Clock) {
     this.#threads = threads;
@@ -43,83 +55,84 @@ export class RuleConversions {
     // The parameter that states the rule is only for messages.
     const key = JSON.stringify({ ...rule, param: '' });
     const kept = this.#kept.get(key);
-    if (kept !== undefined) {
+    if (kept && this.#clock.nowMs() < kept.untilMs) {
       this.#kept.delete(key);
       this.#kept.set(key, kept);
-      if (kept instanceof Failure) throw kept;
-      return kept;
+      if (kept.value instanceof Failure) throw kept.value;
+      return kept.value;
     }
-    if (this.#numWaiting >= MAX_WAITING)
-      throw new Failure('overloaded', `${MAX_WAITING} rules for texts wait to be read: try again later`);
-    this.#numWaiting++;
-    const converted = this.#last.then(() => {
-      if (signal.aborted) throw new Failure('cancelled', 'the request has ended');
-      return this.#inTime(rule);
-    });
-    this.#last = converted.catch(() => undefined);
-    try {
-      const ebnf = await converted;
-      this.#keep(key, ebnf);
-      return ebnf;
-    } catch (error) {
-      if (error instanceof Failure && error.code === 'invalid_request') this.#keep(key, error);
-      throw error;
-    } finally {
-      this.#numWaiting--;
-    }
+    return abortable(this.#running.get(key) ?? this.#begin(key, rule), signal, cancelled);
   }
 
-  async #inTime(rule: TextRule): Promise<string> {
+  #begin(key: string, rule: TextRule): Promise<string> {
+    if (this.#running.size >= MAX_WAITING)
+      throw new Failure('overloaded', `${MAX_WAITING} rules for texts wait to be read: try again later`);
+    const conversion = this.#last
+      .then(() => this.#inTime(key, rule))
+      .finally(() => {
+        this.#running.delete(key);
+      });
+    this.#last = conversion.catch(() => undefined);
+    this.#running.set(key, conversion);
+    return conversion;
+  }
+
+  async #inTime(key: string, rule: TextRule): Promise<string> {
+    const thread = await (this.#thread ??= this.#start());
     const timer = new AbortController();
-    const late = this.#clock.sleep(CONVERT_MS, timer.signal).then(() => undefined);
-    const thread = (this.#thread ??= this.#start());
+    const late = this.#clock
+      .sleep(CONVERT_MS, timer.signal)
+      .then(() => this.#clock.turn())
+      .then(() => undefined);
+    let why = `it took over ${CONVERT_MS / 1_000} s to read: make it smaller`;
     try {
       const answer = await Promise.race([thread.call('convert', rule), late]);
-      if (answer) {
-        if ('refused' in answer) throw new Failure('invalid_request', answer.refused);
-        return answer.ebnf;
-      }
+      if (answer && 'ebnf' in answer) return this.#keep(key, answer.ebnf);
+      if (answer) throw this.#keep(key, new Failure('invalid_request', answer.refused));
     } catch (error) {
       if (error instanceof Failure) throw error;
-      this.#drop(thread);
-      throw new Failure('invalid_request', 'it cannot be read: make it smaller, with less nesting', { cause: error });
+      why = 'it cannot be read: make it smaller, with less nesting';
     } finally {
       timer.abort();
     }
-    this.#drop(thread);
-    throw new Failure('invalid_request', `it took over ${CONVERT_MS / 1_000} s to read: make it smaller`);
+    this.#thread = undefined;
+    void thread.close();
+    // The machine may have been busy: another try is worth it after a while.
+    throw this.#keep(key, new Failure('invalid_request', why), this.#clock.nowMs() + LATE_MS);
   }
 
-  #start(): Thread<RuleConverter> {
+  /** Starts a thread. Its time limits begin when it is there. */
+  async #start(): Promise<Thread<RuleConverter>> {
     const url = new URL('./rule_worker.js', import.meta.url);
     const thread = this.#threads.spawn<typeof start>({ url }, undefined, {
       onDeath: () => {
-        if (this.#thread === thread) this.#thread = undefined;
+        this.#thread = undefined;
       },
     });
+    await thread.call('ready', undefined);
     return thread;
   }
 
-  #drop(thread: Thread<RuleConverter>): void {
-    if (this.#thread === thread) this.#thread = undefined;
-    void thread.close();
-  }
-
-  #keep(key: string, value: string | Failure): void {
-    const sizeOf = (one: string, kept: string | Failure): number =>
-      one.length + (typeof kept === 'string' ? kept.length : 0);
-    this.#kept.set(key, value);
-    this.#keptCharacters += sizeOf(key, value);
+  #keep<T extends string | Failure>(key: string, value: T, untilMs = Infinity): T {
+    const sizeOf = (one: string, kept: Kept): number =>
+      one.length + (typeof kept.value === 'string' ? kept.value.length : 0);
+    const old = this.#kept.get(key);
+    if (old) this.#keptCharacters -= sizeOf(key, old);
+    this.#kept.delete(key);
+    this.#kept.set(key, { value, untilMs });
+    this.#keptCharacters += sizeOf(key, { value, untilMs });
     for (const [oldest, kept] of this.#kept) {
-      if (this.#kept.size <= MAX_KEPT && this.#keptCharacters <= MAX_KEPT_CHARACTERS) return;
+      if (this.#kept.size <= MAX_KEPT && this.#keptCharacters <= MAX_KEPT_CHARACTERS) break;
       this.#kept.delete(oldest);
       this.#keptCharacters -= sizeOf(oldest, kept);
     }
+    return value;
   }
 
   /** Ends the thread. */
   async close(): Promise<void> {
-    await this.#thread?.close();
+    const thread = await this.#thread?.catch(() => undefined);
+    await thread?.close();
   }
 }
 
@@ -141,4 +154,8 @@ export class TextRules {
     await this.#trial.check(ebnf, signal);
     return ebnf;
   }
+}
+
+function cancelled(): Failure {
+  return new Failure('cancelled', 'the request has ended');
 }

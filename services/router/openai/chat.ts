@@ -88,7 +88,12 @@ export async function startChat(
   const promptTokens = truncated(prompt.ids, truncation, limits);
   trace.promptTokens = promptTokens.length;
   const calls = toolRule(body.tools, context.output.choice, body.constraint?.rule);
-  const constraint = await constraintOf(context, chatConstraint(context, body, calls, prompt.prefix), scope.signal);
+  const constraint = await constraintOf(
+    context,
+    chatConstraint(context, body, calls, prompt.prefix),
+    body.numSamples,
+    scope.signal,
+  );
   const generation = parsedGeneration(
     context,
     body,

@@ -48,7 +48,8 @@ async function startAll(
   first: RequestTrace,
 ): Promise<PromptRun[]> {
   const runs: PromptRun[] = [];
-  const constraint = await constraintOf(context, body.constraint, scope.signal);
+  const numPrompts = (prompts ?? body.prompts).length;
+  const constraint = await constraintOf(context, body.constraint, body.numSamples * numPrompts, scope.signal);
   let numAsked = 0;
   for (const [i, prompt] of (prompts ?? body.prompts).entries()) {
     const trace = runs.length === 0 ? first : scope.open('/v1/completions');

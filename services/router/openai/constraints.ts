@@ -5,22 +5,34 @@ import type { ApiContext } from './api_context.ts';
 import type { ConstraintWish } from './constraint_wish.ts';
 import { ParameterFailure } from './parameter_failure.ts';
 
+/** Tokens of all forbidden runs of a request (P1): each is compared before every token. */
+const MAX_FORBIDDEN_TOKENS = 4_096;
+/** Characters of a grammar, times the outputs that follow it (P1): each output's call carries it. */
+const MAX_GRAMMAR_CHARACTERS = 16 << 20;
+
 const NO_MASK = Buffer.alloc(0);
 
 /**
- * Returns the constraint of a request's output; null when there is none. @throws ParameterFailure when its rule cannot be followed;
+ * Returns the constraint of each of a request's `numOutputs` outputs; null when there is none. @throws ParameterFailure when its rule cannot be followed;
  * Failure `overloaded` when too many rules wait for their check.
  */
 export async function constraintOf(
   context: Pick<ApiContext, 'rules' | 'codec' | 'facts'>,
   wish: ConstraintWish | undefined,
+  numOutputs: number,
   signal: AbortSignal,
 ): Promise<TokenConstraintMessage | null> {
   if (!wish) return null;
   const { facts } = context;
   const forbidden = await badRuns(context, wish.badWords, signal);
+  const grammar = await grammarOf(context, wish, signal);
+  if (wish.rule && grammar.length * numOutputs > MAX_GRAMMAR_CHARACTERS) {
+    const { param } = wish.rule;
+    const message = `${param}: a grammar of ${grammar.length} characters is too large for ${numOutputs} outputs; ask for fewer (n)`;
+    throw new ParameterFailure(message, param);
+  }
   return {
-    grammar: await grammarOf(context, wish, signal),
+    grammar,
     endTokens: facts.eosTokenIds,
     allowedTokens: wish.allowedTokenIds ? maskBytes(wish.allowedTokenIds, facts.vocabSize) : NO_MASK,
     forbidden: forbidden.map((tokens) => ({ tokens })),
@@ -56,6 +68,8 @@ async function badRuns(
     if (plain.length > 0) runs.push(plain);
     if (spaced.length > 0 && spaced.join() !== plain.join()) runs.push(spaced);
   }
+  if (runs.reduce((sum, { length }) => sum + length, 0) > MAX_FORBIDDEN_TOKENS)
+    throw new ParameterFailure(`bad_words: they have over ${MAX_FORBIDDEN_TOKENS} tokens in all`, 'bad_words');
   return runs;
 }
 

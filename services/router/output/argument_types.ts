@@ -1,8 +1,9 @@
 /** JSON types of tool parameters, and values that a model writes as plain text, as JSON of those types. */
 import { pythonValue } from './python_literal.ts';
 
-/** Depth to which references and alternatives of a schema are followed. */
+/** Depth to which references and alternatives of a schema are followed, and how many of them (P1): a schema may refer to itself many times. */
 const MAX_DEPTH = 8;
+const MAX_VISITED = 1_000;
 /** UTF-16 units of a value whose type is decided at its end (P1); a longer value is text. */
 const MAX_TYPED = 1 << 18;
 
@@ -17,23 +18,33 @@ export function parameterTypes(parameters: unknown, key: string): ReadonlySet<st
   if (!isSchema(parameters)) return undefined;
   const { properties, additionalProperties } = parameters;
   const own = isSchema(properties) && Object.hasOwn(properties, key) ? properties[key] : additionalProperties;
-  const types = typesOf(own, parameters, 0);
+  const types = typesOf(own, { root: parameters, left: MAX_VISITED }, 0);
   return types === undefined ? undefined : new Set(types);
 }
 
-function typesOf(schema: unknown, root: Schema, depth: number): string[] | undefined {
-  if (!isSchema(schema) || depth > MAX_DEPTH) return undefined;
+/** A look through a schema: its root, and how many more schemas in it may be looked at. */
+interface Look {
+  readonly root: Schema;
+  left: number;
+}
+
+function typesOf(schema: unknown, look: Look, depth: number): string[] | undefined {
+  if (!isSchema(schema) || depth > MAX_DEPTH || look.left-- <= 0) return undefined;
   const { type, $ref: reference, anyOf, oneOf, allOf, enum: values, const: value, nullable } = schema;
   const more = nullable === true ? ['null'] : [];
   if (typeof type === 'string') return [type, ...more];
   if (Array.isArray(type)) return [...type.filter((one) => typeof one === 'string'), ...more];
-  if (typeof reference === 'string') return typesOf(referenced(reference, root), root, depth + 1);
+  if (typeof reference === 'string') return typesOf(referenced(reference, look.root), look, depth + 1);
   const union = Array.isArray(anyOf) ? anyOf : oneOf;
   if (Array.isArray(union)) {
-    const all = union.map((one) => typesOf(one, root, depth + 1));
+    const all = union.slice(0, MAX_VISITED).map((one) => typesOf(one, look, depth + 1));
     return all.some((one) => one === undefined) ? undefined : [...all.flatMap((one) => one ?? []), ...more];
   }
-  if (Array.isArray(allOf)) return allOf.map((one) => typesOf(one, root, depth + 1)).find((one) => one !== undefined);
+  if (Array.isArray(allOf))
+    return allOf
+      .slice(0, MAX_VISITED)
+      .map((one) => typesOf(one, look, depth + 1))
+      .find((one) => one !== undefined);
   if (Array.isArray(values)) return values.map(typeOf);
   return value === undefined ? undefined : [typeOf(value)];
 }

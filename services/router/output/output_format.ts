@@ -197,6 +197,14 @@ function hiddenTokens(table: OutputTable | undefined, all: readonly SpecialToken
   return new Set(all.filter(({ content }) => !isMarker(content)).map(({ id }) => id));
 }
 
+/** UTF-16 units of a continued answer that its parser reads again (P1): each of its samples reads them before it begins. */
+const MAX_CONTINUED = 4_096;
+
+/** Returns a marker and the end of the text behind it. */
+function shortened(marker: string, text: string): string {
+  return marker + text.slice(-MAX_CONTINUED);
+}
+
 /**
  * Returns the end of a prompt that belongs to the answer, for the parser: an opened block of reasoning, the begin of an answer that is
  * continued.
@@ -214,7 +222,14 @@ export function promptPrefix(choice: FormatChoice, prompt: string, continued: st
   const close = markers.close.find((literal) => end.endsWith(literal));
   if (close !== undefined) return markers.isOpenMissing ? close : '';
   if (continued === undefined) return '';
-  const at = Math.max(...markers.open.map((literal) => continued.lastIndexOf(literal)));
-  if (at >= 0) return continued.slice(at);
-  return (markers.isOpenMissing ? (markers.close[0] ?? '') : '') + continued;
+  const [at, marker] = markers.open
+    .map((literal) => [continued.lastIndexOf(literal), literal] as const)
+    .reduce<readonly [at: number, marker: string]>((last, one) => (one[0] > last[0] ? one : last), [-1, '']);
+  if (at < 0) return shortened(markers.isOpenMissing ? (markers.close[0] ?? '') : '', continued);
+  const behind = continued.slice(at + marker.length);
+  const closed = markers.close.find((literal) => behind.includes(literal));
+  // The text within a block that is closed does not matter.
+  return closed === undefined
+    ? shortened(marker, behind)
+    : shortened(marker + closed, behind.slice(behind.lastIndexOf(closed) + closed.length));
 }

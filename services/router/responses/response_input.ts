@@ -118,10 +118,13 @@ function textOf(content: unknown, where: string): string {
  */
 export function messagesOf(items: readonly ChatItem[], instructions: string | undefined): Messages {
   const messages: Message[] = instructions === undefined ? [] : [{ role: 'system', content: instructions }];
+  // Lists of calls that were made here, to which further calls are added.
+  const joinedCalls = new Set<unknown>();
   for (const { message } of items) {
     const last = messages.at(-1);
     if (!message) continue;
-    const joined = last && (joinedSystem(last, message, messages.length) ?? joinedAssistant(last, message));
+    const joined =
+      last && (joinedSystem(last, message, messages.length) ?? joinedAssistant(last, message, joinedCalls));
     if (joined) messages[messages.length - 1] = joined;
     else messages.push(message);
   }
@@ -137,11 +140,19 @@ function joinedSystem(last: Message, next: Message, numMessages: number): Messag
 }
 
 /** Returns a message of both parts; undefined when the next part begins another message. */
-function joinedAssistant(last: Message, next: Message): Message | undefined {
+function joinedAssistant(last: Message, next: Message, joinedCalls: Set<unknown>): Message | undefined {
   if (last['role'] !== 'assistant' || next['role'] !== 'assistant') return undefined;
   const { tool_calls: calls } = last as { readonly tool_calls?: readonly unknown[] };
   const { tool_calls: more } = next as { readonly tool_calls?: readonly unknown[] };
-  if (more) return { ...last, tool_calls: [...(calls ?? []), ...more] };
+  if (more && calls && joinedCalls.has(calls)) {
+    (calls as unknown[]).push(...more);
+    return last;
+  }
+  if (more) {
+    const all = [...(calls ?? []), ...more];
+    joinedCalls.add(all);
+    return { ...last, tool_calls: all };
+  }
   if (calls || last['content'] !== undefined || next['content'] === undefined) return undefined;
   return { ...last, ...next };
 }

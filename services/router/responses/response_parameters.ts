@@ -28,6 +28,9 @@ const format = z.looseObject({ type: z.string(), schema: z.record(z.string(), z.
 const text = z.string().optional();
 const hint = z.unknown().optional().meta({ description: 'Changes no output' });
 
+/** Characters of the parameters that an answer repeats, but instructions (P1): they are kept with it, and cost no token of a prompt. */
+const MAX_REPEATED = 1 << 20;
+
 /** Schema of a body: what OpenAI documents, and those parameters of chats that sample. Unknown keys are dropped. */
 export const responseSchema = z.object({
   ...{ model: common.model, stream: common.stream, temperature: common.temperature, top_p: common.top_p },
@@ -108,6 +111,11 @@ export function readResponseBody(bytes: Uint8Array, all: BodyLimits): ResponseBo
     throw new ParameterFailure('input: a text, or at least one item', 'input');
   const hasLogprobs = (body.include ?? []).includes('message.output_text.logprobs') || (body.top_logprobs ?? 0) > 0;
   const fields = chatFields(body, hasLogprobs);
+  const repeated = repeatedOf(body);
+  if (JSON.stringify({ ...repeated, instructions: null }).length > MAX_REPEATED) {
+    const message = `tools: with the parameters that an answer repeats they are over ${MAX_REPEATED} characters; send fewer`;
+    throw new ParameterFailure(message, 'tools');
+  }
   try {
     const names = [...ignored, ...tools.ignored];
     return {
@@ -115,7 +123,7 @@ export function readResponseBody(bytes: Uint8Array, all: BodyLimits): ResponseBo
       response: {
         items: isStored || isContinuing ? items : [],
         ...{ instructions: body.instructions, previousId: body.previous_response_id, isContinuing, isStored },
-        ...{ hasLogprobs, tools: tools.named, toolPaths: tools.paths, repeated: repeatedOf(body) },
+        ...{ hasLogprobs, tools: tools.named, toolPaths: tools.paths, repeated },
       },
     };
   } catch (error) {

@@ -74,6 +74,19 @@ export class ResponseStore {
     return this.#find(id).answer;
   }
 
+  /** Returns the bytes of the conversation up to and with an answer, as JSON. @throws Failure `not_found` when it is not stored here */
+  conversationBytes(id: string): number {
+    return this.#find(id).items.length;
+  }
+
+  /** Returns the bytes of an item as JSON. @throws Failure `not_found` when it is not stored here */
+  itemBytes(itemId: string): number {
+    this.#dropOld();
+    const bytes = this.#items.get(itemId);
+    if (!bytes) throw this.#missing('item', itemId);
+    return bytes.length;
+  }
+
   /** Returns the conversation up to and with an answer. @throws Failure `not_found` when it is not stored here */
   conversation(id: string): ChatItem[] {
     return JSON.parse(this.#find(id).items.toString()) as ChatItem[];

@@ -78,7 +78,8 @@ export function readResponseTools(
   const ignored: string[] = [];
   const read = given.flatMap((tool, index) => readTool(tool, `tools.${index}`, undefined, ignored));
   const { mode, names } = readChoice(wanted);
-  const allowed = names ? read.filter(({ name, namespace }) => names.includes(flatName(name, namespace))) : read;
+  const wantedNames = names && new Set(names);
+  const allowed = wantedNames ? read.filter(({ name, namespace }) => wantedNames.has(flatName(name, namespace))) : read;
   const chosen = allowed.map(({ described }) => described);
   const result = toolFields.tools.safeParse(chosen);
   if (!result.success) {

@@ -30,13 +30,17 @@ export async function responses(all: ApiContext, scope: RequestScope): Promise<v
   const read = await all.bodies.readPrompts('response', scope.body, all.of(undefined), scope.signal);
   const { body } = read;
   const { items, previousId, isContinuing, instructions, toolPaths } = body.response;
-  const conversation = isContinuing ? resolved(all.responses, items, previousId) : items;
+  const stored = isContinuing ? resolved(all.responses, items, previousId, all.bodies.limitBytes) : undefined;
+  const conversation = stored?.conversation ?? items;
   const template = isContinuing
     ? { ...body.template, messages: messagesOf(conversation, instructions) }
     : body.template;
   let started: StartedChat;
   try {
-    started = await startChat(all, scope, trace, bodyBytes, { ...read, body: { ...body, template } });
+    started = await startChat(all, scope, trace, bodyBytes + (stored?.numBytes ?? 0), {
+      ...read,
+      body: { ...body, template },
+    });
   } catch (error) {
     throw asResponseError(error, toolPaths);
   }
@@ -55,8 +59,26 @@ export async function responses(all: ApiContext, scope: RequestScope): Promise<v
   scope.answer(json, headers());
 }
 
-/** Returns the conversation of a body, its stored parts included. @throws Failure `not_found` naming what is not stored here */
-function resolved(store: ResponseStore, items: readonly ChatItem[], previousId: string | undefined): ChatItem[] {
+/**
+ * Returns the conversation of a body, its stored parts included, and the bytes of those parts: at most `maxBytes` (P1). @throws Failure
+ * `not_found` naming what is not stored here, `context_too_long` beyond the bound
+ */
+function resolved(
+  store: ResponseStore,
+  items: readonly ChatItem[],
+  previousId: string | undefined,
+  maxBytes: number,
+): { readonly conversation: readonly ChatItem[]; readonly numBytes: number } {
+  let numBytes = 0;
+  const count = (param: string, more: number): void => {
+    numBytes += more;
+    if (numBytes <= maxBytes) return;
+    throw new ParameterFailure(
+      `${param}: the stored conversation has over ${maxBytes} bytes; begin a new one, or send less of it`,
+      param,
+      'context_too_long',
+    );
+  };
   const find = <T>(param: string, get: () => T): T => {
     try {
       return get();
@@ -65,13 +87,23 @@ function resolved(store: ResponseStore, items: readonly ChatItem[], previousId: 
       throw new ParameterFailure(`${param}: ${error.message}`, param, error.code);
     }
   };
-  const before = previousId === undefined ? [] : find('previous_response_id', () => store.conversation(previousId));
+  const before =
+    previousId === undefined
+      ? []
+      : find('previous_response_id', () => {
+          count('previous_response_id', store.conversationBytes(previousId));
+          return store.conversation(previousId);
+        });
   const own = items.map((item) => {
     const { id = '', referredAt } = item;
-    return referredAt === undefined ? item : find(`${referredAt}.id`, () => store.item(id));
+    if (referredAt === undefined) return item;
+    return find(`${referredAt}.id`, () => {
+      count(`${referredAt}.id`, store.itemBytes(id));
+      return store.item(id);
+    });
   });
   if (before.length + own.length === 0) throw new ParameterFailure('input: a text, or at least one item', 'input');
-  return [...before, ...own];
+  return { conversation: [...before, ...own], numBytes };
 }
 
 /** One answer under way. */

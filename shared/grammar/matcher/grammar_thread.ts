@@ -55,7 +55,11 @@ export class GrammarThread {
   ): Promise<ResultOf<MaskWorker, K>> {
     if (this.#lost) throw this.#lost;
     const timer = new AbortController();
-    const late = this.#clock.sleep(limitMs, timer.signal).then((): typeof LATE => LATE);
+    // A calling thread that was busy itself finds the timer and the answer at once: after a turn the answer has come first.
+    const late = this.#clock
+      .sleep(limitMs, timer.signal)
+      .then(() => this.#clock.turn())
+      .then((): typeof LATE => LATE);
     try {
       const answer = await Promise.race([this.#thread.call(method, argument), late]);
       if (answer !== LATE) return answer;

@@ -73,7 +73,9 @@ describe('the end of a prompt', () => {
 
   test('is the begin of a message that is continued', () => {
     assert.equal(prefix('assistant\n<think>\nA', 'think', '<think>\nA'), '<think>\nA');
-    assert.equal(prefix('assistant\n<think>A</think>B', 'think', '<think>A</think>B'), '<think>A</think>B');
+    assert.equal(prefix('assistant\n<think>A</think>B', 'think', '<think>A</think>B'), '<think></think>B');
+    // Each sample reads it again: of a long one the end is enough.
+    assert.equal(prefix('a', 'think', `<think>${'x'.repeat(1e6)}`), `<think>${'x'.repeat(4_096)}`);
     assert.equal(prefix('assistant\nThe', 'think', 'The'), 'The');
     assert.equal(prefix('assistant\nThe', 'deepseek_r1', 'The'), '</think>The');
   });
