@@ -131,7 +131,8 @@ describe('a sequence that waits for its mask', () => {
 
   test('takes one of the masks that a step has', () => {
     const wishes = {
-      ...{ a: { remaining: 1, sampledBy: 'masked' }, b: { remaining: 1, sampledBy: 'masked' } },
+      a: { remaining: 1, sampledBy: 'masked' },
+      b: { remaining: 1, sampledBy: 'masked' },
       c: { remaining: 9, sampledBy: 'masked' },
     } as const;
     const { work, left } = plan(wishes, { masks: 1 });

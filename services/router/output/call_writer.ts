@@ -24,6 +24,8 @@ export class CallWriter {
   #numFields = 0;
   #key: string | undefined;
   #value: ArgumentValue | undefined;
+  /** Text between the call's parts that is none of it: content behind the call, so that its arguments follow one another. */
+  #aside = '';
 
   constructor(out: DeltaWriter, tools: ToolSchemas) {
     this.#out = out;
@@ -61,6 +63,11 @@ export class CallWriter {
     if (this.#name === undefined) return;
     this.#index ??= this.#out.call(this.#name);
     this.#out.arguments(this.#index, text);
+  }
+
+  /** Adds text that stands within the call and is none of it. */
+  aside(text: string): void {
+    this.#aside += text;
   }
 
   /** Begins a parameter, whose value is written next. */
@@ -108,6 +115,9 @@ export class CallWriter {
       undefined,
       undefined,
     ];
+    const aside = this.#aside;
+    this.#aside = '';
+    this.#out.content(aside);
   }
 
   /** Returns the JSON text before the first text of a value; empty later. */

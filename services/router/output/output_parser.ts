@@ -187,7 +187,7 @@ export class OutputParser {
     } else if (this.#state.next !== undefined) {
       this.#go(this.#state.next, false);
       this.#step(char);
-    } else if (this.#call.isBegun) this.#out.content(char);
+    } else if (this.#call.isBegun) this.#call.aside(char);
     else this.#fail(char);
   }
 

@@ -42,6 +42,20 @@ describe('streams', () => {
     );
   });
 
+  test('text that strays into a call comes behind it, so that the arguments of a call are never torn', () => {
+    const format = new ParsedFormat({ tools: 'qwen3_xml' });
+    const text =
+      '<tool_call><function=f><parameter=a>1</parameter>Note<parameter=b>2</parameter></function></tool_call> so';
+    const deltas = format.deltas([text]);
+    assert.deepEqual(
+      deltas.map((delta) => ('text' in delta ? [delta.kind, delta.text] : [delta.kind])),
+      [['call'], ['arguments', '{"a": 1, "b": 2}'], ['content', 'Note so']],
+    );
+    // Wherever the text is split, no content stands between the pieces of the arguments.
+    const kinds = format.deltas(Array.from(text)).map(({ kind }) => kind);
+    assert.equal(kinds.lastIndexOf('arguments') < kinds.indexOf('content'), true);
+  });
+
   test('ids differ, and are nine characters for Mistral', () => {
     const format = new OutputFormat({ tools: 'mistral', reasoning: undefined, responseTemplate: undefined });
     const random = new Random(3);
