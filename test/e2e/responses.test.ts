@@ -309,11 +309,15 @@ describe('stored answers', () => {
 
   test('of a router are 64 MiB at most, the newest', async () => {
     // A tool that is left out is no part of the prompt, but of the answer.
-    const tools = [{ type: 'web_search', filters: 'x'.repeat(4_000_000) }] as never;
+    const toolsOf = (length: number): never => [{ type: 'web_search', filters: 'x'.repeat(length) }] as never;
     const ids: string[] = [];
-    for (let i = 0; i < 17; i++) ids.push((await create({ tools, input: 'Hi', max_output_tokens: 1 })).id);
+    // 74 of them are 64 MiB.
+    for (let i = 0; i < 77; i++)
+      ids.push((await create({ tools: toolsOf(900_000), input: 'Hi', max_output_tokens: 1 })).id);
+    const large = await refusal(() => create({ tools: toolsOf(1_100_000), input: 'Hi', max_output_tokens: 1 }));
+    assert.deepEqual([large.status, large.param], [400, 'tools']);
     assert.equal((await refusal(() => client.responses.retrieve(ids[0]!))).status, 404);
-    for (const id of [ids[1]!, ids.at(-1)!]) assert.equal((await client.responses.retrieve(id)).id, id);
+    for (const id of [ids[4]!, ids.at(-1)!]) assert.equal((await client.responses.retrieve(id)).id, id);
   });
 });
 
