@@ -219,7 +219,7 @@ export class Engine {
   /** Submits the next step, and completes the oldest one when the device takes no more. Returns false when there was nothing to do. */
   async step(): Promise<boolean> {
     const isIdle = this.#steps.length === 0;
-    const { work, admitted, isShort } = this.#scheduler.schedule({
+    const { work, admitted, isShort, masksLeft } = this.#scheduler.schedule({
       promptRows: (tokenRows) =>
         Math.min(this.#stepBudget.promptRows(tokenRows), Math.max(ROW_UNIT, this.#executable.maxRowsNow - tokenRows)),
       isIdle,
@@ -238,7 +238,7 @@ export class Engine {
     const hasSubmitted = work.length > 0 && !(isShort && !isIdle);
     if (hasSubmitted) {
       this.#emit({ kind: 'planned' });
-      this.#steps.push(this.#submission.submit(work, nowMs));
+      this.#steps.push(this.#submission.submit(work, masksLeft, nowMs));
     }
     if (this.#steps.length > this.#executable.numAhead || (!hasSubmitted && this.#steps.length > 0)) {
       await this.#complete();

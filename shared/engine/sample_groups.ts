@@ -17,6 +17,8 @@ const GROUP_WAIT_MS = 1_000;
 /** Ids of groups that have ended which are kept, so that a late member does not wait for a leader (P1). */
 const MAX_ENDED = 1_024;
 
+const NO_FOLLOWERS: readonly Sequence[] = [];
+
 interface Group {
   readonly id: string;
   /** Members for which the leader waits. */
@@ -98,7 +100,7 @@ export class SampleGroups {
   /** Ends the group that the sequence leads, and returns its followers. */
   end(leader: Sequence): readonly Sequence[] {
     const group = this.#groupOf.get(leader);
-    if (!group) return [];
+    if (!group) return NO_FOLLOWERS;
     this.#forget(group);
     return group.followers;
   }

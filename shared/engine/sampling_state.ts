@@ -16,7 +16,7 @@ import { NO_TOKEN } from '../../kernels/sampling.ts';
 import type { SampledMessage } from '../protocol/messages.ts';
 import { LogitAdjustments, SequenceSampling, numCandidatesOf, sampledToken } from './sampler.ts';
 import type { Sequence } from './sequence.ts';
-import type { Candidate, PlannedRows, SampledBy } from './step_plan.ts';
+import type { Candidate, SampledBy } from './step_plan.ts';
 
 const NO_TOKENS: readonly number[] = [];
 /** Sequences whose tokens the host samples, in one step. */
@@ -113,15 +113,6 @@ export class SamplingState {
     const byHost = this.#servedByHost();
     const masked = this.#numMasked > MAX_MASKS ? this.#longestWaiting(isMasked, MAX_MASKS) : undefined;
     return ready.map((sequence) => ({ sequence, sampledBy: this.#sampledBy(sequence, byHost, masked) }));
-  }
-
-  /** Number of these rows that are sampled on the device with a mask. */
-  numMasksOf(work: readonly PlannedRows<Sequence>[]): number {
-    if (this.#numMasked === 0) return 0;
-    return work.filter(({ sequence, count }) => {
-      const entry = this.#entries.get(sequence);
-      return entry && isMasked(sequence, entry) && sequence.samplesAt(sequence.cursor.submitted + count);
-    }).length;
   }
 
   /**

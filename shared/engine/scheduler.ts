@@ -47,6 +47,8 @@ export interface Schedule {
   readonly work: readonly PlannedRows<Sequence>[];
   /** Took device blocks just now. */
   readonly admitted: readonly Sequence[];
+  /** Further samples with a mask that the step has room for. */
+  readonly masksLeft: number;
   /** Whether a sequence lacks device blocks; once the device is idle, the latest arrivals are preempted for it. */
   readonly isShort: boolean;
 }
@@ -85,12 +87,6 @@ export class Scheduler {
     return this.#held.length;
   }
 
-  /** @throws Failure as {@link check} does. */
-  submit(sequence: Sequence): void {
-    this.check(sequence);
-    this.enqueue(sequence);
-  }
-
   /** Puts a sequence that was checked at the end of the queue. */
   enqueue(sequence: Sequence): void {
     this.#waiting.push(sequence);
@@ -100,7 +96,7 @@ export class Scheduler {
    * `numFollowing`: sequences that wait for others of their group, beside the queue.
    * @throws Failure `overloaded` when the queue is full, `context_too_long` when the sequence could never be admitted.
    */
-  check(sequence: Sequence, numFollowing = 0): void {
+  check(sequence: Sequence, numFollowing: number): void {
     const { blockSize, maxWaiting } = this.#limits;
     const { maxLength } = sequence.request.request;
     const numBlocks = Math.ceil(Math.max(sequence.tokens.length, maxLength) / blockSize);
@@ -154,7 +150,7 @@ export class Scheduler {
       plan = this.#plan(terms);
     }
     this.#grow(plan);
-    if (plan.short) return { work: plan.work, admitted: [], isShort: true };
+    if (plan.short) return { work: plan.work, admitted: [], isShort: true, masksLeft: plan.left.masks };
     const admitted = this.#admit();
     const later = planStep(
       terms.candidatesOf(admitted.filter(isRunning)),
@@ -163,7 +159,8 @@ export class Scheduler {
       () => Infinity,
     );
     this.#grow(later);
-    return { work: [...plan.work, ...later.work], admitted, isShort: later.short !== undefined };
+    const work = [...plan.work, ...later.work];
+    return { work, admitted, isShort: later.short !== undefined, masksLeft: later.left.masks };
   }
 
   #plan({ candidatesOf, promptRows, maxHostSamples, maxMasks, numFollowing }: StepTerms): StepPlan<Sequence> {

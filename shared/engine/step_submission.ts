@@ -1,5 +1,5 @@
 /** Gives the device its steps: builds each, forks samples from the row that is sampled, and says what is exported while it runs. */
-import { MAX_MASKS, type Executable, type SampleResult } from '../../kernels/device.ts';
+import type { Executable, SampleResult } from '../../kernels/device.ts';
 import type { AnchoredHash } from '../kv/block_key.ts';
 import type { Embeddings } from './embeddings.ts';
 import type { EngineEvent } from './engine_events.ts';
@@ -60,14 +60,17 @@ export class StepSubmission {
     this.#options = options;
   }
 
-  /** Submits the planned rows as the next step. `nowMs` is the time of submission. */
-  submit(work: readonly PlannedRows<Sequence>[], nowMs: number): InFlightStep {
+  /**
+   * Submits the planned rows as the next step. `masksLeft` is the number of further samples that may have a mask, `nowMs` the time of
+   * submission.
+   */
+  submit(work: readonly PlannedRows<Sequence>[], masksLeft: number, nowMs: number): InFlightStep {
     this.#numSubmitted++;
     const { sampling, embeddings, blockSize, firstStep, exportEarly } = this.#options;
     const section = firstStep.restOf(work);
     const copies: BlockCopy[] = [];
     const late: Sequence[] = [];
-    const made = { copies, late, masksLeft: MAX_MASKS - sampling.numMasksOf(work) };
+    const made = { copies, late, masksLeft };
     const fork = (leader: Sequence): readonly Sequence[] => this.#forkAll(leader, made, nowMs);
     const { rows, batch, filled } = buildStep(work, { sampling, embeddings, blockSize, fork }, this.#numSubmitted);
     // A step that FirstStep began has passed some layers already, so its blocks are exported after the step instead.
@@ -88,8 +91,10 @@ export class StepSubmission {
   }
 
   /** Forks the followers of a sequence whose row is sampled; those that cannot be forked are added to `late`. */
-  #forkAll(leader: Sequence, made: Forked, nowMs: number): Sequence[] {
-    return this.#options.groups.end(leader).filter((follower) => {
+  #forkAll(leader: Sequence, made: Forked, nowMs: number): readonly Sequence[] {
+    const followers = this.#options.groups.end(leader);
+    if (followers.length === 0) return followers;
+    return followers.filter((follower) => {
       const isMasked = follower.constraint !== undefined;
       const mayFork = !isMasked || (made.masksLeft > 0 && follower.constraint.isReady);
       const copies = mayFork ? this.#fork(leader, follower, nowMs) : undefined;

@@ -5,6 +5,7 @@
  *   opened ──the grammar is compiled──► ready ──a token──► waits for its mask ──► ready ... closed
  */
 import { Failure, asFailure } from '../base/failure.ts';
+import { DONE } from '../base/signal.ts';
 import type { TokenMask } from '../grammar/matcher/token_mask.ts';
 import type { TokenGrammar } from '../grammar/matcher/vocabulary.ts';
 import type { TokenConstraintMessage } from '../protocol/messages.ts';
@@ -35,8 +36,8 @@ export class TokenConstraint {
   readonly #message: TokenConstraintMessage;
   readonly #options: TokenConstraintOptions;
   readonly #endTokens: ReadonlySet<number>;
-  /** End tokens that are not wanted where the text can go on. */
-  readonly #lastEndTokens: readonly number[];
+  /** Mask of the tokens that may come wherever the text can go on: the named ones, without end tokens that come only where they must. */
+  readonly #always: Uint32Array;
   /** The mask that is given to the device; written anew for each token, which is safe because a token has come before the next is asked for. */
   readonly #words: Uint32Array;
   readonly #closed = new AbortController();
@@ -49,12 +50,16 @@ export class TokenConstraint {
   #isReady: boolean;
 
   constructor(message: TokenConstraintMessage, options: TokenConstraintOptions) {
-    const { grammar, endTokens } = message;
+    const { grammar, endTokens, allowedTokens } = message;
     this.#message = message;
     this.#options = options;
     this.#endTokens = new Set(grammar === '' ? [] : endTokens);
-    this.#lastEndTokens = [...this.#endTokens].filter((token) => !options.stopTokenIds.includes(token));
     this.#words = new Uint32Array(Math.ceil(options.vocabSize / 32));
+    this.#always = new Uint32Array(this.#words.length);
+    if (allowedTokens.length === 0) this.#always.fill(0xffffffff);
+    else new Uint8Array(this.#always.buffer).set(allowedTokens.subarray(0, this.#always.byteLength));
+    for (const token of this.#endTokens)
+      if (!options.stopTokenIds.includes(token)) this.#always[token >> 5]! &= ~(1 << (token & 31));
     this.#forbidden = message.forbidden.flatMap(({ tokens }) => {
       const last = tokens.at(-1);
       return last === undefined ? [] : [{ before: tokens.slice(0, -1), last }];
@@ -84,15 +89,13 @@ export class TokenConstraint {
   /** Returns the mask of the next token, valid until the next call: bit i % 32 of word i >> 5 is token i. Only while it is ready. */
   words(): Uint32Array {
     const words = this.#words;
-    if (this.#mask) words.set(this.#mask.words);
-    else words.fill(0xffffffff);
-    if (this.isComplete) return words;
-    const { allowedTokens } = this.#message;
-    for (const token of this.#lastEndTokens) words[token >> 5]! &= ~(1 << (token & 31));
-    if (allowedTokens.length > 0) {
-      const bytes = new Uint8Array(words.buffer);
-      for (let i = 0; i < bytes.length; i++) bytes[i]! &= allowedTokens[i] ?? 0;
+    const mask = this.#mask?.words;
+    if (mask && this.isComplete) {
+      words.set(mask);
+      return words;
     }
+    words.set(this.#always);
+    if (mask) for (let i = 0; i < words.length; i++) words[i]! &= mask[i] ?? 0;
     for (const { before, last } of this.#forbidden)
       if (endsWith(this.#last, before)) words[last >> 5]! &= ~(1 << (last & 31));
     return words;
@@ -114,7 +117,7 @@ export class TokenConstraint {
 
   /** Frees the grammar's state. A second call does nothing. */
   close(): void {
-    this.#closed.abort();
+    this.#closed.abort(DONE);
     this.#mask?.close();
   }
 

@@ -142,8 +142,22 @@ export const anyJsonRules: ReadonlyMap<string, Expression> = new Map([
 ]);
 
 function listOf(open: string, item: Expression, close: string): Expression {
-  const items = sequence(item, repeat(sequence(COMMA, item), 0), text(close));
-  return sequence(text(open), choice(text(close), items));
+  return sequence(text(open), itemsThen(text(close), item, 0, undefined, true));
+}
+
+/** Returns `min` to `max` items with commas between them, and `end`; `isFirst`: no item is before them. */
+export function itemsThen(
+  end: Expression,
+  item: Expression,
+  min: number,
+  max: number | undefined,
+  isFirst: boolean,
+): Expression {
+  if (max === 0) return end;
+  const next = sequence(COMMA, item);
+  if (!isFirst) return sequence(repeat(next, min, max), end);
+  const some = sequence(item, repeat(next, Math.max(0, min - 1), max === undefined ? undefined : max - 1), end);
+  return min === 0 ? choice(end, some) : some;
 }
 
 /** Returns the grammar of any JSON `object`, or of any `value`. */

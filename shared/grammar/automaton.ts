@@ -45,7 +45,7 @@ export function automatonOf(expression: Expression): Automaton {
 
 /** Returns the automaton of the texts in both. */
 export function bothOf(a: Automaton, b: Automaton): Automaton {
-  return explore([0, 0], ([i, j]) => {
+  return explore<Pair>([0, 0], ([i, j]) => {
     const [left, right] = [a.states[i], b.states[j]];
     if (!left || !right) return { isAccepting: false, edges: [] };
     const edges = left.transitions.flatMap(({ set, target }) =>
@@ -61,7 +61,7 @@ export function bothOf(a: Automaton, b: Automaton): Automaton {
 /** Returns the automaton of all other texts. */
 export function othersOf({ states }: Automaton): Automaton {
   const SINK = -1;
-  return explore([0, 0], ([i]) => {
+  return explore<Pair>([0, 0], ([i]) => {
     const state = states[i];
     if (!state) return { isAccepting: true, edges: [{ set: ALL_CODE_POINTS, target: [SINK, 0] }] };
     const rest = complementOf(unionOf(...state.transitions.map(({ set }) => set)));
@@ -74,7 +74,7 @@ export function othersOf({ states }: Automaton): Automaton {
 export function lengthsOf(min: number, max: number | undefined): Automaton {
   const last = max ?? min;
   if (last > MAX_STATES) throw tooLarge();
-  return explore([0, 0], ([length]) => {
+  return explore<Pair>([0, 0], ([length]) => {
     const next = max === undefined ? Math.min(length + 1, last) : length + 1;
     return {
       isAccepting: length >= min,
@@ -98,16 +98,16 @@ export function acceptsNothing({ states }: Automaton): boolean {
   return states.length <= 1 && states[0]?.isAccepting !== true;
 }
 
-type Key = readonly [number, number];
+type Pair = readonly [number, number];
 
 /** Explores states by their keys, and leaves out those that lead nowhere. */
-function explore(
-  start: Key,
-  expand: (key: Key) => { isAccepting: boolean; edges: readonly { set: CodePoints; target: Key }[] },
+function explore<K extends readonly number[]>(
+  start: K,
+  expand: (key: K) => { isAccepting: boolean; edges: readonly { set: CodePoints; target: K }[] },
 ): Automaton {
   const ids = new Map<string, number>();
-  const keys: Key[] = [];
-  const idOf = (key: Key): number => {
+  const keys: K[] = [];
+  const idOf = (key: K): number => {
     const known = ids.get(key.join());
     if (known !== undefined) return known;
     if (keys.length >= MAX_STATES) throw tooLarge();
@@ -117,23 +117,22 @@ function explore(
   };
   idOf(start);
   const states: State[] = [];
-  for (let i = 0; i < keys.length; i++) {
-    const key = keys[i];
-    if (key === undefined) break;
+  // Keys are added meanwhile. A transition without a character leads nowhere.
+  for (const key of keys) {
     const { isAccepting, edges } = expand(key);
+    const real = edges.filter(({ set }) => set.length > 0);
     states.push({
       isAccepting,
-      transitions: mergedTransitions(edges.map(({ set, target }) => ({ set, target: idOf(target) }))),
+      transitions: mergedTransitions(real.map(({ set, target }) => ({ set, target: idOf(target) }))),
     });
   }
   return trimmed(states);
 }
 
-/** One transition per target, none without a character. */
+/** Returns one transition per target. */
 function mergedTransitions(transitions: readonly Transition[]): Transition[] {
   const byTarget = new Map<number, CodePoints>();
   for (const { set, target } of transitions) {
-    if (set.length === 0) continue;
     byTarget.set(target, unionOf(byTarget.get(target) ?? [], set));
   }
   return [...byTarget].map(([target, set]) => ({ set, target }));
@@ -230,28 +229,13 @@ class Nfa {
   }
 
   determinise(start: number, accept: number): Automaton {
-    const members: number[][] = [];
-    const ids = new Map<string, number>();
-    const idOf = (states: readonly number[]): number => {
-      const closed = this.#closure(states);
-      const known = ids.get(closed.join());
-      if (known !== undefined) return known;
-      if (members.length >= MAX_STATES) throw tooLarge();
-      ids.set(closed.join(), members.length);
-      members.push(closed);
-      return members.length - 1;
-    };
-    idOf([start]);
-    const states: State[] = [];
-    for (let i = 0; i < members.length; i++) {
-      const own = members[i] ?? [];
-      const parts = disjointParts(own.flatMap((state) => this.#steps[state] ?? []));
-      states.push({
-        isAccepting: own.includes(accept),
-        transitions: mergedTransitions(parts.map(({ set, targets }) => ({ set, target: idOf(targets) }))),
-      });
-    }
-    return trimmed(states);
+    return explore<readonly number[]>(this.#closure([start]), (own) => ({
+      isAccepting: own.includes(accept),
+      edges: disjointParts(own.flatMap((state) => this.#steps[state] ?? [])).map(({ set, targets }) => ({
+        set,
+        target: this.#closure(targets),
+      })),
+    }));
   }
 
   #closure(states: readonly number[]): number[] {

@@ -34,7 +34,7 @@ class GbnfParser {
   #depth = 0;
 
   constructor(grammar: string) {
-    this.#text = new GrammarText(grammar, '#');
+    this.#text = new GrammarText(grammar);
   }
 
   parse(): Grammar {
@@ -116,7 +116,7 @@ class GbnfParser {
     let value = '';
     while (!text.skip('"')) {
       if (text.isEnd() || text.sees('\n')) throw text.error('this literal is not closed in its line', start);
-      value += text.skip('\\') ? text.escape(/[^A-Za-z0-9]/) : text.next();
+      value += text.skip('\\') ? text.escape() : text.next();
     }
     return literal(value);
   }
@@ -143,7 +143,7 @@ class GbnfParser {
     const isEscape = text.skip('\\');
     if (isEscape && text.peek(/[dDwWsSpP]/y) !== undefined)
       throw text.error(`\\${text.next()} is not known in a character class: write the characters`, text.at - 2);
-    return (isEscape ? text.escape(/[^A-Za-z0-9]/) : text.next()).codePointAt(0) ?? 0;
+    return (isEscape ? text.escape() : text.next()).codePointAt(0) ?? 0;
   }
 
   /** Reads the quantifiers after an element. */

@@ -13,15 +13,12 @@ const HEX_DIGITS: Readonly<Record<string, number>> = { x: 2, u: 4, U: 8 };
 /** A position in a text that only moves forward. */
 export class GrammarText {
   readonly #text: string;
-  readonly #comment: string;
   at = 0;
 
-  /** @param comment what a comment begins with, which goes to the end of its line */
-  constructor(text: string, comment: string) {
+  constructor(text: string) {
     if (text.length > MAX_LENGTH)
       throw new GrammarError(`the grammar has ${text.length} characters, at most ${MAX_LENGTH} are possible`);
     this.#text = text;
-    this.#comment = comment;
   }
 
   isEnd(): boolean {
@@ -62,19 +59,12 @@ export class GrammarText {
 
   /** Moves over white space and comments; line ends only if `lines`. */
   skipSpace(lines = true): void {
-    for (;;) {
-      this.match(lines ? /[ \t\r\n]+/y : /[ \t\r]+/y);
-      if (this.sees(this.#comment)) this.match(/[^\n]*/y);
-      else if (!this.#isSpace(lines)) return;
-    }
+    const space = lines ? /[ \t\r\n]+|#[^\n]*/y : /[ \t\r]+|#[^\n]*/y;
+    while (this.match(space) !== undefined);
   }
 
-  #isSpace(lines: boolean): boolean {
-    return this.peek(lines ? /[ \t\r\n]/y : /[ \t\r]/y) !== undefined;
-  }
-
-  /** Reads what follows a backslash. `others`: characters that stand for themselves after one. */
-  escape(others: RegExp): string {
+  /** Reads what follows a backslash. Punctuation stands for itself. */
+  escape(): string {
     const start = this.at - 1;
     const letter = this.next();
     const digits = HEX_DIGITS[letter];
@@ -87,7 +77,7 @@ export class GrammarText {
     }
     const control = CONTROL[letter];
     if (control !== undefined) return control;
-    if (others.test(letter)) return letter;
+    if (/[^A-Za-z0-9]/.test(letter)) return letter;
     throw this.error(`the escape \\${letter} is not known`, start);
   }
 

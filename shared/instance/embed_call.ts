@@ -4,9 +4,8 @@
  * Nobody sends other sources: what does not arrive is computed here. Full blocks that were computed stay, as those of any prompt.
  */
 import { Failure } from '../base/failure.ts';
-import { linkSignals } from '../base/signal.ts';
 import { noScope } from '../kv/format.ts';
-import { answering, type Handlers } from '../net/network.ts';
+import { answeringOnce, type Handlers } from '../net/network.ts';
 import { Pooling, type EmbedReply, type EmbedRequest } from '../protocol/messages.ts';
 import { packFloats } from '../protocol/packing.ts';
 import { neutralRequest } from '../protocol/request.ts';
@@ -17,15 +16,7 @@ import { runSequence } from './sequence_run.ts';
 /** Returns the handler of `embed` calls. */
 export function createEmbedHandler(instance: EngineInstance): Pick<Handlers, 'embed'> {
   return {
-    embed: answering<'embed'>(async function* (request, call) {
-      const left = linkSignals(call.signal);
-      try {
-        yield await embed(request, instance, left.signal);
-      } finally {
-        left.release();
-        left.abort();
-      }
-    }),
+    embed: answeringOnce<'embed'>((request, call) => embed(request, instance, call.signal)),
   };
 }
 

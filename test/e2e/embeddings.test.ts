@@ -48,12 +48,8 @@ async function newest(): Promise<RequestView> {
 }
 
 async function expectIdle(): Promise<void> {
-  await until('nothing runs, waits or is used', async () => {
-    const [nodes, open] = await Promise.all([cluster.pool(), cluster.open()]);
-    return (
-      open.requests === 0 && nodes.every(({ running, waiting, kv_usage: usage }) => !running && !waiting && !usage)
-    );
-  });
+  await until('the router has none', async () => (await cluster.open()).requests === 0);
+  await cluster.idle();
 }
 
 test('base64, which the client asks for by itself, and float are the same numbers, a vector of length 1', async () => {

@@ -49,18 +49,6 @@ async function undisturbed(prompt: readonly number[], count: number): Promise<nu
 /** Load travels with heartbeats, every 500 ms. */
 const IDLE_MS = 3_000;
 
-async function expectIdle(of: Cluster): Promise<void> {
-  await until(
-    'no sequence is in any batch, no block is used, no stream is open (R2)',
-    async () =>
-      (await of.pool()).every(
-        ({ running, waiting, open_streams: numStreams, kv_usage: kvUsage }) =>
-          running === 0 && waiting === 0 && numStreams === 0 && (kvUsage ?? 0) === 0,
-      ),
-    IDLE_MS,
-  );
-}
-
 test('a prefill instance killed mid-prompt: the request completes on the other one', async () => {
   cluster = await Cluster.up(
     '--prefill',
@@ -94,7 +82,7 @@ test('a prefill instance killed mid-prompt: the request completes on the other o
   expect(done?.notes.join()).toContain('misses blocks');
   assert.deepEqual(choices[0]?.token_ids, await undisturbed(prompt, 8));
   expect(done?.tokens.cached).toBeLessThan(1_900 - (stopped.attempts[0]?.prefills[0]?.ready_tokens ?? 0) + 64);
-  await expectIdle(cluster);
+  await cluster.idle(IDLE_MS);
 });
 
 test('the only prefill instance goes silent without dying: the request completes on decode alone', async () => {
@@ -193,7 +181,7 @@ test('a decode instance killed mid-stream: the stream continues on the other one
   assert.deepEqual(tokens, want.tokens);
   const done = await newest(cluster);
   expect(new Set(done?.attempts.map(({ decode }) => decode)).size).toBe(2);
-  await expectIdle(cluster);
+  await cluster.idle(IDLE_MS);
 });
 
 test('the only decode instance killed mid-stream, and not coming back: the stream ends with an error object', async () => {
@@ -331,7 +319,7 @@ test('a client that disconnects frees everything at once, while prefilling and w
     client.abort();
     assert.equal(await answer, 'aborted');
     await until('the request is closed', async () => (await newest(cluster as Cluster))?.phase === 'cancelled', 2_000);
-    await expectIdle(cluster);
+    await cluster.idle(IDLE_MS);
   }
 });
 
@@ -365,7 +353,7 @@ test('requests at once, half of them given up at random moments: the others are 
   expect(outcomes.filter((outcome) => outcome === 'answered').length).toBeGreaterThanOrEqual(sized(40, 20));
   expect(outcomes.filter((outcome) => outcome === 'given up').length).toBeGreaterThan(5);
   expect(outcomes.filter((outcome) => outcome === 'failed' || outcome === 'short')).toEqual([]);
-  await expectIdle(up);
+  await up.idle(IDLE_MS);
   assert(!up.errors.some((line) => line.includes('Warning')), up.errors.join('\n'));
 });
 

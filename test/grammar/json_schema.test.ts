@@ -343,6 +343,16 @@ const cases: Readonly<Record<string, Case>> = {
     valid: ['{"k":"a","v":1}', '{"k":"b"}'],
     others: ['{"k":"c"}', '{"k":"b","v":1}'],
   },
+  'oneOf of patterns': {
+    schema: {
+      oneOf: [
+        { type: 'string', pattern: '^a' },
+        { type: 'string', pattern: '^b' },
+      ],
+    },
+    valid: ['"ax"', '"b"'],
+    others: ['"c"'],
+  },
   'oneOf required': {
     schema: object({ a: {}, b: {} }, { oneOf: [{ required: ['a'] }, { required: ['b'] }] }),
     valid: ['{"a":1}', '{"b":1}'],

@@ -1,9 +1,7 @@
-/** The library that makes masks, as these tests use it: a copy that Node loads as CommonJS, with one token per byte. */
-import { copyFileSync, mkdtempSync, rmSync } from 'node:fs';
+/** The library that makes masks, as these tests use it: the build's copy, which Node loads as CommonJS, with one token per byte. */
 import { createRequire } from 'node:module';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import type * as Library from '@mlc-ai/web-xgrammar';
+import { projectPath } from '../support/project.ts';
 
 const END = 0;
 
@@ -69,12 +67,8 @@ function allowedIn(mask: Int32Array, id: number): boolean {
 
 function loadLibrary(): typeof Library {
   const require = createRequire(import.meta.url);
-  const folder = mkdtempSync(join(tmpdir(), 'penstock-xgrammar-'));
-  try {
-    const copy = join(folder, 'xgrammar.cjs');
-    copyFileSync(join(require.resolve('vitest/package.json'), '../../@mlc-ai/web-xgrammar/lib/index.js'), copy);
-    return require(copy) as typeof Library;
-  } finally {
-    rmSync(folder, { recursive: true });
-  }
+  const path = projectPath('dist/shared/grammar/matcher/xgrammar.cjs');
+  // Each load of the module is an instance of its own.
+  Reflect.deleteProperty(require.cache, path);
+  return require(path) as typeof Library;
 }

@@ -844,8 +844,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'an end that is ignored ends a text that its mask lets go on',
     file: 'shared/engine/token_constraint.js',
-    from: 'for (const token of this.#lastEndTokens)',
-    to: 'for (const token of [])',
+    from: 'if (!options.stopTokenIds.includes(token))',
+    to: 'if (false)',
   },
   {
     name: 'a mask is not closed when its sequence ends (R2)',
@@ -868,8 +868,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'an embedding is computed on when its caller has left (R2)',
     file: 'shared/instance/embed_call.js',
-    from: 'linkSignals(call.signal)',
-    to: 'linkSignals()',
+    from: 'embed(request, instance, call.signal)',
+    to: 'embed(request, instance, new AbortController().signal)',
   },
 ];
 

@@ -446,7 +446,7 @@ export class SimCluster {
       if (href.endsWith('body_worker.js')) return startBodyThread;
       if (href.endsWith('tokenizer_worker.js')) return () => simTokenizerThread;
       if (href.endsWith('rule_worker.js'))
-        return () => ({ ready: () => undefined, convert: ({ text }: { text: string }) => ({ ebnf: text }) });
+        return () => ({ ready: () => undefined, convert: ({ text }: { text: string }) => text });
       if (href.endsWith('mask_worker.js')) return () => ({ load: () => ({}), check: () => undefined });
       if (href.endsWith('disk_reader.js')) return () => new SimDiskReader(node.disk, clock);
       assert(href.endsWith('disk_worker.js'), `nobody simulates ${href}`);

@@ -247,6 +247,13 @@ export class Cluster {
     }
   }
 
+  /** Resolves when no sequence is in any batch, no block is used and no stream is open (R2). */
+  async idle(timeoutMs?: number): Promise<void> {
+    const isIdle = ({ running, waiting, open_streams: numStreams, kv_usage: kvUsage }: NodeView): boolean =>
+      running === 0 && waiting === 0 && numStreams === 0 && (kvUsage ?? 0) === 0;
+    await until('nothing runs, is used or is open (R2)', async () => (await this.pool()).every(isIdle), timeoutMs);
+  }
+
   async completion(body: Record<string, unknown>, signal?: AbortSignal): Promise<CompletionView> {
     const response = await fetch(`${this.url}/v1/completions`, {
       method: 'POST',

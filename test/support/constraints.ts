@@ -101,7 +101,6 @@ export class HashedGrammars implements Grammars {
 class HashedMask implements TokenMask {
   words: Uint32Array;
   isComplete: boolean;
-  isTerminated = false;
   readonly #grammar: TokenGrammar;
   readonly #tokens: number[];
   readonly #vocab: number;
@@ -127,7 +126,6 @@ class HashedMask implements TokenMask {
     // Written in place, as a mask that threads share is.
     this.words.set(maskOf(state, this.#vocab));
     this.isComplete = state.isComplete;
-    this.isTerminated = this.#grammar.endTokens.includes(token);
     return true;
   }
 

@@ -1,5 +1,5 @@
 /** Tool calls as grammars, in the formats that can be enforced. */
-import { ANY_OBJECT, anyJsonRules, COLON, COMMA } from '../../../shared/grammar/any_json.ts';
+import { anyJsonGrammar, COLON, COMMA } from '../../../shared/grammar/any_json.ts';
 import { choice, EMPTY, optional, repeat, sequence, text, GrammarError } from '../../../shared/grammar/grammar.ts';
 import type { Expression } from '../../../shared/grammar/grammar.ts';
 import { convertSchema } from '../../../shared/grammar/json_schema/convert_schema.ts';
@@ -82,7 +82,7 @@ function argumentsOf(tools: readonly CallableTool[], builder: GrammarBuilder): E
     } catch (error) {
       if (!(error instanceof GrammarError)) throw error;
       if (isStrict) throw new GrammarError(`${param}: ${error.message}`, { cause: error });
-      return (anyObject ??= builder.add({ root: ANY_OBJECT, rules: new Map(anyJsonRules) }));
+      return (anyObject ??= builder.add(anyJsonGrammar('object')));
     }
   });
 }

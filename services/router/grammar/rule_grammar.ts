@@ -1,5 +1,6 @@
 /** Converts rules for texts to grammars. */
-import { anyJsonRules, ANY_OBJECT } from '../../../shared/grammar/any_json.ts';
+import { anyJsonGrammar } from '../../../shared/grammar/any_json.ts';
+import { checkGrammar } from '../../../shared/grammar/check_grammar.ts';
 import { charactersOf } from '../../../shared/grammar/code_points.ts';
 import { toEbnf } from '../../../shared/grammar/ebnf.ts';
 import { parseGbnf } from '../../../shared/grammar/gbnf.ts';
@@ -38,15 +39,19 @@ export function ruleEbnf(rule: TextRule): string {
 function expressionOf(rule: TextRule, builder: GrammarBuilder): Expression {
   switch (rule.kind) {
     case 'json_object':
-      return builder.add({ root: ANY_OBJECT, rules: new Map(anyJsonRules) });
+      return builder.add(anyJsonGrammar('object'));
     case 'json_schema':
       return schemaExpression(rule.schema, builder);
     case 'regex':
       return builder.add(regexGrammar(rule.pattern));
     case 'choice':
       return choice(...rule.texts.map(text));
-    case 'grammar':
-      return builder.add(parseGbnf(rule.text));
+    case 'grammar': {
+      // Before names are changed and dead parts are left out, since the messages are about the client's text.
+      const grammar = parseGbnf(rule.text);
+      checkGrammar(grammar);
+      return builder.add(grammar);
+    }
     case 'calls':
       return callExpression(rule, rule.content && expressionOf(rule.content, builder), builder);
   }

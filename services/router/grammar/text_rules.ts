@@ -6,6 +6,8 @@
  */
 import type { Clock } from '../../../shared/base/clock.ts';
 import { Failure } from '../../../shared/base/failure.ts';
+import { inTime, LATE } from '../../../shared/base/in_time.ts';
+import { Recent } from '../../../shared/base/recent.ts';
 import { abortable } from '../../../shared/base/signal.ts';
 import type { Thread, Threads } from '../../../shared/base/threads.ts';
 import type { TrialCompiler } from '../../../shared/grammar/matcher/trial_compiler.ts';
@@ -34,9 +36,8 @@ interface Kept {
 export class RuleConversions {
   readonly #threads: Threads;
   readonly #clock: Clock;
-  /** EBNF of each kept rule, or why there is none and how long that holds; the one used longest ago first. */
-  readonly #kept = new Map<string, Kept>();
-  #keptCharacters = 0;
+  /** EBNF of each kept rule, or why there is none and how long that holds. */
+  readonly #kept = new Recent<string, Kept>(MAX_KEPT, MAX_KEPT_CHARACTERS);
   #thread: Promise<Thread<RuleConverter>> | undefined;
   #last: Promise<unknown> = Promise.resolve();
   /** Conversions under way, by rule, in the order of their turns: at most MAX_WAITING (P1). */
@@ -56,8 +57,6 @@ export class RuleConversions {
     const key = JSON.stringify({ ...rule, param: '' });
     const kept = this.#kept.get(key);
     if (kept && this.#clock.nowMs() < kept.untilMs) {
-      this.#kept.delete(key);
-      this.#kept.set(key, kept);
       if (kept.value instanceof Failure) throw kept.value;
       return kept.value;
     }
@@ -79,21 +78,13 @@ export class RuleConversions {
 
   async #inTime(key: string, rule: TextRule): Promise<string> {
     const thread = await (this.#thread ??= this.#start());
-    const timer = new AbortController();
-    const late = this.#clock
-      .sleep(CONVERT_MS, timer.signal)
-      .then(() => this.#clock.turn())
-      .then(() => undefined);
     let why = `it took over ${CONVERT_MS / 1_000} s to read: make it smaller`;
     try {
-      const answer = await Promise.race([thread.call('convert', rule), late]);
-      if (answer && 'ebnf' in answer) return this.#keep(key, answer.ebnf);
-      if (answer) throw this.#keep(key, new Failure('invalid_request', answer.refused));
+      const ebnf = await inTime(this.#clock, CONVERT_MS, thread.call('convert', rule));
+      if (ebnf !== LATE) return this.#keep(key, ebnf);
     } catch (error) {
-      if (error instanceof Failure) throw error;
+      if (error instanceof Failure) throw this.#keep(key, error);
       why = 'it cannot be read: make it smaller, with less nesting';
-    } finally {
-      timer.abort();
     }
     this.#thread = undefined;
     void thread.close();
@@ -114,18 +105,7 @@ export class RuleConversions {
   }
 
   #keep<T extends string | Failure>(key: string, value: T, untilMs = Infinity): T {
-    const sizeOf = (one: string, kept: Kept): number =>
-      one.length + (typeof kept.value === 'string' ? kept.value.length : 0);
-    const old = this.#kept.get(key);
-    if (old) this.#keptCharacters -= sizeOf(key, old);
-    this.#kept.delete(key);
-    this.#kept.set(key, { value, untilMs });
-    this.#keptCharacters += sizeOf(key, { value, untilMs });
-    for (const [oldest, kept] of this.#kept) {
-      if (this.#kept.size <= MAX_KEPT && this.#keptCharacters <= MAX_KEPT_CHARACTERS) break;
-      this.#kept.delete(oldest);
-      this.#keptCharacters -= sizeOf(oldest, kept);
-    }
+    this.#kept.set(key, { value, untilMs }, key.length + (typeof value === 'string' ? value.length : 0));
     return value;
   }
 

@@ -1,5 +1,6 @@
 /** The tools of a chat request: what the client may define and choose, and what it wishes of calls. */
 import { z } from 'zod';
+import { withoutNulls } from '../../../shared/base/without_nulls.ts';
 import type { ToolSchemas } from '../output/call_writer.ts';
 import { ParameterFailure } from './parameter_failure.ts';
 
@@ -99,9 +100,7 @@ export function readTools({
 
 /** Returns a tool without keys that are null, which a template of Python would print as `None`. */
 function definitionOf(tool: z.infer<typeof toolSchema>): ToolDefinition {
-  const described = Object.fromEntries(
-    Object.entries(tool.function).filter(([, value]) => value !== null && value !== undefined),
-  );
+  const described = withoutNulls(tool.function);
   return { ...tool, type: 'function', function: { ...described, name: tool.function.name } };
 }
 

@@ -125,9 +125,9 @@ export class ArgumentValue {
     if (char === '\n') {
       // The first line end is left out, a later one waits for what follows.
       if (opening === '') this.#held = char;
-      return opening + escapedText(before);
+      return opening + escaped(before);
     }
-    return opening + escapedText(before) + escaped(char);
+    return opening + escaped(before) + escaped(char);
   }
 
   /** Returns the value as JSON of an allowed type; undefined when it is a text. */
@@ -140,10 +140,6 @@ export class ArgumentValue {
       types === undefined || types.has(type) || (type === 'integer' && types.has('number')) || types.has('any');
     return isAllowed ? json : undefined;
   }
-}
-
-function escapedText(text: string): string {
-  return text === '' ? '' : JSON.stringify(text).slice(1, -1);
 }
 
 /** Whether a text is a JSON value. */

@@ -132,6 +132,8 @@ export class OutputFormat {
   readonly #withoutTools: OutputTable | undefined;
   readonly hasReasoning: boolean;
   readonly #specialTexts: ReadonlySet<string>;
+  /** Tables of the formats that grammars enforce, by family. */
+  readonly #enforced = new Map<ToolFamily, OutputTable | undefined>();
 
   readonly #hidden: Readonly<Record<'withTools' | 'withoutTools', ReadonlySet<number> | undefined>>;
 
@@ -161,7 +163,7 @@ export class OutputFormat {
 
   /** Returns a parser of one answer; undefined when all its text is content. */
   parser({ enforced, tools, hasTools, isParallel, prefix, newId }: ParserOptions): OutputParser | undefined {
-    const table = enforced ? tableOf(enforced, this.choice.reasoning) : this.#table(hasTools);
+    const table = enforced ? this.#enforcedTable(enforced) : this.#table(hasTools);
     if (!table) return undefined;
     const random = (): string => newId() + newId();
     const isMistral = this.choice.tools === 'mistral';
@@ -186,6 +188,12 @@ export class OutputFormat {
     return isSpecial ? undefined : { open, close, isOpen };
   }
 
+  #enforcedTable(family: ToolFamily): OutputTable | undefined {
+    const table = this.#enforced.get(family) ?? tableOf(family, this.choice.reasoning);
+    this.#enforced.set(family, table);
+    return table;
+  }
+
   #table(hasTools: boolean): OutputTable | undefined {
     return hasTools ? this.#withTools : this.#withoutTools;
   }
@@ -206,15 +214,16 @@ function shortened(marker: string, text: string): string {
 }
 
 /**
- * Returns the end of a prompt that belongs to the answer, for the parser: an opened block of reasoning, the begin of an answer that is
- * continued.
- * @param prompt the rendered prompt
- * @param continued the text that is continued; undefined when the answer is a new message
+ * Returns the reader of a prompt's end that belongs to the answer, for the parser: an opened block of reasoning, the begin of an answer
+ * that is continued. It takes the rendered prompt, and the text that is continued; undefined when the answer is a new message.
  */
-export function promptPrefix(choice: FormatChoice, prompt: string, continued: string | undefined): string {
-  if (choice.responseTemplate !== undefined) return responseTemplate(choice.responseTemplate).prefix(prompt);
+export function prefixReader(choice: FormatChoice): (prompt: string, continued: string | undefined) => string {
+  if (choice.responseTemplate !== undefined) return responseTemplate(choice.responseTemplate).prefix;
   const markers: ReasoningMarkers | undefined = choice.reasoning && reasoningMarkers[choice.reasoning];
-  if (!markers) return '';
+  return (prompt, continued) => (markers ? markedPrefix(markers, prompt, continued) : '');
+}
+
+function markedPrefix(markers: ReasoningMarkers, prompt: string, continued: string | undefined): string {
   const end = prompt.trimEnd();
   const open = markers.open.find((literal) => end.endsWith(literal.trimEnd()));
   if (open !== undefined) return open;

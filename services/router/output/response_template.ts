@@ -41,7 +41,7 @@ export interface ResponseTemplate {
   /** @param hasTools whether calls are parsed; without, their text is content */
   table(hasTools: boolean): OutputTable;
   /** Returns the text of a prompt behind the last begin of an answer. */
-  prefix(prompt: string): string;
+  readonly prefix: (prompt: string) => string;
   readonly hasReasoning: boolean;
 }
 

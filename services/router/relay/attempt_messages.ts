@@ -9,6 +9,7 @@ import type {
 } from '../../../shared/protocol/messages.ts';
 import { packDigest, packTokens } from '../../../shared/protocol/packing.ts';
 import type { Chosen } from '../conductor/conductor.ts';
+import type { RequestTrace } from './request_log.ts';
 import type { InFlightRequest } from './in_flight_request.ts';
 
 interface AttemptMessagesOptions {
@@ -57,18 +58,35 @@ export class AttemptMessages {
   #context(placement: number): RequestContext {
     const { inFlight, router, timeoutMs } = this.#options;
     const { trace, numAttempts, generation } = inFlight;
-    // Each attempt has its own id, so that the end of an earlier attempt's prefill is not taken for the end of this one's.
-    const requestId = `${trace.id}.${numAttempts}`;
-    const traceId = trace.names.traceId ?? trace.id;
-    return { requestId, ...generation.origin, timeoutMs, traceId, router, placement };
+    return callContext(trace, numAttempts, { ...generation.origin, timeoutMs, router, placement });
   }
 
-  #chain(): { format: Buffer; tokens: Buffer; lastDigest: Buffer } {
+  #chain(): WireChain {
     const { digest, tokens, lastDigest } = this.#options;
-    return {
-      format: digest ? packDigest(digest) : Buffer.alloc(0),
-      tokens: packTokens(tokens),
-      lastDigest: lastDigest ? packDigest(lastDigest) : Buffer.alloc(0),
-    };
+    return wireChain(digest, tokens, lastDigest);
   }
+}
+
+/** Returns the context of a call. Each attempt has its own id, so that the end of an earlier one is not taken for the end of this one. */
+export function callContext(
+  trace: RequestTrace,
+  numAttempts: number,
+  call: Omit<RequestContext, 'requestId' | 'traceId'>,
+): RequestContext {
+  return { requestId: `${trace.id}.${numAttempts}`, traceId: trace.names.traceId ?? trace.id, ...call };
+}
+
+interface WireChain {
+  readonly format: Buffer;
+  readonly tokens: Buffer;
+  readonly lastDigest: Buffer;
+}
+
+/** Returns the block chain of a call's tokens. `digest` is that of the model's format, `lastDigest` that of the last full block before the tail. */
+export function wireChain(digest: Digest | undefined, tokens: Uint32Array, lastDigest: Digest | undefined): WireChain {
+  return {
+    format: digest ? packDigest(digest) : Buffer.alloc(0),
+    tokens: packTokens(tokens),
+    lastDigest: lastDigest ? packDigest(lastDigest) : Buffer.alloc(0),
+  };
 }

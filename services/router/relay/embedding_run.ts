@@ -11,8 +11,9 @@ import { linkSignals } from '../../../shared/base/signal.ts';
 import type { CacheScope } from '../../../shared/kv/format.ts';
 import { askOnce } from '../../../shared/net/network.ts';
 import { Pooling, type EmbedRequest } from '../../../shared/protocol/messages.ts';
-import { packDigest, packTokens, unpackFloats } from '../../../shared/protocol/packing.ts';
+import { unpackFloats } from '../../../shared/protocol/packing.ts';
 import type { Chosen } from '../conductor/conductor.ts';
+import { callContext, wireChain } from './attempt_messages.ts';
 import type { ChainCache } from './chain_cache.ts';
 import type { AttemptOptions } from './decode_attempt.ts';
 import { Exclusions } from './exclusions.ts';
@@ -133,16 +134,9 @@ export class EmbeddingRun {
     const { promptTokens, scope, pooling, origin } = this.#embedding;
     const { trace } = this.#state;
     const { router, view } = this.#options;
-    const { lastDigest } = this.#blocks;
     return {
-      context: {
-        requestId: `${trace.id}.${this.#numAttempts}`,
-        traceId: trace.names.traceId ?? trace.id,
-        ...{ ...origin, timeoutMs, router, placement },
-      },
-      format: view.model ? packDigest(view.model.digest) : Buffer.alloc(0),
-      tokens: packTokens(promptTokens),
-      lastDigest: lastDigest ? packDigest(lastDigest) : Buffer.alloc(0),
+      context: callContext(trace, this.#numAttempts, { ...origin, timeoutMs, router, placement }),
+      ...wireChain(view.model?.digest, promptTokens, this.#blocks.lastDigest),
       ...{ sources, scope, pooling },
     };
   }

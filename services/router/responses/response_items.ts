@@ -115,9 +115,9 @@ export class OutputItems {
     if (!open) return [];
     this.#open = undefined;
     const index = this.#done.length;
-    const item = shown(open, status, textOf(open));
-    this.#done.push(item);
     const text = textOf(open);
+    const item = shown(open, status, text);
+    this.#done.push(item);
     const late: ItemChange[] =
       open.kind === 'custom_tool_call' ? [{ change: 'text', index, item, text, logprobs: [] }] : [];
     return [...late, { change: 'done', index, item, text }];

@@ -74,30 +74,17 @@ export class ResponseStore {
     return this.#find(id).answer;
   }
 
-  /** Returns the bytes of the conversation up to and with an answer, as JSON. @throws Failure `not_found` when it is not stored here */
-  conversationBytes(id: string): number {
-    return this.#find(id).items.length;
+  /** Returns the conversation up to and with an answer: a JSON list of ChatItems. @throws Failure `not_found` when it is not stored here */
+  conversation(id: string): Buffer {
+    return this.#find(id).items;
   }
 
-  /** Returns the bytes of an item as JSON. @throws Failure `not_found` when it is not stored here */
-  itemBytes(itemId: string): number {
+  /** Returns an item of a stored answer as JSON. @throws Failure `not_found` when it is not stored here */
+  item(itemId: string): Buffer {
     this.#dropOld();
     const bytes = this.#items.get(itemId);
     if (!bytes) throw this.#missing('item', itemId);
-    return bytes.length;
-  }
-
-  /** Returns the conversation up to and with an answer. @throws Failure `not_found` when it is not stored here */
-  conversation(id: string): ChatItem[] {
-    return JSON.parse(this.#find(id).items.toString()) as ChatItem[];
-  }
-
-  /** Returns an item of a stored answer. @throws Failure `not_found` when it is not stored here */
-  item(itemId: string): ChatItem {
-    this.#dropOld();
-    const bytes = this.#items.get(itemId);
-    if (!bytes) throw this.#missing('item', itemId);
-    return JSON.parse(bytes.toString()) as ChatItem;
+    return bytes;
   }
 
   /** Forgets an answer. @throws Failure `not_found` when it is not stored here */

@@ -70,37 +70,27 @@ function resolved(
   maxBytes: number,
 ): { readonly conversation: readonly ChatItem[]; readonly numBytes: number } {
   let numBytes = 0;
-  const count = (param: string, more: number): void => {
-    numBytes += more;
-    if (numBytes <= maxBytes) return;
+  const read = (param: string, get: () => Buffer): unknown => {
+    let json: Buffer;
+    try {
+      json = get();
+    } catch (error) {
+      if (!(error instanceof Failure)) throw error;
+      throw new ParameterFailure(`${param}: ${error.message}`, param, error.code);
+    }
+    numBytes += json.length;
+    if (numBytes <= maxBytes) return JSON.parse(json.toString());
     throw new ParameterFailure(
       `${param}: the stored conversation has over ${maxBytes} bytes; begin a new one, or send less of it`,
       param,
       'context_too_long',
     );
   };
-  const find = <T>(param: string, get: () => T): T => {
-    try {
-      return get();
-    } catch (error) {
-      if (!(error instanceof Failure)) throw error;
-      throw new ParameterFailure(`${param}: ${error.message}`, param, error.code);
-    }
-  };
   const before =
-    previousId === undefined
-      ? []
-      : find('previous_response_id', () => {
-          count('previous_response_id', store.conversationBytes(previousId));
-          return store.conversation(previousId);
-        });
+    previousId === undefined ? [] : (read('previous_response_id', () => store.conversation(previousId)) as ChatItem[]);
   const own = items.map((item) => {
     const { id = '', referredAt } = item;
-    if (referredAt === undefined) return item;
-    return find(`${referredAt}.id`, () => {
-      count(`${referredAt}.id`, store.itemBytes(id));
-      return store.item(id);
-    });
+    return referredAt === undefined ? item : (read(`${referredAt}.id`, () => store.item(id)) as ChatItem);
   });
   if (before.length + own.length === 0) throw new ParameterFailure('input: a text, or at least one item', 'input');
   return { conversation: [...before, ...own], numBytes };

@@ -3,7 +3,7 @@ import { createContext, Script } from 'node:vm';
 import { z } from 'zod';
 import { Failure, messageOf } from '../../../shared/base/failure.ts';
 import type { TemplateInput } from '../openai/parameters.ts';
-import { chooseFormat, promptPrefix, type FormatChoice, type ParserNames } from '../output/output_format.ts';
+import { chooseFormat, prefixReader, type FormatChoice, type ParserNames } from '../output/output_format.ts';
 import { responseTemplate } from '../output/response_template.ts';
 import { forTemplate, leftOpen, namesInTags, namesRole, readsVariable, type Messages } from './chat_messages.ts';
 import { ChatTemplate } from './template/chat_template.ts';
@@ -65,6 +65,7 @@ export class ChatRenderer {
   readonly #sandbox = createContext({ render: (): string => '' });
   readonly #rendering = new Script('render()');
   readonly #renderMs: number;
+  readonly #prefixOf: ReturnType<typeof prefixReader>;
 
   /**
    * @param config tokenizer_config.json
@@ -87,6 +88,7 @@ export class ChatRenderer {
     const response = config['response_template'] ?? undefined;
     this.formatError = response === undefined ? undefined : whyUnusable(response);
     this.format = chooseFormat(forTools, this.formatError === undefined ? response : undefined, parsers);
+    this.#prefixOf = prefixReader(this.format);
   }
 
   /** Why the chat template cannot be used; undefined: it can, or there is none. */
@@ -122,7 +124,7 @@ export class ChatRenderer {
     const final = input.messages.at(-1)?.['content'];
     const whole = continueFinalMessage ? leftOpen(text, messages) : text;
     const continued = continueFinalMessage && typeof final === 'string' ? final : undefined;
-    return { text: whole, addSpecialTokens, prefix: promptPrefix(this.format, whole, continued) };
+    return { text: whole, addSpecialTokens, prefix: this.#prefixOf(whole, continued) };
   }
 
   /** Renders messages without tools. @throws Failure when there is no template, Error with what the template raises. */

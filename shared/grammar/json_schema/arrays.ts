@@ -2,7 +2,7 @@
  * Arrays: items by position, counts, `contains`, and `uniqueItems` of a few values. After `prefixItems` an array ends, unless `items` says what
  * follows.
  */
-import { COMMA, literalJson } from '../any_json.ts';
+import { COMMA, literalJson, itemsThen } from '../any_json.ts';
 import { choice, type Expression, NEVER, repeat, sequence, text } from '../grammar.ts';
 import type { Conversion } from './conversion.ts';
 import { SchemaError } from './converted_schema.ts';
@@ -91,21 +91,12 @@ function plainItems({ prefix, rest }: Items, min: number, max: number | undefine
   const after = rest && conversion.value(rest);
   if (values.length < min && !after) return NEVER;
   const left = max === undefined ? undefined : max - values.length;
-  let content = after ? more(after, Math.max(0, min - values.length), left, values.length === 0) : END;
+  let content = after ? itemsThen(END, after, Math.max(0, min - values.length), left, values.length === 0) : END;
   for (const [i, value] of [...values.entries()].reverse()) {
     const item = i === 0 ? sequence(value, content) : sequence(COMMA, value, content);
     content = i < min ? item : choice(END, item);
   }
   return content;
-}
-
-/** `min` to `max` items and the end; `isFirst`: no item is before them. */
-function more(item: Expression, min: number, max: number | undefined, isFirst: boolean): Expression {
-  if (max === 0) return END;
-  const next = sequence(COMMA, item);
-  if (!isFirst) return sequence(repeat(next, min, max), END);
-  const some = sequence(item, repeat(next, Math.max(0, min - 1), max === undefined ? undefined : max - 1), END);
-  return min === 0 ? choice(END, some) : some;
 }
 
 function isUnique(facts: Facts): boolean {

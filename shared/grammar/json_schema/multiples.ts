@@ -1,16 +1,11 @@
 /** Multiples of an integer within bounds, by the remainder of the digits so far. */
 import { choice, EMPTY, type Expression, NEVER, oneOf, sequence, text } from '../grammar.ts';
+import type { Conversion } from './conversion.ts';
 import { codePoints } from '../code_points.ts';
 import type { ScaledRange } from './decimal_range.ts';
 
 /** Digits of a multiple that has no bound. */
 const MAX_DIGITS = 9;
-
-/** Adds rules for texts of `left` more digits that make a multiple; the count of rules is bounded by the caller (P1). */
-export interface RuleSink {
-  /** Returns a reference to the rule of this key, which `make` gives when it is new. */
-  rule(key: string, make: () => Expression): Expression;
-}
 
 /** Returns how many rules {@link multiplesExpression} may need. */
 export function multiplesCost(range: ScaledRange, modulus: number): number {
@@ -25,7 +20,11 @@ function digitsOf(bound: bigint): number {
 }
 
 /** Returns the multiples of `modulus` from low to high. */
-export function multiplesExpression({ low, high }: ScaledRange, modulus: number, sink: RuleSink): Expression {
+export function multiplesExpression(
+  { low, high }: ScaledRange,
+  modulus: number,
+  sink: Pick<Conversion, 'rule'>,
+): Expression {
   const cap = 10n ** BigInt(Math.max(MAX_DIGITS, digitsOf(low ?? 0n), digitsOf(high ?? 0n))) - 1n;
   const [first, last] = [low ?? -cap, high ?? cap];
   const builder = new Multiples(modulus, sink);
@@ -38,9 +37,9 @@ export function multiplesExpression({ low, high }: ScaledRange, modulus: number,
 
 class Multiples {
   readonly #modulus: number;
-  readonly #sink: RuleSink;
+  readonly #sink: Pick<Conversion, 'rule'>;
 
-  constructor(modulus: number, sink: RuleSink) {
+  constructor(modulus: number, sink: Pick<Conversion, 'rule'>) {
     this.#modulus = modulus;
     this.#sink = sink;
   }

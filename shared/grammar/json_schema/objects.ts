@@ -2,24 +2,18 @@
  * Objects: declared properties in the order of the schema, others after them. A rule per property and per whether something stands before it
  * keeps the grammar linear in the number of properties; counts of properties are part of the rule only where a bound needs them.
  */
-import { COLON, COMMA, ANY_OBJECT, literalJson } from '../any_json.ts';
-import { choice, type Expression, NEVER, repeat, ruleNamed, sequence, text } from '../grammar.ts';
+import { COLON, COMMA, ANY_OBJECT, itemsThen, literalJson } from '../any_json.ts';
+import { choice, type Expression, NEVER, ruleNamed, sequence, text } from '../grammar.ts';
 import type { Conversion } from './conversion.ts';
 import { SchemaError } from './converted_schema.ts';
 import { type Facts, largest, pointerOf, smallest } from './facts.ts';
-import { presenceOf } from './presence.ts';
+import { type Presence, presenceOf } from './presence.ts';
 import { type Properties, propertiesOf } from './properties.ts';
 
 /** Rules of one object with counts (P1). */
 const MAX_COUNTED = 20_000;
 
 const END = text('}');
-
-/** Which properties must be there and which must not. */
-interface Presence {
-  readonly present: ReadonlySet<string>;
-  readonly absent: ReadonlySet<string>;
-}
 
 /** Returns the objects that satisfy the facts. `key` names them. */
 export function objectExpression(facts: Facts, conversion: Conversion, key: string): Expression {
@@ -121,14 +115,6 @@ class ObjectBuilder {
     const min = Math.max(0, this.#min - count);
     const max = this.#max === undefined ? undefined : this.#max - count;
     if (max !== undefined && max < min) return NEVER;
-    const next = sequence(COMMA, this.#others);
-    if (count > 0) return sequence(repeat(next, min, max), END);
-    if (max === 0) return END;
-    const some = sequence(
-      this.#others,
-      repeat(next, Math.max(0, min - 1), max === undefined ? undefined : max - 1),
-      END,
-    );
-    return min === 0 ? choice(END, some) : some;
+    return itemsThen(END, this.#others, min, max, count === 0);
   }
 }

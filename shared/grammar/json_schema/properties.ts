@@ -4,7 +4,7 @@
  * Without `additionalProperties` an object that declares properties has no others, as structured output means it everywhere; one that declares
  * none is open, as JSON Schema says.
  */
-import { ANY_CHARACTER, literalJson, quoted, spelled, spelledSet } from '../any_json.ts';
+import { ANY_CHARACTER, ANY_STRING, literalJson, quoted, spelled, spelledSet } from '../any_json.ts';
 import { acceptsNothing, acceptsText, type Automaton, automatonOf, bothOf, othersOf } from '../automaton.ts';
 import { charactersOf, complementOf } from '../code_points.ts';
 import { choice, choiceOf, type Expression, NEVER, repeat, sequence, text } from '../grammar.ts';
@@ -255,7 +255,7 @@ function otherKey(parts: readonly Located[], names: readonly string[], conversio
  * for each one the compiler looks at the whole vocabulary. So some keys that only differ later are never written.
  */
 function keyExcept(names: readonly string[]): Expression {
-  if (names.length === 0) return quoted(repeat(ANY_CHARACTER, 0));
+  if (names.length === 0) return ANY_STRING;
   let depth = 1;
   while (beginningsOf(names, depth + 1).size <= MAX_BEGINNINGS && names.some((name) => name.length > depth)) depth++;
   return sequence(text('"'), differing(names, '', depth));

@@ -1,6 +1,7 @@
 /** A grammar thread as its owner sees it: calls with a time limit, and what the thread died of. */
 import type { Clock } from '../../base/clock.ts';
 import { Failure, messageOf } from '../../base/failure.ts';
+import { inTime, LATE } from '../../base/in_time.ts';
 import type { ArgumentOf, NameOf, ResultOf, Thread, Threads } from '../../base/threads.ts';
 import type { MaskWorker, start } from './mask_worker.ts';
 
@@ -21,8 +22,6 @@ export class ThreadLost extends Error {
     this.isLate = isLate;
   }
 }
-
-const LATE = Symbol('late');
 
 /** One grammar thread. A call that takes too long, or fails otherwise than by a Failure, ends it. */
 export class GrammarThread {
@@ -54,20 +53,12 @@ export class GrammarThread {
     limitMs: number,
   ): Promise<ResultOf<MaskWorker, K>> {
     if (this.#lost) throw this.#lost;
-    const timer = new AbortController();
-    // A calling thread that was busy itself finds the timer and the answer at once: after a turn the answer has come first.
-    const late = this.#clock
-      .sleep(limitMs, timer.signal)
-      .then(() => this.#clock.turn())
-      .then((): typeof LATE => LATE);
     try {
-      const answer = await Promise.race([this.#thread.call(method, argument), late]);
+      const answer = await inTime(this.#clock, limitMs, this.#thread.call(method, argument));
       if (answer !== LATE) return answer;
     } catch (error) {
       if (error instanceof Failure) throw error;
       throw this.lose(messageOf(error));
-    } finally {
-      timer.abort();
     }
     throw this.lose(`it was not done after ${limitMs / 1_000} s`, true);
   }

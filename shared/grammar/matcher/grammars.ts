@@ -1,6 +1,6 @@
 /** Grammars that were opened, by their text: their ids, and which of them are refused. */
 import { Failure } from '../../base/failure.ts';
-import { Recent } from './recent.ts';
+import { Recent } from '../../base/recent.ts';
 
 /** Grammars that are remembered (P1), and characters of their texts. */
 const MAX_GRAMMARS = 256;

@@ -1,7 +1,7 @@
 /**
  * A grammar thread: one instance of the library with one vocabulary, grammars that were compiled in it, and states of outputs.
  *
- * Whoever calls decides what is kept (P1): grammars are dropped and states closed by the caller. When the library fails, the thread is
+ * The caller decides what is kept (P1): it drops grammars and closes states. When the library fails, the thread is
  * of no use any more: its methods throw Errors that are no Failures.
  */
 import { asFailure, Failure } from '../../base/failure.ts';
@@ -42,8 +42,6 @@ export interface AcceptRequest {
 export interface MaskState {
   /** Only end tokens may come next. */
   readonly isComplete: boolean;
-  /** An end token came last. */
-  readonly isTerminated: boolean;
   /** No token may come next, and the text is not complete. */
   readonly isStuck: boolean;
 }
@@ -180,8 +178,7 @@ export class MaskWorker {
     for (const token of endTokens) words[token >> 5] = (words[token >> 5] ?? 0) & ~(1 << (token & 31));
     const isEmpty = words.every((word) => word === 0);
     if (mayEnd) for (const token of endTokens) words[token >> 5] = (words[token >> 5] ?? 0) | (1 << (token & 31));
-    const { isTerminated } = matcher;
-    return { isTerminated, isComplete: mayEnd && isEmpty, isStuck: isEmpty && !mayEnd && !isTerminated };
+    return { isComplete: mayEnd && isEmpty, isStuck: isEmpty && !mayEnd && !matcher.isTerminated };
   }
 
   #drop(grammar: number): void {

@@ -55,10 +55,6 @@ export class OpenMask implements TokenMask, ServedMask {
     return this.#opened.state.isComplete;
   }
 
-  get isTerminated(): boolean {
-    return this.#opened.state.isTerminated;
-  }
-
   get #opened(): Pick<Seat, 'words' | 'state'> {
     if (this.#latest) return this.#latest;
     throw new Error('the output is not open');

@@ -9,8 +9,6 @@ export interface TokenMask {
   readonly words: Uint32Array;
   /** Whether the text is complete and cannot go on: only end tokens are allowed. */
   readonly isComplete: boolean;
-  /** Whether an end token was accepted. Nothing may follow. */
-  readonly isTerminated: boolean;
   /**
    * Appends a token to the output. Resolves to true when `words` are those of the state after it; to false when the grammar does not
    * allow the token, and then nothing changes. Calls are made one after the other. @throws Failure `invalid_request` when no token of

@@ -89,11 +89,6 @@ describe('one cluster', () => {
       },
       15_000,
     );
-    await until('no engine and no store has', async () =>
-      (await cluster.pool()).every(
-        ({ running, waiting, open_streams: numStreams, kv_usage: kvUsage }) =>
-          running === 0 && waiting === 0 && numStreams === 0 && (kvUsage ?? 0) === 0,
-      ),
-    );
+    await cluster.idle();
   });
 });

@@ -3,7 +3,6 @@ import assert from 'node:assert/strict';
 import { pathToFileURL } from 'node:url';
 import { afterEach, expect, test } from 'vitest';
 import { systemClock } from '../../../shared/base/clock.ts';
-import { Failure, type FailureCode } from '../../../shared/base/failure.ts';
 import { TrialCompiler, type TrialCompilerOptions } from '../../../shared/grammar/matcher/trial_compiler.ts';
 import { tableOf } from '../../../shared/grammar/matcher/token_table.ts';
 import { readTextFiles } from '../../../shared/model/text_files.ts';
@@ -11,6 +10,7 @@ import { sized } from '../../support/long.ts';
 import { projectPath } from '../../support/project.ts';
 import { byteTable } from './byte_table.ts';
 import { WatchedThreads } from './watched_threads.ts';
+import { failsWith } from '../../support/failures.ts';
 
 const failing = { url: pathToFileURL(projectPath('dist/test/grammar/matcher/failing_mask_thread.js')) };
 
@@ -26,11 +26,6 @@ function begin(threads: WatchedThreads, options: Partial<TrialCompilerOptions> =
   trials.push(trial);
   return trial;
 }
-
-const failsWith =
-  (code: FailureCode, message = /./) =>
-  (error: unknown): boolean =>
-    error instanceof Failure && error.code === code && message.test(error.message);
 
 test('a grammar that compiles is tried once', async () => {
   const threads = new WatchedThreads();

@@ -145,7 +145,8 @@ describe('what is refused', () => {
     [{ kind: 'json_schema', param, schema: '{"type":"strin"}' }, /./],
     [{ kind: 'regex', param, pattern: '(' }, /./],
     [{ kind: 'regex', param, pattern: 'a'.repeat(1 << 20) }, /at most/],
-    [{ kind: 'grammar', param, text: 'root ::= root "a"' }, /./],
+    [{ kind: 'grammar', param, text: 'root ::= root "a" | "b"' }, /"root" begins with itself/],
+    [{ kind: 'grammar', param, text: 'root ::= "a" | b' }, /"b", which is not defined/],
     [{ kind: 'grammar', param, text: 'start: "a"' }, /./],
     [{ kind: 'choice', param, texts: ['\ud800'] }, /surrogate/],
   ])('%j', (rule, message) => {

@@ -5,58 +5,28 @@ import { RuleConversions } from '../../../services/router/grammar/text_rules.ts'
 import type { TextRule } from '../../../services/router/grammar/text_rule.ts';
 import { Failure } from '../../../shared/base/failure.ts';
 import type { Threads } from '../../../shared/base/threads.ts';
-import type { Clock } from '../../../shared/base/clock.ts';
+import { SimulatedClock } from '../../sim/simulated_clock.ts';
 
 const never = new AbortController().signal;
 const rule = (pattern: string): TextRule => ({ kind: 'regex', param: 'regex', pattern });
 
-/** A clock that moves when it is told to. */
-class ManualClock {
-  #nowMs = 0;
-  #sleepers: { readonly untilMs: number; readonly wake: () => void }[] = [];
-
-  nowMs(): number {
-    return this.#nowMs;
-  }
-
-  turn(): Promise<void> {
-    return turn();
-  }
-
-  sleep(ms: number, signal?: AbortSignal): Promise<void> {
-    return new Promise((resolve) => {
-      this.#sleepers.push({ untilMs: this.#nowMs + ms, wake: resolve });
-      signal?.addEventListener('abort', () => {
-        resolve();
-      });
-    });
-  }
-
-  async advance(ms: number): Promise<void> {
-    this.#nowMs += ms;
-    for (const { untilMs, wake } of this.#sleepers) if (untilMs <= this.#nowMs) wake();
-    this.#sleepers = this.#sleepers.filter(({ untilMs }) => untilMs > this.#nowMs);
-    for (let i = 0; i < 4; i++) await turn();
-  }
-}
-
 /** A thread that answers when it is told to: `texts` are the rules that it was given. */
 function made(): {
   readonly rules: RuleConversions;
-  readonly clock: ManualClock;
+  readonly clock: SimulatedClock;
   readonly texts: string[];
-  readonly answer: (value: object | Error) => Promise<void>;
+  readonly answer: (value: string | Error) => Promise<void>;
   readonly closed: () => number;
 } {
   const texts: string[] = [];
-  const waiting: { resolve: (value: object) => void; reject: (error: Error) => void }[] = [];
+  const waiting: { resolve: (value: string) => void; reject: (error: Error) => void }[] = [];
   let numClosed = 0;
   const threads = {
     spawn: () => ({
       call: (method: string, one: { pattern: string }) =>
         method === 'ready'
           ? Promise.resolve()
-          : new Promise((resolve, reject) => {
+          : new Promise<string>((resolve, reject) => {
               texts.push(one.pattern);
               waiting.push({ resolve, reject });
             }),
@@ -66,9 +36,9 @@ function made(): {
       },
     }),
   } as unknown as Threads;
-  const clock = new ManualClock();
+  const clock = new SimulatedClock();
   return {
-    rules: new RuleConversions(threads, clock as unknown as Clock),
+    rules: new RuleConversions(threads, clock),
     ...{ clock, texts, closed: () => numClosed },
     answer: async (value) => {
       await turn();
@@ -94,7 +64,7 @@ const why = async (coming: Promise<string>): Promise<string> => {
 test('one rule is converted once for all that ask, and kept', async () => {
   const { rules, texts, answer } = made();
   const all = Array.from({ length: 200 }, () => rules.convert(rule('a'), never));
-  await answer({ ebnf: 'A' });
+  await answer('A');
   expect(new Set(await Promise.all(all))).toEqual(new Set(['A']));
   assert.equal(await rules.convert(rule('a'), never), 'A');
   assert.deepEqual(texts, ['a']);
@@ -103,7 +73,7 @@ test('one rule is converted once for all that ask, and kept', async () => {
 test('a rule that is refused is refused again at once', async () => {
   const { rules, texts, answer } = made();
   const first = why(rules.convert(rule('('), never));
-  await answer({ refused: 'it is open' });
+  await answer(new Failure('invalid_request', 'it is open'));
   assert.equal(await first, 'invalid_request: it is open');
   assert.equal(await why(rules.convert(rule('('), never)), 'invalid_request: it is open');
   assert.deepEqual(texts, ['(']);
@@ -113,15 +83,15 @@ test('one that takes too long ends its thread, and may be tried again after a mi
   const { rules, clock, texts, answer, closed } = made();
   const first = why(rules.convert(rule('a'), never));
   await turn();
-  await clock.advance(2_001);
+  await clock.run(2_001);
   assert.match(await first, /^invalid_request: it took over 2 s/);
   assert.equal(closed(), 1);
   assert.match(await why(rules.convert(rule('a'), never)), /took over 2 s/);
-  await clock.advance(60_000);
+  await clock.run(62_001);
   const again = rules.convert(rule('a'), never);
-  // What the thread that was ended may still say changes nothing.
-  await answer({ ebnf: 'late' });
-  await answer({ ebnf: 'A' });
+  // A late answer of the thread that was ended changes nothing.
+  await answer('late');
+  await answer('A');
   assert.equal(await again, 'A');
   assert.deepEqual(texts, ['a', 'a']);
 });
@@ -133,7 +103,7 @@ test('a thread that dies of a rule is replaced', async () => {
   assert.match(await first, /^invalid_request: it cannot be read/);
   assert.equal(closed(), 1);
   const next = rules.convert(rule('b'), never);
-  await answer({ ebnf: 'B' });
+  await answer('B');
   assert.equal(await next, 'B');
 });
 
@@ -145,7 +115,7 @@ test('a client that leaves does not wait; more than 64 rules are refused', async
   assert.match(await why(rules.convert(rule('64'), never)), /^overloaded/);
   gone.abort();
   assert.match(await left, /^cancelled/);
-  for (let i = 0; i < 64; i++) await answer({ ebnf: String(i) });
+  for (let i = 0; i < 64; i++) await answer(String(i));
   assert.deepEqual(
     await Promise.all(others),
     Array.from({ length: 63 }, (_, i) => String(i + 1)),
@@ -157,13 +127,13 @@ test('what is kept stays bounded, and is counted once', async () => {
   const large = 'x'.repeat(1 << 20);
   for (let i = 0; i < 12; i++) {
     const one = rules.convert(rule(`${i}`), never);
-    await answer({ ebnf: large });
+    await answer(large);
     await one;
   }
   assert.equal(await rules.convert(rule('11'), never), large);
   assert.equal(texts.length, 12);
   const again = rules.convert(rule('0'), never);
-  await answer({ ebnf: 'small' });
+  await answer('small');
   assert.equal(await again, 'small');
   assert.equal(await rules.convert(rule('0'), never), 'small');
 });

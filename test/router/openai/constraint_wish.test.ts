@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { describe, expect, test } from 'vitest';
 import type { TextRule } from '../../../services/router/grammar/text_rule.ts';
 import type { ConstraintWish } from '../../../services/router/openai/constraint_wish.ts';
-import { ParameterFailure } from '../../../services/router/openai/parameter_failure.ts';
 import { readChatBody, readCompletionBody } from '../../../services/router/openai/parameters.ts';
+import { refusal } from '../../support/failures.ts';
 
 const limits = { vocabSize: 100, maxModelLen: 50, isStrict: true };
 const bytes = (body: object): Buffer => Buffer.from(JSON.stringify(body));
@@ -117,13 +117,7 @@ describe('refused', () => {
   ];
   test.each(refused)('%j', (more, param, message) => {
     for (const read of [completion, chat]) {
-      let failure: unknown;
-      try {
-        read(more);
-      } catch (error) {
-        failure = error;
-      }
-      assert(failure instanceof ParameterFailure);
+      const failure = refusal(() => read(more));
       expect(failure.param?.startsWith(param), failure.param ?? '').toBe(true);
       assert.match(failure.message, message);
     }

@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { readChatBody, readCompletionBody } from '../../../services/router/openai/parameters.ts';
-import { ParameterFailure, type BodyLimits } from '../../../services/router/openai/parameter_failure.ts';
+import type { BodyLimits } from '../../../services/router/openai/parameter_failure.ts';
+import { refusal } from '../../support/failures.ts';
 
 const limits: BodyLimits = { vocabSize: 100, maxModelLen: 64, isStrict: false };
 const messages = [{ role: 'user', content: 'x' }];
@@ -10,16 +11,6 @@ const chat = (keys: object): ReturnType<typeof readChatBody> =>
   readChatBody(Buffer.from(JSON.stringify({ messages, ...keys })), limits);
 const completion = (keys: object): { readonly ignored: readonly string[] } =>
   readCompletionBody(Buffer.from(JSON.stringify({ prompt: 'x', ...keys })), limits);
-
-function refusal(read: () => unknown): ParameterFailure {
-  try {
-    read();
-  } catch (error) {
-    if (error instanceof ParameterFailure) return error;
-    throw error;
-  }
-  assert.fail('it is accepted');
-}
 
 test.each<readonly [string, unknown]>([
   ['format', 'json'],

@@ -3,13 +3,14 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'vitest';
 import { chunkDelta, messageOf } from '../../../services/router/openai/chat_message.ts';
 import { ParsedChoice } from '../../../services/router/openai/parsed_choice.ts';
-import { ParameterFailure, type BodyLimits } from '../../../services/router/openai/parameter_failure.ts';
+import type { BodyLimits } from '../../../services/router/openai/parameter_failure.ts';
 import { readChatBody, readCompletionBody, readTokenizeBody } from '../../../services/router/openai/parameters.ts';
 import type { TextRule } from '../../../services/router/grammar/text_rule.ts';
 import { toolRule } from '../../../services/router/openai/tool_grammar.ts';
 import { schemasOf } from '../../../services/router/openai/tools.ts';
 import { NO_FORMAT, OutputFormat, type FormatChoice } from '../../../services/router/output/output_format.ts';
 import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
+import { refusal } from '../../support/failures.ts';
 
 const limits: BodyLimits = { vocabSize: 100, maxModelLen: 64, isStrict: false };
 const messages = [{ role: 'user', content: 'x' }];
@@ -21,16 +22,6 @@ const tool = (name: string, more: object = {}): object => ({
   type: 'function',
   function: { name, parameters, ...more },
 });
-
-function refusal(read: () => unknown): ParameterFailure {
-  try {
-    read();
-  } catch (error) {
-    if (error instanceof ParameterFailure) return error;
-    throw error;
-  }
-  assert.fail('it is accepted');
-}
 
 test('tools go to the template as they are, without nulls', () => {
   const { tools, template } = chat({ tools: [tool('tide', { description: null, strict: null }), tool('f.g-h')] });

@@ -1,7 +1,7 @@
 /** The choice of a format by a model's chat template, and what a prompt's end says of the answer. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'vitest';
-import { chooseFormat, OutputFormat, promptPrefix } from '../../../services/router/output/output_format.ts';
+import { chooseFormat, OutputFormat, prefixReader } from '../../../services/router/output/output_format.ts';
 
 const auto = { tools: 'auto', reasoning: 'auto' } as const;
 
@@ -62,7 +62,7 @@ test('special tokens are left out of the text, but for the markers of the format
 
 describe('the end of a prompt', () => {
   const prefix = (prompt: string, reasoning: 'think' | 'deepseek_r1', continued?: string): string =>
-    promptPrefix({ tools: undefined, reasoning, responseTemplate: undefined }, prompt, continued);
+    prefixReader({ tools: undefined, reasoning, responseTemplate: undefined })(prompt, continued);
 
   test('opens the reasoning, or closes it', () => {
     assert.equal(prefix('user\nWhat is <think>?\nassistant\n', 'think'), '');

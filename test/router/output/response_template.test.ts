@@ -1,7 +1,7 @@
 /** A checkpoint's own response template: its fields, content parsers and transforms, at every split of the text. Budget: 5 s. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'vitest';
-import { chooseFormat, promptPrefix } from '../../../services/router/output/output_format.ts';
+import { chooseFormat, prefixReader } from '../../../services/router/output/output_format.ts';
 import { responseTemplate } from '../../../services/router/output/response_template.ts';
 import { ParsedFormat } from './support.ts';
 
@@ -186,8 +186,8 @@ test('without tools, text that looks like a call is content', () => {
 test('an answer goes on where its prompt ends', () => {
   const choice = chooseFormat('<tool_call>', chatml, { tools: 'auto', reasoning: 'auto' });
   const before = '<|im_start|>assistant\n<think>Earlier.</think>x<|im_end|>\n<|im_start|>assistant\n';
-  assert.equal(promptPrefix(choice, before, undefined), '');
-  const prefix = promptPrefix(choice, `${before}<think>\n`, undefined);
+  assert.equal(prefixReader(choice)(before, undefined), '');
+  const prefix = prefixReader(choice)(`${before}<think>\n`, undefined);
   assert.equal(prefix, '<think>\n');
   const format = new ParsedFormat({ responseTemplate: chatml });
   assert.deepEqual(format.parse('A fact.</think>Yes.', { prefix }), {

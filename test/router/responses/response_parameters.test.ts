@@ -5,22 +5,13 @@ import { ParameterFailure, type BodyLimits } from '../../../services/router/open
 import { readChatBody } from '../../../services/router/openai/parameters.ts';
 import { messagesOf, readInput } from '../../../services/router/responses/response_input.ts';
 import { asResponseError, readResponseBody } from '../../../services/router/responses/response_parameters.ts';
+import { refusal } from '../../support/failures.ts';
 
 const limits: BodyLimits = { vocabSize: 100, maxModelLen: 64, isStrict: false };
 type Read = ReturnType<typeof readResponseBody>;
 const read = (keys: object, more: Partial<BodyLimits> = {}): Read =>
   readResponseBody(Buffer.from(JSON.stringify({ input: 'x', ...keys })), { ...limits, ...more });
 const messages = (keys: object): Read['template']['messages'] => read(keys).template.messages;
-
-function refusal(keys: object): ParameterFailure {
-  try {
-    read(keys);
-  } catch (error) {
-    if (error instanceof ParameterFailure) return error;
-    throw error;
-  }
-  assert.fail(`${JSON.stringify(keys)} is accepted`);
-}
 
 const user = { role: 'user', content: 'x' };
 
@@ -152,7 +143,7 @@ describe('the input', () => {
     ['include.0', { include: ['all'] }],
     ['truncation', { truncation: 'middle' }],
   ])('%s is named where it is wrong: %j', (param, keys) => {
-    const { message, param: named } = refusal(keys);
+    const { message, param: named } = refusal(() => read(keys));
     assert.equal(named, param, message);
     assert(message.includes(param), message);
   });
@@ -241,7 +232,7 @@ describe('tools', () => {
     ['tool_choice.type', { tools: [fn('a')], tool_choice: { type: 'web_search' } }],
     ['tool_choice', { tools: [fn('a')], tool_choice: { type: 'allowed_tools' } }],
   ])('%s is named where it is wrong', (param, keys) => {
-    const { message, param: named } = refusal(keys);
+    const { message, param: named } = refusal(() => read(keys));
     assert.equal(named, param, message);
   });
 });

@@ -44,8 +44,8 @@ test('an answer is there as it was stored, with the conversation before it and i
   const { store, put } = storeOf();
   put('r');
   assert.equal(store.answer('r').toString(), '{"id":"r"}');
-  assert.deepEqual(store.conversation('r'), [...before, itemOf('msg_r')]);
-  assert.deepEqual(store.item('msg_r'), itemOf('msg_r'));
+  assert.deepEqual(JSON.parse(store.conversation('r').toString()), [...before, itemOf('msg_r')]);
+  assert.deepEqual(JSON.parse(store.item('msg_r').toString()), itemOf('msg_r'));
   const bytes = [{ id: 'r' }, [...before, itemOf('msg_r')], itemOf('msg_r')];
   assert.equal(
     store.numBytes,

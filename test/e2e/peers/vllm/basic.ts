@@ -1,7 +1,7 @@
 /** vLLM's checks of small routes, of requests that end early, and of token ids in answers (`basic/…`). */
 import assert from 'node:assert/strict';
 import { until } from '../../../support/cluster.ts';
-import { CHAT, contentsOf, type Api, type Body, type CompletionChunk } from '../api.ts';
+import { COMPLETIONS, CHAT, contentsOf, type Api, type Body, type CompletionChunk } from '../api.ts';
 import { CONTEXT, END, messages, model, openPrompt } from '../samples.ts';
 import type { Check, PeerSuite } from '../suite.ts';
 
@@ -29,9 +29,12 @@ function routes(check: Check, api: Api): void {
   check('server_load /load', async () => {
     const load = async (): Promise<number> => (await api.get<{ server_load: number }>('/load')).server_load;
     assert.equal(await load(), 0);
-    const running = api.complete({ prompt: openPrompt, max_tokens: 1_000, temperature: 0, ignore_eos: true });
+    const gone = new AbortController();
+    const wish = { prompt: openPrompt, max_tokens: 1_000, temperature: 0, ignore_eos: true };
+    const running = api.post(COMPLETIONS, wish, { signal: gone.signal });
     await until('the request counts', async () => (await load()) === 1);
-    await running;
+    gone.abort();
+    await Promise.allSettled([running]);
     await until('it counts no longer', async () => (await load()) === 0);
   });
 }

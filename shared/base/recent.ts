@@ -11,10 +11,6 @@ export class Recent<K, V> {
     this.#maxSize = maxSize;
   }
 
-  get numEntries(): number {
-    return this.#entries.size;
-  }
-
   has(key: K): boolean {
     return this.#entries.has(key);
   }
