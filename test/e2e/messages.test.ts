@@ -207,12 +207,14 @@ describe("Anthropic's client", () => {
 });
 
 test('a stream that waits sends pings, ends with its client, and with an event of the error when it fails', async () => {
-  const times = ['--sse-keep-alive-ms', '300', '--request-timeout-ms', '2500'];
+  const times = ['--sse-keep-alive-ms', '300', '--request-timeout-ms', '1500'];
   const slow = await Cluster.up('--prefill', '0', '--store', '0', ...times);
   const pid = slow.pidOf('decode-1');
   try {
     const own = new Anthropic({ baseURL: slow.url, apiKey: 'none', maxRetries: 0 });
+    // The requests time out together, before the cluster sees that the instance is lost.
     process.kill(pid, 'SIGSTOP');
+    const failed = streamed({}, slow.url);
     const failing = own.messages.stream(wish).finalMessage();
     const rejected = assert.rejects(failing, (error: unknown) => {
       assert(error instanceof Anthropic.APIError && error.status === undefined, String(error));
@@ -226,7 +228,7 @@ test('a stream that waits sends pings, ends with its client, and with an event o
     await until('the request has ended with its client', async () =>
       (await slow.requests()).some(({ phase }) => phase === 'cancelled'),
     );
-    const events = await streamed({}, slow.url);
+    const events = await failed;
     await rejected;
     const last = events.pop();
     expect(events.length).toBeGreaterThan(1);
