@@ -85,7 +85,7 @@ async function unknownMs(files: TextFiles, text: string): Promise<{ readonly one
       throw error;
     },
   });
-  await helper.call('addedIds', undefined);
+  await helper.call('delimiters', undefined);
   const [lent, taken] = linkEnds();
   helper.notify('helpEncoding', lent, [lent]);
   const [alone, helped] = [new TokenizerTools(files), new TokenizerTools(files)];

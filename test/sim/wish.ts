@@ -24,7 +24,7 @@ const simTokenizer = new TokenizerTools(readTextFiles(simModel), Infinity);
  */
 export const simTokenizerThread = new Proxy(simTokenizer, {
   get: (tokenizer, name: keyof TokenizerTools) => {
-    if (name === 'addedIds') return () => [];
+    if (name === 'delimiters') return () => [];
     const found: unknown = Reflect.get(tokenizer, name, tokenizer);
     return typeof found === 'function' ? (found.bind(tokenizer) as unknown) : found;
   },

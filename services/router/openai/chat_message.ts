@@ -3,8 +3,22 @@ import type { OutputDelta } from '../output/output_delta.ts';
 
 type Fields = Readonly<Record<string, unknown>>;
 
+/** A message of the assistant, as the chat API answers it. */
+export type AssistantMessage = Readonly<{
+  role: 'assistant';
+  content: string | null;
+  refusal: null;
+  reasoning?: string;
+  reasoning_content?: string;
+  tool_calls?: readonly Readonly<{
+    id: string;
+    type: string;
+    function: Readonly<{ name: string; arguments: string }>;
+  }>[];
+}>;
+
 /** Returns the message of an answer from all of its deltas. Reasoning has both names that clients read. */
-export function messageOf(deltas: readonly OutputDelta[], includesReasoning: boolean): Fields {
+export function messageOf(deltas: readonly OutputDelta[], includesReasoning: boolean): AssistantMessage {
   const content: string[] = [];
   const reasoning: string[] = [];
   const calls: { id: string; name: string; json: string[] }[] = [];

@@ -65,7 +65,8 @@ export async function* runPrompt(
       const ownStop = finish === 'stop' && ownStopTokenIds.includes(sampled.token) ? sampled.token : null;
       if (finish) outcome = 'finished';
       // Output that ends in a stop string is not what the client has, and output under a salt must not be shared.
-      if (modelFinish && text.stop === undefined && request.scope.salt === '') onGenerated(promptTokens, generated);
+      if (modelFinish && text.stop === undefined && request.scope.salt === '')
+        onGenerated(promptTokens, modelFinish === 'stop' ? generated.slice(0, -1) : generated);
       const numTokens = generated.length;
       const matchedStop = text.stop ?? (finish === 'stop' ? sampled.token : null);
       yield {

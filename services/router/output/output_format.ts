@@ -161,6 +161,11 @@ export class OutputFormat {
     return hasTools ? this.#hidden.withTools : this.#hidden.withoutTools;
   }
 
+  /** Whether a token's text is a literal of the format, or part of one. */
+  isMarker(content: string): boolean {
+    return isMarkerOf(this.#withTools, content);
+  }
+
   /** Returns a parser of one answer; undefined when all its text is content. */
   parser({ enforced, tools, hasTools, isParallel, prefix, newId }: ParserOptions): OutputParser | undefined {
     const table = enforced ? this.#enforcedTable(enforced) : this.#table(hasTools);
@@ -200,9 +205,11 @@ export class OutputFormat {
 }
 
 function hiddenTokens(table: OutputTable | undefined, all: readonly SpecialToken[]): ReadonlySet<number> | undefined {
-  if (!table) return undefined;
-  const isMarker = (content: string): boolean => table.markers.some((marker) => marker.includes(content));
-  return new Set(all.filter(({ content }) => !isMarker(content)).map(({ id }) => id));
+  return table && new Set(all.filter(({ content }) => !isMarkerOf(table, content)).map(({ id }) => id));
+}
+
+function isMarkerOf(table: OutputTable | undefined, content: string): boolean {
+  return table?.markers.some((marker) => marker.includes(content)) === true;
 }
 
 /** UTF-16 units of a continued answer that its parser reads again (P1): each of its samples reads them before it begins. */

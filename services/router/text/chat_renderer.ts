@@ -127,6 +127,24 @@ export class ChatRenderer {
     return { text: whole, addSpecialTokens, prefix: this.#prefixOf(whole, continued) };
   }
 
+  /**
+   * Renders a chat with `mark` as the reasoning of each assistant's message that has none; undefined when there is no such message, or the
+   * template does not render the mark.
+   */
+  renderMarked({ messages, ...input }: TemplateInput, mark: string): string | undefined {
+    const isBare = ({ role, reasoning, reasoning_content: other }: Messages[number]): boolean =>
+      role === 'assistant' && typeof reasoning !== 'string' && typeof other !== 'string';
+    if (input.continueFinalMessage || !messages.some(isBare)) return undefined;
+    const marked = messages.map((message) => (isBare(message) ? { ...message, reasoning: mark } : message));
+    try {
+      const { text } = this.render({ messages: marked, ...input });
+      return text.includes(mark) ? text : undefined;
+    } catch {
+      // A template that takes no reasoning is rendered without it.
+      return undefined;
+    }
+  }
+
   /** Renders messages without tools. @throws Failure when there is no template, Error with what the template raises. */
   renderMessages(messages: Messages, addGenerationPrompt: boolean): string {
     return this.#rendered(this.#usual, messages, { addGenerationPrompt, kwargs: {} });

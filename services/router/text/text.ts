@@ -54,8 +54,8 @@ const NO_NAME: TokenName = { bytes: [], text: '', escaped: '', name: '', isAdded
 /** Encodes and decodes text for one model, on tokenizer threads. Without a tokenizer, encoding fails with Failure `invalid_request`. */
 export class TextCodec {
   readonly #workers: Workers | undefined;
-  /** Ids of the added tokens that split a text before it is encoded. When empty, answers are not remembered. */
-  readonly #addedIds: ReadonlySet<number>;
+  /** Ids of the tokens that frame the messages of a chat. When empty, answers are not remembered. */
+  readonly #delimiters: ReadonlySet<number>;
   /** Longer text cannot fit the context, and is not tokenised to find out. */
   readonly #maxCharacters: number;
   /** Names of tokens that were looked up, by id. Bounded by the vocabulary (P1). */
@@ -66,9 +66,9 @@ export class TextCodec {
    */
   readonly #plain = new Map<number, string | null>();
 
-  private constructor(workers: Workers | undefined, maxCharacters: number, addedIds: readonly number[] = []) {
+  private constructor(workers: Workers | undefined, maxCharacters: number, delimiters: readonly number[] = []) {
     this.#workers = workers;
-    this.#addedIds = new Set(addedIds);
+    this.#delimiters = new Set(delimiters);
     this.#maxCharacters = maxCharacters;
   }
 
@@ -89,13 +89,13 @@ export class TextCodec {
       startTokenizer(model.path, { ...texts, ...(parsers ? { parsers } : {}) }, threads, onDeath);
     const [streams, prompts, long] = await Promise.all([startOne(), startOne(), startOne()]);
     const longest = await long.call('longestToken', undefined);
-    // `addedIds` also builds each thread's encoder, so that no prompt has to wait for one.
-    const [addedIds] = await Promise.all([prompts.call('addedIds', undefined), long.call('addedIds', undefined)]);
+    // `delimiters` also builds each thread's encoder, so that no prompt has to wait for one.
+    const [delimiters] = await Promise.all([prompts.call('delimiters', undefined), long.call('delimiters', undefined)]);
     const [lent, taken] = linkEnds();
     prompts.notify('helpEncoding', lent, [lent]);
     long.notify('acceptHelp', taken, [taken]);
     const workers = { streams, prompts, long, tools: undefined, startTools: startOne };
-    return new TextCodec(workers, maxTokens * longest, addedIds);
+    return new TextCodec(workers, maxTokens * longest, delimiters);
   }
 
   get hasTokenizer(): boolean {
@@ -217,8 +217,8 @@ export class TextCodec {
    */
   async remember(prompt: Uint32Array, generated: readonly number[]): Promise<Answer | undefined> {
     const workers = this.#workers;
-    if (!workers || this.#addedIds.size === 0) return undefined;
-    const tokens = generatedTokens(prompt, generated, this.#addedIds);
+    if (!workers || this.#delimiters.size === 0) return undefined;
+    const tokens = generatedTokens(prompt, generated, this.#delimiters);
     const { prompts, long } = workers;
     const own = this.#encoder(CHARACTERS_A_TOKEN * (prompt.length + generated.length));
     const answer = tokens && (await own.call('remember', tokens));

@@ -3,9 +3,15 @@ import { ThreadLink, type LinkEnd } from '../../../shared/base/thread_link.ts';
 import type { TextFiles } from '../../../shared/model/text_files.ts';
 import { REPLACEMENT, tokenSpeller, type TokenBytes } from '../../../shared/model/token_bytes.ts';
 import type { TemplateInput } from '../openai/parameters.ts';
-import type { FormatChoice, ParserNames } from '../output/output_format.ts';
+import { OutputFormat, type FormatChoice, type ParserNames } from '../output/output_format.ts';
 import { ChatRenderer } from './chat_renderer.ts';
-import { GeneratedTokenCache, answerOf, type Answer, type GeneratedTokens } from './encoder/generated_token_cache.ts';
+import {
+  ANY_REASONING,
+  GeneratedTokenCache,
+  answerOf,
+  type Answer,
+  type GeneratedTokens,
+} from './encoder/generated_token_cache.ts';
 import { joined, refuseTooLong, textNearCut, withinStack } from './encoder/encode_limits.ts';
 import { FastEncoder } from './encoder/fast_encoder.ts';
 import { endOfTurn } from './end_of_turn.ts';
@@ -14,6 +20,7 @@ import type { LibraryTokenizer } from './encoder/library_tokenizer.ts';
 import { PartedText, serveEncoding } from './encoder/parallel_encoding.ts';
 import { readPromptBody, type ChatInput, type ChatPrompt, type PromptBodyJob, type TextPrompt } from './prompt_body.ts';
 import { tokenizerInfo } from './tokenizer_info.ts';
+import { turnReader, type TurnReader } from './turn_reader.ts';
 
 /** Milliseconds after which rendering is stopped. A template takes a millisecond or two, unless it loops. */
 const RENDER_MS = 2_000;
@@ -41,10 +48,13 @@ export class TokenizerTools {
   /** Created at first use, because threads that only decode need none. `fast` is undefined when the library must encode. */
   #encoder: { readonly fast: FastEncoder | undefined } | undefined;
   readonly #chats: ChatRenderer;
-  readonly #answers = new GeneratedTokenCache();
+  /** Created at first use, as the encoder is. */
+  #generated: GeneratedTokenCache | undefined;
+  readonly #readTurn: TurnReader;
   readonly #spell: (token: string) => Uint8Array;
   /** Contents of the added tokens by id, which the decoder leaves unchanged. */
   readonly #added: ReadonlyMap<number, string>;
+  readonly #special: ReadonlySet<number>;
   #letter: number | undefined;
 
   /**
@@ -56,7 +66,14 @@ export class TokenizerTools {
     this.#tokenizer = openLibrary(JSON.parse(tokenizer), this.#config);
     this.#spell = tokenSpeller(this.#tokenizer.tokenizer.decoder);
     this.#added = new Map(this.#tokenizer.tokenizer.added_tokens.map(({ id, content }) => [id, content]));
+    this.#special = specialTokens(this.#tokenizer.tokenizer.added_tokens, this.#config);
     this.#chats = new ChatRenderer(this.#config, template, { renderMs, parsers });
+    this.#readTurn = turnReader(this.#chats.format);
+  }
+
+  get #answers(): GeneratedTokenCache {
+    this.#generated ??= new GeneratedTokenCache(new Set(this.delimiters()), this.#readTurn);
+    return this.#generated;
   }
 
   get #fast(): FastEncoder | undefined {
@@ -88,20 +105,21 @@ export class TokenizerTools {
    * Returns the ids of a text. @throws Failure `context_too_long` for a text that cannot fit the context whatever its tokens are,
    * `invalid_request` for a word that is too long to encode.
    */
-  #encode(text: string, addSpecialTokens: boolean, maxCharacters: number, cutSide: TextPrompt['cutSide']): Uint32Array {
+  #encode({ text, addSpecialTokens, maxCharacters, cutSide }: TextPrompt, marked?: string): Uint32Array {
     if (!cutSide) refuseTooLong(text, maxCharacters);
     const near = cutSide ? textNearCut(text, maxCharacters, cutSide) : text;
-    return withinStack(() => this.#idsOf(near, addSpecialTokens));
+    return withinStack(() => this.#idsOf(near, addSpecialTokens, marked));
   }
 
-  #idsOf(text: string, addSpecialTokens: boolean): Uint32Array {
+  #idsOf(text: string, addSpecialTokens: boolean, marked: string | undefined): Uint32Array {
     const fast = this.#fast;
-    const sections = fast && !this.#answers.isEmpty ? fast.sections(text) : [];
-    if (fast && this.#answers.mayHave(sections)) {
+    if (fast) {
+      const ids = fast.encode(text, addSpecialTokens);
+      if (this.#answers.isEmpty || !this.#answers.mayContinue(ids)) return ids;
       const { before, after } = addSpecialTokens ? fast.ends : { before: [], after: [] };
-      return joined([...this.#answers.encode(sections, before, fast), Uint32Array.from(after)]);
+      const others = marked === undefined ? undefined : fast.sections(marked);
+      return joined([...this.#answers.encode(fast.sections(text), before, fast, others), Uint32Array.from(after)]);
     }
-    if (fast) return fast.encode(text, addSpecialTokens);
     return Uint32Array.from(this.#tokenizer.encode(text, { add_special_tokens: addSpecialTokens }).ids);
   }
 
@@ -125,16 +143,9 @@ export class TokenizerTools {
     if (!this.#chats.hasTemplate) return undefined;
     const start = this.#chats.specialToken('bos_token');
     const special = this.#tokenizer.tokenizer.added_tokens.filter(
-      ({ id, special: isSpecial, content }) =>
-        (isSpecial === true || this.#isSpecial(id)) && content !== '' && content !== start,
+      ({ id, content }) => this.#special.has(id) && content !== '' && content !== start,
     );
     return endOfTurn(special, (messages) => this.#chats.renderMessages(messages, false))?.id;
-  }
-
-  /** Whether tokenizer_config.json marks the token as special, which tokenizer.json may fail to do. */
-  #isSpecial(id: number): boolean {
-    const added = this.#config['added_tokens_decoder'] as Partial<Record<string, { special?: unknown }>> | undefined;
-    return added?.[String(id)]?.special === true;
   }
 
   /** Returns the formats of the model's output. */
@@ -149,9 +160,19 @@ export class TokenizerTools {
     };
   }
 
-  /** Returns the ids of the added tokens that split a text before it is encoded; empty when generated answers cannot be cached. */
-  addedIds(): number[] {
-    return this.#fast?.addedIds ?? [];
+  /**
+   * Returns the ids of the tokens that frame the messages of a chat: special tokens, and others that the template names, but the markers of
+   * the output's format, which stand within an answer. Empty when generated answers cannot be cached.
+   */
+  delimiters(): number[] {
+    const { format, source = '' } = this.#chats;
+    const output = new OutputFormat(format);
+    return (this.#fast?.addedIds ?? []).filter((id) => {
+      const content = this.#added.get(id) ?? '';
+      const isFrame = this.#special.has(id) || (content.trim() !== '' && source.includes(content));
+      // Every message of harmony's is framed by its markers.
+      return isFrame && (format.tools === 'harmony' || !output.isMarker(content));
+    });
   }
 
   /**
@@ -161,7 +182,12 @@ export class TokenizerTools {
   remember(generated: GeneratedTokens): Answer | undefined {
     const fast = this.#fast;
     if (!fast) return undefined;
-    const answer = answerOf(generated, fast, (ids) => this.#tokenizer.decode(ids, { skip_special_tokens: false }));
+    const answer = answerOf(
+      generated,
+      fast,
+      (ids) => this.#tokenizer.decode(ids, { skip_special_tokens: false }),
+      this.#readTurn,
+    );
     if (answer) this.#answers.learn(answer);
     return answer;
   }
@@ -178,8 +204,8 @@ export class TokenizerTools {
     return longest;
   }
 
-  encode({ text, addSpecialTokens, maxCharacters, cutSide }: TextPrompt): Uint32Array {
-    const ids = this.#encode(text, addSpecialTokens, maxCharacters, cutSide);
+  encode(prompt: TextPrompt): Uint32Array {
+    const ids = this.#encode(prompt);
     return ids.length === 0 ? Uint32Array.from(this.#startToken()) : ids;
   }
 
@@ -195,7 +221,8 @@ export class TokenizerTools {
   /** Returns the ids of a chat's prompt, and the end of its text that belongs to the answer. */
   chatPrompt({ template, maxCharacters, cutSide }: ChatInput): ChatPrompt {
     const { text, addSpecialTokens, prefix } = this.#chats.render(template);
-    return { ids: this.#encode(text, addSpecialTokens, maxCharacters, cutSide), prefix };
+    const marked = this.#answers.hasReasoning ? this.#chats.renderMarked(template, ANY_REASONING) : undefined;
+    return { ids: this.#encode({ text, addSpecialTokens, maxCharacters, cutSide }, marked), prefix };
   }
 
   /** Returns the text of a chat's prompt. */
@@ -282,6 +309,17 @@ export class TokenizerTools {
       ids.length === 0 ? '' : this.#tokenizer.decode([...ids], { skip_special_tokens: skipSpecialTokens }),
     );
   }
+}
+
+/** Returns the ids of the tokens that tokenizer.json or tokenizer_config.json marks as special; the first may fail to do so. */
+function specialTokens(
+  added: LibraryTokenizer['tokenizer']['added_tokens'],
+  config: Readonly<Record<string, unknown>>,
+): ReadonlySet<number> {
+  const listed = (config['added_tokens_decoder'] ?? {}) as Partial<Record<string, { special?: unknown }>>;
+  const isSpecial = ({ id, special }: (typeof added)[number]): boolean =>
+    special === true || listed[String(id)]?.special === true;
+  return new Set(added.filter(isSpecial).map(({ id }) => id));
 }
 
 /** Entry point of a tokenizer thread. @throws Error when the tokenizer's files cannot be used */

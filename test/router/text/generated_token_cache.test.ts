@@ -23,7 +23,7 @@ const words = 'the harbour is the place where the ships are';
 const generated = [...Array.from(words).flatMap((letter) => encode(tools, letter)), ...EOT];
 
 function remembered(at: TokenizerTools, tokens: readonly number[] = generated): Answer | undefined {
-  const found = generatedTokens(prompt, tokens, new Set(at.addedIds()));
+  const found = generatedTokens(prompt, tokens, new Set(at.delimiters()));
   return found && at.remember(found);
 }
 
@@ -91,7 +91,8 @@ test('what the tokenizer has by itself is not remembered, nor half a character',
 test('memory is bounded: the oldest goes', () => {
   const own = open();
   const ids = Uint32Array.from([1, 2, 3]);
-  for (let i = 0; i < 30_000; i++) own.learn({ prefix: BigInt(i), text: 'x'.repeat(500), ids });
+  for (let i = 0; i < 30_000; i++)
+    own.learn({ prefix: BigInt(i), text: 'x'.repeat(500), ids, headLength: 0, prefixLength: 0 });
   remembered(own);
   const next = chat('What is the harbour?', words, 'And the light?', '');
   expect(encode(own, next).slice(prompt.length, prompt.length + generated.length)).toEqual(generated);

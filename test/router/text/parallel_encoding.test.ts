@@ -139,7 +139,7 @@ test('another thread takes its share, between what else it does', async () => {
     { onDeath: assert.fail },
   );
   try {
-    await helper.call('addedIds', undefined);
+    await helper.call('delimiters', undefined);
     const [lent, taken] = linkEnds();
     helper.notify('helpEncoding', lent, [lent]);
     const [whole, parted] = [FastEncoder.create(library)!, FastEncoder.create(library)!];

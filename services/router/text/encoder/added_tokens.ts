@@ -38,18 +38,19 @@ export class AddedTokens {
   /** Tokens of one code unit, by that code unit. `#longer` groups the others by their first two code units. */
   readonly #single = new Map<number, AddedToken>();
   readonly #longer = new Map<number, Group>();
-  /** 1 for each code unit that begins an added token. Most of a text is skipped by this table. */
-  readonly #starts = new Uint8Array(65_536);
+  /** Matches the code units that begin added tokens. Most of a text is skipped by it. */
+  readonly #starts: RegExp;
   readonly #longest: number;
   readonly #hasSingleWords: boolean;
 
   /** Indexes the tokens. Of several with the same content the last one counts. */
   constructor(tokens: readonly AddedToken[]) {
+    const starts = new Set<number>();
     this.#hasSingleWords = tokens.some(({ singleWord }) => singleWord);
     for (const token of tokens) {
       const { content } = token;
       if (content === '') continue;
-      this.#starts[content.charCodeAt(0)] = 1;
+      starts.add(content.charCodeAt(0));
       if (content.length === 1) {
         this.#single.set(content.charCodeAt(0), token);
         continue;
@@ -62,6 +63,8 @@ export class AddedTokens {
     }
     for (const { lengths } of this.#longer.values()) lengths.sort((a, b) => b - a);
     this.#longest = tokens.reduce((most, { content }) => Math.max(most, content.length), 0);
+    const units = [...starts].map((unit) => `\\u${unit.toString(16).padStart(4, '0')}`);
+    this.#starts = new RegExp(`[${units.join('')}]`, 'g');
   }
 
   get ids(): number[] {
@@ -95,10 +98,10 @@ export class AddedTokens {
     if (this.#longest === 0) return text === '' ? [] : [{ text, added: undefined, isFirst: true }];
     const sections: { text: string; added: AddedToken | undefined; isFirst: boolean }[] = [];
     let from = 0;
-    for (let at = 0; at < text.length;) {
-      const found = this.#starts[text.charCodeAt(at)] ? this.#at(text, at) : undefined;
+    for (let at = this.#next(text, 0); at < text.length;) {
+      const found = this.#at(text, at);
       if (!found) {
-        at++;
+        at = this.#next(text, at + 1);
         continue;
       }
       const end = at + found.content.length;
@@ -108,7 +111,7 @@ export class AddedTokens {
         sections.push({ text: found.content, added: found, isFirst: at === 0 });
         from = end;
       }
-      at = end;
+      at = this.#next(text, end);
     }
     sections.push({ text: text.slice(from), added: undefined, isFirst: from === 0 });
     sections.forEach(({ added }, i) => {
@@ -117,6 +120,12 @@ export class AddedTokens {
       if (added?.rstrip && after && !after.added) after.text = trimmedStart(after.text);
     });
     return sections.filter((section) => section.text !== '');
+  }
+
+  /** Returns the next position from `from` on where a token may begin; the text's length when there is none. */
+  #next(text: string, from: number): number {
+    this.#starts.lastIndex = from;
+    return this.#starts.test(text) ? this.#starts.lastIndex - 1 : text.length;
   }
 
   #at(text: string, at: number): AddedToken | undefined {

@@ -234,9 +234,11 @@ export class FastEncoder implements ChunkEncoder {
     return this.#added.split(text);
   }
 
-  encodeSection(section: Section): Uint32Array {
+  encodeSections(sections: readonly Section[]): Uint32Array {
+    const [first] = sections;
+    if (first?.added && sections.length === 1) return Uint32Array.of(first.added.id);
     const out = new Ids();
-    this.#encodeSection(section, out);
+    for (const section of sections) this.#encodeSection(section, out);
     return out.taken();
   }
 

@@ -1,86 +1,208 @@
 /**
- * Cache of tokens that a model generated, for texts that the tokenizer would encode differently. A chat's next turn uses the generated
- * tokens, and so hits the cached blocks of its own answer. An answer is found by all tokens up to the last added token before it, and
- * by the text from there on.
+ * Cache of the tokens that a model generated, for turns that the next prompt spells differently: the tokenizer would cut the same text into
+ * other tokens, the template writes the message with other white space or other JSON, or the client leaves the reasoning out. The next prompt gets the generated tokens, and so hits the cached blocks of its own answer.
+ *
+ * A turn lies between two delimiters, the special tokens with which a template frames messages. It is found by all tokens up to the
+ * delimiter before it, and by its text: the same text, or a text that reads as the same message.
  */
 import type { AnswerMessage } from '../../../../shared/protocol/answers.ts';
-import { xxh64Stream } from '../../../../shared/base/xxh64.ts';
+import { xxh64, xxh64Stream } from '../../../../shared/base/xxh64.ts';
 import { REPLACEMENT } from '../../../../shared/model/token_bytes.ts';
+import { contentTurn, type ReadTurn, type TurnReader } from '../turn_reader.ts';
 import type { Section } from './added_tokens.ts';
+import { joined } from './encode_limits.ts';
 import type { FastEncoder } from './fast_encoder.ts';
 
 /**
- * A remembered section of text. `prefix`: XXH64 of all ids before the section, the added token in front included. `text` and `ids`
- * cover the whole section: the end of the prompt, and the answer.
+ * A remembered turn. `prefix`: XXH64 of the `prefixLength` ids before the turn, the delimiter in front included. `text` and `ids` cover the
+ * whole turn: the end of the prompt, and the answer. `headLength`: UTF-16 units of the text in front of the message, such as the role.
  */
 export type Answer = Omit<AnswerMessage, 'model'>;
 
-/** Limits on the code units of all cached texts together, and on the number of answers (P1). */
+/**
+ * Reasoning of a message that came back without one, in a prompt that is rendered a second time: where the template writes this, it would
+ * have written the reasoning.
+ */
+export const ANY_REASONING = '\u{10fffd}';
+
+/** Limits on the code units of all cached texts together, and on the number of spellings (P1). */
 const MAX_CHARACTERS = 8 * 2 ** 20;
-const MAX_ANSWERS = 20_000;
+const MAX_SPELLINGS = 20_000;
+
+interface Turn {
+  /** Number of ids before the turn. */
+  readonly prefixLength: number;
+  readonly ids: Uint32Array;
+  /** The text in front of the message, without white space at its end. */
+  readonly head: string;
+  readonly message: ReadTurn | undefined;
+}
 
 /**
- * Remembers the ids of generated answers by the tokens before them and by their text. Bounded by MAX_CHARACTERS and MAX_ANSWERS,
- * oldest prefix first out (P1).
+ * Remembers the ids of generated turns by the tokens before them and by their text. Bounded by MAX_CHARACTERS and MAX_SPELLINGS, the
+ * prefix that was used least recently first out (P1).
  */
 export class GeneratedTokenCache {
-  /** Ids by prefix, then by text. The prefix with the most recently learned answer is last, so that eviction starts with the oldest. */
-  readonly #answers = new Map<bigint, Map<string, Uint32Array>>();
-  /** How many remembered answers have a text, by text. */
-  readonly #numOf = new Map<string, number>();
+  /** Turns by prefix, then by text. The prefix that was used last is last, so that eviction starts with the oldest. */
+  readonly #turns = new Map<bigint, Map<string, Turn>>();
+  /** Number of spellings by the number of ids before them. */
+  readonly #lengths = new Map<number, number>();
+  readonly #delimiters: ReadonlySet<number>;
+  readonly #read: TurnReader;
   #numCharacters = 0;
   #count = 0;
+  #hasReasoning = false;
+
+  /**
+   * @param delimiters ids of the tokens that frame messages
+   * @param read reads two spellings of a turn as the same message
+   */
+  constructor(delimiters: ReadonlySet<number>, read: TurnReader) {
+    [this.#delimiters, this.#read] = [delimiters, read];
+  }
 
   get isEmpty(): boolean {
     return this.#count === 0;
   }
 
-  /** Whether one of the sections may be a cached answer. Most texts have none, and are encoded without a lookup. */
-  mayHave(sections: readonly Section[]): boolean {
-    return sections.some(({ text, added }) => !added && this.#numOf.has(text));
+  /** Whether any turn had reasoning. */
+  get hasReasoning(): boolean {
+    return this.#hasReasoning;
   }
 
-  #counted(text: string, by: 1 | -1): void {
-    this.#count += by;
-    this.#numCharacters += by * text.length;
-    const count = (this.#numOf.get(text) ?? 0) + by;
-    if (count > 0) this.#numOf.set(text, count);
-    else this.#numOf.delete(text);
+  learn({ prefix, prefixLength, text, ids, headLength }: Answer): void {
+    const message = this.#read(text.slice(headLength));
+    this.#hasReasoning ||= message !== undefined && message.reasoning !== '';
+    this.#keep(prefix, text, { prefixLength, ids, head: text.slice(0, headLength).trimEnd(), message });
   }
 
-  learn({ prefix, text, ids }: Answer): void {
-    const known = this.#answers.get(prefix) ?? new Map<string, Uint32Array>();
-    if (known.has(text)) return;
+  #keep(prefix: bigint, spelling: string, turn: Turn): void {
+    const known = this.#turns.get(prefix) ?? new Map<string, Turn>();
     // Inserting the prefix again moves it to the end, where eviction reaches it last.
-    this.#answers.delete(prefix);
-    this.#answers.set(prefix, known.set(text, ids));
-    this.#counted(text, 1);
-    for (const [oldest, texts] of this.#answers) {
-      for (const one of texts.keys()) {
-        if (this.#numCharacters <= MAX_CHARACTERS && this.#count <= MAX_ANSWERS) return;
+    this.#turns.delete(prefix);
+    this.#turns.set(prefix, known);
+    if (known.has(spelling)) return;
+    known.set(spelling, turn);
+    this.#counted(spelling, turn, 1);
+    for (const [oldest, texts] of this.#turns) {
+      for (const [one, its] of texts) {
+        if (this.#numCharacters <= MAX_CHARACTERS && this.#count <= MAX_SPELLINGS) return;
         texts.delete(one);
-        this.#counted(one, -1);
+        this.#counted(one, its, -1);
       }
-      this.#answers.delete(oldest);
+      this.#turns.delete(oldest);
     }
   }
 
-  /** Returns the ids of a text's sections, with cached answers as they were generated. */
-  encode(sections: readonly Section[], before: readonly number[], encoder: FastEncoder): Uint32Array[] {
+  #counted(text: string, { prefixLength }: Turn, by: 1 | -1): void {
+    this.#count += by;
+    this.#numCharacters += by * text.length;
+    const count = (this.#lengths.get(prefixLength) ?? 0) + by;
+    if (count > 0) this.#lengths.set(prefixLength, count);
+    else this.#lengths.delete(prefixLength);
+  }
+
+  /**
+   * Whether a cached turn may follow one of the delimiters in a prompt's ids, as the tokenizer makes them. Most prompts have none, and their
+   * text need not be searched.
+   */
+  mayContinue(ids: Uint32Array): boolean {
+    const isKnown = (length: number): boolean =>
+      (length === 0 || this.#delimiters.has(ids[length - 1] ?? -1)) &&
+      this.#turns.has(xxh64(bytesOf(ids.subarray(0, length))));
+    if (this.#lengths.size < ids.length) {
+      for (const length of this.#lengths.keys()) if (length <= ids.length && isKnown(length)) return true;
+      return false;
+    }
+    for (let length = 0; length <= ids.length; length++) if (this.#lengths.has(length) && isKnown(length)) return true;
+    return false;
+  }
+
+  /**
+   * Returns the ids of a text's sections, with cached turns as they were generated. `marked`: sections of the same chat with
+   * {@link ANY_REASONING} in each message that has no reasoning; undefined when there is none.
+   */
+  encode(
+    sections: readonly Section[],
+    before: readonly number[],
+    encoder: FastEncoder,
+    marked?: readonly Section[],
+  ): Uint32Array[] {
     const hash = xxh64Stream();
-    const first = Uint32Array.from(before);
-    const parts: Uint32Array[] = [first];
-    hash.update(bytesOf(first));
-    let prefix = hash.digest();
-    for (const section of sections) {
-      const answers = section.added ? undefined : this.#answers.get(prefix);
-      const ids = answers?.get(section.text) ?? encoder.encodeSection(section);
+    const parts: Uint32Array[] = [];
+    const add = (ids: Uint32Array): void => {
       parts.push(ids);
       hash.update(bytesOf(ids));
-      if (section.added) prefix = hash.digest();
+    };
+    add(Uint32Array.from(before));
+    const turns = this.#split(sections);
+    const others = this.#aligned(turns, marked);
+    let prefix = hash.digest();
+    for (const [at, turn] of turns.entries()) {
+      add(this.#generated(prefix, turn, others?.[at]) ?? encoder.encodeSections(turn));
+      prefix = hash.digest();
     }
     return parts;
   }
+
+  /** Splits sections into delimiters, each alone, and the turns between them. */
+  #split(sections: readonly Section[]): Section[][] {
+    const turns: Section[][] = [];
+    let isOpen = false;
+    for (const section of sections) {
+      const isDelimiter = this.#isDelimiter(section);
+      if (isDelimiter || !isOpen) turns.push([section]);
+      else turns.at(-1)?.push(section);
+      isOpen = !isDelimiter;
+    }
+    return turns;
+  }
+
+  #isDelimiter(section: Section | undefined): boolean {
+    return section?.added !== undefined && this.#delimiters.has(section.added.id);
+  }
+
+  /** Returns the turns of the marked text when they correspond to the turns one by one. */
+  #aligned(turns: readonly Section[][], marked: readonly Section[] | undefined): Section[][] | undefined {
+    const others = marked && this.#split(marked);
+    if (others?.length !== turns.length) return undefined;
+    const isSameFrame = ([one]: Section[], [other]: Section[] = []): boolean =>
+      this.#isDelimiter(one) ? one?.added?.id === other?.added?.id : !this.#isDelimiter(other);
+    return turns.every((turn, at) => isSameFrame(turn, others[at])) ? others : undefined;
+  }
+
+  /** Returns the ids of a turn as they were generated; undefined when they are not known. */
+  #generated(
+    prefix: bigint,
+    turn: readonly Section[],
+    marked: readonly Section[] | undefined,
+  ): Uint32Array | undefined {
+    const known = this.#turns.get(prefix);
+    if (!known) return undefined;
+    const text = textOf(turn);
+    const found =
+      known.get(text) ?? this.#sameMessage(known, text) ?? (marked && this.#sameMessage(known, textOf(marked)));
+    if (found) this.#keep(prefix, text, found);
+    return found?.ids;
+  }
+
+  #sameMessage(known: ReadonlyMap<string, Turn>, text: string): Turn | undefined {
+    const reads = new Map<string, ReadTurn | undefined>();
+    for (const turn of new Set(known.values())) {
+      const { head, message } = turn;
+      if (!message || !text.startsWith(head)) continue;
+      if (!reads.has(head)) reads.set(head, this.#read(text.slice(head.length)));
+      const read = reads.get(head);
+      if (read?.rest !== message.rest || read.hasBlock !== message.hasBlock) continue;
+      const isAny = read.reasoning === ANY_REASONING && message.reasoning !== '';
+      if (isAny || read.reasoning === message.reasoning) return turn;
+    }
+    return undefined;
+  }
+}
+
+function textOf(sections: readonly Section[]): string {
+  return sections.map(({ text }) => text).join('');
 }
 
 function bytesOf(ids: Uint32Array): Uint8Array {
@@ -93,7 +215,8 @@ function bytesOf(ids: Uint32Array): Uint8Array {
  */
 export interface GeneratedTokens {
   readonly prefix: bigint;
-  /** Prompt tokens after the last added token. */
+  readonly prefixLength: number;
+  /** Prompt tokens after the last delimiter. */
   readonly tail: Uint32Array;
   readonly answer: Uint32Array;
 }
@@ -102,53 +225,54 @@ export interface GeneratedTokens {
 const MAX_TOKENS = 32_768;
 
 /**
- * Returns the tokens to remember, up to the first added token of the output; undefined when there are none, or too many. `added`: ids
- * of the added tokens that split a text.
+ * Returns the tokens to remember, up to the first delimiter of the output; undefined when there are none, or too many. `delimiters`: ids
+ * of the tokens that frame messages.
  */
 export function generatedTokens(
   prompt: Uint32Array,
   generated: readonly number[],
-  added: ReadonlySet<number>,
+  delimiters: ReadonlySet<number>,
 ): GeneratedTokens | undefined {
   let start = prompt.length;
-  while (start > 0 && !added.has(prompt[start - 1] ?? -1)) {
+  while (start > 0 && !delimiters.has(prompt[start - 1] ?? -1)) {
     start--;
     if (prompt.length - start > MAX_TOKENS) return undefined;
   }
-  const end = generated.findIndex((id) => added.has(id));
+  const end = generated.findIndex((id) => delimiters.has(id));
   const answer = Uint32Array.from(end < 0 ? generated : generated.slice(0, end));
   if (answer.length === 0 || answer.length > MAX_TOKENS) return undefined;
-  const hash = xxh64Stream();
-  hash.update(bytesOf(prompt.subarray(0, start)));
-  return { prefix: hash.digest(), tail: prompt.slice(start), answer };
+  return { prefix: xxh64(bytesOf(prompt.subarray(0, start))), prefixLength: start, tail: prompt.slice(start), answer };
 }
 
 /**
- * Returns the answer to remember. Undefined when the tokenizer encodes its text to the same ids anyway, or when the text does not
- * stand for these ids alone.
+ * Returns the turn to remember. Undefined when every spelling of it gives the same ids anyway, when its text does not stand for these ids
+ * alone, or when it breaks off within a part.
  */
 export function answerOf(
-  { prefix, tail, answer }: GeneratedTokens,
+  { prefix, prefixLength, tail, answer }: GeneratedTokens,
   encoder: FastEncoder,
   decode: (ids: readonly number[]) => string,
+  read: TurnReader,
 ): Answer | undefined {
+  const encoded = (text: string): Uint32Array =>
+    encoder.encodeSections(encoder.sections(text).map((section) => ({ ...section, isFirst: false })));
+  const tailText = tail.length === 0 ? '' : decode([...tail]);
   // The client sent ids that no text encodes to: requests of other clients must not get them.
-  if (
-    tail.length > 0 &&
-    !isSame(encoder.encodeSection({ text: decode([...tail]), added: undefined, isFirst: false }), tail)
-  )
-    return undefined;
-  const ids = new Uint32Array(tail.length + answer.length);
-  ids.set(tail);
-  ids.set(answer, tail.length);
+  if (!isSame(encoded(tailText), tail)) return undefined;
+  const ids = joined([tail, answer]);
   const text = decode([...ids]);
-  const section = { text, added: undefined, isFirst: false };
-  const own = encoder.encodeSection(section);
-  if (isSame(own, ids)) return undefined;
-  const isOneSection = encoder.sections(text).length === 1;
+  const [head] = encoder.sections(tailText);
+  const headLength = head && !head.added ? head.text.length : 0;
+  const body = text.slice(headLength);
+  const message = read(body);
+  if (!message) return undefined;
+  const own = encoded(text);
+  const content = text.slice(tailText.length);
+  const isPlain = content.trim() === content && message.rest === contentTurn(content).rest && message.reasoning === '';
+  if (isPlain && isSame(own, ids)) return undefined;
   // Half a character is text that no client can send back.
-  if (!isOneSection || text.includes(REPLACEMENT) || own.length === 0 || decode([...own]) !== text) return undefined;
-  return { prefix, text, ids };
+  if (text.includes(REPLACEMENT) || own.length === 0 || decode([...own]) !== text) return undefined;
+  return { prefix, prefixLength, text, ids, headLength };
 }
 
 function isSame(a: Uint32Array, b: Uint32Array): boolean {
