@@ -82,6 +82,7 @@ const processes = [
     'dashboard',
     'routes',
     'messages',
+    'agents/agents',
     'peers/vllm',
     'peers/sglang',
     'peers/llamacpp',

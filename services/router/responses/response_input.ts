@@ -113,8 +113,8 @@ function textOf(content: unknown, where: string): string {
 }
 
 /**
- * Returns the messages that the parts of a conversation make: an assistant's reasoning, text and calls become one message, and system
- * messages at the begin become one with the instructions, since templates seldom take two.
+ * Returns the messages that the parts of a conversation make: an assistant's reasoning, text and calls become one message, in whatever
+ * order text and calls stand, and system messages at the begin become one with the instructions, since templates seldom take two.
  */
 export function messagesOf(items: readonly ChatItem[], instructions: string | undefined): Messages {
   const messages: Message[] = instructions === undefined ? [] : [{ role: 'system', content: instructions }];
@@ -153,6 +153,13 @@ function joinedAssistant(last: Message, next: Message, joinedCalls: Set<unknown>
     joinedCalls.add(all);
     return { ...last, tool_calls: all };
   }
-  if (calls || last['content'] !== undefined || next['content'] === undefined) return undefined;
-  return { ...last, ...next };
+  const { content: text } = next;
+  if (text === undefined) return undefined;
+  // A text behind calls is of their answer: an answer of its own would come behind their results.
+  if (calls) return { ...last, content: textBehind(last['content'], text) };
+  return last['content'] === undefined ? { ...last, ...next } : undefined;
+}
+
+function textBehind(before: unknown, text: unknown): unknown {
+  return typeof before === 'string' && typeof text === 'string' ? before + text : text;
 }

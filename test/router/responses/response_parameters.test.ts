@@ -69,6 +69,24 @@ describe('the input', () => {
     ]);
   });
 
+  test('text that stands behind calls, before their results, is of the same message', () => {
+    const later = { ...said, content: [{ type: 'output_text', text: ' And so on.' }] };
+    const results = [result('a'), result('b')];
+    const tools = ['a', 'b'].map((id) => ({ role: 'tool', tool_call_id: id, content: 'high' }));
+    const answer = { role: 'assistant', reasoning: 'hm', tool_calls: [called('a'), called('b')] };
+    assert.deepEqual(messages({ input: [user, reasoning, call('a'), said, call('b'), ...results] }), [
+      user,
+      { ...answer, content: 'Let me see.' },
+      ...tools,
+    ]);
+    assert.deepEqual(messages({ input: [user, reasoning, said, call('a'), call('b'), later, ...results, said] }), [
+      user,
+      { ...answer, content: 'Let me see. And so on.' },
+      ...tools,
+      { role: 'assistant', content: 'Let me see.' },
+    ]);
+  });
+
   test('two answers in a row stay two, and each has its own reasoning', () => {
     assert.deepEqual(messages({ input: [said, said] }).length, 2);
     assert.deepEqual(messages({ input: [reasoning, said, reasoning, said] }), [
