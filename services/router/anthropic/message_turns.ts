@@ -8,6 +8,12 @@ import { ParameterFailure } from '../openai/parameter_failure.ts';
  */
 const BILLING_LINE = /^x-anthropic-billing-header:[^\n]*\n?/;
 
+/**
+ * A reminder of Claude Code, which it puts behind results of tools. As a message of the user it would look like a new question, for which
+ * templates drop the reasoning of all earlier turns, and with it every block behind.
+ */
+const REMINDER = /^\s*<system-reminder>[^]*<\/system-reminder>\s*$/;
+
 interface Call {
   readonly id: string;
   readonly type: 'function';
@@ -115,6 +121,11 @@ class TurnWriter {
 
   text(role: string, text: string): void {
     if (text === '') return;
+    const last = this.#turns.at(-1);
+    if (role === 'user' && last?.role === 'tool' && REMINDER.test(text)) {
+      last.content += `\n\n${text}`;
+      return;
+    }
     const turn = this.#turnOf(role);
     // The pieces of an answer are joined as they were generated.
     const between = role === 'assistant' || turn.content === '' ? '' : '\n';

@@ -55,11 +55,11 @@ afterAll(async () => {
   folder.remove();
 });
 
-test.each(Object.entries(sessions))('%s', async (_, { play, numRouters, kinds }) => {
+test.each(Object.entries(sessions))('%s', async (_, { play, numRouters, kinds, isStrict = false }) => {
   const played = await play((turn) => urls[turn % numRouters] ?? assert.fail('a router'), model);
   const { costs, last } = played;
   for (const kind of kinds) assert(played.kinds.has(kind), `an answer has ${kind}:\n${costs.table()}`);
   // The project's instructions, which the first turn brought, say so.
-  assert.match(last, /9071/, costs.table());
+  if (!isStrict) assert.match(last, /9071/, costs.table());
   costs.check();
 });

@@ -22,6 +22,8 @@ interface Session {
   readonly numRouters: number;
   /** Types of blocks or items that its answers must have, or it tests little. */
   readonly kinds: readonly string[];
+  /** Whether the template leaves nothing out of its history. */
+  readonly isStrict?: boolean;
   /** Plays it; `urlOf` returns the router of a turn, counted from 1. */
   readonly play: (urlOf: (turn: number) => string, model: string) => Promise<PlayedSession>;
 }
@@ -44,19 +46,22 @@ type Words<O> = readonly [words: string, options?: Partial<O>];
 interface Plan<A, O> {
   readonly newAgent: (model: string) => A;
   readonly said: readonly Words<O>[];
+  /** Whether the user says nothing after the first words, because every answer calls a tool. */
+  readonly isOneTask?: boolean;
   /** Options of a turn, counted from 1. */
   readonly optionsOf: (turn: number) => O;
   /** Adds words of the client itself behind the results of calls, which come for the `count`-th time. */
   readonly addTo?: (agent: A, count: number) => void;
 }
 
-function playing<O, A extends Agent<O>>({ newAgent, said, optionsOf, addTo }: Plan<A, O>): Session['play'] {
+function playing<O, A extends Agent<O>>({ newAgent, said, isOneTask, optionsOf, addTo }: Plan<A, O>): Session['play'] {
   return async (urlOf, model) => {
     const [agent, costs, kinds, left] = [newAgent(model), new PromptCosts(), new Set<string>(), [...said]];
     let [last, hasCalls, numResults] = ['', false, 0];
     for (let turn = 1; turn <= NUM_TURNS; turn++) {
       if (hasCalls) addTo?.(agent, ++numResults);
-      const [words, options] = turn === NUM_TURNS ? [LAST_WORDS] : hasCalls ? [] : (left.shift() ?? ['Go on.']);
+      const [words, options] =
+        turn === NUM_TURNS && isOneTask !== true ? [LAST_WORDS] : hasCalls ? [] : (left.shift() ?? ['Go on.']);
       if (words !== undefined) agent.say(words);
       const asked = await agent.ask(urlOf(turn), { ...optionsOf(turn), ...options });
       for (const { type } of asked.parts) kinds.add(type);
@@ -69,15 +74,16 @@ function playing<O, A extends Agent<O>>({ newAgent, said, optionsOf, addTo }: Pl
 }
 
 const claudeKinds = ['thinking', 'text', 'tool_use'];
+const list = { toolChoice: { type: 'tool', name: 'TodoWrite' } } as const;
 const enabled = { type: 'enabled', budget_tokens: 1_024 } as const;
 const disabled = { type: 'disabled' } as const;
 const claudeSaid: readonly Words<ClaudeCodeOptions>[] = [
   ['When is the tide high at the old mill?'],
-  ['Write the list of what is to do.', { toolChoice: { type: 'tool', name: 'TodoWrite' } }],
+  ['Write the list of what is to do.', list],
   ['Tell me a story.'],
   ['How is the weather on Monday?', { toolChoice: { type: 'any' } }],
   ['How are you?'],
-  ['Is the list done?', { toolChoice: { type: 'tool', name: 'TodoWrite' } }],
+  ['Is the list done?', list],
   ['When is the tide high at the dry tower, and at the south pier?'],
   ['Tell me a story of the Heron.'],
 ];
@@ -98,6 +104,25 @@ const codexSaid: readonly Words<CodexOptions>[] = [
 
 /** The sessions, by name. */
 export const sessions: Readonly<Record<string, Session>> = {
+  'Claude Code, at work on one task': {
+    ...{ numRouters: 1, kinds: claudeKinds.slice(0, 1), isStrict: true },
+    play: playing<ClaudeCodeOptions, ClaudeCode>({
+      newAgent: (model) => new ClaudeCode(model, 7),
+      said: [[LAST_WORDS]],
+      isOneTask: true,
+      optionsOf: () => ({ thinking: enabled, ...list }),
+      addTo: (agent, count) => agent.remind(`Step ${count} is done.`, count % 2 === 0),
+    }),
+  },
+  'Codex, at work on one task': {
+    ...{ numRouters: 1, kinds: ['reasoning', 'function_call'], isStrict: true },
+    play: playing<CodexOptions, Codex>({
+      newAgent: (model) => new Codex(model),
+      said: [[LAST_WORDS]],
+      isOneTask: true,
+      optionsOf: () => ({ isThinking: true, maxTokens: 512, ...plan }),
+    }),
+  },
   'Claude Code, thinking': {
     ...{ numRouters: 1, kinds: claudeKinds },
     play: playing<ClaudeCodeOptions, ClaudeCode>({

@@ -112,6 +112,22 @@ describe('messages', () => {
     ]);
   });
 
+  test('a reminder behind results belongs to the last of them; words of the user do not', () => {
+    const uses = [{ type: 'tool_use', id: 'a', name: 'f', input: {} }];
+    const reminder = { type: 'text', text: '<system-reminder>\nThe list is empty.\n</system-reminder>' };
+    const words = { type: 'text', text: 'Stop. <system-reminder>' };
+    const result = { type: 'tool_result', tool_use_id: 'a', content: 'done' };
+    const { messages } = turns(
+      user,
+      { role: 'assistant', content: uses },
+      { role: 'user', content: [result, reminder, words, reminder] },
+    );
+    assert.deepEqual(messages.slice(2), [
+      { role: 'tool', content: `done\n\n${reminder.text}`, tool_call_id: 'a', name: 'f' },
+      { role: 'user', content: `${words.text}\n${reminder.text}` },
+    ]);
+  });
+
   test('an input that is a text is what the model wrote in place of an object', () => {
     const use = { type: 'tool_use', id: 'c', name: 'f', input: '{"a": 1' };
     const result = { type: 'tool_result', tool_use_id: 'c', content: 'bad' };

@@ -9,7 +9,7 @@ import { Ids } from './ids.ts';
 import type { LibraryTokenizer } from './library_tokenizer.ts';
 import { byteEncoder, characterEncoder, libraryIds } from './pretoken_encoders.ts';
 import { PARTED, type PartedText, type FoundChunk, type ChunkEncoder, type ChunkKind } from './parallel_encoding.ts';
-import { markPretokens, NeighbourPretokens, patternPretokens, type Pretokens } from './pretokens.ts';
+import { patternPretokens, unspacedPretokens, type Pretokens } from './pretokens.ts';
 import { bytePairsOf, type PairModel } from './rust_models.ts';
 import { BEHIND, ownCopy, CHUNK, TextChunkCache } from './text_chunks.ts';
 
@@ -329,10 +329,6 @@ function isAscii(text: string): boolean {
   return !BEYOND_ASCII.test(text);
 }
 
-function hasNoSpaces({ normalizer }: LibraryTokenizer): boolean {
-  return normalizer !== null && !normalizer(' a  b ').includes(' ');
-}
-
 /**
  * Whether a character without a token can be encoded by itself: without byte fallback, or when all byte tokens exist and no merge uses
  * one.
@@ -341,18 +337,4 @@ function hasWholeBytes({ tokenizer, model }: LibraryTokenizer): boolean {
   if (!tokenizer.model.byte_fallback) return true;
   for (let byte = 0; byte < 256; byte++) if (!model.tokens_to_ids.has(byteToken(byte))) return false;
   return !(model.merges ?? []).some((pair) => pair.some((token) => /^<0x[0-9A-F]{2}>$/.test(token)));
-}
-
-/** Pretokens of tokenizers that cut nothing, or in front of marks only; undefined for others. */
-function unspacedPretokens(library: LibraryTokenizer): Pretokens | undefined {
-  const { pre_tokenizer: preTokenizer, tokenizer, model } = library;
-  const { type, pattern } = tokenizer.pre_tokenizer ?? {};
-  let mark: string | undefined;
-  if (type === 'Metaspace') mark = preTokenizer?.split ? preTokenizer.replacement : undefined;
-  // Gemma's splits at spaces, of which its normaliser leaves none.
-  else if (type !== undefined && !(type === 'Split' && pattern?.String === ' ' && hasNoSpaces(library)))
-    return undefined;
-  // A mark without a token of its own could be fused with unknown characters before it, across the cut.
-  if (mark !== undefined && (mark.length !== 1 || !model.tokens_to_ids.has(mark))) return undefined;
-  return tokenizer.model.type === 'Unigram' ? markPretokens(mark) : new NeighbourPretokens(model.vocab, mark);
 }

@@ -1,5 +1,5 @@
 /** Boundaries of pretokens. No token lies across a boundary, so a pretoken has the same tokens wherever it stands. */
-import type { LibraryPreTokenizer } from './library_tokenizer.ts';
+import type { LibraryPreTokenizer, LibraryTokenizer } from './library_tokenizer.ts';
 
 /** Finds where the pretokens of a text end. Positions are in UTF-16 code units. */
 export interface Pretokens {
@@ -103,7 +103,7 @@ function nested(outer: RegExp, inner: RegExp): Pretokens {
 const ASCII = 128;
 
 /** Pretokens for tokenizers that do not cut text: a boundary lies between two code units that no token contains side by side. */
-export class NeighbourPretokens implements Pretokens {
+class NeighbourPretokens implements Pretokens {
   readonly isCut = isAlwaysCut;
   readonly #ascii = new Uint8Array(ASCII * ASCII);
   readonly #others = new Set<number>();
@@ -144,10 +144,28 @@ export class NeighbourPretokens implements Pretokens {
  * Returns the pretokens of a Unigram tokenizer: the text is cut in front of each mark, or nowhere without one. Elsewhere a cut could
  * change the ids, because Unigram's choice between equal scores depends on all text before.
  */
-export function markPretokens(mark: string | undefined): Pretokens {
+function markPretokens(mark: string | undefined): Pretokens {
   const endOf = (text: string, from: number): number => {
     const at = mark === undefined ? -1 : text.indexOf(mark, from + 1);
     return at < 0 ? text.length : at;
   };
   return { endOf, isCut: isAlwaysCut };
+}
+
+/** Pretokens of tokenizers that cut nothing, or in front of marks only; undefined for others. */
+export function unspacedPretokens(library: LibraryTokenizer): Pretokens | undefined {
+  const { pre_tokenizer: preTokenizer, tokenizer, model } = library;
+  const { type, pattern } = tokenizer.pre_tokenizer ?? {};
+  let mark: string | undefined;
+  if (type === 'Metaspace') mark = preTokenizer?.split ? preTokenizer.replacement : undefined;
+  // Gemma's splits at spaces, of which its normaliser leaves none.
+  else if (type !== undefined && !(type === 'Split' && pattern?.String === ' ' && hasNoSpaces(library)))
+    return undefined;
+  // A mark without a token of its own could be fused with unknown characters before it, across the cut.
+  if (mark !== undefined && (mark.length !== 1 || !model.tokens_to_ids.has(mark))) return undefined;
+  return tokenizer.model.type === 'Unigram' ? markPretokens(mark) : new NeighbourPretokens(model.vocab, mark);
+}
+
+function hasNoSpaces({ normalizer }: LibraryTokenizer): boolean {
+  return normalizer !== null && !normalizer(' a  b ').includes(' ');
 }
