@@ -98,6 +98,93 @@ test('a chat goes on with the tokens and the blocks of its own answer, which no 
   expect(numOther).toBe(2);
 });
 
+interface Details {
+  cached_tokens: number;
+  lost_tokens?: number;
+  rewritten_from?: number;
+}
+
+test('a client that rewrites its first line between two turns learns how many cache hits that lost, and where', async () => {
+  const post = async (path: string, body: object): Promise<{ answer: unknown; header: Details }> => {
+    const headers = { 'content-type': 'application/json' };
+    const response = await fetch(`${cluster.url}${path}`, { method: 'POST', headers, body: JSON.stringify(body) });
+    expect(response.status).toBe(200);
+    const header = JSON.parse(response.headers.get('x-penstock-request') ?? '{}') as Details;
+    return { answer: await response.json(), header };
+  };
+  const valueOf = async (series: string): Promise<number> => {
+    const text = await (await fetch(`${cluster.url}/metrics`)).text();
+    return Number(new RegExp(`^${series}(?:\\{.*\\})? (.*)$`, 'm').exec(text)?.[1] ?? 0);
+  };
+  interface Chat {
+    choices: { message: { content: string }; token_ids: number[] }[];
+    prompt_token_ids: number[];
+    usage: { prompt_tokens_details: Details };
+  }
+  const log = Array.from({ length: 30 }, (_, i) => `Locker ${20 + i} opens with code ${3_000 + 37 * i}.`).join('\n');
+  const more = { temperature: 0, max_tokens: 24, return_token_ids: true };
+  const system = (request: number): object => ({
+    role: 'system',
+    content: `Request ${request} of today.\nYou keep the harbour log.\n${log}`,
+  });
+  const question = { role: 'user', content: 'What is the code of locker 42?' };
+  const next = { role: 'user', content: 'And what is the code of locker 31?' };
+  const numKeys = await valueOf('penstock_index_keys');
+  const first = await post('/v1/chat/completions', { messages: [system(71), question], ...more });
+  const { choices, prompt_token_ids: prompt, usage } = first.answer as Chat;
+  expect(usage.prompt_tokens_details).toEqual({ cached_tokens: 0 });
+  const [{ message, token_ids: output } = { message: { content: '' }, token_ids: [] }] = choices;
+  const numBlocks = Math.floor((prompt.length - 1) / 32);
+  await until('its blocks are indexed', async () => (await valueOf('penstock_index_keys')) >= numKeys + numBlocks);
+
+  const goesOn: object[] = [question, { role: 'assistant', content: message.content }, next];
+  const rewritten = await post('/v1/chat/completions', { messages: [system(72), ...goesOn], ...more });
+  const { prompt_token_ids: second, usage: usageOfSecond } = rewritten.answer as Chat;
+  // The numbers have equally many tokens, so that what reappears stands where it stood.
+  const earlier = [...prompt, ...output];
+  const start = earlier.findIndex((token, i) => token !== second[i]);
+  const same = earlier.filter((token, i) => token === second[i]).length;
+  expect(start).toBeLessThan(32);
+  expect(same).toBeGreaterThan(prompt.length - 8);
+  const lost = { lost_tokens: 32 * Math.floor(Math.min(same, earlier.length - 1) / 32), rewritten_from: start };
+  expect(usageOfSecond.prompt_tokens_details).toEqual({ cached_tokens: 0, ...lost });
+  expect(rewritten.header).toMatchObject(lost);
+  const [view] = await cluster.requests(1);
+  expect(view).toMatchObject(lost);
+  expect(await valueOf('penstock_lost_cached_tokens_total')).toBe(lost.lost_tokens);
+
+  // The same turn again is a hit, and so is the turn that goes on as it was: nothing is lost.
+  let answer = '';
+  for (const request of [72, 71]) {
+    const plain = await post('/v1/chat/completions', { messages: [system(request), ...goesOn], ...more });
+    const { usage: usageOfPlain, choices: own } = plain.answer as Chat;
+    const { prompt_tokens_details: details } = usageOfPlain;
+    expect(Object.keys(details)).toEqual(['cached_tokens']);
+    expect(details.cached_tokens).toBeGreaterThan(prompt.length - 64);
+    expect(plain.header).not.toHaveProperty('lost_tokens');
+    answer = own[0]?.message.content ?? '';
+  }
+
+  // The other APIs have the same keys, each for one more turn under another line.
+  goesOn.push({ role: 'assistant', content: answer }, question);
+  const input = [system(73), ...goesOn];
+  const { answer: response } = await post('/v1/responses', { input, temperature: 0, max_output_tokens: 24 });
+  const { usage: usageOfThird, output: items } = response as {
+    usage: { input_tokens_details: Details };
+    output: { content: { text: string }[] }[];
+  };
+  const { input_tokens_details: details } = usageOfThird;
+  expect(details).toMatchObject({ cached_tokens: 0, rewritten_from: start });
+  expect(details.lost_tokens).toBeGreaterThan(second.length - 64);
+  goesOn.push({ role: 'assistant', content: items[0]?.content[0]?.text }, next);
+  const { content } = system(74) as { content: string };
+  const messages = { system: content, messages: goesOn, temperature: 0, max_tokens: 24 };
+  const { answer: anthropic } = await post('/v1/messages', messages);
+  const { usage: own } = anthropic as { usage: Details & { cache_read_input_tokens: number } };
+  expect(own).toMatchObject({ cache_read_input_tokens: 0, rewritten_from: start });
+  expect(own.lost_tokens).toBeGreaterThan(second.length - 64);
+});
+
 test('the conductor’s decisions can be looked at: what was asked, what was known, what was chosen', async () => {
   const { view } = await ask();
   const response = await fetch(`${cluster.url}/api/decisions?limit=2`);

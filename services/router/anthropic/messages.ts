@@ -147,7 +147,7 @@ function usageFields(counts: RequestCounts, numTokens?: number): object {
   const {
     prompt_tokens: prompt,
     completion_tokens: output,
-    prompt_tokens_details: { cached_tokens: cached },
+    prompt_tokens_details: { cached_tokens: cached, ...lost },
     completion_tokens_details: details,
   } = usageOf([counts], numTokens);
   return {
@@ -155,6 +155,7 @@ function usageFields(counts: RequestCounts, numTokens?: number): object {
     output_tokens: output,
     cache_creation_input_tokens: 0,
     cache_read_input_tokens: cached,
+    ...lost,
     output_tokens_details: details ? { thinking_tokens: details.reasoning_tokens } : null,
     server_tool_use: null,
   };

@@ -11,7 +11,16 @@ import { tiers } from '../../../shared/protocol/block_events.ts';
 import type { MembersView } from '../cluster/members_view.ts';
 import type { Instance } from '../cluster/instance.ts';
 import type { PrefixIndex } from '../cluster/prefix_index.ts';
-import type { ClusterSnapshot, Decision, InstanceSnapshot, Placement, Policy, Question } from './policy.ts';
+import { coveredTo } from './fetch_plan.ts';
+import type {
+  ClusterSnapshot,
+  Decision,
+  HeldSnapshot,
+  InstanceSnapshot,
+  Placement,
+  Policy,
+  Question,
+} from './policy.ts';
 import { Prices } from './prices.ts';
 
 /** Bits of the tiers in memory, whose blocks are served without reading a disk. */
@@ -130,8 +139,26 @@ export class Conductor {
     }
   }
 
+  /** Returns how many blocks from the first on somebody holds. */
+  heldBlocks(keys: Int32Array, avoided: Avoided): number {
+    return coveredTo(this.#ranges(keys, avoided), 0);
+  }
+
+  /** Returns the ranges of a chain that are held, with the holders that may be asked for them. */
+  #ranges(keys: Int32Array, avoided: Avoided): HeldSnapshot[] {
+    const { view, index } = this.#options;
+    return index.ranges(keys).map(({ start, end, heldBy }) => ({
+      ...{ start, end },
+      holders: heldBy.flatMap(({ holder: id, tiers: its }) => {
+        const holder = view.byHolder(id);
+        if (!holder?.isCounted || !avoided.isHolder(holder)) return [];
+        return [{ id, address: holder.member.address, isInMemory: (its & MEMORY_TIERS) !== 0 }];
+      }),
+    }));
+  }
+
   #snapshot({ keys, maxLength, avoided }: Asked): ClusterSnapshot {
-    const { view, index, clock } = this.#options;
+    const { view, clock } = this.#options;
     const nowMs = clock.nowMs();
     const seenMs = view.decodeSeenMs(maxLength);
     const of = (role: 'decode' | 'prefill'): InstanceSnapshot[] =>
@@ -145,18 +172,9 @@ export class Conductor {
         isAvoided: avoided.has(instance),
         price: this.#prices.of(instance.id),
       }));
-    const held = index.ranges(keys);
-    const ranges = held.map(({ start, end, heldBy }) => ({
-      ...{ start, end },
-      holders: heldBy.flatMap(({ holder: id, tiers: its }) => {
-        const holder = view.byHolder(id);
-        if (!holder?.isCounted || !avoided.isHolder(holder)) return [];
-        return [{ id, address: holder.member.address, isInMemory: (its & MEMORY_TIERS) !== 0 }];
-      }),
-    }));
     return {
       blockSize: view.model?.format.blockSize ?? 1,
-      ...{ decode: of('decode'), prefill: of('prefill'), ranges },
+      ...{ decode: of('decode'), prefill: of('prefill'), ranges: this.#ranges(keys, avoided) },
       tieBreak: view.otherRouters.length > 0 ? this.#options.tieBreak : 0,
       ageMs: nowMs - this.#startMs,
       withoutDecodeMs: seenMs === undefined ? undefined : nowMs - seenMs,

@@ -38,6 +38,11 @@ export class RouterMetrics {
   readonly #prefixQueries: Counter;
   readonly #prefixHits: Counter;
   readonly #predictedTokens: Counter;
+  readonly #lostTokens = new Counter({
+    name: 'penstock_lost_cached_tokens_total',
+    help: 'prompt tokens that would have been cached if their client had not rewritten text before them',
+    registers: [this.registry],
+  });
   readonly #drift: IndexDrift;
   readonly #ended: Counter<'finished_reason'>;
   readonly #failed: Counter<'reason' | 'status'>;
@@ -172,6 +177,7 @@ export class RouterMetrics {
     this.#promptTokens.inc(promptTokens);
     this.#cachedTokens.inc(trace.tokens.cached);
     this.#generatedTokens.inc(outputTokens);
+    this.#lostTokens.inc(trace.counts?.lost.lost_tokens ?? 0);
     if (ttftMs === undefined || !ttft) return;
     this.#prefixQueries.inc(promptTokens);
     this.#prefixHits.inc(trace.tokens.cached);

@@ -4,7 +4,7 @@ import { given } from '../../../shared/base/given.ts';
 import { packSeed } from '../../../shared/protocol/packing.ts';
 import { neutralSampling, type Sampling } from '../../../shared/protocol/request.ts';
 import type { Generation } from '../relay/generation.ts';
-import { RequestCounts } from '../relay/request_counts.ts';
+import { RequestCounts, type LostTokens } from '../relay/request_counts.ts';
 import { SampleGroup } from '../relay/sample_group.ts';
 import type { RequestTrace } from '../relay/request_log.ts';
 import type { TokenName } from '../text/text.ts';
@@ -17,7 +17,7 @@ export interface Usage {
   readonly prompt_tokens: number;
   readonly completion_tokens: number;
   readonly total_tokens: number;
-  readonly prompt_tokens_details: { readonly cached_tokens: number };
+  readonly prompt_tokens_details: { readonly cached_tokens: number } & LostTokens;
   /** Absent when the output is not parsed for reasoning. */
   readonly completion_tokens_details?: { readonly reasoning_tokens: number };
 }
@@ -141,11 +141,18 @@ export function usageOf(all: readonly RequestCounts[], numTokens?: number): Usag
     prompt_tokens: prompt,
     completion_tokens: completion,
     total_tokens: prompt + completion,
-    prompt_tokens_details: { cached_tokens: total(({ tokens }) => tokens.cached) },
+    prompt_tokens_details: { cached_tokens: total(({ tokens }) => tokens.cached), ...lostOf(all) },
     ...(all.some(({ reasoningTokens }) => reasoningTokens !== undefined)
       ? { completion_tokens_details: { reasoning_tokens: total(({ reasoningTokens = 0 }) => reasoningTokens) } }
       : {}),
   };
+}
+
+/** Returns the lost cache hits of all prompts, with the position of the first of them that has any. */
+function lostOf(all: readonly RequestCounts[]): LostTokens {
+  const losses = all.map(({ lost }) => lost).filter(({ lost_tokens: numLost = 0 }) => numLost > 0);
+  const numLost = losses.reduce((sum, { lost_tokens: own = 0 }) => sum + own, 0);
+  return losses[0] ? { ...losses[0], lost_tokens: numLost } : {};
 }
 
 /**

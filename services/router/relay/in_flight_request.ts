@@ -1,6 +1,7 @@
 /** One request on its way through its attempts. */
 import type { TokenList } from '../../../shared/base/token_list.ts';
 import type { Generation } from './generation.ts';
+import type { RewrittenPrefix } from './recent_sequences.ts';
 import type { RequestChain } from './request_chain.ts';
 import type { RetryState } from './retry.ts';
 
@@ -11,4 +12,6 @@ export interface InFlightRequest extends RetryState {
   readonly tokens: TokenList;
   readonly chain: RequestChain;
   numAttempts: number;
+  /** Where the prompt departs from the recent sequence that it continues; undefined when it continues none, or one as it was. */
+  rewritten?: RewrittenPrefix;
 }

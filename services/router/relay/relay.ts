@@ -18,6 +18,7 @@ import type { InFlightRequest } from './in_flight_request.ts';
 import { NO_BLOCKS, RequestChain } from './request_chain.ts';
 import type { RequestTrace } from './request_log.ts';
 import { goneFailure, MAX_IDLE_ATTEMPTS, MAX_PAUSE_MS, PAUSE_MS, retryAfter, untilPlaced } from './retry.ts';
+import { RewrittenTextFinder } from './rewritten_text.ts';
 import type { Placed } from './sample_group.ts';
 import { TokenList } from '../../../shared/base/token_list.ts';
 
@@ -32,10 +33,12 @@ export interface RelayOptions extends AttemptOptions {
 export class Relay {
   readonly #options: RelayOptions;
   readonly #chains: ChainCache;
+  readonly #rewrittenText: RewrittenTextFinder;
 
   constructor(options: RelayOptions) {
     this.#options = options;
     this.#chains = new ChainCache(undefined, options.keyBits);
+    this.#rewrittenText = new RewrittenTextFinder(options);
   }
 
   /** Returns the embedding of a prompt, a vector of length 1. @throws Failure when it cannot be computed. */
@@ -61,12 +64,16 @@ export class Relay {
       numAttempts: 0,
     };
     let numIdle = 0;
-    while (numIdle < MAX_IDLE_ATTEMPTS) {
-      const numBefore = inFlight.tokens.length;
-      if (yield* this.#attempt(inFlight)) return;
-      const hasMoved = inFlight.tokens.length > numBefore;
-      if (hasMoved) inFlight.backoff.reset();
-      numIdle = hasMoved || inFlight.last?.code === 'overloaded' ? 0 : numIdle + 1;
+    try {
+      while (numIdle < MAX_IDLE_ATTEMPTS) {
+        const numBefore = inFlight.tokens.length;
+        if (yield* this.#attempt(inFlight)) return;
+        const hasMoved = inFlight.tokens.length > numBefore;
+        if (hasMoved) inFlight.backoff.reset();
+        numIdle = hasMoved || inFlight.last?.code === 'overloaded' ? 0 : numIdle + 1;
+      }
+    } finally {
+      void this.#rewrittenText.remember(inFlight);
     }
     throw inFlight.last ?? new Failure('internal', 'no attempt was made');
   }
@@ -80,8 +87,10 @@ export class Relay {
     excluded.beginAttempt();
     inFlight.numAttempts++;
     const attempt = new DecodeAttempt(this.#options, inFlight, placed);
+    const compared = inFlight.numAttempts === 1 ? this.#rewrittenText.compare(inFlight, chosen) : undefined;
     try {
       for await (const reply of attempt.run(signal)) {
+        await compared;
         if (reply.sampled.position !== tokens.length) {
           throw new Failure('internal', `token ${reply.sampled.position} came when ${tokens.length} was next`);
         }

@@ -32,6 +32,16 @@ export class RequestChain {
     this.#scope = scope;
   }
 
+  /** Digest that the chain starts from: names model and scope; undefined before the first call of {@link blocks}. */
+  get root(): Digest | undefined {
+    return this.#chain?.root;
+  }
+
+  /** Keys of the blocks that the last call of {@link blocks} returned. */
+  get keys(): Int32Array {
+    return this.#blocks.keys;
+  }
+
   /** Returns the full blocks of `tokens` before the tail. Successive calls must pass lists that only grow. */
   async blocks({ digest, format }: ClusterModel, tokens: Uint32Array): Promise<FullBlocks> {
     const { blockSize } = format;

@@ -38,6 +38,23 @@ interface PromptTokenCounts {
   readonly computed_by_decode: number;
 }
 
+/** Lost cache hits, in the form of the API: both keys, or none when no token was lost. */
+export interface LostTokens {
+  readonly lost_tokens?: number;
+  /** Index of the first prompt token that differs from the earlier text. */
+  readonly rewritten_from?: number;
+}
+
+/** Where a prompt departs from the earlier sequence that it continues, as {@link RequestCounts.lost} is counted from it. */
+export interface RewrittenText {
+  /** Index of the first token that differs. */
+  readonly start: number;
+  /** Tokens of the full blocks that were the same before `start`. */
+  readonly sameTokens: number;
+  /** Tokens that would have been cache hits if the text had not been rewritten, those before `start` included. */
+  readonly reusableTokens: number;
+}
+
 /** Counts before any report: all zero. */
 export const NO_TOKENS: PromptTokenCounts = {
   cached: 0,
@@ -53,6 +70,8 @@ export class RequestCounts {
   outputTokens = 0;
   /** Output tokens that belong to the reasoning; undefined when the output is not parsed for it. */
   reasoningTokens: number | undefined;
+  /** Where the client has rewritten earlier text; undefined where the prompt continues nothing, or text as it was. */
+  rewritten: RewrittenText | undefined;
   readonly attempts: AttemptEntry[] = [];
   /** Notified when a prefill has ended. */
   readonly #changed = new Condition();
@@ -88,6 +107,18 @@ export class RequestCounts {
   /** Whether the last token has arrived. */
   get #hasEnded(): boolean {
     return this.attempts.at(-1)?.outcome === 'finished';
+  }
+
+  /**
+   * Prompt tokens that were computed, and would have been cache hits if the client had not rewritten text before them; with the index
+   * of the first token that differs. Empty when there are none.
+   */
+  get lost(): LostTokens {
+    if (!this.rewritten) return {};
+    const { start, sameTokens, reusableTokens } = this.rewritten;
+    const numCached = this.promptTokens - this.tokens.computed;
+    const numLost = reusableTokens - Math.max(sameTokens, numCached);
+    return numLost > 0 ? { lost_tokens: numLost, rewritten_from: start } : {};
   }
 
   get tokens(): PromptTokenCounts {

@@ -158,6 +158,7 @@ export class RequestTrace {
       prompt_tokens: this.promptTokens,
       output_tokens: this.outputTokens,
       tokens: this.tokens,
+      ...this.counts?.lost,
       fetched_bytes: fetchedBytes,
       ttft_ms: rounded(this.ttftMs),
       ttft_parts_ms: this.ttft
@@ -189,6 +190,7 @@ export class RequestTrace {
       prefill: last?.prefills.at(-1)?.name ?? null,
       prompt_tokens: this.promptTokens,
       tokens: this.tokens,
+      ...this.counts?.lost,
       ttft_ms: rounded(this.ttftMs),
       ttft_parts_ms: this.ttft
         ? Object.fromEntries(Object.entries(this.ttft).map(([name, ms]) => [name, rounded(ms as number)]))

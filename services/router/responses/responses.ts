@@ -188,9 +188,9 @@ async function ended(
 
 function responseUsage(usage: Usage): object {
   const { prompt_tokens: input, completion_tokens: output, total_tokens: total } = usage;
-  const { cached_tokens: cached } = usage.prompt_tokens_details;
+  const { cached_tokens: cached, ...lost } = usage.prompt_tokens_details;
   return {
-    ...{ input_tokens: input, input_tokens_details: { cached_tokens: cached, cache_write_tokens: 0 } },
+    ...{ input_tokens: input, input_tokens_details: { cached_tokens: cached, cache_write_tokens: 0, ...lost } },
     output_tokens: output,
     output_tokens_details: { reasoning_tokens: usage.completion_tokens_details?.reasoning_tokens ?? 0 },
     total_tokens: total,
