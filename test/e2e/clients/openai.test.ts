@@ -171,13 +171,15 @@ describe('openai-js', () => {
   });
 
   test('timeout', async () => {
-    const hasty = client.withOptions({ timeout: 60, maxRetries: 1 });
+    const numBefore = (await cluster.requests()).length;
+    const hasty = client.withOptions({ timeout: 200, maxRetries: 1 });
     await assert.rejects(hasty.chat.completions.create(endlessBody), (error: unknown) => {
       assert(error instanceof OpenAI.APIConnectionTimeoutError, String(error));
       assert.equal(error.message, 'Request timed out.');
       return true;
     });
     // The first try and the one that the client makes after it.
+    assert.equal((await cluster.requests()).length, numBefore + 2);
     await assertAborted(cluster, 2);
   });
 
