@@ -1,21 +1,17 @@
-/** `/v1/messages` and `/v1/messages/count_tokens` over plain HTTP and as Anthropic's official client asks. Budget: 40 s. */
+/** `/v1/messages` and `/v1/messages/count_tokens` over plain HTTP; Anthropic's client asks in clients/anthropic.test.ts. Budget: 20 s. */
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
 import Anthropic from '@anthropic-ai/sdk';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Cluster, until } from '../support/cluster.ts';
-import { projectPath } from '../support/project.ts';
 import { Api } from './peers/api.ts';
 import { answer, CONTEXT, messages, model } from './peers/samples.ts';
 
 const PATH = '/v1/messages';
 const COUNT = '/v1/messages/count_tokens';
 let cluster: Cluster;
-let client: Anthropic;
 const api = new Api(() => cluster.url);
 beforeAll(async () => {
   cluster = await Cluster.up('--prefill', '0', '--store', '0');
-  client = new Anthropic({ baseURL: cluster.url, apiKey: 'none', maxRetries: 0 });
 });
 afterAll(async () => {
   await cluster.close();
@@ -179,33 +175,6 @@ describe('over plain HTTP', () => {
   });
 });
 
-describe("Anthropic's client", () => {
-  test('creates, streams and counts', async () => {
-    const message = await client.messages.create(wish);
-    assert.deepEqual(message.content, [{ type: 'text', text: answer, citations: null }]);
-    assert.equal(message._request_id, message.id.replace('msg_', ''));
-    const texts: string[] = [];
-    const stream = client.messages.stream(wish).on('text', (text) => texts.push(text));
-    const final = await stream.finalMessage();
-    assert.equal(texts.join(''), answer);
-    expect(texts.length).toBeGreaterThan(2);
-    assert.deepEqual([final.content, final.stop_reason], [message.content, 'end_turn']);
-    assert.equal(final.usage.output_tokens, message.usage.output_tokens);
-    const { input_tokens: count } = await client.messages.countTokens({ model, system, messages: [question] });
-    for (const { usage } of [message, final])
-      assert.equal(usage.input_tokens + (usage.cache_read_input_tokens ?? 0), count);
-  });
-
-  test('throws the errors of its classes', async () => {
-    const image = { type: 'image' as const, source: { type: 'url' as const, url: 'http://x' } };
-    await assert.rejects(
-      client.messages.create({ ...wish, messages: [{ role: 'user', content: [image] }] }),
-      (error: unknown) => error instanceof Anthropic.BadRequestError && error.type === 'invalid_request_error',
-    );
-    await assert.rejects(client.messages.create({ ...wish, model: 'claude' }), Anthropic.NotFoundError);
-  });
-});
-
 test('a stream that waits sends pings, ends with its client, and with an event of the error when it fails', async () => {
   const times = ['--sse-keep-alive-ms', '300', '--request-timeout-ms', '1500'];
   const slow = await Cluster.up('--prefill', '0', '--store', '0', ...times);
@@ -239,87 +208,4 @@ test('a stream that waits sends pings, ends with its client, and with an event o
     process.kill(pid, 'SIGCONT');
     await slow.close();
   }
-});
-
-const toolsModel = projectPath('config/models/harbour-tools');
-
-interface ToolCase {
-  readonly kind: string;
-  readonly messages: { readonly role: string; readonly content: string }[];
-  readonly tools?: {
-    readonly function: { readonly name: string; readonly description: string; readonly parameters: { type: 'object' } };
-  }[];
-  readonly chat_template_kwargs?: { readonly enable_thinking?: boolean };
-  readonly expected: {
-    readonly content?: string;
-    readonly reasoning?: string;
-    readonly tool_calls?: { readonly name: string; readonly arguments: object }[];
-  };
-}
-
-describe('a model that calls tools and thinks', () => {
-  const { cases } = JSON.parse(readFileSync(`${toolsModel}/examples.json`, 'utf8')) as { cases: ToolCase[] };
-  const asked = cases.filter(({ messages: given }) => given.every(({ role }) => role === 'system' || role === 'user'));
-  let toolCluster: Cluster;
-  let toolClient: Anthropic;
-  beforeAll(async () => {
-    toolCluster = await Cluster.up('--prefill', '0', '--store', '0', '--model', toolsModel);
-    toolClient = new Anthropic({ baseURL: toolCluster.url, apiKey: 'none', maxRetries: 0 });
-  });
-  afterAll(async () => {
-    await toolCluster.close();
-  });
-
-  const bodyOf = ({ messages: given, tools = [], chat_template_kwargs: kwargs }: ToolCase) => ({
-    ...{ model: 'harbour-tools', max_tokens: 256, temperature: 0 },
-    system: given
-      .filter(({ role }) => role === 'system')
-      .map(({ content }) => ({ type: 'text' as const, text: content })),
-    messages: given.filter(({ role }) => role === 'user').map(({ content }) => ({ role: 'user' as const, content })),
-    tools: tools.map(({ function: { name, description, parameters } }) => ({
-      name,
-      description,
-      input_schema: parameters,
-    })),
-    ...(kwargs?.enable_thinking === true ? { thinking: { type: 'enabled' as const, budget_tokens: 1_024 } } : {}),
-  });
-  const seen = (content: Anthropic.ContentBlock[]): object => ({
-    text: content.flatMap((block) => (block.type === 'text' ? [block.text] : [])).join(''),
-    thinking: content.flatMap((block) => (block.type === 'thinking' ? [block.thinking] : [])).join(''),
-    calls: content.flatMap((block) =>
-      block.type === 'tool_use' ? [{ name: block.name, arguments: block.input }] : [],
-    ),
-  });
-
-  test('gives every expected call, text and thought, whole and streamed', async () => {
-    // One of each kind: test/e2e/tools.test.ts has them all.
-    const kinds = new Map(asked.map((one) => [one.kind, one]));
-    assert.equal(kinds.size, 8);
-    for (const one of kinds.values()) {
-      const { content = '', reasoning: thinking = '', tool_calls: calls = [] } = one.expected;
-      const message = await toolClient.messages.create(bodyOf(one));
-      assert.deepEqual(seen(message.content), { text: content, thinking, calls }, one.kind);
-      assert.equal(message.stop_reason, calls.length > 0 ? 'tool_use' : 'end_turn');
-      const final = await toolClient.messages.stream(bodyOf(one)).finalMessage();
-      assert.deepEqual(seen(final.content), seen(message.content), one.kind);
-      assert.equal(final.stop_reason, message.stop_reason);
-    }
-  });
-
-  test('answers from the result of its call', async () => {
-    const body = bodyOf(asked.find(({ expected }) => expected.tool_calls?.length === 1)!);
-    const message = await toolClient.messages.create(body);
-    const use = message.content.find((block) => block.type === 'tool_use');
-    assert(use);
-    const result = { type: 'tool_result' as const, tool_use_id: use.id, content: '{"error": "busy"}' };
-    const next = await toolClient.messages.create({
-      ...body,
-      messages: [
-        ...body.messages,
-        { role: 'assistant', content: message.content },
-        { role: 'user', content: [result] },
-      ],
-    });
-    assert.deepEqual(seen(next.content), { text: 'That did not work: busy.', thinking: '', calls: [] });
-  });
 });

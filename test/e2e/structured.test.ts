@@ -5,9 +5,7 @@
 import assert from 'node:assert/strict';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import OpenAI from 'openai';
-import { zodResponseFormat } from 'openai/helpers/zod';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { z } from 'zod';
 import { Cluster, mapConcurrently, until } from '../support/cluster.ts';
 import { sized } from '../support/long.ts';
 import { Random } from '../../shared/base/random.ts';
@@ -77,19 +75,6 @@ test('a JSON schema: every answer that ends is valid, every one that is cut coul
     assert(isValid(JSON.parse(text)), `${text}: ${JSON.stringify(isValid.errors)}`);
   }
   expect(numWhole).toBeGreaterThan(answers.length / 2);
-});
-
-test('the official client parses what its schema says', async () => {
-  const shape = z.object({
-    sure: z.boolean(),
-    who: z.enum(['Mira', 'Tom', 'nobody']),
-    year: z.int().min(1900).max(2026),
-  });
-  const { choices } = await client.chat.completions.parse({
-    ...sampling,
-    response_format: zodResponseFormat(shape, 'keeper'),
-  });
-  expect(shape.safeParse(choices[0]?.message.parsed).success).toBe(true);
 });
 
 test('a stream is the whole answer; n samples follow the rule each', async () => {

@@ -253,32 +253,6 @@ describe('what a request says of calls and reasoning', () => {
   });
 });
 
-test('the client’s own loop calls the tools and ends with the answer', async () => {
-  const called: string[] = [];
-  const tide = {
-    type: 'function' as const,
-    function: {
-      name: 'tide',
-      description: 'When the tide is high at a place',
-      parameters: { type: 'object', properties: { place: { type: 'string' } }, required: ['place'] },
-      parse: (json: string) => JSON.parse(json) as { place: string },
-      function: ({ place }: { place: string }) => {
-        called.push(place);
-        return { high: '9:15' };
-      },
-    },
-  };
-  const messages = [
-    { role: 'system' as const, content: 'You keep the harbour log.' },
-    { role: 'user' as const, content: 'When is the tide high at the old mill?' },
-  ];
-  const runner = client.chat.completions.runTools({ model, messages, tools: [tide] });
-  assert.equal(await runner.finalContent(), 'The tide at the old mill is high at 9:15.');
-  const streaming = client.chat.completions.runTools({ model, messages, tools: [tide], stream: true });
-  assert.equal(await streaming.finalContent(), 'The tide at the old mill is high at 9:15.');
-  assert.deepEqual(called, ['old mill', 'old mill']);
-});
-
 test('the loop that the README shows prints the answer that it says', async () => {
   const page = readFileSync(projectPath('README.md'), 'utf8');
   const [, block = ''] = /```js\n([^]*?)```/.exec(page) ?? [];

@@ -1,6 +1,7 @@
 /** Errors in Anthropic's form, and which of the two forms a path has. */
 import { Failure, messageOf } from '../../../shared/base/failure.ts';
 import { errorBody, errorHeaders, errorStatus } from '../openai/errors.ts';
+import { ParameterFailure } from '../openai/parameter_failure.ts';
 
 /** Form of the errors of an API. `requestId` names the request; null when it has no name yet. */
 export interface ErrorForm {
@@ -34,9 +35,15 @@ export function errorFormOf(path: string): ErrorForm {
 function messageErrorBody(error: unknown, requestId: string | null): object {
   return {
     type: 'error',
-    error: { type: typeOf(errorStatus(error)), message: textOf(error) },
+    error: { type: typeOf(errorStatus(error)), message: textOf(error), ...detailsOf(error) },
     request_id: requestId,
   };
+}
+
+/** Returns the details by which Anthropic's client knows to send the whole conversation in place of a thread. */
+function detailsOf(error: unknown): object {
+  if (!(error instanceof ParameterFailure) || error.param !== 'thread') return {};
+  return { details: { error_code: 'thread_unsupported_request', unsupported: ['thread'] } };
 }
 
 /** Parameters of chats at the begin of a message, and their names here. */

@@ -61,6 +61,8 @@ const countFields = {
 
 const messagesFields = {
   ...countFields,
+  // A turn of a conversation that the server keeps has only its newest messages: without the others its answer is wrong.
+  thread: only([], 'null'),
   max_tokens: z.int('a whole number from 1').min(1).max(MAX_INT),
   stop_sequences: z.array(z.string().min(1, 'cannot be an empty text')).max(MAX_STOPS).optional(),
   temperature: z.number().min(0).max(2).optional(),

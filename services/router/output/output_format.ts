@@ -173,24 +173,33 @@ export class OutputFormat {
     const random = (): string => newId() + newId();
     const isMistral = this.choice.tools === 'mistral';
     const newCallId = (): string => (isMistral ? random().slice(0, MISTRAL_ID) : `call_${random().slice(0, 24)}`);
-    return new OutputParser({ table, tools, prefix, newCallId, maxCalls: isParallel ? Infinity : 1 });
+    const maxCalls = isParallel ? Infinity : 1;
+    return new OutputParser({ table, tools, prefix: this.#parsedPrefix(prefix), newCallId, maxCalls });
+  }
+
+  /** Returns what a parser reads of a prefix: one that begins outside the reasoning reads no end of it. */
+  #parsedPrefix(prefix: string): string {
+    const markers: ReasoningMarkers | undefined = this.choice.reasoning && reasoningMarkers[this.choice.reasoning];
+    return markers?.isOpenMissing !== true && markers?.close.includes(prefix) === true ? '' : prefix;
   }
 
   /**
-   * Returns the reasoning that may come before an answer, for a grammar; undefined when the model does not reason, or marks it by tokens
-   * that a grammar cannot have. @throws Failure when the answer begins within such reasoning
+   * Returns the reasoning that may come before an answer, for a grammar; undefined when the model does not reason, when the prompt has
+   * turned its reasoning off or begun the answer, or when its markers are tokens that a grammar cannot have.
+   * @throws Failure when the answer begins within such reasoning
    */
   reasoningBefore(prefix: string): ReasoningBefore | undefined {
     const markers: ReasoningMarkers | undefined = this.choice.reasoning && reasoningMarkers[this.choice.reasoning];
     if (!markers) return undefined;
     const { open, close, isOpenMissing = false } = markers;
-    const isOpen = open.includes(prefix) || (isOpenMissing && !close.some((literal) => prefix.startsWith(literal)));
+    const isClosed = close.some((literal) => prefix.includes(literal));
+    const isOpen = !isClosed && (isOpenMissing || open.some((literal) => prefix.startsWith(literal)));
     const isSpecial = close.every((literal) => this.#specialTexts.has(literal));
     if (isSpecial && isOpen) {
       const message = 'the answer begins within reasoning, whose end a grammar cannot have: turn the reasoning off';
       throw new Failure('invalid_request', message);
     }
-    return isSpecial ? undefined : { open, close, isOpen };
+    return isSpecial || (!isOpen && prefix !== '') ? undefined : { open, close, isOpen };
   }
 
   #enforcedTable(family: ToolFamily): OutputTable | undefined {
@@ -221,8 +230,8 @@ function shortened(marker: string, text: string): string {
 }
 
 /**
- * Returns the reader of a prompt's end that belongs to the answer, for the parser: an opened block of reasoning, the begin of an answer
- * that is continued. It takes the rendered prompt, and the text that is continued; undefined when the answer is a new message.
+ * Returns the reader of a prompt's end that belongs to the answer, for the parser and for grammars: an opened block of reasoning, the
+ * marker that closes one, the begin of an answer that is continued. It takes the rendered prompt, and the text that is continued; undefined when the answer is a new message.
  */
 export function prefixReader(choice: FormatChoice): (prompt: string, continued: string | undefined) => string {
   if (choice.responseTemplate !== undefined) return responseTemplate(choice.responseTemplate).prefix;
@@ -236,7 +245,7 @@ function markedPrefix(markers: ReasoningMarkers, prompt: string, continued: stri
   if (open !== undefined) return open;
   // An empty block in the prompt turns the reasoning off.
   const close = markers.close.find((literal) => end.endsWith(literal));
-  if (close !== undefined) return markers.isOpenMissing ? close : '';
+  if (close !== undefined) return close;
   if (continued === undefined) return '';
   const [at, marker] = markers.open
     .map((literal) => [continued.lastIndexOf(literal), literal] as const)

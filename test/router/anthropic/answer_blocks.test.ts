@@ -154,6 +154,14 @@ describe('errors', () => {
     assert.match(JSON.stringify(body), /"message":"prompt is too long: 65 tokens"/);
   });
 
+  test('a refused thread says so in the code by which clients send the whole conversation', () => {
+    const details = { error_code: 'thread_unsupported_request', unsupported: ['thread'] };
+    const body = form.body(new ParameterFailure('thread: no', 'thread'), null);
+    assert.deepEqual((body as { error: object }).error, {
+      ...{ type: 'invalid_request_error', message: 'thread: no', details },
+    });
+  });
+
   test('the event names itself, the headers the request, and other paths have the form of OpenAI', () => {
     assert.equal(form.event('{}'), 'event: error\ndata: {}\n\n');
     const late = new Failure('overloaded', 'x');

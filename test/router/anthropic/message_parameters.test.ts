@@ -214,6 +214,15 @@ test.each<readonly [string, object, string]>([
   ['an empty stop', { stop_sequences: [''] }, 'stop_sequences.0'],
   ['a temperature over 2', { temperature: 2.5 }, 'temperature'],
   ['servers of tools', { mcp_servers: [{ url: 'x' }] }, 'mcp_servers'],
+  ['a begun thread', { thread: { type: 'create' } }, 'thread'],
+  [
+    'a turn of a thread',
+    {
+      messages: [{ role: 'user', content: [{ type: 'tool_result', tool_use_id: 'c', content: 'x' }] }],
+      thread: { type: 'continue', previous_message_id: 'msg_1' },
+    },
+    'thread',
+  ],
 ])('refused with its path: %s', (_, keys, path) => {
   assert.throws(
     () => read(keys),

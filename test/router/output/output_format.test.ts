@@ -67,7 +67,7 @@ describe('the end of a prompt', () => {
   test('opens the reasoning, or closes it', () => {
     assert.equal(prefix('user\nWhat is <think>?\nassistant\n', 'think'), '');
     assert.equal(prefix('assistant\n<think>\n', 'think'), '<think>');
-    assert.equal(prefix('assistant\n<think>\n\n</think>\n\n', 'think'), '');
+    assert.equal(prefix('assistant\n<think>\n\n</think>\n\n', 'think'), '</think>');
     assert.equal(prefix('assistant\n<think>\n\n</think>\n\n', 'deepseek_r1'), '</think>');
   });
 
@@ -79,4 +79,38 @@ describe('the end of a prompt', () => {
     assert.equal(prefix('assistant\nThe', 'think', 'The'), 'The');
     assert.equal(prefix('assistant\nThe', 'deepseek_r1', 'The'), '</think>The');
   });
+});
+
+describe('reasoning before what a grammar is for', () => {
+  const special = [{ id: 7, content: '</think>' }];
+  const before = (prefix: string, reasoning: 'think' | 'deepseek_r1' = 'think', tokens = special.slice(1)) =>
+    new OutputFormat({ tools: undefined, reasoning, responseTemplate: undefined }, tokens).reasoningBefore(prefix);
+
+  test('may come, or has begun with the prompt', () => {
+    assert.equal(before('')?.isOpen, false);
+    for (const prefix of ['<think>', '<think>\nA']) assert.equal(before(prefix)?.isOpen, true);
+    for (const prefix of ['', '<think>']) assert.equal(before(prefix, 'deepseek_r1')?.isOpen, true);
+  });
+
+  test('is none where the prompt has closed it, or has begun the answer', () => {
+    for (const prefix of ['</think>', '<think></think>B', 'The']) assert.equal(before(prefix), undefined);
+    for (const prefix of ['</think>', '</think>The']) assert.equal(before(prefix, 'deepseek_r1'), undefined);
+  });
+
+  test('is none where its end is a special token, and then may not have begun', () => {
+    assert.equal(before('', 'think', special), undefined);
+    assert.throws(() => before('<think>\nA', 'think', special), /turn the reasoning off/);
+  });
+});
+
+test('a parser reads reasoning that a model begins again behind the closed block of the prompt', () => {
+  const format = new OutputFormat({ tools: undefined, reasoning: 'think', responseTemplate: undefined });
+  const options = { tools: new Map<string, unknown>(), hasTools: false, isParallel: true, newId: () => '' };
+  const parser = format.parser({ ...options, prefix: '</think>' });
+  assert(parser);
+  const deltas = [...parser.push('<think>\nA\n</think>\n\nB'), ...parser.end()];
+  assert.deepEqual(deltas, [
+    { kind: 'reasoning', text: 'A' },
+    { kind: 'content', text: 'B' },
+  ]);
 });

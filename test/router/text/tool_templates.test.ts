@@ -130,7 +130,7 @@ test('reasoning reaches a template under both of its names', () => {
 test('the end of the prompt that belongs to the answer is known', () => {
   const open = `${turns}<think>\n`;
   assert.equal(render(open, [question], { tools: [] }).prefix, '<think>');
-  assert.equal(render(`${open}\n</think>\n\n`, [question], { tools: [] }).prefix, '');
+  assert.equal(render(`${open}\n</think>\n\n`, [question], { tools: [] }).prefix, '</think>');
   const continued = { addGenerationPrompt: false, continueFinalMessage: true, tools: [] };
   const begun = { role: 'assistant', content: '<think>\nA fact' };
   assert.equal(render("{{ '<think>' if false }}" + turns, [question, begun], continued).prefix, '<think>\nA fact');
