@@ -20,6 +20,7 @@ import { UnknownModel } from './openai/common.ts';
 import type { BodyLimits } from './openai/parameter_failure.ts';
 import type { RouterConfig } from './options.ts';
 import { NO_FORMAT, OutputFormat } from './output/output_format.ts';
+import { specialNames } from './output/rule_format.ts';
 import { RequestLog } from './relay/request_log.ts';
 import { ResponseStore } from './responses/response_store.ts';
 import { TextCodec } from './text/text.ts';
@@ -106,7 +107,11 @@ export class ServedModels {
       log.warn({ model: name, error: templateError }, 'the chat template cannot be read: chats are refused');
     if (format?.error !== undefined)
       log.warn({ model: name, error: format.error }, 'response_template of tokenizer_config.json is not used');
-    const output = new OutputFormat(format?.choice ?? NO_FORMAT, format?.specialTokens ?? []);
+    const output = new OutputFormat(
+      format?.choice ?? NO_FORMAT,
+      format?.specialTokens ?? [],
+      specialNames(format?.grammarTokens ?? [], facts.eosTokenIds),
+    );
     const metrics = new RouterMetrics(name, log);
     const { view, conductor, relay } = core.serve(name, () => {
       metrics.failovers.inc();

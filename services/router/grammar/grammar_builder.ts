@@ -49,6 +49,7 @@ export class GrammarBuilder {
 function renamed(expression: Expression, part: string): Expression {
   switch (expression.kind) {
     case 'text':
+    case 'special':
     case 'set':
       return expression;
     case 'sequence':

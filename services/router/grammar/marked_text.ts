@@ -1,7 +1,15 @@
 /** Texts by the markers in them, as automata. */
 import { automatonOf, bothOf, othersOf, type Automaton } from '../../../shared/grammar/automaton.ts';
 import { ALL_CODE_POINTS, charactersOf } from '../../../shared/grammar/code_points.ts';
-import { choice, oneOf, repeat, sequence, text, type Expression } from '../../../shared/grammar/grammar.ts';
+import {
+  choice,
+  oneOf,
+  repeat,
+  sequence,
+  specialToken,
+  text,
+  type Expression,
+} from '../../../shared/grammar/grammar.ts';
 
 const ANY = oneOf(ALL_CODE_POINTS);
 const ANY_TEXT = repeat(ANY, 0);
@@ -9,12 +17,30 @@ const SPACE = repeat(oneOf(charactersOf(' \t\r\n')), 0);
 
 const oneOfTexts = (texts: readonly string[]): Expression => choice(...texts.map(text));
 
-/** Returns the automaton of the texts that end with a marker, and have none before. */
-export function upTo(markers: readonly string[]): Automaton {
-  const marker = oneOfTexts(markers);
+/** Returns the expression of a marker in which the special tokens of these names may be. */
+export function markerExpression(literal: string, specialTokens: readonly string[]): Expression {
+  const parts: Expression[] = [];
+  let begin = 0;
+  for (let at = 0; at < literal.length;) {
+    const name = longest(specialTokens.filter((one) => one !== '' && literal.startsWith(one, at)));
+    if (name === undefined) at++;
+    else {
+      parts.push(text(literal.slice(begin, at)), specialToken(name));
+      begin = at += name.length;
+    }
+  }
+  return sequence(...parts, text(literal.slice(begin)));
+}
+
+function longest(names: readonly string[]): string | undefined {
+  return names.reduce<string | undefined>((best, one) => (one.length > (best?.length ?? 0) ? one : best), undefined);
+}
+
+/** Returns the automaton of the texts that end with a marker, and have neither one before nor any of the texts `never`. */
+export function upTo(markers: readonly string[], never: readonly string[]): Automaton {
   return bothOf(
-    automatonOf(sequence(ANY_TEXT, marker)),
-    othersOf(automatonOf(sequence(ANY_TEXT, marker, ANY, ANY_TEXT))),
+    automatonOf(sequence(ANY_TEXT, oneOfTexts(markers))),
+    othersOf(automatonOf(sequence(ANY_TEXT, oneOfTexts([...markers, ...never]), ANY, ANY_TEXT))),
   );
 }
 

@@ -36,7 +36,20 @@ const templates: readonly (readonly [model: string, template: string, tools: str
   ];
 
 test.each(templates)('%s', (_, template, tools, reasoning) => {
-  assert.deepEqual(chooseFormat(template, undefined, auto), { tools, reasoning, responseTemplate: undefined });
+  const { calls, ...choice } = chooseFormat(template, undefined, auto);
+  assert.deepEqual(choice, { tools, reasoning, responseTemplate: undefined });
+  if (calls !== undefined) assert(calls.startsWith(tools), `${calls} are calls of ${tools}`);
+});
+
+test('calls are enforced in the form that the template has, where a grammar can have it', () => {
+  const form = (template: string): string | undefined => chooseFormat(template, undefined, auto).calls;
+  assert.equal(form('[TOOL_CALLS][{'), 'mistral');
+  assert.equal(form('[TOOL_CALLS]name[ARGS]{'), 'mistral_args');
+  assert.equal(form('<|tool|><|/tool|>'), 'phi4');
+  assert.equal(form('functools[{'), 'phi4_functools');
+  assert.equal(form('<tool_call><arg_key>'), undefined);
+  const own = chooseFormat('<tool_call>', { fields: {} }, auto);
+  assert.equal(own.calls, undefined, 'a response template has no form');
 });
 
 test('an option names a parser, or turns it off', () => {
@@ -67,7 +80,7 @@ describe('the end of a prompt', () => {
   test('opens the reasoning, or closes it', () => {
     assert.equal(prefix('user\nWhat is <think>?\nassistant\n', 'think'), '');
     assert.equal(prefix('assistant\n<think>\n', 'think'), '<think>');
-    assert.equal(prefix('assistant\n<think>\n\n</think>\n\n', 'think'), '');
+    assert.equal(prefix('assistant\n<think>\n\n</think>\n\n', 'think'), '</think>');
     assert.equal(prefix('assistant\n<think>\n\n</think>\n\n', 'deepseek_r1'), '</think>');
   });
 
