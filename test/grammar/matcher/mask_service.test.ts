@@ -198,7 +198,7 @@ describe('threads', () => {
         numStarted++;
         const call = (method: string): Promise<unknown> => {
           if (method === 'load') return Promise.resolve(byteTable);
-          listener?.onDeath(new Error('out of memory'));
+          listener.onDeath(new Error('out of memory'));
           return Promise.reject(new Error('out of memory'));
         };
         return { call, notify: () => undefined, close: () => Promise.resolve() } as never;
