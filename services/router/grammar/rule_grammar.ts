@@ -7,6 +7,7 @@ import { parseGbnf } from '../../../shared/grammar/gbnf.ts';
 import {
   choice,
   GrammarError,
+  NEVER,
   oneOf,
   repeat,
   sequence,
@@ -89,10 +90,11 @@ function behindReasoning(
   const tokens = close.filter((literal) => !isText(literal)).map(marker);
   // A marker that is written out as text ends the reasoning of a parser, too.
   const never = barred.length > 0 ? barred : close;
-  const ends = [
-    ...(texts.length > 0 ? [builder.automaton(upTo(texts, never), then)] : []),
-    ...(tokens.length > 0 ? [builder.automaton(without(never), sequence(choice(...tokens), then))] : []),
-  ];
-  const inside = choice(...ends);
+  // A rule of its own, so that each state has its name alone.
+  const byToken = tokens.length > 0 ? builder.rule(() => sequence(choice(...tokens), then)) : NEVER;
+  const inside =
+    texts.length > 0
+      ? builder.automaton(upTo(texts, never), then, byToken)
+      : builder.automaton(without(never), byToken);
   return isOpen ? inside : choice(body, sequence(choice(...open.map(marker)), inside));
 }
