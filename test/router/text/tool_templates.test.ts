@@ -130,7 +130,7 @@ test('reasoning reaches a template under both of its names', () => {
 test('the end of the prompt that belongs to the answer is known', () => {
   const open = `${turns}<think>\n`;
   assert.equal(render(open, [question], { tools: [] }).prefix, '<think>');
-  assert.equal(render(`${open}\n</think>\n\n`, [question], { tools: [] }).prefix, '');
+  assert.equal(render(`${open}\n</think>\n\n`, [question], { tools: [] }).prefix, '</think>');
   const continued = { addGenerationPrompt: false, continueFinalMessage: true, tools: [] };
   const begun = { role: 'assistant', content: '<think>\nA fact' };
   assert.equal(render("{{ '<think>' if false }}" + turns, [question, begun], continued).prefix, '<think>\nA fact');
@@ -144,7 +144,12 @@ test('a response template that cannot be used is left out, and the reason is kno
     options,
   );
   assert.match(broken.formatError ?? '', /response_template/);
-  assert.deepEqual(broken.format, { tools: 'hermes', reasoning: undefined, responseTemplate: undefined });
+  assert.deepEqual(broken.format, {
+    tools: 'hermes',
+    reasoning: undefined,
+    calls: 'hermes',
+    responseTemplate: undefined,
+  });
   const template = { fields: { content: {} } };
   const own = new ChatRenderer({ response_template: template }, undefined, options);
   assert.deepEqual([own.formatError, own.format.responseTemplate], [undefined, template]);
