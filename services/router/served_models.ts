@@ -19,7 +19,9 @@ import { Bodies } from './openai/bodies.ts';
 import { UnknownModel } from './openai/common.ts';
 import type { BodyLimits } from './openai/parameter_failure.ts';
 import type { RouterConfig } from './options.ts';
+import { answerEnds } from './output/end_tokens.ts';
 import { NO_FORMAT, OutputFormat } from './output/output_format.ts';
+import { specialNames } from './output/rule_format.ts';
 import { RequestLog } from './relay/request_log.ts';
 import { ResponseStore } from './responses/response_store.ts';
 import { TextCodec } from './text/text.ts';
@@ -101,12 +103,15 @@ export class ServedModels {
       codec.templateError(),
       codec.outputFacts(),
     ]);
-    const facts = { ...described, eosTokenIds: [...new Set([...described.eosTokenIds, ...ends])] };
+    const choice = format?.choice ?? NO_FORMAT;
+    const eosTokenIds = answerEnds([...described.eosTokenIds, ...ends], choice, format?.grammarTokens ?? []);
+    const facts = { ...described, eosTokenIds };
     if (templateError !== undefined)
       log.warn({ model: name, error: templateError }, 'the chat template cannot be read: chats are refused');
     if (format?.error !== undefined)
       log.warn({ model: name, error: format.error }, 'response_template of tokenizer_config.json is not used');
-    const output = new OutputFormat(format?.choice ?? NO_FORMAT, format?.specialTokens ?? []);
+    const names = specialNames(format?.grammarTokens ?? [], eosTokenIds);
+    const output = new OutputFormat(choice, format?.specialTokens ?? [], names);
     const metrics = new RouterMetrics(name, log);
     const { view, conductor, relay } = core.serve(name, () => {
       metrics.failovers.inc();

@@ -17,6 +17,8 @@ const failures = {
   /** The connection broke although the peer may be alive, so the same peer may be called again. */
   session_broken: { status: 502, retry: 'elsewhere' },
   transfer_failed: { status: 502, retry: 'elsewhere' },
+  /** The instance lives but cannot do this work now. */
+  unavailable: { status: 503, retry: 'elsewhere' },
   overloaded: { status: 503, retry: 'later' },
   deadline_exceeded: { status: 504, retry: 'later' },
 } as const satisfies Record<string, { status: number; retry: 'never' | 'later' | 'elsewhere' }>;

@@ -110,6 +110,7 @@ export function spelled(expression: Expression): Expression {
       return choice(...expression.items.map(spelled));
     case 'repeat':
       return repeat(spelled(expression.item), expression.min, expression.max);
+    case 'special':
     case 'rule':
       return expression;
   }

@@ -202,8 +202,9 @@ class Nfa {
       }
       case 'repeat':
         return this.#repeat(expression, next);
+      case 'special':
       case 'rule':
-        throw new Error(`an automaton of the rule ${expression.name}`);
+        throw new Error(`an automaton of the ${expression.kind} ${expression.name}`);
     }
   }
 

@@ -39,6 +39,7 @@ function checkBounds(rules: Grammar['rules']): void {
       if (depth > MAX_DEPTH)
         throw new GrammarError(`rule ${shown(name)} nests deeper than ${MAX_DEPTH}: divide it into several rules`);
       if (expression.kind === 'text') characters += expression.text.length;
+      if (expression.kind === 'special') characters += expression.name.length;
       if (expression.kind === 'set') nodes += expression.set.length;
       if (expression.kind === 'repeat') checkRepeat(name, expression.min, expression.max);
       if (++nodes > MAX_NODES) throw new GrammarError(`the grammar has more than ${MAX_NODES} parts: make it smaller`);
@@ -95,6 +96,7 @@ function fixpoint(
 function isProductive(expression: Expression, known: ReadonlySet<string>): boolean {
   switch (expression.kind) {
     case 'text':
+    case 'special':
       return true;
     case 'set':
       return expression.set.length > 0;
@@ -131,6 +133,7 @@ function isNullable(expression: Expression, known: ReadonlySet<string>): boolean
   switch (expression.kind) {
     case 'text':
       return expression.text === '';
+    case 'special':
     case 'set':
       return false;
     case 'sequence':
@@ -153,6 +156,7 @@ function nullableRules(rules: Grammar['rules']): ReadonlySet<string> {
 function addFirst(expression: Expression, nullable: ReadonlySet<string>, first: Set<string>): void {
   switch (expression.kind) {
     case 'text':
+    case 'special':
     case 'set':
       return;
     case 'rule':

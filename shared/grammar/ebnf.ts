@@ -9,11 +9,20 @@
  *   be judged at each step (0.03 ms for a mask against 70 ms, 128k tokens).
  * - Sets are byte classes, exact to the byte: the library's own positive classes match one byte per code point, its negated ones
  *   accept bytes that are no UTF-8.
+ * - A special token is the bytes of `special_token_bytes.ts`, which no text has.
  */
 import type { CodePoints } from './code_points.ts';
 import { checkGrammar } from './check_grammar.ts';
 import { printAtLeast, printCounter } from './ebnf_counter.ts';
-import { byteClass, EbnfRules, type ExpressionPrinter, type Following, joinParts, literal } from './ebnf_rules.ts';
+import {
+  byteClass,
+  EbnfRules,
+  type ExpressionPrinter,
+  type Following,
+  joinParts,
+  literal,
+  specialTokenParts,
+} from './ebnf_rules.ts';
 import { type Expression, type Grammar, partsOf } from './grammar.ts';
 import { byteAutomaton, type ByteNode } from './utf8_bytes.ts';
 
@@ -62,6 +71,8 @@ class EbnfPrinter implements ExpressionPrinter {
     switch (expression.kind) {
       case 'text':
         return [joinParts(literal(expression.text), next)];
+      case 'special':
+        return [joinParts(specialTokenParts(expression.name), next)];
       case 'set':
         return this.#setAlternatives(expression.set, next);
       case 'rule':
@@ -116,6 +127,7 @@ class EbnfPrinter implements ExpressionPrinter {
   /** Returns an expression that is one element of an alternative. */
   #inLine(item: Expression): string | undefined {
     if (item.kind === 'text') return literal(item.text);
+    if (item.kind === 'special') return specialTokenParts(item.name);
     if (item.kind === 'rule') return this.#name(item.name);
     if (item.kind !== 'set' || (item.set.at(-1)?.[1] ?? 0) > LAST_ASCII) return undefined;
     return byteClass(item.set);

@@ -10,6 +10,7 @@
  */
 import { byteClass, type ExpressionPrinter, type Following, joinParts, literal } from './ebnf_rules.ts';
 import { type Expression, isEmpty } from './grammar.ts';
+import { SPECIAL_START } from './special_token_bytes.ts';
 import { byteAutomaton, type ByteRange } from './utf8_bytes.ts';
 
 /** Units at the end that are counted one by one. */
@@ -80,6 +81,7 @@ function isUnit(expression: Expression): boolean {
       return expression.items.length > 0 && expression.items.every(isUnit);
     case 'repeat':
       return expression.min > 0 && expression.max !== undefined && expression.max <= 8 && isUnit(expression.item);
+    case 'special':
     case 'rule':
       return false;
   }
@@ -164,6 +166,8 @@ function firstBytes(printer: ExpressionPrinter, expression: Following, depth: nu
       const [byte] = new TextEncoder().encode(expression.text.slice(0, 2));
       return byte === undefined ? undefined : [[byte, byte]];
     }
+    case 'special':
+      return [[SPECIAL_START, SPECIAL_START]];
     case 'set':
       return byteAutomaton(expression.set).edges.flatMap(({ ranges }) => ranges);
     case 'choice':

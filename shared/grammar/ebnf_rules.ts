@@ -1,5 +1,6 @@
 /** The rules of a printed grammar, and how texts and bytes are written so that xgrammar's parser reads exactly them. */
 import { type Expression, GrammarError } from './grammar.ts';
+import { SPECIAL_END, SPECIAL_START } from './special_token_bytes.ts';
 import type { ByteRange } from './utf8_bytes.ts';
 
 /** The expression after another, or `end` where the whole text ends; undefined: not known. */
@@ -100,6 +101,12 @@ export function literal(text: string): string {
     .map((part) => (part === '' ? '' : `"${Array.from(part, inLiteral).join('')}"`))
     .join(' [\\u0000] ')
     .trim();
+}
+
+/** Returns a special token as the parts of an alternative. */
+export function specialTokenParts(name: string): string {
+  const [start, end] = [SPECIAL_START, SPECIAL_END].map((byte) => byteClass([[byte, byte]]));
+  return `${start} ${literal(name)} ${end}`;
 }
 
 function inLiteral(character: string): string {

@@ -10,6 +10,8 @@ import { type CodePoints, sizeOf } from './code_points.ts';
 export type Expression =
   /** Exactly this text, which may be empty. It is well formed: without lone surrogates. */
   | { readonly kind: 'text'; readonly text: string }
+  /** One special token of the model, by its name. No text matches it, not even its name written out. */
+  | { readonly kind: 'special'; readonly name: string }
   /** One character of the set, which is not empty. */
   | { readonly kind: 'set'; readonly set: CodePoints }
   /** All items, one after the other. */
@@ -60,6 +62,11 @@ export function text(value: string): Expression {
   if (/[\ud800-\udfff]/u.test(value))
     throw new GrammarError('a text has half a surrogate pair, which UTF-8 cannot express');
   return { kind: 'text', text: value };
+}
+
+/** Returns the expression of one special token of the model. */
+export function specialToken(name: string): Expression {
+  return { kind: 'special', name };
 }
 
 /** Returns the expression of one character of the set. */
@@ -143,6 +150,7 @@ export function partsOf(expression: Expression): readonly Expression[] {
     case 'repeat':
       return [expression.item];
     case 'text':
+    case 'special':
     case 'set':
     case 'rule':
       return [];

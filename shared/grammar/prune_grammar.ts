@@ -33,6 +33,7 @@ function withoutDead(expression: Expression, productive: ReadonlySet<string>): E
     case 'repeat':
       return repeat(only, expression.min, expression.max);
     case 'text':
+    case 'special':
     case 'set':
     case 'rule':
       return expression;

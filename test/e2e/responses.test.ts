@@ -337,3 +337,23 @@ test('what is refused is refused by its path', async () => {
     assert(error.type?.endsWith('error'), error.message);
   }
 });
+
+test('a stream that fails before its first event ends with an event of the error', async () => {
+  const times = ['--sse-keep-alive-ms', '300', '--request-timeout-ms', '2500'];
+  const slow = await Cluster.up('--prefill', '0', '--store', '0', ...times);
+  const pid = slow.pidOf('decode-1');
+  try {
+    process.kill(pid, 'SIGSTOP');
+    const own = new OpenAI({ baseURL: `${slow.url}/v1`, apiKey: 'none', maxRetries: 0 });
+    const stream = await own.responses.create({ model, input, stream: true } as ResponseCreateParamsStreaming);
+    const events: ResponseStreamEvent[] = [];
+    for await (const event of stream) events.push(event);
+    const [event] = events;
+    assert(events.length === 1 && event?.type === 'error', JSON.stringify(events));
+    assert.deepEqual([event.code, event.param, event.sequence_number], ['deadline_exceeded', null, 0]);
+    assert.match(event.message, /./);
+  } finally {
+    process.kill(pid, 'SIGCONT');
+    await slow.close();
+  }
+});

@@ -1,7 +1,9 @@
 /** Tool calls and reasoning of the demo model that was taught both, as the official client sees them. Budget: 60 s. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { promisify } from 'node:util';
 import OpenAI, { APIError } from 'openai';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -251,6 +253,105 @@ describe('what a request says of calls and reasoning', () => {
     assert(error instanceof APIError, 'it is refused');
     assert.deepEqual([error.status, error.param], [400, param]);
   });
+});
+
+/** Ids of the model's markers. */
+const ids = { callOpen: 1944, callClose: 1945, thinkOpen: 1948, thinkClose: 1949 };
+
+interface WithIds extends OpenAI.ChatCompletion.Choice {
+  readonly token_ids: number[];
+}
+
+describe('a call that must come', () => {
+  // The marker of reasoning, were it allowed, would come first.
+  const wish = { tool_choice: 'required', return_token_ids: true, logit_bias: { [ids.thinkOpen]: 100 } } as const;
+
+  test('comes at once where the template turns the reasoning off', async () => {
+    const one = byKind('call');
+    const body = { ...bodyOf(one), ...wish, n: 4, temperature: 1.5 };
+    const { choices, usage } = await client.chat.completions.create(body);
+    for (const { message, token_ids: tokens } of choices as WithIds[]) {
+      assert.equal(tokens[0], ids.callOpen);
+      assert((message as Answer).tool_calls?.length, 'it calls');
+      assert.equal((message as Answer).reasoning, undefined);
+    }
+    assert.equal(usage?.completion_tokens_details?.reasoning_tokens, 0);
+  });
+
+  test('may have reasoning before it where the template leaves it on', async () => {
+    const body = { ...bodyOf(byKind('think_call')), ...wish, max_tokens: 1 };
+    const [choice] = (await client.chat.completions.create(body)).choices as WithIds[];
+    assert.deepEqual(choice?.token_ids, [ids.thinkOpen]);
+  });
+});
+
+test('usage with every chunk is that of its choice, reasoning included', async () => {
+  const stream = await client.chat.completions.create({
+    ...bodyOf(byKind('think')),
+    ...{ n: 3, temperature: 1, seed: 2, max_tokens: 60, stream: true },
+    stream_options: { include_usage: true, continuous_usage_stats: true },
+  } as OpenAI.ChatCompletionCreateParamsStreaming);
+  const last = new Map<number, { tokens: number; thought: number }>();
+  let total: { tokens: number; thought: number } | undefined;
+  for await (const { choices, usage } of stream) {
+    assert(usage);
+    const seenUsage = {
+      tokens: usage.completion_tokens,
+      thought: usage.completion_tokens_details?.reasoning_tokens ?? -1,
+    };
+    const [choice] = choices;
+    if (!choice) total = seenUsage;
+    else {
+      const before = last.get(choice.index) ?? { tokens: 0, thought: 0 };
+      assert(seenUsage.tokens >= before.tokens && seenUsage.thought >= before.thought, 'counts grow');
+      assert(seenUsage.thought <= seenUsage.tokens);
+      last.set(choice.index, seenUsage);
+    }
+  }
+  const sum = (of: (one: { tokens: number; thought: number }) => number): number =>
+    [...last.values()].reduce((all, one) => all + of(one), 0);
+  assert.deepEqual(
+    [last.size, total],
+    [3, { tokens: sum(({ tokens }) => tokens), thought: sum(({ thought }) => thought) }],
+  );
+  for (const { thought } of last.values()) expect(thought).toBeGreaterThan(4);
+});
+
+test('markers that are special tokens are enforced as such, in calls and around the reasoning', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'special-'));
+  cpSync(projectPath('config/models/harbour-tools'), folder, { recursive: true });
+  const tokenizer = JSON.parse(readFileSync(join(folder, 'tokenizer.json'), 'utf8')) as {
+    added_tokens: { content: string; special: boolean }[];
+  };
+  for (const token of tokenizer.added_tokens) token.special = true;
+  writeFileSync(join(folder, 'tokenizer.json'), JSON.stringify(tokenizer));
+  const special = await Cluster.up('--model', folder, '--prefill', '0', '--decode', '1', '--store', '0');
+  try {
+    const own = new OpenAI({ baseURL: `${special.url}/v1`, apiKey: 'none', maxRetries: 0 });
+    const [served] = (await own.models.list()).data;
+    const ask = async (one: Case, more: object): Promise<WithIds> => {
+      const body = { ...bodyOf(one), ...more, model: served?.id ?? '', return_token_ids: true };
+      const { choices } = await own.chat.completions.create(body as OpenAI.ChatCompletionCreateParamsNonStreaming);
+      return choices[0] as WithIds;
+    };
+    for (const kind of ['call', 'parallel', 'think_call']) {
+      const one = byKind(kind);
+      const { message, token_ids: tokens } = await ask(one, { tool_choice: 'required' });
+      assert.deepEqual(seen(message as Answer), one.expected, kind);
+      assert.equal(tokens[0], kind === 'think_call' ? ids.thinkOpen : ids.callOpen);
+      assert.equal(tokens.filter((id) => id === ids.callClose).length, one.expected.tool_calls?.length);
+    }
+    // In JSON no special token stands anywhere, whatever the model wants.
+    const all = { logit_bias: Object.fromEntries(Object.values(ids).map((id) => [id, 100])) };
+    const { message, token_ids: tokens } = await ask(byKind('call'), {
+      ...{ ...all, tools: undefined, response_format: { type: 'json_object' }, max_tokens: 40 },
+    });
+    assert.equal(tokens.filter((id) => Object.values(ids).includes(id)).length, 0);
+    assert.match(message.content ?? '', /^\{/);
+  } finally {
+    await special.close();
+    rmSync(folder, { recursive: true });
+  }
 });
 
 test('the loop that the README shows prints the answer that it says', async () => {

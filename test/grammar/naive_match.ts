@@ -28,6 +28,8 @@ function endsOf(
         const wanted = Array.from(expression.text);
         return new Set(wanted.every((one, i) => one === characters[start + i]) ? [start + wanted.length] : []);
       }
+      case 'special':
+        throw new Error('a text has no special tokens');
       case 'set': {
         const code = characters[start]?.codePointAt(0);
         return new Set(code !== undefined && hasCodePoint(expression.set, code) ? [start + 1] : []);

@@ -42,6 +42,7 @@ export class TextSampler {
   #height(expression: Expression): number {
     switch (expression.kind) {
       case 'text':
+      case 'special':
       case 'set':
         return 0;
       case 'rule':
@@ -69,6 +70,8 @@ export class TextSampler {
       case 'text':
         parts.push(expression.text);
         return;
+      case 'special':
+        throw new Error('a text has no special tokens');
       case 'set':
         parts.push(this.#character(expression.set));
         return;

@@ -1,35 +1,17 @@
-/** Errors in Anthropic's form, and which of the two forms a path has. */
+/** Errors in Anthropic's form. */
 import { Failure, messageOf } from '../../../shared/base/failure.ts';
-import { errorBody, errorHeaders, errorStatus } from '../openai/errors.ts';
+import { errorHeaders, errorStatus, type ErrorForm } from '../openai/errors.ts';
 import { ParameterFailure } from '../openai/parameter_failure.ts';
 
-/** Form of the errors of an API. `requestId` names the request; null when it has no name yet. */
-export interface ErrorForm {
-  body(error: unknown, requestId: string | null): object;
-  headers(error: unknown, requestId: string | null): Record<string, string>;
-  /** Returns the event that ends a stream, from the JSON text of a body. */
-  event(body: string): string;
-}
-
-const openaiErrors: ErrorForm = {
-  body: errorBody,
-  headers: errorHeaders,
-  event: (body) => `data: ${body}\n\n`,
-};
-
-const messageErrors: ErrorForm = {
+/** Errors in Anthropic's form. */
+export const messageErrors: ErrorForm = {
   body: messageErrorBody,
   headers: (error, requestId) => ({
     ...errorHeaders(error),
     ...(requestId === null ? {} : { 'request-id': requestId }),
   }),
-  event: (body) => `event: error\ndata: ${body}\n\n`,
+  event: (error, requestId) => `event: error\ndata: ${JSON.stringify(messageErrorBody(error, requestId))}\n\n`,
 };
-
-/** Returns the form of the errors of a path, which may have a query behind it. */
-export function errorFormOf(path: string): ErrorForm {
-  return /^\/v1\/messages(?:[/?]|$)/.test(path) ? messageErrors : openaiErrors;
-}
 
 /** Returns Anthropic's error object for any error. */
 function messageErrorBody(error: unknown, requestId: string | null): object {

@@ -149,7 +149,7 @@ function usageFields(counts: RequestCounts, numTokens?: number): object {
     completion_tokens: output,
     prompt_tokens_details: { cached_tokens: cached, ...lost },
     completion_tokens_details: details,
-  } = usageOf([counts], numTokens);
+  } = usageOf([counts], numTokens === undefined ? undefined : { counts, numTokens });
   return {
     input_tokens: prompt - cached,
     output_tokens: output,

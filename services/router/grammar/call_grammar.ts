@@ -1,70 +1,41 @@
 /** Tool calls as grammars, in the formats that can be enforced. */
-import { anyJsonGrammar, COLON, COMMA } from '../../../shared/grammar/any_json.ts';
-import { choice, EMPTY, optional, repeat, sequence, text, GrammarError } from '../../../shared/grammar/grammar.ts';
+import { anyJsonGrammar } from '../../../shared/grammar/any_json.ts';
+import { choice, EMPTY, optional, sequence, text, GrammarError } from '../../../shared/grammar/grammar.ts';
 import type { Expression } from '../../../shared/grammar/grammar.ts';
 import { convertSchema } from '../../../shared/grammar/json_schema/convert_schema.ts';
+import { callForms } from './call_forms.ts';
 import type { GrammarBuilder } from './grammar_builder.ts';
 import { without } from './marked_text.ts';
 import { parseSchema } from './schema_text.ts';
-import type { CallableTool, CallForm, CallRule } from './text_rule.ts';
+import type { CallableTool, CallRule } from './text_rule.ts';
 
-interface Form {
-  /** Key of a call's arguments. */
-  readonly argumentsKey: string;
-  /** One call, or several. */
-  readonly calls: (call: Expression, isParallel: boolean) => Expression;
-  /** Texts that begin a call anywhere in a text, and at its start. */
-  readonly markers: readonly string[];
-  readonly starts: readonly string[];
+/** The text of an answer that is no call. */
+export interface PlainAnswer {
+  /** Rule for it; undefined: any text. */
+  readonly content: Expression | undefined;
+  /** The marker before it. */
+  readonly begin: Expression;
 }
 
-/** One call; with `isParallel` several, with the separator between them. */
-const several = (call: Expression, separator: Expression, isParallel: boolean): Expression =>
-  isParallel ? sequence(call, repeat(sequence(separator, call), 0)) : call;
-
-const forms: Readonly<Record<CallForm, Form>> = {
-  hermes: {
-    argumentsKey: 'arguments',
-    calls: (call, isParallel) =>
-      several(sequence(text('<tool_call>\n'), call, text('\n</tool_call>')), optional(text('\n')), isParallel),
-    markers: ['<tool_call>'],
-    starts: [],
-  },
-  llama3_json: {
-    argumentsKey: 'parameters',
-    calls: (call, isParallel) => several(call, text('; '), isParallel),
-    markers: ['\n{'],
-    starts: ['{'],
-  },
-  json: {
-    argumentsKey: 'arguments',
-    calls: (call, isParallel) => (isParallel ? sequence(text('['), several(call, COMMA, true), text(']')) : call),
-    markers: ['\n{', '\n[', '```json\n'],
-    starts: ['{', '[', '```\n'],
-  },
-};
-
-/** Returns the texts of a rule of calls. `content` is a text without calls; undefined: any. @throws GrammarError naming the tool */
-export function callExpression(rule: CallRule, content: Expression | undefined, builder: GrammarBuilder): Expression {
-  const { argumentsKey, calls, markers, starts } = forms[rule.form];
+/** Returns the texts of a rule of calls. @throws GrammarError naming the tool */
+export function callExpression(
+  rule: CallRule,
+  { content, begin }: PlainAnswer,
+  marker: (literal: string) => Expression,
+  builder: GrammarBuilder,
+): Expression {
+  const form = callForms[rule.form];
+  const { markers, starts } = form;
   const parts = argumentsOf(rule.tools, builder);
   const call = builder.rule(() =>
-    choice(
-      ...rule.tools.map(({ name }, i) =>
-        sequence(
-          text('{"name"'),
-          ...[COLON, text(JSON.stringify(name)), COMMA],
-          ...[text(JSON.stringify(argumentsKey)), COLON, parts[i] ?? EMPTY, text('}')],
-        ),
-      ),
-    ),
+    choice(...rule.tools.map(({ name }, i) => form.call(name, parts[i] ?? EMPTY, marker))),
   );
-  const all = calls(call, rule.isParallel);
+  const all = form.calls(call, rule.isParallel, marker);
   if (rule.mustCall) return all;
-  if (content) return choice(all, content);
-  if (starts.length > 0) return choice(all, builder.automaton(without(markers, starts)));
+  if (content) return choice(all, sequence(begin, content));
+  if (form.isAlone) return choice(all, sequence(begin, builder.automaton(without(markers, starts))));
   // Calls stand in a text: any text, a call, any text, and so on.
-  const one = calls(call, false);
+  const one = form.calls(call, rule.isParallel && form.isList === true, marker);
   return builder.rule((self) =>
     builder.automaton(
       without(markers),

@@ -30,12 +30,15 @@ export class GrammarBuilder {
     return ruleNamed(name);
   }
 
-  /** Adds the texts of an automaton, each followed by `end`: a rule per state, so that the next character decides. */
-  automaton({ states }: Automaton, end: Expression = EMPTY): Expression {
+  /**
+   * Adds the texts of an automaton, each followed by `end`: a rule per state, so that the next character decides. Where a text has not
+   * ended, `aside` may come in place of its rest.
+   */
+  automaton({ states }: Automaton, end: Expression = EMPTY, aside: Expression = NEVER): Expression {
     const part = `${this.#numParts++}.`;
     for (const [i, { isAccepting, transitions }] of states.entries()) {
       const steps = transitions.map(({ set, target }) => sequence(oneOf(set), ruleNamed(part + String(target))));
-      this.#rules.set(`${part}${i}`, choice(isAccepting ? end : NEVER, ...steps));
+      this.#rules.set(`${part}${i}`, choice(isAccepting ? end : aside, ...steps));
     }
     return ruleNamed(`${part}0`);
   }
@@ -49,6 +52,7 @@ export class GrammarBuilder {
 function renamed(expression: Expression, part: string): Expression {
   switch (expression.kind) {
     case 'text':
+    case 'special':
     case 'set':
       return expression;
     case 'sequence':

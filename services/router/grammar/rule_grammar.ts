@@ -7,6 +7,7 @@ import { parseGbnf } from '../../../shared/grammar/gbnf.ts';
 import {
   choice,
   GrammarError,
+  NEVER,
   oneOf,
   repeat,
   sequence,
@@ -19,9 +20,12 @@ import { pruned } from '../../../shared/grammar/prune_grammar.ts';
 import { regexGrammar } from '../../../shared/grammar/regex.ts';
 import { callExpression } from './call_grammar.ts';
 import { GrammarBuilder } from './grammar_builder.ts';
-import { upTo } from './marked_text.ts';
+import { markerExpression, upTo, without } from './marked_text.ts';
 import { parseSchema } from './schema_text.ts';
-import type { ReasoningBefore, TextRule } from './text_rule.ts';
+import type { CallRule, ReasoningBefore, TextRule } from './text_rule.ts';
+
+/** Returns the expression of a marker. */
+type Marker = (literal: string) => Expression;
 
 /** Blanks and line ends between reasoning and answer. */
 const GAP = repeat(oneOf(charactersOf(' \n')), 0, 4);
@@ -29,14 +33,22 @@ const GAP = repeat(oneOf(charactersOf(' \n')), 0, 4);
 /** Returns the EBNF of the texts that a rule allows. @throws GrammarError that says what of the rule cannot be followed */
 export function ruleEbnf(rule: TextRule): string {
   const builder = new GrammarBuilder();
-  const answer = expressionOf(rule, builder);
-  const whole = rule.reasoning ? behindReasoning(rule.reasoning, answer, builder) : answer;
+  const marker = (literal: string): Expression => markerExpression(literal, rule.specialTokens ?? []);
+  const answer = answerOf(rule, marker, builder);
+  const whole = rule.reasoning ? behindReasoning(rule.reasoning, answer, marker, builder) : answer;
   const grammar = pruned(builder.grammar(whole));
   if (!grammar) throw new GrammarError('no text can follow it');
   return toEbnf(grammar);
 }
 
-function expressionOf(rule: TextRule, builder: GrammarBuilder): Expression {
+function answerOf(rule: TextRule, marker: Marker, builder: GrammarBuilder): Expression {
+  const begin = marker(rule.begin ?? '');
+  if (rule.kind !== 'calls') return sequence(begin, expressionOf(rule, builder));
+  const content = rule.content && answerOf({ ...rule.content, begin: '' }, marker, builder);
+  return callExpression(rule, { content, begin }, marker, builder);
+}
+
+function expressionOf(rule: Exclude<TextRule, CallRule>, builder: GrammarBuilder): Expression {
   switch (rule.kind) {
     case 'json_object':
       return builder.add(anyJsonGrammar('object'));
@@ -52,8 +64,6 @@ function expressionOf(rule: TextRule, builder: GrammarBuilder): Expression {
       checkGrammar(grammar);
       return builder.add(grammar);
     }
-    case 'calls':
-      return callExpression(rule, rule.content && expressionOf(rule.content, builder), builder);
   }
 }
 
@@ -68,11 +78,23 @@ function schemaExpression(schema: string, builder: GrammarBuilder): Expression {
 
 /** Returns the texts with reasoning before the answer; it may be missing unless the answer begins within it. */
 function behindReasoning(
-  { open, close, isOpen }: ReasoningBefore,
+  { open, close, isOpen, barred = [] }: ReasoningBefore,
   answer: Expression,
+  marker: Marker,
   builder: GrammarBuilder,
 ): Expression {
-  const then = builder.rule(() => answer);
-  const inside = builder.automaton(upTo(close), sequence(GAP, then));
-  return isOpen ? inside : choice(then, sequence(choice(...open.map(text)), inside));
+  const body = builder.rule(() => answer);
+  const then = sequence(GAP, body);
+  const isText = (literal: string): boolean => marker(literal).kind === 'text';
+  const texts = close.filter(isText);
+  const tokens = close.filter((literal) => !isText(literal)).map(marker);
+  // A marker that is written out as text ends the reasoning of a parser, too.
+  const never = barred.length > 0 ? barred : close;
+  // A rule of its own, so that each state has its name alone.
+  const byToken = tokens.length > 0 ? builder.rule(() => sequence(choice(...tokens), then)) : NEVER;
+  const inside =
+    texts.length > 0
+      ? builder.automaton(upTo(texts, never), then, byToken)
+      : builder.automaton(without(never), byToken);
+  return isOpen ? inside : choice(body, sequence(choice(...open.map(marker)), inside));
 }

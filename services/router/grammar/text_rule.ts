@@ -8,6 +8,8 @@ export interface ReasoningBefore {
   readonly close: readonly string[];
   /** Whether the answer begins within it. */
   readonly isOpen: boolean;
+  /** Texts that may not stand within it, because they would be read as markers; undefined: those that close it. */
+  readonly barred?: readonly string[] | undefined;
 }
 
 /** A tool that may be called. */
@@ -21,13 +23,20 @@ export interface CallableTool {
   readonly param: string;
 }
 
-/** Formats in which calls can be enforced; each is read by the parser of that name. */
-export type CallForm = 'hermes' | 'llama3_json' | 'json';
+/** Formats in which calls can be enforced: those of a family of parsers, some of which have two. */
+export type CallForm =
+  | ('hermes' | 'llama3_json' | 'json' | 'granite' | 'harmony')
+  | ('mistral' | 'mistral_args')
+  | ('phi4' | 'phi4_functools');
 
 /** One rule, with the parameter that states it, for messages. */
 export type TextRule = {
   readonly param: string;
   readonly reasoning?: ReasoningBefore | undefined;
+  /** Marker before an answer that is no call. */
+  readonly begin?: string | undefined;
+  /** Names of the special tokens that markers have; all else of a marker is text. */
+  readonly specialTokens?: readonly string[] | undefined;
 } & (
   | { readonly kind: 'json_object' }
   /** `schema` is a JSON schema as JSON text. */

@@ -7,7 +7,7 @@ import { Failure, messageOf } from '../../../shared/base/failure.ts';
 import { noBody, type Bodies, type Body } from '../openai/bodies.ts';
 import type { RouterMetrics } from '../metrics/metrics.ts';
 import { endpointPaths, serve } from '../openai/endpoints.ts';
-import { errorFormOf } from '../anthropic/message_errors.ts';
+import { errorFormOf } from '../openai/error_form.ts';
 import { errorBody, errorHeaders, errorStatus } from '../openai/errors.ts';
 import { ParameterFailure } from '../openai/parameter_failure.ts';
 import { poolView } from '../cluster/pool_view.ts';

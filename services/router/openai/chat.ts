@@ -87,7 +87,7 @@ export async function startChat(
   const limits = { maxModelLen: context.maxModelLen(), maxTokens, usualTokens: 1 };
   const promptTokens = truncated(prompt.ids, truncation, limits);
   trace.promptTokens = promptTokens.length;
-  const calls = toolRule(body.tools, context.output.choice, body.constraint?.rule);
+  const calls = toolRule(body.tools, context.output.rules.callForm, body.constraint?.rule);
   const constraint = await constraintOf(
     context,
     chatConstraint(context, body, calls, prompt.prefix),
@@ -140,7 +140,7 @@ function chatConstraint(
     allowedTokenIds: undefined,
     badWords: [],
     ...constraint,
-    rule: { ...rule, reasoning: output.reasoningBefore(prefix) },
+    rule: { ...rule, ...output.rules.frame(prefix) },
   };
 }
 

@@ -271,17 +271,16 @@ async function* events<L>(
 ): AsyncGenerator {
   const head = envelopeOf(context, format, runs[0].trace, format.object.chunk);
   const numSent = runs.map(() => 0);
-  const usage = (counts: RequestCounts, numTokens: number): { usage?: Usage | null } =>
-    body.hasUsage ? { usage: body.hasContinuousUsage ? usageOf([counts], numTokens) : null } : {};
+  const usage = ({ first, generation: { counts } }: PromptRun, numTokens: number): { usage?: Usage | null } =>
+    body.hasUsage ? { usage: body.hasContinuousUsage ? usageOf([first.counts], { counts, numTokens }) : null } : {};
   for await (const part of parts) {
     const run = runs[part.index];
     if (!run) continue;
-    const { first, generation } = run;
     const before = numSent[part.index] ?? 0;
     const now = before + (part.ids?.length ?? 0);
     numSent[part.index] = now;
-    for (const { choice, beside, isOpening } of format.chunks(part, generation.promptTokens))
-      yield { ...head, choices: [choice], ...usage(first.counts, isOpening ? before : now), ...beside };
+    for (const { choice, beside, isOpening } of format.chunks(part, run.generation.promptTokens))
+      yield { ...head, choices: [choice], ...usage(run, isOpening ? before : now), ...beside };
   }
   if (!body.hasUsage) return;
   await countsWhole(runs, context.clock, signal);

@@ -129,22 +129,26 @@ function toSampling(
 }
 
 /**
- * Returns the usage of all prompts of a request; tokens that were not computed for the request count as cached. `numTokens` replaces
- * the number of output tokens, for usage during a stream.
+ * Returns the usage of all prompts of a request; tokens that were not computed for the request count as cached. `part` is one choice of
+ * which `numTokens` have been sent, whose tokens replace those of all outputs, for usage during a stream.
  */
-export function usageOf(all: readonly RequestCounts[], numTokens?: number): Usage {
+export function usageOf(
+  all: readonly RequestCounts[],
+  part?: { readonly counts: RequestCounts; readonly numTokens: number },
+): Usage {
   const total = (value: (counts: RequestCounts) => number): number =>
     all.reduce((sum, counts) => sum + value(counts), 0);
   const prompt = total(({ promptTokens }) => promptTokens);
-  const completion = numTokens ?? total(({ outputTokens }) => outputTokens);
+  const completion = part?.numTokens ?? total(({ outputTokens }) => outputTokens);
+  const outputs = part ? [part.counts] : all;
+  const isParsed = outputs.some(({ reasoningTokens }) => reasoningTokens !== undefined);
+  const reasoning = outputs.reduce((sum, { reasoningTokens = 0 }) => sum + reasoningTokens, 0);
   return {
     prompt_tokens: prompt,
     completion_tokens: completion,
     total_tokens: prompt + completion,
     prompt_tokens_details: { cached_tokens: total(({ tokens }) => tokens.cached), ...lostOf(all) },
-    ...(all.some(({ reasoningTokens }) => reasoningTokens !== undefined)
-      ? { completion_tokens_details: { reasoning_tokens: total(({ reasoningTokens = 0 }) => reasoningTokens) } }
-      : {}),
+    ...(isParsed ? { completion_tokens_details: { reasoning_tokens: Math.min(reasoning, completion) } } : {}),
   };
 }
 

@@ -1,10 +1,10 @@
 /** The API's endpoints: one function per path, each with its own RequestScope. Every error is sent in the form of the path's API. */
-import { errorFormOf } from '../anthropic/message_errors.ts';
 import { countTokens, messages } from '../anthropic/messages.ts';
 import type { ApiContext } from './api_context.ts';
 import { chat } from './chat.ts';
 import { completions } from './completions.ts';
 import { embeddings } from './embeddings.ts';
+import { errorFormOf } from './error_form.ts';
 import { errorStatus } from './errors.ts';
 import type { Exchange } from './exchange.ts';
 import { invocations } from './invocations.ts';
@@ -48,12 +48,11 @@ export async function serve(context: ApiContext, path: EndpointPath, exchange: E
     if (scope.isGone) return;
     context.metrics.failed(failure);
     const form = errorFormOf(path);
-    const body = JSON.stringify(form.body(failure, scope.requestId));
     // An error after the first event is sent as an event of its own, and ends the stream.
-    if (sink.hasBegun) sink.end(form.event(body));
+    if (sink.hasBegun) sink.end(form.event(failure, scope.requestId));
     else {
       sink.begin(errorStatus(failure), form.headers(failure, scope.requestId));
-      sink.end(body);
+      sink.end(JSON.stringify(form.body(failure, scope.requestId)));
     }
   } finally {
     await scope.dispose(failure);

@@ -12,6 +12,21 @@ export interface ErrorBody {
   };
 }
 
+/** Form of the errors of an API. `requestId` names the request; null when it has no name yet. */
+export interface ErrorForm {
+  body(error: unknown, requestId: string | null): object;
+  headers(error: unknown, requestId: string | null): Record<string, string>;
+  /** Returns the event that ends a stream. */
+  event(error: unknown, requestId: string | null): string;
+}
+
+/** Errors in the form of OpenAI's chats and completions. */
+export const openaiErrors: ErrorForm = {
+  body: errorBody,
+  headers: errorHeaders,
+  event: (error) => `data: ${JSON.stringify(errorBody(error))}\n\n`,
+};
+
 /** Returns the HTTP status of an error: a Failure's own status, a `statusCode` from 400 to 599, else 500. */
 export function errorStatus(error: unknown): number {
   if (error instanceof Failure) return error.status;

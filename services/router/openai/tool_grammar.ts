@@ -1,26 +1,20 @@
 /** Tool calls that a request wants enforced, as a rule for the text: `required`, a named tool, `strict`, and tools beside a format. */
 import type { CallableTool, CallForm, CallRule, TextRule } from '../grammar/text_rule.ts';
-import type { FormatChoice } from '../output/output_format.ts';
 import { ParameterFailure } from './parameter_failure.ts';
 import type { ToolDefinition, ToolWish } from './tools.ts';
 
-/** Formats in which a model that writes calls in them is held to them; calls of others are enforced as JSON. */
-const FORMS: ReadonlySet<string> = new Set<CallForm>(['hermes', 'llama3_json', 'json']);
-
 /**
  * Returns the rule for an answer with tools; undefined when they ask for none. `stated` is the rule that the request states: a
- * `response_format` is for a text without calls, any other rule for the whole text. Where a model's own format cannot be enforced,
- * `strict` alone does not change how it writes. @throws ParameterFailure when a call must come, and the whole text has another rule
+ * `response_format` is for a text without calls, any other rule for the whole text. `own` is the form of the model's own calls; without
+ * one, calls that must come are JSON, and `strict` alone does not change how the model writes. @throws ParameterFailure when a call must
+ * come, and the whole text has another rule
  */
 export function toolRule(
   { tools, choice, isParallel }: ToolWish,
-  format: FormatChoice,
+  own: CallForm | undefined,
   stated: TextRule | undefined,
 ): (TextRule & CallRule) | undefined {
-  const own = format.responseTemplate === undefined ? format.tools : undefined;
-  const isOwn = own !== undefined && FORMS.has(own);
-  const form = isOwn ? (own as CallForm) : 'json';
-  const rule = { kind: 'calls', form, isParallel } as const;
+  const rule = { kind: 'calls', form: own ?? 'json', isParallel } as const;
   const content = stated?.param.startsWith('response_format') === true ? stated : undefined;
   if (stated && !content) {
     if (choice === 'auto' || choice === 'none') return undefined;
@@ -34,7 +28,7 @@ export function toolRule(
   if (tools.length === 0) return undefined;
   if (content) return { ...rule, param: content.param, mustCall: false, tools: tools.map(callable), content };
   const strict = tools.findIndex(({ function: described }) => described.strict === true);
-  if (strict < 0 || !isOwn) return undefined;
+  if (strict < 0 || own === undefined) return undefined;
   return { ...rule, param: `tools.${strict}.function.strict`, mustCall: false, tools: tools.map(callable) };
 }
 

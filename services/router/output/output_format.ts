@@ -1,6 +1,6 @@
 /** The output format of a model: chosen by its chat template's text, by a response template, or by name; and the parsers of its answers. */
-import { Failure } from '../../../shared/base/failure.ts';
-import type { ReasoningBefore } from '../grammar/text_rule.ts';
+import type { CallForm } from '../grammar/text_rule.ts';
+import { callFormOf, familyOf } from './call_form.ts';
 import type { ToolSchemas } from './call_writer.ts';
 import { OutputParser } from './output_parser.ts';
 import { outputTable, type OutputTable, type States, type StateSpec, type ToolStates } from './output_table.ts';
@@ -11,6 +11,7 @@ import {
   type ReasoningMarkers,
 } from './reasoning_tables.ts';
 import { responseTemplate } from './response_template.ts';
+import { RuleFormat, type SpecialNames } from './rule_format.ts';
 import { toolFamilies, toolStates, type ToolFamily } from './tool_tables.ts';
 
 /** Names that `--tool-call-parser` takes. */
@@ -28,6 +29,8 @@ export interface ParserNames {
 export interface FormatChoice {
   readonly tools: ToolFamily | undefined;
   readonly reasoning: ReasoningFamily | undefined;
+  /** The form in which calls of the model's own format are enforced; undefined: as JSON. */
+  readonly calls?: CallForm | undefined;
   /** The checkpoint's own response template, which is used in place of both. */
   readonly responseTemplate: unknown;
 }
@@ -64,9 +67,11 @@ export function chooseFormat(template: string | undefined, response: unknown, na
   const found = toolMarkers.find(([, ...all]) => all.every((sign) => sign.test(template ?? '')))?.[0];
   const thinking = reasoningSigns.find(([, sign]) => sign.test(template ?? ''))?.[0];
   const isOwn = response !== undefined && names.tools === 'auto' && names.reasoning === 'auto';
+  const tools = names.tools === 'auto' ? (found ?? 'json') : names.tools === 'none' ? undefined : names.tools;
   return {
-    tools: names.tools === 'auto' ? (found ?? 'json') : names.tools === 'none' ? undefined : names.tools,
+    tools,
     reasoning: names.reasoning === 'auto' ? thinking : names.reasoning === 'none' ? undefined : names.reasoning,
+    calls: isOwn ? undefined : callFormOf(tools, template),
     responseTemplate: isOwn ? response : undefined,
   };
 }
@@ -102,8 +107,8 @@ function harmonyTable(hasReasoning: boolean): OutputTable {
 
 /** Options of a parser, but its table. */
 export interface ParserOptions {
-  /** Format of calls that a grammar enforces, in place of the model's own. */
-  readonly enforced?: ToolFamily | undefined;
+  /** Form of calls that a grammar enforces, in place of the model's own. */
+  readonly enforced?: CallForm | undefined;
   readonly tools: ToolSchemas;
   /** Whether the request has tools. */
   readonly hasTools: boolean;
@@ -131,16 +136,21 @@ export class OutputFormat {
   readonly #withTools: OutputTable | undefined;
   readonly #withoutTools: OutputTable | undefined;
   readonly hasReasoning: boolean;
-  readonly #specialTexts: ReadonlySet<string>;
+  /** The format as rules for texts have it. */
+  readonly rules: RuleFormat;
   /** Tables of the formats that grammars enforce, by family. */
   readonly #enforced = new Map<ToolFamily, OutputTable | undefined>();
 
   readonly #hidden: Readonly<Record<'withTools' | 'withoutTools', ReadonlySet<number> | undefined>>;
 
   /** @throws Error when the response template cannot be used */
-  constructor(choice: FormatChoice, specialTokens: readonly SpecialToken[] = []) {
+  constructor(
+    choice: FormatChoice,
+    specialTokens: readonly SpecialToken[] = [],
+    names: SpecialNames = { all: [], ends: [] },
+  ) {
     this.choice = choice;
-    this.#specialTexts = new Set(specialTokens.map(({ content }) => content));
+    this.rules = new RuleFormat(choice, names);
     if (choice.responseTemplate === undefined) {
       this.#withTools = tableOf(choice.tools, choice.reasoning);
       this.#withoutTools = tableOf(undefined, choice.reasoning);
@@ -167,39 +177,22 @@ export class OutputFormat {
   }
 
   /** Returns a parser of one answer; undefined when all its text is content. */
-  parser({ enforced, tools, hasTools, isParallel, prefix, newId }: ParserOptions): OutputParser | undefined {
-    const table = enforced ? this.#enforcedTable(enforced) : this.#table(hasTools);
+  parser({ enforced, tools, hasTools, isParallel, prefix: end, newId }: ParserOptions): OutputParser | undefined {
+    const table = enforced ? this.#enforcedTable(familyOf(enforced)) : this.#table(hasTools);
     if (!table) return undefined;
     const random = (): string => newId() + newId();
+    const prefix = this.#isClosedAhead(end) ? '' : end;
     const isMistral = this.choice.tools === 'mistral';
     const newCallId = (): string => (isMistral ? random().slice(0, MISTRAL_ID) : `call_${random().slice(0, 24)}`);
     const maxCalls = isParallel ? Infinity : 1;
-    return new OutputParser({ table, tools, prefix: this.#parsedPrefix(prefix), newCallId, maxCalls });
+    return new OutputParser({ table, tools, prefix, newCallId, maxCalls });
   }
 
-  /** Returns what a parser reads of a prefix: one that begins outside the reasoning reads no end of it. */
-  #parsedPrefix(prefix: string): string {
-    const markers: ReasoningMarkers | undefined = this.choice.reasoning && reasoningMarkers[this.choice.reasoning];
-    return markers?.isOpenMissing !== true && markers?.close.includes(prefix) === true ? '' : prefix;
-  }
-
-  /**
-   * Returns the reasoning that may come before an answer, for a grammar; undefined when the model does not reason, when the prompt has
-   * turned its reasoning off or begun the answer, or when its markers are tokens that a grammar cannot have.
-   * @throws Failure when the answer begins within such reasoning
-   */
-  reasoningBefore(prefix: string): ReasoningBefore | undefined {
-    const markers: ReasoningMarkers | undefined = this.choice.reasoning && reasoningMarkers[this.choice.reasoning];
-    if (!markers) return undefined;
-    const { open, close, isOpenMissing = false } = markers;
-    const isClosed = close.some((literal) => prefix.includes(literal));
-    const isOpen = !isClosed && (isOpenMissing || open.some((literal) => prefix.startsWith(literal)));
-    const isSpecial = close.every((literal) => this.#specialTexts.has(literal));
-    if (isSpecial && isOpen) {
-      const message = 'the answer begins within reasoning, whose end a grammar cannot have: turn the reasoning off';
-      throw new Failure('invalid_request', message);
-    }
-    return isSpecial || (!isOpen && prefix !== '') ? undefined : { open, close, isOpen };
+  /** Whether a prompt's end is a closed block of reasoning, before an answer whose parser begins outside of one. */
+  #isClosedAhead(prefix: string): boolean {
+    const { reasoning, responseTemplate: own } = this.choice;
+    const markers: ReasoningMarkers | undefined = reasoning && reasoningMarkers[reasoning];
+    return own === undefined && markers?.isOpenMissing !== true && markers?.close.includes(prefix) === true;
   }
 
   #enforcedTable(family: ToolFamily): OutputTable | undefined {

@@ -8,6 +8,10 @@ export interface ReasoningMarkers {
   readonly dropped?: readonly string[];
   /** Whether an answer begins with its reasoning, without a marker. */
   readonly isOpenMissing?: boolean;
+  /** Marker before an answer that is no call. */
+  readonly begin?: string;
+  /** Texts that may not stand within the reasoning; without them: those that close it. */
+  readonly barred?: readonly string[];
 }
 
 const think: ReasoningMarkers = { open: ['<think>'], close: ['</think>'] };
@@ -25,6 +29,14 @@ export const reasoningMarkers = {
   gemma4: { open: ['<|channel>thought\n'], close: ['<channel|>'] },
   harmony: undefined,
 } as const satisfies Readonly<Record<string, ReasoningMarkers | undefined>>;
+
+/** Messages of harmony, as a grammar has them: one of reasoning, then the answer. */
+export const harmonyMarkers: ReasoningMarkers = {
+  open: ['<|channel|>analysis<|message|>'],
+  close: ['<|end|><|start|>assistant'],
+  begin: '<|channel|>final<|message|>',
+  barred: ['<|'],
+};
 
 /** Family of a reasoning format. */
 export type ReasoningFamily = keyof typeof reasoningMarkers;

@@ -114,7 +114,9 @@ function readTool(tool: Given, path: string, namespace: string | undefined, igno
     ignored.push(`${path}.${String(type)}`);
     return [];
   }
-  if (typeof name !== 'string') throw new ParameterFailure(`${path}.name: a text`, `${path}.name`);
+  // Behind its namespace an empty name would be one that is allowed.
+  if (typeof name !== 'string' || name === '')
+    throw new ParameterFailure(`${path}.name: a text that is not empty`, `${path}.name`);
   const isCustom = type === 'custom';
   const described = {
     ...{ name: flatName(name, namespace), description },

@@ -1,6 +1,8 @@
 /** A tokenizer thread: templates, tokens, text. A long prompt blocks this thread, never the router's control thread. */
 import { ThreadLink, type LinkEnd } from '../../../shared/base/thread_link.ts';
+import { isSpecialToken } from '../../../shared/grammar/matcher/token_table.ts';
 import type { TextFiles } from '../../../shared/model/text_files.ts';
+import type { AddedTokenJson } from '../../../shared/model/tokenizer_json.ts';
 import { REPLACEMENT, tokenSpeller, type TokenBytes } from '../../../shared/model/token_bytes.ts';
 import type { TemplateInput } from '../openai/parameters.ts';
 import { OutputFormat, type FormatChoice, type ParserNames } from '../output/output_format.ts';
@@ -39,6 +41,8 @@ export interface OutputFacts {
   /** Why the response template of tokenizer_config.json is not used. */
   readonly error: string | undefined;
   readonly specialTokens: readonly { readonly id: number; readonly content: string }[];
+  /** Special tokens that a grammar may name. */
+  readonly grammarTokens: readonly { readonly id: number; readonly content: string }[];
 }
 
 /** The tokenizer and chat template of one model, as called on a tokenizer thread. */
@@ -152,11 +156,13 @@ export class TokenizerTools {
   outputFacts(): OutputFacts {
     const textOf = (id: number, skips: boolean): string => this.#tokenizer.decode([id], { skip_special_tokens: skips });
     const isSpecial = ({ id }: { readonly id: number }): boolean => textOf(id, true) === '' && textOf(id, false) !== '';
-    const specialTokens = this.#tokenizer.tokenizer.added_tokens.filter(isSpecial);
+    const added = this.#tokenizer.tokenizer.added_tokens;
+    const named = ({ id, content }: AddedTokenJson): { id: number; content: string } => ({ id, content });
     return {
       choice: this.#chats.format,
       error: this.#chats.formatError,
-      specialTokens: specialTokens.map(({ id, content }) => ({ id, content })),
+      specialTokens: added.filter(isSpecial).map(named),
+      grammarTokens: added.filter(isSpecialToken(this.#config)).map(named),
     };
   }
 

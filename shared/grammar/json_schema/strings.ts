@@ -137,6 +137,7 @@ function lengthRange(expression: Expression): readonly [shortest: number, longes
       const { length } = Array.from(expression.text);
       return [length, length];
     }
+    case 'special':
     case 'set':
       return [1, 1];
     case 'sequence':

@@ -56,7 +56,7 @@ export class MaskService {
   /**
    * Opens the state of a grammar after the tokens of `output`. @throws Failure `invalid_request` when the grammar cannot be compiled,
    * cannot be compiled in time, does not allow `output`, or the model has no tokenizer; `overloaded` when too many outputs are open;
-   * `cancelled` when `signal` aborts.
+   * `unavailable` when its threads end whatever they do; `cancelled` when `signal` aborts.
    */
   async open({ ebnf, endTokens }: TokenGrammar, output: readonly number[], signal?: AbortSignal): Promise<TokenMask> {
     const { maxOpen } = this.#options;

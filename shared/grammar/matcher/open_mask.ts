@@ -118,9 +118,9 @@ export class OpenMask implements TokenMask, ServedMask {
   }
 }
 
-/** Returns the failure of a step that was tried MAX_TRIES times. */
+/** Returns the failure of a step that was tried MAX_TRIES times. The grammar is not to blame: another instance may follow it. */
 export function threadsEnded(): Failure {
-  return new Failure('internal', `the grammar could not be followed: ${MAX_TRIES} threads ended`);
+  return new Failure('unavailable', `the grammar could not be followed: ${MAX_TRIES} threads ended`);
 }
 
 function refuseStuck({ isStuck }: MaskState): void {

@@ -12,7 +12,7 @@ export interface TokenMask {
   /**
    * Appends a token to the output. Resolves to true when `words` are those of the state after it; to false when the grammar does not
    * allow the token, and then nothing changes. Calls are made one after the other. @throws Failure `invalid_request` when no token of
-   * the vocabulary can continue, or the grammar ends its thread whenever it is tried; `cancelled` after `close`.
+   * the vocabulary can continue, or the grammar ends its thread whenever it is tried; `unavailable` when threads end for other reasons; `cancelled` after `close`.
    */
   accept(token: number): Promise<boolean>;
   /** Frees the state. A second call does nothing. */

@@ -1,10 +1,11 @@
 /**
- * The bytes of every token of a vocabulary, for a grammar that walks them. Special tokens have none, so no grammar allows them as text:
- * clients do not see them.
+ * The bytes of every token of a vocabulary, for a grammar that walks them. Special tokens have bytes that no text has, so a grammar allows
+ * them where it names them and never as text.
  */
 import { z } from 'zod';
 import type { TextFiles } from '../../model/text_files.ts';
 import { tokenSpeller } from '../../model/token_bytes.ts';
+import { hasForeignByte, specialTokenBytes } from '../special_token_bytes.ts';
 import { tokensOf, withOwnIds, type AddedTokenJson, type TokenizerJson } from '../../model/tokenizer_json.ts';
 
 /** Bytes of all tokens, one after the other, in memory that threads share. */
@@ -28,7 +29,7 @@ export function vocabSizeOf({ offsets }: TokenTable): number {
   return offsets.length - 1;
 }
 
-/** Returns the bytes of a token; none for a special one and for an id that the tokenizer does not use. */
+/** Returns the bytes of a token; none for one that no grammar allows, such as an id that the tokenizer does not use. */
 export function bytesOfToken({ bytes, offsets }: TokenTable, id: number): Uint8Array {
   return bytes.subarray(offsets[id], offsets[id + 1]);
 }
@@ -44,21 +45,32 @@ export function tokenTable({ tokenizer, config }: TextFiles, vocabSize: number):
   const put = (id: number, bytes: Uint8Array | undefined): void => {
     if (id < vocabSize) found[id] = bytes;
   };
+  const putText = (id: number, bytes: Uint8Array): void => {
+    put(id, hasForeignByte(bytes) ? undefined : bytes);
+  };
   const { unk_token: unknown, vocab } = json.model;
-  for (const [token, id] of tokensOf(vocab)) put(id, token === unknown ? undefined : spell(token));
-  const isSpecial = specialTokens(config);
+  for (const [token, id] of tokensOf(vocab)) {
+    if (token === unknown) put(id, undefined);
+    else putText(id, spell(token));
+  }
+  const isSpecial = isSpecialToken(JSON.parse(config));
   const isSpelled = isReversed(json.normalizer);
   for (const token of withOwnIds(json)) {
-    const isText = token.content !== unknown && !isSpecial(token) && (isSpelled || !isNormalised(token));
-    put(token.id, isText ? spell(token.content) : undefined);
+    const { id, content } = token;
+    if (content === unknown || content === '') put(id, undefined);
+    else if (isSpecial(token)) put(id, specialTokenBytes(content));
+    else if (isSpelled || !isNormalised(token)) putText(id, spell(content));
+    else put(id, undefined);
   }
   return tableOf(found);
 }
 
-/** Returns which added tokens are special, by either file. */
-function specialTokens(config: string): (token: AddedTokenJson) => boolean {
-  const raw: unknown = JSON.parse(config);
-  const { added_tokens_decoder: decoder, additional_special_tokens: additional, ...rest } = configSchema.parse(raw);
+/**
+ * Returns which added tokens are special, by tokenizer.json or by `config`, the parsed tokenizer_config.json: those that a grammar names as
+ * special tokens.
+ */
+export function isSpecialToken(config: unknown): (token: AddedTokenJson) => boolean {
+  const { added_tokens_decoder: decoder, additional_special_tokens: additional, ...rest } = configSchema.parse(config);
   const names = [...ROLES.map((role) => rest[role]), ...(additional ?? [])];
   const special = new Set(names.flatMap((name) => nameSchema.safeParse(name).data ?? []));
   return ({ id, content, special: isMarked }) =>

@@ -10,6 +10,7 @@ const statusOf: Partial<Record<FailureCode, status>> = {
   unauthenticated: status.UNAUTHENTICATED,
   not_found: status.NOT_FOUND,
   cancelled: status.CANCELLED,
+  unavailable: status.UNAVAILABLE,
   overloaded: status.RESOURCE_EXHAUSTED,
   deadline_exceeded: status.DEADLINE_EXCEEDED,
 };

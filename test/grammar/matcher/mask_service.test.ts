@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterEach, describe, expect, test } from 'vitest';
 import { systemClock } from '../../../shared/base/clock.ts';
+import { Failure } from '../../../shared/base/failure.ts';
 import type { ThreadModule, Threads } from '../../../shared/base/threads.ts';
 import { maskModule } from '../../../shared/grammar/matcher/grammar_thread.ts';
 import { MaskService, type MaskServiceOptions } from '../../../shared/grammar/matcher/mask_service.ts';
@@ -189,6 +190,27 @@ describe('threads', () => {
       assert.deepEqual(await followed, expected);
     },
   );
+
+  test('that end without working on a grammar fail an output by a code after which another instance is asked', async () => {
+    let numStarted = 0;
+    const dying: Threads = {
+      spawn: (_module, _data, listener) => {
+        numStarted++;
+        const call = (method: string): Promise<unknown> => {
+          if (method === 'load') return Promise.resolve(byteTable);
+          listener.onDeath(new Error('out of memory'));
+          return Promise.reject(new Error('out of memory'));
+        };
+        return { call, notify: () => undefined, close: () => Promise.resolve() } as never;
+      },
+    };
+    const service = serve(dying, { maxThreads: 1 });
+    const ended = failsWith('unavailable', /4 threads ended/);
+    await assert.rejects(service.open(grammar(LIST), []), ended);
+    assert.equal(numStarted, 4);
+    await assert.rejects(service.open(grammar(LIST), []), ended);
+    assert.equal(new Failure('unavailable', '').retry, 'elsewhere');
+  });
 
   test('that take too long over a grammar are replaced, and it is refused for a minute', async () => {
     const threads = new WatchedThreads(failing);

@@ -19,29 +19,44 @@ function textOf(bytes: Uint8Array): string | undefined {
 }
 
 describe.each([
-  ['llama3_2', 128_256, 256],
-  ['qwen3', 151_936, 281],
-  ['mistral_nemo', 131_072, 1_000],
-  ['gemma3', 262_208, 72],
-] as const)('%s', (name, vocabSize, numWithout) => {
+  ['llama3_2', 128_256, 8, 256],
+  ['qwen3', 151_936, 275, 14],
+  ['mistral_nemo', 131_072, 8, 1_000],
+  ['gemma3', 262_208, 72, 8],
+] as const)('%s', (name, vocabSize, numWithout, numNamed) => {
   const texts = readTextFiles(projectPath(`node_modules/.cache/vocabularies/${name}`));
   const table = tokenTable(texts, vocabSize);
   const library = openLibrary(JSON.parse(texts.tokenizer), JSON.parse(texts.config));
 
-  test('each token has the bytes that the decoder writes for it after another, and what clients do not see has none', () => {
+  test('each token has the bytes that the decoder writes for it after another, and what clients do not see has its name', () => {
     assert.equal(vocabSizeOf(table), vocabSize);
     const [letter = 0] = library.encode('x', { add_special_tokens: false }).ids;
-    let [numParts, numNone] = [0, 0];
+    let [numParts, numNone, numSpecial] = [0, 0, 0];
+    const special = new Set(library.tokenizer.added_tokens.map(({ content }) => content));
     for (let id = 0; id < vocabSize; id++) {
       const bytes = bytesOfToken(table, id);
       if (bytes.length === 0) numNone++;
-      if (id % sized(1, 4) > 0) continue;
+      const isSpecial = bytes[0] === 0xf8;
+      if (isSpecial) numSpecial++;
+      assert.equal(
+        isSpecial,
+        bytes.some((byte) => byte >= 0xf8),
+        `token ${id}`,
+      );
+      if (bytes.length === 0 || id % sized(1, 4) > 0) continue;
       const decoded = library.decode([letter, id], { skip_special_tokens: true });
+      if (isSpecial) {
+        assert.equal(decoded, 'x');
+        const name = strict.decode(Uint8Array.from(bytes.subarray(1, -1)));
+        assert.equal(bytes.at(-1), 0xf9);
+        assert(special.has(name), `${name} is a special token`);
+        continue;
+      }
       const text = textOf(bytes);
       if (text === undefined) numParts++;
       else assert.equal(decoded, `x${text}`, `token ${id}`);
     }
-    assert.equal(numNone, numWithout);
+    assert.deepEqual([numNone, numSpecial], [numWithout, numNamed]);
     // Parts of characters: as many as no text shows.
     expect(numParts).toBeGreaterThan(25);
   });
@@ -82,9 +97,9 @@ function textsOf(texts: TextFiles, vocabSize: number): string[] {
   return Array.from({ length: vocabSize }, (_, id) => Buffer.from(bytesOfToken(table, id)).toString('latin1'));
 }
 
-test('spaces, bytes and added tokens have bytes; special ones, the unknown one and missing ids have none', () => {
+test('spaces, bytes and added tokens have bytes; special ones have their names, the unknown one and missing ids have none', () => {
   const config = { eos_token: { content: '<turn>' } };
-  const all = ['', ' the', '\xe2', 'x', '<call>', '', '', '<raw>', 'y', '', ''];
+  const all = ['', ' the', '\xe2', 'x', '<call>', '\xf8<end>\xf9', '\xf8<turn>\xf9', '<raw>', 'y', '', ''];
   assert.deepEqual(textsOf(made(null, config), 11), all);
   assert.deepEqual(textsOf(made(null, { added_tokens_decoder: { 6: { special: true } } }), 11), all);
   assert.deepEqual(textsOf(made(null, { additional_special_tokens: ['<turn>'] }), 11), all);
@@ -97,6 +112,6 @@ test('tokens beyond the logits are left out', () => {
 
 test('an added token that a normaliser changes for good has no bytes, since its text is not known', () => {
   const prepended = { type: 'Sequence', normalizers: [{ type: 'Prepend', prepend: '▁' }, { type: 'Replace' }] };
-  assert.deepEqual(textsOf(made(prepended), 9).slice(4), ['', '', '', '<raw>', 'y']);
+  assert.deepEqual(textsOf(made(prepended), 9).slice(4), ['', '\xf8<end>\xf9', '', '<raw>', 'y']);
   assert.equal(textsOf(made({ type: 'NFC' }), 9)[4], '<call>');
 });

@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto';
 import { describe, test } from 'vitest';
 import { Failure } from '../../../shared/base/failure.ts';
 import { AnswerBlocks, contentJson, type MessageEvent } from '../../../services/router/anthropic/answer_blocks.ts';
-import { errorFormOf } from '../../../services/router/anthropic/message_errors.ts';
+import { errorFormOf } from '../../../services/router/openai/error_form.ts';
 import { ParameterFailure } from '../../../services/router/openai/parameter_failure.ts';
 import type { OutputDelta } from '../../../services/router/output/output_delta.ts';
 import { ParsedFormat } from '../output/support.ts';
@@ -163,8 +163,8 @@ describe('errors', () => {
   });
 
   test('the event names itself, the headers the request, and other paths have the form of OpenAI', () => {
-    assert.equal(form.event('{}'), 'event: error\ndata: {}\n\n');
     const late = new Failure('overloaded', 'x');
+    assert.equal(form.event(late, 'r'), `event: error\ndata: ${JSON.stringify(form.body(late, 'r'))}\n\n`);
     assert.deepEqual(
       [
         form.headers(late, 'r')['request-id'],

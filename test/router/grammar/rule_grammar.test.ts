@@ -44,6 +44,15 @@ describe('reasoning before the answer', () => {
     );
   });
 
+  test('that ends with a sentence does not begin it without its end', async () => {
+    const sentence = { open: ['<think>'], close: ['Here is my response:', '</think>'], isOpen: true };
+    await expectTexts(
+      { kind: 'json_object', param, reasoning: sentence },
+      ['Here is my plan. Here is my response:{}', 'Here is my plan.</think>{}'],
+      ['Here is my rest.</think>{}', 'Here is my response: so</think>{}', 'Here is my response</think>{}'],
+    );
+  });
+
   test('ends first where the answer begins within it', async () => {
     const rule: TextRule = { kind: 'json_object', param, reasoning: { ...reasoning, isOpen: true } };
     await expectTexts(

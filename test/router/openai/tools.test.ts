@@ -5,10 +5,10 @@ import { chunkDelta, messageOf } from '../../../services/router/openai/chat_mess
 import { ParsedChoice } from '../../../services/router/openai/parsed_choice.ts';
 import type { BodyLimits } from '../../../services/router/openai/parameter_failure.ts';
 import { readChatBody, readCompletionBody, readTokenizeBody } from '../../../services/router/openai/parameters.ts';
-import type { TextRule } from '../../../services/router/grammar/text_rule.ts';
+import type { CallForm, TextRule } from '../../../services/router/grammar/text_rule.ts';
 import { toolRule } from '../../../services/router/openai/tool_grammar.ts';
 import { schemasOf } from '../../../services/router/openai/tools.ts';
-import { NO_FORMAT, OutputFormat, type FormatChoice } from '../../../services/router/output/output_format.ts';
+import { OutputFormat } from '../../../services/router/output/output_format.ts';
 import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
 import { refusal } from '../../support/failures.ts';
 
@@ -94,11 +94,10 @@ test('128 tools are taken; completions take none', () => {
 
 describe('what is to be enforced', () => {
   const all = [tool('a'), tool('b', { strict: true })];
-  const hermes = { ...NO_FORMAT, tools: 'hermes' } as const;
-  const ruleOf = (keys: object, format: FormatChoice = hermes, content?: TextRule): ReturnType<typeof toolRule> =>
-    toolRule(chat({ tools: all, ...keys }).tools, format, content);
-  const wanted = (keys: object, format?: FormatChoice): unknown => {
-    const rule = ruleOf(keys, format);
+  const ruleOf = (keys: object, form: CallForm | null = 'hermes', content?: TextRule): ReturnType<typeof toolRule> =>
+    toolRule(chat({ tools: all, ...keys }).tools, form ?? undefined, content);
+  const wanted = (keys: object): unknown => {
+    const rule = ruleOf(keys);
     return rule && [rule.mustCall, rule.param, rule.tools.map(({ name, isStrict }) => [name, isStrict])];
   };
   const both = [
@@ -118,17 +117,17 @@ describe('what is to be enforced', () => {
   test('is written in the format of the model where that can be enforced, else as JSON', () => {
     const required = { tool_choice: 'required' };
     assert.equal(ruleOf(required)?.form, 'hermes');
-    assert.equal(ruleOf(required, { ...NO_FORMAT, tools: 'llama3_json' })?.form, 'llama3_json');
-    assert.equal(ruleOf(required, { ...NO_FORMAT, tools: 'mistral' })?.form, 'json');
+    assert.equal(ruleOf(required, 'llama3_json')?.form, 'llama3_json');
+    assert.equal(ruleOf(required, null)?.form, 'json');
     // A model whose format cannot be enforced writes as it likes when nothing has to be called.
-    assert.equal(ruleOf({}, { ...NO_FORMAT, tools: 'mistral' }), undefined);
+    assert.equal(ruleOf({}, null), undefined);
   });
 
   test('goes beside a rule for the text', () => {
     const content: TextRule = { kind: 'json_object', param: 'response_format' };
-    assert.deepEqual(ruleOf({ tools: [tool('a')] }, hermes, content)?.content, content);
-    assert.equal(ruleOf({ tool_choice: 'required' }, hermes, content)?.content, undefined);
-    assert.equal(ruleOf({ tools: [] }, hermes, content), undefined);
+    assert.deepEqual(ruleOf({ tools: [tool('a')] }, 'hermes', content)?.content, content);
+    assert.equal(ruleOf({ tool_choice: 'required' }, 'hermes', content)?.content, undefined);
+    assert.equal(ruleOf({ tools: [] }, 'hermes', content), undefined);
   });
 });
 

@@ -36,7 +36,20 @@ const templates: readonly (readonly [model: string, template: string, tools: str
   ];
 
 test.each(templates)('%s', (_, template, tools, reasoning) => {
-  assert.deepEqual(chooseFormat(template, undefined, auto), { tools, reasoning, responseTemplate: undefined });
+  const { calls, ...choice } = chooseFormat(template, undefined, auto);
+  assert.deepEqual(choice, { tools, reasoning, responseTemplate: undefined });
+  if (calls !== undefined) assert(calls.startsWith(tools), `${calls} are calls of ${tools}`);
+});
+
+test('calls are enforced in the form that the template has, where a grammar can have it', () => {
+  const form = (template: string): string | undefined => chooseFormat(template, undefined, auto).calls;
+  assert.equal(form('[TOOL_CALLS][{'), 'mistral');
+  assert.equal(form('[TOOL_CALLS]name[ARGS]{'), 'mistral_args');
+  assert.equal(form('<|tool|><|/tool|>'), 'phi4');
+  assert.equal(form('functools[{'), 'phi4_functools');
+  assert.equal(form('<tool_call><arg_key>'), undefined);
+  const own = chooseFormat('<tool_call>', { fields: {} }, auto);
+  assert.equal(own.calls, undefined, 'a response template has no form');
 });
 
 test('an option names a parser, or turns it off', () => {
@@ -78,28 +91,6 @@ describe('the end of a prompt', () => {
     assert.equal(prefix('a', 'think', `<think>${'x'.repeat(1e6)}`), `<think>${'x'.repeat(4_096)}`);
     assert.equal(prefix('assistant\nThe', 'think', 'The'), 'The');
     assert.equal(prefix('assistant\nThe', 'deepseek_r1', 'The'), '</think>The');
-  });
-});
-
-describe('reasoning before what a grammar is for', () => {
-  const special = [{ id: 7, content: '</think>' }];
-  const before = (prefix: string, reasoning: 'think' | 'deepseek_r1' = 'think', tokens = special.slice(1)) =>
-    new OutputFormat({ tools: undefined, reasoning, responseTemplate: undefined }, tokens).reasoningBefore(prefix);
-
-  test('may come, or has begun with the prompt', () => {
-    assert.equal(before('')?.isOpen, false);
-    for (const prefix of ['<think>', '<think>\nA']) assert.equal(before(prefix)?.isOpen, true);
-    for (const prefix of ['', '<think>']) assert.equal(before(prefix, 'deepseek_r1')?.isOpen, true);
-  });
-
-  test('is none where the prompt has closed it, or has begun the answer', () => {
-    for (const prefix of ['</think>', '<think></think>B', 'The']) assert.equal(before(prefix), undefined);
-    for (const prefix of ['</think>', '</think>The']) assert.equal(before(prefix, 'deepseek_r1'), undefined);
-  });
-
-  test('is none where its end is a special token, and then may not have begun', () => {
-    assert.equal(before('', 'think', special), undefined);
-    assert.throws(() => before('<think>\nA', 'think', special), /turn the reasoning off/);
   });
 });
 

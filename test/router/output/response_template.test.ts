@@ -201,7 +201,10 @@ test('a name that the options give wins over the template', () => {
   const own = chooseFormat('<tool_call>', chatml, { tools: 'auto', reasoning: 'auto' });
   assert.equal(own.responseTemplate, chatml);
   const other = chooseFormat('<tool_call>', chatml, { tools: 'glm', reasoning: 'auto' });
-  assert.deepEqual(other, { tools: 'glm', reasoning: undefined, responseTemplate: undefined });
+  assert.deepEqual(
+    { ...other, calls: undefined },
+    { calls: undefined, tools: 'glm', reasoning: undefined, responseTemplate: undefined },
+  );
 });
 
 test.each([

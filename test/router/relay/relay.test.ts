@@ -71,8 +71,8 @@ function asked(
   return { tokens, trace };
 }
 
-function instanceAt(role: 'decode' | 'prefill', address: string): Instance {
-  const member = { name: role, role, address, pid: 1, epoch: 'e' };
+function instanceAt(role: 'decode' | 'prefill', address: string, name: string = role): Instance {
+  const member = { name, role, address, pid: 1, epoch: 'e' };
   return new Instance({ member, protocolVersion: 2, engine: { maxModelLen: 1_000 } as never }, systemClock.nowMs());
 }
 
@@ -93,6 +93,36 @@ test('a broken connection is tried again there, and given up after 64 tries with
   network.close();
   await listener.close(100);
 }, 20_000);
+
+test('an instance that cannot do the work now is left for another one, and nothing is held against it', async () => {
+  const numAsked = [0, 0];
+  let numFailovers = 0;
+  const network = new GrpcNetwork('', systemClock);
+  const listeners = await Promise.all(
+    numAsked.map((_, i) =>
+      network.listen('127.0.0.1:0', {
+        async *decode() {
+          numAsked[i] = (numAsked[i] ?? 0) + 1;
+          if (numAsked.reduce((sum, one) => sum + one) === 1)
+            throw new Failure('unavailable', 'the grammar could not be followed');
+          yield {
+            sampled: { token: 7, logprob: [], topTokens: [], topLogprobs: [], position: 3 },
+            report,
+            finishReason: 'stop',
+          };
+        },
+      }),
+    ),
+  );
+  const instances = listeners.map(({ address }, i) => instanceAt('decode', address, `decode-${i}`));
+  const { tokens } = asked(network, instances, 3, () => numFailovers++);
+  const seen: number[] = [];
+  for await (const { sampled } of tokens) seen.push(sampled.token);
+  assert.deepEqual([seen, numAsked, numFailovers], [[7], [1, 1], 1]);
+  for (const instance of instances) assert(!instance.isSuspect);
+  network.close();
+  for (const listener of listeners) await listener.close(100);
+});
 
 test('every instance that works for a request is told whose it is, and how it ranks', async () => {
   const origins: unknown[] = [];

@@ -241,6 +241,8 @@ describe('tools', () => {
     ['tools.1.name', { tools: [fn('a'), { type: 'function' }] }],
     ['tools.1.name', { tools: [{ type: 'web_search' }, fn('not a name')] }],
     ['tools.0.tools.1.name', { tools: [{ type: 'namespace', name: 'n', tools: [fn('a'), fn('a')] }] }],
+    ['tools.0.tools.0.name', { tools: [{ type: 'namespace', name: 'n', tools: [{ type: 'function', name: '' }] }] }],
+    ['tools.0.name', { tools: [{ type: 'custom', name: '' }] }],
     ['tools.0.tools', { tools: [{ type: 'namespace', name: 'n' }] }],
     ['tools.0.parameters', { tools: [fn('a', { parameters: 7 })] }],
     ['tools', { tools: Array.from({ length: 129 }, (_, i) => fn(`f${i}`)) }],

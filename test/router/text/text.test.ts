@@ -7,6 +7,9 @@ import { afterAll, beforeAll, test } from 'vitest';
 import { workerThreads } from '../../../shared/base/worker_threads.ts';
 import { openModel } from '../../../shared/model/open_model.ts';
 import { readTextFiles } from '../../../shared/model/text_files.ts';
+import { answerEnds } from '../../../services/router/output/end_tokens.ts';
+import { chooseFormat } from '../../../services/router/output/output_format.ts';
+import { endOfTurn } from '../../../services/router/text/end_of_turn.ts';
 import { TextCodec } from '../../../services/router/text/text.ts';
 import { TextStream } from '../../../services/router/text/text_stream.ts';
 import { TokenizerTools } from '../../../services/router/text/tokenizer_worker.ts';
@@ -213,6 +216,32 @@ test('tokens that end an answer: the tokenizer’s, as a text or an object, and 
   assert.deepEqual(ends({}, asked + turns('<|im_end|>\n')), ['<|im_end|>'], 'a question comes last');
   const told = "{% if messages[0].role != 'system' %}{{ raise_exception('tell') }}{% endif %}";
   assert.deepEqual(ends({}, told + turns('<|im_end|>\n')), ['<|im_end|>'], 'a system message comes first');
+});
+
+test('an answer of gpt-oss ends with its last message, not with each', () => {
+  const contents = ['<|return|>', '<|end|>', '<|call|>', '<|endoftext|>'];
+  const tokens = contents.map((content, i) => ({ id: 10 + i, content }));
+  // Its published template ends the last answer with <|return|> and earlier ones with <|end|>; others have <|end|> everywhere.
+  const render =
+    (last: string) =>
+    (chat: readonly Readonly<Record<string, unknown>>[]): string =>
+      chat
+        .map(({ role, content }, i) =>
+          role === 'assistant'
+            ? `<|start|>assistant<|channel|>final<|message|>${String(content)}${i === chat.length - 1 ? last : '<|end|>'}`
+            : `<|start|>${String(role)}<|message|>${String(content)}<|end|>`,
+        )
+        .join('');
+  const ends = (last: string, template: string): (string | undefined)[] => {
+    const found = endOfTurn(tokens, render(last) as never);
+    const choice = chooseFormat(template, undefined, { tools: 'auto', reasoning: 'auto' });
+    const ids = answerEnds([10, 13, 12, ...(found ? [found.id] : [])], choice, tokens);
+    return ids.map((id) => tokens.find((one) => one.id === id)?.content);
+  };
+  const harmony = '<|start|>assistant<|channel|>analysis<|message|>';
+  assert.deepEqual(ends('<|return|>', harmony), ['<|return|>', '<|endoftext|>', '<|call|>']);
+  assert.deepEqual(ends('<|end|>', harmony), ['<|return|>', '<|endoftext|>', '<|call|>']);
+  assert.deepEqual(ends('<|end|>', '<|assistant|>'), ['<|return|>', '<|endoftext|>', '<|call|>', '<|end|>']);
 });
 
 test('a template that cannot be read refuses chats with its error, and nothing else', () => {

@@ -144,7 +144,12 @@ test('a response template that cannot be used is left out, and the reason is kno
     options,
   );
   assert.match(broken.formatError ?? '', /response_template/);
-  assert.deepEqual(broken.format, { tools: 'hermes', reasoning: undefined, responseTemplate: undefined });
+  assert.deepEqual(broken.format, {
+    tools: 'hermes',
+    reasoning: undefined,
+    calls: 'hermes',
+    responseTemplate: undefined,
+  });
   const template = { fields: { content: {} } };
   const own = new ChatRenderer({ response_template: template }, undefined, options);
   assert.deepEqual([own.formatError, own.format.responseTemplate], [undefined, template]);
