@@ -94,6 +94,13 @@ export const options = {
     'auto',
     `format of reasoning in answers: auto (by the chat template), none (reasoning stays text), ${reasoningParserNames.slice(2).join(', ')}`,
   ),
+  keep_reasoning: option(
+    'Router',
+    '',
+    onOrOff,
+    false,
+    'keep the reasoning of earlier answers in the prompt, and the empty block that turned it off, also where the chat template drops them: every turn hits the blocks of all turns before it, but prompts are longer, and the model reads what its template leaves out',
+  ),
   strict_parameters: option(
     'Router',
     '',

@@ -97,7 +97,8 @@ export class ServedModels {
     const { name, maxModelLen: ownLength } = described;
     const readTexts = (): Promise<ModelFacts['texts']> => Promise.resolve(texts);
     const parsers = { tools: config.tool_call_parser, reasoning: config.reasoning_parser };
-    const codec = await TextCodec.open({ path: name, readTexts }, ownLength, threads, fail, parsers);
+    const input = { parsers, keepsReasoning: config.keep_reasoning };
+    const codec = await TextCodec.open({ path: name, readTexts }, ownLength, threads, fail, input);
     const [ends, templateError, format] = await Promise.all([
       codec.endTokens(),
       codec.templateError(),

@@ -61,6 +61,8 @@ export interface RequestView {
   readonly prompt_tokens: number;
   readonly output_tokens: number;
   readonly tokens: { cached: number; fetched: number; computed: number };
+  /** Tokens that would have been hits had earlier text not been rewritten; absent when there are none. */
+  readonly lost_tokens?: number;
   /** Reason of the last placement. */
   readonly reason: string;
   readonly fetched_bytes: number;

@@ -3,9 +3,9 @@ import { Failure, messageOf } from '../../../shared/base/failure.ts';
 import { linkEnds } from '../../../shared/base/thread_link.ts';
 import type { Thread, Threads } from '../../../shared/base/threads.ts';
 import { ModelError, type Model } from '../../../shared/model/model_folder.ts';
+import type { TextFiles } from '../../../shared/model/text_files.ts';
 import { charactersOf, escapedBytes } from '../../../shared/model/token_bytes.ts';
 import type { TemplateInput } from '../openai/parameters.ts';
-import type { ParserNames } from '../output/output_format.ts';
 import type { ChatInput, ChatPrompt, PromptBodyJob, TextPrompt } from './prompt_body.ts';
 import { generatedTokens, type Answer } from './encoder/generated_token_cache.ts';
 import type { OutputFacts, start, TokenizerInput, TokenizerTools } from './tokenizer_worker.ts';
@@ -73,20 +73,20 @@ export class TextCodec {
   }
 
   /**
-   * Starts the tokenizer threads of a model. `maxTokens` is the length of the longest context, `parsers` names those of its output where
-   * its files do not choose them. @throws ModelError when the tokenizer's files cannot be used.
+   * Starts the tokenizer threads of a model. `maxTokens` is the length of the longest context, `input` says how answers are
+   * parsed and remembered. @throws ModelError when the tokenizer's files cannot be used.
    */
   static async open(
     model: Pick<Model, 'path' | 'readTexts'>,
     maxTokens: number,
     threads: Threads,
     onDeath: (error: Error) => void,
-    parsers?: ParserNames,
+    input: Omit<TokenizerInput, keyof TextFiles> = {},
   ): Promise<TextCodec> {
     const texts = await model.readTexts();
     if (!texts) return new TextCodec(undefined, 0);
     const startOne = (): Promise<Thread<TokenizerTools>> =>
-      startTokenizer(model.path, { ...texts, ...(parsers ? { parsers } : {}) }, threads, onDeath);
+      startTokenizer(model.path, { ...texts, ...input }, threads, onDeath);
     const [streams, prompts, long] = await Promise.all([startOne(), startOne(), startOne()]);
     const longest = await long.call('longestToken', undefined);
     // `delimiters` also builds each thread's encoder, so that no prompt has to wait for one.

@@ -33,6 +33,8 @@ const AUTO: ParserNames = { tools: 'auto', reasoning: 'auto' };
 /** Input of a tokenizer thread: a model's text files, and the parsers that the router's options name. */
 export interface TokenizerInput extends TextFiles {
   readonly parsers?: ParserNames;
+  /** Whether turns keep the reasoning that the template drops. */
+  readonly keepsReasoning?: boolean;
 }
 
 /** Formats of a model's output, and the special tokens that its text leaves out. */
@@ -55,6 +57,7 @@ export class TokenizerTools {
   /** Created at first use, as the encoder is. */
   #generated: GeneratedTokenCache | undefined;
   readonly #readTurn: TurnReader;
+  readonly #keepsReasoning: boolean;
   readonly #spell: (token: string) => Uint8Array;
   /** Contents of the added tokens by id, which the decoder leaves unchanged. */
   readonly #added: ReadonlyMap<number, string>;
@@ -65,7 +68,10 @@ export class TokenizerTools {
    * Opens a tokenizer and its template. Rendering is stopped after `renderMs`; with Infinity the template is trusted, and no watchdog
    * thread is needed.
    */
-  constructor({ tokenizer, config, template, parsers = AUTO }: TokenizerInput, renderMs = RENDER_MS) {
+  constructor(
+    { tokenizer, config, template, parsers = AUTO, keepsReasoning = false }: TokenizerInput,
+    renderMs = RENDER_MS,
+  ) {
     this.#config = JSON.parse(config) as Record<string, unknown>;
     this.#tokenizer = openLibrary(JSON.parse(tokenizer), this.#config);
     this.#spell = tokenSpeller(this.#tokenizer.tokenizer.decoder);
@@ -73,10 +79,11 @@ export class TokenizerTools {
     this.#special = specialTokens(this.#tokenizer.tokenizer.added_tokens, this.#config);
     this.#chats = new ChatRenderer(this.#config, template, { renderMs, parsers });
     this.#readTurn = turnReader(this.#chats.format);
+    this.#keepsReasoning = keepsReasoning;
   }
 
   get #answers(): GeneratedTokenCache {
-    this.#generated ??= new GeneratedTokenCache(new Set(this.delimiters()), this.#readTurn);
+    this.#generated ??= new GeneratedTokenCache(new Set(this.delimiters()), this.#readTurn, this.#keepsReasoning);
     return this.#generated;
   }
 
@@ -193,6 +200,7 @@ export class TokenizerTools {
       fast,
       (ids) => this.#tokenizer.decode(ids, { skip_special_tokens: false }),
       this.#readTurn,
+      this.#keepsReasoning,
     );
     if (answer) this.#answers.learn(answer);
     return answer;
@@ -227,7 +235,7 @@ export class TokenizerTools {
   /** Returns the ids of a chat's prompt, and the end of its text that belongs to the answer. */
   chatPrompt({ template, maxCharacters, cutSide }: ChatInput): ChatPrompt {
     const { text, addSpecialTokens, prefix } = this.#chats.render(template);
-    const marked = this.#answers.hasReasoning ? this.#chats.renderMarked(template, ANY_REASONING) : undefined;
+    const marked = this.#answers.needsMarks ? this.#chats.renderMarked(template, ANY_REASONING) : undefined;
     return { ids: this.#encode({ text, addSpecialTokens, maxCharacters, cutSide }, marked), prefix };
   }
 

@@ -15,6 +15,8 @@ interface Cost {
   readonly numNew: number;
   /** Computed tokens beside the new ones. */
   readonly again: number;
+  /** Tokens that were computed because the template rewrote earlier text, as the router reports them. */
+  readonly lost: number;
 }
 
 /** Counts of the turns of one session. */
@@ -32,7 +34,9 @@ export class PromptCosts {
     assert(request, `the log has request ${id}`);
     const before = this.turns.at(-1)?.request;
     const numNew = request.prompt_tokens - (before ? before.prompt_tokens + before.output_tokens : 0);
-    this.turns.push({ answer, request, numNew, again: request.tokens.computed - numNew });
+    // Where text was left out, nothing of the prompt need be new.
+    const again = request.tokens.computed - Math.max(0, numNew);
+    this.turns.push({ answer, request, numNew, again, lost: request.lost_tokens ?? 0 });
   }
 
   /** Fails with a table of all turns when one but the first computed more than its new tokens and two blocks. */
@@ -41,12 +45,24 @@ export class PromptCosts {
     assert.deepEqual(tooMany, [], `turns that computed more than their new tokens and two blocks:\n${this.table()}`);
   }
 
+  /**
+   * Fails with a table of all turns when one computed tokens of the first prompt again, or when `isSeen` and no turn reports lost tokens: for
+   * sessions in which the template drops parts of earlier answers.
+   */
+  checkDropping(isSeen: boolean): void {
+    const [first, ...others] = this.turns;
+    const numFirst = (first?.request.prompt_tokens ?? 0) - BLOCK;
+    for (const { request } of others) assert(request.tokens.cached >= numFirst, this.table());
+    const isReported = others.some(({ lost }) => lost > 0);
+    assert(!isSeen || isReported, this.table());
+  }
+
   /** Returns a line per turn. */
   table(): string {
-    const columns = ['turn', 'prompt', 'new', 'cached', 'fetched', 'computed', 'again', 'output'];
-    const lines = this.turns.map(({ answer, request, numNew, again }, i) => {
+    const columns = ['turn', 'prompt', 'new', 'cached', 'fetched', 'computed', 'again', 'lost', 'output'];
+    const lines = this.turns.map(({ answer, request, numNew, again, lost }, i) => {
       const { prompt_tokens: prompt, tokens, output_tokens: output } = request;
-      const numbers = [i + 1, prompt, numNew, tokens.cached, tokens.fetched, tokens.computed, again, output];
+      const numbers = [i + 1, prompt, numNew, tokens.cached, tokens.fetched, tokens.computed, again, lost, output];
       return `${numbers.map((number) => String(number).padStart(8)).join(' ')}  ${answer.slice(0, 160)}`;
     });
     return [`${columns.map((name) => name.padStart(8)).join(' ')}  answer`, ...lines].join('\n');

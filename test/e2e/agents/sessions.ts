@@ -6,6 +6,7 @@ import { PromptCosts } from './prompt_costs.ts';
 const NUM_TURNS = 12;
 /** Words of the last turn, behind the results of calls where there are some; the project's instructions answer them. */
 const LAST_WORDS = 'What is the code of locker 42?';
+const CODE = /9071/;
 
 /** A session's counts, and parts of its answers. */
 interface PlayedSession {
@@ -18,12 +19,15 @@ interface PlayedSession {
 
 /** A session that can be played. */
 interface Session {
-  /** Routers that its turns go through, one after the other. */
-  readonly numRouters: number;
+  /** Names of the routers that its turns go through, one after the other. */
+  readonly routers: readonly string[];
   /** Types of blocks or items that its answers must have, or it tests little. */
   readonly kinds: readonly string[];
-  /** Whether the template leaves nothing out of its history. */
-  readonly isStrict?: boolean;
+  /** The last answer, where the model still answers by what the first turn brought: the project's instructions. */
+  readonly says?: RegExp;
+  /** Whether the template drops parts of earlier answers: reasoning before another question, and the block that turns it off; `unseen`: and no router
+   * sees that it does. */
+  readonly isDropping?: boolean | 'unseen';
   /** Plays it; `urlOf` returns the router of a turn, counted from 1. */
   readonly play: (urlOf: (turn: number) => string, model: string) => Promise<PlayedSession>;
 }
@@ -102,10 +106,27 @@ const codexSaid: readonly Words<CodexOptions>[] = [
   ['Tell me a story of the Heron.', { seed: 9 }],
 ];
 
+/** Questions, calls and stories, with thinking in most turns. */
+const playClaude = playing<ClaudeCodeOptions, ClaudeCode>({
+  newAgent: (model) => new ClaudeCode(model, 5),
+  said: claudeSaid,
+  optionsOf: (turn) => ({ thinking: turn < 7 ? enabled : turn < NUM_TURNS ? { type: 'adaptive' } : disabled }),
+  addTo: (agent, count) => {
+    if (count === 1) agent.remind('The list of steps is empty.', true);
+    if (count === 2) agent.remind('The file src/tide.py was changed by the user.', false);
+    if (count === 3) agent.instruct('The user has switched to another branch.');
+  },
+});
+const playCodex = playing<CodexOptions, Codex>({
+  newAgent: (model) => new Codex(model),
+  said: codexSaid,
+  optionsOf: (turn) => ({ isThinking: turn < 10 }),
+});
+
 /** The sessions, by name. */
 export const sessions: Readonly<Record<string, Session>> = {
   'Claude Code, at work on one task': {
-    ...{ numRouters: 1, kinds: claudeKinds.slice(0, 1), isStrict: true },
+    ...{ routers: ['router-1'], kinds: ['thinking', 'tool_use'] },
     play: playing<ClaudeCodeOptions, ClaudeCode>({
       newAgent: (model) => new ClaudeCode(model, 7),
       said: [[LAST_WORDS]],
@@ -115,7 +136,7 @@ export const sessions: Readonly<Record<string, Session>> = {
     }),
   },
   'Codex, at work on one task': {
-    ...{ numRouters: 1, kinds: ['reasoning', 'function_call'], isStrict: true },
+    ...{ routers: ['router-1'], kinds: ['reasoning', 'function_call'] },
     play: playing<CodexOptions, Codex>({
       newAgent: (model) => new Codex(model),
       said: [[LAST_WORDS]],
@@ -123,21 +144,25 @@ export const sessions: Readonly<Record<string, Session>> = {
       optionsOf: () => ({ isThinking: true, maxTokens: 512, ...plan }),
     }),
   },
-  'Claude Code, thinking': {
-    ...{ numRouters: 1, kinds: claudeKinds },
+  'Claude Code, whose router keeps the reasoning': {
+    ...{ routers: ['router-3'], kinds: claudeKinds },
     play: playing<ClaudeCodeOptions, ClaudeCode>({
-      newAgent: (model) => new ClaudeCode(model, 5),
-      said: claudeSaid,
-      optionsOf: (turn) => ({ thinking: turn < 7 ? enabled : turn < NUM_TURNS ? { type: 'adaptive' } : disabled }),
-      addTo: (agent, count) => {
-        if (count === 1) agent.remind('The list of steps is empty.', true);
-        if (count === 2) agent.remind('The file src/tide.py was changed by the user.', false);
-        if (count === 3) agent.instruct('The user has switched to another branch.');
-      },
+      newAgent: (model) => new ClaudeCode(model, 8),
+      said: [['How are you?'], ...claudeSaid.slice(2)],
+      optionsOf: (turn) =>
+        turn % 3 === 2 ? { thinking: enabled, ...list } : { thinking: turn % 2 ? disabled : enabled },
     }),
   },
+  'Codex, whose router keeps the reasoning': {
+    ...{ routers: ['router-3'], kinds: ['reasoning'] },
+    play: playCodex,
+  },
+  'Claude Code, thinking': {
+    ...{ routers: ['router-1'], kinds: claudeKinds, says: CODE, isDropping: true },
+    play: playClaude,
+  },
   'Claude Code, whose user switches thinking off and on': {
-    ...{ numRouters: 1, kinds: claudeKinds },
+    ...{ routers: ['router-1'], kinds: claudeKinds, says: CODE, isDropping: true },
     play: playing<ClaudeCodeOptions, ClaudeCode>({
       newAgent: (model) => new ClaudeCode(model, 6),
       said: claudeSaid.toReversed(),
@@ -145,15 +170,14 @@ export const sessions: Readonly<Record<string, Session>> = {
     }),
   },
   Codex: {
-    ...{ numRouters: 1, kinds: ['reasoning', 'message', 'function_call', 'custom_tool_call'] },
-    play: playing<CodexOptions, Codex>({
-      newAgent: (model) => new Codex(model),
-      said: codexSaid,
-      optionsOf: (turn) => ({ isThinking: turn < 10 }),
-    }),
+    ...{ routers: ['router-1'], kinds: ['reasoning', 'message', 'function_call', 'custom_tool_call'] },
+    ...{ says: CODE, isDropping: true },
+    play: playCodex,
   },
   'Codex, whose turns go through two routers': {
-    ...{ numRouters: 2, kinds: ['reasoning', 'message', 'function_call'] },
+    ...{ routers: ['router-1', 'router-2'], kinds: ['reasoning', 'message', 'function_call'], says: CODE },
+    // Each router knows its own half of the chat.
+    isDropping: 'unseen',
     play: playing<CodexOptions, Codex>({
       newAgent: (model) => new Codex(model),
       said: codexSaid.slice(2),

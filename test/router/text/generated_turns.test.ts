@@ -200,6 +200,23 @@ describe('reasoning', () => {
     assert.deepEqual(promptOf(tools, next).ids, promptOf(new TokenizerTools(harbour.files, Infinity), next).ids);
   });
 
+  test('is kept where the router is told to, dropped by the template or turned off', () => {
+    for (const [kwargs, text] of [
+      [thinking, turn.text],
+      [{}, spaced],
+      [{}, 'The tide is high at noon.'],
+    ] as const) {
+      const tools = new TokenizerTools({ ...harbour.files, keepsReasoning: true }, Infinity);
+      const { ids, message } = generated(tools, harbour, { template: input([question], kwargs), text });
+      const bare = Object.fromEntries(Object.entries(message).filter(([key]) => !key.startsWith('reasoning')));
+      const more = 'tool_calls' in message ? [result('id000000000000')] : [];
+      const next = [{ role: 'user', content: 'Thanks.' }];
+      for (const one of [message, bare]) assert(begins(tools, input([question, one, ...more, ...next], kwargs), ids));
+      const other = { ...message, content: 'At noon.' };
+      assert(!begins(tools, input([question, other, ...more, ...next], kwargs), ids));
+    }
+  });
+
   test('that was cut is not remembered, nor a call that was', () => {
     const tools = new TokenizerTools(harbour.files, Infinity);
     for (const text of ['<think>\nit is', '<tool_call>\n{"name": "tide", "arguments": {"pl'])

@@ -49,6 +49,7 @@ export class GeneratedTokenCache {
   readonly #lengths = new Map<number, number>();
   readonly #delimiters: ReadonlySet<number>;
   readonly #read: TurnReader;
+  readonly #keepsReasoning: boolean;
   #numCharacters = 0;
   #count = 0;
   #hasReasoning = false;
@@ -56,18 +57,19 @@ export class GeneratedTokenCache {
   /**
    * @param delimiters ids of the tokens that frame messages
    * @param read reads two spellings of a turn as the same message
+   * @param keepsReasoning whether messages are the same that differ in their reasoning alone
    */
-  constructor(delimiters: ReadonlySet<number>, read: TurnReader) {
-    [this.#delimiters, this.#read] = [delimiters, read];
+  constructor(delimiters: ReadonlySet<number>, read: TurnReader, keepsReasoning = false) {
+    [this.#delimiters, this.#read, this.#keepsReasoning] = [delimiters, read, keepsReasoning];
   }
 
   get isEmpty(): boolean {
     return this.#count === 0;
   }
 
-  /** Whether any turn had reasoning. */
-  get hasReasoning(): boolean {
-    return this.#hasReasoning;
+  /** Whether {@link ANY_REASONING} may stand for the reasoning of a turn. */
+  get needsMarks(): boolean {
+    return this.#hasReasoning && !this.#keepsReasoning;
   }
 
   learn({ prefix, prefixLength, text, ids, headLength }: Answer): void {
@@ -193,7 +195,9 @@ export class GeneratedTokenCache {
       if (!message || !text.startsWith(head)) continue;
       if (!reads.has(head)) reads.set(head, this.#read(text.slice(head.length)));
       const read = reads.get(head);
-      if (read?.rest !== message.rest || read.hasBlock !== message.hasBlock) continue;
+      if (read?.rest !== message.rest) continue;
+      if (this.#keepsReasoning) return turn;
+      if (read.hasBlock !== message.hasBlock) continue;
       const isAny = read.reasoning === ANY_REASONING && message.reasoning !== '';
       if (isAny || read.reasoning === message.reasoning) return turn;
     }
@@ -253,6 +257,7 @@ export function answerOf(
   encoder: FastEncoder,
   decode: (ids: readonly number[]) => string,
   read: TurnReader,
+  keepsReasoning = false,
 ): Answer | undefined {
   const encoded = (text: string): Uint32Array =>
     encoder.encodeSections(encoder.sections(text).map((section) => ({ ...section, isFirst: false })));
@@ -267,7 +272,7 @@ export function answerOf(
   const message = read(body);
   if (!message) return undefined;
   const own = encoded(text);
-  const content = text.slice(tailText.length);
+  const content = text.slice(keepsReasoning ? headLength : tailText.length);
   const isPlain = content.trim() === content && message.rest === contentTurn(content).rest && message.reasoning === '';
   if (isPlain && isSame(own, ids)) return undefined;
   // Half a character is text that no client can send back.
