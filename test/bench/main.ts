@@ -11,6 +11,7 @@ import { LlamaPeer, peerInstructions, type PeerInstructions } from './llama_peer
 import { openDevice } from '../../shared/engine/open_device.ts';
 import { benchBus } from './bus_traffic.ts';
 import { benchGrammar } from './grammar.ts';
+import { benchGuided } from './guided.ts';
 import { benchIndex } from './prefix_index.ts';
 import { benchLoad } from './load.ts';
 import { benchMix } from './mix.ts';
@@ -48,6 +49,7 @@ const USAGE = `usage: npm run bench -- NAME [options]
   tokenize                 text to token ids, beside the library, by every kind of tokenizer that tests have
     --peer tokenizers      beside it: Hugging Face's Rust package on one thread, into the cache folder
   grammar                  token table, compile and masks of outputs that follow a grammar, beside the library alone
+  guided                   8 streams that follow a grammar beside 8 free ones (135M with 128k tokens; some minutes)
   bus                      what a cluster says over its bus, in bytes a second (computed, under simulated time)
   router                   what a request of known token ids costs the router, against instances that answer at once
     --peer sglang          beside it: sglang-router, its prompts as text, into the cache folder
@@ -237,6 +239,11 @@ const benches: Record<string, () => Promise<Figure[]>> = {
     benchGrammar({
       folder: projectPath('node_modules/.cache/vocabularies/llama3_2'),
       ...{ vocabSize: 128_256, numDocuments: 64, numGrammars: 100, onFigure },
+    }),
+  guided: () =>
+    benchGuided({
+      ...{ shape: '135m', tokenizer: projectPath('node_modules/.cache/vocabularies/llama3_2'), vocabSize: 128_256 },
+      ...{ numStreams: 8, numTokens: 48, numRounds: 5, print: printLine, onFigure },
     }),
   bus: () => benchBus({ numMembers: [64, 1_000], onFigure }),
   router: () => {

@@ -15,7 +15,7 @@ import type { start, RuleConverter } from './rule_worker.ts';
 import type { TextRule } from './text_rule.ts';
 
 /** Milliseconds that the conversion of one rule may take. */
-const CONVERT_MS = 2_000;
+const CONVERT_MS = 1_000;
 /** Rules that wait for their conversion (P1). */
 const MAX_WAITING = 64;
 /** Rules whose grammars are kept, and the characters of all of them (P1). */
