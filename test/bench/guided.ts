@@ -22,7 +22,7 @@ export interface GuidedOptions {
   readonly onFigure: (figure: Figure) => void;
 }
 
-/** What a guided stream asks for: text that no token ends. */
+/** Rules of the guided streams: no token ends their text early. */
 const RULES: readonly (readonly [name: string, rule: object])[] = [
   ['regex', { structured_outputs: { regex: '[a-zA-Z ,.]+' } }],
   ['JSON schema', { structured_outputs: { json: { type: 'array', items: { type: 'string' }, minItems: 64 } } }],
