@@ -12,7 +12,7 @@ const BILLING_LINE = /^x-anthropic-billing-header:[^\n]*\n?/;
  * A reminder of Claude Code, which it puts behind results of tools. As a message of the user it would look like a new question, for which
  * templates drop the reasoning of all earlier turns, and with it every block behind.
  */
-const REMINDER = /^\s*<system-reminder>[^]*<\/system-reminder>\s*$/;
+const REMINDER = /^\s*<system-reminder>(?:(?!<\/system-reminder>)[^])*<\/system-reminder>\s*$/;
 
 interface Call {
   readonly id: string;

@@ -49,7 +49,8 @@ export async function countTokens(all: ApiContext, scope: RequestScope): Promise
   const context = all.of(body.model);
   trace.model = context.servedName;
   if (failure) throw new Failure(failure.code, failure.message);
-  const ids = prompts?.[0] ?? (await context.codec.chatPrompt(body.template, bodyBytes, scope.signal)).ids;
+  const ids =
+    prompts?.[0] ?? (await context.codec.chatPrompt(body.template, bodyBytes, scope.signal, { isShared: true })).ids;
   context.requests.close(trace, 'finished', 'stop');
   const headers = { ...ignoredHeaders(body.ignored), 'request-id': trace.names.clientId ?? trace.id };
   scope.answer(JSON.stringify({ input_tokens: ids.length }), headers);

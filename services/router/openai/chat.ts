@@ -83,7 +83,9 @@ export async function startChat(
   const [encoded] = prompts ?? [];
   const prompt = encoded
     ? { ids: encoded, prefix: prefix ?? '' }
-    : await context.codec.chatPrompt(body.template, bodyBytes, scope.signal, truncation?.side);
+    : await context.codec.chatPrompt(body.template, bodyBytes, scope.signal, {
+        ...{ cutSide: truncation?.side, isShared: body.cacheSalt === '' },
+      });
   const limits = { maxModelLen: context.maxModelLen(), maxTokens, usualTokens: 1 };
   const promptTokens = truncated(prompt.ids, truncation, limits);
   trace.promptTokens = promptTokens.length;

@@ -72,11 +72,13 @@ async function startAll(
 
 async function encoded(
   { codec }: ApiContext,
-  { hasSpecialTokens, truncation }: CompletionBody,
+  { hasSpecialTokens, truncation, cacheSalt }: CompletionBody,
   prompt: string | Uint32Array,
   signal: AbortSignal,
 ): Promise<Uint32Array> {
-  return typeof prompt === 'string' ? codec.encode(prompt, hasSpecialTokens, signal, truncation?.side) : prompt;
+  return typeof prompt === 'string'
+    ? codec.encode(prompt, hasSpecialTokens, signal, { cutSide: truncation?.side, isShared: cacheSalt === '' })
+    : prompt;
 }
 
 function completionFormat(context: ApiContext, body: CompletionBody): AnswerFormat<Logprobs> {

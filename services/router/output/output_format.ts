@@ -5,6 +5,7 @@ import type { ToolSchemas } from './call_writer.ts';
 import { OutputParser } from './output_parser.ts';
 import { outputTable, type OutputTable, type States, type StateSpec, type ToolStates } from './output_table.ts';
 import {
+  harmonyMarkers,
   reasoningFamilies,
   reasoningMarkers,
   type ReasoningFamily,
@@ -228,6 +229,8 @@ function shortened(marker: string, text: string): string {
  */
 export function prefixReader(choice: FormatChoice): (prompt: string, continued: string | undefined) => string {
   if (choice.responseTemplate !== undefined) return responseTemplate(choice.responseTemplate).prefix;
+  if (choice.tools === 'harmony' || choice.reasoning === 'harmony')
+    return (_, continued) => (continued === undefined ? '' : shortened(harmonyMarkers.begin ?? '', continued));
   const markers: ReasoningMarkers | undefined = choice.reasoning && reasoningMarkers[choice.reasoning];
   return (prompt, continued) => (markers ? markedPrefix(markers, prompt, continued) : '');
 }

@@ -72,7 +72,7 @@ export class RuleFormat {
     }
     const { open, close, barred, begin } = markers;
     const reasoning: ReasoningBefore = { open, close, isOpen: state === 'open', barred };
-    return { specialTokens, begin, reasoning: state === 'over' ? undefined : reasoning };
+    return state === 'over' ? { specialTokens } : { specialTokens, begin, reasoning };
   }
 }
 

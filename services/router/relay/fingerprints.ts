@@ -25,6 +25,8 @@ export interface Fingerprints {
 /** Fingerprints that recent sequences are found by: one in 32 tokens, which a block of shared text has about one of. */
 const SPARSE: FingerprintSizes = { length: 16, droppedBits: 5 };
 
+/** Times as many fingerprints as are expected that are kept of a list (P1): tokens can be chosen so that all would be. */
+const MAX_SURPLUS = 4;
 /** Tokens hashed before the thread yields to its other work; they take about a tenth of a millisecond. */
 const SLICE_TOKENS = 32_768;
 const BITS = 32;
@@ -43,8 +45,9 @@ export function fingerprintsOf(
   const ends: number[] = [];
   const first = Math.max(0, from - length + 1);
   const firstEnd = Math.max(from + 1, first + length);
+  const maxKept = Math.max(1, MAX_SURPLUS * ((to - first) >> droppedBits));
   let [hash, last] = [0, 0];
-  for (let i = first; i < to; i++) {
+  for (let i = first; i < to && hashes.length < maxKept; i++) {
     const mixed = Math.imul((tokens[i] ?? 0) + 1, 0x9e3779b1);
     hash = ((hash << shift) + (mixed ^ (mixed >>> 15))) | 0;
     if (keptBelow < BITS && hash >>> keptBelow !== 0) continue;

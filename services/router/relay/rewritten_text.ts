@@ -47,7 +47,7 @@ export class RewrittenTextFinder {
     const numFull = Math.min(
       Math.floor(sharedTokens / blockSize),
       numPrefillBlocks(tokens.length, blockSize),
-      numHeld < numKeys ? numHeld : numPrefillBlocks(earlier.tokens.length, blockSize),
+      numKeys === 0 || numHeld < numKeys ? numHeld : numPrefillBlocks(earlier.tokens.length, blockSize),
     );
     generation.counts.rewritten = {
       start,

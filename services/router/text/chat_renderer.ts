@@ -128,12 +128,12 @@ export class ChatRenderer {
   }
 
   /**
-   * Renders a chat with `mark` as the reasoning of each assistant's message that has none; undefined when there is no such message, or the
-   * template does not render the mark.
+   * Renders a chat with `mark` as the reasoning of each assistant's message with calls that has none; undefined when there is no such message,
+   * or the template does not render the mark.
    */
   renderMarked({ messages, ...input }: TemplateInput, mark: string): string | undefined {
-    const isBare = ({ role, reasoning, reasoning_content: other }: Messages[number]): boolean =>
-      role === 'assistant' && typeof reasoning !== 'string' && typeof other !== 'string';
+    const isBare = ({ role, reasoning, reasoning_content: other, tool_calls: calls }: Messages[number]): boolean =>
+      role === 'assistant' && Array.isArray(calls) && typeof reasoning !== 'string' && typeof other !== 'string';
     if (input.continueFinalMessage || !messages.some(isBare)) return undefined;
     const marked = messages.map((message) => (isBare(message) ? { ...message, reasoning: mark } : message));
     try {

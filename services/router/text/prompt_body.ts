@@ -27,6 +27,8 @@ interface PromptLimits {
   readonly maxCharacters: number;
   /** Side on which the ids are cut afterwards; undefined: a text over `maxCharacters` is refused. */
   readonly cutSide?: Truncation['side'] | undefined;
+  /** Whether it may have turns in the tokens that other requests generated: not under a cache salt. */
+  readonly isShared?: boolean;
 }
 
 /** A text to encode. */
@@ -89,7 +91,12 @@ export function readPromptBody(
 }
 
 function encoded(tools: PromptEncoder, body: BodyOf<PromptBodyKind>, maxCharacters: number): ReadPromptBody {
-  const limits: PromptLimits = { maxCharacters, cutSide: 'truncation' in body ? body.truncation?.side : undefined };
+  const limits: PromptLimits = {
+    maxCharacters,
+    cutSide: 'truncation' in body ? body.truncation?.side : undefined,
+    // An embedding is one of its text alone.
+    isShared: 'sampling' in body && body.cacheSalt === '',
+  };
   // The main thread alone knows the conversation before it.
   if ('response' in body && body.response.isContinuing) return { body, prompts: undefined };
   if ('template' in body) {

@@ -123,11 +123,11 @@ export class TextCodec {
     text: string,
     addSpecialTokens: boolean,
     signal: AbortSignal,
-    cutSide?: TextPrompt['cutSide'],
+    options: Pick<TextPrompt, 'cutSide' | 'isShared'> = {},
   ): Promise<Uint32Array> {
     const maxCharacters = this.#maxCharacters;
     const encoder = this.#encoder(text.length);
-    return encoder.call('encode', { text, addSpecialTokens, maxCharacters, cutSide }, signal);
+    return encoder.call('encode', { text, addSpecialTokens, maxCharacters, ...options }, signal);
   }
 
   /** Parses a request body on a tokenizer thread, and encodes its prompts there when they are for this model: one message each way. */
@@ -147,10 +147,10 @@ export class TextCodec {
     template: TemplateInput,
     bodyBytes: number,
     signal: AbortSignal,
-    cutSide?: ChatInput['cutSide'],
+    options: Pick<ChatInput, 'cutSide' | 'isShared'> = {},
   ): Promise<ChatPrompt> {
     const maxCharacters = this.#maxCharacters;
-    return this.#encoder(bodyBytes).call('chatPrompt', { template, maxCharacters, cutSide }, signal);
+    return this.#encoder(bodyBytes).call('chatPrompt', { template, maxCharacters, ...options }, signal);
   }
 
   /** Returns the token ids of a text or chat and, with `hasStrings`, the tokens, as JSON lists. */

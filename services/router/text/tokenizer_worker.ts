@@ -116,20 +116,25 @@ export class TokenizerTools {
    * Returns the ids of a text. @throws Failure `context_too_long` for a text that cannot fit the context whatever its tokens are,
    * `invalid_request` for a word that is too long to encode.
    */
-  #encode({ text, addSpecialTokens, maxCharacters, cutSide }: TextPrompt, marked?: string): Uint32Array {
+  #encode(prompt: TextPrompt, chat?: { readonly marked: string | undefined }): Uint32Array {
+    const { text, maxCharacters, cutSide } = prompt;
     if (!cutSide) refuseTooLong(text, maxCharacters);
     const near = cutSide ? textNearCut(text, maxCharacters, cutSide) : text;
-    return withinStack(() => this.#idsOf(near, addSpecialTokens, marked));
+    return withinStack(() => this.#idsOf({ ...prompt, text: near }, chat));
   }
 
-  #idsOf(text: string, addSpecialTokens: boolean, marked: string | undefined): Uint32Array {
+  #idsOf(
+    { text, addSpecialTokens, isShared }: TextPrompt,
+    chat: { readonly marked: string | undefined } | undefined,
+  ): Uint32Array {
     const fast = this.#fast;
     if (fast) {
       const ids = fast.encode(text, addSpecialTokens);
-      if (this.#answers.isEmpty || !this.#answers.mayContinue(ids)) return ids;
+      if (isShared !== true || this.#answers.isEmpty || !this.#answers.mayContinue(ids)) return ids;
       const { before, after } = addSpecialTokens ? fast.ends : { before: [], after: [] };
-      const others = marked === undefined ? undefined : fast.sections(marked);
-      return joined([...this.#answers.encode(fast.sections(text), before, fast, others), Uint32Array.from(after)]);
+      const marked = chat?.marked === undefined ? undefined : fast.sections(chat.marked);
+      const prompt = { sections: fast.sections(text), before, isChat: chat !== undefined, marked };
+      return joined([...this.#answers.encode(prompt, fast), Uint32Array.from(after)]);
     }
     return Uint32Array.from(this.#tokenizer.encode(text, { add_special_tokens: addSpecialTokens }).ids);
   }
@@ -233,10 +238,13 @@ export class TokenizerTools {
   }
 
   /** Returns the ids of a chat's prompt, and the end of its text that belongs to the answer. */
-  chatPrompt({ template, maxCharacters, cutSide }: ChatInput): ChatPrompt {
+  chatPrompt({ template, ...limits }: ChatInput): ChatPrompt {
     const { text, addSpecialTokens, prefix } = this.#chats.render(template);
-    const marked = this.#answers.needsMarks ? this.#chats.renderMarked(template, ANY_REASONING) : undefined;
-    return { ids: this.#encode({ text, addSpecialTokens, maxCharacters, cutSide }, marked), prefix };
+    const marked =
+      limits.isShared === true && this.#answers.needsMarks
+        ? this.#chats.renderMarked(template, ANY_REASONING)
+        : undefined;
+    return { ids: this.#encode({ text, addSpecialTokens, ...limits }, { marked }), prefix };
   }
 
   /** Returns the text of a chat's prompt. */

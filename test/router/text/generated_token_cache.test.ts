@@ -10,7 +10,7 @@ import { goldenFolder } from '../../support/golden.ts';
 const files = readTextFiles(goldenFolder('tokenizers/llama3'));
 const open = (): TokenizerTools => new TokenizerTools(files);
 const encode = (tools: TokenizerTools, text: string): number[] => [
-  ...tools.encode({ text, addSpecialTokens: false, maxCharacters: 1e6 }),
+  ...tools.encode({ text, addSpecialTokens: false, maxCharacters: 1e6, isShared: true }),
 ];
 const chat = (...turns: string[]): string =>
   `<|begin_of_text|>${turns.map((text, i) => `<|start_header_id|>${i % 2 ? 'assistant' : 'user'}<|end_header_id|>\n\n${text}`).join('<|eot_id|>')}`;
@@ -92,7 +92,7 @@ test('memory is bounded: the oldest goes', () => {
   const own = open();
   const ids = Uint32Array.from([1, 2, 3]);
   for (let i = 0; i < 30_000; i++)
-    own.learn({ prefix: BigInt(i), text: 'x'.repeat(500), ids, headLength: 0, prefixLength: 0 });
+    own.learn({ prefix: BigInt(i), text: 'x'.repeat(500), ids, headLength: 0, prefixLength: 1 });
   remembered(own);
   const next = chat('What is the harbour?', words, 'And the light?', '');
   expect(encode(own, next).slice(prompt.length, prompt.length + generated.length)).toEqual(generated);

@@ -52,7 +52,7 @@ const input = (messages: Messages, more: Partial<TemplateInput> = {}): TemplateI
 });
 
 const promptOf = (tools: TokenizerTools, template: TemplateInput): ChatPrompt =>
-  tools.chatPrompt({ template, maxCharacters: 1e6 });
+  tools.chatPrompt({ template, maxCharacters: 1e6, isShared: true });
 
 const idsOf = (tools: TokenizerTools, text: string): number[] => [
   ...tools.encode({ text, addSpecialTokens: false, maxCharacters: 1e6 }),
@@ -217,9 +217,83 @@ describe('reasoning', () => {
     }
   });
 
+  test('is none where it is not said which of several it was, or the client says that it was another', () => {
+    for (const keepsReasoning of [false, true]) {
+      const tools = new TokenizerTools({ ...harbour.files, keepsReasoning }, Infinity);
+      const first = generated(tools, harbour, turn);
+      const second = generated(tools, harbour, { ...turn, text: turn.text.replace('the old mill', 'the pier') });
+      const bare = Object.fromEntries(Object.entries(first.message).filter(([key]) => !key.startsWith('reasoning')));
+      const nextOf = (message: Message): TemplateInput =>
+        input([question, message, result('id000000000000')], thinking);
+      for (const { ids } of [first, second]) assert(!begins(tools, nextOf(bare), ids));
+      for (const { ids, message } of [first, second]) assert(begins(tools, nextOf(message), ids));
+      const edited = { ...bare, reasoning: 'no', reasoning_content: 'no' };
+      for (const { ids } of [first, second]) assert(!begins(tools, nextOf(edited), ids));
+    }
+  });
+
+  test('that was left out once is not brought back where the template drops it', () => {
+    const tools = new TokenizerTools(harbour.files, Infinity);
+    const { message, ids } = generated(tools, harbour, turn);
+    const bare = Object.fromEntries(Object.entries(message).filter(([key]) => !key.startsWith('reasoning')));
+    const called = [question, bare, result('id000000000000')];
+    assert(begins(tools, input(called, thinking), ids));
+    const later = input([...called, { role: 'assistant', content: 'At 9:15.' }, question], thinking);
+    assert.deepEqual(promptOf(tools, later).ids, promptOf(new TokenizerTools(harbour.files, Infinity), later).ids);
+  });
+
   test('that was cut is not remembered, nor a call that was', () => {
     const tools = new TokenizerTools(harbour.files, Infinity);
     for (const text of ['<think>\nit is', '<tool_call>\n{"name": "tide", "arguments": {"pl'])
       assert.equal(generated(tools, harbour, { ...turn, text }).answer, undefined);
   });
+});
+
+describe('the end of a prompt', () => {
+  const plain = new TokenizerTools(harbour.files, Infinity);
+  const own = (template: TemplateInput): number[] => [...promptOf(plain, template).ids];
+
+  test.each([
+    ['an answer of white space', {}, '\n'],
+    ['an answer of white space, thinking', thinking, '\n\n'],
+    ['an answer that only thinks', thinking, '<think>\nthe old mill\n</think>\n\n'],
+  ])('is open: %s stays out of it', (_, kwargs, text) => {
+    for (const keepsReasoning of [false, true]) {
+      const tools = new TokenizerTools({ ...harbour.files, keepsReasoning }, Infinity);
+      generated(tools, harbour, { template: input([question], kwargs), text });
+      for (const one of [{}, thinking])
+        assert.deepEqual([...promptOf(tools, input([question], one)).ids], own(input([question], one)));
+    }
+  });
+
+  test('that the client has begun is as the client wrote it', () => {
+    const tools = new TokenizerTools(harbour.files, Infinity);
+    const begun = [question, { role: 'assistant', content: 'Therefore:' }];
+    const template = input(begun, { addGenerationPrompt: false, continueFinalMessage: true, ...thinking });
+    generated(tools, harbour, { template, text: '\n\nAt noon.' });
+    assert.deepEqual([...promptOf(tools, template).ids], own(template));
+    const spelled = input([question, { role: 'assistant', content: 'Therefore: At noon.' }, question], thinking);
+    assert.deepEqual([...promptOf(tools, spelled).ids], own(spelled));
+  });
+});
+
+test('texts that no template rendered, and prompts under a salt, have no other text and no tokens of others', () => {
+  const tools = new TokenizerTools(harbour.files, Infinity);
+  const encode = (text: string): number[] => [
+    ...tools.encode({ text, addSpecialTokens: false, maxCharacters: 1e6, isShared: true }),
+  ];
+  const plain = new TokenizerTools(harbour.files, Infinity);
+  const code = '<|im_start|>def f(x):\n';
+  const prompt = Uint32Array.from(idsOf(plain, code));
+  const found = generatedTokens(prompt, lettersOf(plain, '    return x + 1\n'), new Set(tools.delimiters()));
+  assert(found && tools.remember(found));
+  for (const text of ['def f(x):\n  return x + 1', 'def f(x): return x + 1', 'def f(x):\n    return x + 1'])
+    for (const end of ['', '<|im_end|>'])
+      assert.deepEqual(encode(`<|im_start|>${text}${end}`), idsOf(plain, `<|im_start|>${text}${end}`));
+  const template = input([question], thinking);
+  const { ids, message } = generated(tools, harbour, { template, text: spaced });
+  const next = input([question, message, result('id000000000000')], thinking);
+  assert(begins(tools, next, ids));
+  const salted = tools.chatPrompt({ template: next, maxCharacters: 1e6 });
+  assert.deepEqual(salted.ids, promptOf(plain, next).ids);
 });

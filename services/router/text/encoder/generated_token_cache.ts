@@ -6,12 +6,14 @@
  * delimiter before it, and by its text: the same text, or a text that reads as the same message.
  */
 import type { AnswerMessage } from '../../../../shared/protocol/answers.ts';
+import { Recent } from '../../../../shared/base/recent.ts';
 import { xxh64, xxh64Stream } from '../../../../shared/base/xxh64.ts';
 import { REPLACEMENT } from '../../../../shared/model/token_bytes.ts';
 import { contentTurn, type ReadTurn, type TurnReader } from '../turn_reader.ts';
 import type { Section } from './added_tokens.ts';
 import { joined } from './encode_limits.ts';
 import type { FastEncoder } from './fast_encoder.ts';
+import { ownCopy } from './text_chunks.ts';
 
 /**
  * A remembered turn. `prefix`: XXH64 of the `prefixLength` ids before the turn, the delimiter in front included. `text` and `ids` cover the
@@ -25,9 +27,14 @@ export type Answer = Omit<AnswerMessage, 'model'>;
  */
 export const ANY_REASONING = '\u{10fffd}';
 
-/** Limits on the code units of all cached texts together, and on the number of spellings (P1). */
-const MAX_CHARACTERS = 8 * 2 ** 20;
-const MAX_SPELLINGS = 20_000;
+/** Limits on the size of all cached turns together, in code units and half ids, and on their number (P1). */
+const MAX_SIZE = 16 * 2 ** 20;
+const MAX_TURNS = 20_000;
+/** Turns at one prefix whose message is compared (P1), the newest first. */
+const MAX_COMPARED = 16;
+/** Turns of prompts whose reading is kept, and the code units of all of them (P1). */
+const MAX_READ = 4_096;
+const MAX_READ_CHARACTERS = 4 * 2 ** 20;
 
 interface Turn {
   /** Number of ids before the turn. */
@@ -38,26 +45,38 @@ interface Turn {
   readonly message: ReadTurn | undefined;
 }
 
+/** A prompt as it is encoded with cached turns. */
+export interface CachedPrompt {
+  readonly sections: readonly Section[];
+  /** Ids that the tokenizer puts in front. */
+  readonly before: readonly number[];
+  /** Whether a template rendered it; the turns of other texts are used only when they are the same text. */
+  readonly isChat: boolean;
+  /** Sections of the same chat with {@link ANY_REASONING} in each message with calls that has no reasoning. */
+  readonly marked?: readonly Section[] | undefined;
+}
+
 /**
- * Remembers the ids of generated turns by the tokens before them and by their text. Bounded by MAX_CHARACTERS and MAX_SPELLINGS, the
- * prefix that was used least recently first out (P1).
+ * Remembers the ids of generated turns by the tokens before them and by their text. Bounded by MAX_SIZE and MAX_TURNS, the prefix that was
+ * used least recently first out (P1).
  */
 export class GeneratedTokenCache {
   /** Turns by prefix, then by text. The prefix that was used last is last, so that eviction starts with the oldest. */
   readonly #turns = new Map<bigint, Map<string, Turn>>();
-  /** Number of spellings by the number of ids before them. */
+  /** Number of turns by the number of ids before them. */
   readonly #lengths = new Map<number, number>();
+  readonly #reads = new Recent<string, ReadTurn | undefined>(MAX_READ, MAX_READ_CHARACTERS);
   readonly #delimiters: ReadonlySet<number>;
   readonly #read: TurnReader;
   readonly #keepsReasoning: boolean;
-  #numCharacters = 0;
+  #size = 0;
   #count = 0;
   #hasReasoning = false;
 
   /**
    * @param delimiters ids of the tokens that frame messages
    * @param read reads two spellings of a turn as the same message
-   * @param keepsReasoning whether messages are the same that differ in their reasoning alone
+   * @param keepsReasoning whether a message that has no reasoning is the same as one that has
    */
   constructor(delimiters: ReadonlySet<number>, read: TurnReader, keepsReasoning = false) {
     [this.#delimiters, this.#read, this.#keepsReasoning] = [delimiters, read, keepsReasoning];
@@ -73,22 +92,21 @@ export class GeneratedTokenCache {
   }
 
   learn({ prefix, prefixLength, text, ids, headLength }: Answer): void {
-    const message = this.#read(text.slice(headLength));
-    this.#hasReasoning ||= message !== undefined && message.reasoning !== '';
-    this.#keep(prefix, text, { prefixLength, ids, head: text.slice(0, headLength).trimEnd(), message });
-  }
-
-  #keep(prefix: bigint, spelling: string, turn: Turn): void {
     const known = this.#turns.get(prefix) ?? new Map<string, Turn>();
     // Inserting the prefix again moves it to the end, where eviction reaches it last.
     this.#turns.delete(prefix);
     this.#turns.set(prefix, known);
-    if (known.has(spelling)) return;
-    known.set(spelling, turn);
-    this.#counted(spelling, turn, 1);
+    if (known.has(text)) return;
+    const head = text.slice(0, headLength);
+    // A head that does not end with white space may be the begin of a message that was continued: its text counts as it is.
+    const message = head.trimEnd() === head && head !== '' ? undefined : this.#read(text.slice(headLength));
+    this.#hasReasoning ||= message !== undefined && message.reasoning !== '';
+    const turn = { prefixLength, ids, head: head.trimEnd(), message };
+    known.set(text, turn);
+    this.#counted(text, turn, 1);
     for (const [oldest, texts] of this.#turns) {
       for (const [one, its] of texts) {
-        if (this.#numCharacters <= MAX_CHARACTERS && this.#count <= MAX_SPELLINGS) return;
+        if (this.#size <= MAX_SIZE && this.#count <= MAX_TURNS) return;
         texts.delete(one);
         this.#counted(one, its, -1);
       }
@@ -96,9 +114,9 @@ export class GeneratedTokenCache {
     }
   }
 
-  #counted(text: string, { prefixLength }: Turn, by: 1 | -1): void {
+  #counted(text: string, { prefixLength, ids, message }: Turn, by: 1 | -1): void {
     this.#count += by;
-    this.#numCharacters += by * text.length;
+    this.#size += by * (text.length + 2 * ids.length + (message ? message.reasoning.length + message.rest.length : 0));
     const count = (this.#lengths.get(prefixLength) ?? 0) + by;
     if (count > 0) this.#lengths.set(prefixLength, count);
     else this.#lengths.delete(prefixLength);
@@ -109,27 +127,23 @@ export class GeneratedTokenCache {
    * text need not be searched.
    */
   mayContinue(ids: Uint32Array): boolean {
-    const isKnown = (length: number): boolean =>
-      (length === 0 || this.#delimiters.has(ids[length - 1] ?? -1)) &&
-      this.#turns.has(xxh64(bytesOf(ids.subarray(0, length))));
-    if (this.#lengths.size < ids.length) {
-      for (const length of this.#lengths.keys()) if (length <= ids.length && isKnown(length)) return true;
-      return false;
+    const lengths =
+      this.#lengths.size < ids.length
+        ? [...this.#lengths.keys()].filter((length) => length <= ids.length).sort((a, b) => a - b)
+        : Array.from(ids.keys(), (at) => at + 1).filter((length) => this.#lengths.has(length));
+    const hash = xxh64Stream();
+    let hashed = 0;
+    for (const length of lengths) {
+      if (!this.#delimiters.has(ids[length - 1] ?? -1)) continue;
+      hash.update(bytesOf(ids.subarray(hashed, length)));
+      hashed = length;
+      if (this.#turns.has(hash.digest())) return true;
     }
-    for (let length = 0; length <= ids.length; length++) if (this.#lengths.has(length) && isKnown(length)) return true;
     return false;
   }
 
-  /**
-   * Returns the ids of a text's sections, with cached turns as they were generated. `marked`: sections of the same chat with
-   * {@link ANY_REASONING} in each message that has no reasoning; undefined when there is none.
-   */
-  encode(
-    sections: readonly Section[],
-    before: readonly number[],
-    encoder: FastEncoder,
-    marked?: readonly Section[],
-  ): Uint32Array[] {
+  /** Returns the ids of a prompt, with cached turns as they were generated. */
+  encode({ sections, before, isChat, marked }: CachedPrompt, encoder: FastEncoder): Uint32Array[] {
     const hash = xxh64Stream();
     const parts: Uint32Array[] = [];
     const add = (ids: Uint32Array): void => {
@@ -139,10 +153,20 @@ export class GeneratedTokenCache {
     add(Uint32Array.from(before));
     const turns = this.#split(sections);
     const others = this.#aligned(turns, marked);
-    let prefix = hash.digest();
     for (const [at, turn] of turns.entries()) {
-      add(this.#generated(prefix, turn, others?.[at]) ?? encoder.encodeSections(turn));
-      prefix = hash.digest();
+      const prefix = hash.digest();
+      const known = this.#isDelimiter(turn[0]) ? undefined : this.#turns.get(prefix);
+      const text = known ? textOf(turn) : '';
+      // The last turn of a prompt is open: what stands there is no message yet.
+      const isMessage = isChat && at + 1 < turns.length;
+      const other = others?.[at];
+      const found =
+        known?.get(text) ?? (known && isMessage ? this.#sameMessage(known, text, other && textOf(other)) : undefined);
+      if (known && found) {
+        this.#turns.delete(prefix);
+        this.#turns.set(prefix, known);
+      }
+      add(found?.ids ?? encoder.encodeSections(turn));
     }
     return parts;
   }
@@ -173,35 +197,38 @@ export class GeneratedTokenCache {
     return turns.every((turn, at) => isSameFrame(turn, others[at])) ? others : undefined;
   }
 
-  /** Returns the ids of a turn as they were generated; undefined when they are not known. */
-  #generated(
-    prefix: bigint,
-    turn: readonly Section[],
-    marked: readonly Section[] | undefined,
-  ): Uint32Array | undefined {
-    const known = this.#turns.get(prefix);
-    if (!known) return undefined;
-    const text = textOf(turn);
-    const found =
-      known.get(text) ?? this.#sameMessage(known, text) ?? (marked && this.#sameMessage(known, textOf(marked)));
-    if (found) this.#keep(prefix, text, found);
-    return found?.ids;
+  /**
+   * Returns the turn that is the same message as a text, or as its marked form. Where the text leaves open which reasoning it had, and several
+   * turns differ in theirs, none is.
+   */
+  #sameMessage(known: ReadonlyMap<string, Turn>, text: string, marked: string | undefined): Turn | undefined {
+    const turns = [...known.values()].slice(-MAX_COMPARED).reverse();
+    const read = (spelling: string, { head }: Turn): ReadTurn | undefined =>
+      spelling.startsWith(head) ? this.#readOf(spelling.slice(head.length)) : undefined;
+    const isSame = (turn: Turn, spelled: ReadTurn | undefined): boolean =>
+      spelled !== undefined && spelled.rest === turn.message?.rest;
+    const equal = turns.find((turn) => {
+      const spelled = read(text, turn);
+      const isAlike = spelled?.reasoning === turn.message?.reasoning && spelled?.hasBlock === turn.message?.hasBlock;
+      return isAlike && isSame(turn, spelled);
+    });
+    if (equal) return equal;
+    const open = turns.filter((turn) => {
+      const spelled = read(this.#keepsReasoning ? text : (marked ?? ''), turn);
+      return spelled?.reasoning === (this.#keepsReasoning ? '' : ANY_REASONING) && isSame(turn, spelled);
+    });
+    // An empty block is no reasoning that was left out, unless it is to be kept.
+    const fitting = open.filter(({ message }) => this.#keepsReasoning || message?.reasoning !== '');
+    const isOne = new Set(open.map(({ message }) => message?.reasoning)).size === 1;
+    return isOne ? fitting[0] : undefined;
   }
 
-  #sameMessage(known: ReadonlyMap<string, Turn>, text: string): Turn | undefined {
-    const reads = new Map<string, ReadTurn | undefined>();
-    for (const turn of new Set(known.values())) {
-      const { head, message } = turn;
-      if (!message || !text.startsWith(head)) continue;
-      if (!reads.has(head)) reads.set(head, this.#read(text.slice(head.length)));
-      const read = reads.get(head);
-      if (read?.rest !== message.rest) continue;
-      if (this.#keepsReasoning) return turn;
-      if (read.hasBlock !== message.hasBlock) continue;
-      const isAny = read.reasoning === ANY_REASONING && message.reasoning !== '';
-      if (isAny || read.reasoning === message.reasoning) return turn;
-    }
-    return undefined;
+  #readOf(text: string): ReadTurn | undefined {
+    if (this.#reads.has(text)) return this.#reads.get(text);
+    const read = this.#read(text);
+    // A part of a prompt would keep all of it in memory.
+    this.#reads.set(ownCopy(text), read, text.length);
+    return read;
   }
 }
 
@@ -229,8 +256,8 @@ export interface GeneratedTokens {
 const MAX_TOKENS = 32_768;
 
 /**
- * Returns the tokens to remember, up to the first delimiter of the output; undefined when there are none, or too many. `delimiters`: ids
- * of the tokens that frame messages.
+ * Returns the tokens to remember, up to the first delimiter of the output; undefined when there are none, too many,
+ * or no delimiter before them. `delimiters`: ids of the tokens that frame messages.
  */
 export function generatedTokens(
   prompt: Uint32Array,
@@ -242,6 +269,7 @@ export function generatedTokens(
     start--;
     if (prompt.length - start > MAX_TOKENS) return undefined;
   }
+  if (start === 0) return undefined;
   const end = generated.findIndex((id) => delimiters.has(id));
   const answer = Uint32Array.from(end < 0 ? generated : generated.slice(0, end));
   if (answer.length === 0 || answer.length > MAX_TOKENS) return undefined;
@@ -268,16 +296,23 @@ export function answerOf(
   const text = decode([...ids]);
   const [head] = encoder.sections(tailText);
   const headLength = head && !head.added ? head.text.length : 0;
+  if (!text.startsWith(tailText)) return undefined;
   const body = text.slice(headLength);
   const message = read(body);
-  if (!message) return undefined;
+  // A prompt that has the begin of the message itself says what the model did not generate.
+  if (!message || !isEmptyTurn(read(tailText.slice(headLength)))) return undefined;
   const own = encoded(text);
-  const content = text.slice(keepsReasoning ? headLength : tailText.length);
+  const content = text.slice(tailText.length);
   const isPlain = content.trim() === content && message.rest === contentTurn(content).rest && message.reasoning === '';
-  if (isPlain && isSame(own, ids)) return undefined;
+  if (isPlain && !keepsReasoning && isSame(own, ids)) return undefined;
   // Half a character is text that no client can send back.
   if (text.includes(REPLACEMENT) || own.length === 0 || decode([...own]) !== text) return undefined;
   return { prefix, prefixLength, text, ids, headLength };
+}
+
+/** Whether a turn says nothing: the template's own begin of it may open a block of reasoning, or have an empty one. */
+function isEmptyTurn(turn: ReadTurn | undefined): boolean {
+  return turn?.reasoning === '' && turn.rest === contentTurn('').rest;
 }
 
 function isSame(a: Uint32Array, b: Uint32Array): boolean {
