@@ -47,6 +47,14 @@ export interface OutputFacts {
   readonly grammarTokens: readonly { readonly id: number; readonly content: string }[];
 }
 
+/** Turns that models generated, and what they are found by. */
+interface GeneratedTurns {
+  /** Ids of the tokens that frame messages. */
+  readonly delimiters: number[];
+  readonly read: TurnReader;
+  readonly cache: GeneratedTokenCache;
+}
+
 /** The tokenizer and chat template of one model, as called on a tokenizer thread. */
 export class TokenizerTools {
   readonly #config: Record<string, unknown>;
@@ -55,13 +63,11 @@ export class TokenizerTools {
   #encoder: { readonly fast: FastEncoder | undefined } | undefined;
   readonly #chats: ChatRenderer;
   /** Created at first use, as the encoder is. */
-  #generated: GeneratedTokenCache | undefined;
-  readonly #readTurn: TurnReader;
+  #turns: GeneratedTurns | undefined;
   readonly #keepsReasoning: boolean;
   readonly #spell: (token: string) => Uint8Array;
   /** Contents of the added tokens by id, which the decoder leaves unchanged. */
   readonly #added: ReadonlyMap<number, string>;
-  readonly #special: ReadonlySet<number>;
   #letter: number | undefined;
 
   /**
@@ -76,15 +82,16 @@ export class TokenizerTools {
     this.#tokenizer = openLibrary(JSON.parse(tokenizer), this.#config);
     this.#spell = tokenSpeller(this.#tokenizer.tokenizer.decoder);
     this.#added = new Map(this.#tokenizer.tokenizer.added_tokens.map(({ id, content }) => [id, content]));
-    this.#special = specialTokens(this.#tokenizer.tokenizer.added_tokens, this.#config);
     this.#chats = new ChatRenderer(this.#config, template, { renderMs, parsers });
-    this.#readTurn = turnReader(this.#chats.format);
     this.#keepsReasoning = keepsReasoning;
   }
 
-  get #answers(): GeneratedTokenCache {
-    this.#generated ??= new GeneratedTokenCache(new Set(this.delimiters()), this.#readTurn, this.#keepsReasoning);
-    return this.#generated;
+  get #generated(): GeneratedTurns {
+    if (this.#turns) return this.#turns;
+    const output = new OutputFormat(this.#chats.format);
+    const [delimiters, read] = [this.#delimitersOf(output), turnReader(output)];
+    const cache = new GeneratedTokenCache(new Set(delimiters), read, this.#keepsReasoning);
+    return (this.#turns = { delimiters, read, cache });
   }
 
   get #fast(): FastEncoder | undefined {
@@ -130,11 +137,11 @@ export class TokenizerTools {
     const fast = this.#fast;
     if (fast) {
       const ids = fast.encode(text, addSpecialTokens);
-      if (isShared !== true || this.#answers.isEmpty || !this.#answers.mayContinue(ids)) return ids;
+      if (isShared !== true || this.#generated.cache.isEmpty || !this.#generated.cache.mayContinue(ids)) return ids;
       const { before, after } = addSpecialTokens ? fast.ends : { before: [], after: [] };
       const marked = chat?.marked === undefined ? undefined : fast.sections(chat.marked);
       const prompt = { sections: fast.sections(text), before, isChat: chat !== undefined, marked };
-      return joined([...this.#answers.encode(prompt, fast), Uint32Array.from(after)]);
+      return joined([...this.#generated.cache.encode(prompt, fast), Uint32Array.from(after)]);
     }
     return Uint32Array.from(this.#tokenizer.encode(text, { add_special_tokens: addSpecialTokens }).ids);
   }
@@ -158,8 +165,9 @@ export class TokenizerTools {
   #endOfTurn(): number | undefined {
     if (!this.#chats.hasTemplate) return undefined;
     const start = this.#chats.specialToken('bos_token');
+    const isSpecial = isSpecialToken(this.#config);
     const special = this.#tokenizer.tokenizer.added_tokens.filter(
-      ({ id, content }) => this.#special.has(id) && content !== '' && content !== start,
+      (token) => isSpecial(token) && token.content !== '' && token.content !== start,
     );
     return endOfTurn(special, (messages) => this.#chats.renderMessages(messages, false))?.id;
   }
@@ -183,14 +191,20 @@ export class TokenizerTools {
    * the output's format, which stand within an answer. Empty when generated answers cannot be cached.
    */
   delimiters(): number[] {
+    return this.#generated.delimiters;
+  }
+
+  #delimitersOf(output: OutputFormat): number[] {
     const { format, source = '' } = this.#chats;
-    const output = new OutputFormat(format);
-    return (this.#fast?.addedIds ?? []).filter((id) => {
-      const content = this.#added.get(id) ?? '';
-      const isFrame = this.#special.has(id) || (content.trim() !== '' && source.includes(content));
+    const isSpecial = isSpecialToken(this.#config);
+    const ids = new Set(this.#fast?.addedIds);
+    const frames = this.#tokenizer.tokenizer.added_tokens.filter((token) => {
+      const { content } = token;
+      const isFrame = isSpecial(token) || (content.trim() !== '' && source.includes(content));
       // Every message of harmony's is framed by its markers.
-      return isFrame && (format.tools === 'harmony' || !output.isMarker(content));
+      return ids.has(token.id) && isFrame && (format.tools === 'harmony' || !output.isMarker(content));
     });
+    return frames.map(({ id }) => id);
   }
 
   /**
@@ -204,16 +218,16 @@ export class TokenizerTools {
       generated,
       fast,
       (ids) => this.#tokenizer.decode(ids, { skip_special_tokens: false }),
-      this.#readTurn,
+      this.#generated.read,
       this.#keepsReasoning,
     );
-    if (answer) this.#answers.learn(answer);
+    if (answer) this.#generated.cache.learn(answer);
     return answer;
   }
 
   /** Stores an answer that another thread or another router found. */
   learn(answer: Answer): void {
-    this.#answers.learn(answer);
+    this.#generated.cache.learn(answer);
   }
 
   /** Returns the length of the vocabulary's longest token, in UTF-16 code units. */
@@ -233,15 +247,11 @@ export class TokenizerTools {
     return readPromptBody(this, job);
   }
 
-  encodeChat(chat: ChatInput): Uint32Array {
-    return this.chatPrompt(chat).ids;
-  }
-
   /** Returns the ids of a chat's prompt, and the end of its text that belongs to the answer. */
   chatPrompt({ template, ...limits }: ChatInput): ChatPrompt {
     const { text, addSpecialTokens, prefix } = this.#chats.render(template);
     const marked =
-      limits.isShared === true && this.#answers.needsMarks
+      limits.isShared === true && this.#generated.cache.needsMarks
         ? this.#chats.renderMarked(template, ANY_REASONING)
         : undefined;
     return { ids: this.#encode({ text, addSpecialTokens, ...limits }, { marked }), prefix };
@@ -331,17 +341,6 @@ export class TokenizerTools {
       ids.length === 0 ? '' : this.#tokenizer.decode([...ids], { skip_special_tokens: skipSpecialTokens }),
     );
   }
-}
-
-/** Returns the ids of the tokens that tokenizer.json or tokenizer_config.json marks as special; the first may fail to do so. */
-function specialTokens(
-  added: LibraryTokenizer['tokenizer']['added_tokens'],
-  config: Readonly<Record<string, unknown>>,
-): ReadonlySet<number> {
-  const listed = (config['added_tokens_decoder'] ?? {}) as Partial<Record<string, { special?: unknown }>>;
-  const isSpecial = ({ id, special }: (typeof added)[number]): boolean =>
-    special === true || listed[String(id)]?.special === true;
-  return new Set(added.filter(isSpecial).map(({ id }) => id));
 }
 
 /** Entry point of a tokenizer thread. @throws Error when the tokenizer's files cannot be used */

@@ -1,7 +1,7 @@
 /** Reads the text of an assistant's turn as a message, so that the generated text and a template's spelling of it can be compared. */
 import { messageOf } from '../openai/chat_message.ts';
 import { reasoningMarkers } from '../output/reasoning_tables.ts';
-import { OutputFormat, type FormatChoice } from '../output/output_format.ts';
+import type { OutputFormat } from '../output/output_format.ts';
 
 /** An assistant's turn as a message. All spellings of the same message read alike. */
 export interface ReadTurn {
@@ -25,8 +25,8 @@ const ANY_CALLS = { tools: new Map(), hasTools: true, isParallel: true, prefix: 
  * Returns the reader of turns in a model's output format. White space around reasoning, content and calls, and the spelling of a call's JSON,
  * make no difference.
  */
-export function turnReader(choice: FormatChoice): TurnReader {
-  const format = new OutputFormat(choice);
+export function turnReader(format: OutputFormat): TurnReader {
+  const { choice } = format;
   const closing = (choice.reasoning && reasoningMarkers[choice.reasoning]?.close) ?? [];
   return (text) => {
     const parser = format.parser(ANY_CALLS);

@@ -1,6 +1,6 @@
 /**
  * OpenAI's client for JavaScript against a cluster of real processes: what people call first, under the names of the list of checks.
- * What the API does beside that is in test/e2e/openai.test.ts, responses.test.ts, embeddings.test.ts, samples.test.ts and tools.test.ts.
+ * Other tests of the API are in test/e2e/openai.test.ts, responses.test.ts, embeddings.test.ts, samples.test.ts and tools.test.ts.
  * Budget: 15 s.
  */
 import assert from 'node:assert/strict';

@@ -111,7 +111,7 @@ function rendered(
     ...{ addGenerationPrompt: add_generation_prompt, continueFinalMessage: false, addSpecialTokens: false },
     kwargs,
   };
-  return tools.encodeChat({ template, maxCharacters: ENOUGH });
+  return tools.chatPrompt({ template, maxCharacters: ENOUGH }).ids;
 }
 
 function idsOf(tools: TokenizerTools, text: string): Uint32Array {

@@ -94,7 +94,7 @@ test('a file brings its template and its tokens', async () => {
     ...{ messages: [{ role: 'user', content: 'hello' }], addGenerationPrompt: true, continueFinalMessage: false },
     ...{ addSpecialTokens: false, kwargs: {} },
   };
-  const ids = tools.encodeChat({ template, maxCharacters: 1e5 });
+  const ids = tools.chatPrompt({ template, maxCharacters: 1e5 }).ids;
   expect(tools.detokenize(ids)).toBe('<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n');
   expect(ids[0]).toBe(1);
 });

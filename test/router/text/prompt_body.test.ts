@@ -33,7 +33,7 @@ test('a chat comes back as token ids, without its messages', () => {
   assert.equal(prefix, '');
   const bytes = Buffer.from(JSON.stringify({ messages, max_tokens: 3 }));
   const { template, ...rest } = readBody('chat', bytes, limits);
-  assert.deepEqual(prompts, [tools.encodeChat({ template, maxCharacters: 1_000 })]);
+  assert.deepEqual(prompts, [tools.chatPrompt({ template, maxCharacters: 1_000 }).ids]);
   assert('template' in body && body.template.messages.length === 0);
   assert.deepEqual({ ...body, template: undefined }, { ...rest, template: undefined });
 });

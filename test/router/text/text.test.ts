@@ -260,7 +260,7 @@ function encodeChat(tools: TokenizerTools, messages: readonly Record<string, unk
     addSpecialTokens: false,
     kwargs: {},
   };
-  return tools.encodeChat({ template: input, maxCharacters: 10_000 });
+  return tools.chatPrompt({ template: input, maxCharacters: 10_000 }).ids;
 }
 
 test('arguments of calls reach a template as Python reads them: exact integers, floats, keys in their order', () => {
