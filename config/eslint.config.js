@@ -99,6 +99,8 @@ export default tseslint.config(
         'kernels/**/*.ts',
         'shared/engine/**/*.ts',
         'services/router/cluster/*.ts',
+        'services/router/replay/*.ts',
+        'shared/base/event_heap.ts',
         'shared/model/quantised_rows.ts',
         'services/router/openai/json_ids.ts',
         'services/router/text/encoder/*.ts',

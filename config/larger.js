@@ -1,8 +1,13 @@
 /** Files that are larger than config/eslint_sizes.config.js allows, at the size that each has, and why. */
 export const larger = [
   {
+    file: 'kernels/program.ts',
+    lines: 325,
+    reason: 'One union of all operations, against which the compiler checks every table of them.',
+  },
+  {
     file: 'kernels/wasm/as/attention_few.as.ts',
-    lineOfFunction: 97,
+    lineOfFunction: 109,
     reason: 'Blocks of one span, one behind the other: what is touched ahead spans all of it.',
   },
   {
@@ -12,7 +17,7 @@ export const larger = [
   },
   {
     file: 'kernels/wasm/as/attention_params.as.ts',
-    fields: 17,
+    fields: 23,
     reason: 'A struct that kernels read, in the order of its bytes; TypeScript writes it, and a test compares both.',
   },
   {
@@ -21,12 +26,33 @@ export const larger = [
     reason: 'One loop, whose sums stay in registers: a call would spill them.',
   },
   {
+    file: 'kernels/wasm/as/latent_attention.as.ts',
+    fields: 12,
+    lineOfFunction: 62,
+    reason: 'A struct that kernels read, in the order of its bytes; and one loop, whose lanes stay in registers.',
+  },
+  {
+    file: 'kernels/wasm/as/latent_store.as.ts',
+    fields: 22,
+    reason: 'A struct that kernels read, in the order of its bytes; TypeScript writes it, and a test compares both.',
+  },
+  {
+    file: 'kernels/wasm/as/mixture.as.ts',
+    fields: 12,
+    reason: 'A struct that kernels read, in the order of its bytes; TypeScript writes it, and a test compares both.',
+  },
+  {
     file: 'kernels/wasm/as/sample_logits.as.ts',
     fields: 21,
     reason: 'The sampler slot, and the fixed-point logits of all kinds of samples by one definition.',
   },
   {
     file: 'kernels/wasm/as/embed.as.ts',
+    fields: 10,
+    reason: 'A struct that kernels read, in the order of its bytes; TypeScript writes it, and a test compares both.',
+  },
+  {
+    file: 'kernels/wasm/as/gates.as.ts',
     fields: 9,
     reason: 'A struct that kernels read, in the order of its bytes; TypeScript writes it, and a test compares both.',
   },
@@ -46,13 +72,23 @@ export const larger = [
     reason: 'One loop, whose sums stay in registers: a call would spill them.',
   },
   {
+    file: 'kernels/wasm/as/mixture.as.ts',
+    fields: 13,
+    reason: 'A struct that kernels read, in the order of its bytes; TypeScript writes it, and a test compares both.',
+  },
+  {
     file: 'kernels/wasm/as/panels.as.ts',
     fields: 10,
     reason: 'A struct that kernels read, in the order of its bytes; TypeScript writes it, and a test compares both.',
   },
   {
+    file: 'kernels/wasm/as/recurrence_params.as.ts',
+    fields: 16,
+    reason: 'A struct that kernels read, in the order of its bytes; TypeScript writes it, and a test compares both.',
+  },
+  {
     file: 'kernels/wasm/as/rows.as.ts',
-    fields: 17,
+    fields: 20,
     reason: 'A struct that kernels read, in the order of its bytes; TypeScript writes it, and a test compares both.',
   },
   {

@@ -46,7 +46,7 @@ module.exports = {
       name: 'an-architecture-knows-no-other',
       severity: 'error',
       from: { path: '^shared/engine/architectures/(?!registry)' },
-      to: { path: '^shared/engine/architectures/(?!architecture|decoder)' },
+      to: { path: '^shared/engine/architectures/(?!architecture|decoder|layer_|program_parts)' },
     },
     {
       name: 'only-engine-touches-the-kernels',
@@ -120,7 +120,7 @@ module.exports = {
     {
       name: 'a-driver-is-chosen-by-whoever-starts-a-process',
       severity: 'error',
-      from: { path: '^(services|shared)/', pathNot: '^(shared/net/grpc/|services/cli/role_process\\.ts$)' },
+      from: { path: '^(services|shared)/', pathNot: '^(shared/net/grpc/|services/cli/(role_process|policy)\\.ts$)' },
       to: { path: '^shared/net/grpc/' },
     },
     {

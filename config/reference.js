@@ -53,7 +53,7 @@ async function metricsPage() {
   const { clusterMetrics } = await built('services/router/metrics/cluster_metrics.js');
   const silent = { warn: () => undefined, info: () => undefined, debug: () => undefined, error: () => undefined };
   // Labels are those that a metric declares: its constructor keeps them.
-  const registries = [new RouterMetrics('MODEL', silent).registry, clusterMetrics({})];
+  const registries = [new RouterMetrics('MODEL', silent, {}).registry, clusterMetrics({})];
   const metrics = registries.flatMap((registry) => registry.getMetricsAsArray()).filter((one) => !isProcess(one));
   const rowOf = (metric) => [
     `\`${metric.name}\``,
@@ -70,7 +70,7 @@ async function metricsPage() {
 
 Served by each router at \`/metrics\`, as Prometheus text. Series of requests carry \`model_name\` as well; series of instances come from their last heartbeat.
 The process's own (\`process_*\`, \`nodejs_*\`) are those of prom-client.
-Declared in \`metrics.ts\` and \`cluster_metrics.ts\` beside this page; [how to add one](../README.md#to-add).
+Declared in \`metrics.ts\`, \`prediction_metrics.ts\` and \`cluster_metrics.ts\` beside this page; [how to add one](../README.md#to-add).
 
 ## Under vLLM's names
 

@@ -74,6 +74,7 @@ const processes = [
     'wrong_blocks',
     'hold',
     'failures',
+    'any_role_failures',
     'package',
     'pages',
     'windows',

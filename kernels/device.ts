@@ -14,6 +14,7 @@ import assert from 'node:assert/strict';
 import type { SampleParams, LogitState } from './sampling.ts';
 import type { KvLayout, LayerRange } from './kv_layout.ts';
 import type { Program, TensorRows } from './program.ts';
+import type { StateLayout } from './state_layout.ts';
 import type { StoredMatrix } from './weights/stored_columns.ts';
 import type { StoredRows } from './weights/stored_rows.ts';
 import type { WeightFormat } from './weights/weight_format.ts';
@@ -53,6 +54,10 @@ export interface LoadOptions {
   readonly weightFormat: WeightFormat;
   /** Layout of a block's KV. Its frames are the layer ranges that a step can export as soon as their layers are computed. */
   readonly kv: KvLayout;
+  /** Layout of a sequence's recurrent state, for a program that has recurrent layers. */
+  readonly state?: StateLayout | undefined;
+  /** Number of slots for such states; loading fails when they do not fit. */
+  readonly numStateSlots?: number;
   /** Number of KV blocks: the device allocates as many as fit, up to `max`; loading fails when fewer than `min` fit. */
   readonly numBlocks: { readonly min: number; readonly max: number };
   /** Number of sampler pages, each with one 4-byte value per token of the vocabulary (biases or counts of a sequence); 0 by default. */
@@ -76,7 +81,8 @@ export interface StepExport {
 }
 
 /**
- * Section of a step that begins or ends just before the attention of a layer. The caller runs the sections of a step in order, with
+ * Section of a step that begins or ends just before the attention of a layer; a layer without attention stands for the next one that
+ * has it. The caller runs the sections of a step in order, with
  * the same rows and no other step in between: the device keeps the rows' intermediate values from one section to the next.
  */
 export interface StepSection {
@@ -100,6 +106,20 @@ export interface ProbeOptions extends Pick<LoadOptions, 'weightFormat'> {
   readonly kv: Pick<KvLayout, 'blockSize' | 'dtype'>;
 }
 
+/**
+ * Recurrent state of a segment. Two segments of a step never touch the same slot, except that several may begin with a slot that no
+ * segment of the step writes.
+ */
+export interface SegmentState {
+  /** Slot with the state behind the token before the segment; undefined: the segment begins its sequence, with the zero state. */
+  readonly from?: number | undefined;
+  /**
+   * Where the state after the first `rows` rows of the segment is written, `rows` ascending. The slot may be the one that the segment
+   * begins with.
+   */
+  readonly saves: readonly { readonly rows: number; readonly slot: number }[];
+}
+
 /** Consecutive rows of one sequence. */
 export interface Segment {
   /** Token ids, or {@link fromSlot} for tokens that the device has sampled itself. */
@@ -108,6 +128,8 @@ export interface Segment {
   readonly start: number;
   /** Block ids that hold positions [0, start + tokens.length). */
   readonly blockTable: ArrayLike<number>;
+  /** Where the segment's recurrent state is; each segment of a program with recurrent layers has it. */
+  readonly state?: SegmentState | undefined;
   /** Sample requests in ascending order of their rows; one row may have several. */
   readonly samples?: readonly SampleRequest[];
   /**
@@ -271,6 +293,8 @@ export interface Executable {
   readonly memoryBytes?: number;
   readonly blockBytes: number;
   readonly numBlocks: number;
+  /** Slots for recurrent states; 0 when the program has no recurrent layers. */
+  readonly numStateSlots: number;
   /**
    * Maximum rows that the next step should have, predicted from the duration of past steps: drivers abort GPU work that takes too
    * long. May change with every step.
@@ -298,6 +322,15 @@ export interface Executable {
    * afterwards. No block is in both lists, and none twice in `to`.
    */
   copyBlocks(from: readonly number[], to: readonly number[]): void;
+  /** Copies states out of the device. Each of `outs` has slotBytes bytes, and may lie in shared memory. */
+  exportStates(slots: readonly number[], outs: readonly Uint8Array[]): Promise<void>;
+  /** Copies states into slots, for steps that are run afterwards. With `range`, payloads hold the bytes of those layers only. */
+  importStates(slots: readonly number[], payloads: readonly Uint8Array[], range?: LayerRange): Promise<void>;
+  /**
+   * Copies the state in slot `from[i]` into slot `to[i]`: what steps submitted before have written, for steps that are run afterwards.
+   * No slot is in both lists, and none twice in `to`.
+   */
+  copyStates(from: readonly number[], to: readonly number[]): void;
   /** Writes values of a sampler page from token `first` on, for steps that are run afterwards. */
   writeSamplerPage(page: number, first: number, values: Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>): void;
   /** Returns a sampler that runs on the calling thread, for rows of logits that a step returned whole. */

@@ -34,8 +34,15 @@ export interface KvFrame extends LayerRange {
   readonly rawBytes: number;
 }
 
+/** A record whose layers lie one after another: a block, or the state of a sequence. */
+export interface LayeredRecord {
+  /** Bytes of the record in all layers. */
+  readonly blockBytes: number;
+  readonly layers: readonly { readonly offset: number; readonly bytes: number }[];
+}
+
 /** Position and size of every layer, plane and frame of a block. */
-export interface KvLayout {
+export interface KvLayout extends LayeredRecord {
   /** Tokens of a block. */
   readonly blockSize: number;
   readonly dtype: KvDtype;
@@ -45,14 +52,14 @@ export interface KvLayout {
   readonly frames: readonly KvFrame[];
 }
 
-/** Bytes [at, at + bytes) of a block. */
+/** Bytes [at, at + bytes) of a record. */
 export interface ByteRange {
   readonly at: number;
   readonly bytes: number;
 }
 
-/** The bytes of consecutive layers in a block. */
-export function bytesOfLayers({ layers, blockBytes }: KvLayout, { firstLayer, numLayers }: LayerRange): ByteRange {
+/** The bytes of consecutive layers in a record. */
+export function bytesOfLayers({ layers, blockBytes }: LayeredRecord, { firstLayer, numLayers }: LayerRange): ByteRange {
   const at = layers[firstLayer]?.offset ?? blockBytes;
   return { at, bytes: (layers[firstLayer + numLayers]?.offset ?? blockBytes) - at };
 }

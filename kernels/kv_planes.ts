@@ -32,3 +32,20 @@ export function planesOf(
     );
   return { k, v };
 }
+
+/**
+ * Returns the plane of a layer with latent attention, whose tokens have rank + rotary values.
+ * @throws DeviceError for a layer with another number of planes, or a narrower one: kernels would write into the next token.
+ */
+export function latentPlane(
+  { layers, dtype }: KvLayout,
+  { layer, rank, rotary }: { readonly layer: number; readonly rank: number; readonly rotary: number },
+): KvPlane {
+  const [plane, ...more] = layers[layer]?.planes ?? [];
+  if (!plane || more.length > 0)
+    throw new DeviceError(`latent attention needs one KV plane, layer ${layer} stores ${plane ? 1 + more.length : 0}`);
+  const values = plane.tokenBytes / kvValueBytes(dtype);
+  if (values < rank + rotary)
+    throw new DeviceError(`layer ${layer} stores ${values} values of a token, latent attention needs ${rank + rotary}`);
+  return plane;
+}

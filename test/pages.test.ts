@@ -9,7 +9,11 @@ import { dirname, join, normalize } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, test } from 'vitest';
 import { readCommandLine } from '../shared/base/options.ts';
+import { policyOptions, readPolicyLine } from '../services/cli/policy_options.ts';
 import { loadTables, tableOf } from '../services/cli/tables.ts';
+import { policyNames } from '../services/router/conductor/policy_registry.ts';
+import { planFlags } from '../services/router/replay/plan_arguments.ts';
+import { replayFlags } from '../services/router/replay/replay_arguments.ts';
 import { anchorsOf, linksOf, pages, pageText, spansOf } from './support/pages.ts';
 import { projectPath } from './support/project.ts';
 
@@ -87,6 +91,12 @@ function tree(): Set<string> {
   return names;
 }
 
+/** Commands that read their arguments themselves, with their flags. */
+const replayCommands = new Map([
+  ['replay', replayFlags],
+  ['plan', planFlags],
+]);
+
 describe('commands in code spans', () => {
   const spans = living.flatMap((page) => spansOf(pageText(page)).map((span) => ({ page, span })));
 
@@ -100,12 +110,21 @@ describe('commands in code spans', () => {
 
   test('name commands and options that `penstock` has', async () => {
     const tables = await loadTables();
-    const owners = { ...tables, up: tableOf('up', tables) };
+    const owners = { ...tables, up: tableOf('up', tables), policy: policyOptions };
     const wrong = spans.flatMap(({ page, span }) => {
       const [, command, rest = ''] = /^(?:npx )?penstock ([a-z]+)((?: .*)?)$/.exec(span) ?? [];
       if (command === undefined || command === 'model') return [];
+      const ownFlags = replayCommands.get(command);
+      if (ownFlags) {
+        const used = rest.split(/\s+/).filter((word) => word.startsWith('--'));
+        return used.every((word) => ownFlags.includes(word)) ? [] : [`${page}: ${span}`];
+      }
       try {
         const args = rest.trim() === '' ? [] : rest.trim().split(/\s+/);
+        if (command === 'policy') {
+          const { name } = readPolicyLine(args, owners, {});
+          return ['', 'NAME', ...policyNames].includes(name) ? [] : [`${page}: ${span}`];
+        }
         readCommandLine(tableOf(command, tables), { command, tables: owners }, args, {});
         return ['up', 'devices', 'config', ...Object.keys(tables)].includes(command) ? [] : [`${page}: ${span}`];
       } catch (error) {
@@ -119,7 +138,7 @@ describe('commands in code spans', () => {
     const options = new Set(
       Object.keys(tableOf('up', await loadTables())).map((name) => `--${name.replaceAll('_', '-')}`),
     );
-    for (const more of ['--config', '--json', '--help', '--version']) options.add(more);
+    for (const more of ['--config', '--json', '--help', '--version', ...replayFlags, ...planFlags]) options.add(more);
     const wrong = spans.flatMap(({ page, span }) => {
       if (page.startsWith('test/') || page.startsWith('kernels/')) return [];
       const flag = /^(--[a-z][a-z-]+)/.exec(span)?.[1];

@@ -10,9 +10,17 @@ export const INT8_GROUP = 272;
 export const INT4_GROUP = 144;
 /** Bytes of 32 inputs of a uint4 panel: eight scales f16, eight zeros f16, then 256 nibbles. */
 export const UINT4_GROUP = 160;
+/** Bytes of 32 inputs of an mxfp4 panel: eight scales u8, then 256 nibbles. */
+export const MXFP4_GROUP = 136;
+/** Bytes of 32 inputs of an iq4 panel: eight scales f16, then 256 nibbles. */
+export const IQ4_GROUP = 144;
 /** Bytes of 32 quantised inputs of a row. */
 export const Q_GROUP_BYTES = 80;
 /** Most inputs of a panel per slice of unpacked f16 weights. */
 export const SLICE = 320;
 /** Most groups of 32 inputs of a slice of int4 or uint4 weights unpacked to bytes. */
 export const SLICE_GROUPS = 16;
+/** Most channels per call of causal_conv. */
+export const CONV_CHANNELS = 256;
+/** Columns of a head's state per call of delta_rule. */
+export const STATE_COLUMNS = 32;

@@ -11,8 +11,18 @@ export interface Kernels {
   rope_store(params: number, start: number, end: number): void;
   silu_mul(params: number, start: number, end: number, first: number, last: number): void;
   gelu_mul(params: number, start: number, end: number, first: number, last: number): void;
+  clamped_swiglu(params: number, start: number, end: number, first: number, last: number): void;
+  sigmoid_mul(params: number, start: number, end: number, first: number, last: number): void;
+  /** Channels [first, last) of a segment, at most `CONV_CHANNELS`; `first` is a multiple of 8. `zeros`: room for that many f32. */
+  causal_conv(params: number, segment: number, first: number, last: number, zeros: number): void;
+  delta_inputs(params: number, start: number, end: number): void;
+  /** `STATE_COLUMNS` columns of a head's state. `scratch`: room for them over all keys, and for a row of them. */
+  delta_rule(params: number, segment: number, head: number, tile: number, scratch: number): void;
+  gated_norm(params: number, start: number, end: number): void;
   soft_cap(params: number, start: number, end: number, first: number, last: number): void;
   route(params: number, start: number, end: number): void;
+  /** `scratch`: room for one f32 per expert, then one per group. */
+  route_sigmoid(params: number, start: number, end: number, scratch: number): void;
   number_expert_slots(params: number, rows: number): void;
   permute(params: number, start: number, end: number): void;
   combine(params: number, start: number, end: number): void;
@@ -60,6 +70,27 @@ export interface Kernels {
     spanBytes: number,
     scratch: number,
   ): void;
+  /** `scratch`: room for the rotated key, [rotary] f32. */
+  latent_store(params: number, start: number, end: number, scratch: number): void;
+  latent_tile(params: number, tile: number, headStart: number, headEnd: number, scratch: number): void;
+  latent_span(
+    params: number,
+    tile: number,
+    headStart: number,
+    headEnd: number,
+    span: number,
+    partials: number,
+    scratch: number,
+  ): void;
+  latent_merge(
+    params: number,
+    tile: number,
+    head: number,
+    partials: number,
+    numSpans: number,
+    spanBytes: number,
+    scratch: number,
+  ): void;
   /**
    * Packs rows of f32 (`source` 0), f16 (1) or bf16 (2) into the panels of a weight, from output `firstOutput` on. `room`: working
    * memory of `ROOM` bytes (quantised_values.as.ts).
@@ -74,6 +105,11 @@ export interface Kernels {
     firstOutput: number,
     room: number,
   ): void;
+  /**
+   * Packs stored codes of a table into mxfp4 or iq4 panels: `source` 0 as weight_format.ts has them, 1 MXFP4 in pairs, 2 GGUF's MXFP4, 3
+   * IQ4_NL, 4 IQ4_XS.
+   */
+  pack_codes(...args: Parameters<Kernels['pack_stored']>): void;
   /** Packs stored integers into int8 or int4 panels: `source` 0 int8 and 1 int4 as weight_format.ts has them, 2 Q8_0, 3 Q4_0. */
   pack_stored(
     format: number,

@@ -4,9 +4,11 @@ import type { LoadOptions, WeightSource } from '../device.ts';
 import { storageFormat, type Program, type TensorRows, type WeightSpec } from '../program.ts';
 import { isColumns, rowsOfColumns, type StoredMatrix, type StoredInputRange } from '../weights/stored_columns.ts';
 import { fitsInto, numStored, storedBytes, type RowDecoder, type StoredRows } from '../weights/stored_rows.ts';
-import { isValidHalf, type WeightFormat } from '../weights/weight_format.ts';
+import { isTable } from '../weights/code_tables.ts';
+import { isValidHalf } from '../weights/normal_half.ts';
+import type { WeightFormat } from '../weights/weight_format.ts';
 import type { PackThreads } from './packing.ts';
-import { formatCode, LANES } from './panels.ts';
+import { formatCode, LANES, placeOfOutput } from './panels.ts';
 import type { MemoryShard } from './memory_shards.ts';
 import type { ProgramLayout } from './program_layout.ts';
 import { ROOM_BYTES } from './staging.ts';
@@ -34,7 +36,7 @@ export async function loadWeights(
     const panels = new Panels({ threads, shard, stagings }, layout.weights.get(name)!, spec, options.weightFormat);
     let end = 0;
     const loads = spec.parts.map((part) => {
-      const firstOutput = end;
+      const firstOutput = placeOfOutput(end, spec);
       end += part.outputs;
       return () => panels.load(part, firstOutput, source, decoder);
     });
@@ -151,9 +153,16 @@ class Panels {
     const { rowStart } = stored;
     const rows = isColumns(stored) ? { rowStart, ...rowsOfColumns(stored, this.#inner) } : stored;
     const integers = INTEGERS[rows.format];
+    const codes = CODES[rows.format];
     if (this.#inner === 1) this.#putFloats('f32', asBytes(decoder.vector(rows, this.#offset)), firstOutput);
     else if (integers !== undefined && fitsInto(rows, this.#format)) this.#putIntegers(integers, rows, firstOutput);
-    else if (rows.format === 'f16' || rows.format === 'bf16') this.#putFloats(rows.format, rows.data, firstOutput);
+    else if (codes !== undefined && fitsInto(rows, this.#format)) this.#putIntegers(codes, rows, firstOutput);
+    else if (isTable(this.#format)) {
+      // Floats in a table's codes are rare: a test, or a matrix of which a part is stored otherwise.
+      const { data, scales } = decoder.packed(this.#format, rows, this.#inner);
+      const packed = { rowStart, format: this.#format, data: asBytes(data), scales: asBytes(scales) };
+      this.#putIntegers(CODES[this.#format]!, packed, firstOutput);
+    } else if (rows.format === 'f16' || rows.format === 'bf16') this.#putFloats(rows.format, rows.data, firstOutput);
     else this.#putFloats('f32', asBytes(decoder.floats(rows, this.#inner)), firstOutput);
   }
 
@@ -251,7 +260,7 @@ class Panels {
       if (scales) staging.set(scales.subarray(row * scaleRow, (row + count) * scaleRow), some.length);
       const scalesAt = scales ? byteOffset + some.length : byteOffset;
       this.#packing.threads.run(free, this.#packing.shard, {
-        kind: 'stored',
+        kind: isTable(this.#format) ? 'codes' : 'stored',
         args: [
           ...([this.#code, source, byteOffset, dataRow, scalesAt, scaleRow || dataRow] as const),
           ...([count, inner, this.#to, firstOutput + row] as const),
@@ -274,6 +283,11 @@ const INTEGERS: Readonly<Partial<Record<StoredRows['format'], number>>> = {
   ...{ int8: 0, int4: 1, q8_0: 2, q4_0: 3, uint4: 4, q4_1: 5, q4_k: 6 },
 };
 
+/** Source codes of `pack_codes`. */
+const CODES: Readonly<Partial<Record<StoredRows['format'], number>>> = {
+  ...{ mxfp4: 0, iq4: 0, mxfp4_pairs: 1, mxfp4_blocks: 2, iq4_nl: 3, iq4_xs: 4 },
+};
+
 const COLUMNS: Readonly<Record<StoredMatrix['format'], number>> = { gptq: 0, awq: 1 };
 
 /** Staging bytes per row for 32 inputs of a {@link StoredMatrix}: 16 of integers, 2 of scale and 2 of zero, rounded up to 24. */
@@ -287,6 +301,6 @@ function wholePanels(rows: number): number {
   return rows >= LANES ? Math.floor(rows / LANES) * LANES : Math.max(1, Math.floor(rows));
 }
 
-function asBytes(values: Float32Array | Uint16Array): Uint8Array {
+function asBytes(values: Float32Array | Uint16Array | Uint32Array): Uint8Array {
   return new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
 }

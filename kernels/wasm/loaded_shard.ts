@@ -1,11 +1,13 @@
 /** A memory shard with its memory: writes input and reads output of steps, and copies KV blocks and buffers. */
 import assert from 'node:assert/strict';
 import type { LoadOptions } from '../device.ts';
-import { bytesOfLayers, type ByteRange, type KvLayout } from '../kv_layout.ts';
+import { bytesOfLayers } from '../kv_layout.ts';
 import type { Program } from '../program.ts';
 import { paddedWidth } from './panels.ts';
 import type { MemoryShard } from './memory_shards.ts';
+import { slotRecord } from '../state_layout.ts';
 import type { ProgramLayout } from './program_layout.ts';
+import { RecordRegion } from './record_region.ts';
 import { countCells, type StepShard } from './shared_step.ts';
 import { StepIo } from './step_io.ts';
 
@@ -14,21 +16,25 @@ export class LoadedShard {
   readonly io: StepIo;
   readonly step: StepShard;
   readonly memoryBytes: number;
+  /** The memory shard's layers of every KV block, and of every state slot. */
+  readonly blocks: RecordRegion;
+  readonly states: RecordRegion;
   readonly #layout: ProgramLayout;
-  /** Byte range of a block's payload whose layers this memory shard stores. */
-  readonly #payload: ByteRange;
   readonly #f32: Float32Array;
   readonly #bytes: Uint8Array;
 
+  /** `whole`: load options of the whole program; `options`: those of the memory shard. */
   constructor(
     { program, layers }: MemoryShard,
-    kvLayout: KvLayout,
+    whole: LoadOptions,
     layout: ProgramLayout,
     options: LoadOptions,
     memory: WebAssembly.Memory,
   ) {
     this.#layout = layout;
-    this.#payload = bytesOfLayers(kvLayout, layers);
+    const ofSlot = whole.state ? bytesOfLayers(slotRecord(whole.state), layers) : { at: 0, bytes: 0 };
+    this.blocks = new RecordRegion(memory, layout.kv, bytesOfLayers(whole.kv, layers));
+    this.states = new RecordRegion(memory, layout.state, ofSlot);
     this.io = new StepIo(program, layout, options, memory);
     const { operations, scratch, scratchBytes } = layout;
     const tasks = new Int32Array(new SharedArrayBuffer(4 * operations.length));
@@ -36,38 +42,6 @@ export class LoadedShard {
     this.memoryBytes = memory.buffer.byteLength;
     this.#f32 = new Float32Array(memory.buffer);
     this.#bytes = new Uint8Array(memory.buffer);
-  }
-
-  /**
-   * Returns the part of a payload range that this memory shard stores: its offset in the shard's part of the block, its offset in the
-   * range, and its bytes (0: none).
-   */
-  #shared({ at, bytes }: ByteRange): { readonly inBlock: number; readonly inRange: number; readonly bytes: number } {
-    const own = this.#payload;
-    const first = Math.max(at, own.at);
-    const end = Math.min(at + bytes, own.at + own.bytes);
-    return { inBlock: first - own.at, inRange: first - at, bytes: Math.max(0, end - first) };
-  }
-
-  /** Copies this memory shard's part of a block's range into `out`, the whole block's payload. */
-  copyOut(blockId: number, range: ByteRange, out: Uint8Array): void {
-    const { inBlock, inRange, bytes } = this.#shared(range);
-    const from = this.#layout.kv + blockId * this.#payload.bytes + inBlock;
-    if (bytes > 0) out.set(this.#bytes.subarray(from, from + bytes), range.at + inRange);
-  }
-
-  /** Copies this memory shard's part of a block's range into its memory. `payload` has exactly the bytes of the range. */
-  copyIn(blockId: number, range: ByteRange, payload: Uint8Array): void {
-    const { inBlock, inRange, bytes } = this.#shared(range);
-    const to = this.#layout.kv + blockId * this.#payload.bytes + inBlock;
-    if (bytes > 0) this.#bytes.set(payload.subarray(inRange, inRange + bytes), to);
-  }
-
-  /** Copies this memory shard's layers of block `from` into block `to`. */
-  copyBlock(from: number, to: number): void {
-    const { kv } = this.#layout;
-    const { bytes } = this.#payload;
-    this.#bytes.copyWithin(kv + to * bytes, kv + from * bytes, kv + (from + 1) * bytes);
   }
 
   /** Copies the step's rows of a buffer from the memory shard that computed them into this one. `control` has the numbers of rows. */

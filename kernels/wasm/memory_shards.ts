@@ -9,7 +9,7 @@
  * is live; its rows are copied from one memory to the next.
  */
 import type { LayerRange } from '../kv_layout.ts';
-import { inputsOf, type Operation, type Program } from '../program.ts';
+import { inputsOf, kvLayerOf, type Operation, type Program } from '../program.ts';
 import type { OpRange } from './step.ts';
 
 /** Part of a program that runs in a memory of its own. */
@@ -59,9 +59,12 @@ export function shardsOf(program: Program, fits: (shard: MemoryShard) => boolean
 
 /**
  * Returns the ranges of operations that stay together: those before the layers, parts of layers, those behind. A cut needs exactly one
- * live buffer.
+ * live buffer beside those that are written before the layers only, which every memory shard gets; and layers that read the KV of
+ * another stay with it.
  */
 function unitsOf({ operations }: Program): OpRange[] {
+  const early = writtenBeforeLayers(operations);
+  const shared = sharedKv(operations);
   const behind = operations.findIndex(({ kind }) => kind === 'gather_samples');
   const last = behind < 0 ? operations.length : behind;
   const cuts: number[] = [];
@@ -70,9 +73,28 @@ function unitsOf({ operations }: Program): OpRange[] {
     const operation = operations[op]!;
     const made = madeBy(operation);
     live = new Set([...[...live].filter((buffer) => buffer !== made), ...inputsOf(operation)]);
-    if (op <= last && live.size === 1) cuts.unshift(op);
+    const isShared = shared.some(({ first, end }) => first < op && op < end);
+    const numLive = [...live].filter((buffer) => !early.has(buffer)).length;
+    if (op <= last && numLive === 1 && !isShared) cuts.unshift(op);
   }
   return [0, ...cuts].map((first, i) => ({ first, end: cuts[i] ?? operations.length }));
+}
+
+/** Returns the buffers that no operation writes from the first layer on. */
+function writtenBeforeLayers(operations: readonly Operation[]): Set<string> {
+  const first = operations.findIndex((op) => 'layer' in op);
+  const writtenBy = (ops: readonly Operation[]): string[] => ops.flatMap((op) => ('out' in op ? [op.out] : []));
+  const later = new Set(writtenBy(operations.slice(first)));
+  return new Set(writtenBy(operations.slice(0, first)).filter((buffer) => !later.has(buffer)));
+}
+
+/** Returns the ranges of operations from a layer that stores KV to a later one that reads it. */
+function sharedKv(operations: readonly Operation[]): OpRange[] {
+  return operations.flatMap((op, i) => {
+    if (op.kind !== 'attention' || kvLayerOf(op) === op.layer) return [];
+    const first = operations.findIndex((one) => 'layer' in one && one.layer === kvLayerOf(op));
+    return [{ first, end: i + 1 }];
+  });
 }
 
 /** Returns the buffer that an operation writes without reading it, or undefined when there is none. */
@@ -103,14 +125,22 @@ function shardOf(program: Program, ranges: readonly OpRange[]): MemoryShard {
     Object.fromEntries(Object.entries(all).filter(([name]) => names.has(name)));
   return {
     program: {
-      operations: operations.map((op) => ('layer' in op ? { ...op, layer: op.layer - firstLayer } : op)),
+      operations: operations.map((op) => countedFrom(firstLayer, op)),
       buffers: named(program.buffers),
       weights: named(program.weights),
       kv: program.kv.slice(firstLayer, firstLayer + numLayers),
+      ...(program.state ? { state: program.state.slice(firstLayer, firstLayer + numLayers) } : {}),
       rope: named(program.rope),
     },
     layers: { firstLayer, numLayers },
   };
+}
+
+/** Returns the operation with its layers counted from `firstLayer`. */
+function countedFrom(firstLayer: number, op: Operation): Operation {
+  if (!('layer' in op)) return op;
+  const kvLayer = op.kind === 'attention' && op.kvLayer !== undefined ? { kvLayer: op.kvLayer - firstLayer } : {};
+  return { ...op, layer: op.layer - firstLayer, ...kvLayer };
 }
 
 function wholeOf(program: Program): MemoryShard {

@@ -2,13 +2,20 @@
 import type { KernelProfile, Segment, LoadOptions } from '../device.ts';
 import type { Operation, OperationOf, Program } from '../program.ts';
 import { attention } from './ops/attention.ts';
+import { clampedSwiglu } from './ops/clamped_swiglu.ts';
 import { candidates } from './ops/candidates.ts';
+import { causalConv } from './ops/causal_conv.ts';
 import { combine } from './ops/combine.ts';
 import { sample } from './ops/sample.ts';
+import { deltaRule } from './ops/delta_rule.ts';
 import { embed } from './ops/embed.ts';
 import { expertLinear } from './ops/expert_linear.ts';
+import { gatedNorm } from './ops/gated_norm.ts';
 import { gatherSamples } from './ops/gather_samples.ts';
 import { geluMul } from './ops/gelu_mul.ts';
+import { headLinear } from './ops/head_linear.ts';
+import { latentAttention } from './ops/latent_attention.ts';
+import { latentStore } from './ops/latent_store.ts';
 import { linear } from './ops/linear.ts';
 import type { LoadedProgram, Operands, WasmOperation, KernelCost } from './ops/operation.ts';
 import type { BoundOperation } from './bound_operation.ts';
@@ -17,6 +24,7 @@ import { permute } from './ops/permute.ts';
 import { qkNorm } from './ops/qk_norm.ts';
 import { ropeStore } from './ops/rope_store.ts';
 import { route } from './ops/route.ts';
+import { sigmoidMul } from './ops/sigmoid_mul.ts';
 import { siluMul } from './ops/silu_mul.ts';
 import { softCap } from './ops/soft_cap.ts';
 import { peakLoops } from './peak_loops.ts';
@@ -33,8 +41,16 @@ export const wasmOperations = {
   linear,
   rope_store: ropeStore,
   attention,
+  head_linear: headLinear,
+  latent_store: latentStore,
+  latent_attention: latentAttention,
   silu_mul: siluMul,
   gelu_mul: geluMul,
+  clamped_swiglu: clampedSwiglu,
+  sigmoid_mul: sigmoidMul,
+  causal_conv: causalConv,
+  delta_rule: deltaRule,
+  gated_norm: gatedNorm,
   route,
   permute,
   expert_linear: expertLinear,

@@ -26,6 +26,8 @@ export type PackJob =
    * format.
    */
   | { readonly kind: 'stored'; readonly args: Parameters<Kernels['pack_stored']> }
+  /** Stored codes of a table, with the arguments of `pack_codes`. */
+  | { readonly kind: 'codes'; readonly args: Parameters<Kernels['pack_codes']> }
   | { readonly kind: 'columns'; readonly args: Parameters<Kernels['pack_columns']> };
 
 /** Jobs queued per helper. With two, the next job is ready when one ends, even while the submitting thread is busy. */
@@ -37,7 +39,7 @@ export function stagingsFor(numThreads: number): number {
 }
 
 /** Kinds of jobs; the index of a kind is its code in a slot. */
-const KINDS = ['floats', 'stored', 'columns'] as const satisfies readonly PackJob['kind'][];
+const KINDS = ['floats', 'stored', 'codes', 'columns'] as const satisfies readonly PackJob['kind'][];
 
 const UINT4 = formatCodes.uint4;
 
@@ -58,6 +60,10 @@ export interface PackHelperData {
 function pack(kernels: Kernels, { kind, args }: PackJob): void {
   if (kind === 'columns') {
     kernels.pack_columns(...args);
+    return;
+  }
+  if (kind === 'codes') {
+    kernels.pack_codes(...args);
     return;
   }
   if (kind === 'stored') {

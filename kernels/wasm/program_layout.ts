@@ -3,11 +3,14 @@ import assert from 'node:assert/strict';
 import { DeviceError, MAX_CANDIDATES, MAX_MASKS, type LoadOptions } from '../device.ts';
 import { exp2Table } from '../sampling.ts';
 import { planesOf } from '../kv_planes.ts';
-import { samplingOf, widestMixture, type BufferSpec, type Program } from '../program.ts';
+import { numStateSlotsOf, statePlaneAt } from '../state_slots.ts';
+import type { BufferSpec, Program } from '../program.ts';
+import { samplingOf, widestMixture } from '../program_kinds.ts';
 import { MemoryPlan } from './memory_plan.ts';
 import { paramsOf, bind, scratchBytesOf } from './operations.ts';
 import { samplerSlot } from './ops/sample.ts';
-import { attentionTile, spanPartialsOf, type SpanPartials } from './ops/attention.ts';
+import { attentionTile, spanPartialsOf, type SpanPartials } from './attention_spans.ts';
+import { SAVE_BYTES, stateSegment } from './state_segments.ts';
 import type { Operands, StepRegions } from './ops/operation.ts';
 import type { BoundOperation } from './bound_operation.ts';
 import { stagingBytesOf } from './staging.ts';
@@ -23,6 +26,8 @@ export interface ProgramLayout {
   readonly regions: StepRegions;
   readonly kv: number;
   readonly blockBytes: number;
+  /** Offset of state slot 0. */
+  readonly state: number;
   readonly rope: ReadonlyMap<string, ReturnType<Operands['rope']>>;
   /** [threads][scratchBytes] */
   readonly scratch: number;
@@ -63,16 +68,50 @@ export function layOutProgram(
   );
   const numRowsOf = ({ rows, perRow = 1 }: BufferSpec): number =>
     perRow * (rows === 'samples' ? options.maxSamples : options.maxRows);
-  const mixture = widestMixture(program);
   const buffers = new Map(
     Object.entries(program.buffers).map(([name, spec]) => [
       name,
       { spec, at: plan.reserve('activations', numRowsOf(spec) * paddedWidth(spec.width) * 4) },
     ]),
   );
+  const regions = regionsOf(program, options, plan);
+  const { blockBytes } = options.kv;
+  const kv = plan.reserve('KV blocks', blockBytes * options.numBlocks.max);
+  const state = plan.reserve('state slots', (options.state?.slotBytes ?? 0) * numStateSlotsOf(options));
+  const rope = layOutRope(program, (what, count) => plan.reserve(what, count * 4));
+  const scratchBytes = scratchBytesOf({ program, options });
+  const scratch = plan.reserve('scratch', scratchBytes * numThreads);
+  const stagingBytes = stagingBytesOf(Object.values(program.weights));
+  const numStagings = stagingsFor(numPacking);
+  const staging = plan.reserve('staging', stagingBytes * numStagings);
+  const partials = spanPartialsOf(program, options, numThreads);
+  const partialsBytes = partials.maxTiles * partials.maxSpans * partials.spanBytes;
+  const spanPartials = { ...partials, at: plan.reserve('attention partial results', partialsBytes) };
+  const operands = operandsOf(program, options, {
+    weights,
+    buffers,
+    regions,
+    kv,
+    blockBytes,
+    state,
+    rope,
+    spanPartials,
+  });
+  const operations = program.operations.map((op, index) =>
+    bind(op, index, plan.reserve('operations', paramsOf(op).bytes), operands),
+  );
+  return {
+    ...{ plan, weights, buffers, regions, kv, blockBytes, state, rope, scratch, scratchBytes },
+    ...{ staging, stagingBytes, numStagings, spanPartials, operations },
+  };
+}
+
+/** Reserves the regions that are written before a step or read after it. */
+function regionsOf(program: Program, options: LoadOptions, plan: MemoryPlan): StepRegions {
+  const mixture = widestMixture(program);
   const words = (what: string, count: number): number => plan.reserve(what, count * 4);
   const vocab = samplingOf(program)?.vocab ?? 0;
-  const regions: StepRegions = {
+  return {
     tokens: words('tokens', options.maxRows),
     positions: words('positions', options.maxRows),
     slots: words('slots', options.maxRows),
@@ -89,32 +128,27 @@ export function layOutProgram(
     samplerPages: words('sampler pages', (options.samplerPages ?? 0) * vocab),
     sampleMasks: words('sampler masks', Math.min(MAX_MASKS, options.maxSamples) * Math.ceil(vocab / 32)),
     exp2Table: words('sampling', exp2Table.length),
+    // Each row may be a segment by itself, and its state saved.
+    stateSegments: plan.reserve('state segments', options.state ? options.maxRows * stateSegment.bytes : 0),
+    stateSaves: plan.reserve('state segments', options.state ? options.maxRows * SAVE_BYTES : 0),
     routing: words('routing', mixture.experts + 1 + options.maxRows * mixture.perToken),
   };
-  const { blockBytes } = options.kv;
-  const kv = plan.reserve('KV blocks', blockBytes * options.numBlocks.max);
-  const rope = new Map(
-    Object.entries(program.rope).map(([name, { dim, cos, sin }]) => [
+}
+
+function layOutRope(
+  { rope }: Program,
+  words: (what: string, count: number) => number,
+): Map<string, ReturnType<Operands['rope']>> {
+  return new Map(
+    Object.entries(rope).map(([name, { dim, pairDistance = dim / 2, cos, sin, queryFactors }]) => [
       name,
-      { rotaryDim: dim, cos: words('rope cos', cos.length), sin: words('rope sin', sin.length) },
+      {
+        ...{ rotaryDim: dim, pairDistance },
+        ...{ cos: words('rope cos', cos.length), sin: words('rope sin', sin.length) },
+        queryFactors: queryFactors ? words('rope query factors', queryFactors.length) : 0,
+      },
     ]),
   );
-  const scratchBytes = scratchBytesOf({ program, options });
-  const scratch = plan.reserve('scratch', scratchBytes * numThreads);
-  const stagingBytes = stagingBytesOf(Object.values(program.weights));
-  const numStagings = stagingsFor(numPacking);
-  const staging = plan.reserve('staging', stagingBytes * numStagings);
-  const partials = spanPartialsOf(program, options, numThreads);
-  const partialsBytes = partials.maxTiles * partials.maxSpans * partials.spanBytes;
-  const spanPartials = { ...partials, at: plan.reserve('attention partial results', partialsBytes) };
-  const operands = operandsOf(program, options, { weights, buffers, regions, kv, blockBytes, rope, spanPartials });
-  const operations = program.operations.map((op, index) =>
-    bind(op, index, plan.reserve('operations', paramsOf(op).bytes), operands),
-  );
-  return {
-    ...{ plan, weights, buffers, regions, kv, blockBytes, rope, scratch, scratchBytes },
-    ...{ staging, stagingBytes, numStagings, spanPartials, operations },
-  };
 }
 
 /**
@@ -122,10 +156,11 @@ export function layOutProgram(
  * structs.
  */
 export function writeConstants(program: Program, layout: ProgramLayout, memory: WebAssembly.Memory): void {
-  for (const [name, { cos, sin }] of Object.entries(program.rope)) {
+  for (const [name, { cos, sin, queryFactors }] of Object.entries(program.rope)) {
     const at = layout.rope.get(name)!;
     new Float32Array(memory.buffer, at.cos, cos.length).set(cos);
     new Float32Array(memory.buffer, at.sin, sin.length).set(sin);
+    if (queryFactors) new Float32Array(memory.buffer, at.queryFactors, queryFactors.length).set(queryFactors);
   }
   new Uint32Array(memory.buffer, layout.regions.exp2Table, exp2Table.length).set(exp2Table);
   const view = new DataView(memory.buffer);
@@ -135,10 +170,14 @@ export function writeConstants(program: Program, layout: ProgramLayout, memory: 
   });
 }
 
-type Addresses = Pick<ProgramLayout, 'weights' | 'buffers' | 'regions' | 'kv' | 'blockBytes' | 'rope' | 'spanPartials'>;
+type Addresses = Pick<
+  ProgramLayout,
+  'weights' | 'buffers' | 'regions' | 'kv' | 'blockBytes' | 'state' | 'rope' | 'spanPartials'
+>;
 
 function operandsOf(program: Program, options: LoadOptions, addresses: Addresses): Operands {
-  const { weights, buffers, regions, kv, blockBytes, rope, spanPartials } = addresses;
+  const { weights, buffers, regions, kv, blockBytes, state, rope, spanPartials } = addresses;
+  const planesAt = (layer: number): number => kv + (options.kv.layers[layer]?.offset ?? 0);
   return {
     ...{ options, regions, blockBytes, spanPartials },
     buffer: (name) => {
@@ -162,10 +201,15 @@ function operandsOf(program: Program, options: LoadOptions, addresses: Addresses
       assert(table, `the program has no rope table ${name}`);
       return table;
     },
+    planesAt,
+    state: (layer, plane, values) => ({
+      state: state + statePlaneAt(options.state, layer, plane, values).inSlot,
+      slotBytes: options.state?.slotBytes ?? 0,
+    }),
     planes: (op) => {
       const { k, v } = planesOf(options.kv, op);
       return {
-        kv: kv + (options.kv.layers[op.layer]?.offset ?? 0) + k.offset,
+        kv: planesAt(op.layer) + k.offset,
         valueOffset: v.offset - k.offset,
         keyTokenBytes: k.tokenBytes,
         valueTokenBytes: v.tokenBytes,

@@ -17,7 +17,9 @@ export const Control = {
   shard: 8,
   /** Rows of the step when hidden states are wanted, else 0. */
   numHidden: 9,
-  count: 10,
+  /** Segments of the step; 0 for a program without recurrent layers. */
+  numStateSegments: 10,
+  count: 11,
 } as const;
 
 /** Cell of `control` that counts the rows of a buffer, by its kind. */

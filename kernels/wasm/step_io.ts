@@ -11,9 +11,11 @@ import {
 } from '../device.ts';
 import { NO_TOKEN } from '../sampling.ts';
 import { maskOf, samplerSlotOf } from '../sampler_slot.ts';
-import { hiddenOf, samplingOf, type Program } from '../program.ts';
+import type { Program } from '../program.ts';
+import { hiddenOf, samplingOf } from '../program_kinds.ts';
 import { samplerSlot } from './ops/sample.ts';
-import { attentionTile, TILE_ROWS } from './ops/attention.ts';
+import { SAVE_BYTES, stateSegment } from './state_segments.ts';
+import { attentionTile, TILE_ROWS } from './attention_spans.ts';
 import { paddedWidth } from './panels.ts';
 import type { ProgramLayout } from './program_layout.ts';
 import { Control } from './shared_step.ts';
@@ -39,7 +41,7 @@ export class StepIo {
   readonly hiddenWidth: number;
   /** Samples that the batch written last requests. */
   #requests: readonly SampleRequest[] = [];
-  #counts = { rows: 0, samples: 0, hidden: 0, tiles: 0, attention: 0 };
+  #counts = { rows: 0, samples: 0, hidden: 0, tiles: 0, attention: 0, segments: 0 };
 
   constructor(program: Program, layout: ProgramLayout, options: LoadOptions, memory: WebAssembly.Memory) {
     this.#layout = layout;
@@ -91,9 +93,29 @@ export class StepIo {
       }
       row += tokens.length;
     });
+    const segments = this.#options.state ? this.#writeStates(batch) : 0;
     const attention = attentionTasks(tile, row, numThreads, this.#layout.spanPartials.maxTiles);
     const isHiddenWanted = batch.some(({ hidden }) => hidden !== undefined);
-    this.#counts = { rows: row, samples: sampleId, hidden: isHiddenWanted ? row : 0, tiles: tile, attention };
+    this.#counts = { rows: row, samples: sampleId, hidden: isHiddenWanted ? row : 0, tiles: tile, attention, segments };
+  }
+
+  /** Writes where the states of the segments are. Returns the number of segments. */
+  #writeStates(batch: readonly Segment[]): number {
+    const { stateSegments, stateSaves } = this.#layout.regions;
+    let [row, at, savesAt] = [0, stateSegments, stateSaves];
+    for (const { tokens, state } of batch) {
+      const { from = -1, saves = [] } = state ?? {};
+      const rows = tokens.length;
+      stateSegment.write(this.#view, at, { row, rows, from, saves: savesAt, numSaves: saves.length });
+      for (const save of saves) {
+        this.#u32[savesAt / 4] = save.rows;
+        this.#u32[savesAt / 4 + 1] = save.slot;
+        savesAt += SAVE_BYTES;
+      }
+      row += rows;
+      at += stateSegment.bytes;
+    }
+    return batch.length;
   }
 
   /** Writes the batch's counts to `control`, before threads walk the memory shard. */
@@ -103,6 +125,7 @@ export class StepIo {
     control[Control.numHidden] = this.#counts.hidden;
     control[Control.numTiles] = this.#counts.tiles;
     control[Control.attention] = this.#counts.attention;
+    control[Control.numStateSegments] = this.#counts.segments;
   }
 
   #page(page: number | undefined): number {

@@ -9,6 +9,7 @@ import assert from 'node:assert/strict';
 import type { Device, LoadOptions, WeightSource } from '../device.ts';
 import { layoutOfLayers } from '../kv_layout.ts';
 import type { Program } from '../program.ts';
+import { stateOfLayers } from '../state_layout.ts';
 import { RowDecoder } from '../weights/stored_rows.ts';
 import { compileKernels, type CompiledKernels } from './compiled_kernels.ts';
 import { loadWeights, progressOf } from './load_weights.ts';
@@ -94,6 +95,7 @@ async function loadProgram(
   const optionsOf = ({ layers }: Pick<MemoryShard, 'layers'>): LoadOptions => ({
     ...options,
     kv: layoutOfLayers(options.kv, layers),
+    state: options.state && stateOfLayers(options.state, layers),
   });
   const layoutOf = (shard: MemoryShard): ProgramLayout =>
     layOutProgram(shard.program, optionsOf(shard), { numThreads, numPacking, maxMemoryBytes });
@@ -114,7 +116,7 @@ async function loadProgram(
       const load = { shard: i, memory, threads, options, decoder, onLoaded };
       await loadWeights(shard.program, weights, layout, load);
       writeConstants(shard.program, layout, memory);
-      shards.push(new LoadedShard(shard, options.kv, layout, optionsOf(shard), memory));
+      shards.push(new LoadedShard(shard, options, layout, optionsOf(shard), memory));
     }
   } finally {
     await threads.close();

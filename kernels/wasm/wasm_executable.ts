@@ -14,8 +14,11 @@ import {
   type StepSection,
 } from '../device.ts';
 import { HostRowSampler } from '../host/row_sampler.ts';
-import { bytesOfLayers, lastStoringLayer, type LayerRange } from '../kv_layout.ts';
+import { bytesOfLayers, lastStoringLayer, type LayeredRecord, type LayerRange } from '../kv_layout.ts';
 import type { Program } from '../program.ts';
+import { isAttention, isStore } from '../program_kinds.ts';
+import { slotRecord } from '../state_layout.ts';
+import { numStateSlotsOf, StateSlotCheck } from '../state_slots.ts';
 import type { LoadedShard } from './loaded_shard.ts';
 import { profileOf } from './operations.ts';
 import type { MemoryShards } from './memory_shards.ts';
@@ -37,6 +40,7 @@ const PROFILED_STEPS = 5;
 export class WasmExecutable implements ProfiledExecutable {
   readonly blockBytes: number;
   readonly numBlocks: number;
+  readonly numStateSlots: number;
   readonly memoryBytes: number;
   readonly numShards: number;
   /** No limit: unlike the driver of a GPU, nothing ends work on a CPU that takes long. */
@@ -53,6 +57,7 @@ export class WasmExecutable implements ProfiledExecutable {
   /** The first memory shard, which embeds and samples. */
   readonly #home: LoadedShard;
   readonly #threads: StepThreads;
+  readonly #stateSlots: StateSlotCheck;
 
   constructor(
     program: Program,
@@ -75,6 +80,8 @@ export class WasmExecutable implements ProfiledExecutable {
     this.#shards = shards;
     this.#home = home;
     this.#threads = threads;
+    this.numStateSlots = numStateSlotsOf(options);
+    this.#stateSlots = new StateSlotCheck(options);
   }
 
   async run(batch: readonly Segment[], { exports, section }: RunOptions = {}): Promise<SampleResult[]> {
@@ -87,6 +94,7 @@ export class WasmExecutable implements ProfiledExecutable {
   }
 
   #write(batch: readonly Segment[]): void {
+    this.#stateSlots.check(batch);
     for (const { io } of this.#shards) io.write(batch, this.#threads.numThreads);
   }
 
@@ -117,8 +125,10 @@ export class WasmExecutable implements ProfiledExecutable {
 
   #opsOf({ from, until }: StepSection = { from: undefined, until: undefined }): OpRange {
     const { operations } = this.#program;
-    const before = (layer: number): number =>
-      operations.findIndex((op) => op.kind === 'attention' && op.layer === layer);
+    const before = (layer: number): number => {
+      const found = operations.findIndex((op) => isAttention(op) && op.layer >= layer);
+      return found < 0 ? operations.length : found;
+    };
     return {
       first: from === undefined ? 0 : before(from),
       end: until === undefined ? operations.length : before(until),
@@ -134,7 +144,7 @@ export class WasmExecutable implements ProfiledExecutable {
     let next = 0;
     return (op) => {
       const [operation, range] = [this.#program.operations[op], kv.frames[next]];
-      if (operation?.kind !== 'rope_store' || !range) return;
+      if (!isStore(operation) || !range) return;
       if (operation.layer !== lastStoringLayer(kv, range)) return;
       this.#copyOut(blocks, outs, range);
       onRange(next++);
@@ -145,7 +155,7 @@ export class WasmExecutable implements ProfiledExecutable {
     const range = bytesOfLayers(this.#options.kv, layers);
     blockIds.forEach((block, i) => {
       this.#check(block);
-      for (const shard of this.#shards) shard.copyOut(block, range, outs[i]!);
+      for (const { blocks } of this.#shards) blocks.copyOut(block, range, outs[i]!);
     });
   }
 
@@ -183,13 +193,9 @@ export class WasmExecutable implements ProfiledExecutable {
   ): Promise<void> {
     const range = bytesOfLayers(this.#options.kv, layers);
     blockIds.forEach((block, i) => {
-      const payload = payloads[i]!;
       this.#check(block);
-      assert(
-        payload.length === range.bytes,
-        `the payload of these layers of a block has ${range.bytes} bytes, not ${payload.length}`,
-      );
-      for (const shard of this.#shards) shard.copyIn(block, range, payload);
+      const payload = payloadOf(payloads[i]!, range.bytes);
+      for (const { blocks } of this.#shards) blocks.copyIn(block, range, payload);
     });
     return Promise.resolve();
   }
@@ -198,7 +204,44 @@ export class WasmExecutable implements ProfiledExecutable {
     from.forEach((block, i) => {
       this.#check(block);
       this.#check(to[i]!);
-      for (const shard of this.#shards) shard.copyBlock(block, to[i]!);
+      for (const { blocks } of this.#shards) blocks.copyRecord(block, to[i]!);
+    });
+  }
+
+  get #slotRecord(): LayeredRecord {
+    const { state } = this.#options;
+    if (!state) throw new DeviceError('the program has no recurrent layers, and so no states');
+    return slotRecord(state);
+  }
+
+  exportStates(slots: readonly number[], outs: readonly Uint8Array[]): Promise<void> {
+    this.#stateSlots.checkSlots(slots);
+    const range = bytesOfLayers(this.#slotRecord, this.#allLayers);
+    for (const { states } of this.#shards)
+      slots.forEach((slot, i) => {
+        states.copyOut(slot, range, outs[i]!);
+      });
+    return Promise.resolve();
+  }
+
+  importStates(
+    slots: readonly number[],
+    payloads: readonly Uint8Array[],
+    layers: LayerRange = this.#allLayers,
+  ): Promise<void> {
+    this.#stateSlots.checkSlots(slots);
+    const range = bytesOfLayers(this.#slotRecord, layers);
+    slots.forEach((slot, i) => {
+      const payload = payloadOf(payloads[i]!, range.bytes);
+      for (const { states } of this.#shards) states.copyIn(slot, range, payload);
+    });
+    return Promise.resolve();
+  }
+
+  copyStates(from: readonly number[], to: readonly number[]): void {
+    this.#stateSlots.checkSlots([...from, ...to]);
+    from.forEach((slot, i) => {
+      for (const { states } of this.#shards) states.copyRecord(slot, to[i]!);
     });
   }
 
@@ -232,4 +275,10 @@ export class WasmExecutable implements ProfiledExecutable {
   close(): Promise<void> {
     return this.#threads.close();
   }
+}
+
+/** Returns the payload. @throws AssertionError when it has another size than the layers that it is said to hold. */
+function payloadOf(payload: Uint8Array, bytes: number): Uint8Array {
+  if (payload.length !== bytes) assert.fail(`a payload of these layers has ${bytes} bytes, not ${payload.length}`);
+  return payload;
 }

@@ -6,9 +6,10 @@
  *   q4_1  32 values: d f16, m f16, then as q4_0; value = d · q + m
  *   q4_k  256 values: d f16, dmin f16, scales and minima of each 32 in six bits (12 bytes), 128 bytes of nibbles, of each 32 bytes the low
  *         ones before the high ones; value = d · scale · q - dmin · min
+ *   mxfp4_blocks, iq4_nl, iq4_xs  codes of a table, see stored_codes.ts
  *   q5_k  as q4_k with the fifth bits before the nibbles: bit j of byte i is that of value i in the j-th 32
  */
-export type BlockFormat = 'q8_0' | 'q4_0' | 'q4_1' | 'q4_k' | 'q5_k';
+export type BlockFormat = 'q8_0' | 'q4_0' | 'q4_1' | 'q4_k' | 'q5_k' | 'mxfp4_blocks' | 'iq4_nl' | 'iq4_xs';
 
 const BLOCKS: Readonly<Record<BlockFormat, { readonly values: number; readonly bytes: number }>> = {
   q8_0: { values: 32, bytes: 34 },
@@ -16,6 +17,9 @@ const BLOCKS: Readonly<Record<BlockFormat, { readonly values: number; readonly b
   q4_1: { values: 32, bytes: 20 },
   q4_k: { values: 256, bytes: 144 },
   q5_k: { values: 256, bytes: 176 },
+  mxfp4_blocks: { values: 32, bytes: 17 },
+  iq4_nl: { values: 32, bytes: 18 },
+  iq4_xs: { values: 256, bytes: 136 },
 };
 
 /** Whether the format is one of GGUF's block formats. */

@@ -1,10 +1,12 @@
 /** Rows of a tensor as a file stores them: integers of the very format that a device computes with are taken as they are, all else is decoded. */
 import assert from 'node:assert/strict';
+import { isTable } from './code_tables.ts';
+import { isValidHalf } from './normal_half.ts';
 import { blockRowBytes, blockValues, isBlocks, nibblesOfBlock, viewOf, type BlockFormat } from './stored_blocks.ts';
+import { codeRows, codeValues, isCodes, tableOf } from './stored_codes.ts';
 import { isColumns, rowsOfColumns, type ColumnFormat } from './stored_columns.ts';
 import {
   isInteger,
-  isValidHalf,
   packRows,
   rowBytes,
   scalesPerRow,
@@ -16,10 +18,10 @@ import {
 import { uint4Rows, type NibbleFormat } from './zero_points.ts';
 
 /**
- * Format of stored rows, little-endian: int8, int4 and uint4 are laid out as in weight_format.ts, GGUF's blocks as in
- * stored_blocks.ts, gptq and awq as in stored_columns.ts, the others value by value.
+ * Format of stored rows, little-endian: integers and codes are laid out as in weight_format.ts, GGUF's blocks as in stored_blocks.ts,
+ * gptq and awq as in stored_columns.ts, mxfp4_pairs as in stored_codes.ts, the others value by value.
  */
-type StoredFormat = WeightFormat | 'bf16' | BlockFormat | ColumnFormat;
+type StoredFormat = WeightFormat | 'bf16' | BlockFormat | ColumnFormat | 'mxfp4_pairs';
 
 /** Consecutive rows of a tensor in the format in which the file stores them. */
 export interface StoredRows {
@@ -28,7 +30,7 @@ export interface StoredRows {
   readonly format: StoredFormat;
   /** Bytes of whole rows; the source of the rows defines how long they stay valid. */
   readonly data: Uint8Array;
-  /** Scales of int8, int4 and uint4: f16 [rows][scalesPerRow]. For gptq and awq: in the file's own layout. */
+  /** Scales of integers and codes: [rows][scalesPerRow]. For gptq, awq and mxfp4_pairs: in the file's own layout. */
   readonly scales?: Uint8Array;
   /** Zero points of gptq and awq rows in the file's own layout; absent when all are 8. */
   readonly zeros?: Uint8Array;
@@ -43,7 +45,7 @@ export function floatRows(values: Float32Array, rowStart = 0): StoredRows {
 export function storedBytes(format: StoredFormat, inner: number): number {
   if (isBlocks(format)) return blockRowBytes(format, inner);
   if (format === 'bf16') return inner * 2;
-  if (format === 'gptq' || format === 'awq') return inner / 2;
+  if (format === 'gptq' || format === 'awq' || format === 'mxfp4_pairs') return inner / 2;
   return isInteger(format) ? rowBytes(format, inner) : inner * (format === 'f32' ? 4 : 2);
 }
 
@@ -73,6 +75,7 @@ const FITTING: Readonly<Partial<Record<StoredFormat, readonly WeightFormat[]>>> 
 
 /** Whether the stored integers can be kept unchanged in the storage format `wanted`. */
 export function fitsInto(stored: StoredRows, wanted: WeightFormat): boolean {
+  if (isCodes(stored.format)) return tableOf(stored.format) === wanted;
   const format = !isColumns(stored) ? stored.format : stored.zeros ? 'uint4' : 'int4';
   return FITTING[format]?.includes(wanted) === true;
 }
@@ -83,6 +86,7 @@ export function fitsInto(stored: StoredRows, wanted: WeightFormat): boolean {
  */
 function storedIntegers(format: WeightFormat, stored: StoredRows, inner: number): PackedRows | undefined {
   if (!fitsInto(stored, format)) return undefined;
+  if (isCodes(stored.format)) return codeRows({ ...stored, format: stored.format }, numStored(stored, inner), inner);
   if (isColumns(stored)) return storedIntegers(format, { rowStart: 0, ...rowsOfColumns(stored, inner) }, inner);
   if (format === 'uint4') {
     const { format: nibbles, data, scales } = stored;
@@ -166,7 +170,7 @@ function centred(bytes: number): number {
 
 /** Integer format that holds each of these formats unchanged; RowDecoder.floats decodes by way of it. */
 const OWN: Readonly<Record<IntegerFormat | 'q8_0' | 'q4_0', IntegerFormat>> = {
-  ...({ int8: 'int8', int4: 'int4', uint4: 'uint4' } as const),
+  ...({ int8: 'int8', int4: 'int4', uint4: 'uint4', mxfp4: 'mxfp4', iq4: 'iq4' } as const),
   ...({ q8_0: 'int8', q4_0: 'int4' } as const),
 };
 
@@ -185,6 +189,10 @@ export class RowDecoder {
     }
     if (format === 'q4_1' || format === 'q4_k' || format === 'q5_k') {
       blockValues(format, data, this.#room(numValues), (half) => (f16Table ??= makeF16Table())[half]!);
+      return this.#room(numValues);
+    }
+    if (isCodes(format) && !isTable(format)) {
+      codeValues({ ...rows, format }, numValues, this.#room(numValues));
       return this.#room(numValues);
     }
     if (format !== 'f16' && format !== 'bf16') {

@@ -4,7 +4,8 @@
  * scale. Reference for kernels/wasm/as/pack_uint4.as.ts.
  */
 import { nibblesOfBlock, nibblesOfSuper, sixBits, viewOf } from './stored_blocks.ts';
-import { fromHalf, MIN_NORMAL, scalesPerRow, toNormalHalf, type PackedRows } from './weight_format.ts';
+import { fromAnyHalf, fromHalf, MIN_NORMAL, toNormalHalf } from './normal_half.ts';
+import { scalesPerRow, type PackedRows } from './weight_format.ts';
 
 /** Stored formats whose four-bit values can be repacked as uint4 without being rounded again. */
 export type NibbleFormat = 'int4' | 'uint4' | 'q4_0' | 'q4_1' | 'q4_k';
@@ -58,20 +59,20 @@ class Groups implements PackedRows {
     const { scale, min } = sixBits(view, block, j);
     const [d, dmin] = [view.getUint16(block, true), view.getUint16(block + 2, true)];
     if (isInfOrNaN(d) || isInfOrNaN(dmin)) this.#put(at, 0, 0, 0);
-    else this.#settle(at, Math.fround(anyHalf(d) * scale), -Math.fround(anyHalf(dmin) * min));
+    else this.#settle(at, Math.fround(fromAnyHalf(d) * scale), -Math.fround(fromAnyHalf(dmin) * min));
   }
 
   putMinimum(at: number, view: DataView, block: number): void {
     nibblesOfBlock(view, block + 4, this.data, 4 * at);
     const [d, m] = [view.getUint16(block, true), view.getUint16(block + 2, true)];
     if (isInfOrNaN(d) || isInfOrNaN(m)) this.#put(at, 0, 0, 0);
-    else this.#settle(at, anyHalf(d), anyHalf(m));
+    else this.#settle(at, fromAnyHalf(d), fromAnyHalf(m));
   }
 
   setHalves(at: number, half: number, zero: number): void {
     if (isInfOrNaN(half) || isInfOrNaN(zero)) this.#put(at, 0, 0, 0);
     else if (isNormal(half) && isNormal(zero)) this.#put(at, half, zero, 1);
-    else this.#settle(at, anyHalf(half), -Math.fround(anyHalf(half) * anyHalf(zero)));
+    else this.#settle(at, fromAnyHalf(half), -Math.fround(fromAnyHalf(half) * fromAnyHalf(zero)));
   }
 
   /**
@@ -109,9 +110,4 @@ function isInfOrNaN(half: number): boolean {
 
 function isNormal(half: number): boolean {
   return (half & 0x7c00) !== 0 || (half & 0x3ff) === 0;
-}
-
-function anyHalf(half: number): number {
-  if (isNormal(half)) return fromHalf(half);
-  return (half & 0x8000 ? -1 : 1) * (half & 0x3ff) * 2 ** -24;
 }

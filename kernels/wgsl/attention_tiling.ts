@@ -18,6 +18,40 @@ const FULL_WORKGROUPS = 528;
 const SOFTWARE_WORKGROUPS = 8;
 const K_TILE_BYTES = 8_448;
 
+/** Queries (rows times heads) of a workgroup of latent attention: what its threads have registers for with a rank of 512. */
+const LATENT_QUERIES = 16;
+/** Workgroup memory for the tokens of a tile of latent attention, with which scores and weights fit into 32 KiB. */
+const LATENT_TILE_BYTES = 20_480;
+
+/** Heads that determine how a layer's attention is split. */
+type AttentionLayer = Pick<OperationOf<'attention'>, 'heads' | 'kvHeads' | 'headDim' | 'window'> & {
+  /** Rows of an item, where it is not {@link rowsPerItem}. */
+  readonly rows?: number;
+};
+
+/** Returns latent attention as the split sees it: ranges of heads in workgroups of their own, whose outputs have `rank` values. */
+function asGrouped({ heads, rank }: OperationOf<'latent_attention'>): AttentionLayer {
+  const rows = latentRows(heads);
+  return { heads, kvHeads: Math.ceil(heads / latentHeadsAtOnce(heads, rows)), headDim: rank, rows };
+}
+
+/** Returns the rows of an item of latent attention: several where a workgroup has room for more queries than there are heads. */
+export function latentRows(heads: number): number {
+  return Math.max(1, Math.floor(LATENT_QUERIES / heads));
+}
+
+/** Returns the heads that one workgroup of latent attention takes, whose items have `rows` rows: all workgroups about as many. */
+export function latentHeadsAtOnce(heads: number, rows: number): number {
+  const most = Math.max(1, Math.floor(LATENT_QUERIES / rows));
+  return Math.ceil(heads / Math.ceil(heads / most));
+}
+
+/** Returns the tokens of a tile of latent attention, a divisor of a split. `width`: values of a token. */
+export function latentTokens(width: number, kvDtype: KvDtype): number {
+  const perToken = width * kvValueBytes(kvDtype) + 4;
+  return [16, 8, 4].find((tokens) => tokens * perToken <= LATENT_TILE_BYTES) ?? 2;
+}
+
 /** How attention is split into items, the same for all layers of a program, so that a step's items are made once. */
 export interface AttentionTiling {
   /** Rows of one prefill item. */
@@ -42,7 +76,10 @@ export function attentionTiling(
   options: LoadOptions,
   isSoftware: boolean,
 ): AttentionTiling | undefined {
-  const layers = operations.filter((op): op is OperationOf<'attention'> => op.kind === 'attention');
+  const layers = operations.flatMap((op): AttentionLayer[] => {
+    if (op.kind === 'attention') return [op];
+    return op.kind === 'latent_attention' ? [asGrouped(op)] : [];
+  });
   if (layers.length === 0) return undefined;
   for (const { headDim } of layers) {
     if (headDim % 4 !== 0) {
@@ -53,7 +90,10 @@ export function attentionTiling(
   const kvHeads = Math.min(...layers.map((layer) => layer.kvHeads));
   const partialValues = Math.max(...layers.map(({ heads, headDim }) => heads * headDim));
   const partialHeads = Math.max(...layers.map(({ heads }) => heads));
-  const tileRows = rowsPerItem(Math.max(...layers.map(({ headDim }) => headDim)), group);
+  const tileRows = Math.min(
+    ...layers.map(({ rows }) => rows ?? Infinity),
+    rowsPerItem(Math.max(...layers.map(({ headDim }) => headDim)), group),
+  );
   const splitBelowItems = Math.ceil((isSoftware ? SOFTWARE_WORKGROUPS : FULL_WORKGROUPS) / kvHeads);
   const { maxSamples, maxRows, maxBlocksPerSequence, kv } = options;
   const splitsPerRow = Math.ceil((maxBlocksPerSequence * kv.blockSize) / SPLIT_TOKENS);

@@ -89,6 +89,7 @@ export class BlockGather {
     const pass = encoder.beginComputePass();
     pass.setPipeline(this.#pipelines[direction]);
     for (let layer = firstLayer; layer < firstLayer + numLayers; layer++) {
+      if (this.#groupsX[layer] === 0) continue;
       pass.setBindGroup(0, this.#bindGroups[layer]);
       pass.dispatchWorkgroups(this.#groupsX[layer]!, numBlocks);
     }

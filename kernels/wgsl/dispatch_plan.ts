@@ -4,7 +4,8 @@
  */
 import assert from 'node:assert/strict';
 import type { LoadOptions } from '../device.ts';
-import { widestMixture, type BufferSpec, type Program } from '../program.ts';
+import type { BufferSpec, Program } from '../program.ts';
+import { widestMixture } from '../program_kinds.ts';
 import { paddedInner } from '../weights/weight_format.ts';
 import type { AttentionTiling } from './attention_tiling.ts';
 import type { GpuMemory } from './gpu_memory.ts';
@@ -56,9 +57,11 @@ export function encode(pass: GPUComputePassEncoder, launch: ReturnType<Dispatch[
 
 /** A rope table on the device. */
 export interface RopeAngles {
-  /** Number of values of a head that the table rotates. */
+  /** Number of values of a head that the table rotates, and the distance of the two of a pair. */
   readonly dim: number;
-  /** [positions][dim / 2][cosine, sine] f32 */
+  readonly pairDistance: number;
+  readonly hasQueryFactors: boolean;
+  /** [positions][dim / 2][cosine, sine] f32; with query factors, each position ends with [factor, 0] */
   readonly angles: GPUBuffer;
 }
 
@@ -71,6 +74,8 @@ export interface Resources {
   readonly buffers: ReadonlyMap<string, GPUBuffer>;
   /** KV buffer of each layer, by layer index. */
   readonly kv: readonly GPUBuffer[];
+  /** Recurrent states of each layer, [slots][layer bytes], by layer index; empty for a program without recurrent layers. */
+  readonly states: readonly GPUBuffer[];
   /** Rope angles by the name of the rope table. */
   readonly rope: ReadonlyMap<string, RopeAngles>;
   readonly step: GPUBuffer;
@@ -180,9 +185,21 @@ export class DispatchPlan {
     return weight.slices[0]!.data;
   }
 
+  /** Returns the buffer of a vector, or the one that is bound where an operation has no such vector. */
+  optionalVector(name: string | undefined): GPUBuffer {
+    return name === undefined ? this.resources.none : this.vector(name);
+  }
+
   kv(layer: number): GPUBuffer {
     const buffer = this.resources.kv[layer];
     assert(buffer, `the program has no KV of layer ${layer}`);
+    return buffer;
+  }
+
+  /** Returns the states of a layer, [slots][layer bytes]. */
+  states(layer: number): GPUBuffer {
+    const buffer = this.resources.states[layer];
+    assert(buffer, `the program was loaded without slots for the state of layer ${layer}`);
     return buffer;
   }
 

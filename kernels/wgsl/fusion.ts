@@ -2,8 +2,8 @@
  * Fuses neighbouring operations that one kernel can compute together.
  *
  *   rms_norm + linear         with one row the product applies the norm as it reads x, and the norm's own dispatch is left out
- *   linear + silu_mul         (or gelu_mul) the product's outputs come in pairs (gate, up); the buffer between is never written
- *   expert_linear + silu_mul  (or gelu_mul) likewise
+ *   linear + silu_mul         (or another gate) the product's outputs come in pairs (gate, up); the buffer between is never written
+ *   expert_linear + silu_mul  (or another gate) likewise
  *   permute + expert_linear   the product reads the unpermuted rows through the routing
  *   qk_norm + rope_store      a head is normalised before it is rotated
  */
@@ -63,7 +63,7 @@ function gateOf(
   after: Operation | undefined,
   program: Program,
 ): Pick<Fusion, 'gated'> {
-  return isGate(after) && makesPairs(op, after, program) ? { gated: after } : {};
+  return isGate(after) && after.ups === undefined && makesPairs(op, after, program) ? { gated: after } : {};
 }
 
 /** Whether rope_store can apply the norm: it spans single heads, narrow enough for rope_store's workgroup. */

@@ -219,11 +219,21 @@ export class WeightLoader {
    */
   async #fill({ format, inner, slices }: GpuWeight, seed: number): Promise<void> {
     const amplitude = Math.sqrt(3 / inner);
-    const kinds: Readonly<Record<WeightFormat, number>> = { f32: 0, f16: 1, int8: 2, int4: 3, uint4: 3 };
+    // A stored scale of iq4 is 64 times as large as what an integer counts.
+    const largest: Readonly<Partial<Record<WeightFormat, number>>> = { int8: 127, mxfp4: 12, iq4: 127 / 64 };
+    const scaleKinds: Readonly<Partial<Record<WeightFormat, number>>> = { uint4: 6, mxfp4: 7 };
+    const kinds: Readonly<Record<WeightFormat, number>> = {
+      f32: 0,
+      f16: 1,
+      int8: 2,
+      int4: 3,
+      uint4: 3,
+      mxfp4: 3,
+      iq4: 3,
+    };
     for (const { data, scales } of slices) {
       await this.#fillWords(data, inner === 1 ? 5 : kinds[format], seed, amplitude);
-      if (scales)
-        await this.#fillWords(scales, format === 'uint4' ? 6 : 4, seed, amplitude / (format === 'int8' ? 127 : 8));
+      if (scales) await this.#fillWords(scales, scaleKinds[format] ?? 4, seed, amplitude / (largest[format] ?? 8));
     }
   }
 

@@ -1,6 +1,7 @@
 /** Hidden states of a step on their way to the host: copied row by row into a mappable buffer, one segment behind the other. */
 import type { HiddenRows } from '../device.ts';
-import { hiddenOf, type Program } from '../program.ts';
+import type { Program } from '../program.ts';
+import { hiddenOf } from '../program_kinds.ts';
 import { rowStride } from './dispatch_plan.ts';
 
 /** Returns the bytes of the hidden states of `numRows` rows of the program, with the padding that rows have on the device. */

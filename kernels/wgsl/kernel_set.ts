@@ -56,7 +56,10 @@ const MAX_ROWS: Readonly<Record<(typeof COLUMNS)[number], number>> = { 1: 4, 2: 
  * Neighbouring lanes that multiply the same inputs for different outputs in the fast set, by format: chosen so that 32 lanes' loads of
  * x are at most 1 KiB apart. A lane loads 16 bytes of a weight at a time: 4, 8, 16 or 32 inputs.
  */
-const LANES: Readonly<Record<WeightFormat, number>> = { f32: 1, f16: 1, int8: 2, int4: 4, uint4: 4 };
+const LANES: Readonly<Record<WeightFormat, number>> = {
+  ...{ f32: 1, f16: 1, int8: 2 },
+  ...{ int4: 4, uint4: 4, mxfp4: 4, iq4: 4 },
+};
 /** Lanes that share inputs in the deterministic set, where a lane sums groups of 32 inputs in every format. */
 const ORDERED_LANES = 4;
 
@@ -104,9 +107,17 @@ export interface TiledVariant extends LinearVariant {
   readonly tile: readonly [outputs: number, rows: number];
 }
 
-const GATES: Readonly<Record<Gate['kind'], number>> = { silu_mul: 1, gelu_mul: 2 };
+const GATES: Readonly<Record<Gate['kind'], number>> = { silu_mul: 1, gelu_mul: 2, clamped_swiglu: 3 };
 
-const FORMATS: Readonly<Record<WeightFormat, number>> = { f32: 0, f16: 1, int8: 2, int4: 3, uint4: 4 };
+const FORMATS: Readonly<Record<WeightFormat, number>> = {
+  f32: 0,
+  f16: 1,
+  int8: 2,
+  int4: 3,
+  uint4: 4,
+  mxfp4: 5,
+  iq4: 6,
+};
 
 /** Returns the value of a kernel's constant GATED for this gate; 0 there means no gate. */
 export function gateConstant(kind: Gate['kind']): number {

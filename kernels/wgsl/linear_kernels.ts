@@ -25,6 +25,8 @@ const contract = {
     first_expert: 'u32',
     num_experts: 'u32',
     order_at: 'u32',
+    alpha: 'f32',
+    limit: 'f32',
   },
   buffers: {
     x: { access: 'read', dtype: 'vec4f' },

@@ -1,6 +1,7 @@
 /** Checks that a program fits on a device: weights before anything is read, then KV blocks in the memory that is left. */
 import { DeviceError, type LoadOptions } from '../device.ts';
 import type { KvLayout } from '../kv_layout.ts';
+import type { StateLayout } from '../state_layout.ts';
 import type { WeightSpec } from '../program.ts';
 import type { WeightFormat } from '../weights/weight_format.ts';
 import type { AdapterListing } from './adapters.ts';
@@ -45,6 +46,29 @@ export async function numBlocksFor(
   throw new DeviceError(
     `${min} KV blocks of ${formatMiB(blockBytes)} do not fit: ${why}; already allocated are ${memory.summary()}. ` +
       'Use a smaller --weights format, a smaller --max-model-len, fewer --kv-blocks or another device',
+  );
+}
+
+/**
+ * Checks that the slots for recurrent states can fit behind the weights. @throws DeviceError, with the bytes that they need, when they
+ * do not.
+ */
+export function refuseStatesThatCannotFit(
+  { slotBytes, layers }: StateLayout,
+  numSlots: number,
+  memory: Pick<GpuMemory, 'maxBytes' | 'totalBytes' | 'summary'>,
+  { listing, budgetBytes }: Room,
+): void {
+  const needed = `${numSlots} state slots of ${formatMiB(slotBytes)} need ${formatMiB(numSlots * slotBytes)}`;
+  const widest = numSlots * Math.max(0, ...layers.map(({ bytes }) => bytes));
+  if (widest > memory.maxBytes)
+    throw new DeviceError(
+      `${needed}, ${formatMiB(widest)} of them for one layer, but a buffer on this adapter has at most ${formatMiB(memory.maxBytes)}: use a smaller --max-num-seqs`,
+    );
+  const left = knownLimit(listing, budgetBytes) - (budgetBytes > 0 ? memory.totalBytes : 0);
+  if (numSlots * slotBytes <= left) return;
+  throw new DeviceError(
+    `${needed}, and ${formatMiB(Math.max(0, left))} are left; already allocated are ${memory.summary()}: use a smaller --weights format, a smaller --max-num-seqs or another device`,
   );
 }
 

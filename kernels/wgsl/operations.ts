@@ -2,18 +2,26 @@
 import type { Operation, OperationOf } from '../program.ts';
 import type { DispatchPlan } from './dispatch_plan.ts';
 import { attention } from './ops/attention.ts';
+import { clampedSwiglu } from './ops/clamped_swiglu.ts';
+import { causalConv } from './ops/causal_conv.ts';
 import { candidates } from './ops/candidates.ts';
 import { sample } from './ops/sample.ts';
+import { deltaRule } from './ops/delta_rule.ts';
 import { embed } from './ops/embed.ts';
 import { expertLinear } from './ops/expert_linear.ts';
+import { gatedNorm } from './ops/gated_norm.ts';
 import { geluMul } from './ops/gelu_mul.ts';
 import { gatherSamples } from './ops/gather_samples.ts';
+import { headLinear } from './ops/head_linear.ts';
+import { latentAttention } from './ops/latent_attention.ts';
+import { latentStore } from './ops/latent_store.ts';
 import { linear } from './ops/linear.ts';
 import { combine, permute, route } from './ops/mixture.ts';
 import type { Fusion, WgslOperation } from './ops/operation.ts';
 import { qkNorm } from './ops/qk_norm.ts';
 import { rmsNorm } from './ops/rms_norm.ts';
 import { ropeStore } from './ops/rope_store.ts';
+import { sigmoidMul } from './ops/sigmoid_mul.ts';
 import { siluMul } from './ops/silu_mul.ts';
 import { softCap } from './ops/soft_cap.ts';
 
@@ -24,8 +32,16 @@ const wgslOperations = {
   linear,
   rope_store: ropeStore,
   attention,
+  head_linear: headLinear,
+  latent_store: latentStore,
+  latent_attention: latentAttention,
   silu_mul: siluMul,
   gelu_mul: geluMul,
+  clamped_swiglu: clampedSwiglu,
+  sigmoid_mul: sigmoidMul,
+  causal_conv: causalConv,
+  delta_rule: deltaRule,
+  gated_norm: gatedNorm,
   route,
   permute,
   expert_linear: expertLinear,

@@ -1,6 +1,7 @@
 /** Buffers through which the host reads the results of a step; every step in flight has its own. */
 import { MAX_FULL_ROWS, type LoadOptions } from '../device.ts';
-import { samplingOf, type Program } from '../program.ts';
+import type { Program } from '../program.ts';
+import { samplingOf } from '../program_kinds.ts';
 import type { GpuMemory } from './gpu_memory.ts';
 import { hiddenBytes } from './hidden_states.ts';
 import { MAX_RESULT_WORDS } from './step_state.ts';

@@ -4,7 +4,8 @@
  * expert, first expert slot, number of expert slots. The number of rows in an item depends on the rows of the step: the host, which
  * knows them, chooses the kernel, and number_expert_slots.wgsl forms items by the same rule.
  */
-import { widestMixture, type Program } from '../program.ts';
+import type { Program } from '../program.ts';
+import { widestMixture } from '../program_kinds.ts';
 import { MATMUL_TILE } from './linear_kernels.ts';
 
 /** Expert slots of an expert, on average, from which tiles of {@link MATMUL_TILE} rows pay. */

@@ -14,6 +14,7 @@ import {
 } from '../device.ts';
 import { layoutOfOneLayer } from '../kv_layout.ts';
 import type { Program } from '../program.ts';
+import { probedAttention, probedMatrix } from './probed_attention.ts';
 
 /** More tokens than a split of attention has, and more rows than a matrix-vector kernel takes. */
 const NUM_TOKENS = 134;
@@ -46,29 +47,17 @@ interface Probe {
  * them, and more inputs than a section; a software driver has one kernel for all, and few cores. Undefined for a model without
  * attention.
  */
-function probeOf({ operations, rope }: Program, isSoftware: boolean): Probe | undefined {
-  const attention = operations.find((op) => op.kind === 'attention');
-  const stored = operations.find((op) => op.kind === 'rope_store');
-  if (!attention || !stored) return undefined;
-  const group = attention.heads / attention.kvHeads;
-  const { headDim } = attention;
-  const heads = { heads: group, kvHeads: 1, headDim };
-  const width = group * headDim;
-  const qkvWidth = width + 2 * headDim;
+function probeOf(model: Program, isSoftware: boolean): Probe | undefined {
+  const attention = probedAttention(model);
+  if (!attention) return undefined;
+  const { width, attendedWidth, rotary } = attention;
   const [middle, inner] = isSoftware ? [64, 64] : [2_048, 4_096];
-  const dim = rope[stored.rope]?.dim ?? headDim;
   const angles = (of: (x: number) => number): Float32Array =>
-    Float32Array.from({ length: (NUM_TOKENS * dim) / 2 }, (_, i) => of((i % 97) / 7));
-  const matrix = (outputs: number, inputs: number, tensors: readonly string[]): Program['weights'][string] => ({
-    ...{ outputs, inner: inputs },
-    parts: tensors.map((tensor) => ({ tensor, outputs: outputs / tensors.length })),
-  });
+    Float32Array.from({ length: (NUM_TOKENS * rotary) / 2 }, (_, i) => of((i % 97) / 7));
   const program: Program = {
     operations: [
       { kind: 'rms_norm', x: 'x', weight: 'norm', out: 'normed', epsilon: 1e-5 },
-      { kind: 'linear', x: 'normed', weight: 'qkv', out: 'qkv', accumulate: false },
-      { kind: 'rope_store', qkv: 'qkv', layer: 0, rope: 'rope', ...heads },
-      { ...attention, qkv: 'qkv', out: 'attended', layer: 0, ...heads },
+      ...attention.operations,
       { kind: 'linear', x: 'attended', weight: 'middle', out: 'middle', accumulate: false },
       { kind: 'linear', x: 'middle', weight: 'gate_up', out: 'gate_up', accumulate: false },
       { kind: 'silu_mul', gateUp: 'gate_up', out: 'out', inner },
@@ -76,20 +65,20 @@ function probeOf({ operations, rope }: Program, isSoftware: boolean): Probe | un
     buffers: {
       x: { rows: 'rows', width },
       normed: { rows: 'rows', width },
-      qkv: { rows: 'rows', width: qkvWidth },
-      attended: { rows: 'rows', width },
+      ...attention.buffers,
+      attended: { rows: 'rows', width: attendedWidth },
       middle: { rows: 'rows', width: middle },
       gate_up: { rows: 'rows', width: 2 * inner },
       out: { rows: 'rows', width: inner },
     },
     weights: {
-      norm: matrix(width, 1, ['norm']),
-      qkv: matrix(qkvWidth, width, ['qkv']),
-      middle: matrix(middle, width, ['middle']),
-      gate_up: matrix(2 * inner, middle, ['gate', 'up']),
+      norm: probedMatrix(width, 1, ['norm']),
+      ...attention.weights,
+      middle: probedMatrix(middle, attendedWidth, ['middle']),
+      gate_up: probedMatrix(2 * inner, middle, ['gate', 'up']),
     },
-    kv: [{ planes: [headDim, headDim] }],
-    rope: { rope: { dim, cos: angles(Math.cos), sin: angles(Math.sin) } },
+    kv: [{ planes: attention.planes }],
+    rope: { rope: { dim: rotary, cos: angles(Math.cos), sin: angles(Math.sin) } },
   };
   return { program, width, outWidth: inner };
 }

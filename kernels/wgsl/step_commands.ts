@@ -75,6 +75,7 @@ function areEqual({ counts: a, copy }: Asked, { counts: b, copy: other }: Asked)
     a.rows === b.rows &&
     a.samples === b.samples &&
     a.hidden === b.hidden &&
+    a.segments === b.segments &&
     a.decodeItems === b.decodeItems &&
     a.prefillItems === b.prefillItems &&
     a.merges === b.merges &&

@@ -2,8 +2,8 @@
  * Data that varies from step to step, in one buffer that every kernel reads: written on the host, uploaded by one call.
  *
  *   [0] rows  [1] samples  [2] rows at  [3] decode items at  [4] prefill items at  [5] merges at  [6] samples at  [7] sampler slots at
- *   [8] rows if hidden states are wanted, else 0
- *   then, packed: rows [3], block tables, items [8], merges [4], samples [8], asked tokens, sampler slots [21], masks
+ *   [8] rows if hidden states are wanted, else 0  [9] state segments at  [10] segments of rows at
+ *   then, packed: rows [3], for recurrent layers state segments [5], saves [2] and each row's segment, block tables, items [8], merges [4], samples [8], asked tokens, sampler slots [21], masks
  *
  * "at" counts u32 from the buffer's start. This module decides how attention is split into items: the bits do not depend on it (E2).
  */
@@ -11,6 +11,7 @@ import assert from 'node:assert/strict';
 import { MAX_CANDIDATES, MAX_MASKS, samplesOf, type LoadOptions, type SampleRequest, type Segment } from '../device.ts';
 import { sampleFields, maskOf, samplerSlotOf } from '../sampler_slot.ts';
 import { SPLIT_TOKENS, type AttentionTiling } from './attention_tiling.ts';
+import { STATE_WORDS_PER_ROW, writeStateSegments } from './state_segments.ts';
 
 /** Indexes of the words of the buffer's header. */
 export const Header = {
@@ -23,6 +24,8 @@ export const Header = {
   samplesAt: 6,
   samplerSlotsAt: 7,
   hidden: 8,
+  stateSegmentsAt: 9,
+  segmentOfRowsAt: 10,
 };
 const HEADER_WORDS = 16;
 const NONE = 0xffffffff;
@@ -38,6 +41,8 @@ export interface GridCounts {
   readonly samples: number;
   /** Rows of the step when hidden states are wanted, else 0. */
   readonly hidden: number;
+  /** Segments of a step of a program with recurrent layers, else 0. */
+  readonly segments: number;
   readonly decodeItems: number;
   readonly prefillItems: number;
   readonly merges: number;
@@ -100,6 +105,7 @@ export class StepState {
       HEADER_WORDS +
       // Each row has a record (3 words), an attention item (8) and a merge (4).
       maxRows * (3 + 8 + 4) +
+      (options.state ? maxRows * STATE_WORDS_PER_ROW : 0) +
       numSequences * maxBlocksPerSequence +
       (tiling?.maxPartials ?? 0) * 8 +
       maxSamples * (8 + samplerFieldNames.length + MAX_CANDIDATES) +
@@ -132,6 +138,13 @@ export class StepState {
         words[at++] = (blockTable[Math.floor(position / blockSize)] ?? 0) * blockSize + (position % blockSize);
       }
     }
+    if (this.#options.state) {
+      const places = writeStateSegments(words, at, batch, rows);
+      words[Header.stateSegmentsAt] = places.segmentsAt;
+      words[Header.segmentOfRowsAt] = places.rowsAt;
+      at = places.end;
+    }
+    const segments = this.#options.state ? batch.length : 0;
     const tables = batch.map(({ tokens, start, blockTable }) => {
       const table = at;
       const numBlocks = Math.min(blockTable.length, Math.ceil((start + tokens.length) / blockSize));
@@ -147,7 +160,15 @@ export class StepState {
     const hidden = batch.some((segment) => segment.hidden !== undefined) ? rows : 0;
     words[Header.hidden] = hidden;
     const listed = requests.filter((request) => request.numCandidates > 0 || request.askedTokens.length > 0).length;
-    const counts = { rows, samples: requests.length, hidden, ...attention, listed, ...sampleCountsOf(requests) };
+    const counts = {
+      rows,
+      samples: requests.length,
+      hidden,
+      segments,
+      ...attention,
+      listed,
+      ...sampleCountsOf(requests),
+    };
     return { ...counts, next: this.#countsAfter(batch, counts), resultWords, requests };
   }
 

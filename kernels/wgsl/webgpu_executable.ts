@@ -19,8 +19,10 @@ import {
   type RowSampler,
 } from '../device.ts';
 import { HostRowSampler } from '../host/row_sampler.ts';
-import { lastStoringLayer, type LayerRange } from '../kv_layout.ts';
-import { samplingOf, type Program } from '../program.ts';
+import type { LayerRange } from '../kv_layout.ts';
+import type { Program } from '../program.ts';
+import { samplingOf } from '../program_kinds.ts';
+import { numStateSlotsOf, StateSlotCheck } from '../state_slots.ts';
 import type { BlockTransfer } from './block_transfer.ts';
 import type { DispatchList } from './dispatch_list.ts';
 import { rowStride } from './dispatch_plan.ts';
@@ -31,7 +33,9 @@ import { NamedBuffers } from './named_buffers.ts';
 import { profileDispatches } from './profile.ts';
 import { NUM_AHEAD, ReadBack, type BackBytes } from './read_back.ts';
 import { samplesFrom } from './sample_results.ts';
-import { StepCommands, type ResultCopy } from './step_commands.ts';
+import { StepCommands } from './step_commands.ts';
+import { submitSlices } from './step_slices.ts';
+import type { StateTransfer } from './state_transfer.ts';
 import type { StepExporter } from './step_export.ts';
 import { SubmitBudget } from './submit_budget.ts';
 import { attendedTokens, type StepCounts, type StepState } from './step_state.ts';
@@ -52,6 +56,7 @@ export interface ExecutableResources {
   readonly buffers: ReadonlyMap<string, GPUBuffer>;
   readonly transfer: BlockTransfer | undefined;
   readonly exporter: StepExporter | undefined;
+  readonly stateSlots: StateTransfer | undefined;
   /** Why the device is gone, once it is. */
   readonly lost: () => string | undefined;
 }
@@ -60,6 +65,7 @@ export interface ExecutableResources {
 export class WebgpuExecutable implements Executable {
   readonly blockBytes: number;
   readonly numBlocks: number;
+  readonly numStateSlots: number;
   readonly numAhead = NUM_AHEAD;
   readonly numExportable: number;
   readonly sampling: Executable['sampling'];
@@ -73,12 +79,15 @@ export class WebgpuExecutable implements Executable {
   readonly #commands: StepCommands;
   readonly #budget: SubmitBudget;
   readonly #named: NamedBuffers;
+  readonly #slotCheck: StateSlotCheck;
   #numSteps = 0;
 
   private constructor(parts: ExecutableResources, readBacks: readonly ReadBack[]) {
     this.#parts = parts;
     this.blockBytes = parts.blockBytes;
     this.numBlocks = parts.numBlocks;
+    this.numStateSlots = numStateSlotsOf(parts.options);
+    this.#slotCheck = new StateSlotCheck(parts.options);
     this.#readBacks = readBacks;
     this.#named = new NamedBuffers(parts.device, parts.program, parts.buffers);
     this.#commands = new StepCommands(parts.device, parts.list.dispatches, parts.results);
@@ -127,7 +136,7 @@ export class WebgpuExecutable implements Executable {
     const isWhole = !options.exports && !options.section && cuts.length === 0;
     const commands = isWhole
       ? [this.#commands.take(counts, copy)]
-      : [this.#inSlices(counts, options, cuts, copy, turn)];
+      : [submitSlices({ ...this.#parts, commands: this.#commands }, counts, options, cuts, copy, turn)];
     const bytes: BackBytes = {
       results: copy.bytes,
       rows: fullRows.length * this.#vocab * 4,
@@ -163,49 +172,6 @@ export class WebgpuExecutable implements Executable {
     }
   }
 
-  /**
-   * Submits all slices of the step except the last one, whose commands are returned. A submitted slice can be awaited without the
-   * later ones.
-   */
-  #inSlices(
-    counts: StepCounts,
-    { exports, section }: RunOptions,
-    cuts: readonly number[],
-    copy: ResultCopy,
-    turn: number,
-  ): GPUCommandBuffer {
-    const { device, exporter, list } = this.#parts;
-    let first = section?.from === undefined ? 0 : list.numUntilAttention[section.from]!;
-    const end = section?.until === undefined ? list.dispatches.length : list.numUntilAttention[section.until]!;
-    /** Submits what is before each cut up to `until`. */
-    const submitCuts = (until: number): void => {
-      for (const cut of cuts) {
-        if (cut <= first || cut >= until) continue;
-        const encoder = device.createCommandEncoder();
-        this.#commands.encodeSlice(encoder, counts, first, cut);
-        device.queue.submit([encoder.finish()]);
-        first = cut;
-      }
-    };
-    if (exports) {
-      assert(exporter && exports.blocks.length <= exporter.numBlocks, 'more blocks than a step can export');
-      exporter.begin(exports);
-      exporter.layout.frames.forEach((frame, range) => {
-        const stored = list.numUntilStored[lastStoringLayer(exporter.layout, frame)]!;
-        submitCuts(stored);
-        const encoder = device.createCommandEncoder();
-        this.#commands.encodeSlice(encoder, counts, first, stored);
-        exporter.encode(encoder, range, exports.blocks.length, turn);
-        device.queue.submit([encoder.finish()]);
-        first = stored;
-      });
-    }
-    submitCuts(end);
-    const encoder = device.createCommandEncoder();
-    this.#commands.encodeSlice(encoder, counts, first, end, copy);
-    return encoder.finish();
-  }
-
   rowSampler(): RowSampler {
     return new HostRowSampler(this.#vocab);
   }
@@ -236,6 +202,7 @@ export class WebgpuExecutable implements Executable {
 
   #upload(batch: readonly Segment[]): StepCounts {
     const { device, state, step } = this.#parts;
+    this.#slotCheck.check(batch);
     const counts = state.write(batch);
     device.queue.writeBuffer(step, 0, state.words, 0, state.usedWords);
     return counts;
@@ -264,6 +231,28 @@ export class WebgpuExecutable implements Executable {
   copyBlocks(from: readonly number[], to: readonly number[]): void {
     this.#throwIfLost();
     this.#transfer([...from, ...to]).copyBlocks(from, to);
+  }
+
+  async exportStates(slots: readonly number[], outs: readonly Uint8Array[]): Promise<void> {
+    this.#throwIfLost();
+    await this.#finish(this.#stateTransfer(slots).exportStates(slots, outs));
+  }
+
+  async importStates(slots: readonly number[], payloads: readonly Uint8Array[], range?: LayerRange): Promise<void> {
+    this.#throwIfLost();
+    await this.#finish(this.#stateTransfer(slots).importStates(slots, payloads, range));
+  }
+
+  copyStates(from: readonly number[], to: readonly number[]): void {
+    this.#throwIfLost();
+    this.#stateTransfer([...from, ...to]).copyStates(from, to);
+  }
+
+  #stateTransfer(slots: readonly number[]): StateTransfer {
+    const { stateSlots } = this.#parts;
+    if (!stateSlots) throw new DeviceError('the program has no recurrent layers, and so no states');
+    this.#slotCheck.checkSlots(slots);
+    return stateSlots;
   }
 
   #transfer(blockIds: readonly number[]): BlockTransfer {

@@ -20,6 +20,7 @@ import type { LoadingMessage, ReadyMessage } from './role_process.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import { EngineDivision } from './engine_division.ts';
 import { exampleCall } from './example_call.ts';
+import { clusterTokens } from './lease_process.ts';
 import { LogLines } from './log_lines.ts';
 import { isStartedByNpm, watchParent } from './npm_parent.ts';
 import type { ClusterConfig, ClusterLine, RoleTables } from './tables.ts';
@@ -108,6 +109,7 @@ export class LocalCluster {
       const router = await this.#start('router', 'router');
       this.#hubAddress = router.address;
       this.#httpBind = router.url?.replace(/^http:\/\//, '') ?? '';
+      this.#keepToken();
       await Promise.all(
         (['store', 'prefill', 'decode'] as const).flatMap((role) => {
           // Each model has its own engines, so their number is per model; a store holds blocks of every model.
@@ -123,6 +125,18 @@ export class LocalCluster {
     }
     const [first] = models;
     if (first) this.#announce(first, this.#clock.nowMs() - startMs);
+  }
+
+  /** Keeps a token that this process has made where commands of the same user find it, until this process ends. */
+  #keepToken(): void {
+    if (this.#config.cluster_token !== '') return;
+    try {
+      process.once('exit', clusterTokens.keep(this.#hubAddress, this.#token));
+    } catch (error) {
+      process.stderr.write(
+        `penstock up: cannot keep the cluster token for \`penstock policy\` (${messageOf(error)}): set PENSTOCK_CLUSTER_TOKEN for both\n`,
+      );
+    }
   }
 
   /** Drains the cluster when npm has died, which may happen without a signal to this process. */

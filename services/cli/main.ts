@@ -2,12 +2,19 @@
 /** The `penstock` command. */
 // Imported first, because the module records the parent of this process when it is loaded.
 import './npm_parent.ts';
-import { ConfigError, optionsHelp, readCommandLine } from '../../shared/base/options.ts';
+import {
+  ConfigError,
+  optionsHelp,
+  readCommandLine,
+  type CommandLine,
+  type OptionTable,
+} from '../../shared/base/options.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import { softwareVersion } from '../../shared/base/version.ts';
 import type { ProcessConfig } from '../../shared/node/options.ts';
 import type { StartRole } from '../../shared/node/role.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
+import { policyOptions, readPolicyLine, type PolicyLine } from './policy_options.ts';
 import { loadTables, roles, tableOf, type ClusterConfig } from './tables.ts';
 
 const HELP = `penstock: large language model serving, prefill and decode on separate machines
@@ -21,6 +28,9 @@ Usage: penstock COMMAND [options]
   store     keeps KV blocks in DRAM and on SSD
   devices   lists what can compute here, and what \`auto\` would pick and why
   model     pull ORG/NAME[@REVISION][:FILE.gguf] | list [--json] | remove ORG/NAME: models of a hub, in its cache
+  replay    TRACE.jsonl [options]: a trace through a simulated cluster; penstock replay --help
+  plan      TRACE.jsonl [options]: the cheapest cluster that meets targets with a trace; penstock plan --help
+  policy    [NAME] [--router HOST:PORT] [--json]: shows or sets the placement policy of a running cluster
   config    prints the effective configuration
 
 Every option is a flag, a variable (--block-size is PENSTOCK_BLOCK_SIZE) and a key of the YAML file
@@ -29,7 +39,7 @@ that --config FILE names (block_size). A flag wins over a variable, a variable o
   --config FILE                  YAML file with any of the options below
   --version                      the version of this software
   --json                         up: one line of JSON when ready, nothing else on standard output;
-                                 config, devices: JSON
+                                 config, devices, policy: JSON
   -h, --help                     this text
 `;
 
@@ -49,22 +59,21 @@ async function main(): Promise<void> {
     process.stdout.write(`penstock ${softwareVersion}\n`);
     process.exit(0);
   }
-  if (command === 'model') {
-    const { runModelCommand } = await import('./models.ts');
-    const words = args.filter((word) => word !== '--json');
-    await runModelCommand(words, words.length < args.length);
-    return;
-  }
+  if (command !== undefined && (await ranWithoutTables(command, args))) return;
   const tables = await loadTables();
-  if (command === undefined || command === 'help' || command === '--help' || command === '-h') {
+  if (command === undefined || ['help', '--help', '-h'].includes(command)) {
     process.stdout.write(`${HELP}\n${optionsHelp(tableOf('up', tables))}\n`);
     process.exit(command === undefined ? EXIT_USAGE : 0);
   }
-  if (![...roles, 'up', 'devices', 'config'].includes(command)) {
+  if (![...roles, 'up', 'devices', 'config', 'policy'].includes(command)) {
     throw new ConfigError(`there is no command ${JSON.stringify(command)}; see \`penstock --help\``);
   }
+  const owners = { ...tables, up: tableOf('up', tables), policy: policyOptions };
+  if (command === 'policy') {
+    await runPolicy(readPolicyLine(args, owners, process.env));
+    return;
+  }
   const table = tableOf(command, tables);
-  const owners = { ...tables, up: tableOf('up', tables) };
   const line = readCommandLine(table, { command, tables: owners }, args, process.env);
   warnOfServiceVariables(line.serviceVariables);
   if (line.isHelp) {
@@ -98,8 +107,37 @@ async function main(): Promise<void> {
     const module = new URL(`../${command}/main.js`, import.meta.url).href;
     const { start } = (await import(module)) as { start: StartRole<ProcessConfig> };
     const { runRole } = await import('./role_process.ts');
-    await runRole(command as Role, await withModel(line.config as unknown as ProcessConfig), start);
+    await runRole(command as Role, await withModel(await withToken(line)), start);
   }
+}
+
+/** Runs a command that reads its arguments itself. @returns false for any other command */
+async function ranWithoutTables(command: string, args: readonly string[]): Promise<boolean> {
+  if (command === 'model') {
+    const { runModelCommand } = await import('./models.ts');
+    const words = args.filter((word) => word !== '--json');
+    await runModelCommand(words, words.length < args.length);
+  } else if (command === 'replay' || command === 'plan') {
+    const { runReplayCommand } = await import('./replay.ts');
+    await runReplayCommand(command, args);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+/** Returns the configuration of a role, with the token of a cluster of `penstock up` on this machine where it joins one and has none. */
+async function withToken({ config, isSet }: CommandLine<OptionTable>): Promise<ProcessConfig> {
+  const own = config as unknown as ProcessConfig & { readonly join?: string };
+  if (isSet.has('cluster_token') || own.join === undefined || own.bus !== '') return own;
+  const { clusterTokens } = await import('./lease_process.ts');
+  return { ...own, cluster_token: clusterTokens.find(own.join).token };
+}
+
+async function runPolicy(line: PolicyLine): Promise<void> {
+  // Loaded for this command alone, because it brings the network.
+  const { runPolicyCommand } = await import('./policy.ts');
+  await runPolicyCommand(line);
 }
 
 /** Variables named in one warning; a namespace may have many Services. */

@@ -3,9 +3,6 @@
  * failure prints one line and exits with a non-zero code. Under `penstock up` the process reports to its parent over IPC, and ends
  * when the parent dies.
  */
-import { X509Certificate } from 'node:crypto';
-import { readFileSync } from 'node:fs';
-import { createSecureContext } from 'node:tls';
 import { systemClock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import { newId } from '../../shared/base/identity.ts';
@@ -18,10 +15,10 @@ import type { NatsServers } from '../../shared/bus/nats/nats_options.ts';
 import type { ProcessConfig } from '../../shared/node/options.ts';
 import type { Host, Ready, RunningRole, StartRole } from '../../shared/node/role.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
-import type { TlsTexts } from '../../shared/net/tls_texts.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import { dataFolders } from './data_folders.ts';
 import { ProgressLine } from './progress_line.ts';
+import { textOf, tlsOf } from './tls_files.ts';
 
 /** Message of a role's process to `penstock up`: how many bytes of the model's weights are loaded. */
 export interface LoadingMessage {
@@ -126,40 +123,6 @@ function showLoading(config: ProcessConfig): (doneBytes: number, totalBytes: num
   return (doneBytes, totalBytes) => {
     line.show({ file: `weights of ${config.name || 'the model'}`, doneBytes, totalBytes });
   };
-}
-
-/**
- * Reads the files of --tls-cert, --tls-key and --tls-ca; returns undefined when none of the three is set. @throws ConfigError when
- * only some of them are set, or a file cannot be read or holds no certificate or key.
- */
-function tlsOf({ tls_cert: cert, tls_key: key, tls_ca: ca }: ProcessConfig): TlsTexts | undefined {
-  if (cert === '' && key === '' && ca === '') return undefined;
-  if (cert === '' || key === '' || ca === '')
-    throw new ConfigError(
-      'set all of --tls-cert, --tls-key and --tls-ca, or none: both sides of a connection are verified',
-    );
-  const tls = {
-    cert: textOf('--tls-cert', cert),
-    key: textOf('--tls-key', key),
-    ca: textOf('--tls-ca', ca),
-  };
-  try {
-    // createSecureContext accepts a CA file without certificates and would then trust all public authorities.
-    for (const text of [tls.cert, tls.ca]) new X509Certificate(text);
-    createSecureContext(tls);
-  } catch (error) {
-    throw new ConfigError(`--tls-cert ${cert}, --tls-key ${key}, --tls-ca ${ca}: ${messageOf(error)}`);
-  }
-  return tls;
-}
-
-/** @throws ConfigError for a file that cannot be read. */
-function textOf(flag: string, file: string): string {
-  try {
-    return readFileSync(file, 'utf8');
-  } catch (error) {
-    throw new ConfigError(`${flag} ${file}: ${messageOf(error)}`);
-  }
 }
 
 /**

@@ -5,7 +5,9 @@ import { ClusterView, type ClusterViewOptions } from './cluster/cluster_view.ts'
 import { ModelView } from './cluster/model_view.ts';
 import { IndexFeed } from './cluster/index_feed.ts';
 import { Conductor } from './conductor/conductor.ts';
-import { LongestPrefixPolicy } from './conductor/longest_prefix_policy.ts';
+import { OverloadPolicy } from './conductor/overload.ts';
+import { MeanLengthPredictor } from './conductor/length_predictor.ts';
+import { PolicyInForce } from './conductor/policy_in_force.ts';
 import type { RouterConfig } from './options.ts';
 import { PrefixIndex } from './cluster/prefix_index.ts';
 import { Relay } from './relay/relay.ts';
@@ -35,6 +37,8 @@ interface ModelCore {
 export interface RouterCore {
   readonly view: ClusterView;
   readonly index: PrefixIndex;
+  /** Placement policy of all models. */
+  readonly policy: PolicyInForce;
   /** Creates the view, conductor and relay of a model. `onFailover` is called when a request moves to another decode instance. */
   readonly serve: (model: string, onFailover: () => void) => ModelCore;
   /** Removes the conductor of a model that is no longer served; lost instances are not reported to the conductor any more. */
@@ -60,9 +64,15 @@ export function createCore(
   const index = new PrefixIndex();
   const conductors = new Set<Conductor>();
   const feed = new IndexFeed(index, bus, network, clock, log);
+  const own = { name, epoch: identity.epoch };
+  const settings = { localPrefillTokens: config.local_prefill_tokens, strictRoles: config.strict_roles };
+  const policy = new PolicyInForce({ bus, identity: own, clock, log, settings, initial: config.policy });
+  const targeted = new OverloadPolicy(policy, { refusesHopeless: config.slo_refuse_hopeless });
   const view = new ClusterView({
     bus,
-    identity: { name, epoch: identity.epoch },
+    identity: own,
+    policy: () => policy.notice,
+    usesAnyRole: () => policy.usesAnyRole,
     ...{ network, clock, log, admit, signal },
     silenceMs: config.silence_ms,
     onJoined: (instance) => {
@@ -78,21 +88,21 @@ export function createCore(
       if (!view.all().some(({ member }) => member.address === address)) network.forget(address);
     },
   });
-  const policy = new LongestPrefixPolicy(config.local_prefill_tokens);
   const tieBreak = random.below(MAX_TIE_BREAK);
   const serve = (model: string, onFailover: () => void): ModelCore => {
-    const own = new ModelView(view, model);
-    const conductor = new Conductor({ view: own, index, clock, policy, tieBreak });
+    const modelView = new ModelView(view, model);
+    const conductor = new Conductor({ view: modelView, index, clock, random, policy: targeted, tieBreak });
     conductors.add(conductor);
     const relay = new Relay({
-      ...{ view: own, conductor, network, clock, random, router: identity.epoch },
+      lengths: new MeanLengthPredictor(),
+      ...{ view: modelView, conductor, network, clock, random, router: identity.epoch },
       keyBits: limits?.keyBits,
       onFailover,
     });
-    return { view: own, conductor, relay };
+    return { view: modelView, conductor, relay };
   };
   const drop = (conductor: Conductor): void => {
     conductors.delete(conductor);
   };
-  return { view, index, serve, drop };
+  return { view, index, policy, serve, drop };
 }

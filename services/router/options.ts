@@ -2,7 +2,15 @@
 import { z } from 'zod';
 import { addressOrNone, bytes, integer, onOrOff, option, positive, type ConfigOf } from '../../shared/base/options.ts';
 import { modelOptions, processOptions } from '../../shared/node/options.ts';
+import { policyNames } from './conductor/policy_registry.ts';
 import { reasoningParserNames, toolParserNames } from './output/output_format.ts';
+
+/** Longest target in milliseconds: a day. */
+export const MAX_TARGET_MS = 86_400_000;
+/** Upper bound of the tenants with targets of their own (P1). */
+const MAX_TENANTS = 1_024;
+/** Targets of tenants: `salt=ttft:tbt` in ms, separated by commas. */
+const TENANT_TARGETS = /^([^\s=,]{1,1024}=\d{1,8}:\d{1,8}(,[^\s=,]{1,1024}=\d{1,8}:\d{1,8})*)?$/;
 
 /** Option table of the router role: flag group, value name, schema, default and help text per option. */
 export const options = {
@@ -21,7 +29,21 @@ export const options = {
     'N',
     integer(z.int().min(0)),
     256,
-    'a request with at most this many tokens to compute gets no prefill instance: the decode instance computes them',
+    'policies other than priced: a request with at most this many tokens to compute gets no prefill instance, and the decode instance computes them',
+  ),
+  strict_roles: option(
+    'Router',
+    '',
+    onOrOff,
+    false,
+    'roles are walls: prefill instances only compute prompts, and only decode instances generate; otherwise the policy priced uses any instance for either, and a role is a preference',
+  ),
+  policy: option(
+    'Router',
+    'NAME',
+    z.enum(policyNames),
+    'auto',
+    `placement policy until \`penstock policy\` sets another: ${policyNames.join(', ')}`,
   ),
   pooling: option(
     'Router',
@@ -29,6 +51,38 @@ export const options = {
     z.enum(['last', 'mean']),
     'last',
     'what an embedding is: the hidden state of the last token (last), or the mean over all tokens (mean), which finds no use for cached blocks',
+  ),
+  slo_ttft_ms: option(
+    'Router',
+    'MS',
+    integer(z.int().min(0).max(MAX_TARGET_MS)),
+    0,
+    'target for the time to the first token: a request is refused with 429 that would miss it, or would wait for others longer than a fifth of it; 0: none',
+  ),
+  slo_tbt_ms: option(
+    'Router',
+    'MS',
+    integer(z.int().min(0).max(MAX_TARGET_MS)),
+    0,
+    'target for the time between two tokens: a request is refused with 429 that would miss it; 0: none',
+  ),
+  tenant_targets: option(
+    'Router',
+    'SALT=TTFT:TBT',
+    z
+      .string()
+      .regex(TENANT_TARGETS, 'SALT=TTFT:TBT with targets in milliseconds, 0 for none')
+      .refine((text) => text.split(',').length <= MAX_TENANTS, `at most ${MAX_TENANTS} tenants`),
+    '',
+    'targets in ms of requests with this cache_salt, in place of --slo-ttft-ms and --slo-tbt-ms; several separated by commas',
+    { isList: true },
+  ),
+  slo_refuse_hopeless: option(
+    'Router',
+    '',
+    onOrOff,
+    false,
+    'refuse requests that miss a target by their own work alone, however idle the cluster is; otherwise they are served late',
   ),
   max_requests: option('Router', 'N', positive(2 ** 16), 1024, 'requests in flight; more are refused with 503'),
   max_connections: option('Router', 'N', positive(2 ** 20), 16_384, 'open HTTP connections; more are closed'),

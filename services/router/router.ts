@@ -8,10 +8,14 @@ import { shapeOf } from '../../shared/engine/architectures/registry.ts';
 import { shapeDigest } from '../../shared/model/model_shape.ts';
 import { openModel } from '../../shared/model/open_model.ts';
 import { servedLength } from '../../shared/model/served_length.ts';
+import { answeringOnce, type Handler } from '../../shared/net/network.ts';
 import { live, type Bound, type LifeBody } from '../../shared/node/life.ts';
 import type { RoleContext, RunningRole } from '../../shared/node/role.ts';
 import type { ModelFacts } from '../../shared/protocol/model_facts.ts';
-import type { LoggedDecision } from './conductor/conductor.ts';
+import type { LoggedDecision } from './conductor/decision_log.ts';
+import type { PolicyInForce } from './conductor/policy_in_force.ts';
+import { policyNames } from './conductor/policy_registry.ts';
+import type { LinkSnapshot } from './conductor/policy.ts';
 import { createCore, type RouterCore } from './core.ts';
 import { Models } from './models.ts';
 import type { ApiContext } from './openai/api_context.ts';
@@ -27,13 +31,22 @@ const HUB = '127.0.0.1:8001';
 const ANY_PORT = '127.0.0.1:0';
 
 /** The router as the HTTP server sees it: the API, and the state behind health, metrics and `/api/*`. */
-export interface HttpApp extends Pick<RouterCore, 'view' | 'index'> {
+export interface HttpApp extends Pick<RouterCore, 'view' | 'index' | 'policy'> {
   /** Context of the first model. */
   readonly context: ApiContext;
   /** Returns the contexts of the models to list: configured ones, and others that have engines. */
   readonly contexts: () => ApiContext[];
   /** Returns the logged decisions of all models, the newest last. */
   readonly decisions: () => readonly LoggedDecision[];
+  /** Returns the links of all models that were measured last. */
+  readonly links: () => readonly LinkSnapshot[];
+  /**
+   * Returns the hardware of a model's engines for a replay, of the first model by default. @throws UnknownModel, and Failure while no
+   * engine has said enough.
+   */
+  readonly hardware: (model: string | undefined) => Record<string, unknown>;
+  /** Returns the number of placed requests whose blocks are promised at an instance (conductor/promised_blocks.ts). */
+  readonly numPromised: () => number;
   readonly config: RouterConfig;
   readonly bus: ClusterBus;
 }
@@ -90,7 +103,7 @@ async function build(
     ...{ bus, name, signal: stopped.signal },
     admit: (registration) => models.admit(registration),
   });
-  const { view, index } = core;
+  const { view, index, policy } = core;
   const serving = new ServedModels({
     ...{ config, threads, clock, random, newId, log, fail, bus },
     core,
@@ -115,11 +128,11 @@ async function build(
   const { admission } = serving;
   let closeHttp: () => Promise<void> = () => Promise.resolve();
   return {
-    handlers: server ? {} : { connect: hub.connect },
+    handlers: { ...(server ? {} : { connect: hub.connect }), policy: servePolicy(policy) },
     join: async () => {
       const bind = config.bind || '127.0.0.1:8000';
-      const { first, contexts, decisions } = serving.shown(givenNames);
-      const listening = await listenHttp(bind, { context: first, contexts, decisions, config, view, index, bus });
+      const { first, ...shown } = serving.shown(givenNames);
+      const listening = await listenHttp(bind, { context: first, ...shown, config, view, index, policy, bus });
       closeHttp = listening.close;
       const where = server ? `bus ${server.name}` : `hub ${address}`;
       log.info({ url: listening.url, bus: where, models: givenNames }, 'listening');
@@ -142,6 +155,14 @@ async function build(
       await serving.close();
     },
   };
+}
+
+/** Serves the call that sets the placement policy of all routers, or with an empty name only reports it. */
+function servePolicy(policy: PolicyInForce): Handler<'policy'> {
+  return answeringOnce<'policy'>(({ name }) => {
+    const { name: chosen, ...state } = name === '' ? policy.state : policy.set(name);
+    return { name: chosen, ...state, names: [...policyNames] };
+  });
 }
 
 /** Reads the facts of a model from its local files. @throws ModelError when the files cannot be used. */

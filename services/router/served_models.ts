@@ -9,8 +9,11 @@ import { subjects } from '../../shared/protocol/membership.ts';
 import { Pooling } from '../../shared/protocol/messages.ts';
 import type { ModelFacts } from '../../shared/protocol/model_facts.ts';
 import { Admission } from './conductor/admission.ts';
-import type { Conductor, LoggedDecision } from './conductor/conductor.ts';
+import type { Conductor } from './conductor/conductor.ts';
+import type { LoggedDecision } from './conductor/decision_log.ts';
+import { hardwareView } from './cluster/hardware_view.ts';
 import type { ModelView } from './cluster/model_view.ts';
+import type { LinkSnapshot } from './conductor/policy.ts';
 import type { RouterCore } from './core.ts';
 import { RuleConversions, TextRules } from './grammar/text_rules.ts';
 import { RouterMetrics } from './metrics/metrics.ts';
@@ -18,6 +21,7 @@ import type { ApiContext } from './openai/api_context.ts';
 import { Bodies } from './openai/bodies.ts';
 import { UnknownModel } from './openai/common.ts';
 import type { BodyLimits } from './openai/parameter_failure.ts';
+import { RequestTargets } from './openai/request_targets.ts';
 import type { RouterConfig } from './options.ts';
 import { answerEnds } from './output/end_tokens.ts';
 import { NO_FORMAT, OutputFormat } from './output/output_format.ts';
@@ -113,7 +117,7 @@ export class ServedModels {
       log.warn({ model: name, error: format.error }, 'response_template of tokenizer_config.json is not used');
     const names = specialNames(format?.grammarTokens ?? [], eosTokenIds);
     const output = new OutputFormat(choice, format?.specialTokens ?? [], names);
-    const metrics = new RouterMetrics(name, log);
+    const metrics = new RouterMetrics(name, log, { nowMs: () => clock.nowMs(), instances: () => view });
     const { view, conductor, relay } = core.serve(name, () => {
       metrics.failovers.inc();
     });
@@ -137,7 +141,7 @@ export class ServedModels {
       of: (model) => this.#of(model),
       maxModelLen: () => Math.min(ownLength, view.maxModelLen ?? ownLength),
       pooling: config.pooling === 'mean' ? Pooling.MEAN : Pooling.LAST,
-      requestTimeoutMs: config.request_timeout_ms,
+      ...{ targets: new RequestTargets(config), requestTimeoutMs: config.request_timeout_ms },
       stalledReaderMs: config.stalled_reader_ms,
       sseKeepAliveMs: config.sse_keep_alive_ms,
       newSeed: () => random.u32(),
@@ -178,9 +182,13 @@ export class ServedModels {
    * not served here.
    */
   #of(model: string | undefined): ApiContext {
-    if (model === undefined || model === '') return this.#first.context;
+    return this.#servedOf(model).context;
+  }
+
+  #servedOf(model: string | undefined): Served {
+    if (model === undefined || model === '') return this.#first;
     const found = this.#served.get(model);
-    if (found) return found.context;
+    if (found) return found;
     throw new UnknownModel(model, [...this.#served.keys()]);
   }
 
@@ -199,13 +207,16 @@ export class ServedModels {
   }
 
   /**
-   * Returns the first context, the contexts to list, and the logged decisions of all models. Models in `given` are listed even without
-   * instances.
+   * Returns the first context, the contexts to list, and the logged decisions and number of open promises of all models. Models in
+   * `given` are listed even without instances.
    */
   shown(given: readonly string[]): {
     readonly first: ApiContext;
     readonly contexts: () => ApiContext[];
     readonly decisions: () => readonly LoggedDecision[];
+    readonly links: () => readonly LinkSnapshot[];
+    readonly hardware: (model: string | undefined) => Record<string, unknown>;
+    readonly numPromised: () => number;
   } {
     const isShown = ({ facts, view }: Served): boolean => given.includes(facts.name) || view.model !== undefined;
     return {
@@ -213,6 +224,12 @@ export class ServedModels {
       contexts: () => [...this.#served.values()].filter(isShown).map(({ context }) => context),
       decisions: () =>
         [...this.#served.values()].flatMap(({ conductor }) => conductor.log).sort((a, b) => a.atMs - b.atMs),
+      links: () => [...this.#served.values()].flatMap(({ conductor }) => conductor.links.recent),
+      hardware: (model) => {
+        const { view, conductor } = this.#servedOf(model);
+        return hardwareView(view, { ...conductor.links.mean, numLinks: conductor.links.size });
+      },
+      numPromised: () => [...this.#served.values()].reduce((sum, { conductor }) => sum + conductor.numPromised, 0),
     };
   }
 

@@ -197,7 +197,15 @@ export class OfferIntake {
   }
 
   #open(offer: OfferRequest, hashes: readonly BlockHash[], signal: AbortSignal): FetchStream {
-    const context = { requestId: 'offer', tenant: '', priority: 0, traceId: '', router: '', placement: 0 };
+    const context = {
+      requestId: 'offer',
+      tenant: '',
+      priority: 0,
+      traceId: '',
+      router: '',
+      placement: 0,
+      expectedTokens: 0,
+    };
     return openFetch(this.#line, offer.source, {
       context: { ...context, timeoutMs: FETCH_TIMEOUT_MS },
       ...{ format: unpackDigest(offer.format), hashes, signal, slotBytes: offer.recordBytes },

@@ -1,11 +1,8 @@
 /** Options of a store. */
-import { homedir } from 'node:os';
-import { join } from 'node:path';
 import { z } from 'zod';
+import { dataHome } from '../../shared/base/data_home.ts';
 import { bytes, option, type ConfigOf } from '../../shared/base/options.ts';
 import { memberOptions } from '../../shared/node/options.ts';
-
-const defaultData = join(process.env['XDG_DATA_HOME'] ?? join(homedir(), '.local', 'share'), 'penstock');
 
 /** Option table of a store: its own options and those of every cluster member. */
 export const options = {
@@ -28,7 +25,7 @@ export const options = {
     'Process',
     'DIR',
     z.string().min(1),
-    defaultData,
+    dataHome,
     'where a store keeps its LMDB environment, in a folder of its name',
     { isPath: true },
   ),

@@ -20,20 +20,30 @@ const failures = {
   /** The instance lives but cannot do this work now. */
   unavailable: { status: 503, retry: 'elsewhere' },
   overloaded: { status: 503, retry: 'later' },
+  /** The cluster works, and would not meet the targets of the request now. */
+  rate_limit_exceeded: { status: 429, retry: 'later' },
   deadline_exceeded: { status: 504, retry: 'later' },
 } as const satisfies Record<string, { status: number; retry: 'never' | 'later' | 'elsewhere' }>;
 
 /** Code of an expected failure, from the closed table above. */
 export type FailureCode = keyof typeof failures;
 
+/** The cause of a failure, and when a retry is expected to succeed. */
+export interface FailureOptions extends ErrorOptions {
+  readonly retryAfterMs?: number | undefined;
+}
+
 /** An error that callers are expected to handle. Its code determines the HTTP status and whether a retry helps. */
 export class Failure extends Error {
   readonly code: FailureCode;
+  /** Milliseconds after which a retry is expected to succeed; undefined where nothing is known. */
+  readonly retryAfterMs: number | undefined;
 
-  constructor(code: FailureCode, message: string, options?: ErrorOptions) {
+  constructor(code: FailureCode, message: string, options: FailureOptions = {}) {
     super(message, options);
     this.name = 'Failure';
     this.code = code;
+    this.retryAfterMs = options.retryAfterMs;
   }
 
   get status(): number {

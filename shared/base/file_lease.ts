@@ -57,13 +57,17 @@ export class LeaseTaken extends Error {
   }
 }
 
-/** The owner of a lease, as its file says. */
-interface Owner {
+/** Names one process among all that have ever run, in every container and on every machine. */
+export interface ProcessMark {
   readonly pid: number;
   /** Start of the process, in ticks since boot; empty where it cannot be known. */
   readonly start: string;
   readonly namespace: string;
   readonly boot: string;
+}
+
+/** The owner of a lease, as its file says. */
+interface Owner extends ProcessMark {
   /** Unique id of the claim; a process may claim several leases. */
   readonly id: string;
   /** Number of renewals; the key that every version of this software writes. */
@@ -72,6 +76,17 @@ interface Owner {
 
 /** Claims of this process that have not been released: an owner with this pid and another id is an earlier process of the same number. */
 const ownClaims = new Set<string>();
+
+/** Returns the mark of a process of this process table. */
+export function markOf(pid: number): ProcessMark {
+  return { pid, start: startOf(pid) ?? '', namespace: pidNamespace(), boot: bootId() };
+}
+
+/** Whether the marked process runs in this process table, has ended there, or belongs to another container or machine. */
+export function stateOf(mark: ProcessMark, isRunning: LeaseProcess['isRunning']): 'running' | 'ended' | 'elsewhere' {
+  if (!isVisible(mark)) return 'elsewhere';
+  return isSame(mark, isRunning) ? 'running' : 'ended';
+}
 
 /** Refuses a lease that a live process of this process table has; does not claim it. @throws LeaseTaken */
 export function refuseTaken(file: string, claimant: LeaseProcess): void {
@@ -91,7 +106,7 @@ export async function claimLease(file: string, claimant: LeaseProcess, options: 
     removeStale(file, before, claimant);
   }
   const own: Owner = {
-    ...{ pid: claimant.pid, start: startOf(claimant.pid) ?? '', namespace: pidNamespace(), boot: bootId() },
+    ...markOf(claimant.pid),
     ...{ id: claimant.newId(), beat: 0 },
   };
   try {
@@ -259,15 +274,19 @@ function parse(text: string): Owner | undefined {
   }
 }
 
-/** Whether the owner's process, if alive, appears in this process's own process table. */
-function isVisible({ boot, namespace }: Owner): boolean {
+/** Whether the process, if alive, appears in this process's own process table. */
+function isVisible({ boot, namespace }: ProcessMark): boolean {
   return boot === bootId() && namespace === pidNamespace();
 }
 
 /** Whether the owner's process still runs; false also when its pid now belongs to a process that started at another time. */
-function isAlive({ pid, start, id }: Owner, claimant: LeaseProcess): boolean {
-  if (pid === claimant.pid) return ownClaims.has(id);
-  if (pid <= 0 || !claimant.isRunning(pid)) return false;
+function isAlive(owner: Owner, claimant: LeaseProcess): boolean {
+  return owner.pid === claimant.pid ? ownClaims.has(owner.id) : isSame(owner, claimant.isRunning);
+}
+
+/** Whether the process of this process table that has the marked one's pid is the marked one. */
+function isSame({ pid, start }: ProcessMark, isRunning: LeaseProcess['isRunning']): boolean {
+  if (pid <= 0 || !isRunning(pid)) return false;
   const actual = startOf(pid);
   return actual === undefined || actual === start;
 }

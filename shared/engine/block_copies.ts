@@ -8,8 +8,9 @@
  */
 import assert from 'node:assert/strict';
 import type { KvSpec } from '../kv/kv_spec.ts';
+import { kindOf, recordShapeOf, type RecordKind } from '../kv/record.ts';
 import type { AnchoredHash, BlockHash, BlockKey } from '../kv/block_key.ts';
-import { slotBytes, type SlabMemory } from '../kv/slab.ts';
+import { slotBytes, slotLength, type SlabMemory } from '../kv/slab.ts';
 import { EarlyExports } from './early_exports.ts';
 import type { Engine } from './engine.ts';
 import type { LoopEvent, ToEngine } from './engine_messages.ts';
@@ -35,6 +36,7 @@ interface Delivery {
   readonly blockIndex: number;
   readonly slot: number;
   readonly frame: number | undefined;
+  readonly record?: 'state' | undefined;
 }
 
 /** Copies delivered blocks from the slab into the device and full blocks out of it, beside the engine's steps. */
@@ -44,10 +46,12 @@ export class BlockCopies {
   #slab: SlabMemory | undefined;
   /** Deliveries in order, by sequence; bounded by the fetch slots, which the control thread keeps. */
   readonly #deliveries = new Map<number, Delivery[]>();
-  /** Free slots for exports; bounded by what the control thread grants. */
-  readonly #credits: number[] = [];
+  /** Free slots for exports of each kind of record; bounded by what the control thread grants. */
+  readonly #credits: Readonly<Record<RecordKind, number[]>> = { block: [], state: [] };
   readonly #exports: ExportQueue;
   readonly #early: EarlyExports;
+  /** Named blocks that were not copied out of the device; bounded by its blocks. */
+  readonly #onlyHere = new Set<BlockKey>();
   /** Copies that are under way, each at most one at a time: steps do not wait for them. */
   #importing: Promise<void> | undefined;
   #exporting: Promise<void> | undefined;
@@ -60,17 +64,19 @@ export class BlockCopies {
     this.#options = options;
     this.#blocksPerStep = Math.max(1, Math.floor(COPY_BYTES_PER_STEP / spec.payloadBytes));
     this.#exports = new ExportQueue(numBlocks, (hash) => {
+      this.#onlyHere.delete(hash.key);
       push({ kind: 'export_failed', hash });
     });
     this.#early = new EarlyExports({
       maxBlocks: numExportable,
-      acquireSlot: () => this.#credits.pop(),
+      acquireSlot: () => this.#credits.block.pop(),
       payloadIn: (slot) => this.#payload(slot),
       onFrame: (frame, blocks) => {
         push({ kind: 'frame', frame, blocks });
         flush();
       },
       onLeft: ({ hash, slot }) => {
+        this.#onlyHere.delete(hash.key);
         push({ kind: 'exported', hash, slot, anchor: this.#exports.copied({ hash, anchor: hash.anchor }) });
       },
     });
@@ -80,9 +86,9 @@ export class BlockCopies {
     this.#slab = slab;
   }
 
-  deliver({ id, blockIndex, slot, frame }: Extract<ToEngine, { kind: 'deliver' }>): void {
+  deliver({ id, blockIndex, slot, frame, record }: Extract<ToEngine, { kind: 'deliver' }>): void {
     const queue = this.#deliveries.get(id) ?? [];
-    queue.push({ blockIndex, slot, frame });
+    queue.push({ blockIndex, slot, frame, record });
     this.#deliveries.set(id, queue);
   }
 
@@ -99,14 +105,43 @@ export class BlockCopies {
     this.#deliveries.delete(id);
   }
 
-  /** Adds free slots for exports. */
-  grant(slots: readonly number[]): void {
-    this.#credits.push(...slots);
+  /** Blocks of one sequence that are kept in host memory when it is preempted: not all that others may have put there. */
+  get #mostKept(): number {
+    const { slotBytes: bytes } = this.#options.spec;
+    return this.#slab ? Math.floor(this.#slab.buffer.byteLength / slotLength(bytes) / 2) : 0;
   }
 
-  /** Queues a computed block for export, unless it is being exported early. */
-  computed(hash: AnchoredHash): void {
-    if (!this.#early.has(hash.key)) this.#exports.computed(hash, hash.anchor);
+  /** Adds free slots for exports of a kind of record. */
+  grant(slots: readonly number[], record: RecordKind = 'block'): void {
+    this.#credits[record].push(...slots);
+  }
+
+  #creditsOf(hash: BlockHash): number[] {
+    return this.#credits[kindOf(hash)];
+  }
+
+  /** A block was named. One that was computed is queued for export, unless it is being exported early. */
+  stored(hash: AnchoredHash, origin: 'computed' | 'fetched'): void {
+    this.#onlyHere.add(hash.key);
+    if (origin === 'computed' && !this.#early.has(hash.key)) this.#exports.computed(hash, hash.anchor);
+  }
+
+  /** The device has the block no more. */
+  removed(key: BlockKey): void {
+    this.#onlyHere.delete(key);
+  }
+
+  /**
+   * Queues those of a sequence's blocks that have not been copied out, ahead of others; the first of them, when host memory is small.
+   * Returns whether none is left, or no copy can be made.
+   */
+  keep(hashes: readonly BlockHash[]): boolean {
+    const most = this.#mostKept;
+    const left = hashes.filter(({ key, kind }, i) => (kind === 'state' || i < most) && this.#onlyHere.has(key));
+    const mayGo = this.#exporting !== undefined || left.some((hash) => this.#creditsOf(hash).length > 0);
+    if (left.length === 0 || !mayGo) return true;
+    for (const hash of left) this.#exports.requested(hash);
+    return false;
   }
 
   /** Queues a block for export: another process asks for it. */
@@ -176,8 +211,8 @@ export class BlockCopies {
   }
 
   /**
-   * Starts a copy of queued deliveries, within the budget of one step; undefined when there is none. Deliveries of waiting and running
-   * sequences stay queued.
+   * Starts a copy of queued deliveries, within the budget of one step; undefined when there is none. Deliveries of sequences
+   * that take none stay queued.
    */
   #putDeliveriesIn(engine: Engine): Promise<void> | undefined {
     // The budget is counted in frames.
@@ -186,7 +221,7 @@ export class BlockCopies {
     const taken: { id: number; deliveries: Delivery[] }[] = [];
     for (const [id, queue] of this.#deliveries) {
       const state = engine.stateOf(id);
-      if (state === 'waiting' || state === 'running') continue;
+      if (state === 'waiting' || (state === 'running' && !engine.takesBlocks(id))) continue;
       const deliveries: Delivery[] = [];
       for (const delivery of queue) {
         if (budget <= 0) break;
@@ -206,10 +241,16 @@ export class BlockCopies {
     for (const { id, deliveries } of taken) {
       // The sequence was preempted while other blocks were copied: `drop` returned these slots, and others may use them by now.
       if (this.#deliveries.get(id)?.[0] !== deliveries[0]) continue;
-      await engine.deliver(
+      await engine.incoming.blocks(
         id,
-        deliveries.map(({ blockIndex, slot, frame }) => ({ blockIndex, frame, payload: this.#payload(slot, frame) })),
+        deliveries
+          .filter(({ record }) => record !== 'state')
+          .map(({ blockIndex, slot, frame }) => ({ blockIndex, frame, payload: this.#payload(slot, frame) })),
       );
+      for (const { blockIndex, slot, record } of deliveries)
+        // A preemption meanwhile has given these slots to others.
+        if (record === 'state' && this.#deliveries.get(id)?.[0] === deliveries[0])
+          await engine.incoming.state(id, blockIndex, this.#payload(slot, undefined, record));
       // A preemption during the copy has freed these slots already.
       const queue = this.#deliveries.get(id);
       if (queue?.[0] !== deliveries[0]) continue;
@@ -220,30 +261,37 @@ export class BlockCopies {
   }
 
   #copyOut(engine: Engine): Promise<void> | undefined {
-    const batch = this.#exports
-      .next(Math.min(this.#blocksPerStep, this.#credits.length))
-      .map((entry) => ({ entry, slot: this.#credits.pop()! }));
+    // A state is as large as many blocks, and goes alone.
+    const left = { block: Math.min(this.#blocksPerStep, this.#credits.block.length), state: 0 };
+    if (this.#credits.state.length > 0) left.state = 1;
+    const next = this.#exports.next(Math.max(1, left.block), (hash) => left[kindOf(hash)] > 0);
+    const record = next[0] ? kindOf(next[0].hash) : 'block';
+    const batch = next
+      .filter(({ hash }) => kindOf(hash) === record)
+      .slice(0, left[record])
+      .map((entry) => ({ entry, slot: this.#credits[record].pop()! }));
     return batch.length > 0 ? this.#copy(engine, batch) : undefined;
   }
 
   async #copy(engine: Engine, batch: readonly { readonly entry: Export; readonly slot: number }[]): Promise<void> {
     const isHeld = await engine.exportTo(
-      batch.map(({ entry, slot }) => ({ hash: entry.hash, out: this.#payload(slot) })),
+      batch.map(({ entry, slot }) => ({ hash: entry.hash, out: this.#payload(slot, undefined, entry.hash.kind) })),
     );
     batch.forEach(({ entry, slot }, i) => {
       const { hash } = entry;
       if (isHeld[i]) {
+        this.#onlyHere.delete(hash.key);
         this.#options.push({ kind: 'exported', hash, slot, anchor: this.#exports.copied(entry) });
       } else {
-        this.#credits.push(slot);
+        this.#creditsOf(hash).push(slot);
         this.#exports.failed(hash.key);
       }
     });
   }
 
-  #payload(slot: number, frame?: number): Uint8Array {
+  #payload(slot: number, frame?: number, record?: RecordKind): Uint8Array {
     assert(this.#slab, 'slots come after the slab');
-    const { preambleBytes, payloadBytes, frames } = this.#options.spec;
+    const { preambleBytes, payloadBytes, frames } = recordShapeOf(this.#options.spec, record);
     const { slotOffset, rawBytes } =
       frame === undefined ? { slotOffset: preambleBytes, rawBytes: payloadBytes } : frames[frame]!;
     return slotBytes(this.#slab, slot + slotOffset, rawBytes);

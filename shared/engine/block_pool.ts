@@ -22,11 +22,17 @@ export class BlockPool {
   readonly #hashOf: (BlockHash | undefined)[];
   readonly #byKey = new Map<BlockKey, number>();
   /** Keyed blocks that nobody uses. */
-  readonly #cached: EvictionPolicy<number> = new LeastRecentlyUsed();
+  readonly #cached: EvictionPolicy<number>;
   readonly #onRemoved: (key: BlockKey) => void;
 
-  constructor(numBlocks: number, onRemoved: (key: BlockKey) => void) {
+  /** `eviction` says which of the keyed blocks that nobody uses goes first; the one that was used longest ago by default. */
+  constructor(
+    numBlocks: number,
+    onRemoved: (key: BlockKey) => void,
+    eviction: EvictionPolicy<number> = new LeastRecentlyUsed(),
+  ) {
     this.numBlocks = numBlocks;
+    this.#cached = eviction;
     this.#free = Array.from({ length: numBlocks }, (_, i) => numBlocks - 1 - i);
     this.#numRefs = new Uint32Array(numBlocks);
     this.#hashOf = new Array<BlockHash | undefined>(numBlocks).fill(undefined);
@@ -43,6 +49,11 @@ export class BlockPool {
     return this.#byKey.size;
   }
 
+  /** Full blocks under a key that nobody uses. */
+  get numCached(): number {
+    return this.#cached.size;
+  }
+
   keys(): Iterable<BlockKey> {
     return this.#byKey.keys();
   }
@@ -57,6 +68,12 @@ export class BlockPool {
     return block !== undefined && this.#hashOf[block]?.digest === hash.digest ? block : undefined;
   }
 
+  /** Number of leading blocks of `hashes` that are here. */
+  numHeld(hashes: readonly BlockHash[]): number {
+    const missing = hashes.findIndex((hash) => this.find(hash) === undefined);
+    return missing < 0 ? hashes.length : missing;
+  }
+
   /**
    * All or nothing: the longest run of `hashes` that is here, then fresh blocks up to `numBlocks` in all. Every block of the
    * answer is referenced once. Undefined, and nothing changed, when there is not enough room.
@@ -65,20 +82,22 @@ export class BlockPool {
     hashes: readonly BlockHash[],
     numBlocks: number,
   ): { readonly blocks: number[]; readonly numHits: number } | undefined {
-    const hits: number[] = [];
-    for (const hash of hashes.slice(0, numBlocks)) {
-      const block = this.find(hash);
+    const blocks: number[] = [];
+    const most = Math.min(hashes.length, numBlocks);
+    let numIdleHits = 0;
+    while (blocks.length < most) {
+      const block = this.find(hashes[blocks.length]!);
       if (block === undefined) break;
-      hits.push(block);
+      if (this.#numRefs[block] === 0) numIdleHits++;
+      blocks.push(block);
     }
-    const numIdleHits = hits.filter((block) => this.#numRefs[block] === 0).length;
-    if (numBlocks - hits.length > this.numAvailable - numIdleHits) return undefined;
-    this.counters.hits += hits.length;
-    this.counters.misses += Math.min(hashes.length, numBlocks) - hits.length;
-    for (const block of hits) this.reference(block);
-    const blocks = [...hits];
+    const numHits = blocks.length;
+    if (numBlocks - numHits > this.numAvailable - numIdleHits) return undefined;
+    this.counters.hits += numHits;
+    this.counters.misses += most - numHits;
+    for (const block of blocks) this.reference(block);
     while (blocks.length < numBlocks) blocks.push(this.#allocate());
-    return { blocks, numHits: hits.length };
+    return { blocks, numHits };
   }
 
   /** One fresh block, referenced, or undefined. */
@@ -96,7 +115,8 @@ export class BlockPool {
    * marks blocks outside every attention window of the sequence that releases them; they are evicted before all others.
    */
   release(blocks: readonly number[], evictionClass: EvictionClass = 1): void {
-    for (const block of [...blocks].reverse()) {
+    for (let i = blocks.length - 1; i >= 0; i--) {
+      const block = blocks[i]!;
       assert(this.#numRefs[block]! > 0, `block ${block} is released more often than it was taken`);
       if (--this.#numRefs[block]! > 0) continue;
       if (this.#hashOf[block]) this.#cached.insert(block, evictionClass);
@@ -109,8 +129,8 @@ export class BlockPool {
    * after blocks were released one by one as the run grew.
    */
   renew(hashes: readonly BlockHash[]): void {
-    for (const hash of [...hashes].reverse()) {
-      const block = this.find(hash);
+    for (let i = hashes.length - 1; i >= 0; i--) {
+      const block = this.find(hashes[i]!);
       if (block !== undefined) this.#cached.touch(block);
     }
   }

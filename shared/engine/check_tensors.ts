@@ -1,13 +1,16 @@
 import type { Program } from '../../kernels/program.ts';
+import { rowsReadFor } from './transposed_rows.ts';
 import { ModelError } from '../model/model_folder.ts';
 
 /** @throws ModelError when the files lack a tensor of the program or have it in another shape. */
 export function checkTensors(program: Program, shapes: ReadonlyMap<string, readonly number[]>, path: string): void {
   const wanted = new Map<string, { rows: number; readonly inner: number }>();
   for (const { inner, parts } of Object.values(program.weights)) {
-    for (const { tensor, outputs, firstRow = 0 } of parts) {
+    for (const part of parts) {
+      const { tensor, outputs, firstRow = 0 } = rowsReadFor(part);
       const known = wanted.get(tensor);
-      wanted.set(tensor, { rows: Math.max(known?.rows ?? 0, firstRow + outputs), inner });
+      const columns = part.transposedRows === undefined ? inner : part.outputs;
+      wanted.set(tensor, { rows: Math.max(known?.rows ?? 0, firstRow + outputs), inner: columns });
     }
   }
   for (const [tensor, { rows, inner }] of wanted) {

@@ -30,7 +30,7 @@ export class Cursor {
     return this.#pending;
   }
 
-  /** Whether a step, or a section of the first one, may touch the sequence's blocks because it has not returned. */
+  /** Whether a step, or a section of one, may touch the sequence's blocks because it has not returned. */
   get isTouching(): boolean {
     return this.#numInFlight > 0 || this.#hasSection;
   }
@@ -60,14 +60,14 @@ export class Cursor {
     this.#numInFlight--;
   }
 
-  /** Sets whether the device computes a section of the first step. Blocks that arrive meanwhile count as computed all the same. */
+  /** Sets whether the device computes a section of a step. Blocks that arrive meanwhile count as computed all the same. */
   setSection(hasSection: boolean): void {
     this.#hasSection = hasSection;
   }
 
-  /** Tokens [0, end) have their KV: the step that ended there is complete. */
+  /** Tokens [0, end) have their KV: the step that ended there is complete. So have fetched ones behind it when no other step runs. */
   complete(end: number): void {
-    this.#computed = end;
+    this.#computed = this.#numInFlight === 0 ? this.#submitted : end;
   }
 
   /** A sampled token came back, or none could be sampled. */

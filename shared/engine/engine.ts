@@ -8,7 +8,7 @@
  * blocks are released when t + 1 is complete too. Sequences whose tokens the host samples are not in t + 1.
  *
  * The engine owns the device and the device blocks. It knows no network and no disk: fetched records come in as bytes in host memory
- * (`deliver`), full blocks go out as bytes in host memory (`exportTo`), and events are emitted in order.
+ * (`incoming`), full blocks go out as bytes in host memory (`exportTo`), and events are emitted in order.
  *
  * E1 holds after every step; `checkIntegrity` verifies it in tests.
  */
@@ -16,51 +16,36 @@ import assert from 'node:assert/strict';
 import { MAX_MASKS, type Executable } from '../../kernels/device.ts';
 import type { Clock } from '../base/clock.ts';
 import type { FailureCode } from '../base/failure.ts';
-import type { KvSpec } from '../kv/kv_spec.ts';
+import type { BlockHash } from '../kv/block_key.ts';
+import type { RecordKind } from '../kv/record.ts';
+import type { InstanceWork } from '../protocol/instance_work.ts';
+import { IncomingRecords } from './incoming_records.ts';
+import { ArrivingStep } from './arriving_step.ts';
 import { BlockPool } from './block_pool.ts';
 import { SamplingState, MAX_HOST_SAMPLED_ROWS } from './sampling_state.ts';
 import { Embeddings } from './embeddings.ts';
-import type { EngineEvent } from './engine_events.ts';
-import { FirstStep } from './first_step.ts';
+import { stateIntervalOf, type EngineOptions } from './engine_options.ts';
+import { AnswerLength, workLeft, type WorkSequence } from './engine_work.ts';
 import { exportHeld, type WantedBlock } from './held_blocks.ts';
-import { Incoming, type IncomingBlock } from './incoming_blocks.ts';
+import { RecurrentStates } from './recurrent_states.ts';
 import { SampleGroups } from './sample_groups.ts';
 import { Scheduler } from './scheduler.ts';
-import { ROW_UNIT, StepBudget, type StepTimes } from './step_budget.ts';
-import { Sequence, type SequenceRequest, type SequenceState } from './sequence.ts';
+import { ROW_UNIT } from './prompt_time.ts';
+import { StepPacing } from './step_pacing.ts';
+import { Sequence, type SequenceState } from './sequence.ts';
+import type { SequenceRequest } from './sequence_request.ts';
 import { StepCompletion } from './step_completion.ts';
 import type { Candidate } from './step_plan.ts';
-import { TokenConstraint, type Grammars } from './token_constraint.ts';
-import { StepSubmission, type InFlightStep, type SubmissionOptions } from './step_submission.ts';
-
-/** Sizes, limits and callbacks of an engine. */
-export interface EngineOptions {
-  readonly spec: KvSpec;
-  readonly numBlocks: number;
-  readonly chunkTokens: number;
-  readonly maxNumSeqs: number;
-  readonly maxWaiting: number;
-  /**
-   * Most milliseconds of a step while sequences wait for tokens: prompt rows may not lengthen it further. 0: two and a half times the
-   * duration of a step without prompt rows.
-   */
-  readonly stepMs: number;
-  /** Times of the warm-up's steps, with which the step budget starts. */
-  readonly firstSteps?: readonly StepTimes[];
-  readonly emit: (event: EngineEvent) => void;
-  readonly exportEarly?: SubmissionOptions['exportEarly'];
-  /** Opens the grammars of outputs; without it, requests with a grammar are refused. */
-  readonly grammars?: Grammars | undefined;
-  /**
-   * Called when `step` has something to do although nothing was submitted: a group of samples has waited long enough, or a mask of
-   * allowed tokens has come, or failed to.
-   */
-  readonly onReady?: () => void;
-}
+import { TokenConstraint } from './token_constraint.ts';
+import { StepSubmission, type InFlightStep } from './step_submission.ts';
 
 /** The engine of one device: schedules sequences, submits steps, completes them, and emits the events. */
 export class Engine {
   readonly pool: BlockPool;
+  /** Recurrent states; undefined for a model without recurrent layers. */
+  readonly states: RecurrentStates | undefined;
+  /** Takes what fetches bring. */
+  readonly incoming: IncomingRecords;
   readonly #executable: Executable;
   readonly #options: EngineOptions;
   readonly #emit: EngineOptions['emit'];
@@ -68,22 +53,24 @@ export class Engine {
   readonly #scheduler: Scheduler;
   readonly #sampling: SamplingState;
   readonly #embeddings: Embeddings;
-  readonly #stepBudget: StepBudget;
-  readonly #incoming: Incoming;
-  readonly #firstStep: FirstStep;
+  readonly #pacing: StepPacing;
+  readonly #arrivingStep: ArrivingStep;
   readonly #groups: SampleGroups;
   readonly #submission: StepSubmission;
   readonly #completion: StepCompletion;
   readonly #sequences = new Map<number, Sequence>();
   /** Submitted steps, in the order in which the device runs them; at most one more than the device takes ahead. */
   readonly #steps: InFlightStep[] = [];
+  readonly #answerLength = new AnswerLength();
+  /** Leading blocks of waiting sequences that the device had when their work was first counted. */
+  readonly #cachedBlocks = new WeakMap<WorkSequence, number>();
   #completedMs = 0;
   lastStepMs = 0;
   /** Number of completed steps. */
   numSteps = 0;
 
   constructor(executable: Executable, options: EngineOptions, clock: Clock) {
-    const { spec, chunkTokens, maxNumSeqs, maxWaiting, numBlocks, emit } = options;
+    const { spec, chunkTokens, maxNumSeqs, maxWaiting, numBlocks, emit, queueOrder = 'first_come' } = options;
     const { blockSize, frames } = spec;
     this.#executable = executable;
     this.#options = options;
@@ -92,31 +79,41 @@ export class Engine {
     this.pool = new BlockPool(numBlocks, (key) => {
       emit({ kind: 'removed', key });
     });
+    const { stateInterval = stateIntervalOf(spec) } = options;
+    const hasStates = executable.numStateSlots > 0;
+    this.states = hasStates ? new RecurrentStates({ executable, blockSize, interval: stateInterval, emit }) : undefined;
+    const states = this.states;
     this.#sampling = new SamplingState(executable, maxNumSeqs);
     this.#embeddings = new Embeddings(executable.hiddenWidth, clock, emit);
-    this.#stepBudget = new StepBudget(options.stepMs, options.firstSteps);
-    this.#incoming = new Incoming({
-      ...{ executable, pool: this.pool, blockSize, frames },
-      onWhole: (block, hash) => {
-        if (this.pool.seal(block, hash)) emit({ kind: 'stored', hash, origin: 'fetched' });
+    this.#pacing = new StepPacing(options);
+    this.incoming = new IncomingRecords({
+      ...{ executable, pool: this.pool, states, spec },
+      sequence: (id) => this.#sequences.get(id),
+      onStored: (hash) => {
+        emit({ kind: 'stored', hash, origin: 'fetched' });
       },
     });
-    this.#firstStep = new FirstStep(executable, {
+    this.#arrivingStep = new ArrivingStep(executable, {
       ...{ blockSize, chunkTokens, frames },
       onSection: (sequence) => {
         this.pool.release(sequence.releaseEnded());
       },
     });
-    this.#scheduler = new Scheduler(this.pool, { blockSize, chunkTokens, maxNumSeqs, maxWaiting }, (sequence) => {
+    const limits = { blockSize, chunkTokens, maxNumSeqs, maxWaiting, queueOrder };
+    const onPreempted = (sequence: Sequence): void => {
       this.#sampling.close(sequence);
       emit({ kind: 'preempted', id: sequence.request.id });
-    });
+    };
+    this.#scheduler = new Scheduler(this.pool, limits, onPreempted, states);
     this.#groups = new SampleGroups(clock, (leader) => {
       if (leader) this.#scheduler.enqueue(leader);
       options.onReady?.();
     });
     this.#completion = new StepCompletion({
-      ...{ spec, pool: this.pool, sampling: this.#sampling, embeddings: this.#embeddings, clock, emit },
+      ...{ spec, pool: this.pool, sampling: this.#sampling, embeddings: this.#embeddings, states, clock, emit },
+      onFinished: (numTokens) => {
+        this.#answerLength.finished(numTokens);
+      },
       isGone: (sequence) => this.#sequences.get(sequence.request.id) !== sequence,
       cancel: (id) => {
         this.cancel(id);
@@ -125,13 +122,36 @@ export class Engine {
     this.#submission = new StepSubmission(executable, {
       ...{ blockSize, emit, exportEarly: options.exportEarly },
       ...{ sampling: this.#sampling, embeddings: this.#embeddings, scheduler: this.#scheduler },
-      ...{ groups: this.#groups, firstStep: this.#firstStep },
+      ...{ groups: this.#groups, arrivingStep: this.#arrivingStep, states },
     });
   }
 
   get load(): { numRunning: number; numWaiting: number; numPreemptions: number } {
     const { numHeld, numWaiting, numPreemptions } = this.#scheduler;
     return { numRunning: numHeld, numWaiting: numWaiting + this.#numBeside, numPreemptions };
+  }
+
+  /** Work that the sequences have left; undefined before anything is known of the time of a step. */
+  get workLeft(): InstanceWork | undefined {
+    const { fit, pacedStepMs } = this.#pacing;
+    if (!fit.hasSteps) return undefined;
+    const { spec, chunkTokens, maxNumSeqs, numBlocks } = this.#options;
+    return workLeft(this.#sequences.values(), {
+      ...{ chunkTokens, maxNumSeqs, numBlocks, pacedStepMs, step: fit.time, freeBlocks: this.pool.numAvailable },
+      ...{ blockSize: spec.blockSize, blockBytes: spec.slotBytes, expectedTokens: this.#answerLength.mean },
+      cachedBlocks: (sequence) => this.#cachedBlocksOf(sequence),
+    });
+  }
+
+  /** Counted once for each sequence, because a long prompt has thousands of blocks. */
+  #cachedBlocksOf(sequence: WorkSequence): number {
+    const known = this.#cachedBlocks.get(sequence);
+    if (known !== undefined) return known;
+    const hashes = sequence.chain.hashes.slice(0, sequence.hittableBlocks);
+    const numHeld = this.pool.numHeld(hashes);
+    const numCached = this.states ? this.states.heldAt(hashes, numHeld) : numHeld;
+    this.#cachedBlocks.set(sequence, numCached);
+    return numCached;
   }
 
   /** Number of sequences that wait beside the queue: for the first sample of their group, or for the step that left them out. */
@@ -193,44 +213,51 @@ export class Engine {
   }
 
   /**
-   * Returns the state of a sequence; undefined when it is unknown, or finished. Deliveries are copied into a loading sequence; a
-   * waiting one has no device blocks yet.
+   * Returns the state of a sequence; undefined when it is unknown, or finished. A waiting one has no device blocks yet, into which
+   * deliveries could be copied.
    */
   stateOf(id: number): SequenceState['kind'] | undefined {
     return this.#sequences.get(id)?.state.kind;
   }
 
-  /** Copies verified blocks into the device; ignores blocks of a sequence that is not loading. */
-  async deliver(id: number, incoming: readonly IncomingBlock[]): Promise<void> {
-    const sequence = this.#sequences.get(id);
-    if (sequence?.state.kind === 'loading') await this.#incoming.put(sequence, incoming);
+  /** Whether blocks that are delivered for a sequence are copied into the device now. */
+  takesBlocks(id: number): boolean {
+    return this.#sequences.get(id)?.takesBlocks ?? false;
   }
 
-  /** Ends the fetch of a sequence: no more blocks will come, and the rest is computed. */
-  proceed(id: number): void {
-    this.#sequences.get(id)?.run();
-  }
-
-  /** Copies the KV of blocks into their `out` buffers; returns for each whether the pool held the block. */
+  /** Copies the KV of blocks, or states, into their `out` buffers; returns for each whether it was held here. All are of one kind. */
   exportTo(wanted: readonly WantedBlock[]): Promise<boolean[]> {
-    return exportHeld(this.pool, this.#executable, wanted);
+    if (this.states && wanted[0]?.hash.kind === 'state') return this.states.exportTo(wanted);
+    return exportHeld(this.pool, (blocks, outs) => this.#executable.exportBlocks(blocks, outs), wanted);
+  }
+
+  /** Returns whether the hash names a state, or a block: what a reader asks for by its key alone; undefined when neither is here. */
+  kindOf(hash: BlockHash): RecordKind | undefined {
+    if (this.pool.find(hash) !== undefined) return 'block';
+    return this.states?.pool.find(hash) === undefined ? undefined : 'state';
+  }
+
+  /** After a step that had nothing to do: milliseconds until the next may have, although nothing happens meanwhile; undefined: never. */
+  get recheckMs(): number | undefined {
+    return this.#scheduler.recheckMs;
   }
 
   /** Submits the next step, and completes the oldest one when the device takes no more. Returns false when there was nothing to do. */
   async step(): Promise<boolean> {
     const isIdle = this.#steps.length === 0;
+    const nowMs = this.#clock.nowMs();
     const { work, admitted, isShort, masksLeft } = this.#scheduler.schedule({
       promptRows: (tokenRows) =>
-        Math.min(this.#stepBudget.promptRows(tokenRows), Math.max(ROW_UNIT, this.#executable.maxRowsNow - tokenRows)),
-      isIdle,
+        Math.min(this.#pacing.promptRows(tokenRows), Math.max(ROW_UNIT, this.#executable.maxRowsNow - tokenRows)),
+      promptTime: (tokens) => this.#pacing.promptTime(tokens),
+      ...{ nowMs, isIdle, keepBlocks: this.#options.keepBlocks, hasDeliveries: this.#options.hasDeliveries },
       candidatesOf: (sequences) => this.#candidatesOf(sequences),
       maxHostSamples: MAX_HOST_SAMPLED_ROWS,
       maxMasks: MAX_MASKS,
       numFollowing: this.#groups.numFollowing,
     });
-    const nowMs = this.#clock.nowMs();
-    for (const { request, times, cursor } of admitted) {
-      this.#emit({ kind: 'admitted', id: request.id });
+    for (const { request, times, cursor, restore } of admitted) {
+      this.#emit({ kind: 'admitted', id: request.id, restore });
       times.admitted(nowMs, cursor.computed);
     }
     for (const { sequence } of work) sequence.times.ready(nowMs);
@@ -245,7 +272,7 @@ export class Engine {
       return true;
     }
     if (this.#finishIdlePrefills() || hasSubmitted || admitted.length > 0) return true;
-    return this.#firstStep.advance(this.#sequences.values());
+    return this.#arrivingStep.advance(this.#sequences.values());
   }
 
   /** Completes every submitted step. */
@@ -269,7 +296,7 @@ export class Engine {
     const nowMs = this.#clock.nowMs();
     this.lastStepMs = nowMs - Math.max(step.submittedMs, this.#completedMs);
     this.#completedMs = nowMs;
-    if (!step.isRest) this.#stepBudget.took({ ...step.numRows, ms: this.lastStepMs });
+    if (!step.isRest) this.#pacing.took({ ...step.work, ms: this.lastStepMs });
     this.numSteps++;
     let at = 0;
     for (const rows of step.rows) {

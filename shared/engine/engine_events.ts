@@ -1,10 +1,19 @@
 /** Events that an engine emits, in the order in which they happen. */
 import type { FailureCode } from '../base/failure.ts';
-import type { AnchoredHash, BlockKey } from '../kv/block_key.ts';
+import type { AnchoredHash, BlockHash, BlockKey } from '../kv/block_key.ts';
 import type { SampledMessage } from '../protocol/messages.ts';
 import type { SequenceReport } from './sequence_times.ts';
 
 type FinishReason = 'stop' | 'length';
+
+/** Blocks of a preempted sequence that may come back from host memory now that it was admitted again. */
+export interface Restore {
+  /** Number of the admission, to be named when the sequence is to proceed. */
+  readonly admission: number;
+  /** Blocks [0, from) were hit; those of `hashes` behind them are missing. */
+  readonly from: number;
+  readonly hashes: readonly BlockHash[];
+}
 
 /** Event of one sequence; `id` is the id of its SequenceRequest. */
 export type SequenceEvent =
@@ -17,8 +26,13 @@ export type SequenceEvent =
       readonly finish: FinishReason | undefined;
     }
   /** Device blocks are taken: a fetching sequence can be delivered to. */
-  | { readonly kind: 'admitted'; readonly id: number }
-  /** The sequence was preempted: it waits for device blocks, and then computes or hits the tokens it had. */
+  | {
+      readonly kind: 'admitted';
+      readonly id: number;
+      /** Present when the sequence waits for its blocks to be delivered again, and then for `proceed`. */
+      readonly restore?: Restore | undefined;
+    }
+  /** The sequence was preempted: it waits for device blocks, and then hits, gets back or computes the tokens that it had. */
   | { readonly kind: 'preempted'; readonly id: number }
   /** Progress of a prefill: tokens [0, numReady) have their KV here, as far as later rows see them; numRun rows were computed. */
   | { readonly kind: 'progress'; readonly id: number; readonly numReady: number; readonly numRun: number }

@@ -4,7 +4,7 @@ import type { Thread, Threads } from '../base/threads.ts';
 import type { SlabMemory } from '../kv/slab.ts';
 import type { LoopEvent, EngineInfo, EngineLoad, EngineWorkerData, FromEngine, ToEngine } from './engine_messages.ts';
 import type { EngineMethods, start } from './engine_worker.ts';
-import type { SequenceRequest } from './sequence.ts';
+import type { SequenceRequest } from './sequence_request.ts';
 
 /** Milliseconds that a stop waits for the running step; a device that takes longer hangs. */
 const STOP_MS = 10_000;
@@ -60,7 +60,7 @@ export class EngineHost {
   }
 
   #receive({ events, load }: Extract<FromEngine, { kind: 'events' }>, listener: EngineHostListener): void {
-    this.load = load;
+    this.load = { ...load, work: load.work ?? this.load?.work };
     for (const event of events) listener.onEvent(event);
   }
 

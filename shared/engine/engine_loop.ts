@@ -8,13 +8,21 @@ import { Condition } from '../base/condition.ts';
 import type { Clock } from '../base/clock.ts';
 import { Failure } from '../base/failure.ts';
 import type { StepTimes } from './step_budget.ts';
+import type { BlockHash } from '../kv/block_key.ts';
 import type { RecordLayout } from '../kv/record.ts';
 import { BlockCopies } from './block_copies.ts';
 import { Engine } from './engine.ts';
 import type { EngineEvent } from './engine_events.ts';
 import type { FromEngine, LoopEvent, ToEngine } from './engine_messages.ts';
-import type { SequenceRequest } from './sequence.ts';
+import type { InstanceWork } from '../protocol/instance_work.ts';
+import type { QueueOrderName } from './queue_order.ts';
+import type { SequenceRequest } from './sequence_request.ts';
 import type { Grammars } from './token_constraint.ts';
+
+/** Milliseconds between two counts of the work that is left: often enough for heartbeats, and rare beside steps. */
+const WORK_MS = 20;
+/** A wait with a limit of time takes a signal; none ends the engine's. */
+const NEVER = new AbortController().signal;
 
 /** Device, limits and hooks of an engine loop. */
 export interface EngineLoopOptions {
@@ -22,11 +30,15 @@ export interface EngineLoopOptions {
   readonly layout: RecordLayout;
   readonly numBlocks: number;
   readonly maxWaiting: number;
+  readonly queueOrder?: QueueOrderName | undefined;
   readonly chunkTokens: number;
   readonly maxNumSeqs: number;
   readonly stepMs: number;
+  readonly tbtTargetMs?: number | undefined;
   readonly firstSteps?: readonly StepTimes[];
   readonly grammars?: Grammars | undefined;
+  /** Blocks of a prompt between two saved states; see EngineOptions. */
+  readonly stateInterval?: number | undefined;
   readonly clock: Clock;
   readonly emit: (message: FromEngine) => void;
   /** [turns of the loop, 1 while one runs] u32: what the control thread's watchdog looks at. */
@@ -44,6 +56,9 @@ export class EngineLoop {
   #toldState = '';
   readonly #changed = new Condition();
   #hasNews = false;
+  /** When the work that is left was last counted, and whether events were emitted since. */
+  #workMs = -Infinity;
+  #isWorkOld = false;
 
   constructor(options: EngineLoopOptions) {
     this.#options = options;
@@ -54,14 +69,17 @@ export class EngineLoop {
       chunkTokens,
       maxNumSeqs,
       maxWaiting,
+      queueOrder,
       stepMs,
+      tbtTargetMs,
       clock,
       firstSteps = [],
       grammars,
+      stateInterval,
     } = options;
     const { spec } = layout;
     this.#copies = new BlockCopies({
-      ...{ spec, numBlocks, numExportable: executable.numExportable },
+      ...{ spec, numBlocks: numBlocks + executable.numStateSlots, numExportable: executable.numExportable },
       push: (event) => {
         this.#events.push(event);
       },
@@ -75,11 +93,25 @@ export class EngineLoop {
     this.engine = new Engine(
       executable,
       {
-        ...{ spec, numBlocks, chunkTokens, maxNumSeqs, maxWaiting, stepMs, firstSteps, grammars },
+        ...{
+          spec,
+          numBlocks,
+          chunkTokens,
+          maxNumSeqs,
+          maxWaiting,
+          queueOrder,
+          stepMs,
+          tbtTargetMs,
+          firstSteps,
+          grammars,
+          stateInterval,
+        },
         emit: (event) => {
           this.#onEvent(event);
         },
         exportEarly: (hashes) => this.#copies.exportEarly(hashes),
+        keepBlocks: (hashes) => this.#copies.keep(hashes),
+        hasDeliveries: (id) => this.#copies.hasDeliveries(id),
         onReady: () => {
           this.#wake();
         },
@@ -94,7 +126,8 @@ export class EngineLoop {
       return;
     }
     if (event.kind === 'preempted') this.#copies.drop(event.id);
-    if (event.kind === 'stored' && event.origin === 'computed') this.#copies.computed(event.hash);
+    if (event.kind === 'stored') this.#copies.stored(event.hash, event.origin);
+    if (event.kind === 'removed') this.#copies.removed(event.key);
     this.#events.push(event);
   }
 
@@ -117,17 +150,22 @@ export class EngineLoop {
         this.#copies.attach(message.slab);
         return;
       case 'deliver': {
-        if (!message.isEarly && this.engine.stateOf(message.id) === 'waiting') {
+        const state = this.engine.stateOf(message.id);
+        const isRunning = state === 'running' && !this.engine.takesBlocks(message.id);
+        if (isRunning || (!message.isEarly && state === 'waiting')) {
           // The sequence was preempted while the delivery was on its way. Keeping the slot for it would block sequences that can be
-          // admitted.
+          // admitted. One that runs again takes no more deliveries.
           this.#events.push({ kind: 'consumed', slot: message.slot });
           return;
         }
         this.#copies.deliver(message);
         return;
       }
+      case 'arrived':
+        this.#arrived.push(message);
+        return;
       case 'proceed':
-        this.#proceeding.add(message.id);
+        this.#proceeding.set(message.id, message.admission);
         return;
       case 'cancel':
         this.engine.cancel(message.id);
@@ -136,10 +174,10 @@ export class EngineLoop {
         this.#copies.await(message.keys, message.isOn);
         return;
       case 'grant':
-        this.#copies.grant(message.slots);
+        this.#copies.grant(message.slots, message.record);
         return;
       case 'export':
-        this.#copies.requested(message.hash);
+        this.#copies.requested(this.#named(message.hash));
         return;
       case 'stop':
         this.#isStopping = true;
@@ -147,8 +185,15 @@ export class EngineLoop {
     }
   }
 
-  /** Sequences whose fetch ended; they proceed when their last delivery is in. */
-  readonly #proceeding = new Set<number>();
+  /** Returns the hash with the kind of record that it names: readers say no kind. */
+  #named(hash: BlockHash): BlockHash {
+    return this.engine.kindOf(hash) === 'state' ? { ...hash, kind: 'state' } : hash;
+  }
+
+  /** Ranges of which no more blocks come; taken note of when the deliveries before are in. Bounded by the ranges of the calls (P1). */
+  readonly #arrived: Extract<ToEngine, { kind: 'arrived' }>[] = [];
+  /** Sequences whose fetch ended, with the admission that it was for; they proceed when their last delivery is in. */
+  readonly #proceeding = new Map<number, number | undefined>();
 
   /**
    * Runs the loop until 'stop' is received; resolves when no step and no copy runs, because a device must not be destroyed while it
@@ -162,15 +207,11 @@ export class EngineLoop {
       onTurn?.(this.engine.numSteps);
       this.#hasNews = false;
       this.#copies.beginImport(this.engine);
-      for (const id of this.#proceeding) {
-        if (this.#copies.hasDeliveries(id)) continue;
-        this.engine.proceed(id);
-        this.#proceeding.delete(id);
-      }
+      this.#endFetches();
       const hasWorked = await this.engine.step();
       this.#copies.beginExport(this.engine);
       this.#copies.throwFailure();
-      this.#flush();
+      this.#flush(!hasWorked);
       if (hasWorked) {
         await clock.turn();
       } else {
@@ -182,28 +223,58 @@ export class EngineLoop {
     await this.#copies.drained();
   }
 
+  /** Tells the engine of fetches that have ended, whole or of a range, and whose last delivery is in. */
+  #endFetches(): void {
+    for (const message of this.#arrived.splice(0)) {
+      if (this.#copies.hasDeliveries(message.id)) this.#arrived.push(message);
+      else this.engine.incoming.rangeEnded(message.id, message);
+    }
+    for (const [id, admission] of this.#proceeding) {
+      if (this.#copies.hasDeliveries(id)) continue;
+      this.engine.incoming.ended(id, admission);
+      this.#proceeding.delete(id);
+    }
+  }
+
   #wake(): void {
     this.#hasNews = true;
     this.#changed.notify();
   }
 
-  /** Resolves at the next message or the end of a copy, or at once when one came meanwhile. */
+  /** Resolves at the next message or the end of a copy, or at once when one came meanwhile; else when the engine is to look again. */
   async #news(): Promise<void> {
-    if (!this.#hasNews) await this.#changed.changed();
+    const { recheckMs } = this.engine;
+    if (this.#hasNews) return;
+    if (recheckMs === undefined) await this.#changed.changed();
+    else await this.#changed.within(recheckMs, this.#options.clock, NEVER);
   }
 
-  /** Emits pending events with the load, or the load alone when it changed: a cancelled sequence leaves no event. */
-  #flush(): void {
+  /**
+   * Emits pending events with the load, or the load alone when it changed: a cancelled sequence leaves no event. The work that is left is
+   * counted now and then, and before the loop waits, so that the last count is that of an idle engine.
+   */
+  #flush(isIdle = false): void {
     const { pool, load, numSteps, lastStepMs } = this.engine;
+    const states = this.engine.states?.usage;
     const { numKeyed, numAvailable, counters } = pool;
-    const state = `${load.numRunning} ${load.numWaiting} ${numAvailable}`;
-    if (this.#events.length === 0 && state === this.#toldState) return;
+    const state = `${load.numRunning} ${load.numWaiting} ${numAvailable} ${states?.used}`;
+    const isChanged = this.#events.length > 0 || state !== this.#toldState;
+    if (!isChanged && !(isIdle && this.#isWorkOld)) return;
     this.#toldState = state;
     this.#options.emit({
       kind: 'events',
       events: this.#events,
-      load: { ...load, numSteps, lastStepMs, numKeyed, numAvailable, counters },
+      load: { ...load, numSteps, lastStepMs, numKeyed, numAvailable, counters, states, work: this.#workLeft(isIdle) },
     });
     this.#events = [];
+  }
+
+  /** Returns the work that is left; undefined when it was counted within WORK_MS, unless `isIdle`. */
+  #workLeft(isIdle: boolean): InstanceWork | undefined {
+    const nowMs = this.#options.clock.nowMs();
+    this.#isWorkOld = !isIdle && nowMs - this.#workMs < WORK_MS;
+    if (this.#isWorkOld) return undefined;
+    this.#workMs = nowMs;
+    return this.engine.workLeft;
   }
 }

@@ -2,16 +2,23 @@
 import type { BlockKey, BlockHash } from '../kv/block_key.ts';
 import type { TierCounters } from '../kv/tier_counters.ts';
 import type { Format } from '../kv/format.ts';
-import type { RecordLayout } from '../kv/record.ts';
+import type { RecordKind, RecordLayout } from '../kv/record.ts';
 import type { SlabMemory } from '../kv/slab.ts';
+import type { InstanceWork } from '../protocol/instance_work.ts';
+import type { StateSlots } from '../protocol/membership.ts';
 import type { BlockEvent, SequenceEvent } from './engine_events.ts';
 import type { LoadModelOptions } from './load_model.ts';
+import type { QueueOrderName } from './queue_order.ts';
 
 /** Start parameters of the engine thread. */
 export interface EngineWorkerData {
   readonly model: LoadModelOptions;
   readonly maxWaiting: number;
+  readonly queueOrder: QueueOrderName;
+  /** Blocks of a prompt between two saved recurrent states; 0: by what a state costs. */
+  readonly stateInterval: number;
   readonly stepMs: number;
+  readonly tbtTargetMs: number;
   /** Fault injection: the step after which it happens; 0: never. */
   readonly loseDeviceAfterSteps: number;
   /** Fault injection: the step after which it happens; 0: never. */
@@ -30,16 +37,21 @@ export type ToEngine =
       readonly slot: number;
       /** Frame that is delivered; undefined: the complete record. */
       readonly frame: number | undefined;
+      /** Present when the record is the recurrent state at the end of the block. */
+      readonly record?: 'state' | undefined;
       /**
        * Whether the sequence was not admitted when this was sent: the slot then counts against the share of waiting sequences
        * (FetchSlots).
        */
       readonly isEarly: boolean;
     }
-  | { readonly kind: 'proceed'; readonly id: number }
+  /** No more of the blocks [start, end) come for a sequence in a pipeline; those that are missing are computed. */
+  | { readonly kind: 'arrived'; readonly id: number; readonly start: number; readonly end: number }
+  /** No more blocks come for the sequence. `admission`: of the one that is named only; a later one waits for its own blocks. */
+  | { readonly kind: 'proceed'; readonly id: number; readonly admission?: number | undefined }
   | { readonly kind: 'cancel'; readonly id: number }
-  /** Slots that the engine may fill with exports. */
-  | { readonly kind: 'grant'; readonly slots: readonly number[] }
+  /** Slots that the engine may fill with exports of one kind of record, blocks by default. */
+  | { readonly kind: 'grant'; readonly slots: readonly number[]; readonly record?: RecordKind }
   /** A fetch begins to wait for these blocks to be computed (`isOn`), or stops waiting; each begin is matched by one stop. */
   | { readonly kind: 'await'; readonly keys: readonly BlockKey[]; readonly isOn: boolean }
   /** A fetch wants a block that only the device tier holds: the engine exports it. */
@@ -82,6 +94,10 @@ export interface EngineLoad {
   readonly numKeyed: number;
   readonly numAvailable: number;
   readonly counters: TierCounters;
+  /** Slots for recurrent states; undefined for a model without recurrent layers. */
+  readonly states?: StateSlots | undefined;
+  /** Work that the sequences have left. Absent from a message: as in the one before it, or not known yet. */
+  readonly work?: InstanceWork | undefined;
 }
 
 /** Facts about a loaded model and its engine. */

@@ -4,10 +4,11 @@ import { messageOf } from '../base/failure.ts';
 import { workerThreads } from '../base/worker_threads.ts';
 import { MaskService } from '../grammar/matcher/mask_service.ts';
 import { shapeDigest } from '../model/model_shape.ts';
+import { stateIntervalOf } from './engine_options.ts';
 import { EngineLoop } from './engine_loop.ts';
 import type { EngineWorkerData, FromEngine, ToEngine } from './engine_messages.ts';
 import { loadModel, type LoadedModel } from './load_model.ts';
-import type { SequenceRequest } from './sequence.ts';
+import type { SequenceRequest } from './sequence_request.ts';
 
 /** Milliseconds after the loss of a device: for the running step to fail, and for Dawn's remaining answers. */
 const LOST_STEP_MS = 2_000;
@@ -26,7 +27,7 @@ export interface EngineMethods {
  * loading fails, emits `failed` and returns methods that do nothing.
  */
 export async function start(data: EngineWorkerData, emit: (message: FromEngine) => void): Promise<EngineMethods> {
-  const { model: options, maxWaiting, stepMs, heartbeat, loseDeviceAfterSteps, hangAfterSteps } = data;
+  const { model: options, heartbeat, loseDeviceAfterSteps, hangAfterSteps, stateInterval, ...limits } = data;
   const startMs = systemClock.nowMs();
   let reportedBytes = 0;
   const loading = loadModel(
@@ -54,8 +55,8 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
       executable,
       layout,
       numBlocks,
-      maxWaiting,
-      stepMs,
+      ...limits,
+      stateInterval: stateInterval > 0 ? stateInterval : stateIntervalOf(layout.spec),
       firstSteps,
       ...{ grammars, clock: systemClock, emit },
       heartbeat: progress,

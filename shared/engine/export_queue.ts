@@ -12,6 +12,9 @@ export interface Export {
   readonly anchor: BlockKey | undefined;
 }
 
+/** Most queued blocks that are looked at for the next copy. */
+const MAX_LOOKS = 4_096;
+
 /** Queue of blocks to copy out of the device; blocks that a reader waits for come first. */
 export class ExportQueue {
   readonly #maxBlocks: number;
@@ -41,16 +44,21 @@ export class ExportQueue {
     this.#add({ hash, anchor: undefined });
   }
 
-  /** Returns up to `count` blocks to copy next; they stay queued until they are {@link copied} or have {@link failed}. */
-  next(count: number): Export[] {
-    const keys = new Set<BlockKey>();
+  /**
+   * Returns up to `count` blocks to copy next, among the first MAX_LOOKS those for which `mayGo` is true; they stay queued until they are
+   * {@link copied} or have {@link failed}.
+   */
+  next(count: number, mayGo: (hash: BlockHash) => boolean = () => true): Export[] {
+    const found = new Map<BlockKey, Export>();
+    let looks = 0;
     for (const queue of [this.#asked, this.#exports.keys()]) {
       for (const key of queue) {
-        if (keys.size === count) break;
-        keys.add(key);
+        if (found.size === count || ++looks > MAX_LOOKS) break;
+        const entry = this.#exports.get(key);
+        if (entry && mayGo(entry.hash)) found.set(key, entry);
       }
     }
-    return [...keys].flatMap((key) => this.#exports.get(key) ?? []);
+    return [...found.values()];
   }
 
   /**

@@ -5,7 +5,7 @@
 import { firstNeeded, type KvSpec } from '../kv/kv_spec.ts';
 
 /** Parts of a KvSpec that decide when a block is complete: its frames and its size in tokens. */
-export type IncomingSpec = Pick<KvSpec, 'frames' | 'blockSize'>;
+export type IncomingSpec = Pick<KvSpec, 'frames' | 'blockSize'> & Partial<Pick<KvSpec, 'state'>>;
 
 /** Records which blocks of one sequence have arrived, whole or by frame, and which frames later rows still need. */
 export class FetchedBlocks {
@@ -14,6 +14,8 @@ export class FetchedBlocks {
   readonly #whole = new Set<number>();
   /** Arrived frames of incomplete blocks, by block index; bit f is set when frame f has arrived. */
   readonly #frames = new Map<number, number>();
+  /** Frames and whole blocks that have arrived. */
+  numArrived = 0;
 
   constructor(spec: IncomingSpec) {
     this.#spec = spec;
@@ -30,6 +32,7 @@ export class FetchedBlocks {
 
   /** A frame of a block arrived, or all of it (undefined). @returns whether the block is whole now */
   add(index: number, frame: number | undefined): boolean {
+    this.numArrived++;
     if (frame !== undefined) {
       const bits = (this.#frames.get(index) ?? 0) | (1 << frame);
       this.#frames.set(index, bits);
@@ -64,6 +67,21 @@ export class FetchedBlocks {
       if (this.#whole.has(index) || this.#firstMissing(index, outside) === Infinity) continue;
       usable = index;
       outside = this.#outsideAt(usable);
+    }
+    return usable;
+  }
+
+  /**
+   * Returns the end of the blocks, from `first` on and at most `end`, behind which rows can begin: nothing is lacking that they see, and
+   * where there is recurrent state, one is held there, as `stateAt` says of the blocks up to some end.
+   */
+  beginEnd(first: number, end: number, stateAt: ((most: number) => number) | undefined): number {
+    let usable = this.usableEnd(first, end);
+    while (stateAt && usable > first) {
+      const state = Math.max(first, stateAt(usable));
+      // Rows that begin earlier see blocks that later ones would not.
+      usable = this.usableEnd(first, state);
+      if (usable === state) break;
     }
     return usable;
   }

@@ -1,18 +1,20 @@
-/** Copies blocks that the device's pool holds into host memory. */
-import type { Executable } from '../../kernels/device.ts';
+/** Copies blocks, or recurrent states, that a pool of the device holds into host memory. */
 import type { BlockHash } from '../kv/block_key.ts';
 import type { BlockPool } from './block_pool.ts';
 
-/** A block that is asked for by its hash, and the buffer for its KV. */
+/** A block or a state that is asked for by its hash, and the buffer for its bytes. */
 export interface WantedBlock {
   readonly hash: BlockHash;
   readonly out: Uint8Array;
 }
 
-/** Copies the KV of the wanted blocks into their `out` buffers; returns for each whether the pool held the block. */
+/**
+ * Copies the wanted blocks into their `out` buffers with `copy`, and references them meanwhile; returns for each whether the pool held
+ * the block.
+ */
 export async function exportHeld(
   pool: BlockPool,
-  executable: Executable,
+  copy: (blocks: readonly number[], outs: readonly Uint8Array[]) => Promise<void>,
   wanted: readonly WantedBlock[],
 ): Promise<boolean[]> {
   const found = wanted.map(({ hash, out }) => ({ block: pool.find(hash), out }));
@@ -20,7 +22,7 @@ export async function exportHeld(
   const blocks = held.map(({ block }) => block);
   for (const block of blocks) pool.reference(block);
   if (held.length > 0) {
-    await executable.exportBlocks(
+    await copy(
       blocks,
       held.map(({ out }) => out),
     );

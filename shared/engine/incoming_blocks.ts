@@ -31,7 +31,7 @@ export interface IncomingOptions {
   readonly onWhole: (block: number, hash: AnchoredHash) => void;
 }
 
-/** Copies fetched blocks into the device blocks of a loading sequence and reports blocks that are complete. */
+/** Copies fetched blocks into the device blocks of sequences and reports blocks that are complete. */
 export class Incoming {
   readonly #options: IncomingOptions;
 
@@ -40,14 +40,15 @@ export class Incoming {
   }
 
   /**
-   * Copies blocks into a loading sequence. Blocks that were hit meanwhile are ignored; a block behind a gap stays, and the gap is
+   * Copies blocks into a sequence that takes them. Blocks that were hit meanwhile are ignored; a block behind a gap stays, and the gap is
    * computed.
    */
   async put(sequence: Sequence, incoming: readonly IncomingBlock[]): Promise<void> {
     const { executable, pool, frames } = this.#options;
-    const { state } = sequence;
-    if (state.kind !== 'loading') return;
-    const put = this.#usable(sequence, state.fetched, incoming);
+    const { takesBlocks, state } = sequence;
+    if (!takesBlocks || (state.kind !== 'loading' && state.kind !== 'running')) return;
+    const { fetched } = state;
+    const put = this.#usable(sequence, fetched, incoming);
     if (put.length === 0) return;
     const blocks = put.map(({ block }) => block);
     // A cancel that comes while the device copies must not give the blocks to somebody else.
@@ -62,20 +63,25 @@ export class Incoming {
     }
     pool.release(blocks);
     // The sequence was preempted or ended during the copy, so the blocks are no longer its own.
-    if (sequence.state !== state) return;
-    for (const one of put) this.#note(sequence, state.fetched, one);
+    if (!('fetched' in sequence.state) || sequence.state.fetched !== fetched) return;
+    for (const one of put) this.#note(sequence, fetched, one);
     sequence.passFetched();
   }
 
   #usable(sequence: Sequence, fetched: FetchedBlocks, incoming: readonly IncomingBlock[]): Put[] {
-    const first = sequence.cursor.computed / this.#options.blockSize;
+    const first = Math.ceil(sequence.cursor.submitted / this.#options.blockSize);
     const end = sequence.hittableBlocks;
-    return incoming.flatMap((incomingBlock) => {
-      const { blockIndex: index } = incomingBlock;
-      const [block, hash] = [sequence.blocks[index], sequence.chain.hashes[index]];
-      if (block === undefined || !hash || index < first || index >= end || fetched.has(index)) return [];
-      return [{ ...incomingBlock, block, hash }];
-    });
+    const { blocks, chain } = sequence;
+    // Thousands of blocks may come at once, so each costs one object.
+    const usable: Put[] = [];
+    for (const { blockIndex, payload, frame } of incoming) {
+      const [block, hash] = [blocks[blockIndex], chain.hashes[blockIndex]];
+      if (block === undefined || !hash || blockIndex < first || blockIndex >= end || fetched.has(blockIndex)) continue;
+      // A block of a pipeline that is not awaited is computed here.
+      if (sequence.isPipelined && !sequence.awaited.has(blockIndex)) continue;
+      usable.push({ blockIndex, payload, frame, block, hash });
+    }
+    return usable;
   }
 
   #note({ times }: Sequence, fetched: FetchedBlocks, { blockIndex, frame, block, hash }: Put): void {

@@ -1,15 +1,16 @@
 /** From a model folder to an engine-ready executable: device, program, weights, format. */
 import type { Clock } from '../base/clock.ts';
-import { DeviceError, type Device, type Executable } from '../../kernels/device.ts';
+import { DeviceError, type Device, type Executable, type LoadOptions } from '../../kernels/device.ts';
 import type { KvDtype, Program } from '../../kernels/program.ts';
 import type { WeightFormat } from '../../kernels/weights/weight_format.ts';
 import type { KernelSet } from '../../kernels/wgsl/kernel_set.ts';
 import { formatDigest, type Format } from '../kv/format.ts';
-import { LAYOUT_VERSION } from '../kv/kv_spec.ts';
+import { LAYOUT_VERSION, type KvSpec } from '../kv/kv_spec.ts';
 import type { RecordLayout } from '../kv/record.ts';
 import { machineMemory } from '../../kernels/wasm/memory_plan.ts';
 import type { Model } from '../model/model_folder.ts';
 import { openModel } from '../model/open_model.ts';
+import { leftOut } from '../model/left_out.ts';
 import { servedLength } from '../model/served_length.ts';
 import type { ModelWeights } from '../model/weights.ts';
 import type { StepTimes } from './step_budget.ts';
@@ -20,7 +21,8 @@ import { storageFormats } from './storage_formats.ts';
 import { ropesServed } from './architectures/decoder_rope.ts';
 import type { WasmBounds } from '../../kernels/wasm/wasm_device.ts';
 import { autoDevice, openDevice } from './open_device.ts';
-import { kvLayoutOf, kvSpecOf } from './program_kv.ts';
+import { kvLayoutOf, kvSpecOf, stateLayoutOf } from './program_kv.ts';
+import { rowsReadFor, weightSource } from './transposed_rows.ts';
 import { warmUp } from './warm_up.ts';
 
 /** Model, device and sizes for loadModel. */
@@ -48,6 +50,11 @@ export interface LoadModelOptions {
    * among the engines; on webgpu what is left after the weights.
    */
   readonly numBlocks: number;
+  /**
+   * Slots for recurrent states, for models that have them: of running sequences, and saved ones. 0 or absent: as many as half of the
+   * automatic KV memory holds on wasm, and 1 GiB on webgpu, at least 8 and at most three for each sequence.
+   */
+  readonly numStateSlots?: number;
   /** 0: one per core. */
   readonly numThreads: number;
   readonly chunkTokens: number;
@@ -76,6 +83,9 @@ export interface LoadedModel {
 const SAMPLE_PAGE_BYTES = 64 * 2 ** 20;
 const AUTO_KV_BYTES = 512 * 2 ** 20;
 const AUTO_MAX_BLOCKS = 4_096;
+/** Automatic memory for recurrent states on a GPU, and least slots for them anywhere. */
+const GPU_STATE_BYTES = 1 << 30;
+const MIN_STATE_SLOTS = 8;
 /**
  * Automatic KV memory takes at most one part in 8 of the machine's memory. Untouched pages cost nothing, but memory that long contexts
  * touch must exist.
@@ -134,12 +144,12 @@ async function loadOn(
       throw new DeviceError(
         `${device.description}: ${device.fault}; use another --device, or another version of its driver`,
       );
-    const executable = await device.load(held.program, weights, {
+    const executable = await device.load(held.program, weightSource(weights), {
       maxRows: Math.max(options.chunkTokens, options.maxNumSeqs),
       maxSamples: options.maxNumSeqs,
       maxBlocksPerSequence,
       weightFormat: held.common,
-      kv,
+      ...{ kv, ...statesOf(spec, options, device) },
       numBlocks: numBlocksOf(options, device, maxBlocksPerSequence, spec.payloadBytes),
       samplerPages: Math.min(2 * options.maxNumSeqs, Math.floor(SAMPLE_PAGE_BYTES / (4 * shape.vocabSize))),
       nowMs: clock && (() => clock.nowMs()),
@@ -164,18 +174,10 @@ async function loadOn(
       kv: spec.digest,
     };
     const layout: RecordLayout = { format: formatDigest(format), numericsClass, spec };
-    const description = [`${device.description}; weights: ${held.changes}${why}`, ...device.notes].join('; ');
+    const clauses = [`${device.description}; weights: ${held.changes}${why}`, ...device.notes];
+    const description = [...clauses, ...leftOut(weights.shapes.keys())].join('; ');
     return {
-      folder,
-      shape,
-      device,
-      description,
-      executable,
-      format,
-      layout,
-      numBlocks,
-      maxModelLen,
-      firstSteps,
+      ...{ folder, shape, device, description, executable, format, layout, numBlocks, maxModelLen, firstSteps },
     };
   } finally {
     await weights.close();
@@ -185,10 +187,23 @@ async function loadOn(
 /** Returns a progress callback that counts bytes of the model's files, whatever their storage format on the device. */
 function progressOf({ weights: specs }: Program, weights: ModelWeights, onProgress: OnProgress): () => void {
   const parts = Object.values(specs).flatMap((spec) => spec.parts);
-  const totalBytes = parts.reduce((sum, part) => sum + weights.storedBytes(part), 0);
+  const totalBytes = parts.reduce((sum, part) => sum + weights.storedBytes(rowsReadFor(part)), 0);
   return () => {
     onProgress(Math.min(weights.doneBytes, totalBytes), totalBytes);
   };
+}
+
+/** Returns the layout and the number of slots for recurrent states; nothing for a model without recurrent layers. */
+function statesOf(
+  spec: KvSpec,
+  { numStateSlots = 0, maxNumSeqs, deviceSharing }: LoadModelOptions,
+  device: Device,
+): Pick<LoadOptions, 'state' | 'numStateSlots'> {
+  const state = stateLayoutOf(spec);
+  if (!state) return {};
+  const bytes = (device.kind === 'webgpu' ? GPU_STATE_BYTES : AUTO_KV_BYTES / 2) / deviceSharing;
+  const fitting = Math.min(3 * maxNumSeqs, Math.floor(bytes / state.slotBytes));
+  return { state, numStateSlots: numStateSlots > 0 ? Math.max(2, numStateSlots) : Math.max(MIN_STATE_SLOTS, fitting) };
 }
 
 function numBlocksOf(

@@ -10,41 +10,21 @@
  */
 import assert from 'node:assert/strict';
 import { TokenList } from '../base/token_list.ts';
-import { KeyChain, numPrefillBlocks, type AnchoredHash, type Digest } from '../kv/block_key.ts';
+import { KeyChain, numPrefillBlocks, type AnchoredHash } from '../kv/block_key.ts';
 import { blocksOutsideWindow } from '../kv/kv_spec.ts';
-import { Pooling, type SampleGroupMessage } from '../protocol/messages.ts';
-import type { Request } from '../protocol/request.ts';
+import { Pooling } from '../protocol/messages.ts';
+import { AwaitedRanges, type BlockRange } from './awaited_ranges.ts';
 import { Cursor } from './cursor.ts';
+import type { Restore } from './engine_events.ts';
 import { FetchedBlocks, type IncomingSpec } from './fetched_blocks.ts';
+import type { SequenceRequest } from './sequence_request.ts';
 import { SequenceTimes } from './sequence_times.ts';
 import type { TokenConstraint } from './token_constraint.ts';
-
-/** A sequence to compute: its tokens, block chain, sampling request and kind. */
-export interface SequenceRequest {
-  readonly id: number;
-  readonly kind: 'prefill' | 'decode' | 'embed';
-  /** The start of its block chain: the engine's format and the request's scope. */
-  readonly root: Digest;
-  readonly tokens: Uint32Array;
-  /** Hashes of its first full blocks, as the caller has derived them; the sequence derives the rest as it comes. */
-  readonly hashes: readonly AnchoredHash[];
-  /** Bits of a block key, as {@link KeyChain} takes them. */
-  readonly keyBits?: number | undefined;
-  readonly request: Request;
-  /** Log-probabilities of the prompt's tokens are wanted from this position on (at least 1); `request.promptLength` for none. */
-  readonly promptLogprobsFrom: number;
-  /** Blocks are on their way: wait for `proceed` before computing. */
-  readonly isFetching: boolean;
-  /** How the hidden states of an `embed` sequence are pooled; the last one by default. */
-  readonly pooling?: Pooling | undefined;
-  /** Present for one of several samples of a prompt; see sample_groups.ts. */
-  readonly group?: SampleGroupMessage | undefined;
-}
 
 /** State of a sequence in the engine, with what belongs to the state. */
 export type SequenceState =
   | { readonly kind: 'waiting' }
-  /** Device blocks are taken; fetched ones are being put in. */
+  /** Device blocks are taken; fetched ones are being put in. A prefill in a pipeline loads and runs by turns. */
   | { readonly kind: 'loading'; readonly blocks: number[]; readonly fetched: FetchedBlocks }
   /**
    * `fetched`: blocks that arrived behind a block that is computed here. `firstHeld`: index of the first block that the sequence still
@@ -61,6 +41,9 @@ export type SequenceState =
 
 const NO_ROWS = { start: 0, end: 0 };
 
+/** Returns the most blocks, at most `most`, at whose end a recurrent state is held; 0: none. */
+export type StateAt = (hashes: readonly AnchoredHash[], most: number) => number;
+
 /** One sequence in the engine: token ids, block chain, cursor and state. */
 export class Sequence {
   readonly request: SequenceRequest;
@@ -74,6 +57,13 @@ export class Sequence {
   #state: SequenceState = { kind: 'waiting' };
   /** No fetch brings blocks any more. */
   #isFetched: boolean;
+  /** Ranges of a pipeline that are still fetched. */
+  readonly awaited: AwaitedRanges;
+  /** Blocks [0, restoreEnd) were complete when the sequence was preempted, and are asked for when it is admitted again. */
+  #restoreEnd = 0;
+  /** Leading blocks that were hit when it was admitted, those without a state at their end included. */
+  #numPresent = 0;
+  #numAdmissions = 0;
   /** The first token of the prompt whose log-probability is still to be reported. */
   #promptNext: number;
   /** The number of the last step that it was part of. */
@@ -88,6 +78,7 @@ export class Sequence {
     this.times = new SequenceTimes(nowMs);
     this.#spec = spec;
     this.#isFetched = !request.isFetching;
+    this.awaited = new AwaitedRanges((request.isFetching && !spec.state && request.awaited) || []);
     this.#promptNext = request.promptLogprobsFrom;
   }
 
@@ -110,26 +101,57 @@ export class Sequence {
     return this.#state.kind === 'running' ? this.chain.hashes.slice(0, this.#state.firstHeld) : [];
   }
 
-  /** Takes device blocks, the first `numHits` of which were hit. */
-  admit(blocks: number[], numHits: number): void {
+  /**
+   * Takes device blocks, the first `numHits` of which were hit. Where there is recurrent state, further ones up to `numPresent` were hit
+   * whose state a fetch may bring.
+   */
+  admit(blocks: number[], numHits: number, numPresent = numHits): void {
     assert(this.#state.kind === 'waiting', 'a sequence is admitted that waits');
     const fetched = new FetchedBlocks(this.#spec);
+    for (let index = numHits; index < numPresent; index++) fetched.add(index, undefined);
+    this.#numPresent = numPresent;
     this.cursor.startAt(numHits * this.#spec.blockSize);
-    this.#state = this.#isFetched
-      ? { kind: 'running', blocks, fetched, firstHeld: 0 }
-      : { kind: 'loading', blocks, fetched };
+    this.#numAdmissions++;
+    const isLoading = this.isPipelined ? this.awaited.has(numHits) : this.mayLoad(numHits);
+    this.#state = isLoading ? { kind: 'loading', blocks, fetched } : { kind: 'running', blocks, fetched, firstHeld: 0 };
   }
 
-  /** Whether it has the tokens of `leader`, no more and no fewer, and the same block chain. */
-  hasTokensOf(leader: Sequence): boolean {
-    const { tokens, chain, request } = leader;
-    if (this.tokens.length !== tokens.length || leader.cursor.pending > 0 || this.request.root !== request.root)
-      return false;
-    const from = numPrefillBlocks(tokens.length, this.#spec.blockSize) * this.#spec.blockSize;
-    const [own, others] = [this.tokens.range(from, tokens.length), tokens.range(from, tokens.length)];
-    return (
-      this.chain.hashes.at(-1)?.digest === chain.hashes.at(-1)?.digest && own.every((token, i) => token === others[i])
-    );
+  /** Whether it will load blocks when it is admitted with `numHits` hit ones. */
+  mayLoad(numHits: number): boolean {
+    return !this.#isFetched || numHits < this.#restoreEnd;
+  }
+
+  /** Whether it computes some ranges of blocks while other ranges are fetched. */
+  get isPipelined(): boolean {
+    return !this.#isFetched && this.request.awaited !== undefined && !this.#spec.state;
+  }
+
+  /** In a pipeline: loads while the next block is computed elsewhere, and runs while it is computed here. */
+  #turn(): void {
+    const { state } = this;
+    if (!this.isPipelined || (state.kind !== 'loading' && state.kind !== 'running')) return;
+    const { blocks, fetched } = state;
+    const isLoading = this.awaited.has(Math.floor(this.cursor.submitted / this.#spec.blockSize));
+    if (isLoading === (state.kind === 'loading')) return;
+    this.#state = isLoading ? { kind: 'loading', blocks, fetched } : { kind: 'running', blocks, fetched, firstHeld: 0 };
+  }
+
+  /** Whether fetched blocks are copied into its device blocks now. */
+  get takesBlocks(): boolean {
+    return this.#state.kind === 'loading' || (this.#state.kind === 'running' && !this.awaited.isEmpty);
+  }
+
+  /** In a pipeline: no more of the blocks in `range` arrive. Those that are missing are computed here. */
+  arrived(range: BlockRange): void {
+    this.awaited.arrived(range);
+    this.#turn();
+  }
+
+  /** Blocks that are to come back from host memory; undefined unless the sequence waits for them. */
+  get restore(): Restore | undefined {
+    if (this.#state.kind !== 'loading' || !this.#isFetched) return undefined;
+    const from = this.cursor.submitted / this.#spec.blockSize;
+    return { admission: this.#numAdmissions, from, hashes: this.chain.hashes.slice(0, this.#restoreEnd) };
   }
 
   /**
@@ -151,26 +173,70 @@ export class Sequence {
 
   /**
    * Ends loading, because no more blocks arrive. Blocks that lack only frames which no remaining row sees count as present. These
-   * blocks get no key: another sequence with the same prefix would see the missing frames.
+   * blocks get no key: another sequence with the same prefix would see the missing frames. `admission`: only if that is the last one.
+   * `stateAt`, for a model with recurrent state: it begins where a state is, and returns the indices of the blocks behind that came whole.
    */
-  run(): void {
+  run(admission = this.#numAdmissions, stateAt?: StateAt): readonly number[] {
+    if (admission !== this.#numAdmissions) return [];
     this.#isFetched = true;
-    if (this.#state.kind !== 'loading') return;
+    this.awaited.clear();
+    if (this.#state.kind !== 'loading') return [];
+    this.#restoreEnd = 0;
     const { blocks, fetched } = this.#state;
     const { blockSize } = this.#spec;
     const first = this.cursor.submitted / blockSize;
-    const end = fetched.usableEnd(first, this.hittableBlocks);
+    const end = fetched.beginEnd(first, this.hittableBlocks, stateAt && ((most) => stateAt(this.chain.hashes, most)));
     for (let index = first; index < end; index++) {
       if (!fetched.acquire(index)) this.times.numFetched += blockSize;
       this.cursor.skip(blockSize);
     }
+    if (stateAt) return this.#runWithState(blocks, fetched, first, end);
     this.#state = { kind: 'running', blocks, fetched, firstHeld: 0 };
     this.passFetched();
+    return [];
   }
 
-  /** Returns the sequence to waiting, without device blocks. @returns the blocks that it held, to be released */
-  preempt(): readonly number[] {
+  /**
+   * Runs from the cursor on, where a recurrent state is: whole blocks behind it are computed again. Returns the indices of those, which
+   * have names and are not written again (K3).
+   */
+  #runWithState(blocks: number[], fetched: FetchedBlocks, first: number, end: number): readonly number[] {
+    const named = [...fetched.whole].sort((a, b) => a - b);
+    const { blockSize } = this.#spec;
+    const numHit = Math.max(first, Math.min(end, this.#numPresent));
+    this.times.numFetched = (end - numHit) * blockSize;
+    this.times.cached(numHit * blockSize);
+    this.#state = { kind: 'running', blocks, fetched: new FetchedBlocks(this.#spec), firstHeld: 0 };
+    return named;
+  }
+
+  /**
+   * Puts a fresh device block in the place of the one at `index`, which was released. Without one the blocks from there on are dropped.
+   * @returns those behind it then, to be released
+   */
+  renewBlock(index: number, block: number | undefined): readonly number[] {
+    assert(this.#state.kind === 'running', 'a running sequence has blocks of its own');
+    if (block === undefined) return this.#state.blocks.splice(index).slice(1);
+    this.#state.blocks[index] = block;
+    return [];
+  }
+
+  /** Number of blocks that are complete and may come back from host memory after a preemption. */
+  get restorableBlocks(): number {
+    const numComplete = this.#state.kind === 'running' ? Math.floor(this.cursor.computed / this.#spec.blockSize) : 0;
+    return Math.min(this.hittableBlocks, Math.max(this.#restoreEnd, numComplete));
+  }
+
+  /**
+   * Returns the sequence to waiting, without device blocks. `isRestored`: its blocks, at most the first `mostRestored`, come back from
+   * host memory where they can. One in a pipeline leaves it, because blocks that have arrived do not come again: all that is missing is computed here.
+   * @returns the blocks that it held, to be released
+   */
+  preempt(isRestored: boolean, mostRestored = Infinity): readonly number[] {
     const held = this.heldBlocks;
+    this.#restoreEnd = isRestored ? Math.min(this.restorableBlocks, mostRestored) : 0;
+    this.#isFetched ||= this.isPipelined;
+    this.awaited.clear();
     this.#state = { kind: 'waiting' };
     this.cursor.startAt(0);
     return held;
@@ -232,20 +298,43 @@ export class Sequence {
     return this.#state.kind === 'running' ? this.target - this.cursor.submitted : 0;
   }
 
-  /** Position up to which one step may compute: the target, or the next fetched block, which is not computed again. */
+  /** Whether a fetch still brings blocks. */
+  get isFetching(): boolean {
+    return !this.#isFetched;
+  }
+
+  /** Rows that are to be computed here: those behind the blocks that are present or have a source. Hits of a waiting sequence are not known. */
+  get rowsHere(): number {
+    const { fetchEnd = this.hittableBlocks } = this.request;
+    if (this.isPipelined) return this.target - this.cursor.submitted - this.awaitedRows;
+    const arriving =
+      (this.#isFetched ? this.#restoreEnd : Math.min(fetchEnd, this.hittableBlocks)) * this.#spec.blockSize;
+    return this.target - Math.max(this.cursor.submitted, arriving);
+  }
+
+  /** Rows behind the cursor that other instances compute in a pipeline with this one. */
+  get awaitedRows(): number {
+    const { blockSize } = this.#spec;
+    return this.awaited.numFrom(Math.ceil(this.cursor.submitted / blockSize)) * blockSize;
+  }
+
+  /** Position up to which one step may compute: the target, or the next block that is fetched, which is not computed again. */
   get nextStop(): number {
-    let stop = this.target;
+    const { blockSize } = this.#spec;
+    let stop = Math.min(this.target, this.awaited.next(Math.floor(this.cursor.submitted / blockSize)) * blockSize);
     if (this.#state.kind !== 'running') return stop;
-    for (const index of this.#state.fetched.whole) stop = Math.min(stop, index * this.#spec.blockSize);
+    for (const index of this.#state.fetched.whole) stop = Math.min(stop, index * blockSize);
     return stop;
   }
 
   /** Moves the cursor past the fetched blocks that come next. */
   passFetched(): void {
     const { state, cursor } = this;
-    if (state.kind !== 'loading' && state.kind !== 'running') return;
+    // Where there is recurrent state, blocks count only once the state at their end is known (`run`).
+    if (this.#spec.state || (state.kind !== 'loading' && state.kind !== 'running')) return;
     const { blockSize } = this.#spec;
     while (state.fetched.acquire(cursor.submitted / blockSize)) cursor.skip(blockSize);
+    this.#turn();
   }
 
   /**

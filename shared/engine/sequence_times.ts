@@ -18,7 +18,7 @@ export interface SequenceReport {
 
 /** Measures one sequence until its first token (decode), its last block (prefill) or its last row (embed). */
 export class SequenceTimes {
-  readonly #submittedMs: number;
+  readonly submittedMs: number;
   #admittedMs: number | undefined;
   #readyMs: number | undefined;
   #numCached = 0;
@@ -27,13 +27,18 @@ export class SequenceTimes {
   numRun = 0;
 
   constructor(nowMs: number) {
-    this.#submittedMs = nowMs;
+    this.submittedMs = nowMs;
   }
 
   /** Device blocks were taken, `numCached` tokens of them hit. Only the first time counts. */
   admitted(nowMs: number, numCached: number): void {
     if (this.#admittedMs !== undefined) return;
     this.#admittedMs = nowMs;
+    this.#numCached = numCached;
+  }
+
+  /** Tokens that turn out to have been hit, because the state behind them came from elsewhere. */
+  cached(numCached: number): void {
     this.#numCached = numCached;
   }
 
@@ -47,7 +52,7 @@ export class SequenceTimes {
     const [admittedMs, readyMs] = [this.#admittedMs ?? nowMs, this.#readyMs ?? nowMs];
     return {
       ...{ cachedTokens: this.#numCached, fetchedTokens, computedTokens },
-      queueMs: admittedMs - this.#submittedMs,
+      queueMs: admittedMs - this.submittedMs,
       loadMs: readyMs - admittedMs,
       computeMs: nowMs - readyMs,
     };

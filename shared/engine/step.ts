@@ -2,6 +2,8 @@
 import { fromSlot, type SampleRequest, type Segment, type StepExport } from '../../kernels/device.ts';
 import type { AnchoredHash } from '../kv/block_key.ts';
 import type { Embeddings } from './embeddings.ts';
+import type { RecurrentStates } from './recurrent_states.ts';
+import type { SegmentStates } from './sequence_states.ts';
 import { promptRequest, type SamplingState } from './sampling_state.ts';
 import type { Sequence } from './sequence.ts';
 import type { PlannedRows } from './step_plan.ts';
@@ -22,6 +24,8 @@ export interface StepRows {
   readonly sampled: readonly number[];
   /** Where the device writes the hidden states of the last of these rows; undefined when none are wanted. */
   readonly hidden?: Float32Array | undefined;
+  /** Recurrent states that the rows read and write; undefined for a model without, and for samples of another sequence's row. */
+  readonly states?: SegmentStates | undefined;
 }
 
 /** A block that a step fills. */
@@ -55,12 +59,13 @@ interface StepContext {
   readonly embeddings: Embeddings;
   readonly blockSize: number;
   readonly fork: Fork;
+  readonly states: RecurrentStates | undefined;
 }
 
 /** Builds the batch of step number `step`, forks the followers of sequences that it samples from, and advances all cursors. */
 export function buildStep(
   work: readonly PlannedRows<Sequence>[],
-  { sampling, embeddings, blockSize, fork }: StepContext,
+  { sampling, embeddings, blockSize, fork, states: recurrent }: StepContext,
   step: number,
 ): BuiltStep {
   const filled: FilledBlock[] = [];
@@ -73,13 +78,14 @@ export function buildStep(
     const prompt = sequence.promptRows(start, end);
     const tokens = tokensOf(sequence, start, end, sampling);
     const blockTable = sequence.blocks;
+    const states = recurrent?.begin(sequence, start, count);
     const forked = sampled.length > 0 ? fork(sequence) : NO_SEQUENCES;
     const own = samplesOf(sequence, prompt, sampled, start, count, sampling);
     const samples =
       forked.length === 0 ? own : [...(own ?? []), ...forked.map((one) => sampling.request(one, end, count - 1))];
     // Written out because a spread would allocate a second object for every token of a decode step.
     const hidden = embeddings.roomFor(sequence, start, end);
-    if (hidden) batch.push({ tokens, start, blockTable, hidden });
+    if (hidden || states) batch.push(withStates({ tokens, start, blockTable, hidden, samples, states }));
     else batch.push(samples ? { tokens, start, blockTable, samples } : { tokens, start, blockTable });
     for (let index = Math.floor(start / blockSize); index < Math.floor(end / blockSize); index++) {
       const [block, hash] = [sequence.blocks[index], sequence.chain.hashes[index]];
@@ -88,7 +94,7 @@ export function buildStep(
     sequence.cursor.submit(count, sampled.length);
     sequence.lastStep = step;
     sequence.passFetched();
-    rows.push({ sequence, start, count, after: sequence.cursor.submitted, prompt, sampled, hidden });
+    rows.push({ sequence, start, count, after: sequence.cursor.submitted, prompt, sampled, hidden, states });
     // Their results come right behind those of the sequence in whose segment they are sampled.
     for (const follower of forked) {
       follower.cursor.submit(0, 1);
@@ -97,6 +103,27 @@ export function buildStep(
     }
   }
   return { rows, batch, filled };
+}
+
+/** Returns the segment of rows whose hidden states are wanted, or which have recurrent states. */
+function withStates({
+  tokens,
+  start,
+  blockTable,
+  hidden,
+  samples,
+  states,
+}: Pick<Segment, 'tokens' | 'start' | 'blockTable'> & {
+  readonly hidden: Float32Array | undefined;
+  readonly samples: readonly SampleRequest[] | undefined;
+  readonly states: SegmentStates | undefined;
+}): Segment {
+  return {
+    ...{ tokens, start, blockTable },
+    ...(hidden ? { hidden } : {}),
+    ...(samples && !hidden ? { samples } : {}),
+    ...(states ? { state: states.segment } : {}),
+  };
 }
 
 /**

@@ -8,6 +8,8 @@
  * a step now and then goes without them, so that the duration of token steps stays known. Steps in which nobody waits for a token
  * are not limited.
  */
+import type { StepWork } from '../protocol/instance_work.ts';
+import { ROW_UNIT } from './prompt_time.ts';
 
 /** Target without --step-ms, as a multiple of the duration of a step without prompt rows. */
 const AUTO_FACTOR = 2.5;
@@ -17,8 +19,6 @@ const AUTO_FACTOR = 2.5;
  */
 const ROW = { up: 0.5, down: 0.2 };
 const TOKENS = { up: 0.2, down: 0.7 };
-/** Rows that matrix products process together; prompts get at least this many rows of every step. */
-export const ROW_UNIT = 4;
 /**
  * Steps with prompt rows between two steps without. The second value applies when the number of token rows has changed by a factor of
  * more than CHANGED since the last measurement, or fewer than FEW steps were measured.
@@ -29,12 +29,15 @@ const CHANGED = 1.5;
 const FEW = 4;
 
 /** Rows and duration of one step. */
-export interface StepTimes {
+interface RowTimes {
   /** Rows of sequences that wait for their next token, and other rows. */
   readonly tokenRows: number;
   readonly promptRows: number;
   readonly ms: number;
 }
+
+/** Work and duration of one step. */
+export interface StepTimes extends RowTimes, Omit<StepWork, 'rows'> {}
 
 /** Limits the prompt rows of a step from measured step times, so that waiting tokens are not delayed beyond the target. */
 export class StepBudget {
@@ -51,9 +54,14 @@ export class StepBudget {
    * `stepMs` is the target; 0: AUTO_FACTOR times the duration of steps without prompt rows. `first` holds step times that the warm-up
    * has measured.
    */
-  constructor(stepMs: number, first: readonly StepTimes[] = []) {
+  constructor(stepMs: number, first: readonly RowTimes[] = []) {
     this.#stepMs = stepMs;
     for (const times of first) this.took(times);
+  }
+
+  /** Milliseconds that a step with token rows may take; 0 until a step without prompt rows was measured. */
+  get targetMs(): number {
+    return this.#stepMs > 0 ? this.#stepMs : AUTO_FACTOR * (this.#tokensMs ?? 0);
   }
 
   /**
@@ -63,11 +71,10 @@ export class StepBudget {
   promptRows(tokenRows: number): number {
     if (tokenRows === 0) return Infinity;
     if (this.#tokensMs === undefined || this.#isStale(tokenRows)) return 0;
-    const targetMs = this.#stepMs > 0 ? this.#stepMs : AUTO_FACTOR * this.#tokensMs;
     // Until prompt rows are measured, a prompt row counts as much as a token row. That is an upper limit, because rows of one step
     // share the reading of the weights.
     const rowMs = Math.max(this.#rowMs ?? this.#tokensMs / tokenRows, 1e-6);
-    const rows = Math.floor((targetMs - this.#tokensMs) / rowMs);
+    const rows = Math.floor((this.targetMs - this.#tokensMs) / rowMs);
     return Math.max(ROW_UNIT, rows - (rows % ROW_UNIT));
   }
 
@@ -78,7 +85,7 @@ export class StepBudget {
   }
 
   /** Records the rows and duration of a completed step. */
-  took({ tokenRows, promptRows, ms }: StepTimes): void {
+  took({ tokenRows, promptRows, ms }: RowTimes): void {
     if (promptRows === 0) {
       // With a very different number of token rows, the old average is replaced.
       const isOther = tokenRows / this.#tokenRows > CHANGED || this.#tokenRows / tokenRows > CHANGED;

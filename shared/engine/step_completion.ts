@@ -9,6 +9,7 @@ import type { BlockPool } from './block_pool.ts';
 import type { Embeddings } from './embeddings.ts';
 import type { EngineEvent } from './engine_events.ts';
 import { reportedToken } from './sampler.ts';
+import type { RecurrentStates } from './recurrent_states.ts';
 import type { SamplingState } from './sampling_state.ts';
 import type { Sequence } from './sequence.ts';
 import { numPromptTop, type StepRows } from './step.ts';
@@ -19,10 +20,14 @@ export interface CompletionOptions {
   readonly pool: BlockPool;
   readonly sampling: SamplingState;
   readonly embeddings: Embeddings;
+  /** Undefined for a model without recurrent layers. */
+  readonly states: RecurrentStates | undefined;
   readonly clock: Clock;
   readonly emit: (event: EngineEvent) => void;
   /** Whether the sequence was cancelled or has ended. */
   readonly isGone: (sequence: Sequence) => boolean;
+  /** Called when an answer is complete, with the number of its tokens. */
+  readonly onFinished: (numTokens: number) => void;
   /** Forgets a sequence. */
   readonly cancel: (id: number) => void;
 }
@@ -49,6 +54,8 @@ export class StepCompletion {
     // touches them.
     if (this.#options.isGone(sequence)) {
       this.#options.pool.release(sequence.releaseEnded());
+      if (rows.states) this.#options.states?.drop(sequence, rows.states);
+      else this.#options.states?.left(sequence);
       return;
     }
     this.#advance(rows);
@@ -90,7 +97,7 @@ export class StepCompletion {
   }
 
   /** Counts computed tokens and names the blocks that became full. */
-  #advance({ sequence, start, count, after }: StepRows): void {
+  #advance({ sequence, start, count, after, states }: StepRows): void {
     const { pool, emit, spec } = this.#options;
     const { blockSize } = spec;
     const { request, times, tokens, chain, cursor } = sequence;
@@ -102,6 +109,7 @@ export class StepCompletion {
       assert(block !== undefined && hash, `block ${index} of ${tokens.length} tokens is computed but not named`);
       if (pool.seal(block, hash)) emit({ kind: 'stored', hash, origin: 'computed' });
     }
+    if (states) this.#options.states?.complete(sequence, states);
     if (request.kind === 'prefill')
       emit({ kind: 'progress', id: request.id, numReady: cursor.computed, numRun: times.numRun });
     // A prefill keeps its blocks for others to fetch; a decode sequence releases blocks that lie outside its widest attention window.
@@ -118,8 +126,10 @@ export class StepCompletion {
     const finish = isStop ? 'stop' : isFull ? 'length' : undefined;
     const report = isFirst ? sequence.times.report(this.#options.clock.nowMs()) : undefined;
     this.#options.emit({ kind: 'token', id, sampled, report, finish });
-    if (finish) this.#options.cancel(id);
-    else constraint?.push(sampled.token);
+    if (finish) {
+      this.#options.onFinished(sequence.tokens.length - request.promptLength);
+      this.#options.cancel(id);
+    } else constraint?.push(sampled.token);
   }
 
   #refuse(id: number, code: FailureCode, message: string): void {

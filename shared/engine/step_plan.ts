@@ -7,6 +7,8 @@
  *
  * A sequence without enough free blocks is left out and reported as short; the scheduler decides whose blocks are released for it.
  */
+import type { StepWork } from '../protocol/instance_work.ts';
+import type { PromptTime } from './prompt_time.ts';
 
 /** Fields of a running sequence that the plan reads. */
 export interface PlannableSequence {
@@ -39,6 +41,8 @@ export interface StepRoom {
   /** Samples on the device that may have a mask. */
   readonly masks: number;
   readonly freeBlocks: number;
+  /** Time that is left for rows of prompts; undefined: as much as they take. */
+  readonly promptTime?: PromptTime | undefined;
 }
 
 /** Number of rows that one sequence computes in a step. */
@@ -58,12 +62,20 @@ export interface StepPlan<S> {
   readonly left: StepRoom;
 }
 
-/** Plans the next step. `promptRows` returns how many prompt rows may go beside so many sequences that need one row. */
+/** Limits of the rows of prompts beside the rows of sequences that need one row. */
+export interface PromptLimits {
+  /** Returns how many rows of prompts may go beside so many of those. */
+  readonly promptRows: (tokenRows: number) => number;
+  /** Returns the time that rows of prompts may take beside that work; undefined: as much as they take. */
+  readonly promptTime?: ((tokens: StepWork) => PromptTime | undefined) | undefined;
+}
+
+/** Plans the next step; rows of prompts keep to `limits`, and to the budget's prompt time where it has one. */
 export function planStep<S extends PlannableSequence>(
   candidates: readonly Candidate<S>[],
   budget: StepRoom,
   blockSize: number,
-  promptRows: (tokenRows: number) => number,
+  { promptRows, promptTime }: PromptLimits,
 ): StepPlan<S> {
   const work: PlannedRows<S>[] = [];
   // Made once, not for every token of every step.
@@ -80,6 +92,7 @@ export function planStep<S extends PlannableSequence>(
       return;
     }
     work.push({ sequence, count, newBlocks });
+    if (sequence.remaining > 1) left.promptTime?.took(sequence.cursor.submitted, count);
     const isSampled = sequence.samplesAt(end);
     left.rows -= count;
     left.spareSamples -= sequence.isReadingPrompt ? count - 1 : 0;
@@ -89,13 +102,18 @@ export function planStep<S extends PlannableSequence>(
   };
   const prompts: Candidate<S>[] = [];
   // Sequences that wait for a token, those included that get none in this step because their mask is still to come.
-  let numTokenRows = 0;
+  const tokens = { rows: 0, pairs: 0, contextTokens: 0, sequences: 0 };
   candidates.forEach((candidate) => {
-    if (candidate.sequence.remaining === 1) numTokenRows++;
-    if (candidate.sequence.remaining === 1) plan(candidate);
-    else if (candidate.sequence.remaining > 1) prompts.push(candidate);
+    const { remaining, cursor } = candidate.sequence;
+    if (remaining === 1) {
+      tokens.rows++;
+      tokens.sequences++;
+      tokens.contextTokens += cursor.submitted + 1;
+      plan(candidate);
+    } else if (remaining > 1) prompts.push(candidate);
   });
-  left.rows = Math.min(left.rows, promptRows(numTokenRows));
+  left.rows = Math.min(left.rows, promptRows(tokens.rows));
+  if (promptTime) left.promptTime ??= promptTime(tokens);
   prompts.forEach(plan);
   return { work, short, left };
 }
@@ -103,10 +121,11 @@ export function planStep<S extends PlannableSequence>(
 /** Rows of one sequence within the budget. */
 function rowsOf<S extends PlannableSequence>(
   { sequence, sampledBy }: Candidate<S>,
-  { rows, spareSamples, hostSamples, masks }: StepRoom,
+  { rows, spareSamples, hostSamples, masks, promptTime }: StepRoom,
 ): number {
   const { submitted } = sequence.cursor;
-  const count = Math.min(rows, sequence.remaining, sequence.nextStop - submitted);
+  const inTime = sequence.remaining > 1 && promptTime ? promptTime.rowsFrom(submitted) : Infinity;
+  const count = Math.min(rows, inTime, sequence.remaining, sequence.nextStop - submitted);
   const allowed = sequence.isReadingPrompt ? Math.min(count, 1 + spareSamples) : count;
   const maySample =
     sampledBy === 'device' || (sampledBy === 'host' && hostSamples > 0) || (sampledBy === 'masked' && masks > 0);

@@ -1,15 +1,17 @@
 /** Gives the device its steps: builds each, forks samples from the row that is sampled, and says what is exported while it runs. */
 import type { Executable, SampleResult } from '../../kernels/device.ts';
-import type { AnchoredHash } from '../kv/block_key.ts';
+import { numPrefillBlocks, type AnchoredHash } from '../kv/block_key.ts';
+import type { ArrivingStep } from './arriving_step.ts';
 import type { Embeddings } from './embeddings.ts';
 import type { EngineEvent } from './engine_events.ts';
-import type { FirstStep } from './first_step.ts';
 import type { SampleGroups } from './sample_groups.ts';
+import type { RecurrentStates } from './recurrent_states.ts';
 import type { SamplingState } from './sampling_state.ts';
 import type { BlockCopy, Scheduler } from './scheduler.ts';
 import type { Sequence } from './sequence.ts';
 import { buildStep, exportOf, type EarlyExport, type StepRows } from './step.ts';
 import type { StepTimes } from './step_budget.ts';
+import { isTokenRow, workOf } from './step_fit.ts';
 import type { PlannedRows } from './step_plan.ts';
 
 /** A step that the device was given. */
@@ -17,9 +19,10 @@ export interface InFlightStep {
   readonly rows: readonly StepRows[];
   readonly results: Promise<SampleResult[]>;
   readonly submittedMs: number;
-  readonly numRows: Pick<StepTimes, 'tokenRows' | 'promptRows'>;
+  /** Work of the step, without its duration. */
+  readonly work: Omit<StepTimes, 'ms'>;
   readonly early: EarlyExport | undefined;
-  /** Whether FirstStep has computed a section of it before; its duration is then not a measure of a step. */
+  /** Whether ArrivingStep has computed a section of it before; its duration is then not a measure of a step. */
   readonly isRest: boolean;
   /** Followers of its samples that could not be forked: they are queued when the step has returned, and hit its full blocks. */
   readonly late: readonly Sequence[];
@@ -32,7 +35,8 @@ export interface SubmissionOptions {
   readonly embeddings: Embeddings;
   readonly scheduler: Scheduler;
   readonly groups: SampleGroups;
-  readonly firstStep: FirstStep;
+  readonly arrivingStep: ArrivingStep;
+  readonly states: RecurrentStates | undefined;
   readonly emit: (event: EngineEvent) => void;
   /**
    * Called before a step that fills these blocks is submitted. Returns which of them are exported while the step runs, or undefined
@@ -66,14 +70,18 @@ export class StepSubmission {
    */
   submit(work: readonly PlannedRows<Sequence>[], masksLeft: number, nowMs: number): InFlightStep {
     this.#numSubmitted++;
-    const { sampling, embeddings, blockSize, firstStep, exportEarly } = this.#options;
-    const section = firstStep.restOf(work);
+    const { sampling, embeddings, blockSize, arrivingStep, states, exportEarly } = this.#options;
+    const section = arrivingStep.restOf(work);
     const copies: BlockCopy[] = [];
     const late: Sequence[] = [];
     const made = { copies, late, masksLeft };
     const fork = (leader: Sequence): readonly Sequence[] => this.#forkAll(leader, made, nowMs);
-    const { rows, batch, filled } = buildStep(work, { sampling, embeddings, blockSize, fork }, this.#numSubmitted);
-    // A step that FirstStep began has passed some layers already, so its blocks are exported after the step instead.
+    const { rows, batch, filled } = buildStep(
+      work,
+      { sampling, embeddings, blockSize, fork, states },
+      this.#numSubmitted,
+    );
+    // A step that ArrivingStep began has passed some layers already, so its blocks are exported after the step instead.
     const hashes = filled.map(({ hash }) => hash);
     const early = filled.length > 0 && !section ? exportEarly?.(hashes) : undefined;
     const results = this.#executable.run(batch, { section, exports: early && exportOf(early, filled) });
@@ -83,18 +91,20 @@ export class StepSubmission {
         copies.map(({ to }) => to),
       );
     }
+    states?.copyForks();
     // The engine awaits the results when it completes the step, and sees a failure then; this handler prevents an unhandled rejection until then.
     results.catch(() => undefined);
-    const tokenRows = rows.filter(({ count, sampled }) => count === 1 && sampled.length > 0).length;
-    const numRows = { tokenRows, promptRows: rows.reduce((sum, { count }) => sum + count, -tokenRows) };
-    return { rows, results, submittedMs: nowMs, numRows, early, isRest: section !== undefined, late };
+    const tokenRows = rows.filter(isTokenRow).length;
+    const { rows: numRows, ...rest } = workOf(rows);
+    const stepWork = { tokenRows, promptRows: numRows - tokenRows, ...rest };
+    return { rows, results, submittedMs: nowMs, work: stepWork, early, isRest: section !== undefined, late };
   }
 
   /** Forks the followers of a sequence whose row is sampled; those that cannot be forked are added to `late`. */
   #forkAll(leader: Sequence, made: Forked, nowMs: number): readonly Sequence[] {
     const followers = this.#options.groups.end(leader);
     if (followers.length === 0) return followers;
-    return followers.filter((follower) => {
+    const forked = followers.filter((follower) => {
       const isMasked = follower.constraint !== undefined;
       const mayFork = !isMasked || (made.masksLeft > 0 && follower.constraint.isReady);
       const copies = mayFork ? this.#fork(leader, follower, nowMs) : undefined;
@@ -103,6 +113,18 @@ export class StepSubmission {
       else made.late.push(follower);
       return copies !== undefined;
     });
+    this.#options.states?.forked(leader, forked);
+    return forked;
+  }
+
+  /** Whether the follower has the tokens of its leader, no more and no fewer, and the same block chain. */
+  #isSamePrompt({ tokens, chain, request, cursor }: Sequence, follower: Sequence): boolean {
+    const { length } = tokens;
+    if (follower.tokens.length !== length || cursor.pending > 0 || follower.request.root !== request.root) return false;
+    const from = numPrefillBlocks(length, this.#options.blockSize) * this.#options.blockSize;
+    const [own, others] = [follower.tokens.range(from, length), tokens.range(from, length)];
+    const isSameChain = follower.chain.hashes.at(-1)?.digest === chain.hashes.at(-1)?.digest;
+    return isSameChain && own.every((token, i) => token === others[i]);
   }
 
   /**
@@ -112,7 +134,7 @@ export class StepSubmission {
   #fork(leader: Sequence, follower: Sequence, nowMs: number): readonly BlockCopy[] | undefined {
     const { sampling, scheduler, emit } = this.#options;
     // Rows whose log-probabilities a follower still reports are its own to compute.
-    if (follower.isReadingPrompt || !follower.hasTokensOf(leader)) return undefined;
+    if (follower.isReadingPrompt || !this.#isSamePrompt(leader, follower)) return undefined;
     if (!sampling.openOnDevice(follower)) return undefined;
     const copies = scheduler.fork(leader, follower);
     if (!copies) {

@@ -3,6 +3,7 @@
  * that the device prefers.
  */
 import type { Program, WeightSpec } from '../../kernels/program.ts';
+import { isTable } from '../../kernels/weights/code_tables.ts';
 import type { IntegerFormat, WeightFormat } from '../../kernels/weights/weight_format.ts';
 import type { ModelWeights } from '../model/weights.ts';
 
@@ -53,8 +54,15 @@ export function storageFormats(
  * beside int8 parts, uint4 parts are rounded.
  */
 function asStored({ parts }: WeightSpec, weights: Pick<ModelWeights, 'integersOf'>): IntegerFormat | undefined {
-  const formats = new Set(parts.map(({ tensor }) => weights.integersOf(tensor)));
+  // Transposed rows are read as floats: the integers' groups lie along the other side.
+  const formats = new Set(
+    parts.map(({ tensor, transposedRows }) => (transposedRows === undefined ? weights.integersOf(tensor) : undefined)),
+  );
   if (formats.size === 0 || formats.has(undefined)) return undefined;
+  // Codes of a table are held by their own format alone.
+  const [only] = formats;
+  if (only !== undefined && isTable(only)) return formats.size === 1 ? only : undefined;
+  if ([...formats].some((one) => one !== undefined && isTable(one))) return undefined;
   if (formats.has('int8')) return 'int8';
   return formats.has('uint4') ? 'uint4' : 'int4';
 }

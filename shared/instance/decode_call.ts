@@ -21,8 +21,9 @@ import { MAX_ALTERNATIVES } from '../engine/sampler.ts';
 import type { Handlers, ServedCall } from '../net/network.ts';
 import type { DecodeReply, DecodeRequest, DecodeStart, MoreSources } from '../protocol/messages.ts';
 import { mostAlternatives, requestOf, type Request } from '../protocol/request.ts';
-import { checkCall, contextOf, reportOf, type CallChain } from './engine_call.ts';
+import { checkCall, contextOf, fetchEndOf, nothingFetched, reportOf, type CallChain } from './engine_call.ts';
 import type { EngineInstance } from './engine_instance.ts';
+import { mergeLinks } from './link_reports.ts';
 import { runSequence, type Fetch } from './sequence_run.ts';
 
 /** Milliseconds to wait for the caller's next message; a router that has not answered `missing` by then has lost the request. */
@@ -54,6 +55,12 @@ export function createDecodeHandler(
   };
 }
 
+/** Leading blocks that are in the device: all, and those behind which a sequence can begin. */
+interface LocalBlocks {
+  readonly numLocal: number;
+  readonly numUsable: number;
+}
+
 class DecodeSession {
   /** Bounded by the tokens that were asked for, and by those of the prompt. */
   readonly replies = new AsyncQueue<DecodeReply>();
@@ -69,7 +76,7 @@ class DecodeSession {
   #round = 0;
   /** Aborts the fetch of this round. */
   #fetching = new AbortController();
-  #fetchedBytes = 0;
+  #fetched = nothingFetched;
 
   constructor(call: ServedCall, instance: EngineInstance, clock: Clock) {
     this.#instance = instance;
@@ -127,10 +134,15 @@ class DecodeSession {
   async #serve(chain: CallChain, start: DecodeStart, request: Request): Promise<void> {
     const { tokens, hashes } = chain;
     const numLocal = this.#instance.numLocal(hashes);
-    const isLeft = hashes.length > numLocal && tokens.length - this.#tokensOf(numLocal) > start.maxSelfCompute;
+    const numUsable = this.#instance.numUsable(hashes);
+    const isLeft = hashes.length > numUsable && tokens.length - this.#tokensOf(numUsable) > start.maxSelfCompute;
     // Cached blocks have no logits, so a prompt whose log-probabilities are requested is computed here, whatever its length.
     const isReading = request.promptLogprobs > 0 && start.promptLogprobsFrom < request.promptLength;
-    const hasFetch = !isReading && (isLeft || start.sources.some(({ end }) => end > numLocal));
+    const hasFetch = !isReading && (isLeft || start.sources.some(({ end }) => end > numUsable));
+    // With more left than it may compute, the call gets further sources.
+    const sourcesEnd = fetchEndOf(start.sources);
+    const isMissing = tokens.length - this.#tokensOf(Math.max(numUsable, sourcesEnd)) > start.maxSelfCompute;
+    const fetchEnd = isMissing ? undefined : sourcesEnd;
     try {
       await runSequence(this.#instance, {
         context: contextOf(start),
@@ -141,8 +153,9 @@ class DecodeSession {
           request,
           promptLogprobsFrom: isReading ? Math.max(1, start.promptLogprobsFrom) : request.promptLength,
           group: start.group ?? undefined,
+          fetchEnd,
         },
-        feed: hasFetch ? (fetch, until) => this.#feed(fetch, until, chain, numLocal, start) : undefined,
+        feed: hasFetch ? (fetch, until) => this.#feed(fetch, until, chain, { numLocal, numUsable }, start) : undefined,
         onEvent: (event) => {
           if (event.kind === 'token') this.#reply(event);
           else if (event.kind === 'prompt')
@@ -157,7 +170,7 @@ class DecodeSession {
   #reply({ sampled, report, finish }: Extract<SequenceEvent, { kind: 'token' }>): void {
     this.replies.push({
       sampled,
-      report: report ? reportOf(report, this.#fetchedBytes) : null,
+      report: report ? reportOf(report, this.#fetched) : null,
       finishReason: finish ?? '',
     });
   }
@@ -171,7 +184,7 @@ class DecodeSession {
     fetch: Fetch,
     until: AbortSignal,
     { tokens, hashes }: CallChain,
-    numLocal: number,
+    { numLocal, numUsable }: LocalBlocks,
     start: DecodeStart,
   ): Promise<void> {
     let sources = start.sources;
@@ -179,15 +192,26 @@ class DecodeSession {
     let from = numLocal;
     for (;;) {
       const round = linkSignals(until, this.#fetching.signal);
-      const { reached, fetchedBytes, reason } = await fetch(from, sources, round.signal);
+      const {
+        reached,
+        hasState,
+        missing: block,
+        fetchedBytes,
+        links,
+        reason,
+      } = await fetch(from, sources, round.signal);
       round.release();
-      this.#fetchedBytes += fetchedBytes;
+      this.#fetched = {
+        fetchedBytes: this.#fetched.fetchedBytes + fetchedBytes,
+        links: mergeLinks(this.#fetched.links, links),
+      };
       from = reached;
-      const left = tokens.length - this.#tokensOf(reached);
-      if (reached === hashes.length || left <= maxSelfCompute || until.aborted) return;
+      const usable = hasState ? reached : Math.min(numUsable, reached);
+      const left = tokens.length - this.#tokensOf(usable);
+      if (usable === hashes.length || left <= maxSelfCompute || until.aborted) return;
       this.#round++;
       this.#fetching = new AbortController();
-      this.replies.push({ missing: { block: reached, reason }, report: null, finishReason: '' });
+      this.replies.push({ missing: { block, reason }, report: null, finishReason: '' });
       const more = await this.#answer();
       ({ sources, maxSelfCompute } = more);
       if (left <= maxSelfCompute && sources.length === 0) return;

@@ -9,7 +9,7 @@ import { answeringOnce, type Handlers } from '../net/network.ts';
 import { Pooling, type EmbedReply, type EmbedRequest } from '../protocol/messages.ts';
 import { packFloats } from '../protocol/packing.ts';
 import { neutralRequest } from '../protocol/request.ts';
-import { checkCall, contextOf, reportOf } from './engine_call.ts';
+import { checkCall, contextOf, fetchEndOf, nothingFetched, reportOf } from './engine_call.ts';
 import type { EngineInstance } from './engine_instance.ts';
 import { runSequence } from './sequence_run.ts';
 
@@ -27,8 +27,8 @@ async function embed(request: EmbedRequest, instance: EngineInstance, signal: Ab
   const chain = await checkCall(instance, request, scope, instance.info.maxModelLen);
   const numTokens = chain.tokens.length;
   const numLocal = instance.numLocal(chain.hashes);
-  const hasFetch = pooling !== Pooling.MEAN && sources.some(({ end }) => end > numLocal);
-  let fetchedBytes = 0;
+  const hasFetch = pooling !== Pooling.MEAN && sources.some(({ end }) => end > instance.numUsable(chain.hashes));
+  let fetched = nothingFetched;
   const last = await runSequence(instance, {
     context: contextOf(request),
     signal,
@@ -36,14 +36,15 @@ async function embed(request: EmbedRequest, instance: EngineInstance, signal: Ab
       ...{ kind: 'embed', pooling, ...chain },
       request: { ...neutralRequest(numTokens, numTokens), scope },
       promptLogprobsFrom: numTokens,
+      fetchEnd: fetchEndOf(sources),
     },
     feed: hasFetch
       ? async (fetch, until) => {
-          ({ fetchedBytes } = await fetch(numLocal, sources, until));
+          fetched = await fetch(numLocal, sources, until);
         }
       : undefined,
     onEvent: () => undefined,
   });
   if (last.kind !== 'embedded') throw new Failure('internal', `an embedding ended with ${last.kind}`);
-  return { values: packFloats(last.values), report: reportOf(last.report, fetchedBytes) };
+  return { values: packFloats(last.values), report: reportOf(last.report, fetched) };
 }

@@ -2,10 +2,11 @@
 import assert from 'node:assert/strict';
 import { Failure } from '../base/failure.ts';
 import type { SequenceReport } from '../engine/sequence_times.ts';
-import type { SequenceRequest } from '../engine/sequence.ts';
+import type { SequenceRequest } from '../engine/sequence_request.ts';
 import { chainRoot, type CacheScope } from '../kv/format.ts';
-import type { Report, RequestContext } from '../protocol/messages.ts';
+import type { Report, RequestContext, Source } from '../protocol/messages.ts';
 import { unpackDigest, unpackTokens } from '../protocol/packing.ts';
+import type { FetchOutcome } from './block_fetcher.ts';
 import type { EngineInstance } from './engine_instance.ts';
 
 /** Fields of such a call as received. */
@@ -66,7 +67,18 @@ export function contextOf({ context }: Pick<WireCall, 'context'>): RequestContex
   return context;
 }
 
+/** Returns the end of the blocks that these sources have. */
+export function fetchEndOf(sources: readonly Source[]): number {
+  return Math.max(0, ...sources.filter(({ isState }) => !isState).map(({ end }) => end));
+}
+
+/** Bytes that were fetched for a call, and the links that they came by. */
+export type FetchTotals = Pick<FetchOutcome, 'fetchedBytes' | 'links'>;
+
+/** Totals of a call that has fetched nothing. */
+export const nothingFetched: FetchTotals = { fetchedBytes: 0, links: [] };
+
 /** Returns the wire report of a sequence, with the bytes fetched for it. */
-export function reportOf(report: SequenceReport, fetchedBytes: number): Report {
-  return { ...report, fetchedBytes };
+export function reportOf(report: SequenceReport, { fetchedBytes, links }: FetchTotals): Report {
+  return { ...report, fetchedBytes, links };
 }

@@ -12,9 +12,10 @@ import type { Threads } from '../base/threads.ts';
 import { EngineHost } from '../engine/engine_host.ts';
 import type { SequenceEvent } from '../engine/engine_events.ts';
 import type { EngineInfo, EngineWorkerData, LoopEvent } from '../engine/engine_messages.ts';
-import type { SequenceRequest } from '../engine/sequence.ts';
+import type { SequenceRequest } from '../engine/sequence_request.ts';
 import { KeyChain, type AnchoredHash, type Digest } from '../kv/block_key.ts';
 import { Slab, slotLength } from '../kv/slab.ts';
+import { stateHashOf } from '../kv/record.ts';
 import { nothingMoved } from '../net/fetch/transfer.ts';
 import type { ChannelHost } from '../net/channel_host.ts';
 import { startTransferThread, type TransferThread } from '../net/transfer_thread/transfer_thread.ts';
@@ -32,6 +33,8 @@ import { watch } from './watchdog.ts';
 
 /** Least record slots: with fewer, a chunk's exports and a fetch's arrivals would wait for each other. */
 const MIN_SLOTS = 16;
+/** Least slots for recurrent states: one on its way out, one on its way in, and room for blocks beside them. */
+const MIN_STATE_SLOTS = 8;
 
 /** Engine, memory, network and callbacks of an instance. */
 export interface EngineInstanceOptions extends InstanceHost {
@@ -66,7 +69,7 @@ export class EngineInstance {
   isDraining = false;
   readonly #seen = new RoutersSeen();
   readonly #moved = nothingMoved();
-  #onPlaced: () => void = () => undefined;
+  #onLoadChanged: () => void = () => undefined;
 
   private constructor(options: EngineInstanceOptions, host: EngineHost, transferThread: TransferThread, slab: Slab) {
     this.#options = options;
@@ -112,6 +115,14 @@ export class EngineInstance {
         `--dram-bytes ${dramBytes} holds ${numSlots} records of ${slotSize} bytes; at least ${MIN_SLOTS * slotSize} are needed for this model`,
       );
     }
+    const { state } = layout.spec;
+    const stateSize = state ? slotLength(state.slotBytes) : 0;
+    if (numSlots * slotSize < MIN_STATE_SLOTS * stateSize) {
+      await host.stop(options.clock);
+      throw new Error(
+        `--dram-bytes ${dramBytes} is too little for the recurrent states of this model, of ${stateSize} bytes each; at least ${MIN_STATE_SLOTS * stateSize} are needed`,
+      );
+    }
     const slab = new Slab(numSlots * slotSize);
     const transferThread = startTransferThread(options.threads, onDeath, options.tls);
     await transferThread.call('attach', { memory: slab.memory, isShared: options.transfer.transport === 'auto' });
@@ -139,7 +150,7 @@ export class EngineInstance {
 
   /** Connects the instance's parts under the name and address of `member`, and grants the engine its first slots for exports. */
   attach(attachment: Attachment): void {
-    this.#onPlaced = attachment.onPlaced;
+    this.#onLoadChanged = attachment.onLoadChanged;
     const { outbox } = (this.#attached = connectParts(this.#options, attachment, {
       ...{
         layout: this.info.layout,
@@ -190,6 +201,18 @@ export class EngineInstance {
     return missing < 0 ? hashes.length : missing;
   }
 
+  /**
+   * Returns how many leading blocks of `hashes` a sequence can begin behind without a fetch: those in the device, for a model with
+   * recurrent state up to the last at whose end a state is.
+   */
+  numUsable(hashes: readonly AnchoredHash[]): number {
+    const numLocal = this.numLocal(hashes);
+    if (!this.info.layout.spec.state) return numLocal;
+    const { announcer } = this.#parts;
+    const hasState = (hash: AnchoredHash): boolean => announcer.has('device', stateHashOf(hash).key);
+    return 1 + hashes.slice(0, numLocal).findLastIndex(hasState);
+  }
+
   /** @returns the sequence's id. Its events come until it is finished, refused or cancelled. */
   submit(request: Omit<SequenceRequest, 'id'>, listener: (event: SequenceEvent) => void): number {
     const id = this.#nextId++;
@@ -198,13 +221,16 @@ export class EngineInstance {
     return id;
   }
 
-  proceed(id: number): void {
-    this.#host.send({ kind: 'proceed', id });
+  /** No more blocks come for the sequence; with `admission`, for that admission of a preempted one. */
+  proceed(id: number, admission?: number): void {
+    this.#host.send({ kind: 'proceed', id, admission });
   }
 
   /** R2: nothing of the sequence stays in any batch; a second call does nothing. */
   cancel(id: number): void {
-    if (this.#listeners.delete(id)) this.#host.send({ kind: 'cancel', id });
+    if (!this.#listeners.delete(id)) return;
+    this.#host.send({ kind: 'cancel', id });
+    this.#onLoadChanged();
   }
 
   #receive(event: LoopEvent): void {
@@ -232,17 +258,19 @@ export class EngineInstance {
       case 'refused': {
         const listener = this.#listeners.get(event.id);
         if (event.kind !== 'token' || event.finish) this.#listeners.delete(event.id);
+        // A report comes with the first token: the prompt is computed.
+        if (event.kind !== 'token' || event.finish || event.report) this.#onLoadChanged();
         listener?.(event);
         return;
       }
     }
   }
 
-  /** Records the placement that a call carries, and reports it to the cluster membership. */
+  /** Records the placement that a call carries, and reports the load to the cluster membership. */
   saw(context: RequestContext): void {
     if (context.router === '') return;
     this.#seen.saw(context);
-    this.#onPlaced();
+    this.#onLoadChanged();
   }
 
   heartbeatStatus(openStreams: number): HeartbeatStatus {

@@ -1,4 +1,4 @@
-/** Load of an instance as its heartbeats carry it: the engine's queues, and blocks of its device and host memory. */
+/** Load of an instance as its heartbeats carry it: the engine's queues, and blocks of its device and host memory, and slots for recurrent states. */
 import type { EngineInfo, EngineLoad } from '../engine/engine_messages.ts';
 import type { RecordCache } from '../kv/record_cache.ts';
 import { newTierCounters } from '../kv/tier_counters.ts';
@@ -20,6 +20,8 @@ export function engineLoad(
     lastStepMs: engine?.lastStepMs ?? 0,
     kvUsage: engine ? 1 - engine.numAvailable / numBlocks : 0,
     lent: cache.numSlotsInTransit,
+    ...(engine?.work ? { work: engine.work } : {}),
+    ...(engine?.states ? { states: engine.states } : {}),
     tiers: {
       device: tierStats(
         engine?.counters ?? newTierCounters(),

@@ -64,7 +64,7 @@ async function build(context: RoleContext<EngineConfig>, seat: ClusterSeat): Pro
       seat.publish(subjects.blocks, batch);
     },
     stores: seat.stores,
-    onPlaced: seat.placed,
+    onLoadChanged: seat.loadChanged,
   });
   const { counters, ...blocks } = createFetchHandlers(() => instance.outbox, {
     maxStreams: instance.maxFetchStreams,
@@ -72,7 +72,11 @@ async function build(context: RoleContext<EngineConfig>, seat: ClusterSeat): Pro
     limits: context.limits?.transfer,
   });
   const { format, layout, maxModelLen, vocabSize, modelConfig, modelName, device, loadMs } = instance.info;
-  const named = modelName === undefined ? {} : { modelName };
+  const { state } = layout.spec;
+  const named = {
+    ...(modelName === undefined ? {} : { modelName }),
+    ...(state ? { stateBytes: state.slotBytes } : {}),
+  };
   log.info({ device, loadMs: Math.round(loadMs) }, 'loaded');
   return {
     handlers: {
@@ -110,13 +114,17 @@ function engineOf(config: EngineConfig): EngineInstanceOptions['engine'] {
       isMixingNumerics: config.mix_numerics,
       blockSize: config.block_size,
       numBlocks: config.kv_blocks,
+      numStateSlots: config.state_slots,
       numThreads: config.threads,
       chunkTokens: config.chunk_tokens,
       maxNumSeqs: config.max_num_seqs,
       maxModelLen: config.max_model_len,
     },
     maxWaiting: config.max_waiting,
+    queueOrder: config.queue_order,
+    stateInterval: config.state_interval,
     stepMs: config.step_ms,
+    tbtTargetMs: config.tbt_target_ms,
     loseDeviceAfterSteps: config.lose_device_after_steps,
     hangAfterSteps: config.hang_after_steps,
   };

@@ -28,7 +28,7 @@ export interface FetchRuns {
 export function consecutive(sources: readonly Source[], from: number, end: number): Source[] {
   const wanted: Source[] = [];
   let next = from;
-  for (const source of [...sources].sort((a, b) => a.start - b.start)) {
+  for (const source of sources.filter(({ isState }) => !isState).sort((a, b) => a.start - b.start)) {
     const last = Math.min(source.end, end);
     if (last <= next) continue;
     if (source.start > next) break;
@@ -36,6 +36,24 @@ export function consecutive(sources: readonly Source[], from: number, end: numbe
     next = last;
   }
   return wanted;
+}
+
+/** Returns the source of the recurrent state at the end of the most blocks, at most `most`; undefined when there is none. */
+export function stateSource(sources: readonly Source[], most: number): Source | undefined {
+  return sources
+    .filter(({ isState, end }) => isState && end <= most)
+    .reduce<Source | undefined>((best, source) => (best && best.end >= source.end ? best : source), undefined);
+}
+
+/**
+ * Returns the ranges of a pipeline that are fetched, from block `from` on and before `end`, ascending; the blocks between them are
+ * computed by the instance that fetches.
+ */
+export function pipelineRanges(sources: readonly Source[], from: number, end: number): Source[] {
+  return sources
+    .map((source) => ({ ...source, start: Math.max(source.start, from), end: Math.min(source.end, end) }))
+    .filter((source) => source.start < source.end)
+    .sort((a, b) => a.start - b.start);
 }
 
 /** Returns the plan that fetches every block of these sources whole. */

@@ -8,6 +8,7 @@ import type { RecordCache } from '../kv/record_cache.ts';
 
 interface Waiter {
   readonly isAdmitted: () => boolean;
+  readonly bytes: number;
   resolve: (slot: number) => void;
 }
 
@@ -32,13 +33,13 @@ export class FetchSlots {
 
   /**
    * Acquires a slot: returns it at once when one is free and nobody with a claim waits, else a promise that rejects when `signal`
-   * aborts.
+   * aborts. `bytes`: of the record; by default that of a block.
    */
-  acquire(isAdmitted: () => boolean, signal: AbortSignal): number | Promise<number> {
+  acquire(isAdmitted: () => boolean, signal: AbortSignal, bytes = this.#recordBytes): number | Promise<number> {
     if (signal.aborted) return Promise.reject(new Error('the fetch was given up'));
     let here: number | undefined;
     const waiter: Waiter = {
-      isAdmitted,
+      ...{ isAdmitted, bytes },
       resolve: (slot) => {
         here = slot;
       },
@@ -101,8 +102,13 @@ export class FetchSlots {
         i++;
         continue;
       }
-      const slot = this.#cache.acquireSlot(this.#recordBytes);
-      if (slot === undefined) return;
+      const slot = this.#cache.acquireSlot(waiter.bytes);
+      if (slot === undefined) {
+        // Where a state finds no room, a block may.
+        if (waiter.bytes <= this.#recordBytes) return;
+        i++;
+        continue;
+      }
       this.#waiters.splice(i, 1);
       this.#inUse.set(slot, { isAdmitted: waiter.isAdmitted, numPins: 1 });
       waiter.resolve(slot);

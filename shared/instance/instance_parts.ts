@@ -36,8 +36,8 @@ export interface Attachment {
   readonly member: Member;
   readonly publishBlocks: (batch: Buffer) => void;
   readonly stores: () => readonly Member[];
-  /** Called when a router has placed a request on this instance. */
-  readonly onPlaced: () => void;
+  /** Called when a router has placed a request on this instance, and when a part of one has ended. */
+  readonly onLoadChanged: () => void;
 }
 
 /** Parts of an instance that need its cluster address. */
@@ -75,7 +75,7 @@ export function connectParts(
     ...{ network, clock, log, stores, signal },
     format: layout.format,
     numerics: numericsId(layout.numericsClass),
-    recordBytes: bytes,
+    recordBytes: { block: bytes, state: layout.spec.state?.slotBytes ?? 0 },
     source: member.address,
   });
   const outbox = new Outbox({

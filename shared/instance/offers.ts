@@ -10,6 +10,7 @@ import type { Log } from '../base/log.ts';
 import type { AnchoredHash, Digest } from '../kv/block_key.ts';
 import { xxh64 } from '../base/xxh64.ts';
 import { askOnce, type Network } from '../net/network.ts';
+import { kindOf, type RecordKind } from '../kv/record.ts';
 import type { Member } from '../protocol/membership.ts';
 import { packDigest, packHashes, packNumbers } from '../protocol/packing.ts';
 
@@ -48,7 +49,8 @@ export interface OfferOptions {
   readonly format: Digest;
   /** Id of the numerics class of this instance's KV (numericsId in record.ts). */
   readonly numerics: bigint;
-  readonly recordBytes: number;
+  /** Bytes of a record of each kind. */
+  readonly recordBytes: Readonly<Record<RecordKind, number>>;
   /** Address of this instance's Blocks service, from which stores fetch offered blocks. */
   readonly source: string;
   readonly stores: () => readonly Member[];
@@ -60,10 +62,10 @@ export interface OfferOptions {
 export class Offers {
   readonly #options: OfferOptions;
   /**
-   * Queued blocks by the address of their home store, in order of arrival. A block's store is derived once, and again when the stores
-   * change.
+   * Queued blocks by the address of their home store and by the kind of record, which have one size in an offer; in order of arrival. A
+   * block's store is derived once, and again when the stores change.
    */
-  #queues = new Map<string, { readonly store: Member; offered: Offered[] }>();
+  #queues = new Map<string, { readonly store: Member; readonly record: RecordKind; offered: Offered[] }>();
   #numQueued = 0;
   /** The stores that the queues were made for. */
   #stores = '';
@@ -89,9 +91,11 @@ export class Offers {
   #enqueue(block: Offered, stores: readonly Member[]): boolean {
     const store = homeStore(block.hash.anchor, stores);
     if (!store) return false;
-    const queue = this.#queues.get(store.address) ?? { store, offered: [] };
+    const record = kindOf(block.hash);
+    const name = `${record} ${store.address}`;
+    const queue = this.#queues.get(name) ?? { store, record, offered: [] };
     queue.offered.push(block);
-    this.#queues.set(store.address, queue);
+    this.#queues.set(name, queue);
     this.#numQueued++;
     return true;
   }
@@ -121,20 +125,21 @@ export class Offers {
     while (this.#numQueued > 0) {
       await this.#options.clock.sleep(GATHER_MS);
       this.#rehome();
-      for (const { store, offered } of [...this.#queues.values()]) {
+      for (const [name, { store, record, offered }] of [...this.#queues]) {
         if (this.#busy.has(store.address)) continue;
         const batch = offered.splice(0, MAX_HASHES_PER_OFFER);
         this.#numQueued -= batch.length;
-        if (offered.length === 0) this.#queues.delete(store.address);
-        const offer = this.#offer(store, batch).finally(() => this.#busy.delete(store.address));
+        if (offered.length === 0) this.#queues.delete(name);
+        const offer = this.#offer(store, record, batch).finally(() => this.#busy.delete(store.address));
         this.#busy.set(store.address, offer);
       }
     }
     this.#isGathering = false;
   }
 
-  async #offer(store: Member, offered: readonly Offered[]): Promise<void> {
-    const { network, log, format, numerics, recordBytes, source } = this.#options;
+  async #offer(store: Member, record: RecordKind, offered: readonly Offered[]): Promise<void> {
+    const { network, log, format, numerics, source } = this.#options;
+    const recordBytes = this.#options.recordBytes[record];
     const hashes = packHashes(offered.map(({ hash }) => hash));
     const contentHashes = packNumbers(offered.map(({ contentHash }) => contentHash));
     try {

@@ -14,17 +14,16 @@ import { messageOf } from '../base/failure.ts';
 import type { AnchoredHash, BlockKey, BlockHash } from '../kv/block_key.ts';
 import { RecordCache, type RecordInPlace, type BorrowedRecord } from '../kv/record_cache.ts';
 import { WantedKeys } from '../kv/wanted_keys.ts';
-import type { RecordLayout } from '../kv/record.ts';
+import { recordShapeOf, type RecordLayout } from '../kv/record.ts';
 import type { Slab } from '../kv/slab.ts';
 import type { Announcer } from '../node/announcer.ts';
 import type { BlockSource, InFlightFrames } from '../net/block_source.ts';
 import { borrowsOfStream } from '../net/fetch/transfer_bounds.ts';
 import type { TransferThread } from '../net/transfer_thread/transfer_thread.ts';
 import type { LoopEvent, ToEngine } from '../engine/engine_messages.ts';
+import { ExportCredits } from './export_credits.ts';
 import { InFlightBlocks } from './in_flight_blocks.ts';
 
-/** Slots lent to the engine for exports: enough that a chunk's blocks leave in one go. */
-const MAX_CREDITS = 32;
 /** A block that vanishes and comes back this often while somebody reads it is given up. */
 const MAX_EXPORT_TRIES = 3;
 /** The engine answers an export between two steps; if it does not, the reader computes. */
@@ -52,6 +51,7 @@ export interface OutboxOptions {
 export class Outbox implements BlockSource {
   readonly cache: RecordCache;
   readonly #options: OutboxOptions;
+  /** Bytes of the records of blocks, in which in-flight blocks lie. */
   readonly #recordBytes: number;
   readonly wanted = new WantedKeys();
   /** Wakes readers of a key when anything about it changed. Bounded by the open fetch streams. */
@@ -65,7 +65,7 @@ export class Outbox implements BlockSource {
   /** In-flight blocks, by key and by slot; bounded by the slots that are granted to the engine. */
   readonly #inFlight = new Map<BlockKey, InFlightBlocks>();
   readonly #inFlightBySlot = new Map<number, InFlightBlocks>();
-  #numCredits = 0;
+  readonly #credits: ExportCredits;
 
   constructor(options: OutboxOptions) {
     this.#options = options;
@@ -77,6 +77,8 @@ export class Outbox implements BlockSource {
       isWanted: (key) => this.wanted.has(key),
       turn: () => options.clock.turn(),
     });
+    const { layout, slab, numSlots, sendToEngine } = options;
+    this.#credits = new ExportCredits({ ...{ spec: layout.spec, slab, numSlots, sendToEngine }, cache: this.cache });
   }
 
   /** Handles the engine's events about blocks. */
@@ -91,7 +93,7 @@ export class Outbox implements BlockSource {
     } else if (event.kind === 'frame') {
       void this.#addFrame(event);
     } else if (event.kind === 'exported') {
-      this.#numCredits--;
+      this.#credits.used(event.hash);
       this.grantSlots();
       void this.#seal(event);
     } else if (event.kind === 'export_failed') {
@@ -100,17 +102,9 @@ export class Outbox implements BlockSource {
     }
   }
 
-  /** Lends the engine slots for exports. */
+  /** Grants the engine slots for exports. */
   grantSlots(): void {
-    const limit = Math.min(MAX_CREDITS, Math.floor(this.#options.numSlots / 4));
-    const slots: number[] = [];
-    while (this.#numCredits < limit) {
-      const slot = this.cache.acquireSlot(this.#recordBytes);
-      if (slot === undefined) break;
-      slots.push(slot);
-      this.#numCredits++;
-    }
-    if (slots.length > 0) this.#options.sendToEngine({ kind: 'grant', slots });
+    this.#credits.grant();
   }
 
   /** Handles a frame of in-flight blocks that has been copied into their slots: has its headers computed, and wakes readers. */
@@ -162,7 +156,8 @@ export class Outbox implements BlockSource {
       this.#inFlightBySlot.delete(slot);
       if (inFlight && this.#inFlight.get(hash.key) === inFlight) this.#inFlight.delete(hash.key);
     }
-    if (!this.cache.put({ hash, slot, format: layout.format, bytes: this.#recordBytes })) {
+    const bytes = recordShapeOf(layout.spec, hash.kind).slotBytes;
+    if (!this.cache.put({ hash, slot, format: layout.format, bytes })) {
       releaseSlot();
       return;
     }

@@ -1,5 +1,6 @@
 /**
- * `Prefill(tokens, sources)`: fetch the blocks that exist, compute the full blocks that are left, sample nothing.
+ * `Prefill(tokens, sources)`: fetch the blocks that exist, compute the full blocks that are left, sample nothing. In a pipeline, other
+ * instances compute some ranges of the blocks meanwhile, which are fetched as they come.
  *
  * Blocks go out by themselves: to whoever waits for them with an open fetch stream, then to their home store. The call only
  * reports progress; when it ends early its blocks stay, they are a cache.
@@ -11,8 +12,9 @@ import { noScope } from '../kv/format.ts';
 import { answering, type Handlers } from '../net/network.ts';
 import type { PrefillReply, PrefillRequest, Report } from '../protocol/messages.ts';
 import { neutralRequest } from '../protocol/request.ts';
-import { checkCall, contextOf, reportOf, type CallChain } from './engine_call.ts';
+import { checkCall, contextOf, fetchEndOf, nothingFetched, reportOf, type CallChain } from './engine_call.ts';
 import type { EngineInstance } from './engine_instance.ts';
+import { pipelineRanges } from './fetch_runs.ts';
 import { runSequence } from './sequence_run.ts';
 
 /** Returns the handler of `prefill` calls. */
@@ -63,14 +65,15 @@ async function servePrefill(
 
 async function compute(
   replies: AsyncQueue<PrefillReply>,
-  { context, sources, scope }: PrefillRequest,
+  { context, sources, scope, pipelinePatienceMs: patienceMs }: PrefillRequest,
   instance: EngineInstance,
   chain: CallChain,
   signal: AbortSignal,
 ): Promise<Report> {
   const { tokens, hashes } = chain;
   const numLocal = instance.numLocal(hashes);
-  let fetchedBytes = 0;
+  const isPipeline = patienceMs > 0;
+  let fetched = nothingFetched;
   const last = await runSequence(instance, {
     context: contextOf({ context }),
     signal,
@@ -80,10 +83,13 @@ async function compute(
       // A prefill samples nothing, so its request needs only the scope.
       request: { ...neutralRequest(tokens.length, tokens.length), scope: scope ?? noScope },
       promptLogprobsFrom: tokens.length,
+      fetchEnd: fetchEndOf(sources),
+      awaited: isPipeline ? pipelineRanges(sources, numLocal, hashes.length) : undefined,
     },
-    feed: sources.some(({ end }) => end > numLocal)
+    pipelinePatienceMs: isPipeline ? patienceMs : undefined,
+    feed: sources.some(({ end }) => end > instance.numUsable(hashes))
       ? async (fetch, until) => {
-          ({ fetchedBytes } = await fetch(numLocal, sources, until));
+          fetched = await fetch(numLocal, sources, until);
         }
       : undefined,
     onEvent: (event) => {
@@ -91,5 +97,5 @@ async function compute(
     },
   });
   if (last.kind !== 'prefilled') throw new Failure('internal', `a prefill ended with ${last.kind}`);
-  return reportOf(last.report, fetchedBytes);
+  return reportOf(last.report, fetched);
 }

@@ -4,13 +4,15 @@
  *
  *   submit ──► feed (fetch rounds, as the call's policy has them) ──► proceed ──► its last event
  *      └── refused, or left: the feed is not waited for
+ *
+ * A preempted sequence gets its blocks back from the outbox when it is admitted again, and proceeds then.
  */
 import { Failure } from '../base/failure.ts';
-import { linkSignals } from '../base/signal.ts';
-import type { SequenceRequest } from '../engine/sequence.ts';
+import { DONE, linkSignals } from '../base/signal.ts';
+import type { SequenceRequest } from '../engine/sequence_request.ts';
 import type { RequestContext, Source } from '../protocol/messages.ts';
 import type { FetchOutcome } from './block_fetcher.ts';
-import type { SequenceEvent } from '../engine/engine_events.ts';
+import type { Restore, SequenceEvent } from '../engine/engine_events.ts';
 import type { EngineInstance } from './engine_instance.ts';
 
 /** Event that ends a successful sequence: its last token, the end of a prefill, or an embedding. */
@@ -22,7 +24,7 @@ export type Fetch = (from: number, sources: readonly Source[], signal: AbortSign
 /** One sequence to run for a call: its request, the fetch of its blocks, and the event callback. */
 export interface SequenceRun {
   readonly context: RequestContext;
-  readonly request: Omit<SequenceRequest, 'id' | 'isFetching'>;
+  readonly request: Omit<SequenceRequest, 'id' | 'isFetching' | 'expectedTokens' | 'priority'>;
   /** Aborts when the caller leaves. */
   readonly signal: AbortSignal;
   /**
@@ -32,18 +34,36 @@ export interface SequenceRun {
   readonly feed: ((fetch: Fetch, signal: AbortSignal) => Promise<void>) | undefined;
   /** Called for sampled tokens, for tokens of the prompt where log-probabilities are requested, and for progress. */
   readonly onEvent: (event: Extract<SequenceEvent, { kind: 'token' | 'prompt' | 'progress' }>) => void;
+  /** Present when `request` awaits ranges of a pipeline; as a fetch has it (block_fetcher.ts). */
+  readonly pipelinePatienceMs?: number | undefined;
 }
 
 /** Runs a sequence and returns its last event. @throws Failure when the sequence is refused, or its caller leaves. */
 export async function runSequence(instance: EngineInstance, run: SequenceRun): Promise<LastEvent> {
-  const { context, request, signal, feed, onEvent } = run;
+  const { context, request, signal, feed, onEvent, pipelinePatienceMs } = run;
   let isAdmitted = false;
   let id = 0;
+  let restoring = new AbortController();
+  const restore = async ({ admission, from, hashes }: Restore): Promise<void> => {
+    restoring = new AbortController();
+    const until = linkSignals(signal, restoring.signal);
+    const { timeoutMs } = context;
+    const job = { id, hashes, from, context, timeoutMs, isAdmitted: () => isAdmitted, signal: until.signal };
+    await instance.fetcher.restore(job).finally(() => {
+      until.release();
+      instance.proceed(id, admission);
+    });
+  };
   const done = new Promise<LastEvent>((resolve, reject) => {
-    id = instance.submit({ ...request, isFetching: feed !== undefined }, (event) => {
-      if (event.kind === 'admitted') isAdmitted = true;
-      else if (event.kind === 'preempted') isAdmitted = false;
-      else if (event.kind === 'refused') reject(new Failure(event.code, event.message));
+    const { expectedTokens, priority } = context;
+    id = instance.submit({ ...request, expectedTokens, priority, isFetching: feed !== undefined }, (event) => {
+      if (event.kind === 'admitted') {
+        isAdmitted = true;
+        if (event.restore) void restore(event.restore);
+      } else if (event.kind === 'preempted') {
+        isAdmitted = false;
+        restoring.abort(DONE);
+      } else if (event.kind === 'refused') reject(new Failure(event.code, event.message));
       else if (event.kind === 'prefilled' || event.kind === 'embedded') resolve(event);
       else {
         onEvent(event);
@@ -63,7 +83,7 @@ export async function runSequence(instance: EngineInstance, run: SequenceRun): P
   const fetch: Fetch = (from, sources, until) =>
     instance.fetcher.run({
       ...{ id, hashes: request.hashes, from, sources, context, timeoutMs: context.timeoutMs, signal: until },
-      hasOtherSources: request.kind === 'decode',
+      ...{ hasOtherSources: request.kind === 'decode', pipelinePatienceMs },
       isAdmitted: () => isAdmitted,
     });
   try {
@@ -77,6 +97,7 @@ export async function runSequence(instance: EngineInstance, run: SequenceRun): P
   } finally {
     fed.release();
     fed.abort();
+    restoring.abort(DONE);
     instance.cancel(id);
   }
 }

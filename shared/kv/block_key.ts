@@ -17,11 +17,16 @@ export type BlockKey = bigint & { readonly [brand]: 'BlockKey' };
 /** 128 bits as 32 hex digits. */
 export type Digest = string & { readonly [brand]: 'Digest' };
 
-/** Names of a block in its chain: its own key, the key of the block before, and the digest over all tokens up to its end. */
+/**
+ * Names of a block in its chain: its own key, the key of the block before, and the digest over all tokens up to its end. The recurrent
+ * state at the end of a block has names of its own (`stateHashOf` in record.ts).
+ */
 export interface BlockHash {
   readonly key: BlockKey;
   readonly parent: BlockKey;
   readonly digest: Digest;
+  /** Present where the hash names a state; absent where it names a block, and where the holder of the record has to find out. */
+  readonly kind?: 'state';
 }
 
 /** Hash of a block with its anchor. Blocks with one anchor have the same home store, so that a run of blocks stays together. */

@@ -27,10 +27,56 @@ export interface EvictionPolicy<T> {
   inOrder(): Iterable<T>;
 }
 
+/**
+ * Items of one class in the order of use, oldest first: the insertion order of a Set. The oldest one is found by an iterator that stays at
+ * the front, because a new one would pass all places from which items were removed.
+ */
+class UseOrder<T> {
+  readonly #items = new Set<T>();
+  #iterator = this.#items.values();
+  /** The item that the iterator returned last, while it is the oldest one. */
+  #oldest: { readonly item: T } | undefined;
+
+  get size(): number {
+    return this.#items.size;
+  }
+
+  has(item: T): boolean {
+    return this.#items.size > 0 && this.#items.has(item);
+  }
+
+  /** Adds the item as the one used last. Returns false, and changes nothing, when it is there. */
+  add(item: T): boolean {
+    const { size } = this.#items;
+    return this.#items.add(item).size > size;
+  }
+
+  delete(item: T): boolean {
+    if (this.#oldest?.item === item) this.#oldest = undefined;
+    return this.#items.delete(item);
+  }
+
+  /** The item used longest ago; undefined when there is none. */
+  get oldest(): { readonly item: T } | undefined {
+    if (this.#oldest || this.#items.size === 0) return this.#oldest;
+    let next = this.#iterator.next();
+    if (next.done === true) {
+      // An iterator that has reached the end once stays there.
+      this.#iterator = this.#items.values();
+      next = this.#iterator.next();
+    }
+    this.#oldest = next.done === true ? undefined : { item: next.value };
+    return this.#oldest;
+  }
+
+  [Symbol.iterator](): Iterator<T> {
+    return this.#items.values();
+  }
+}
+
 /** Least recently used first, class 0 before class 1. */
 export class LeastRecentlyUsed<T> implements EvictionPolicy<T> {
-  /** Items of class 0 and of class 1; insertion order is the order of use, oldest first. */
-  readonly #classes: readonly [Set<T>, Set<T>] = [new Set(), new Set()];
+  readonly #classes: readonly [UseOrder<T>, UseOrder<T>] = [new UseOrder(), new UseOrder()];
   readonly #pins = new Map<T, number>();
 
   get size(): number {
@@ -42,8 +88,8 @@ export class LeastRecentlyUsed<T> implements EvictionPolicy<T> {
   }
 
   insert(item: T, evictionClass: EvictionClass = 1): void {
-    if (this.has(item)) throw new Error('an item is inserted once');
-    this.#classes[evictionClass].add(item);
+    const other = this.#classes[evictionClass === 0 ? 1 : 0];
+    if (other.has(item) || !this.#classes[evictionClass].add(item)) throw new Error('an item is inserted once');
   }
 
   touch(item: T): void {
@@ -71,6 +117,8 @@ export class LeastRecentlyUsed<T> implements EvictionPolicy<T> {
   victim(isSpared?: (item: T) => boolean): T | undefined {
     let spared: { readonly item: T } | undefined;
     for (const items of this.#classes) {
+      const { oldest } = items;
+      if (oldest && !this.#pins.has(oldest.item) && !isSpared?.(oldest.item)) return oldest.item;
       for (const item of items) {
         if (this.#pins.has(item)) continue;
         if (!isSpared?.(item)) return item;

@@ -29,6 +29,11 @@ const MIN_PREAMBLE_BYTES = 256;
 export type RecordKind = 'block' | 'state';
 const kinds: readonly RecordKind[] = ['block', 'state'];
 
+/** Returns the kind of record that the hash names. */
+export function kindOf({ kind }: BlockHash): RecordKind {
+  return kind ?? 'block';
+}
+
 /** Properties that all records of one engine share. */
 export interface RecordLayout {
   readonly format: Digest;
@@ -37,7 +42,7 @@ export interface RecordLayout {
 }
 
 /** Returns frames and sizes of the records of a kind. @throws Error when the model has none of that kind. */
-function recordShapeOf(spec: KvSpec, kind: RecordKind): RecordShape {
+export function recordShapeOf(spec: KvSpec, kind: RecordKind = 'block'): RecordShape {
   if (kind === 'block') return spec;
   if (!spec.state) throw new Error('the model has no recurrent state');
   return spec.state;
@@ -50,13 +55,13 @@ function recordShapeOf(spec: KvSpec, kind: RecordKind): RecordShape {
 export function stateHashOf({ key, digest }: BlockHash): BlockHash {
   const named = Buffer.concat([Buffer.from(digest, 'hex'), STATE]);
   const own = createHash('sha256').update(named).digest('hex').slice(0, 32) as Digest;
-  return { key: xxh64(Buffer.from(own, 'hex')) as BlockKey, parent: key, digest: own };
+  return { key: xxh64(Buffer.from(own, 'hex')) as BlockKey, parent: key, digest: own, kind: 'state' };
 }
 
 const STATE = Buffer.from('state');
 
 /** Identity of a record, as its preamble has it. */
-export interface RecordHeader extends BlockHash {
+export interface RecordHeader extends Omit<BlockHash, 'kind'> {
   readonly kind: RecordKind;
   readonly format: Digest;
   /** XXH64 of the numerics class's name. */
@@ -86,7 +91,7 @@ export function sealRecord(
   { spec, format, numericsClass }: RecordLayout,
   hash: BlockHash,
   headers: readonly Uint8Array[] = [],
-  kind: RecordKind = 'block',
+  kind = kindOf(hash),
 ): bigint {
   const { frames, preambleBytes } = recordShapeOf(spec, kind);
   const preamble = Buffer.alloc(preambleBytes);
@@ -150,6 +155,12 @@ export function readHeader(record: Uint8Array): RecordHeader | { readonly fault:
     preambleBytes,
     storedBytes,
   };
+}
+
+/** Returns whether a sealed record holds a recurrent state. */
+export function isStateRecord(record: Uint8Array): boolean {
+  const view = new DataView(record.buffer, record.byteOffset, record.byteLength);
+  return view.byteLength >= MIN_PREAMBLE_BYTES && view.getUint32(0, true) === MAGIC && view.getUint32(12, true) === 1;
 }
 
 /** Returns each frame of a sealed record: its byte offset in the record, its stored bytes, and its header. */

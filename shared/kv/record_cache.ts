@@ -11,7 +11,9 @@
 import type { BlockKey, BlockHash, Digest } from './block_key.ts';
 import { LeastRecentlyUsed, type EvictionPolicy } from './eviction.ts';
 import { FormatCounts } from './format_counts.ts';
+import { isStateRecord } from './record.ts';
 import { slotBytes, slotLength, type Slab } from './slab.ts';
+import { StateShare } from './state_share.ts';
 import type { Extent } from './extent_allocator.ts';
 import { newTierCounters } from './tier_counters.ts';
 
@@ -69,12 +71,14 @@ export class RecordCache {
   readonly #eviction: EvictionPolicy<BlockKey> = new LeastRecentlyUsed();
   readonly #bySlot = new Map<number, CachedRecord>();
   readonly formats = new FormatCounts();
+  readonly #states: StateShare;
   #bytesBorrowed = 0;
   #isTrimming = false;
 
   constructor(slab: Slab, options: RecordCacheOptions) {
     this.#slab = slab;
     this.#options = options;
+    this.#states = new StateShare(slab.numBytes);
   }
 
   get size(): number {
@@ -99,7 +103,10 @@ export class RecordCache {
   /** Returns the record of exactly this block (digest included) and marks it as used. The caller counts hits and misses. */
   find(hash: BlockHash): CachedRecord | undefined {
     const record = this.peek(hash);
-    if (record) this.#eviction.touch(hash.key);
+    if (record) {
+      this.#eviction.touch(hash.key);
+      this.#states.touch(hash.key);
+    }
     return record;
   }
 
@@ -113,8 +120,21 @@ export class RecordCache {
     this.#eviction.insert(key);
     this.#bySlot.set(record.slot, record);
     this.formats.add(record.format, record.bytes);
+    if (isStateRecord(this.#bytesOf(record))) this.#addState(record);
     this.#trimAhead(record.bytes);
     return true;
+  }
+
+  /** Counts a state that was stored, and evicts others when states take more than their part. */
+  #addState({ hash: { key }, bytes }: CachedRecord): void {
+    this.#states.add(key, slotLength(bytes));
+    const mayGo = (other: BlockKey): boolean =>
+      other !== key && !this.#eviction.isPinned(other) && !this.#options.isWanted(other);
+    for (let next = this.#states.excess(mayGo); next !== undefined; next = this.#states.excess(mayGo)) {
+      const record = this.#records.get(next);
+      if (!record) return;
+      this.#evict(record);
+    }
   }
 
   /** Returns how many more records of `bytes` bytes readers can borrow in place. At most a quarter of the slab is lent at once. */
@@ -210,6 +230,7 @@ export class RecordCache {
 
   #remove(record: CachedRecord): Extent {
     this.#records.delete(record.hash.key);
+    this.#states.remove(record.hash.key);
     this.#eviction.remove(record.hash.key);
     this.#bySlot.delete(record.slot);
     this.formats.remove(record.format, record.bytes);

@@ -6,6 +6,7 @@ import { existsSync, readFileSync, statSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { z } from 'zod';
 import { messageOf } from '../base/failure.ts';
+import { FusedExperts } from './fused_experts.ts';
 import { ModelError } from './model_folder.ts';
 import type { Quantization } from './quantization.ts';
 import { QuantisedTensors } from './quantised_tensors.ts';
@@ -19,6 +20,7 @@ import {
 } from './weights.ts';
 import { RowReader } from './row_reader.ts';
 import { rowBytesOf, SafetensorsFile, type TensorInfo } from './safetensors.ts';
+import { stackedExperts } from './stacked_experts.ts';
 
 const MAX_INDEX_BYTES = 100_000_000;
 /** Most files of one model; models of a trillion parameters have some hundreds. */
@@ -38,6 +40,8 @@ export class Checkpoint implements ModelWeights {
   readonly #fileOf: ReadonlyMap<string, SafetensorsFile>;
   readonly #reader = new RowReader();
   readonly #quantised: QuantisedTensors;
+  readonly #experts: FusedExperts;
+  readonly #stacked: ReturnType<typeof stackedExperts>;
 
   private constructor(path: string, { files, fileOf }: Opened, quantization: Quantization | undefined) {
     this.path = path;
@@ -50,9 +54,14 @@ export class Checkpoint implements ModelWeights {
     );
     this.#fileOf = new Map(entries.map(({ name, file }) => [name, file]));
     this.#tensors = new Map(entries.map(({ name, info }) => [name, info]));
-    this.shapes = shapesOf(this.#tensors, quantization);
-    const [tensors, reader] = [this.#tensors, this.#reader];
-    this.#quantised = new QuantisedTensors({ path, quantization, tensors, fileOf: this.#fileOf, reader });
+    const of = { path, tensors: this.#tensors, fileOf: this.#fileOf, reader: this.#reader };
+    this.#quantised = new QuantisedTensors({ ...of, quantization });
+    this.#experts = new FusedExperts(of);
+    this.#stacked = stackedExperts(this.#tensors);
+    const { stored, shapes } = this.#experts;
+    const own = [...shapesOf(this.#tensors, quantization)].filter(([name]) => !stored.has(name));
+    const single = [...this.#stacked].map(([name, { shape }]) => [name, shape] as const);
+    this.shapes = new Map([...own, ...shapes, ...single]);
   }
 
   /** @throws ModelError when a file is missing, truncated, not safetensors, or not what the index says. */
@@ -75,21 +84,25 @@ export class Checkpoint implements ModelWeights {
   integersOf(tensor: string): ModelIntegers | undefined {
     const quantization = this.#quantization;
     const info = this.#tensors.get(tensor);
-    if (info || !this.shapes.has(tensor)) return undefined;
+    if (info || this.#stacked.has(tensor) || !this.shapes.has(tensor)) return undefined;
+    if (this.#experts.has(tensor)) return this.#experts.isMxfp4(tensor) ? 'mxfp4' : undefined;
     if (quantization?.method === 'awq') return 'uint4';
     if (quantization?.method !== 'gptq' || quantization.isActOrder) return undefined;
     return quantization.isSymmetric ? 'int4' : 'uint4';
   }
 
   storedAs(tensor: string): string {
-    const dtype = this.#tensors.get(tensor)?.dtype;
+    const dtype = this.#tensors.get(this.#stacked.get(tensor)?.tensor ?? tensor)?.dtype;
     if (dtype !== undefined) return dtype;
+    if (this.#experts.has(tensor)) return this.#experts.storedAs(tensor);
     return this.#quantization?.method ?? 'nothing';
   }
 
-  storedBytes({ tensor, outputs }: RowRange): number {
+  storedBytes(rows: RowRange): number {
+    const { tensor, outputs } = this.#stored(rows);
+    if (this.#experts.has(tensor)) return this.#experts.storedBytes(rows);
     const info = this.#tensors.get(tensor);
-    if (info) return rowBytesOf(info) * outputs;
+    if (info) return rowBytesOf(asMatrix(info)) * outputs;
     const whole = this.#tensors.get(tensor.replace(/weight$/, 'qweight'));
     return whole ? whole.end - whole.start : 0;
   }
@@ -98,15 +111,29 @@ export class Checkpoint implements ModelWeights {
     return this.#reader.doneBytes;
   }
 
-  async *slices({ tensor, outputs, firstRow = 0 }: RowRange): AsyncGenerator<ModelRows> {
+  /** Returns the rows where they are stored: those of an expert may lie in a tensor that stacks all of a layer. */
+  #stored({ tensor, outputs, firstRow = 0 }: RowRange): Required<RowRange> {
+    const stacked = this.#stacked.get(tensor);
+    return stacked
+      ? { tensor: stacked.tensor, outputs, firstRow: stacked.firstRow + firstRow }
+      : { tensor, outputs, firstRow };
+  }
+
+  async *slices(rows: RowRange): AsyncGenerator<ModelRows> {
+    const { tensor, outputs, firstRow } = this.#stored(rows);
     const [info, file] = [this.#tensors.get(tensor), this.#fileOf.get(tensor)];
     const format = info && floatFormat(info);
+    if (this.#experts.has(tensor)) {
+      yield* this.#experts.slices({ tensor, outputs, firstRow });
+      return;
+    }
     if (!info || !file || !format) {
       yield* this.#quantisedSlices({ tensor, outputs, firstRow });
       return;
     }
-    const rowBytes = rowBytesOf(info);
-    const inner = info.shape.slice(1).reduce((a, b) => a * b, 1);
+    const whole = asMatrix(info);
+    const rowBytes = rowBytesOf(whole);
+    const inner = whole.shape.slice(1).reduce((a, b) => a * b, 1);
     const rowsPerSlice = rowsOfSlice(inner);
     const start = info.start + firstRow * rowBytes;
     const run = { ...file.place, start, rowBytes, numRows: outputs, rowsPerSlice };
@@ -127,7 +154,8 @@ export class Checkpoint implements ModelWeights {
 
   async matrix({ tensor, outputs, firstRow = 0 }: RowRange): Promise<ModelMatrix | undefined> {
     const shape = this.shapes.get(tensor);
-    if (!shape || this.#tensors.has(tensor) || outputs % 8 !== 0 || firstRow % 8 !== 0) return undefined;
+    const isSingle = this.#tensors.has(tensor) || this.#experts.has(tensor) || this.#stacked.has(tensor);
+    if (!shape || isSingle || outputs % 8 !== 0 || firstRow % 8 !== 0) return undefined;
     return this.#quantised.inputRanges(tensor, shape, firstRow);
   }
 
@@ -141,7 +169,13 @@ export class Checkpoint implements ModelWeights {
 }
 
 function floatFormat({ dtype }: TensorInfo): (typeof stored)[keyof typeof stored] | undefined {
-  return dtype === 'I32' || dtype === 'F8_E4M3' ? undefined : stored[dtype];
+  return dtype === 'I32' || dtype === 'F8_E4M3' || dtype === 'U8' ? undefined : stored[dtype];
+}
+
+/** A tensor of three dimensions as the matrix of all its rows: the weight of a convolution, or the experts of a layer. */
+function asMatrix(info: TensorInfo): TensorInfo {
+  const [first = 0, second = 0, ...inner] = info.shape;
+  return inner.length === 1 ? { ...info, shape: [first * second, ...inner] } : info;
 }
 
 /**
@@ -155,7 +189,7 @@ function shapesOf(
   const shapes = new Map<string, readonly number[]>();
   for (const [name, info] of tensors) {
     const { shape } = info;
-    if (floatFormat(info)) shapes.set(name, shape);
+    if (floatFormat(info)) shapes.set(name, asMatrix(info).shape);
     else if (info.dtype === 'F8_E4M3' && quantization?.method === 'fp8' && shape.length === 2) shapes.set(name, shape);
     else if (name.endsWith('.qweight') && shape.length === 2) {
       const module = name.slice(0, -'.qweight'.length);

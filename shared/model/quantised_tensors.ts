@@ -127,6 +127,7 @@ export class QuantisedTensors {
           const { values, tile } = await this.#fp8Scales(module, outputs, inner, quantization.tile);
           return fp8Matrix(bytes, values, outputs, inner, tile);
         }
+        case 'mxfp4':
         case undefined:
           throw new ModelError(`${this.#path} has no tensor ${tensor}`);
       }

@@ -14,6 +14,8 @@ export type Quantization =
     }
   /** int4 in groups of inputs with zero points, packed along the outputs. */
   | { readonly method: 'awq' }
+  /** e2m1 in blocks of 32 inputs with an 8-bit exponent, in the experts of a mixture. */
+  | { readonly method: 'mxfp4' }
   /** e4m3, a scale per output or per tile of `tile` outputs and inputs. */
   | { readonly method: 'fp8'; readonly tile: readonly [number, number] | null };
 
@@ -47,7 +49,7 @@ export function readQuantization(raw: unknown): Quantization | undefined {
   const { quant_method: method, bits, checkpoint_format: format, version, fmt, ...more } = parsed.data;
   const refuse = (what: string): never => {
     throw new Error(
-      `quantization_config of ${what} is not supported: there are gptq and awq of 4 bits, fp8 (e4m3), and float-quantized compressed-tensors`,
+      `quantization_config of ${what} is not supported: there are gptq and awq of 4 bits, mxfp4, fp8 (e4m3), and float-quantized compressed-tensors`,
     );
   };
   switch (method) {
@@ -63,6 +65,8 @@ export function readQuantization(raw: unknown): Quantization | undefined {
     case 'awq':
       if (bits !== 4) refuse(`awq with ${bits} bits`);
       if (version && version.toLowerCase() !== 'gemm') refuse(`awq in ${version}`);
+      return { method };
+    case 'mxfp4':
       return { method };
     case 'fp8':
       if (fmt && fmt !== 'e4m3') refuse(`fp8 in ${fmt}`);

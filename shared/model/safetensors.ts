@@ -10,7 +10,7 @@ import { ModelError } from './model_folder.ts';
 import { readFully } from './read_fully.ts';
 import { overlapping, type TensorRange } from './tensor_ranges.ts';
 
-const bytesOf = { F32: 4, F16: 2, BF16: 2, I32: 4, F8_E4M3: 1 } as const;
+const bytesOf = { F32: 4, F16: 2, BF16: 2, I32: 4, F8_E4M3: 1, U8: 1 } as const;
 type Dtype = keyof typeof bytesOf;
 
 /** Most bytes of the JSON header, a limit of the format itself. */

@@ -7,16 +7,18 @@ export interface RowRange {
   readonly firstRow?: number;
 }
 
-/** Integer formats of weights; uint4 has a zero point beside each scale. */
-export type ModelIntegers = 'int8' | 'int4' | 'uint4';
+/** Formats of quantised weights: integers, of which uint4 have a zero point beside each scale, and codes of a table. */
+export type ModelIntegers = 'int8' | 'int4' | 'uint4' | 'mxfp4' | 'iq4';
+/** Blocks of GGUF files that devices take as they are; see kernels/weights/stored_blocks.ts. */
+type ModelBlocks = 'q8_0' | 'q4_0' | 'q4_1' | 'q4_k' | 'q5_k' | 'mxfp4_blocks' | 'iq4_nl' | 'iq4_xs';
 
 /** Rows of a tensor in a format that devices accept; see kernels/weights/stored_rows.ts. */
 export interface ModelRows {
   /** Index of the first row, counted from the first row of the request. */
   readonly rowStart: number;
-  readonly format: 'f32' | 'f16' | 'bf16' | ModelIntegers | 'q8_0' | 'q4_0' | 'q4_1' | 'q4_k' | 'q5_k' | 'gptq' | 'awq';
+  readonly format: 'f32' | 'f16' | 'bf16' | ModelIntegers | ModelBlocks | 'gptq' | 'awq' | 'mxfp4_pairs';
   readonly data: Uint8Array;
-  /** Scales for int8, int4, uint4, gptq and awq; absent for other formats. */
+  /** Scales for integers, codes, gptq, awq and mxfp4_pairs; absent for formats that have them in the data, and for floats. */
   readonly scales?: Uint8Array;
   /** Zero points for gptq and awq; absent for other formats, and where all are 8. */
   readonly zeros?: Uint8Array;

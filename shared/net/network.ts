@@ -23,6 +23,8 @@ import type {
   ChannelRequest,
   OfferReply,
   OfferRequest,
+  PolicyReply,
+  PolicyRequest,
   PrefillReply,
   PrefillRequest,
   SnapshotPage,
@@ -56,6 +58,8 @@ interface Calls {
   drain: [request: DrainRequest, reply: DrainReply];
   /** Reads what a router needs to serve an engine's model, in pages. */
   describe: [request: DescribeRequest, reply: DescribePage];
+  /** Sets or reports the placement policy of a router. */
+  policy: [request: PolicyRequest, reply: PolicyReply];
   /** The standard health service; `service` is the epoch of the process that is meant. Any other process replies `not_found`. */
   check: [request: HealthRequest, reply: HealthReply];
   /** Connects a member to the bus that the router embeds. */

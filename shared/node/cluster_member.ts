@@ -33,8 +33,12 @@ import { KnownRouters, type KnownRouter } from './known_routers.ts';
 import { ReachNotice } from './reach_notice.ts';
 
 const HEARTBEAT_MS = 500;
-/** Least milliseconds between two heartbeats that placements trigger; only where there are several routers. */
+/**
+ * Least milliseconds between two heartbeats that changes of the load trigger: with several routers, which do not know of each other's
+ * placements, and with a single one.
+ */
 const MIN_HEARTBEAT_MS = 50;
+const MIN_SINGLE_HEARTBEAT_MS = 100;
 const REGISTER_TIMEOUT_MS = 2_000;
 const REGISTER_PAUSE_MS = 500;
 /** Milliseconds between registrations while the router replies `wait`: another live process has the same name. */
@@ -170,12 +174,16 @@ export class ClusterMember {
     this.bus.publish(subjects.heartbeat, toBytes({ name, epoch, ...this.#joining.heartbeatStatus() }));
   }
 
-  /** Sends a heartbeat soon after a placement, so that the other routers learn of the load; does nothing with a single router. */
-  async placed(): Promise<void> {
-    if (this.#routers.size < 2 || this.#isHeartbeatDue) return;
+  /**
+   * Sends a heartbeat soon after a placement, and after the end of a prompt or sequence: routers place by the work that is left, and do
+   * not know of each other's placements.
+   */
+  async loadChanged(): Promise<void> {
+    if (this.#isHeartbeatDue) return;
     this.#isHeartbeatDue = true;
     const { clock } = this.#options;
-    await clock.sleep(Math.max(0, this.#heartbeatMs + MIN_HEARTBEAT_MS - clock.nowMs()), this.#left.signal);
+    const leastMs = this.#routers.size < 2 ? MIN_SINGLE_HEARTBEAT_MS : MIN_HEARTBEAT_MS;
+    await clock.sleep(Math.max(0, this.#heartbeatMs + leastMs - clock.nowMs()), this.#left.signal);
     this.#isHeartbeatDue = false;
     if (!this.#left.signal.aborted) this.heartbeat();
   }

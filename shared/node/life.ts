@@ -63,6 +63,7 @@ export async function live(
     decode: delegate('decode', role, handlers),
     connect: delegate('connect', role, handlers),
     describe: delegate('describe', role, handlers),
+    policy: delegate('policy', role, handlers),
     check: answeringOnce<'check'>(({ service }) => {
       if (service !== '' && service !== identity.epoch) throw new Failure('not_found', 'this is another process');
       return { status: SERVING };

@@ -15,8 +15,8 @@ export interface ClusterSeat {
   readonly member: Member;
   readonly publish: (subject: string, payload: Buffer) => void;
   readonly stores: () => readonly Member[];
-  /** Called when a router has placed a request on this process. */
-  readonly placed: () => void;
+  /** Called when a router has placed a request on this process, and when a part of one has ended. */
+  readonly loadChanged: () => void;
   /** Stops serving and leaves the cluster at once, so that requests running here continue elsewhere; for a process that cannot go on. */
   readonly sendGoodbye: () => void;
 }
@@ -107,8 +107,8 @@ export function liveAsMember(
         cluster.bus.publish(subject, payload);
       },
       stores: () => cluster.stores(),
-      placed: () => {
-        void cluster.placed();
+      loadChanged: () => {
+        void cluster.loadChanged();
       },
       sendGoodbye: () => {
         bound.setServing(false);

@@ -2,7 +2,9 @@
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { logLevels } from '../base/log.ts';
+import { queueOrderNames } from '../engine/queue_order.ts';
 import { address, addressOrNone, bytes, integer, onOrOff, option, positive, type ConfigOf } from '../base/options.ts';
+import { deviceMemoryOptions } from './device_memory_options.ts';
 
 const defaultModel = fileURLToPath(new URL('../../../config/models/harbour', import.meta.url));
 
@@ -27,7 +29,7 @@ export const processOptions = {
     'TOKEN',
     z.string().regex(/^[\x21-\x7e]*$/, 'printable ASCII without spaces'),
     '',
-    'secret that all processes of a cluster share; better in the environment than in a flag',
+    'secret that all processes of a cluster share; better in the environment than in a flag. `up` makes one when it has none, for itself and for commands of the same user',
   ),
   cluster: option(
     'Network',
@@ -66,9 +68,7 @@ export const processOptions = {
     z.string(),
     '',
     'authority certificates (PEM) with which a tls:// NATS server is verified',
-    {
-      isPath: true,
-    },
+    { isPath: true },
   ),
   bus_cert: option('Network', 'FILE', z.string(), '', 'certificate that this process shows a tls:// server', {
     isPath: true,
@@ -234,18 +234,7 @@ export const engineOptions = {
     1,
     'number of local engines that share a device, each with an equal part of its memory; `up` sets it',
   ),
-  kv_blocks: option(
-    'Budgets',
-    'N',
-    integer(
-      z
-        .int()
-        .min(0)
-        .max(2 ** 24),
-    ),
-    0,
-    'KV blocks in the device; 0: on wasm about as many as 512 MiB hold, on webgpu as many as fit beside the weights',
-  ),
+  ...deviceMemoryOptions,
   max_num_seqs: option('Budgets', 'N', positive(1024), 64, 'sequences an engine runs at once'),
   max_waiting: option(
     'Budgets',
@@ -254,6 +243,13 @@ export const engineOptions = {
     1024,
     'sequences that wait for an engine; more are refused with 503',
   ),
+  queue_order: option(
+    'Budgets',
+    'NAME',
+    z.enum(queueOrderNames),
+    queueOrderNames[0],
+    'order of the queue: first_come, shortest_first (fewest rows left), slices (prompts in turn), feedback (levels by rows computed), shared_prefix (largest group first)',
+  ),
   // A GPU's grid has at most 65,535 workgroups in a dimension.
   chunk_tokens: option('Budgets', 'N', positive(65_535), 512, 'tokens an engine computes in one step'),
   step_ms: option(
@@ -261,7 +257,14 @@ export const engineOptions = {
     'MS',
     integer(z.int().min(0).max(86_400_000)),
     0,
-    'target duration of a step while sequences wait for their next tokens: prompts may not lengthen it further; 0: 2.5 times a step without prompts',
+    'target duration of a step while sequences wait for their next tokens: prompts may not lengthen it further; 0: by --tbt-target-ms, else 2.5 times a step without prompts',
+  ),
+  tbt_target_ms: option(
+    'Budgets',
+    'MS',
+    integer(z.int().min(0).max(86_400_000)),
+    0,
+    'target for the time between two tokens of an answer: prompts get what a step may take until then, less the spread of its steps; 0: none',
   ),
   ...memberOptions,
   step_timeout_ms: option(

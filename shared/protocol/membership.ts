@@ -1,6 +1,7 @@
 /** Bus messages of processes about themselves: registration, heartbeat, the list of members. JSON, so that people can read them. */
 import { z } from 'zod';
 import { Failure } from '../base/failure.ts';
+import { workSchema } from './instance_work.ts';
 
 /** Subjects of the bus messages, without the cluster's name. */
 export const subjects = {
@@ -10,6 +11,8 @@ export const subjects = {
   router: 'cluster.router',
   /** Published by a router when a store has joined or left. */
   stores: 'cluster.stores',
+  /** Published by a router at which the placement policy was set. */
+  policy: 'cluster.policy',
   /** Published by a router when it shuts down. */
   routerGone: 'cluster.router.gone',
   heartbeat: 'cluster.heartbeat',
@@ -66,6 +69,8 @@ const registrationSchema = z.object({
       numericsClass: z.string(),
       maxModelLen: z.int(),
       vocabSize: z.int(),
+      /** Bytes of the record of a recurrent state; absent for a model without recurrent layers. */
+      stateBytes: z.int().optional(),
       /** Name under which clients request the model; absent where the cluster has one model. */
       modelName: z.string().optional(),
       device: z.string(),
@@ -100,6 +105,20 @@ const tierSchema = z.object({
 /** Counts and capacity of a tier, as a heartbeat reports them. */
 export type TierStats = z.infer<typeof tierSchema>;
 
+const stateSlotsSchema = z.object({
+  slots: z.int(),
+  /** Slots with a saved state that no sequence uses now. */
+  saved: z.int(),
+  /** Slots that sequences use: for their own states, and saved ones that they read. The others are free. */
+  used: z.int(),
+  /** Sequences that began with a saved state. */
+  hits: z.int(),
+  /** Saved states that gave their slots to others. */
+  evictions: z.int(),
+});
+/** Slots of a device for recurrent states; hits and evictions since the engine's start. */
+export type StateSlots = z.infer<typeof stateSlotsSchema>;
+
 const loadSchema = z.object({
   running: z.int(),
   waiting: z.int(),
@@ -118,6 +137,10 @@ const loadSchema = z.object({
   /** Bytes of fetched records by transport: shared memory, socket of a data channel, or gRPC call. */
   fetched: z.object({ memory: z.number(), socket: z.number(), call: z.number() }).optional(),
   isDraining: z.boolean(),
+  /** Work that the engine has left, and the time that it takes; absent for stores, and from instances of versions that do not say it. */
+  work: workSchema.optional(),
+  /** Slots for recurrent states; absent for models without recurrent layers, and for stores. */
+  states: stateSlotsSchema.optional(),
   tiers: z.partialRecord(z.enum(['device', 'dram', 'disk']), tierSchema),
 });
 /** Load of an instance or a store, as a heartbeat reports it. */
@@ -136,8 +159,26 @@ export type HeartbeatStatus = z.infer<typeof heartbeatStatusSchema>;
 const heartbeatSchema = z.object({ name: z.string(), epoch: z.string(), ...heartbeatStatusSchema.shape });
 type Heartbeat = z.infer<typeof heartbeatSchema>;
 
-/** `router` is the router's epoch; `version` counts the changes of its list of stores. */
-const routerSchema = z.object({ router: z.string(), name: z.string(), version: z.int() });
+const policySchema = z.object({
+  /** Name of a placement policy. */
+  policy: z.string(),
+  /** Number of the change: one more than the highest that its router had heard of. */
+  version: z.int(),
+  /** Epoch and name of the router at which it was set. */
+  router: z.string(),
+  routerName: z.string(),
+});
+/** A change of the placement policy of all routers. */
+export type PolicyNotice = z.infer<typeof policySchema>;
+
+/**
+ * `router` is the router's epoch; `version` counts the changes of its list of stores. `policy` is the last change of the placement
+ * policy; absent while there was none.
+ */
+const routerSchema = z.object({
+  ...{ router: z.string(), name: z.string(), version: z.int() },
+  policy: policySchema.optional(),
+});
 /** A router's announcement that it is alive, once a second. */
 export type RouterNotice = z.infer<typeof routerSchema>;
 
@@ -201,6 +242,8 @@ export const readRegistrationReply = reader(registrationReplySchema);
 export const readHeartbeat = reader(heartbeatSchema);
 /** Parses a router's announcement. @throws Failure `invalid_request` for bytes that are none. */
 export const readRouter = reader(routerSchema);
+/** Parses a change of the placement policy. @throws Failure `invalid_request` for bytes that are none. */
+export const readPolicy = reader(policySchema);
 /** Parses a notice of stores that came and went. @throws Failure `invalid_request` for bytes that are none. */
 export const readStores = reader(storesSchema);
 /** Parses a notice that a router does not count a process among its members. @throws Failure `invalid_request` for bytes that are none. */
@@ -214,6 +257,7 @@ type Message =
   | RegistrationReply
   | Heartbeat
   | RouterNotice
+  | PolicyNotice
   | StoresNotice
   | UnknownMemberNotice
   | ReachNotice

@@ -13,9 +13,11 @@ import type { FetchReply as FetchReplyMessage } from './generated/penstock/Fetch
 import type { FetchRequest as FetchRequestMessage } from './generated/penstock/FetchRequest.ts';
 import type { ChannelRequest as ChannelRequestMessage } from './generated/penstock/ChannelRequest.ts';
 import type { ChannelReply as ChannelReplyMessage } from './generated/penstock/ChannelReply.ts';
+import type { LinkReport as LinkReportMessage } from './generated/penstock/LinkReport.ts';
 import type { MoreSources as MoreSourcesMessage } from './generated/penstock/MoreSources.ts';
 import type { OfferReply as OfferReplyMessage } from './generated/penstock/OfferReply.ts';
 import type { OfferRequest as OfferRequestMessage } from './generated/penstock/OfferRequest.ts';
+import type { PolicyReply as PolicyReplyMessage } from './generated/penstock/PolicyReply.ts';
 import type { PrefillReply as PrefillReplyMessage } from './generated/penstock/PrefillReply.ts';
 import type { PrefillRequest as PrefillRequestMessage } from './generated/penstock/PrefillRequest.ts';
 import type { Report as ReportMessage } from './generated/penstock/Report.ts';
@@ -52,6 +54,9 @@ export type DescribePage = Message<DescribePageMessage>;
 export type { DescribeRequest } from './generated/penstock/DescribeRequest.ts';
 export type { DrainReply } from './generated/penstock/DrainReply.ts';
 export type { DrainRequest } from './generated/penstock/DrainRequest.ts';
+export type { PolicyRequest } from './generated/penstock/PolicyRequest.ts';
+/** The placement policy in force at a router, and all names that may be set. */
+export type PolicyReply = Message<PolicyReplyMessage>;
 export type { SnapshotRequest } from './generated/penstock/SnapshotRequest.ts';
 /** Embedding of a prompt, with a report. */
 export type EmbedReply = Message<EmbedReplyMessage>;
@@ -75,6 +80,8 @@ export type OfferRequest = Message<OfferRequestMessage>;
 export type PrefillReply = Message<PrefillReplyMessage>;
 /** Prompt that a prefill instance computes, and the sources of blocks that exist already. */
 export type PrefillRequest = Message<PrefillRequestMessage>;
+/** Bytes that a call fetched from one source over one way, and the milliseconds in which they moved. */
+export type LinkReport = Message<LinkReportMessage>;
 /** Tokens, bytes and milliseconds that an instance spent on a call. */
 export type Report = Message<ReportMessage>;
 /** Properties that every call carries: ids, tenant, priority, deadline and placement. */

@@ -107,7 +107,7 @@ async function traffic(count: number, isBusy: boolean): Promise<{ sent: number; 
   for (let i = 0; i < NUM_ROUTERS; i++) {
     new ClusterView({
       ...{ bus: open(), identity: { name: `router-${i}`, epoch: `0123456789abcde${i}` }, clock, log: silentLog },
-      ...{ silenceMs: 3_000, signal: ended.signal },
+      ...{ silenceMs: 3_000, signal: ended.signal, policy: () => undefined },
       network: playedNetwork({ check: answeringOnce<'check'>(() => ({ status: 1 })) }),
       admit: () => ({ model: 'c' }),
       ...{ onJoined: () => undefined, onHeard: () => undefined, onLost: () => undefined },
@@ -143,7 +143,7 @@ async function traffic(count: number, isBusy: boolean): Promise<{ sent: number; 
   for (let ms = 0; ms < MEASURE_MS; ms += 100) {
     if (isBusy) {
       for (const { cluster, announcer } of members) {
-        for (let i = 0; i < PLACED_PER_SECOND / 10; i++) void cluster.placed();
+        for (let i = 0; i < PLACED_PER_SECOND / 10; i++) void cluster.loadChanged();
         for (let i = 0; i < BLOCKS_PER_SECOND / 10; i++) {
           announcer.stored('device', next as BlockKey);
           announcer.removed('device', next as BlockKey);

@@ -17,11 +17,13 @@ import {
 } from '../../kernels/device.ts';
 import { createWasmDevice, type WasmDevice } from '../../kernels/wasm/wasm_device.ts';
 import type { WasmPeaks } from '../../kernels/wasm/peaks.ts';
+import { isTable } from '../../kernels/weights/code_tables.ts';
 import { weightFormats, type WeightFormat } from '../../kernels/weights/weight_format.ts';
 import type { KernelSet } from '../../kernels/wgsl/kernel_set.ts';
 import type { Peaks } from '../../kernels/wgsl/peaks.ts';
 import { createWebgpuDevice, type WebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
+import { kvSpecOf, stateLayoutOf } from '../../shared/engine/program_kv.ts';
 import { configOf, shapeOfUniform, shapes, uniformTensors, type UniformModel } from './uniform_model.ts';
 import type { Figure } from './figures.ts';
 import { openCards } from '../gpu/cards.ts';
@@ -265,6 +267,7 @@ async function benchModel(
   const longest = Math.max(...prefillTokens, ...contexts.map((context) => context + GROWTH));
   const config = configOf(shape, longest);
   const program = decoderProgram(shapeOfUniform(config), longest, uniformTensors);
+  const state = stateLayoutOf(kvSpecOf(program, [], { blockSize: BLOCK_SIZE, valueType: 'f16' }));
   const perSequence = Math.ceil(longest / BLOCK_SIZE);
   const numSeqs = Math.max(...batches);
   const wanted = Math.max(perSequence, numSeqs * Math.ceil((Math.max(...contexts) + GROWTH) / BLOCK_SIZE));
@@ -275,6 +278,7 @@ async function benchModel(
     weightFormat: format,
     kv: kvLayoutFor(program.kv, 'f16', BLOCK_SIZE),
     numBlocks: { min: wanted, max: wanted },
+    ...(state ? { state, numStateSlots: numSeqs } : {}),
   };
   // A GPU makes its own, which need not travel.
   const weights = device.kind === 'wasm' ? randomWeights(program, SEED) : randomWeightsOnDevice(SEED);
@@ -309,7 +313,9 @@ export async function peerModel(
   weights: WeightSource,
   print: (line: string) => void,
 ): Promise<PeerModel | undefined> {
-  if (!peer || format === 'f32') return undefined;
+  if (config.delta)
+    print(`${shape}: without llama.cpp, because this benchmark writes no GGUF file of recurrent layers`);
+  if (!peer || config.delta || format === 'f32' || isTable(format)) return undefined;
   const path = join(cacheFolder(), ggufName(shape, format));
   if (!existsSync(path)) {
     print(`writing ${path}`);

@@ -9,14 +9,9 @@
 import assert from 'node:assert/strict';
 import { closeSync, fsyncSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
 import type { WeightSource } from '../../kernels/device.ts';
+import { fromHalf, toNormalHalf } from '../../kernels/weights/normal_half.ts';
 import { RowDecoder } from '../../kernels/weights/stored_rows.ts';
-import {
-  fromHalf,
-  packRows,
-  paddedInner,
-  toNormalHalf,
-  type WeightFormat,
-} from '../../kernels/weights/weight_format.ts';
+import { packRows, paddedInner, type WeightFormat } from '../../kernels/weights/weight_format.ts';
 import { halfBits } from '../../shared/model/half_value.ts';
 import { halfValue } from '../support/half.ts';
 import type { UniformModel } from './uniform_model.ts';
@@ -30,7 +25,7 @@ export function ggufName(shape: string, format: GgufFormat): string {
   return `${shape}-${format}-${REVISION}.gguf`;
 }
 
-export type GgufFormat = Exclude<WeightFormat, 'f32'>;
+export type GgufFormat = Exclude<WeightFormat, 'f32' | 'mxfp4' | 'iq4'>;
 
 const ALIGNMENT = 32;
 const SUPER_BLOCK = 256;

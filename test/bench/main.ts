@@ -8,14 +8,21 @@ import { kernelSets, type KernelSet } from '../../kernels/wgsl/kernel_set.ts';
 import { benchEngine, engineBenchDefaults, shapeNames } from './engine.ts';
 import { figureLine, print, report, type Figure } from './figures.ts';
 import { LlamaPeer, peerInstructions, type PeerInstructions } from './llama_peer.ts';
+import { systemClock } from '../../shared/base/clock.ts';
+import { LongestPrefixPolicy } from '../../services/router/conductor/longest_prefix_policy.ts';
 import { openDevice } from '../../shared/engine/open_device.ts';
 import { benchBus } from './bus_traffic.ts';
+import { PricedPolicy } from '../../services/router/conductor/priced/priced_policy.ts';
+import { benchCluster } from './cluster.ts';
+import { benchConductor } from './conductor.ts';
 import { benchGrammar } from './grammar.ts';
 import { benchGuided } from './guided.ts';
+import { kvSizes } from './kv_sizes.ts';
 import { benchIndex } from './prefix_index.ts';
 import { benchLoad } from './load.ts';
 import { benchMix } from './mix.ts';
 import { benchPath } from './path.ts';
+import { benchPipeline } from './pipeline.ts';
 import { benchRouter } from './router.ts';
 import { benchSampling, type SamplingBenchOptions } from './sampling.ts';
 import { SglangRouter } from './sglang_peer.ts';
@@ -24,20 +31,25 @@ import { benchStore } from './store.ts';
 import { benchTokenize, tokenizerKinds, tokenizersPeer } from './tokenize.ts';
 import { mooncakeName } from './mooncake_peer.ts';
 import { benchTransfer } from './transfer.ts';
+import { attentionShapeNames } from './uniform_model.ts';
 import { projectPath } from '../support/project.ts';
 
 const { wasm, webgpu } = engineBenchDefaults;
 const USAGE = `usage: npm run bench -- NAME [options]
 
   path                     the whole path on this machine, wasm engines, the repository's model and a 135M shape (some minutes)
-  mix                      time between tokens of chats while long prompts arrive, split and aggregated (135M; some minutes)
+  mix                      time between tokens of chats while long prompts arrive, split, placed by price, aggregated (135M; some minutes)
+  cluster                  chats that share system prompts, placed by the default policy and by the longest prefix in turn: predicted and real
+                           times, and the throughput at twice the rate (2 prefill, 2 decode instances, the repository's model; some minutes)
   samples                  16 samples of a prompt beside a single request, and beside 16 requests (135M)
   sampling                 what sampling a token costs, by vocabulary, batch and kind of request
     --device, --threads, --batches, --shapes (the first), --weights (the first), --peer   as for engine
     --vocabs LIST          (default 32000,128256,256000)
   index                    the prefix index: look-ups, ingest and bytes at 10 million blocks and 64 holders
     --peer dynamo          beside it: NVIDIA Dynamo's radix tree, a tenth of the blocks, into the cache folder
-  transfer                 records between two processes of this machine, over calls and over plain sockets beside them
+  conductor                decisions of two policies with 64 and 1,000 instances, prompts of 3,000 blocks in 1 to 50 ranges, the index included
+  transfer                 bytes of KV and state of published models (computed); records between two processes of this machine, over
+                           calls and over plain sockets beside them
     --sizes LIST           of a record, in KiB (default 100,737,4096)
     --streams LIST         fetches at once (default 1,4)
     --peer mooncake        beside it: Mooncake's store over TCP, into the cache folder (needs Debian's libibverbs1)
@@ -184,6 +196,7 @@ const benches: Record<string, () => Promise<Figure[]>> = {
       ...{ shape: '135m', promptTokens: 2_048, numRounds: 3, onFigure },
       print: printLine,
     }),
+  cluster: () => benchCluster({ numRounds: 3, numChats: 40, rate: 2, onFigure, print: printLine }),
   samples: () =>
     benchSamples({
       ...{ shape: '135m', promptTokens: 512, numSamples: 16, numRounds: 5, onFigure },
@@ -196,7 +209,7 @@ const benches: Record<string, () => Promise<Figure[]>> = {
       device,
       vocabs: numbersOf(values.vocabs, [32_000, 128_256, 256_000]),
       batches: numbersOf(values.batches, [1, 8, 64]),
-      shape: values.shapes === undefined ? '135m' : (listOf(values.shapes, shapeNames)[0] ?? '135m'),
+      shape: values.shapes === undefined ? '135m' : (listOf(values.shapes, attentionShapeNames)[0] ?? '135m'),
       format:
         values.weights === undefined ? 'int8' : (listOf<WeightFormat>(values.weights, weightFormats)[0] ?? 'int8'),
       ...{ context: 128, numSteps: 40, onFigure },
@@ -208,16 +221,29 @@ const benches: Record<string, () => Promise<Figure[]>> = {
     const hasPeer = values.peer !== undefined;
     return benchIndex({ numBlocks: 10_000_000, numHolders: 64, hasPeer, onFigure, print: printLine });
   },
-  transfer: () => {
+  conductor: () =>
+    Promise.resolve(
+      benchConductor({
+        policies: {
+          longest_prefix: () => new LongestPrefixPolicy(256),
+          priced: () => new PricedPolicy({ fallback: new LongestPrefixPolicy(256) }),
+        },
+        ...{ numInstances: [64, 1_000], promptBlocks: 3_000, numDecisions: 2_000, clock: systemClock, onFigure },
+      }),
+    ),
+  transfer: async () => {
     if (values.peer !== undefined) oneOf(values.peer, ['mooncake']);
     if (values.peer !== undefined) engines['peer'] = mooncakeName;
-    return benchTransfer({
+    const sizes = kvSizes();
+    sizes.forEach(onFigure);
+    const moved = await benchTransfer({
       peer: values.peer === undefined ? undefined : { print: printLine },
       recordKiBs: numbersOf(values.sizes, [100, 737, 4_096]),
       numStreams: numbersOf(values.streams, [1, 4]),
       ...{ totalBytes: 256 << 20, measureMs: 3_000 },
       onFigure,
     });
+    return [...sizes, ...moved];
   },
   store: () =>
     benchStore({
@@ -232,7 +258,7 @@ const benches: Record<string, () => Promise<Figure[]>> = {
     return benchTokenize({ kinds: tokenizerKinds, hasPeer, print: printLine, onFigure });
   },
   load: () => {
-    const shape = values.shapes === undefined ? '1b' : (listOf(values.shapes, shapeNames)[0] ?? '1b');
+    const shape = values.shapes === undefined ? '1b' : (listOf(values.shapes, attentionShapeNames)[0] ?? '1b');
     return benchLoad({ shape, numThreads: threadsOf(), print: printLine, onFigure });
   },
   grammar: () =>
@@ -261,7 +287,9 @@ const benches: Record<string, () => Promise<Figure[]>> = {
   path: async () => {
     const own = await benchPath({ promptTokens: 1_024, numRequests: 24, numTokens: 32 });
     // A model of this size is large enough for a user to split into prefill and decode.
-    return [...own, ...(await benchPath({ shape: '135m', promptTokens: 1_024, numRequests: 8, numTokens: 16 }))];
+    const shaped = await benchPath({ shape: '135m', promptTokens: 1_024, numRequests: 8, numTokens: 16 });
+    const long = await benchPipeline({ shape: '135m', promptTokens: 4_000, numPrompts: 4, chunkTokens: 512 });
+    return [...own, ...shaped, ...long];
   },
   engine: () => {
     const defaults = values.device === 'wasm' ? wasm : webgpu;

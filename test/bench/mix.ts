@@ -1,6 +1,6 @@
 /**
  * Time between the tokens of chats while long prompts arrive, on one machine with two engine threads in all: split (a prefill and a decode
- * instance) and aggregated (one instance that does both), each beside the same chats alone; and what is left of the prompts' own rate.
+ * instance), placed by price on the same two, and aggregated (one instance that does both), each beside the same chats alone; and what is left of the prompts' own rate.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Random } from '../../shared/base/random.ts';
@@ -25,7 +25,8 @@ const CHAT_TOKENS = 100;
 const VOCAB = 40_000;
 
 const ways = {
-  split: ['--prefill', '1', '--decode', '1', '--threads', '1'],
+  split: ['--prefill', '1', '--decode', '1', '--threads', '1', '--policy', 'longest_prefix'],
+  priced: ['--prefill', '1', '--decode', '1', '--threads', '1'],
   aggregated: ['--prefill', '0', '--decode', '1', '--threads', '2'],
 } as const;
 

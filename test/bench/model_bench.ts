@@ -8,7 +8,8 @@ import { rowBytes, scalesPerRow, type WeightFormat } from '../../kernels/weights
 import { SequenceSampling } from '../../shared/engine/sampler.ts';
 import { neutralSampling } from '../../shared/protocol/request.ts';
 import { percentile, withReference, type Figure } from './figures.ts';
-import type { UniformModel } from './uniform_model.ts';
+import { isDeltaLayer, type UniformModel } from './uniform_model.ts';
+import { keptState } from '../support/states.ts';
 import { PeerDecoding, peerPrefillMs, type PeerModel } from './llama_peer.ts';
 
 /** Peak rates of a device: operations per second of each kind, and bytes read per second. */
@@ -53,6 +54,8 @@ const MAX_STEPS_A_TURN = 12;
 /** Tokens that a sequence may grow by while it is measured. */
 export const GROWTH = 224;
 const BLOCKS_A_CALL = 16;
+/** Blocks and state slot of the first sequence. */
+const FIRST = { firstBlock: 0, slot: 0 };
 
 const sampling = {
   greedy: new SequenceSampling(neutralSampling),
@@ -61,12 +64,19 @@ const sampling = {
 };
 
 /** Values of all products of one row, and of one sample. */
-function productValues({ hidden, layers, heads, kvHeads, headDim, inner, vocabSize }: UniformModel): {
-  perRow: number;
-  perSample: number;
-} {
-  const attention = hidden * (heads + 2 * kvHeads) * headDim + heads * headDim * hidden;
-  return { perRow: layers * (attention + 3 * hidden * inner), perSample: hidden * vocabSize };
+function productValues(model: UniformModel): { perRow: number; perSample: number } {
+  const { hidden, layers, inner, vocabSize } = model;
+  let perRow = layers * 3 * hidden * inner;
+  for (let layer = 0; layer < layers; layer++) perRow += hidden * mixerWidth(model, layer);
+  return { perRow, perSample: hidden * vocabSize };
+}
+
+/** Outputs of the products before a layer's attention or recurrence, and inputs of the one behind it. */
+function mixerWidth(model: UniformModel, layer: number): number {
+  const { heads, kvHeads, headDim, delta } = model;
+  if (!delta || !isDeltaLayer(model, layer)) return ((delta ? 3 : 2) * heads + 2 * kvHeads) * headDim;
+  const { keyHeads, valueHeads, keyDim, valueDim } = delta;
+  return 2 * keyHeads * keyDim + 3 * valueHeads * valueDim + 2 * valueHeads;
 }
 
 export class ModelBench {
@@ -120,12 +130,13 @@ export class ModelBench {
     return Array.from({ length: count }, (_, i) => 3 + ((start + i * 7) % (this.#config.vocabSize - 3)));
   }
 
-  #segment(count: number, start: number, firstBlock: number, isSampled: boolean): Segment {
+  #segment(count: number, start: number, sequence: { firstBlock: number; slot: number }, isSampled: boolean): Segment {
     const numBlocks = Math.ceil((start + count) / this.#options.blockSize);
     return {
       tokens: this.#tokens(count, start),
       start,
-      blockTable: Array.from({ length: numBlocks }, (_, i) => firstBlock + i),
+      blockTable: Array.from({ length: numBlocks }, (_, i) => sequence.firstBlock + i),
+      ...keptState(this.#executable, start, count, sequence.slot),
       ...(isSampled
         ? { samples: [{ row: count - 1, numCandidates: 1, askedTokens: [], isFullRowWanted: false }] }
         : {}),
@@ -144,7 +155,7 @@ export class ModelBench {
     let ms = 0;
     for (let start = 0; start < numTokens; start += chunkTokens) {
       const count = Math.min(chunkTokens, numTokens - start);
-      ms += await this.#timed([this.#segment(count, start, 0, start + count === numTokens)]);
+      ms += await this.#timed([this.#segment(count, start, FIRST, start + count === numTokens)]);
     }
     return ms;
   }
@@ -157,8 +168,8 @@ export class ModelBench {
     if (rate === undefined) {
       // The first step compiles; a small second one says whether the whole is within the budget.
       const probe = Math.min(64, numTokens);
-      await this.#timed([this.#segment(probe, 0, 0, true)]);
-      rate = probe / (await this.#timed([this.#segment(probe, 0, 0, true)]));
+      await this.#timed([this.#segment(probe, 0, FIRST, true)]);
+      rate = probe / (await this.#timed([this.#segment(probe, 0, FIRST, true)]));
     }
     if (this.#isTooLong(name, numTokens / rate)) return rate;
     const measure = async (peerMs: () => Promise<number>): Promise<[number, number]> => {
@@ -180,7 +191,7 @@ export class ModelBench {
     const { format } = this.#options;
     const kind = format === 'f16' ? 'f32' : format === 'int8' ? 'int8' : 'int4';
     this.#pushOps(`${name}/products`, (2 * (numTokens * perRow + perSample)) / (ms / 1_000), kind);
-    if (numTokens <= chunkTokens) await this.#profile(name, [this.#segment(numTokens, 0, 0, true)], ms);
+    if (numTokens <= chunkTokens) await this.#profile(name, [this.#segment(numTokens, 0, FIRST, true)], ms);
     return numTokens / ms;
   }
 
@@ -211,7 +222,7 @@ export class ModelBench {
     // The peer's sequences grow, so ours are as long as they are.
     const segments = (): Segment[] =>
       Array.from({ length: batch }, (_, i) =>
-        this.#segment(1, context + (peer?.numTokens[i] ?? 0), i * perSequence, true),
+        this.#segment(1, context + (peer?.numTokens[i] ?? 0), { firstBlock: i * perSequence, slot: i }, true),
       );
     await this.#timed(segments());
     const probe = await this.#timed(segments());
@@ -265,14 +276,15 @@ export class ModelBench {
     }
   }
 
-  /** Weights once, and every sequence's KV. */
+  /** Weights once, every sequence's KV, and its recurrent state, which is read and written. */
   #stepBytes(batch: number, context: number): number {
     const { format } = this.#options;
     const { hidden } = this.#config;
     const { perRow, perSample } = productValues(this.#config);
     const perValue = (rowBytes(format, hidden) + 2 * scalesPerRow(format, hidden)) / hidden;
     const kvBytes = this.#load.kv.layers.reduce((sum, _, layer) => sum + kvTokenBytes(this.#load.kv, layer), 0);
-    return (perRow + perSample) * perValue + batch * context * kvBytes;
+    const stateBytes = 2 * (this.#load.state?.slotBytes ?? 0);
+    return (perRow + perSample) * perValue + batch * (context * kvBytes + stateBytes);
   }
 
   /** Kernels of a step, equal ones together: time, and bandwidth or arithmetic rate where the work is known. */
@@ -281,12 +293,18 @@ export class ModelBench {
     // On webgpu each kernel runs once to warm up, once alone, and three times.
     if (this.#isTooLong(`${name}/kernel`, 5 * stepMs)) return;
     const { nowMs } = this.#options;
-    for (const { label, numLaunches, ms, bytes, flops, kind = 'f32' } of await this.#executable.profile(batch, nowMs)) {
+    const profiles = await this.#executable.profile(batch, nowMs);
+    const wholeMs = profiles.reduce((sum, { ms }) => sum + ms, 0);
+    const numRows = batch.reduce((sum, { tokens }) => sum + tokens.length, 0);
+    for (const { label, numLaunches, ms, bytes, flops, kind = 'f32' } of profiles) {
       const kernel = `${name}/kernel/${label.replaceAll(' ', '-')}`;
       this.#push({ name: kernel, value: ms, unit: `ms in ${numLaunches}` });
       if (ms <= 0) continue;
       if (bytes > 0) this.#pushBytes(`${kernel}/read`, bytes / (ms / 1_000));
       if (flops > 0) this.#pushOps(`${kernel}/products`, flops / (ms / 1_000), kind);
+      if (label !== 'delta_rule') continue;
+      this.#push({ name: `${kernel}/per-row`, value: (ms * 1_000) / numRows / numLaunches, unit: 'µs in a layer' });
+      this.#push({ name: `${kernel}/share`, value: ms / wholeMs, unit: 'of all kernels' });
     }
   }
 

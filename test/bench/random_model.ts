@@ -1,7 +1,7 @@
 /** A model folder of a shape with random weights, written once into the bench's cache: what a cluster is measured with. */
 import { closeSync, existsSync, mkdirSync, openSync, renameSync, rmSync, writeFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
-import { toNormalHalf } from '../../kernels/weights/weight_format.ts';
+import { toNormalHalf } from '../../kernels/weights/normal_half.ts';
 import { Random } from '../../shared/base/random.ts';
 import { cacheFolder } from './llama_peer.ts';
 import type { UniformModel } from './uniform_model.ts';

@@ -333,7 +333,16 @@ class Getter {
 
   #open(hashes: readonly BlockHash[]): ReturnType<typeof openFetch> {
     return openFetch(this.#line, this.#address, {
-      context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 60_000, traceId: '', router: '', placement: 0 },
+      context: {
+        requestId: 'r',
+        tenant: '',
+        priority: 0,
+        timeoutMs: 60_000,
+        traceId: '',
+        router: '',
+        placement: 0,
+        expectedTokens: 0,
+      },
       ...{ format: this.#layout.format, hashes, signal: this.#stopped.signal, slotBytes: this.#bytes },
       ...{ waitMs: 0, timeoutMs: 60_000, patienceMs: undefined },
     });

@@ -11,7 +11,9 @@ const token = 'dashboard-test-token';
 let cluster: Cluster;
 let browser: Browser;
 beforeAll(async () => {
-  cluster = await Cluster.up('--local-prefill-tokens', '64', '--cluster-token', token);
+  // Prompts are computed elsewhere than answers, whatever that costs: the page shows what moves between them.
+  const policy = ['--policy', 'longest_prefix', '--local-prefill-tokens', '64'];
+  cluster = await Cluster.up(...policy, '--cluster-token', token);
   browser = await chromium.launch({
     executablePath: process.env['CHROMIUM'] ?? '/usr/bin/chromium',
     args: [

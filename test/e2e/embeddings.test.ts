@@ -17,7 +17,7 @@ let client: OpenAI;
 beforeAll(async () => {
   cluster = await Cluster.up(
     ...['--prefill', '1', '--decode', '2', '--store', '1'],
-    ...['--local-prefill-tokens', '64', '--chunk-tokens', '64'],
+    ...['--policy', 'longest_prefix', '--local-prefill-tokens', '64', '--chunk-tokens', '64'],
   );
   client = new OpenAI({ baseURL: `${cluster.url}/v1`, apiKey: 'none', maxRetries: 0 });
 });

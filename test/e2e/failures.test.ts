@@ -21,6 +21,7 @@ import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { askOnce } from '../../shared/net/network.ts';
 import { Cluster, harbour, temporaryFolder, until, type RequestView } from '../support/cluster.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
+import { streamTokens } from '../support/token_stream.ts';
 import { sized } from '../support/long.ts';
 import { evenSpec } from '../support/kv.ts';
 
@@ -46,11 +47,15 @@ async function undisturbed(prompt: readonly number[], count: number): Promise<nu
   return output.map(({ token }) => token);
 }
 
+/** Prompts are computed elsewhere than answers, whatever that costs: the failures are of the way between. */
+const SPLIT = ['--policy', 'longest_prefix'];
+
 /** Load travels with heartbeats, every 500 ms. */
 const IDLE_MS = 3_000;
 
 test('a prefill instance killed mid-prompt: the request completes on the other one', async () => {
   cluster = await Cluster.up(
+    ...SPLIT,
     '--prefill',
     '2',
     '--decode',
@@ -87,6 +92,7 @@ test('a prefill instance killed mid-prompt: the request completes on the other o
 
 test('the only prefill instance goes silent without dying: the request completes on decode alone', async () => {
   cluster = await Cluster.up(
+    ...SPLIT,
     '--prefill',
     '1',
     '--decode',
@@ -121,30 +127,6 @@ test('the only prefill instance goes silent without dying: the request completes
   );
 });
 
-async function streamTokens(
-  of: Cluster,
-  body: Record<string, unknown>,
-): Promise<{ tokens: number[]; error: string | undefined; isDone: boolean }> {
-  const response = await fetch(`${of.url}/v1/completions`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify({ stream: true, temperature: 0, ignore_eos: true, return_token_ids: true, ...body }),
-  });
-  assert.equal(response.status, 200);
-  const tokens: number[] = [];
-  let [error, isDone]: [string | undefined, boolean] = [undefined, false];
-  for (const line of (await response.text()).split('\n')) {
-    if (!line.startsWith('data: ')) continue;
-    if (line === 'data: [DONE]') isDone = true;
-    else {
-      const event = JSON.parse(line.slice(6)) as { error?: { message: string }; choices?: { token_ids?: number[] }[] };
-      error ??= event.error?.message;
-      tokens.push(...(event.choices?.[0]?.token_ids ?? []));
-    }
-  }
-  return { tokens, error, isDone };
-}
-
 /**
  * Begins a stream and stops its decode instance while it decodes. On a busy machine a stream may end before its instance is stopped:
  * then the instance goes on, and another stream is begun.
@@ -169,7 +151,7 @@ async function stoppedMidStream(
 }
 
 test('a decode instance killed mid-stream: the stream continues on the other one, each token once and in order (R1)', async () => {
-  cluster = await Cluster.up('--prefill', '1', '--decode', '2', '--store', '1');
+  cluster = await Cluster.up(...SPLIT, '--prefill', '1', '--decode', '2', '--store', '1');
   const body = { prompt: promptOf(300), max_tokens: 1_500, temperature: 0.8, seed: 5 };
   const want = await streamTokens(cluster, body);
   expect(want.tokens).toHaveLength(1_500);
@@ -185,7 +167,17 @@ test('a decode instance killed mid-stream: the stream continues on the other one
 });
 
 test('the only decode instance killed mid-stream, and not coming back: the stream ends with an error object', async () => {
-  cluster = await Cluster.up('--prefill', '0', '--decode', '1', '--store', '0', '--request-timeout-ms', '8000');
+  cluster = await Cluster.up(
+    ...SPLIT,
+    '--prefill',
+    '0',
+    '--decode',
+    '1',
+    '--store',
+    '0',
+    '--request-timeout-ms',
+    '8000',
+  );
   const stream = streamTokens(cluster, { prompt: promptOf(40), max_tokens: 1_900 });
   await until('it is decoding', async () => {
     const view = await newest(cluster as Cluster);
@@ -214,7 +206,17 @@ test('the only decode instance killed mid-stream, and not coming back: the strea
 });
 
 test('a store killed while it is fetched from: nothing fails', async () => {
-  const up = await Cluster.up('--prefill', '1', '--decode', '1', '--store', '1', '--local-prefill-tokens', '64');
+  const up = await Cluster.up(
+    ...SPLIT,
+    '--prefill',
+    '1',
+    '--decode',
+    '1',
+    '--store',
+    '1',
+    '--local-prefill-tokens',
+    '64',
+  );
   cluster = up;
   const prompts = Array.from({ length: 4 }, () => promptOf(700));
   const want = await Promise.all(prompts.map((prompt) => up.completion({ prompt, max_tokens: 6 })));
@@ -248,7 +250,17 @@ test('a store killed while it is fetched from: nothing fails', async () => {
 });
 
 test('the router killed and restarted: instances are back, the index refills, the next request hits', async () => {
-  cluster = await Cluster.up('--prefill', '1', '--decode', '1', '--store', '1', '--local-prefill-tokens', '64');
+  cluster = await Cluster.up(
+    ...SPLIT,
+    '--prefill',
+    '1',
+    '--decode',
+    '1',
+    '--store',
+    '1',
+    '--local-prefill-tokens',
+    '64',
+  );
   const prompt = promptOf(1_000);
   await cluster.completion({ prompt, max_tokens: 2 });
   const before = cluster.pidOf('router');
@@ -271,7 +283,7 @@ test('the router killed and restarted: instances are back, the index refills, th
 });
 
 test('SIGTERM to the router while a stream runs: the stream is finished, a new request is refused', async () => {
-  cluster = await Cluster.up('--prefill', '0', '--decode', '1', '--store', '0');
+  cluster = await Cluster.up(...SPLIT, '--prefill', '0', '--decode', '1', '--store', '0');
   const up = cluster;
   const stream = streamTokens(up, { prompt: promptOf(40), max_tokens: 1_500 });
   await until('it is decoding', async () => (await newest(up))?.phase === 'decoding');
@@ -294,6 +306,7 @@ test('SIGTERM to the router while a stream runs: the stream is finished, a new r
 
 test('a client that disconnects frees everything at once, while prefilling and while decoding (R2)', async () => {
   cluster = await Cluster.up(
+    ...SPLIT,
     '--prefill',
     '1',
     '--decode',
@@ -325,6 +338,7 @@ test('a client that disconnects frees everything at once, while prefilling and w
 
 test('requests at once, half of them given up at random moments: the others are answered, and nothing is left (R2)', async () => {
   const up = await Cluster.up(
+    ...SPLIT,
     '--prefill',
     '1',
     '--decode',
@@ -358,7 +372,17 @@ test('requests at once, half of them given up at random moments: the others are 
 });
 
 test('a corrupt record on disk: a recompute, the same tokens, and the record is dropped', async () => {
-  cluster = await Cluster.up('--prefill', '1', '--decode', '1', '--store', '1', '--local-prefill-tokens', '64');
+  cluster = await Cluster.up(
+    ...SPLIT,
+    '--prefill',
+    '1',
+    '--decode',
+    '1',
+    '--store',
+    '1',
+    '--local-prefill-tokens',
+    '64',
+  );
   const prompt = promptOf(1_000);
   const want = await cluster.completion({ prompt, max_tokens: 8 });
   await until(
@@ -388,6 +412,7 @@ function corrupt(folder: string): void {
 
 test('a full disk tier: evictions, no failure', async () => {
   cluster = await Cluster.up(
+    ...SPLIT,
     '--prefill',
     '1',
     '--decode',
@@ -461,7 +486,7 @@ test('a disk that is really full: nothing fails, and the store starts again', as
 
 test('a store that holds another block under the same key: a recompute, the right tokens', async () => {
   const token = 'collision-test';
-  cluster = await Cluster.up('--prefill', '0', '--decode', '1', '--store', '1', '--cluster-token', token);
+  cluster = await Cluster.up(...SPLIT, '--prefill', '0', '--decode', '1', '--store', '1', '--cluster-token', token);
   const prompt = promptOf(200);
   const { model } = (await (await fetch(`${cluster.url}/api/pool`)).json()) as { model: { digest: Digest } };
   const chain = chainOf(model.digest, 32, prompt);

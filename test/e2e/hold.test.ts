@@ -86,7 +86,8 @@ test('with every decode instance killed a request waits for one, says so, and is
 test('busy instances: requests are held and asked again, none fails, and nothing is computed twice', async () => {
   cluster = await Cluster.up(
     ...['--prefill', '1', '--decode', '1', '--store', '0', '--local-prefill-tokens', '64'],
-    ...['--max-waiting', '1', '--max-num-seqs', '1', '--chunk-tokens', '64'],
+    // Prompts wait at the prefill instance, and answers at the decode instance.
+    ...['--policy', 'longest_prefix', '--max-waiting', '1', '--max-num-seqs', '1', '--chunk-tokens', '64'],
   );
   const up = cluster;
   const answers = await Promise.all(
@@ -122,6 +123,8 @@ test('an instance with few blocks takes what fits it and refuses for nobody else
   const token = 'few-blocks-token';
   cluster = await Cluster.up(
     ...['--prefill', '0', '--decode', '1', '--store', '0', '--cluster-token', token, '--kv-blocks', '70'],
+    // Short prompts go to the shorter queue, whatever the steps of either have taken so far.
+    ...['--policy', 'longest_prefix'],
   );
   await start(
     'decode',
@@ -243,6 +246,7 @@ test('a caller that says too much is answered like any other (P1), by whichever 
           traceId: 't',
           router: '',
           placement: 0,
+          expectedTokens: 0,
         },
         ...{ format: packDigest(model.digest), tokens: packTokens([5, 6, 7]), lastDigest: Buffer.alloc(0) },
         request: neutralRequest(3, 43),
@@ -367,7 +371,8 @@ test.each(['prefill', 'decode'])(
     const token = 'drain-token';
     cluster = await Cluster.up(
       ...['--prefill', '2', '--decode', '2', '--store', '0', '--cluster-token', token],
-      ...['--local-prefill-tokens', '64', '--chunk-tokens', '64'],
+      // Both roles have work: prompts here, answers there.
+      ...['--policy', 'longest_prefix', '--local-prefill-tokens', '64', '--chunk-tokens', '64'],
     );
     const up = cluster;
     const prompts = Array.from({ length: 6 }, () => promptOf(1_200));

@@ -10,13 +10,15 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';
 import { harbour, run, runToEnd, temporaryFolder, until, type NodeView } from '../support/cluster.ts';
-import { NatsServer } from '../support/nats_server.ts';
+import { freePort, NatsServer } from '../support/nats_server.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
 
 const token = { PENSTOCK_CLUSTER_TOKEN: 'a-secret-of-this-test' };
 const folder = temporaryFolder();
 const children = new Map<string, ChildProcess>();
 const urls = new Map<string, string>();
+/** Addresses of the calls of routers. */
+const hubs = new Map<string, string>();
 let nats: NatsServer;
 
 interface Case {
@@ -29,7 +31,10 @@ const cases: Case[] = [];
 async function start(name: string): Promise<void> {
   const role = name.replace(/-\d$/, '');
   const own: Record<string, string[]> = {
-    router: ['--model', harbour, '--bind', urls.get(name)?.replace('http://', '') ?? '127.0.0.1:0'],
+    router: [
+      ...['--model', harbour, '--bind', urls.get(name)?.replace('http://', '') ?? '127.0.0.1:0'],
+      ...['--hub-bind', hubs.get(name) ?? '127.0.0.1:0'],
+    ],
     store: ['--data-dir', folder.path],
   };
   const rest = own[role] ?? ['--model', harbour, '--threads', '1', '--weights', 'f32', '--kv-dtype', 'f32'];
@@ -108,6 +113,7 @@ class Traffic {
 
 beforeAll(async () => {
   nats = await NatsServer.start();
+  hubs.set('router-1', `127.0.0.1:${await freePort()}`);
   const model = await loadReference(harbour, 'f32', 4_096, { weightFormat: 'f32' });
   const random = new Random(77);
   const of = (length: number): number[] => Array.from({ length }, () => 3 + random.below(1_500));
@@ -144,6 +150,29 @@ test('the oracle, over both routers; what one has had computed the other finds',
   const response = await fetch(`${urls.get('router-2')}/api/decisions?limit=1`);
   const { decisions } = (await response.json()) as { decisions: { snapshot: { ranges: { end: number }[] } }[] };
   expect(decisions[0]?.snapshot.ranges.at(-1)?.end).toBe(Math.floor((again.prompt.length - 1) / 32));
+});
+
+test('a policy that is set at one router decides at both, and at one that starts again', async () => {
+  const placesBy = async (router: string): Promise<string | undefined> => {
+    const [one] = cases;
+    assert(one);
+    assert.deepEqual(await ask(router, one), one.tokens);
+    const response = await fetch(`${urls.get(router)}/api/decisions?limit=1`);
+    const { decisions } = (await response.json()) as { decisions: { decision: { policy?: string } }[] };
+    return decisions[0]?.decision.policy;
+  };
+  const set = (name: string): ReturnType<typeof runToEnd> =>
+    runToEnd(['policy', name, '--router', hubs.get('router-1') ?? ''], token);
+  const { code, errors } = await set('least_load');
+  expect(code, errors).toBe(0);
+  for (const router of ['router-1', 'router-2'])
+    await until(`${router} places by it`, async () => (await placesBy(router)) === 'least_load');
+  await stop('router-2', 'SIGTERM');
+  await start('router-2');
+  await whole();
+  await until('it does again', async () => (await placesBy('router-2')) === 'least_load');
+  await set('auto');
+  await until('all is as before', async () => (await placesBy('router-2')) !== 'least_load');
 });
 
 test('every instance is restarted, one after the other, under load: no request fails, no token differs', async () => {

@@ -2,7 +2,7 @@
  * The one oracle: tokens out of prefill → transfer → decode equal those of a single-process loop, bit for bit.
  *
  * Real processes, the harbour model, 100 mixed prompts, 200 in the long run, of 1 to 1,500 tokens, shared prefixes, concurrency 8, greedy and seeded;
- * then 60 more while processes are killed. Seeds are printed; SEED=n repeats a run, ORACLE_PROMPTS=n makes it longer.
+ * then 60 more while processes are killed, and in the long run 100 under the default policy. Seeds are printed; SEED=n repeats a run, ORACLE_PROMPTS=n makes it longer.
  * Budget: 180 s.
  */
 import assert from 'node:assert/strict';
@@ -16,8 +16,8 @@ import { toEbnf } from '../../shared/grammar/ebnf.ts';
 import { MaskService } from '../../shared/grammar/matcher/mask_service.ts';
 import { regexGrammar } from '../../shared/grammar/regex.ts';
 import type { TestSampling } from '../support/request.ts';
-import { Cluster, harbour, mapConcurrently } from '../support/cluster.ts';
-import { sized } from '../support/long.ts';
+import { Cluster, harbour, mapConcurrently, runToEnd } from '../support/cluster.ts';
+import { longTest, sized } from '../support/long.ts';
 import { generate, greedy, loadReference, type ReferenceConstraint } from '../support/reference_loop.ts';
 
 const seed = Number(process.env['SEED'] ?? 20_261_121);
@@ -119,8 +119,8 @@ beforeAll(async () => {
     '2',
     '--store',
     '1',
-    '--local-prefill-tokens',
-    '8',
+    // Prompts are computed elsewhere than answers, whatever that costs.
+    ...['--policy', 'longest_prefix', '--local-prefill-tokens', '8'],
     '--chunk-tokens',
     '128',
   );
@@ -207,3 +207,19 @@ test('60 prompts give them while prefill, decode and store processes are killed'
   expect(struck.length).toBeGreaterThan(0);
   await expectOracle(cases, actual);
 }, 240_000);
+
+longTest(
+  '100 prompts give them under the default policy, by which any instance does any part',
+  async () => {
+    const { code, errors } = await runToEnd(['policy', 'auto', '--router', cluster.hub]);
+    assert.equal(code, 0, errors);
+    const cases = makeCases(100, new Random(seed + 2));
+    const actual = await mapConcurrently(cases, 8, (one) => ask(cluster, one));
+    const requests = (await cluster.requests(512)).filter(({ sample_of: of }) => of === null).slice(0, 100);
+    const generated = new Set(requests.flatMap(({ attempts }) => attempts.map(({ decode }) => decode)));
+    console.log(`oracle: ${[...generated].sort().join(', ')} generated under the default policy`);
+    expect(generated.size).toBe(4);
+    await expectOracle(cases, actual);
+  },
+  240_000,
+);

@@ -92,6 +92,15 @@ describe('README', () => {
     };
     const said = /`"content": "([^"]+)"`/.exec(pageText('README.md'))?.[1];
     assert.equal(choices[0]?.message.content, said);
+    const [shows, sets] = blockOf('services/router/README.md', 'npx penstock policy')
+      .split('\n')
+      .map(
+        (line) =>
+          `${line.replace('npx penstock', 'node dist/services/cli/main.js').replace(/ +#.*/, '')} --router 127.0.0.1:${hub}`,
+      );
+    assert(shows && sets);
+    assert.match(await shell(shows), /priced/);
+    assert.match(await shell(sets), /mooncake/);
     child.kill('SIGTERM');
     await once(child, 'exit');
   }, 60_000);
@@ -165,6 +174,13 @@ describe('services', () => {
     assert.equal(lines.length, 3);
   }, 60_000);
 });
+
+test('the replay prints the figures of every request', async () => {
+  const args = blockOf('services/router/replay/README.md', 'npx penstock replay').split(' ').slice(2);
+  const replay = await runToEnd(args);
+  assert.equal(replay.code, 0, replay.errors);
+  assert.match(replay.output, /200 requests in .*2 prefill and 2 decode instances.*\(default\) +– +2 /s);
+}, 60_000);
 
 describe('config and benchmarks', () => {
   test('what builds is run by every test command and by continuous integration', () => {

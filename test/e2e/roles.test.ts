@@ -29,7 +29,12 @@ async function start(role: string, ...args: string[]): Promise<string> {
 }
 
 beforeAll(async () => {
-  const line = await start('router', '--bind', '127.0.0.1:0', '--hub-bind', '127.0.0.1:0', '--model', harbour);
+  // Every role has its part, whatever that costs.
+  const policy = ['--policy', 'longest_prefix'];
+  const line = await start(
+    ...(['router', '--bind', '127.0.0.1:0', '--hub-bind', '127.0.0.1:0', '--model', harbour] as const),
+    ...policy,
+  );
   [, url = '', hub = ''] = /ready: (\S+), hub (\S+)/.exec(line) ?? [];
   await Promise.all([
     start('prefill', '--bind', '127.0.0.2:0', '--join', hub, '--model', harbour, '--threads', '1'),

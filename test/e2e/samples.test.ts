@@ -9,7 +9,9 @@ const model = 'harbour';
 let cluster: Cluster;
 let client: OpenAI;
 beforeAll(async () => {
-  cluster = await Cluster.up('--prefill', '1', '--decode', '1', '--store', '1', '--local-prefill-tokens', '48');
+  // Prompts are computed elsewhere than answers, whatever that costs.
+  const policy = ['--policy', 'longest_prefix', '--local-prefill-tokens', '48'];
+  cluster = await Cluster.up('--prefill', '1', '--decode', '1', '--store', '1', ...policy);
   client = new OpenAI({ baseURL: `${cluster.url}/v1`, apiKey: 'none', maxRetries: 0 });
 });
 afterAll(async () => {

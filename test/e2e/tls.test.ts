@@ -19,7 +19,7 @@ beforeAll(async () => {
   const files = ['--tls-cert', authority.file('own.pem'), '--tls-key', authority.file('own.key')];
   cluster = await Cluster.up(
     ...[...files, '--tls-ca', authority.file('ca.pem'), '--cluster-token', TOKEN],
-    ...['--local-prefill-tokens', '64', '--transport', 'bulk'],
+    ...['--policy', 'longest_prefix', '--local-prefill-tokens', '64', '--transport', 'bulk'],
   );
 });
 afterAll(async () => {

@@ -20,6 +20,9 @@ import { sized } from '../support/long.ts';
 
 const seed = Number(process.env['SEED'] ?? 20_261_121);
 
+/** Splits every prompt of more than a few tokens, which the default policy does only where it is sooner done. */
+const split = ['--policy', 'longest_prefix', '--local-prefill-tokens', '8'];
+
 interface Case {
   readonly prompt: number[];
   readonly maxTokens: number;
@@ -48,7 +51,7 @@ test('the oracle: prompts of up to 200 tokens give the tokens of a single-proces
     const own = Array.from({ length: 1 + random.below(104) }, () => 3 + random.below(1_500));
     return { prompt: i % 3 === 0 ? own : [...common, ...own], maxTokens: 4 + random.below(12) };
   });
-  const cluster = await Cluster.up('--device', gpu, '--local-prefill-tokens', '8', '--chunk-tokens', '64');
+  const cluster = await Cluster.up(...['--device', gpu, ...split, '--chunk-tokens', '64']);
   try {
     const actual = await mapConcurrently(cases, 6, (one) => ask(cluster, one));
     const elsewhere = (await cluster.requests()).filter(({ tokens }) => tokens.fetched > 0).length;
@@ -136,7 +139,7 @@ test.each([
     const cases = await pairCases();
     const cluster = await Cluster.up(
       ...['--prefill-device', prefill, '--decode-device', decode, '--weights', 'f16'],
-      ...['--local-prefill-tokens', '8', '--chunk-tokens', '256'],
+      ...[...split, '--chunk-tokens', '256'],
     );
     try {
       const actual = await mapConcurrently(cases, 8, (one) => ask(cluster, one, false));
@@ -163,6 +166,27 @@ test.each([
     }
   },
 );
+
+test('where the two kinds differ in bits, the default policy generates on the decode instance alone, though the other is idle and faster (E2)', async () => {
+  const [one] = await pairCases();
+  assert(one);
+  const cluster = await Cluster.up(...['--prefill-device', 'wasm', '--decode-device', gpu, '--weights', 'f16']);
+  try {
+    const answers = await mapConcurrently(
+      Array.from({ length: 4 }, () => one),
+      4,
+      (same) => ask(cluster, same, false),
+    );
+    const reference = await loadReference(harbour, 'f16', 1_024, { weightFormat: 'f16' });
+    const { tokens, firstClose } = await expected(reference, one);
+    await reference.executable.close();
+    for (const answer of answers) assert.deepEqual(answer.slice(0, firstClose), tokens.slice(0, firstClose));
+    const generated = (await cluster.requests()).flatMap(({ attempts }) => attempts.map(({ decode }) => decode));
+    assert.deepEqual([generated.length, ...new Set(generated)], [4, 'decode-1']);
+  } finally {
+    await cluster.close();
+  }
+});
 
 test('a device that is lost takes no request with it: they go on elsewhere, and the instance comes back with a fresh one', async () => {
   const random = new Random(seed + 1);

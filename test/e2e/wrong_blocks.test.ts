@@ -28,6 +28,8 @@ beforeAll(async () => {
   reference = await loadReference(harbour, 'f16');
   cluster = await Cluster.up(
     ...['--prefill', '1', '--decode', '1', '--store', '1', '--cluster-token', token, '--local-prefill-tokens', '64'],
+    // Blocks are fetched wherever somebody holds them, also where computing them takes less time.
+    ...['--policy', 'longest_prefix'],
   );
   const pool = (await (await fetch(`${cluster.url}/api/pool`)).json()) as { model: { digest: Digest } };
   ({ digest: format } = pool.model);

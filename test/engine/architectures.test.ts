@@ -202,7 +202,7 @@ test.each([
   [{ hidden_act: 'relu' }, /hidden_act "relu" is not supported for model_type qwen2/],
   [
     { rope_scaling: { type: 'chunked', factor: 4 } },
-    /rope_scaling of type "chunked" \(there are linear, dynamic, llama3, yarn and longrope\)/,
+    /rope_scaling of type "chunked" \(there are linear, proportional, dynamic, llama3, yarn and longrope\)/,
   ],
   [{ rope_scaling: { type: 'longrope', short_factor: [1] } }, /longrope with 1 short and 0 long factors for 8/],
   [{ partial_rotary_factor: 0.6 }, /partial_rotary_factor 0.6 is not supported/],
@@ -354,4 +354,131 @@ test('what transformers leaves out of a configuration, because it is its default
   assert.deepEqual([capped.layers[0].scoreCap, capped.logitCap], [50, 30]);
   const plainly = { attn_logit_softcapping: null, final_logit_softcapping: null, sliding_window: 40 };
   assert.deepEqual(shapeWith({ ...gemma, ...plainly }).logitCap, 0);
+});
+
+const yarn = { rope_type: 'yarn', factor: 4, original_max_position_embeddings: 256 };
+
+test.each([
+  ['as published', { rope_theta: 5e5, rope_scaling: yarn }],
+  ['by kinds of layers', { rope_parameters: { full_attention: { ...yarn, rope_theta: 5e5 }, sliding_attention: {} } }],
+  ['without a base', { rope_scaling: yarn }],
+])('OLMo 3 has windows in three layers of four, and scaled angles only in the others, %s', (_name, changes) => {
+  const { layers, ropes } = shapeWith({
+    ...{ model_type: 'olmo3', num_hidden_layers: 8, sliding_window: 40, rope_theta: undefined, ...changes },
+  });
+  assert.deepEqual(
+    layers.map(({ window, rope }) => [window, rope]),
+    [0, 1, 2, 3, 4, 5, 6, 7].map((i) => (i % 4 === 3 ? [0, 'plain'] : [40, 'local'])),
+  );
+  assert.deepEqual(ropes['local'], { theta: 5e5, dim: 16 });
+  expect(ropes['plain']).toMatchObject({ theta: 5e5, dim: 16, scaling: { kind: 'yarn', factor: 4 } });
+});
+
+test('Ministral 3 scales queries by position, also within a multimodal configuration', () => {
+  const rope = { ...yarn, mscale: 1, mscale_all_dim: 1, llama_4_scaling_beta: 0.1, rope_theta: 1e6 };
+  const text = { ...plain, model_type: 'ministral3', head_dim: 32, rope_theta: undefined, rope_parameters: rope };
+  for (const changes of [text, { model_type: 'mistral3', vision_config: {}, text_config: text }]) {
+    const { layers, ropes, maxPositions } = shapeWith({ rope_theta: undefined, ...changes });
+    expect(ropes['plain']).toMatchObject({
+      ...{ theta: 1e6, dim: 32, queryScale: { beta: 0.1, originalPositions: 256 } },
+      scaling: { attentionFactor: 1 },
+    });
+    assert.deepEqual([layers[0]?.scoreScale, layers[0]?.window, maxPositions], [32 ** -0.5, 0, 1_024]);
+  }
+  expect(() => shapeWith({ rope_theta: undefined, rope_parameters: rope })).toThrow(
+    /llama_4_scaling_beta is not supported for model_type qwen2/,
+  );
+});
+
+const hybrid = {
+  ...{ model_type: 'qwen3_5_text', head_dim: 32, num_hidden_layers: 8, rope_theta: undefined },
+  ...{ linear_conv_kernel_dim: 4, linear_num_key_heads: 2, linear_num_value_heads: 6 },
+  ...{ linear_key_head_dim: 16, linear_value_head_dim: 24, tie_word_embeddings: false },
+  rope_parameters: {
+    ...{ rope_type: 'default', rope_theta: 1e7, partial_rotary_factor: 0.25 },
+    ...{ mrope_interleaved: true, mrope_section: [2, 1, 1] },
+  },
+};
+const sharedMixture = {
+  ...{ moe_intermediate_size: 32, num_experts: 8, num_experts_per_tok: 3, shared_expert_intermediate_size: 48 },
+};
+
+test('Qwen3.5 has gated delta nets and, in every so many layers, attention with output gates', () => {
+  const delta = { keyHeads: 2, valueHeads: 6, keyDim: 16, valueDim: 24, taps: 4 };
+  const published = {
+    model_type: 'qwen3_5',
+    text_config: { ...plain, ...hybrid, full_attention_interval: 4, attn_output_gate: true, mtp_num_hidden_layers: 1 },
+    vision_config: { model_type: 'qwen3_5_vision', hidden_size: 16 },
+  };
+  for (const changes of [
+    published,
+    hybrid,
+    { ...hybrid, ...types(...Array.from({ length: 8 }, (_, i) => (i % 4 === 3 ? 'full' : 'linear'))) },
+  ]) {
+    const { layers, ropes, hasNormOffset } = shapeWith(changes);
+    assert.deepEqual(
+      layers.map((layer) => layer.delta),
+      layers.map((_, i) => (i % 4 === 3 ? undefined : delta)),
+    );
+    assert.deepEqual(ropes['plain'], { theta: 1e7, dim: 8 });
+    assert(hasNormOffset);
+    expect(layers[3]).toMatchObject({ qkNorm: 'head', hasOutputGate: true, hasQkvBias: false });
+  }
+  assert.equal(shapeWith({ ...hybrid, rope_parameters: { rope_theta: 1e7 } }).ropes['plain']?.dim, 8);
+});
+
+test('the mixtures of Qwen3.5 and Qwen3-Next have a shared expert with a gate, except in the layers that are dense', () => {
+  const shared = { inner: 48, isGated: true };
+  const moe = shapeWith({ ...hybrid, ...sharedMixture, model_type: 'qwen3_5_moe_text', intermediate_size: undefined });
+  for (const { inner, experts } of moe.layers) {
+    assert.equal(inner, 32);
+    assert.deepEqual(experts, { count: 8, perToken: 3, isNormalised: true, shared });
+  }
+  const next = { ...hybrid, ...sharedMixture, model_type: 'qwen3_next', norm_topk_prob: false, mlp_only_layers: [1] };
+  const { layers } = shapeWith(next);
+  assert.deepEqual(
+    layers.map(({ inner, experts }) => [inner, experts?.isNormalised]),
+    layers.map((_, i) => (i === 1 ? [160, undefined] : [32, false])),
+  );
+});
+
+test.each([
+  [{ attn_output_gate: false }, /attn_output_gate/],
+  [{ linear_num_value_heads: 5 }, /5 linear value heads over 2 key heads/],
+  [{ linear_conv_kernel_dim: 5 }, /linear_conv_kernel_dim 5/],
+  [types('linear', 'full'), /2 layer_types for 8 layers/],
+  [types(...Array.from({ length: 8 }, () => 'sliding')), /a layer of type sliding_attention/],
+  [{ intermediate_size: undefined }, /intermediate_size/],
+] as const)('a hybrid with %j is refused', (changes, message) => {
+  assert.throws(() => shapeWith({ ...hybrid, ...changes }), message);
+});
+
+test('gpt-oss as published: windows in every other layer, sinks, biases, a clamped gate, angles not cut to whole dimensions', () => {
+  const published = {
+    ...{ model_type: 'gpt_oss', num_hidden_layers: 4, hidden_size: 2_880, head_dim: 64, num_attention_heads: 64 },
+    ...{ num_key_value_heads: 8, intermediate_size: 2_880, num_local_experts: 32, num_experts_per_tok: 4 },
+    ...{ experts_per_token: 4, attention_bias: true, sliding_window: 128, swiglu_limit: 7, rope_theta: 150_000 },
+    ...{
+      initial_context_length: 4_096,
+      max_position_embeddings: 131_072,
+      quantization_config: { quant_method: 'mxfp4' },
+    },
+    rope_scaling: {
+      ...{ rope_type: 'yarn', factor: 32, beta_fast: 32, beta_slow: 1, truncate: false },
+      original_max_position_embeddings: 4_096,
+    },
+    ...types('sliding', 'full', 'sliding', 'full'),
+  };
+  const { layers, ropes, maxPositions } = shapeWith(published);
+  assert.deepEqual(
+    layers.map(({ window }) => window),
+    [128, 0, 128, 0],
+  );
+  expect(layers[0]).toMatchObject({
+    ...{ hasSinks: true, hasQkvBias: true, hasOutputBias: true, clamp: { alpha: 1.702, limit: 7 }, inner: 2_880 },
+    experts: { count: 32, perToken: 4, isNormalised: true, hasBias: true },
+  });
+  expect(ropes['plain']?.scaling).toMatchObject({ kind: 'yarn', factor: 32, isTruncated: false });
+  assert.equal(maxPositions, 131_072);
+  expect(() => shapeWith({ ...published, num_experts_per_tok: 33 })).toThrow(/33 of 32 experts for each token/);
 });

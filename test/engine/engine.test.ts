@@ -115,9 +115,9 @@ test('K1: equal keys have equal payloads: chunks of 512, of 37, decode steps, af
   for (const [index, hash] of [...prefill.hashes.values()].entries()) {
     const payload = new Uint8Array(prefill.model.executable.blockBytes);
     await prefill.engine.exportTo([{ hash, out: payload }]);
-    await decode.engine.deliver(fetching, [{ blockIndex: index, payload }]);
+    await decode.engine.incoming.blocks(fetching, [{ blockIndex: index, payload }]);
   }
-  decode.engine.proceed(fetching);
+  decode.engine.incoming.ended(fetching);
   await decode.run();
   await expectSame('after a fetch', decode);
   assert.deepEqual(decode.outputs.get(fetching), await want(prompt, greedy, 20));
@@ -143,7 +143,7 @@ test('a fetch that stops early is computed from there', async () => {
   const id = h.submit(prompt, 10, { isFetching: true });
   await h.engine.step();
   assert.equal(h.engine.stateOf(id), 'loading');
-  h.engine.proceed(id);
+  h.engine.incoming.ended(id);
   await h.run();
   assert.deepEqual(h.outputs.get(id), await want(prompt, greedy, 10));
 });
@@ -161,9 +161,9 @@ test('a block that is missing before delivered ones is computed, and those are u
     if (index === 0 || index === 4) continue;
     const payload = new Uint8Array(h.model.executable.blockBytes);
     await source.engine.exportTo([{ hash, out: payload }]);
-    await h.engine.deliver(id, [{ blockIndex: index, payload }]);
+    await h.engine.incoming.blocks(id, [{ blockIndex: index, payload }]);
   }
-  h.engine.proceed(id);
+  h.engine.incoming.ended(id);
   await h.run();
   assert.deepEqual(h.outputs.get(id), await want(prompt, greedy, 10));
   assert.deepEqual([h.reports.get(id)?.fetchedTokens, h.reports.get(id)?.computedTokens], [8 * 32, 330 - 8 * 32]);

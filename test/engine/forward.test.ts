@@ -36,6 +36,10 @@ const families = {
     ...{ attention_multiplier: 0.05, logits_scaling: 8 },
   },
   smollm3: { ...plain, model_type: 'smollm3', tie_word_embeddings: true, no_rope_layers: [1, 0, 1] },
+  minimax_m2: {
+    ...{ ...plain, model_type: 'minimax_m2', head_dim: 16, rotary_dim: 8 },
+    ...{ num_local_experts: 8, num_experts_per_tok: 3, scoring_func: 'sigmoid', use_routing_bias: true },
+  },
   'dynamic scaling': { ...plain, model_type: 'llama', rope_scaling: { type: 'dynamic', factor: 4 } },
 } as const;
 

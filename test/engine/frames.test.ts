@@ -82,6 +82,12 @@ class Running {
       copyBlocks: (...of) => {
         executable.copyBlocks(...of);
       },
+      numStateSlots: executable.numStateSlots,
+      exportStates: (...of) => executable.exportStates(...of),
+      importStates: (...of) => executable.importStates(...of),
+      copyStates: (...of) => {
+        executable.copyStates(...of);
+      },
       writeSamplerPage: (...of) => {
         executable.writeSamplerPage(...of);
       },

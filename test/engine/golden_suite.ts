@@ -14,6 +14,7 @@ import {
 } from '../support/golden.ts';
 import { isSoftware } from '../kernels/software_gpu.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
+import { keptState } from '../support/states.ts';
 
 const BOUND = 1e-3;
 
@@ -34,7 +35,9 @@ export function goldenSuite(
         const highest = maxAbs(want);
         const row = golden.prompt.length - 1;
         const samples = [{ row, numCandidates: 1, askedTokens: [], isFullRowWanted: true }];
-        const [result] = await executable.run([{ tokens: golden.prompt, start: 0, blockTable, samples }]);
+        const [result] = await executable.run([
+          { tokens: golden.prompt, start: 0, blockTable, samples, ...keptState(executable, 0, golden.prompt.length) },
+        ]);
         assert(result?.fullRow);
         const error = maxAbs(result.fullRow.map((value, i) => value - (want[i] ?? 0))) / highest;
         assert(error <= bound, `${golden.prompt.length} tokens: max |Δ logit| / max |logit| is ${error}`);
@@ -71,9 +74,13 @@ async function manyRows(
   assert.equal(golden.rows, golden.prompt.length);
   const blockTable = Array.from({ length: Math.ceil(golden.prompt.length / 32) }, (_, i) => i);
   for (let start = 0; start < golden.prompt.length; start += stride) {
-    const tokens = golden.prompt.slice(start, start + rowsAtOnce);
-    const samples = tokens.map((_, row) => ({ row, numCandidates: 1, askedTokens: [], isFullRowWanted: true }));
-    const results = await executable.run([{ tokens, start, blockTable, samples }]);
+    // A recurrent state needs every row, whether or not it is sampled.
+    const numRows = executable.numStateSlots > 0 ? stride : rowsAtOnce;
+    const tokens = golden.prompt.slice(start, start + numRows);
+    const sampled = tokens.slice(0, rowsAtOnce);
+    const samples = sampled.map((_, row) => ({ row, numCandidates: 1, askedTokens: [], isFullRowWanted: true }));
+    const state = keptState(executable, start, tokens.length);
+    const results = await executable.run([{ tokens, start, blockTable, samples, ...state }]);
     results.forEach(({ fullRow }, row) => {
       const want = logitsAt(name, golden, start + row, vocabSize);
       const error = maxAbs(want.map((logit, i) => (fullRow?.[i] ?? NaN) - logit)) / maxAbs(want);

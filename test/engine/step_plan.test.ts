@@ -2,11 +2,13 @@
 import assert from 'node:assert/strict';
 import { describe, expect, test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';
+import { PromptTime } from '../../shared/engine/prompt_time.ts';
 import {
   planStep,
   type Candidate,
   type SampledBy,
   type PlannableSequence,
+  type PromptLimits,
   type StepRoom,
   type StepPlan,
 } from '../../shared/engine/step_plan.ts';
@@ -52,9 +54,10 @@ function plan(
   wishes: Record<string, Wish>,
   budget: Partial<StepRoom> = {},
   promptRows: (tokenRows: number) => number = any,
+  promptTime?: PromptLimits['promptTime'],
 ): StepPlan<Played> {
   const candidates = Object.entries(wishes).map(([name, wish]) => candidate(name, wish));
-  return planStep(candidates, { ...plenty, ...budget }, BLOCK, promptRows);
+  return planStep(candidates, { ...plenty, ...budget }, BLOCK, { promptRows, promptTime });
 }
 
 describe('rows', () => {
@@ -84,6 +87,23 @@ describe('rows', () => {
     });
     expect(rowsIn(result)).toEqual({ a: 1, b: 1, c: 8 });
     expect(asked).toEqual([2]);
+  });
+
+  test('of prompts take no longer than there is time for, each row deeper in a prompt longer than one before it', () => {
+    const time = { constantMs: 10, rowMs: 1, pairMs: 0.01, contextMs: 0, sequenceMs: 0 };
+    const wishes = { a: { remaining: 1, submitted: 9 }, b: { remaining: 40 }, c: { remaining: 40, submitted: 100 } };
+    const rows = (ms: number): Record<string, number> =>
+      rowsIn(
+        plan(wishes, {}, any, (tokens) => {
+          expect(tokens).toEqual({ rows: 1, pairs: 0, contextTokens: 10, sequences: 1 });
+          return new PromptTime(time, ms);
+        }),
+      );
+    // The 40 rows of b take 48.2 ms; four rows of c behind 100 tokens take 8.1 ms, eight take 16.36 ms.
+    expect(rows(64)).toEqual({ a: 1, b: 40, c: 4 });
+    expect(rows(65)).toEqual({ a: 1, b: 40, c: 8 });
+    expect(rows(30)).toEqual({ a: 1, b: 24 });
+    expect(rows(-5)).toEqual({ a: 1, b: 4 });
   });
 
   test('stop before a block that is there already', () => {
@@ -188,7 +208,7 @@ test('whatever the sequences: no budget is exceeded, nobody is planned twice, an
     };
     const promptRows = random.below(40);
     const before = JSON.stringify(candidates);
-    const { work, short, left } = planStep(candidates, budget, BLOCK, () => promptRows);
+    const { work, short, left } = planStep(candidates, budget, BLOCK, { promptRows: () => promptRows });
     assert.equal(JSON.stringify(candidates), before);
     assert.equal(new Set(work.map(({ sequence }) => sequence)).size, work.length);
     const sum = (of: (one: (typeof work)[number]) => number): number => work.reduce((all, one) => all + of(one), 0);

@@ -2,19 +2,22 @@
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import type { Segment } from '../../kernels/device.ts';
+import { pairsOf } from '../../shared/protocol/instance_work.ts';
 import { warmUp } from '../../shared/engine/warm_up.ts';
 
-const options = { chunkTokens: 512, maxModelLen: 4_096, blockSize: 32, numBlocks: 100 };
+/** No room for a long context. */
+const options = { chunkTokens: 512, maxModelLen: 256, blockSize: 32, numBlocks: 100 };
 
 /** A device on which a row takes so long, and steps of a number of rows that was never seen so much more. */
-function deviceOf(rowMs: number, firstMs: number, stepMs = 0) {
+function deviceOf(rowMs: number, firstMs: number, stepMs = 0, pairMs = 0) {
   const device = { nowMs: 0, steps: [] as number[], last: -1 };
   const seen = new Set<number>();
   return Object.assign(device, {
     run: ([segment]: readonly Segment[]) => {
       assert.ok(segment);
       const rows = segment.tokens.length;
-      device.nowMs += stepMs + rows * rowMs + (seen.has(rows) ? 0 : firstMs);
+      const pairs = pairsOf(segment.start, rows);
+      device.nowMs += stepMs + rows * rowMs + pairs * pairMs + (seen.has(rows) ? 0 : firstMs);
       device.steps.push(rows);
       device.last = Math.max(device.last, segment.start + rows - 1);
       seen.add(rows);
@@ -54,10 +57,29 @@ test('a device whose steps take long, however many rows they have, is asked for 
   assert.deepEqual(
     [token, prompt],
     [
-      { tokenRows: 1, promptRows: 0, ms: 20.25 },
-      { tokenRows: 0, promptRows: 64, ms: 36 },
+      { tokenRows: 1, promptRows: 0, pairs: 0, contextTokens: 65, sequences: 1, ms: 20.25 },
+      { tokenRows: 0, promptRows: 64, pairs: 2_080, contextTokens: 0, sequences: 1, ms: 36 },
     ],
   );
+});
+
+test('behind a long context, as far as there is room and time for it: what a token of KV costs', async () => {
+  const measured = async (pairMs: number, maxModelLen: number) => {
+    const device = deviceOf(0.25, 0, 20, pairMs);
+    const times = await warmUp(device, { ...options, maxModelLen, nowMs: () => device.nowMs });
+    assert.ok(device.last < maxModelLen, `row ${device.last}`);
+    return times.slice(2).map(({ tokenRows, contextTokens, pairs }) => [tokenRows, contextTokens, pairs]);
+  };
+  assert.deepEqual(await measured(0.0001, 4_096), [
+    [1, 2_049, 0],
+    [0, 0, 64 * 2_048 + 2_080],
+  ]);
+  assert.deepEqual(await measured(0.0001, 1_024), [
+    [1, 960, 0],
+    [0, 0, 64 * 959 + 2_080],
+  ]);
+  // A prompt of 64 rows would take 300 ms.
+  assert.deepEqual(await measured(0.002, 4_096), [[1, 2_049, 0]]);
 });
 
 test('rows that a step, a sequence and the pool hold, and steps without a clock too', async () => {

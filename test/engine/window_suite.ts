@@ -73,7 +73,9 @@ export function windowSuite(names: readonly string[], options: Partial<LoadModel
       for (const [blockIndex, payload] of payloads.entries())
         for (const [frame, { offset, rawBytes }] of frames.entries())
           if (comes(blockIndex, frame))
-            await h.engine.deliver(id, [{ blockIndex, frame, payload: payload.subarray(offset, offset + rawBytes) }]);
+            await h.engine.incoming.blocks(id, [
+              { blockIndex, frame, payload: payload.subarray(offset, offset + rawBytes) },
+            ]);
     }
 
     /** A decode that was given what `comes` says of each frame; whether a token is right, and what it reports. */
@@ -83,7 +85,7 @@ export function windowSuite(names: readonly string[], options: Partial<LoadModel
       const id = h.submit(prompt, NUM_NEW, { isFetching: true });
       await h.engine.step();
       await deliver(h, id, comes);
-      h.engine.proceed(id);
+      h.engine.incoming.ended(id);
       await h.run();
       assert.deepEqual(h.outputs.get(id), want);
       return { h, id };
@@ -116,7 +118,7 @@ export function windowSuite(names: readonly string[], options: Partial<LoadModel
       const id = h.submit(prompt, 0, { kind: 'prefill', maxLength: prompt.length, isFetching: true });
       await h.engine.step();
       await deliver(h, id, (block, frame) => block < there && isSeen(block, frame, row));
-      h.engine.proceed(id);
+      h.engine.incoming.ended(id);
       await h.run();
       expect(h.reports.get(id)).toMatchObject({ fetchedTokens: row, computedTokens: NUM_FULL * blockSize - row });
       for (let block = 0; block < there; block++) {

@@ -103,7 +103,7 @@ function load(
 /** Bytes that a step must read: all weights, and the KV of every sequence. */
 function stepBytes(model: UniformModel, format: WeightFormat, batch: number, context: number): number {
   const { hidden, layers, heads, kvHeads, headDim, inner, vocabSize, experts } = model;
-  const bits = { f32: 32, f16: 16, int8: 8.5, int4: 4.5, uint4: 5 }[format];
+  const bits = { f32: 32, f16: 16, int8: 8.5, int4: 4.5, uint4: 5, mxfp4: 4.25, iq4: 4.5 }[format];
   const active = experts ? Math.min(experts.count, batch * experts.perToken) : 1;
   const perLayer = hidden * (heads + 2 * kvHeads) * headDim + heads * headDim * hidden + active * 3 * hidden * inner;
   const kv = batch * context * layers * 2 * kvHeads * headDim * 2;

@@ -42,9 +42,17 @@ interface Fetched {
   readonly delivered: readonly string[];
 }
 
-type Has = (block: number) => boolean | 'broken';
+type Has = (block: number) => boolean | 'broken' | 'silent';
 const all: Has = () => true;
-type Fetch = (sources: readonly Source[], has: Has, isPrefill: boolean, from?: number) => Promise<Fetched>;
+type Fetch = (
+  sources: readonly Source[],
+  has: Has,
+  isPrefill: boolean,
+  from?: number,
+  pipelinePatienceMs?: number,
+) => Promise<Fetched>;
+/** Streams that were opened for a fetch. */
+let numOpened = 0;
 
 /** From sources, where those blocks are that `has` says; one that is broken breaks its stream. `windows`: of both layers. */
 function fetcherOf(windows: readonly number[]): Fetch {
@@ -59,6 +67,7 @@ function fetcherOf(windows: readonly number[]): Fetch {
       wanted: new WantedKeys(),
       ...copySource((hash) => {
         const isHeld = isThere(indexOf(hash.digest));
+        if (isHeld === 'silent') return new Promise(() => undefined);
         if (isHeld === 'broken') return Promise.reject(new Failure('internal', 'the disk is gone'));
         if (!isHeld) return Promise.resolve(undefined);
         const record = Buffer.alloc(BYTES, 7);
@@ -69,7 +78,14 @@ function fetcherOf(windows: readonly number[]): Fetch {
     }),
     { maxStreams: 8 },
   );
-  const network = playedNetwork({ fetch: handlers.fetch });
+  const played = playedNetwork({ fetch: handlers.fetch });
+  const network: typeof played = {
+    ...played,
+    open: (...call) => {
+      numOpened++;
+      return played.open(...call);
+    },
+  };
   let delivered: string[] = [];
   const fetchSlots = new FetchSlots(cache, BYTES, 8);
   const fetcher = new BlockFetcher({
@@ -85,16 +101,30 @@ function fetcherOf(windows: readonly number[]): Fetch {
     },
     ...{ slab, layout, fetchSlots, ownAddress: 'me', log: silentLog, outbox: undefined as never },
     sendToEngine: (message: ToEngine) => {
+      if (message.kind === 'arrived') {
+        delivered.push(`all of ${message.start} to ${message.end}`);
+        return;
+      }
       assert(message.kind === 'deliver');
       delivered.push(message.frame === undefined ? `${message.blockIndex}` : `${message.blockIndex}.${message.frame}`);
       fetchSlots.release(message.slot);
     },
   });
-  return async (sources, has, isPrefill, from = 0) => {
-    [isThere, delivered] = [has, []];
+  return async (sources, has, isPrefill, from = 0, pipelinePatienceMs?: number) => {
+    [isThere, delivered, numOpened] = [has, [], 0];
     const outcome = await fetcher.run({
       ...{ id: 1, hashes, from, sources, hasOtherSources: !isPrefill, timeoutMs: 5_000, isAdmitted: () => true },
-      context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 5_000, traceId: '', router: '', placement: 0 },
+      pipelinePatienceMs,
+      context: {
+        requestId: 'r',
+        tenant: '',
+        priority: 0,
+        timeoutMs: 5_000,
+        traceId: '',
+        router: '',
+        placement: 0,
+        expectedTokens: 0,
+      },
       signal: new AbortController().signal,
     });
     assert.equal(fetchSlots.numInUse, 0, 'every slot came back');
@@ -111,6 +141,20 @@ test('where every layer has a window, blocks that none sees are asked of nobody'
   const { outcome, delivered } = await fetch([source(0, 9), source(9, 16)], all, false);
   expect(outcome).toMatchObject({ reached: 16, fetchedBytes: 3 * BYTES });
   expect(delivered).toEqual(range(13, 16));
+});
+
+test('each holder has a link of its own, with the bytes behind its first answer', async () => {
+  const [first, second] = [source(0, 8), { ...source(8, 20), address: 'b:1' }];
+  const { links } = (await fetcherOf([])([first, second], all, false)).outcome;
+  expect(links.map(({ address, way, bytes }) => [address, way, bytes])).toEqual([
+    ['a:1', 'call', 7 * BYTES],
+    ['b:1', 'call', 11 * BYTES],
+  ]);
+  expect(links[0]!.latencyMs).toBeGreaterThanOrEqual(0);
+  for (const { movingMs } of links) expect(movingMs).toBeGreaterThanOrEqual(0);
+  // A record that its holder may have computed meanwhile shows nothing, when it comes in one slice.
+  const computing = await fetcherOf([])([{ ...source(0, 20), isComputing: true }], all, false);
+  expect(computing.outcome).toMatchObject({ reached: 20, fetchedBytes: 20 * BYTES, links: [] });
 });
 
 test('where some see all, blocks before the window come too, from where they begin to be missing', async () => {
@@ -163,4 +207,38 @@ test('what a prefill left out and is to fetch again comes whole, and serves othe
   expect(again.outcome).toMatchObject({ reached: 20, fetchedBytes: 12 * BYTES });
   // A decode leaves it out every time.
   expect((await fetch([source(0, 20)], all, false)).delivered).toEqual(range(17, 20));
+});
+
+test('in a pipeline ranges come in order, each is told of when it has come, and few streams are open', async () => {
+  const ranges = [0, 4, 8, 12, 16].map((start) => ({ ...source(start, start + 2), isComputing: true }));
+  // Attention windows leave nothing out: rows behind each range see other blocks.
+  const fetch = fetcherOf([10, 7]);
+  const { outcome, delivered } = await fetch([...ranges].reverse(), all, true, 5, 5_000);
+  expect(outcome).toMatchObject({ reached: 18, fetchedBytes: 7 * BYTES });
+  const ends = [6, 10, 14, 18];
+  expect(delivered).toEqual(
+    ends.flatMap((end) => {
+      const start = Math.max(5, end - 2);
+      return [...range(start, end), `all of ${start} to ${end}`];
+    }),
+  );
+  const many = Array.from({ length: 10 }, (_, i) => source(2 * i, 2 * i + 1));
+  await fetch(many, (block) => (block === 0 ? 'silent' : true), true, 0, 50);
+  expect(numOpened).toBe(4);
+  await fetch(many, all, true, 0, 5_000);
+  expect(numOpened).toBe(10);
+});
+
+test('in a pipeline a source that lacks a block, breaks or says nothing ends the fetch', async () => {
+  const ranges = [source(0, 3), { ...source(6, 9), isComputing: true }, source(12, 15)];
+  for (const [what, reason] of [
+    [false, 'a:1 has no block 7'],
+    ['broken', 'the disk is gone'],
+    ['silent', 'a:1 sent nothing for 50 ms'],
+  ] as const) {
+    const has: Has = (block) => (block === 7 ? what : true);
+    const { outcome, delivered } = await fetcherOf([])(ranges, has, true, 0, 50);
+    expect(outcome).toMatchObject({ reached: 7, fetchedBytes: 4 * BYTES, reason });
+    expect(delivered).toEqual([...range(0, 3), 'all of 0 to 3', '6']);
+  }
 });

@@ -9,6 +9,7 @@ import { Failure } from '../../shared/base/failure.ts';
 import type { Log } from '../../shared/base/log.ts';
 import { AsyncQueue } from '../../shared/base/async_queue.ts';
 import type { SequenceEvent } from '../../shared/engine/engine_events.ts';
+import type { SequenceRequest } from '../../shared/engine/sequence_request.ts';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
 import { chainRoot, noScope } from '../../shared/kv/format.ts';
 import type { FetchOutcome } from '../../shared/instance/block_fetcher.ts';
@@ -42,7 +43,16 @@ const silent = { debug: () => undefined } as unknown as Log;
 function startOf(changes: Partial<DecodeStart> = {}): DecodeStart {
   return {
     context: {
-      ...{ requestId: 'r', tenant: '', priority: 0, timeoutMs: 1_000, traceId: '', router: 'router', placement: 1 },
+      ...{
+        requestId: 'r',
+        tenant: '',
+        priority: 0,
+        timeoutMs: 1_000,
+        traceId: '',
+        router: 'router',
+        placement: 1,
+        expectedTokens: 0,
+      },
     },
     ...{ format: packDigest(format), tokens: packTokens(tokens), lastDigest: packDigest(hashes.at(-1)!.digest) },
     request: neutralRequest(NUM_TOKENS, NUM_TOKENS + 3),
@@ -67,30 +77,53 @@ interface Round {
   readonly end: (outcome: Partial<FetchOutcome>) => void;
 }
 
+interface RestoreJob {
+  readonly from: number;
+  readonly hashes: readonly unknown[];
+  readonly isAdmitted: () => boolean;
+  readonly signal: AbortSignal;
+}
+
 /** An instance that holds `numLocal` blocks in its device, and a call to it. */
 function callOf({ numLocal = 0, clock = systemClock }: { numLocal?: number; clock?: Clock } = {}) {
   const log: string[] = [];
   const rounds = new AsyncQueue<Round>();
   let emit: (event: SequenceEvent) => void = () => assert.fail('no sequence was submitted');
   let submitted: unknown;
+  let endRestore: () => void = () => assert.fail('no blocks come back');
   const instance = {
     info: { layout: { format, spec: { blockSize: BLOCK_SIZE } }, maxModelLen: CONTEXT, vocabSize: VOCAB },
     isDraining: false,
     chainOf: (_root: Digest, list: Uint32Array) => Promise.resolve({ hashes: hashesOf([...list]), keyBits: undefined }),
     saw: () => log.push('saw'),
-    numLocal: () => numLocal,
+    ...{ numLocal: () => numLocal, numUsable: () => numLocal },
     submit: (request: unknown, listener: typeof emit) => {
       log.push('submit');
       [submitted, emit] = [request, listener];
       return 7;
     },
-    proceed: (id: number) => log.push(`proceed ${id}`),
+    proceed: (id: number, admission?: number) => log.push(['proceed', id, admission].join(' ').trim()),
     cancel: (id: number) => log.push(`cancel ${id}`),
     fetcher: {
+      // Resolves when the test, or an abort, ends it.
+      restore: ({ from, hashes, isAdmitted, signal }: RestoreJob) => {
+        log.push(`restore ${from} to ${hashes.length}${isAdmitted() ? '' : ' before it is admitted'}`);
+        return new Promise<void>((resolve) => {
+          endRestore = resolve;
+          signal.addEventListener('abort', () => {
+            log.push('given up');
+            resolve();
+          });
+        });
+      },
       run: ({ from, sources, signal }: Pick<Round, 'from' | 'sources' | 'signal'>) =>
         new Promise<FetchOutcome>((resolve) => {
           const end = (outcome: Partial<FetchOutcome>): void =>
-            resolve({ reached: from, fetchedBytes: 0, reason: '', ...outcome });
+            resolve({
+              ...{ reached: from, hasState: true, missing: outcome.reached ?? from },
+              ...{ fetchedBytes: 0, links: [], reason: '' },
+              ...outcome,
+            });
           signal.addEventListener('abort', () => end({ reason: 'given up' }), { once: true });
           rounds.push({ from, sources, signal, end });
         }),
@@ -112,14 +145,28 @@ function callOf({ numLocal = 0, clock = systemClock }: { numLocal?: number; cloc
   return {
     ...{ instance, requests, replies, log, next, round },
     emit: (event: SequenceEvent) => emit(event),
-    request: () => submitted as { isFetching: boolean; kind: string; promptLogprobsFrom: number },
+    request: () => submitted as Pick<SequenceRequest, 'isFetching' | 'kind' | 'promptLogprobsFrom' | 'priority'>,
     leave: () => left.abort(),
+    endRestore: () => endRestore(),
   };
 }
 
 const turn = (): Promise<void> => systemClock.sleep(1);
 const tokenAt = (position: number, finish?: 'stop'): SequenceEvent =>
   ({ kind: 'token', id: 7, sampled: sampled(position), report, finish }) as unknown as SequenceEvent;
+
+test('the priority of the request goes to the queue of the engine', async () => {
+  for (const priority of [-7, 0, 3]) {
+    const call = callOf({ numLocal: 3 });
+    const start = startOf();
+    assert(start.context);
+    call.requests.push({ start: { ...start, context: { ...start.context, priority } } });
+    call.next().catch(() => undefined);
+    await turn();
+    assert.equal(call.request().priority, priority);
+    call.leave();
+  }
+});
 
 test('without anything to fetch the sequence is computed at once, and the call ends behind its last token', async () => {
   const call = callOf({ numLocal: 3 });
@@ -129,10 +176,54 @@ test('without anything to fetch the sequence is computed at once, and the call e
   assert.deepEqual([call.request().isFetching, call.request().kind], [false, 'decode']);
   call.emit(tokenAt(13));
   call.emit(tokenAt(14, 'stop'));
-  assert.deepEqual(await first, { sampled: sampled(13), report: { ...report, fetchedBytes: 0 }, finishReason: '' });
+  assert.deepEqual(await first, {
+    sampled: sampled(13),
+    report: { ...report, fetchedBytes: 0, links: [] },
+    finishReason: '',
+  });
   assert.equal((await call.next())?.finishReason, 'stop');
   assert.equal(await call.next(), undefined);
   assert.deepEqual([...new Set(call.log)], ['saw', 'submit', 'cancel 7']);
+});
+
+describe('a preempted sequence', () => {
+  const admitted = (admission: number, from: number): SequenceEvent => ({
+    ...{ kind: 'admitted', id: 7, restore: { admission, from, hashes } },
+  });
+
+  test('gets the blocks back that it lost, and proceeds when they have come', async () => {
+    const call = callOf({ numLocal: 3 });
+    call.requests.push({ start: startOf() });
+    const first = call.next();
+    await turn();
+    call.emit({ kind: 'admitted', id: 7 });
+    call.emit({ kind: 'preempted', id: 7 });
+    call.emit(admitted(2, 1));
+    await turn();
+    assert.deepEqual(call.log, ['saw', 'submit', `restore 1 to ${hashes.length}`]);
+    call.endRestore();
+    await turn();
+    assert.equal(call.log.at(-1), 'proceed 7 2');
+    call.emit(tokenAt(13, 'stop'));
+    assert.equal((await first)?.sampled?.position, 13);
+  });
+
+  test('gives up what comes back when it is preempted again, or its caller leaves', async () => {
+    const call = callOf({ numLocal: 3 });
+    call.requests.push({ start: startOf() });
+    const first = call.next();
+    await turn();
+    call.emit(admitted(2, 0));
+    call.emit({ kind: 'preempted', id: 7 });
+    await turn();
+    // The engine ignores what is said of an admission that is over.
+    assert.deepEqual(call.log.slice(-2), ['given up', 'proceed 7 2']);
+    call.emit(admitted(3, 0));
+    call.leave();
+    await assert.rejects(first);
+    await turn();
+    assert.deepEqual(call.log.filter((line) => line === 'given up').length, 2);
+  });
 });
 
 describe('rounds of blocks', () => {
@@ -147,6 +238,22 @@ describe('rounds of blocks', () => {
     assert.equal(call.log.at(-1), 'proceed 7');
     call.emit(tokenAt(13, 'stop'));
     assert.equal((await first)?.report?.fetchedBytes, 900);
+  });
+
+  test('the links of all rounds are reported, one for each source and way', async () => {
+    const call = callOf();
+    call.requests.push({ start: startOf({ sources: [sourceOf(0, 3)], maxSelfCompute: 0 }) });
+    const first = call.next();
+    const socket = { address: 'h', way: 'socket', bytes: 600, movingMs: 3, latencyMs: -1 };
+    (await call.round()).end({ reached: 1, links: [socket] });
+    await first;
+    call.requests.push({ more: { sources: [sourceOf(1, 3)], maxSelfCompute: 0 } });
+    const over = { ...socket, way: 'call', bytes: 50, latencyMs: 7 };
+    (await call.round()).end({ reached: 3, links: [{ ...socket, bytes: 300, latencyMs: 2 }, over] });
+    await turn();
+    const next = call.next();
+    call.emit(tokenAt(13, 'stop'));
+    assert.deepEqual((await next)?.report?.links, [{ ...socket, bytes: 900, movingMs: 6, latencyMs: 2 }, over]);
   });
 
   test('some are missing: it says from where, waits for other sources, and goes on there', async () => {

@@ -4,7 +4,7 @@ import { test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import type { SequenceEvent } from '../../shared/engine/engine_events.ts';
-import type { SequenceRequest } from '../../shared/engine/sequence.ts';
+import type { SequenceRequest } from '../../shared/engine/sequence_request.ts';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
 import { chainRoot, noScope } from '../../shared/kv/format.ts';
 import { createEmbedHandler } from '../../shared/instance/embed_call.ts';
@@ -29,7 +29,16 @@ function requestOf(count: number, changes: Partial<EmbedRequest> = {}): EmbedReq
   const lastDigest = hashesOf(tokens).at(-1)?.digest;
   return {
     context: {
-      ...{ requestId: 'r', tenant: '', priority: 0, timeoutMs: 1_000, traceId: '', router: 'router', placement: 1 },
+      ...{
+        requestId: 'r',
+        tenant: '',
+        priority: 0,
+        timeoutMs: 1_000,
+        traceId: '',
+        router: 'router',
+        placement: 1,
+        expectedTokens: 0,
+      },
     },
     ...{ format: packDigest(format), tokens: packTokens(tokens), scope: null, sources: [], pooling: Pooling.LAST },
     lastDigest: lastDigest ? packDigest(lastDigest) : Buffer.alloc(0),
@@ -48,7 +57,7 @@ function callOf(request: EmbedRequest, numLocal = 0) {
     isDraining: false,
     chainOf: (_root: Digest, list: Uint32Array) => Promise.resolve({ hashes: hashesOf([...list]), keyBits: undefined }),
     saw: () => log.push('saw'),
-    numLocal: () => numLocal,
+    ...{ numLocal: () => numLocal, numUsable: () => numLocal },
     submit: (one: Omit<SequenceRequest, 'id'>, listener: typeof emit) => {
       [submitted, emit] = [one, listener];
       return 7;
@@ -59,7 +68,7 @@ function callOf(request: EmbedRequest, numLocal = 0) {
       run: ({ from, hasOtherSources }: { readonly from: number; readonly hasOtherSources: boolean }) => {
         log.push(`fetch from ${from}${hasOtherSources ? ', and ask again' : ''}`);
         return new Promise((resolve) => {
-          endFetch = (fetchedBytes) => resolve({ reached: 1, fetchedBytes, reason: 'h has no more' });
+          endFetch = (fetchedBytes) => resolve({ reached: 1, fetchedBytes, links: [], reason: 'h has no more' });
         });
       },
     },
@@ -97,7 +106,7 @@ test('blocks that others hold are fetched; what does not come is computed, and n
   const reply = await call.reply;
   assert(reply);
   assert.deepEqual(unpackFloats(reply.values), Float32Array.of(0.6, 0.8));
-  assert.deepEqual(reply.report, { ...report, fetchedBytes: 900 });
+  assert.deepEqual(reply.report, { ...report, fetchedBytes: 900, links: [] });
 });
 
 test('with its blocks in the device, and for a mean, the sequence is computed at once', async () => {

@@ -1,7 +1,7 @@
 /** Runs of blocks that are requested from each source when layers have attention windows. */
 import { expect, test } from 'vitest';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
-import { consecutive, SeenRuns, wholeRuns } from '../../shared/instance/fetch_runs.ts';
+import { consecutive, SeenRuns, stateSource, wholeRuns } from '../../shared/instance/fetch_runs.ts';
 import type { Source } from '../../shared/protocol/messages.ts';
 import type { KvSpec } from '../../shared/kv/kv_spec.ts';
 import { evenSpec } from '../support/kv.ts';
@@ -54,4 +54,14 @@ test('sources follow one another, up to the first hole', () => {
   ]);
   expect(consecutive(sources, 15, 30)).toEqual([]);
   expect(notified(wholeRuns([source('a', 1, 4)], 1))).toBe('a 1-4 from 1');
+});
+
+test('states are no blocks, and that behind the most blocks is fetched, but none behind a block that does not come', () => {
+  const state = (address: string, end: number): Source => ({ ...source(address, end - 1, end), isState: true });
+  const sources = [state('s', 4), source('a', 0, 4), state('t', 8), source('b', 5, 8), state('u', 5), state('v', 5)];
+  expect(consecutive(sources, 0, 10)).toEqual([source('a', 0, 4)]);
+  expect([3, 4, 5, 7, 8, 20].map((most) => stateSource(sources, most)?.address)).toEqual([
+    ...[undefined, 's', 'u', 'u', 't', 't'],
+  ]);
+  expect(stateSource([source('a', 0, 4)], 10)).toBe(undefined);
 });

@@ -7,6 +7,7 @@ import { homeStore, Offers } from '../../shared/instance/offers.ts';
 import type { BlockKey, Digest } from '../../shared/kv/block_key.ts';
 import { answeringOnce } from '../../shared/net/network.ts';
 import type { Member } from '../../shared/protocol/membership.ts';
+import { unpackHashes } from '../../shared/protocol/packing.ts';
 import { SimulatedClock } from '../sim/simulated_clock.ts';
 import { playedNetwork } from '../support/played_network.ts';
 
@@ -49,7 +50,7 @@ test('a block’s home is derived once, not every time the queue is looked at; a
   let numAsked = 0;
   const offers = new Offers({
     ...{ clock, log: silentLog, format: 'ab'.repeat(16) as Digest, numerics: 1n },
-    ...{ recordBytes: 1_024, source: 's:1' },
+    ...{ recordBytes: { block: 1_024, state: 0 }, source: 's:1' },
     // Nobody answers: what is offered stays on its way.
     network: playedNetwork({
       offer: answeringOnce<'offer'>(() => {
@@ -81,7 +82,7 @@ test('8,192 blocks wait to be offered; more are not offered, the pool is a cache
   let numOffered = 0;
   const offers = new Offers({
     ...{ clock, log: silentLog, format: 'ab'.repeat(16) as Digest, numerics: 1n },
-    ...{ recordBytes: 1_024, source: 's:1' },
+    ...{ recordBytes: { block: 1_024, state: 0 }, source: 's:1' },
     network: playedNetwork({
       offer: answeringOnce<'offer'>(({ hashes }) => {
         numOffered += hashes.length / 32;
@@ -97,4 +98,35 @@ test('8,192 blocks wait to be offered; more are not offered, the pool is a cache
   }
   await clock.run(60_000);
   assert.equal(numOffered, 8_192);
+});
+
+test('blocks and states of one home store go in two offers, one after the other, each with the size of its records', async () => {
+  const clock = new SimulatedClock();
+  const notified: { readonly keys: readonly bigint[]; readonly recordBytes: number }[] = [];
+  let numOpen = 0;
+  const offers = new Offers({
+    ...{ clock, log: silentLog, format: 'ab'.repeat(16) as Digest, numerics: 1n },
+    ...{ recordBytes: { block: 1_024, state: 4_096 }, source: 's:1' },
+    network: playedNetwork({
+      offer: answeringOnce<'offer'>(async ({ hashes, recordBytes }) => {
+        assert.equal(++numOpen, 1, 'one offer at a time to a store');
+        notified.push({ keys: unpackHashes(hashes).map(({ key }) => key), recordBytes });
+        await clock.sleep(50);
+        numOpen--;
+        return { stored: 0, held: 0, durable: 0 };
+      }),
+    }),
+    signal: new AbortController().signal,
+    stores: () => stores.slice(0, 1),
+  });
+  for (let i = 1; i <= 6; i++) {
+    const key = BigInt(i) as BlockKey;
+    const hash = { anchor: key, key, parent: 0n as BlockKey, digest: '00'.repeat(16) as Digest };
+    offers.add(i % 3 === 0 ? { ...hash, kind: 'state' } : hash, 0n);
+  }
+  await clock.run(1_000);
+  assert.deepEqual(notified, [
+    { keys: [1n, 2n, 4n, 5n], recordBytes: 1_024 },
+    { keys: [3n, 6n], recordBytes: 4_096 },
+  ]);
 });

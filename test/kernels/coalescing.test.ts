@@ -57,8 +57,11 @@ const capabilities: Capabilities = {
   ...{ set: 'deterministic', hasSubgroups: true, hasF16: true, isSoftware: false, matrix: undefined },
   workgroupBytes: 32_768,
 };
-const formats: readonly WeightFormat[] = ['f16', 'int8', 'int4', 'uint4'];
-const QUADS_PER_CHUNK: Readonly<Record<WeightFormat, number>> = { f32: 1, f16: 2, int8: 4, int4: 8, uint4: 8 };
+const formats: readonly WeightFormat[] = ['f16', 'int8', 'int4', 'uint4', 'mxfp4', 'iq4'];
+const QUADS_PER_CHUNK: Readonly<Record<WeightFormat, number>> = {
+  ...{ f32: 1, f16: 2, int8: 4 },
+  ...{ int4: 8, uint4: 8, mxfp4: 8, iq4: 8 },
+};
 const quads = 4_096 / 4;
 
 const cases = (['deterministic', 'fast'] as const).flatMap((set) =>
@@ -100,7 +103,7 @@ test.each(cases)('%s %s, %d outputs: loads of x and of weights', (set, format, o
     }
     // A weight is read once: of f16 a lane has a group's 64 bytes, by four loads of which the first brings the others' lines.
     const index = isOrdered ? 'output * chunks + group * 8 / perChunk' : 'output * chunks + chunk';
-    const ordered = { f32: 32, f16: 16, int8: 8, int4: 4, uint4: 4 };
+    const ordered = { f32: 32, f16: 16, int8: 8, int4: 4, uint4: 4, mxfp4: 4, iq4: 4 };
     // Eight outputs' lanes have half a line each.
     const most = !isOrdered ? 4 : columns === 8 ? Math.max(8, ordered[format]) : ordered[format];
     expect(wavefronts(lanesOf(index, {}), 16), `weights, ${columns} columns`).toBeLessThanOrEqual(most);

@@ -5,14 +5,17 @@
 import { attentionConformance } from './conformance/attention.ts';
 import { samplerConformance } from './conformance/sample.ts';
 import { embedConformance } from './conformance/embed.ts';
-import { gateConformance, softCapConformance } from './conformance/gates.ts';
+import { apartGateConformance, gateConformance, softCapConformance } from './conformance/gates.ts';
 import { hiddenConformance } from './conformance/hidden.ts';
+import { latentConformance } from './conformance/latent.ts';
 import { linearConformance } from './conformance/linear.ts';
-import { mixtureConformance } from './conformance/mixture.ts';
+import { mixtureConformance, scaledRoutingConformance, sigmoidRoutingConformance } from './conformance/mixture.ts';
 import { layerConformance } from './conformance/program.ts';
 import { qkNormConformance, rmsNormConformance } from './conformance/rms_norm.ts';
 import { copyBlocksConformance } from './conformance/copy_blocks.ts';
 import { ropeStoreConformance } from './conformance/rope_store.ts';
+import { recurrenceConformance } from './conformance/recurrence.ts';
+import { stateSlotsConformance } from './conformance/state_slots.ts';
 import { sampleConformance } from './conformance/samples.ts';
 import type { Conformance } from './conformance/suite.ts';
 
@@ -22,15 +25,21 @@ export function conformance(device: Conformance): void {
   qkNormConformance(device);
   linearConformance(device);
   gateConformance(device);
+  apartGateConformance(device);
   softCapConformance(device);
   mixtureConformance(device);
+  sigmoidRoutingConformance(device);
+  scaledRoutingConformance(device);
   embedConformance(device);
   ropeStoreConformance(device);
   copyBlocksConformance(device);
+  stateSlotsConformance(device);
+  recurrenceConformance(device);
   hiddenConformance(device);
   sampleConformance(device);
   samplerConformance(device);
   attentionConformance(device);
+  latentConformance(device);
 }
 
 /** Tests of weight formats alone: products of every format, and rows of the embedding. */

@@ -12,12 +12,20 @@ import { gatherBlocks } from '../../kernels/wgsl/gather_blocks.ts';
 import { specialise, wgslUrl, type KernelSpec, type Specialisation } from '../../kernels/wgsl/kernel.ts';
 import { linearVariants, type Capabilities } from '../../kernels/wgsl/kernel_set.ts';
 import { matmul, matmulSubgroupMatrix, matvec, matvecOrdered } from '../../kernels/wgsl/linear_kernels.ts';
-import { attentionMergeKernel, pagedAttentionKernel } from '../../kernels/wgsl/ops/attention.ts';
+import { attentionMergeKernel } from '../../kernels/wgsl/attention_merge.ts';
+import { pagedAttentionKernel } from '../../kernels/wgsl/ops/attention.ts';
 import { candidatesKernel, candidatesMergeKernel } from '../../kernels/wgsl/ops/candidates.ts';
+import { causalConvKernel, causalConvRowsKernel } from '../../kernels/wgsl/ops/causal_conv.ts';
+import { deltaInputsKernel, deltaRuleKernel } from '../../kernels/wgsl/ops/delta_rule.ts';
 import { embedKernel } from '../../kernels/wgsl/ops/embed.ts';
+import { gatedNormKernel } from '../../kernels/wgsl/ops/gated_norm.ts';
+import { sigmoidMulKernel } from '../../kernels/wgsl/ops/sigmoid_mul.ts';
 import { gatedMulKernel } from '../../kernels/wgsl/ops/gated.ts';
 import { sampleChooseKernel, sampleTilesKernel } from '../../kernels/wgsl/ops/sample.ts';
 import { gatherSamplesKernel } from '../../kernels/wgsl/ops/gather_samples.ts';
+import { headLinearKernel } from '../../kernels/wgsl/ops/head_linear.ts';
+import { latentAttentionKernel } from '../../kernels/wgsl/ops/latent_attention.ts';
+import { latentStoreKernel } from '../../kernels/wgsl/ops/latent_store.ts';
 import { qkNormKernel } from '../../kernels/wgsl/ops/qk_norm.ts';
 import { combineKernel, numberExpertSlotsKernel, permuteKernel, routeKernel } from '../../kernels/wgsl/ops/mixture.ts';
 import { rmsNormKernel } from '../../kernels/wgsl/ops/rms_norm.ts';
@@ -25,8 +33,9 @@ import { ropeStoreKernel } from '../../kernels/wgsl/ops/rope_store.ts';
 import { softCapKernel } from '../../kernels/wgsl/ops/soft_cap.ts';
 import { peakFma, peakRead } from '../../kernels/wgsl/peaks.ts';
 import { openNullAdapter } from '../../kernels/wgsl/adapters.ts';
-import { attentionTile } from '../../kernels/wasm/ops/attention.ts';
+import { attentionTile } from '../../kernels/wasm/attention_spans.ts';
 import { samplerSlot } from '../../kernels/wasm/ops/sample.ts';
+import { stateSegment } from '../../kernels/wasm/state_segments.ts';
 import { wasmOperations } from '../../kernels/wasm/operations.ts';
 import { allVariants } from '../gpu/variants.ts';
 import { weightFormats } from '../../kernels/weights/weight_format.ts';
@@ -55,6 +64,10 @@ const kernels: KernelSpec[] = [
     rmsNormKernel,
     ropeStoreKernel,
     softCapKernel,
+    headLinearKernel,
+    latentAttentionKernel,
+    latentStoreKernel,
+    ...[causalConvKernel, causalConvRowsKernel, deltaInputsKernel, deltaRuleKernel, gatedNormKernel, sigmoidMulKernel],
   ],
 ];
 
@@ -103,7 +116,7 @@ test('wasm: every struct that kernels read has the fields of its class, in order
       ]),
     );
   const structs = new Map(
-    [attentionTile, samplerSlot, ...Object.values(wasmOperations).map(({ params }) => params)].map(
+    [attentionTile, samplerSlot, stateSegment, ...Object.values(wasmOperations).map(({ params }) => params)].map(
       ({ name, fields }) => [name, Object.entries(fields)],
     ),
   );
@@ -193,6 +206,7 @@ test('every kernel compiles, products in every format, set and matrix configurat
         [undefined, true],
         ['silu_mul', false],
         ['gelu_mul', false],
+        ['clamped_swiglu', true],
       ] as const) {
         for (const outputs of [64, 2_048, 4_096]) {
           const { byColumns, normed, many } = linearVariants(one, { format, gate, outputs, hasExperts }, true);

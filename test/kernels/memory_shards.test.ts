@@ -18,7 +18,10 @@ import { assertSameBits, bitsOf } from './bits.ts';
 
 const NUM_SHARDS = 3;
 
-const golden = ['llama-odd', 'llama-tied', 'gemma2', 'gemma3', 'qwen3-moe', 'mixtral', 'phi3'] as const;
+const golden = [
+  ...(['llama-odd', 'llama-tied', 'gemma2', 'gemma3', 'gemma4', 'qwen3-moe', 'mixtral', 'phi3'] as const),
+  'deepseek_v3',
+] as const;
 
 test.each(golden)('%s is cut where the residual stream is all that goes on', async (name) => {
   const folder = await openModel(goldenFolder(name));
@@ -52,6 +55,26 @@ test.each(golden)('%s is cut where the residual stream is all that goes on', asy
   assert.equal(held.length, Object.keys(program.weights).length, 'every weight lies in one');
 });
 
+test('layers that read the KV of another lie where it lies, and the inputs of layers go to every memory', async () => {
+  const folder = await openModel(goldenFolder('gemma4-e'));
+  const program = programOf(folder.config, shapeOf(folder), 256);
+  const { shards, runs } = shardsOf(program, ({ program: section }) => section.operations.length <= 13);
+  // Layers 3 and 4 read layer 1, and 5 reads 2.
+  const index = shards.findIndex(({ layers }) => layers.firstLayer === 1);
+  const shard = shards[index];
+  assert.deepEqual(shard?.layers, { firstLayer: 1, numLayers: 5 });
+  const carried = runs.flatMap((run) => (run.shard === index ? run.carried.map(({ buffer }) => buffer) : []));
+  assert.deepEqual(carried, ['x', 'layer_inputs']);
+  const { operations, weights } = shard.program;
+  const sources = operations.flatMap((op) => (op.kind === 'attention' ? [[op.layer, op.kvLayer]] : []));
+  const own = [
+    [0, undefined],
+    [1, undefined],
+  ];
+  assert.deepEqual(sources, [...own, [2, 0], [3, 0], [4, 1]]);
+  assert(!('model.embed_tokens_per_layer.weight' in weights), 'the table lies with the embedding');
+});
+
 /** Memories so small that there are a few. */
 async function boundsFor(
   modelPath: string,
@@ -75,6 +98,7 @@ test.each([
   ['llama-tied', 'f32', 'f32'],
   ['gemma2', 'int8', 'f16'],
   ['qwen3-moe', 'f16', 'f16'],
+  ['deepseek_v3', 'int8', 'f16'],
 ] as const)(
   'E2: %s with %s weights and %s KV has the same bits in one memory and in several',
   async (model, weightFormat, kvDtype) => {
@@ -129,6 +153,7 @@ test.each([
   ['llama-bf16', 'f16'],
   ['llama-f16-same-as-gguf', 'f32'],
   ['mixtral', 'int8'],
+  ['deepseek_v3', 'int8'],
 ] as const)(
   '%s as %s has the same bits whoever packed it, and into however many memories',
   async (model, weightFormat) => {

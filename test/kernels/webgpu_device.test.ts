@@ -9,6 +9,8 @@ import type { Program } from '../../kernels/program.ts';
 import { listAdapters, openAdapter, selectAdapter } from '../../kernels/wgsl/adapters.ts';
 import { matrixChoice } from '../../kernels/wgsl/matrix_units.ts';
 import { polled } from '../../kernels/wgsl/polling.ts';
+import { programOf, shapeOf } from '../../shared/engine/architectures/registry.ts';
+import { openModel } from '../../shared/model/open_model.ts';
 import { findUnequalRows } from '../../kernels/wgsl/row_probe.ts';
 import {
   createDeviceOn,
@@ -17,7 +19,6 @@ import {
   type WebgpuOptions,
 } from '../../kernels/wgsl/webgpu_device.ts';
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
-import { shapeOf } from '../../shared/engine/architectures/registry.ts';
 import { autoDevice, openDevice, reportDevices } from '../../shared/engine/open_device.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { goldenFolder } from '../support/golden.ts';
@@ -336,6 +337,28 @@ test('rows whose bits depend on what is beside them are found, and the numerics 
   await dead.checkRows(program, given);
   assert.match(dead.fault ?? '', /its results cannot be used: a layer with random weights computes mostly zeros/);
   dead.destroy();
+});
+
+test('latent attention is tried with its own kernels, with the heads of one workgroup (E2)', async () => {
+  const device = await open();
+  const folder = await openModel(goldenFolder('deepseek_v3'));
+  const latent = programOf(folder.config, shapeOf(folder), 256);
+  const given = { weightFormat: 'f16', kv: { dtype: 'f16', blockSize: 32 } } as const;
+  const tried: string[] = [];
+  const found = await findUnequalRows(
+    (made, ...more) => {
+      tried.push(...made.operations.map(({ kind }) => kind));
+      return device.load(made, ...more);
+    },
+    latent,
+    given,
+    true,
+  );
+  assert.deepEqual(found, {});
+  assert.deepEqual(tried.slice(1, 7), [
+    ...['linear', 'linear', 'head_linear', 'latent_store', 'latent_attention', 'head_linear'],
+  ]);
+  device.destroy();
 });
 
 test('matrix configurations: which are tried, and why none is', () => {

@@ -6,6 +6,7 @@
 import { describe, test } from 'vitest';
 import { embeddingSuite } from '../engine/embedding_suite.ts';
 import { goldenSuite } from '../engine/golden_suite.ts';
+import { stateSuite } from '../engine/state_suite.ts';
 import { windowSuite } from '../engine/window_suite.ts';
 import { assertSameBits, bitsOf } from './bits.ts';
 import { weightFormats, type WeightFormat } from '../../kernels/weights/weight_format.ts';
@@ -25,12 +26,23 @@ const architectures = [
     'phi3-longrope',
     'gemma2',
     'gemma3',
+    'gemma4',
     'mixtral',
     'qwen3-moe',
+    'glm4_moe',
+    'deepseek_v3',
+    'qwen3_5-simple',
+    'qwen3_next',
   ],
 ] as const;
-/** Models that differ in their kernels: heads of their own size, and an output matrix of its own. */
-const more = ['llama-head-dim', 'llama-untied'] as const;
+/**
+ * Models that differ in their kernels: heads of their own size, an output matrix of its own, inputs of layers, sinks, a mixture beside
+ * the MLP.
+ */
+const more = [
+  ...(['llama-head-dim', 'llama-untied', 'deepseek_v3-noq', 'glm4_moe_lite'] as const),
+  ...(['qwen3_5', 'qwen3_5-moe', 'gpt_oss', 'gemma4-e', 'gemma4-moe'] as const),
+] as const;
 const isSampled = isSoftware && !isLong;
 const compiled = isSampled ? architectures : isSoftware ? [...architectures, ...more] : goldenModels;
 goldenSuite({ device }, compiled);
@@ -38,7 +50,11 @@ const formats = ['llama-gptq', 'llama-awq', 'gguf-q8_0', 'gguf-q4_0', 'gguf-q4_k
 goldenSuite({ device }, isSampled ? ['llama-gptq', 'gguf-q4_k_m'] : isSoftware ? formats : goldenFormats);
 describe('as stored', () => {
   // Weights are not rounded again; the activations they multiply are f32.
-  goldenSuite({ device, weightFormat: 'auto' }, isSampled ? ['gguf-q4_0'] : ['gguf-q8_0', 'gguf-q4_0'], 1e-2);
+  goldenSuite(
+    { device, weightFormat: 'auto' },
+    isSampled ? ['gguf-q4_0', 'gpt_oss-mxfp4'] : ['gguf-q8_0', 'gguf-q4_0', 'gpt_oss-mxfp4'],
+    1e-2,
+  );
 });
 // Tiles of many rows hold x as f16.
 describe('fast', () => {
@@ -46,6 +62,8 @@ describe('fast', () => {
 });
 
 embeddingSuite({ device });
+
+stateSuite(isSampled ? ['qwen3_5'] : ['qwen3_5', 'qwen3_5-simple', 'qwen3_next'], { device });
 
 windowSuite(isSoftware ? ['gemma3'] : ['mistral', 'gemma3', 'qwen2-tied-window'], { device });
 
@@ -55,8 +73,12 @@ const combinations: readonly (readonly [model: string, kvDtype: 'f16' | 'f32', w
     ? [
         ['llama-head-dim', 'f32', 'f16'],
         ['gemma2', 'f16', 'int8'],
+        ['gemma4', 'f16', 'f16'],
         ['llama-bias', 'f16', 'int4'],
         ['mixtral', 'f16', 'uint4'],
+        ['deepseek_v3', 'f16', 'int8'],
+        ['qwen3_5', 'f16', 'f16'],
+        ['gpt_oss', 'f16', 'mxfp4'],
       ]
     : isSoftware
       ? [
@@ -67,7 +89,13 @@ const combinations: readonly (readonly [model: string, kvDtype: 'f16' | 'f32', w
           ['llama-head-dim', 'f16', 'uint4'],
           ['gemma2', 'f16', 'int8'],
           ['gemma3', 'f16', 'f32'],
+          ['gemma4', 'f16', 'f16'],
+          ['gemma4', 'f32', 'int8'],
+          ['gemma4-e', 'f16', 'f16'],
           ['mixtral', 'f16', 'int4'],
+          ['qwen3_5', 'f16', 'f16'],
+          ['gpt_oss', 'f16', 'mxfp4'],
+          ['llama-head-dim', 'f16', 'iq4'],
         ]
       : goldenModels.flatMap((model) =>
           weightFormats.flatMap((format) => (['f16', 'f32'] as const).map((kv) => [model, kv, format] as const)),

@@ -17,6 +17,7 @@ import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import { noFrame } from '../../shared/protocol/messages.ts';
 import type { Arrived } from '../../shared/net/fetch/fetch_events.ts';
 import { openFetch, type FetchLine } from '../../shared/net/fetch/fetch.ts';
+import type { LinkMeasure } from '../../shared/net/fetch/link_meter.ts';
 import { nothingMoved } from '../../shared/net/fetch/transfer.ts';
 import { createFetchHandlers, type FetchServerCounters } from '../../shared/net/fetch/fetch_server.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
@@ -185,6 +186,9 @@ afterEach(end);
 
 type Fetched = Arrived & { readonly bytes: Uint8Array };
 
+/** Links that the latest fetch has measured. */
+let links: readonly LinkMeasure[] = [];
+
 /** Slots are given back when `each` is through with them. */
 async function fetchFrom(
   address: string,
@@ -192,7 +196,16 @@ async function fetchFrom(
   { signal = new AbortController().signal, most = Infinity }: { signal?: AbortSignal; most?: number } = {},
 ): Promise<number> {
   const stream = openFetch(line, address, {
-    context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 10_000, traceId: '', router: '', placement: 0 },
+    context: {
+      requestId: 'r',
+      tenant: '',
+      priority: 0,
+      timeoutMs: 10_000,
+      traceId: '',
+      router: '',
+      placement: 0,
+      expectedTokens: 0,
+    },
     ...{
       format: layout.format,
       hashes,
@@ -215,6 +228,7 @@ async function fetchFrom(
       }
     }
   }
+  ({ links } = stream);
   return numHere;
 }
 
@@ -270,6 +284,10 @@ describe.each(['call', 'socket', 'memory'] as const)('by way of a %s', (way) => 
   test('records come whole and in order, by several streams at once, that way', async () => {
     await fetchesAll();
     assert(line.moved[way] >= (NUM_BLOCKS / 2) * BYTES, JSON.stringify(line.moved));
+    // The link has each byte that came over its data channel once.
+    const link = links.find((one) => one.way === way);
+    if (way !== 'call') assert.equal(link?.bytes, line.moved[way]);
+    if (way !== 'call') assert(link!.movingMs > 0, JSON.stringify(link));
     await Promise.all(Array.from({ length: 6 }, () => fetchesAll()));
     await isAtRest();
     assert(line.moved[way] >= NUM_BLOCKS * BYTES);
@@ -622,7 +640,16 @@ describe('memory that both ends share', () => {
     const large = await startHolder(many.length, true, { of: many, numSlots: 10 * fetchAheadOf(BYTES) });
     const { frames } = layout.spec;
     const stream = openFetch(line, large.address, {
-      context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 10_000, traceId: '', router: '', placement: 0 },
+      context: {
+        requestId: 'r',
+        tenant: '',
+        priority: 0,
+        timeoutMs: 10_000,
+        traceId: '',
+        router: '',
+        placement: 0,
+        expectedTokens: 0,
+      },
       ...{ format: layout.format, hashes: many, signal: stopped.signal, slotBytes: BYTES, frames, wanted: [1] },
       ...{ waitMs: 0, timeoutMs: 10_000, patienceMs: 5_000 },
     });
@@ -776,7 +803,16 @@ describe('strangers', () => {
       },
     });
     const stream = openFetch(line, listener.address, {
-      context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 25_000, traceId: '', router: '', placement: 0 },
+      context: {
+        requestId: 'r',
+        tenant: '',
+        priority: 0,
+        timeoutMs: 25_000,
+        traceId: '',
+        router: '',
+        placement: 0,
+        expectedTokens: 0,
+      },
       ...{ format: layout.format, hashes, signal: stopped.signal, slotBytes: BYTES },
       ...{ waitMs: 0, timeoutMs: 25_000, patienceMs: 500 },
     });

@@ -58,7 +58,16 @@ async function fetchAll(signal = new AbortController().signal): Promise<number[]
     address,
     {
       ...{
-        context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 10_000, traceId: '', router: '', placement: 0 },
+        context: {
+          requestId: 'r',
+          tenant: '',
+          priority: 0,
+          timeoutMs: 10_000,
+          traceId: '',
+          router: '',
+          placement: 0,
+          expectedTokens: 0,
+        },
         format,
         hashes,
         signal,

@@ -188,7 +188,16 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
     wanted,
   }: { most?: number; signal?: AbortSignal; of?: typeof hashes; wanted?: readonly number[] } = {}): Reading {
     const stream = openFetch(line, address, {
-      context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 10_000, traceId: '', router: '', placement: 0 },
+      context: {
+        requestId: 'r',
+        tenant: '',
+        priority: 0,
+        timeoutMs: 10_000,
+        traceId: '',
+        router: '',
+        placement: 0,
+        expectedTokens: 0,
+      },
       ...{ format: layout.format, hashes: of, signal, slotBytes: BYTES, frames, wanted, patienceMs: undefined },
       ...{ waitMs: 5_000, timeoutMs: 10_000 },
     });

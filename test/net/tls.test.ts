@@ -132,7 +132,16 @@ async function fetchAll(address: string, tls: TlsTexts | undefined, channelTls =
     { network, transferThread, channels, moved, clock: systemClock, random: new Random(1) },
     address,
     {
-      context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 10_000, traceId: '', router: '', placement: 0 },
+      context: {
+        requestId: 'r',
+        tenant: '',
+        priority: 0,
+        timeoutMs: 10_000,
+        traceId: '',
+        router: '',
+        placement: 0,
+        expectedTokens: 0,
+      },
       ...{ format: layout.format, hashes, signal, slotBytes: BYTES, patienceMs: undefined },
       ...{ waitMs: 0, timeoutMs: 10_000 },
     },

@@ -98,7 +98,15 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
     each: (count: number) => boolean | Promise<boolean> = () => false,
     { size = BYTES, run = hashes }: { size?: number; run?: typeof hashes } = {},
   ): Promise<(string | undefined)[]> {
-    const context = { requestId: 'r', tenant: '', priority: 0, traceId: '', router: '', placement: 0 };
+    const context = {
+      requestId: 'r',
+      tenant: '',
+      priority: 0,
+      traceId: '',
+      router: '',
+      placement: 0,
+      expectedTokens: 0,
+    };
     const stream = openFetch(line, holder.address, {
       context: { ...context, timeoutMs: 10_000 },
       ...{ format: layout.format, hashes: run, slotBytes: size, signal: never },

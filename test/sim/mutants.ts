@@ -100,8 +100,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a preempted sequence keeps its place in the fetch slots',
     file: 'shared/instance/sequence_run.js',
-    from: "else if (event.kind === 'preempted')\n                isAdmitted = false;",
-    to: "else if (event.kind === 'preempted')\n                isAdmitted = true;",
+    from: "else if (event.kind === 'preempted') {\n                isAdmitted = false;",
+    to: "else if (event.kind === 'preempted') {\n                isAdmitted = true;",
   },
   {
     name: 'a hit counts for one block more than it is',
@@ -383,9 +383,9 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'placed requests are not counted down (R2)',
-    file: 'services/router/relay/decode_attempt.js',
-    from: 'instance.end(placement);\n            this.#unwatch();',
-    to: 'this.#unwatch();',
+    file: 'services/router/relay/placed_call.js',
+    from: 'this.#instance.end(this.placement);',
+    to: '',
   },
   {
     name: 'a prefill goes on when its request has ended (R2)',
@@ -492,7 +492,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a delivery that ends after its sequence was cancelled is named',
     file: 'shared/engine/incoming_blocks.js',
-    from: `if (sequence.state !== state)
+    from: `if (!('fetched' in sequence.state) || sequence.state.fetched !== fetched)
             return;`,
     to: '',
   },
@@ -511,13 +511,13 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'hits that nobody uses count as room',
     file: 'shared/engine/block_pool.js',
-    from: 'if (numBlocks - hits.length > this.numAvailable - numIdleHits)',
-    to: 'if (numBlocks - hits.length > this.numAvailable)',
+    from: 'if (numBlocks - numHits > this.numAvailable - numIdleHits)',
+    to: 'if (numBlocks - numHits > this.numAvailable)',
   },
   {
     name: 'a slot lent for an export of an evicted block is lost',
     file: 'shared/engine/block_copies.js',
-    from: 'this.#credits.push(slot);',
+    from: 'this.#creditsOf(hash).push(slot);',
     to: '',
   },
   {
@@ -584,7 +584,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a decode instance that was there is not expected back',
-    file: 'services/router/conductor/longest_prefix_policy.js',
+    file: 'services/router/conductor/placement.js',
     from: 'withoutDecodeMs === undefined ? 0 : EXPECTED_MS - withoutDecodeMs',
     to: '0',
   },
@@ -870,6 +870,136 @@ export const mutants: readonly Mutant[] = [
     file: 'shared/instance/embed_call.js',
     from: 'embed(request, instance, call.signal)',
     to: 'embed(request, instance, new AbortController().signal)',
+  },
+  {
+    name: 'a price forgets the queue',
+    file: 'services/router/conductor/priced/instance_price.js',
+    from: 'this.queueMs = this.promptMs(prompts.tokens, prompts.pairs);',
+    to: 'this.queueMs = 0;',
+  },
+  {
+    name: 'a placement that a heartbeat has counted is counted twice',
+    file: 'services/router/cluster/open_placements.js',
+    from: 'this.#seen = Math.max(this.#seen, last);',
+    to: '',
+  },
+  {
+    name: 'a placement counts twice until a heartbeat counts it',
+    file: 'services/router/cluster/open_placements.js',
+    from: 'this.#work = plus(this.#work, work, 1);',
+    to: 'this.#work = plus(plus(this.#work, work, 1), work, 1);',
+  },
+  {
+    name: 'the placement of the lowest price is not taken',
+    file: 'services/router/conductor/priced/priced_policy.js',
+    from: '(best[at - 1]?.priceMs ?? 0) > one.priceMs',
+    to: '(best[at - 1]?.priceMs ?? 0) < one.priceMs',
+  },
+  {
+    name: 'a rejected request that is placed',
+    file: 'services/router/conductor/overload.js',
+    from: 'if (refused)',
+    to: 'if (false)',
+  },
+  {
+    name: 'a rejected request is placed when it is asked for again',
+    file: 'services/router/relay/retry.js',
+    from: "if (outcome.kind === 'reject')",
+    to: "if (outcome.rejection) { await pause(clock, random, 1_000, signal); continue; }\n        if (outcome.kind === 'reject')",
+  },
+  {
+    name: 'a request that has begun is refused for its targets',
+    file: 'services/router/conductor/overload.js',
+    from: 'if (!targets || isBegun)',
+    to: 'if (!targets)',
+  },
+  {
+    name: 'strict roles compute what could be fetched',
+    file: 'services/router/conductor/priced/pricing.js',
+    from: 'const fetched = this.#compute(computed.price, least);',
+    to: 'const fetched = computed;',
+  },
+  {
+    name: 'blocks stay promised when their call has ended (R2)',
+    file: 'services/router/relay/placed_call.js',
+    from: `        this.computed();
+        this.#instance.end`,
+    to: '        this.#instance.end',
+  },
+  {
+    name: 'a step of a pipeline is begun before every block before it has its layers',
+    file: 'shared/engine/arriving_step.js',
+    from: 'firstMissingFrame(cursor.submitted / blockSize, start / blockSize)',
+    to: 'firstMissingFrame(cursor.submitted / blockSize, cursor.submitted / blockSize + 1)',
+  },
+  {
+    name: 'a hit takes the recurrent state of an earlier block',
+    file: 'shared/engine/recurrent_states.js',
+    from: 'const slot = this.#byBlock.get(hashes[blocks - 1].digest);',
+    to: `const known = hashes.slice(0, blocks).flatMap(({ digest }) => this.#byBlock.get(digest) ?? []);
+        const slot = this.#byBlock.has(hashes[blocks - 1].digest) ? known.at(-2) ?? known.at(-1) : undefined;`,
+  },
+  {
+    name: 'a sequence begins with the recurrent state that its slot has from another',
+    file: 'shared/engine/recurrent_states.js',
+    from: 'current: from, isCurrentSaved: from !== undefined, behind',
+    to: 'current: from === undefined ? from : (this.pool.release([from]), own), isCurrentSaved: false, behind',
+  },
+  {
+    name: 'a recurrent state may be evicted while a step reads it (K3)',
+    file: 'shared/engine/recurrent_states.js',
+    from: 'const read = held.isCurrentSaved ? from : undefined;',
+    to: 'const read = undefined;\n        if (held.isCurrentSaved) this.pool.release([from]);',
+  },
+  {
+    name: 'a step begins with the recurrent state of an earlier step',
+    file: 'shared/engine/recurrent_states.js',
+    from: `held.current = current?.slot ?? held.own;
+        held.isCurrentSaved = current?.isSaved ?? false;`,
+    to: `held.current = held.own;
+        held.isCurrentSaved = false;
+        if (current?.isSaved) this.pool.release([current.slot]);`,
+  },
+  {
+    name: 'a recurrent state is saved a token early (K1)',
+    file: 'shared/engine/recurrent_states.js',
+    from: `writes.push({ rows, slot });
+                if (rows === count)
+                    current = { slot, isSaved: true };`,
+    to: `writes.push({ rows: Math.max(1, rows - 1), slot });
+                if (rows === count) current = { slot, isSaved: true };`,
+  },
+  {
+    name: 'a recurrent state is named before its step has returned (K1)',
+    file: 'shared/engine/recurrent_states.js',
+    from: 'saves.push({ slot, blocks, tokens: this.#points.tokensSaved(sequence, blocks, held.lastSaved) });',
+    to: `saves.push({ slot, blocks, tokens: this.#points.tokensSaved(sequence, blocks, held.lastSaved) });
+                if (sequence.chain.hashes.length >= blocks) this.#seal(sequence, saves.at(-1), 'computed');`,
+  },
+  {
+    name: 'blocks without a recurrent state count as a hit',
+    file: 'shared/engine/scheduler.js',
+    from: 'const numHits = states.heldAt(hashes, numCached);',
+    to: 'const numHits = numCached;',
+  },
+  {
+    name: 'the recurrent state of a prompt is not copied to its other samples',
+    file: 'shared/engine/recurrent_states.js',
+    from: 'if (from.length > 0)',
+    to: 'if (false)',
+  },
+  {
+    name: 'a recurrent state that comes too late for its sequence keeps its slot (R2)',
+    file: 'shared/engine/recurrent_states.js',
+    from: `            this.pool.release([slot]);
+            return;`,
+    to: '            return;',
+  },
+  {
+    name: 'a fetched recurrent state is taken for that of the block before',
+    file: 'shared/engine/incoming_records.js',
+    from: 'states?.put(sequence, blockIndex + 1, payload)',
+    to: 'states?.put(sequence, Math.max(1, blockIndex), payload)',
   },
 ];
 

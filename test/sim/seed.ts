@@ -4,6 +4,7 @@
  *   start ──► requests and faults ──► faults end ──► every request has ended ──► nothing is left open, used or waiting
  */
 import { Random } from '../../shared/base/random.ts';
+import { queueOrderNames } from '../../shared/engine/queue_order.ts';
 import type { BlockKey } from '../../shared/kv/block_key.ts';
 import { ask } from '../../shared/net/network.ts';
 import { tiers, type Tier } from '../../shared/protocol/block_events.ts';
@@ -11,13 +12,16 @@ import { holderId, type InstanceLoad, type Member } from '../../shared/protocol/
 import type { SnapshotPage } from '../../shared/protocol/messages.ts';
 import { keyWords, unpackKeyWords } from '../../shared/protocol/packing.ts';
 import type { Instance } from '../../services/router/cluster/instance.ts';
+import { policyNames, type PolicyName } from '../../services/router/conductor/policy_registry.ts';
+import type { TargetTexts } from '../../services/router/openai/exchange.ts';
 import type { HttpApp } from '../../services/router/router.ts';
 import { Faults } from './faults.ts';
 import { lies } from './liar.ts';
 import { SimCluster, type Node, type Shape, type SimEngine } from './simulated_cluster.ts';
-import { windowLayers } from './simulated_device.ts';
-import type { Answer } from './simulated_http.ts';
+import { makeHybrid, windowLayers } from './simulated_device.ts';
+import type { Answer, Reader } from './simulated_http.ts';
 import { SimProcess } from './simulation.ts';
+import { drawTargets, isRejection } from './target_checks.ts';
 import { faultsOfUnknownProcesses } from './unknown_processes.ts';
 import { MAX_LENGTH, drawPrefixes, drawWish, faultOf, type Wish } from './wish.ts';
 
@@ -64,8 +68,18 @@ const AHEAD = [256, 1, 2, 5];
 const GOODBYE_HANGS = 8;
 /** Seeds to one whose model has a recurrent layer between those that keep KV. */
 const HYBRIDS = 3;
+/** Blocks of a prompt between two saved states. */
+const STATE_INTERVALS = [1, 2, 3, 8, 100];
 /** Seeds to one whose embeddings are means. */
 const MEAN_POOLED = 4;
+/** Seeds to one that begins with a policy by name, that has strict roles, and whose policy changes while it runs. */
+const OTHER_POLICIES = 3;
+const STRICT_ROLES = 7;
+const POLICY_CHANGES = 4;
+/** Seeds to one whose clients name targets. */
+const TARGETS = 3;
+/** Seeds to one whose prompts are computed in pipelines. */
+const PIPELINES = 4;
 /** A reader that stops is cut off by its router. */
 const STOPS_AT = 200;
 
@@ -92,10 +106,12 @@ function listenForStrays(): void {
 class SeedRun {
   readonly #seed: number;
   readonly #random: Random;
+  /** For targets alone, so that the other samples of a seed stay what they are. */
+  readonly #targetRandom: Random;
   readonly #cluster: SimCluster;
   readonly #faults: Faults;
   readonly #isCrowded: boolean;
-  readonly #outcomes: ('running' | 'finished' | 'left' | 'stalled' | 'refused' | 'late')[] = [];
+  readonly #outcomes: ('running' | 'finished' | 'left' | 'stalled' | 'refused' | 'rejected' | 'late')[] = [];
   readonly #failures: string[] = [];
   readonly #prefixes: ReturnType<typeof drawPrefixes>;
   /** Prompts with their outputs: the next turn of a chat begins with one. */
@@ -107,12 +123,26 @@ class SeedRun {
   constructor(seed: number) {
     this.#seed = seed;
     this.#random = new Random(seed * 7_919 + 1);
+    this.#targetRandom = new Random(seed * 7_919 + 2);
     const r = this.#random;
     // Few blocks for many sequences, and all of them fetched: they push each other out while their blocks are on their way.
     const isCrowded = r.chance(1, 4);
     this.#isCrowded = isCrowded;
     const hasBusServer = r.chance(1, 3);
-    const shape: Omit<Shape, 'minFrameBytes' | 'hasState' | 'limits' | 'isMeanPooled'> = {
+    const shape: Omit<
+      Shape,
+      | 'minFrameBytes'
+      | 'hasState'
+      | 'numStateSlots'
+      | 'stateInterval'
+      | 'limits'
+      | 'isMeanPooled'
+      | 'tbtTargetMs'
+      | 'queueOrder'
+      | 'policy'
+      | 'strictRoles'
+      | 'hasPipelines'
+    > = {
       numPrefill: isCrowded ? 1 + r.below(2) : r.below(3),
       numDecode: isCrowded ? 1 : 1 + r.below(3),
       numStores: r.below(3),
@@ -148,8 +178,33 @@ class SeedRun {
     const minFrameBytes = r.pick([1, 1, 4_096]);
     const limits = { keyBits, transfer, backlogBytes: r.pick([20_000, 1 << 24, 1 << 24]) };
     const hasState = seed % HYBRIDS === 1;
+    makeHybrid(hasState);
+    const mostSlots = [3, shape.maxNumSeqs + 3, 3 * shape.maxNumSeqs + 8];
+    const numStateSlots = hasState ? mostSlots[Math.floor(seed / HYBRIDS) % mostSlots.length]! : 0;
+    const stateInterval = STATE_INTERVALS[Math.floor(seed / HYBRIDS) % STATE_INTERVALS.length] ?? 1;
     const isMeanPooled = seed % MEAN_POOLED === 2;
-    this.#cluster = new SimCluster({ ...shape, minFrameBytes, hasState, limits, isMeanPooled }, r);
+    // Not drawn, so that seeds go on to be what they were.
+    const tbtTargetMs = seed % 3 === 0 ? 4 * shape.stepMs : 0;
+    const hasManyPrefills = seed % (2 * PIPELINES) === 1;
+    const placing: Pick<Shape, 'policy' | 'strictRoles' | 'hasPipelines'> = {
+      policy: hasManyPrefills
+        ? 'longest_prefix'
+        : seed % OTHER_POLICIES === 2
+          ? policyOf(seed, OTHER_POLICIES)
+          : 'auto',
+      strictRoles: seed % STRICT_ROLES === 3,
+      hasPipelines: seed % PIPELINES === 1 && !hasState,
+    };
+    const queueOrder = queueOrderNames[seed % queueOrderNames.length] ?? 'first_come';
+    const unlike = {
+      tbtTargetMs,
+      queueOrder,
+      minFrameBytes,
+      limits,
+      isMeanPooled,
+      ...{ hasState, numStateSlots, stateInterval },
+    };
+    this.#cluster = new SimCluster({ ...shape, ...placing, ...unlike }, r);
     // Chosen by the seed's number, so that the other seeds stay what they are.
     this.#cluster.hangsAfterGoodbye = seed % GOODBYE_HANGS === 3;
     this.#faults = new Faults(this.#cluster, r);
@@ -186,6 +241,10 @@ class SeedRun {
         this.#faults.strike();
       });
     }
+    if (this.#seed % POLICY_CHANGES === 1)
+      simulation.at(spanMs / 2, undefined, 'another policy', () => {
+        this.#cluster.faces[0]?.policy.set(policyOf(this.#seed, POLICY_CHANGES));
+      });
     simulation.at(Math.max(spanMs, 1_000) + 200, undefined, 'faults end', () => {
       this.#faults.end();
     });
@@ -225,36 +284,36 @@ class SeedRun {
     const stopsAt = r.chance(1, 12) ? STOPS_AT : Infinity;
     const readMs = r.chance(1, 6) ? 50 : 0;
     const index = this.#outcomes.push('running') - 1;
-    this.#ask(index, wish, { leavesAt, stopsAt, readMs }).catch((error: unknown) => {
+    const hasTargets = this.#seed % TARGETS === 1 && wish.expected.length > 0;
+    const targets = hasTargets ? drawTargets(this.#targetRandom, this.#cluster.shape.stepMs) : {};
+    this.#ask(index, { ...wish, targets }, { leavesAt, stopsAt, readMs }).catch((error: unknown) => {
       this.#fail(`request ${index}: ${String(error)}`);
     });
   }
 
   /** Until it has an answer: a router that dies, or ends in order, is asked again when it is back. */
-  async #ask(
-    index: number,
-    wish: Wish,
-    reader: { readonly readMs: number; readonly stopsAt: number; readonly leavesAt: number },
-  ): Promise<void> {
+  async #ask(index: number, wish: Wish & { readonly targets: TargetTexts }, reader: Reader): Promise<void> {
     const { http, simulation, routers } = this.#cluster;
     const clock = simulation.clockOf(http.client);
     for (;;) {
-      const { requestMs } = this.#cluster.shape;
+      const requestMs = Math.min(this.#cluster.shape.requestMs, Number(wish.targets.totalMs ?? Infinity));
       const beganMs = simulation.nowMs;
-      const answer = await http.ask(wish.path, JSON.stringify(wish.body), reader);
+      const answer = await http.ask(wish.path, JSON.stringify(wish.body), reader, wish.targets);
       const isAgain = isGoing(answer);
       // A request may end with an error only after its deadline.
       const isLate =
         requestMs < REQUEST_MS && simulation.nowMs - beganMs >= requestMs && answer.text.includes('{"error":{');
+      const isRejected = Object.keys(wish.targets).length > 0 && isRejection(answer);
       const isEarly =
         answer.text.includes(ENDED) && routers.every(({ drainsUntilMs }) => simulation.nowMs < drainsUntilMs);
       const fault = isEarly
         ? 'R2: the router ended it, and had time'
-        : isAgain || isLate
+        : isAgain || isLate || isRejected
           ? undefined
           : faultOf(wish, answer);
       if (fault !== undefined) this.#fail(`request ${index} ${JSON.stringify(wish.body)}: ${fault}`);
       if (answer.end === 'left') this.#outcomes[index] = 'left';
+      else if (answer.end === 'complete' && isRejected) this.#outcomes[index] = 'rejected';
       else if (answer.end === 'complete' && isLate) this.#outcomes[index] = 'late';
       else if (answer.end === 'complete' && !isAgain)
         this.#outcomes[index] = wish.refusedWith === undefined ? 'finished' : 'refused';
@@ -301,6 +360,9 @@ class SeedRun {
     const { numRequests, numAnswers } = admission;
     if (!admission.isIdle) this.#fail(`R2: ${numRequests} requests and ${numAnswers} answers are under way`);
     if (bodies.allBytes !== 0) this.#fail(`R2: ${bodies.allBytes} bytes of bodies are held`);
+    const begun = requests.list(1_000).find(({ expected, attempts }) => expected.rejection && attempts.length > 0);
+    if (begun) this.#fail(`request ${begun.id} was refused for its targets after ${begun.attempts.length} attempts`);
+    if (app.numPromised() !== 0) this.#fail(`R2: blocks of ${app.numPromised()} requests are promised`);
     for (const node of nodes) {
       const instance = app.view.all().find(({ member }) => member.name === node.name);
       if (!instance || node.process.isDead) {
@@ -327,7 +389,7 @@ class SeedRun {
   /** R2: what was lent came back, and what was reserved was used or given back. */
   #checkMemory({ name, role, disk }: Node, load: InstanceLoad | undefined): void {
     if (!load) return;
-    const lent = role === 'store' ? 0 : Math.floor(this.#cluster.shape.dramSlots / 4);
+    const lent = role === 'store' ? 0 : Math.floor(this.#cluster.shape.dramSlots / 4) + this.#cluster.numStateCredits;
     if (load.lent !== lent) this.#fail(`R2: ${load.lent} slots of host memory are lent at ${name}, not ${lent}`);
     const stored = PAGE_BYTES * disk.committed.size;
     const taken = load.tiers.disk?.bytes ?? 0;
@@ -335,8 +397,11 @@ class SeedRun {
   }
 
   #checkEngine({ name }: Node, { loop, slots, grammars }: SimEngine): void {
-    const { pool, load } = loop.engine;
+    const { pool, load, states } = loop.engine;
     pool.checkIntegrity();
+    states?.pool.checkIntegrity();
+    if (states && states.pool.numAvailable !== states.pool.numBlocks)
+      this.#fail(`R2: ${states.pool.numBlocks - states.pool.numAvailable} state slots of ${name} are used by nobody`);
     if (load.numRunning + load.numWaiting > 0)
       this.#fail(`R2: ${name} has ${load.numRunning}+${load.numWaiting} sequences`);
     if (pool.numAvailable !== pool.numBlocks) {
@@ -403,7 +468,10 @@ class SeedRun {
     };
     const [inDram, held] = [said('dram').size, load?.tiers.dram?.blocks];
     if (node && inDram !== held) this.#fail(`${name} announces ${inDram} blocks in host memory, and has ${held}`);
-    if (node?.engine) compare('device', new Set(node.engine.loop.engine.pool.keys()));
+    if (node?.engine) {
+      const { pool, states } = node.engine.loop.engine;
+      compare('device', new Set([...pool.keys(), ...(states?.pool.keys() ?? [])]));
+    }
     if (node?.role === 'store') compare('disk', new Set(node.disk.committed.keys()));
   }
 
@@ -424,9 +492,11 @@ class SeedRun {
           left: count('left'),
           stalled: count('stalled'),
           refused: count('refused'),
+          rejected: count('rejected'),
           late: count('late'),
         },
         ...{ failovers: numFailovers, preemptions: numPreemptions, flips: fabric.numFlips, retries: this.#numRetries },
+        ...{ pipelines: this.#cluster.numPipelines, pipelineRanges: this.#cluster.numRanges },
         channelRecords: this.#cluster.numChannelRecords,
         channelFrames: this.#cluster.numChannelFrames,
         parted: this.#cluster.numParted,
@@ -434,6 +504,11 @@ class SeedRun {
       },
     };
   }
+}
+
+/** Every policy in turn, over seeds that are `step` apart. */
+function policyOf(seed: number, step: number): PolicyName {
+  return policyNames[Math.floor(seed / step) % policyNames.length] ?? 'auto';
 }
 
 /** The router is going, or has enough to do: its client asks again. */

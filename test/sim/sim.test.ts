@@ -74,6 +74,7 @@ test(
     assert(sum('failovers') >= numSeeds / 10, `${sum('failovers')} failovers`);
     assert(sum('flips') >= numSeeds / 10, `${sum('flips')} flipped bits`);
     assert(sum('channelRecords') >= numSeeds, `${sum('channelRecords')} records over data channels`);
+    assert(sum('pipelineRanges') >= numSeeds / 2, `${sum('pipelineRanges')} ranges of pipelines came`);
     assert(sum('parted') >= numSeeds / 10, `${sum('parted')} fetches without what is before a window`);
   },
 );

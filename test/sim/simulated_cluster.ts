@@ -14,10 +14,17 @@ import { Random } from '../../shared/base/random.ts';
 import type { ThreadModule } from '../../shared/base/threads.ts';
 import { engineModule } from '../../shared/engine/engine_host.ts';
 import { EngineLoop } from '../../shared/engine/engine_loop.ts';
-import type { LoopEvent, EngineWorkerData, FromEngine, ToEngine } from '../../shared/engine/engine_messages.ts';
+import type {
+  LoopEvent,
+  EngineLoad,
+  EngineWorkerData,
+  FromEngine,
+  ToEngine,
+} from '../../shared/engine/engine_messages.ts';
 import { startEngineRole } from '../../shared/instance/engine_role.ts';
 import { engineOptions } from '../../shared/node/options.ts';
 import type { DataFolders, Host, HostLimits, RoleContext, RunningRole } from '../../shared/node/role.ts';
+import type { Engine } from '../../shared/engine/engine.ts';
 import { chainOf, type BlockKey, type BlockHash, type Digest } from '../../shared/kv/block_key.ts';
 import { xxh64 } from '../../shared/base/xxh64.ts';
 import { transferThreadModule } from '../../shared/net/transfer_thread/transfer_thread.ts';
@@ -30,17 +37,22 @@ import { formatDigest, type Format } from '../../shared/kv/format.ts';
 import { FRAME_HEADER_BYTES, LAYOUT_VERSION, type KvSpec } from '../../shared/kv/kv_spec.ts';
 import { readHeader, type RecordLayout } from '../../shared/kv/record.ts';
 import { slotLength } from '../../shared/kv/slab.ts';
+import { workSchema } from '../../shared/protocol/instance_work.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import type { FetchReply, FetchRequest, OfferReply, OfferRequest } from '../../shared/protocol/messages.ts';
 import { unpackHashes } from '../../shared/protocol/packing.ts';
 import { start as startBodyThread } from '../../services/router/openai/body_worker.ts';
+import type { PolicyName } from '../../services/router/conductor/policy_registry.ts';
 import { options as routerOptions } from '../../services/router/options.ts';
 import { startRouter, type HttpApp } from '../../services/router/router.ts';
 import { options as storeOptions } from '../../services/store/options.ts';
 import { startStore } from '../../services/store/store.ts';
 import { shapeOf } from '../../shared/engine/architectures/registry.ts';
+import type { QueueOrderName } from '../../shared/engine/queue_order.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { shapeDigest } from '../../shared/model/model_shape.ts';
+import { watchDecisions } from './decision_checks.ts';
+import { forcePipelines } from './forced_pipelines.ts';
 import { joinLiar, type Lie } from './liar.ts';
 import { BorrowedSlots } from './borrowed_slots.ts';
 import { SIM_VOCAB, SimExecutable, simSpec } from './simulated_device.ts';
@@ -92,6 +104,9 @@ export interface Shape {
   readonly minFrameBytes: number;
   /** The model has a recurrent layer between those that keep KV. */
   readonly hasState: boolean;
+  /** Slots of an engine for states of a recurrent layer, and blocks of a prompt between two saved ones. */
+  readonly numStateSlots: number;
+  readonly stateInterval: number;
   /** An embedding is the mean over all tokens. */
   readonly isMeanPooled: boolean;
   readonly numBlocks: number;
@@ -103,7 +118,15 @@ export interface Shape {
   readonly storeSlots: number;
   readonly diskRecords: number;
   readonly localPrefillTokens: number;
+  /** Placement policy that routers begin with, and whether roles are walls. */
+  readonly policy: PolicyName;
+  readonly strictRoles: boolean;
+  /** Prompts are computed in pipelines wherever there are two instances for it. */
+  readonly hasPipelines: boolean;
   readonly stepMs: number;
+  /** Target for the time between tokens, by which prompts are paced; 0: none. */
+  readonly tbtTargetMs: number;
+  readonly queueOrder: QueueOrderName;
   /** Steps that a device takes while one runs, and its pages for samples. */
   readonly numAhead: number;
   readonly numPages: number;
@@ -162,6 +185,9 @@ export class SimCluster {
   /** Whether a process that says goodbye hangs right after it, for a while. */
   hangsAfterGoodbye = false;
   numChannelRecords = 0;
+  /** Placements in pipelines, and ranges of blocks that came whole or in part from the other instance of one. */
+  numPipelines = 0;
+  numRanges = 0;
   /** Fetches of which not all frames are wanted. */
   numParted = 0;
   readonly nodes: Node[];
@@ -209,7 +235,10 @@ export class SimCluster {
     this.memories = new SimMemories(this.fabric, (record, server) => {
       this.#checkSent(record, server);
     });
-    this.http = new SimHttp(this.fabric, onFault);
+    this.http = new SimHttp(this.fabric, onFault, (app) => {
+      watchDecisions(app, { localPrefillTokens: shape.localPrefillTokens, strictRoles: shape.strictRoles }, onFault);
+      if (shape.hasPipelines) forcePipelines(app, () => this.numPipelines++);
+    });
     this.bus = shape.hasBusServer ? new SimBusServer(this.fabric) : undefined;
     this.#spec = simSpec(shape.blockSize, shape.minFrameBytes, shape.hasState);
     this.format = {
@@ -322,7 +351,7 @@ export class SimCluster {
 
   #checkRecord(
     request: FetchRequest,
-    { index, offset, data, numReady, frame, frameHeaders }: FetchReply,
+    { index, offset, data, numReady, frame, frameHeaders, totalBytes }: FetchReply,
     server: SimProcess,
   ): void {
     if (frame > 0) this.#noteFrames(request, index, frameHeaders);
@@ -330,7 +359,7 @@ export class SimCluster {
     const before = offset === 0 ? Buffer.alloc(0) : (this.#sent.get(request) ?? Buffer.alloc(0));
     const record = Buffer.concat([before, data]);
     this.#sent.set(request, record);
-    if (record.length < this.#spec.slotBytes) return;
+    if (record.length < totalBytes) return;
     const digest = unpackHashes(request.hashes)[index]?.digest;
     const fault = digest === undefined ? 'nobody asked for it' : this.truth.faultOfRecord(digest, record);
     if (fault !== undefined) this.faults.push(`K2: ${server.name} sends a record: ${fault}`);
@@ -486,7 +515,10 @@ export class SimCluster {
     emit: (event: TransferThreadEvent) => void,
   ): TransferThreadMethods {
     const { storeSlots, dramSlots } = this.shape;
-    const most = Math.floor((node.role === 'store' ? storeSlots : dramSlots) / 4);
+    // Records of states are smaller than those of blocks here.
+    const { slotBytes, state } = this.#spec;
+    const share = slotLength(slotBytes) / slotLength(Math.min(slotBytes, state?.slotBytes ?? slotBytes));
+    const most = Math.floor((share * (node.role === 'store' ? storeSlots : dramSlots)) / 4);
     const slots = new BorrowedSlots((numSlots) => {
       if (numSlots > most) this.faults.push(`P1: ${numSlots} slots of ${node.name} are on loan, and ${most} may be`);
     });
@@ -502,6 +534,7 @@ export class SimCluster {
     const { blockSize, numBlocks, chunkTokens, maxNumSeqs, maxModelLen, stepMs, numAhead, numPages } = this.shape;
     const clock = this.simulation.clockOf(process);
     const executable = new SimExecutable({
+      numStateSlots: this.shape.numStateSlots,
       ...{ spec: this.#spec, numBlocks, clock, stepMs, rowMs: stepMs / 20, numAhead, numPages },
       // With few pages, few blocks.
       numExportable: numPages === 0 ? 1 : 8,
@@ -512,10 +545,11 @@ export class SimCluster {
     const loop = new EngineLoop({
       grammars,
       ...{ executable, layout, numBlocks, chunkTokens, maxNumSeqs, clock },
-      maxWaiting: data.maxWaiting,
-      stepMs: data.stepMs,
+      ...{ maxWaiting: data.maxWaiting, queueOrder: data.queueOrder, stateInterval: this.shape.stateInterval },
+      ...{ stepMs: data.stepMs, tbtTargetMs: data.tbtTargetMs },
       emit: (message) => {
         if (message.kind === 'events') for (const event of message.events) this.#checkEvent(node, engine, event);
+        if (message.kind === 'events') this.#checkWork(node.name, message.load);
         emit(message);
       },
       heartbeat: new Int32Array(data.heartbeat),
@@ -542,6 +576,7 @@ export class SimCluster {
     return {
       submit: loop.submit.bind(loop),
       receive: (message: ToEngine) => {
+        if (message.kind === 'arrived') this.numRanges++;
         if (message.kind === 'deliver') {
           const { slot, id } = message;
           engine.slots.set(slot, { id, count: (engine.slots.get(slot)?.count ?? 0) + 1 });
@@ -561,10 +596,28 @@ export class SimCluster {
     if (event.kind !== 'stored') return;
     const { hash } = event;
     held.set(hash.key, hash);
+    if (hash.kind === 'state') {
+      const stateFault = this.#faultOfState(hash, loop.engine, executable);
+      if (stateFault !== undefined) this.faults.push(`K1: ${name}: ${stateFault}`);
+      return;
+    }
     const block = loop.engine.pool.find(hash);
     // The block may have been evicted in the same step; its removal event comes next.
     const fault = block === undefined ? undefined : this.truth.fault(hash.digest, executable.contentHashOfBlock(block));
     if (fault !== undefined) this.faults.push(`K1: ${name}: ${fault}`);
+  }
+
+  #faultOfState(hash: BlockHash, { states }: Engine, executable: SimExecutable): string | undefined {
+    const slot = states?.pool.find(hash);
+    return slot === undefined ? undefined : this.truth.faultOfState(hash.digest, executable.stateIn(slot));
+  }
+
+  /** Slots of host memory that an engine has for states which it exports. */
+  get numStateCredits(): number {
+    const { state, slotBytes } = this.#spec;
+    if (!state) return 0;
+    const fitting = Math.floor((this.shape.dramSlots * slotLength(slotBytes)) / slotLength(state.slotBytes) / 4);
+    return Math.max(1, Math.min(4, fitting));
   }
 
   /** After an event of the router: its calls are those of requests that run, and its members are those it hears. */
@@ -583,7 +636,9 @@ export class SimCluster {
       if (record && record.totalMs === undefined) call.orphanedSinceMs = undefined;
       else call.orphanedSinceMs ??= nowMs;
       const mayEnd = call.name === 'prefill' && record?.phase === 'finished';
-      if (nowMs - (call.orphanedSinceMs ?? nowMs) > (mayEnd ? MAX_REST_MS : MAX_ORPHANED_MS))
+      // A router that was stopped ends its calls when it runs again.
+      const sinceMs = Math.max(call.orphanedSinceMs ?? nowMs, process.resumedMs);
+      if (nowMs - sinceMs > (mayEnd ? MAX_REST_MS : MAX_ORPHANED_MS))
         this.faults.push(`R2: a ${call.name} call of request ${call.recordId} is open, which has ended`);
     }
     if (nowMs - process.resumedMs < 2 * MAX_SILENCE_MS) return;
@@ -621,8 +676,13 @@ export class SimCluster {
     if (!engine) return;
     this.#checkFetches(node);
     const { loop, executable, held, slots } = engine;
-    const { pool, load } = loop.engine;
+    const { pool, load, states } = loop.engine;
     pool.checkIntegrity();
+    states?.pool.checkIntegrity();
+    for (const slots of executable.touchedStates)
+      for (const slot of slots)
+        if (!states?.pool.isUsed(slot))
+          this.faults.push(`E1: ${name} gave state slot ${slot} back while a step touches it`);
     for (const blocks of executable.touched)
       for (const block of blocks)
         if (!pool.isUsed(block)) this.faults.push(`E1: ${name} gave block ${block} back while a step touches it`);
@@ -633,12 +693,16 @@ export class SimCluster {
     if (oldest) {
       held.delete(oldest.key);
       held.set(oldest.key, oldest);
-      const block = pool.find(oldest);
+      const block = oldest.kind === 'state' ? undefined : pool.find(oldest);
+      const stateFault = oldest.kind === 'state' ? this.#faultOfState(oldest, loop.engine, executable) : undefined;
+      if (stateFault !== undefined) this.faults.push(`K3: ${name}: ${stateFault}`);
       const fault =
         block === undefined ? undefined : this.truth.fault(oldest.digest, executable.contentHashOfBlock(block));
       if (fault !== undefined) this.faults.push(`K3: ${name}: ${fault}`);
     }
-    if (load.numRunning + load.numWaiting <= this.fabric.numServed(process)) engine.orphanedSinceMs = undefined;
+    // Sequences of a step that hangs end with their process, once its watchdog has seen it.
+    const mayEnd = !executable.isHanging && load.numRunning + load.numWaiting > this.fabric.numServed(process);
+    if (!mayEnd) engine.orphanedSinceMs = undefined;
     else engine.orphanedSinceMs ??= this.simulation.nowMs;
     // A process that was paused meanwhile could end nothing.
     if (this.simulation.nowMs - Math.max(engine.orphanedSinceMs ?? Infinity, process.resumedMs) > MAX_ORPHANED_MS)
@@ -651,11 +715,20 @@ export class SimCluster {
       this.faults.push(`P1: sequences that wait hold ${numEarly} of ${window} slots for arrivals at ${name}`);
   }
 
+  /** Work that an engine says is left is that of sequences which it has. */
+  #checkWork(name: string, { work, numRunning, numWaiting }: EngineLoad): void {
+    if (!work) return;
+    workSchema.parse(work);
+    const numCounted = work.generating.sequences + work.coming.sequences;
+    if (Math.max(numCounted, work.prompts.sequences) > numRunning + numWaiting)
+      this.faults.push(`${name} has ${numRunning + numWaiting} sequences, and work of ${JSON.stringify(work)}`);
+  }
+
   #config<Table extends OptionTable>(role: Role, name: string, table: Table): ConfigOf<Table> {
     const { blockSize, dramSlots, storeSlots, diskRecords, localPrefillTokens, chunkTokens, maxNumSeqs, maxWaiting } =
       this.shape;
     const slotBytes = slotLength(this.#spec.slotBytes);
-    const values: Record<string, string | number> = {
+    const values: Record<string, string | number | true> = {
       name,
       model: simModel,
       hub_bind: this.bus ? '' : HUB,
@@ -666,6 +739,7 @@ export class SimCluster {
       chunk_tokens: chunkTokens,
       max_num_seqs: maxNumSeqs,
       max_waiting: maxWaiting,
+      ...{ tbt_target_ms: this.shape.tbtTargetMs, queue_order: this.shape.queueOrder },
       request_timeout_ms: this.shape.requestMs,
       max_requests: this.shape.maxRequests,
       silence_ms: SILENCE_MS,
@@ -679,11 +753,13 @@ export class SimCluster {
       dram_bytes: (role === 'store' ? storeSlots : dramSlots) * slotBytes,
       disk_bytes: diskRecords * 4_096,
       local_prefill_tokens: localPrefillTokens,
+      policy: this.shape.policy,
+      ...(this.shape.strictRoles ? { strict_roles: true } : {}),
       pooling: this.shape.isMeanPooled ? 'mean' : 'last',
     };
     const flags = flagsFor(
       table,
-      Object.fromEntries(Object.entries(values).map(([key, value]) => [key, String(value)])),
+      Object.fromEntries(Object.entries(values).map(([key, value]) => [key, value === true || String(value)])),
     );
     return readCommandLine(table, { command: role, tables: { [role]: table } }, flags, {}).config;
   }

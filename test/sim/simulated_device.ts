@@ -1,6 +1,7 @@
 /**
  * A device that cannot be fooled: the KV of a token is a hash of its whole prefix, and a step reads the KV of every position through
- * the block table and folds it into the logits. A wrong, torn, stale or foreign block changes the tokens.
+ * the block table and folds it into the logits. A wrong, torn, stale or foreign block changes the tokens. So does a wrong state of its
+ * recurrent layer, if the run's model has one: a hash of all tokens so far, which is in no block.
  */
 import assert from 'node:assert/strict';
 import {
@@ -37,6 +38,25 @@ let windows: readonly [low: number, high: number] = [0, 0];
 export function windowLayers(of: readonly [low: number, high: number]): void {
   windows = of;
 }
+
+/** Whether this run's model has a recurrent layer. */
+let isHybrid = false;
+
+/** Sets whether this run's model has a recurrent layer, whose state is folded into the logits. */
+export function makeHybrid(has: boolean): void {
+  isHybrid = has;
+}
+
+/** The state of the recurrent layer behind a token. */
+function stateAfter(state: number, token: number): number {
+  const mixed = Math.imul(state ^ (token + 1), 0x9e3779b1);
+  return Math.imul(mixed ^ (mixed >>> 15), 0xc2b2ae35) >>> 0;
+}
+
+/** State at a sequence's beginning. */
+const NO_STATE = 0;
+/** State that a slot has before anything was saved in it, so that its use shows. */
+const UNWRITTEN_STATE = 0xbadc0de;
 
 /** Returns the KV layout of this run's model. With `hasState`, a recurrent layer without blocks lies between its two layers. */
 export function simSpec(blockSize: number, minFrameBytes: number, hasState: boolean): KvSpec {
@@ -79,6 +99,11 @@ export function readPayload(payload: Uint8Array, blockSize: number): Uint32Array
   );
 }
 
+/** Returns the state in the payload of a state record. */
+export function readState(payload: Uint8Array): number {
+  return readPayload(payload, 1)[0]?.[0] ?? UNWRITTEN_STATE;
+}
+
 /** [low, high] of the KV at a position, from that of the position before. */
 function kvAfter(low: number, high: number, token: number, position: number): [low: number, high: number] {
   let a = Math.imul(low ^ token, 0x9e3779b1) + position;
@@ -102,6 +127,11 @@ function foldSeen(position: number, low: (position: number) => number, high: (po
   for (let at = firstSeen(0, position); at <= position; at++) hash = fold(hash, low(at), 0);
   for (let at = firstSeen(1, position); at <= position; at++) hash = fold(hash, 0, high(at));
   return hash;
+}
+
+/** Folds the state of the recurrent layer in, if the model has one. */
+function withState(hash: number, state: number): number {
+  return isHybrid ? fold(hash, state, ~state) : hash;
 }
 
 /** Every logit, from what was folded. */
@@ -151,6 +181,8 @@ export interface PlainRun {
   readonly sampled: readonly SampledMessage[];
   /** KV of every position of prompt and output but the last, as [low, high]. */
   readonly kv: readonly (readonly [low: number, high: number])[];
+  /** State of the recurrent layer behind each of these positions. */
+  readonly states: readonly number[];
   /** ln p of each token of the prompt but the first, by position. */
   readonly promptLogprobs: ReadonlyMap<number, number>;
 }
@@ -161,6 +193,7 @@ export function plainRun({ tokens, maxLength, stopTokenIds, sampling: wish, cons
   const all = [...tokens];
   const sampled: SampledMessage[] = [];
   const kv: [number, number][] = [];
+  const states: number[] = [];
   const promptLogprobs = new Map<number, number>();
   const sequenceSampling = new SequenceSampling(sampling);
   const memory = new LogitAdjustments(sampling, { tokens, promptLength: tokens.length, stopTokenIds }, SIM_VOCAB);
@@ -168,11 +201,14 @@ export function plainRun({ tokens, maxLength, stopTokenIds, sampling: wish, cons
   for (let position = 0; all.length < maxLength; position++) {
     [low, high] = kvAfter(low, high, all[position]!, position);
     kv.push([low, high]);
-    const hash = foldSeen(
+    const state = stateAfter(states.at(-1) ?? NO_STATE, all[position]!);
+    states.push(state);
+    const seen = foldSeen(
       position,
       (at) => kv[at]![0],
       (at) => kv[at]![1],
     );
+    const hash = withState(seen, state);
     if (position < tokens.length - 1) {
       const next = tokens[position + 1]!;
       const { askedLogits, logSumExp } = resultOf(logitsOf(hash), { numCandidates: 1, askedTokens: [next] });
@@ -180,29 +216,29 @@ export function plainRun({ tokens, maxLength, stopTokenIds, sampling: wish, cons
     }
     if (position < all.length - 1) continue;
     const logits = logitsOf(hash);
-    const state = constraint && allowedAfter(constraint, all.slice(tokens.length), stopTokenIds);
-    memory.changesAt(all.length, state?.isComplete === true);
+    const allowedNow = constraint && allowedAfter(constraint, all.slice(tokens.length), stopTokenIds);
+    memory.changesAt(all.length, allowedNow?.isComplete === true);
     const { bias, counts } = memory;
-    const allowed = state && maskOf(state, SIM_VOCAB);
+    const allowed = allowedNow && maskOf(allowedNow, SIM_VOCAB);
     const token = sampler.sample(logits, sequenceSampling.at(all.length), { bias, counts, allowed });
     memory.count(token);
     const result = resultOf(logits, { numCandidates: numCandidatesOf(sampling), askedTokens: [] });
     const one = sampledToken(sampling, all.length, token, logits[token]!, result);
     assert(
-      sampled.length >= sampling.minTokens || !stopTokenIds.includes(one.token) || state?.isComplete,
+      sampled.length >= sampling.minTokens || !stopTokenIds.includes(one.token) || allowedNow?.isComplete,
       'a stop token came before the least number of tokens',
     );
-    const isPlain = sampling.temperature === 0 && !bias && !counts && !state;
+    const isPlain = sampling.temperature === 0 && !bias && !counts && !allowedNow;
     assert(!isPlain || logits.every((logit) => logit <= logits[one.token]!), 'greedy is not the best');
     sampled.push(one);
     all.push(one.token);
     if (stopTokenIds.includes(one.token) || (constraint?.grammar && constraint.endTokens.includes(one.token))) break;
   }
-  return { sampled, kv, promptLogprobs };
+  return { sampled, kv, states, promptLogprobs };
 }
 
 /** The embedding of a prompt, and the KV of all its positions. */
-export interface PlainEmbedding extends Pick<PlainRun, 'sampled' | 'kv'> {
+export interface PlainEmbedding extends Pick<PlainRun, 'sampled' | 'kv' | 'states'> {
   /** A vector of length 1. */
   readonly values: Float32Array;
 }
@@ -210,26 +246,32 @@ export interface PlainEmbedding extends Pick<PlainRun, 'sampled' | 'kv'> {
 /** The embedding of a prompt without blocks, batches or machines. */
 export function plainEmbedding(tokens: readonly number[], isMean: boolean): PlainEmbedding {
   const kv: [number, number][] = [];
+  const states: number[] = [];
   const sum = new Float64Array(SIM_HIDDEN);
   let [low, high] = FIRST;
   tokens.forEach((token, position) => {
     [low, high] = kvAfter(low, high, token, position);
     kv.push([low, high]);
+    const state = stateAfter(states.at(-1) ?? NO_STATE, token);
+    states.push(state);
     if (!isMean && position < tokens.length - 1) return;
-    const hash = foldSeen(
+    const seen = foldSeen(
       position,
       (at) => kv[at]![0],
       (at) => kv[at]![1],
     );
+    const hash = withState(seen, state);
     hiddenStateOf(hash).forEach((value, i) => (sum[i]! += value));
   });
   const length = Math.sqrt(sum.reduce((all, value) => all + value * value, 0));
-  return { values: Float32Array.from(sum, (value) => value / length), kv, sampled: [] };
+  return { values: Float32Array.from(sum, (value) => value / length), kv, states, sampled: [] };
 }
 
 export interface SimDeviceOptions {
   readonly spec: KvSpec;
   readonly numBlocks: number;
+  /** Slots for states of the recurrent layer; 0 where the model has none. */
+  readonly numStateSlots: number;
   readonly clock: Clock;
   /** Milliseconds of a step; `rowMs` is added for each row in it. */
   readonly stepMs: number;
@@ -250,6 +292,7 @@ export class SimExecutable implements Executable {
   readonly numExportable: number;
   readonly sampling: Executable['sampling'];
   readonly hiddenWidth = SIM_HIDDEN;
+  readonly numStateSlots: number;
   readonly #options: SimDeviceOptions;
   /** The step that was computed in part, and what it saw of layers then. */
   #begun: { readonly until: number; readonly seen: readonly Uint32Array[] } | undefined;
@@ -257,6 +300,9 @@ export class SimExecutable implements Executable {
   #last: Promise<unknown> = Promise.resolve();
   /** Blocks of each step that it was given and has not returned. */
   readonly #given = new Set<readonly number[]>();
+  /** State slots that a step which was not returned reads or writes, by step. */
+  readonly #givenStates = new Set<readonly number[]>();
+  readonly #states: Uint32Array;
   /** Token sampled last into each sampler slot; and the sampler pages, one value per token of the vocabulary. */
   readonly #slots: number[] = [];
   readonly #pages: readonly Int32Array<ArrayBuffer>[];
@@ -276,6 +322,8 @@ export class SimExecutable implements Executable {
   constructor(options: SimDeviceOptions) {
     this.#options = options;
     this.numBlocks = options.numBlocks;
+    this.numStateSlots = options.numStateSlots;
+    this.#states = new Uint32Array(options.numStateSlots).fill(UNWRITTEN_STATE);
     this.numAhead = options.numAhead;
     this.numExportable = options.numExportable;
     this.sampling = { vocab: SIM_VOCAB, numPages: options.numPages };
@@ -299,6 +347,16 @@ export class SimExecutable implements Executable {
     return Uint32Array.of(...this.#low.subarray(from, to), ...this.#high.subarray(from, to));
   }
 
+  /** Returns the state in a slot, as {@link readState} gives it. */
+  stateIn(slot: number): number {
+    return this.#states[slot]!;
+  }
+
+  /** State slots that a step may read or write, by step. */
+  get touchedStates(): Iterable<readonly number[]> {
+    return this.#givenStates;
+  }
+
   /** Blocks that a step may read or write, by step. */
   get touched(): Iterable<readonly number[]> {
     return this.#given;
@@ -307,6 +365,11 @@ export class SimExecutable implements Executable {
   /** The device is gone: what runs, and what comes, fails. */
   lose(): void {
     this.#isLost = true;
+  }
+
+  /** Whether no step ends any more. */
+  get isHanging(): boolean {
+    return this.#isHanging;
   }
 
   /** Stops all answers. With `copies`, steps go on and only copies of blocks never end. */
@@ -350,6 +413,11 @@ export class SimExecutable implements Executable {
       blockTable.slice(Math.floor(Math.min(firstSeen(0, start), firstSeen(1, start)) / blockSize)),
     );
     this.#given.add(touched);
+    const touchedStates = given.flatMap(({ state }) =>
+      state ? [...(state.from === undefined ? [] : [state.from]), ...state.saves.map(({ slot }) => slot)] : [],
+    );
+    this.#givenStates.add(touchedStates);
+    this.#checkStates(given);
     assert(this.#given.size <= this.numAhead + 1, `${this.#given.size} steps at a time`);
     return this.#inOrder(async () => {
       // Half before, half after: whoever changes blocks while a step runs is caught either way.
@@ -361,7 +429,28 @@ export class SimExecutable implements Executable {
         section?.until === undefined ? undefined : { until: section.until, seen: this.#seen(given, section.until) };
       await this.#giveAway(exports, (stepMs + rowMs * numRows) / 2);
       this.#given.delete(touched);
+      this.#givenStates.delete(touchedStates);
       return results;
+    });
+  }
+
+  /** Asserts that segments say where their states are, and that no two touch one slot which one of them writes. */
+  #checkStates(given: readonly Segment[]): void {
+    if (this.numStateSlots === 0) return;
+    const written = new Map<number, number>();
+    given.forEach(({ state, tokens }, segment) => {
+      assert(state, 'a segment without a state');
+      let last = 0;
+      for (const { rows, slot } of state.saves) {
+        assert(rows > last && rows <= tokens.length, 'states are saved in the order of rows');
+        assert(!written.has(slot), `two states are saved in slot ${slot}`);
+        written.set(slot, segment);
+        last = rows;
+      }
+    });
+    given.forEach(({ state }, segment) => {
+      const writer = state?.from === undefined ? undefined : written.get(state.from);
+      assert(writer === undefined || writer === segment, 'a segment begins with a slot that another one writes');
     });
   }
 
@@ -429,13 +518,16 @@ export class SimExecutable implements Executable {
     }).catch(() => undefined);
   }
 
-  #compute({ tokens, start, blockTable, samples = [], hidden }: Segment): SampleResult[] {
+  #compute({ tokens, start, blockTable, samples = [], hidden, state: recurrent }: Segment): SampleResult[] {
     const blockSize = this.#blockSize;
     const at = (position: number): number => {
       const block = blockTable[Math.floor(position / blockSize)];
       assert(block !== undefined, `position ${position} has no block`);
       return block * blockSize + (position % blockSize);
     };
+    assert(!recurrent || (recurrent.from === undefined) === (start === 0), 'a state belongs to the rows before');
+    let state = recurrent?.from === undefined ? NO_STATE : this.#states[recurrent.from]!;
+    const states: number[] = [];
     for (let i = 0; i < tokens.length; i++) {
       const position = start + i;
       const before = position === 0 ? undefined : at(position - 1);
@@ -444,13 +536,17 @@ export class SimExecutable implements Executable {
       const named = tokens[i]!;
       const token = named >= SLOT_BIT ? this.#slots[named - SLOT_BIT]! : named;
       [this.#low[slot], this.#high[slot]] = kvAfter(low, high, token, position);
+      states.push((state = stateAfter(state, token)));
     }
-    const hashOf = (row: number): number =>
-      foldSeen(
+    for (const { rows, slot } of recurrent?.saves ?? []) this.#states[slot] = states[rows - 1]!;
+    const hashOf = (row: number): number => {
+      const seen = foldSeen(
         start + row,
         (position) => this.#low[at(position)]!,
         (position) => this.#high[at(position)]!,
       );
+      return withState(seen, states[row]!);
+    };
     const numHidden = (hidden?.length ?? 0) / SIM_HIDDEN;
     for (let i = 0; i < numHidden; i++)
       hidden?.set(hiddenStateOf(hashOf(tokens.length - numHidden + i)), i * SIM_HIDDEN);
@@ -515,6 +611,39 @@ export class SimExecutable implements Executable {
         this.#layersOf(block).forEach((values, layer) => {
           this.#layers[layer]!.set(values, to[i]! * blockSize);
         });
+      });
+      return Promise.resolve();
+    }).catch(() => undefined);
+  }
+
+  exportStates(slots: readonly number[], outs: readonly Uint8Array[]): Promise<void> {
+    const { clock } = this.#options;
+    if (this.#isCopyHanging) return new Promise(() => undefined);
+    return this.#inOrder(async () => {
+      await clock.sleep(0.05 * slots.length);
+      await this.#alive();
+      slots.forEach((slot, i) => {
+        writePayload(outs[i]!, [this.#states.slice(slot, slot + 1)]);
+      });
+    });
+  }
+
+  importStates(slots: readonly number[], payloads: readonly Uint8Array[]): Promise<void> {
+    const { clock } = this.#options;
+    if (this.#isCopyHanging) return new Promise(() => undefined);
+    return this.#inOrder(async () => {
+      await clock.sleep(0.05 * slots.length);
+      await this.#alive();
+      slots.forEach((slot, i) => {
+        this.#states[slot] = readState(payloads[i]!);
+      });
+    });
+  }
+
+  copyStates(from: readonly number[], to: readonly number[]): void {
+    this.#inOrder(() => {
+      from.forEach((slot, i) => {
+        this.#states[to[i]!] = this.#states[slot]!;
       });
       return Promise.resolve();
     }).catch(() => undefined);

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { serve, type EndpointPath } from '../../services/router/openai/endpoints.ts';
-import type { Sink } from '../../services/router/openai/exchange.ts';
+import type { Sink, TargetTexts } from '../../services/router/openai/exchange.ts';
 import type { HttpApp, ListenHttp } from '../../services/router/router.ts';
 import type { SimFabric } from './simulated_network.ts';
 import { SimProcess } from './simulation.ts';
@@ -46,13 +46,15 @@ export class SimHttp {
   readonly client = new SimProcess('client');
   readonly #fabric: SimFabric;
   readonly #onFault: (fault: string) => void;
+  readonly #onListen: (app: HttpApp) => void;
   readonly #open = new Set<SimExchange>();
   readonly #listening = new Set<Listening>();
 
-  /** `onFault` is told what the API did that it must not. */
-  constructor(fabric: SimFabric, onFault: (fault: string) => void) {
+  /** `onFault` is told what the API did that it must not, `onListen` which router begins to serve. */
+  constructor(fabric: SimFabric, onFault: (fault: string) => void, onListen: (app: HttpApp) => void) {
     this.#fabric = fabric;
     this.#onFault = onFault;
+    this.#onListen = onListen;
   }
 
   /** Returns the listen function of a router's process. */
@@ -60,6 +62,7 @@ export class SimHttp {
     return (bind, app) => {
       const listening = { process, app };
       this.#listening.add(listening);
+      this.#onListen(app);
       const close = (): Promise<void> => {
         this.#listening.delete(listening);
         this.reset(process);
@@ -84,7 +87,8 @@ export class SimHttp {
     return this.#open.size;
   }
 
-  ask(path: EndpointPath, body: string, reader: Reader): Promise<Answer> {
+  /** Sends a request with these targets in its headers, and resolves at the end of its answer. */
+  ask(path: EndpointPath, body: string, reader: Reader, targets: TargetTexts = {}): Promise<Answer> {
     return new Promise((resolve) => {
       // A router is chosen at random, as by a load balancer.
       const { routers } = this;
@@ -104,7 +108,7 @@ export class SimHttp {
       const exchange = new SimExchange(this.#fabric, this.client, listening, reader, { onEnd, onFault: this.#onFault });
       this.#open.add(exchange);
       this.#fabric.send(this.client, router, body.length, `request ${path}`, () => {
-        exchange.serve(path, body);
+        exchange.serve(path, body, targets);
       });
     });
   }
@@ -154,7 +158,7 @@ class SimExchange implements Sink {
     }
   }
 
-  serve(path: EndpointPath, text: string): void {
+  serve(path: EndpointPath, text: string, targets: TargetTexts): void {
     const { context } = this.#app;
     const bodySlot = context.bodies.begin(text.length);
     bodySlot.add(Buffer.from(text));
@@ -162,7 +166,7 @@ class SimExchange implements Sink {
     this.#expect(context.requestTimeoutMs + MAX_LATE_MS, 'R1: a request goes on when its time is over', () => false);
     context.admission.answering(1);
     const names = { clientId: undefined, traceId: undefined };
-    void serve(context, path, { names, body, gone: this.#gone.signal, sink: this }).then(() => {
+    void serve(context, path, { names, targets, body, gone: this.#gone.signal, sink: this }).then(() => {
       this.#isServed = true;
       context.admission.answering(-1);
       if (this.#gone.signal.aborted) return;

@@ -4,6 +4,7 @@
  */
 import { setImmediate } from 'node:timers';
 import type { Clock } from '../../shared/base/clock.ts';
+import { EventHeap } from '../../shared/base/event_heap.ts';
 
 export interface SimEvent {
   readonly atMs: number;
@@ -46,7 +47,7 @@ export class Simulation {
   numEvents = 0;
   /** Hash of all events in order; the same seed yields the same hash. */
   traceHash = 0x811c9dc5;
-  readonly #heap: SimEvent[] = [];
+  readonly #events = new EventHeap<SimEvent>();
   readonly #trace: { readonly atMs: number; readonly text: string }[] = [];
   #numNoted = 0;
   #order = 0;
@@ -59,7 +60,7 @@ export class Simulation {
   /** Events of one time keep their order. A delay would not have it: now + (then − now) is not then, in its last bit. */
   atTime(atMs: number, owner: SimProcess | undefined, label: string, run: () => void): SimEvent {
     const event: SimEvent = { atMs, order: this.#order++, owner, label, run, isCancelled: false };
-    this.#push(event);
+    this.#events.push(event);
     return event;
   }
 
@@ -81,12 +82,12 @@ export class Simulation {
   async run(untilMs: number, isDone: () => boolean, check: (owner: SimProcess | undefined) => void): Promise<void> {
     await settled(true);
     while (!isDone()) {
-      const event = this.#heap[0];
+      const event = this.#events.first();
       if (!event || event.atMs > untilMs) {
         this.nowMs = Math.max(this.nowMs, Number.isFinite(untilMs) ? untilMs : this.nowMs);
         return;
       }
-      this.#pop();
+      this.#events.pop();
       if (event.isCancelled || event.owner?.isDead) continue;
       this.nowMs = event.atMs;
       if (event.owner?.parked) {
@@ -137,38 +138,6 @@ export class Simulation {
         }),
     };
   }
-
-  #push(event: SimEvent): void {
-    const heap = this.#heap;
-    let at = heap.push(event) - 1;
-    while (at > 0) {
-      const parent = (at - 1) >> 1;
-      if (!isBefore(event, heap[parent]!)) break;
-      heap[at] = heap[parent]!;
-      at = parent;
-    }
-    heap[at] = event;
-  }
-
-  #pop(): void {
-    const heap = this.#heap;
-    const last = heap.pop();
-    if (!last || heap.length === 0) return;
-    let at = 0;
-    for (;;) {
-      let child = 2 * at + 1;
-      if (child >= heap.length) break;
-      if (child + 1 < heap.length && isBefore(heap[child + 1]!, heap[child]!)) child++;
-      if (!isBefore(heap[child]!, last)) break;
-      heap[at] = heap[child]!;
-      at = child;
-    }
-    heap[at] = last;
-  }
-}
-
-function isBefore(a: SimEvent, b: SimEvent): boolean {
-  return a.atMs < b.atMs || (a.atMs === b.atMs && a.order < b.order);
 }
 
 /**

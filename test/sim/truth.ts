@@ -2,7 +2,8 @@
 import { KeyChain, type Digest } from '../../shared/kv/block_key.ts';
 import { chainRoot } from '../../shared/kv/format.ts';
 import type { KvSpec } from '../../shared/kv/kv_spec.ts';
-import { readPayload, type PlainRun } from './simulated_device.ts';
+import { readHeader, stateHashOf } from '../../shared/kv/record.ts';
+import { readPayload, readState, type PlainRun } from './simulated_device.ts';
 
 interface Entry {
   /** Values of the block's tokens: those of the low layer, then those of the high one. */
@@ -16,6 +17,8 @@ export class Truth {
   readonly #spec: KvSpec;
   readonly #blockSize: number;
   readonly #entries = new Map<Digest, Entry>();
+  /** State of the recurrent layer at the end of a block, by the digest that names it, and the tokens that lead there. */
+  readonly #states = new Map<Digest, { readonly state: number; readonly of: string }>();
 
   constructor(format: Digest, spec: KvSpec) {
     this.#format = format;
@@ -24,10 +27,15 @@ export class Truth {
   }
 
   /** Every full block of a prompt and its output. @throws Error when two different prefixes have one name (K1). */
-  learn(prompt: readonly number[], { sampled, kv }: Pick<PlainRun, 'sampled' | 'kv'>, salt: string): void {
+  learn(
+    prompt: readonly number[],
+    { sampled, kv, states }: Pick<PlainRun, 'sampled' | 'kv' | 'states'>,
+    salt: string,
+  ): void {
     const tokens = [...prompt, ...sampled.map(({ token }) => token)].slice(0, kv.length);
     const chain = new KeyChain(chainRoot(this.#format, { adapter: '', salt }), this.#blockSize);
-    chain.extend(tokens).forEach(({ digest }, block) => {
+    chain.extend(tokens).forEach((hash, block) => {
+      const { digest } = hash;
       const [from, to] = [block * this.#blockSize, (block + 1) * this.#blockSize];
       const of = `${salt}: ${tokens.slice(0, to).join()}`;
       const known = this.#entries.get(digest);
@@ -35,6 +43,7 @@ export class Truth {
       const positions = kv.slice(from, to);
       const content = Uint32Array.of(...positions.map(([low]) => low), ...positions.map(([, high]) => high));
       this.#entries.set(digest, { content, of });
+      if (this.#spec.state) this.#states.set(stateHashOf(hash).digest, { state: states[to - 1]!, of });
     });
   }
 
@@ -46,7 +55,17 @@ export class Truth {
     return isTrue ? undefined : `${digest} does not hold the KV of ${known.of}`;
   }
 
+  /** Returns what is wrong with a state under the name `digest`; undefined when nothing is. */
+  faultOfState(digest: Digest, state: number): string | undefined {
+    const known = this.#states.get(digest);
+    if (!known) return `${digest} is the name of no request's state`;
+    return known.state === state ? undefined : `${digest} is not the state behind ${known.of}`;
+  }
+
   faultOfRecord(digest: Digest, record: Uint8Array): string | undefined {
+    const header = readHeader(record);
+    if (!('fault' in header) && header.kind === 'state')
+      return this.faultOfState(digest, readState(record.subarray(header.preambleBytes)));
     return this.faultOfLayers(digest, 0, record.subarray(this.#spec.preambleBytes));
   }
 

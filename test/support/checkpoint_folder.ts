@@ -41,13 +41,14 @@ function tensorsOf(config: ForwardConfig, inner: number): Map<string, number[]> 
   ]);
   if (!config.tie_word_embeddings) shapes.set('lm_head.weight', [vocab, hidden]);
   const isAfter = config.model_type === 'olmo2';
+  const isMixture = config.model_type === 'minimax_m2';
   for (let i = 0; i < config.num_hidden_layers; i++) {
     const layer = `model.layers.${i}`;
     const norms = isAfter
       ? ['post_attention_layernorm', 'post_feedforward_layernorm']
       : ['input_layernorm', 'post_attention_layernorm'];
     for (const name of norms) shapes.set(`${layer}.${name}.weight`, [hidden]);
-    if (isAfter) {
+    if (isAfter || isMixture) {
       shapes.set(`${layer}.self_attn.q_norm.weight`, [hidden]);
       shapes.set(`${layer}.self_attn.k_norm.weight`, [kv]);
     }
@@ -58,6 +59,16 @@ function tensorsOf(config: ForwardConfig, inner: number): Map<string, number[]> 
       ['o', hidden],
     ] as const)
       shapes.set(`${layer}.self_attn.${name}_proj.weight`, [outputs, hidden]);
+    if (isMixture) {
+      const own = `${layer}.block_sparse_moe`;
+      const { num_local_experts: count = 0 } = config;
+      shapes.set(`${own}.gate.weight`, [count, hidden]).set(`${own}.e_score_correction_bias`, [count]);
+      for (let expert = 0; expert < count; expert++) {
+        for (const name of ['w1', 'w3']) shapes.set(`${own}.experts.${expert}.${name}.weight`, [inner, hidden]);
+        shapes.set(`${own}.experts.${expert}.w2.weight`, [hidden, inner]);
+      }
+      continue;
+    }
     for (const name of ['gate', 'up']) shapes.set(`${layer}.mlp.${name}_proj.weight`, [inner, hidden]);
     shapes.set(`${layer}.mlp.down_proj.weight`, [hidden, inner]);
   }

@@ -28,6 +28,7 @@ export interface NodeView {
   readonly open_streams: number;
   /** Bytes fetched, by the way they came. */
   readonly fetched_bytes: Record<'memory' | 'socket' | 'call', number> | null;
+  readonly state_slots: Record<'slots' | 'saved' | 'used' | 'hits' | 'evictions', number> | null;
   readonly tiers: Record<
     string,
     {
@@ -203,10 +204,10 @@ export class Cluster {
   }
 
   /** Returns the counts of what the router has open; all are zero when nothing runs (R2). */
-  async open(): Promise<{ requests: number; answers: number; body_bytes: number }> {
-    const { router } = await this.#look<{ router: { requests: number; answers: number; body_bytes: number } }>(
-      '/api/pool',
-    );
+  async open(): Promise<{ requests: number; answers: number; body_bytes: number; promises: number }> {
+    const { router } = await this.#look<{
+      router: { requests: number; answers: number; body_bytes: number; promises: number };
+    }>('/api/pool');
     return router;
   }
 
@@ -249,11 +250,20 @@ export class Cluster {
     }
   }
 
-  /** Resolves when no sequence is in any batch, no block is used and no stream is open (R2). */
+  /** Resolves when no sequence is in any batch, no block is used, no stream is open and the router has no request (R2). */
   async idle(timeoutMs?: number): Promise<void> {
     const isIdle = ({ running, waiting, open_streams: numStreams, kv_usage: kvUsage }: NodeView): boolean =>
       running === 0 && waiting === 0 && numStreams === 0 && (kvUsage ?? 0) === 0;
-    await until('nothing runs, is used or is open (R2)', async () => (await this.pool()).every(isIdle), timeoutMs);
+    // Heartbeats may tell of the time before the latest request; the router knows it.
+    const hasNone = async (): Promise<boolean> => {
+      const { requests, answers } = await this.open();
+      return requests === 0 && answers === 0;
+    };
+    await until(
+      'nothing runs, is used or is open (R2)',
+      async () => (await hasNone()) && (await this.pool()).every(isIdle),
+      timeoutMs,
+    );
   }
 
   async completion(body: Record<string, unknown>, signal?: AbortSignal): Promise<CompletionView> {
@@ -268,8 +278,15 @@ export class Cluster {
     return JSON.parse(text) as CompletionView;
   }
 
+  /** Kills `penstock up` itself, without which its processes end. */
+  async crash(): Promise<void> {
+    const exit = once(this.#up, 'exit');
+    this.#up.kill('SIGKILL');
+    await exit;
+  }
+
   async close(): Promise<void> {
-    if (this.#up.exitCode === null) {
+    if (this.#up.exitCode === null && this.#up.signalCode === null) {
       const exit = once(this.#up, 'exit');
       this.#up.kill('SIGTERM');
       await exit;

@@ -5,12 +5,16 @@ import { systemClock } from '../../shared/base/clock.ts';
 import { xxh64 } from '../../shared/base/xxh64.ts';
 import { Engine } from '../../shared/engine/engine.ts';
 import type { EngineEvent } from '../../shared/engine/engine_events.ts';
+import type { QueueOrderName } from '../../shared/engine/queue_order.ts';
 import type { Grammars } from '../../shared/engine/token_constraint.ts';
 import type { SequenceReport } from '../../shared/engine/sequence_times.ts';
 import type { LoadedModel } from '../../shared/engine/load_model.ts';
 import type { AnchoredHash, BlockKey } from '../../shared/kv/block_key.ts';
 import type { SampledMessage } from '../../shared/protocol/messages.ts';
 import { sequenceRequest, type TestSequence } from './request.ts';
+
+/** Longer than any step: prompts are not slowed down beside others, so that what happens does not depend on how fast the machine is. */
+const UNPACED_MS = 100_000;
 
 export class Harness {
   readonly engine: Engine;
@@ -27,12 +31,21 @@ export class Harness {
   #isReady = false;
   #nextId = 1;
 
-  constructor(model: LoadedModel, numBlocks: number, chunkTokens: number, maxNumSeqs = 8, grammars?: Grammars) {
+  constructor(
+    model: LoadedModel,
+    numBlocks: number,
+    chunkTokens: number,
+    maxNumSeqs = 8,
+    grammars?: Grammars,
+    queueOrder?: QueueOrderName,
+    stateInterval?: number,
+  ) {
     this.model = model;
     this.engine = new Engine(
       model.executable,
       {
-        ...{ spec: model.layout.spec, numBlocks, chunkTokens, maxNumSeqs, maxWaiting: 100, stepMs: 0, grammars },
+        ...{ spec: model.layout.spec, numBlocks, chunkTokens, maxNumSeqs, maxWaiting: 100, stepMs: UNPACED_MS },
+        ...{ grammars, queueOrder, stateInterval },
         emit: (event) => {
           this.#note(event);
         },

@@ -22,6 +22,11 @@ export interface ForwardConfig {
   readonly residual_multiplier?: number;
   readonly attention_multiplier?: number;
   readonly logits_scaling?: number;
+  /** Values of a head that are rotated; all when absent. */
+  readonly rotary_dim?: number;
+  /** Experts of minimax_m2. */
+  readonly num_local_experts?: number;
+  readonly num_experts_per_tok?: number;
 }
 
 type Tensors = ReadonlyMap<string, Float32Array>;
@@ -44,6 +49,7 @@ export function forward(
   const at = (name: string): Float32Array => tensors.get(name) ?? assert.fail(`no tensor ${name}`);
   const times = (x: Row, name: string): Row => product(x, at(`${name}.weight`));
   const isAfter = config.model_type === 'olmo2';
+  const hasQkNorm = isAfter || config.model_type === 'minimax_m2';
   const norm = (x: Row, name: string): Row => normalised(x, at(`${name}.weight`), epsilon);
   const residual = config.residual_multiplier ?? 1;
   const theta = baseOf(config, headDim, servedLength);
@@ -55,15 +61,16 @@ export function forward(
     const layer = `model.layers.${i}`;
     const own = `${layer}.self_attn`;
     const rotates = config.no_rope_layers?.[i] !== 0;
-    const place = (x: Row, position: number): Row => (rotates ? rotated(x, headDim, position, theta) : x);
+    const place = (x: Row, position: number): Row =>
+      rotates ? rotated(x, headDim, position, theta, config.rotary_dim) : x;
     const inputs = rows.map((x) => (isAfter ? x : norm(x, `${layer}.input_layernorm`)));
     const q = inputs.map((x, position) => {
       const made = times(x, `${own}.q_proj`);
-      return place(isAfter ? norm(made, `${own}.q_norm`) : made, position);
+      return place(hasQkNorm ? norm(made, `${own}.q_norm`) : made, position);
     });
     const k = inputs.map((x, position) => {
       const made = times(x, `${own}.k_proj`);
-      return place(isAfter ? norm(made, `${own}.k_norm`) : made, position);
+      return place(hasQkNorm ? norm(made, `${own}.k_norm`) : made, position);
     });
     const v = inputs.map((x) => times(x, `${own}.v_proj`));
     const scale = config.model_type === 'granite' ? (config.attention_multiplier ?? 1) : 1 / Math.sqrt(headDim);
@@ -74,14 +81,50 @@ export function forward(
     });
     rows = rows.map((x) => {
       const input = isAfter ? x : norm(x, `${layer}.post_attention_layernorm`);
-      const [gate, up] = [times(input, `${layer}.mlp.gate_proj`), times(input, `${layer}.mlp.up_proj`)];
-      const gated = gate.map((one, j) => (one / (1 + Math.exp(-one))) * up[j]!);
-      const out = times(gated, `${layer}.mlp.down_proj`);
+      const out =
+        config.model_type === 'minimax_m2'
+          ? mixed(config, at, `${layer}.block_sparse_moe`, input)
+          : mlp(
+              at,
+              input,
+              ['gate_proj', 'up_proj', 'down_proj'].map((one) => `${layer}.mlp.${one}`),
+            );
       return plus(x, isAfter ? norm(out, `${layer}.post_feedforward_layernorm`) : out, residual);
     });
   }
   const head = at(config.tie_word_embeddings ? 'model.embed_tokens.weight' : 'lm_head.weight');
   return rows.map((x) => product(norm(x, 'model.norm'), head).map((logit) => logit / (config.logits_scaling ?? 1)));
+}
+
+/** The MLP with the modules gate, up and down. */
+function mlp(at: (name: string) => Float32Array, x: Row, [gate, up, down]: readonly string[]): Row {
+  const ups = product(x, at(`${up}.weight`));
+  const gated = product(x, at(`${gate}.weight`)).map((one, j) => (one / (1 + Math.exp(-one))) * ups[j]!);
+  return product(gated, at(`${down}.weight`));
+}
+
+/** The mixture of minimax_m2: experts chosen by the sigmoid of their logits plus a correction, weighted by the sigmoid alone. */
+function mixed(
+  { num_local_experts: count = 0, num_experts_per_tok: perToken = 0 }: ForwardConfig,
+  at: (name: string) => Float32Array,
+  module: string,
+  x: Row,
+): Row {
+  const scores = product(x, at(`${module}.gate.weight`)).map((logit) => 1 / (1 + Math.exp(-logit)));
+  const correction = at(`${module}.e_score_correction_bias`);
+  const experts = Array.from({ length: count }, (_, expert) => expert)
+    .sort((a, b) => scores[b]! + correction[b]! - scores[a]! - correction[a]!)
+    .slice(0, perToken);
+  const sum = experts.reduce((total, expert) => total + scores[expert]!, 0);
+  const zero = x.map(() => 0);
+  return experts.reduce((total: Row, expert) => {
+    const own = mlp(
+      at,
+      x,
+      ['w1', 'w3', 'w2'].map((one) => `${module}.experts.${expert}.${one}`),
+    );
+    return plus(total, own, scores[expert]! / sum);
+  }, zero);
 }
 
 /** transformers' dynamic NTK scaling, for the longest context that is served. */
@@ -107,11 +150,12 @@ function normalised(x: Row, weight: Float32Array, epsilon: number): Row {
   return x.map((value, i) => (weight[i]! * value) / Math.sqrt(meanSquare + epsilon));
 }
 
-function rotated(x: Row, headDim: number, position: number, theta: number): Row {
-  const half = headDim / 2;
+function rotated(x: Row, headDim: number, position: number, theta: number, rotary = headDim): Row {
+  const half = rotary / 2;
   return x.map((value, at) => {
     const i = at % headDim;
-    const angle = position / theta ** ((2 * (i % half)) / headDim);
+    if (i >= rotary) return value;
+    const angle = position / theta ** ((2 * (i % half)) / rotary);
     const other = i < half ? -x[at + half]! : x[at - half]!;
     return value * Math.cos(angle) + other * Math.sin(angle);
   });

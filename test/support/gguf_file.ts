@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { RowDecoder } from '../../kernels/weights/stored_rows.ts';
 import { Checkpoint } from '../../shared/model/checkpoint.ts';
+import { isOfHybrid, ofHybrid } from './gguf_hybrid.ts';
 
 type Value = number | string | boolean | readonly number[] | readonly string[] | { readonly f32: number };
 
@@ -79,6 +80,8 @@ export function ggufFile(
 const architectures: Readonly<Record<string, string>> = {
   ...{ llama: 'llama', mistral: 'llama', mixtral: 'llama', qwen2: 'qwen2', qwen3: 'qwen3', qwen3_moe: 'qwen3moe' },
   ...{ phi3: 'phi3', gemma2: 'gemma2', gemma3_text: 'gemma3', olmo2: 'olmo2', granite: 'granite', smollm3: 'smollm3' },
+  gpt_oss: 'gpt-oss',
+  ...{ qwen3_5_text: 'qwen35', qwen3_5_moe_text: 'qwen35moe', qwen3_next: 'qwen3next' },
 };
 const interleaved = new Set(['llama', 'granite', 'smollm3']);
 
@@ -87,6 +90,7 @@ const names: Readonly<Record<string, string>> = {
   ...{ q_proj: 'attn_q', k_proj: 'attn_k', v_proj: 'attn_v', o_proj: 'attn_output', qkv_proj: 'attn_qkv' },
   ...{ gate_proj: 'ffn_gate', up_proj: 'ffn_up', down_proj: 'ffn_down', gate_up_proj: 'ffn_up', gate: 'ffn_gate_inp' },
   ...{ w1: 'ffn_gate', w3: 'ffn_up', w2: 'ffn_down', q_norm: 'attn_q_norm', k_norm: 'attn_k_norm' },
+  ...{ router: 'ffn_gate_inp', sinks: 'attn_sinks' },
   ...{
     input_layernorm: 'attn_norm',
     pre_feedforward_layernorm: 'ffn_norm',
@@ -96,37 +100,60 @@ const names: Readonly<Record<string, string>> = {
 
 type Config = Readonly<Record<string, unknown>>;
 
-/** All tensors in f32. @returns the file's path, in a folder of its own. */
+/** All tensors in f32, but MXFP4 as stored. @returns the file's path, in a folder of its own. */
 export async function ggufOf(folder: string, more: Readonly<Record<string, Value>> = {}): Promise<string> {
   const config = JSON.parse(readFileSync(join(folder, 'config.json'), 'utf8')) as Config;
   const architecture = architectures[String(config['model_type'])] ?? assert.fail();
   const checkpoint = await Checkpoint.open(folder);
   const tensors = new Map<string, GgufTensor>();
-  const experts = new Map<string, { dims: number[]; all: Float32Array[] }>();
+  const experts = new Map<string, { dims: number[]; type: number; all: Uint8Array[] }>();
   const decoder = new RowDecoder();
   for (const [tensor, shape] of checkpoint.shapes) {
     const [outputs = 1, inner = 1] = shape;
     const values = new Float32Array(outputs * inner);
-    for await (const rows of checkpoint.slices({ tensor, outputs }))
+    const blocks: Uint8Array[] = [];
+    for await (const rows of checkpoint.slices({ tensor, outputs })) {
+      if (rows.format === 'mxfp4_pairs') blocks.push(mxfp4Blocks(rows.data, rows.scales ?? assert.fail()));
       values.set(decoder.floats(rows, inner), rows.rowStart * inner);
+    }
+    if (isOfHybrid(tensor, architecture)) {
+      for (const { name, values: made, dims } of ofHybrid(tensor, values, shape, architecture, config))
+        tensors.set(name, asF32(dims, made));
+      continue;
+    }
     const changed = converted(tensor, values, inner, architecture, config);
     const dims = shape.length === 1 ? [outputs] : [inner, outputs];
-    const [, layer, expert, name] = /layers\.(\d+)\..*experts\.(\d+)\.(\w+)\.weight$/.exec(tensor) ?? [];
+    const [, layer, expert, name] = /layers\.(\d+)\..*experts\.(\d+)\.(\w+\.(?:weight|bias))$/.exec(tensor) ?? [];
     if (expert === undefined) tensors.set(nameOf(tensor, architecture), asF32(dims, changed));
     else {
-      const key = `blk.${layer}.${names[name!]}_exps.weight`;
-      const stack = experts.get(key) ?? { dims, all: [] };
-      stack.all[Number(expert)] = changed;
+      const [module = '', what = ''] = name!.split('.');
+      const key = `blk.${layer}.${names[module]}_exps.${what}`;
+      const stack = experts.get(key) ?? { dims, type: blocks.length > 0 ? MXFP4 : 0, all: [] };
+      stack.all[Number(expert)] = blocks.length > 0 ? Buffer.concat(blocks) : asF32(dims, changed).data;
       experts.set(key, stack);
     }
   }
-  for (const [key, { dims, all }] of experts)
-    tensors.set(key, asF32([...dims, all.length], Float32Array.from(all.flatMap((one) => [...one]))));
+  for (const [key, { dims, type, all }] of experts)
+    tensors.set(key, { type, dims: [...dims, all.length], data: Buffer.concat(all) });
   for (const [key, values] of Object.entries(ropeFactors(config))) tensors.set(key, asF32([values.length], values));
   await checkpoint.close();
   const path = join(mkdtempSync(join(tmpdir(), 'gguf-')), 'model.gguf');
   writeFileSync(path, ggufFile({ ...metadataOf(architecture, config), ...more }, tensors));
   return path;
+}
+
+/** ggml's number of the type. */
+const MXFP4 = 39;
+
+/** Blocks of an exponent and 32 codes, the first 16 in the low nibbles; `pairs` has neighbours in a byte. */
+function mxfp4Blocks(pairs: Uint8Array, exponents: Uint8Array): Uint8Array {
+  const out = Buffer.alloc(17 * exponents.length);
+  exponents.forEach((exponent, block) => {
+    out[17 * block] = exponent;
+    const code = (i: number): number => (pairs[16 * block + (i >> 1)]! >> (4 * (i & 1))) & 15;
+    for (let i = 0; i < 16; i++) out[17 * block + 1 + i] = code(i) | (code(i + 16) << 4);
+  });
+  return out;
 }
 
 function asF32(dims: readonly number[], values: Float32Array): GgufTensor {
@@ -139,8 +166,9 @@ function nameOf(tensor: string, architecture: string): string {
     'lm_head.weight': 'output.weight',
   };
   if (fixedNames[tensor]) return fixedNames[tensor];
-  const [, layer, module = '', what] = /layers\.(\d+)\.(?:.*\.)?(\w+)\.(weight|bias)$/.exec(tensor) ?? [];
-  const hasPostNorms = architecture.startsWith('gemma') || architecture === 'olmo2';
+  const [, layer, module = '', what] =
+    /layers\.(\d+)\.(?:.*\.)?(\w+)\.(weight|bias)$/.exec(tensor.replace(/sinks$/, 'sinks.weight')) ?? [];
+  const hasPostNorms = architecture.startsWith('gemma') || ['olmo2', 'gpt-oss'].includes(architecture);
   const name =
     module === 'post_attention_layernorm' ? (hasPostNorms ? 'post_attention_norm' : 'ffn_norm') : names[module];
   return `blk.${layer}.${name ?? assert.fail(tensor)}.${what}`;
@@ -218,13 +246,34 @@ function metadataOf(architecture: string, config: Config): Record<string, Value>
   put('final_logit_softcapping', 'final_logit_softcapping', true);
   put('expert_count', config['num_local_experts'] === undefined ? 'num_experts' : 'num_local_experts');
   put('expert_used_count', 'num_experts_per_tok');
-  put('expert_feed_forward_length', 'moe_intermediate_size');
+  put(
+    'expert_feed_forward_length',
+    config['swiglu_limit'] === undefined ? 'moe_intermediate_size' : 'intermediate_size',
+  );
+  put('swiglu_clamp_exp', 'swiglu_limit', true);
+  put('expert_shared_feed_forward_length', 'shared_expert_intermediate_size');
+  put('ssm.conv_kernel', 'linear_conv_kernel_dim');
+  put('ssm.state_size', 'linear_key_head_dim');
+  put('ssm.group_count', 'linear_num_key_heads');
+  put('ssm.time_step_rank', 'linear_num_value_heads');
+  if (isOfHybrid('linear_attn', architecture)) {
+    const parameters = config['rope_parameters'] as Readonly<Record<string, number>>;
+    out[`${architecture}.ssm.inner_size`] =
+      Number(config['linear_value_head_dim']) * Number(config['linear_num_value_heads']);
+    out[`${architecture}.full_attention_interval`] = 4;
+    out[`${architecture}.rope.freq_base`] = { f32: parameters['rope_theta']! };
+    out[`${architecture}.rope.dimension_count`] = Number(config['head_dim']) * parameters['partial_rotary_factor']!;
+    out[`${architecture}.rope.dimension_sections`] = [2, 1, 1, 0];
+  }
   put('embedding_scale', 'embedding_multiplier', true);
   put('residual_scale', 'residual_multiplier', true);
   put('attention.scale', 'attention_multiplier', true);
   put('logit_scale', 'logits_scaling', true);
   put('rope.scaling.original_context_length', 'original_max_position_embeddings');
-  const scaling = config['rope_scaling'] as Readonly<Record<string, unknown>> | null | undefined;
+  const parameters = config['rope_parameters'] as Readonly<Record<string, unknown>> | undefined;
+  const theta = parameters?.['rope_theta'];
+  if (typeof theta === 'number') out[`${architecture}.rope.freq_base`] = { f32: theta };
+  const scaling = parameters ?? (config['rope_scaling'] as Readonly<Record<string, unknown>> | null | undefined);
   const kind = scaling?.['rope_type'] ?? scaling?.['type'];
   if (kind === 'linear' || kind === 'yarn') {
     out[`${architecture}.rope.scaling.type`] = kind;

@@ -24,6 +24,23 @@ export const goldenModels = [
   'gemma3',
   'qwen3-moe',
   'mixtral',
+  'olmo3',
+  'ministral3',
+  'glm4_moe',
+  'gemma4',
+  'gemma4-published',
+  'deepseek_v3',
+  'deepseek_v3-noq',
+  'glm4_moe_lite',
+  'qwen3_5-simple',
+  'qwen3_5',
+  'qwen3_5-moe',
+  'qwen3_next',
+  'qwen3_5-published',
+  'gpt_oss',
+  'gemma4-e',
+  'qwen3_5-moe-published',
+  'gemma4-moe',
 ] as const;
 
 /** One tiny Llama in other weight formats; the reference ran with what they decode to. */
@@ -38,6 +55,7 @@ export const goldenFormats = [
   'llama-awq',
   'llama-fp8-channel',
   'llama-fp8-block',
+  'gpt_oss-mxfp4',
 ] as const;
 
 export interface GoldenCase {
@@ -56,7 +74,10 @@ export function goldenFolder(name: string): string {
 }
 
 /** `yarn` is served to its factor times what it was trained for, 256 positions, whatever the configuration names: 1,024. */
-const servedPositions: Partial<Record<string, number>> = { 'llama-rope-yarn': 256 };
+const servedPositions: Partial<Record<string, number>> = {
+  ...{ 'llama-rope-yarn': 256, olmo3: 256, ministral3: 256 },
+  deepseek_v3: 256,
+};
 
 /** Returns a model's golden cases that fit the served context. */
 export function goldenCases(name: string): GoldenCase[] {

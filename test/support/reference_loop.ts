@@ -9,6 +9,7 @@ import { Sampler } from '../../kernels/sampling.ts';
 import { LogitAdjustments, SequenceSampling, numCandidatesOf, sampledToken } from '../../shared/engine/sampler.ts';
 import type { SampledMessage } from '../../shared/protocol/messages.ts';
 import { greedy, samplingOf, type TestSampling } from './request.ts';
+import { keptState } from './states.ts';
 
 export { greedy };
 
@@ -63,7 +64,15 @@ export async function generate(
   let start = 0;
   while (output.length < maxTokens) {
     const samples = [{ row: tokens.length - start - 1, ...wanted }];
-    const [result] = await executable.run([{ tokens: tokens.slice(start), start, blockTable, samples }]);
+    const [result] = await executable.run([
+      {
+        tokens: tokens.slice(start),
+        start,
+        blockTable,
+        samples,
+        ...keptState(executable, start, tokens.length - start),
+      },
+    ]);
     if (!result?.fullRow) throw new Error('the step returned no row');
     const state = await constraint?.after(tokens.slice(prompt.length));
     memory.changesAt(tokens.length, state?.isComplete === true);

@@ -4,7 +4,7 @@ import { noScope } from '../../shared/kv/format.ts';
 import { packSeed } from '../../shared/protocol/packing.ts';
 import { neutralSampling, type Sampling } from '../../shared/protocol/request.ts';
 import type { TokenConstraintMessage } from '../../shared/protocol/messages.ts';
-import type { SequenceRequest } from '../../shared/engine/sequence.ts';
+import type { SequenceRequest } from '../../shared/engine/sequence_request.ts';
 
 export interface TestSampling extends Omit<Sampling, 'seedLow' | 'seedHigh' | 'biasTokens' | 'biasValues'> {
   readonly seed: bigint | number;
@@ -36,6 +36,10 @@ export interface TestSequence {
   readonly stopTokenIds?: readonly number[];
   readonly sampling?: Partial<TestSampling>;
   readonly isFetching?: boolean;
+  readonly fetchEnd?: number;
+  readonly awaited?: SequenceRequest['awaited'];
+  readonly expectedTokens?: number;
+  readonly priority?: number;
   readonly group?: SequenceRequest['group'];
   readonly constraint?: TokenConstraintMessage | undefined;
   /** Log-probabilities of the prompt from that position on. */
@@ -50,6 +54,7 @@ export function sequenceRequest(of: TestSequence): SequenceRequest {
   const { promptLength = tokens.length, maxLength, stopTokenIds = [] } = of;
   return {
     ...{ id, kind, pooling, root, tokens, hashes, isFetching, group },
+    ...{ fetchEnd: of.fetchEnd, awaited: of.awaited, expectedTokens: of.expectedTokens, priority: of.priority },
     promptLogprobsFrom: promptLogprobs?.from ?? promptLength,
     request: {
       ...{ promptLength, maxLength, stopTokenIds, constraint, scope: noScope },

@@ -14,6 +14,7 @@
  *   partial result   result of one span for one query: [head_dim] f32 not yet divided by the sum, then running max and sum, 8 bytes unused
  *   scratch  see attention_parts.as.ts; then for attention_tile [heads][rows] partial results and [heads][rows][2] f32
  *   window   tokens that a row sees, its own included; 0: all
+ *   sinks    merged before the first span: a score per head, whose weight joins the sum and nothing else
  *   head_dim and block_size are multiples of 4.
  */
 import { AttentionParams, AttentionTile } from './attention_params.as';
@@ -53,9 +54,7 @@ export function attention_tile(
   for (let head: u32 = 0; head < numHeads; head++) {
     for (let i: u32 = 0; i < rows; i++) {
       memory.fill(out + (i as usize) * outStride + ((headStart + head) as usize) * headBytes, 0, headBytes);
-      const total = totals + (((head * rows + i) as usize) << 3);
-      store<f32>(total, LOWEST);
-      store<f32>(total, 0, 4);
+      begin_total(params, headStart + head, totals + (((head * rows + i) as usize) << 3));
     }
   }
   const last = position + rows - 1;
@@ -113,8 +112,7 @@ export function attention_merge(
   let out = params.out + (tile.row as usize) * params.outStride + ((kvHead * params.group) as usize) * headBytes;
   for (let head: u32 = 0; head < params.group; head++) {
     memory.fill(out, 0, headBytes);
-    store<f32>(total, LOWEST);
-    store<f32>(total, 0, 4);
+    begin_total(params, kvHead * params.group + head, total);
     let partial = partials + (head as usize) * (headBytes + 16);
     for (let span: u32 = 0; span < spans; span++) {
       merge(out, total, partial, headBytes);
@@ -125,8 +123,17 @@ export function attention_merge(
   }
 }
 
+/** Sets [max, sum] of a query before its first span: to those of the head's sink, which has no value, else to those of no token. */
+// @ts-ignore: decorator
+@inline
+function begin_total(params: AttentionParams, head: u32, total: usize): void {
+  const sinks = params.sinks;
+  store<f32>(total, sinks ? load<f32>(sinks + ((head as usize) << 2)) : LOWEST);
+  store<f32>(total, sinks ? (1 as f32) : (0 as f32), 4);
+}
+
 /** Adds a span's partial result to an output and its [max, sum]; a span that the row does not see changes nothing. */
-function merge(out: usize, total: usize, partial: usize, headBytes: usize): void {
+export function merge(out: usize, total: usize, partial: usize, headBytes: usize): void {
   const sum = load<f32>(partial + headBytes, 4);
   if (sum == 0) return;
   const highest = load<f32>(partial + headBytes);
@@ -180,6 +187,6 @@ function attend_span(
 }
 
 /** Blocks of a span. */
-function span_blocks(blockSize: u32): u32 {
+export function span_blocks(blockSize: u32): u32 {
   return max<u32>(1, SPAN / blockSize);
 }

@@ -2,6 +2,7 @@
  * Attention of few queries to a block: K and V are converted in registers, once for up to four heads, and the lines of the next block
  * are touched on the way.
  */
+import { compute_keys, unpack_v } from './attention_keys.as';
 import { AttentionParams, AttentionTile } from './attention_params.as';
 import {
   add_values,
@@ -11,6 +12,7 @@ import {
   softmax_of_four,
   spare_at,
   start_in,
+  unpacked_at,
 } from './attention_parts.as';
 import { start_ahead, touch_ahead } from './touch_ahead.as';
 import { cap_scores, load4_f16_small, madd, multiply, sums_of_4 } from './simd.as';
@@ -46,7 +48,10 @@ export function attend_few(
   const group = params.group;
   const headDim = params.headDim;
   const blockSize = params.blockSize;
-  const isF16 = params.isF16;
+  // Computed keys, and the values that they are computed from, are f32 in scratch.
+  const isComputed = params.keyNorm != 0;
+  const isStoredF16 = params.isF16;
+  const isF16 = isComputed ? 0 : isStoredF16;
   const window = params.window;
   let qStride = params.qkvStride;
   let q = params.qkv + (tile.row as usize) * qStride;
@@ -55,9 +60,12 @@ export function attend_few(
   const rowPartials = (rows as usize) * partialBytes;
   const ahead = ahead_at(scratch, blockSize);
   const spare = spare_at(scratch, blockSize);
+  const unpackedK = unpacked_at(scratch, blockSize, headBytes);
   memory.fill(spare, 0, headBytes + 16);
-  const shift: usize = isF16 ? 1 : 2;
+  const shift: usize = isStoredF16 ? 1 : 2;
   const tokenBytes = params.keyTokenBytes;
+  const keyBytes = isComputed ? headBytes : tokenBytes;
+  const valueBytes = isComputed ? headBytes : valueTokenBytes;
   const numKvHeads = kvHeadEnd - kvHeadStart;
   if (isF16) {
     const scaledQ = queries_at(scratch, blockSize, headBytes);
@@ -89,8 +97,15 @@ export function attend_few(
     start_ahead(ahead, next, tokenBytes * (nextTokens as usize), valueOffset, numBursts);
     for (let h: u32 = 0; h < numKvHeads; h++) {
       const kvHead = kvHeadStart + h;
-      const k = blockAt + (((kvHead * headDim) as usize) << shift);
-      const v = k + valueOffset;
+      let k = blockAt + (((kvHead * headDim) as usize) << shift);
+      let v = k + valueOffset;
+      if (isComputed) {
+        const values = unpackedK + (blockSize as usize) * headBytes;
+        unpack_v(v, valueTokenBytes, values, numTokens, headBytes, isStoredF16);
+        compute_keys(params, values, first, numTokens, unpackedK, 1);
+        k = unpackedK;
+        v = values;
+      }
       const qHeads = q + ((kvHead * group) as usize) * headBytes;
       const headPartials = partials + ((h * group) as usize) * rowPartials;
       for (let i: u32 = 0; i < rows; i++) {
@@ -99,11 +114,11 @@ export function attend_few(
         if (start >= end) continue;
         const qRow = qHeads + (i as usize) * qStride;
         let partial = headPartials + (i as usize) * partialBytes;
-        const vStart = v + (start as usize) * valueTokenBytes;
+        const vStart = v + (start as usize) * valueBytes;
         for (let g: u32 = 0; g < group; g += 4) {
           const at = qRow + (g as usize) * headBytes;
           const numHeads = min<u32>(4, group - g);
-          scores_of(numHeads, isF16, at, headBytes, k, tokenBytes, start, end, scratch, ahead);
+          scores_of(numHeads, isF16, at, headBytes, k, keyBytes, start, end, scratch, ahead);
           const partial1 = numHeads > 1 ? partial + rowPartials : spare;
           const partial2 = numHeads > 2 ? partial1 + rowPartials : spare;
           const partial3 = numHeads > 3 ? partial2 + rowPartials : spare;
@@ -115,7 +130,7 @@ export function attend_few(
             partial, partial1, partial2, partial3, headBytes,
           );
           values_of(
-            numHeads, isF16, scratch + ((start as usize) << 4), scratch + ((end as usize) << 4), vStart, valueTokenBytes,
+            numHeads, isF16, scratch + ((start as usize) << 4), scratch + ((end as usize) << 4), vStart, valueBytes,
             partial, partial1, partial2, partial3, headBytes, ahead,
           );
           partial += (numHeads as usize) * rowPartials;

@@ -3,10 +3,11 @@
  * each in one lane of the scores. Sums are added in the same order as for few queries: see attention.as.ts.
  *
  *   q        packed by {@link pack_queries}: [queries / 4][head_dim / 4][4 queries][4] f32, queries [rows][heads of the group]
- *   k        unpacked by {@link unpack_k}: [tokens / 2][head_dim / 4][2 tokens][4] f32
+ *   k        unpacked by {@link unpack_k}, or computed from v: [tokens / 2][head_dim / 4][2 tokens][4] f32
  *   v        unpacked by {@link unpack_v}: [tokens][head_dim] f32
  *   weights  scores, then weights [tokens][4 queries] f32
  */
+import { compute_keys, unpack_v } from './attention_keys.as';
 import { AttentionParams, AttentionTile } from './attention_params.as';
 import {
   add_values,
@@ -72,8 +73,9 @@ export function attend_many(
     const blockAt = kv + (load<u32>(blockTable + ((block as usize) << 2)) as usize) * blockBytes;
     for (let h: u32 = 0; h < numKvHeads; h++) {
       const k = blockAt + ((((kvHeadStart + h) * headDim) as usize) << shift);
-      unpack_k(k, tokenBytes, unpackedK, numTokens, headBytes, isF16);
       unpack_v(k + valueOffset, valueTokenBytes, unpackedV, numTokens, headBytes, isF16);
+      if (params.keyNorm) compute_keys(params, unpackedV, first, numTokens, unpackedK, 2);
+      else unpack_k(k, tokenBytes, unpackedK, numTokens, headBytes, isF16);
       attend_block(
         packedQ + (h as usize) * queryBytes, unpackedK, unpackedV, rows, group, position, first, numTokens, window, scale, cap,
         partials + ((h * group) as usize) * rowPartials, rowPartials, spare, headBytes, scratch,
@@ -82,7 +84,8 @@ export function attend_many(
   }
 }
 
-function pack_queries(q: usize, qStride: usize, rows: u32, group: u32, headBytes: usize, to: usize): void {
+/** Packs queries [rows][heads of the group] four at a time, as the header draws them; past the last one there are zeros. */
+export function pack_queries(q: usize, qStride: usize, rows: u32, group: u32, headBytes: usize, to: usize): void {
   const numQueries = rows * group;
   if (numQueries & 3) memory.fill(to + ((numQueries & ~3) as usize) * headBytes, 0, headBytes << 2);
   let query: u32 = 0;
@@ -107,15 +110,6 @@ function unpack_k(from: usize, fromBytes: usize, to: usize, numTokens: u32, head
       d += isF16 ? 8 : 16;
     }
     from += fromBytes;
-  }
-}
-
-function unpack_v(from: usize, fromBytes: usize, to: usize, numTokens: u32, headBytes: usize, isF16: u32): void {
-  for (let t: u32 = 0; t < numTokens; t++) {
-    if (isF16) for (let d: usize = 0; d < headBytes; d += 16) v128.store(to + d, load4_f16(from + (d >> 1)));
-    else memory.copy(to, from, headBytes);
-    from += fromBytes;
-    to += headBytes;
   }
 }
 
@@ -189,7 +183,7 @@ function attend_block(
     softmax_of_four(weights, start, end, starts, ends, scoreScale, 0, partial0, partial1, partial2, partial3, headBytes);
     if (lastStart >= firstEnd) lastStart = firstEnd = end;
     if (start < lastStart) {
-      values_of_each(weights, v, starts, ends, start, lastStart, partial0, partial1, partial2, partial3, headBytes);
+      values_of_each(weights, v, headBytes, starts, ends, start, lastStart, partial0, partial1, partial2, partial3, headBytes);
     }
     if (lastStart < firstEnd) {
       const at = v + (lastStart as usize) * headBytes;
@@ -199,7 +193,7 @@ function attend_block(
       );
     }
     if (firstEnd < end) {
-      values_of_each(weights, v, starts, ends, firstEnd, end, partial0, partial1, partial2, partial3, headBytes);
+      values_of_each(weights, v, headBytes, starts, ends, firstEnd, end, partial0, partial1, partial2, partial3, headBytes);
     }
   }
 }
@@ -247,9 +241,12 @@ function scores_of_four(q: usize, headBytes: usize, k: usize, start: u32, end: u
  * partial results[4 queries][head_dim] += weights · V for the tokens of [first, last) that each query sees. Other tokens are
  * skipped, not multiplied by 0: their V may be NaN.
  */
-function values_of_each(
+// @ts-ignore: decorator
+@inline
+export function values_of_each(
   weights: usize,
   v: usize,
+  tokenBytes: usize,
   starts: v128,
   ends: v128,
   first: u32,
@@ -262,16 +259,32 @@ function values_of_each(
 ): void {
   starts = i32x4.max_u(starts, i32x4.splat(first));
   ends = i32x4.min_u(ends, i32x4.splat(last));
-  values_of_one(weights, v, i32x4.extract_lane(starts, 0), i32x4.extract_lane(ends, 0), partial0, headBytes);
-  values_of_one(weights + 4, v, i32x4.extract_lane(starts, 1), i32x4.extract_lane(ends, 1), partial1, headBytes);
-  values_of_one(weights + 8, v, i32x4.extract_lane(starts, 2), i32x4.extract_lane(ends, 2), partial2, headBytes);
-  values_of_one(weights + 12, v, i32x4.extract_lane(starts, 3), i32x4.extract_lane(ends, 3), partial3, headBytes);
+  values_of_one(
+    weights, v, tokenBytes, i32x4.extract_lane(starts, 0), i32x4.extract_lane(ends, 0), partial0, headBytes,
+  );
+  values_of_one(
+    weights + 4, v, tokenBytes, i32x4.extract_lane(starts, 1), i32x4.extract_lane(ends, 1), partial1, headBytes,
+  );
+  values_of_one(
+    weights + 8, v, tokenBytes, i32x4.extract_lane(starts, 2), i32x4.extract_lane(ends, 2), partial2, headBytes,
+  );
+  values_of_one(
+    weights + 12, v, tokenBytes, i32x4.extract_lane(starts, 3), i32x4.extract_lane(ends, 3), partial3, headBytes,
+  );
 }
 
 /** partial result[head_dim] += weights · V of tokens [start, end) for one query, whose weights are 16 bytes apart. */
-function values_of_one(weights: usize, v: usize, start: u32, end: u32, partial: usize, headBytes: usize): void {
+function values_of_one(
+  weights: usize,
+  v: usize,
+  tokenBytes: usize,
+  start: u32,
+  end: u32,
+  partial: usize,
+  headBytes: usize,
+): void {
   if (start >= end) return;
-  const at = v + (start as usize) * headBytes;
+  const at = v + (start as usize) * tokenBytes;
   const to = weights + ((end as usize) << 4);
-  add_values(1, 0, weights + ((start as usize) << 4), to, at, headBytes, partial, 0, 0, 0, headBytes, 0);
+  add_values(1, 0, weights + ((start as usize) << 4), to, at, tokenBytes, partial, 0, 0, 0, headBytes, 0);
 }

@@ -27,6 +27,14 @@ export class AttentionParams {
   scale: f32;
   /** Soft cap: a scaled score s becomes cap · tanh(s / cap); 0: no cap. */
   cap: f32;
+  /** [heads] f32: the sink of each head; 0: none. */
+  sinks: usize;
+  /** Weight of the norm of keys, where keys are computed from values; 0: K is stored. The rotary table is for these keys. */
+  keyNorm: usize;
+  cos: usize;
+  sin: usize;
+  rotaryDim: u32;
+  pairDistance: u32;
 }
 
 /** Consecutive rows of one sequence. */

@@ -1,6 +1,7 @@
 /** Embedding look-up: reads rows of a table out of the panels that products read. */
 import { half_value } from './halves.as';
-import { F16, F32, INT4, INT8, INT8_GROUP, panel_bytes, panel_group } from './panels.as';
+import { F16, F32, INT4, INT8, INT8_GROUP, IQ4, MXFP4, panel_bytes, panel_group, UINT4 } from './panels.as';
+import { integers_of_iq4, integers_of_mxfp4 } from './table_codes.as';
 
 const SLOT_BIT: u32 = 0x80000000;
 
@@ -22,13 +23,15 @@ export class EmbedParams {
   out: usize;
   outStride: usize;
   scale: f32;
+  isAccumulating: u32;
 }
 
-/** out[r, :] = table[token, :] · scale in f32. */
+/** out[r, :] (+)= table[token, :] · scale in f32. */
 export function embed(params: EmbedParams, start: u32, end: u32): void {
   const format = params.format;
   const width = params.width;
   const scale = params.scale;
+  const isAccumulating = params.isAccumulating;
   const panelBytes = panel_bytes(format, width);
   for (let row = start; row < end; row++) {
     let token = load<u32>(params.tokens + ((row as usize) << 2));
@@ -43,7 +46,8 @@ export function embed(params: EmbedParams, start: u32, end: u32): void {
       if (format == F32) value = load<f32>(panel + (i << 5) + (lane << 2));
       else if (format == F16) value = half_value(load<u16>(panel + (i << 4) + (lane << 1)));
       else value = dequantised(format, panel, i, lane);
-      store<f32>(to + (i << 2), value * scale);
+      value *= scale;
+      store<f32>(to + (i << 2), isAccumulating ? load<f32>(to + (i << 2)) + value : value);
     }
   }
 }
@@ -59,9 +63,18 @@ function dequantised(format: u32, panel: usize, i: usize, lane: usize): f32 {
     return q * half_value(load<u16>(group + (lane << 1))) + 0;
   }
   const group = panel + (i >> 5) * panel_group(format);
-  const integers = format == INT4 ? group + 16 : group + 32;
+  const integers = group + (format == UINT4 ? 32 : format == MXFP4 ? 8 : 16);
   const byte = load<u8>(integers + ((within >> 2) << 4) + (lane << 1) + (within & 1)) as i32;
-  const q = ((byte >> ((((within >> 1) & 1) << 2) as i32)) & 15) as f32;
+  const code = (byte >> ((((within >> 1) & 1) << 2) as i32)) & 15;
+  if (format == MXFP4) {
+    const scale = reinterpret<f32>((load<u8>(group + lane) as u32) << 23);
+    return (i8x16.extract_lane_s(integers_of_mxfp4(i8x16.splat(code as i8)), 0) as f32) * scale + 0;
+  }
+  if (format == IQ4) {
+    const scale = half_value(load<u16>(group + (lane << 1))) * (0.015625 as f32);
+    return (i8x16.extract_lane_s(integers_of_iq4(i8x16.splat(code as i8)), 0) as f32) * scale + 0;
+  }
+  const q = code as f32;
   const zero: f32 = format == INT4 ? 8 : half_value(load<u16>(group + (lane << 1), 16));
   return (q - zero) * half_value(load<u16>(group + (lane << 1))) + 0;
 }

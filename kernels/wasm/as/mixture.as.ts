@@ -23,6 +23,15 @@ export class RouteParams {
   experts: u32;
   perToken: u32;
   isNormalised: u32;
+  /** Factor of the weights. */
+  scale: f32;
+  /** Vector [experts] f32 that is added to sigmoid scores for the choice; 0: none. */
+  bias: usize;
+  /** Groups of experts, of which `groupsPerToken` are chosen first; 1: no groups. */
+  groups: u32;
+  groupsPerToken: u32;
+  /** Vector [experts] f32 by which weights are multiplied; 0: none. */
+  expertScales: usize;
 }
 
 /** Selects the `perToken` experts with the highest logits for each of rows [start, end), and stores their softmax weights. */
@@ -55,8 +64,19 @@ export function route(params: RouteParams, start: u32, end: u32): void {
     }
     for (let i: u32 = 0; i < perToken; i++) {
       const at = weights + ((i as usize) << 2);
-      store<f32>(at, exp1(load<f32>(at) - most) / sum);
+      store<f32>(at, (exp1(load<f32>(at) - most) / sum) * params.scale);
     }
+    scale_by_expert(params, weights, chosen);
+  }
+}
+
+/** Multiplies the weights of a row, [per_token] f32, by the values of its chosen experts, where there are such values. */
+export function scale_by_expert(params: RouteParams, weights: usize, chosen: usize): void {
+  const scales = params.expertScales;
+  if (scales == 0) return;
+  for (let i: usize = 0; i < (params.perToken as usize) << 2; i += 4) {
+    const scale = load<f32>(scales + ((load<u32>(chosen + i) as usize) << 2));
+    store<f32>(weights + i, load<f32>(weights + i) * scale);
   }
 }
 
@@ -133,12 +153,14 @@ export class CombineParams {
   routes: usize;
   routesStride: usize;
   perToken: u32;
+  isAccumulating: u32;
 }
 
-/** out[r, :] += sum of weight · x[expert slot, :], best first. Whole vectors: rows are padded. */
+/** out[r, :] (+)= sum of weight · x[expert slot, :], best first. Whole vectors: rows are padded. */
 export function combine(params: CombineParams, start: u32, end: u32): void {
   const bytes = params.rowBytes;
   const perToken = params.perToken;
+  const isAccumulating = params.isAccumulating;
   for (let row = start; row < end; row++) {
     const out = params.out + (row as usize) * bytes;
     const weights = params.routes + (row as usize) * params.routesStride;
@@ -150,7 +172,7 @@ export function combine(params: CombineParams, start: u32, end: u32): void {
         const from = params.x + (load<u32>(expertSlots + ((i as usize) << 2)) as usize) * bytes;
         sum = f32x4.add(sum, f32x4.mul(weight, v128.load(from + at)));
       }
-      v128.store(out + at, f32x4.add(v128.load(out + at), sum));
+      v128.store(out + at, isAccumulating ? f32x4.add(v128.load(out + at), sum) : sum);
     }
   }
 }

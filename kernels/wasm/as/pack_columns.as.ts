@@ -2,6 +2,7 @@
  * Packs four-bit integers of rows that are stored side by side, as in GPTQ and AWQ files, into panels. The reference is
  * kernels/weights/stored_columns.ts.
  */
+import { pairs_in_order } from './panel_lanes.as';
 import { INT4_GROUP, panel_bytes, UINT4, UINT4_GROUP } from './panels.as';
 
 const GPTQ: u32 = 0;
@@ -54,19 +55,9 @@ function store_gptq(to: usize, from: usize, apart: usize): void {
   for (const end = to + 128; to < end; to += 32, from += apart) {
     const a = v128.load(from);
     const b = v128.load(from, 16);
-    v128.store(to, apart_by_eight(i8x16.shuffle(a, b, 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29)));
-    v128.store(to, apart_by_eight(i8x16.shuffle(a, b, 2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31)), 16);
+    v128.store(to, pairs_in_order(i8x16.shuffle(a, b, 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29)));
+    v128.store(to, pairs_in_order(i8x16.shuffle(a, b, 2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31)), 16);
   }
-}
-
-/** Swaps the middle nibbles of each u16: a | b << 4 | c << 8 | d << 12 becomes a | b << 8 | c << 4 | d << 12. */
-// @ts-ignore: decorator
-@inline
-function apart_by_eight(fours: v128): v128 {
-  const outer = v128.and(fours, i16x8.splat(0xf00f as i16));
-  const up = i16x8.shl(v128.and(fours, i16x8.splat(0x00f0)), 4);
-  const down = i16x8.shr_u(v128.and(fours, i16x8.splat(0x0f00)), 4);
-  return v128.or(outer, v128.or(up, down));
 }
 
 /**

@@ -172,7 +172,7 @@ function put(to: usize, half: u16, zero: u16, factor: f64): f64 {
 /** Whether an f16 is infinite or NaN. */
 // @ts-ignore: decorator
 @inline
-function is_inf_or_nan(half: u16): bool {
+export function is_inf_or_nan(half: u16): bool {
   return (half & 0x7c00) == 0x7c00;
 }
 
@@ -182,9 +182,10 @@ function is_normal(half: u16): bool {
   return (half & 0x7c00) != 0 || (half & 0x3ff) == 0;
 }
 
+/** The value of an f16 that is neither infinite nor NaN. */
 // @ts-ignore: decorator
 @inline
-function any_half(half: u16): f32 {
+export function any_half(half: u16): f32 {
   if (is_normal(half)) return half_value(half);
   const magnitude = ((half & 0x3ff) as f32) * (0.000000059604644775390625 as f32);
   return half & 0x8000 ? -magnitude : magnitude;

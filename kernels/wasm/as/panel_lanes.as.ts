@@ -81,6 +81,16 @@ export function fours(source: u32, from: usize): v128 {
   return i8x16.shuffle(low, high, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
 }
 
+/** Swaps the middle nibbles of each u16: a | b << 4 | c << 8 | d << 12 becomes a | b << 8 | c << 4 | d << 12. */
+// @ts-ignore: decorator
+@inline
+export function pairs_in_order(fours: v128): v128 {
+  const outer = v128.and(fours, i16x8.splat(0xf00f as i16));
+  const up = i16x8.shl(v128.and(fours, i16x8.splat(0x00f0)), 4);
+  const down = i16x8.shr_u(v128.and(fours, i16x8.splat(0x0f00)), 4);
+  return v128.or(outer, v128.or(up, down));
+}
+
 /** Packs each four bytes a, b, c, d below 16 into the lower u16 of their i32: a | b << 8 | c << 4 | d << 12. */
 // @ts-ignore: decorator
 @inline

@@ -13,6 +13,10 @@ export const INT8: u32 = 2;
 export const INT4: u32 = 3;
 /** Code of uint4 weights: nibbles 0 to 15 with a scale and a zero per group of 32 inputs. */
 export const UINT4: u32 = 4;
+/** Code of mxfp4 weights: nibbles are codes of a table; a power of two per group of 32 inputs, as a byte. */
+export const MXFP4: u32 = 5;
+/** Code of iq4 weights: nibbles are codes of a table; a scale f16 per group of 32 inputs. */
+export const IQ4: u32 = 6;
 
 /** Parameters of a product: x [rows][inner] f32, weight in panels of `format`, out [rows][outputs] f32; strides are bytes. */
 // @ts-ignore: decorator
@@ -37,13 +41,18 @@ export const INT8_GROUP: usize = 272;
 export const INT4_GROUP: usize = 144;
 /** Bytes of 32 inputs of a uint4 panel: 8 scales f16, 8 zeros f16, then 256 nibbles. */
 export const UINT4_GROUP: usize = 160;
+/** Bytes of 32 inputs of an mxfp4 panel: 8 scales u8, then 256 nibbles. */
+export const MXFP4_GROUP: usize = 136;
+/** Bytes of 32 inputs of an iq4 panel: 8 scales f16, then 256 nibbles. */
+export const IQ4_GROUP: usize = 144;
 
 /** Returns the bytes of 32 inputs of a panel in an integer format. */
 // @ts-ignore: decorator
 @inline
 export function panel_group(format: u32): usize {
   if (format == INT8) return INT8_GROUP;
-  return format == INT4 ? INT4_GROUP : UINT4_GROUP;
+  if (format == UINT4) return UINT4_GROUP;
+  return format == MXFP4 ? MXFP4_GROUP : INT4_GROUP;
 }
 
 /** Returns the bytes from one panel to the next. */

@@ -1,21 +1,23 @@
 /**
  * Quantises rows of activations per group of 32 inputs: scale = max |x| / 127, q = x · (127 / max |x|) rounded to nearest even.
  *
- *   q     [rows][groups]: scale f32, -8 · Σ q i32 (for relaxed int4), Σ q f32 (for uint4), 4 bytes unused, then 32 inputs in the
- *         form that the product reads: i16 each, or, for int4 and uint4 with relaxed SIMD, every pair of i8 twice (k, k + 1, k, k + 1)
+ *   q     [rows][groups]: scale f32, -8 · Σ q i32 (for relaxed int4), Σ q f32 (for uint4), two i16 for relaxed mxfp4: -12 · Σ q of the
+ *         inputs 4j and 4j + 1, and of the others; then 32 inputs in the form that the product reads: i16 each, or, for int4, uint4 and
+ *         mxfp4 with relaxed SIMD, every pair of i8 twice (k, k + 1, k, k + 1)
  *   last  room for 32 f32, where the last inputs of a row are padded with zeros
  *
  * Each row is quantised by itself, so its bits do not depend on its neighbours (E2).
  */
 
-import { INT4, LinearParams, UINT4 } from './panels.as';
+import { INT4, LinearParams, MXFP4, UINT4 } from './panels.as';
 
 /** Bytes of one row's group. */
 export const Q_GROUP_BYTES: usize = 80;
 
 /** Quantises rows [first, first + rows) of a product's input into `q`. */
 export function quantise(params: LinearParams, first: u32, rows: u32, q: usize, last: usize): void {
-  const isPaired: u32 = ASC_FEATURE_RELAXED_SIMD && (params.format == INT4 || params.format == UINT4) ? 1 : 0;
+  const format = params.format;
+  const isPaired: u32 = ASC_FEATURE_RELAXED_SIMD && (format == INT4 || format == UINT4 || format == MXFP4) ? 1 : 0;
   const inner = params.inner;
   const xStride = params.xStride;
   const x = params.x + (first as usize) * xStride;
@@ -61,13 +63,13 @@ function group(x: usize, q: usize, isPaired: u32): void {
       v128.store(at, high, 16);
     }
   }
-  const sum =
-    i32x4.extract_lane(sums, 0) +
-    i32x4.extract_lane(sums, 1) +
-    i32x4.extract_lane(sums, 2) +
-    i32x4.extract_lane(sums, 3);
+  const even = i32x4.extract_lane(sums, 0) + i32x4.extract_lane(sums, 2);
+  const odd = i32x4.extract_lane(sums, 1) + i32x4.extract_lane(sums, 3);
+  const sum = even + odd;
   store<i32>(q, -8 * sum, 4);
   store<f32>(q, sum as f32, 8);
+  store<i16>(q, (-12 * even) as i16, 12);
+  store<i16>(q, (-12 * odd) as i16, 14);
 }
 
 /** Returns eight values times `inverse`, rounded to nearest even, as i16. */

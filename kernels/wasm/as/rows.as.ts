@@ -5,7 +5,7 @@
  * pointers, as in linear_float.as.ts. `params` has the values that are known at load; the arguments behind it vary per step and
  * thread.
  */
-import { cap_scores, sum4, to_f16 } from './simd.as';
+import { cap_scores, multiply, sum4, to_f16 } from './simd.as';
 
 /** Parameters of {@link rms_norm}: x and out [rows][width] f32, weight [width] f32; strides are bytes. */
 // @ts-ignore: decorator
@@ -19,22 +19,30 @@ export class RmsNormParams {
   width: u32;
   epsilon: f32;
   isAccumulating: u32;
+  /** One f32 that the whole output is multiplied by; 0: none. */
+  scalar: usize;
 }
 
-/** out[r, :] (+)= weight * x[r, :] / sqrt(mean(x[r, :]²) + epsilon). */
+/** out[r, :] (+)= weight * x[r, :] / sqrt(mean(x[r, :]²) + epsilon), then out[r, :] *= scalar. */
 export function rms_norm(params: RmsNormParams, start: u32, end: u32): void {
   const isAccumulating = params.isAccumulating;
+  const scalar = params.scalar ? load<f32>(params.scalar) : (1.0 as f32);
+  const widthBytes = (params.width as usize) << 2;
   for (let row = start; row < end; row++) {
     const from: usize = params.x + (row as usize) * params.xStride;
     const to: usize = params.out + (row as usize) * params.outStride;
-    normalise(from, to, params.weight, params.width, params.epsilon, isAccumulating);
+    normalise(1, from, to, params.weight, params.width, params.epsilon, isAccumulating);
+    if (params.scalar) multiply(to, to, widthBytes, scalar);
   }
 }
 
-/** Computes one row of {@link rms_norm}. The squares are always added in the same order: four lanes, then the tail. */
+/**
+ * Computes one row of {@link rms_norm}. The squares are always added in the same order: four lanes, then the tail. `isWeighted` is a
+ * compile-time constant; 0: every weight is 1.
+ */
 // @ts-ignore: decorator
 @inline
-function normalise(from: usize, to: usize, weight: usize, width: u32, epsilon: f32, isAccumulating: u32): void {
+export function normalise(isWeighted: i32, from: usize, to: usize, weight: usize, width: u32, epsilon: f32, isAccumulating: u32): void {
   const vectorEnd = ((width & ~3) as usize) << 2;
   const rowEnd = (width as usize) << 2;
   let squares = f32x4.splat(0);
@@ -51,18 +59,20 @@ function normalise(from: usize, to: usize, weight: usize, width: u32, epsilon: f
   const scale: f32 = (1.0 as f32) / sqrt<f32>(sum / (width as f32) + epsilon);
   const scale4 = f32x4.splat(scale);
   for (i = 0; i < vectorEnd; i += 16) {
-    const v = f32x4.mul(v128.load(weight + i), f32x4.mul(v128.load(from + i), scale4));
+    let v = f32x4.mul(v128.load(from + i), scale4);
+    if (isWeighted) v = f32x4.mul(v128.load(weight + i), v);
     v128.store(to + i, isAccumulating ? f32x4.add(v128.load(to + i), v) : v);
   }
   for (; i < rowEnd; i += 4) {
-    const v = load<f32>(weight + i) * (load<f32>(from + i) * scale);
+    let v = load<f32>(from + i) * scale;
+    if (isWeighted) v = load<f32>(weight + i) * v;
     store<f32>(to + i, isAccumulating ? load<f32>(to + i) + v : v);
   }
 }
 
 /**
  * Parameters of {@link qk_norm}. The spans to normalise lie side by side from the start of a row: `qSpans` of `qWidth` values, then
- * `kSpans` of `kWidth`.
+ * `kSpans` of `kWidth`, then `vSpans` of `kWidth`, which have no weight.
  */
 // @ts-ignore: decorator
 @unmanaged
@@ -75,21 +85,26 @@ export class QkNormParams {
   qWidth: u32;
   kSpans: u32;
   kWidth: u32;
+  vSpans: u32;
   epsilon: f32;
 }
 
-/** Normalises every span of q and of k in place like {@link rms_norm}, for rows [start, end). */
+/** Normalises every span of q, k and v in place like {@link rms_norm}, for rows [start, end). */
 export function qk_norm(params: QkNormParams, start: u32, end: u32): void {
   const qBytes = (params.qWidth as usize) << 2;
   const kBytes = (params.kWidth as usize) << 2;
   for (let row = start; row < end; row++) {
     let at = params.qkv + (row as usize) * params.stride;
     for (let span: u32 = 0; span < params.qSpans; span++) {
-      normalise(at, at, params.weight, params.qWidth, params.epsilon, 0);
+      normalise(1, at, at, params.weight, params.qWidth, params.epsilon, 0);
       at += qBytes;
     }
     for (let span: u32 = 0; span < params.kSpans; span++) {
-      normalise(at, at, params.weight + qBytes, params.kWidth, params.epsilon, 0);
+      normalise(1, at, at, params.weight + qBytes, params.kWidth, params.epsilon, 0);
+      at += kBytes;
+    }
+    for (let span: u32 = 0; span < params.vSpans; span++) {
+      normalise(0, at, at, 0, params.kWidth, params.epsilon, 0);
       at += kBytes;
     }
   }
@@ -109,9 +124,14 @@ export class RopeStoreParams {
   cos: usize;
   sin: usize;
   heads: u32;
+  /** KV heads that are stored, and how many of them are keys: all, or none where attention computes keys from values. */
   kvHeads: u32;
+  keyHeads: u32;
   headDim: u32;
   rotaryDim: u32;
+  pairDistance: u32;
+  /** [positions] f32; 0: q has no factor */
+  queryFactors: usize;
   kv: usize;
   valueOffset: usize;
   keyTokenBytes: usize;
@@ -122,8 +142,9 @@ export class RopeStoreParams {
 }
 
 /**
- * Rotates the first rotary_dim values of each head of q and k in place by the angle of the row's position (i pairs with i +
- * rotary_dim/2, as in Hugging Face's implementation). Then stores k and v, rounded to the KV dtype, at the row's slot.
+ * Rotates rotary_dim values of each head of q and k in place by the angle of the row's position (i pairs with i + pairDistance), and
+ * multiplies q by the position's factor. Then stores k and v, rounded to the KV dtype, at the row's slot: v alone where there are no
+ * key heads.
  */
 export function rope_store(params: RopeStoreParams, start: u32, end: u32): void {
   const heads = params.heads;
@@ -132,15 +153,22 @@ export function rope_store(params: RopeStoreParams, start: u32, end: u32): void 
   const blockSize = params.blockSize;
   const isF16 = params.isF16;
   const half = params.rotaryDim >> 1;
+  const apart = (params.pairDistance as usize) << 2;
+  const queryFactors = params.queryFactors;
   const kvWidth = kvHeads * headDim;
   for (let row = start; row < end; row++) {
     const base: usize = params.qkv + (row as usize) * params.stride;
     const position = load<u32>(params.positions + ((row as usize) << 2));
     const angle: usize = ((position * half) as usize) << 2;
-    for (let head: u32 = 0; head < heads + kvHeads; head++) {
+    for (let head: u32 = 0; head < heads + params.keyHeads; head++) {
       const at: usize = base + (((head * headDim) as usize) << 2);
-      rotate(at, at + ((half as usize) << 2), params.cos + angle, params.sin + angle, half);
+      rotate(at, at + apart, params.cos + angle, params.sin + angle, half);
     }
+    if (queryFactors) {
+      const factor = load<f32>(queryFactors + ((position as usize) << 2));
+      multiply(base, base, ((heads * headDim) as usize) << 2, factor);
+    }
+    if (kvHeads == 0) continue;
     const slot = load<u32>(params.slots + ((row as usize) << 2));
     const block = slot / blockSize;
     const offset = slot - block * blockSize;
@@ -176,9 +204,10 @@ function rotate(lowAt: usize, highAt: usize, cos: usize, sin: usize, half: u32):
   }
 }
 
+/** Stores `width` values, rounded to f16 or as they are. */
 // @ts-ignore: decorator
 @inline
-function round_store(from: usize, to: usize, width: u32, isF16: u32): void {
+export function round_store(from: usize, to: usize, width: u32, isF16: u32): void {
   if (isF16) {
     for (let i: u32 = 0; i < width; i++) store<u16>(to + ((i as usize) << 1), to_f16(load<f32>(from + ((i as usize) << 2))));
   } else {

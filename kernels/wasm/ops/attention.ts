@@ -1,7 +1,8 @@
 /** Attention: tasks are tiles of rows and heads, or, where rows are few and contexts long, spans of tokens. */
-import { DeviceError, type LoadOptions } from '../../device.ts';
+import { DeviceError } from '../../device.ts';
 import { kvTokenBytes } from '../../kv_layout.ts';
-import type { Operation, OperationOf, Program } from '../../program.ts';
+import { kvLayerOf } from '../../program.ts';
+import { attentionTile, partialBytes, TILE_ROWS } from '../attention_spans.ts';
 import { Control } from '../shared_step.ts';
 import type { StepContext } from '../step_context.ts';
 import { struct } from '../struct.ts';
@@ -9,46 +10,9 @@ import { AttentionTasks, headsAtOnce, spanBlocks } from '../task_split.ts';
 import { operation } from './operation.ts';
 import type { BoundOperation } from '../bound_operation.ts';
 
-/** Rows that share one unpacking of a block; 16 rows amortise it and keep the running sums in cache. */
-export const TILE_ROWS = 16;
-
-/** Consecutive rows of one sequence. `blockTable`: byte offset of the sequence's block table. */
-export const attentionTile = struct('AttentionTile', { row: 'u32', rows: 'u32', position: 'u32', blockTable: 'u32' });
-
-/** Bytes of a partial result: the attention of one query over one span. */
-function partialBytes(headDim: number): number {
-  return headDim * 4 + 16;
-}
-
 /** Rounds up to a multiple of four, because queries are packed four at a time. */
 function inFours(count: number): number {
   return Math.ceil(count / 4) * 4;
-}
-
-/** Most bytes of the region for partial results of spans, [tiles][spans][heads]. */
-const MAX_PARTIAL_BYTES = 32 << 20;
-
-/** Room for the partial results of spans, used when several threads attend for one row. */
-export interface SpanPartials {
-  /** Bytes of one span's partial results, all heads together. */
-  readonly spanBytes: number;
-  readonly maxSpans: number;
-  readonly maxTiles: number;
-}
-
-const isAttention = (op: Operation): op is OperationOf<'attention'> => op.kind === 'attention';
-
-/**
- * Returns the room for partial results of spans. Layers attend one after the other and share it; all numbers are 0 when no spans
- * are split.
- */
-export function spanPartialsOf({ operations }: Program, options: LoadOptions, numThreads: number): SpanPartials {
-  const layers = operations.filter(isAttention);
-  if (layers.length === 0 || numThreads === 1) return { spanBytes: 0, maxSpans: 0, maxTiles: 0 };
-  const spanBytes = Math.max(...layers.map(({ heads, headDim }) => heads * partialBytes(headDim)));
-  const maxSpans = Math.ceil(options.maxBlocksPerSequence / spanBlocks(options.kv.blockSize));
-  const maxTiles = Math.min(options.maxRows, 4 * numThreads, Math.floor(MAX_PARTIAL_BYTES / (maxSpans * spanBytes)));
-  return { spanBytes, maxSpans, maxTiles };
 }
 
 interface Fields extends Readonly<Record<string, number>> {
@@ -62,6 +26,8 @@ interface Fields extends Readonly<Record<string, number>> {
   readonly spanBytes: number;
   readonly maxSpans: number;
 }
+
+const noRope = { rotaryDim: 0, pairDistance: 0, cos: 0, sin: 0 };
 
 /** The `attention` operation. Threads claim tasks: tiles, KV heads of tiles, or spans of tokens, see {@link AttentionTasks}. */
 export const attention = operation('attention', {
@@ -83,8 +49,14 @@ export const attention = operation('attention', {
     window: 'u32',
     scale: 'f32',
     cap: 'f32',
+    sinks: 'u32',
+    keyNorm: 'u32',
+    cos: 'u32',
+    sin: 'u32',
+    rotaryDim: 'u32',
+    pairDistance: 'u32',
   }),
-  bind: (op, { options, regions, blockBytes, spanPartials, buffer, planes }) => {
+  bind: (op, { options, regions, blockBytes, spanPartials, buffer, planes, rope, weight }) => {
     const { heads, kvHeads, headDim } = op;
     if (headDim % 4 !== 0)
       throw new DeviceError(`the wasm device needs head_dim to be a multiple of 4, this model has ${headDim}`);
@@ -93,12 +65,17 @@ export const attention = operation('attention', {
         `the wasm device needs the heads to be a multiple of the KV heads, this model has ${heads} and ${kvHeads}`,
       );
     const [qkv, out] = [buffer(op.qkv), buffer(op.out)];
+    const { rotaryDim, pairDistance, cos, sin } = op.keyRope === undefined ? noRope : rope(op.keyRope);
+    if (rotaryDim % 8 !== 0 || pairDistance % 4 !== 0)
+      throw new DeviceError(
+        `the wasm device computes keys with rotated halves of a multiple of 4 values, not ${rotaryDim / 2}`,
+      );
     return {
       qkv: qkv.at,
       qkvStride: qkv.stride,
       out: out.at,
       outStride: out.stride,
-      ...planes(op),
+      ...planes({ ...op, layer: kvLayerOf(op) }),
       blockBytes,
       kvHeads,
       group: heads / kvHeads,
@@ -108,6 +85,8 @@ export const attention = operation('attention', {
       window: op.window ?? 0,
       scale: op.scale,
       cap: op.cap ?? 0,
+      sinks: op.sinks === undefined ? 0 : weight(op.sinks).at,
+      ...{ keyNorm: op.keyNorm === undefined ? 0 : weight(op.keyNorm).at, cos, sin, rotaryDim, pairDistance },
       tiles: regions.tiles,
       partials: spanPartials.at,
       spanBytes: spanPartials.spanBytes,
@@ -131,8 +110,9 @@ export const attention = operation('attention', {
       step.kernels.attention_tile(params, tile, head, head + headsPerTask, step.scratch);
     }
   },
-  cost: ({ heads, headDim, layer, window = Infinity }, { options: { kv } }, batch) => {
-    const tokenBytes = kvTokenBytes(kv, layer);
+  cost: (op, { options: { kv } }, batch) => {
+    const { heads, headDim, window = Infinity } = op;
+    const tokenBytes = kvTokenBytes(kv, kvLayerOf(op));
     let [numSeen, numPairs] = [0, 0];
     for (const { tokens, start } of batch) {
       for (let i = 1; i <= tokens.length; i++) numPairs += Math.min(window, start + i);

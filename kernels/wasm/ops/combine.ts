@@ -12,6 +12,7 @@ export const combine = operation('combine', {
     routes: 'u32',
     routesStride: 'u32',
     perToken: 'u32',
+    isAccumulating: 'u32',
   }),
   bind: (op, { buffer }) => {
     const [x, out, routes] = [buffer(op.x), buffer(op.out), buffer(op.routes)];
@@ -19,6 +20,7 @@ export const combine = operation('combine', {
     return {
       ...{ x: x.at, out: out.at, rowBytes: x.stride },
       ...{ routes: routes.at, routesStride: routes.stride, perToken: x.perRow },
+      isAccumulating: op.accumulate === false ? 0 : 1,
     };
   },
   run: (step, { params }) => {

@@ -14,6 +14,7 @@ export const embed = operation('embed', {
     out: 'u32',
     outStride: 'u32',
     scale: 'f32',
+    isAccumulating: 'u32',
   }),
   bind: (op, { regions, weight, buffer }) => {
     const [table, out] = [weight(op.table), buffer(op.out)];
@@ -27,6 +28,7 @@ export const embed = operation('embed', {
       out: out.at,
       outStride: out.stride,
       scale: op.scale ?? 1,
+      isAccumulating: op.accumulate ? 1 : 0,
     };
   },
   run: (step, { params }) => {

@@ -6,7 +6,7 @@ import { formatCode, LANES, productKind, weightBytes } from '../panels.ts';
 import { numRows, operation } from './operation.ts';
 import { productParams, ProductRun, productScratchBytes } from '../product.ts';
 
-/** Bytes of a thread's own copy of the struct, in which `weight` points to the expert of the current task. */
+/** Bytes of a thread's own copy of the struct, in which `weight` and `bias` point to the expert of the current task. */
 const OWN_PARAMS = Math.ceil(productParams.bytes / 64) * 64;
 
 /**
@@ -29,7 +29,7 @@ export const expertLinear = operation('expert_linear', {
       xStride: x.stride,
       weight: w.at,
       format: w.format,
-      bias: 0,
+      bias: op.bias === undefined ? 0 : weight(op.bias).at,
       out: out.at,
       outStride: out.stride,
       inner,
@@ -44,7 +44,8 @@ export const expertLinear = operation('expert_linear', {
   },
   run: (step, { index, params, fields }) => {
     const { u32, scratch } = step;
-    const { format, inner, numPanels, experts, weight, expertBytes, starts, ownParams } = fields;
+    const { format, inner, numPanels, experts, weight, bias, expertBytes, starts, ownParams } = fields;
+    const { offsets } = productParams;
     const own = scratch + ownParams;
     u32.copyWithin(own / 4, params / 4, (params + productParams.bytes) / 4);
     const product = new ProductRun(step, format);
@@ -55,7 +56,10 @@ export const expertLinear = operation('expert_linear', {
       const count = u32[starts / 4 + expert + 1]! - first;
       if (count === 0) continue;
       const tasks = step.productTasks(count, inner, numPanels);
-      if (mine < before + tasks.numTasks) u32[(own + productParams.offsets.weight) / 4] = weight + expert * expertBytes;
+      if (mine < before + tasks.numTasks) {
+        u32[(own + offsets.weight) / 4] = weight + expert * expertBytes;
+        if (bias) u32[(own + offsets.bias) / 4] = bias + expert * numPanels * LANES * 4;
+      }
       for (; mine < before + tasks.numTasks; mine = step.nextTask(index)) {
         product.run(own, first, mine - before, tasks, numPanels);
       }

@@ -4,7 +4,11 @@ import { Control } from '../shared_step.ts';
 import { struct } from '../struct.ts';
 import { rowCost, type WasmOperation } from './operation.ts';
 
-const params = struct('GateParams', { gateUp: 'u32', gateUpStride: 'u32', out: 'u32', outStride: 'u32', inner: 'u32' });
+const params = struct('GateParams', {
+  ...({ gates: 'u32', gateStride: 'u32', ups: 'u32', upStride: 'u32' } as const),
+  ...({ out: 'u32', outStride: 'u32', inner: 'u32' } as const),
+  ...({ alpha: 'f32', limit: 'f32' } as const),
+});
 
 type Fields = Parameters<typeof params.write>[2] & { readonly perRow: number };
 
@@ -14,12 +18,16 @@ export function gatedMul(kind: Gate['kind']): WasmOperation<Gate, Fields> {
     params,
     bind: (op, { buffer }) => {
       const [gateUp, out] = [buffer(op.gateUp), buffer(op.out)];
+      const ups = op.ups === undefined ? gateUp : buffer(op.ups);
+      const firstUp = op.ups === undefined ? op.inner : (op.firstUp ?? 0);
       return {
-        gateUp: gateUp.at,
-        gateUpStride: gateUp.stride,
+        ...{ gates: gateUp.at, gateStride: gateUp.stride },
+        ...{ ups: ups.at + 4 * firstUp, upStride: ups.stride },
         out: out.at,
         outStride: out.stride,
         inner: op.inner,
+        alpha: op.kind === 'clamped_swiglu' ? op.alpha : 0,
+        limit: op.kind === 'clamped_swiglu' ? op.limit : 0,
         perRow: gateUp.perRow,
       };
     },

@@ -42,6 +42,9 @@ export interface StepRegions {
   readonly exp2Table: number;
   /** [experts + 1], then [expert slots]; see mixture.as.ts. */
   readonly routing: number;
+  /** Segments of the step, [segments] of state_segments.ts, and the saves of their states, [saves][rows, slot] u32. */
+  readonly stateSegments: number;
+  readonly stateSaves: number;
 }
 
 /**
@@ -58,7 +61,25 @@ export interface Operands {
   readonly weight: (name: string) => { readonly at: number; readonly spec: WeightSpec; readonly format: number };
   /** Returns the number of experts of the mixture that makes these routes. */
   readonly experts: (routes: string) => number;
-  readonly rope: (name: string) => { readonly rotaryDim: number; readonly cos: number; readonly sin: number };
+  /** A rope table; `queryFactors` is 0 where it has none. */
+  readonly rope: (name: string) => {
+    readonly rotaryDim: number;
+    readonly pairDistance: number;
+    readonly cos: number;
+    readonly sin: number;
+    readonly queryFactors: number;
+  };
+  /** Byte offset of a layer's planes in block 0. */
+  readonly planesAt: (layer: number) => number;
+  /**
+   * A plane of a layer's recurrent state in slot 0, and the bytes from one slot to the next. `values`: those that the operation needs.
+   * @throws DeviceError when the plane has others.
+   */
+  readonly state: (
+    layer: number,
+    plane: number,
+    values: number,
+  ) => { readonly state: number; readonly slotBytes: number };
   /** A layer's K plane in block 0, bytes from there to its V plane (0: one plane for both), and from one token to the next in each. */
   readonly planes: (op: KvHeads) => {
     readonly kv: number;

@@ -1,5 +1,6 @@
 import { Control } from '../shared_step.ts';
 import { struct } from '../struct.ts';
+import { normSpans } from '../../norm_spans.ts';
 import { operation, rowCost } from './operation.ts';
 
 /** The `qk_norm` operation: normalises q and k in place, per head or as a whole. Threads split rows. */
@@ -12,16 +13,12 @@ export const qkNorm = operation('qk_norm', {
     qWidth: 'u32',
     kSpans: 'u32',
     kWidth: 'u32',
+    vSpans: 'u32',
     epsilon: 'f32',
   }),
   bind: (op, { buffer, weight }) => {
     const qkv = buffer(op.qkv);
-    const { heads, kvHeads, headDim } = op;
-    const spans =
-      op.span === 'head'
-        ? { qSpans: heads, qWidth: headDim, kSpans: kvHeads, kWidth: headDim }
-        : { qSpans: 1, qWidth: heads * headDim, kSpans: 1, kWidth: kvHeads * headDim };
-    return { qkv: qkv.at, stride: qkv.stride, weight: weight(op.weight).at, ...spans, epsilon: op.epsilon };
+    return { qkv: qkv.at, stride: qkv.stride, weight: weight(op.weight).at, ...normSpans(op), epsilon: op.epsilon };
   },
   run: (step, { params }) => {
     step.kernels.qk_norm(params, ...step.share(step.count(Control.numRows)));

@@ -12,6 +12,7 @@ export const rmsNorm = operation('rms_norm', {
     width: 'u32',
     epsilon: 'f32',
     isAccumulating: 'u32',
+    scalar: 'u32',
   }),
   bind: (op, { buffer, weight }) => {
     const [x, out] = [buffer(op.x), buffer(op.out)];
@@ -24,6 +25,7 @@ export const rmsNorm = operation('rms_norm', {
       width: x.width,
       epsilon: op.epsilon,
       isAccumulating: op.accumulate ? 1 : 0,
+      scalar: op.scalar === undefined ? 0 : weight(op.scalar).at,
       count: out.count,
     };
   },

@@ -3,7 +3,7 @@ import type { KernelSpec } from '../kernel.ts';
 import { formatConstant } from '../kernel_set.ts';
 import { operation } from './operation.ts';
 
-/** `out[r, :] = table[token(r), :]`, unpacked to f32; one dispatch per slice of the table. */
+/** `out[r, :] (+)= table[token(r), :]`, unpacked to f32; one dispatch per slice of the table. */
 export const embedKernel = {
   name: 'embed',
   uses: ['weight_rows'],
@@ -15,6 +15,7 @@ export const embedKernel = {
     out_stride: 'u32',
     vocab: 'u32',
     scale: 'f32',
+    is_accumulating: 'u32',
   },
   buffers: {
     weight: { access: 'read', dtype: 'vec4u' },
@@ -42,6 +43,7 @@ export const embed = operation('embed', (plan, op) => {
         out_stride: stride,
         vocab: outputs,
         scale: op.scale ?? 1,
+        is_accumulating: op.accumulate ? 1 : 0,
       },
       bindings: {
         weight: slice.data,

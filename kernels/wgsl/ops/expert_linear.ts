@@ -7,6 +7,7 @@ import { paddedInner, scalesPerRow } from '../../weights/weight_format.ts';
 import type { Dispatch } from '../dispatch_plan.ts';
 import { linearVariants, tiledGrid, vectorGrid } from '../kernel_set.ts';
 import { itemsOf } from '../routing.ts';
+import { gateBounds } from './gated.ts';
 import { operation } from './operation.ts';
 
 /** Adds the dispatches of `expert_linear`, one per slice of the stacked experts. */
@@ -32,22 +33,22 @@ export const expertLinear = operation('expert_linear', (plan, op, { gated, permu
       scales_per_output: scalesPerRow(format, inner),
       x_stride: x.stride,
       out_stride: out.stride,
-      has_bias: 0,
+      has_bias: op.bias === undefined ? 0 : 1,
       is_accumulating: 0,
       count_at: 0,
       grid_y: gridY,
-      half_outputs: 0,
+      half_outputs: outputs / 2,
       inverse_norm_width: 1,
-      epsilon: 0,
-      scale: 1,
+      ...{ epsilon: 0, scale: 1 },
       items_at: plan.routing.itemsAt,
       first_expert: slice.firstOutput / outputs,
       num_experts: slice.outputs / outputs,
       order_at: plan.routing.orderAt,
+      ...gateBounds(gated),
     };
     const buffers = {
-      ...{ x: x.buffer, weight: slice.data, scales: slice.scales ?? none, bias: none, norm: none },
-      ...{ step: routing, out: out.buffer },
+      ...{ x: x.buffer, weight: slice.data, scales: slice.scales ?? none, norm: none },
+      ...{ bias: plan.optionalVector(op.bias), step: routing, out: out.buffer },
     };
     const [tiled] = many;
     assert(tiled, 'every set has a kernel for many rows');

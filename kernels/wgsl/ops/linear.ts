@@ -17,6 +17,7 @@ import {
 } from '../kernel_set.ts';
 import { matmulSubgroupMatrix } from '../linear_kernels.ts';
 import { Header } from '../step_state.ts';
+import { gateBounds } from './gated.ts';
 import { operation } from './operation.ts';
 
 /** Adds the dispatches of `linear`, one per slice of the weight; each includes a fused norm and gate. */
@@ -40,11 +41,12 @@ export const linear = operation('linear', (plan, op, { norm, gated }) => {
         scale: op.scale ?? 1,
         inverse_norm_width: 1 / (normX?.spec.width ?? 1),
         epsilon: norm?.epsilon ?? 0,
+        ...gateBounds(gated),
       },
       bindings: {
         x: x.buffer,
         scales: slice.scales ?? none,
-        bias: op.bias === undefined ? none : plan.vector(op.bias),
+        bias: plan.optionalVector(op.bias),
         norm: norm ? plan.vector(norm.weight) : none,
         step,
         out: out.buffer,

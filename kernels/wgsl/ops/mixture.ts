@@ -4,6 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { DeviceError } from '../../device.ts';
+import { requireRouting } from '../../routing.ts';
 import type { KernelSpec } from '../kernel.ts';
 import { operation } from './operation.ts';
 
@@ -20,13 +21,19 @@ export const routeKernel = {
     order_at: 'u32',
     items_at: 'u32',
     is_normalised: 'u32',
+    scale: 'f32',
   },
   buffers: {
     logits: { access: 'read', dtype: 'f32' },
+    bias: { access: 'read', dtype: 'f32' },
+    expert_scales: { access: 'read', dtype: 'f32' },
     routes: { access: 'read_write', dtype: 'u32' },
     routing: { access: 'read_write', dtype: 'u32' },
   },
-  constants: { WORKGROUP_SIZE: 64, EXPERTS: 8, PER_TOKEN: 2 },
+  constants: {
+    ...{ WORKGROUP_SIZE: 64, EXPERTS: 8, PER_TOKEN: 2, SIGMOID: 0, HAS_BIAS: 0, HAS_SCALES: 0 },
+    ...{ GROUPS: 1, GROUPS_PER_TOKEN: 1 },
+  },
 } as const satisfies KernelSpec;
 
 /** Numbers the expert slots by expert, then by row, and forms the items of products, in steps of several rows; one workgroup. */
@@ -53,10 +60,10 @@ export const permuteKernel = {
   constants: { WORKGROUP_SIZE: 64 },
 } as const satisfies KernelSpec;
 
-/** `out[r, :] += sum of weight · x[expert slot, :]`, one workgroup per row. */
+/** `out[r, :] (+)= sum of weight · x[expert slot, :]`, one workgroup per row. */
 export const combineKernel = {
   name: 'combine',
-  params: { stride: 'u32', routes_stride: 'u32', per_token: 'u32' },
+  params: { stride: 'u32', routes_stride: 'u32', per_token: 'u32', is_accumulating: 'u32' },
   buffers: {
     x: { access: 'read', dtype: 'vec4f' },
     routes: { access: 'read', dtype: 'u32' },
@@ -70,7 +77,8 @@ export const combineKernel = {
  * DeviceError for more than MAX_EXPERTS experts, or more experts per token than a workgroup has threads.
  */
 export const route = operation('route', (plan, op) => {
-  const { experts, perToken } = op;
+  const { experts, perToken, bias } = op;
+  requireRouting(op);
   if (experts > MAX_EXPERTS)
     throw new DeviceError(`the webgpu device takes mixtures of up to ${MAX_EXPERTS} experts, not ${experts}`);
   const most = routeKernel.constants.WORKGROUP_SIZE;
@@ -81,7 +89,14 @@ export const route = operation('route', (plan, op) => {
   const constants = { EXPERTS: experts, PER_TOKEN: perToken };
   plan.push({
     spec: routeKernel,
-    specialisation: { constants },
+    specialisation: {
+      constants: {
+        ...constants,
+        ...{ SIGMOID: op.scoring === 'sigmoid' ? 1 : 0, HAS_BIAS: bias === undefined ? 0 : 1 },
+        HAS_SCALES: op.expertScales === undefined ? 0 : 1,
+        ...{ GROUPS: op.groups ?? 1, GROUPS_PER_TOKEN: op.groupsPerToken ?? 1 },
+      },
+    },
     params: {
       logits_stride: logits.stride,
       routes_stride: routes.stride,
@@ -89,8 +104,12 @@ export const route = operation('route', (plan, op) => {
       order_at: orderAt,
       items_at: itemsAt,
       is_normalised: op.isNormalised ? 1 : 0,
+      scale: op.scale ?? 1,
     },
-    bindings: { logits: logits.buffer, routes: routes.buffer, routing },
+    bindings: {
+      ...{ logits: logits.buffer, routes: routes.buffer, routing },
+      ...{ bias: plan.optionalVector(bias), expert_scales: plan.optionalVector(op.expertScales) },
+    },
     grid: ({ rows }) => [rows, 1, 1],
     work: ({ rows }) => ({ bytes: rows * experts * 4, flops: 0 }),
   });
@@ -132,7 +151,10 @@ export const combine = operation('combine', (plan, op) => {
   const { perRow = 1 } = x.spec;
   plan.push({
     spec: combineKernel,
-    params: { stride: x.stride, routes_stride: routes.stride, per_token: perRow },
+    params: {
+      ...{ stride: x.stride, routes_stride: routes.stride, per_token: perRow },
+      is_accumulating: op.accumulate === false ? 0 : 1,
+    },
     bindings: { x: x.buffer, routes: routes.buffer, out: out.buffer },
     grid: ({ rows }) => [rows, 1, 1],
     work: ({ rows }) => ({ bytes: rows * (perRow + 2) * x.stride * 4, flops: 0 }),

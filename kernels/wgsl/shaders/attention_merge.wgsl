@@ -2,12 +2,14 @@
 //
 //   parts, part_stats  as paged_attention wrote them
 //   step               header; merges [merges][4] u32: row, first partial, partials, unused
+//   sinks              [heads] f32, read where HAS_SINKS is 1: scores without values, merged first
 //   out                [rows][out_stride] f32
 //
 // One workgroup per head and merge; the arithmetic is that of paged_attention's merge, so both give the same bits (E2).
 
 const WORKGROUP_SIZE: u32 = 64;
 const HEAD_DIM: u32 = 64;
+const HAS_SINKS: u32 = 0;
 
 struct Params {
   heads: u32,
@@ -19,6 +21,7 @@ struct Params {
 @group(0) @binding(2) var<storage, read> part_stats: array<vec2f>;
 @group(0) @binding(3) var<storage, read> step: array<u32>;
 @group(0) @binding(4) var<storage, read_write> out: array<vec4f>;
+@group(0) @binding(5) var<storage, read> sinks: array<f32>;
 
 const LOWEST = -1e30;
 const QUADS = HEAD_DIM / 4;
@@ -35,6 +38,10 @@ fn attention_merge(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoc
   for (var quad = thread; quad < QUADS; quad += WORKGROUP_SIZE) {
     var highest = LOWEST;
     var sum = 0.0;
+    if (HAS_SINKS == 1) {
+      highest = sinks[head];
+      sum = 1.0;
+    }
     var value = vec4f(0.0);
     for (var start = 0u; start < count; start += BATCH) {
       var stats: array<vec2f, BATCH>;

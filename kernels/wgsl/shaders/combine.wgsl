@@ -1,4 +1,4 @@
-// combine: out[r, :] += sum of weight * x[expert slot, :] over the expert slots of row r, best first
+// combine: out[r, :] (+)= sum of weight * x[expert slot, :] over the expert slots of row r, best first
 //
 //   x, out  [expert slots or rows][stride] f32
 //   routes  [rows][routes_stride] u32: per_token weights as f32, then expert slots
@@ -11,6 +11,7 @@ struct Params {
   stride: u32,
   routes_stride: u32,
   per_token: u32,
+  is_accumulating: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -29,6 +30,7 @@ fn combine(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_in
       let weight = bitcast<f32>(routes[own + choice]);
       sum = fma(vec4f(weight), x[routes[own + params.per_token + choice] * quads + i], sum);
     }
-    out[row * quads + i] += sum;
+    let at = row * quads + i;
+    out[at] = select(sum, out[at] + sum, params.is_accumulating == 1);
   }
 }

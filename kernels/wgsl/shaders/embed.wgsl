@@ -1,4 +1,4 @@
-// embed: out[r, :] = table[token(r), :] * scale, unpacked to f32
+// embed: out[r, :] (+)= table[token(r), :] * scale, unpacked to f32
 //
 //   weight  [outputs][inner] in FORMAT, the slice of the table that starts at `first_output`
 //   step    the step's header, then its rows [rows][3] u32: token, or SLOT_BIT + index into slots; position; KV slot
@@ -18,6 +18,7 @@ struct Params {
   out_stride: u32,
   vocab: u32,
   scale: f32,
+  is_accumulating: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -46,6 +47,8 @@ fn embed(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_inde
     let chunk = weight[(output * params.quads + quad) / QUADS_PER_CHUNK];
     let scale = scale_of(output, quad / 8, params.scales_per_output);
     let zero = zero_of(output, quad / 8, params.scales_per_output);
-    out[row * params.out_stride / 4 + quad] = quad_of(chunk, quad % QUADS_PER_CHUNK, zero) * scale * params.scale;
+    let value = quad_of(chunk, quad % QUADS_PER_CHUNK, zero) * scale * params.scale;
+    let at = row * params.out_stride / 4 + quad;
+    out[at] = select(value, out[at] + value, params.is_accumulating == 1);
   }
 }

@@ -1,7 +1,7 @@
 // fill_random: a weight of random values, made on the device; for benchmarks, where no checkpoint is worth its loading
 //
-//   words  u32, the weight in FORMAT (KIND 0 f32, 1 f16, 2 int8, 3 int4 and uint4), or f16 scales (KIND 4), or f32 ones (KIND 5),
-//          or f16 scales with zeros of 8 (KIND 6)
+//   words  u32, the weight in FORMAT (KIND 0 f32, 1 f16, 2 int8, 3 four bits), or f16 scales (KIND 4), or f32 ones (KIND 5),
+//          or f16 scales with zeros of 8 (KIND 6), or bytes that are the exponent of an f32 (KIND 7)
 //
 // One thread per word, folded over x and y. Values spread evenly over [-amplitude, amplitude].
 
@@ -34,6 +34,7 @@ fn fill_random(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocatio
     case 2: { words[at] = bits | 0x01010101u; }
     case 3: { words[at] = bits; }
     case 4: { words[at] = pack2x16float(vec2f(params.amplitude)); }
+    case 7: { words[at] = (bitcast<u32>(params.amplitude) >> 23) * 0x01010101u; }
     case 6: { words[at] = pack2x16float(vec2f(params.amplitude, 8.0)); }
     default: { words[at] = bitcast<u32>(1.0); }
   }

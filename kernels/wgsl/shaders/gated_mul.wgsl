@@ -1,7 +1,8 @@
-// gated_mul: out[r, i] = gate_of(gate_up[r, i]) * gate_up[r, inner + i]
+// gated_mul: out[r, i] = gated(gates[r, i], ups[r, first_up + i])
 //
-//   gate_up  [rows][gate_up_stride] f32
-//   out      [rows][out_stride]     f32
+//   gates  [rows][gate_stride] f32
+//   ups    [rows][up_stride]   f32; often the same buffer
+//   out    [rows][out_stride]  f32
 //
 // One thread per output, grid (inner / WORKGROUP_SIZE, rows). Only for programs whose product does not do it by itself.
 
@@ -10,13 +11,18 @@ const GATED: u32 = 1;
 
 struct Params {
   inner: u32,
-  gate_up_stride: u32,
+  gate_stride: u32,
+  up_stride: u32,
+  first_up: u32,
   out_stride: u32,
+  alpha: f32,
+  limit: f32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> gate_up: array<f32>;
-@group(0) @binding(2) var<storage, read_write> out: array<f32>;
+@group(0) @binding(1) var<storage, read> gates: array<f32>;
+@group(0) @binding(2) var<storage, read> ups: array<f32>;
+@group(0) @binding(3) var<storage, read_write> out: array<f32>;
 
 @compute @workgroup_size(WORKGROUP_SIZE)
 fn gated_mul(@builtin(global_invocation_id) id: vec3u) {
@@ -25,6 +31,7 @@ fn gated_mul(@builtin(global_invocation_id) id: vec3u) {
   if (i >= params.inner) {
     return;
   }
-  let gate = gate_up[row * params.gate_up_stride + i];
-  out[row * params.out_stride + i] = gate_of(gate) * gate_up[row * params.gate_up_stride + params.inner + i];
+  let gate = gates[row * params.gate_stride + i];
+  let up = ups[row * params.up_stride + params.first_up + i];
+  out[row * params.out_stride + i] = gated(gate, up, params.alpha, params.limit);
 }

@@ -3,7 +3,7 @@
 //
 //   x        [rows][x_stride] f32, padded with zeros to whole groups of 32
 //   weight   [outputs][inner] in FORMAT, the slice that starts at `first_output`
-//   bias     [all outputs]    f32, read when has_bias is 1
+//   bias     [all outputs]    f32, read when has_bias is 1; with EXPERTS [experts][outputs]
 //   norm     [x_stride]       f32, read by kernels that normalise x on the way in
 //   step     the step's header; [count_at] is the number of rows
 //   out      [rows][out_stride] f32
@@ -11,7 +11,7 @@
 //            [count_at] is the number of items, which start at items_at; the slice has num_experts experts from first_expert on,
 //            of `outputs` outputs each
 //   PERMUTED 1, with EXPERTS: x is in the order of rows, not of expert slots: step has the row of each expert slot from order_at on
-//   GATED    over 0: outputs come in pairs (gate, up); out[r, o / 2] = gate_of(gate) * up
+//   GATED    over 0: outputs come in pairs (gate, up); out[r, o / 2] = gated(gate, up)
 
 const GATED: u32 = 0;
 const UNROLLED: u32 = 1;
@@ -37,6 +37,8 @@ struct Params {
   first_expert: u32,
   num_experts: u32,
   order_at: u32,
+  alpha: f32,
+  limit: f32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -47,6 +49,9 @@ struct Params {
 @group(0) @binding(5) var<storage, read> norm: array<vec4f>;
 @group(0) @binding(6) var<storage, read> step: array<u32>;
 @group(0) @binding(7) var<storage, read_write> out: array<f32>;
+
+// Index in bias of the first output of the workgroup's expert; 0 without EXPERTS.
+var<private> bias_at: u32 = 0;
 
 struct Rows {
   first: u32,
@@ -66,6 +71,7 @@ fn rows_of(group: u32, at_once: u32) -> Rows {
   }
   let item = params.items_at + 3 * group;
   let expert = step[item] - params.first_expert;
+  bias_at = step[item] * params.outputs;
   if (expert >= params.num_experts) {
     return Rows(0u, 0u, 0u);
   }
@@ -90,7 +96,7 @@ fn finish(row: u32, output: u32, sum: f32, next: f32) {
     }
     let gate = sum + bias_of(absolute);
     let up = next + bias_of(absolute + 1);
-    out[row * params.out_stride + (absolute >> 1)] = gate_of(gate) * up;
+    out[row * params.out_stride + (absolute >> 1)] = gated(gate, up, params.alpha, params.limit);
     return;
   }
   let at = row * params.out_stride + absolute;
@@ -109,9 +115,9 @@ fn bias_of(output: u32) -> f32 {
   }
   // Outputs are interleaved in pairs, but the bias is in the model's order: all gates, then all ups.
   if (GATED > 0) {
-    return bias[(output & 1) * params.half_outputs + (output >> 1)];
+    return bias[bias_at + (output & 1) * params.half_outputs + (output >> 1)];
   }
-  return bias[output];
+  return bias[bias_at + output];
 }
 
 // A loop's end that the compiler does not know (no row has 2^31 values).

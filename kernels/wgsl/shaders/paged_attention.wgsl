@@ -1,12 +1,15 @@
 // paged_attention: out[r, h, :] = sum over visible t of softmax(q[r, h, :] . k[t, :] * scale) * v[t, :]
 //
 //   with HAS_CAP a scaled score s is cap * tanh(s / cap)
+//   with HAS_SINKS the sum of exponentials also has that of the head's sink, a score without a value
 //   visible: t <= position(r), and t > position(r) - window where the layer has a window
 //   qkv      [rows][qkv_stride] f32, query head h of a row starts at h * HEAD_DIM
 //   kv       one layer, as in rope_store.wgsl, VECTOR_WORDS words at a time; params count words: of a block, and of k's and v's plane where
 //            it begins in a block, and of a token in it
 //   step     header; items [items][8] u32: first row, rows, first position, block table (index into step), first split,
 //            splits, first partial (or NONE), partials from one row to the next
+//   angles   with COMPUTED_KEYS [positions][ROTARY / 2][2] f32: cosine, sine
+//   vector   with COMPUTED_KEYS [HEAD_DIM] f32, the weight of the norm of keys; with HAS_SINKS [heads] f32, the sinks
 //   out      [rows][out_stride] f32
 //   parts    [partials][heads][HEAD_DIM] f32, sums of v not yet divided; part_stats [partials][heads][2]: highest, sum
 //
@@ -15,6 +18,9 @@
 // tokens, at absolute positions, with an online softmax; every SPLIT tokens a split ends, and splits are merged in order. An
 // item covers all splits of its rows and writes `out`, or one split of them and writes a partial per row, which attention_merge
 // merges by the same arithmetic: so a row's bits depend on its position only (E2).
+//
+// With COMPUTED_KEYS the layer stores V alone: K is vector * V, rotated as in rope_store, rounded like stored K; vectors of K then have
+// no pair within them, and no value that is rotated beside one that is not.
 //
 // UNROLLED 0 is for the software driver, whose compiler would spend seconds on unrolling.
 //
@@ -34,8 +40,12 @@ const SPLIT: u32 = 256;
 const KV_F16: u32 = 1;
 const HAS_WINDOW: u32 = 0;
 const HAS_CAP: u32 = 0;
+const HAS_SINKS: u32 = 0;
 // 1: a token has as many words of V as of K, so that every V lies v_at - k_at words behind its K.
 const SAME_STRIDE: u32 = 1;
+const COMPUTED_KEYS: u32 = 0;
+const ROTARY: u32 = 0;
+const PAIR_DISTANCE: u32 = 0;
 const UNROLLED: u32 = 1;
 // Words of a KvVector: 4, or 2 where a head of K, or an offset or stride of the KV layout, is not a multiple of 4 words.
 const VECTOR_WORDS: u32 = 4;
@@ -59,9 +69,11 @@ struct Params {
 @group(0) @binding(1) var<storage, read> qkv: array<vec4f>;
 @group(0) @binding(2) var<storage, read> kv: array<KvVector>;
 @group(0) @binding(3) var<storage, read> step: array<u32>;
-@group(0) @binding(4) var<storage, read_write> out: array<vec4f>;
-@group(0) @binding(5) var<storage, read_write> parts: array<vec4f>;
-@group(0) @binding(6) var<storage, read_write> part_stats: array<vec2f>;
+@group(0) @binding(4) var<storage, read> angles: array<vec2f>;
+@group(0) @binding(5) var<storage, read> vector: array<f32>;
+@group(0) @binding(6) var<storage, read_write> out: array<vec4f>;
+@group(0) @binding(7) var<storage, read_write> parts: array<vec4f>;
+@group(0) @binding(8) var<storage, read_write> part_stats: array<vec2f>;
 
 const NONE = 0xffffffffu;
 const LOWEST = -1e30;
@@ -70,6 +82,10 @@ const QUADS = HEAD_DIM / 4;
 // Words of a token's K, and those of its copy, padded against bank conflicts.
 const K_WORDS = select(HEAD_DIM, HEAD_DIM / 2, KV_F16 == 1);
 const K_STRIDE = K_WORDS + 1;
+// Values of a word and of a vector.
+const WORD_VALUES = 1 + KV_F16;
+const VECTOR_VALUES = VECTOR_WORDS * WORD_VALUES;
+const HALF = ROTARY / 2;
 // Vectors of a token's K, and those that a thread loads of a tile.
 const VECTORS = K_WORDS / VECTOR_WORDS;
 const LOADS = (TOKENS * VECTORS + WORKGROUP_SIZE - 1) / WORKGROUP_SIZE;
@@ -109,10 +125,20 @@ fn paged_attention(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoc
   let num_tokens = first_position + num_rows;
   let num_queries = num_rows * GROUP;
   let head_at = kv_head * K_WORDS;
+  // Start of the first tile of which some row sees a token: tiles before it would change no bit, and are left out.
+  var first_tile = 0u;
+  if (HAS_WINDOW == 1) {
+    first_tile = (max(first_position + 1, params.window) - params.window) / TOKENS * TOKENS;
+  }
 
   for (var q = thread; q < QUERIES; q += WORKGROUP_SIZE) {
     all_highest[q] = LOWEST;
     all_sums[q] = 0.0;
+    // Where splits become partials, attention_merge begins with the sink.
+    if (HAS_SINKS == 1 && partial == NONE) {
+      all_highest[q] = vector[kv_head * GROUP + q % GROUP];
+      all_sums[q] = 1.0;
+    }
   }
   var all_values = array<vec4f, OUTPUTS>();
 
@@ -123,7 +149,7 @@ fn paged_attention(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoc
     }
     var values = array<vec4f, OUTPUTS>();
     let end = min((split + 1) * SPLIT, num_tokens);
-    for (var first = split * SPLIT; first < end; first += TOKENS) {
+    for (var first = max(split * SPLIT, first_tile); first < end; first += TOKENS) {
       if (thread < TOKENS) {
         // Clamp to tokens that some row of the item sees: memory of other tokens may hold NaN, and NaN times a weight of 0 is NaN.
         var token = min(first + thread, num_tokens - 1);
@@ -141,7 +167,9 @@ fn paged_attention(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoc
       var k: array<KvVector, LOADS>;
       var v: array<KvVector, LOADS>;
       for (var i = 0u; i < LOADS; i++) {
-        k[i] = kv[k_vector(thread, i)];
+        if (COMPUTED_KEYS == 0) {
+          k[i] = kv[k_vector(thread, i)];
+        }
       }
       for (var i = 0u; i < LOADS; i++) {
         v[i] = kv[v_vector(thread, i)];
@@ -154,6 +182,9 @@ fn paged_attention(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoc
         }
       }
       for (var i = 0u; i < LOADS; i++) {
+        if (COMPUTED_KEYS == 1) {
+          k[i] = computed_key(thread, i, v[i], first, num_tokens);
+        }
         put(thread, i, k[i]);
       }
       workgroupBarrier();
@@ -297,6 +328,49 @@ fn v_vector(thread: u32, i: u32) -> u32 {
   }
   let at = min(thread + i * WORKGROUP_SIZE, TOKENS * VECTORS - 1);
   return v_from[at / VECTORS] / VECTOR_WORDS + at % VECTORS;
+}
+
+// Returns the key that belongs to the thread's i-th vector of V.
+fn computed_key(thread: u32, i: u32, own: KvVector, first: u32, num_tokens: u32) -> KvVector {
+  let at = min(thread + i * WORKGROUP_SIZE, TOKENS * VECTORS - 1);
+  let first_value = at % VECTORS * VECTOR_VALUES;
+  let position = min(first + at / VECTORS, num_tokens - 1);
+  var other = own;
+  if (first_value < HALF) {
+    other = kv[v_vector(thread, i) + PAIR_DISTANCE / VECTOR_VALUES];
+  } else if (first_value >= PAIR_DISTANCE && first_value < PAIR_DISTANCE + HALF) {
+    other = kv[v_vector(thread, i) - PAIR_DISTANCE / VECTOR_VALUES];
+  }
+  var key: KvVector;
+  for (var word = 0u; word < VECTOR_WORDS; word++) {
+    let d = first_value + word * WORD_VALUES;
+    if (KV_F16 == 1) {
+      let values = rotated(unpack2x16float(own[word]), unpack2x16float(other[word]), d, position);
+      key[word] = pack2x16float(clamp(values, vec2f(-65504.0), vec2f(65504.0)));
+    } else {
+      let values = rotated(vec2f(bitcast<f32>(own[word]), 0.0), vec2f(bitcast<f32>(other[word]), 0.0), d, position);
+      key[word] = bitcast<u32>(values.x);
+    }
+  }
+  return key;
+}
+
+// Returns values d and d + 1 of a key; `other` has the V with which they are rotated.
+fn rotated(own: vec2f, other: vec2f, d: u32, position: u32) -> vec2f {
+  let key = own * key_weights(d);
+  let is_low = d < HALF;
+  if (!is_low && (d < PAIR_DISTANCE || d >= PAIR_DISTANCE + HALF)) {
+    return key;
+  }
+  let pair = select(d - PAIR_DISTANCE, d, is_low);
+  let first = angles[position * HALF + pair];
+  let second = angles[position * HALF + min(pair + 1, HALF - 1)];
+  let turned = other * key_weights(select(pair, d + PAIR_DISTANCE, is_low)) * vec2f(first.y, second.y);
+  return fma(key, vec2f(first.x, second.x), select(turned, -turned, is_low));
+}
+
+fn key_weights(d: u32) -> vec2f {
+  return vec2f(vector[d], vector[min(d + 1, HEAD_DIM - 1)]);
 }
 
 // Stores the i-th vector of a thread in workgroup memory, each vector of the tile once.

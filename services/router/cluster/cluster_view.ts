@@ -24,6 +24,7 @@ import {
   subjects,
   toBytes,
   type Inquiry,
+  type PolicyNotice,
   type Registration,
   type RegistrationReply,
   type Role,
@@ -55,6 +56,10 @@ export interface ClusterViewOptions {
   /** Returns the model that an engine joins, or why the engine is refused or must wait. */
   readonly admit: (registration: Registration) => Admitted;
   readonly signal: AbortSignal;
+  /** Returns the last change of the placement policy, which the notices of this router carry; undefined while there was none. */
+  readonly policy: () => PolicyNotice | undefined;
+  /** Whether the placement policy lets prefill instances generate too; undefined: never. */
+  readonly usesAnyRole?: (() => boolean) | undefined;
   readonly onJoined: (instance: Instance) => void;
   /** Called for each heartbeat of a member; `blocks` is the number of block event batches that the member has sent. */
   readonly onHeard: (instance: Instance, blocks: number) => void;
@@ -104,7 +109,8 @@ export class ClusterView implements AllMembers {
     every(clock, CHECK_MS, signal, () => {
       this.#dropSilent();
     });
-    this.#presence = new Presence({ bus, identity, clock, signal, version: () => this.#stores.version });
+    const version = (): number => this.#stores.version;
+    this.#presence = new Presence({ bus, identity, clock, signal, version, policy: options.policy });
   }
 
   /** Announces this router on the bus. */
@@ -145,9 +151,18 @@ export class ClusterView implements AllMembers {
     return instance?.id === id ? instance : undefined;
   }
 
-  /** When a decode instance with a context of `numTokens` was last in the cluster; undefined: never. */
+  /** Returns the function that says which instances may generate now. */
+  #mayGenerate(): (one: Pick<Instance, 'role' | 'model' | 'numericsClass'>) => boolean {
+    if (!this.#options.usesAnyRole?.()) return ({ role }) => role === 'decode';
+    return this.#sightings.generatingAsDecodes(this.of('decode'));
+  }
+
+  generating(): Instance[] {
+    return this.all().filter(this.#mayGenerate());
+  }
+
   decodeSeenMs(numTokens: number, model?: string): number | undefined {
-    return this.#sightings.lastMs(this.of('decode'), numTokens, model);
+    return this.#sightings.lastMs(this.#mayGenerate(), this.all(), numTokens, model);
   }
 
   /** Resolves when an instance joins, leaves or is placeable again; or after `timeoutMs`, or when `signal` aborts. */
@@ -231,7 +246,10 @@ export class ClusterView implements AllMembers {
     const { clock, log, onJoined } = this.#options;
     const { member, engine } = registration;
     if (engine && model !== undefined && !this.#models.has(model))
-      this.#models.set(model, { format: engine.format, digest: formatDigest(engine.format) });
+      this.#models.set(model, {
+        ...{ format: engine.format, digest: formatDigest(engine.format) },
+        stateBytes: engine.stateBytes,
+      });
     const instance = new Instance(registration, clock.nowMs(), this.#placements, model);
     instance.isUnchecked = true;
     this.#instances.set(member.name, instance);
@@ -256,11 +274,13 @@ export class ClusterView implements AllMembers {
       bus.publish(subjects.unknownMember(epoch), toBytes({ router: identity.epoch }));
       return;
     }
-    const wasPlaceable = instance.isPlaceable;
+    const { member } = instance;
+    const wasUsable = instance.isPlaceable && (instance.work !== undefined || member.role === 'store');
     instance.receiveHeartbeat(status, identity.epoch, clock.nowMs());
     onHeard(instance, status.blocks);
     this.#reachability.heard(instance);
-    if (!wasPlaceable) this.#changed.notify();
+    // Requests wait for an instance that is placeable again, and for one whose first heartbeat says what it can do.
+    if (!wasUsable) this.#changed.notify();
   }
 
   #dropSilent(): void {

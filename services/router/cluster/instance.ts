@@ -6,8 +6,10 @@ import {
   type Member,
   type HeartbeatStatus,
   type Registration,
+  type Role,
 } from '../../../shared/protocol/membership.ts';
-import { OpenPlacements, type Placements } from './open_placements.ts';
+import type { InstanceWork } from '../../../shared/protocol/instance_work.ts';
+import { OpenPlacements, type PlacedWork, type Placements } from './open_placements.ts';
 
 /** Calls that fail in a row before an instance counts as unreachable: one connection may break by itself. */
 const MAX_FAILED = 3;
@@ -17,6 +19,8 @@ const NAME_HELD_MS = 1_200;
 /** One incarnation of a cluster member: its registration, load, reachability and the calls placed there. */
 export class Instance {
   readonly member: Member;
+  /** Name of the incarnation as a holder of blocks, by name and epoch. */
+  readonly id: string;
   readonly registration: Registration;
   /** Name of the model that the instance serves; undefined for a store. */
   readonly model: string | undefined;
@@ -46,18 +50,24 @@ export class Instance {
     this.#open = new OpenPlacements(placements);
     this.registration = registration;
     this.member = registration.member;
+    this.id = holderId(this.member);
     this.lastHeardMs = nowMs;
     // Each request on the instance adds one listener and removes it at its end, so no fixed limit applies.
     setMaxListeners(0, this.lost.signal);
   }
 
-  get id(): string {
-    return holderId(this.member);
-  }
-
   /** Longest prompt and output together, in tokens, that the model and the instance's device blocks allow; 0 for a store. */
   get maxModelLen(): number {
     return this.registration.engine?.maxModelLen ?? 0;
+  }
+
+  get role(): Role {
+    return this.member.role;
+  }
+
+  /** Numerics class of the engine: those of one class give the same bits (E2). Empty for a store. */
+  get numericsClass(): string {
+    return this.registration.engine?.numericsClass ?? '';
   }
 
   /** Whether its name is its own still: a process that was restarted takes the name over as soon as nothing is heard of its predecessor. */
@@ -108,9 +118,18 @@ export class Instance {
     return Math.max(this.#open.size, running + waiting + this.#open.numUnreported);
   }
 
-  /** Records a call placed at the instance. Returns the placement number. */
-  place(): number {
-    return this.#open.add();
+  /**
+   * Work that placements compare: that of the last heartbeat, plus the calls that this router has placed since. The same object until it
+   * changes. Undefined when the heartbeats do not carry it.
+   */
+  get work(): InstanceWork | undefined {
+    const reported = this.load?.work;
+    return reported && this.#open.addedTo(reported);
+  }
+
+  /** Records a call placed at the instance, with its work. Returns the placement number. */
+  place(work: PlacedWork): number {
+    return this.#open.add(work);
   }
 
   /** Records that the call with this placement number has ended. */

@@ -8,6 +8,8 @@ import type { Instance } from './instance.ts';
 export interface ClusterModel {
   readonly format: Format;
   readonly digest: Digest;
+  /** Bytes of the record of a recurrent state; absent for a model without recurrent layers. */
+  readonly stateBytes?: number | undefined;
 }
 
 /** Members that placement and relay can use. */
@@ -17,8 +19,13 @@ export interface MembersView {
   readonly otherRouters: readonly string[];
   all(): Instance[];
   of(role: Role): Instance[];
+  /**
+   * Returns the instances that may generate: the decode instances, and where the placement policy uses any role, the prefill instances of
+   * their numerics classes.
+   */
+  generating(): Instance[];
   byHolder(id: string): Instance | undefined;
-  /** When a decode instance with a context of `numTokens` was last in the cluster; undefined: never. */
+  /** When an instance that may generate, with a context of `numTokens`, was last in the cluster; undefined: never. */
   decodeSeenMs(numTokens: number): number | undefined;
   /** Resolves when an instance joins, leaves or is placeable again; or after `timeoutMs`, or when `signal` aborts. */
   changed(timeoutMs: number, signal: AbortSignal): Promise<void>;
@@ -29,8 +36,8 @@ export interface AllMembers extends MembersView {
   /** Models that have engines, by name. */
   readonly models: ReadonlyMap<string, ClusterModel>;
   /**
-   * Returns when a decode instance with a context of `numTokens` was last in the cluster, for one model or for any; undefined when
-   * there was none.
+   * Returns when an instance that may generate, with a context of `numTokens`, was last in the cluster, for one model or for any;
+   * undefined when there was none.
    */
   decodeSeenMs(numTokens: number, model?: string): number | undefined;
 }

@@ -13,6 +13,11 @@ export class ModelView implements MembersView {
     this.#name = name;
   }
 
+  /** The model's name. */
+  get name(): string {
+    return this.#name;
+  }
+
   get model(): ClusterModel | undefined {
     return this.#view.models.get(this.#name);
   }
@@ -33,17 +38,21 @@ export class ModelView implements MembersView {
     return this.#view.of(role).filter((instance) => this.#isOwn(instance));
   }
 
+  generating(): Instance[] {
+    return this.#view.generating().filter((instance) => this.#isOwn(instance));
+  }
+
   byHolder(id: string): Instance | undefined {
     const instance = this.#view.byHolder(id);
     return instance && this.#isOwn(instance) ? instance : undefined;
   }
 
   /**
-   * Longest context, in tokens, that a decode instance of the model serves; undefined without one. Placement picks an instance whose
+   * Longest context, in tokens, that an instance of the model generates with; undefined without one. Placement picks an instance whose
    * context is long enough.
    */
   get maxModelLen(): number | undefined {
-    const lengths = this.of('decode').map(({ maxModelLen }) => maxModelLen);
+    const lengths = this.generating().map(({ maxModelLen }) => maxModelLen);
     return lengths.length > 0 ? Math.max(...lengths) : undefined;
   }
 

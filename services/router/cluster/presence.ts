@@ -1,7 +1,7 @@
 /** Presence of routers on the bus: announces this router, and tracks the others by their notices. */
 import { every, type Clock } from '../../../shared/base/clock.ts';
 import type { Bus } from '../../../shared/bus/bus.ts';
-import { readGoodbye, readRouter, subjects, toBytes } from '../../../shared/protocol/membership.ts';
+import { readGoodbye, readRouter, subjects, toBytes, type PolicyNotice } from '../../../shared/protocol/membership.ts';
 
 const NOTICE_MS = 1_000;
 /** Milliseconds between two notices in answer to hellos, at least. */
@@ -25,6 +25,8 @@ export interface PresenceOptions {
   readonly signal: AbortSignal;
   /** Returns the version of this router's list of stores, which each notice carries. */
   readonly version: () => number;
+  /** Returns the last change of the placement policy, which each notice carries; undefined while there was none. */
+  readonly policy: () => PolicyNotice | undefined;
 }
 
 /** Announces this router on the bus, and keeps the list of the other routers that are heard. */
@@ -60,9 +62,11 @@ export class Presence {
   }
 
   notice(): void {
-    const { bus, identity, clock, version } = this.#options;
+    const { bus, identity, clock } = this.#options;
     this.#noticeMs = clock.nowMs();
-    bus.publish(subjects.router, toBytes({ router: identity.epoch, name: identity.name, version: version() }));
+    const [version, policy] = [this.#options.version(), this.#options.policy()];
+    const notice = { router: identity.epoch, name: identity.name, version, ...(policy ? { policy } : {}) };
+    bus.publish(subjects.router, toBytes(notice));
   }
 
   leave(): void {

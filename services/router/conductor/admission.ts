@@ -2,7 +2,7 @@
  * Admission control: limits the prompts in flight, and counts the answers still leaving this process so that a drain can wait for
  * them.
  */
-import { Failure } from '../../../shared/base/failure.ts';
+import { RejectedFailure } from './rejected_failure.ts';
 
 /** Counts prompts in flight and unsent answers. Refuses a prompt when `maxRequests` are in flight or the router is draining. */
 export class Admission {
@@ -44,9 +44,13 @@ export class Admission {
    */
   enter(): void {
     if (this.#isDraining)
-      throw new Failure('overloaded', 'this router is draining and accepts no new requests: try again later');
+      throw new RejectedFailure('overloaded', 'this router is draining and accepts no new requests: try again later', {
+        reason: 'draining',
+      });
     if (this.#numRequests >= this.#maxRequests) {
-      throw new Failure('overloaded', `${this.#maxRequests} requests are in flight: try again later`);
+      throw new RejectedFailure('overloaded', `${this.#maxRequests} requests are in flight: try again later`, {
+        reason: 'max_requests',
+      });
     }
     this.#numRequests++;
   }

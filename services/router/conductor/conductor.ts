@@ -6,29 +6,37 @@
  *                                └──────► log, for people; nothing reads it to decide
  */
 import type { Clock } from '../../../shared/base/clock.ts';
-import type { Report } from '../../../shared/protocol/messages.ts';
+import type { Random } from '../../../shared/base/random.ts';
+import type { Report, Source } from '../../../shared/protocol/messages.ts';
+import type { BlockHash } from '../../../shared/kv/block_key.ts';
 import { tiers } from '../../../shared/protocol/block_events.ts';
 import type { MembersView } from '../cluster/members_view.ts';
 import type { Instance } from '../cluster/instance.ts';
 import type { PrefixIndex } from '../cluster/prefix_index.ts';
-import { coveredTo } from './fetch_plan.ts';
+import { DecisionLog, type LoggedDecision } from './decision_log.ts';
+import { coveredTo, matchesOf } from './fetch_plan.ts';
+import { usablePrefix, withStateSources } from './held_states.ts';
+import { PredictionCorrection } from './prediction_correction.ts';
+import { PromisedBlocks } from './promised_blocks.ts';
+import { Links } from './links.ts';
+import { OpenFetches } from './open_fetches.ts';
+import { placedWork, type PlacementWork } from './placed_work.ts';
 import type {
   ClusterSnapshot,
   Decision,
+  Explanation,
   HeldSnapshot,
   InstanceSnapshot,
   Placement,
   Policy,
   Question,
+  SecondPrefill,
+  Targets,
 } from './policy.ts';
-import { Prices } from './prices.ts';
 
-/** Bits of the tiers in memory, whose blocks are served without reading a disk. */
-const MEMORY_TIERS = (1 << tiers.indexOf('device')) | (1 << tiers.indexOf('dram'));
-/** Upper bounds of the logged decisions, and of the instances and holders in all their snapshots (P1). */
-const MAX_LOGGED = 256;
-const MAX_LOGGED_INSTANCES = 16_384;
-
+/** Bits of the device tier, and of the tiers in memory, whose blocks are served without reading a disk. */
+const DEVICE_TIER = 1 << tiers.indexOf('device');
+const MEMORY_TIERS = DEVICE_TIER | (1 << tiers.indexOf('dram'));
 /** Milliseconds to wait when the policy has chosen an instance that is not a member. */
 const GONE_MS = 100;
 
@@ -44,6 +52,8 @@ export interface Asked {
   readonly numTokens: number;
   /** Block keys of the full blocks before the tail, two words per key, low word first. */
   readonly keys: Int32Array;
+  /** Hashes of these blocks, by which recurrent states are found; may be left out for a model without. */
+  readonly hashes?: readonly BlockHash[];
   readonly maxLength: number;
   readonly avoided: Avoided;
   readonly retryAvoided?: boolean;
@@ -51,25 +61,40 @@ export interface Asked {
   readonly isEmbedding?: boolean;
   /** The decode instance is chosen already and holds blocks [0, from). */
   readonly decode?: { readonly instance: Instance; readonly from: number };
+  /** Tokens that the answer is expected to have; all that it may have, when omitted. */
+  readonly outputTokens?: number;
+  readonly targets?: Targets | undefined;
+  /** Milliseconds since the request arrived. */
+  readonly waitedMs?: number;
+  /** Whether an instance has worked for the request already. */
+  readonly isBegun?: boolean;
+  /** Numerics class of the instance that generated the output so far. */
+  readonly numericsClass?: string | undefined;
 }
 
 /** A placement with its instances, which are members, in place of their ids. */
-export type Chosen = Omit<Placement, 'decode' | 'prefill'> & {
+export type Chosen = Omit<Placement, 'decode' | 'prefill' | 'second'> & {
   readonly decode: Instance;
   readonly prefill: Instance | undefined;
+  readonly second?: (Omit<SecondPrefill, 'prefill'> & { readonly instance: Instance }) | undefined;
+  /** Work that the instances get, to be passed on to {@link Instance.place}. */
+  readonly work: PlacementWork;
+  /** Undefined for a placement that no policy chose. */
+  readonly explanation: Explanation | undefined;
 };
 
 /** Result of a placement request: the chosen instances, or the policy's wait or reject decision. */
 export type Outcome = { readonly kind: 'place'; readonly chosen: Chosen } | Exclude<Decision, { kind: 'place' }>;
 
-/** One entry of the decision log, which `/api/decisions` shows: the question, the snapshot and the decision of the policy. */
-export interface LoggedDecision {
-  /** Time of the decision on the router's clock, in ms. */
-  readonly atMs: number;
-  readonly requestId: string;
-  readonly question: Question;
-  readonly snapshot: ClusterSnapshot;
-  readonly decision: Decision;
+type Holder = HeldSnapshot['holders'][number];
+
+/** One holder of a question's blocks: in the ranges that it has on its device, in host memory, and only on disk. */
+interface Holders {
+  /** Undefined when it may not be asked. */
+  readonly address: string | undefined;
+  onDevice: Holder | undefined;
+  inMemory: Holder | undefined;
+  onDisk: Holder | undefined;
 }
 
 /** Dependencies of the {@link Conductor} of one model. */
@@ -78,17 +103,29 @@ export interface ConductorOptions {
   readonly index: PrefixIndex;
   readonly policy: Policy;
   readonly clock: Clock;
+  readonly random: Random;
   /** Tie-break number of this router. Several routers differ in the number, so that they do not all choose the same instance. */
   readonly tieBreak: number;
+  /** Whether decisions are logged; true by default. A log of many decisions costs much memory management. */
+  readonly isLogging?: boolean;
 }
 
-/** The cluster scheduler of one model: places requests on instances through the policy, learns their prices, and logs its decisions. */
+/** The cluster scheduler of one model: places requests on instances through the policy, learns the speed of links, and logs its decisions. */
 export class Conductor {
   readonly #options: ConductorOptions;
   readonly #startMs: number;
-  readonly #log: LoggedDecision[] = [];
-  readonly #prices = new Prices();
-  #numLogged = 0;
+  readonly #log = new DecisionLog();
+  /** Speeds of the links between holders and this model's instances. */
+  readonly links = new Links();
+  /** Difference between the times that the policy predicts and real ones. */
+  readonly correction = new PredictionCorrection();
+  readonly #promised = new PromisedBlocks();
+  readonly #fetches = new OpenFetches();
+  /** When a request without any hit was last placed on an instance, by its id; bounded by the members (P1). */
+  readonly #coldMs = new Map<string, number>();
+  /** Last snapshot of each instance, by its id. */
+  readonly #last = new Map<string, InstanceSnapshot>();
+  #numDecisions = 0;
 
   constructor(options: ConductorOptions) {
     this.#options = options;
@@ -97,46 +134,95 @@ export class Conductor {
 
   /** Logged decisions, the newest last. */
   get log(): readonly LoggedDecision[] {
-    return this.#log;
+    return this.#log.entries;
   }
 
-  /** Updates the prices of an instance from the report of a call. */
+  /** Updates the links of an instance from the report of a call. */
   learn({ id }: Instance, report: Report): void {
-    // Ignore an instance that has left: nothing would delete its prices again.
-    if (this.#options.view.byHolder(id)) this.#prices.learn(id, report);
+    // Ignore an instance that has left: nothing would delete its links again.
+    if (report.links.length > 0 && this.#options.view.byHolder(id)) this.links.learn(id, report.links);
   }
 
-  /** Deletes the prices of an instance that has left the cluster. */
-  forget({ id }: Instance): void {
-    this.#prices.forget(id);
+  /** Deletes what is known of an instance that has left the cluster. */
+  forget({ id, member }: Instance): void {
+    this.links.forget(id, member.address);
+    this.#coldMs.delete(id);
+    this.#last.delete(id);
+    this.#promised.forget(id);
+  }
+
+  /**
+   * Records that an instance will have the blocks `keys` of a placed request, of which it has or fetches the first `heldTokens`, from
+   * `sources`. Returns the function to call when the request's prompt is computed there, or has failed; a second call does nothing.
+   */
+  promise(instance: Instance, keys: Int32Array, heldTokens: number, sources: readonly Source[]): () => void {
+    const { id } = instance;
+    const endFetch = this.fetch(instance, sources);
+    // Ignore an instance that has left: nothing would forget its promises again.
+    if (!this.#options.view.byHolder(id)) return endFetch;
+    const end = this.#promised.promise(id, keys, heldTokens / (this.#options.view.model?.format.blockSize ?? 1));
+    return () => {
+      endFetch();
+      end();
+    };
+  }
+
+  /** Records that an instance fetches the blocks of `sources`. Returns the function to call when it has them; a second call does nothing. */
+  fetch({ id, work }: Instance, sources: readonly Source[]): () => void {
+    return this.#fetches.begin(id, sources, work?.blockBytes ?? 0);
+  }
+
+  /** Number of open promises and fetches: zero when no request is in flight (R2). */
+  get numPromised(): number {
+    return this.#promised.numOpen + this.#fetches.numOpen;
   }
 
   decide(asked: Asked): Outcome {
-    const { requestId, numTokens, keys, maxLength, retryAvoided = false, isEmbedding = false, decode } = asked;
+    const { requestId, numTokens, maxLength, decode } = asked;
     const question: Question = {
-      ...{ numTokens, maxLength, retryAvoided, isEmbedding, numBlocks: keys.length / 2 },
+      ...{ numTokens, maxLength, numBlocks: asked.keys.length / 2 },
+      ...{ retryAvoided: asked.retryAvoided ?? false, isEmbedding: asked.isEmbedding ?? false },
       decode: decode && { id: decode.instance.id, from: decode.from },
+      outputTokens: asked.outputTokens ?? Math.max(0, maxLength - numTokens),
+      ...{ targets: asked.targets, waitedMs: asked.waitedMs ?? 0, isBegun: asked.isBegun ?? false },
+      numericsClass: asked.numericsClass,
     };
     const snapshot = this.#snapshot(asked);
+    this.#numDecisions++;
     const decision = this.#options.policy.decide(question, snapshot);
-    this.#remember({ atMs: this.#options.clock.nowMs(), requestId, question, snapshot, decision });
+    if (this.#options.isLogging !== false)
+      this.#log.add({ atMs: this.#options.clock.nowMs(), requestId, question, snapshot, decision });
     if (decision.kind !== 'place') return decision;
     const { view } = this.#options;
-    const { placement } = decision;
+    const { kind, prediction, ...others } = decision;
+    const addressOf = (id: string): string | undefined => view.byHolder(id)?.member.address;
+    const placement = snapshot.hasStates
+      ? withStateSources(decision.placement, question, snapshot, addressOf)
+      : decision.placement;
+    const explanation: Explanation = {
+      ...others,
+      prediction: prediction && this.correction.corrected(prediction),
+      uncorrected: prediction,
+    };
     // Decision and look-up happen in one turn of the event loop, so the instances of the snapshot are still members.
     const chosenDecode = decode?.instance ?? view.byHolder(placement.decode);
     if (!chosenDecode) return { kind: 'wait', why: 'one is expected', forMs: GONE_MS };
     const prefill = placement.prefill === undefined ? undefined : view.byHolder(placement.prefill);
-    return { kind: 'place', chosen: { ...placement, decode: chosenDecode, prefill } };
+    if (placement.heldTokens === 0) this.#noteCold(placement);
+    const work = placedWork({ ...placement, prefill }, question, snapshot.blockSize);
+    const second = this.#secondOf(placement);
+    return { kind, chosen: { ...placement, decode: chosenDecode, prefill, second, work, explanation } };
   }
 
-  #remember(entry: LoggedDecision): void {
-    this.#log.push(entry);
-    this.#numLogged += sizeOf(entry);
-    while (this.#log.length > MAX_LOGGED || (this.#numLogged > MAX_LOGGED_INSTANCES && this.#log.length > 1)) {
-      const oldest = this.#log.shift();
-      if (oldest) this.#numLogged -= sizeOf(oldest);
-    }
+  #secondOf({ second }: Placement): Chosen['second'] {
+    const instance = second && this.#options.view.byHolder(second.prefill);
+    return instance && { ...second, instance };
+  }
+
+  /** Remembers when the instances of a placement got a request without any hit. */
+  #noteCold({ decode, prefill, second }: Placement): void {
+    const nowMs = this.#options.clock.nowMs();
+    for (const id of [decode, prefill, second?.prefill]) if (id !== undefined) this.#coldMs.set(id, nowMs);
   }
 
   /** Returns how many blocks from the first on somebody holds. */
@@ -145,43 +231,105 @@ export class Conductor {
   }
 
   /** Returns the ranges of a chain that are held, with the holders that may be asked for them. */
-  #ranges(keys: Int32Array, avoided: Avoided): HeldSnapshot[] {
+  #ranges(keys: Int32Array, avoided: Avoided, known = new Map<string, Holders>()): HeldSnapshot[] {
     const { view, index } = this.#options;
-    return index.ranges(keys).map(({ start, end, heldBy }) => ({
-      ...{ start, end },
-      holders: heldBy.flatMap(({ holder: id, tiers: its }) => {
+    // A holder is mostly in many ranges: `known` has those that were met before.
+    const holdersOf = (id: string): Holders => {
+      let found = known.get(id);
+      if (!found) {
         const holder = view.byHolder(id);
-        if (!holder?.isCounted || !avoided.isHolder(holder)) return [];
-        return [{ id, address: holder.member.address, isInMemory: (its & MEMORY_TIERS) !== 0 }];
-      }),
-    }));
+        const isUsable = holder?.isCounted === true && avoided.isHolder(holder);
+        const address = isUsable ? holder.member.address : undefined;
+        found = { address, onDevice: undefined, inMemory: undefined, onDisk: undefined };
+        known.set(id, found);
+      }
+      return found;
+    };
+    return index.ranges(keys).map(({ start, end, heldBy }) => {
+      const holders: Holder[] = [];
+      for (const { holder: id, tiers: its } of heldBy) {
+        const found = holdersOf(id);
+        const { address } = found;
+        if (address === undefined) continue;
+        const where = (its & DEVICE_TIER) !== 0 ? 'onDevice' : (its & MEMORY_TIERS) !== 0 ? 'inMemory' : 'onDisk';
+        const [isInMemory, isOnDevice] = [where !== 'onDisk', where === 'onDevice'];
+        holders.push((found[where] ??= { id, address, isInMemory, isOnDevice }));
+      }
+      return { start, end, holders };
+    });
   }
 
-  #snapshot({ keys, maxLength, avoided }: Asked): ClusterSnapshot {
-    const { view, clock } = this.#options;
+  /** Returns the snapshot of an instance; the last one while nothing has changed, so that logged decisions share it. */
+  #snapshotOf(instance: Instance, avoided: Avoided, mayGenerate: boolean): InstanceSnapshot {
+    const { id, queueLength, isPlaceable, work } = instance;
+    const isAvoided = avoided.has(instance);
+    const coldAtMs = this.#coldMs.get(id);
+    const last = this.#last.get(id);
+    if (
+      last?.queueLength === queueLength &&
+      last.isPlaceable === isPlaceable &&
+      last.isAvoided === isAvoided &&
+      last.mayGenerate === mayGenerate &&
+      last.work === work &&
+      last.coldAtMs === coldAtMs
+    )
+      return last;
+    const { member, maxModelLen, numericsClass } = instance;
+    const { name, address } = member;
+    const role = member.role === 'prefill' ? 'prefill' : 'decode';
+    const now: InstanceSnapshot = {
+      ...{
+        id,
+        name,
+        role,
+        address,
+        numericsClass,
+        mayGenerate,
+        maxModelLen,
+        queueLength,
+        isPlaceable,
+        isAvoided,
+        work,
+        coldAtMs,
+      },
+    };
+    // Snapshots of members only, which bounds the map (P1).
+    this.#last.set(id, now);
+    return now;
+  }
+
+  /** Returns what of the held ranges a hybrid model can use, and the state behind them. */
+  #usable({ keys, hashes = [], avoided }: Asked): Pick<ClusterSnapshot, 'ranges' | 'state' | 'hasStates'> {
+    const { view } = this.#options;
+    const known = new Map<string, Holders>();
+    const ranges = this.#ranges(keys, avoided, known);
+    const { stateBytes = 0 } = view.model ?? {};
+    if (stateBytes === 0) return { ranges };
+    const holdersOf = (key: bigint): readonly Holder[] =>
+      this.#ranges(new Int32Array(BigUint64Array.of(key).buffer), avoided, known)[0]?.holders ?? [];
+    return { ...usablePrefix(ranges, hashes, stateBytes, holdersOf), hasStates: true };
+  }
+
+  #snapshot(asked: Asked): ClusterSnapshot {
+    const { keys, maxLength, avoided } = asked;
+    const { view, clock, random } = this.#options;
     const nowMs = clock.nowMs();
     const seenMs = view.decodeSeenMs(maxLength);
-    const of = (role: 'decode' | 'prefill'): InstanceSnapshot[] =>
-      view.of(role).map((instance) => ({
-        id: instance.id,
-        name: instance.member.name,
-        address: instance.member.address,
-        maxModelLen: instance.maxModelLen,
-        queueLength: instance.queueLength,
-        isPlaceable: instance.isPlaceable,
-        isAvoided: avoided.has(instance),
-        price: this.#prices.of(instance.id),
-      }));
+    const generating = new Set(view.generating());
+    const snapshotOf = (instance: Instance): InstanceSnapshot =>
+      this.#snapshotOf(instance, avoided, generating.has(instance));
+    const usable = this.#usable(asked);
     return {
       blockSize: view.model?.format.blockSize ?? 1,
-      ...{ decode: of('decode'), prefill: of('prefill'), ranges: this.#ranges(keys, avoided) },
+      decode: view.of('decode').map(snapshotOf),
+      prefill: view.of('prefill').map(snapshotOf),
+      ...usable,
+      promised: this.#promised.runs(keys, matchesOf(usable.ranges)),
+      ...{ links: this.links.recent, otherLink: this.links.mean, fetching: this.#fetches.bytes },
+      ...{ turn: this.#numDecisions, random: [random.u32() / 2 ** 32, random.u32() / 2 ** 32] },
       tieBreak: view.otherRouters.length > 0 ? this.#options.tieBreak : 0,
       ageMs: nowMs - this.#startMs,
       withoutDecodeMs: seenMs === undefined ? undefined : nowMs - seenMs,
     };
   }
-}
-
-function sizeOf({ snapshot: { decode, prefill, ranges } }: LoggedDecision): number {
-  return decode.length + prefill.length + ranges.reduce((sum, { holders }) => sum + 1 + holders.length, 0);
 }

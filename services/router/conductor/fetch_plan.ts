@@ -8,23 +8,42 @@ import type { HeldSnapshot } from './policy.ts';
 /** Worth of a block in memory, counted in blocks that are only on a disk. */
 const MEMORY_WORTH = 2;
 
+/**
+ * Plans from the begin of each range, by the ranges of a snapshot, which never change: a policy asks for the plans of many instances,
+ * whose matched prefixes end where ranges do.
+ */
+const known = new WeakMap<readonly HeldSnapshot[], (readonly Source[] | undefined)[]>();
+
 /** Returns consecutive sources for the blocks from `from` on, up to the first block that nobody holds. */
-export function fetchPlan(ranges: readonly HeldSnapshot[], from: number): Source[] {
-  const sources: Source[] = [];
-  let [next, at] = [from, 0];
+export function fetchPlan(ranges: readonly HeldSnapshot[], from: number): readonly Source[] {
+  let plans = known.get(ranges);
+  if (!plans) known.set(ranges, (plans = []));
+  // Steps before a plan that is known: each has its first range, whose index is undefined where the step begins within the range.
+  const steps: { readonly source: Source; readonly at: number | undefined }[] = [];
+  let [next, at, rest]: [number, number, readonly Source[]] = [from, 0, []];
   for (;;) {
     let range = ranges[at];
     while (range && range.end <= next) range = ranges[++at];
-    if (!range || range.start > next) return sources;
-    let best: { address: string; end: number; worth: number } | undefined;
-    for (const { address } of range.holders) {
-      const { end, worth } = reach(ranges, at, next, address);
-      if (!best || worth > best.worth) best = { address, end, worth };
+    if (!range || range.start > next) break;
+    const isWhole = range.start === next;
+    const plan = isWhole ? plans[at] : undefined;
+    if (plan) {
+      rest = plan;
+      break;
     }
-    if (!best) return sources;
-    sources.push({ address: best.address, start: next, end: best.end, isComputing: false });
+    const best = furthest(ranges, at, next);
+    if (!best) break;
+    steps.push({
+      source: { address: best.address, start: next, end: best.end, isComputing: false },
+      at: isWhole ? at : undefined,
+    });
     next = best.end;
   }
+  for (const step of steps.reverse()) {
+    rest = [step.source, ...rest];
+    if (step.at !== undefined) plans[step.at] = rest;
+  }
+  return rest;
 }
 
 /** Returns the first block from `from` on that no holder can be asked for. */
@@ -38,12 +57,21 @@ export function coveredTo(ranges: readonly HeldSnapshot[], from: number): number
   return covered;
 }
 
+/** Leading blocks that each holder has, by its id. */
+export type PrefixMatches = ReadonlyMap<string, number>;
+
+/** Matches of ranges that were asked for: a policy and what surrounds it ask for the same. */
+const knownMatches = new WeakMap<readonly HeldSnapshot[], PrefixMatches>();
+
 /**
  * Returns the matched prefix of each holder by id: number of consecutive blocks from the first on. Holders without the first block are
  * left out.
  */
-export function matchesOf(ranges: readonly HeldSnapshot[]): Map<string, number> {
+export function matchesOf(ranges: readonly HeldSnapshot[]): PrefixMatches {
+  const found = knownMatches.get(ranges);
+  if (found) return found;
   const matches = new Map<string, number>();
+  knownMatches.set(ranges, matches);
   let covered = 0;
   for (const { start, end, holders } of ranges) {
     if (start !== covered) break;
@@ -53,25 +81,50 @@ export function matchesOf(ranges: readonly HeldSnapshot[]): Map<string, number> 
   return matches;
 }
 
-/**
- * Returns the end of the consecutive blocks that one holder has, and their worth. After blocks in memory, the range ends at blocks
- * that this holder has on disk and another in memory.
- */
-function reach(
-  ranges: readonly HeldSnapshot[],
-  first: number,
-  from: number,
-  address: string,
-): { end: number; worth: number } {
-  let [end, worth, wasInMemory] = [from, 0, false];
-  for (let at = first; ; at++) {
-    const range = ranges[at];
-    const its = range?.holders.find((holder) => holder.address === address);
-    if (!range || !its || (at > first && range.start !== end)) break;
-    if (wasInMemory && !its.isInMemory && range.holders.some(({ isInMemory }) => isInMemory)) break;
-    wasInMemory = its.isInMemory;
-    worth += (range.end - end) * (its.isInMemory ? MEMORY_WORTH : 1);
-    end = range.end;
+/** Returns how many leading blocks an instance has on its device, where it needs no fetch for them. */
+export function deviceMatchOf(ranges: readonly HeldSnapshot[], id: string): number {
+  let covered = 0;
+  for (const { start, end, holders } of ranges) {
+    if (start !== covered || !holders.some((holder) => holder.id === id && holder.isOnDevice)) break;
+    covered = end;
   }
-  return { end, worth };
+  return covered;
+}
+
+/** Consecutive blocks of one holder while they are followed from range to range. */
+interface Reach {
+  readonly address: string;
+  end: number;
+  worth: number;
+  wasInMemory: boolean;
+}
+
+/**
+ * Returns the holder whose consecutive blocks from `from` on, in range `first` and behind it, are worth most; undefined when the range
+ * has no holder. After blocks in memory, a holder's blocks end at those that it has on disk and another in memory.
+ */
+function furthest(ranges: readonly HeldSnapshot[], first: number, from: number): Reach | undefined {
+  const reaches = new Map<string, Reach>();
+  let best: Reach | undefined;
+  let numReaching = 1;
+  for (let at = first; numReaching > 0; at++) {
+    const range = ranges[at];
+    if (!range || (at > first && range.start !== ranges[at - 1]?.end)) break;
+    const { end, holders } = range;
+    const begin = Math.max(from, range.start);
+    const hasMemory = holders.some(({ isInMemory }) => isInMemory);
+    numReaching = 0;
+    for (const { address, isInMemory } of holders) {
+      let reach = reaches.get(address);
+      if (!reach && at === first) reaches.set(address, (reach = { address, end: begin, worth: 0, wasInMemory: false }));
+      if (reach?.end !== begin || (reach.wasInMemory && !isInMemory && hasMemory)) continue;
+      reach.worth += (end - begin) * (isInMemory ? MEMORY_WORTH : 1);
+      reach.end = end;
+      reach.wasInMemory = isInMemory;
+      numReaching++;
+    }
+  }
+  // The first in the order of the range, among equals.
+  for (const reach of reaches.values()) if (!best || reach.worth > best.worth) best = reach;
+  return best;
 }

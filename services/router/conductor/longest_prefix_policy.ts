@@ -4,31 +4,26 @@
  * them, else on any. Alternatives are priced for the log; the prices do not decide. A request waits for a decode instance that is
  * expected.
  */
-import { coveredTo, fetchPlan, matchesOf } from './fetch_plan.ts';
-import type {
-  Alternative,
-  ClusterSnapshot,
-  Decision,
-  InstanceSnapshot,
-  Placement,
-  Policy,
-  Question,
+import assert from 'node:assert/strict';
+import { fetchPlan, matchesOf, type PrefixMatches } from './fetch_plan.ts';
+import { ablePrefills, eligibleOf, leftOf, matchOf, placementOf } from './placement.ts';
+import {
+  MAX_ALTERNATIVES,
+  type Alternative,
+  type ClusterSnapshot,
+  type Decision,
+  type InstanceSnapshot,
+  type Placement,
+  type Policy,
+  type Question,
 } from './policy.ts';
-import type { Price } from './prices.ts';
+import { computeMs, fetchTimes } from './unloaded_time.ts';
+
+/** Name of the {@link LongestPrefixPolicy}. */
+export const LONGEST_PREFIX = 'longest_prefix';
 
 /** Sequences by which a queue may be longer for the sake of a longer matched prefix; beyond that the cache would make a hot spot. */
 const MAX_EXTRA_QUEUE = 8;
-/** Milliseconds after the router's start during which a decode instance is expected, since none can have registered before. */
-const START_MS = 5_000;
-/**
- * Milliseconds after a decode instance was last seen during which another is expected: a supervisor restarts it, or a rolling update
- * replaces it.
- */
-const EXPECTED_MS = 60_000;
-/** Milliseconds before a request retries instances that failed or were busy, when no other instance is left. */
-const AVOIDED_MS = 100;
-
-type PrefixMatches = ReadonlyMap<string, number>;
 
 /**
  * The default policy: chooses the longest matched prefix among instances of similar load, and adds a prefill instance when more than
@@ -44,107 +39,85 @@ export class LongestPrefixPolicy implements Policy {
   decide(question: Question, snapshot: ClusterSnapshot): Decision {
     const matches: PrefixMatches = matchesOf(snapshot.ranges);
     const all = question.isEmbedding ? this.#embedding(question, snapshot) : snapshot.decode;
-    const hasRoom = all.filter(({ isPlaceable, maxModelLen }) => isPlaceable && maxModelLen >= question.maxLength);
-    const eligible = hasRoom.filter(({ isAvoided }) => !isAvoided || question.retryAvoided);
+    const { instances: eligible = [], decision } = eligibleOf(all, question, snapshot);
     const decode = question.decode?.id ?? choose(eligible, matches, snapshot.tieBreak)?.id;
-    if (decode === undefined)
-      return hasRoom.length > 0 ? { kind: 'wait', why: 'all are avoided', forMs: AVOIDED_MS } : absent(snapshot);
-    const priced = ({ id, queueLength, price }: InstanceSnapshot): Alternative => {
-      const run = question.decode?.id === id ? question.decode.from : (matches.get(id) ?? 0);
-      const numFetched = (coveredTo(snapshot.ranges, run) - run) * snapshot.blockSize;
-      const numComputed = question.numTokens - run * snapshot.blockSize - numFetched;
-      return { decode: id, run, queueLength, priceMs: priceOf(price, numFetched, numComputed) };
-    };
-    const prices = all.filter((one) => one.id === decode || eligible.includes(one)).map(priced);
+    if (decode === undefined && decision) return decision;
+    assert(decode !== undefined, 'without an eligible instance there is a decision');
+    const priceOf = prices(question, snapshot, matches);
+    const others = eligible.filter(({ id }) => id !== decode).map(priceOf);
+    const chosen = all.find(({ id }) => id === decode);
     return {
-      kind: 'place',
+      ...{ kind: 'place', policy: LONGEST_PREFIX },
       placement: this.#place(decode, question, snapshot, matches),
-      priceMs: prices.find((one) => one.decode === decode)?.priceMs,
-      alternatives: prices.filter((one) => one.decode !== decode),
+      priceMs: chosen && priceOf(chosen).priceMs,
+      policy: 'longest_prefix',
+      alternatives: others.sort(byPrice).slice(0, MAX_ALTERNATIVES),
     };
   }
 
   /** Instances that may compute an embedding: prefill instances alone when there is much to compute and one of them can. */
-  #embedding({ numTokens, maxLength, retryAvoided }: Question, snapshot: ClusterSnapshot): readonly InstanceSnapshot[] {
-    const { decode, prefill, ranges, blockSize } = snapshot;
-    const numLeft = numTokens - coveredTo(ranges, 0) * blockSize;
-    const able = prefill.filter(
-      ({ isPlaceable, isAvoided, maxModelLen }) =>
-        isPlaceable && (!isAvoided || retryAvoided) && maxModelLen >= maxLength,
-    );
+  #embedding(question: Question, snapshot: ClusterSnapshot): readonly InstanceSnapshot[] {
+    const { decode, prefill } = snapshot;
+    const able = ablePrefills(prefill, { ...question, numTokens: question.numTokens - 1 });
+    const { numLeft } = leftOf(0, question, snapshot);
     return numLeft > this.#localPrefillTokens && able.length > 0 ? able : [...decode, ...prefill];
   }
 
-  #place(
-    decode: string,
-    question: Question,
-    { blockSize, prefill: all, ranges, tieBreak }: ClusterSnapshot,
-    matches: PrefixMatches,
-  ): Placement {
+  #place(decode: string, question: Question, snapshot: ClusterSnapshot, matches: PrefixMatches): Placement {
     const { numTokens, numBlocks } = question;
-    const decodeMatch = question.decode?.from ?? matches.get(decode) ?? 0;
-    const held = fetchPlan(ranges, decodeMatch);
-    const last = held.at(-1);
-    const covered = last?.end ?? decodeMatch;
-    const numLeft = numTokens - covered * blockSize;
+    const { prefill: all, ranges, tieBreak } = snapshot;
+    const decodeMatch = matchOf(decode, question, matches);
+    const { covered, numLeft } = leftOf(decodeMatch, question, snapshot);
+    const numSources = fetchPlan(ranges, decodeMatch).length;
     // A prefill instance computes full blocks only, so it cannot help when just the tail is left.
     const isMuch = !question.isEmbedding && numLeft > this.#localPrefillTokens && covered < numBlocks;
-    const able = all.filter(
-      ({ isPlaceable, isAvoided, maxModelLen }) =>
-        isPlaceable && (!isAvoided || question.retryAvoided) && maxModelLen > numTokens,
-    );
+    const able = ablePrefills(all, question);
     const prefill = isMuch ? choose(able, matches, tieBreak) : undefined;
-    const hit = `${covered} of ${numBlocks} blocks held (decode ${decodeMatch}${held.length > 1 ? `, the rest by ${held.length}` : ''})`;
+    const hit = `${covered} of ${numBlocks} blocks held (decode ${decodeMatch}${numSources > 1 ? `, the rest by ${numSources}` : ''})`;
+    const place = (maxSelfCompute: number, reason: string): Placement =>
+      placementOf(decode, prefill, question, snapshot, { maxSelfCompute, reason });
     if (question.isEmbedding) {
-      return {
-        ...{ decode, prefill: undefined, decodeSources: held, prefillSources: [] },
-        ...{ heldTokens: covered * blockSize, maxSelfCompute: numTokens },
-        reason: `${covered} of ${numBlocks} blocks held (${decodeMatch} by the instance); an embedding: it computes ${numLeft} tokens`,
-      };
+      const reason = `${covered} of ${numBlocks} blocks held (${decodeMatch} by the instance); an embedding: it computes ${numLeft} tokens`;
+      return place(numTokens, reason);
     }
     if (!prefill) {
-      return {
-        ...{ decode, prefill: undefined, decodeSources: held, prefillSources: [] },
-        heldTokens: covered * blockSize,
-        maxSelfCompute: isMuch || all.length === 0 ? numTokens : Math.max(this.#localPrefillTokens, numLeft),
-        reason: `${hit}; ${isMuch ? 'no prefill instance' : `${numLeft} tokens to compute are too few for a prefill instance`}: decode computes them`,
-      };
+      const why = isMuch ? 'no prefill instance' : `${numLeft} tokens to compute are too few for a prefill instance`;
+      const most = isMuch || all.length === 0 ? numTokens : Math.max(this.#localPrefillTokens, numLeft);
+      return place(most, `${hit}; ${why}: decode computes them`);
     }
-    // Merge the prefill instance's held range with the range it computes, so that one fetch covers both.
-    const isLast = last?.address === prefill.address;
-    const others = isLast ? held.slice(0, -1) : held;
-    const prefillMatch = matches.get(prefill.id) ?? 0;
-    return {
-      ...{ decode, prefill: prefill.id },
-      heldTokens: covered * blockSize,
-      decodeSources: [
-        ...others,
-        { address: prefill.address, start: isLast ? last.start : covered, end: numBlocks, isComputing: true },
-      ],
-      prefillSources: fetchPlan(ranges, prefillMatch),
-      maxSelfCompute: this.#localPrefillTokens,
-      reason: `${hit}; ${numLeft} tokens to compute: prefill first`,
-    };
+    return place(this.#localPrefillTokens, `${hit}; ${numLeft} tokens to compute: prefill first`);
   }
 }
 
 /**
- * Returns the predicted milliseconds of fetching and computing the tokens; undefined when the compute price or a needed fetch price
- * was never measured.
+ * Returns a function that prices an instance: milliseconds to the first token without its queue. Instances with the same matched prefix
+ * fetch the same blocks, so the plan is made once for each length.
  */
-function priceOf({ computeMs, fetchMs }: Price, numFetched: number, numComputed: number): number | undefined {
-  const fetch = numFetched === 0 ? 0 : fetchMs;
-  return fetch === undefined || computeMs === undefined ? undefined : fetch * numFetched + computeMs * numComputed;
+function prices(
+  question: Question,
+  snapshot: ClusterSnapshot,
+  matches: PrefixMatches,
+): (instance: InstanceSnapshot) => Alternative {
+  type Plan = { readonly fetchMs: ReturnType<typeof fetchTimes>; readonly start: number };
+  const plans = new Map<number, Plan>();
+  return ({ id, queueLength, work }) => {
+    const run = matchOf(id, question, matches);
+    if (!work) return { decode: id, run, queueLength, priceMs: undefined };
+    let plan = plans.get(run);
+    if (!plan) {
+      const { covered } = leftOf(run, question, snapshot);
+      const fetchMs = fetchTimes(fetchPlan(snapshot.ranges, run), snapshot);
+      plans.set(run, (plan = { fetchMs, start: covered * snapshot.blockSize }));
+    }
+    const { fetchMs, start } = plan;
+    const priceMs = fetchMs(id, work.blockBytes) + computeMs(work, start, question.numTokens - start);
+    return { decode: id, run, queueLength, priceMs };
+  };
 }
 
-function absent({ ageMs, withoutDecodeMs }: ClusterSnapshot): Decision {
-  const forMs = Math.max(START_MS - ageMs, withoutDecodeMs === undefined ? 0 : EXPECTED_MS - withoutDecodeMs);
-  if (forMs > 0) return { kind: 'wait', why: 'one is expected', forMs };
-  return {
-    kind: 'reject',
-    code: 'overloaded',
-    message: 'no decode instance is available: start one with `penstock decode`, or wait until it has loaded',
-  };
+/** Orders alternatives by price, those without a price last. */
+function byPrice(a: Alternative, b: Alternative): number {
+  return (a.priceMs ?? Infinity) - (b.priceMs ?? Infinity) || 0;
 }
 
 /**
@@ -156,14 +129,16 @@ function choose(
   matches: PrefixMatches,
   tieBreak: number,
 ): InstanceSnapshot | undefined {
-  const shortest = Math.min(...eligible.map(({ queueLength }) => queueLength));
-  const runOf = ({ id }: InstanceSnapshot): number => matches.get(id) ?? 0;
-  const order = (a: InstanceSnapshot, b: InstanceSnapshot): number =>
-    runOf(b) - runOf(a) || a.queueLength - b.queueLength;
-  const sorted = eligible
-    .filter(({ queueLength }) => queueLength <= shortest + MAX_EXTRA_QUEUE)
-    .sort((a, b) => order(a, b) || (a.name < b.name ? -1 : 1));
-  const [best] = sorted;
-  const equals = sorted.filter((one) => best && order(one, best) === 0);
-  return equals[tieBreak % equals.length];
+  let shortest = Infinity;
+  for (const { queueLength } of eligible) shortest = Math.min(shortest, queueLength);
+  let [equals, bestRun, bestQueue]: [InstanceSnapshot[], number, number] = [[], -1, Infinity];
+  for (const one of eligible) {
+    const { id, queueLength } = one;
+    if (queueLength > shortest + MAX_EXTRA_QUEUE) continue;
+    const run = matches.get(id) ?? 0;
+    if (run < bestRun || (run === bestRun && queueLength > bestQueue)) continue;
+    if (run === bestRun && queueLength === bestQueue) equals.push(one);
+    else [equals, bestRun, bestQueue] = [[one], run, queueLength];
+  }
+  return equals.sort((a, b) => (a.name < b.name ? -1 : 1))[tieBreak % equals.length];
 }

@@ -7,7 +7,7 @@ import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:
 
 /** Request headers that OpenAI's, Anthropic's and plain clients send. */
 const ALLOWED_HEADERS =
-  /^(accept|authorization|content-type|x-api-key|x-request-id|traceparent|user-agent|idempotency-key|openai-[a-z-]+|anthropic-[a-z-]+|x-stainless-[a-z-]+)$/;
+  /^(accept|authorization|content-type|x-api-key|x-request-id|traceparent|user-agent|idempotency-key|openai-[a-z-]+|x-penstock-(slo-ttft|slo-tbt|deadline)-ms|anthropic-[a-z-]+|x-stainless-[a-z-]+)$/;
 /** Headers that a preflight answer allows when none of the requested ones is allowed, or none is requested. */
 const USUAL_HEADERS = 'authorization, content-type, x-api-key';
 /** Headers of answers that a page may read. */

@@ -9,6 +9,7 @@ import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:
 import { Backoff } from '../../../shared/base/backoff.ts';
 import type { Clock } from '../../../shared/base/clock.ts';
 import type { Body } from '../openai/bodies.ts';
+import { targetTextsOf } from '../openai/request_targets.ts';
 import type { Exchange, RequestNames, Sink } from '../openai/exchange.ts';
 
 /**
@@ -63,7 +64,13 @@ export async function withClient(
   const names = namesOf(request.headers);
   if (names.clientId !== undefined) response.setHeader('x-request-id', names.clientId);
   try {
-    await serve({ names, body, gone: gone.signal, sink: new HttpSink(response) });
+    await serve({
+      names,
+      targets: targetTextsOf(request.headers),
+      body,
+      gone: gone.signal,
+      sink: new HttpSink(response),
+    });
   } finally {
     over.abort();
     socket.removeListener('end', halfClosed);

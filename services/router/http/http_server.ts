@@ -235,8 +235,8 @@ function answerClientError(error: Error & { code?: string }, socket: Socket, met
 
 function addHealthRoutes(app: FastifyInstance, { context, view }: HttpApp): void {
   const health = (): { code: number; body: object } => {
-    const numDecode = view.of('decode').filter(({ isPlaceable }) => isPlaceable).length;
-    const status = context.admission.isDraining ? 'draining' : numDecode > 0 ? 'ok' : 'no decode instance';
+    const canGenerate = view.generating().some(({ isPlaceable }) => isPlaceable);
+    const status = context.admission.isDraining ? 'draining' : canGenerate ? 'ok' : 'no decode instance';
     const roles = ['prefill', 'decode', 'store'] as const;
     const instances = Object.fromEntries(
       roles.map((role) => [role, view.of(role).filter(({ isCounted }) => isCounted).length]),
@@ -258,13 +258,14 @@ function addHealthRoutes(app: FastifyInstance, { context, view }: HttpApp): void
   });
 }
 
-function addInsideRoutes(app: FastifyInstance, { context, contexts, decisions, view, index, bus }: HttpApp): void {
+function addInsideRoutes(app: FastifyInstance, face: HttpApp): void {
+  const { context, contexts, decisions, links, hardware, numPromised, view, index, policy, bus } = face;
   const cluster = clusterMetrics({ view, index, bus });
   app.get('/metrics', async (_request, reply) => {
     const models = [...new Set([context, ...contexts()])].map(({ metrics }) => metrics.text());
     return reply.type(cluster.contentType).send(mergeMetrics(await Promise.all([...models, cluster.metrics()])));
   });
-  app.get('/api/pool', () => poolView({ view, index, bus }, context));
+  app.get('/api/pool', () => poolView({ view, index, policy, bus }, { ...context, numPromised }, links()));
   type Listed = { Querystring: { limit?: string } };
   const limitOf = ({ limit }: Listed['Querystring']): number => {
     const number = Number(limit ?? DEFAULT_LISTED);
@@ -273,6 +274,8 @@ function addInsideRoutes(app: FastifyInstance, { context, contexts, decisions, v
   };
   app.get<Listed>('/api/requests', ({ query }) => ({ requests: context.requests.list(limitOf(query)) }));
   app.get<Listed>('/api/decisions', ({ query }) => ({ decisions: decisions().slice(-limitOf(query)).reverse() }));
+  type Named = { Querystring: { model?: string } };
+  app.get<Named>('/api/hardware', ({ query }) => hardware(query.model));
   const dashboard = readFileSync(new URL('./dashboard.html', import.meta.url), 'utf8');
   app.get('/dashboard', (_request, reply) => reply.type('text/html; charset=utf-8').send(dashboard));
   app.get('/', (_request, reply) => reply.redirect('/dashboard'));

@@ -56,9 +56,10 @@ const operations: Readonly<Record<string, Operation>> = {
   '/v1/health': { summary: 'The same as /health' },
   '/ping': { summary: 'Says by its status alone whether requests can be answered' },
   '/metrics': { summary: 'Metrics of the router and of the cluster, for Prometheus', type: 'text/plain' },
-  '/api/pool': { summary: 'Processes, their load, and the blocks in each tier' },
+  '/api/pool': { summary: 'Processes, their load, the blocks in each tier, and the placement policy' },
   '/api/requests': { summary: 'Recent requests, with their attempts and times' },
   '/api/decisions': { summary: 'Recent decisions of the conductor, with their reasons' },
+  '/api/hardware': { summary: "A model's engines as a replay of traces simulates them, measured" },
   '/dashboard': { summary: 'A live page over the cluster', type: 'text/html' },
   '/': { summary: 'Leads to the dashboard', type: 'text/html' },
 };
@@ -66,6 +67,7 @@ const operations: Readonly<Record<string, Operation>> = {
 /** Query parameters, by path. */
 const queries: Readonly<Record<string, readonly { readonly name: string; readonly schema: object }[]>> = {
   '/tokenizer_info': [{ name: 'model', schema: { type: 'string' } }],
+  '/api/hardware': [{ name: 'model', schema: { type: 'string' } }],
   '/api/requests': [{ name: 'limit', schema: { type: 'integer', minimum: 1 } }],
   '/api/decisions': [{ name: 'limit', schema: { type: 'integer', minimum: 1 } }],
 };

@@ -4,7 +4,7 @@
  */
 import { collectDefaultMetrics, Counter, Gauge, Registry } from 'prom-client';
 import type { ClusterBus } from '../../../shared/bus/cluster_bus.ts';
-import type { InstanceLoad, TierStats } from '../../../shared/protocol/membership.ts';
+import type { InstanceLoad, StateSlots, TierStats } from '../../../shared/protocol/membership.ts';
 import type { ClusterView } from '../cluster/cluster_view.ts';
 import type { Instance } from '../cluster/instance.ts';
 import type { PrefixIndex } from '../cluster/prefix_index.ts';
@@ -55,6 +55,7 @@ export function clusterMetrics({ view, index, bus }: Observed): Registry {
   };
   addInstances(adders, view);
   addTiers(adders, view);
+  addStateSlots(adders, view);
   addIndex(adders, index);
   addBus(adders, bus, view);
   return registry;
@@ -170,6 +171,47 @@ function addTiers({ gauge, counter }: Adders, view: ClusterView): void {
       perTier((stats) => stats[name]),
     );
   }
+}
+
+/** Adds the series of slots for recurrent states, which only engines of hybrid models have. */
+function addStateSlots({ gauge, counter }: Adders, view: ClusterView): void {
+  const labels = ['engine', 'role', 'model_name'];
+  const ofStates =
+    (add: (set: (value: number, extra?: Labels) => void, states: StateSlots) => void): Collect =>
+    (set) => {
+      for (const instance of view.all()) {
+        const own = labelsOf(instance);
+        const { states } = instance.load ?? {};
+        if (states)
+          add((value, extra = {}) => {
+            set({ ...own, ...extra }, value);
+          }, states);
+      }
+    };
+  gauge(
+    'penstock_state_slots',
+    'slots of a device for recurrent states, by state: used by sequences, saved for later hits, free',
+    [...labels, 'state'],
+    ofStates((set, { slots, saved, used }) => {
+      for (const [state, value] of Object.entries({ used, saved, free: slots - used - saved })) set(value, { state });
+    }),
+  );
+  counter(
+    'penstock_state_hits_total',
+    'sequences that began with a saved recurrent state',
+    labels,
+    ofStates((set, { hits }) => {
+      set(hits);
+    }),
+  );
+  counter(
+    'penstock_state_evictions_total',
+    'saved recurrent states that gave their slots to others',
+    labels,
+    ofStates((set, { evictions }) => {
+      set(evictions);
+    }),
+  );
 }
 
 function addIndex({ gauge }: Adders, index: PrefixIndex): void {

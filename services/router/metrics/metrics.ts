@@ -1,10 +1,14 @@
 /** Series of `/metrics` that describe one model's requests: Prometheus text, under vLLM's names where the meaning is the same, so that existing dashboards work. */
 import { Counter, Gauge, Histogram, Registry } from 'prom-client';
 import { Failure } from '../../../shared/base/failure.ts';
+import { RejectedFailure } from '../conductor/rejected_failure.ts';
 import { errorStatus } from '../openai/errors.ts';
 import type { Log } from '../../../shared/base/log.ts';
 import { IndexDrift } from '../index_drift.ts';
+import type { MembersView } from '../cluster/members_view.ts';
 import type { RequestTrace } from '../relay/request_log.ts';
+import { PredictionMetrics } from './prediction_metrics.ts';
+import { recommendedInstances, RequestDemand } from './recommended_instances.ts';
 
 /** vLLM's histogram buckets, in seconds or tokens, so that quantiles of both compare. */
 const LATENCY_BUCKETS = [0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680];
@@ -16,11 +20,21 @@ const TOKEN_LATENCY_BUCKETS = [
 ];
 const TOKEN_BUCKETS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000];
 
+/** Instances of a model, for the number that its requests need. */
+export interface ServingInstances {
+  readonly nowMs: () => number;
+  readonly instances: () => Pick<MembersView, 'all' | 'model'>;
+}
+
 /** Prometheus metrics of one model's requests, with their registry. */
 export class RouterMetrics {
   /** All series of this model, for `/metrics` and the reference page. */
   readonly registry = new Registry();
-  readonly failovers: Counter;
+  readonly failovers = new Counter({
+    name: 'penstock_failovers_total',
+    help: 'requests that were continued on another decode instance',
+    registers: [this.registry],
+  });
   readonly #interToken: readonly Histogram[];
   readonly #perOutputToken: Histogram;
   readonly #ttft: Histogram;
@@ -43,14 +57,24 @@ export class RouterMetrics {
     help: 'prompt tokens that would have been cached if their client had not rewritten text before them',
     registers: [this.registry],
   });
+  readonly #predictions = new PredictionMetrics(this.registry);
   readonly #drift: IndexDrift;
+  readonly #demand = new RequestDemand();
+  readonly #instances: ServingInstances;
   readonly #ended: Counter<'finished_reason'>;
   readonly #failed: Counter<'reason' | 'status'>;
+  readonly #rejected = new Counter({
+    name: 'penstock_rejections_total',
+    help: 'requests that were refused before anything was computed for them: for their targets (wait, ttft, tbt, deadline, hopeless), or because of max_requests, draining or no_instance',
+    labelNames: ['reason'],
+    registers: [this.registry],
+  });
   readonly #routerSeconds: Histogram;
   /** Failures that were counted already: several callers report the same one. */
   readonly #counted = new WeakSet<object>();
 
-  constructor(modelName: string, log: Log) {
+  constructor(modelName: string, log: Log, instances: ServingInstances) {
+    this.#instances = instances;
     this.#drift = new IndexDrift((missing) => {
       log.warn({ missing: Number(missing.toFixed(3)) }, 'the prefix index promises blocks that nobody has');
     });
@@ -110,7 +134,6 @@ export class RouterMetrics {
       'penstock_predicted_cached_tokens_total',
       'prompt tokens that the prefix index reported as cached somewhere when their request was placed',
     );
-    this.failovers = counter('penstock_failovers_total', 'requests that were continued on another decode instance');
     this.#ended = new Counter({
       name: 'vllm:request_success_total',
       help: 'requests by how they ended',
@@ -123,7 +146,30 @@ export class RouterMetrics {
       labelNames: ['reason', 'status'],
       ...shared,
     });
+    this.#addGauges();
+  }
+
+  #addGauges(): void {
     this.#addDrift();
+    this.#addRecommended();
+  }
+
+  #addRecommended(): void {
+    const [demand, instances, registers] = [this.#demand, this.#instances, [this.registry]];
+    new Gauge({
+      name: 'penstock_recommended_instances',
+      help: "instances that this router's requests of the last minutes need, at 80 % use: for prompts (prefill), for tokens at the pacing target (decode), or any part (both); absent while unknown",
+      labelNames: ['role'],
+      registers,
+      collect() {
+        this.reset();
+        const view = instances.instances();
+        const rates = demand.rates(instances.nowMs());
+        const works = view.all().flatMap(({ load }) => load?.work ?? []);
+        const found = rates && view.model && recommendedInstances(rates, works, view.model.format.blockSize);
+        for (const [role, count] of Object.entries(found ?? {})) this.set({ role }, count as number);
+      },
+    });
   }
 
   #addDrift(): void {
@@ -157,6 +203,7 @@ export class RouterMetrics {
       this.#counted.add(error);
     }
     const status = String(errorStatus(error));
+    if (error instanceof RejectedFailure) this.#rejected.inc({ reason: error.reason });
     this.#failed.inc({ reason: error instanceof Failure ? error.code : `http_${status}`, status });
   }
 
@@ -177,6 +224,8 @@ export class RouterMetrics {
     this.#promptTokens.inc(promptTokens);
     this.#cachedTokens.inc(trace.tokens.cached);
     this.#generatedTokens.inc(outputTokens);
+    const cachedTokens = Math.min(promptTokens, trace.tokens.cached);
+    this.#demand.ended({ promptTokens, cachedTokens, outputTokens }, this.#instances.nowMs());
     this.#lostTokens.inc(trace.counts?.lost.lost_tokens ?? 0);
     if (ttftMs === undefined || !ttft) return;
     this.#prefixQueries.inc(promptTokens);
@@ -185,6 +234,7 @@ export class RouterMetrics {
     this.#predictedTokens.inc(predictedTokens);
     // Skip requests with a failover: blocks lost with the instance are no error of the index.
     if (attempts.length === 1 && isFirst) this.#drift.observe(predictedTokens, trace.tokens.cached);
+    this.#predictions.observe(trace.compared);
     // An embedding has no tokens whose times could be compared.
     if (isEmbedding) return;
     const [prefillMs, decodeMs] = [ttft.load + ttft.compute, totalMs - ttftMs];

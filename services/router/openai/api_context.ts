@@ -8,6 +8,7 @@ import type { RouterMetrics } from '../metrics/metrics.ts';
 import type { Relay } from '../relay/relay.ts';
 import type { RequestLog } from '../relay/request_log.ts';
 import type { OutputFormat } from '../output/output_format.ts';
+import type { RequestTargets } from './request_targets.ts';
 import type { ResponseStore } from '../responses/response_store.ts';
 import type { TextCodec } from '../text/text.ts';
 
@@ -39,6 +40,8 @@ export interface ApiContext {
   readonly admission: Admission;
   /** How the hidden states of a prompt become its embedding. */
   readonly pooling: Pooling;
+  /** Targets of requests by tenant and headers. */
+  readonly targets: RequestTargets;
   readonly requestTimeoutMs: number;
   readonly stalledReaderMs: number;
   readonly sseKeepAliveMs: number;

@@ -50,8 +50,7 @@ export function readEmbeddingBody(bytes: Uint8Array, all: BodyLimits): Embedding
     ...{ model: body.model, prompts, requestId: body.request_id, ignored },
     isBase64: body.encoding_format === 'base64',
     hasSpecialTokens: body.add_special_tokens ?? true,
-    // The schema accepts 0 only.
-    priority: Number(body.priority ?? 0),
+    priority: body.priority ?? 0,
     cacheSalt: body.cache_salt ?? '',
   };
 }

@@ -37,10 +37,13 @@ export function errorStatus(error: unknown): number {
 /** Content type of JSON answers. */
 export const jsonType = 'application/json; charset=utf-8';
 
-/** Returns the headers of an error answer; a 503 includes `retry-after` of 1 second. */
+/** Returns the headers of an error answer; a 429 or 503 includes `retry-after` in seconds, 1 where nothing better is known. */
 export function errorHeaders(error: unknown): Record<string, string> {
-  const isLater = errorStatus(error) === 503;
-  return { 'content-type': jsonType, ...(isLater ? { 'retry-after': '1' } : {}) };
+  const status = errorStatus(error);
+  const isLater = status === 429 || status === 503;
+  const retryAfterMs = error instanceof Failure ? (error.retryAfterMs ?? 0) : 0;
+  const seconds = Math.max(1, Math.ceil(retryAfterMs / 1_000));
+  return { 'content-type': jsonType, ...(isLater ? { 'retry-after': String(seconds) } : {}) };
 }
 
 /** Returns the OpenAI error object for any error. */

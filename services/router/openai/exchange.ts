@@ -7,6 +7,13 @@ export interface RequestNames {
   readonly traceId: string | undefined;
 }
 
+/** Targets in the headers of a request, as the client sent them; undefined where it sent none. */
+export interface TargetTexts {
+  readonly ttftMs?: string | undefined;
+  readonly tbtMs?: string | undefined;
+  readonly totalMs?: string | undefined;
+}
+
 /** Destination of an answer: an HTTP response, or a test. Status and headers are sent with the first bytes. */
 export interface Sink {
   /** Whether status and headers have been sent. */
@@ -27,6 +34,7 @@ export interface Sink {
 /** One request and the sink for its answer. */
 export interface Exchange {
   readonly names: RequestNames;
+  readonly targets?: TargetTexts | undefined;
   /** The request body; empty once read. */
   readonly body: Body;
   /** Aborts when the client is gone. */

@@ -80,7 +80,10 @@ export const common = {
   ...constraintFields,
   use_beam_search: only([false]),
   length_penalty: only([1]),
-  priority: only([0]),
+  priority: z.int().min(-MAX_INT).max(MAX_INT).optional().meta({
+    description:
+      'Lower first: in the queue of an instance, and in the router while instances are full. Who waits rises',
+  }),
   spaces_between_special_tokens: only([true]),
   truncate_prompt_tokens: z
     .int()

@@ -161,8 +161,7 @@ function readCommon(body: Common, ignored: string[], numLogprobs: number, limits
     numPromptLogprobs: body.prompt_logprobs ?? -1,
     constraint: readConstraint(body, limits),
     requestId: body.request_id,
-    // The schema accepts 0 only.
-    priority: Number(body.priority ?? 0),
+    priority: body.priority ?? 0,
     cacheSalt: body.cache_salt ?? '',
     ignored,
   };

@@ -29,7 +29,7 @@ export interface AnswerDelta {
 
 /** Runs one prompt and yields its output; starts when the first delta is requested, and closes the request's trace at the end. */
 export async function* runPrompt(
-  { codec, relay, requests, metrics, clock, onGenerated }: ApiContext,
+  { codec, relay, requests, metrics, clock, targets, onGenerated }: ApiContext,
   trace: RequestTrace,
   generation: Generation,
   scope: RequestScope,
@@ -37,6 +37,7 @@ export async function* runPrompt(
   const { signal, untilMs } = scope;
   const { promptTokens, request, ownStopTokenIds } = generation;
   trace.counts = generation.counts;
+  trace.expected.targets = targets.of(request.scope.salt, scope.targets);
   trace.maxTokens = generation.isPromptOnly ? 0 : request.maxLength - promptTokens.length;
   const text = new TextStream(codec, promptTokens, generation.text);
   let outcome: 'finished' | 'failed' | 'cancelled' = 'cancelled';

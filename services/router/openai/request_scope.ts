@@ -7,11 +7,13 @@
  */
 import { Failure } from '../../../shared/base/failure.ts';
 import { linkSignals, type Link } from '../../../shared/base/signal.ts';
+import type { Targets } from '../conductor/policy.ts';
 import type { Body } from './bodies.ts';
 import type { RequestTrace } from '../relay/request_log.ts';
 import type { ApiContext } from './api_context.ts';
 import { jsonType } from './errors.ts';
 import type { Exchange, RequestNames, Sink } from './exchange.ts';
+import { parseTargets } from './request_targets.ts';
 
 /**
  * Milliseconds after the deadline until the scope aborts. The relay ends the request at its deadline; this ends what still waits, such
@@ -29,7 +31,11 @@ export class RequestScope {
   readonly body: Body;
   /** Deadline of the request, in ms on the router's clock. */
   readonly untilMs: number;
+  /** Targets in the headers of the request. */
+  readonly targets: Targets;
   readonly #context: ApiContext;
+  /** Failure of the headers, which {@link open} throws. */
+  readonly #invalid: Failure | undefined;
   readonly #link: Link;
   readonly #gone: AbortSignal;
   readonly #over = new AbortController();
@@ -39,17 +45,21 @@ export class RequestScope {
   readonly #generators: AsyncGenerator[] = [];
   #names: RequestNames;
 
-  constructor(context: ApiContext, { names, body, gone, sink }: Exchange) {
+  constructor(context: ApiContext, { names, targets, body, gone, sink }: Exchange) {
     const { clock, requestTimeoutMs, ending } = context;
     this.#context = context;
     this.#names = names;
     this.#gone = gone;
     this.sink = sink;
     this.body = body;
-    this.untilMs = clock.nowMs() + requestTimeoutMs;
+    const parsed = parseTargets(targets);
+    this.targets = parsed.targets;
+    this.#invalid = parsed.failure;
+    const timeoutMs = Math.min(requestTimeoutMs, this.targets.totalMs ?? Infinity);
+    this.untilMs = clock.nowMs() + timeoutMs;
     this.#link = linkSignals(gone, ending);
-    void clock.sleep(requestTimeoutMs + DEADLINE_GRACE_MS, this.#over.signal).then(() => {
-      this.#link.abort(new Failure('deadline_exceeded', `the request took over ${requestTimeoutMs} ms`));
+    void clock.sleep(timeoutMs + DEADLINE_GRACE_MS, this.#over.signal).then(() => {
+      this.#link.abort(new Failure('deadline_exceeded', `the request took over ${timeoutMs} ms`));
     });
   }
 
@@ -67,9 +77,13 @@ export class RequestScope {
     return this.#names.clientId ?? this.#traces[0]?.id ?? null;
   }
 
-  /** Opens a trace of this request, which is closed with the scope. @throws Failure `overloaded` when too many requests are in flight. */
+  /**
+   * Opens a trace of this request, which is closed with the scope. @throws Failure `overloaded` when too many requests are in flight,
+   * ParameterFailure when a header of the request is not allowed.
+   */
   open(endpoint: string): RequestTrace {
     const { admission, requests, newId } = this.#context;
+    if (this.#invalid) throw this.#invalid;
     admission.enter();
     const trace = requests.open(newId(), endpoint, this.#names);
     this.#traces.push(trace);

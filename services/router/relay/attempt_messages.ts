@@ -1,4 +1,5 @@
 /** Messages of one attempt at a request: the Decode and Prefill requests to its instances. */
+import { Failure } from '../../../shared/base/failure.ts';
 import type { Digest } from '../../../shared/kv/block_key.ts';
 import type {
   DecodeStart,
@@ -24,6 +25,8 @@ interface AttemptMessagesOptions {
   readonly group: SampleGroupMessage | undefined;
   /** Epoch of this router. */
   readonly router: string;
+  /** Tokens that the decode instance is expected to generate. */
+  readonly expectedTokens: number;
   readonly timeoutMs: number;
 }
 
@@ -41,7 +44,7 @@ export class AttemptMessages {
   start({ decode, decodeSources: sources, maxSelfCompute }: Chosen, placement: number): DecodeStart {
     const { request, promptLogprobs } = this.#options.inFlight.generation;
     return {
-      context: this.#context(placement),
+      context: this.#context(placement, this.#options.expectedTokens),
       ...this.#chain(),
       request: { ...request, maxLength: Math.min(request.maxLength, decode.maxModelLen) },
       ...{ sources, maxSelfCompute },
@@ -50,15 +53,16 @@ export class AttemptMessages {
     };
   }
 
-  prefill(sources: readonly Source[], placement: number): PrefillRequest {
+  /** Returns the request of a Prefill call. `pipelinePatienceMs`: 0 unless it is one of a pipeline. */
+  prefill(sources: readonly Source[], placement: number, pipelinePatienceMs: number): PrefillRequest {
     const { scope } = this.#options.inFlight.generation.request;
-    return { context: this.#context(placement), ...this.#chain(), sources, scope };
+    return { context: this.#context(placement, 0), ...this.#chain(), sources, scope, pipelinePatienceMs };
   }
 
-  #context(placement: number): RequestContext {
+  #context(placement: number, expectedTokens: number): RequestContext {
     const { inFlight, router, timeoutMs } = this.#options;
     const { trace, numAttempts, generation } = inFlight;
-    return callContext(trace, numAttempts, { ...generation.origin, timeoutMs, router, placement });
+    return callContext(trace, numAttempts, { ...generation.origin, timeoutMs, router, placement, expectedTokens });
   }
 
   #chain(): WireChain {
@@ -82,10 +86,14 @@ interface WireChain {
   readonly lastDigest: Buffer;
 }
 
-/** Returns the block chain of a call's tokens. `digest` is that of the model's format, `lastDigest` that of the last full block before the tail. */
+/**
+ * Returns the block chain of a call's tokens. `digest` is that of the model's format, `lastDigest` that of the last full block before the
+ * tail. @throws Failure `instance_lost` without a digest: the last instance of the model has left since the placement
+ */
 export function wireChain(digest: Digest | undefined, tokens: Uint32Array, lastDigest: Digest | undefined): WireChain {
+  if (digest === undefined) throw new Failure('instance_lost', 'the last instance of the model has left the cluster');
   return {
-    format: digest ? packDigest(digest) : Buffer.alloc(0),
+    format: packDigest(digest),
     tokens: packTokens(tokens),
     lastDigest: lastDigest ? packDigest(lastDigest) : Buffer.alloc(0),
   };

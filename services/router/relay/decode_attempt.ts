@@ -6,20 +6,23 @@
  * reason, because the instance cannot be notified.
  */
 import type { Clock } from '../../../shared/base/clock.ts';
-import { asFailure, type Failure } from '../../../shared/base/failure.ts';
+import { asFailure } from '../../../shared/base/failure.ts';
 import { AsyncQueue } from '../../../shared/base/async_queue.ts';
 import type { Random } from '../../../shared/base/random.ts';
 import { linkSignals, DONE } from '../../../shared/base/signal.ts';
 import type { Network } from '../../../shared/net/network.ts';
-import type { DecodeReply, DecodeRequest, Report, Source, SampledMessage } from '../../../shared/protocol/messages.ts';
+import type { DecodeReply, DecodeRequest, Source, SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { MembersView } from '../cluster/members_view.ts';
 import type { Instance } from '../cluster/instance.ts';
 import type { Chosen, Conductor } from '../conductor/conductor.ts';
+import type { LengthPredictor } from '../conductor/length_predictor.ts';
 import { AttemptMessages } from './attempt_messages.ts';
+import { expectedTokens } from './expected_length.ts';
 import type { InFlightRequest } from './in_flight_request.ts';
-import { runPrefill } from './prefill_run.ts';
+import { PlacedCall } from './placed_call.ts';
+import { runPlacedPrefill, type PlacedPrefill, type PrefillingAttempt } from './placed_prefill.ts';
 import type { FullBlocks } from './request_chain.ts';
-import type { AttemptEntry, PrefillEntry } from './request_counts.ts';
+import type { AttemptEntry } from './request_counts.ts';
 import type { Placed } from './sample_group.ts';
 
 /** Prefills placed for one attempt; after that the decode instance computes what is left. */
@@ -40,6 +43,7 @@ export interface AttemptOptions {
   readonly router: string;
   readonly view: MembersView;
   readonly conductor: Conductor;
+  readonly lengths: LengthPredictor;
   readonly network: Network;
   readonly clock: Clock;
   readonly random: Random;
@@ -72,6 +76,8 @@ export class DecodeAttempt {
   #unwatch: () => void = () => undefined;
   /** Output tokens received in this attempt. */
   #numTokens = 0;
+  /** The Decode call, while it is open. */
+  #call: PlacedCall | undefined;
 
   constructor(options: AttemptOptions, inFlight: InFlightRequest, { chosen, blocks, group }: Placed) {
     this.#options = options;
@@ -81,14 +87,14 @@ export class DecodeAttempt {
     this.#tokens = inFlight.tokens.view();
     this.#messages = new AttemptMessages({
       ...{ inFlight, tokens: this.#tokens, lastDigest: blocks.lastDigest, router: options.router },
-      ...{ digest: options.view.model?.digest, group },
+      ...{ digest: options.view.model?.digest, group, expectedTokens: expectedTokens(options.lengths, inFlight) },
       timeoutMs: Math.max(1, Math.ceil(inFlight.untilMs - options.clock.nowMs())),
     });
     this.#sources = chosen.decodeSources;
     // With prompt log-probabilities every prompt row is computed, so held blocks save nothing.
     const heldTokens = inFlight.generation.promptLogprobs ? 0 : chosen.heldTokens;
-    inFlight.trace.placed(heldTokens);
-    this.#attempt = inFlight.generation.counts.begin(chosen.decode.member.name, chosen.reason);
+    inFlight.trace.placed(heldTokens, chosen.explanation?.prediction);
+    this.#attempt = inFlight.generation.counts.begin(chosen.decode.member.name, chosen.reason, chosen.explanation);
   }
 
   async *run(signal: AbortSignal): AsyncGenerator<GeneratedToken> {
@@ -97,22 +103,28 @@ export class DecodeAttempt {
     const { decode: instance } = chosen;
     const { address } = instance.member;
     const requests: RequestQueue = new AsyncQueue();
-    const placement = instance.place();
-    requests.push({ start: this.#messages.start(this.#chosen, placement) });
+    const call = (this.#call = new PlacedCall(this.#options.conductor, instance, chosen.work.decode));
     const link = linkSignals(signal, instance.lost.signal);
     const options = { signal: link.signal, timeoutMs: this.#messages.timeoutMs };
     const replies = this.#options.network.open(address, 'decode', requests, options);
     try {
+      requests.push({ start: this.#messages.start(chosen, call.placement) });
       trace.phase = chosen.prefill ? 'prefilling' : 'loading';
       this.#watchSources(requests, chosen.prefillSources);
-      if (chosen.prefill) this.#prefilling = this.#prefill(requests, chosen.prefill, chosen.prefillSources);
+      if (chosen.prefill) {
+        call.fetch(chosen.decodeSources);
+        this.#prefilling = this.#prefillAll(requests, chosen.prefill, chosen);
+      } else call.promise(this.#blocks.keys, chosen.heldTokens, chosen.decodeSources);
       for await (const reply of replies) {
         if (reply.missing) this.#answerMissing(requests, reply.missing.block, reply.missing.reason);
         if (reply.prompt) this.#applyPrompt(reply.prompt.tokens);
         // R1: drop a token that arrives twice, before it is counted.
         if (!reply.sampled || reply.sampled.position < this.#tokens.length + this.#numTokens) continue;
         const generated = this.#applyToken(reply, reply.sampled);
-        if (generated.finish) this.#attempt.outcome = 'finished';
+        if (generated.finish) {
+          this.#attempt.outcome = 'finished';
+          this.#learn('tbtMs');
+        }
         yield generated;
       }
       if (this.#attempt.outcome === 'running') this.#attempt.outcome = 'ended before the last token';
@@ -122,7 +134,7 @@ export class DecodeAttempt {
     } finally {
       // The consumer stopped reading: the client disconnected, or a stop string matched.
       if (this.#attempt.outcome === 'running') this.#attempt.outcome = signal.aborted ? 'cancelled' : 'stopped';
-      instance.end(placement);
+      call.end();
       this.#unwatch();
       link.release();
       if (this.#attempt.outcome === 'finished') void this.#restOfPrefill();
@@ -159,12 +171,26 @@ export class DecodeAttempt {
     for (const token of tokens) if (token.position === (known?.length ?? 0) + 1) known?.push(token);
   }
 
+  /** Lets later predictions know how this request's time compares with what the policy predicted. */
+  #learn(time: 'ttftMs' | 'tbtMs'): void {
+    const { trace } = this.#inFlight;
+    const prediction = this.#chosen.explanation?.uncorrected;
+    const ms = trace.measured[time];
+    // Further samples of a prompt start behind the first one's.
+    if (prediction && ms !== undefined && trace.sampleOf === undefined)
+      this.#options.conductor.correction.learn(time, prediction, ms);
+  }
+
   #applyToken(reply: DecodeReply, sampled: SampledMessage): GeneratedToken {
     const { trace, generation } = this.#inFlight;
     if (this.#numTokens === 0) {
+      this.#call?.computed();
       this.#attempt.report = reply.report ?? undefined;
       if (reply.report) this.#options.conductor.learn(this.#chosen.decode, reply.report);
-      if (trace.ttftMs === undefined) trace.firstToken(this.#attempt.report);
+      if (trace.ttftMs === undefined) {
+        trace.firstToken(this.#attempt.report);
+        this.#learn('ttftMs');
+      }
       trace.phase = 'decoding';
     }
     generation.counts.outputTokens++;
@@ -173,85 +199,63 @@ export class DecodeAttempt {
     return { sampled, finish };
   }
 
-  /**
-   * Runs a prefill beside the decode call until the prefill ends, the attempt ends or another round begins. Success is only logged and
-   * counted; a failure also excludes the instance, and ends this round's fetches.
-   */
-  async #prefill(requests: RequestQueue, instance: Instance, sources: Chosen['prefillSources']): Promise<void> {
-    const { trace, excluded, generation } = this.#inFlight;
-    const { counts } = generation;
-    const { network, clock, random, conductor } = this.#options;
-    const { name } = instance.member;
-    const entry: PrefillEntry = {
-      name,
-      readyTokens: 0,
-      computedTokens: 0,
-      expectedTokens: this.#numPrefills === 0 ? Math.max(0, this.#numFull - this.#chosen.heldTokens) : 0,
-      outcome: 'running',
-      report: undefined,
-    };
-    this.#attempt.prefills.push(entry);
-    const round = this.#numMissing;
+  /** Runs the prefill of a placement, and with it the second one of a pipeline; resolves when the first of these has ended. */
+  #prefillAll(
+    requests: RequestQueue,
+    instance: Instance,
+    { prefillSources, heldTokens, work, second }: Chosen,
+  ): Promise<void> {
+    const isFirst = this.#numPrefills === 0;
+    const expectedTokens = isFirst ? Math.max(0, this.#numFull - this.#chosen.heldTokens) : 0;
     this.#numPrefills++;
     // Its own, also when the next round has begun by the time that it ends.
     const unwanted = (this.#unwanted = new AbortController());
-    const link = linkSignals(this.#ended.signal, unwanted.signal, instance.lost.signal);
-    const placement = instance.place();
-    try {
-      const request = this.#messages.prefill(sources, placement);
-      const onReport = (report: Report): void => {
-        entry.report = report;
-        conductor.learn(instance, report);
-      };
-      const onAgain = ({ message }: Failure): void => {
-        trace.note(`prefill ${name} is asked again: ${message}`);
-      };
-      await runPrefill(
-        {
-          ...{ network, clock, random, instance, request, entry, onReport, onAgain },
-          timeoutMs: this.#messages.timeoutMs,
-        },
-        link.signal,
-      );
-      counts.prefilled(entry, 'finished');
-      if (trace.phase === 'prefilling') trace.phase = 'loading';
-    } catch (error) {
-      const failure = asFailure(error);
-      // A process that dies breaks its prefill and the fetches from it, in any order: its prefill has failed, also when the decode
-      // instance has reported missing blocks in the meantime.
-      const isLost = failure.retry === 'elsewhere';
-      if (this.#ended.signal.aborted || (unwanted.signal.aborted && !isLost)) {
-        counts.prefilled(entry, 'cancelled');
-        return;
-      }
-      excluded.failed(instance);
-      if (failure.code === 'instance_lost') instance.failed(failure.message);
-      trace.note(`prefill ${name} failed at ${entry.readyTokens} tokens: ${failure.message}`);
-      counts.prefilled(entry, `failed: ${failure.message}`);
-      // The stream of a dead holder ends by itself, but fetches from a silent one would keep waiting.
-      if (!unwanted.signal.aborted) requests.push({ giveUp: { round } });
-    } finally {
-      link.release();
-      instance.end(placement);
+    const { tokens = 0, patienceMs = 0 } = second ?? {};
+    const attempt: PrefillingAttempt = {
+      ...{ ...this.#options, inFlight: this.#inFlight, messages: this.#messages, keys: this.#blocks.keys },
+      ...{ entry: this.#attempt, ended: this.#ended.signal },
+    };
+    const run = (part: PlacedPrefill): Promise<void> => runPlacedPrefill(part, attempt);
+    const round = this.#numMissing;
+    if (second) {
+      // Without it the other one computes all.
+      void run({ ...second, work: work.second, heldTokens, expectedTokens: isFirst ? tokens : 0, unwanted });
     }
+    return run({
+      ...{ instance, sources: prefillSources, work: work.prefill, heldTokens, patienceMs, unwanted },
+      onFailed: () => {
+        requests.push({ giveUp: { round } });
+      },
+      expectedTokens: Math.max(0, expectedTokens - tokens),
+    });
   }
 
   /**
-   * Ends this round's fetches as soon as one of their holders is lost, those of the prefill's fetches included. A lost holder may only
-   * be silent, which the fetching instances would not notice.
+   * Ends this round's fetches as soon as one of their holders is lost. A lost holder may only be silent, which the fetching instances
+   * would not notice. A prefill that fetches from the lost holder ends with the round: the decode instance may be busy or hang, and
+   * would let it wait.
    */
   #watchSources(requests: RequestQueue, prefillSources: readonly Source[]): void {
     this.#unwatch();
     const round = this.#numMissing;
-    const addresses = new Set([...this.#sources, ...prefillSources].map(({ address }) => address));
+    const ofPrefill = new Set(prefillSources.map(({ address }) => address));
+    const addresses = new Set([...this.#sources.map(({ address }) => address), ...ofPrefill]);
     const { decode: own } = this.#chosen;
     const holders = this.#options.view.all().filter((one) => one !== own && addresses.has(one.member.address));
     const giveUp = (): void => {
       requests.push({ giveUp: { round } });
     };
-    for (const { lost } of holders) lost.signal.addEventListener('abort', giveUp, { once: true });
+    const giveUpPrefill = (): void => {
+      this.#unwanted.abort();
+      giveUp();
+    };
+    const watched = holders.map(({ lost, member }) => ({
+      lost,
+      onLost: ofPrefill.has(member.address) ? giveUpPrefill : giveUp,
+    }));
+    for (const { lost, onLost } of watched) lost.signal.addEventListener('abort', onLost, { once: true });
     this.#unwatch = () => {
-      for (const { lost } of holders) lost.signal.removeEventListener('abort', giveUp);
+      for (const { lost, onLost } of watched) lost.signal.removeEventListener('abort', onLost);
     };
   }
 
@@ -278,7 +282,7 @@ export class DecodeAttempt {
     const asked = {
       requestId: trace.id,
       numTokens,
-      keys: this.#blocks.keys,
+      ...{ keys: this.#blocks.keys, hashes: this.#blocks.hashes },
       maxLength: numTokens + 1,
       avoided: excluded,
       decode: { instance: decode, from: block },
@@ -286,6 +290,8 @@ export class DecodeAttempt {
     const outcome = this.#numPrefills < MAX_PREFILLS ? this.#options.conductor.decide(asked) : undefined;
     const placement = outcome?.kind === 'place' ? outcome.chosen : undefined;
     if (!placement?.prefill) {
+      if (this.#numTokens === 0)
+        this.#call?.promise(this.#blocks.keys, placement?.heldTokens ?? 0, placement?.decodeSources ?? []);
       this.#sources = placement?.decodeSources ?? [];
       this.#watchSources(requests, []);
       requests.push({ more: { sources: this.#sources, maxSelfCompute: numTokens } });
@@ -294,7 +300,7 @@ export class DecodeAttempt {
     trace.phase = 'prefilling';
     this.#sources = placement.decodeSources;
     this.#watchSources(requests, placement.prefillSources);
-    this.#prefilling = this.#prefill(requests, placement.prefill, placement.prefillSources);
+    this.#prefilling = this.#prefillAll(requests, placement.prefill, placement);
     requests.push({ more: { sources: placement.decodeSources, maxSelfCompute: placement.maxSelfCompute } });
   }
 }

@@ -14,10 +14,12 @@ import { Pooling, type EmbedRequest } from '../../../shared/protocol/messages.ts
 import { unpackFloats } from '../../../shared/protocol/packing.ts';
 import type { Chosen } from '../conductor/conductor.ts';
 import { callContext, wireChain } from './attempt_messages.ts';
+import type { BusyOrder } from './busy_order.ts';
 import type { ChainCache } from './chain_cache.ts';
 import type { AttemptOptions } from './decode_attempt.ts';
 import { Exclusions } from './exclusions.ts';
 import type { Origin } from './generation.ts';
+import { PlacedCall } from './placed_call.ts';
 import { NO_BLOCKS, RequestChain, type FullBlocks } from './request_chain.ts';
 import type { RequestCounts } from './request_counts.ts';
 import type { RequestTrace } from './request_log.ts';
@@ -35,6 +37,7 @@ export interface Embedding {
 /** Dependencies of an {@link EmbeddingRun}. */
 export interface EmbeddingRunOptions extends AttemptOptions {
   readonly chains: ChainCache;
+  readonly order: BusyOrder;
   readonly onFailover: () => void;
 }
 
@@ -58,6 +61,7 @@ export class EmbeddingRun {
     this.#chain = new RequestChain(clock, embedding.scope, chains);
     this.#state = {
       ...request,
+      ranked: { priority: embedding.origin.priority, sinceMs: clock.nowMs() },
       excluded: new Exclusions(clock, random),
       backoff: new Backoff({ clock, random, firstMs: PAUSE_MS, mostMs: MAX_PAUSE_MS }),
       last: undefined,
@@ -66,6 +70,14 @@ export class EmbeddingRun {
 
   /** Returns the embedding, a vector of length 1. @throws Failure when it cannot be computed. */
   async run(): Promise<Float32Array> {
+    try {
+      return await this.#untilComputed();
+    } finally {
+      this.#options.order.leave(this.#state.ranked);
+    }
+  }
+
+  async #untilComputed(): Promise<Float32Array> {
     for (let numIdle = 0; numIdle < MAX_IDLE_ATTEMPTS;) {
       const chosen = await untilPlaced(this.#options, this.#state, (retryAvoided) => this.#decide(retryAvoided));
       try {
@@ -90,18 +102,20 @@ export class EmbeddingRun {
       ...{ numTokens: promptTokens.length, maxLength: promptTokens.length, avoided: excluded, retryAvoided },
       // The mean needs the hidden states of all tokens, so held blocks are of no use.
       keys: pooling === Pooling.MEAN ? NO_BLOCKS.keys : this.#blocks.keys,
-      isEmbedding: true,
+      hashes: this.#blocks.hashes,
+      ...{ isEmbedding: true, outputTokens: 0, waitedMs: trace.elapsedMs },
     });
   }
 
-  async #attempt({ decode: instance, decodeSources: sources, heldTokens, reason }: Chosen): Promise<Float32Array> {
+  async #attempt({ decode: instance, work, ...chosen }: Chosen): Promise<Float32Array> {
+    const { decodeSources: sources, heldTokens, reason, explanation } = chosen;
     const { network, clock, view, conductor } = this.#options;
     const { trace, signal, untilMs } = this.#state;
     this.#numAttempts++;
-    trace.placed(heldTokens);
+    trace.placed(heldTokens, explanation?.prediction);
     trace.phase = 'prefilling';
-    const entry = this.#embedding.counts.begin(instance.member.name, reason);
-    const placement = instance.place();
+    const entry = this.#embedding.counts.begin(instance.member.name, reason, explanation);
+    const call = new PlacedCall(conductor, instance, work.decode).promise(this.#blocks.keys, heldTokens, sources);
     const link = linkSignals(signal, instance.lost.signal);
     const addresses = new Set(sources.map(({ address }) => address));
     const holders = view.all().filter((one) => one !== instance && addresses.has(one.member.address));
@@ -112,7 +126,7 @@ export class EmbeddingRun {
     for (const { lost } of holders) lost.signal.addEventListener('abort', giveUp, { once: true });
     const timeoutMs = Math.max(1, Math.ceil(untilMs - clock.nowMs()));
     try {
-      const request = this.#request(sources, placement, timeoutMs);
+      const request = this.#request(sources, call.placement, timeoutMs);
       const options = { signal: link.signal, timeoutMs };
       const { values, report } = await askOnce(network, instance.member.address, 'embed', request, options);
       entry.report = report ?? undefined;
@@ -125,7 +139,7 @@ export class EmbeddingRun {
       throw error;
     } finally {
       for (const { lost } of holders) lost.signal.removeEventListener('abort', giveUp);
-      instance.end(placement);
+      call.end();
       link.release();
     }
   }
@@ -135,7 +149,7 @@ export class EmbeddingRun {
     const { trace } = this.#state;
     const { router, view } = this.#options;
     return {
-      context: callContext(trace, this.#numAttempts, { ...origin, timeoutMs, router, placement }),
+      context: callContext(trace, this.#numAttempts, { ...origin, timeoutMs, router, placement, expectedTokens: 0 }),
       ...wireChain(view.model?.digest, promptTokens, this.#blocks.lastDigest),
       ...{ sources, scope, pooling },
     };

@@ -6,8 +6,9 @@ import type { SampleGroup } from './sample_group.ts';
 import type { TextStreamOptions } from '../text/text_stream.ts';
 
 /**
- * Tenant and priority of a request, sent to every instance that works on it. Both are reserved: the tenant is always empty, the
- * priority 0.
+ * Tenant and priority of a request, sent to every instance that works on it. The tenant is reserved and always empty; of priorities
+ * the lower is served first where requests wait for full instances (busy_order.ts), and in the queue of an instance
+ * (shared/engine/queue_order.ts).
  */
 export interface Origin {
   readonly tenant: string;

@@ -10,10 +10,13 @@ import { Backoff } from '../../../shared/base/backoff.ts';
 import { Failure } from '../../../shared/base/failure.ts';
 import { DecodeAttempt, type AttemptOptions, type GeneratedToken } from './decode_attempt.ts';
 import type { Chosen } from '../conductor/conductor.ts';
+import { sampleWork } from '../conductor/placed_work.ts';
+import { BusyOrder } from './busy_order.ts';
 import { ChainCache } from './chain_cache.ts';
 import { EmbeddingRun, type Embedding } from './embedding_run.ts';
 import { Exclusions } from './exclusions.ts';
 import type { Generation } from './generation.ts';
+import { expectedTokens, learnLength } from './expected_length.ts';
 import type { InFlightRequest } from './in_flight_request.ts';
 import { NO_BLOCKS, RequestChain } from './request_chain.ts';
 import type { RequestTrace } from './request_log.ts';
@@ -34,16 +37,22 @@ export class Relay {
   readonly #options: RelayOptions;
   readonly #chains: ChainCache;
   readonly #rewrittenText: RewrittenTextFinder;
+  readonly #order: BusyOrder;
 
   constructor(options: RelayOptions) {
     this.#options = options;
     this.#chains = new ChainCache(undefined, options.keyBits);
+    this.#order = new BusyOrder(options.clock);
     this.#rewrittenText = new RewrittenTextFinder(options);
   }
 
   /** Returns the embedding of a prompt, a vector of length 1. @throws Failure when it cannot be computed. */
   embed(embedding: Embedding, trace: RequestTrace, untilMs: number, signal: AbortSignal): Promise<Float32Array> {
-    return new EmbeddingRun({ ...this.#options, chains: this.#chains }, embedding, { trace, untilMs, signal }).run();
+    return new EmbeddingRun({ ...this.#options, chains: this.#chains, order: this.#order }, embedding, {
+      trace,
+      untilMs,
+      signal,
+    }).run();
   }
 
   /** @throws Failure when the request cannot be finished; tokens yielded before stay valid. */
@@ -59,6 +68,7 @@ export class Relay {
       tokens: new TokenList(generation.promptTokens),
       chain: new RequestChain(clock, generation.request.scope, this.#chains),
       excluded: new Exclusions(clock, random),
+      ranked: { priority: generation.origin.priority, sinceMs: clock.nowMs() },
       last: undefined,
       backoff: new Backoff({ clock, random, firstMs: PAUSE_MS, mostMs: MAX_PAUSE_MS }),
       numAttempts: 0,
@@ -73,6 +83,8 @@ export class Relay {
         numIdle = hasMoved || inFlight.last?.code === 'overloaded' ? 0 : numIdle + 1;
       }
     } finally {
+      this.#order.leave(inFlight.ranked);
+      learnLength(this.#options.lengths, inFlight);
       void this.#rewrittenText.remember(inFlight);
     }
     throw inFlight.last ?? new Failure('internal', 'no attempt was made');
@@ -95,12 +107,14 @@ export class Relay {
           throw new Failure('internal', `token ${reply.sampled.position} came when ${tokens.length} was next`);
         }
         tokens.push(reply.sampled.token);
+        inFlight.numericsClass = chosen.decode.numericsClass;
+        this.#order.leave(inFlight.ranked);
         yield reply;
         if (reply.finish) return true;
       }
       throw new Failure('instance_lost', `${name} ended the stream before the last token`);
     } catch (error) {
-      const failure = await retryAfter(error, this.#options, inFlight, chosen.decode);
+      const failure = await retryAfter(error, { ...this.#options, order: this.#order }, inFlight, chosen.decode);
       const numDone = tokens.length - generation.promptTokens.length;
       trace.note(`${name} failed after ${numDone} tokens: ${failure.message}`);
       return false;
@@ -115,7 +129,11 @@ export class Relay {
     trace.phase = 'placing';
     return generation.group.place(inFlight, {
       lead,
-      mayFollow: (decode) => !decode.lost.signal.aborted && decode.isPlaceable && !excluded.has(decode),
+      mayFollow: (decode) =>
+        !decode.lost.signal.aborted &&
+        decode.isPlaceable &&
+        !excluded.has(decode) &&
+        (inFlight.numericsClass ?? decode.numericsClass) === decode.numericsClass,
       follow: async (leader) => {
         const { decode } = leader.chosen;
         const { model } = this.#options.view;
@@ -128,6 +146,7 @@ export class Relay {
           ...{ decode, prefill: undefined, decodeSources: [], prefillSources: [], heldTokens: 0 },
           maxSelfCompute: numTokens,
           reason: 'a further sample: starts from the blocks of the first one on its instance',
+          ...{ work: { decode: sampleWork(numTokens), prefill: undefined }, explanation: undefined },
         };
         return { chosen, blocks, numTokens };
       },
@@ -137,9 +156,9 @@ export class Relay {
   /** Places the request by itself. @throws Failure as {@link untilPlaced} does. */
   async #decide(inFlight: InFlightRequest): Promise<Placed> {
     const { tokens, chain, excluded, trace } = inFlight;
-    const { conductor, view } = this.#options;
+    const { conductor, view, lengths } = this.#options;
     let blocks = NO_BLOCKS;
-    const chosen = await untilPlaced(this.#options, inFlight, async (retryAvoided) => {
+    const chosen = await untilPlaced({ ...this.#options, order: this.#order }, inFlight, async (retryAvoided) => {
       const { model } = view;
       blocks = model ? await chain.blocks(model, tokens.view()) : NO_BLOCKS;
       // Decide after the await: the cluster may have changed meanwhile.
@@ -149,7 +168,10 @@ export class Relay {
       return conductor.decide({
         requestId: trace.id,
         ...{ numTokens: tokens.length, maxLength: this.#needed(inFlight), avoided: excluded, retryAvoided },
-        keys: isReading ? NO_BLOCKS.keys : blocks.keys,
+        ...{ keys: isReading ? NO_BLOCKS.keys : blocks.keys, hashes: blocks.hashes },
+        ...{ outputTokens: expectedTokens(lengths, inFlight), waitedMs: trace.elapsedMs },
+        ...{ targets: trace.expected.targets, isBegun: inFlight.numAttempts > 0 },
+        numericsClass: inFlight.numericsClass,
       });
     });
     return { chosen, blocks, numTokens: tokens.length };
@@ -162,7 +184,7 @@ export class Relay {
   #needed({ generation, tokens }: InFlightRequest): number {
     const { isOpenEnded, request } = generation;
     const { maxLength } = request;
-    const largest = Math.max(0, ...this.#options.view.of('decode').map(({ maxModelLen }) => maxModelLen));
+    const largest = Math.max(0, ...this.#options.view.generating().map(({ maxModelLen }) => maxModelLen));
     return isOpenEnded && largest < maxLength ? Math.max(largest, tokens.length + 1) : maxLength;
   }
 }

@@ -2,7 +2,7 @@
  * The block chain of one request, derived once and extended as the request generates: placement, relay and failover share it.
  */
 import type { Clock } from '../../../shared/base/clock.ts';
-import type { Digest, KeyChain } from '../../../shared/kv/block_key.ts';
+import type { BlockHash, Digest, KeyChain } from '../../../shared/kv/block_key.ts';
 import { chainRoot, type CacheScope } from '../../../shared/kv/format.ts';
 import { keyWords } from '../../../shared/protocol/packing.ts';
 import type { ClusterModel } from '../cluster/members_view.ts';
@@ -12,11 +12,12 @@ import type { ChainCache } from './chain_cache.ts';
 export interface FullBlocks {
   /** Block keys, two words each, the low word first. */
   readonly keys: Int32Array;
+  readonly hashes: readonly BlockHash[];
   readonly lastDigest: Digest | undefined;
 }
 
 /** Result for a prompt without full blocks. */
-export const NO_BLOCKS: FullBlocks = { keys: new Int32Array(0), lastDigest: undefined };
+export const NO_BLOCKS: FullBlocks = { keys: new Int32Array(0), hashes: [], lastDigest: undefined };
 
 /** Block hashes of one request, computed once and extended as tokens are generated. A change of model format starts the chain again. */
 export class RequestChain {
@@ -54,7 +55,7 @@ export class RequestChain {
     const hashes = await chain.prefillHashes(tokens, this.#clock);
     if (2 * hashes.length !== this.#blocks.keys.length) {
       this.#cache.keep(root, blockSize, tokens, hashes);
-      this.#blocks = { keys: keyWords(hashes.map(({ key }) => key)), lastDigest: hashes.at(-1)?.digest };
+      this.#blocks = { keys: keyWords(hashes.map(({ key }) => key)), hashes, lastDigest: hashes.at(-1)?.digest };
     }
     return this.#blocks;
   }

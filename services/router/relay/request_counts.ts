@@ -5,9 +5,12 @@
 import { Condition } from '../../../shared/base/condition.ts';
 import type { Clock } from '../../../shared/base/clock.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
+import type { Explanation } from '../conductor/policy.ts';
 
 /** Upper bound of the attempts that are kept per request (P1); further ones are not listed. */
 const MAX_ATTEMPTS = 64;
+/** Upper bound of the attempts per request whose placement is explained (P1). */
+const MAX_EXPLAINED = 4;
 
 /** One prefill of an attempt. */
 export interface PrefillEntry {
@@ -24,6 +27,8 @@ export interface PrefillEntry {
 export interface AttemptEntry {
   readonly decode: string;
   readonly reason: string;
+  /** Prices and alternatives of the placement; undefined where no policy chose it, and after MAX_EXPLAINED attempts. */
+  readonly explanation: Explanation | undefined;
   readonly prefills: PrefillEntry[];
   outcome: string;
   report: Report | undefined;
@@ -81,8 +86,9 @@ export class RequestCounts {
   }
 
   /** Adds and returns the entry of a new attempt. */
-  begin(decode: string, reason: string): AttemptEntry {
-    const attempt: AttemptEntry = { decode, reason, prefills: [], outcome: 'running', report: undefined };
+  begin(decode: string, reason: string, explained?: Explanation): AttemptEntry {
+    const explanation = this.attempts.length < MAX_EXPLAINED ? explained : undefined;
+    const attempt: AttemptEntry = { decode, reason, explanation, prefills: [], outcome: 'running', report: undefined };
     if (this.attempts.length < MAX_ATTEMPTS) this.attempts.push(attempt);
     return attempt;
   }

@@ -8,6 +8,8 @@
 import type { Clock } from '../../../shared/base/clock.ts';
 import { messageOf } from '../../../shared/base/failure.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
+import type { Prediction, Rejection, Targets } from '../conductor/policy.ts';
+import { comparedJson, explanationJson, targetsJson, type Compared } from './explained_placement.ts';
 import { NO_TOKENS, type AttemptEntry, type RequestCounts } from './request_counts.ts';
 
 /** Finished requests kept (P1). */
@@ -41,6 +43,17 @@ export interface TtftBreakdown {
   readonly transport: number;
 }
 
+/** Values that are predicted of a request before it runs. */
+interface Expected {
+  /** Tokens of the answer; undefined while the request is not placed. */
+  outputTokens: number | undefined;
+  /** Times and hits that the policy expects of the first placement; undefined for policies that predict nothing. */
+  placement: Prediction | undefined;
+  targets: Targets | undefined;
+  /** Why the request was refused for its targets; undefined when it was not. */
+  rejection: Rejection | undefined;
+}
+
 /** Trace of one prompt for the request log: phase, timings, attempts and result. */
 export class RequestTrace {
   readonly id: string;
@@ -69,6 +82,9 @@ export class RequestTrace {
   failure: unknown;
   /** Prompt tokens that the prefix index reported as held when the request was first placed. */
   predictedTokens = 0;
+  readonly expected: Expected = {
+    ...{ outputTokens: undefined, placement: undefined, targets: undefined, rejection: undefined },
+  };
   #placedMs: number | undefined;
   #attemptMs: number | undefined;
 
@@ -93,12 +109,32 @@ export class RequestTrace {
     if (this.notes.length < MAX_NOTES) this.notes.push(`${this.elapsedMs.toFixed(1)} ms: ${text}`);
   }
 
-  /** Records the start of an attempt. `heldTokens`: tokens whose KV is held somewhere, by the prefix index. */
-  placed(heldTokens: number): void {
-    // Only the first placement tests the index: later ones follow a failure.
-    if (this.#placedMs === undefined) this.predictedTokens = heldTokens;
+  /**
+   * Records the start of an attempt. `heldTokens`: tokens whose KV is held somewhere, by the prefix index; `prediction`: what the policy
+   * expects of the placement.
+   */
+  placed(heldTokens: number, prediction?: Prediction): void {
+    // Only the first placement tests index and policy: later ones follow a failure.
+    if (this.#placedMs === undefined) {
+      this.predictedTokens = heldTokens;
+      this.expected.placement = prediction;
+    }
     this.#placedMs ??= this.elapsedMs;
     this.#attemptMs = this.elapsedMs;
+  }
+
+  /**
+   * Milliseconds from the first placement to the first token, and from one token to the next, of a request that one attempt has served
+   * so far; undefined where they are not known.
+   */
+  get measured(): { readonly ttftMs: number | undefined; readonly tbtMs: number | undefined } {
+    const { ttftMs, outputTokens } = this;
+    if (ttftMs === undefined || this.attempts.length !== 1) return { ttftMs: undefined, tbtMs: undefined };
+    const endMs = this.totalMs ?? this.elapsedMs;
+    return {
+      ttftMs: ttftMs - (this.#placedMs ?? 0),
+      tbtMs: outputTokens > 1 ? (endMs - ttftMs) / (outputTokens - 1) : undefined,
+    };
   }
 
   get attempts(): readonly AttemptEntry[] {
@@ -107,6 +143,28 @@ export class RequestTrace {
 
   get outputTokens(): number {
     return this.counts?.outputTokens ?? 0;
+  }
+
+  /** Predicted values of the request and the real ones, as far as both are known; of the first attempt's times and hits only. */
+  get compared(): Compared {
+    const { totalMs, outputTokens, expected } = this;
+    const prediction = expected.placement;
+    const { ttftMs, tbtMs } = this.measured;
+    return {
+      ttftMs: prediction && ttftMs !== undefined ? { predicted: prediction.ttftMs, real: ttftMs } : undefined,
+      tbtMs:
+        prediction && tbtMs !== undefined && totalMs !== undefined
+          ? { predicted: prediction.tbtMs, real: tbtMs }
+          : undefined,
+      cachedTokens:
+        prediction && ttftMs !== undefined && this.sampleOf === undefined
+          ? { predicted: prediction.cachedTokens, real: this.tokens.cached }
+          : undefined,
+      outputTokens:
+        expected.outputTokens !== undefined && (this.finishReason === 'stop' || this.finishReason === 'length')
+          ? { predicted: expected.outputTokens, real: outputTokens }
+          : undefined,
+    };
   }
 
   /** Records the first token: TTFT and its breakdown. `report` is the decode instance's. */
@@ -165,10 +223,13 @@ export class RequestTrace {
         ? Object.fromEntries(Object.entries(this.ttft).map(([name, ms]) => [name, rounded(ms as number)]))
         : null,
       total_ms: rounded(this.totalMs ?? this.elapsedMs),
-      attempts: this.attempts.map(({ decode, reason, outcome, report, prefills }) => ({
+      predictions: comparedJson(this.compared),
+      ...targetsJson(this.expected),
+      attempts: this.attempts.map(({ decode, reason, explanation, outcome, report, prefills }) => ({
         decode,
         reason,
         outcome,
+        placement: explanation ? explanationJson(explanation) : null,
         report: report ? reportJson(report) : null,
         prefills: prefills.map((prefill) => ({
           prefill: prefill.name,

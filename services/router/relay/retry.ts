@@ -7,7 +7,9 @@ import type { Random } from '../../../shared/base/random.ts';
 import type { Instance } from '../cluster/instance.ts';
 import type { MembersView } from '../cluster/members_view.ts';
 import type { Chosen, Outcome } from '../conductor/conductor.ts';
+import { RejectedFailure } from '../conductor/rejected_failure.ts';
 import type { Exclusions } from './exclusions.ts';
+import type { BusyOrder, Ranked } from './busy_order.ts';
 import type { RequestTrace } from './request_log.ts';
 
 /**
@@ -29,11 +31,15 @@ export interface RetryState {
   readonly backoff: Backoff;
   readonly untilMs: number;
   readonly signal: AbortSignal;
+  /** The request in the order of those that full instances have refused. */
+  readonly ranked: Ranked;
   /** Failure of the last attempt. */
   last: Failure | undefined;
 }
 
+/** Clock and randomness, and the order of requests while instances are full. */
 interface Host {
+  readonly order: BusyOrder;
   readonly clock: Clock;
   readonly random: Random;
 }
@@ -44,7 +50,7 @@ interface Host {
  * two.
  */
 export async function untilPlaced(
-  { clock, random, view }: Host & { readonly view: MembersView },
+  { clock, random, view, order }: Host & { readonly view: MembersView },
   state: RetryState,
   decide: (retryAvoided: boolean) => Promise<Outcome>,
 ): Promise<Chosen> {
@@ -52,6 +58,7 @@ export async function untilPlaced(
   trace.phase = 'placing';
   let [isWaiting, retryAvoided] = [false, false];
   for (;;) {
+    await order.turn(state.ranked, signal);
     if (signal.aborted) throw goneFailure(signal);
     const leftMs = state.untilMs - clock.nowMs();
     if (leftMs <= 0)
@@ -60,8 +67,11 @@ export async function untilPlaced(
         new Failure('deadline_exceeded', 'no decode instance became available before the request timed out')
       );
     const outcome = await decide(retryAvoided);
-    if (outcome.kind === 'reject') throw state.last ?? new Failure(outcome.code, outcome.message);
-    if (outcome.kind === 'place') return outcome.chosen;
+    if (outcome.kind === 'reject') throw state.last ?? rejected(outcome, trace);
+    if (outcome.kind === 'place') {
+      if (outcome.chosen.explanation?.isLate) trace.note('misses a target by its own work alone, and is served');
+      return outcome.chosen;
+    }
     if (outcome.why === 'all are avoided') {
       // No other instance is left: retry those that failed or were busy, after a pause.
       await pause(clock, random, outcome.forMs, signal);
@@ -75,13 +85,20 @@ export async function untilPlaced(
   }
 }
 
+/** Returns the failure of a refused request, and shows the refusal in its trace. */
+function rejected({ code, message, rejection }: Extract<Outcome, { kind: 'reject' }>, trace: RequestTrace): Failure {
+  trace.expected.rejection = rejection;
+  const { reason = 'no_instance', retryAfterMs } = rejection ?? {};
+  return new RejectedFailure(code, message, { reason, retryAfterMs });
+}
+
 /**
  * Handles the failure of an attempt on `instance`, pauses where that helps, and returns when another attempt may help.
  * @throws Failure when none can.
  */
 export async function retryAfter(
   error: unknown,
-  { clock, random, onFailover }: Host & { readonly onFailover: () => void },
+  { clock, random, order, onFailover }: Host & { readonly onFailover: () => void },
   state: RetryState,
   instance: Instance,
 ): Promise<Failure> {
@@ -92,6 +109,7 @@ export async function retryAfter(
   // A busy instance is not broken, and a broken connection is not a lost instance: neither counts as a failure of the instance.
   if (failure.code === 'overloaded') {
     excluded.busy(instance);
+    order.enter(state.ranked);
     await backoff.pause(signal);
   } else if (failure.code === 'session_broken') await pause(clock, random, PAUSE_MS, signal);
   else if (failure.retry === 'elsewhere') {

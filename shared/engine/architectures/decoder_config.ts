@@ -1,8 +1,8 @@
 /** Configuration fields that decoders share: Llama's, which other families adopted. */
 import { z } from 'zod';
 import { refuse, type ModelConfig } from '../../model/model_folder.ts';
-import type { Activation, LayerShape, ModelShape } from '../../model/model_shape.ts';
-import { ropeScaling, scaledPositions } from './decoder_rope.ts';
+import type { Activation, LayerShape, ModelShape, RopeScaling, RopeShape } from '../../model/model_shape.ts';
+import { ropeShape, scaledPositions } from './decoder_rope.ts';
 import { rotaryParameters } from './decoder_rotary.ts';
 
 const positive = z.int().positive();
@@ -12,7 +12,8 @@ const MAX_LAYERS = 4_096;
 
 const decoderSchema = z.looseObject({
   hidden_size: positive,
-  intermediate_size: positive,
+  /** Absent where all layers are mixtures. */
+  intermediate_size: positive.nullish(),
   num_hidden_layers: positive.max(MAX_LAYERS),
   num_attention_heads: positive,
   num_key_value_heads: positive.nullish(),
@@ -31,26 +32,47 @@ const activations: Readonly<Record<string, Activation>> = { silu: 'silu', gelu_p
 export interface DecoderTraits {
   /** Fields that differ from Llama's in every layer. */
   readonly layer?: Partial<
-    Pick<LayerShape, 'hasQkvBias' | 'hasOutputBias' | 'hasMlpBias' | 'scoreScale' | 'scoreCap' | 'qkNorm' | 'norms'>
+    Pick<
+      LayerShape,
+      | ('hasQkvBias' | 'hasOutputBias' | 'hasMlpBias' | 'hasOutputGate' | 'hasSinks')
+      | ('scoreScale' | 'scoreCap' | 'qkNorm' | 'norms' | 'latent')
+    >
   >;
   readonly model?: Partial<
     Pick<
       ModelShape,
-      'isTied' | 'hasNormOffset' | 'embeddingScale' | 'branchScale' | 'logitScale' | 'logitCap' | 'ropes'
+      | 'isTied'
+      | 'hasNormOffset'
+      | 'embeddingScale'
+      | 'branchScale'
+      | 'logitScale'
+      | 'logitCap'
+      | 'ropes'
+      | 'layerInputs'
     >
   >;
   /** Activation used when the configuration names none; default `silu`, like Llama. */
   readonly activation?: string;
-  /** Returns the width and experts of layer i when the layer is a mixture of experts, undefined when it is dense. */
-  readonly mixtureOf?: (layer: number) => Pick<LayerShape, 'inner' | 'experts'> | undefined;
+  /** Returns the width, experts and gate of layer i when the layer is a mixture of experts, undefined when it is dense. */
+  readonly mixtureOf?: (layer: number) => Pick<LayerShape, 'inner' | 'experts' | 'clamp'> | undefined;
+  /** Returns what differs in layer i from the configuration's common values. */
+  readonly layerOf?: (
+    layer: number,
+  ) => Partial<Pick<LayerShape, 'kvHeads' | 'headDim' | 'inner' | 'kv' | 'hasScalar' | 'delta' | 'mixtureBeside'>>;
   /** Tokens that layer i sees; 0: all. */
   readonly windowOf?: (layer: number) => number;
+  /** Values of a head, whatever the configuration says. */
+  readonly headDim?: number;
+  /** Values of a head that are rotated, where neither `partial_rotary_factor` nor the size of a head says it. */
+  readonly rotaryDim?: number;
   /** Base of the rotary table when the configuration names none; default 10,000. */
   readonly theta?: number;
   /** The rotary table of layer i. */
   readonly ropeOf?: (layer: number) => string;
   /** Rotary parameters differ by kinds of layers: `model.ropes` has the tables of those with a window. */
   readonly hasRopesByLayers?: boolean;
+  /** Rotary parameters may have `llama_4_scaling_beta`: q grows with the position. */
+  readonly hasQueryScale?: boolean;
   /** With linear scaling, too, `max_position_embeddings` names the whole context. */
   readonly isLinearWhole?: boolean;
 }
@@ -66,18 +88,16 @@ export function decoderShape(config: ModelConfig, traits: DecoderTraits = {}): M
   const heads = raw.num_attention_heads;
   const kvHeads = raw.num_key_value_heads ?? heads;
   if (heads % kvHeads !== 0) refuse(config, `${heads} attention heads over ${kvHeads} KV heads`);
-  const headDim = raw.head_dim ?? raw.hidden_size / heads;
+  const headDim = traits.headDim ?? raw.head_dim ?? raw.hidden_size / heads;
   if (!Number.isInteger(headDim) || headDim % 2 !== 0) refuse(config, `head_dim ${headDim}`);
   const rope = rotaryParameters(config, 'full_attention', { isByLayers: traits.hasRopesByLayers ?? false });
-  const partial = rope.partial_rotary_factor ?? 1;
-  const dim = Math.floor(headDim * partial);
-  // Kernels process pairs of neighbours of each half, so a half must have an even number of values.
-  if (dim < headDim && dim % 4 !== 0) refuse(config, `partial_rotary_factor ${partial}`);
-  const scaling = ropeScaling(config, rope, dim);
+  const plain = ropeShape(config, rope, headDim, traits.theta ?? 10_000, traits.rotaryDim);
+  const { scaling } = plain;
+  const queryScale = queryScaleOf(config, rope.llama_4_scaling_beta, scaling, traits);
   const isWhole = traits.isLinearWhole && scaling?.kind === 'linear';
   const { windowOf = () => 0, ropeOf = () => 'plain', mixtureOf = () => undefined } = traits;
   const layer = {
-    ...{ heads, kvHeads, headDim, inner: raw.intermediate_size, experts: null, activation },
+    ...{ heads, kvHeads, headDim, inner: raw.intermediate_size ?? 0, experts: null, activation },
     ...({ scoreScale: 1 / Math.sqrt(headDim), scoreCap: 0, qkNorm: 'none', norms: 'before' } as const),
     ...{ hasQkvBias: raw.attention_bias ?? false, hasOutputBias: raw.attention_bias ?? false },
     ...{ hasMlpBias: raw.mlp_bias ?? false },
@@ -90,19 +110,26 @@ export function decoderShape(config: ModelConfig, traits: DecoderTraits = {}): M
     epsilon: raw.rms_norm_eps,
     isTied: raw.tie_word_embeddings ?? false,
     ...{ hasNormOffset: false, embeddingScale: 1, branchScale: 1, logitScale: 1, logitCap: 0 },
-    layers: Array.from({ length: raw.num_hidden_layers }, (_, i) => ({
-      ...layer,
-      ...mixtureOf(i),
-      window: windowOf(i),
-      rope: ropeOf(i),
-    })),
+    layers: Array.from({ length: raw.num_hidden_layers }, (_, i) => {
+      const own = { ...layer, ...mixtureOf(i), ...traits.layerOf?.(i), window: windowOf(i), rope: ropeOf(i) };
+      return own.inner > 0 ? own : refuse(config, 'no intermediate_size');
+    }),
     ...traits.model,
     ropes: {
-      plain: {
-        ...{ theta: rope.rope_theta ?? traits.theta ?? 10_000, dim },
-        ...(scaling ? { scaling } : {}),
-      },
+      plain: { ...plain, ...(queryScale ? { queryScale } : {}) },
       ...traits.model?.ropes,
     },
   };
+}
+
+/** Returns how q grows with the position; undefined when it does not. @throws ModelError for a model whose q cannot */
+function queryScaleOf(
+  config: ModelConfig,
+  beta: number | undefined,
+  scaling: RopeScaling | undefined,
+  { hasQueryScale }: DecoderTraits,
+): RopeShape['queryScale'] {
+  if (beta === undefined) return undefined;
+  if (!hasQueryScale || scaling?.kind !== 'yarn') return refuse(config, 'llama_4_scaling_beta');
+  return { beta, originalPositions: scaling.originalPositions };
 }

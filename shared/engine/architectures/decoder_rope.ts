@@ -6,13 +6,13 @@ import assert from 'node:assert/strict';
 import { z } from 'zod';
 import { refuse, type ModelConfig } from '../../model/model_folder.ts';
 import type { RopeScaling, RopeShape } from '../../model/model_shape.ts';
-import type { RotaryParameters } from './decoder_rotary.ts';
+import { rotaryParameters, type RotaryParameters } from './decoder_rotary.ts';
 
 /**
  * The scaling that rotary parameters ask for, of heads of which `dim` values are rotated; undefined: none.
  * @throws ModelError for one that lacks a number.
  */
-export function ropeScaling(config: ModelConfig, raw: RotaryParameters, dim: number): RopeScaling | undefined {
+function ropeScaling(config: ModelConfig, raw: RotaryParameters, dim: number): RopeScaling | undefined {
   const { kind, place } = raw;
   const needed = (
     key: 'factor' | 'low_freq_factor' | 'high_freq_factor' | 'original_max_position_embeddings',
@@ -22,6 +22,8 @@ export function ropeScaling(config: ModelConfig, raw: RotaryParameters, dim: num
   switch (kind) {
     case 'default':
       return undefined;
+    case 'proportional':
+      return raw.factor === undefined ? undefined : { kind: 'linear', factor: raw.factor };
     case 'linear':
       return { kind, factor: needed('factor') };
     case 'llama3': {
@@ -45,6 +47,42 @@ export function ropeScaling(config: ModelConfig, raw: RotaryParameters, dim: num
     case 'longrope':
       return longrope(config, raw, dim, atTop ?? undefined);
   }
+}
+
+/**
+ * Returns the rotary table of layers with a window, for models where they have rotary parameters of their own; `theta` is used when
+ * those name none. @throws ModelError
+ */
+export function windowedRope(config: ModelConfig, headDim: number, theta: number): RopeShape {
+  const own = rotaryParameters(config, 'sliding_attention', { isByLayers: true });
+  if (own.partial_rotary_factor !== undefined) refuse(config, 'partial_rotary_factor of sliding_attention');
+  return ropeShape(config, own, headDim, theta);
+}
+
+/**
+ * Returns the rotary table of heads of `headDim` values; `theta` is used when the parameters name none, and `rotaryDim`, the values that
+ * are rotated, when they name no share.
+ * @throws ModelError for a share of a head that kernels cannot rotate
+ */
+export function ropeShape(
+  config: ModelConfig,
+  raw: RotaryParameters,
+  headDim: number,
+  theta: number,
+  rotaryDim?: number,
+): RopeShape {
+  const partial = raw.partial_rotary_factor ?? (rotaryDim === undefined ? 1 : rotaryDim / headDim);
+  const isProportional = raw.kind === 'proportional';
+  const dim = isProportional ? 2 * Math.floor((headDim * partial) / 2) : Math.floor(headDim * partial);
+  // Kernels process pairs of neighbours of each half, so a half must have an even number of values.
+  if (dim < headDim && dim % 4 !== 0)
+    refuse(config, raw.partial_rotary_factor === undefined ? `rotary_dim ${dim}` : `partial_rotary_factor ${partial}`);
+  const scaling = ropeScaling(config, raw, dim);
+  return {
+    ...{ theta: raw.rope_theta ?? theta, dim },
+    ...(isProportional ? { span: headDim } : {}),
+    ...(scaling ? { scaling } : {}),
+  };
 }
 
 const originalSchema = z.looseObject({ original_max_position_embeddings: z.number().positive().nullish() });
@@ -110,11 +148,11 @@ function ropeServed(rope: RopeShape, numPositions: number): RopeShape {
 }
 
 /** Returns the inverse frequencies, [dim / 2] f32, and the factor of all cosines and sines. */
-export function ropeFrequencies({ theta, dim, scaling }: RopeShape): {
+export function ropeFrequencies({ theta, dim, span = dim, scaling }: RopeShape): {
   inverse: Float32Array;
   attentionFactor: number;
 } {
-  const plain = Float32Array.from({ length: dim / 2 }, (_, i) => (theta === 0 ? 0 : 1 / theta ** ((2 * i) / dim)));
+  const plain = Float32Array.from({ length: dim / 2 }, (_, i) => (theta === 0 ? 0 : 1 / theta ** ((2 * i) / span)));
   switch (scaling?.kind) {
     case undefined:
       return { inverse: plain, attentionFactor: 1 };

@@ -25,27 +25,32 @@ const values = {
   truncate: z.boolean(),
   short_factor: factors,
   long_factor: factors,
+  llama_4_scaling_beta: positive,
+  max_position_embeddings: positive,
 };
 
 type Values = { readonly [Key in keyof typeof values]?: z.infer<(typeof values)[Key]> };
 type Name = keyof Values;
 
 /** Kind of rotary scaling; configurations of Phi-3 may call longrope `su`. */
-type RotaryKind = 'default' | 'linear' | 'dynamic' | 'llama3' | 'yarn' | 'longrope';
+type RotaryKind = 'default' | 'proportional' | 'linear' | 'dynamic' | 'llama3' | 'yarn' | 'longrope';
 
 /** Keys that each kind of scaling has besides `rope_theta` and `partial_rotary_factor`. */
 const keysOfKind: Readonly<Record<RotaryKind, readonly Name[]>> = {
   default: [],
+  proportional: ['factor'],
   linear: ['factor'],
   dynamic: ['factor'],
   llama3: ['factor', 'low_freq_factor', 'high_freq_factor', 'original_max_position_embeddings'],
   yarn: [
     ...(['factor', 'original_max_position_embeddings', 'attention_factor', 'beta_fast', 'beta_slow'] as const),
-    ...(['mscale', 'mscale_all_dim', 'truncate'] as const),
+    ...(['mscale', 'mscale_all_dim', 'truncate', 'llama_4_scaling_beta', 'max_position_embeddings'] as const),
   ],
   longrope: ['factor', 'original_max_position_embeddings', 'attention_factor', 'short_factor', 'long_factor'],
 };
 const ofEveryKind: readonly Name[] = ['rope_theta', 'partial_rotary_factor'];
+/** Keys that divide a head among the positions of images in time, height and width, which are one and the same for text. */
+const ofImages: readonly string[] = ['mrope_section', 'mrope_interleaved'];
 
 const objectSchema = z.looseObject({}).nullish();
 
@@ -67,7 +72,7 @@ export interface RotaryParameters extends Values {
   readonly place: string;
 }
 
-/** A model whose layers with a window have a rotary base of their own: Gemma 3. */
+/** A model whose layers with a window have rotary parameters of their own: Gemma 3 and 4, OLMo 3. */
 interface RotaryOptions {
   /**
    * Whether kinds of layers have rotary parameters of their own. `rope_scaling` then applies to the full-attention layers, on top of
@@ -97,7 +102,7 @@ export function rotaryParameters(
   return read(config, { ...withoutNulls(top), ...withoutNulls(given) }, place);
 }
 
-/** Layers that `rope_parameters` tells apart are computed with one table by all architectures but Gemma 3. @throws ModelError */
+/** Layers that `rope_parameters` tells apart are computed with one table by all architectures but Gemma and OLMo 3. @throws ModelError */
 function refuseDifferentLayers(config: ModelConfig, all: Readonly<Record<string, unknown>>, place: string): void {
   const normal = (one: unknown): string =>
     JSON.stringify(Object.entries(withoutNulls({ rope_type: 'default', ...objectSchema.parse(one) })).sort());
@@ -126,6 +131,7 @@ function read(config: ModelConfig, given: Readonly<Record<string, unknown>>, pla
   const known = [...ofEveryKind, ...keysOfKind[kind]];
   const parsed: Record<string, unknown> = {};
   for (const [key, value] of Object.entries(rest)) {
+    if (ofImages.includes(key)) continue;
     const name = known.find((one) => one === key);
     if (!name)
       refuse(config, `${place}.${key} beside rope_type ${JSON.stringify(kind)} (which has ${known.join(', ')})`);
@@ -141,6 +147,6 @@ function kindOf(config: ModelConfig, name: unknown, place: string): RotaryKind {
   if (typeof kind === 'string' && Object.hasOwn(keysOfKind, kind)) return kind as RotaryKind;
   return refuse(
     config,
-    `${place} of type ${JSON.stringify(name)} (there are linear, dynamic, llama3, yarn and longrope)`,
+    `${place} of type ${JSON.stringify(name)} (there are linear, proportional, dynamic, llama3, yarn and longrope)`,
   );
 }

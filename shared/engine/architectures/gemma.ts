@@ -4,9 +4,8 @@ import type { ModelShape, RopeShape } from '../../model/model_shape.ts';
 import type { Architecture } from './architecture.ts';
 import { decoderProgram } from './decoder.ts';
 import { decoderShape } from './decoder_config.ts';
-import { ropeScaling } from './decoder_rope.ts';
+import { windowedRope } from './decoder_rope.ts';
 import { commonWindow, windowedLayers } from './decoder_windows.ts';
-import { rotaryParameters } from './decoder_rotary.ts';
 
 const schema = z.looseObject({
   hidden_size: z.int().positive(),
@@ -86,11 +85,7 @@ export const gemma3: Architecture = {
   shape: (config) => {
     const raw = config.read(schema);
     const pattern = raw.sliding_window_pattern ?? GEMMA3_PATTERN;
-    const local = rotaryParameters(config, 'sliding_attention', { isByLayers: true });
-    const scaling = ropeScaling(config, local, raw.head_dim);
-    const theta = local.rope_theta ?? raw.rope_local_base_freq ?? LOCAL_THETA;
-    if (local.partial_rotary_factor !== undefined) refuse(config, 'partial_rotary_factor of sliding_attention');
-    const localRope = { theta, dim: raw.head_dim, ...(scaling ? { scaling } : {}) };
+    const localRope = windowedRope(config, raw.head_dim, raw.rope_local_base_freq ?? LOCAL_THETA);
     return gemmaShape(
       config,
       windowedLayers(config, (layer) => (layer + 1) % pattern !== 0),

@@ -3,10 +3,10 @@
  * devices' integer formats exactly becomes such integers; every other one becomes f32.
  */
 import { halfValue } from '../half_value.ts';
-import type { ModelRows } from '../weights.ts';
+import type { ModelIntegers, ModelRows } from '../weights.ts';
 
 /** Formats that the values of a block type end up in. */
-type Kept = 'f32' | 'f16' | 'bf16' | 'int8' | 'int4' | 'uint4';
+type Kept = 'f32' | 'f16' | 'bf16' | ModelIntegers;
 
 /** Layout of one block type of ggml, and its decoder. */
 export interface BlockType {
@@ -14,7 +14,7 @@ export interface BlockType {
   /** Values of one block; `bytes` is the size of such a block. */
   readonly values: number;
   readonly bytes: number;
-  /** Format that devices compute with: integers where no value needs rounding, else floats. */
+  /** Format that devices compute with: integers or codes where no value needs rounding, else floats. */
   readonly kept: Kept;
   /** Decodes `rows` rows of `inner` values each. */
   readonly decode: (bytes: Uint8Array, rows: number, inner: number) => Omit<ModelRows, 'rowStart'>;
@@ -36,6 +36,11 @@ export const blockTypes: ReadonlyMap<number, BlockType> = new Map([
   [6, { name: 'Q5_0', values: 32, bytes: 22, kept: 'int8', decode: q5_0 }],
   [7, floats('Q5_1', 32, 24, q5_1)],
   [14, floats('Q6_K', 256, 210, q6_K)],
+  [10, floats('Q2_K', 256, 84, q2_K)],
+  [11, floats('Q3_K', 256, 110, q3_K)],
+  [20, stored('IQ4_NL', 'iq4_nl', 32, 18, 'iq4')],
+  [23, stored('IQ4_XS', 'iq4_xs', 256, 136, 'iq4')],
+  [39, stored('MXFP4', 'mxfp4_blocks', 32, 17, 'mxfp4')],
 ]);
 
 function plain(name: string, format: 'f32' | 'f16' | 'bf16', bytes: number): BlockType {
@@ -104,6 +109,39 @@ function q6_K(view: DataView, at: number, out: Float32Array, to: number): void {
       out[first + 96] = d * view.getInt8(s + 6) * (((b >> 4) | ((h >> 6) << 4)) - 32);
     }
   }
+}
+
+/** Decodes Q2_K: value = d · scale · q - dmin · min, with four bits of scale and of min per 16 values. */
+function q2_K(view: DataView, at: number, out: Float32Array, to: number): void {
+  const [d, low] = [halfAt(view, at + 80), halfAt(view, at + 82)];
+  for (let sixteen = 0; sixteen < 16; sixteen++) {
+    const bits = view.getUint8(at + sixteen);
+    const [scale, min] = [Math.fround(d * (bits & 15)), Math.fround(low * (bits >> 4))];
+    const { from, shift } = twoBits(sixteen);
+    for (let i = 0; i < 16; i++)
+      out[to + 16 * sixteen + i] = Math.fround(scale * ((view.getUint8(at + 16 + from + i) >> shift) & 3)) - min;
+  }
+}
+
+/** Decodes Q3_K: value = d · (scale - 32) · (q - 4), with six bits of scale per 16 values. The third bits of q are stored apart. */
+function q3_K(view: DataView, at: number, out: Float32Array, to: number): void {
+  const d = halfAt(view, at + 108);
+  for (let sixteen = 0; sixteen < 16; sixteen++) {
+    const low = view.getUint8(at + 96 + (sixteen & 7)) >> (sixteen < 8 ? 0 : 4);
+    const high = view.getUint8(at + 104 + (sixteen & 3)) >> (2 * (sixteen >> 2));
+    const scale = Math.fround(d * (((low & 15) | ((high & 3) << 4)) - 32));
+    const { from, shift } = twoBits(sixteen);
+    for (let i = 0; i < 16; i++) {
+      const third = (view.getUint8(at + 16 * (sixteen & 1) + i) >> (sixteen >> 1)) & 1;
+      const q = ((view.getUint8(at + 32 + from + i) >> shift) & 3) | (third << 2);
+      out[to + 16 * sixteen + i] = scale * (q - 4);
+    }
+  }
+}
+
+/** Where 16 values of Q2_K or Q3_K have their lower two bits: the offset of their bytes, and the shift within each. */
+function twoBits(sixteen: number): { readonly from: number; readonly shift: number } {
+  return { from: 32 * (sixteen >> 3) + 16 * (sixteen & 1), shift: 2 * ((sixteen >> 1) & 3) };
 }
 
 function halfAt(view: DataView, at: number): number {

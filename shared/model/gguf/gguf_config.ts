@@ -53,14 +53,14 @@ export function configOf(facts: GgufFacts): Record<string, unknown> {
     eos_token_id: endTokens(metadata),
     hidden_size: hidden,
     intermediate_size: keys.number('feed_forward_length') ?? keys.needed('expert_feed_forward_length'),
-    num_hidden_layers: keys.count('block_count'),
+    num_hidden_layers: keys.count('block_count') - (keys.number('nextn_predict_layers') ?? 0),
     num_attention_heads: heads,
     num_key_value_heads: keys.number('attention.head_count_kv') ?? heads,
     head_dim: headDim,
     rms_norm_eps: keys.needed('attention.layer_norm_rms_epsilon'),
     ...(keys.number('rope.freq_base') === undefined ? {} : { rope_theta: keys.number('rope.freq_base') }),
     ...(rotated < headDim ? { partial_rotary_factor: rotated / headDim } : {}),
-    ...ropeScaling(keys, facts.ropeFactors),
+    ...ropeScaling(keys, facts),
     hidden_act: family.modelType.startsWith('gemma') ? 'gelu_pytorch_tanh' : 'silu',
     attention_bias: hasAttentionBias,
     mlp_bias: hasMlpBias,
@@ -84,10 +84,23 @@ function particulars(keys: Keys, { modelType, name }: GgufFamily, width: number,
         num_experts_per_tok: keys.needed('expert_used_count'),
         norm_topk_prob: true,
       };
+    case 'qwen3_5_text':
+      return { ...deltaNets(keys), linear_tensors: 'tiled' };
+    case 'qwen3_5_moe_text':
+      return { ...deltaNets(keys), ...sharedMixture(keys), linear_tensors: 'tiled' };
+    case 'qwen3_next':
+      return { ...deltaNets(keys), ...sharedMixture(keys), linear_tensors: 'fused_gates' };
     case 'mixtral':
       return {
         num_local_experts: keys.count('expert_count'),
         num_experts_per_tok: keys.needed('expert_used_count'),
+      };
+    case 'gpt_oss':
+      return {
+        intermediate_size: keys.needed('expert_feed_forward_length'),
+        num_local_experts: keys.count('expert_count'),
+        num_experts_per_tok: keys.needed('expert_used_count'),
+        swiglu_limit: keys.number('swiglu_clamp_exp') ?? null,
       };
     case 'gemma2':
     case 'gemma3_text':
@@ -113,7 +126,29 @@ function particulars(keys: Keys, { modelType, name }: GgufFamily, width: number,
   }
 }
 
-function ropeScaling(keys: Keys, { all, short, long }: RopeFactors): object {
+/** Returns the keys of gated delta nets, which files name as those of state space models. */
+function deltaNets(keys: Keys): object {
+  const valueHeads = keys.needed('ssm.time_step_rank');
+  return {
+    full_attention_interval: keys.number('full_attention_interval') ?? null,
+    linear_conv_kernel_dim: keys.needed('ssm.conv_kernel'),
+    linear_key_head_dim: keys.needed('ssm.state_size'),
+    linear_num_key_heads: keys.needed('ssm.group_count'),
+    linear_num_value_heads: valueHeads,
+    linear_value_head_dim: keys.needed('ssm.inner_size') / valueHeads,
+  };
+}
+
+function sharedMixture(keys: Keys): object {
+  return {
+    moe_intermediate_size: keys.needed('expert_feed_forward_length'),
+    shared_expert_intermediate_size: keys.number('expert_shared_feed_forward_length') ?? 0,
+    num_experts: keys.count('expert_count'),
+    num_experts_per_tok: keys.needed('expert_used_count'),
+  };
+}
+
+function ropeScaling(keys: Keys, { family, ropeFactors: { all, short, long } }: GgufFacts): object {
   const original = keys.number('rope.scaling.original_context_length');
   if (all) {
     // The factors hold for every context length, so short and long ones are the same.
@@ -142,6 +177,8 @@ function ropeScaling(keys: Keys, { all, short, long }: RopeFactors): object {
       ...{ rope_type: kind, factor: factor ?? null },
       ...(original === undefined || kind !== 'yarn' ? {} : { original_max_position_embeddings: original }),
       ...(kind === 'yarn' ? { attention_factor: yarnAttention(keys, factor ?? 1) } : {}),
+      // No key of the file says that gpt-oss blends frequencies between dimensions that are not whole numbers.
+      ...(kind === 'yarn' && family.modelType === 'gpt_oss' ? { truncate: false } : {}),
     },
   };
 }
@@ -158,10 +195,18 @@ function endTokens(metadata: Readonly<Record<string, unknown>>): number[] {
   // SentencePiece's end token is 2 where the file names none.
   if (ids.size === 0 && metadata['tokenizer.ggml.model'] === 'llama') ids.add(2);
   const [tokens, types] = [metadata['tokenizer.ggml.tokens'], metadata['tokenizer.ggml.token_type']];
-  if (Array.isArray(tokens) && Array.isArray(types))
+  if (Array.isArray(tokens) && Array.isArray(types)) {
+    const added = new Map<string, number>();
     tokens.forEach((token, id) => {
-      if (ADDED.has(Number(types[id])) && ENDS.has(String(token))) ids.add(id);
+      if (ADDED.has(Number(types[id])) && ENDS.has(String(token))) added.set(String(token), id);
     });
+    // In gpt-oss's vocabulary <|end|> ends a message of an answer, not the answer.
+    if (added.has('<|return|>') && added.has('<|call|>')) {
+      ids.delete(added.get('<|end|>') ?? -1);
+      added.delete('<|end|>');
+    }
+    for (const id of added.values()) ids.add(id);
+  }
   return [...ids];
 }
 

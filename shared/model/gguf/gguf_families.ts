@@ -10,6 +10,14 @@ export interface TensorLocation {
   readonly heads?: 'q' | 'k';
   /** Number that the file has added to every value, to be subtracted. */
   readonly offset?: number;
+  /** Hugging Face's name of the tensor is that of the module, without `.weight`. */
+  readonly isBare?: boolean;
+  /** Whether `name` is the whole name, and the module's name that of a tensor, both without `.weight` or `.bias` behind them. */
+  readonly isWhole?: boolean;
+  /** Whether the file has -e^x in place of each value x. */
+  readonly isNegativeExponential?: boolean;
+  /** Whether the file's vector is the only row of a matrix. */
+  readonly isRow?: boolean;
 }
 
 /** Architecture of a GGUF file, and how its modules correspond to Hugging Face's. */
@@ -23,6 +31,8 @@ export interface GgufFamily {
   readonly hasWholeNorms?: boolean;
   /** Modules of a layer: Hugging Face's name to the file's. */
   readonly modules: Readonly<Record<string, string>>;
+  /** Tensors of a layer whose names have no `.weight` or `.bias` in Hugging Face's models. */
+  readonly vectors?: Readonly<Record<string, Omit<TensorLocation, 'isWhole'>>>;
   /** Modules of the experts: in Hugging Face's models one per expert under `path`, in the file one tensor for all experts. */
   readonly experts?: { readonly path: string; readonly modules: Readonly<Record<string, string>> };
 }
@@ -44,6 +54,36 @@ const normsBoth = {
 const qkNorms = { 'self_attn.q_norm': 'attn_q_norm', 'self_attn.k_norm': 'attn_k_norm' };
 const plain = { ...attention, ...gated, ...normsBefore };
 
+/** Gated delta nets, and norms and attention of the layers between them. */
+const hybrid = {
+  ...{ ...attention, ...qkNorms, input_layernorm: 'attn_norm', post_attention_layernorm: 'post_attention_norm' },
+  'linear_attn.in_proj_qkv': 'attn_qkv',
+  'linear_attn.in_proj_z': 'attn_gate',
+  'linear_attn.conv1d': 'ssm_conv1d',
+  'linear_attn.norm': 'ssm_norm',
+  'linear_attn.out_proj': 'ssm_out',
+};
+const hybridVectors = {
+  'linear_attn.A_log': { name: 'ssm_a', isNegativeExponential: true },
+  'linear_attn.dt_bias': { name: 'ssm_dt.bias' },
+  'mlp.shared_expert_gate.weight': { name: 'ffn_gate_inp_shexp.weight', isRow: true },
+};
+const factors = { 'linear_attn.in_proj_b': 'ssm_beta', 'linear_attn.in_proj_a': 'ssm_alpha' };
+const sharedMixture = {
+  modules: {
+    'mlp.gate': 'ffn_gate_inp',
+    'mlp.shared_expert.gate_proj': 'ffn_gate_shexp',
+    'mlp.shared_expert.up_proj': 'ffn_up_shexp',
+    'mlp.shared_expert.down_proj': 'ffn_down_shexp',
+  },
+  experts: {
+    path: 'mlp.experts',
+    modules: { gate_proj: 'ffn_gate_exps', up_proj: 'ffn_up_exps', down_proj: 'ffn_down_exps' },
+  },
+};
+/** Norms that are stored as they are where the others have their 1. */
+const PLAIN_NORMS = new Set(['linear_attn.norm']);
+
 const mixtral: GgufFamily = {
   ...{ name: 'llama', modelType: 'mixtral', isInterleaved: true },
   modules: { ...attention, ...normsBefore, 'block_sparse_moe.gate': 'ffn_gate_inp' },
@@ -64,6 +104,18 @@ const families: readonly GgufFamily[] = [
       path: 'mlp.experts',
       modules: { gate_proj: 'ffn_gate_exps', up_proj: 'ffn_up_exps', down_proj: 'ffn_down_exps' },
     },
+  },
+  {
+    ...{ name: 'qwen35', modelType: 'qwen3_5_text', hasWholeNorms: true, vectors: hybridVectors },
+    modules: { ...hybrid, ...factors, ...gated },
+  },
+  {
+    ...{ name: 'qwen35moe', modelType: 'qwen3_5_moe_text', hasWholeNorms: true, vectors: hybridVectors },
+    ...{ ...sharedMixture, modules: { ...hybrid, ...factors, ...sharedMixture.modules } },
+  },
+  {
+    ...{ name: 'qwen3next', modelType: 'qwen3_next', hasWholeNorms: true, vectors: hybridVectors },
+    ...{ ...sharedMixture, modules: { ...hybrid, 'linear_attn.in_proj_ba': 'ssm_ba', ...sharedMixture.modules } },
   },
   {
     ...{ name: 'phi3', modelType: 'phi3' },
@@ -88,6 +140,17 @@ const families: readonly GgufFamily[] = [
       post_feedforward_layernorm: 'post_ffw_norm',
     },
   },
+  {
+    ...{ name: 'gpt-oss', modelType: 'gpt_oss' },
+    modules: {
+      ...{ ...attention, 'self_attn.sinks': 'attn_sinks', 'mlp.router': 'ffn_gate_inp' },
+      ...{ input_layernorm: 'attn_norm', post_attention_layernorm: 'post_attention_norm' },
+    },
+    experts: {
+      path: 'mlp.experts',
+      modules: { gate_proj: 'ffn_gate_exps', up_proj: 'ffn_up_exps', down_proj: 'ffn_down_exps' },
+    },
+  },
   { name: 'granite', modelType: 'granite', isInterleaved: true, modules: plain },
   { name: 'smollm3', modelType: 'smollm3', isInterleaved: true, modules: plain },
 ];
@@ -110,7 +173,7 @@ export function familyOf(architecture: unknown, numExperts: number): GgufFamily 
  * the number of experts in each layer.
  */
 export function tensorLocations(
-  { modules, experts, isInterleaved, hasWholeNorms }: GgufFamily,
+  { modules, vectors = {}, experts, isInterleaved, hasWholeNorms }: GgufFamily,
   numLayers: number,
   numExperts: number,
 ): Map<string, TensorLocation> {
@@ -127,9 +190,12 @@ export function tensorLocations(
       locations.set(`${to}.${module}`, {
         name: `${from}.${name}`,
         ...(heads && isInterleaved ? { heads } : {}),
-        ...(module.endsWith('norm') ? norm : {}),
+        ...(module.endsWith('norm') && !PLAIN_NORMS.has(module) ? norm : {}),
+        ...(module.endsWith('.sinks') ? { isBare: true } : {}),
       });
     }
+    for (const [tensor, location] of Object.entries(vectors))
+      locations.set(`${to}.${tensor}`, { ...location, name: `${from}.${location.name}`, isWhole: true });
     for (const [module, name] of Object.entries(experts?.modules ?? {}))
       for (let expert = 0; expert < numExperts; expert++)
         locations.set(`${to}.${experts?.path}.${expert}.${module}`, { name: `${from}.${name}`, expert });

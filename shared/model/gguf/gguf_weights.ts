@@ -19,6 +19,7 @@ interface LocatedTensor {
   /** Number of rows per head, whose order the file permutes; 1: no permutation. */
   readonly rowsOfHead: number;
   readonly offset: number;
+  readonly isNegativeExponential: boolean;
 }
 
 /** Weights of a model in GGUF files. */
@@ -34,10 +35,10 @@ export class GgufWeights implements ModelWeights {
     this.#files = files;
     const located = new Map<string, LocatedTensor>();
     for (const [module, location] of locations) {
-      for (const what of ['weight', 'bias']) {
-        const tensor = files.tensors.get(`${location.name}.${what}`);
+      for (const what of location.isWhole ? [''] : ['.weight', '.bias']) {
+        const tensor = files.tensors.get(`${location.name}${what}`);
         const found = tensor && locate(tensor, location, heads);
-        if (found) located.set(`${module}.${what}`, found);
+        if (found) located.set(location.isBare ? module : `${module}${what}`, found);
       }
     }
     this.#tensors = located;
@@ -46,7 +47,7 @@ export class GgufWeights implements ModelWeights {
 
   integersOf(tensor: string): ModelIntegers | undefined {
     const kept = this.#tensors.get(tensor)?.tensor.type.kept;
-    return kept === 'int8' || kept === 'int4' || kept === 'uint4' ? kept : undefined;
+    return kept === 'f32' || kept === 'f16' || kept === 'bf16' ? undefined : kept;
   }
 
   storedAs(tensor: string): string {
@@ -67,7 +68,7 @@ export class GgufWeights implements ModelWeights {
   async *slices({ tensor: name, outputs, firstRow = 0 }: RowRange): AsyncGenerator<ModelRows> {
     const located = this.#tensors.get(name);
     if (!located) throw new ModelError(`${this.path} has no tensor ${name}`);
-    const { tensor, shape, rowsOfHead, offset } = located;
+    const { tensor, shape, rowsOfHead, offset, isNegativeExponential } = located;
     const isVector = shape.length === 1;
     // The file stores a vector as one row; a program reads one row per value.
     const [rowBytes, inner] = isVector ? [tensor.rowBytes / (shape[0] ?? 1), 1] : [tensor.rowBytes, shape[1] ?? 1];
@@ -81,7 +82,9 @@ export class GgufWeights implements ModelWeights {
       const ordered = rowsOfHead === 1 ? bytes : inOrder(bytes, rowBytes, rowsOfHead);
       const count = bytes.length / rowBytes;
       const rows = isVector ? tensor.type.decode(ordered, 1, count) : tensor.type.decode(ordered, count, inner);
-      yield { rowStart, ...(offset === 0 ? rows : less(rows, offset)) };
+      if (offset !== 0) yield { rowStart, ...changed(rows, (value) => value - offset) };
+      else if (isNegativeExponential) yield { rowStart, ...changed(rows, (value) => Math.log(-value)) };
+      else yield { rowStart, ...rows };
     }
   }
 
@@ -97,19 +100,20 @@ export class GgufWeights implements ModelWeights {
 /** Returns the place of a tensor's rows, or undefined when the tensor's shape does not fit the location. */
 function locate(
   tensor: GgufTensor,
-  { expert, heads, offset = 0 }: TensorLocation,
+  { expert, heads, offset = 0, isNegativeExponential = false, isRow = false }: TensorLocation,
   counts: HeadCounts,
 ): LocatedTensor | undefined {
   const numDimensions = tensor.shape.length - (expert === undefined ? 0 : 1);
-  const shape = tensor.shape.slice(-numDimensions);
+  const own = tensor.shape.slice(-numDimensions);
+  const shape = isRow && numDimensions === 1 ? [1, ...own] : own;
   const [outputs = 0] = shape;
   if (numDimensions < 1 || numDimensions > 2) return undefined;
   if (expert !== undefined && expert >= (tensor.shape[0] ?? 0)) return undefined;
   // Refuse a quantised vector: its blocks could not be cut by rows. Norms are floats anyway.
-  if (numDimensions === 1 && tensor.type.values > 1) return undefined;
+  if (shape.length === 1 && tensor.type.values > 1) return undefined;
   const rowsOfHead = heads ? outputs / counts[heads] : 1;
   if (!Number.isInteger(rowsOfHead) || (heads && rowsOfHead % 2 !== 0)) return undefined;
-  return { tensor, shape, firstRow: (expert ?? 0) * outputs, rowsOfHead, offset };
+  return { tensor, shape, firstRow: (expert ?? 0) * outputs, rowsOfHead, offset, isNegativeExponential };
 }
 
 /** Returns the rows of each head in Hugging Face's order 0, 1, ..., half, half + 1, ...; the file has 0, half, 1, half + 1, ... */
@@ -124,9 +128,9 @@ function inOrder(rows: Buffer<ArrayBuffer>, rowBytes: number, rowsOfHead: number
   return out;
 }
 
-/** Subtracts `offset` from every value. @throws ModelError for rows that are not in f32. */
-function less(rows: Omit<ModelRows, 'rowStart'>, offset: number): Omit<ModelRows, 'rowStart'> {
+/** Returns rows of a vector with every value changed. @throws ModelError for rows that are not in f32. */
+function changed(rows: Omit<ModelRows, 'rowStart'>, change: (value: number) => number): Omit<ModelRows, 'rowStart'> {
   if (rows.format !== 'f32') throw new ModelError(`norms in ${rows.format} are not supported`);
-  const values = new Float32Array(Uint8Array.from(rows.data).buffer).map((value) => value - offset);
+  const values = new Float32Array(Uint8Array.from(rows.data).buffer).map(change);
   return { format: 'f32', data: new Uint8Array(values.buffer) };
 }

@@ -20,6 +20,7 @@ import type { TransferThread } from '../transfer_thread/transfer_thread.ts';
 import { ask, type Network } from '../network.ts';
 import { FetchCall } from './fetch_call.ts';
 import type { Arrived } from './fetch_events.ts';
+import { LinkMeter, type LinkMeasure } from './link_meter.ts';
 import { Patience } from './patience.ts';
 import type { Moved, Slots } from './transfer.ts';
 import { aheadOf, type TransferLimits } from './transfer_bounds.ts';
@@ -53,6 +54,8 @@ export interface FetchStream {
    */
   records(slots: Slots): AsyncGenerator<Iterable<Arrived>>;
   cancel(): void;
+  /** The link to the holder, as far as it was measured; empty for a holder in the same process. */
+  readonly links: readonly LinkMeasure[];
 }
 
 /** First and longest pause, in milliseconds, before a busy holder is asked again; the pause doubles in between. */
@@ -87,6 +90,7 @@ class Fetch implements FetchStream {
   readonly #untilMs: number;
   readonly #link: Link;
   readonly #patience: Patience;
+  readonly #meter: LinkMeter;
   /** Data channel of the latest call; undefined when that call has none. */
   #channel: DataChannel | undefined;
   #call: Promise<FetchCall>;
@@ -101,7 +105,12 @@ class Fetch implements FetchStream {
     this.#patience = new Patience(line.clock, options.patienceMs, (ms) => {
       this.#giveUp(`nothing for ${ms} ms`);
     });
+    this.#meter = new LinkMeter(line.clock, options.waitMs > 0);
     this.#call = this.#open(true);
+  }
+
+  get links(): readonly LinkMeasure[] {
+    return this.#meter.measures;
   }
 
   async *records(slots: Slots): AsyncGenerator<Iterable<Arrived>> {
@@ -201,15 +210,18 @@ class Fetch implements FetchStream {
       frames: stream && this.#options.wanted ? wanted.reduce((bits, frame) => bits | (1 << frame), 0) : 0,
     };
     const timeoutMs = Math.max(1, leftMs);
+    const call = ask(network, this.#address, 'fetch', request, { signal: link.signal, timeoutMs });
+    this.#meter.sent();
     return new FetchCall({
       ...{
         address: this.#address,
         transferThread: this.#line.transferThread,
         moved: this.#line.moved,
         patience: this.#patience,
+        ...{ meter: this.#meter, clock },
       },
       ...{ format, hashes: left, slotBytes, frames, wanted, stream, link },
-      call: ask(network, this.#address, 'fetch', request, { signal: link.signal, timeoutMs }),
+      call,
       ahead: () => aheadOf(slotBytes, channels?.numSocketStreams ?? 1, limits),
     });
   }

@@ -3,6 +3,7 @@
  * records go into slots as they arrive, a bounded number ahead of the reader, in order.
  */
 import { asFailure, Failure } from '../../base/failure.ts';
+import type { Clock } from '../../base/clock.ts';
 import { Condition } from '../../base/condition.ts';
 import type { Link } from '../../base/signal.ts';
 import type { Digest } from '../../kv/block_key.ts';
@@ -11,6 +12,7 @@ import type { ChannelStream } from '../data_channel.ts';
 import type { TransferThread } from '../transfer_thread/transfer_thread.ts';
 import type { Arrived, ReceivedItems, FetchEvent } from './fetch_events.ts';
 import { FetchMachine, type FetchMachineOptions } from './fetch_machine.ts';
+import type { LinkMeter } from './link_meter.ts';
 import type { Patience } from './patience.ts';
 import { CallTransfer, type Moved, type Slots } from './transfer.ts';
 
@@ -21,6 +23,8 @@ export interface FetchCallOptions extends Omit<FetchMachineOptions, 'hasChannel'
   readonly call: AsyncIterableIterator<FetchReply>;
   readonly stream: ChannelStream | undefined;
   readonly moved: Moved;
+  readonly meter: LinkMeter;
+  readonly clock: Pick<Clock, 'nowMs'>;
   /** Ends the call. */
   readonly link: Link;
   readonly patience: Patience;
@@ -68,30 +72,34 @@ export class FetchCall {
 
   /** Yields the records at the front of the queue that have arrived. */
   *#received({ pumpSoon }: FetchDriver): Generator<Arrived> {
-    const { moved } = this.#options;
+    const { moved, meter } = this.#options;
     for (let next = this.#machine.read(); next; next = this.#machine.read()) {
       const { way, bytes, ...arrived } = next;
       moved[way] += bytes;
+      if (way !== 'call') meter.read(bytes, way);
       void pumpSoon();
       yield arrived;
     }
   }
 
   #drive(slots: Slots): FetchDriver {
-    const { stream, link } = this.#options;
+    const { stream, link, meter } = this.#options;
     const { signal } = link;
     const on = (event: FetchEvent): void => {
       if (this.#isOver) return;
       for (const action of this.#machine.on(event)) {
         if (action.kind === 'slice') overCall.slice(action.offset, action.data);
-        else if (action.over === 'channel') stream?.ask(action.records);
-        else overCall.ask(action.records);
+        else if (action.over === 'channel') {
+          meter.asked(action.records.indices.length);
+          stream?.ask(action.records);
+        } else overCall.ask(action.records);
       }
       pump();
       this.#changed.notify();
     };
     const listener = {
       arrived: (items: ReceivedItems): void => {
+        if (items.way !== 'call') meter.arrived(items.indices.length, items.way);
         on({ kind: 'arrived', ...items });
       },
       broken: (error: Failure): void => {
@@ -148,13 +156,17 @@ export class FetchCall {
   }
 
   async #readCall({ on }: FetchDriver): Promise<void> {
-    const { call, stream, patience } = this.#options;
+    const { call, stream, patience, meter, clock } = this.#options;
     const isGoingOn = (): boolean => (stream?.numComing ?? 0) > 0;
+    meter.reads();
     try {
-      for (;;) {
+      for (let [isFirst, wasReading] = [true, true]; ; isFirst = false) {
+        const fromMs = clock.nowMs();
         const next = await patience.watch(call.next(), isGoingOn);
         if (next.done || this.#isOver) break;
+        meter.answered(next.value, wasReading ? clock.nowMs() - fromMs : undefined, isFirst);
         on({ kind: 'reply', reply: next.value });
+        wasReading = this.#machine.isReading;
         await this.#changed.until(() => this.#machine.isReading || this.#isOver);
         if (this.#machine.isBroken) return;
       }

@@ -67,9 +67,8 @@ export class GrpcNetwork implements Network {
 
   async listen(bind: string, handlers: Handlers, epoch = ''): Promise<Listener> {
     const server = new Server({ ...channelOptions, interceptors: [requireToken(this.#token)] });
-    const names = (Object.keys(wires) as CallName[]).filter(
-      (name) => handlers[name] !== undefined && wires[name].service !== 'Health',
-    );
+    const isServed = (name: CallName): boolean => handlers[name] !== undefined && wires[name].service !== 'Health';
+    const names = (Object.keys(wires) as CallName[]).filter(isServed);
     for (const service of new Set(names.map((name) => wires[name].service))) {
       const own = names.filter((name) => wires[name].service === service);
       const served: UntypedServiceImplementation = {};
@@ -102,8 +101,9 @@ export class GrpcNetwork implements Network {
     options: CallOptions,
   ): AsyncIterableIterator<Reply<M>> {
     const replies = this.#open(address, name, requests, options);
-    // The first calls to a peer: their failures explain TLS mistakes to the person who started the process.
-    return name === 'check' || name === 'connect' ? explaining(replies, address, this.#tls !== undefined) : replies;
+    // First calls to a peer: their failures explain TLS mistakes to the person who started the process.
+    if (!['check', 'connect', 'policy'].includes(name)) return replies;
+    return explaining(replies, address, this.#tls !== undefined);
   }
 
   #open<M extends CallName>(

@@ -5,7 +5,7 @@ import type { MethodsOf, Thread } from '../../base/threads.ts';
 import { workerThreads } from '../../base/worker_threads.ts';
 import type { BlockHash, Digest } from '../../kv/block_key.ts';
 import { encodeFrameHeader } from '../../kv/frame_header.ts';
-import { sealRecord, verifyRecord, type RecordLayout } from '../../kv/record.ts';
+import { kindOf, recordShapeOf, sealRecord, verifyRecord, type RecordLayout } from '../../kv/record.ts';
 import type { SlabMemory } from '../../kv/slab.ts';
 import type { TlsTexts } from '../tls_texts.ts';
 import { systemMemory, type HostMemory, type OwnMemory } from './host_memory.ts';
@@ -84,6 +84,10 @@ function copyThread(memory: () => SlabMemory): CopyHelper | undefined {
   };
 }
 
+function bytesOf({ spec }: RecordLayout, hash: BlockHash): number {
+  return recordShapeOf(spec, kindOf(hash)).slotBytes;
+}
+
 const copyModule = { url: new URL('./copy_worker.js', import.meta.url) };
 
 /**
@@ -117,7 +121,7 @@ export function transferThreadOn(
     attach({ memory, isShared }) {
       attached = { memory, own: hostMemory.attach(memory, isShared) };
     },
-    seal: ({ layout, slot, hash, headers }) => sealRecord(record(slot, layout.spec.slotBytes), layout, hash, headers),
+    seal: ({ layout, slot, hash, headers }) => sealRecord(record(slot, bytesOf(layout, hash)), layout, hash, headers),
     frameHeaders({ layout, frame, blocks }) {
       const spec = layout.spec.frames[frame];
       if (!spec) throw new Error(`records of this format have no frame ${frame}`);

@@ -84,8 +84,8 @@ describe('one cluster', () => {
     await until(
       'the router has nothing open but this question',
       async () => {
-        const { requests, answers, body_bytes: bodyBytes } = await cluster.open();
-        return requests === 0 && answers === 0 && bodyBytes === 0;
+        const { requests, answers, body_bytes: bodyBytes, promises } = await cluster.open();
+        return requests === 0 && answers === 0 && bodyBytes === 0 && promises === 0;
       },
       15_000,
     );

@@ -11,8 +11,29 @@ interface AttentionCase {
   readonly kvDtype: KvDtype;
   readonly window?: number;
   readonly cap?: number;
+  /** Whether each head has a sink, and how far from 0 they may lie. */
+  readonly sinks?: number;
   /** Values of a token in each plane; K and V of kv_heads · head_dim when it does not say, one plane is both. */
   readonly planes?: readonly number[];
+  /** K is computed from V: so many values of a head are rotated, in pairs so far apart. The layer stores V alone. */
+  readonly computed?: { readonly dim: number; readonly apart: number };
+  /** Layers behind the one whose K and V are read. */
+  readonly behind?: number;
+}
+
+/** Positions of the rotary table of computed keys. */
+const NUM_POSITIONS = 700;
+
+/**
+ * Weights and angles of computed keys. With f16 they are powers of two and quarter turns, so that a key which is rounded again is the
+ * same.
+ */
+function keyTables(kvDtype: KvDtype, headDim: number, dim: number): Record<'norm' | 'cos' | 'sin', Float32Array> {
+  const [norm, angles] = [noise(headDim), noise((NUM_POSITIONS * dim) / 2)];
+  if (kvDtype === 'f32') return { norm, cos: angles.map(Math.cos), sin: angles.map(Math.sin) };
+  const turn = (by: number): Float32Array =>
+    angles.map((value) => [0, 1, 0, -1][(Math.floor(8 * (value + 1)) + by) % 4]!);
+  return { norm: norm.map((value) => (value < 0 ? -0.5 : 2)), cos: turn(1), sin: turn(0) };
 }
 
 export function attentionConformance(device: Conformance): void {
@@ -36,17 +57,40 @@ export function attentionConformance(device: Conformance): void {
       { rows: 1, start: 300, heads: 4, kvHeads: 1, headDim: 16, kvDtype: 'f16', cap: 0.5 },
       { rows: 70, start: 93, heads: 4, kvHeads: 2, headDim: 32, kvDtype: 'f16', window: 50, cap: 2 },
       { rows: 2, start: 126, heads: 3, kvHeads: 1, headDim: 12, kvDtype: 'f32', cap: 0.1 },
+      { rows: 1, start: 0, heads: 2, kvHeads: 1, headDim: 16, kvDtype: 'f16', sinks: 2 },
+      { rows: 1, start: 700, heads: 8, kvHeads: 2, headDim: 64, kvDtype: 'f16', sinks: 5 },
+      { rows: 70, start: 210, heads: 8, kvHeads: 1, headDim: 64, kvDtype: 'f16', sinks: 5, window: 128 },
+      { rows: 3, start: 300, heads: 4, kvHeads: 2, headDim: 12, kvDtype: 'f32', sinks: 40, window: 33 },
       { rows: 1, start: 200, heads: 4, kvHeads: 2, headDim: 16, kvDtype: 'f16', planes: [32] },
       { rows: 40, start: 33, heads: 4, kvHeads: 2, headDim: 16, kvDtype: 'f32', planes: [32] },
       { rows: 1, start: 300, heads: 4, kvHeads: 2, headDim: 16, kvDtype: 'f16', planes: [32, 48] },
       { rows: 40, start: 33, heads: 4, kvHeads: 2, headDim: 16, kvDtype: 'f16', planes: [36, 32] },
       { rows: 3, start: 64, heads: 2, kvHeads: 1, headDim: 12, kvDtype: 'f32', planes: [16, 12] },
+      { rows: 1, start: 200, heads: 2, kvHeads: 1, headDim: 512, kvDtype: 'f16' },
+      { rows: 5, start: 130, heads: 8, kvHeads: 1, headDim: 512, kvDtype: 'f32' },
+      { rows: 1, start: 64, heads: 4, kvHeads: 2, headDim: 16, kvDtype: 'f32', computed: { dim: 8, apart: 8 } },
+      { rows: 1, start: 300, heads: 8, kvHeads: 1, headDim: 32, kvDtype: 'f16', computed: { dim: 8, apart: 16 } },
+      { rows: 40, start: 33, heads: 4, kvHeads: 2, headDim: 32, kvDtype: 'f16', computed: { dim: 32, apart: 16 } },
+      { rows: 40, start: 33, heads: 4, kvHeads: 1, headDim: 32, kvDtype: 'f32', computed: { dim: 8, apart: 16 } },
+      { rows: 3, start: 640, heads: 8, kvHeads: 1, headDim: 512, kvDtype: 'f16', computed: { dim: 128, apart: 256 } },
+      { rows: 1, start: 300, heads: 4, kvHeads: 2, headDim: 16, kvDtype: 'f16', window: 100, behind: 1 },
+      {
+        rows: 40,
+        start: 33,
+        heads: 4,
+        kvHeads: 1,
+        headDim: 16,
+        kvDtype: 'f32',
+        computed: { dim: 8, apart: 8 },
+        behind: 1,
+      },
     ] as readonly AttentionCase[];
     for (const [i, shape] of cases.entries()) {
-      const { rows, start, heads, kvHeads, headDim, kvDtype, window = 0, cap = 0 } = shape;
-      const { planes = [kvHeads * headDim, kvHeads * headDim] } = shape;
+      const { rows, start, heads, kvHeads, headDim, kvDtype, window = 0, cap = 0, sinks = 0 } = shape;
+      const kvWidth = kvHeads * headDim;
+      const { computed, behind = 0, planes = computed ? [kvWidth] : [kvWidth, kvWidth] } = shape;
       if (i % sampled !== sampled - 1) continue;
-      const more = `${window ? `, window ${window}` : ''}${cap ? `, cap ${cap}` : ''}${shape.planes ? `, planes of ${planes.join(' and ')}` : ''}`;
+      const more = `${window ? `, window ${window}` : ''}${cap ? `, cap ${cap}` : ''}${sinks ? `, sinks up to ${sinks}` : ''}${shape.planes ? `, planes of ${planes.join(' and ')}` : ''}${computed ? `, keys computed with ${computed.dim} values rotated` : ''}${behind ? ', of the layer before' : ''}`;
       test(`${rows} rows from ${start}, ${heads}/${kvHeads} heads of ${headDim}, ${kvDtype}, scattered blocks${more}`, async () => {
         const [width, layers, layer, scale] = [
           (heads + planes.length * kvHeads) * headDim,
@@ -54,20 +98,34 @@ export function attentionConformance(device: Conformance): void {
           1,
           1 / Math.sqrt(headDim),
         ];
+        const sinkOf = noise(heads).map((value) => value * sinks);
+        const tables = keyTables(kvDtype, headDim, computed?.dim ?? 0);
+        const { norm, ...angles } = tables;
+        const rope = computed && { table: { ...angles, dim: computed.dim, pairDistance: computed.apart } };
         const executable = await loaded(
           device,
           {
             operations: [
               {
-                ...{ kind: 'attention', qkv: 'qkv', out: 'out', layer, scale, heads, kvHeads, headDim },
+                ...{ kind: 'attention', qkv: 'qkv', out: 'out', layer: layer + behind, scale, heads, kvHeads, headDim },
                 ...(window ? { window } : {}),
                 ...(cap ? { cap } : {}),
+                ...(sinks ? { sinks: 'sinks' } : {}),
+                ...(computed ? { keyNorm: 'norm', keyRope: 'table' } : {}),
+                ...(behind ? { kvLayer: layer } : {}),
               },
             ],
             buffers: { qkv: { rows: 'rows', width }, out: { rows: 'rows', width: heads * headDim } },
-            kv: Array.from({ length: layers }, () => ({ planes })),
+            weights: {
+              ...(sinks ? { sinks: { outputs: heads, inner: 1, parts: [{ tensor: 'sinks', outputs: heads }] } } : {}),
+              ...(computed
+                ? { norm: { outputs: headDim, inner: 1, parts: [{ tensor: 'norm', outputs: headDim }] } }
+                : {}),
+            },
+            kv: Array.from({ length: layers + behind }, (_, i) => ({ planes: i < layers ? planes : [] })),
+            rope: rope ?? {},
           },
-          {},
+          { norm, sinks: sinkOf },
           { kvDtype },
         );
         const numBlocks = Math.ceil((start + rows) / options.blockSize);
@@ -92,6 +150,15 @@ export function attentionConformance(device: Conformance): void {
               kvHead * headDim +
               d
           ] ?? NaN;
+        const keyAt = (token: number, kvHead: number, d: number): number => {
+          if (!computed) return at(0, token, kvHead, d);
+          const [half, { apart }] = [computed.dim / 2, computed];
+          const pair = d < half ? d : d >= apart && d < apart + half ? d - apart : undefined;
+          const normed = (i: number): number => norm[i]! * at(0, token, kvHead, i);
+          if (pair === undefined) return normed(d);
+          const [c, s] = [angles.cos[token * half + pair]!, angles.sin[token * half + pair]!];
+          return d === pair ? normed(d) * c - normed(d + apart) * s : normed(d) * c + normed(pair) * s;
+        };
         const expected: number[] = [];
         for (let row = 0; row < rows; row++) {
           for (let head = 0; head < heads; head++) {
@@ -99,13 +166,13 @@ export function attentionConformance(device: Conformance): void {
             const scores = Array.from({ length: start + row + 1 }, (_, token) => {
               let dot = 0;
               for (let d = 0; d < headDim; d++)
-                dot += (qkv[row * width + head * headDim + d] ?? 0) * at(0, token, kvHead, d);
+                dot += (qkv[row * width + head * headDim + d] ?? 0) * keyAt(token, kvHead, d);
               if (window > 0 && token + window <= start + row) return -Infinity;
               return cap > 0 ? cap * Math.tanh((dot * scale) / cap) : dot * scale;
             });
-            const highest = Math.max(...scores);
+            const highest = Math.max(...scores, sinks ? sinkOf[head]! : -Infinity);
             const weights = scores.map((score) => Math.exp(score - highest));
-            const sum = weights.reduce((a, b) => a + b, 0);
+            const sum = weights.reduce((a, b) => a + b, sinks ? Math.exp(sinkOf[head]! - highest) : 0);
             for (let d = 0; d < headDim; d++) {
               expected.push(
                 weights.reduce((total, weight, token) => total + (weight / sum) * at(1, token, kvHead, d), 0),

@@ -10,7 +10,9 @@ import {
 } from '../../../kernels/weights/weight_format.ts';
 import type { ColumnFormat } from '../../../kernels/weights/stored_columns.ts';
 import { floatRows, RowDecoder, storedBytes, type StoredRows } from '../../../kernels/weights/stored_rows.ts';
-import { gates } from './gates.ts';
+import { isTable } from '../../../kernels/weights/code_tables.ts';
+import { isCodes, tableOf, type CodeFormat } from '../../../kernels/weights/stored_codes.ts';
+import { gateOf, gates } from './gates.ts';
 import { casesOf, close, loaded, noise, segments, type Conformance } from './suite.ts';
 
 /** x · weightᵀ in f64, of the values that the format keeps. */
@@ -53,6 +55,7 @@ function storedIntegers(format: IntegerFormat, outputs: number, inner: number): 
   const packed = packRows(format, noise(outputs * inner), inner);
   // Two thirds of each, towards zero.
   const bytes = new Uint8Array(packed.data.buffer);
+  if (isTable(format)) return packed;
   const less = (nibble: number): number => Math.trunc(((nibble - 8) * 2) / 3) + 8;
   bytes.forEach((byte, i) => {
     bytes[i] =
@@ -61,8 +64,10 @@ function storedIntegers(format: IntegerFormat, outputs: number, inner: number): 
   return packed;
 }
 
-/** Blocks of random integers; of some the scale is 0, negative, subnormal or no number, and the minimum as well. */
-function strangeRows(format: 'int4' | 'uint4' | 'q4_0' | 'q4_1' | 'q4_k', outputs: number, inner: number): StoredRows {
+type StrangeFormat = 'int4' | 'uint4' | 'q4_0' | 'q4_1' | 'q4_k' | CodeFormat;
+
+/** Blocks of random integers or codes; of some the scale is 0, negative, subnormal or no number, and the minimum as well. */
+function strangeRows(format: StrangeFormat, outputs: number, inner: number): StoredRows {
   const random = (below: number): number => Math.floor(((noise(1)[0]! + 1) / 2) * below) % below;
   const data = Uint8Array.from({ length: outputs * storedBytes(format, inner) }, () => random(256));
   const half = (): number => {
@@ -75,7 +80,21 @@ function strangeRows(format: 'int4' | 'uint4' | 'q4_0' | 'q4_1' | 'q4_k', output
   );
   if (format === 'int4' || format === 'uint4')
     return { rowStart: 0, format, data, scales: new Uint8Array(scales.buffer) };
-  const [step, numHalves] = { q4_0: [18, 1], q4_1: [20, 2], q4_k: [144, 2] }[format] as [number, number];
+  if (isCodes(format) && tableOf(format) === 'mxfp4') {
+    const exponent = (): number => {
+      const odd = format === 'mxfp4' ? [0, 1, 60] : [0, 1, 60, 255];
+      return random(6) === 0 ? odd[random(odd.length)]! : 110 + random(12);
+    };
+    const exponents = Uint8Array.from({ length: outputs * 2 * scalesPerRow('mxfp4', inner) }, exponent);
+    for (let at = 0; format === 'mxfp4_blocks' && at < data.length; at += 17) data[at] = exponent();
+    if (format === 'mxfp4_blocks') return { rowStart: 0, format, data };
+    const numScales = format === 'mxfp4' ? exponents.length : outputs * (inner / 32);
+    return { rowStart: 0, format, data, scales: exponents.subarray(0, numScales) };
+  }
+  const [step, numHalves] = {
+    ...{ q4_0: [18, 1], q4_1: [20, 2], q4_k: [144, 2] },
+    ...{ iq4_nl: [18, 1], iq4_xs: [136, 1] },
+  }[format as 'q4_0'] as [number, number];
   const view = new DataView(data.buffer);
   for (let at = 0; at < data.length; at += step)
     for (let i = 0; i < numHalves; i++) view.setUint16(at + 2 * i, half(), true);
@@ -202,14 +221,19 @@ export function linearConformance(device: Conformance): void {
       });
     }
 
-    for (const [stored, inner] of [
-      ['int4', 96],
-      ['uint4', 96],
-      ['q4_0', 96],
-      ['q4_1', 96],
-      ['q4_k', 512],
+    for (const [stored, inner, held] of [
+      ['int4', 96, 'uint4'],
+      ['uint4', 96, 'uint4'],
+      ['q4_0', 96, 'uint4'],
+      ['q4_1', 96, 'uint4'],
+      ['q4_k', 512, 'uint4'],
+      ['mxfp4', 160, 'mxfp4'],
+      ['mxfp4_pairs', 160, 'mxfp4'],
+      ['mxfp4_blocks', 160, 'mxfp4'],
+      ['iq4_nl', 160, 'iq4'],
+      ['iq4_xs', 512, 'iq4'],
     ] as const) {
-      test(`${stored} is uint4 as it is, whatever its scales and minima are`, async () => {
+      test(`${stored} is ${held} as it is, whatever its scales and minima are`, async () => {
         const [rows, outputs] = [2, 29];
         const weight = strangeRows(stored, outputs, inner);
         const executable = await loaded(
@@ -220,13 +244,13 @@ export function linearConformance(device: Conformance): void {
             weights: { w: { outputs, inner, parts: [{ tensor: 'w', outputs }] } },
           },
           { w: weight },
-          { weightFormat: 'uint4' },
+          { weightFormat: held },
         );
         const x = noise(rows * inner);
         await executable.write('x', x);
         await executable.run(segments(rows));
         const multiplied = quantisesActivations ? quantised(x, inner) : x;
-        const kept = unpackRows('uint4', new RowDecoder().packed('uint4', weight, inner), inner);
+        const kept = unpackRows(held, new RowDecoder().packed(held, weight, inner), inner);
         close(await executable.read('out', rows), product(multiplied, kept, inner), linearTolerance);
         await executable.close();
       });
@@ -290,6 +314,7 @@ export function linearConformance(device: Conformance): void {
       ['f16', 70, 40, 130],
       ['f16', 2, 40, 26, 'gelu_mul'],
       ['int8', 40, 64, 34, 'gelu_mul'],
+      ['f16', 1, 64, 34, 'clamped_swiglu'],
     ] as const) {
       test(`${format} norm, gate and up, ${gate}, product of ${rows} rows: [${hidden}] to [${inner}]`, async () => {
         const tensors = {
@@ -304,7 +329,7 @@ export function linearConformance(device: Conformance): void {
             operations: [
               { kind: 'rms_norm', x: 'x', weight: 'norm', out: 'normed', epsilon: 1e-5 },
               { kind: 'linear', x: 'normed', weight: 'w', bias: 'b', out: 'gate_up', accumulate: false },
-              { kind: gate, gateUp: 'gate_up', out: 'out', inner },
+              gateOf(gate, 'gate_up', 'out', inner),
             ],
             buffers: {
               x: { rows: 'rows', width: hidden },
@@ -340,8 +365,8 @@ export function linearConformance(device: Conformance): void {
         const areQuantised = quantisesActivations && isInteger(format);
         const multiplied = areQuantised ? quantised(normed, hidden) : normed;
         const [gated, ups] = [product(multiplied, tensors.gate, hidden), product(multiplied, tensors.up, hidden)];
-        const expected = gated.map(
-          (value, i) => gates[gate](value + tensors.bias[i % inner]!) * (ups[i]! + tensors.bias[inner + (i % inner)]!),
+        const expected = gated.map((value, i) =>
+          gates[gate](value + tensors.bias[i % inner]!, ups[i]! + tensors.bias[inner + (i % inner)]!),
         );
         // A last-bit difference in the norm can move an activation to the neighbouring integer.
         close(await executable.read('out', rows), expected, areQuantised ? 1e-2 : 4 * linearTolerance);

@@ -34,28 +34,37 @@ export function rmsNormConformance(device: Conformance): void {
         await executable.close();
       });
     }
-    test('what is stored less one has it added, and a norm is added to what is there', async () => {
-      const [rows, hidden] = [3, 70];
-      const [x, weight, before] = [noise(rows * hidden), noise(hidden), noise(rows * hidden)];
-      const executable = await loaded(
-        device,
-        {
-          operations: [{ kind: 'rms_norm', x: 'x', weight: 'w', out: 'out', epsilon: 1e-5, accumulate: true }],
-          buffers: { x: { rows: 'rows', width: hidden }, out: { rows: 'rows', width: hidden } },
-          weights: { w: { outputs: hidden, inner: 1, parts: [{ tensor: 'w', outputs: hidden }], offset: 1 } },
-        },
-        { w: weight },
-      );
-      await executable.write('x', x);
-      await executable.write('out', before);
-      await executable.run(segments(rows));
-      const expected = Array.from({ length: rows }, (_, row) => {
-        const normed = normalised([...x.subarray(row * hidden, (row + 1) * hidden)], weight, 1);
-        return normed.map((value, i) => value + before[row * hidden + i]!);
-      }).flat();
-      close(await executable.read('out', rows), expected, tolerance);
-      await executable.close();
-    });
+    for (const more of [{}, { scalar: 's' }]) {
+      const what = `what is there${'scalar' in more ? ', and all of it times a scalar' : ''}`;
+      test(`what is stored less one has it added, and a norm is added to ${what}`, async () => {
+        const [rows, hidden, scalar] = [3, 70, -0.75];
+        const [x, weight, before] = [noise(rows * hidden), noise(hidden), noise(rows * hidden)];
+        const executable = await loaded(
+          device,
+          {
+            operations: [
+              { kind: 'rms_norm', x: 'x', weight: 'w', out: 'out', epsilon: 1e-5, accumulate: true, ...more },
+            ],
+            buffers: { x: { rows: 'rows', width: hidden }, out: { rows: 'rows', width: hidden } },
+            weights: {
+              w: { outputs: hidden, inner: 1, parts: [{ tensor: 'w', outputs: hidden }], offset: 1 },
+              s: { outputs: 1, inner: 1, parts: [{ tensor: 's', outputs: 1 }] },
+            },
+          },
+          { w: weight, s: Float32Array.of(scalar) },
+        );
+        await executable.write('x', x);
+        await executable.write('out', before);
+        await executable.run(segments(rows));
+        const expected = Array.from({ length: rows }, (_, row) => {
+          const normed = normalised([...x.subarray(row * hidden, (row + 1) * hidden)], weight, 1);
+          const factor = 'scalar' in more ? scalar : 1;
+          return normed.map((value, i) => (value + before[row * hidden + i]!) * factor);
+        }).flat();
+        close(await executable.read('out', rows), expected, tolerance);
+        await executable.close();
+      });
+    }
   });
 }
 
@@ -69,14 +78,21 @@ function normalised(values: readonly number[], weight: Float32Array, offset = 0)
 export function qkNormConformance(device: Conformance): void {
   const { test } = casesOf(device);
   const { name, tolerance } = device;
-  for (const [span, headDim, heads, kvHeads] of [
+  for (const [span, headDim, heads, kvHeads, more] of [
     ['head', 4, 3, 1],
     ['head', 128, 2, 2],
     ['head', 12, 6, 2],
     ['all', 20, 3, 1],
     ['all', 64, 10, 5],
-  ] as const) {
-    test(`${name}: qk_norm of ${span}, ${heads}/${kvHeads} heads of ${headDim}`, async () => {
+    ['head', 16, 4, 2, { hasValueNorm: true }],
+    ['head', 512, 2, 1, { hasValueNorm: true, keys: 'computed' }],
+    ['head', 256, 3, 0],
+  ] as readonly (readonly [
+    ...['head' | 'all', number, number, number],
+    ({ readonly hasValueNorm: true; readonly keys?: 'computed' } | undefined)?,
+  ])[]) {
+    const what = more?.keys ? ' and of v, without k' : more ? ' and of v' : '';
+    test(`${name}: qk_norm of ${span}, ${heads}/${kvHeads} heads of ${headDim}${what}`, async () => {
       const [rows, width] = [5, (heads + 2 * kvHeads) * headDim];
       const [q, k] = span === 'head' ? [headDim, headDim] : [heads * headDim, kvHeads * headDim];
       const [qkv, qWeight, kWeight] = [noise(rows * width), noise(q), noise(k)];
@@ -89,6 +105,7 @@ export function qkNormConformance(device: Conformance): void {
         heads,
         kvHeads,
         headDim,
+        ...more,
       };
       const parts = [
         { tensor: 'q', outputs: q },
@@ -112,7 +129,10 @@ export function qkNormConformance(device: Conformance): void {
           expected.splice(start, length, ...normalised([...qkv.subarray(start, start + length)], weight));
         };
         for (let at = 0; at < heads * headDim; at += q) put(at, q, qWeight);
-        for (let at = 0; at < kvHeads * headDim; at += k) put(heads * headDim + at, k, kWeight);
+        const kEnd = (heads + (more?.keys ? 0 : kvHeads)) * headDim;
+        for (let at = heads * headDim; at < kEnd; at += k) put(at, k, kWeight);
+        const vEnd = more ? kEnd + kvHeads * headDim : kEnd;
+        for (let at = kEnd; at < vEnd; at += headDim) put(at, headDim, new Float32Array(headDim).fill(1));
       }
       close(await executable.read('qkv', rows), expected, tolerance);
       await executable.close();

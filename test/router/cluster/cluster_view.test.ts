@@ -21,6 +21,7 @@ import {
 } from '../../../shared/protocol/membership.ts';
 import { PROTOCOL_VERSION } from '../../../shared/protocol/messages.ts';
 import { ClusterView } from '../../../services/router/cluster/cluster_view.ts';
+import { NO_WORK } from '../../../services/router/cluster/open_placements.ts';
 import { ModelView } from '../../../services/router/cluster/model_view.ts';
 import { admitTo } from '../../../services/router/models.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
@@ -57,6 +58,7 @@ class World {
   readonly hub = new EmbeddedHub(silentLog);
   readonly events: string[] = [];
   readonly view: ClusterView;
+  usesAnyRole = false;
   /** How members answer when they are called at their addresses. */
   check: (request: HealthRequest) => HealthReply = () => ({ status: 1 });
 
@@ -70,6 +72,8 @@ class World {
       silenceMs: 3_000,
       admit: (registration) => admitTo({ name: 'm', vocabSize: 100, modelConfig: 'config' }, registration),
       signal: new AbortController().signal,
+      policy: () => undefined,
+      usesAnyRole: () => this.usesAnyRole,
       onJoined: ({ id }) => this.events.push(`joined ${id}`),
       onHeard: ({ id }, blocks) => this.events.push(`heard ${id}: ${blocks}`),
       onLost: ({ id }) => this.events.push(`lost ${id}`),
@@ -248,6 +252,56 @@ test('a decode instance is expected for what it could take, also after it left',
   assert.equal(world.view.decodeSeenMs(9_000), undefined);
 });
 
+test('where the policy uses any role, prefill instances may generate, and are expected back', async () => {
+  const world = new World();
+  const large = registration('p', 'a');
+  await world.register({ ...large, member: { ...large.member, role: 'prefill' } });
+  const own = new ModelView(world.view, 'm');
+  const seen = (): unknown[] => [
+    own.generating().map(({ member }) => member.name),
+    own.maxModelLen,
+    own.decodeSeenMs(300),
+  ];
+  assert.deepEqual(seen(), [[], undefined, undefined]);
+  world.usesAnyRole = true;
+  assert.deepEqual(seen(), [['p'], 512, 0]);
+  await world.clock.run(1_000);
+  world.hub.publish(subjects.goodbye, toBytes({ name: 'p', epoch: 'a' }));
+  await world.clock.run(2_000);
+  assert.deepEqual(seen(), [[], undefined, 1_000]);
+  world.usesAnyRole = false;
+  assert.deepEqual(seen(), [[], undefined, undefined]);
+});
+
+test('a prefill instance generates in the numerics class of decode instances only, until those have been away for a minute', async () => {
+  const world = new World();
+  world.usesAnyRole = true;
+  const join = async (name: string, role: 'prefill' | 'decode', numericsClass: string): Promise<void> => {
+    const one = registration(name, 'a');
+    await world.register({ ...one, member: { ...one.member, role }, engine: { ...one.engine!, numericsClass } });
+  };
+  const own = new ModelView(world.view, 'm');
+  const seen = (): unknown[] => [own.generating().map(({ member }) => member.name), own.decodeSeenMs(300)];
+  let nowMs = 0;
+  const run = async (seconds: number, ...names: string[]): Promise<void> => {
+    for (let second = 0; second < seconds; second++) {
+      for (const name of names) world.heartbeat(name, 'a');
+      await world.clock.run((nowMs += 1_000));
+    }
+  };
+  await join('p-gpu', 'prefill', 'gpu');
+  await join('p-cpu', 'prefill', 'cpu');
+  assert.deepEqual(seen()[0], ['p-gpu', 'p-cpu'], 'without a decode instance any may');
+  await join('d', 'decode', 'cpu');
+  assert.deepEqual(seen()[0], ['p-cpu', 'd']);
+  await run(10, 'p-gpu', 'p-cpu', 'd');
+  for (const name of ['d', 'p-cpu']) world.hub.publish(subjects.goodbye, toBytes({ name, epoch: 'a' }));
+  await run(59, 'p-gpu');
+  assert.deepEqual(seen(), [[], 10_000], 'it is expected back');
+  await run(2, 'p-gpu');
+  assert.deepEqual(seen(), [['p-gpu'], 71_000], 'an answer of another class is better than none');
+});
+
 test('routers say that they are there, when they are asked too, and what stores there are when that changes', async () => {
   const world = new World();
   const notices: number[] = [];
@@ -299,7 +353,7 @@ test('a queue is what an instance says, and what this router has placed there th
   await world.register(registration('d1', 'a'));
   const [instance] = world.view.all();
   assert(instance);
-  const placements = Array.from({ length: 5 }, () => instance.place());
+  const placements = Array.from({ length: 5 }, () => instance.place(NO_WORK));
   assert.equal(instance.queueLength, 5);
   // The instance has seen three of this router's placements and runs two requests of another router.
   const hear = (running: number, seen: number): void => {
@@ -315,7 +369,7 @@ test('a queue is what an instance says, and what this router has placed there th
   hear(2, 5);
   assert.equal(instance.queueLength, 2);
   hear(9, 2);
-  instance.place();
+  instance.place(NO_WORK);
   assert.equal(instance.queueLength, 10, 'late words do not make seen ones unseen');
 });
 

@@ -8,7 +8,8 @@ import type { HeldSnapshot } from '../../../services/router/conductor/policy.ts'
 function held(start: number, end: number, ...names: string[]): HeldSnapshot {
   const holders = names.map((name) => {
     const address = name.replace('~', '');
-    return { id: `${address}/e`, address, isInMemory: !name.endsWith('~') };
+    const isInMemory = !name.endsWith('~');
+    return { id: `${address}/e`, address, isInMemory, isOnDevice: isInMemory };
   });
   return { start, end, holders };
 }

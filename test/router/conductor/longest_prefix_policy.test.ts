@@ -5,49 +5,11 @@ import { LongestPrefixPolicy } from '../../../services/router/conductor/longest_
 import type {
   ClusterSnapshot,
   Decision,
-  HeldSnapshot,
   InstanceSnapshot,
   Placement,
-  Question,
 } from '../../../services/router/conductor/policy.ts';
+import { cluster, instance, question } from './snapshots.ts';
 
-const instance = (name: string, more: Partial<InstanceSnapshot> = {}): InstanceSnapshot => ({
-  ...{ id: `${name}/e`, name, address: `${name}:1`, maxModelLen: 128, queueLength: 0 },
-  ...{ isPlaceable: true, isAvoided: false, price: { computeMs: undefined, fetchMs: undefined }, ...more },
-});
-
-/** Returns ranges of blocks with their holders; `runs` maps each holder to its number of leading blocks, all in memory. */
-function rangesOf(runs: Record<string, number>): HeldSnapshot[] {
-  const ends = [...new Set(Object.values(runs))].sort((a, b) => a - b);
-  return ends.map((end, i) => ({
-    ...{ start: ends[i - 1] ?? 0, end },
-    holders: Object.entries(runs).flatMap(([name, run]) =>
-      run >= end ? [{ id: `${name}/e`, address: `${name}:1`, isInMemory: true }] : [],
-    ),
-  }));
-}
-
-function cluster(runs: Record<string, number>, more: Partial<ClusterSnapshot> = {}): ClusterSnapshot {
-  return {
-    blockSize: 4,
-    decode: [instance('d1'), instance('d2')],
-    prefill: [instance('p1'), instance('p2')],
-    ranges: rangesOf(runs),
-    tieBreak: 0,
-    ageMs: 60_000,
-    withoutDecodeMs: 0,
-    ...more,
-  };
-}
-
-const question: Question = {
-  numTokens: 42,
-  numBlocks: 10,
-  maxLength: 64,
-  retryAvoided: false,
-  isEmbedding: false,
-  decode: undefined,
-};
 const policy = new LongestPrefixPolicy(8);
 
 function placed(decision: Decision): Placement {
@@ -125,23 +87,48 @@ test('a decode instance is waited for while one is expected; then the request is
   assert.equal(decide({ withoutDecodeMs: undefined, ageMs: 6_000 }), 'reject');
 });
 
-test('what can be priced is: what it fetches and what it computes, by what each took there before', () => {
+/** Work of an idle instance: a step takes 1 ms, a row `rowMs`; a block's record has 1,000 bytes. */
+const idle = (rowMs: number): InstanceSnapshot['work'] => ({
+  step: { constantMs: 1, rowMs, pairMs: 0, contextMs: 0, sequenceMs: 0 },
+  ...{ chunkTokens: 16, maxNumSeqs: 8, pacedStepMs: 0, promptsMs: 0, ends: [] },
+  prompts: { tokens: 0, pairs: 0, sequences: 0 },
+  generating: { sequences: 0, contextTokens: 0 },
+  coming: { sequences: 0, contextTokens: 0 },
+  ...{ numBlocks: 64, freeBlocks: 64, waitingBlocks: 0, blockBytes: 1_000 },
+});
+
+test('an instance is priced by what it would fetch over its links and compute by its steps, where it says how long they take', () => {
   const decode = [
-    instance('d1', { price: { computeMs: 2, fetchMs: 0.5 } }),
-    instance('d2', { price: { computeMs: 1, fetchMs: undefined } }),
-    instance('d3', { price: { computeMs: 4, fetchMs: undefined } }),
+    instance('d1', { work: idle(2) }),
+    instance('d2'),
+    instance('d3', { work: idle(4) }),
+    instance('d4', { work: idle(2) }),
   ];
-  const decision = policy.decide(question, cluster({ d1: 2, s1: 5, d3: 5 }, { decode }));
+  const links = [{ from: 's1:1', to: 'd1/e', bytesPerMs: 100, latencyMs: 3 }];
+  const otherLink = { bytesPerMs: 1_000, latencyMs: 2 };
+  const decision = policy.decide(question, cluster({ d1: 2, s1: 5, d3: 5 }, { decode, links, otherLink }));
   assert(decision.kind === 'place');
-  // d3 holds the longest run: nothing to fetch, 42 - 20 tokens at 4 ms.
+  // d3 holds the longest run: nothing to fetch, 42 - 20 tokens at 4 ms, in 2 steps.
   assert.equal(decision.placement.decode, 'd3/e');
-  assert.equal(decision.priceMs, 88);
+  assert.equal(decision.priceMs, 90);
   assert.deepEqual(decision.alternatives, [
-    // 12 tokens to fetch at 0.5 ms, 22 to compute at 2 ms.
-    { decode: 'd1/e', run: 2, queueLength: 0, priceMs: 50 },
-    // d2 would have to fetch, and its fetch price is unknown.
+    // 5 blocks to fetch over an unknown link, 22 rows at 2 ms in 2 steps.
+    { decode: 'd4/e', run: 0, queueLength: 0, priceMs: 5 + 2 + 44 + 2 },
+    // 3 blocks over the link from s1.
+    { decode: 'd1/e', run: 2, queueLength: 0, priceMs: 30 + 3 + 44 + 2 },
     { decode: 'd2/e', run: 0, queueLength: 0, priceMs: undefined },
   ]);
+});
+
+test('of many alternatives the eight of the lowest prices are told (P1)', () => {
+  const decode = Array.from({ length: 12 }, (_, i) => instance(`d${i}`, { work: idle(12 - i), queueLength: i }));
+  const decision = policy.decide(question, cluster({}, { decode }));
+  assert(decision.kind === 'place');
+  assert.equal(decision.placement.decode, 'd0/e');
+  assert.deepEqual(
+    decision.alternatives.map((one) => one.decode),
+    [11, 10, 9, 8, 7, 6, 5, 4].map((i) => `d${i}/e`),
+  );
 });
 
 test('routers take turns among equals, and only among them', () => {

@@ -11,12 +11,20 @@ import { Random } from '../../../shared/base/random.ts';
 import { TokenList } from '../../../shared/base/token_list.ts';
 import { chainOf, type Digest } from '../../../shared/kv/block_key.ts';
 import type { Handlers } from '../../../shared/net/network.ts';
-import type { DecodeReply, DecodeRequest, SampledMessage, Source } from '../../../shared/protocol/messages.ts';
+import type {
+  DecodeReply,
+  DecodeRequest,
+  PrefillRequest,
+  SampledMessage,
+  Source,
+} from '../../../shared/protocol/messages.ts';
 import { keyWords, unpackTokens } from '../../../shared/protocol/packing.ts';
 import { neutralRequest } from '../../../shared/protocol/request.ts';
 import { Instance } from '../../../services/router/cluster/instance.ts';
+import { NO_WORK } from '../../../services/router/cluster/open_placements.ts';
 import type { MembersView } from '../../../services/router/cluster/members_view.ts';
 import type { Asked, Chosen, Conductor, Outcome } from '../../../services/router/conductor/conductor.ts';
+import { MeanLengthPredictor } from '../../../services/router/conductor/length_predictor.ts';
 import { DecodeAttempt, type GeneratedToken } from '../../../services/router/relay/decode_attempt.ts';
 import { Exclusions } from '../../../services/router/relay/exclusions.ts';
 import type { InFlightRequest } from '../../../services/router/relay/in_flight_request.ts';
@@ -66,9 +74,11 @@ interface WorldOptions {
 function worldOf({ decode: play, prefill: playPrefill, chosen: more, outcomes = [], promptLogprobs }: WorldOptions) {
   const [decode, prefill, holder] = [instanceOf('decode'), instanceOf('prefill'), instanceOf('store', 'holder')];
   const asked: Asked[] = [];
+  const promised = new Set<{ readonly name: string; readonly numBlocks: number; readonly heldTokens: number }>();
+  const fetching = new Set<{ readonly name: string; readonly sources: readonly Source[] }>();
   const chosenOf = (part: Partial<Chosen>): Chosen => ({
     ...{ decode, prefill: undefined, decodeSources: [], prefillSources: [], heldTokens: 0, maxSelfCompute: 0 },
-    ...{ reason: 'the test says so', ...part },
+    ...{ reason: 'the test says so', work: { decode: NO_WORK, prefill: NO_WORK }, explanation: undefined, ...part },
   });
   const conductor = {
     decide: (question: Asked): Outcome => {
@@ -76,6 +86,16 @@ function worldOf({ decode: play, prefill: playPrefill, chosen: more, outcomes = 
       return { kind: 'place', chosen: chosenOf(outcomes[asked.length - 1] ?? {}) };
     },
     learn: () => undefined,
+    promise: ({ member }: Instance, keys: Int32Array, heldTokens: number) => {
+      const promise = { name: member.name, numBlocks: keys.length / 2, heldTokens };
+      promised.add(promise);
+      return () => promised.delete(promise);
+    },
+    fetch: ({ member }: Instance, sources: readonly Source[]) => {
+      const fetch = { name: member.name, sources };
+      fetching.add(fetch);
+      return () => fetching.delete(fetch);
+    },
   } as unknown as Conductor;
   const view = {
     model: { digest, format: { blockSize: BLOCK_SIZE } },
@@ -106,7 +126,8 @@ function worldOf({ decode: play, prefill: playPrefill, chosen: more, outcomes = 
       ...{ isPromptOnly: false, isOpenEnded: false, ownStopTokenIds: [], promptLogprobs },
       text: { stops: [], isStopIncluded: false, isSkippingSpecial: true },
     },
-    ...{ trace, excluded, tokens: new TokenList(prompt), chain: undefined as never },
+    ...{ trace, excluded, tokens: new TokenList(prompt), chain: { keys: new Int32Array(0) } as never },
+    ranked: { priority: 0, sinceMs: 0 },
     untilMs: systemClock.nowMs() + 10_000,
     signal: left.signal,
     last: undefined,
@@ -114,16 +135,31 @@ function worldOf({ decode: play, prefill: playPrefill, chosen: more, outcomes = 
     numAttempts: 1,
   };
   const attempt = new DecodeAttempt(
-    { router: 'router', view, conductor, network: playedNetwork(handlers), clock: systemClock, random },
+    {
+      ...{ router: 'router', view, conductor, network: playedNetwork(handlers), clock: systemClock, random },
+      lengths: new MeanLengthPredictor(),
+    },
     inFlight,
     {
       chosen: chosenOf(more ?? {}),
-      blocks: { keys: keyWords(hashes.map(({ key }) => key)), lastDigest: hashes.at(-1)?.digest },
+      blocks: { keys: keyWords(hashes.map(({ key }) => key)), hashes, lastDigest: hashes.at(-1)?.digest },
       numTokens: NUM_TOKENS,
     },
   );
   const run = (): AsyncGenerator<GeneratedToken> => attempt.run(left.signal);
-  return { run, asked, decode, prefill, holder, excluded, trace, counts, leave: () => left.abort() };
+  return {
+    run,
+    asked,
+    promised,
+    fetching,
+    decode,
+    prefill,
+    holder,
+    excluded,
+    trace,
+    counts,
+    leave: () => left.abort(),
+  };
 }
 
 const positionsOf = async (tokens: AsyncIterable<GeneratedToken>): Promise<number[]> => {
@@ -139,6 +175,8 @@ const cut = (signal: AbortSignal): Promise<never> =>
     if (signal.aborted) end();
     else signal.addEventListener('abort', end, { once: true });
   });
+
+const until = (signal: AbortSignal): Promise<void> => cut(signal).catch(() => undefined);
 
 const sourceOf = (start: number, end: number, address = 'holder:1'): Source => ({
   ...{ start, end, address, isComputing: false },
@@ -202,6 +240,8 @@ test('the start carries tokens, chain, context and sources, and asks for no more
   assert.equal(start.request?.maxLength, CONTEXT);
   assert.deepEqual([start.sources, start.maxSelfCompute], [[sourceOf(0, 1)], 7]);
   assert.deepEqual([start.context?.requestId, start.context?.router], ['r.1', 'router']);
+  // While nothing is known about answers, all that the request allows is expected, up to 256 tokens.
+  assert.equal(start.context?.expectedTokens, 2 * CONTEXT - NUM_TOKENS);
 });
 
 describe('missing blocks', () => {
@@ -304,6 +344,119 @@ describe('missing blocks', () => {
   });
 });
 
+describe('a pipeline', () => {
+  const chunkOf = (start: number, end: number, address: string): Source => ({
+    ...sourceOf(start, end, address),
+    isComputing: true,
+  });
+  const [ofFirst, ofSecond] = [[chunkOf(0, 1, 'second:1')], [sourceOf(0, 0), chunkOf(1, 2, 'prefill:1')]];
+  const pipeline = (prefill: Instance, second: Instance): Partial<Chosen> => ({
+    ...{ prefill, decodeSources: [chunkOf(0, 2, 'prefill:1')], prefillSources: ofFirst },
+    second: { instance: second, sources: ofSecond, tokens: 4, patienceMs: 70 },
+  });
+
+  test('both prefills get their sources and how long to wait, are promised its blocks, and count their own tokens', async () => {
+    const requests: PrefillRequest[] = [];
+    const [prefill, second] = [instanceOf('prefill'), instanceOf('prefill', 'second')];
+    const ended = new AbortController();
+    const world = worldOf({
+      chosen: pipeline(prefill, second),
+      async *decode(inbox) {
+        await inbox();
+        while (requests.length < 2) await systemClock.sleep(1);
+        assert.deepEqual([...world.promised].map(({ name }) => name).sort(), ['prefill', 'second']);
+        assert.deepEqual(
+          [...world.fetching].map(({ name }) => name),
+          ['decode'],
+        );
+        assert.deepEqual([prefill.queueLength, second.queueLength], [1, 1]);
+        ended.abort();
+        yield token(11, 'stop');
+      },
+      async *prefill(calls) {
+        for await (const request of calls) requests.push(request);
+        await until(ended.signal);
+        yield { numReady: 8, numRun: 4, report: null };
+      },
+    });
+    await positionsOf(world.run());
+    assert.deepEqual(
+      requests.map(({ sources, pipelinePatienceMs }) => [sources, pipelinePatienceMs]),
+      [
+        [ofSecond, 70],
+        [ofFirst, 70],
+      ],
+    );
+    const { prefills = [] } = world.counts.attempts[0] ?? {};
+    assert.deepEqual(
+      prefills.map(({ name, expectedTokens }) => [name, expectedTokens]),
+      [
+        ['second', 4],
+        ['prefill', 4],
+      ],
+    );
+    await systemClock.sleep(1);
+    assert.equal(world.promised.size, 0);
+    assert.deepEqual([prefill.queueLength, second.queueLength], [0, 0]);
+  });
+
+  test('the second one fails: it is excluded, and nothing else happens, because the other one computes all', async () => {
+    const messages: (DecodeRequest | undefined)[] = [];
+    const [prefill, second] = [instanceOf('prefill'), instanceOf('prefill', 'second')];
+    const ended = new AbortController();
+    const world = worldOf({
+      chosen: pipeline(prefill, second),
+      async *decode(inbox) {
+        await inbox();
+        while (!world.excluded.has(second)) await systemClock.sleep(1);
+        void inbox().then((message) => messages.push(message));
+        await systemClock.sleep(5);
+        assert.deepEqual(messages, []);
+        ended.abort();
+        yield token(11, 'stop');
+      },
+      async *prefill(calls) {
+        for await (const { sources } of calls)
+          if (sources.length > 1) throw new Failure('instance_lost', 'the card fell out');
+        await until(ended.signal);
+        yield { numReady: 8, numRun: 8, report: null };
+      },
+    });
+    await positionsOf(world.run());
+    assert(!world.excluded.has(prefill));
+    const { prefills = [] } = world.counts.attempts[0] ?? {};
+    assert.match(prefills[0]?.outcome ?? '', /failed: the card fell out/);
+    assert.equal(world.asked.length, 0, 'nobody else is placed');
+  });
+
+  test('the first one fails: the decode instance is told, and the second one ends with the round', async () => {
+    let message: DecodeRequest | undefined;
+    let isCancelled = false;
+    const [prefill, second] = [instanceOf('prefill'), instanceOf('prefill', 'second')];
+    const world = worldOf({
+      chosen: pipeline(prefill, second),
+      async *decode(inbox) {
+        await inbox();
+        message = await inbox();
+        yield missing(0);
+        await inbox();
+        while (!isCancelled) await systemClock.sleep(1);
+        yield token(11, 'stop');
+      },
+      async *prefill(calls, { signal }) {
+        for await (const { sources } of calls)
+          if (sources.length === 1) throw new Failure('instance_lost', 'the card fell out');
+        await until(signal);
+        isCancelled = true;
+      },
+    });
+    await positionsOf(world.run());
+    assert.deepEqual(message?.giveUp, { round: 0 });
+    assert(world.excluded.has(prefill) && !world.excluded.has(second));
+    assert.equal(world.asked.length, 1);
+  });
+});
+
 describe('what is lost', () => {
   test('a prefill that fails excludes its instance, and the decode instance is told to give this round up', async () => {
     let message: DecodeRequest | undefined;
@@ -369,6 +522,34 @@ describe('what is lost', () => {
     assert.deepEqual(message?.giveUp, { round: 0 });
   });
 
+  test('a prefill that fetches from a holder that is lost ends at once, also while the decode instance says nothing', async () => {
+    let message: DecodeRequest | undefined;
+    let isCancelled = false;
+    const ended = new AbortController();
+    const prefill = instanceOf('prefill');
+    const world = worldOf({
+      chosen: { prefill, decodeSources: [sourceOf(0, 2, 'prefill:1')], prefillSources: [sourceOf(0, 1)] },
+      async *decode(inbox) {
+        await inbox();
+        yield token(11);
+        message = await inbox();
+        await until(ended.signal);
+        yield token(12, 'stop');
+      },
+      async *prefill(_requests, { signal }) {
+        await until(signal);
+        isCancelled = true;
+        ended.abort();
+      },
+    });
+    const tokens = world.run();
+    await tokens.next();
+    world.holder.lost.abort(new Failure('instance_lost', 'silent'));
+    assert.deepEqual(await positionsOf(tokens), [12]);
+    assert.deepEqual([message?.giveUp, isCancelled], [{ round: 0 }, true]);
+    assert(!world.excluded.has(prefill), 'it is not the one that failed');
+  });
+
   test('the decode instance: the attempt ends with the reason of its loss', async () => {
     const world = worldOf({
       async *decode(_inbox, signal) {
@@ -382,6 +563,65 @@ describe('what is lost', () => {
     await assert.rejects(tokens.next(), /it was silent for 3 s/);
     assert.equal(world.counts.attempts[0]?.outcome, 'it was silent for 3 s');
     assert.equal(world.decode.numPlaced, 0);
+  });
+});
+
+describe('blocks are promised', () => {
+  test('at the decode instance that computes the prompt, until the first token', async () => {
+    const world = worldOf({
+      async *decode(inbox) {
+        await inbox();
+        await systemClock.sleep(1);
+        yield token(11);
+        yield token(12, 'stop');
+      },
+    });
+    const tokens = world.run();
+    const first = tokens.next();
+    assert.deepEqual([...world.promised], [{ name: 'decode', numBlocks: 2, heldTokens: 0 }]);
+    await first;
+    assert.equal(world.promised.size, 0);
+    await positionsOf(tokens);
+  });
+
+  test('at the prefill instance until the prefill has ended, and then at a decode instance that must compute them', async () => {
+    const seen: string[][] = [];
+    const prefill = instanceOf('prefill');
+    const begun = new AbortController();
+    const note = (): void => void seen.push([...world.promised].map(({ name }) => name));
+    const world = worldOf({
+      chosen: { prefill },
+      outcomes: [{}],
+      async *decode(inbox) {
+        await inbox();
+        note();
+        begun.abort();
+        await inbox();
+        note();
+        yield missing(0);
+        await inbox();
+        note();
+        yield token(11, 'stop');
+      },
+      async *prefill() {
+        await until(begun.signal);
+        throw new Failure('instance_lost', 'the card fell out');
+      },
+    });
+    await positionsOf(world.run());
+    assert.deepEqual(seen, [['prefill'], [], ['decode']]);
+    assert.equal(world.promised.size, 0);
+  });
+
+  test('no longer than the call lasts', async () => {
+    const world = worldOf({
+      async *decode(inbox) {
+        await inbox();
+        throw new Failure('session_broken', 'the connection broke');
+      },
+    });
+    await assert.rejects(positionsOf(world.run()), /the connection broke/);
+    assert.equal(world.promised.size, 0);
   });
 });
 
@@ -408,12 +648,14 @@ describe('R2: nothing is left', () => {
     const world = worldOf({ ...play, chosen: { prefill } });
     const tokens = world.run();
     await tokens.next();
-    assert.deepEqual([world.decode.numPlaced, prefill.numPlaced], [1, 1]);
+    assert.deepEqual([world.decode.numPlaced, prefill.numPlaced, world.promised.size], [1, 1, 1]);
+    assert.equal(world.fetching.size, 0, 'the first token says that the blocks have come');
     const check = async (outcome: string): Promise<void> => {
       await systemClock.sleep(5);
       assert(hasEnded, 'the call has no more messages');
       assert(prefillSignal?.aborted, 'the prefill is cancelled');
-      assert.deepEqual([world.decode.numPlaced, prefill.numPlaced], [0, 0]);
+      assert.deepEqual([world.decode.numPlaced, prefill.numPlaced, world.promised.size], [0, 0, 0]);
+      assert.equal(world.fetching.size, 0);
       const outcomes = world.counts.attempts.map((one) => [one.outcome, ...one.prefills.map((own) => own.outcome)]);
       assert.deepEqual(outcomes, [[outcome, 'cancelled']]);
     };

@@ -14,6 +14,7 @@ import type { ClusterView } from '../../../services/router/cluster/cluster_view.
 import { Instance } from '../../../services/router/cluster/instance.ts';
 import type { PrefixIndex } from '../../../services/router/cluster/prefix_index.ts';
 import { Conductor } from '../../../services/router/conductor/conductor.ts';
+import { MeanLengthPredictor } from '../../../services/router/conductor/length_predictor.ts';
 import { LongestPrefixPolicy } from '../../../services/router/conductor/longest_prefix_policy.ts';
 import { Relay } from '../../../services/router/relay/relay.ts';
 import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
@@ -23,7 +24,7 @@ const NUM_TOKENS = 100;
 const vector = Float32Array.of(0.6, -0.8);
 const report = {
   ...{ cachedTokens: 64, fetchedTokens: 0, computedTokens: 36 },
-  ...{ queueMs: 1, loadMs: 2, computeMs: 3, fetchedBytes: 0 },
+  ...{ queueMs: 1, loadMs: 2, computeMs: 3, fetchedBytes: 0, links: [] },
 };
 const embedded = { values: packFloats(vector), report };
 
@@ -57,6 +58,7 @@ function ask(
     model: { digest: 'ab'.repeat(16) as Digest, format: { blockSize: 32 } },
     of: (role: string) => instances.filter(({ member }) => member.role === role),
     all: () => instances,
+    generating: () => instances.filter(({ member }) => member.role === 'decode'),
     byHolder: (id: string) => instances.find((one) => one.id === id),
     decodeSeenMs: () => systemClock.nowMs(),
     otherRouters: [],
@@ -67,10 +69,16 @@ function ask(
       held && keys.length > 0 ? [{ start: 0, end: 2, heldBy: [{ holder: held.id, tiers: 1 }] }] : [],
   } as unknown as PrefixIndex;
   const policy = new LongestPrefixPolicy(16);
-  const conductor = new Conductor({ ...{ view, index, policy }, clock: systemClock, tieBreak: 0 });
+  const conductor = new Conductor({
+    ...{ view, index, policy },
+    clock: systemClock,
+    random: new Random(1),
+    tieBreak: 0,
+  });
   let numFailovers = 0;
   const relay = new Relay({
     ...{ view, network, clock: systemClock, random: new Random(1), conductor, router: 'r' },
+    lengths: new MeanLengthPredictor(),
     onFailover: () => numFailovers++,
   });
   const names = { clientId: undefined, traceId: undefined };

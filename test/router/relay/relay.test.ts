@@ -11,6 +11,7 @@ import { neutralRequest } from '../../../shared/protocol/request.ts';
 import type { ClusterView } from '../../../services/router/cluster/cluster_view.ts';
 import { Instance } from '../../../services/router/cluster/instance.ts';
 import { Conductor } from '../../../services/router/conductor/conductor.ts';
+import { MeanLengthPredictor } from '../../../services/router/conductor/length_predictor.ts';
 import { LongestPrefixPolicy } from '../../../services/router/conductor/longest_prefix_policy.ts';
 import type { PrefixIndex } from '../../../services/router/cluster/prefix_index.ts';
 import { Relay } from '../../../services/router/relay/relay.ts';
@@ -28,6 +29,7 @@ function asked(
     model: { digest: 'ab'.repeat(16) as Digest, format: { blockSize: 32 } },
     of: (role: string) => instances.filter(({ member }) => member.role === role),
     all: () => instances,
+    generating: () => instances.filter(({ member }) => member.role === 'decode'),
     byHolder: (id: string) => instances.find((one) => one.id === id),
     decodeSeenMs: () => systemClock.nowMs(),
     otherRouters: [],
@@ -38,11 +40,13 @@ function asked(
     view,
     index,
     clock: systemClock,
+    random: new Random(1),
     policy: new LongestPrefixPolicy(64),
     tieBreak: 0,
   });
   const relay = new Relay({
     ...{ view, network, clock: systemClock, random: new Random(1), conductor },
+    lengths: new MeanLengthPredictor(),
     router: 'r',
     onFailover,
   });
@@ -71,9 +75,10 @@ function asked(
   return { tokens, trace };
 }
 
-function instanceAt(role: 'decode' | 'prefill', address: string, name: string = role): Instance {
+function instanceAt(role: 'decode' | 'prefill', address: string, name: string = role, numericsClass = 'n'): Instance {
   const member = { name, role, address, pid: 1, epoch: 'e' };
-  return new Instance({ member, protocolVersion: 2, engine: { maxModelLen: 1_000 } as never }, systemClock.nowMs());
+  const engine = { maxModelLen: 1_000, numericsClass } as never;
+  return new Instance({ member, protocolVersion: 2, engine }, systemClock.nowMs());
 }
 
 test('a broken connection is tried again there, and given up after 64 tries without a token (P1)', async () => {
@@ -124,6 +129,37 @@ test('an instance that cannot do the work now is left for another one, and nothi
   for (const listener of listeners) await listener.close(100);
 });
 
+test('an answer that has begun goes on in its numerics class, also where another class would be chosen first (E2)', async () => {
+  const ran: string[] = [];
+  const network = new GrpcNetwork('', systemClock);
+  const listen = (name: string, position: number): ReturnType<typeof network.listen> =>
+    network.listen('127.0.0.1:0', {
+      async *decode() {
+        ran.push(name);
+        const sampled = { token: 7, logprob: [], topTokens: [], topLogprobs: [], position };
+        yield { sampled, report, finishReason: position > 3 ? 'stop' : '' };
+        if (position === 3) throw new Failure('unavailable', 'the device was lost');
+      },
+    });
+  const listeners = [await listen('a', 3), await listen('b', 4), await listen('c', 4)] as const;
+  // Without output the first would be chosen first, then the second.
+  const instances = listeners.map(({ address }, i) =>
+    instanceAt('decode', address, `decode-${i}`, i === 1 ? 'other' : 'n'),
+  );
+  const { tokens } = asked(network, instances, 3, () => undefined);
+  const seen: number[] = [];
+  for await (const { sampled } of tokens) seen.push(sampled.position);
+  assert.deepEqual(
+    [seen, ran],
+    [
+      [3, 4],
+      ['a', 'c'],
+    ],
+  );
+  network.close();
+  for (const listener of listeners) await listener.close(100);
+});
+
 test('every instance that works for a request is told whose it is, and how it ranks', async () => {
   const origins: unknown[] = [];
   const network = new GrpcNetwork('', systemClock);
@@ -151,6 +187,7 @@ const report = {
   loadMs: 0,
   computeMs: 0,
   fetchedBytes: 0,
+  links: [],
 };
 
 test.each([

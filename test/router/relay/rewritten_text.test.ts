@@ -15,7 +15,16 @@ import { SimulatedClock } from '../../sim/simulated_clock.ts';
 
 const model = { digest: 'ab'.repeat(16) as Digest, format: { blockSize: 32 } };
 const report: Report = {
-  ...{ cachedTokens: 0, fetchedTokens: 0, computedTokens: 0, fetchedBytes: 0, queueMs: 0, loadMs: 0, computeMs: 0 },
+  ...{
+    cachedTokens: 0,
+    fetchedTokens: 0,
+    computedTokens: 0,
+    fetchedBytes: 0,
+    links: [],
+    queueMs: 0,
+    loadMs: 0,
+    computeMs: 0,
+  },
 };
 
 interface Wish {

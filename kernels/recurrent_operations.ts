@@ -1,0 +1,64 @@
+/**
+ * Operations over the rows of a sequence in their order: what they keep from row to row is the recurrent state of the layer
+ * (state_layout.ts). Strings name buffers and weights of the program.
+ */
+
+/** One operation of a recurrent layer. */
+export type RecurrentOperation =
+  /**
+   * Causal convolution of each of the first `channels` values of x over the rows of a sequence: out[r, c] = Σ_j weight[c, j] · x[r -
+   * taps + 1 + j, c] (+ bias[c]), through SiLU if `isActivated`; what is before the sequence is 0. Plane 0 of the layer's state has the
+   * last taps - 1 inputs, [taps - 1][channels], the oldest first. The weight is exact, `taps` inputs of each channel, 2 to 4.
+   */
+  | {
+      readonly kind: 'causal_conv';
+      readonly x: string;
+      readonly weight: string;
+      readonly bias?: string;
+      readonly out: string;
+      readonly layer: number;
+      readonly channels: number;
+      readonly taps: number;
+      readonly isActivated: boolean;
+    }
+  /**
+   * The gated delta rule over the rows of a sequence. Plane 1 of the layer's state has a matrix S [key_dim][value_dim] for each value
+   * head:
+   *
+   *   S = decay · S;  d = β · (v - Sᵀk);  S = S + k dᵀ;  out[r, head] = Sᵀq
+   *
+   * qkv[r, :] has key_heads · key_dim values of q, as many of k, and value_heads · value_dim of v; q and k are divided by sqrt(sum of
+   * squares + epsilon), q also by sqrt(key_dim). gates[r, :] has b, then a, of each value head: β = sigmoid(b), decay = e^(-e^aLog ·
+   * softplus(a + dtBias)). A key head serves consecutive value heads, or with `isTiled` value head h has key head h modulo key_heads.
+   * qkv and gates are overwritten.
+   */
+  | {
+      readonly kind: 'delta_rule';
+      readonly qkv: string;
+      readonly gates: string;
+      readonly aLog: string;
+      readonly dtBias: string;
+      readonly out: string;
+      readonly layer: number;
+      readonly keyHeads: number;
+      readonly valueHeads: number;
+      readonly keyDim: number;
+      readonly valueDim: number;
+      readonly isTiled: boolean;
+      readonly epsilon: number;
+    }
+  /**
+   * Norm of each of `spans` spans of `width` values of x, in place, with a gate: weight · rms_norm(x) · silu(gate[r, first ...]), or if
+   * `isGateFirst` weight · rms_norm(x · silu(gate)). The weight is [width], or [spans · width].
+   */
+  | {
+      readonly kind: 'gated_norm';
+      readonly x: string;
+      readonly gate: string;
+      readonly first: number;
+      readonly weight: string;
+      readonly spans: number;
+      readonly width: number;
+      readonly epsilon: number;
+      readonly isGateFirst: boolean;
+    };

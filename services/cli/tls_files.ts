@@ -1,0 +1,46 @@
+/** Files that options name, as the texts that processes use. */
+import { X509Certificate } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { createSecureContext } from 'node:tls';
+import { messageOf } from '../../shared/base/failure.ts';
+import { ConfigError } from '../../shared/base/options.ts';
+import type { TlsTexts } from '../../shared/net/tls_texts.ts';
+import type { ProcessConfig } from '../../shared/node/options.ts';
+
+/**
+ * Reads the files of --tls-cert, --tls-key and --tls-ca; returns undefined when none of the three is set. @throws ConfigError when
+ * only some of them are set, or a file cannot be read or holds no certificate or key.
+ */
+export function tlsOf({
+  tls_cert: cert,
+  tls_key: key,
+  tls_ca: ca,
+}: Pick<ProcessConfig, 'tls_cert' | 'tls_key' | 'tls_ca'>): TlsTexts | undefined {
+  if (cert === '' && key === '' && ca === '') return undefined;
+  if (cert === '' || key === '' || ca === '')
+    throw new ConfigError(
+      'set all of --tls-cert, --tls-key and --tls-ca, or none: both sides of a connection are verified',
+    );
+  const tls = {
+    cert: textOf('--tls-cert', cert),
+    key: textOf('--tls-key', key),
+    ca: textOf('--tls-ca', ca),
+  };
+  try {
+    // createSecureContext accepts a CA file without certificates and would then trust all public authorities.
+    for (const text of [tls.cert, tls.ca]) new X509Certificate(text);
+    createSecureContext(tls);
+  } catch (error) {
+    throw new ConfigError(`--tls-cert ${cert}, --tls-key ${key}, --tls-ca ${ca}: ${messageOf(error)}`);
+  }
+  return tls;
+}
+
+/** @throws ConfigError for a file that cannot be read. */
+export function textOf(flag: string, file: string): string {
+  try {
+    return readFileSync(file, 'utf8');
+  } catch (error) {
+    throw new ConfigError(`${flag} ${file}: ${messageOf(error)}`);
+  }
+}

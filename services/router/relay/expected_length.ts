@@ -1,0 +1,43 @@
+/** Expected length of an answer: what the relay knows of a request becomes features of the length predictor. */
+import type { LengthFeatures, LengthPredictor } from '../conductor/length_predictor.ts';
+import type { InFlightRequest } from './in_flight_request.ts';
+
+type Features = Pick<InFlightRequest, 'generation' | 'trace' | 'chain' | 'tokens'>;
+
+/** Returns the tokens that the request is expected to generate from now on, at least 1. */
+export function expectedTokens(lengths: LengthPredictor, request: Features): number {
+  const { generation, tokens, trace } = request;
+  const numDone = tokens.length - generation.promptTokens.length;
+  if (generation.isPromptOnly) return 1;
+  const predicted = lengths.predict(featuresOf(request));
+  // Only the first prediction is compared with the answer: later ones know a part of it.
+  if (numDone === 0) trace.expected.outputTokens ??= predicted;
+  return Math.max(1, Math.round(predicted) - numDone);
+}
+
+/** Learns from the answer of a request that has ended in any way; one without any token teaches nothing. */
+export function learnLength(lengths: LengthPredictor, request: Features): void {
+  const { generation, tokens, trace } = request;
+  const outputTokens = tokens.length - generation.promptTokens.length;
+  if (outputTokens === 0 || generation.isPromptOnly) return;
+  const outcome = trace.attempts.at(-1)?.outcome;
+  const isCut = outputTokens >= maxTokensOf(request) || (outcome !== 'finished' && outcome !== 'stopped');
+  lengths.learn(featuresOf(request), outputTokens, isCut);
+}
+
+function maxTokensOf({ generation }: Features): number {
+  return Math.max(1, generation.request.maxLength - generation.promptTokens.length);
+}
+
+function featuresOf(request: Features): LengthFeatures {
+  const { generation, trace, chain } = request;
+  const { constraint } = generation.request;
+  return {
+    tenant: generation.origin.tenant,
+    kind: `${trace.endpoint}${constraint ? ' constrained' : ''}`,
+    // Prompts of one application begin with the same block.
+    template: chain.keys.subarray(0, 2).join(','),
+    promptTokens: generation.promptTokens.length,
+    maxTokens: maxTokensOf(request),
+  };
+}

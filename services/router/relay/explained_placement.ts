@@ -1,0 +1,96 @@
+/** Predictions and prices of a request as `/api/requests` shows them. */
+import type { Explanation, Prediction, Rejection, Targets } from '../conductor/policy.ts';
+
+/** A predicted value and the one that came. */
+export interface PredictedValue {
+  readonly predicted: number;
+  readonly real: number;
+}
+
+/** Predicted and real values of one request; undefined where one of both is not known. */
+export interface Compared {
+  /** Milliseconds from the decision to the first token. */
+  readonly ttftMs: PredictedValue | undefined;
+  /** Mean milliseconds between two tokens. */
+  readonly tbtMs: PredictedValue | undefined;
+  /** Prompt tokens that were not computed for the request. */
+  readonly cachedTokens: PredictedValue | undefined;
+  readonly outputTokens: PredictedValue | undefined;
+}
+
+/** Returns predicted and real values for JSON; null where one of both is not known. */
+export function comparedJson({ ttftMs, tbtMs, cachedTokens, outputTokens }: Compared): Record<string, unknown> {
+  const both = (value: PredictedValue | undefined): object | null =>
+    value ? { predicted: rounded(value.predicted), real: rounded(value.real) } : null;
+  return {
+    ttft_ms: both(ttftMs),
+    tbt_ms: both(tbtMs),
+    cached_tokens: both(cachedTokens),
+    output_tokens: both(outputTokens),
+  };
+}
+
+/** Returns the targets of a request for JSON, and why it was refused for them; null where it has none, or was not. */
+export function targetsJson({
+  targets,
+  rejection,
+}: {
+  readonly targets: Targets | undefined;
+  readonly rejection: Rejection | undefined;
+}): Record<string, unknown> {
+  return {
+    targets: targets
+      ? { ttft_ms: targets.ttftMs ?? null, tbt_ms: targets.tbtMs ?? null, deadline_ms: targets.totalMs ?? null }
+      : null,
+    rejection: rejection
+      ? {
+          reason: rejection.reason,
+          retry_after_ms: rounded(rejection.retryAfterMs),
+          prediction: predictionJson(rejection.prediction),
+        }
+      : null,
+  };
+}
+
+/** Returns the prices and alternatives of a placement for JSON. */
+export function explanationJson(explanation: Explanation): Record<string, unknown> {
+  const { policy, priceMs, parts, prediction, alternatives } = explanation;
+  return {
+    policy: policy ?? null,
+    is_late: explanation.isLate ?? false,
+    price_ms: rounded(priceMs),
+    price_parts_ms: partsJson(parts),
+    prediction: predictionJson(prediction),
+    alternatives: alternatives.map((other) => ({
+      decode: other.decode,
+      prefill: other.prefill ?? null,
+      ...(other.second === undefined ? {} : { second_prefill: other.second }),
+      matched_blocks: other.run,
+      queue_length: other.queueLength,
+      price_ms: rounded(other.priceMs),
+      price_parts_ms: partsJson(other.parts),
+      prediction: predictionJson(other.prediction),
+    })),
+  };
+}
+
+function partsJson(parts: Explanation['parts']): Record<string, number | null> | null {
+  if (!parts) return null;
+  return Object.fromEntries(Object.entries(parts).map(([name, ms]) => [name, rounded(ms)]));
+}
+
+function predictionJson(prediction: Prediction | undefined): Record<string, number | null> | null {
+  if (!prediction) return null;
+  const { ttftMs, waitMs, tbtMs, totalMs, cachedTokens } = prediction;
+  return {
+    ttft_ms: rounded(ttftMs),
+    wait_ms: rounded(waitMs),
+    tbt_ms: rounded(tbtMs),
+    total_ms: rounded(totalMs),
+    cached_tokens: cachedTokens,
+  };
+}
+
+function rounded(value: number | undefined): number | null {
+  return value === undefined ? null : Math.round(value * 1_000) / 1_000;
+}

@@ -1,0 +1,51 @@
+/**
+ * Records of recurrent states among those of a memory: they may take a third of it, half of what the blocks then have, because one of
+ * them is as large as many blocks. Beyond that the state that was used longest ago goes, whatever the blocks' order is.
+ */
+import type { BlockKey } from './block_key.ts';
+
+/** One part in so many of a memory may hold states. */
+const STATE_PART = 3;
+
+/** The states of one memory, in the order of their use. */
+export class StateShare {
+  readonly #mostBytes: number;
+  readonly #bytesOf = new Map<BlockKey, number>();
+  #numBytes = 0;
+
+  /** `numBytes`: of the whole memory. */
+  constructor(numBytes: number) {
+    this.#mostBytes = numBytes / STATE_PART;
+  }
+
+  get numBytes(): number {
+    return this.#numBytes;
+  }
+
+  /** A state of `bytes` bytes was stored. */
+  add(key: BlockKey, bytes: number): void {
+    this.#bytesOf.set(key, bytes);
+    this.#numBytes += bytes;
+  }
+
+  /** The record was used just now. Nothing happens when it is no state. */
+  touch(key: BlockKey): void {
+    const bytes = this.#bytesOf.get(key);
+    if (bytes === undefined) return;
+    this.#bytesOf.delete(key);
+    this.#bytesOf.set(key, bytes);
+  }
+
+  /** The record is gone. Nothing happens when it was no state. */
+  remove(key: BlockKey): void {
+    this.#numBytes -= this.#bytesOf.get(key) ?? 0;
+    this.#bytesOf.delete(key);
+  }
+
+  /** Returns the state to evict next because states take more than their part; undefined while they do not, or none of them may go. */
+  excess(mayGo: (key: BlockKey) => boolean): BlockKey | undefined {
+    if (this.#numBytes <= this.#mostBytes) return undefined;
+    for (const key of this.#bytesOf.keys()) if (mayGo(key)) return key;
+    return undefined;
+  }
+}

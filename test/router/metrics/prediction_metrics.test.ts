@@ -1,0 +1,112 @@
+/** Predictions of a request beside what came, from its trace to the metrics. Budget: 1 s. */
+import assert from 'node:assert/strict';
+import { test } from 'vitest';
+import { silentLog } from '../../../shared/base/log.ts';
+import type { Explanation } from '../../../services/router/conductor/policy.ts';
+import { RouterMetrics } from '../../../services/router/metrics/metrics.ts';
+import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
+import { RequestLog } from '../../../services/router/relay/request_log.ts';
+import { SimulatedClock } from '../../sim/simulated_clock.ts';
+
+const explanation: Explanation = {
+  ...{ policy: 'priced', priceMs: 120, parts: { queue: 20, compute: 100 } },
+  prediction: { ttftMs: 100, waitMs: 20, tbtMs: 20, totalMs: 300, cachedTokens: 64 },
+  alternatives: [{ decode: 'd2/e', run: 1, queueLength: 3, priceMs: 150, parts: { queue: 150 } }],
+};
+
+/** A request that was predicted so and took other times: decided after 5 ms, first token 150 ms later, 5 tokens in 100 ms. */
+async function traced(prediction: Explanation['prediction'], numAttempts = 1) {
+  const clock = new SimulatedClock();
+  const metrics = new RouterMetrics('m', silentLog, {
+    nowMs: () => clock.nowMs(),
+    instances: () => ({ all: () => [], model: undefined }),
+  });
+  const log = new RequestLog(clock, (trace) => {
+    metrics.observeRequest(trace);
+  });
+  const trace = log.open('r', '/v1/completions', { clientId: undefined, traceId: undefined });
+  const counts = (trace.counts = new RequestCounts(100));
+  trace.promptTokens = 100;
+  trace.expected.outputTokens = 10;
+  await clock.run(5);
+  for (let i = 0; i < numAttempts; i++) {
+    trace.placed(64, prediction);
+    const attempt = counts.begin('d1', 'why', { ...explanation, prediction });
+    attempt.report = {
+      ...{ cachedTokens: 32, fetchedTokens: 0, computedTokens: 68, queueMs: 0, loadMs: 0, computeMs: 0 },
+      ...{ fetchedBytes: 0, links: [] },
+    };
+  }
+  await clock.run(155);
+  trace.firstToken(undefined);
+  await clock.run(255);
+  counts.outputTokens = 5;
+  log.close(trace, 'finished', 'stop');
+  const text = await metrics.text();
+  const valueOf = (name: string, ...labels: string[]): number | undefined => {
+    const line = text
+      .split('\n')
+      .find((one) => one.startsWith(`${name}{`) && labels.every((label) => one.includes(label)));
+    return line === undefined ? undefined : Number(line.slice(line.lastIndexOf(' ') + 1));
+  };
+  return { trace, valueOf };
+}
+
+test('each prediction is compared with what came: times from the decision on, hits and the length', async () => {
+  const { trace, valueOf } = await traced(explanation.prediction);
+  assert.deepEqual(trace.compared, {
+    ttftMs: { predicted: 100, real: 150 },
+    tbtMs: { predicted: 20, real: 25 },
+    cachedTokens: { predicted: 64, real: 32 },
+    outputTokens: { predicted: 10, real: 5 },
+  });
+  for (const [of, predicted, real, ratio] of [
+    ['ttft_ms', 100, 150, 0.5],
+    ['tbt_ms', 20, 25, 0.25],
+    ['cached_tokens', 64, 32, 0.5],
+    ['output_tokens', 10, 5, 0.5],
+  ] as const) {
+    assert.equal(valueOf('penstock_prediction_sum_total', `of="${of}"`, 'kind="predicted"'), predicted);
+    assert.equal(valueOf('penstock_prediction_sum_total', `of="${of}"`, 'kind="real"'), real);
+    assert.equal(valueOf('penstock_prediction_error_ratio_sum', `of="${of}"`), ratio);
+  }
+  assert.equal(valueOf('penstock_prediction_error_ms_sum', 'of="ttft_ms"'), 50);
+  assert.equal(valueOf('penstock_prediction_error_ms_sum', 'tokens"'), undefined);
+});
+
+test('without a prediction, and after a failover, only the length is compared', async () => {
+  for (const { trace, valueOf } of [await traced(undefined), await traced(explanation.prediction, 2)]) {
+    const { outputTokens, ...others } = trace.compared;
+    assert.deepEqual(outputTokens, { predicted: 10, real: 5 });
+    assert.deepEqual(Object.values(others), [undefined, undefined, undefined]);
+    assert.equal(valueOf('penstock_prediction_error_ratio_count', 'of="ttft_ms"'), undefined);
+    assert.equal(valueOf('penstock_prediction_error_ratio_count', 'of="output_tokens"'), 1);
+  }
+});
+
+test('/api/requests has the price, its parts, predictions and what was not taken, of the first four attempts (P1)', async () => {
+  const { trace } = await traced(explanation.prediction, 6);
+  const { attempts, predictions } = JSON.parse(JSON.stringify(trace)) as {
+    attempts: { placement: object | null }[];
+    predictions: Record<string, unknown>;
+  };
+  assert.deepEqual(predictions, {
+    ...{ ttft_ms: null, tbt_ms: null, cached_tokens: null },
+    output_tokens: { predicted: 10, real: 5 },
+  });
+  assert.deepEqual(
+    attempts.map(({ placement }) => placement !== null),
+    [true, true, true, true, false, false],
+  );
+  assert.deepEqual(attempts[0]?.placement, {
+    ...{ policy: 'priced', price_ms: 120, price_parts_ms: { queue: 20, compute: 100 } },
+    is_late: false,
+    prediction: { ttft_ms: 100, wait_ms: 20, tbt_ms: 20, total_ms: 300, cached_tokens: 64 },
+    alternatives: [
+      {
+        ...{ decode: 'd2/e', prefill: null, matched_blocks: 1, queue_length: 3, price_ms: 150 },
+        ...{ price_parts_ms: { queue: 150 }, prediction: null },
+      },
+    ],
+  });
+});
