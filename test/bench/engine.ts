@@ -313,9 +313,7 @@ export async function peerModel(
   weights: WeightSource,
   print: (line: string) => void,
 ): Promise<PeerModel | undefined> {
-  if (config.delta)
-    print(`${shape}: without llama.cpp, because this benchmark writes no GGUF file of recurrent layers`);
-  if (!peer || config.delta || format === 'f32' || isTable(format)) return undefined;
+  if (!peer || format === 'f32' || isTable(format)) return undefined;
   const path = join(cacheFolder(), ggufName(shape, format));
   if (!existsSync(path)) {
     print(`writing ${path}`);

@@ -21,14 +21,17 @@ const config = {
   ...{ hidden: 64, layers: 2, heads: 4, kvHeads: 2, headDim: 16, inner: 128, vocabSize: 300, maxPositions: 64 },
   ...{ epsilon: 1e-5, ropeTheta: 10_000 },
 };
-const source = randomWeights(decoderProgram(shapeOfUniform(config), 64), 7);
+const program = decoderProgram(shapeOfUniform(config), 64);
+const source = randomWeights(program, 7);
 
+/** Returns all values of a tensor, row after row. */
 async function tensor(name: string): Promise<Float32Array> {
   const decoder = new RowDecoder();
-  const parts: number[] = [];
-  // All values in a row, whatever their tensor's shape.
-  for await (const rows of source.slices({ tensor: name, outputs: 0 })) parts.push(...decoder.floats(rows, 1));
-  return Float32Array.from(parts);
+  const values: number[] = [];
+  for (const { inner, parts } of Object.values(program.weights))
+    for (const part of parts.filter((one) => one.tensor === name))
+      for await (const rows of source.slices(part)) values.push(...decoder.floats(rows, inner));
+  return Float32Array.from(values);
 }
 
 /** A reader of its own: headers, then tensors as bytes. */
@@ -138,52 +141,81 @@ test.each([
 const kinds = {
   mixture: { ...config, headDim: 32, experts: { count: 4, perToken: 2 } },
   windowed: { ...config, headDim: 32, layers: 6, window: 32 },
+  hybrid: {
+    ...{ ...config, headDim: 32, layers: 4 },
+    delta: { keyHeads: 2, valueHeads: 2, keyDim: 32, valueDim: 32, taps: 4 },
+  },
 };
-test.each(Object.entries(kinds))('a %s file is what our own reader takes for the same model', async (name, model) => {
-  const folder = mkdtempSync(join(tmpdir(), 'gguf-'));
-  const weights = randomWeights(decoderProgram(shapeOfUniform(model), 64, uniformTensors), 7);
-  const valuesOf = async (from: WeightSource, tensor: string, outputs: number, inner: number): Promise<number[]> => {
-    const decoder = new RowDecoder();
-    const values: number[] = [];
-    for await (const rows of from.slices({ tensor, outputs })) values.push(...decoder.floats(rows, inner));
-    return values;
-  };
-  try {
-    const path = join(folder, 'model.gguf');
-    await writeGguf(path, model, 'int8', weights);
-    const opened = await openModel(path);
-    const [read, wanted] = [shapeOf(opened), shapeOfUniform(model)];
-    const facts = ({ layers, vocabSize, hidden }: ModelShape): unknown => [
-      ...[vocabSize, hidden],
-      layers.map(({ heads, kvHeads, headDim, inner, window, qkNorm, norms, experts }) => ({
-        ...{ heads, kvHeads, headDim, inner, window, qkNorm, norms, experts },
-      })),
-    ];
-    assert.deepEqual(facts(read), facts(wanted));
-    const stored = await opened.openWeights();
+/** Tensors that are compared: our name for them in the benchmark, in the file, rows, inputs; in f32 in the file if `isFloat`. */
+type Compared = readonly [from: string, to: string, outputs: number, inner: number, isFloat?: boolean];
+const attention: Compared[] = [
+  ['self_attn.q_proj.weight', 'self_attn.q_proj.weight', 4 * 32, 64],
+  ['self_attn.o_proj.weight', 'self_attn.o_proj.weight', 64, 4 * 32],
+];
+const compared: Readonly<Record<keyof typeof kinds, readonly Compared[]>> = {
+  mixture: [
+    ...attention,
+    ['mlp.gate.weight', 'block_sparse_moe.gate.weight', 4, 64, true],
+    ['mlp.experts.3.down_proj.weight', 'block_sparse_moe.experts.3.w2.weight', 64, 128],
+    ['mlp.experts.1.up_proj.weight', 'block_sparse_moe.experts.1.w3.weight', 128, 64],
+  ],
+  windowed: [...attention, ['mlp.down_proj.weight', 'mlp.down_proj.weight', 64, 128]],
+  hybrid: [
+    ['mlp.down_proj.weight', 'mlp.down_proj.weight', 64, 128],
+    ['linear_attn.in_proj_qkv.weight', 'linear_attn.in_proj_qkv.weight', 3 * 64, 64],
+    ['linear_attn.in_proj_z.weight', 'linear_attn.in_proj_z.weight', 64, 64],
+    ['linear_attn.in_proj_a.weight', 'linear_attn.in_proj_a.weight', 2, 64, true],
+    ['linear_attn.conv1d.weight', 'linear_attn.conv1d.weight', 3 * 64, 4, true],
+    ['linear_attn.dt_bias', 'linear_attn.dt_bias', 2, 1, true],
+    ['linear_attn.A_log', 'linear_attn.A_log', 2, 1, true],
+    ['linear_attn.out_proj.weight', 'linear_attn.out_proj.weight', 64, 64],
+  ],
+};
+test.each(Object.keys(kinds) as (keyof typeof kinds)[])(
+  'a %s file is what our own reader takes for the same model',
+  async (name) => {
+    const model = kinds[name];
+    const folder = mkdtempSync(join(tmpdir(), 'gguf-'));
+    const weights = randomWeights(decoderProgram(shapeOfUniform(model), 64, uniformTensors), 7);
+    const valuesOf = async (from: WeightSource, tensor: string, outputs: number, inner: number): Promise<number[]> => {
+      const decoder = new RowDecoder();
+      const values: number[] = [];
+      for await (const rows of from.slices({ tensor, outputs })) values.push(...decoder.floats(rows, inner));
+      return values;
+    };
     try {
-      checkTensors(programOf(opened.config, read, 64), stored.shapes, path);
-      const tensors = [
-        ['self_attn.q_proj', 'self_attn.q_proj', 4 * 32, 64],
-        ['self_attn.o_proj', 'self_attn.o_proj', 64, 4 * 32],
-        ...(name === 'mixture'
-          ? ([
-              ['mlp.gate', 'block_sparse_moe.gate', 4, 64],
-              ['mlp.experts.3.down_proj', 'block_sparse_moe.experts.3.w2', 64, 128],
-              ['mlp.experts.1.up_proj', 'block_sparse_moe.experts.1.w3', 128, 64],
-            ] as const)
-          : ([['mlp.down_proj', 'mlp.down_proj', 64, 128]] as const)),
-      ] as const;
-      for (const [from, to, outputs, inner] of tensors) {
-        const [source, own] = [`model.layers.1.${from}.weight`, `model.layers.1.${to}.weight`];
-        const want = Float32Array.from(await valuesOf(weights, source, outputs, inner));
-        if (from !== 'mlp.gate') roundRows('int8', want, inner);
-        assert.deepEqual(await valuesOf(stored, own, outputs, inner), [...want], own);
+      const path = join(folder, 'model.gguf');
+      await writeGguf(path, model, 'int8', weights);
+      const opened = await openModel(path);
+      const [read, wanted] = [shapeOf(opened), shapeOfUniform(model)];
+      const facts = ({ layers, vocabSize, hidden }: ModelShape): unknown => [
+        ...[vocabSize, hidden],
+        layers.map(({ heads, kvHeads, headDim, inner, window, qkNorm, norms, experts, delta }) => ({
+          ...{ heads, kvHeads, headDim, inner, window, qkNorm, norms, experts },
+          delta: delta && { ...delta, isTiled: true },
+        })),
+      ];
+      assert.deepEqual(facts(read), facts(wanted));
+      const stored = await opened.openWeights();
+      try {
+        checkTensors(programOf(opened.config, read, 64), stored.shapes, path);
+        for (const [from, to, outputs, inner, isFloat] of compared[name]) {
+          const own = `model.layers.1.${to}`;
+          const want = Float32Array.from(await valuesOf(weights, `model.layers.1.${from}`, outputs, inner));
+          if (!isFloat) roundRows('int8', want, inner);
+          const got = await valuesOf(stored, own, outputs, inner);
+          // The file holds -e^A_log, whose logarithm is rounded once more.
+          assert.deepEqual(
+            from.endsWith('A_log') ? got.map((one) => Math.fround(one + 2 ** -24)) : got,
+            [...want],
+            own,
+          );
+        }
+      } finally {
+        await stored.close();
       }
     } finally {
-      await stored.close();
+      rmSync(folder, { recursive: true });
     }
-  } finally {
-    rmSync(folder, { recursive: true });
-  }
-});
+  },
+);

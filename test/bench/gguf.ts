@@ -1,6 +1,6 @@
 /**
- * A model as a GGUF file (version 3), for peers that read those: Llama, Mixtral for mixtures of experts, Gemma 3 for layers with windows;
- * weights in f16, Q8_0, Q4_0, Q4_K or Q4_1, vectors and routers in f32. Gemma 3 has another activation than the model that is measured.
+ * A model as a GGUF file (version 3), for peers that read those: Llama, Mixtral for mixtures of experts, Gemma 3 for layers with windows,
+ * Qwen3.5 for gated delta nets; weights in f16, Q8_0, Q4_0, Q4_K or Q4_1, vectors and routers in f32. Gemma 3 has another activation than the model that is measured.
  *
  * Format: ggml's docs/gguf.md. int8 is Q8_0 and int4 is Q4_0, value for value; uint4 is Q4_K, or Q4_1 where rows are no whole blocks of
  * 256, with the same integers, and scales and minima as near as those have them. Rows of q and k are interleaved per head for Llama, as
@@ -14,7 +14,8 @@ import { RowDecoder } from '../../kernels/weights/stored_rows.ts';
 import { packRows, paddedInner, type WeightFormat } from '../../kernels/weights/weight_format.ts';
 import { halfBits } from '../../shared/model/half_value.ts';
 import { halfValue } from '../support/half.ts';
-import type { UniformModel } from './uniform_model.ts';
+import { deltaMetadata, deltaSections, deltaTensors } from './gguf_delta.ts';
+import { isDeltaLayer, type UniformModel } from './uniform_model.ts';
 
 /** Goes up when what is written changes, so that an old file is not taken for it. */
 const REVISION = 1;
@@ -46,7 +47,8 @@ function typeOf(format: GgufFormat, { inner, isFloat }: Pick<Tensor, 'inner' | '
   return inner % SUPER_BLOCK === 0 ? 'q4_k' : 'q4_1';
 }
 
-interface Tensor {
+/** A tensor of the file and the tensors of the model that it is made of. */
+export interface Tensor {
   readonly name: string;
   /** One, or one of each expert. */
   readonly sources: readonly string[];
@@ -56,6 +58,8 @@ interface Tensor {
   /** Heads whose rows are interleaved; 0: none. */
   readonly heads: number;
   readonly isFloat: boolean;
+  /** Returns the value that the file has in place of one of the model's. Values are the same when it is absent. */
+  readonly convert?: (value: number) => number;
 }
 
 /** Writes beside `path` first, so that a file of that name is a whole one. */
@@ -111,12 +115,12 @@ export async function writeGguf(
 }
 
 function tensorsOf(config: UniformModel): Tensor[] {
-  const { hidden, inner, heads, kvHeads, headDim, layers, vocabSize, experts, window } = config;
+  const { hidden, inner, heads, kvHeads, headDim, layers, vocabSize, experts, window, delta } = config;
   const matrix = (name: string, source: string, outputs: number, width: number): Tensor => ({
     ...{ name: `${name}.weight`, sources: [`${source}.weight`], outputs, inner: width, heads: 0, isFloat: width === 1 },
   });
   const norm = (name: string, source: string, width = hidden): Tensor => matrix(name, source, width, 1);
-  const rotated = (tensor: Tensor, numHeads: number): Tensor => ({ ...tensor, heads: window ? 0 : numHeads });
+  const rotated = (tensor: Tensor, numHeads: number): Tensor => ({ ...tensor, heads: window || delta ? 0 : numHeads });
   const tensors = [matrix('token_embd', 'model.embed_tokens', vocabSize, hidden)];
   for (let layer = 0; layer < layers; layer++) {
     const [to, from] = [`blk.${layer}`, `model.layers.${layer}`];
@@ -125,22 +129,29 @@ function tensorsOf(config: UniformModel): Tensor[] {
       ...matrix(`${to}.${name}`, '', outputs, width),
       sources: Array.from({ length: experts?.count ?? 0 }, (_, i) => `${mlp}.experts.${i}.${module}.weight`),
     });
-    tensors.push(
-      norm(`${to}.attn_norm`, `${from}.input_layernorm`),
-      rotated(matrix(`${to}.attn_q`, `${attention}.q_proj`, heads * headDim, hidden), heads),
-      rotated(matrix(`${to}.attn_k`, `${attention}.k_proj`, kvHeads * headDim, hidden), kvHeads),
-      matrix(`${to}.attn_v`, `${attention}.v_proj`, kvHeads * headDim, hidden),
-      matrix(`${to}.attn_output`, `${attention}.o_proj`, hidden, heads * headDim),
-    );
-    if (window)
+    // An output gate stands behind the q of each head.
+    const queries = delta ? 2 * heads * headDim : heads * headDim;
+    tensors.push(norm(`${to}.attn_norm`, `${from}.input_layernorm`));
+    if (delta && isDeltaLayer(config, layer)) tensors.push(...deltaTensors(to, from, hidden, delta));
+    else
+      tensors.push(
+        rotated(matrix(`${to}.attn_q`, `${attention}.q_proj`, queries, hidden), heads),
+        rotated(matrix(`${to}.attn_k`, `${attention}.k_proj`, kvHeads * headDim, hidden), kvHeads),
+        matrix(`${to}.attn_v`, `${attention}.v_proj`, kvHeads * headDim, hidden),
+        matrix(`${to}.attn_output`, `${attention}.o_proj`, hidden, heads * headDim),
+      );
+    if (window || (delta && !isDeltaLayer(config, layer)))
       tensors.push(
         norm(`${to}.attn_q_norm`, `${attention}.q_norm`, headDim),
         norm(`${to}.attn_k_norm`, `${attention}.k_norm`, headDim),
+      );
+    if (window)
+      tensors.push(
         norm(`${to}.post_attention_norm`, `${from}.post_attention_layernorm`),
         norm(`${to}.ffn_norm`, `${from}.pre_feedforward_layernorm`),
         norm(`${to}.post_ffw_norm`, `${from}.post_feedforward_layernorm`),
       );
-    else tensors.push(norm(`${to}.ffn_norm`, `${from}.post_attention_layernorm`));
+    else tensors.push(norm(`${to}.${delta ? 'post_attention_norm' : 'ffn_norm'}`, `${from}.post_attention_layernorm`));
     if (experts)
       tensors.push(
         { ...matrix(`${to}.ffn_gate_inp`, `${mlp}.gate`, experts.count, hidden), isFloat: true },
@@ -162,12 +173,15 @@ function tensorsOf(config: UniformModel): Tensor[] {
 /** A tensor's slices; one whose rows change places comes as a whole. */
 async function* wholeRows(
   source: WeightSource,
-  { sources, outputs, inner, heads }: Tensor,
+  { sources, outputs, inner, heads, convert }: Tensor,
 ): AsyncGenerator<Float32Array> {
   const decoder = new RowDecoder();
   if (heads === 0) {
     for (const tensor of sources)
-      for await (const rows of source.slices({ tensor, outputs })) yield decoder.floats(rows, inner);
+      for await (const rows of source.slices({ tensor, outputs })) {
+        const values = decoder.floats(rows, inner);
+        yield convert ? values.map(convert) : values;
+      }
     return;
   }
   const all = new Float32Array(outputs * inner);
@@ -257,11 +271,18 @@ type Entry = readonly [key: string, write: (writer: Writer) => void];
 
 function metadata(config: UniformModel, format: GgufFormat): Entry[] {
   const { hidden, inner, heads, kvHeads, headDim, layers, vocabSize, epsilon, ropeTheta, maxPositions } = config;
-  const { experts, window } = config;
-  const kind = window ? 'gemma3' : 'llama';
+  const { experts, window, delta } = config;
+  const kind = window ? 'gemma3' : delta ? 'qwen35' : 'llama';
   const u32 = (key: string, value: number): Entry => [key, (w) => w.u32(UINT32).u32(value)];
   const f32 = (key: string, value: number): Entry => [key, (w) => w.u32(FLOAT32).f32(value)];
   const text = (key: string, value: string): Entry => [key, (w) => w.u32(STRING).text(value)];
+  const numbers = (key: string, values: readonly number[]): Entry => [
+    key,
+    (w) => {
+      w.u32(ARRAY).u32(INT32).u64(values.length);
+      for (const value of values) w.u32(value);
+    },
+  ];
   const list = (key: string, type: number, put: (writer: Writer, token: number) => void): Entry => [
     key,
     (w) => {
@@ -282,10 +303,12 @@ function metadata(config: UniformModel, format: GgufFormat): Entry[] {
     u32(`${kind}.attention.key_length`, headDim),
     u32(`${kind}.attention.value_length`, headDim),
     f32(`${kind}.attention.layer_norm_rms_epsilon`, epsilon),
-    u32(`${kind}.rope.dimension_count`, headDim),
+    u32(`${kind}.rope.dimension_count`, delta ? headDim / 4 : headDim),
     f32(`${kind}.rope.freq_base`, ropeTheta),
     u32(`${kind}.vocab_size`, vocabSize),
     ...(window ? [u32(`${kind}.attention.sliding_window`, window)] : []),
+    ...(delta ? Object.entries(deltaMetadata(delta)).map(([key, value]) => u32(`${kind}.${key}`, value)) : []),
+    ...(delta ? [numbers(`${kind}.rope.dimension_sections`, deltaSections(headDim / 8))] : []),
     ...(experts
       ? [u32(`${kind}.expert_count`, experts.count), u32(`${kind}.expert_used_count`, experts.perToken)]
       : []),

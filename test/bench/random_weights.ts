@@ -12,21 +12,21 @@ const SLICE_VALUES = 1 << 18;
 export function randomWeights({ weights }: Program, seed: number): WeightSource {
   const random = new Random(seed);
   const pool = Float32Array.from({ length: POOL_SIZE }, () => random.u32() / 2 ** 31 - 1);
-  const shapes = new Map<string, { outputs: number; inner: number; start: number }>();
-  for (const { inner, parts } of Object.values(weights)) {
-    for (const { tensor, outputs } of parts) shapes.set(tensor, { outputs, inner, start: random.below(POOL_SIZE) });
-  }
+  const shapes = new Map<string, { inner: number; start: number }>();
+  for (const { inner, parts } of Object.values(weights))
+    for (const { tensor } of parts)
+      if (!shapes.has(tensor)) shapes.set(tensor, { inner, start: random.below(POOL_SIZE) });
   return {
-    async *slices({ tensor }) {
+    async *slices({ tensor, outputs, firstRow = 0 }) {
       const shape = shapes.get(tensor);
       assert(shape, `the program has no tensor ${tensor}`);
-      const { outputs, inner, start } = shape;
+      const { inner, start } = shape;
       const amplitude = Math.sqrt(3 / inner);
       const rowsAtOnce = Math.max(1, Math.floor(SLICE_VALUES / inner));
       const values = new Float32Array(rowsAtOnce * inner);
       for (let rowStart = 0; rowStart < outputs; rowStart += rowsAtOnce) {
         const slice = values.subarray(0, Math.min(rowsAtOnce, outputs - rowStart) * inner);
-        const offset = start + rowStart * inner;
+        const offset = start + (firstRow + rowStart) * inner;
         for (let i = 0; i < slice.length; i++) {
           slice[i] = inner === 1 ? 1 : pool[(offset + i) & (POOL_SIZE - 1)]! * amplitude;
         }
