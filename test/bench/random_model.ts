@@ -3,11 +3,12 @@ import { closeSync, existsSync, mkdirSync, openSync, renameSync, rmSync, writeFi
 import { join } from 'node:path';
 import { toNormalHalf } from '../../kernels/weights/normal_half.ts';
 import { Random } from '../../shared/base/random.ts';
+import type { DeltaShape } from '../../shared/model/model_shape.ts';
 import { cacheFolder } from './llama_peer.ts';
-import type { UniformModel } from './uniform_model.ts';
+import { isDeltaLayer, type UniformModel } from './uniform_model.ts';
 
 /** Goes up when what is written changes. */
-const REVISION = 2;
+const REVISION = 3;
 /** Inputs that share a scale. */
 const GROUP = 128;
 
@@ -22,8 +23,12 @@ interface Tensor {
   readonly row: (random: Random) => Uint16Array | Uint32Array;
 }
 
-/** @returns the folder. Embeddings are tied, and there is no tokenizer. */
+/**
+ * Returns the folder of a plain Llama, or of a Qwen3.5 where layers are gated delta nets. Embeddings are tied, and there is no
+ * tokenizer. @throws Error for a mixture or windows.
+ */
 export function randomModelFolder(name: string, model: UniformModel, format: RandomFormat = 'bf16'): string {
+  if (model.experts || model.window) throw new Error(`no folder is written of a model like ${name}`);
   const kind = format === 'bf16' ? '' : `-${format}`;
   const folder = join(cacheFolder(), `${name}${kind}-${model.maxPositions}-${REVISION}`);
   if (existsSync(folder)) return folder;
@@ -44,7 +49,8 @@ function configOf(model: UniformModel, format: RandomFormat): unknown {
     gptq: { ...common, quant_method: 'gptq', desc_act: false, sym: false },
   };
   return {
-    ...{ architectures: ['LlamaForCausalLM'], model_type: 'llama', hidden_act: 'silu' },
+    ...(model.delta ? deltaConfig(model.delta) : { architectures: ['LlamaForCausalLM'], model_type: 'llama' }),
+    hidden_act: 'silu',
     ...{ hidden_size: hidden, num_hidden_layers: layers, num_attention_heads: heads, num_key_value_heads: kvHeads },
     ...{ head_dim: headDim, intermediate_size: inner, vocab_size: vocabSize, max_position_embeddings: maxPositions },
     ...{ rms_norm_eps: epsilon, rope_theta: ropeTheta, tie_word_embeddings: true, bos_token_id: 1, eos_token_id: 2 },
@@ -53,14 +59,25 @@ function configOf(model: UniformModel, format: RandomFormat): unknown {
   };
 }
 
-function tensorsOf(model: UniformModel, format: RandomFormat): Tensor[] {
-  const { hidden, layers, heads, kvHeads, headDim, inner, vocabSize } = model;
-  const floats = (name: string, rows: number, columns: number): Tensor => {
-    const amplitude = columns === 1 ? 0 : Math.sqrt(3 / columns);
-    const dtype = format === 'bf16' ? 'BF16' : 'F16';
-    const shape = columns === 1 ? [rows] : [rows, columns];
-    return { name: `${name}.weight`, dtype, shape, row: floatRow(dtype, shape.at(-1)!, amplitude) };
+function deltaConfig({ keyHeads, valueHeads, keyDim, valueDim, taps }: DeltaShape): Record<string, unknown> {
+  return {
+    ...{ architectures: ['Qwen3_5ForCausalLM'], model_type: 'qwen3_5_text', full_attention_interval: 4 },
+    ...{ linear_num_key_heads: keyHeads, linear_num_value_heads: valueHeads, linear_conv_kernel_dim: taps },
+    ...{ linear_key_head_dim: keyDim, linear_value_head_dim: valueDim },
   };
+}
+
+function tensorsOf(model: UniformModel, format: RandomFormat): Tensor[] {
+  const { hidden, layers, heads, kvHeads, headDim, inner, vocabSize, delta } = model;
+  const dtype = format === 'bf16' ? 'BF16' : 'F16';
+  const vector = (name: string, count: number, middle: number, amplitude = 0): Tensor => ({
+    ...{ name, dtype, shape: [count], row: floatRow(dtype, count, amplitude, middle) },
+  });
+  const floats = (name: string, rows: number, columns: number): Tensor => ({
+    ...{ name: `${name}.weight`, dtype, shape: [rows, columns], row: floatRow(dtype, columns, Math.sqrt(3 / columns)) },
+  });
+  // Qwen3.5 stores its norms less 1, but for those of delta nets.
+  const norm = (name: string, count: number): Tensor => vector(`${name}.weight`, count, delta ? 0 : 1);
   const integers = (name: string, outputs: number, width: number): Tensor[] => {
     const groups = width / GROUP;
     const [dtype, row] = ['I32', wordRow] as const;
@@ -74,16 +91,36 @@ function tensorsOf(model: UniformModel, format: RandomFormat): Tensor[] {
   };
   const matrix = (name: string, outputs: number, width: number): Tensor[] =>
     format === 'bf16' ? [floats(name, outputs, width)] : integers(name, outputs, width);
-  const tensors = [floats('model.embed_tokens', vocabSize, hidden), floats('model.norm', hidden, 1)];
+  const attention = (at: string): Tensor[] => [
+    // An output gate stands behind the q of each head of Qwen3.5.
+    ...matrix(`${at}.q_proj`, (delta ? 2 : 1) * heads * headDim, hidden),
+    ...matrix(`${at}.k_proj`, kvHeads * headDim, hidden),
+    ...matrix(`${at}.v_proj`, kvHeads * headDim, hidden),
+    ...matrix(`${at}.o_proj`, hidden, heads * headDim),
+    ...(delta ? [norm(`${at}.q_norm`, headDim), norm(`${at}.k_norm`, headDim)] : []),
+  ];
+  const deltaNet = (at: string, { keyHeads, valueHeads, keyDim, valueDim, taps }: DeltaShape): Tensor[] => {
+    const channels = 2 * keyHeads * keyDim + valueHeads * valueDim;
+    return [
+      floats(`${at}.in_proj_qkv`, channels, hidden),
+      floats(`${at}.in_proj_z`, valueHeads * valueDim, hidden),
+      floats(`${at}.in_proj_b`, valueHeads, hidden),
+      floats(`${at}.in_proj_a`, valueHeads, hidden),
+      { ...floats(`${at}.conv1d`, channels, taps), shape: [channels, 1, taps] },
+      // Heads remember between a few tokens and some hundreds.
+      vector(`${at}.A_log`, valueHeads, -3, 3),
+      vector(`${at}.dt_bias`, valueHeads, 0),
+      vector(`${at}.norm.weight`, valueDim, 1),
+      floats(`${at}.out_proj`, hidden, valueHeads * valueDim),
+    ];
+  };
+  const tensors = [floats('model.embed_tokens', vocabSize, hidden), norm('model.norm', hidden)];
   for (let layer = 0; layer < layers; layer++) {
     const at = `model.layers.${layer}`;
     tensors.push(
-      floats(`${at}.input_layernorm`, hidden, 1),
-      floats(`${at}.post_attention_layernorm`, hidden, 1),
-      ...matrix(`${at}.self_attn.q_proj`, heads * headDim, hidden),
-      ...matrix(`${at}.self_attn.k_proj`, kvHeads * headDim, hidden),
-      ...matrix(`${at}.self_attn.v_proj`, kvHeads * headDim, hidden),
-      ...matrix(`${at}.self_attn.o_proj`, hidden, heads * headDim),
+      norm(`${at}.input_layernorm`, hidden),
+      norm(`${at}.post_attention_layernorm`, hidden),
+      ...(delta && isDeltaLayer(model, layer) ? deltaNet(`${at}.linear_attn`, delta) : attention(`${at}.self_attn`)),
       ...matrix(`${at}.mlp.gate_proj`, inner, hidden),
       ...matrix(`${at}.mlp.up_proj`, inner, hidden),
       ...matrix(`${at}.mlp.down_proj`, hidden, inner),
@@ -96,8 +133,8 @@ const POOL = 1 << 16;
 /** Random words shared by all models. */
 const pool = ((random) => Uint32Array.from({ length: POOL }, () => random.u32()))(new Random(11));
 
-/** Spread evenly around a middle. */
-function floatRow(dtype: 'BF16' | 'F16', columns: number, amplitude: number, middle = amplitude === 0 ? 1 : 0) {
+/** Returns rows of values spread evenly around `middle`, at most `amplitude` away. */
+function floatRow(dtype: 'BF16' | 'F16', columns: number, amplitude: number, middle = 0) {
   const values = new Uint16Array(columns);
   const bits = new Uint32Array(1);
   const float = new Float32Array(bits.buffer);

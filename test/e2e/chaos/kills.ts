@@ -1,16 +1,14 @@
 /**
- * Ordinary load while processes die: a kill -9, or a SIGSTOP of 1 to 8 s and a SIGCONT, every two seconds on any process but the
- * router. None of the requests may fail while a decode instance can be had, none may differ, and no stream may stand still for
+ * Ordinary load while processes die: a kill -9, or a SIGSTOP of 1 to 8 s and a SIGCONT, every two seconds (as the model says) on any
+ * process but the router. None of the requests may fail while a decode instance can be had, none may differ, and no stream may stand still for
  * long beyond the time in which no decode instance ran at all.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Random } from '../../../shared/base/random.ts';
 import { Cluster } from '../../support/cluster.ts';
-import { ask, knownCases, type Answer } from './load.ts';
+import { ask, harbourChaos, knownCases, type Answer } from './load.ts';
 
 const VICTIMS = ['prefill-1', 'prefill-2', 'decode-1', 'decode-2', 'store-1'] as const;
-const STRIKE_EVERY_MS = 2_000;
-const CONCURRENCY = 6;
 
 interface Span {
   readonly name: string;
@@ -28,9 +26,15 @@ export interface KillsResult {
   readonly noDecodeMs: number;
 }
 
-export async function runKills(durationMs: number, random: Random, numCases = 40): Promise<KillsResult> {
-  const cases = await knownCases(numCases, random);
-  const cluster = await Cluster.up('--prefill', '2', '--decode', '2', '--store', '1', '--local-prefill-tokens', '64');
+export async function runKills(
+  durationMs: number,
+  random: Random,
+  numCases = 40,
+  model = harbourChaos,
+): Promise<KillsResult> {
+  const cases = await knownCases(numCases, random, model);
+  const counts = ['--prefill', '2', '--decode', '2', '--store', '1', '--local-prefill-tokens', '64'];
+  const cluster = await Cluster.up('--model', model.path, ...counts, ...model.options);
   const downs: Span[] = [];
   const strikes: { atMs: number; what: string }[] = [];
   const answers: Answer[] = [];
@@ -45,13 +49,13 @@ export async function runKills(durationMs: number, random: Random, numCases = 40
     };
     const striking = (async () => {
       while (!isOver()) {
-        await sleep(STRIKE_EVERY_MS);
+        await sleep(model.strikeEveryMs);
         const name = VICTIMS[random.below(VICTIMS.length)] ?? 'store-1';
         if (downs.some((down) => down.name === name && down.toMs === Infinity)) continue;
         strikes.push({ atMs: performance.now(), what: strike(cluster, name, random, downs) });
       }
     })();
-    await Promise.all([striking, ...Array.from({ length: CONCURRENCY }, client)]);
+    await Promise.all([striking, ...Array.from({ length: model.numClients }, client)]);
   } finally {
     // A stopped process cannot end.
     for (const name of VICTIMS) tryKill(cluster, name, 'SIGCONT');
@@ -65,7 +69,7 @@ export async function runKills(durationMs: number, random: Random, numCases = 40
     numStrikes: strikes.length,
     strikes: strikes.map(({ what }) => what),
     answers,
-    worstGapMs: worstGap(answers, noDecode, strikes),
+    worstGapMs: worstGap(answers, noDecode, strikes, model.strikeEveryMs),
     noDecodeMs: noDecode.reduce((sum, [from, to]) => sum + to - from, 0),
   };
 }
@@ -117,6 +121,7 @@ function worstGap(
   answers: readonly Answer[],
   noDecode: readonly Interval[],
   strikes: readonly { readonly atMs: number }[],
+  strikeEveryMs: number,
 ): number {
   let worst = 0;
   for (const { startMs, timesMs } of answers.filter(({ timesMs: times }) => times.length > 2)) {
@@ -126,7 +131,7 @@ function worstGap(
         (sum, [from, to]) => sum + Math.max(0, Math.min(at, to) - Math.max(before, from)),
         0,
       );
-      const numStrikes = strikes.filter(({ atMs }) => atMs >= before - STRIKE_EVERY_MS && atMs <= at).length;
+      const numStrikes = strikes.filter(({ atMs }) => atMs >= before - strikeEveryMs && atMs <= at).length;
       worst = Math.max(worst, (at - before - away) / Math.max(1, numStrikes));
       before = at;
     }

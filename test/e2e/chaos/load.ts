@@ -15,17 +15,37 @@ export interface KnownCase {
   readonly want: readonly number[];
 }
 
-/** Cases with the tokens of a single-process loop. */
-export async function knownCases(count: number, random: Random): Promise<KnownCase[]> {
-  const token = (): number => 3 + random.below(1_500);
-  const tokens = (length: number): number[] => Array.from({ length }, token);
+/** A model that chaos is run with. */
+export interface ChaosModel {
+  readonly path: string;
+  /** Prompts have token ids from 3 up to this. */
+  readonly endToken: number;
+  /** Lengths of prompts and answers are divided by it. */
+  readonly shortness: number;
+  /** Options of `penstock up` beside those of every run. */
+  readonly options: readonly string[];
+  /** Time between two strikes, in ms: a larger model is loaded for longer. */
+  readonly strikeEveryMs: number;
+  readonly numClients: number;
+}
+
+/** The model of the README's first command. */
+export const harbourChaos: ChaosModel = {
+  ...{ path: harbour, endToken: 1_503, shortness: 1, options: [], strikeEveryMs: 2_000, numClients: 6 },
+};
+
+/** Returns cases of `model` with the tokens of a single-process loop. */
+export async function knownCases(count: number, random: Random, model = harbourChaos): Promise<KnownCase[]> {
+  const { path, endToken, shortness } = model;
+  const token = (): number => 3 + random.below(endToken - 3);
+  const tokens = (length: number): number[] => Array.from({ length: Math.ceil(length / shortness) }, token);
   const prefixes = Array.from({ length: 4 }, (_, i) => tokens(100 + 150 * i));
-  const { executable } = await loadReference(harbour, 'f16');
+  const { executable } = await loadReference(path, 'f16', Math.ceil(2_048 / shortness));
   const cases: KnownCase[] = [];
   for (let i = 0; i < count; i++) {
     const own = tokens(1 + random.below(i % 4 === 0 ? 900 : 200));
     const prompt = i % 2 === 0 ? own : [...(prefixes[i % prefixes.length] ?? []), ...own];
-    const maxTokens = i % 5 === 0 ? 200 + random.below(200) : 4 + random.below(40);
+    const maxTokens = Math.ceil((i % 5 === 0 ? 200 + random.below(200) : 4 + random.below(40)) / shortness);
     const params: TestSampling =
       i % 3 === 0 ? greedy : { ...greedy, temperature: 0.9, seed: random.below(2 ** 31), topP: i % 3 === 1 ? 1 : 0.9 };
     const want = (await generate(executable, prompt, params, maxTokens)).map((sampled) => sampled.token);
