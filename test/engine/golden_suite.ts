@@ -18,10 +18,41 @@ import { keptState } from '../support/states.ts';
 
 const BOUND = 1e-3;
 
+/** Relative errors of logits, by position. Those beyond the bound fail at once, unless a share of them is allowed. */
+class Errors {
+  readonly #bound: number;
+  readonly #share: number;
+  readonly #beyond: string[] = [];
+  #num = 0;
+
+  constructor(bound: number, share: number) {
+    this.#bound = bound;
+    this.#share = share;
+  }
+
+  add(where: string, error: number): void {
+    this.#num++;
+    if (error <= this.#bound) return;
+    const text = `${where}: max |Δ logit| / max |logit| is ${error}`;
+    if (this.#share === 0 || Number.isNaN(error)) assert.fail(text);
+    this.#beyond.push(text);
+  }
+
+  end(): void {
+    assert(this.#beyond.length <= this.#share * this.#num, `of ${this.#num} positions: ${this.#beyond.join('; ')}`);
+  }
+}
+
+/**
+ * Compares the models with their golden vectors: logits within `bound` of the largest, and greedy ids. `shareBeyond`: this share of the
+ * positions may be beyond the bound, and ids are not compared. It is for mixtures on devices that round inputs, where experts whose
+ * scores nearly tie are exchanged.
+ */
 export function goldenSuite(
   more: Partial<LoadModelOptions> = {},
   models: readonly string[] = goldenModels,
   bound = BOUND,
+  shareBeyond = 0,
 ): void {
   describe.each(models)('%s', (name) => {
     test('logits and greedy ids are those of the reference', async () => {
@@ -29,6 +60,7 @@ export function goldenSuite(
         weightFormat: 'f32',
         ...more,
       });
+      const errors = new Errors(bound, shareBeyond);
       for (const golden of goldenCases(name)) {
         const blockTable = Array.from({ length: Math.ceil(golden.prompt.length / 32) }, (_, i) => i);
         const want = logitsAt(name, golden, golden.prompt.length - 1, folder.config.vocabSize);
@@ -40,13 +72,14 @@ export function goldenSuite(
         ]);
         assert(result?.fullRow);
         const error = maxAbs(result.fullRow.map((value, i) => value - (want[i] ?? 0))) / highest;
-        assert(error <= bound, `${golden.prompt.length} tokens: max |Δ logit| / max |logit| is ${error}`);
+        errors.add(`${golden.prompt.length} tokens`, error);
 
         if (golden.positions === 'all') {
           const isSlow = device.kind === 'webgpu' && isSoftware;
-          await manyRows(executable, name, golden, folder.config.vocabSize, bound, isSlow);
+          await manyRows(executable, name, golden, folder.config.vocabSize, errors, isSlow);
         }
 
+        if (shareBeyond > 0) continue;
         const numSteps = comparableSteps(golden, 2 * bound * highest);
         const output = await generate(executable, golden.prompt, greedy, numSteps);
         assert.deepEqual(
@@ -54,6 +87,7 @@ export function goldenSuite(
           golden.greedy.slice(0, numSteps),
         );
       }
+      errors.end();
       await executable.close();
       device.destroy();
     }, 120_000);
@@ -66,7 +100,7 @@ async function manyRows(
   name: string,
   golden: GoldenCase,
   vocabSize: number,
-  bound: number,
+  errors: Errors,
   isSlow: boolean,
 ): Promise<void> {
   // A software GPU compiles a product for every number of rows, in seconds each.
@@ -84,7 +118,7 @@ async function manyRows(
     results.forEach(({ fullRow }, row) => {
       const want = logitsAt(name, golden, start + row, vocabSize);
       const error = maxAbs(want.map((logit, i) => (fullRow?.[i] ?? NaN) - logit)) / maxAbs(want);
-      assert(error <= bound, `position ${start + row} of ${golden.prompt.length}: ${error}`);
+      errors.add(`position ${start + row} of ${golden.prompt.length}`, error);
     });
   }
 }
