@@ -2,12 +2,14 @@
 import type { BlockHash, BlockKey } from '../../shared/kv/block_key.ts';
 import { LeastRecentlyUsed, type EvictionPolicy } from '../../shared/kv/eviction.ts';
 import { FormatCounts } from '../../shared/kv/format_counts.ts';
+import { StateShare } from '../../shared/kv/state_share.ts';
 import { aligned } from '../../shared/kv/extent_allocator.ts';
 import type { DiskEntry } from './disk_process.ts';
 import { PAGE_BYTES } from './records_file.ts';
 
-/** Callbacks for keys that enter or leave the index. */
+/** Budget of the tier, and callbacks for keys that enter or leave the index. */
 export interface DiskIndexOptions {
+  readonly budgetBytes: number;
   readonly onStored: (key: BlockKey) => void;
   readonly onRemoved: (key: BlockKey) => void;
 }
@@ -18,10 +20,12 @@ export class DiskIndex {
   readonly #options: DiskIndexOptions;
   readonly #entries = new Map<BlockKey, DiskEntry>();
   readonly #eviction: EvictionPolicy<BlockKey> = new LeastRecentlyUsed();
+  readonly #states: StateShare;
   #usedBytes = 0;
 
   constructor(options: DiskIndexOptions) {
     this.#options = options;
+    this.#states = new StateShare(options.budgetBytes);
   }
 
   get size(): number {
@@ -49,6 +53,7 @@ export class DiskIndex {
 
   touch(key: BlockKey): void {
     this.#eviction.touch(key);
+    this.#states.touch(key);
   }
 
   /** Adds an entry. A key has one entry: a second one changes nothing. */
@@ -58,6 +63,7 @@ export class DiskIndex {
     this.#eviction.insert(entry.key);
     this.formats.add(entry.format, entry.bytes);
     this.#usedBytes += pagedBytes(entry.bytes);
+    if (entry.isState) this.#states.add(entry.key, pagedBytes(entry.bytes));
     this.#options.onStored(entry.key);
   }
 
@@ -68,11 +74,17 @@ export class DiskIndex {
     this.#eviction.remove(key);
     this.formats.remove(entry.format, entry.bytes);
     this.#usedBytes -= pagedBytes(entry.bytes);
+    this.#states.remove(key);
     this.#options.onRemoved(key);
   }
 
   clear(): void {
     for (const key of [...this.#entries.keys()]) this.forget(key);
+  }
+
+  /** Returns the states that have to go because states take more than their part of the budget; those in `kept` stay. */
+  excessStates(kept: ReadonlySet<BlockKey>): BlockKey[] {
+    return this.#states.excess((key) => !kept.has(key));
   }
 
   /** Keys that have to go so that no more than `limitBytes` are used, the longest unused first. */

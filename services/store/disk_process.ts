@@ -23,6 +23,8 @@ export interface DiskEntry {
   readonly digest: Digest;
   readonly format: Digest;
   readonly bytes: number;
+  /** Whether the record holds a recurrent state, not a block. */
+  readonly isState: boolean;
   readonly numerics: bigint;
   readonly contentHash: bigint;
   /** Byte offset of the record in the file of records. */
@@ -37,9 +39,10 @@ interface Environment {
 }
 
 /** Version of the layout of tables and records. Raise it with every change of either: an environment of another version is set aside. */
-const VERSION = 3;
-const ENTRY_BYTES = 68;
+const VERSION = 4;
+const ENTRY_BYTES = 69;
 const ORDER_AT = 36;
+const IS_STATE_AT = 68;
 /** Entries that one call of `entries` returns, at most. */
 const PAGE_ENTRIES = 4_096;
 
@@ -135,12 +138,13 @@ function readEntries({ entries }: Environment): DiskEntry[] {
       numerics: value.readBigUInt64LE(44),
       contentHash: value.readBigUInt64LE(52),
       at: value.readDoubleLE(60),
+      isState: value[IS_STATE_AT] === 1,
     });
   }
   found.sort((a, b) => a.order - b.order);
   order = (found.at(-1)?.order ?? 0) + 1;
-  return found.map(({ key, digest, format, bytes, numerics, contentHash, at }) => ({
-    ...{ key, digest, format, bytes, numerics, contentHash, at },
+  return found.map(({ key, digest, format, bytes, isState, numerics, contentHash, at }) => ({
+    ...{ key, digest, format, bytes, isState, numerics, contentHash, at },
   }));
 }
 
@@ -168,7 +172,7 @@ const methods = {
   /** Adds entries for records that are in the file, in one transaction: all of them, or none when it fails. */
   commit(committed: readonly DiskEntry[]): void {
     change((entries) => {
-      for (const { key, digest, format, bytes, numerics, contentHash, at } of committed) {
+      for (const { key, digest, format, bytes, isState, numerics, contentHash, at } of committed) {
         const entry = Buffer.alloc(ENTRY_BYTES);
         entry.write(digest, 0, 'hex');
         entry.write(format, 16, 'hex');
@@ -177,6 +181,7 @@ const methods = {
         entry.writeBigUInt64LE(numerics, 44);
         entry.writeBigUInt64LE(contentHash, 52);
         entry.writeDoubleLE(at, 60);
+        entry[IS_STATE_AT] = isState ? 1 : 0;
         entries.putSync(keyBytes(key), entry);
       }
     });

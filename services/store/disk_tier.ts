@@ -190,6 +190,7 @@ export class DiskTier {
       this.counters.offered += stored.length;
       this.counters.stored += stored.length;
       for (const entry of stored) this.#index.add(entry);
+      await this.#evict(this.#index.excessStates(new Set(stored.map(({ key }) => key))));
       this.#trimAhead();
     } catch (error) {
       await this.#failed(error, 'the disk tier could not store blocks; they stay in DRAM only');
@@ -264,7 +265,10 @@ export class DiskTier {
   }
 
   async #makeRoom(limitBytes: number): Promise<void> {
-    const victims = this.#index.victims(limitBytes);
+    await this.#evict(this.#index.victims(limitBytes));
+  }
+
+  async #evict(victims: readonly BlockKey[]): Promise<void> {
     if (victims.length === 0) return;
     this.counters.evictions += victims.length;
     await this.#remove(victims);

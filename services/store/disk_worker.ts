@@ -12,7 +12,7 @@ import { join } from 'node:path';
 import { systemClock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import type { BlockKey, Digest } from '../../shared/kv/block_key.ts';
-import { contentHashOf, readHeader } from '../../shared/kv/record.ts';
+import { contentHashOf, isStateRecord, readHeader } from '../../shared/kv/record.ts';
 import { slotBytes, type SlabMemory } from '../../shared/kv/slab.ts';
 import { DiskChild, DiskProcessDeath } from './disk_child.ts';
 import type { DiskEntry } from './disk_process.ts';
@@ -239,7 +239,8 @@ export class DiskThread {
           if ('fault' in header || header.digest !== digest || known) continue;
           const { format, numerics } = header;
           const at = records.write(record);
-          stored.push({ key, digest, format, bytes, numerics, contentHash: contentHashOf(record), at });
+          const isState = isStateRecord(record);
+          stored.push({ key, digest, format, bytes, isState, numerics, contentHash: contentHashOf(record), at });
         }
         await to.call('commit', stored);
       } catch (error) {

@@ -130,10 +130,9 @@ export class RecordCache {
     this.#states.add(key, slotLength(bytes));
     const mayGo = (other: BlockKey): boolean =>
       other !== key && !this.#eviction.isPinned(other) && !this.#options.isWanted(other);
-    for (let next = this.#states.excess(mayGo); next !== undefined; next = this.#states.excess(mayGo)) {
-      const record = this.#records.get(next);
-      if (!record) return;
-      this.#evict(record);
+    for (const victim of this.#states.excess(mayGo)) {
+      const record = this.#records.get(victim);
+      if (record) this.#evict(record);
     }
   }
 

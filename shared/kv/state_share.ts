@@ -42,10 +42,19 @@ export class StateShare {
     this.#bytesOf.delete(key);
   }
 
-  /** Returns the state to evict next because states take more than their part; undefined while they do not, or none of them may go. */
-  excess(mayGo: (key: BlockKey) => boolean): BlockKey | undefined {
-    if (this.#numBytes <= this.#mostBytes) return undefined;
-    for (const key of this.#bytesOf.keys()) if (mayGo(key)) return key;
-    return undefined;
+  /**
+   * Returns the states to evict because states take more than their part: those used longest ago that may go, as many as are needed.
+   * None is removed here.
+   */
+  excess(mayGo: (key: BlockKey) => boolean): BlockKey[] {
+    const victims: BlockKey[] = [];
+    let rest = this.#numBytes;
+    for (const [key, bytes] of this.#bytesOf) {
+      if (rest <= this.#mostBytes) break;
+      if (!mayGo(key)) continue;
+      victims.push(key);
+      rest -= bytes;
+    }
+    return victims;
   }
 }

@@ -137,10 +137,20 @@ function faultOfPrice(
   const isSame = again.placement.decode === placement.decode && again.placement.prefill === placement.prefill;
   // The cheapest one may have been left for its targets, and is taken again where none is within them any more.
   if (!isSame && question.targets) return undefined;
-  const lowest = isSame ? priceMs + rowMs : priceMs;
+  // A request that waits for room may have its turn in the queue before.
+  const lowest = isSame && hasRoom(question, snapshot, placement.decode) ? priceMs + rowMs : priceMs;
   return (again.priceMs ?? NaN) >= lowest
     ? undefined
     : `${busy} costs ${priceMs} ms, and ${again.priceMs} ms with a longer queue`;
+}
+
+/** Returns whether the instance has the blocks and the place in a step that the request will take. */
+function hasRoom({ numTokens, outputTokens }: Question, { decode, blockSize }: ClusterSnapshot, id: string): boolean {
+  const work = decode.find((one) => one.id === id)?.work;
+  if (!work) return false;
+  const { freeBlocks, waitingBlocks, generating, coming, prompts, maxNumSeqs } = work;
+  const numSeqs = generating.sequences + Math.max(coming.sequences, prompts.sequences) + 1;
+  return freeBlocks - waitingBlocks >= Math.ceil((numTokens + outputTokens) / blockSize) && numSeqs <= maxNumSeqs;
 }
 
 function withQueue({ decode, prefill, ...rest }: ClusterSnapshot, busy: string): ClusterSnapshot {

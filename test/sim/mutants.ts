@@ -269,7 +269,7 @@ export const mutants: readonly Mutant[] = [
     name: 'the disk tier adds what the disk did not store (S1)',
     file: 'services/store/disk_tier.js',
     from: 'const writes = fresh.map(',
-    to: 'for (const { hash, bytes, format } of fresh) this.#index.add({ key: hash.key, digest: hash.digest, bytes, format, numerics: 0n, contentHash: 0n, at: 0 }); const writes = fresh.map(',
+    to: 'for (const { hash, bytes, format } of fresh) this.#index.add({ key: hash.key, digest: hash.digest, bytes, format, isState: false, numerics: 0n, contentHash: 0n, at: 0 }); const writes = fresh.map(',
   },
   {
     name: 'a preempted sequence is not told',

@@ -4,7 +4,7 @@
  */
 import type { Clock } from '../../shared/base/clock.ts';
 import type { BlockKey, Digest } from '../../shared/kv/block_key.ts';
-import { contentHashOf, readHeader, verifyRecord } from '../../shared/kv/record.ts';
+import { contentHashOf, isStateRecord, readHeader, verifyRecord } from '../../shared/kv/record.ts';
 import { slotBytes, type SlabMemory } from '../../shared/kv/slab.ts';
 import type { DiskEntry } from '../../services/store/disk_process.ts';
 import type { DiskRead } from '../../services/store/disk_reader.ts';
@@ -95,6 +95,7 @@ function ofRecord(record: Buffer): Omit<DiskEntry, 'key' | 'digest'> {
   return {
     format: record.toString('hex', 16, 32) as Digest,
     bytes: record.length,
+    isState: isStateRecord(record),
     numerics: record.readBigUInt64LE(64),
     contentHash: contentHashOf(record),
     at: 0,
