@@ -122,7 +122,7 @@ class LongestFirst extends BaseSequencer {
 /** `--mode long`: the whole of what other runs have a sample of (`test/support/long.ts`). */
 export default defineConfig(({ mode }) => {
   const env = { LONG: mode === 'long' ? '1' : '' };
-  const shared = { environment: 'node', testTimeout: 30_000, hookTimeout: 60_000, env };
+  const shared = { environment: 'node', testTimeout: 90_000, hookTimeout: 120_000, env };
   return {
     root,
     plugins: [built],
@@ -152,7 +152,7 @@ function projectsWith(shared) {
       test: {
         ...shared,
         name: 'webgpu',
-        testTimeout: 180_000,
+        testTimeout: 600_000,
         hookTimeout: 120_000,
         sequence: { groupOrder: 1 },
         include: softwareGpu,
@@ -169,7 +169,7 @@ function projectsWith(shared) {
             test: {
               ...shared,
               name: 'matrices',
-              testTimeout: 180_000,
+              testTimeout: 600_000,
               hookTimeout: 120_000,
               sequence: { groupOrder: 1 },
               include: matrices,

@@ -111,7 +111,7 @@ test('a stream that waits for its turn sends comments, which clients pass over',
   expect(numChunks).toBeGreaterThan(0);
   ended.abort();
   await Promise.all(hogs);
-}, 60_000);
+}, 180_000);
 
 test('what HTTP refuses has the shape of an error, and says what to do', async () => {
   const close = 'Connection: close\r\n';

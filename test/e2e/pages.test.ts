@@ -103,7 +103,7 @@ describe('README', () => {
     assert.match(await shell(sets), /mooncake/);
     child.kill('SIGTERM');
     await once(child, 'exit');
-  }, 60_000);
+  }, 180_000);
 
   test('both commands are what continuous integration runs', () => {
     const tests = blockOf('README.md', 'npm ci && npm test');
@@ -131,7 +131,7 @@ describe('README', () => {
       return alive.length === 3 && alive;
     });
     assert.deepEqual(roles.toSorted(), ['decode', 'prefill', 'store']);
-  }, 60_000);
+  }, 180_000);
 });
 
 describe('services', () => {
@@ -153,7 +153,7 @@ describe('services', () => {
       await once(child, 'exit');
     }
     await server.kill();
-  }, 60_000);
+  }, 180_000);
 
   test('the commands do what the page says', async () => {
     const lines = blockOf('services/README.md', 'npx penstock').split('\n');
@@ -172,7 +172,7 @@ describe('services', () => {
     const config = await runToEnd(['config', ...argsOf('config')]);
     assert.match(config.output, /^block_size: 64$/m);
     assert.equal(lines.length, 3);
-  }, 60_000);
+  }, 180_000);
 });
 
 test('the replay prints the figures of every request', async () => {
@@ -180,7 +180,7 @@ test('the replay prints the figures of every request', async () => {
   const replay = await runToEnd(args);
   assert.equal(replay.code, 0, replay.errors);
   assert.match(replay.output, /200 requests in .*2 prefill and 2 decode instances.*\(default\) +– +2 /s);
-}, 60_000);
+}, 180_000);
 
 describe('config and benchmarks', () => {
   test('what builds is run by every test command and by continuous integration', () => {
@@ -197,7 +197,7 @@ describe('config and benchmarks', () => {
     // The script builds first.
     const output = await shell(command.replace('npm run sim --', 'node dist/test/sim/main.js'));
     assert.match(output, /sim: 20 seeds, 0 failed/);
-  }, 60_000);
+  }, 180_000);
 
   test('the benchmarks say what there is', async () => {
     const command = blockOf('test/bench/README.md', 'npm run bench');

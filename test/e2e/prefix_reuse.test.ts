@@ -261,4 +261,4 @@ test('of 24 at once under the default policy, each finds the blocks of the prefi
   } finally {
     await up.close();
   }
-}, 90_000);
+}, 180_000);

@@ -90,7 +90,7 @@ export function goldenSuite(
       errors.end();
       await executable.close();
       device.destroy();
-    }, 120_000);
+    }, 400_000);
   });
 }
 

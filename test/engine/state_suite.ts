@@ -116,7 +116,7 @@ export function stateSuite(
       await compare([4, 5]);
       await executable.close();
       device.destroy();
-    }, 120_000);
+    }, 400_000);
 
     test('a sequence that goes on from an imported state, and from a copy of it, has the bits of one that never stopped', async () => {
       const { executable, device, layout, folder } = await load(name);
@@ -147,6 +147,6 @@ export function stateSuite(
       assert((await rest(6)).equals(want));
       await executable.close();
       device.destroy();
-    }, 120_000);
+    }, 400_000);
   });
 }

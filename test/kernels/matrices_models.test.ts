@@ -49,7 +49,7 @@ describe('matrices for every number of rows', () => {
       ]);
       assertSameBits(texts);
     },
-    120_000,
+    600_000,
   );
 
   test('rows that differ there switch them off, and the deterministic set stands in', async () => {
