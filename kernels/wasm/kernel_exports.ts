@@ -12,6 +12,7 @@ export interface Kernels {
   silu_mul(params: number, start: number, end: number, first: number, last: number): void;
   gelu_mul(params: number, start: number, end: number, first: number, last: number): void;
   clamped_swiglu(params: number, start: number, end: number, first: number, last: number): void;
+  mul(params: number, start: number, end: number, first: number, last: number): void;
   sigmoid_mul(params: number, start: number, end: number, first: number, last: number): void;
   /** Channels [first, last) of a segment, at most `CONV_CHANNELS`; `first` is a multiple of 8. `zeros`: room for that many f32. */
   causal_conv(params: number, segment: number, first: number, last: number, zeros: number): void;

@@ -17,6 +17,7 @@ import { headLinear } from './ops/head_linear.ts';
 import { latentAttention } from './ops/latent_attention.ts';
 import { latentStore } from './ops/latent_store.ts';
 import { linear } from './ops/linear.ts';
+import { mul } from './ops/mul.ts';
 import type { LoadedProgram, Operands, WasmOperation, KernelCost } from './ops/operation.ts';
 import type { BoundOperation } from './bound_operation.ts';
 import { rmsNorm } from './ops/rms_norm.ts';
@@ -47,6 +48,7 @@ export const wasmOperations = {
   silu_mul: siluMul,
   gelu_mul: geluMul,
   clamped_swiglu: clampedSwiglu,
+  mul,
   sigmoid_mul: sigmoidMul,
   causal_conv: causalConv,
   delta_rule: deltaRule,

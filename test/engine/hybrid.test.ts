@@ -12,7 +12,7 @@ import { generate, greedy, loadDefaults, loadReference } from '../support/refere
 
 const BLOCK = 32;
 
-describe.each(['qwen3_5-simple', 'qwen3_5', 'qwen3_5-moe', 'qwen3_next'] as const)('%s', (name) => {
+describe.each(['qwen3_5-simple', 'qwen3_5', 'qwen3_5-moe', 'qwen3_next', 'lfm2'] as const)('%s', (name) => {
   const path = goldenFolder(name);
   const random = new Random(41);
   let reference: LoadedModel;

@@ -7,7 +7,7 @@ import { goldenFolder } from '../support/golden.ts';
 import { loadReference } from '../support/reference_loop.ts';
 import { stateSuite } from './state_suite.ts';
 
-stateSuite(['qwen3_5-simple', 'qwen3_5', 'qwen3_5-moe', 'qwen3_next']);
+stateSuite(['qwen3_5-simple', 'qwen3_5', 'qwen3_5-moe', 'qwen3_next', 'lfm2']);
 
 test('what a multimodal checkpoint has besides the text is named once', async () => {
   const published = await loadReference(goldenFolder('qwen3_5-published'), 'f32', 64);
@@ -36,6 +36,7 @@ test.each([
   ['qwen3_5', 'f32', 'f32'],
   ['qwen3_5', 'int8', 'f16'],
   ['qwen3_next', 'int4', 'f16'],
+  ['lfm2', 'int8', 'f16'],
 ] as const)(
   'E2: %s with %s weights and %s KV has the same bits in chunks of 150, 37, 1, beside others, in sections, on 1 to 3 threads',
   async (model, weightFormat, kvDtype) => {

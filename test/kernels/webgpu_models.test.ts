@@ -33,6 +33,7 @@ const architectures = [
     'deepseek_v3',
     'qwen3_5-simple',
     'qwen3_next',
+    'lfm2',
   ],
 ] as const;
 /**
@@ -63,7 +64,7 @@ describe('fast', () => {
 
 embeddingSuite({ device });
 
-stateSuite(isSampled ? ['qwen3_5'] : ['qwen3_5', 'qwen3_5-simple', 'qwen3_next'], { device });
+stateSuite(isSampled ? ['qwen3_5'] : ['qwen3_5', 'qwen3_5-simple', 'qwen3_next', 'lfm2'], { device });
 
 windowSuite(isSoftware ? ['gemma3'] : ['mistral', 'gemma3', 'qwen2-tied-window'], { device });
 
@@ -95,6 +96,7 @@ const combinations: readonly (readonly [model: string, kvDtype: 'f16' | 'f32', w
           ['mixtral', 'f16', 'int4'],
           ['qwen3_5', 'f16', 'f16'],
           ['gpt_oss', 'f16', 'mxfp4'],
+          ['lfm2', 'f16', 'f16'],
           ['llama-head-dim', 'f16', 'iq4'],
         ]
       : goldenModels.flatMap((model) =>

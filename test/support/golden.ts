@@ -41,6 +41,7 @@ export const goldenModels = [
   'gemma4-e',
   'qwen3_5-moe-published',
   'gemma4-moe',
+  'lfm2',
 ] as const;
 
 /** One tiny Llama in other weight formats; the reference ran with what they decode to. */

@@ -9,6 +9,7 @@ import { glm4Moe } from './glm4_moe.ts';
 import { gemma4 } from './gemma4.ts';
 import { gptOss } from './gpt_oss.ts';
 import { granite } from './granite.ts';
+import { lfm2 } from './lfm2.ts';
 import { llama } from './llama.ts';
 import { ministral3 } from './ministral3.ts';
 import { minimaxM2 } from './minimax_m2.ts';
@@ -46,6 +47,7 @@ const architectures: readonly Architecture[] = [
   minimaxM2,
   deepseekV3,
   gptOss,
+  lfm2,
 ];
 
 /** Model types whose names are near to those that are served, and what keeps them from it. */
