@@ -330,6 +330,7 @@ const inputs: { readonly [K in Operation['kind']]: (op: OperationOf<K>) => reado
   sigmoid_mul: ({ x, gate }) => [x, gate],
   causal_conv: ({ x }) => [x],
   delta_rule: ({ qkv, gates }) => [qkv, gates],
+  state_space: ({ cbx, steps }) => [cbx, steps],
   gated_norm: ({ x, gate }) => [x, gate],
   route: ({ logits }) => [logits],
   permute: ({ x, routes }) => [x, routes],

@@ -28,6 +28,7 @@ import { route } from './ops/route.ts';
 import { sigmoidMul } from './ops/sigmoid_mul.ts';
 import { siluMul } from './ops/silu_mul.ts';
 import { softCap } from './ops/soft_cap.ts';
+import { stateSpace } from './ops/state_space.ts';
 import { peakLoops } from './peak_loops.ts';
 import type { StepContext } from './step_context.ts';
 import type { Struct } from './struct.ts';
@@ -52,6 +53,7 @@ export const wasmOperations = {
   sigmoid_mul: sigmoidMul,
   causal_conv: causalConv,
   delta_rule: deltaRule,
+  state_space: stateSpace,
   gated_norm: gatedNorm,
   route,
   permute,

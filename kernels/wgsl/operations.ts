@@ -25,6 +25,7 @@ import { ropeStore } from './ops/rope_store.ts';
 import { sigmoidMul } from './ops/sigmoid_mul.ts';
 import { siluMul } from './ops/silu_mul.ts';
 import { softCap } from './ops/soft_cap.ts';
+import { stateSpace } from './ops/state_space.ts';
 
 const wgslOperations = {
   embed,
@@ -43,6 +44,7 @@ const wgslOperations = {
   sigmoid_mul: sigmoidMul,
   causal_conv: causalConv,
   delta_rule: deltaRule,
+  state_space: stateSpace,
   gated_norm: gatedNorm,
   route,
   permute,

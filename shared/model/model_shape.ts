@@ -94,7 +94,7 @@ export interface ConvolutionShape {
 }
 
 /** A state space of Mamba2: each head has a state [stateDim][headDim] per sequence. */
-interface StateSpaceShape {
+export interface StateSpaceShape {
   /** Heads, and groups of as many consecutive heads, which share the vectors that write to their states and read from them. */
   readonly heads: number;
   readonly groups: number;
@@ -107,7 +107,7 @@ interface StateSpaceShape {
   /** Whether the products before and behind the recurrence have biases. */
   readonly hasBias: boolean;
   /** Bounds of the time steps, where they have any. */
-  readonly steps?: { readonly least: number; readonly most: number };
+  readonly steps?: { readonly least: number; readonly most?: number };
 }
 
 /** Experts of a mixture: `count` in the layer, of which each token uses `perToken`. */

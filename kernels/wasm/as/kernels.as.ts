@@ -2,7 +2,7 @@
 export { attention_merge, attention_span, attention_tile, SPAN } from './attention.as';
 export { candidates } from './candidates.as';
 export { causal_conv, CONV_CHANNELS } from './causal_conv.as';
-export { delta_inputs, delta_rule, STATE_COLUMNS } from './delta_rule.as';
+export { delta_inputs, delta_rule, space_steps, STATE_COLUMNS } from './delta_rule.as';
 export { sample } from './sample.as';
 export { embed } from './embed.as';
 export { latent_merge, latent_span, latent_tile } from './latent_attention.as';

@@ -18,6 +18,7 @@ import { emitConvolution } from './layer_convolution.ts';
 import { emitDelta } from './layer_delta.ts';
 import { beginLayerInputs, emitLayerInput } from './layer_input.ts';
 import { emitMixture } from './layer_mixture.ts';
+import { emitStateSpace } from './layer_state_space.ts';
 import { emitMlp } from './layer_mlp.ts';
 import { emitMlpAndMixture } from './layer_mlp_and_mixture.ts';
 import { matrix, ProgramParts, scaledBy, type DecoderTensors } from './program_parts.ts';
@@ -48,10 +49,10 @@ export function decoderProgram(shape: ModelShape, numPositions: number, tensors:
 
 /** Emits the recurrence of layer `index`. Returns what the layer keeps per sequence; undefined where it has attention. */
 function emitRecurrence(program: ProgramParts, layer: LayerShape, index: number): StateLayer | undefined {
-  const { delta, convolution } = layer;
+  const { delta, convolution, stateSpace } = layer;
   if (delta) return emitDelta(program, layer, delta, index);
   if (convolution) return emitConvolution(program, layer, convolution, index);
-  return undefined;
+  return stateSpace && emitStateSpace(program, layer, stateSpace, index);
 }
 
 /** Emits the attention of layer `index`. Returns what it stores per token. */
