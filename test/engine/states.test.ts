@@ -1,4 +1,4 @@
-/** Recurrent states on the wasm device, and that models with them have the same bits however their work is cut. Budget: 25 s. */
+/** Recurrent states on the wasm device, and that models with them have the same bits however their work is cut. Budget: 35 s. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'vitest';
 import type { ProfiledExecutable } from '../../kernels/wasm/wasm_executable.ts';
@@ -37,7 +37,7 @@ describe('in several memories', () => {
     assert((executable as ProfiledExecutable).numShards > 2);
     await executable.close();
   });
-  stateSuite(['qwen3_5'], bounded);
+  stateSuite(['qwen3_5', 'lfm2', 'granitemoehybrid'], bounded);
 });
 
 test.each([

@@ -1,7 +1,7 @@
 /**
  * Whole models on the webgpu device, deterministic set: the golden vectors, and E2, under the software Vulkan
  * driver or on a real GPU.
- * Budget: 120 s.
+ * Budget: 150 s.
  */
 import { describe, test } from 'vitest';
 import { embeddingSuite } from '../engine/embedding_suite.ts';
