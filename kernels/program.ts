@@ -221,6 +221,8 @@ export type Operation =
    * i], between -limit and limit
    */
   | ({ readonly kind: 'clamped_swiglu'; readonly alpha: number; readonly limit: number } & GateShape)
+  /** out[r, i] = gate_up[r, i] * gate_up[r, inner + i] */
+  | ({ readonly kind: 'mul' } & GateShape)
   /**
    * x[r, i] = x[r, i] · sigmoid(gate[r, first + i]) for i < width, in place; with `isPerRow` one gate for the row, gate[r, first].
    */
@@ -298,11 +300,13 @@ export function kvLayerOf({ layer, kvLayer = layer }: Pick<OperationOf<'attentio
 }
 
 /** Operation that combines the gates and ups in a row of a product into `inner` values. */
-export type Gate = OperationOf<'silu_mul' | 'gelu_mul' | 'clamped_swiglu'>;
+export type Gate = OperationOf<'silu_mul' | 'gelu_mul' | 'clamped_swiglu' | 'mul'>;
 
-/** Whether the operation is a gate (`silu_mul`, `gelu_mul` or `clamped_swiglu`). */
+const gateKinds: ReadonlySet<string> = new Set(['silu_mul', 'gelu_mul', 'clamped_swiglu', 'mul']);
+
+/** Whether the operation is a gate (`silu_mul`, `gelu_mul`, `clamped_swiglu` or `mul`). */
 export function isGate(op: Operation | undefined): op is Gate {
-  return op?.kind === 'silu_mul' || op?.kind === 'gelu_mul' || op?.kind === 'clamped_swiglu';
+  return op !== undefined && gateKinds.has(op.kind);
 }
 
 function gateInputs({ gateUp, ups }: Gate): readonly string[] {
@@ -322,9 +326,11 @@ const inputs: { readonly [K in Operation['kind']]: (op: OperationOf<K>) => reado
   silu_mul: gateInputs,
   gelu_mul: gateInputs,
   clamped_swiglu: gateInputs,
+  mul: gateInputs,
   sigmoid_mul: ({ x, gate }) => [x, gate],
   causal_conv: ({ x }) => [x],
   delta_rule: ({ qkv, gates }) => [qkv, gates],
+  state_space: ({ cbx, steps }) => [cbx, steps],
   gated_norm: ({ x, gate }) => [x, gate],
   route: ({ logits }) => [logits],
   permute: ({ x, routes }) => [x, routes],

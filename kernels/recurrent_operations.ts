@@ -3,6 +3,9 @@
  * (state_layout.ts). Strings name buffers and weights of the program.
  */
 
+/** Bound of the steps of a state space where an operation has none: the largest f32. */
+export const MOST_STEP = 3.4028234663852886e38;
+
 /** One operation of a recurrent layer. */
 export type RecurrentOperation =
   /**
@@ -46,6 +49,33 @@ export type RecurrentOperation =
       readonly valueDim: number;
       readonly isTiled: boolean;
       readonly epsilon: number;
+    }
+  /**
+   * The state space of Mamba2 over the rows of a sequence. Plane 1 of the layer's state has a matrix S [state_dim][head_dim] for each head:
+   *
+   *   S = decay · S + b (step · x)ᵀ;  out[r, head] = Sᵀc + skip · x
+   *
+   * cbx[r, :] has groups · state_dim values of c, as many of b, and heads · head_dim of x; consecutive heads share the c and b of a
+   * group. steps[r, :] has a value for each head, and room for as many more: step = softplus(value + dtBias), at least `leastStep` and
+   * at most `mostStep`; decay = e^(-e^aLog · step). steps is overwritten.
+   */
+  | {
+      readonly kind: 'state_space';
+      readonly cbx: string;
+      readonly steps: string;
+      readonly aLog: string;
+      readonly dtBias: string;
+      readonly skips: string;
+      readonly out: string;
+      readonly layer: number;
+      readonly groups: number;
+      readonly heads: number;
+      readonly stateDim: number;
+      readonly headDim: number;
+      /** 0 by default, so that a step is as it is. */
+      readonly leastStep?: number;
+      /** The largest f32 by default. */
+      readonly mostStep?: number;
     }
   /**
    * Norm of each of `spans` spans of `width` values of x, in place, with a gate: weight · rms_norm(x) · silu(gate[r, first ...]), or if

@@ -12,10 +12,12 @@ export interface Kernels {
   silu_mul(params: number, start: number, end: number, first: number, last: number): void;
   gelu_mul(params: number, start: number, end: number, first: number, last: number): void;
   clamped_swiglu(params: number, start: number, end: number, first: number, last: number): void;
+  mul(params: number, start: number, end: number, first: number, last: number): void;
   sigmoid_mul(params: number, start: number, end: number, first: number, last: number): void;
   /** Channels [first, last) of a segment, at most `CONV_CHANNELS`; `first` is a multiple of 8. `zeros`: room for that many f32. */
   causal_conv(params: number, segment: number, first: number, last: number, zeros: number): void;
   delta_inputs(params: number, start: number, end: number): void;
+  space_steps(params: number, start: number, end: number): void;
   /** `STATE_COLUMNS` columns of a head's state. `scratch`: room for them over all keys, and for a row of them. */
   delta_rule(params: number, segment: number, head: number, tile: number, scratch: number): void;
   gated_norm(params: number, start: number, end: number): void;

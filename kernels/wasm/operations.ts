@@ -17,6 +17,7 @@ import { headLinear } from './ops/head_linear.ts';
 import { latentAttention } from './ops/latent_attention.ts';
 import { latentStore } from './ops/latent_store.ts';
 import { linear } from './ops/linear.ts';
+import { mul } from './ops/mul.ts';
 import type { LoadedProgram, Operands, WasmOperation, KernelCost } from './ops/operation.ts';
 import type { BoundOperation } from './bound_operation.ts';
 import { rmsNorm } from './ops/rms_norm.ts';
@@ -27,6 +28,7 @@ import { route } from './ops/route.ts';
 import { sigmoidMul } from './ops/sigmoid_mul.ts';
 import { siluMul } from './ops/silu_mul.ts';
 import { softCap } from './ops/soft_cap.ts';
+import { stateSpace } from './ops/state_space.ts';
 import { peakLoops } from './peak_loops.ts';
 import type { StepContext } from './step_context.ts';
 import type { Struct } from './struct.ts';
@@ -47,9 +49,11 @@ export const wasmOperations = {
   silu_mul: siluMul,
   gelu_mul: geluMul,
   clamped_swiglu: clampedSwiglu,
+  mul,
   sigmoid_mul: sigmoidMul,
   causal_conv: causalConv,
   delta_rule: deltaRule,
+  state_space: stateSpace,
   gated_norm: gatedNorm,
   route,
   permute,

@@ -107,7 +107,7 @@ export interface TiledVariant extends LinearVariant {
   readonly tile: readonly [outputs: number, rows: number];
 }
 
-const GATES: Readonly<Record<Gate['kind'], number>> = { silu_mul: 1, gelu_mul: 2, clamped_swiglu: 3 };
+const GATES: Readonly<Record<Gate['kind'], number>> = { silu_mul: 1, gelu_mul: 2, clamped_swiglu: 3, mul: 4 };
 
 const FORMATS: Readonly<Record<WeightFormat, number>> = {
   f32: 0,

@@ -17,6 +17,7 @@ import { latentAttention } from './ops/latent_attention.ts';
 import { latentStore } from './ops/latent_store.ts';
 import { linear } from './ops/linear.ts';
 import { combine, permute, route } from './ops/mixture.ts';
+import { mul } from './ops/mul.ts';
 import type { Fusion, WgslOperation } from './ops/operation.ts';
 import { qkNorm } from './ops/qk_norm.ts';
 import { rmsNorm } from './ops/rms_norm.ts';
@@ -24,6 +25,7 @@ import { ropeStore } from './ops/rope_store.ts';
 import { sigmoidMul } from './ops/sigmoid_mul.ts';
 import { siluMul } from './ops/silu_mul.ts';
 import { softCap } from './ops/soft_cap.ts';
+import { stateSpace } from './ops/state_space.ts';
 
 const wgslOperations = {
   embed,
@@ -38,9 +40,11 @@ const wgslOperations = {
   silu_mul: siluMul,
   gelu_mul: geluMul,
   clamped_swiglu: clampedSwiglu,
+  mul,
   sigmoid_mul: sigmoidMul,
   causal_conv: causalConv,
   delta_rule: deltaRule,
+  state_space: stateSpace,
   gated_norm: gatedNorm,
   route,
   permute,

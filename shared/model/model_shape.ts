@@ -40,8 +40,10 @@ export interface LayerShape {
   readonly latent?: LatentShape;
   /** Whether the attended values of each head are multiplied by the sigmoid of gates, which the product of q has behind each head. */
   readonly hasOutputGate?: boolean;
-  /** Recurrence in place of attention; absent in a layer with attention. */
+  /** A recurrence in place of attention: at most one of these three, and none in a layer with attention. */
   readonly delta?: DeltaShape;
+  readonly convolution?: ConvolutionShape;
+  readonly stateSpace?: StateSpaceShape;
 }
 
 /** K and V of a layer. */
@@ -81,6 +83,31 @@ export interface DeltaShape {
   readonly fused?: 'all' | 'gates';
   /** Whether value head h belongs to key head h modulo `keyHeads`; absent: consecutive value heads have one key head. */
   readonly isTiled?: boolean;
+}
+
+/** A short causal convolution between two gates, each with a value for every value of the residual stream. */
+export interface ConvolutionShape {
+  /** Rows that the convolution spans. */
+  readonly taps: number;
+  /** Whether the convolution and the products before and behind it have biases. */
+  readonly hasBias: boolean;
+}
+
+/** A state space of Mamba2: each head has a state [stateDim][headDim] per sequence. */
+export interface StateSpaceShape {
+  /** Heads, and groups of as many consecutive heads, which share the vectors that write to their states and read from them. */
+  readonly heads: number;
+  readonly groups: number;
+  readonly headDim: number;
+  readonly stateDim: number;
+  /** Rows that the causal convolution before the recurrence spans. */
+  readonly taps: number;
+  /** Whether the convolution has a bias. */
+  readonly hasConvolutionBias: boolean;
+  /** Whether the products before and behind the recurrence have biases. */
+  readonly hasBias: boolean;
+  /** Bounds of the time steps, where they have any. */
+  readonly steps?: { readonly least: number; readonly most?: number };
 }
 
 /** Experts of a mixture: `count` in the layer, of which each token uses `perToken`. */

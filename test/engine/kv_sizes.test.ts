@@ -7,6 +7,9 @@ import { stateIntervalOf } from '../../shared/engine/engine_options.ts';
 
 const specs = new Map(Object.entries(publishedConfigs).map(([model, config]) => [model, publishedSpec(config)]));
 
+/** Models with recurrent layers. */
+const hybrids = ['Qwen3.5-9B', 'Granite-4.0-H-Micro', 'LFM2-1.2B'];
+
 function bytesPerToken(model: string): number {
   const { payloadBytes, blockSize } = specs.get(model)!;
   return payloadBytes / blockSize;
@@ -26,7 +29,17 @@ test('the state of Qwen3.5-9B takes about 49 MiB, in 24 of 32 layers', () => {
   assert(mib > 48 && mib < 51, `${mib} MiB`);
   assert.equal(spec.groups.find(({ kind }) => kind === 'state')!.layers.length, 24);
   assert.equal(stateIntervalOf(spec), 16);
-  for (const [model, { state }] of specs) assert.equal(state !== undefined, model === 'Qwen3.5-9B');
+  for (const [model, { state }] of specs) assert.equal(state !== undefined, hybrids.includes(model));
+});
+
+test('the state of Granite-4.0-H-Micro is a window of 3 rows and 64 matrices in 36 layers, that of LFM2-1.2B a window of 2 rows in 10', () => {
+  const bytes = (model: string): number => specs.get(model)!.state!.payloadBytes;
+  assert.equal(bytes('Granite-4.0-H-Micro'), 36 * 4 * (3 * (64 * 64 + 2 * 128) + 64 * 64 * 128));
+  assert.equal(bytes('LFM2-1.2B'), 10 * 4 * 2 * 2_048);
+  assert.deepEqual(
+    ['Granite-4.0-H-Micro', 'LFM2-1.2B'].map((model) => bytesPerToken(model)),
+    [2 * 4 * 2 * 8 * 64, 2 * 6 * 2 * 8 * 64],
+  );
 });
 
 test('planes by kind of layer', () => {
@@ -60,6 +73,6 @@ test('figures have records with their preambles, and a state only where there is
     const record = figures.get(`KV of ${model}/record, in a tier and on the wire`)!;
     assert.equal(record * 1_024 * blockSize, payloadBytes + preambleBytes);
     assert(figures.get(`KV of ${model}/record on the wire, outside all windows`)! <= record);
-    assert.equal(figures.has(`state of ${model}/record`), model === 'Qwen3.5-9B');
+    assert.equal(figures.has(`state of ${model}/record`), hybrids.includes(model));
   }
 });

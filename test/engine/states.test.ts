@@ -1,13 +1,21 @@
-/** Recurrent states on the wasm device, and that models with them have the same bits however their work is cut. Budget: 25 s. */
+/** Recurrent states on the wasm device, and that models with them have the same bits however their work is cut. Budget: 35 s. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'vitest';
 import type { ProfiledExecutable } from '../../kernels/wasm/wasm_executable.ts';
 import { assertSameBits, bitsOf } from '../kernels/bits.ts';
-import { goldenFolder } from '../support/golden.ts';
+import { goldenFolder, hasRanges } from '../support/golden.ts';
 import { loadReference } from '../support/reference_loop.ts';
 import { stateSuite } from './state_suite.ts';
 
-stateSuite(['qwen3_5-simple', 'qwen3_5', 'qwen3_5-moe', 'qwen3_next']);
+stateSuite([
+  'qwen3_5-simple',
+  'qwen3_5',
+  'qwen3_5-moe',
+  'qwen3_next',
+  'lfm2',
+  'granitemoehybrid',
+  'granitemoehybrid-dense',
+]);
 
 test('what a multimodal checkpoint has besides the text is named once', async () => {
   const published = await loadReference(goldenFolder('qwen3_5-published'), 'f32', 64);
@@ -29,13 +37,16 @@ describe('in several memories', () => {
     assert((executable as ProfiledExecutable).numShards > 2);
     await executable.close();
   });
-  stateSuite(['qwen3_5'], bounded);
+  stateSuite(['qwen3_5', 'lfm2', 'granitemoehybrid'], bounded);
 });
 
 test.each([
   ['qwen3_5', 'f32', 'f32'],
   ['qwen3_5', 'int8', 'f16'],
   ['qwen3_next', 'int4', 'f16'],
+  ['lfm2', 'int8', 'f16'],
+  ['granitemoehybrid', 'f32', 'f32'],
+  ['granitemoehybrid-dense', 'int8', 'f16'],
 ] as const)(
   'E2: %s with %s weights and %s KV has the same bits in chunks of 150, 37, 1, beside others, in sections, on 1 to 3 threads',
   async (model, weightFormat, kvDtype) => {
@@ -48,8 +59,7 @@ test.each([
       { chunk: 64, numOthers: 0, isInRanges: true },
       { chunk: 49, numOthers: 3, isInRanges: true },
     ];
-    // One layer of this model has attention, so there are no ranges.
-    const possible = model === 'qwen3_next' ? cuts.filter(({ isInRanges }) => !isInRanges) : cuts;
+    const possible = hasRanges(model) ? cuts : cuts.filter(({ isInRanges }) => !isInRanges);
     const texts: string[] = [];
     for (const numThreads of [1, 2, 3])
       texts.push(...(await bitsOf({ modelPath: goldenFolder(model), kvDtype, weightFormat, numThreads }, possible)));

@@ -15,6 +15,7 @@ import { qkNormConformance, rmsNormConformance } from './conformance/rms_norm.ts
 import { copyBlocksConformance } from './conformance/copy_blocks.ts';
 import { ropeStoreConformance } from './conformance/rope_store.ts';
 import { recurrenceConformance } from './conformance/recurrence.ts';
+import { stateSpaceConformance } from './conformance/state_space.ts';
 import { stateSlotsConformance } from './conformance/state_slots.ts';
 import { sampleConformance } from './conformance/samples.ts';
 import type { Conformance } from './conformance/suite.ts';
@@ -35,6 +36,7 @@ export function conformance(device: Conformance): void {
   copyBlocksConformance(device);
   stateSlotsConformance(device);
   recurrenceConformance(device);
+  stateSpaceConformance(device);
   hiddenConformance(device);
   sampleConformance(device);
   samplerConformance(device);

@@ -16,7 +16,9 @@ import { attentionMergeKernel } from '../../kernels/wgsl/attention_merge.ts';
 import { pagedAttentionKernel } from '../../kernels/wgsl/ops/attention.ts';
 import { candidatesKernel, candidatesMergeKernel } from '../../kernels/wgsl/ops/candidates.ts';
 import { causalConvKernel, causalConvRowsKernel } from '../../kernels/wgsl/ops/causal_conv.ts';
-import { deltaInputsKernel, deltaRuleKernel } from '../../kernels/wgsl/ops/delta_rule.ts';
+import { deltaRuleKernel } from '../../kernels/wgsl/state_rule.ts';
+import { deltaInputsKernel } from '../../kernels/wgsl/ops/delta_rule.ts';
+import { spaceStepsKernel } from '../../kernels/wgsl/ops/state_space.ts';
 import { embedKernel } from '../../kernels/wgsl/ops/embed.ts';
 import { gatedNormKernel } from '../../kernels/wgsl/ops/gated_norm.ts';
 import { sigmoidMulKernel } from '../../kernels/wgsl/ops/sigmoid_mul.ts';
@@ -68,6 +70,7 @@ const kernels: KernelSpec[] = [
     latentAttentionKernel,
     latentStoreKernel,
     ...[causalConvKernel, causalConvRowsKernel, deltaInputsKernel, deltaRuleKernel, gatedNormKernel, sigmoidMulKernel],
+    spaceStepsKernel,
   ],
 ];
 

@@ -1,7 +1,7 @@
 /**
  * Whole models on the webgpu device, deterministic set: the golden vectors, and E2, under the software Vulkan
  * driver or on a real GPU.
- * Budget: 120 s.
+ * Budget: 150 s.
  */
 import { describe, test } from 'vitest';
 import { embeddingSuite } from '../engine/embedding_suite.ts';
@@ -10,7 +10,7 @@ import { stateSuite } from '../engine/state_suite.ts';
 import { windowSuite } from '../engine/window_suite.ts';
 import { assertSameBits, bitsOf } from './bits.ts';
 import { weightFormats, type WeightFormat } from '../../kernels/weights/weight_format.ts';
-import { goldenFolder, goldenFormats, goldenModels } from '../support/golden.ts';
+import { goldenFolder, goldenFormats, goldenModels, hasRanges } from '../support/golden.ts';
 import { isLong } from '../support/long.ts';
 import { isSoftware, testDevice as device, useVectorWidth } from './software_gpu.ts';
 
@@ -33,6 +33,8 @@ const architectures = [
     'deepseek_v3',
     'qwen3_5-simple',
     'qwen3_next',
+    'lfm2',
+    'granitemoehybrid',
   ],
 ] as const;
 /**
@@ -41,7 +43,7 @@ const architectures = [
  */
 const more = [
   ...(['llama-head-dim', 'llama-untied', 'deepseek_v3-noq', 'glm4_moe_lite'] as const),
-  ...(['qwen3_5', 'qwen3_5-moe', 'gpt_oss', 'gemma4-e', 'gemma4-moe'] as const),
+  ...(['qwen3_5', 'qwen3_5-moe', 'gpt_oss', 'gemma4-e', 'gemma4-moe', 'granitemoehybrid-dense'] as const),
 ] as const;
 const isSampled = isSoftware && !isLong;
 const compiled = isSampled ? architectures : isSoftware ? [...architectures, ...more] : goldenModels;
@@ -63,7 +65,15 @@ describe('fast', () => {
 
 embeddingSuite({ device });
 
-stateSuite(isSampled ? ['qwen3_5'] : ['qwen3_5', 'qwen3_5-simple', 'qwen3_next'], { device });
+const hybrids = [
+  'qwen3_5',
+  'qwen3_5-simple',
+  'qwen3_next',
+  'lfm2',
+  'granitemoehybrid',
+  'granitemoehybrid-dense',
+] as const;
+stateSuite(isSampled ? ['qwen3_5', 'granitemoehybrid'] : hybrids, { device });
 
 windowSuite(isSoftware ? ['gemma3'] : ['mistral', 'gemma3', 'qwen2-tied-window'], { device });
 
@@ -95,6 +105,8 @@ const combinations: readonly (readonly [model: string, kvDtype: 'f16' | 'f32', w
           ['mixtral', 'f16', 'int4'],
           ['qwen3_5', 'f16', 'f16'],
           ['gpt_oss', 'f16', 'mxfp4'],
+          ['lfm2', 'f16', 'f16'],
+          ['granitemoehybrid', 'f16', 'f16'],
           ['llama-head-dim', 'f16', 'iq4'],
         ]
       : goldenModels.flatMap((model) =>
@@ -104,14 +116,17 @@ const combinations: readonly (readonly [model: string, kvDtype: 'f16' | 'f32', w
 test.each(combinations)(
   'E2: %s with %s KV and %s weights has the same bits in chunks of 150 down to 1, alone and beside others',
   async (model, kvDtype, weightFormat) => {
+    const inRanges = [
+      { chunk: 64, numOthers: 0, isInRanges: true },
+      { chunk: 149, numOthers: 2, isInRanges: true },
+    ];
     const texts = await bitsOf({ modelPath: goldenFolder(model), device, kvDtype, weightFormat }, [
       { chunk: 150, numOthers: 0 },
       { chunk: 64, numOthers: 5 },
       { chunk: 17, numOthers: 0 },
       { chunk: 5, numOthers: 1 },
       { chunk: 1, numOthers: 0 },
-      { chunk: 64, numOthers: 0, isInRanges: true },
-      { chunk: 149, numOthers: 2, isInRanges: true },
+      ...(hasRanges(model) ? inRanges : []),
     ]);
     assertSameBits(texts);
   },

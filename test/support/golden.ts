@@ -41,6 +41,9 @@ export const goldenModels = [
   'gemma4-e',
   'qwen3_5-moe-published',
   'gemma4-moe',
+  'lfm2',
+  'granitemoehybrid',
+  'granitemoehybrid-dense',
 ] as const;
 
 /** One tiny Llama in other weight formats; the reference ran with what they decode to. */
@@ -78,6 +81,13 @@ const servedPositions: Partial<Record<string, number>> = {
   ...{ 'llama-rope-yarn': 256, olmo3: 256, ministral3: 256 },
   deepseek_v3: 256,
 };
+
+/** Whether the KV of a model has several ranges of layers: a hybrid with attention in one layer has one. */
+export function hasRanges(name: string): boolean {
+  const text = readFileSync(`${goldenFolder(name)}/config.json`, 'utf8');
+  const { layer_types: types = [] } = JSON.parse(text) as { readonly layer_types?: readonly string[] };
+  return types.filter((type) => type.endsWith('_attention') && type !== 'linear_attention').length !== 1;
+}
 
 /** Returns a model's golden cases that fit the served context. */
 export function goldenCases(name: string): GoldenCase[] {

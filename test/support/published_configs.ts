@@ -77,10 +77,26 @@ const glmFlash: Config = {
   ...{ rope_theta: 1_000_000, rope_scaling: null, partial_rotary_factor: 1, hidden_act: 'silu' },
 };
 
+const granite4Micro: Config = {
+  ...{ model_type: 'granitemoehybrid', vocab_size: 100_352, hidden_size: 2_048, intermediate_size: 8_192 },
+  ...{ num_hidden_layers: 40, num_attention_heads: 32, num_key_value_heads: 8, max_position_embeddings: 131_072 },
+  layer_types: Array.from({ length: 40 }, (_, i) => ([5, 15, 25, 35].includes(i) ? 'attention' : 'mamba')),
+  ...{ mamba_n_heads: 64, mamba_d_head: 64, mamba_d_state: 128, mamba_n_groups: 1, mamba_d_conv: 4, mamba_expand: 2 },
+  ...{ num_local_experts: 0, shared_intermediate_size: 8_192, position_embedding_type: 'nope', rms_norm_eps: 1e-5 },
+};
+
+const lfm2: Config = {
+  ...{ model_type: 'lfm2', vocab_size: 65_536, hidden_size: 2_048, block_ff_dim: 12_288, block_multiple_of: 256 },
+  ...{ num_hidden_layers: 16, num_attention_heads: 32, num_key_value_heads: 8, max_position_embeddings: 128_000 },
+  ...{ full_attn_idxs: [2, 5, 8, 10, 12, 14], conv_L_cache: 3, conv_bias: false, norm_eps: 1e-5 },
+};
+
 /** Configurations by the name of the model: plain attention, recurrent layers, windows, KV shared between layers, latent attention. */
 export const publishedConfigs: Readonly<Record<string, Config>> = {
   'Llama-3.1-8B': llama31,
   'Qwen3.5-9B': qwen35,
+  'Granite-4.0-H-Micro': granite4Micro,
+  'LFM2-1.2B': lfm2,
   'Gemma-4-26B-A4B': gemma4Mixture,
   'Gemma-4-E4B': gemma4Small,
   'GLM-4.7-Flash': glmFlash,

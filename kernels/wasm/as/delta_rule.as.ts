@@ -1,4 +1,4 @@
-/** The gated delta rule, and what prepares it. Pure functions on raw pointers, as in linear_float.as.ts. */
+/** The gated delta rule and the state space of Mamba2, and what prepares them. Pure functions on raw pointers, as in linear_float.as.ts. */
 import { DeltaRuleParams, StateSegment } from './recurrence_params.as';
 import { exp1, madd, sum4 } from './simd.as';
 
@@ -31,6 +31,23 @@ export function delta_inputs(params: DeltaRuleParams, start: u32, end: u32): voi
       const rate = exp1(load<f32>(params.aLog + at));
       store<f32>(gates + at, sigmoid1(load<f32>(gates + at)));
       store<f32>(a, exp1(-rate * softplus(load<f32>(a) + load<f32>(params.dtBias + at))));
+    }
+  }
+}
+
+/**
+ * Prepares {@link delta_rule} for a state space, rows [start, end): step = softplus(value + dtBias) of each head, between leastStep and
+ * mostStep, in place of the value, and decay = e^(-e^aLog · step) behind them.
+ */
+export function space_steps(params: DeltaRuleParams, start: u32, end: u32): void {
+  const width = (params.valueHeads as usize) << 2;
+  for (let row = start; row < end; row++) {
+    const steps = params.gates + (row as usize) * params.gatesStride;
+    for (let at: usize = 0; at < width; at += 4) {
+      const value = softplus(load<f32>(steps + at) + load<f32>(params.dtBias + at));
+      const step = min<f32>(max<f32>(value, params.leastStep), params.mostStep);
+      store<f32>(steps + at, step);
+      store<f32>(steps + width + at, exp1(-exp1(load<f32>(params.aLog + at)) * step));
     }
   }
 }
@@ -88,7 +105,7 @@ const TILE_BYTES: usize = 128;
  *
  *   S = decay · S;  d = β · (v - Sᵀk);  S = S + k dᵀ;  out = Sᵀq
  *
- * Columns [STATE_COLUMNS · tile, + STATE_COLUMNS) of S, as far as it has them, stay in `scratch` over all rows; room for (keyDim + 1) ·
+ * or of a state space, with `skips`, d = β · v and out = Sᵀq + skip · v. Columns [STATE_COLUMNS · tile, + STATE_COLUMNS) of S, as far as it has them, stay in `scratch` over all rows; room for (keyDim + 1) ·
  * STATE_COLUMNS f32. Lanes are columns, and keys come in ascending order.
  */
 export function delta_rule(params: DeltaRuleParams, segment: StateSegment, head: u32, tile: u32, scratch: usize): void {
@@ -114,10 +131,14 @@ export function delta_rule(params: DeltaRuleParams, segment: StateSegment, head:
     const gate = params.gates + line * params.gatesStride + ((head as usize) << 2);
     copy_columns(qkv + vSkipped, value, bytes);
     const decay = v128.load32_splat(gate + ((valueHeads as usize) << 2));
-    differences(qkv + kSkipped, value, scratch, tableEnd, v128.load32_splat(gate), decay);
+    const beta = v128.load32_splat(gate);
+    if (params.skips == 0) differences(qkv + kSkipped, value, scratch, tableEnd, beta, decay);
+    else scale_columns(value, beta);
     update(qkv + qSkipped, qkv + kSkipped, value, scratch, tableEnd, decay);
     update(qkv + qSkipped, qkv + kSkipped, value + 64, scratch + 64, tableEnd, decay);
-    copy_columns(value, params.out + line * params.outStride + outSkipped, bytes);
+    const to = params.out + line * params.outStride + outSkipped;
+    if (params.skips == 0) copy_columns(value, to, bytes);
+    else add_columns(value, qkv + vSkipped, load<f32>(params.skips + ((head as usize) << 2)), to, bytes);
     if (save < segment.numSaves && load<u32>(segment.saves + ((save as usize) << 3)) == row + 1) {
       const slot = load<u32>(segment.saves + ((save as usize) << 3), 4);
       let to = plane + (slot as usize) * params.slotBytes;
@@ -156,6 +177,26 @@ function copy_columns(from: usize, to: usize, bytes: usize): void {
   let i: usize = 0;
   for (; i + 16 <= bytes; i += 16) v128.store(to + i, v128.load(from + i));
   for (; i < bytes; i += 4) store<f32>(to + i, load<f32>(from + i));
+}
+
+/** value = β · value, all columns. */
+// @ts-ignore: decorator
+@inline
+function scale_columns(value: usize, beta: v128): void {
+  for (let i: usize = 0; i < TILE_BYTES; i += 16) v128.store(value + i, f32x4.mul(beta, v128.load(value + i)));
+}
+
+/** to = value + skip · x */
+// @ts-ignore: decorator
+@inline
+function add_columns(value: usize, x: usize, skip: f32, to: usize, bytes: usize): void {
+  const skip4 = f32x4.splat(skip);
+  let i: usize = 0;
+  for (; i + 16 <= bytes; i += 16) v128.store(to + i, madd(skip4, v128.load(x + i), v128.load(value + i)));
+  for (; i < bytes; i += 4) {
+    const sum = madd(skip4, v128.load32_splat(x + i), v128.load32_splat(value + i));
+    store<f32>(to + i, f32x4.extract_lane(sum, 0));
+  }
 }
 
 /** value = β · (value - decay · Sᵀk), all columns of the table. */

@@ -4,6 +4,7 @@ import { exp4 } from './simd.as';
 const SILU: i32 = 0;
 const GELU: i32 = 1;
 const CLAMPED: i32 = 2;
+const NONE: i32 = 3;
 
 /**
  * Parameters of the gate kernels: gates, ups and out [rows][inner] f32; gates and ups often lie side by side in the rows of one buffer.
@@ -44,6 +45,11 @@ export function clamped_swiglu(params: GateParams, start: u32, end: u32, first: 
   gated_mul(CLAMPED, params, start, end, first, last);
 }
 
+/** out[r, i] = gates[r, i] * ups[r, i], with the ranges of {@link silu_mul}. */
+export function mul(params: GateParams, start: u32, end: u32, first: u32, last: u32): void {
+  gated_mul(NONE, params, start, end, first, last);
+}
+
 /** `kind` is a constant. */
 // @ts-ignore: decorator
 @inline
@@ -70,6 +76,7 @@ function gated_mul(kind: i32, params: GateParams, start: u32, end: u32, first: u
 // @ts-ignore: decorator
 @inline
 function gated(kind: i32, gate: v128, up: v128, alpha: v128, limit: v128): v128 {
+  if (kind == NONE) return f32x4.mul(gate, up);
   if (kind != CLAMPED) return f32x4.mul(activated(kind, gate), up);
   const g = f32x4.pmin(gate, limit);
   const u = f32x4.pmin(f32x4.pmax(up, f32x4.neg(limit)), limit);

@@ -2,13 +2,13 @@
 export { attention_merge, attention_span, attention_tile, SPAN } from './attention.as';
 export { candidates } from './candidates.as';
 export { causal_conv, CONV_CHANNELS } from './causal_conv.as';
-export { delta_inputs, delta_rule, STATE_COLUMNS } from './delta_rule.as';
+export { delta_inputs, delta_rule, space_steps, STATE_COLUMNS } from './delta_rule.as';
 export { sample } from './sample.as';
 export { embed } from './embed.as';
 export { latent_merge, latent_span, latent_tile } from './latent_attention.as';
 export { latent_store } from './latent_store.as';
 export { gated_norm } from './gated_norm.as';
-export { clamped_swiglu, gelu_mul, sigmoid_mul, silu_mul } from './gates.as';
+export { clamped_swiglu, gelu_mul, mul, sigmoid_mul, silu_mul } from './gates.as';
 export { linear_float, SLICE } from './linear_float.as';
 export { linear_int, SLICE_GROUPS } from './linear_int.as';
 export { combine, number_expert_slots, permute, route } from './mixture.as';

@@ -41,9 +41,12 @@ export class CausalConvParams {
 }
 
 /**
+ * Parameters of the delta rule, and of the state space: its groups are key heads here, c is q, b is k, x is v, and a step is β.
+ *
  *   qkv     [rows][keyHeads · keyDim of q, as many of k, valueHeads · valueDim of v] f32; q and k are normalised in place
- *   gates   [rows][valueHeads of b, as many of a] f32, which become β and the decay in place
+ *   gates   [rows][valueHeads of b, as many of a] f32, which become β and the decay in place; a state space has no a
  *   aLog, dtBias  [valueHeads] f32
+ *   skips   [valueHeads] f32, factors of v that are added to the outputs of a state space; 0: the delta rule
  *   state   plane [valueHeads][keyDim][valueDim] f32 of slot 0; slots are slotBytes apart
  */
 // @ts-ignore: decorator
@@ -55,6 +58,7 @@ export class DeltaRuleParams {
   gatesStride: usize;
   aLog: usize;
   dtBias: usize;
+  skips: usize;
   out: usize;
   outStride: usize;
   keyHeads: u32;
@@ -64,6 +68,8 @@ export class DeltaRuleParams {
   /** Whether value head h belongs to key head h modulo keyHeads; else consecutive value heads have one key head. */
   isTiled: u32;
   epsilon: f32;
+  leastStep: f32;
+  mostStep: f32;
   state: usize;
   slotBytes: usize;
 }

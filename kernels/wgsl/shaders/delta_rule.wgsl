@@ -1,9 +1,12 @@
-// delta_rule: the gated delta rule over the rows of a segment, behind delta_inputs
+// delta_rule: the gated delta rule over the rows of a segment, behind delta_inputs; or a state space, behind space_steps
 //
 //   S = decay * S;  d = beta * (v - transpose(S) k);  S = S + k transpose(d);  out[r, head] = transpose(S) q
 //
+// If IS_DELTA is 0, d = beta * v and out[r, head] = transpose(S) q + skip * v, with q, k and v named c, b and x in a state space.
+//
 //   qkv     [rows][stride] f32: q [key_heads][key_dim], k likewise, v [value_heads][value_dim]
 //   gates   [rows][gates_stride] f32: beta [value_heads], decay [value_heads]
+//   skips   [value_heads] f32, read if IS_DELTA is 0
 //   out     [rows][out_stride] f32: [value_heads][value_dim]
 //   states  [slots][slot_values] f32; S [value_heads][key_dim][value_dim] at plane_at
 //
@@ -15,6 +18,7 @@ const PARTS: u32 = 4;
 const COLUMNS: u32 = 32;
 const KEY_VECTORS: u32 = 8;
 const STAGED: u32 = 8;
+const IS_DELTA: u32 = 1;
 
 struct Params {
   stride: u32,
@@ -33,8 +37,9 @@ struct Params {
 @group(0) @binding(1) var<storage, read> step: array<u32>;
 @group(0) @binding(2) var<storage, read> qkv: array<f32>;
 @group(0) @binding(3) var<storage, read> gates: array<f32>;
-@group(0) @binding(4) var<storage, read_write> out: array<f32>;
-@group(0) @binding(5) var<storage, read_write> states: array<f32>;
+@group(0) @binding(4) var<storage, read> skips: array<f32>;
+@group(0) @binding(5) var<storage, read_write> out: array<f32>;
+@group(0) @binding(6) var<storage, read_write> states: array<f32>;
 
 var<workgroup> queries: array<vec4f, STAGED * PARTS * KEY_VECTORS>;
 var<workgroup> keys: array<vec4f, STAGED * PARTS * KEY_VECTORS>;
@@ -57,6 +62,15 @@ fn sum_answered(place: u32, lane: u32) -> f32 {
   var sum = 0.0;
   for (var part = 0u; part < PARTS; part++) {
     sum += answered[(place * PARTS + part) * COLUMNS + lane];
+  }
+  return sum;
+}
+
+// The output of a row whose value lies at `value_at`.
+fn answer(place: u32, lane: u32, head: u32, value_at: u32) -> f32 {
+  let sum = sum_answered(place, lane);
+  if (IS_DELTA == 0) {
+    return fma(skips[head], qkv[value_at], sum);
   }
   return sum;
 }
@@ -115,20 +129,25 @@ fn delta_rule(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation
         value = qkv[line * params.stride + v_at];
       }
       var sum = 0.0;
-      for (var i = 0u; i < KEY_VECTORS; i++) {
-        let k = keys[vectors + i];
-        sum = fma(s[i].x, k.x, sum);
-        sum = fma(s[i].y, k.y, sum);
-        sum = fma(s[i].z, k.z, sum);
-        sum = fma(s[i].w, k.w, sum);
+      if (IS_DELTA == 1) {
+        for (var i = 0u; i < KEY_VECTORS; i++) {
+          let k = keys[vectors + i];
+          sum = fma(s[i].x, k.x, sum);
+          sum = fma(s[i].y, k.y, sum);
+          sum = fma(s[i].z, k.z, sum);
+          sum = fma(s[i].w, k.w, sum);
+        }
+        recalled[place * PARTS * COLUMNS + thread] = sum;
       }
-      recalled[place * PARTS * COLUMNS + thread] = sum;
       workgroupBarrier();
-      var total = 0.0;
-      for (var other = 0u; other < PARTS; other++) {
-        total += recalled[(place * PARTS + other) * COLUMNS + lane];
+      var difference = beta * value;
+      if (IS_DELTA == 1) {
+        var total = 0.0;
+        for (var other = 0u; other < PARTS; other++) {
+          total += recalled[(place * PARTS + other) * COLUMNS + lane];
+        }
+        difference = beta * fma(-decay, total, value);
       }
-      let difference = beta * fma(-decay, total, value);
       sum = 0.0;
       for (var i = 0u; i < KEY_VECTORS; i++) {
         s[i] = fma(keys[vectors + i], vec4f(difference), s[i] * decay);
@@ -141,7 +160,8 @@ fn delta_rule(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation
       answered[place * PARTS * COLUMNS + thread] = sum;
       // The sums of the row before are whole since this row's barrier.
       if (row > 0 && part == 0 && is_column) {
-        out[(line - 1) * params.out_stride + head * value_dim + column] = sum_answered(1 - place, lane);
+        out[(line - 1) * params.out_stride + head * value_dim + column] =
+          answer(1 - place, lane, head, (line - 1) * params.stride + v_at);
       }
       if (save < segment.num_saves && step[segment.saves_at + 2 * save] == row + 1) {
         let at = step[segment.saves_at + 2 * save + 1] * params.slot_values + plane;
@@ -160,6 +180,8 @@ fn delta_rule(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation
   workgroupBarrier();
   if (part == 0 && is_column) {
     let last = segment.rows - 1;
-    out[(segment.first_row + last) * params.out_stride + head * value_dim + column] = sum_answered(last % 2, lane);
+    let line = segment.first_row + last;
+    out[line * params.out_stride + head * value_dim + column] =
+      answer(last % 2, lane, head, line * params.stride + v_at);
   }
 }

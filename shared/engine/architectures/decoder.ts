@@ -14,9 +14,11 @@ import type { LayerShape, ModelShape, RopeShape } from '../../model/model_shape.
 import { ropeFrequencies, ropesServed } from './decoder_rope.ts';
 import { emitAttention } from './layer_attention.ts';
 import { emitLatentAttention } from './layer_latent.ts';
+import { emitConvolution } from './layer_convolution.ts';
 import { emitDelta } from './layer_delta.ts';
 import { beginLayerInputs, emitLayerInput } from './layer_input.ts';
 import { emitMixture } from './layer_mixture.ts';
+import { emitStateSpace } from './layer_state_space.ts';
 import { emitMlp } from './layer_mlp.ts';
 import { emitMlpAndMixture } from './layer_mlp_and_mixture.ts';
 import { matrix, ProgramParts, scaledBy, type DecoderTensors } from './program_parts.ts';
@@ -28,8 +30,9 @@ export function decoderProgram(shape: ModelShape, numPositions: number, tensors:
   const kv: KvLayer[] = [];
   const state: StateLayer[] = [];
   for (const [i, layer] of shape.layers.entries()) {
-    kv.push(emitMixer(program, layer, i));
-    state.push(layer.delta ? emitDelta(program, layer, layer.delta, i) : { planes: [] });
+    const recurrent = emitRecurrence(program, layer, i);
+    kv.push(recurrent ? { planes: [] } : emitMixer(program, layer, i));
+    state.push(recurrent ?? { planes: [] });
     if (layer.mixtureBeside) emitMlpAndMixture(program, layer, layer.mixtureBeside, i);
     else if (layer.experts) emitMixture(program, layer, layer.experts, i);
     else emitMlp(program, layer, i);
@@ -44,9 +47,16 @@ export function decoderProgram(shape: ModelShape, numPositions: number, tensors:
   });
 }
 
-/** Emits the attention of layer `index`. Returns what it stores per token: nothing where the layer is recurrent. */
+/** Emits the recurrence of layer `index`. Returns what the layer keeps per sequence; undefined where it has attention. */
+function emitRecurrence(program: ProgramParts, layer: LayerShape, index: number): StateLayer | undefined {
+  const { delta, convolution, stateSpace } = layer;
+  if (delta) return emitDelta(program, layer, delta, index);
+  if (convolution) return emitConvolution(program, layer, convolution, index);
+  return stateSpace && emitStateSpace(program, layer, stateSpace, index);
+}
+
+/** Emits the attention of layer `index`. Returns what it stores per token. */
 function emitMixer(program: ProgramParts, layer: LayerShape, index: number): KvLayer {
-  if (layer.delta) return { planes: [] };
   return layer.latent ? emitLatentAttention(program, layer, layer.latent, index) : emitAttention(program, layer, index);
 }
 

@@ -18,7 +18,8 @@ const decoderSchema = z.looseObject({
   num_attention_heads: positive,
   num_key_value_heads: positive.nullish(),
   head_dim: positive.nullish(),
-  rms_norm_eps: z.number().positive(),
+  /** Absent where the family has another name for it. */
+  rms_norm_eps: z.number().positive().nullish(),
   hidden_act: z.string().nullish(),
   hidden_activation: z.string().nullish(),
   attention_bias: z.boolean().nullish(),
@@ -42,6 +43,7 @@ export interface DecoderTraits {
     Pick<
       ModelShape,
       | 'isTied'
+      | 'epsilon'
       | 'hasNormOffset'
       | 'embeddingScale'
       | 'branchScale'
@@ -58,7 +60,12 @@ export interface DecoderTraits {
   /** Returns what differs in layer i from the configuration's common values. */
   readonly layerOf?: (
     layer: number,
-  ) => Partial<Pick<LayerShape, 'kvHeads' | 'headDim' | 'inner' | 'kv' | 'hasScalar' | 'delta' | 'mixtureBeside'>>;
+  ) => Partial<
+    Pick<
+      LayerShape,
+      'kvHeads' | 'headDim' | 'inner' | 'kv' | 'hasScalar' | 'delta' | 'convolution' | 'stateSpace' | 'mixtureBeside'
+    >
+  >;
   /** Tokens that layer i sees; 0: all. */
   readonly windowOf?: (layer: number) => number;
   /** Values of a head, whatever the configuration says. */
@@ -107,7 +114,7 @@ export function decoderShape(config: ModelConfig, traits: DecoderTraits = {}): M
     vocabSize: config.vocabSize,
     hidden: raw.hidden_size,
     maxPositions: isWhole ? config.maxPositions : scaledPositions(config.maxPositions, scaling),
-    epsilon: raw.rms_norm_eps,
+    epsilon: raw.rms_norm_eps ?? traits.model?.epsilon ?? refuse(config, 'no rms_norm_eps'),
     isTied: raw.tie_word_embeddings ?? false,
     ...{ hasNormOffset: false, embeddingScale: 1, branchScale: 1, logitScale: 1, logitCap: 0 },
     layers: Array.from({ length: raw.num_hidden_layers }, (_, i) => {

@@ -16,9 +16,10 @@ export function emitAttention(program: ProgramParts, layer: LayerShape, index: n
   const qkv = program.buffer('qkv', { rows: 'rows', width: gatesAt + (layer.hasOutputGate ? qWidth : 0) });
   const attended = program.buffer('attended', { rows: 'rows', width: qWidth });
   program.branch(layer, { before: `${at}.input_layernorm`, after }, (x, to) => {
-    const names = program.tensors.isFused
-      ? [`${own}.qkv_proj`]
-      : ['q', ...stored.projections].map((one) => `${own}.${one}_proj`);
+    const names =
+      program.tensors.fused === 'all'
+        ? [`${own}.qkv_proj`]
+        : ['q', ...stored.projections].map((one) => `${own}.${one}_proj`);
     const modules = layer.hasOutputGate ? gatedModules(own, layer) : modulesOf(names, [qWidth, ...stored.widths]);
     const product = { out: qkv, accumulate: false };
     program.linear({ x, name: `${at}.qkv`, inner: hidden, modules, hasBias: hasQkvBias, to: product });

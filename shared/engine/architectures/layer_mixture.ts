@@ -13,7 +13,7 @@ export function emitMixture(program: ProgramParts, layer: LayerShape, experts: E
   const { inner, norms } = layer;
   const { count, perToken, isNormalised, hasBias = false } = experts;
   const { mixture: names } = program.tensors;
-  assert(names && norms === 'before' && branchScale === 1, 'a mixture is normalised before it, and added as it is');
+  assert(names && norms === 'before', 'a mixture is normalised before it');
   const at = `model.layers.${index}`;
   const own = `${at}.${names.module}`;
   program.norm('x', `${at}.post_attention_layernorm`, 'normed');
@@ -47,7 +47,10 @@ export function emitMixture(program: ProgramParts, layer: LayerShape, experts: E
       ...{ kind: 'linear', x: 'normed', weight: `${router}.weight`, out: logits, accumulate: false },
       ...(hasBias ? { bias: `${router}.bias` } : {}),
     },
-    { kind: 'route', logits, routes, experts: count, perToken, isNormalised, ...scoringOf(program, own, experts) },
+    {
+      ...{ kind: 'route', logits, routes, experts: count, perToken, isNormalised },
+      ...scoringOf(program, own, experts, branchScale),
+    },
     { kind: 'permute', x: 'normed', routes, out: permuted },
     { kind: 'expert_linear', x: permuted, out: pair, ...gateUp },
     gateOf(layer, pair, gated),
@@ -57,9 +60,17 @@ export function emitMixture(program: ProgramParts, layer: LayerShape, experts: E
   if (experts.shared) emitSharedExperts(program, layer, experts.shared, own);
 }
 
-/** The fields of `route` for sigmoid scores, and the vector that it adds to them; none for softmax. */
-function scoringOf(program: ProgramParts, module: string, { count, sigmoid }: Experts): Partial<OperationOf<'route'>> {
-  if (!sigmoid) return {};
+/**
+ * Returns the fields of `route` for sigmoid scores, and adds the vector that is added to them; for softmax only the factor of the
+ * weights, by which the branch is scaled.
+ */
+function scoringOf(
+  program: ProgramParts,
+  module: string,
+  { count, sigmoid }: Experts,
+  branchScale: number,
+): Partial<OperationOf<'route'>> {
+  if (!sigmoid) return scaledBy(branchScale);
   const { hasBias, groups, groupsPerToken, scale } = sigmoid;
   const bias = `${module}.${program.tensors.mixture?.bias}`;
   if (hasBias) program.weights[bias] = matrix(1, [{ tensor: bias, outputs: count }]);
@@ -67,7 +78,7 @@ function scoringOf(program: ProgramParts, module: string, { count, sigmoid }: Ex
     scoring: 'sigmoid',
     ...(hasBias ? { bias } : {}),
     ...(groups > 1 ? { groups, groupsPerToken } : {}),
-    ...scaledBy(scale),
+    ...scaledBy(scale * branchScale),
   };
 }
 
@@ -78,11 +89,15 @@ function emitSharedExperts(
   { inner, isGated }: NonNullable<Experts['shared']>,
   module: string,
 ): void {
-  const { hidden } = program.shape;
+  const { hidden, branchScale } = program.shape;
   const own = `${module}.${program.tensors.mixture?.shared}`;
   const gateUp = program.buffer('gate_up', { rows: 'rows', width: 2 * inner });
   const gated = program.buffer('gated', { rows: 'rows', width: inner });
-  const pair = modulesOf([`${own}.gate_proj`, `${own}.up_proj`], [inner, inner]);
+  const names = program.tensors.fused ? ['gate_up_proj'] : ['gate_proj', 'up_proj'];
+  const pair = modulesOf(
+    names.map((one) => `${own}.${one}`),
+    [inner, inner],
+  );
   const hasBias = false;
   const product = { out: gateUp, accumulate: false };
   program.linear({ x: 'normed', name: `${own}.gate_up`, inner: hidden, modules: pair, hasBias, to: product });
@@ -105,6 +120,6 @@ function emitSharedExperts(
     program.operations.push({ kind: 'sigmoid_mul', x: gated, width: inner, gate, first: 0, isPerRow: true });
   }
   const down = modulesOf([`${own}.down_proj`], [hidden]);
-  const to = { out: 'x', accumulate: true };
+  const to = { out: 'x', accumulate: true, ...scaledBy(branchScale) };
   program.linear({ x: gated, name: `${own}.down`, inner, modules: down, hasBias, to });
 }

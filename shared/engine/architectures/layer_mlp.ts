@@ -14,7 +14,7 @@ export function emitMlp(program: ProgramParts, layer: LayerShape, index: number)
   // The branch that reads the layer's input comes after this one, and is the last then.
   const scalar = layer.hasScalar && !program.shape.layerInputs ? `${at}.layer_scalar` : undefined;
   program.branch(layer, { before, after: `${at}.post_feedforward_layernorm`, scalar }, (x, to) => {
-    const names = program.tensors.isFused ? [`${own}.gate_up_proj`] : [`${own}.gate_proj`, `${own}.up_proj`];
+    const names = program.tensors.fused ? [`${own}.gate_up_proj`] : [`${own}.gate_proj`, `${own}.up_proj`];
     const modules = modulesOf(names, [inner, inner]);
     const pair = { out: gateUp, accumulate: false };
     program.linear({ x, name: `${at}.gate_up`, inner: hidden, modules, hasBias, to: pair });

@@ -11,5 +11,5 @@ export const phi3: Architecture = {
     const biases = { hasQkvBias: false, hasOutputBias: false, hasMlpBias: false };
     return decoderShape(config, { layer: biases, windowOf: () => window });
   },
-  program: (shape, numPositions) => decoderProgram(shape, numPositions, { isFused: true }),
+  program: (shape, numPositions) => decoderProgram(shape, numPositions, { fused: 'all' }),
 };

@@ -21,8 +21,10 @@ export function gateOf({ activation, clamp, inner }: LayerShape, gateUp: string,
 
 /** How a checkpoint names and fuses the tensors of a decoder. */
 export interface DecoderTensors {
-  /** q, k and v lie in one tensor, gate and up in another. */
-  readonly isFused?: boolean;
+  /** Which modules lie in one tensor: q, k and v, and gate and up; or only the latter. */
+  readonly fused?: 'all' | 'mlp';
+  /** Names of modules where they differ from Llama's: of a layer, without `model.layers.N`, and of the model. */
+  readonly renamed?: Readonly<Record<string, string>>;
   /** Tensor names of a mixture-of-experts layer: the module, its router, and gate, up and down of each `experts.N`. */
   readonly mixture?: Readonly<Record<'module' | 'router' | 'gate' | 'up' | 'down', string>> & {
     /** Names, within the module, of the correction of sigmoid scores, and of the shared experts' MLP. */
@@ -145,9 +147,24 @@ export class ProgramParts {
 
   /** The program of what was emitted, with the KV of its layers and its rotary tables. */
   program(more: Pick<Program, 'kv' | 'state' | 'rope'>): Program {
-    const { operations, weights, buffers } = this;
-    return { operations, weights, buffers, ...more };
+    const { operations, buffers, tensors } = this;
+    const { renamed } = tensors;
+    if (!renamed) return { operations, weights: this.weights, buffers, ...more };
+    const weights = Object.entries(this.weights).map(([name, weight]): [string, WeightSpec] => [
+      name,
+      { ...weight, parts: weight.parts.map((part) => ({ ...part, tensor: renamedTensor(renamed, part.tensor) })) },
+    ]);
+    return { operations, weights: Object.fromEntries(weights), buffers, ...more };
   }
+}
+
+/** A tensor's name: its layer, its module, and the tensor of the module. */
+const TENSOR = /^(model\.layers\.\d+\.)?(.+)\.(weight|bias)$/;
+
+function renamedTensor(renamed: Readonly<Record<string, string>>, tensor: string): string {
+  const [, layer = '', module = '', what = ''] = TENSOR.exec(tensor) ?? [];
+  const name = renamed[module];
+  return name === undefined ? tensor : `${layer}${name}.${what}`;
 }
 
 /** Returns each module by itself, or, when `names` has only one name, consecutive row ranges of that fused module. */

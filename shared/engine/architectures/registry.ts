@@ -9,6 +9,8 @@ import { glm4Moe } from './glm4_moe.ts';
 import { gemma4 } from './gemma4.ts';
 import { gptOss } from './gpt_oss.ts';
 import { granite } from './granite.ts';
+import { graniteHybrid } from './granite_hybrid.ts';
+import { lfm2 } from './lfm2.ts';
 import { llama } from './llama.ts';
 import { ministral3 } from './ministral3.ts';
 import { minimaxM2 } from './minimax_m2.ts';
@@ -41,11 +43,13 @@ const architectures: readonly Architecture[] = [
   olmo2,
   olmo3,
   granite,
+  graniteHybrid,
   smollm3,
   glm4Moe,
   minimaxM2,
   deepseekV3,
   gptOss,
+  lfm2,
 ];
 
 /** Model types whose names are near to those that are served, and what keeps them from it. */
@@ -54,6 +58,9 @@ const unsupported: Readonly<Record<string, string>> = {
     'its sparse attention chooses tokens by an indexer; deepseek_v3, which attends to all tokens, is served',
   glm_moe_dsa:
     'its sparse attention chooses tokens by an indexer; glm4_moe and glm4_moe_lite, which attend to all tokens, are served',
+  lfm2_moe: 'its layers have mixtures of experts; lfm2, whose layers have one MLP each, is served',
+  nemotron_h:
+    'its layers are a recurrence, attention or an MLP alone; granitemoehybrid, whose recurrences are Mamba2 as well, is served',
 };
 
 function architectureOf({ modelType, path }: ModelConfig): Architecture {

@@ -5,7 +5,7 @@ import { casesOf, close, loaded, noise, segments, type Conformance } from './sui
 const clamped = { alpha: 1.702, limit: 1.5 };
 
 /** Fields of the operations of each gate besides its buffers. */
-const gateFields = { silu_mul: {}, gelu_mul: {}, clamped_swiglu: clamped } as const;
+const gateFields = { silu_mul: {}, gelu_mul: {}, clamped_swiglu: clamped, mul: {} } as const;
 
 export const gates: Readonly<Record<Gate['kind'], (gate: number, up: number) => number>> = {
   silu_mul: (x, up) => (x / (1 + Math.exp(-x))) * up,
@@ -14,6 +14,7 @@ export const gates: Readonly<Record<Gate['kind'], (gate: number, up: number) => 
     const gate = Math.min(x, clamped.limit);
     return ((Math.max(-clamped.limit, Math.min(up, clamped.limit)) + 1) * gate) / (1 + Math.exp(-clamped.alpha * gate));
   },
+  mul: (x, up) => x * up,
 };
 
 /** Returns an operation of the gate. */
@@ -24,7 +25,7 @@ export function gateOf(kind: Gate['kind'], gateUp: string, out: string, inner: n
 export function gateConformance(device: Conformance): void {
   const { test } = casesOf(device);
   const { name, tolerance } = device;
-  for (const kind of ['silu_mul', 'gelu_mul', 'clamped_swiglu'] as const) {
+  for (const kind of ['silu_mul', 'gelu_mul', 'clamped_swiglu', 'mul'] as const) {
     for (const [rows, inner] of [
       [1, 1],
       [3, 63],
@@ -56,6 +57,7 @@ export function apartGateConformance(device: Conformance): void {
   for (const [kind, rows, inner, width, firstUp] of [
     ['gelu_mul', 3, 8, 48, 16],
     ['silu_mul', 70, 65, 200, 131],
+    ['mul', 70, 65, 200, 131],
   ] as const) {
     test(`${name}: ${kind} with ups of another buffer [${rows}, ${inner}]`, async () => {
       const executable = await loaded(device, {
