@@ -4,8 +4,8 @@ import { DeviceError, type LoadOptions, type Segment } from './device.ts';
 import { STATE_VALUE_BYTES, type StateLayout } from './state_layout.ts';
 
 /**
- * Returns the place of plane `plane` of a layer: its byte offset within the layer. @throws DeviceError when the layout lacks the plane
- * or the plane has another size than the `values` that an operation needs.
+ * Returns the byte offsets of a state plane within its layer (`inLayer`) and within a slot (`inSlot`). @throws DeviceError when the layout
+ * lacks the plane or the plane has another size than the `values` that an operation needs.
  */
 export function statePlaneAt(
   layout: StateLayout | undefined,

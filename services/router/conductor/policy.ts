@@ -207,8 +207,8 @@ export interface Alternative {
   readonly run: number;
   readonly queueLength: number;
   /**
-   * Predicted milliseconds to the first token on this instance without its queue, when it fetches the held blocks and computes the
-   * rest; undefined when the instance does not say how long its steps take.
+   * Price in ms, as the policy counts: for `longest_prefix` the time to the first token without the queue, for `priced` the whole price;
+   * undefined for policies that price nothing, and where the instance reports no step times.
    */
   readonly priceMs: number | undefined;
 }

@@ -1,8 +1,8 @@
 /**
  * When one long prompt is computed if two instances take its chunks by turns (conductor/pipeline.ts).
  *
- *   last     [chunk 0 ─────]        [chunk 2 ─────]         a step, whose blocks are sent frame by frame
- *   second       [chunk 1 ─────]        [chunk 3 ─────]     a step behind the frames that come, whose blocks are sent when it ends
+ *   second   [chunk 0 ─────]        [chunk 2 ─────]         a step whose blocks are sent frame by frame
+ *   last         [chunk 1 ─────]        [chunk 3 ─────]     a step behind arriving frames; its blocks are sent when it ends
  *
  * A chunk overlaps the next one but for a frame and what has to be sent, and the one after that not at all.
  */
@@ -12,9 +12,9 @@ import type { InstancePrice } from './instance_price.ts';
 
 /** Fewest chunks that are worth it: with few of them the first and the last one, which overlap nothing, are most of the prompt. */
 const MIN_CHUNKS = 4;
-/** Most blocks of a chunk: an instance sends so many while a step computes them (MAX_CREDITS in shared/instance/outbox.ts). */
+/** Most blocks of a chunk: an instance sends so many while a step computes them (MAX_BLOCKS in shared/instance/export_credits.ts). */
 const MAX_CHUNK_BLOCKS = 32;
-/** Part of a chunk by which the next one starts later: its first frame, of the four to eight that records have. */
+/** Part of a chunk by which the next one starts later: its first frame of the four to eight that records have. */
 const LAG = 0.25;
 /** A pipeline's predicted time counts so many times: it depends on two instances, and on nothing else being placed there. */
 const RISK = 1.1;
