@@ -78,7 +78,10 @@ export interface StateSnapshot {
 export interface PromisedRun {
   readonly id: string;
   readonly end: number;
-  /** No block from here on is only fetched by the earlier requests: at least one of them computes it. 0 when they compute all. */
+  /**
+   * End, in blocks, of the last range that earlier requests only fetch; all blocks from here to `end` are computed there. 0: none is only
+   * fetched.
+   */
   readonly fetchedTo: number;
 }
 
@@ -204,6 +207,7 @@ export interface Alternative {
   /** Parts of the price in milliseconds, by name; undefined where the policy knows only the whole. */
   readonly parts?: Readonly<Record<string, number>> | undefined;
   readonly prediction?: Prediction | undefined;
+  /** Leading blocks of the question that the decode instance has. */
   readonly run: number;
   readonly queueLength: number;
   /**
@@ -218,7 +222,7 @@ export interface Explanation {
   readonly priceMs: number | undefined;
   /** Parts of the price in milliseconds, by name; undefined for policies without them. */
   readonly parts?: Readonly<Record<string, number>> | undefined;
-  /** Undefined for policies that predict nothing. Of a placement, corrected by earlier requests (prediction_correction.ts). */
+  /** Corrected by earlier requests for a placement (prediction_correction.ts). Undefined for policies that predict nothing. */
   readonly prediction?: Prediction | undefined;
   /** Prediction of the policy itself, from which the correction is learnt. */
   readonly uncorrected?: Prediction | undefined;
@@ -260,5 +264,6 @@ export type Decision =
 export interface Policy {
   /** Whether prefill instances may generate too; otherwise, or when undefined, only decode instances may. */
   readonly usesAnyRole?: boolean | undefined;
+  /** Decides one question from the snapshot alone; never throws for a full cluster. */
   decide(question: Question, snapshot: ClusterSnapshot): Decision;
 }

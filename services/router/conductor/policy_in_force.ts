@@ -35,7 +35,7 @@ export interface PolicyInForceOptions {
   readonly initial: PolicyName;
 }
 
-/** The policy in force, for people. */
+/** The policy in force, as `/api/pool` and the command show it. */
 export interface PolicyState {
   /** Name that was chosen, perhaps `auto`. */
   readonly name: PolicyName;

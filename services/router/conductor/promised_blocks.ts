@@ -22,13 +22,13 @@ interface OpenPromise {
   readonly keys: Int32Array;
 }
 
-/** Tier under which the index has a promised block: those that are computed there and those that are fetched. */
+/** Index tiers that mark how a promised block gets there: `device` is computed there, `dram` is fetched there. */
 const COMPUTED = 'device';
 const FETCHED = 'dram';
 /** Bit of the blocks that are computed. */
 const COMPUTED_TIER = 1 << tiers.indexOf(COMPUTED);
 
-/** Open promises of one instance by the words of their first key: no others share blocks. */
+/** Open promises of one instance by their first key; promises in different groups share no block. */
 type Promises = Map<string, Set<OpenPromise>>;
 
 /** Blocks that open placements will compute or fetch, by instance. */
@@ -101,7 +101,7 @@ export class PromisedBlocks {
     this.#index.removeHolder(id);
   }
 
-  /** Returns the runs from the first block on that instances have or will have, where these are longer than what they have. */
+  /** Returns, for each instance with promises, the leading blocks that it has or will have, where that is more than it has now. */
   runs(keys: Int32Array, matches: PrefixMatches): PromisedRun[] {
     if (this.#numOpen === 0) return [];
     const runs = new Map<string, { end: number; fetchedTo: number }>();

@@ -50,7 +50,7 @@ export function startSamples(
 
 /** The next part of a choice: of the echoed prompt first, then of the output. */
 interface ChoiceDelta<L> extends Pick<AnswerDelta, 'text' | 'finish' | 'stopReason' | 'matchedStop'> {
-  /** Index of the run within the request: that of its prompt times the samples of each, and that of the sample. */
+  /** Index of the choice: promptIndex · samples per prompt + sampleIndex. */
   readonly index: number;
   /** Token ids of this part; undefined for a further slice of the echoed prompt, which adds only log-probabilities. */
   readonly ids: readonly number[] | undefined;
@@ -63,7 +63,7 @@ interface ChoiceDelta<L> extends Pick<AnswerDelta, 'text' | 'finish' | 'stopReas
   readonly parsed?: ParsedOutput | undefined;
 }
 
-/** A choice that has ended; `parsed` has all of its pieces. */
+/** A complete choice; `parsed.pieces` holds all of its deltas. */
 interface WholeChoice extends Pick<ChoiceDelta<unknown>, 'index' | 'text' | 'parsed'> {
   readonly ids: readonly number[];
   readonly finish: AnswerDelta['finish'] | null;

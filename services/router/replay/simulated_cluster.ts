@@ -136,7 +136,7 @@ export class SimulatedCluster {
     return node;
   }
 
-  /** The engine has seen a placement: a heartbeat follows soon, as in production. */
+  /** Records that the engine saw a placement; its heartbeat follows within MIN_HEARTBEAT_MS, as in production. */
   saw(node: SimulatedNode, placement: number): void {
     node.seen = Math.max(node.seen, placement);
     if (node.isHeartbeatDue || this.#isPlaced) return;

@@ -166,8 +166,8 @@ export class SimulatedEngine implements ReplayEngine {
   }
 
   /**
-   * Gives a waiting sequence its device blocks, by the rules of shared/engine/admission.ts. `rowsBefore`: rows of prompts before it that hold
-   * some. Returns `none` when no other one may have any either.
+   * Gives a waiting sequence its device blocks, by the rules of shared/engine/admission.ts. `rowsBefore`: rows of prompts before it that
+   * hold some. Returns `none` when admission must stop, `not this` when only this sequence must wait.
    */
   #enter(head: SimulatedSequence, rowsBefore: number): 'entered' | 'not this' | 'none' {
     if (this.numHeld >= this.sizes.hardware.maxRows) return 'none';

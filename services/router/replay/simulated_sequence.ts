@@ -46,9 +46,9 @@ export interface SequenceOptions {
   readonly outputTokens: number;
   /** Tokens that the answer is expected to have. */
   readonly expectedTokens: number;
-  /** A prefill sequence sends its KV by this. */
+  /** Prefill sequence: where its KV is sent while it is computed. */
   readonly handoff?: Handoff | undefined;
-  /** A decode sequence expects KV by this. */
+  /** Decode sequence: the handoff that brings its prompt's KV. */
   readonly expected?: Handoff | undefined;
   /** Called with tokens of the output that come one by one: always the first one, and the first after a preemption. */
   readonly onToken: (sequence: SimulatedSequence) => void;

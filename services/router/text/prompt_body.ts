@@ -27,7 +27,7 @@ interface PromptLimits {
   readonly maxCharacters: number;
   /** Side on which the ids are cut afterwards; undefined: a text over `maxCharacters` is refused. */
   readonly cutSide?: Truncation['side'] | undefined;
-  /** Whether it may have turns in the tokens that other requests generated: not under a cache salt. */
+  /** Whether cached tokens of other requests' answers may stand for turns of this prompt; false under a cache salt. */
   readonly isShared?: boolean;
 }
 

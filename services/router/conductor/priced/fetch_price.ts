@@ -70,7 +70,7 @@ export class FetchPrices {
     return this.#snapshot.fetching?.byHolder[address] ?? 0;
   }
 
-  /** Returns the first end that {@link best} tries which reaches block `least`, or the last one; `match` where that does already. */
+  /** Smallest fetch end tried by {@link best} that reaches block `least`, else the last one tried; `match` when that reaches it. */
   endOf(match: number, least: number): number {
     if (this.#snapshot.state) return match >= least ? match : this.end;
     let [at, numTried] = [match, 0];
