@@ -123,22 +123,22 @@ function sliceRanks<S extends object>({ read }: SequenceReader<S>): Ranks<S> {
  * by one when it has had a level's rows; within a level first come first.
  */
 function feedbackRanks<S extends object>({ read }: SequenceReader<S>): Ranks<S> {
-  const places = new WeakMap<S, { readonly level: number; readonly entry: number; readonly end: number }>();
+  const levels = new WeakMap<S, { readonly level: number; readonly entry: number; readonly end: number }>();
   let numEntries = 0;
   const lowest = NUM_LEVELS - 1;
   return (list) =>
     list.map((sequence) => {
       const { rowsRun, promptRows } = read(sequence);
-      let place = places.get(sequence);
-      if (!place || rowsRun >= place.end) {
+      let entered = levels.get(sequence);
+      if (!entered || rowsRun >= entered.end) {
         const first = Math.max(0, Math.ceil(Math.log2(promptRows / LEVEL_ROWS)));
-        const level = Math.min(lowest, place ? place.level + 1 : first);
-        // Nobody falls below the lowest level, so that its first one goes on to its end.
+        const level = Math.min(lowest, entered ? entered.level + 1 : first);
+        // No sequence falls below the lowest level, so that its first one goes on to its end.
         const end = level === lowest ? Infinity : rowsRun + LEVEL_ROWS * 2 ** level;
-        place = { level, entry: numEntries++, end };
-        places.set(sequence, place);
+        entered = { level, entry: numEntries++, end };
+        levels.set(sequence, entered);
       }
-      return [place.level, place.entry];
+      return [entered.level, entered.entry];
     });
 }
 

@@ -325,7 +325,7 @@ export class Conductor {
       decode: view.of('decode').map(snapshotOf),
       prefill: view.of('prefill').map(snapshotOf),
       ...usable,
-      promised: this.#promised.runs(keys, matchesOf(usable.ranges)),
+      promised: this.#promised.prefixes(keys, matchesOf(usable.ranges)),
       ...{ links: this.links.recent, otherLink: this.links.mean, fetching: this.#fetches.bytes },
       ...{ turn: this.#numDecisions, random: [random.u32() / 2 ** 32, random.u32() / 2 ** 32] },
       tieBreak: view.otherRouters.length > 0 ? this.#options.tieBreak : 0,

@@ -112,14 +112,14 @@ function furthest(ranges: readonly HeldSnapshot[], first: number, from: number):
     const range = ranges[at];
     if (!range || (at > first && range.start !== ranges[at - 1]?.end)) break;
     const { end, holders } = range;
-    const begin = Math.max(from, range.start);
+    const start = Math.max(from, range.start);
     const hasMemory = holders.some(({ isInMemory }) => isInMemory);
     numReaching = 0;
     for (const { address, isInMemory } of holders) {
       let reach = reaches.get(address);
-      if (!reach && at === first) reaches.set(address, (reach = { address, end: begin, worth: 0, wasInMemory: false }));
-      if (reach?.end !== begin || (reach.wasInMemory && !isInMemory && hasMemory)) continue;
-      reach.worth += (end - begin) * (isInMemory ? MEMORY_WORTH : 1);
+      if (!reach && at === first) reaches.set(address, (reach = { address, end: start, worth: 0, wasInMemory: false }));
+      if (reach?.end !== start || (reach.wasInMemory && !isInMemory && hasMemory)) continue;
+      reach.worth += (end - start) * (isInMemory ? MEMORY_WORTH : 1);
       reach.end = end;
       reach.wasInMemory = isInMemory;
       numReaching++;

@@ -75,7 +75,7 @@ export interface StateSnapshot {
 }
 
 /** Blocks [0, end) of the question that an instance has, or will have once the requests placed there before are computed. */
-export interface PromisedRun {
+export interface PromisedPrefix {
   readonly id: string;
   readonly end: number;
   /**
@@ -96,8 +96,8 @@ export interface ClusterSnapshot {
   readonly state?: StateSnapshot | undefined;
   /** Whether the model has recurrent layers. */
   readonly hasStates?: boolean;
-  /** Runs that instances will have, where these are longer than what they have. */
-  readonly promised: readonly PromisedRun[];
+  /** Prefixes that instances will have, where these are longer than what they have. */
+  readonly promised: readonly PromisedPrefix[];
   /** Links that were measured last, a bounded number. */
   readonly links: readonly LinkSnapshot[];
   /** Mean of all measured links: assumed of a link to an instance that has none (links.ts). */

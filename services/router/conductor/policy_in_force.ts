@@ -128,6 +128,6 @@ export class PolicyInForce implements Policy {
     this.#newest = version;
     this.#policy = createPolicy(name, settings);
     this.#state = { name, placesBy: resolvedName(name), version, sinceMs: clock.wallMs(), setBy };
-    log.info({ policy: name, version, by: setBy }, 'places by another policy');
+    log.info({ policy: name, version, by: setBy }, 'placement policy changed');
   }
 }

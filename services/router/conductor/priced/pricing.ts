@@ -8,7 +8,7 @@
 import { pairsOf } from '../../../../shared/protocol/instance_work.ts';
 import { matchesOf, type PrefixMatches } from '../fetch_plan.ts';
 import { matchOf } from '../placement.ts';
-import type { ClusterSnapshot, InstanceSnapshot, PromisedRun, Question } from '../policy.ts';
+import type { ClusterSnapshot, InstanceSnapshot, PromisedPrefix, Question } from '../policy.ts';
 import { FetchPrices } from './fetch_price.ts';
 import { InstancePrice } from './instance_price.ts';
 import { lowest } from './lowest.ts';
@@ -51,7 +51,7 @@ export class Pricing {
   readonly #snapshot: ClusterSnapshot;
   readonly #weights: PriceWeights;
   readonly #matches: PrefixMatches;
-  readonly #promised: ReadonlyMap<string, PromisedRun>;
+  readonly #promised: ReadonlyMap<string, PromisedPrefix>;
   readonly #fetches: FetchPrices;
   readonly #numBlocksNeeded: number;
   /** Price of a millisecond that one generating sequence loses. */
@@ -65,7 +65,7 @@ export class Pricing {
     this.#weights = weights;
     this.#streamsPrice = question.targets?.tbtMs === undefined ? weights.streams : weights.pacedStreams;
     this.#matches = matchesOf(snapshot.ranges);
-    this.#promised = new Map(snapshot.promised.map((run) => [run.id, run]));
+    this.#promised = new Map(snapshot.promised.map((prefix) => [prefix.id, prefix]));
     this.#fetches = new FetchPrices(snapshot);
     this.#numBlocksNeeded = Math.ceil((question.numTokens + question.outputTokens) / snapshot.blockSize);
   }

@@ -99,7 +99,7 @@ export class GeneratedTokenCache {
     this.#turns.set(prefix, known);
     if (known.has(text)) return;
     const head = text.slice(0, headLength);
-    // A head that does not end with white space may be the begin of a message that was continued: its text counts as it is.
+    // A head that does not end with white space may be the beginning of a message that was continued: its text counts as it is.
     const message = head.trimEnd() === head && head !== '' ? undefined : this.#read(text.slice(headLength));
     this.#hasReasoning ||= message !== undefined && message.reasoning !== '';
     const turn = { prefixLength, ids, head: head.trimEnd(), message };
@@ -300,7 +300,7 @@ export function answerOf(
   if (!text.startsWith(tailText)) return undefined;
   const body = text.slice(headLength);
   const message = read(body);
-  // A prompt that has the begin of the message itself says what the model did not generate.
+  // A prompt that has the beginning of the message itself has text that the model did not generate.
   if (!message || !isEmptyTurn(read(tailText.slice(headLength)))) return undefined;
   const own = encoded(text);
   const content = text.slice(tailText.length);
