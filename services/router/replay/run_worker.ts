@@ -47,6 +47,7 @@ export interface RunAnswer {
 
 /** Methods of the thread. */
 export interface RunMethods {
+  /** Runs the trace once, at one rate under one policy. */
   run(job: RunJob): Promise<RunAnswer>;
 }
 

@@ -44,7 +44,9 @@ export interface ChatInput extends PromptLimits {
 
 /** Encodes texts and chats to token ids. */
 export interface PromptEncoder {
+  /** Returns the token ids of a text. @throws Failure when the text is too long. */
   encode(prompt: TextPrompt): Uint32Array;
+  /** Renders a chat and returns its token ids. @throws Failure when the template refuses the chat, or its text is too long. */
   chatPrompt(chat: ChatInput): ChatPrompt;
 }
 
