@@ -31,7 +31,7 @@ export function eventsOf(change: ItemChange): ResponseEvent[] {
 
 type JsonFields = Readonly<Record<string, unknown>>;
 
-/** Begins of the events about an item's text. */
+/** Prefixes of the types of events about an item's text. */
 const textEvents = {
   message: 'response.output_text',
   reasoning: 'response.reasoning_text',
