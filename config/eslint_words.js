@@ -1,6 +1,7 @@
 /**
  * The rules of language, read from words.json: no identifier or file has a name that gave way to the field's, no comment begins with a
- * word that leaves its subject out, and every exported declaration of the package has a doc comment. Used by eslint_sizes.config.js,
+ * word that leaves its subject out, and every exported declaration of the package, with each method of an exported interface, has a doc
+ * comment. Used by eslint_sizes.config.js,
  * whose parser reads AssemblyScript too.
  */
 import { readFileSync } from 'node:fs';
@@ -102,24 +103,36 @@ const sentences = {
   },
 };
 
+/** The interface whose methods are kernels: each kernel has its comment in wasm/as. */
+const KERNELS = 'kernels/wasm/kernel_exports.ts';
+
 const documented = {
   meta: { type: 'suggestion', messages: { missing: 'the exported {{name}} has no doc comment' } },
   create(context) {
     const { sourceCode } = context;
+    const isOfKernels = pathOf(context) === KERNELS;
     const seen = new Set();
-    const check = (node) => {
-      const { declaration } = node;
-      if (!declaration) return;
-      const name = declaration.id?.name ?? declaration.declarations?.[0]?.id.name ?? 'declaration';
-      // One comment is enough for overloads.
-      if (seen.has(name)) return;
-      seen.add(name);
+    const hasComment = (node) => {
       // Decorators of AssemblyScript, and directives for the compiler, stand between the comment and the declaration.
       let line = node.loc.start.line - 2;
       while (/^\s*(@|\/\/)/.test(sourceCode.lines[line] ?? '')) line--;
       const comment = sourceCode.getAllComments().find(({ loc }) => loc.end.line - 1 === line);
-      if (comment?.type === 'Block' && comment.value.startsWith('*')) return;
-      context.report({ node, messageId: 'missing', data: { name } });
+      return comment?.type === 'Block' && comment.value.startsWith('*');
+    };
+    const checkNode = (node, name) => {
+      // One comment is enough for overloads.
+      if (seen.has(name)) return;
+      seen.add(name);
+      if (!hasComment(node)) context.report({ node, messageId: 'missing', data: { name } });
+    };
+    const check = (node) => {
+      const { declaration } = node;
+      if (!declaration) return;
+      const name = declaration.id?.name ?? declaration.declarations?.[0]?.id.name ?? 'declaration';
+      checkNode(node, name);
+      if (declaration.type !== 'TSInterfaceDeclaration' || isOfKernels) return;
+      for (const member of declaration.body.body)
+        if (member.type === 'TSMethodSignature') checkNode(member, `${name}.${sourceCode.getText(member.key)}`);
     };
     return { ExportNamedDeclaration: check, ExportDefaultDeclaration: check };
   },

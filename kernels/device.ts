@@ -337,7 +337,9 @@ export interface Executable {
   rowSampler(): RowSampler;
   /** Writes the first rows of a named buffer, [rows, width] f32; for tests, and for programs without `embed`. */
   write(buffer: string, values: Float32Array): Promise<void>;
+  /** Reads the first rows of a named buffer, [rows, width] f32; for tests. */
   read(buffer: string, numRows: number): Promise<Float32Array>;
+  /** Releases the memory of the program, after the steps that are running. */
   close(): Promise<void>;
 }
 

@@ -1,6 +1,6 @@
 /**
- * Operations over the rows of a sequence in their order: what they keep from row to row is the recurrent state of the layer
- * (state_layout.ts). Strings name buffers and weights of the program.
+ * Operations that keep a recurrent state from one row of a sequence to the next (layout: state_layout.ts). Strings name buffers and
+ * weights.
  */
 
 /** Bound of the steps of a state space where an operation has none: the largest f32. */
@@ -11,7 +11,8 @@ export type RecurrentOperation =
   /**
    * Causal convolution of each of the first `channels` values of x over the rows of a sequence: out[r, c] = Σ_j weight[c, j] · x[r -
    * taps + 1 + j, c] (+ bias[c]), through SiLU if `isActivated`; what is before the sequence is 0. Plane 0 of the layer's state has the
-   * last taps - 1 inputs, [taps - 1][channels], the oldest first. The weight is exact, `taps` inputs of each channel, 2 to 4.
+   * last taps - 1 inputs, [taps - 1][channels], the oldest first. weight is [channels, taps] f32, never
+   * quantised; taps is 2 to 4.
    */
   | {
       readonly kind: 'causal_conv';
@@ -78,7 +79,7 @@ export type RecurrentOperation =
       readonly mostStep?: number;
     }
   /**
-   * Norm of each of `spans` spans of `width` values of x, in place, with a gate: weight · rms_norm(x) · silu(gate[r, first ...]), or if
+   * Norm of each of the `spans` spans of x[rows, spans · width], in place, with a gate: weight · rms_norm(x) · silu(gate[r, first ...]), or if
    * `isGateFirst` weight · rms_norm(x · silu(gate)). The weight is [width], or [spans · width].
    */
   | {

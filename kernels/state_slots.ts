@@ -1,11 +1,11 @@
-/** State slots as a step uses them: the planes that an operation needs, and the check of a batch. */
+/** Offsets of state planes for operations, and validation of the state slots of a batch. */
 import assert from 'node:assert/strict';
 import { DeviceError, type LoadOptions, type Segment } from './device.ts';
 import { STATE_VALUE_BYTES, type StateLayout } from './state_layout.ts';
 
 /**
- * Returns the place of plane `plane` of a layer: its byte offset within the layer. @throws DeviceError when the layout lacks the plane
- * or the plane has another size than the `values` that an operation needs.
+ * Returns the byte offsets of a state plane within its layer (`inLayer`) and within a slot (`inSlot`). @throws DeviceError when the layout
+ * lacks the plane or the plane has another size than the `values` that an operation needs.
  */
 export function statePlaneAt(
   layout: StateLayout | undefined,
@@ -22,7 +22,7 @@ export function statePlaneAt(
   return { inLayer: found.offset, inSlot: at.offset + found.offset };
 }
 
-/** Slots for the state of sequences that `options` ask for; 0 for a program without recurrent layers. */
+/** Number of slots for recurrent states that `options` ask for; 0 for a program without recurrent layers. */
 export function numStateSlotsOf({ state, numStateSlots = 0 }: LoadOptions): number {
   return state && state.slotBytes > 0 ? numStateSlots : 0;
 }
@@ -42,8 +42,8 @@ export class StateSlotCheck {
   }
 
   /**
-   * @throws AssertionError when a segment does not say where its state is, names a slot that does not exist, saves in another order
-   * than that of its rows, or touches a slot that another segment writes.
+   * Validates the state slots of a batch. @throws AssertionError when a segment has no state, names a slot that does not exist, saves out
+   * of row order, or uses a slot that another segment writes.
    */
   check(batch: readonly Segment[]): void {
     if (!this.#isNeeded) return;
@@ -55,7 +55,9 @@ export class StateSlotCheck {
       for (const { rows, slot } of state.saves) {
         this.#checkSlot(slot);
         if (rows <= last || rows > tokens.length)
-          assert.fail(`a state is saved after ${rows} of ${tokens.length} rows, behind one after ${last}`);
+          assert.fail(
+            `states of a segment are saved out of order: after ${rows} of ${tokens.length} rows, following one after ${last}`,
+          );
         if (written[slot] === this.#batch) assert.fail(`two states of a step are saved in slot ${slot}`);
         written[slot] = this.#batch;
         last = rows;

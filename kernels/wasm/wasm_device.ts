@@ -28,6 +28,7 @@ import { WasmExecutable, type ProfiledExecutable } from './wasm_executable.ts';
 export interface WasmDevice extends Device {
   /** Measures peak rates, for benchmarks. `nowMs`: a steady clock; `readBytes`: size of the region to read. */
   peaks(nowMs: () => number, readBytes: number): Promise<WasmPeaks>;
+  /** Loads a program as {@link Device} does, with an executable that can be profiled. */
   load(program: Program, weights: WeightSource, options: LoadOptions): Promise<ProfiledExecutable>;
 }
 

@@ -98,8 +98,8 @@ function storedIntegers(format: WeightFormat, stored: StoredRows, inner: number)
   const scaleBytes = numStored(rows, inner) * scalesPerRow(format, inner) * 2;
   assert(scales?.length === scaleBytes, `${rows.format} of ${inner} inputs comes with ${scaleBytes} bytes of scales`);
   const own = rows.format === 'int4' ? 'int4' : 'int8';
-  const settled = withNormalScales(own, { data, scales }, inner);
-  return asPacked(isWidened ? { data: widened(settled.data), scales: settled.scales } : settled);
+  const normalised = withNormalScales(own, { data, scales }, inner);
+  return asPacked(isWidened ? { data: widened(normalised.data), scales: normalised.scales } : normalised);
 }
 
 /** The smallest f16 that no GPU flushes to zero. */

@@ -59,27 +59,27 @@ class Groups implements PackedRows {
     const { scale, min } = sixBits(view, block, j);
     const [d, dmin] = [view.getUint16(block, true), view.getUint16(block + 2, true)];
     if (isInfOrNaN(d) || isInfOrNaN(dmin)) this.#put(at, 0, 0, 0);
-    else this.#settle(at, Math.fround(fromAnyHalf(d) * scale), -Math.fround(fromAnyHalf(dmin) * min));
+    else this.#putNormal(at, Math.fround(fromAnyHalf(d) * scale), -Math.fround(fromAnyHalf(dmin) * min));
   }
 
   putMinimum(at: number, view: DataView, block: number): void {
     nibblesOfBlock(view, block + 4, this.data, 4 * at);
     const [d, m] = [view.getUint16(block, true), view.getUint16(block + 2, true)];
     if (isInfOrNaN(d) || isInfOrNaN(m)) this.#put(at, 0, 0, 0);
-    else this.#settle(at, fromAnyHalf(d), fromAnyHalf(m));
+    else this.#putNormal(at, fromAnyHalf(d), fromAnyHalf(m));
   }
 
   setHalves(at: number, half: number, zero: number): void {
     if (isInfOrNaN(half) || isInfOrNaN(zero)) this.#put(at, 0, 0, 0);
     else if (isNormal(half) && isNormal(zero)) this.#put(at, half, zero, 1);
-    else this.#settle(at, fromAnyHalf(half), -Math.fround(fromAnyHalf(half) * fromAnyHalf(zero)));
+    else this.#putNormal(at, fromAnyHalf(half), -Math.fround(fromAnyHalf(half) * fromAnyHalf(zero)));
   }
 
   /**
    * Stores `given` · q + `low` as scale · (q - zero). A scale below the normal f16 range becomes the smallest normal one, and the
    * integers are scaled down.
    */
-  #settle(at: number, given: number, low: number): void {
+  #putNormal(at: number, given: number, low: number): void {
     // With a scale of 0 all values are `low`: integers 0, scale `low` and zero point -1.
     const scale = given === 0 ? low : given;
     const isTiny = Math.abs(scale) < MIN_NORMAL;

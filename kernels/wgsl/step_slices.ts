@@ -7,7 +7,8 @@ import type { ResultCopy, StepCommands } from './step_commands.ts';
 import type { StepExporter } from './step_export.ts';
 import type { StepCounts } from './step_state.ts';
 
-interface Parts {
+/** Device, commands and buffers of the step that is submitted. */
+interface SliceResources {
   readonly device: GPUDevice;
   readonly exporter: StepExporter | undefined;
   readonly list: DispatchList;
@@ -19,7 +20,7 @@ interface Parts {
  * ones. `cuts`: indexes of the dispatches that begin a further submit; `turn`: index of the step among those in flight.
  */
 export function submitSlices(
-  { device, exporter, list, commands }: Parts,
+  { device, exporter, list, commands }: SliceResources,
   counts: StepCounts,
   { exports, section }: RunOptions,
   cuts: readonly number[],

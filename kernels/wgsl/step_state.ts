@@ -139,10 +139,10 @@ export class StepState {
       }
     }
     if (this.#options.state) {
-      const places = writeStateSegments(words, at, batch, rows);
-      words[Header.stateSegmentsAt] = places.segmentsAt;
-      words[Header.segmentOfRowsAt] = places.rowsAt;
-      at = places.end;
+      const offsets = writeStateSegments(words, at, batch, rows);
+      words[Header.stateSegmentsAt] = offsets.segmentsAt;
+      words[Header.segmentOfRowsAt] = offsets.rowsAt;
+      at = offsets.end;
     }
     const segments = this.#options.state ? batch.length : 0;
     const tables = batch.map(({ tokens, start, blockTable }) => {

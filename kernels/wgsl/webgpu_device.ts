@@ -60,6 +60,7 @@ export interface WebgpuDevice extends Device {
   readonly subgroupSizes: readonly [number, number];
   /** Measures the device's peak rates, for benchmarks. `nowMs` is a steady clock. */
   peaks(nowMs: () => number): Promise<Peaks>;
+  /** Loads a program as {@link Device} does, with an executable that can be profiled. */
   load(program: Program, weights: WeightSource, options: LoadOptions): Promise<WebgpuExecutable>;
 }
 

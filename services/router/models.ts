@@ -96,7 +96,7 @@ export class Models {
     const { network, log, signal, open } = this.#options;
     try {
       const facts = await readFacts(ask(network, address, 'describe', {}, { signal, timeoutMs: ASK_MS }));
-      if (facts.name !== name) throw new Failure('internal', `it says that it serves ${facts.name}`);
+      if (facts.name !== name) throw new Failure('internal', `it reports model ${facts.name}`);
       await open(facts);
       this.add(facts);
       log.info({ model: name, address }, 'serving another model');

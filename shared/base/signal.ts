@@ -7,6 +7,7 @@ export const DONE = new Error('cancelled: no caller waits for the result any mor
 /** A signal that aborts with the first of its sources, or by `abort`; see linkSignals. */
 export interface Link {
   readonly signal: AbortSignal;
+  /** Aborts the signal, whatever its sources do. */
   abort(reason?: unknown): void;
   /** Stops following the sources. */
   release(): void;

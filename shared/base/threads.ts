@@ -41,6 +41,7 @@ export interface Thread<M> {
 
 /** Callbacks for a thread's events and for its death. */
 export interface ThreadListener<E> {
+  /** The thread has emitted an event. */
   onEvent?(event: E): void;
   /** The thread ended without close() being called. Its owner cannot continue without it. */
   onDeath(error: Error): void;
@@ -53,6 +54,7 @@ export interface ThreadModule {
 
 /** Starts modules on threads of their own: worker threads, or in tests the calling thread. */
 export interface Threads {
+  /** Starts the module with `data`; its events and its death go to `listener`. */
   spawn<S extends AnyStart>(
     module: ThreadModule,
     data: DataOf<S>,

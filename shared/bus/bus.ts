@@ -18,7 +18,7 @@ export interface Bus {
   publish(subject: string, payload: Buffer): void;
   /** @returns a function that unsubscribes. */
   subscribe(subject: string, handler: (payload: Buffer) => void): () => void;
-  /** @throws Failure `not_found` when nobody serves the subject, `deadline_exceeded`, `instance_lost` when disconnected, or the server's own. */
+  /** @throws Failure `not_found` when no process serves the subject, `deadline_exceeded`, `instance_lost` when disconnected, or the server's own. */
   request(subject: string, payload: Buffer, timeoutMs: number): Promise<Buffer>;
   /** One server per subject. @returns a function that stops serving. */
   serve(subject: string, handler: (payload: Buffer) => Buffer | Promise<Buffer>): () => void;

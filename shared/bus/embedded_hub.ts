@@ -65,7 +65,7 @@ export class EmbeddedHub implements Bus {
 
   async request(subject: string, payload: Buffer): Promise<Buffer> {
     const server = this.#servers.get(subject);
-    if (!server) throw new Failure('not_found', `nobody serves ${subject}`);
+    if (!server) throw new Failure('not_found', `no process serves ${subject}`);
     return await server(payload);
   }
 

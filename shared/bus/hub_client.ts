@@ -171,7 +171,7 @@ export class HubClient implements Bus {
   async #answer({ subject, payload, id }: BusMessage): Promise<void> {
     try {
       const handler = this.#servers.get(subject);
-      if (!handler) throw new Failure('not_found', `nobody serves ${subject}`);
+      if (!handler) throw new Failure('not_found', `no process serves ${subject}`);
       this.#send({ kind: BusKind.REPLY, id, payload: await handler(payload) });
     } catch (error) {
       this.#send({ kind: BusKind.ERROR, id, ...errorBody(error) });

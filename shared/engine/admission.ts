@@ -49,10 +49,12 @@ export class AdmissionRules {
     this.#rowsRunning = 0;
   }
 
-  /** Counts the rows of a sequence that holds device blocks and comes before those that are asked for next. */
+  /**
+   * Adds the remaining rows of an admitted prompt that precedes, in queue order, the sequences asked about next. Generating sequences (one
+   * row) are skipped.
+   */
   passed(sequence: Sequence): void {
     const rows = sequence.rowsHere;
-    // A sequence that needs one row generates.
     if (rows <= 1) return;
     this.#rowsHeld += rows;
     if (sequence.state.kind === 'running') this.#rowsRunning += rows;
@@ -61,7 +63,7 @@ export class AdmissionRules {
   /** Whether the waiting sequence may take device blocks now. One that computes no more than a block here always may. */
   mayEnter(sequence: Sequence): boolean {
     if (sequence.rowsHere <= this.#blockSize) return true;
-    // While no prompt runs, those that load do not hold up others.
+    // The row limit holds only while some prompt runs: prompts that only load must not block others.
     if (this.#rowsRunning > 0 && this.#rowsHeld > this.#mostRows) return false;
     return sequence.isFetching || !this.#isAwaiting(sequence);
   }

@@ -117,7 +117,7 @@ export class BlockPool {
   release(blocks: readonly number[], evictionClass: EvictionClass = 1): void {
     for (let i = blocks.length - 1; i >= 0; i--) {
       const block = blocks[i]!;
-      assert(this.#numRefs[block]! > 0, `block ${block} is released more often than it was taken`);
+      assert(this.#numRefs[block]! > 0, `block ${block} is released more often than it was referenced`);
       if (--this.#numRefs[block]! > 0) continue;
       if (this.#hashOf[block]) this.#cached.insert(block, evictionClass);
       else this.#free.push(block);

@@ -14,7 +14,9 @@ export const engineModule = { url: new URL('./engine_worker.js', import.meta.url
 
 /** Callbacks for the progress, events and death of an engine thread. */
 export interface EngineHostListener {
+  /** The engine has read `doneBytes` of the `totalBytes` of its weights. */
   onLoading(doneBytes: number, totalBytes: number): void;
+  /** The engine has emitted an event. */
   onEvent(event: LoopEvent): void;
   /** The engine thread died: nothing more will come. */
   onDeath(error: Error): void;

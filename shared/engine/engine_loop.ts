@@ -53,7 +53,7 @@ export class EngineLoop {
   readonly #options: EngineLoopOptions;
   readonly #copies: BlockCopies;
   #events: LoopEvent[] = [];
-  #toldState = '';
+  #emittedState = '';
   readonly #changed = new Condition();
   #hasNews = false;
   /** When the work that is left was last counted, and whether events were emitted since. */
@@ -258,9 +258,9 @@ export class EngineLoop {
     const states = this.engine.states?.usage;
     const { numKeyed, numAvailable, counters } = pool;
     const state = `${load.numRunning} ${load.numWaiting} ${numAvailable} ${states?.used}`;
-    const isChanged = this.#events.length > 0 || state !== this.#toldState;
+    const isChanged = this.#events.length > 0 || state !== this.#emittedState;
     if (!isChanged && !(isIdle && this.#isWorkOld)) return;
-    this.#toldState = state;
+    this.#emittedState = state;
     this.#options.emit({
       kind: 'events',
       events: this.#events,

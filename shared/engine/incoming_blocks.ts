@@ -51,7 +51,7 @@ export class Incoming {
     const put = this.#usable(sequence, fetched, incoming);
     if (put.length === 0) return;
     const blocks = put.map(({ block }) => block);
-    // A cancel that comes while the device copies must not give the blocks to somebody else.
+    // A cancel that comes while the device copies must not hand the blocks to another sequence.
     for (const block of blocks) pool.reference(block);
     for (const frame of new Set(put.map((one) => one.frame))) {
       const ofFrame = put.filter((one) => one.frame === frame);

@@ -1,4 +1,4 @@
-/** Takes into the engine what a fetch brings: blocks and recurrent states of sequences that wait for them, and its end. */
+/** Delivers fetched blocks and recurrent states to the sequences that wait for them, and ends their fetches. */
 import type { Executable } from '../../kernels/device.ts';
 import type { AnchoredHash } from '../kv/block_key.ts';
 import type { KvSpec } from '../kv/kv_spec.ts';
@@ -50,7 +50,7 @@ export class IncomingRecords {
     if (sequence?.takesBlocks) await states?.put(sequence, blockIndex + 1, payload);
   }
 
-  /** In a pipeline: no more blocks of `range` come for a sequence, and those that are missing are computed. */
+  /** Pipeline only: no more blocks of `range` will arrive; the missing ones are computed here. */
   rangeEnded(id: number, range: BlockRange): void {
     this.#options.sequence(id)?.arrived(range);
   }
@@ -70,14 +70,14 @@ export class IncomingRecords {
     this.#renew(sequence, named);
   }
 
-  /** Gives a sequence blocks without names in the place of those that came whole and are computed again (K3). */
+  /** Replaces fetched blocks that already have names and are computed again by fresh ones, since a named block is never rewritten (K3). */
   #renew(sequence: Sequence, named: readonly number[]): void {
     const { pool } = this.#options;
     for (const index of named) {
       const block = sequence.blocks[index];
       if (block === undefined) return;
       pool.release([block]);
-      // Where others use the block too, and none is left, the sequence takes its further blocks as it comes to them.
+      // Without a free block, renewBlock cuts the block table here; the scheduler extends it when rows need it.
       pool.release(sequence.renewBlock(index, pool.grow()));
     }
   }

@@ -12,8 +12,8 @@
  *               feedback         levels that grow with the rows computed (multi-level feedback with skip-join, FastServe)
  *               shared_prefix    size of the group that lacks the same next block (BatchLLM)
  *
- * Sequences of equal rank keep the order of the list, which is that of arrival. Under every order each sequence comes to the front: its
- * level of priority falls, and those older than it become fewer.
+ * Sequences of equal rank keep the order of the list, which is that of arrival. No order starves a sequence: every AGED_MS its priority
+ * level drops by one, and only finitely many sequences are older.
  */
 
 /** Names of the orders, the default one first. */
@@ -25,11 +25,11 @@ export type QueueOrderName = (typeof queueOrderNames)[number];
 export interface QueuedSequence {
   /** Priority of its request; a lower one comes first. */
   readonly priority: number;
-  /** When it came, in ms. */
+  /** Arrival, in ms on the engine's clock. */
   readonly arrivedMs: number;
   /** Rows of its prompt in all. */
   readonly promptRows: number;
-  /** Rows that are left to compute, and tokens that its answer is expected to go on for; 0 tokens where that is not known. */
+  /** Rows left to compute, plus the expected tokens still to be generated (0 where unknown). */
   readonly rowsLeft: number;
   /** Rows that were computed for it, those computed again after a preemption too. */
   readonly rowsRun: number;
@@ -53,7 +53,7 @@ export function queueOrderOf<S extends object>(name: QueueOrderName, reader: Seq
   return new RankedOrder(reader, ranksOf[name](reader));
 }
 
-/** Milliseconds after which a sequence is older than others, and rises by a level of priority. */
+/** A sequence older than this, in ms, goes before younger ones of its level; each further AGED_MS raises it by one level. */
 const AGED_MS = 30_000;
 /** Rows of a turn: about those of a step. */
 const SLICE_ROWS = 512;
@@ -123,22 +123,22 @@ function sliceRanks<S extends object>({ read }: SequenceReader<S>): Ranks<S> {
  * by one when it has had a level's rows; within a level first come first.
  */
 function feedbackRanks<S extends object>({ read }: SequenceReader<S>): Ranks<S> {
-  const places = new WeakMap<S, { readonly level: number; readonly entry: number; readonly end: number }>();
+  const levels = new WeakMap<S, { readonly level: number; readonly entry: number; readonly end: number }>();
   let numEntries = 0;
   const lowest = NUM_LEVELS - 1;
   return (list) =>
     list.map((sequence) => {
       const { rowsRun, promptRows } = read(sequence);
-      let place = places.get(sequence);
-      if (!place || rowsRun >= place.end) {
+      let entered = levels.get(sequence);
+      if (!entered || rowsRun >= entered.end) {
         const first = Math.max(0, Math.ceil(Math.log2(promptRows / LEVEL_ROWS)));
-        const level = Math.min(lowest, place ? place.level + 1 : first);
-        // Nobody falls below the lowest level, so that its first one goes on to its end.
+        const level = Math.min(lowest, entered ? entered.level + 1 : first);
+        // No sequence falls below the lowest level, so that its first one goes on to its end.
         const end = level === lowest ? Infinity : rowsRun + LEVEL_ROWS * 2 ** level;
-        place = { level, entry: numEntries++, end };
-        places.set(sequence, place);
+        entered = { level, entry: numEntries++, end };
+        levels.set(sequence, entered);
       }
-      return [place.level, place.entry];
+      return [entered.level, entered.entry];
     });
 }
 

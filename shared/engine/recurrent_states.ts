@@ -108,7 +108,7 @@ export class RecurrentStates {
     this.pool.counters.hits++;
   }
 
-  /** A loading sequence begins behind `blocks` blocks, at whose end a state is held, because that one was fetched meanwhile. */
+  /** Moves a loading sequence's start behind `blocks` blocks, because the state there was fetched. The state must be held here. */
   startAt(sequence: Sequence, blocks: number): void {
     const held = this.#of(sequence);
     const from = this.#reference(sequence.chain.hashes, blocks);
@@ -131,7 +131,7 @@ export class RecurrentStates {
     return slot;
   }
 
-  /** Another sequence shares the first `blocks` blocks, and waits for them: a state is saved there. */
+  /** Asks for a state at the end of `blocks` blocks of this sequence, because another sequence shares them and waits for them. */
   share(sequence: Sequence, blocks: number): void {
     this.#held.get(sequence)?.points.add(blocks);
   }
@@ -183,7 +183,10 @@ export class RecurrentStates {
     return own;
   }
 
-  /** Whether the state at the end of `blocks` blocks is written into the slot for the last full block of an answer. */
+  /**
+   * Whether the state at the end of `blocks` blocks goes to the answer's rolling slot. Takes a slot at the first call; false when none is
+   * free.
+   */
   #isBehind(sequence: Sequence, held: HeldStates, blocks: number): boolean {
     if (!this.#points.isInAnswer(sequence, blocks)) return false;
     const slot = held.behind?.slot ?? this.pool.grow();
@@ -204,14 +207,14 @@ export class RecurrentStates {
     if (held?.behind && behind > 0 && held.behind.blocks === behind) held.behind.isWritten = true;
   }
 
-  /** A step has returned whose sequence has ended meanwhile: what it saved is forgotten. */
+  /** Releases what a step of an ended sequence saved, without naming it. */
   drop(sequence: Sequence, { saves, read }: SegmentStates): void {
     for (const { slot } of saves) this.pool.release([slot]);
     if (read !== undefined) this.pool.release([read]);
     this.left(sequence);
   }
 
-  /** A step has returned that touched an ended sequence: its slots are free when no other does. */
+  /** Called when a step of an ended sequence has returned: releases the sequence's slots unless another step still uses them. */
   left(sequence: Sequence): void {
     if (this.#held.get(sequence)?.hasEnded && !sequence.cursor.isTouching) this.#forget(sequence);
   }
@@ -278,7 +281,7 @@ export class RecurrentStates {
     return exportHeld(this.pool, (slots, outs) => this.#options.executable.exportStates(slots, outs), wanted);
   }
 
-  /** Saves the state behind the last full block of an answer, when it is complete. */
+  /** Names the state in the rolling slot, so that it can be hit. Does nothing until the step that writes it has returned. */
   saveBehind(sequence: Sequence): void {
     const held = this.#held.get(sequence);
     const behind = held?.behind;

@@ -102,8 +102,8 @@ export class Sequence {
   }
 
   /**
-   * Takes device blocks, the first `numHits` of which were hit. Where there is recurrent state, further ones up to `numPresent` were hit
-   * whose state a fetch may bring.
+   * Takes device blocks: the first `numHits` are hits. With recurrent state, blocks up to `numPresent` were found too, but are of use only
+   * once a fetch brings the state.
    */
   admit(blocks: number[], numHits: number, numPresent = numHits): void {
     assert(this.#state.kind === 'waiting', 'a sequence is admitted that waits');

@@ -14,7 +14,7 @@ export interface SegmentStates {
   readonly saves: readonly SavedState[];
   /** Saved state that the segment begins with, referenced until the step has returned. */
   readonly read: number | undefined;
-  /** Blocks before the state that the segment writes behind an answer's last full block; 0: it writes none. */
+  /** Number of blocks at whose end this segment writes the answer's rolling state; 0: it writes none. */
   readonly behind: number;
 }
 
@@ -25,15 +25,18 @@ export interface HeldStates {
   current: number | undefined;
   /** Whether `current` is a saved state, referenced once more for this sequence. */
   isCurrentSaved: boolean;
-  /** State behind the last full block of the answer: its slot, the blocks before it, and whether the step that writes it has returned. */
+  /**
+   * Rolling slot for the state at the last full block of the answer: the slot, the number of blocks before that state, and whether the step
+   * that writes it has returned.
+   */
   behind: { readonly slot: number; blocks: number; isWritten: boolean } | undefined;
   /** Blocks at whose end a state is wanted besides the usual points. */
   readonly points: Set<number>;
-  /** Blocks before the last saved state. */
+  /** Number of blocks before the last saved state. */
   lastSaved: number;
   /** Slot for the state that is being fetched. */
   spare: number | undefined;
-  /** Saved states that it references until it ends: those that a fetch has brought, and that behind its answer, which a step may read. */
+  /** Saved states pinned until the sequence ends: fetched ones, and its own answer's, which a submitted step may still read. */
   readonly kept: number[];
   hasEnded: boolean;
 }

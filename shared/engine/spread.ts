@@ -1,7 +1,7 @@
 /**
- * Running estimate of how far steps exceed their prediction at most, but for one in two thousand: a percentile of actual less predicted
- * milliseconds, high enough that the 99th percentile of a sequence's gaps between tokens keeps a target. An estimate moves up by much when it is exceeded and down by little when it is not, so that both balance at the
- * percentile; it needs no list of past values.
+ * Tracks the 99.95th percentile of actual minus predicted step time, in ms: high enough that the 99th percentile of a sequence's gaps
+ * between tokens keeps a target. An estimate moves up by much when it is exceeded and down by little when it is not, so that both balance
+ * at the percentile; it needs no list of past values.
  */
 
 const PERCENTILE = 0.9995;

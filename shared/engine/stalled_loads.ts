@@ -14,7 +14,7 @@ import type { Sequence } from './sequence.ts';
  */
 export const STALLED_MS = 2_000;
 
-/** Arrivals of one sequence, and since when there were no further ones. */
+/** Progress of one admission, and the time in ms at which it last changed. */
 interface Seen {
   readonly progress: number;
   readonly sinceMs: number;

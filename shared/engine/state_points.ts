@@ -1,4 +1,4 @@
-/** The policy by which recurrent states of a sequence are saved: at which ends of blocks, and what a saved state is worth. */
+/** Decides at which block ends a sequence's recurrent state is saved, and how many tokens a hit on it saves. */
 import { numPrefillBlocks } from '../kv/block_key.ts';
 import type { Sequence } from './sequence.ts';
 
@@ -40,7 +40,10 @@ export class StatePoints {
     return sequence.request.kind === 'decode' && blocks > this.#numPrompt(sequence);
   }
 
-  /** Tokens that a hit on the state saves: those behind the state saved before it, or all where another instance has none of them. */
+  /**
+   * Tokens that a hit on this state saves: those since the previous saved state; all of them for the state that a prefill hands over,
+   * because the receiver has no earlier one.
+   */
   tokensSaved(sequence: Sequence, blocks: number, lastSaved: number): number {
     return (blocks - (this.isHandedOver(sequence, blocks) ? 0 : lastSaved)) * this.#options.blockSize;
   }

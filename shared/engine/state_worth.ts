@@ -1,15 +1,19 @@
 /**
- * Order of eviction of recurrent states: the one that is worth least goes first. All states of a model have one size, so the worth of a
- * state is the tokens that it saves from being computed again, times how often it was hit, and what was evicted before it: each eviction
- * raises the worth of what is inserted or hit afterwards (GreedyDual-Size-Frequency), so a state that was hit
- * often does not stay for ever.
+ * Evicts the recurrent state with the lowest priority (GreedyDual-Size-Frequency; all states have one size).
+ *
+ *   priority = level + tokens · (1 + hits)
+ *
+ * `tokens` are saved from being computed by a hit, and `level` is the priority of the last victim, so a state that was hit often in the
+ * past does not stay for ever.
  */
 import type { EvictionPolicy } from '../kv/eviction.ts';
 
 interface Valued {
-  /** Tokens that would be computed without it, and how often it was used. */
+  /** Tokens that a hit saves from being computed. */
   tokens: number;
+  /** Hits since the state was stored. */
   numHits: number;
+  /** The highest one stays longest. */
   priority: number;
 }
 
@@ -29,7 +33,7 @@ export class LeastWorthFirst implements EvictionPolicy<number> {
     return this.#items.has(item);
   }
 
-  /** The slot holds another state now, which saves `tokens` tokens. */
+  /** Sets the worth of a slot that now holds another state; `tokens`: tokens that a hit saves. */
   value(item: number, tokens: number): void {
     this.#valued.set(item, { tokens, numHits: 0, priority: this.#level + tokens });
   }

@@ -6,9 +6,9 @@
  *                                              prior: the start-up measurement, later what was fitted ◄─────┘
  *
  * A step counts by its relative error, because short steps are the most frequent and must be predicted as well as long ones; one that
- * took far longer than predicted, such as during a pause of the process, counts with less weight. Where steps do not tell (while
- * every sequence decodes, none has pairs), a coefficient keeps its prior value. The prior follows the fit, so that what is known of
- * prompts survives a long time without prompts.
+ * took far longer than predicted, such as during a pause of the process, counts with less weight. A coefficient that recent steps do not
+ * exercise (pairs, while every sequence decodes) keeps its prior value. The prior follows the fit, so that what is known of prompts
+ * survives a long time without prompts.
  */
 import type { StepTime, StepWork } from '../protocol/instance_work.ts';
 import { pairsOf, stepMs } from '../protocol/instance_work.ts';
@@ -23,12 +23,14 @@ import type { StepTimes } from './step_budget.ts';
  */
 const KEEP = Math.exp(-1 / 512);
 const KEEP_CHANGED = Math.exp(-1 / 64);
-/** Mean relative deviation, over about 1 / NEW steps, from which on the device has changed; each counts for MOST_EXCESS at most. */
+/**
+ * Mean relative deviation (over about 1 / NEW steps) above which the device counts as changed. One step contributes at most MOST_EXCESS.
+ */
 const CHANGED = 0.2;
 const NEW = 1 / 32;
-/** Steps between two solutions, once a few multiples of it have been seen; before, a quarter of the steps seen. */
+/** Steps between two solves; in the beginning a quarter of the steps seen. */
 const SOLVE_EVERY = 32;
-/** Share of each solution in the next prior. */
+/** Weight of each new solution when the prior follows it. */
 const PRIOR_FOLLOWS = 0.05;
 /** Relative excess above which the influence of a step on the fit grows no further. */
 const MOST_EXCESS = 0.5;
@@ -123,8 +125,8 @@ function columnsOf({ constantMs, rowMs, pairMs, contextMs, sequenceMs }: StepTim
 /**
  * Returns the coefficients that the steps of the warm-up show: a single token and a prompt, and both again behind a longer context.
  * undefined without a token or a prompt. Where no prompt was measured behind a longer context, a pair counts as much as a token of KV
- * that a decode step reads; that is an upper limit, because rows of a prompt share the reading. Nothing tells a constant from the
- * cost of a sequence, so sequences count nothing.
+ * that a decode step reads; that is an upper limit, because rows of a prompt share the reading. A constant cannot be told
+ * from a cost per sequence here, so `sequenceMs` is 0.
  */
 export function priorOf(first: readonly StepTimes[]): StepTime | undefined {
   const [token, longToken] = extremes(tokensOf(first), ({ contextTokens }) => contextTokens);

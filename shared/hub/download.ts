@@ -157,7 +157,7 @@ function refuse({ status, ok, headers }: Response, url: string): void {
   if (status === 429 || status >= 500) {
     const seconds = Number(headers.get('retry-after') ?? NaN);
     throw new Interrupted(
-      `the hub says ${status}`,
+      `the hub answered ${status}`,
       Number.isFinite(seconds) ? Math.max(0, seconds) * 1_000 : undefined,
     );
   }

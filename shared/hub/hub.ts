@@ -155,7 +155,7 @@ export class Hub {
       modelInfo({ name: repo, revision, additionalFields: ['sha'], ...this.#api }),
     );
     if (!COMMIT.test(info.sha))
-      throw new HubError(`${this.#endpoint} gives no commit of ${repo}@${revision}: check HF_ENDPOINT`);
+      throw new HubError(`${this.#endpoint} returned no commit of ${repo}@${revision}: check HF_ENDPOINT`);
     return info.sha;
   }
 
@@ -276,7 +276,7 @@ function sizeOf({ size, lfs }: Listed): number {
 
 function etagOf({ path, oid, lfs }: Listed): string {
   const etag = lfs?.oid ?? oid ?? '';
-  if (!/^[0-9a-f]{40,64}$/.test(etag)) throw new HubError(`the hub gives no checksum of ${path}`);
+  if (!/^[0-9a-f]{40,64}$/.test(etag)) throw new HubError(`the hub returned no checksum of ${path}`);
   return etag;
 }
 

@@ -30,12 +30,15 @@ export class ExportCredits {
     this.#options = options;
   }
 
-  /** The engine has filled a slot with a record of this name. */
+  /** Counts one granted slot as used: the engine filled it with the record `hash`. */
   used(hash: BlockHash): void {
     this.#granted[kindOf(hash)]--;
   }
 
-  /** Grants the engine slots up to its limits, as far as there is memory. */
+  /**
+   * Tops the engine's slots up, as far as memory allows: for blocks at most MAX_BLOCKS and a quarter of the block slots, for states at most
+   * MAX_STATES and a quarter of the slab, but at least one.
+   */
   grant(): void {
     const { spec, slab, numSlots } = this.#options;
     this.#grant('block', Math.min(MAX_BLOCKS, Math.floor(numSlots / 4)));

@@ -24,7 +24,7 @@ import type { LoopEvent, ToEngine } from '../engine/engine_messages.ts';
 import { ExportCredits } from './export_credits.ts';
 import { InFlightBlocks } from './in_flight_blocks.ts';
 
-/** A block that vanishes and comes back this often while somebody reads it is given up. */
+/** A block that vanishes and comes back this often while it is read is given up. */
 const MAX_EXPORT_TRIES = 3;
 /** The engine answers an export between two steps; if it does not, the reader computes. */
 const EXPORT_TIMEOUT_MS = 10_000;

@@ -7,6 +7,7 @@ import type { EvictionClass } from './kv_spec.ts';
 /** Keeps items in the order in which they are to be evicted, and names the next. */
 export interface EvictionPolicy<T> {
   readonly size: number;
+  /** Whether an item is there. */
   has(item: T): boolean;
   /** Adds an item as the one used last of its class. @throws Error when it is there already. */
   insert(item: T, evictionClass?: EvictionClass): void;
@@ -16,7 +17,9 @@ export interface EvictionPolicy<T> {
   remove(item: T): boolean;
   /** Excludes an item, present or not yet, from eviction until unpin() was called as often as pin(). */
   pin(item: T): void;
+  /** Takes one pin back. */
   unpin(item: T): void;
+  /** Whether an item has pins. */
   isPinned(item: T): boolean;
   /**
    * Returns the next item to evict, or undefined when all are pinned. Items for which `isSpared` is true come after all others. The

@@ -1,10 +1,10 @@
 /**
- * Records of recurrent states among those of a memory: they may take a third of it, half of what the blocks then have, because one of
- * them is as large as many blocks. Beyond that the state that was used longest ago goes, whatever the blocks' order is.
+ * Caps recurrent states at a third of a record cache's memory, because one state is as large as many blocks. Beyond the cap the least
+ * recently used state is evicted, whatever the cache's own order says.
  */
 import type { BlockKey } from './block_key.ts';
 
-/** One part in so many of a memory may hold states. */
+/** States may take 1 / STATE_PART of the memory. */
 const STATE_PART = 3;
 
 /** The states of one memory, in the order of their use. */

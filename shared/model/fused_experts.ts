@@ -148,7 +148,7 @@ export class FusedExperts {
       };
       return this.#from.reader.whole(run, `${name} ${own.dtype} ${own.shape.join('x')} ${expert}`);
     });
-    // A file that is closed while it is read fails somebody else.
+    // All reads end first: when a file is closed while it is read, its descriptor may be another file’s by then.
     await Promise.allSettled(reads);
     const [data, scales] = await Promise.all(reads);
     assert(data);

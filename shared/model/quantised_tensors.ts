@@ -67,7 +67,7 @@ export class QuantisedTensors {
       this.#halves(`${module}.scales`),
       indexes ? this.#words(`${module}.g_idx`) : Promise.resolve(undefined),
     ] as const;
-    // A file that is closed while it is read fails somebody else.
+    // All reads end first: when a file is closed while it is read, its descriptor may be another file’s by then.
     await Promise.allSettled(reads);
     const [qzeros, scales, groupOf] = await Promise.all(reads);
     const inputsPerScale = plainGroups(inner, scales.length / width, groupOf);

@@ -58,7 +58,7 @@ export class RowReader {
       }
       this.#note(label, hashes);
     } finally {
-      // A file that is closed while it is read fails somebody else.
+      // All reads end first: when a file is closed while it is read, its descriptor may be another file’s by then.
       await Promise.allSettled(reads);
       this.#free.push(...buffers);
     }
@@ -76,7 +76,7 @@ export class RowReader {
       const part = Buffer.from(bytes.buffer, from, Math.min(PART_BYTES, numBytes - from));
       reads.push(readFully(file, part, start + from, path));
     }
-    // A file that is closed while it is read fails somebody else.
+    // All reads end first: when a file is closed while it is read, its descriptor may be another file’s by then.
     await Promise.allSettled(reads);
     await Promise.all(reads);
     const sliceBytes = run.rowsPerSlice * run.rowBytes;

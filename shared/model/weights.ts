@@ -82,5 +82,6 @@ export interface ModelWeights {
   matrix?(rows: RowRange): Promise<ModelMatrix | undefined>;
   /** SHA-256 over `seed` and the names, types, shapes and hashes of every tensor read so far. */
   fingerprint(seed: string): string;
+  /** Closes the files. */
   close(): Promise<void>;
 }

@@ -164,7 +164,7 @@ export class ChannelStream implements Transfer {
   /** Asks for records, each into its slot. @throws Failure `cancelled` after `close`. */
   ask(records: WantedRecords): void {
     // A record asked for now would be written into a slot that is being released.
-    if (this.#isClosed) throw new Failure('cancelled', 'nobody reads it any more');
+    if (this.#isClosed) throw new Failure('cancelled', 'the fetch was cancelled');
     this.numComing += records.indices.length;
     this.#line.ask(records);
   }

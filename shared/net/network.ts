@@ -129,6 +129,7 @@ export interface Network {
   ): AsyncIterableIterator<Reply<M>>;
   /** Closes the connection to a peer that is gone, once its open calls have ended. */
   forget(address: string): void;
+  /** Ends all open calls and closes all connections. */
   close(): void;
 }
 

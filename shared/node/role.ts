@@ -13,6 +13,7 @@ import type { ProcessConfig } from './options.ts';
 /** A folder that a process has to itself. */
 export interface DataFolder {
   readonly path: string;
+  /** Lets other processes use the folder. */
   release(): void;
 }
 

@@ -15,13 +15,13 @@ interface Paced {
 }
 
 /** Runs steps of four chats and one endless prompt from position `start` on; the noise lengthens steps by up to that share. */
-function run(pace: StepPacing, numSteps: number, start: number, noise = 0, now = time): Paced[] {
+function run(pacing: StepPacing, numSteps: number, start: number, noise = 0, now = time): Paced[] {
   return Array.from({ length: numSteps }, () => {
-    const most = Math.min(512, pace.promptRows(4));
-    const rows = Math.min(most, pace.promptTime(tokens)?.rowsFrom(start) ?? Infinity);
+    const most = Math.min(512, pacing.promptRows(4));
+    const rows = Math.min(most, pacing.promptTime(tokens)?.rowsFrom(start) ?? Infinity);
     const work = { pairs: pairsOf(start, rows), contextTokens: tokens.contextTokens, sequences: 4 + Math.sign(rows) };
     const ms = stepMs(now, { rows: 4 + rows, ...work }) * (1 + (noise * random.below(1_000)) / 1_000);
-    pace.took({ tokenRows: 4, promptRows: rows, ...work, ms });
+    pacing.took({ tokenRows: 4, promptRows: rows, ...work, ms });
     return { ms, rows };
   });
 }
@@ -30,11 +30,11 @@ const target = (): StepPacing => new StepPacing({ stepMs: 0, tbtTargetMs: TARGET
 
 describe('with a target', () => {
   test('a step takes about as long as the target allows, at the start of a prompt and deep in it', () => {
-    const pace = target();
-    run(pace, 200, 0);
-    const shallow = run(pace, 100, 0);
-    run(pace, 200, 90_000);
-    const deep = run(pace, 100, 90_000);
+    const pacing = target();
+    run(pacing, 200, 0);
+    const shallow = run(pacing, 100, 0);
+    run(pacing, 200, 90_000);
+    const deep = run(pacing, 100, 90_000);
     for (const { ms } of [...shallow, ...deep]) {
       expect(ms).toBeGreaterThan(0.8 * TARGET);
       expect(ms).toBeLessThanOrEqual(1.02 * TARGET);
@@ -43,12 +43,12 @@ describe('with a target', () => {
   });
 
   test('less the spread: where steps take up to 40 % longer, most of them keep it all the same', () => {
-    const pace = target();
-    run(pace, 600, 0, 0.4);
-    const steps = run(pace, 400, 0, 0.4);
+    const pacing = target();
+    run(pacing, 600, 0, 0.4);
+    const steps = run(pacing, 400, 0, 0.4);
     expect(steps.filter(({ ms }) => ms <= TARGET).length).toBeGreaterThan(350);
-    expect(pace.pacedStepMs).toBeLessThan(TARGET - 2);
-    expect(pace.pacedStepMs).toBeGreaterThanOrEqual(TARGET / 2);
+    expect(pacing.pacedStepMs).toBeLessThan(TARGET - 2);
+    expect(pacing.pacedStepMs).toBeGreaterThanOrEqual(TARGET / 2);
   });
 
   test('before anything is known, steps are measured with and without prompts, and keep it too', () => {
@@ -58,19 +58,19 @@ describe('with a target', () => {
   });
 
   test('a device that turns slower is followed', () => {
-    const pace = target();
-    run(pace, 600, 0);
+    const pacing = target();
+    run(pacing, 600, 0);
     const slow = { ...time, rowMs: 3 * time.rowMs };
-    run(pace, 100, 0, 0, slow);
-    for (const { ms } of run(pace, 100, 0, 0, slow)) expect(ms).toBeLessThanOrEqual(1.05 * TARGET);
+    run(pacing, 100, 0, 0, slow);
+    for (const { ms } of run(pacing, 100, 0, 0, slow)) expect(ms).toBeLessThanOrEqual(1.05 * TARGET);
   });
 
   test('prompts get four rows at least, and any number while nobody waits', () => {
-    const pace = new StepPacing({ stepMs: 0, tbtTargetMs: 1 });
-    run(pace, 100, 0);
-    expect(run(pace, 1, 0)[0]!.rows).toBe(4);
-    expect(pace.promptTime({ rows: 0, pairs: 0, contextTokens: 0, sequences: 0 })).toBeUndefined();
-    const room = pace.promptTime(tokens)!;
+    const pacing = new StepPacing({ stepMs: 0, tbtTargetMs: 1 });
+    run(pacing, 100, 0);
+    expect(run(pacing, 1, 0)[0]!.rows).toBe(4);
+    expect(pacing.promptTime({ rows: 0, pairs: 0, contextTokens: 0, sequences: 0 })).toBeUndefined();
+    const room = pacing.promptTime(tokens)!;
     room.took(0, room.rowsFrom(0));
     expect(room.rowsFrom(0)).toBe(0);
   });

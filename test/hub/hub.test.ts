@@ -148,7 +148,7 @@ test('what never comes right is refused in words, and nothing of it counts', asy
     [[{ kind: 'wrong' }, { kind: 'wrong' }], /has other bytes than the hub says, twice/],
     [
       Array.from({ length: 9 }, () => ({ kind: 'status', status: 500 })),
-      /does not come: the hub says 500; run it again/,
+      /does not come: the hub answered 500; run it again/,
     ],
     [[{ kind: 'status', status: 404 }], /the hub has no .*resolve/],
     [[{ kind: 'status', status: 403 }], /refuses .*accept the model's terms there, and set HF_TOKEN/],
@@ -233,7 +233,7 @@ test('a lock of a process that is seen to be dead is taken at once', async () =>
 
 test('a hub that names no commit is refused: nothing is written out of the cache', async () => {
   hub.commit = '../../../../elsewhere';
-  await assert.rejects(open().hub.pathOf('org/name'), /gives no commit of org\/name@main/);
+  await assert.rejects(open().hub.pathOf('org/name'), /returned no commit of org\/name@main/);
 });
 
 test('a new commit of the same files brings none of them again', async () => {

@@ -127,7 +127,7 @@ describe('records in memory that both ends share', () => {
     while (notified.length < 2) await systemClock.turn();
     assert.deepEqual(notified, [
       '0 received: its chain digest is another: the keys collide',
-      '1 received: its holder says it lies where nothing is',
+      '1 received: the holder named an address outside its memory',
     ]);
   });
 

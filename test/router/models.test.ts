@@ -88,7 +88,7 @@ test('what cannot be served is refused in words, and may be tried again', async 
   const liar = world(() => facts('other'));
   liar.models.admit(registration('new', 'new'));
   await settle();
-  expect(refusal(liar.models.admit(registration('new', 'new')))).toContain('it says that it serves other');
+  expect(refusal(liar.models.admit(registration('new', 'new')))).toContain('it reports model other');
   const broken = world(() => facts('broken'));
   broken.models.admit(registration('broken', 'broken'));
   await settle();

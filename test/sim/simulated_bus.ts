@@ -201,7 +201,7 @@ class SimBusEnd implements Bus {
         const server = this.#server.serverOf(subject);
         if (!server) {
           answer(() => {
-            fail(new Failure('not_found', `nobody serves ${subject}`));
+            fail(new Failure('not_found', `no process serves ${subject}`));
           });
           return;
         }
@@ -232,7 +232,7 @@ class SimBusEnd implements Bus {
 
   async serveOne(subject: string, payload: Buffer): Promise<Buffer> {
     const handler = this.servers.get(subject);
-    if (!handler) throw new Failure('not_found', `nobody serves ${subject}`);
+    if (!handler) throw new Failure('not_found', `no process serves ${subject}`);
     return await handler(payload);
   }
 

@@ -399,7 +399,7 @@ export class SimCall {
     this.#isServed = true;
     const handler = handlers[this.name] as unknown as AnyHandler | undefined;
     const run = async (): Promise<void> => {
-      if (!handler) throw new Failure('cluster_mismatch', `nobody serves ${this.name}`);
+      if (!handler) throw new Failure('cluster_mismatch', `no process serves ${this.name}`);
       for await (const reply of handler(this.#requests, { signal: this.#left.signal, caller: this.client.name })) {
         if (this.#left.signal.aborted) return;
         const late = this.#lateness(reply);

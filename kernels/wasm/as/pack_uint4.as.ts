@@ -101,7 +101,7 @@ function put_scale(source: u32, data: usize, scales: usize, group: u32, panel: u
   if (source != Q4_K && source != Q4_1) return put_halves(source, data, scales, group, to);
   const block = block_at(source, data, group);
   if (is_inf_or_nan(load<u16>(block)) || is_inf_or_nan(load<u16>(block, 2))) return put(to, 0, 0, 0);
-  return settle(to, scale_in(source, block, group), low_in(source, block, group));
+  return put_normal(to, scale_in(source, block, group), low_in(source, block, group));
 }
 
 // @ts-ignore: decorator
@@ -142,11 +142,11 @@ function put_halves(source: u32, data: usize, scales: usize, group: u32, to: usi
   } else half = load<u16>(source == ROWS_INT4 ? scales + (g << 1) : data + 18 * g);
   if (is_inf_or_nan(half) || is_inf_or_nan(zero)) return put(to, 0, 0, 0);
   if (is_normal(half) && is_normal(zero)) return put(to, half, zero, 1);
-  return settle(to, any_half(half), 0 - any_half(half) * any_half(zero));
+  return put_normal(to, any_half(half), 0 - any_half(half) * any_half(zero));
 }
 
 /** Stores scale · q + low as scale · (q - zero). Returns the factor for the integers. */
-function settle(to: usize, scale: f32, low: f32): f64 {
+function put_normal(to: usize, scale: f32, low: f32): f64 {
   let factor: f64 = 1;
   if (scale == 0) {
     // A scale of 0: all values are `low`, so `low` becomes the scale, integers are 0 and the zero is -1.

@@ -28,7 +28,7 @@ function detailsOf(error: unknown): object {
   return { details: { error_code: 'thread_unsupported_request', unsupported: ['thread'] } };
 }
 
-/** Parameters of chats at the begin of a message, and their names here. */
+/** Parameters of chats at the beginning of a message, and their names here. */
 const names: readonly (readonly [chat: RegExp, own: string])[] = [
   [/^response_format(\.json_schema)?/, 'output_config.format'],
   [/^stop(?=[:.])/, 'stop_sequences'],

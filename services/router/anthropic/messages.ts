@@ -56,14 +56,17 @@ export async function countTokens(all: ApiContext, scope: RequestScope): Promise
   scope.answer(JSON.stringify({ input_tokens: ids.length }), headers);
 }
 
-/** A part of an answer: its pieces, and what ended it. */
-interface AnswerPart {
+/** A delta of an answer, parsed: its pieces, and what ended the answer. */
+interface ParsedDelta {
   readonly pieces: readonly OutputDelta[];
   readonly hasCalls: boolean;
   readonly delta: AnswerDelta;
 }
 
-async function* partsOf({ runs: [run], parser: parserOf }: StartedChat, body: ChatBody): AsyncGenerator<AnswerPart> {
+async function* parsedDeltasOf(
+  { runs: [run], parser: parserOf }: StartedChat,
+  body: ChatBody,
+): AsyncGenerator<ParsedDelta> {
   const parser = parserOf(run.generation);
   for await (const delta of run.deltas) {
     const { text } = delta;
@@ -80,8 +83,8 @@ async function* partsOf({ runs: [run], parser: parserOf }: StartedChat, body: Ch
 
 async function whole(chat: StartedChat, body: ChatBody, signal: AbortSignal): Promise<string> {
   const pieces: OutputDelta[] = [];
-  let last: AnswerPart | undefined;
-  for await (const part of partsOf(chat, body)) {
+  let last: ParsedDelta | undefined;
+  for await (const part of parsedDeltasOf(chat, body)) {
     pieces.push(...part.pieces);
     last = part;
   }
@@ -98,8 +101,8 @@ async function whole(chat: StartedChat, body: ChatBody, signal: AbortSignal): Pr
 async function* events(chat: StartedChat, body: ChatBody, signal: AbortSignal): AsyncGenerator<MessageEvent> {
   const { counts } = chat.runs[0].generation;
   const blocks = new AnswerBlocks();
-  let last: AnswerPart | undefined;
-  for await (const part of partsOf(chat, body)) {
+  let last: ParsedDelta | undefined;
+  for await (const part of parsedDeltasOf(chat, body)) {
     if (!last) {
       const usage = usageFields(counts, part.delta.numTokens);
       const open = { stop_reason: null, stop_sequence: null, stop_details: null };
@@ -128,7 +131,7 @@ function messageOf({ context, runs: [{ trace }] }: StartedChat): object {
 function endingOf(
   { runs: [{ generation }] }: StartedChat,
   { maxTokens }: ChatBody,
-  last: AnswerPart | undefined,
+  last: ParsedDelta | undefined,
 ): object {
   const { finish, stopReason = null } = last?.delta ?? {};
   const numNew = generation.request.maxLength - generation.promptTokens.length;

@@ -28,7 +28,7 @@ export function hardwareView(view: ModelView, links: MeasuredLinks): Record<stri
   if (engines.length === 0 || blockSize === undefined)
     throw new Failure(
       'overloaded',
-      'no engine has said yet how long its steps take: start one, let it answer some requests and ask again',
+      'no engine has reported step times yet: start one, let it answer some requests and ask again',
     );
   const step = (name: keyof InstanceWork['step']): number => median(engines.map(({ work }) => work.step[name])) / 1_000;
   const ofWork = (value: (work: InstanceWork) => number): number => median(engines.map(({ work }) => value(work)));

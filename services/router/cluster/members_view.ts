@@ -17,13 +17,16 @@ export interface MembersView {
   /** Format of the model; undefined while no engine of it is a member. */
   readonly model: ClusterModel | undefined;
   readonly otherRouters: readonly string[];
+  /** Returns the instances of every role. */
   all(): Instance[];
+  /** Returns the instances of one role. */
   of(role: Role): Instance[];
   /**
    * Returns the instances that may generate: the decode instances, and where the placement policy uses any role, the prefill instances of
    * their numerics classes.
    */
   generating(): Instance[];
+  /** Returns the instance that the prefix index knows as the holder `id`; undefined when it is no member any more. */
   byHolder(id: string): Instance | undefined;
   /** When an instance that may generate, with a context of `numTokens`, was last in the cluster; undefined: never. */
   decodeSeenMs(numTokens: number): number | undefined;

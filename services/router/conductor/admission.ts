@@ -55,10 +55,12 @@ export class Admission {
     this.#numRequests++;
   }
 
+  /** Ends one admitted prompt. */
   leave(): void {
     this.#numRequests--;
   }
 
+  /** Counts one more (1) or one less (-1) unsent answer. */
   answering(change: 1 | -1): void {
     this.#numAnswers += change;
   }

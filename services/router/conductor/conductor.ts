@@ -88,7 +88,7 @@ export type Outcome = { readonly kind: 'place'; readonly chosen: Chosen } | Excl
 
 type Holder = HeldSnapshot['holders'][number];
 
-/** One holder of a question's blocks: in the ranges that it has on its device, in host memory, and only on disk. */
+/** Snapshots of one holder by where it has a range (device, host memory, disk only), made on demand and shared by ranges. */
 interface Holders {
   /** Undefined when it may not be asked. */
   readonly address: string | undefined;
@@ -177,6 +177,7 @@ export class Conductor {
     return this.#promised.numOpen + this.#fetches.numOpen;
   }
 
+  /** Places a request: logs and returns the chosen instances, or the policy's wait or reject. */
   decide(asked: Asked): Outcome {
     const { requestId, numTokens, maxLength, decode } = asked;
     const question: Question = {
@@ -225,7 +226,7 @@ export class Conductor {
     for (const id of [decode, prefill, second?.prefill]) if (id !== undefined) this.#coldMs.set(id, nowMs);
   }
 
-  /** Returns how many blocks from the first on somebody holds. */
+  /** Number of leading blocks that some holder has. */
   heldBlocks(keys: Int32Array, avoided: Avoided): number {
     return coveredTo(this.#ranges(keys, avoided), 0);
   }
@@ -298,7 +299,7 @@ export class Conductor {
     return now;
   }
 
-  /** Returns what of the held ranges a hybrid model can use, and the state behind them. */
+  /** Returns the part of the held ranges that a hybrid model can use, and the state at its end. */
   #usable({ keys, hashes = [], avoided }: Asked): Pick<ClusterSnapshot, 'ranges' | 'state' | 'hasStates'> {
     const { view } = this.#options;
     const known = new Map<string, Holders>();
@@ -324,7 +325,7 @@ export class Conductor {
       decode: view.of('decode').map(snapshotOf),
       prefill: view.of('prefill').map(snapshotOf),
       ...usable,
-      promised: this.#promised.runs(keys, matchesOf(usable.ranges)),
+      promised: this.#promised.prefixes(keys, matchesOf(usable.ranges)),
       ...{ links: this.links.recent, otherLink: this.links.mean, fetching: this.#fetches.bytes },
       ...{ turn: this.#numDecisions, random: [random.u32() / 2 ** 32, random.u32() / 2 ** 32] },
       tieBreak: view.otherRouters.length > 0 ? this.#options.tieBreak : 0,

@@ -9,8 +9,8 @@ import type { HeldSnapshot } from './policy.ts';
 const MEMORY_WORTH = 2;
 
 /**
- * Plans from the begin of each range, by the ranges of a snapshot, which never change: a policy asks for the plans of many instances,
- * whose matched prefixes end where ranges do.
+ * Plans by the ranges of a snapshot, which never change: entry i is the plan from the start of range i. Matched prefixes end where ranges
+ * do, so one decision reuses them for many instances.
  */
 const known = new WeakMap<readonly HeldSnapshot[], (readonly Source[] | undefined)[]>();
 
@@ -18,7 +18,8 @@ const known = new WeakMap<readonly HeldSnapshot[], (readonly Source[] | undefine
 export function fetchPlan(ranges: readonly HeldSnapshot[], from: number): readonly Source[] {
   let plans = known.get(ranges);
   if (!plans) known.set(ranges, (plans = []));
-  // Steps before a plan that is known: each has its first range, whose index is undefined where the step begins within the range.
+  // Steps in front of the cached rest. `at`: index of the range at whose start the step begins; undefined inside a range, where plans are
+  // not cached.
   const steps: { readonly source: Source; readonly at: number | undefined }[] = [];
   let [next, at, rest]: [number, number, readonly Source[]] = [from, 0, []];
   for (;;) {
@@ -100,8 +101,8 @@ interface Reach {
 }
 
 /**
- * Returns the holder whose consecutive blocks from `from` on, in range `first` and behind it, are worth most; undefined when the range
- * has no holder. After blocks in memory, a holder's blocks end at those that it has on disk and another in memory.
+ * Returns the holder whose consecutive blocks from `from` on, in range `first` and behind it, are worth most; undefined when the range has
+ * no holder. A holder's run ends where it has the next range only on disk while another holder has it in memory.
  */
 function furthest(ranges: readonly HeldSnapshot[], first: number, from: number): Reach | undefined {
   const reaches = new Map<string, Reach>();
@@ -111,14 +112,14 @@ function furthest(ranges: readonly HeldSnapshot[], first: number, from: number):
     const range = ranges[at];
     if (!range || (at > first && range.start !== ranges[at - 1]?.end)) break;
     const { end, holders } = range;
-    const begin = Math.max(from, range.start);
+    const start = Math.max(from, range.start);
     const hasMemory = holders.some(({ isInMemory }) => isInMemory);
     numReaching = 0;
     for (const { address, isInMemory } of holders) {
       let reach = reaches.get(address);
-      if (!reach && at === first) reaches.set(address, (reach = { address, end: begin, worth: 0, wasInMemory: false }));
-      if (reach?.end !== begin || (reach.wasInMemory && !isInMemory && hasMemory)) continue;
-      reach.worth += (end - begin) * (isInMemory ? MEMORY_WORTH : 1);
+      if (!reach && at === first) reaches.set(address, (reach = { address, end: start, worth: 0, wasInMemory: false }));
+      if (reach?.end !== start || (reach.wasInMemory && !isInMemory && hasMemory)) continue;
+      reach.worth += (end - start) * (isInMemory ? MEMORY_WORTH : 1);
       reach.end = end;
       reach.wasInMemory = isInMemory;
       numReaching++;

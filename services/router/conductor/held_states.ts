@@ -1,6 +1,6 @@
 /**
- * Recurrent states of a hybrid model in a snapshot: a prefix can be used up to a block at whose end somebody holds a state, and an
- * instance begins without a fetch only behind a block at whose end it holds one itself.
+ * Recurrent states of a hybrid model in a snapshot: a prefix can be used up to a block at whose end a state is held; an instance starts
+ * without a fetch only behind a state of its own.
  *
  *   held blocks   ████████████████████████████░░░░     up to `state.blocks` they are of use: a state is held at its end
  *   an instance   ████████████████                      its own last state; its blocks behind serve others, and itself with a fetched state
@@ -13,7 +13,7 @@ import type { ClusterSnapshot, HeldSnapshot, Placement, Question, StateSnapshot 
 
 type Holder = HeldSnapshot['holders'][number];
 
-/** Most blocks that are looked at for a state, from the last held one on; and further ones for the instances' own states. */
+/** Block ends that are searched backwards for the newest state, and further ones for each instance's own newest state. */
 const MAX_LOOKS = 1_024;
 const MAX_OWN_LOOKS = 128;
 
@@ -25,7 +25,7 @@ interface UsablePrefix {
 
 /**
  * Returns the ranges up to the last state that is held, where a holder counts as a prefix of its own only up to its own last state.
- * `holdersOf` returns the holders of the state at the end of a block, by the state's key; `bytes`: of the record of a state.
+ * `holdersOf` returns the holders of the state at the end of a block, by the state's key; `bytes`: size of a state record.
  */
 export function usablePrefix(
   ranges: readonly HeldSnapshot[],
@@ -54,8 +54,8 @@ export function usablePrefix(
 }
 
 /**
- * Cuts the ranges at `end` and at the holders' own states, behind which a holder serves blocks under a name that is no instance's. Behind
- * its last state on the device an instance has blocks only for a fetch from itself, which brings the state.
+ * Cuts ranges at `end` and at each holder's last own state. Behind its last state a holder still serves blocks to others, but under another
+ * id, so that it does not count as its own prefix; `isOnDevice` is cleared behind its last state on the device.
  */
 function split(
   ranges: readonly HeldSnapshot[],
@@ -97,7 +97,7 @@ export function withStateSources(
   const isComputed = last?.isComputing === true && last.end === numBlocks;
   const ofDecode = isComputed ? [sourceOfState(last.address, numBlocks, true)] : heldState(decode, decodeSources);
   const ofPrefill = prefill === undefined ? [] : heldState(prefill, prefillSources);
-  // A missing state is taken for the fault of the first source that has its block.
+  // The first source of a block is blamed when it is missing, so the state's source comes first.
   return {
     ...placement,
     decodeSources: [...ofDecode, ...decodeSources],

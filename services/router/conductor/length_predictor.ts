@@ -3,7 +3,7 @@
  *
  *   tenant + kind + template + length ──► tenant + kind + template ──► tenant + kind + length ──► kind + length ──► kind ──► all
  *
- * The first of these groups with enough answers decides. A group keeps sums that forget: tokens, and answers that ended by themselves.
+ * The first of these groups with enough answers decides. A group keeps decaying sums: tokens, and answers that ended by themselves.
  * Their quotient is the mean of the answers' lengths also where many were cut by their limit, since a cut answer adds its tokens only.
  */
 
@@ -11,7 +11,7 @@
 const MAX_GROUPS = 1 << 14;
 /** Groups that are forgotten together. */
 const NUM_FORGOTTEN = 1 << 10;
-/** Answers after which the groups are asked: fewer say little. */
+/** Answers that a group needs before it is used: fewer tell little. */
 const MIN_ANSWERS = 8;
 /** Share of its sums that a group keeps when it learns another answer: the last 64 weigh most. */
 const KEPT = 1 - 1 / 64;
@@ -80,7 +80,7 @@ export class MeanLengthPredictor implements LengthPredictor {
       this.#groups.set(name, group);
     }
     if (this.#groups.size <= MAX_GROUPS) return;
-    // Many at once: the begin of a map is found slowly behind deleted entries.
+    // Many at once: the start of a map is found slowly behind deleted entries.
     for (const oldest of this.#groups.keys()) {
       if (this.#groups.size <= MAX_GROUPS - NUM_FORGOTTEN) return;
       this.#groups.delete(oldest);

@@ -3,7 +3,7 @@
  *
  *   report ──learn──► speed of (holder's address, reader's id) ──► the links that were measured last, for snapshots
  *
- * A pair that nobody has measured is taken for the mean of its reader's links, else for that of all, else for UNKNOWN_LINK.
+ * A link that was never measured is assumed to have the mean of its reader's links, else that of all, else UNKNOWN_LINK.
  */
 import type { LinkReport } from '../../../shared/protocol/messages.ts';
 import type { LinkSnapshot } from './policy.ts';
@@ -18,7 +18,7 @@ export const UNKNOWN_LINK: LinkSpeed = { bytesPerMs: 200_000, latencyMs: 1 };
 const MAX_LINKS = 1 << 15;
 /** Upper bound of the links in one snapshot (P1). */
 const MAX_SHOWN = 4_096;
-/** Some of the recent links may be older than their last measurement: one in so many. */
+/** `recent` is rebuilt once 1 / STALE_SHARE of the links were measured since. */
 const STALE_SHARE = 4;
 /** Fewer bytes than this say more about the latency than about the bandwidth. */
 const MIN_BYTES = 256 << 10;

@@ -1,8 +1,8 @@
 /**
- * The default placement policy: longest matched prefix, then shortest queue. With few tokens to compute, decode computes them without
- * a prefill instance. An embedding runs on one instance: with many tokens to compute on a prefill instance, where no stream waits for
- * them, else on any. Alternatives are priced for the log; the prices do not decide. A request waits for a decode instance that is
- * expected.
+ * The longest-prefix policy, which also decides what other policies cannot price: longest matched prefix, then shortest queue. With few
+ * tokens to compute, decode computes them without a prefill instance. An embedding runs on one instance: with many tokens to compute on a
+ * prefill instance, where no stream waits for them, else on any. Alternatives are priced for the log; the prices do not decide. A request
+ * waits for a decode instance that is expected.
  */
 import assert from 'node:assert/strict';
 import { fetchPlan, matchesOf, type PrefixMatches } from './fetch_plan.ts';
@@ -26,8 +26,8 @@ export const LONGEST_PREFIX = 'longest_prefix';
 const MAX_EXTRA_QUEUE = 8;
 
 /**
- * The default policy: chooses the longest matched prefix among instances of similar load, and adds a prefill instance when more than
- * `localPrefillTokens` tokens are left to compute.
+ * Chooses the longest matched prefix among instances of similar load, and adds a prefill instance when more than `localPrefillTokens`
+ * tokens are left to compute.
  */
 export class LongestPrefixPolicy implements Policy {
   readonly #localPrefillTokens: number;
@@ -50,7 +50,6 @@ export class LongestPrefixPolicy implements Policy {
       ...{ kind: 'place', policy: LONGEST_PREFIX },
       placement: this.#place(decode, question, snapshot, matches),
       priceMs: chosen && priceOf(chosen).priceMs,
-      policy: 'longest_prefix',
       alternatives: others.sort(byPrice).slice(0, MAX_ALTERNATIVES),
     };
   }
@@ -121,8 +120,8 @@ function byPrice(a: Alternative, b: Alternative): number {
 }
 
 /**
- * Chooses among instances whose queue is at most MAX_EXTRA_QUEUE longer than the shortest: longest matched prefix, then shortest
- * queue, then by name and `turn`. Returns undefined when none is eligible.
+ * Chooses among instances whose queue is at most MAX_EXTRA_QUEUE longer than the shortest: longest matched prefix, then shortest queue,
+ * then by name and `tieBreak`. Returns undefined when none is eligible.
  */
 function choose(
   eligible: readonly InstanceSnapshot[],

@@ -38,7 +38,7 @@ export interface OverloadSettings {
   readonly refusesHopeless: boolean;
 }
 
-/** A policy whose placements are refused where another one predicts that they miss the targets of the request. */
+/** Wraps a policy and refuses a request whose chosen placement is predicted to miss its targets. */
 export class OverloadPolicy implements Policy {
   readonly #policy: Policy;
   readonly #settings: OverloadSettings;
@@ -57,7 +57,7 @@ export class OverloadPolicy implements Policy {
     if (refused) return rejected(refused, question, prediction, snapshot);
     const [hopeless] = missed;
     if (!hopeless) return decision;
-    // A deadline is no wish: an answer behind it reaches nobody.
+    // A missed deadline is always refused: the request is aborted then, so a late answer is never sent.
     const isUseless = this.#settings.refusesHopeless || missed.some(({ reason }) => reason === 'deadline');
     return isUseless ? rejected(hopeless, question, prediction, snapshot) : { ...decision, isLate: true };
   }

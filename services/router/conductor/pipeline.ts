@@ -19,7 +19,7 @@ export interface PipelineTerms {
   readonly chunkBlocks: number;
   /** Milliseconds after which one of them no longer waits for the other, and computes all that is left. */
   readonly patienceMs: number;
-  /** Held blocks up to here are fetched; undefined: all that somebody holds. */
+  /** Held blocks up to here are fetched; undefined: every held block is fetched. */
   readonly fetchTo?: number | undefined;
 }
 

@@ -60,10 +60,7 @@ export function matchOf(id: string, { decode }: Question, matches: PrefixMatches
   return decode?.id === id ? decode.from : (matches.get(id) ?? 0);
 }
 
-/**
- * Returns the blocks that somebody holds behind the `match` blocks of the instance that needs them, and the tokens that are then left to
- * compute.
- */
+/** Returns the end of the held blocks behind `match`, and the tokens then left to compute. */
 export function leftOf(
   match: number,
   { numTokens }: Question,
@@ -78,7 +75,7 @@ export interface PlacementTerms {
   /** Tokens that the decode instance may compute without asking the router for more sources. */
   readonly maxSelfCompute: number;
   readonly reason: string;
-  /** Held blocks up to here are fetched, the others computed; undefined: all that somebody holds. */
+  /** Held blocks up to here are fetched, the others computed; undefined: every held block is fetched. */
   readonly fetchTo?: number | undefined;
 }
 

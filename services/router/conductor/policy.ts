@@ -75,10 +75,13 @@ export interface StateSnapshot {
 }
 
 /** Blocks [0, end) of the question that an instance has, or will have once the requests placed there before are computed. */
-export interface PromisedRun {
+export interface PromisedPrefix {
   readonly id: string;
   readonly end: number;
-  /** No block from here on is only fetched by the earlier requests: at least one of them computes it. 0 when they compute all. */
+  /**
+   * End, in blocks, of the last range that earlier requests only fetch; all blocks from here to `end` are computed there. 0: none is only
+   * fetched.
+   */
   readonly fetchedTo: number;
 }
 
@@ -93,8 +96,8 @@ export interface ClusterSnapshot {
   readonly state?: StateSnapshot | undefined;
   /** Whether the model has recurrent layers. */
   readonly hasStates?: boolean;
-  /** Runs that instances will have, where these are longer than what they have. */
-  readonly promised: readonly PromisedRun[];
+  /** Prefixes that instances will have, where these are longer than what they have. */
+  readonly promised: readonly PromisedPrefix[];
   /** Links that were measured last, a bounded number. */
   readonly links: readonly LinkSnapshot[];
   /** Mean of all measured links: assumed of a link to an instance that has none (links.ts). */
@@ -204,11 +207,12 @@ export interface Alternative {
   /** Parts of the price in milliseconds, by name; undefined where the policy knows only the whole. */
   readonly parts?: Readonly<Record<string, number>> | undefined;
   readonly prediction?: Prediction | undefined;
+  /** Leading blocks of the question that the decode instance has. */
   readonly run: number;
   readonly queueLength: number;
   /**
-   * Predicted milliseconds to the first token on this instance without its queue, when it fetches the held blocks and computes the
-   * rest; undefined when the instance does not say how long its steps take.
+   * Price in ms, as the policy counts: for `longest_prefix` the time to the first token without the queue, for `priced` the whole price;
+   * undefined for policies that price nothing, and where the instance reports no step times.
    */
   readonly priceMs: number | undefined;
 }
@@ -218,7 +222,7 @@ export interface Explanation {
   readonly priceMs: number | undefined;
   /** Parts of the price in milliseconds, by name; undefined for policies without them. */
   readonly parts?: Readonly<Record<string, number>> | undefined;
-  /** Undefined for policies that predict nothing. Of a placement, corrected by earlier requests (prediction_correction.ts). */
+  /** Corrected by earlier requests for a placement (prediction_correction.ts). Undefined for policies that predict nothing. */
   readonly prediction?: Prediction | undefined;
   /** Prediction of the policy itself, from which the correction is learnt. */
   readonly uncorrected?: Prediction | undefined;
@@ -260,5 +264,6 @@ export type Decision =
 export interface Policy {
   /** Whether prefill instances may generate too; otherwise, or when undefined, only decode instances may. */
   readonly usesAnyRole?: boolean | undefined;
+  /** Decides one question from the snapshot alone; never throws for a full cluster. */
   decide(question: Question, snapshot: ClusterSnapshot): Decision;
 }

@@ -35,7 +35,7 @@ export interface PolicyInForceOptions {
   readonly initial: PolicyName;
 }
 
-/** The policy in force, for people. */
+/** The policy in force, as `/api/pool` and the command show it. */
 export interface PolicyState {
   /** Name that was chosen, perhaps `auto`. */
   readonly name: PolicyName;
@@ -128,6 +128,6 @@ export class PolicyInForce implements Policy {
     this.#newest = version;
     this.#policy = createPolicy(name, settings);
     this.#state = { name, placesBy: resolvedName(name), version, sinceMs: clock.wallMs(), setBy };
-    log.info({ policy: name, version, by: setBy }, 'places by another policy');
+    log.info({ policy: name, version, by: setBy }, 'placement policy changed');
   }
 }

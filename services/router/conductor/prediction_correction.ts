@@ -14,7 +14,7 @@ import type { Prediction } from './policy.ts';
 const KEEP = Math.exp(-1 / 16);
 /** Relative deviation above which the influence of a request grows no further. */
 const MOST_DEVIATION = 0.5;
-/** Least milliseconds that deviations are relative to. */
+/** Floor, in ms, of the time that a deviation is divided by. */
 const LEAST_MS = 0.1;
 /** Values while nothing was measured, with the weight of one request: no constant, the factor 1. They follow the fit by this share. */
 const FIRST = [0, 1];

@@ -12,7 +12,7 @@
 import { tiers } from '../../../shared/protocol/block_events.ts';
 import { PrefixIndex } from '../cluster/prefix_index.ts';
 import type { PrefixMatches } from './fetch_plan.ts';
-import type { PromisedRun } from './policy.ts';
+import type { PromisedPrefix } from './policy.ts';
 
 /** Most blocks that are promised at once (P1); blocks beyond are left out. The open promises are bounded by the open calls. */
 const MAX_PROMISED = 1 << 20;
@@ -22,13 +22,13 @@ interface OpenPromise {
   readonly keys: Int32Array;
 }
 
-/** Tier under which the index has a promised block: those that are computed there and those that are fetched. */
+/** Index tiers that mark how a promised block gets there: `device` is computed there, `dram` is fetched there. */
 const COMPUTED = 'device';
 const FETCHED = 'dram';
 /** Bit of the blocks that are computed. */
 const COMPUTED_TIER = 1 << tiers.indexOf(COMPUTED);
 
-/** Open promises of one instance by the words of their first key: no others share blocks. */
+/** Open promises of one instance by their first key; promises in different groups share no block. */
 type Promises = Map<string, Set<OpenPromise>>;
 
 /** Blocks that open placements will compute or fetch, by instance. */
@@ -101,20 +101,20 @@ export class PromisedBlocks {
     this.#index.removeHolder(id);
   }
 
-  /** Returns the runs from the first block on that instances have or will have, where these are longer than what they have. */
-  runs(keys: Int32Array, matches: PrefixMatches): PromisedRun[] {
+  /** Returns, for each instance with promises, the leading blocks that it has or will have, where that is more than it has now. */
+  prefixes(keys: Int32Array, matches: PrefixMatches): PromisedPrefix[] {
     if (this.#numOpen === 0) return [];
-    const runs = new Map<string, { end: number; fetchedTo: number }>();
+    const prefixes = new Map<string, { end: number; fetchedTo: number }>();
     for (const { start, end, heldBy } of this.#index.ranges(keys)) {
       for (const { holder, tiers: its } of heldBy) {
-        const run = runs.get(holder) ?? { end: matches.get(holder) ?? 0, fetchedTo: 0 };
-        if (run.end < start || run.end >= end) continue;
-        run.end = end;
-        if ((its & COMPUTED_TIER) === 0) run.fetchedTo = end;
-        runs.set(holder, run);
+        const prefix = prefixes.get(holder) ?? { end: matches.get(holder) ?? 0, fetchedTo: 0 };
+        if (prefix.end < start || prefix.end >= end) continue;
+        prefix.end = end;
+        if ((its & COMPUTED_TIER) === 0) prefix.fetchedTo = end;
+        prefixes.set(holder, prefix);
       }
     }
-    return [...runs].map(([id, run]) => ({ id, ...run }));
+    return [...prefixes].map(([id, prefix]) => ({ id, ...prefix }));
   }
 }
 

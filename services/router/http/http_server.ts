@@ -33,8 +33,8 @@ const withoutCompilers = {
   buildSerializer: (() => () => JSON.stringify) as never,
 };
 
-function createHttpServer(face: HttpApp): FastifyInstance {
-  const { context, config } = face;
+function createHttpServer(httpApp: HttpApp): FastifyInstance {
+  const { context, config } = httpApp;
   const app = fastify({
     logger: false,
     schemaController: { compilersFactory: withoutCompilers },
@@ -111,10 +111,10 @@ function createHttpServer(face: HttpApp): FastifyInstance {
       );
     });
   }
-  addModelRoutes(app, face, allowed);
+  addModelRoutes(app, httpApp, allowed);
   addResponseRoutes(app, context.responses);
-  addHealthRoutes(app, face);
-  addInsideRoutes(app, face);
+  addHealthRoutes(app, httpApp);
+  addInsideRoutes(app, httpApp);
   return app;
 }
 
@@ -258,8 +258,8 @@ function addHealthRoutes(app: FastifyInstance, { context, view }: HttpApp): void
   });
 }
 
-function addInsideRoutes(app: FastifyInstance, face: HttpApp): void {
-  const { context, contexts, decisions, links, hardware, numPromised, view, index, policy, bus } = face;
+function addInsideRoutes(app: FastifyInstance, httpApp: HttpApp): void {
+  const { context, contexts, decisions, links, hardware, numPromised, view, index, policy, bus } = httpApp;
   const cluster = clusterMetrics({ view, index, bus });
   app.get('/metrics', async (_request, reply) => {
     const models = [...new Set([context, ...contexts()])].map(({ metrics }) => metrics.text());
@@ -282,8 +282,8 @@ function addInsideRoutes(app: FastifyInstance, face: HttpApp): void {
 }
 
 /** Starts the HTTP server on `bind`. Rejects with an Error naming the address, for instance when it is in use. */
-export const listenHttp: ListenHttp = async (bind, face) => {
-  const app = createHttpServer(face);
+export const listenHttp: ListenHttp = async (bind, httpApp) => {
+  const app = createHttpServer(httpApp);
   // Resolve `localhost` to one address: fastify would open a server for each, and only one of them with the settings above.
   const host = bind
     .replace(/:\d+$/, '')

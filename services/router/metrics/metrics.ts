@@ -76,7 +76,7 @@ export class RouterMetrics {
   constructor(modelName: string, log: Log, instances: ServingInstances) {
     this.#instances = instances;
     this.#drift = new IndexDrift((missing) => {
-      log.warn({ missing: Number(missing.toFixed(3)) }, 'the prefix index promises blocks that nobody has');
+      log.warn({ missing: Number(missing.toFixed(3)) }, 'the prefix index lists blocks that no instance has');
     });
     this.registry.setDefaultLabels({ model_name: modelName });
     const shared = { registers: [this.registry] };

@@ -1,3 +1,4 @@
+/** Dependencies of the API's endpoints, for one model. */
 import type { Clock } from '../../../shared/base/clock.ts';
 import type { ModelFacts } from '../../../shared/protocol/model_facts.ts';
 import type { Pooling } from '../../../shared/protocol/messages.ts';
@@ -15,7 +16,7 @@ import type { TextCodec } from '../text/text.ts';
 /** Everything an endpoint needs: parts of one model (facts, codec, relay, metrics), and parts that all models share. */
 export interface ApiContext {
   readonly servedName: string;
-  /** Returns a name for what computes the answers: it changes with the format of the model, and with this software. */
+  /** Returns `system_fingerprint`: it changes with the model's format and with this software's version. */
   readonly fingerprint: () => string;
   readonly facts: Omit<ModelFacts, 'texts'>;
   /**

@@ -184,7 +184,7 @@ function chatFormat(
     isReturningIds ? { prompt_token_ids: Array.from(promptTokens) } : {};
   return {
     idPrefix: 'chatcmpl-',
-    object: { collect: 'chat.completion', chunk: 'chat.completion.chunk' },
+    object: { answer: 'chat.completion', chunk: 'chat.completion.chunk' },
     parser,
     logprobs: (tokens) => chatLogprobs(context, tokens, isNamingIds),
     logprobList() {

@@ -50,7 +50,7 @@ export function startSamples(
 
 /** The next part of a choice: of the echoed prompt first, then of the output. */
 interface ChoiceDelta<L> extends Pick<AnswerDelta, 'text' | 'finish' | 'stopReason' | 'matchedStop'> {
-  /** Index of the run within the request: that of its prompt times the samples of each, and that of the sample. */
+  /** Index of the choice: promptIndex · samples per prompt + sampleIndex. */
   readonly index: number;
   /** Token ids of this part; undefined for a further slice of the echoed prompt, which adds only log-probabilities. */
   readonly ids: readonly number[] | undefined;
@@ -63,7 +63,7 @@ interface ChoiceDelta<L> extends Pick<AnswerDelta, 'text' | 'finish' | 'stopReas
   readonly parsed?: ParsedOutput | undefined;
 }
 
-/** A choice that has ended; `parsed` has all of its pieces. */
+/** A complete choice; `parsed.pieces` holds all of its deltas. */
 interface WholeChoice extends Pick<ChoiceDelta<unknown>, 'index' | 'text' | 'parsed'> {
   readonly ids: readonly number[];
   readonly finish: AnswerDelta['finish'] | null;
@@ -83,14 +83,15 @@ interface ChoiceChunk {
 /** Format of an endpoint's answers: ids, choices, stream chunks and log-probabilities. */
 export interface AnswerFormat<L> {
   readonly idPrefix: string;
-  readonly object: { readonly collect: string; readonly chunk: string };
+  readonly object: { readonly answer: string; readonly chunk: string };
+  /** Returns the log-probabilities of tokens in this format; `offsetOf` has where a token begins in the text. */
   logprobs(tokens: readonly SampledMessage[], offsetOf: OffsetOf): Promise<L>;
   /** Creates the parser of a choice's text; undefined when the text is the answer as it is. */
   parser?(generation: Generation): ParsedChoice | undefined;
   /** Creates a list that collects the log-probabilities of a whole choice as JSON text, token by token. */
   logprobList(): { add(logprobs: L): void; json(): string };
   /** Fields of a whole choice but its log-probabilities. */
-  choice(collect: WholeChoice, promptTokens: Uint32Array): Record<string, unknown>;
+  choice(whole: WholeChoice, promptTokens: Uint32Array): Record<string, unknown>;
   /** Fields of a whole answer beside its choices. */
   rest(promptTokens: Uint32Array): Record<string, unknown>;
   /** Whether log-probabilities of the prompt stand in each choice; otherwise they stand beside the choices. */
@@ -230,7 +231,7 @@ async function collect<L>(
   const [first] = runs;
   const beside = format.hasPromptLogprobsInChoice ? undefined : (ofPrompts.get(first.first) ?? 'null');
   return answerJson(
-    envelopeOf(context, format, first.trace, format.object.collect),
+    envelopeOf(context, format, first.trace, format.object.answer),
     choices,
     { usage: usageOf(countsOf(runs)), ...format.rest(first.generation.promptTokens) },
     beside === undefined ? '' : `,"prompt_logprobs":${beside}`,

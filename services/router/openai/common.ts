@@ -129,8 +129,8 @@ function toSampling(
 }
 
 /**
- * Returns the usage of all prompts of a request; tokens that were not computed for the request count as cached. `part` is one choice of
- * which `numTokens` have been sent, whose tokens replace those of all outputs, for usage during a stream.
+ * Returns the usage of all prompts of a request; tokens that were not computed for the request count as cached. `part`: for usage during a
+ * stream, one choice and how many of its tokens were sent; they replace the output counts of all.
  */
 export function usageOf(
   all: readonly RequestCounts[],

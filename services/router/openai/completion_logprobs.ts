@@ -72,12 +72,14 @@ export class LogprobLists {
     text_offset: [],
   };
 
+  /** Appends the lists of further tokens. */
   add(logprobs: Logprobs): void {
     for (const [name, parts] of Object.entries(this.#parts) as [keyof Logprobs, string[]][]) {
       for (const one of logprobs[name]) parts.push(JSON.stringify(one));
     }
   }
 
+  /** Returns all lists as one JSON object. */
   json(): string {
     return `{${Object.entries(this.#parts)
       .map(([name, parts]) => `"${name}":[${parts.join()}]`)
@@ -101,6 +103,7 @@ export class PromptOffsets {
     this.#text = text;
   }
 
+  /** Returns where the next token begins in the text, in characters (code points). Called once for each token, in order. */
   next({ bytes, isAdded }: Pick<TokenName, 'bytes' | 'isAdded'>): number {
     const start = this.#numCharacters;
     const text = this.#decoder.decode(Uint8Array.from(bytes), { stream: true });

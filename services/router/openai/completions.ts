@@ -87,7 +87,7 @@ function completionFormat(context: ApiContext, body: CompletionBody): AnswerForm
     isReturningIds ? { prompt_token_ids: Array.from(promptTokens) } : {};
   return {
     idPrefix: 'cmpl-',
-    object: { collect: 'text_completion', chunk: 'text_completion' },
+    object: { answer: 'text_completion', chunk: 'text_completion' },
     logprobs: (tokens, offsetOf) =>
       completionLogprobs(context, tokens, offsetOf, { numTop: sampling.numLogprobs, isNamingIds }),
     logprobList: () => new LogprobLists(),

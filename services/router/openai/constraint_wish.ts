@@ -92,7 +92,7 @@ export function readConstraint(body: Fields, { vocabSize }: Pick<BodyLimits, 'vo
   if (rule && another) {
     const names = rules.map(({ param }) => param);
     throw new ParameterFailure(
-      `${names.join(' and ')}: say one thing that the text must be; leave the others out`,
+      `${names.join(' and ')}: choose one constraint for the text, and leave the others out`,
       rule.param,
     );
   }

@@ -76,8 +76,8 @@ async function checkAll(
     trace.counts = counts;
     // Tenants are reserved: every request has the empty one.
     const origin = { tenant: '', priority: body.priority };
-    const scopeOfCache = { adapter: '', salt: body.cacheSalt };
-    wanted.push({ trace, embedding: { counts, origin, promptTokens, pooling, scope: scopeOfCache } });
+    const cacheScope = { adapter: '', salt: body.cacheSalt };
+    wanted.push({ trace, embedding: { counts, origin, promptTokens, pooling, scope: cacheScope } });
   }
   return wanted;
 }

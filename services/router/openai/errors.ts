@@ -14,7 +14,9 @@ export interface ErrorBody {
 
 /** Form of the errors of an API. `requestId` names the request; null when it has no name yet. */
 export interface ErrorForm {
+  /** Returns the body of an error response. */
   body(error: unknown, requestId: string | null): object;
+  /** Returns the headers of an error response. */
   headers(error: unknown, requestId: string | null): Record<string, string>;
   /** Returns the event that ends a stream. */
   event(error: unknown, requestId: string | null): string;

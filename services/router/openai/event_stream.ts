@@ -22,6 +22,7 @@ export interface EventStreamOptions {
 
 /** Text of an API's events. */
 export interface EventForm {
+  /** Returns the text of an event with this value. */
   event(value: unknown): string;
   /** Sent while there is no event. */
   readonly keepAlive: string;

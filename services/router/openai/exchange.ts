@@ -18,6 +18,7 @@ export interface TargetTexts {
 export interface Sink {
   /** Whether status and headers have been sent. */
   readonly hasBegun: boolean;
+  /** Sends status and headers; call once. */
   begin(status: number, headers: Readonly<Record<string, string>>): void;
   /** Writes text. Returns false when the reader is behind: nothing more is written before it has {@link drained}. */
   write(text: string): boolean;

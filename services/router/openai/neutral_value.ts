@@ -11,6 +11,6 @@ export function isNeutral(value: unknown, neutral: readonly unknown[]): boolean 
   // Typed arrays are lists of ids: only an empty one can be neutral, and long ones are not serialised.
   if (ArrayBuffer.isView(value))
     return value.byteLength === 0 && neutral.some((one) => Array.isArray(one) && one.length === 0);
-  const said = JSON.stringify(isObject(value) ? withoutNulls(value) : value);
-  return neutral.some((one) => JSON.stringify(one) === said);
+  const json = JSON.stringify(isObject(value) ? withoutNulls(value) : value);
+  return neutral.some((one) => JSON.stringify(one) === json);
 }

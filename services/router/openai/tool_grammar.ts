@@ -18,7 +18,7 @@ export function toolRule(
   const content = stated?.param.startsWith('response_format') === true ? stated : undefined;
   if (stated && !content) {
     if (choice === 'auto' || choice === 'none') return undefined;
-    throw new ParameterFailure(`tool_choice and ${stated.param}: say one thing that the text must be`, 'tool_choice');
+    throw new ParameterFailure(`tool_choice and ${stated.param}: choose one constraint for the text`, 'tool_choice');
   }
   if (choice === 'required') return { ...rule, param: 'tool_choice', mustCall: true, tools: tools.map(callable) };
   if (typeof choice !== 'string') {

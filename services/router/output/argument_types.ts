@@ -75,7 +75,7 @@ export function escaped(char: string): string {
 
 /**
  * Writes one value as JSON while its text arrives. A text is written at once; a value of other types when it has ended. One line end at
- * the begin and one at the end belong to the format.
+ * the beginning and one at the end belong to the format.
  */
 export class ArgumentValue {
   readonly #types: ReadonlySet<string> | undefined;

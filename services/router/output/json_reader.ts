@@ -10,6 +10,7 @@ export type Reading = 'more' | 'end' | 'over' | 'fail';
 
 /** Reads a value that ends by itself, character by character. */
 export interface Reader {
+  /** Reads the next character. */
   read(char: string): Reading;
 }
 

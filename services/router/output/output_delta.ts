@@ -1,6 +1,6 @@
 /** Pieces of a parsed answer, and the writer that collects them. White space that belongs to the format and not to the answer is left out here. */
 
-/** One piece of an answer: text for the reader, text of the reasoning, the begin of a tool call, or more of a call's arguments. */
+/** One piece of an answer: text for the reader, text of the reasoning, the start of a tool call, or more of a call's arguments. */
 export type OutputDelta =
   | { readonly kind: 'content'; readonly text: string }
   | { readonly kind: 'reasoning'; readonly text: string }

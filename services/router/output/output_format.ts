@@ -225,7 +225,7 @@ function shortened(marker: string, text: string): string {
 
 /**
  * Returns the reader of a prompt's end that belongs to the answer, for the parser and for grammars: an opened block of reasoning, the
- * marker that closes one, the begin of an answer that is continued. It takes the rendered prompt, and the text that is continued; undefined when the answer is a new message.
+ * marker that closes one, the beginning of an answer that is continued. It takes the rendered prompt, and the text that is continued; undefined when the answer is a new message.
  */
 export function prefixReader(choice: FormatChoice): (prompt: string, continued: string | undefined) => string {
   if (choice.responseTemplate !== undefined) return responseTemplate(choice.responseTemplate).prefix;

@@ -25,7 +25,7 @@ const hermes: ToolStates = {
   },
 };
 
-/** Llama 3: `{"name": …, "parameters": {…}}`, `;` between calls; at the begin of a line, or behind a marker. */
+/** Llama 3: `{"name": …, "parameters": {…}}`, `;` between calls; at the beginning of a line, or behind a marker. */
 const llama3Json: ToolStates = {
   start: 'start',
   states: {
@@ -55,7 +55,7 @@ const json: ToolStates = {
   },
 };
 
-/** Llama 3.2 and 4, Gemma 3, LFM2 and OLMo 3: `[f(a=1), g(b="x")]`, at the begin of a line or behind a marker. */
+/** Llama 3.2 and 4, Gemma 3, LFM2 and OLMo 3: `[f(a=1), g(b="x")]`, at the beginning of a line or behind a marker. */
 const pythonic: ToolStates = {
   start: 'start',
   states: {

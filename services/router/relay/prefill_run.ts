@@ -43,7 +43,7 @@ export async function runPrefill(job: PrefillJob, over: AbortSignal): Promise<vo
   let broken: Failure | undefined;
   for (;;) {
     try {
-      if (over.aborted) throw broken ?? new Failure('cancelled', 'nobody waits for it any more');
+      if (over.aborted) throw broken ?? new Failure('cancelled', 'its blocks are not waited for any more');
       await once(job, over);
       return;
     } catch (error) {

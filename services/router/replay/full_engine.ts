@@ -78,14 +78,14 @@ export class FullEngine implements ReplayEngine {
       valueType: 'f32',
     });
     const numBlocks = Math.floor(hardware.deviceKvTokens / this.#blockTokens);
-    const pace = new SimulatedSteps(sizes);
+    const steps = new SimulatedSteps(sizes);
     this.#executable = new TimedExecutable({
       ...{ blockBytes: spec.payloadBytes, numBlocks },
       nowMs: () => time.nowMs,
       at: (atMs, run) => {
         time.at(atMs, run);
       },
-      stepMs: (work) => pace.hardwareMs(work) * (1 + noise * (random.u32() / 2 ** 31 - 1)),
+      stepMs: (work) => steps.hardwareMs(work) * (1 + noise * (random.u32() / 2 ** 31 - 1)),
       onEnd: () => {
         activity.begin();
       },
@@ -96,7 +96,7 @@ export class FullEngine implements ReplayEngine {
         ...{ spec, numBlocks, chunkTokens, maxNumSeqs: hardware.maxRows, stepMs: 0, tbtTargetMs, queueOrder },
         // The trace bounds the queue.
         maxWaiting: Infinity,
-        firstSteps: pace.firstSteps,
+        firstSteps: steps.firstSteps,
         emit: (event) => {
           this.#onEvent(event);
         },

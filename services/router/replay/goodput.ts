@@ -37,8 +37,8 @@ const MOST_FACTOR = 8;
 const NEAR = 0.95;
 
 /**
- * How far a rate is from goodput by the share within the targets, about as Mooncake's conversation trace has it under several policies. Up
- * to `TELLING` above the share that is wanted, the distance is in proportion to it; further above, the share does not tell.
+ * Rough distance from goodput by attainment, as measured on Mooncake's conversation trace under several policies. Up to `TELLING` above the
+ * wanted share it is proportional; higher attainment carries no information.
  */
 const TELLING = 0.07;
 const ABOVE = 0.7;

@@ -9,12 +9,17 @@
  */
 import type { ClusterSize } from './replay_options.ts';
 
-/** Times the instances that are enough of each role that are plenty of one. */
+/**
+ * Multiple of `enough` (so many instances of each role meet the targets) that counts as plenty of the other role while the fewest of one
+ * role are searched.
+ */
 const PLENTY = 4;
 
 /** Cost of an instance, in any unit. */
 export interface InstanceCosts {
+  /** A prefill instance. */
   readonly prefill: number;
+  /** A decode instance. */
   readonly decode: number;
   /** An instance that does any part of a request. */
   readonly both: number;
@@ -23,6 +28,7 @@ export interface InstanceCosts {
 /** A cluster that was tried. */
 export interface PlanCandidate {
   readonly cluster: ClusterSize;
+  /** Cost of all its instances, in the unit of {@link InstanceCosts}. */
   readonly cost: number;
   /** Share of the requests within both targets. */
   readonly attainment: number;
@@ -35,9 +41,11 @@ export interface PlanOptions {
   /** Most runs; the search ends with the best cluster so far. */
   readonly maxRuns: number;
   readonly costs: InstanceCosts;
+  /** Share of the requests that must be within both targets, in (0, 1]. */
   readonly targetShare: number;
   /** Returns the share of requests within both targets. */
   readonly run: (cluster: ClusterSize) => Promise<number>;
+  /** Called after each run, with the number of runs so far. */
   readonly onTried?: (candidate: PlanCandidate, numRuns: number) => void;
 }
 
@@ -45,8 +53,9 @@ export interface PlanOptions {
 export interface Plan {
   /** Every cluster that was tried, in this order. */
   readonly tried: readonly PlanCandidate[];
-  /** Undefined: none was found. */
+  /** Cheapest cluster whose instances do any part; undefined when none was found. */
   readonly aggregated: PlanCandidate | undefined;
+  /** Cheapest cluster of prefill and decode instances; undefined when none was found. */
   readonly split: PlanCandidate | undefined;
   /** Whether runs were left: otherwise there may be cheaper ones. */
   readonly isComplete: boolean;
@@ -124,7 +133,7 @@ class PlanSearch {
     return pairs.sort((a, b) => cost(a) - cost(b) || Math.abs(a[0] - a[1]) - Math.abs(b[0] - b[1]));
   }
 
-  /** Runs a cluster, unless another one tells. */
+  /** Whether a cluster meets the targets: known from an earlier run of a smaller or larger one, else by running it. */
   async #meets(cluster: ClusterSize): Promise<boolean> {
     const { run, costs, targetShare, maxRuns, onTried } = this.#options;
     const meets = ({ attainment }: PlanCandidate): boolean => attainment >= targetShare;

@@ -15,6 +15,7 @@ const MAX_WIDTH = 100;
 
 /** Where progress is shown. */
 export interface ProgressOutput {
+  /** Writes text; the result is not used. */
   write(text: string): unknown;
   readonly isTTY?: boolean | undefined;
 }

@@ -29,7 +29,7 @@ const flags = {
     'how much of an engine is simulated: its steps, or its scheduler and block pool too [light]',
   ),
   'queue-order': flag('NAME', `order of the instances’ queues: ${queueOrderNames.join(', ')} [${queueOrderNames[0]}]`),
-  'strict-roles': flag('', 'decode instances compute no prompts'),
+  'strict-roles': flag('', 'roles are walls (policy priced)'),
   'link-bytes-per-second': flag('N', 'speed of the links, in place of the hardware’s'),
   slow: flag('SHARE:FACTOR', 'that share of the instances is so many times slower: 0.5:3'),
   'cache-curve': flag('', 'also the hits of one cache by its capacity'),

@@ -151,7 +151,9 @@ function notesOf({
       ? []
       : [`Links have ${linkBytesPerSecond} bytes a second, in place of the hardware's.`]),
     ...(slow ? [`A share of ${slow.share} of the instances is ${slow.factor} times slower.`] : []),
-    ...(strictRoles ? ['Decode instances compute no prompts.'] : []),
+    ...(strictRoles
+      ? ['Roles are walls: prefill instances do not generate, and decode instances compute no long prompts.']
+      : []),
     ...(ratePerSecond === undefined ? [] : [`One rate, ${ratePerSecond} requests/s; goodput was not looked for.`]),
   ];
 }

@@ -35,7 +35,7 @@ export interface ReplayOptions {
   readonly cluster: ClusterSize;
   /** A file, or the URL of a router; undefined: the hardware that comes with the command. */
   readonly hardware: string | undefined;
-  /** Names of policies, in the order in which they are run; the first one that the cluster has by default is marked so. */
+  /** Names of policies, in the order in which they run. The report marks the cluster's default policy. */
   readonly policies: readonly string[];
   readonly targets: Targets;
   /** One run at this rate for each policy and seed; undefined: goodput is looked for. */
@@ -46,7 +46,10 @@ export interface ReplayOptions {
   readonly engine: 'light' | 'full';
   /** Order of the instances' queues. */
   readonly queueOrder: QueueOrderName;
-  /** Whether decode instances compute no prompts, as in clusters without `--local-prefill-tokens`. */
+  /**
+   * Whether roles are walls under `priced`: decode instances then compute at most LOCAL_PREFILL_TOKENS (run_worker.ts) uncached tokens of a
+   * prompt, and prefill instances generate nothing. Other policies keep roles apart in any case.
+   */
   readonly strictRoles: boolean;
   readonly linkBytesPerSecond: number | undefined;
   readonly slow: SlowInstances | undefined;

@@ -57,7 +57,7 @@ export interface PolicyFigures {
   readonly goodputOfSeeds: readonly number[];
   /** The same for the tenth with the longest prompts; undefined when it was not looked for. */
   readonly goodputOfLongestTenth?: number | undefined;
-  /** The run whose figures are shown: at the goodput of the default policy, or at `--rate`, equal for all policies where that is so. */
+  /** Run whose figures are shown: at `--rate`, else at the goodput of the first policy of the list; equal rates for all policies. */
   readonly atRate: RateFigures;
   /** Every rate that was tried, ascending. Of runs that were cut, shares are of the requests that had ended or missed a target by then. */
   readonly attainmentByRate: readonly {

@@ -121,13 +121,13 @@ function sortedTimes(times: Float32Array): Float32Array {
 
 /** Copies `from` to `to` in the order of the 16 bits from `shift` on; equal ones keep their order. */
 function byHalf(from: Uint32Array, to: Uint32Array, shift: number): void {
-  const places = new Uint32Array(NUM_HALVES);
-  for (const bits of from) places[(bits >>> shift) & (NUM_HALVES - 1)]!++;
+  const offsets = new Uint32Array(NUM_HALVES);
+  for (const bits of from) offsets[(bits >>> shift) & (NUM_HALVES - 1)]!++;
   let at = 0;
   for (let half = 0; half < NUM_HALVES; half++) {
-    const count = places[half]!;
-    places[half] = at;
+    const count = offsets[half]!;
+    offsets[half] = at;
     at += count;
   }
-  for (const bits of from) to[places[(bits >>> shift) & (NUM_HALVES - 1)]!++] = bits;
+  for (const bits of from) to[offsets[(bits >>> shift) & (NUM_HALVES - 1)]!++] = bits;
 }

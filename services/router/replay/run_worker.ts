@@ -33,7 +33,7 @@ export interface RunJob {
   readonly policy: string;
   readonly ratePerSecond: number;
   readonly seed: number;
-  /** Whether the run ends as soon as so many requests have missed a target that the others are too few; it then has no figures. */
+  /** Whether the run may stop once the target share is out of reach; it then has no figures. */
   readonly mayBeCut: boolean;
 }
 
@@ -47,6 +47,7 @@ export interface RunAnswer {
 
 /** Methods of the thread. */
 export interface RunMethods {
+  /** Runs the trace once, at one rate under one policy. */
   run(job: RunJob): Promise<RunAnswer>;
 }
 

@@ -132,18 +132,18 @@ export class SimulatedCluster {
 
   atAddress(address: string): SimulatedNode {
     const node = this.#byAddress.get(address);
-    if (!node) throw new Error(`nobody is at ${address}`);
+    if (!node) throw new Error(`no instance has the address ${address}`);
     return node;
   }
 
-  /** The engine has seen a placement: a heartbeat follows soon, as in production. */
+  /** Records that the engine saw a placement; its heartbeat follows within MIN_HEARTBEAT_MS, as in production. */
   saw(node: SimulatedNode, placement: number): void {
     node.seen = Math.max(node.seen, placement);
     if (node.isHeartbeatDue || this.#isPlaced) return;
     node.isHeartbeatDue = true;
     this.#time.at(node.heardMs + MIN_HEARTBEAT_MS, () => {
       node.isHeartbeatDue = false;
-      this.#say(node);
+      this.#sendHeartbeat(node);
     });
   }
 
@@ -154,13 +154,13 @@ export class SimulatedCluster {
 
   #heartbeat(node: SimulatedNode): void {
     if (this.#isPlaced) return;
-    if (this.#time.nowMs - node.heardMs >= HEARTBEAT_MS - 1) this.#say(node);
+    if (this.#time.nowMs - node.heardMs >= HEARTBEAT_MS - 1) this.#sendHeartbeat(node);
     this.#time.at(node.heardMs + HEARTBEAT_MS, () => {
       this.#heartbeat(node);
     });
   }
 
-  #say(node: SimulatedNode): void {
+  #sendHeartbeat(node: SimulatedNode): void {
     if (this.#isPlaced) return;
     const { engine, instance, seen } = node;
     node.heardMs = this.#time.nowMs;

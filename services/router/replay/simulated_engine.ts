@@ -31,7 +31,7 @@ export class SimulatedEngine implements ReplayEngine {
   readonly name: string;
   readonly sizes: EngineSizes;
   readonly port: SimulatedPort;
-  readonly pace: SimulatedSteps;
+  readonly steps: SimulatedSteps;
   readonly #time: ReplayTime;
   readonly #random: Random;
   readonly #blocks: SimulatedBlocks;
@@ -61,7 +61,7 @@ export class SimulatedEngine implements ReplayEngine {
     this.#generation = new SimulatedGeneration(sizes.blockTokens);
     this.#transfers = new SimulatedTransfers(this, sizes, context);
     this.port = new SimulatedPort(hardware.linkBytesPerSecond / 1e3, hardware.dramToDeviceBytesPerSecond / 1e3);
-    this.pace = new SimulatedSteps(sizes);
+    this.steps = new SimulatedSteps(sizes);
   }
 
   get pool(): BlockPool {
@@ -166,8 +166,8 @@ export class SimulatedEngine implements ReplayEngine {
   }
 
   /**
-   * Gives a waiting sequence its device blocks, by the rules of shared/engine/admission.ts. `rowsBefore`: rows of prompts before it that hold
-   * some. Returns `none` when no other one may have any either.
+   * Gives a waiting sequence its device blocks, by the rules of shared/engine/admission.ts. `rowsBefore`: rows of prompts before it that
+   * hold some. Returns `none` when admission must stop, `not this` when only this sequence must wait.
    */
   #enter(head: SimulatedSequence, rowsBefore: number): 'entered' | 'not this' | 'none' {
     if (this.numHeld >= this.sizes.hardware.maxRows) return 'none';
@@ -193,8 +193,8 @@ export class SimulatedEngine implements ReplayEngine {
     const numGenerating = this.generating.length;
     const { contextTokens } = this;
     const tokens = { rows: numGenerating, pairs: 0, contextTokens, sequences: numGenerating };
-    const time = this.pace.promptTime(tokens);
-    const mostRows = Math.min(this.sizes.chunkTokens - numGenerating, this.pace.promptRows(numGenerating));
+    const time = this.steps.promptTime(tokens);
+    const mostRows = Math.min(this.sizes.chunkTokens - numGenerating, this.steps.promptRows(numGenerating));
     let rowsLeft = mostRows;
     let [pairs, numSequences] = [0, numGenerating];
     for (const sequence of this.#order?.sorted(this.#prompts, this.#time.nowMs) ?? this.#prompts) {
@@ -214,12 +214,12 @@ export class SimulatedEngine implements ReplayEngine {
     const { noise } = this.sizes;
     const factor = 1 + noise * (this.#random.u32() / 2 ** 31 - 1);
     const work = { rows, pairs, contextTokens, sequences: numSequences };
-    const ms = this.pace.hardwareMs(work) * factor;
+    const ms = this.steps.hardwareMs(work) * factor;
     this.#isRunning = true;
     this.numSteps++;
     this.busyMs += ms;
     this.#time.after(ms, () => {
-      this.pace.took(work, rows - numGenerating, ms);
+      this.steps.took(work, rows - numGenerating, ms);
       this.#complete();
     });
   }

@@ -46,9 +46,9 @@ export interface SequenceOptions {
   readonly outputTokens: number;
   /** Tokens that the answer is expected to have. */
   readonly expectedTokens: number;
-  /** A prefill sequence sends its KV by this. */
+  /** Prefill sequence: where its KV is sent while it is computed. */
   readonly handoff?: Handoff | undefined;
-  /** A decode sequence expects KV by this. */
+  /** Decode sequence: the handoff that brings its prompt's KV. */
   readonly expected?: Handoff | undefined;
   /** Called with tokens of the output that come one by one: always the first one, and the first after a preemption. */
   readonly onToken: (sequence: SimulatedSequence) => void;
@@ -102,7 +102,7 @@ export class SimulatedSequence {
   arrivedMs = 0;
   /** Tokens with KV on the device. */
   computed = 0;
-  /** Tokens of the prompt that come by fetches, behind those that the device holds. */
+  /** End, in tokens of the prompt, of the prefix that is on the device or fetched; 0 while nothing is fetched. */
   fetchedTo = 0;
   /** Fetches that have not arrived. */
   numFetching = 0;
@@ -110,7 +110,7 @@ export class SimulatedSequence {
   blocks: number[] = [];
   /** Blocks of `blocks` that were named. */
   numSealed = 0;
-  /** Fetches that begin once the device blocks are taken: of what the device did not hold after all. */
+  /** Whether the sequence was admitted before: its device hits are counted at the first admission only. */
   isAdmitted = false;
   readonly tokens: TokenCounts = { device: 0, dram: 0, remote: 0, computed: 0 };
 

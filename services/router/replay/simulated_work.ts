@@ -8,7 +8,7 @@ import type { SimulatedSteps } from './simulated_steps.ts';
 /** State of an instance from which its work is counted. */
 export interface WorkState {
   readonly pool: BlockPool;
-  readonly pace: SimulatedSteps;
+  readonly steps: SimulatedSteps;
   readonly sizes: EngineSizes;
   readonly waiting: readonly SimulatedSequence[];
   readonly prompts: readonly SimulatedSequence[];
@@ -21,7 +21,7 @@ export interface WorkState {
 
 /** Returns the work of an instance now. */
 export function workOf(engine: WorkState): InstanceWork {
-  const { pool, pace, sizes, generating } = engine;
+  const { pool, steps, sizes, generating } = engine;
   const { hardware, blockTokens } = sizes;
   const prompts = { tokens: 0, pairs: 0, sequences: 0 };
   const coming = { sequences: 0, contextTokens: 0 };
@@ -42,16 +42,16 @@ export function workOf(engine: WorkState): InstanceWork {
   }
   for (const sequence of engine.prompts) add(sequence, sequence.promptRows);
   return {
-    step: pace.step,
+    step: steps.step,
     chunkTokens: sizes.chunkTokens,
     maxNumSeqs: hardware.maxRows,
-    pacedStepMs: pace.pacedMs,
+    pacedStepMs: steps.pacedMs,
     ...{ prompts, coming, generating: { sequences: generating.length, contextTokens: engine.contextTokens } },
     numBlocks: pool.numBlocks,
     freeBlocks: pool.numAvailable,
     waitingBlocks,
     blockBytes: hardware.kvBytesPerToken * blockTokens,
-    promptsMs: prompts.tokens * pace.step.rowMs + prompts.pairs * pace.step.pairMs,
+    promptsMs: prompts.tokens * steps.step.rowMs + prompts.pairs * steps.step.pairMs,
     ends: endsOf(engine),
   };
 }
@@ -64,9 +64,9 @@ function waitingRows(sequence: SimulatedSequence, { sizes, hitBlocks }: WorkStat
   return Math.min(promptRows, length - hitBlocks(sequence) * sizes.blockTokens);
 }
 
-function endsOf({ generating, pace }: WorkState): InstanceWork['ends'] {
+function endsOf({ generating, steps }: WorkState): InstanceWork['ends'] {
   if (generating.length === 0) return [];
-  const tokenMs = pace.tokenMs;
+  const tokenMs = steps.tokenMs;
   const left = generating
     .map(({ options, generated, blocks }) => ({
       ms: Math.max(1, options.expectedTokens - generated) * tokenMs,

@@ -7,7 +7,7 @@
 import type { AnchoredHash, BlockKey } from '../../../shared/kv/block_key.ts';
 import type { TraceHash } from './trace_hashes.ts';
 
-/** Keys of parts are below: a trace numbers its blocks by 31 bits, of at most 2 ** 11 parts. A hash of 64 bits is below once in 2 ** 21. */
+/** Bound of part keys: 31-bit block numbers × at most 2 ** 11 parts. A random 64-bit hash falls below it once in 2 ** 21. */
 const MOST_KEY = 2n ** 43n;
 /**
  * Tokens of a block of an engine, four blocks of a cluster: with 32, a run takes half as long again for the same figures. A decode instance

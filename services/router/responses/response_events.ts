@@ -29,9 +29,9 @@ export function eventsOf(change: ItemChange): ResponseEvent[] {
   }
 }
 
-type Part = Readonly<Record<string, unknown>>;
+type JsonFields = Readonly<Record<string, unknown>>;
 
-/** Begins of the events about an item's text. */
+/** Prefixes of the types of events about an item's text. */
 const textEvents = {
   message: 'response.output_text',
   reasoning: 'response.reasoning_text',
@@ -48,19 +48,19 @@ function hasParts({ type }: OutputItem): boolean {
   return type === 'message' || type === 'reasoning';
 }
 
-function partsOf(item: OutputItem): readonly Part[] {
-  return (item['content'] ?? []) as readonly Part[];
+function partsOf(item: OutputItem): readonly JsonFields[] {
+  return (item['content'] ?? []) as readonly JsonFields[];
 }
 
-function contentAt(item: OutputItem): Part {
+function contentAt(item: OutputItem): JsonFields {
   return hasParts(item) ? { content_index: 0 } : {};
 }
 
-function logprobsOf({ type }: OutputItem, logprobs: readonly unknown[]): Part {
+function logprobsOf({ type }: OutputItem, logprobs: readonly unknown[]): JsonFields {
   return type === 'message' ? { logprobs } : {};
 }
 
-function partEvents(at: Part, item: OutputItem, change: 'added' | 'done'): ResponseEvent[] {
+function partEvents(at: JsonFields, item: OutputItem, change: 'added' | 'done'): ResponseEvent[] {
   const { type } = item;
   if (type !== 'message' && type !== 'reasoning') return [];
   const part = partsOf(item)[0] ?? partOf(type, '');

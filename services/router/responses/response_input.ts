@@ -114,7 +114,7 @@ function textOf(content: unknown, where: string): string {
 
 /**
  * Returns the messages that the parts of a conversation make: an assistant's reasoning, text and calls become one message, in whatever
- * order text and calls stand, and system messages at the begin become one with the instructions, since templates seldom take two.
+ * order text and calls stand, and system messages at the beginning become one with the instructions, since templates seldom take two.
  */
 export function messagesOf(items: readonly ChatItem[], instructions: string | undefined): Messages {
   const messages: Message[] = instructions === undefined ? [] : [{ role: 'system', content: instructions }];

@@ -24,7 +24,7 @@ export type ItemChange =
     }
   | { readonly change: 'done'; readonly index: number; readonly item: OutputItem; readonly text: string };
 
-/** Begins of the ids of items, by kind. */
+/** Prefixes of the ids of items, by kind. */
 const prefixes: Readonly<Record<ItemKind, string>> = {
   ...{ message: 'msg_', reasoning: 'rs_', function_call: 'fc_', custom_tool_call: 'ctc_' },
 };

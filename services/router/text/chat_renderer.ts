@@ -22,7 +22,7 @@ export interface RenderedChat {
   readonly prefix: string;
 }
 
-/** A chat template, and what its text says that it reads. */
+/** A chat template, and which variables and roles its source reads. */
 class ReadTemplate {
   readonly source: string;
   readonly template: ChatTemplate | undefined;

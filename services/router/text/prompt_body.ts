@@ -27,7 +27,7 @@ interface PromptLimits {
   readonly maxCharacters: number;
   /** Side on which the ids are cut afterwards; undefined: a text over `maxCharacters` is refused. */
   readonly cutSide?: Truncation['side'] | undefined;
-  /** Whether it may have turns in the tokens that other requests generated: not under a cache salt. */
+  /** Whether cached tokens of other requests' answers may stand for turns of this prompt; false under a cache salt. */
   readonly isShared?: boolean;
 }
 
@@ -44,7 +44,9 @@ export interface ChatInput extends PromptLimits {
 
 /** Encodes texts and chats to token ids. */
 export interface PromptEncoder {
+  /** Returns the token ids of a text. @throws Failure when the text is too long. */
   encode(prompt: TextPrompt): Uint32Array;
+  /** Renders a chat and returns its token ids. @throws Failure when the template refuses the chat, or its text is too long. */
   chatPrompt(chat: ChatInput): ChatPrompt;
 }
 

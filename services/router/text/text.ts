@@ -91,9 +91,9 @@ export class TextCodec {
     const longest = await long.call('longestToken', undefined);
     // `delimiters` also builds each thread's encoder, so that no prompt has to wait for one.
     const [delimiters] = await Promise.all([prompts.call('delimiters', undefined), long.call('delimiters', undefined)]);
-    const [lent, taken] = linkEnds();
-    prompts.notify('helpEncoding', lent, [lent]);
-    long.notify('acceptHelp', taken, [taken]);
+    const [helperEnd, ownEnd] = linkEnds();
+    prompts.notify('helpEncoding', helperEnd, [helperEnd]);
+    long.notify('acceptHelp', ownEnd, [ownEnd]);
     const workers = { streams, prompts, long, tools: undefined, startTools: startOne };
     return new TextCodec(workers, maxTokens * longest, delimiters);
   }

@@ -56,7 +56,7 @@ export class TextStream {
     return this.#numCharacters;
   }
 
-  /** Text that is certain now. A stop string counts only in the text of tokens that are `isSearched`. */
+  /** Returns the text that is final after this token. `isSearched`: whether a stop string may match here (false before `min_tokens`). */
   async push(token: number, isSearched: boolean): Promise<string> {
     if (this.#options.hiddenTokens?.has(token)) return '';
     const plain = this.#plainText(token);

@@ -6,7 +6,7 @@ import type { OutputFormat } from '../output/output_format.ts';
 /** An assistant's turn as a message. All spellings of the same message read alike. */
 export interface ReadTurn {
   readonly reasoning: string;
-  /** Whether a block of reasoning ends in it: an empty one, which turns the reasoning off, is no part of a message without it. */
+  /** Whether the text closes a reasoning block. Tells an empty block, with which templates turn reasoning off, from no block. */
   readonly hasBlock: boolean;
   /** Content and calls, as JSON. */
   readonly rest: string;

@@ -120,7 +120,7 @@ export class NatsBus implements Bus {
     } catch (error) {
       if (error instanceof Failure) throw error;
       const { code } = error as NatsError;
-      if (code === (ErrorCode.NoResponders as string)) throw new Failure('not_found', `nobody serves ${subject}`);
+      if (code === (ErrorCode.NoResponders as string)) throw new Failure('not_found', `no process serves ${subject}`);
       // The library reports a timeout also when it closes the connection.
       if (code === (ErrorCode.Timeout as string) && !connection.isClosed())
         throw new Failure('deadline_exceeded', `no answer on ${subject} within ${timeoutMs} ms`);
@@ -248,7 +248,7 @@ export class NatsBus implements Bus {
   async #answer(subject: string, message: Msg): Promise<void> {
     try {
       const handler = this.#servers.get(subject);
-      if (!handler) throw new Failure('not_found', `nobody serves ${subject}`);
+      if (!handler) throw new Failure('not_found', `no process serves ${subject}`);
       message.respond(await handler(bytesOf(message)));
     } catch (error) {
       const named = headers();

@@ -33,11 +33,11 @@ function ropeScaling(config: ModelConfig, raw: RotaryParameters, dim: number): R
       return { kind, factor: needed('factor'), lowFactor: low, highFactor: high, originalPositions };
     }
     case 'yarn': {
-      const said = atTop ?? raw.original_max_position_embeddings;
+      const original = atTop ?? raw.original_max_position_embeddings;
       // Without `factor`, the ratio of the full context to the original context is used.
-      const factor = raw.factor ?? (said === undefined ? needed('factor') : config.maxPositions / said);
+      const factor = raw.factor ?? (original === undefined ? needed('factor') : config.maxPositions / original);
       return {
-        ...{ kind, factor, originalPositions: said ?? config.maxPositions },
+        ...{ kind, factor, originalPositions: original ?? config.maxPositions },
         attentionFactor: raw.attention_factor ?? yarnAttention(factor, raw.mscale, raw.mscale_all_dim),
         ...{ betaFast: raw.beta_fast ?? 32, betaSlow: raw.beta_slow ?? 1, isTruncated: raw.truncate ?? true },
       };

@@ -39,8 +39,8 @@ function gemmaShape(
   if (isWindowed.includes(true) && window === 0) refuse(config, 'sliding_attention without a sliding_window');
   if (raw.use_bidirectional_attention) refuse(config, 'use_bidirectional_attention');
   const { qkNorm, localRope, caps = { scores: 0, logits: 0 } } = more;
-  const capOf = (said: number | null | undefined, absent: number): number =>
-    said === undefined ? absent : (said ?? 0);
+  const capOf = (given: number | null | undefined, absent: number): number =>
+    given === undefined ? absent : (given ?? 0);
   return decoderShape(config, {
     activation: 'gelu_pytorch_tanh',
     layer: {

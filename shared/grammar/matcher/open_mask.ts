@@ -22,6 +22,7 @@ export interface Seat {
 export interface Seats {
   /** Opens the state after all tokens of the output. @throws Failure when it cannot be had */
   seat(mask: OpenMask): Promise<Seat>;
+  /** The output has ended: its state in a thread can be released. */
   closed(mask: OpenMask): void;
 }
 

@@ -130,8 +130,8 @@ function tokenizerOf(
 }
 
 function byteLevel(metadata: Readonly<Record<string, unknown>>, { tokens }: Vocabulary): Made {
-  const said = metadata['tokenizer.ggml.pre'];
-  const name = typeof said === 'string' ? said : 'none';
+  const given = metadata['tokenizer.ggml.pre'];
+  const name = typeof given === 'string' ? given : 'none';
   const pre = preTokenizers.get(name);
   if (!pre) {
     throw new Error(

@@ -98,13 +98,13 @@ async function readRopeFactors(tensors: ReadonlyMap<string, GgufTensor>): Promis
 
 /** Returns the sampling defaults in the file's metadata, as far as the file has some. @throws ModelError for a value out of range. */
 function defaultsOf(metadata: Readonly<Record<string, unknown>>, path: string): GenerationDefaults {
-  const said = (key: string): unknown => {
+  const numberOf = (key: string): unknown => {
     const value = metadata[`general.sampling.${key}`];
     return typeof value === 'number' ? value : undefined;
   };
   const values = {
-    ...{ temperature: said('temp'), top_p: said('top_p'), top_k: said('top_k'), min_p: said('min_p') },
-    repetition_penalty: said('penalty_repeat'),
+    ...{ temperature: numberOf('temp'), top_p: numberOf('top_p'), top_k: numberOf('top_k'), min_p: numberOf('min_p') },
+    repetition_penalty: numberOf('penalty_repeat'),
   };
   return checkedDefaults(values, `${path}: general.sampling`);
 }

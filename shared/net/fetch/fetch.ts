@@ -53,6 +53,7 @@ export interface FetchStream {
    * @throws Failure when the fetch cannot continue.
    */
   records(slots: Slots): AsyncGenerator<Iterable<Arrived>>;
+  /** Ends the fetch: no more records come, and its slots are released once no transfer writes into them. */
   cancel(): void;
   /** The link to the holder, as far as it was measured; empty for a holder in the same process. */
   readonly links: readonly LinkMeasure[];
@@ -151,7 +152,7 @@ class Fetch implements FetchStream {
 
   cancel(): void {
     this.#link.release();
-    this.#link.abort(new Failure('cancelled', 'nobody reads it any more'));
+    this.#link.abort(new Failure('cancelled', 'the fetch was cancelled'));
     // A call that was opened and never read still has a stream to close.
     void this.#call.then(
       (last) => {

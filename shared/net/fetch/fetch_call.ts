@@ -179,7 +179,7 @@ export class FetchCall {
   #leave(slots: Slots): void {
     const { link, stream } = this.#options;
     this.#isOver = true;
-    link.abort(new Failure('cancelled', 'nobody reads it any more'));
+    link.abort(new Failure('cancelled', 'the fetch was cancelled'));
     link.release();
     this.#changed.notify();
     const releaseAll = (): void => {

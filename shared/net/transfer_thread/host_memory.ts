@@ -20,6 +20,7 @@ import type { SlabMemory } from '../../kv/slab.ts';
 export interface OwnMemory {
   /** Name under which other processes of this host open the slab; empty when it is not published. */
   readonly name: string;
+  /** Returns the first `length` bytes of a slot. */
   bytes(slot: number, length: number): Uint8Array;
   /** Returns the offset at which other processes find bytes [start, end) of the slab; undefined when that range is not published. */
   offsetOf(start: number, end: number): number | undefined;
@@ -27,8 +28,9 @@ export interface OwnMemory {
 
 /** Another process's slab, mapped for reading. */
 export interface BorrowedMemory {
-  /** Returns `length` bytes at byte offset `place`, to copy from; undefined when the range is outside the memory. */
+  /** Returns `length` bytes at byte offset `offset`, to copy from; undefined when the range is outside the memory. */
   at(offset: number, length: number): Uint8Array | undefined;
+  /** Unmaps the memory. */
   close(): void;
 }
 

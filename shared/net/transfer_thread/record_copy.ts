@@ -41,7 +41,7 @@ export function receivedFrom(
 export function copyRecord(own: OwnMemory, memory: BorrowedMemory, job: CopyJob): string | undefined {
   const { offset, bytes } = job;
   const from = memory.at(offset, bytes);
-  if (!from) return 'its holder says it lies where nothing is';
+  if (!from) return 'the holder named an address outside its memory';
   const { target, verifier } = receivedFrom(own, job);
   for (let at = 0; at < bytes; at += COPY_BYTES) {
     const end = Math.min(bytes, at + COPY_BYTES);

@@ -7,6 +7,7 @@
 export interface ByteSocket {
   /** Sends bytes in order. The memory must not change until `onWritten` is called or the socket has closed. */
   write(parts: readonly Uint8Array[], onWritten?: () => void): void;
+  /** Closes the socket at once; bytes that were not sent are lost. */
   destroy(): void;
 }
 

@@ -23,7 +23,7 @@ test('a block stays promised until the last of its promises has ended, in any or
     const ends = chains.map((keys) => promised.promise('a', keys));
     const open = new Set([0, 1, 2]);
     for (const number of order) {
-      const run = (keys: Int32Array): number => promised.runs(keys, noMatches)[0]?.end ?? 0;
+      const run = (keys: Int32Array): number => promised.prefixes(keys, noMatches)[0]?.end ?? 0;
       assert.equal(run(chains[0]!), open.has(0) || open.has(1) ? 4 : 2);
       assert.equal(run(chains[2]!), open.has(2) ? 3 : 2);
       ends[number]!();
@@ -39,12 +39,12 @@ test('a run begins where the instance has blocks already, and is left out when i
   promised.promise('a', keysOf(1, 2, 3, 4));
   promised.promise('b', keysOf(1, 2));
   const asked = keysOf(1, 2, 3, 8);
-  assert.deepEqual(promised.runs(asked, new Map([['a', 1]])), [
+  assert.deepEqual(promised.prefixes(asked, new Map([['a', 1]])), [
     { id: 'a', end: 3, fetchedTo: 0 },
     { id: 'b', end: 2, fetchedTo: 0 },
   ]);
-  assert.deepEqual(promised.runs(asked, new Map(Object.entries({ a: 3, b: 2 }))), []);
-  assert.deepEqual(promised.runs(keysOf(7), noMatches), []);
+  assert.deepEqual(promised.prefixes(asked, new Map(Object.entries({ a: 3, b: 2 }))), []);
+  assert.deepEqual(promised.prefixes(keysOf(7), noMatches), []);
 });
 
 test('an instance that has left has no promises, and the end of an earlier one takes nothing of its successor', () => {
@@ -52,24 +52,24 @@ test('an instance that has left has no promises, and the end of an earlier one t
   const end = promised.promise('a', keysOf(1, 2));
   promised.forget('a');
   assert.equal(promised.numOpen, 0);
-  assert.deepEqual(promised.runs(keysOf(1, 2), noMatches), []);
+  assert.deepEqual(promised.prefixes(keysOf(1, 2), noMatches), []);
   promised.promise('a', keysOf(1, 2));
   end();
-  assert.deepEqual(promised.runs(keysOf(1, 2), noMatches), [{ id: 'a', end: 2, fetchedTo: 0 }]);
+  assert.deepEqual(promised.prefixes(keysOf(1, 2), noMatches), [{ id: 'a', end: 2, fetchedTo: 0 }]);
 });
 
 test('a run says which of its blocks are only fetched, until a promise computes them too', () => {
   const promised = new PromisedBlocks();
   const asked = keysOf(1, 2, 3, 4, 8);
   promised.promise('a', keysOf(1, 2, 3, 4), 3);
-  assert.deepEqual(promised.runs(asked, noMatches), [{ id: 'a', end: 4, fetchedTo: 3 }]);
-  assert.deepEqual(promised.runs(asked, new Map([['a', 3]])), [{ id: 'a', end: 4, fetchedTo: 0 }]);
+  assert.deepEqual(promised.prefixes(asked, noMatches), [{ id: 'a', end: 4, fetchedTo: 3 }]);
+  assert.deepEqual(promised.prefixes(asked, new Map([['a', 3]])), [{ id: 'a', end: 4, fetchedTo: 0 }]);
   const end = promised.promise('a', keysOf(1, 2, 3), 1);
-  assert.deepEqual(promised.runs(asked, noMatches), [{ id: 'a', end: 4, fetchedTo: 1 }]);
+  assert.deepEqual(promised.prefixes(asked, noMatches), [{ id: 'a', end: 4, fetchedTo: 1 }]);
   promised.promise('a', keysOf(1, 2, 3, 4, 8), 5);
-  assert.deepEqual(promised.runs(asked, noMatches), [{ id: 'a', end: 5, fetchedTo: 5 }]);
+  assert.deepEqual(promised.prefixes(asked, noMatches), [{ id: 'a', end: 5, fetchedTo: 5 }]);
   end();
-  assert.equal(promised.runs(asked, noMatches)[0]?.end, 5);
+  assert.equal(promised.prefixes(asked, noMatches)[0]?.end, 5);
 });
 
 test('P1: blocks beyond the bound are not promised, and nothing is left of the others', () => {
@@ -105,7 +105,7 @@ test('any sequence of promises and ends gives the runs of a plain count', () => 
       open.push({ id, tokens, end: promised.promise(id, keysOf(...tokens), random.below(tokens.length + 1)) });
     } else open.splice(random.below(open.length), 1)[0]?.end();
     const tokens = draw();
-    const runs = new Map(promised.runs(keysOf(...tokens), noMatches).map((run) => [run.id, run.end]));
+    const runs = new Map(promised.prefixes(keysOf(...tokens), noMatches).map((run) => [run.id, run.end]));
     for (const one of ['a', 'b', 'c']) assert.equal(runs.get(one) ?? 0, plain(one, tokens), `step ${i}`);
     assert.equal(promised.numOpen, open.length);
   }

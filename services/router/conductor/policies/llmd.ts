@@ -51,7 +51,10 @@ function best(
   return { one, score: scoreOf(one) };
 }
 
-/** Returns the ranks of instances by the time since their last request without a hit, longest first; never comes before all. */
+/**
+ * Returns the ranks of instances by the time since their last request without a hit, longest first; an instance that never had one ranks
+ * first.
+ */
 function coldRanks(pool: readonly KnownInstance[]): ReadonlyMap<string, number> {
   const lastMs = ({ coldAtMs }: KnownInstance): number => coldAtMs ?? -Number.MAX_VALUE;
   const sorted = [...pool].sort((a, b) => lastMs(a) - lastMs(b));

@@ -124,7 +124,7 @@ export class RulePolicy implements Policy {
   /** Places by the longest prefix, because the instance `name` does not report the coefficients that the rule needs. */
   #withoutWork(name: string, question: Question, snapshot: ClusterSnapshot): Decision {
     const decision = this.#longestPrefix.decide(question, snapshot);
-    return decision.kind === 'place' ? saying(decision, withoutCoefficients(name)) : decision;
+    return decision.kind === 'place' ? withReason(decision, withoutCoefficients(name)) : decision;
   }
 }
 
@@ -134,7 +134,7 @@ function withoutCoefficients(name: string): string {
 }
 
 /** Returns the decision with `why` before its reason. */
-function saying(decision: Extract<Decision, { kind: 'place' }>, why: string): Decision {
+function withReason(decision: Extract<Decision, { kind: 'place' }>, why: string): Decision {
   const { placement } = decision;
   return { ...decision, placement: { ...placement, reason: `${why}; ${placement.reason}` } };
 }

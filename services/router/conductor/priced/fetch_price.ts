@@ -13,8 +13,8 @@ export interface Fetch {
   readonly ms: number;
 }
 
-/** Held blocks that follow each other from the first one of a prompt, as all instances may fetch them. */
-interface HeldRuns {
+/** Ranges of held blocks that follow each other from the first block of a prompt, as all instances may fetch them. */
+interface HeldRanges {
   /** End of each range, in blocks. */
   readonly ends: readonly number[];
   /** Addresses of the holders of each range. */
@@ -26,14 +26,14 @@ interface HeldRuns {
 /** Predicts fetches from the links of a snapshot. */
 export class FetchPrices {
   readonly #snapshot: ClusterSnapshot;
-  readonly #held: HeldRuns;
+  readonly #held: HeldRanges;
   /** Speed of the fastest link. */
   readonly #mostBytesPerMs: number;
 
   constructor(snapshot: ClusterSnapshot) {
     const { ranges, links, otherLink } = snapshot;
     this.#snapshot = snapshot;
-    this.#held = heldRunsOf(ranges);
+    this.#held = heldRangesOf(ranges);
     this.#mostBytesPerMs = Math.max(linkTable(links).mostBytesPerMs, otherLink.bytesPerMs);
   }
 
@@ -70,7 +70,7 @@ export class FetchPrices {
     return this.#snapshot.fetching?.byHolder[address] ?? 0;
   }
 
-  /** Returns the first end that {@link best} tries which reaches block `least`, or the last one; `match` where that does already. */
+  /** Smallest fetch end tried by {@link best} that reaches block `least`, else the last one tried; `match` when that reaches it. */
   endOf(match: number, least: number): number {
     if (this.#snapshot.state) return match >= least ? match : this.end;
     let [at, numTried] = [match, 0];
@@ -147,7 +147,7 @@ function msOver({ bytesPerMs, latencyMs }: LinkSpeed, bytes: number): number {
   return latencyMs + bytes / bytesPerMs;
 }
 
-function heldRunsOf(ranges: readonly HeldSnapshot[]): HeldRuns {
+function heldRangesOf(ranges: readonly HeldSnapshot[]): HeldRanges {
   const ends: number[] = [];
   const holdersOf: string[][] = [];
   const byAddress = new Map<string, number[]>();

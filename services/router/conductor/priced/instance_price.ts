@@ -2,7 +2,10 @@
 import { pairsOf, stepMs, type InstanceWork } from '../../../../shared/protocol/instance_work.ts';
 import type { InstanceSnapshot } from '../policy.ts';
 
-/** A step with prompts takes so many times a step without while an instance has no target, as in shared/engine/step_budget.ts. */
+/**
+ * Ratio of a step with prompt rows to one without, assumed while an instance reports no paced step time (AUTO_FACTOR in
+ * shared/engine/step_budget.ts).
+ */
 const UNPACED_FACTOR = 2.5;
 /** Rows of prompts that a paced step has at least, as ROW_UNIT in shared/engine/prompt_time.ts. */
 const LEAST_ROWS = 4;
@@ -69,8 +72,8 @@ export class InstancePrice {
   }
 
   /**
-   * Milliseconds between two tokens of a sequence of `contextTokens` here, once those that will generate do and those that end within
-   * `startMs` have ended: `prompts` says whether rows of prompts are computed beside them.
+   * Gap between two tokens, in ms, for a sequence of `contextTokens` placed here now: beside the sequences that have not ended by `startMs`
+   * and those that will generate. `prompts`: whether prompt rows share the steps.
    */
   gapMs(contextTokens: number, prompts: boolean, startMs = 0): number {
     const { step, generating, coming, pacedStepMs, ends } = this.work;

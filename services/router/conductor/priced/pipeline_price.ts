@@ -1,8 +1,8 @@
 /**
  * When one long prompt is computed if two instances take its chunks by turns (conductor/pipeline.ts).
  *
- *   last     [chunk 0 ─────]        [chunk 2 ─────]         a step, whose blocks are sent frame by frame
- *   second       [chunk 1 ─────]        [chunk 3 ─────]     a step behind the frames that come, whose blocks are sent when it ends
+ *   second   [chunk 0 ─────]        [chunk 2 ─────]         a step whose blocks are sent frame by frame
+ *   last         [chunk 1 ─────]        [chunk 3 ─────]     a step behind arriving frames; its blocks are sent when it ends
  *
  * A chunk overlaps the next one but for a frame and what has to be sent, and the one after that not at all.
  */
@@ -12,18 +12,18 @@ import type { InstancePrice } from './instance_price.ts';
 
 /** Fewest chunks that are worth it: with few of them the first and the last one, which overlap nothing, are most of the prompt. */
 const MIN_CHUNKS = 4;
-/** Most blocks of a chunk: an instance sends so many while a step computes them (MAX_CREDITS in shared/instance/outbox.ts). */
+/** Most blocks of a chunk: an instance sends so many while a step computes them (MAX_BLOCKS in shared/instance/export_credits.ts). */
 const MAX_CHUNK_BLOCKS = 32;
-/** Part of a chunk by which the next one starts later: its first frame, of the four to eight that records have. */
+/** Part of a chunk by which the next one starts later: its first frame of the four to eight that records have. */
 const LAG = 0.25;
-/** A pipeline's predicted time counts so many times: it depends on two instances, and on nothing else being placed there. */
+/** Factor on a pipeline's predicted time, which holds only while both instances stay idle. */
 const RISK = 1.1;
 /** Milliseconds and chunks that one instance waits for the other beyond the predicted start, before it computes all that is left. */
 const PATIENCE_MS = 2_000;
 const PATIENCE_CHUNKS = 6;
 /** Most milliseconds of that. */
 const MAX_PATIENCE_MS = 60_000;
-/** Second instances that are kept for each last one: another where the best one is to generate. */
+/** Seconds kept per last instance: the runner-up serves when the best one is to generate. */
 const KEPT = 2;
 
 /** A prompt computed on one instance, as far as pipelines are concerned. */
@@ -51,7 +51,7 @@ export interface PipelineSecond {
 /** A prompt computed by two instances. */
 export type ComputedByTwo = ComputedAlone & { readonly second: PipelineSecond };
 
-/** The price of a pipeline follows from these besides its two instances. */
+/** Terms that the price of a pipeline depends on besides its two instances. */
 export interface PipelinePriceTerms {
   readonly question: Question;
   readonly blockSize: number;
@@ -106,7 +106,7 @@ function pipelineOf(last: ComputedAlone, second: ComputedAlone, terms: PipelineP
   return [
     {
       ...{ price: a, to, cachedTokens, readyMs: startMs + ownMs, waitMs: Math.max(last.waitMs, second.waitMs) },
-      // Both are taken for all of that time.
+      // Both instances are busy for the whole pipeline.
       lossMs: 2 * ownMs * queuedPrice,
       second: { price: b, chunkBlocks, patienceMs: Math.ceil(patienceMs) },
     },

@@ -45,16 +45,23 @@ export interface PricedPlacement {
   readonly fetchTo: number;
   /** Tokens that are not computed for the request. */
   readonly cachedTokens: number;
+  /** Sum of the parts ({@link partsOf}). */
   readonly priceMs: number;
-  /** Time to the first token, of which the request waits for others `waitMs`: for device blocks, and for prompts that came before. */
+  /** Predicted time to the first token, the waiting included. */
   readonly ttftMs: number;
+  /** Time of `ttftMs` that the request waits for others: for device blocks, and for prompts that came before. */
   readonly waitMs: number;
+  /** Price of the time from the first token to the last. */
   readonly answerMs: number;
+  /** Predicted time between two tokens; no part of the price. */
   readonly tbtMs: number;
-  /** Time that sequences lose because of the answer, and because of the prompt. */
+  /** Price of what others lose by the answer. */
   readonly streamsMs: number;
+  /** Price of what others lose by the prompt. */
   readonly promptMs: number;
+  /** Price of the time beyond targets. */
   readonly lateMs: number;
+  /** Price of using instances for the other role's part. */
   readonly roleMs: number;
 }
 

@@ -13,14 +13,20 @@ import { matchesOf } from '../fetch_plan.ts';
 import { isRejected } from '../overload.ts';
 import { inPipeline } from '../pipeline.ts';
 import { ablePrefills, eligibleOf, matchOf, placementOf } from '../placement.ts';
-import type { Alternative, ClusterSnapshot, Decision, InstanceSnapshot, Policy, Question } from '../policy.ts';
+import {
+  MAX_ALTERNATIVES,
+  type Alternative,
+  type ClusterSnapshot,
+  type Decision,
+  type InstanceSnapshot,
+  type Policy,
+  type Question,
+} from '../policy.ts';
 import { defaultWeights, partsOf, predictionOf, type PricedPlacement, type PriceWeights } from './priced_placement.ts';
 import { Pricing } from './pricing.ts';
 
 /** Name of the policy. */
 export const PRICED = 'priced';
-/** Alternatives that a decision remembers. */
-const MAX_ALTERNATIVES = 8;
 
 /** Settings of the policy. */
 export interface PricedOptions {

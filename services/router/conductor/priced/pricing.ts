@@ -8,7 +8,7 @@
 import { pairsOf } from '../../../../shared/protocol/instance_work.ts';
 import { matchesOf, type PrefixMatches } from '../fetch_plan.ts';
 import { matchOf } from '../placement.ts';
-import type { ClusterSnapshot, InstanceSnapshot, PromisedRun, Question } from '../policy.ts';
+import type { ClusterSnapshot, InstanceSnapshot, PromisedPrefix, Question } from '../policy.ts';
 import { FetchPrices } from './fetch_price.ts';
 import { InstancePrice } from './instance_price.ts';
 import { lowest } from './lowest.ts';
@@ -17,7 +17,7 @@ import type { PricedPlacement, PriceWeights } from './priced_placement.ts';
 
 /** Instances of each side that are priced in pairs: those whose own prices are lowest. */
 const TOP = 8;
-/** Milliseconds that a request is taken to wait on a device that has no room for it and expects no end that makes some. */
+/** Wait assumed, in ms, on a device without room where no sequence is expected to end and free enough. */
 const NO_ROOM_MS = 600_000;
 
 /** One instance with the prompt computed there, perhaps in a pipeline with a second one. */
@@ -37,8 +37,11 @@ interface GeneratedAnswer {
 
 /** Which placements are priced. */
 interface PricedLimits {
+  /** Placements on one instance that are returned. */
   readonly most: number;
+  /** Tokens of the prompt that one instance may compute alone where another one could. */
   readonly mostAlone?: number;
+  /** Whether two instances may compute the prompt in a pipeline. */
   readonly hasPipelines?: boolean;
 }
 
@@ -48,12 +51,12 @@ export class Pricing {
   readonly #snapshot: ClusterSnapshot;
   readonly #weights: PriceWeights;
   readonly #matches: PrefixMatches;
-  readonly #promised: ReadonlyMap<string, PromisedRun>;
+  readonly #promised: ReadonlyMap<string, PromisedPrefix>;
   readonly #fetches: FetchPrices;
   readonly #numBlocksNeeded: number;
   /** Price of a millisecond that one generating sequence loses. */
   readonly #streamsPrice: number;
-  /** Prompts that wait on an average instance, times the weight of that. */
+  /** Price of a millisecond of instance time: weight `queued` × mean number of waiting prompts per instance. */
   #queuedPrice = 0;
 
   constructor(question: Question, snapshot: ClusterSnapshot, weights: PriceWeights) {
@@ -62,16 +65,14 @@ export class Pricing {
     this.#weights = weights;
     this.#streamsPrice = question.targets?.tbtMs === undefined ? weights.streams : weights.pacedStreams;
     this.#matches = matchesOf(snapshot.ranges);
-    this.#promised = new Map(snapshot.promised.map((run) => [run.id, run]));
+    this.#promised = new Map(snapshot.promised.map((prefix) => [prefix.id, prefix]));
     this.#fetches = new FetchPrices(snapshot);
     this.#numBlocksNeeded = Math.ceil((question.numTokens + question.outputTokens) / snapshot.blockSize);
   }
 
   /**
-   * Returns the `most` cheapest placements on one instance alone, and the best pairs, in no order. Instances without
-   * {@link InstanceSnapshot.work} are left out. `mostAlone`: tokens of the prompt that one instance may compute alone where another one
-   * could. `hasPipelines`: two instances may compute the prompt in a pipeline. In a large cluster only instances that are estimated to be
-   * cheap are priced.
+   * Returns the `most` cheapest placements on one instance alone, and the best pairs, in no order. Instances without {@link
+   * InstanceSnapshot.work} are left out. In a large cluster only instances that are estimated to be cheap are priced.
    */
   all(
     decodes: readonly InstanceSnapshot[],
@@ -177,7 +178,7 @@ export class Pricing {
       ms: fetchMs,
       computedMs,
     } = this.#fetches.best(price.instance, match, price.work.blockBytes, (end, ms) => {
-      // Blocks that an earlier request fetches are fetched again, and none that it computes.
+      // Blocks that an earlier request only fetches are fetched again; blocks that it computes are not.
       if (end < least || (end > least && end <= promised)) return Infinity;
       const from = Math.max(end, promised) * blockSize;
       if (from < leastCached) return Infinity;
@@ -251,7 +252,7 @@ export class Pricing {
     const { targets, waitedMs, outputTokens } = this.#question;
     const { late, soon, roleMs: foreignMs } = this.#weights;
     const { roomMs, streamsMs, slowMs, fastMs } = answer;
-    // Where no end is known that makes room, queues still tell the instances apart.
+    // A constant instead of Infinity, so that full instances still differ by their queues.
     const ttftMs = roomMs === Infinity ? soonestMs + NO_ROOM_MS : Math.max(soonestMs, roomMs);
     const isSlow = this.#numSlow(answer, ttftMs) > 0.01 * outputTokens;
     // Sequences that end before the first token comes do not slow the answer.

@@ -25,8 +25,8 @@ export function refuseTooLong(text: string, maxCharacters: number): void {
 }
 
 /**
- * Returns the part of a text that is encoded for a prompt which is cut afterwards: the twice `maxCharacters` characters at the side that
- * stays, from one space or to one. The tokens that stay lie in half of them, and where the text ends on the other side changes none.
+ * Returns the last (left cut) or first 2 · `maxCharacters` characters of a text, trimmed to a space: more than the kept tokens can span, so
+ * the trimmed edge does not change them.
  */
 export function textNearCut(text: string, maxCharacters: number, cutSide: Truncation['side']): string {
   const most = 2 * maxCharacters;

@@ -27,7 +27,7 @@ export type Answer = Omit<AnswerMessage, 'model'>;
  */
 export const ANY_REASONING = '\u{10fffd}';
 
-/** Limits on the size of all cached turns together, in code units and half ids, and on their number (P1). */
+/** Bounds (P1) of the size of all turns, in units of two bytes (a UTF-16 unit is one, a token id two), and of their number. */
 const MAX_SIZE = 16 * 2 ** 20;
 const MAX_TURNS = 20_000;
 /** Turns at one prefix whose message is compared (P1), the newest first. */
@@ -91,6 +91,7 @@ export class GeneratedTokenCache {
     return this.#hasReasoning && !this.#keepsReasoning;
   }
 
+  /** Remembers a turn, and evicts the turns whose prefixes were inserted longest ago when there are too many. */
   learn({ prefix, prefixLength, text, ids, headLength }: Answer): void {
     const known = this.#turns.get(prefix) ?? new Map<string, Turn>();
     // Inserting the prefix again moves it to the end, where eviction reaches it last.
@@ -98,7 +99,7 @@ export class GeneratedTokenCache {
     this.#turns.set(prefix, known);
     if (known.has(text)) return;
     const head = text.slice(0, headLength);
-    // A head that does not end with white space may be the begin of a message that was continued: its text counts as it is.
+    // A head that does not end with white space may be the beginning of a message that was continued: its text counts as it is.
     const message = head.trimEnd() === head && head !== '' ? undefined : this.#read(text.slice(headLength));
     this.#hasReasoning ||= message !== undefined && message.reasoning !== '';
     const turn = { prefixLength, ids, head: head.trimEnd(), message };
@@ -299,7 +300,7 @@ export function answerOf(
   if (!text.startsWith(tailText)) return undefined;
   const body = text.slice(headLength);
   const message = read(body);
-  // A prompt that has the begin of the message itself says what the model did not generate.
+  // A prompt that has the beginning of the message itself has text that the model did not generate.
   if (!message || !isEmptyTurn(read(tailText.slice(headLength)))) return undefined;
   const own = encoded(text);
   const content = text.slice(tailText.length);
@@ -310,7 +311,7 @@ export function answerOf(
   return { prefix, prefixLength, text, ids, headLength };
 }
 
-/** Whether a turn says nothing: the template's own begin of it may open a block of reasoning, or have an empty one. */
+/** Whether the turn has no content: the template may have opened a reasoning block, or written an empty one. */
 function isEmptyTurn(turn: ReadTurn | undefined): boolean {
   return turn?.reasoning === '' && turn.rest === contentTurn('').rest;
 }

@@ -58,8 +58,12 @@ export interface LibraryTokenizer {
   };
   /** Ids that are added before and after a whole text; undefined when the post-processor does anything else. */
   readonly ends: { readonly before: readonly number[]; readonly after: readonly number[] } | undefined;
+  /** Returns the ids of a text, and the text of each token. */
   encode(text: string, options: { add_special_tokens: boolean }): { ids: number[]; tokens: string[] };
+  /** Returns the text of ids. */
   decode(ids: readonly number[], options: { skip_special_tokens: boolean }): string;
+  /** Returns the id of a token; undefined when the vocabulary lacks it. */
   token_to_id(token: string): number | undefined;
+  /** Returns all tokens with their ids, the added ones included. */
   get_vocab(): Map<string, number>;
 }
