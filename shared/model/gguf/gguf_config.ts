@@ -15,7 +15,7 @@ const OLMO3_PATTERN = 4;
 /** Texts of tokens that end a generation, as in llama.cpp; used because files often name only one of them. */
 const ENDS = new Set([
   ...['<|eot_id|>', '<|im_end|>', '<|end|>', '<|return|>', '<|call|>', '<end_of_turn>', '<|endoftext|>', '</s>'],
-  ...['<|eom_id|>', '<EOT>', '_<EOT>', '[EOT]', '[EOS]', '<|end_of_text|>', '<end_of_utterance>', '<eos>'],
+  ...['<|eom_id|>', '<EOT>', '_<EOT>', '[EOT]', '[EOS]', '<|end_of_text|>', '<end_of_utterance>', '<eos>', '<turn|>'],
 ]);
 /** Values of `tokenizer.ggml.token_type` for control tokens (3) and user-defined tokens (4). */
 const ADDED = new Set([3, 4]);
