@@ -8,13 +8,15 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
 import { z } from 'zod';
-import { shapeOf } from '../../shared/engine/architectures/registry.ts';
+import { programOf, shapeOf } from '../../shared/engine/architectures/registry.ts';
+import { storageFormats } from '../../shared/engine/storage_formats.ts';
 import { configOf } from '../../shared/model/gguf/gguf_config.ts';
 import { familyOf } from '../../shared/model/gguf/gguf_families.ts';
 import { ModelError } from '../../shared/model/model_folder.ts';
 import { openModel } from '../../shared/model/open_model.ts';
 import { ggufOf, type GgufOptions } from '../support/gguf_file.ts';
-import { goldenCases, goldenFolder } from '../support/golden.ts';
+import { folderOfTensors } from '../support/checkpoint_folder.ts';
+import { goldenCases, goldenFolder, maxAbs } from '../support/golden.ts';
 import { loadReference, logitsOf } from '../support/reference_loop.ts';
 
 const folders: string[] = [];
@@ -84,6 +86,75 @@ test('latent attention whose queries are one product has the bits of its folder'
   );
   const prompts = promptsOf('deepseek_v3-noq').slice(-1);
   expect(await logitsFrom(await fileOf(folder), prompts)).toEqual(await logitsFrom(folder, prompts));
+});
+
+/** Tensors of DeepSeek's kind whose matrices have rows of whole blocks: one dense layer, one mixture. */
+function latentFolder(): string {
+  const [hidden, heads, rank, plain, rotary, value, inner, numExperts] = [64, 2, 32, 32, 8, 32, 64, 4] as const;
+  const config = {
+    ...{
+      model_type: 'deepseek_v3',
+      vocab_size: 200,
+      hidden_size: hidden,
+      num_hidden_layers: 2,
+      num_attention_heads: heads,
+    },
+    ...{ intermediate_size: inner, moe_intermediate_size: inner, n_routed_experts: numExperts, num_experts_per_tok: 2 },
+    ...{ n_shared_experts: 1, n_group: 2, topk_group: 1, first_k_dense_replace: 1, norm_topk_prob: true },
+    ...{ routed_scaling_factor: 1.5, q_lora_rank: 32, kv_lora_rank: rank, qk_nope_head_dim: plain, v_head_dim: value },
+    ...{ qk_rope_head_dim: rotary, rms_norm_eps: 1e-5, rope_theta: 10_000, max_position_embeddings: 128 },
+    tie_word_embeddings: false,
+  };
+  const shapes = new Map<string, number[]>([
+    ['model.embed_tokens.weight', [200, hidden]],
+    ['model.norm.weight', [hidden]],
+    ['lm_head.weight', [200, hidden]],
+  ]);
+  for (const layer of [0, 1]) {
+    const at = `model.layers.${layer}`;
+    const put = (name: string, ...shape: number[]): void => void shapes.set(`${at}.${name}.weight`, shape);
+    put('input_layernorm', hidden);
+    put('post_attention_layernorm', hidden);
+    put('self_attn.q_a_proj', 32, hidden);
+    put('self_attn.q_a_layernorm', 32);
+    put('self_attn.q_b_proj', heads * (plain + rotary), 32);
+    put('self_attn.kv_a_proj_with_mqa', rank + rotary, hidden);
+    put('self_attn.kv_a_layernorm', rank);
+    put('self_attn.kv_b_proj', heads * (plain + value), rank);
+    put('self_attn.o_proj', hidden, heads * value);
+    const experts = Array.from({ length: numExperts }, (_, expert) => `mlp.experts.${expert}`);
+    for (const own of layer === 0 ? ['mlp'] : ['mlp.shared_experts', ...experts]) {
+      put(`${own}.gate_proj`, inner, hidden);
+      put(`${own}.up_proj`, inner, hidden);
+      put(`${own}.down_proj`, hidden, inner);
+    }
+    if (layer === 0) continue;
+    put('mlp.gate', numExperts, hidden);
+    shapes.set(`${at}.mlp.gate.e_score_correction_bias`, [numExperts]);
+  }
+  return folderOfTensors(config, shapes, 5).folder;
+}
+
+test('latent attention and experts in Q8_0 are held as they are stored', async () => {
+  const folder = latentFolder();
+  folders.push(folder);
+  const matrices = /(attn_(q_a|q_b|kv_a_mqa|k_b|v_b|output)|ffn_(gate|up|gate_up|down)(_exps|_shexp)?)\.weight$/;
+  const path = await fileOf(folder, {}, { isFused: true, quantised: matrices });
+  const model = await openModel(path);
+  const weights = await model.openWeights();
+  const { program } = storageFormats(programOf(model.config, shapeOf(model), 128), weights, 'auto', 'f16');
+  await weights.close();
+  for (const part of ['self_attn.key_up', 'self_attn.value_up', 'mlp.gate_up', 'mlp.down'])
+    expect(program.weights[`model.layers.1.${part}`]?.format, part).toBe('int8');
+  const prompts = [[7, 3, 9, 150, 21, 8, 77]];
+  const [want] = await logitsFrom(path, prompts);
+  const { executable, device } = await loadReference(path, 'f32', 2_048, { weightFormat: 'auto' });
+  const got = await logitsOf(executable, prompts[0]!);
+  await executable.close();
+  device.destroy();
+  const error = maxAbs(got.map((value, i) => value - want![i]!)) / maxAbs(want!);
+  // Products of int8 round what they multiply too.
+  assert(error > 0 && error < 0.06, `${error}`);
 });
 
 test('OLMo 2 and 3 share an architecture: a window makes the difference', async () => {

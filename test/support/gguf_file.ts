@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { RowDecoder } from '../../kernels/weights/stored_rows.ts';
 import { Checkpoint } from '../../shared/model/checkpoint.ts';
+import { halfBits, halfValue } from '../../shared/model/half_value.ts';
 import { isOfHybrid, ofHybrid } from './gguf_hybrid.ts';
 import { ofGemma4, ofLatent } from './gguf_latent.ts';
 import { metadataOf, ropeFactors, type Config, type Value } from './gguf_metadata.ts';
@@ -109,13 +110,15 @@ export interface GgufOptions {
   readonly isFused?: boolean;
   /** Whether keys and values of latent attention are one tensor, as in files of before April 2025. */
   readonly isWholeLatent?: boolean;
+  /** Names of the matrices that are in Q8_0; the others are in f32. */
+  readonly quantised?: RegExp;
 }
 
 /** All tensors in f32, but MXFP4 as stored. `more`: further metadata; a key with undefined is left out. @returns the file's path, in a folder of its own. */
 export async function ggufOf(
   folder: string,
   more: Readonly<Record<string, Value | undefined>> = {},
-  { isFused = false, isWholeLatent = false }: GgufOptions = {},
+  { isFused = false, isWholeLatent = false, quantised }: GgufOptions = {},
 ): Promise<string> {
   const config = JSON.parse(readFileSync(join(folder, 'config.json'), 'utf8')) as Config;
   const architecture = architectures[String(config['model_type'])] ?? assert.fail();
@@ -161,6 +164,7 @@ export async function ggufOf(
     tensors.set(key, { type, dims: [...dims, all.length], data: Buffer.concat(all) });
   for (const [key, values] of Object.entries(ropeFactors(config))) tensors.set(key, asF32([values.length], values));
   await checkpoint.close();
+  for (const [key, tensor] of tensors) if (quantised?.test(key)) tensors.set(key, asQ8(tensor));
   const path = join(mkdtempSync(join(tmpdir(), 'gguf-')), 'model.gguf');
   writeFileSync(path, ggufFile({ ...metadataOf(architecture, config), ...more }, tensors));
   return path;
@@ -195,6 +199,22 @@ function mxfp4Blocks(pairs: Uint8Array, exponents: Uint8Array): Uint8Array {
     for (let i = 0; i < 16; i++) out[17 * block + 1 + i] = code(i) | (code(i + 16) << 4);
   });
   return out;
+}
+
+/** Returns an f32 tensor in Q8_0: blocks of a scale in f16 and 32 integers. */
+function asQ8({ dims, data }: GgufTensor): GgufTensor {
+  const values = new Float32Array(Uint8Array.from(data).buffer);
+  const out = Buffer.alloc((values.length / 32) * 34);
+  for (let block = 0; 32 * block < values.length; block++) {
+    const own = values.subarray(32 * block, 32 * block + 32);
+    const half = halfBits(Math.max(...own.map(Math.abs)) / 127);
+    const scale = halfValue(half) || 1;
+    out.writeUInt16LE(half, 34 * block);
+    own.forEach((value, i) =>
+      out.writeInt8(Math.max(-127, Math.min(127, Math.round(value / scale))), 34 * block + 2 + i),
+    );
+  }
+  return { type: 8, dims, data: out };
 }
 
 function asF32(dims: readonly number[], values: Float32Array): GgufTensor {
