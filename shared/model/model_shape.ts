@@ -69,6 +69,11 @@ export interface LatentShape {
   readonly queryRank: number | null;
   /** Rotated values are paired with their neighbours, not with those of the other half. */
   readonly isInterleaved: boolean;
+  /**
+   * Whether the checkpoint has the parts of keys, transposed, and the parts of values in two tensors, [heads · rank, plainDim] and
+   * [heads · valueDim, rank], in place of one.
+   */
+  readonly isAbsorbed?: boolean;
 }
 
 /** A gated delta net: each value head has a state [keyDim][valueDim] per sequence. */

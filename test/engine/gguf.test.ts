@@ -13,8 +13,7 @@ import { randomCheckpoint } from '../support/checkpoint_folder.ts';
 import { ggufFile, ggufOf } from '../support/gguf_file.ts';
 import { goldenCases, goldenFolder, logitsAt, maxAbs } from '../support/golden.ts';
 import { projectPath } from '../support/project.ts';
-import { loadReference } from '../support/reference_loop.ts';
-import { keptState } from '../support/states.ts';
+import { loadReference, logitsOf } from '../support/reference_loop.ts';
 import { sized } from '../support/long.ts';
 
 const folders: string[] = [];
@@ -57,7 +56,8 @@ describe('a converted model has the logits of the reference', () => {
   test.each([
     ...['llama-bias', 'llama-rope-llama3', 'llama-rope-linear', 'llama-rope-yarn', 'llama-head-dim', 'mistral-full'],
     ...['mixtral', 'qwen2', 'qwen3', 'phi3', 'phi3-longrope', 'gemma2', 'gemma3', 'gpt_oss'],
-    ...['qwen3_5', 'qwen3_5-simple', 'qwen3_5-moe'],
+    ...['qwen3_5', 'qwen3_5-simple', 'qwen3_5-moe', 'olmo3', 'ministral3', 'deepseek_v3', 'glm4_moe_lite', 'glm4_moe'],
+    ...['gemma4', 'gemma4-e', 'gemma4-moe'],
   ])('%s', async (name) => {
     const path = await ggufOf(goldenFolder(name));
     folders.push(dirname(path));
@@ -74,17 +74,6 @@ describe('a converted model has the logits of the reference', () => {
   });
 });
 
-type Executable = Awaited<ReturnType<typeof loadReference>>['executable'];
-
-async function logitsOf(executable: Executable, tokens: readonly number[]): Promise<Float32Array> {
-  const blockTable = Array.from({ length: Math.ceil(tokens.length / 32) }, (_, i) => i);
-  const samples = [{ row: tokens.length - 1, numCandidates: 1, askedTokens: [], isFullRowWanted: true }];
-  const [result] = await executable.run([
-    { tokens, start: 0, blockTable, samples, ...keptState(executable, 0, tokens.length) },
-  ]);
-  return result?.fullRow ?? assert.fail();
-}
-
 const plain = {
   ...{ hidden_size: 64, intermediate_size: 96, num_hidden_layers: 4, num_attention_heads: 4, num_key_value_heads: 2 },
   ...{ vocab_size: 200, max_position_embeddings: 128, rms_norm_eps: 1e-5, rope_theta: 10_000 },
@@ -99,6 +88,16 @@ describe('a family without golden vectors has the logits of its folder', () => {
       ...{ attention_multiplier: 0.05, logits_scaling: 8 },
     },
     { ...plain, model_type: 'smollm3', rope_theta: 2_000_000 },
+    {
+      ...{
+        ...plain,
+        model_type: 'minimax_m2',
+        tie_word_embeddings: false,
+        num_local_experts: 6,
+        num_experts_per_tok: 2,
+      },
+      ...{ head_dim: 16, rotary_dim: 8 },
+    },
   ])('$model_type', async (config) => {
     const { folder } = randomCheckpoint(config, 9);
     const path = await ggufOf(folder);

@@ -80,11 +80,20 @@ export function randomCheckpoint(
   config: ForwardConfig & { readonly intermediate_size: number },
   seed: number,
 ): { readonly folder: string; readonly tensors: ReadonlyMap<string, Float32Array> } {
+  return folderOfTensors(config, tensorsOf(config, config.intermediate_size), seed);
+}
+
+/** Makes a folder with random weights of these shapes, like {@link randomCheckpoint}. */
+export function folderOfTensors(
+  config: object,
+  shapes: ReadonlyMap<string, number[]>,
+  seed: number,
+): { readonly folder: string; readonly tensors: ReadonlyMap<string, Float32Array> } {
   const random = new Random(seed);
   const noise = (): number => random.u32() / 2 ** 31 - 1;
   const tensors = new Map<string, Float32Array>();
   const files = new Map<string, { shape: number[]; data: Uint8Array }>();
-  for (const [name, shape] of tensorsOf(config, config.intermediate_size)) {
+  for (const [name, shape] of shapes) {
     const [rows = 1, columns] = shape;
     const values = Float32Array.from({ length: rows * (columns ?? 1) }, () =>
       columns === undefined ? 1 + noise() / 4 : noise() * Math.sqrt(3 / columns),

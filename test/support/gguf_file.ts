@@ -8,9 +8,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { RowDecoder } from '../../kernels/weights/stored_rows.ts';
 import { Checkpoint } from '../../shared/model/checkpoint.ts';
+import { halfBits, halfValue } from '../../shared/model/half_value.ts';
 import { isOfHybrid, ofHybrid } from './gguf_hybrid.ts';
-
-type Value = number | string | boolean | readonly number[] | readonly string[] | { readonly f32: number };
+import { ofGemma4, ofLatent } from './gguf_latent.ts';
+import { metadataOf, ropeFactors, type Config, type Value } from './gguf_metadata.ts';
 
 export interface GgufTensor {
   /** ggml's number. */
@@ -52,18 +53,22 @@ function typed(value: Value): Buffer {
       : Buffer.concat([u32(FLOAT32), f32(value)]);
   if ('f32' in value) return Buffer.concat([u32(FLOAT32), f32(value.f32)]);
   const isText = typeof value[0] === 'string';
+  if (typeof value[0] === 'boolean')
+    return Buffer.concat([u32(ARRAY), u32(BOOL), u64(value.length), Buffer.from(value.map(Number))]);
   const isWhole = value.every((one) => Number.isInteger(one));
-  const element = (one: string | number): Buffer =>
-    typeof one === 'string' ? text(one) : isWhole ? u32(one) : f32(one);
+  const element = (one: string | number | boolean): Buffer =>
+    typeof one === 'string' ? text(one) : isWhole ? u32(Number(one)) : f32(Number(one));
   const type = isText ? STRING : isWhole ? INT32 : FLOAT32;
   return Buffer.concat([u32(ARRAY), u32(type), u64(value.length), ...value.map(element)]);
 }
 
 export function ggufFile(
-  metadata: Readonly<Record<string, Value>>,
+  metadata: Readonly<Record<string, Value | undefined>>,
   tensors: ReadonlyMap<string, GgufTensor> = new Map(),
 ): Buffer {
-  const entries = Object.entries(metadata);
+  const entries = Object.entries(metadata).flatMap(([key, value]) =>
+    value === undefined ? [] : [[key, value] as const],
+  );
   const parts = [Buffer.from('GGUF'), u32(3), u64(tensors.size), u64(entries.length)];
   for (const [key, value] of entries) parts.push(text(key), typed(value));
   const aligned = (bytes: number): number => Math.ceil(bytes / ALIGNMENT) * ALIGNMENT;
@@ -80,10 +85,11 @@ export function ggufFile(
 const architectures: Readonly<Record<string, string>> = {
   ...{ llama: 'llama', mistral: 'llama', mixtral: 'llama', qwen2: 'qwen2', qwen3: 'qwen3', qwen3_moe: 'qwen3moe' },
   ...{ phi3: 'phi3', gemma2: 'gemma2', gemma3_text: 'gemma3', olmo2: 'olmo2', granite: 'granite', smollm3: 'smollm3' },
-  gpt_oss: 'gpt-oss',
+  ...{ gpt_oss: 'gpt-oss', olmo3: 'olmo2', ministral3: 'mistral3', glm4_moe: 'glm4moe', minimax_m2: 'minimax-m2' },
+  ...{ deepseek_v3: 'deepseek2', glm4_moe_lite: 'deepseek2', gemma4_text: 'gemma4' },
   ...{ qwen3_5_text: 'qwen35', qwen3_5_moe_text: 'qwen35moe', qwen3_next: 'qwen3next' },
 };
-const interleaved = new Set(['llama', 'granite', 'smollm3']);
+const interleaved = new Set(['llama', 'granite', 'smollm3', 'mistral3']);
 
 /** Names as the `gguf` package's TensorNameMap has them, by the last words of ours. */
 const names: Readonly<Record<string, string>> = {
@@ -98,15 +104,27 @@ const names: Readonly<Record<string, string>> = {
   },
 };
 
-type Config = Readonly<Record<string, unknown>>;
+/** How a file differs from the usual one. */
+export interface GgufOptions {
+  /** Whether gates and ups of a layer's experts are one tensor, as with the converter's `--fuse-gate-up-exps`. */
+  readonly isFused?: boolean;
+  /** Whether keys and values of latent attention are one tensor, as in files of before April 2025. */
+  readonly isWholeLatent?: boolean;
+  /** Names of the matrices that are in Q8_0; the others are in f32. */
+  readonly quantised?: RegExp;
+}
 
-/** All tensors in f32, but MXFP4 as stored. @returns the file's path, in a folder of its own. */
-export async function ggufOf(folder: string, more: Readonly<Record<string, Value>> = {}): Promise<string> {
+/** All tensors in f32, but MXFP4 as stored. `more`: further metadata; a key with undefined is left out. @returns the file's path, in a folder of its own. */
+export async function ggufOf(
+  folder: string,
+  more: Readonly<Record<string, Value | undefined>> = {},
+  { isFused = false, isWholeLatent = false, quantised }: GgufOptions = {},
+): Promise<string> {
   const config = JSON.parse(readFileSync(join(folder, 'config.json'), 'utf8')) as Config;
   const architecture = architectures[String(config['model_type'])] ?? assert.fail();
   const checkpoint = await Checkpoint.open(folder);
   const tensors = new Map<string, GgufTensor>();
-  const experts = new Map<string, { dims: number[]; type: number; all: Uint8Array[] }>();
+  const experts: ExpertStacks = new Map();
   const decoder = new RowDecoder();
   for (const [tensor, shape] of checkpoint.shapes) {
     const [outputs = 1, inner = 1] = shape;
@@ -121,6 +139,14 @@ export async function ggufOf(folder: string, more: Readonly<Record<string, Value
         tensors.set(name, asF32(dims, made));
       continue;
     }
+    const own =
+      architecture === 'gemma4'
+        ? ofGemma4(tensor, values, shape)
+        : ofLatent(tensor, values, shape, architecture, isWholeLatent ? undefined : config);
+    if (own) {
+      for (const { name, values: made, dims } of own) tensors.set(name, asF32(dims, made));
+      continue;
+    }
     const changed = converted(tensor, values, inner, architecture, config);
     const dims = shape.length === 1 ? [outputs] : [inner, outputs];
     const [, layer, expert, name] = /layers\.(\d+)\..*experts\.(\d+)\.(\w+\.(?:weight|bias))$/.exec(tensor) ?? [];
@@ -133,13 +159,32 @@ export async function ggufOf(folder: string, more: Readonly<Record<string, Value
       experts.set(key, stack);
     }
   }
+  if (isFused || architecture === 'gemma4') fuseGates(experts);
   for (const [key, { dims, type, all }] of experts)
     tensors.set(key, { type, dims: [...dims, all.length], data: Buffer.concat(all) });
   for (const [key, values] of Object.entries(ropeFactors(config))) tensors.set(key, asF32([values.length], values));
   await checkpoint.close();
+  for (const [key, tensor] of tensors) if (quantised?.test(key)) tensors.set(key, asQ8(tensor));
   const path = join(mkdtempSync(join(tmpdir(), 'gguf-')), 'model.gguf');
   writeFileSync(path, ggufFile({ ...metadataOf(architecture, config), ...more }, tensors));
   return path;
+}
+
+type ExpertStacks = Map<string, { dims: number[]; type: number; all: Uint8Array[] }>;
+
+/** Puts the gates and the ups of each expert behind each other, gates first. */
+function fuseGates(experts: ExpertStacks): void {
+  for (const [key, { dims, type, all }] of [...experts]) {
+    if (!key.includes('ffn_gate_exps')) continue;
+    const up = key.replace('ffn_gate_exps', 'ffn_up_exps');
+    const ups = experts.get(up) ?? assert.fail(up);
+    experts.delete(key);
+    experts.delete(up);
+    experts.set(key.replace('ffn_gate_exps', 'ffn_gate_up_exps'), {
+      ...{ dims: [...dims.slice(0, -1), 2 * dims.at(-1)!], type },
+      all: all.map((gates, expert) => Buffer.concat([gates, ups.all[expert]!])),
+    });
+  }
 }
 
 /** ggml's number of the type. */
@@ -156,6 +201,22 @@ function mxfp4Blocks(pairs: Uint8Array, exponents: Uint8Array): Uint8Array {
   return out;
 }
 
+/** Returns an f32 tensor in Q8_0: blocks of a scale in f16 and 32 integers. */
+function asQ8({ dims, data }: GgufTensor): GgufTensor {
+  const values = new Float32Array(Uint8Array.from(data).buffer);
+  const out = Buffer.alloc((values.length / 32) * 34);
+  for (let block = 0; 32 * block < values.length; block++) {
+    const own = values.subarray(32 * block, 32 * block + 32);
+    const half = halfBits(Math.max(...own.map(Math.abs)) / 127);
+    const scale = halfValue(half) || 1;
+    out.writeUInt16LE(half, 34 * block);
+    own.forEach((value, i) =>
+      out.writeInt8(Math.max(-127, Math.min(127, Math.round(value / scale))), 34 * block + 2 + i),
+    );
+  }
+  return { type: 8, dims, data: out };
+}
+
 function asF32(dims: readonly number[], values: Float32Array): GgufTensor {
   return { type: 0, dims, data: new Uint8Array(values.slice().buffer) };
 }
@@ -168,7 +229,7 @@ function nameOf(tensor: string, architecture: string): string {
   if (fixedNames[tensor]) return fixedNames[tensor];
   const [, layer, module = '', what] =
     /layers\.(\d+)\.(?:.*\.)?(\w+)\.(weight|bias)$/.exec(tensor.replace(/sinks$/, 'sinks.weight')) ?? [];
-  const hasPostNorms = architecture.startsWith('gemma') || ['olmo2', 'gpt-oss'].includes(architecture);
+  const hasPostNorms = architecture.startsWith('gemma') || ['olmo2', 'gpt-oss', 'glm4moe'].includes(architecture);
   const name =
     module === 'post_attention_layernorm' ? (hasPostNorms ? 'post_attention_norm' : 'ffn_norm') : names[module];
   return `blk.${layer}.${name ?? assert.fail(tensor)}.${what}`;
@@ -182,7 +243,7 @@ function converted(
   config: Config,
 ): Float32Array {
   const [, module] = /(\w+)\.(?:weight|bias)$/.exec(tensor) ?? [];
-  if (architecture.startsWith('gemma') && /norm$/.test(module ?? '')) return values.map((value) => value + 1);
+  if (/^gemma[23]$/.test(architecture) && /norm$/.test(module ?? '')) return values.map((value) => value + 1);
   if (module !== 'q_proj' && module !== 'k_proj') return values;
   const heads = Number(config['num_attention_heads']);
   const count = module === 'q_proj' ? heads : Number(config['num_key_value_heads'] ?? heads);
@@ -196,95 +257,6 @@ function converted(
     const [head, at] = [Math.floor(row / rowsOfHead) * rowsOfHead, row % rowsOfHead];
     const [half, i] = [Math.floor(at / (rowsOfHead / 2)), at % (rowsOfHead / 2)];
     out.set(values.subarray(row * inner, (row + 1) * inner), (head + 2 * i + half) * inner);
-  }
-  return out;
-}
-
-/** Divisors of the rotary frequencies, computed as the converter does for Llama 3 and copied for Phi. */
-function ropeFactors(config: Config): Record<string, Float32Array> {
-  const scaling = config['rope_scaling'] as Readonly<Record<string, unknown>> | null | undefined;
-  if (scaling?.['rope_type'] === 'llama3') {
-    const of = (key: string): number => Number(scaling[key]);
-    const dim = Number(config['head_dim']);
-    const [factor, low, high] = [of('factor'), of('low_freq_factor'), of('high_freq_factor')];
-    const context = of('original_max_position_embeddings');
-    const factors = Float32Array.from({ length: dim / 2 }, (_, i) => {
-      const wavelength = 2 * Math.PI * Number(config['rope_theta']) ** ((2 * i) / dim);
-      if (wavelength < context / high) return 1;
-      if (wavelength > context / low) return factor;
-      const smooth = (context / wavelength - low) / (high - low);
-      return 1 / ((1 - smooth) / factor + smooth);
-    });
-    return { 'rope_freqs.weight': factors };
-  }
-  const [short, long] = [scaling?.['short_factor'], scaling?.['long_factor']];
-  if (!Array.isArray(short) || !Array.isArray(long)) return {};
-  return {
-    'rope_factors_short.weight': Float32Array.from(short as number[]),
-    'rope_factors_long.weight': Float32Array.from(long as number[]),
-  };
-}
-
-function metadataOf(architecture: string, config: Config): Record<string, Value> {
-  const out: Record<string, Value> = { 'general.architecture': architecture, 'general.name': 'converted' };
-  const put = (key: string, from: string, isFloat = false): void => {
-    const value = config[from];
-    if (typeof value === 'number') out[`${architecture}.${key}`] = isFloat ? { f32: value } : value;
-  };
-  put('context_length', 'max_position_embeddings');
-  put('embedding_length', 'hidden_size');
-  put('block_count', 'num_hidden_layers');
-  put('feed_forward_length', 'intermediate_size');
-  put('attention.head_count', 'num_attention_heads');
-  put('attention.head_count_kv', 'num_key_value_heads');
-  put('attention.key_length', 'head_dim');
-  put('attention.value_length', 'head_dim');
-  put('attention.layer_norm_rms_epsilon', 'rms_norm_eps', true);
-  put('rope.freq_base', 'rope_theta', true);
-  put('attention.sliding_window', 'sliding_window');
-  put('attn_logit_softcapping', 'attn_logit_softcapping', true);
-  put('final_logit_softcapping', 'final_logit_softcapping', true);
-  put('expert_count', config['num_local_experts'] === undefined ? 'num_experts' : 'num_local_experts');
-  put('expert_used_count', 'num_experts_per_tok');
-  put(
-    'expert_feed_forward_length',
-    config['swiglu_limit'] === undefined ? 'moe_intermediate_size' : 'intermediate_size',
-  );
-  put('swiglu_clamp_exp', 'swiglu_limit', true);
-  put('expert_shared_feed_forward_length', 'shared_expert_intermediate_size');
-  put('ssm.conv_kernel', 'linear_conv_kernel_dim');
-  put('ssm.state_size', 'linear_key_head_dim');
-  put('ssm.group_count', 'linear_num_key_heads');
-  put('ssm.time_step_rank', 'linear_num_value_heads');
-  if (isOfHybrid('linear_attn', architecture)) {
-    const parameters = config['rope_parameters'] as Readonly<Record<string, number>>;
-    out[`${architecture}.ssm.inner_size`] =
-      Number(config['linear_value_head_dim']) * Number(config['linear_num_value_heads']);
-    out[`${architecture}.full_attention_interval`] = 4;
-    out[`${architecture}.rope.freq_base`] = { f32: parameters['rope_theta']! };
-    out[`${architecture}.rope.dimension_count`] = Number(config['head_dim']) * parameters['partial_rotary_factor']!;
-    out[`${architecture}.rope.dimension_sections`] = [2, 1, 1, 0];
-  }
-  put('embedding_scale', 'embedding_multiplier', true);
-  put('residual_scale', 'residual_multiplier', true);
-  put('attention.scale', 'attention_multiplier', true);
-  put('logit_scale', 'logits_scaling', true);
-  put('rope.scaling.original_context_length', 'original_max_position_embeddings');
-  const parameters = config['rope_parameters'] as Readonly<Record<string, unknown>> | undefined;
-  const theta = parameters?.['rope_theta'];
-  if (typeof theta === 'number') out[`${architecture}.rope.freq_base`] = { f32: theta };
-  const scaling = parameters ?? (config['rope_scaling'] as Readonly<Record<string, unknown>> | null | undefined);
-  const kind = scaling?.['rope_type'] ?? scaling?.['type'];
-  if (kind === 'linear' || kind === 'yarn') {
-    out[`${architecture}.rope.scaling.type`] = kind;
-    out[`${architecture}.rope.scaling.factor`] = { f32: Number(scaling?.['factor']) };
-    const original = scaling?.['original_max_position_embeddings'];
-    if (typeof original === 'number') out[`${architecture}.rope.scaling.original_context_length`] = original;
-  }
-  if (kind === 'longrope') {
-    const original = Number(config['original_max_position_embeddings']);
-    const ratio = Number(config['max_position_embeddings']) / original;
-    out[`${architecture}.rope.scaling.attn_factor`] = { f32: Math.sqrt(1 + Math.log(ratio) / Math.log(original)) };
   }
   return out;
 }

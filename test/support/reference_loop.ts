@@ -2,6 +2,7 @@
  * The oracle's other side: one process, one sequence at a time, no scheduler, no cache, no blocks that move. The whole prompt in
  * one step, then token by token, on the same device. Tokens are sampled from the whole row by the definition.
  */
+import assert from 'node:assert/strict';
 import type { Executable } from '../../kernels/device.ts';
 import { loadModel, type LoadedModel, type LoadModelOptions } from '../../shared/engine/load_model.ts';
 
@@ -36,6 +37,16 @@ export async function loadReference(
   more: Partial<LoadModelOptions> = {},
 ): Promise<LoadedModel> {
   return loadModel({ ...loadDefaults, modelPath, kvDtype, chunkTokens: maxRows, ...more });
+}
+
+/** Returns the logits behind a prompt, [vocab] f32. */
+export async function logitsOf(executable: Executable, tokens: readonly number[]): Promise<Float32Array> {
+  const blockTable = Array.from({ length: Math.ceil(tokens.length / 32) }, (_, i) => i);
+  const samples = [{ row: tokens.length - 1, numCandidates: 1, askedTokens: [], isFullRowWanted: true }];
+  const [result] = await executable.run([
+    { tokens, start: 0, blockTable, samples, ...keptState(executable, 0, tokens.length) },
+  ]);
+  return result?.fullRow ?? assert.fail();
 }
 
 /** Which tokens may come behind an output. */

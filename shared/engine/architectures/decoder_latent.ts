@@ -14,6 +14,8 @@ const schema = z.looseObject({
   qk_rope_head_dim: positive,
   v_head_dim: positive,
   rope_interleave: z.boolean().nullish(),
+  /** Written for GGUF files only: the heads' parts of keys and of values lie in two tensors, those of keys transposed. */
+  latent_tensors: z.literal('absorbed').nullish(),
 });
 
 /** Sizes are multiples of this on all devices. */
@@ -32,6 +34,7 @@ export function latentTraits(config: ModelConfig): Pick<DecoderTraits, 'headDim'
   const latent: LatentShape = {
     ...{ rank: raw.kv_lora_rank, plainDim, rotaryDim, valueDim: raw.v_head_dim, queryRank },
     isInterleaved: raw.rope_interleave ?? true,
+    ...(raw.latent_tensors === 'absorbed' ? { isAbsorbed: true } : {}),
   };
   const { kind, factor, mscale_all_dim: allDim } = rotaryParameters(config);
   if (allDim !== undefined && kind !== 'yarn') refuse(config, `mscale_all_dim beside rope_type ${kind}`);

@@ -40,16 +40,11 @@ export function emitLatentAttention(
     const modules = [{ name: `${own}.kv_a_proj_with_mqa`, outputs: key }];
     const product = { out: stored, accumulate: false };
     program.linear({ x, name: `${own}.kv_a`, inner: hidden, modules, hasBias: hasQkvBias, to: product });
-    const keyUp = headWeight(program, `${own}.key_up`, plainDim, rank, heads, (head) => ({
-      ...{ tensor: `${own}.kv_b_proj.weight`, outputs: rank, firstRow: head * (plainDim + valueDim) },
-      transposedRows: plainDim,
-    }));
+    const parts = partsOfHeads(own, latent);
+    const keyUp = headWeight(program, `${own}.key_up`, plainDim, heads, parts.key);
     const norm = `${own}.kv_a_layernorm.weight`;
     program.weights[norm] = program.normWeight([{ tensor: norm, outputs: rank }]);
-    const valueUp = headWeight(program, `${own}.value_up`, rank, valueDim, heads, (head) => ({
-      ...{ tensor: `${own}.kv_b_proj.weight`, outputs: valueDim },
-      firstRow: head * (plainDim + valueDim) + plainDim,
-    }));
+    const valueUp = headWeight(program, `${own}.value_up`, rank, heads, parts.value);
     program.operations.push(
       { kind: 'head_linear', x: q, weight: keyUp, out: query, heads, xHead: qHead, outHead: key },
       {
@@ -98,16 +93,37 @@ function emitQueries(program: ProgramParts, { x, own, width, queryRank, hasBias 
   return q;
 }
 
+/** Rows of the checkpoint that make keys and values of a head. */
+interface HeadParts {
+  readonly key: (head: number) => TensorRows;
+  readonly value: (head: number) => TensorRows;
+}
+
+/** Returns where the checkpoint has the parts of each head: in one tensor whose rows alternate by heads, or in two. */
+function partsOfHeads(own: string, { rank, plainDim, valueDim, isAbsorbed }: LatentShape): HeadParts {
+  if (isAbsorbed) {
+    return {
+      key: (head) => ({ tensor: `${own}.k_b_proj.weight`, outputs: rank, firstRow: head * rank }),
+      value: (head) => ({ tensor: `${own}.v_b_proj.weight`, outputs: valueDim, firstRow: head * valueDim }),
+    };
+  }
+  const tensor = `${own}.kv_b_proj.weight`;
+  const first = (head: number): number => head * (plainDim + valueDim);
+  return {
+    key: (head) => ({ tensor, outputs: rank, firstRow: first(head), transposedRows: plainDim }),
+    value: (head) => ({ tensor, outputs: valueDim, firstRow: first(head) + plainDim }),
+  };
+}
+
 /** Declares a weight of one matrix per head, [outputs, inner] each, and returns its name. */
 function headWeight(
   program: ProgramParts,
   name: string,
   inner: number,
-  outputs: number,
   heads: number,
   partOf: (head: number) => TensorRows,
 ): string {
   const parts = Array.from({ length: heads }, (_, head) => partOf(head));
-  program.weights[name] = { ...matrix(inner, parts), expertOutputs: outputs };
+  program.weights[name] = { ...matrix(inner, parts), expertOutputs: partOf(0).outputs };
   return name;
 }

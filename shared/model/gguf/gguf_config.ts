@@ -1,77 +1,101 @@
 /** Converts a GGUF file's metadata to the config.json that the same model would have. */
-import type { GgufFamily } from './gguf_families.ts';
-
-/** Factors of rotary frequencies, which the file stores as small tensors; an absent field means that the file has no such tensor. */
-export interface RopeFactors {
-  /** Factors for every context length, as Llama 3 has them. */
-  readonly all?: readonly number[];
-  readonly short?: readonly number[];
-  readonly long?: readonly number[];
-}
-
-/** Properties of a GGUF file from which {@link configOf} makes a configuration. */
-export interface GgufFacts {
-  readonly family: GgufFamily;
-  readonly metadata: Readonly<Record<string, unknown>>;
-  readonly vocabSize: number;
-  readonly isTied: boolean;
-  readonly hasAttentionBias: boolean;
-  readonly hasMlpBias: boolean;
-  readonly ropeFactors: RopeFactors;
-}
+import { gemma4Attention, gemma4Parts } from './gguf_gemma4.ts';
+import type { GgufFacts } from './gguf_facts.ts';
+import { Keys } from './gguf_keys.ts';
+import { groupedMixture, latentAttention, SIGMOID } from './gguf_latent.ts';
+import { ropeScaling } from './gguf_rope.ts';
+import { layerTypes } from './gguf_windows.ts';
 
 /** Numbers of layers of the 27B models of Gemma, which scale queries by hidden / heads instead of the head width. */
 const GEMMA_27B_LAYERS: Readonly<Record<string, number>> = { gemma2: 46, gemma3: 62 };
 
-/** Most layers of a model, and most experts of a layer. */
-const MAX_COUNT = 4_096;
+/** Every so many layers of OLMo 3 one has full attention where the file has no pattern. */
+const OLMO3_PATTERN = 4;
 
 /** Texts of tokens that end a generation, as in llama.cpp; used because files often name only one of them. */
 const ENDS = new Set([
   ...['<|eot_id|>', '<|im_end|>', '<|end|>', '<|return|>', '<|call|>', '<end_of_turn>', '<|endoftext|>', '</s>'],
-  ...['<|eom_id|>', '<EOT>', '_<EOT>', '[EOT]', '[EOS]', '<|end_of_text|>', '<end_of_utterance>', '<eos>'],
+  ...['<|eom_id|>', '<EOT>', '_<EOT>', '[EOT]', '[EOS]', '<|end_of_text|>', '<end_of_utterance>', '<eos>', '<turn|>'],
 ]);
 /** Values of `tokenizer.ggml.token_type` for control tokens (3) and user-defined tokens (4). */
 const ADDED = new Set([3, 4]);
 
 /** Returns the config.json that the model would have. @throws Error when a needed key is missing, or has a value that is not supported. */
 export function configOf(facts: GgufFacts): Record<string, unknown> {
-  const { family, metadata, vocabSize, isTied, hasAttentionBias, hasMlpBias } = facts;
+  const { family, metadata, vocabSize, tensors } = facts;
   const keys = new Keys(metadata, family.name);
   const hidden = keys.needed('embedding_length');
   const heads = keys.needed('attention.head_count');
-  const headDim = keys.number('attention.key_length') ?? hidden / heads;
-  const valueDim = keys.number('attention.value_length') ?? headDim;
-  if (valueDim !== headDim)
-    throw new Error(`heads of ${headDim} keys and ${valueDim} values are not supported: both must be as wide`);
-  const rotated = keys.number('rope.dimension_count') ?? headDim;
-  const window = keys.number('attention.sliding_window');
+  const numLayers = keys.count('block_count') - (keys.number('nextn_predict_layers') ?? 0);
   return {
     model_type: family.modelType,
     vocab_size: vocabSize,
     max_position_embeddings: keys.needed('context_length'),
     eos_token_id: endTokens(metadata),
     hidden_size: hidden,
-    intermediate_size: keys.number('feed_forward_length') ?? keys.needed('expert_feed_forward_length'),
-    num_hidden_layers: keys.count('block_count') - (keys.number('nextn_predict_layers') ?? 0),
+    intermediate_size: keys.first('feed_forward_length') ?? keys.needed('expert_feed_forward_length'),
+    num_hidden_layers: numLayers,
     num_attention_heads: heads,
-    num_key_value_heads: keys.number('attention.head_count_kv') ?? heads,
-    head_dim: headDim,
     rms_norm_eps: keys.needed('attention.layer_norm_rms_epsilon'),
     ...(keys.number('rope.freq_base') === undefined ? {} : { rope_theta: keys.number('rope.freq_base') }),
-    ...(rotated < headDim ? { partial_rotary_factor: rotated / headDim } : {}),
-    ...ropeScaling(keys, facts),
     hidden_act: family.modelType.startsWith('gemma') ? 'gelu_pytorch_tanh' : 'silu',
-    attention_bias: hasAttentionBias,
-    mlp_bias: hasMlpBias,
-    tie_word_embeddings: isTied,
-    sliding_window: window ?? null,
-    ...particulars(keys, family, hidden / heads, headDim),
+    attention_bias: tensors.has('blk.0.attn_q.bias'),
+    mlp_bias: tensors.has('blk.0.ffn_up.bias'),
+    tie_word_embeddings: !tensors.has('output.weight'),
+    ...attentionOf(keys, facts, numLayers),
   };
 }
 
+/** Returns the configuration keys of attention and those that only this family has. */
+function attentionOf(keys: Keys, facts: GgufFacts, numLayers: number): object {
+  const { family, tensors, ropeFactors } = facts;
+  switch (family.modelType) {
+    case 'deepseek_v3':
+      return {
+        ...ropeScaling(keys, family, ropeFactors),
+        ...latentAttention(keys, tensors),
+        ...groupedMixture(keys, facts.vocabSize, numLayers),
+      };
+    case 'gemma4_text':
+      return { ...gemma4Attention(keys, facts, numLayers), ...gemma4Parts(keys, facts) };
+    default:
+      return plainAttention(keys, facts, numLayers);
+  }
+}
+
+/** Returns the keys of attention whose heads are alike in all layers, and those that only this family has. */
+function plainAttention(keys: Keys, facts: GgufFacts, numLayers: number): object {
+  const { family, ropeFactors } = facts;
+  const heads = keys.needed('attention.head_count');
+  const width = keys.needed('embedding_length') / heads;
+  const headDim = keys.number('attention.key_length') ?? width;
+  const valueDim = keys.number('attention.value_length') ?? headDim;
+  if (valueDim !== headDim)
+    throw new Error(`heads of ${headDim} keys and ${valueDim} values are not supported: both must be as wide`);
+  // A layer of another width is refused here: only Gemma 4 has such layers.
+  keys.number('feed_forward_length');
+  const rotated = keys.number('rope.dimension_count') ?? headDim;
+  return {
+    num_key_value_heads: keys.number('attention.head_count_kv') ?? heads,
+    head_dim: headDim,
+    ...(rotated < headDim ? { partial_rotary_factor: rotated / headDim } : {}),
+    ...ropeScaling(keys, family, ropeFactors),
+    sliding_window: keys.number('attention.sliding_window') ?? null,
+    ...particulars(keys, facts, { width, headDim, numLayers }),
+  };
+}
+
+/** Sizes that several keys depend on; `width` is that of a head where all heads together are as wide as the residual stream. */
+interface Sizes {
+  readonly width: number;
+  readonly headDim: number;
+  readonly numLayers: number;
+}
+
 /** Returns the configuration keys that only this family has. */
-function particulars(keys: Keys, { modelType, name }: GgufFamily, width: number, headDim: number): object {
+function particulars(keys: Keys, { family, tensors, vocabSize }: GgufFacts, sizes: Sizes): object {
+  const { modelType, name } = family;
+  const { width, headDim, numLayers } = sizes;
   switch (modelType) {
     case 'qwen2':
     case 'qwen3':
@@ -111,19 +135,48 @@ function particulars(keys: Keys, { modelType, name }: GgufFamily, width: number,
         ...(modelType === 'gemma3_text' ? { rope_theta: keys.number('rope.freq_base') ?? 1_000_000 } : {}),
       };
     case 'granite':
-      return {
-        embedding_multiplier: keys.number('embedding_scale') ?? null,
-        residual_multiplier: keys.number('residual_scale') ?? null,
-        attention_multiplier: keys.number('attention.scale') ?? 1 / Math.sqrt(headDim),
-        logits_scaling: keys.number('logit_scale') ?? null,
-      };
+      return granite(keys, headDim);
     case 'olmo2':
-      if (keys.number('attention.sliding_window') !== undefined)
-        throw new Error('olmo2 with a sliding_window is not supported');
+      return keys.number('attention.sliding_window') ? olmo3(keys, numLayers) : {};
+    case 'ministral3':
+      if (keys.number('expert_count')) keys.refuse('expert_count', 'is not supported: only dense models are');
       return {};
+    case 'glm4_moe':
+      return { ...groupedMixture(keys, vocabSize, numLayers), use_qk_norm: tensors.has('blk.0.attn_q_norm.weight') };
+    case 'minimax_m2':
+      return { ...minimax(keys), use_routing_bias: tensors.has('blk.0.exp_probs_b.bias') };
     default:
       return {};
   }
+}
+
+function granite(keys: Keys, headDim: number): object {
+  return {
+    embedding_multiplier: keys.number('embedding_scale') ?? null,
+    residual_multiplier: keys.number('residual_scale') ?? null,
+    attention_multiplier: keys.number('attention.scale') ?? 1 / Math.sqrt(headDim),
+    logits_scaling: keys.number('logit_scale') ?? null,
+  };
+}
+
+/** Returns the keys of OLMo 3, which files do not tell from OLMo 2 but by its window. Rotary scaling applies to full attention alone. */
+function olmo3(keys: Keys, numLayers: number): object {
+  const theta = keys.number('rope.freq_base_swa');
+  return {
+    model_type: 'olmo3',
+    layer_types: layerTypes(keys, numLayers, OLMO3_PATTERN),
+    ...(theta === undefined ? {} : { rope_parameters: { sliding_attention: { rope_theta: theta } } }),
+  };
+}
+
+function minimax(keys: Keys): object {
+  const gating = keys.number('expert_gating_func') ?? 0;
+  if (gating !== SIGMOID) keys.refuse('expert_gating_func', `is ${gating}; ${SIGMOID} (sigmoid) is supported`);
+  return {
+    intermediate_size: keys.needed('expert_feed_forward_length'),
+    num_local_experts: keys.count('expert_count'),
+    num_experts_per_tok: keys.needed('expert_used_count'),
+  };
 }
 
 /** Returns the keys of gated delta nets, which files name as those of state space models. */
@@ -148,46 +201,6 @@ function sharedMixture(keys: Keys): object {
   };
 }
 
-function ropeScaling(keys: Keys, { family, ropeFactors: { all, short, long } }: GgufFacts): object {
-  const original = keys.number('rope.scaling.original_context_length');
-  if (all) {
-    // The factors hold for every context length, so short and long ones are the same.
-    const originalPositions = keys.needed('context_length');
-    return {
-      rope_scaling: {
-        ...{ rope_type: 'longrope', short_factor: all, long_factor: all },
-        ...{ original_max_position_embeddings: originalPositions, attention_factor: 1 },
-      },
-    };
-  }
-  if (short && long) {
-    return {
-      rope_scaling: {
-        ...{ rope_type: 'longrope', short_factor: short, long_factor: long },
-        original_max_position_embeddings: original ?? keys.needed('context_length'),
-        attention_factor: keys.number('rope.scaling.attn_factor') ?? null,
-      },
-    };
-  }
-  const kind = keys.text('rope.scaling.type') ?? (keys.number('rope.scale_linear') === undefined ? 'none' : 'linear');
-  const factor = keys.number('rope.scaling.factor') ?? keys.number('rope.scale_linear');
-  if (kind === 'none' || (kind === 'linear' && (factor ?? 1) === 1)) return {};
-  return {
-    rope_scaling: {
-      ...{ rope_type: kind, factor: factor ?? null },
-      ...(original === undefined || kind !== 'yarn' ? {} : { original_max_position_embeddings: original }),
-      ...(kind === 'yarn' ? { attention_factor: yarnAttention(keys, factor ?? 1) } : {}),
-      // No key of the file says that gpt-oss blends frequencies between dimensions that are not whole numbers.
-      ...(kind === 'yarn' && family.modelType === 'gpt_oss' ? { truncate: false } : {}),
-    },
-  };
-}
-
-/** Returns the factor of cosines and sines: the usual one of YaRN, times the file's own factor. */
-function yarnAttention(keys: Keys, factor: number): number {
-  return (keys.number('rope.scaling.attn_factor') ?? 1) * (factor <= 1 ? 1 : 0.1 * Math.log(factor) + 1);
-}
-
 /** Returns the ids of the tokens that end a generation: the ones that the file names, and added tokens whose text is in ENDS. */
 function endTokens(metadata: Readonly<Record<string, unknown>>): number[] {
   const named = ['eos', 'eot', 'eom'].map((name) => metadata[`tokenizer.ggml.${name}_token_id`]);
@@ -208,55 +221,4 @@ function endTokens(metadata: Readonly<Record<string, unknown>>): number[] {
     for (const id of added.values()) ids.add(id);
   }
   return [...ids];
-}
-
-/** Reads metadata keys with the prefix of the architecture. */
-class Keys {
-  readonly #metadata: Readonly<Record<string, unknown>>;
-  readonly #architecture: string;
-
-  constructor(metadata: Readonly<Record<string, unknown>>, architecture: string) {
-    this.#metadata = metadata;
-    this.#architecture = architecture;
-  }
-
-  /** Returns a numeric key, or undefined when it is absent. @throws Error when the value is no number, or differs between layers. */
-  number(key: string): number | undefined {
-    const name = `${this.#architecture}.${key}`;
-    const value = this.#metadata[name];
-    if (value === undefined) return undefined;
-    const values = (Array.isArray(value) ? value : [value]).map(Number);
-    const [first] = values;
-    if (first === undefined || !Number.isFinite(first)) throw new Error(`${name} is no number`);
-    if (values.some((one) => one !== first)) throw new Error(`${name} differs between layers, which is not supported`);
-    return shortest(first);
-  }
-
-  needed(key: string): number {
-    const value = this.number(key);
-    if (value !== undefined) return value;
-    throw new Error(`${this.#architecture}.${key} is missing`);
-  }
-
-  /** Returns the number of layers or experts. @throws Error in words when the key is missing, or larger than MAX_COUNT. */
-  count(key: string): number {
-    const value = this.needed(key);
-    if (value <= MAX_COUNT) return value;
-    throw new Error(`${this.#architecture}.${key} is ${value}, which no model has`);
-  }
-
-  text(key: string): string | undefined {
-    const value = this.#metadata[`${this.#architecture}.${key}`];
-    return typeof value === 'string' ? value : undefined;
-  }
-}
-
-/** Returns the number with the fewest digits that rounds to this f32: the value that the file's author wrote (1e-5, say). */
-function shortest(value: number): number {
-  if (Number.isInteger(value) || Math.fround(value) !== value) return value;
-  for (let digits = 1; digits < 9; digits++) {
-    const candidate = Number(value.toPrecision(digits));
-    if (Math.fround(candidate) === value) return candidate;
-  }
-  return value;
 }

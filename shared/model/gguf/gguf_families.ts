@@ -6,6 +6,10 @@ export interface TensorLocation {
   readonly name: string;
   /** Index of the expert whose rows are meant, where a tensor holds all experts of a layer, one after the other. */
   readonly expert?: number;
+  /** Where a file without a tensor `name` has the expert: among the gates (half 0) or the ups (half 1) of one tensor for both. */
+  readonly fused?: { readonly name: string; readonly half: 0 | 1 };
+  /** Whether the tensor has a matrix for each head, read as one matrix of all their rows. */
+  readonly isStacked?: boolean;
   /** Set where the rows of each head are interleaved (0, half, 1, half + 1, ...): whether they are heads of q or of k. */
   readonly heads?: 'q' | 'k';
   /** Number that the file has added to every value, to be subtracted. */
@@ -29,6 +33,8 @@ export interface GgufFamily {
   readonly isInterleaved?: boolean;
   /** Norms are stored with the 1 that the model adds to them. */
   readonly hasWholeNorms?: boolean;
+  /** Modules before and behind the layers that not every family has: Hugging Face's name to the file's. */
+  readonly ends?: Readonly<Record<string, string>>;
   /** Modules of a layer: Hugging Face's name to the file's. */
   readonly modules: Readonly<Record<string, string>>;
   /** Tensors of a layer whose names have no `.weight` or `.bias` in Hugging Face's models. */
@@ -81,16 +87,65 @@ const sharedMixture = {
     modules: { gate_proj: 'ffn_gate_exps', up_proj: 'ffn_up_exps', down_proj: 'ffn_down_exps' },
   },
 };
-/** Norms that are stored as they are where the others have their 1. */
-const PLAIN_NORMS = new Set(['linear_attn.norm']);
+const mixtralExperts = {
+  path: 'block_sparse_moe.experts',
+  modules: { w1: 'ffn_gate_exps', w3: 'ffn_up_exps', w2: 'ffn_down_exps' },
+};
 
 const mixtral: GgufFamily = {
   ...{ name: 'llama', modelType: 'mixtral', isInterleaved: true },
   modules: { ...attention, ...normsBefore, 'block_sparse_moe.gate': 'ffn_gate_inp' },
-  experts: {
-    path: 'block_sparse_moe.experts',
-    modules: { w1: 'ffn_gate_exps', w3: 'ffn_up_exps', w2: 'ffn_down_exps' },
+  experts: mixtralExperts,
+};
+
+/** DeepSeek-V3's mixtures, of which the first layers have none. */
+const groupedMixture = {
+  modules: {
+    ...gated,
+    'mlp.gate': 'ffn_gate_inp',
+    'mlp.shared_experts.gate_proj': 'ffn_gate_shexp',
+    'mlp.shared_experts.up_proj': 'ffn_up_shexp',
+    'mlp.shared_experts.down_proj': 'ffn_down_shexp',
   },
+  vectors: { 'mlp.gate.e_score_correction_bias': { name: 'exp_probs_b.bias' } },
+  experts: sharedMixture.experts,
+};
+
+const latent = {
+  'self_attn.q_proj': 'attn_q',
+  'self_attn.q_a_proj': 'attn_q_a',
+  'self_attn.q_a_layernorm': 'attn_q_a_norm',
+  'self_attn.q_b_proj': 'attn_q_b',
+  'self_attn.kv_a_proj_with_mqa': 'attn_kv_a_mqa',
+  'self_attn.kv_a_layernorm': 'attn_kv_a_norm',
+  'self_attn.kv_b_proj': 'attn_kv_b',
+  'self_attn.k_b_proj': 'attn_k_b',
+  'self_attn.v_b_proj': 'attn_v_b',
+  'self_attn.o_proj': 'attn_output',
+};
+
+const gemma4: GgufFamily = {
+  ...{ name: 'gemma4', modelType: 'gemma4_text' },
+  ends: {
+    'model.embed_tokens_per_layer': 'per_layer_token_embd',
+    'model.per_layer_model_projection': 'per_layer_model_proj',
+    'model.per_layer_projection_norm': 'per_layer_proj_norm',
+  },
+  modules: {
+    ...{ ...attention, ...gated, ...normsBoth, ...qkNorms, 'router.proj': 'ffn_gate_inp' },
+    pre_feedforward_layernorm_2: 'pre_ffw_norm_2',
+    post_feedforward_layernorm_1: 'post_ffw_norm_1',
+    post_feedforward_layernorm_2: 'post_ffw_norm_2',
+    per_layer_input_gate: 'inp_gate',
+    per_layer_projection: 'proj',
+    post_per_layer_input_norm: 'post_norm',
+  },
+  vectors: {
+    layer_scalar: { name: 'layer_output_scale.weight' },
+    'router.scale': { name: 'ffn_gate_inp.scale' },
+    'router.per_expert_scale': { name: 'ffn_down_exps.scale' },
+  },
+  experts: { ...sharedMixture.experts, path: 'experts' },
 };
 
 const families: readonly GgufFamily[] = [
@@ -100,10 +155,7 @@ const families: readonly GgufFamily[] = [
   {
     ...{ name: 'qwen3moe', modelType: 'qwen3_moe' },
     modules: { ...attention, ...normsBefore, ...qkNorms, 'mlp.gate': 'ffn_gate_inp' },
-    experts: {
-      path: 'mlp.experts',
-      modules: { gate_proj: 'ffn_gate_exps', up_proj: 'ffn_up_exps', down_proj: 'ffn_down_exps' },
-    },
+    experts: sharedMixture.experts,
   },
   {
     ...{ name: 'qwen35', modelType: 'qwen3_5_text', hasWholeNorms: true, vectors: hybridVectors },
@@ -146,11 +198,27 @@ const families: readonly GgufFamily[] = [
       ...{ ...attention, 'self_attn.sinks': 'attn_sinks', 'mlp.router': 'ffn_gate_inp' },
       ...{ input_layernorm: 'attn_norm', post_attention_layernorm: 'post_attention_norm' },
     },
-    experts: {
-      path: 'mlp.experts',
-      modules: { gate_proj: 'ffn_gate_exps', up_proj: 'ffn_up_exps', down_proj: 'ffn_down_exps' },
+    experts: sharedMixture.experts,
+  },
+  { name: 'mistral3', modelType: 'ministral3', isInterleaved: true, modules: plain },
+  {
+    ...{ name: 'deepseek2', modelType: 'deepseek_v3', ...groupedMixture },
+    modules: { ...latent, ...normsBefore, ...groupedMixture.modules },
+  },
+  {
+    ...{ name: 'glm4moe', modelType: 'glm4_moe', ...groupedMixture },
+    modules: {
+      ...{ ...attention, ...qkNorms, ...groupedMixture.modules },
+      ...{ input_layernorm: 'attn_norm', post_attention_layernorm: 'post_attention_norm' },
     },
   },
+  {
+    ...{ name: 'minimax-m2', modelType: 'minimax_m2' },
+    modules: { ...attention, ...normsBefore, ...qkNorms, 'block_sparse_moe.gate': 'ffn_gate_inp' },
+    vectors: { 'block_sparse_moe.e_score_correction_bias': { name: 'exp_probs_b.bias' } },
+    experts: mixtralExperts,
+  },
+  gemma4,
   { name: 'granite', modelType: 'granite', isInterleaved: true, modules: plain },
   { name: 'smollm3', modelType: 'smollm3', isInterleaved: true, modules: plain },
 ];
@@ -166,39 +234,4 @@ export function familyOf(architecture: unknown, numExperts: number): GgufFamily 
   throw new Error(
     `general.architecture ${JSON.stringify(architecture)} is not supported; this version serves ${families.map(({ name }) => name).join(', ')}`,
   );
-}
-
-/**
- * Returns the location in a file of this family for each module, by Hugging Face name without `.weight` or `.bias`. `numExperts` is
- * the number of experts in each layer.
- */
-export function tensorLocations(
-  { modules, vectors = {}, experts, isInterleaved, hasWholeNorms }: GgufFamily,
-  numLayers: number,
-  numExperts: number,
-): Map<string, TensorLocation> {
-  const norm = hasWholeNorms ? { offset: 1 } : {};
-  const locations = new Map<string, TensorLocation>([
-    ['model.embed_tokens', { name: 'token_embd' }],
-    ['model.norm', { name: 'output_norm', ...norm }],
-    ['lm_head', { name: 'output' }],
-  ]);
-  for (let layer = 0; layer < numLayers; layer++) {
-    const [to, from] = [`model.layers.${layer}`, `blk.${layer}`];
-    for (const [module, name] of Object.entries(modules)) {
-      const heads = name === 'attn_q' ? 'q' : name === 'attn_k' ? 'k' : undefined;
-      locations.set(`${to}.${module}`, {
-        name: `${from}.${name}`,
-        ...(heads && isInterleaved ? { heads } : {}),
-        ...(module.endsWith('norm') && !PLAIN_NORMS.has(module) ? norm : {}),
-        ...(module.endsWith('.sinks') ? { isBare: true } : {}),
-      });
-    }
-    for (const [tensor, location] of Object.entries(vectors))
-      locations.set(`${to}.${tensor}`, { ...location, name: `${from}.${location.name}`, isWhole: true });
-    for (const [module, name] of Object.entries(experts?.modules ?? {}))
-      for (let expert = 0; expert < numExperts; expert++)
-        locations.set(`${to}.${experts?.path}.${expert}.${module}`, { name: `${from}.${name}`, expert });
-  }
-  return locations;
 }

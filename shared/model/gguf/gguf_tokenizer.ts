@@ -2,59 +2,16 @@
  * The tokenizer and the chat template of a GGUF file, as the files of a Hugging Face model would have them.
  *
  * Kinds are llama.cpp's (src/llama-vocab.cpp): byte-level BPE, whose pre-tokenizers the file names and does not hold; SentencePiece's BPE,
- * whose merges are found in its scores as transformers' converter finds them; and Unigram.
+ * whose merges are found in its scores as transformers' converter finds them, or stand in the file (Gemma 4); and Unigram.
  */
 import type { TextFiles } from '../text_files.ts';
+import { preTokenizers } from './gguf_pretokenizers.ts';
 
 /** `tokenizer.ggml.token_type` */
 const Kind = { unknown: 2, control: 3, userDefined: 4 } as const;
 
-const CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)";
-const WORD = '[^\\r\\n\\p{L}\\p{N}]?\\p{L}+';
-const REST = ' ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+';
-const CASED_REST = ' ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+';
-const UPPER = '[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]';
-const LOWER = '[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]';
-const cased = (after: string): string =>
-  `[^\\r\\n\\p{L}\\p{N}]?${UPPER}*${LOWER}+${after}|[^\\r\\n\\p{L}\\p{N}]?${UPPER}+${LOWER}*${after}`;
-
-interface PreTokenizer {
-  /** Regular expression that splits text into pretokens before the byte level; undefined: GPT-2's. */
-  readonly pattern?: string;
-  readonly hasSingleDigits?: boolean;
-  readonly isNfc?: boolean;
-  /** Whether a pretoken that is a token itself is taken as it is, without merges. */
-  readonly ignoresMerges?: boolean;
-  /** Whether text begins with the BOS token when the file does not specify. */
-  readonly addsBos?: boolean;
-}
-
-const gpt2: PreTokenizer = {};
-const digits: PreTokenizer = { hasSingleDigits: true };
-const llama3: PreTokenizer = {
-  ...{ pattern: `${CONTRACTIONS}|${WORD}|\\p{N}{1,3}|${REST}`, ignoresMerges: true, addsBos: true },
-};
-const dbrx: PreTokenizer = { pattern: `${CONTRACTIONS}|${WORD}|\\p{N}{1,3}|${REST}` };
-const qwen2: PreTokenizer = { pattern: `${CONTRACTIONS}|${WORD}|\\p{N}|${REST}`, isNfc: true };
-const tekken: PreTokenizer = {
-  ...{ pattern: `${cased('')}|\\p{N}|${CASED_REST}`, ignoresMerges: true, addsBos: true },
-};
-const gpt4o: PreTokenizer = { pattern: `${cased(`${CONTRACTIONS}?`)}|\\p{N}{1,3}|${CASED_REST}` };
-
-/** Pre-tokenizers by the value of `tokenizer.ggml.pre`. */
-const preTokenizers: ReadonlyMap<string, PreTokenizer> = new Map([
-  ...['gpt-2', 'phi-2', 'olmo', 'mpt', 'jina-en', 'jina-es', 'jina-de', 'roberta-bpe'].map(
-    (name) => [name, gpt2] as const,
-  ),
-  ...['smollm', 'starcoder', 'refact', 'command-r', 'codeshell', 'exaone', 'minerva-7b'].map(
-    (name) => [name, digits] as const,
-  ),
-  ...['llama-bpe', 'llama3', 'llama-v3', 'falcon3', 'pixtral'].map((name) => [name, llama3] as const),
-  ...['dbrx', 'smaug-bpe'].map((name) => [name, dbrx] as const),
-  ...['qwen2', 'deepseek-r1-qwen', 'megrez', 'stablelm2'].map((name) => [name, qwen2] as const),
-  ['tekken', tekken],
-  ['gpt-4o', gpt4o],
-]);
+/** Two tokens whose concatenation is a token. */
+type Merge = readonly [left: string, right: string];
 
 interface Vocabulary {
   readonly tokens: readonly string[];
@@ -120,12 +77,18 @@ function tokenizerOf(
   switch (kind) {
     case 'gpt2':
       return byteLevel(metadata, vocabulary);
-    case 'llama':
-      return sentencePiece(listOf(metadata, 'tokenizer.ggml.scores').map(Number), vocabulary, unknown, spacePrefix);
+    case 'llama': {
+      const scores = listOf(metadata, 'tokenizer.ggml.scores').map(Number);
+      return characters(mergesOf(vocabulary, scores), vocabulary, unknown, spacePrefix);
+    }
+    case 'gemma4':
+      return characters(writtenMerges(metadata), vocabulary, unknown, spacePrefix);
     case 't5':
       return unigram(listOf(metadata, 'tokenizer.ggml.scores').map(Number), vocabulary, unknown, spacePrefix);
     default:
-      throw new Error(`tokenizer.ggml.model ${JSON.stringify(kind)} is not supported; there are gpt2, llama and t5`);
+      throw new Error(
+        `tokenizer.ggml.model ${JSON.stringify(kind)} is not supported; there are gpt2, llama, gemma4 and t5`,
+      );
   }
 }
 
@@ -148,8 +111,8 @@ function byteLevel(metadata: Readonly<Record<string, unknown>>, { tokens }: Voca
         type: 'Sequence',
         pretokenizers: [
           ...(pre.hasSingleDigits ? [{ type: 'Digits', individual_digits: true }] : []),
-          ...(pre.pattern === undefined ? [] : [split({ Regex: pre.pattern })]),
-          { ...bytes, use_regex: pre.pattern === undefined },
+          ...(pre.patterns ?? []).map((pattern) => split({ Regex: pattern })),
+          { ...bytes, use_regex: pre.patterns === undefined },
         ],
       },
       decoder: { ...bytes, use_regex: true },
@@ -157,26 +120,30 @@ function byteLevel(metadata: Readonly<Record<string, unknown>>, { tokens }: Voca
         ...{ type: 'BPE', dropout: null, unk_token: null, continuing_subword_prefix: null, end_of_word_suffix: null },
         ...{ fuse_unk: false, byte_fallback: false, ignore_merges: pre.ignoresMerges ?? false },
         vocab: idsOf(tokens),
-        merges: listOf(metadata, 'tokenizer.ggml.merges').map((merge) => mergeOf(String(merge))),
+        merges: writtenMerges(metadata),
       },
     },
   };
 }
 
 /**
- * Splits a merge into its two parts at the space. The search starts at 1 because a part may itself begin with a space in files that
- * are not byte-level.
+ * Returns the merges that the file has, each split into its two parts at the space. The search starts at 1 because a part may itself
+ * begin with a space in files that are not byte-level.
  */
-function mergeOf(merge: string): [string, string] {
-  const at = merge.indexOf(' ', 1);
-  return [merge.slice(0, at), merge.slice(at + 1)];
+function writtenMerges(metadata: Readonly<Record<string, unknown>>): Merge[] {
+  return listOf(metadata, 'tokenizer.ggml.merges').map((merge) => {
+    const text = String(merge);
+    const at = text.indexOf(' ', 1);
+    return [text.slice(0, at), text.slice(at + 1)];
+  });
 }
 
 const SPACE = '▁';
 
-function sentencePiece(
-  scores: readonly number[],
-  { tokens, types }: Vocabulary,
+/** BPE over characters, of which those without a token become bytes: SentencePiece's, and Gemma 4's, whose file has the merges. */
+function characters(
+  merges: readonly Merge[],
+  { tokens }: Vocabulary,
   unknown: number | undefined,
   hasSpacePrefix: boolean,
 ): Made {
@@ -202,18 +169,14 @@ function sentencePiece(
         ...{ unk_token: unknown === undefined ? null : tokens[unknown], fuse_unk: true, byte_fallback: true },
         ignore_merges: false,
         vocab: idsOf(tokens),
-        merges: mergesOf(tokens, types, scores),
+        merges,
       },
     },
   };
 }
 
 /** Returns every pair of tokens whose concatenation is a token, best score first; ties go by the ids of the parts. */
-function mergesOf(
-  tokens: readonly string[],
-  types: readonly number[],
-  scores: readonly number[],
-): (readonly [string, string])[] {
+function mergesOf({ tokens, types }: Vocabulary, scores: readonly number[]): Merge[] {
   const ids = new Map(tokens.map((token, id) => [token, id]));
   const merges: { readonly left: string; readonly right: string; readonly score: number }[] = [];
   tokens.forEach((token, id) => {

@@ -16,6 +16,8 @@ interface LocatedTensor {
   /** Shape [outputs, inputs], or [outputs] of a vector; the dimension of experts is left out. */
   readonly shape: readonly number[];
   readonly firstRow: number;
+  /** Bytes of a row, or of a value of a vector: the file has a vector as one row, a program reads a row per value. */
+  readonly rowBytes: number;
   /** Number of rows per head, whose order the file permutes; 1: no permutation. */
   readonly rowsOfHead: number;
   readonly offset: number;
@@ -36,8 +38,10 @@ export class GgufWeights implements ModelWeights {
     const located = new Map<string, LocatedTensor>();
     for (const [module, location] of locations) {
       for (const what of location.isWhole ? [''] : ['.weight', '.bias']) {
-        const tensor = files.tensors.get(`${location.name}${what}`);
-        const found = tensor && locate(tensor, location, heads);
+        const { name, fused } = location;
+        const found =
+          locate(files.tensors.get(`${name}${what}`), location, heads) ??
+          (fused && locate(files.tensors.get(`${fused.name}${what}`), location, heads, fused.half));
         if (found) located.set(location.isBare ? module : `${module}${what}`, found);
       }
     }
@@ -57,8 +61,7 @@ export class GgufWeights implements ModelWeights {
   storedBytes({ tensor, outputs }: RowRange): number {
     const located = this.#tensors.get(tensor);
     if (!located) return 0;
-    const { tensor: stored, shape } = located;
-    return shape.length === 1 ? stored.rowBytes : stored.rowBytes * outputs;
+    return located.rowBytes * outputs;
   }
 
   get doneBytes(): number {
@@ -68,10 +71,9 @@ export class GgufWeights implements ModelWeights {
   async *slices({ tensor: name, outputs, firstRow = 0 }: RowRange): AsyncGenerator<ModelRows> {
     const located = this.#tensors.get(name);
     if (!located) throw new ModelError(`${this.path} has no tensor ${name}`);
-    const { tensor, shape, rowsOfHead, offset, isNegativeExponential } = located;
+    const { tensor, shape, rowBytes, rowsOfHead, offset, isNegativeExponential } = located;
     const isVector = shape.length === 1;
-    // The file stores a vector as one row; a program reads one row per value.
-    const [rowBytes, inner] = isVector ? [tensor.rowBytes / (shape[0] ?? 1), 1] : [tensor.rowBytes, shape[1] ?? 1];
+    const inner = shape[1] ?? 1;
     if (firstRow % rowsOfHead !== 0 || outputs % rowsOfHead !== 0)
       throw new ModelError(`${this.path}: rows of ${name} are asked for in parts of heads`);
     const { file, path } = tensor;
@@ -97,23 +99,39 @@ export class GgufWeights implements ModelWeights {
   }
 }
 
-/** Returns the place of a tensor's rows, or undefined when the tensor's shape does not fit the location. */
+/**
+ * Returns the place of a tensor's rows, or undefined when there is no tensor or its shape does not fit the location. `half`: the part of
+ * its outputs that is meant.
+ */
 function locate(
-  tensor: GgufTensor,
-  { expert, heads, offset = 0, isNegativeExponential = false, isRow = false }: TensorLocation,
+  tensor: GgufTensor | undefined,
+  { expert, heads, isStacked = false, offset = 0, isNegativeExponential = false, isRow = false }: TensorLocation,
   counts: HeadCounts,
+  half?: 0 | 1,
 ): LocatedTensor | undefined {
-  const numDimensions = tensor.shape.length - (expert === undefined ? 0 : 1);
-  const own = tensor.shape.slice(-numDimensions);
-  const shape = isRow && numDimensions === 1 ? [1, ...own] : own;
-  const [outputs = 0] = shape;
-  if (numDimensions < 1 || numDimensions > 2) return undefined;
+  if (!tensor) return undefined;
+  const own = isStacked ? asMatrix(tensor.shape) : tensor.shape.slice(expert === undefined ? 0 : 1);
+  if (own.length < 1 || own.length > 2) return undefined;
+  const stored = isRow && own.length === 1 ? [1, ...own] : own;
+  const [all = 0, ...inner] = stored;
+  const outputs = half === undefined ? all : all / 2;
+  if (!Number.isInteger(outputs)) return undefined;
   if (expert !== undefined && expert >= (tensor.shape[0] ?? 0)) return undefined;
   // Refuse a quantised vector: its blocks could not be cut by rows. Norms are floats anyway.
-  if (shape.length === 1 && tensor.type.values > 1) return undefined;
+  if (stored.length === 1 && tensor.type.values > 1) return undefined;
   const rowsOfHead = heads ? outputs / counts[heads] : 1;
   if (!Number.isInteger(rowsOfHead) || (heads && rowsOfHead % 2 !== 0)) return undefined;
-  return { tensor, shape, firstRow: (expert ?? 0) * outputs, rowsOfHead, offset, isNegativeExponential };
+  return {
+    ...{ tensor, shape: [outputs, ...inner], rowsOfHead, offset, isNegativeExponential },
+    firstRow: (expert ?? 0) * all + (half ?? 0) * outputs,
+    rowBytes: stored.length === 1 ? tensor.rowBytes / all : tensor.rowBytes,
+  };
+}
+
+/** Returns the shape of matrices as one of all their rows; any other shape unchanged. */
+function asMatrix(shape: readonly number[]): readonly number[] {
+  const [count = 0, rows = 0, ...inner] = shape;
+  return inner.length === 1 ? [count * rows, ...inner] : shape;
 }
 
 /** Returns the rows of each head in Hugging Face's order 0, 1, ..., half, half + 1, ...; the file has 0, half, 1, half + 1, ... */

@@ -6,10 +6,12 @@ import { checkedConfig, checkedDefaults, ModelError, type GenerationDefaults, ty
 import { readFully } from '../read_fully.ts';
 import { repoOfSnapshot } from '../repo_name.ts';
 import { readTextFiles } from '../text_files.ts';
-import { configOf, type RopeFactors } from './gguf_config.ts';
-import { familyOf, tensorLocations } from './gguf_families.ts';
+import { configOf } from './gguf_config.ts';
+import type { RopeFactors } from './gguf_facts.ts';
+import { familyOf } from './gguf_families.ts';
 import { GgufFiles, type GgufTensor } from './gguf_file.ts';
 import { textFilesOf } from './gguf_tokenizer.ts';
+import { tensorLocations } from './gguf_locations.ts';
 import { GgufWeights } from './gguf_weights.ts';
 
 /** Most rope factors that are read; a model has one for each pair of rotated values of a head. */
@@ -29,10 +31,7 @@ export async function openGguf(path: string): Promise<Model> {
     const ropeFactors = await readRopeFactors(tensors);
     const { family, raw } = inWords(path, () => {
       const found = familyOf(architecture, numExperts);
-      const facts = { family: found, metadata, vocabSize, ropeFactors };
-      const has = (name: string): boolean => tensors.has(name);
-      const biases = { hasAttentionBias: has('blk.0.attn_q.bias'), hasMlpBias: has('blk.0.ffn_up.bias') };
-      return { family: found, raw: configOf({ ...facts, ...biases, isTied: !has('output.weight') }) };
+      return { family: found, raw: configOf({ family: found, metadata, vocabSize, tensors, ropeFactors }) };
     });
     const { config, eosTokenIds } = checkedConfig(raw, path);
     const numLayers = Number(raw['num_hidden_layers']);

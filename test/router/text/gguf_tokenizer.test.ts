@@ -3,8 +3,9 @@ import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { TokenizerTools } from '../../../services/router/text/tokenizer_worker.ts';
+import { byteLetters } from '../../../shared/model/byte_letters.ts';
 import { textFilesOf } from '../../../shared/model/gguf/gguf_tokenizer.ts';
 import { openModel } from '../../../shared/model/open_model.ts';
 import { ggufFile } from '../../support/gguf_file.ts';
@@ -43,9 +44,10 @@ function metadataOf(kind: string, { added_tokens: added, model }: Tokenizer, mor
     'tokenizer.ggml.model': kind,
     'tokenizer.ggml.tokens': tokens,
     'tokenizer.ggml.token_type': types,
-    ...(kind === 'gpt2'
+    ...(kind === 'gpt2' || kind === 'gemma4'
       ? { 'tokenizer.ggml.merges': (model.merges ?? []).map((merge) => merge.join(' ')) }
-      : { 'tokenizer.ggml.scores': tokens.map((_, id) => scores[id] ?? 0) }),
+      : {}),
+    ...(kind === 'gpt2' ? {} : { 'tokenizer.ggml.scores': tokens.map((_, id) => scores[id] ?? 0) }),
     ...more,
   };
 }
@@ -61,8 +63,9 @@ test.each([
   ['llama2', 'llama', { ...id('bos', 1), ...id('unknown', 0) }],
   ['phi3', 'llama', { ...id('bos', 1), ...id('unknown', 0), 'general.architecture': 'phi3' }],
   ['gemma', 'llama', { ...id('bos', 1), ...id('unknown', 0), ...noPrefix }],
+  ['gemma', 'gemma4', { ...id('bos', 1), ...id('unknown', 0), ...noPrefix, 'tokenizer.ggml.add_bos_token': true }],
   ['unigram', 't5', { ...id('bos', 1), ...id('unknown', 0), 'tokenizer.ggml.add_bos_token': true }],
-])('%s', (name, kind, more) => {
+])('%s as %s', (name, kind, more) => {
   const folder = goldenFolder(`tokenizers/${name}`);
   const json = JSON.parse(readFileSync(join(folder, 'tokenizer.json'), 'utf8')) as Tokenizer;
   const { cases } = JSON.parse(readFileSync(join(folder, 'golden.json'), 'utf8')) as {
@@ -84,6 +87,81 @@ test.each([
     numSame++;
   }
   expect(numSame).toBeGreaterThan(cases.length / 2);
+});
+
+/** Texts with what pre-tokenizers tell apart: cases, contractions, marks, digits, scripts, runs of spaces and of lines, symbols. */
+const texts = [
+  "It's what WE'LL say: don't  stop, HTMLParser fooBar éÉ e\u0301te\u0301 o\u0308\u0308l",
+  'x = y_1 + 12345.678;\n\n\tif (a != b) { /* no */ } // \r\n  <div class="a">\n/\n',
+  '我喜欢JavaScript和Python编程，2024年！ひらがなカタカナ漢字ー한국어 текст мир हिन्दी العربية',
+  'ǅwer ʰmod ªº 々〇 你好World世界hello測試ABC \u3000全角　スペース 🙂🙂 café\u0301',
+  '   leading\n \n  and trailing   ',
+];
+
+/** Pre-tokenizers as the models' own files have them, in the notation of Hugging Face's or, for Kimi, of its own library. */
+const published: Readonly<Record<string, readonly RegExp[]>> = {
+  'deepseek-v3': [
+    /\p{N}{1,3}/gu,
+    /[一-龥\u3040-ゟ゠-ヿ]+/gu,
+    /[!"#$%&'()*+,\-./:;<=>?@[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+/gu,
+  ],
+  'kimi-k2': [
+    new RegExp(
+      [
+        '[\\p{Script=Han}]+',
+        "[^\\r\\n\\p{L}\\p{N}]?[[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]&&[^\\p{Script=Han}]]*[[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]&&[^\\p{Script=Han}]]+(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?",
+        "[^\\r\\n\\p{L}\\p{N}]?[[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]&&[^\\p{Script=Han}]]+[[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]&&[^\\p{Script=Han}]]*(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?",
+        '\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+',
+      ].join('|'),
+      'gv',
+    ),
+  ],
+  qwen35: [
+    /(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+/gu,
+  ],
+  glm4: [
+    /(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+/gu,
+  ],
+};
+
+/** Splits a text by one pattern after the other; what no match covers is a pretoken too. */
+function pretokensOf(text: string, patterns: readonly RegExp[]): string[] {
+  return patterns.reduce<string[]>(
+    (all, pattern) =>
+      all.flatMap((part) => {
+        const pieces: string[] = [];
+        let end = 0;
+        for (const match of part.matchAll(pattern)) {
+          pieces.push(part.slice(end, match.index), match[0]);
+          end = match.index + match[0].length;
+        }
+        return [...pieces, part.slice(end)].filter((piece) => piece !== '');
+      }),
+    [text],
+  );
+}
+
+describe('text is split as the models of a pre-tokenizer split it', () => {
+  test.each(Object.entries(published))('%s', (name, patterns) => {
+    const ownTexts = name === 'qwen35' ? texts.map((text) => text.normalize('NFC')) : texts;
+    const wanted = ownTexts.map((text) => pretokensOf(text, patterns));
+    const letters = (piece: string): string => [...Buffer.from(piece)].map((byte) => byteLetters[byte]!).join('');
+    const tokens = [...new Set([...byteLetters, ...wanted.flat().map(letters)])];
+    const files = textFilesOf({
+      ...{ 'tokenizer.ggml.model': 'gpt2', 'tokenizer.ggml.pre': name, 'tokenizer.ggml.tokens': tokens },
+      ...{ 'tokenizer.ggml.merges': [], 'tokenizer.ggml.token_type': tokens.map(() => 1) },
+    });
+    assert(files);
+    // Every pretoken is a token, taken without merges: another split would leave bytes.
+    const made = JSON.parse(files.tokenizer) as { readonly model: object };
+    const tokenizer = JSON.stringify({ ...made, model: { ...made.model, ignore_merges: true } });
+    const tools = new TokenizerTools({ ...files, tokenizer });
+    ownTexts.forEach((text, i) => {
+      const ids = [...tools.encode({ text, addSpecialTokens: false, maxCharacters: 1e6 })];
+      const pieces = ids.map((one) => tools.decode({ lists: [[one]], skipSpecialTokens: false })[0]);
+      expect(pieces).toEqual(wanted[i]);
+    });
+  });
 });
 
 test('a file brings its template and its tokens', async () => {
