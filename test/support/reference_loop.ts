@@ -3,7 +3,8 @@
  * one step, then token by token, on the same device. Tokens are sampled from the whole row by the definition.
  */
 import type { Executable } from '../../kernels/device.ts';
-import { loadModel, type LoadedModel, type LoadModelOptions } from '../../shared/engine/load_model.ts';
+import { loadModel, type LoadedModel } from '../../shared/engine/load_model.ts';
+import type { LoadModelOptions } from '../../shared/engine/load_options.ts';
 
 import { Sampler } from '../../kernels/sampling.ts';
 import { LogitAdjustments, SequenceSampling, numCandidatesOf, sampledToken } from '../../shared/engine/sampler.ts';
