@@ -13,6 +13,7 @@
 import assert from 'node:assert/strict';
 import type { SampleParams, LogitState } from './sampling.ts';
 import type { KvLayout, LayerRange } from './kv_layout.ts';
+import type { MemoryNeeds, MemoryRoom } from './memory_needs.ts';
 import type { Program, TensorRows } from './program.ts';
 import type { StateLayout } from './state_layout.ts';
 import type { StoredMatrix } from './weights/stored_columns.ts';
@@ -373,6 +374,13 @@ export interface Device {
    * `numericsClass` state it; `fault` is set when the results are unusable.
    */
   checkRows(program: Program, options: ProbeOptions): Promise<void>;
+  /** Returns the memory that loading the program would take; nothing is allocated. @throws DeviceError for shapes that the kernels lack. */
+  needs(program: Program, options: LoadOptions): MemoryNeeds;
+  /**
+   * Returns the memory that there is for a program that is loaded with so many KV blocks. @throws DeviceError when it must be known, and
+   * cannot be found out.
+   */
+  room(numBlocks: LoadOptions['numBlocks']): Promise<MemoryRoom>;
   /** Resolves with the reason when the device is gone for good; whatever runs then rejects. */
   readonly lost: Promise<string>;
   /** Loses the device, for fault injection and tests. */

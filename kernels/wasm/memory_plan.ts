@@ -1,4 +1,5 @@
 /** A bump allocator that plans where every region of a memory shard lies in its shared memory. Offsets are bytes, ranges half-open. */
+import { readFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
 import { DeviceError } from '../device.ts';
 
@@ -32,15 +33,17 @@ export class MemoryPlan {
     return this.#end <= this.#maxBytes;
   }
 
+  /** Clause that says why there can be no such memory; undefined when there can. */
+  get obstacle(): string | undefined {
+    return this.fits
+      ? undefined
+      : `a memory of the wasm device has at most ${formatMiB(this.#maxBytes)}, and a part of this model that cannot be split is larger: ${sizesOf([this])}`;
+  }
+
   /** Creates the memory. @throws DeviceError, with the sizes, when the plan exceeds the largest memory or the allocation fails. */
   allocate(): WebAssembly.Memory {
     const sizes = sizesOf([this]);
-    if (!this.fits) {
-      throw new DeviceError(
-        `a memory of the wasm device has at most ${formatMiB(this.#maxBytes)}, and a part of this model that cannot be split is larger: ${sizes}: ` +
-          SMALLER,
-      );
-    }
+    if (!this.fits) throw new DeviceError(`${this.obstacle}: ${SMALLER}`);
     const pages = Math.ceil(this.#end / PAGE_BYTES);
     try {
       return new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
@@ -79,6 +82,29 @@ export function allocateAll(plans: readonly MemoryPlan[], machineBytes: number):
 /** Returns the bytes of memory that a process may use here: the machine's, or the container's limit when lower. */
 export function machineMemory(): number {
   return Math.min(totalmem(), process.constrainedMemory() || Infinity);
+}
+
+/**
+ * Returns the bytes that the processes of this machine leave: all memory and swap, less what no other use gives up (pages of processes
+ * and of file systems in memory). Files that the system keeps in memory do not count, for it drops them. `memInfo` is the text of
+ * /proc/meminfo. Infinity where the system does not say.
+ */
+export function freeMemory(memInfo: string | undefined): number {
+  const kib = new Map(
+    Array.from((memInfo ?? '').matchAll(/^(\w+):\s*(\d+) kB$/gm), ([, name = '', count]) => [name, Number(count)]),
+  );
+  const of = (name: string): number => kib.get(name) ?? 0;
+  if (!kib.has('MemTotal') || !kib.has('AnonPages')) return Infinity;
+  return 1_024 * Math.max(0, of('MemTotal') + of('SwapFree') - of('AnonPages') - of('Shmem'));
+}
+
+/** Returns the text of /proc/meminfo; undefined on a machine without. */
+export function readMemInfo(): string | undefined {
+  try {
+    return readFileSync('/proc/meminfo', 'utf8');
+  } catch {
+    return undefined;
+  }
 }
 
 function sizesOf(plans: readonly MemoryPlan[]): string {

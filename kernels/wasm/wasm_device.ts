@@ -8,6 +8,7 @@
 import assert from 'node:assert/strict';
 import type { Device, LoadOptions, WeightSource } from '../device.ts';
 import { layoutOfLayers } from '../kv_layout.ts';
+import type { MemoryNeeds } from '../memory_needs.ts';
 import type { Program } from '../program.ts';
 import { stateOfLayers } from '../state_layout.ts';
 import { RowDecoder } from '../weights/stored_rows.ts';
@@ -15,11 +16,11 @@ import { compileKernels, type CompiledKernels } from './compiled_kernels.ts';
 import { loadWeights, progressOf } from './load_weights.ts';
 import { MIXED_NUMERICS, WASM_REVISION } from '../revisions.ts';
 import { LoadedShard } from './loaded_shard.ts';
-import { allocateAll, machineMemory } from './memory_plan.ts';
+import { allocateAll, freeMemory, machineMemory, readMemInfo } from './memory_plan.ts';
 import { PackThreads, packingThreads } from './packing.ts';
 import { weightBytes } from './panels.ts';
 import { measurePeaks, type WasmPeaks } from './peaks.ts';
-import { shardsOf, type MemoryShard } from './memory_shards.ts';
+import { shardsOf, type MemoryShard, type MemoryShards } from './memory_shards.ts';
 import { layOutProgram, writeConstants, type ProgramLayout } from './program_layout.ts';
 import { StepThreads } from './step_threads.ts';
 import { WasmExecutable, type ProfiledExecutable } from './wasm_executable.ts';
@@ -38,6 +39,9 @@ export interface WasmBounds {
   readonly maxMemoryBytes?: number;
   /** Bytes of weights from which several threads pack them. */
   readonly minSharedBytes?: number;
+  /** Memory of the machine, and how much of it other processes leave. */
+  readonly machineBytes?: number;
+  readonly freeBytes?: number;
 }
 
 /**
@@ -59,6 +63,7 @@ export function createWasmDevice(
     lose = resolve;
   });
   const kernels = compileKernels(hasRelaxed);
+  const machine = { numThreads, kernels, memoryBytes: (bounds.machineBytes ?? machineMemory()) / numSharing, bounds };
   const simd = `${kernels.isRelaxed ? 'relaxed ' : ''}SIMD WebAssembly${kernels.isFused ? ', fused multiply-add' : ''}`;
   return {
     kind: 'wasm',
@@ -71,8 +76,15 @@ export function createWasmDevice(
     destroy: () => {
       lose('it was closed');
     },
-    load: (program, weights, load) =>
-      loadProgram(program, weights, load, { numThreads, kernels, memoryBytes: machineMemory() / numSharing, bounds }),
+    needs: (program, load) => needsOf(planProgram(program, load, machine)),
+    room: () =>
+      Promise.resolve({
+        total: machine.memoryBytes,
+        free: bounds.freeBytes ?? freeMemory(readMemInfo()),
+        kv: Infinity,
+        whose: numSharing > 1 ? `each of ${numSharing} engines on this machine may have` : 'this machine has',
+      }),
+    load: (program, weights, load) => loadProgram(program, weights, load, machine),
     peaks: (nowMs, readBytes) => measurePeaks(kernels, numThreads, nowMs, readBytes),
   };
 }
@@ -84,12 +96,20 @@ interface Machine {
   readonly bounds: WasmBounds;
 }
 
-async function loadProgram(
+/** A program cut into memory shards, each laid out in a memory of its own. */
+interface ProgramPlan {
+  readonly cut: MemoryShards;
+  readonly layouts: readonly ProgramLayout[];
+  readonly numPacking: number;
+  readonly optionsOf: (shard: Pick<MemoryShard, 'layers'>) => LoadOptions;
+}
+
+/** Cuts a program into memory shards and lays them out. @throws DeviceError for shapes that the kernels do not support. */
+function planProgram(
   program: Program,
-  weights: WeightSource,
   options: LoadOptions,
-  { numThreads, kernels, memoryBytes, bounds: { maxMemoryBytes, minSharedBytes } }: Machine,
-): Promise<WasmExecutable> {
+  { numThreads, bounds: { maxMemoryBytes, minSharedBytes } }: Machine,
+): ProgramPlan {
   const specs = Object.values(program.weights);
   const numBytes = specs.reduce((sum, spec) => sum + weightBytes(spec, options.weightFormat), 0);
   const numPacking = packingThreads(numThreads, numBytes, minSharedBytes);
@@ -101,7 +121,29 @@ async function loadProgram(
   const layoutOf = (shard: MemoryShard): ProgramLayout =>
     layOutProgram(shard.program, optionsOf(shard), { numThreads, numPacking, maxMemoryBytes });
   const cut = shardsOf(program, (shard) => layoutOf(shard).plan.fits);
-  const layouts = cut.shards.map(layoutOf);
+  return { cut, layouts: cut.shards.map(layoutOf), numPacking, optionsOf };
+}
+
+/** Returns the memory that a planned program takes. */
+function needsOf({ layouts }: ProgramPlan): MemoryNeeds {
+  const sum = (what: string): number => layouts.reduce((bytes, { plan }) => bytes + (plan.parts.get(what) ?? 0), 0);
+  const [weights, kv, states] = [sum('weights'), sum('KV blocks'), sum('state slots')];
+  const total = layouts.reduce((bytes, { plan }) => bytes + plan.totalBytes, 0);
+  return {
+    ...{ weights, kv, states, other: total - weights - kv - states },
+    ...{ mostBlocks: Infinity, mostSlots: Infinity },
+    obstacle: layouts.find(({ plan }) => !plan.fits)?.plan.obstacle,
+  };
+}
+
+async function loadProgram(
+  program: Program,
+  weights: WeightSource,
+  options: LoadOptions,
+  machine: Machine,
+): Promise<WasmExecutable> {
+  const { numThreads, kernels, memoryBytes } = machine;
+  const { cut, layouts, numPacking, optionsOf } = planProgram(program, options, machine);
   // Memory is allocated before any weight is read: a model that does not fit fails at once.
   const memories = allocateAll(
     layouts.map(({ plan }) => plan),

@@ -3,6 +3,7 @@ import { execFile } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { freemem, totalmem } from 'node:os';
 import { DeviceError } from '../device.ts';
+import type { MemoryRoom } from '../memory_needs.ts';
 import { openAdapter, type AdapterListing } from './adapters.ts';
 import { polled } from './polling.ts';
 
@@ -133,18 +134,66 @@ export async function memoryLeft(question: MemoryQuestion): Promise<number> {
   const { listing, takenBytes, budgetBytes, numSharing, wantedBytes } = question;
   if (budgetBytes > 0) return Math.max(0, budgetBytes - takenBytes);
   if (listing.isSoftware) return Math.min(SOFTWARE_KV_BYTES, freemem() * (1 - MARGIN));
-  if (isUnified(listing)) return Math.max(0, ((totalmem() / 2) * (1 - MARGIN)) / numSharing - takenBytes);
-  const card = (await nvidiaMemory(listing)) ?? amdMemory(listing);
+  const card = await cardMemory(listing);
   if (card) {
-    const share = (card.totalBytes * (1 - MARGIN)) / numSharing - takenBytes;
+    const share = shareOf(card, numSharing) - takenBytes;
     return Math.max(0, Math.min(share, card.freeBytes * (1 - MARGIN)));
   }
+  refuseUnknownShare(listing, numSharing);
+  return (await probe(listing, wantedBytes)) * (1 - MARGIN);
+}
+
+/** @throws DeviceError when several engines share a card whose memory size cannot be found out. */
+function refuseUnknownShare({ name }: AdapterListing, numSharing: number): void {
   if (numSharing > 1) {
     throw new DeviceError(
-      `${numSharing} engines share ${listing.name}, and its memory size cannot be found out: set each engine's share with --device-memory`,
+      `${numSharing} engines share ${name}, and its memory size cannot be found out: set each engine's share with --device-memory`,
     );
   }
-  return (await probe(listing, wantedBytes)) * (1 - MARGIN);
+}
+
+/** Returns the bytes of a card that each of the engines on it may take. */
+function shareOf({ totalBytes }: CardMemory, numSharing: number): number {
+  return (totalBytes * (1 - MARGIN)) / numSharing;
+}
+
+/** Returns the memory of a GPU; undefined where only filling it would tell. A GPU that shares the machine's memory may take half. */
+async function cardMemory(listing: AdapterListing): Promise<CardMemory | undefined> {
+  if (isUnified(listing)) return { totalBytes: totalmem() / 2, freeBytes: Infinity };
+  return (await nvidiaMemory(listing)) ?? amdMemory(listing);
+}
+
+/**
+ * Returns the room for a program whose KV blocks fill what the weights leave (`isFilling`), or are a fixed number. Never less than
+ * {@link memoryLeft} finds after the weights are loaded; a fixed number of blocks may take a card's memory to the last byte.
+ *
+ * @throws DeviceError when several engines share a card whose memory size cannot be found out.
+ */
+export async function memoryRoom(
+  listing: AdapterListing,
+  { budgetBytes, numSharing }: { readonly budgetBytes: number; readonly numSharing: number },
+  isFilling: boolean,
+): Promise<MemoryRoom> {
+  if (budgetBytes > 0) {
+    const unbounded = (): Promise<MemoryRoom> => memoryRoom(listing, { budgetBytes: 0, numSharing: 1 }, isFilling);
+    return { total: budgetBytes, free: Infinity, kv: Infinity, whose: '--device-memory allows', unbounded };
+  }
+  if (listing.isSoftware) {
+    const kv = isFilling ? SOFTWARE_KV_BYTES : Infinity;
+    return { total: totalmem(), free: freemem(), kv, whose: 'this machine has' };
+  }
+  const card = await cardMemory(listing);
+  if (card && isFilling) {
+    const whose =
+      numSharing > 1 ? `each of ${numSharing} engines on ${listing.name} may take` : `${listing.name} leaves`;
+    return { total: shareOf(card, numSharing), free: card.freeBytes, kv: Infinity, whose };
+  }
+  if (card) {
+    const total = isUnified(listing) ? totalmem() : card.totalBytes;
+    return { total, free: Infinity, kv: Infinity, whose: `${listing.name} has` };
+  }
+  if (isFilling) refuseUnknownShare(listing, numSharing);
+  return { total: Infinity, free: Infinity, kv: Infinity, whose: `${listing.name} has` };
 }
 
 /** Whether the GPU shares the machine's memory, judged by its name. */

@@ -3,7 +3,7 @@
  * pipelines and bind groups.
  */
 import assert from 'node:assert/strict';
-import { MAX_CANDIDATES, type LoadOptions, type WeightSource } from '../device.ts';
+import type { LoadOptions, WeightSource } from '../device.ts';
 import { exp2Table } from '../sampling.ts';
 import type { Program, RopeTable } from '../program.ts';
 import { samplingOf } from '../program_kinds.ts';
@@ -11,21 +11,19 @@ import { numStateSlotsOf } from '../state_slots.ts';
 import { attentionTiling, type AttentionTiling } from './attention_tiling.ts';
 import { BlockTransfer } from './block_transfer.ts';
 import { makeDispatchList } from './dispatch_list.ts';
-import { DispatchPlan, rowStride, type Resources, type RopeAngles } from './dispatch_plan.ts';
+import { DispatchPlan, type RopeAngles } from './dispatch_plan.ts';
 import { fuse, fusedAway, interleavedWeights } from './fusion.ts';
 import type { GpuMemory } from './gpu_memory.ts';
 import { WeightLoader, type GpuWeight } from './gpu_weights.ts';
 import type { KernelCache } from './kernel.ts';
 import type { Capabilities } from './kernel_set.ts';
 import { numBlocksFor, refuseStatesThatCannotFit, refuseWhatCannotFit, type Room } from './memory_fit.ts';
-import { candidateTiles } from './ops/candidates.ts';
-import { sampleStateBytes } from './ops/sample.ts';
 import { polled } from './polling.ts';
-import { hiddenBackBytes, NUM_AHEAD, rowsBackBytes } from './read_back.ts';
-import { routingBytes } from './routing.ts';
-import { planExport, StepExporter } from './step_export.ts';
+import { activationSizes, laterBuffers, ropeValues, stepSizes, type StepBufferName } from './program_memory.ts';
+import { NUM_AHEAD } from './read_back.ts';
+import { StepExporter } from './step_export.ts';
 import { StateTransfer } from './state_transfer.ts';
-import { MAX_RESULT_WORDS, StepState } from './step_state.ts';
+import { StepState } from './step_state.ts';
 import { WebgpuExecutable } from './webgpu_executable.ts';
 
 /** Bytes per block of a layer that stores no KV: its buffer is bound all the same, and a binding cannot be empty. */
@@ -58,21 +56,17 @@ export async function loadProgram(
   const tiling = attentionTiling(program, options, capabilities.isSoftware);
   const weights = await loadWeights(on, program, source, options, memory, interleavedWeights(operations));
 
-  const { maxRows, maxSamples } = options;
   const buffers = await allocateActivations(program, options, memory, fusedAway(operations));
   const state = new StepState(options, tiling, samplingOf(program)?.vocab ?? 0);
   const rope = await loadRope(device, program, memory);
-  const shared = await allocateStep(device, program, options, memory, state.words.byteLength, tiling);
+  const shared = await allocateStep(device, program, options, memory, tiling);
 
   const { states, stateSlots } = await allocateStates(device, options, memory, room);
-  const candidates = program.operations.find((op) => op.kind === 'candidates');
-  const rowsBack = candidates ? rowsBackBytes(candidates.vocab, maxSamples) : 0;
   const { kv: layout } = options;
   const { blockBytes } = layout;
   const layerBytes = layout.layers.map(({ bytes }) => bytes);
-  const exports = planExport(layout, Math.ceil(maxRows / layout.blockSize), 1 + NUM_AHEAD);
-  const otherBytes = rowsBack + hiddenBackBytes(program, maxRows) + exports.bytes;
-  const numBlocks = blockBytes > 0 ? await numBlocksFor(options.numBlocks, memory, layout, otherBytes, room) : 0;
+  const { exports, bytes: laterBytes } = laterBuffers(program, options);
+  const numBlocks = blockBytes > 0 ? await numBlocksFor(options.numBlocks, memory, layout, laterBytes, room) : 0;
   const kv = await allocateKv(layerBytes, numBlocks, memory);
   const resources = { device, kernels, capabilities, weights, buffers, kv, states, rope, ...shared };
   const list = await makeDispatchList(new DispatchPlan(program, options, resources, tiling), operations, memory);
@@ -93,16 +87,13 @@ export async function loadProgram(
 /** Allocates all buffers but the `unwritten` ones. @returns them by name. */
 async function allocateActivations(
   program: Program,
-  { maxRows, maxSamples }: LoadOptions,
+  options: LoadOptions,
   memory: GpuMemory,
   unwritten: ReadonlySet<string>,
 ): Promise<Map<string, GPUBuffer>> {
   const buffers = new Map<string, GPUBuffer>();
-  for (const [name, { rows, perRow = 1, width }] of Object.entries(program.buffers)) {
-    if (unwritten.has(name)) continue;
-    const numRows = perRow * (rows === 'samples' ? maxSamples : maxRows);
-    buffers.set(name, await memory.storage('activations', name, numRows * rowStride(width) * 4));
-  }
+  for (const [name, bytes] of activationSizes(program, options, unwritten))
+    buffers.set(name, await memory.storage('activations', name, bytes));
   return buffers;
 }
 
@@ -115,35 +106,19 @@ async function allocateKv(layerBytes: readonly number[], numBlocks: number, memo
   return kv;
 }
 
-/** Allocates what the dispatches of a step share, apart from activations and KV. `stepBytes`: of the data that varies from step to step. */
+/** Allocates what the dispatches of a step share, apart from activations and KV. */
 async function allocateStep(
   device: GPUDevice,
   program: Program,
-  { maxRows, maxSamples, samplerPages = 0 }: LoadOptions,
+  options: LoadOptions,
   memory: GpuMemory,
-  stepBytes: number,
   tiling: AttentionTiling | undefined,
-): Promise<Omit<Resources, 'device' | 'kernels' | 'capabilities' | 'weights' | 'buffers' | 'kv' | 'states' | 'rope'>> {
-  const candidates = program.operations.find((op) => op.kind === 'candidates');
-  const tiles = candidates ? candidateTiles(candidates.vocab) : 0;
-  const vocab = samplingOf(program)?.vocab ?? 0;
-  const hasSamples = program.operations.some(({ kind }) => kind === 'sample');
-  const partials = tiling?.maxPartials ?? 0;
-  const storage = (label: string, bytes: number): Promise<GPUBuffer> => memory.storage('step', label, bytes);
-  const shared = {
-    step: await storage('step', stepBytes),
-    parts: await storage('attention partials', partials * (tiling?.partialValues ?? 0) * 4),
-    partStats: await storage('attention partial sums', partials * (tiling?.partialHeads ?? 0) * 8),
-    lists: await storage('candidate lists', maxSamples * tiles * MAX_CANDIDATES * 8),
-    stats: await storage('candidate sums', maxSamples * tiles * 8),
-    results: await storage('results', maxSamples * MAX_RESULT_WORDS * 4),
-    exp2Table: await storage('powers of two', exp2Table.byteLength),
-    samplerPages: await storage('sampler pages', Math.max(16, samplerPages * vocab * 4)),
-    slots: await storage('sampled tokens', maxSamples * 4),
-    sampleState: await storage('sampling', hasSamples ? sampleStateBytes(vocab, maxSamples) : 16),
-    routing: await storage('routing', routingBytes(program, maxRows)),
-    none: await storage('none', 16),
-  };
+): Promise<Record<StepBufferName, GPUBuffer>> {
+  const sizes = stepSizes(program, options, tiling);
+  const buffers: [string, GPUBuffer][] = [];
+  for (const [name, [label, bytes]] of Object.entries(sizes))
+    buffers.push([name, await memory.storage('step', label, bytes)]);
+  const shared = Object.fromEntries(buffers) as Record<StepBufferName, GPUBuffer>;
   device.queue.writeBuffer(shared.exp2Table, 0, exp2Table);
   return shared;
 }
@@ -206,12 +181,13 @@ async function loadWeights(
 }
 
 /** Interleaves [cosine, sine], with the query factor of a position, if there is one, behind its pairs. */
-function interleave({ dim, cos, sin, queryFactors }: RopeTable): Float32Array<ArrayBuffer> {
+function interleave(table: RopeTable): Float32Array<ArrayBuffer> {
+  const { dim, cos, sin, queryFactors } = table;
   assert(cos.length === sin.length, 'a sine for every cosine');
   const half = dim / 2;
   const stride = half + (queryFactors ? 1 : 0);
   const numPositions = cos.length / half;
-  const angles = new Float32Array(2 * stride * numPositions);
+  const angles = new Float32Array(ropeValues(table));
   for (let position = 0; position < numPositions; position++) {
     const at = 2 * stride * position;
     for (let i = 0; i < half; i++) {

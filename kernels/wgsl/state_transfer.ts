@@ -40,6 +40,11 @@ function stagingBytesOf({ slotBytes, layers }: StateLayout): number {
   return Math.max(Math.min(STAGING_BYTES, slotBytes), ...layers.map(({ bytes }) => bytes));
 }
 
+/** Returns the bytes of all buffers that a transfer makes. */
+export function stateTransferBytes(layout: StateLayout): number {
+  return (1 + 2 * RING) * stagingBytesOf(layout);
+}
+
 /** Moves states, whole or a range of their layers, between the device and host memory, and from slot to slot. */
 export class StateTransfer {
   readonly #parts: Resources;

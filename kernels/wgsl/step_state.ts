@@ -84,6 +84,26 @@ export function attendedTokens(batch: readonly Segment[]): AttendedTokens {
   return { decodePairs, prefillPairs };
 }
 
+/** Returns the words of the step buffer; `tiling` is undefined for a program without attention. */
+export function numStepWords(
+  { maxRows, maxSamples, maxBlocksPerSequence, state }: LoadOptions,
+  tiling: AttentionTiling | undefined,
+  vocab: number,
+): number {
+  // An engine runs at most maxSamples sequences in a step; programs that sample nothing get room for at least 64.
+  const numSequences = Math.min(maxRows, Math.max(maxSamples, 64));
+  return (
+    HEADER_WORDS +
+    // Each row has a record (3 words), an attention item (8) and a merge (4).
+    maxRows * (3 + 8 + 4) +
+    (state ? maxRows * STATE_WORDS_PER_ROW : 0) +
+    numSequences * maxBlocksPerSequence +
+    (tiling?.maxPartials ?? 0) * 8 +
+    maxSamples * (8 + samplerFieldNames.length + MAX_CANDIDATES) +
+    Math.min(MAX_MASKS, maxSamples) * Math.ceil(vocab / 32)
+  );
+}
+
 /** Builds the step buffer on the host: `write` fills `words` for a batch. */
 export class StepState {
   readonly words: Uint32Array<ArrayBuffer>;
@@ -95,22 +115,10 @@ export class StepState {
 
   /** `tiling` is undefined for a program without attention. */
   constructor(options: LoadOptions, tiling: AttentionTiling | undefined, vocab: number) {
-    const { maxRows, maxSamples, maxBlocksPerSequence } = options;
     this.#options = options;
     this.#vocab = vocab;
     this.#tiling = tiling;
-    // An engine runs at most maxSamples sequences in a step; programs that sample nothing get room for at least 64.
-    const numSequences = Math.min(maxRows, Math.max(maxSamples, 64));
-    const numWords =
-      HEADER_WORDS +
-      // Each row has a record (3 words), an attention item (8) and a merge (4).
-      maxRows * (3 + 8 + 4) +
-      (options.state ? maxRows * STATE_WORDS_PER_ROW : 0) +
-      numSequences * maxBlocksPerSequence +
-      (tiling?.maxPartials ?? 0) * 8 +
-      maxSamples * (8 + samplerFieldNames.length + MAX_CANDIDATES) +
-      Math.min(MAX_MASKS, maxSamples) * Math.ceil(vocab / 32);
-    this.words = new Uint32Array(numWords);
+    this.words = new Uint32Array(numStepWords(options, tiling, vocab));
   }
 
   /** Words that the last `write` filled. */

@@ -10,12 +10,15 @@ import { DeviceError, type Device, type LoadOptions, type ProbeOptions, type Wei
 import type { Program } from '../program.ts';
 import { MIXED_NUMERICS, WEBGPU_REVISION } from '../revisions.ts';
 import { listAdapters, openAdapter, selectAdapter, type AdapterListing, type OpenAdapter } from './adapters.ts';
-import { GpuMemory } from './gpu_memory.ts';
+import type { MemoryNeeds, MemoryRoom } from '../memory_needs.ts';
+import { GpuMemory, memoryRoom } from './gpu_memory.ts';
 import { KernelCache } from './kernel.ts';
 import type { Capabilities, KernelSet } from './kernel_set.ts';
 import { matrixChoice, nameOf, rightMatrices, type MatrixChoice, type MatrixUse } from './matrix_units.ts';
 import { measurePeaks, type Peaks } from './peaks.ts';
+import type { Room } from './memory_fit.ts';
 import { loadProgram } from './program_loader.ts';
+import { memoryNeeds } from './program_memory.ts';
 import { findUnequalRows, type ProbeFindings } from './row_probe.ts';
 import { polled } from './polling.ts';
 import type { WebgpuExecutable } from './webgpu_executable.ts';
@@ -254,6 +257,19 @@ class Gpu implements WebgpuDevice {
     return measurePeaks(this.#device, this.#kernels, this.capabilities.isSoftware, nowMs);
   }
 
+  needs(program: Program, options: LoadOptions): MemoryNeeds {
+    const { maxBytes } = new GpuMemory(this.#device);
+    return memoryNeeds(program, options, { isSoftware: this.#capabilities.isSoftware, maxBytes });
+  }
+
+  room({ min, max }: LoadOptions['numBlocks']): Promise<MemoryRoom> {
+    return memoryRoom(this.#listing, this.#room, min < max);
+  }
+
+  get #room(): Omit<Room, 'listing'> {
+    return { budgetBytes: this.#options.memoryBytes, numSharing: this.#options.numSharing ?? 1 };
+  }
+
   async load(program: Program, source: WeightSource, options: LoadOptions): Promise<WebgpuExecutable> {
     const device = this.#device;
     const memory = new GpuMemory(device, this.#options.maxSliceBytes);
@@ -261,11 +277,7 @@ class Gpu implements WebgpuDevice {
       const executable = await loadProgram(
         {
           ...{ device, kernels: this.#kernels, capabilities: this.#capabilities },
-          room: {
-            listing: this.#listing,
-            budgetBytes: this.#options.memoryBytes,
-            numSharing: this.#options.numSharing ?? 1,
-          },
+          room: { listing: this.#listing, ...this.#room },
           lost: () => this.#lostReason,
         },
         ...([program, source, options, memory] as const),

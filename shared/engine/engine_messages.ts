@@ -7,7 +7,7 @@ import type { SlabMemory } from '../kv/slab.ts';
 import type { InstanceWork } from '../protocol/instance_work.ts';
 import type { StateSlots } from '../protocol/membership.ts';
 import type { BlockEvent, SequenceEvent } from './engine_events.ts';
-import type { LoadModelOptions } from './load_model.ts';
+import type { LoadModelOptions } from './load_options.ts';
 import type { QueueOrderName } from './queue_order.ts';
 
 /** Start parameters of the engine thread. */

@@ -6,7 +6,17 @@ import { listFiles, modelInfo } from '@huggingface/hub';
 import { Backoff } from '../base/backoff.ts';
 import { messageOf } from '../base/failure.ts';
 import { download, HubError, type Fetch, type RemoteFile } from './download.ts';
-import { GGUF, ggufFiles, INDEX, missingFile, shardsOf, SMALL_FILES, type Listed } from './model_files.ts';
+import {
+  GGUF,
+  ggufFiles,
+  INDEX,
+  missingFile,
+  shardsOf,
+  sizeOf,
+  SMALL_FILES,
+  unreadNote,
+  type Listed,
+} from './model_files.ts';
 import { leaseModel, type ModelLeaseOptions } from './model_lease.ts';
 import { RepoCache } from './hub_cache.ts';
 import { parseRepoName, repoOfSnapshot, type RepoName } from '../model/repo_name.ts';
@@ -140,13 +150,17 @@ export class Hub {
     if (!whole && !index)
       throw new HubError(`${name} has no safetensors: only models with model.safetensors or ${INDEX} are read`);
     await this.#bring(repo, commit, cache, whole ? small : [...small, ...(index ? [index] : [])]);
-    const weights = whole
-      ? [whole]
-      : shardsOf(join(cache.snapshot(commit), INDEX)).map((path) => {
-          const found = files.get(path);
-          if (!found) throw new HubError(`${name} has no ${path}, which its ${INDEX} names`);
-          return found;
-        });
+    if (whole) {
+      await this.#bring(repo, commit, cache, [whole]);
+      return;
+    }
+    const { read, unread } = shardsOf(join(cache.snapshot(commit), INDEX));
+    const weights = read.map((path) => {
+      const found = files.get(path);
+      if (!found) throw new HubError(`${name} has no ${path}, which its ${INDEX} names`);
+      return found;
+    });
+    if (unread.length > 0) this.#options.onNote?.(`${name}: ${unreadNote(unread, files)}`);
     await this.#bring(repo, commit, cache, weights);
   }
 
@@ -268,10 +282,6 @@ function tokenOf(env: HubOptions['environment']): string {
   const home = env['HF_HOME'] || join(env['XDG_CACHE_HOME'] || join(homedir(), '.cache'), 'huggingface');
   const path = env['HF_TOKEN_PATH'] || join(home, 'token');
   return env['HF_TOKEN'] || (existsSync(path) ? readFileSync(path, 'utf8').trim() : '');
-}
-
-function sizeOf({ size, lfs }: Listed): number {
-  return lfs?.size ?? size;
 }
 
 function etagOf({ path, oid, lfs }: Listed): string {

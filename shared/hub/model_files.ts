@@ -3,6 +3,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { messageOf } from '../base/failure.ts';
 import { ggufParts } from '../model/gguf/split_name.ts';
+import { dividedShards, type UnreadShard } from '../model/left_out.ts';
 import { HubError } from './download.ts';
 
 /** Files of a model's folder that are read, beside its weights. */
@@ -27,24 +28,42 @@ export interface Listed {
   readonly lfs?: { readonly oid: string; readonly size: number };
 }
 
+/** Returns the bytes of a file. */
+export function sizeOf({ size, lfs }: Listed): number {
+  return lfs?.size ?? size;
+}
+
+/** Returns a clause for the user about the shards that stay on the hub, and their bytes; `files` is the hub's list. */
+export function unreadNote(unread: readonly UnreadShard[], files: ReadonlyMap<string, Listed>): string {
+  const bytes = unread.reduce((sum, { file }) => {
+    const listed = files.get(file);
+    return sum + (listed ? sizeOf(listed) : 0);
+  }, 0);
+  const parts = new Set(unread.flatMap((shard) => shard.parts));
+  const count = `${unread.length} file${unread.length === 1 ? '' : 's'}`;
+  return `${count} with nothing but ${[...parts].join(' and ')}, ${(bytes / 2 ** 20).toFixed(1)} MiB, left on the hub: these parts are not served`;
+}
+
 /**
- * Returns the names of the safetensors files that an index lists. @throws HubError for an unreadable index, or one that names a file
- * outside its folder.
+ * Returns the safetensors files that an index lists: those to read, and those with nothing but parts that are not served. @throws HubError
+ * for an unreadable index, or one that names a file outside its folder.
  */
-export function shardsOf(path: string): string[] {
+export function shardsOf(path: string): ReturnType<typeof dividedShards> {
   let map: unknown;
   try {
     map = (JSON.parse(readFileSync(path, 'utf8')) as { weight_map?: unknown }).weight_map;
   } catch (cause) {
     throw new HubError(`${path} is no index: ${messageOf(cause)}`, { cause });
   }
-  const names =
-    typeof map === 'object' && map !== null ? [...new Set(Object.values(map as Record<string, unknown>))] : [];
-  return names.map((name) => {
-    if (typeof name !== 'string' || !SHARD.test(name) || name !== basename(name))
-      throw new HubError(`${path} names ${JSON.stringify(name)}, which is no file of the model`);
-    return name;
-  });
+  const entries = typeof map === 'object' && map !== null ? Object.entries(map as Record<string, unknown>) : [];
+  const weightMap = Object.fromEntries(
+    entries.map(([tensor, name]): [string, string] => {
+      if (typeof name !== 'string' || !SHARD.test(name) || name !== basename(name))
+        throw new HubError(`${path} names ${JSON.stringify(name)}, which is no file of the model`);
+      return [tensor, name];
+    }),
+  );
+  return dividedShards(weightMap);
 }
 
 /** Returns the files of the model that begins with the GGUF file `file`, which may be split. @throws HubError when one is missing. */
@@ -75,5 +94,5 @@ export function missingFile(snapshot: string, file: string | undefined): string 
   if (!existsSync(join(snapshot, 'config.json'))) return 'config.json';
   if (existsSync(join(snapshot, 'model.safetensors'))) return undefined;
   if (!existsSync(join(snapshot, INDEX))) return 'model.safetensors';
-  return shardsOf(join(snapshot, INDEX)).find((name) => !existsSync(join(snapshot, name)));
+  return shardsOf(join(snapshot, INDEX)).read.find((name) => !existsSync(join(snapshot, name)));
 }

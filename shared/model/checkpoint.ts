@@ -7,6 +7,7 @@ import { basename, join } from 'node:path';
 import { z } from 'zod';
 import { messageOf } from '../base/failure.ts';
 import { FusedExperts } from './fused_experts.ts';
+import { dividedShards, textName } from './left_out.ts';
 import { ModelError } from './model_folder.ts';
 import type { Quantization } from './quantization.ts';
 import { QuantisedTensors } from './quantised_tensors.ts';
@@ -222,14 +223,12 @@ interface Opened {
   readonly fileOf: ReadonlyMap<string, SafetensorsFile>;
 }
 
-/** Returns the usual name of a tensor of a multimodal model's text part, which has a prefix `language_model.`. */
-function textName(name: string): string {
-  return name.replace(/^(model\.)?language_model\./, '$1');
-}
-
 async function openShards(folder: string, index: string): Promise<Opened> {
-  const entries = Object.entries(readIndex(index));
-  const names = [...new Set(entries.map(([, name]) => name))];
+  const weightMap = readIndex(index);
+  const entries = Object.entries(weightMap);
+  const { read, unread } = dividedShards(weightMap);
+  // Files of left-out parts may have stayed on the hub; those that are here are opened too, so that the log can name their tensors.
+  const names = [...read, ...unread.flatMap(({ file }) => (existsSync(join(folder, file)) ? [file] : []))];
   if (names.length === 0) throw new ModelError(`${index} names no file: download it again`);
   if (names.length > MAX_FILES) throw new ModelError(`${index} names ${names.length} files, which no model has`);
   for (const name of names) {

@@ -9,6 +9,7 @@ import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
 import { COMMIT, FakeHub } from '../hub/fake_hub.ts';
 import { goldenFolder } from '../support/golden.ts';
+import { writeSparseModel } from '../support/sparse_model.ts';
 import { projectPath } from '../support/project.ts';
 import { Cluster, harbour, run, runToEnd, temporaryFolder, until } from '../support/cluster.ts';
 
@@ -251,6 +252,22 @@ describe('a model folder that cannot be served is refused before anything listen
     assert.equal(code, 1);
     assert.match(errors, pattern);
   });
+});
+
+test('a model that is too large is refused in one line before its weights are read', async () => {
+  const path = join(folder.path, 'large');
+  mkdirSync(path);
+  // A model of 70 billion parameters, 141 GB in files that are holes, for the 256th part of this machine.
+  const sizes = { layers: 80, hidden: 8_192, heads: 64, kvHeads: 8, inner: 28_672, vocab: 128_256 };
+  writeSparseModel(path, { ...sizes, maxPositions: 8_192, numFiles: 16 });
+  const flags = ['--model', path, '--device', 'wasm', '--device-sharing', '256'];
+  const { code, output, errors } = await runToEnd(['prefill', ...flags]);
+  assert.equal(code, 1);
+  assert.match(
+    errors.trim().split('\n').at(-1) ?? '',
+    /^penstock prefill: the model does not fit: weights take 69\.8 GiB as int8, KV of one sequence of 8192 tokens 2\.5 GiB.*, and each of 256 engines on this machine may have \d+\.\d .iB; no option makes it fit: the least that it takes is \d+\.\d GiB, with --weights int4( --kv-blocks \d+)?; use a smaller model or a device with more memory$/,
+  );
+  assert(!`${output}${errors}`.includes('loading weights'));
 });
 
 test('up says what started and a curl that works; Ctrl-C ends every child', async () => {

@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, test } from 'vitest';
-import { loadModel, type LoadedModel, type LoadModelOptions } from '../../shared/engine/load_model.ts';
+import { loadModel, type LoadedModel } from '../../shared/engine/load_model.ts';
+import type { LoadModelOptions } from '../../shared/engine/load_options.ts';
 import { Pooling } from '../../shared/protocol/messages.ts';
 import { Harness } from '../support/engine_harness.ts';
 import { goldenFolder } from '../support/golden.ts';

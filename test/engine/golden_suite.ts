@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'vitest';
 import { MAX_FULL_ROWS, type Executable } from '../../kernels/device.ts';
-import type { LoadModelOptions } from '../../shared/engine/load_model.ts';
+import type { LoadModelOptions } from '../../shared/engine/load_options.ts';
 import {
   comparableSteps,
   goldenCases,

@@ -5,7 +5,8 @@
 import assert from 'node:assert/strict';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';
-import { loadModel, type LoadedModel, type LoadModelOptions } from '../../shared/engine/load_model.ts';
+import { loadModel, type LoadedModel } from '../../shared/engine/load_model.ts';
+import type { LoadModelOptions } from '../../shared/engine/load_options.ts';
 import { chainOf, type AnchoredHash } from '../../shared/kv/block_key.ts';
 import type { FrameSpec } from '../../shared/kv/kv_spec.ts';
 import { Harness } from '../support/engine_harness.ts';

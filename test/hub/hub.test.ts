@@ -1,6 +1,7 @@
 /** Models by name, from a local server with a hub's routes that cuts, refuses and lies. Budget: 20 s. */
 import assert from 'node:assert/strict';
 import {
+  cpSync,
   existsSync,
   lstatSync,
   mkdirSync,
@@ -312,6 +313,61 @@ test('a blob that was cut by hand is seen before it runs', async () => {
   const blob = join(folder, readlinkSync(join(folder, SHARD)));
   truncateSync(blob, 1_000);
   await assert.rejects(loadReference(folder, 'f32'), /is truncated/);
+});
+
+/** A safetensors file with one tensor. */
+function oneTensor(name: string, numValues: number): Buffer {
+  const header = JSON.stringify({ [name]: { dtype: 'F32', shape: [numValues], data_offsets: [0, 4 * numValues] } });
+  const length = Buffer.alloc(8);
+  length.writeBigUInt64LE(BigInt(header.length));
+  return Buffer.concat([length, Buffer.from(header), Buffer.alloc(4 * numValues)]);
+}
+
+test('files with nothing but parts that are not served stay on the hub, and the model runs without them', async () => {
+  hub.close();
+  const repository = join(home, 'repository');
+  cpSync(goldenFolder('qwen2'), repository, { recursive: true });
+  const index = join(repository, 'model.safetensors.index.json');
+  const { weight_map: weightMap } = JSON.parse(readFileSync(index, 'utf8')) as { weight_map: object };
+  const more = {
+    'model.visual.patch_embed.weight': 'model-00003-of-00004.safetensors',
+    'mtp.layers.0.norm.weight': 'model-00004-of-00004.safetensors',
+    // A file with both is read.
+    'model.language_model.mtp.fc.weight': SHARD,
+  };
+  writeFileSync(index, JSON.stringify({ weight_map: { ...more, ...weightMap } }));
+  const [vision, mtp] = [more['model.visual.patch_embed.weight'], more['mtp.layers.0.norm.weight']];
+  writeFileSync(join(repository, vision), oneTensor('model.visual.patch_embed.weight', 3 << 16));
+  writeFileSync(join(repository, mtp), oneTensor('mtp.layers.0.norm.weight', 1 << 16));
+  hub = new FakeHub(repository);
+  endpoint = await hub.listen();
+  const { hub: own, notes } = open();
+  const folder = await own.pathOf('org/name');
+  assert.deepEqual(
+    [SHARD, 'model-00002-of-00002.safetensors', vision, mtp].map((file) => hub.numRequests(file)),
+    [1, 1, 0, 0],
+  );
+  assert.deepEqual(notes, [
+    'org/name@main: 2 files with nothing but vision and multi-token prediction, 1.0 MiB, left on the hub: these parts are not served',
+  ]);
+  const { executable, device } = await loadReference(folder, 'f32');
+  await executable.close();
+  device.destroy();
+
+  const numRequests = hub.requests.length;
+  assert.equal(await own.pathOf('org/name'), folder);
+  assert.equal(hub.requests.length, numRequests + 1, 'it counts as complete');
+  assert.equal(notes.length, 1, 'said once');
+  assert.equal(await open({ HF_HUB_OFFLINE: '1' }).hub.pathOf('org/name'), folder);
+  rmSync(join(folder, SHARD));
+  await assert.rejects(
+    openModel(folder).then((model) => model.openWeights()),
+    /model-00001-of-00002\.safetensors is missing/,
+  );
+  const whole = await loadReference(repository, 'f32');
+  assert.match(whole.description, /left out: vision \(1 tensor\), multi-token prediction \(1 tensor\)/);
+  await whole.executable.close();
+  whole.device.destroy();
 });
 
 test('a GGUF file of a repository comes by its name, with all that it is split into', async () => {

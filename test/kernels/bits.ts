@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import type { Executable, SampleResult, Segment, StepExport } from '../../kernels/device.ts';
 import type { KvFrame } from '../../kernels/kv_layout.ts';
-import type { LoadModelOptions } from '../../shared/engine/load_model.ts';
+import type { LoadModelOptions } from '../../shared/engine/load_options.ts';
 import { loadModel } from '../../shared/engine/load_model.ts';
 import { Random } from '../../shared/base/random.ts';
 import { loadDefaults } from '../support/reference_loop.ts';

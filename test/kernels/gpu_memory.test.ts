@@ -1,7 +1,8 @@
 /** Allocations that a full device refuses; a real one cannot be filled in a test. Budget: 1 s. */
 import assert from 'node:assert/strict';
+import { totalmem } from 'node:os';
 import { expect, test } from 'vitest';
-import { GpuMemory, memoryLeft, parseNvidiaMemory } from '../../kernels/wgsl/gpu_memory.ts';
+import { GpuMemory, memoryLeft, memoryRoom, parseNvidiaMemory } from '../../kernels/wgsl/gpu_memory.ts';
 
 /** A device with room for `bytes`, which says so as Dawn does: the error is in the scope, the buffer is returned all the same. */
 function deviceWith(bytes: number): GPUDevice {
@@ -50,4 +51,25 @@ test('a stated budget is what is left after what is taken; engines that share an
   assert.equal(await memoryLeft({ ...question, budgetBytes: 100 }), 90);
   assert.equal(await memoryLeft({ ...question, budgetBytes: 5 }), 0);
   await expect(memoryLeft(question)).rejects.toThrow(/2 engines share Moore Threads S80.*--device-memory/);
+});
+
+test('the room for a program is known before it is loaded, or endless where only filling the card would show it', async () => {
+  const card = { backend: 'vulkan', name: 'Moore Threads S80', isSoftware: false };
+  const software = { ...card, name: 'llvmpipe', isSoftware: true };
+  const alone = { budgetBytes: 0, numSharing: 1 };
+  expect(await memoryRoom(card, alone, true)).toMatchObject({ total: Infinity, free: Infinity, kv: Infinity });
+  await expect(memoryRoom(card, { ...alone, numSharing: 2 }, true)).rejects.toThrow(
+    /2 engines share Moore Threads S80.*--device-memory/,
+  );
+  assert.equal((await memoryRoom(card, { ...alone, numSharing: 2 }, false)).total, Infinity, 'nothing is to be filled');
+  const { total, free, kv } = await memoryRoom(software, alone, true);
+  assert(free > 0 && free <= total && total <= totalmem());
+  assert.equal(kv, 512 * 2 ** 20);
+  assert.equal((await memoryRoom(software, alone, false)).kv, Infinity);
+  const bounded = await memoryRoom(software, { budgetBytes: 100, numSharing: 3 }, true);
+  expect(bounded).toMatchObject({ total: 100, kv: Infinity });
+  assert.equal((await bounded.unbounded?.())?.total, total);
+  // A GPU with the machine's memory may take half of it, less a tenth, divided among its engines.
+  const unified = await memoryRoom({ ...card, name: 'Apple M3' }, { ...alone, numSharing: 2 }, true);
+  expect(unified).toMatchObject({ total: ((totalmem() / 2) * 0.9) / 2, free: Infinity });
 });

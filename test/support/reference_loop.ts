@@ -4,7 +4,8 @@
  */
 import assert from 'node:assert/strict';
 import type { Executable } from '../../kernels/device.ts';
-import { loadModel, type LoadedModel, type LoadModelOptions } from '../../shared/engine/load_model.ts';
+import { loadModel, type LoadedModel } from '../../shared/engine/load_model.ts';
+import type { LoadModelOptions } from '../../shared/engine/load_options.ts';
 
 import { Sampler } from '../../kernels/sampling.ts';
 import { LogitAdjustments, SequenceSampling, numCandidatesOf, sampledToken } from '../../shared/engine/sampler.ts';
