@@ -182,6 +182,13 @@ test('the replay prints the figures of every request', async () => {
   assert.match(replay.output, /200 requests in .*2 prefill and 2 decode instances.*\(default\) +– +2 /s);
 }, 180_000);
 
+test('the plan names the cheapest cluster that meets the targets', async () => {
+  const args = blockOf('services/router/replay/README.md', 'npx penstock plan').split(' ').slice(2);
+  const plan = await runToEnd(args);
+  assert.equal(plan.code, 0, plan.errors);
+  assert.match(plan.output, /200 requests at .*Least cost: \d+ both \(cost \d+\)\./s);
+}, 60_000);
+
 describe('config and benchmarks', () => {
   test('what builds is run by every test command and by continuous integration', () => {
     const { scripts } = JSON.parse(pageText('package.json')) as { scripts: Record<string, string> };
