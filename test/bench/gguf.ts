@@ -14,6 +14,7 @@ import { RowDecoder } from '../../kernels/weights/stored_rows.ts';
 import { packRows, paddedInner, type WeightFormat } from '../../kernels/weights/weight_format.ts';
 import { halfBits } from '../../shared/model/half_value.ts';
 import { halfValue } from '../support/half.ts';
+import type { Tensor } from './gguf_tensor.ts';
 import { deltaMetadata, deltaSections, deltaTensors } from './gguf_delta.ts';
 import { isDeltaLayer, type UniformModel } from './uniform_model.ts';
 
@@ -45,21 +46,6 @@ function typeOf(format: GgufFormat, { inner, isFloat }: Pick<Tensor, 'inner' | '
   if (isFloat) return 'f32';
   if (format !== 'uint4') return format;
   return inner % SUPER_BLOCK === 0 ? 'q4_k' : 'q4_1';
-}
-
-/** A tensor of the file and the tensors of the model that it is made of. */
-export interface Tensor {
-  readonly name: string;
-  /** One, or one of each expert. */
-  readonly sources: readonly string[];
-  /** Rows of each source tensor. */
-  readonly outputs: number;
-  readonly inner: number;
-  /** Heads whose rows are interleaved; 0: none. */
-  readonly heads: number;
-  readonly isFloat: boolean;
-  /** Returns the value that the file has in place of one of the model's. Values are the same when it is absent. */
-  readonly convert?: (value: number) => number;
 }
 
 /** Writes beside `path` first, so that a file of that name is a whole one. */

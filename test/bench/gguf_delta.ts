@@ -1,6 +1,6 @@
 /** The gated delta nets of a model in a GGUF file of the kind `qwen35`, as llama.cpp names their tensors and keys. */
 import type { DeltaShape } from '../../shared/model/model_shape.ts';
-import type { Tensor } from './gguf.ts';
+import type { Tensor } from './gguf_tensor.ts';
 
 /**
  * Returns the tensors of one layer's delta net, whose value heads are as many as its key heads: of more, llama.cpp has another order.
