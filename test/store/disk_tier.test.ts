@@ -8,8 +8,10 @@ import { silentLog } from '../../shared/base/log.ts';
 import type { Thread } from '../../shared/base/threads.ts';
 import { workerThreads } from '../../shared/base/worker_threads.ts';
 import { chainOf, type BlockKey, type BlockHash, type Digest } from '../../shared/kv/block_key.ts';
-import { sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
+import { kvSpec } from '../../shared/kv/kv_spec.ts';
+import { recordShapeOf, sealRecord, stateHashOf, type RecordLayout } from '../../shared/kv/record.ts';
 import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
+import { pagedBytes } from '../../services/store/disk_index.ts';
 import { DiskTier, type DiskTierOptions, type DiskWrite } from '../../services/store/disk_tier.ts';
 import type { DiskReader, start as startReader } from '../../services/store/disk_reader.ts';
 import { RECORDS, type DiskThread, type start } from '../../services/store/disk_worker.ts';
@@ -116,6 +118,43 @@ test('the budget holds, the least recently used goes first', async () => {
   assert.deepEqual(keys, new Set([1, 4, 5, 6].map((i) => linkOf(i).key)));
   assert.equal(tier.counters.evictions, 2);
   assert(tier.takenBytes <= 4 * 12_288);
+});
+
+test('states take a third of the budget, the one used longest ago goes first, and a restart knows which records are states', async () => {
+  const hybrid: RecordLayout = {
+    ...layout,
+    spec: kvSpec(
+      [
+        { kind: 'paged', planes: [64, 64], window: 0 },
+        { kind: 'state', planes: [64, 1_800], window: 0 },
+      ],
+      { blockSize: 4, valueType: 'f16' },
+    ),
+  };
+  const { slotBytes: stateBytes } = recordShapeOf(hybrid.spec, 'state');
+  // A third holds three states.
+  const budgetBytes = 3 * 3 * pagedBytes(stateBytes);
+  const state = (i: number): DiskWrite => {
+    const hash = stateHashOf(linkOf(i));
+    const slot = slab.allocate(stateBytes)!;
+    sealRecord(slotBytes(slab.memory, slot, stateBytes), hybrid, hash);
+    return { hash, format, slot, bytes: stateBytes };
+  };
+  const keyOf = (i: number): BlockKey => stateHashOf(linkOf(i)).key;
+  const { tier, keys } = await tierOf({ budgetBytes });
+  await tier.put([record(1)]);
+  for (const i of [1, 2, 3]) await tier.put([state(i)]);
+  assert(await tier.get(stateHashOf(linkOf(1)), slab.allocate(stateBytes)!));
+  await tier.put([state(4)]);
+  assert.deepEqual(keys, new Set([linkOf(1).key, keyOf(1), keyOf(3), keyOf(4)]));
+  assert.equal(tier.counters.evictions, 1);
+  await closeWorker();
+  await openWorker();
+  const { tier: again, keys: after } = await tierOf({ budgetBytes });
+  assert.deepEqual(after, keys);
+  await again.put([state(5), state(6)]);
+  assert.equal(again.counters.evictions, 2);
+  assert(after.has(linkOf(1).key) && after.has(keyOf(5)) && after.has(keyOf(6)));
 });
 
 test('what was used last is evicted last after a restart too; records of two formats are counted apart', async () => {
