@@ -39,8 +39,10 @@ interface Environment {
 }
 
 /** Version of the layout of tables and records. Raise it with every change of either: an environment of another version is set aside. */
-const VERSION = 4;
+const VERSION = 3;
 const ENTRY_BYTES = 69;
+/** Entries that were written before records of states had a mark: they count as blocks. */
+const UNMARKED_ENTRY_BYTES = 68;
 const ORDER_AT = 36;
 const IS_STATE_AT = 68;
 /** Entries that one call of `entries` returns, at most. */
@@ -125,10 +127,14 @@ function signIn({ root, meta }: Environment, boot: string): void {
   });
 }
 
+function isEntry({ length }: Buffer): boolean {
+  return length === ENTRY_BYTES || length === UNMARKED_ENTRY_BYTES;
+}
+
 function readEntries({ entries }: Environment): DiskEntry[] {
   const found: (DiskEntry & { order: number })[] = [];
   for (const { key, value } of entries.getRange({})) {
-    if (key.length !== 8 || value.length !== ENTRY_BYTES) continue;
+    if (key.length !== 8 || !isEntry(value)) continue;
     found.push({
       key: key.readBigUInt64BE() as BlockKey,
       digest: value.toString('hex', 0, 16) as Digest,
@@ -192,7 +198,7 @@ const methods = {
     change((entries) => {
       for (const key of keys) {
         const entry = entries.get(keyBytes(key));
-        if (entry?.length !== ENTRY_BYTES) continue;
+        if (!entry || !isEntry(entry)) continue;
         const fresh = Buffer.from(entry);
         fresh.writeDoubleLE(order++, ORDER_AT);
         entries.putSync(keyBytes(key), fresh);

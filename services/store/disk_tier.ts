@@ -142,10 +142,20 @@ export class DiskTier {
     }
   }
 
-  /** Evicts down to the budget, for instance after a restart with a smaller one. */
+  /** Evicts down to the budget, for instance after a restart with a smaller one, and states down to their part of it. */
   async trim(): Promise<void> {
     try {
       await this.#makeRoom(this.#options.budgetBytes);
+    } catch (error) {
+      await this.#failed(error, 'the disk tier could not make room');
+    }
+    await this.#trimStates(new Set());
+  }
+
+  /** Evicts states down to their part of the budget, but for those in `kept`. */
+  async #trimStates(kept: ReadonlySet<BlockKey>): Promise<void> {
+    try {
+      await this.#evict(this.#index.excessStates(kept));
     } catch (error) {
       await this.#failed(error, 'the disk tier could not make room');
     }
@@ -190,8 +200,10 @@ export class DiskTier {
       this.counters.offered += stored.length;
       this.counters.stored += stored.length;
       for (const entry of stored) this.#index.add(entry);
-      await this.#evict(this.#index.excessStates(new Set(stored.map(({ key }) => key))));
+      this.#reservedBytes -= newBytes;
+      newBytes = 0;
       this.#trimAhead();
+      await this.#trimStates(new Set(stored.map(({ key }) => key)));
     } catch (error) {
       await this.#failed(error, 'the disk tier could not store blocks; they stay in DRAM only');
       if (isForRoom(error)) await this.#relieve();

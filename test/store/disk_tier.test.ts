@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { open } from 'lmdb';
 import { afterEach, beforeEach, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { silentLog } from '../../shared/base/log.ts';
@@ -155,6 +156,31 @@ test('states take a third of the budget, the one used longest ago goes first, an
   await again.put([state(5), state(6)]);
   assert.equal(again.counters.evictions, 2);
   assert(after.has(linkOf(1).key) && after.has(keyOf(5)) && after.has(keyOf(6)));
+});
+
+test('entries without a mark of states, as an earlier version wrote them, are kept, and can be touched', async () => {
+  const { tier } = await tierOf();
+  await tier.put([record(1), record(2)]);
+  await closeWorker();
+  const root = open<Buffer, Buffer>({ path, noSync: true, encoding: 'binary', keyEncoding: 'binary', maxDbs: 4 });
+  const entries = root.openDB<Buffer, Buffer>({ name: 'entries', encoding: 'binary', keyEncoding: 'binary' });
+  for (const { key, value } of [...entries.getRange({})]) {
+    assert.equal(value.length, 69);
+    entries.putSync(key, Buffer.from(value.subarray(0, 68)));
+  }
+  await root.close();
+  await openWorker();
+  const clock = new SimulatedClock();
+  const { tier: again, keys } = await tierOf({ clock, budgetBytes: 3 * 12_288 });
+  assert.deepEqual(keys, new Set([linkOf(1).key, linkOf(2).key]));
+  assert(await again.get(linkOf(1), slab.allocate(bytes)!));
+  await clock.run(clock.nowMs() + 6_000);
+  await until('the order is written down', async () => (await worker.call('state', undefined)).fault === undefined);
+  await closeWorker();
+  await openWorker();
+  const { tier: third, keys: after } = await tierOf({ budgetBytes: 2 * 12_288 });
+  await third.put([record(3)]);
+  assert.deepEqual(after, new Set([linkOf(1).key, linkOf(3).key]));
 });
 
 test('what was used last is evicted last after a restart too; records of two formats are counted apart', async () => {
