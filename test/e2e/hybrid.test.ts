@@ -102,17 +102,21 @@ describe.each(['qwen3_5', 'qwen3_5-moe'] as const)('%s', (name) => {
 
   test('everything restarted but the disks of the stores: prefixes are hit from there', async () => {
     const prompt = promptOf(420);
-    await check(prompt);
     const numOnDisk = async (): Promise<number> =>
       (await cluster.pool()).reduce((sum, { tiers }) => sum + (tiers['disk']?.blocks ?? 0), 0);
+    const first = await numOnDisk();
+    await check(prompt);
+    // The prompt's full blocks, and the state behind them.
+    const wanted = first + Math.floor(420 / 32) + 1;
     let before = -1;
     await until('the stores have written what they were offered', async () => {
       const now = await numOnDisk();
-      const isSame = now === before && now > 0;
+      const isSame = now === before && now >= wanted;
       before = now;
       return isSame;
     });
     await cluster.killAndAwait(['store-1', 'store-2', 'decode-1', 'decode-2', 'prefill-1', 'prefill-2']);
+    await until('the router knows what the stores have', async () => (await numOnDisk()) >= before);
     await check(prompt);
     const [view] = await cluster.requests(1);
     const computed = view ? computedOf(view) : Infinity;

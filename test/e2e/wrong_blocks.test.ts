@@ -180,7 +180,9 @@ test('a block that is offered with other bytes than the store holds, by the same
   const others = truth.map((content, i) => (i === 3 ? content + 1n : content));
   await offer(address, hashes, { contentHashes: others, numerics });
   await until('the alarm is raised', async () => (await divergent()) === 1);
-  expect(cluster.errors.join('\n')).toContain('offers KV that differs from the KV held here');
+  await until('the log says so', () =>
+    cluster.errors.join('\n').includes('offers KV that differs from the KV held here'),
+  );
   // From its disk too, when it is not in DRAM any more.
   await until('it is on disk', async () => (await offer(address, hashes)).durable === 5);
   await assert.rejects(offer(address, hashes, { contentHashes: [] }), /says what each of them holds/);
