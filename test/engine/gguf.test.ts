@@ -231,6 +231,17 @@ test('in the vocabulary of gpt-oss <|end|> ends a message, in another an answer'
   expect([...(await endsOf(tokens.map((one) => (one === '<|call|>' ? 'call' : one))))].sort()).toEqual([300, 301]);
 });
 
+test('a turn of Gemma 4 ends at the response of a tool, too', async () => {
+  const tokens = Array.from({ length: 320 }, (_, id) => `t${id}`);
+  tokens.splice(300, 3, '<eos>', '<turn|>', '<|tool_response>');
+  const made = await ggufOf(goldenFolder('gemma4'), {
+    ...{ 'tokenizer.ggml.tokens': tokens, 'tokenizer.ggml.eos_token_id': 300 },
+    'tokenizer.ggml.token_type': tokens.map((_, id) => (id >= 300 && id < 303 ? 3 + (id % 2) : 1)),
+  });
+  folders.push(dirname(made));
+  expect([...(await openModel(made)).eosTokenIds].sort()).toEqual([300, 301, 302]);
+});
+
 const start = { 'general.architecture': 'llama' };
 const size = (value: bigint): Buffer => {
   const bytes = Buffer.alloc(8);

@@ -184,6 +184,9 @@ test("the factors of YaRN are the file's", async () => {
   expect(ministral).toMatchObject({ attention_factor: wanted, beta_fast: 32, beta_slow: 1, llama_4_scaling_beta: 0.3 });
   const olmo = await scaling('olmo3', { 'olmo2.rope.scaling.yarn_attn_factor': { f32: 1.25 } });
   expect(olmo).toMatchObject({ attention_factor: 1.25 });
+  // Earlier converters wrote the whole factor under this name.
+  const earlier = await scaling('olmo3', { 'olmo2.rope.scaling.attn_factor': { f32: 1.25 } });
+  expect(earlier).toMatchObject({ attention_factor: 1.25 });
 });
 
 describe('files that do not say how experts are scored', () => {

@@ -2,7 +2,7 @@
 import { gemma4Attention, gemma4Parts } from './gguf_gemma4.ts';
 import type { GgufFacts } from './gguf_facts.ts';
 import { Keys } from './gguf_keys.ts';
-import { groupedMixture, latentAttention, SIGMOID } from './gguf_latent.ts';
+import { groupedMixture, isGlmFlash, latentAttention, SIGMOID } from './gguf_latent.ts';
 import { ropeScaling } from './gguf_rope.ts';
 import { layerTypes } from './gguf_windows.ts';
 
@@ -16,6 +16,8 @@ const OLMO3_PATTERN = 4;
 const ENDS = new Set([
   ...['<|eot_id|>', '<|im_end|>', '<|end|>', '<|return|>', '<|call|>', '<end_of_turn>', '<|endoftext|>', '</s>'],
   ...['<|eom_id|>', '<EOT>', '_<EOT>', '[EOT]', '[EOS]', '<|end_of_text|>', '<end_of_utterance>', '<eos>', '<turn|>'],
+  // Gemma 4 ends a turn with calls there.
+  '<|tool_response>',
 ]);
 /** Values of `tokenizer.ggml.token_type` for control tokens (3) and user-defined tokens (4). */
 const ADDED = new Set([3, 4]);
@@ -54,7 +56,7 @@ function attentionOf(keys: Keys, facts: GgufFacts, numLayers: number): object {
       return {
         ...ropeScaling(keys, family, ropeFactors),
         ...latentAttention(keys, tensors),
-        ...groupedMixture(keys, facts.vocabSize, numLayers),
+        ...groupedMixture(keys, isGlmFlash(facts.vocabSize, numLayers)),
       };
     case 'gemma4_text':
       return { ...gemma4Attention(keys, facts, numLayers), ...gemma4Parts(keys, facts) };
@@ -93,7 +95,7 @@ interface Sizes {
 }
 
 /** Returns the configuration keys that only this family has. */
-function particulars(keys: Keys, { family, tensors, vocabSize }: GgufFacts, sizes: Sizes): object {
+function particulars(keys: Keys, { family, tensors }: GgufFacts, sizes: Sizes): object {
   const { modelType, name } = family;
   const { width, headDim, numLayers } = sizes;
   switch (modelType) {
@@ -142,7 +144,7 @@ function particulars(keys: Keys, { family, tensors, vocabSize }: GgufFacts, size
       if (keys.number('expert_count')) keys.refuse('expert_count', 'is not supported: only dense models are');
       return {};
     case 'glm4_moe':
-      return { ...groupedMixture(keys, vocabSize, numLayers), use_qk_norm: tensors.has('blk.0.attn_q_norm.weight') };
+      return { ...groupedMixture(keys, true), use_qk_norm: tensors.has('blk.0.attn_q_norm.weight') };
     case 'minimax_m2':
       return { ...minimax(keys), use_routing_bias: tensors.has('blk.0.exp_probs_b.bias') };
     default:

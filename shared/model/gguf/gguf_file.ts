@@ -148,6 +148,9 @@ async function openOne(path: string, files: FileHandle[]): Promise<One> {
   if (Array.isArray(tokens) && hasLostMarks(tokens)) {
     try {
       metadata[TOKENS] = await readStrings(file, path, tensorInfoByteRange[0], TOKENS);
+      // Merges of a vocabulary that is not byte-level begin with the same tokens.
+      if (metadata['tokenizer.ggml.model'] === 'gemma4')
+        metadata[MERGES] = await readStrings(file, path, tensorInfoByteRange[0], MERGES);
     } catch (cause) {
       throw new ModelError(`${path} is not a GGUF file that can be read: ${messageOf(cause)}`, { cause });
     }
@@ -156,6 +159,7 @@ async function openOne(path: string, files: FileHandle[]): Promise<One> {
 }
 
 const TOKENS = 'tokenizer.ggml.tokens';
+const MERGES = 'tokenizer.ggml.merges';
 
 /** Whether the library has stripped byte order marks from tokens: then some texts are equal, or empty. */
 function hasLostMarks(tokens: readonly unknown[]): boolean {

@@ -32,10 +32,17 @@ export function latentAttention(keys: Keys, tensors: ReadonlyMap<string, unknown
   };
 }
 
-/** Returns the keys of mixtures behind the first layers. @throws Error for experts whose scores are no sigmoid */
-export function groupedMixture(keys: Keys, vocabSize: number, numLayers: number): object {
-  const isGlmFlash = vocabSize === GLM_FLASH.vocabSize && GLM_FLASH.numLayers.includes(numLayers);
-  const gating = keys.number('expert_gating_func') ?? (isGlmFlash ? SIGMOID : SOFTMAX);
+/** Whether a `deepseek2` file without a gating function is GLM-4.7-Flash's, whose experts have sigmoid scores. */
+export function isGlmFlash(vocabSize: number, numLayers: number): boolean {
+  return vocabSize === GLM_FLASH.vocabSize && GLM_FLASH.numLayers.includes(numLayers);
+}
+
+/**
+ * Returns the keys of mixtures behind the first layers. `isSigmoidByDefault`: whether scores are sigmoids where the file does not say it.
+ * @throws Error for experts whose scores are no sigmoid.
+ */
+export function groupedMixture(keys: Keys, isSigmoidByDefault: boolean): object {
+  const gating = keys.number('expert_gating_func') ?? (isSigmoidByDefault ? SIGMOID : SOFTMAX);
   if (gating !== SIGMOID)
     keys.refuse(
       'expert_gating_func',

@@ -53,13 +53,17 @@ function yarn(keys: Keys, { modelType }: GgufFamily, factor: number): object {
   // The file has one of both factors: in DeepSeek's models they are equal, in others the other one is 1.
   const ratio =
     allDim === undefined ? magnitude(factor, 1) : magnitude(factor, isLatent ? allDim : 1) / magnitude(factor, allDim);
+  const attentionFactor = keys.number('rope.scaling.attn_factor');
+  const written = keys.number('rope.scaling.yarn_attn_factor');
+  // Converters of OLMo 3 wrote the whole factor under the one name, later ones under the other.
+  const isOlmo = modelType.startsWith('olmo');
+  const yarnFactor = isOlmo ? (written ?? attentionFactor) : written && written * (attentionFactor ?? 1);
   const beta = (name: string): object => {
     const value = keys.number(`rope.scaling.yarn_beta_${name}`);
     return value === undefined ? {} : { [`beta_${name}`]: value };
   };
   return {
-    attention_factor:
-      (keys.number('rope.scaling.yarn_attn_factor') ?? ratio) * (keys.number('rope.scaling.attn_factor') ?? 1),
+    attention_factor: yarnFactor ?? ratio * (attentionFactor ?? 1),
     ...(allDim === undefined ? {} : { mscale_all_dim: allDim }),
     ...{ ...beta('fast'), ...beta('slow') },
     ...(keys.number('attention.temperature_scale')

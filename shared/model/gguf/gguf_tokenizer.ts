@@ -35,7 +35,8 @@ export function textFilesOf(metadata: Readonly<Record<string, unknown>>): TextFi
   const made = tokenizerOf(kind, metadata, vocabulary, idOf('unknown'));
   const added = metadata['tokenizer.ggml.add_bos_token'];
   const flags = {
-    bos: typeof added === 'boolean' ? added : made.addsBos,
+    // The first published files of Gemma 4 say false, with which base models repeat themselves.
+    bos: kind === 'gemma4' || (typeof added === 'boolean' ? added : made.addsBos),
     eos: metadata['tokenizer.ggml.add_eos_token'] === true,
   };
   const [bos, eos, pad, unknown] = ['bos', 'eos', 'padding', 'unknown'].map((name) => idOf(name));

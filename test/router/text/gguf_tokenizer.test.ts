@@ -63,7 +63,8 @@ test.each([
   ['llama2', 'llama', { ...id('bos', 1), ...id('unknown', 0) }],
   ['phi3', 'llama', { ...id('bos', 1), ...id('unknown', 0), 'general.architecture': 'phi3' }],
   ['gemma', 'llama', { ...id('bos', 1), ...id('unknown', 0), ...noPrefix }],
-  ['gemma', 'gemma4', { ...id('bos', 1), ...id('unknown', 0), ...noPrefix, 'tokenizer.ggml.add_bos_token': true }],
+  // Files that say false are wrong.
+  ['gemma', 'gemma4', { ...id('bos', 1), ...id('unknown', 0), ...noPrefix, 'tokenizer.ggml.add_bos_token': false }],
   ['unigram', 't5', { ...id('bos', 1), ...id('unknown', 0), 'tokenizer.ggml.add_bos_token': true }],
 ])('%s as %s', (name, kind, more) => {
   const folder = goldenFolder(`tokenizers/${name}`);
@@ -177,32 +178,37 @@ test('a file brings its template and its tokens', async () => {
   expect(ids[0]).toBe(1);
 });
 
-test('tokens that begin with a byte order mark are what they are', async () => {
-  const folder = mkdtempSync(join(tmpdir(), 'gguf-'));
-  const tokens = ['<unk>', '<s>', '</s>', '\ufeff', 'a', '\ufeffa'];
-  const data = new Uint8Array(6 * 8 * 4);
-  const file = ggufFile(
-    {
-      ...{ 'general.architecture': 'llama', 'llama.context_length': 8, 'llama.embedding_length': 8 },
-      ...{ 'llama.block_count': 1, 'llama.feed_forward_length': 8, 'llama.attention.head_count': 1 },
-      ...{ 'llama.attention.layer_norm_rms_epsilon': { f32: 1e-5 }, 'tokenizer.ggml.model': 'llama' },
-      ...{ 'tokenizer.ggml.tokens': tokens, 'tokenizer.ggml.scores': [0, 0, 0, -1.5, -2, -3] },
-      'tokenizer.ggml.token_type': [2, 3, 3, 1, 1, 1],
-    },
-    new Map([['token_embd.weight', { type: 0, dims: [8, 6], data }]]),
-  );
-  writeFileSync(join(folder, 'model.gguf'), file);
-  try {
-    const model = await openModel(folder);
-    // SentencePiece's numbering applies, because the file names no end token.
-    expect(model.eosTokenIds).toEqual([2]);
-    const { tokenizer } = (await model.readTexts())!;
-    const { model: bpe } = JSON.parse(tokenizer) as { model: { vocab: object } };
-    expect(Object.keys(bpe.vocab)).toEqual(tokens);
-  } finally {
-    rmSync(folder, { recursive: true });
-  }
-});
+test.each(['llama', 'gemma4'])(
+  'tokens and merges that begin with a byte order mark are what they are: %s',
+  async (kind) => {
+    const folder = mkdtempSync(join(tmpdir(), 'gguf-'));
+    const tokens = ['<unk>', '<s>', '</s>', '\ufeff', 'a', '\ufeffa'];
+    const data = new Uint8Array(6 * 8 * 4);
+    const file = ggufFile(
+      {
+        ...{ 'general.architecture': 'llama', 'llama.context_length': 8, 'llama.embedding_length': 8 },
+        ...{ 'llama.block_count': 1, 'llama.feed_forward_length': 8, 'llama.attention.head_count': 1 },
+        ...{ 'llama.attention.layer_norm_rms_epsilon': { f32: 1e-5 }, 'tokenizer.ggml.model': kind },
+        ...{ 'tokenizer.ggml.bos_token_id': 1, 'tokenizer.ggml.eos_token_id': 2, 'tokenizer.ggml.unknown_token_id': 0 },
+        ...(kind === 'gemma4' ? { 'tokenizer.ggml.merges': ['\ufeff a'] } : {}),
+        ...{ 'tokenizer.ggml.tokens': tokens, 'tokenizer.ggml.scores': [0, 0, 0, -1.5, -2, -3] },
+        'tokenizer.ggml.token_type': [2, 3, 3, 1, 1, 1],
+      },
+      new Map([['token_embd.weight', { type: 0, dims: [8, 6], data }]]),
+    );
+    writeFileSync(join(folder, 'model.gguf'), file);
+    try {
+      const model = await openModel(folder);
+      expect(model.eosTokenIds).toEqual([2]);
+      const { tokenizer } = (await model.readTexts())!;
+      const { model: bpe } = JSON.parse(tokenizer) as { model: { vocab: object; merges: unknown } };
+      expect(Object.keys(bpe.vocab)).toEqual(tokens);
+      if (kind === 'gemma4') expect(bpe.merges).toEqual([['\ufeff', 'a']]);
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  },
+);
 
 test('a kind that is not there is refused with what there is', () => {
   const metadata = { 'tokenizer.ggml.tokens': ['a'], 'tokenizer.ggml.merges': [] };
