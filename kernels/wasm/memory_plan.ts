@@ -87,7 +87,7 @@ export function machineMemory(): number {
 /**
  * Returns the bytes that the processes of this machine leave: all memory and swap, less what no other use gives up (pages of processes
  * and of file systems in memory). Files that the system keeps in memory do not count, for it drops them. `memInfo` is the text of
- * /proc/meminfo. Infinity where the system does not say.
+ * /proc/meminfo. Infinity where the system does not say, or where its counts cannot be true (a container may be told wrong ones).
  */
 export function freeMemory(memInfo: string | undefined): number {
   const kib = new Map(
@@ -95,7 +95,10 @@ export function freeMemory(memInfo: string | undefined): number {
   );
   const of = (name: string): number => kib.get(name) ?? 0;
   if (!kib.has('MemTotal') || !kib.has('AnonPages')) return Infinity;
-  return 1_024 * Math.max(0, of('MemTotal') + of('SwapFree') - of('AnonPages') - of('Shmem'));
+  const used = of('AnonPages') + of('Shmem');
+  if (used > of('MemTotal')) return Infinity;
+  // A page that was read back from swap counts as used, and keeps its place in swap for a while: one of the two can be given up.
+  return 1_024 * (of('MemTotal') + of('SwapFree') + of('SwapCached') - used);
 }
 
 /** Returns the text of /proc/meminfo; undefined on a machine without. */

@@ -163,26 +163,47 @@ async function cardMemory(listing: AdapterListing): Promise<CardMemory | undefin
   return (await nvidiaMemory(listing)) ?? amdMemory(listing);
 }
 
+/** Tells what a card has: the operating system, and the memory that its driver states (undefined where it states none). */
+interface CardQuery {
+  readonly platform: NodeJS.Platform;
+  readonly memoryOf: (listing: AdapterListing) => Promise<CardMemory | undefined>;
+}
+
+/** Inputs of {@link memoryRoom}. */
+interface RoomQuestion {
+  /** Bytes that the engine may use in all; 0 to find out what the device has. */
+  readonly budgetBytes: number;
+  /** Engines that this adapter is divided among. */
+  readonly numSharing: number;
+  /** Replaced in tests, which have no such cards. */
+  readonly cards?: CardQuery;
+}
+
 /**
  * Returns the room for a program whose KV blocks fill what the weights leave (`isFilling`), or are a fixed number. Never less than
- * {@link memoryLeft} finds after the weights are loaded; a fixed number of blocks may take a card's memory to the last byte.
+ * {@link memoryLeft} finds after the weights are loaded; a fixed number of blocks may take a card's memory to the last byte, and more
+ * where its driver spills into the machine's memory.
  *
  * @throws DeviceError when several engines share a card whose memory size cannot be found out.
  */
 export async function memoryRoom(
   listing: AdapterListing,
-  { budgetBytes, numSharing }: { readonly budgetBytes: number; readonly numSharing: number },
+  { budgetBytes, numSharing, cards = { platform: process.platform, memoryOf: cardMemory } }: RoomQuestion,
   isFilling: boolean,
 ): Promise<MemoryRoom> {
   if (budgetBytes > 0) {
-    const unbounded = (): Promise<MemoryRoom> => memoryRoom(listing, { budgetBytes: 0, numSharing: 1 }, isFilling);
+    // Engines that state their parts may share a card whose size is unknown, so it is asked for as a whole.
+    const unbounded = async (): Promise<MemoryRoom> => {
+      const whole = await memoryRoom(listing, { budgetBytes: 0, numSharing: 1, cards }, isFilling);
+      return { ...whole, total: whole.total / numSharing };
+    };
     return { total: budgetBytes, free: Infinity, kv: Infinity, whose: '--device-memory allows', unbounded };
   }
   if (listing.isSoftware) {
     const kv = isFilling ? SOFTWARE_KV_BYTES : Infinity;
     return { total: totalmem(), free: freemem(), kv, whose: 'this machine has' };
   }
-  const card = await cardMemory(listing);
+  const card = isFilling || !maySpill(listing, cards.platform) ? await cards.memoryOf(listing) : undefined;
   if (card && isFilling) {
     const whose =
       numSharing > 1 ? `each of ${numSharing} engines on ${listing.name} may take` : `${listing.name} leaves`;
@@ -201,32 +222,53 @@ function isUnified({ name }: AdapterListing): boolean {
   return /apple|adreno|mali|intel(?!.*\barc\b)/i.test(name);
 }
 
+/**
+ * Whether a buffer may lie in the machine's memory when the card is full, so that the card's size is no limit: everywhere but on Linux
+ * with NVIDIA's own driver. AMD's cards in processors also state only the small part of the memory that is set aside for them.
+ */
+function maySpill(listing: AdapterListing, platform: NodeJS.Platform): boolean {
+  if (isUnified(listing)) return false;
+  return platform !== 'linux' || !isNvidia(listing) || /direct3d/i.test(listing.name);
+}
+
+/** Whether the GPU is one of NVIDIA's, judged by its name. */
+function isNvidia({ name }: AdapterListing): boolean {
+  return /nvidia|geforce|quadro|tesla|rtx/i.test(name);
+}
+
 interface CardMemory {
   readonly totalBytes: number;
   readonly freeBytes: number;
 }
 
 /** Reads the card's memory from nvidia-smi; undefined where the tool is missing or lists no card of this name. */
-async function nvidiaMemory({ name }: AdapterListing): Promise<CardMemory | undefined> {
-  if (!/nvidia|geforce|quadro|tesla|rtx/i.test(name)) return undefined;
+async function nvidiaMemory(listing: AdapterListing): Promise<CardMemory | undefined> {
+  if (!isNvidia(listing)) return undefined;
   const query = ['--query-gpu=name,memory.total,memory.free', '--format=csv,noheader,nounits'];
   const text = await new Promise<string>((resolve) => {
     execFile('nvidia-smi', query, { timeout: QUERY_MS }, (error, stdout) => {
       resolve(error ? '' : stdout);
     });
   });
-  return parseNvidiaMemory(text, name);
+  return parseNvidiaMemory(text, listing.name);
 }
 
-/** Parses lines of `NAME, TOTAL MiB, FREE MiB`. Returns the memory of the first card whose name matches; undefined when none does. */
+/**
+ * Parses lines of `NAME, TOTAL MiB, FREE MiB`. Returns the memory of the first card of this name; without one, of the card whose name
+ * is part of it, or has it as a part, and is the nearest in length; undefined when there is none.
+ */
 export function parseNvidiaMemory(text: string, name: string): CardMemory | undefined {
-  for (const line of text.split('\n')) {
-    const [cardName = '', total, free] = line.split(',').map((part) => part.trim());
-    if (cardName === '' || !(name.includes(cardName) || cardName.includes(name))) continue;
-    const card = { totalBytes: Number(total) * MIB, freeBytes: Number(free) * MIB };
-    if (Number.isFinite(card.totalBytes) && Number.isFinite(card.freeBytes)) return card;
-  }
-  return undefined;
+  const cards = text
+    .split('\n')
+    .map((line) => line.split(',').map((part) => part.trim()))
+    .filter(([cardName = '']) => cardName !== '' && (name.includes(cardName) || cardName.includes(name)))
+    .map(([cardName = '', total, free]) => ({
+      distance: Math.abs(cardName.length - name.length),
+      memory: { totalBytes: Number(total) * MIB, freeBytes: Number(free) * MIB },
+    }))
+    .filter(({ memory }) => Number.isFinite(memory.totalBytes) && Number.isFinite(memory.freeBytes))
+    .sort((a, b) => a.distance - b.distance);
+  return cards[0]?.memory;
 }
 
 /**

@@ -16,24 +16,25 @@ const SMALLER_FORMATS = ['f16', 'int8', 'int4'] as const;
  */
 const GOOD_CONTEXT = 4_096;
 const SHORTEST_CONTEXT = 256;
+/** Tokens in a step that are tried where a larger step's buffers leave too little memory. */
+const GOOD_STEPS = [512, 128] as const;
 /** Least slots with which a hybrid model is loaded. */
 const LEAST_SLOTS = 2;
 
 /** Device whose memory is compared. */
 export type SizedDevice = Pick<Device, 'kind' | 'needs' | 'room'>;
 
-/** A load that was planned, what it needs and what there is. */
-interface Fit {
-  readonly options: LoadModelOptions;
-  readonly plan: LoadPlan;
-  readonly needs: MemoryNeeds;
-  readonly room: MemoryRoom;
-}
-
-/** Options that differ from the user's own, with their flags. */
+/** Options of a load, with the flags by which they differ from the user's own. */
 interface Change {
   readonly flags: readonly string[];
   readonly options: LoadModelOptions;
+}
+
+/** A load that was planned, what it needs and what there is. */
+interface Fit extends Change {
+  readonly plan: LoadPlan;
+  readonly needs: MemoryNeeds;
+  readonly room: MemoryRoom;
 }
 
 /**
@@ -45,18 +46,11 @@ export async function refuseWithoutRoom(
   options: LoadModelOptions,
   device: SizedDevice,
 ): Promise<void> {
-  const fit = await fitOf(planner, options, device);
+  const remedies = new Remedies(planner, device);
+  const fit = await remedies.fit({ flags: [], options });
   const shortage = shortageOf(fit);
   if (shortage === undefined) return;
-  throw new DeviceError(
-    `the model does not fit: ${needsText(fit)}, and ${shortage}; ${await new Remedies(planner, device).of(fit)}`,
-  );
-}
-
-async function fitOf(planner: LoadPlanner, options: LoadModelOptions, device: SizedDevice): Promise<Fit> {
-  const plan = planner.plan(options);
-  const [needs, room] = [device.needs(plan.held.program, plan.load), await device.room(plan.load.numBlocks)];
-  return { options, plan, needs, room };
+  throw new DeviceError(`the model does not fit: ${needsText(fit)}, and ${shortage}; ${await remedies.of(fit)}`);
 }
 
 /** Returns a clause that says what there is too little of; undefined when the load fits. */
@@ -64,7 +58,8 @@ function shortageOf({ plan, needs, room }: Fit): string | undefined {
   const { numBlocks, kv } = plan.load;
   if (totalNeeds(needs) > room.total) return `${room.whose} ${sizeText(room.total)}`;
   if (needs.obstacle !== undefined) return needs.obstacle;
-  if (needs.weights > room.free) return `only ${sizeText(room.free)} are free at the moment`;
+  if (needs.weights > room.free)
+    return `only ${sizeText(room.free)} are free at the moment (try again when other programs have ended)`;
   if (needs.kv > room.kv) return `KV may take ${sizeText(room.kv)} on this device`;
   if (numBlocks.min > needs.mostBlocks)
     return `a buffer of this adapter holds a layer's KV of ${needs.mostBlocks * kv.blockSize} tokens`;
@@ -88,14 +83,27 @@ function needsText({ plan, needs }: Fit): string {
   ].join(', ');
 }
 
-/** Finds the options with which a load would fit. */
+/** Plans loads with various options, and finds those with which a load would fit. */
 class Remedies {
   readonly #planner: LoadPlanner;
   readonly #device: SizedDevice;
+  /** Room where KV fills what is left, and where its size is fixed: asked once, so that all loads are compared with the same. */
+  readonly #rooms = new Map<boolean, Promise<MemoryRoom>>();
 
   constructor(planner: LoadPlanner, device: SizedDevice) {
     this.#planner = planner;
     this.#device = device;
+  }
+
+  /** Plans a load, and returns what it needs and what there is. @throws DeviceError, ModelError when it cannot be planned. */
+  async fit({ flags, options }: Change): Promise<Fit> {
+    const plan = this.#planner.plan(options);
+    const { numBlocks } = plan.load;
+    const needs = this.#device.needs(plan.held.program, plan.load);
+    const isFilling = numBlocks.min < numBlocks.max;
+    const room = this.#rooms.get(isFilling) ?? this.#device.room(numBlocks);
+    this.#rooms.set(isFilling, room);
+    return { flags, options, plan, needs, room: await room };
   }
 
   /** Returns a clause with the options that make the load fit; without any, the memory that the least load takes. */
@@ -103,68 +111,124 @@ class Remedies {
     const unbounded = await fit.room.unbounded?.();
     if (unbounded && Number.isFinite(unbounded.total) && shortageOf({ ...fit, room: unbounded }) === undefined)
       return `it fits with --device-memory ${flagSize(totalNeeds(fit.needs))}`;
-    const formats = await this.#smallerFormats(fit);
-    for (const leastTokens of [GOOD_CONTEXT, SHORTEST_CONTEXT]) {
-      for (const [format, withFormat] of [['', fit] as const, ...formats]) {
-        const flags = format === '' ? [] : [`--weights ${format}`];
-        if (shortageOf(withFormat) === undefined) return `it fits with ${flags.join(' ')}`;
-        for (const change of shrunk(withFormat, flags, this.#device, leastTokens))
-          if (shortageOf(await this.#fit(change)) === undefined) return `it fits with ${change.flags.join(' ')}`;
-      }
+    const formats = await this.#formats(fit);
+    const found = await this.#shrunk(formats);
+    if (found) return fittingText(found);
+    const { needs, room } = formats.at(-1) ?? fit;
+    const steps = smallerSteps(fit);
+    // Smaller steps cannot help where the least weights alone are too large.
+    for (const change of needs.weights <= Math.min(room.total, room.free) ? steps : []) {
+      const stepFound = await this.#shrunk(await this.#formats(await this.fit(change)));
+      if (stepFound) return fittingText(stepFound);
     }
-    return this.#least(formats.at(-1) ?? ['', fit]);
+    return this.#least(formats.at(-1) ?? fit, steps.at(-1));
   }
 
-  #fit({ options }: Change): Promise<Fit> {
-    return fitOf(this.#planner, options, this.#device);
-  }
-
-  /** Returns the load with each format in which its weights take less, by descending size. */
-  async #smallerFormats({ options, needs }: Fit): Promise<[string, Fit][]> {
-    const found: [string, Fit][] = [];
-    let { weights } = needs;
+  /** Returns the load, and the load with each format in which its weights take less, by descending size. */
+  async #formats(fit: Fit): Promise<Fit[]> {
+    const found = [fit];
+    let { weights } = fit.needs;
     for (const weightFormat of SMALLER_FORMATS) {
-      const fit = await this.#fit({ flags: [], options: { ...options, weightFormat } });
-      if (fit.needs.weights >= weights) continue;
-      found.push([weightFormat, fit]);
-      ({ weights } = fit.needs);
+      const flags = [...fit.flags, `--weights ${weightFormat}`];
+      const smaller = await this.fit({ flags, options: { ...fit.options, weightFormat } });
+      if (smaller.needs.weights >= weights) continue;
+      found.push(smaller);
+      ({ weights } = smaller.needs);
     }
     return found;
   }
 
-  async #least([format, fit]: readonly [string, Fit]): Promise<string> {
-    const { blockSize } = fit.options;
-    const numBlocks = Math.min(fit.plan.load.numBlocks.min, Math.ceil(SHORTEST_CONTEXT / blockSize));
-    const flags = format === '' ? [] : [`--weights ${format}`];
-    const change = withSlots(withBlocks({ flags, options: fit.options }, numBlocks, this.#device), fit, LEAST_SLOTS);
-    const { needs } = await this.#fit(change);
-    const least = `${sizeText(totalNeeds(needs))}${change.flags.length > 0 ? `, with ${change.flags.join(' ')}` : ''}`;
+  /** Returns the first load of those given that fits, with fewer KV blocks and state slots where need be; undefined when none does. */
+  async #shrunk(fits: readonly Fit[]): Promise<Fit | undefined> {
+    for (const leastTokens of [GOOD_CONTEXT, SHORTEST_CONTEXT]) {
+      for (const fit of fits) {
+        if (shortageOf(fit) === undefined) return fit;
+        for (const change of shrunk(fit, this.#device, leastTokens)) {
+          const changed = await this.fit(change);
+          if (shortageOf(changed) === undefined) return changed;
+        }
+      }
+    }
+    return undefined;
+  }
+
+  /** Returns a clause with what the least load takes: that of the least format, with the smallest step. */
+  async #least(fit: Fit, step: Change | undefined): Promise<string> {
+    const { flags, options, plan } = fit;
+    const numBlocks = Math.ceil(SHORTEST_CONTEXT / options.blockSize);
+    const smallStep = step
+      ? { flags: [...flags, ...step.flags], options: { ...options, chunkTokens: step.options.chunkTokens } }
+      : fit;
+    // A context within one block of its length is not shortened: its blocks are as many.
+    const short = numBlocks < plan.load.numBlocks.min ? withBlocks(smallStep, numBlocks, this.#device) : smallStep;
+    const least = await this.fit(withSlots(short, fit, LEAST_SLOTS));
+    if (shortageOf(least) === undefined) return fittingText(least);
+    const { needs, room } = least;
+    const size = `${sizeText(totalNeeds(needs))}${least.flags.length > 0 ? `, with ${least.flags.join(' ')}` : ''}`;
     const obstacle = needs.obstacle === undefined ? '' : `, where ${needs.obstacle}`;
-    return `no option makes it fit: the least that it takes is ${least}${obstacle}; use a smaller model or a device with more memory`;
+    const isPassing = needs.weights > room.free && totalNeeds(needs) <= room.total;
+    const cure = `${isPassing ? 'free some memory, or ' : ''}use a smaller model or a device with more memory`;
+    return `no smaller weights, context or steps make it fit: the least that it takes is ${size}${obstacle}; ${cure}`;
   }
 }
 
+function fittingText({ flags }: Fit): string {
+  return `it fits with ${flags.join(' ')}`;
+}
+
+/** Returns the load with smaller steps, by descending size. Steps have a row for each sequence, so none is smaller than that. */
+function smallerSteps({ options }: Change): Change[] {
+  const sizes = new Set(GOOD_STEPS.map((chunkTokens) => Math.max(chunkTokens, options.maxNumSeqs)));
+  return Array.from(sizes)
+    .filter((chunkTokens) => chunkTokens < options.chunkTokens)
+    .map((chunkTokens) => ({ flags: [`--chunk-tokens ${chunkTokens}`], options: { ...options, chunkTokens } }));
+}
+
 /** Returns the changes of a load's KV blocks and state slots that may make it fit, and keep `leastTokens` of context. */
-function shrunk(fit: Fit, flags: readonly string[], device: SizedDevice, leastTokens: number): Change[] {
-  const { options, plan, needs, room } = fit;
+function shrunk(fit: Fit, device: SizedDevice, leastTokens: number): Change[] {
+  const { plan, needs, room } = fit;
   const { numBlocks, kv, state } = plan.load;
-  if (needs.weights > room.free || needs.obstacle !== undefined) return [];
+  if (needs.weights > room.free) return [];
+  const least = Math.ceil(Math.min(leastTokens, plan.maxModelLen) / kv.blockSize);
+  if (needs.obstacle !== undefined) return halved(fit, device, least);
   const overBytes = Math.max(0, totalNeeds(needs) - room.total);
-  const unchanged = { flags, options };
   const fewerBlocks = (from: Change, bytes: number): Change[] => {
     const most = Math.floor(Math.min(needs.kv - bytes, room.kv) / Math.max(1, kv.blockBytes));
     const count = Math.min(most, needs.mostBlocks);
-    const isEnough = count * kv.blockSize >= Math.min(leastTokens, plan.maxModelLen);
-    return isEnough && count < numBlocks.min ? [withBlocks(from, count, device)] : [];
+    return count >= least && count < numBlocks.min ? [withBlocks(from, count, device)] : [];
   };
-  if (!state) return fewerBlocks(unchanged, overBytes);
+  if (!state) return fewerBlocks(fit, overBytes);
   const fitting = Math.min(needs.mostSlots, Math.floor((needs.states - overBytes) / state.slotBytes));
   const saved = needs.states - LEAST_SLOTS * state.slotBytes;
   return [
-    ...fewerBlocks(unchanged, overBytes),
-    ...(fitting >= LEAST_SLOTS ? [withSlots(unchanged, fit, fitting)] : []),
-    ...fewerBlocks(withSlots(unchanged, fit, LEAST_SLOTS), Math.max(0, overBytes - saved)),
+    ...fewerBlocks(fit, overBytes),
+    ...(fitting >= LEAST_SLOTS ? [withSlots(fit, fit, fitting)] : []),
+    ...fewerBlocks(withSlots(fit, fit, LEAST_SLOTS), Math.max(0, overBytes - saved)),
   ];
+}
+
+/**
+ * Returns the changes of a load that cannot be laid out: its KV blocks and state slots halved again and again, for how many can be laid
+ * out is known only when it is tried.
+ */
+function halved(fit: Fit, device: SizedDevice, leastBlocks: number): Change[] {
+  const { numBlocks } = fit.plan.load;
+  const fewerBlocks = (from: Change): Change[] =>
+    halvesOf(numBlocks.min, leastBlocks).map((count) => withBlocks(from, count, device));
+  const numSlots = numStateSlotsOf(fit.plan.load);
+  if (numSlots <= LEAST_SLOTS) return fewerBlocks(fit);
+  return [
+    ...fewerBlocks(fit),
+    ...halvesOf(numSlots, LEAST_SLOTS).map((count) => withSlots(fit, fit, count)),
+    ...fewerBlocks(withSlots(fit, fit, LEAST_SLOTS)),
+  ];
+}
+
+/** Returns the halves of `count` down to `least`, and that. */
+function halvesOf(count: number, least: number): number[] {
+  if (count <= least) return [];
+  const half = count >> 1;
+  return half <= least ? [least] : [half, ...halvesOf(half, least)];
 }
 
 /** A GPU's automatic blocks follow the context; elsewhere the number of blocks bounds the context. */

@@ -265,7 +265,7 @@ test('a model that is too large is refused in one line before its weights are re
   assert.equal(code, 1);
   assert.match(
     errors.trim().split('\n').at(-1) ?? '',
-    /^penstock prefill: the model does not fit: weights take 69\.8 GiB as int8, KV of one sequence of 8192 tokens 2\.5 GiB.*, and each of 256 engines on this machine may have \d+\.\d .iB; no option makes it fit: the least that it takes is \d+\.\d GiB, with --weights int4( --kv-blocks \d+)?; use a smaller model or a device with more memory$/,
+    /^penstock prefill: the model does not fit: weights take 69\.8 GiB as int8, KV of one sequence of 8192 tokens 2\.5 GiB.*, and each of 256 engines on this machine may have \d+\.\d .iB; no smaller weights, context or steps make it fit: the least that it takes is \d+\.\d GiB, with --weights int4( --chunk-tokens \d+)?( --kv-blocks \d+)?; use a smaller model or a device with more memory$/,
   );
   assert(!`${output}${errors}`.includes('loading weights'));
 });

@@ -3,6 +3,8 @@
  * are named they fit. Budget: 20 s. Memory of a real GPU is in the webgpu project's tests.
  */
 import assert from 'node:assert/strict';
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { DeviceError } from '../../kernels/device.ts';
 import { totalNeeds, type MemoryRoom } from '../../kernels/memory_needs.ts';
@@ -30,6 +32,7 @@ function withNamed(options: LoadModelOptions, message: string): LoadModelOptions
     if (name === 'weights') return { weightFormat: value };
     if (name === 'max-model-len') return { maxModelLen: Number(value) };
     if (name === 'kv-blocks') return { numBlocks: Number(value) };
+    if (name === 'chunk-tokens') return { chunkTokens: Number(value) };
     if (name === 'state-slots') return { numStateSlots: Number(value) };
     const [, count, unit] = /^([\d.]+)(MiB|GiB)$/.exec(value ?? '') ?? [];
     assert(name === 'device-memory' && unit !== undefined, `${name} ${value}`);
@@ -94,14 +97,32 @@ describe('on wasm', () => {
     expect(await load(withNamed(options, refused.message), bounds)).toBeLessThan(mib * MIB + 65_536);
   });
 
+  test.each([
+    ['llama-odd', { numBlocks: 40_000 }, /--kv-blocks \d+$/],
+    ['qwen3_5', { numBlocks: 16, numStateSlots: 4_000 }, /--state-slots \d+$/],
+  ] as const)('%s with %j, a layer of which no memory holds, loads with what is named', async (name, more, pattern) => {
+    const options: LoadModelOptions = { ...loadDefaults, modelPath: goldenFolder(name), chunkTokens: 64, ...more };
+    const bounds = { maxMemoryBytes: 8 * MIB };
+    const refused: unknown = await load(options, bounds).catch((error: unknown) => error);
+    assert(refused instanceof DeviceError, 'it fits');
+    expect(refused.message).toMatch(
+      /and a memory of the wasm device has at most 8\.0 MiB, and a part .*; it fits with --/,
+    );
+    expect(refused.message).toMatch(pattern);
+    expect(await load(withNamed(options, refused.message), bounds)).toBeGreaterThan(0);
+  });
+
   test('weights that other processes leave no memory for are refused; files in memory count as free', async () => {
     const options: LoadModelOptions = { ...loadDefaults, modelPath: goldenFolder('llama-tied'), weightFormat: 'f32' };
     await expect(load(options, { freeBytes: 1_000 })).rejects.toThrow(
-      /and only 0\.0 MiB are free at the moment; no option makes it fit: the least that it takes is/,
+      /and only 0\.0 MiB are free at the moment \(try again when other programs have ended\); no smaller weights, context or steps make it fit: the least that it takes is .*; free some memory, or use a smaller model/,
     );
     const meminfo =
       'MemTotal:  16000 kB\nMemFree:  100 kB\nAnonPages:  4000 kB\nCached: 9000 kB\nShmem: 1000 kB\nSwapFree:  500 kB\n';
     assert.equal(freeMemory(meminfo), 11_500 * 1_024);
+    assert.equal(freeMemory(`${meminfo}SwapCached: 300 kB\n`), 11_800 * 1_024, 'pages both in memory and in swap');
+    const wrapped = 'MemTotal: 16000 kB\nAnonPages: 18446744073709551000 kB\nShmem: 1000 kB\n';
+    assert.equal(freeMemory(wrapped), Infinity);
     assert.equal(freeMemory('MemTotal: 16000 kB\n'), Infinity);
     assert.equal(freeMemory(undefined), Infinity);
   });
@@ -109,7 +130,7 @@ describe('on wasm', () => {
   test('engines that share the machine each have a part of it', async () => {
     const options: LoadModelOptions = { ...loadDefaults, modelPath: goldenFolder('llama-tied'), deviceSharing: 1_000 };
     await expect(load(options, { machineBytes: 64 * MIB })).rejects.toThrow(
-      /and each of 1000 engines on this machine may have 0\.1 MiB; no option makes it fit: .* with --weights int4 --kv-blocks 8; use/,
+      /and each of 1000 engines on this machine may have 0\.1 MiB; no smaller weights, context or steps make it fit: .* with --weights int4 --chunk-tokens 128 --kv-blocks 8; use/,
     );
   });
 });
@@ -121,13 +142,18 @@ describe('8 billion parameters on a GPU', () => {
     ...{ maxNumSeqs: 64, chunkTokens: 512 },
   };
   let planner: LoadPlanner;
-  beforeAll(async () => {
+  const plannerOf = async (maxPositions: number): Promise<LoadPlanner> => {
     const sizes = { layers: 32, hidden: 4_096, heads: 32, kvHeads: 8, inner: 14_336, vocab: 128_256 };
-    writeSparseModel(folder.path, { ...sizes, maxPositions: 131_072, numFiles: 2 });
-    const model = await openModel(folder.path);
+    const path = join(folder.path, `${maxPositions}`);
+    mkdirSync(path);
+    writeSparseModel(path, { ...sizes, maxPositions, numFiles: 2 });
+    const model = await openModel(path);
     const weights = await model.openWeights();
     await weights.close();
-    planner = new LoadPlanner({ folder: model, shape: shapeOf(model), weights, device: { kind: 'webgpu' } });
+    return new LoadPlanner({ folder: model, shape: shapeOf(model), weights, device: { kind: 'webgpu' } });
+  };
+  beforeAll(async () => {
+    planner = await plannerOf(131_072);
   });
   afterAll(() => {
     folder.remove();
@@ -138,11 +164,11 @@ describe('8 billion parameters on a GPU', () => {
     needs: (program, load) => memoryNeeds(program, load, { isSoftware: false, maxBytes }),
     room: () => Promise.resolve({ total: Infinity, free: Infinity, kv: Infinity, whose: 'the card leaves', ...room }),
   });
-  const refusal = async (more: Partial<LoadModelOptions>, device: SizedDevice): Promise<string> => {
-    const error: unknown = await refuseWithoutRoom(planner, { ...options, ...more }, device).catch(
+  const refusal = async (more: Partial<LoadModelOptions>, device: SizedDevice, of = planner): Promise<string> => {
+    const error: unknown = await refuseWithoutRoom(of, { ...options, ...more }, device).catch(
       (error: unknown) => error,
     );
-    assert(error instanceof DeviceError, 'it fits');
+    assert(error instanceof DeviceError, error instanceof Error ? error.message : 'it fits');
     return error.message;
   };
 
@@ -170,7 +196,13 @@ describe('8 billion parameters on a GPU', () => {
       'what is free now',
       { maxModelLen: 8_192 },
       { total: 80 * GIB, free: 9 * GIB },
-      /only 9\.0 GiB are free at the moment; it fits with --weights int8$/,
+      /only 9\.0 GiB are free at the moment \(try again when other programs have ended\); it fits with --weights int8$/,
+    ],
+    [
+      'smaller steps where their buffers take too much',
+      { chunkTokens: 8_192 },
+      { total: 6 * GIB },
+      /with --chunk-tokens 512 --weights int4 --max-model-len \d+$/,
     ],
   ] as const)('%s', async (_, more, room, pattern) => {
     const device = deviceWith(room);
@@ -215,7 +247,30 @@ describe('8 billion parameters on a GPU', () => {
 
   test('where nothing helps, the least memory is said', async () => {
     expect(await refusal({}, deviceWith({ total: 2 * GIB }))).toMatch(
-      /no option makes it fit: the least that it takes is 4\.\d GiB, with --weights int4 --max-model-len 256; use a smaller model or a device with more memory$/,
+      /no smaller weights, context or steps make it fit: the least that it takes is 4\.\d GiB, with --weights int4 --chunk-tokens 128 --max-model-len 256; use a smaller model or a device with more memory$/,
     );
+    // A step has a row for each sequence, so fewer tokens in it change nothing.
+    expect(await refusal({ maxNumSeqs: 512 }, deviceWith({ total: 2 * GIB }))).toMatch(
+      /with --weights int4 --max-model-len 256; use/,
+    );
+    expect(await refusal({}, deviceWith({ total: 80 * GIB, free: 2 * GIB }))).toMatch(
+      /; free some memory, or use a smaller model or a device with more memory$/,
+    );
+  });
+
+  test('a context shorter than the least that is tried is not made longer', async () => {
+    const short = await plannerOf(500);
+    expect(await refusal({ blockSize: 1_024 }, deviceWith({ total: 2 * GIB }), short)).toMatch(
+      /the least that it takes is 5\.\d GiB, with --weights int4 --chunk-tokens 128; use/,
+    );
+  });
+
+  test('all loads that are tried are compared with the memory of one moment', async () => {
+    let numAsked = 0;
+    const device = deviceWith({ total: 12 * GIB });
+    const { room } = device;
+    const message = await refusal({}, { ...device, room: (numBlocks) => (numAsked++, room(numBlocks)) });
+    expect(message).toMatch(/it fits with --weights int8/);
+    assert.equal(numAsked, 1);
   });
 });

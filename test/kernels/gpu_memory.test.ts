@@ -43,6 +43,11 @@ test('nvidia-smi says what the card of this name has', () => {
   });
   assert.equal(parseNvidiaMemory(text, 'NVIDIA A100'), undefined);
   assert.equal(parseNvidiaMemory('command not found', 'NVIDIA H200'), undefined);
+  const alike = 'NVIDIA GeForce RTX 4060, 8188, 8000\nNVIDIA GeForce RTX 4060 Ti, 16380, 16000\n';
+  const totalOf = (name: string): number => (parseNvidiaMemory(alike, name)?.totalBytes ?? 0) / 2 ** 20;
+  assert.equal(totalOf('NVIDIA GeForce RTX 4060 Ti'), 16_380);
+  assert.equal(totalOf('Microsoft Direct3D12 (NVIDIA GeForce RTX 4060 Ti)'), 16_380);
+  assert.equal(totalOf('GeForce RTX 4060'), 8_188);
 });
 
 test('a stated budget is what is left after what is taken; engines that share an unknown card must state one', async () => {
@@ -68,8 +73,24 @@ test('the room for a program is known before it is loaded, or endless where only
   assert.equal((await memoryRoom(software, alone, false)).kv, Infinity);
   const bounded = await memoryRoom(software, { budgetBytes: 100, numSharing: 3 }, true);
   expect(bounded).toMatchObject({ total: 100, kv: Infinity });
-  assert.equal((await bounded.unbounded?.())?.total, total);
+  assert.equal((await bounded.unbounded?.())?.total, total / 3, 'the others have their parts');
   // A GPU with the machine's memory may take half of it, less a tenth, divided among its engines.
   const unified = await memoryRoom({ ...card, name: 'Apple M3' }, { ...alone, numSharing: 2 }, true);
   expect(unified).toMatchObject({ total: ((totalmem() / 2) * 0.9) / 2, free: Infinity });
+});
+
+test('a fixed number of blocks is compared with a card only where its driver does not spill into the machine', async () => {
+  const roomOn = async (platform: NodeJS.Platform, name: string, isFilling: boolean): Promise<number> => {
+    const memoryOf = (): Promise<{ totalBytes: number; freeBytes: number }> =>
+      Promise.resolve({ totalBytes: 1_000, freeBytes: 800 });
+    const question = { budgetBytes: 0, numSharing: 1, cards: { platform, memoryOf } };
+    return (await memoryRoom({ backend: 'vulkan', name, isSoftware: false }, question, isFilling)).total;
+  };
+  assert.equal(await roomOn('linux', 'NVIDIA H100', false), 1_000);
+  assert.equal(await roomOn('win32', 'NVIDIA GeForce RTX 4060', false), Infinity);
+  assert.equal(await roomOn('linux', 'Microsoft Direct3D12 (NVIDIA GeForce RTX 4060)', false), Infinity);
+  assert.equal(await roomOn('linux', 'AMD Radeon 780M Graphics (RADV PHOENIX)', false), Infinity);
+  assert.equal(await roomOn('linux', 'AMD Radeon 780M Graphics (RADV PHOENIX)', true), 900);
+  assert.equal(await roomOn('win32', 'NVIDIA GeForce RTX 4060', true), 900);
+  assert.equal(await roomOn('darwin', 'Apple M3', false), totalmem());
 });
