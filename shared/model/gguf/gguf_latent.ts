@@ -38,7 +38,7 @@ export function isGlmFlash(vocabSize: number, numLayers: number): boolean {
 }
 
 /**
- * Returns the keys of mixtures behind the first layers. `isSigmoidByDefault`: whether scores are sigmoids where the file does not say it.
+ * Returns the keys of mixtures behind the first layers. `isSigmoidByDefault`: whether scores go through a sigmoid where the file does not say it.
  * @throws Error for experts whose scores are no sigmoid.
  */
 export function groupedMixture(keys: Keys, isSigmoidByDefault: boolean): object {
