@@ -184,6 +184,10 @@ export class DiskTier {
     });
     if (fresh.length === 0) return;
     this.#reservedBytes += newBytes;
+    const release = (): void => {
+      this.#reservedBytes -= newBytes;
+      newBytes = 0;
+    };
     let settle: () => void = () => undefined;
     const settled = new Promise<void>((resolve) => {
       settle = resolve;
@@ -200,15 +204,14 @@ export class DiskTier {
       this.counters.offered += stored.length;
       this.counters.stored += stored.length;
       for (const entry of stored) this.#index.add(entry);
-      this.#reservedBytes -= newBytes;
-      newBytes = 0;
+      release();
       this.#trimAhead();
       await this.#trimStates(new Set(stored.map(({ key }) => key)));
     } catch (error) {
       await this.#failed(error, 'the disk tier could not store blocks; they stay in DRAM only');
       if (isForRoom(error)) await this.#relieve();
     } finally {
-      this.#reservedBytes -= newBytes;
+      release();
       for (const { hash } of fresh) this.#putting.delete(hash.key);
       settle();
     }
