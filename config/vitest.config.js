@@ -57,7 +57,7 @@ class Mesa26Worker extends ForksPoolWorker {
 const processes = [
   'test/e2e/chaos/chaos.test.ts',
   'test/sim/sim.test.ts',
-  'test/bench/{path,gguf,grammar,samples,store,transfer}.test.ts',
+  'test/bench/{path,gguf,grammar,samples,store,transfer,conductor}.test.ts',
   ...[
     'golden_path',
     'prefix_reuse',
