@@ -11,6 +11,8 @@ import { Cluster, harbour, until, type RequestView } from '../support/cluster.ts
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
 import { streamTokens } from '../support/token_stream.ts';
 
+/** Rounds of streams that may all be placed on one role. */
+const MAX_ROUNDS = 20;
 const NUM_STREAMS = 8;
 /** Tokens of an answer: more than an instance generates before it is struck, on any machine. */
 const MAX_TOKENS = 400;
@@ -49,16 +51,27 @@ async function generating(): Promise<Map<string, RequestView[]>> {
 
 /** Begins all streams; returns them, and an instance of each role that generates for some of them. */
 async function begin(): Promise<{ streams: ReturnType<typeof streamTokens>[]; prefill: string; decode: string }> {
-  const streams = cases.map(({ prompt, params: { temperature, seed } }) =>
-    streamTokens(cluster, { prompt, max_tokens: MAX_TOKENS, temperature, seed }),
-  );
-  const victims = await until('instances of both roles generate', async () => {
-    const names = [...(await generating()).keys()];
-    const nameOf = (role: string): string | undefined => names.find((name) => name.startsWith(role));
-    const [prefill, decode] = [nameOf('prefill'), nameOf('decode')];
-    return prefill !== undefined && decode !== undefined && { prefill, decode };
-  });
-  return { streams, ...victims };
+  // Measured times decide the placement, so on a busy machine all may go to one role: then they are asked for again.
+  for (let round = 0; round < MAX_ROUNDS; round++) {
+    const streams = cases.map(({ prompt, params: { temperature, seed } }) =>
+      streamTokens(cluster, { prompt, max_tokens: MAX_TOKENS, temperature, seed }),
+    );
+    let isOver = false;
+    const over = Promise.allSettled(streams).then(() => (isOver = true));
+    const victims = await until(
+      'instances of both roles generate, or all is generated',
+      async () => {
+        const names = [...(await generating()).keys()];
+        const nameOf = (role: string): string | undefined => names.find((name) => name.startsWith(role));
+        const [prefill, decode] = [nameOf('prefill'), nameOf('decode')];
+        return prefill !== undefined && decode !== undefined ? { prefill, decode } : isOver && 'over';
+      },
+      120_000,
+    );
+    if (victims !== 'over') return { streams, ...victims };
+    await over;
+  }
+  return assert.fail(`in ${MAX_ROUNDS} rounds no instance of one role generated`);
 }
 
 test.each([
