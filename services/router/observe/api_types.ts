@@ -285,10 +285,7 @@ export interface ReuseBody {
   readonly curve: readonly { readonly bytes: number; readonly hit_ratio: number }[];
   /** Capacity of each kind of tier of the cluster, and the ratio that the curve has there and at twice as much. */
   readonly tiers: Readonly<
-    Record<
-      string,
-      { readonly capacity_bytes: number; readonly hit_ratio: number; readonly hit_ratio_doubled: number }
-    >
+    Record<string, { readonly capacity_bytes: number; readonly hit_ratio: number; readonly hit_ratio_doubled: number }>
   >;
 }
 
