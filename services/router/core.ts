@@ -24,6 +24,7 @@ export interface CoreOptions {
   readonly name: string;
   readonly admit: ClusterViewOptions['admit'];
   readonly signal: AbortSignal;
+  readonly onEvent?: ClusterViewOptions['onEvent'];
 }
 
 /** View, conductor and relay of one model. */
@@ -59,7 +60,7 @@ export function createCore(
     identity,
     limits,
   }: Pick<RoleContext<RouterConfig>, 'config' | 'network' | 'clock' | 'random' | 'log' | 'identity' | 'limits'>,
-  { bus, name, admit, signal }: CoreOptions,
+  { bus, name, admit, signal, onEvent }: CoreOptions,
 ): RouterCore {
   const index = new PrefixIndex();
   const conductors = new Set<Conductor>();
@@ -73,7 +74,7 @@ export function createCore(
     identity: own,
     policy: () => policy.notice,
     usesAnyRole: () => policy.usesAnyRole,
-    ...{ network, clock, log, admit, signal },
+    ...{ network, clock, log, admit, signal, onEvent },
     silenceMs: config.silence_ms,
     onJoined: (instance) => {
       feed.add(instance);
