@@ -100,6 +100,7 @@ export default tseslint.config(
         'shared/engine/**/*.ts',
         'services/router/cluster/*.ts',
         'services/router/replay/*.ts',
+        'shared/trace/*.ts',
         'shared/base/event_heap.ts',
         'shared/model/quantised_rows.ts',
         'services/router/observe/block_tree.ts',

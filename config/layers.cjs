@@ -73,6 +73,12 @@ module.exports = {
       to: { path: '^shared/', pathNot: '^shared/(base|$1)/' },
     },
     {
+      name: 'trace-and-report-stand-on-base',
+      severity: 'error',
+      from: { path: '^shared/(trace|report)/' },
+      to: { path: '^shared/', pathNot: '^shared/(base|$1)/' },
+    },
+    {
       name: 'grammar-stands-on-base',
       severity: 'error',
       // Masks are of tokens, whose bytes a model's files say.
