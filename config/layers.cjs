@@ -126,7 +126,10 @@ module.exports = {
     {
       name: 'a-driver-is-chosen-by-whoever-starts-a-process',
       severity: 'error',
-      from: { path: '^(services|shared)/', pathNot: '^(shared/net/grpc/|services/cli/(role_process|policy)\\.ts$)' },
+      from: {
+        path: '^(services|shared)/',
+        pathNot: '^(shared/net/grpc/|services/cli/(role_process|policy|doctor/cluster_probes)\\.ts$)',
+      },
       to: { path: '^shared/net/grpc/' },
     },
     {
