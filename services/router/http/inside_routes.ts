@@ -1,13 +1,13 @@
 /** Routes that show the inside of the cluster: metrics, the dashboard and its `/api/*`. */
-import { readFileSync } from 'node:fs';
 import type { FastifyInstance } from 'fastify';
 import { poolView } from '../cluster/pool_view.ts';
 import { clusterMetrics } from '../metrics/cluster_metrics.ts';
 import { mergeMetrics } from '../metrics/merge_metrics.ts';
 import { EVENT_KINDS } from '../observe/event_kinds.ts';
 import type { HttpApp } from '../router.ts';
-import { addRequestRoutes } from './request_routes.ts';
+import { addDashboardRoutes } from './dashboard_routes.ts';
 import { choicesOf, integerOf, refuseUnknown, textOf, type Query } from './query.ts';
+import { addRequestRoutes } from './request_routes.ts';
 
 const DEFAULT_LISTED = 100;
 
@@ -25,9 +25,7 @@ export function addInsideRoutes(app: FastifyInstance, httpApp: HttpApp): void {
   app.get<Asked>('/api/decisions', ({ query }) => ({ decisions: decisions().slice(-limitOf(query)).reverse() }));
   app.get<Asked>('/api/hardware', ({ query }) => hardware(textOf(query, 'model')));
   addClusterRoutes(app, httpApp);
-  const dashboard = readFileSync(new URL('./dashboard.html', import.meta.url), 'utf8');
-  app.get('/dashboard', (_request, reply) => reply.type('text/html; charset=utf-8').send(dashboard));
-  app.get('/', (_request, reply) => reply.redirect('/dashboard'));
+  addDashboardRoutes(app);
 }
 
 /** Adds the routes of the pool and of what happened in it. */

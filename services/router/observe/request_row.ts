@@ -35,7 +35,7 @@ export function rowOf(trace: RequestTrace): RequestRow {
     prefill: last?.prefills.at(-1)?.name ?? null,
     attempts: trace.attempts.length,
     reason: last?.reason.slice(0, MAX_TEXT) ?? '',
-    misses: {},
+    misses: trace.missTokens,
   };
 }
 
@@ -53,7 +53,7 @@ export interface RequestChoice {
   readonly minTtftMs?: number | undefined;
   /** `1`: with an error, `0`: without one, else a part of the error's text. */
   readonly error?: string | undefined;
-  /** Part of the reason of the last placement, or the reason for which the request ended or was refused. */
+  /** Part of the reason of the last placement, or the reason for which tokens were computed, or the request ended or was refused. */
   readonly reason?: string | undefined;
   /** Earliest start, in milliseconds since 1970. */
   readonly since?: number | undefined;
@@ -84,7 +84,9 @@ function hasError({ failure }: RequestTrace, error: string | undefined): boolean
   return failure !== undefined && messageOf(failure).includes(error);
 }
 
-function hasReason({ attempts, finishReason, expected }: RequestTrace, reason: string | undefined): boolean {
+function hasReason(trace: RequestTrace, reason: string | undefined): boolean {
+  const { attempts, finishReason, expected } = trace;
   if (reason === undefined || finishReason === reason || expected.rejection?.reason === reason) return true;
+  if (Object.hasOwn(trace.missTokens, reason)) return true;
   return attempts.at(-1)?.reason.includes(reason) ?? false;
 }
