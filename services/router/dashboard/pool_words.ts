@@ -38,12 +38,10 @@ export function lossSentence({ name, loss }: NodeView): string {
   return `With ${name} would go ${held}: ${cost}.`;
 }
 
-/** The node whose loss would cost most; undefined when none would cost anything. */
-export function dearestNode(nodes: readonly NodeView[]): NodeView | undefined {
+/** Nodes whose loss would cost anything, the dearest first. */
+export function dearestFirst(nodes: readonly NodeView[]): readonly NodeView[] {
   const priceOf = ({ loss }: NodeView): number => loss?.recompute_ms ?? loss?.only_blocks ?? 0;
-  let dearest: NodeView | undefined;
-  for (const node of nodes) if (priceOf(node) > (dearest ? priceOf(dearest) : 0)) dearest = node;
-  return dearest;
+  return nodes.filter((node) => priceOf(node) > 0).sort((a, b) => priceOf(b) - priceOf(a));
 }
 
 /** Accesses that the curve is not drawn without. */

@@ -1,14 +1,15 @@
 /** The view Pool: health in words, what is held where, how full it is, what more would bring, and what a loss would cost. */
 import { useSignal } from '@preact/signals';
 import type { VNode } from 'preact';
-import { bytes, count, percent, plural } from '../format.ts';
+import type { NodeView } from '../../observe/api_types.ts';
+import { bytes, count, duration, percent, plural } from '../format.ts';
 import { store } from '../page.ts';
 import { Card, Meter, NodeLink } from '../parts/common.tsx';
 import { FillChart } from '../parts/fill_chart.tsx';
 import { NodeTable } from '../parts/node_table.tsx';
 import { ReuseCard } from '../parts/reuse_card.tsx';
 import { RangeChoice } from '../parts/time_chart.tsx';
-import { ailmentOf, dearestNode, lossSentence, rolesOf, tierSums, tierWord } from '../pool_words.ts';
+import { ailmentOf, dearestFirst, lossSentence, rolesOf, tierSums, tierWord } from '../pool_words.ts';
 import { RANGES } from '../timeline.ts';
 import { NodeDetail } from './node_detail.tsx';
 
@@ -124,20 +125,52 @@ function TiersCard(): VNode {
 
 /** The dearest loss in words. */
 function LossCard(): VNode {
-  const dearest = dearestNode(store.nodes.all());
+  const ranked = dearestFirst(store.nodes.all());
+  const [dearest] = ranked;
   return (
     <Card title="What the loss of a node would cost">
       {dearest ? (
         <>
           <p>{lossSentence(dearest)}</p>
-          <p class="soft">
-            That is the dearest one: <NodeLink name={dearest.name} />. The table above has all of them: click “To
-            compute again” to sort by it.
-          </p>
+          <LossTable nodes={ranked} />
         </>
       ) : (
         <p>No node holds a block that is not on another one, too: the loss of any one would cost nothing.</p>
       )}
     </Card>
+  );
+}
+
+/** The dearest losses, one a row. */
+function LossTable({ nodes }: { readonly nodes: readonly NodeView[] }): VNode {
+  return (
+    <table>
+      <thead>
+        <tr>
+          <th scope="col">Without</th>
+          <th scope="col" class="number" title="Blocks that no other node holds">
+            Blocks lost
+          </th>
+          <th scope="col" class="number rank-1">
+            Size
+          </th>
+          <th scope="col" class="number" title="Time in which one instance would compute them again">
+            To compute again
+          </th>
+        </tr>
+      </thead>
+      <tbody>
+        {nodes.slice(0, NAMED).map(({ name, loss }) => (
+          <tr key={name}>
+            <td>
+              <NodeLink name={name} />
+            </td>
+            <td class="number">{count(loss?.only_blocks)}</td>
+            <td class="number rank-1">{bytes(loss?.only_bytes)}</td>
+            <td class="number">{duration(loss?.recompute_ms)}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
   );
 }
