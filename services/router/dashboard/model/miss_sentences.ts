@@ -1,0 +1,63 @@
+/** Sentences for people about tokens that had to be computed, and why. */
+import type { Miss, MissReason } from '../../observe/api_types.ts';
+
+/** Names of the reasons, for lists and filters. */
+export const REASON_NAMES: Readonly<Record<MissReason, string>> = {
+  never_seen: 'never seen before',
+  evicted: 'evicted',
+  lost: 'lost with a node',
+  other_scope: 'other salt or format',
+  held_elsewhere: 'held elsewhere, not fetched',
+  absent: 'promised, not found',
+  tail: 'end of the prompt',
+};
+
+/** Returns "1,024 tokens" or "1 token". */
+export function tokensText(tokens: number): string {
+  return `${tokens.toLocaleString('en-US')} ${tokens === 1 ? 'token' : 'tokens'}`;
+}
+
+/** Returns the time between two times of day in words: "40 s", "3 min", "2 h". */
+export function spanText(ms: number): string {
+  if (ms < 1_000) return `${Math.max(0, Math.round(ms))} ms`;
+  if (ms < 120_000) return `${Math.round(ms / 1_000)} s`;
+  if (ms < 7_200_000) return `${Math.round(ms / 60_000)} min`;
+  if (ms < 172_800_000) return `${Math.round(ms / 3_600_000)} h`;
+  return `${Math.round(ms / 86_400_000)} days`;
+}
+
+const TIER_NAMES: Readonly<Record<string, string>> = { device: 'device', dram: 'host memory', disk: 'disk' };
+
+/** Returns the name of a tier in words. */
+export function tierText(tier: string): string {
+  return TIER_NAMES[tier] ?? tier;
+}
+
+/**
+ * Returns a sentence that says how many tokens were computed and why, like "1,024 tokens were evicted from decode-1's device 40 s before the
+ * request." `atMs` is the time of day that "before" counts to, `before` what it is called.
+ */
+export function missSentence(miss: Miss, atMs: number, before = 'the request'): string {
+  const { start, end, reason, node, tier, at } = miss;
+  const count = end - start;
+  const [tokens, were, have] = [tokensText(count), count === 1 ? 'was' : 'were', count === 1 ? 'has' : 'have'];
+  const owner = node === undefined ? 'the last node that held them' : node;
+  const from = tier === undefined ? owner : `${owner}'s ${tierText(tier)}`;
+  const when = at === undefined ? '' : ` ${spanText(Math.max(0, atMs - at))} before ${before}`;
+  switch (reason) {
+    case 'never_seen':
+      return `${tokens} ${have} never been seen by this cluster.`;
+    case 'evicted':
+      return `${tokens} ${were} evicted from ${from}${when}.`;
+    case 'lost':
+      return `${tokens} ${were} lost when ${node ?? 'the last node that held them'} left the cluster${when}.`;
+    case 'other_scope':
+      return `${tokens} ${have} KV only under another salt or format, which this request cannot use.`;
+    case 'held_elsewhere':
+      return `${tokens} ${were} held by ${from}, but the chosen placement did not fetch them: to compute them was expected to be cheaper.`;
+    case 'absent':
+      return `${tokens} ${were} promised by the prefix index, but ${node ?? 'the holder'} no longer had them.`;
+    case 'tail':
+      return `${tokens} ${were} at the end of the prompt, behind its last full block; these are always computed.`;
+  }
+}
