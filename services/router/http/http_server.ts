@@ -1,5 +1,4 @@
 /** The router's HTTP server: OpenAI endpoints, health, metrics, the dashboard and its `/api/*`. Every error has the form of the path's API. */
-import { readFileSync } from 'node:fs';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import fastify, { type FastifyInstance, type FastifyReply } from 'fastify';
@@ -10,6 +9,7 @@ import { endpointPaths, serve } from '../openai/endpoints.ts';
 import { errorFormOf } from '../openai/error_form.ts';
 import { errorBody, errorHeaders, errorStatus } from '../openai/errors.ts';
 import { ParameterFailure } from '../openai/parameter_failure.ts';
+import { addDashboardRoutes } from './dashboard_routes.ts';
 import { poolView } from '../cluster/pool_view.ts';
 import { clusterMetrics } from '../metrics/cluster_metrics.ts';
 import { mergeMetrics } from '../metrics/merge_metrics.ts';
@@ -276,9 +276,7 @@ function addInsideRoutes(app: FastifyInstance, httpApp: HttpApp): void {
   app.get<Listed>('/api/decisions', ({ query }) => ({ decisions: decisions().slice(-limitOf(query)).reverse() }));
   type Named = { Querystring: { model?: string } };
   app.get<Named>('/api/hardware', ({ query }) => hardware(query.model));
-  const dashboard = readFileSync(new URL('./dashboard.html', import.meta.url), 'utf8');
-  app.get('/dashboard', (_request, reply) => reply.type('text/html; charset=utf-8').send(dashboard));
-  app.get('/', (_request, reply) => reply.redirect('/dashboard'));
+  addDashboardRoutes(app);
 }
 
 /** Starts the HTTP server on `bind`. Rejects with an Error naming the address, for instance when it is in use. */
