@@ -1,5 +1,6 @@
 /** Sentences for people about tokens that had to be computed, and why. */
 import type { Miss, MissReason } from '../../observe/api_types.ts';
+import { duration, plural } from '../format.ts';
 
 /** Names of the reasons, for lists and filters. */
 export const REASON_NAMES: Readonly<Record<MissReason, string>> = {
@@ -11,20 +12,6 @@ export const REASON_NAMES: Readonly<Record<MissReason, string>> = {
   absent: 'promised, not found',
   tail: 'end of the prompt',
 };
-
-/** Returns "1,024 tokens" or "1 token". */
-export function tokensText(tokens: number): string {
-  return `${tokens.toLocaleString('en-US')} ${tokens === 1 ? 'token' : 'tokens'}`;
-}
-
-/** Returns the time between two times of day in words: "40 s", "3 min", "2 h". */
-export function spanText(ms: number): string {
-  if (ms < 1_000) return `${Math.max(0, Math.round(ms))} ms`;
-  if (ms < 120_000) return `${Math.round(ms / 1_000)} s`;
-  if (ms < 7_200_000) return `${Math.round(ms / 60_000)} min`;
-  if (ms < 172_800_000) return `${Math.round(ms / 3_600_000)} h`;
-  return `${Math.round(ms / 86_400_000)} days`;
-}
 
 const TIER_NAMES: Readonly<Record<string, string>> = { device: 'device', dram: 'host memory', disk: 'disk' };
 
@@ -40,10 +27,10 @@ export function tierText(tier: string): string {
 export function missSentence(miss: Miss, atMs: number, before = 'the request'): string {
   const { start, end, reason, node, tier, at } = miss;
   const count = end - start;
-  const [tokens, were, have] = [tokensText(count), count === 1 ? 'was' : 'were', count === 1 ? 'has' : 'have'];
+  const [tokens, were, have] = [plural(count, 'token'), count === 1 ? 'was' : 'were', count === 1 ? 'has' : 'have'];
   const owner = node === undefined ? 'the last node that held them' : node;
   const from = tier === undefined ? owner : `${owner}'s ${tierText(tier)}`;
-  const when = at === undefined ? '' : ` ${spanText(Math.max(0, atMs - at))} before ${before}`;
+  const when = at === undefined ? '' : ` ${duration(Math.max(0, atMs - at))} before ${before}`;
   switch (reason) {
     case 'never_seen':
       return `${tokens} ${have} never been seen by this cluster.`;

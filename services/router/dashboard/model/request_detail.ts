@@ -7,7 +7,7 @@ export interface Compared {
   readonly real: number;
 }
 
-/** What one instance reports of its part of a request. */
+/** Report of one instance about its part of a request. */
 export interface StageReport {
   readonly cached_tokens: number;
   readonly fetched_tokens: number;
@@ -19,7 +19,7 @@ export interface StageReport {
 }
 
 /** Values that a policy predicts of a placement. */
-export interface PlacementPrediction {
+interface PlacementPrediction {
   readonly ttft_ms: number | null;
   readonly wait_ms: number | null;
   readonly tbt_ms: number | null;
@@ -68,7 +68,7 @@ export interface AttemptPart {
 }
 
 /** Parts of the time to the first token; they add up to it. */
-export type TtftParts = Readonly<
+export type TtftBreakdown = Readonly<
   Record<'router' | 'failover' | 'queue' | 'load' | 'compute' | 'transport', number | null>
 >;
 
@@ -91,7 +91,7 @@ export interface RequestDetail {
   readonly misses?: readonly Miss[];
   readonly fetched_bytes: number;
   readonly ttft_ms: number | null;
-  readonly ttft_parts_ms: TtftParts | null;
+  readonly ttft_parts_ms: TtftBreakdown | null;
   readonly total_ms: number;
   readonly predictions: Readonly<Record<'ttft_ms' | 'tbt_ms' | 'cached_tokens' | 'output_tokens', Compared | null>>;
   readonly targets: Readonly<Record<'ttft_ms' | 'tbt_ms' | 'deadline_ms', number | null>> | null;

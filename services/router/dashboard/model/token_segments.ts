@@ -3,6 +3,7 @@
  * request that ran).
  */
 import type { LookupBody, Miss, TokenSources } from '../../observe/api_types.ts';
+import { tierText } from './miss_sentences.ts';
 
 /** Neighbouring tokens [start, end) with one label. */
 export interface TokenSegment {
@@ -36,10 +37,12 @@ const OTHERS = 'other holders';
 
 type Holders = LookupBody['ranges'][number]['held_by'];
 
-/** Returns "decode-1 (device, dram), store-1 (disk)". */
-export function holdersText(holders: Holders): string {
+/** Returns "decode-1 (device, host memory), store-1 (disk)". */
+function holdersText(holders: Holders): string {
   if (holders.length === 0) return NOT_HELD;
-  return holders.map(({ node, tiers }) => (tiers.length > 0 ? `${node} (${tiers.join(', ')})` : node)).join(', ');
+  return holders
+    .map(({ node, tiers }) => (tiers.length > 0 ? `${node} (${tiers.map(tierText).join(', ')})` : node))
+    .join(', ');
 }
 
 /** Returns the segments of a prompt that was looked up, by the nodes that hold them. */
@@ -69,19 +72,18 @@ export function holderSegments({ prompt_tokens: total, ranges }: LookupBody): To
 }
 
 /** Labels and colours of sources, in the order in which a prompt's hits lie: what is nearest comes first. */
-export const SOURCE_LABELS: Readonly<Record<keyof TokenSources, { readonly label: string; readonly colour: number }>> =
-  {
-    device: { label: 'cached on the device', colour: 1 },
-    dram: { label: 'cached in host memory', colour: 2 },
-    instance: { label: 'fetched from another instance', colour: 3 },
-    store_dram: { label: "fetched from a store's memory", colour: 4 },
-    store_disk: { label: "fetched from a store's disk", colour: 5 },
-    handoff: { label: 'computed for it elsewhere, then fetched', colour: 6 },
-    computed: { label: 'computed where it generates', colour: PLAIN },
-  };
+const SOURCE_LABELS: Readonly<Record<keyof TokenSources, { readonly label: string; readonly colour: number }>> = {
+  device: { label: 'cached on the device', colour: 1 },
+  dram: { label: 'cached in host memory', colour: 2 },
+  instance: { label: 'fetched from another instance', colour: 3 },
+  store_dram: { label: "fetched from a store's memory", colour: 4 },
+  store_disk: { label: "fetched from a store's disk", colour: 5 },
+  handoff: { label: 'computed for it elsewhere, then fetched', colour: 6 },
+  computed: { label: 'computed where it generates', colour: PLAIN },
+};
 
 /** Names of the sources in the order of {@link SOURCE_LABELS}. */
-export const SOURCES = Object.keys(SOURCE_LABELS) as readonly (keyof TokenSources)[];
+const SOURCES = Object.keys(SOURCE_LABELS) as readonly (keyof TokenSources)[];
 
 /** Returns the number of tokens over all sources. */
 export function totalOf(sources: TokenSources): number {

@@ -13,7 +13,7 @@
  * | start of the attempt | its own durations | prefill  | queue, load, compute                                    |
  * | TTFT                 | total             | decode   | generates                                               |
  */
-import type { AttemptPart, PrefillPart, RequestDetail } from './request_detail.ts';
+import type { AttemptPart, PrefillPart, RequestDetail, TtftBreakdown } from './request_detail.ts';
 
 /** Kind of a span; the page has a colour and a label for each. */
 export type SpanKind = 'router' | 'lost' | 'queue' | 'load' | 'compute' | 'transport' | 'decoding' | 'unmeasured';
@@ -181,4 +181,13 @@ export function axisMarks(endMs: number, count: number): number[] {
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = ([1, 2, 5, 10].find((factor) => factor * power >= rough) ?? 10) * power;
   return Array.from({ length: Math.floor(endMs / step + 1e-9) + 1 }, (_, i) => i * step);
+}
+
+/** Returns the parts of a time to the first token that took any time, in their order. */
+export function ttftSpans(parts: TtftBreakdown): { readonly kind: SpanKind; readonly ms: number }[] {
+  const kinds = { router: 'router', failover: 'lost', queue: 'queue', load: 'load', compute: 'compute' } as const;
+  const named = { ...kinds, transport: 'transport' } as const;
+  return (Object.keys(named) as (keyof typeof named)[])
+    .map((name) => ({ kind: named[name], ms: parts[name] ?? 0 }))
+    .filter(({ ms }) => ms > 0);
 }
