@@ -81,6 +81,7 @@ const processes = [
     'nats',
     'tls',
     'dashboard',
+    'inspection',
     'routes',
     'messages',
     'agents/agents',

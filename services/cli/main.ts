@@ -14,6 +14,7 @@ import { softwareVersion } from '../../shared/base/version.ts';
 import type { ProcessConfig } from '../../shared/node/options.ts';
 import type { StartRole } from '../../shared/node/role.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
+import { doctorOptions } from './doctor/doctor_options.ts';
 import { policyOptions, readPolicyLine, type PolicyLine } from './policy_options.ts';
 import { loadTables, roles, tableOf, type ClusterConfig } from './tables.ts';
 
@@ -31,6 +32,7 @@ Usage: penstock COMMAND [options]
   replay    TRACE.jsonl [options]: a trace through a simulated cluster; penstock replay --help
   plan      TRACE.jsonl [options]: the cheapest cluster that meets targets with a trace; penstock plan --help
   policy    [NAME] [--router HOST:PORT] [--json]: shows or sets the placement policy of a running cluster
+  doctor    [--api HOST:PORT] [--router HOST:PORT] [--json]: checks this machine and a running cluster, with a cure per fault
   config    prints the effective configuration
 
 Every option is a flag, a variable (--block-size is PENSTOCK_BLOCK_SIZE) and a key of the YAML file
@@ -39,7 +41,7 @@ that --config FILE names (block_size). A flag wins over a variable, a variable o
   --config FILE                  YAML file with any of the options below
   --version                      the version of this software
   --json                         up: one line of JSON when ready, nothing else on standard output;
-                                 config, devices, policy: JSON
+                                 config, devices, policy, doctor: JSON
   -h, --help                     this text
 `;
 
@@ -65,18 +67,22 @@ async function main(): Promise<void> {
     process.stdout.write(`${HELP}\n${optionsHelp(tableOf('up', tables))}\n`);
     process.exit(command === undefined ? EXIT_USAGE : 0);
   }
-  if (![...roles, 'up', 'devices', 'config', 'policy'].includes(command)) {
+  if (![...roles, 'up', 'devices', 'config', 'policy', 'doctor'].includes(command)) {
     throw new ConfigError(`there is no command ${JSON.stringify(command)}; see \`penstock --help\``);
   }
-  const owners = { ...tables, up: tableOf('up', tables), policy: policyOptions };
+  const doctor = doctorOptions(tables);
+  const owners = { ...tables, up: tableOf('up', tables), policy: policyOptions, doctor };
   if (command === 'policy') {
     await runPolicy(readPolicyLine(args, owners, process.env));
     return;
   }
-  const table = tableOf(command, tables);
+  const table = command === 'doctor' ? doctor : tableOf(command, tables);
   const line = readCommandLine(table, { command, tables: owners }, args, process.env);
   warnOfServiceVariables(line.serviceVariables);
-  if (line.isHelp) {
+  if (command === 'doctor') {
+    const { runDoctor } = await import('./doctor/doctor_command.ts');
+    await runDoctor(line, table);
+  } else if (line.isHelp) {
     const head = roleHelp[command];
     const hint = 'Each is a flag, a variable (PENSTOCK_BIND for --bind) and a key of the file of --config FILE (bind).';
     process.stdout.write(`${head ? `${head}\n\n${hint}\n` : HELP}\n${optionsHelp(table)}\n`);

@@ -19,6 +19,7 @@ import type { LinkSnapshot } from './conductor/policy.ts';
 import { createCore, type RouterCore } from './core.ts';
 import { Models } from './models.ts';
 import type { ApiContext } from './openai/api_context.ts';
+import { Observer } from './observe/observer.ts';
 import type { RouterConfig } from './options.ts';
 import { ServedModels } from './served_models.ts';
 
@@ -49,6 +50,10 @@ export interface HttpApp extends Pick<RouterCore, 'view' | 'index' | 'policy'> {
   readonly numPromised: () => number;
   readonly config: RouterConfig;
   readonly bus: ClusterBus;
+  /** Events, alarms and history of the cluster. */
+  readonly observer: Observer;
+  /** Address at which other processes reach this router. */
+  readonly address: string;
 }
 
 /**
@@ -78,7 +83,7 @@ async function build(
   { address }: Bound,
   listenHttp: ListenHttp,
 ): Promise<LifeBody> {
-  const { config, network, threads, clock, random, newId, log, fail } = context;
+  const { config, network, threads, clock, random, newId, log, fail, identity } = context;
   const given = await Promise.all(config.model.split(',').map((path) => givenFacts(path, config)));
   const stopped = new AbortController();
   const ending = new AbortController();
@@ -99,8 +104,9 @@ async function build(
   const bus = new ClusterBus(server ?? hub, { cluster, token, clock, log });
   const models = new Models({ network, log, signal: stopped.signal, open: (facts) => serving.open(facts) });
   for (const facts of given) models.add(facts);
+  const observer = new Observer({ clock, name, identity });
   const core = createCore(context, {
-    ...{ bus, name, signal: stopped.signal },
+    ...{ bus, name, signal: stopped.signal, onEvent: observer.onEvent },
     admit: (registration) => models.admit(registration),
   });
   const { view, index, policy } = core;
@@ -111,20 +117,7 @@ async function build(
   });
   for (const facts of given) await serving.open(facts);
   const givenNames = given.map((facts) => facts.name);
-  const idleMs = new Map<string, number>();
-  every(clock, CHECK_MODELS_MS, stopped.signal, () => {
-    for (const model of serving.names) {
-      if (givenNames.includes(model)) continue;
-      if (view.models.has(model)) idleMs.delete(model);
-      else idleMs.set(model, (idleMs.get(model) ?? 0) + CHECK_MODELS_MS);
-      if ((idleMs.get(model) ?? 0) < FORGET_MS) continue;
-      // Drop everything about the model: its instances may return with another tokenizer.
-      idleMs.delete(model);
-      models.forget(model);
-      serving.drop(model);
-      log.info({ model }, 'no longer serving a model that has no instances');
-    }
-  });
+  forgetIdleModels({ clock, view, serving, models, log, givenNames, signal: stopped.signal });
   const { admission } = serving;
   let closeHttp: () => Promise<void> = () => Promise.resolve();
   return {
@@ -132,11 +125,15 @@ async function build(
     join: async () => {
       const bind = config.bind || '127.0.0.1:8000';
       const { first, ...shown } = serving.shown(givenNames);
-      const listening = await listenHttp(bind, { context: first, ...shown, config, view, index, policy, bus });
+      const ownAddress = config.advertise || address;
+      const app = { context: first, ...shown, config, view, index, policy, bus, observer, address: ownAddress };
+      const listening = await listenHttp(bind, app);
       closeHttp = listening.close;
       const where = server ? `bus ${server.name}` : `hub ${address}`;
+      const { indexAlarms } = serving;
+      observer.begin({ view, policy, bus, indexAlarms }, `${listening.url}, ${where}`, stopped.signal);
       log.info({ url: listening.url, bus: where, models: givenNames }, 'listening');
-      return { name, address: config.advertise || address, bus: where, url: listening.url, model: config.model };
+      return { name, address: ownAddress, bus: where, url: listening.url, model: config.model };
     },
     finish: async (untilMs) => {
       admission.drain();
@@ -155,6 +152,33 @@ async function build(
       await serving.close();
     },
   };
+}
+
+/** Parts of the router that know its models. */
+interface ModelHolders extends Pick<RoleContext, 'clock' | 'log'> {
+  readonly view: RouterCore['view'];
+  readonly serving: ServedModels;
+  readonly models: Models;
+  readonly givenNames: readonly string[];
+  readonly signal: AbortSignal;
+}
+
+/** Drops models that had no instances for FORGET_MS, until `signal` aborts; those that the router's own configuration names stay. */
+function forgetIdleModels({ clock, view, serving, models, log, givenNames, signal }: ModelHolders): void {
+  const idleMs = new Map<string, number>();
+  every(clock, CHECK_MODELS_MS, signal, () => {
+    for (const model of serving.names) {
+      if (givenNames.includes(model)) continue;
+      if (view.models.has(model)) idleMs.delete(model);
+      else idleMs.set(model, (idleMs.get(model) ?? 0) + CHECK_MODELS_MS);
+      if ((idleMs.get(model) ?? 0) < FORGET_MS) continue;
+      // Drop everything about the model: its instances may return with another tokenizer.
+      idleMs.delete(model);
+      models.forget(model);
+      serving.drop(model);
+      log.info({ model }, 'no longer serving a model that has no instances');
+    }
+  });
 }
 
 /** Serves the call that sets the placement policy of all routers, or with an empty name only reports it. */

@@ -196,6 +196,10 @@ export class ServedModels {
     return [...this.#served.keys()];
   }
 
+  /** Returns for each model whether its prefix index promises blocks that no instance has. */
+  readonly indexAlarms = (): { readonly model: string; readonly isAlarmed: boolean }[] =>
+    [...this.#served].map(([model, { context }]) => ({ model, isAlarmed: context.metrics.isIndexAlarmed }));
+
   /** Stops serving a model that has no instances any more. */
   drop(name: string): void {
     const served = this.#served.get(name);

@@ -8,19 +8,14 @@ import type { RouterMetrics } from '../metrics/metrics.ts';
 import { endpointPaths, serve } from '../openai/endpoints.ts';
 import { errorFormOf } from '../openai/error_form.ts';
 import { errorBody, errorHeaders, errorStatus } from '../openai/errors.ts';
-import { ParameterFailure } from '../openai/parameter_failure.ts';
-import { addDashboardRoutes } from './dashboard_routes.ts';
-import { poolView } from '../cluster/pool_view.ts';
-import { clusterMetrics } from '../metrics/cluster_metrics.ts';
-import { mergeMetrics } from '../metrics/merge_metrics.ts';
 import type { HttpApp, ListenHttp } from '../router.ts';
 import { Cors } from './cors.ts';
 import { namesOf, withClient } from './http_exchange.ts';
+import { addInsideRoutes } from './inside_routes.ts';
 import { addModelRoutes } from './model_routes.ts';
 import { addResponseRoutes } from './response_routes.ts';
 import { readBody } from './read_body.ts';
 
-const DEFAULT_LISTED = 100;
 /** Milliseconds between checks for connections whose request arrives too slowly. */
 const CHECK_CONNECTIONS_MS = 1_000;
 
@@ -256,27 +251,6 @@ function addHealthRoutes(app: FastifyInstance, { context, view }: HttpApp): void
     url: '/ping',
     handler: (_request, reply) => reply.status(health().code).send(),
   });
-}
-
-function addInsideRoutes(app: FastifyInstance, httpApp: HttpApp): void {
-  const { context, contexts, decisions, links, hardware, numPromised, view, index, policy, bus } = httpApp;
-  const cluster = clusterMetrics({ view, index, bus });
-  app.get('/metrics', async (_request, reply) => {
-    const models = [...new Set([context, ...contexts()])].map(({ metrics }) => metrics.text());
-    return reply.type(cluster.contentType).send(mergeMetrics(await Promise.all([...models, cluster.metrics()])));
-  });
-  app.get('/api/pool', () => poolView({ view, index, policy, bus }, { ...context, numPromised }, links()));
-  type Listed = { Querystring: { limit?: string } };
-  const limitOf = ({ limit }: Listed['Querystring']): number => {
-    const number = Number(limit ?? DEFAULT_LISTED);
-    if (!Number.isInteger(number) || number < 1) throw new ParameterFailure('limit: a whole number from 1', 'limit');
-    return number;
-  };
-  app.get<Listed>('/api/requests', ({ query }) => ({ requests: context.requests.list(limitOf(query)) }));
-  app.get<Listed>('/api/decisions', ({ query }) => ({ decisions: decisions().slice(-limitOf(query)).reverse() }));
-  type Named = { Querystring: { model?: string } };
-  app.get<Named>('/api/hardware', ({ query }) => hardware(query.model));
-  addDashboardRoutes(app);
 }
 
 /** Starts the HTTP server on `bind`. Rejects with an Error naming the address, for instance when it is in use. */

@@ -1,6 +1,7 @@
 /** The API's description (OpenAPI 3.1): every route, and bodies by the schemas that requests are checked with. */
 import { z } from 'zod';
 import { softwareVersion } from '../../../shared/base/version.ts';
+import { EVENT_KINDS } from '../observe/event_kinds.ts';
 import { countSchema, messagesSchema } from '../anthropic/message_parameters.ts';
 import { embeddingSchema } from '../openai/embedding_parameters.ts';
 import { responseSchema } from '../responses/response_parameters.ts';
@@ -56,7 +57,8 @@ const operations: Readonly<Record<string, Operation>> = {
   '/v1/health': { summary: 'The same as /health' },
   '/ping': { summary: 'Says by its status alone whether requests can be answered' },
   '/metrics': { summary: 'Metrics of the router and of the cluster, for Prometheus', type: 'text/plain' },
-  '/api/pool': { summary: 'Processes, their load, the blocks in each tier, and the placement policy' },
+  '/api/pool': { summary: 'Health, processes, their load, the blocks in each tier, and the placement policy' },
+  '/api/events': { summary: 'What happened in the cluster: members that came, went, failed or were refused; alarms' },
   '/api/requests': { summary: 'Recent requests, with their attempts and times' },
   '/api/decisions': { summary: 'Recent decisions of the conductor, with their reasons' },
   '/api/hardware': { summary: "A model's engines as a replay of traces simulates them, measured" },
@@ -69,6 +71,12 @@ const queries: Readonly<Record<string, readonly { readonly name: string; readonl
   '/tokenizer_info': [{ name: 'model', schema: { type: 'string' } }],
   '/api/hardware': [{ name: 'model', schema: { type: 'string' } }],
   '/api/requests': [{ name: 'limit', schema: { type: 'integer', minimum: 1 } }],
+  '/api/events': [
+    { name: 'since', schema: { type: 'integer', minimum: 0 } },
+    { name: 'kind', schema: { type: 'string', description: `separated by commas: ${EVENT_KINDS.join(', ')}` } },
+    { name: 'node', schema: { type: 'string' } },
+    { name: 'limit', schema: { type: 'integer', minimum: 1 } },
+  ],
   '/api/decisions': [{ name: 'limit', schema: { type: 'integer', minimum: 1 } }],
 };
 

@@ -192,6 +192,11 @@ export class RouterMetrics {
     });
   }
 
+  /** Whether the prefix index promises blocks that no instance has. */
+  get isIndexAlarmed(): boolean {
+    return this.#drift.isAlarmed;
+  }
+
   interToken(seconds: number): void {
     for (const histogram of this.#interToken) histogram.observe(seconds);
   }

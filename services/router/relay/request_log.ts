@@ -9,6 +9,7 @@ import type { Clock } from '../../../shared/base/clock.ts';
 import { messageOf } from '../../../shared/base/failure.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
 import type { Prediction, Rejection, Targets } from '../conductor/policy.ts';
+import type { MissTokens, PromptMisses } from '../observe/miss_reasons.ts';
 import { comparedJson, explanationJson, targetsJson, type Compared } from './explained_placement.ts';
 import { NO_TOKENS, type AttemptEntry, type RequestCounts } from './request_counts.ts';
 
@@ -52,6 +53,8 @@ interface Expected {
   targets: Targets | undefined;
   /** Why the request was refused for its targets; undefined when it was not. */
   rejection: Rejection | undefined;
+  /** Why tokens of the prompt are computed, if they are; undefined before the first placement, and for further samples. */
+  misses: PromptMisses | undefined;
 }
 
 /** Trace of one prompt for the request log: phase, timings, attempts and result. */
@@ -83,7 +86,7 @@ export class RequestTrace {
   /** Prompt tokens that the prefix index reported as held when the request was first placed. */
   predictedTokens = 0;
   readonly expected: Expected = {
-    ...{ outputTokens: undefined, placement: undefined, targets: undefined, rejection: undefined },
+    ...{ outputTokens: undefined, placement: undefined, targets: undefined, rejection: undefined, misses: undefined },
   };
   #placedMs: number | undefined;
   #attemptMs: number | undefined;
@@ -191,6 +194,11 @@ export class RequestTrace {
     this.totalMs = this.elapsedMs;
   }
 
+  /** Computed tokens of the prompt by reason; empty until the prompt was computed. */
+  get missTokens(): MissTokens {
+    return (this.ttftMs !== undefined && this.expected.misses?.tokens(this.tokens.computed)) || {};
+  }
+
   get tokens(): RequestCounts['tokens'] {
     return this.counts?.tokens ?? NO_TOKENS;
   }
@@ -217,6 +225,8 @@ export class RequestTrace {
       output_tokens: this.outputTokens,
       tokens: this.tokens,
       ...this.counts?.lost,
+      miss_tokens: this.missTokens,
+      misses: (this.ttftMs !== undefined && this.expected.misses?.of(this.tokens.computed)) || [],
       fetched_bytes: fetchedBytes,
       ttft_ms: rounded(this.ttftMs),
       ttft_parts_ms: this.ttft

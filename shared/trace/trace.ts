@@ -5,7 +5,7 @@
  *   hashOffsets   0        3     5                 request 0 has ids [0, 3), request 1 has [3, 5)
  *   hashIds       0 1 2    0 7                     equal ids: equal blocks behind equal prefixes
  */
-import { Failure } from '../../../shared/base/failure.ts';
+import { Failure } from '../base/failure.ts';
 
 /** Most requests of a trace (P1). A trace at this limit and the next one takes about 100 MB. */
 export const MAX_REQUESTS = 1_000_000;

@@ -6,7 +6,7 @@
  * `timestamp` is in milliseconds, ascending. `hash_ids` has an id for each block of `input_length` tokens, the last block may be
  * partial. Equal ids are equal blocks behind equal prefixes.
  */
-import { Failure, messageOf } from '../../../shared/base/failure.ts';
+import { Failure, messageOf } from '../base/failure.ts';
 import { lineBatches } from './text_lines.ts';
 import { MAX_HASH_IDS, MAX_REQUESTS, TraceBuilder, type NewRequest, type Trace } from './trace.ts';
 

@@ -1,7 +1,7 @@
 /** Flags of a command that reads its arguments itself: one table for parsing, checks and help. */
 import { parseArgs } from 'node:util';
-import { messageOf } from '../../../shared/base/failure.ts';
-import { ConfigError } from '../../../shared/base/options.ts';
+import { messageOf } from './failure.ts';
+import { ConfigError } from './options.ts';
 
 /** A flag: how its value is shown, empty where it has none, and what it does. */
 export interface FlagHelp {

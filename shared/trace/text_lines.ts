@@ -1,6 +1,6 @@
 /** Lines of a text file, read in chunks, so that memory is bounded whatever the size of the file. */
 import { open } from 'node:fs/promises';
-import { Failure, messageOf } from '../../../shared/base/failure.ts';
+import { Failure, messageOf } from '../base/failure.ts';
 
 /** Most characters of a line (P1): room for a million block ids. */
 const MAX_LINE_LENGTH = 2 ** 24;

@@ -4,7 +4,7 @@
  */
 import { mkdtemp, open, realpath, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
-import { Failure, messageOf } from '../../../shared/base/failure.ts';
+import { Failure, messageOf } from '../base/failure.ts';
 
 /** Characters that are collected before they are written. */
 const BATCH_LENGTH = 2 ** 18;
