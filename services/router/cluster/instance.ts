@@ -9,6 +9,7 @@ import {
   type Role,
 } from '../../../shared/protocol/membership.ts';
 import type { InstanceWork } from '../../../shared/protocol/instance_work.ts';
+import { keepFlows, type ReportedFlows } from './reported_flows.ts';
 import { OpenPlacements, type PlacedWork, type Placements } from './open_placements.ts';
 
 /** Calls that fail in a row before an instance counts as unreachable: one connection may break by itself. */
@@ -27,6 +28,8 @@ export class Instance {
   /** Aborts when no more replies can come from the instance: silent, replaced by a process of the same name, or gone some time ago. */
   readonly lost = new AbortController();
   load: InstanceLoad | undefined;
+  /** Flows of blocks into the instance, the latest report of each. */
+  readonly flows: ReportedFlows = new Map();
   lastHeardMs: number;
   /** Whether a call failed to reach the instance, and no health check has succeeded since. */
   isSuspect = false;
@@ -143,6 +146,7 @@ export class Instance {
    */
   receiveHeartbeat({ load, seen }: HeartbeatStatus, router: string, nowMs: number): void {
     this.load = load;
+    keepFlows(this.flows, load.links ?? []);
     this.lastHeardMs = nowMs;
     this.isHeardSince = true;
     if (this.isCounted) this.countedMs = nowMs;
