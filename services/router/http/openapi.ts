@@ -1,6 +1,7 @@
 /** The API's description (OpenAPI 3.1): every route, and bodies by the schemas that requests are checked with. */
 import { z } from 'zod';
 import { softwareVersion } from '../../../shared/base/version.ts';
+import { scopes } from '../metrics/exposition.ts';
 import { EVENT_KINDS } from '../observe/event_kinds.ts';
 import { countSchema, messagesSchema } from '../anthropic/message_parameters.ts';
 import { embeddingSchema } from '../openai/embedding_parameters.ts';
@@ -69,6 +70,16 @@ const operations: Readonly<Record<string, Operation>> = {
 /** Query parameters, by path. */
 const queries: Readonly<Record<string, readonly { readonly name: string; readonly schema: object }[]>> = {
   '/tokenizer_info': [{ name: 'model', schema: { type: 'string' } }],
+  '/metrics': [
+    {
+      name: 'scope',
+      schema: {
+        type: 'string',
+        enum: [...scopes],
+        description: 'series of this router or of the cluster; both without it',
+      },
+    },
+  ],
   '/api/hardware': [{ name: 'model', schema: { type: 'string' } }],
   '/api/requests': [{ name: 'limit', schema: { type: 'integer', minimum: 1 } }],
   '/api/events': [
