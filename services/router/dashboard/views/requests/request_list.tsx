@@ -15,7 +15,7 @@ import { hrefOf } from '../../route.ts';
 import { PAGE_ROWS, RequestRows } from './request_rows.ts';
 
 /** Pixels of the page above and below the list. */
-const ROOM_PIXELS = 320;
+const ROOM_PIXELS = 290;
 
 const filter = signal<RequestFilter>(NO_FILTER);
 
