@@ -9,6 +9,7 @@ import type { StateSlots } from '../protocol/membership.ts';
 import type { BlockEvent, SequenceEvent } from './engine_events.ts';
 import type { LoadModelOptions } from './load_options.ts';
 import type { QueueOrderName } from './queue_order.ts';
+import type { BlockOrigin } from './sequence_times.ts';
 
 /** Start parameters of the engine thread. */
 export interface EngineWorkerData {
@@ -37,6 +38,7 @@ export type ToEngine =
       readonly slot: number;
       /** Frame that is delivered; undefined: the complete record. */
       readonly frame: number | undefined;
+      readonly origin: BlockOrigin;
       /** Present when the record is the recurrent state at the end of the block. */
       readonly record?: 'state' | undefined;
       /**

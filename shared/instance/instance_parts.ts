@@ -100,6 +100,7 @@ export function connectParts(
   const fetcher = new BlockFetcher({
     ...{ line, slab, layout, fetchSlots, outbox, sendToEngine, log },
     ownAddress: member.address,
+    isStore: (address) => stores().some((store) => store.address === address),
   });
   return { outbox, fetcher, fetchSlots, offers, announcer };
 }

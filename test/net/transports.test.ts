@@ -8,7 +8,7 @@ import { systemClock } from '../../shared/base/clock.ts';
 import { newId } from '../../shared/base/identity.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import { Random } from '../../shared/base/random.ts';
-import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
+import { chainOf, type BlockHash, type Digest } from '../../shared/kv/block_key.ts';
 import { RecordCache } from '../../shared/kv/record_cache.ts';
 import { sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
@@ -40,12 +40,16 @@ const hashes = chainOf(
   Array.from({ length: 4 * NUM_BLOCKS }, (_, i) => i),
 );
 
+/** Blocks that the holder says it had to read from its disk: one in three. */
+const isFromDisk = ({ digest }: BlockHash): boolean => hashes.findIndex((hash) => hash.digest === digest) % 3 === 0;
+
 describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', (way) => {
   const never = new AbortController().signal;
   let stopped: AbortController;
   let network: GrpcNetwork;
   let slab: Slab;
   let line: FetchLine;
+  let numFromDisk: number;
   let holder: {
     slab: Slab;
     cache: RecordCache;
@@ -69,7 +73,7 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
       ...{ transferThread, isShared: way === 'memory', host: '127.0.0.1', port: 0, newId },
       ...{ clock: systemClock, log: silentLog, signal: stopped.signal },
     });
-    const { counters, ...handlers } = createFetchHandlers(() => cacheSource(cache, wanted), {
+    const { counters, ...handlers } = createFetchHandlers(() => cacheSource(cache, wanted, isFromDisk), {
       maxStreams: 64,
       channels,
     });
@@ -79,6 +83,7 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
 
   beforeEach(async () => {
     stopped = new AbortController();
+    numFromDisk = 0;
     network = new GrpcNetwork('', systemClock);
     slab = new Slab(256 * slotLength(BYTES));
     const transferThread = inlineTransferThread(slab, systemMemory);
@@ -115,7 +120,8 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
     const slots = slotsOf(slab, size, never);
     const faults: (string | undefined)[] = [];
     for await (const incoming of stream.records(slots)) {
-      for (const { index, slot, frame, isLast, fault } of incoming) {
+      for (const { index, slot, frame, isLast, fault, ...arrived } of incoming) {
+        if (arrived.isFromDisk) numFromDisk++;
         assert.deepEqual([index, frame, isLast], [faults.length, undefined, true]);
         const record = slotBytes(slab.memory, slot, BYTES);
         const payload = record.subarray(layout.spec.preambleBytes);
@@ -140,6 +146,7 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
     const { memory, socket, call } = line.moved;
     assert.equal(memory + socket + call, 4 * NUM_BLOCKS * BYTES);
     assert(line.moved[way] > 2 * NUM_BLOCKS * BYTES, JSON.stringify(line.moved));
+    assert.equal(numFromDisk, (4 * NUM_BLOCKS) / 3);
     await until('every slot is given back', isAllGiven);
   });
 

@@ -5,6 +5,7 @@ export const NONE = '–';
 
 const grouped = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 });
 const timeOfDay = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit' });
+const minute = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit' });
 const day = new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short' });
 
 /** A whole number with separators: 12,345. */
@@ -72,6 +73,11 @@ export function percent(share: number | null | undefined): string {
 /** A time of day in the browser's zone: 14:03:07. */
 export function clockTime(at: number | null | undefined): string {
   return at === null || at === undefined ? NONE : timeOfDay.format(at);
+}
+
+/** A time of day to the minute: 14:03. */
+export function clockMinute(at: number | null | undefined): string {
+  return at === null || at === undefined ? NONE : minute.format(at);
 }
 
 /** A time with its day: 27 Nov 14:03:07. */

@@ -7,6 +7,7 @@ import { EVENT_KINDS } from '../observe/event_kinds.ts';
 import type { HttpApp } from '../router.ts';
 import { addDashboardRoutes } from './dashboard_routes.ts';
 import { choicesOf, integerOf, refuseUnknown, textOf, type Query } from './query.ts';
+import { addRequestRoutes } from './request_routes.ts';
 
 const DEFAULT_LISTED = 100;
 
@@ -20,7 +21,7 @@ export function addInsideRoutes(app: FastifyInstance, httpApp: HttpApp): void {
   });
   type Asked = { Querystring: Query };
   const limitOf = (query: Query): number => integerOf(query, 'limit', DEFAULT_LISTED, { least: 1 });
-  app.get<Asked>('/api/requests', ({ query }) => ({ requests: context.requests.list(limitOf(query)) }));
+  addRequestRoutes(app, httpApp);
   app.get<Asked>('/api/decisions', ({ query }) => ({ decisions: decisions().slice(-limitOf(query)).reverse() }));
   app.get<Asked>('/api/hardware', ({ query }) => hardware(textOf(query, 'model')));
   addClusterRoutes(app, httpApp);
