@@ -38,5 +38,5 @@ export async function violationsOf(page: Page, rules?: readonly string[]): Promi
 
 /** Returns by how many pixels the page is wider than its window. */
 export async function overflowOf(page: Page): Promise<number> {
-  return (await page.evaluate('document.documentElement.scrollWidth - innerWidth')) as number;
+  return page.evaluate<number>('document.documentElement.scrollWidth - innerWidth');
 }
