@@ -32,7 +32,7 @@ const HUB = '127.0.0.1:8001';
 const ANY_PORT = '127.0.0.1:0';
 
 /** The router as the HTTP server sees it: the API, and the state behind health, metrics and `/api/*`. */
-export interface HttpApp extends Pick<RouterCore, 'view' | 'index' | 'policy'> {
+export interface HttpApp extends Pick<RouterCore, 'view' | 'index' | 'policy' | 'losses'> {
   /** Context of the first model. */
   readonly context: ApiContext;
   /** Returns the contexts of the models to list: configured ones, and others that have engines. */
@@ -109,7 +109,7 @@ async function build(
     ...{ bus, name, signal: stopped.signal, onEvent: observer.onEvent },
     admit: (registration) => models.admit(registration),
   });
-  const { view, index, policy } = core;
+  const { view, index, policy, losses } = core;
   const serving = new ServedModels({
     ...{ config, threads, clock, random, newId, log, fail, bus },
     core,
@@ -126,7 +126,7 @@ async function build(
       const bind = config.bind || '127.0.0.1:8000';
       const { first, ...shown } = serving.shown(givenNames);
       const ownAddress = config.advertise || address;
-      const app = { context: first, ...shown, config, view, index, policy, bus, observer, address: ownAddress };
+      const app = { context: first, ...shown, config, view, index, policy, losses, bus, observer, address: ownAddress };
       const listening = await listenHttp(bind, app);
       closeHttp = listening.close;
       const where = server ? `bus ${server.name}` : `hub ${address}`;

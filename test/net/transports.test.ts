@@ -15,6 +15,7 @@ import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import { openFetch, type FetchLine } from '../../shared/net/fetch/fetch.ts';
 import { createFetchHandlers, type FetchServerCounters } from '../../shared/net/fetch/fetch_server.ts';
+import { FetchFlows } from '../../shared/net/fetch/flows.ts';
 import { nothingMoved } from '../../shared/net/fetch/transfer.ts';
 import { fetchAheadOf } from '../../shared/net/fetch/transfer_bounds.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
@@ -89,7 +90,8 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
     const transferThread = inlineTransferThread(slab, systemMemory);
     const options = { network, transferThread, clock: systemClock, log: silentLog, signal: stopped.signal };
     const channels = way === 'call' ? undefined : new DataChannels({ ...options, isShared: way === 'memory' });
-    line = { network, transferThread, channels, moved: nothingMoved(), clock: systemClock, random: new Random(1) };
+    const counters = { moved: nothingMoved(), flows: new FetchFlows() };
+    line = { network, transferThread, channels, ...counters, clock: systemClock, random: new Random(1) };
     holder = await pin();
   });
   afterEach(async () => {
@@ -134,6 +136,8 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
     return faults;
   }
 
+  const numFailures = (): number => line.flows!.report().reduce((sum, { failures }) => sum + failures, 0);
+
   const isAllGiven = (): boolean => slab.numInUse === 0;
 
   test('all of them come, in order, whole, and are counted', async () => {
@@ -147,6 +151,16 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
     assert.equal(memory + socket + call, 4 * NUM_BLOCKS * BYTES);
     assert(line.moved[way] > 2 * NUM_BLOCKS * BYTES, JSON.stringify(line.moved));
     assert.equal(numFromDisk, (4 * NUM_BLOCKS) / 3);
+    const flows = line.flows!.report();
+    for (const { from, way: by, bytes, ms, failures } of flows) {
+      assert.deepEqual([from, bytes, failures], [holder.address, line.moved[by as typeof way], 0]);
+      // Over the call a slice that came while nobody read shows no time.
+      if (by === way && way !== 'call') assert(ms > 0);
+    }
+    assert.equal(
+      flows.reduce((sum, { records }) => sum + records, 0),
+      4 * NUM_BLOCKS,
+    );
     await until('every slot is given back', isAllGiven);
   });
 
@@ -157,6 +171,7 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
     const faults = await fetch();
     assert.match(faults[7] ?? '', /checksum/);
     assert.equal(faults.filter((fault) => fault === undefined).length, NUM_BLOCKS - 1);
+    assert.equal(numFailures(), 1);
   });
 
   test.each([-256, 256])(
@@ -164,6 +179,7 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
     async (more) => {
       await assert.rejects(fetch(undefined, { size: BYTES + more }), /not the next one/);
       await until('every slot is given back', isAllGiven);
+      assert.equal(numFailures(), 1);
     },
   );
 

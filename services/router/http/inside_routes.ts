@@ -5,6 +5,7 @@ import { clusterMetrics } from '../metrics/cluster_metrics.ts';
 import { mergeMetrics } from '../metrics/merge_metrics.ts';
 import { EVENT_KINDS } from '../observe/event_kinds.ts';
 import type { HttpApp } from '../router.ts';
+import { addBlocksRoutes } from './blocks_routes.ts';
 import { addDashboardRoutes } from './dashboard_routes.ts';
 import { choicesOf, integerOf, refuseUnknown, textOf, type Query } from './query.ts';
 import { addRequestRoutes } from './request_routes.ts';
@@ -25,17 +26,18 @@ export function addInsideRoutes(app: FastifyInstance, httpApp: HttpApp): void {
   app.get<Asked>('/api/decisions', ({ query }) => ({ decisions: decisions().slice(-limitOf(query)).reverse() }));
   app.get<Asked>('/api/hardware', ({ query }) => hardware(textOf(query, 'model')));
   addClusterRoutes(app, httpApp);
+  addBlocksRoutes(app, httpApp);
   addDashboardRoutes(app);
 }
 
 /** Adds the routes of the pool and of what happened in it. */
 function addClusterRoutes(app: FastifyInstance, httpApp: HttpApp): void {
-  const { context, links, numPromised, view, index, policy, bus, observer, address } = httpApp;
+  const { context, links, numPromised, view, index, policy, bus, observer, address, losses } = httpApp;
   app.get('/api/pool', () => {
     const { started_at } = observer.router;
     const health = observer.health(view.all(), context.admission.isDraining);
     const seen = { now: observer.now, health, process: observer.process(address), started_at };
-    return poolView({ view, index, policy, bus }, { ...context, numPromised }, links(), seen);
+    return poolView({ view, index, policy, bus, losses }, { ...context, numPromised }, links(), seen);
   });
   app.get<{ Querystring: Query }>('/api/events', ({ query }) => {
     refuseUnknown(query, ['since', 'kind', 'node', 'limit']);

@@ -60,6 +60,10 @@ const operations: Readonly<Record<string, Operation>> = {
   '/metrics': { summary: 'Metrics of the router and of the cluster, for Prometheus', type: 'text/plain' },
   '/api/pool': { summary: 'Health, processes, their load, the blocks in each tier, and the placement policy' },
   '/api/events': { summary: 'What happened in the cluster: members that came, went, failed or were refused; alarms' },
+  '/api/lookup': {
+    summary: 'Where the blocks of a prompt lie, and where it would be placed; `tokens` may stand for the prompt',
+    bodies: ['Chat', 'Completion'],
+  },
   '/api/requests': { summary: 'Requests in flight and finished ones, with their attempts and times, or as rows' },
   '/api/requests/{id}': { summary: 'All that is known of one request' },
   '/api/decisions': { summary: 'Recent decisions of the conductor, with their reasons' },
