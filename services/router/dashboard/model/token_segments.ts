@@ -30,7 +30,7 @@ export interface TokenColours {
 /** Colour of tokens that nobody holds, and of computed ones. */
 export const PLAIN = 0;
 /** Colours beside {@link PLAIN}; further sets of holders share the last one. */
-export const NUM_COLOURS = 8;
+const NUM_COLOURS = 8;
 
 const NOT_HELD = 'not held';
 const OTHERS = 'other holders';

@@ -1,7 +1,7 @@
 /** Colours of the runs: when they were last used, how many nodes hold them, or in which tier of one node they are. */
 import { signal } from '@preact/signals';
 import type { VNode } from 'preact';
-import type { BlockRunView } from '../../../observe/api_types.ts';
+import type { BlockRunView, BlocksBody } from '../../../observe/api_types.ts';
 import { tierText } from '../../model/miss_sentences.ts';
 import { USE_CLASSES, useClassOf } from '../../model/icicle.ts';
 
@@ -11,6 +11,7 @@ export type ColourMode = 'use' | 'copies' | `node ${string}`;
 /** Colours in use; stay while other views are shown. */
 export const colourMode = signal<ColourMode>('use');
 
+const MAX_HOLDERS = 100;
 const COPY_LABELS = ['1 node', '2 nodes', '3 nodes', '4 or more nodes'];
 const TIERS = ['device', 'dram', 'disk'];
 
@@ -42,9 +43,10 @@ export function colourOf(run: BlockRunView, holders: readonly string[], mode: Co
 }
 
 /** Choice of what the colours mean. */
-export function ColourChoice({ holders }: { readonly holders: readonly string[] }): VNode {
+export function ColourChoice({ body }: { readonly body: BlocksBody }): VNode {
   const mode = colourMode.value;
-  const nodes = mode.startsWith('node ') && !holders.includes(mode.slice(5)) ? [mode.slice(5), ...holders] : holders;
+  const largest = largestHolders(body);
+  const nodes = mode.startsWith('node ') && !largest.includes(mode.slice(5)) ? [mode.slice(5), ...largest] : largest;
   return (
     <label class="inline">
       <span>Colour by</span>
@@ -61,6 +63,16 @@ export function ColourChoice({ holders }: { readonly holders: readonly string[] 
       </select>
     </label>
   );
+}
+
+/** Names of the holders of most blocks, as many as a list can show. */
+function largestHolders({ holders, runs }: BlocksBody): readonly string[] {
+  if (holders.length <= MAX_HOLDERS) return holders;
+  const blocks = new Map<number, number>();
+  for (const { held_by: heldBy, length } of runs)
+    for (const [index] of heldBy) blocks.set(index, (blocks.get(index) ?? 0) + length);
+  const largest = [...blocks].sort((a, b) => b[1] - a[1]).slice(0, MAX_HOLDERS);
+  return largest.flatMap(([index]) => holders[index] ?? []);
 }
 
 /** Legend of the colours. */

@@ -93,7 +93,7 @@ function Tree({ body, focus }: { readonly body: BlocksBody; readonly focus: stri
       <div class="tree-line">
         <Path focus={focus} />
         <span class="spring" />
-        <ColourChoice holders={body.holders} />
+        <ColourChoice body={body} />
       </div>
       {focus !== null && top === null && (
         <Notice>

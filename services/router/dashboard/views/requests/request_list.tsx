@@ -1,5 +1,5 @@
 /** List of requests with filters, search and export. Filters stay while other views are shown. */
-import { signal, useComputed } from '@preact/signals';
+import { signal, useComputed, useSignal } from '@preact/signals';
 import type { VNode } from 'preact';
 import { useEffect, useMemo } from 'preact/hooks';
 import { REASON_NAMES } from '../../model/miss_sentences.ts';
@@ -15,7 +15,7 @@ import { hrefOf } from '../../route.ts';
 import { PAGE_ROWS, RequestRows } from './request_rows.ts';
 
 /** Pixels of the page above and below the list. */
-const ROOM_PIXELS = 320;
+const ROOM_PIXELS = 290;
 
 const filter = signal<RequestFilter>(NO_FILTER);
 
@@ -140,7 +140,11 @@ function Filters({ list }: { readonly list: RequestRows }): VNode {
       <SearchField text={text} onChange={(value) => change({ text: value })} />
       <Choice label="State" value={phase} options={PHASES} onChange={(value) => change({ phase: value })} />
       <Choice label="Model" value={model} options={models.value} onChange={(value) => change({ model: value })} />
-      <Choice label="Node" value={node} options={nodes.value} onChange={(value) => change({ node: value })} />
+      {nodes.value.length <= MAX_CHOICES ? (
+        <Choice label="Node" value={node} options={nodes.value} onChange={(value) => change({ node: value })} />
+      ) : (
+        <NodeField names={nodes.value} value={node} onChange={(value) => change({ node: value })} />
+      )}
       <label class="check">
         <input
           type="checkbox"
@@ -169,6 +173,9 @@ function Filters({ list }: { readonly list: RequestRows }): VNode {
   );
 }
 
+/** Names that one can choose from; in a larger cluster a name is typed. */
+const MAX_CHOICES = 60;
+
 /** Milliseconds after the last key before a search begins. */
 const SEARCH_PAUSE_MS = 250;
 
@@ -188,6 +195,34 @@ function SearchField(props: { readonly text: string; readonly onChange: (text: s
           pause.cancel = host.later(SEARCH_PAUSE_MS, () => props.onChange(value));
         }}
       />
+    </label>
+  );
+}
+
+/** Field for the name of a node, with some names that fit. */
+function NodeField(props: {
+  readonly names: readonly string[];
+  readonly value: string;
+  readonly onChange: (value: string) => void;
+}): VNode {
+  const typed = useSignal(props.value);
+  const fitting = props.names.filter((name) => name.includes(typed.value)).slice(0, MAX_CHOICES);
+  return (
+    <label>
+      <span>Node</span>
+      <input
+        type="search"
+        list="node-names"
+        value={typed.value}
+        placeholder="any"
+        onInput={(event) => (typed.value = event.currentTarget.value)}
+        onChange={(event) => props.onChange(event.currentTarget.value.trim())}
+      />
+      <datalist id="node-names">
+        {fitting.map((name) => (
+          <option key={name} value={name} />
+        ))}
+      </datalist>
     </label>
   );
 }

@@ -89,11 +89,11 @@ function Summary({ request, at }: RequestCard): VNode {
       </div>
       {request.error !== null && <p class="failure">{request.error}</p>}
       <dl class="tiles">
-        <Fact label="Time to first token">{duration(ttftMs)}</Fact>
+        <Fact label="First token after">{duration(ttftMs)}</Fact>
         <Fact label="Between tokens">{duration(tbtMs)}</Fact>
         <Fact label="Total">{duration(totalMs)}</Fact>
-        <Fact label="Prompt">{count(request.prompt_tokens)} tokens</Fact>
-        <Fact label="Output">{count(outputTokens)} tokens</Fact>
+        <Fact label="Prompt tokens">{count(request.prompt_tokens)}</Fact>
+        <Fact label="Output tokens">{count(outputTokens)}</Fact>
         <Fact label="KV fetched">{bytes(request.fetched_bytes)}</Fact>
       </dl>
       <dl class="facts">

@@ -1,5 +1,5 @@
 /** Rows of the list of requests: pages of the router's log that pass the filter, and the rows that the stream brings since. */
-import { effect, signal, type ReadonlySignal } from '@preact/signals';
+import { effect, signal, untracked, type ReadonlySignal } from '@preact/signals';
 import type { RequestPage, RequestRow } from '../../../observe/api_types.ts';
 import { askJson } from '../../browser.ts';
 import { KeyedRows } from '../../keyed_rows.ts';
@@ -39,7 +39,7 @@ export class RequestRows {
     void this.loadMore();
     this.#unfollow = effect(() => {
       // Read here, so that this runs again after each change.
-      if (store.requests.changes.value >= 0) this.#follow();
+      if (store.requests.changes.value > 0) untracked(() => this.#follow());
     });
   }
 

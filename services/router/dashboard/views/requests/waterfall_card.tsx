@@ -80,7 +80,7 @@ function Chart({ waterfall, shownMs }: { readonly waterfall: Waterfall; readonly
         <div class="track-name" />
         <div class="track-line">
           {marks.map((ms) => (
-            <span key={ms} class={ms > shownMs * 0.93 ? 'mark-end' : ''} style={{ left: at(ms) }}>
+            <span key={ms} class={ms > shownMs * 0.86 ? 'mark-end' : ''} style={{ left: at(ms) }}>
               {duration(ms)}
             </span>
           ))}
