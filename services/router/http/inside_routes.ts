@@ -6,6 +6,7 @@ import { mergeMetrics } from '../metrics/merge_metrics.ts';
 import { EVENT_KINDS } from '../observe/event_kinds.ts';
 import type { HttpApp } from '../router.ts';
 import { addDashboardRoutes } from './dashboard_routes.ts';
+import { addHistoryRoute, addStreamRoute } from './history_routes.ts';
 import { choicesOf, integerOf, refuseUnknown, textOf, type Query } from './query.ts';
 import { addRequestRoutes } from './request_routes.ts';
 
@@ -25,6 +26,8 @@ export function addInsideRoutes(app: FastifyInstance, httpApp: HttpApp): void {
   app.get<Asked>('/api/decisions', ({ query }) => ({ decisions: decisions().slice(-limitOf(query)).reverse() }));
   app.get<Asked>('/api/hardware', ({ query }) => hardware(textOf(query, 'model')));
   addClusterRoutes(app, httpApp);
+  addHistoryRoute(app, httpApp);
+  addStreamRoute(app, httpApp);
   addDashboardRoutes(app);
 }
 
