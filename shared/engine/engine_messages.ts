@@ -12,6 +12,7 @@ import type { BlockEvent, SequenceEvent } from './engine_events.ts';
 import type { LoadModelOptions } from './load_options.ts';
 import type { QueueOrderName } from './queue_order.ts';
 import type { FetchStages } from './fetch_stages.ts';
+import type { BlockOrigin } from './sequence_times.ts';
 
 /** Start parameters of the engine thread. */
 export interface EngineWorkerData {
@@ -40,6 +41,7 @@ export type ToEngine =
       readonly slot: number;
       /** Frame that is delivered; undefined: the complete record. */
       readonly frame: number | undefined;
+      readonly origin: BlockOrigin;
       /** Present when the record is the recurrent state at the end of the block. */
       readonly record?: 'state' | undefined;
       /**

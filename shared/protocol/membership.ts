@@ -120,6 +120,21 @@ const stateSlotsSchema = z.object({
 /** Slots of a device for recurrent states; hits and evictions since the engine's start. */
 export type StateSlots = z.infer<typeof stateSlotsSchema>;
 
+const flowSchema = z.object({
+  /** Address of the holder's Blocks service. */
+  from: z.string(),
+  /** Way by which the records came: `memory`, `socket` or `call`. */
+  way: z.string(),
+  bytes: z.number(),
+  records: z.int(),
+  /** Milliseconds in which the bytes moved. */
+  ms: z.number(),
+  /** Calls that broke or were given up, and records that could not be used. */
+  failures: z.int(),
+});
+/** Records that a process has fetched from one holder over one way, since it started or began to count them. */
+export type Flow = z.infer<typeof flowSchema>;
+
 const loadSchema = z.object({
   running: z.int(),
   waiting: z.int(),
@@ -147,6 +162,8 @@ const loadSchema = z.object({
   divergent: z.int().optional(),
   /** Bytes of fetched records by transport: shared memory, socket of a data channel, or gRPC call. */
   fetched: z.object({ memory: z.number(), socket: z.number(), call: z.number() }).optional(),
+  /** Flows that have changed since an earlier heartbeat, and some that have not; a router keeps the latest of each. */
+  links: z.array(flowSchema).optional(),
   isDraining: z.boolean(),
   /** Work that the engine has left, and the time that it takes; absent for stores, and from instances of versions that do not say it. */
   work: workSchema.optional(),

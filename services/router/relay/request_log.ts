@@ -10,7 +10,7 @@ import { messageOf } from '../../../shared/base/failure.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
 import type { Prediction, Rejection, Targets } from '../conductor/policy.ts';
 import { comparedJson, explanationJson, targetsJson, type Compared } from './explained_placement.ts';
-import { NO_TOKENS, type AttemptEntry, type RequestCounts } from './request_counts.ts';
+import { NO_SOURCES, NO_TOKENS, type AttemptEntry, type RequestCounts } from './request_counts.ts';
 
 /** Finished requests kept (P1). */
 const MAX_RECENT = 512;
@@ -216,6 +216,7 @@ export class RequestTrace {
       prompt_tokens: this.promptTokens,
       output_tokens: this.outputTokens,
       tokens: this.tokens,
+      sources: this.counts?.sources ?? NO_SOURCES,
       ...this.counts?.lost,
       fetched_bytes: fetchedBytes,
       ttft_ms: rounded(this.ttftMs),
@@ -261,16 +262,22 @@ export class RequestTrace {
   }
 }
 
-function reportJson(report: Report): Record<string, number> {
+function reportJson(report: Report): Record<string, unknown> {
   return {
     cached_tokens: report.cachedTokens,
     fetched_tokens: report.fetchedTokens,
     computed_tokens: report.computedTokens,
+    sources: report.sources ? sourcesJson(report.sources) : null,
     fetched_bytes: report.fetchedBytes,
     queue_ms: rounded(report.queueMs) ?? 0,
     load_ms: rounded(report.loadMs) ?? 0,
     compute_ms: rounded(report.computeMs) ?? 0,
   };
+}
+
+function sourcesJson(sources: NonNullable<Report['sources']>): Record<string, number> {
+  const { device, dram, instance, storeDram: store_dram, storeDisk: store_disk, handoff } = sources;
+  return { device, dram, instance, store_dram, store_disk, handoff };
 }
 
 function sum(values: readonly number[]): number {

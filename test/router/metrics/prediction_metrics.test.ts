@@ -34,7 +34,7 @@ async function traced(prediction: Explanation['prediction'], numAttempts = 1) {
     const attempt = counts.begin('d1', 'why', { ...explanation, prediction });
     attempt.report = {
       ...{ cachedTokens: 32, fetchedTokens: 0, computedTokens: 68, queueMs: 0, loadMs: 0, computeMs: 0 },
-      ...{ fetchedBytes: 0, links: [] },
+      ...{ fetchedBytes: 0, links: [], sources: null },
     };
   }
   await clock.run(155);

@@ -188,6 +188,7 @@ const report = {
   computeMs: 0,
   fetchedBytes: 0,
   links: [],
+  sources: null,
 };
 
 test.each([
