@@ -162,6 +162,13 @@ export const options = {
     false,
     'refuse unknown request keys with an error; otherwise they are ignored and listed in the header x-penstock-ignored',
   ),
+  request_log: option(
+    'Router',
+    'N',
+    positive(100_000),
+    10_000,
+    'finished requests that `/api/requests` keeps, about 4 KB each; those that failed and the 20 slowest of each minute stay for an hour',
+  ),
   silence_ms: option(
     'Router',
     'MS',

@@ -486,7 +486,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a name may be taken from one who lives',
     file: 'services/router/cluster/instance.js',
-    from: 'return (!this.isSuspect || this.isHeardSince) && nowMs - this.lastHeardMs < NAME_HELD_MS;',
+    from: 'return (!this.isSuspect || this.isHeardSince) && nowMs - this.lastHeardMs < SILENT_MS;',
     to: 'return false;',
   },
   {
@@ -685,9 +685,10 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a slot for a record that cannot be read from disk is lost',
     file: 'services/store/tiers.js',
-    from: `            else
-                this.dram.releaseSlot(slot);`,
-    to: '',
+    from: `            if (!isThere)
+                this.dram.releaseSlot(slot);
+            else if (`,
+    to: '            if (isThere && ',
   },
   {
     name: 'a fetch from a holder that hangs after its goodbye is waited for',

@@ -42,3 +42,24 @@ function messageIn(text: string): string | undefined {
     return undefined;
   }
 }
+
+/** Receivers of an answer that arrives in parts. */
+export interface TextReceiver {
+  /** Called once, before the first text. */
+  onHeaders(headers: Headers): void;
+  /** Called with each part of the body, which may end within a line. */
+  onText(text: string): void;
+}
+
+/**
+ * Asks the router for an answer that arrives in parts; resolves behind the last one.
+ *
+ * @throws Error with the router's message when the answer is no success, or when no router answers.
+ */
+export async function askStream(path: string, options: RequestInit, receiver: TextReceiver): Promise<void> {
+  const answer = await fetch(path, options);
+  if (!answer.ok) throw new Error(messageIn(await answer.text()) ?? `${path}: HTTP ${answer.status}`);
+  receiver.onHeaders(answer.headers);
+  const reader = answer.body?.pipeThrough(new TextDecoderStream()).getReader();
+  for (let part = await reader?.read(); part?.done === false; part = await reader?.read()) receiver.onText(part.value);
+}

@@ -136,7 +136,7 @@ export interface TierView {
   readonly fault: string | null;
 }
 
-/** What would be lost with a node. */
+/** Cost of losing a node. */
 export interface LossCost {
   /** Blocks that no other node holds. */
   readonly only_blocks: number;

@@ -18,13 +18,14 @@ import { MeanLengthPredictor } from '../../../services/router/conductor/length_p
 import { LongestPrefixPolicy } from '../../../services/router/conductor/longest_prefix_policy.ts';
 import { Relay } from '../../../services/router/relay/relay.ts';
 import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
-import { RequestLog, type RequestTrace } from '../../../services/router/relay/request_log.ts';
+import type { RequestTrace } from '../../../services/router/relay/request_log.ts';
+import { RequestLog } from '../../../services/router/relay/request_traces.ts';
 
 const NUM_TOKENS = 100;
 const vector = Float32Array.of(0.6, -0.8);
 const report = {
   ...{ cachedTokens: 64, fetchedTokens: 0, computedTokens: 36 },
-  ...{ queueMs: 1, loadMs: 2, computeMs: 3, fetchedBytes: 0, links: [] },
+  ...{ queueMs: 1, loadMs: 2, computeMs: 3, fetchedBytes: 0, links: [], sources: null },
 };
 const embedded = { values: packFloats(vector), report };
 
@@ -82,7 +83,7 @@ function ask(
     onFailover: () => numFailovers++,
   });
   const names = { clientId: undefined, traceId: undefined };
-  const trace = new RequestLog(systemClock, () => undefined).open('r', '/v1/embeddings', names);
+  const trace = new RequestLog(systemClock, () => undefined, 8).open('r', '/v1/embeddings', names);
   const counts = (trace.counts = new RequestCounts(NUM_TOKENS));
   const promptTokens = Uint32Array.from({ length: NUM_TOKENS }, (_, i) => i + 1);
   const leaving = new AbortController();
