@@ -9,6 +9,8 @@ import { dirname, join, normalize } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, test } from 'vitest';
 import { readCommandLine } from '../shared/base/options.ts';
+import { reportFlags } from '../services/cli/bench/report_command.ts';
+import { serveFlags } from '../services/cli/bench/serve_flags.ts';
 import { policyOptions, readPolicyLine } from '../services/cli/policy_options.ts';
 import { loadTables, tableOf } from '../services/cli/tables.ts';
 import { policyNames } from '../services/router/conductor/policy_registry.ts';
@@ -95,6 +97,7 @@ function tree(): Set<string> {
 const replayCommands = new Map([
   ['replay', replayFlags],
   ['plan', planFlags],
+  ['bench', [...serveFlags, ...reportFlags]],
 ]);
 
 describe('commands in code spans', () => {
@@ -138,7 +141,8 @@ describe('commands in code spans', () => {
     const options = new Set(
       Object.keys(tableOf('up', await loadTables())).map((name) => `--${name.replaceAll('_', '-')}`),
     );
-    for (const more of ['--config', '--json', '--help', '--version', ...replayFlags, ...planFlags]) options.add(more);
+    for (const more of ['--config', '--json', '--help', '--version', ...[...replayCommands.values()].flat()])
+      options.add(more);
     const wrong = spans.flatMap(({ page, span }) => {
       if (page.startsWith('test/') || page.startsWith('kernels/')) return [];
       const flag = /^(--[a-z][a-z-]+)/.exec(span)?.[1];
