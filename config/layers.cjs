@@ -73,6 +73,12 @@ module.exports = {
       to: { path: '^shared/', pathNot: '^shared/(base|$1)/' },
     },
     {
+      name: 'trace-and-report-stand-on-base',
+      severity: 'error',
+      from: { path: '^shared/(trace|report)/' },
+      to: { path: '^shared/', pathNot: '^shared/(base|$1)/' },
+    },
+    {
       name: 'grammar-stands-on-base',
       severity: 'error',
       // Masks are of tokens, whose bytes a model's files say.
@@ -120,7 +126,10 @@ module.exports = {
     {
       name: 'a-driver-is-chosen-by-whoever-starts-a-process',
       severity: 'error',
-      from: { path: '^(services|shared)/', pathNot: '^(shared/net/grpc/|services/cli/(role_process|policy)\\.ts$)' },
+      from: {
+        path: '^(services|shared)/',
+        pathNot: '^(shared/net/grpc/|services/cli/(role_process|policy|doctor/cluster_probes)\\.ts$)',
+      },
       to: { path: '^shared/net/grpc/' },
     },
     {

@@ -33,7 +33,7 @@ const HUB = '127.0.0.1:8001';
 const ANY_PORT = '127.0.0.1:0';
 
 /** The router as the HTTP server sees it: the API, and the state behind health, metrics and `/api/*`. */
-export interface HttpApp extends Pick<RouterCore, 'view' | 'index' | 'policy'> {
+export interface HttpApp extends Pick<RouterCore, 'view' | 'index' | 'policy' | 'losses'> {
   /** Context of the first model. */
   readonly context: ApiContext;
   /** Returns the contexts of the models to list: configured ones, and others that have engines. */
@@ -107,14 +107,14 @@ async function build(
   const bus = new ClusterBus(server ?? hub, { cluster, token, clock, log });
   const models = new Models({ network, log, signal: stopped.signal, open: (facts) => serving.open(facts) });
   for (const facts of given) models.add(facts);
-  const observer = new Observer({ clock, name, identity });
+  const observer = new Observer({ clock, name, identity, historyBytes: config.history_bytes });
   const core = createCore(context, {
     ...{ bus, name, signal: stopped.signal, onEvent: observer.onEvent },
     admit: (registration) => models.admit(registration),
   });
-  const { view, index, policy } = core;
+  const { view, index, policy, losses } = core;
   const serving = new ServedModels({
-    ...{ config, threads, clock, random, newId, log, fail, bus },
+    ...{ config, threads, clock, random, newId, log, fail, bus, listener: observer.history },
     core,
     ending: ending.signal,
   });
@@ -131,7 +131,7 @@ async function build(
       const bind = config.bind || '127.0.0.1:8000';
       const { first, ...shown } = serving.shown(givenNames);
       const ownAddress = config.advertise || address;
-      const own = { config, view, index, policy, bus, observer, exposition, address: ownAddress };
+      const own = { config, view, index, policy, losses, bus, observer, exposition, address: ownAddress };
       const listening = await listenHttp(bind, { context: first, ...shown, ...own });
       closeHttp = listening.close;
       const where = server ? `bus ${server.name}` : `hub ${address}`;

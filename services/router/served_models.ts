@@ -26,7 +26,8 @@ import type { RouterConfig } from './options.ts';
 import { answerEnds } from './output/end_tokens.ts';
 import { NO_FORMAT, OutputFormat } from './output/output_format.ts';
 import { specialNames } from './output/rule_format.ts';
-import { RequestLog } from './relay/request_log.ts';
+import type { RequestTrace } from './relay/request_log.ts';
+import { RequestLog, type RequestListener } from './relay/request_traces.ts';
 import { ResponseStore } from './responses/response_store.ts';
 import { TextCodec } from './text/text.ts';
 
@@ -41,6 +42,8 @@ export interface ServedModelsOptions extends Host {
   readonly bus: ClusterBus;
   /** Aborts when the router cannot wait for requests any longer. */
   readonly ending: AbortSignal;
+  /** Counts the requests of all models. */
+  readonly listener: RequestListener;
 }
 
 interface Served {
@@ -69,10 +72,12 @@ export class ServedModels {
     this.admission = new Admission(config.max_requests);
     this.#conversions = new RuleConversions(threads, clock);
     this.#responses = new ResponseStore(clock);
-    this.#requests = new RequestLog(clock, (trace) => {
+    const onClosed = (trace: RequestTrace): void => {
       const { context } = this.#served.get(trace.model ?? '') ?? this.#first;
       context.metrics.observeRequest(trace);
-    });
+    };
+    this.#requests = new RequestLog(clock, onClosed, config.request_log);
+    this.#requests.listen(options.listener);
     bus.subscribe(subjects.answers, (bytes) => {
       try {
         const { model, ...answer } = decodeAnswer(bytes);

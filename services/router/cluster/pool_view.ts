@@ -7,6 +7,7 @@ import type { Admission } from '../conductor/admission.ts';
 import type { PolicyInForce, PolicyState } from '../conductor/policy_in_force.ts';
 import type { Health } from '../observe/api_types.ts';
 import { nodeView, routerNode, type Moment, type RouterProcess } from '../observe/node_view.ts';
+import type { LossCosts } from '../observe/loss_cost.ts';
 import type { PrefixIndex } from './prefix_index.ts';
 
 /** Upper bound of the listed links (P1). */
@@ -19,17 +20,20 @@ export function poolView(
     index,
     policy,
     bus,
+    losses,
   }: {
     readonly view: ClusterView;
     readonly index: PrefixIndex;
     readonly policy: PolicyInForce;
     readonly bus: ClusterBus;
+    readonly losses: Pick<LossCosts, 'get'>;
   },
   open: { readonly admission: Admission; readonly bodies: Bodies; readonly numPromised: () => number },
   links: readonly LinkSnapshot[],
   seen: { readonly now: Moment; readonly health: Health; readonly process: RouterProcess; readonly started_at: number },
 ): Record<string, unknown> {
   const { now, process, started_at } = seen;
+  const costs = losses.get();
   return {
     as_of: now.wallMs,
     health: seen.health,
@@ -48,7 +52,10 @@ export function poolView(
       body_bytes: open.bodies.allBytes,
       promises: open.numPromised(),
     },
-    nodes: [...view.all().map((instance) => nodeView(instance, now)), routerNode(process, open.admission, now)],
+    nodes: [
+      ...view.all().map((instance) => nodeView(instance, now, costs.get(instance.id))),
+      routerNode(process, open.admission, now),
+    ],
     // The links between processes that were measured last, from the holder's address to the reader's id.
     links: links.slice(0, MAX_LINKS).map(({ from, to, bytesPerMs, latencyMs }) => ({
       ...{ from, to, bytes_per_second: Math.round(bytesPerMs * 1_000), latency_ms: latencyMs },

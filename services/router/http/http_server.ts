@@ -15,7 +15,7 @@ import { namesOf, withClient } from './http_exchange.ts';
 import { addInsideRoutes } from './inside_routes.ts';
 import { addModelRoutes } from './model_routes.ts';
 import { addResponseRoutes } from './response_routes.ts';
-import { readBody } from './read_body.ts';
+import { readBody, withBody } from './read_body.ts';
 
 /** Milliseconds between checks for connections whose request arrives too slowly. */
 const CHECK_CONNECTIONS_MS = 1_000;
@@ -121,9 +121,6 @@ function createHttpServer(httpApp: HttpApp): FastifyInstance {
 function ofOne(path: string): string {
   return path.replace(/^((\/v1)?\/models)\/.*$/, '$1/*').replace(/^(\/v1\/responses)\/[^/]+$/, '$1/{id}');
 }
-
-/** Route option: the handler receives the request body. Other routes discard theirs. */
-const withBody = { config: { takesBody: true } };
 
 /** Installs the body parser: bodies are received as bytes, limited each and together, and parsed later by their endpoints. */
 function readBodies(app: FastifyInstance, bodies: Bodies): void {

@@ -1,17 +1,20 @@
 /** Routes that show the inside of the cluster: metrics, the dashboard and its `/api/*`. */
-import { readFileSync } from 'node:fs';
 import type { FastifyInstance } from 'fastify';
 import { poolView } from '../cluster/pool_view.ts';
 import { Exposition, scopes, type Scope } from '../metrics/exposition.ts';
 import { EVENT_KINDS } from '../observe/event_kinds.ts';
 import type { HttpApp } from '../router.ts';
+import { addBlocksRoutes } from './blocks_routes.ts';
+import { addDashboardRoutes } from './dashboard_routes.ts';
+import { addHistoryRoute, addStreamRoute } from './history_routes.ts';
 import { choicesOf, integerOf, refuseUnknown, textOf, type Query } from './query.ts';
+import { addRequestRoutes } from './request_routes.ts';
 
 const DEFAULT_LISTED = 100;
 
 /** Adds the routes of metrics, the dashboard and `/api/*` to the server. */
 export function addInsideRoutes(app: FastifyInstance, httpApp: HttpApp): void {
-  const { context, decisions, hardware, exposition } = httpApp;
+  const { decisions, hardware, exposition } = httpApp;
   type Asked = { Querystring: Query };
   app.get<Asked>('/metrics', async ({ query }, reply) => {
     const [scope, ...others] = choicesOf(query, 'scope', scopes) ?? [];
@@ -19,23 +22,24 @@ export function addInsideRoutes(app: FastifyInstance, httpApp: HttpApp): void {
     return reply.type(Exposition.contentType).send(text);
   });
   const limitOf = (query: Query): number => integerOf(query, 'limit', DEFAULT_LISTED, { least: 1 });
-  app.get<Asked>('/api/requests', ({ query }) => ({ requests: context.requests.list(limitOf(query)) }));
+  addRequestRoutes(app, httpApp);
   app.get<Asked>('/api/decisions', ({ query }) => ({ decisions: decisions().slice(-limitOf(query)).reverse() }));
   app.get<Asked>('/api/hardware', ({ query }) => hardware(textOf(query, 'model')));
   addClusterRoutes(app, httpApp);
-  const dashboard = readFileSync(new URL('./dashboard.html', import.meta.url), 'utf8');
-  app.get('/dashboard', (_request, reply) => reply.type('text/html; charset=utf-8').send(dashboard));
-  app.get('/', (_request, reply) => reply.redirect('/dashboard'));
+  addBlocksRoutes(app, httpApp);
+  addHistoryRoute(app, httpApp);
+  addStreamRoute(app, httpApp);
+  addDashboardRoutes(app);
 }
 
 /** Adds the routes of the pool and of what happened in it. */
 function addClusterRoutes(app: FastifyInstance, httpApp: HttpApp): void {
-  const { context, links, numPromised, view, index, policy, bus, observer, address } = httpApp;
+  const { context, links, numPromised, view, index, policy, bus, observer, address, losses } = httpApp;
   app.get('/api/pool', () => {
     const { started_at } = observer.router;
     const health = observer.health(view.all(), context.admission.isDraining);
     const seen = { now: observer.now, health, process: observer.process(address), started_at };
-    return poolView({ view, index, policy, bus }, { ...context, numPromised }, links(), seen);
+    return poolView({ view, index, policy, bus, losses }, { ...context, numPromised }, links(), seen);
   });
   app.get<{ Querystring: Query }>('/api/events', ({ query }) => {
     refuseUnknown(query, ['since', 'kind', 'node', 'limit']);

@@ -13,7 +13,7 @@ import { RecentGrowth } from './recent_growth.ts';
 const CALM_MS = 60_000;
 /** Preemptions of one instance within CALM_MS that are an alarm: its device has too few blocks for what runs. */
 const MANY_PREEMPTIONS = 20;
-/** Milliseconds after the start in which instances may still be on their way. */
+/** Milliseconds after the start in which instances may still be on their way, and from the joining of one in which its disk may still be opened. */
 const GRACE_MS = 10_000;
 
 /** Parts of the router that a MemberWatch looks at. */
@@ -82,7 +82,8 @@ export class MemberWatch {
       this.#events.add({ kind: kindOf(state), ...about, text: sentence(instance, state, nowMs) });
     seen.state = state;
     for (const [tier, { fault }] of Object.entries(load?.tiers ?? {})) {
-      if (fault !== undefined) seen.tiers.add(tier);
+      // A disk is still being opened when its process joins.
+      if (fault !== undefined && nowMs - instance.joinedMs > GRACE_MS) seen.tiers.add(tier);
       if (!seen.tiers.has(tier)) continue;
       this.#alarms.set(`${instance.id}:fault ${tier}`, fault !== undefined, () => ({
         ...about,

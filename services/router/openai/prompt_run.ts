@@ -48,8 +48,9 @@ export async function* runPrompt(
   try {
     for await (const { sampled, finish: modelFinish } of relay.generate(generation, trace, untilMs, signal)) {
       generated.push(sampled.token);
-      if (generated.length > 1)
-        metrics.interToken(trace.attempts.at(-1)?.decode ?? '', (clock.nowMs() - lastMs) / 1_000);
+      const sinceMs = generated.length > 1 ? clock.nowMs() - lastMs : undefined;
+      if (sinceMs !== undefined) metrics.interToken(trace.attempts.at(-1)?.decode ?? '', sinceMs / 1_000);
+      requests.token(trace, sinceMs);
       lastMs = clock.nowMs();
       if (generation.isPromptOnly) {
         [outcome, finish] = ['finished', 'length'];

@@ -19,6 +19,7 @@ import type { ChainCache } from './chain_cache.ts';
 import type { AttemptOptions } from './decode_attempt.ts';
 import { Exclusions } from './exclusions.ts';
 import type { Origin } from './generation.ts';
+import { explainMisses } from './explained_misses.ts';
 import { PlacedCall } from './placed_call.ts';
 import { NO_BLOCKS, RequestChain, type FullBlocks } from './request_chain.ts';
 import type { RequestCounts } from './request_counts.ts';
@@ -115,6 +116,10 @@ export class EmbeddingRun {
     trace.placed(heldTokens, explanation?.prediction);
     trace.phase = 'prefilling';
     const entry = this.#embedding.counts.begin(instance.member.name, reason, explanation);
+    explainMisses(this.#options, {
+      ...{ trace, chain: this.#chain, chosen, promptTokens: this.#embedding.promptTokens },
+      isComputingAll: this.#embedding.pooling === Pooling.MEAN,
+    });
     const call = new PlacedCall(conductor, instance, work.decode).promise(this.#blocks.keys, heldTokens, sources);
     const link = linkSignals(signal, instance.lost.signal);
     const addresses = new Set(sources.map(({ address }) => address));

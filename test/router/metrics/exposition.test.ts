@@ -5,7 +5,7 @@ import { Instance } from '../../../services/router/cluster/instance.ts';
 import { Exposition, type ExpositionOptions } from '../../../services/router/metrics/exposition.ts';
 import { RouterMetrics } from '../../../services/router/metrics/metrics.ts';
 import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
-import { RequestLog } from '../../../services/router/relay/request_log.ts';
+import { RequestLog } from '../../../services/router/relay/request_traces.ts';
 import { silentLog } from '../../../shared/base/log.ts';
 import type { InstanceLoad } from '../../../shared/protocol/membership.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
@@ -35,9 +35,13 @@ function router() {
   };
   /** Ends a request on the instance now. */
   const ended = (): void => {
-    const log = new RequestLog(clock, (trace) => {
-      metrics.observeRequest(trace);
-    });
+    const log = new RequestLog(
+      clock,
+      (trace) => {
+        metrics.observeRequest(trace);
+      },
+      16,
+    );
     const trace = log.open('r', '/v1/completions', { clientId: undefined, traceId: undefined });
     trace.counts = new RequestCounts(4);
     trace.counts.begin('d1', 'why');

@@ -5,7 +5,7 @@ import { silentLog } from '../../../shared/base/log.ts';
 import type { Explanation } from '../../../services/router/conductor/policy.ts';
 import { RouterMetrics } from '../../../services/router/metrics/metrics.ts';
 import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
-import { RequestLog } from '../../../services/router/relay/request_log.ts';
+import { RequestLog } from '../../../services/router/relay/request_traces.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
 
 const explanation: Explanation = {
@@ -21,9 +21,13 @@ async function traced(prediction: Explanation['prediction'], numAttempts = 1) {
     nowMs: () => clock.nowMs(),
     instances: () => ({ all: () => [], model: undefined }),
   });
-  const log = new RequestLog(clock, (trace) => {
-    metrics.observeRequest(trace);
-  });
+  const log = new RequestLog(
+    clock,
+    (trace) => {
+      metrics.observeRequest(trace);
+    },
+    8,
+  );
   const trace = log.open('r', '/v1/completions', { clientId: undefined, traceId: undefined });
   const counts = (trace.counts = new RequestCounts(100));
   trace.promptTokens = 100;

@@ -7,7 +7,7 @@ import { RouterMetrics } from '../../../services/router/metrics/metrics.ts';
 import { promptShares } from '../../../services/router/metrics/prompt_shares.ts';
 import { RequestSeries } from '../../../services/router/metrics/request_series.ts';
 import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
-import { RequestLog } from '../../../services/router/relay/request_log.ts';
+import { RequestLog } from '../../../services/router/relay/request_traces.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
 
@@ -38,9 +38,13 @@ async function served(numSamples = 1, isFailed = false): Promise<Map<string, num
     nowMs: () => clock.nowMs(),
     instances: () => ({ all: () => [], model: undefined }),
   });
-  const log = new RequestLog(clock, (trace) => {
-    metrics.observeRequest(trace);
-  });
+  const log = new RequestLog(
+    clock,
+    (trace) => {
+      metrics.observeRequest(trace);
+    },
+    16,
+  );
   const first = log.open('r', '/v1/completions', { clientId: undefined, traceId: undefined });
   first.promptTokens = 100;
   first.wanted.maxTokens = 7;

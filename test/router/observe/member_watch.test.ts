@@ -103,6 +103,9 @@ test('a call that fails is an error and makes the member suspect at the next loo
 test('a fault of a tier, diverging blocks and many preemptions are alarms, which end', () => {
   const world = new World();
   const instance = world.add('d1');
+  world.step([instance], { tiers: { disk: { ...tier, fault: 'still being opened' } }, divergent: 3 });
+  assert.equal(world.events.last, 0, 'a disk has ten seconds to open');
+  world.nowMs += 10_000;
   world.step([instance], { tiers: { disk: { ...tier, fault: 'disk full' } }, divergent: 3 });
   assert.deepEqual(world.texts, ['alarm: Tier disk of d1 cannot be used: disk full']);
   world.step([instance], { tiers: { disk: tier }, divergent: 4, preemptions: 20 });
@@ -117,6 +120,7 @@ test('a fault of a tier, diverging blocks and many preemptions are alarms, which
 test('alarms of a member end with it', () => {
   const world = new World();
   const instance = world.add('d1');
+  world.nowMs += 10_000;
   world.step([instance], { tiers: { disk: { ...tier, fault: 'disk full' } } });
   world.instances.length = 0;
   world.step([]);
