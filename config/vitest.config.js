@@ -94,6 +94,8 @@ const processes = [
     'peers/vllm',
     'peers/sglang',
     'peers/llamacpp',
+    'prometheus/prometheus',
+    'prometheus/promtool',
   ].map((name) => `test/e2e/${name}.test.ts`),
 ];
 /** Suites that look at what a process takes, and so have the machine to themselves. */
