@@ -106,7 +106,12 @@ function attemptsOf(world: World, row: RequestRow): AttemptPart[] {
     prediction: { ttft_ms: price * 0.3, wait_ms: 2, tbt_ms: 18, total_ms: price, cached_tokens: row.sources.device },
   });
   const alternatives = instances.slice(0, 6).map((decode, i) => ({
-    ...{ decode, prefill: i % 2 === 0 ? null : (instances[i - 1] ?? null), matched_blocks: 3 * i, queue_length: i },
+    ...{
+      decode: `${decode}/epoch`,
+      prefill: i % 2 === 0 ? null : (instances[i - 1] ?? null),
+      matched_blocks: 3 * i,
+      queue_length: i,
+    },
     ...priced(700 + 130 * i),
   }));
   const attempt: AttemptPart = {
