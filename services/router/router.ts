@@ -20,6 +20,7 @@ import { createCore, type RouterCore } from './core.ts';
 import { Models } from './models.ts';
 import type { ApiContext } from './openai/api_context.ts';
 import { Observer } from './observe/observer.ts';
+import { Exposition } from './metrics/exposition.ts';
 import type { RouterConfig } from './options.ts';
 import { ServedModels } from './served_models.ts';
 
@@ -50,6 +51,8 @@ export interface HttpApp extends Pick<RouterCore, 'view' | 'index' | 'policy' | 
   readonly numPromised: () => number;
   readonly config: RouterConfig;
   readonly bus: ClusterBus;
+  /** Text of `/metrics`. */
+  readonly exposition: Exposition;
   /** Events, alarms and history of the cluster. */
   readonly observer: Observer;
   /** Address at which other processes reach this router. */
@@ -119,15 +122,17 @@ async function build(
   const givenNames = given.map((facts) => facts.name);
   forgetIdleModels({ clock, view, serving, models, log, givenNames, signal: stopped.signal });
   const { admission } = serving;
+  const exposition = new Exposition({ clock, view, index, bus, models: () => serving.metrics(givenNames) });
   let closeHttp: () => Promise<void> = () => Promise.resolve();
   return {
+    metrics: () => exposition.text('router'),
     handlers: { ...(server ? {} : { connect: hub.connect }), policy: servePolicy(policy) },
     join: async () => {
       const bind = config.bind || '127.0.0.1:8000';
       const { first, ...shown } = serving.shown(givenNames);
       const ownAddress = config.advertise || address;
-      const app = { context: first, ...shown, config, view, index, policy, losses, bus, observer, address: ownAddress };
-      const listening = await listenHttp(bind, app);
+      const own = { config, view, index, policy, losses, bus, observer, exposition, address: ownAddress };
+      const listening = await listenHttp(bind, { context: first, ...shown, ...own });
       closeHttp = listening.close;
       const where = server ? `bus ${server.name}` : `hub ${address}`;
       const { indexAlarms } = serving;

@@ -1,32 +1,5 @@
 /** Clock, timers, visibility and network of the browser: the only file of the page that touches them, so that tests can bring others. */
-
-/** Connection that receives server-sent events. */
-export interface EventConnection {
-  /** Ends the connection. */
-  close(): void;
-}
-
-/** Receivers of what an event connection brings. */
-export interface EventReceiver {
-  /** Called with the data of each event `tick`. */
-  onTick(data: string): void;
-  /** Called once when the connection failed or ended; it is closed then. */
-  onEnd(): void;
-}
-
-/** Surroundings of the page. */
-export interface Host {
-  /** Milliseconds since 1970. */
-  now(): number;
-  /** Calls `run` after `ms`. @returns a function that prevents it. */
-  later(ms: number, run: () => void): () => void;
-  /** Whether somebody can see the page. */
-  isVisible(): boolean;
-  /** Calls `changed` whenever the page becomes visible or hidden, for as long as the page lives. */
-  onVisibility(changed: () => void): void;
-  /** Opens server-sent events from `path`. */
-  openEvents(path: string, receiver: EventReceiver): EventConnection;
-}
+import type { Host } from './host.ts';
 
 /** Host that is this browser. */
 export const browserHost: Host = {

@@ -1,5 +1,6 @@
 /** Links as a matrix of holders and readers. */
 import type { LinkView } from '../observe/api_types.ts';
+import { compareNames } from './format.ts';
 
 /** A matrix of what moves now. */
 export interface Matrix {
@@ -26,12 +27,12 @@ export function matrixOf(links: readonly LinkView[], rows: number, columns: numb
     add(cells, `${from}\n${to}`, bytes_per_s);
   }
   const busiest = (map: Map<string, number>): readonly string[] =>
-    [...map].sort(([a, x], [b, y]) => y - x || a.localeCompare(b)).map(([name]) => name);
+    [...map].sort(([a, x], [b, y]) => y - x || compareNames(a, b)).map(([name]) => name);
   const [from, to] = [busiest(sums.from), busiest(sums.to)];
   return {
     // In the order of names, so that rows keep their place while their sums change.
-    from: from.slice(0, rows).sort((a, b) => a.localeCompare(b, 'en', { numeric: true })),
-    to: to.slice(0, columns).sort((a, b) => a.localeCompare(b, 'en', { numeric: true })),
+    from: from.slice(0, rows).sort(compareNames),
+    to: to.slice(0, columns).sort(compareNames),
     at: (holder, reader) => cells.get(`${holder}\n${reader}`) ?? 0,
     largest: Math.max(0, ...cells.values()),
     isPart: from.length > rows || to.length > columns,

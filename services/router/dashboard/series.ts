@@ -26,7 +26,7 @@ function source(
   color: number,
   title: string,
 ): SeriesWord & { source: keyof TokenSources } {
-  return { source: name, name: `tokens_${name}_per_s`, label, color, title };
+  return { source: name, name: `source_${name}`, label, color, title };
 }
 
 /** Sources that saved computing. */
@@ -39,16 +39,16 @@ export const TBT: readonly SeriesWord[] = quantiles('tbt');
 
 function quantiles(name: string): readonly SeriesWord[] {
   return [
-    { name: `${name}_p50_ms`, label: 'p50', color: 3, title: 'Half of the values are at most this' },
-    { name: `${name}_p95_ms`, label: 'p95', color: 2, title: 'Nineteen of twenty values are at most this' },
-    { name: `${name}_p99_ms`, label: 'p99', color: 5, title: 'Ninety-nine of a hundred values are at most this' },
+    { name: `${name}_ms_p50`, label: 'p50', color: 3, title: 'Half of the values are at most this' },
+    { name: `${name}_ms_p95`, label: 'p95', color: 2, title: 'Nineteen of twenty values are at most this' },
+    { name: `${name}_ms_p99`, label: 'p99', color: 5, title: 'Ninety-nine of a hundred values are at most this' },
   ];
 }
 
-/** Requests that began and those that failed, a second. */
+/** Requests that ended and those that failed, a second. */
 export const RATES: readonly SeriesWord[] = [
   { name: 'requests_per_s', label: 'requests', color: 1, title: 'Requests that ended, a second' },
-  { name: 'errors_per_s', label: 'errors', color: 5, title: 'Requests that failed, a second' },
+  { name: 'failed_per_s', label: 'failed', color: 5, title: 'Requests that failed, a second' },
 ];
 
 /** Sequences that instances compute, and those that wait. */

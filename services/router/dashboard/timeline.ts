@@ -46,9 +46,22 @@ export class Timeline {
     return this.#series.get(name)?.some((value) => value !== null) ?? false;
   }
 
-  /** Names of all series. */
-  get names(): readonly string[] {
-    return [...this.#series.keys()];
+  /** Mean of a series over its last `spanMs`; null where it has no value there. */
+  mean(name: string, spanMs: number): number | null {
+    const from = (this.times.at(-1) ?? 0) - spanMs;
+    const values = this.values(name).filter((value, i) => value !== null && (this.times[i] ?? 0) > from) as number[];
+    return values.length === 0 ? null : values.reduce((sum, value) => sum + value, 0) / values.length;
+  }
+
+  /** Newest value of a series that is not older than `spanMs`; null where there is none. */
+  latest(name: string, spanMs: number): number | null {
+    const values = this.values(name);
+    const from = (this.times.at(-1) ?? 0) - spanMs;
+    for (let i = values.length - 1; i >= 0 && (this.times[i] ?? 0) > from; i--) {
+      const value = values[i] ?? null;
+      if (value !== null) return value;
+    }
+    return null;
   }
 
   /** Adds the values of a time. A time within the last step is passed over; after a pause there is a gap. */

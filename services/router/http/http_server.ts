@@ -10,6 +10,7 @@ import { errorFormOf } from '../openai/error_form.ts';
 import { errorBody, errorHeaders, errorStatus } from '../openai/errors.ts';
 import type { HttpApp, ListenHttp } from '../router.ts';
 import { Cors } from './cors.ts';
+import { countRequests } from './http_counts.ts';
 import { namesOf, withClient } from './http_exchange.ts';
 import { addInsideRoutes } from './inside_routes.ts';
 import { addModelRoutes } from './model_routes.ts';
@@ -62,6 +63,9 @@ function createHttpServer(httpApp: HttpApp): FastifyInstance {
   });
   answerUnusual(app.server, cors, context.metrics);
   const allowed = new Map<string, string[]>();
+  countRequests(app.server, httpApp.exposition.http, context.clock, (path) =>
+    [path, ofOne(path)].find((one) => allowed.has(one)),
+  );
   app.addHook('onRoute', ({ method, url }) => {
     const path = url.replace(':id', '{id}');
     allowed.set(path, [...(allowed.get(path) ?? []), ...[method].flat()]);

@@ -1,8 +1,7 @@
 /** Routes that show the inside of the cluster: metrics, the dashboard and its `/api/*`. */
 import type { FastifyInstance } from 'fastify';
 import { poolView } from '../cluster/pool_view.ts';
-import { clusterMetrics } from '../metrics/cluster_metrics.ts';
-import { mergeMetrics } from '../metrics/merge_metrics.ts';
+import { Exposition, scopes, type Scope } from '../metrics/exposition.ts';
 import { EVENT_KINDS } from '../observe/event_kinds.ts';
 import type { HttpApp } from '../router.ts';
 import { addBlocksRoutes } from './blocks_routes.ts';
@@ -14,13 +13,13 @@ const DEFAULT_LISTED = 100;
 
 /** Adds the routes of metrics, the dashboard and `/api/*` to the server. */
 export function addInsideRoutes(app: FastifyInstance, httpApp: HttpApp): void {
-  const { context, contexts, decisions, hardware, view, index, bus } = httpApp;
-  const cluster = clusterMetrics({ view, index, bus });
-  app.get('/metrics', async (_request, reply) => {
-    const models = [...new Set([context, ...contexts()])].map(({ metrics }) => metrics.text());
-    return reply.type(cluster.contentType).send(mergeMetrics(await Promise.all([...models, cluster.metrics()])));
-  });
+  const { decisions, hardware, exposition } = httpApp;
   type Asked = { Querystring: Query };
+  app.get<Asked>('/metrics', async ({ query }, reply) => {
+    const [scope, ...others] = choicesOf(query, 'scope', scopes) ?? [];
+    const text = await exposition.text(others.length > 0 ? undefined : (scope as Scope | undefined));
+    return reply.type(Exposition.contentType).send(text);
+  });
   const limitOf = (query: Query): number => integerOf(query, 'limit', DEFAULT_LISTED, { least: 1 });
   addRequestRoutes(app, httpApp);
   app.get<Asked>('/api/decisions', ({ query }) => ({ decisions: decisions().slice(-limitOf(query)).reverse() }));

@@ -2,6 +2,7 @@
 import { z } from 'zod';
 import { softwareVersion } from '../../../shared/base/version.ts';
 import { PHASES } from '../observe/request_row.ts';
+import { scopes } from '../metrics/exposition.ts';
 import { EVENT_KINDS } from '../observe/event_kinds.ts';
 import { countSchema, messagesSchema } from '../anthropic/message_parameters.ts';
 import { embeddingSchema } from '../openai/embedding_parameters.ts';
@@ -75,6 +76,16 @@ const operations: Readonly<Record<string, Operation>> = {
 /** Query parameters, by path. */
 const queries: Readonly<Record<string, readonly { readonly name: string; readonly schema: object }[]>> = {
   '/tokenizer_info': [{ name: 'model', schema: { type: 'string' } }],
+  '/metrics': [
+    {
+      name: 'scope',
+      schema: {
+        type: 'string',
+        enum: [...scopes],
+        description: 'series of this router or of the cluster; both without it',
+      },
+    },
+  ],
   '/api/hardware': [{ name: 'model', schema: { type: 'string' } }],
   '/api/requests': [
     { name: 'limit', schema: { type: 'integer', minimum: 1, maximum: 1_000 } },

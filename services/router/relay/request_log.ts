@@ -77,8 +77,8 @@ export class RequestTrace {
   readonly #startMs: number;
   phase: RequestPhase = 'tokenizing';
   promptTokens: number;
-  /** Upper bound of new tokens. */
-  maxTokens: number | undefined;
+  /** Parameters of the request: the upper bound of new tokens, undefined while it is not known, and the samples of the prompt. */
+  readonly wanted: { maxTokens: number | undefined; numSamples: number } = { maxTokens: undefined, numSamples: 1 };
   /** Token counts of the attempts; undefined before the prompt runs. */
   counts: RequestCounts | undefined;
   readonly notes: string[] = [];

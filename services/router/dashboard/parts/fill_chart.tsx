@@ -13,6 +13,8 @@ export function FillChart(props: {
   readonly range: Range;
   readonly events: readonly ClusterEvent[];
   readonly title: string;
+  /** Capacity of a kind of tier, for series that have none. */
+  readonly capacityOf?: (name: string) => number | undefined;
 }): VNode {
   const state = useTimeline(props.scope, props.range);
   const { timeline } = state;
@@ -26,16 +28,16 @@ export function FillChart(props: {
       series={series}
       formatY={percent}
       atLeast={1}
-      valuesOf={fillOf}
+      valuesOf={(from, name) => fillOf(from, name, props.capacityOf?.(name))}
     />
   );
 }
 
-function fillOf(timeline: Timeline, name: string): readonly (number | null)[] {
+function fillOf(timeline: Timeline, name: string, known: number | undefined): readonly (number | null)[] {
   const held = timeline.values(`${name}_bytes`);
   const capacity = timeline.values(`${name}_capacity_bytes`);
   return held.map((value, i) => {
-    const room = capacity[i] ?? 0;
+    const room = known ?? capacity[i] ?? 0;
     return value === null || room <= 0 ? null : value / room;
   });
 }

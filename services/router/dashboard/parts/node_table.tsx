@@ -1,15 +1,13 @@
 /** The nodes: who holds what, what they do, and what ails them. */
-import { useSignal, type Signal } from '@preact/signals';
+import { computed, useSignal, type Signal } from '@preact/signals';
 import type { VNode } from 'preact';
 import type { NodeView, TierView } from '../../observe/api_types.ts';
-import { bytes, count, duration, NONE, percent } from '../format.ts';
+import { bytes, compareNames, count, duration, NONE, percent } from '../format.ts';
 import { store } from '../page.ts';
 import { ailmentOf, tierWord } from '../pool_words.ts';
 import { hrefOf } from '../route.ts';
 import { Card, Meter, StateWord } from './common.tsx';
 import { Table, type Column } from './table.tsx';
-
-const byName = new Intl.Collator('en', { numeric: true }).compare;
 
 const COLUMNS: readonly Column<NodeView>[] = [
   { label: 'Node', cell: ({ name }) => name },
@@ -117,7 +115,7 @@ export function NodeTable(): VNode {
 }
 
 function Filters({ text, role }: { readonly text: Signal<string>; readonly role: Signal<string> }): VNode {
-  const roles = [...new Set(store.nodes.all().map((node) => node.role))].sort(byName);
+  const roles = rolesNow.value;
   return (
     <>
       <input
@@ -139,13 +137,28 @@ function Filters({ text, role }: { readonly text: Signal<string>; readonly role:
   );
 }
 
-/** Nodes by role and name, so that each keeps its place; on demand those that are not well before all others. */
+/** Roles of the nodes that there are. */
+const rolesNow = computed(() => {
+  const roles = store.nodes.ids.value.flatMap((id) => store.nodes.row(id)?.peek().role ?? []);
+  return [...new Set(roles)].sort(compareNames);
+});
+
+/** Names of all nodes by role and name. Sorted when a node joins or leaves, not with every tick. */
+const sortedNames = computed(() => {
+  const nodes = store.nodes.ids.value.flatMap((id) => store.nodes.row(id)?.peek() ?? []);
+  return nodes.sort((a, b) => compareNames(a.role, b.role) || compareNames(a.name, b.name)).map(({ name }) => name);
+});
+
+/** The nodes that match, each in its place; on demand those that are not well before all others. */
 function orderedIds(text: string, role: string, isSickFirst: boolean): readonly string[] {
+  const names = sortedNames.value;
   const wanted = text.toLowerCase();
-  const rank = (node: NodeView): number => (isSickFirst && ailmentOf(node) !== null ? 0 : 1);
-  return [...store.nodes.all()]
-    .filter((node) => role === '' || node.role === role)
-    .filter(({ name, model, address }) => `${name} ${model ?? ''} ${address}`.toLowerCase().includes(wanted))
-    .sort((a, b) => rank(a) - rank(b) || byName(a.role, b.role) || byName(a.name, b.name))
-    .map(({ name }) => name);
+  if (wanted === '' && role === '' && !isSickFirst) return names;
+  const matches = (node: NodeView): boolean =>
+    (role === '' || node.role === role) &&
+    `${node.name} ${node.model ?? ''} ${node.address}`.toLowerCase().includes(wanted);
+  const changes = store.nodes.changes.value;
+  const nodes = changes === 0 ? [] : names.flatMap((name) => store.nodes.row(name)?.peek() ?? []).filter(matches);
+  const isSick = (node: NodeView): boolean => isSickFirst && ailmentOf(node) !== null;
+  return [...nodes.filter(isSick), ...nodes.filter((node) => !isSick(node))].map(({ name }) => name);
 }

@@ -136,7 +136,7 @@ function optionsOf(content: () => PlotContent, point: (plot: uPlot) => void): Om
         label,
         stroke: colorOf(`series-${color}`),
         width: isStacked ? 1 : 1.75,
-        points: { show: false },
+        points: { show: !isStacked, size: 4, filter: alone },
         ...(isStacked ? { fill: colorOf(`series-${color}`) } : {}),
       })),
     ],
@@ -147,6 +147,13 @@ function optionsOf(content: () => PlotContent, point: (plot: uPlot) => void): Om
 /** Text of the ticks. uPlot leaves out ticks of a logarithmic axis that would be too near to others: they are null. */
 function labelsOf(ticks: readonly (number | null)[], format: (value: number) => string): string[] {
   return ticks.map((tick) => (tick === null ? '' : format(tick)));
+}
+
+/** Indices of values without a neighbour, which no line would show. */
+function alone(plot: uPlot, line: number): number[] {
+  const values = plot.data[line] ?? [];
+  const has = (i: number): boolean => (values[i] ?? null) !== null;
+  return Array.from(values.keys()).filter((i) => has(i) && !has(i - 1) && !has(i + 1));
 }
 
 /** A little room above the highest value; 1 where all are zero. */

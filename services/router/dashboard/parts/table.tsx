@@ -54,7 +54,7 @@ interface Sorting {
 
 /** A table with keyed rows. */
 export function Table<Row>(props: TableProps<Row>): VNode {
-  const { rowHeight = 34, height = 640 } = props;
+  const { rowHeight = 34, height = 520 } = props;
   const scrolled = useSignal(0);
   const sorting = useSignal<Sorting | null>(null);
   const frame = useRef<HTMLDivElement>(null);

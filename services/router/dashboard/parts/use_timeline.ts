@@ -12,12 +12,12 @@ export interface TimelineState {
 }
 
 /**
- * The series of a scope (`cluster`, `role:decode`, `model:NAME`, `node:NAME`). Those of the cluster go on with every tick of the stream; others
+ * The series of a scope (`cluster`, `role:decode`, `model:NAME`, `node:NAME`), none for the scope null. Those of the cluster go on with every tick of the stream; others
  * are asked for again each `stepMs`, at most every ten seconds.
  */
-export function useTimeline(scope: string, { spanMs, stepMs }: Range): TimelineState {
+export function useTimeline(scope: string | null, { spanMs, stepMs }: Range): TimelineState {
   const isLive = scope === 'cluster' && stepMs === 1_000;
-  const path = `api/history?scope=${encodeURIComponent(scope)}&step_ms=${stepMs}`;
+  const path = scope === null ? null : `api/history?scope=${encodeURIComponent(scope)}&step_ms=${stepMs}`;
   const { body, error } = useJson<HistoryBody>(path, isLive ? 0 : Math.max(10_000, stepMs));
   const timeline = useMemo(() => body && new Timeline(body, spanMs), [body, spanMs]);
   const asOf = isLive ? store.asOf.value : null;

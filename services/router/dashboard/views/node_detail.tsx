@@ -36,7 +36,13 @@ export function NodeDetail({ name }: { readonly name: string }): VNode {
         <RangeChoice value={range.value} ranges={NODE_RANGES} onChange={(chosen) => (range.value = chosen)} />
       </div>
       <TimeChart title="Sequences" state={state} range={range.value} events={events} series={LOAD} formatY={short} />
-      <FillChart scope={`node:${name}`} range={range.value} events={events} title="How full its tiers are" />
+      <FillChart
+        scope={`node:${name}`}
+        range={range.value}
+        events={events}
+        title="How full its tiers are"
+        capacityOf={(tier) => store.nodes.row(name)?.peek().tiers[tier]?.capacity_bytes}
+      />
       <Card title="What happened to it" wide>
         <EventList events={events} limit={50} />
       </Card>
