@@ -81,6 +81,7 @@ const processes = [
     'nats',
     'tls',
     'dashboard',
+    'dashboard_page',
     'dashboard_views',
     'inspection',
     'routes',

@@ -108,8 +108,8 @@ export class DashboardFixture {
     if (pathname === '/api/lookup') return world.lookup(text);
     if (pathname === '/api/events') return { as_of: world.pool().as_of, events: world.events };
     if (pathname === '/api/history') {
-      const step = number('step_ms', 1_000);
-      return world.history(searchParams.get('scope') ?? 'cluster', step, step === 1_000 ? 900 : 1_440);
+      const step = number('step', 1_000);
+      return world.history(searchParams.get('scope') ?? 'cluster', step, step === 60_000 ? 1_440 : 900_000 / step);
     }
     const [, id] = /^\/api\/requests\/(.+)$/.exec(pathname) ?? [];
     return id === undefined ? undefined : world.requests.find((one) => one.id === decodeURIComponent(id));

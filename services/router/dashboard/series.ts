@@ -57,6 +57,12 @@ export const LOAD: readonly SeriesWord[] = [
   { name: 'waiting', label: 'waiting', color: 2, title: 'Sequences that wait for room' },
 ];
 
+/** Series of a node: sequences, and the bytes that its tiers hold. */
+export const NODE_SERIES = ['running', 'waiting', 'device_bytes', 'dram_bytes', 'disk_bytes'];
+
+/** Series of the bytes that the cluster's tiers hold, and of those that they can hold. */
+export const TIER_FILL = ['device', 'dram', 'disk'].flatMap((tier) => [`${tier}_bytes`, `${tier}_capacity_bytes`]);
+
 /** Kinds of tiers with their words, from the fastest. */
 export const TIERS: readonly SeriesWord[] = [
   { name: 'device', label: 'Device', color: 3, title: 'Memory of the GPU, or of the CPU that computes' },

@@ -14,11 +14,8 @@ export const RANGES: readonly [Range, Range] = [
   { label: '24 hours', spanMs: 86_400_000, stepMs: 60_000 },
 ];
 
-/** Spans that the router keeps of a node. */
-export const NODE_RANGES: readonly [Range, Range] = [
-  { label: '15 minutes', spanMs: 900_000, stepMs: 5_000 },
-  { label: '24 hours', spanMs: 86_400_000, stepMs: 60_000 },
-];
+/** Span that the router keeps of a node. */
+export const NODE_RANGE: Range = { label: '15 minutes', spanMs: 900_000, stepMs: 5_000 };
 
 /** Series with common times, bounded to a span. */
 export class Timeline {

@@ -5,18 +5,18 @@ import { percent } from '../format.ts';
 import { TIERS } from '../series.ts';
 import type { Range, Timeline } from '../timeline.ts';
 import { TimeChart } from './time_chart.tsx';
-import { useTimeline } from './use_timeline.ts';
+import type { TimelineState } from './use_timeline.ts';
 
 /** Chart of the share of each kind of tier that is taken, of the cluster or of one node. */
 export function FillChart(props: {
-  readonly scope: string;
+  readonly state: TimelineState;
   readonly range: Range;
   readonly events: readonly ClusterEvent[];
   readonly title: string;
   /** Capacity of a kind of tier, for series that have none. */
   readonly capacityOf?: (name: string) => number | undefined;
 }): VNode {
-  const state = useTimeline(props.scope, props.range);
+  const { state } = props;
   const { timeline } = state;
   const series = TIERS.filter(({ name }) => timeline?.has(`${name}_bytes`));
   return (

@@ -87,14 +87,10 @@ function marksOf(events: readonly ClusterEvent[], from: number): readonly Mark[]
 }
 
 /** Buttons that choose the span of charts. */
-export function RangeChoice(props: {
-  readonly value: Range;
-  readonly ranges?: readonly Range[];
-  readonly onChange: (range: Range) => void;
-}): VNode {
+export function RangeChoice(props: { readonly value: Range; readonly onChange: (range: Range) => void }): VNode {
   return (
     <div class="choice" role="group" aria-label="Span of the charts">
-      {(props.ranges ?? RANGES).map((range) => (
+      {RANGES.map((range) => (
         <button
           key={range.label}
           type="button"

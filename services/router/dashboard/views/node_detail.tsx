@@ -1,5 +1,4 @@
 /** One node: what it is, what it does over time, what it holds, what happened to it, and its links. */
-import { useSignal } from '@preact/signals';
 import type { VNode } from 'preact';
 import type { EventPage, NodeView } from '../../observe/api_types.ts';
 import { mergedEvents } from '../event_words.ts';
@@ -9,21 +8,20 @@ import { Card, Meter, Notice, StateWord } from '../parts/common.tsx';
 import { EventList } from '../parts/event_list.tsx';
 import { FillChart } from '../parts/fill_chart.tsx';
 import { busiestFirst, LinkTable } from '../parts/link_table.tsx';
-import { RangeChoice, TimeChart } from '../parts/time_chart.tsx';
+import { TimeChart } from '../parts/time_chart.tsx';
 import { useJson } from '../parts/use_json.ts';
 import { useTimeline } from '../parts/use_timeline.ts';
 import { ailmentOf, lossSentence, tierSums, tierWord } from '../pool_words.ts';
 import { hrefOf } from '../route.ts';
-import { LOAD } from '../series.ts';
+import { LOAD, NODE_SERIES } from '../series.ts';
 import { linkId } from '../store.ts';
-import { NODE_RANGES } from '../timeline.ts';
+import { NODE_RANGE } from '../timeline.ts';
 
 /** The page of a node. */
 export function NodeDetail({ name }: { readonly name: string }): VNode {
-  const range = useSignal(NODE_RANGES[0]);
   const older = useJson<EventPage>(`api/events?limit=200&node=${encodeURIComponent(name)}`, 0);
   const events = mergedEvents(store.events.value, older.body?.events ?? []).filter(({ node }) => node === name);
-  const state = useTimeline(`node:${name}`, range.value);
+  const state = useTimeline(`node:${name}`, NODE_RANGE, NODE_SERIES);
   // Read here so that a node that joins or leaves while its page is open appears or goes.
   const isHere = store.nodes.ids.value.includes(name);
   return (
@@ -32,13 +30,10 @@ export function NodeDetail({ name }: { readonly name: string }): VNode {
         <a href={hrefOf('pool')}>← All nodes</a>
       </p>
       {isHere ? <Facts name={name} /> : <Gone name={name} />}
-      <div class="bar wide">
-        <RangeChoice value={range.value} ranges={NODE_RANGES} onChange={(chosen) => (range.value = chosen)} />
-      </div>
-      <TimeChart title="Sequences" state={state} range={range.value} events={events} series={LOAD} formatY={short} />
+      <TimeChart title="Sequences" state={state} range={NODE_RANGE} events={events} series={LOAD} formatY={short} />
       <FillChart
-        scope={`node:${name}`}
-        range={range.value}
+        state={state}
+        range={NODE_RANGE}
         events={events}
         title="How full its tiers are"
         capacityOf={(tier) => store.nodes.row(name)?.peek().tiers[tier]?.capacity_bytes}

@@ -16,12 +16,15 @@ import { RANGES, type Timeline } from '../timeline.ts';
 /** Events that the list has. */
 const LISTED = 40;
 
+/** Series that the view asks for. */
+const NAMES = [...RATES, ...SOURCES, ...TTFT, ...TBT].map(({ name }) => name).concat('output_tokens_per_s');
+
 /** The view Overview. */
 export function Overview(): VNode {
   const range = useSignal(RANGES[0]);
-  const live = useTimeline('cluster', RANGES[0]);
+  const live = useTimeline('cluster', RANGES[0], NAMES);
   const isLong = range.value !== RANGES[0];
-  const long = useTimeline(isLong ? 'cluster' : null, RANGES[1]);
+  const long = useTimeline(isLong ? 'cluster' : null, RANGES[1], NAMES);
   const state = isLong ? long : live;
   const older = useJson<EventPage>('api/events?limit=500', 0);
   const events = mergedEvents(store.events.value, older.body?.events ?? []);

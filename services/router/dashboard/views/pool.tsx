@@ -9,7 +9,9 @@ import { FillChart } from '../parts/fill_chart.tsx';
 import { NodeTable } from '../parts/node_table.tsx';
 import { ReuseCard } from '../parts/reuse_card.tsx';
 import { RangeChoice } from '../parts/time_chart.tsx';
+import { useTimeline } from '../parts/use_timeline.ts';
 import { ailmentOf, dearestFirst, lossSentence, rolesOf, tierSums, tierWord } from '../pool_words.ts';
+import { TIER_FILL } from '../series.ts';
 import { RANGES } from '../timeline.ts';
 import { NodeDetail } from './node_detail.tsx';
 
@@ -21,6 +23,7 @@ export function Pool({ args }: { readonly args: readonly string[] }): VNode {
 
 function WholePool(): VNode {
   const range = useSignal(RANGES[0]);
+  const state = useTimeline('cluster', range.value, TIER_FILL);
   return (
     <>
       <HealthCard />
@@ -28,7 +31,7 @@ function WholePool(): VNode {
       <div class="bar wide">
         <RangeChoice value={range.value} onChange={(chosen) => (range.value = chosen)} />
       </div>
-      <FillChart scope="cluster" range={range.value} events={store.events.value} title="How full the tiers are" />
+      <FillChart state={state} range={range.value} events={store.events.value} title="How full the tiers are" />
       <TiersCard />
       <ReuseCard />
       <LossCard />
