@@ -75,10 +75,15 @@ function filtered(world: World, query: URLSearchParams): RequestPage {
 
 function reportOf(row: RequestRow, share: number): StageReport {
   const { device, dram, instance, store_dram: storeDram, store_disk: storeDisk, computed } = row.sources;
+  const ttft = row.ttft_ms ?? 100;
   return {
     ...{ cached_tokens: device + dram, fetched_tokens: instance + storeDram + storeDisk, computed_tokens: computed },
-    ...{ fetched_bytes: (instance + storeDram + storeDisk) * 131_072, queue_ms: 3.2 * share, load_ms: 41 * share },
-    compute_ms: (row.ttft_ms ?? 100) * 0.4 * share,
+    ...{
+      fetched_bytes: (instance + storeDram + storeDisk) * 131_072,
+      queue_ms: 0.05 * ttft * share,
+      load_ms: 0.3 * ttft * share,
+    },
+    compute_ms: 0.4 * ttft * share,
   };
 }
 
