@@ -169,6 +169,13 @@ export const options = {
     10_000,
     'finished requests that `/api/requests` keeps, about 4 KB each; those that failed and the 20 slowest of each minute stay for an hour',
   ),
+  history_bytes: option(
+    'Router',
+    'SIZE',
+    bytes,
+    64 * 2 ** 20,
+    'memory for the values over time that `/api/history` has: 0.3 MB for the cluster and each model, 16 KB a node; what finds no room has no history, and an event says so',
+  ),
   silence_ms: option(
     'Router',
     'MS',

@@ -107,14 +107,14 @@ async function build(
   const bus = new ClusterBus(server ?? hub, { cluster, token, clock, log });
   const models = new Models({ network, log, signal: stopped.signal, open: (facts) => serving.open(facts) });
   for (const facts of given) models.add(facts);
-  const observer = new Observer({ clock, name, identity });
+  const observer = new Observer({ clock, name, identity, historyBytes: config.history_bytes });
   const core = createCore(context, {
     ...{ bus, name, signal: stopped.signal, onEvent: observer.onEvent },
     admit: (registration) => models.admit(registration),
   });
   const { view, index, policy, losses } = core;
   const serving = new ServedModels({
-    ...{ config, threads, clock, random, newId, log, fail, bus },
+    ...{ config, threads, clock, random, newId, log, fail, bus, listener: observer.history },
     core,
     ending: ending.signal,
   });

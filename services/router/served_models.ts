@@ -27,7 +27,7 @@ import { answerEnds } from './output/end_tokens.ts';
 import { NO_FORMAT, OutputFormat } from './output/output_format.ts';
 import { specialNames } from './output/rule_format.ts';
 import type { RequestTrace } from './relay/request_log.ts';
-import { RequestLog } from './relay/request_traces.ts';
+import { RequestLog, type RequestListener } from './relay/request_traces.ts';
 import { ResponseStore } from './responses/response_store.ts';
 import { TextCodec } from './text/text.ts';
 
@@ -42,6 +42,8 @@ export interface ServedModelsOptions extends Host {
   readonly bus: ClusterBus;
   /** Aborts when the router cannot wait for requests any longer. */
   readonly ending: AbortSignal;
+  /** Counts the requests of all models. */
+  readonly listener: RequestListener;
 }
 
 interface Served {
@@ -75,6 +77,7 @@ export class ServedModels {
       context.metrics.observeRequest(trace);
     };
     this.#requests = new RequestLog(clock, onClosed, config.request_log);
+    this.#requests.listen(options.listener);
     bus.subscribe(subjects.answers, (bytes) => {
       try {
         const { model, ...answer } = decodeAnswer(bytes);

@@ -11,8 +11,8 @@ import type { StateSlots } from '../protocol/membership.ts';
 import type { BlockEvent, SequenceEvent } from './engine_events.ts';
 import type { LoadModelOptions } from './load_options.ts';
 import type { QueueOrderName } from './queue_order.ts';
-import type { BlockOrigin } from './sequence_times.ts';
 import type { FetchStages } from './fetch_stages.ts';
+import type { BlockOrigin } from './sequence_times.ts';
 
 /** Start parameters of the engine thread. */
 export interface EngineWorkerData {

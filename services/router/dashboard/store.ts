@@ -51,14 +51,16 @@ export class Store {
       this.asOf.value = tick.as_of;
       this.health.value = tick.health;
       this.now.value = tick.now;
+      const nodes = tick.nodes.map((node) => completed(this.nodes.row(node.name)?.peek(), node));
+      const flows = tick.flows.map((flow) => completed(this.flows.row(linkId(flow))?.peek(), flow));
       if (isFirst) {
         this.connections.value++;
-        this.nodes.replace(tick.nodes);
-        this.flows.replace(tick.flows);
+        this.nodes.replace(nodes);
+        this.flows.replace(flows);
       } else {
-        this.nodes.put(tick.nodes, 'last');
+        this.nodes.put(nodes, 'last');
         this.nodes.remove(tick.gone);
-        this.flows.put(tick.flows, 'last');
+        this.flows.put(flows, 'last');
       }
       this.requests.put(newestFirst(tick.requests), 'first');
       this.#addEvents(tick.events);
@@ -70,6 +72,11 @@ export class Store {
     const added = events.filter(({ id }) => id > newest).sort((a, b) => b.id - a.id);
     if (added.length > 0) this.events.value = [...added, ...this.events.peek()].slice(0, MAX.events);
   }
+}
+
+/** Returns a row with its changed fields; a row that was not known before has all of them. */
+function completed<Row>(before: Row | undefined, changed: Partial<Row>): Row {
+  return { ...before, ...changed } as Row;
 }
 
 function newestFirst(requests: readonly RequestRow[]): readonly RequestRow[] {

@@ -6,6 +6,7 @@ import { EVENT_KINDS } from '../observe/event_kinds.ts';
 import type { HttpApp } from '../router.ts';
 import { addBlocksRoutes } from './blocks_routes.ts';
 import { addDashboardRoutes } from './dashboard_routes.ts';
+import { addHistoryRoute, addStreamRoute } from './history_routes.ts';
 import { choicesOf, integerOf, refuseUnknown, textOf, type Query } from './query.ts';
 import { addRequestRoutes } from './request_routes.ts';
 
@@ -26,6 +27,8 @@ export function addInsideRoutes(app: FastifyInstance, httpApp: HttpApp): void {
   app.get<Asked>('/api/hardware', ({ query }) => hardware(textOf(query, 'model')));
   addClusterRoutes(app, httpApp);
   addBlocksRoutes(app, httpApp);
+  addHistoryRoute(app, httpApp);
+  addStreamRoute(app, httpApp);
   addDashboardRoutes(app);
 }
 

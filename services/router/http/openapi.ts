@@ -1,6 +1,7 @@
 /** The API's description (OpenAPI 3.1): every route, and bodies by the schemas that requests are checked with. */
 import { z } from 'zod';
 import { softwareVersion } from '../../../shared/base/version.ts';
+import { STREAM_PARTS } from '../observe/live_stream.ts';
 import { PHASES } from '../observe/request_row.ts';
 import { scopes } from '../metrics/exposition.ts';
 import { EVENT_KINDS } from '../observe/event_kinds.ts';
@@ -65,6 +66,11 @@ const operations: Readonly<Record<string, Operation>> = {
     summary: 'Where the blocks of a prompt lie, and where it would be placed; `tokens` may stand for the prompt',
     bodies: ['Chat', 'Completion'],
   },
+  '/api/history': { summary: 'Values of the cluster, a role, a model or a node over time' },
+  '/api/stream': {
+    summary: 'What changes in the cluster, each second, as server-sent events `tick`',
+    type: 'text/event-stream',
+  },
   '/api/requests': { summary: 'Requests in flight and finished ones, with their attempts and times, or as rows' },
   '/api/requests/{id}': { summary: 'All that is known of one request' },
   '/api/decisions': { summary: 'Recent decisions of the conductor, with their reasons' },
@@ -97,6 +103,12 @@ const queries: Readonly<Record<string, readonly { readonly name: string; readonl
     { name: 'since', schema: { type: 'integer', description: 'earliest start, in ms since 1970' } },
     { name: 'slowest', schema: { type: 'integer', enum: [0, 1] } },
   ],
+  '/api/history': [
+    { name: 'scope', schema: { type: 'string', description: 'cluster, role:NAME, model:NAME or node:NAME' } },
+    { name: 'series', schema: { type: 'string', description: 'names separated by commas' } },
+    ...['from', 'to', 'step'].map((name) => ({ name, schema: { type: 'integer', minimum: 0 } })),
+  ],
+  '/api/stream': STREAM_PARTS.map((name) => ({ name, schema: { type: 'integer', enum: [0, 1] } })),
   '/api/events': [
     { name: 'since', schema: { type: 'integer', minimum: 0 } },
     { name: 'kind', schema: { type: 'string', description: `separated by commas: ${EVENT_KINDS.join(', ')}` } },

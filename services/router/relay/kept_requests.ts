@@ -58,6 +58,15 @@ export class KeptRequests<T extends Finished> {
     }
   }
 
+  /** Returns up to `count` requests that ended last, newest end first. */
+  last(count: number): T[] {
+    if (count <= 0) return [];
+    return this.#recent
+      .slice(Math.max(this.#first, this.#recent.length - count))
+      .flatMap((ended) => (ended ? [ended.trace] : []))
+      .reverse();
+  }
+
   /** Returns the kept requests, newest end first. */
   list(nowMs: number): T[] {
     this.#forget(nowMs);

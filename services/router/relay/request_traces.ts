@@ -22,6 +22,7 @@ export class RequestLog {
   readonly #onClosed: (trace: RequestTrace) => void;
   #listener: RequestListener | undefined;
   #numOpened = 0;
+  #numClosed = 0;
 
   /** `most` is the number of finished requests that are kept whatever became of them. */
   constructor(clock: Clock, onClosed: (trace: RequestTrace) => void, most: number) {
@@ -65,6 +66,7 @@ export class RequestLog {
   close(trace: RequestTrace, phase: EndPhase, finishReason: string, failure?: unknown): void {
     if (!this.#active.delete(trace)) return;
     trace.end(phase, finishReason, failure);
+    this.#numClosed++;
     this.#kept.add(trace, this.#clock.nowMs());
     this.#onClosed(trace);
     // An embedding has no tokens that could be counted before.
@@ -73,7 +75,17 @@ export class RequestLog {
     this.#listener?.onClosed(trace);
   }
 
-  /** Returns the active requests, newest first. */
+  /** Number of requests that have ended. */
+  get numClosed(): number {
+    return this.#numClosed;
+  }
+
+  /** Returns up to `count` requests that ended last, newest end first. */
+  lastClosed(count: number): RequestTrace[] {
+    return this.#kept.last(count);
+  }
+
+  /** Active requests, newest first. */
   get active(): RequestTrace[] {
     return [...this.#active].reverse();
   }
