@@ -79,7 +79,7 @@ export function readServeLine(
     throw new ConfigError('conversations of several turns are chats: use --endpoint /v1/chat/completions');
   if (given.isGiven('turns') && kind !== 'multi-turn' && kind !== 'sharegpt')
     throw new ConfigError('--turns means something with --dataset-name multi-turn or sharegpt only');
-  const seed = given.number('seed', 0, 2 ** 32 - 1) ?? 0;
+  const seed = wholeOrZero(given, 'seed', 2 ** 32 - 1);
   const numPrompts = given.whole('num-prompts', MAX_REQUESTS);
   const conversations = given.whole('num-conversations', MAX_REQUESTS);
   return {
@@ -95,7 +95,7 @@ export function readServeLine(
     ...{ numTurns, promptFormat: oneOf(given, 'prompt-format', ['auto', 'ids', 'text']), seed },
     rate: rateOf(given),
     maxConcurrency: given.whole('max-concurrency', MAX_CONCURRENCY) ?? Infinity,
-    numWarmups: given.number('num-warmups', 0, 100_000) ?? 0,
+    numWarmups: wholeOrZero(given, 'num-warmups', 100_000),
     ignoreEos: given.isSet('ignore-eos') || isGenerated || kind === 'mooncake',
     temperature: given.number('temperature', 0, 100),
     extraBody: objectOf(given.text('extra-body')),
@@ -115,6 +115,11 @@ function withOptionalValue(args: readonly string[]): string[] {
     const next = args[i + 1];
     return arg === '--save-result' && (next === undefined || next.startsWith('--')) ? '--save-result=' : arg;
   });
+}
+
+/** Returns a whole number from 0; 0 where the flag is not there. */
+function wholeOrZero(given: ServeFlags, name: Parameters<ServeFlags['text']>[0], most: number): number {
+  return given.value(name) === '0' ? 0 : (given.whole(name, most) ?? 0);
 }
 
 function oneOf<T extends string>(
@@ -187,7 +192,7 @@ function lengthsOf(given: ServeFlags): RandomLengths {
     outputTokens:
       given.whole('random-output-len', MAX_TOKENS) ?? given.whole('output-len', MAX_TOKENS) ?? DEFAULTS.outputTokens,
     ...{ inputRatio: input, outputRatio: output },
-    prefixTokens: given.number('random-prefix-len', 0, MAX_TOKENS) ?? 0,
+    prefixTokens: wholeOrZero(given, 'random-prefix-len', MAX_TOKENS),
   };
 }
 
