@@ -9,6 +9,8 @@ import { dirname, join, normalize } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, test } from 'vitest';
 import { readCommandLine, type OptionTable } from '../shared/base/options.ts';
+import { reportFlags } from '../services/cli/bench/report_command.ts';
+import { serveFlags } from '../services/cli/bench/serve_flags.ts';
 import { doctorOptions } from '../services/cli/doctor/doctor_options.ts';
 import { reportFlags } from '../services/cli/bench/report_command.ts';
 import { serveFlags } from '../services/cli/bench/serve_flags.ts';
