@@ -83,6 +83,7 @@ const processes = [
     'dashboard',
     'dashboard_views',
     'inspection',
+    'traces',
     'routes',
     'messages',
     'agents/agents',

@@ -114,7 +114,7 @@ async function build(
   });
   const { view, index, policy, losses } = core;
   const serving = new ServedModels({
-    ...{ config, threads, clock, random, newId, log, fail, bus },
+    ...{ config, threads, clock, random, newId, log, fail, bus, tracing: context.tracing },
     core,
     ending: ending.signal,
   });
