@@ -84,6 +84,7 @@ const processes = [
     'dashboard_page',
     'dashboard_views',
     'inspection',
+    'traces',
     'routes',
     'messages',
     'agents/agents',
