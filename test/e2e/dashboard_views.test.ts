@@ -7,7 +7,8 @@ import { readFileSync } from 'node:fs';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, test } from 'vitest';
 import { DashboardFixture } from '../support/dashboard_fixture.ts';
-import { errorsOf, launchChromium, overflowOf, violationsOf } from '../support/chromium.ts';
+import { startBrowser } from '../support/browser.ts';
+import { errorsOf, overflowOf, violationsOf } from '../support/page_checks.ts';
 
 const START = Date.UTC(2026, 10, 27, 12);
 const EVIL = '<img src=x onerror="document.title=1">';
@@ -27,7 +28,7 @@ beforeAll(async () => {
     misses,
     decode: EVIL,
   });
-  browser = await launchChromium();
+  browser = await startBrowser();
 });
 afterAll(async () => {
   await browser.close();
@@ -88,6 +89,7 @@ test('a request is found by its id, opened, understood, saved, and linked', asyn
 
 test('names and ids from clients are text, whatever they contain', async () => {
   const { page, errors } = await open('requests');
+  await page.getByRole('searchbox', { name: 'Search' }).fill('<img');
   await page.getByRole('link', { name: EVIL }).click();
   await page.locator('.waterfall').waitFor();
   assert((await page.locator('h3.id').textContent()) === EVIL);
