@@ -148,7 +148,7 @@ module.exports = {
       name: 'only-the-http-driver-knows-http',
       comment: 'The API takes bytes, a scope and a sink; who brings them is a driver, and the simulation another.',
       severity: 'error',
-      from: { path: '^(services|shared)/', pathNot: '^services/router/http/' },
+      from: { path: '^(services|shared)/', pathNot: '^services/(router/http/|cli/metrics_server\\.ts$)' },
       to: { path: '(node_modules/fastify|^node:http$|^http$)' },
     },
     {

@@ -81,6 +81,7 @@ const processes = [
     'nats',
     'tls',
     'dashboard',
+    'dashboard_views',
     'inspection',
     'routes',
     'messages',

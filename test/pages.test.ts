@@ -12,6 +12,7 @@ import { readCommandLine, type OptionTable } from '../shared/base/options.ts';
 import { doctorOptions } from '../services/cli/doctor/doctor_options.ts';
 import { policyOptions, readPolicyLine } from '../services/cli/policy_options.ts';
 import { loadTables, tableOf } from '../services/cli/tables.ts';
+import { topOptions } from '../services/cli/top/top_options.ts';
 import { policyNames } from '../services/router/conductor/policy_registry.ts';
 import { planFlags } from '../services/router/replay/plan_arguments.ts';
 import { replayFlags } from '../services/router/replay/replay_arguments.ts';
@@ -111,7 +112,7 @@ describe('commands in code spans', () => {
 
   test('name commands and options that `penstock` has', async () => {
     const tables = await loadTables();
-    const inspecting: Record<string, OptionTable> = { doctor: doctorOptions(tables) };
+    const inspecting: Record<string, OptionTable> = { doctor: doctorOptions(tables), top: topOptions };
     const owners = { ...tables, up: tableOf('up', tables), policy: policyOptions, ...inspecting };
     const wrong = spans.flatMap(({ page, span }) => {
       const [, command, rest = ''] = /^(?:npx )?penstock ([a-z]+)((?: .*)?)$/.exec(span) ?? [];
@@ -141,7 +142,7 @@ describe('commands in code spans', () => {
   test('name options that there are', async () => {
     const tables = await loadTables();
     const options = new Set(
-      Object.keys({ ...tableOf('up', tables), ...doctorOptions(tables) }).map(
+      Object.keys({ ...tableOf('up', tables), ...doctorOptions(tables), ...topOptions }).map(
         (name) => `--${name.replaceAll('_', '-')}`,
       ),
     );

@@ -17,6 +17,7 @@ import type { Host, Ready, RunningRole, StartRole } from '../../shared/node/role
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import { dataFolders } from './data_folders.ts';
+import { serveMetrics } from './metrics_server.ts';
 import { ProgressLine } from './progress_line.ts';
 import { textOf, tlsOf } from './tls_files.ts';
 
@@ -91,7 +92,7 @@ function realHost(config: ProcessConfig, log: Host['log'], openBus: OpenBus | un
   const clock = systemClock;
   const tls = tlsOf(config);
   return {
-    ...{ clock, log, newId, openBus, die: endNow, folders: dataFolders, threads: workerThreads },
+    ...{ clock, log, newId, openBus, die: endNow, folders: dataFolders, threads: workerThreads, serveMetrics },
     random: new Random(entropySeed()),
     network: new GrpcNetwork(config.cluster_token, clock, tls),
     tls,

@@ -9,6 +9,7 @@ import { OverloadPolicy } from './conductor/overload.ts';
 import { MeanLengthPredictor } from './conductor/length_predictor.ts';
 import { PolicyInForce } from './conductor/policy_in_force.ts';
 import { GoneKeys } from './observe/gone_keys.ts';
+import { LossCosts } from './observe/loss_cost.ts';
 import { MissReasons } from './observe/miss_reasons.ts';
 import type { RouterConfig } from './options.ts';
 import { PrefixIndex } from './cluster/prefix_index.ts';
@@ -40,8 +41,8 @@ interface ModelCore {
 export interface RouterCore {
   readonly view: ClusterView;
   readonly index: PrefixIndex;
-  /** Finds why tokens of a prompt are computed. */
-  readonly misses: MissReasons;
+  /** Costs of the loss of each member. */
+  readonly losses: LossCosts;
   /** Placement policy of all models. */
   readonly policy: PolicyInForce;
   /** Creates the view, conductor and relay of a model. `onFailover` is called when a request moves to another decode instance. */
@@ -111,5 +112,5 @@ export function createCore(
   const drop = (conductor: Conductor): void => {
     conductors.delete(conductor);
   };
-  return { view, index, misses, policy, serve, drop };
+  return { view, index, losses: new LossCosts(index, view, clock), policy, serve, drop };
 }

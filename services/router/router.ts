@@ -20,6 +20,7 @@ import { createCore, type RouterCore } from './core.ts';
 import { Models } from './models.ts';
 import type { ApiContext } from './openai/api_context.ts';
 import { Observer } from './observe/observer.ts';
+import { Exposition } from './metrics/exposition.ts';
 import type { RouterConfig } from './options.ts';
 import { ServedModels } from './served_models.ts';
 
@@ -32,7 +33,7 @@ const HUB = '127.0.0.1:8001';
 const ANY_PORT = '127.0.0.1:0';
 
 /** The router as the HTTP server sees it: the API, and the state behind health, metrics and `/api/*`. */
-export interface HttpApp extends Pick<RouterCore, 'view' | 'index' | 'policy'> {
+export interface HttpApp extends Pick<RouterCore, 'view' | 'index' | 'policy' | 'losses'> {
   /** Context of the first model. */
   readonly context: ApiContext;
   /** Returns the contexts of the models to list: configured ones, and others that have engines. */
@@ -50,6 +51,8 @@ export interface HttpApp extends Pick<RouterCore, 'view' | 'index' | 'policy'> {
   readonly numPromised: () => number;
   readonly config: RouterConfig;
   readonly bus: ClusterBus;
+  /** Text of `/metrics`. */
+  readonly exposition: Exposition;
   /** Events, alarms and history of the cluster. */
   readonly observer: Observer;
   /** Address at which other processes reach this router. */
@@ -109,7 +112,7 @@ async function build(
     ...{ bus, name, signal: stopped.signal, onEvent: observer.onEvent },
     admit: (registration) => models.admit(registration),
   });
-  const { view, index, policy } = core;
+  const { view, index, policy, losses } = core;
   const serving = new ServedModels({
     ...{ config, threads, clock, random, newId, log, fail, bus, listener: observer.history },
     core,
@@ -119,15 +122,17 @@ async function build(
   const givenNames = given.map((facts) => facts.name);
   forgetIdleModels({ clock, view, serving, models, log, givenNames, signal: stopped.signal });
   const { admission } = serving;
+  const exposition = new Exposition({ clock, view, index, bus, models: () => serving.metrics(givenNames) });
   let closeHttp: () => Promise<void> = () => Promise.resolve();
   return {
+    metrics: () => exposition.text('router'),
     handlers: { ...(server ? {} : { connect: hub.connect }), policy: servePolicy(policy) },
     join: async () => {
       const bind = config.bind || '127.0.0.1:8000';
       const { first, ...shown } = serving.shown(givenNames);
       const ownAddress = config.advertise || address;
-      const app = { context: first, ...shown, config, view, index, policy, bus, observer, address: ownAddress };
-      const listening = await listenHttp(bind, app);
+      const own = { config, view, index, policy, losses, bus, observer, exposition, address: ownAddress };
+      const listening = await listenHttp(bind, { context: first, ...shown, ...own });
       closeHttp = listening.close;
       const where = server ? `bus ${server.name}` : `hub ${address}`;
       const { indexAlarms } = serving;

@@ -205,6 +205,12 @@ export class ServedModels {
   readonly indexAlarms = (): { readonly model: string; readonly isAlarmed: boolean }[] =>
     [...this.#served].map(([model, { context }]) => ({ model, isAlarmed: context.metrics.isIndexAlarmed }));
 
+  /** Metrics of the models to list: the first, those in `given`, and others that have instances. */
+  metrics(given: readonly string[]): readonly RouterMetrics[] {
+    const { first, contexts } = this.shown(given);
+    return [...new Set([first, ...contexts()])].map(({ metrics }) => metrics);
+  }
+
   /** Stops serving a model that has no instances any more. */
   drop(name: string): void {
     const served = this.#served.get(name);

@@ -6,6 +6,7 @@ import { liveAsMember, type ClusterSeat, type RoleBody } from '../../shared/node
 import { channelsOf } from '../../shared/node/member_channels.ts';
 import type { DataFolder, RoleContext, RunningRole } from '../../shared/node/role.ts';
 import { Announcer } from '../../shared/node/announcer.ts';
+import { FetchFlows } from '../../shared/net/fetch/flows.ts';
 import { nothingMoved } from '../../shared/net/fetch/transfer.ts';
 import { createFetchHandlers } from '../../shared/net/fetch/fetch_server.ts';
 import { startTransferThread } from '../../shared/net/transfer_thread/transfer_thread.ts';
@@ -86,10 +87,13 @@ async function build(
   const beside = channelsOf(config, transferThread, context, stopped.signal);
   // A configured port must be free: bind it now, so that the start fails otherwise.
   if (config.bulk_port > 0) await beside?.host.bind();
-  const moved = nothingMoved();
+  const [moved, flows] = [nothingMoved(), new FetchFlows()];
   const intake = new OfferIntake(
     tiers,
-    { network, clock, random, transferThread, channels: beside?.channels, moved, limits: context.limits?.transfer },
+    {
+      ...{ network, clock, random, transferThread, channels: beside?.channels, moved, flows },
+      limits: context.limits?.transfer,
+    },
     log,
     config.disk_writes,
   );
@@ -118,10 +122,7 @@ async function build(
         waiting: intake.numOpen,
         lent: tiers.numSlotsInTransit,
         divergent: tiers.numDivergent,
-        fetched: { ...moved },
-        preemptions: 0,
-        lastStepMs: 0,
-        isDraining,
+        ...{ fetched: { ...moved }, links: flows.report(), isDraining, preemptions: 0, lastStepMs: 0 },
         tiers: tiers.tiers(),
       },
       blocks: announcer.sequence,

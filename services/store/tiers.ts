@@ -82,6 +82,8 @@ export class StoreTiers implements BlockSource {
   readonly wanted = new WantedKeys();
   /** Reads from disk into DRAM that are under way, by key. */
   readonly #promoting = new Map<BlockKey, Promise<void>>();
+  /** Records in DRAM that were read from disk and not lent yet; bounded by the records in DRAM. */
+  readonly #fresh = new Set<BlockKey>();
   readonly slab: Slab;
   readonly dram: RecordCache;
   /** Resolves when every thread knows the slab. Nothing may be put into the slab before. */
@@ -108,6 +110,7 @@ export class StoreTiers implements BlockSource {
     this.slab = new Slab(dramBytes);
     this.dram = new RecordCache(this.slab, {
       onEvict: ({ hash }) => {
+        this.#fresh.delete(hash.key);
         announcer.removed('dram', hash.key);
       },
       isWanted: (key) => this.wanted.has(key),
@@ -205,9 +208,12 @@ export class StoreTiers implements BlockSource {
     return this.writeOf(record.hash);
   }
 
-  #keep(record: CachedRecord): void {
-    if (this.dram.put(record)) this.#options.announcer.stored('dram', record.hash.key);
+  /** Puts a record into DRAM. @returns whether it is there now; its key may be held already */
+  #keep(record: CachedRecord): boolean {
+    const isKept = this.dram.put(record);
+    if (isKept) this.#options.announcer.stored('dram', record.hash.key);
     else this.dram.releaseSlot(record.slot);
+    return isKept;
   }
 
   numBorrowable(bytes: number): number {
@@ -216,8 +222,9 @@ export class StoreTiers implements BlockSource {
 
   borrowResident(hash: BlockHash): RecordInPlace | undefined {
     const borrowed = this.dram.borrowInPlace(hash);
-    if (borrowed) this.#used(hash);
-    return borrowed;
+    if (!borrowed) return undefined;
+    this.#used(hash);
+    return this.#fresh.delete(hash.key) ? { ...borrowed, isFromDisk: true } : borrowed;
   }
 
   /** Counts a hit in DRAM, and marks the block as used on disk too. */
@@ -235,7 +242,7 @@ export class StoreTiers implements BlockSource {
     const held = this.dram.borrow(hash);
     if (held) {
       this.#used(hash);
-      return held;
+      return this.#fresh.delete(hash.key) ? { ...held, isFromDisk: true } : held;
     }
     this.dram.counters.misses++;
     const entry = this.disk.entryOf(hash);
@@ -243,7 +250,9 @@ export class StoreTiers implements BlockSource {
     const promoting =
       this.#promoting.get(hash.key) ?? (this.#promoting.size < MAX_PROMOTING ? this.#promote(hash, entry) : undefined);
     if (promoting) await this.#patiently(promoting, signal);
-    return this.dram.borrow(hash);
+    this.#fresh.delete(hash.key);
+    const read = this.dram.borrow(hash);
+    return read && { ...read, isFromDisk: true };
   }
 
   /** Waits for a read from disk, for READ_PATIENCE_MS at most. The record's slot stays taken until the read ends. */
@@ -260,8 +269,8 @@ export class StoreTiers implements BlockSource {
     if (slot === undefined) return;
     const promoting = this.disk.get(hash, slot).then(
       (isThere) => {
-        if (isThere) this.#keep({ hash, format, slot, bytes });
-        else this.dram.releaseSlot(slot);
+        if (!isThere) this.dram.releaseSlot(slot);
+        else if (this.#keep({ hash, format, slot, bytes })) this.#fresh.add(hash.key);
       },
       () => {
         this.dram.releaseSlot(slot);

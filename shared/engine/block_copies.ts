@@ -15,6 +15,7 @@ import { EarlyExports } from './early_exports.ts';
 import type { Engine } from './engine.ts';
 import type { LoopEvent, ToEngine } from './engine_messages.ts';
 import { ExportQueue, type Export } from './export_queue.ts';
+import type { BlockOrigin } from './sequence_times.ts';
 
 /** Most bytes copied in, and as many copied out, between two steps: about 2 ms at memory speed. */
 const COPY_BYTES_PER_STEP = 16 * 2 ** 20;
@@ -36,6 +37,7 @@ interface Delivery {
   readonly blockIndex: number;
   readonly slot: number;
   readonly frame: number | undefined;
+  readonly origin: BlockOrigin;
   readonly record?: 'state' | undefined;
 }
 
@@ -86,9 +88,9 @@ export class BlockCopies {
     this.#slab = slab;
   }
 
-  deliver({ id, blockIndex, slot, frame, record }: Extract<ToEngine, { kind: 'deliver' }>): void {
+  deliver({ id, blockIndex, slot, frame, origin, record }: Extract<ToEngine, { kind: 'deliver' }>): void {
     const queue = this.#deliveries.get(id) ?? [];
-    queue.push({ blockIndex, slot, frame, record });
+    queue.push({ blockIndex, slot, frame, origin, record });
     this.#deliveries.set(id, queue);
   }
 
@@ -245,7 +247,10 @@ export class BlockCopies {
         id,
         deliveries
           .filter(({ record }) => record !== 'state')
-          .map(({ blockIndex, slot, frame }) => ({ blockIndex, frame, payload: this.#payload(slot, frame) })),
+          .map(({ blockIndex, slot, frame, origin }) => ({
+            ...{ blockIndex, frame, origin },
+            payload: this.#payload(slot, frame),
+          })),
       );
       for (const { blockIndex, slot, record } of deliveries)
         // A preemption meanwhile has given these slots to others.

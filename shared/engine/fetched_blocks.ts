@@ -3,6 +3,7 @@
  * row sees any more.
  */
 import { firstNeeded, type KvSpec } from '../kv/kv_spec.ts';
+import type { BlockOrigin } from './sequence_times.ts';
 
 /** Parts of a KvSpec that decide when a block is complete: its frames and its size in tokens. */
 export type IncomingSpec = Pick<KvSpec, 'frames' | 'blockSize'> & Partial<Pick<KvSpec, 'state'>>;
@@ -14,6 +15,10 @@ export class FetchedBlocks {
   readonly #whole = new Set<number>();
   /** Arrived frames of incomplete blocks, by block index; bit f is set when frame f has arrived. */
   readonly #frames = new Map<number, number>();
+  /** Where each block that has arrived, whole or in part, came from. */
+  readonly #origins = new Map<number, BlockOrigin>();
+  /** Where the block came from that arrived last. */
+  #lastOrigin: BlockOrigin = 'instance';
   /** Frames and whole blocks that have arrived. */
   numArrived = 0;
 
@@ -30,9 +35,24 @@ export class FetchedBlocks {
     return this.#whole;
   }
 
-  /** A frame of a block arrived, or all of it (undefined). @returns whether the block is whole now */
-  add(index: number, frame: number | undefined): boolean {
+  /**
+   * Returns where a block came from. One of which nothing was fetched, since no row sees it, would have come from where the others came.
+   */
+  originOf(index: number): BlockOrigin {
+    return this.#origins.get(index) ?? this.#lastOrigin;
+  }
+
+  /** A block is in the device already; it becomes of use with a state that is fetched. */
+  addPresent(index: number): void {
     this.numArrived++;
+    this.#whole.add(index);
+  }
+
+  /** A frame of a block arrived from `origin`, or all of it (undefined). @returns whether the block is whole now */
+  add(index: number, frame: number | undefined, origin: BlockOrigin): boolean {
+    this.numArrived++;
+    this.#lastOrigin = origin;
+    this.#origins.set(index, origin);
     if (frame !== undefined) {
       const bits = (this.#frames.get(index) ?? 0) | (1 << frame);
       this.#frames.set(index, bits);

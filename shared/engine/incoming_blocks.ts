@@ -5,6 +5,7 @@ import type { LayerSpan } from '../kv/kv_spec.ts';
 import type { BlockPool } from './block_pool.ts';
 import type { FetchedBlocks } from './fetched_blocks.ts';
 import type { Sequence } from './sequence.ts';
+import type { BlockOrigin } from './sequence_times.ts';
 
 /** A fetched block in host memory, verified. */
 export interface IncomingBlock {
@@ -13,6 +14,7 @@ export interface IncomingBlock {
   readonly payload: Uint8Array;
   /** Index of the frame in `payload`; undefined when `payload` is a whole block. */
   readonly frame?: number | undefined;
+  readonly origin: BlockOrigin;
 }
 
 /** An incoming block, with the device block that it goes to and its hash. */
@@ -74,20 +76,20 @@ export class Incoming {
     const { blocks, chain } = sequence;
     // Thousands of blocks may come at once, so each costs one object.
     const usable: Put[] = [];
-    for (const { blockIndex, payload, frame } of incoming) {
+    for (const { blockIndex, payload, frame, origin } of incoming) {
       const [block, hash] = [blocks[blockIndex], chain.hashes[blockIndex]];
       if (block === undefined || !hash || blockIndex < first || blockIndex >= end || fetched.has(blockIndex)) continue;
       // A block of a pipeline that is not awaited is computed here.
       if (sequence.isPipelined && !sequence.awaited.has(blockIndex)) continue;
-      usable.push({ blockIndex, payload, frame, block, hash });
+      usable.push({ blockIndex, payload, frame, origin, block, hash });
     }
     return usable;
   }
 
-  #note({ times }: Sequence, fetched: FetchedBlocks, { blockIndex, frame, block, hash }: Put): void {
+  #note({ times }: Sequence, fetched: FetchedBlocks, { blockIndex, frame, origin, block, hash }: Put): void {
     const { blockSize, onWhole } = this.#options;
-    if (!fetched.add(blockIndex, frame)) return;
-    times.numFetched += blockSize;
+    if (!fetched.add(blockIndex, frame, origin)) return;
+    times.fetched(origin, blockSize);
     onWhole(block, hash);
   }
 }

@@ -108,7 +108,7 @@ export class Sequence {
   admit(blocks: number[], numHits: number, numPresent = numHits): void {
     assert(this.#state.kind === 'waiting', 'a sequence is admitted that waits');
     const fetched = new FetchedBlocks(this.#spec);
-    for (let index = numHits; index < numPresent; index++) fetched.add(index, undefined);
+    for (let index = numHits; index < numPresent; index++) fetched.addPresent(index);
     this.#numPresent = numPresent;
     this.cursor.startAt(numHits * this.#spec.blockSize);
     this.#numAdmissions++;
@@ -187,7 +187,7 @@ export class Sequence {
     const first = this.cursor.submitted / blockSize;
     const end = fetched.beginEnd(first, this.hittableBlocks, stateAt && ((most) => stateAt(this.chain.hashes, most)));
     for (let index = first; index < end; index++) {
-      if (!fetched.acquire(index)) this.times.numFetched += blockSize;
+      if (!fetched.acquire(index)) this.times.fetched(fetched.originOf(index), blockSize);
       this.cursor.skip(blockSize);
     }
     if (stateAt) return this.#runWithState(blocks, fetched, first, end);
@@ -204,7 +204,8 @@ export class Sequence {
     const named = [...fetched.whole].sort((a, b) => a - b);
     const { blockSize } = this.#spec;
     const numHit = Math.max(first, Math.min(end, this.#numPresent));
-    this.times.numFetched = (end - numHit) * blockSize;
+    this.times.clearFetched();
+    for (let index = numHit; index < end; index++) this.times.fetched(fetched.originOf(index), blockSize);
     this.times.cached(numHit * blockSize);
     this.#state = { kind: 'running', blocks, fetched: new FetchedBlocks(this.#spec), firstHeld: 0 };
     return named;

@@ -2,12 +2,18 @@
  * Counts where the KV of a sequence's first tokens came from (cache, fetch, computation), and how long queueing, loading and computing
  * took.
  */
+import type { TokenSources } from '../protocol/messages.ts';
+
+/** Place from which a block comes that is delivered to a sequence. */
+export type BlockOrigin = Exclude<keyof TokenSources, 'device'>;
 
 /** Counts of tokens; durations in ms. */
 export interface SequenceReport {
   readonly cachedTokens: number;
   readonly fetchedTokens: number;
   readonly computedTokens: number;
+  /** Cached and fetched tokens by where they were found. */
+  readonly sources: TokenSources;
   /** From submission until device blocks were taken. */
   readonly queueMs: number;
   /** Until every fetched block was in, or given up. */
@@ -22,7 +28,7 @@ export class SequenceTimes {
   #admittedMs: number | undefined;
   #readyMs: number | undefined;
   #numCached = 0;
-  numFetched = 0;
+  readonly #fetched = { dram: 0, instance: 0, storeDram: 0, storeDisk: 0, handoff: 0 };
   /** Rows run before the first token, those run again after a preemption too. */
   numRun = 0;
 
@@ -42,16 +48,29 @@ export class SequenceTimes {
     this.#numCached = numCached;
   }
 
+  /** Tokens were fetched from `origin`. */
+  fetched(origin: BlockOrigin, numTokens: number): void {
+    this.#fetched[origin] += numTokens;
+  }
+
+  /** Forgets the tokens that were fetched so far, because they are counted anew. */
+  clearFetched(): void {
+    Object.assign(this.#fetched, { dram: 0, instance: 0, storeDram: 0, storeDisk: 0, handoff: 0 });
+  }
+
   /** Rows are computed. Only the first time counts. */
   ready(nowMs: number): void {
     this.#readyMs ??= nowMs;
   }
 
   report(nowMs: number): SequenceReport {
-    const { numFetched: fetchedTokens, numRun: computedTokens } = this;
+    const { numRun: computedTokens } = this;
+    const sources = { device: this.#numCached, ...this.#fetched };
+    const { dram, instance, storeDram, storeDisk, handoff } = this.#fetched;
+    const fetchedTokens = dram + instance + storeDram + storeDisk + handoff;
     const [admittedMs, readyMs] = [this.#admittedMs ?? nowMs, this.#readyMs ?? nowMs];
     return {
-      ...{ cachedTokens: this.#numCached, fetchedTokens, computedTokens },
+      ...{ cachedTokens: this.#numCached, fetchedTokens, computedTokens, sources },
       queueMs: admittedMs - this.submittedMs,
       loadMs: readyMs - admittedMs,
       computeMs: nowMs - readyMs,

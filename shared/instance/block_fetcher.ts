@@ -9,6 +9,7 @@
 import { messageOf } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
 import type { ToEngine } from '../engine/engine_messages.ts';
+import type { BlockOrigin } from '../engine/sequence_times.ts';
 import type { BlockHash } from '../kv/block_key.ts';
 import type { RecordShape } from '../kv/kv_spec.ts';
 import { recordShapeOf, stateHashOf, type RecordLayout } from '../kv/record.ts';
@@ -17,6 +18,7 @@ import { openFetch, type FetchLine, type FetchStream } from '../net/fetch/fetch.
 import type { Arrived } from '../net/fetch/fetch_events.ts';
 import type { Slots } from '../net/fetch/transfer.ts';
 import type { LinkReport, RequestContext, Source } from '../protocol/messages.ts';
+import { deliveredFrom, originOf } from './block_origins.ts';
 import type { FetchSlots } from './fetch_slots.ts';
 import {
   consecutive,
@@ -29,6 +31,7 @@ import {
 } from './fetch_runs.ts';
 import { mergeLinks } from './link_reports.ts';
 import type { Outbox } from './outbox.ts';
+import { outboxStream } from './outbox_stream.ts';
 
 /** One fetch of a sequence: its blocks, their sources and its limits. */
 export interface FetchJob {
@@ -77,6 +80,8 @@ export interface BlockFetcherOptions {
   readonly fetchSlots: FetchSlots;
   readonly outbox: Outbox;
   readonly ownAddress: string;
+  /** Whether a store has the address. */
+  readonly isStore: (address: string) => boolean;
   readonly sendToEngine: (message: ToEngine) => void;
   readonly log: Log;
 }
@@ -178,10 +183,11 @@ export class BlockFetcher {
         if (!stream) break;
         reading = source.address;
         const slots = this.#slotsOf(job);
+        const origin = originOf(source, this.#options);
         for await (const incoming of stream.records(slots)) {
           for (const arrived of incoming) {
             const block = source.start + arrived.index;
-            const fault = this.#deliver(job, block, arrived);
+            const fault = this.#deliver(job, block, arrived, origin);
             if (fault !== undefined) throw new Error(`block ${block} from ${source.address}: ${fault}`);
             const { frames, slotBytes: wholeBytes } = this.#options.layout.spec;
             bytes += arrived.frame === undefined ? wholeBytes : (frames[arrived.frame]?.maxStoredBytes ?? 0);
@@ -214,12 +220,12 @@ export class BlockFetcher {
     return { reached, hasState, missing, bytes, links, reason, broken };
   }
 
-  /** A source that is this process is read from the outbox; its records go through the same checks. */
   #open(job: FetchJob, { address, start, end, isComputing, wanted }: FetchRun): FetchStream {
     const { spec } = this.#options.layout;
     return this.#openRecords(job, { address, isComputing, wanted, hashes: job.hashes.slice(start, end) }, spec);
   }
 
+  /** A source that is this process is read from the outbox. */
   #openRecords(
     job: FetchJob,
     { address, isComputing, wanted, hashes }: Pick<FetchRun, 'address' | 'isComputing' | 'wanted'> & Hashed,
@@ -242,28 +248,9 @@ export class BlockFetcher {
         signal: job.signal,
       });
     }
-    return {
-      async *records({ acquire, bytes }) {
-        for (const [index, hash] of hashes.entries()) {
-          const borrowed = await outbox.borrow(hash, job.context.requestId, 0, job.signal);
-          if (!borrowed) return;
-          let slot: number;
-          try {
-            slot = await acquire();
-            bytes(slot).set(borrowed.record);
-          } finally {
-            borrowed.release();
-          }
-          const want = { format: layout.format, digest: hash.digest };
-          const fault = await line.transferThread
-            .call('verify', { slot, bytes: borrowed.record.length, want })
-            .catch(messageOf);
-          yield [{ index, slot, frame: undefined, isLast: true, fault }];
-        }
-      },
-      cancel: () => undefined,
-      links: [],
-    };
+    return outboxStream(outbox, line.transferThread, {
+      ...{ hashes, format: layout.format, requestId: job.context.requestId, signal: job.signal },
+    });
   }
 
   /** Opens the stream of the recurrent state behind the blocks, which comes as one record. */
@@ -283,7 +270,7 @@ export class BlockFetcher {
     const { slotBytes: bytes } = recordShapeOf(this.#options.layout.spec, 'state');
     for await (const incoming of stream.records(this.#slotsOf(job, bytes))) {
       for (const arrived of incoming) {
-        const fault = this.#deliver(job, end - 1, arrived, 'state');
+        const fault = this.#deliver(job, end - 1, arrived, 'instance', 'state');
         if (fault !== undefined) throw new Error(`the state behind block ${end - 1} from ${address}: ${fault}`);
         return bytes;
       }
@@ -310,6 +297,7 @@ export class BlockFetcher {
     { id, isAdmitted, signal }: FetchJob,
     blockIndex: number,
     arrived: Arrived,
+    origin: BlockOrigin,
     record?: 'state',
   ): string | undefined {
     const { fetchSlots, sendToEngine } = this.#options;
@@ -321,8 +309,9 @@ export class BlockFetcher {
       return fault ?? 'the request is gone';
     }
     // The engine computes blocks that are not delivered.
+    const from = deliveredFrom(origin, arrived);
     if (fetchSlots.mayKeep(slot))
-      sendToEngine({ kind: 'deliver', id, blockIndex, slot, frame, record, isEarly: !isAdmitted() });
+      sendToEngine({ kind: 'deliver', id, blockIndex, slot, frame, origin: from, record, isEarly: !isAdmitted() });
     else fetchSlots.release(slot);
     return undefined;
   }

@@ -16,6 +16,7 @@ import type { SequenceRequest } from '../engine/sequence_request.ts';
 import { KeyChain, type AnchoredHash, type Digest } from '../kv/block_key.ts';
 import { Slab, slotLength } from '../kv/slab.ts';
 import { stateHashOf } from '../kv/record.ts';
+import { FetchFlows } from '../net/fetch/flows.ts';
 import { nothingMoved } from '../net/fetch/transfer.ts';
 import type { ChannelHost } from '../net/channel_host.ts';
 import { startTransferThread, type TransferThread } from '../net/transfer_thread/transfer_thread.ts';
@@ -69,6 +70,7 @@ export class EngineInstance {
   isDraining = false;
   readonly #seen = new RoutersSeen();
   readonly #moved = nothingMoved();
+  readonly #flows = new FetchFlows();
   #onLoadChanged: () => void = () => undefined;
 
   private constructor(options: EngineInstanceOptions, host: EngineHost, transferThread: TransferThread, slab: Slab) {
@@ -157,7 +159,7 @@ export class EngineInstance {
         slab: this.#slab,
         transferThread: this.#transferThread,
         channels: this.#channels,
-        moved: this.#moved,
+        ...{ moved: this.#moved, flows: this.#flows },
       },
       sendToEngine: this.#host.send.bind(this.#host),
       signal: this.#stopped.signal,
@@ -278,6 +280,7 @@ export class EngineInstance {
     const load: InstanceLoad = {
       ...engineLoad(this.info, this.#host.load, outbox.cache, this.#slab.numBytes),
       ...{ isDraining: this.isDraining, arriving: fetchSlots.numInUse, fetched: { ...this.#moved }, openStreams },
+      links: this.#flows.report(),
     };
     return { load, blocks: announcer.sequence, seen: this.#seen.placements };
   }

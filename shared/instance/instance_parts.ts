@@ -9,6 +9,7 @@ import { slotLength, type Slab } from '../kv/slab.ts';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { Random } from '../base/random.ts';
+import type { FetchFlows } from '../net/fetch/flows.ts';
 import type { Moved } from '../net/fetch/transfer.ts';
 import { incomingSlots } from '../net/fetch/transfer_bounds.ts';
 import type { TransferThread } from '../net/transfer_thread/transfer_thread.ts';
@@ -57,6 +58,7 @@ interface PartsBase {
   readonly channels: MemberChannels | undefined;
   /** Bytes that fetches have brought, by the way they came. */
   readonly moved: Moved;
+  readonly flows: FetchFlows;
   readonly sendToEngine: OutboxOptions['sendToEngine'];
   /** Aborts when the instance stops. */
   readonly signal: AbortSignal;
@@ -66,7 +68,7 @@ interface PartsBase {
 export function connectParts(
   { network, clock, random, log, limits }: InstanceHost,
   { member, publishBlocks, stores }: Attachment,
-  { layout, slab, transferThread, channels, moved, sendToEngine, signal }: PartsBase,
+  { layout, slab, transferThread, channels, moved, flows, sendToEngine, signal }: PartsBase,
 ): InstanceParts {
   const bytes = layout.spec.slotBytes;
   const numSlots = Math.floor(slab.numBytes / slotLength(bytes));
@@ -94,12 +96,13 @@ export function connectParts(
     random,
     transferThread,
     channels: channels?.channels,
-    moved,
+    ...{ moved, flows },
     limits: limits?.transfer,
   };
   const fetcher = new BlockFetcher({
     ...{ line, slab, layout, fetchSlots, outbox, sendToEngine, log },
     ownAddress: member.address,
+    isStore: (address) => stores().some((store) => store.address === address),
   });
   return { outbox, fetcher, fetchSlots, offers, announcer };
 }

@@ -30,6 +30,8 @@ export interface BorrowedRecord {
   readonly record: Uint8Array;
   /** Slot of the record, which stays in place until the release; undefined when `record` is a copy. */
   readonly slot: number | undefined;
+  /** Whether the record was read from disk for this reader; absent: it was in memory. */
+  readonly isFromDisk?: boolean;
   readonly release: () => void;
 }
 

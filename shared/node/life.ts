@@ -17,6 +17,8 @@ const SERVING = 1;
 /** Handlers and life-cycle steps of a role, built once the process's address is known. */
 export interface LifeBody {
   readonly handlers: Handlers;
+  /** Returns the process's own series as Prometheus text, for `--metrics-bind`. */
+  readonly metrics: () => Promise<string>;
   /** Announces the process to its peers; resolves when the process serves completely. @throws Error when the process cannot join. */
   join(): Promise<Ready>;
   /** Stops accepting work; resolves when running work has ended, or at `untilMs` (clock milliseconds). */
@@ -50,7 +52,7 @@ export async function live(
   { bind, shutdownGraceMs }: LifeOptions,
   build: (bound: Bound) => Promise<LifeBody>,
 ): Promise<RunningRole> {
-  const { role, config, network, clock, drain, identity } = context;
+  const { role, config, network, clock, drain, identity, log } = context;
   let body: LifeBody | undefined;
   const handlers = (): Handlers | undefined => body?.handlers;
   const all: Required<Handlers> = {
@@ -79,6 +81,8 @@ export async function live(
   };
   body = await build({ address: listener.address, setServing });
   const own = body;
+  const metrics = config.metrics_bind === '' ? undefined : await context.serveMetrics(config.metrics_bind, own.metrics);
+  if (metrics) log.info({ url: metrics.url }, 'serving the metrics of this process');
   const ready = await own.join();
   setServing(true);
   return {
@@ -89,6 +93,7 @@ export async function live(
       own.leave();
       await listener.close(shutdownGraceMs);
       await own.close();
+      await metrics?.close();
       network.close();
     },
   };

@@ -37,6 +37,14 @@ export interface HostLimits {
   readonly keyBits?: number;
 }
 
+/**
+ * Serves `text` at `/metrics` of an address, HOST:PORT. Rejects with an Error that names the address when it cannot listen there.
+ */
+export type ServeMetrics = (
+  bind: string,
+  text: () => Promise<string>,
+) => Promise<{ readonly url: string; readonly close: () => Promise<void> }>;
+
 /** The machine as a process sees it. `services/cli` builds the real one, tests build theirs. */
 export interface Host {
   readonly clock: Clock;
@@ -49,6 +57,8 @@ export interface Host {
   readonly tls: TlsTexts | undefined;
   /** Opens the cluster's bus on a NATS server; undefined when the router is the hub. */
   readonly openBus: OpenBus | undefined;
+  /** Serves the series of this process over HTTP at an address of `--metrics-bind`. */
+  readonly serveMetrics: ServeMetrics;
   readonly threads: Threads;
   readonly folders: DataFolders;
   /** This process, and this incarnation of it. */

@@ -1,6 +1,7 @@
 /** Bus messages of processes about themselves: registration, heartbeat, the list of members. JSON, so that people can read them. */
 import { z } from 'zod';
 import { Failure } from '../base/failure.ts';
+import { bucketSchema, residencySchema } from './engine_histograms.ts';
 import { workSchema } from './instance_work.ts';
 
 /** Subjects of the bus messages, without the cluster's name. */
@@ -119,9 +120,34 @@ const stateSlotsSchema = z.object({
 /** Slots of a device for recurrent states; hits and evictions since the engine's start. */
 export type StateSlots = z.infer<typeof stateSlotsSchema>;
 
+const flowSchema = z.object({
+  /** Address of the holder's Blocks service. */
+  from: z.string(),
+  /** Way by which the records came: `memory`, `socket` or `call`. */
+  way: z.string(),
+  bytes: z.number(),
+  records: z.int(),
+  /** Milliseconds in which the bytes moved. */
+  ms: z.number(),
+  /** Calls that broke or were given up, and records that could not be used. */
+  failures: z.int(),
+});
+/** Records that a process has fetched from one holder over one way, since it started or began to count them. */
+export type Flow = z.infer<typeof flowSchema>;
+
 const loadSchema = z.object({
   running: z.int(),
   waiting: z.int(),
+  /** Those of `waiting` that wait for something other than room, such as the first sample of their group; absent for stores. */
+  deferred: z.int().optional(),
+  /** Sequences by the stage of the fetch of their blocks, as vLLM names the stages; absent for stores. */
+  kvFetch: z.object({ waiting_to_start: z.int(), in_progress: z.int(), completed_waiting: z.int() }).optional(),
+  /** Blocks that the device and the host memory of an instance have room for; absent for stores. */
+  kv: z.object({ blocks: z.int(), hostBlocks: z.int() }).optional(),
+  /** Tokens of the engine's steps since its start; absent for stores, and before the engine's first report. */
+  iterationTokens: bucketSchema.optional(),
+  /** How long device blocks stayed; absent for stores, and before the engine's first report. */
+  residency: residencySchema.optional(),
   preemptions: z.int(),
   lastStepMs: z.number(),
   /** Share of the device's blocks that are in use, 0 to 1; absent for stores. */
@@ -136,6 +162,8 @@ const loadSchema = z.object({
   divergent: z.int().optional(),
   /** Bytes of fetched records by transport: shared memory, socket of a data channel, or gRPC call. */
   fetched: z.object({ memory: z.number(), socket: z.number(), call: z.number() }).optional(),
+  /** Flows that have changed since an earlier heartbeat, and some that have not; a router keeps the latest of each. */
+  links: z.array(flowSchema).optional(),
   isDraining: z.boolean(),
   /** Work that the engine has left, and the time that it takes; absent for stores, and from instances of versions that do not say it. */
   work: workSchema.optional(),

@@ -29,6 +29,7 @@ import type { SnapshotPage as SnapshotPageMessage } from './generated/penstock/S
 import type { Sampled } from './generated/penstock/Sampled.ts';
 import type { TokenConstraint as TokenConstraintOfProto } from './generated/penstock/TokenConstraint.ts';
 import type { Source as SourceMessage } from './generated/penstock/Source.ts';
+import type { TokenSources as TokenSourcesMessage } from './generated/penstock/TokenSources.ts';
 
 /** Version of the protocol, raised when a message changes its meaning; a process with another version is refused at registration. */
 export const PROTOCOL_VERSION = 15;
@@ -98,11 +99,17 @@ export type TokenConstraintMessage = Message<TokenConstraintOfProto>;
 export type SnapshotPage = Message<SnapshotPageMessage>;
 /** Address of a holder of a run of a request's blocks. */
 export type Source = Message<SourceMessage>;
+/** Tokens whose KV an instance did not compute, by where it found them. */
+export type TokenSources = Message<TokenSourcesMessage>;
 /** Token of the output, or of the prompt with its log-probabilities, as on the wire. */
 export type SampledMessage = Message<Sampled>;
 
-/** Fields of a FetchReply that does not announce a single frame. */
-export const noFrame: Pick<FetchReply, 'frame' | 'frameHeaders'> = { frame: 0, frameHeaders: Buffer.alloc(0) };
+/** Fields of a FetchReply that does not announce a single frame, for records that were in memory. */
+export const noFrame: Pick<FetchReply, 'frame' | 'frameHeaders' | 'numFromDisk'> = {
+  frame: 0,
+  frameHeaders: Buffer.alloc(0),
+  numFromDisk: 0,
+};
 
 export { _penstock_BusMessage_Kind as BusKind } from './generated/penstock/BusMessage.ts';
 export { Pooling } from './generated/penstock/Pooling.ts';

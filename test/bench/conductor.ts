@@ -174,7 +174,7 @@ function measureLinks(
       ...{ movingMs: 10 + random.below(90), latencyMs: 1 },
     }));
     const none = { cachedTokens: 0, fetchedTokens: 0, computedTokens: 0, queueMs: 0, loadMs: 0, computeMs: 0 };
-    conductor.learn(reader, { ...none, fetchedBytes: 0, links });
+    conductor.learn(reader, { ...none, fetchedBytes: 0, links, sources: null });
   }
 }
 

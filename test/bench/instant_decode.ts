@@ -46,7 +46,14 @@ const decode: Handler<'decode'> = async function* (requests) {
     const count = tokens.length / 4;
     const sampled = { token: 7, logprob: [], topTokens: [], topLogprobs: [], position: count };
     const report = {
-      ...{ cachedTokens: promptLength - 1, fetchedTokens: 0, computedTokens: 1, fetchedBytes: 0, links: [] },
+      ...{
+        cachedTokens: promptLength - 1,
+        fetchedTokens: 0,
+        computedTokens: 1,
+        fetchedBytes: 0,
+        links: [],
+        sources: null,
+      },
       ...{ queueMs: 0, loadMs: 0, computeMs: 0 },
     };
     yield { sampled, report, finishReason: 'length', body: 'sampled' };

@@ -1,6 +1,6 @@
 /**
  * Commands that look into a running cluster, against real processes: `penstock doctor` on a sound cluster, with a wrong token and with a
- * stopped member. Budget: 25 s.
+ * stopped member, and `penstock top` where its output is no terminal. Budget: 25 s.
  */
 import assert from 'node:assert/strict';
 import { afterAll, beforeAll, test } from 'vitest';
@@ -65,6 +65,18 @@ test('doctor with another token says so at the hub and at each member, and exits
     'token',
   ]);
   for (const { cure } of refused) assert.match(cure ?? '', /PENSTOCK_CLUSTER_TOKEN/);
+});
+
+test('top prints a table once where its output is no terminal, and says what to do where no router answers', async () => {
+  const api = cluster.url.replace('http://', '');
+  const { code, output } = await runToEnd(['top', '--api', api]);
+  assert.equal(code, 0);
+  assert.match(output, /^penstock top .*as of/);
+  for (const name of ['prefill-1', 'decode-1', 'store-1']) assert.match(output, new RegExp(`^${name} .* alive `, 'm'));
+  assert(!output.includes('\x1b'));
+  const none = await runToEnd(['top', '--once', '--api', '127.0.0.1:1']);
+  assert.equal(none.code, 1);
+  assert.match(none.errors, /no router answers at http:\/\/127\.0\.0\.1:1: .*--api HOST:PORT/);
 });
 
 test('doctor says of a stopped member that it accepts connections and answers no call, and what to do', async () => {

@@ -3,6 +3,7 @@
  * holders were killed and started again. Under the default policy, blocks that a placement counts on are found. Budget: 80 s.
  */
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { TokenSources } from '../../services/router/observe/api_types.ts';
 import { Random } from '../../shared/base/random.ts';
 import { Cluster, until, type RequestView } from '../support/cluster.ts';
 
@@ -34,17 +35,26 @@ async function ask(): Promise<{ computedOfPrefix: number; view: RequestView; cac
   };
 }
 
+/** The request with the prefix as `from` names it: 31 blocks of 32 tokens, and 28 tokens behind them that are always computed. */
+const prefixFrom = (from: keyof TokenSources): TokenSources => ({
+  ...{ device: 0, dram: 0, instance: 0, store_dram: 0, store_disk: 0, handoff: 0 },
+  ...{ [from]: 992, computed: 28 },
+});
+
 const blocksInStore = async (tier: string): Promise<number> => (await cluster.node('store-1')).tiers[tier]?.blocks ?? 0;
 
 test('the first request computes everything, and its blocks reach the store', async () => {
   const { view, cached } = await ask();
   expect(cached).toBe(0);
   expect(view.tokens.computed).toBe(1_020);
+  expect(view.sources).toEqual(prefixFrom('handoff'));
   await until('31 blocks are durable', async () => (await blocksInStore('disk')) >= 31);
 });
 
 test('the second computes fewer than 64 of the 1,000', async () => {
-  expect((await ask()).computedOfPrefix).toBeLessThan(64);
+  const { computedOfPrefix, view } = await ask();
+  expect(computedOfPrefix).toBeLessThan(64);
+  expect(view.sources).toEqual(prefixFrom('device'));
 });
 
 test('a request with a cache salt shares blocks with those of the same salt only, and has the same tokens', async () => {
@@ -222,6 +232,7 @@ test('after prefill and decode were killed and restarted the store has it', asyn
   const { computedOfPrefix, view } = await ask();
   expect(computedOfPrefix).toBeLessThan(64);
   expect(view.tokens.fetched).toBeGreaterThan(900);
+  expect(view.sources).toEqual(prefixFrom('store_dram'));
 });
 
 test('after the store was killed and restarted, and everybody else too, its disk has it', async () => {
@@ -232,6 +243,7 @@ test('after the store was killed and restarted, and everybody else too, its disk
   const { computedOfPrefix, view } = await ask();
   expect(computedOfPrefix).toBeLessThan(64);
   expect(view.tokens.fetched).toBeGreaterThan(900);
+  expect(view.sources).toEqual(prefixFrom('store_disk'));
 });
 
 test('of 24 at once under the default policy, each finds the blocks of the prefix that its placement counts on', async () => {

@@ -223,7 +223,7 @@ test('another model is served beside the first as long as it has an instance, wi
   const unknown = (await (await ask({ model: 'x', prompt: [3] })).json()) as { error: { message: string } };
   expect(unknown.error.message).toContain('this cluster serves `harbour`, `gguf-q8_0`');
   const metrics = await (await fetch(`${url}/metrics`)).text();
-  expect(metrics).toMatch(/vllm:generation_tokens_total\{model_name="gguf-q8_0"\} 6/);
+  expect(metrics).toMatch(/vllm:generation_tokens_total\{engine="[^"]+",model_name="gguf-q8_0"\} 6/);
   expect(metrics.match(/# TYPE vllm:generation_tokens_total/g)).toHaveLength(1);
   const other = children.pop()!;
   const exit = once(other, 'exit');

@@ -115,7 +115,7 @@ test('K1: equal keys have equal payloads: chunks of 512, of 37, decode steps, af
   for (const [index, hash] of [...prefill.hashes.values()].entries()) {
     const payload = new Uint8Array(prefill.model.executable.blockBytes);
     await prefill.engine.exportTo([{ hash, out: payload }]);
-    await decode.engine.incoming.blocks(fetching, [{ blockIndex: index, payload }]);
+    await decode.engine.incoming.blocks(fetching, [{ blockIndex: index, payload, origin: 'instance' }]);
   }
   decode.engine.incoming.ended(fetching);
   await decode.run();
@@ -161,12 +161,14 @@ test('a block that is missing before delivered ones is computed, and those are u
     if (index === 0 || index === 4) continue;
     const payload = new Uint8Array(h.model.executable.blockBytes);
     await source.engine.exportTo([{ hash, out: payload }]);
-    await h.engine.incoming.blocks(id, [{ blockIndex: index, payload }]);
+    await h.engine.incoming.blocks(id, [{ blockIndex: index, payload, origin: index < 7 ? 'storeDisk' : 'handoff' }]);
   }
   h.engine.incoming.ended(id);
   await h.run();
   assert.deepEqual(h.outputs.get(id), await want(prompt, greedy, 10));
   assert.deepEqual([h.reports.get(id)?.fetchedTokens, h.reports.get(id)?.computedTokens], [8 * 32, 330 - 8 * 32]);
+  const nowhere = { device: 0, dram: 0, instance: 0, storeDram: 0 };
+  assert.deepEqual(h.reports.get(id)?.sources, { ...nowhere, storeDisk: 5 * 32, handoff: 3 * 32 });
 });
 
 test('a preempted sequence says so, and fetched blocks it had are not needed to go on', async () => {

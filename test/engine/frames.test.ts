@@ -252,7 +252,7 @@ function deliver(engine: Running, frame: number, blocks: readonly number[], id =
     const { offset, rawBytes: bytes } = model.layout.spec.frames[frame]!;
     const slot = engine.slots[block]!;
     engine.payload(slot).set(payloads[block]!.subarray(offset, offset + bytes), offset);
-    engine.send({ kind: 'deliver', id, blockIndex: block, slot, frame, isEarly: false });
+    engine.send({ kind: 'deliver', id, blockIndex: block, slot, frame, origin: 'instance', isEarly: false });
   }
 }
 
@@ -414,6 +414,7 @@ test('a block whose frames begin anew, or that comes whole after some of them', 
       blockIndex: block,
       slot: engine.slots[block]!,
       frame: undefined,
+      origin: 'instance',
       isEarly: false,
     });
   }

@@ -119,7 +119,7 @@ class PlayedControl {
       if (slot === undefined) break;
       this.#payload(slot).set(record!);
       this.numDelivered++;
-      this.loop.receive({ kind: 'deliver', id, blockIndex, slot, frame: undefined, isEarly: false });
+      this.loop.receive({ kind: 'deliver', id, blockIndex, slot, frame: undefined, origin: 'dram', isEarly: false });
     }
     this.loop.receive({ kind: 'proceed', id, admission });
   }

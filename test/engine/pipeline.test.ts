@@ -153,7 +153,7 @@ class Member {
     const slot = this.#free.pop();
     assert(slot !== undefined, 'a slot is free');
     this.#payload(slot, frame).set(bytes);
-    this.send({ kind: 'deliver', id, blockIndex: block, slot, frame, isEarly: false });
+    this.send({ kind: 'deliver', id, blockIndex: block, slot, frame, origin: 'handoff', isEarly: false });
   }
 
   submit(more: Partial<TestSequence>): void {

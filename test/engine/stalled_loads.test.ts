@@ -62,7 +62,7 @@ test('a sequence that loads keeps its blocks until nothing has arrived for so lo
   const arrive = (block: number): void => {
     const { state } = sequenceOf(engine, loading);
     assert(state.kind === 'loading');
-    state.fetched.add(block, undefined);
+    state.fetched.add(block, undefined, 'instance');
   };
   engine.step();
   for (const block of [3, 5]) {

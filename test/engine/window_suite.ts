@@ -75,7 +75,7 @@ export function windowSuite(names: readonly string[], options: Partial<LoadModel
         for (const [frame, { offset, rawBytes }] of frames.entries())
           if (comes(blockIndex, frame))
             await h.engine.incoming.blocks(id, [
-              { blockIndex, frame, payload: payload.subarray(offset, offset + rawBytes) },
+              { blockIndex, frame, origin: 'instance', payload: payload.subarray(offset, offset + rawBytes) },
             ]);
     }
 

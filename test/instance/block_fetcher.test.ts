@@ -40,9 +40,11 @@ interface Fetched {
   readonly outcome: FetchOutcome;
   /** Blocks that came into the engine, in order, with the frame when it was one. */
   readonly delivered: readonly string[];
+  /** Origins that the engine was told of, in the order of the blocks. */
+  readonly origins: readonly string[];
 }
 
-type Has = (block: number) => boolean | 'broken' | 'silent';
+type Has = (block: number) => boolean | 'disk' | 'broken' | 'silent';
 const all: Has = () => true;
 type Fetch = (
   sources: readonly Source[],
@@ -65,15 +67,18 @@ function fetcherOf(windows: readonly number[]): Fetch {
   const handlers = createFetchHandlers(
     () => ({
       wanted: new WantedKeys(),
-      ...copySource((hash) => {
-        const isHeld = isThere(indexOf(hash.digest));
-        if (isHeld === 'silent') return new Promise(() => undefined);
-        if (isHeld === 'broken') return Promise.reject(new Failure('internal', 'the disk is gone'));
-        if (!isHeld) return Promise.resolve(undefined);
-        const record = Buffer.alloc(BYTES, 7);
-        sealRecord(record, layout, hash);
-        return Promise.resolve(record);
-      }),
+      ...copySource(
+        (hash) => {
+          const isHeld = isThere(indexOf(hash.digest));
+          if (isHeld === 'silent') return new Promise(() => undefined);
+          if (isHeld === 'broken') return Promise.reject(new Failure('internal', 'the disk is gone'));
+          if (!isHeld) return Promise.resolve(undefined);
+          const record = Buffer.alloc(BYTES, 7);
+          sealRecord(record, layout, hash);
+          return Promise.resolve(record);
+        },
+        (hash) => isThere(indexOf(hash.digest)) === 'disk',
+      ),
       snapshot: () => assert.fail('nobody asks'),
     }),
     { maxStreams: 8 },
@@ -87,6 +92,7 @@ function fetcherOf(windows: readonly number[]): Fetch {
     },
   };
   let delivered: string[] = [];
+  let origins: string[] = [];
   const fetchSlots = new FetchSlots(cache, BYTES, 8);
   const fetcher = new BlockFetcher({
     line: {
@@ -99,19 +105,28 @@ function fetcherOf(windows: readonly number[]): Fetch {
         random: new Random(1),
       },
     },
-    ...{ slab, layout, fetchSlots, ownAddress: 'me', log: silentLog, outbox: undefined as never },
+    ...{
+      slab,
+      layout,
+      fetchSlots,
+      ownAddress: 'me',
+      isStore: (address) => address.startsWith('store'),
+      log: silentLog,
+      outbox: undefined as never,
+    },
     sendToEngine: (message: ToEngine) => {
       if (message.kind === 'arrived') {
         delivered.push(`all of ${message.start} to ${message.end}`);
         return;
       }
       assert(message.kind === 'deliver');
+      origins.push(message.origin);
       delivered.push(message.frame === undefined ? `${message.blockIndex}` : `${message.blockIndex}.${message.frame}`);
       fetchSlots.release(message.slot);
     },
   });
   return async (sources, has, isPrefill, from = 0, pipelinePatienceMs?: number) => {
-    [isThere, delivered, numOpened] = [has, [], 0];
+    [isThere, delivered, origins, numOpened] = [has, [], [], 0];
     const outcome = await fetcher.run({
       ...{ id: 1, hashes, from, sources, hasOtherSources: !isPrefill, timeoutMs: 5_000, isAdmitted: () => true },
       pipelinePatienceMs,
@@ -128,7 +143,7 @@ function fetcherOf(windows: readonly number[]): Fetch {
       signal: new AbortController().signal,
     });
     assert.equal(fetchSlots.numInUse, 0, 'every slot came back');
-    return { outcome, delivered };
+    return { outcome, delivered, origins };
   };
 }
 
@@ -155,6 +170,17 @@ test('each holder has a link of its own, with the bytes behind its first answer'
   // A record that its holder may have computed meanwhile shows nothing, when it comes in one slice.
   const computing = await fetcherOf([])([{ ...source(0, 20), isComputing: true }], all, false);
   expect(computing.outcome).toMatchObject({ reached: 20, fetchedBytes: 20 * BYTES, links: [] });
+});
+
+test('each block says where it comes from: a store’s DRAM or disk, another instance, or a prefill of the request', async () => {
+  const sources = [
+    { ...source(0, 3), address: 'store:1' },
+    { ...source(3, 5), address: 'a:1', isComputing: true },
+    { ...source(5, 8), address: 'b:1', isComputing: true, isHandoff: true },
+  ];
+  const { origins } = await fetcherOf([])(sources, (block) => (block === 1 ? 'disk' : true), false);
+  const expected = ['storeDram', 'storeDisk', 'storeDram', 'instance', 'instance', 'handoff', 'handoff', 'handoff'];
+  expect(origins).toEqual(expected);
 });
 
 test('where some see all, blocks before the window come too, from where they begin to be missing', async () => {

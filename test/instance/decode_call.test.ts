@@ -67,6 +67,7 @@ const sampled = (position: number): SampledMessage => ({
 });
 const report = {
   ...{ cachedTokens: 1, fetchedTokens: 2, computedTokens: 3, queueMs: 4, loadMs: 5, computeMs: 6 },
+  sources: { device: 1, dram: 0, instance: 2, storeDram: 0, storeDisk: 0, handoff: 0 },
 };
 
 /** A fetch that was asked for; the test says how far it comes. */

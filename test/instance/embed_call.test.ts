@@ -22,7 +22,10 @@ const hashesOf = (list: readonly number[]): ReturnType<typeof chainOf> =>
     list.slice(0, BLOCK_SIZE * Math.floor((list.length - 1) / BLOCK_SIZE)),
   );
 const sources: Source[] = [{ start: 0, end: 3, address: 'h:1', isComputing: false }];
-const report = { cachedTokens: 4, fetchedTokens: 8, computedTokens: 1, queueMs: 4, loadMs: 5, computeMs: 6 };
+const report = {
+  ...{ cachedTokens: 4, fetchedTokens: 8, computedTokens: 1, queueMs: 4, loadMs: 5, computeMs: 6 },
+  sources: { device: 4, dram: 0, instance: 8, storeDram: 0, storeDisk: 0, handoff: 0 },
+};
 
 function requestOf(count: number, changes: Partial<EmbedRequest> = {}): EmbedRequest {
   const tokens = tokensOf(count);

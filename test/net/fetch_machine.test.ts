@@ -45,7 +45,16 @@ function slice(index: number, offset: number, bytes: number, totalBytes = BYTES)
 /** Frame `frame` of records [index, index + count). */
 function frameOf(index: number, frame: number, count = 1, more: Partial<FetchReply> = {}): FetchEvent {
   const frameHeaders = Buffer.alloc(count * FRAME_HEADER_BYTES);
-  const reply = { index, offset: 0, totalBytes: BYTES, data: NOTHING, numReady: count, frame: frame + 1, frameHeaders };
+  const reply = {
+    index,
+    offset: 0,
+    totalBytes: BYTES,
+    data: NOTHING,
+    numReady: count,
+    frame: frame + 1,
+    frameHeaders,
+    numFromDisk: 0,
+  };
   return { kind: 'reply', reply: { ...reply, ...more } };
 }
 

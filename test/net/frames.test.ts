@@ -435,6 +435,7 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
             numReady: 1,
             frame: 1,
             frameHeaders: said,
+            numFromDisk: 0,
           },
           ...lie,
         };

@@ -1,5 +1,6 @@
 /** Time in which bytes moved, by a clock that the test sets. Budget: 1 s. */
 import { expect, test } from 'vitest';
+import type { TransferWay } from '../../shared/net/fetch/fetch_events.ts';
 import { LinkMeter } from '../../shared/net/fetch/link_meter.ts';
 
 function meterOf(isComputing = false) {
@@ -9,6 +10,8 @@ function meterOf(isComputing = false) {
   const slice = (offset = 0) => ({ data: Buffer.alloc(10), offset });
   return { clock, meter, offer, slice };
 }
+
+const record = (bytes: number, way: TransferWay) => ({ bytes, way, isLast: true, fault: undefined });
 
 test('over a data channel bytes move while something that was asked for is not there', () => {
   const { clock, meter, offer } = meterOf();
@@ -21,13 +24,13 @@ test('over a data channel bytes move while something that was asked for is not t
   meter.asked(2);
   clock.ms += 3;
   meter.arrived(1, 'socket');
-  meter.read(1_000, 'socket');
+  meter.read(record(1_000, 'socket'));
   clock.ms += 1;
   meter.asked(1);
   clock.ms += 4;
   meter.arrived(2, 'socket');
-  meter.read(1_000, 'socket');
-  meter.read(1_000, 'socket');
+  meter.read(record(1_000, 'socket'));
+  meter.read(record(1_000, 'socket'));
   expect(meter.measures).toEqual([{ way: 'socket', bytes: 3_000, movingMs: 8, latencyMs: 5 }]);
   // The holder computes what comes next.
   clock.ms += 1_000;
@@ -35,7 +38,7 @@ test('over a data channel bytes move while something that was asked for is not t
   meter.asked(1);
   clock.ms += 2;
   meter.arrived(1, 'socket');
-  meter.read(1_000, 'socket');
+  meter.read(record(1_000, 'socket'));
   expect(meter.measures).toEqual([{ way: 'socket', bytes: 4_000, movingMs: 10, latencyMs: 5 }]);
 });
 
@@ -73,7 +76,7 @@ test('an answer that is read long after it came shows no latency, one to a later
   meter.asked(1);
   clock.ms += 1;
   meter.arrived(1, 'memory');
-  meter.read(5, 'memory');
+  meter.read(record(5, 'memory'));
   expect(meter.measures).toEqual([{ way: 'memory', bytes: 5, movingMs: 1, latencyMs: -1 }]);
   // Records that the broken call had asked for do not come, and are not waited for.
   meter.asked(4);
@@ -85,7 +88,7 @@ test('an answer that is read long after it came shows no latency, one to a later
   meter.asked(1);
   clock.ms += 2;
   meter.arrived(1, 'socket');
-  meter.read(5, 'socket');
+  meter.read(record(5, 'socket'));
   expect(meter.measures).toEqual([
     { way: 'memory', bytes: 5, movingMs: 1, latencyMs: 3 },
     { way: 'socket', bytes: 5, movingMs: 2, latencyMs: 3 },

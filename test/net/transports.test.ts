@@ -8,13 +8,14 @@ import { systemClock } from '../../shared/base/clock.ts';
 import { newId } from '../../shared/base/identity.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import { Random } from '../../shared/base/random.ts';
-import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
+import { chainOf, type BlockHash, type Digest } from '../../shared/kv/block_key.ts';
 import { RecordCache } from '../../shared/kv/record_cache.ts';
 import { sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import { openFetch, type FetchLine } from '../../shared/net/fetch/fetch.ts';
 import { createFetchHandlers, type FetchServerCounters } from '../../shared/net/fetch/fetch_server.ts';
+import { FetchFlows } from '../../shared/net/fetch/flows.ts';
 import { nothingMoved } from '../../shared/net/fetch/transfer.ts';
 import { fetchAheadOf } from '../../shared/net/fetch/transfer_bounds.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
@@ -40,12 +41,16 @@ const hashes = chainOf(
   Array.from({ length: 4 * NUM_BLOCKS }, (_, i) => i),
 );
 
+/** Blocks that the holder says it had to read from its disk: one in three. */
+const isFromDisk = ({ digest }: BlockHash): boolean => hashes.findIndex((hash) => hash.digest === digest) % 3 === 0;
+
 describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', (way) => {
   const never = new AbortController().signal;
   let stopped: AbortController;
   let network: GrpcNetwork;
   let slab: Slab;
   let line: FetchLine;
+  let numFromDisk: number;
   let holder: {
     slab: Slab;
     cache: RecordCache;
@@ -69,7 +74,7 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
       ...{ transferThread, isShared: way === 'memory', host: '127.0.0.1', port: 0, newId },
       ...{ clock: systemClock, log: silentLog, signal: stopped.signal },
     });
-    const { counters, ...handlers } = createFetchHandlers(() => cacheSource(cache, wanted), {
+    const { counters, ...handlers } = createFetchHandlers(() => cacheSource(cache, wanted, isFromDisk), {
       maxStreams: 64,
       channels,
     });
@@ -79,12 +84,14 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
 
   beforeEach(async () => {
     stopped = new AbortController();
+    numFromDisk = 0;
     network = new GrpcNetwork('', systemClock);
     slab = new Slab(256 * slotLength(BYTES));
     const transferThread = inlineTransferThread(slab, systemMemory);
     const options = { network, transferThread, clock: systemClock, log: silentLog, signal: stopped.signal };
     const channels = way === 'call' ? undefined : new DataChannels({ ...options, isShared: way === 'memory' });
-    line = { network, transferThread, channels, moved: nothingMoved(), clock: systemClock, random: new Random(1) };
+    const counters = { moved: nothingMoved(), flows: new FetchFlows() };
+    line = { network, transferThread, channels, ...counters, clock: systemClock, random: new Random(1) };
     holder = await pin();
   });
   afterEach(async () => {
@@ -115,7 +122,8 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
     const slots = slotsOf(slab, size, never);
     const faults: (string | undefined)[] = [];
     for await (const incoming of stream.records(slots)) {
-      for (const { index, slot, frame, isLast, fault } of incoming) {
+      for (const { index, slot, frame, isLast, fault, ...arrived } of incoming) {
+        if (arrived.isFromDisk) numFromDisk++;
         assert.deepEqual([index, frame, isLast], [faults.length, undefined, true]);
         const record = slotBytes(slab.memory, slot, BYTES);
         const payload = record.subarray(layout.spec.preambleBytes);
@@ -127,6 +135,8 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
     }
     return faults;
   }
+
+  const numFailures = (): number => line.flows!.report().reduce((sum, { failures }) => sum + failures, 0);
 
   const isAllGiven = (): boolean => slab.numInUse === 0;
 
@@ -140,6 +150,17 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
     const { memory, socket, call } = line.moved;
     assert.equal(memory + socket + call, 4 * NUM_BLOCKS * BYTES);
     assert(line.moved[way] > 2 * NUM_BLOCKS * BYTES, JSON.stringify(line.moved));
+    assert.equal(numFromDisk, (4 * NUM_BLOCKS) / 3);
+    const flows = line.flows!.report();
+    for (const { from, way: by, bytes, ms, failures } of flows) {
+      assert.deepEqual([from, bytes, failures], [holder.address, line.moved[by as typeof way], 0]);
+      // Over the call a slice that came while nobody read shows no time.
+      if (by === way && way !== 'call') assert(ms > 0);
+    }
+    assert.equal(
+      flows.reduce((sum, { records }) => sum + records, 0),
+      4 * NUM_BLOCKS,
+    );
     await until('every slot is given back', isAllGiven);
   });
 
@@ -150,6 +171,7 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
     const faults = await fetch();
     assert.match(faults[7] ?? '', /checksum/);
     assert.equal(faults.filter((fault) => fault === undefined).length, NUM_BLOCKS - 1);
+    assert.equal(numFailures(), 1);
   });
 
   test.each([-256, 256])(
@@ -157,6 +179,7 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
     async (more) => {
       await assert.rejects(fetch(undefined, { size: BYTES + more }), /not the next one/);
       await until('every slot is given back', isAllGiven);
+      assert.equal(numFailures(), 1);
     },
   );
 

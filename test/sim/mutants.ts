@@ -685,9 +685,10 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a slot for a record that cannot be read from disk is lost',
     file: 'services/store/tiers.js',
-    from: `            else
-                this.dram.releaseSlot(slot);`,
-    to: '',
+    from: `            if (!isThere)
+                this.dram.releaseSlot(slot);
+            else if (`,
+    to: '            if (isThere && ',
   },
   {
     name: 'a fetch from a holder that hangs after its goodbye is waited for',

@@ -21,6 +21,7 @@ import { SimCluster, type Node, type Shape, type SimEngine } from './simulated_c
 import { makeHybrid, windowLayers } from './simulated_device.ts';
 import type { Answer, Reader } from './simulated_http.ts';
 import { SimProcess } from './simulation.ts';
+import { sourceFault } from './source_checks.ts';
 import { drawTargets, isRejection } from './target_checks.ts';
 import { faultsOfUnknownProcesses } from './unknown_processes.ts';
 import { MAX_LENGTH, drawPrefixes, drawWish, faultOf, type Wish } from './wish.ts';
@@ -362,6 +363,10 @@ class SeedRun {
     if (bodies.allBytes !== 0) this.#fail(`R2: ${bodies.allBytes} bytes of bodies are held`);
     const begun = requests.list(1_000).find(({ expected, attempts }) => expected.rejection && attempts.length > 0);
     if (begun) this.#fail(`request ${begun.id} was refused for its targets after ${begun.attempts.length} attempts`);
+    for (const trace of requests.list(1_000)) {
+      const fault = sourceFault(trace);
+      if (fault !== undefined) this.#fail(fault);
+    }
     if (app.numPromised() !== 0) this.#fail(`R2: blocks of ${app.numPromised()} requests are promised`);
     for (const node of nodes) {
       const instance = app.view.all().find(({ member }) => member.name === node.name);

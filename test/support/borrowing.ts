@@ -8,24 +8,33 @@ import { packDigest, packHashes, packNumbers } from '../../shared/protocol/packi
 
 type Read = (hash: BlockHash, requestId: string, waitMs: number, signal: AbortSignal) => Promise<Buffer | undefined>;
 
-/** A source of records that lie in nobody's slab: they go over calls. */
-export function copySource(read: Read): Omit<BlockSource, 'wanted' | 'snapshot'> {
+/** A source of records that lie in nobody's slab: they go over calls. Those of which `isFromDisk` holds were read from its disk. */
+export function copySource(
+  read: Read,
+  isFromDisk: (hash: BlockHash) => boolean = () => false,
+): Omit<BlockSource, 'wanted' | 'snapshot'> {
   return {
-    borrow: async (...asked): Promise<BorrowedRecord | undefined> => {
-      const record = await read(...asked);
-      return record && { record, slot: undefined, release: () => undefined };
+    borrow: async (hash, ...asked): Promise<BorrowedRecord | undefined> => {
+      const record = await read(hash, ...asked);
+      return record && { record, slot: undefined, isFromDisk: isFromDisk(hash), release: () => undefined };
     },
     borrowResident: () => undefined,
     numBorrowable: () => 0,
   };
 }
 
-/** Block source that serves only the contents of a cache. */
-export function cacheSource(cache: RecordCache, wanted: WantedKeys): BlockSource {
+/** Block source that serves only the contents of a cache; those of which `isFromDisk` holds as if it had read them from its disk. */
+export function cacheSource(
+  cache: RecordCache,
+  wanted: WantedKeys,
+  isFromDisk: (hash: BlockHash) => boolean = () => false,
+): BlockSource {
+  const marked = <T extends BorrowedRecord>(hash: BlockHash, borrowed: T | undefined): T | undefined =>
+    borrowed && isFromDisk(hash) ? { ...borrowed, isFromDisk: true } : borrowed;
   return {
     wanted,
-    borrow: (hash) => Promise.resolve(cache.borrow(hash)),
-    borrowResident: (hash) => cache.borrowInPlace(hash),
+    borrow: (hash) => Promise.resolve(marked(hash, cache.borrow(hash))),
+    borrowResident: (hash) => marked(hash, cache.borrowInPlace(hash)),
     numBorrowable: (bytes) => cache.numBorrowable(bytes),
     snapshot: () => ({ epoch: 'e', sequence: 0, tiers: [] }),
   };

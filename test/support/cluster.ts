@@ -10,6 +10,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { TokenSources } from '../../services/router/observe/api_types.ts';
 import { projectPath } from './project.ts';
 
 const cliPath = projectPath('dist/services/cli/main.js');
@@ -62,6 +63,7 @@ export interface RequestView {
   readonly prompt_tokens: number;
   readonly output_tokens: number;
   readonly tokens: { cached: number; fetched: number; computed: number };
+  readonly sources: TokenSources;
   /** Tokens that would have been hits had earlier text not been rewritten; absent when there are none. */
   readonly lost_tokens?: number;
   /** Reason of the last placement. */

@@ -8,6 +8,7 @@ import type { AddressInfo } from 'node:net';
 import fastify from 'fastify';
 import { addDashboardRoutes } from '../../services/router/http/dashboard_routes.ts';
 import type { StreamTick } from '../../services/router/observe/api_types.ts';
+import { answerDetails } from './dashboard_details.ts';
 import { World, type WorldSize } from './dashboard_world.ts';
 
 /** A page and a cluster of a middling size. */
@@ -29,6 +30,7 @@ export class DashboardFixture {
     this.#server = createServer((request, reply) => {
       const url = new URL(request.url ?? '/', 'http://fixture');
       this.asked.push(url.pathname);
+      if (answerDetails(this.world, request, url, reply)) return;
       if (url.pathname === '/api/stream') this.#open(reply);
       else if (url.pathname.startsWith('/api/')) void this.#answer(request, url, reply);
       else

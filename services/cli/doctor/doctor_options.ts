@@ -1,15 +1,12 @@
 /** Command line of `penstock doctor`: its own options, and those of the processes whose ports, folders and budgets it checks. */
 import { address, option, type OptionTable } from '../../../shared/base/options.ts';
 import { processOptions } from '../../../shared/node/options.ts';
+import { apiOption } from '../api_option.ts';
 import type { RoleTables } from '../tables.ts';
 
 const { bind, bus, cluster_token, tls_cert, tls_key, tls_ca } = processOptions;
 
-/** Options that name a router by its addresses. */
-export const routerOptions = {
-  router: option('Network', 'HOST:PORT', address, '127.0.0.1:8001', "a router's hub, its --hub-bind"),
-  api: option('Network', 'HOST:PORT', address, '127.0.0.1:8000', "a router's HTTP address, its --bind"),
-} as const;
+const router = option('Network', 'HOST:PORT', address, '127.0.0.1:8001', "a router's hub, its --hub-bind");
 
 /** Values of the options of `penstock doctor`. */
 export interface DoctorConfig {
@@ -30,13 +27,14 @@ export interface DoctorConfig {
 }
 
 /** Returns the options of `penstock doctor`; those of roles come from `tables`. */
-export function doctorOptions({ router, store }: RoleTables): OptionTable {
+export function doctorOptions(tables: RoleTables): OptionTable {
   const pick = (table: OptionTable, names: readonly (keyof DoctorConfig)[]): OptionTable =>
     Object.fromEntries(Object.entries(table).filter(([name]) => (names as readonly string[]).includes(name)));
   return {
-    ...routerOptions,
+    router,
+    ...apiOption,
     ...{ bind, cluster_token, bus, tls_cert, tls_key, tls_ca },
-    ...pick(router, ['hub_bind', 'max_connections']),
-    ...pick(store, ['bulk_port', 'data_dir', 'disk_bytes', 'dram_bytes']),
+    ...pick(tables.router, ['hub_bind', 'max_connections']),
+    ...pick(tables.store, ['bulk_port', 'data_dir', 'disk_bytes', 'dram_bytes']),
   };
 }

@@ -9,6 +9,7 @@ import {
   type Role,
 } from '../../../shared/protocol/membership.ts';
 import type { InstanceWork } from '../../../shared/protocol/instance_work.ts';
+import { keepFlows, type ReportedFlows } from './reported_flows.ts';
 import { OpenPlacements, type PlacedWork, type Placements } from './open_placements.ts';
 
 /** Calls that fail in a row before an instance counts as unreachable: one connection may break by itself. */
@@ -29,6 +30,8 @@ export class Instance {
   load: InstanceLoad | undefined;
   /** Router time, in ms, when the instance joined. */
   readonly joinedMs: number;
+  /** Flows of blocks into the instance, the latest report of each. */
+  readonly flows: ReportedFlows = new Map();
   lastHeardMs: number;
   /** Whether a call failed to reach the instance, and no health check has succeeded since. */
   isSuspect = false;
@@ -150,6 +153,7 @@ export class Instance {
    */
   receiveHeartbeat({ load, seen }: HeartbeatStatus, router: string, nowMs: number): void {
     this.load = load;
+    keepFlows(this.flows, load.links ?? []);
     this.lastHeardMs = nowMs;
     this.isHeardSince = true;
     if (this.isCounted) this.countedMs = nowMs;

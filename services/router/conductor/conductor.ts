@@ -15,6 +15,7 @@ import type { PrefixIndex } from '../cluster/prefix_index.ts';
 import { DecisionLog, type LoggedDecision } from './decision_log.ts';
 import { coveredTo, matchesOf } from './fetch_plan.ts';
 import { heldRanges, type Avoided, type HeldHolder, type Holders } from './held_ranges.ts';
+import { withHandoffs } from './handoff_sources.ts';
 import { usablePrefix, withStateSources } from './held_states.ts';
 import { PredictionCorrection } from './prediction_correction.ts';
 import { PromisedBlocks } from './promised_blocks.ts';
@@ -216,9 +217,10 @@ export class Conductor {
     const { view } = this.#options;
     const { kind, prediction, ...others } = decision;
     const addressOf = (id: string): string | undefined => view.byHolder(id)?.member.address;
-    const placement = snapshot.hasStates
-      ? withStateSources(decision.placement, question, snapshot, addressOf)
-      : decision.placement;
+    const placement = withHandoffs(
+      snapshot.hasStates ? withStateSources(decision.placement, question, snapshot, addressOf) : decision.placement,
+      addressOf,
+    );
     const explanation: Explanation = {
       ...others,
       prediction: prediction && this.correction.corrected(prediction),

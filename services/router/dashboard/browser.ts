@@ -1,32 +1,5 @@
 /** Clock, timers, visibility and network of the browser: the only file of the page that touches them, so that tests can bring others. */
-
-/** Connection that receives server-sent events. */
-export interface EventConnection {
-  /** Ends the connection. */
-  close(): void;
-}
-
-/** Receivers of what an event connection brings. */
-export interface EventReceiver {
-  /** Called with the data of each event `tick`. */
-  onTick(data: string): void;
-  /** Called once when the connection failed or ended; it is closed then. */
-  onEnd(): void;
-}
-
-/** Surroundings of the page. */
-export interface Host {
-  /** Milliseconds since 1970. */
-  now(): number;
-  /** Calls `run` after `ms`. @returns a function that prevents it. */
-  later(ms: number, run: () => void): () => void;
-  /** Whether somebody can see the page. */
-  isVisible(): boolean;
-  /** Calls `changed` whenever the page becomes visible or hidden, for as long as the page lives. */
-  onVisibility(changed: () => void): void;
-  /** Opens server-sent events from `path`. */
-  openEvents(path: string, receiver: EventReceiver): EventConnection;
-}
+import type { Host } from './host.ts';
 
 /** Host that is this browser. */
 export const browserHost: Host = {
@@ -68,4 +41,25 @@ function messageIn(text: string): string | undefined {
   } catch {
     return undefined;
   }
+}
+
+/** Receivers of an answer that arrives in parts. */
+export interface TextReceiver {
+  /** Called once, before the first text. */
+  onHeaders(headers: Headers): void;
+  /** Called with each part of the body, which may end within a line. */
+  onText(text: string): void;
+}
+
+/**
+ * Asks the router for an answer that arrives in parts; resolves behind the last one.
+ *
+ * @throws Error with the router's message when the answer is no success, or when no router answers.
+ */
+export async function askStream(path: string, options: RequestInit, receiver: TextReceiver): Promise<void> {
+  const answer = await fetch(path, options);
+  if (!answer.ok) throw new Error(messageIn(await answer.text()) ?? `${path}: HTTP ${answer.status}`);
+  receiver.onHeaders(answer.headers);
+  const reader = answer.body?.pipeThrough(new TextDecoderStream()).getReader();
+  for (let part = await reader?.read(); part?.done === false; part = await reader?.read()) receiver.onText(part.value);
 }

@@ -5,6 +5,7 @@ export const NONE = '–';
 
 const grouped = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 });
 const timeOfDay = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit' });
+const minute = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit' });
 const day = new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short' });
 
 /** A whole number with separators: 12,345. */
@@ -74,10 +75,18 @@ export function clockTime(at: number | null | undefined): string {
   return at === null || at === undefined ? NONE : timeOfDay.format(at);
 }
 
+/** A time of day to the minute: 14:03. */
+export function clockMinute(at: number | null | undefined): string {
+  return at === null || at === undefined ? NONE : minute.format(at);
+}
+
 /** A time with its day: 27 Nov 14:03:07. */
 export function dayTime(at: number | null | undefined): string {
   return at === null || at === undefined ? NONE : `${day.format(at)} ${timeOfDay.format(at)}`;
 }
+
+/** Order of names: numbers in them by their value, so that node-10 is behind node-9. */
+export const compareNames = new Intl.Collator('en', { numeric: true }).compare;
 
 /** One of two words by number: `plural(1, 'node')` is "1 node". */
 export function plural(number: number, one: string, many = `${one}s`): string {

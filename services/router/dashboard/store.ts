@@ -19,6 +19,8 @@ export class Store {
   readonly liveness = signal<Liveness>('connecting');
   /** When the last tick came, on the browser's clock; null before the first one. */
   readonly heardAt = signal<number | null>(null);
+  /** Connections that were opened so far: bodies that were asked for before the last one may lack what happened between. */
+  readonly connections = signal(0);
   /** Time of the last tick on the router's clock. */
   readonly asOf = signal<number | null>(null);
   readonly router = signal<{ readonly name: string; readonly epoch: string } | null>(null);
@@ -52,6 +54,7 @@ export class Store {
       const nodes = tick.nodes.map((node) => completed(this.nodes.row(node.name)?.peek(), node));
       const flows = tick.flows.map((flow) => completed(this.flows.row(linkId(flow))?.peek(), flow));
       if (isFirst) {
+        this.connections.value++;
         this.nodes.replace(nodes);
         this.flows.replace(flows);
       } else {

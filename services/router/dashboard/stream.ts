@@ -3,7 +3,7 @@
  * hangs closes nothing. Values are stale when no tick came for three seconds.
  */
 import type { StreamTick } from '../observe/api_types.ts';
-import type { EventConnection, Host } from './browser.ts';
+import type { EventConnection, Host } from './host.ts';
 import type { Store } from './store.ts';
 
 /** Milliseconds without a tick after which values are stale. */

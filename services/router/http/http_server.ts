@@ -10,11 +10,12 @@ import { errorFormOf } from '../openai/error_form.ts';
 import { errorBody, errorHeaders, errorStatus } from '../openai/errors.ts';
 import type { HttpApp, ListenHttp } from '../router.ts';
 import { Cors } from './cors.ts';
+import { countRequests } from './http_counts.ts';
 import { namesOf, withClient } from './http_exchange.ts';
 import { addInsideRoutes } from './inside_routes.ts';
 import { addModelRoutes } from './model_routes.ts';
 import { addResponseRoutes } from './response_routes.ts';
-import { readBody } from './read_body.ts';
+import { readBody, withBody } from './read_body.ts';
 
 /** Milliseconds between checks for connections whose request arrives too slowly. */
 const CHECK_CONNECTIONS_MS = 1_000;
@@ -62,6 +63,9 @@ function createHttpServer(httpApp: HttpApp): FastifyInstance {
   });
   answerUnusual(app.server, cors, context.metrics);
   const allowed = new Map<string, string[]>();
+  countRequests(app.server, httpApp.exposition.http, context.clock, (path) =>
+    [path, ofOne(path)].find((one) => allowed.has(one)),
+  );
   app.addHook('onRoute', ({ method, url }) => {
     const path = url.replace(':id', '{id}');
     allowed.set(path, [...(allowed.get(path) ?? []), ...[method].flat()]);
@@ -117,9 +121,6 @@ function createHttpServer(httpApp: HttpApp): FastifyInstance {
 function ofOne(path: string): string {
   return path.replace(/^((\/v1)?\/models)\/.*$/, '$1/*').replace(/^(\/v1\/responses)\/[^/]+$/, '$1/{id}');
 }
-
-/** Route option: the handler receives the request body. Other routes discard theirs. */
-const withBody = { config: { takesBody: true } };
 
 /** Installs the body parser: bodies are received as bytes, limited each and together, and parsed later by their endpoints. */
 function readBodies(app: FastifyInstance, bodies: Bodies): void {

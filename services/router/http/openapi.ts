@@ -3,6 +3,7 @@ import { z } from 'zod';
 import { softwareVersion } from '../../../shared/base/version.ts';
 import { STREAM_PARTS } from '../observe/live_stream.ts';
 import { PHASES } from '../observe/request_row.ts';
+import { scopes } from '../metrics/exposition.ts';
 import { EVENT_KINDS } from '../observe/event_kinds.ts';
 import { countSchema, messagesSchema } from '../anthropic/message_parameters.ts';
 import { embeddingSchema } from '../openai/embedding_parameters.ts';
@@ -66,6 +67,10 @@ const operations: Readonly<Record<string, Operation>> = {
     summary: 'What changes in the cluster, each second, as server-sent events `tick`',
     type: 'text/event-stream',
   },
+  '/api/lookup': {
+    summary: 'Where the blocks of a prompt lie, and where it would be placed; `tokens` may stand for the prompt',
+    bodies: ['Chat', 'Completion'],
+  },
   '/api/requests': { summary: 'Requests in flight and finished ones, with their attempts and times, or as rows' },
   '/api/requests/{id}': { summary: 'All that is known of one request' },
   '/api/decisions': { summary: 'Recent decisions of the conductor, with their reasons' },
@@ -77,6 +82,16 @@ const operations: Readonly<Record<string, Operation>> = {
 /** Query parameters, by path. */
 const queries: Readonly<Record<string, readonly { readonly name: string; readonly schema: object }[]>> = {
   '/tokenizer_info': [{ name: 'model', schema: { type: 'string' } }],
+  '/metrics': [
+    {
+      name: 'scope',
+      schema: {
+        type: 'string',
+        enum: [...scopes],
+        description: 'series of this router or of the cluster; both without it',
+      },
+    },
+  ],
   '/api/hardware': [{ name: 'model', schema: { type: 'string' } }],
   '/api/requests': [
     { name: 'limit', schema: { type: 'integer', minimum: 1, maximum: 1_000 } },

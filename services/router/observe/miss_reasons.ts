@@ -94,11 +94,12 @@ export class MissReasons {
 
   /**
    * Returns the reasons of a prompt. To be called in the turn of the event loop in which it was placed: the index must not have changed.
+   * `isRecorded`: whether the prompt counts as seen under its scope from now on.
    */
-  classify(prompt: PlacedPrompt): PromptMisses {
+  classify(prompt: PlacedPrompt, isRecorded = true): PromptMisses {
     const { tokens, blockSize, root, keys, held = heldRanges(this.#index, keys) } = prompt;
     const numBlocks = keys.length / 2;
-    const numElsewhere = this.#scopes.note(tokens, numBlocks, blockSize, root);
+    const numElsewhere = this.#scopes.seenElsewhere(tokens, numBlocks, blockSize, root, isRecorded);
     const runs: ReasonRun[] = [];
     let at = 0;
     for (const range of held) {

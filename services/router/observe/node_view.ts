@@ -1,6 +1,6 @@
 /** One process of the cluster as JSON: a member, as of its last heartbeat, and the router itself. */
 import type { Instance } from '../cluster/instance.ts';
-import type { NodeView } from './api_types.ts';
+import type { LossCost, NodeView } from './api_types.ts';
 import { nodeState } from './node_state.ts';
 
 /** One moment on the router's clock and in time of day, both in milliseconds. */
@@ -14,8 +14,8 @@ export interface PoolNode extends NodeView {
   readonly [extra: string]: unknown;
 }
 
-/** Returns a member as a node of `/api/pool`. */
-export function nodeView(instance: Instance, { nowMs, wallMs }: Moment): PoolNode {
+/** Returns a member as a node of `/api/pool`; `loss` is what its loss would cost. */
+export function nodeView(instance: Instance, { nowMs, wallMs }: Moment, loss: LossCost | null = null): PoolNode {
   const { member, model, load, registration, unreachable } = instance;
   const { engine } = registration;
   return {
@@ -62,7 +62,7 @@ export function nodeView(instance: Instance, { nowMs, wallMs }: Moment): PoolNod
         },
       ]),
     ),
-    loss: null,
+    loss,
   };
 }
 

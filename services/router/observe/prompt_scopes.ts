@@ -23,10 +23,10 @@ export class PromptScopes {
   readonly #entries = new Int32Array(WORDS * MAX_ENTRIES);
 
   /**
-   * Returns how many leading blocks of a prompt were seen under another scope last, and records the prompt under its own. `root` is the
-   * digest that its chain starts from. Takes about two nanoseconds per token.
+   * Returns how many leading blocks of a prompt were seen under another scope last, and with `isRecorded` records the prompt under its own.
+   * `root` is the digest that its chain starts from. Takes some nanoseconds per token.
    */
-  note(tokens: Uint32Array, numBlocks: number, blockSize: number, root: Digest): number {
+  seenElsewhere(tokens: Uint32Array, numBlocks: number, blockSize: number, root: Digest, isRecorded: boolean): number {
     const entries = this.#entries;
     const scope = Number.parseInt(root.slice(0, 8), 16) | 0 || 1;
     let [a, b, numElsewhere, at] = [blockSize, 0, 0, 0];
@@ -45,6 +45,7 @@ export class PromptScopes {
         const its = entries[place + 2]!;
         if (its !== 0 && its !== scope) numElsewhere = block;
       }
+      if (!isRecorded) continue;
       entries[place] = low;
       entries[place + 1] = high;
       entries[place + 2] = scope;

@@ -1,7 +1,7 @@
 /** Requests of one model, or of all, counted between two ticks. */
+import { NO_SOURCES } from '../relay/request_counts.ts';
 import type { RequestTrace } from '../relay/request_log.ts';
 import { LatencyHistogram } from './latency_histogram.ts';
-import { sourcesOf } from './token_sources.ts';
 
 const SOURCES = ['device', 'dram', 'instance', 'store_dram', 'store_disk', 'handoff', 'computed'] as const;
 const QUANTILES = [0.5, 0.95, 0.99];
@@ -30,7 +30,7 @@ export class RequestRates {
     // The prompt of several samples is counted with the first of them.
     if (trace.sampleOf !== undefined) return;
     this.#add(2, trace.promptTokens);
-    const sources = sourcesOf(trace.counts);
+    const sources = trace.counts?.sources ?? NO_SOURCES;
     for (const [i, source] of SOURCES.entries()) this.#add(4 + i, sources[source]);
   }
 

@@ -2,7 +2,7 @@
 import { messageOf } from '../../../shared/base/failure.ts';
 import type { RequestPhase, RequestTrace } from '../relay/request_log.ts';
 import type { RequestRow } from './api_types.ts';
-import { sourcesOf } from './token_sources.ts';
+import { NO_SOURCES } from '../relay/request_counts.ts';
 
 const phases: Readonly<Record<RequestPhase, true>> = {
   ...{ tokenizing: true, placing: true, waiting: true, prefilling: true, loading: true, decoding: true },
@@ -28,7 +28,7 @@ export function rowOf(trace: RequestTrace): RequestRow {
     error: trace.failure === undefined ? null : messageOf(trace.failure).slice(0, MAX_TEXT),
     prompt_tokens: trace.promptTokens,
     output_tokens: trace.outputTokens,
-    sources: sourcesOf(trace.counts),
+    sources: trace.counts?.sources ?? NO_SOURCES,
     ttft_ms: tenths(trace.ttftMs),
     total_ms: tenths(trace.totalMs ?? trace.elapsedMs) ?? 0,
     decode: last?.decode ?? null,

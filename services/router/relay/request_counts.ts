@@ -6,6 +6,7 @@ import { Condition } from '../../../shared/base/condition.ts';
 import type { Clock } from '../../../shared/base/clock.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
 import type { Explanation } from '../conductor/policy.ts';
+import type { TokenSources } from '../observe/api_types.ts';
 
 /** Upper bound of the attempts that are kept per request (P1); further ones are not listed. */
 const MAX_ATTEMPTS = 64;
@@ -69,6 +70,11 @@ export const NO_TOKENS: PromptTokenCounts = {
   computed_by_decode: 0,
 };
 
+/** Sources before any report: no token has one. */
+export const NO_SOURCES: TokenSources = {
+  ...{ device: 0, dram: 0, instance: 0, store_dram: 0, store_disk: 0, handoff: 0, computed: 0 },
+};
+
 /** Token counts of one request over all its attempts: output tokens, and where the prompt's KV came from. */
 export class RequestCounts {
   readonly promptTokens: number;
@@ -127,6 +133,28 @@ export class RequestCounts {
     return numLost > 0 ? { lost_tokens: numLost, rewritten_from: start } : {};
   }
 
+  /**
+   * Tokens of the prompt by where the instance that generates found their KV. A token that any instance computed for this request counts
+   * as computed, or as handed over by the prefill that computed it; one that a prefill only passed on is another instance's. The tokens
+   * that were found are known with the first report of the decode instance.
+   */
+  get sources(): TokenSources {
+    const { computed, computed_by_decode: byDecode } = this.tokens;
+    const counted = { handoff: computed - byDecode, computed: byDecode };
+    const report = this.attempts.find((attempt) => attempt.report)?.report;
+    if (!report) return { ...NO_SOURCES, ...counted };
+    const found = foundIn(report);
+    let left = this.promptTokens - computed;
+    const take = (numTokens: number): number => {
+      const taken = Math.min(numTokens, left);
+      left -= taken;
+      return taken;
+    };
+    const own = { device: take(found.device), dram: take(found.dram) };
+    const stores = { store_dram: take(found.storeDram), store_disk: take(found.storeDisk) };
+    return { ...own, instance: left, ...stores, ...counted };
+  }
+
   get tokens(): PromptTokenCounts {
     const reports = this.attempts.flatMap(({ report }) => report ?? []);
     const prefills = this.attempts.flatMap((attempt) => attempt.prefills);
@@ -147,6 +175,14 @@ export class RequestCounts {
       computed_by_decode: byDecode,
     };
   }
+}
+
+/** Tokens that an instance found, as its report has them; one of an earlier version reports only how many it fetched. */
+type FoundTokens = NonNullable<Report['sources']>;
+
+function foundIn({ sources, cachedTokens, fetchedTokens }: Report): FoundTokens {
+  const fetched = { dram: 0, instance: fetchedTokens, storeDram: 0, storeDisk: 0, handoff: 0 };
+  return sources ?? { device: cachedTokens, ...fetched };
 }
 
 function sum(values: readonly number[]): number {

@@ -11,8 +11,7 @@ import type { Report } from '../../../shared/protocol/messages.ts';
 import type { Prediction, Rejection, Targets } from '../conductor/policy.ts';
 import type { MissTokens, PromptMisses } from '../observe/miss_reasons.ts';
 import { comparedJson, explanationJson, targetsJson, type Compared } from './explained_placement.ts';
-import { sourcesOf } from '../observe/token_sources.ts';
-import { NO_TOKENS, type AttemptEntry, type RequestCounts } from './request_counts.ts';
+import { NO_SOURCES, NO_TOKENS, type AttemptEntry, type RequestCounts } from './request_counts.ts';
 
 /** Notes per request (P1). */
 const MAX_NOTES = 64;
@@ -78,8 +77,8 @@ export class RequestTrace {
   readonly #startMs: number;
   phase: RequestPhase = 'tokenizing';
   promptTokens: number;
-  /** Upper bound of new tokens. */
-  maxTokens: number | undefined;
+  /** Parameters of the request: the upper bound of new tokens, undefined while it is not known, and the samples of the prompt. */
+  readonly wanted: { maxTokens: number | undefined; numSamples: number } = { maxTokens: undefined, numSamples: 1 };
   /** Token counts of the attempts; undefined before the prompt runs. */
   counts: RequestCounts | undefined;
   readonly notes: string[] = [];
@@ -244,7 +243,7 @@ export class RequestTrace {
       prompt_tokens: this.promptTokens,
       output_tokens: this.outputTokens,
       tokens: this.tokens,
-      sources: sourcesOf(this.counts),
+      sources: this.counts?.sources ?? NO_SOURCES,
       ...this.counts?.lost,
       miss_tokens: this.missTokens,
       misses: (this.ttftMs !== undefined && this.expected.misses?.of(this.tokens.computed)) || [],
@@ -292,16 +291,22 @@ export class RequestTrace {
   }
 }
 
-function reportJson(report: Report): Record<string, number> {
+function reportJson(report: Report): Record<string, unknown> {
   return {
     cached_tokens: report.cachedTokens,
     fetched_tokens: report.fetchedTokens,
     computed_tokens: report.computedTokens,
+    sources: report.sources ? sourcesJson(report.sources) : null,
     fetched_bytes: report.fetchedBytes,
     queue_ms: rounded(report.queueMs) ?? 0,
     load_ms: rounded(report.loadMs) ?? 0,
     compute_ms: rounded(report.computeMs) ?? 0,
   };
+}
+
+function sourcesJson(sources: NonNullable<Report['sources']>): Record<string, number> {
+  const { device, dram, instance, storeDram: store_dram, storeDisk: store_disk, handoff } = sources;
+  return { device, dram, instance, store_dram, store_disk, handoff };
 }
 
 function sum(values: readonly number[]): number {

@@ -290,6 +290,6 @@ const blocks: IncomingBlock[] = [];
 
 /** Returns blocks [0, count) as they come from elsewhere. Nobody reads their bytes. */
 function incoming(count: number): readonly IncomingBlock[] {
-  while (blocks.length < count) blocks.push({ blockIndex: blocks.length, payload: NO_BYTES });
+  while (blocks.length < count) blocks.push({ blockIndex: blocks.length, payload: NO_BYTES, origin: 'instance' });
   return blocks.slice(0, count);
 }

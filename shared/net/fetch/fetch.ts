@@ -20,6 +20,7 @@ import type { TransferThread } from '../transfer_thread/transfer_thread.ts';
 import { ask, type Network } from '../network.ts';
 import { FetchCall } from './fetch_call.ts';
 import type { Arrived } from './fetch_events.ts';
+import type { FetchFlows } from './flows.ts';
 import { LinkMeter, type LinkMeasure } from './link_meter.ts';
 import { Patience } from './patience.ts';
 import type { Moved, Slots } from './transfer.ts';
@@ -74,6 +75,8 @@ export interface FetchLine {
   readonly channels: DataChannels | undefined;
   /** Counters of received bytes by path, shared by all fetches. */
   readonly moved: Moved;
+  /** Counters of what came from each holder; absent where nobody reports them. */
+  readonly flows?: FetchFlows | undefined;
   readonly clock: Clock;
   readonly random: Random;
   readonly limits?: TransferLimits | undefined;
@@ -106,7 +109,9 @@ class Fetch implements FetchStream {
     this.#patience = new Patience(line.clock, options.patienceMs, (ms) => {
       this.#giveUp(`nothing for ${ms} ms`);
     });
-    this.#meter = new LinkMeter(line.clock, options.waitMs > 0);
+    this.#meter = new LinkMeter(line.clock, options.waitMs > 0, (way, amounts) => {
+      line.flows?.add(address, way, amounts);
+    });
     this.#call = this.#open(true);
   }
 
@@ -136,7 +141,10 @@ class Fetch implements FetchStream {
             this.#channel?.retire();
             isWhole = false;
           }
-          if (!mayRetry(failure)) throw failure;
+          const isAgain = mayRetry(failure);
+          if (!signal.aborted && (!isAgain || failure.code === 'session_broken'))
+            this.#meter.failed(this.#channel ? 'socket' : 'call');
+          if (!isAgain) throw failure;
         }
         // Pause before the next call, because a busy holder has the blocks, or will have them.
         await backoff.pause(signal);

@@ -76,7 +76,7 @@ export class FetchCall {
     for (let next = this.#machine.read(); next; next = this.#machine.read()) {
       const { way, bytes, ...arrived } = next;
       moved[way] += bytes;
-      if (way !== 'call') meter.read(bytes, way);
+      meter.read(next);
       void pumpSoon();
       yield arrived;
     }

@@ -63,4 +63,6 @@ export interface Arrived {
   readonly isLast: boolean;
   /** Reason why the record or frame cannot be used; undefined when it is verified. */
   readonly fault: string | undefined;
+  /** Whether the holder read the block from its disk for this fetch. */
+  readonly isFromDisk: boolean;
 }

@@ -36,6 +36,8 @@ export interface FetchMachineOptions {
 export class FetchMachine {
   readonly #options: FetchMachineOptions;
   readonly #states: BlockState[];
+  /** Blocks that their holder read from its disk. */
+  readonly #fromDisk = new Set<number>();
   readonly #items: FetchQueue;
   readonly #promised: Promised[] = [];
   /** Slots acquired for this call and not yet passed to the reader. */
@@ -114,7 +116,7 @@ export class FetchMachine {
       this.#held.delete(slot);
       this.#makeRoom(frame === undefined);
     }
-    return { index, slot, frame, isLast, bytes, ...received };
+    return { index, slot, frame, isLast, bytes, ...received, isFromDisk: this.#fromDisk.has(index) };
   }
 
   /**
@@ -167,7 +169,8 @@ export class FetchMachine {
     return !isBusy && first === this.#numPromised && first + count <= this.#options.hashes.length;
   }
 
-  #promise(first: number, count: number, of: Promised['of']): void {
+  #promise(first: number, count: number, of: Promised['of'], numFromDisk: number): void {
+    for (let index = first; index < first + Math.min(count, numFromDisk); index++) this.#fromDisk.add(index);
     for (let index = first; index < first + count; index++) {
       this.#move(index, 'promised');
       this.#promised.push({ index, of });
@@ -183,7 +186,7 @@ export class FetchMachine {
     const isSized = bytes === slotBytes && numReady <= readyOf(slotBytes);
     if (!hasChannel || !isSized || !this.#isNext(first, numReady)) throw this.#wrong(reply);
     this.#fetchAhead = Math.min(this.#fetchAhead, this.#options.ahead());
-    this.#promise(first, numReady, { over: 'channel', bytes });
+    this.#promise(first, numReady, { over: 'channel', bytes }, reply.numFromDisk);
     return [];
   }
 
@@ -201,7 +204,7 @@ export class FetchMachine {
     if (!hasChannel || !group || !isNext || !isSized || !isBounded) throw this.#wrong(reply);
     this.#fetchAhead = mostBlocks;
     group.frameHeaders.push(frameHeaders);
-    if (isFirst) this.#promise(first, count, group);
+    if (isFirst) this.#promise(first, count, group, reply.numFromDisk);
     this.#group = part + 1 < wanted.length ? group : undefined;
     return this.#askFrames(group, 0, group.slots.length, part);
   }
@@ -212,7 +215,7 @@ export class FetchMachine {
     const isFirst = offset === 0 && data.length > 0 && bytes === this.#options.slotBytes && this.#isNext(index, 1);
     if (isFirst) {
       this.#sliced = { index, bytes, next: 0 };
-      this.#promise(index, 1, { over: 'call', bytes });
+      this.#promise(index, 1, { over: 'call', bytes }, reply.numFromDisk);
     }
     const sliced = this.#sliced;
     const end = offset + data.length;

@@ -1,15 +1,15 @@
 /** The Blocks service over any {@link BlockSource}: a run of records as a stream, in slices, no faster than it is read. */
 import { Failure } from '../../base/failure.ts';
-import type { BlockHash, BlockKey } from '../../kv/block_key.ts';
+import type { BlockHash } from '../../kv/block_key.ts';
 import { framesIn } from '../../kv/record.ts';
 import type { RecordInPlace, BorrowedRecord } from '../../kv/record_cache.ts';
-import { tiers } from '../../protocol/block_events.ts';
-import { noFrame, type FetchReply, type FetchRequest, type SnapshotPage } from '../../protocol/messages.ts';
-import { packKeys, unpackHashes } from '../../protocol/packing.ts';
+import { noFrame, type FetchReply, type FetchRequest } from '../../protocol/messages.ts';
+import { unpackHashes } from '../../protocol/packing.ts';
 import type { BlockSource, InFlightFrames } from '../block_source.ts';
 import type { ChannelHost, ServedStream } from '../channel_host.ts';
 import { frameIdOf } from '../transfer_thread/channel_messages.ts';
 import { answering, answeringOnce, type Handler } from '../network.ts';
+import { snapshotPages } from './snapshot_pages.ts';
 import {
   EXPECTED_BLOCKS,
   borrowsOfStream,
@@ -26,7 +26,6 @@ import {
 const MAX_SNAPSHOTS = 16;
 const MAX_HASHES = 65_536;
 const NOTHING = Buffer.alloc(0);
-const SNAPSHOT_PAGE_KEYS = 16_384;
 
 /** Live counters of a fetch server. */
 export interface FetchServerCounters {
@@ -81,7 +80,7 @@ export function createFetchHandlers(
       if (numSnapshots >= MAX_SNAPSHOTS) throw new Failure('overloaded', `${MAX_SNAPSHOTS} snapshots are being read`);
       numSnapshots++;
       try {
-        yield* pages(source());
+        yield* snapshotPages(source());
       } finally {
         numSnapshots--;
       }
@@ -193,13 +192,14 @@ class ServedFetch {
     const most = Math.min(room - 1, borrowsOfStream(this.#source.numBorrowable(bytes)));
     const ready = [borrowed, ...borrowBehind(this.#source, this.#hashes, index, most, bytes)];
     this.#read(ready.length);
-    if (frames > 0) yield* this.#frames(partedRecords(ready), index, stream);
+    const numFromDisk = fromDiskOf(ready);
+    if (frames > 0) yield* this.#frames(partedRecords(ready), index, stream, numFromDisk);
     else {
       stream.offer(
         ready.map(({ slot, release }, i) => ({ index: frameIdOf(index + i, undefined), slot, release })),
         { offset: 0, bytes },
       );
-      yield { index, offset: 0, totalBytes: bytes, data: NOTHING, numReady: ready.length, ...noFrame };
+      yield { index, offset: 0, totalBytes: bytes, data: NOTHING, numReady: ready.length, ...noFrame, numFromDisk };
     }
     // Offer more only when half of the offered records have been sent.
     await stream.until(readyOf(bytes) / 2, this.#signal);
@@ -210,6 +210,7 @@ class ServedFetch {
     { blocks, frames, recordBytes: totalBytes, ...inFlight }: InFlightFrames,
     index: number,
     stream: ServedStream,
+    numFromDisk = 0,
   ): AsyncGenerator<FetchReply, boolean> {
     const { frames: wanted } = this.#request;
     try {
@@ -222,7 +223,7 @@ class ServedFetch {
           blocks.map(({ slot, pin }, i) => ({ index: frameIdOf(index + i, frame), slot, release: pin() })),
           { offset, bytes },
         );
-        const frameReply = { frame: frame + 1, frameHeaders: Buffer.concat(frameHeaders) };
+        const frameReply = { frame: frame + 1, frameHeaders: Buffer.concat(frameHeaders), numFromDisk };
         yield { index, offset: 0, totalBytes, data: NOTHING, numReady: blocks.length, ...frameReply };
       }
       return true;
@@ -235,11 +236,12 @@ class ServedFetch {
   async *#slices(borrowed: BorrowedRecord): AsyncGenerator<FetchReply> {
     const index = this.#numServed;
     const record = ownCopy(borrowed);
+    const numFromDisk = fromDiskOf([borrowed]);
     borrowed.release();
     this.#read(1);
     for (let offset = 0; offset < record.length; offset += this.#sliceBytes) {
       const data = record.subarray(offset, offset + this.#sliceBytes);
-      yield { index, offset, totalBytes: record.length, data, numReady: 0, ...noFrame };
+      yield { index, offset, totalBytes: record.length, data, numReady: 0, ...noFrame, numFromDisk };
     }
   }
 }
@@ -267,6 +269,11 @@ function partedRecords(records: readonly RecordInPlace[]): InFlightFrames {
       for (const releaseBorrow of own) releaseBorrow();
     },
   };
+}
+
+/** Counts the records that were read from disk for their reader. */
+function fromDiskOf(records: readonly BorrowedRecord[]): number {
+  return records.filter(({ isFromDisk }) => isFromDisk).length;
 }
 
 function isInPlace(borrowed: BorrowedRecord): borrowed is RecordInPlace {
@@ -297,20 +304,4 @@ function borrowBehind(
     break;
   }
   return held;
-}
-
-function* pages(source: BlockSource): Generator<SnapshotPage> {
-  const { epoch, sequence, tiers: tierKeys } = source.snapshot();
-  // The keys are copied at once; changes while pages are sent are announced by later block events.
-  const all = [...tierKeys].flatMap(([tier, keys]) =>
-    paged([...keys]).map((page) => ({ tier: tiers.indexOf(tier), page })),
-  );
-  if (all.length === 0) all.push({ tier: 0, page: [] });
-  for (const { tier, page } of all) yield { epoch, sequence, tier, keys: packKeys(page) };
-}
-
-function paged(keys: readonly BlockKey[]): BlockKey[][] {
-  return Array.from({ length: Math.ceil(keys.length / SNAPSHOT_PAGE_KEYS) }, (_, i) =>
-    keys.slice(i * SNAPSHOT_PAGE_KEYS, (i + 1) * SNAPSHOT_PAGE_KEYS),
-  );
 }

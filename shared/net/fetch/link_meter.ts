@@ -11,7 +11,8 @@
  */
 import type { Clock } from '../../base/clock.ts';
 import type { FetchReply } from '../../protocol/messages.ts';
-import type { TransferWay } from './fetch_events.ts';
+import type { Arrived, TransferWay } from './fetch_events.ts';
+import type { FlowAmounts } from './flows.ts';
 import { nothingMoved } from './transfer.ts';
 
 /** Bytes that came by one way, the milliseconds in which they moved, and those from the request to its first answer; -1: not measured. */
@@ -38,10 +39,19 @@ export class LinkMeter {
   /** Records and frames that the data channel was asked for and has not brought. */
   #numAsked = 0;
   #sinceMs = 0;
+  /** Way by which bytes came last. */
+  #lastWay: TransferWay | undefined;
+  readonly #count: (way: TransferWay, amounts: FlowAmounts) => void;
 
-  constructor(clock: Pick<Clock, 'nowMs'>, isComputing: boolean) {
+  /** `count` is called with all that is measured, as it happens. */
+  constructor(
+    clock: Pick<Clock, 'nowMs'>,
+    isComputing: boolean,
+    count: (way: TransferWay, amounts: FlowAmounts) => void = () => undefined,
+  ) {
     this.#clock = clock;
     this.#isComputing = isComputing;
+    this.#count = count;
   }
 
   /** The request of a call was sent. */
@@ -66,6 +76,7 @@ export class LinkMeter {
     if (data.length === 0 || waitedMs === undefined || isFirst || (this.#isComputing && offset === 0)) return;
     this.#bytes.call += data.length;
     this.#movingMs.call += waitedMs;
+    this.#count('call', { ms: waitedMs });
   }
 
   /** The data channel was asked for so many records or frames that their holder has. */
@@ -78,13 +89,21 @@ export class LinkMeter {
   arrived(count: number, way: TransferWay): void {
     const nowMs = this.#clock.nowMs();
     this.#movingMs[way] += nowMs - this.#sinceMs;
+    this.#count(way, { ms: nowMs - this.#sinceMs });
     this.#sinceMs = nowMs;
     this.#numAsked = Math.max(0, this.#numAsked - count);
   }
 
-  /** The reader has read a record or frame that came over the data channel. */
-  read(bytes: number, way: TransferWay): void {
-    this.#bytes[way] += bytes;
+  /** The reader has read a record, or a frame, which may be the last one of its record. */
+  read({ bytes, way, isLast, fault }: Pick<Arrived, 'isLast' | 'fault'> & { bytes: number; way: TransferWay }): void {
+    this.#lastWay = way;
+    if (way !== 'call') this.#bytes[way] += bytes;
+    this.#count(way, { bytes, records: isLast ? 1 : 0, failures: fault === undefined ? 0 : 1 });
+  }
+
+  /** The call has broken, or was given up. `way`: the one by which its records were to come. */
+  failed(way: TransferWay): void {
+    this.#count(this.#lastWay ?? way, { failures: 1 });
   }
 
   /** Returns what was measured, for each way by which bytes came. */

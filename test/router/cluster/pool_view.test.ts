@@ -23,6 +23,7 @@ test('a node has its slots for recurrent states, and null when its model has non
     index: { size: 0, bytes: 0 },
     policy: { state: { name: 'auto', placesBy: 'priced', version: 0, sinceMs: 0, setBy: '' } },
     bus: { name: 'hub', isConnected: true, numUnverified: 0 },
+    losses: { get: () => new Map() },
   } as unknown as Parameters<typeof poolView>[0];
   const open = {
     admission: { numRequests: 2, isDraining: false },
@@ -34,6 +35,7 @@ test('a node has its slots for recurrent states, and null when its model has non
     health: { state: 'ok', problems: [] },
     process: { name: 'router', epoch: 'r', pid: 7, address: 'r:1', startedMs: 1_000, loopDelayMs: 3 },
     started_at: 1e12 - 4_000,
+    flows: [],
   } as const;
   const shown = poolView(sources, open, [], seen)['nodes'] as Record<string, unknown>[];
   assert.deepEqual(

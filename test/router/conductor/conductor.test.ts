@@ -93,6 +93,7 @@ test('the snapshot has the work of each instance, the links that matter, when on
   const moved = { bytes: 1 << 20, movingMs: 4, latencyMs: 1, way: 'socket' };
   const from = (...addresses: string[]): Report => ({
     ...{ cachedTokens: 0, fetchedTokens: 0, computedTokens: 0, queueMs: 0, loadMs: 0, computeMs: 0, fetchedBytes: 0 },
+    sources: null,
     links: addresses.map((address) => ({ address, ...moved })),
   });
   conductor.learn(d1, from('s1:1', 'p1:1', 'elsewhere:1'));

@@ -38,7 +38,7 @@ async function traced(prediction: Explanation['prediction'], numAttempts = 1) {
     const attempt = counts.begin('d1', 'why', { ...explanation, prediction });
     attempt.report = {
       ...{ cachedTokens: 32, fetchedTokens: 0, computedTokens: 68, queueMs: 0, loadMs: 0, computeMs: 0 },
-      ...{ fetchedBytes: 0, links: [] },
+      ...{ fetchedBytes: 0, links: [], sources: null },
     };
   }
   await clock.run(155);
@@ -74,8 +74,8 @@ test('each prediction is compared with what came: times from the decision on, hi
     assert.equal(valueOf('penstock_prediction_sum_total', `of="${of}"`, 'kind="real"'), real);
     assert.equal(valueOf('penstock_prediction_error_ratio_sum', `of="${of}"`), ratio);
   }
-  assert.equal(valueOf('penstock_prediction_error_ms_sum', 'of="ttft_ms"'), 50);
-  assert.equal(valueOf('penstock_prediction_error_ms_sum', 'tokens"'), undefined);
+  assert.equal(valueOf('penstock_prediction_error_seconds_sum', 'of="ttft_ms"'), 0.05);
+  assert.equal(valueOf('penstock_prediction_error_seconds_sum', 'tokens"'), undefined);
 });
 
 test('without a prediction, and after a failover, only the length is compared', async () => {

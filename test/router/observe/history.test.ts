@@ -90,7 +90,7 @@ test('requests are counted by second for the cluster and their model, with times
   world.tick([instance]);
   const trace = log.open('r', '/v1/completions', { clientId: undefined, traceId: undefined });
   [trace.model, trace.promptTokens, trace.counts] = ['m', 100, new RequestCounts(100)];
-  const times = { queueMs: 0, loadMs: 0, computeMs: 0, fetchedBytes: 0, links: [] };
+  const times = { queueMs: 0, loadMs: 0, computeMs: 0, fetchedBytes: 0, links: [], sources: null };
   trace.counts.begin('d1', 'why').report = { cachedTokens: 64, fetchedTokens: 0, computedTokens: 36, ...times };
   world.nowMs += 200;
   trace.firstToken(undefined);

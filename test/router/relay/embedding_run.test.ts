@@ -25,7 +25,7 @@ const NUM_TOKENS = 100;
 const vector = Float32Array.of(0.6, -0.8);
 const report = {
   ...{ cachedTokens: 64, fetchedTokens: 0, computedTokens: 36 },
-  ...{ queueMs: 1, loadMs: 2, computeMs: 3, fetchedBytes: 0, links: [] },
+  ...{ queueMs: 1, loadMs: 2, computeMs: 3, fetchedBytes: 0, links: [], sources: null },
 };
 const embedded = { values: packFloats(vector), report };
 

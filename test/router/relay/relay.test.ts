@@ -189,6 +189,7 @@ const report = {
   computeMs: 0,
   fetchedBytes: 0,
   links: [],
+  sources: null,
 };
 
 test.each([

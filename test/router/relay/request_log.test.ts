@@ -9,7 +9,7 @@ import { SimulatedClock } from '../../sim/simulated_clock.ts';
 
 const names = { clientId: undefined, traceId: undefined };
 const report: Report = {
-  ...{ cachedTokens: 0, fetchedTokens: 0, computedTokens: 9, fetchedBytes: 0, links: [] },
+  ...{ cachedTokens: 0, fetchedTokens: 0, computedTokens: 9, fetchedBytes: 0, links: [], sources: null },
   ...{ queueMs: 30, loadMs: 200, computeMs: 50 },
 };
 

@@ -21,6 +21,7 @@ const report: Report = {
     computedTokens: 0,
     fetchedBytes: 0,
     links: [],
+    sources: null,
     queueMs: 0,
     loadMs: 0,
     computeMs: 0,

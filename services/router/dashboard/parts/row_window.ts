@@ -1,7 +1,7 @@
 /** Which rows of a long table exist in the document. */
 
 /** Rows that exist before and behind the visible ones, so that scrolling shows no gap. */
-const MARGIN = 8;
+const MARGIN = 4;
 
 /** @returns rows [first, end) of `count` rows of `rowHeight` pixels, for `height` visible pixels from `top`. */
 export function rowWindow(

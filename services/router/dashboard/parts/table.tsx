@@ -1,7 +1,7 @@
 /**
  * The table of all views. Rows keep their place and their DOM nodes while their values change, so a selected text stays selected; only the
- * rows near the visible ones exist in the document. A table that grows at its top stands still while somebody reads it: while it is scrolled, or
- * text in it is selected.
+ * rows near the visible ones exist in the document. A table that grows at its top stands still while it is scrolled, and any table while
+ * text in it is selected or a row has the focus.
  */
 import { useComputed, useSignal, type ReadonlySignal } from '@preact/signals';
 import type { ComponentChildren, VNode } from 'preact';
@@ -16,8 +16,8 @@ export interface Column<Row> {
   /** Sentence that explains the column. */
   readonly title?: string;
   readonly isNumber?: boolean;
-  /** Columns of rank 2 are left out below 1,000 pixels, those of rank 3 below 1,400, those of rank 1 below 560; rank 0 always stays. */
-  readonly rank?: 0 | 1 | 2 | 3;
+  /** Columns of rank 1 are left out below 560 pixels, of rank 2 below 1,000, of rank 3 below 1,400; `narrow` ones are there below 560 only. */
+  readonly rank?: 0 | 1 | 2 | 3 | 'narrow';
   /** Whether the column takes the space that others leave. */
   readonly isWide?: boolean;
   /** Content of a cell. */
@@ -36,7 +36,7 @@ export interface TableProps<Row> {
   readonly row: (id: string) => ReadonlySignal<Row> | undefined;
   /** Height of a row in pixels. All rows have it; text that needs more is cut, so choose it for the longest text. */
   readonly rowHeight?: number;
-  /** Height of the visible part in pixels. */
+  /** Height of the visible part in pixels; a table with less rows is as high as they are. */
   readonly height?: number;
   /** Address that a row leads to: its first cell is the link. */
   readonly href?: (id: string) => string;
@@ -54,12 +54,13 @@ interface Sorting {
 
 /** A table with keyed rows. */
 export function Table<Row>(props: TableProps<Row>): VNode {
-  const { rowHeight = 34, height = 480 } = props;
+  const { rowHeight = 34, height = 520 } = props;
   const scrolled = useSignal(0);
   const sorting = useSignal<Sorting | null>(null);
   const frame = useRef<HTMLDivElement>(null);
-  const still = useStill(props, frame, scrolled);
-  const ids = useSorted(props, still.ids, sorting.value);
+  const sorted = sortedIds(props, sorting.value);
+  const still = useStill(sorted, props.growsOnTop === true && sorting.value === null, frame, scrolled);
+  const { ids } = still;
   const { first, end } = rowWindow(ids.length, rowHeight, scrolled.value, height);
   const isLong = ids.length * rowHeight > height;
   if (ids.length === 0) return <p class="notice">{props.empty}</p>;
@@ -168,11 +169,7 @@ function Gap({ pixels }: { readonly pixels: number }): VNode | null {
 }
 
 /** Ids by the column that was clicked. A column that sorts is read by the whole table, whose rows then move as values change. */
-function useSorted<Row>(
-  { columns, row }: TableProps<Row>,
-  ids: readonly string[],
-  sorting: Sorting | null,
-): readonly string[] {
+function sortedIds<Row>({ columns, row, ids }: TableProps<Row>, sorting: Sorting | null): readonly string[] {
   const order = sorting && columns[sorting.column]?.sort;
   if (!order) return ids;
   const keyed = ids.map((id) => {
@@ -185,36 +182,41 @@ function useSorted<Row>(
   return keyed.sort((a, b) => sign * compare(a.by, b.by)).map(({ id }) => id);
 }
 
-/** Order of a table that grows at its top: as it was when somebody began to read. */
-function useStill<Row>(
-  { ids, growsOnTop }: TableProps<Row>,
+/** The order of a table, kept as it was while text in the table is selected or a row has the focus; one that grows at its top also while it is scrolled. */
+function useStill(
+  ids: readonly string[],
+  growsOnTop: boolean,
   frame: { readonly current: HTMLDivElement | null },
-  scrolled: { value: number },
-): { ids: readonly string[]; newer: number; resume: () => void } {
-  const hasSelection = useSignal(false);
+  scrolled: { readonly value: number },
+): { readonly ids: readonly string[]; readonly newer: number; readonly resume: () => void } {
+  const isRead = useSignal(false);
   const held = useRef<readonly string[] | null>(null);
   useEffect(() => {
-    if (!growsOnTop) return undefined;
     const read = (): void => {
       const selection = getSelection();
-      const anchor = selection?.anchorNode ?? null;
-      hasSelection.value = selection?.isCollapsed === false && frame.current?.contains(anchor) === true;
+      const body = frame.current?.querySelector('tbody');
+      const has = (node: Node | null): boolean => body?.contains(node) === true;
+      isRead.value = (selection?.isCollapsed === false && has(selection.anchorNode)) || has(document.activeElement);
     };
-    document.addEventListener('selectionchange', read);
-    return () => document.removeEventListener('selectionchange', read);
-  }, [growsOnTop]);
+    const events = ['selectionchange', 'focusin', 'focusout'];
+    for (const name of events) document.addEventListener(name, read);
+    return () => {
+      for (const name of events) document.removeEventListener(name, read);
+    };
+  }, []);
   const isAtTop = useComputed(() => scrolled.value <= 0);
-  if (!growsOnTop || (isAtTop.value && !hasSelection.value)) held.current = null;
-  else held.current ??= ids;
+  if (isRead.value || (growsOnTop && !isAtTop.value)) held.current ??= ids;
+  else held.current = null;
   const shown = held.current ?? ids;
   const top = shown[0];
   return {
     ids: shown,
-    newer: top === undefined ? 0 : Math.max(0, ids.indexOf(top)),
+    newer: growsOnTop && top !== undefined ? Math.max(0, ids.indexOf(top)) : 0,
     resume: () => {
       getSelection()?.removeAllRanges();
       frame.current?.scrollTo({ top: 0 });
-      hasSelection.value = false;
+      held.current = null;
+      isRead.value = false;
     },
   };
 }

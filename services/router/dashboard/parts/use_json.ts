@@ -1,6 +1,6 @@
 /** Bodies of the router's APIs in a component. */
 import { useSignal } from '@preact/signals';
-import { useEffect } from 'preact/hooks';
+import { useEffect, useRef } from 'preact/hooks';
 import { askJson } from '../browser.ts';
 import { messageOf } from '../messages.ts';
 import { host, store } from '../page.ts';
@@ -14,15 +14,18 @@ export interface Asked<Body> {
 }
 
 /**
- * Asks for the JSON at `path` when the component appears, when the path changes, when another router answers, and every `everyMs`
+ * Asks for the JSON at `path` when the component appears, when the path changes, when the router
+ * is connected again, and every `everyMs`
  * milliseconds (0: never again). Asks nothing while the page is hidden or the router does not answer.
  */
 export function useJson<Body>(path: string | null, everyMs: number): Asked<Body> {
   const asked = useSignal<Asked<Body>>({ body: undefined, error: undefined });
-  const epoch = store.router.value?.epoch;
+  const connections = store.connections.value;
+  const askedPath = useRef<string | null>(null);
   useEffect(() => {
+    if (path !== askedPath.current) asked.value = { body: undefined, error: undefined };
+    askedPath.current = path;
     if (path === null) return undefined;
-    asked.value = { body: undefined, error: undefined };
     const aborter = new AbortController();
     let cancel = (): void => undefined;
     const ask = async (): Promise<void> => {
@@ -39,6 +42,6 @@ export function useJson<Body>(path: string | null, everyMs: number): Asked<Body>
       aborter.abort();
       cancel();
     };
-  }, [path, everyMs, epoch]);
+  }, [path, everyMs, connections]);
   return asked.value;
 }
