@@ -38,7 +38,8 @@ function addClusterRoutes(app: FastifyInstance, httpApp: HttpApp): void {
   app.get('/api/pool', () => {
     const { started_at } = observer.router;
     const health = observer.health(view.all(), context.admission.isDraining);
-    const seen = { now: observer.now, health, process: observer.process(address), started_at };
+    const flows = observer.links.list(view.all());
+    const seen = { now: observer.now, health, process: observer.process(address), started_at, flows };
     return poolView({ view, index, policy, bus, losses }, { ...context, numPromised }, links(), seen);
   });
   app.get<{ Querystring: Query }>('/api/events', ({ query }) => {
