@@ -1,11 +1,12 @@
 /**
- * Builds what the TypeScript compiler leaves out: the WebAssembly kernels, the files that code reads at run time
- * (.wgsl, .proto, .html), and a copy of the grammar library.
+ * Builds what the TypeScript compiler leaves out: the WebAssembly kernels, the dashboard's page as one bundle, the files that code reads at
+ * run time (.wgsl, .proto, .html, .svg), and a copy of the grammar library.
  */
 import { execFileSync } from 'node:child_process';
 import { chmodSync, cpSync, existsSync, mkdirSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { buildSync } from 'esbuild';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 
@@ -38,13 +39,27 @@ for (const [file, features] of [
 
 for (const folder of ['kernels', 'shared', 'services']) {
   for (const entry of readdirSync(join(root, folder), { recursive: true, withFileTypes: true })) {
-    if (!entry.isFile() || !/\.(wgsl|proto|html)$/.test(entry.name)) continue;
+    if (!entry.isFile() || !/\.(wgsl|proto|html|svg)$/.test(entry.name)) continue;
     const from = join(entry.parentPath, entry.name);
     const to = join(root, 'dist', from.slice(root.length));
     mkdirSync(dirname(to), { recursive: true });
     cpSync(from, to);
   }
 }
+// The browser loads three files and nothing from elsewhere; `tsc -p services/router/dashboard` has checked the types.
+buildSync({
+  absWorkingDir: root,
+  entryPoints: ['services/router/dashboard/app.tsx'],
+  outdir: 'dist/services/router/dashboard',
+  bundle: true,
+  minify: true,
+  format: 'esm',
+  target: 'es2022',
+  jsx: 'automatic',
+  jsxImportSource: 'preact',
+  legalComments: 'inline',
+  logLevel: 'warning',
+});
 // A UMD module within a package of ES modules: Node loads it under this name only.
 cpSync(
   join(root, 'node_modules/@mlc-ai/web-xgrammar/lib/index.js'),

@@ -7,8 +7,8 @@ const root = fileURLToPath(new URL('..', import.meta.url));
 const dist = join(root, 'dist');
 
 for (const entry of existsSync(dist) ? readdirSync(dist, { recursive: true, withFileTypes: true }) : []) {
-  if (!entry.isFile() || !/\.(js|wgsl|proto|html)$/.test(entry.name)) continue;
+  if (!entry.isFile() || !/\.(js|css|wgsl|proto|html|svg)$/.test(entry.name)) continue;
   const file = join(entry.parentPath, entry.name);
   const source = join(root, relative(dist, file));
-  if (!existsSync(source.replace(/\.js$/, '.ts'))) rmSync(file);
+  if (!['.ts', '.tsx'].some((ending) => existsSync(source.replace(/\.js$/, ending)))) rmSync(file);
 }

@@ -9,7 +9,14 @@ export default tseslint.config(
   js.configs.recommended,
   ...tseslint.configs.strictTypeChecked,
   // One program for the whole run: the service, which editors need, opens each file anew.
-  { languageOptions: { parserOptions: { project: './tsconfig.json', tsconfigRootDir: root } } },
+  {
+    languageOptions: {
+      parserOptions: {
+        project: ['./tsconfig.json', './services/router/dashboard/tsconfig.json'],
+        tsconfigRootDir: root,
+      },
+    },
+  },
   {
     rules: {
       // Numbers and booleans in log lines are fine; objects are not.
@@ -39,7 +46,7 @@ export default tseslint.config(
   {
     // A process is a function of its host: time, chance, threads and processes are arguments. Excepted are the command that builds
     // the host, drivers (gRPC, LMDB's process) and what begins a thread of its own.
-    files: ['services/**/*.ts', 'shared/**/*.ts'],
+    files: ['services/**/*.{ts,tsx}', 'shared/**/*.ts'],
     ignores: [
       'shared/base/**',
       'shared/net/grpc/**',
@@ -47,6 +54,7 @@ export default tseslint.config(
       'services/cli/**',
       'services/store/disk_{worker,child,process}.ts',
       'shared/engine/engine_worker.ts',
+      'services/router/dashboard/browser.ts',
     ],
     rules: {
       '@typescript-eslint/no-restricted-imports': [
@@ -100,8 +108,12 @@ export default tseslint.config(
         'shared/engine/**/*.ts',
         'services/router/cluster/*.ts',
         'services/router/replay/*.ts',
+        'shared/trace/*.ts',
         'shared/base/event_heap.ts',
         'shared/model/quantised_rows.ts',
+        'services/router/observe/block_tree.ts',
+        'services/router/observe/gone_keys.ts',
+        'services/router/observe/prompt_scopes.ts',
         'services/router/openai/json_ids.ts',
         'services/router/text/encoder/*.ts',
       ],

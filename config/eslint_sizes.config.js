@@ -41,7 +41,7 @@ const rules = (max) => ({
 export default tseslint.config(
   { ignores: ['shared/protocol/generated/', '**/*.d.ts', 'dist/'] },
   {
-    files: ['services/**/*.ts', 'shared/**/*.ts', 'kernels/**/*.ts'],
+    files: ['services/**/*.{ts,tsx}', 'shared/**/*.ts', 'kernels/**/*.ts'],
     // AssemblyScript has decorators where TypeScript has none.
     languageOptions: { parser: tseslint.parser, parserOptions: { allowInvalidAST: true } },
     // Directives are of the other configuration.
@@ -50,7 +50,7 @@ export default tseslint.config(
     rules: { ...rules(MAX), 'words/documented': 'error' },
   },
   {
-    files: ['**/*.ts', '**/*.js', '**/*.cjs'],
+    files: ['**/*.{ts,tsx}', '**/*.js', '**/*.cjs'],
     languageOptions: { parser: tseslint.parser, parserOptions: { allowInvalidAST: true } },
     linterOptions: { reportUnusedDisableDirectives: 'off' },
     plugins: { words },

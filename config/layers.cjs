@@ -73,6 +73,12 @@ module.exports = {
       to: { path: '^shared/', pathNot: '^shared/(base|$1)/' },
     },
     {
+      name: 'trace-and-report-stand-on-base',
+      severity: 'error',
+      from: { path: '^shared/(trace|report)/' },
+      to: { path: '^shared/', pathNot: '^shared/(base|$1)/' },
+    },
+    {
       name: 'grammar-stands-on-base',
       severity: 'error',
       // Masks are of tokens, whose bytes a model's files say.
@@ -120,7 +126,10 @@ module.exports = {
     {
       name: 'a-driver-is-chosen-by-whoever-starts-a-process',
       severity: 'error',
-      from: { path: '^(services|shared)/', pathNot: '^(shared/net/grpc/|services/cli/(role_process|policy)\\.ts$)' },
+      from: {
+        path: '^(services|shared)/',
+        pathNot: '^(shared/net/grpc/|services/cli/(role_process|policy|doctor/cluster_probes)\\.ts$)',
+      },
       to: { path: '^shared/net/grpc/' },
     },
     {
@@ -136,10 +145,17 @@ module.exports = {
       to: { path: '^shared/bus/nats/' },
     },
     {
+      name: 'only-tracing-knows-opentelemetry',
+      comment: 'Loaded by whoever opens tracing, and only then.',
+      severity: 'error',
+      from: { path: '^(services|shared)/', pathNot: '^shared/base/tracing/otlp_tracing\\.ts$' },
+      to: { path: 'node_modules/@opentelemetry/' },
+    },
+    {
       name: 'only-the-http-driver-knows-http',
       comment: 'The API takes bytes, a scope and a sink; who brings them is a driver, and the simulation another.',
       severity: 'error',
-      from: { path: '^(services|shared)/', pathNot: '^services/router/http/' },
+      from: { path: '^(services|shared)/', pathNot: '^services/(router/http/|cli/metrics_server\\.ts$)' },
       to: { path: '(node_modules/fastify|^node:http$|^http$)' },
     },
     {

@@ -50,31 +50,40 @@ const isProcess = ({ name }) => /^(process|nodejs)_/.test(name);
 
 async function metricsPage() {
   const { RouterMetrics } = await built('services/router/metrics/metrics.js');
-  const { clusterMetrics } = await built('services/router/metrics/cluster_metrics.js');
+  const { clusterMetrics, routerMetrics } = await built('services/router/metrics/cluster_metrics.js');
+  const { HttpSeries } = await built('services/router/metrics/http_series.js');
   const silent = { warn: () => undefined, info: () => undefined, debug: () => undefined, error: () => undefined };
   // Labels are those that a metric declares: its constructor keeps them.
-  const registries = [new RouterMetrics('MODEL', silent, {}).registry, clusterMetrics({})];
+  const ofRouter = [new RouterMetrics('MODEL', silent, {}).registry, routerMetrics({}), new HttpSeries().registry];
+  const ofCluster = clusterMetrics({});
+  const isOfCluster = new Set(ofCluster.getMetricsAsArray().map(({ name }) => name));
+  const registries = [...ofRouter, ofCluster];
   const metrics = registries.flatMap((registry) => registry.getMetricsAsArray()).filter((one) => !isProcess(one));
   const rowOf = (metric) => [
     `\`${metric.name}\``,
-    metric.constructor.name.toLowerCase(),
+    metric.type ?? metric.constructor.name.toLowerCase(),
+    isOfCluster.has(metric.name) ? 'cluster' : 'router',
     metric.labelNames.map((label) => `\`${label}\``).join(', '),
     metric.help,
   ];
   const sorted = metrics.sort((a, b) => (a.name < b.name ? -1 : 1));
-  const [theirs, ours] = [/^vllm:/, /^penstock_/].map((prefix) => sorted.filter(({ name }) => prefix.test(name)));
-  const head = ['series', 'type', 'labels', 'meaning'];
+  const [theirs, ours] = [/^(vllm:|http_)/, /^penstock_/].map((prefix) =>
+    sorted.filter(({ name }) => prefix.test(name)),
+  );
+  const head = ['series', 'type', 'scope', 'labels', 'meaning'];
   return `${NOTE}
 
 # Metrics
 
 Served by each router at \`/metrics\`, as Prometheus text. Series of requests carry \`model_name\` as well; series of instances come from their last heartbeat.
-The process's own (\`process_*\`, \`nodejs_*\`) are those of prom-client.
-Declared in \`metrics.ts\`, \`prediction_metrics.ts\` and \`cluster_metrics.ts\` beside this page; [how to add one](../README.md#to-add).
+The process's own (\`process_*\`, \`nodejs_*\`) are those of prom-client. Scope: \`?scope=router\` leaves the series of the cluster out, \`?scope=cluster\` those of the
+router; [how to scrape several routers](../README.md#prometheus-and-grafana). \`--metrics-bind\` serves the series of one process.
+Declared in \`metrics.ts\`, \`request_series.ts\`, \`prediction_metrics.ts\`, \`http_series.ts\`, \`cluster_metrics.ts\` beside this page, and in
+\`shared/node/metrics/instance_series.ts\`; [how to add one](../README.md#to-add).
 
 ## Under vLLM's names
 
-The meaning is vLLM's, so its Grafana dashboard shows data.
+The meaning is vLLM's, so its Grafana dashboards show data.
 
 ${table(head, theirs.map(rowOf))}
 

@@ -8,9 +8,15 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, test } from 'vitest';
-import { readCommandLine } from '../shared/base/options.ts';
+import { readCommandLine, type OptionTable } from '../shared/base/options.ts';
+import { reportFlags } from '../services/cli/bench/report_command.ts';
+import { serveFlags } from '../services/cli/bench/serve_flags.ts';
+import { doctorOptions } from '../services/cli/doctor/doctor_options.ts';
+import { reportFlags } from '../services/cli/bench/report_command.ts';
+import { serveFlags } from '../services/cli/bench/serve_flags.ts';
 import { policyOptions, readPolicyLine } from '../services/cli/policy_options.ts';
 import { loadTables, tableOf } from '../services/cli/tables.ts';
+import { topOptions } from '../services/cli/top/top_options.ts';
 import { policyNames } from '../services/router/conductor/policy_registry.ts';
 import { planFlags } from '../services/router/replay/plan_arguments.ts';
 import { replayFlags } from '../services/router/replay/replay_arguments.ts';
@@ -95,6 +101,7 @@ function tree(): Set<string> {
 const replayCommands = new Map([
   ['replay', replayFlags],
   ['plan', planFlags],
+  ['bench', [...serveFlags, ...reportFlags]],
 ]);
 
 describe('commands in code spans', () => {
@@ -110,7 +117,8 @@ describe('commands in code spans', () => {
 
   test('name commands and options that `penstock` has', async () => {
     const tables = await loadTables();
-    const owners = { ...tables, up: tableOf('up', tables), policy: policyOptions };
+    const inspecting: Record<string, OptionTable> = { doctor: doctorOptions(tables), top: topOptions };
+    const owners = { ...tables, up: tableOf('up', tables), policy: policyOptions, ...inspecting };
     const wrong = spans.flatMap(({ page, span }) => {
       const [, command, rest = ''] = /^(?:npx )?penstock ([a-z]+)((?: .*)?)$/.exec(span) ?? [];
       if (command === undefined || command === 'model') return [];
@@ -125,8 +133,10 @@ describe('commands in code spans', () => {
           const { name } = readPolicyLine(args, owners, {});
           return ['', 'NAME', ...policyNames].includes(name) ? [] : [`${page}: ${span}`];
         }
-        readCommandLine(tableOf(command, tables), { command, tables: owners }, args, {});
-        return ['up', 'devices', 'config', ...Object.keys(tables)].includes(command) ? [] : [`${page}: ${span}`];
+        readCommandLine(inspecting[command] ?? tableOf(command, tables), { command, tables: owners }, args, {});
+        return ['up', 'devices', 'config', ...Object.keys({ ...tables, ...inspecting })].includes(command)
+          ? []
+          : [`${page}: ${span}`];
       } catch (error) {
         return [`${page}: ${span}: ${String(error)}`];
       }
@@ -135,10 +145,14 @@ describe('commands in code spans', () => {
   });
 
   test('name options that there are', async () => {
+    const tables = await loadTables();
     const options = new Set(
-      Object.keys(tableOf('up', await loadTables())).map((name) => `--${name.replaceAll('_', '-')}`),
+      Object.keys({ ...tableOf('up', tables), ...doctorOptions(tables), ...topOptions }).map(
+        (name) => `--${name.replaceAll('_', '-')}`,
+      ),
     );
-    for (const more of ['--config', '--json', '--help', '--version', ...replayFlags, ...planFlags]) options.add(more);
+    for (const more of ['--config', '--json', '--help', '--version', ...[...replayCommands.values()].flat()])
+      options.add(more);
     const wrong = spans.flatMap(({ page, span }) => {
       if (page.startsWith('test/') || page.startsWith('kernels/')) return [];
       const flag = /^(--[a-z][a-z-]+)/.exec(span)?.[1];

@@ -22,6 +22,7 @@ import { EngineDivision } from './engine_division.ts';
 import { exampleCall } from './example_call.ts';
 import { clusterTokens } from './lease_process.ts';
 import { LogLines } from './log_lines.ts';
+import { metricsFlags } from './metrics_port.ts';
 import { isStartedByNpm, watchParent } from './npm_parent.ts';
 import type { ClusterConfig, ClusterLine, RoleTables } from './tables.ts';
 
@@ -248,13 +249,13 @@ export class LocalCluster {
   }
 
   #fork(role: Role, name: string): ChildProcess {
-    const config = this.#config;
+    const [config, division] = [this.#config, this.#division];
     const isEngine = role === 'prefill' || role === 'decode';
-    const division = this.#division;
     assert(division, 'no child starts before devices and cores are divided');
     const ofEngine = isEngine ? division.flagsOf(role, name) : [];
     const flags =
       role === 'router' ? this.#routerFlags() : ['--bind', '127.0.0.1:0', '--join', this.#hubAddress, ...ofEngine];
+    flags.push(...metricsFlags(config.metrics_bind, [...this.#children.map((one) => one.name), name].indexOf(name)));
     const model = isEngine ? division.modelOf(role, name) : undefined;
     const own = model === undefined ? this.#flags : { ...this.#flags, model };
     const child = fork(

@@ -14,8 +14,10 @@ import { softwareVersion } from '../../shared/base/version.ts';
 import type { ProcessConfig } from '../../shared/node/options.ts';
 import type { StartRole } from '../../shared/node/role.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
-import { policyOptions, readPolicyLine, type PolicyLine } from './policy_options.ts';
+import { doctorOptions } from './doctor/doctor_options.ts';
+import { policyOptions, readPolicyLine } from './policy_options.ts';
 import { loadTables, roles, tableOf, type ClusterConfig } from './tables.ts';
+import { topOptions } from './top/top_options.ts';
 
 const HELP = `penstock: large language model serving, prefill and decode on separate machines
 
@@ -30,7 +32,10 @@ Usage: penstock COMMAND [options]
   model     pull ORG/NAME[@REVISION][:FILE.gguf] | list [--json] | remove ORG/NAME: models of a hub, in its cache
   replay    TRACE.jsonl [options]: a trace through a simulated cluster; penstock replay --help
   plan      TRACE.jsonl [options]: the cheapest cluster that meets targets with a trace; penstock plan --help
+  bench     serve [options]: load on a running server, and its figures | report RUN.json... --html FILE
   policy    [NAME] [--router HOST:PORT] [--json]: shows or sets the placement policy of a running cluster
+  doctor    [--api HOST:PORT] [--router HOST:PORT] [--json]: checks this machine and a running cluster, with a cure per fault
+  top       [--api HOST:PORT] [--once] [--json]: a view of a running cluster, each second
   config    prints the effective configuration
 
 Every option is a flag, a variable (--block-size is PENSTOCK_BLOCK_SIZE) and a key of the YAML file
@@ -39,7 +44,7 @@ that --config FILE names (block_size). A flag wins over a variable, a variable o
   --config FILE                  YAML file with any of the options below
   --version                      the version of this software
   --json                         up: one line of JSON when ready, nothing else on standard output;
-                                 config, devices, policy: JSON
+                                 config, devices, policy, doctor, top: JSON
   -h, --help                     this text
 `;
 
@@ -65,14 +70,12 @@ async function main(): Promise<void> {
     process.stdout.write(`${HELP}\n${optionsHelp(tableOf('up', tables))}\n`);
     process.exit(command === undefined ? EXIT_USAGE : 0);
   }
-  if (![...roles, 'up', 'devices', 'config', 'policy'].includes(command)) {
+  if (![...roles, 'up', 'devices', 'config', 'policy', 'doctor', 'top'].includes(command)) {
     throw new ConfigError(`there is no command ${JSON.stringify(command)}; see \`penstock --help\``);
   }
-  const owners = { ...tables, up: tableOf('up', tables), policy: policyOptions };
-  if (command === 'policy') {
-    await runPolicy(readPolicyLine(args, owners, process.env));
-    return;
-  }
+  const doctor = doctorOptions(tables);
+  const owners = { ...tables, up: tableOf('up', tables), policy: policyOptions, doctor, top: topOptions };
+  if (await ranAtCluster(command, args, owners)) return;
   const table = tableOf(command, tables);
   const line = readCommandLine(table, { command, tables: owners }, args, process.env);
   warnOfServiceVariables(line.serviceVariables);
@@ -120,6 +123,32 @@ async function ranWithoutTables(command: string, args: readonly string[]): Promi
   } else if (command === 'replay' || command === 'plan') {
     const { runReplayCommand } = await import('./replay.ts');
     await runReplayCommand(command, args);
+  } else if (command === 'bench') {
+    const { runBenchCommand } = await import('./bench/bench_command.ts');
+    process.exitCode = await runBenchCommand(args);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+/** Runs a command that looks at a running cluster; `owners` are the option tables of all commands. @returns false for any other command */
+async function ranAtCluster(
+  command: string,
+  args: readonly string[],
+  owners: Readonly<Record<'doctor', OptionTable>> & Readonly<Record<string, OptionTable>>,
+): Promise<boolean> {
+  // Loaded for these commands alone, because they bring the network.
+  if (command === 'policy') {
+    const { runPolicyCommand } = await import('./policy.ts');
+    await runPolicyCommand(readPolicyLine(args, owners, process.env));
+  } else if (command === 'top') {
+    const { runTop } = await import('./top/top_command.ts');
+    await runTop(readCommandLine(topOptions, { command, tables: owners }, args, process.env));
+  } else if (command === 'doctor') {
+    const { runDoctor } = await import('./doctor/doctor_command.ts');
+    const { doctor } = owners;
+    await runDoctor(readCommandLine(doctor, { command, tables: owners }, args, process.env), doctor);
   } else {
     return false;
   }
@@ -132,12 +161,6 @@ async function withToken({ config, isSet }: CommandLine<OptionTable>): Promise<P
   if (isSet.has('cluster_token') || own.join === undefined || own.bus !== '') return own;
   const { clusterTokens } = await import('./lease_process.ts');
   return { ...own, cluster_token: clusterTokens.find(own.join).token };
-}
-
-async function runPolicy(line: PolicyLine): Promise<void> {
-  // Loaded for this command alone, because it brings the network.
-  const { runPolicyCommand } = await import('./policy.ts');
-  await runPolicyCommand(line);
 }
 
 /** Variables named in one warning; a namespace may have many Services. */

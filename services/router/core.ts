@@ -8,6 +8,9 @@ import { Conductor } from './conductor/conductor.ts';
 import { OverloadPolicy } from './conductor/overload.ts';
 import { MeanLengthPredictor } from './conductor/length_predictor.ts';
 import { PolicyInForce } from './conductor/policy_in_force.ts';
+import { GoneKeys } from './observe/gone_keys.ts';
+import { LossCosts } from './observe/loss_cost.ts';
+import { MissReasons } from './observe/miss_reasons.ts';
 import type { RouterConfig } from './options.ts';
 import { PrefixIndex } from './cluster/prefix_index.ts';
 import { Relay } from './relay/relay.ts';
@@ -24,6 +27,7 @@ export interface CoreOptions {
   readonly name: string;
   readonly admit: ClusterViewOptions['admit'];
   readonly signal: AbortSignal;
+  readonly onEvent?: ClusterViewOptions['onEvent'];
 }
 
 /** View, conductor and relay of one model. */
@@ -37,6 +41,8 @@ interface ModelCore {
 export interface RouterCore {
   readonly view: ClusterView;
   readonly index: PrefixIndex;
+  /** Costs of the loss of each member. */
+  readonly losses: LossCosts;
   /** Placement policy of all models. */
   readonly policy: PolicyInForce;
   /** Creates the view, conductor and relay of a model. `onFailover` is called when a request moves to another decode instance. */
@@ -59,9 +65,11 @@ export function createCore(
     identity,
     limits,
   }: Pick<RoleContext<RouterConfig>, 'config' | 'network' | 'clock' | 'random' | 'log' | 'identity' | 'limits'>,
-  { bus, name, admit, signal }: CoreOptions,
+  { bus, name, admit, signal, onEvent }: CoreOptions,
 ): RouterCore {
-  const index = new PrefixIndex();
+  const gone = new GoneKeys(clock);
+  const index = new PrefixIndex(undefined, gone);
+  const misses = new MissReasons(index, gone);
   const conductors = new Set<Conductor>();
   const feed = new IndexFeed(index, bus, network, clock, log);
   const own = { name, epoch: identity.epoch };
@@ -73,7 +81,7 @@ export function createCore(
     identity: own,
     policy: () => policy.notice,
     usesAnyRole: () => policy.usesAnyRole,
-    ...{ network, clock, log, admit, signal },
+    ...{ network, clock, log, admit, signal, onEvent },
     silenceMs: config.silence_ms,
     onJoined: (instance) => {
       feed.add(instance);
@@ -97,12 +105,12 @@ export function createCore(
       lengths: new MeanLengthPredictor(),
       ...{ view: modelView, conductor, network, clock, random, router: identity.epoch },
       keyBits: limits?.keyBits,
-      onFailover,
+      ...{ misses, onFailover },
     });
     return { view: modelView, conductor, relay };
   };
   const drop = (conductor: Conductor): void => {
     conductors.delete(conductor);
   };
-  return { view, index, policy, serve, drop };
+  return { view, index, losses: new LossCosts(index, view, clock), policy, serve, drop };
 }

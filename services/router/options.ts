@@ -162,6 +162,20 @@ export const options = {
     false,
     'refuse unknown request keys with an error; otherwise they are ignored and listed in the header x-penstock-ignored',
   ),
+  request_log: option(
+    'Router',
+    'N',
+    positive(100_000),
+    10_000,
+    'finished requests that `/api/requests` keeps, about 4 KB each; those that failed and the 20 slowest of each minute stay for an hour',
+  ),
+  history_bytes: option(
+    'Router',
+    'SIZE',
+    bytes,
+    64 * 2 ** 20,
+    'memory for the values over time that `/api/history` has: 0.3 MB for the cluster and each model, 16 KB a node; what finds no room has no history, and an event says so',
+  ),
   silence_ms: option(
     'Router',
     'MS',

@@ -19,6 +19,8 @@ import type { LinkSnapshot } from './conductor/policy.ts';
 import { createCore, type RouterCore } from './core.ts';
 import { Models } from './models.ts';
 import type { ApiContext } from './openai/api_context.ts';
+import { Observer } from './observe/observer.ts';
+import { Exposition } from './metrics/exposition.ts';
 import type { RouterConfig } from './options.ts';
 import { ServedModels } from './served_models.ts';
 
@@ -31,7 +33,7 @@ const HUB = '127.0.0.1:8001';
 const ANY_PORT = '127.0.0.1:0';
 
 /** The router as the HTTP server sees it: the API, and the state behind health, metrics and `/api/*`. */
-export interface HttpApp extends Pick<RouterCore, 'view' | 'index' | 'policy'> {
+export interface HttpApp extends Pick<RouterCore, 'view' | 'index' | 'policy' | 'losses'> {
   /** Context of the first model. */
   readonly context: ApiContext;
   /** Returns the contexts of the models to list: configured ones, and others that have engines. */
@@ -49,6 +51,12 @@ export interface HttpApp extends Pick<RouterCore, 'view' | 'index' | 'policy'> {
   readonly numPromised: () => number;
   readonly config: RouterConfig;
   readonly bus: ClusterBus;
+  /** Text of `/metrics`. */
+  readonly exposition: Exposition;
+  /** Events, alarms and history of the cluster. */
+  readonly observer: Observer;
+  /** Address at which other processes reach this router. */
+  readonly address: string;
 }
 
 /**
@@ -78,7 +86,7 @@ async function build(
   { address }: Bound,
   listenHttp: ListenHttp,
 ): Promise<LifeBody> {
-  const { config, network, threads, clock, random, newId, log, fail } = context;
+  const { config, network, threads, clock, random, newId, log, fail, identity } = context;
   const given = await Promise.all(config.model.split(',').map((path) => givenFacts(path, config)));
   const stopped = new AbortController();
   const ending = new AbortController();
@@ -99,44 +107,39 @@ async function build(
   const bus = new ClusterBus(server ?? hub, { cluster, token, clock, log });
   const models = new Models({ network, log, signal: stopped.signal, open: (facts) => serving.open(facts) });
   for (const facts of given) models.add(facts);
+  const observer = new Observer({ clock, name, identity, historyBytes: config.history_bytes });
   const core = createCore(context, {
-    ...{ bus, name, signal: stopped.signal },
+    ...{ bus, name, signal: stopped.signal, onEvent: observer.onEvent },
     admit: (registration) => models.admit(registration),
   });
-  const { view, index, policy } = core;
+  const { view, index, policy, losses } = core;
   const serving = new ServedModels({
-    ...{ config, threads, clock, random, newId, log, fail, bus },
+    ...{ config, threads, clock, random, newId, log, fail, bus, listener: observer.history },
+    tracing: context.tracing,
     core,
     ending: ending.signal,
   });
   for (const facts of given) await serving.open(facts);
   const givenNames = given.map((facts) => facts.name);
-  const idleMs = new Map<string, number>();
-  every(clock, CHECK_MODELS_MS, stopped.signal, () => {
-    for (const model of serving.names) {
-      if (givenNames.includes(model)) continue;
-      if (view.models.has(model)) idleMs.delete(model);
-      else idleMs.set(model, (idleMs.get(model) ?? 0) + CHECK_MODELS_MS);
-      if ((idleMs.get(model) ?? 0) < FORGET_MS) continue;
-      // Drop everything about the model: its instances may return with another tokenizer.
-      idleMs.delete(model);
-      models.forget(model);
-      serving.drop(model);
-      log.info({ model }, 'no longer serving a model that has no instances');
-    }
-  });
+  forgetIdleModels({ clock, view, serving, models, log, givenNames, signal: stopped.signal });
   const { admission } = serving;
+  const exposition = new Exposition({ clock, view, index, bus, models: () => serving.metrics(givenNames) });
   let closeHttp: () => Promise<void> = () => Promise.resolve();
   return {
+    metrics: () => exposition.text('router'),
     handlers: { ...(server ? {} : { connect: hub.connect }), policy: servePolicy(policy) },
     join: async () => {
       const bind = config.bind || '127.0.0.1:8000';
       const { first, ...shown } = serving.shown(givenNames);
-      const listening = await listenHttp(bind, { context: first, ...shown, config, view, index, policy, bus });
+      const ownAddress = config.advertise || address;
+      const own = { config, view, index, policy, losses, bus, observer, exposition, address: ownAddress };
+      const listening = await listenHttp(bind, { context: first, ...shown, ...own });
       closeHttp = listening.close;
       const where = server ? `bus ${server.name}` : `hub ${address}`;
+      const { indexAlarms } = serving;
+      observer.begin({ view, policy, bus, indexAlarms }, `${listening.url}, ${where}`, stopped.signal);
       log.info({ url: listening.url, bus: where, models: givenNames }, 'listening');
-      return { name, address: config.advertise || address, bus: where, url: listening.url, model: config.model };
+      return { name, address: ownAddress, bus: where, url: listening.url, model: config.model };
     },
     finish: async (untilMs) => {
       admission.drain();
@@ -155,6 +158,33 @@ async function build(
       await serving.close();
     },
   };
+}
+
+/** Parts of the router that know its models. */
+interface ModelHolders extends Pick<RoleContext, 'clock' | 'log'> {
+  readonly view: RouterCore['view'];
+  readonly serving: ServedModels;
+  readonly models: Models;
+  readonly givenNames: readonly string[];
+  readonly signal: AbortSignal;
+}
+
+/** Drops models that had no instances for FORGET_MS, until `signal` aborts; those that the router's own configuration names stay. */
+function forgetIdleModels({ clock, view, serving, models, log, givenNames, signal }: ModelHolders): void {
+  const idleMs = new Map<string, number>();
+  every(clock, CHECK_MODELS_MS, signal, () => {
+    for (const model of serving.names) {
+      if (givenNames.includes(model)) continue;
+      if (view.models.has(model)) idleMs.delete(model);
+      else idleMs.set(model, (idleMs.get(model) ?? 0) + CHECK_MODELS_MS);
+      if ((idleMs.get(model) ?? 0) < FORGET_MS) continue;
+      // Drop everything about the model: its instances may return with another tokenizer.
+      idleMs.delete(model);
+      models.forget(model);
+      serving.drop(model);
+      log.info({ model }, 'no longer serving a model that has no instances');
+    }
+  });
 }
 
 /** Serves the call that sets the placement policy of all routers, or with an empty name only reports it. */

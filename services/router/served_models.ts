@@ -26,14 +26,18 @@ import type { RouterConfig } from './options.ts';
 import { answerEnds } from './output/end_tokens.ts';
 import { NO_FORMAT, OutputFormat } from './output/output_format.ts';
 import { specialNames } from './output/rule_format.ts';
-import { RequestLog } from './relay/request_log.ts';
+import type { RequestTrace } from './relay/request_log.ts';
+import { RequestLog, type RequestListener } from './relay/request_traces.ts';
 import { ResponseStore } from './responses/response_store.ts';
 import { TextCodec } from './text/text.ts';
 
 /** Digits of the format's digest in a fingerprint: enough to tell the formats of a cluster apart. */
 const FINGERPRINT_DIGITS = 12;
 
-type Host = Pick<RoleContext<RouterConfig>, 'config' | 'threads' | 'clock' | 'random' | 'newId' | 'log' | 'fail'>;
+type Host = Pick<
+  RoleContext<RouterConfig>,
+  'config' | 'threads' | 'clock' | 'random' | 'newId' | 'log' | 'fail' | 'tracing'
+>;
 
 /** Dependencies of {@link ServedModels}. */
 export interface ServedModelsOptions extends Host {
@@ -41,6 +45,8 @@ export interface ServedModelsOptions extends Host {
   readonly bus: ClusterBus;
   /** Aborts when the router cannot wait for requests any longer. */
   readonly ending: AbortSignal;
+  /** Counts the requests of all models. */
+  readonly listener: RequestListener;
 }
 
 interface Served {
@@ -69,10 +75,12 @@ export class ServedModels {
     this.admission = new Admission(config.max_requests);
     this.#conversions = new RuleConversions(threads, clock);
     this.#responses = new ResponseStore(clock);
-    this.#requests = new RequestLog(clock, (trace) => {
+    const onClosed = (trace: RequestTrace): void => {
       const { context } = this.#served.get(trace.model ?? '') ?? this.#first;
       context.metrics.observeRequest(trace);
-    });
+    };
+    this.#requests = new RequestLog(clock, onClosed, config.request_log, options.tracing);
+    this.#requests.listen(options.listener);
     bus.subscribe(subjects.answers, (bytes) => {
       try {
         const { model, ...answer } = decodeAnswer(bytes);
@@ -194,6 +202,16 @@ export class ServedModels {
 
   get names(): string[] {
     return [...this.#served.keys()];
+  }
+
+  /** Returns for each model whether its prefix index promises blocks that no instance has. */
+  readonly indexAlarms = (): { readonly model: string; readonly isAlarmed: boolean }[] =>
+    [...this.#served].map(([model, { context }]) => ({ model, isAlarmed: context.metrics.isIndexAlarmed }));
+
+  /** Metrics of the models to list: the first, those in `given`, and others that have instances. */
+  metrics(given: readonly string[]): readonly RouterMetrics[] {
+    const { first, contexts } = this.shown(given);
+    return [...new Set([first, ...contexts()])].map(({ metrics }) => metrics);
   }
 
   /** Stops serving a model that has no instances any more. */

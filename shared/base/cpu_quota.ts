@@ -23,8 +23,8 @@ export function availableCores(files = '/', numCores = availableParallelism()): 
   return Math.max(1, Math.floor(Math.min(numCores, cpuQuota(files))));
 }
 
-/** Cores that the quotas of this process's groups allow, the smallest of them; Infinity without a quota. */
-function cpuQuota(files = '/'): number {
+/** Returns the cores that the quotas of this process's groups allow, the smallest of them; Infinity without a quota. */
+export function cpuQuota(files = '/'): number {
   const groups = groupsOf(read(files, '/proc/self/cgroup'));
   const mounts = cgroupMounts(read(files, '/proc/self/mountinfo'));
   const quotas = (mounts.length > 0 ? mounts : usualMounts).flatMap(({ root, point, isV2 }) => {

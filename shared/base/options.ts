@@ -31,10 +31,21 @@ export const bytes = z.preprocess((value) => {
 export const integer = (schema: z.ZodInt): z.ZodType<number> =>
   z.preprocess((value) => (typeof value === 'string' && /^-?\d+$/.test(value) ? Number(value) : value), schema);
 
+/** A number from 0 to 1; text from a flag or the environment becomes a number. */
+export const fraction: z.ZodType<number> = z.preprocess(
+  (value) => (typeof value === 'string' && /^\d*\.?\d+$/.test(value) ? Number(value) : value),
+  z.number().min(0).max(1),
+);
+
 /** Schema of an address, HOST:PORT. */
 export const address = z.string().regex(/^.+:\d{1,5}$/, 'HOST:PORT, for instance 127.0.0.1:8000');
 /** An address, or nothing: the default. */
 export const addressOrNone = z.string().regex(/^(.+:\d{1,5})?$/, 'HOST:PORT, for instance 127.0.0.1:8000');
+/** An address whose host is 127.0.0.1 unless it is named, or nothing. */
+export const localAddress = z
+  .string()
+  .regex(/^((.+:)?\d{1,5})?$/, 'HOST:PORT, or a port of 127.0.0.1, for instance 9400')
+  .transform((text) => (/^\d+$/.test(text) ? `127.0.0.1:${text}` : text));
 /** Returns the schema of an integer in [1, max]; text from a flag or the environment becomes a number. */
 export const positive = (max: number): z.ZodType<number> => integer(z.int().min(1).max(max));
 

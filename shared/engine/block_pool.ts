@@ -12,6 +12,7 @@ import type { BlockKey, BlockHash } from '../kv/block_key.ts';
 import { LeastRecentlyUsed, type EvictionPolicy } from '../kv/eviction.ts';
 import type { EvictionClass } from '../kv/kv_spec.ts';
 import { newTierCounters } from '../kv/tier_counters.ts';
+import type { BlockResidency } from './block_residency.ts';
 
 /** The device's KV blocks: allocation, reference counts, prefix hits by block hash, and eviction. */
 export class BlockPool {
@@ -23,20 +24,24 @@ export class BlockPool {
   readonly #byKey = new Map<BlockKey, number>();
   /** Keyed blocks that nobody uses. */
   readonly #cached: EvictionPolicy<number>;
-  readonly #onRemoved: (key: BlockKey) => void;
+  readonly #hooks: { readonly onRemoved: (key: BlockKey) => void; readonly residency: BlockResidency | undefined };
 
-  /** `eviction` says which of the keyed blocks that nobody uses goes first; the one that was used longest ago by default. */
+  /**
+   * `eviction` says which of the keyed blocks that nobody uses goes first; the one that was used longest ago by default. `residency`
+   * follows how long blocks stay; undefined: nobody asks.
+   */
   constructor(
     numBlocks: number,
     onRemoved: (key: BlockKey) => void,
     eviction: EvictionPolicy<number> = new LeastRecentlyUsed(),
+    residency?: BlockResidency,
   ) {
     this.numBlocks = numBlocks;
     this.#cached = eviction;
     this.#free = Array.from({ length: numBlocks }, (_, i) => numBlocks - 1 - i);
     this.#numRefs = new Uint32Array(numBlocks);
     this.#hashOf = new Array<BlockHash | undefined>(numBlocks).fill(undefined);
-    this.#onRemoved = onRemoved;
+    this.#hooks = { onRemoved, residency };
   }
 
   /** Blocks that an allocation may take: free ones and cached ones. */
@@ -95,7 +100,11 @@ export class BlockPool {
     if (numBlocks - numHits > this.numAvailable - numIdleHits) return undefined;
     this.counters.hits += numHits;
     this.counters.misses += most - numHits;
-    for (const block of blocks) this.reference(block);
+    const { residency } = this.#hooks;
+    for (const block of blocks) {
+      this.reference(block);
+      residency?.accessed(block);
+    }
     while (blocks.length < numBlocks) blocks.push(this.#allocate());
     return { blocks, numHits };
   }
@@ -157,8 +166,10 @@ export class BlockPool {
       this.#byKey.delete(hash.key);
       this.#hashOf[block] = undefined;
       this.counters.evictions++;
-      this.#onRemoved(hash.key);
+      this.#hooks.residency?.evicted(block);
+      this.#hooks.onRemoved(hash.key);
     }
+    this.#hooks.residency?.allocated(block);
     this.#numRefs[block] = 1;
     return block;
   }

@@ -16,7 +16,7 @@ import assert from 'node:assert/strict';
 import { MAX_MASKS, type Executable } from '../../kernels/device.ts';
 import type { Clock } from '../base/clock.ts';
 import type { FailureCode } from '../base/failure.ts';
-import type { BlockHash } from '../kv/block_key.ts';
+import type { BlockHash, BlockKey } from '../kv/block_key.ts';
 import type { RecordKind } from '../kv/record.ts';
 import type { InstanceWork } from '../protocol/instance_work.ts';
 import { IncomingRecords } from './incoming_records.ts';
@@ -26,6 +26,8 @@ import { SamplingState, MAX_HOST_SAMPLED_ROWS } from './sampling_state.ts';
 import { Embeddings } from './embeddings.ts';
 import { stateIntervalOf, type EngineOptions } from './engine_options.ts';
 import { AnswerLength, workLeft, type WorkSequence } from './engine_work.ts';
+import { EngineHistograms } from './engine_histograms.ts';
+import type { EngineLoad } from './engine_messages.ts';
 import { exportHeld, type WantedBlock } from './held_blocks.ts';
 import { RecurrentStates } from './recurrent_states.ts';
 import { SampleGroups } from './sample_groups.ts';
@@ -68,6 +70,7 @@ export class Engine {
   lastStepMs = 0;
   /** Number of completed steps. */
   numSteps = 0;
+  readonly histograms: EngineHistograms;
 
   constructor(executable: Executable, options: EngineOptions, clock: Clock) {
     const { spec, chunkTokens, maxNumSeqs, maxWaiting, numBlocks, emit, queueOrder = 'first_come' } = options;
@@ -76,9 +79,11 @@ export class Engine {
     this.#options = options;
     this.#emit = emit;
     this.#clock = clock;
-    this.pool = new BlockPool(numBlocks, (key) => {
+    this.histograms = new EngineHistograms(numBlocks, clock);
+    const onRemoved = (key: BlockKey): void => {
       emit({ kind: 'removed', key });
-    });
+    };
+    this.pool = new BlockPool(numBlocks, onRemoved, undefined, this.histograms.blocks);
     const { stateInterval = stateIntervalOf(spec) } = options;
     const hasStates = executable.numStateSlots > 0;
     this.states = hasStates ? new RecurrentStates({ executable, blockSize, interval: stateInterval, emit }) : undefined;
@@ -126,9 +131,10 @@ export class Engine {
     });
   }
 
-  get load(): { numRunning: number; numWaiting: number; numPreemptions: number } {
+  get load(): Pick<EngineLoad, 'numRunning' | 'numWaiting' | 'numDeferred' | 'numFetching' | 'numPreemptions'> {
     const { numHeld, numWaiting, numPreemptions } = this.#scheduler;
-    return { numRunning: numHeld, numWaiting: numWaiting + this.#numBeside, numPreemptions };
+    const [numDeferred, numFetching] = [this.#numBeside, this.#scheduler.numFetching()];
+    return { numRunning: numHeld, numWaiting: numWaiting + numDeferred, numDeferred, numFetching, numPreemptions };
   }
 
   /** Work that the sequences have left; undefined before anything is known of the time of a step. */
@@ -298,6 +304,7 @@ export class Engine {
     this.#completedMs = nowMs;
     if (!step.isRest) this.#pacing.took({ ...step.work, ms: this.lastStepMs });
     this.numSteps++;
+    this.histograms.stepped(step.rows);
     let at = 0;
     for (const rows of step.rows) {
       this.#completion.complete(rows, results, at);

@@ -62,7 +62,11 @@ export class EngineHost {
   }
 
   #receive({ events, load }: Extract<FromEngine, { kind: 'events' }>, listener: EngineHostListener): void {
-    this.load = { ...load, work: load.work ?? this.load?.work };
+    this.load = {
+      ...load,
+      work: load.work ?? this.load?.work,
+      residency: load.residency ?? this.load?.residency,
+    };
     for (const event of events) listener.onEvent(event);
   }
 

@@ -14,6 +14,7 @@ import { BlockCopies } from './block_copies.ts';
 import { Engine } from './engine.ts';
 import type { EngineEvent } from './engine_events.ts';
 import type { FromEngine, LoopEvent, ToEngine } from './engine_messages.ts';
+import type { ResidencyState } from '../protocol/engine_histograms.ts';
 import type { InstanceWork } from '../protocol/instance_work.ts';
 import type { QueueOrderName } from './queue_order.ts';
 import type { SequenceRequest } from './sequence_request.ts';
@@ -54,6 +55,7 @@ export class EngineLoop {
   readonly #copies: BlockCopies;
   #events: LoopEvent[] = [];
   #emittedState = '';
+  #emittedResidency: ResidencyState | undefined;
   readonly #changed = new Condition();
   #hasNews = false;
   /** When the work that is left was last counted, and whether events were emitted since. */
@@ -254,7 +256,7 @@ export class EngineLoop {
    * counted now and then, and before the loop waits, so that the last count is that of an idle engine.
    */
   #flush(isIdle = false): void {
-    const { pool, load, numSteps, lastStepMs } = this.engine;
+    const { pool, load, numSteps, lastStepMs, histograms } = this.engine;
     const states = this.engine.states?.usage;
     const { numKeyed, numAvailable, counters } = pool;
     const state = `${load.numRunning} ${load.numWaiting} ${numAvailable} ${states?.used}`;
@@ -264,9 +266,30 @@ export class EngineLoop {
     this.#options.emit({
       kind: 'events',
       events: this.#events,
-      load: { ...load, numSteps, lastStepMs, numKeyed, numAvailable, counters, states, work: this.#workLeft(isIdle) },
+      load: {
+        ...{
+          ...load,
+          numSteps,
+          lastStepMs,
+          numKeyed,
+          numAvailable,
+          counters,
+          states,
+          iterationTokens: histograms.iterationTokens,
+        },
+        residency: this.#changedResidency(),
+        work: this.#workLeft(isIdle),
+      },
     });
     this.#events = [];
+  }
+
+  /** Returns how long device blocks stay; undefined when that was emitted already. */
+  #changedResidency(): ResidencyState | undefined {
+    const { residency } = this.engine.histograms;
+    if (residency === this.#emittedResidency) return undefined;
+    this.#emittedResidency = residency;
+    return residency;
   }
 
   /** Returns the work that is left; undefined when it was counted within WORK_MS, unless `isIdle`. */

@@ -1,14 +1,17 @@
 /** Messages between the control thread and the engine thread. Slot numbers refer to the shared slab. */
+import type { BucketState } from '../base/bucket_counts.ts';
 import type { BlockKey, BlockHash } from '../kv/block_key.ts';
 import type { TierCounters } from '../kv/tier_counters.ts';
 import type { Format } from '../kv/format.ts';
 import type { RecordKind, RecordLayout } from '../kv/record.ts';
 import type { SlabMemory } from '../kv/slab.ts';
+import type { ResidencyState } from '../protocol/engine_histograms.ts';
 import type { InstanceWork } from '../protocol/instance_work.ts';
 import type { StateSlots } from '../protocol/membership.ts';
 import type { BlockEvent, SequenceEvent } from './engine_events.ts';
 import type { LoadModelOptions } from './load_options.ts';
 import type { QueueOrderName } from './queue_order.ts';
+import type { FetchStages } from './fetch_stages.ts';
 import type { BlockOrigin } from './sequence_times.ts';
 
 /** Start parameters of the engine thread. */
@@ -90,6 +93,9 @@ export type LoopEvent =
 export interface EngineLoad {
   readonly numRunning: number;
   readonly numWaiting: number;
+  /** Those of `numWaiting` that wait for something other than room: the first sample of their group, or the next step. */
+  readonly numDeferred: number;
+  readonly numFetching: FetchStages;
   readonly numPreemptions: number;
   readonly numSteps: number;
   readonly lastStepMs: number;
@@ -98,6 +104,10 @@ export interface EngineLoad {
   readonly counters: TierCounters;
   /** Slots for recurrent states; undefined for a model without recurrent layers. */
   readonly states?: StateSlots | undefined;
+  /** Tokens of the steps so far. */
+  readonly iterationTokens: BucketState;
+  /** How long device blocks stay. Absent from a message: as in the one before it. */
+  readonly residency?: ResidencyState | undefined;
   /** Work that the sequences have left. Absent from a message: as in the one before it, or not known yet. */
   readonly work?: InstanceWork | undefined;
 }

@@ -16,6 +16,7 @@ import assert from 'node:assert/strict';
 import { Failure } from '../base/failure.ts';
 import { AdmissionRules } from './admission.ts';
 import type { AnchoredHash } from '../kv/block_key.ts';
+import { fetchStages, type FetchStages } from './fetch_stages.ts';
 import { stateHashOf } from '../kv/record.ts';
 import type { RecurrentStates } from './recurrent_states.ts';
 import type { BlockPool } from './block_pool.ts';
@@ -128,6 +129,8 @@ export class Scheduler {
   get numHeld(): number {
     return this.#held.length;
   }
+
+  readonly numFetching = (): FetchStages => fetchStages(this.#waiting, this.#held);
 
   /** Puts a sequence that was checked at the end of the queue. */
   enqueue(sequence: Sequence): void {

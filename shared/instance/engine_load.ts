@@ -20,6 +20,19 @@ export function engineLoad(
     lastStepMs: engine?.lastStepMs ?? 0,
     kvUsage: engine ? 1 - engine.numAvailable / numBlocks : 0,
     lent: cache.numSlotsInTransit,
+    kv: { blocks: numBlocks, hostBlocks: Math.floor(dramBytes / slotBytes) },
+    ...(engine
+      ? {
+          deferred: engine.numDeferred,
+          kvFetch: {
+            waiting_to_start: engine.numFetching.waiting,
+            in_progress: engine.numFetching.loading,
+            completed_waiting: engine.numFetching.loaded,
+          },
+          iterationTokens: engine.iterationTokens,
+          ...(engine.residency ? { residency: engine.residency } : {}),
+        }
+      : {}),
     ...(engine?.work ? { work: engine.work } : {}),
     ...(engine?.states ? { states: engine.states } : {}),
     tiers: {

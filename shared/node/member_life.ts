@@ -7,6 +7,7 @@ import type { Inquiry, Member, HeartbeatStatus, Registration } from '../protocol
 import { PROTOCOL_VERSION } from '../protocol/messages.ts';
 import { ClusterMember } from './cluster_member.ts';
 import { live } from './life.ts';
+import { ownMetrics } from './metrics/own_metrics.ts';
 import type { MemberConfig } from './options.ts';
 import type { RoleContext, RunningRole } from './role.ts';
 
@@ -117,6 +118,7 @@ export function liveAsMember(
     });
     return {
       handlers,
+      metrics: ownMetrics(() => ({ member, engine, load: heartbeatStatus().load })),
       join: async () => {
         log.info({ address }, 'ready to serve, joining');
         const joined = new Promise<void>((resolve) => {
@@ -127,12 +129,8 @@ export function liveAsMember(
           });
         });
         await Promise.all([joined, ready]);
-        return {
-          name: member.name,
-          address,
-          ...(engine ? { device: engine.device } : {}),
-          ...(model ? { model } : {}),
-        };
+        const loaded = { ...(engine ? { device: engine.device } : {}), ...(model ? { model } : {}) };
+        return { name: member.name, address, ...loaded };
       },
       finish: async (untilMs) => {
         const finishing = finish(untilMs);

@@ -5,6 +5,8 @@ import { logLevels } from '../base/log.ts';
 import { queueOrderNames } from '../engine/queue_order.ts';
 import { address, addressOrNone, bytes, integer, onOrOff, option, positive, type ConfigOf } from '../base/options.ts';
 import { deviceMemoryOptions } from './device_memory_options.ts';
+import { metricsOptions } from './metrics/metrics_options.ts';
+import { traceOptions } from './trace_options.ts';
 
 const defaultModel = fileURLToPath(new URL('../../../config/models/harbour', import.meta.url));
 
@@ -24,6 +26,7 @@ export const processOptions = {
     '',
     'address at which other processes reach this one; default: the bound address, or with 0.0.0.0 that of the interface which leads to the bus',
   ),
+  ...metricsOptions,
   cluster_token: option(
     'Network',
     'TOKEN',
@@ -107,6 +110,7 @@ export const processOptions = {
     30_000,
     'after SIGTERM, running requests get this long',
   ),
+  ...traceOptions,
   log_level: option('Process', 'LEVEL', z.enum(logLevels), 'info', `one of ${logLevels.join(', ')}`),
 } as const;
 

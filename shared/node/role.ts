@@ -3,6 +3,7 @@ import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { Random } from '../base/random.ts';
 import type { Threads } from '../base/threads.ts';
+import type { Tracing } from '../base/tracing/tracing.ts';
 import type { OpenBus } from '../bus/bus.ts';
 import type { TransferLimits } from '../net/fetch/transfer_bounds.ts';
 import type { Network } from '../net/network.ts';
@@ -37,6 +38,14 @@ export interface HostLimits {
   readonly keyBits?: number;
 }
 
+/**
+ * Serves `text` at `/metrics` of an address, HOST:PORT. Rejects with an Error that names the address when it cannot listen there.
+ */
+export type ServeMetrics = (
+  bind: string,
+  text: () => Promise<string>,
+) => Promise<{ readonly url: string; readonly close: () => Promise<void> }>;
+
 /** The machine as a process sees it. `services/cli` builds the real one, tests build theirs. */
 export interface Host {
   readonly clock: Clock;
@@ -49,7 +58,11 @@ export interface Host {
   readonly tls: TlsTexts | undefined;
   /** Opens the cluster's bus on a NATS server; undefined when the router is the hub. */
   readonly openBus: OpenBus | undefined;
+  /** Serves the series of this process over HTTP at an address of `--metrics-bind`. */
+  readonly serveMetrics: ServeMetrics;
   readonly threads: Threads;
+  /** Destination of spans; undefined without `--otlp-endpoint`. */
+  readonly tracing?: Tracing | undefined;
   readonly folders: DataFolders;
   /** This process, and this incarnation of it. */
   readonly identity: { readonly pid: number; readonly epoch: string };

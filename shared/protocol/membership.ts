@@ -1,6 +1,7 @@
 /** Bus messages of processes about themselves: registration, heartbeat, the list of members. JSON, so that people can read them. */
 import { z } from 'zod';
 import { Failure } from '../base/failure.ts';
+import { bucketSchema, residencySchema } from './engine_histograms.ts';
 import { workSchema } from './instance_work.ts';
 
 /** Subjects of the bus messages, without the cluster's name. */
@@ -137,6 +138,16 @@ export type Flow = z.infer<typeof flowSchema>;
 const loadSchema = z.object({
   running: z.int(),
   waiting: z.int(),
+  /** Those of `waiting` that wait for something other than room, such as the first sample of their group; absent for stores. */
+  deferred: z.int().optional(),
+  /** Sequences by the stage of the fetch of their blocks, as vLLM names the stages; absent for stores. */
+  kvFetch: z.object({ waiting_to_start: z.int(), in_progress: z.int(), completed_waiting: z.int() }).optional(),
+  /** Blocks that the device and the host memory of an instance have room for; absent for stores. */
+  kv: z.object({ blocks: z.int(), hostBlocks: z.int() }).optional(),
+  /** Tokens of the engine's steps since its start; absent for stores, and before the engine's first report. */
+  iterationTokens: bucketSchema.optional(),
+  /** How long device blocks stayed; absent for stores, and before the engine's first report. */
+  residency: residencySchema.optional(),
   preemptions: z.int(),
   lastStepMs: z.number(),
   /** Share of the device's blocks that are in use, 0 to 1; absent for stores. */

@@ -56,7 +56,8 @@ async function stop(name: string, signal: NodeJS.Signals): Promise<void> {
 }
 
 async function poolOf(router: string): Promise<NodeView[]> {
-  return ((await (await fetch(`${urls.get(router)}/api/pool`)).json()) as { nodes: NodeView[] }).nodes;
+  const { nodes } = (await (await fetch(`${urls.get(router)}/api/pool`)).json()) as { nodes: NodeView[] };
+  return nodes.filter(({ role }) => role !== 'router');
 }
 
 /** Resolves when both routers see all six nodes alive. */

@@ -66,7 +66,9 @@ test('four addresses, one cluster: a long prompt is prefilled on one, decoded on
   expect(where.decode).toContain('127.0.0.3');
   expect(where.prefill).toContain('127.0.0.2');
   const nodes = async (): Promise<NodeView[]> =>
-    ((await (await fetch(`${url}/api/pool`)).json()) as { nodes: NodeView[] }).nodes;
+    ((await (await fetch(`${url}/api/pool`)).json()) as { nodes: NodeView[] }).nodes.filter(
+      ({ role }) => role !== 'router',
+    );
   expect((await nodes()).map(({ address }) => address.split(':')[0]).sort()).toEqual([
     '127.0.0.2',
     '127.0.0.3',
@@ -221,7 +223,7 @@ test('another model is served beside the first as long as it has an instance, wi
   const unknown = (await (await ask({ model: 'x', prompt: [3] })).json()) as { error: { message: string } };
   expect(unknown.error.message).toContain('this cluster serves `harbour`, `gguf-q8_0`');
   const metrics = await (await fetch(`${url}/metrics`)).text();
-  expect(metrics).toMatch(/vllm:generation_tokens_total\{model_name="gguf-q8_0"\} 6/);
+  expect(metrics).toMatch(/vllm:generation_tokens_total\{engine="[^"]+",model_name="gguf-q8_0"\} 6/);
   expect(metrics.match(/# TYPE vllm:generation_tokens_total/g)).toHaveLength(1);
   const other = children.pop()!;
   const exit = once(other, 'exit');

@@ -10,6 +10,7 @@ const info = { layout: { spec: { payloadBytes: 100, slotBytes: 128 } }, numBlock
 const cache = { numSlotsInTransit: 2, counters: newTierCounters(), size: 3 } as unknown as RecordCache;
 const report: EngineLoad = {
   ...{ numRunning: 2, numWaiting: 1, numPreemptions: 4, numSteps: 9, lastStepMs: 5 },
+  ...{ numDeferred: 1, numFetching: { waiting: 0, loading: 2, loaded: 1 }, iterationTokens: { counts: [3], sum: 3 } },
   ...{ numKeyed: 6, numAvailable: 30, counters: newTierCounters() },
 };
 
@@ -18,6 +19,15 @@ test('slots for recurrent states are those of the last report, and absent for a 
   assert.deepEqual(engineLoad(info, { ...report, states }, cache, 1_024).states, states);
   assert(!('states' in engineLoad(info, { ...report, states: undefined }, cache, 1_024)));
   assert(!('states' in engineLoad(info, undefined, cache, 1_024)));
+});
+
+test('sequences by reason and stage, steps, and the room for blocks', () => {
+  const { deferred, kvFetch, iterationTokens, kv, residency } = engineLoad(info, report, cache, 1_024);
+  assert.equal(deferred, 1);
+  assert.deepEqual(kvFetch, { waiting_to_start: 0, in_progress: 2, completed_waiting: 1 });
+  assert.deepEqual(iterationTokens, { counts: [3], sum: 3 });
+  assert.deepEqual(kv, { blocks: 40, hostBlocks: 8 });
+  assert.equal(residency, undefined);
 });
 
 test('blocks in use are those of the device that cannot be allocated, and bytes follow from the sizes of blocks', () => {

@@ -486,7 +486,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a name may be taken from one who lives',
     file: 'services/router/cluster/instance.js',
-    from: 'return (!this.isSuspect || this.isHeardSince) && nowMs - this.lastHeardMs < NAME_HELD_MS;',
+    from: 'return (!this.isSuspect || this.isHeardSince) && nowMs - this.lastHeardMs < SILENT_MS;',
     to: 'return false;',
   },
   {

@@ -496,6 +496,7 @@ export class SimCluster {
       newId: () => random.u32().toString(16),
       network: this.fabric.networkOf(process),
       tls: undefined,
+      serveMetrics: () => Promise.reject(new Error('the simulation has no HTTP')),
       threads: inlineThreads(this.simulation, process, moduleOf),
       openBus: this.bus?.openFor(process),
       identity: { pid: 1, epoch: node.epoch },

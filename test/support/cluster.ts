@@ -201,8 +201,10 @@ export class Cluster {
     return (await (await look().catch(look)).json()) as T;
   }
 
+  /** Returns the instances and stores; the router's own node is left out. */
   async pool(): Promise<NodeView[]> {
-    return (await this.#look<{ nodes: NodeView[] }>('/api/pool')).nodes;
+    const { nodes } = await this.#look<{ nodes: NodeView[] }>('/api/pool');
+    return nodes.filter(({ role }) => role !== 'router');
   }
 
   /** Returns the counts of what the router has open; all are zero when nothing runs (R2). */

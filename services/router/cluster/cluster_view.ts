@@ -15,7 +15,6 @@ import type { Log } from '../../../shared/base/log.ts';
 import type { Bus } from '../../../shared/bus/bus.ts';
 import type { Network } from '../../../shared/net/network.ts';
 import { formatDigest, formatDifference } from '../../../shared/kv/format.ts';
-import { PROTOCOL_VERSION } from '../../../shared/protocol/messages.ts';
 import {
   readGoodbye,
   readHeartbeat,
@@ -24,6 +23,7 @@ import {
   subjects,
   toBytes,
   type Inquiry,
+  type Member,
   type PolicyNotice,
   type Registration,
   type RegistrationReply,
@@ -33,6 +33,7 @@ import type { Admitted } from '../models.ts';
 import { CountedStores } from './counted_stores.ts';
 import { DecodeSightings } from './decode_sightings.ts';
 import { Instance } from './instance.ts';
+import { refusalOf, type MemberEvent } from './member_changes.ts';
 import type { AllMembers, ClusterModel } from './members_view.ts';
 import type { Placements } from './open_placements.ts';
 import { Presence, type RouterIdentity } from './presence.ts';
@@ -41,8 +42,6 @@ import { Reachability } from './reachability.ts';
 const CHECK_MS = 100;
 /** A check that comes this late means that the router itself was stopped. */
 const MAX_LATE_MS = 500;
-/** Upper bound of the cluster's members (P1). */
-const MAX_MEMBERS = 1_024;
 
 /** Dependencies of a ClusterView, and its callbacks for members that join, send a heartbeat or are lost. */
 export interface ClusterViewOptions {
@@ -64,6 +63,8 @@ export interface ClusterViewOptions {
   /** Called for each heartbeat of a member; `blocks` is the number of block event batches that the member has sent. */
   readonly onHeard: (instance: Instance, blocks: number) => void;
   readonly onLost: (instance: Instance) => void;
+  /** Called for each change of the members, refusals included, which come again while a process retries. */
+  readonly onEvent?: ((event: MemberEvent) => void) | undefined;
 }
 
 /** The router's list of members: answers registrations, follows heartbeats, and drops members that are silent, leave or restart. */
@@ -179,10 +180,7 @@ export class ClusterView implements AllMembers {
       (own && engine.blockSize !== own.format.blockSize
         ? `${member.name} has --block-size ${engine.blockSize}, the cluster ${own.format.blockSize}`
         : undefined);
-    if (reason !== undefined) {
-      this.#options.log.warn({ member: member.name, address: member.address, reason }, 'refused a process');
-      return { kind: 'refused', reason };
-    }
+    if (reason !== undefined) return this.#refused(member, reason, 'refused a process');
     const unreachable = await this.#reachability.check(member, this.#options.signal);
     return { kind: 'accepted', version: this.#stores.version, stores: [], ...(unreachable ? { unreachable } : {}) };
   }
@@ -192,10 +190,7 @@ export class ClusterView implements AllMembers {
     const admitted = this.#admission(registration);
     if ('wait' in admitted) return { kind: 'wait', reason: admitted.wait, patienceMs: admitted.patienceMs };
     const reason = 'refused' in admitted ? admitted.refused : undefined;
-    if (reason !== undefined) {
-      this.#options.log.warn({ member: member.name, address: member.address, reason }, 'refused a registration');
-      return { kind: 'refused', reason };
-    }
+    if (reason !== undefined) return this.#refused(member, reason, 'refused a registration');
     const known = this.#instances.get(member.name);
     if (known?.member.epoch === member.epoch) {
       known.lastHeardMs = this.#options.clock.nowMs();
@@ -228,22 +223,20 @@ export class ClusterView implements AllMembers {
     return difference ? { refused: `${member.name} serves another model or layout: ${difference}` } : admitted;
   }
 
-  #refusal({ member, protocolVersion }: Pick<Registration, 'member' | 'protocolVersion'>): string | undefined {
-    if (protocolVersion !== PROTOCOL_VERSION) {
-      return `${member.name} speaks protocol ${protocolVersion}, this router ${PROTOCOL_VERSION}: run the same version everywhere`;
-    }
-    if (this.#instances.size >= MAX_MEMBERS && !this.#instances.has(member.name)) {
-      return `this router serves at most ${MAX_MEMBERS} processes`;
-    }
-    const namesake = this.#instances.get(member.name);
-    if (namesake && namesake.member.role !== member.role) {
-      return `the name ${member.name} belongs to a ${namesake.member.role}: give one of them another --name`;
-    }
-    return undefined;
+  #refusal(asking: Pick<Registration, 'member' | 'protocolVersion'>): string | undefined {
+    return refusalOf(asking, this.#instances);
+  }
+
+  /** Logs and reports that a process was refused, and returns the reply that says so. */
+  #refused(member: Member, reason: string, message: string): RegistrationReply {
+    const { log, onEvent } = this.#options;
+    log.warn({ member: member.name, address: member.address, reason }, message);
+    onEvent?.({ kind: 'refused', member, model: undefined, why: reason });
+    return { kind: 'refused', reason };
   }
 
   #admit(registration: Registration, model: string | undefined): void {
-    const { clock, log, onJoined } = this.#options;
+    const { clock, log, onJoined, onEvent } = this.#options;
     const { member, engine } = registration;
     if (engine && model !== undefined && !this.#models.has(model))
       this.#models.set(model, {
@@ -255,6 +248,7 @@ export class ClusterView implements AllMembers {
     this.#instances.set(member.name, instance);
     log.info({ member: member.name, role: member.role, address: member.address }, 'joined');
     onJoined(instance);
+    onEvent?.({ kind: 'joined', member, model, why: '' });
   }
 
   /** Updates the counted stores and wakes waiters, after a check of whether the instance can be reached. */
@@ -302,10 +296,15 @@ export class ClusterView implements AllMembers {
   }
 
   #drop(instance: Instance, why: 'silent' | 'left' | 'restarted'): void {
-    const { clock, log, silenceMs, signal, onLost } = this.#options;
+    const { clock, log, silenceMs, signal, onLost, onEvent } = this.#options;
     this.#sightings.left(instance);
     this.#instances.delete(instance.member.name);
     log.warn({ member: instance.member.name, why }, 'lost');
+    const cause = why === 'silent' ? `no heartbeat for ${silenceMs} ms` : why === 'left' ? '' : 'it was restarted';
+    onEvent?.({
+      kind: why === 'left' ? 'left' : 'lost',
+      ...{ member: instance.member, model: instance.model, why: cause },
+    });
     const end = (): void => {
       instance.lost.abort(new Failure('instance_lost', `${instance.member.name} is lost`));
     };

@@ -22,6 +22,20 @@ export interface HeldBy {
   readonly tiers: number;
 }
 
+/** How a block went that nobody holds any more: its last holder, and when. */
+export interface Gone {
+  readonly holder: string;
+  /** `lost` with the holder; `evicted`: the holder has removed it, or does not have it by its newest snapshot. */
+  readonly how: 'lost' | 'evicted';
+  /** Time in ms, on the clock of the caller that forgets holders. */
+  readonly atMs: number;
+  /** One bit per tier in which the holder had the block. */
+  readonly tiers: number;
+}
+
+/** Upper bound of the forgotten holders whose blocks can be explained (P1); the oldest are dropped. */
+const MAX_DEPARTED = 4_096;
+
 /** Returned in place of a set number when there is no room for another set. */
 export const NO_SET = -1;
 
@@ -41,6 +55,8 @@ export class HolderSets {
   readonly #steps = new Map<number, number>();
   readonly #numbers = new Map<string, number>();
   readonly #holders = new Map<number, string>();
+  /** Forgotten holders by number, the oldest first: how their blocks went, by the bits of the tiers. */
+  readonly #departed = new Map<number, readonly Gone[]>();
   #nextNumber = 1;
   readonly #maxSets: number;
 
@@ -69,27 +85,54 @@ export class HolderSets {
   }
 
   /**
-   * Renames the holder `from` to `to` in every set; a previous holder of the name `to` is forgotten. Does nothing when `from` is
-   * unknown.
+   * Renames the holder `from` to `to` in every set; a previous holder of the name `to` is forgotten, as `gone` says. Does nothing
+   * when `from` is unknown.
    */
-  rename(from: string, to: string): void {
+  rename(from: string, to: string, gone?: Omit<Gone, 'tiers'>): void {
     const number = this.#numbers.get(from);
     if (number === undefined) return;
-    this.forget(to);
+    this.forget(to, gone);
     this.#numbers.delete(from);
     this.#numbers.set(to, number);
     this.#holders.set(number, to);
     this.#heldBy.fill(undefined);
   }
 
-  /** Removes a holder from every set. Returns false when the holder is not known. */
-  forget(holder: string): boolean {
+  /** Removes a holder from every set; `gone` says how its blocks go. Returns false when the holder is not known. */
+  forget(holder: string, gone?: Omit<Gone, 'tiers'>): boolean {
     const number = this.#numbers.get(holder);
     if (number === undefined) return false;
     this.#numbers.delete(holder);
     this.#holders.delete(number);
     this.#numDeaths++;
+    if (!gone) return true;
+    this.#departed.set(
+      number,
+      Array.from({ length: TIER_BITS }, (_, its) => ({ ...gone, tiers: its })),
+    );
+    const [oldest] = this.#departed.keys();
+    if (this.#departed.size > MAX_DEPARTED && oldest !== undefined) this.#departed.delete(oldest);
     return true;
+  }
+
+  /** Returns how the blocks of a set went whose members are all forgotten: with the one forgotten last. Undefined where that is not known. */
+  goneWith(set: number): Gone | undefined {
+    let last: Gone | undefined;
+    for (const member of this.#members[set]!) {
+      const gone = this.#departed.get(Math.floor(member / TIER_BITS))?.[member % TIER_BITS];
+      if (gone && (!last || gone.atMs >= last.atMs)) last = gone;
+    }
+    return last;
+  }
+
+  /** Calls `visit` for each set that has blocks, with the holder of a set that has one alone. Time grows with the number of sets. */
+  eachOnly(visit: (holder: string, numBlocks: number) => void): void {
+    for (let set = 1; set < this.#members.length; set++) {
+      const numBlocks = this.#counts[set]!;
+      if (numBlocks === 0) continue;
+      const [only, ...others] = this.heldBy(this.live(set));
+      if (only && others.length === 0) visit(only.holder, numBlocks);
+    }
   }
 
   /** Returns the set that is left of `set` without forgotten holders; 0 when none is left, or there is no room for another set. */

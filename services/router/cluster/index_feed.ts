@@ -114,7 +114,7 @@ export class IndexFeed {
         if (await this.#drain(instance, feed)) return;
       } catch (error) {
         this.#log.debug({ holder: instance.id, error: messageOf(error) }, 'no snapshot yet');
-        this.#index.removeHolder(staged);
+        this.#index.dropStaged(staged);
         await this.#clock.sleep(RETRY_MS, signal);
       }
     }

@@ -15,7 +15,7 @@ import { OpenPlacements, type PlacedWork, type Placements } from './open_placeme
 /** Calls that fail in a row before an instance counts as unreachable: one connection may break by itself. */
 const MAX_FAILED = 3;
 /** Milliseconds without a heartbeat after which another process may take the name over: two heartbeat intervals and a margin. */
-const NAME_HELD_MS = 1_200;
+export const SILENT_MS = 1_200;
 
 /** One incarnation of a cluster member: its registration, load, reachability and the calls placed there. */
 export class Instance {
@@ -28,6 +28,8 @@ export class Instance {
   /** Aborts when no more replies can come from the instance: silent, replaced by a process of the same name, or gone some time ago. */
   readonly lost = new AbortController();
   load: InstanceLoad | undefined;
+  /** Router time, in ms, when the instance joined. */
+  readonly joinedMs: number;
   /** Flows of blocks into the instance, the latest report of each. */
   readonly flows: ReportedFlows = new Map();
   lastHeardMs: number;
@@ -44,6 +46,8 @@ export class Instance {
    * counted.
    */
   countedMs: number | undefined;
+  /** Calls that could not reach the instance since it joined, and why the last one could not; for people. */
+  readonly failures: { count: number; last: string } = { count: 0, last: '' };
   /** Number of consecutive calls that could not reach the instance. */
   #numFailed = 0;
   readonly #open: OpenPlacements;
@@ -54,6 +58,7 @@ export class Instance {
     this.registration = registration;
     this.member = registration.member;
     this.id = holderId(this.member);
+    this.joinedMs = nowMs;
     this.lastHeardMs = nowMs;
     // Each request on the instance adds one listener and removes it at its end, so no fixed limit applies.
     setMaxListeners(0, this.lost.signal);
@@ -75,7 +80,7 @@ export class Instance {
 
   /** Whether its name is its own still: a process that was restarted takes the name over as soon as nothing is heard of its predecessor. */
   holdsName(nowMs: number): boolean {
-    return (!this.isSuspect || this.isHeardSince) && nowMs - this.lastHeardMs < NAME_HELD_MS;
+    return (!this.isSuspect || this.isHeardSince) && nowMs - this.lastHeardMs < SILENT_MS;
   }
 
   get isPlaceable(): boolean {
@@ -94,6 +99,8 @@ export class Instance {
   failed(cause: string): void {
     this.isSuspect = true;
     this.isHeardSince = false;
+    this.failures.count++;
+    this.failures.last = cause;
     this.#numFailed++;
     if (this.isUnchecked || this.#numFailed >= MAX_FAILED) this.unreachable = cause;
     this.isUnchecked = false;

@@ -11,7 +11,7 @@
  * Bounded (P1): beyond `maxKeys` new keys are not indexed, and blocks that are not indexed are computed, or found by their holder itself.
  */
 import { tiers, type BlockRun } from '../../../shared/protocol/block_events.ts';
-import { HolderSets, NO_SET, type HeldBy } from './holder_sets.ts';
+import { HolderSets, NO_SET, type Gone, type HeldBy } from './holder_sets.ts';
 import { KeyTable, MAX_TOGETHER, PARTS, SET, SEGMENT, WORDS } from './key_table.ts';
 import { KeySegments } from './key_segments.ts';
 
@@ -23,6 +23,8 @@ const MAX_KEYS = 16_000_000;
 const MIN_SEGMENT = 16;
 /** Places that one call sweeps for forgotten holders: some tens of microseconds. */
 const SWEEP_SLOTS = 8_192;
+/** Places that count as swept for each block that is reported to a listener, which takes some tenths of a microsecond. */
+const REPORTED_SLOTS = 32;
 /** Upper bound of the blocks that one query marks as a segment: some tens of microseconds. */
 const MAX_MARKED = 2_048;
 
@@ -31,6 +33,14 @@ export interface HeldRange {
   readonly start: number;
   readonly end: number;
   readonly heldBy: readonly HeldBy[];
+}
+
+/** Listener for blocks that nobody holds any more; an index without one works the same. */
+export interface GoneListener {
+  /** Returns the time of day, in ms, at which holders are forgotten and blocks removed. */
+  wallMs(): number;
+  /** Called for each block that lost its last holder: at once when it was removed, for forgotten holders when the sweep gets there. */
+  onGone(low: number, high: number, gone: Gone): void;
 }
 
 /** Maps block keys to the holders of the block, and answers which ranges of a chain are held where. */
@@ -50,12 +60,14 @@ export class PrefixIndex {
   /** Scratch arrays: slots of the keys looked up together, and slots of the blocks walked in the current range. */
   readonly #ahead = new Int32Array(MAX_TOGETHER);
   readonly #walked = new Int32Array(MAX_MARKED);
+  readonly #listener: GoneListener | undefined;
   /** Changes of a block that were not indexed for want of room. */
   numDropped = 0;
 
-  constructor(maxKeys = MAX_KEYS) {
+  constructor(maxKeys = MAX_KEYS, listener?: GoneListener) {
     this.#maxKeys = maxKeys;
     this.#table = new KeyTable(maxKeys);
+    this.#listener = listener;
   }
 
   /** Keys, those of forgotten holders included until they are swept out. */
@@ -79,6 +91,7 @@ export class PrefixIndex {
     const isStored = operation === 'stored';
     // A run's blocks mostly have the same set before, and the same after.
     let [lastFrom, lastTo] = [NO_SET, NO_SET];
+    let gone: Gone | undefined;
     const numBlocks = keys.length / 2;
     for (let i = 0; i < numBlocks; i++) {
       if (i % MAX_TOGETHER === 0) this.#table.findAll(keys, i, Math.min(i + MAX_TOGETHER, numBlocks), this.#ahead);
@@ -96,7 +109,13 @@ export class PrefixIndex {
       }
       const to = lastTo;
       if (to === words[at + SET]) continue;
+      // The block's holders are forgotten, and the sweep has not been there.
+      if (from === 0 && !isNew) this.#departed(at);
       if (to === 0) {
+        if (from !== 0 && this.#listener) {
+          gone ??= { holder, how: 'evicted', atMs: this.#listener.wallMs(), tiers: bit };
+          this.#listener.onGone(low, high, gone);
+        }
         this.#delete(at);
         continue;
       }
@@ -121,7 +140,14 @@ export class PrefixIndex {
    * SWEEP_SLOTS places per call.
    */
   removeHolder(holder: string): void {
-    if (!this.#sets.forget(holder)) return;
+    if (!this.#sets.forget(holder, this.#goneNow(holder, 'lost'))) return;
+    this.#beginSweep();
+    this.#sweep();
+  }
+
+  /** Removes a holder whose blocks were never announced as a whole: nobody is told of them. */
+  dropStaged(staged: string): void {
+    if (!this.#sets.forget(staged)) return;
     this.#beginSweep();
     this.#sweep();
   }
@@ -129,8 +155,23 @@ export class PrefixIndex {
   /** Renames the holder `staged` to `holder`; everything that `holder` had before is forgotten. */
   replaceHolder(holder: string, staged: string): void {
     if (this.#sets.has(holder)) this.#beginSweep();
-    if (this.#sets.has(staged)) this.#sets.rename(staged, holder);
-    else this.#sets.forget(holder);
+    const gone = this.#goneNow(holder, 'evicted');
+    if (this.#sets.has(staged)) this.#sets.rename(staged, holder, gone);
+    else this.#sets.forget(holder, gone);
+  }
+
+  /** Returns how a block went that the sweep has not reached; undefined for a block that is held, unknown or swept. */
+  goneUnswept(low: number, high: number): Gone | undefined {
+    if (this.#swept === PARTS) return undefined;
+    const raw = this.#table.words[this.#table.find(low, high) + SET]!;
+    return raw === 0 || this.#sets.live(raw) !== 0 ? undefined : this.#sets.goneWith(raw);
+  }
+
+  /** Returns the number of blocks that each holder alone has; holders without any are left out. Time grows with the number of sets. */
+  onlyHeld(): Map<string, number> {
+    const only = new Map<string, number>();
+    this.#sets.eachOnly((holder, numBlocks) => only.set(holder, (only.get(holder) ?? 0) + numBlocks));
+    return only;
   }
 
   /** Returns the ranges of a chain that some instance holds, ascending, with their holders. `keys` has two words per block. */
@@ -206,6 +247,22 @@ export class PrefixIndex {
     }
   }
 
+  #goneNow(holder: string, how: Gone['how']): Omit<Gone, 'tiers'> | undefined {
+    return this.#listener && { holder, how, atMs: this.#listener.wallMs() };
+  }
+
+  /**
+   * Reports the block at `at`, which is about to be deleted or to get other holders, since all of its holders are forgotten. Returns
+   * whether somebody was told.
+   */
+  #departed(at: number): boolean {
+    if (!this.#listener) return false;
+    const { words } = this.#table;
+    const gone = this.#sets.goneWith(words[at + SET]!);
+    if (gone) this.#listener.onGone(words[at]!, words[at + 1]!, gone);
+    return gone !== undefined;
+  }
+
   #delete(at: number): void {
     const { words } = this.#table;
     this.#sets.count(words[at + SET]!, -1);
@@ -231,13 +288,17 @@ export class PrefixIndex {
     const { words } = this.#table;
     const [first, end] = this.#table.boundsOf(this.#swept);
     if (end !== this.#sweptEnd) [this.#sweptFrom, this.#sweptEnd] = [end, end];
-    const from = this.#sweptFrom;
-    const to = this.#table.isEmpty(this.#swept) ? from : Math.max(first, from - WORDS * most);
-    for (let at = from - WORDS; at >= to; at -= WORDS) {
+    let at = this.#sweptFrom;
+    const isDone = at === first || this.#table.isEmpty(this.#swept);
+    let numLeft = isDone ? 0 : most;
+    while (at > first && numLeft > 0) {
+      at -= WORDS;
+      numLeft--;
       const raw = words[at + SET]!;
       if (raw === 0) continue;
       const set = this.#sets.live(raw);
       if (set === 0) {
+        if (this.#departed(at)) numLeft -= REPORTED_SLOTS;
         this.#delete(at);
       } else if (set !== raw) {
         this.#sets.count(raw, -1);
@@ -245,8 +306,8 @@ export class PrefixIndex {
         words[at + SET] = set;
       }
     }
-    this.#sweptFrom = to;
-    if (to === first || to === from) this.#swept++;
-    return (from - to) / WORDS + 1;
+    this.#sweptFrom = at;
+    if (isDone || at === first) this.#swept++;
+    return isDone ? 1 : most - numLeft + 1;
   }
 }

@@ -9,12 +9,12 @@ import type { Clock } from '../../../shared/base/clock.ts';
 import type { Random } from '../../../shared/base/random.ts';
 import type { Report, Source } from '../../../shared/protocol/messages.ts';
 import type { BlockHash } from '../../../shared/kv/block_key.ts';
-import { tiers } from '../../../shared/protocol/block_events.ts';
 import type { MembersView } from '../cluster/members_view.ts';
 import type { Instance } from '../cluster/instance.ts';
 import type { PrefixIndex } from '../cluster/prefix_index.ts';
 import { DecisionLog, type LoggedDecision } from './decision_log.ts';
 import { coveredTo, matchesOf } from './fetch_plan.ts';
+import { heldRanges, type Avoided, type HeldHolder, type Holders } from './held_ranges.ts';
 import { withHandoffs } from './handoff_sources.ts';
 import { usablePrefix, withStateSources } from './held_states.ts';
 import { PredictionCorrection } from './prediction_correction.ts';
@@ -35,17 +35,10 @@ import type {
   Targets,
 } from './policy.ts';
 
-/** Bits of the device tier, and of the tiers in memory, whose blocks are served without reading a disk. */
-const DEVICE_TIER = 1 << tiers.indexOf('device');
-const MEMORY_TIERS = DEVICE_TIER | (1 << tiers.indexOf('dram'));
 /** Milliseconds to wait when the policy has chosen an instance that is not a member. */
 const GONE_MS = 100;
-
-/** Instances that one request avoids (`has`), and whether a holder may be asked for blocks (`isHolder`). */
-interface Avoided {
-  has(instance: Instance): boolean;
-  isHolder(instance: Instance): boolean;
-}
+/** Random numbers of a decision that is not carried out. */
+const EVEN_CHANCE: ClusterSnapshot['random'] = [0.5, 0.5];
 
 /** A placement request from the relay: the tokens of one request, and which instances to avoid. */
 export interface Asked {
@@ -82,21 +75,15 @@ export type Chosen = Omit<Placement, 'decode' | 'prefill' | 'second'> & {
   readonly work: PlacementWork;
   /** Undefined for a placement that no policy chose. */
   readonly explanation: Explanation | undefined;
+  /** Ranges of the question's blocks that the prefix index has, whether or not the placement uses them; undefined: it was not asked. */
+  readonly held?: readonly HeldSnapshot[] | undefined;
 };
 
 /** Result of a placement request: the chosen instances, or the policy's wait or reject decision. */
 export type Outcome = { readonly kind: 'place'; readonly chosen: Chosen } | Exclude<Decision, { kind: 'place' }>;
 
-type Holder = HeldSnapshot['holders'][number];
-
-/** Snapshots of one holder by where it has a range (device, host memory, disk only), made on demand and shared by ranges. */
-interface Holders {
-  /** Undefined when it may not be asked. */
-  readonly address: string | undefined;
-  onDevice: Holder | undefined;
-  inMemory: Holder | undefined;
-  onDisk: Holder | undefined;
-}
+/** The ranges that a placement can use. */
+type UsableHeld = Pick<ClusterSnapshot, 'ranges' | 'state' | 'hasStates'>;
 
 /** Dependencies of the {@link Conductor} of one model. */
 export interface ConductorOptions {
@@ -180,7 +167,29 @@ export class Conductor {
 
   /** Places a request: logs and returns the chosen instances, or the policy's wait or reject. */
   decide(asked: Asked): Outcome {
-    const { requestId, numTokens, maxLength, decode } = asked;
+    const { random } = this.#options;
+    const chance = [random.u32() / 2 ** 32, random.u32() / 2 ** 32] as const;
+    const { outcome, ...decided } = this.#consider(asked, chance);
+    this.#numDecisions++;
+    if (this.#options.isLogging !== false)
+      this.#log.add({ atMs: this.#options.clock.nowMs(), requestId: asked.requestId, ...decided });
+    if (outcome.kind === 'place' && outcome.chosen.heldTokens === 0) this.#noteCold(outcome.chosen);
+    return outcome;
+  }
+
+  /** Returns what {@link decide} would, by even chances, and the ranges that are held. Nothing is recorded. */
+  preview(asked: Asked): { readonly outcome: Outcome; readonly held: readonly HeldSnapshot[] } {
+    return this.#consider(asked, EVEN_CHANCE);
+  }
+
+  #consider(
+    asked: Asked,
+    chance: ClusterSnapshot['random'],
+  ): Pick<LoggedDecision, 'question' | 'snapshot' | 'decision'> & {
+    readonly outcome: Outcome;
+    readonly held: readonly HeldSnapshot[];
+  } {
+    const { numTokens, maxLength, decode } = asked;
     const question: Question = {
       ...{ numTokens, maxLength, numBlocks: asked.keys.length / 2 },
       ...{ retryAvoided: asked.retryAvoided ?? false, isEmbedding: asked.isEmbedding ?? false },
@@ -189,11 +198,21 @@ export class Conductor {
       ...{ targets: asked.targets, waitedMs: asked.waitedMs ?? 0, isBegun: asked.isBegun ?? false },
       numericsClass: asked.numericsClass,
     };
-    const snapshot = this.#snapshot(asked);
-    this.#numDecisions++;
+    const holders = new Map<string, Holders>();
+    const held = heldRanges(this.#options, asked.keys, asked.avoided, holders);
+    const snapshot = this.#snapshot(asked, this.#usable(asked, held, holders), chance);
     const decision = this.#options.policy.decide(question, snapshot);
-    if (this.#options.isLogging !== false)
-      this.#log.add({ atMs: this.#options.clock.nowMs(), requestId, question, snapshot, decision });
+    return { question, snapshot, decision, held, outcome: this.#outcomeOf(decision, question, snapshot, asked, held) };
+  }
+
+  /** Returns a decision with the instances that it names. */
+  #outcomeOf(
+    decision: Decision,
+    question: Question,
+    snapshot: ClusterSnapshot,
+    { decode }: Pick<Asked, 'decode'>,
+    held: readonly HeldSnapshot[],
+  ): Outcome {
     if (decision.kind !== 'place') return decision;
     const { view } = this.#options;
     const { kind, prediction, ...others } = decision;
@@ -211,10 +230,9 @@ export class Conductor {
     const chosenDecode = decode?.instance ?? view.byHolder(placement.decode);
     if (!chosenDecode) return { kind: 'wait', why: 'one is expected', forMs: GONE_MS };
     const prefill = placement.prefill === undefined ? undefined : view.byHolder(placement.prefill);
-    if (placement.heldTokens === 0) this.#noteCold(placement);
     const work = placedWork({ ...placement, prefill }, question, snapshot.blockSize);
     const second = this.#secondOf(placement);
-    return { kind, chosen: { ...placement, decode: chosenDecode, prefill, second, work, explanation } };
+    return { kind, chosen: { ...placement, decode: chosenDecode, prefill, second, work, explanation, held } };
   }
 
   #secondOf({ second }: Placement): Chosen['second'] {
@@ -223,43 +241,14 @@ export class Conductor {
   }
 
   /** Remembers when the instances of a placement got a request without any hit. */
-  #noteCold({ decode, prefill, second }: Placement): void {
+  #noteCold({ decode, prefill, second }: Chosen): void {
     const nowMs = this.#options.clock.nowMs();
-    for (const id of [decode, prefill, second?.prefill]) if (id !== undefined) this.#coldMs.set(id, nowMs);
+    for (const one of [decode, prefill, second?.instance]) if (one) this.#coldMs.set(one.id, nowMs);
   }
 
   /** Number of leading blocks that some holder has. */
   heldBlocks(keys: Int32Array, avoided: Avoided): number {
-    return coveredTo(this.#ranges(keys, avoided), 0);
-  }
-
-  /** Returns the ranges of a chain that are held, with the holders that may be asked for them. */
-  #ranges(keys: Int32Array, avoided: Avoided, known = new Map<string, Holders>()): HeldSnapshot[] {
-    const { view, index } = this.#options;
-    // A holder is mostly in many ranges: `known` has those that were met before.
-    const holdersOf = (id: string): Holders => {
-      let found = known.get(id);
-      if (!found) {
-        const holder = view.byHolder(id);
-        const isUsable = holder?.isCounted === true && avoided.isHolder(holder);
-        const address = isUsable ? holder.member.address : undefined;
-        found = { address, onDevice: undefined, inMemory: undefined, onDisk: undefined };
-        known.set(id, found);
-      }
-      return found;
-    };
-    return index.ranges(keys).map(({ start, end, heldBy }) => {
-      const holders: Holder[] = [];
-      for (const { holder: id, tiers: its } of heldBy) {
-        const found = holdersOf(id);
-        const { address } = found;
-        if (address === undefined) continue;
-        const where = (its & DEVICE_TIER) !== 0 ? 'onDevice' : (its & MEMORY_TIERS) !== 0 ? 'inMemory' : 'onDisk';
-        const [isInMemory, isOnDevice] = [where !== 'onDisk', where === 'onDevice'];
-        holders.push((found[where] ??= { id, address, isInMemory, isOnDevice }));
-      }
-      return { start, end, holders };
-    });
+    return coveredTo(heldRanges(this.#options, keys, avoided), 0);
   }
 
   /** Returns the snapshot of an instance; the last one while nothing has changed, so that logged decisions share it. */
@@ -302,26 +291,26 @@ export class Conductor {
   }
 
   /** Returns the part of the held ranges that a hybrid model can use, and the state at its end. */
-  #usable({ keys, hashes = [], avoided }: Asked): Pick<ClusterSnapshot, 'ranges' | 'state' | 'hasStates'> {
+  #usable({ hashes = [], avoided }: Asked, ranges: readonly HeldSnapshot[], known: Map<string, Holders>): UsableHeld {
     const { view } = this.#options;
-    const known = new Map<string, Holders>();
-    const ranges = this.#ranges(keys, avoided, known);
     const { stateBytes = 0 } = view.model ?? {};
     if (stateBytes === 0) return { ranges };
-    const holdersOf = (key: bigint): readonly Holder[] =>
-      this.#ranges(new Int32Array(BigUint64Array.of(key).buffer), avoided, known)[0]?.holders ?? [];
+    const holdersOf = (key: bigint): readonly HeldHolder[] =>
+      heldRanges(this.#options, new Int32Array(BigUint64Array.of(key).buffer), avoided, known)[0]?.holders ?? [];
     return { ...usablePrefix(ranges, hashes, stateBytes, holdersOf), hasStates: true };
   }
 
-  #snapshot(asked: Asked): ClusterSnapshot {
-    const { keys, maxLength, avoided } = asked;
-    const { view, clock, random } = this.#options;
+  #snapshot(
+    { keys, maxLength, avoided }: Asked,
+    usable: UsableHeld,
+    chance: ClusterSnapshot['random'],
+  ): ClusterSnapshot {
+    const { view, clock } = this.#options;
     const nowMs = clock.nowMs();
     const seenMs = view.decodeSeenMs(maxLength);
     const generating = new Set(view.generating());
     const snapshotOf = (instance: Instance): InstanceSnapshot =>
       this.#snapshotOf(instance, avoided, generating.has(instance));
-    const usable = this.#usable(asked);
     return {
       blockSize: view.model?.format.blockSize ?? 1,
       decode: view.of('decode').map(snapshotOf),
@@ -329,7 +318,7 @@ export class Conductor {
       ...usable,
       promised: this.#promised.prefixes(keys, matchesOf(usable.ranges)),
       ...{ links: this.links.recent, otherLink: this.links.mean, fetching: this.#fetches.bytes },
-      ...{ turn: this.#numDecisions, random: [random.u32() / 2 ** 32, random.u32() / 2 ** 32] },
+      ...{ turn: this.#numDecisions, random: chance },
       tieBreak: view.otherRouters.length > 0 ? this.#options.tieBreak : 0,
       ageMs: nowMs - this.#startMs,
       withoutDecodeMs: seenMs === undefined ? undefined : nowMs - seenMs,

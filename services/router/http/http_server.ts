@@ -1,5 +1,4 @@
 /** The router's HTTP server: OpenAI endpoints, health, metrics, the dashboard and its `/api/*`. Every error has the form of the path's API. */
-import { readFileSync } from 'node:fs';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import fastify, { type FastifyInstance, type FastifyReply } from 'fastify';
@@ -9,18 +8,15 @@ import type { RouterMetrics } from '../metrics/metrics.ts';
 import { endpointPaths, serve } from '../openai/endpoints.ts';
 import { errorFormOf } from '../openai/error_form.ts';
 import { errorBody, errorHeaders, errorStatus } from '../openai/errors.ts';
-import { ParameterFailure } from '../openai/parameter_failure.ts';
-import { poolView } from '../cluster/pool_view.ts';
-import { clusterMetrics } from '../metrics/cluster_metrics.ts';
-import { mergeMetrics } from '../metrics/merge_metrics.ts';
 import type { HttpApp, ListenHttp } from '../router.ts';
 import { Cors } from './cors.ts';
+import { countRequests } from './http_counts.ts';
 import { namesOf, withClient } from './http_exchange.ts';
+import { addInsideRoutes } from './inside_routes.ts';
 import { addModelRoutes } from './model_routes.ts';
 import { addResponseRoutes } from './response_routes.ts';
-import { readBody } from './read_body.ts';
+import { readBody, withBody } from './read_body.ts';
 
-const DEFAULT_LISTED = 100;
 /** Milliseconds between checks for connections whose request arrives too slowly. */
 const CHECK_CONNECTIONS_MS = 1_000;
 
@@ -67,6 +63,9 @@ function createHttpServer(httpApp: HttpApp): FastifyInstance {
   });
   answerUnusual(app.server, cors, context.metrics);
   const allowed = new Map<string, string[]>();
+  countRequests(app.server, httpApp.exposition.http, context.clock, (path) =>
+    [path, ofOne(path)].find((one) => allowed.has(one)),
+  );
   app.addHook('onRoute', ({ method, url }) => {
     const path = url.replace(':id', '{id}');
     allowed.set(path, [...(allowed.get(path) ?? []), ...[method].flat()]);
@@ -122,9 +121,6 @@ function createHttpServer(httpApp: HttpApp): FastifyInstance {
 function ofOne(path: string): string {
   return path.replace(/^((\/v1)?\/models)\/.*$/, '$1/*').replace(/^(\/v1\/responses)\/[^/]+$/, '$1/{id}');
 }
-
-/** Route option: the handler receives the request body. Other routes discard theirs. */
-const withBody = { config: { takesBody: true } };
 
 /** Installs the body parser: bodies are received as bytes, limited each and together, and parsed later by their endpoints. */
 function readBodies(app: FastifyInstance, bodies: Bodies): void {
@@ -256,29 +252,6 @@ function addHealthRoutes(app: FastifyInstance, { context, view }: HttpApp): void
     url: '/ping',
     handler: (_request, reply) => reply.status(health().code).send(),
   });
-}
-
-function addInsideRoutes(app: FastifyInstance, httpApp: HttpApp): void {
-  const { context, contexts, decisions, links, hardware, numPromised, view, index, policy, bus } = httpApp;
-  const cluster = clusterMetrics({ view, index, bus });
-  app.get('/metrics', async (_request, reply) => {
-    const models = [...new Set([context, ...contexts()])].map(({ metrics }) => metrics.text());
-    return reply.type(cluster.contentType).send(mergeMetrics(await Promise.all([...models, cluster.metrics()])));
-  });
-  app.get('/api/pool', () => poolView({ view, index, policy, bus }, { ...context, numPromised }, links()));
-  type Listed = { Querystring: { limit?: string } };
-  const limitOf = ({ limit }: Listed['Querystring']): number => {
-    const number = Number(limit ?? DEFAULT_LISTED);
-    if (!Number.isInteger(number) || number < 1) throw new ParameterFailure('limit: a whole number from 1', 'limit');
-    return number;
-  };
-  app.get<Listed>('/api/requests', ({ query }) => ({ requests: context.requests.list(limitOf(query)) }));
-  app.get<Listed>('/api/decisions', ({ query }) => ({ decisions: decisions().slice(-limitOf(query)).reverse() }));
-  type Named = { Querystring: { model?: string } };
-  app.get<Named>('/api/hardware', ({ query }) => hardware(query.model));
-  const dashboard = readFileSync(new URL('./dashboard.html', import.meta.url), 'utf8');
-  app.get('/dashboard', (_request, reply) => reply.type('text/html; charset=utf-8').send(dashboard));
-  app.get('/', (_request, reply) => reply.redirect('/dashboard'));
 }
 
 /** Starts the HTTP server on `bind`. Rejects with an Error naming the address, for instance when it is in use. */

@@ -1,6 +1,10 @@
 /** The API's description (OpenAPI 3.1): every route, and bodies by the schemas that requests are checked with. */
 import { z } from 'zod';
 import { softwareVersion } from '../../../shared/base/version.ts';
+import { STREAM_PARTS } from '../observe/live_stream.ts';
+import { PHASES } from '../observe/request_row.ts';
+import { scopes } from '../metrics/exposition.ts';
+import { EVENT_KINDS } from '../observe/event_kinds.ts';
 import { countSchema, messagesSchema } from '../anthropic/message_parameters.ts';
 import { embeddingSchema } from '../openai/embedding_parameters.ts';
 import { responseSchema } from '../responses/response_parameters.ts';
@@ -56,8 +60,19 @@ const operations: Readonly<Record<string, Operation>> = {
   '/v1/health': { summary: 'The same as /health' },
   '/ping': { summary: 'Says by its status alone whether requests can be answered' },
   '/metrics': { summary: 'Metrics of the router and of the cluster, for Prometheus', type: 'text/plain' },
-  '/api/pool': { summary: 'Processes, their load, the blocks in each tier, and the placement policy' },
-  '/api/requests': { summary: 'Recent requests, with their attempts and times' },
+  '/api/pool': { summary: 'Health, processes, their load, the blocks in each tier, and the placement policy' },
+  '/api/events': { summary: 'What happened in the cluster: members that came, went, failed or were refused; alarms' },
+  '/api/lookup': {
+    summary: 'Where the blocks of a prompt lie, and where it would be placed; `tokens` may stand for the prompt',
+    bodies: ['Chat', 'Completion'],
+  },
+  '/api/history': { summary: 'Values of the cluster, a role, a model or a node over time' },
+  '/api/stream': {
+    summary: 'What changes in the cluster, each second, as server-sent events `tick`',
+    type: 'text/event-stream',
+  },
+  '/api/requests': { summary: 'Requests in flight and finished ones, with their attempts and times, or as rows' },
+  '/api/requests/{id}': { summary: 'All that is known of one request' },
   '/api/decisions': { summary: 'Recent decisions of the conductor, with their reasons' },
   '/api/hardware': { summary: "A model's engines as a replay of traces simulates them, measured" },
   '/dashboard': { summary: 'A live page over the cluster', type: 'text/html' },
@@ -67,8 +82,39 @@ const operations: Readonly<Record<string, Operation>> = {
 /** Query parameters, by path. */
 const queries: Readonly<Record<string, readonly { readonly name: string; readonly schema: object }[]>> = {
   '/tokenizer_info': [{ name: 'model', schema: { type: 'string' } }],
+  '/metrics': [
+    {
+      name: 'scope',
+      schema: {
+        type: 'string',
+        enum: [...scopes],
+        description: 'series of this router or of the cluster; both without it',
+      },
+    },
+  ],
   '/api/hardware': [{ name: 'model', schema: { type: 'string' } }],
-  '/api/requests': [{ name: 'limit', schema: { type: 'integer', minimum: 1 } }],
+  '/api/requests': [
+    { name: 'limit', schema: { type: 'integer', minimum: 1, maximum: 1_000 } },
+    { name: 'view', schema: { type: 'string', enum: ['full', 'rows'] } },
+    { name: 'cursor', schema: { type: 'string', description: '`next` of the page before' } },
+    { name: 'phase', schema: { type: 'string', description: `separated by commas: ${PHASES.join(', ')}` } },
+    ...['model', 'node', 'endpoint', 'error', 'reason', 'q'].map((name) => ({ name, schema: { type: 'string' } })),
+    { name: 'min_ttft_ms', schema: { type: 'integer', minimum: 0 } },
+    { name: 'since', schema: { type: 'integer', description: 'earliest start, in ms since 1970' } },
+    { name: 'slowest', schema: { type: 'integer', enum: [0, 1] } },
+  ],
+  '/api/history': [
+    { name: 'scope', schema: { type: 'string', description: 'cluster, role:NAME, model:NAME or node:NAME' } },
+    { name: 'series', schema: { type: 'string', description: 'names separated by commas' } },
+    ...['from', 'to', 'step'].map((name) => ({ name, schema: { type: 'integer', minimum: 0 } })),
+  ],
+  '/api/stream': STREAM_PARTS.map((name) => ({ name, schema: { type: 'integer', enum: [0, 1] } })),
+  '/api/events': [
+    { name: 'since', schema: { type: 'integer', minimum: 0 } },
+    { name: 'kind', schema: { type: 'string', description: `separated by commas: ${EVENT_KINDS.join(', ')}` } },
+    { name: 'node', schema: { type: 'string' } },
+    { name: 'limit', schema: { type: 'integer', minimum: 1 } },
+  ],
   '/api/decisions': [{ name: 'limit', schema: { type: 'integer', minimum: 1 } }],
 };
 

@@ -6,6 +6,9 @@ import type { IncomingMessage } from 'node:http';
 import { asFailure, Failure } from '../../../shared/base/failure.ts';
 import type { Bodies, Body } from '../openai/bodies.ts';
 
+/** Route option: the handler receives the request body. Other routes discard theirs. */
+export const withBody = { config: { takesBody: true } };
+
 /** Bytes of a refused body that are read before the error is sent. A longer body gets the error before its end. */
 const MAX_DROPPED_BYTES = 64 << 20;
 

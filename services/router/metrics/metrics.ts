@@ -6,19 +6,11 @@ import { errorStatus } from '../openai/errors.ts';
 import type { Log } from '../../../shared/base/log.ts';
 import { IndexDrift } from '../index_drift.ts';
 import type { MembersView } from '../cluster/members_view.ts';
-import type { RequestTrace } from '../relay/request_log.ts';
+import type { RequestTrace, TtftBreakdown } from '../relay/request_log.ts';
 import { PredictionMetrics } from './prediction_metrics.ts';
+import { promptShares, type PromptShare } from './prompt_shares.ts';
 import { recommendedInstances, RequestDemand } from './recommended_instances.ts';
-
-/** vLLM's histogram buckets, in seconds or tokens, so that quantiles of both compare. */
-const LATENCY_BUCKETS = [0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680];
-const TTFT_BUCKETS = [
-  0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560,
-];
-const TOKEN_LATENCY_BUCKETS = [
-  0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80,
-];
-const TOKEN_BUCKETS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000];
+import { RequestSeries, ttftBuckets, type EngineValues } from './request_series.ts';
 
 /** Instances of a model, for the number that its requests need. */
 export interface ServingInstances {
@@ -35,22 +27,7 @@ export class RouterMetrics {
     help: 'requests that were continued on another decode instance',
     registers: [this.registry],
   });
-  readonly #interToken: readonly Histogram[];
-  readonly #perOutputToken: Histogram;
-  readonly #ttft: Histogram;
-  readonly #endToEnd: Histogram;
-  readonly #queue: Histogram;
-  readonly #prefill: Histogram;
-  readonly #decode: Histogram;
-  readonly #inference: Histogram;
-  readonly #promptTokens: Counter;
-  readonly #promptSizes: Histogram;
-  readonly #cachedTokens: Counter;
-  readonly #generatedTokens: Counter;
-  readonly #generatedSizes: Histogram;
-  readonly #maxSizes: Histogram;
-  readonly #prefixQueries: Counter;
-  readonly #prefixHits: Counter;
+  readonly #series: RequestSeries;
   readonly #predictedTokens: Counter;
   readonly #lostTokens = new Counter({
     name: 'penstock_lost_cached_tokens_total',
@@ -61,7 +38,6 @@ export class RouterMetrics {
   readonly #drift: IndexDrift;
   readonly #demand = new RequestDemand();
   readonly #instances: ServingInstances;
-  readonly #ended: Counter<'finished_reason'>;
   readonly #failed: Counter<'reason' | 'status'>;
   readonly #rejected = new Counter({
     name: 'penstock_rejections_total',
@@ -79,65 +55,17 @@ export class RouterMetrics {
       log.warn({ missing: Number(missing.toFixed(3)) }, 'the prefix index lists blocks that no instance has');
     });
     this.registry.setDefaultLabels({ model_name: modelName });
+    this.#series = new RequestSeries(this.registry);
     const shared = { registers: [this.registry] };
-    const histogram = (name: string, help: string, buckets: number[]): Histogram =>
-      new Histogram({ name, help, buckets, ...shared });
-    const counter = (name: string, help: string): Counter => new Counter({ name, help, ...shared });
-    this.#interToken = [
-      histogram('vllm:inter_token_latency_seconds', 'time between two tokens', TOKEN_LATENCY_BUCKETS),
-      histogram(
-        'vllm:time_per_output_token_seconds',
-        'time between two tokens, under the older name of vllm:inter_token_latency_seconds',
-        TOKEN_LATENCY_BUCKETS,
-      ),
-    ];
-    this.#perOutputToken = histogram(
-      'vllm:request_time_per_output_token_seconds',
-      'mean time per output token of a request, after the first',
-      TOKEN_LATENCY_BUCKETS,
-    );
-    this.#ttft = histogram('vllm:time_to_first_token_seconds', 'request received to first token', TTFT_BUCKETS);
-    this.#endToEnd = histogram('vllm:e2e_request_latency_seconds', 'request received to last token', LATENCY_BUCKETS);
-    this.#queue = histogram(
-      'vllm:request_queue_time_seconds',
-      'waiting for device blocks on the decode instance',
-      LATENCY_BUCKETS,
-    );
-    this.#prefill = histogram(
-      'vllm:request_prefill_time_seconds',
-      'from device blocks to the first token: blocks computed elsewhere, fetched, and computed here',
-      LATENCY_BUCKETS,
-    );
-    this.#decode = histogram('vllm:request_decode_time_seconds', 'first token to last', LATENCY_BUCKETS);
-    this.#inference = histogram('vllm:request_inference_time_seconds', 'prefill and decode', LATENCY_BUCKETS);
-    this.#promptSizes = histogram('vllm:request_prompt_tokens', 'prompt tokens of a request', TOKEN_BUCKETS);
-    this.#generatedSizes = histogram('vllm:request_generation_tokens', 'generated tokens of a request', TOKEN_BUCKETS);
-    this.#maxSizes = histogram(
-      'vllm:request_max_num_generation_tokens',
-      'tokens that a request allowed at most',
-      TOKEN_BUCKETS,
-    );
-    this.#routerSeconds = histogram(
-      'penstock_router_seconds',
-      "the router's own part of a TTFT: template, tokens, placement",
-      TTFT_BUCKETS,
-    );
-    this.#promptTokens = counter('vllm:prompt_tokens_total', 'prompt tokens');
-    this.#cachedTokens = counter(
-      'vllm:prompt_tokens_cached_total',
-      'prompt tokens that were not computed for their request',
-    );
-    this.#generatedTokens = counter('vllm:generation_tokens_total', 'generated tokens');
-    this.#prefixQueries = counter('vllm:prefix_cache_queries_total', 'prompt tokens that were looked up in the pool');
-    this.#prefixHits = counter('vllm:prefix_cache_hits_total', 'prompt tokens that were found in the pool');
-    this.#predictedTokens = counter(
-      'penstock_predicted_cached_tokens_total',
-      'prompt tokens that the prefix index reported as cached somewhere when their request was placed',
-    );
-    this.#ended = new Counter({
-      name: 'vllm:request_success_total',
-      help: 'requests by how they ended',
-      labelNames: ['finished_reason'],
+    this.#routerSeconds = new Histogram({
+      name: 'penstock_router_seconds',
+      help: "the router's own part of a TTFT: template, tokens, placement",
+      buckets: [...ttftBuckets],
+      ...shared,
+    });
+    this.#predictedTokens = new Counter({
+      name: 'penstock_predicted_cached_tokens_total',
+      help: 'prompt tokens that the prefix index reported as cached somewhere when their request was placed',
       ...shared,
     });
     this.#failed = new Counter({
@@ -192,8 +120,19 @@ export class RouterMetrics {
     });
   }
 
-  interToken(seconds: number): void {
-    for (const histogram of this.#interToken) histogram.observe(seconds);
+  /** Records the time between two tokens of a request, in seconds; `engine` is the instance that generates them. */
+  interToken(engine: string, seconds: number): void {
+    this.#series.of(engine).observe('interToken', seconds);
+  }
+
+  /** Instances on which requests have ended, with the router time, in ms, of the last one. */
+  ended(): Iterable<readonly [engine: string, endedMs: number]> {
+    return this.#series.ended();
+  }
+
+  /** Whether the prefix index promises blocks that no instance has. */
+  get isIndexAlarmed(): boolean {
+    return this.#drift.isAlarmed;
   }
 
   /** Counts a request that failed or was refused; one error object counts once, however often it is reported. */
@@ -209,45 +148,90 @@ export class RouterMetrics {
 
   /** Records a completion that ended in any way. Requests outside `/v1/` and requests that were never placed are ignored. */
   observeRequest(trace: RequestTrace): void {
+    const { attempts, counts, ttft, ttftMs, outputTokens } = trace;
     // Requests refused before placement count as failed, not as requests of zero length.
-    if (!trace.endpoint.startsWith('/v1/') || trace.attempts.length === 0) return;
-    this.#ended.inc({ finished_reason: trace.finishReason ?? 'unknown' });
-    const { ttft, ttftMs, totalMs = 0, outputTokens } = trace;
-    this.#endToEnd.observe(totalMs / 1_000);
+    const last = attempts.at(-1);
+    if (!trace.endpoint.startsWith('/v1/') || !last || !counts) return;
+    const engine = this.#series.of(last.decode);
+    engine.endedMs = this.#instances.nowMs();
+    observeSizes(engine, trace);
     // The prompt of several samples is counted with the first of them.
     const isFirst = trace.sampleOf === undefined;
     const promptTokens = isFirst ? trace.promptTokens : 0;
-    this.#promptSizes.observe(trace.promptTokens);
-    const isEmbedding = trace.endpoint === '/v1/embeddings';
-    if (!isEmbedding) this.#generatedSizes.observe(outputTokens);
-    if (trace.maxTokens !== undefined) this.#maxSizes.observe(trace.maxTokens);
-    this.#promptTokens.inc(promptTokens);
-    this.#cachedTokens.inc(trace.tokens.cached);
-    this.#generatedTokens.inc(outputTokens);
     const cachedTokens = Math.min(promptTokens, trace.tokens.cached);
-    this.#demand.ended({ promptTokens, cachedTokens, outputTokens }, this.#instances.nowMs());
-    this.#lostTokens.inc(trace.counts?.lost.lost_tokens ?? 0);
+    this.#demand.ended({ promptTokens, cachedTokens, outputTokens }, engine.endedMs);
+    this.#lostTokens.inc(counts.lost.lost_tokens ?? 0);
     if (ttftMs === undefined || !ttft) return;
-    this.#prefixQueries.inc(promptTokens);
-    this.#prefixHits.inc(trace.tokens.cached);
-    const { predictedTokens, attempts } = trace;
-    this.#predictedTokens.inc(predictedTokens);
-    // Skip requests with a failover: blocks lost with the instance are no error of the index.
-    if (attempts.length === 1 && isFirst) this.#drift.observe(predictedTokens, trace.tokens.cached);
+    if (isFirst) {
+      for (const share of promptShares(counts)) countShare(this.#series.of(share.engine), share);
+      engine.observe('computedSizes', trace.tokens.computed);
+      this.#predictedTokens.inc(trace.predictedTokens);
+      // Skip requests with a failover: blocks lost with the instance are no error of the index.
+      if (attempts.length === 1) this.#drift.observe(trace.predictedTokens, trace.tokens.cached);
+    }
     this.#predictions.observe(trace.compared);
     // An embedding has no tokens whose times could be compared.
-    if (isEmbedding) return;
-    const [prefillMs, decodeMs] = [ttft.load + ttft.compute, totalMs - ttftMs];
-    this.#ttft.observe(ttftMs / 1_000);
+    if (isEmbedding(trace)) return;
     this.#routerSeconds.observe(ttft.router / 1_000);
-    this.#queue.observe(ttft.queue / 1_000);
-    this.#prefill.observe(prefillMs / 1_000);
-    this.#decode.observe(decodeMs / 1_000);
-    this.#inference.observe((prefillMs + decodeMs) / 1_000);
-    this.#perOutputToken.observe(outputTokens > 1 ? decodeMs / 1_000 / (outputTokens - 1) : 0);
+    observeTimes(engine, trace, { ...ttft, ttftMs });
   }
 
   text(): Promise<string> {
     return this.registry.metrics();
   }
+}
+
+function isEmbedding({ endpoint }: RequestTrace): boolean {
+  return endpoint === '/v1/embeddings';
+}
+
+/** Records how a request ended, and its sizes in tokens. */
+function observeSizes(engine: EngineValues, trace: RequestTrace): void {
+  const { finishReason = 'error', totalMs = 0, outputTokens } = trace;
+  const { maxTokens, numSamples } = trace.wanted;
+  engine.incOf('ended', finishReason, 1);
+  engine.observe('endToEnd', totalMs / 1_000);
+  engine.observe('promptSizes', trace.promptTokens);
+  engine.inc('generatedTokens', outputTokens);
+  if (!isEmbedding(trace)) engine.observe('generatedSizes', outputTokens);
+  if (maxTokens !== undefined) {
+    engine.observe('maxSizes', maxTokens);
+    engine.observe('maxTokens', maxTokens);
+  }
+  if (trace.sampleOf === undefined) engine.observe('samples', numSamples);
+}
+
+/** Counts the tokens of a prompt that one instance served, by source and tier. */
+function countShare(engine: EngineValues, { computed, cached }: PromptShare): void {
+  const { device, dram, instance, store_dram: storeDram, store_disk: storeDisk } = cached;
+  const external = dram + instance + storeDram + storeDisk;
+  engine.inc('promptTokens', computed + device + external);
+  engine.inc('cachedTokens', device + external);
+  engine.inc('prefixQueries', computed + device + external);
+  engine.inc('prefixHits', device);
+  engine.inc('externalQueries', computed + external);
+  engine.inc('externalHits', external);
+  engine.incOf('bySource', 'local_compute', computed);
+  engine.incOf('bySource', 'local_cache_hit', device);
+  engine.incOf('bySource', 'external_kv_transfer', external);
+  engine.incOf('cachedBySource', 'device', device);
+  engine.incOf('cachedBySource', 'host', dram);
+  engine.incOf('cachedBySource', 'p2p', instance);
+  engine.incOf('cachedBySource', 'disk', storeDisk);
+  engine.incOf('cachedBySource', 'external_unspecified', storeDram);
+}
+
+/** Records the times of a request that has generated a token. */
+function observeTimes(
+  engine: EngineValues,
+  { totalMs = 0, outputTokens }: RequestTrace,
+  { ttftMs, queue, load, compute }: TtftBreakdown & { readonly ttftMs: number },
+): void {
+  const [prefillMs, decodeMs] = [load + compute, totalMs - ttftMs];
+  engine.observe('ttft', ttftMs / 1_000);
+  engine.observe('queue', queue / 1_000);
+  engine.observe('prefill', prefillMs / 1_000);
+  engine.observe('decode', decodeMs / 1_000);
+  engine.observe('inference', (prefillMs + decodeMs) / 1_000);
+  engine.observe('perOutputToken', outputTokens > 1 ? decodeMs / 1_000 / (outputTokens - 1) : 0);
 }

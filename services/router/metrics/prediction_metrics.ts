@@ -7,7 +7,7 @@ import type { Compared, PredictedValue } from '../relay/explained_placement.ts';
 
 /** Relative errors: |real / predicted - 1|. */
 const RATIO_BUCKETS = [0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10];
-const ERROR_MS_BUCKETS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000];
+const ERROR_BUCKETS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 60];
 /** Least predicted value that an error is relative to: one millisecond or one token. */
 const LEAST = 1;
 
@@ -22,7 +22,7 @@ const names = {
 /** Metrics of prediction errors of one model's requests. */
 export class PredictionMetrics {
   readonly #ratio: Histogram<'of'>;
-  readonly #errorMs: Histogram<'of'>;
+  readonly #errorSeconds: Histogram<'of'>;
   readonly #sums: Counter<'of' | 'kind'>;
 
   constructor(registry: Registry) {
@@ -34,11 +34,11 @@ export class PredictionMetrics {
       buckets: RATIO_BUCKETS,
       registers,
     });
-    this.#errorMs = new Histogram({
-      name: 'penstock_prediction_error_ms',
-      help: 'how far a predicted time was off, in milliseconds: |real - predicted|',
+    this.#errorSeconds = new Histogram({
+      name: 'penstock_prediction_error_seconds',
+      help: 'how far a predicted time was off: |real - predicted|',
       labelNames: ['of'],
-      buckets: ERROR_MS_BUCKETS,
+      buckets: ERROR_BUCKETS,
       registers,
     });
     this.#sums = new Counter({
@@ -60,7 +60,7 @@ export class PredictionMetrics {
   #observe(of: (typeof names)[keyof Compared], { predicted, real }: PredictedValue): void {
     const error = Math.abs(real - predicted);
     this.#ratio.observe({ of }, error / Math.max(LEAST, predicted));
-    if (of === 'ttft_ms' || of === 'tbt_ms') this.#errorMs.observe({ of }, error);
+    if (of === 'ttft_ms' || of === 'tbt_ms') this.#errorSeconds.observe({ of }, error / 1_000);
     this.#sums.inc({ of, kind: 'predicted' }, Math.max(0, predicted));
     this.#sums.inc({ of, kind: 'real' }, Math.max(0, real));
   }

@@ -136,7 +136,7 @@ export interface TierView {
   readonly fault: string | null;
 }
 
-/** What would be lost with a node. */
+/** Cost of losing a node. */
 export interface LossCost {
   /** Blocks that no other node holds. */
   readonly only_blocks: number;
@@ -296,10 +296,13 @@ export interface StreamTick {
   readonly health: Health;
   /** Newest value of each series of the cluster. */
   readonly now: Readonly<Record<string, number | null>>;
-  readonly nodes: readonly NodeView[];
+  /** New nodes, and the changed fields of others; numbers have three digits. */
+  readonly nodes: readonly (Partial<NodeView> & { readonly name: string })[];
   /** Names of nodes that are gone. */
   readonly gone: readonly string[];
-  readonly flows: readonly LinkView[];
+  /** New links, and the changed fields of others. */
+  readonly flows: readonly (Partial<LinkView> & Pick<LinkView, 'from' | 'to' | 'way'>)[];
   readonly events: readonly ClusterEvent[];
+  /** Requests that have ended, as many as there is room for, failed ones first; and those of the newest whose phase has changed. */
   readonly requests: readonly RequestRow[];
 }

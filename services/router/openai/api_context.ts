@@ -7,7 +7,7 @@ import type { Bodies } from './bodies.ts';
 import type { Admission } from '../conductor/admission.ts';
 import type { RouterMetrics } from '../metrics/metrics.ts';
 import type { Relay } from '../relay/relay.ts';
-import type { RequestLog } from '../relay/request_log.ts';
+import type { RequestLog } from '../relay/request_traces.ts';
 import type { OutputFormat } from '../output/output_format.ts';
 import type { RequestTargets } from './request_targets.ts';
 import type { ResponseStore } from '../responses/response_store.ts';

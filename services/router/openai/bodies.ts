@@ -182,6 +182,7 @@ const promptKeys: Readonly<Record<PromptBodyKind, Buffer | undefined>> = {
   response: undefined,
   message: undefined,
   messageCount: undefined,
+  lookup: undefined,
 };
 const LOOKED_AT = 64;
 

@@ -21,6 +21,25 @@ function readInvocationBody(bytes: Uint8Array, limits: BodyLimits): ChatBody | C
   throw new ParameterFailure('the body has neither messages, for a chat, nor prompt, for a completion', null);
 }
 
+/**
+ * Reads the body of a look-up, which is that of a chat or of a completion, or has the token ids of a prompt as `tokens`. @throws
+ * ParameterFailure for a body with none of them, or with several.
+ */
+function readLookupBody(bytes: Uint8Array, limits: BodyLimits): ChatBody | CompletionBody {
+  const { messages, prompt, tokens, ...others } = parseJson(bytes);
+  const isGiven = (value: unknown): boolean => (value ?? null) !== null;
+  if ([messages, prompt, tokens].filter(isGiven).length !== 1)
+    throw new ParameterFailure(
+      'send one of messages (a chat), prompt (a text or token ids) and tokens (token ids)',
+      null,
+    );
+  if (!isGiven(tokens)) return readInvocationBody(bytes, limits);
+  if (!Array.isArray(tokens) && !(tokens instanceof Uint32Array))
+    throw new ParameterFailure('tokens: a list of token ids', 'tokens');
+  const ids = Array.from(tokens as ArrayLike<unknown>);
+  return readCompletionBody(Buffer.from(JSON.stringify({ ...others, prompt: ids })), limits);
+}
+
 const readers = {
   chat: readChatBody,
   completion: readCompletionBody,
@@ -29,6 +48,7 @@ const readers = {
   response: readResponseBody,
   message: readMessagesBody,
   messageCount: readCountBody,
+  lookup: readLookupBody,
   tokenize: readTokenizeBody,
   detokenize: readDetokenizeBody,
 } as const;

@@ -44,6 +44,7 @@ export function startSamples(
     const deltas = scope.own(runPrompt(context, own, sample, scope));
     return { trace: own, generation: sample, first, deltas, echo };
   };
+  trace.wanted.numSamples = numSamples;
   const [first, ...others] = samplesOf(generation, numSamples, trace.id);
   return [start(first, trace, first), ...others.map((sample) => start(sample, scope.openSample(trace), first))];
 }

@@ -12,8 +12,8 @@ import { refuseTooMany } from './prompt_logprobs.ts';
 import type { RequestScope } from './request_scope.ts';
 import { truncated } from './truncation.ts';
 
-/** OpenAI's default for this endpoint. */
-const DEFAULT_MAX_TOKENS = 16;
+/** New tokens when a request names no number: OpenAI's default for this endpoint. */
+export const DEFAULT_MAX_TOKENS = 16;
 
 /**
  * Answers `/v1/completions` for one prompt or several, whole or streamed. @throws Failure when the request is refused or cannot be

@@ -38,7 +38,7 @@ export async function* runPrompt(
   const { promptTokens, request, ownStopTokenIds } = generation;
   trace.counts = generation.counts;
   trace.expected.targets = targets.of(request.scope.salt, scope.targets);
-  trace.maxTokens = generation.isPromptOnly ? 0 : request.maxLength - promptTokens.length;
+  trace.wanted.maxTokens = generation.isPromptOnly ? 0 : request.maxLength - promptTokens.length;
   const text = new TextStream(codec, promptTokens, generation.text);
   let outcome: 'finished' | 'failed' | 'cancelled' = 'cancelled';
   let finish: AnswerDelta['finish'];
@@ -48,7 +48,9 @@ export async function* runPrompt(
   try {
     for await (const { sampled, finish: modelFinish } of relay.generate(generation, trace, untilMs, signal)) {
       generated.push(sampled.token);
-      if (generated.length > 1) metrics.interToken((clock.nowMs() - lastMs) / 1_000);
+      const sinceMs = generated.length > 1 ? clock.nowMs() - lastMs : undefined;
+      if (sinceMs !== undefined) metrics.interToken(trace.attempts.at(-1)?.decode ?? '', sinceMs / 1_000);
+      requests.token(trace, sinceMs);
       lastMs = clock.nowMs();
       if (generation.isPromptOnly) {
         [outcome, finish] = ['finished', 'length'];

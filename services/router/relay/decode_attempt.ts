@@ -16,8 +16,10 @@ import type { MembersView } from '../cluster/members_view.ts';
 import type { Instance } from '../cluster/instance.ts';
 import type { Chosen, Conductor } from '../conductor/conductor.ts';
 import type { LengthPredictor } from '../conductor/length_predictor.ts';
+import type { MissReasons } from '../observe/miss_reasons.ts';
 import { AttemptMessages } from './attempt_messages.ts';
 import { expectedTokens } from './expected_length.ts';
+import { explainMisses } from './explained_misses.ts';
 import type { InFlightRequest } from './in_flight_request.ts';
 import { PlacedCall } from './placed_call.ts';
 import { runPlacedPrefill, type PlacedPrefill, type PrefillingAttempt } from './placed_prefill.ts';
@@ -47,6 +49,8 @@ export interface AttemptOptions {
   readonly network: Network;
   readonly clock: Clock;
   readonly random: Random;
+  /** Finds why prompts are computed; undefined where nobody asks. */
+  readonly misses?: MissReasons | undefined;
 }
 
 /** Messages from this router to the decode instance; bounded by the rounds of an attempt. */
@@ -94,11 +98,12 @@ export class DecodeAttempt {
     // With prompt log-probabilities every prompt row is computed, so held blocks save nothing.
     const heldTokens = inFlight.generation.promptLogprobs ? 0 : chosen.heldTokens;
     inFlight.trace.placed(heldTokens, chosen.explanation?.prediction);
+    inFlight.trace.spans?.placed(chosen.decode.member.name, chosen.reason);
     this.#attempt = inFlight.generation.counts.begin(chosen.decode.member.name, chosen.reason, chosen.explanation);
   }
 
   async *run(signal: AbortSignal): AsyncGenerator<GeneratedToken> {
-    const { trace } = this.#inFlight;
+    const { trace, chain, generation } = this.#inFlight;
     const chosen = this.#chosen;
     const { decode: instance } = chosen;
     const { address } = instance.member;
@@ -109,6 +114,10 @@ export class DecodeAttempt {
     const replies = this.#options.network.open(address, 'decode', requests, options);
     try {
       requests.push({ start: this.#messages.start(chosen, call.placement) });
+      explainMisses(this.#options, {
+        ...{ trace, chain, chosen, promptTokens: generation.promptTokens },
+        isComputingAll: generation.promptLogprobs !== undefined,
+      });
       trace.phase = chosen.prefill ? 'prefilling' : 'loading';
       this.#watchSources(requests, chosen.prefillSources);
       if (chosen.prefill) {
@@ -134,6 +143,7 @@ export class DecodeAttempt {
     } finally {
       // The consumer stopped reading: the client disconnected, or a stop string matched.
       if (this.#attempt.outcome === 'running') this.#attempt.outcome = signal.aborted ? 'cancelled' : 'stopped';
+      trace.spans?.attemptEnded(this.#attempt.outcome);
       call.end();
       this.#unwatch();
       link.release();

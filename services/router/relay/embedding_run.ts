@@ -19,6 +19,7 @@ import type { ChainCache } from './chain_cache.ts';
 import type { AttemptOptions } from './decode_attempt.ts';
 import { Exclusions } from './exclusions.ts';
 import type { Origin } from './generation.ts';
+import { explainMisses } from './explained_misses.ts';
 import { PlacedCall } from './placed_call.ts';
 import { NO_BLOCKS, RequestChain, type FullBlocks } from './request_chain.ts';
 import type { RequestCounts } from './request_counts.ts';
@@ -79,6 +80,7 @@ export class EmbeddingRun {
 
   async #untilComputed(): Promise<Float32Array> {
     for (let numIdle = 0; numIdle < MAX_IDLE_ATTEMPTS;) {
+      this.#state.trace.spans?.placing({});
       const chosen = await untilPlaced(this.#options, this.#state, (retryAvoided) => this.#decide(retryAvoided));
       try {
         return await this.#attempt(chosen);
@@ -113,8 +115,13 @@ export class EmbeddingRun {
     const { trace, signal, untilMs } = this.#state;
     this.#numAttempts++;
     trace.placed(heldTokens, explanation?.prediction);
+    trace.spans?.placed(instance.member.name, reason);
     trace.phase = 'prefilling';
     const entry = this.#embedding.counts.begin(instance.member.name, reason, explanation);
+    explainMisses(this.#options, {
+      ...{ trace, chain: this.#chain, chosen, promptTokens: this.#embedding.promptTokens },
+      isComputingAll: this.#embedding.pooling === Pooling.MEAN,
+    });
     const call = new PlacedCall(conductor, instance, work.decode).promise(this.#blocks.keys, heldTokens, sources);
     const link = linkSignals(signal, instance.lost.signal);
     const addresses = new Set(sources.map(({ address }) => address));
@@ -140,6 +147,7 @@ export class EmbeddingRun {
     } finally {
       for (const { lost } of holders) lost.signal.removeEventListener('abort', giveUp);
       call.end();
+      trace.spans?.attemptEnded(entry.outcome);
       link.release();
     }
   }

@@ -18,8 +18,10 @@ import { Exclusions } from './exclusions.ts';
 import type { Generation } from './generation.ts';
 import { expectedTokens, learnLength } from './expected_length.ts';
 import type { InFlightRequest } from './in_flight_request.ts';
+import { preview, type Preview } from './preview.ts';
 import { NO_BLOCKS, RequestChain } from './request_chain.ts';
 import type { RequestTrace } from './request_log.ts';
+import { samplingAttributes } from './request_spans.ts';
 import { goneFailure, MAX_IDLE_ATTEMPTS, MAX_PAUSE_MS, PAUSE_MS, retryAfter, untilPlaced } from './retry.ts';
 import { RewrittenTextFinder } from './rewritten_text.ts';
 import type { Placed } from './sample_group.ts';
@@ -53,6 +55,11 @@ export class Relay {
       untilMs,
       signal,
     }).run();
+  }
+
+  /** Returns where a prompt would be placed now, sent to `endpoint`; undefined while the model has no engines. Nothing is recorded. */
+  preview(generation: Generation, endpoint: string): Promise<Preview | undefined> {
+    return preview(this.#options, generation, endpoint);
   }
 
   /** @throws Failure when the request cannot be finished; tokens yielded before stay valid. */
@@ -93,6 +100,7 @@ export class Relay {
   /** Runs one attempt. Returns true when the request is finished, false when another attempt may help. @throws Failure when none can. */
   async *#attempt(inFlight: InFlightRequest): AsyncGenerator<GeneratedToken, boolean> {
     const { generation, tokens, excluded, trace, signal } = inFlight;
+    trace.spans?.placing(samplingAttributes(generation.request));
     const placed = await this.#place(inFlight);
     const { chosen } = placed;
     const { name } = chosen.decode.member;

@@ -29,7 +29,7 @@ export interface AttemptEntry {
   readonly decode: string;
   readonly reason: string;
   /** Prices and alternatives of the placement; undefined where no policy chose it, and after MAX_EXPLAINED attempts. */
-  readonly explanation: Explanation | undefined;
+  explanation: Explanation | undefined;
   readonly prefills: PrefillEntry[];
   outcome: string;
   report: Report | undefined;

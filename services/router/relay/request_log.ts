@@ -7,15 +7,19 @@
  */
 import type { Clock } from '../../../shared/base/clock.ts';
 import { messageOf } from '../../../shared/base/failure.ts';
+import type { SpanContext } from '../../../shared/base/tracing/tracing.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
 import type { Prediction, Rejection, Targets } from '../conductor/policy.ts';
+import type { MissTokens, PromptMisses } from '../observe/miss_reasons.ts';
 import { comparedJson, explanationJson, targetsJson, type Compared } from './explained_placement.ts';
 import { NO_SOURCES, NO_TOKENS, type AttemptEntry, type RequestCounts } from './request_counts.ts';
+import type { RequestSpans } from './request_spans.ts';
 
-/** Finished requests kept (P1). */
-const MAX_RECENT = 512;
 /** Notes per request (P1). */
 const MAX_NOTES = 64;
+
+/** Alternatives to a placement that an older request keeps: the cheapest ones. */
+const OLD_ALTERNATIVES = 3;
 
 /** Phase of a request. Failure tests read the phase to show which stage a fault hit. */
 export type RequestPhase =
@@ -27,7 +31,8 @@ export type RequestPhase =
   | 'loading'
   | 'decoding'
   | EndPhase;
-type EndPhase = 'finished' | 'failed' | 'cancelled';
+/** Last phase of a request: how it ended. */
+export type EndPhase = 'finished' | 'failed' | 'cancelled';
 
 /** Time to first token in milliseconds, by where it was spent; the parts add up to the total. */
 export interface TtftBreakdown {
@@ -52,6 +57,15 @@ interface Expected {
   targets: Targets | undefined;
   /** Why the request was refused for its targets; undefined when it was not. */
   rejection: Rejection | undefined;
+  /** Why tokens of the prompt are computed, if they are; undefined before the first placement, and for further samples. */
+  misses: PromptMisses | undefined;
+}
+
+/** The client's ids of a request; undefined where the client sent none. */
+interface RequestIds {
+  readonly clientId: string | undefined;
+  readonly traceId: string | undefined;
+  readonly parent?: SpanContext | undefined;
 }
 
 /** Trace of one prompt for the request log: phase, timings, attempts and result. */
@@ -61,16 +75,21 @@ export class RequestTrace {
   /** Served model that the request names; undefined until the body is read. */
   model: string | undefined;
   /** Request id and trace id from the client; undefined where the client sent none. */
-  names: { readonly clientId: string | undefined; readonly traceId: string | undefined };
+  names: RequestIds;
+  /** Spans of the request; undefined without tracing. */
+  spans: RequestSpans | undefined;
   /** Id of the trace of the first sample, for a further sample of the same prompt (`n`, `best_of`). */
   readonly sampleOf: string | undefined;
-  readonly startedAt: string;
+  /** Start in milliseconds since 1970. */
+  readonly startedAtMs: number;
+  /** Number of the request in the order of their starts at this router, from 1. */
+  readonly sequence: number;
   readonly #clock: Clock;
   readonly #startMs: number;
   phase: RequestPhase = 'tokenizing';
   promptTokens: number;
-  /** Upper bound of new tokens. */
-  maxTokens: number | undefined;
+  /** Parameters of the request: the upper bound of new tokens, undefined while it is not known, and the samples of the prompt. */
+  readonly wanted: { maxTokens: number | undefined; numSamples: number } = { maxTokens: undefined, numSamples: 1 };
   /** Token counts of the attempts; undefined before the prompt runs. */
   counts: RequestCounts | undefined;
   readonly notes: string[] = [];
@@ -83,14 +102,19 @@ export class RequestTrace {
   /** Prompt tokens that the prefix index reported as held when the request was first placed. */
   predictedTokens = 0;
   readonly expected: Expected = {
-    ...{ outputTokens: undefined, placement: undefined, targets: undefined, rejection: undefined },
+    ...{ outputTokens: undefined, placement: undefined, targets: undefined, rejection: undefined, misses: undefined },
   };
   #placedMs: number | undefined;
   #attemptMs: number | undefined;
 
   /** `first` is the trace of the first sample, for a further sample of its prompt. */
-  constructor(id: string, endpoint: string, names: RequestTrace['names'], clock: Clock, first?: RequestTrace) {
+  constructor(
+    { id, endpoint, names, sequence }: Pick<RequestTrace, 'id' | 'endpoint' | 'names' | 'sequence'>,
+    clock: Clock,
+    first?: RequestTrace,
+  ) {
     this.id = id;
+    this.sequence = sequence;
     this.endpoint = endpoint;
     this.names = names;
     this.sampleOf = first?.id;
@@ -98,7 +122,7 @@ export class RequestTrace {
     this.promptTokens = first?.promptTokens ?? 0;
     this.#clock = clock;
     this.#startMs = clock.nowMs();
-    this.startedAt = new Date(clock.wallMs()).toISOString();
+    this.startedAtMs = clock.wallMs();
   }
 
   get elapsedMs(): number {
@@ -173,6 +197,7 @@ export class RequestTrace {
     const router = this.#placedMs ?? ttftMs;
     const failover = (this.#attemptMs ?? router) - router;
     const { queueMs: queue = 0, loadMs: load = 0, computeMs: compute = 0 } = report ?? {};
+    this.spans?.firstToken();
     this.ttftMs = ttftMs;
     this.ttft = {
       router,
@@ -189,6 +214,21 @@ export class RequestTrace {
     this.finishReason = finishReason;
     this.failure = failure;
     this.totalMs = this.elapsedMs;
+    this.spans?.end(this);
+  }
+
+  /** Forgets the dearer ones of the placements that were not taken: thousands of requests are kept. */
+  thin(): void {
+    for (const attempt of this.attempts) {
+      const { explanation } = attempt;
+      if (!explanation || explanation.alternatives.length <= OLD_ALTERNATIVES) continue;
+      attempt.explanation = { ...explanation, alternatives: explanation.alternatives.slice(0, OLD_ALTERNATIVES) };
+    }
+  }
+
+  /** Computed tokens of the prompt by reason; empty until the prompt was computed. */
+  get missTokens(): MissTokens {
+    return (this.ttftMs !== undefined && this.expected.misses?.tokens(this.tokens.computed)) || {};
   }
 
   get tokens(): RequestCounts['tokens'] {
@@ -204,11 +244,11 @@ export class RequestTrace {
     return {
       id: this.id,
       client_id: this.names.clientId ?? null,
-      trace_id: this.names.traceId ?? null,
+      trace_id: this.names.traceId ?? this.spans?.context.traceId ?? null,
       endpoint: this.endpoint,
       sample_of: this.sampleOf ?? null,
       model: this.model,
-      started_at: this.startedAt,
+      started_at: new Date(this.startedAtMs).toISOString(),
       phase: this.phase,
       finish_reason: this.finishReason ?? null,
       error: this.failure === undefined ? null : messageOf(this.failure),
@@ -218,6 +258,8 @@ export class RequestTrace {
       tokens: this.tokens,
       sources: this.counts?.sources ?? NO_SOURCES,
       ...this.counts?.lost,
+      miss_tokens: this.missTokens,
+      misses: (this.ttftMs !== undefined && this.expected.misses?.of(this.tokens.computed)) || [],
       fetched_bytes: fetchedBytes,
       ttft_ms: rounded(this.ttftMs),
       ttft_parts_ms: this.ttft
@@ -286,45 +328,4 @@ function sum(values: readonly number[]): number {
 
 function rounded(ms: number | undefined): number | null {
   return ms === undefined ? null : Math.round(ms * 1_000) / 1_000;
-}
-
-/** Active request traces, and the last MAX_RECENT finished ones. */
-export class RequestLog {
-  readonly #active = new Set<RequestTrace>();
-  readonly #recent: RequestTrace[] = [];
-  readonly #clock: Clock;
-  readonly #onClosed: (trace: RequestTrace) => void;
-
-  constructor(clock: Clock, onClosed: (trace: RequestTrace) => void) {
-    this.#clock = clock;
-    this.#onClosed = onClosed;
-  }
-
-  open(id: string, endpoint: string, names: RequestTrace['names']): RequestTrace {
-    return this.#add(new RequestTrace(id, endpoint, names, this.#clock));
-  }
-
-  /** Opens the trace of a further sample of the prompt of `first`. */
-  openSample(id: string, first: RequestTrace): RequestTrace {
-    return this.#add(new RequestTrace(id, first.endpoint, first.names, this.#clock, first));
-  }
-
-  #add(trace: RequestTrace): RequestTrace {
-    this.#active.add(trace);
-    return trace;
-  }
-
-  /** Ends a trace and keeps it among the recent ones. Only the first call for a trace counts. */
-  close(trace: RequestTrace, phase: EndPhase, finishReason: string, failure?: unknown): void {
-    if (!this.#active.delete(trace)) return;
-    trace.end(phase, finishReason, failure);
-    this.#recent.push(trace);
-    if (this.#recent.length > MAX_RECENT) this.#recent.shift();
-    this.#onClosed(trace);
-  }
-
-  /** Returns up to `limit` traces: active ones, then finished ones, each newest first. */
-  list(limit: number): RequestTrace[] {
-    return [...[...this.#active].reverse(), ...[...this.#recent].reverse()].slice(0, limit);
-  }
 }

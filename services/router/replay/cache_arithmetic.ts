@@ -4,7 +4,7 @@
  * workload pays for; no placement over several instances has more hits than unbounded memory has here.
  */
 import { LeastRecentlyUsed } from '../../../shared/kv/eviction.ts';
-import type { Trace } from './trace.ts';
+import type { Trace } from '../../../shared/trace/trace.ts';
 
 /** Capacities of the curve in a report, in blocks of the trace; larger ones than the trace has blocks are left out. */
 const CURVE_CAPACITIES: readonly number[] = [1_000, 3_000, 10_000, 30_000, 50_000, 100_000, 300_000];

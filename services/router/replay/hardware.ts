@@ -9,7 +9,7 @@
  */
 import { z } from 'zod';
 import { Failure, messageOf } from '../../../shared/base/failure.ts';
-import { TRACE_BLOCK_TOKENS, type Trace } from './trace.ts';
+import { TRACE_BLOCK_TOKENS, type Trace } from '../../../shared/trace/trace.ts';
 
 /** Coefficients of the seconds that a step takes; see the formula above. */
 interface StepSeconds {

@@ -1,6 +1,6 @@
 /** The command line of `penstock plan`. */
 import { ConfigError } from '../../../shared/base/options.ts';
-import { flag, flagHelp, parseFlags, type GivenFlags } from './command_flags.ts';
+import { flag, flagHelp, parseFlags, type GivenFlags } from '../../../shared/base/command_flags.ts';
 import type { InstanceCosts } from './plan.ts';
 import { sourceOf } from './replay_arguments.ts';
 import type { Targets, TraceSource } from './replay_options.ts';

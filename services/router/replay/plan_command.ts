@@ -1,16 +1,16 @@
 /** `penstock plan`: reads trace and hardware, searches the cheapest cluster, and prints what was tried and the answer in words. */
 import { Failure } from '../../../shared/base/failure.ts';
 import { checkFits, defaultHardware, type Hardware } from './hardware.ts';
-import { percent, rateText, rounded, secondsText } from './number_text.ts';
+import { percent, rateText, rounded, secondsText } from '../../../shared/report/number_text.ts';
 import { planCluster, type Plan, type PlanCandidate } from './plan.ts';
 import { planHelp, readPlanLine, type PlanArguments } from './plan_arguments.ts';
 import { planRuns, type PlanRunOptions } from './plan_run.ts';
-import { ProgressText } from './progress_text.ts';
+import { ProgressText } from '../../../shared/base/progress_text.ts';
 import { openTrace, readHardware, type ReplayHost } from './replay_command.ts';
 import { TARGET_SHARE, type ClusterSize } from './replay_options.ts';
 import { aligned } from './report_table.ts';
-import type { Trace } from './trace.ts';
-import { checkWritable, writeWhole } from './whole_file.ts';
+import type { Trace } from '../../../shared/trace/trace.ts';
+import { checkWritable, writeWhole } from '../../../shared/report/whole_file.ts';
 
 /** Makes the runs of a plan; `planRuns` outside tests. */
 export type PlanRunner = (options: PlanRunOptions) => (cluster: ClusterSize) => Promise<number>;

@@ -3,7 +3,7 @@ import { PRICED } from '../conductor/priced/priced_policy.ts';
 import type { Hardware } from './hardware.ts';
 import { TARGET_SHARE, type ClusterSize, type Targets } from './replay_options.ts';
 import { start } from './run_worker.ts';
-import type { Trace } from './trace.ts';
+import type { Trace } from '../../../shared/trace/trace.ts';
 
 /** Trace, instances and targets of the runs of a plan. */
 export interface PlanRunOptions {

@@ -1,10 +1,10 @@
 /** The command line of `penstock replay`: one table of flags for parsing, checks and help. */
 import { ConfigError } from '../../../shared/base/options.ts';
 import { queueOrderNames, type QueueOrderName } from '../../../shared/engine/queue_order.ts';
-import { flag, flagHelp, parseFlags, type GivenFlags } from './command_flags.ts';
+import { flag, flagHelp, parseFlags, type GivenFlags } from '../../../shared/base/command_flags.ts';
 import type { ClusterSize, ReplayOptions, SlowInstances, TraceSource } from './replay_options.ts';
 import { generatorHelp, parseGenerator, type GeneratorSpec } from './trace_generators.ts';
-import { TRACE_LIMITS } from './trace_reader.ts';
+import { TRACE_LIMITS } from '../../../shared/trace/trace_reader.ts';
 
 /** Most instances of a role, and most seeds (P1). */
 const MAX_INSTANCES = 1_024;

@@ -8,7 +8,7 @@ import type { Clock } from '../../../shared/base/clock.ts';
 import { Failure, messageOf } from '../../../shared/base/failure.ts';
 import { cacheCurve } from './cache_arithmetic.ts';
 import { checkFits, defaultHardware, parseHardware, type Hardware } from './hardware.ts';
-import { ProgressText, type ProgressOutput, type ReplayProgress } from './progress_text.ts';
+import { ProgressText, type ProgressOutput, type ReplayProgress } from '../../../shared/base/progress_text.ts';
 import { readReplayLine, replayHelp } from './replay_arguments.ts';
 import { TARGET_SHARE, type ReplayOptions } from './replay_options.ts';
 import type { ReplayReport } from './report.ts';
@@ -16,12 +16,12 @@ import { reportHtml } from './report_html.ts';
 import { reportJson } from './report_json.ts';
 import { reportTable } from './report_table.ts';
 import type { ReplayRunner, RunReplay } from './runner.ts';
-import type { Trace } from './trace.ts';
+import type { Trace } from '../../../shared/trace/trace.ts';
 import { generateTrace } from './trace_generators.ts';
-import { readTrace } from './trace_reader.ts';
+import { readTrace } from '../../../shared/trace/trace_reader.ts';
 import { traceStats } from './trace_stats.ts';
 import { traceLines, writeTrace } from './trace_writer.ts';
-import { checkWritable, writeWhole } from './whole_file.ts';
+import { checkWritable, writeWhole } from '../../../shared/report/whole_file.ts';
 
 /** Path of the hardware at a router, where a URL names none. */
 const HARDWARE_PATH = '/api/hardware';

@@ -14,7 +14,7 @@ import { RunMeasurements, type RunResult } from './run_measurements.ts';
 import { SimulatedCluster, type SimulatedNode } from './simulated_cluster.ts';
 import type { SimulatedSource } from './replay_engine.ts';
 import { SimulatedSequence, type Handoff, type SequenceOptions } from './simulated_sequence.ts';
-import type { Trace } from './trace.ts';
+import type { Trace } from '../../../shared/trace/trace.ts';
 import type { TraceHashes } from './trace_hashes.ts';
 import { type TraceHash } from './trace_hashes.ts';
 

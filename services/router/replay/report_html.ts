@@ -1,23 +1,20 @@
-/** The report of a replay as one page of HTML that needs no network: sentences, charts, tables. `report_page.html` has its styles. */
-import { readFileSync } from 'node:fs';
-import { barChart, escaped, legend, lineChart, stackedBarChart } from './charts.ts';
-import { percent, rounded, secondsText } from './number_text.ts';
+/** The report of a replay as one page of HTML that needs no network: sentences, charts, tables. */
+import { barChart, escaped, legend, lineChart, stackedBarChart } from '../../../shared/report/charts.ts';
+import { percent, rounded, secondsText } from '../../../shared/report/number_text.ts';
+import { paragraphs, reportPage, section, table } from '../../../shared/report/report_page.ts';
 import type { PolicyFigures, ReplayReport, RequestFigures } from './report.ts';
 import { clusterText } from './report_text.ts';
 import { figureRows, tierShares } from './report_table.ts';
 import { verdictOf } from './verdict.ts';
 
-const CONTENT = '<!-- content -->';
 const TIERS = ['device', 'DRAM', 'other instances', 'computed'];
 
 /** Returns the report as the text of an HTML file. */
 export function reportHtml(report: ReplayReport): string {
-  const page = readFileSync(new URL('./report_page.html', import.meta.url), 'utf8');
   const { policies, notes, machine, wallSeconds, seeds, hardware } = report;
   const all = (policy: PolicyFigures): RequestFigures => policy.atRate;
   const longest = (policy: PolicyFigures): RequestFigures => policy.atRate.longestTenth;
-  const content = [
-    '<h1>Penstock replay</h1>',
+  return reportPage('Penstock replay', [
     paragraphs(clusterText(report)),
     `<div class="verdict">${paragraphs(verdictOf(report).reasons)}</div>`,
     ...attainmentCharts(report),
@@ -40,17 +37,7 @@ export function reportHtml(report: ReplayReport): string {
     cacheChart(report),
     section('How', paragraphs([...notes, `Hardware: ${hardware.name}. ${hardware.source}`])),
     `<p class="faint">${escaped(`Seeds ${seeds.join(', ')}; ${rounded(wallSeconds)} s on ${machine}.`)}</p>`,
-  ];
-  // A replacement text would be searched for `$&` and the like.
-  return page.replace(CONTENT, () => content.join('\n    '));
-}
-
-function paragraphs(texts: readonly string[]): string {
-  return texts.map((text) => `<p>${escaped(text)}</p>`).join('');
-}
-
-function section(title: string, content: string): string {
-  return `<h2>${escaped(title)}</h2>${content}`;
+  ]);
 }
 
 /** Attainment against rate, for all requests and for the longest tenth; nothing where only one rate was run. */
@@ -120,10 +107,4 @@ function cacheChart({ cacheCurve, traceStats }: ReplayReport): string {
 
 function nameOf({ name, isDefault }: PolicyFigures): string {
   return isDefault ? `${name} (default)` : name;
-}
-
-function table([head = [], ...rows]: readonly (readonly string[])[]): string {
-  const line = (cells: readonly string[], tag: string): string =>
-    `<tr>${cells.map((cell) => `<${tag}>${escaped(cell)}</${tag}>`).join('')}</tr>`;
-  return `<div class="scroll"><table>${line(head, 'th')}${rows.map((cells) => line(cells, 'td')).join('')}</table></div>`;
 }

@@ -1,5 +1,5 @@
 /** The report of a replay as text for a terminal. */
-import { bytesText, percent, rounded, secondsText } from './number_text.ts';
+import { bytesText, percent, rounded, secondsText } from '../../../shared/report/number_text.ts';
 import type { HitCounts, PolicyFigures, ReplayReport, RequestFigures } from './report.ts';
 import { clusterText } from './report_text.ts';
 import { verdictOf } from './verdict.ts';

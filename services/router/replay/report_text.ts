@@ -1,5 +1,5 @@
 /** Sentences about the set-up of a replay, which the table and the page share. */
-import { percent, rateText, rounded, secondsText } from './number_text.ts';
+import { percent, rateText, rounded, secondsText } from '../../../shared/report/number_text.ts';
 import type { ReplayReport } from './report.ts';
 
 /** Returns the trace, the cluster, the hardware and the targets, a sentence each. */

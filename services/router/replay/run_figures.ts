@@ -3,7 +3,7 @@ import type { Hardware } from './hardware.ts';
 import type { Targets } from './replay_options.ts';
 import type { RunResult } from './run_measurements.ts';
 import type { HitCounts, Percentiles, RateFigures, RequestFigures } from './report.ts';
-import type { Trace } from './trace.ts';
+import type { Trace } from '../../../shared/trace/trace.ts';
 
 /** Part of the requests that counts as the longest. */
 const LONGEST = 0.1;

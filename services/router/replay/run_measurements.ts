@@ -1,6 +1,6 @@
 /** Measurements of one run by request, as tokens come and requests end. */
 import type { TokenCounts } from './simulated_sequence.ts';
-import type { Trace } from './trace.ts';
+import type { Trace } from '../../../shared/trace/trace.ts';
 
 /** Where the KV of a token came from. */
 export type TokenSource = (typeof tokenSources)[number];

@@ -8,7 +8,7 @@ import type { RunResult } from './run_measurements.ts';
 import type { RateFigures } from './report.ts';
 import { attainmentOf, everyRequest, figuresOf, longestTenth } from './run_figures.ts';
 import { stepSettings } from './simulated_steps.ts';
-import { Trace, type TraceColumns } from './trace.ts';
+import { Trace, type TraceColumns } from '../../../shared/trace/trace.ts';
 import { TraceHashes } from './trace_hashes.ts';
 
 /** Tokens that the policies of splitting clusters leave to a decode instance, as `--local-prefill-tokens` by default. */

@@ -1,10 +1,10 @@
 /** The interface between the command and the runs: options with trace and hardware in, figures of the policies out. */
 import type { Hardware } from './hardware.ts';
-import type { ReplayProgress } from './progress_text.ts';
+import type { ReplayProgress } from '../../../shared/base/progress_text.ts';
 import type { PolicyNames } from './replay_arguments.ts';
 import type { ReplayOptions } from './replay_options.ts';
 import type { PolicyFigures } from './report.ts';
-import type { Trace } from './trace.ts';
+import type { Trace } from '../../../shared/trace/trace.ts';
 
 /** Input of the runs: the options, and the trace and hardware that they name, read and checked. */
 export interface ReplayInput {

@@ -12,7 +12,7 @@ import { Failure } from '../../../shared/base/failure.ts';
 import { ConfigError } from '../../../shared/base/options.ts';
 import { Random } from '../../../shared/base/random.ts';
 import { BlockNumbering, type PromptPart } from './block_numbering.ts';
-import { MAX_REQUESTS, TRACE_BLOCK_TOKENS, TraceBuilder, type Trace } from './trace.ts';
+import { MAX_REQUESTS, TRACE_BLOCK_TOKENS, TraceBuilder, type Trace } from '../../../shared/trace/trace.ts';
 
 /** A value of a generator: its default, its bounds and what it means. */
 interface Value {

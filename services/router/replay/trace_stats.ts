@@ -1,5 +1,5 @@
 /** Sums of a trace, for reports. */
-import type { Trace } from './trace.ts';
+import type { Trace } from '../../../shared/trace/trace.ts';
 
 /** Mean and percentiles of a number of tokens. */
 interface TokenStats {

@@ -1,6 +1,6 @@
 /** Writes traces in Mooncake's format. */
-import type { Trace } from './trace.ts';
-import { writeWhole } from './whole_file.ts';
+import type { Trace } from '../../../shared/trace/trace.ts';
+import { writeWhole } from '../../../shared/report/whole_file.ts';
 
 /** Writes a trace as the file `path`, whole or not at all. @throws Failure when that fails */
 export function writeTrace(trace: Trace, path: string): Promise<void> {

@@ -1,5 +1,5 @@
 /** Which policy leads, and by which figures another one leads where it is not the default. */
-import { bytesText, percent, rateText, secondsText } from './number_text.ts';
+import { bytesText, percent, rateText, secondsText } from '../../../shared/report/number_text.ts';
 import type { HitCounts, PolicyFigures, RateFigures, ReplayReport } from './report.ts';
 
 /** Policies within this share of the highest goodput count as equal: about the resolution of the search for it. */

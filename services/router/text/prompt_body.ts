@@ -7,10 +7,10 @@ import type { Truncation } from '../openai/truncation.ts';
 
 /**
  * Kind of a request body with prompts: `chat`, `message` and `messageCount` have messages, `response` items of a conversation, `invocation`
- * messages or a prompt, the others texts or token ids.
+ * and `lookup` messages or a prompt, the others texts or token ids.
  */
 export type PromptBodyKind =
-  'chat' | 'completion' | 'embedding' | 'invocation' | 'response' | 'message' | 'messageCount';
+  'chat' | 'completion' | 'embedding' | 'invocation' | 'response' | 'message' | 'messageCount' | 'lookup';
 
 /** A request body to parse, whose prompts are then encoded. */
 export interface PromptBodyJob<K extends PromptBodyKind = PromptBodyKind> {

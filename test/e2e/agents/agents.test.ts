@@ -43,7 +43,7 @@ beforeAll(async () => {
   for (const url of urls.values()) {
     await until(`${url} sees the decode instance`, async () => {
       const { nodes } = (await (await fetch(`${url}/api/pool`)).json()) as { nodes: NodeView[] };
-      return nodes.some(({ state }) => state === 'alive');
+      return nodes.some(({ role, state }) => role === 'decode' && state === 'alive');
     });
   }
 });

@@ -18,26 +18,12 @@ afterAll(async () => {
   await cluster.close();
 });
 
-const metrics = (names: readonly string[]): Record<string, string> =>
-  Object.fromEntries(
-    names.map((name) => [`instrumentator/test_metrics ${name}`, 'these series belong to the view into the pool']),
-  );
-
 const suite = new PeerSuite('vLLM', {
   numChecks: 153,
   byDecision: {
     'chat/test_chat single_chat_session': 'usage says how many tokens were cached',
     'chat/test_chat chat_streaming': 'the finish reason has a chunk of its own, as with OpenAI',
     'completion/test_completion batch beam search n=2': 'there is no beam search',
-    ...metrics([
-      'counts vllm:request_params_n_count',
-      'counts vllm:request_params_max_tokens_sum',
-      'counts vllm:iteration_tokens_total_sum',
-      'exist vllm:iteration_tokens_total',
-      'exist vllm:cache_config_info',
-      'exist vllm:request_params_n_sum',
-      'exist vllm:request_params_max_tokens_sum',
-    ]),
   },
 });
 const api = new Api(() => cluster.url);

@@ -5,7 +5,7 @@ import { silentLog } from '../../../shared/base/log.ts';
 import type { Explanation } from '../../../services/router/conductor/policy.ts';
 import { RouterMetrics } from '../../../services/router/metrics/metrics.ts';
 import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
-import { RequestLog } from '../../../services/router/relay/request_log.ts';
+import { RequestLog } from '../../../services/router/relay/request_traces.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
 
 const explanation: Explanation = {
@@ -21,9 +21,13 @@ async function traced(prediction: Explanation['prediction'], numAttempts = 1) {
     nowMs: () => clock.nowMs(),
     instances: () => ({ all: () => [], model: undefined }),
   });
-  const log = new RequestLog(clock, (trace) => {
-    metrics.observeRequest(trace);
-  });
+  const log = new RequestLog(
+    clock,
+    (trace) => {
+      metrics.observeRequest(trace);
+    },
+    8,
+  );
   const trace = log.open('r', '/v1/completions', { clientId: undefined, traceId: undefined });
   const counts = (trace.counts = new RequestCounts(100));
   trace.promptTokens = 100;
@@ -70,8 +74,8 @@ test('each prediction is compared with what came: times from the decision on, hi
     assert.equal(valueOf('penstock_prediction_sum_total', `of="${of}"`, 'kind="real"'), real);
     assert.equal(valueOf('penstock_prediction_error_ratio_sum', `of="${of}"`), ratio);
   }
-  assert.equal(valueOf('penstock_prediction_error_ms_sum', 'of="ttft_ms"'), 50);
-  assert.equal(valueOf('penstock_prediction_error_ms_sum', 'tokens"'), undefined);
+  assert.equal(valueOf('penstock_prediction_error_seconds_sum', 'of="ttft_ms"'), 0.05);
+  assert.equal(valueOf('penstock_prediction_error_seconds_sum', 'tokens"'), undefined);
 });
 
 test('without a prediction, and after a failover, only the length is compared', async () => {

@@ -29,7 +29,7 @@ import { DecodeAttempt, type GeneratedToken } from '../../../services/router/rel
 import { Exclusions } from '../../../services/router/relay/exclusions.ts';
 import type { InFlightRequest } from '../../../services/router/relay/in_flight_request.ts';
 import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
-import { RequestLog } from '../../../services/router/relay/request_log.ts';
+import { RequestLog } from '../../../services/router/relay/request_traces.ts';
 import { playedNetwork } from '../../support/played_network.ts';
 
 const BLOCK_SIZE = 4;
@@ -113,7 +113,7 @@ function worldOf({ decode: play, prefill: playPrefill, chosen: more, outcomes = 
   };
   const random = new Random(1);
   const excluded = new Exclusions(systemClock, random);
-  const trace = new RequestLog(systemClock, () => undefined).open('r', '/v1/completions', {
+  const trace = new RequestLog(systemClock, () => undefined, 8).open('r', '/v1/completions', {
     clientId: undefined,
     traceId: undefined,
   });

@@ -18,7 +18,8 @@ import { MeanLengthPredictor } from '../../../services/router/conductor/length_p
 import { LongestPrefixPolicy } from '../../../services/router/conductor/longest_prefix_policy.ts';
 import { Relay } from '../../../services/router/relay/relay.ts';
 import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
-import { RequestLog, type RequestTrace } from '../../../services/router/relay/request_log.ts';
+import type { RequestTrace } from '../../../services/router/relay/request_log.ts';
+import { RequestLog } from '../../../services/router/relay/request_traces.ts';
 
 const NUM_TOKENS = 100;
 const vector = Float32Array.of(0.6, -0.8);
@@ -82,7 +83,7 @@ function ask(
     onFailover: () => numFailovers++,
   });
   const names = { clientId: undefined, traceId: undefined };
-  const trace = new RequestLog(systemClock, () => undefined).open('r', '/v1/embeddings', names);
+  const trace = new RequestLog(systemClock, () => undefined, 8).open('r', '/v1/embeddings', names);
   const counts = (trace.counts = new RequestCounts(NUM_TOKENS));
   const promptTokens = Uint32Array.from({ length: NUM_TOKENS }, (_, i) => i + 1);
   const leaving = new AbortController();

@@ -16,7 +16,8 @@ import { LongestPrefixPolicy } from '../../../services/router/conductor/longest_
 import type { PrefixIndex } from '../../../services/router/cluster/prefix_index.ts';
 import { Relay } from '../../../services/router/relay/relay.ts';
 import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
-import { RequestLog, type RequestTrace } from '../../../services/router/relay/request_log.ts';
+import type { RequestTrace } from '../../../services/router/relay/request_log.ts';
+import { RequestLog } from '../../../services/router/relay/request_traces.ts';
 
 /** A relay to these, a request of so many tokens through it, and what people see of it. */
 function asked(
@@ -50,7 +51,7 @@ function asked(
     router: 'r',
     onFailover,
   });
-  const trace = new RequestLog(systemClock, () => undefined).open('r', '/v1/completions', {
+  const trace = new RequestLog(systemClock, () => undefined, 8).open('r', '/v1/completions', {
     clientId: undefined,
     traceId: undefined,
   });

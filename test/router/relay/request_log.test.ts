@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
-import { RequestLog, type RequestTrace } from '../../../services/router/relay/request_log.ts';
+import type { RequestTrace } from '../../../services/router/relay/request_log.ts';
+import { RequestLog } from '../../../services/router/relay/request_traces.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
 
@@ -14,7 +15,7 @@ const report: Report = {
 
 test('the parts of a TTFT are what was spent: router, failover, queue, load, compute, and the way there and back', async () => {
   const clock = new SimulatedClock();
-  const log = new RequestLog(clock, () => undefined);
+  const log = new RequestLog(clock, () => undefined, 8);
   const trace = log.open('r', '/v1/completions', names);
   await clock.run(7);
   trace.placed(64);
@@ -29,17 +30,17 @@ test('the parts of a TTFT are what was spent: router, failover, queue, load, com
 
 test('an instance that claims more time than passed shows as a negative transport, not as a sum that fits', async () => {
   const clock = new SimulatedClock();
-  const trace = new RequestLog(clock, () => undefined).open('r', '/v1/completions', names);
+  const trace = new RequestLog(clock, () => undefined, 8).open('r', '/v1/completions', names);
   trace.placed(0);
   await clock.run(100);
   trace.firstToken(report);
   assert.equal(trace.ttft?.transport, -180);
 });
 
-test('512 requests are remembered, and 64 notes and attempts of each (P1)', () => {
+test('the last 512 requests and 20 slow ones are remembered where 512 are kept, and 64 notes and attempts of each (P1)', () => {
   const clock = new SimulatedClock();
   const closed: RequestTrace[] = [];
-  const log = new RequestLog(clock, (trace) => closed.push(trace));
+  const log = new RequestLog(clock, (trace) => closed.push(trace), 512);
   for (let i = 0; i < 600; i++) {
     const trace = log.open(`r${i}`, '/v1/completions', names);
     trace.counts = new RequestCounts(1);
@@ -51,7 +52,7 @@ test('512 requests are remembered, and 64 notes and attempts of each (P1)', () =
     log.close(trace, 'failed', 'twice');
   }
   const listed = log.list(10_000);
-  assert.equal(listed.length, 512);
+  assert.equal(listed.length, 532);
   assert.equal(listed[0]?.id, 'r599');
   assert.deepEqual([listed[0].notes.length, listed[0].attempts.length, listed[0].phase], [64, 64, 'finished']);
   assert.equal(closed.length, 600, 'each is told once');

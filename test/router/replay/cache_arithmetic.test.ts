@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'vitest';
 import { cacheCurve, cacheHits } from '../../../services/router/replay/cache_arithmetic.ts';
 import { generateTrace, parseGenerator } from '../../../services/router/replay/trace_generators.ts';
-import { readTrace } from '../../../services/router/replay/trace_reader.ts';
-import type { Trace } from '../../../services/router/replay/trace.ts';
+import { readTrace } from '../../../shared/trace/trace_reader.ts';
+import type { Trace } from '../../../shared/trace/trace.ts';
 import { builtTrace, conversationTrace, hasConversationTrace } from './traces.ts';
 
 /** Hits by a list in the order of use. */

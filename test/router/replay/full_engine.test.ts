@@ -11,7 +11,7 @@ import type { RunResult, TokenSource } from '../../../services/router/replay/run
 import { attainmentOf, everyRequest } from '../../../services/router/replay/run_figures.ts';
 import { generateTrace, parseGenerator } from '../../../services/router/replay/trace_generators.ts';
 import { TraceHashes } from '../../../services/router/replay/trace_hashes.ts';
-import type { Trace } from '../../../services/router/replay/trace.ts';
+import type { Trace } from '../../../shared/trace/trace.ts';
 import { longTest } from '../../support/long.ts';
 
 const SEEDS = 6;

@@ -6,7 +6,7 @@ import { createPolicy } from '../../../services/router/conductor/policy_registry
 import { defaultHardware } from '../../../services/router/replay/hardware.ts';
 import { ReplayRun } from '../../../services/router/replay/replay_run.ts';
 import type { RunResult } from '../../../services/router/replay/run_measurements.ts';
-import { Trace } from '../../../services/router/replay/trace.ts';
+import { Trace } from '../../../shared/trace/trace.ts';
 import { TraceHashes } from '../../../services/router/replay/trace_hashes.ts';
 import { builtTrace } from './traces.ts';
 

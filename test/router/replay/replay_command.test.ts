@@ -4,10 +4,10 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'n
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, test } from 'vitest';
-import { ProgressText } from '../../../services/router/replay/progress_text.ts';
+import { ProgressText } from '../../../shared/base/progress_text.ts';
 import { replayCommand } from '../../../services/router/replay/replay_command.ts';
 import type { ReplayInput, ReplayRunner } from '../../../services/router/replay/runner.ts';
-import { readTrace } from '../../../services/router/replay/trace_reader.ts';
+import { readTrace } from '../../../shared/trace/trace_reader.ts';
 import { systemClock } from '../../../shared/base/clock.ts';
 import { Failure } from '../../../shared/base/failure.ts';
 import { failsWith } from '../../support/failures.ts';

@@ -1,7 +1,7 @@
 /** The report of a replay: who leads and why, as a table, as JSON, as a page. Budget: 2 s. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'vitest';
-import { rounded } from '../../../services/router/replay/number_text.ts';
+import { rounded } from '../../../shared/report/number_text.ts';
 import { reportHtml } from '../../../services/router/replay/report_html.ts';
 import { reportJson } from '../../../services/router/replay/report_json.ts';
 import { reportTable } from '../../../services/router/replay/report_table.ts';

@@ -7,10 +7,10 @@ import { describe, test } from 'vitest';
 import { BlockNumbering } from '../../../services/router/replay/block_numbering.ts';
 import { cacheHits } from '../../../services/router/replay/cache_arithmetic.ts';
 import { generateTrace, generatorHelp, parseGenerator } from '../../../services/router/replay/trace_generators.ts';
-import { readTrace } from '../../../services/router/replay/trace_reader.ts';
+import { readTrace } from '../../../shared/trace/trace_reader.ts';
 import { writeTrace } from '../../../services/router/replay/trace_writer.ts';
-import { checkWritable, writeWhole } from '../../../services/router/replay/whole_file.ts';
-import type { Trace } from '../../../services/router/replay/trace.ts';
+import { checkWritable, writeWhole } from '../../../shared/report/whole_file.ts';
+import type { Trace } from '../../../shared/trace/trace.ts';
 import { failsWith } from '../../support/failures.ts';
 import { withFile } from './traces.ts';
 

@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { createWriteStream } from 'node:fs';
 import { once } from 'node:events';
 import { describe, test } from 'vitest';
-import { readTrace } from '../../../services/router/replay/trace_reader.ts';
-import { MAX_REQUESTS } from '../../../services/router/replay/trace.ts';
+import { readTrace } from '../../../shared/trace/trace_reader.ts';
+import { MAX_REQUESTS } from '../../../shared/trace/trace.ts';
 import { failsWith } from '../../support/failures.ts';
 import { conversationTrace, hasConversationTrace, line, traceOf, withFile } from './traces.ts';
 

@@ -3,8 +3,8 @@ import { existsSync } from 'node:fs';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { readTrace } from '../../../services/router/replay/trace_reader.ts';
-import { TraceBuilder, type NewRequest, type Trace } from '../../../services/router/replay/trace.ts';
+import { readTrace } from '../../../shared/trace/trace_reader.ts';
+import { TraceBuilder, type NewRequest, type Trace } from '../../../shared/trace/trace.ts';
 import { projectPath } from '../../support/project.ts';
 
 /** Mooncake's conversation trace, which is no part of the project. */

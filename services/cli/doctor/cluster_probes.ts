@@ -1,0 +1,174 @@
+/** Measures a running cluster for `penstock doctor`: its router over HTTP, its hub and its members by calls. */
+import { connect as openSocket } from 'node:net';
+import { bootId } from '../../../shared/base/boot_id.ts';
+import { systemClock } from '../../../shared/base/clock.ts';
+import { asFailure, messageOf } from '../../../shared/base/failure.ts';
+import { mapPublished } from '../../../shared/base/native_memory.ts';
+import { GrpcNetwork } from '../../../shared/net/grpc/grpc_network.ts';
+import { askOnce } from '../../../shared/net/network.ts';
+import type { TlsTexts } from '../../../shared/net/tls_texts.ts';
+import type { ApiMeasure, HubMeasure, MemberMeasure, NodeFacts, PoolFacts } from './cluster_checks.ts';
+
+const TIMEOUT_MS = 3_000;
+/** Calls of which the median counts. */
+const NUM_CALLS = 5;
+/** Bytes of an answer that are read at most (P1). */
+const MAX_ANSWER = 64 * 2 ** 20;
+/** An HTTP Date has whole seconds. */
+const DATE_STEP_MS = 1_000;
+
+/** An event of `/api/events`. */
+export interface EventFacts {
+  readonly kind: string;
+  readonly node: string | null;
+  readonly text: string;
+  readonly at: number;
+}
+
+/** Measures the HTTP API of a router at HOST:PORT. */
+export async function measureApi(address: string): Promise<ApiMeasure> {
+  try {
+    // The first request opens the connection, and only the second is measured.
+    await answerOf(address, '/health');
+    const startMs = systemClock.nowMs();
+    const response = await answerOf(address, '/api/pool');
+    const roundTripMs = systemClock.nowMs() - startMs;
+    const middleMs = systemClock.wallMs() - roundTripMs / 2;
+    if (!response.ok) return { kind: 'foreign', status: response.status };
+    const pool = JSON.parse(response.text) as PoolFacts;
+    const dateMs = Date.parse(response.date);
+    const [atMs, uncertaintyMs] =
+      pool.as_of === undefined
+        ? [dateMs + DATE_STEP_MS / 2, DATE_STEP_MS / 2 + roundTripMs / 2]
+        : [pool.as_of, roundTripMs / 2];
+    return { kind: 'answered', pool, roundTripMs, offsetMs: atMs - middleMs, uncertaintyMs };
+  } catch (error) {
+    return { kind: 'silent', reason: reasonOf(error) };
+  }
+}
+
+/** Returns the newest events of a router; an empty list where it serves none. */
+export async function readEvents(address: string): Promise<readonly EventFacts[]> {
+  try {
+    const { ok, text } = await answerOf(address, '/api/events?limit=200');
+    if (!ok) return [];
+    return (JSON.parse(text) as { events?: readonly EventFacts[] }).events ?? [];
+  } catch {
+    return [];
+  }
+}
+
+interface Answer {
+  readonly ok: boolean;
+  readonly status: number;
+  readonly date: string;
+  readonly text: string;
+}
+
+async function answerOf(address: string, path: string): Promise<Answer> {
+  const response = await fetch(`http://${address}${path}`, { signal: AbortSignal.timeout(TIMEOUT_MS) });
+  const { ok, status, headers } = response;
+  if (Number(headers.get('content-length') ?? 0) > MAX_ANSWER) throw new Error('its answer is too large');
+  return { ok, status, date: headers.get('date') ?? '', text: await response.text() };
+}
+
+function reasonOf(error: unknown): string {
+  const { name, cause } = error as Error & { readonly cause?: NodeJS.ErrnoException };
+  if (name === 'TimeoutError') return `no answer within ${TIMEOUT_MS / 1_000} s`;
+  return cause?.code ?? (cause ? messageOf(cause) : messageOf(error));
+}
+
+/** Opens a TCP connection to HOST:PORT and closes it. Returns its milliseconds, or the reason why none opened. */
+export function measureConnect(address: string): Promise<number | string> {
+  const at = address.lastIndexOf(':');
+  const host = address.slice(0, at).replace(/^\[(.*)\]$/, '$1');
+  const startMs = systemClock.nowMs();
+  return new Promise((done) => {
+    const socket = openSocket({ host, port: Number(address.slice(at + 1)), timeout: TIMEOUT_MS });
+    const end = (result: number | string): void => {
+      socket.destroy();
+      done(result);
+    };
+    socket.once('connect', () => {
+      end(systemClock.nowMs() - startMs);
+    });
+    socket.once('timeout', () => {
+      end(`no answer within ${TIMEOUT_MS / 1_000} s`);
+    });
+    socket.once('error', (error: NodeJS.ErrnoException) => {
+      end(error.code ?? error.message);
+    });
+  });
+}
+
+/** Calls of this command to the processes of a cluster. */
+export class ClusterCalls {
+  readonly #network: GrpcNetwork;
+
+  constructor(token: string, tls: TlsTexts | undefined) {
+    this.#network = new GrpcNetwork(token, systemClock, tls);
+  }
+
+  /** Measures the hub of a router, by a call that needs the cluster token and changes nothing. */
+  async measureHub(address: string): Promise<HubMeasure> {
+    const startMs = systemClock.nowMs();
+    try {
+      await askOnce(this.#network, address, 'policy', { name: '' }, options());
+      return { kind: 'answered', roundTripMs: systemClock.nowMs() - startMs };
+    } catch (error) {
+      const { code, message } = failureAt(address, error);
+      return { kind: code === 'unauthenticated' ? 'refused' : 'silent', reason: message };
+    }
+  }
+
+  /** Measures the way to a member: a connection, calls of its health service, and its data channel. */
+  async measureMember({ address, epoch, role }: NodeFacts): Promise<MemberMeasure> {
+    const connect = await measureConnect(address);
+    if (typeof connect === 'string') return { connect, call: { code: '', message: connect }, channel: undefined };
+    const call = await this.#measureCall(address, epoch);
+    const channel = typeof call === 'number' && role !== 'router' ? await this.#measureChannel(address) : undefined;
+    return { connect, call, channel };
+  }
+
+  async #measureCall(address: string, epoch: string): Promise<MemberMeasure['call']> {
+    try {
+      const times: number[] = [];
+      for (let i = 0; i <= NUM_CALLS; i++) {
+        const startMs = systemClock.nowMs();
+        await askOnce(this.#network, address, 'check', { service: epoch }, options());
+        // The first call opens the connection.
+        if (i > 0) times.push(systemClock.nowMs() - startMs);
+      }
+      return times.sort((a, b) => a - b)[NUM_CALLS >> 1] ?? 0;
+    } catch (error) {
+      return failureAt(address, error);
+    }
+  }
+
+  /** Asks for a data channel as a fetch would; the member dismisses it, since nobody authenticates on it. */
+  async #measureChannel(address: string): Promise<MemberMeasure['channel']> {
+    try {
+      const { port, memory } = await askOnce(this.#network, address, 'openChannel', { host: bootId() }, options());
+      const mapped = memory === '' ? undefined : mapPublished(memory);
+      mapped?.close();
+      const connect = await measureConnect(`${address.slice(0, address.lastIndexOf(':'))}:${port}`);
+      return { port, connect, isShared: mapped !== undefined };
+    } catch (error) {
+      return failureAt(address, error);
+    }
+  }
+
+  close(): void {
+    this.#network.close();
+  }
+}
+
+/** Returns the code of a failure, and its message without the address that it begins with. */
+function failureAt(address: string, error: unknown): { readonly code: string; readonly message: string } {
+  const { code, message } = asFailure(error);
+  return { code, message: message.replace(`${address}: `, '') };
+}
+
+function options(): { readonly signal: AbortSignal; readonly timeoutMs: number } {
+  return { signal: new AbortController().signal, timeoutMs: TIMEOUT_MS };
+}

@@ -1,0 +1,65 @@
+/** Clock, timers, visibility and network of the browser: the only file of the page that touches them, so that tests can bring others. */
+import type { Host } from './host.ts';
+
+/** Host that is this browser. */
+export const browserHost: Host = {
+  now: () => Date.now(),
+  later: (ms, run) => {
+    const timer = setTimeout(run, ms);
+    return () => clearTimeout(timer);
+  },
+  isVisible: () => document.visibilityState === 'visible',
+  onVisibility: (changed) => document.addEventListener('visibilitychange', changed),
+  openEvents: (path, receiver) => {
+    const source = new EventSource(path);
+    source.addEventListener('tick', (event: MessageEvent<string>) => receiver.onTick(event.data));
+    source.addEventListener('error', () => {
+      // The page waits longer after each failure and says so; the browser's own retry does neither.
+      source.close();
+      receiver.onEnd();
+    });
+    return { close: () => source.close() };
+  },
+};
+
+/**
+ * Asks the router for JSON.
+ *
+ * @throws Error with the router's message when the answer is no success, or when no router answers.
+ */
+export async function askJson<Body>(path: string, options: RequestInit = {}): Promise<Body> {
+  const answer = await fetch(path, options);
+  const text = await answer.text();
+  if (answer.ok) return JSON.parse(text) as Body;
+  throw new Error(messageIn(text) ?? `${path}: HTTP ${answer.status}`);
+}
+
+function messageIn(text: string): string | undefined {
+  try {
+    const body = JSON.parse(text) as { error?: { message?: string } } | null;
+    return body?.error?.message;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Receivers of an answer that arrives in parts. */
+export interface TextReceiver {
+  /** Called once, before the first text. */
+  onHeaders(headers: Headers): void;
+  /** Called with each part of the body, which may end within a line. */
+  onText(text: string): void;
+}
+
+/**
+ * Asks the router for an answer that arrives in parts; resolves behind the last one.
+ *
+ * @throws Error with the router's message when the answer is no success, or when no router answers.
+ */
+export async function askStream(path: string, options: RequestInit, receiver: TextReceiver): Promise<void> {
+  const answer = await fetch(path, options);
+  if (!answer.ok) throw new Error(messageIn(await answer.text()) ?? `${path}: HTTP ${answer.status}`);
+  receiver.onHeaders(answer.headers);
+  const reader = answer.body?.pipeThrough(new TextDecoderStream()).getReader();
+  for (let part = await reader?.read(); part?.done === false; part = await reader?.read()) receiver.onText(part.value);
+}

@@ -1,0 +1,6 @@
+/** Messages of errors. */
+
+/** Message of whatever was thrown. */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

@@ -1,0 +1,179 @@
+/** The view Pool: health in words, what is held where, how full it is, what more would bring, and what a loss would cost. */
+import { useSignal } from '@preact/signals';
+import type { VNode } from 'preact';
+import type { NodeView } from '../../observe/api_types.ts';
+import { bytes, count, duration, percent, plural } from '../format.ts';
+import { store } from '../page.ts';
+import { Card, Meter, NodeLink } from '../parts/common.tsx';
+import { FillChart } from '../parts/fill_chart.tsx';
+import { NodeTable } from '../parts/node_table.tsx';
+import { ReuseCard } from '../parts/reuse_card.tsx';
+import { RangeChoice } from '../parts/time_chart.tsx';
+import { useTimeline } from '../parts/use_timeline.ts';
+import { ailmentOf, dearestFirst, lossSentence, rolesOf, tierSums, tierWord } from '../pool_words.ts';
+import { TIER_FILL } from '../series.ts';
+import { RANGES } from '../timeline.ts';
+import { NodeDetail } from './node_detail.tsx';
+
+/** The view Pool; `#/pool/node/NAME` is one node. */
+export function Pool({ args }: { readonly args: readonly string[] }): VNode {
+  const [kind, name] = args;
+  return kind === 'node' && name !== undefined ? <NodeDetail key={name} name={name} /> : <WholePool />;
+}
+
+function WholePool(): VNode {
+  const range = useSignal(RANGES[0]);
+  const state = useTimeline('cluster', range.value, TIER_FILL);
+  return (
+    <>
+      <HealthCard />
+      <NodeTable />
+      <div class="bar wide">
+        <RangeChoice value={range.value} onChange={(chosen) => (range.value = chosen)} />
+      </div>
+      <FillChart state={state} range={range.value} events={store.events.value} title="How full the tiers are" />
+      <TiersCard />
+      <ReuseCard />
+      <LossCard />
+    </>
+  );
+}
+
+const HEADINGS = {
+  ok: 'All is well.',
+  degraded: 'The cluster works, but not all of it.',
+  down: 'No prompt can be served.',
+};
+/** Nodes that the card names one by one. */
+const NAMED = 8;
+
+/** Health of the cluster in words, and which nodes are sick and why. */
+function HealthCard(): VNode {
+  const health = store.health.value;
+  const nodes = store.nodes.all();
+  const sick = nodes.filter((node) => ailmentOf(node) !== null);
+  return (
+    <Card title="Health" wide>
+      <p class="lead">{health ? HEADINGS[health.state] : 'Asking the router…'}</p>
+      <p class="soft">
+        {plural(nodes.length, 'node')}: {rolesOf(nodes)}.
+      </p>
+      {health && health.problems.length > 0 && (
+        <ul class="plain">
+          {health.problems.slice(0, NAMED).map((problem) => (
+            <li key={problem}>{problem}</li>
+          ))}
+        </ul>
+      )}
+      {sick.length > 0 && (
+        <ul class="plain" aria-label="Nodes that are not well">
+          {sick.slice(0, NAMED).map((node) => (
+            <li key={node.name}>
+              <NodeLink name={node.name} /> <span class="word bad">{node.state}</span> {ailmentOf(node)}
+            </li>
+          ))}
+          {sick.length > NAMED && <li>and {count(sick.length - NAMED)} more: choose “Sick first” below</li>}
+        </ul>
+      )}
+    </Card>
+  );
+}
+
+/** Contents of each kind of tier now, over all nodes. */
+function TiersCard(): VNode {
+  const sums = tierSums(store.nodes.all());
+  return (
+    <Card title="What the tiers hold">
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">Tier</th>
+            <th scope="col">Fill</th>
+            <th scope="col" class="number">
+              Held
+            </th>
+            <th scope="col" class="number rank-1">
+              Blocks
+            </th>
+            <th scope="col" class="number" title="Share of the lookups that found their block, since the nodes started">
+              Hit rate
+            </th>
+            <th
+              scope="col"
+              class="number rank-1"
+              title="Blocks that were removed to make room, since the nodes started"
+            >
+              Evicted
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {sums.map((sum) => (
+            <tr key={sum.name}>
+              <td title={`on ${plural(sum.nodes, 'node')}`}>{tierWord(sum.name)}</td>
+              <td>
+                <Meter share={sum.bytes / sum.capacity} label={`${bytes(sum.bytes)} of ${bytes(sum.capacity)}`} />
+              </td>
+              <td class="number">{bytes(sum.bytes)}</td>
+              <td class="number rank-1">{count(sum.blocks)}</td>
+              <td class="number">{percent(sum.hits / (sum.hits + sum.misses))}</td>
+              <td class="number rank-1">{count(sum.evictions)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </Card>
+  );
+}
+
+/** The dearest loss in words. */
+function LossCard(): VNode {
+  const ranked = dearestFirst(store.nodes.all());
+  const [dearest] = ranked;
+  return (
+    <Card title="What the loss of a node would cost">
+      {dearest ? (
+        <>
+          <p>{lossSentence(dearest)}</p>
+          <LossTable nodes={ranked} />
+        </>
+      ) : (
+        <p>No node holds a block that is not on another one, too: the loss of any one would cost nothing.</p>
+      )}
+    </Card>
+  );
+}
+
+/** The dearest losses, one a row. */
+function LossTable({ nodes }: { readonly nodes: readonly NodeView[] }): VNode {
+  return (
+    <table>
+      <thead>
+        <tr>
+          <th scope="col">Without</th>
+          <th scope="col" class="number" title="Blocks that no other node holds">
+            Blocks lost
+          </th>
+          <th scope="col" class="number rank-1">
+            Size
+          </th>
+          <th scope="col" class="number" title="Time in which one instance would compute them again">
+            To compute again
+          </th>
+        </tr>
+      </thead>
+      <tbody>
+        {nodes.slice(0, NAMED).map(({ name, loss }) => (
+          <tr key={name}>
+            <td>
+              <NodeLink name={name} />
+            </td>
+            <td class="number">{count(loss?.only_blocks)}</td>
+            <td class="number rank-1">{bytes(loss?.only_bytes)}</td>
+            <td class="number">{duration(loss?.recompute_ms)}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}

@@ -1,0 +1,62 @@
+/** Routes of what is measured over time: values of series, and the stream of changes. */
+import type { FastifyInstance } from 'fastify';
+import { ParameterFailure } from '../openai/parameter_failure.ts';
+import { LiveStream, STREAM_PARTS } from '../observe/live_stream.ts';
+import { routerNode } from '../observe/node_view.ts';
+import type { HttpApp } from '../router.ts';
+import { choicesOf, integerOf, refuseUnknown, switchOf, textOf, type Query } from './query.ts';
+
+/** Scopes that an error names. */
+const MAX_NAMED = 32;
+
+/** Adds `/api/history`. */
+export function addHistoryRoute(app: FastifyInstance, { observer: { history } }: HttpApp): void {
+  app.get<{ Querystring: Query }>('/api/history', ({ query }) => {
+    refuseUnknown(query, ['scope', 'series', 'from', 'to', 'step']);
+    const scope = textOf(query, 'scope') ?? 'cluster';
+    const names = history.seriesOf(scope);
+    const series = names && choicesOf(query, 'series', names);
+    const time = (name: string): number | undefined => integerOf(query, name, undefined, { least: 0 });
+    const body = history.read({ scope, series, from: time('from'), to: time('to'), step: time('step') });
+    if (body) return body;
+    const { scopes } = history;
+    const listed = scopes.slice(0, MAX_NAMED).join(', ') + (scopes.length > MAX_NAMED ? ' and others' : '');
+    throw new ParameterFailure(`scope: nothing is recorded of ${scope.slice(0, 128)}; there are ${listed}`, 'scope');
+  });
+}
+
+/** Adds `/api/stream`, whose readers get a tick each second. */
+export function addStreamRoute(app: FastifyInstance, httpApp: HttpApp): void {
+  const { context, view, observer, address } = httpApp;
+  const { name, epoch } = observer.router;
+  const stream = new LiveStream({
+    router: { name, epoch },
+    moment: () => observer.now,
+    instances: () => view.all(),
+    health: () => observer.health(view.all(), context.admission.isDraining),
+    routerNode: () => routerNode(observer.process(address), context.admission, observer.now),
+    now: () => observer.history.now,
+    flows: () => [],
+    events: observer.events,
+    requests: context.requests,
+  });
+  observer.everySecond(() => {
+    stream.tick();
+  });
+  app.get<{ Querystring: Query }>('/api/stream', (request, reply) => {
+    const { query } = request;
+    refuseUnknown(query, STREAM_PARTS);
+    const parts = new Set(STREAM_PARTS.filter((part) => switchOf(query, part, true)));
+    const { raw } = reply;
+    const headers = { 'content-type': 'text/event-stream', 'cache-control': 'no-store', 'x-accel-buffering': 'no' };
+    let hasBegun = false;
+    const write = (text: string): void => {
+      if (!hasBegun) raw.writeHead(200, headers);
+      hasBegun = true;
+      raw.write(text);
+    };
+    const close = stream.open({ isBehind: () => raw.writableNeedDrain || raw.destroyed, write, parts });
+    reply.hijack();
+    raw.once('close', close);
+  });
+}

@@ -1,0 +1,54 @@
+/** Routes that show the inside of the cluster: metrics, the dashboard and its `/api/*`. */
+import type { FastifyInstance } from 'fastify';
+import { poolView } from '../cluster/pool_view.ts';
+import { Exposition, scopes, type Scope } from '../metrics/exposition.ts';
+import { EVENT_KINDS } from '../observe/event_kinds.ts';
+import type { HttpApp } from '../router.ts';
+import { addBlocksRoutes } from './blocks_routes.ts';
+import { addDashboardRoutes } from './dashboard_routes.ts';
+import { addHistoryRoute, addStreamRoute } from './history_routes.ts';
+import { choicesOf, integerOf, refuseUnknown, textOf, type Query } from './query.ts';
+import { addRequestRoutes } from './request_routes.ts';
+
+const DEFAULT_LISTED = 100;
+
+/** Adds the routes of metrics, the dashboard and `/api/*` to the server. */
+export function addInsideRoutes(app: FastifyInstance, httpApp: HttpApp): void {
+  const { decisions, hardware, exposition } = httpApp;
+  type Asked = { Querystring: Query };
+  app.get<Asked>('/metrics', async ({ query }, reply) => {
+    const [scope, ...others] = choicesOf(query, 'scope', scopes) ?? [];
+    const text = await exposition.text(others.length > 0 ? undefined : (scope as Scope | undefined));
+    return reply.type(Exposition.contentType).send(text);
+  });
+  const limitOf = (query: Query): number => integerOf(query, 'limit', DEFAULT_LISTED, { least: 1 });
+  addRequestRoutes(app, httpApp);
+  app.get<Asked>('/api/decisions', ({ query }) => ({ decisions: decisions().slice(-limitOf(query)).reverse() }));
+  app.get<Asked>('/api/hardware', ({ query }) => hardware(textOf(query, 'model')));
+  addClusterRoutes(app, httpApp);
+  addBlocksRoutes(app, httpApp);
+  addHistoryRoute(app, httpApp);
+  addStreamRoute(app, httpApp);
+  addDashboardRoutes(app);
+}
+
+/** Adds the routes of the pool and of what happened in it. */
+function addClusterRoutes(app: FastifyInstance, httpApp: HttpApp): void {
+  const { context, links, numPromised, view, index, policy, bus, observer, address, losses } = httpApp;
+  app.get('/api/pool', () => {
+    const { started_at } = observer.router;
+    const health = observer.health(view.all(), context.admission.isDraining);
+    const seen = { now: observer.now, health, process: observer.process(address), started_at };
+    return poolView({ view, index, policy, bus, losses }, { ...context, numPromised }, links(), seen);
+  });
+  app.get<{ Querystring: Query }>('/api/events', ({ query }) => {
+    refuseUnknown(query, ['since', 'kind', 'node', 'limit']);
+    const events = observer.events.list({
+      since: integerOf(query, 'since', 0, { least: 0 }),
+      kinds: choicesOf(query, 'kind', EVENT_KINDS),
+      node: textOf(query, 'node'),
+      limit: integerOf(query, 'limit', DEFAULT_LISTED, { least: 1 }),
+    });
+    return { as_of: observer.now.wallMs, events };
+  });
+}

@@ -1,0 +1,81 @@
+/** Routes of the request log: pages of requests that are searched, and one request as a whole. */
+import type { FastifyInstance } from 'fastify';
+import { ParameterFailure } from '../openai/parameter_failure.ts';
+import { isChosen, PHASES, rowOf, type RequestChoice } from '../observe/request_row.ts';
+import type { RequestTrace } from '../relay/request_log.ts';
+import type { RequestLog } from '../relay/request_traces.ts';
+import type { HttpApp } from '../router.ts';
+import { choicesOf, integerOf, refuseUnknown, switchOf, textOf, type Query } from './query.ts';
+
+const DEFAULT_LISTED = 100;
+/** Requests of one page; a page of full entries takes a tenth of a second of this process. */
+const MAX_LISTED = 1_000;
+
+const views = ['full', 'rows'];
+const parameters = [
+  ...['limit', 'view', 'cursor', 'phase', 'model', 'node', 'endpoint', 'min_ttft_ms', 'error', 'reason', 'since', 'q'],
+  'slowest',
+];
+
+/** Adds `/api/requests` and `/api/requests/{id}`. */
+export function addRequestRoutes(app: FastifyInstance, { context, observer }: HttpApp): void {
+  const { requests } = context;
+  app.get<{ Querystring: Query }>('/api/requests', ({ query }) => {
+    refuseUnknown(query, parameters);
+    return { as_of: observer.now.wallMs, ...pageOf(requests, query) };
+  });
+  app.get<{ Params: { id: string } }>('/api/requests/:id', ({ params }, reply) => {
+    const trace = requests.all().find(({ id }) => id === params.id);
+    if (trace) return { as_of: observer.now.wallMs, ...trace.toJSON() };
+    void reply.status(404);
+    throw new ParameterFailure(
+      `no request ${JSON.stringify(params.id.slice(0, 128))} is kept: its id stands in \`id\` of /api/requests and in the header x-penstock-request`,
+      'id',
+      'not_found',
+    );
+  });
+}
+
+/** Returns the page of requests that a query asks for. @throws ParameterFailure for a parameter that is not allowed. */
+export function pageOf(
+  requests: Pick<RequestLog, 'all'>,
+  query: Query,
+): { readonly requests: readonly object[]; readonly next: string | null; readonly kept: number } {
+  const limit = integerOf(query, 'limit', DEFAULT_LISTED, { least: 1, most: MAX_LISTED });
+  const [view = 'full', second] = choicesOf(query, 'view', views) ?? [];
+  if (second !== undefined) throw new ParameterFailure('view: full or rows', 'view');
+  const before = integerOf(query, 'cursor', Infinity, { least: 1 });
+  const isSlowest = switchOf(query, 'slowest');
+  if (isSlowest && before !== Infinity)
+    throw new ParameterFailure('cursor: the slowest requests have one page only', 'cursor');
+  const choice = choiceOf(query);
+  const all = requests.all();
+  const chosen = all.filter((trace) => trace.sequence < before && isChosen(trace, choice));
+  if (isSlowest) chosen.sort((a, b) => slowness(b) - slowness(a));
+  const page = chosen.slice(0, limit);
+  const last = page.at(-1);
+  return {
+    requests: view === 'rows' ? page.map(rowOf) : page,
+    next: !isSlowest && last && chosen.length > page.length ? String(last.sequence) : null,
+    kept: all.length,
+  };
+}
+
+function choiceOf(query: Query): RequestChoice {
+  return {
+    phases: choicesOf(query, 'phase', PHASES),
+    model: textOf(query, 'model'),
+    node: textOf(query, 'node'),
+    endpoint: textOf(query, 'endpoint'),
+    minTtftMs: integerOf(query, 'min_ttft_ms', undefined, { least: 0 }),
+    error: textOf(query, 'error'),
+    reason: textOf(query, 'reason'),
+    since: integerOf(query, 'since', undefined, { least: 0 }),
+    id: textOf(query, 'q'),
+  };
+}
+
+/** Returns the milliseconds by which a request counts as slow: to its first token, or in all when it had none. */
+function slowness({ ttftMs, totalMs, elapsedMs }: RequestTrace): number {
+  return ttftMs ?? totalMs ?? elapsedMs;
+}

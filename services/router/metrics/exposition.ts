@@ -1,0 +1,75 @@
+/**
+ * The text of `/metrics`: series of the router (its requests, its index, its process) and series of the cluster (instances and stores, from their
+ * heartbeats). Every router exports the whole cluster, so with several routers Prometheus scrapes the cluster from one of them.
+ */
+import { Registry } from 'prom-client';
+import type { Clock } from '../../../shared/base/clock.ts';
+import type { Instance } from '../cluster/instance.ts';
+import { clusterMetrics, routerMetrics, type Observed } from './cluster_metrics.ts';
+import { HttpSeries } from './http_series.ts';
+import { mergeMetrics } from './merge_metrics.ts';
+import type { RouterMetrics } from './metrics.ts';
+
+/** Parts of `/metrics`: what the router itself does, and the instances and stores of the cluster. */
+export const scopes = ['router', 'cluster'] as const;
+/** A part of `/metrics`. */
+export type Scope = (typeof scopes)[number];
+
+/** Most milliseconds that a scrape waits for heartbeats: the interval at which they are sent, and a margin. */
+const MAX_WAIT_MS = 700;
+/** Milliseconds after which a busy instance's heartbeat counts a request that ended: the longest that a change of the load waits. */
+const SETTLED_MS = 100;
+const POLL_MS = 10;
+
+/** Sources of {@link Exposition}. */
+export interface ExpositionOptions extends Observed {
+  readonly clock: Clock;
+  /** Metrics of the models that are served. */
+  readonly models: () => readonly RouterMetrics[];
+}
+
+/** Writes the series of a router and of its cluster as Prometheus text. */
+export class Exposition {
+  static readonly contentType = Registry.PROMETHEUS_CONTENT_TYPE;
+  /** Counts of the HTTP server. */
+  readonly http = new HttpSeries();
+  readonly #options: ExpositionOptions;
+  /** Made at the first scrape: prom-client watches the process from then on. */
+  #registries: { readonly cluster: Registry; readonly router: Registry } | undefined;
+
+  constructor(options: ExpositionOptions) {
+    this.#options = options;
+  }
+
+  /** Returns the series of one scope, or of both. With those of the cluster it waits until heartbeats count what has ended, at most 0.7 s. */
+  async text(scope?: Scope): Promise<string> {
+    if (scope !== 'router') await this.#heard();
+    this.#registries ??= { cluster: clusterMetrics(this.#options.view), router: routerMetrics(this.#options) };
+    const { cluster, router } = this.#registries;
+    const own = (): Promise<string>[] => [
+      ...this.#options.models().map((model) => model.text()),
+      this.http.registry.metrics(),
+      router.metrics(),
+    ];
+    const parts = [...(scope === 'cluster' ? [] : own()), ...(scope === 'router' ? [] : [cluster.metrics()])];
+    return mergeMetrics(await Promise.all(parts));
+  }
+
+  /** Resolves when the heartbeats that the router has count every request that ended before the call, or after MAX_WAIT_MS. */
+  async #heard(): Promise<void> {
+    const { clock, models, view } = this.#options;
+    const untilMs = clock.nowMs() + MAX_WAIT_MS;
+    let open = models().flatMap((model) => [...model.ended()]);
+    const isOpen = ([engine, endedMs]: readonly [string, number]): boolean => {
+      const instance = view.all().find(({ member }) => member.name === engine);
+      return instance !== undefined && !counts(instance, endedMs);
+    };
+    while ((open = open.filter(isOpen)).length > 0 && clock.nowMs() < untilMs) await clock.sleep(POLL_MS);
+  }
+}
+
+/** Whether the last heartbeat of an instance was sent after a request had ended there. */
+function counts({ lastHeardMs, load }: Instance, endedMs: number): boolean {
+  const isIdle = load !== undefined && load.running + load.waiting === 0;
+  return isIdle ? lastHeardMs >= endedMs : lastHeardMs >= endedMs + SETTLED_MS;
+}

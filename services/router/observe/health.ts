@@ -1,0 +1,36 @@
+/** Health of the cluster in words: the alarms that last, and the members that take no requests. */
+import type { Instance } from '../cluster/instance.ts';
+import type { Health } from './api_types.ts';
+import type { Alarms } from './alarms.ts';
+import { nodeState } from './node_state.ts';
+
+/** Problems that are named (P1). */
+const MAX_PROBLEMS = 20;
+
+/** Returns the health of the cluster at router time `nowMs`: `down` when no request can be answered, `degraded` when something is wrong. */
+export function healthOf(
+  instances: readonly Instance[],
+  alarms: Pick<Alarms, 'lasting'>,
+  { isDraining, nowMs }: { readonly isDraining: boolean; readonly nowMs: number },
+): Health {
+  const fatal = alarms.lasting.filter(({ isFatal }) => isFatal);
+  const others = alarms.lasting.filter(({ isFatal }) => !isFatal);
+  const sick = instances.flatMap((instance) => {
+    const { name } = instance.member;
+    const state = nodeState(instance, nowMs);
+    if (state === 'unreachable') return [`${name} cannot be reached: ${instance.unreachable ?? ''}`];
+    if (state === 'suspect') return [`${name} is suspect: it did not answer, or sends no heartbeats`];
+    return [];
+  });
+  const problems = [
+    ...fatal.map(({ text }) => text),
+    ...(isDraining ? ['This router drains: it takes no new requests'] : []),
+    ...sick,
+    ...others.map(({ text }) => text),
+  ];
+  const left = problems.length - MAX_PROBLEMS;
+  return {
+    state: fatal.length > 0 || isDraining ? 'down' : problems.length > 0 ? 'degraded' : 'ok',
+    problems: left > 0 ? [...problems.slice(0, MAX_PROBLEMS), `and ${left} more`] : problems,
+  };
+}

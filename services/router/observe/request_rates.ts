@@ -1,0 +1,73 @@
+/** Requests of one model, or of all, counted between two ticks. */
+import type { RequestTrace } from '../relay/request_log.ts';
+import { LatencyHistogram } from './latency_histogram.ts';
+import { NO_SOURCES } from '../relay/request_counts.ts';
+
+const SOURCES = ['device', 'dram', 'instance', 'store_dram', 'store_disk', 'handoff', 'computed'] as const;
+const QUANTILES = [0.5, 0.95, 0.99];
+
+/** Rates in the order of their counts. */
+const RATES = [
+  ...['requests_per_s', 'failed_per_s', 'prompt_tokens_per_s', 'output_tokens_per_s'],
+  ...SOURCES.map((source) => `source_${source}`),
+];
+/** Series of requests, in the order of the values. `source_*` are prompt tokens per second. */
+export const REQUEST_SERIES = [
+  ...RATES,
+  'hit_ratio',
+  ...['ttft_ms', 'tbt_ms'].flatMap((name) => QUANTILES.map((share) => `${name}_p${share * 100}`)),
+];
+
+/** Counts and times since the last tick, and the times of the minute. */
+export class RequestRates {
+  readonly #counts = new Float64Array(RATES.length);
+  readonly #ttft = { second: new LatencyHistogram(), minute: new LatencyHistogram() };
+  readonly #tbt = { second: new LatencyHistogram(), minute: new LatencyHistogram() };
+
+  firstToken(trace: RequestTrace): void {
+    if (trace.ttftMs !== undefined) this.#ttft.second.add(trace.ttftMs);
+    this.#add(3, 1);
+    // The prompt of several samples is counted with the first of them.
+    if (trace.sampleOf !== undefined) return;
+    this.#add(2, trace.promptTokens);
+    const sources = trace.counts?.sources ?? NO_SOURCES;
+    for (const [i, source] of SOURCES.entries()) this.#add(4 + i, sources[source]);
+  }
+
+  token(ms: number): void {
+    this.#add(3, 1);
+    this.#tbt.second.add(ms);
+  }
+
+  ended(trace: RequestTrace): void {
+    this.#add(0, 1);
+    if (trace.phase === 'failed') this.#add(1, 1);
+  }
+
+  #add(i: number, value: number): void {
+    this.#counts[i] = (this.#counts[i] ?? 0) + value;
+  }
+
+  /** Returns the values since the last call, in the order of {@link REQUEST_SERIES}, and counts anew. */
+  take(sinceMs: number): number[] {
+    const rates = Array.from(this.#counts, (count) => (sinceMs > 0 ? (count * 1_000) / sinceMs : 0));
+    const sources = rates.slice(4);
+    const all = sources.reduce((sum, rate) => sum + rate, 0);
+    const computed = (sources[5] ?? 0) + (sources[6] ?? 0);
+    const quantiles = [this.#ttft, this.#tbt].flatMap(({ second }) => QUANTILES.map((share) => second.quantile(share)));
+    this.#counts.fill(0);
+    for (const { second, minute } of [this.#ttft, this.#tbt]) {
+      minute.merge(second);
+      second.clear();
+    }
+    return [...rates, all > 0 ? 1 - computed / all : NaN, ...quantiles];
+  }
+
+  /** Returns the quantiles of the minute, the last ones of {@link REQUEST_SERIES}, and begins another minute. */
+  takeMinute(): number[] {
+    const both = [this.#ttft, this.#tbt];
+    const quantiles = both.flatMap(({ minute }) => QUANTILES.map((share) => minute.quantile(share)));
+    for (const { minute } of both) minute.clear();
+    return quantiles;
+  }
+}

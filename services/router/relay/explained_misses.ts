@@ -1,0 +1,34 @@
+/** Notes in a request's trace why tokens of its prompt are computed. */
+import type { MembersView } from '../cluster/members_view.ts';
+import type { Chosen } from '../conductor/conductor.ts';
+import type { MissReasons } from '../observe/miss_reasons.ts';
+import type { RequestChain } from './request_chain.ts';
+import type { RequestTrace } from './request_log.ts';
+
+/** A prompt as it was placed. */
+interface ExplainedPrompt {
+  readonly trace: RequestTrace;
+  readonly chain: RequestChain;
+  readonly promptTokens: Uint32Array;
+  readonly chosen: Pick<Chosen, 'held' | 'heldTokens' | 'decodeSources' | 'prefillSources' | 'second'>;
+  /** Whether every token is computed, so that held blocks are of no use. */
+  readonly isComputingAll: boolean;
+}
+
+/**
+ * Finds the reasons for the first placement of a prompt: later ones find what earlier ones have computed. To be called in the turn of the
+ * event loop of the placement; does nothing for a further sample, whose prompt is the first one's.
+ */
+export function explainMisses(
+  { misses, view }: { readonly misses?: MissReasons | undefined; readonly view: MembersView },
+  { trace, chain, promptTokens, chosen, isComputingAll }: ExplainedPrompt,
+): void {
+  const { held, heldTokens, decodeSources, prefillSources, second } = chosen;
+  const { model } = view;
+  if (!misses || !model || !held || !chain.root || trace.expected.misses) return;
+  trace.expected.misses = misses.classify({
+    ...{ tokens: promptTokens, blockSize: model.format.blockSize, root: chain.root, keys: chain.keys },
+    ...(isComputingAll ? { held: undefined, heldTokens: 0 } : { held, heldTokens }),
+    sources: [...decodeSources, ...prefillSources, ...(second?.sources ?? [])],
+  });
+}

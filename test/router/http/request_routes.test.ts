@@ -1,0 +1,143 @@
+/** Pages of `/api/requests`, by a clock that the test sets. Budget: 2 s. */
+import assert from 'node:assert/strict';
+import { test } from 'vitest';
+import { Failure } from '../../../shared/base/failure.ts';
+import { pageOf } from '../../../services/router/http/request_routes.ts';
+import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
+import type { RequestTrace } from '../../../services/router/relay/request_log.ts';
+import { RequestLog } from '../../../services/router/relay/request_traces.ts';
+import { ParameterFailure } from '../../../services/router/openai/parameter_failure.ts';
+import type { RequestRow } from '../../../services/router/observe/api_types.ts';
+
+const T0 = 1_700_000_000_000;
+
+class World {
+  nowMs = 0;
+  readonly log: RequestLog;
+
+  constructor(most = 100) {
+    const clock = { nowMs: () => this.nowMs, wallMs: () => T0 + this.nowMs, sleep: never, turn: never };
+    this.log = new RequestLog(clock, () => undefined, most);
+  }
+
+  open(id: string, decode = 'd1', model = 'm'): RequestTrace {
+    const trace = this.log.open(id, '/v1/completions', { clientId: `client-${id}`, traceId: undefined });
+    trace.model = model;
+    trace.promptTokens = 100;
+    trace.counts = new RequestCounts(100);
+    trace.counts.begin(decode, `lowest price at ${decode}`);
+    return trace;
+  }
+
+  finish(id: string, ttftMs: number, failure?: Failure, decode?: string): void {
+    const trace = this.open(id, decode);
+    this.nowMs += ttftMs;
+    if (!failure) trace.firstToken(undefined);
+    this.nowMs += 10;
+    this.log.close(trace, failure ? 'failed' : 'finished', failure ? 'error' : 'stop', failure);
+  }
+
+  ids(query: Record<string, string>): string[] {
+    return (pageOf(this.log, { view: 'rows', ...query }).requests as RequestRow[]).map(({ id }) => id);
+  }
+}
+
+function never(): Promise<void> {
+  return Promise.reject(new Error('not used'));
+}
+
+test('a page goes on behind its cursor while new requests come and active ones end', () => {
+  const world = new World();
+  const active = world.open('active');
+  for (let i = 0; i < 9; i++) world.finish(`r${i}`, 5);
+  const first = pageOf(world.log, { view: 'rows', limit: '4' });
+  assert.deepEqual(world.ids({ limit: '4' }), ['r8', 'r7', 'r6', 'r5']);
+  assert.equal(first.kept, 10);
+  world.finish('new', 5);
+  world.log.close(active, 'cancelled', 'abort');
+  assert.deepEqual(world.ids({ limit: '4', cursor: first.next ?? '' }), ['r4', 'r3', 'r2', 'r1']);
+  const last = pageOf(world.log, { limit: '4', cursor: '3' });
+  assert.deepEqual(
+    (last.requests as RequestTrace[]).map(({ id }) => id),
+    ['r0', 'active'],
+  );
+  assert.equal(last.next, null);
+});
+
+test('requests are chosen by phase, model, node, time, error, reason and id', () => {
+  const world = new World();
+  world.finish('fast', 5);
+  world.finish('slow', 500, undefined, 'd2');
+  world.finish('broken', 50, new Failure('instance_lost', 'd1 is lost'));
+  world.open('open', 'd1', 'other');
+  assert.deepEqual(world.ids({ phase: 'finished' }), ['slow', 'fast']);
+  assert.deepEqual(world.ids({ phase: 'finished,failed', node: 'd1' }), ['broken', 'fast']);
+  assert.deepEqual(world.ids({ model: 'other' }), ['open']);
+  assert.deepEqual(world.ids({ min_ttft_ms: '100' }), ['slow']);
+  assert.deepEqual(world.ids({ error: '1' }), ['broken']);
+  assert.deepEqual(world.ids({ error: 'is lost' }), ['broken']);
+  assert.deepEqual(world.ids({ error: '0' }), ['open', 'slow', 'fast']);
+  assert.deepEqual(world.ids({ reason: 'at d2' }), ['slow']);
+  assert.deepEqual(world.ids({ reason: 'error' }), ['broken']);
+  assert.deepEqual(world.ids({ since: String(T0 + 20) }), ['open', 'broken']);
+  assert.deepEqual(world.ids({ q: 'client-sl' }), ['slow']);
+  assert.deepEqual(world.ids({ q: 'fast' }), ['fast']);
+  assert.deepEqual(world.ids({ endpoint: '/v1/embeddings' }), []);
+  assert.deepEqual(world.ids({ slowest: '1', limit: '2' }), ['slow', 'broken']);
+  const [row] = pageOf(world.log, { view: 'rows', q: 'broken' }).requests as RequestRow[];
+  assert.equal(row?.error, 'd1 is lost');
+  assert.equal(row.started_at, T0 + 525);
+});
+
+test('a parameter that is not allowed is refused with those that are', () => {
+  const world = new World();
+  const refused = (query: Record<string, string>, message: RegExp): void => {
+    assert.throws(
+      () => pageOf(world.log, query),
+      (error: unknown) => error instanceof ParameterFailure && message.test(error.message),
+    );
+  };
+  refused({ phase: 'done' }, /"done" is none of tokenizing, placing, .*finished, failed, cancelled/);
+  refused({ limit: '5000' }, /limit: a whole number from 1 to 1000/);
+  refused({ view: 'html' }, /full, rows/);
+  refused({ slowest: 'yes' }, /slowest: 0 or 1/);
+  refused({ slowest: '1', cursor: '7' }, /one page/);
+  refused({ cursor: 'abc' }, /cursor: a whole number/);
+});
+
+test('beyond the last ones, requests that failed and the 20 slowest of a minute stay for an hour', () => {
+  const world = new World(50);
+  const failure = new Failure('internal', 'broken');
+  for (let i = 0; i < 300; i++) world.finish(`a${i}`, i === 7 ? 900 : 10 + (i % 5), i === 3 ? failure : undefined);
+  const startMs = world.nowMs;
+  assert.ok(startMs < 60_000);
+  const early = world.log.all().filter(({ id }) => Number(id.slice(1)) < 250);
+  assert.ok(early.some(({ id }) => id === 'a3') && early.some(({ id }) => id === 'a7'));
+  assert.ok(early.length <= 42, `${early.length} beyond the last 50`);
+  world.nowMs = 3_590_000;
+  for (let i = 0; i < 60; i++) world.finish(`b${i}`, 5);
+  assert.ok(world.log.all().some(({ id }) => id === 'a3'));
+  world.nowMs = startMs + 3_600_001;
+  world.finish('c', 5);
+  assert.deepEqual(
+    world.log.all().filter(({ id }) => id.startsWith('a')),
+    [],
+  );
+});
+
+test('older requests keep the three cheapest alternatives, notable ones all', () => {
+  const world = new World(10_000);
+  const alternatives = Array.from({ length: 8 }, (_, k) => ({ decode: `d${k}`, run: 0, queueLength: 0, priceMs: k }));
+  for (let i = 0; i < 2_100; i++) {
+    const trace = world.open(`r${i}`);
+    trace.counts?.begin('d1', 'why', { priceMs: 1, alternatives });
+    world.nowMs += i === 1 ? 5_000 : 1;
+    world.log.close(trace, 'finished', 'stop');
+  }
+  const numOf = (id: string): number | undefined =>
+    world.log
+      .all()
+      .find((trace) => trace.id === id)
+      ?.attempts.at(-1)?.explanation?.alternatives.length;
+  assert.deepEqual([numOf('r30'), numOf('r1'), numOf('r2000')], [3, 8, 8]);
+});

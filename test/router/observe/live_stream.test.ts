@@ -1,0 +1,225 @@
+/** Ticks of the dashboard's stream, by a clock that the test sets. Budget: 5 s. */
+import assert from 'node:assert/strict';
+import { test } from 'vitest';
+import { Failure } from '../../../shared/base/failure.ts';
+import { Instance } from '../../../services/router/cluster/instance.ts';
+import type { NodeView, StreamTick } from '../../../services/router/observe/api_types.ts';
+import { EventLog } from '../../../services/router/observe/event_log.ts';
+import { LiveStream, STREAM_PARTS, type StreamReader } from '../../../services/router/observe/live_stream.ts';
+import { routerNode } from '../../../services/router/observe/node_view.ts';
+import { RequestLog } from '../../../services/router/relay/request_traces.ts';
+import type { InstanceLoad } from '../../../shared/protocol/membership.ts';
+
+const T0 = 1_700_000_000_000;
+
+class Reader implements StreamReader {
+  readonly ticks: StreamTick[] = [];
+  numBytes = 0;
+  isSlow = false;
+  readonly parts;
+
+  constructor(parts: readonly (typeof STREAM_PARTS)[number][] = STREAM_PARTS) {
+    this.parts = new Set(parts);
+  }
+
+  isBehind(): boolean {
+    return this.isSlow;
+  }
+
+  write(text: string): void {
+    const [, data] = /^event: tick\ndata: (.*)\n\n$/.exec(text) ?? [];
+    assert.ok(data, text.slice(0, 80));
+    this.ticks.push(JSON.parse(data) as StreamTick);
+    this.numBytes += text.length;
+  }
+
+  get last(): StreamTick {
+    const last = this.ticks.at(-1);
+    assert.ok(last);
+    return last;
+  }
+}
+
+class World {
+  nowMs = 0;
+  numAsked = 0;
+  readonly instances: Instance[] = [];
+  readonly clock = {
+    ...{ nowMs: () => this.nowMs, wallMs: () => T0 + this.nowMs },
+    ...{ sleep: never, turn: never },
+  };
+  readonly events = new EventLog(this.clock);
+  readonly requests = new RequestLog(this.clock, () => undefined, 10_000);
+  readonly stream: LiveStream;
+
+  constructor() {
+    const router = { name: 'router', epoch: 'r' };
+    const process = { ...router, pid: 1, address: 'r:1', startedMs: 0, loopDelayMs: 0 };
+    this.stream = new LiveStream({
+      router,
+      moment: () => ({ nowMs: this.nowMs, wallMs: T0 + this.nowMs }),
+      instances: () => {
+        this.numAsked++;
+        return this.instances;
+      },
+      health: () => ({ state: 'ok', problems: [] }),
+      routerNode: () => ({
+        ...routerNode(process, { numRequests: 0, isDraining: false }, { nowMs: 0, wallMs: T0 }),
+        ...{ memory_bytes: 0, heap_bytes: 0, cpu_ms: 0 },
+      }),
+      now: () => ({ requests_per_s: 3 }),
+      flows: () => [],
+      events: this.events,
+      requests: this.requests,
+    });
+  }
+
+  add(name: string): Instance {
+    const member = { name, role: 'decode', address: `${name}:1`, pid: 1, epoch: 'e' } as const;
+    const instance = new Instance({ member, protocolVersion: 1 }, this.nowMs, undefined, 'm');
+    this.instances.push(instance);
+    heard(instance, 0, this.nowMs);
+    return instance;
+  }
+
+  tick(): void {
+    this.nowMs += 1_000;
+    this.stream.tick();
+  }
+
+  request(id: string, failure?: Failure): void {
+    const trace = this.requests.open(id, '/v1/chat/completions', { clientId: undefined, traceId: undefined });
+    this.requests.close(trace, failure ? 'failed' : 'finished', failure ? 'error' : 'stop', failure);
+  }
+}
+
+function never(): Promise<void> {
+  return Promise.reject(new Error('not used'));
+}
+
+function heard(instance: Instance, running: number, nowMs: number): void {
+  const tier = { blocks: 9, bytes: running * 1_000, capacityBytes: 1e9, hits: running, misses: 1, evictions: 0 };
+  const tiers = { device: { ...tier, dedupFactor: 1 }, dram: { ...tier, dedupFactor: 1 } };
+  const load: InstanceLoad = {
+    running,
+    waiting: running % 7,
+    preemptions: 0,
+    lastStepMs: running / 3,
+    isDraining: false,
+    tiers,
+  };
+  instance.receiveHeartbeat({ load, blocks: 0, seen: {} }, 'r', nowMs);
+}
+
+test('the first tick has all, the next ones what has changed', () => {
+  const world = new World();
+  const [a] = [world.add('a'), world.add('b')];
+  world.request('r1');
+  world.events.add({ kind: 'joined', node: 'a', text: 'a joined' });
+  const reader = new Reader();
+  const close = world.stream.open(reader);
+  assert.deepEqual(
+    reader.last.nodes.map(({ name }) => name),
+    ['a', 'b', 'router'],
+  );
+  assert.deepEqual([reader.last.requests.length, reader.last.events.length], [1, 1]);
+  assert.deepEqual(reader.last.now, { requests_per_s: 3 });
+  world.tick();
+  assert.equal(reader.last.nodes.length, 0);
+  heard(a, 5, world.nowMs);
+  world.request('r2');
+  world.requests.open('r3', '/v1/completions', { clientId: undefined, traceId: undefined });
+  world.events.add({ kind: 'lost', node: 'b', text: 'b is lost' });
+  world.instances.pop();
+  world.tick();
+  const [changed] = reader.last.nodes;
+  assert.deepEqual([changed?.name, changed?.running, changed?.address], ['a', 5, undefined]);
+  assert.deepEqual(reader.last.gone, ['b']);
+  assert.deepEqual(
+    reader.last.requests.map(({ id, phase }) => [id, phase]),
+    [
+      ['r2', 'finished'],
+      ['r3', 'tokenizing'],
+    ],
+  );
+  assert.deepEqual(
+    reader.last.events.map(({ text }) => text),
+    ['b is lost'],
+  );
+  world.tick();
+  assert.deepEqual([reader.last.requests, reader.last.events], [[], []]);
+  close();
+  const { numAsked } = world;
+  world.tick();
+  assert.equal(world.numAsked, numAsked, 'nothing is computed without a reader');
+  assert.equal(world.stream.numReaders, 0);
+});
+
+test('1,000 nodes that change all the time, and 200 requests a second, take under 20 KB a second; none is forgotten', () => {
+  const world = new World();
+  const nodes = Array.from({ length: 1_000 }, (_, i) => world.add(`decode-${i}`));
+  const reader = new Reader();
+  world.stream.open(reader);
+  const known = new Map(reader.last.nodes.map((node) => [node.name, node as NodeView]));
+  assert.equal(known.size, 1_001);
+  reader.numBytes = 0;
+  const numTicks = 60;
+  for (let tick = 1; tick <= numTicks; tick++) {
+    for (const [i, node] of nodes.entries()) heard(node, (i * 31 + tick * 17) % 977, world.nowMs);
+    for (let i = 0; i < 200; i++) world.request(`r${tick}-${i}`, i === 150 ? new Failure('internal', 'x') : undefined);
+    world.tick();
+    assert.ok(
+      reader.last.requests.some(({ id }) => id === `r${tick}-150`),
+      'a failed one is always sent',
+    );
+    for (const row of reader.last.nodes) known.set(row.name, { ...(known.get(row.name) as NodeView), ...row });
+  }
+  assert.ok(reader.numBytes / numTicks < 20_000, `${reader.numBytes / numTicks} bytes`);
+  for (let i = 0; i < 100; i++) {
+    world.tick();
+    for (const row of reader.last.nodes) known.set(row.name, { ...(known.get(row.name) as NodeView), ...row });
+  }
+  for (const { member, load } of nodes) {
+    const shown = known.get(member.name);
+    assert.deepEqual([shown?.running, shown?.tiers['dram']?.hits], [load?.running, load?.running]);
+  }
+});
+
+test('a state that changes is sent before other changes', () => {
+  const world = new World();
+  const nodes = Array.from({ length: 1_000 }, (_, i) => world.add(`decode-${i}`));
+  const reader = new Reader();
+  world.stream.open(reader);
+  nodes[700]?.failed('reset');
+  for (const [i, node] of nodes.entries()) if (i !== 700) heard(node, 5, world.nowMs);
+  world.tick();
+  assert.equal(reader.last.nodes[0]?.name, 'decode-700');
+  assert.equal(reader.last.nodes[0].state, 'suspect');
+});
+
+test('a slow reader is left out and has all again later; parts that are not wanted are empty; the 65th is refused', () => {
+  const world = new World();
+  const node = world.add('a');
+  const [slow, events] = [new Reader(), new Reader(['events'])];
+  world.stream.open(slow);
+  world.stream.open(events);
+  slow.isSlow = true;
+  heard(node, 5, 0);
+  world.tick();
+  world.tick();
+  assert.equal(slow.ticks.length, 1);
+  assert.deepEqual([events.ticks.length, events.last.nodes, events.ticks[0]?.nodes], [3, [], []]);
+  slow.isSlow = false;
+  world.tick();
+  assert.deepEqual(
+    slow.last.nodes.map(({ name, running }) => [name, running]),
+    [
+      ['a', 5],
+      ['router', 0],
+    ],
+  );
+  world.tick();
+  assert.deepEqual(slow.last.nodes, []);
+  for (let i = 2; i < 64; i++) world.stream.open(new Reader());
+  assert.throws(() => world.stream.open(new Reader()), /there are 64 streams already/);
+});

@@ -1,0 +1,23 @@
+/** Series of `/api/history` that the made-up cluster has, and about how large their values are. */
+export const SERIES: Readonly<Record<string, number>> = {
+  requests_per_s: 17,
+  failed_per_s: 0.3,
+  prompt_tokens_per_s: 42_000,
+  output_tokens_per_s: 3_100,
+  source_device: 14_000,
+  source_dram: 6_000,
+  source_instance: 3_000,
+  source_store_dram: 5_000,
+  source_store_disk: 1_500,
+  source_handoff: 4_000,
+  source_computed: 9_500,
+  hit_ratio: 0.7,
+  running: 64,
+  waiting: 5,
+  ttft_ms_p50: 95,
+  ttft_ms_p95: 310,
+  ttft_ms_p99: 620,
+  tbt_ms_p50: 21,
+  tbt_ms_p95: 34,
+  tbt_ms_p99: 58,
+};
