@@ -184,7 +184,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a snapshot leaves what it does not name',
     file: 'services/router/cluster/holder_sets.js',
-    from: 'this.forget(to);',
+    from: 'this.forget(to, gone);',
     to: '',
   },
   {
@@ -226,7 +226,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'an eviction is not told',
     file: 'shared/engine/block_pool.js',
-    from: 'this.#onRemoved(hash.key);',
+    from: 'this.#hooks.onRemoved(hash.key);',
     to: '',
   },
   {
