@@ -10,6 +10,7 @@ import { ask, type Network } from '../../../shared/net/network.ts';
 import { decodeBlockBatch, tiers, type BlockBatch, type BlockRun } from '../../../shared/protocol/block_events.ts';
 import { subjects } from '../../../shared/protocol/membership.ts';
 import { unpackKeyWords } from '../../../shared/protocol/packing.ts';
+import { unpackParents } from '../../../shared/protocol/parent_keys.ts';
 import type { Instance } from './instance.ts';
 import type { PrefixIndex } from './prefix_index.ts';
 
@@ -166,7 +167,8 @@ export class IndexFeed {
       numbered = page.sequence;
       const tier = tiers[page.tier];
       if (!tier) continue;
-      for (const slice of slicesOf({ operation: 'stored', tier, keys: unpackKeyWords(page.keys) })) {
+      const keys = unpackKeyWords(page.keys);
+      for (const slice of slicesOf({ operation: 'stored', tier, keys, parents: unpackParents(keys, page.parents) })) {
         await this.#yieldNow(slice);
         this.#index.apply(staged, slice);
       }
@@ -177,7 +179,10 @@ export class IndexFeed {
 
 function* slicesOf(run: BlockRun): Generator<BlockRun> {
   for (let from = 0; from < run.keys.length; from += SLICE_WORDS)
-    yield { ...run, keys: run.keys.subarray(from, from + SLICE_WORDS) };
+    yield {
+      ...{ ...run, keys: run.keys.subarray(from, from + SLICE_WORDS) },
+      parents: run.parents?.subarray(from, from + SLICE_WORDS),
+    };
 }
 
 function wordsOf({ runs }: BlockBatch): number {
