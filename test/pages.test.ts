@@ -9,6 +9,8 @@ import { dirname, join, normalize } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, test } from 'vitest';
 import { readCommandLine, type OptionTable } from '../shared/base/options.ts';
+import { reportFlags } from '../services/cli/bench/report_command.ts';
+import { serveFlags } from '../services/cli/bench/serve_flags.ts';
 import { doctorOptions } from '../services/cli/doctor/doctor_options.ts';
 import { policyOptions, readPolicyLine } from '../services/cli/policy_options.ts';
 import { loadTables, tableOf } from '../services/cli/tables.ts';
@@ -97,6 +99,7 @@ function tree(): Set<string> {
 const replayCommands = new Map([
   ['replay', replayFlags],
   ['plan', planFlags],
+  ['bench', [...serveFlags, ...reportFlags]],
 ]);
 
 describe('commands in code spans', () => {
@@ -146,7 +149,8 @@ describe('commands in code spans', () => {
         (name) => `--${name.replaceAll('_', '-')}`,
       ),
     );
-    for (const more of ['--config', '--json', '--help', '--version', ...replayFlags, ...planFlags]) options.add(more);
+    for (const more of ['--config', '--json', '--help', '--version', ...[...replayCommands.values()].flat()])
+      options.add(more);
     const wrong = spans.flatMap(({ page, span }) => {
       if (page.startsWith('test/') || page.startsWith('kernels/')) return [];
       const flag = /^(--[a-z][a-z-]+)/.exec(span)?.[1];

@@ -32,6 +32,7 @@ Usage: penstock COMMAND [options]
   model     pull ORG/NAME[@REVISION][:FILE.gguf] | list [--json] | remove ORG/NAME: models of a hub, in its cache
   replay    TRACE.jsonl [options]: a trace through a simulated cluster; penstock replay --help
   plan      TRACE.jsonl [options]: the cheapest cluster that meets targets with a trace; penstock plan --help
+  bench     serve [options]: load on a running server, and its figures | report RUN.json... --html FILE
   policy    [NAME] [--router HOST:PORT] [--json]: shows or sets the placement policy of a running cluster
   doctor    [--api HOST:PORT] [--router HOST:PORT] [--json]: checks this machine and a running cluster, with a cure per fault
   top       [--api HOST:PORT] [--once] [--json]: a view of a running cluster, each second
@@ -122,6 +123,9 @@ async function ranWithoutTables(command: string, args: readonly string[]): Promi
   } else if (command === 'replay' || command === 'plan') {
     const { runReplayCommand } = await import('./replay.ts');
     await runReplayCommand(command, args);
+  } else if (command === 'bench') {
+    const { runBenchCommand } = await import('./bench/bench_command.ts');
+    process.exitCode = await runBenchCommand(args);
   } else {
     return false;
   }

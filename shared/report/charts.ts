@@ -12,6 +12,8 @@ const BAR = 16;
 const GROUP_GAP = 14;
 /** Width of the names beside bars. */
 const NAME_WIDTH = 190;
+/** Most characters of a name that fit there. */
+const MAX_NAME_LENGTH = 28;
 /** Number of different colours of the page; further series repeat them, with dashes. */
 const NUM_COLOURS = 8;
 
@@ -128,7 +130,7 @@ export function barChart(
       const title = `<title>${escaped(`${name}, ${names[i] ?? ''}: ${show(value)}`)}</title>`;
       return `<rect x="${NAME_WIDTH}" y="${px(y)}" width="${px(width)}" height="${BAR - 3}" fill="${colourOf(i)}">${title}</rect>${label(NAME_WIDTH + width + 6, y + 11, show(value), 'start')}`;
     });
-    return `${label(NAME_WIDTH - 10, top + (names.length * BAR) / 2 + 4, name, 'end')}${bars.join('')}`;
+    return `${label(NAME_WIDTH - 10, top + (names.length * BAR) / 2 + 4, shortened(name), 'end')}${bars.join('')}`;
   });
   return figure(title, groups.length * groupHeight, marks);
 }
@@ -156,7 +158,7 @@ export function stackedBarChart(
       x += width;
       return part;
     });
-    return `${label(NAME_WIDTH - 10, y + 15, name, 'end')}${parts.join('')}`;
+    return `${label(NAME_WIDTH - 10, y + 15, shortened(name), 'end')}${parts.join('')}`;
   });
   return figure(title, groups.length * rowHeight, marks);
 }
@@ -169,6 +171,11 @@ export function legend(names: readonly string[]): string {
 
 function figure(title: string, height: number, marks: readonly string[]): string {
   return `<svg viewBox="0 0 ${WIDTH} ${height}" role="img" aria-label="${escaped(title)}">${marks.join('')}</svg>`;
+}
+
+/** Returns a name as beside its bars, whose titles have all of it. */
+function shortened(name: string): string {
+  return name.length > MAX_NAME_LENGTH ? `${name.slice(0, MAX_NAME_LENGTH - 1)}…` : name;
 }
 
 function label(x: number, y: number, text: string, anchor: 'start' | 'middle' | 'end'): string {

@@ -88,6 +88,7 @@ test('a request is found by its id, opened, understood, saved, and linked', asyn
 
 test('names and ids from clients are text, whatever they contain', async () => {
   const { page, errors } = await open('requests');
+  await page.getByRole('searchbox', { name: 'Search' }).fill('<img');
   await page.getByRole('link', { name: EVIL }).click();
   await page.locator('.waterfall').waitFor();
   assert((await page.locator('h3.id').textContent()) === EVIL);

@@ -75,10 +75,15 @@ function filtered(world: World, query: URLSearchParams): RequestPage {
 
 function reportOf(row: RequestRow, share: number): StageReport {
   const { device, dram, instance, store_dram: storeDram, store_disk: storeDisk, computed } = row.sources;
+  const ttft = row.ttft_ms ?? 100;
   return {
     ...{ cached_tokens: device + dram, fetched_tokens: instance + storeDram + storeDisk, computed_tokens: computed },
-    ...{ fetched_bytes: (instance + storeDram + storeDisk) * 131_072, queue_ms: 3.2 * share, load_ms: 41 * share },
-    compute_ms: (row.ttft_ms ?? 100) * 0.4 * share,
+    ...{
+      fetched_bytes: (instance + storeDram + storeDisk) * 131_072,
+      queue_ms: 0.05 * ttft * share,
+      load_ms: 0.3 * ttft * share,
+    },
+    compute_ms: 0.4 * ttft * share,
   };
 }
 
@@ -106,7 +111,12 @@ function attemptsOf(world: World, row: RequestRow): AttemptPart[] {
     prediction: { ttft_ms: price * 0.3, wait_ms: 2, tbt_ms: 18, total_ms: price, cached_tokens: row.sources.device },
   });
   const alternatives = instances.slice(0, 6).map((decode, i) => ({
-    ...{ decode, prefill: i % 2 === 0 ? null : (instances[i - 1] ?? null), matched_blocks: 3 * i, queue_length: i },
+    ...{
+      decode: `${decode}/epoch`,
+      prefill: i % 2 === 0 ? null : (instances[i - 1] ?? null),
+      matched_blocks: 3 * i,
+      queue_length: i,
+    },
     ...priced(700 + 130 * i),
   }));
   const attempt: AttemptPart = {

@@ -74,6 +74,8 @@ export type TtftBreakdown = Readonly<
 
 /** One request with all that the router knows of it. */
 export interface RequestDetail {
+  /** When the request was read, on the router's clock. */
+  readonly as_of?: number;
   readonly id: string;
   readonly client_id: string | null;
   readonly trace_id: string | null;

@@ -183,11 +183,14 @@ export function axisMarks(endMs: number, count: number): number[] {
   return Array.from({ length: Math.floor(endMs / step + 1e-9) + 1 }, (_, i) => i * step);
 }
 
+/** Shortest time that is shown as a part of a TTFT. */
+const LEAST_MS = 0.05;
+
 /** Returns the parts of a time to the first token that took any time, in their order. */
 export function ttftSpans(parts: TtftBreakdown): { readonly kind: SpanKind; readonly ms: number }[] {
   const kinds = { router: 'router', failover: 'lost', queue: 'queue', load: 'load', compute: 'compute' } as const;
   const named = { ...kinds, transport: 'transport' } as const;
   return (Object.keys(named) as (keyof typeof named)[])
     .map((name) => ({ kind: named[name], ms: parts[name] ?? 0 }))
-    .filter(({ ms }) => ms > 0);
+    .filter(({ ms }) => ms >= LEAST_MS);
 }

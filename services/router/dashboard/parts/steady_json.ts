@@ -16,12 +16,12 @@ export interface SteadyBody<Body> {
 }
 
 /**
- * Asks for the JSON at `path` when the component appears, when the path changes, when another router answers, and again
+ * Asks for the JSON at `path` when the component appears, when the path changes, when the router is connected again, and
  * `againMs(body)` milliseconds after each answer (0: never). Asks nothing while the page is hidden or the router does not answer.
  */
 export function useSteadyJson<Body>(path: string, againMs: (body: Body | undefined) => number): SteadyBody<Body> {
   const asked = useSignal<SteadyBody<Body>>({ body: undefined, at: undefined, error: undefined });
-  const epoch = store.router.value?.epoch;
+  const connections = store.connections.value;
   useEffect(() => {
     const aborter = new AbortController();
     let cancel = (): void => undefined;
@@ -42,6 +42,6 @@ export function useSteadyJson<Body>(path: string, againMs: (body: Body | undefin
       aborter.abort();
       cancel();
     };
-  }, [path, epoch]);
+  }, [path, connections]);
   return asked.value;
 }

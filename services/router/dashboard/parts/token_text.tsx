@@ -17,7 +17,7 @@ function letterOf(colour: number): string {
 /** Colour of an entry with its letter. */
 export function Swatch({ colour }: { readonly colour: number }): VNode {
   return (
-    <span class={`swatch c${colour}`} aria-hidden="true">
+    <span class={`letter-box c${colour}`} aria-hidden="true">
       {letterOf(colour)}
     </span>
   );
@@ -27,7 +27,7 @@ export function Swatch({ colour }: { readonly colour: number }): VNode {
 export function TokenLegend({ legend }: { readonly legend: readonly LegendEntry[] }): VNode {
   const total = legend.reduce((sum, { tokens }) => sum + tokens, 0);
   return (
-    <ul class="legend">
+    <ul class="key">
       {legend.map(({ label, colour, tokens }) => (
         <li key={label}>
           <Swatch colour={colour} />

@@ -24,13 +24,13 @@ export function TtftBar({ parts }: { readonly parts: TtftBreakdown }): VNode {
     <>
       <div class="token-bar" aria-hidden="true">
         {spans.map(({ kind, ms }) => (
-          <span key={kind} class={`span-colour ${kind}`} style={{ width: `${(ms / total) * 100}%` }} />
+          <span key={kind} class={`span-colour t-${kind}`} style={{ width: `${(ms / total) * 100}%` }} />
         ))}
       </div>
-      <ul class="legend">
+      <ul class="key">
         {spans.map(({ kind, ms }) => (
           <li key={kind} title={SPAN_WORDS[kind].title}>
-            <span class={`swatch span-colour ${kind}`} aria-hidden="true" />
+            <span class={`letter-box span-colour t-${kind}`} aria-hidden="true" />
             <span>{SPAN_WORDS[kind].label}</span>
             <b>{duration(ms)}</b>
           </li>

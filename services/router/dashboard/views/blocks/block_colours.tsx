@@ -78,10 +78,10 @@ function largestHolders({ holders, runs }: BlocksBody): readonly string[] {
 /** Legend of the colours. */
 export function ColourLegend({ holders }: { readonly holders: readonly string[] }): VNode {
   return (
-    <ul class="legend">
+    <ul class="key">
       {legendOf(colourMode.value, holders).map(({ name, words }) => (
         <li key={name}>
-          <span class={`swatch cell ${name}`} aria-hidden="true" />
+          <span class={`letter-box cell ${name}`} aria-hidden="true" />
           <span>{words}</span>
         </li>
       ))}

@@ -84,7 +84,7 @@ function Form(props: { readonly isAsking: boolean; readonly onSubmit: () => void
           {props.isAsking ? 'Looking…' : 'Look it up'}
         </button>
       </div>
-      <p class="soft small">Nothing is computed and nothing of the text is kept.</p>
+      <p class="soft note-text">Nothing is computed and nothing of the text is kept.</p>
     </form>
   );
 }
@@ -126,7 +126,7 @@ function Ranges({ colours, blockSize }: { readonly colours: TokenColours; readon
     <details>
       <summary>Ranges as a table (blocks of {count(blockSize)} tokens)</summary>
       <div class="scroll" tabIndex={0} role="region" aria-label="Ranges of the prompt">
-        <table class="plain">
+        <table class="grid-table">
           <thead>
             <tr>
               <th scope="col">Tokens</th>
@@ -158,7 +158,7 @@ function Ranges({ colours, blockSize }: { readonly colours: TokenColours; readon
 function Placements({ placements }: { readonly placements: readonly PlacementView[] }): VNode | null {
   if (placements.length === 0) return <Notice>No instance can take this prompt now.</Notice>;
   return (
-    <table class="plain stacking">
+    <table class="grid-table stacking">
       <caption>Placements that the prompt could get; the policy takes the one with the lowest price</caption>
       <thead>
         <tr>

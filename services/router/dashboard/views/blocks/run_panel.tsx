@@ -28,7 +28,7 @@ function Whole({ body }: { readonly body: BlocksBody }): VNode {
           {body.is_truncated && ' or more'}
         </Row>
       </dl>
-      <p class="soft small">Select a run of blocks to see who holds it.</p>
+      <p class="soft note-text">Select a run of blocks to see who holds it.</p>
     </>
   );
 }

@@ -60,7 +60,7 @@ export function TreeCard({ focus }: { readonly focus: string | null }): VNode {
       }
     >
       {error !== undefined && <Notice error={error}>{''}</Notice>}
-      {!body || !body.is_ready ? (
+      {error !== undefined && !body ? null : !body?.is_ready ? (
         <Notice>The router gathers the tree, which it keeps only while somebody looks…</Notice>
       ) : body.runs.length === 0 ? (
         <Notice>
@@ -113,7 +113,7 @@ function Tree({ body, focus }: { readonly body: BlocksBody; readonly focus: stri
             onBack={() => top && zoomOut(top)}
           />
           <ColourLegend holders={body.holders} />
-          <p class="soft small">
+          <p class="soft note-text">
             Width: cached blocks that begin with the same prefix. Each row continues the one above; the numbers are
             blocks.
             {icicle.hidden > 0 &&

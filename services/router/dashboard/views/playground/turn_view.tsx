@@ -26,8 +26,8 @@ export function TurnView({ turn, isLast }: { readonly turn: Turn; readonly isLas
         {content !== '' && <p>{content}</p>}
         {content === '' && isRunning && <p class="soft">waiting for the first token…</p>}
         {error !== undefined && <Notice error={error}>{''}</Notice>}
-        {finish === 'length' && <p class="soft small">Cut off: it reached the most tokens that it may have.</p>}
-        {finish === 'stopped' && <p class="soft small">Stopped.</p>}
+        {finish === 'length' && <p class="soft note-text">Cut off: it reached the most tokens that it may have.</p>}
+        {finish === 'stopped' && <p class="soft note-text">Stopped.</p>}
       </div>
       {answer.request ? <Facts answer={answer} request={answer.request} isLast={isLast} /> : <Early answer={answer} />}
     </li>
@@ -39,7 +39,7 @@ function Early({ answer }: { readonly answer: Answer }): VNode | null {
   const { id, lookup } = answer;
   if (!lookup && id === undefined) return null;
   return (
-    <p class="soft small">
+    <p class="soft note-text">
       {lookup && `${plural(lookup.cached_tokens, 'token')} of ${count(lookup.prompt_tokens)} held when it was asked. `}
       {id !== undefined && <a href={hrefOf('requests', id)}>Its request</a>}
     </p>

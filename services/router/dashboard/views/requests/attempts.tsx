@@ -65,7 +65,7 @@ function Placements(props: {
   const { attempt, placement } = props;
   const prefill = attempt.prefills[0]?.prefill ?? null;
   return (
-    <table class="plain stacking">
+    <table class="grid-table stacking">
       <caption>
         The placement that was taken, and {plural(placement.alternatives.length, 'other')} that were not, with what each
         was expected to cost
@@ -75,9 +75,6 @@ function Placements(props: {
           <th scope="col">Placement</th>
           <th scope="col" class="number" title="The policy takes the lowest price">
             Price
-          </th>
-          <th scope="col" class="number" title="Predicted time to first token">
-            First token
           </th>
           <th scope="col" class="number" title="Tokens that would not be computed">
             Reused
@@ -93,7 +90,7 @@ function Placements(props: {
         {placement.alternatives.map((other, i) => (
           <PlacementRow
             key={i}
-            name={nameOf(other.decode, other.prefill, other.second_prefill)}
+            name={nameOf(nodeOf(other.decode), nodeOf(other.prefill), nodeOf(other.second_prefill ?? null))}
             priced={other}
             other={other}
             base={placement.price_ms}
@@ -105,9 +102,14 @@ function Placements(props: {
 }
 
 /** Name of a placement: "prefill-1 → decode-2". */
-export function nameOf(decode: string, prefill: string | null, second?: string): string {
-  const prefills = [prefill, second].filter((name) => name !== null && name !== undefined).join(' + ');
-  return prefills === '' ? decode : `${prefills} → ${decode}`;
+export function nameOf(decode: string | null, prefill: string | null, second: string | null = null): string {
+  const prefills = [prefill, second].filter((name) => name !== null).join(' + ');
+  return prefills === '' ? (decode ?? NONE) : `${prefills} → ${decode ?? NONE}`;
+}
+
+/** Name of the node of an instance's id, which is its name and its epoch. */
+function nodeOf(id: string | null): string | null {
+  return id === null || !id.includes('/') ? id : id.slice(0, id.lastIndexOf('/'));
 }
 
 function PlacementRow(props: {
@@ -134,9 +136,6 @@ function PlacementRow(props: {
             {duration(Math.abs(more))})
           </span>
         )}
-      </td>
-      <td class="number" data-label="First token">
-        {duration(prediction?.ttft_ms)}
       </td>
       <td class="number" data-label="Reused">
         {count(prediction?.cached_tokens)}

@@ -101,7 +101,8 @@ export function RequestList(): VNode {
       note={
         <>
           {plural(ids.length, 'request')} shown
-          {state.kept !== undefined && ` of ${count(state.kept)} kept`} · <AsOf />
+          {state.kept !== undefined && ` of ${count(state.kept)} kept`} ·{' '}
+          <AsOf at={Math.max(state.asOf ?? 0, store.asOf.value ?? 0) || undefined} />
         </>
       }
     >

@@ -22,7 +22,11 @@ const RUNNING_MS = 1_000;
 
 /** Page of the request `id`. */
 export function RequestPage({ id }: { readonly id: string }): VNode {
-  const { body, at, error } = useSteadyJson<RequestDetail>(`api/requests/${encodeURIComponent(id)}`, (last) =>
+  const {
+    body,
+    at: answeredAt,
+    error,
+  } = useSteadyJson<RequestDetail>(`api/requests/${encodeURIComponent(id)}`, (last) =>
     last === undefined || !hasEnded(last) ? RUNNING_MS : 0,
   );
   if (!body) {
@@ -32,6 +36,7 @@ export function RequestPage({ id }: { readonly id: string }): VNode {
       </Card>
     );
   }
+  const at = body.as_of ?? answeredAt;
   return (
     <>
       <Summary request={body} at={at} />
@@ -88,7 +93,7 @@ function Summary({ request, at }: RequestCard): VNode {
         </button>
       </div>
       {request.error !== null && <p class="failure">{request.error}</p>}
-      <dl class="tiles">
+      <dl class="fact-tiles">
         <Fact label="First token after">{duration(ttftMs)}</Fact>
         <Fact label="Between tokens">{duration(tbtMs)}</Fact>
         <Fact label="Total">{duration(totalMs)}</Fact>
@@ -96,7 +101,7 @@ function Summary({ request, at }: RequestCard): VNode {
         <Fact label="Output tokens">{count(outputTokens)}</Fact>
         <Fact label="KV fetched">{bytes(request.fetched_bytes)}</Fact>
       </dl>
-      <dl class="facts">
+      <dl class="fact-line">
         <Fact label="Model">{request.model ?? NONE}</Fact>
         <Fact label="Endpoint">{request.endpoint}</Fact>
         <Fact label="Started">{dayTime(startedAt(request))}</Fact>
@@ -167,7 +172,7 @@ function Predictions({ request, at }: RequestCard): VNode {
       {rows.length === 0 ? (
         <Notice>Nothing was predicted, or nothing came to compare with.</Notice>
       ) : (
-        <table class="plain">
+        <table class="grid-table">
           <thead>
             <tr>
               <th scope="col">Value</th>
@@ -194,7 +199,7 @@ function Predictions({ request, at }: RequestCard): VNode {
           </tbody>
         </table>
       )}
-      <p class="soft small">
+      <p class="soft note-text">
         The time to first token counts from the placement here, not from the arrival: that is what a placement can
         predict.
       </p>

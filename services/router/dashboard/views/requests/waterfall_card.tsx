@@ -101,7 +101,7 @@ function SpanBar(props: { readonly span: Span; readonly at: (ms: number) => stri
   const share = (Math.min(endMs, shownMs) - startMs) / Math.max(shownMs, 1e-9);
   const text = `${SPAN_WORDS[kind].label} ${duration(endMs - startMs)}`;
   return (
-    <span class={`span ${kind}`} style={{ left: at(startMs), width: `${(share * 100).toFixed(3)}%` }} title={text}>
+    <span class={`span t-${kind}`} style={{ left: at(startMs), width: `${(share * 100).toFixed(3)}%` }} title={text}>
       {share > 0.1 ? text : ''}
     </span>
   );
@@ -110,12 +110,12 @@ function SpanBar(props: { readonly span: Span; readonly at: (ms: number) => stri
 function Kinds({ waterfall }: { readonly waterfall: Waterfall }): VNode {
   const kinds = new Set(waterfall.tracks.flatMap(({ spans }) => spans.map(({ kind }) => kind)));
   return (
-    <ul class="legend">
+    <ul class="key">
       {(Object.keys(SPAN_WORDS) as SpanKind[])
         .filter((kind) => kinds.has(kind))
         .map((kind) => (
           <li key={kind} title={SPAN_WORDS[kind].title}>
-            <span class={`swatch span-colour ${kind}`} aria-hidden="true" />
+            <span class={`letter-box span-colour t-${kind}`} aria-hidden="true" />
             <span>{SPAN_WORDS[kind].label}</span>
           </li>
         ))}
@@ -129,7 +129,7 @@ function SpanTable({ waterfall }: { readonly waterfall: Waterfall }): VNode {
     <details>
       <summary>The same as a table, with what each part means</summary>
       <div class="scroll" tabIndex={0} role="region" aria-label="Parts of the request's time">
-        <table class="plain">
+        <table class="grid-table">
           <thead>
             <tr>
               <th scope="col">Process</th>
@@ -156,7 +156,7 @@ function SpanTable({ waterfall }: { readonly waterfall: Waterfall }): VNode {
           </tbody>
         </table>
       </div>
-      <p class="soft small">
+      <p class="soft note-text">
         Each process measures with its own clock; bars are durations laid end to end from the arrival at the router.
       </p>
     </details>

@@ -1,0 +1,293 @@
+/** The command line of `penstock bench serve`, checked before anything is sent. */
+import { parseFlags } from '../../../shared/base/command_flags.ts';
+import { ConfigError } from '../../../shared/base/options.ts';
+import { TRACE_BLOCK_TOKENS } from '../../../shared/trace/trace.ts';
+import type { ArrivalRate, RampUp } from './arrivals.ts';
+import { metricNames, type GoodputTargets, type MetricName } from './figures.ts';
+import { apiOf, type Api } from './request_body.ts';
+import { datasetKinds, DEFAULTS, repeatable, serveTable, type ServeFlags } from './serve_flags.ts';
+import type { RandomLengths } from './workload.ts';
+
+/** Most prompts of a run (P1): each leaves a row of measurements. */
+const MAX_REQUESTS = 1_000_000;
+/** Most tokens of a prompt or an answer. */
+const MAX_TOKENS = 2 ** 24;
+const MAX_TURNS = 1_000;
+const MAX_CONCURRENCY = 65_536;
+
+/** Where prompts come from. */
+type Dataset =
+  | { readonly kind: 'random' | 'multi-turn'; readonly lengths: RandomLengths }
+  | { readonly kind: 'sharegpt'; readonly path: string; readonly outputTokens: number | undefined }
+  | {
+      readonly kind: 'mooncake';
+      readonly path: string;
+      readonly blockTokens: number;
+      readonly speed: number | undefined;
+    };
+
+/** A checked command line. */
+export interface ServeOptions {
+  readonly baseUrl: URL;
+  readonly backend: string;
+  readonly endpoint: string;
+  readonly api: Api;
+  readonly model: string | undefined;
+  readonly apiKey: string | undefined;
+  readonly isInsecure: boolean;
+  readonly readyTimeoutMs: number;
+  readonly dataset: Dataset;
+  /** Conversations, most of them of one turn. */
+  readonly numConversations: number;
+  readonly numTurns: number;
+  readonly promptFormat: 'auto' | 'ids' | 'text';
+  readonly seed: number;
+  readonly rate: ArrivalRate;
+  readonly maxConcurrency: number;
+  readonly numWarmups: number;
+  readonly ignoreEos: boolean;
+  readonly temperature: number | undefined;
+  readonly extraBody: Readonly<Record<string, unknown>>;
+  /** Text before the number of a request; undefined: the time of the run. */
+  readonly requestIdPrefix: string | undefined;
+  readonly metrics: readonly MetricName[];
+  readonly percentiles: readonly number[];
+  readonly goodput: GoodputTargets;
+  readonly label: string | undefined;
+  readonly metadata: Readonly<Record<string, string>>;
+  /** File of the JSON; an empty name is made when the run ended; undefined: none. */
+  readonly saveTo: { readonly name: string; readonly folder: string } | undefined;
+  readonly html: string | undefined;
+  readonly isDetailed: boolean;
+  readonly progress: 'auto' | 'on' | 'off';
+}
+
+/**
+ * Reads the arguments behind `penstock bench serve`; undefined: its help is wanted. @throws ConfigError for an unknown flag, a value that is not
+ * allowed, or flags that exclude each other
+ */
+export function readServeLine(
+  args: readonly string[],
+  environment: Readonly<Record<string, string | undefined>>,
+): ServeOptions | undefined {
+  const { given, words } = parseFlags('bench serve', serveTable, withOptionalValue(args), repeatable);
+  if (given.isSet('help')) return undefined;
+  const [kind, api, endpoint] = targetOf(given);
+  const isGenerated = kind === 'random' || kind === 'multi-turn';
+  const numTurns = given.whole('turns', MAX_TURNS) ?? (kind === 'multi-turn' ? DEFAULTS.numTurns : 1);
+  if (numTurns > 1 && api !== 'chat')
+    throw new ConfigError('conversations of several turns are chats: use --endpoint /v1/chat/completions');
+  if (given.isGiven('turns') && kind !== 'multi-turn' && kind !== 'sharegpt')
+    throw new ConfigError('--turns means something with --dataset-name multi-turn or sharegpt only');
+  const seed = wholeOrZero(given, 'seed', 2 ** 32 - 1);
+  const numPrompts = given.whole('num-prompts', MAX_REQUESTS);
+  const conversations = given.whole('num-conversations', MAX_REQUESTS);
+  return {
+    ...{ baseUrl: urlOf(given), backend: given.text('backend') ?? 'openai', endpoint, api },
+    ...{ model: given.text('model'), apiKey: given.text('api-key') ?? (environment['OPENAI_API_KEY'] || undefined) },
+    isInsecure: given.isSet('insecure'),
+    readyTimeoutMs: 1_000 * (given.number('ready-check-timeout-sec', 0, 86_400) ?? 0),
+    dataset: datasetOf(given, kind),
+    numConversations:
+      kind === 'multi-turn'
+        ? (conversations ?? numPrompts ?? DEFAULTS.numConversations)
+        : (numPrompts ?? (kind === 'mooncake' ? MAX_REQUESTS : DEFAULTS.numRequests)),
+    ...{ numTurns, promptFormat: oneOf(given, 'prompt-format', ['auto', 'ids', 'text']), seed },
+    rate: rateOf(given),
+    maxConcurrency: given.whole('max-concurrency', MAX_CONCURRENCY) ?? Infinity,
+    numWarmups: wholeOrZero(given, 'num-warmups', 100_000),
+    ignoreEos: given.isSet('ignore-eos') || isGenerated || kind === 'mooncake',
+    temperature: given.number('temperature', 0, 100),
+    extraBody: objectOf(given.text('extra-body')),
+    requestIdPrefix: given.value('request-id-prefix'),
+    metrics: metricsOf(given.text('percentile-metrics')),
+    percentiles: percentilesOf(given.text('metric-percentiles') ?? DEFAULTS.percentiles),
+    goodput: goodputOf(given, words),
+    ...{ label: given.text('label'), metadata: metadataOf(given.text('metadata')) },
+    ...{ saveTo: saveOf(given), html: given.text('html'), isDetailed: given.isSet('save-detailed') },
+    progress: given.isSet('disable-tqdm') ? 'off' : given.isSet('progress') ? 'on' : 'auto',
+  };
+}
+
+/** `--save-result` may stand alone, as in vLLM, or have a file. */
+function withOptionalValue(args: readonly string[]): string[] {
+  return args.map((arg, i) => {
+    const next = args[i + 1];
+    return arg === '--save-result' && (next === undefined || next.startsWith('--')) ? '--save-result=' : arg;
+  });
+}
+
+/** Returns a whole number from 0; 0 where the flag is not there. */
+function wholeOrZero(given: ServeFlags, name: Parameters<ServeFlags['text']>[0], most: number): number {
+  return given.value(name) === '0' ? 0 : (given.whole(name, most) ?? 0);
+}
+
+function oneOf<T extends string>(
+  given: ServeFlags,
+  name: Parameters<ServeFlags['text']>[0],
+  all: readonly [T, ...T[]],
+): T {
+  const text = given.text(name) ?? all[0];
+  const found = all.find((one) => one === text);
+  if (found === undefined)
+    throw new ConfigError(`--${name}: ${JSON.stringify(text)} is not allowed: ${all.join(', ')}`);
+  return found;
+}
+
+function urlOf(given: ServeFlags): URL {
+  const [host, port] = [given.text('host'), given.whole('port', 65_535)];
+  const base = given.text('base-url');
+  if (base !== undefined && (host !== undefined || port !== undefined))
+    throw new ConfigError('--base-url names host and port: leave out --host and --port');
+  const ofHost = host?.includes(':') === true ? `[${host}]` : (host ?? '127.0.0.1');
+  const text = base ?? `http://${ofHost}:${port ?? 8_000}`;
+  if (!/^https?:\/\//i.test(text) || !URL.canParse(text))
+    throw new ConfigError(`--base-url: ${JSON.stringify(text)} is no URL such as ${DEFAULTS.url}`);
+  const url = new URL(text);
+  // The path of an endpoint has it; clients of OpenAI's API are given it with the URL.
+  url.pathname = url.pathname.replace(/\/v1\/?$/, '');
+  return url;
+}
+
+function targetOf(given: ServeFlags): [kind: (typeof datasetKinds)[number], api: Api, endpoint: string] {
+  const kind = oneOf(given, 'dataset-name', datasetKinds);
+  const backend = oneOf(given, 'backend', ['openai', 'vllm', 'openai-chat']);
+  const isChat = backend === 'openai-chat' || kind === 'multi-turn' || (given.whole('turns', MAX_TURNS) ?? 1) > 1;
+  const endpoint = given.text('endpoint') ?? (isChat ? '/v1/chat/completions' : '/v1/completions');
+  const api = endpoint.startsWith('/') ? apiOf(endpoint) : undefined;
+  if (api === undefined)
+    throw new ConfigError(
+      `--endpoint: ${endpoint} is not allowed: a path that ends with /completions or /chat/completions`,
+    );
+  return [kind, api, endpoint];
+}
+
+function datasetOf(given: ServeFlags, kind: (typeof datasetKinds)[number]): Dataset {
+  const path = given.text('dataset-path');
+  if (kind === 'random' || kind === 'multi-turn') {
+    if (path !== undefined)
+      throw new ConfigError(
+        `--dataset-path means nothing to ${kind} prompts: name the dataset, --dataset-name sharegpt or mooncake`,
+      );
+    return { kind, lengths: lengthsOf(given) };
+  }
+  if (path === undefined) throw new ConfigError(`--dataset-name ${kind} needs its file: --dataset-path FILE`);
+  const output = given.whole('sharegpt-output-len', MAX_TOKENS) ?? given.whole('output-len', MAX_TOKENS);
+  if (kind === 'sharegpt') return { kind, path, outputTokens: output };
+  const hasRate = given.isGiven('request-rate') || given.isGiven('ramp-up-strategy');
+  if (hasRate && given.isGiven('trace-speed'))
+    throw new ConfigError('--trace-speed keeps the times of the trace, and a rate replaces them: leave one out');
+  const speed = hasRate ? undefined : (given.number('trace-speed', 1e-6, 1e6) ?? 1);
+  return { kind, path, blockTokens: given.whole('trace-block', 65_536) ?? TRACE_BLOCK_TOKENS, speed };
+}
+
+function lengthsOf(given: ServeFlags): RandomLengths {
+  const ratio = given.text('random-range-ratio') ?? '0';
+  const { input, output } = ratio.startsWith('{') ? ratiosOf(ratio) : { input: Number(ratio), output: Number(ratio) };
+  if (!(input >= 0 && input < 1 && output >= 0 && output < 1))
+    throw new ConfigError(`--random-range-ratio: ${ratio} is not allowed: from 0 up to, not including, 1`);
+  return {
+    inputTokens:
+      given.whole('random-input-len', MAX_TOKENS) ?? given.whole('input-len', MAX_TOKENS) ?? DEFAULTS.inputTokens,
+    outputTokens:
+      given.whole('random-output-len', MAX_TOKENS) ?? given.whole('output-len', MAX_TOKENS) ?? DEFAULTS.outputTokens,
+    ...{ inputRatio: input, outputRatio: output },
+    prefixTokens: wholeOrZero(given, 'random-prefix-len', MAX_TOKENS),
+  };
+}
+
+function ratiosOf(text: string): { readonly input: number; readonly output: number } {
+  const { input = 0, output = 0 } = objectOf(text, 'random-range-ratio');
+  return { input: Number(input), output: Number(output) };
+}
+
+function rateOf(given: ServeFlags): ArrivalRate {
+  const numberOrInf = (name: 'request-rate' | 'burstiness', most: number): number | undefined =>
+    given.value(name)?.toLowerCase() === 'inf' ? Infinity : given.number(name, 1e-6, most);
+  const ratePerSecond = numberOrInf('request-rate', 1e6) ?? Infinity;
+  const burstiness = numberOrInf('burstiness', 1e6) ?? 1;
+  const [start, end] = [given.number('ramp-up-start-rps', 1e-6, 1e6), given.number('ramp-up-end-rps', 1e-6, 1e6)];
+  if (!given.isGiven('ramp-up-strategy')) {
+    if (start !== undefined || end !== undefined)
+      throw new ConfigError('name how the rate grows: --ramp-up-strategy linear');
+    return { ratePerSecond, burstiness, rampUp: undefined };
+  }
+  const kind: RampUp['kind'] = oneOf(given, 'ramp-up-strategy', ['linear', 'exponential']);
+  if (given.isGiven('request-rate'))
+    throw new ConfigError('--ramp-up-strategy sets the rate: leave out --request-rate');
+  if (start === undefined || end === undefined || start > end)
+    throw new ConfigError(
+      '--ramp-up-strategy needs --ramp-up-start-rps and --ramp-up-end-rps, the first not above the second',
+    );
+  return { ratePerSecond: Infinity, burstiness, rampUp: { kind, startPerSecond: start, endPerSecond: end } };
+}
+
+function objectOf(text: string | undefined, name = 'extra-body'): Readonly<Record<string, unknown>> {
+  if (text === undefined) return {};
+  try {
+    const value: unknown = JSON.parse(text);
+    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
+  } catch {
+    // The same message serves.
+  }
+  throw new ConfigError(`--${name}: ${text} is no JSON object`);
+}
+
+function metricsOf(text: string | undefined): readonly MetricName[] {
+  if (text === undefined) return metricNames;
+  const names = text.split(',').map((name) => name.trim());
+  const unknown = names.find((name) => !metricNames.some((one) => one === name));
+  if (unknown !== undefined)
+    throw new ConfigError(`--percentile-metrics: there is no ${JSON.stringify(unknown)}: ${metricNames.join(', ')}`);
+  return metricNames.filter((name) => names.includes(name));
+}
+
+function percentilesOf(text: string): readonly number[] {
+  const percentiles = text.split(',').map((one) => (one.trim() === '' ? NaN : Number(one)));
+  if (!percentiles.every((one) => one >= 0 && one <= 100))
+    throw new ConfigError(
+      `--metric-percentiles: ${text} is not allowed: numbers from 0 to 100 with commas, for instance 50,99.9`,
+    );
+  return percentiles;
+}
+
+/** Targets are those of the flag and of the words behind it. */
+function goodputOf(given: ServeFlags, words: readonly string[]): GoodputTargets {
+  const first = given.text('goodput');
+  const [stray] = words;
+  if (first === undefined && stray !== undefined)
+    throw new ConfigError(
+      `penstock bench serve takes flags only, not ${JSON.stringify(stray)}; see \`penstock bench serve --help\``,
+    );
+  const targets: Record<string, number> = {};
+  for (const pair of [...(first ?? '').split(','), ...words].filter((one) => one !== '')) {
+    const [, name = '', ms = ''] = /^(ttft|tpot|e2el):(\d*\.?\d+)$/.exec(pair) ?? [];
+    if (name === '')
+      throw new ConfigError(
+        `--goodput: ${JSON.stringify(pair)} is not allowed: ttft:MS, tpot:MS or e2el:MS, for instance ttft:200 tpot:50`,
+      );
+    targets[name] = Number(ms);
+  }
+  return targets;
+}
+
+function metadataOf(text: string | undefined): Readonly<Record<string, string>> {
+  if (text === undefined) return {};
+  return Object.fromEntries(
+    text.split(',').map((pair) => {
+      const at = pair.indexOf('=');
+      if (at < 1) throw new ConfigError(`--metadata: ${JSON.stringify(pair)} is not allowed: KEY=VALUE`);
+      return [pair.slice(0, at).trim(), pair.slice(at + 1).trim()];
+    }),
+  );
+}
+
+function saveOf(given: ServeFlags): ServeOptions['saveTo'] {
+  const names = [given.value('save-result') || undefined, given.text('result-filename')].filter(
+    (one) => one !== undefined,
+  );
+  if (names.length > 1) throw new ConfigError('--save-result and --result-filename both name the file: leave one out');
+  const folder = given.text('result-dir');
+  const isWanted = names.length > 0 || folder !== undefined || given.isGiven('save-result');
+  return isWanted ? { name: names[0] ?? '', folder: folder ?? '' } : undefined;
+}
