@@ -36,6 +36,8 @@ export class IndexFeed {
   readonly #log: Log;
   readonly #feeds = new Map<string, { feed: Feed; instance: Instance }>();
   numSnapshots = 0;
+  /** Called for each run of stored blocks, after the index has it; undefined while nobody follows. */
+  onStored: ((run: BlockRun) => void) | undefined;
   #numAsked = 0;
   /** Key words applied since the last yield to the event loop. */
   #numSinceYield = 0;
@@ -72,6 +74,11 @@ export class IndexFeed {
     void this.#synchronise(known.instance, known.feed);
   }
 
+  #apply(holder: string, run: BlockRun): void {
+    this.#index.apply(holder, run);
+    if (run.operation === 'stored') this.onStored?.(run);
+  }
+
   #receive(batch: BlockBatch): void {
     const known = this.#feeds.get(batch.holder);
     if (!known) return;
@@ -83,7 +90,7 @@ export class IndexFeed {
     if (batch.sequence <= feed.sequence) return;
     const isNext = batch.sequence === feed.sequence + 1;
     if (isNext && wordsOf(batch) <= SLICE_WORDS) {
-      for (const run of batch.runs) this.#index.apply(batch.holder, run);
+      for (const run of batch.runs) this.#apply(batch.holder, run);
       feed.sequence = batch.sequence;
       return;
     }
@@ -134,7 +141,7 @@ export class IndexFeed {
         for (const slice of slicesOf(run)) {
           await this.#yieldNow(slice);
           if (!this.#isCurrent(instance, feed)) return true;
-          this.#index.apply(batch.holder, slice);
+          this.#apply(batch.holder, slice);
         }
       }
       feed.sequence = batch.sequence;
@@ -170,7 +177,7 @@ export class IndexFeed {
       const keys = unpackKeyWords(page.keys);
       for (const slice of slicesOf({ operation: 'stored', tier, keys, parents: unpackParents(keys, page.parents) })) {
         await this.#yieldNow(slice);
-        this.#index.apply(staged, slice);
+        this.#apply(staged, slice);
       }
     }
     return numbered;

@@ -62,6 +62,7 @@ const operations: Readonly<Record<string, Operation>> = {
   '/metrics': { summary: 'Metrics of the router and of the cluster, for Prometheus', type: 'text/plain' },
   '/api/pool': { summary: 'Health, processes, their load, the blocks in each tier, and the placement policy' },
   '/api/events': { summary: 'What happened in the cluster: members that came, went, failed or were refused; alarms' },
+  '/api/blocks': { summary: 'The prefix tree of all blocks, as runs of blocks with the same holders' },
   '/api/lookup': {
     summary: 'Where the blocks of a prompt lie, and where it would be placed; `tokens` may stand for the prompt',
     bodies: ['Chat', 'Completion'],
@@ -93,6 +94,11 @@ const queries: Readonly<Record<string, readonly { readonly name: string; readonl
     },
   ],
   '/api/hardware': [{ name: 'model', schema: { type: 'string' } }],
+  '/api/blocks': [
+    { name: 'root', schema: { type: 'string', pattern: '^[0-9a-f]{16}$' } },
+    { name: 'depth', schema: { type: 'integer', minimum: 1, maximum: 1_000 } },
+    { name: 'limit', schema: { type: 'integer', minimum: 1, maximum: 5_000 } },
+  ],
   '/api/requests': [
     { name: 'limit', schema: { type: 'integer', minimum: 1, maximum: 1_000 } },
     { name: 'view', schema: { type: 'string', enum: ['full', 'rows'] } },
