@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, test } from 'vitest';
-import { errorsOf, launchChromium, overflowOf, violationsOf } from '../support/chromium.ts';
+import { errorsOf, overflowOf, violationsOf } from '../support/page_checks.ts';
+import { startBrowser } from '../support/browser.ts';
 import { DashboardFixture } from '../support/dashboard_fixture.ts';
 import { World } from '../support/dashboard_world.ts';
 import { sized } from '../support/long.ts';
@@ -13,7 +14,7 @@ let browser: Browser;
 const fixtures: DashboardFixture[] = [];
 const pages: Page[] = [];
 beforeAll(async () => {
-  browser = await launchChromium();
+  browser = await startBrowser();
 });
 afterEach(async () => {
   await Promise.all(pages.splice(0).map((page) => page.context().close()));
