@@ -12,8 +12,6 @@ import { readCommandLine, type OptionTable } from '../shared/base/options.ts';
 import { reportFlags } from '../services/cli/bench/report_command.ts';
 import { serveFlags } from '../services/cli/bench/serve_flags.ts';
 import { doctorOptions } from '../services/cli/doctor/doctor_options.ts';
-import { reportFlags } from '../services/cli/bench/report_command.ts';
-import { serveFlags } from '../services/cli/bench/serve_flags.ts';
 import { policyOptions, readPolicyLine } from '../services/cli/policy_options.ts';
 import { loadTables, tableOf } from '../services/cli/tables.ts';
 import { topOptions } from '../services/cli/top/top_options.ts';

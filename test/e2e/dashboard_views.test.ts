@@ -7,8 +7,7 @@ import { readFileSync } from 'node:fs';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, test } from 'vitest';
 import { DashboardFixture } from '../support/dashboard_fixture.ts';
-import { startBrowser } from '../support/browser.ts';
-import { errorsOf, overflowOf, violationsOf } from '../support/page_checks.ts';
+import { errorsOf, launchChromium, overflowOf, violationsOf } from '../support/chromium.ts';
 
 const START = Date.UTC(2026, 10, 27, 12);
 const EVIL = '<img src=x onerror="document.title=1">';
@@ -28,7 +27,7 @@ beforeAll(async () => {
     misses,
     decode: EVIL,
   });
-  browser = await startBrowser();
+  browser = await launchChromium();
 });
 afterAll(async () => {
   await browser.close();

@@ -1,9 +1,20 @@
-/** Checks of a page in a browser: its errors, what axe-core finds, and whether it is too wide. */
+/** Chromium for tests of the dashboard: how it is started, and what is wrong with a page. */
 import { readFileSync } from 'node:fs';
-import type { Page } from 'playwright-core';
-import { projectPath } from './project.ts';
+import { createRequire } from 'node:module';
+import { chromium, type Browser, type Page } from 'playwright-core';
 
-const axe = readFileSync(projectPath('node_modules/axe-core/axe.min.js'), 'utf8');
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+
+/** Starts Chromium without what it does for itself in the background. */
+export function launchChromium(): Promise<Browser> {
+  return chromium.launch({
+    executablePath: process.env['CHROMIUM'] ?? '/usr/bin/chromium',
+    args: [
+      ...['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking'],
+      ...['--disable-component-update', '--disable-sync'],
+    ],
+  });
+}
 
 /** Returns a list that grows with each error of the page: exceptions, and messages like those of a violated content security policy. */
 export function errorsOf(page: Page): readonly string[] {
