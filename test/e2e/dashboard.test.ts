@@ -4,10 +4,9 @@ import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
-import { startBrowser } from '../support/browser.ts';
 import { Cluster, until } from '../support/cluster.ts';
 import { hubOf, joinAsFake } from '../support/fake_member.ts';
-import { errorsOf } from '../support/page_checks.ts';
+import { errorsOf, launchChromium } from '../support/chromium.ts';
 
 const token = 'dashboard-test-token';
 let cluster: Cluster;
@@ -16,7 +15,7 @@ beforeAll(async () => {
   // Prompts are computed elsewhere than answers, whatever that costs: the page shows what moves between them.
   const policy = ['--policy', 'longest_prefix', '--local-prefill-tokens', '64'];
   cluster = await Cluster.up(...policy, '--cluster-token', token);
-  browser = await startBrowser();
+  browser = await launchChromium();
 });
 afterAll(async () => {
   await browser.close();

@@ -2,8 +2,7 @@
 import assert from 'node:assert/strict';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, test } from 'vitest';
-import { errorsOf, overflowOf, violationsOf } from '../support/page_checks.ts';
-import { startBrowser } from '../support/browser.ts';
+import { errorsOf, launchChromium, overflowOf, violationsOf } from '../support/chromium.ts';
 import { DashboardFixture } from '../support/dashboard_fixture.ts';
 import { World } from '../support/dashboard_world.ts';
 import { sized } from '../support/long.ts';
@@ -14,7 +13,7 @@ let browser: Browser;
 const fixtures: DashboardFixture[] = [];
 const pages: Page[] = [];
 beforeAll(async () => {
-  browser = await startBrowser();
+  browser = await launchChromium();
 });
 afterEach(async () => {
   await Promise.all(pages.splice(0).map((page) => page.context().close()));
