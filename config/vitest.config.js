@@ -84,6 +84,7 @@ const processes = [
     'dashboard_page',
     'dashboard_views',
     'inspection',
+    'traces',
     'routes',
     'messages',
     'agents/agents',
@@ -94,6 +95,8 @@ const processes = [
     'peers/vllm',
     'peers/sglang',
     'peers/llamacpp',
+    'prometheus/prometheus',
+    'prometheus/promtool',
   ].map((name) => `test/e2e/${name}.test.ts`),
 ];
 /** Suites that look at what a process takes, and so have the machine to themselves. */

@@ -9,6 +9,7 @@ import { newId } from '../../shared/base/identity.ts';
 import { createLog } from '../../shared/base/log.ts';
 import { ConfigError, isLoopback } from '../../shared/base/options.ts';
 import { entropySeed, Random } from '../../shared/base/random.ts';
+import type { Tracing } from '../../shared/base/tracing/tracing.ts';
 import { workerThreads } from '../../shared/base/worker_threads.ts';
 import type { OpenBus } from '../../shared/bus/bus.ts';
 import type { NatsServers } from '../../shared/bus/nats/nats_options.ts';
@@ -53,10 +54,12 @@ export async function runRole(role: Role, config: ProcessConfig, start: StartRol
   };
   let running: RunningRole | undefined;
   let isEnding = false;
+  let closeTracing: () => Promise<void> | undefined = () => undefined;
   const end = async (): Promise<void> => {
     if (isEnding) endNow();
     isEnding = true;
     await running?.drain();
+    await closeTracing();
     process.exit(0);
   };
   // A second drain request over the network changes nothing; a second signal ends the process at once.
@@ -73,7 +76,9 @@ export async function runRole(role: Role, config: ProcessConfig, start: StartRol
     process.title = `penstock ${role} ${config.name}`.trim();
     refuseOpenPorts(config);
     const log = createLog(config.name || role, config.log_level);
-    const host = realHost(config, log, await busServers(role, config, log));
+    const tracing = await tracingOf(role, config, log);
+    closeTracing = () => tracing?.close();
+    const host = { ...realHost(config, log, await busServers(role, config, log)), tracing };
     running = await start({ ...host, role, config, fail, drain });
     const { ready } = running;
     const message: ReadyMessage = { kind: 'ready', role, pid: process.pid, ...ready };
@@ -150,6 +155,24 @@ async function busServers(role: Role, config: ProcessConfig, log: Host['log']): 
   // A cluster without NATS need not load its client.
   const { NatsBus } = await import('../../shared/bus/nats/nats_bus.ts');
   return (listener) => new NatsBus({ servers, name, clock: systemClock, log }, listener);
+}
+
+/**
+ * Opens tracing where --otlp-endpoint, or a variable that OpenTelemetry defines for it, names a collector; its libraries are loaded only
+ * then. @throws ConfigError for a variable that is no URL
+ */
+async function tracingOf(role: Role, config: ProcessConfig, log: Host['log']): Promise<Tracing | undefined> {
+  const { env } = process;
+  const traces = env['OTEL_EXPORTER_OTLP_TRACES_ENDPOINT'] ?? '';
+  const endpoint = config.otlp_endpoint || traces || (env['OTEL_EXPORTER_OTLP_ENDPOINT'] ?? '');
+  if (endpoint === '' || env['OTEL_SDK_DISABLED'] === 'true') return undefined;
+  if (!/^https?:/.test(endpoint) || !URL.canParse(endpoint))
+    throw new ConfigError(
+      `${endpoint} is no URL of a collector: set --otlp-endpoint to http://HOST:PORT or https://HOST:PORT`,
+    );
+  const { openTracing } = await import('../../shared/base/tracing/otlp_tracing.ts');
+  const name = config.name || role;
+  return openTracing({ endpoint, ratio: config.trace_ratio, role, name, clock: systemClock, newId, log });
 }
 
 /** Ends this process at once, without destructors: an ordinary exit aborts while the GPU still computes. */

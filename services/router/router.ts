@@ -115,6 +115,7 @@ async function build(
   const { view, index, policy, losses } = core;
   const serving = new ServedModels({
     ...{ config, threads, clock, random, newId, log, fail, bus, listener: observer.history },
+    tracing: context.tracing,
     core,
     ending: ending.signal,
   });

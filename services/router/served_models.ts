@@ -34,7 +34,10 @@ import { TextCodec } from './text/text.ts';
 /** Digits of the format's digest in a fingerprint: enough to tell the formats of a cluster apart. */
 const FINGERPRINT_DIGITS = 12;
 
-type Host = Pick<RoleContext<RouterConfig>, 'config' | 'threads' | 'clock' | 'random' | 'newId' | 'log' | 'fail'>;
+type Host = Pick<
+  RoleContext<RouterConfig>,
+  'config' | 'threads' | 'clock' | 'random' | 'newId' | 'log' | 'fail' | 'tracing'
+>;
 
 /** Dependencies of {@link ServedModels}. */
 export interface ServedModelsOptions extends Host {
@@ -76,7 +79,7 @@ export class ServedModels {
       const { context } = this.#served.get(trace.model ?? '') ?? this.#first;
       context.metrics.observeRequest(trace);
     };
-    this.#requests = new RequestLog(clock, onClosed, config.request_log);
+    this.#requests = new RequestLog(clock, onClosed, config.request_log, options.tracing);
     this.#requests.listen(options.listener);
     bus.subscribe(subjects.answers, (bytes) => {
       try {

@@ -31,6 +31,12 @@ export const bytes = z.preprocess((value) => {
 export const integer = (schema: z.ZodInt): z.ZodType<number> =>
   z.preprocess((value) => (typeof value === 'string' && /^-?\d+$/.test(value) ? Number(value) : value), schema);
 
+/** A number from 0 to 1; text from a flag or the environment becomes a number. */
+export const fraction: z.ZodType<number> = z.preprocess(
+  (value) => (typeof value === 'string' && /^\d*\.?\d+$/.test(value) ? Number(value) : value),
+  z.number().min(0).max(1),
+);
+
 /** Schema of an address, HOST:PORT. */
 export const address = z.string().regex(/^.+:\d{1,5}$/, 'HOST:PORT, for instance 127.0.0.1:8000');
 /** An address, or nothing: the default. */

@@ -43,7 +43,7 @@ export function createDecodeHandler(
         session.replies.end(error);
       });
       session.run().catch((error: unknown) => {
-        log.debug({ error: String(error) }, 'a decode ended early');
+        log.debug({ request: session.requestId, error: String(error) }, 'a decode ended early');
         session.replies.end(error);
       });
       try {
@@ -77,6 +77,8 @@ class DecodeSession {
   /** Aborts the fetch of this round. */
   #fetching = new AbortController();
   #fetched = nothingFetched;
+  /** For the log; empty before the start has come. */
+  requestId = '';
 
   constructor(call: ServedCall, instance: EngineInstance, clock: Clock) {
     this.#instance = instance;
@@ -110,6 +112,7 @@ class DecodeSession {
   async run(): Promise<void> {
     const { start } = await this.#next();
     if (!start) throw new Failure('invalid_request', 'the first message of a Decode call is its start');
+    this.requestId = start.context?.requestId ?? '';
     const request = requestOf(start.request);
     if (!request) throw new Failure('invalid_request', 'the start of a Decode call carries a request');
     const chain = await checkCall(this.#instance, start, request.scope);

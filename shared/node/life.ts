@@ -6,10 +6,13 @@
  * A process listens before it builds its role, because its address is part of its name. No peer knows the address before the process
  * has joined.
  */
+import type { Clock } from '../base/clock.ts';
 import { Failure } from '../base/failure.ts';
+import type { Tracing } from '../base/tracing/tracing.ts';
 import { answeringOnce, type CallName, type Handler, type Handlers } from '../net/network.ts';
 import type { Role } from '../protocol/membership.ts';
 import type { Ready, RoleContext, RunningRole } from './role.ts';
+import { traced } from './traced_handlers.ts';
 
 /** Number of the SERVING status in the standard health protocol. */
 const SERVING = 1;
@@ -52,17 +55,18 @@ export async function live(
   { bind, shutdownGraceMs }: LifeOptions,
   build: (bound: Bound) => Promise<LifeBody>,
 ): Promise<RunningRole> {
-  const { role, config, network, clock, drain, identity, log } = context;
+  const { role, config, network, clock, drain, identity, log, tracing } = context;
   let body: LifeBody | undefined;
   const handlers = (): Handlers | undefined => body?.handlers;
+  const spans = tracing && { tracing, clock };
   const all: Required<Handlers> = {
     openChannel: delegate('openChannel', role, handlers),
-    fetch: delegate('fetch', role, handlers),
+    fetch: delegate('fetch', role, handlers, spans),
     snapshot: delegate('snapshot', role, handlers),
-    offer: delegate('offer', role, handlers),
-    prefill: delegate('prefill', role, handlers),
-    embed: delegate('embed', role, handlers),
-    decode: delegate('decode', role, handlers),
+    offer: delegate('offer', role, handlers, spans),
+    prefill: delegate('prefill', role, handlers, spans),
+    embed: delegate('embed', role, handlers, spans),
+    decode: delegate('decode', role, handlers, spans),
     connect: delegate('connect', role, handlers),
     describe: delegate('describe', role, handlers),
     policy: delegate('policy', role, handlers),
@@ -101,14 +105,19 @@ export async function live(
 
 /**
  * Returns a handler that forwards call `name` to the role's handler. Throws Failure `instance_lost` while the role is being built, and
- * `invalid_request` when the role does not serve the call.
+ * `invalid_request` when the role does not serve the call. With `spans`, calls are traced.
  */
-function delegate<M extends CallName>(name: M, role: Role, handlers: () => Handlers | undefined): Handler<M> {
+function delegate<M extends CallName>(
+  name: M,
+  role: Role,
+  handlers: () => Handlers | undefined,
+  spans?: { readonly tracing: Tracing; readonly clock: Clock },
+): Handler<M> {
   return (requests, call) => {
     const all = handlers();
     if (!all) throw new Failure('instance_lost', 'this process is still starting');
     const handler = all[name];
     if (!handler) throw new Failure('invalid_request', `a ${role} instance does not serve ${name}`);
-    return handler(requests, call);
+    return (spans ? traced(name, handler, spans) : handler)(requests, call);
   };
 }

@@ -6,6 +6,7 @@ import { queueOrderNames } from '../engine/queue_order.ts';
 import { address, addressOrNone, bytes, integer, onOrOff, option, positive, type ConfigOf } from '../base/options.ts';
 import { deviceMemoryOptions } from './device_memory_options.ts';
 import { metricsOptions } from './metrics/metrics_options.ts';
+import { traceOptions } from './trace_options.ts';
 
 const defaultModel = fileURLToPath(new URL('../../../config/models/harbour', import.meta.url));
 
@@ -109,6 +110,7 @@ export const processOptions = {
     30_000,
     'after SIGTERM, running requests get this long',
   ),
+  ...traceOptions,
   log_level: option('Process', 'LEVEL', z.enum(logLevels), 'info', `one of ${logLevels.join(', ')}`),
 } as const;
 

@@ -3,6 +3,7 @@ import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { Random } from '../base/random.ts';
 import type { Threads } from '../base/threads.ts';
+import type { Tracing } from '../base/tracing/tracing.ts';
 import type { OpenBus } from '../bus/bus.ts';
 import type { TransferLimits } from '../net/fetch/transfer_bounds.ts';
 import type { Network } from '../net/network.ts';
@@ -60,6 +61,8 @@ export interface Host {
   /** Serves the series of this process over HTTP at an address of `--metrics-bind`. */
   readonly serveMetrics: ServeMetrics;
   readonly threads: Threads;
+  /** Destination of spans; undefined without `--otlp-endpoint`. */
+  readonly tracing?: Tracing | undefined;
   readonly folders: DataFolders;
   /** This process, and this incarnation of it. */
   readonly identity: { readonly pid: number; readonly epoch: string };

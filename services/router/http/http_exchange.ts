@@ -8,6 +8,7 @@
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
 import { Backoff } from '../../../shared/base/backoff.ts';
 import type { Clock } from '../../../shared/base/clock.ts';
+import { readTraceparent } from '../../../shared/base/tracing/tracing.ts';
 import type { Body } from '../openai/bodies.ts';
 import { targetTextsOf } from '../openai/request_targets.ts';
 import type { Exchange, RequestNames, Sink } from '../openai/exchange.ts';
@@ -21,14 +22,15 @@ const MAX_PROBE_MS = 5_000;
 
 /** Client request ids that are safe to log. */
 const NAME = /^[\w.:-]{1,128}$/;
-const TRACEPARENT = /^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}/;
 
-/** Reads the client's request id (`x-request-id`) and trace id (`traceparent`); each is undefined when absent or malformed. */
+/** Reads the client's request id (`x-request-id`) and span (`traceparent`); each is undefined when absent or malformed. */
 export function namesOf(headers: IncomingHttpHeaders): RequestNames {
   const given = headers['x-request-id'];
+  const parent = readTraceparent(headers['traceparent']);
   return {
     clientId: typeof given === 'string' && NAME.test(given) ? given : undefined,
-    traceId: TRACEPARENT.exec(String(headers['traceparent'] ?? ''))?.[1],
+    traceId: parent?.traceId,
+    parent,
   };
 }
 

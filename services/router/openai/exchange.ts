@@ -1,10 +1,13 @@
 /** One request and its answer as the API sees them: a body and a sink. The driver behind them is HTTP, or a test. */
+import type { SpanContext } from '../../../shared/base/tracing/tracing.ts';
 import type { Body } from './bodies.ts';
 
 /** The client's own ids of its request; undefined where the client sent none. */
 export interface RequestNames {
   readonly clientId: string | undefined;
   readonly traceId: string | undefined;
+  /** Span of the client, from its `traceparent`. */
+  readonly parent?: SpanContext | undefined;
 }
 
 /** Targets in the headers of a request, as the client sent them; undefined where it sent none. */

@@ -85,7 +85,7 @@ export class RequestScope {
     const { admission, requests, newId } = this.#context;
     if (this.#invalid) throw this.#invalid;
     admission.enter();
-    const trace = requests.open(newId(), endpoint, this.#names);
+    const trace = requests.open(newId(), endpoint, this.#names, this.#traces[0]);
     this.#traces.push(trace);
     this.#admitted.set(trace.id, new Set([trace]));
     return trace;

@@ -77,7 +77,15 @@ export function callContext(
   numAttempts: number,
   call: Omit<RequestContext, 'requestId' | 'traceId'>,
 ): RequestContext {
-  return { requestId: `${trace.id}.${numAttempts}`, traceId: trace.names.traceId ?? trace.id, ...call };
+  return { requestId: `${trace.id}.${numAttempts}`, ...spanFields(trace), ...call };
+}
+
+/** Returns the span that a call is below: the router's own, without tracing here the client's. */
+function spanFields({ id, names, spans }: RequestTrace): Pick<RequestContext, 'traceId' | 'parentSpan' | 'traceFlags'> {
+  if (spans) return spans.wire;
+  const { parent } = names;
+  const traceId = names.traceId ?? id;
+  return parent ? { traceId, parentSpan: parent.spanId, traceFlags: parent.flags } : { traceId };
 }
 
 interface WireChain {

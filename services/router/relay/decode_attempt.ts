@@ -98,6 +98,7 @@ export class DecodeAttempt {
     // With prompt log-probabilities every prompt row is computed, so held blocks save nothing.
     const heldTokens = inFlight.generation.promptLogprobs ? 0 : chosen.heldTokens;
     inFlight.trace.placed(heldTokens, chosen.explanation?.prediction);
+    inFlight.trace.spans?.placed(chosen.decode.member.name, chosen.reason);
     this.#attempt = inFlight.generation.counts.begin(chosen.decode.member.name, chosen.reason, chosen.explanation);
   }
 
@@ -142,6 +143,7 @@ export class DecodeAttempt {
     } finally {
       // The consumer stopped reading: the client disconnected, or a stop string matched.
       if (this.#attempt.outcome === 'running') this.#attempt.outcome = signal.aborted ? 'cancelled' : 'stopped';
+      trace.spans?.attemptEnded(this.#attempt.outcome);
       call.end();
       this.#unwatch();
       link.release();

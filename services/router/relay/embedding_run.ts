@@ -80,6 +80,7 @@ export class EmbeddingRun {
 
   async #untilComputed(): Promise<Float32Array> {
     for (let numIdle = 0; numIdle < MAX_IDLE_ATTEMPTS;) {
+      this.#state.trace.spans?.placing({});
       const chosen = await untilPlaced(this.#options, this.#state, (retryAvoided) => this.#decide(retryAvoided));
       try {
         return await this.#attempt(chosen);
@@ -114,6 +115,7 @@ export class EmbeddingRun {
     const { trace, signal, untilMs } = this.#state;
     this.#numAttempts++;
     trace.placed(heldTokens, explanation?.prediction);
+    trace.spans?.placed(instance.member.name, reason);
     trace.phase = 'prefilling';
     const entry = this.#embedding.counts.begin(instance.member.name, reason, explanation);
     explainMisses(this.#options, {
@@ -145,6 +147,7 @@ export class EmbeddingRun {
     } finally {
       for (const { lost } of holders) lost.signal.removeEventListener('abort', giveUp);
       call.end();
+      trace.spans?.attemptEnded(entry.outcome);
       link.release();
     }
   }

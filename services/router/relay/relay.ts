@@ -21,6 +21,7 @@ import type { InFlightRequest } from './in_flight_request.ts';
 import { preview, type Preview } from './preview.ts';
 import { NO_BLOCKS, RequestChain } from './request_chain.ts';
 import type { RequestTrace } from './request_log.ts';
+import { samplingAttributes } from './request_spans.ts';
 import { goneFailure, MAX_IDLE_ATTEMPTS, MAX_PAUSE_MS, PAUSE_MS, retryAfter, untilPlaced } from './retry.ts';
 import { RewrittenTextFinder } from './rewritten_text.ts';
 import type { Placed } from './sample_group.ts';
@@ -99,6 +100,7 @@ export class Relay {
   /** Runs one attempt. Returns true when the request is finished, false when another attempt may help. @throws Failure when none can. */
   async *#attempt(inFlight: InFlightRequest): AsyncGenerator<GeneratedToken, boolean> {
     const { generation, tokens, excluded, trace, signal } = inFlight;
+    trace.spans?.placing(samplingAttributes(generation.request));
     const placed = await this.#place(inFlight);
     const { chosen } = placed;
     const { name } = chosen.decode.member;

@@ -7,11 +7,13 @@
  */
 import type { Clock } from '../../../shared/base/clock.ts';
 import { messageOf } from '../../../shared/base/failure.ts';
+import type { SpanContext } from '../../../shared/base/tracing/tracing.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
 import type { Prediction, Rejection, Targets } from '../conductor/policy.ts';
 import type { MissTokens, PromptMisses } from '../observe/miss_reasons.ts';
 import { comparedJson, explanationJson, targetsJson, type Compared } from './explained_placement.ts';
 import { NO_SOURCES, NO_TOKENS, type AttemptEntry, type RequestCounts } from './request_counts.ts';
+import type { RequestSpans } from './request_spans.ts';
 
 /** Notes per request (P1). */
 const MAX_NOTES = 64;
@@ -59,6 +61,13 @@ interface Expected {
   misses: PromptMisses | undefined;
 }
 
+/** The client's ids of a request; undefined where the client sent none. */
+interface RequestIds {
+  readonly clientId: string | undefined;
+  readonly traceId: string | undefined;
+  readonly parent?: SpanContext | undefined;
+}
+
 /** Trace of one prompt for the request log: phase, timings, attempts and result. */
 export class RequestTrace {
   readonly id: string;
@@ -66,7 +75,9 @@ export class RequestTrace {
   /** Served model that the request names; undefined until the body is read. */
   model: string | undefined;
   /** Request id and trace id from the client; undefined where the client sent none. */
-  names: { readonly clientId: string | undefined; readonly traceId: string | undefined };
+  names: RequestIds;
+  /** Spans of the request; undefined without tracing. */
+  spans: RequestSpans | undefined;
   /** Id of the trace of the first sample, for a further sample of the same prompt (`n`, `best_of`). */
   readonly sampleOf: string | undefined;
   /** Start in milliseconds since 1970. */
@@ -186,6 +197,7 @@ export class RequestTrace {
     const router = this.#placedMs ?? ttftMs;
     const failover = (this.#attemptMs ?? router) - router;
     const { queueMs: queue = 0, loadMs: load = 0, computeMs: compute = 0 } = report ?? {};
+    this.spans?.firstToken();
     this.ttftMs = ttftMs;
     this.ttft = {
       router,
@@ -202,6 +214,7 @@ export class RequestTrace {
     this.finishReason = finishReason;
     this.failure = failure;
     this.totalMs = this.elapsedMs;
+    this.spans?.end(this);
   }
 
   /** Forgets the dearer ones of the placements that were not taken: thousands of requests are kept. */
@@ -231,7 +244,7 @@ export class RequestTrace {
     return {
       id: this.id,
       client_id: this.names.clientId ?? null,
-      trace_id: this.names.traceId ?? null,
+      trace_id: this.names.traceId ?? this.spans?.context.traceId ?? null,
       endpoint: this.endpoint,
       sample_of: this.sampleOf ?? null,
       model: this.model,

@@ -1,7 +1,9 @@
 /** All traces that a router has: those of active requests, and those that are kept of finished ones. */
 import type { Clock } from '../../../shared/base/clock.ts';
+import type { SpanContext, Tracing } from '../../../shared/base/tracing/tracing.ts';
 import { KeptRequests } from './kept_requests.ts';
 import { RequestTrace, type EndPhase } from './request_log.ts';
+import { RequestSpans } from './request_spans.ts';
 
 /** Callbacks of a {@link RequestLog}, for counts over all requests. */
 export interface RequestListener {
@@ -23,10 +25,12 @@ export class RequestLog {
   #listener: RequestListener | undefined;
   #numOpened = 0;
   #numClosed = 0;
+  readonly #tracing: Tracing | undefined;
 
   /** `most` is the number of finished requests that are kept whatever became of them. */
-  constructor(clock: Clock, onClosed: (trace: RequestTrace) => void, most: number) {
+  constructor(clock: Clock, onClosed: (trace: RequestTrace) => void, most: number, tracing?: Tracing) {
     this.#clock = clock;
+    this.#tracing = tracing;
     this.#onClosed = onClosed;
     this.#kept = new KeptRequests(most);
   }
@@ -36,17 +40,21 @@ export class RequestLog {
     this.#listener = listener;
   }
 
-  open(id: string, endpoint: string, names: RequestTrace['names']): RequestTrace {
-    return this.#add(new RequestTrace({ id, endpoint, names, sequence: ++this.#numOpened }, this.#clock));
+  /** Opens the trace of a prompt; `first` is that of the first prompt of the same HTTP request, below whose span this one's is. */
+  open(id: string, endpoint: string, names: RequestTrace['names'], first?: RequestTrace): RequestTrace {
+    const trace = new RequestTrace({ id, endpoint, names, sequence: ++this.#numOpened }, this.#clock);
+    return this.#add(trace, first?.spans?.context ?? names.parent);
   }
 
   /** Opens the trace of a further sample of the prompt of `first`. */
   openSample(id: string, first: RequestTrace): RequestTrace {
     const { endpoint, names } = first;
-    return this.#add(new RequestTrace({ id, endpoint, names, sequence: ++this.#numOpened }, this.#clock, first));
+    const trace = new RequestTrace({ id, endpoint, names, sequence: ++this.#numOpened }, this.#clock, first);
+    return this.#add(trace, first.spans?.context);
   }
 
-  #add(trace: RequestTrace): RequestTrace {
+  #add(trace: RequestTrace, parent: SpanContext | undefined): RequestTrace {
+    if (this.#tracing) trace.spans = new RequestSpans(this.#tracing, this.#clock, parent);
     this.#active.add(trace);
     return trace;
   }

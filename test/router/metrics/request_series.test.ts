@@ -11,9 +11,14 @@ import { RequestLog } from '../../../services/router/relay/request_traces.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
 
-const report = (cachedTokens: number, fetchedTokens: number, computedTokens: number): Report => ({
+const report = (
+  cachedTokens: number,
+  fetchedTokens: number,
+  computedTokens: number,
+  sources: Report['sources'] = null,
+): Report => ({
   ...{ cachedTokens, fetchedTokens, computedTokens, queueMs: 0, loadMs: 0, computeMs: 0 },
-  ...{ fetchedBytes: 0, links: [], sources: null },
+  ...{ fetchedBytes: 0, links: [], sources },
 });
 
 /** Values of all samples of a text, by name and labels in alphabetical order. */
@@ -56,7 +61,8 @@ async function served(numSamples = 1, isFailed = false): Promise<Map<string, num
       log.close(trace, 'failed', 'error', new Error('no'));
       continue;
     }
-    attempt.report = report(12, 60, 28);
+    const found = { device: 3, dram: 2, instance: 4, storeDram: 2, storeDisk: 1, handoff: 60 };
+    attempt.report = report(12, 60, 28, found);
     trace.firstToken(attempt.report);
     metrics.interToken('d1', 0.03);
     metrics.interToken('d1', 0.03);
@@ -77,8 +83,10 @@ test('each token of a prompt is counted once, at the engine that had or computed
   const cached = ['device', 'host', 'p2p', 'disk', 'external_unspecified'].map(
     (source) => of('prompt_tokens_cached_by_source_total', 'd1', `source="${source}"`) ?? NaN,
   );
-  const total = cached.reduce((sum, value) => sum + value, 0);
-  assert.equal(total, 12);
+  assert.deepEqual(cached, [3, 2, 4, 1, 2]);
+  const total = 12;
+  assert.equal(of('prefix_cache_hits_total', 'd1'), 3);
+  assert.equal(of('prompt_tokens_by_source_total', 'd1', 'source="external_kv_transfer"'), 9);
   assert.equal(of('prompt_tokens_cached_total', 'd1'), total);
   assert.equal((of('prefix_cache_hits_total', 'd1') ?? 0) + (of('external_prefix_cache_hits_total', 'd1') ?? 0), total);
   assert.equal(of('prefix_cache_queries_total', 'd1'), 40);

@@ -1,0 +1,291 @@
+/**
+ * Tracing in one process: `traceparent`, sampling, spans sent to a collector, and spans of requests and calls by a clock of the test. Over
+ * real processes: e2e/traces. Budget: 3 s.
+ */
+import assert from 'node:assert/strict';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { describe, test } from 'vitest';
+import { systemClock, type Clock } from '../../../shared/base/clock.ts';
+import { Failure } from '../../../shared/base/failure.ts';
+import { newId } from '../../../shared/base/identity.ts';
+import { silentLog, type Log } from '../../../shared/base/log.ts';
+import { openTracing } from '../../../shared/base/tracing/otlp_tracing.ts';
+import {
+  readTraceparent,
+  sampler,
+  type Span,
+  type SpanContext,
+  type Tracing,
+} from '../../../shared/base/tracing/tracing.ts';
+import type { Handler } from '../../../shared/net/network.ts';
+import { traced } from '../../../shared/node/traced_handlers.ts';
+import type { DecodeReply, DecodeRequest, RequestContext } from '../../../shared/protocol/messages.ts';
+import { RequestLog } from '../../../services/router/relay/request_traces.ts';
+import { SpanReceiver } from '../../support/span_receiver.ts';
+
+const TRACE = '0af7651916cd43dd8448eb211c80319c';
+const SPAN = 'b7ad6b7169203331';
+
+describe('traceparent', () => {
+  test('is read with its flags', () => {
+    assert.deepEqual(readTraceparent(`00-${TRACE}-${SPAN}-01`), { traceId: TRACE, spanId: SPAN, flags: 1 });
+    assert.equal(readTraceparent(`00-${TRACE}-${SPAN}-00`)?.flags, 0);
+    assert.equal(readTraceparent(`01-${TRACE}-${SPAN}-03-more`)?.flags, 3);
+  });
+
+  test.each([
+    undefined,
+    '',
+    TRACE,
+    `00-${TRACE}-${SPAN}`,
+    `ff-${TRACE}-${SPAN}-01`,
+    `00-${TRACE}-${SPAN}-01-more`,
+    `00-${TRACE.toUpperCase()}-${SPAN}-01`,
+    `00-${'0'.repeat(32)}-${SPAN}-01`,
+    `00-${TRACE}-${'0'.repeat(16)}-01`,
+  ])('%s counts as absent', (text) => {
+    assert.equal(readTraceparent(text), undefined);
+  });
+});
+
+test('of the traces that begin here a fraction is recorded, by their id', () => {
+  const ids = Array.from({ length: 4_000 }, () => newId() + newId());
+  const count = (ratio: number): number => ids.filter(sampler(ratio)).length;
+  assert.deepEqual([count(0), count(1)], [0, 4_000]);
+  // Beyond six standard deviations, which are 27 of 4,000.
+  assert(Math.abs(count(0.25) - 1_000) < 170);
+  const chosen = ids.filter(sampler(0.1));
+  assert(chosen.every(sampler(0.2)), 'what a small ratio takes a larger one takes too');
+});
+
+describe('a collector', () => {
+  const options = { ratio: 1, role: 'decode', name: 'decode-7', clock: systemClock, newId, log: silentLog };
+  const spanOf = (context: SpanContext, change: Partial<Span> = {}): Span => {
+    const nowMs = systemClock.nowMs();
+    return {
+      name: 'x',
+      kind: 'server',
+      context,
+      parent: undefined,
+      startMs: nowMs,
+      endMs: nowMs + 1.5,
+      attributes: {},
+      ...change,
+    };
+  };
+
+  test('gets spans that are recorded, with their times, at the latest at the end', async () => {
+    const receiver = await SpanReceiver.open();
+    const tracing = await openTracing({ ...options, endpoint: receiver.url });
+    const context = tracing.begin(undefined);
+    const attributes = { text: 'a', number: 2.5, none: undefined, list: ['b'] };
+    tracing.record(spanOf(context, { attributes, parent: SPAN, error: 'lost' }));
+    tracing.record(spanOf(tracing.begin({ traceId: TRACE, spanId: SPAN, flags: 0 })));
+    await tracing.close();
+    assert.equal(receiver.spans.length, 1);
+    const [span] = receiver.spans;
+    assert.deepEqual(
+      [span?.service, span?.traceId, span?.spanId],
+      ['penstock-decode', context.traceId, context.spanId],
+    );
+    assert.deepEqual([span?.parentSpanId, span?.kind, span?.isError], [SPAN, 2, true]);
+    assert.deepEqual(Object.fromEntries(span?.attributes ?? []), { text: 'a', number: 2.5, list: ['b'] });
+    assert(span && Math.abs(span.endMs - span.startMs - 1.5) < 0.001);
+    receiver.close();
+  });
+
+  test('that takes no spans is named in one warning, and ends nothing', async () => {
+    const warnings: string[] = [];
+    const log = { ...silentLog, warn: (_: object, text: string) => warnings.push(text) } as unknown as Log;
+    const refusing = createServer((_request, response) => response.writeHead(400).end());
+    await new Promise<void>((done) => refusing.listen(0, '127.0.0.1', done));
+    const endpoint = `http://127.0.0.1:${(refusing.address() as AddressInfo).port}`;
+    const tracing = await openTracing({ ...options, log, endpoint });
+    // More than a batch: each of them is refused.
+    for (let i = 0; i < 1_000; i++) tracing.record(spanOf(tracing.begin(undefined)));
+    await tracing.close();
+    assert.deepEqual(
+      warnings.filter((text) => text.startsWith('the collector')),
+      ['the collector of --otlp-endpoint takes no spans: they are dropped'],
+    );
+    refusing.closeAllConnections();
+    refusing.close();
+  });
+});
+
+/** Tracing that keeps its spans, and a clock that a test advances. */
+class Recorder implements Tracing {
+  readonly spans: Span[] = [];
+  nowMs = 1_000;
+  #next = 1;
+  readonly clock = { ...systemClock, nowMs: () => this.nowMs, wallMs: () => 0 } satisfies Clock;
+
+  newSpanId(): string {
+    return `span-${this.#next++}`;
+  }
+
+  begin(parent: SpanContext | undefined): SpanContext {
+    return { traceId: parent?.traceId ?? 'new', spanId: this.newSpanId(), flags: parent?.flags ?? 1 };
+  }
+
+  record(span: Span): void {
+    this.spans.push(span);
+  }
+
+  close(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  /** Names of the spans with start and end since the beginning, in ms. */
+  get times(): string[] {
+    return this.spans.map(({ name, startMs, endMs }) => `${name} ${startMs - 1_000}-${endMs - 1_000}`);
+  }
+}
+
+describe('a request at the router', () => {
+  const names = { clientId: undefined, traceId: TRACE, parent: { traceId: TRACE, spanId: SPAN, flags: 1 } };
+
+  test('has spans of its parts and of each attempt, below that of the client', () => {
+    const recorder = new Recorder();
+    const log = new RequestLog(recorder.clock, () => undefined, 8, recorder);
+    const trace = log.open('r1', '/v1/chat/completions', names);
+    trace.model = 'harbour';
+    const { spans } = trace;
+    assert(spans);
+    const wait = (ms: number): number => (recorder.nowMs += ms);
+    wait(3);
+    spans.placing({ 'gen_ai.request.temperature': 0.5 });
+    wait(2);
+    spans.placed('decode-1', 'least load');
+    const first = spans.wire;
+    wait(20);
+    spans.attemptEnded('decode-1 was lost');
+    wait(5);
+    spans.placing({});
+    wait(1);
+    spans.placed('decode-2', 'failover');
+    const second = spans.wire;
+    wait(10);
+    trace.firstToken(undefined);
+    wait(30);
+    log.close(trace, 'finished', 'stop');
+    assert.deepEqual(recorder.times, [
+      ...['tokenise 0-3', 'place 3-5', 'attempt 5-25', 'retry 25-30', 'place 30-31', 'attempt 31-71'],
+      'chat harbour 0-71',
+    ]);
+    const request = recorder.spans.at(-1);
+    assert.deepEqual([request?.parent, request?.context.traceId, request?.error], [SPAN, TRACE, undefined]);
+    assert.deepEqual(request?.events, [{ name: 'first token', atMs: 1_041 }]);
+    assert(request);
+    const { attributes } = request;
+    assert.deepEqual(
+      [
+        attributes['gen_ai.latency.time_to_first_token'],
+        attributes['gen_ai.latency.e2e'],
+        attributes['gen_ai.response.id'],
+      ],
+      [0.041, 0.071, 'r1'],
+    );
+    const attempts = recorder.spans.filter(({ name }) => name === 'attempt');
+    assert.deepEqual(
+      attempts.map(({ parent, error, context }) => [parent, error, context.spanId]),
+      [
+        [request.context.spanId, 'decode-1 was lost', first.parentSpan],
+        [request.context.spanId, undefined, second.parentSpan],
+      ],
+    );
+    assert.notEqual(first.parentSpan, second.parentSpan);
+  });
+
+  test('that fails says why, and its further prompts and samples are parts of its trace', () => {
+    const recorder = new Recorder();
+    const log = new RequestLog(recorder.clock, () => undefined, 8, recorder);
+    const none = { clientId: undefined, traceId: undefined };
+    const first = log.open('r1', '/v1/completions', none);
+    const second = log.open('r2', '/v1/completions', none, first);
+    const sample = log.openSample('r3', first);
+    for (const trace of [second, sample]) log.close(trace, 'finished', 'stop');
+    log.close(first, 'failed', 'error', new Failure('overloaded', 'no room'));
+    const [other, third, root] = recorder.spans;
+    assert.deepEqual([other?.parent, third?.parent], [root?.context.spanId, root?.context.spanId]);
+    assert.deepEqual([root?.parent, root?.error, root?.attributes['error.type']], [undefined, 'no room', 'overloaded']);
+    assert.equal(first.toJSON()['trace_id'], 'new');
+  });
+
+  test('has none without tracing', () => {
+    assert.equal(new RequestLog(systemClock, () => undefined, 8).open('r', '/v1/completions', names).spans, undefined);
+  });
+});
+
+describe('a call at an instance', () => {
+  const context: RequestContext = {
+    ...{ requestId: 'r.1', tenant: '', priority: 0, timeoutMs: 1, traceId: TRACE, router: '', placement: 0 },
+    ...{ expectedTokens: 0, parentSpan: SPAN, traceFlags: 1 },
+  };
+  const report = {
+    cachedTokens: 1,
+    fetchedTokens: 2,
+    computedTokens: 3,
+    queueMs: 4,
+    loadMs: 5,
+    computeMs: 6,
+    fetchedBytes: 7,
+    links: [],
+  };
+
+  /** Runs a Decode call with two tokens; returns the context that the handler saw. */
+  async function decode(recorder: Recorder, given: RequestContext, error?: Error): Promise<RequestContext | undefined> {
+    let seen: RequestContext | undefined;
+    const handler: Handler<'decode'> = async function* (requests) {
+      for await (const { start } of requests) seen = start?.context ?? undefined;
+      recorder.nowMs += 20;
+      yield { sampled: { token: 1 }, report, finishReason: '' } as unknown as DecodeReply;
+      recorder.nowMs += 10;
+      if (error) throw error;
+      yield { sampled: { token: 2 }, report: null, finishReason: 'stop' } as unknown as DecodeReply;
+    };
+    async function* requests(): AsyncGenerator<DecodeRequest> {
+      yield { start: { context: given } } as unknown as DecodeRequest;
+    }
+    const call = { signal: new AbortController().signal, caller: 'test' };
+    const replies = traced('decode', handler, { tracing: recorder, clock: recorder.clock })(requests(), call);
+    for await (const reply of replies) assert(reply.sampled);
+    return seen;
+  }
+
+  test('has parts by the report of its engine, and is the parent of what it calls', async () => {
+    const recorder = new Recorder();
+    const seen = await decode(recorder, context);
+    assert.deepEqual(recorder.times, ['decode 0-30', 'queue 5-9', 'load 9-14', 'compute 14-20', 'generate 20-30']);
+    const [span, ...parts] = recorder.spans;
+    assert.deepEqual([span?.parent, span?.context.traceId, span?.kind], [SPAN, TRACE, 'server']);
+    assert.equal(seen?.parentSpan, span?.context.spanId);
+    assert(parts.every(({ parent }) => parent === span?.context.spanId));
+    assert.deepEqual(
+      [
+        span?.attributes['gen_ai.usage.output_tokens'],
+        span?.attributes['penstock.tokens.fetched'],
+        span?.attributes['gen_ai.request.id'],
+      ],
+      [2, 2, 'r.1'],
+    );
+  });
+
+  test('that fails says why', async () => {
+    const recorder = new Recorder();
+    await assert.rejects(decode(recorder, context, new Error('the device is gone')), /device is gone/);
+    assert.equal(recorder.spans[0]?.error, 'the device is gone');
+  });
+
+  test('of a trace that is not recorded, or without one, leaves nothing and is not changed', async () => {
+    const recorder = new Recorder();
+    const unsampled = { ...context, traceFlags: 0 };
+    assert.equal(await decode(recorder, unsampled), unsampled);
+    const plain: RequestContext = { ...context };
+    Reflect.deleteProperty(plain, 'parentSpan');
+    Reflect.deleteProperty(plain, 'traceFlags');
+    assert.equal(await decode(recorder, plain), plain);
+    assert.deepEqual(recorder.spans, []);
+  });
+});

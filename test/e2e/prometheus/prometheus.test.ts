@@ -1,0 +1,203 @@
+/**
+ * Debian's Prometheus over two routers, two models and NATS: every query of vLLM's dashboards has data or a reason, those of SGLang's and of our own
+ * have data, and sums are right. In the long run. Budget: 120 s.
+ */
+import assert from 'node:assert/strict';
+import type { ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { createInterface } from 'node:readline';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { harbour, mapConcurrently, run, temporaryFolder, until, type NodeView } from '../../support/cluster.ts';
+import { isLong } from '../../support/long.ts';
+import { NatsServer } from '../../support/nats_server.ts';
+import { projectPath } from '../../support/project.ts';
+import { PrometheusServer } from './prometheus_server.ts';
+import { sglangQueries } from './sglang_queries.ts';
+import { dashboardQueries, without } from './vllm_queries.ts';
+
+const tools = projectPath('config/models/harbour-tools');
+const members = ['router-1', 'router-2', 'prefill-1', 'decode-1', 'decode-2', 'decode-3', 'store-1'] as const;
+const MAX_TOKENS = 6;
+/** Requests of each model at each router. */
+const NUM_REQUESTS = 60;
+const folder = temporaryFolder();
+const children: ChildProcess[] = [];
+const urls: string[] = [];
+let nats: NatsServer;
+let prometheus: PrometheusServer;
+
+async function start(name: string): Promise<void> {
+  const role = name.replace(/-\d$/, '');
+  const model = name === 'decode-3' ? tools : harbour;
+  const own: Record<string, string[]> = {
+    router: ['--model', `${harbour},${tools}`, '--bind', '127.0.0.1:0', '--hub-bind', '127.0.0.1:0'],
+    store: ['--data-dir', folder.path],
+  };
+  // Few blocks, so that some are evicted.
+  const engine = ['--model', model, '--threads', '1', '--kv-blocks', '96', '--max-model-len', '1024'];
+  const common = ['--name', name, '--bus', nats.url, '--log-level', 'error'];
+  const child = run([role, ...common, ...(own[role] ?? engine)], { PENSTOCK_CLUSTER_TOKEN: 'a-secret-of-this-test' });
+  children.push(child);
+  assert(child.stdout);
+  const [line] = (await once(createInterface({ input: child.stdout }), 'line')) as [string];
+  const url = /ready: (http:\S+),/.exec(line)?.[1];
+  if (url) urls.push(url);
+}
+
+/** One request of 200 to 600 prompt tokens, half of which begin as another. */
+async function ask(url: string, model: string, i: number): Promise<void> {
+  const prompt = Array.from({ length: 200 + 40 * (i % 10) }, (_, at) => 3 + ((at * 7 + (i % 2 === 0 ? 0 : i)) % 200));
+  const response = await fetch(`${url}/v1/completions`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ model, prompt, max_tokens: MAX_TOKENS, temperature: 0, ignore_eos: true }),
+  });
+  const text = await response.text();
+  assert.equal(response.status, 200, text);
+}
+
+async function traffic(): Promise<void> {
+  const all = urls.flatMap((url) =>
+    ['harbour', 'harbour-tools'].flatMap((model) =>
+      Array.from({ length: NUM_REQUESTS }, (_, i) => ({ url, model, i })),
+    ),
+  );
+  await mapConcurrently(all, 6, ({ url, model, i }) => ask(url, model, i));
+}
+
+/** The scrape configuration that ships, over the routers of this test and every half second. */
+function configuration(): string {
+  const [first = '', second = ''] = urls.map((url) => url.replace('http://', ''));
+  const text = readFileSync(projectPath('config/prometheus.yaml'), 'utf8')
+    .replaceAll('10.0.0.1:8000', first)
+    .replaceAll('10.0.0.2:8000', second)
+    .replace('alerts.yaml', projectPath('config/alerts.yaml'))
+    .replace('sglang_rules.yaml', projectPath('config/sglang_rules.yaml'));
+  return `global: { scrape_interval: 1s, evaluation_interval: 1s }\n${text}`;
+}
+
+/** Puts the values of a dashboard's variables into a query; "All" is every value of the variable's own query, joined as Grafana joins them. */
+async function expanded(expr: string): Promise<string> {
+  const values = async (label: string): Promise<string> => {
+    const found = await prometheus.query(`group by (${label}) (vllm:num_requests_running)`);
+    assert(typeof found !== 'string' && found.length > 0, label);
+    return `(${found.map(({ metric }) => metric[label]).join('|')})`;
+  };
+  const variables: Record<string, () => Promise<string> | string> = {
+    __rate_interval: () => '60s',
+    __interval: () => '60s',
+    __range: () => '2m',
+    Deployment_id: () => values('model_name'),
+    ttft_slo: () => '1.0',
+    tpot_slo: () => '0.1',
+    job: () => values('job'),
+    instance: () => values('instance'),
+    engine: () => values('engine'),
+    model_name: () => (expr.includes('="$model_name"') ? 'harbour' : values('model_name')),
+  };
+  let text = expr;
+  for (const [name, value] of Object.entries(variables))
+    if (text.includes(`$${name}`)) text = text.replaceAll(`$${name}`, await value());
+  return text;
+}
+
+/** The queries that have no value, with what came. */
+async function empty(exprs: readonly string[]): Promise<string[]> {
+  const answers = await mapConcurrently(exprs, 4, async (expr) => {
+    const results = await prometheus.query(await expanded(expr));
+    if (typeof results === 'string') return `${expr}: ${results}`;
+    return results.some(({ value }) => !Number.isNaN(value)) ? [] : expr;
+  });
+  return answers.flat();
+}
+
+describe.runIf(isLong)('Prometheus', () => {
+  beforeAll(async () => {
+    nats = await NatsServer.start();
+    for (const name of members) await start(name);
+    for (const url of urls)
+      await until(`${url} sees all`, async () => {
+        const { nodes } = (await (await fetch(`${url}/api/pool`)).json()) as { nodes: NodeView[] };
+        return nodes.filter(({ state, role }) => role !== 'router' && state === 'alive').length === members.length - 2;
+      });
+    prometheus = await PrometheusServer.start(configuration());
+    // Engines export series of requests from their first one on, and a rate begins with the second scrape.
+    for (const url of urls) for (const model of ['harbour', 'harbour-tools']) await ask(url, model, 0);
+    await until('it is scraped', async () => (await prometheus.query('vllm:request_success_total')).length >= 2);
+    await traffic();
+    await until('the last request is scraped', async () => {
+      const found = await prometheus.query('sum(vllm:generation_tokens_total)');
+      return typeof found !== 'string' && found[0]?.value === 4 * (NUM_REQUESTS + 1) * MAX_TOKENS;
+    });
+  });
+  afterAll(async () => {
+    await prometheus.close();
+    for (const child of children) {
+      const exit = once(child, 'exit');
+      child.kill('SIGKILL');
+      await exit;
+    }
+    await nats.close();
+    folder.remove();
+  });
+
+  test('every query of vLLM’s dashboards has data, or the reason why not', async () => {
+    const reasons = (expr: string): boolean => without.some(([part]) => expr.includes(part));
+    const wanted = dashboardQueries.filter(({ expr }) => !reasons(expr));
+    expect(await empty(wanted.map(({ expr }) => expr))).toEqual([]);
+    // A reason that no longer holds is taken out.
+    const excused = dashboardQueries.map(({ expr }) => expr).filter(reasons);
+    expect(await empty(excused)).toHaveLength(excused.length);
+    expect(without.filter(([part]) => !excused.some((expr) => expr.includes(part)))).toEqual([]);
+  });
+
+  test('SGLang’s dashboard has data by recording rules', async () => {
+    await until('rules were evaluated', async () => (await prometheus.query('sglang:gen_throughput')).length > 0);
+    await until('all of them have data', async () => (await empty(sglangQueries)).length === 0);
+  });
+
+  test('every query of our own dashboards is answered, and those about requests and blocks have data', async () => {
+    const exprs = ['cluster', 'kv_pool'].flatMap((name) => {
+      const text = readFileSync(projectPath(`config/grafana/${name}.json`), 'utf8');
+      const { panels } = JSON.parse(text) as { panels: { targets?: { expr: string }[] }[] };
+      return panels.flatMap(({ targets = [] }) => targets.map(({ expr }) => expr));
+    });
+    // What has happened in no test: a failure, a failover, and a minute of requests with a pacing target.
+    const rare = ['penstock_requests_failed_total', 'penstock_recommended_instances', 'penstock_prediction_sum_total'];
+    const answers = await empty(exprs);
+    expect(answers.filter((one) => !rare.some((name) => one.includes(name)))).toEqual([]);
+  });
+
+  test('two routers: requests are counted at both, and instances once', async () => {
+    const perModel = 2 * (NUM_REQUESTS + 1);
+    for (const model of ['harbour', 'harbour-tools']) {
+      const of = `{model_name="${model}"}`;
+      expect(await prometheus.valueOf(`sum(vllm:request_success_total${of})`)).toBe(perModel);
+      expect(await prometheus.valueOf(`sum(vllm:generation_tokens_total${of})`)).toBe(perModel * MAX_TOKENS);
+      expect(await prometheus.valueOf(`sum(vllm:prompt_tokens_total${of})`)).toBe(
+        await prometheus.valueOf(`sum(vllm:request_prompt_tokens_sum${of})`),
+      );
+      expect(await prometheus.valueOf(`sum(vllm:prompt_tokens_by_source_total${of})`)).toBe(
+        await prometheus.valueOf(`sum(vllm:prompt_tokens_total${of})`),
+      );
+      expect(await prometheus.valueOf(`sum(vllm:prompt_tokens_cached_by_source_total${of})`)).toBe(
+        await prometheus.valueOf(`sum(vllm:prompt_tokens_cached_total${of})`),
+      );
+    }
+    expect(await prometheus.valueOf('count(vllm:num_requests_running)')).toBe(4);
+    expect(await prometheus.valueOf('count(vllm:num_requests_running{model_name="harbour-tools"})')).toBe(1);
+    expect(await prometheus.query('{__name__=~"vllm:.*", engine="store-1"}')).toEqual([]);
+    expect(await prometheus.valueOf('sum(penstock_instances)')).toBe(5);
+    const { nodes } = (await (await fetch(`${urls[0]}/api/pool`)).json()) as { nodes: NodeView[] };
+    const numBlocks = nodes.flatMap(({ tiers }) => Object.values(tiers)).reduce((sum, { blocks }) => sum + blocks, 0);
+    await until(
+      'blocks are counted once',
+      async () => (await prometheus.valueOf('sum(penstock_tier_blocks)')) === numBlocks,
+    );
+  });
+
+  test('no alert fires in a cluster that is well', async () => {
+    expect(await prometheus.query('ALERTS{alertstate="firing"}')).toEqual([]);
+  });
+});
