@@ -172,7 +172,7 @@ test('who holds what, how full, hits by source, busiest link, who is sick, what 
   const fixture = await start();
   fixture.send(fixture.world.setState('decode-3', 'unreachable', 'cannot reach 10.0.0.2:7001'));
   const { page } = await open(fixture);
-  await page.locator('.legend li', { hasText: 'own device' }).filter({ hasText: '%' }).waitFor();
+  await page.locator('.chart-legend li', { hasText: 'own device' }).filter({ hasText: '%' }).waitFor();
   await page.locator('.events li', { hasText: 'decode-3 is unreachable' }).waitFor();
   await page.getByRole('link', { name: 'Pool' }).click();
   await page.getByText('cannot reach 10.0.0.2:7001').first().waitFor();

@@ -170,6 +170,8 @@ export interface NodeView {
   readonly heard_ms: number;
   /** When the node joined. */
   readonly joined_at: number;
+  /** Why the last call that could not reach the node failed; null when none failed. */
+  readonly last_error?: string | null;
   readonly loss: LossCost | null;
 }
 

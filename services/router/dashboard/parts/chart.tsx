@@ -66,10 +66,10 @@ function Legend({ chart, pointer }: { readonly chart: ChartProps; readonly point
   const x = xs[index];
   return (
     <>
-      <ul class="legend">
+      <ul class="chart-legend">
         {lines.map(({ label, color, values, title }, line) => (
           <li key={label} title={title}>
-            <span class={`swatch color-${color}`} aria-hidden="true" />
+            <span class={`line-swatch color-${color}`} aria-hidden="true" />
             {label} <b>{format(values[index] ?? null, index, line)}</b>
           </li>
         ))}

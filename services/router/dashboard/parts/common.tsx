@@ -56,7 +56,15 @@ export function NodeLink({ name }: { readonly name: string | null }): VNode {
   return name === null ? <span>–</span> : <a href={hrefOf('pool', 'node', name)}>{name}</a>;
 }
 
+/** Letters of an error that are shown: some name everything that there is. */
+const MAX_ERROR = 240;
+
 /** Text in place of content that is missing, loading or failed. */
 export function Notice({ error, children }: { readonly error?: string | undefined; readonly children: string }): VNode {
-  return <p class={error === undefined ? 'notice' : 'notice bad'}>{error ?? children}</p>;
+  const text = error ?? children;
+  return (
+    <p class={error === undefined ? 'notice' : 'notice bad'}>
+      {text.length > MAX_ERROR ? `${text.slice(0, MAX_ERROR)}…` : text}
+    </p>
+  );
 }

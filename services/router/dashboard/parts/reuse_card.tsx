@@ -30,7 +30,7 @@ function Curve({ body }: { readonly body: ReuseBody }): VNode {
     }));
   return (
     <>
-      <ul class="plain">
+      <ul class="sentences">
         {reuseSentences(body).map((sentence) => (
           <li key={sentence}>{sentence}</li>
         ))}

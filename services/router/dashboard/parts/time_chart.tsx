@@ -53,6 +53,8 @@ function Drawn(props: TimeChartProps & { readonly timeline: Timeline }): VNode {
     ...{ label, color, title, values: read(timeline, name) },
   }));
   const to = timeline.times.at(-1) ?? 0;
+  // A cluster that has just started has few values: they take the whole width, from a minute on.
+  const from = Math.max(to - range.spanMs, Math.min(timeline.times[0] ?? 0, to - 60_000));
   const shareOf = (value: number | null, index: number): string => {
     if (value === null) return NONE;
     const sum = lines.reduce((total, { values }) => total + (values[index] ?? 0), 0);
@@ -63,9 +65,9 @@ function Drawn(props: TimeChartProps & { readonly timeline: Timeline }): VNode {
       label={props.title}
       xs={timeline.times}
       lines={lines}
-      from={to - range.spanMs}
+      from={from}
       to={to}
-      marks={marksOf(props.events ?? [], to - range.spanMs)}
+      marks={marksOf(props.events ?? [], from)}
       isStacked={props.isStacked ?? false}
       atLeast={props.atLeast ?? 0}
       formatX={range.stepMs < 60_000 && range.spanMs < 3_600_000 ? clockTime : clockMinute}

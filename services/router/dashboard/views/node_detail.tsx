@@ -66,7 +66,7 @@ function Facts({ name }: { readonly name: string }): VNode | null {
         <p>
           <StateWord state={node.state} /> {ailment ?? ''}
         </p>
-        <dl class="facts">
+        <dl class="node-facts">
           {factsOf(node).map(([label, value]) => (
             <div key={label}>
               <dt>{label}</dt>
@@ -98,6 +98,7 @@ function factsOf(node: NodeView): readonly (readonly [string, string])[] {
     ['Address', `${node.address}, process ${node.pid}`],
     ['Joined', dayTime(node.joined_at)],
     ['Last heartbeat', `${duration(node.heard_ms)} before`],
+    ...(node.last_error ? [['Last failed call to it', node.last_error] as const] : []),
   ];
 }
 

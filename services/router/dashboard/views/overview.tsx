@@ -69,7 +69,7 @@ function Now({ timeline }: { readonly timeline: Timeline | undefined }): VNode {
   const isMean = 'Mean of the last ten seconds';
   const isLatest = 'Nineteen of twenty values of the newest second with values were at most this';
   return (
-    <section class="tiles wide" aria-label="Now">
+    <section class="now-tiles wide" aria-label="Now">
       <Tile label="Requests a second" value={short(mean('requests_per_s'))} title={isMean} />
       <Tile label="Failures a second" value={short(mean('failed_per_s'))} title={isMean} />
       <Tile

@@ -59,14 +59,14 @@ function HealthCard(): VNode {
         {plural(nodes.length, 'node')}: {rolesOf(nodes)}.
       </p>
       {health && health.problems.length > 0 && (
-        <ul class="plain">
+        <ul class="sentences">
           {health.problems.slice(0, NAMED).map((problem) => (
             <li key={problem}>{problem}</li>
           ))}
         </ul>
       )}
       {sick.length > 0 && (
-        <ul class="plain" aria-label="Nodes that are not well">
+        <ul class="sentences" aria-label="Nodes that are not well">
           {sick.slice(0, NAMED).map((node) => (
             <li key={node.name}>
               <NodeLink name={node.name} /> <span class="word bad">{node.state}</span> {ailmentOf(node)}
@@ -128,7 +128,8 @@ function TiersCard(): VNode {
 
 /** The dearest loss in words. */
 function LossCard(): VNode {
-  const ranked = dearestFirst(store.nodes.all());
+  const nodes = store.nodes.all();
+  const ranked = dearestFirst(nodes);
   const [dearest] = ranked;
   return (
     <Card title="What the loss of a node would cost">
@@ -138,7 +139,11 @@ function LossCard(): VNode {
           <LossTable nodes={ranked} />
         </>
       ) : (
-        <p>No node holds a block that is not on another one, too: the loss of any one would cost nothing.</p>
+        <p>
+          {nodes.some(({ loss }) => loss !== null)
+            ? 'No node holds a block that is not on another one, too: the loss of any one would cost nothing.'
+            : 'It is not known yet which blocks only one node holds.'}
+        </p>
       )}
     </Card>
   );
