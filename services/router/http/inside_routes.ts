@@ -7,6 +7,7 @@ import type { HttpApp } from '../router.ts';
 import { addBlocksRoutes } from './blocks_routes.ts';
 import { addDashboardRoutes } from './dashboard_routes.ts';
 import { addHistoryRoute, addStreamRoute } from './history_routes.ts';
+import { addProfileRoute } from './profile_route.ts';
 import { choicesOf, integerOf, refuseUnknown, textOf, type Query } from './query.ts';
 import { addRequestRoutes } from './request_routes.ts';
 
@@ -30,6 +31,7 @@ export function addInsideRoutes(app: FastifyInstance, httpApp: HttpApp): void {
   addHistoryRoute(app, httpApp);
   addStreamRoute(app, httpApp);
   addDashboardRoutes(app);
+  addProfileRoute(app, httpApp);
 }
 
 /** Adds the routes of the pool and of what happened in it. */

@@ -74,6 +74,7 @@ const operations: Readonly<Record<string, Operation>> = {
   },
   '/api/requests': { summary: 'Requests in flight and finished ones, with their attempts and times, or as rows' },
   '/api/requests/{id}': { summary: 'All that is known of one request' },
+  '/api/profile': { summary: 'CPU profile of the router as a Chrome trace; `seconds`, 1 to 60' },
   '/api/decisions': { summary: 'Recent decisions of the conductor, with their reasons' },
   '/api/hardware': { summary: "A model's engines as a replay of traces simulates them, measured" },
   '/dashboard': { summary: 'A live page over the cluster', type: 'text/html' },
