@@ -113,7 +113,7 @@ test(`of ${NUM_PROMPTS} prompts a look-up says how many tokens are cached, and w
   expect(await cluster.requests(512)).toHaveLength(NUM_PROMPTS);
   await cluster.idle();
   expect((await cluster.open()).promises).toBe(0);
-}, 60_000);
+}, 120_000);
 
 test('every reason has its name, and what a lost node alone had is computed again', async () => {
   // Each instance uses the blocks that it has itself, by turns, and has room for few.
@@ -157,4 +157,4 @@ test('every reason has its name, and what a lost node alone had is computed agai
   for (const one of [first, ...sent]) numLost += sumOf((await lookUp(one)).misses).lost ?? 0;
   expect(numLost / BLOCK).toBe(cost.only_blocks);
   expect((await send(first)).shown.miss_tokens).toEqual({ lost: 96, tail: 4 });
-}, 60_000);
+}, 120_000);

@@ -34,7 +34,8 @@ class Scene {
   constructor() {
     const { clock, index, feed, asked } = this;
     const members = ['a', 'b'].map(
-      (name) => new Instance({ member: { name, role: 'store', address: name, pid: 1, epoch: 'e' }, protocolVersion: 1 }, 0),
+      (name) =>
+        new Instance({ member: { name, role: 'store', address: name, pid: 1, epoch: 'e' }, protocolVersion: 1 }, 0),
     );
     const network = playedNetwork({
       snapshot: async function* () {
