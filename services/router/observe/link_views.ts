@@ -19,7 +19,7 @@ export class LinkViews {
   measure(instances: readonly Instance[], nowMs: number): void {
     for (const instance of instances) {
       if (instance.flows.size === 0) continue;
-      const known: Speeds = this.#growths.get(instance) ?? new Map();
+      const known = this.#growths.get(instance) ?? (new Map() as Speeds);
       this.#growths.set(instance, known);
       for (const [key, { bytes }] of instance.flows) {
         const speed = known.get(key) ?? { growth: new RecentGrowth(), bytesPerSecond: 0 };

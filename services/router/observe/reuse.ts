@@ -8,6 +8,8 @@
 const FIRST_RATE = 8;
 /** Keys that are followed at most (P1); beyond them the share is halved: one in 64 of two million. */
 const MAX_KEYS = 32_768;
+/** Followed keys below which popular ones cannot be told from chance. */
+const FEW_KEYS = 256;
 /** Distances are counted in classes that grow by this factor, from a distance of one followed key. */
 const GROWTH = 1.05;
 const NUM_CLASSES = 512;
@@ -108,6 +110,8 @@ export class ReuseCurve {
     if (this.#numAccesses === 0) return 0;
     let hits = 0;
     for (let at = 0; at < NUM_CLASSES && endOf(at) <= blocks; at++) hits += this.#hits[at] ?? 0;
+    // Of few keys the sample's own size is the better measure.
+    if (this.#lastAt.size < FEW_KEYS) return this.#numFollowed === 0 ? 0 : hits / this.#numFollowed;
     // A popular key that is followed, or is not, makes the sample too large or too small: its accesses are near ones.
     const missing = this.#numAccesses - this.#numFollowed;
     return Math.min(1, Math.max(0, (hits + (blocks > 0 ? missing : 0)) / this.#numAccesses));

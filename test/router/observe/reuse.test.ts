@@ -72,6 +72,10 @@ test('a pool of nothing has no hit, and one key that is looked up again is a hit
   for (let i = 0; i < 10_000; i++) reuse.look(Int32Array.of(0, 7));
   assert.equal(reuse.hitRatio(0), 0);
   assert.ok(reuse.hitRatio(1_000) > 0.9);
+  const few = new ReuseCurve();
+  const chain = Int32Array.from(Array.from({ length: 100 }, (_, i) => mixed(i)).flat());
+  for (let i = 0; i < 3; i++) few.look(chain);
+  assert.ok(Math.abs(few.hitRatio(1_000) - 2 / 3) < 0.01, String(few.hitRatio(1_000)));
 });
 
 test('capacities are those of the tiers of a model and of stores, in bytes by the blocks of its engines', () => {
