@@ -29,6 +29,8 @@ export interface CoreOptions {
   readonly admit: ClusterViewOptions['admit'];
   readonly signal: AbortSignal;
   readonly onEvent?: ClusterViewOptions['onEvent'];
+  /** Called for each prompt with its model and the keys of its full blocks, two words each. */
+  readonly onLookup?: (model: string, keys: Int32Array) => void;
 }
 
 /** View, conductor and relay of one model. */
@@ -68,7 +70,7 @@ export function createCore(
     identity,
     limits,
   }: Pick<RoleContext<RouterConfig>, 'config' | 'network' | 'clock' | 'random' | 'log' | 'identity' | 'limits'>,
-  { bus, name, admit, signal, onEvent }: CoreOptions,
+  { bus, name, admit, signal, onEvent, onLookup }: CoreOptions,
 ): RouterCore {
   const gone = new GoneKeys(clock);
   const index = new PrefixIndex(undefined, gone);
@@ -108,7 +110,7 @@ export function createCore(
       lengths: new MeanLengthPredictor(),
       ...{ view: modelView, conductor, network, clock, random, router: identity.epoch },
       keyBits: limits?.keyBits,
-      ...{ misses, onFailover },
+      ...{ misses, onFailover, onLookup: onLookup?.bind(undefined, model) },
     });
     return { view: modelView, conductor, relay };
   };

@@ -110,6 +110,7 @@ async function build(
   const observer = new Observer({ clock, name, identity, historyBytes: config.history_bytes });
   const core = createCore(context, {
     ...{ bus, name, signal: stopped.signal, onEvent: observer.onEvent },
+    onLookup: observer.reuse.look.bind(observer.reuse),
     admit: (registration) => models.admit(registration),
   });
   const { view, index, blocks, policy, losses } = core;

@@ -44,6 +44,12 @@ function addClusterRoutes(app: FastifyInstance, httpApp: HttpApp): void {
     const seen = { now: observer.now, health, process: observer.process(address), started_at, flows };
     return poolView({ view, index, policy, bus, losses }, { ...context, numPromised }, links(), seen);
   });
+  app.get<{ Querystring: Query }>('/api/reuse', ({ query }) => {
+    refuseUnknown(query, ['model']);
+    const named = textOf(query, 'model');
+    if (named !== undefined) context.of(named);
+    return observer.reuse.view(named ?? context.servedName, view.all(), observer.now.wallMs);
+  });
   app.get<{ Querystring: Query }>('/api/events', ({ query }) => {
     refuseUnknown(query, ['since', 'kind', 'node', 'limit']);
     const events = observer.events.list({

@@ -67,6 +67,7 @@ const operations: Readonly<Record<string, Operation>> = {
     summary: 'Where the blocks of a prompt lie, and where it would be placed; `tokens` may stand for the prompt',
     bodies: ['Chat', 'Completion'],
   },
+  '/api/reuse': { summary: "Hit ratio against the capacity of a model's pool, from a sample of the blocks" },
   '/api/history': { summary: 'Values of the cluster, a role, a model or a node over time' },
   '/api/stream': {
     summary: 'What changes in the cluster, each second, as server-sent events `tick`',
@@ -110,6 +111,7 @@ const queries: Readonly<Record<string, readonly { readonly name: string; readonl
     { name: 'since', schema: { type: 'integer', description: 'earliest start, in ms since 1970' } },
     { name: 'slowest', schema: { type: 'integer', enum: [0, 1] } },
   ],
+  '/api/reuse': [{ name: 'model', schema: { type: 'string' } }],
   '/api/history': [
     { name: 'scope', schema: { type: 'string', description: 'cluster, role:NAME, model:NAME or node:NAME' } },
     { name: 'series', schema: { type: 'string', description: 'names separated by commas' } },

@@ -8,15 +8,18 @@ const SPEED_MS = 10_000;
 /** Links that are listed (P1): the fastest, and of equal ones those that moved most. */
 const MAX_LINKS = 4_096;
 
+/** Speeds of a member's flows, by the keys of the flows. */
+type Speeds = Map<string, { readonly growth: RecentGrowth; bytesPerSecond: number }>;
+
 /** Speeds of all flows. Bounded by the members and the flows that each of them reports. */
 export class LinkViews {
-  #growths = new WeakMap<Instance, Map<string, { readonly growth: RecentGrowth; bytesPerSecond: number }>>();
+  readonly #growths = new WeakMap<Instance, Speeds>();
 
   /** Measures the speeds at router time `nowMs`; to be called about once a second. */
   measure(instances: readonly Instance[], nowMs: number): void {
     for (const instance of instances) {
       if (instance.flows.size === 0) continue;
-      const known = this.#growths.get(instance) ?? new Map();
+      const known = this.#growths.get(instance) ?? (new Map() as Speeds);
       this.#growths.set(instance, known);
       for (const [key, { bytes }] of instance.flows) {
         const speed = known.get(key) ?? { growth: new RecentGrowth(), bytesPerSecond: 0 };

@@ -10,6 +10,7 @@ import { History } from './history.ts';
 import { LinkViews } from './link_views.ts';
 import { eventOf, MemberWatch, type Watched } from './member_watch.ts';
 import type { Moment, RouterProcess } from './node_view.ts';
+import { ReuseCurves } from './reuse_view.ts';
 
 /** Milliseconds between two looks at the members. */
 const LOOK_MS = 250;
@@ -32,6 +33,7 @@ export class Observer {
   readonly alarms: Alarms;
   readonly history: History;
   readonly links = new LinkViews();
+  readonly reuse = new ReuseCurves();
   readonly #options: ObserverOptions;
   readonly #startedMs: number;
   readonly #ticks: (() => void)[] = [];

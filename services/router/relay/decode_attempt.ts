@@ -51,6 +51,8 @@ export interface AttemptOptions {
   readonly random: Random;
   /** Finds why prompts are computed; undefined where nobody asks. */
   readonly misses?: MissReasons | undefined;
+  /** Called once for each prompt with the keys of its full blocks, two words each; undefined: nobody counts them. */
+  readonly onLookup?: ((keys: Int32Array) => void) | undefined;
 }
 
 /** Messages from this router to the decode instance; bounded by the rounds of an attempt. */

@@ -20,12 +20,21 @@ interface ExplainedPrompt {
  * event loop of the placement; does nothing for a further sample, whose prompt is the first one's.
  */
 export function explainMisses(
-  { misses, view }: { readonly misses?: MissReasons | undefined; readonly view: MembersView },
+  {
+    misses,
+    onLookup,
+    view,
+  }: {
+    readonly misses?: MissReasons | undefined;
+    readonly onLookup?: ((keys: Int32Array) => void) | undefined;
+    readonly view: MembersView;
+  },
   { trace, chain, promptTokens, chosen, isComputingAll }: ExplainedPrompt,
 ): void {
   const { held, heldTokens, decodeSources, prefillSources, second } = chosen;
   const { model } = view;
   if (!misses || !model || !held || !chain.root || trace.expected.misses) return;
+  onLookup?.(chain.keys);
   trace.expected.misses = misses.classify({
     ...{ tokens: promptTokens, blockSize: model.format.blockSize, root: chain.root, keys: chain.keys },
     ...(isComputingAll ? { held: undefined, heldTokens: 0 } : { held, heldTokens }),
