@@ -1,11 +1,12 @@
-/** The dashboard in a real browser: what runs, what is held, where requests went. SCREENSHOT=FILE keeps a picture. Budget: 30 s. */
+/** The dashboard in Chromium over a real cluster: what the page says of processes that compute, move blocks and end. SCREENSHOT=FILE keeps a picture. Budget: 40 s. */
 import assert from 'node:assert/strict';
-import { chromium, type Browser } from 'playwright-core';
+import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
-import { Cluster } from '../support/cluster.ts';
+import { Cluster, until } from '../support/cluster.ts';
 import { hubOf, joinAsFake } from '../support/fake_member.ts';
+import { errorsOf, launchChromium } from '../support/chromium.ts';
 
 const token = 'dashboard-test-token';
 let cluster: Cluster;
@@ -14,53 +15,49 @@ beforeAll(async () => {
   // Prompts are computed elsewhere than answers, whatever that costs: the page shows what moves between them.
   const policy = ['--policy', 'longest_prefix', '--local-prefill-tokens', '64'];
   cluster = await Cluster.up(...policy, '--cluster-token', token);
-  browser = await chromium.launch({
-    executablePath: process.env['CHROMIUM'] ?? '/usr/bin/chromium',
-    args: [
-      '--no-sandbox',
-      '--disable-gpu',
-      '--disable-quic',
-      '--no-first-run',
-      '--disable-background-networking',
-      '--disable-component-update',
-      '--disable-sync',
-    ],
-  });
+  browser = await launchChromium();
 });
 afterAll(async () => {
   await browser.close();
   await cluster.close();
 });
 
-test('the page shows the pool and the requests, and stays live', async () => {
-  const page = await browser.newPage({ viewport: { width: 1_400, height: 800 } });
-  const errors: string[] = [];
-  page.on('pageerror', (error) => errors.push(error.message));
-  await page.goto(`${cluster.url}/dashboard`);
-  for (const name of ['decode-1', 'prefill-1', 'store-1'])
-    await page.getByText(name, { exact: true }).first().waitFor();
-  const prompt = Array.from({ length: 500 }, (_, i) => 3 + (i % 900));
-  await cluster.completion({ prompt, max_tokens: 4 });
-  await cluster.completion({ prompt, max_tokens: 4 });
+async function open(hash: string): Promise<{ page: Page; errors: readonly string[] }> {
+  const page = await browser.newPage({ viewport: { width: 1_280, height: 900 } });
+  const errors = errorsOf(page);
+  await page.goto(`${cluster.url}/dashboard${hash}`);
+  await page.locator('.liveness.live').waitFor();
+  return { page, errors };
+}
+
+const promptOf = (first: number): number[] => Array.from({ length: 500 }, (_, i) => first + (i % 900));
+
+test('what is held, computed and moved appears without a reload', async () => {
+  const { page, errors } = await open('#/pool');
+  const nodes = page.getByRole('table', { name: 'Nodes' });
+  for (const name of ['decode-1', 'prefill-1', 'store-1', 'router'])
+    await nodes.getByText(name, { exact: true }).first().waitFor();
+  await page.getByText('All is well.').waitFor();
+  await cluster.completion({ prompt: promptOf(3), max_tokens: 4 });
+  await cluster.completion({ prompt: promptOf(3), max_tokens: 4 });
+  // One host: blocks come through shared memory. Those of the first prompt may have come before the data channel was open.
+  await cluster.completion({ prompt: promptOf(4), max_tokens: 4 });
   const [view] = await cluster.requests(1);
   assert(view);
-  // The row appears without a page reload.
-  const row = page.locator('#requests tr', { hasText: view.id }).filter({ hasText: 'finished' });
-  await row.waitFor({ timeout: 15_000 });
-  const text = (await row.textContent()) ?? '';
-  assert(text.includes('finished') && text.includes('decode-1'), text);
-  await page.locator('#nodes tr', { hasText: 'disk' }).first().waitFor();
-  // One host: blocks come through shared memory. Those of the first prompt may have come before the data channel was open.
-  const other = prompt.map((token) => token + 1);
-  await cluster.completion({ prompt: other, max_tokens: 4 });
-  await page
-    .locator('#nodes tr', { hasText: 'decode-1' })
-    .filter({ hasText: /memory [\d.]+ [KM]iB/ })
-    .first()
-    .waitFor();
+  await page.getByRole('img', { name: 'How full the tiers are' }).waitFor();
+  await page.getByText('that no other node holds').waitFor({ timeout: 15_000 });
+  await page.getByRole('link', { name: 'Flow' }).click();
+  const link = page.getByRole('table', { name: 'Links' }).locator('tbody tr', { hasText: 'memory' });
+  await link.filter({ hasText: 'prefill-1' }).filter({ hasText: 'decode-1' }).waitFor({ timeout: 15_000 });
+  await page.getByRole('link', { name: 'Overview' }).click();
+  await page.locator('.chart-legend li', { hasText: 'handed over' }).waitFor();
+  await page.locator('.events li', { hasText: 'joined' }).first().waitFor();
+  await page.getByRole('link', { name: 'Requests' }).click();
+  await page.getByText(view.id).first().waitFor();
   const screenshot = process.env['SCREENSHOT'];
   if (screenshot) await page.screenshot({ path: screenshot, fullPage: true });
   assert.deepEqual(errors, []);
+  await page.close();
 });
 
 test('a member that nobody can call is there with the cause, and the cluster is well without it', async () => {
@@ -69,13 +66,43 @@ test('a member that nobody can call is there with the cause, and the cluster is 
     member: { name: 'store-far', role: 'store', address: '127.0.0.1:1', pid: process.pid, epoch: 'far' },
     ...{ clock: systemClock, openBus: hubOf(cluster.hub, token, network, systemClock) },
   });
-  const page = await browser.newPage({ viewport: { width: 1_400, height: 800 } });
-  await page.goto(`${cluster.url}/dashboard`);
-  const row = page.locator('#nodes tr', { hasText: 'store-far' });
-  await row.getByText(/unreachable: .*127\.0\.0\.1:1/).waitFor({ timeout: 15_000 });
+  const { page } = await open('#/pool');
+  const sick = page.getByRole('list', { name: 'Nodes that are not well' }).getByText(/127\.0\.0\.1:1/);
+  await sick.waitFor({ timeout: 15_000 });
   assert.equal((await fetch(`${cluster.url}/health`)).status, 200);
   const screenshot = process.env['SCREENSHOT_UNREACHABLE'];
   if (screenshot) await page.screenshot({ path: screenshot, fullPage: true });
   membership.leave();
   network.close();
+  await page.close();
+});
+
+test('a decode instance that is killed is said, and stays an event when it is back', async () => {
+  const { page } = await open('#/overview');
+  await page.locator('.events li', { hasText: 'decode-1' }).first().waitFor();
+  await cluster.killAndAwait(['decode-1']);
+  const lost = page.locator('.events li', { hasText: 'decode-1' }).filter({ has: page.locator('.word.bad') });
+  await lost.first().waitFor();
+  await page.locator('.events li', { hasText: 'joined' }).filter({ hasText: 'decode-1' }).nth(1).waitFor();
+  await page.close();
+});
+
+test('a router that hangs makes the page stale, and one that is started anew is shown, both without a reload', async () => {
+  const { page } = await open('#/pool');
+  await page.evaluate('window.isSamePage = true');
+  const banner = page.getByText(/The router has not answered since/);
+  cluster.kill('router', 'SIGSTOP');
+  await banner.waitFor();
+  cluster.kill('router', 'SIGCONT');
+  await banner.waitFor({ state: 'detached' });
+  const epoch = (await cluster.node('decode-1')).epoch;
+  cluster.kill('router');
+  await banner.waitFor();
+  await banner.waitFor({ state: 'detached', timeout: 60_000 });
+  await until('decode-1 has joined the new router', async () =>
+    (await cluster.pool()).some((one) => one.epoch === epoch),
+  );
+  await page.getByRole('table', { name: 'Nodes' }).getByText('decode-1', { exact: true }).waitFor();
+  assert.equal(await page.evaluate('window.isSamePage'), true);
+  await page.close();
 });
