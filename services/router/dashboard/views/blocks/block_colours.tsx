@@ -8,8 +8,13 @@ import { USE_CLASSES, useClassOf } from '../../model/icicle.ts';
 /** Meaning of the colours: last use, number of holders, or the tiers of the node with this index in `holders`. */
 export type ColourMode = 'use' | 'copies' | `node ${string}`;
 
-/** Colours in use; stay while other views are shown. */
-export const colourMode = signal<ColourMode>('use');
+/** Colours that somebody chose; they stay while other views are shown. */
+const chosenMode = signal<ColourMode | null>(null);
+
+/** Returns the colours in use. Unless chosen otherwise: the last use, or the holders where no last use is known. */
+export function colourModeOf({ runs }: BlocksBody): ColourMode {
+  return chosenMode.value ?? (runs.some(({ used_at: at }) => at !== null) ? 'use' : 'copies');
+}
 
 const MAX_HOLDERS = 100;
 const COPY_LABELS = ['1 node', '2 nodes', '3 nodes', '4 or more nodes'];
@@ -44,13 +49,13 @@ export function colourOf(run: BlockRunView, holders: readonly string[], mode: Co
 
 /** Choice of what the colours mean. */
 export function ColourChoice({ body }: { readonly body: BlocksBody }): VNode {
-  const mode = colourMode.value;
+  const mode = colourModeOf(body);
   const largest = largestHolders(body);
   const nodes = mode.startsWith('node ') && !largest.includes(mode.slice(5)) ? [mode.slice(5), ...largest] : largest;
   return (
     <label class="inline">
       <span>Colour by</span>
-      <select value={mode} onChange={(event) => (colourMode.value = event.currentTarget.value as ColourMode)}>
+      <select value={mode} onChange={(event) => (chosenMode.value = event.currentTarget.value as ColourMode)}>
         <option value="use">last use</option>
         <option value="copies">number of holders</option>
         <optgroup label="one holder">
@@ -76,10 +81,10 @@ function largestHolders({ holders, runs }: BlocksBody): readonly string[] {
 }
 
 /** Legend of the colours. */
-export function ColourLegend({ holders }: { readonly holders: readonly string[] }): VNode {
+export function ColourLegend({ body }: { readonly body: BlocksBody }): VNode {
   return (
     <ul class="key">
-      {legendOf(colourMode.value, holders).map(({ name, words }) => (
+      {legendOf(colourModeOf(body), body.holders).map(({ name, words }) => (
         <li key={name}>
           <span class={`letter-box cell ${name}`} aria-hidden="true" />
           <span>{words}</span>

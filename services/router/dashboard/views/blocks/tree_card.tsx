@@ -8,7 +8,7 @@ import { focusOf, layOut, pathTo, type IcicleCell } from '../../model/icicle.ts'
 import { AsOf, Card, Notice } from '../../parts/common.tsx';
 import { useSteadyJson } from '../../parts/steady_json.ts';
 import { goTo, hrefOf } from '../../route.ts';
-import { ColourChoice, ColourLegend, colourMode } from './block_colours.tsx';
+import { ColourChoice, ColourLegend, colourModeOf } from './block_colours.tsx';
 import { IcicleChart } from './icicle_chart.tsx';
 import { RunPanel } from './run_panel.tsx';
 
@@ -111,13 +111,13 @@ function Tree({ body, focus }: { readonly body: BlocksBody; readonly focus: stri
             body={body}
             icicle={icicle}
             width={width}
-            mode={colourMode.value}
+            mode={colourModeOf(body)}
             selected={selected}
             onSelect={(cell) => (selectedKey.value = cell.run?.key ?? null)}
             onZoom={zoom}
             onBack={() => top && zoomOut(top)}
           />
-          <ColourLegend holders={body.holders} />
+          <ColourLegend body={body} />
           <p class="soft note-text">
             Width: cached blocks that begin with the same prefix. Each row continues the one above; the numbers are
             blocks.
