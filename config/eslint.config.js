@@ -114,6 +114,7 @@ export default tseslint.config(
         'services/router/observe/block_tree.ts',
         'services/router/observe/gone_keys.ts',
         'services/router/observe/prompt_scopes.ts',
+        'services/router/observe/tree_shape.ts',
         'services/router/openai/json_ids.ts',
         'services/router/text/encoder/*.ts',
       ],

@@ -10,6 +10,7 @@ import { MeanLengthPredictor } from './conductor/length_predictor.ts';
 import { PolicyInForce } from './conductor/policy_in_force.ts';
 import { GoneKeys } from './observe/gone_keys.ts';
 import { LossCosts } from './observe/loss_cost.ts';
+import { TreeKeeper } from './observe/tree_keeper.ts';
 import { MissReasons } from './observe/miss_reasons.ts';
 import type { RouterConfig } from './options.ts';
 import { PrefixIndex } from './cluster/prefix_index.ts';
@@ -41,6 +42,8 @@ interface ModelCore {
 export interface RouterCore {
   readonly view: ClusterView;
   readonly index: PrefixIndex;
+  /** The prefix tree, for those who look. */
+  readonly blocks: TreeKeeper;
   /** Costs of the loss of each member. */
   readonly losses: LossCosts;
   /** Placement policy of all models. */
@@ -109,8 +112,8 @@ export function createCore(
     });
     return { view: modelView, conductor, relay };
   };
-  const drop = (conductor: Conductor): void => {
-    conductors.delete(conductor);
-  };
-  return { view, index, losses: new LossCosts(index, view, clock), policy, serve, drop };
+  const drop = (conductor: Conductor): void => void conductors.delete(conductor);
+  const blocks = new TreeKeeper({ feed, index, view, network, clock, log, signal });
+  misses.onPlaced = blocks.use;
+  return { view, index, blocks, losses: new LossCosts(index, view, clock), policy, serve, drop };
 }

@@ -33,7 +33,7 @@ const HUB = '127.0.0.1:8001';
 const ANY_PORT = '127.0.0.1:0';
 
 /** The router as the HTTP server sees it: the API, and the state behind health, metrics and `/api/*`. */
-export interface HttpApp extends Pick<RouterCore, 'view' | 'index' | 'policy' | 'losses'> {
+export interface HttpApp extends Pick<RouterCore, 'view' | 'index' | 'blocks' | 'policy' | 'losses'> {
   /** Context of the first model. */
   readonly context: ApiContext;
   /** Returns the contexts of the models to list: configured ones, and others that have engines. */
@@ -112,7 +112,7 @@ async function build(
     ...{ bus, name, signal: stopped.signal, onEvent: observer.onEvent },
     admit: (registration) => models.admit(registration),
   });
-  const { view, index, policy, losses } = core;
+  const { view, index, blocks, policy, losses } = core;
   const serving = new ServedModels({
     ...{ config, threads, clock, random, newId, log, fail, bus, listener: observer.history },
     tracing: context.tracing,
@@ -132,7 +132,7 @@ async function build(
       const bind = config.bind || '127.0.0.1:8000';
       const { first, ...shown } = serving.shown(givenNames);
       const ownAddress = config.advertise || address;
-      const own = { config, view, index, policy, losses, bus, observer, exposition, address: ownAddress };
+      const own = { config, view, index, blocks, policy, losses, bus, observer, exposition, address: ownAddress };
       const listening = await listenHttp(bind, { context: first, ...shown, ...own });
       closeHttp = listening.close;
       const where = server ? `bus ${server.name}` : `hub ${address}`;

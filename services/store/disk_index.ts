@@ -7,10 +7,10 @@ import { aligned } from '../../shared/kv/extent_allocator.ts';
 import type { DiskEntry } from './disk_process.ts';
 import { PAGE_BYTES } from './records_file.ts';
 
-/** Budget of the tier, and callbacks for keys that enter or leave the index. */
+/** Budget of the tier, and callbacks for entries that enter or leave the index. */
 export interface DiskIndexOptions {
   readonly budgetBytes: number;
-  readonly onStored: (key: BlockKey) => void;
+  readonly onStored: (entry: Pick<DiskEntry, 'key' | 'parent'>) => void;
   readonly onRemoved: (key: BlockKey) => void;
 }
 
@@ -64,7 +64,7 @@ export class DiskIndex {
     this.formats.add(entry.format, entry.bytes);
     this.#usedBytes += pagedBytes(entry.bytes);
     if (entry.isState) this.#states.add(entry.key, pagedBytes(entry.bytes));
-    this.#options.onStored(entry.key);
+    this.#options.onStored(entry);
   }
 
   forget(key: BlockKey): void {

@@ -2,7 +2,8 @@
  * The process that owns the LMDB environment, the index of the records in the file beside it (records_file.ts). LMDB maps its own file,
  * so a damaged page can crash the process that reads or deletes entries. Hence a process of its own, which the store can start again.
  *
- *   entries  key (u64 big-endian) → digest, format, bytes, order of use, numerics, content hash, byte offset in the file
+ *   entries  key (u64 big-endian) → digest, format, bytes, order of use, numerics, content hash, byte offset in the file,
+ *            kind, key of the block before
  *   meta     'boot' → id of the machine's boot, 'clean' → 1 after an orderly shutdown, 'version' → of tables and records,
  *            'session' → id of the one process that may write
  *
@@ -27,6 +28,8 @@ export interface DiskEntry {
   readonly isState: boolean;
   readonly numerics: bigint;
   readonly contentHash: bigint;
+  /** Key of the block before; 0 where an earlier version wrote the entry. */
+  readonly parent: BlockKey;
   /** Byte offset of the record in the file of records. */
   readonly at: number;
 }
@@ -40,11 +43,14 @@ interface Environment {
 
 /** Version of the layout of tables and records. Raise it with every change of either: an environment of another version is set aside. */
 const VERSION = 3;
-const ENTRY_BYTES = 69;
-/** Entries that were written before records of states had a mark: they count as blocks. */
+const ENTRY_BYTES = 77;
+/** Entries that were written before they had the parent: it is not known. */
+const ORPHANED_ENTRY_BYTES = 69;
+/** Entries that were written before records of states had a mark, too: they count as blocks. */
 const UNMARKED_ENTRY_BYTES = 68;
 const ORDER_AT = 36;
 const IS_STATE_AT = 68;
+const PARENT_AT = 69;
 /** Entries that one call of `entries` returns, at most. */
 const PAGE_ENTRIES = 4_096;
 
@@ -128,7 +134,7 @@ function signIn({ root, meta }: Environment, boot: string): void {
 }
 
 function isEntry({ length }: Buffer): boolean {
-  return length === ENTRY_BYTES || length === UNMARKED_ENTRY_BYTES;
+  return length === ENTRY_BYTES || length === ORPHANED_ENTRY_BYTES || length === UNMARKED_ENTRY_BYTES;
 }
 
 function readEntries({ entries }: Environment): DiskEntry[] {
@@ -145,12 +151,13 @@ function readEntries({ entries }: Environment): DiskEntry[] {
       contentHash: value.readBigUInt64LE(52),
       at: value.readDoubleLE(60),
       isState: value[IS_STATE_AT] === 1,
+      parent: (value.length === ENTRY_BYTES ? value.readBigUInt64LE(PARENT_AT) : 0n) as BlockKey,
     });
   }
   found.sort((a, b) => a.order - b.order);
   order = (found.at(-1)?.order ?? 0) + 1;
-  return found.map(({ key, digest, format, bytes, isState, numerics, contentHash, at }) => ({
-    ...{ key, digest, format, bytes, isState, numerics, contentHash, at },
+  return found.map(({ key, digest, format, bytes, isState, numerics, contentHash, parent, at }) => ({
+    ...{ key, digest, format, bytes, isState, numerics, contentHash, parent, at },
   }));
 }
 
@@ -178,7 +185,7 @@ const methods = {
   /** Adds entries for records that are in the file, in one transaction: all of them, or none when it fails. */
   commit(committed: readonly DiskEntry[]): void {
     change((entries) => {
-      for (const { key, digest, format, bytes, isState, numerics, contentHash, at } of committed) {
+      for (const { key, digest, format, bytes, isState, numerics, contentHash, parent, at } of committed) {
         const entry = Buffer.alloc(ENTRY_BYTES);
         entry.write(digest, 0, 'hex');
         entry.write(format, 16, 'hex');
@@ -188,6 +195,7 @@ const methods = {
         entry.writeBigUInt64LE(contentHash, 52);
         entry.writeDoubleLE(at, 60);
         entry[IS_STATE_AT] = isState ? 1 : 0;
+        entry.writeBigUInt64LE(parent, PARENT_AT);
         entries.putSync(keyBytes(key), entry);
       }
     });

@@ -237,10 +237,11 @@ export class DiskThread {
           // Committed by a try whose answer was lost.
           if (known?.digest === digest) held.push(known);
           if ('fault' in header || header.digest !== digest || known) continue;
-          const { format, numerics } = header;
+          const { format, numerics, parent } = header;
           const at = records.write(record);
           const isState = isStateRecord(record);
-          stored.push({ key, digest, format, bytes, isState, numerics, contentHash: contentHashOf(record), at });
+          const contentHash = contentHashOf(record);
+          stored.push({ key, digest, format, bytes, isState, numerics, contentHash, parent, at });
         }
         await to.call('commit', stored);
       } catch (error) {

@@ -125,8 +125,8 @@ export class StoreTiers implements BlockSource {
     this.attached.catch(() => undefined);
     this.disk = new DiskTier({
       ...{ worker, readers, records, log, clock, signal, open: openDisk, budgetBytes: diskBytes },
-      onStored: (key) => {
-        announcer.stored('disk', key);
+      onStored: (entry) => {
+        announcer.stored('disk', entry);
       },
       onRemoved: (key) => {
         announcer.removed('disk', key);
@@ -211,7 +211,7 @@ export class StoreTiers implements BlockSource {
   /** Puts a record into DRAM. @returns whether it is there now; its key may be held already */
   #keep(record: CachedRecord): boolean {
     const isKept = this.dram.put(record);
-    if (isKept) this.#options.announcer.stored('dram', record.hash.key);
+    if (isKept) this.#options.announcer.stored('dram', record.hash);
     else this.dram.releaseSlot(record.slot);
     return isKept;
   }

@@ -85,7 +85,7 @@ export class Outbox implements BlockSource {
   onEngineEvent(event: LoopEvent): void {
     const { announcer } = this.#options;
     if (event.kind === 'stored') {
-      announcer.stored('device', event.hash.key);
+      announcer.stored('device', event.hash);
       this.#wake(event.hash.key);
     } else if (event.kind === 'removed') {
       announcer.removed('device', event.key);
@@ -161,7 +161,7 @@ export class Outbox implements BlockSource {
       releaseSlot();
       return;
     }
-    announcer.stored('dram', hash.key);
+    announcer.stored('dram', hash);
     if (inFlight) {
       this.cache.pin(hash.key);
       inFlight.whenFree(slot, () => {

@@ -57,10 +57,10 @@ export interface BlockSource {
    * already.
    */
   borrowResident(hash: BlockHash): RecordInPlace | undefined;
-  /** Every key in every tier, as of event number `sequence`. */
+  /** Every key in every tier with its parent's, 0 where that is not known, as of event number `sequence`. */
   snapshot(): {
     readonly epoch: string;
     readonly sequence: number;
-    readonly tiers: Iterable<readonly [Tier, Iterable<BlockKey>]>;
+    readonly tiers: Iterable<readonly [Tier, ReadonlyMap<BlockKey, BlockKey>]>;
   };
 }

@@ -145,7 +145,7 @@ async function traffic(count: number, isBusy: boolean): Promise<{ sent: number; 
       for (const { cluster, announcer } of members) {
         for (let i = 0; i < PLACED_PER_SECOND / 10; i++) void cluster.loadChanged();
         for (let i = 0; i < BLOCKS_PER_SECOND / 10; i++) {
-          announcer.stored('device', next as BlockKey);
+          announcer.stored('device', { key: next as BlockKey, parent: (next - 1n) as BlockKey });
           announcer.removed('device', next as BlockKey);
           next++;
         }

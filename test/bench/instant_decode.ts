@@ -40,8 +40,8 @@ const decode: Handler<'decode'> = async function* (requests) {
     const last = start.lastDigest.toString('hex');
     if (!notified.has(last)) {
       notified.add(last);
-      for (const { key } of chainOf(formatDigest(format), BLOCK_SIZE, unpackTokens(tokens)))
-        announcer.stored('device', key);
+      for (const hash of chainOf(formatDigest(format), BLOCK_SIZE, unpackTokens(tokens)))
+        announcer.stored('device', hash);
     }
     const count = tokens.length / 4;
     const sampled = { token: 7, logprob: [], topTokens: [], topLogprobs: [], position: count };

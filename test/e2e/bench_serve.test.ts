@@ -1,6 +1,6 @@
 /**
  * `penstock bench serve` over real sockets: against a server with fixed delays its figures are within 5 % of the times that the server took by its
- * own clock, and against a cluster it sees what the router reports. Alone on the machine (project e2e), because it measures. Budget: 25 s.
+ * own clock, and against a cluster it sees what the router reports. Alone on the machine (project e2e), because it measures. Budget: 30 s.
  */
 import assert from 'node:assert/strict';
 import { fork, type ChildProcess } from 'node:child_process';
@@ -44,7 +44,7 @@ describe('against a server whose first token takes 200 ms and each further one 2
   test.each([
     ['completions', '/v1/completions'],
     ['chats', '/v1/chat/completions'],
-  ])('TTFT, time per token and total of %s are within 5 %% of its own', { retry: 2 }, async (name, endpoint) => {
+  ])('TTFT, time per token and total of %s are within a twentieth of its own', { retry: 2 }, async (name, endpoint) => {
     const before = (await (await fetch(`${url}/times`)).json()) as TrueTimes[];
     const args = [
       '--num-prompts',

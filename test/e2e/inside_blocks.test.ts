@@ -5,7 +5,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, expect, test } from 'vitest';
-import type { LookupBody, LossCost, Miss, MissReason } from '../../services/router/observe/api_types.ts';
+import type { BlocksBody, LookupBody, LossCost, Miss, MissReason } from '../../services/router/observe/api_types.ts';
 import { Random } from '../../shared/base/random.ts';
 import { Cluster, until } from '../support/cluster.ts';
 
@@ -54,6 +54,10 @@ async function announced(body: object): Promise<void> {
   });
 }
 
+async function blocks(): Promise<BlocksBody> {
+  return (await (await fetch(`${cluster?.url}/api/blocks?limit=5000`)).json()) as BlocksBody;
+}
+
 async function lossOf(name: string): Promise<LossCost | null | undefined> {
   const { nodes } = (await (await fetch(`${cluster?.url}/api/pool`)).json()) as {
     nodes: { name: string; loss: LossCost | null }[];
@@ -100,11 +104,16 @@ test(`of ${NUM_PROMPTS} prompts a look-up says how many tokens are cached, and w
     await announced(body);
   }
   expect(numHits).toBeGreaterThan(NUM_PROMPTS / 4);
+  const tree = await blocks();
+  expect(tree.is_ready).toBe(true);
+  expect(tree.runs.reduce((sum, { length }) => sum + length, 0)).toBe(tree.total_blocks);
+  // Eight beginnings of token ids and four texts, each under a salt or none: few prompts begin anew.
+  expect(tree.runs.filter(({ parent }) => parent === null).length).toBeLessThanOrEqual(2 * (8 + 4) + 4);
   // A look-up is no request, and leaves nothing open.
   expect(await cluster.requests(512)).toHaveLength(NUM_PROMPTS);
   await cluster.idle();
   expect((await cluster.open()).promises).toBe(0);
-}, 60_000);
+}, 120_000);
 
 test('every reason has its name, and what a lost node alone had is computed again', async () => {
   // Each instance uses the blocks that it has itself, by turns, and has room for few.
@@ -148,4 +157,4 @@ test('every reason has its name, and what a lost node alone had is computed agai
   for (const one of [first, ...sent]) numLost += sumOf((await lookUp(one)).misses).lost ?? 0;
   expect(numLost / BLOCK).toBe(cost.only_blocks);
   expect((await send(first)).shown.miss_tokens).toEqual({ lost: 96, tail: 4 });
-}, 60_000);
+}, 120_000);

@@ -1,6 +1,6 @@
 /**
  * Commands that look into a running cluster, against real processes: `penstock doctor` on a sound cluster, with a wrong token and with a
- * stopped member, and `penstock top` where its output is no terminal. Budget: 25 s.
+ * stopped member, `/api/profile`, and `penstock top` where its output is no terminal. Budget: 25 s.
  */
 import assert from 'node:assert/strict';
 import { afterAll, beforeAll, test } from 'vitest';
@@ -37,7 +37,9 @@ async function doctor(...args: string[]): Promise<{ code: number | null; finding
 
 /** Findings of members and the router; those of the machine depend on where the test runs. */
 function ofCluster(findings: readonly Finding[]): Finding[] {
-  return findings.filter(({ check }) => /^(router|clock|bus|token|hub|members|(prefill|decode|store) .*)$/.test(check));
+  return findings.filter(({ check }) =>
+    /^(router|clock|bus|token|hub|members|(router|prefill|decode|store) .+)$/.test(check),
+  );
 }
 
 test('doctor finds no fault in a sound cluster, and who uses its ports', async () => {
@@ -61,6 +63,7 @@ test('doctor with another token says so at the hub and at each member, and exits
   assert.deepEqual(refused.map(({ check }) => check).sort(), [
     'decode decode-1',
     'prefill prefill-1',
+    'router router',
     'store store-1',
     'token',
   ]);
@@ -77,6 +80,21 @@ test('top prints a table once where its output is no terminal, and says what to 
   const none = await runToEnd(['top', '--once', '--api', '127.0.0.1:1']);
   assert.equal(none.code, 1);
   assert.match(none.errors, /no router answers at http:\/\/127\.0\.0\.1:1: .*--api HOST:PORT/);
+});
+
+test('a profile of the router is a Chrome trace, one at a time', async () => {
+  const ask = (query: string): Promise<Response> => fetch(`${cluster.url}/api/profile${query}`);
+  assert.equal((await ask('?seconds=61')).status, 400);
+  const [one, other] = await Promise.all([ask('?seconds=1'), ask('?seconds=1')]);
+  assert.deepEqual([one.status, other.status].sort(), [200, 409]);
+  const [answer, refusal] = one.status === 200 ? [one, other] : [other, one];
+  const { traceEvents } = (await answer.json()) as {
+    traceEvents: { name: string; ph: string; args: { name?: string } }[];
+  };
+  assert(traceEvents.some(({ ph, args }) => ph === 'M' && args.name === 'penstock router router'));
+  assert(traceEvents.some(({ ph }) => ph === 'X'));
+  assert.match(await refusal.text(), /being recorded already/);
+  assert.equal((await ask('?seconds=1')).status, 200);
 });
 
 test('doctor says of a stopped member that it accepts connections and answers no call, and what to do', async () => {

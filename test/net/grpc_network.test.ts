@@ -177,7 +177,7 @@ test('pages are read no faster than their reader reads, and end when it leaves',
       try {
         while (!signal.aborted) {
           numSent++;
-          yield { epoch: 'e', sequence: 0, tier: 0, keys: Buffer.alloc(1 << 20) };
+          yield { epoch: 'e', sequence: 0, tier: 0, keys: Buffer.alloc(1 << 20), parents: Buffer.alloc(0) };
         }
       } finally {
         isOver = true;

@@ -33,7 +33,7 @@ export async function joinLiar(
   const { announcer } = joinAsFake({
     ...{ member, openBus, clock },
     onJoined: () => {
-      for (const { key } of hashes) announcer.stored('dram', key);
+      for (const hash of hashes) announcer.stored('dram', hash);
     },
   });
 }

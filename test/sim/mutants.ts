@@ -184,7 +184,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a snapshot leaves what it does not name',
     file: 'services/router/cluster/holder_sets.js',
-    from: 'this.forget(to);',
+    from: 'this.forget(to, gone);',
     to: '',
   },
   {
@@ -226,7 +226,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'an eviction is not told',
     file: 'shared/engine/block_pool.js',
-    from: 'this.#onRemoved(hash.key);',
+    from: 'this.#hooks.onRemoved(hash.key);',
     to: '',
   },
   {
@@ -535,8 +535,20 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'events of one tier are told as those of another',
     file: 'shared/node/announcer.js',
-    from: 'if (last?.operation === operation && last.tier === tier)',
-    to: 'if (last?.operation === operation)',
+    from: 'if (last?.operation !== operation || last.tier !== tier)',
+    to: 'if (last?.operation !== operation)',
+  },
+  {
+    name: 'a snapshot has a block as its own parent',
+    file: 'shared/node/announcer.js',
+    from: 'keys.set(key, parent)',
+    to: 'keys.set(key, key)',
+  },
+  {
+    name: 'a prompt has tokens without a source, which a prefill has only passed on',
+    file: 'services/router/relay/request_counts.js',
+    from: 'instance: left, ...stores',
+    to: 'instance: Math.min(left, found.instance), ...stores',
   },
   {
     name: 'a snapshot that was read counts as being read',

@@ -11,6 +11,7 @@ import { tiers, type Tier } from '../../shared/protocol/block_events.ts';
 import { holderId, type InstanceLoad, type Member } from '../../shared/protocol/membership.ts';
 import type { SnapshotPage } from '../../shared/protocol/messages.ts';
 import { keyWords, unpackKeyWords } from '../../shared/protocol/packing.ts';
+import { unpackParents } from '../../shared/protocol/parent_keys.ts';
 import type { Instance } from '../../services/router/cluster/instance.ts';
 import { policyNames, type PolicyName } from '../../services/router/conductor/policy_registry.ts';
 import type { TargetTexts } from '../../services/router/openai/exchange.ts';
@@ -427,6 +428,15 @@ class SeedRun {
     for (const instance of view.all()) {
       const pages = await this.#readSnapshot(auditor, instance.member);
       this.#checkAnnounced(instance, pages);
+      if (this.#cluster.shape.limits.keyBits === 64)
+        for (const page of pages) {
+          const parents = unpackParents(unpackKeyWords(page.keys), page.parents) ?? new Int32Array();
+          const parentKeys = new BigUint64Array(parents.buffer) as unknown as BlockKey[];
+          for (const [i, key] of keysOf(page).entries()) {
+            const fault = this.#cluster.truth.faultOfParent(key, parentKeys[i]!);
+            if (fault !== undefined) this.#fail(`${instance.member.name} announces that ${fault}`);
+          }
+        }
       for (const key of pages.flatMap((page) => keysOf(page))) {
         keys.add(key);
         const [range] = index.ranges(keyWords([key]));

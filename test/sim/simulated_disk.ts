@@ -98,6 +98,7 @@ function ofRecord(record: Buffer): Omit<DiskEntry, 'key' | 'digest'> {
     isState: isStateRecord(record),
     numerics: record.readBigUInt64LE(64),
     contentHash: contentHashOf(record),
+    parent: record.readBigUInt64LE(40) as BlockKey,
     at: 0,
   };
 }

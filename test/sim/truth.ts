@@ -1,5 +1,5 @@
 /** Content that every block of a seed's requests must have, computed by the plain function; K1, K2 and K3 are checked against it. */
-import { KeyChain, type Digest } from '../../shared/kv/block_key.ts';
+import { KeyChain, type BlockKey, type Digest } from '../../shared/kv/block_key.ts';
 import { chainRoot } from '../../shared/kv/format.ts';
 import type { KvSpec } from '../../shared/kv/kv_spec.ts';
 import { readHeader, stateHashOf } from '../../shared/kv/record.ts';
@@ -19,6 +19,9 @@ export class Truth {
   readonly #entries = new Map<Digest, Entry>();
   /** State of the recurrent layer at the end of a block, by the digest that names it, and the tokens that lead there. */
   readonly #states = new Map<Digest, { readonly state: number; readonly of: string }>();
+
+  /** Parents of all blocks and states, by their keys of 64 bits. */
+  readonly #parents = new Map<BlockKey, BlockKey>();
 
   constructor(format: Digest, spec: KvSpec) {
     this.#format = format;
@@ -43,8 +46,16 @@ export class Truth {
       const positions = kv.slice(from, to);
       const content = Uint32Array.of(...positions.map(([low]) => low), ...positions.map(([, high]) => high));
       this.#entries.set(digest, { content, of });
+      this.#parents.set(hash.key, hash.parent);
+      this.#parents.set(stateHashOf(hash).key, hash.key);
       if (this.#spec.state) this.#states.set(stateHashOf(hash).digest, { state: states[to - 1]!, of });
     });
+  }
+
+  /** Returns what is wrong with the parent that a holder announces for a key of 64 bits; undefined when nothing is. */
+  faultOfParent(key: BlockKey, parent: BlockKey): string | undefined {
+    const known = this.#parents.get(key);
+    return known === undefined || known === parent ? undefined : `the parent of ${key} is ${known}, not ${parent}`;
   }
 
   /** Returns what is wrong with `content` under the name `digest`; undefined when nothing is. */

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { open } from 'lmdb';
+import { open, type Database, type RootDatabase } from 'lmdb';
 import { afterEach, beforeEach, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { silentLog } from '../../shared/base/log.ts';
@@ -42,11 +42,11 @@ function linkOf(i: number): BlockHash {
 }
 
 /** A sealed record in a slot. */
-function record(i: number): DiskWrite {
+function record(i: number, hash = linkOf(i)): DiskWrite {
   const slot = slab.allocate(bytes)!;
   slotBytes(slab.memory, slot, bytes).fill(i);
-  sealRecord(slotBytes(slab.memory, slot, bytes), layout, linkOf(i));
-  return { hash: linkOf(i), format, slot, bytes };
+  sealRecord(slotBytes(slab.memory, slot, bytes), layout, hash);
+  return { hash, format, slot, bytes };
 }
 
 async function openWorker(): Promise<void> {
@@ -79,7 +79,7 @@ async function tierOf(more: Partial<DiskTierOptions> = {}): Promise<{ tier: Disk
     signal: stopped.signal,
     budgetBytes: 1 << 20,
     log: silentLog,
-    onStored: (key) => keys.add(key),
+    onStored: ({ key }) => keys.add(key),
     onRemoved: (key) => keys.delete(key),
     ...more,
   });
@@ -158,14 +158,45 @@ test('states take a third of the budget, the one used longest ago goes first, an
   assert(after.has(linkOf(1).key) && after.has(keyOf(5)) && after.has(keyOf(6)));
 });
 
+test('the parent of a block is known after a restart; that of an entry which an earlier version wrote is 0', async () => {
+  const parents = new Map<BlockKey, BlockKey>();
+  const onStored = ({ key, parent }: { key: BlockKey; parent: BlockKey }): unknown => parents.set(key, parent);
+  const [first, second] = chainOf(layout.format, 4, [1, 2, 3, 4, 5, 6, 7, 8]);
+  const { tier } = await tierOf({ onStored });
+  await tier.put([record(1, first), record(2, second)]);
+  const known = new Map([first!, second!].map(({ key, parent }) => [key, parent]));
+  assert.deepEqual(parents, known);
+  assert.equal(second!.parent, first!.key);
+  await closeWorker();
+  await openWorker();
+  parents.clear();
+  await tierOf({ onStored });
+  assert.deepEqual(parents, known);
+  await closeWorker();
+  const { root, entries } = openEntries();
+  for (const { key, value } of [...entries.getRange({})]) {
+    assert.equal(value.length, 77);
+    entries.putSync(key, Buffer.from(value.subarray(0, 69)));
+  }
+  await root.close();
+  await openWorker();
+  parents.clear();
+  await tierOf({ onStored });
+  assert.deepEqual(parents, new Map([...known.keys()].map((key) => [key, 0n])));
+});
+
+function openEntries(): { root: RootDatabase<Buffer, Buffer>; entries: Database<Buffer, Buffer> } {
+  const root = open<Buffer, Buffer>({ path, noSync: true, encoding: 'binary', keyEncoding: 'binary', maxDbs: 4 });
+  return { root, entries: root.openDB<Buffer, Buffer>({ name: 'entries', encoding: 'binary', keyEncoding: 'binary' }) };
+}
+
 test('entries without a mark of states, as an earlier version wrote them, are kept, and can be touched', async () => {
   const { tier } = await tierOf();
   await tier.put([record(1), record(2)]);
   await closeWorker();
-  const root = open<Buffer, Buffer>({ path, noSync: true, encoding: 'binary', keyEncoding: 'binary', maxDbs: 4 });
-  const entries = root.openDB<Buffer, Buffer>({ name: 'entries', encoding: 'binary', keyEncoding: 'binary' });
+  const { root, entries } = openEntries();
   for (const { key, value } of [...entries.getRange({})]) {
-    assert.equal(value.length, 69);
+    assert.equal(value.length, 77);
     entries.putSync(key, Buffer.from(value.subarray(0, 68)));
   }
   await root.close();

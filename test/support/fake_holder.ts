@@ -111,7 +111,7 @@ export async function joinFakeHolder(hub: string, token: string, format: Digest,
       lie = next;
     },
     announce: (hashes) => {
-      for (const { key } of hashes) announcer.stored('dram', key);
+      for (const hash of hashes) announcer.stored('dram', hash);
     },
     close: async () => {
       cluster.leave();

@@ -90,7 +90,7 @@ class AnswerHandler implements Dispatcher.DispatchHandler {
   readonly #signal: AbortSignal;
   readonly #resolve: () => void;
   readonly #reject: (error: unknown) => void;
-  #abort: (() => void) | undefined;
+  #controller: Dispatcher.DispatchController | undefined;
   #status = 0;
   #errorBody = '';
 
@@ -101,18 +101,18 @@ class AnswerHandler implements Dispatcher.DispatchHandler {
     reject: (error: unknown) => void,
   ) {
     [this.#onBytes, this.#signal, this.#resolve, this.#reject] = [onBytes, signal, resolve, reject];
+    signal.addEventListener('abort', this.#abort, { once: true });
   }
 
+  /** Ends the request. One whose connection is not open yet has no controller; nobody waits for it then. */
+  readonly #abort = (): void => {
+    this.#controller?.abort(this.#signal.reason as Error);
+    this.#reject(this.#signal.reason);
+  };
+
   onRequestStart(controller: Dispatcher.DispatchController): void {
-    const reason = (): Error => this.#signal.reason as Error;
-    if (this.#signal.aborted) {
-      controller.abort(reason());
-      return;
-    }
-    this.#abort = () => {
-      controller.abort(reason());
-    };
-    this.#signal.addEventListener('abort', this.#abort, { once: true });
+    this.#controller = controller;
+    if (this.#signal.aborted) controller.abort(this.#signal.reason as Error);
   }
 
   onResponseStart(_: Dispatcher.DispatchController, status: number): void {
@@ -149,7 +149,7 @@ class AnswerHandler implements Dispatcher.DispatchHandler {
   }
 
   #unfollow(): void {
-    if (this.#abort) this.#signal.removeEventListener('abort', this.#abort);
+    this.#signal.removeEventListener('abort', this.#abort);
   }
 }
 

@@ -10,6 +10,7 @@ import { ask, type Network } from '../../../shared/net/network.ts';
 import { decodeBlockBatch, tiers, type BlockBatch, type BlockRun } from '../../../shared/protocol/block_events.ts';
 import { subjects } from '../../../shared/protocol/membership.ts';
 import { unpackKeyWords } from '../../../shared/protocol/packing.ts';
+import { unpackParents } from '../../../shared/protocol/parent_keys.ts';
 import type { Instance } from './instance.ts';
 import type { PrefixIndex } from './prefix_index.ts';
 
@@ -35,6 +36,8 @@ export class IndexFeed {
   readonly #log: Log;
   readonly #feeds = new Map<string, { feed: Feed; instance: Instance }>();
   numSnapshots = 0;
+  /** Called for each run of stored blocks, after the index has it; undefined while nobody follows. */
+  onStored: ((run: BlockRun) => void) | undefined;
   #numAsked = 0;
   /** Key words applied since the last yield to the event loop. */
   #numSinceYield = 0;
@@ -71,6 +74,11 @@ export class IndexFeed {
     void this.#synchronise(known.instance, known.feed);
   }
 
+  #apply(holder: string, run: BlockRun): void {
+    this.#index.apply(holder, run);
+    if (run.operation === 'stored') this.onStored?.(run);
+  }
+
   #receive(batch: BlockBatch): void {
     const known = this.#feeds.get(batch.holder);
     if (!known) return;
@@ -82,7 +90,7 @@ export class IndexFeed {
     if (batch.sequence <= feed.sequence) return;
     const isNext = batch.sequence === feed.sequence + 1;
     if (isNext && wordsOf(batch) <= SLICE_WORDS) {
-      for (const run of batch.runs) this.#index.apply(batch.holder, run);
+      for (const run of batch.runs) this.#apply(batch.holder, run);
       feed.sequence = batch.sequence;
       return;
     }
@@ -133,7 +141,7 @@ export class IndexFeed {
         for (const slice of slicesOf(run)) {
           await this.#yieldNow(slice);
           if (!this.#isCurrent(instance, feed)) return true;
-          this.#index.apply(batch.holder, slice);
+          this.#apply(batch.holder, slice);
         }
       }
       feed.sequence = batch.sequence;
@@ -166,9 +174,10 @@ export class IndexFeed {
       numbered = page.sequence;
       const tier = tiers[page.tier];
       if (!tier) continue;
-      for (const slice of slicesOf({ operation: 'stored', tier, keys: unpackKeyWords(page.keys) })) {
+      const keys = unpackKeyWords(page.keys);
+      for (const slice of slicesOf({ operation: 'stored', tier, keys, parents: unpackParents(keys, page.parents) })) {
         await this.#yieldNow(slice);
-        this.#index.apply(staged, slice);
+        this.#apply(staged, slice);
       }
     }
     return numbered;
@@ -177,7 +186,10 @@ export class IndexFeed {
 
 function* slicesOf(run: BlockRun): Generator<BlockRun> {
   for (let from = 0; from < run.keys.length; from += SLICE_WORDS)
-    yield { ...run, keys: run.keys.subarray(from, from + SLICE_WORDS) };
+    yield {
+      ...{ ...run, keys: run.keys.subarray(from, from + SLICE_WORDS) },
+      parents: run.parents?.subarray(from, from + SLICE_WORDS),
+    };
 }
 
 function wordsOf({ runs }: BlockBatch): number {

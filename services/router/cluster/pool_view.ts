@@ -5,7 +5,7 @@ import type { Bodies } from '../openai/bodies.ts';
 import type { LinkSnapshot } from '../conductor/policy.ts';
 import type { Admission } from '../conductor/admission.ts';
 import type { PolicyInForce, PolicyState } from '../conductor/policy_in_force.ts';
-import type { Health } from '../observe/api_types.ts';
+import type { Health, LinkView } from '../observe/api_types.ts';
 import { nodeView, routerNode, type Moment, type RouterProcess } from '../observe/node_view.ts';
 import type { LossCosts } from '../observe/loss_cost.ts';
 import type { PrefixIndex } from './prefix_index.ts';
@@ -30,7 +30,13 @@ export function poolView(
   },
   open: { readonly admission: Admission; readonly bodies: Bodies; readonly numPromised: () => number },
   links: readonly LinkSnapshot[],
-  seen: { readonly now: Moment; readonly health: Health; readonly process: RouterProcess; readonly started_at: number },
+  seen: {
+    readonly now: Moment;
+    readonly health: Health;
+    readonly process: RouterProcess;
+    readonly started_at: number;
+    readonly flows: readonly LinkView[];
+  },
 ): Record<string, unknown> {
   const { now, process, started_at } = seen;
   const costs = losses.get();
@@ -56,6 +62,7 @@ export function poolView(
       ...view.all().map((instance) => nodeView(instance, now, costs.get(instance.id))),
       routerNode(process, open.admission, now),
     ],
+    flows: seen.flows,
     // The links between processes that were measured last, from the holder's address to the reader's id.
     links: links.slice(0, MAX_LINKS).map(({ from, to, bytesPerMs, latencyMs }) => ({
       ...{ from, to, bytes_per_second: Math.round(bytesPerMs * 1_000), latency_ms: latencyMs },

@@ -167,6 +167,17 @@ export class PrefixIndex {
     return raw === 0 || this.#sets.live(raw) !== 0 ? undefined : this.#sets.goneWith(raw);
   }
 
+  /** Returns the number of the set of a block's holders; 0 when nobody holds it. A number may mean another set later. */
+  setOf(low: number, high: number): number {
+    const raw = this.#table.words[this.#table.find(low, high) + SET]!;
+    return raw === 0 ? 0 : this.#sets.live(raw);
+  }
+
+  /** Returns the holders of a set that {@link setOf} has just named. */
+  heldBySet(set: number): readonly HeldBy[] {
+    return this.#sets.heldBy(set);
+  }
+
   /** Returns the number of blocks that each holder alone has; holders without any are left out. Time grows with the number of sets. */
   onlyHeld(): Map<string, number> {
     const only = new Map<string, number>();

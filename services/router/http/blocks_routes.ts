@@ -1,16 +1,42 @@
-/** Routes that show which blocks lie where: a prompt's, by `/api/lookup`. */
+/** Routes that show which blocks lie where: those of all prompts as a tree, and those of one prompt. */
 import type { FastifyInstance } from 'fastify';
 import { Failure } from '../../../shared/base/failure.ts';
 import { noBody, type Body } from '../openai/bodies.ts';
 import { Lookups } from '../openai/lookup.ts';
+import { ParameterFailure } from '../openai/parameter_failure.ts';
 import type { HttpApp } from '../router.ts';
+import { integerOf, refuseUnknown, textOf, type Query } from './query.ts';
 import { withBody } from './read_body.ts';
 
 /** Milliseconds for a look-up: its prompt is encoded behind those of requests. */
 const LOOKUP_MS = 30_000;
 
-/** Adds the routes to the server. */
-export function addBlocksRoutes(app: FastifyInstance, { context, index, view }: HttpApp): void {
+const DEFAULT_RUNS = 500;
+const MAX_RUNS = 5_000;
+const MAX_DEPTH = 1_000;
+const KEY = /^[0-9a-f]{16}$/;
+
+/** Adds `/api/blocks` and `/api/lookup` to the server. */
+export function addBlocksRoutes(app: FastifyInstance, httpApp: HttpApp): void {
+  const { blocks } = httpApp;
+  app.get<{ Querystring: Query }>('/api/blocks', async ({ query }, reply) => {
+    refuseUnknown(query, ['root', 'depth', 'limit']);
+    const root = textOf(query, 'root');
+    if (root !== undefined && !KEY.test(root))
+      throw new ParameterFailure('root: the key of a block, 16 hexadecimal digits as `key` of a run has them', 'root');
+    const found = await blocks.look({
+      root,
+      depth: integerOf(query, 'depth', MAX_DEPTH, { least: 1, most: MAX_DEPTH }),
+      limit: integerOf(query, 'limit', DEFAULT_RUNS, { least: 1, most: MAX_RUNS }),
+    });
+    if (found) return found;
+    void reply.status(404);
+    throw new ParameterFailure('root: nobody holds this block now; leave it out to see all', 'root', 'not_found');
+  });
+  addLookupRoute(app, httpApp);
+}
+
+function addLookupRoute(app: FastifyInstance, { context, index, view }: HttpApp): void {
   const lookups = new Lookups(context, { index, view });
   const { clock } = context;
   app.post('/api/lookup', withBody, async (request, reply) => {

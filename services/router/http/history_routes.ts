@@ -27,7 +27,7 @@ export function addHistoryRoute(app: FastifyInstance, { observer: { history } }:
 
 /** Adds `/api/stream`, whose readers get a tick each second. */
 export function addStreamRoute(app: FastifyInstance, httpApp: HttpApp): void {
-  const { context, view, observer, address } = httpApp;
+  const { context, view, observer, address, losses } = httpApp;
   const { name, epoch } = observer.router;
   const stream = new LiveStream({
     router: { name, epoch },
@@ -36,7 +36,8 @@ export function addStreamRoute(app: FastifyInstance, httpApp: HttpApp): void {
     health: () => observer.health(view.all(), context.admission.isDraining),
     routerNode: () => routerNode(observer.process(address), context.admission, observer.now),
     now: () => observer.history.now,
-    flows: () => [],
+    losses: () => losses.get(),
+    flows: () => observer.links.list(view.all()),
     events: observer.events,
     requests: context.requests,
   });

@@ -7,6 +7,7 @@ import type { HttpApp } from '../router.ts';
 import { addBlocksRoutes } from './blocks_routes.ts';
 import { addDashboardRoutes } from './dashboard_routes.ts';
 import { addHistoryRoute, addStreamRoute } from './history_routes.ts';
+import { addProfileRoute } from './profile_route.ts';
 import { choicesOf, integerOf, refuseUnknown, textOf, type Query } from './query.ts';
 import { addRequestRoutes } from './request_routes.ts';
 
@@ -30,6 +31,7 @@ export function addInsideRoutes(app: FastifyInstance, httpApp: HttpApp): void {
   addHistoryRoute(app, httpApp);
   addStreamRoute(app, httpApp);
   addDashboardRoutes(app);
+  addProfileRoute(app, httpApp);
 }
 
 /** Adds the routes of the pool and of what happened in it. */
@@ -38,7 +40,8 @@ function addClusterRoutes(app: FastifyInstance, httpApp: HttpApp): void {
   app.get('/api/pool', () => {
     const { started_at } = observer.router;
     const health = observer.health(view.all(), context.admission.isDraining);
-    const seen = { now: observer.now, health, process: observer.process(address), started_at };
+    const flows = observer.links.list(view.all());
+    const seen = { now: observer.now, health, process: observer.process(address), started_at, flows };
     return poolView({ view, index, policy, bus, losses }, { ...context, numPromised }, links(), seen);
   });
   app.get<{ Querystring: Query }>('/api/events', ({ query }) => {

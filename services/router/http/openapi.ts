@@ -62,6 +62,7 @@ const operations: Readonly<Record<string, Operation>> = {
   '/metrics': { summary: 'Metrics of the router and of the cluster, for Prometheus', type: 'text/plain' },
   '/api/pool': { summary: 'Health, processes, their load, the blocks in each tier, and the placement policy' },
   '/api/events': { summary: 'What happened in the cluster: members that came, went, failed or were refused; alarms' },
+  '/api/blocks': { summary: 'The prefix tree of all blocks, as runs of blocks with the same holders' },
   '/api/lookup': {
     summary: 'Where the blocks of a prompt lie, and where it would be placed; `tokens` may stand for the prompt',
     bodies: ['Chat', 'Completion'],
@@ -73,6 +74,7 @@ const operations: Readonly<Record<string, Operation>> = {
   },
   '/api/requests': { summary: 'Requests in flight and finished ones, with their attempts and times, or as rows' },
   '/api/requests/{id}': { summary: 'All that is known of one request' },
+  '/api/profile': { summary: 'CPU profile of the router as a Chrome trace; `seconds`, 1 to 60' },
   '/api/decisions': { summary: 'Recent decisions of the conductor, with their reasons' },
   '/api/hardware': { summary: "A model's engines as a replay of traces simulates them, measured" },
   '/dashboard': { summary: 'A live page over the cluster', type: 'text/html' },
@@ -93,6 +95,11 @@ const queries: Readonly<Record<string, readonly { readonly name: string; readonl
     },
   ],
   '/api/hardware': [{ name: 'model', schema: { type: 'string' } }],
+  '/api/blocks': [
+    { name: 'root', schema: { type: 'string', pattern: '^[0-9a-f]{16}$' } },
+    { name: 'depth', schema: { type: 'integer', minimum: 1, maximum: 1_000 } },
+    { name: 'limit', schema: { type: 'integer', minimum: 1, maximum: 5_000 } },
+  ],
   '/api/requests': [
     { name: 'limit', schema: { type: 'integer', minimum: 1, maximum: 1_000 } },
     { name: 'view', schema: { type: 'string', enum: ['full', 'rows'] } },

@@ -32,8 +32,5 @@ export function promptShares(counts: RequestCounts): PromptShare[] {
     }
   // Without a report, when the request ended before its first token, nothing is known of the prompt.
   const isKnown = attempts.some(({ report }) => report !== undefined);
-  return [
-    ...shares,
-    { engine: last.decode, computed: left, cached: isKnown ? counts.sources : NOT_CACHED },
-  ];
+  return [...shares, { engine: last.decode, computed: left, cached: isKnown ? counts.sources : NOT_CACHED }];
 }

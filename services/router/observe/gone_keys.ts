@@ -143,7 +143,8 @@ export class GoneKeys implements GoneListener {
   }
 }
 
-function homeOf(low: number, high: number, mask: number): number {
+/** Returns the place in a table of `mask` + 1 places where the search for a key begins. */
+export function homeOf(low: number, high: number, mask: number): number {
   const mixed = Math.imul(low ^ Math.imul(high, SPREAD_HIGH), SPREAD_LOW);
   return (mixed ^ (mixed >>> 15)) & mask;
 }

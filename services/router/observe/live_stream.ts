@@ -5,7 +5,7 @@
 import { Failure } from '../../../shared/base/failure.ts';
 import type { Instance } from '../cluster/instance.ts';
 import type { RequestTrace } from '../relay/request_log.ts';
-import type { ClusterEvent, Health, LinkView, RequestRow } from './api_types.ts';
+import type { ClusterEvent, Health, LinkView, LossCost, RequestRow } from './api_types.ts';
 import type { EventLog } from './event_log.ts';
 import { nodeState } from './node_state.ts';
 import { nodeView, type Moment, type PoolNode } from './node_view.ts';
@@ -46,6 +46,8 @@ export interface StreamSources {
   readonly instances: () => readonly Instance[];
   readonly health: () => Health;
   readonly routerNode: () => PoolNode;
+  /** Cost of the loss of each member, by its id as a holder. */
+  readonly losses: () => ReadonlyMap<string, LossCost>;
   readonly now: () => Readonly<Record<string, number | null>>;
   readonly flows: () => readonly LinkView[];
   readonly events: Pick<EventLog, 'list' | 'last'>;
@@ -154,7 +156,7 @@ export class LiveStream {
     const members = instances().map((instance) => ({
       key: instance.member.name,
       urgency: `${instance.member.epoch} ${nodeState(instance, now.nowMs)} ${instance.unreachable ?? ''}`,
-      make: () => shownNode(nodeView(instance, now)),
+      make: () => shownNode(nodeView(instance, now, this.#sources.losses().get(instance.id) ?? null)),
     }));
     return [...members, { key: 'the router', urgency: '', make: () => shownNode(routerNode()) }];
   }

@@ -7,6 +7,7 @@ import type { Health } from './api_types.ts';
 import { EventLog } from './event_log.ts';
 import { healthOf } from './health.ts';
 import { History } from './history.ts';
+import { LinkViews } from './link_views.ts';
 import { eventOf, MemberWatch, type Watched } from './member_watch.ts';
 import type { Moment, RouterProcess } from './node_view.ts';
 
@@ -30,6 +31,7 @@ export class Observer {
   readonly events: EventLog;
   readonly alarms: Alarms;
   readonly history: History;
+  readonly links = new LinkViews();
   readonly #options: ObserverOptions;
   readonly #startedMs: number;
   readonly #ticks: (() => void)[] = [];
@@ -73,9 +75,11 @@ export class Observer {
       this.#delays[numLooks++ % MAX_DELAYS] = Math.max(0, lateMs);
       last = clock.nowMs();
       this.history.tick(watched.view.all());
-      if (numLooks % LOOKS_PER_SECOND === 0) for (const tick of this.#ticks) tick();
       // After a stop of this process the heartbeats of that time are still to be read.
       if (lateMs < LOOK_MS) watch.look();
+      if (numLooks % LOOKS_PER_SECOND !== 0) return;
+      this.links.measure(watched.view.all(), last);
+      for (const tick of this.#ticks) tick();
     });
   }
 

@@ -60,24 +60,24 @@ afterEach(async () => {
 
 test('a late joiner gets a snapshot, then events; a gap is repaired by another snapshot', async () => {
   const run = (): number => heldRuns(index, words).get('s1/e') ?? 0;
-  for (const { key } of hashes.slice(0, 20)) announcer.stored('dram', key);
+  for (const hash of hashes.slice(0, 20)) announcer.stored('dram', hash);
   announcer.flush();
   feed.add(instance);
   await until('the snapshot is in', () => run() === 20);
-  for (const { key } of hashes.slice(20, 30)) announcer.stored('disk', key);
+  for (const hash of hashes.slice(20, 30)) announcer.stored('disk', hash);
   announcer.flush();
   await until('the events are in', () => run() === 30);
   assert.equal(feed.numSnapshots, 1);
 
   isBusUp = false;
-  for (const { key } of hashes.slice(30, 60)) announcer.stored('disk', key);
+  for (const hash of hashes.slice(30, 60)) announcer.stored('disk', hash);
   announcer.removed('dram', hashes[5]!.key);
   announcer.flush();
   isBusUp = true;
-  for (const { key } of hashes.slice(60, 70)) announcer.stored('disk', key);
+  for (const hash of hashes.slice(60, 70)) announcer.stored('disk', hash);
   announcer.flush();
   await until('the gap is repaired, the removal too', () => run() === 5);
-  announcer.stored('disk', hashes[5]!.key);
+  announcer.stored('disk', hashes[5]!);
   announcer.flush();
   await until('the hole is filled', () => run() === 70);
   assert.equal(feed.numSnapshots, 2);
@@ -89,11 +89,11 @@ test('a late joiner gets a snapshot, then events; a gap is repaired by another s
 test('the last batches are lost and nothing follows: the holder says how many there were', async () => {
   const run = (): number => heldRuns(index, words).get('s1/e') ?? 0;
   feed.add(instance);
-  for (const { key } of hashes.slice(0, 20)) announcer.stored('dram', key);
+  for (const hash of hashes.slice(0, 20)) announcer.stored('dram', hash);
   announcer.flush();
   await until('it is in step', () => run() === 20);
   isBusUp = false;
-  for (const { key } of hashes.slice(20, 40)) announcer.stored('dram', key);
+  for (const hash of hashes.slice(20, 40)) announcer.stored('dram', hash);
   announcer.flush();
   isBusUp = true;
   await systemClock.sleep(50);
@@ -120,7 +120,7 @@ test('10,000 batches are kept while a snapshot is on its way; what is lost beyon
     async *open() {
       const sequence = numbers[numAsked++] ?? 0;
       await new Promise<void>((resolve) => answers.push(resolve));
-      yield { epoch: 's1/e', sequence, tier: 1, keys: Buffer.alloc(0) };
+      yield { epoch: 's1/e', sequence, tier: 1, keys: Buffer.alloc(0), parents: Buffer.alloc(0) };
     },
   } as unknown as Network;
   const ownHub = new EmbeddedHub(silentLog);

@@ -35,6 +35,7 @@ test('a node has its slots for recurrent states, and null when its model has non
     health: { state: 'ok', problems: [] },
     process: { name: 'router', epoch: 'r', pid: 7, address: 'r:1', startedMs: 1_000, loopDelayMs: 3 },
     started_at: 1e12 - 4_000,
+    flows: [],
   } as const;
   const shown = poolView(sources, open, [], seen)['nodes'] as Record<string, unknown>[];
   assert.deepEqual(

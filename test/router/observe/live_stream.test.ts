@@ -69,6 +69,7 @@ class World {
       }),
       now: () => ({ requests_per_s: 3 }),
       flows: () => [],
+      losses: () => new Map(),
       events: this.events,
       requests: this.requests,
     });

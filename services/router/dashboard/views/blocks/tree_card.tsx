@@ -60,6 +60,11 @@ export function TreeCard({ focus }: { readonly focus: string | null }): VNode {
       }
     >
       {error !== undefined && <Notice error={error}>{''}</Notice>}
+      {error !== undefined && focus !== null && (
+        <p>
+          <a href={hrefOf('blocks')}>Show all prompts</a>
+        </p>
+      )}
       {error !== undefined && !body ? null : !body?.is_ready ? (
         <Notice>The router gathers the tree, which it keeps only while somebody looks…</Notice>
       ) : body.runs.length === 0 ? (
