@@ -17,7 +17,7 @@ export interface Route {
 export const route = signal<Route>({ view: 'overview', args: [] });
 
 /** Reads an address. Unknown ones lead to the overview. */
-export function routeOf(hash: string): Route {
+function routeOf(hash: string): Route {
   const [name, ...args] = hash.replace(/^#\/?/, '').split('/');
   const view = VIEWS.find((one) => one === name) ?? 'overview';
   return { view, args: args.filter((arg) => arg !== '').map(decoded) };

@@ -1,7 +1,7 @@
 /** Links: how much moves between which nodes, how fast, and what fails. */
 import type { VNode } from 'preact';
 import type { LinkView } from '../../observe/api_types.ts';
-import { bytes, bytesPerSecond, count, duration, NONE } from '../format.ts';
+import { bytes, bytesPerSecond, count, duration } from '../format.ts';
 import { store } from '../page.ts';
 import { NodeLink } from './common.tsx';
 import { Table, type Column } from './table.tsx';
@@ -81,9 +81,4 @@ export function LinkTable(props: {
       height={props.height ?? 480}
     />
   );
-}
-
-/** A link in words: "store-1 → decode-2, 1.2 GB/s". */
-export function linkWords({ from, to, way, bytes_per_s }: LinkView): string {
-  return `${from} → ${to} by ${way}: ${bytes_per_s > 0 ? bytesPerSecond(bytes_per_s) : NONE}`;
 }
