@@ -8,7 +8,7 @@ const sum = (values: readonly number[]): number => values.reduce((total, value) 
 export function sourceFault({ id, attempts, counts }: RequestTrace): string | undefined {
   for (const { decode, report, prefills } of attempts) {
     const reports = [{ name: decode, report }, ...prefills];
-    const wrong = reports.find((one) => one.report && !isSound(one.report));
+    const wrong = reports.find((one) => one.report && !isValid(one.report));
     if (wrong) return `request ${id}: ${wrong.name} reports ${JSON.stringify(wrong.report)}`;
   }
   if (!counts || !attempts.some(({ report }) => report)) return undefined;
@@ -21,6 +21,6 @@ export function sourceFault({ id, attempts, counts }: RequestTrace): string | un
 }
 
 /** Whether the sources of a report have all tokens that it does not call computed. */
-function isSound({ sources, cachedTokens, fetchedTokens }: Report): boolean {
+function isValid({ sources, cachedTokens, fetchedTokens }: Report): boolean {
   return sources !== null && sum(Object.values(sources)) === cachedTokens + fetchedTokens;
 }

@@ -110,7 +110,7 @@ export class ReuseCurve {
     if (this.#numAccesses === 0) return 0;
     let hits = 0;
     for (let at = 0; at < NUM_CLASSES && endOf(at) <= blocks; at++) hits += this.#hits[at] ?? 0;
-    // Of few keys the sample's own size is the better measure.
+    // With few keys the sample's own size is the better measure.
     if (this.#lastAt.size < FEW_KEYS) return this.#numFollowed === 0 ? 0 : hits / this.#numFollowed;
     // A popular key that is followed, or is not, makes the sample too large or too small: its accesses are near ones.
     const missing = this.#numAccesses - this.#numFollowed;

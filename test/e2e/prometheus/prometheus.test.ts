@@ -163,7 +163,7 @@ describe.runIf(isLong)('Prometheus', () => {
       const { panels } = JSON.parse(text) as { panels: { targets?: { expr: string }[] }[] };
       return panels.flatMap(({ targets = [] }) => targets.map(({ expr }) => expr));
     });
-    // What has happened in no test: a failure, a failover, and a minute of requests with a pacing target.
+    // In no test has happened: a failure, a failover, and a minute of requests with a pacing target.
     const rare = ['penstock_requests_failed_total', 'penstock_recommended_instances', 'penstock_prediction_sum_total'];
     const answers = await empty(exprs);
     expect(answers.filter((one) => !rare.some((name) => one.includes(name)))).toEqual([]);

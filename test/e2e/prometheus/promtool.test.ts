@@ -1,4 +1,4 @@
-/** What promtool says of the metrics, the alerts and the recording rules. Budget: 20 s. */
+/** Checks by promtool: the metrics, the alerts and the recording rules. Budget: 20 s. */
 import assert from 'node:assert/strict';
 import { afterAll, beforeAll, test } from 'vitest';
 import { Cluster } from '../../support/cluster.ts';
