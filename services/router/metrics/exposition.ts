@@ -61,7 +61,7 @@ export class Exposition {
     const untilMs = clock.nowMs() + MAX_WAIT_MS;
     let open = models().flatMap((model) => [...model.ended()]);
     for (;;) {
-      // By name, once per look: a search for each engine would be a million steps with a thousand of them.
+      // Listed once per look: with a thousand engines a search for each of them would be a million steps.
       const members = new Map(view.all().map((instance) => [instance.member.name, instance]));
       open = open.filter(([engine, endedMs]) => {
         const instance = members.get(engine);
