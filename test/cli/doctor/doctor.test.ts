@@ -20,7 +20,7 @@ import {
 import { fastestMs, measureConnect } from '../../../services/cli/doctor/cluster_probes.ts';
 import { deviceFindings } from '../../../services/cli/doctor/device_checks.ts';
 import { diskFindings, type DiskMeasure } from '../../../services/cli/doctor/disk_checks.ts';
-import { findingsText, type Finding } from '../../../services/cli/doctor/finding.ts';
+import { findingsText, problem, type Finding } from '../../../services/cli/doctor/finding.ts';
 import {
   cpuFinding,
   memoryFinding,
@@ -354,4 +354,10 @@ test('the fastest call counts: a machine that is busy for a moment is not a slow
   assert.deepEqual(await measure(60), [60, 25]);
   assert.deepEqual(await measure(900), [900, 5]);
   await assert.rejects(() => fastestMs(() => Promise.reject(new Error('down')), { nowMs: () => 0 }), /down/);
+});
+
+test('what other processes say reaches the terminal without control characters', () => {
+  const text = findingsText([problem('store a\x1b[2J', 'lost: \x1b]0;title\x07', 'Start it.')]);
+  assert.ok(!text.includes('\x1b') && !text.includes('\x07'));
+  assert.match(text, /^PROBLEM {2}store a\?\[2J {2}lost: \?\]0;title\?\n/);
 });
