@@ -44,6 +44,8 @@ export const serveMetrics: ServeMetrics = async (bind, text) => {
     });
     server.listen(Number(port), host, resolve);
   });
+  // A connection that cannot be accepted, for want of file descriptors, is the scraper's loss: the process goes on.
+  server.on('error', () => undefined);
   const bound = server.address();
   const at = typeof bound === 'object' && bound ? bound.port : port;
   return {

@@ -42,7 +42,7 @@ export type HubMeasure =
 export interface MemberMeasure {
   /** Milliseconds until a TCP connection was open; the reason as text where none opened. */
   readonly connect: number | string;
-  /** Median milliseconds of a call of its health service; a failure code where it failed. */
+  /** Milliseconds of the fastest call of its health service; a failure code where it failed. */
   readonly call: number | { readonly code: string; readonly message: string };
   /** Data channel: its port, and how blocks would come to this machine; a failure where none was offered; undefined for a router. */
   readonly channel:
@@ -54,7 +54,7 @@ export interface MemberMeasure {
 /** Offset of clocks that confuses whoever compares logs and times of two machines. */
 const MAX_OFFSET_MS = 1_000;
 /** Round trip of a call that shows in the time of each token. */
-const SLOW_CALL_MS = 50;
+export const SLOW_CALL_MS = 50;
 
 /** Judges the answer of a router's HTTP API. Its silence is a fault only where the address was given. */
 export function apiFindings(address: string, isGiven: boolean, measure: ApiMeasure): Finding[] {

@@ -41,7 +41,8 @@ const MARK = { ok: 'ok', warning: 'warning', problem: 'PROBLEM' } as const;
 const MARK_WIDTH = 8;
 
 /** Returns findings as lines of text, each with its cure below it, and a last line that counts them. */
-export function findingsText(findings: readonly Finding[]): string {
+export function findingsText(given: readonly Finding[]): string {
+  const findings = given.map((finding) => ({ ...finding, check: shown(finding.check), text: shown(finding.text) }));
   const width = Math.max(...findings.map(({ check }) => check.length));
   const indent = ' '.repeat(MARK_WIDTH + width + 3);
   const lines = findings.flatMap(({ check, level, text, cure }) => [
@@ -50,4 +51,9 @@ export function findingsText(findings: readonly Finding[]): string {
   ]);
   const count = (level: Finding['level']): number => findings.filter((one) => one.level === level).length;
   return [...lines, `${findings.length} checks, ${count('problem')} problems, ${count('warning')} warnings`].join('\n');
+}
+
+/** Returns text without control characters: names of members and messages of processes come from elsewhere, and a terminal would obey them. */
+function shown(text: string): string {
+  return text.replaceAll(/\p{C}/gu, '?');
 }

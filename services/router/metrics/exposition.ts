@@ -60,11 +60,16 @@ export class Exposition {
     const { clock, models, view } = this.#options;
     const untilMs = clock.nowMs() + MAX_WAIT_MS;
     let open = models().flatMap((model) => [...model.ended()]);
-    const isOpen = ([engine, endedMs]: readonly [string, number]): boolean => {
-      const instance = view.all().find(({ member }) => member.name === engine);
-      return instance !== undefined && !counts(instance, endedMs);
-    };
-    while ((open = open.filter(isOpen)).length > 0 && clock.nowMs() < untilMs) await clock.sleep(POLL_MS);
+    for (;;) {
+      // Listed once per look: with a thousand engines a search for each of them would be a million steps.
+      const members = new Map(view.all().map((instance) => [instance.member.name, instance]));
+      open = open.filter(([engine, endedMs]) => {
+        const instance = members.get(engine);
+        return instance !== undefined && !counts(instance, endedMs);
+      });
+      if (open.length === 0 || clock.nowMs() >= untilMs) return;
+      await clock.sleep(POLL_MS);
+    }
   }
 }
 

@@ -25,6 +25,12 @@ const FIRST_EVENTS = 200;
 const FIRST_REQUESTS = 100;
 /** Requests in flight that a tick looks at. */
 const MAX_ACTIVE = 64;
+/** Requests that ended since the last tick and are looked at. */
+const MAX_ENDED = 4_096;
+/** Requests in flight whose end is owed (P1). */
+const MAX_SHOWN = 4_096;
+/** Nodes that left while a reader took no ticks (P1). */
+const MAX_MISSED = 4_096;
 
 /** Parts of a tick that a reader can leave out. */
 export const STREAM_PARTS = ['nodes', 'flows', 'events', 'requests'] as const;
@@ -62,12 +68,14 @@ export interface StreamSources {
 /** Sends ticks to its readers. */
 export class LiveStream {
   readonly #sources: StreamSources;
-  /** Readers, and whether their next tick must have all. */
-  readonly #readers = new Map<StreamReader, { isFirst: boolean }>();
+  /** Readers, whether their next tick must have all, and the nodes that left in ticks that they did not take. */
+  readonly #readers = new Map<StreamReader, { isFirst: boolean; missed: readonly string[] }>();
   readonly #nodes = new RowDeltas({ key: ['name'], companions: ['heard_ms', 'joined_at'] });
   readonly #flows = new RowDeltas({ key: ['from', 'to', 'way'], companions: [] });
-  /** Phase of each request in flight as it was sent last. */
-  #phases = new Map<string, string>();
+  /** Phase of each request in flight as it was sent last: its end is owed to the readers, whose rows would stay in flight otherwise. */
+  readonly #phases = new Map<string, string>();
+  /** Requests that have ended and whose end is owed. */
+  #owed: RequestTrace[] = [];
   #lastEvent = 0;
   #numClosed = 0;
 
@@ -84,8 +92,8 @@ export class LiveStream {
     if (this.#readers.size >= MAX_READERS)
       throw new Failure('overloaded', `there are ${MAX_READERS} streams already: close a page of the dashboard`);
     if (this.#readers.size === 0) this.#begin();
-    this.#readers.set(reader, { isFirst: true });
-    this.#send(this.#head(), undefined);
+    this.#readers.set(reader, { isFirst: true, missed: [] });
+    this.#send(this.#head(), undefined, []);
     return () => {
       this.#readers.delete(reader);
       if (this.#readers.size === 0) this.#forget();
@@ -98,12 +106,12 @@ export class LiveStream {
     const nodes = this.#nodes.take(this.#nodeRows(), NODE_BYTES);
     const flows = this.#flows.take(this.#flowRows(), FLOW_BYTES);
     const changes: Parts = {
-      nodes: `"nodes":${JSON.stringify(nodes.changed)},"gone":${JSON.stringify(nodes.gone)}`,
+      nodes: nodesPart(nodes.changed, nodes.gone),
       flows: `"flows":${JSON.stringify(flows.changed)}`,
       events: `"events":${JSON.stringify(this.#newEvents())}`,
       requests: `"requests":${JSON.stringify(this.#changedRequests())}`,
     };
-    this.#send(this.#head(), changes);
+    this.#send(this.#head(), changes, nodes.gone);
   }
 
   #begin(): void {
@@ -117,30 +125,43 @@ export class LiveStream {
     this.#nodes.clear();
     this.#flows.clear();
     this.#phases.clear();
+    this.#owed = [];
   }
 
   /** Sends the first tick to readers that need it, and `changes`, when there are any, to the others. */
-  #send(head: string, changes: Parts | undefined): void {
+  #send(head: string, changes: Parts | undefined, gone: readonly string[]): void {
     let whole: Parts | undefined;
     for (const [reader, state] of this.#readers) {
       if (!state.isFirst && !changes) continue;
       if (reader.isBehind()) {
         state.isFirst = true;
+        if (gone.length > 0) state.missed = [...new Set([...state.missed, ...gone])].slice(-MAX_MISSED);
         continue;
       }
-      const parts = state.isFirst ? (whole ??= this.#whole()) : changes;
+      let parts = changes;
+      if (state.isFirst) {
+        parts = whole ??= this.#whole();
+        // It does not know that it was left out, and would keep what has gone since.
+        const left = [...state.missed, ...gone].filter((name) => !this.#nodes.has(name));
+        if (left.length > 0) parts = { ...whole, nodes: nodesPart(this.#nodes.all, left) };
+      }
       if (parts) reader.write(eventText(head, parts, reader.parts));
       state.isFirst = false;
+      state.missed = [];
     }
   }
 
   #whole(): Parts {
     const { events, requests } = this.#sources;
+    const first = requests.all().slice(0, FIRST_REQUESTS);
+    // One that other readers have not got yet is sent to all with the next tick.
+    for (const { id, totalMs } of first)
+      if (totalMs === undefined && !this.#phases.has(id) && this.#phases.size < MAX_SHOWN) this.#phases.set(id, '');
     return {
-      nodes: `"nodes":${JSON.stringify(this.#nodes.all)},"gone":[]`,
+      nodes: nodesPart(this.#nodes.all, []),
       flows: `"flows":${JSON.stringify(this.#flows.all)}`,
       events: `"events":${JSON.stringify(events.list({ limit: FIRST_EVENTS }))}`,
-      requests: `"requests":${JSON.stringify(requests.all().slice(0, FIRST_REQUESTS).map(rowOf))}`,
+      requests: `"requests":${JSON.stringify(first.map(rowOf))}`,
     };
   }
 
@@ -176,27 +197,38 @@ export class LiveStream {
     return added;
   }
 
-  /** Returns requests that have ended, those that failed first, and those of the newest in flight whose phase has changed. */
+  /** Returns requests that have ended, those that failed and those that were shown in flight first, and those in flight whose phase changed. */
   #changedRequests(): RequestRow[] {
     const { requests } = this.#sources;
     const numNew = requests.numClosed - this.#numClosed;
     this.#numClosed = requests.numClosed;
-    const ended = requests.lastClosed(Math.min(numNew, MAX_ACTIVE));
+    const last = requests.lastClosed(Math.min(numNew, MAX_ENDED));
+    const ended = last.slice(0, MAX_ACTIVE);
+    this.#owed.push(...last.filter(({ id }) => this.#phases.has(id)));
+    const begun = requests.active.slice(0, MAX_ACTIVE).filter(({ id, phase }) => this.#phases.get(id) !== phase);
     const failed = ended.filter(({ phase }) => phase === 'failed');
-    const active = requests.active.slice(0, MAX_ACTIVE);
-    const begun = active.filter(({ id, phase }) => this.#phases.get(id) !== phase);
-    this.#phases = new Map(active.map(({ id }) => [id, this.#phases.get(id) ?? '']));
     const shown: RequestRow[] = [];
     let numBytes = 0;
-    for (const trace of [...failed, ...ended.filter((one) => !failed.includes(one)), ...begun]) {
+    for (const trace of new Set([...failed, ...this.#owed, ...ended, ...begun])) {
       if (numBytes >= REQUEST_BYTES) break;
       const row = rowOf(trace);
       numBytes += JSON.stringify(row).length;
       shown.push(row);
-      if (this.#phases.has(row.id)) this.#phases.set(row.id, row.phase);
+      this.#note(trace);
     }
+    this.#owed = this.#owed.filter(({ id }) => this.#phases.has(id));
     return shown;
   }
+
+  /** Notes that a request is sent as it is now. */
+  #note({ id, phase, totalMs }: RequestTrace): void {
+    if (totalMs !== undefined) this.#phases.delete(id);
+    else if (this.#phases.has(id) || this.#phases.size < MAX_SHOWN) this.#phases.set(id, phase);
+  }
+}
+
+function nodesPart(nodes: readonly Row[], gone: readonly string[]): string {
+  return `"nodes":${JSON.stringify(nodes)},"gone":${JSON.stringify(gone)}`;
 }
 
 /** Parts of a tick as JSON, each with its keys. */

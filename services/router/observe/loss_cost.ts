@@ -33,32 +33,49 @@ export class LossCosts {
     const nowMs = this.#clock.nowMs();
     if (!this.#known || nowMs - this.#known.atMs >= KEPT_MS) {
       const only = this.#index.onlyHeld();
-      const costs = new Map(this.#view.all().map((one) => [one.id, this.#costOf(one, only.get(one.id) ?? 0)]));
+      const members = this.#view.all();
+      const speeds = new Speeds(members);
+      const costs = new Map(members.map((one) => [one.id, this.#costOf(one, only.get(one.id) ?? 0, speeds)]));
       this.#known = { atMs: nowMs, costs };
     }
     return this.#known.costs;
   }
 
-  #costOf(instance: Instance, numBlocks: number): LossCost {
+  #costOf(instance: Instance, numBlocks: number, speeds: Speeds): LossCost {
     const { models, model: first } = this.#view;
     const model = instance.model === undefined ? first : models.get(instance.model);
-    const blockMs = model && this.#blockMs(instance, model.format.blockSize);
+    const perToken = speeds.without(instance);
+    const blockMs = model && perToken !== undefined ? perToken * model.format.blockSize : undefined;
     const cost = numBlocks === 0 ? NO_COST : { only_blocks: numBlocks, only_bytes: numBlocks * blockBytes(instance) };
     return { ...cost, recompute_ms: blockMs === undefined ? null : numBlocks * blockMs };
   }
+}
+
+/** Milliseconds per token of the two fastest engines of each model, found in one pass over the members. */
+class Speeds {
+  readonly #fastest = new Map<string | undefined, { readonly one: Instance; readonly ms: number; second?: number }>();
+  /** Model whose engines count for blocks of a store: the first one's. */
+  readonly #first: string | undefined;
+
+  constructor(members: readonly Instance[]) {
+    this.#first = members.find(({ model }) => model !== undefined)?.model;
+    for (const one of members) if (one.load?.work) this.#add(one, tokenMs(one.load.work));
+  }
+
+  #add(one: Instance, ms: number): void {
+    const known = this.#fastest.get(one.model);
+    if (!known) this.#fastest.set(one.model, { one, ms });
+    else if (ms < known.ms) this.#fastest.set(one.model, { one, ms, second: known.ms });
+    else known.second = Math.min(ms, known.second ?? Infinity);
+  }
 
   /**
-   * Returns the milliseconds per block of the fastest engine that would be left, of the node itself where there is no other; undefined
-   * while none reports its work. Blocks of a store count as those of the first model.
+   * Returns the milliseconds per token of the fastest engine that is left without `lost`, those of `lost` itself where there is no other;
+   * undefined while none reports its work.
    */
-  #blockMs(lost: Instance, blockSize: number): number | undefined {
-    const model = lost.model ?? this.#view.all().find((one) => one.model !== undefined)?.model;
-    const engines = this.#view.all().filter((one) => one.model === model && one.load?.work);
-    const others = engines.filter((one) => one !== lost);
-    const speeds = (others.length > 0 ? others : engines).flatMap(({ load }) =>
-      load?.work ? [tokenMs(load.work) * blockSize] : [],
-    );
-    return speeds.length > 0 ? Math.min(...speeds) : undefined;
+  without(lost: Instance): number | undefined {
+    const known = this.#fastest.get(lost.model ?? this.#first);
+    return known?.one === lost ? (known.second ?? known.ms) : known?.ms;
   }
 }
 

@@ -91,16 +91,18 @@ export class MemberWatch {
         ended: `Tier ${tier} of ${name} can be used again`,
       }));
     }
+    // Before its first heartbeat a member has no counts: those of its first one may be of long ago.
+    if (!load) return;
     this.#alarms.set(
       `${instance.id}:divergent`,
-      seen.divergent.within(load?.divergent ?? 0, CALM_MS, nowMs) > 0,
+      seen.divergent.within(load.divergent ?? 0, CALM_MS, nowMs) > 0,
       () => ({
         ...about,
         text: `${name} was offered blocks whose content differs from what it has under the same key: an instance computes wrong KV`,
         ended: `${name} was offered no more blocks with another content for ${CALM_MS / 1_000} s`,
       }),
     );
-    const preemptions = seen.preemptions.within(load?.preemptions ?? 0, CALM_MS, nowMs);
+    const preemptions = seen.preemptions.within(load.preemptions, CALM_MS, nowMs);
     this.#alarms.set(`${instance.id}:preemptions`, preemptions >= MANY_PREEMPTIONS, () => ({
       ...about,
       text: `${name} preempted ${preemptions} sequences within ${CALM_MS / 1_000} s: it has too few device blocks for what runs there`,

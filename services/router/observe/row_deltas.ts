@@ -38,6 +38,11 @@ export class RowDeltas {
     return Array.from(this.#sent.values(), ({ row }) => row);
   }
 
+  /** Whether a row was sent and is not gone. */
+  has(key: string): boolean {
+    return this.#sent.has(key);
+  }
+
   clear(): void {
     this.#sent.clear();
     this.#cursor = 0;

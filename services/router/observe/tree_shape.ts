@@ -74,7 +74,7 @@ export class TreeShape {
     });
     await shape.#measure(parentOf, clock);
     await sliced(1, size, clock, (entry) => {
-      if (shape.#sets[entry] === 0 && shape.#isSame(entry)) tree.remove(entry);
+      if (shape.#sets[entry] === 0 && shape.#isSame(entry) && !shape.#isHeldAgain(entry, index)) tree.remove(entry);
     });
     return shape;
   }
@@ -86,6 +86,11 @@ export class TreeShape {
     this.#sets[entry] = set;
     this.numBlocks++;
     if (!this.#holders.has(set)) this.#holders.set(set, index.heldBySet(set));
+  }
+
+  /** Whether somebody has announced a block since nobody held it: the tree hears of it only once. */
+  #isHeldAgain(entry: number, index: PrefixIndex): boolean {
+    return index.setOf(this.#keys[2 * entry]!, this.#keys[2 * entry + 1]!) !== 0;
   }
 
   #isUsed(entry: number): boolean {

@@ -17,10 +17,10 @@ import {
   type MemberMeasure,
   type NodeFacts,
 } from '../../../services/cli/doctor/cluster_checks.ts';
-import { measureConnect } from '../../../services/cli/doctor/cluster_probes.ts';
+import { fastestMs, measureConnect } from '../../../services/cli/doctor/cluster_probes.ts';
 import { deviceFindings } from '../../../services/cli/doctor/device_checks.ts';
 import { diskFindings, type DiskMeasure } from '../../../services/cli/doctor/disk_checks.ts';
-import { findingsText, type Finding } from '../../../services/cli/doctor/finding.ts';
+import { findingsText, problem, type Finding } from '../../../services/cli/doctor/finding.ts';
 import {
   cpuFinding,
   memoryFinding,
@@ -337,4 +337,27 @@ describe('probes of this machine', () => {
     assert(!existsSync(join(folder.path, 'not')));
     folder.remove();
   });
+});
+
+test('the fastest call counts: a machine that is busy for a moment is not a slow way, a slow way is', async () => {
+  const measure = async (...ms: readonly number[]): Promise<[number, number]> => {
+    let [nowMs, numCalls] = [0, 0];
+    const call = (): Promise<void> => {
+      nowMs += ms[Math.min(numCalls++, ms.length - 1)] ?? 0;
+      return Promise.resolve();
+    };
+    return [await fastestMs(call, { nowMs: () => nowMs }), numCalls];
+  };
+  assert.deepEqual(await measure(66, 90, 70, 66, 80, 120, 3), [3, 7]);
+  assert.deepEqual(await measure(3, 90, 70, 66, 80), [3, 5]);
+  // Every call of a slow way is slow; the command does not ask for ever.
+  assert.deepEqual(await measure(60), [60, 25]);
+  assert.deepEqual(await measure(900), [900, 5]);
+  await assert.rejects(() => fastestMs(() => Promise.reject(new Error('down')), { nowMs: () => 0 }), /down/);
+});
+
+test('what other processes say reaches the terminal without control characters', () => {
+  const text = findingsText([problem('store a\x1b[2J', 'lost: \x1b]0;title\x07', 'Start it.')]);
+  assert.ok(!text.includes('\x1b') && !text.includes('\x07'));
+  assert.match(text, /^PROBLEM {2}store a\?\[2J {2}lost: \?\]0;title\?\n/);
 });

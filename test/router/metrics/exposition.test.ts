@@ -111,3 +111,27 @@ test('a scrape of the router alone waits for nothing', async () => {
     /vllm:request_success_total\{engine="d1",finished_reason="stop",model_name="m"\} 1/,
   );
 });
+
+test('a scrape lists the members once per look, not once per engine', async () => {
+  const clock = new SimulatedClock();
+  const members = Array.from({ length: 500 }, (_, i) => {
+    const member = { name: `d${i}`, role: 'decode', address: 'h:1', pid: 1, epoch: 'e' } as const;
+    return new Instance({ member, protocolVersion: 1 }, 0, undefined, 'm');
+  });
+  let numListed = 0;
+  const all = (): Instance[] => {
+    numListed++;
+    return members;
+  };
+  const ended = members.map(({ member }) => [member.name, 5] as const);
+  const model = { ended: () => ended, text: () => Promise.resolve('') };
+  const exposition = new Exposition({
+    ...{ clock, view: { all, of: () => [], otherRouters: [] } },
+    ...{ index: { size: 0, bytes: 0, numDropped: 0 }, bus: { isConnected: true, numUnverified: 0 } },
+    models: () => [model],
+  } as unknown as ExpositionOptions);
+  const text = exposition.text('cluster');
+  await clock.run(2_000);
+  await text;
+  assert.ok(numListed < 200, `${numListed} lists`);
+});

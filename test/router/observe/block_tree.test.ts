@@ -216,3 +216,26 @@ test('100,000 blocks are shaped in slices: other work of the event loop comes in
   assert.ok(numTurns >= 5 * Math.floor(100_000 / 2_048), `${numTurns} turns`);
   assert.equal(shape.runs({ ...ALL, limit: 500 }, (holder) => holder)?.runs.length, 500);
 });
+
+test('a block that is announced again while the tree is shaped stays in it', async () => {
+  const numBlocks = 5_000;
+  const keys = Int32Array.from({ length: 2 * numBlocks }, (_, i) => (i % 2 === 0 ? 1 + i : 9));
+  const index = new PrefixIndex(2 * numBlocks);
+  const tree = new BlockTree(numBlocks);
+  tree.add(keys, undefined, 0);
+  const first = keys.subarray(0, 2);
+  index.apply('a/e', { operation: 'stored', tier: 'dram', keys: keys.subarray(4) });
+  let numTurns = 0;
+  const clock = {
+    ...systemClock,
+    turn: () => {
+      // The shaping has found that nobody holds the first block.
+      if (numTurns++ === 0) index.apply('a/e', { operation: 'stored', tier: 'dram', keys: first });
+      return Promise.resolve();
+    },
+  };
+  await TreeShape.of(tree, index, clock);
+  assert.ok(numTurns > 0);
+  assert.ok(tree.find(first[0] ?? 0, first[1] ?? 0) > 0);
+  assert.equal(tree.find(keys[2] ?? 0, keys[3] ?? 0), 0, 'one that nobody holds is taken out');
+});

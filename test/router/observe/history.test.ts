@@ -201,3 +201,22 @@ test('quantiles are within 5 % of those of the times', () => {
     assert.ok(Math.abs(histogram.quantile(share) / exact - 1) < 0.05);
   }
 });
+
+test('an embedding is a request with a prompt, and no output', () => {
+  const world = new World();
+  const log = new RequestLog(new SimulatedClock(), () => undefined, 10);
+  log.listen(world.history);
+  world.tick([]);
+  for (const endpoint of ['/v1/embeddings', '/v1/completions']) {
+    const trace = log.open(endpoint, endpoint, { clientId: undefined, traceId: undefined });
+    trace.promptTokens = 8;
+    trace.counts = new RequestCounts(8);
+    trace.counts.begin('d1', 'why');
+    trace.firstToken(undefined);
+    if (endpoint === '/v1/completions') log.token(trace, undefined);
+    log.close(trace, 'finished', 'stop');
+  }
+  world.tick([]);
+  const last = (name: string): number | null | undefined => world.series('cluster', name)?.at(-1);
+  assert.deepEqual(['requests_per_s', 'prompt_tokens_per_s', 'output_tokens_per_s'].map(last), [2, 16, 1]);
+});

@@ -224,3 +224,48 @@ test('a slow reader is left out and has all again later; parts that are not want
   for (let i = 2; i < 64; i++) world.stream.open(new Reader());
   assert.throws(() => world.stream.open(new Reader()), /there are 64 streams already/);
 });
+
+test('a slow reader hears of the nodes that left meanwhile, but not of one that is back', () => {
+  const world = new World();
+  world.add('a');
+  world.add('b');
+  world.add('c');
+  const slow = new Reader();
+  world.stream.open(slow);
+  slow.isSlow = true;
+  world.instances.splice(1, 2);
+  world.tick();
+  world.add('c');
+  world.tick();
+  slow.isSlow = false;
+  world.tick();
+  assert.deepEqual([slow.ticks.length, slow.last.gone], [2, ['b']]);
+  assert.deepEqual(
+    slow.last.nodes.map(({ name }) => name),
+    ['a', 'router', 'c'],
+  );
+  world.tick();
+  assert.deepEqual(slow.last.gone, []);
+});
+
+test('whoever saw a request in flight hears of its end, however many others end with it', () => {
+  const world = new World();
+  const [reader, other] = [new Reader(), new Reader()];
+  world.stream.open(reader);
+  const open = (id: string) => world.requests.open(id, '/v1/completions', { clientId: undefined, traceId: undefined });
+  const shown = [open('early-1'), open('early-2')];
+  world.tick();
+  assert.deepEqual(
+    reader.last.requests.map(({ id, phase }) => [id, phase]),
+    [
+      ['early-2', 'tokenizing'],
+      ['early-1', 'tokenizing'],
+    ],
+  );
+  for (const trace of shown) world.requests.close(trace, 'finished', 'stop');
+  for (let i = 0; i < 500; i++) world.requests.close(open(`late-${i}`), 'finished', 'stop');
+  world.stream.open(other);
+  world.tick();
+  const ends = reader.last.requests.filter(({ id, phase }) => id.startsWith('early') && phase === 'finished');
+  assert.equal(ends.length, 2, 'the rows would stay in flight for ever');
+});

@@ -92,3 +92,20 @@ test('without an engine that reports its work the time is not known; costs are k
   nowMs = 1_000;
   assert.equal(costs.get().get('s/e')?.only_blocks, 2);
 });
+
+test('costs of a thousand nodes take one pass over them', () => {
+  let numReads = 0;
+  const members = Array.from({ length: 1_000 }, (_, i) => {
+    const one = engine(`e${i}/e`, 0.1 + i / 1_000);
+    const { load } = one;
+    return Object.defineProperty(one, 'load', {
+      get: () => {
+        numReads++;
+        return load;
+      },
+    });
+  });
+  const costs = costsOf(new PrefixIndex(100), members).get();
+  assert.equal(costs.size, 1_000);
+  assert.ok(numReads < 10_000, `${numReads} loads were read`);
+});

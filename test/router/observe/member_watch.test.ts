@@ -177,3 +177,15 @@ test('10,000 events are kept, chosen by number, kind and node; a refusal that re
     ['9993', '9983'],
   );
 });
+
+test('counts of a member from before this router knew it are no alarm', () => {
+  const world = new World();
+  const instance = world.add('d1');
+  // It has joined, and its first heartbeat is still to come.
+  world.step([]);
+  world.step([instance], { preemptions: 1_000, divergent: 3 });
+  world.step([instance], { preemptions: 1_001, divergent: 3 });
+  assert.equal(world.events.last, 0, world.texts.join('; '));
+  world.step([instance], { preemptions: 1_021, divergent: 3 });
+  assert.match(world.texts.at(-1) ?? '', /^alarm: d1 preempted 21 sequences/);
+});
