@@ -82,6 +82,7 @@ const processes = [
     'tls',
     'dashboard',
     'dashboard_page',
+    'dashboard_questions',
     'dashboard_views',
     'inspection',
     'traces',

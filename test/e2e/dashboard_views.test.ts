@@ -129,7 +129,7 @@ test('a prompt is looked up: its holders, its ranges, each placement with its pr
   const { page, errors } = await open('blocks');
   await page.getByLabel(/Message of a user/).fill('one two three four '.repeat(6));
   await page.getByRole('button', { name: 'Look it up' }).click();
-  await page.getByText(/would not be computed on decode-1/).waitFor();
+  await page.getByText(/would come from the cache on decode-1/).waitFor();
   await page.getByText(/Ranges as a table/).click();
   const ranges = page.getByRole('region', { name: 'Ranges of the prompt' });
   assert.equal(await ranges.getByRole('row').count(), 4);

@@ -277,7 +277,7 @@ export interface LookupBody {
   readonly placements: readonly PlacementView[];
 }
 
-/** Body of `/api/reuse`: hit ratio against capacity, from one key in 64. */
+/** Body of `/api/reuse`: hit ratio against capacity, from a sample of the keys. */
 export interface ReuseBody {
   readonly as_of: number;
   /** Keys that are followed, and accesses of blocks that were counted. */

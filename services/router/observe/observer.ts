@@ -54,7 +54,7 @@ export class Observer {
     });
   }
 
-  /** Calls `tick` once a second while the router runs. */
+  /** Calls `tick` once a second while the router runs, and within a quarter of a second after the state of a member has changed. */
   everySecond(tick: () => void): void {
     this.#ticks.push(tick);
   }
@@ -78,9 +78,12 @@ export class Observer {
       last = clock.nowMs();
       this.history.tick(watched.view.all());
       // After a stop of this process the heartbeats of that time are still to be read.
+      const lastEvent = this.events.last;
       if (lateMs < LOOK_MS) watch.look();
-      if (numLooks % LOOKS_PER_SECOND !== 0) return;
-      this.links.measure(watched.view.all(), last);
+      const isNews = this.events.last > lastEvent;
+      const isSecond = numLooks % LOOKS_PER_SECOND === 0;
+      if (isSecond) this.links.measure(watched.view.all(), last);
+      if (!isSecond && !isNews) return;
       for (const tick of this.#ticks) tick();
     });
   }

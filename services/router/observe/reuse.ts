@@ -4,12 +4,15 @@
  * keys, is the size at which a pool that forgets the least recently used block would still have it.
  */
 
-/** Share of the keys that are followed at first: one in so many. The error of a ratio is about one over the root of the followed keys. */
-const FIRST_RATE = 8;
+/**
+ * Share of the keys that are followed, one in so many, once there are many. At first all are: in a small pool a few popular blocks make most
+ * hits, and a sample may lack them. The error of a ratio is about one over the root of the followed keys.
+ */
+const RATE_OF_MANY = 8;
+/** Followed keys at which the share is halved until it is that of many. */
+const ENOUGH_KEYS = 4_096;
 /** Keys that are followed at most (P1); beyond them the share is halved: one in 64 of two million. */
 const MAX_KEYS = 32_768;
-/** Followed keys below which popular ones cannot be told from chance. */
-const FEW_KEYS = 256;
 /** Distances are counted in classes that grow by this factor, from a distance of one followed key. */
 const GROWTH = 1.05;
 const NUM_CLASSES = 512;
@@ -29,7 +32,7 @@ export class ReuseCurve {
   /** Fenwick tree over the times: 1 for each that is the last access of a key. */
   #tree = new Int32Array(4 * MAX_KEYS + 1);
   #time = 0;
-  #rate = FIRST_RATE;
+  #rate = 1;
   /** Accesses by class of their distance, in followed keys, scaled to all keys at the rate of their time. */
   readonly #hits = new Float64Array(NUM_CLASSES);
   #numAccesses = 0;
@@ -74,7 +77,7 @@ export class ReuseCurve {
     this.#time++;
     this.#add(this.#time, 1);
     this.#lastAt.set(key, this.#time);
-    if (this.#lastAt.size > MAX_KEYS) this.#halve();
+    if (this.#lastAt.size > (this.#rate < RATE_OF_MANY ? ENOUGH_KEYS : MAX_KEYS)) this.#halve();
   }
 
   /** Halves the share of followed keys. */
@@ -110,8 +113,6 @@ export class ReuseCurve {
     if (this.#numAccesses === 0) return 0;
     let hits = 0;
     for (let at = 0; at < NUM_CLASSES && endOf(at) <= blocks; at++) hits += this.#hits[at] ?? 0;
-    // With few keys the sample's own size is the better measure.
-    if (this.#lastAt.size < FEW_KEYS) return this.#numFollowed === 0 ? 0 : hits / this.#numFollowed;
     // A popular key that is followed, or is not, makes the sample too large or too small: its accesses are near ones.
     const missing = this.#numAccesses - this.#numFollowed;
     return Math.min(1, Math.max(0, (hits + (blocks > 0 ? missing : 0)) / this.#numAccesses));

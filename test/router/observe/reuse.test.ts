@@ -78,6 +78,17 @@ test('a pool of nothing has no hit, and one key that is looked up again is a hit
   assert.ok(Math.abs(few.hitRatio(1_000) - 2 / 3) < 0.01, String(few.hitRatio(1_000)));
 });
 
+test('in a small pool the hits of a few popular blocks are counted, whatever their keys', () => {
+  // 150 prompts that have three blocks in common and nine of their own: 447 of 1,800 accesses are hits.
+  for (let seed = 0; seed < 20; seed++) {
+    const common = [0, 1, 2].map((i) => 100_000 * (seed + 1) + i);
+    const prompts = Array.from({ length: 150 }, (_, p) => Array.from({ length: 9 }, (_, i) => 9 * p + i));
+    const reuse = followed(prompts.map((own) => [...common, ...own]));
+    const ratio = reuse.hitRatio(1_000);
+    assert.ok(Math.abs(ratio - 447 / 1_800) < 0.001, `keys from ${common[0] ?? 0}: ${ratio}`);
+  }
+});
+
 test('capacities are those of the tiers of a model and of stores, in bytes by the blocks of its engines', () => {
   const curves = new ReuseCurves();
   const chain = Int32Array.from(Array.from({ length: 1_000 }, (_, i) => mixed(i)).flat());

@@ -12,6 +12,7 @@ import { useJson } from '../parts/use_json.ts';
 import { useTimeline } from '../parts/use_timeline.ts';
 import { HIT_SOURCES, RATES, SOURCES, TBT, TTFT } from '../series.ts';
 import { RANGES, type Timeline } from '../timeline.ts';
+import { SlowestCard } from './requests/slowest_card.tsx';
 
 /** Events that the list has. */
 const LISTED = 40;
@@ -47,6 +48,7 @@ export function Overview(): VNode {
       />
       <TimeChart {...common} title="Time to first token" series={TTFT} formatY={duration} />
       <TimeChart {...common} title="Time between tokens" series={TBT} formatY={duration} />
+      <SlowestCard />
       <Card title="What changed" wide>
         <EventList events={events} limit={LISTED} />
       </Card>

@@ -97,10 +97,12 @@ function Found({ body }: { readonly body: LookupBody }): VNode {
     <div class="found" aria-live="polite">
       <p>
         <b>
-          {plural(cached, 'token')} of {count(total)} ({percent(total === 0 ? 0 : cached / total)})
+          {cached === 0
+            ? `None of the ${plural(total, 'token')}`
+            : `${count(cached)} of ${plural(total, 'token')} (${percent(cached / total)})`}
         </b>{' '}
-        would not be computed{chosen ? ` on ${nameOf(chosen.decode, chosen.prefill)}` : ''}, if {body.model} got this
-        prompt now.
+        would come from the cache{chosen ? ` on ${nameOf(chosen.decode, chosen.prefill)}` : ''}, if {body.model} got
+        this prompt now; {cached === 0 ? 'all' : 'the rest'} would be computed.
       </p>
       <TokenBar segments={colours.segments} />
       <TokenLegend legend={colours.legend} />

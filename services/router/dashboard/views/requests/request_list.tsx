@@ -30,8 +30,8 @@ function reusedShare({ sources, prompt_tokens: total }: RequestRow): number | nu
   return total === 0 ? null : (device + dram + instance + storeDram + storeDisk) / total;
 }
 
-/** Reason of most of the computed tokens, the unavoidable end of a prompt aside. */
-function mainReason({ misses }: RequestRow): string {
+/** Returns the reason of most of the computed tokens, the unavoidable end of a prompt aside, as words that fit a column. */
+export function mainReason({ misses }: RequestRow): string {
   const [first] = Object.entries(misses)
     .filter(([reason, tokens]) => reason !== 'tail' && tokens > 0)
     .sort((a, b) => b[1] - a[1]);
