@@ -169,6 +169,13 @@ export const options = {
     10_000,
     'finished requests that `/api/requests` keeps, about 4 KB each; those that failed and the 20 slowest of each minute stay for an hour',
   ),
+  log_prompts: option(
+    'Router',
+    '',
+    onOrOff,
+    false,
+    'keep prompt and answer of the last 1,000 chats and completions, 16 KiB of each, in the memory of the router, and show them at `/api/requests/{id}` and in the dashboard to everybody who may read these; otherwise no text and no token id is kept after a request',
+  ),
   history_bytes: option(
     'Router',
     'SIZE',

@@ -22,6 +22,7 @@ import { Bodies } from './openai/bodies.ts';
 import { UnknownModel } from './openai/common.ts';
 import type { BodyLimits } from './openai/parameter_failure.ts';
 import { RequestTargets } from './openai/request_targets.ts';
+import { PromptLog } from './observe/prompt_log.ts';
 import type { RouterConfig } from './options.ts';
 import { answerEnds } from './output/end_tokens.ts';
 import { NO_FORMAT, OutputFormat } from './output/output_format.ts';
@@ -67,6 +68,7 @@ export class ServedModels {
   readonly #requests: RequestLog;
   readonly #conversions: RuleConversions;
   readonly #responses: ResponseStore;
+  readonly #promptLog: PromptLog | undefined;
   #bodies: Bodies | undefined;
 
   constructor(options: ServedModelsOptions) {
@@ -75,6 +77,7 @@ export class ServedModels {
     this.admission = new Admission(config.max_requests);
     this.#conversions = new RuleConversions(threads, clock);
     this.#responses = new ResponseStore(clock);
+    this.#promptLog = config.log_prompts ? new PromptLog() : undefined;
     const onClosed = (trace: RequestTrace): void => {
       const { context } = this.#served.get(trace.model ?? '') ?? this.#first;
       context.metrics.observeRequest(trace);
@@ -142,7 +145,7 @@ export class ServedModels {
       ...{ servedName: name, facts, codec, output, relay, metrics, clock, newId, ending },
       rules: new TextRules(this.#conversions, trial),
       ...{ requests: this.#requests, admission: this.admission, bodies: this.#bodies },
-      responses: this.#responses,
+      ...{ responses: this.#responses, promptLog: this.#promptLog },
       // llama.cpp's name of a build begins with a b too, which its clients check.
       fingerprint: () =>
         `b${(view.model?.digest ?? facts.modelConfig).slice(0, FINGERPRINT_DIGITS)}-${softwareVersion}`,

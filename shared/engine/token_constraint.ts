@@ -109,7 +109,7 @@ export class TokenConstraint {
     this.#isReady = false;
     this.#follow(
       mask.accept(token).then((isAllowed) => {
-        if (!isAllowed) throw new Failure('internal', `token ${token} was sampled, which the grammar does not allow`);
+        if (!isAllowed) throw new Failure('internal', 'a token was sampled that the grammar does not allow');
         return mask;
       }),
     );

@@ -19,14 +19,14 @@ const parameters = [
 
 /** Adds `/api/requests` and `/api/requests/{id}`. */
 export function addRequestRoutes(app: FastifyInstance, { context, observer }: HttpApp): void {
-  const { requests } = context;
+  const { requests, promptLog } = context;
   app.get<{ Querystring: Query }>('/api/requests', ({ query }) => {
     refuseUnknown(query, parameters);
     return { as_of: observer.now.wallMs, ...pageOf(requests, query) };
   });
   app.get<{ Params: { id: string } }>('/api/requests/:id', ({ params }, reply) => {
     const trace = requests.all().find(({ id }) => id === params.id);
-    if (trace) return { as_of: observer.now.wallMs, ...trace.toJSON() };
+    if (trace) return { as_of: observer.now.wallMs, ...trace.toJSON(), ...promptLog?.of(trace.id) };
     void reply.status(404);
     throw new ParameterFailure(
       `no request ${JSON.stringify(params.id.slice(0, 128))} is kept: its id stands in \`id\` of /api/requests and in the header x-penstock-request`,

@@ -6,6 +6,7 @@ import type { TextRules } from '../grammar/text_rules.ts';
 import type { Bodies } from './bodies.ts';
 import type { Admission } from '../conductor/admission.ts';
 import type { RouterMetrics } from '../metrics/metrics.ts';
+import type { PromptLog } from '../observe/prompt_log.ts';
 import type { Relay } from '../relay/relay.ts';
 import type { RequestLog } from '../relay/request_traces.ts';
 import type { OutputFormat } from '../output/output_format.ts';
@@ -36,6 +37,8 @@ export interface ApiContext {
   /** Answers of `/v1/responses` that are kept for their clients. */
   readonly responses: ResponseStore;
   readonly requests: RequestLog;
+  /** Prompts and answers of finished requests; undefined without `--log-prompts`. */
+  readonly promptLog: PromptLog | undefined;
   readonly metrics: RouterMetrics;
   readonly clock: Clock;
   readonly admission: Admission;

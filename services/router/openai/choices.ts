@@ -12,6 +12,7 @@ import type { ApiContext } from './api_context.ts';
 import { answerJson, finishedHeaders, samplesOf, usageOf, type Usage } from './common.ts';
 import { PromptOffsets, type OffsetOf } from './completion_logprobs.ts';
 import { sendEvents } from './event_stream.ts';
+import { logged } from './logged_run.ts';
 import type { CommonBody } from './parameters.ts';
 import type { OutputDelta } from '../output/output_delta.ts';
 import type { ParsedChoice, ParsedOutput } from './parsed_choice.ts';
@@ -41,7 +42,9 @@ export function startSamples(
   numSamples: number,
 ): [PromptRun, ...PromptRun[]] {
   const start = (sample: Generation, own: RequestTrace, first: Generation): PromptRun => {
-    const deltas = scope.own(runPrompt(context, own, sample, scope));
+    const { codec, promptLog } = context;
+    const run = runPrompt(context, own, sample, scope);
+    const deltas = scope.own(promptLog ? logged(codec, promptLog, { id: own.id, generation: sample }, run) : run);
     return { trace: own, generation: sample, first, deltas, echo };
   };
   trace.wanted.numSamples = numSamples;

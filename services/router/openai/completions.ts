@@ -60,7 +60,10 @@ async function startAll(
       body.maxTokens ?? Math.max(1, Math.min(DEFAULT_MAX_TOKENS, room.maxModelLen - promptTokens.length));
     trace.model = context.servedName;
     trace.promptTokens = promptTokens.length;
-    const generation = generationOf(context, body, promptTokens, maxTokens, 'prompt', constraint);
+    const generation = {
+      ...generationOf(context, body, promptTokens, maxTokens, 'prompt', constraint),
+      isFromIds: typeof body.prompts[i] !== 'string',
+    };
     numAsked += promptTokens.length * generation.request.promptLogprobs;
     refuseTooMany(numAsked, body.numPromptLogprobs < 0 ? 'echo' : 'prompt_logprobs');
     const shown = promptTokens.length < whole.length ? promptTokens : body.prompts[i];

@@ -21,6 +21,8 @@ export interface Generation {
   readonly counts: RequestCounts;
   readonly origin: Origin;
   readonly promptTokens: Uint32Array;
+  /** Whether the client sent the prompt as token ids; false where it is left out. */
+  readonly isFromIds?: boolean | undefined;
   readonly request: Request;
   /**
    * Whether only the prompt is wanted (`max_tokens` 0). One token is still generated, as the sign that the prompt is complete, and

@@ -14,6 +14,7 @@ import type { MissTokens, PromptMisses } from '../observe/miss_reasons.ts';
 import { comparedJson, explanationJson, targetsJson, type Compared } from './explained_placement.ts';
 import { NO_SOURCES, NO_TOKENS, type AttemptEntry, type RequestCounts } from './request_counts.ts';
 import type { RequestSpans } from './request_spans.ts';
+import { unquoted } from './unquoted.ts';
 
 /** Notes per request (P1). */
 const MAX_NOTES = 64;
@@ -97,7 +98,7 @@ export class RequestTrace {
   ttft: TtftBreakdown | undefined;
   totalMs: number | undefined;
   finishReason: string | undefined;
-  /** Error that ended the request, when it failed. */
+  /** Error that ended the request, when it failed; quotes nothing of the prompt. */
   failure: unknown;
   /** Prompt tokens that the prefix index reported as held when the request was first placed. */
   predictedTokens = 0;
@@ -212,7 +213,7 @@ export class RequestTrace {
   end(phase: EndPhase, finishReason: string, failure: unknown): void {
     this.phase = phase;
     this.finishReason = finishReason;
-    this.failure = failure;
+    this.failure = unquoted(failure);
     this.totalMs = this.elapsedMs;
     this.spans?.end(this);
   }

@@ -12,6 +12,8 @@ import type { Truncation } from '../openai/truncation.ts';
 export type PromptBodyKind =
   'chat' | 'completion' | 'embedding' | 'invocation' | 'response' | 'message' | 'messageCount' | 'lookup';
 
+const NO_IDS = new Uint32Array(0);
+
 /** A request body to parse, whose prompts are then encoded. */
 export interface PromptBodyJob<K extends PromptBodyKind = PromptBodyKind> {
   readonly kind: K;
@@ -112,8 +114,8 @@ function encoded(tools: PromptEncoder, body: BodyOf<PromptBodyKind>, maxCharacte
   return { body: 'isEchoing' in body && body.isEchoing ? body : withoutText(body), prompts };
 }
 
-/** Returns the body without the text of its prompts, which is not needed after encoding. */
+/** Returns the body without the text and ids of its prompts, which are not needed after encoding; of a prompt only its kind is left. */
 function withoutText(body: BodyOf<PromptBodyKind>): BodyOf<PromptBodyKind> {
   if ('template' in body) return { ...body, template: { ...body.template, messages: [], kwargs: {}, tools: [] } };
-  return { ...body, prompts: [] };
+  return { ...body, prompts: body.prompts.map((prompt) => (typeof prompt === 'string' ? '' : NO_IDS)) };
 }

@@ -100,4 +100,9 @@ export interface RequestDetail {
   readonly rejection: { readonly reason: string; readonly retry_after_ms: number | null } | null;
   readonly attempts: readonly AttemptPart[];
   readonly notes: readonly string[];
+  /** Text or token ids, from a router with `--log-prompts` only. */
+  readonly prompt?: string | readonly number[];
+  readonly answer?: string | readonly number[];
+  /** Sentences that say which of the two is cut. */
+  readonly cut?: readonly string[];
 }

@@ -43,6 +43,7 @@ export function RequestPage({ id }: { readonly id: string }): VNode {
       <WaterfallCard request={body} at={at} />
       <Sources request={body} at={at} />
       <Predictions request={body} at={at} />
+      <Texts request={body} at={at} />
       <Attempts request={body} at={at} />
       <Notes request={body} at={at} />
     </>
@@ -225,6 +226,35 @@ function offText({ predicted, real }: Compared): string {
   if (real === 0) return NONE;
   const share = (predicted - real) / real;
   return `${share > 0 ? '+' : '−'}${percent(Math.abs(share))}`;
+}
+
+/** Prompt and answer, of a router that keeps them; whatever they contain is shown as text. */
+function Texts({ request, at }: RequestCard): VNode | null {
+  const { prompt, answer, cut = [] } = request;
+  if (prompt === undefined || answer === undefined) return null;
+  return (
+    <Card wide title="Prompt and answer" note={<AsOf at={at} />}>
+      <LoggedText label="Prompt" text={prompt} />
+      <LoggedText label="Answer" text={answer} />
+      {cut.map((sentence) => (
+        <p key={sentence} class="soft note-text">
+          {sentence}
+        </p>
+      ))}
+    </Card>
+  );
+}
+
+function LoggedText({ label, text }: { readonly label: string; readonly text: string | readonly number[] }): VNode {
+  const isText = typeof text === 'string';
+  return (
+    <>
+      <h3>{isText ? label : `${label}, as token ids`}</h3>
+      <pre class="logged-text" tabIndex={0} role="group" aria-label={label}>
+        {isText ? text : text.join(', ')}
+      </pre>
+    </>
+  );
 }
 
 function Notes({ request, at }: RequestCard): VNode | null {
