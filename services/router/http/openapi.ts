@@ -78,6 +78,9 @@ const operations: Readonly<Record<string, Operation>> = {
   '/api/profile': { summary: 'CPU profile of the router as a Chrome trace; `seconds`, 1 to 60' },
   '/api/decisions': { summary: 'Recent decisions of the conductor, with their reasons' },
   '/api/hardware': { summary: "A model's engines as a replay of traces simulates them, measured" },
+  '/dashboard/app.js': { summary: 'The script of the dashboard', type: 'text/javascript' },
+  '/dashboard/app.css': { summary: 'The style sheet of the dashboard', type: 'text/css' },
+  '/dashboard/icon.svg': { summary: 'The icon of the dashboard', type: 'image/svg+xml' },
   '/dashboard': { summary: 'A live page over the cluster', type: 'text/html' },
   '/': { summary: 'Leads to the dashboard', type: 'text/html' },
 };
