@@ -85,6 +85,8 @@ const processes = [
     'dashboard_questions',
     'dashboard_views',
     'inspection',
+    'inside_blocks',
+    'prompt_privacy',
     'traces',
     'routes',
     'messages',

@@ -38,9 +38,9 @@ export const fraction: z.ZodType<number> = z.preprocess(
 );
 
 /** Schema of an address, HOST:PORT. */
-export const address = z.string().regex(/^.+:\d{1,5}$/, 'HOST:PORT, for instance 127.0.0.1:8000');
+export const address = z.string().regex(/^[^/]+:\d{1,5}$/, 'HOST:PORT, for instance 127.0.0.1:8000');
 /** An address, or nothing: the default. */
-export const addressOrNone = z.string().regex(/^(.+:\d{1,5})?$/, 'HOST:PORT, for instance 127.0.0.1:8000');
+export const addressOrNone = z.string().regex(/^([^/]+:\d{1,5})?$/, 'HOST:PORT, for instance 127.0.0.1:8000');
 /** An address whose host is 127.0.0.1 unless it is named, or nothing. */
 export const localAddress = z
   .string()

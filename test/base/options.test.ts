@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { z } from 'zod';
-import { ConfigError, integer, option, readCommandLine } from '../../shared/base/options.ts';
+import { address, addressOrNone, ConfigError, integer, option, readCommandLine } from '../../shared/base/options.ts';
 
 const table = {
   bulk_port: option('Network', 'PORT', integer(z.int().min(0)), 0, 'a port'),
@@ -52,4 +52,11 @@ test.each([
     () => read({ [name]: value }),
     (error: unknown) => error instanceof ConfigError && error.message.startsWith(`${name}: unknown variable`),
   );
+});
+
+test('an address is no URL: the scheme is refused, with how an address looks', () => {
+  assert.equal(address.parse('127.0.0.1:8000'), '127.0.0.1:8000');
+  assert.equal(address.parse('[::1]:8000'), '[::1]:8000');
+  for (const schema of [address, addressOrNone])
+    assert.throws(() => schema.parse('http://127.0.0.1:8000'), /HOST:PORT, for instance/);
 });
