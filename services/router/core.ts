@@ -91,9 +91,7 @@ export function createCore(
     onJoined: (instance) => {
       feed.add(instance);
     },
-    onHeard: (instance, blocks) => {
-      feed.heard(instance, blocks);
-    },
+    onHeard: feed.heard.bind(feed),
     onLost: (instance) => {
       feed.remove(instance);
       for (const conductor of conductors) conductor.forget(instance);
@@ -101,6 +99,7 @@ export function createCore(
       if (!view.all().some(({ member }) => member.address === address)) network.forget(address);
     },
   });
+  const blocks = new TreeKeeper({ feed, index, view, network, clock, log, signal });
   const tieBreak = random.below(MAX_TIE_BREAK);
   const serve = (model: string, onFailover: () => void): ModelCore => {
     const modelView = new ModelView(view, model);
@@ -110,12 +109,14 @@ export function createCore(
       lengths: new MeanLengthPredictor(),
       ...{ view: modelView, conductor, network, clock, random, router: identity.epoch },
       keyBits: limits?.keyBits,
-      ...{ misses, onFailover, onLookup: onLookup?.bind(undefined, model) },
+      ...{ misses, onFailover },
+      onLookup: (keys) => {
+        blocks.use(keys);
+        onLookup?.(model, keys);
+      },
     });
     return { view: modelView, conductor, relay };
   };
   const drop = (conductor: Conductor): void => void conductors.delete(conductor);
-  const blocks = new TreeKeeper({ feed, index, view, network, clock, log, signal });
-  misses.onPlaced = blocks.use;
   return { view, index, blocks, losses: new LossCosts(index, view, clock), policy, serve, drop };
 }

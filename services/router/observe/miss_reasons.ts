@@ -85,8 +85,6 @@ export class MissReasons {
   readonly #index: PrefixIndex;
   readonly #gone: GoneKeys;
   readonly #scopes = new PromptScopes();
-  /** Called with the keys of each prompt that is placed. */
-  onPlaced: ((keys: Int32Array) => void) | undefined;
 
   /** `gone` must be the listener of `index`. */
   constructor(index: PrefixIndex, gone: GoneKeys) {
@@ -101,7 +99,6 @@ export class MissReasons {
   classify(prompt: PlacedPrompt, isRecorded = true): PromptMisses {
     const { tokens, blockSize, root, keys, held = heldRanges(this.#index, keys) } = prompt;
     const numBlocks = keys.length / 2;
-    if (isRecorded) this.onPlaced?.(keys);
     const numElsewhere = this.#scopes.seenElsewhere(tokens, numBlocks, blockSize, root, isRecorded);
     const runs: ReasonRun[] = [];
     let at = 0;

@@ -69,9 +69,9 @@ export class TreeKeeper {
   }
 
   /** Records that a request has looked for these blocks, two words per key; does nothing while no tree is kept. */
-  readonly use = (keys: Int32Array): void => {
+  use(keys: Int32Array): void {
     this.#kept?.tree.use(keys, this.#nowS);
-  };
+  }
 
   /** Returns a part of the tree. Undefined when nobody holds the query's root. */
   async look(query: TreeQuery): Promise<BlocksBody | undefined> {

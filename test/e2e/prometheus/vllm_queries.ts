@@ -1,6 +1,6 @@
 /**
  * The queries of vLLM's Grafana dashboards (November 2026: `examples/observability`), written again from what they ask: dashboard, panel, expression.
- * Of a panel with several percentiles of one histogram each is asked. `without` says which series a cluster does not have, and why.
+ * A panel with several percentiles of one histogram has a query for each. `without` says which series a cluster does not have, and why.
  */
 
 /** A query with its place. */

@@ -4,14 +4,15 @@ import type { EventPage, NodeView } from '../../observe/api_types.ts';
 import { mergedEvents } from '../event_words.ts';
 import { bytes, count, dayTime, duration, NONE, percent, short } from '../format.ts';
 import { store } from '../page.ts';
-import { Card, Meter, Notice, StateWord } from '../parts/common.tsx';
+import { Card, Notice, StateWord } from '../parts/common.tsx';
 import { EventList } from '../parts/event_list.tsx';
 import { FillChart } from '../parts/fill_chart.tsx';
 import { busiestFirst, LinkTable } from '../parts/link_table.tsx';
+import { TierTable } from '../parts/tier_table.tsx';
 import { TimeChart } from '../parts/time_chart.tsx';
 import { useJson } from '../parts/use_json.ts';
 import { useTimeline } from '../parts/use_timeline.ts';
-import { ailmentOf, lossSentence, tierSums, tierWord } from '../pool_words.ts';
+import { ailmentOf, lossSentence } from '../pool_words.ts';
 import { hrefOf } from '../route.ts';
 import { LOAD, NODE_SERIES } from '../series.ts';
 import { linkId } from '../store.ts';
@@ -76,7 +77,7 @@ function Facts({ name }: { readonly name: string }): VNode | null {
         </dl>
       </Card>
       <Card title="What it holds">
-        <Tiers node={node} />
+        <TierTable nodes={[node]} />
         <p>{lossSentence(node)}</p>
       </Card>
     </>
@@ -100,43 +101,6 @@ function factsOf(node: NodeView): readonly (readonly [string, string])[] {
     ['Last heartbeat', `${duration(node.heard_ms)} before`],
     ...(node.last_error ? [['Last failed call to it', node.last_error] as const] : []),
   ];
-}
-
-function Tiers({ node }: { readonly node: NodeView }): VNode {
-  const sums = tierSums([node]);
-  if (sums.length === 0) return <Notice>It keeps no blocks.</Notice>;
-  return (
-    <table>
-      <thead>
-        <tr>
-          <th scope="col">Tier</th>
-          <th scope="col">Fill</th>
-          <th scope="col" class="number">
-            Blocks
-          </th>
-          <th scope="col" class="number" title="Share of lookups that found their block">
-            Hit rate
-          </th>
-          <th scope="col" class="number rank-1">
-            Evicted
-          </th>
-        </tr>
-      </thead>
-      <tbody>
-        {sums.map((sum) => (
-          <tr key={sum.name}>
-            <td>{tierWord(sum.name)}</td>
-            <td>
-              <Meter share={sum.bytes / sum.capacity} label={`${bytes(sum.bytes)} of ${bytes(sum.capacity)}`} />
-            </td>
-            <td class="number">{count(sum.blocks)}</td>
-            <td class="number">{percent(sum.hits / (sum.hits + sum.misses))}</td>
-            <td class="number rank-1">{count(sum.evictions)}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
-  );
 }
 
 function Links({ name }: { readonly name: string }): VNode {

@@ -2,15 +2,16 @@
 import { useSignal } from '@preact/signals';
 import type { VNode } from 'preact';
 import type { NodeView } from '../../observe/api_types.ts';
-import { bytes, count, duration, percent, plural } from '../format.ts';
+import { bytes, count, duration, plural } from '../format.ts';
 import { store } from '../page.ts';
-import { Card, Meter, NodeLink } from '../parts/common.tsx';
+import { Card, NodeLink } from '../parts/common.tsx';
 import { FillChart } from '../parts/fill_chart.tsx';
 import { NodeTable } from '../parts/node_table.tsx';
 import { ReuseCard } from '../parts/reuse_card.tsx';
+import { TierTable } from '../parts/tier_table.tsx';
 import { RangeChoice } from '../parts/time_chart.tsx';
 import { useTimeline } from '../parts/use_timeline.ts';
-import { ailmentOf, dearestFirst, lossSentence, rolesOf, tierSums, tierWord } from '../pool_words.ts';
+import { ailmentOf, dearestFirst, lossSentence, rolesOf } from '../pool_words.ts';
 import { TIER_FILL } from '../series.ts';
 import { RANGES } from '../timeline.ts';
 import { NodeDetail } from './node_detail.tsx';
@@ -81,47 +82,9 @@ function HealthCard(): VNode {
 
 /** Contents of each kind of tier now, over all nodes. */
 function TiersCard(): VNode {
-  const sums = tierSums(store.nodes.all());
   return (
     <Card title="What the tiers hold">
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">Tier</th>
-            <th scope="col">Fill</th>
-            <th scope="col" class="number">
-              Held
-            </th>
-            <th scope="col" class="number rank-1">
-              Blocks
-            </th>
-            <th scope="col" class="number" title="Share of the lookups that found their block, since the nodes started">
-              Hit rate
-            </th>
-            <th
-              scope="col"
-              class="number rank-1"
-              title="Blocks that were removed to make room, since the nodes started"
-            >
-              Evicted
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {sums.map((sum) => (
-            <tr key={sum.name}>
-              <td title={`on ${plural(sum.nodes, 'node')}`}>{tierWord(sum.name)}</td>
-              <td>
-                <Meter share={sum.bytes / sum.capacity} label={`${bytes(sum.bytes)} of ${bytes(sum.capacity)}`} />
-              </td>
-              <td class="number">{bytes(sum.bytes)}</td>
-              <td class="number rank-1">{count(sum.blocks)}</td>
-              <td class="number">{percent(sum.hits / (sum.hits + sum.misses))}</td>
-              <td class="number rank-1">{count(sum.evictions)}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+      <TierTable nodes={store.nodes.all()} />
     </Card>
   );
 }

@@ -96,7 +96,7 @@ class Chat {
 
   async #run(messages: ChatMessage[], answer: Signal<Answer>, aborted: AbortSignal): Promise<void> {
     const { model, temperature, maxTokens, salt } = this.settings.peek();
-    // Asked before, because behind the request all of its prompt is held.
+    // The look-up comes before the request, behind which all of the prompt is held.
     const lookup = await askJson<LookupBody>('api/lookup', {
       ...lookupOfChat(messages, model, salt),
       signal: aborted,
