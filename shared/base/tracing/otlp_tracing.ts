@@ -124,7 +124,6 @@ function readable(span: Span, offsetMs: number, resource: ReadableSpan['resource
   const contextOf = ({ traceId, spanId, flags }: SpanContext): ReturnType<ReadableSpan['spanContext']> => ({
     ...{ traceId, spanId, traceFlags: flags },
   });
-  const attributes = Object.entries(span.attributes).filter(([, value]) => value !== undefined);
   return {
     name: span.name,
     kind: KINDS[span.kind],
@@ -134,12 +133,21 @@ function readable(span: Span, offsetMs: number, resource: ReadableSpan['resource
     endTime: timeOf(endMs + offsetMs),
     duration: timeOf(endMs - startMs),
     status: error === undefined ? { code: STATUS.unset } : { code: STATUS.error, message: error },
-    attributes: Object.fromEntries(attributes) as ReadableSpan['attributes'],
+    attributes: definedOf(span.attributes),
     events: (span.events ?? []).map(({ name, atMs }) => ({ name, time: timeOf(atMs + offsetMs) })),
     ...{ links: [], ended: true, resource },
     instrumentationScope: { name: 'penstock', version: softwareVersion },
     ...{ droppedAttributesCount: 0, droppedEventsCount: 0, droppedLinksCount: 0 },
   };
+}
+
+/** Returns the attributes that have a value. */
+function definedOf(attributes: Span['attributes']): ReadableSpan['attributes'] {
+  const defined: ReadableSpan['attributes'] = {};
+  for (const key in attributes)
+    if (attributes[key] !== undefined)
+      defined[key] = attributes[key] as NonNullable<ReadableSpan['attributes'][string]>;
+  return defined;
 }
 
 /** Returns milliseconds as seconds and nanoseconds. */

@@ -143,7 +143,7 @@ export class PricedPolicy implements Policy {
     const [parts, prediction] = [partsOf(best), predictionOf(best, this.#weights)];
     const placement = placementOf(decode.instance.id, prefill?.instance, question, snapshot, {
       maxSelfCompute: prefill ? snapshot.blockSize : question.numTokens,
-      reason: `${numCached} of ${question.numBlocks} blocks cached; ${whereOf(best)} for ${Math.round(priceMs)} ms, first token in ${Math.round(best.ttftMs)}`,
+      reason: `${numCached} of ${question.numBlocks} blocks cached; ${whereOf(best)} for ${Math.round(priceMs)} ms, first token in ${Math.round(best.ttftMs)} ms`,
       fetchTo,
     });
     return {
