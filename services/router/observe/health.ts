@@ -1,4 +1,4 @@
-/** Health of the cluster in words: the alarms that last, and the members that take no requests. */
+/** Health of the cluster in words: the alarms that last, the members that take no requests, and those that were lost. */
 import type { Instance } from '../cluster/instance.ts';
 import type { Health } from './api_types.ts';
 import type { Alarms } from './alarms.ts';
@@ -7,11 +7,18 @@ import { nodeState } from './node_state.ts';
 /** Problems that are named (P1). */
 const MAX_PROBLEMS = 20;
 
-/** Returns the health of the cluster at router time `nowMs`: `down` when no request can be answered, `degraded` when something is wrong. */
+/**
+ * Returns the health of the cluster at router time `nowMs`: `down` when no request can be answered, `degraded` when something is wrong.
+ * `lost` has a sentence for each member that was lost and has not come back.
+ */
 export function healthOf(
   instances: readonly Instance[],
   alarms: Pick<Alarms, 'lasting'>,
-  { isDraining, nowMs }: { readonly isDraining: boolean; readonly nowMs: number },
+  {
+    isDraining,
+    nowMs,
+    lost,
+  }: { readonly isDraining: boolean; readonly nowMs: number; readonly lost: readonly string[] },
 ): Health {
   const fatal = alarms.lasting.filter(({ isFatal }) => isFatal);
   const others = alarms.lasting.filter(({ isFatal }) => !isFatal);
@@ -26,6 +33,7 @@ export function healthOf(
     ...fatal.map(({ text }) => text),
     ...(isDraining ? ['This router drains: it takes no new requests'] : []),
     ...sick,
+    ...lost,
     ...others.map(({ text }) => text),
   ];
   const left = problems.length - MAX_PROBLEMS;

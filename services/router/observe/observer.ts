@@ -8,6 +8,7 @@ import { EventLog } from './event_log.ts';
 import { healthOf } from './health.ts';
 import { History } from './history.ts';
 import { LinkViews } from './link_views.ts';
+import { LostNodes } from './lost_nodes.ts';
 import { eventOf, MemberWatch, type Watched } from './member_watch.ts';
 import type { Moment, RouterProcess } from './node_view.ts';
 import { ReuseCurves } from './reuse_view.ts';
@@ -34,6 +35,7 @@ export class Observer {
   readonly history: History;
   readonly links = new LinkViews();
   readonly reuse = new ReuseCurves();
+  readonly #lost: LostNodes;
   readonly #options: ObserverOptions;
   readonly #startedMs: number;
   readonly #ticks: (() => void)[] = [];
@@ -44,6 +46,7 @@ export class Observer {
     this.#startedMs = options.clock.nowMs();
     this.events = new EventLog(options.clock);
     this.alarms = new Alarms(this.events);
+    this.#lost = new LostNodes(options.clock);
     this.history = new History({
       clock: options.clock,
       maxBytes: options.historyBytes,
@@ -62,6 +65,7 @@ export class Observer {
   /** Records a change of the members. */
   readonly onEvent = (event: MemberEvent): void => {
     const { member, kind, why } = event;
+    this.#lost.note(event);
     if (kind === 'refused') this.events.addRepeated(`${member.name} ${member.address} ${why}`, eventOf(event));
     else this.events.add(eventOf(event));
   };
@@ -108,6 +112,6 @@ export class Observer {
   }
 
   health(instances: readonly Instance[], isDraining: boolean): Health {
-    return healthOf(instances, this.alarms, { isDraining, nowMs: this.now.nowMs });
+    return healthOf(instances, this.alarms, { isDraining, nowMs: this.now.nowMs, lost: this.#lost.sentences });
   }
 }

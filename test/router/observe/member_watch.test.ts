@@ -5,6 +5,7 @@ import { Instance } from '../../../services/router/cluster/instance.ts';
 import { Alarms } from '../../../services/router/observe/alarms.ts';
 import { EventLog } from '../../../services/router/observe/event_log.ts';
 import { healthOf } from '../../../services/router/observe/health.ts';
+import { LostNodes } from '../../../services/router/observe/lost_nodes.ts';
 import { eventOf, MemberWatch, type Watched } from '../../../services/router/observe/member_watch.ts';
 import type { InstanceLoad } from '../../../shared/protocol/membership.ts';
 
@@ -63,7 +64,7 @@ test('a killed member is suspect within 1.5 s of its last heartbeat, without any
   while (world.events.last === 0) world.step([]);
   assert.ok(world.nowMs - killedMs <= 1_500);
   assert.deepEqual(world.texts, ['suspect: d1 is suspect: no heartbeat for 1.3 s']);
-  const health = healthOf(world.instances, world.alarms, { isDraining: false, nowMs: world.nowMs });
+  const health = healthOf(world.instances, world.alarms, { isDraining: false, nowMs: world.nowMs, lost: [] });
   assert.equal(health.state, 'degraded');
   world.step([instance]);
   assert.equal(world.texts.at(-1), 'reachable: d1 takes requests again');
@@ -80,7 +81,7 @@ test('a call that fails is an error and makes the member suspect at the next loo
     'suspect: d1 is suspect: a call failed, connection reset',
     'alarm: No instance can generate: requests wait until one joins or can be reached',
   ]);
-  const health = healthOf(world.instances, world.alarms, { isDraining: false, nowMs: world.nowMs });
+  const health = healthOf(world.instances, world.alarms, { isDraining: false, nowMs: world.nowMs, lost: [] });
   assert.equal(health.state, 'down');
   assert.match(health.problems[0] ?? '', /^No instance can generate/);
   instance.failed('connection reset');
@@ -188,4 +189,49 @@ test('counts of a member from before this router knew it are no alarm', () => {
   assert.equal(world.events.last, 0, world.texts.join('; '));
   world.step([instance], { preemptions: 1_021, divergent: 3 });
   assert.match(world.texts.at(-1) ?? '', /^alarm: d1 preempted 21 sequences/);
+});
+
+test('the health names a lost member until one joins or leaves under its name, a quarter of an hour at most', () => {
+  const world = new World();
+  const lost = new LostNodes({ nowMs: () => world.nowMs });
+  const tell = (kind: 'joined' | 'left' | 'lost' | 'refused', name: string): void => {
+    const member = { name, role: 'store', address: `${name}:1`, pid: 1, epoch: 'e' } as const;
+    lost.note({ kind, member, model: undefined, why: kind === 'lost' ? 'no heartbeat for 3000 ms' : '' });
+  };
+  const problems = (): readonly string[] =>
+    healthOf([], world.alarms, { isDraining: false, nowMs: world.nowMs, lost: lost.sentences }).problems;
+  for (const name of ['s1', 's2', 's3', 's4']) tell('joined', name);
+  assert.deepEqual(problems(), []);
+  for (const name of ['s1', 's2', 's3']) tell('lost', name);
+  tell('left', 's4');
+  tell('refused', 's1');
+  const sentence = (name: string, ago: string): string =>
+    `${name} (store) was lost ${ago} and has not come back: no heartbeat for 3000 ms`;
+  const { state } = healthOf([], world.alarms, { isDraining: false, nowMs: world.nowMs, lost: lost.sentences });
+  assert.equal(state, 'degraded');
+  assert.deepEqual(
+    problems(),
+    ['s3', 's2', 's1'].map((name) => sentence(name, 'less than a minute ago')),
+  );
+  tell('joined', 's3');
+  world.nowMs += 60_000;
+  assert.deepEqual(
+    problems(),
+    ['s2', 's1'].map((name) => sentence(name, 'a minute ago')),
+  );
+  tell('left', 's2');
+  world.nowMs += 839_000;
+  assert.deepEqual(problems(), [sentence('s1', '14 minutes ago')]);
+  world.nowMs += 1_000;
+  assert.deepEqual(problems(), []);
+});
+
+test('of many members that were lost the newest 256 are named', () => {
+  const lost = new LostNodes({ nowMs: () => 0 });
+  for (let i = 0; i < 1_000; i++) {
+    const member = { name: `d${i}`, role: 'decode', address: 'x:1', pid: 1, epoch: 'e' } as const;
+    lost.note({ kind: 'lost', member, model: 'm', why: 'it is gone' });
+  }
+  assert.equal(lost.sentences.length, 256);
+  assert.match(lost.sentences[0] ?? '', /^d999 /);
 });
