@@ -5,6 +5,7 @@ import { noBody, type Body } from '../openai/bodies.ts';
 import { Lookups } from '../openai/lookup.ts';
 import { ParameterFailure } from '../openai/parameter_failure.ts';
 import type { HttpApp } from '../router.ts';
+import { whenGone } from './client_gone.ts';
 import { integerOf, refuseUnknown, textOf, type Query } from './query.ts';
 import { withBody } from './read_body.ts';
 
@@ -42,7 +43,7 @@ function addLookupRoute(app: FastifyInstance, { context, index, view }: HttpApp)
   app.post('/api/lookup', withBody, async (request, reply) => {
     const ended = new AbortController();
     const asked = new AbortController();
-    reply.raw.once('close', () => {
+    whenGone(request, reply, () => {
       asked.abort(new Failure('cancelled', 'the client left'));
     });
     void clock.sleep(LOOKUP_MS, ended.signal).then(() => {

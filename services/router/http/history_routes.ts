@@ -4,6 +4,7 @@ import { ParameterFailure } from '../openai/parameter_failure.ts';
 import { LiveStream, STREAM_PARTS } from '../observe/live_stream.ts';
 import { routerNode } from '../observe/node_view.ts';
 import type { HttpApp } from '../router.ts';
+import { whenGone } from './client_gone.ts';
 import { choicesOf, integerOf, refuseUnknown, switchOf, textOf, type Query } from './query.ts';
 
 /** Scopes that an error names. */
@@ -44,7 +45,8 @@ export function addStreamRoute(app: FastifyInstance, httpApp: HttpApp): void {
   observer.everySecond(() => {
     stream.tick();
   });
-  app.get<{ Querystring: Query }>('/api/stream', (request, reply) => {
+  // Without an answer to HEAD, which would never end.
+  app.get<{ Querystring: Query }>('/api/stream', { exposeHeadRoute: false }, (request, reply) => {
     const { query } = request;
     refuseUnknown(query, STREAM_PARTS);
     const parts = new Set(STREAM_PARTS.filter((part) => switchOf(query, part, true)));
@@ -58,6 +60,6 @@ export function addStreamRoute(app: FastifyInstance, httpApp: HttpApp): void {
     };
     const close = stream.open({ isBehind: () => raw.writableNeedDrain || raw.destroyed, write, parts });
     reply.hijack();
-    raw.once('close', close);
+    whenGone(request, reply, close);
   });
 }

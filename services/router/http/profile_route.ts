@@ -2,6 +2,7 @@
 import type { FastifyInstance } from 'fastify';
 import { chromeTrace, CpuProfiler } from '../observe/cpu_profile.ts';
 import type { HttpApp } from '../router.ts';
+import { whenGone } from './client_gone.ts';
 import { integerOf, refuseUnknown, type Query } from './query.ts';
 
 const DEFAULT_SECONDS = 10;
@@ -10,7 +11,8 @@ const MAX_SECONDS = 60;
 /** Adds the route of the profile, which records one at a time. */
 export function addProfileRoute(app: FastifyInstance, { context, observer, address }: HttpApp): void {
   const profiler = new CpuProfiler(context.clock);
-  app.get<{ Querystring: Query }>('/api/profile', async ({ query }, reply) => {
+  app.get<{ Querystring: Query }>('/api/profile', { exposeHeadRoute: false }, async (request, reply) => {
+    const { query } = request;
     refuseUnknown(query, ['seconds']);
     const seconds = integerOf(query, 'seconds', DEFAULT_SECONDS, { least: 1, most: MAX_SECONDS });
     if (profiler.isRunning)
@@ -18,7 +20,7 @@ export function addProfileRoute(app: FastifyInstance, { context, observer, addre
         statusCode: 409,
       });
     const gone = new AbortController();
-    reply.raw.once('close', () => {
+    whenGone(request, reply, () => {
       gone.abort();
     });
     const profile = await profiler.record(seconds, gone.signal);

@@ -108,10 +108,11 @@ export class History {
     for (const { loads } of this.#scopes.values()) loads.fill(0);
     for (const instance of instances) this.#addLoads(instance, this.#rates.second.of(instance, sinceMs));
     const slot = Math.floor(nowMs / SECOND.stepMs);
-    const minute = Math.floor(nowMs / MINUTE.stepMs);
-    const isOver = minute > Math.floor(this.#lastMs / MINUTE.stepMs);
+    // The minute of the last tick, which may be long ago when this process was stopped.
+    const minute = Math.floor(this.#lastMs / MINUTE.stepMs);
+    const isOver = minute < Math.floor(nowMs / MINUTE.stepMs);
     for (const scope of this.#scopes.values()) {
-      if (isOver) endMinute(scope, minute - 1);
+      if (isOver) endMinute(scope, minute);
       scope.rings[0].write(slot, [...(scope.requests?.take(sinceMs) ?? []), ...scope.loads]);
     }
     this.#lastMs = nowMs;
@@ -212,8 +213,9 @@ export class History {
     const end = Math.min(last + 1, Math.floor((to - wallMs + nowMs) / ring.stepMs) + 1);
     const least = Math.max(step / ring.stepMs, (end - start) / MAX_POINTS, 1);
     const width = Math.ceil(least);
-    // Begin at a multiple of the step, so that the same moments come again in the next answer.
-    const aligned = Math.max(0, Math.ceil(start / width) * width);
+    // Begin at a multiple of the step, so that the same moments come again in the next answer; at an earlier one rather than with no value.
+    const next = Math.ceil(start / width) * width;
+    const aligned = Math.max(0, next < end ? next : Math.floor(start / width) * width);
     const chosen = names.flatMap((name, i) => (!series || series.includes(name) ? [[name, i] as const] : []));
     const values = (i: number): (number | null)[] => {
       const found: (number | null)[] = [];

@@ -19,7 +19,7 @@ const MAX_READERS = 64;
 const NODE_BYTES = 8_000;
 const FLOW_BYTES = 3_000;
 const REQUEST_BYTES = 5_000;
-/** Events of a tick, and of the first one. */
+/** Events of a tick, and of the first one, which is also what a reader is owed at most. */
 const MAX_EVENTS = 10;
 const FIRST_EVENTS = 200;
 const FIRST_REQUESTS = 100;
@@ -190,10 +190,11 @@ export class LiveStream {
     }));
   }
 
+  /** Returns the next events, newest first: of many at once those that came first, and the others with the next ticks. */
   #newEvents(): ClusterEvent[] {
     const { events } = this.#sources;
-    const added = events.list({ since: this.#lastEvent, limit: MAX_EVENTS });
-    this.#lastEvent = events.last;
+    const added = events.list({ since: this.#lastEvent, limit: FIRST_EVENTS }).slice(-MAX_EVENTS);
+    this.#lastEvent = added[0]?.id ?? events.last;
     return added;
   }
 

@@ -171,6 +171,11 @@ function readMessage(message: unknown, where: string): Record<string, unknown> {
       throw new ParameterFailure(`${where}.${key}: is not supported; only text is`, `${where}.${key}`);
   }
   const hasCalls = Array.isArray(calls) && calls.length > 0;
+  const wrong = hasCalls ? calls.findIndex((call) => typeof call !== 'object' || call === null) : -1;
+  if (wrong >= 0) {
+    const at = `${where}.tool_calls.${wrong}`;
+    throw new ParameterFailure(`${at}: a call is an object with id, type and function`, at);
+  }
   if (content === undefined && role !== 'assistant') {
     throw new ParameterFailure(`${where}.content: is missing`, `${where}.content`);
   }

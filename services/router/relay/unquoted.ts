@@ -6,6 +6,11 @@ const QUOTING: readonly (readonly [RegExp, string])[] = [
   // openai/body_parts.ts: the parser's message shows some characters around the error.
   [/^(the body is not JSON): .*$/s, '$1'],
   [/^(.*: )token id \d+ (is outside the vocabulary of \d+)$/s, '$1a token id $2'],
+  // responses/response_input.ts: the type of an item may be any value. anthropic/message_turns.ts: that of a block any text.
+  [/^(input\.\d+\.type: ).*( is not supported; use message, .*)$/s, '$1this$2'],
+  [/^(messages\.\d+\.[\w.]+: a block of )type .*( is not supported here; .*)$/s, '$1this type$2'],
+  // grammar/schema_text.ts: the parser's message shows the start of a schema that is no JSON.
+  [/^(.*: the schema is no JSON): .*$/s, '$1'],
   // text/chat_renderer.ts: a template may raise any text, with parts of the messages in it.
   [/^(messages: the chat template refuses them): .*$/s, '$1'],
 ];

@@ -144,6 +144,18 @@ test('a day is there by the minute, 15 minutes by the second, and a stop of the 
   assert.equal(world.history.read({ scope: 'role:store' }), undefined);
 });
 
+test('the minute in which the router was stopped keeps its values, however long the stop; a step of any length has one', () => {
+  const world = new World();
+  const instance = node('d1');
+  for (let second = 0; second < 65; second++) world.tick([instance]);
+  world.tick([instance], 300_000);
+  world.tick([instance], 60_000);
+  const minutes = { step: 60_000 };
+  assert.deepEqual(world.series('cluster', 'instances', minutes), [1, 1, null, null, null, null, 1]);
+  assert.deepEqual(world.series('cluster', 'instances', { step: 86_400_000 }), [1]);
+  assert.equal(world.history.read({ scope: 'cluster', step: 86_400_000 })?.step_ms, 86_400_000);
+});
+
 test('1,000 nodes take 14 MB; without room a node has no history, and one that is gone gives its place', () => {
   const world = new World();
   const nodes = Array.from({ length: 1_000 }, (_, i) => node(`n${i}`));

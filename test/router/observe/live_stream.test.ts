@@ -225,6 +225,30 @@ test('a slow reader is left out and has all again later; parts that are not want
   assert.throws(() => world.stream.open(new Reader()), /there are 64 streams already/);
 });
 
+test('of many events at once a tick has the first ones, and the next ticks the others; of very many the last 200 are sent', () => {
+  const world = new World();
+  const reader = new Reader();
+  world.stream.open(reader);
+  const told = (): number[] => reader.ticks.flatMap(({ events }) => events.map(({ id }) => id).reverse());
+  for (let i = 1; i <= 25; i++) world.events.add({ kind: 'lost', text: `${i}` });
+  world.tick();
+  assert.deepEqual(
+    reader.last.events.map(({ id }) => id),
+    [10, 9, 8, 7, 6, 5, 4, 3, 2, 1],
+  );
+  for (let i = 0; i < 3; i++) world.tick();
+  assert.deepEqual(
+    told(),
+    Array.from({ length: 25 }, (_, i) => i + 1),
+  );
+  for (let i = 0; i < 1_000; i++) world.events.add({ kind: 'error', text: 'x' });
+  for (let i = 0; i < 30; i++) world.tick();
+  assert.deepEqual(
+    told().slice(25),
+    Array.from({ length: 200 }, (_, i) => 826 + i),
+  );
+});
+
 test('a slow reader hears of the nodes that left meanwhile, but not of one that is back', () => {
   const world = new World();
   world.add('a');
