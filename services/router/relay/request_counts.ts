@@ -116,11 +116,6 @@ export class RequestCounts {
       await this.#changed.within(leftMs, clock, signal);
   }
 
-  /** Whether the last token has arrived. */
-  get #hasEnded(): boolean {
-    return this.attempts.at(-1)?.outcome === 'finished';
-  }
-
   /**
    * Prompt tokens that were computed, and would have been cache hits if the client had not rewritten text before them; with the index
    * of the first token that differs. Empty when there are none.
@@ -157,13 +152,9 @@ export class RequestCounts {
 
   get tokens(): PromptTokenCounts {
     const reports = this.attempts.flatMap(({ report }) => report ?? []);
-    const prefills = this.attempts.flatMap((attempt) => attempt.prefills);
     const byDecode = Math.min(this.promptTokens, reports[0]?.computedTokens ?? 0);
-    // For a failed prefill, count what it last reported. A prefill that still runs after the last token has delivered all its blocks.
     const byPrefill = sum(
-      prefills.map(({ outcome, computedTokens, expectedTokens }) =>
-        outcome === 'running' && this.#hasEnded ? Math.max(computedTokens, expectedTokens) : computedTokens,
-      ),
+      this.attempts.flatMap((attempt) => attempt.prefills.map((prefill) => computedByPrefill(attempt, prefill))),
     );
     const computed = Math.min(this.promptTokens, byDecode + byPrefill);
     return {
@@ -175,6 +166,18 @@ export class RequestCounts {
       computed_by_decode: byDecode,
     };
   }
+}
+
+/**
+ * Returns the tokens that a prefill of an attempt has computed: for a failed one what it last reported. One that still runs after the first
+ * token has delivered all its blocks, whatever it has reported.
+ */
+export function computedByPrefill(
+  { report }: Pick<AttemptEntry, 'report'>,
+  { outcome, computedTokens, expectedTokens }: PrefillEntry,
+): number {
+  if (outcome !== 'running' || !report) return computedTokens;
+  return Math.max(computedTokens, Math.min(expectedTokens, report.sources?.handoff ?? expectedTokens));
 }
 
 /** Tokens that an instance found, as its report has them; one of an earlier version reports only how many it fetched. */
