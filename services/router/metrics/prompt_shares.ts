@@ -3,7 +3,7 @@
  * generated. Each token of the prompt is counted once, whatever was computed twice after a failure.
  */
 import type { TokenSources } from '../observe/api_types.ts';
-import type { RequestCounts } from '../relay/request_counts.ts';
+import { computedByPrefill, type RequestCounts } from '../relay/request_counts.ts';
 
 /** Cached tokens of a prompt by the tier that had them, as the instance that generated reports them. */
 type CachedTokens = Omit<TokenSources, 'handoff' | 'computed'>;
@@ -24,10 +24,10 @@ export function promptShares(counts: RequestCounts): PromptShare[] {
   if (!last) return [];
   let left = tokens.computed;
   const shares: PromptShare[] = [];
-  for (const { prefills } of attempts)
-    for (const { name, computedTokens } of prefills) {
-      const computed = Math.min(left, computedTokens);
-      if (computed > 0) shares.push({ engine: name, computed, cached: NOT_CACHED });
+  for (const attempt of attempts)
+    for (const prefill of attempt.prefills) {
+      const computed = Math.min(left, computedByPrefill(attempt, prefill));
+      if (computed > 0) shares.push({ engine: prefill.name, computed, cached: NOT_CACHED });
       left -= computed;
     }
   // Without a report, when the request ended before its first token, nothing is known of the prompt.

@@ -116,11 +116,6 @@ export class RequestCounts {
       await this.#changed.within(leftMs, clock, signal);
   }
 
-  /** Whether the last token has arrived. */
-  get #hasEnded(): boolean {
-    return this.attempts.at(-1)?.outcome === 'finished';
-  }
-
   /**
    * Prompt tokens that were computed, and would have been cache hits if the client had not rewritten text before them; with the index
    * of the first token that differs. Empty when there are none.
@@ -160,13 +155,10 @@ export class RequestCounts {
     let fetched = 0;
     let byPrefill = 0;
     let first: Report | undefined;
-    const hasEnded = this.#hasEnded;
-    for (const { report, prefills } of this.attempts) {
-      first ??= report;
-      fetched += report?.fetchedTokens ?? 0;
-      // For a failed prefill, count what it last reported. A prefill that still runs after the last token has delivered all its blocks.
-      for (const { outcome, computedTokens, expectedTokens } of prefills)
-        byPrefill += outcome === 'running' && hasEnded ? Math.max(computedTokens, expectedTokens) : computedTokens;
+    for (const attempt of this.attempts) {
+      first ??= attempt.report;
+      fetched += attempt.report?.fetchedTokens ?? 0;
+      for (const prefill of attempt.prefills) byPrefill += computedByPrefill(attempt, prefill);
     }
     const byDecode = Math.min(this.promptTokens, first?.computedTokens ?? 0);
     const computed = Math.min(this.promptTokens, byDecode + byPrefill);
@@ -176,6 +168,18 @@ export class RequestCounts {
       ...{ fetched, computed, computed_by_prefill: byPrefill, computed_by_decode: byDecode },
     };
   }
+}
+
+/**
+ * Returns the tokens that a prefill of an attempt has computed: for a failed one what it last reported. One that still runs after the first
+ * token has delivered all its blocks, whatever it has reported.
+ */
+export function computedByPrefill(
+  { report }: Pick<AttemptEntry, 'report'>,
+  { outcome, computedTokens, expectedTokens }: PrefillEntry,
+): number {
+  if (outcome !== 'running' || !report) return computedTokens;
+  return Math.max(computedTokens, Math.min(expectedTokens, report.sources?.handoff ?? expectedTokens));
 }
 
 /** Tokens that an instance found, as its report has them; one of an earlier version reports only how many it fetched. */

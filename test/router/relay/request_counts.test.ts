@@ -20,6 +20,7 @@ function reportOf(computedTokens: number, found: Partial<Found>): Report {
 
 interface Prefilled {
   readonly computed: number;
+  readonly expected?: number;
   readonly outcome?: string;
 }
 
@@ -27,9 +28,9 @@ function sourcesOf(promptTokens: number, report: Report | undefined, ...prefills
   const counts = new RequestCounts(promptTokens);
   const attempt = counts.begin('d1', 'because');
   attempt.report = report;
-  for (const { computed, outcome = 'finished' } of prefills)
+  for (const { computed, expected = 0, outcome = 'finished' } of prefills)
     attempt.prefills.push({
-      ...{ name: 'p1', readyTokens: 0, computedTokens: computed, expectedTokens: 0, outcome, report: undefined },
+      ...{ name: 'p1', readyTokens: 0, computedTokens: computed, expectedTokens: expected, outcome, report: undefined },
     });
   return counts.sources;
 }
@@ -37,6 +38,16 @@ function sourcesOf(promptTokens: number, report: Report | undefined, ...prefills
 test('tokens that a prefill computed are handed over, those that it only passed on are of another instance', () => {
   const sources = sourcesOf(1_020, reportOf(28, { handoff: 992 }), { computed: 192 });
   assert.deepEqual(sources, { ...NONE, instance: 800, handoff: 192, computed: 28 });
+});
+
+test('at the first token a prefill that has not reported yet has computed what it handed over', () => {
+  const late = { computed: 96, expected: 192, outcome: 'running' };
+  const handed = { ...NONE, handoff: 192, computed: 28 };
+  assert.deepEqual(sourcesOf(220, reportOf(28, { handoff: 192 }), late), handed);
+  // The instance that generates gave up after 128 tokens, and computed the rest itself.
+  const some = { ...NONE, handoff: 128, computed: 92 };
+  assert.deepEqual(sourcesOf(220, reportOf(92, { handoff: 128 }), late), some);
+  assert.deepEqual(sourcesOf(220, undefined, late), { ...NONE, handoff: 96 });
 });
 
 test('without a prefill every token is where the instance that generates found it', () => {
