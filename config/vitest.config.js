@@ -66,6 +66,7 @@ const processes = [
     'openai',
     'samples',
     'embeddings',
+    'hybrid',
     'responses',
     'structured',
     'tools',
@@ -107,15 +108,9 @@ const alone = ['test/engine/steady_state.test.ts'];
 
 /** Suites that take minutes, longest first: a suite that starts last runs alone, so it should be short. */
 const long = [
-  ...['sim/sim', 'kernels/webgpu', 'chaos/chaos', 'e2e/webgpu', 'kernels/webgpu_models', 'e2e/failures', 'e2e/hold'],
-  ...[
-    'e2e/oracle',
-    'kernels/webgpu_subgroup_16',
-    'e2e/cli',
-    'e2e/golden_path',
-    'e2e/wrong_blocks',
-    'kernels/memory_shards',
-  ],
+  ...['sim/sim', 'kernels/webgpu', 'kernels/webgpu_models', 'e2e/webgpu', 'chaos/chaos', 'e2e/cli', 'e2e/failures'],
+  ...['e2e/nats', 'e2e/hold', 'kernels/wasm', 'e2e/agents/agents', 'kernels/webgpu_subgroup_16', 'kernels/matrices'],
+  ...['kernels/matrices_models', 'e2e/oracle', 'e2e/pages', 'e2e/golden_path', 'kernels/memory_shards'],
 ].map((name) => `${name}.test.ts`);
 
 class LongestFirst extends BaseSequencer {

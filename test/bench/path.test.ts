@@ -1,6 +1,7 @@
 /** The benchmark runs, tiny, so that it cannot rot. Its figures are not judged. Budget: 45 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
+import { longTest } from '../support/long.ts';
 import { percentile, report } from './figures.ts';
 import { benchPath } from './path.ts';
 import { benchPipeline } from './pipeline.ts';
@@ -23,15 +24,18 @@ test('path reports every figure it promises', async () => {
   for (const { name, value } of figures) assert(Number.isFinite(value), `${name} is ${value}`);
 });
 
-test('a long prompt has the same answer with two prefill instances as with one, and a figure of its time', async () => {
-  const figures = await benchPipeline({ promptTokens: 500, numPrompts: 2, chunkTokens: 64 });
-  assert.deepEqual(
-    figures.map(({ name }) => name),
-    ['path/pipeline/small/500/ttft', 'path/pipeline/small/500/computed-by-two'],
-  );
-  const [ttft, share] = figures;
-  for (const value of [ttft?.value, ttft?.reference?.value, share?.value]) assert(Number.isFinite(value));
-});
+longTest(
+  'a long prompt has the same answer with two prefill instances as with one, and a figure of its time',
+  async () => {
+    const figures = await benchPipeline({ promptTokens: 500, numPrompts: 2, chunkTokens: 64 });
+    assert.deepEqual(
+      figures.map(({ name }) => name),
+      ['path/pipeline/small/500/ttft', 'path/pipeline/small/500/computed-by-two'],
+    );
+    const [ttft, share] = figures;
+    for (const value of [ttft?.value, ttft?.reference?.value, share?.value]) assert(Number.isFinite(value));
+  },
+);
 
 test('percentiles interpolate between ranks', () => {
   assert.equal(percentile([4, 1, 3, 2], 0.5), 2.5);

@@ -9,6 +9,7 @@ import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
 import { COMMIT, FakeHub } from '../hub/fake_hub.ts';
 import { goldenFolder } from '../support/golden.ts';
+import { halfOf, sampleOf, sized } from '../support/long.ts';
 import { writeSparseModel } from '../support/sparse_model.ts';
 import { projectPath } from '../support/project.ts';
 import { Cluster, harbour, run, runToEnd, temporaryFolder, until } from '../support/cluster.ts';
@@ -79,7 +80,7 @@ test.concurrent.each([
   let numSaid = 0;
   const reader = createInterface({ input: store.stderr });
   reader.on('line', (line) => (numSaid += line.includes('the bus does not answer') ? 1 : 0));
-  while (numSaid < 2) await once(reader, 'line');
+  while (numSaid < sized(2, 1)) await once(reader, 'line');
   store.kill('SIGKILL');
   await once(store, 'exit');
 });
@@ -245,7 +246,7 @@ describe('a model folder that cannot be served is refused before anything listen
     const file = join(path, 'config.json');
     writeFileSync(file, JSON.stringify({ ...(JSON.parse(readFileSync(file, 'utf8')) as object), ...change }));
   }
-  test.each(cases)('%s', async (name, damage, pattern) => {
+  test.each(halfOf(cases))('%s', async (name, damage, pattern) => {
     const path = copy(name);
     damage(path);
     const { code, errors } = await runToEnd(['decode', '--model', path, '--log-level', 'silent']);
@@ -309,7 +310,7 @@ function isRunning(pid: number): boolean {
 }
 
 // Elsewhere there is no /proc to find npm's shell in, and Windows has no signals.
-test.runIf(process.platform === 'linux').each(['SIGTERM', 'SIGINT', 'SIGKILL'] as const)(
+test.runIf(process.platform === 'linux').each(sampleOf(['SIGTERM', 'SIGINT', 'SIGKILL'] as const, 3))(
   'npm start that gets %s ends the cluster',
   async (signal) => {
     const npm = spawn(

@@ -22,7 +22,7 @@ import { askOnce } from '../../shared/net/network.ts';
 import { Cluster, harbour, temporaryFolder, until, type RequestView } from '../support/cluster.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
 import { streamTokens } from '../support/token_stream.ts';
-import { sized } from '../support/long.ts';
+import { longTest } from '../support/long.ts';
 import { evenSpec } from '../support/kv.ts';
 
 const random = new Random(23);
@@ -90,7 +90,7 @@ test('a prefill instance killed mid-prompt: the request completes on the other o
   await cluster.idle(IDLE_MS);
 });
 
-test('the only prefill instance goes silent without dying: the request completes on decode alone', async () => {
+longTest('the only prefill instance goes silent without dying: the request completes on decode alone', async () => {
   cluster = await Cluster.up(
     ...SPLIT,
     '--prefill',
@@ -166,44 +166,47 @@ test('a decode instance killed mid-stream: the stream continues on the other one
   await cluster.idle(IDLE_MS);
 });
 
-test('the only decode instance killed mid-stream, and not coming back: the stream ends with an error object', async () => {
-  cluster = await Cluster.up(
-    ...SPLIT,
-    '--prefill',
-    '0',
-    '--decode',
-    '1',
-    '--store',
-    '0',
-    '--request-timeout-ms',
-    '8000',
-  );
-  const stream = streamTokens(cluster, { prompt: promptOf(40), max_tokens: 1_900 });
-  await until('it is decoding', async () => {
-    const view = await newest(cluster as Cluster);
-    return view?.phase === 'decoding' && view.output_tokens > 20;
-  });
-  // Stopped first, so that the supervisor's restarts cannot serve the request: each is killed as it appears.
-  let isOver = false;
-  const killing = (async () => {
-    while (!isOver) {
-      try {
-        cluster.kill('decode-1');
-      } catch {
-        // Not there at the moment.
+longTest(
+  'the only decode instance killed mid-stream, and not coming back: the stream ends with an error object',
+  async () => {
+    cluster = await Cluster.up(
+      ...SPLIT,
+      '--prefill',
+      '0',
+      '--decode',
+      '1',
+      '--store',
+      '0',
+      '--request-timeout-ms',
+      '8000',
+    );
+    const stream = streamTokens(cluster, { prompt: promptOf(40), max_tokens: 1_900 });
+    await until('it is decoding', async () => {
+      const view = await newest(cluster as Cluster);
+      return view?.phase === 'decoding' && view.output_tokens > 20;
+    });
+    // Stopped first, so that the supervisor's restarts cannot serve the request: each is killed as it appears.
+    let isOver = false;
+    const killing = (async () => {
+      while (!isOver) {
+        try {
+          cluster.kill('decode-1');
+        } catch {
+          // Not there at the moment.
+        }
+        await sleep(50);
       }
-      await sleep(50);
-    }
-  })();
-  const { tokens, error, isDone } = await stream;
-  isOver = true;
-  await killing;
-  expect(tokens.length).toBeGreaterThan(20);
-  expect(error).toBeDefined();
-  expect(isDone).toBe(false);
-  const failed = (await cluster.requests()).find(({ phase }) => phase === 'failed');
-  expect(failed?.output_tokens).toBe(tokens.length);
-});
+    })();
+    const { tokens, error, isDone } = await stream;
+    isOver = true;
+    await killing;
+    expect(tokens.length).toBeGreaterThan(20);
+    expect(error).toBeDefined();
+    expect(isDone).toBe(false);
+    const failed = (await cluster.requests()).find(({ phase }) => phase === 'failed');
+    expect(failed?.output_tokens).toBe(tokens.length);
+  },
+);
 
 test('a store killed while it is fetched from: nothing fails', async () => {
   const up = await Cluster.up(
@@ -336,40 +339,43 @@ test('a client that disconnects frees everything at once, while prefilling and w
   }
 });
 
-test('requests at once, half of them given up at random moments: the others are answered, and nothing is left (R2)', async () => {
-  const up = await Cluster.up(
-    ...SPLIT,
-    '--prefill',
-    '1',
-    '--decode',
-    '2',
-    '--store',
-    '1',
-    '--local-prefill-tokens',
-    '64',
-    '--chunk-tokens',
-    '64',
-  );
-  cluster = up;
-  const outcomes = await Promise.all(
-    Array.from({ length: sized(80, 40) }, async (_, i) => {
-      const client = new AbortController();
-      const prompt = promptOf(50 + ((i * 37) % 700));
-      if (i % 2 === 1) void sleep(random.below(1_500)).then(() => client.abort());
-      try {
-        const { choices } = await up.completion({ prompt, max_tokens: 12 }, client.signal);
-        return choices[0]?.token_ids.length === 12 ? 'answered' : 'short';
-      } catch {
-        return client.signal.aborted ? 'given up' : 'failed';
-      }
-    }),
-  );
-  expect(outcomes.filter((outcome) => outcome === 'answered').length).toBeGreaterThanOrEqual(sized(40, 20));
-  expect(outcomes.filter((outcome) => outcome === 'given up').length).toBeGreaterThan(5);
-  expect(outcomes.filter((outcome) => outcome === 'failed' || outcome === 'short')).toEqual([]);
-  await up.idle(IDLE_MS);
-  assert(!up.errors.some((line) => line.includes('Warning')), up.errors.join('\n'));
-});
+longTest(
+  'requests at once, half of them given up at random moments: the others are answered, and nothing is left (R2)',
+  async () => {
+    const up = await Cluster.up(
+      ...SPLIT,
+      '--prefill',
+      '1',
+      '--decode',
+      '2',
+      '--store',
+      '1',
+      '--local-prefill-tokens',
+      '64',
+      '--chunk-tokens',
+      '64',
+    );
+    cluster = up;
+    const outcomes = await Promise.all(
+      Array.from({ length: 80 }, async (_, i) => {
+        const client = new AbortController();
+        const prompt = promptOf(50 + ((i * 37) % 700));
+        if (i % 2 === 1) void sleep(random.below(1_500)).then(() => client.abort());
+        try {
+          const { choices } = await up.completion({ prompt, max_tokens: 12 }, client.signal);
+          return choices[0]?.token_ids.length === 12 ? 'answered' : 'short';
+        } catch {
+          return client.signal.aborted ? 'given up' : 'failed';
+        }
+      }),
+    );
+    expect(outcomes.filter((outcome) => outcome === 'answered').length).toBeGreaterThanOrEqual(40);
+    expect(outcomes.filter((outcome) => outcome === 'given up').length).toBeGreaterThan(5);
+    expect(outcomes.filter((outcome) => outcome === 'failed' || outcome === 'short')).toEqual([]);
+    await up.idle(IDLE_MS);
+    assert(!up.errors.some((line) => line.includes('Warning')), up.errors.join('\n'));
+  },
+);
 
 test('a corrupt record on disk: a recompute, the same tokens, and the record is dropped', async () => {
   cluster = await Cluster.up(
@@ -410,7 +416,7 @@ function corrupt(folder: string): void {
   closeSync(file);
 }
 
-test('a full disk tier: evictions, no failure', async () => {
+longTest('a full disk tier: evictions, no failure', async () => {
   cluster = await Cluster.up(
     ...SPLIT,
     '--prefill',
@@ -447,7 +453,7 @@ function mountSmallDisk(path: string): boolean {
   return spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=4m', 'tmpfs', path]).status === 0;
 }
 
-test('a disk that is really full: nothing fails, and the store starts again', async ({ skip }) => {
+longTest('a disk that is really full: nothing fails, and the store starts again', async ({ skip }) => {
   const disk = temporaryFolder();
   if (!mountSmallDisk(disk.path)) {
     disk.remove();
@@ -484,7 +490,7 @@ test('a disk that is really full: nothing fails, and the store starts again', as
   }
 });
 
-test('a store that holds another block under the same key: a recompute, the right tokens', async () => {
+longTest('a store that holds another block under the same key: a recompute, the right tokens', async () => {
   const token = 'collision-test';
   cluster = await Cluster.up(...SPLIT, '--prefill', '0', '--decode', '1', '--store', '1', '--cluster-token', token);
   const prompt = promptOf(200);

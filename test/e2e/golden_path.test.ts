@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { Cluster } from '../support/cluster.ts';
+import { sampleOf } from '../support/long.ts';
 import { comparableSteps, goldenCases, goldenFolder, logitsAt, maxAbs } from '../support/golden.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 
@@ -18,7 +19,7 @@ const models = [
   'qwen3-moe',
 ] as const;
 
-test.each(models)('%s: golden ids and log-probabilities over the wire', async (name) => {
+test.each(sampleOf(models, 3))('%s: golden ids and log-probabilities over the wire', async (name) => {
   const folder = goldenFolder(name);
   const { vocabSize } = readModelFolder(folder).config;
   const cluster = await Cluster.up(

@@ -24,7 +24,7 @@ import { methodOf, wires } from '../../shared/net/grpc/wire.ts';
 import type { DecodeRequest } from '../../shared/protocol/messages.ts';
 import { Cluster, harbour, run, runToEnd, temporaryFolder, until } from '../support/cluster.ts';
 import { eventsOf } from './chaos/load.ts';
-import { longTest } from '../support/long.ts';
+import { halfOf, longTest } from '../support/long.ts';
 import { neutralRequest } from '../../shared/protocol/request.ts';
 
 const random = new Random(31);
@@ -119,7 +119,7 @@ test('the outcomes of attempts: finished, cancelled, stopped', async () => {
   assert.equal(cancelled.attempts[0]?.outcome, 'cancelled');
 });
 
-test('an instance with few blocks takes what fits it and refuses for nobody else', async () => {
+longTest('an instance with few blocks takes what fits it and refuses for nobody else', async () => {
   const token = 'few-blocks-token';
   cluster = await Cluster.up(
     ...['--prefill', '0', '--decode', '1', '--store', '0', '--cluster-token', token, '--kv-blocks', '70'],
@@ -173,7 +173,7 @@ test('a device that hangs while its process lives is noticed, and its requests g
   expect((await up.requests(6)).some(({ attempts }) => attempts.length > 1)).toBe(true);
 });
 
-test('/tokenize counts as a request, and a reader that stops gives its place back', async () => {
+longTest('/tokenize counts as a request, and a reader that stops gives its place back', async () => {
   cluster = await Cluster.up(
     ...['--prefill', '0', '--decode', '1', '--store', '0', '--max-requests', '8', '--stalled-reader-ms', '700'],
   );
@@ -229,45 +229,48 @@ test('connections beyond their bound are closed, and there is room again when on
   await until('there is room again', async () => (await fetch(`${cluster?.url}/version`).catch(() => undefined))?.ok);
 });
 
-test('a caller that says too much is answered like any other (P1), by whichever engine: each serves both calls', async () => {
-  const token = 'talkative-token';
-  cluster = await Cluster.up('--prefill', '1', '--decode', '1', '--store', '0', '--cluster-token', token);
-  const { model } = (await (await fetch(`${cluster.url}/api/pool`)).json()) as { model: { digest: Digest } };
-  const network = new GrpcNetwork(token, systemClock);
-  const tokensOf = async (name: string): Promise<number[]> => {
-    const said = new AsyncQueue<DecodeRequest>();
-    said.push({
-      start: {
-        context: {
-          requestId: 'talk',
-          tenant: '',
-          priority: 0,
-          timeoutMs: 10_000,
-          traceId: 't',
-          router: '',
-          placement: 0,
-          expectedTokens: 0,
+longTest(
+  'a caller that says too much is answered like any other (P1), by whichever engine: each serves both calls',
+  async () => {
+    const token = 'talkative-token';
+    cluster = await Cluster.up('--prefill', '1', '--decode', '1', '--store', '0', '--cluster-token', token);
+    const { model } = (await (await fetch(`${cluster.url}/api/pool`)).json()) as { model: { digest: Digest } };
+    const network = new GrpcNetwork(token, systemClock);
+    const tokensOf = async (name: string): Promise<number[]> => {
+      const said = new AsyncQueue<DecodeRequest>();
+      said.push({
+        start: {
+          context: {
+            requestId: 'talk',
+            tenant: '',
+            priority: 0,
+            timeoutMs: 10_000,
+            traceId: 't',
+            router: '',
+            placement: 0,
+            expectedTokens: 0,
+          },
+          ...{ format: packDigest(model.digest), tokens: packTokens([5, 6, 7]), lastDigest: Buffer.alloc(0) },
+          request: neutralRequest(3, 43),
+          ...{ sources: [], maxSelfCompute: 64, promptLogprobsFrom: 0, group: null },
         },
-        ...{ format: packDigest(model.digest), tokens: packTokens([5, 6, 7]), lastDigest: Buffer.alloc(0) },
-        request: neutralRequest(3, 43),
-        ...{ sources: [], maxSelfCompute: 64, promptLogprobsFrom: 0, group: null },
-      },
-    });
-    for (let i = 0; i < 1_000; i++) said.push({ more: { sources: [], maxSelfCompute: 64 } });
-    const { address } = (await cluster?.node(name)) ?? assert.fail(`there is no ${name}`);
-    const options = { signal: new AbortController().signal, timeoutMs: 10_000 };
-    const tokens: number[] = [];
-    for await (const { sampled } of network.open(address, 'decode', said, options)) {
-      if (!sampled) continue;
-      assert.equal(sampled.position, 3 + tokens.length);
-      tokens.push(sampled.token);
-    }
-    assert.equal(tokens.length, 40);
-    return tokens;
-  };
-  assert.deepEqual(await tokensOf('prefill-1'), await tokensOf('decode-1'));
-  network.close();
-});
+      });
+      for (let i = 0; i < 1_000; i++) said.push({ more: { sources: [], maxSelfCompute: 64 } });
+      const { address } = (await cluster?.node(name)) ?? assert.fail(`there is no ${name}`);
+      const options = { signal: new AbortController().signal, timeoutMs: 10_000 };
+      const tokens: number[] = [];
+      for await (const { sampled } of network.open(address, 'decode', said, options)) {
+        if (!sampled) continue;
+        assert.equal(sampled.position, 3 + tokens.length);
+        tokens.push(sampled.token);
+      }
+      assert.equal(tokens.length, 40);
+      return tokens;
+    };
+    assert.deepEqual(await tokensOf('prefill-1'), await tokensOf('decode-1'));
+    network.close();
+  },
+);
 
 longTest(
   'a store has 8,192 fetches open at once; one more is overload, not a failure, and their ends make room (P1, R2)',
@@ -303,7 +306,7 @@ longTest(
   },
 );
 
-test('a store that cannot open its disk serves from DRAM, says so, and opens it when it can', async () => {
+longTest('a store that cannot open its disk serves from DRAM, says so, and opens it when it can', async () => {
   const token = 'disk-fault-token';
   cluster = await Cluster.up(
     ...['--prefill', '0', '--decode', '1', '--store', '0', '--cluster-token', token, '--kv-blocks', '70'],
@@ -327,7 +330,7 @@ test('a store that cannot open its disk serves from DRAM, says so, and opens it 
 });
 
 /** Each waits for long, with a cluster of its own: they run beside each other. */
-test.concurrent('of two processes with one name the second is refused, and the first goes on', async () => {
+longTest.concurrent('of two processes with one name the second is refused, and the first goes on', async () => {
   const token = 'namesake-token';
   const up = await Cluster.up('--prefill', '0', '--decode', '1', '--store', '0', '--cluster-token', token);
   try {
@@ -343,7 +346,7 @@ test.concurrent('of two processes with one name the second is refused, and the f
   }
 });
 
-test.concurrent('--advertise is the address that others use', async () => {
+longTest.concurrent('--advertise is the address that others use', async () => {
   const token = 'advertise-token';
   const up = await Cluster.up('--prefill', '0', '--decode', '1', '--store', '0', '--cluster-token', token);
   const port = 20_000 + random.below(20_000);
@@ -365,7 +368,7 @@ test.concurrent('--advertise is the address that others use', async () => {
   }
 });
 
-test.each(['prefill', 'decode'])(
+test.each(halfOf(['decode', 'prefill']))(
   'a %s instance that drains with work in flight finishes it, and leaves',
   async (role) => {
     const token = 'drain-token';

@@ -8,9 +8,10 @@ import { afterEach, expect, test } from 'vitest';
 import type { BlocksBody, LookupBody, LossCost, Miss, MissReason } from '../../services/router/observe/api_types.ts';
 import { Random } from '../../shared/base/random.ts';
 import { Cluster, until } from '../support/cluster.ts';
+import { sized } from '../support/long.ts';
 
 const BLOCK = 32;
-const NUM_PROMPTS = 200;
+const NUM_PROMPTS = sized(200, 60);
 
 let cluster: Cluster | undefined;
 afterEach(async () => {

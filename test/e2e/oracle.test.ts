@@ -21,7 +21,7 @@ import { longTest, sized } from '../support/long.ts';
 import { generate, greedy, loadReference, type ReferenceConstraint } from '../support/reference_loop.ts';
 
 const seed = Number(process.env['SEED'] ?? 20_261_121);
-const numPrompts = Number(process.env['ORACLE_PROMPTS'] ?? sized(200, 100));
+const numPrompts = Number(process.env['ORACLE_PROMPTS'] ?? sized(200, 50));
 
 interface Case {
   readonly prompt: number[];

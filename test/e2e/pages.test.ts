@@ -10,6 +10,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, describe, test } from 'vitest';
 import { Cluster, harbour, run, runToEnd, temporaryFolder, until } from '../support/cluster.ts';
+import { sized } from '../support/long.ts';
 import { freePort, NatsServer } from '../support/nats_server.ts';
 import { commandBlocksOf, pages, pageText } from '../support/pages.ts';
 import { projectPath } from '../support/project.ts';
@@ -203,8 +204,11 @@ describe('config and benchmarks', () => {
   test('the simulation runs without a failure', async () => {
     const command = blockOf('test/sim/README.md', 'npm run sim -- ');
     // The script builds first.
-    const output = await shell(command.replace('npm run sim --', 'node dist/test/sim/main.js'));
-    assert.match(output, /sim: 20 seeds, 0 failed/);
+    const numSeeds = sized(20, 4);
+    const own = command.replace('npm run sim --', 'node dist/test/sim/main.js');
+    assert.match(own, /--seeds 20\b/);
+    const output = await shell(own.replace('--seeds 20', `--seeds ${numSeeds}`));
+    assert.match(output, new RegExp(`sim: ${numSeeds} seeds, 0 failed`));
   }, 180_000);
 
   test('the benchmarks say what there is', async () => {

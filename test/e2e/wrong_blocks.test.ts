@@ -14,6 +14,7 @@ import { askOnce } from '../../shared/net/network.ts';
 import { numericsId } from '../../shared/kv/record.ts';
 import { Cluster, harbour, run, temporaryFolder, until } from '../support/cluster.ts';
 import { joinFakeHolder, lies, type FakeHolder, type Lie } from '../support/fake_holder.ts';
+import { longTest } from '../support/long.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
 import { offerOf } from '../support/borrowing.ts';
 
@@ -76,7 +77,7 @@ test.each(lies.filter((lie) => !patient.some((one) => one === lie)))(
   async (lie) => expectComputed(holder, lie, (await indexKeys()) + 6),
 );
 
-test('holders that serve silence, and are always busy: the engines compute, the answers are right', async () => {
+longTest('holders that serve silence, and are always busy: the engines compute, the answers are right', async () => {
   const busy = await joinFakeHolder(cluster.hub, token, format, 'busy');
   try {
     const numKeys = (await indexKeys()) + 12;

@@ -44,6 +44,13 @@ export function conformance(device: Conformance): void {
   latentConformance(device);
 }
 
+/** Tests of what has a kernel for each size of subgroups: products, alone, of experts and beside other operations. */
+export function subgroupConformance(device: Conformance): void {
+  layerConformance(device);
+  linearConformance(device);
+  mixtureConformance(device);
+}
+
 /** Tests of weight formats alone: products of every format, and rows of the embedding. */
 export function weightConformance(device: Conformance): void {
   linearConformance(device);

@@ -7,7 +7,7 @@ import { createWebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
 import { assertSameBits, bitsOf } from './bits.ts';
 import { goldenSuite } from '../engine/golden_suite.ts';
 import { goldenFolder, goldenFormats, goldenModels } from '../support/golden.ts';
-import { isLong } from '../support/long.ts';
+import { isLong, longTest } from '../support/long.ts';
 import { testAdapter, testDevice as device, useVectorWidth } from './software_gpu.ts';
 
 useVectorWidth(256, { compiles: 'well' });
@@ -17,7 +17,7 @@ const loose: Readonly<Record<string, true>> = { 'qwen3_5-simple': true, gpt_oss:
 // Tiles of many rows hold x, and weights with their scales, as f16.
 describe('fast, on matrices', () => {
   const options = { device, kernelSet: 'fast' } as const;
-  if (!isLong) goldenSuite(options, ['qwen3-moe'], 1e-2);
+  if (!isLong) goldenSuite(options, ['llama-untied'], 1e-2);
   else {
     const models = [...goldenModels, ...goldenFormats].filter((name) => !(name in loose));
     goldenSuite(options, models, 1e-2);
@@ -52,7 +52,7 @@ describe('matrices for every number of rows', () => {
     600_000,
   );
 
-  test('rows that differ there switch them off, and the deterministic set stands in', async () => {
+  longTest('rows that differ there switch them off, and the deterministic set stands in', async () => {
     const opened = await createWebgpuDevice({
       ...{ adapter: testAdapter, kernelSet: 'matrices', memoryBytes: 0 },
       // Simulates a unit that sums its first section differently when a step has one row.

@@ -9,7 +9,7 @@ import { attentionConformance } from './conformance/attention.ts';
 import { samplerConformance } from './conformance/sample.ts';
 import { linearConformance } from './conformance/linear.ts';
 import type { Conformance } from './conformance/suite.ts';
-import { isLong } from '../support/long.ts';
+import { sampleOf } from '../support/long.ts';
 import { testAdapter, useVectorWidth } from './software_gpu.ts';
 
 useVectorWidth(256, { compiles: 'fast' });
@@ -110,9 +110,9 @@ async function firstFailure(
   }
 }
 
-/** All in the long run; else every sixth. */
+/** All in the long run; else every twelfth of each list. */
 function sampledOf(mutants: readonly Mutant[]): readonly Mutant[] {
-  return mutants.filter((_, i) => isLong || i % 6 === 0);
+  return sampleOf(mutants, 12);
 }
 
 for (const [name, mutants, suite] of [

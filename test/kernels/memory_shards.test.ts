@@ -13,6 +13,7 @@ import { SequenceSampling } from '../../shared/engine/sampler.ts';
 import { samplingOf } from '../support/request.ts';
 import { openModel } from '../../shared/model/open_model.ts';
 import { goldenFolder } from '../support/golden.ts';
+import { halfOf, sampleOf } from '../support/long.ts';
 import { loadDefaults } from '../support/reference_loop.ts';
 import { assertSameBits, bitsOf } from './bits.ts';
 
@@ -93,13 +94,15 @@ async function boundsFor(
   return assert.fail('it is always whole');
 }
 
-test.each([
-  ['llama-odd', 'int8', 'f16'],
-  ['llama-tied', 'f32', 'f32'],
-  ['gemma2', 'int8', 'f16'],
-  ['qwen3-moe', 'f16', 'f16'],
-  ['deepseek_v3', 'int8', 'f16'],
-] as const)(
+test.each(
+  halfOf([
+    ['llama-odd', 'int8', 'f16'],
+    ['llama-tied', 'f32', 'f32'],
+    ['gemma2', 'int8', 'f16'],
+    ['qwen3-moe', 'f16', 'f16'],
+    ['deepseek_v3', 'int8', 'f16'],
+  ] as const),
+)(
   'E2: %s with %s weights and %s KV has the same bits in one memory and in several',
   async (model, weightFormat, kvDtype) => {
     const modelPath = goldenFolder(model);
@@ -142,32 +145,35 @@ test('tokens that are sampled, and given again by their slot, are those of one m
   assert.deepEqual(sampled[1], sampled[0]);
 });
 
-test.each([
-  ['llama-odd', 'int8'],
-  ['llama-odd', 'int4'],
-  ['llama-odd', 'uint4'],
-  ['gguf-q4_0', 'auto'],
-  ['gguf-q4_k_m', 'auto'],
-  ['llama-awq', 'auto'],
-  ['gguf-q8_0', 'auto'],
-  ['llama-bf16', 'f16'],
-  ['llama-f16-same-as-gguf', 'f32'],
-  ['mixtral', 'int8'],
-  ['deepseek_v3', 'int8'],
-] as const)(
-  '%s as %s has the same bits whoever packed it, and into however many memories',
-  async (model, weightFormat) => {
-    const modelPath = goldenFolder(model);
-    const cuts = [{ chunk: 150, numOthers: 0 }];
-    const texts = await bitsOf({ modelPath, weightFormat, numThreads: 4 }, cuts);
-    const shared = { minSharedBytes: 0 };
-    for (const numThreads of [1, 2, 4])
-      texts.push(...(await bitsOf({ modelPath, weightFormat, numThreads, wasmBounds: shared }, cuts)));
-    const wasmBounds = await boundsFor(modelPath, weightFormat, 3, shared);
-    texts.push(...(await bitsOf({ modelPath, weightFormat, numThreads: 3, wasmBounds }, cuts)));
-    assertSameBits(texts);
-  },
-);
+test.each(
+  sampleOf(
+    [
+      ['llama-odd', 'int8'],
+      ['llama-odd', 'int4'],
+      ['llama-odd', 'uint4'],
+      ['gguf-q4_0', 'auto'],
+      ['gguf-q4_k_m', 'auto'],
+      ['llama-awq', 'auto'],
+      ['gguf-q8_0', 'auto'],
+      ['llama-bf16', 'f16'],
+      ['llama-f16-same-as-gguf', 'f32'],
+      ['mixtral', 'int8'],
+      ['deepseek_v3', 'int8'],
+    ] as const,
+    3,
+    1,
+  ),
+)('%s as %s has the same bits whoever packed it, and into however many memories', async (model, weightFormat) => {
+  const modelPath = goldenFolder(model);
+  const cuts = [{ chunk: 150, numOthers: 0 }];
+  const texts = await bitsOf({ modelPath, weightFormat, numThreads: 4 }, cuts);
+  const shared = { minSharedBytes: 0 };
+  for (const numThreads of [1, 2, 4])
+    texts.push(...(await bitsOf({ modelPath, weightFormat, numThreads, wasmBounds: shared }, cuts)));
+  const wasmBounds = await boundsFor(modelPath, weightFormat, 3, shared);
+  texts.push(...(await bitsOf({ modelPath, weightFormat, numThreads: 3, wasmBounds }, cuts)));
+  assertSameBits(texts);
+});
 
 test('memory shards that are more than the machine has are refused with the sizes before anything is allocated', () => {
   const plans = [new MemoryPlan(), new MemoryPlan()];

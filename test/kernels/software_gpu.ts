@@ -15,6 +15,8 @@ const adapter = process.env['TEST_ADAPTER'];
 const driverName = (process.env['TEST_DRIVER'] ?? 'mesa') as keyof typeof drivers;
 export const driver = drivers[driverName];
 export const isSoftware = adapter === undefined;
+/** Whether nothing but `npm run test:drivers` runs this driver. */
+export const isByHand = driverName === 'swiftshader' || driverName === 'validated';
 /** Whether indexes are out of the reach of guards: a wrong one is the validation layer's to find. */
 export const isUnguarded = driverName === 'validated';
 /** Empty for the first hardware adapter. */

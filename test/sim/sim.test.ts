@@ -1,5 +1,5 @@
 /**
- * Whole clusters under simulated time: 300 fresh seeds, and a thousand others in the long run, in as many processes as there are cores; and
+ * Whole clusters under simulated time: 100 fresh seeds, and 1,200 others in the long run, in as many processes as there are cores; and
  * the same seeds again to see that they are the same. Seeds are drawn from the commit, and printed; SEED=n begins with another. Budget: 60 s.
  */
 import assert from 'node:assert/strict';
@@ -10,11 +10,13 @@ import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'vitest';
 import { temporaryFolder } from '../support/cluster.ts';
-import { isLong, sized } from '../support/long.ts';
+import { sized } from '../support/long.ts';
 import { projectPath } from '../support/project.ts';
 import { YOUNG_SPACE } from './mutants.ts';
 
-const NUM_SEEDS = sized(1_000, 300);
+/** Those of the short run. */
+const NUM_FIRST = 100;
+const NUM_SEEDS = sized(1_200, NUM_FIRST);
 /** A commit's seeds begin at a multiple of this: both runs of it have their own. */
 const SEEDS_A_COMMIT = 2_000;
 
@@ -24,7 +26,7 @@ function firstSeed(): number {
   if (given !== undefined) return Number(given);
   const { stdout } = spawnSync('git', ['rev-parse', 'HEAD'], { cwd: projectPath('.'), encoding: 'utf8' });
   const commit = /^[0-9a-f]{40}/.exec(stdout)?.[0] ?? '0000001';
-  return SEEDS_A_COMMIT * Number.parseInt(commit.slice(0, 5), 16) + (isLong ? 300 : 0);
+  return SEEDS_A_COMMIT * Number.parseInt(commit.slice(0, 5), 16) + sized(NUM_FIRST, 0);
 }
 
 interface Report {

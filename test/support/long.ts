@@ -14,7 +14,15 @@ export function sized(long: number, short: number): number {
   return isLong ? long : short;
 }
 
+/**
+ * One of so many items, or all in the long run. `offset` says which: whoever has several lists gives the number of each, so that between
+ * them they have every item.
+ */
+export function sampleOf<T>(items: readonly T[], oneIn: number, offset = 0): T[] {
+  return items.filter((_, i) => isLong || i % oneIn === offset % oneIn);
+}
+
 /** Every second item, or all in the long run. `offset` chooses which half. */
 export function halfOf<T>(items: readonly T[], offset = 0): T[] {
-  return items.filter((_, i) => isLong || i % 2 === offset % 2);
+  return sampleOf(items, 2, offset);
 }

@@ -37,7 +37,8 @@ function keyTables(kvDtype: KvDtype, headDim: number, dim: number): Record<'norm
 }
 
 export function attentionConformance(device: Conformance): void {
-  const { describe, test } = casesOf(device);
+  // Every third from there on has each kind of case: windows, caps, sinks, planes, wide heads, computed keys, layers behind.
+  const { describe, test } = casesOf(device, 2);
   const { name, tolerance, sampled = 1 } = device;
   describe(`${name}: attention`, () => {
     const cases = [
