@@ -8,6 +8,7 @@ import { systemClock } from '../../shared/base/clock.ts';
 import type { DataFolder } from '../../shared/node/role.ts';
 import { dataFolders } from '../../services/cli/data_folders.ts';
 import { temporaryFolder, until } from '../support/cluster.ts';
+import { halfOf } from '../support/long.ts';
 
 const folder = temporaryFolder();
 const file = join(folder.path, 's', 'owner');
@@ -51,10 +52,12 @@ function readFileOf(held: DataFolder): string {
   return text;
 }
 
-test.each([
-  ['another pid namespace', {}],
-  ['another machine', { boot: 'elsewhere' }],
-])(
+test.each(
+  halfOf([
+    ['another pid namespace', {}],
+    ['another machine', { boot: 'elsewhere' }],
+  ] as const),
+)(
   'of an owner in %s, the count that it raises says that it lives, and one that stands still that it does not',
   async (_, where) => {
     own(where);

@@ -8,7 +8,7 @@ import { Random } from '../../shared/base/random.ts';
 import type { LoadedModel } from '../../shared/engine/load_model.ts';
 import { Cluster, mapConcurrently, until, type RequestView } from '../support/cluster.ts';
 import { goldenFolder } from '../support/golden.ts';
-import { isLong } from '../support/long.ts';
+import { halfOf, isLong } from '../support/long.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
 
 const NUM_NEW = 40;
@@ -21,7 +21,7 @@ function computedOf({ attempts }: RequestView): number {
     .reduce((sum, report) => sum + (report?.computed_tokens ?? 0), 0);
 }
 
-describe.each(['qwen3_5', 'qwen3_5-moe'] as const)('%s', (name) => {
+describe.each(halfOf(['qwen3_5', 'qwen3_5-moe'] as const))('%s', (name) => {
   const path = goldenFolder(name);
   const random = new Random(19);
   let cluster: Cluster;

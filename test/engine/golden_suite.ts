@@ -46,13 +46,14 @@ class Errors {
 /**
  * Compares the models with their golden vectors: logits within `bound` of the largest, and greedy ids. `shareBeyond`: this share of the
  * positions may be beyond the bound, and ids are not compared. It is for mixtures on devices that round inputs, where experts whose
- * scores nearly tie are exchanged.
+ * scores nearly tie are exchanged. `casesOf`: which prompts of a model are compared.
  */
 export function goldenSuite(
   more: Partial<LoadModelOptions> = {},
   models: readonly string[] = goldenModels,
   bound = BOUND,
   shareBeyond = 0,
+  casesOf: (name: string) => readonly GoldenCase[] = goldenCases,
 ): void {
   describe.each(models)('%s', (name) => {
     test('logits and greedy ids are those of the reference', async () => {
@@ -61,7 +62,7 @@ export function goldenSuite(
         ...more,
       });
       const errors = new Errors(bound, shareBeyond);
-      for (const golden of goldenCases(name)) {
+      for (const golden of casesOf(name)) {
         const blockTable = Array.from({ length: Math.ceil(golden.prompt.length / 32) }, (_, i) => i);
         const want = logitsAt(name, golden, golden.prompt.length - 1, folder.config.vocabSize);
         const highest = maxAbs(want);

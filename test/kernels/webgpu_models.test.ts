@@ -5,14 +5,22 @@
  */
 import { describe, test } from 'vitest';
 import { embeddingSuite } from '../engine/embedding_suite.ts';
+import type { LoadModelOptions } from '../../shared/engine/load_options.ts';
 import { goldenSuite } from '../engine/golden_suite.ts';
 import { stateSuite } from '../engine/state_suite.ts';
 import { windowSuite } from '../engine/window_suite.ts';
 import { assertSameBits, bitsOf } from './bits.ts';
 import { weightFormats, type WeightFormat } from '../../kernels/weights/weight_format.ts';
-import { goldenFolder, goldenFormats, goldenModels, hasRanges } from '../support/golden.ts';
-import { isLong } from '../support/long.ts';
-import { isSoftware, testDevice as device, useVectorWidth } from './software_gpu.ts';
+import {
+  goldenCases,
+  goldenFolder,
+  goldenFormats,
+  goldenModels,
+  hasRanges,
+  type GoldenCase,
+} from '../support/golden.ts';
+import { isLong, sampleOf } from '../support/long.ts';
+import { isByHand, isSoftware, testDevice as device, useVectorWidth } from './software_gpu.ts';
 
 useVectorWidth(256, { compiles: 'well' });
 
@@ -51,13 +59,20 @@ const more = [
   ...(['qwen3_5', 'qwen3_5-moe', 'gpt_oss', 'gemma4-e', 'gemma4-moe', 'granitemoehybrid-dense'] as const),
 ] as const;
 const isSampled = isSoftware && !isLong;
+
+/** The short run has three prompts of each model, both that are compared at every position among them. */
+function golden(options: Partial<LoadModelOptions>, models: readonly string[], bound?: number): void {
+  const casesOf = (name: string): GoldenCase[] => sampleOf(goldenCases(name), isSampled && !isByHand ? 3 : 1, 1);
+  goldenSuite(options, models, bound, 0, casesOf);
+}
+
 const compiled = isSampled ? fewest : isSoftware ? [...architectures, ...more] : goldenModels;
-goldenSuite({ device }, compiled);
+golden({ device }, compiled);
 const formats = ['llama-gptq', 'llama-awq', 'gguf-q8_0', 'gguf-q4_0', 'gguf-q4_k_m'] as const;
-goldenSuite({ device }, isSampled ? ['llama-gptq', 'gguf-q4_k_m'] : isSoftware ? formats : goldenFormats);
+golden({ device }, isSampled ? ['llama-gptq', 'gguf-q4_k_m'] : isSoftware ? formats : goldenFormats);
 describe('as stored', () => {
   // Weights are not rounded again; the activations they multiply are f32.
-  goldenSuite(
+  golden(
     { device, weightFormat: 'auto' },
     isSampled ? ['gpt_oss-mxfp4'] : ['gguf-q8_0', 'gguf-q4_0', 'gpt_oss-mxfp4'],
     1e-2,
@@ -65,7 +80,7 @@ describe('as stored', () => {
 });
 // Tiles of many rows hold x as f16.
 describe('fast', () => {
-  goldenSuite({ device, kernelSet: 'fast' }, isSoftware ? ['llama-untied'] : goldenModels, 1e-2);
+  golden({ device, kernelSet: 'fast' }, isSoftware ? ['llama-untied'] : goldenModels, 1e-2);
 });
 
 embeddingSuite({ device });
