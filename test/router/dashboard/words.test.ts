@@ -17,6 +17,7 @@ import {
   ailmentOf,
   dearestFirst,
   lossSentence,
+  nodeFacts,
   reuseSentences,
 } from '../../../services/router/dashboard/pool_words.ts';
 import { Timeline } from '../../../services/router/dashboard/timeline.ts';
@@ -48,6 +49,24 @@ test('a node that is not well says why; one that is says nothing', () => {
   assert(tier);
   const broken = { ...node, tiers: { ...node.tiers, [name]: { ...tier, fault: 'EIO' } } };
   assert.equal(ailmentOf(broken), 'its Device cannot be used: EIO');
+});
+
+test('facts of a node are those of its role', () => {
+  const labels = (role: string): string =>
+    nodeFacts({ ...node, role }, null)
+      .map(([label]) => label)
+      .join(', ');
+  assert.match(labels('decode'), /^Role, Model, Running and waiting, Last step, .*Device, Numerics, Address, Joined/);
+  assert.equal(labels('store'), 'Role, Fetched, Address, Joined, Last heartbeat');
+  const usage = { memory_bytes: 256 * 2 ** 20, heap_bytes: 64 * 2 ** 20, cpu_ms: 30_000, loop_delay_ms: 12 };
+  const router = { ...node, role: 'router', running: 3, joined_at: 1_000_000, ...usage };
+  const facts = Object.fromEntries(nodeFacts(router, 1_060_000));
+  assert.equal(facts['Requests in flight'], '3');
+  assert.equal(facts['Memory'], '256 MiB, of it 64 MiB of objects');
+  assert.equal(facts['CPU time'], '30 s, 50 % of one core since it started');
+  assert.equal(facts['Answers late by'], '12 ms at most in the last ten seconds');
+  const unknown = Object.fromEntries(nodeFacts({ ...node, role: 'router' }, null));
+  assert.deepEqual([unknown['Memory'], unknown['CPU time'], unknown['Answers late by']], ['–', '–', '–']);
 });
 
 test('the cost of a loss is said with blocks and time, and the dearest is first', () => {
