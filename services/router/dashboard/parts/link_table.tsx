@@ -43,7 +43,7 @@ const COLUMNS: readonly Column<LinkView>[] = [
   },
   {
     ...{ label: 'Time', title: 'Time in which anything moved, since the reader started', isNumber: true, rank: 3 },
-    ...{ cell: (link) => duration(link.ms), sort: (link) => link.ms },
+    ...{ cell: (link) => duration(link.ms > 0 ? link.ms : null), sort: (link) => link.ms },
   },
   {
     ...{ label: 'Failures', title: 'Fetches that failed', isNumber: true, rank: 1 },
@@ -57,7 +57,8 @@ function speedOf({ bytes: moved, ms }: LinkView): number | null {
 }
 
 function perRecord({ records, ms }: LinkView): number | null {
-  return records > 0 ? ms / records : null;
+  // Records that came with an answer have no time of their own.
+  return records > 0 && ms > 0 ? ms / records : null;
 }
 
 /** Ids of links, those before the others over which most moves now. */
