@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { eventWord, mergedEvents } from '../../../services/router/dashboard/event_words.ts';
-import { matrixOf } from '../../../services/router/dashboard/flow_sums.ts';
+import { matrixOf, perRecord, speedOf } from '../../../services/router/dashboard/flow_sums.ts';
 import {
   bytes,
   bytesPerSecond,
@@ -141,4 +141,13 @@ test('a timeline goes on with the stream: one value a second, a gap after a paus
   assert.deepEqual(timeline.times, [2_000, 3_000, 4_000, 12_000]);
   assert.deepEqual(timeline.values('a'), [3, 4, null, 8]);
   assert(!timeline.has('nothing') && timeline.has('c'));
+});
+
+test('a link whose records came with answers has no speed, and no time of a record', () => {
+  const [link] = world.flows;
+  assert(link);
+  const timed = { ...link, bytes: 4_000, records: 2, ms: 8 };
+  assert.deepEqual([speedOf(timed), perRecord(timed)], [500_000, 4]);
+  assert.deepEqual([speedOf({ ...timed, ms: 0 }), perRecord({ ...timed, ms: 0 })], [null, null]);
+  assert.equal(perRecord({ ...timed, records: 0 }), null);
 });
