@@ -181,7 +181,7 @@ export const options = {
     'SIZE',
     bytes,
     64 * 2 ** 20,
-    'memory for the values over time that `/api/history` has: 0.3 MB for the cluster and each model, 16 KB a node; what finds no room has no history, and an event says so',
+    'memory for the values over time that `/api/history` has: 0.3 MB for the cluster and each model, 16 KB a node; what finds no room has no history, and an event says so; the cluster always has its own',
   ),
   silence_ms: option(
     'Router',

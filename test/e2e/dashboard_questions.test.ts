@@ -113,6 +113,18 @@ test('why a request ran where it did: what it cost there, and what it would have
   assert.match(await other.innerText(), /\(\+[\d.]+ m?s\)/, 'how much dearer the next one was');
 });
 
+test('how the router itself does: it is a node, too, and its page has nothing that only members have', async () => {
+  const click = await open();
+  await click(tab('Pool'));
+  await click(page.getByRole('table', { name: 'Nodes' }).getByRole('link', { name: 'router', exact: true }));
+  const facts = card('router');
+  for (const label of ['Requests in flight', 'Memory', 'CPU time', 'Answers late by'])
+    await facts.locator('div', { hasText: label }).locator('dd', { hasText: /\d/ }).first().waitFor();
+  await card('What happened to it').getByText('router started', { exact: true }).waitFor();
+  assert.equal(await page.locator('main .notice.bad').count(), 0);
+  for (const title of ['What it holds', 'Sequences', 'Links of this node']) assert.equal(await card(title).count(), 0);
+});
+
 test('the busiest link', async () => {
   const click = await open();
   await click(tab('Flow'));

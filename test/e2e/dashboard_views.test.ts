@@ -86,6 +86,32 @@ test('a request is found by its id, opened, understood, saved, and linked', asyn
   await page.close();
 });
 
+test('a request that was refused has no tokens, and its error is cut with dots in the list and whole on its page', async () => {
+  const [row] = fixture.world.requests;
+  assert(row);
+  const error = `the prompt is too long: ${'shorten it '.repeat(60)}end`;
+  const none = { device: 0, dram: 0, instance: 0, store_dram: 0, store_disk: 0, handoff: 0, computed: 0 };
+  fixture.world.requests.unshift({
+    ...{ ...row, id: 'refused', client_id: null, phase: 'failed', error, prompt_tokens: 0, output_tokens: 0 },
+    ...{ ttft_ms: null, decode: null, prefill: null, attempts: 0, reason: '', misses: {}, sources: none },
+  });
+  const { page, errors } = await open('requests');
+  await page.getByRole('searchbox', { name: 'Search' }).fill('refused');
+  await page.getByText(/^1 request shown/).waitFor();
+  const cells = page.getByRole('table', { name: 'List of requests' }).locator('tbody td');
+  const text = cells.last().locator('.cut');
+  assert.equal(await text.getAttribute('title'), error);
+  const [frame, box] = await Promise.all([page.locator('.table-frame').boundingBox(), text.boundingBox()]);
+  assert(frame && box && box.x + box.width <= frame.x + frame.width, 'the dots are to be seen');
+  assert.equal(await cells.nth(4).textContent(), '–', 'the tokens of its prompt are not known');
+  await page.getByRole('link', { name: 'refused' }).click();
+  await page.locator('.failure', { hasText: /end$/ }).waitFor();
+  await page.getByText('The request ended before its prompt was computed.').waitFor();
+  assert.deepEqual(errors, []);
+  fixture.world.requests.shift();
+  await page.close();
+});
+
 test('names and ids from clients are text, whatever they contain', async () => {
   const { page, errors } = await open('requests');
   await page.getByRole('searchbox', { name: 'Search' }).fill('<img');
@@ -121,6 +147,26 @@ test('the tree of blocks is walked by keyboard, and has few elements', async () 
   await page.getByText(`not on ${holder}`, { exact: true }).waitFor();
   await tree.press('Backspace');
   await page.waitForURL((url) => url.hash === '#/blocks');
+  assert.deepEqual(errors, []);
+  await page.close();
+});
+
+test('a rectangle of the tree is as wide as its share, however narrow, and none is beyond the whole', async () => {
+  const { page, errors } = await open('blocks', 390);
+  await page.getByRole('treeitem').nth(20).waitFor();
+  // Widths move to their places over 0.2 s.
+  await page.waitForFunction(`document.getAnimations().length === 0`);
+  const wrong = await page.evaluate(`(() => {
+    const chart = document.querySelector('.icicle');
+    const { left, width, right } = chart.getBoundingClientRect();
+    return [...chart.children].flatMap((cell) => {
+      const box = cell.getBoundingClientRect();
+      const share = parseFloat(cell.style.width) / 100;
+      const isRight = Math.abs(box.width - share * width) < 0.5 && box.left >= left - 0.5 && box.right <= right + 0.5;
+      return isRight ? [] : [cell.id + ': ' + box.width + ' of ' + width + ', ' + share];
+    });
+  })()`);
+  assert.deepEqual(wrong, []);
   assert.deepEqual(errors, []);
   await page.close();
 });

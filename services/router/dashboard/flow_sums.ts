@@ -1,4 +1,4 @@
-/** Links as a matrix of holders and readers. */
+/** Links as a matrix of holders and readers, and how fast each is. */
 import type { LinkView } from '../observe/api_types.ts';
 import { compareNames } from './format.ts';
 
@@ -37,4 +37,14 @@ export function matrixOf(links: readonly LinkView[], rows: number, columns: numb
     largest: Math.max(0, ...cells.values()),
     isPart: from.length > rows || to.length > columns,
   };
+}
+
+/** Returns the bytes a second of a link while blocks moved; null where no time was measured. */
+export function speedOf({ bytes, ms }: LinkView): number | null {
+  return ms > 0 ? (bytes * 1_000) / ms : null;
+}
+
+/** Returns the milliseconds in which a record of a link moves; null where no time was measured: some records come with an answer. */
+export function perRecord({ records, ms }: LinkView): number | null {
+  return records > 0 && ms > 0 ? ms / records : null;
 }

@@ -1,6 +1,6 @@
 /** The pool in words: what ails a node, what a loss would cost, what more memory would bring. */
 import type { NodeView, ReuseBody } from '../observe/api_types.ts';
-import { bytes, count, duration, percent, plural } from './format.ts';
+import { bytes, count, dayTime, duration, NONE, percent, plural } from './format.ts';
 import { TIERS } from './series.ts';
 
 /** Why a node is not well, in words; null when it is. */
@@ -86,4 +86,50 @@ export function tierSums(nodes: readonly NodeView[]): readonly TierSum[] {
     }
   const rank = ({ name }: TierSum): number => TIERS.findIndex((tier) => tier.name === name);
   return [...sums.values()].sort((a, b) => rank(a) - rank(b));
+}
+
+/** A label with its value. */
+export type Fact = readonly [label: string, value: string];
+
+/** Returns the facts of a node that its role has, as labels and values. `asOf` is the time of the values. */
+export function nodeFacts(node: NodeView, asOf: number | null): readonly Fact[] {
+  const isRouter = node.role === 'router';
+  return [
+    ['Role', node.role],
+    ...(isRouter ? routerFacts(node, asOf) : memberFacts(node)),
+    ['Address', `${node.address}, process ${node.pid}`],
+    [isRouter ? 'Started' : 'Joined', dayTime(node.joined_at)],
+    ...(isRouter ? [] : [['Last heartbeat', `${duration(node.heard_ms)} before`] as const]),
+    ...(node.last_error ? [['Last failed call to it', node.last_error] as const] : []),
+  ];
+}
+
+function routerFacts(node: NodeView, asOf: number | null): readonly Fact[] {
+  const { memory_bytes: memory, heap_bytes: heap, cpu_ms: cpu, loop_delay_ms: delay } = node;
+  const ageMs = asOf === null ? 0 : asOf - node.joined_at;
+  const share = cpu !== undefined && ageMs > 0 ? `, ${percent(cpu / ageMs)} of one core since it started` : '';
+  return [
+    ['Requests in flight', count(node.running)],
+    ['Memory', memory === undefined ? NONE : `${bytes(memory)}, of it ${bytes(heap)} of objects`],
+    ['CPU time', `${duration(cpu)}${share}`],
+    ['Answers late by', delay === undefined ? NONE : `${duration(delay)} at most in the last ten seconds`],
+  ];
+}
+
+function memberFacts(node: NodeView): readonly Fact[] {
+  const fetched = Object.entries(node.fetched_bytes ?? {}).filter(([, moved]) => moved > 0);
+  const common: readonly Fact[] = [
+    ['Fetched', fetched.map(([way, moved]) => `${bytes(moved)} by ${way}`).join(', ') || 'nothing yet'],
+  ];
+  if (node.role === 'store') return common;
+  return [
+    ['Model', node.model ?? NONE],
+    ['Running and waiting', `${count(node.running)} + ${count(node.waiting)}`],
+    ['Last step', node.last_step_ms > 0 ? duration(node.last_step_ms) : NONE],
+    ['Blocks of running sequences', percent(node.kv_usage)],
+    ['Preempted sequences', count(node.preemptions)],
+    ...common,
+    ['Device', node.device ?? NONE],
+    ['Numerics', node.numerics_class ?? NONE],
+  ];
 }

@@ -20,9 +20,13 @@ export function addHistoryRoute(app: FastifyInstance, { observer: { history } }:
     const time = (name: string): number | undefined => integerOf(query, name, undefined, { least: 0 });
     const body = history.read({ scope, series, from: time('from'), to: time('to'), step: time('step') });
     if (body) return body;
-    const { scopes } = history;
+    const { scopes, isFull } = history;
     const listed = scopes.slice(0, MAX_NAMED).join(', ') + (scopes.length > MAX_NAMED ? ' and others' : '');
-    throw new ParameterFailure(`scope: nothing is recorded of ${scope.slice(0, 128)}; there are ${listed}`, 'scope');
+    const cure = isFull ? '. Not all found room: raise --history-bytes' : '';
+    throw new ParameterFailure(
+      `scope: nothing is recorded of ${scope.slice(0, 128)}; there are ${listed}${cure}`,
+      'scope',
+    );
   });
 }
 

@@ -173,6 +173,14 @@ export interface NodeView {
   /** Why the last call that could not reach the node failed; null when none failed. */
   readonly last_error?: string | null;
   readonly loss: LossCost | null;
+  /** Resident memory of a router's process; routers alone have this field and the three below. */
+  readonly memory_bytes?: number;
+  /** Part of the memory that JavaScript's objects take. */
+  readonly heap_bytes?: number;
+  /** CPU time since the process started. */
+  readonly cpu_ms?: number;
+  /** Largest delay of a timer within the last ten seconds: a busy router answers this late. */
+  readonly loop_delay_ms?: number;
 }
 
 /** Blocks that moved from a holder to a reader over one way, since the reader started. */

@@ -42,7 +42,7 @@ export interface HistoryQuestion {
 /** Dependencies of a {@link History}. */
 export interface HistoryOptions {
   readonly clock: Pick<Clock, 'nowMs' | 'wallMs'>;
-  /** Bytes that all rings may take. */
+  /** Bytes that all rings may take; those of the cluster are there with less, too. */
   readonly maxBytes: number;
   /** Called once, when a node, role or model has no place any more; the argument is its scope. */
   readonly onFull: (scope: string) => void;
@@ -69,6 +69,11 @@ export class History {
   /** Bytes of all rings. */
   get numBytes(): number {
     return this.#numBytes;
+  }
+
+  /** Whether a node, role or model found no room. */
+  get isFull(): boolean {
+    return this.#isFull;
   }
 
   /** Names of all scopes that have values. */
@@ -173,8 +178,9 @@ export class History {
     return scope;
   }
 
+  /** Takes bytes for a scope. The cluster's are taken always: the large numbers of the dashboard and `penstock top` are from there. */
   #reserve(numBytes: number, scope: string): boolean {
-    if (this.#numBytes + numBytes > this.#options.maxBytes) {
+    if (scope !== 'cluster' && this.#numBytes + numBytes > this.#options.maxBytes) {
       if (!this.#isFull) this.#options.onFull(scope);
       this.#isFull = true;
       return false;

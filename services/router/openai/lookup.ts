@@ -118,7 +118,7 @@ function placementsOf(chosen: Preview['chosen']): PlacementView[] {
     return {
       ...{ decode: nodeOf(other.decode), prefill: other.prefill === undefined ? null : nodeOf(other.prefill) },
       ...{ ...partsOf(other), is_chosen: false },
-      reason: `it has ${run} leading blocks, and ${queueLength} sequences run or wait there`,
+      reason: `leading blocks there: ${run}; sequences that run or wait there: ${queueLength}`,
     };
   });
   return [first, ...others];

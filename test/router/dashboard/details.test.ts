@@ -5,6 +5,7 @@ import type { RequestRow } from '../../../services/router/observe/api_types.ts';
 import { answerText, EventReader } from '../../../services/router/dashboard/model/answer_stream.ts';
 import { lookupOfChat, lookupRequest } from '../../../services/router/dashboard/model/lookup_request.ts';
 import { priceText } from '../../../services/router/dashboard/model/price_words.ts';
+import { promptTokens, unknownSources } from '../../../services/router/dashboard/model/request_detail.ts';
 import { hasEnded, NO_FILTER, passes, queryOf } from '../../../services/router/dashboard/model/request_filter.ts';
 
 const sources = { device: 0, dram: 0, instance: 0, store_dram: 0, store_disk: 0, handoff: 0, computed: 0 };
@@ -21,6 +22,14 @@ test('a filter is the query of the router, and only what is set is in it', () =>
   assert.deepEqual(Object.fromEntries(query), {
     ...{ view: 'rows', limit: '50', q: 'a&b', slowest: '1', cursor: 'c 1' },
   });
+});
+
+test('what is not known of a prompt is said as it is: not there yet, never, or another request has it', () => {
+  assert.deepEqual([promptTokens({ prompt_tokens: 0 }), promptTokens({ prompt_tokens: 7 })], [null, 7]);
+  const of = (phase: string, first: string | null = null): string => unknownSources({ phase, sample_of: first });
+  assert.match(of('loading'), /^Not known yet/);
+  assert.match(of('failed'), /ended before its prompt was computed/);
+  assert.match(of('finished', 'abc'), /^A further sample starts from the blocks of the first one/);
 });
 
 test('a row of the stream passes the filter that the router would let it pass', () => {

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { eventWord, mergedEvents } from '../../../services/router/dashboard/event_words.ts';
-import { matrixOf } from '../../../services/router/dashboard/flow_sums.ts';
+import { matrixOf, perRecord, speedOf } from '../../../services/router/dashboard/flow_sums.ts';
 import {
   bytes,
   bytesPerSecond,
@@ -17,6 +17,7 @@ import {
   ailmentOf,
   dearestFirst,
   lossSentence,
+  nodeFacts,
   reuseSentences,
 } from '../../../services/router/dashboard/pool_words.ts';
 import { Timeline } from '../../../services/router/dashboard/timeline.ts';
@@ -48,6 +49,24 @@ test('a node that is not well says why; one that is says nothing', () => {
   assert(tier);
   const broken = { ...node, tiers: { ...node.tiers, [name]: { ...tier, fault: 'EIO' } } };
   assert.equal(ailmentOf(broken), 'its Device cannot be used: EIO');
+});
+
+test('facts of a node are those of its role', () => {
+  const labels = (role: string): string =>
+    nodeFacts({ ...node, role }, null)
+      .map(([label]) => label)
+      .join(', ');
+  assert.match(labels('decode'), /^Role, Model, Running and waiting, Last step, .*Device, Numerics, Address, Joined/);
+  assert.equal(labels('store'), 'Role, Fetched, Address, Joined, Last heartbeat');
+  const usage = { memory_bytes: 256 * 2 ** 20, heap_bytes: 64 * 2 ** 20, cpu_ms: 30_000, loop_delay_ms: 12 };
+  const router = { ...node, role: 'router', running: 3, joined_at: 1_000_000, ...usage };
+  const facts = Object.fromEntries(nodeFacts(router, 1_060_000));
+  assert.equal(facts['Requests in flight'], '3');
+  assert.equal(facts['Memory'], '256 MiB, of it 64 MiB of objects');
+  assert.equal(facts['CPU time'], '30 s, 50 % of one core since it started');
+  assert.equal(facts['Answers late by'], '12 ms at most in the last ten seconds');
+  const unknown = Object.fromEntries(nodeFacts({ ...node, role: 'router' }, null));
+  assert.deepEqual([unknown['Memory'], unknown['CPU time'], unknown['Answers late by']], ['–', '–', '–']);
 });
 
 test('the cost of a loss is said with blocks and time, and the dearest is first', () => {
@@ -122,4 +141,13 @@ test('a timeline goes on with the stream: one value a second, a gap after a paus
   assert.deepEqual(timeline.times, [2_000, 3_000, 4_000, 12_000]);
   assert.deepEqual(timeline.values('a'), [3, 4, null, 8]);
   assert(!timeline.has('nothing') && timeline.has('c'));
+});
+
+test('a link whose records came with answers has no speed, and no time of a record', () => {
+  const [link] = world.flows;
+  assert(link);
+  const timed = { ...link, bytes: 4_000, records: 2, ms: 8 };
+  assert.deepEqual([speedOf(timed), perRecord(timed)], [500_000, 4]);
+  assert.deepEqual([speedOf({ ...timed, ms: 0 }), perRecord({ ...timed, ms: 0 })], [null, null]);
+  assert.equal(perRecord({ ...timed, records: 0 }), null);
 });

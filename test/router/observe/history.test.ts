@@ -172,6 +172,18 @@ test('1,000 nodes take 14 MB; without room a node has no history, and one that i
   assert.equal(small.series('node:late', 'failed_calls_per_s')?.length, 1);
 });
 
+test('the cluster has its history, and its newest values, whatever the room', () => {
+  const world = new World(1_024);
+  const instance = node('d1');
+  heard(instance, 0);
+  for (let i = 0; i < 6; i++) world.tick([instance]);
+  assert.deepEqual(world.history.scopes, ['cluster']);
+  assert.equal(world.history.isFull, true);
+  assert.equal(world.full.length, 1);
+  assert.equal(world.series('cluster', 'running')?.at(-1), 2);
+  assert.equal(world.history.now['running'], 2);
+});
+
 test('3,600 ticks with requests leave the heap where it was', async () => {
   const clock = new SimulatedClock();
   const history = new History({ clock, maxBytes: 64 * MIB, onFull: () => undefined });

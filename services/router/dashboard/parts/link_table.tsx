@@ -1,6 +1,7 @@
 /** Links: how much moves between which nodes, how fast, and what fails. */
 import type { VNode } from 'preact';
 import type { LinkView } from '../../observe/api_types.ts';
+import { perRecord, speedOf } from '../flow_sums.ts';
 import { bytes, bytesPerSecond, count, duration } from '../format.ts';
 import { store } from '../page.ts';
 import { NodeLink } from './common.tsx';
@@ -43,7 +44,7 @@ const COLUMNS: readonly Column<LinkView>[] = [
   },
   {
     ...{ label: 'Time', title: 'Time in which anything moved, since the reader started', isNumber: true, rank: 3 },
-    ...{ cell: (link) => duration(link.ms), sort: (link) => link.ms },
+    ...{ cell: (link) => duration(link.ms > 0 ? link.ms : null), sort: (link) => link.ms },
   },
   {
     ...{ label: 'Failures', title: 'Fetches that failed', isNumber: true, rank: 1 },
@@ -51,14 +52,6 @@ const COLUMNS: readonly Column<LinkView>[] = [
     sort: (link) => link.failures,
   },
 ];
-
-function speedOf({ bytes: moved, ms }: LinkView): number | null {
-  return ms > 0 ? (moved * 1_000) / ms : null;
-}
-
-function perRecord({ records, ms }: LinkView): number | null {
-  return records > 0 ? ms / records : null;
-}
 
 /** Ids of links, those before the others over which most moves now. */
 export function busiestFirst(links: readonly LinkView[], idOf: (link: LinkView) => string): readonly string[] {

@@ -35,6 +35,13 @@ export interface PlotContent {
   readonly formatY: (y: number) => string;
 }
 
+/** Distances of two ticks of a time axis, in milliseconds. uPlot's own have none between one minute and five. */
+const TIME_STEPS_MS = [
+  ...[1, 2, 5, 10, 15, 30].map((seconds) => seconds * 1_000),
+  ...[1, 2, 3, 5, 10, 15, 30].map((minutes) => minutes * 60_000),
+  ...[1, 2, 3, 4, 6, 8, 12, 24].map((hours) => hours * 3_600_000),
+];
+
 /** Pixels around a mark in which the pointer is at it. */
 const NEAR_PX = 5;
 
@@ -124,8 +131,9 @@ function optionsOf(content: () => PlotContent, point: (plot: uPlot) => void): Om
       {
         ...axis,
         grid: { show: false },
-        space: 80,
+        space: 72,
         size: 26,
+        ...(isBySize ? {} : { incrs: TIME_STEPS_MS }),
         values: (_plot, xs) => labelsOf(xs, content().formatX),
       },
       { ...axis, grid, size: 64, space: 30, values: (_plot, ys) => labelsOf(ys, content().formatY) },

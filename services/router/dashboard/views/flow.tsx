@@ -2,7 +2,7 @@
 import type { VNode } from 'preact';
 import { bytesPerSecond, count, plural } from '../format.ts';
 import { store } from '../page.ts';
-import { Card, NodeLink } from '../parts/common.tsx';
+import { AsOf, Card, NodeLink } from '../parts/common.tsx';
 import { FlowMatrix } from '../parts/flow_matrix.tsx';
 import { busiestFirst, LinkTable } from '../parts/link_table.tsx';
 import { linkId } from '../store.ts';
@@ -49,9 +49,18 @@ function Busiest(): VNode {
 }
 
 function Links(): VNode {
+  const links = store.flows.all();
   return (
-    <Card title="Links, the busiest first" wide>
-      <LinkTable ids={busiestFirst(store.flows.all(), linkId)} empty="No block has moved between nodes yet." />
+    <Card
+      title="Links, the busiest first"
+      wide
+      note={
+        <>
+          {plural(links.length, 'link')} · <AsOf />
+        </>
+      }
+    >
+      <LinkTable ids={busiestFirst(links, linkId)} empty="No block has moved between nodes yet." />
     </Card>
   );
 }

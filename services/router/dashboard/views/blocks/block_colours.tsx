@@ -31,7 +31,7 @@ export function colourOf(run: BlockRunView, holders: readonly string[], mode: Co
   if (mode === 'use') {
     const at = useClassOf(run.used_at, nowMs);
     return at === undefined
-      ? { name: 'none', words: 'last use not known' }
+      ? { name: 'none', words: 'not used since somebody began to look at the tree' }
       : { name: `ramp-${at}`, words: `used: ${USE_CLASSES[at]?.label ?? ''}` };
   }
   if (mode === 'copies') {
@@ -97,7 +97,7 @@ export function ColourLegend({ body }: { readonly body: BlocksBody }): VNode {
 function legendOf(mode: ColourMode, holders: readonly string[]): RunColour[] {
   if (mode === 'use') {
     const ages = USE_CLASSES.map(({ label }, i) => ({ name: `ramp-${i}`, words: label }));
-    return [...ages, { name: 'none', words: 'not known' }];
+    return [...ages, { name: 'none', words: 'not used since somebody began to look' }];
   }
   if (mode === 'copies') return COPY_LABELS.map((words, i) => ({ name: `ramp-${3 - i}`, words }));
   const node = mode.slice('node '.length);

@@ -122,7 +122,7 @@ function Tree({ body, focus }: { readonly body: BlocksBody; readonly focus: stri
             Width: cached blocks that begin with the same prefix. Each row continues the one above; the numbers are
             blocks.
             {icicle.hidden > 0 &&
-              ` ${plural(icicle.hidden, 'run')} too narrow or too deep to draw: zoom in to see them.`}
+              ` ${plural(icicle.hidden, 'run')} too narrow or too deep to draw: zoom into the run above, or make the window wider.`}
             {body.is_truncated && ' The router left small branches out of its answer.'}
           </p>
         </div>

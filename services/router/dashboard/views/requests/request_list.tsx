@@ -3,6 +3,7 @@ import { signal, useComputed, useSignal } from '@preact/signals';
 import type { VNode } from 'preact';
 import { useEffect, useMemo } from 'preact/hooks';
 import { REASON_NAMES } from '../../model/miss_sentences.ts';
+import { promptTokens } from '../../model/request_detail.ts';
 import { hasEnded, NO_FILTER, PHASES, type RequestFilter } from '../../model/request_filter.ts';
 import type { MissReason, RequestRow } from '../../../observe/api_types.ts';
 import { clockTime, count, duration, NONE, percent, plural } from '../../format.ts';
@@ -45,7 +46,7 @@ const COLUMNS: readonly Column<RequestRow>[] = [
   { label: 'Model', rank: 3, cell: ({ model }) => <span class="cut">{model ?? NONE}</span> },
   {
     ...{ label: 'Prompt', rank: 1, isNumber: true, title: 'Tokens of the prompt' },
-    cell: ({ prompt_tokens: tokens }) => count(tokens),
+    cell: (row) => count(promptTokens(row)),
     sort: ({ prompt_tokens: tokens }) => tokens,
   },
   {
@@ -81,8 +82,13 @@ const COLUMNS: readonly Column<RequestRow>[] = [
     sort: ({ attempts }) => attempts,
   },
   {
-    ...{ label: 'Computed because', rank: 2, isWide: true, title: 'Reason of most computed tokens' },
-    cell: (row) => <span class="cut">{row.error ?? mainReason(row)}</span>,
+    ...{ label: 'Failed or computed because', rank: 2, isWide: true },
+    title: 'Error of a request that failed; of others the reason of most computed tokens',
+    cell: (row) => (
+      <span class="cut" title={row.error ?? undefined}>
+        {row.error ?? mainReason(row)}
+      </span>
+    ),
   },
 ];
 

@@ -4,7 +4,7 @@ import type { TokenSources } from '../../../observe/api_types.ts';
 import { bytes, count, dayTime, duration, NONE, percent } from '../../format.ts';
 import { missSentence } from '../../model/miss_sentences.ts';
 import { hasEnded } from '../../model/request_filter.ts';
-import type { Compared, RequestDetail } from '../../model/request_detail.ts';
+import { promptTokens, unknownSources, type Compared, type RequestDetail } from '../../model/request_detail.ts';
 import { sourceSegments, totalOf } from '../../model/token_segments.ts';
 import { timedNote } from '../../model/waterfall.ts';
 import { AsOf, Card, Notice } from '../../parts/common.tsx';
@@ -98,7 +98,7 @@ function Summary({ request, at }: RequestCard): VNode {
         <Fact label="First token after">{duration(ttftMs)}</Fact>
         <Fact label="Between tokens">{duration(tbtMs)}</Fact>
         <Fact label="Total">{duration(totalMs)}</Fact>
-        <Fact label="Prompt tokens">{count(request.prompt_tokens)}</Fact>
+        <Fact label="Prompt tokens">{count(promptTokens(request))}</Fact>
         <Fact label="Output tokens">{count(outputTokens)}</Fact>
         <Fact label="KV fetched">{bytes(request.fetched_bytes)}</Fact>
       </dl>
@@ -126,7 +126,7 @@ function Sources({ request, at }: RequestCard): VNode {
       {sources && totalOf(sources) > 0 ? (
         <SourceBody sources={sources} request={{ ...request, misses }} />
       ) : (
-        <Notice>Not known yet: the prompt has not been computed.</Notice>
+        <Notice>{unknownSources(request)}</Notice>
       )}
     </Card>
   );
@@ -200,10 +200,12 @@ function Predictions({ request, at }: RequestCard): VNode {
           </tbody>
         </table>
       )}
-      <p class="soft note-text">
-        The time to first token counts from the placement here, not from the arrival: that is what a placement can
-        predict.
-      </p>
+      {rows.length > 0 && (
+        <p class="soft note-text">
+          Times count from the placement, not from the arrival. A prediction is that of the price below, corrected by
+          how far the last requests were off.
+        </p>
+      )}
       {targets && (
         <p>
           Targets: first token within {duration(targets.ttft_ms)}, between tokens {duration(targets.tbt_ms)}, whole
@@ -234,6 +236,9 @@ function Texts({ request, at }: RequestCard): VNode | null {
   if (prompt === undefined || answer === undefined) return null;
   return (
     <Card wide title="Prompt and answer" note={<AsOf at={at} />}>
+      <p class="soft note-text">
+        Kept because the router runs with --log-prompts: everybody who reaches this page reads them.
+      </p>
       <LoggedText label="Prompt" text={prompt} />
       <LoggedText label="Answer" text={answer} />
       {cut.map((sentence) => (

@@ -22,7 +22,10 @@ export function SlowestCard(): VNode {
       ) : (
         <>
           <SlowestTable rows={body.requests} />
-          <p class="soft small">Choose one to see where its time went, and why it ran there.</p>
+          <p class="soft small">
+            By the time to the first token, of the requests that are kept. Choose one to see where its time went, and
+            why it ran there.
+          </p>
         </>
       )}
     </Card>
@@ -47,8 +50,12 @@ function SlowestTable({ rows }: { readonly rows: readonly RequestRow[] }): VNode
           <th scope="col" class="rank-1">
             Ran on
           </th>
-          <th scope="col" class="rank-2" title="Reason of most computed tokens">
-            Computed because
+          <th
+            scope="col"
+            class="rank-2"
+            title="Error of a request that failed; of others the reason of most computed tokens"
+          >
+            Failed or computed because
           </th>
         </tr>
       </thead>

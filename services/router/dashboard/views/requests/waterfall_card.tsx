@@ -92,7 +92,9 @@ function Chart({ waterfall, shownMs }: { readonly waterfall: Waterfall; readonly
 
 function trackRole({ role, attempt }: Track, isRetried: boolean): string {
   if (role === 'router') return '';
-  return isRetried ? `${role}, try ${attempt}` : role;
+  // The part that the process had here: an instance of either role can do both.
+  const part = role === 'prefill' ? 'prompt' : 'answer';
+  return isRetried ? `${part}, try ${attempt}` : part;
 }
 
 function SpanBar(props: { readonly span: Span; readonly at: (ms: number) => string; readonly shownMs: number }): VNode {
