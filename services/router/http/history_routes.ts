@@ -41,8 +41,8 @@ export function addStreamRoute(app: FastifyInstance, httpApp: HttpApp): void {
     events: observer.events,
     requests: context.requests,
   });
-  observer.everySecond(() => {
-    stream.tick();
+  observer.everySecond((isEarly) => {
+    stream.tick(isEarly);
   });
   app.get<{ Querystring: Query }>('/api/stream', (request, reply) => {
     const { query } = request;
