@@ -8,7 +8,7 @@ const MAX_REQUESTS = 256;
 const MAX_GONE = 4_096;
 
 /** Rows of one kind that have changed since a reader took them; bounded by the rows that there are, and MAX_GONE that left. */
-export class MissedRows {
+class MissedRows {
   readonly #changed = new Set<string>();
   readonly #gone = new Set<string>();
 
