@@ -237,16 +237,20 @@ class WatchedPool {
       this.#notePage('hidden', await page.watchHidden(this.#options.spanMs));
     });
     await page.close();
-    await this.#span('10,000 requests kept, no reader');
+    await this.#span('after the requests, no reader');
   }
 
-  #notePage(name: string, { longest, elements, heapBytes, streamBytes, askedBytes, errors }: Watched): void {
+  #notePage(
+    name: string,
+    { longest, elements, heapBytes, streamBytes, askedBytes, errors }: Watched,
+    spanMs = this.#options.spanMs,
+  ): void {
     this.#note(`page/${name}/longest task`, longest.ms, 'ms');
     this.#note(`page/${name}/longest task by CPU time`, longest.cpuMs, 'ms');
     this.#note(`page/${name}/elements`, elements, 'elements');
     this.#note(`page/${name}/heap`, heapBytes / 2 ** 20, 'MiB');
-    this.#note(`page/${name}/traffic of the stream`, streamBytes / this.#options.spanMs, 'kB/s');
-    this.#note(`page/${name}/other traffic`, askedBytes / this.#options.spanMs, 'kB/s');
+    this.#note(`page/${name}/traffic of the stream`, streamBytes / spanMs, 'kB/s');
+    this.#note(`page/${name}/other traffic`, askedBytes / spanMs, 'kB/s');
     for (const error of errors) this.#options.print(`${name}: ${error}`);
   }
 
@@ -262,13 +266,14 @@ class WatchedPool {
     ] as const) {
       for (const view of ['overview', 'pool']) {
         const isFirst = view === 'overview';
-        const watching = page.watch(`#/${view}`, isFirst ? SILENCE_MS + spanMs : spanMs);
+        const watchedMs = isFirst ? SILENCE_MS + spanMs : spanMs;
+        const watching = page.watch(`#/${view}`, watchedMs);
         await Promise.all([
           isFirst ? sleep(1_000).then(act) : undefined,
           this.#span(`members ${name}, ${view}`),
           watching,
         ]);
-        this.#notePage(`members ${name}, ${view}`, await watching);
+        this.#notePage(`members ${name}, ${view}`, await watching, watchedMs);
       }
       const { health, nodes } = await this.#pool();
       print(`health: ${JSON.stringify(health)}; ${nodes.length} nodes`);

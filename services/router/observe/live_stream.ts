@@ -17,9 +17,9 @@ import { shownDigits } from './shown_digits.ts';
 /** Upper bound of the readers (P1). */
 const MAX_READERS = 64;
 /** Bytes of a tick for changed nodes, links and requests: under 20 KB in all, whatever the size of the cluster. */
-const NODE_BYTES = 8_000;
-const FLOW_BYTES = 3_000;
-const REQUEST_BYTES = 5_000;
+const NODE_BYTES = 7_000;
+const FLOW_BYTES = 2_000;
+const REQUEST_BYTES = 4_000;
 /** Events of a tick, and of the first one. */
 const MAX_EVENTS = 20;
 const FIRST_EVENTS = 200;
