@@ -31,6 +31,7 @@ import { benchStore } from './store.ts';
 import { benchTokenize, tokenizerKinds, tokenizersPeer } from './tokenize.ts';
 import { mooncakeName } from './mooncake_peer.ts';
 import { benchTransfer } from './transfer.ts';
+import { benchWatch } from './watch.ts';
 import { attentionShapeNames } from './uniform_model.ts';
 import { projectPath } from '../support/project.ts';
 
@@ -66,6 +67,9 @@ const USAGE = `usage: npm run bench -- NAME [options]
   router                   what a request of known token ids costs the router, against instances that answer at once
     --peer sglang          beside it: sglang-router, its prompts as text, into the cache folder
     --lengths LIST         (default 1000,32000,100000)
+  watch                    what it costs to watch a pool of 1,000 members: the router, its routes, its page in Chromium; members leave and return
+                           (some minutes)
+    --members N            (default 1000), --requests N (default 10000), --span SECONDS of each figure (default 20)
   engine                   one engine by itself, random weights
     --device NAME          wasm (default), webgpu, webgpu:INDEX, webgpu:PART_OF_NAME
     --shapes LIST          of ${shapeNames.join(', ')} (default ${wasm.shapes.join(',')}; webgpu ${webgpu.shapes.join(',')})
@@ -101,6 +105,9 @@ function commandLine() {
         batches: { type: 'string' },
         vocabs: { type: 'string' },
         lengths: { type: 'string' },
+        members: { type: 'string' },
+        requests: { type: 'string' },
+        span: { type: 'string' },
         sizes: { type: 'string' },
         streams: { type: 'string' },
         folder: { type: 'string' },
@@ -282,6 +289,15 @@ const benches: Record<string, () => Promise<Figure[]>> = {
       hasPeer: values.peer !== undefined,
       print: printLine,
       onFigure,
+    });
+  },
+  watch: () => {
+    const one = (text: string | undefined, fallback: number): number => numbersOf(text, [fallback])[0] ?? fallback;
+    const [numMembers, numRequests] = [one(values.members, 1_000), one(values.requests, 10_000)];
+    const spanMs = 1_000 * one(values.span, 20);
+    return benchWatch({
+      ...{ numMembers, numRequests, spanMs, numBlocks: 100 * numMembers, rate: 50 },
+      ...{ print: printLine, onFigure },
     });
   },
   path: async () => {

@@ -136,7 +136,7 @@ async function measure(
 }
 
 /** CPU time of all threads of a process in milliseconds; Linux counts in hundredths of a second. */
-function cpuMsOf({ pid }: ChildProcess): number {
+export function cpuMsOf({ pid }: ChildProcess): number {
   const fields = readFileSync(`/proc/${pid}/stat`, 'utf8')
     .replace(/^.*\) /, '')
     .split(' ');

@@ -22,8 +22,9 @@ const idleLoad: InstanceLoad = {
 export interface FakeMemberOptions extends Pick<Registration, 'member' | 'engine'> {
   readonly openBus: ClusterMemberOptions['openBus'];
   readonly clock: Clock;
-  readonly load?: InstanceLoad;
-  readonly seen?: HeartbeatStatus['seen'];
+  /** Load that its heartbeats say, the same each time or as of then. */
+  readonly load?: InstanceLoad | (() => InstanceLoad);
+  readonly seen?: HeartbeatStatus['seen'] | (() => HeartbeatStatus['seen']);
   readonly onJoined?: () => void;
   /** Ends what it announces. */
   readonly signal?: AbortSignal;
@@ -54,7 +55,11 @@ export function joinAsFake(options: FakeMemberOptions): FakeMember {
   );
   cluster.join({
     registration: { member, protocolVersion: PROTOCOL_VERSION, ...(engine ? { engine } : {}) },
-    heartbeatStatus: () => ({ load, blocks: announcer.sequence, seen }),
+    heartbeatStatus: () => ({
+      load: typeof load === 'function' ? load() : load,
+      blocks: announcer.sequence,
+      seen: typeof seen === 'function' ? seen() : seen,
+    }),
     onJoined,
   });
   return { cluster, announcer };

@@ -46,8 +46,8 @@ export function addStreamRoute(app: FastifyInstance, httpApp: HttpApp): void {
     events: observer.events,
     requests: context.requests,
   });
-  observer.everySecond(() => {
-    stream.tick();
+  observer.everySecond((isEarly) => {
+    stream.tick(isEarly);
   });
   // Without an answer to HEAD, which would never end.
   app.get<{ Querystring: Query }>('/api/stream', { exposeHeadRoute: false }, (request, reply) => {

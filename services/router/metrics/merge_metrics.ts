@@ -11,7 +11,7 @@ export function mergeMetrics(texts: readonly string[]): string {
   for (const text of texts) {
     let family: Family = { head: [], samples: [] };
     for (const line of text.split('\n')) {
-      const [, kind, name] = /^# (HELP|TYPE) (\S+)/.exec(line) ?? [];
+      const [, kind, name] = (line.startsWith('#') && /^# (HELP|TYPE) (\S+)/.exec(line)) || [];
       if (name !== undefined) {
         const known = families.get(name);
         family = known ?? { head: [], samples: [] };

@@ -1,24 +1,25 @@
 /**
  * The stream of the dashboard: a tick each second with what has changed, for up to 64 readers. Nothing is computed while there is none. A
- * reader that does not take its tick is left out, and has everything anew when it reads again.
+ * reader that has not taken its last tick is left out, and gets what it missed when it reads again.
  */
 import { Failure } from '../../../shared/base/failure.ts';
 import type { Instance } from '../cluster/instance.ts';
 import type { RequestTrace } from '../relay/request_log.ts';
 import type { ClusterEvent, Health, LinkView, LossCost, RequestRow } from './api_types.ts';
 import type { EventLog } from './event_log.ts';
+import { MissedChanges } from './missed_changes.ts';
 import { nodeState } from './node_state.ts';
 import { nodeView, type Moment, type PoolNode } from './node_view.ts';
 import { rowOf } from './request_row.ts';
-import { RowDeltas, type LazyRow, type Row } from './row_deltas.ts';
+import { RowDeltas, type LazyRow, type Row, type RowChanges } from './row_deltas.ts';
 import { shownDigits } from './shown_digits.ts';
 
 /** Upper bound of the readers (P1). */
 const MAX_READERS = 64;
 /** Bytes of a tick for changed nodes, links and requests: under 20 KB in all, whatever the size of the cluster. */
-const NODE_BYTES = 8_000;
-const FLOW_BYTES = 3_000;
-const REQUEST_BYTES = 5_000;
+const NODE_BYTES = 7_000;
+const FLOW_BYTES = 2_000;
+const REQUEST_BYTES = 4_000;
 /** Events of a tick, and of the first one, which is also what a reader is owed at most. */
 const MAX_EVENTS = 10;
 const FIRST_EVENTS = 200;
@@ -29,11 +30,10 @@ const MAX_ACTIVE = 64;
 const MAX_ENDED = 4_096;
 /** Requests in flight whose end is owed (P1). */
 const MAX_SHOWN = 4_096;
-/** Nodes that left while a reader took no ticks (P1). */
-const MAX_MISSED = 4_096;
 
 /** Parts of a tick that a reader can leave out. */
 export const STREAM_PARTS = ['nodes', 'flows', 'events', 'requests'] as const;
+const NO_ROWS: RowChanges = { changed: [], keys: [], gone: [] };
 /** Name of a part of a tick. */
 type StreamPart = (typeof STREAM_PARTS)[number];
 
@@ -68,8 +68,8 @@ export interface StreamSources {
 /** Sends ticks to its readers. */
 export class LiveStream {
   readonly #sources: StreamSources;
-  /** Readers, whether their next tick must have all, and the nodes that left in ticks that they did not take. */
-  readonly #readers = new Map<StreamReader, { isFirst: boolean; missed: readonly string[] }>();
+  /** Readers, and what those that are behind have missed. */
+  readonly #readers = new Map<StreamReader, MissedChanges | undefined>();
   readonly #nodes = new RowDeltas({ key: ['name'], companions: ['heard_ms', 'joined_at'] });
   readonly #flows = new RowDeltas({ key: ['from', 'to', 'way'], companions: [] });
   /** Phase of each request in flight as it was sent last: its end is owed to the readers, whose rows would stay in flight otherwise. */
@@ -92,26 +92,53 @@ export class LiveStream {
     if (this.#readers.size >= MAX_READERS)
       throw new Failure('overloaded', `there are ${MAX_READERS} streams already: close a page of the dashboard`);
     if (this.#readers.size === 0) this.#begin();
-    this.#readers.set(reader, { isFirst: true, missed: [] });
-    this.#send(this.#head(), undefined, []);
+    this.#readers.set(reader, undefined);
+    reader.write(eventText(this.#head(), this.#whole(), reader.parts));
     return () => {
       this.#readers.delete(reader);
       if (this.#readers.size === 0) this.#forget();
     };
   }
 
-  /** Sends each reader what has changed since the last tick; called once a second. */
-  tick(): void {
+  /**
+   * Sends each reader what has changed since the last tick; called once a second. `isEarly`: in between, for news that cannot wait, which are
+   * events and the nodes that they are about; all else stays for the next second, so that many events do not multiply the traffic.
+   */
+  tick(isEarly = false): void {
     if (this.#readers.size === 0) return;
-    const nodes = this.#nodes.take(this.#nodeRows(), NODE_BYTES);
-    const flows = this.#flows.take(this.#flowRows(), FLOW_BYTES);
-    const changes: Parts = {
-      nodes: nodesPart(nodes.changed, nodes.gone),
-      flows: `"flows":${JSON.stringify(flows.changed)}`,
-      events: `"events":${JSON.stringify(this.#newEvents())}`,
-      requests: `"requests":${JSON.stringify(this.#changedRequests())}`,
+    const before = this.#lastEvent;
+    const changes = {
+      nodes: this.#nodes.take(this.#nodeRows(), isEarly ? 0 : NODE_BYTES),
+      flows: isEarly ? NO_ROWS : this.#flows.take(this.#flowRows(), FLOW_BYTES),
+      events: this.#newEvents(),
+      requests: isEarly ? [] : this.#changedRequests(),
     };
-    this.#send(this.#head(), changes, nodes.gone);
+    const head = this.#head();
+    let parts: Parts | undefined;
+    for (const [reader, missed] of this.#readers) {
+      const isBehind = reader.isBehind();
+      const all = missed ?? (isBehind ? new MissedChanges(before) : undefined);
+      all?.nodes.add(changes.nodes);
+      all?.flows.add(changes.flows);
+      all?.addRequests(changes.requests);
+      this.#readers.set(reader, isBehind ? all : undefined);
+      if (isBehind) continue;
+      const own = all ? partsOf(this.#missed(all)) : (parts ??= partsOf(changes));
+      reader.write(eventText(head, own, reader.parts));
+    }
+  }
+
+  /** Returns what a reader has missed, this tick included. */
+  #missed({ nodes, flows, lastEvent, requests }: MissedChanges): Changes {
+    return {
+      nodes: nodes.of(this.#nodes),
+      flows: flows.of(this.#flows),
+      // Those that nobody has got yet come to all with the next tick.
+      events: this.#sources.events
+        .list({ since: lastEvent, limit: FIRST_EVENTS })
+        .filter(({ id }) => id <= this.#lastEvent),
+      requests,
+    };
   }
 
   #begin(): void {
@@ -128,41 +155,18 @@ export class LiveStream {
     this.#owed = [];
   }
 
-  /** Sends the first tick to readers that need it, and `changes`, when there are any, to the others. */
-  #send(head: string, changes: Parts | undefined, gone: readonly string[]): void {
-    let whole: Parts | undefined;
-    for (const [reader, state] of this.#readers) {
-      if (!state.isFirst && !changes) continue;
-      if (reader.isBehind()) {
-        state.isFirst = true;
-        if (gone.length > 0) state.missed = [...new Set([...state.missed, ...gone])].slice(-MAX_MISSED);
-        continue;
-      }
-      let parts = changes;
-      if (state.isFirst) {
-        parts = whole ??= this.#whole();
-        // It does not know that it was left out, and would keep what has gone since.
-        const left = [...state.missed, ...gone].filter((name) => !this.#nodes.has(name));
-        if (left.length > 0) parts = { ...whole, nodes: nodesPart(this.#nodes.all, left) };
-      }
-      if (parts) reader.write(eventText(head, parts, reader.parts));
-      state.isFirst = false;
-      state.missed = [];
-    }
-  }
-
   #whole(): Parts {
     const { events, requests } = this.#sources;
     const first = requests.all().slice(0, FIRST_REQUESTS);
     // One that other readers have not got yet is sent to all with the next tick.
     for (const { id, totalMs } of first)
       if (totalMs === undefined && !this.#phases.has(id) && this.#phases.size < MAX_SHOWN) this.#phases.set(id, '');
-    return {
-      nodes: nodesPart(this.#nodes.all, []),
-      flows: `"flows":${JSON.stringify(this.#flows.all)}`,
-      events: `"events":${JSON.stringify(events.list({ limit: FIRST_EVENTS }))}`,
-      requests: `"requests":${JSON.stringify(first.map(rowOf))}`,
-    };
+    return partsOf({
+      nodes: { changed: this.#nodes.all, gone: [] },
+      flows: { changed: this.#flows.all },
+      events: events.list({ limit: FIRST_EVENTS }),
+      requests: first.map(rowOf),
+    });
   }
 
   #head(): string {
@@ -228,8 +232,21 @@ export class LiveStream {
   }
 }
 
-function nodesPart(nodes: readonly Row[], gone: readonly string[]): string {
-  return `"nodes":${JSON.stringify(nodes)},"gone":${JSON.stringify(gone)}`;
+/** Changes that a tick tells of. */
+interface Changes {
+  readonly nodes: Pick<RowChanges, 'changed' | 'gone'>;
+  readonly flows: Pick<RowChanges, 'changed'>;
+  readonly events: readonly ClusterEvent[];
+  readonly requests: readonly RequestRow[];
+}
+
+function partsOf({ nodes, flows, events, requests }: Changes): Parts {
+  return {
+    nodes: `"nodes":${JSON.stringify(nodes.changed)},"gone":${JSON.stringify(nodes.gone)}`,
+    flows: `"flows":${JSON.stringify(flows.changed)}`,
+    events: `"events":${JSON.stringify(events)}`,
+    requests: `"requests":${JSON.stringify(requests)}`,
+  };
 }
 
 /** Parts of a tick as JSON, each with its keys. */

@@ -38,7 +38,7 @@ export class Observer {
   readonly #lost: LostNodes;
   readonly #options: ObserverOptions;
   readonly #startedMs: number;
-  readonly #ticks: (() => void)[] = [];
+  readonly #ticks: ((isEarly: boolean) => void)[] = [];
   readonly #delays = new Float64Array(MAX_DELAYS);
 
   constructor(options: ObserverOptions) {
@@ -57,8 +57,11 @@ export class Observer {
     });
   }
 
-  /** Calls `tick` once a second while the router runs, and within a quarter of a second after the state of a member has changed. */
-  everySecond(tick: () => void): void {
+  /**
+   * Calls `tick` once a second while the router runs, and, with `isEarly`, within a quarter of a second after the state of a member has
+   * changed.
+   */
+  everySecond(tick: (isEarly: boolean) => void): void {
     this.#ticks.push(tick);
   }
 
@@ -84,11 +87,12 @@ export class Observer {
       // After a stop of this process the heartbeats of that time are still to be read.
       const lastEvent = this.events.last;
       if (lateMs < LOOK_MS) watch.look();
+      this.events.flush();
       const isNews = this.events.last > lastEvent;
       const isSecond = numLooks % LOOKS_PER_SECOND === 0;
       if (isSecond) this.links.measure(watched.view.all(), last);
       if (!isSecond && !isNews) return;
-      for (const tick of this.#ticks) tick();
+      for (const tick of this.#ticks) tick(!isSecond);
     });
   }
 

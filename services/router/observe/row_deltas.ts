@@ -19,8 +19,20 @@ export interface RowFields {
   readonly companions: readonly string[];
 }
 
+/** Changes of rows since they were sent last. */
+export interface RowChanges {
+  readonly changed: readonly Row[];
+  /** Keys of `changed`. */
+  readonly keys: readonly string[];
+  /** Keys of rows that are gone. */
+  readonly gone: readonly string[];
+}
+
 /** Most rows that one tick looks at besides new and urgent ones. */
 const MAX_LOOKED_AT = 256;
+
+/** Bytes of urgent rows in one tick: a slow link is not to be filled by a thousand nodes that join. The others are urgent still. */
+const MAX_URGENT_BYTES = 64_000;
 
 /** Rows as they were sent last, and the changes that are still to be sent. Bounded by the rows that are shown. */
 export class RowDeltas {
@@ -38,9 +50,9 @@ export class RowDeltas {
     return Array.from(this.#sent.values(), ({ row }) => row);
   }
 
-  /** Whether a row was sent and is not gone. */
-  has(key: string): boolean {
-    return this.#sent.has(key);
+  /** Returns a row as it was sent last; undefined for one that was not sent, or is gone. */
+  row(key: string): Row | undefined {
+    return this.#sent.get(key)?.row;
   }
 
   clear(): void {
@@ -49,30 +61,34 @@ export class RowDeltas {
   }
 
   /**
-   * Compares with the rows as they are now. Returns new rows, changed fields of others (of urgent ones always, of the rest as far as
-   * `maxBytes` allow), and the keys of rows that are gone.
+   * Compares with the rows as they are now. Returns new rows, changed fields of others (of urgent ones first, of the rest as far as
+   * `maxBytes` allow), the keys of both, and those of rows that are gone.
    */
-  take(rows: readonly LazyRow[], maxBytes: number): { readonly changed: Row[]; readonly gone: string[] } {
+  take(rows: readonly LazyRow[], maxBytes: number): RowChanges {
     const present = new Set(rows.map(({ key }) => key));
     const gone = [...this.#sent.keys()].filter((key) => !present.has(key));
     for (const key of gone) this.#sent.delete(key);
     const urgent = rows.filter(({ key, urgency }) => this.#sent.get(key)?.urgency !== urgency);
-    const changed: Row[] = [];
+    const [changed, keys]: [Row[], string[]] = [[], []];
     let numBytes = 0;
     const send = (row: LazyRow): void => {
       const fields = this.#changeOf(row);
       if (!fields) return;
       changed.push(fields);
+      keys.push(row.key);
       numBytes += JSON.stringify(fields).length;
     };
-    for (const row of urgent) send(row);
+    for (let i = 0; i < urgent.length && numBytes < Math.max(MAX_URGENT_BYTES, maxBytes); i++) {
+      const row = urgent[(this.#cursor + i) % urgent.length];
+      if (row) send(row);
+    }
     const numLooked = Math.min(rows.length, MAX_LOOKED_AT);
     for (let i = 0; i < numLooked && numBytes < maxBytes; i++) {
       const row = rows[this.#cursor++ % rows.length];
       if (row) send(row);
     }
     this.#cursor %= Math.max(1, rows.length);
-    return { changed, gone };
+    return { changed, keys, gone };
   }
 
   /** Returns a new row, the changed fields of a known one, or undefined when nothing has changed; it counts as sent. */

@@ -51,13 +51,15 @@ function router() {
 }
 
 test('the series of the router and of the cluster are disjoint, and both together are all', async () => {
-  const { exposition, heard, ended } = router();
+  const { clock, exposition, heard, ended } = router();
   ended();
   heard(0, 3);
   exposition.http.observe('/v1/completions', 'POST', 201, 0.2);
-  const [own, cluster, all] = await Promise.all(
-    (['router', 'cluster', undefined] as const).map((scope) => exposition.text(scope)),
-  );
+  const texts = (['router', 'cluster', undefined] as const).map((scope) => exposition.text(scope));
+  let hasAll = false;
+  const scraped = Promise.all(texts).finally(() => (hasAll = true));
+  while (!hasAll) await clock.run(0);
+  const [own, cluster, all] = await scraped;
   assert(own && cluster && all);
   const names = (text: string): string[] => [...text.matchAll(/^# TYPE (\S+)/gm)].map(([, name = '']) => name);
   assert.deepEqual(
@@ -134,4 +136,30 @@ test('a scrape lists the members once per look, not once per engine', async () =
   await clock.run(2_000);
   await text;
   assert.ok(numListed < 200, `${numListed} lists`);
+});
+
+test('other work has its turn between the metrics of a large cluster', async () => {
+  let [numTurns, numInTurn, most] = [0, 0, 0];
+  const clock = {
+    nowMs: () => 0,
+    turn: () => {
+      numTurns++;
+      most = Math.max(most, numInTurn);
+      numInTurn = 0;
+      return Promise.resolve();
+    },
+  };
+  const all = (): Instance[] => {
+    numInTurn++;
+    return [];
+  };
+  const exposition = new Exposition({
+    ...{ clock, view: { all, of: () => [], otherRouters: [] } },
+    ...{ index: { size: 0, bytes: 0, numDropped: 0 }, bus: { isConnected: true, numUnverified: 0 } },
+    models: () => [],
+  } as unknown as ExpositionOptions);
+  await exposition.text('cluster');
+  assert(numTurns > 20, `${numTurns} turns`);
+  // The members are listed once by each metric, and once by the wait for their heartbeats.
+  assert(most <= 2, `${most} metrics in one turn`);
 });

@@ -198,30 +198,99 @@ test('a state that changes is sent before other changes', () => {
   assert.equal(reader.last.nodes[0].state, 'suspect');
 });
 
-test('a slow reader is left out and has all again later; parts that are not wanted are empty; the 65th is refused', () => {
+test('a tick between two seconds has the news alone: events, and nodes whose state has changed', () => {
   const world = new World();
-  const node = world.add('a');
-  const [slow, events] = [new Reader(), new Reader(['events'])];
+  const nodes = Array.from({ length: 50 }, (_, i) => world.add(`decode-${i}`));
+  const reader = new Reader();
+  world.stream.open(reader);
+  for (const node of nodes) heard(node, 5, world.nowMs);
+  nodes[7]?.failed('reset');
+  world.request('r1');
+  world.events.add({ kind: 'suspect', node: 'decode-7', text: 'decode-7 is suspect' });
+  world.stream.tick(true);
+  const sent = ({ nodes, events, requests }: StreamTick): unknown[] => [
+    nodes.map(({ name }) => name),
+    events.map(({ text }) => text),
+    requests.map(({ id }) => id),
+  ];
+  assert.deepEqual(sent(reader.last), [['decode-7'], ['decode-7 is suspect'], []]);
+  world.tick();
+  const [names, events, requests] = sent(reader.last) as [string[], string[], string[]];
+  assert.deepEqual([names.length > 10, events, requests], [true, [], ['r1']]);
+});
+
+test('a thousand nodes that join at once come in several ticks, none of which is large', () => {
+  const world = new World();
+  const reader = new Reader();
+  world.stream.open(reader);
+  const nodes = Array.from({ length: 1_000 }, (_, i) => world.add(`decode-${i}`));
+  const known = new Set<string>();
+  for (let i = 0; i < 20; i++) {
+    reader.numBytes = 0;
+    for (const node of nodes) heard(node, i, world.nowMs);
+    world.tick();
+    for (const { name } of reader.last.nodes) known.add(name);
+    assert.ok(reader.numBytes < 80_000, `${reader.numBytes} bytes`);
+  }
+  assert.equal(known.size, 1_000);
+});
+
+test('a slow reader is left out and gets what it missed later, not all anew', () => {
+  const world = new World();
+  const nodes = Array.from({ length: 100 }, (_, i) => world.add(`decode-${i}`));
+  const [slow, quick] = [new Reader(), new Reader()];
   world.stream.open(slow);
-  world.stream.open(events);
+  world.stream.open(quick);
+  const firstBytes = slow.numBytes;
   slow.isSlow = true;
-  heard(node, 5, 0);
+  const known = new Map(slow.last.nodes.map((node) => [node.name, node as NodeView]));
+  const [a, b] = nodes;
+  assert(a && b);
+  const hear = (): void => {
+    for (const node of nodes) heard(node, node.load?.running ?? 0, world.nowMs);
+  };
+  heard(a, 5, world.nowMs);
+  world.request('r1');
+  world.events.add({ kind: 'joined', node: 'x', text: 'first' });
   world.tick();
+  hear();
+  heard(b, 6, world.nowMs);
+  heard(a, 7, world.nowMs);
+  world.request('r2');
+  world.events.add({ kind: 'joined', node: 'y', text: 'second' });
   world.tick();
-  assert.equal(slow.ticks.length, 1);
-  assert.deepEqual([events.ticks.length, events.last.nodes, events.ticks[0]?.nodes], [3, [], []]);
+  assert.deepEqual([slow.ticks.length, quick.ticks.length], [1, 3]);
   slow.isSlow = false;
+  hear();
+  heard(b, 8, world.nowMs);
   world.tick();
+  for (const row of slow.last.nodes) known.set(row.name, { ...(known.get(row.name) as NodeView), ...row });
+  assert.deepEqual([known.get('decode-0')?.running, known.get('decode-1')?.running, known.size], [7, 8, 101]);
   assert.deepEqual(
-    slow.last.nodes.map(({ name, running }) => [name, running]),
+    [slow.last.events.map(({ text }) => text).sort(), slow.last.requests.map(({ id }) => id)],
     [
-      ['a', 5],
-      ['router', 0],
+      ['first', 'second'],
+      ['r1', 'r2'],
     ],
   );
+  assert.ok(slow.numBytes - firstBytes < firstBytes / 10, `${slow.numBytes - firstBytes} of ${firstBytes} bytes`);
+  assert.deepEqual(
+    quick.last.nodes.map(({ name }) => name),
+    ['decode-1'],
+  );
+  hear();
   world.tick();
-  assert.deepEqual(slow.last.nodes, []);
-  for (let i = 2; i < 64; i++) world.stream.open(new Reader());
+  assert.deepEqual([slow.last.nodes, slow.last.events, slow.last.requests], [[], [], []]);
+});
+
+test('parts that are not wanted are empty; the 65th reader is refused', () => {
+  const world = new World();
+  world.add('a');
+  const events = new Reader(['events']);
+  world.stream.open(events);
+  world.tick();
+  assert.deepEqual([events.ticks.length, events.last.nodes, events.ticks[0]?.nodes], [2, [], []]);
+  for (let i = 1; i < 64; i++) world.stream.open(new Reader());
   assert.throws(() => world.stream.open(new Reader()), /there are 64 streams already/);
 });
 
@@ -251,7 +320,7 @@ test('of many events at once a tick has the first ones, and the next ticks the o
 
 test('a slow reader hears of the nodes that left meanwhile, but not of one that is back', () => {
   const world = new World();
-  world.add('a');
+  const a = world.add('a');
   world.add('b');
   world.add('c');
   const slow = new Reader();
@@ -260,14 +329,14 @@ test('a slow reader hears of the nodes that left meanwhile, but not of one that 
   world.instances.splice(1, 2);
   world.tick();
   world.add('c');
+  heard(a, 0, world.nowMs);
   world.tick();
+  heard(a, 0, world.nowMs);
   slow.isSlow = false;
   world.tick();
   assert.deepEqual([slow.ticks.length, slow.last.gone], [2, ['b']]);
-  assert.deepEqual(
-    slow.last.nodes.map(({ name }) => name),
-    ['a', 'router', 'c'],
-  );
+  const [c, ...others] = slow.last.nodes;
+  assert.deepEqual([c?.name, c?.address, others], ['c', 'c:1', []]);
   world.tick();
   assert.deepEqual(slow.last.gone, []);
 });

@@ -46,6 +46,7 @@ class World {
     const load = { running: 0, waiting: 0, preemptions: 0, lastStepMs: 0, isDraining: false, tiers: {}, ...change };
     for (const instance of heard) instance.receiveHeartbeat({ load, blocks: 0, seen: {} }, 'r', this.nowMs);
     this.watch.look();
+    this.events.flush();
   }
 
   get texts(): string[] {
@@ -166,7 +167,8 @@ test('10,000 events are kept, chosen by number, kind and node; a refusal that re
     log.list({ limit: 9 }).map(({ text }) => text),
     ['p1 at p1:1 was refused: another model (59 times more since then)', 'p1 at p1:1 was refused: another model'],
   );
-  for (let i = 0; i < 10_000; i++) log.add({ kind: i % 2 ? 'left' : 'joined', node: `n${i % 10}`, text: `${i}` });
+  for (let i = 0; i < 10_000; i++, nowMs += 3_000)
+    log.add({ kind: i % 2 ? 'left' : 'joined', node: `n${i % 10}`, text: `${i}` });
   assert.equal(log.last, 10_002);
   assert.equal(log.list({ limit: 1e9 }).length, 10_000);
   assert.deepEqual(
@@ -177,6 +179,41 @@ test('10,000 events are kept, chosen by number, kind and node; a refusal that re
     log.list({ kinds: ['left'], node: 'n3', limit: 2 }).map(({ text }) => text),
     ['9993', '9983'],
   );
+});
+
+test('300 nodes that are lost together are a few events, each of which a node finds; one that is lost a minute later is told of at once', () => {
+  const world = new World();
+  const { events } = world;
+  const lose = (name: string): void => {
+    events.add({ kind: 'lost', node: name, role: 'decode', model: 'm', text: `${name} is lost: silence` });
+  };
+  for (let i = 0; i < 300; i++) lose(`d${i}`);
+  events.add({ kind: 'policy', text: 'Requests are placed by auto' });
+  assert.equal(world.texts.length, 9);
+  for (let i = 0; i < 4; i++) world.step([]);
+  assert.deepEqual(world.texts.slice(7), [
+    'lost: d7 is lost: silence',
+    'policy: Requests are placed by auto',
+    'lost: 292 nodes are lost: d8, d9, d10 and 289 others. The first one: d8 is lost: silence',
+  ]);
+  const [together] = events.list({ limit: 1 });
+  assert.deepEqual([together?.node, together?.role, together?.model], [null, 'decode', 'm']);
+  const of = (node: string): string[] => events.list({ node, limit: 9 }).map(({ text }) => text.slice(0, 12));
+  assert.deepEqual([of('d3'), of('d299'), of('d300')], [['d3 is lost: '], ['292 nodes ar'], []]);
+  world.nowMs += 60_000;
+  lose('d300');
+  assert.deepEqual(of('d300'), ['d300 is lost']);
+});
+
+test('nodes that come and go for minutes fill the log slowly', () => {
+  const world = new World();
+  for (let i = 0; i < 600; i++) {
+    for (let node = 0; node < 20; node++)
+      world.events.add({ kind: i % 2 ? 'reachable' : 'suspect', node: `d${node}`, text: `d${node} changes` });
+    world.step([]);
+  }
+  assert(world.events.last < 60, `${world.events.last} events of 12,000 changes`);
+  assert.match(world.texts.at(-1) ?? '', /^(suspect|reachable): 20 nodes .*, \d+ times in all: d0, d1, d2 and 17/);
 });
 
 test('counts of a member from before this router knew it are no alarm', () => {
