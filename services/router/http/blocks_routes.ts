@@ -50,7 +50,7 @@ function addLookupRoute(app: FastifyInstance, { context, index, view }: HttpApp)
       asked.abort(new Failure('deadline_exceeded', `the look-up took over ${LOOKUP_MS} ms: try again`));
     });
     try {
-      return await lookups.answer((request.body as Body | undefined) ?? noBody, asked.signal);
+      return await lookups.answer((request.body as Body | undefined) ?? noBody, request.headers, asked.signal);
     } finally {
       ended.abort();
     }
