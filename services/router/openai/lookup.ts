@@ -1,5 +1,4 @@
 /** `POST /api/lookup`: where a prompt lies and where it would be placed, by the body that a request for its answer would have. */
-import type { IncomingHttpHeaders } from 'node:http';
 import { Failure } from '../../../shared/base/failure.ts';
 import { tiers } from '../../../shared/protocol/block_events.ts';
 import type { MembersView } from '../cluster/members_view.ts';
@@ -14,7 +13,7 @@ import { DEFAULT_MAX_TOKENS } from './completions.ts';
 import { generationOf } from './common.ts';
 import type { ChatBody, CompletionBody } from './parameters.ts';
 import { ParameterFailure } from './parameter_failure.ts';
-import { parseTargets, targetTextsOf } from './request_targets.ts';
+import { parseTargets, type TargetTexts } from './request_targets.ts';
 import { toolRule } from './tool_grammar.ts';
 import { truncated } from './truncation.ts';
 
@@ -37,17 +36,17 @@ export class Lookups {
   }
 
   /**
-   * Reads a body and looks its prompt up, for a request with these headers, which may state targets. Releases the body. @throws ParameterFailure for a body that is refused, Failure `overloaded` when
+   * Reads a body and looks its prompt up, for a request whose headers state the targets `texts`. Releases the body. @throws ParameterFailure for a body that is refused, Failure `overloaded` when
    * too many look-ups are open or the model has no engines.
    */
-  async answer(body: Body, headers: IncomingHttpHeaders, signal: AbortSignal): Promise<LookupBody> {
+  async answer(body: Body, texts: TargetTexts, signal: AbortSignal): Promise<LookupBody> {
     if (this.#numOpen >= MAX_OPEN) {
       body.release();
       throw new Failure('overloaded', `${MAX_OPEN} prompts are being looked up: try again`);
     }
     this.#numOpen++;
     try {
-      const { targets, failure } = parseTargets(targetTextsOf(headers));
+      const { targets, failure } = parseTargets(texts);
       if (failure) throw failure;
       return await this.#answer(body, targets, signal);
     } finally {

@@ -148,26 +148,31 @@ const CASES: readonly (readonly [string, Generation, Targets?])[] = [
   ['targets', generation(), { ttftMs: 2, tbtMs: 3, totalMs: undefined }],
 ];
 
-interface Run {
+interface Comparison {
   readonly name: PolicyName;
   readonly what: string;
   readonly own: Generation;
   readonly targets: Targets | undefined;
 }
-const RUNS = policyNames.flatMap((name) => CASES.map(([what, own, targets]): Run => ({ name, what, own, targets })));
+const RUNS = policyNames.flatMap((name) =>
+  CASES.map(([what, own, targets]): Comparison => ({ name, what, own, targets })),
+);
 
-test.each<Run>(RUNS)('under $name a look-up asks what the request asks: $what', async ({ name, own, targets }) => {
-  const scene = new Scene(name);
-  const features = { tenant: '', template: '', promptTokens: PROMPT.length, maxTokens: 500 };
-  for (let i = 0; i < 20; i++) {
-    scene.lengths.learn({ ...features, kind: ENDPOINT }, 5, false);
-    scene.lengths.learn({ ...features, kind: `${ENDPOINT} constrained` }, 11, false);
-  }
-  await scene.lookUp(own, targets);
-  await scene.send(own, targets);
-  const [said, done] = scene.decided;
-  assert.ok(said && done);
-  assert.deepEqual(said.question, done.question);
-  assert.deepEqual(said.snapshot, done.snapshot);
-  assert.deepEqual(said.decision, done.decision);
-});
+test.each<Comparison>(RUNS)(
+  'under $name a look-up asks what the request asks: $what',
+  async ({ name, own, targets }) => {
+    const scene = new Scene(name);
+    const features = { tenant: '', template: '', promptTokens: PROMPT.length, maxTokens: 500 };
+    for (let i = 0; i < 20; i++) {
+      scene.lengths.learn({ ...features, kind: ENDPOINT }, 5, false);
+      scene.lengths.learn({ ...features, kind: `${ENDPOINT} constrained` }, 11, false);
+    }
+    await scene.lookUp(own, targets);
+    await scene.send(own, targets);
+    const [said, done] = scene.decided;
+    assert.ok(said && done);
+    assert.deepEqual(said.question, done.question);
+    assert.deepEqual(said.snapshot, done.snapshot);
+    assert.deepEqual(said.decision, done.decision);
+  },
+);
