@@ -11,9 +11,10 @@ import type { ApiContext } from './api_context.ts';
 import type { Body } from './bodies.ts';
 import { DEFAULT_MAX_TOKENS } from './completions.ts';
 import { generationOf } from './common.ts';
+import type { TargetTexts } from './exchange.ts';
 import type { ChatBody, CompletionBody } from './parameters.ts';
 import { ParameterFailure } from './parameter_failure.ts';
-import { parseTargets, type TargetTexts } from './request_targets.ts';
+import { parseTargets } from './request_targets.ts';
 import { toolRule } from './tool_grammar.ts';
 import { truncated } from './truncation.ts';
 

@@ -67,7 +67,7 @@ class Scene {
     index.apply('s1/e', { operation: 'stored', tier: 'dram', keys: keys.subarray(0, 14) });
     index.apply('d2/e', { operation: 'stored', tier: 'device', keys: keys.subarray(0, 6) });
     const policy = createPolicy(name, { localPrefillTokens: 8, strictRoles: false });
-    const random = { u32: () => 2 ** 31 } as Random;
+    const random = Object.assign(new Random(1), { u32: () => 2 ** 31 });
     const conductor = new Conductor({
       ...{ view, index, clock, random, tieBreak: 0 },
       policy: {
