@@ -1,7 +1,7 @@
 /**
  * The blocks of prompts in a running cluster: a look-up before a request says what the request then reports, each token that was computed
  * has a reason, and the cost of a node's loss is what is computed again. Reasons that processes show seldom (`absent`):
- * test/router/observe/miss_reasons.test.ts. Budget: 60 s.
+ * test/router/observe/miss_reasons.test.ts. Budget: 70 s.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, expect, test } from 'vitest';
@@ -72,10 +72,8 @@ function sumOf(misses: readonly Miss[]): Partial<Record<MissReason, number>> {
   return sums;
 }
 
-test(`of ${NUM_PROMPTS} prompts a look-up says how many tokens are cached, and why the others are computed`, async () => {
-  // Prices follow the measured times of steps: on a busy machine they may change between a look-up and its request.
-  cluster = await Cluster.up('--prefill', '1', '--decode', '2', '--store', '1', '--policy', 'longest_prefix');
-  const random = new Random(40);
+/** Returns the prompts by turns: token ids with beginnings in common, texts and chats, some under a salt. */
+function prompts(random: Random): (i: number) => object {
   const ids = (count: number): number[] => Array.from({ length: count }, () => 3 + random.below(1_500));
   const words = (count: number): string =>
     Array.from({ length: count }, () =>
@@ -83,7 +81,7 @@ test(`of ${NUM_PROMPTS} prompts a look-up says how many tokens are cached, and w
     ).join(' ');
   const beginnings = Array.from({ length: 8 }, () => ids(100 + random.below(100)));
   const texts = Array.from({ length: 4 }, () => words(60));
-  const next = (i: number): object => {
+  return (i) => {
     const salt = random.chance(1, 8) ? { cache_salt: 'tenant' } : {};
     if (i % 4 === 3) return { messages: [{ role: 'user', content: `${texts[i % 4]} ${words(10)}` }], ...salt };
     if (i % 4 === 2) return { prompt: `${random.pick(texts as [string])} ${words(10)}`, ...salt };
@@ -93,6 +91,11 @@ test(`of ${NUM_PROMPTS} prompts a look-up says how many tokens are cached, and w
       ...salt,
     };
   };
+}
+
+test(`of ${NUM_PROMPTS} prompts a look-up says how many tokens are cached, and why the others are computed`, async () => {
+  cluster = await Cluster.up('--prefill', '1', '--decode', '2', '--store', '1', '--policy', 'longest_prefix');
+  const next = prompts(new Random(40));
   let numHits = 0;
   for (let i = 0; i < NUM_PROMPTS; i++) {
     const body = { ...next(i), max_tokens: 1, temperature: 0 };
@@ -115,6 +118,41 @@ test(`of ${NUM_PROMPTS} prompts a look-up says how many tokens are cached, and w
   expect(await cluster.requests(512)).toHaveLength(NUM_PROMPTS);
   await cluster.idle();
   expect((await cluster.open()).promises).toBe(0);
+}, 120_000);
+
+interface LastRequest {
+  readonly prompt_tokens: number;
+  readonly tokens: { readonly cached: number };
+  readonly misses: readonly Miss[];
+}
+
+test('where prices decide, a look-up says who holds each token, whatever placement the request then gets', async () => {
+  cluster = await Cluster.up('--prefill', '1', '--decode', '2', '--store', '1');
+  const next = prompts(new Random(41));
+  for (let i = 0; i < sized(40, 20); i++) {
+    const body = { ...next(i), max_tokens: 1, temperature: 0 };
+    const said = await lookUp(body);
+    await send(body);
+    const { requests } = (await (await fetch(`${cluster.url}/api/requests?limit=1`)).json()) as {
+      requests: [LastRequest];
+    };
+    const [{ prompt_tokens: numTokens, tokens, misses }] = requests;
+    expect(said.prompt_tokens).toBe(numTokens);
+    expect(said.placements.filter((one) => one.is_chosen)).toHaveLength(1);
+    const isHeld = (token: number): boolean => said.ranges.some(({ start, end }) => start <= token && token < end);
+    // Every cached token was held, and every computed one has the reason that follows from who holds it.
+    for (let token = 0; token < tokens.cached; token++) expect(isHeld(token), `prompt ${i}: token ${token}`).toBe(true);
+    expect(misses[0]?.start ?? numTokens).toBe(tokens.cached);
+    for (const { start, end, reason, node } of misses) {
+      const isOfHeld = reason === 'held_elsewhere' || reason === 'absent';
+      if (reason !== 'tail')
+        for (let token = start; token < end; token++)
+          expect(isHeld(token), `prompt ${i}: token ${token}`).toBe(isOfHeld);
+      const holders = said.ranges.find((range) => range.start <= start && start < range.end)?.held_by ?? [];
+      if (isOfHeld) expect(holders.map((holder) => holder.node)).toContain(node);
+    }
+    await announced(body);
+  }
 }, 120_000);
 
 test('every reason has its name, and what a lost node alone had is computed again', async () => {

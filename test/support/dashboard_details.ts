@@ -206,6 +206,7 @@ function lookup(world: World, text: string): LookupBody {
     ],
     misses: [{ start: 2 * block, end: total, reason: 'never_seen' }],
     cached_tokens: 2 * block,
+    unplaced: null,
     placements: [placement(names[0], 640, true), placement(names[1], 810, false)],
   };
 }

@@ -196,6 +196,7 @@ export class World {
       ranges: [{ start: 0, end: half, held_by: [{ node: node!.name, tiers: ['device'] }] }],
       misses: [{ start: half, end: texts.length, reason: 'never_seen' }],
       cached_tokens: half,
+      unplaced: null,
       placements: [placement(node!.name, 12.5, true), ...(other ? [placement(other.name, 31, false)] : [])],
     };
   }

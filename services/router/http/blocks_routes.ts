@@ -3,6 +3,7 @@ import type { FastifyInstance } from 'fastify';
 import { Failure } from '../../../shared/base/failure.ts';
 import { noBody, type Body } from '../openai/bodies.ts';
 import { Lookups } from '../openai/lookup.ts';
+import { targetTextsOf } from '../openai/request_targets.ts';
 import { ParameterFailure } from '../openai/parameter_failure.ts';
 import type { HttpApp } from '../router.ts';
 import { whenGone } from './client_gone.ts';
@@ -50,7 +51,11 @@ function addLookupRoute(app: FastifyInstance, { context, index, view }: HttpApp)
       asked.abort(new Failure('deadline_exceeded', `the look-up took over ${LOOKUP_MS} ms: try again`));
     });
     try {
-      return await lookups.answer((request.body as Body | undefined) ?? noBody, asked.signal);
+      return await lookups.answer(
+        (request.body as Body | undefined) ?? noBody,
+        targetTextsOf(request.headers),
+        asked.signal,
+      );
     } finally {
       ended.abort();
     }

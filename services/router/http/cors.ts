@@ -64,7 +64,7 @@ export class Cors {
 }
 
 /** Whether a request URL leads to a route below `/api`, also with a host in front or percent-encoded. */
-function isInside(url: string): boolean {
+export function isInside(url: string): boolean {
   const path = url.replace(/^[a-z][a-z\d+.-]*:\/\/[^/?#]*/i, '').replace(/[?#;].*$/s, '');
   try {
     return /^\/*api(\/|$)/i.test(decodeURIComponent(path));

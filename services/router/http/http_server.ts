@@ -15,6 +15,7 @@ import { namesOf, withClient } from './http_exchange.ts';
 import { addInsideRoutes } from './inside_routes.ts';
 import { addModelRoutes } from './model_routes.ts';
 import { addResponseRoutes } from './response_routes.ts';
+import { PageGuard } from './page_guard.ts';
 import { readBody, withBody } from './read_body.ts';
 
 /** Milliseconds between checks for connections whose request arrives too slowly. */
@@ -97,6 +98,7 @@ function createHttpServer(httpApp: HttpApp): FastifyInstance {
     if (clientId !== undefined) void reply.header('x-request-id', clientId);
     done();
   });
+  refusePages(app, httpApp);
   const { clock, admission } = context;
   const answering = (change: 1 | -1): void => {
     admission.answering(change);
@@ -115,6 +117,16 @@ function createHttpServer(httpApp: HttpApp): FastifyInstance {
   addHealthRoutes(app, httpApp);
   addInsideRoutes(app, httpApp);
   return app;
+}
+
+/** Refuses requests of web pages that must not reach `/api/*`. */
+function refusePages(app: FastifyInstance, { config, context }: HttpApp): void {
+  const guard = new PageGuard(config.allowed_origins);
+  app.addHook('onRequest', (request, reply, done) => {
+    const refusal = guard.refusal(request.raw);
+    if (refusal === undefined) done();
+    else answerError(httpError(403, refusal), reply, context.metrics);
+  });
 }
 
 /** Returns the path of a model or of a stored answer as the route that it is one of. */

@@ -283,6 +283,8 @@ export interface LookupBody {
   /** Tokens that the chosen placement would not compute. */
   readonly cached_tokens: number;
   readonly placements: readonly PlacementView[];
+  /** Why a request with the prompt would wait or be refused now; null when it would be placed. */
+  readonly unplaced: string | null;
 }
 
 /** Body of `/api/reuse`: hit ratio against capacity, from a sample of the keys. */

@@ -70,6 +70,7 @@ export function errorBody(error: unknown): ErrorBody {
 /** Error codes of errors that are not a Failure, by HTTP status. */
 const codes: Record<number, string> = {
   400: 'invalid_request',
+  403: 'forbidden',
   404: 'not_found',
   405: 'method_not_allowed',
   408: 'request_timeout',

@@ -3,7 +3,7 @@ import { Failure } from '../../../shared/base/failure.ts';
 import { tiers } from '../../../shared/protocol/block_events.ts';
 import type { MembersView } from '../cluster/members_view.ts';
 import type { PrefixIndex } from '../cluster/prefix_index.ts';
-import type { Alternative } from '../conductor/policy.ts';
+import type { Alternative, Targets } from '../conductor/policy.ts';
 import type { LookupBody, PlacementView } from '../observe/api_types.ts';
 import { nodeOf } from '../observe/gone_keys.ts';
 import type { Preview } from '../relay/preview.ts';
@@ -11,8 +11,11 @@ import type { ApiContext } from './api_context.ts';
 import type { Body } from './bodies.ts';
 import { DEFAULT_MAX_TOKENS } from './completions.ts';
 import { generationOf } from './common.ts';
+import type { TargetTexts } from './exchange.ts';
 import type { ChatBody, CompletionBody } from './parameters.ts';
 import { ParameterFailure } from './parameter_failure.ts';
+import { parseTargets } from './request_targets.ts';
+import { toolRule } from './tool_grammar.ts';
 import { truncated } from './truncation.ts';
 
 /** Look-ups at the same time (P1); further ones are refused. */
@@ -34,24 +37,26 @@ export class Lookups {
   }
 
   /**
-   * Reads a body and looks its prompt up. Releases the body. @throws ParameterFailure for a body that is refused, Failure `overloaded` when
+   * Reads a body and looks its prompt up, for a request whose headers state the targets `texts`. Releases the body. @throws ParameterFailure for a body that is refused, Failure `overloaded` when
    * too many look-ups are open or the model has no engines.
    */
-  async answer(body: Body, signal: AbortSignal): Promise<LookupBody> {
+  async answer(body: Body, texts: TargetTexts, signal: AbortSignal): Promise<LookupBody> {
     if (this.#numOpen >= MAX_OPEN) {
       body.release();
       throw new Failure('overloaded', `${MAX_OPEN} prompts are being looked up: try again`);
     }
     this.#numOpen++;
     try {
-      return await this.#answer(body, signal);
+      const { targets, failure } = parseTargets(texts);
+      if (failure) throw failure;
+      return await this.#answer(body, targets, signal);
     } finally {
       this.#numOpen--;
       body.release();
     }
   }
 
-  async #answer(bytes: Body, signal: AbortSignal): Promise<LookupBody> {
+  async #answer(bytes: Body, targets: Targets, signal: AbortSignal): Promise<LookupBody> {
     const all = this.#context;
     const bodyBytes = bytes.bytes.length;
     const { body, prompts, failure } = await all.bodies.readPrompts('lookup', bytes, all.of(undefined), signal);
@@ -70,7 +75,11 @@ export class Lookups {
     const unseeded = { ...context, newSeed: () => 0 };
     const param = isChat ? 'messages' : 'prompt';
     const generation = generationOf(unseeded, body, tokens, body.maxTokens ?? mostTokens, param, null);
-    const found = await context.relay.preview(generation, isChat ? '/v1/chat/completions' : '/v1/completions');
+    const found = await context.relay.preview({
+      ...{ generation, isConstrained: isConstrained(context, body) },
+      endpoint: isChat ? '/v1/chat/completions' : '/v1/completions',
+      targets: context.targets.of(body.cacheSalt, targets),
+    });
     if (!found)
       throw new Failure('overloaded', `no engine of ${context.servedName} is in the cluster: start one and try again`);
     // Everything that depends on the cluster is read before the texts are awaited.
@@ -82,7 +91,7 @@ export class Lookups {
   #bodyOf(
     { servedName, clock }: ApiContext,
     numTokens: number,
-    { blockSize, keys, chosen, cachedTokens, misses }: Preview,
+    { blockSize, keys, chosen, cachedTokens, unplaced, misses }: Preview,
   ): Omit<LookupBody, 'texts'> {
     const ranges = this.#index.ranges(keys).map(({ start, end, heldBy }) => ({
       ...{ start: start * blockSize, end: end * blockSize },
@@ -96,7 +105,7 @@ export class Lookups {
       ...{ as_of: clock.wallMs(), model: servedName, block_size: blockSize, prompt_tokens: numTokens, ranges },
       misses: misses?.of(numTokens - cachedTokens) ?? [],
       cached_tokens: cachedTokens,
-      placements: placementsOf(chosen),
+      ...{ placements: placementsOf(chosen), unplaced },
     };
   }
 }
@@ -122,6 +131,12 @@ function placementsOf(chosen: Preview['chosen']): PlacementView[] {
     };
   });
   return [first, ...others];
+}
+
+/** Whether a grammar, or a list of tokens, would hold the answer. */
+function isConstrained({ output }: ApiContext, body: ChatBody | CompletionBody): boolean {
+  if (body.constraint) return true;
+  return 'template' in body && toolRule(body.tools, output.rules.callForm, undefined) !== undefined;
 }
 
 async function chatTokens(

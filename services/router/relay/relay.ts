@@ -18,7 +18,8 @@ import { Exclusions } from './exclusions.ts';
 import type { Generation } from './generation.ts';
 import { expectedTokens, learnLength } from './expected_length.ts';
 import type { InFlightRequest } from './in_flight_request.ts';
-import { preview, type Preview } from './preview.ts';
+import { neededLength } from './needed_length.ts';
+import { preview, type Preview, type PreviewedRequest } from './preview.ts';
 import { NO_BLOCKS, RequestChain } from './request_chain.ts';
 import type { RequestTrace } from './request_log.ts';
 import { samplingAttributes } from './request_spans.ts';
@@ -57,9 +58,9 @@ export class Relay {
     }).run();
   }
 
-  /** Returns where a prompt would be placed now, sent to `endpoint`; undefined while the model has no engines. Nothing is recorded. */
-  preview(generation: Generation, endpoint: string): Promise<Preview | undefined> {
-    return preview(this.#options, generation, endpoint);
+  /** Returns where a prompt would be placed now; undefined while the model has no engines. Nothing is recorded. */
+  preview(asked: PreviewedRequest): Promise<Preview | undefined> {
+    return preview(this.#options, asked);
   }
 
   /** @throws Failure when the request cannot be finished; tokens yielded before stay valid. */
@@ -175,7 +176,8 @@ export class Relay {
       const isReading = promptLogprobs !== undefined && promptLogprobs.length + 1 < promptTokens.length;
       return conductor.decide({
         requestId: trace.id,
-        ...{ numTokens: tokens.length, maxLength: this.#needed(inFlight), avoided: excluded, retryAvoided },
+        ...{ numTokens: tokens.length, avoided: excluded, retryAvoided },
+        maxLength: neededLength(view, inFlight.generation, tokens.length),
         ...{ keys: isReading ? NO_BLOCKS.keys : blocks.keys, hashes: blocks.hashes },
         ...{ outputTokens: expectedTokens(lengths, inFlight), waitedMs: trace.elapsedMs },
         ...{ targets: trace.expected.targets, isBegun: inFlight.numAttempts > 0 },
@@ -183,16 +185,5 @@ export class Relay {
       });
     });
     return { chosen, blocks, numTokens: tokens.length };
-  }
-
-  /**
-   * Returns the least maxModelLen of an instance for the request. A request without a limit accepts the largest context in the
-   * cluster.
-   */
-  #needed({ generation, tokens }: InFlightRequest): number {
-    const { isOpenEnded, request } = generation;
-    const { maxLength } = request;
-    const largest = Math.max(0, ...this.#options.view.generating().map(({ maxModelLen }) => maxModelLen));
-    return isOpenEnded && largest < maxLength ? Math.max(largest, tokens.length + 1) : maxLength;
   }
 }

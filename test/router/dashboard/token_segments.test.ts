@@ -13,7 +13,7 @@ import {
 function lookup(total: number, ranges: LookupBody['ranges']): LookupBody {
   return {
     ...{ as_of: 0, model: 'm', block_size: 16, texts: null, prompt_tokens: total, ranges, misses: [] },
-    ...{ cached_tokens: 0, placements: [] },
+    ...{ cached_tokens: 0, unplaced: null, placements: [] },
   };
 }
 

@@ -2,7 +2,7 @@
 import { signal, useSignal } from '@preact/signals';
 import type { VNode } from 'preact';
 import { useEffect } from 'preact/hooks';
-import type { LookupBody, PlacementView } from '../../../observe/api_types.ts';
+import type { LookupBody } from '../../../observe/api_types.ts';
 import { askJson } from '../../browser.ts';
 import { count, duration, NONE, percent, plural } from '../../format.ts';
 import { messageOf } from '../../messages.ts';
@@ -91,7 +91,7 @@ function Form(props: { readonly isAsking: boolean; readonly onSubmit: () => void
 
 function Found({ body }: { readonly body: LookupBody }): VNode {
   const colours = holderSegments(body);
-  const { prompt_tokens: total, cached_tokens: cached, misses, texts, placements } = body;
+  const { prompt_tokens: total, cached_tokens: cached, misses, texts, placements, unplaced } = body;
   const chosen = placements.find((one) => one.is_chosen);
   return (
     <div class="found" aria-live="polite">
@@ -118,7 +118,7 @@ function Found({ body }: { readonly body: LookupBody }): VNode {
           </ul>
         </>
       )}
-      <Placements placements={placements} />
+      <Placements placements={placements} unplaced={unplaced} />
     </div>
   );
 }
@@ -157,8 +157,9 @@ function Ranges({ colours, blockSize }: { readonly colours: TokenColours; readon
   );
 }
 
-function Placements({ placements }: { readonly placements: readonly PlacementView[] }): VNode | null {
-  if (placements.length === 0) return <Notice>No instance can take this prompt now.</Notice>;
+function Placements({ placements, unplaced }: Pick<LookupBody, 'placements' | 'unplaced'>): VNode | null {
+  if (placements.length === 0)
+    return <Notice>{`No instance can take this prompt now${unplaced === null ? '' : `: ${unplaced}`}.`}</Notice>;
   return (
     <table class="grid-table stacking">
       <caption>Placements that the prompt could get; the policy takes the one with the lowest price</caption>
