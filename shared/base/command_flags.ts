@@ -49,8 +49,15 @@ export function parseFlags<Name extends string>(
     }
     return { given: new GivenFlags(flags, given), words: positionals };
   } catch (error) {
-    throw new ConfigError(`${messageOf(error)}\nSee \`penstock ${command} --help\` for all options.`);
+    throw new ConfigError(`${faultOf(messageOf(error))}\nSee \`penstock ${command} --help\` for all options.`);
   }
+}
+
+/** Returns what Node says of a command line, without its advice, which is for other command lines than these. */
+function faultOf(message: string): string {
+  const [, name] = /^Option '(?:-\w, )?(--[\w-]+).*' argument is ambiguous/.exec(message) ?? [];
+  if (name !== undefined) return `${name} needs a value; one that begins with a dash is written ${name}=VALUE`;
+  return message.replace(/ To specify a positional argument .*$/s, '');
 }
 
 /** Flags of a command line, checked as they are read. */
@@ -103,14 +110,14 @@ export class GivenFlags<Name extends string> {
     return value;
   }
 
-  /** Returns an integer in [1, max]. @throws ConfigError */
-  whole(name: Name, max: number): number | undefined {
+  /** Returns an integer in [min, max]. @throws ConfigError */
+  whole(name: Name, max: number, min = 1): number | undefined {
     const text = this.text(name);
     if (text === undefined) return undefined;
     const value = /^\d+$/.test(text) ? Number(text) : NaN;
-    if (!(value >= 1 && value <= max))
+    if (!(value >= min && value <= max))
       throw new ConfigError(
-        `--${name}: ${JSON.stringify(text)} is not allowed: a whole number from 1 to ${max} (${this.#flags[name].help})`,
+        `--${name}: ${JSON.stringify(text)} is not allowed: a whole number from ${min} to ${max} (${this.#flags[name].help})`,
       );
     return value;
   }

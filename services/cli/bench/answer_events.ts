@@ -14,6 +14,8 @@ export interface AnswerEvent {
   readonly isChoice: boolean;
   /** Whether the event brings at least one token. */
   readonly hasToken: boolean;
+  /** Whether the event says why the answer ended (`finish_reason`). */
+  readonly isEnd: boolean;
   /** Text of the answer, without its reasoning. */
   readonly text: string;
   readonly usage: Usage | undefined;
@@ -44,16 +46,16 @@ export function readAnswerEvent(data: string): AnswerEvent {
   };
 }
 
-function choiceOf(choice: Value | undefined): Pick<AnswerEvent, 'isChoice' | 'hasToken' | 'text'> {
-  if (!choice) return { isChoice: false, hasToken: false, text: '' };
+function choiceOf(choice: Value | undefined): Pick<AnswerEvent, 'isChoice' | 'hasToken' | 'isEnd' | 'text'> {
+  if (!choice) return { isChoice: false, hasToken: false, isEnd: false, text: '' };
   const { delta, text: ofCompletion, finish_reason: finishReason } = choice;
   const message = isObject(delta) ? delta : undefined;
   const content = message ? message['content'] : ofCompletion;
   const text = isText(content) ? content : '';
   const { reasoning, reasoning_content: reasoningContent, tool_calls: toolCalls, role } = message ?? {};
   const hasText = text !== '' || isText(reasoning) || isText(reasoningContent) || isObject(toolCalls);
-  const isMark = isText(finishReason) || isText(role);
-  return { isChoice: true, hasToken: hasText || !isMark, text };
+  const isEnd = isText(finishReason);
+  return { isChoice: true, hasToken: hasText || !(isEnd || isText(role)), isEnd, text };
 }
 
 /** Returns the token counts of a `usage` object. */

@@ -20,13 +20,16 @@ export class EventStreamReader {
 
   /** Reads further bytes. @throws Error when an event is larger than MAX_EVENT_LENGTH, and whatever `onData` throws */
   push(bytes: Uint8Array): void {
-    const text = this.#rest + this.#decoder.write(bytes);
+    const text = this.#decoder.write(bytes);
     let start = 0;
+    // Line ends are looked for in the new bytes alone, so that a long event costs its length and not the square of it.
     for (let end = text.indexOf('\n'); end >= 0; end = text.indexOf('\n', start)) {
-      this.#line(text.slice(start, end > start && text[end - 1] === '\r' ? end - 1 : end));
+      const line = this.#rest + text.slice(start, end);
+      this.#rest = '';
+      this.#line(line.endsWith('\r') ? line.slice(0, -1) : line);
       start = end + 1;
     }
-    this.#rest = start === 0 ? text : text.slice(start);
+    this.#rest += text.slice(start);
     if (this.#rest.length > MAX_EVENT_LENGTH) throw new Error(`an event has more than ${MAX_EVENT_LENGTH} characters`);
   }
 

@@ -93,6 +93,8 @@ class AnswerHandler implements Dispatcher.DispatchHandler {
   #controller: Dispatcher.DispatchController | undefined;
   #status = 0;
   #errorBody = '';
+  /** Error that `onBytes` threw, which ended the request. */
+  #thrown: { readonly error: unknown } | undefined;
 
   constructor(
     onBytes: (bytes: Uint8Array) => void,
@@ -127,6 +129,7 @@ class AnswerHandler implements Dispatcher.DispatchHandler {
     try {
       this.#onBytes(bytes);
     } catch (error) {
+      this.#thrown = { error };
       controller.abort(error as Error);
     }
   }
@@ -140,8 +143,8 @@ class AnswerHandler implements Dispatcher.DispatchHandler {
 
   onResponseError(_: Dispatcher.DispatchController, error: Error): void {
     this.#unfollow();
-    if (this.#signal.aborted || error instanceof RequestError || error instanceof SyntaxError) {
-      this.#reject(error);
+    if (this.#signal.aborted || this.#thrown) {
+      this.#reject(this.#thrown?.error ?? error);
       return;
     }
     const kind = CAUSES[codeOf(error)] ?? 'connection failed';

@@ -51,7 +51,9 @@ export async function* objectsOfFile(path: string): AsyncGenerator {
     let parts: Buffer[] = [];
     let [size, isInside, isFirst] = [0, false, true];
     for (;;) {
-      const { bytesRead } = await file.read(chunk, 0, CHUNK_BYTES);
+      const { bytesRead } = await file.read(chunk, 0, CHUNK_BYTES).catch((error: unknown) => {
+        throw refuse(`cannot be read: ${messageOf(error)}`);
+      });
       if (bytesRead === 0) break;
       const bytes = chunk.subarray(0, bytesRead);
       if (isFirst && !/^\uFEFF?\s*\[/.test(bytes.toString('utf8', 0, 64)))
@@ -73,7 +75,8 @@ export async function* objectsOfFile(path: string): AsyncGenerator {
       if (size > MAX_ELEMENT_BYTES) throw refuse(`has an object of more than ${MAX_ELEMENT_BYTES} bytes`);
       parts.push(Buffer.from(bytes.subarray(start)));
     }
-    if (isFirst || !finder.isComplete) throw refuse('ends within its array: it was not copied whole');
+    if (isFirst) throw refuse('is empty');
+    if (!finder.isComplete) throw refuse('ends within its array: it was not copied whole');
   } finally {
     await file.close();
   }

@@ -19,6 +19,8 @@ class AnswerTimes {
   #lastMs: number;
   usage: Usage | undefined;
   text = '';
+  /** Whether the server has said that the answer is complete. */
+  isComplete = false;
 
   constructor(startMs: number) {
     this.#startMs = startMs;
@@ -27,14 +29,19 @@ class AnswerTimes {
 
   /** Reads the data of an event that arrived at `nowMs`. @throws RequestError for an error in place of an answer */
   read(data: string, nowMs: number, isTextKept: boolean): void {
-    if (data === '[DONE]') return;
-    const { isChoice, hasToken, text, usage, error } = readAnswerEvent(data);
+    if (data === '[DONE]') {
+      this.isComplete = true;
+      return;
+    }
+    const { isChoice, hasToken, isEnd, text, usage, error } = readAnswerEvent(data);
     if (error !== undefined) throw new RequestError('error in the stream', error);
     if (usage) this.usage = usage;
     if (!isChoice) return;
     this.#lastMs = nowMs;
     if (isTextKept) this.text += text;
-    if (!hasToken) return;
+    if (isEnd) this.isComplete = true;
+    // The first token of an answer that ends at once is its end-of-text token, which has no event of its own.
+    if (!hasToken && !(isEnd && this.#numTokenEvents === 0)) return;
     if (this.#numTokenEvents === 0) this.#firstMs = nowMs;
     else if (this.#numTokenEvents <= MAX_INTERVALS_OF_REQUEST) this.#addInterval(nowMs - this.#lastTokenMs);
     this.#numTokenEvents++;
@@ -101,6 +108,8 @@ export async function runRequest(
     );
     reader.end();
     if (!times.hasTokens) throw new RequestError('answer without tokens', 'the stream ended before its first token');
+    if (!times.isComplete)
+      throw new RequestError('answer cut off', 'the stream ended without finish_reason and [DONE]');
   } catch (error) {
     end = signal.aborted ? { kind: 'cut' } : failedBy(error);
   }

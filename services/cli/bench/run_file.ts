@@ -105,5 +105,11 @@ function timesOf(name: MetricName, value: Value, own: Value): RunTimes {
         ? curvePercents.map((percent) => ({ percent, ms: percentile(sorted, percent) }))
         : [];
   const statistic = (key: string): number | undefined => numberOf(value[`${key}_${name}_ms`]);
-  return { mean: statistic('mean'), median: statistic('median'), p99: statistic('p99'), curve: points };
+  const at = (share: number): number | undefined => points.find(({ percent }) => percent === share)?.ms;
+  return {
+    mean: statistic('mean'),
+    median: statistic('median') ?? at(50),
+    p99: statistic('p99') ?? at(99),
+    curve: points,
+  };
 }

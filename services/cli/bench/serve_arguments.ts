@@ -5,7 +5,7 @@ import { TRACE_BLOCK_TOKENS } from '../../../shared/trace/trace.ts';
 import type { ArrivalRate, RampUp } from './arrivals.ts';
 import { metricNames, type GoodputTargets, type MetricName } from './figures.ts';
 import { apiOf, type Api } from './request_body.ts';
-import { datasetKinds, DEFAULTS, repeatable, serveTable, type ServeFlags } from './serve_flags.ts';
+import { datasetKinds, DEFAULTS, kindsOfFlag, repeatable, serveTable, type ServeFlags } from './serve_flags.ts';
 import type { RandomLengths } from './workload.ts';
 
 /** Most prompts of a run (P1): each leaves a row of measurements. */
@@ -77,9 +77,14 @@ export function readServeLine(
   const numTurns = given.whole('turns', MAX_TURNS) ?? (kind === 'multi-turn' ? DEFAULTS.numTurns : 1);
   if (numTurns > 1 && api !== 'chat')
     throw new ConfigError('conversations of several turns are chats: use --endpoint /v1/chat/completions');
-  if (given.isGiven('turns') && kind !== 'multi-turn' && kind !== 'sharegpt')
-    throw new ConfigError('--turns means something with --dataset-name multi-turn or sharegpt only');
-  const seed = wholeOrZero(given, 'seed', 2 ** 32 - 1);
+  for (const name of given.names) {
+    const kinds = kindsOfFlag(name);
+    if (!kinds.includes(kind))
+      throw new ConfigError(`--${name} means something with --dataset-name ${kinds.join(' or ')} only, not ${kind}`);
+  }
+  // Further pairs may follow the first one, as in vLLM.
+  const pairs = given.isGiven('metadata') ? words.filter((word) => word.includes('=')) : [];
+  const seed = given.whole('seed', 2 ** 32 - 1, 0) ?? 0;
   const numPrompts = given.whole('num-prompts', MAX_REQUESTS);
   const conversations = given.whole('num-conversations', MAX_REQUESTS);
   return {
@@ -95,15 +100,18 @@ export function readServeLine(
     ...{ numTurns, promptFormat: oneOf(given, 'prompt-format', ['auto', 'ids', 'text']), seed },
     rate: rateOf(given),
     maxConcurrency: given.whole('max-concurrency', MAX_CONCURRENCY) ?? Infinity,
-    numWarmups: wholeOrZero(given, 'num-warmups', 100_000),
+    numWarmups: given.whole('num-warmups', 100_000, 0) ?? 0,
     ignoreEos: given.isSet('ignore-eos') || isGenerated || kind === 'mooncake',
     temperature: given.number('temperature', 0, 100),
     extraBody: objectOf(given.text('extra-body')),
     requestIdPrefix: given.value('request-id-prefix'),
     metrics: metricsOf(given.text('percentile-metrics')),
     percentiles: percentilesOf(given.text('metric-percentiles') ?? DEFAULTS.percentiles),
-    goodput: goodputOf(given, words),
-    ...{ label: given.text('label'), metadata: metadataOf(given.text('metadata')) },
+    goodput: goodputOf(
+      given,
+      words.filter((word) => !pairs.includes(word)),
+    ),
+    ...{ label: given.text('label'), metadata: metadataOf(given.text('metadata'), pairs) },
     ...{ saveTo: saveOf(given), html: given.text('html'), isDetailed: given.isSet('save-detailed') },
     progress: given.isSet('disable-tqdm') ? 'off' : given.isSet('progress') ? 'on' : 'auto',
   };
@@ -115,11 +123,6 @@ function withOptionalValue(args: readonly string[]): string[] {
     const next = args[i + 1];
     return arg === '--save-result' && (next === undefined || next.startsWith('--')) ? '--save-result=' : arg;
   });
-}
-
-/** Returns a whole number from 0; 0 where the flag is not there. */
-function wholeOrZero(given: ServeFlags, name: Parameters<ServeFlags['text']>[0], most: number): number {
-  return given.value(name) === '0' ? 0 : (given.whole(name, most) ?? 0);
 }
 
 function oneOf<T extends string>(
@@ -164,13 +167,7 @@ function targetOf(given: ServeFlags): [kind: (typeof datasetKinds)[number], api:
 
 function datasetOf(given: ServeFlags, kind: (typeof datasetKinds)[number]): Dataset {
   const path = given.text('dataset-path');
-  if (kind === 'random' || kind === 'multi-turn') {
-    if (path !== undefined)
-      throw new ConfigError(
-        `--dataset-path means nothing to ${kind} prompts: name the dataset, --dataset-name sharegpt or mooncake`,
-      );
-    return { kind, lengths: lengthsOf(given) };
-  }
+  if (kind === 'random' || kind === 'multi-turn') return { kind, lengths: lengthsOf(given) };
   if (path === undefined) throw new ConfigError(`--dataset-name ${kind} needs its file: --dataset-path FILE`);
   const output = given.whole('sharegpt-output-len', MAX_TOKENS) ?? given.whole('output-len', MAX_TOKENS);
   if (kind === 'sharegpt') return { kind, path, outputTokens: output };
@@ -192,7 +189,7 @@ function lengthsOf(given: ServeFlags): RandomLengths {
     outputTokens:
       given.whole('random-output-len', MAX_TOKENS) ?? given.whole('output-len', MAX_TOKENS) ?? DEFAULTS.outputTokens,
     ...{ inputRatio: input, outputRatio: output },
-    prefixTokens: wholeOrZero(given, 'random-prefix-len', MAX_TOKENS),
+    prefixTokens: given.whole('random-prefix-len', MAX_TOKENS, 0) ?? 0,
   };
 }
 
@@ -271,10 +268,12 @@ function goodputOf(given: ServeFlags, words: readonly string[]): GoodputTargets 
   return targets;
 }
 
-function metadataOf(text: string | undefined): Readonly<Record<string, string>> {
+/** Reads the pairs of the flag, which were joined by commas, and those behind it. A value may have commas; what follows one has no `=` then. */
+function metadataOf(text: string | undefined, more: readonly string[]): Readonly<Record<string, string>> {
   if (text === undefined) return {};
+  const pairs = text.split(/,(?=[^,=]+=)/);
   return Object.fromEntries(
-    text.split(',').map((pair) => {
+    [...pairs, ...more].map((pair) => {
       const at = pair.indexOf('=');
       if (at < 1) throw new ConfigError(`--metadata: ${JSON.stringify(pair)} is not allowed: KEY=VALUE`);
       return [pair.slice(0, at).trim(), pair.slice(at + 1).trim()];

@@ -6,6 +6,7 @@
 import { mkdir } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import type { Clock } from '../../../shared/base/clock.ts';
+import { Failure, messageOf } from '../../../shared/base/failure.ts';
 import { ProgressText, type ProgressOutput } from '../../../shared/base/progress_text.ts';
 import { Random } from '../../../shared/base/random.ts';
 import { checkWritable, writeWhole } from '../../../shared/report/whole_file.ts';
@@ -51,7 +52,7 @@ export async function serveCommand(args: readonly string[], host: BenchHost): Pr
     host.out.write(serveHelp());
     return 0;
   }
-  if (options.saveTo && options.saveTo.folder !== '') await mkdir(options.saveTo.folder, { recursive: true });
+  if (options.saveTo && options.saveTo.folder !== '') await makeFolder(options.saveTo.folder);
   for (const path of [options.saveTo && fileOf(options.saveTo, 'result.json'), options.html])
     if (path !== undefined) await checkWritable(path);
   const client = host.openClient(options);
@@ -61,9 +62,19 @@ export async function serveCommand(args: readonly string[], host: BenchHost): Pr
     host.out.write(resultTable(result));
     if (result.load.isInterrupted) return EXIT.interrupted;
     return result.figures.numDone === 0 ? EXIT.failed : 0;
+  } catch (error) {
+    if (!host.signal.aborted) throw error;
+    host.errors.write('penstock: interrupted before the first request of the run: nothing was measured\n');
+    return EXIT.interrupted;
   } finally {
     await client.close();
   }
+}
+
+async function makeFolder(folder: string): Promise<void> {
+  await mkdir(folder, { recursive: true }).catch((error: unknown) => {
+    throw new Failure('invalid_request', `--result-dir: ${folder} cannot be made: ${messageOf(error)}`);
+  });
 }
 
 type RunningHost = BenchHost & { readonly client: HttpClient };

@@ -74,6 +74,30 @@ const figures = {
 /** All flags, with their help. */
 export const serveTable = { ...target, ...dataset, ...traffic, ...figures };
 
+const [ofGenerated, ofFiles] = [
+  ['random', 'multi-turn'],
+  ['sharegpt', 'mooncake'],
+] as const;
+const kindsByFlag: { readonly [Name in keyof typeof dataset]?: readonly (typeof datasetKinds)[number][] } = {
+  'dataset-path': ofFiles,
+  'input-len': ofGenerated,
+  'output-len': [...ofGenerated, 'sharegpt'],
+  'random-input-len': ofGenerated,
+  'random-output-len': ofGenerated,
+  'random-range-ratio': ofGenerated,
+  'random-prefix-len': ofGenerated,
+  'sharegpt-output-len': ['sharegpt'],
+  'trace-speed': ['mooncake'],
+  'trace-block': ['mooncake'],
+  'num-conversations': ['multi-turn'],
+  turns: ['multi-turn', 'sharegpt'],
+};
+
+/** Returns the datasets with which a flag means something. */
+export function kindsOfFlag(name: keyof typeof serveTable): readonly (typeof datasetKinds)[number][] {
+  return (kindsByFlag as Readonly<Record<string, readonly (typeof datasetKinds)[number][]>>)[name] ?? datasetKinds;
+}
+
 /** Flags as they were given. */
 export type ServeFlags = GivenFlags<keyof typeof serveTable>;
 

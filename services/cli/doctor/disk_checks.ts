@@ -62,7 +62,7 @@ function writeFinding(dataDir: string, { folder, write }: DiskMeasure): Finding 
     return problem(
       check,
       `Nothing can be written to ${folder}: ${write}.`,
-      `Make ${dataDir} with write permission for this user, or choose another folder with --data-dir.`,
+      `${writeCure(dataDir, write)}, or choose another folder with --data-dir.`,
     );
   const text = `A write of 4 KiB with fsync takes ${msText(write)} in ${folder}`;
   if (write <= SLOW_WRITE_MS) return ok(check, `${text}.`);
@@ -71,6 +71,13 @@ function writeFinding(dataDir: string, { folder, write }: DiskMeasure): Finding 
     `${text}: blocks are committed slowly.`,
     'Choose a local SSD with --data-dir, and keep --disk-writes behind (its default).',
   );
+}
+
+function writeCure(dataDir: string, reason: string): string {
+  if (/^(ENOSPC|EDQUOT)/.test(reason)) return 'Free some space, or raise the quota of this user';
+  if (reason.startsWith('EROFS')) return 'Mount the file system writable';
+  if (reason.startsWith('ENOTDIR')) return `Remove the file that is where ${dataDir} needs a folder`;
+  return `Make ${dataDir} with write permission for this user`;
 }
 
 function kindFinding({ folder, magic }: DiskMeasure): Finding {

@@ -22,6 +22,7 @@ import {
   nodeFinding,
   openFilesFinding,
   portFinding,
+  sameAddressFindings,
   sharedMemoryFinding,
 } from './machine_checks.ts';
 import {
@@ -88,9 +89,13 @@ async function machineFindings(config: DoctorConfig): Promise<Finding[]> {
     attempt('shared memory', () => sharedMemoryFinding(process.platform, canShareMemory())),
     attempt('devices', async () => deviceFindings(await measureDevices(), deviceFiles())),
     attempt('disk', async () => diskFindings(dataDir, await measureDisk(dataDir), diskBytes)),
-    ...addressesOf(config).map(([bind, flag]) =>
-      attempt('port', async () => portFinding(bind, flag, await measurePort(bind))),
-    ),
+    attempt('port', async () => {
+      const addresses = addressesOf(config);
+      const findings: Finding[] = [];
+      // One after the other: the trial of an address listens on it.
+      for (const [bind, flag] of addresses) findings.push(portFinding(bind, flag, await measurePort(bind)));
+      return [...findings, ...sameAddressFindings(addresses)];
+    }),
   ];
   return (await Promise.all(parts)).flat();
 }

@@ -50,7 +50,12 @@ export function findingsText(given: readonly Finding[]): string {
     ...(cure === undefined ? [] : [`${indent}→ ${cure}`]),
   ]);
   const count = (level: Finding['level']): number => findings.filter((one) => one.level === level).length;
-  return [...lines, `${findings.length} checks, ${count('problem')} problems, ${count('warning')} warnings`].join('\n');
+  return [...lines, countsText(findings.length, count('problem'), count('warning'))].join('\n');
+}
+
+function countsText(...[checks, problems, warnings]: readonly [number, number, number]): string {
+  const some = (count: number, name: string): string => `${count} ${name}${count === 1 ? '' : 's'}`;
+  return `${some(checks, 'check')}, ${some(problems, 'problem')}, ${some(warnings, 'warning')}`;
 }
 
 /** Returns text without control characters: names of members and messages of processes come from elsewhere, and a terminal would obey them. */

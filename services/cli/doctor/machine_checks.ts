@@ -130,3 +130,18 @@ export function portFinding(bind: string, option: string, use: PortUse): Finding
     `End that process, or choose another address with ${option}.`,
   );
 }
+
+/** Judges whether two options name one address: the process that listens second could not. */
+export function sameAddressFindings(addresses: readonly (readonly [bind: string, option: string])[]): Finding[] {
+  return addresses.flatMap(([bind, option], i) => {
+    const [, earlier] = addresses.slice(0, i).find(([one]) => one === bind) ?? [];
+    if (earlier === undefined) return [];
+    return [
+      problem(
+        `port ${bind.slice(bind.lastIndexOf(':') + 1)}`,
+        `${earlier} and ${option} both name ${bind}: one process could listen there.`,
+        `Choose another address with ${option}.`,
+      ),
+    ];
+  });
+}

@@ -80,6 +80,7 @@ class Top {
       ended.abort();
     };
     for (const signal of ['SIGTERM', 'SIGHUP'] as const) process.once(signal, stop);
+    const drawing = this.#drawEachSecond(draw, ended.signal);
     try {
       while (!ended.signal.aborted) {
         const startMs = systemClock.nowMs();
@@ -87,8 +88,17 @@ class Top {
         draw();
         await systemClock.sleep(Math.max(0, startMs + REFRESH_MS - systemClock.nowMs()), ended.signal);
       }
+      await drawing;
     } finally {
       terminal.close();
+    }
+  }
+
+  /** Draws while a look waits for its answer too, so that values turn stale in time. */
+  async #drawEachSecond(draw: () => void, signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      await systemClock.sleep(REFRESH_MS, signal);
+      draw();
     }
   }
 
@@ -133,8 +143,8 @@ class Top {
       [this.#before, this.#last, this.#fault] = [this.#last, sample, undefined];
     } catch (error) {
       const { name, cause } = error as Error & { readonly cause?: NodeJS.ErrnoException };
-      this.#fault =
-        name === 'TimeoutError' ? `no answer within ${TIMEOUT_MS / 1_000} s` : (cause?.code ?? messageOf(error));
+      const reason = cause?.code ?? messageOf(cause ?? error);
+      this.#fault = name === 'TimeoutError' ? `no answer within ${TIMEOUT_MS / 1_000} s` : reason;
     }
   }
 }

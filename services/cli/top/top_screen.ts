@@ -70,15 +70,31 @@ export function screenLines(
 ): ScreenLine[] {
   const { head, table } = tableLines(view);
   const [titles, ...rows] = table;
-  const room = Math.max(0, height - head.length - (titles ? 1 : 0) - 1);
+  const above = head.flatMap((line) => folded(line, width));
+  const room = Math.max(0, height - above.length - (titles ? 1 : 0) - 1);
   const from = scrollWithin(view.scroll, rows.length, room);
   const shown = rows.slice(from, from + room);
   const keys = Object.entries(sortings).map(([key, { title }]) => `${key} ${title}`);
   const hidden =
     rows.length > shown.length ? `   rows ${from + 1} to ${from + shown.length} of ${rows.length} (arrows)` : '';
   const foot: ScreenLine = { text: `q quit   sort by: ${keys.join(', ')}${hidden}`, style: 'dim' };
-  const lines = [...head, ...(titles ? [titles] : []), ...shown].slice(0, Math.max(0, height - 1));
+  const lines = [...above, ...(titles ? [titles] : []), ...shown].slice(0, Math.max(0, height - 1));
   return [...lines, foot].slice(0, height).map(({ text, style }) => ({ text: cut(text, width), style }));
+}
+
+/** Blanks between two values of a line above the table. */
+const GAP = '   ';
+
+/** Returns the values of a line on as many lines as they need; a value that is wider than the terminal is left to be cut. */
+function folded({ text, style }: ScreenLine, width: number): ScreenLine[] {
+  const lines: string[] = [];
+  for (const part of text.split(GAP)) {
+    const last = lines.at(-1);
+    const longer = last === undefined ? part : `${last}${GAP}${part}`;
+    if (last === undefined || widthOf(longer) > width) lines.push(part);
+    else lines[lines.length - 1] = longer;
+  }
+  return lines.map((line) => ({ text: line, style }));
 }
 
 /** Returns how many rows are above the first shown one, where the last row is not left behind. */

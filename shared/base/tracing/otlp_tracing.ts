@@ -4,6 +4,7 @@
  *
  * Bounds (P1): MAX_QUEUED spans wait, more are dropped; a batch that cannot be sent is dropped after the exporter's own retries.
  */
+import type { DiagLogger } from '@opentelemetry/api';
 import type { ReadableSpan, SpanExporter } from '@opentelemetry/sdk-trace-base';
 import type { Clock } from '../clock.ts';
 import { messageOf } from '../failure.ts';
@@ -19,6 +20,10 @@ const SEND_TIMEOUT_MS = 5_000;
 const CLOSE_MS = 3_000;
 /** Milliseconds between two warnings about a collector that takes no spans. */
 const WARN_MS = 60_000;
+/** Warnings of the libraries that tell of lost spans: a queue that was full, a collector that takes a part. Failed batches come to the callback. */
+const LOSSES = /^(Dropped |Received Partial Success)/;
+/** Most characters that are kept of such a warning. */
+const MAX_REASON = 400;
 /** Milliseconds that the wall clock may have moved against the monotonic one before spans follow it. */
 const MAX_DRIFT_MS = 50;
 
@@ -43,13 +48,16 @@ export interface TracingOptions {
 
 /** Opens tracing. @throws Error where the libraries cannot be loaded, or the endpoint is no URL. */
 export async function openTracing(options: TracingOptions): Promise<Tracing> {
-  const [{ BatchSpanProcessor }, { OTLPTraceExporter }, { resourceFromAttributes }] = await Promise.all([
-    import('@opentelemetry/sdk-trace-base'),
-    import('@opentelemetry/exporter-trace-otlp-http'),
-    import('@opentelemetry/resources'),
-  ]);
+  const [{ BatchSpanProcessor }, { OTLPTraceExporter }, { resourceFromAttributes }, { diag, DiagLogLevel }] =
+    await Promise.all([
+      import('@opentelemetry/sdk-trace-base'),
+      import('@opentelemetry/exporter-trace-otlp-http'),
+      import('@opentelemetry/resources'),
+      import('@opentelemetry/api'),
+    ]);
   const url = new URL(options.endpoint);
   if (url.pathname === '/') url.pathname = '/v1/traces';
+  diag.setLogger(warningsOf(options), { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true });
   const exporter = reporting(new OTLPTraceExporter({ url: url.href, timeoutMillis: SEND_TIMEOUT_MS }), options);
   const processor = new BatchSpanProcessor(exporter, {
     ...{ maxQueueSize: MAX_QUEUED, scheduledDelayMillis: BATCH_MS, exportTimeoutMillis: SEND_TIMEOUT_MS },
@@ -116,6 +124,24 @@ function reporting(exporter: SpanExporter, { clock, log, endpoint }: TracingOpti
     },
     shutdown: () => exporter.shutdown(),
     forceFlush: () => exporter.forceFlush?.() ?? Promise.resolve(),
+  };
+}
+
+/** Returns a destination of the libraries' own words, which logs losses, once in WARN_MS. */
+function warningsOf({ clock, log, endpoint }: TracingOptions): DiagLogger {
+  let warnedMs = -Infinity;
+  const none = (): void => undefined;
+  return {
+    warn: (...words) => {
+      const reason = words.map(String).join(' ');
+      if (!LOSSES.test(reason) || clock.nowMs() - warnedMs < WARN_MS) return;
+      warnedMs = clock.nowMs();
+      log.warn(
+        { endpoint, reason: reason.slice(0, MAX_REASON) },
+        'spans do not all reach the collector of --otlp-endpoint',
+      );
+    },
+    ...{ error: none, info: none, debug: none, verbose: none },
   };
 }
 

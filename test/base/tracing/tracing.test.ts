@@ -114,6 +114,44 @@ describe('a collector', () => {
   });
 });
 
+describe('spans that are lost', () => {
+  test.each([
+    ['by a full queue', '{}', 20_000, /^Dropped \d+ spans/],
+    ['because a collector takes a part', '{"partialSuccess": {"rejectedSpans": "7"}}', 1_100, /Partial.*"7"/],
+  ])('%s are told of once', async (_, answer, numSpans, reason) => {
+    const reasons: string[] = [];
+    const warn = (of: { readonly reason?: string }): unknown => of.reason !== undefined && reasons.push(of.reason);
+    const log = { ...silentLog, warn };
+    let numBatches = 0;
+    let onSecond: (() => void) | undefined;
+    const second = new Promise<void>((done) => (onSecond = done));
+    const collector = createServer((request, response) => {
+      request.resume().once('end', () => {
+        if (++numBatches === 2) onSecond?.();
+        response.writeHead(200, { 'content-type': 'application/json' }).end(answer);
+      });
+    });
+    await new Promise<void>((done) => collector.listen(0, '127.0.0.1', done));
+    const endpoint = `http://127.0.0.1:${(collector.address() as AddressInfo).port}`;
+    const tracing = await openTracing({
+      ...{ ratio: 1, role: 'decode', name: 'decode-7', clock: systemClock, newId, log, endpoint },
+    });
+    const record = (): void => {
+      const context = tracing.begin(undefined);
+      tracing.record({ name: 'x', kind: 'server', context, parent: undefined, startMs: 0, endMs: 1, attributes: {} });
+    };
+    for (let i = 0; i < numSpans; i++) record();
+    // A queue has room when its second batch is on the way, and tells how many spans it dropped when it takes one again.
+    await second;
+    record();
+    await tracing.close();
+    assert.equal(reasons.length, 1);
+    assert.match(reasons[0] ?? '', reason);
+    collector.closeAllConnections();
+    collector.close();
+  });
+});
+
 /** Tracing that keeps its spans, and a clock that a test advances. */
 class Recorder implements Tracing {
   readonly spans: Span[] = [];

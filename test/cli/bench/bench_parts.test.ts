@@ -15,6 +15,14 @@ import { ConfigError } from '../../../shared/base/options.ts';
 import { Random } from '../../../shared/base/random.ts';
 
 describe('events', () => {
+  test('that never end cost their length, and are refused from a length on', () => {
+    const reader = new EventStreamReader(() => undefined);
+    const part = Buffer.alloc(2 ** 16, 'x');
+    assert.throws(() => {
+      for (let i = 0; i <= 2 ** 8; i++) reader.push(part);
+    }, /an event has more than/);
+  });
+
   const stream =
     ': ping\n\ndata: {"a": "ä€😀"}\r\n\r\nevent: x\ndata: 1\ndata: 2\n\nid: 7\n\ndata:[DONE]\n\ndata: {"last": true}';
 
@@ -202,6 +210,12 @@ describe('arguments', () => {
     assert.deepEqual(read('--save-result', 'run.json')?.saveTo, { name: 'run.json', folder: '' });
     assert.equal(read('--base-url', 'https://host/prefix/v1')?.baseUrl.href, 'https://host/prefix');
     assert.equal(read('--backend', 'openai-chat')?.api, 'chat');
+    assert.deepEqual(read('--metadata', 'a=b,c', 'd=e', '--metadata', 'f=g=h')?.metadata, {
+      a: 'b,c',
+      d: 'e',
+      f: 'g=h',
+    });
+    assert.deepEqual([read('--seed', '0')?.seed, read('--num-warmups', '0')?.numWarmups], [0, 0]);
     assert.equal(read('--help'), undefined);
   });
 
@@ -209,7 +223,20 @@ describe('arguments', () => {
     [['--goodput', 'itl:3'], /ttft:MS, tpot:MS or e2el:MS/],
     [['stray'], /takes flags only/],
     [['--dataset-name', 'mooncake'], /needs its file: --dataset-path/],
-    [['--dataset-path', 'x'], /name the dataset/],
+    [
+      ['--dataset-path', 'x'],
+      /--dataset-path means something with --dataset-name sharegpt or mooncake only, not random/,
+    ],
+    [['--dataset-name', 'mooncake', '--dataset-path', 'x', '--output-len', '3'], /--output-len means something with/],
+    [['--seed', 'x'], /a whole number from 0 to 4294967295/],
+    [['--num-prompts', '0'], /a whole number from 1 to/],
+    [
+      ['--request-rate', '-1'],
+      /^--request-rate needs a value; one that begins with a dash is written --request-rate=VALUE/,
+    ],
+    [['--tokenizer', 'x'], /^Unknown option '--tokenizer'\.\nSee/],
+    [['--metadata', 'x'], /KEY=VALUE/],
+    [['a=b'], /takes flags only/],
     [['--turns', '2', '--endpoint', '/v1/completions', '--dataset-name', 'multi-turn'], /are chats/],
     [['--endpoint', '/v1/embeddings'], /ends with \/completions/],
     [['--base-url', 'localhost:8000'], /is no URL such as/],
@@ -261,6 +288,9 @@ describe('the page of several runs', () => {
     assert.deepEqual([first?.name, second?.name, first?.rate], ['two:1', 'two:2', 2.5]);
     assert.equal(first?.times.ttft.curve.find(({ percent }) => percent === 50)?.ms, 200);
     assert.equal(first.times.tpot.mean, undefined);
+    const { p99_ttft_ms: p99, ...withoutP99 } = ofVllm;
+    const [other] = runsOfFile('other', JSON.stringify(withoutP99));
+    assert.deepEqual([p99, Math.round(other?.times.ttft.p99 ?? 0)], [300, 298]);
   });
 
   test('has charts by rate where rates differ, and tells equal names apart', () => {

@@ -95,3 +95,11 @@ test('a request that is ended rejects at once, whether it was answered, sent, or
   await assert.rejects(sent, reason);
   await assert.rejects(alsoEnded, reason);
 });
+
+test('what a reader of the answer throws is the error, whatever its kind', async () => {
+  const client = await clientOf((_, response) => response.end('a'));
+  const read = (): void => {
+    throw new Error('too long');
+  };
+  await assert.rejects(client.send({ path: '/', body: '{}' }, read, never), /^Error: too long$/);
+});

@@ -236,7 +236,45 @@ describe('prompts', () => {
   });
 });
 
+test('an answer that ends at once has one token, that of its end', async () => {
+  const { json, code } = await bench(['--num-prompts', '3', '--random-input-len', '4'], { ending: 'at once' });
+  assert.deepEqual([code, json['completed'], json['failed']], [0, 3, 0]);
+  near(json['mean_ttft_ms'], 200);
+});
+
+test('an interrupt before the first request ends the command, and says so', async () => {
+  const stopped = new AbortController();
+  const clock = new SimulatedClock();
+  const server = new SimulatedServer(clock, { ttftMs: 200, tokenMs: 20 });
+  let [table, errors] = ['', ''];
+  stopped.abort(new Error('interrupted'));
+  const code = await serveCommand([], {
+    ...{ clock, out: { write: (text) => (table += text) }, errors: { write: (text) => (errors += text) } },
+    ...{ environment: {}, signal: stopped.signal, cpuMs: () => 0 },
+    openClient: () =>
+      Object.assign(server, {
+        send: (_: unknown, __: unknown, signal: AbortSignal) => Promise.reject(signal.reason as Error),
+      }),
+  });
+  assert.deepEqual([code, table], [130, '']);
+  assert.match(errors, /interrupted before the first request/);
+});
+
 describe('requests that fail', () => {
+  test('by a stream that is broken off are no answers', async () => {
+    const args = ['--num-prompts', '3', '--random-output-len', '3', '--random-input-len', '4'];
+    const { json, table, code } = await bench(args, { ending: 'cut' });
+    assert.deepEqual([code, json['completed'], json['failed']], [1, 0, 3]);
+    assert.match(table, /^failed: 3 × answer cut off, the first: the stream ended without finish_reason/m);
+  });
+
+  test('by a folder for the result that cannot be made say which', async () => {
+    await assert.rejects(
+      bench(['--result-dir', join(folder, '0.json', 'x')]),
+      /--result-dir: .*0\.json\/x cannot be made/,
+    );
+  });
+
   test('are counted by kind, with the first message', async () => {
     const failure = (i: number): RequestError | undefined =>
       i % 3 === 2

@@ -18,6 +18,8 @@ export interface SimulatedDelays {
   readonly tokenMs: number;
   /** Fails the request of this number (from 0) with the error; undefined: answers it. */
   readonly failure?: (number: number) => RequestError | undefined;
+  /** How a stream ends: after its tokens; at once by an end-of-text token, which has no text; or broken off without a word. */
+  readonly ending?: 'usual' | 'at once' | 'cut';
   /** Whether there is `/tokenize`, with a token for each word. */
   readonly canTokenize?: boolean;
 }
@@ -85,12 +87,15 @@ export class SimulatedServer implements HttpClient {
     };
     // Some servers open the message long before its first token.
     if (isChat) send({ choices: [{ delta: { role: 'assistant', content: '' } }] });
-    for (let i = 0; i < numTokens; i++) {
+    const { ending = 'usual' } = this.#delays;
+    if (ending === 'at once') await this.#clock.sleep(this.#delays.ttftMs, signal);
+    for (let i = 0; i < (ending === 'at once' ? 0 : numTokens); i++) {
       await this.#clock.sleep(i === 0 ? this.#delays.ttftMs : this.#delays.tokenMs, signal);
       signal.throwIfAborted();
       const text = ` w${i}`;
       send({ choices: [isChat ? { delta: { content: text } } : { text }] });
     }
+    if (ending === 'cut' && numTokens > 2) return;
     send({ choices: [isChat ? { delta: {}, finish_reason: 'length' } : { text: '', finish_reason: 'length' }] });
     send({ choices: [], usage });
     onBytes(Buffer.from('data: [DONE]\n\n'));

@@ -27,6 +27,7 @@ import {
   nodeFinding,
   openFilesFinding,
   portFinding,
+  sameAddressFindings,
   sharedMemoryFinding,
 } from '../../../services/cli/doctor/machine_checks.ts';
 import {
@@ -112,6 +113,12 @@ describe('the machine', () => {
       /no address of this machine/,
       /0\.0\.0\.0/,
     );
+    const twice = sameAddressFindings([
+      ['127.0.0.1:8000', '--bind'],
+      ['127.0.0.1:8001', '--bulk-port'],
+      ['127.0.0.1:8000', '--hub-bind'],
+    ]);
+    expectFinding(twice, 'problem', /--bind and --hub-bind both name 127\.0\.0\.1:8000/, /--hub-bind/);
     expectFinding(judge({ kind: 'refused', code: 'EINVAL' }), 'problem', /failed: EINVAL/, /another address/);
   });
 });
@@ -165,6 +172,9 @@ describe('the disk of --data-dir', () => {
   test('writes', () => {
     expectFinding(judge({ write: 45 }), 'warning', /takes 45 ms .* slowly/, /local SSD/);
     expectFinding(judge({ write: 'EACCES: permission denied' }), 'problem', /permission denied/, /Make \/data\/stores/);
+    expectFinding(judge({ write: 'ENOSPC: no space left' }), 'problem', /no space left/, /^Free some space/);
+    expectFinding(judge({ write: 'EROFS: read-only' }), 'problem', /read-only/, /^Mount the file system writable/);
+    expectFinding(judge({ write: 'ENOTDIR: no directory' }), 'problem', /no directory/, /^Remove the file/);
   });
 
   test.each([
@@ -302,7 +312,7 @@ test('text has a cure below each fault, and a count', () => {
   assert.equal(lines.length, 4);
   assert.match(lines[1] ?? '', /^PROBLEM {2}node /);
   assert.match(lines[2] ?? '', /^ +→ Install Node/);
-  assert.equal(lines[3], '2 checks, 1 problems, 0 warnings');
+  assert.equal(lines[3], '2 checks, 1 problem, 0 warnings');
 });
 
 describe('probes of this machine', () => {

@@ -223,6 +223,13 @@ describe('the screen', () => {
     for (const line of lines) assert(Array.from(line).length <= width, line);
   });
 
+  test.each([80, 120])('shows every total in a terminal of %i columns', (width) => {
+    const stale = viewOf(last, { nowMs: 4_500, fault: 'no answer within 2 s' });
+    const text = textOf(stale, { width, height: 24 }).join('\n');
+    for (const part of ['values as of 00:00:01 UTC', 'policy', 'running 7', 'cached', 'moved', 'no answer within 2 s'])
+      assert(text.includes(part), part);
+  });
+
   test('scrolls to the last row and no further', () => {
     const many = sample(Array.from({ length: 50 }, (_, i) => node(`n${String(i).padStart(2, '0')}`)));
     const lines = textOf(viewOf(many, { scroll: 1_000 }), { width: 200, height: 15 });
