@@ -6,6 +6,8 @@ import { nodeState } from './node_state.ts';
 
 /** Problems that are named (P1). */
 const MAX_PROBLEMS = 20;
+/** Members that are named of those that are sick, and of those that were lost: when a rack fails, alarms are still to be seen beside it. */
+const MAX_NAMED = 6;
 
 /**
  * Returns the health of the cluster at router time `nowMs`: `down` when no request can be answered, `degraded` when something is wrong.
@@ -32,8 +34,8 @@ export function healthOf(
   const problems = [
     ...fatal.map(({ text }) => text),
     ...(isDraining ? ['This router drains: it takes no new requests'] : []),
-    ...sick,
-    ...lost,
+    ...firstOf(sick, 'that are suspect or cannot be reached'),
+    ...firstOf(lost, 'that were lost and have not come back'),
     ...others.map(({ text }) => text),
   ];
   const left = problems.length - MAX_PROBLEMS;
@@ -41,4 +43,11 @@ export function healthOf(
     state: fatal.length > 0 || isDraining ? 'down' : problems.length > 0 ? 'degraded' : 'ok',
     problems: left > 0 ? [...problems.slice(0, MAX_PROBLEMS), `and ${left} more`] : problems,
   };
+}
+
+/** Returns the first few sentences about members, and the number of further ones in words. */
+function firstOf(sentences: readonly string[], what: string): string[] {
+  const left = sentences.length - MAX_NAMED;
+  if (left <= 0) return [...sentences];
+  return [...sentences.slice(0, MAX_NAMED), `${left} more ${left === 1 ? 'member' : 'members'} ${what}`];
 }

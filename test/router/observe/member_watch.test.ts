@@ -228,6 +228,20 @@ test('counts of a member from before this router knew it are no alarm', () => {
   assert.match(world.texts.at(-1) ?? '', /^alarm: d1 preempted 21 sequences/);
 });
 
+test('of many lost and many sick members the health names some, counts the others, and still has the alarms', () => {
+  const world = new World();
+  const instances = Array.from({ length: 30 }, (_, i) => world.add(`d${i}`));
+  world.step(instances);
+  for (const instance of instances) instance.failed('connection reset');
+  world.step([]);
+  const lost = Array.from({ length: 300 }, (_, i) => `s${i} was lost`);
+  const { problems } = healthOf(world.instances, world.alarms, { isDraining: false, nowMs: world.nowMs, lost });
+  assert.match(problems[0] ?? '', /^No instance can generate/);
+  assert.ok(problems.includes('24 more members that are suspect or cannot be reached'), problems.join('\n'));
+  assert.ok(problems.includes('294 more members that were lost and have not come back'));
+  assert.ok(problems.length <= 20);
+});
+
 test('the health names a lost member until one joins or leaves under its name, a quarter of an hour at most', () => {
   const world = new World();
   const lost = new LostNodes({ nowMs: () => world.nowMs });
