@@ -23,7 +23,7 @@ interface Marks {
 /** Defines one check: its name in the source, and the test. */
 export type Check = (name: string, body: () => Promise<void>) => void;
 
-/** What the router's README lists of a suite, one line for each row, without quotes. */
+/** Returns the checks that the router's README lists of a suite, one line for each row, without quotes. */
 function listedChecks(peer: string): string {
   const page = readFileSync(projectPath('services/router/README.md'), 'utf8').replaceAll('`', '');
   const [, table = ''] = page.split('| suite ');
