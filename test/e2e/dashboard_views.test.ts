@@ -181,7 +181,7 @@ test('a prompt is looked up: its holders, its ranges, each placement with its pr
   assert.equal(await ranges.getByRole('row').count(), 4);
   await ranges.getByText(/store-\d+ \(disk\)/).waitFor();
   await page.getByRole('row', { name: /would be taken 640 ms/ }).waitFor();
-  await page.getByText(/tokens have never been seen by this cluster/).waitFor();
+  await page.getByText(/tokens have never been seen since this router started/).waitFor();
   assert.deepEqual(errors, []);
   await page.close();
 });

@@ -106,7 +106,8 @@ export class DashboardFixture {
     if (pathname === '/api/blocks') return world.blocks(number('limit', 2_000));
     if (pathname === '/api/requests') return world.requestPage(number('limit', 100), number('cursor', 0));
     if (pathname === '/api/lookup') return world.lookup(text);
-    if (pathname === '/api/events') return { as_of: world.pool().as_of, events: world.events };
+    if (pathname === '/api/events')
+      return { as_of: world.pool().as_of, router: world.pool().router, events: world.events };
     if (pathname === '/api/history') {
       const step = number('step', 1_000);
       return world.history(searchParams.get('scope') ?? 'cluster', step, step === 60_000 ? 1_440 : 900_000 / step);

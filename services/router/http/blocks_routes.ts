@@ -7,6 +7,7 @@ import { targetTextsOf } from '../openai/request_targets.ts';
 import { ParameterFailure } from '../openai/parameter_failure.ts';
 import type { HttpApp } from '../router.ts';
 import { whenGone } from './client_gone.ts';
+import { compressed } from './compressed.ts';
 import { integerOf, refuseUnknown, textOf, type Query } from './query.ts';
 import { withBody } from './read_body.ts';
 
@@ -21,7 +22,7 @@ const KEY = /^[0-9a-f]{16}$/;
 /** Adds `/api/blocks` and `/api/lookup` to the server. */
 export function addBlocksRoutes(app: FastifyInstance, httpApp: HttpApp): void {
   const { blocks } = httpApp;
-  app.get<{ Querystring: Query }>('/api/blocks', async ({ query }, reply) => {
+  app.get<{ Querystring: Query }>('/api/blocks', compressed, async ({ query }, reply) => {
     refuseUnknown(query, ['root', 'depth', 'limit']);
     const root = textOf(query, 'root');
     if (root !== undefined && !KEY.test(root))

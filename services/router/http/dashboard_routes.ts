@@ -3,6 +3,7 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { gzipSync } from 'node:zlib';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { takesGzip } from './compressed.ts';
 
 /** Path, file and content type of all that the page loads. */
 const FILES = [
@@ -39,6 +40,7 @@ export function addDashboardRoutes(app: FastifyInstance): void {
 }
 
 function sendBody(request: FastifyRequest, reply: FastifyReply, body: Buffer, zipped: Buffer): FastifyReply {
-  const isZipped = /\bgzip\b/.test(request.headers['accept-encoding'] ?? '');
-  return isZipped ? reply.header('content-encoding', 'gzip').send(zipped) : reply.send(body);
+  return takesGzip(request.headers['accept-encoding'])
+    ? reply.header('content-encoding', 'gzip').send(zipped)
+    : reply.send(body);
 }

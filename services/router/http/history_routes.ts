@@ -5,6 +5,7 @@ import { LiveStream, STREAM_PARTS } from '../observe/live_stream.ts';
 import { routerNode } from '../observe/node_view.ts';
 import type { HttpApp } from '../router.ts';
 import { whenGone } from './client_gone.ts';
+import { compressed } from './compressed.ts';
 import { choicesOf, integerOf, refuseUnknown, switchOf, textOf, type Query } from './query.ts';
 
 /** Scopes that an error names. */
@@ -12,7 +13,7 @@ const MAX_NAMED = 32;
 
 /** Adds `/api/history`. */
 export function addHistoryRoute(app: FastifyInstance, { observer: { history } }: HttpApp): void {
-  app.get<{ Querystring: Query }>('/api/history', ({ query }) => {
+  app.get<{ Querystring: Query }>('/api/history', compressed, ({ query }) => {
     refuseUnknown(query, ['scope', 'series', 'from', 'to', 'step']);
     const scope = textOf(query, 'scope') ?? 'cluster';
     const names = history.seriesOf(scope);

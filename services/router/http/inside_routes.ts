@@ -2,9 +2,11 @@
 import type { FastifyInstance } from 'fastify';
 import { poolView } from '../cluster/pool_view.ts';
 import { Exposition, scopes, type Scope } from '../metrics/exposition.ts';
+import type { EventPage } from '../observe/api_types.ts';
 import { EVENT_KINDS } from '../observe/event_kinds.ts';
 import type { HttpApp } from '../router.ts';
 import { addBlocksRoutes } from './blocks_routes.ts';
+import { compressed } from './compressed.ts';
 import { addDashboardRoutes } from './dashboard_routes.ts';
 import { addHistoryRoute, addStreamRoute } from './history_routes.ts';
 import { addProfileRoute } from './profile_route.ts';
@@ -17,14 +19,16 @@ const DEFAULT_LISTED = 100;
 export function addInsideRoutes(app: FastifyInstance, httpApp: HttpApp): void {
   const { decisions, hardware, exposition } = httpApp;
   type Asked = { Querystring: Query };
-  app.get<Asked>('/metrics', async ({ query }, reply) => {
+  app.get<Asked>('/metrics', compressed, async ({ query }, reply) => {
     const [scope, ...others] = choicesOf(query, 'scope', scopes) ?? [];
     const text = await exposition.text(others.length > 0 ? undefined : (scope as Scope | undefined));
     return reply.type(Exposition.contentType).send(text);
   });
   const limitOf = (query: Query): number => integerOf(query, 'limit', DEFAULT_LISTED, { least: 1 });
   addRequestRoutes(app, httpApp);
-  app.get<Asked>('/api/decisions', ({ query }) => ({ decisions: decisions().slice(-limitOf(query)).reverse() }));
+  app.get<Asked>('/api/decisions', compressed, ({ query }) => ({
+    decisions: decisions().slice(-limitOf(query)).reverse(),
+  }));
   app.get<Asked>('/api/hardware', ({ query }) => hardware(textOf(query, 'model')));
   addClusterRoutes(app, httpApp);
   addBlocksRoutes(app, httpApp);
@@ -37,7 +41,7 @@ export function addInsideRoutes(app: FastifyInstance, httpApp: HttpApp): void {
 /** Adds the routes of the pool and of what happened in it. */
 function addClusterRoutes(app: FastifyInstance, httpApp: HttpApp): void {
   const { context, links, numPromised, view, index, policy, bus, observer, address, losses } = httpApp;
-  app.get('/api/pool', () => {
+  app.get('/api/pool', compressed, () => {
     const { started_at } = observer.router;
     const health = observer.health(view.all(), context.admission.isDraining);
     const flows = observer.links.list(view.all());
@@ -50,7 +54,7 @@ function addClusterRoutes(app: FastifyInstance, httpApp: HttpApp): void {
     if (named !== undefined) context.of(named);
     return observer.reuse.view(named ?? context.servedName, view.all(), observer.now.wallMs);
   });
-  app.get<{ Querystring: Query }>('/api/events', ({ query }) => {
+  app.get<{ Querystring: Query }>('/api/events', compressed, ({ query }) => {
     refuseUnknown(query, ['since', 'kind', 'node', 'limit']);
     const events = observer.events.list({
       since: integerOf(query, 'since', 0, { least: 0 }),
@@ -58,6 +62,7 @@ function addClusterRoutes(app: FastifyInstance, httpApp: HttpApp): void {
       node: textOf(query, 'node'),
       limit: integerOf(query, 'limit', DEFAULT_LISTED, { least: 1 }),
     });
-    return { as_of: observer.now.wallMs, events };
+    const { name, epoch } = observer.router;
+    return { as_of: observer.now.wallMs, router: { name, epoch }, events } satisfies EventPage;
   });
 }

@@ -5,6 +5,7 @@ import { isChosen, PHASES, rowOf, type RequestChoice } from '../observe/request_
 import type { RequestTrace } from '../relay/request_log.ts';
 import type { RequestLog } from '../relay/request_traces.ts';
 import type { HttpApp } from '../router.ts';
+import { compressed } from './compressed.ts';
 import { choicesOf, integerOf, refuseUnknown, switchOf, textOf, type Query } from './query.ts';
 
 const DEFAULT_LISTED = 100;
@@ -20,7 +21,7 @@ const parameters = [
 /** Adds `/api/requests` and `/api/requests/{id}`. */
 export function addRequestRoutes(app: FastifyInstance, { context, observer }: HttpApp): void {
   const { requests, promptLog } = context;
-  app.get<{ Querystring: Query }>('/api/requests', ({ query }) => {
+  app.get<{ Querystring: Query }>('/api/requests', compressed, ({ query }) => {
     refuseUnknown(query, parameters);
     return { as_of: observer.now.wallMs, ...pageOf(requests, query) };
   });

@@ -109,6 +109,8 @@ export interface ClusterEvent {
 /** Body of `/api/events`, newest first. */
 export interface EventPage {
   readonly as_of: number;
+  /** Router that numbered the events: with another epoch its numbers begin anew. */
+  readonly router: { readonly name: string; readonly epoch: string };
   readonly events: readonly ClusterEvent[];
 }
 

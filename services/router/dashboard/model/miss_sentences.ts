@@ -33,7 +33,7 @@ export function missSentence(miss: Miss, atMs: number, before = 'the request'): 
   const when = at === undefined ? '' : ` ${duration(Math.max(0, atMs - at))} before ${before}`;
   switch (reason) {
     case 'never_seen':
-      return `${tokens} ${have} never been seen by this cluster.`;
+      return `${tokens} ${have} never been seen since this router started.`;
     case 'evicted':
       return `${tokens} ${were} evicted from ${from}${when}.`;
     case 'lost':

@@ -26,7 +26,12 @@ const COLUMNS: readonly Column<NodeView>[] = [
     ...{ cell: ({ waiting }) => count(waiting), sort: ({ waiting }) => waiting },
   },
   {
-    ...{ label: 'Hit rate', title: 'Share of lookups in its tiers that found their block', isNumber: true, rank: 3 },
+    ...{
+      label: 'Found',
+      title: 'Share of the blocks asked of its tiers that they had; the hit rate of prompts is in Overview',
+      isNumber: true,
+      rank: 3,
+    },
     ...{ cell: (node) => percent(hitRate(node)), sort: hitRate },
   },
   {

@@ -21,8 +21,12 @@ export function TierTable({ nodes }: { readonly nodes: readonly NodeView[] }): V
           <th scope="col" class="number rank-1">
             Blocks
           </th>
-          <th scope="col" class="number" title="Share of the lookups that found their block, since the nodes started">
-            Hit rate
+          <th
+            scope="col"
+            class="number"
+            title="Share of the blocks asked of this tier that it had, since the nodes started. Other tiers are asked only for blocks that the prefix index has there, so theirs is near 100 %; the hit rate of prompts is in Overview"
+          >
+            Found
           </th>
           <th scope="col" class="number rank-1" title="Blocks that were removed to make room, since the nodes started">
             Evicted

@@ -53,22 +53,29 @@ function HealthCard(): VNode {
   const health = store.health.value;
   const nodes = store.nodes.all();
   const sick = nodes.filter((node) => ailmentOf(node) !== null);
+  const named = sick.slice(0, NAMED);
+  // The list of sick nodes says these again, with a link.
+  const isNamed = (problem: string): boolean =>
+    named.some(
+      ({ name }) => problem.startsWith(`${name} is suspect`) || problem.startsWith(`${name} cannot be reached`),
+    );
+  const problems = health?.problems.filter((problem) => !isNamed(problem)) ?? [];
   return (
     <Card title="Health" wide>
       <p class="lead">{health ? HEADINGS[health.state] : 'Asking the router…'}</p>
       <p class="soft">
         {plural(nodes.length, 'node')}: {rolesOf(nodes)}.
       </p>
-      {health && health.problems.length > 0 && (
+      {problems.length > 0 && (
         <ul class="sentences">
-          {health.problems.slice(0, NAMED).map((problem) => (
+          {problems.map((problem) => (
             <li key={problem}>{problem}</li>
           ))}
         </ul>
       )}
       {sick.length > 0 && (
         <ul class="sentences" aria-label="Nodes that are not well">
-          {sick.slice(0, NAMED).map((node) => (
+          {named.map((node) => (
             <li key={node.name}>
               <NodeLink name={node.name} /> <span class="word bad">{node.state}</span> {ailmentOf(node)}
             </li>
