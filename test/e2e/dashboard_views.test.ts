@@ -195,7 +195,7 @@ test('a chat answers, says where its prompt came from, and stops', async () => {
   await page.getByText(/an earlier prompt has left behind/).waitFor();
   await page.getByText(/First token after 182 ms/).waitFor();
   assert.match((await page.locator('.turn-facts').textContent()) ?? '', /cached on the device.*store's disk/);
-  await question.fill('and a second one');
+  await question.fill('and an endless one');
   await question.press('Enter');
   await page.getByRole('button', { name: 'Stop' }).click();
   await page.getByText('Stopped.').waitFor();
