@@ -90,6 +90,14 @@ test('a decode instance that is killed is said, and stays an event when it is ba
   await page.close();
 });
 
+test('a page under a name that the router does not know says why it has no values, and what to do', async () => {
+  const named = await launchChromium(['--host-resolver-rules=MAP pool.example 127.0.0.1']);
+  const page = await named.newPage();
+  await page.goto(`${cluster.url.replace('127.0.0.1', 'pool.example')}/dashboard`);
+  await page.getByText(/The router refuses this page: .*"pool\.example".*--allowed-origins/).waitFor();
+  await named.close();
+});
+
 test('a router that hangs makes the page stale, and one that is started anew is shown, both without a reload', async () => {
   const { page } = await open('#/pool/node/router');
   await page.evaluate('window.isSamePage = true');

@@ -5,13 +5,13 @@ import { chromium, type Browser, type Page } from 'playwright-core';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
-/** Starts Chromium without what it does for itself in the background. */
-export function launchChromium(): Promise<Browser> {
+/** Starts Chromium without what it does for itself in the background; `more` are further flags. */
+export function launchChromium(more: readonly string[] = []): Promise<Browser> {
   return chromium.launch({
     executablePath: process.env['CHROMIUM'] ?? '/usr/bin/chromium',
     args: [
       ...['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking'],
-      ...['--disable-component-update', '--disable-sync'],
+      ...['--disable-component-update', '--disable-sync', ...more],
     ],
   });
 }

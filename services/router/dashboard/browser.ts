@@ -12,15 +12,42 @@ export const browserHost: Host = {
   onVisibility: (changed) => document.addEventListener('visibilitychange', changed),
   openEvents: (path, receiver) => {
     const source = new EventSource(path);
+    let [isOpened, isClosed] = [false, false];
+    source.addEventListener('open', () => (isOpened = true));
     source.addEventListener('tick', (event: MessageEvent<string>) => receiver.onTick(event.data));
     source.addEventListener('error', () => {
       // The page waits longer after each failure and says so; the browser's own retry does neither.
       source.close();
-      receiver.onEnd();
+      if (isOpened) receiver.onEnd();
+      else
+        void refusalOf(path).then((refusal) => {
+          if (!isClosed) receiver.onEnd(refusal);
+        });
     });
-    return { close: () => source.close() };
+    const close = (): void => {
+      isClosed = true;
+      source.close();
+    };
+    return { close };
   },
 };
+
+/** Milliseconds that a router has to say why it refuses a connection. */
+const REFUSAL_MS = 2_000;
+
+/** Returns why the router refuses what is at `path`, which an EventSource does not tell; undefined when it does not refuse, or does not answer. */
+async function refusalOf(path: string): Promise<string | undefined> {
+  const asking = new AbortController();
+  const signal = AbortSignal.any([asking.signal, AbortSignal.timeout(REFUSAL_MS)]);
+  try {
+    const answer = await fetch(path, { signal });
+    return answer.ok ? undefined : (messageIn(await answer.text()) ?? `HTTP ${answer.status}`);
+  } catch {
+    return undefined;
+  } finally {
+    asking.abort();
+  }
+}
 
 /**
  * Asks the router for JSON.

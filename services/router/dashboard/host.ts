@@ -10,8 +10,8 @@ export interface EventConnection {
 export interface EventReceiver {
   /** Called with the data of each event `tick`. */
   onTick(data: string): void;
-  /** Called once when the connection failed or ended; it is closed then. */
-  onEnd(): void;
+  /** Called once when the connection failed or ended; it is closed then. `refusal`: the router's words where it refused the connection. */
+  onEnd(refusal?: string): void;
 }
 
 /** Surroundings of the page. */

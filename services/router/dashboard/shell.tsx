@@ -104,17 +104,20 @@ function Liveness(): VNode {
   );
 }
 
-/** Says since when the values on the page are old. */
+/** Says since when the values on the page are old, and why. */
 function StaleBanner(): VNode {
   const isStale = store.liveness.value === 'stale';
   // Read only while stale: the time of a tick changes nothing here.
-  const since = isStale ? store.heardAt.value : null;
+  const text = isStale ? staleText(store.heardAt.value, store.refusal.value) : '';
   return (
     <div role="status" class={isStale ? 'banner' : 'banner none'}>
-      {isStale &&
-        (since === null
-          ? 'The router does not answer. The page asks again by itself.'
-          : `The router has not answered since ${clockTime(since)}: everything below is from then. The page asks again by itself.`)}
+      {isStale && `${text} The page asks again by itself.`}
     </div>
   );
+}
+
+function staleText(heardAt: number | null, refusal: string | null): string {
+  if (refusal !== null) return `The router refuses this page: ${refusal}.`;
+  if (heardAt === null) return 'The router does not answer.';
+  return `The router has not answered since ${clockTime(heardAt)}: everything below is from then.`;
 }

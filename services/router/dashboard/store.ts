@@ -17,6 +17,8 @@ export function linkId({ from, to, way }: Pick<LinkView, 'from' | 'to' | 'way'>)
 /** Values that the stream brings. */
 export class Store {
   readonly liveness = signal<Liveness>('connecting');
+  /** Why the router refuses the page, in its own words; null while it does not. */
+  readonly refusal = signal<string | null>(null);
   /** When the last tick came, on the browser's clock; null before the first one. */
   readonly heardAt = signal<number | null>(null);
   /** Connections that were opened so far: bodies that were asked for before the last one may lack what happened between. */

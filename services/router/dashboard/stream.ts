@@ -53,10 +53,13 @@ export class Stream {
         this.#store.apply(JSON.parse(data) as StreamTick, isFirst);
         this.#store.heardAt.value = this.#host.now();
         this.#store.liveness.value = 'live';
+        this.#store.refusal.value = null;
         isFirst = false;
       },
-      onEnd: () => {
+      onEnd: (refusal) => {
         this.#connection = undefined;
+        this.#store.refusal.value = refusal ?? null;
+        if (refusal !== undefined) this.#store.liveness.value = 'stale';
         const wait = Math.min(RETRY_MS.max, RETRY_MS.first * 2 ** this.#failures++);
         this.#cancelRetry = this.#host.later(wait, () => this.#open());
       },

@@ -66,11 +66,11 @@ class PlayedHost implements Host {
     this.at = end;
   }
 
-  /** Ends the connection, as a router does that is killed. */
-  drop(): void {
+  /** Ends the connection, as a router does that is killed, or refuses it. */
+  drop(refusal?: string): void {
     const { receiver } = this;
     this.receiver = undefined;
-    receiver?.onEnd();
+    receiver?.onEnd(refusal);
   }
 }
 
@@ -104,6 +104,20 @@ test('a page whose first connection never brings a tick says so, too', () => {
   host.pass(3_500);
   assert.equal(store.liveness.value, 'stale');
   assert.equal(store.heardAt.value, null);
+});
+
+test('a page that the router refuses says why at once, asks again, and is live when it is let in', () => {
+  const { host, store, world, send } = start();
+  host.drop('there are 64 streams already: close a page of the dashboard');
+  assert.equal(store.liveness.value, 'stale');
+  assert.match(store.refusal.value ?? '', /64 streams/);
+  host.pass(300);
+  assert.equal(opensOf(host), 2);
+  host.drop();
+  assert.equal(store.refusal.value, null, 'a router that does not answer refuses nothing');
+  host.pass(1_000);
+  send(world.first());
+  assert.equal(store.liveness.value, 'live');
 });
 
 test('a connection that ends is opened again, later after each failure; one that hangs is replaced', () => {
