@@ -153,7 +153,8 @@ test.concurrent(
   async () => {
     const file = join(folder.path, 'cluster.yaml');
     writeFileSync(file, 'local_prefill_tokens: 16\ndisk_bytes: 0\n');
-    const { errors } = await runToEnd(['store', '--config', file, '--bind', '0.0.0.0:0'], {
+    // A hub that is not there: at the default address may be a cluster of the same user, whose token it would take.
+    const { errors } = await runToEnd(['store', '--config', file, '--bind', '0.0.0.0:0', '--join', '127.0.0.1:1'], {
       PENSTOCK_BLOCK_SIZE: '48',
     });
     assert.match(errors, /refusing to listen/, 'it came so far');
@@ -161,6 +162,7 @@ test.concurrent(
 );
 
 describe('what is refused, with the place and what is allowed', () => {
+  const freePorts = ['--bind', '127.0.0.1:0', '--hub-bind', '127.0.0.1:0'];
   const cases: [string, string[], Record<string, string>, RegExp][] = [
     ['an unknown command', ['serve'], {}, /no command "serve"/],
     ['an unknown flag', ['up', '--speed', '9'], {}, /--speed/],
@@ -181,7 +183,12 @@ describe('what is refused, with the place and what is allowed', () => {
       /refusing to listen on 0\.0\.0\.0:0 without a cluster token/,
     ],
     ['a device that is not there', ['decode', '--device', 'webgpu:nope'], {}, /no WebGPU adapter nope; there/],
-    ['an empty model folder', ['router', '--model', emptyFolder], {}, /the model folder .* is empty: put config\.json/],
+    [
+      'an empty model folder',
+      ['router', ...freePorts, '--model', emptyFolder],
+      {},
+      /the model folder .* is empty: put config\.json/,
+    ],
     [
       'a certificate without its key',
       ['up', '--tls-cert', 'a.pem'],
