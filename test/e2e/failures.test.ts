@@ -49,24 +49,14 @@ async function undisturbed(prompt: readonly number[], count: number): Promise<nu
 
 /** Prompts are computed elsewhere than answers, whatever that costs: the failures are of the way between. */
 const SPLIT = ['--policy', 'longest_prefix'];
+/** Prompts of more than 64 tokens are computed elsewhere, in steps that are short enough to be struck. */
+const SMALL_STEPS = ['--local-prefill-tokens', '64', '--chunk-tokens', '64'];
 
 /** Load travels with heartbeats, every 500 ms. */
 const IDLE_MS = 3_000;
 
 test('a prefill instance killed mid-prompt: the request completes on the other one', async () => {
-  cluster = await Cluster.up(
-    ...SPLIT,
-    '--prefill',
-    '2',
-    '--decode',
-    '1',
-    '--store',
-    '1',
-    '--local-prefill-tokens',
-    '64',
-    '--chunk-tokens',
-    '64',
-  );
+  cluster = await Cluster.up(...SPLIT, '--prefill', '2', '--decode', '1', '--store', '1', ...SMALL_STEPS);
   const prompt = promptOf(1_900);
   const answer = cluster.completion({ prompt, max_tokens: 8 });
   const victim = await until('a prefill is in the middle', async () => {
@@ -99,10 +89,7 @@ longTest('the only prefill instance goes silent without dying: the request compl
     '1',
     '--store',
     '0',
-    '--local-prefill-tokens',
-    '64',
-    '--chunk-tokens',
-    '64',
+    ...SMALL_STEPS,
     '--silence-ms',
     '1000',
   );
@@ -342,19 +329,7 @@ test('a client that disconnects frees everything at once, while prefilling and w
 longTest(
   'requests at once, half of them given up at random moments: the others are answered, and nothing is left (R2)',
   async () => {
-    const up = await Cluster.up(
-      ...SPLIT,
-      '--prefill',
-      '1',
-      '--decode',
-      '2',
-      '--store',
-      '1',
-      '--local-prefill-tokens',
-      '64',
-      '--chunk-tokens',
-      '64',
-    );
+    const up = await Cluster.up(...SPLIT, '--prefill', '1', '--decode', '2', '--store', '1', ...SMALL_STEPS);
     cluster = up;
     const outcomes = await Promise.all(
       Array.from({ length: 80 }, async (_, i) => {
