@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, test } from 'vitest';
-import { errorsOf, launchChromium, overflowOf, violationsOf } from '../support/chromium.ts';
+import { errorsOf, launchChromium, misfitsAt, violationsOf } from '../support/chromium.ts';
 import { DashboardFixture } from '../support/dashboard_fixture.ts';
 import { World } from '../support/dashboard_world.ts';
 import { sized } from '../support/long.ts';
@@ -41,11 +41,6 @@ async function open(fixture: DashboardFixture, hash = '', options: Parameters<Br
 const textOf = async (page: Page, selector: string): Promise<string> =>
   (await page.locator(selector).innerText()).trim();
 
-/** Elements whose content is cut, as a script of the page. */
-const CUT = `[...document.querySelectorAll('body *')]
-  .filter((e) => e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0 && getComputedStyle(e).overflowX !== 'visible')
-  .map((e) => e.className)`;
-
 const VIEWS = ['#/overview', '#/pool', '#/pool/node/decode-1', '#/flow'];
 
 test('each view has no fault of accessibility, and nothing is wider than the screen, in light and dark', async () => {
@@ -60,11 +55,7 @@ test('each view has no fault of accessibility, and nothing is wider than the scr
       [390, 'dark'],
     ] as const) {
       await page.emulateMedia({ colorScheme });
-      await page.setViewportSize({ width, height: 900 });
-      // Charts and the matrix follow the width within a frame.
-      await page.clock.runFor(100);
-      assert.deepEqual(await page.evaluate(CUT), [], `${hash} at ${width}`);
-      assert((await overflowOf(page)) <= 0, `${hash} at ${width}`);
+      assert.deepEqual(await misfitsAt(page, width, () => page.clock.runFor(100)), [], `${hash} at ${width}`);
       if (width === 800) continue;
       assert.deepEqual(await violationsOf(page), [], `${hash} at ${width}, ${colorScheme}`);
     }

@@ -1,6 +1,7 @@
 /** Chromium for tests of the dashboard: how it is started, and what is wrong with a page. */
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { chromium, type Browser, type Page } from 'playwright-core';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
@@ -36,7 +37,31 @@ export async function violationsOf(page: Page, rules?: readonly string[]): Promi
   );
 }
 
-/** Returns by how many pixels the page is wider than its window. */
-export async function overflowOf(page: Page): Promise<number> {
-  return page.evaluate<number>('document.documentElement.scrollWidth - innerWidth');
+/**
+ * Elements whose content is cut, and by how many pixels the page is wider than its window, as a script of the page. A `scroll` is made to be
+ * scrolled, a run of the icicle too narrow for its key tells it when it is pointed at, and `hidden` is for screen readers.
+ */
+const MISFITS = `[
+  ...[...document.querySelectorAll('body *:not(.scroll, .hidden, .icicle *)')]
+    .filter((e) => e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0 && getComputedStyle(e).overflowX !== 'visible')
+    .map((e) => 'cut: ' + e.className),
+  ...[document.documentElement.scrollWidth - innerWidth].filter((pixels) => pixels > 0).map((pixels) => pixels + ' px too wide'),
+]`;
+
+/**
+ * Gives the page's window a width in pixels, and returns what does not fit. Charts follow the width in a later frame, which a busy machine
+ * draws late: what still does not fit after 5 s is returned. `passTime` moves the page's clock on, if it stands still.
+ */
+export async function misfitsAt(
+  page: Page,
+  width: number,
+  passTime: () => Promise<void> = () => Promise.resolve(),
+): Promise<readonly string[]> {
+  await page.setViewportSize({ width, height: 900 });
+  for (let tries = 50; ; tries--) {
+    await passTime();
+    const misfits = await page.evaluate<string[]>(MISFITS);
+    if (misfits.length === 0 || tries === 0) return misfits;
+    await sleep(100);
+  }
 }
