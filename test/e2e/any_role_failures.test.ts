@@ -43,7 +43,7 @@ async function generating(): Promise<Map<string, RequestView[]>> {
   const by = new Map<string, RequestView[]>();
   for (const view of await cluster.requests(NUM_STREAMS)) {
     const decode = view.attempts.at(-1)?.decode;
-    if (decode === undefined || view.phase !== 'decoding' || view.output_tokens > MAX_TOKENS / 2) continue;
+    if (decode === undefined || view.phase !== 'decoding' || view.output_tokens > MAX_TOKENS / 8) continue;
     by.set(decode, [...(by.get(decode) ?? []), view]);
   }
   return by;

@@ -40,8 +40,12 @@ test('what is held and computed appears without a reload', async () => {
   await page.getByText('All is well.').waitFor();
   await cluster.completion({ prompt: promptOf(3), max_tokens: 4 });
   await cluster.completion({ prompt: promptOf(3), max_tokens: 4 });
-  // One host: blocks come through shared memory. Those of the first prompt may have come before the data channel was open.
-  await cluster.completion({ prompt: promptOf(4), max_tokens: 4 });
+  // One host: blocks come through shared memory. Those of the first prompts may have come before the data channel was open.
+  let first = 4;
+  await until('blocks came through memory', async () => {
+    await cluster.completion({ prompt: promptOf(first++), max_tokens: 4 });
+    return ((await cluster.node('decode-1')).fetched_bytes?.memory ?? 0) > 0;
+  });
   const [view] = await cluster.requests(1);
   assert(view);
   await page.getByRole('img', { name: 'How full the tiers are' }).waitFor();

@@ -38,12 +38,15 @@ async function open(view: string, width = 1_280): Promise<{ page: Page; errors: 
   const page = await browser.newPage({ viewport: { width, height: 900 } });
   const errors = errorsOf(page);
   await page.goto(`${fixture.url}#/${view}`);
+  await page.locator('.liveness.live').waitFor();
   return { page, errors };
 }
 
 const selection = (page: Page): Promise<string> => page.evaluate('String(getSelection())');
 
 test('a selected id stays selected while requests come, and the list shows them when it is read to the end', async () => {
+  const numAsked = (): number => fixture.asked.filter((path) => path.startsWith('/api/requests')).length;
+  const before = numAsked();
   const { page, errors } = await open('requests');
   const id = page.locator('tbody tr td .id').nth(2);
   const text = await id.textContent();
@@ -54,6 +57,11 @@ test('a selected id stays selected while requests come, and the list shows them 
   await page.getByRole('button', { name: /Paused while you read/ }).click();
   const newest = fixture.world.requests[0]?.id ?? '';
   await page.locator('tbody tr', { hasText: newest }).waitFor();
+  assert.equal(
+    numAsked() - before,
+    1,
+    'the list is asked for once, though the stream says only later which router this is',
+  );
   assert.deepEqual(errors, []);
   await page.close();
 });

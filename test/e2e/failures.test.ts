@@ -52,22 +52,9 @@ const SPLIT = ['--policy', 'longest_prefix'];
 /** Prompts of more than 64 tokens are computed elsewhere, in steps that are short enough to be struck. */
 const SMALL_STEPS = ['--local-prefill-tokens', '64', '--chunk-tokens', '64'];
 
-/** Load travels with heartbeats, every 500 ms. */
-const IDLE_MS = 3_000;
-
 test('a prefill instance killed mid-prompt: the request completes on the other one', async () => {
   cluster = await Cluster.up(...SPLIT, '--prefill', '2', '--decode', '1', '--store', '1', ...SMALL_STEPS);
-  const prompt = promptOf(1_900);
-  const answer = cluster.completion({ prompt, max_tokens: 8 });
-  const victim = await until('a prefill is in the middle', async () => {
-    const entry = (await newest(cluster as Cluster))?.attempts[0]?.prefills[0];
-    return entry && entry.ready_tokens > 0 && entry.ready_tokens < 1_500 ? entry.prefill : undefined;
-  });
-  cluster.kill(victim, 'SIGSTOP');
-  await sleep(100);
-  const stopped = await newest(cluster);
-  assert.equal(stopped?.phase, 'prefilling');
-  expect(stopped.attempts[0]?.prefills[0]?.ready_tokens).toBeLessThan(1_856);
+  const { prompt, answer, stopped, victim } = await stoppedMidPrompt(cluster);
   cluster.kill(victim, 'SIGKILL');
   const { choices } = await answer;
   const done = await newest(cluster);
@@ -77,7 +64,7 @@ test('a prefill instance killed mid-prompt: the request completes on the other o
   expect(done?.notes.join()).toContain('misses blocks');
   assert.deepEqual(choices[0]?.token_ids, await undisturbed(prompt, 8));
   expect(done?.tokens.cached).toBeLessThan(1_900 - (stopped.attempts[0]?.prefills[0]?.ready_tokens ?? 0) + 64);
-  await cluster.idle(IDLE_MS);
+  await cluster.idle();
 });
 
 longTest('the only prefill instance goes silent without dying: the request completes on decode alone', async () => {
@@ -93,26 +80,50 @@ longTest('the only prefill instance goes silent without dying: the request compl
     '--silence-ms',
     '1000',
   );
-  const prompt = promptOf(1_500);
-  const answer = cluster.completion({ prompt, max_tokens: 4 });
-  await until('the prefill is in the middle', async () => {
-    const entry = (await newest(cluster as Cluster))?.attempts[0]?.prefills[0];
-    return entry !== undefined && entry.ready_tokens > 0 && entry.ready_tokens < 1_200;
-  });
-  cluster.kill('prefill-1', 'SIGSTOP');
+  const { prompt, answer } = await stoppedMidPrompt(cluster);
   const { choices } = await answer;
-  assert.deepEqual(choices[0]?.token_ids, await undisturbed(prompt, 4));
+  assert.deepEqual(choices[0]?.token_ids, await undisturbed(prompt, 8));
   assert(!(await cluster.pool()).some(({ name }) => name === 'prefill-1'), 'it was dropped');
   const done = await newest(cluster);
   expect(done?.attempts[0]?.prefills[0]?.outcome).not.toBe('finished');
   expect((done?.attempts[0]?.report?.computed_tokens ?? 0) + (done?.attempts[0]?.report?.fetched_tokens ?? 0)).toBe(
-    1_500,
+    prompt.length,
   );
   cluster.kill('prefill-1', 'SIGCONT');
   await until('it is taken back when it speaks again', async () =>
     (await (cluster as Cluster).pool()).some(({ name }) => name === 'prefill-1'),
   );
 });
+
+/**
+ * Begins a completion of 8 tokens and stops the instance that computes its prompt in the middle of it. On a busy machine the prompt may be
+ * computed before the instance is stopped: then the instance goes on, and another completion is begun.
+ */
+async function stoppedMidPrompt(up: Cluster): Promise<{
+  prompt: number[];
+  answer: ReturnType<Cluster['completion']>;
+  stopped: RequestView;
+  victim: string;
+}> {
+  for (let attempt = 0; attempt < 10; attempt++) {
+    const before = (await newest(up))?.id;
+    const prompt = promptOf(1_900);
+    const answer = up.completion({ prompt, max_tokens: 8 });
+    const victim = await until('a prefill has begun', async () => {
+      const view = await newest(up);
+      const entry = view?.id === before ? undefined : view?.attempts[0]?.prefills[0];
+      return entry && entry.ready_tokens > 0 && entry.prefill;
+    });
+    up.kill(victim, 'SIGSTOP');
+    await sleep(100);
+    const stopped = await newest(up);
+    const readyTokens = stopped?.attempts[0]?.prefills[0]?.ready_tokens ?? 0;
+    if (stopped?.phase === 'prefilling' && readyTokens < 1_800) return { prompt, answer, stopped, victim };
+    up.kill(victim, 'SIGCONT');
+    await answer;
+  }
+  return assert.fail('ten prompts were computed before their prefill instance was stopped');
+}
 
 /**
  * Begins a stream and stops its decode instance while it decodes. On a busy machine a stream may end before its instance is stopped:
@@ -150,7 +161,7 @@ test('a decode instance killed mid-stream: the stream continues on the other one
   assert.deepEqual(tokens, want.tokens);
   const done = await newest(cluster);
   expect(new Set(done?.attempts.map(({ decode }) => decode)).size).toBe(2);
-  await cluster.idle(IDLE_MS);
+  await cluster.idle();
 });
 
 longTest(
@@ -198,6 +209,9 @@ longTest(
 test('a store killed while it is fetched from: nothing fails', async () => {
   const up = await Cluster.up(
     ...SPLIT,
+    // Stopped, it says nothing; it is there until it is killed.
+    '--silence-ms',
+    '60000',
     '--prefill',
     '1',
     '--decode',
@@ -261,7 +275,7 @@ test('the router killed and restarted: instances are back, the index refills, th
   });
   assert.notEqual(pid, before);
   const backMs = performance.now();
-  await until('all three have registered', async () => (await (cluster as Cluster).pool()).length === 3, 10_000);
+  await until('all three have registered', async () => (await (cluster as Cluster).pool()).length === 3);
   const tookMs = performance.now() - backMs;
   console.log(`registration took ${tookMs.toFixed(0)} ms after the router was there`);
   await until('the index is full again', async () => {
@@ -321,8 +335,8 @@ test('a client that disconnects frees everything at once, while prefilling and w
     await until(`it is ${phase}`, async () => (await newest(cluster as Cluster))?.phase === phase);
     client.abort();
     assert.equal(await answer, 'aborted');
-    await until('the request is closed', async () => (await newest(cluster as Cluster))?.phase === 'cancelled', 2_000);
-    await cluster.idle(IDLE_MS);
+    await until('the request is closed', async () => (await newest(cluster as Cluster))?.phase === 'cancelled');
+    await cluster.idle();
   }
 });
 
@@ -347,7 +361,7 @@ longTest(
     expect(outcomes.filter((outcome) => outcome === 'answered').length).toBeGreaterThanOrEqual(40);
     expect(outcomes.filter((outcome) => outcome === 'given up').length).toBeGreaterThan(5);
     expect(outcomes.filter((outcome) => outcome === 'failed' || outcome === 'short')).toEqual([]);
-    await up.idle(IDLE_MS);
+    await up.idle();
     assert(!up.errors.some((line) => line.includes('Warning')), up.errors.join('\n'));
   },
 );

@@ -25,6 +25,7 @@ import type { DecodeRequest } from '../../shared/protocol/messages.ts';
 import { Cluster, harbour, run, runToEnd, temporaryFolder, until } from '../support/cluster.ts';
 import { eventsOf } from './chaos/load.ts';
 import { halfOf, longTest } from '../support/long.ts';
+import { freePort } from '../support/nats_server.ts';
 import { neutralRequest } from '../../shared/protocol/request.ts';
 
 const random = new Random(31);
@@ -156,7 +157,9 @@ longTest('an instance with few blocks takes what fits it and refuses for nobody 
 
 test('a device that hangs while its process lives is noticed, and its requests go on elsewhere', async () => {
   const token = 'hang-token';
-  cluster = await Cluster.up('--prefill', '0', '--decode', '1', '--store', '0', '--cluster-token', token);
+  // Its measured times do not count: a price could keep all requests from an instance that was warmed up while the machine was busy.
+  const policy = ['--policy', 'longest_prefix'];
+  cluster = await Cluster.up(...policy, '--prefill', '0', '--decode', '1', '--store', '0', '--cluster-token', token);
   const up = cluster;
   // Too short for a block: the instance that has seen them is no better a place.
   const prompts = Array.from({ length: 6 }, () => promptOf(20));
@@ -175,7 +178,7 @@ test('a device that hangs while its process lives is noticed, and its requests g
 
 longTest('/tokenize counts as a request, and a reader that stops gives its place back', async () => {
   cluster = await Cluster.up(
-    ...['--prefill', '0', '--decode', '1', '--store', '0', '--max-requests', '8', '--stalled-reader-ms', '700'],
+    ...['--prefill', '0', '--decode', '1', '--store', '0', '--max-requests', '8', '--stalled-reader-ms', '5000'],
   );
   const up = cluster;
   // More than the buffers of a connection hold: some 26 MB.
@@ -224,7 +227,7 @@ test('connections beyond their bound are closed, and there is room again when on
   };
   const all: Awaited<ReturnType<typeof open>>[] = [];
   for (let i = 0; i < 10; i++) all.push(await open());
-  expect(all.filter(({ isClosed }) => isClosed).length).toBeGreaterThanOrEqual(4);
+  await until('four are closed', () => all.filter(({ isClosed }) => isClosed).length >= 4);
   for (const { socket } of all) socket.destroy();
   await until('there is room again', async () => (await fetch(`${cluster?.url}/version`).catch(() => undefined))?.ok);
 });
@@ -349,7 +352,7 @@ longTest.concurrent('of two processes with one name the second is refused, and t
 longTest.concurrent('--advertise is the address that others use', async () => {
   const token = 'advertise-token';
   const up = await Cluster.up('--prefill', '0', '--decode', '1', '--store', '0', '--cluster-token', token);
-  const port = 20_000 + random.below(20_000);
+  const port = await freePort();
   // 127.0.0.9 reaches it too: it listens on every address of this machine.
   const args = ['--name', 'behind-nat', '--join', up.hub, '--model', harbour, '--threads', '1', '--log-level', 'warn'];
   const child = run(['decode', ...args, '--bind', `0.0.0.0:${port}`, '--advertise', `127.0.0.9:${port}`], {
@@ -405,7 +408,7 @@ test('failover keeps stop strings, log-probabilities and biases as they were', a
       method: 'POST',
       headers: { 'content-type': 'application/json' },
       body: JSON.stringify({
-        ...{ prompt: 'Nadia likes figs. Nadia', max_tokens: 900, temperature: 1.2, seed: 11, ignore_eos: true },
+        ...{ prompt: 'Nadia likes figs. Nadia', max_tokens: 1_900, temperature: 1.2, seed: 11, ignore_eos: true },
         ...{ logprobs: 3, logit_bias: { '300': 4, '301': -100 }, frequency_penalty: 0.3, stream: true },
         ...{ stop: ['never in this text', 'zzzzqq'], return_token_ids: true },
       }),
@@ -413,7 +416,8 @@ test('failover keeps stop strings, log-probabilities and biases as they were', a
     const events: unknown[] = [];
     for await (const event of eventsOf(response)) {
       events.push(event.choices?.[0]);
-      if (events.length === 150) await onText?.();
+      // Early: the whole answer fits into the buffers of a connection, so it may be over before its events are read.
+      if (events.length === 20) await onText?.();
     }
     return events;
   };

@@ -8,7 +8,7 @@ import { connect } from 'node:net';
 import { text } from 'node:stream/consumers';
 import OpenAI from 'openai';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { Cluster } from '../support/cluster.ts';
+import { Cluster, until } from '../support/cluster.ts';
 
 const PAGE = 'https://page.example';
 let cluster: Cluster;
@@ -94,6 +94,7 @@ test('a stream that waits for its turn sends comments, which clients pass over',
   const hogs = Array.from({ length: 2 }, async (_, i) => {
     while (!ended.signal.aborted) await (await post({ prompt: [9 + i], max_tokens: 300, ignore_eos: true })).text();
   });
+  await until('both are there', async () => (await cluster.open()).requests === 2);
   const stream = await post({ prompt: [5, 6, 7], max_tokens: 2, stream: true });
   const body = await stream.text();
   assert.match(body, /^(: keep-alive\n\n)+data: /);

@@ -3,6 +3,7 @@
  * from any instance and from a store, after kills in mid-answer and after a store's restart. Budget: 120 s.
  */
 import assert from 'node:assert/strict';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';
 import type { LoadedModel } from '../../shared/engine/load_model.ts';
@@ -117,6 +118,8 @@ describe.each(halfOf(['qwen3_5', 'qwen3_5-moe'] as const))('%s', (name) => {
     const wanted = first + Math.floor(420 / 32) + 1;
     let before = -1;
     await until('the stores have written what they were offered', async () => {
+      // Its heartbeats come twice a second, and states may come in an offer of their own.
+      await sleep(1_100);
       const now = await numOnDisk();
       const isSame = now === before && now >= wanted;
       before = now;

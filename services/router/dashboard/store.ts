@@ -26,6 +26,8 @@ export class Store {
   /** Time of the last tick on the router's clock. */
   readonly asOf = signal<number | null>(null);
   readonly router = signal<{ readonly name: string; readonly epoch: string } | null>(null);
+  /** Times that another router answered than before, the first one not counted: what was asked for before is of a router that is gone. */
+  readonly otherRouters = signal(0);
   readonly health = signal<Health | null>(null);
   /** Newest value of each series of the cluster. */
   readonly now = signal<Readonly<Record<string, number | null>>>({});
@@ -45,6 +47,7 @@ export class Store {
     batch(() => {
       const isOtherRouter = this.router.peek()?.epoch !== tick.router.epoch;
       if (isOtherRouter) {
+        if (this.router.peek() !== null) this.otherRouters.value++;
         // Ids of requests and events are a router's own.
         this.requests.replace([]);
         this.events.value = [];

@@ -95,8 +95,8 @@ const COLUMNS: readonly Column<RequestRow>[] = [
 /** List of requests. */
 export function RequestList(): VNode {
   const now = filter.value;
-  const epoch = store.router.value?.epoch;
-  const list = useMemo(() => new RequestRows(now), [now, epoch]);
+  const otherRouters = store.otherRouters.value;
+  const list = useMemo(() => new RequestRows(now), [now, otherRouters]);
   useEffect(() => () => list.close(), [list]);
   const state = list.state.value;
   const ids = list.rows.ids.value;
