@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { test } from 'vitest';
 import { benchStore } from './store.ts';
 
-test('store reports every figure it promises', { timeout: 60_000 }, async () => {
+test('store reports every figure it promises', async () => {
   const figures = await benchStore({
     ...{ folder: tmpdir(), recordKiBs: [16], totalBytes: 2 << 20, numRecovered: 500 },
     onFigure: () => undefined,

@@ -7,10 +7,11 @@ import { afterEach, describe, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import { NatsBus } from '../../shared/bus/nats/nats_bus.ts';
-import type { NatsServers } from '../../shared/bus/nats/nats_options.ts';
+import { connectionOptions, type NatsServers } from '../../shared/bus/nats/nats_options.ts';
+import { options } from '../../services/router/options.ts';
 import { Authority } from '../support/certificates.ts';
 import { until } from '../support/cluster.ts';
-import { freePort, NatsServer } from '../support/nats_server.ts';
+import { freePort, freePorts, NatsServer } from '../support/nats_server.ts';
 import { projectPath } from '../support/project.ts';
 import { busConformance } from './conformance.ts';
 
@@ -114,13 +115,12 @@ test('a server that falls silent is noticed before its silence makes anybody los
   server.signal('SIGSTOP');
   const page = Buffer.alloc(512 << 10);
   const before = process.memoryUsage().arrayBuffers;
-  const startMs = performance.now();
+  const { pingInterval = Infinity, maxPingOut = Infinity } = connectionOptions({ urls: [server.url] }, []);
+  assert(pingInterval * (maxPingOut + 1) < options.silence_ms.default, 'it notices before members are lost');
   await until('it has noticed', () => {
     for (let i = 0; i < 16; i++) a.bus.publish('news', page);
     return !isConnected(a);
   });
-  const tookMs = performance.now() - startMs;
-  assert(tookMs < 3_000, `${tookMs} ms`);
   assert(process.memoryUsage().arrayBuffers - before < 256 << 20);
   await systemClock.sleep(1_000);
   server.signal('SIGCONT');
@@ -133,7 +133,8 @@ test('a server that falls silent is noticed before its silence makes anybody los
   await reaches(a.bus, b.bus);
   for (let i = 0; i < 80; i++) {
     a.bus.publish('pages', page);
-    await systemClock.sleep(10);
+    // Never so many under way that the bound is reached.
+    await until('most of them have come', () => numPages > i - 8);
   }
   a.bus.publish('once', text('x'));
   await until('it is heard', () => numHeard > 0);
@@ -160,8 +161,8 @@ test('a request under way fails when its connection does', async () => {
 });
 
 test('of three servers one is killed: its clients go to the others, and all hear each other', async () => {
-  const ports = [await freePort(), await freePort(), await freePort()];
-  const routes = [await freePort(), await freePort(), await freePort()];
+  const free = await freePorts(6);
+  const [ports, routes] = [free.slice(0, 3), free.slice(3)];
   const others = routes.map((port) => `"nats://127.0.0.1:${port}"`).join(', ');
   const three = await Promise.all(
     ports.map((port, i) =>

@@ -176,12 +176,12 @@ describe('over plain HTTP', () => {
 });
 
 test('a stream that waits sends pings, ends with its client, and with an event of the error when it fails', async () => {
-  const times = ['--sse-keep-alive-ms', '300', '--request-timeout-ms', '1500'];
+  const times = ['--sse-keep-alive-ms', '300', '--request-timeout-ms', '4000', '--silence-ms', '60000'];
   const slow = await Cluster.up('--prefill', '0', '--store', '0', ...times);
   const pid = slow.pidOf('decode-1');
   try {
     const own = new Anthropic({ baseURL: slow.url, apiKey: 'none', maxRetries: 0 });
-    // The requests time out together, before the cluster sees that the instance is lost.
+    // The requests time out together; the instance that says nothing is not dropped before.
     process.kill(pid, 'SIGSTOP');
     const failed = streamed({}, slow.url);
     const failing = own.messages.stream(wish).finalMessage();

@@ -339,7 +339,8 @@ test('what is refused is refused by its path', async () => {
 });
 
 test('a stream that fails before its first event ends with an event of the error', async () => {
-  const times = ['--sse-keep-alive-ms', '300', '--request-timeout-ms', '2500'];
+  // Its time runs out, and the instance that says nothing is not dropped before.
+  const times = ['--sse-keep-alive-ms', '300', '--request-timeout-ms', '2500', '--silence-ms', '60000'];
   const slow = await Cluster.up('--prefill', '0', '--store', '0', ...times);
   const pid = slow.pidOf('decode-1');
   try {

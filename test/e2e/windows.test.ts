@@ -58,11 +58,20 @@ test('blocks before the window stay where they are, and tokens are those of one 
 
 test('a prefill instance takes of a prefix what its rows see', async () => {
   const prompt = promptOf();
-  const blocks = async (): Promise<number> => (await cluster.node('store-1')).tiers['dram']?.blocks ?? 0;
-  const before = await blocks();
+  const tokensInStore = async (): Promise<number> => {
+    const headers = { 'content-type': 'application/json' };
+    const body = JSON.stringify({ prompt });
+    const response = await fetch(`${cluster.url}/api/lookup`, { method: 'POST', headers, body });
+    const { ranges } = (await response.json()) as {
+      ranges: { start: number; end: number; held_by: { node: string }[] }[];
+    };
+    return ranges
+      .filter(({ held_by: by }) => by.some(({ node }) => node === 'store-1'))
+      .reduce((sum, { start, end }) => sum + end - start, 0);
+  };
   await check(prompt);
   const numFull = Math.floor((LENGTH - 1) / 32);
-  await until('the store has its blocks', async () => (await blocks()) >= before + numFull);
+  await until('the store has its blocks', async () => (await tokensInStore()) >= 32 * numFull);
   // Nobody else has them now.
   await cluster.killAndAwait(['prefill-1', 'prefill-2', 'decode-1', 'decode-2']);
   await check([...prompt, ...promptOf().slice(0, 300)]);

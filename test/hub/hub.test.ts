@@ -211,13 +211,14 @@ test('a lock whose owner has died is taken; one whose owner lives is waited for'
     ...clock,
     nowMs: () => systemClock.nowMs() + passed,
     sleep: async (ms) => {
-      passed += ms;
+      // Looks at the lock only: what watches a download would find it silent.
+      if (ms === 250) passed += ms;
       await systemClock.sleep(1);
     },
   };
   const environment = { HF_HOME: home, HF_ENDPOINT: endpoint };
   const folder = await new Hub({ ...host, clock: hurried, environment }).pathOf('org/name');
-  assert(passed > 15_000);
+  assert(passed >= 15_000);
   assert(existsSync(join(folder, SHARD)) && !existsSync(cached('.penstock.lock')));
 });
 

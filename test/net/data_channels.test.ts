@@ -168,6 +168,8 @@ async function begin(): Promise<void> {
   });
   line = { network, transferThread, channels, moved: nothingMoved(), clock: systemClock, random: new Random(1) };
   holder = await startHolder();
+  // Open before the first fetch, which waits for it 100 ms at most.
+  await channels.to(holder.address, true);
 }
 
 async function end(): Promise<void> {
@@ -469,6 +471,7 @@ describe('memory that a data channel has', () => {
         yield { channel: 5, port, token: 't'.repeat(CHANNEL_TOKEN_BYTES), memory: '' };
       },
     });
+    await line.channels?.to(listener.address, true);
     const reader = new AbortController();
     const reading = fetchFrom(listener.address, () => undefined, { signal: reader.signal });
     await halfSent;
@@ -802,6 +805,7 @@ describe('strangers', () => {
         yield { channel: 77, port, token: 't'.repeat(CHANNEL_TOKEN_BYTES), memory: '' };
       },
     });
+    await line.channels?.to(listener.address, true);
     const stream = openFetch(line, listener.address, {
       context: {
         requestId: 'r',

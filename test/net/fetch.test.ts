@@ -72,7 +72,7 @@ async function fetchAll(signal = new AbortController().signal): Promise<number[]
         hashes,
         signal,
       },
-      ...{ waitMs: 1_000, timeoutMs: 10_000, patienceMs: undefined, slotBytes: BYTES },
+      ...{ waitMs: 1_000, timeoutMs: 60_000, patienceMs: undefined, slotBytes: BYTES },
     },
   );
   const got: number[] = [];

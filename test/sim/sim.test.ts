@@ -57,7 +57,7 @@ async function simulate(from: number, numSeeds: number): Promise<{ report: Repor
 
 test(
   `${NUM_SEEDS} clusters with faults: every request has its tokens, and nothing stays behind`,
-  { timeout: 600_000 },
+  { timeout: sized(1_800_000, 600_000) },
   async () => {
     const numParts = Math.max(2, Math.min(8, availableParallelism()));
     const size = Math.ceil(NUM_SEEDS / numParts);

@@ -50,8 +50,9 @@ export async function runKills(
     const striking = (async () => {
       while (!isOver()) {
         await sleep(model.strikeEveryMs);
-        const name = VICTIMS[random.below(VICTIMS.length)] ?? 'store-1';
-        if (downs.some((down) => down.name === name && down.toMs === Infinity)) continue;
+        const up = VICTIMS.filter((name) => !downs.some((down) => down.name === name && down.toMs === Infinity));
+        const name = up[random.below(Math.max(1, up.length))];
+        if (name === undefined) continue;
         strikes.push({ atMs: performance.now(), what: strike(cluster, name, random, downs) });
       }
     })();

@@ -161,7 +161,10 @@ describe.runIf(isLong)('Prometheus', () => {
     prometheus = await PrometheusServer.start(configuration());
     // Engines export series of requests from their first one on, and a rate begins with the second scrape.
     await askAll([[3, 4, 5]]);
-    await until('it is scraped', async () => (await prometheus.query('vllm:request_success_total')).length >= 2);
+    await until('it is scraped', async () => {
+      const found = await prometheus.query('vllm:request_success_total');
+      return typeof found !== 'string' && found.length >= 2;
+    });
     for (let round = 0; round < MAX_ROUNDS; round += 1) {
       await traffic(round);
       if ((await empty([...vllmQueries, ...ownCommonQueries])).length === 0) break;
@@ -216,12 +219,11 @@ describe.runIf(isLong)('Prometheus', () => {
     expect(await prometheus.valueOf('count(vllm:num_requests_running{model_name="harbour-tools"})')).toBe(1);
     expect(await prometheus.query('{__name__=~"vllm:.*", engine="store-1"}')).toEqual([]);
     expect(await prometheus.valueOf('sum(penstock_instances)')).toBe(5);
-    const { nodes } = (await (await fetch(`${urls[0]}/api/pool`)).json()) as { nodes: NodeView[] };
-    const numBlocks = nodes.flatMap(({ tiers }) => Object.values(tiers)).reduce((sum, { blocks }) => sum + blocks, 0);
-    await until(
-      'blocks are counted once',
-      async () => (await prometheus.valueOf('sum(penstock_tier_blocks)')) === numBlocks,
-    );
+    await until('blocks are counted once', async () => {
+      const { nodes } = (await (await fetch(`${urls[0]}/api/pool`)).json()) as { nodes: NodeView[] };
+      const numBlocks = nodes.flatMap(({ tiers }) => Object.values(tiers)).reduce((sum, { blocks }) => sum + blocks, 0);
+      return (await prometheus.valueOf('sum(penstock_tier_blocks)')) === numBlocks;
+    });
   });
 
   test('no alert fires in a cluster that is well', async () => {

@@ -2,14 +2,15 @@
 import assert from 'node:assert/strict';
 import { afterAll, beforeAll, test } from 'vitest';
 import { Cluster } from '../../support/cluster.ts';
-import { freePort } from '../../support/nats_server.ts';
+import { freePortRow } from '../../support/nats_server.ts';
 import { projectPath } from '../../support/project.ts';
 import { promtool } from './prometheus_server.ts';
 
 let cluster: Cluster;
 let port: number;
 beforeAll(async () => {
-  port = await freePort();
+  // The router's, and one for each instance behind it.
+  port = await freePortRow(3);
   cluster = await Cluster.up('--prefill', '0', '--metrics-bind', `127.0.0.1:${port}`);
   await cluster.completion({ prompt: 'Hello, my name is', max_tokens: 3 });
 });

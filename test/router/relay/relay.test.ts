@@ -18,6 +18,7 @@ import { Relay } from '../../../services/router/relay/relay.ts';
 import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
 import type { RequestTrace } from '../../../services/router/relay/request_log.ts';
 import { RequestLog } from '../../../services/router/relay/request_traces.ts';
+import { until } from '../../support/cluster.ts';
 
 /** A relay to these, a request of so many tokens through it, and what people see of it. */
 function asked(
@@ -98,7 +99,7 @@ test('a broken connection is tried again there, and given up after 64 tries with
   assert(!instance.isSuspect, 'nothing is held against the instance');
   network.close();
   await listener.close(100);
-}, 20_000);
+});
 
 test('an instance that cannot do the work now is left for another one, and nothing is held against it', async () => {
   const numAsked = [0, 0];
@@ -226,7 +227,7 @@ test.each([
     }
     while (trace.counts?.isPrefilling) await systemClock.sleep(5);
     assert.equal(trace.tokens.computed, computed);
-    await systemClock.sleep(50);
+    await until('the prefill has its outcome', () => trace.attempts[0]?.prefills[0]?.outcome !== 'running');
     assert.equal(trace.attempts[0]?.prefills[0]?.outcome, outcome);
     network.close();
     await listener.close(100);

@@ -1,5 +1,6 @@
 /** vLLM's checks of `/metrics` (`instrumentator/test_metrics`). */
 import assert from 'node:assert/strict';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { until } from '../../../support/cluster.ts';
 import type { Api } from '../api.ts';
 import { model } from '../samples.ts';
@@ -18,6 +19,9 @@ export function metricsChecks(suite: PeerSuite, api: Api): void {
   });
 }
 
+/** Tokens that instances have computed: the one counter here that is not the router's own. */
+const STEP_TOKENS = 'vllm:iteration_tokens_total_sum';
+
 /** Values of the first sample of each series. */
 async function scraped(api: Api): Promise<Map<string, number>> {
   const response = await api.fetch('/metrics');
@@ -35,10 +39,20 @@ function counts(check: Check, api: Api): void {
   let measured: Promise<Map<string, number>> | undefined;
   const rises = async (): Promise<Map<string, number>> => {
     const prompt = await api.tokens(text);
-    const before = await scraped(api);
+    // What instances say comes with their heartbeats, every 500 ms.
+    const { before } = await until('heartbeats have told of earlier requests', async () => {
+      const first = await scraped(api);
+      await sleep(600);
+      const second = await scraped(api);
+      return first.get(STEP_TOKENS) === second.get(STEP_TOKENS) && { before: second };
+    });
     for (let i = 0; i < NUM_REQUESTS; i++)
       await api.complete({ model, prompt, max_tokens: NUM_TOKENS, ignore_eos: true, seed: i });
-    const after = await scraped(api);
+    const numTokens = NUM_REQUESTS * (prompt.length + NUM_TOKENS);
+    const after = await until('heartbeats have told of these', async () => {
+      const now = await scraped(api);
+      return (now.get(STEP_TOKENS) ?? 0) - (before.get(STEP_TOKENS) ?? 0) >= numTokens && now;
+    });
     return new Map([...after].map(([name, value]) => [name, value - (before.get(name) ?? 0)]));
   };
   const each = NUM_REQUESTS;
