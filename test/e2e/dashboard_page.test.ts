@@ -131,7 +131,7 @@ test('a hidden page has no connection and asks nothing; a visible one is live ag
   await page.getByText('What changed').waitFor();
   await show('hidden');
   while (fixture.numStreams > 0) await new Promise((resolve) => setImmediate(resolve));
-  // What it had asked before may still come.
+  // A question that it had asked before may still come.
   let asked: number;
   do {
     asked = fixture.asked.length;

@@ -158,8 +158,8 @@ test('10,000 random operations of 8 clients: what is there is right, what is tol
     await Promise.all(Array.from({ length: NUM_CLIENTS }, client));
     await behind.until(0, never);
     await until('no slot is lost: what is read ahead arrives', () => tiers.dram.numSlotsInTransit === 0);
-    const numLoanable = Math.floor(tiers.slab.numBytes / 4 / 1_024);
-    await until('nothing is on loan', () => tiers.dram.numBorrowable(1_024) === numLoanable);
+    const mostBorrowable = Math.floor(tiers.slab.numBytes / 4 / 1_024);
+    await until('nothing is on loan', () => tiers.dram.numBorrowable(1_024) === mostBorrowable);
     for (const { hash } of blocks) tiers.dram.remove(hash.key);
     assert.equal(tiers.slab.numFreeBytes, tiers.slab.numBytes);
     // All that is on disk is right.

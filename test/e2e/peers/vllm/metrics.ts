@@ -39,7 +39,7 @@ function counts(check: Check, api: Api): void {
   let measured: Promise<Map<string, number>> | undefined;
   const rises = async (): Promise<Map<string, number>> => {
     const prompt = await api.tokens(text);
-    // What instances say comes with their heartbeats, every 500 ms.
+    // Counters of instances come with their heartbeats, every 500 ms.
     const { before } = await until('heartbeats have told of earlier requests', async () => {
       const first = await scraped(api);
       await sleep(600);
