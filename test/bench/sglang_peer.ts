@@ -3,7 +3,7 @@ import { fork, spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Random } from '../../shared/base/random.ts';
-import { freePort } from '../support/nats_server.ts';
+import { freePort } from '../support/free_ports.ts';
 import { projectPath } from '../support/project.ts';
 import { pythonWith } from './python_peer.ts';
 

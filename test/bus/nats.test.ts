@@ -11,7 +11,8 @@ import { connectionOptions, type NatsServers } from '../../shared/bus/nats/nats_
 import { options } from '../../services/router/options.ts';
 import { Authority } from '../support/certificates.ts';
 import { until } from '../support/cluster.ts';
-import { freePort, freePorts, NatsServer } from '../support/nats_server.ts';
+import { freePort, freePorts } from '../support/free_ports.ts';
+import { NatsServer } from '../support/nats_server.ts';
 import { projectPath } from '../support/project.ts';
 import { busConformance } from './conformance.ts';
 

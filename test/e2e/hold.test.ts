@@ -25,7 +25,7 @@ import type { DecodeRequest } from '../../shared/protocol/messages.ts';
 import { Cluster, harbour, run, runToEnd, temporaryFolder, until } from '../support/cluster.ts';
 import { eventsOf } from './chaos/load.ts';
 import { halfOf, longTest } from '../support/long.ts';
-import { freePort } from '../support/nats_server.ts';
+import { freePort } from '../support/free_ports.ts';
 import { neutralRequest } from '../../shared/protocol/request.ts';
 
 const random = new Random(31);

@@ -11,7 +11,8 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';
 import { harbour, run, runToEnd, temporaryFolder, until, type NodeView } from '../support/cluster.ts';
 import { halfOf } from '../support/long.ts';
-import { freePort, NatsServer } from '../support/nats_server.ts';
+import { freePort } from '../support/free_ports.ts';
+import { NatsServer } from '../support/nats_server.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
 
 const token = { PENSTOCK_CLUSTER_TOKEN: 'a-secret-of-this-test' };

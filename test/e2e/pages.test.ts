@@ -11,7 +11,8 @@ import { promisify } from 'node:util';
 import { afterAll, describe, test } from 'vitest';
 import { Cluster, harbour, run, runToEnd, temporaryFolder, until } from '../support/cluster.ts';
 import { sized } from '../support/long.ts';
-import { freePort, NatsServer } from '../support/nats_server.ts';
+import { freePort } from '../support/free_ports.ts';
+import { NatsServer } from '../support/nats_server.ts';
 import { commandBlocksOf, pages, pageText } from '../support/pages.ts';
 import { projectPath } from '../support/project.ts';
 

@@ -5,7 +5,7 @@ import { once } from 'node:events';
 import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { temporaryFolder, until } from '../../support/cluster.ts';
-import { freePort } from '../../support/nats_server.ts';
+import { freePort } from '../../support/free_ports.ts';
 import { projectPath } from '../../support/project.ts';
 
 function binary(name: string): string {

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { afterAll, beforeAll, test } from 'vitest';
 import { Cluster } from '../../support/cluster.ts';
-import { freePortRow } from '../../support/nats_server.ts';
+import { freePortRow } from '../../support/free_ports.ts';
 import { projectPath } from '../../support/project.ts';
 import { promtool } from './prometheus_server.ts';
 

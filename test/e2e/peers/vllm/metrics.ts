@@ -40,11 +40,11 @@ function counts(check: Check, api: Api): void {
   const rises = async (): Promise<Map<string, number>> => {
     const prompt = await api.tokens(text);
     // Counters of instances come with their heartbeats, every 500 ms.
-    const { before } = await until('heartbeats have told of earlier requests', async () => {
+    const before = await until('heartbeats have told of earlier requests', async () => {
       const first = await scraped(api);
       await sleep(600);
       const second = await scraped(api);
-      return first.get(STEP_TOKENS) === second.get(STEP_TOKENS) && { before: second };
+      return first.get(STEP_TOKENS) === second.get(STEP_TOKENS) && second;
     });
     for (let i = 0; i < NUM_REQUESTS; i++)
       await api.complete({ model, prompt, max_tokens: NUM_TOKENS, ignore_eos: true, seed: i });
