@@ -9,6 +9,7 @@ import { readTextFiles } from '../../../shared/model/text_files.ts';
 import { sized } from '../../support/long.ts';
 import { projectPath } from '../../support/project.ts';
 import { byteTable } from './byte_table.ts';
+import { slowGrammar } from './slow_grammar.ts';
 import { WatchedThreads } from './watched_threads.ts';
 import { failsWith } from '../../support/failures.ts';
 
@@ -111,13 +112,8 @@ const hostile: readonly (readonly [string, (i: number) => string, RegExp | undef
   ['a text that is no grammar', (i) => `${i}}{`, /line 1/],
   ['left recursion', (i) => `root ::= root "a${i}" | other\nother ::= root | "b"`, undefined],
   ['endless recursion', (i) => `root ::= r${i}\nr${i} ::= r${i} "a"`, /can begin/],
-  ['optional rules', (i) => slowRules(1_500 + i), /not compiled/],
+  ['optional rules', slowGrammar, /not compiled/],
 ];
-
-function slowRules(count: number): string {
-  const rules = Array.from({ length: count }, (_, i) => `r${i} ::= ("x${i}")? r${i + 1}`);
-  return ['root ::= r0', ...rules, `r${count} ::= "y"`].join('\n');
-}
 
 test(
   'hostile grammars in a row are refused, each with its reason, and hold no memory',
@@ -137,20 +133,19 @@ test(
     }
     await trial.check('root ::= "a"');
     assert.equal(threads.numRunning, 1);
-    // Threads are replaced by the hundred: what one leaves behind would show.
-    expect(Math.max(...rssMiB.slice(rounds / 2)) - Math.max(...rssMiB.slice(0, rounds / 2))).toBeLessThan(64);
+    // A hundred threads are replaced in the second half, where 20 to 34 MiB more were measured: one that stays has more than a MiB.
+    expect(Math.max(...rssMiB.slice(rounds / 2)) - Math.max(...rssMiB.slice(0, rounds / 2))).toBeLessThan(128);
   },
 );
 
-test('a repetition that takes too long with a vocabulary of 128,000 is refused', async () => {
+test('repetitions that take too long with a vocabulary of 128,000 are refused', async () => {
   const texts = readTextFiles(projectPath('node_modules/.cache/vocabularies/llama3_2'));
   const trial = begin(new WatchedThreads(), {
     vocabulary: { kind: 'texts', texts, vocabSize: 128_256 },
     compileMs: 1_000,
   });
-  await assert.rejects(
-    trial.check('root ::= "\\"" [^"\\\\]{0,1000} "\\""'),
-    failsWith('invalid_request', /not compiled/),
-  );
+  // Each of the eight alone took 6 s of CPU.
+  const repetitions = Array.from({ length: 8 }, (_, i) => `"${i}" [^"\\\\${i}]{0,1000}`);
+  await assert.rejects(trial.check(`root ::= ${repetitions.join(' ')}`), failsWith('invalid_request', /not compiled/));
   await trial.check('root ::= "\\"" [^"\\\\]* "\\""');
 });
