@@ -49,6 +49,8 @@ export interface EngineBenchOptions {
   readonly contexts: readonly number[];
   /** Threads of a wasm engine and of the peer; 0 means one per core. */
   readonly numThreads: number;
+  /** Bytes of memory that a wasm engine may have: those of the machine unless given. */
+  readonly machineBytes?: number;
   /** A figure that would take longer is skipped. */
   readonly budgetMs: number;
   /** Whether each kernel is timed by itself. */
@@ -109,7 +111,8 @@ export async function benchEngine(options: EngineBenchOptions): Promise<Figure[]
 
 async function benchWasm(options: EngineBenchOptions): Promise<Figure[]> {
   const numThreads = options.numThreads || availableParallelism();
-  const device: WasmDevice = createWasmDevice(numThreads);
+  const { machineBytes } = options;
+  const device: WasmDevice = createWasmDevice(numThreads, true, 1, machineBytes === undefined ? {} : { machineBytes });
   notify(options, 'device', `${device.description}, ${device.numericsClass}`);
   const limit = options.peer;
   const peer = limit && (await orWithout(options, () => LlamaPeer.install(numThreads, limit, options.print)));

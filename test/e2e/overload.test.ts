@@ -8,7 +8,8 @@ import { afterAll, beforeAll, test } from 'vitest';
 import { Cluster, harbour, type RequestView } from '../support/cluster.ts';
 
 const NUM_REQUESTS = 24;
-const PROMPT_TOKENS = 900;
+/** About 600 ms of one thread: far more than a fifth of the target, on any machine. */
+const PROMPT_TOKENS = 1_800;
 const MAX_TOKENS = 8;
 /** A fifth of it is less than the time of one prompt, so that a second one already has to wait too long. */
 const TTFT_TARGET_MS = 50;
@@ -17,7 +18,7 @@ let cluster: Cluster;
 let client: OpenAI;
 beforeAll(async () => {
   const targets = ['--slo-ttft-ms', String(TTFT_TARGET_MS), '--tenant-targets', 'patient=0:0'];
-  const split = ['--prefill', '1', '--decode', '1', '--store', '0', '--device', 'wasm'];
+  const split = ['--prefill', '1', '--decode', '1', '--store', '0', '--device', 'wasm', '--threads', '1'];
   cluster = await Cluster.up('--model', harbour, ...split, ...targets, '--log-level', 'error');
   client = new OpenAI({ baseURL: `${cluster.url}/v1`, apiKey: 'none', maxRetries: 0 });
 });
@@ -54,7 +55,8 @@ test('a burst beyond the targets is refused in part, with 429 and Retry-After, a
   const refused = settled.flatMap((one) => (one.status === 'rejected' ? [one.reason as unknown] : []));
   const accepted = settled.flatMap((one, i) => (one.status === 'fulfilled' ? [{ i, text: one.value }] : []));
   assert(accepted.length >= 1, 'the first finds an idle cluster, and is served however late');
-  assert(refused.length >= NUM_REQUESTS / 2, `${refused.length} are refused`);
+  console.log(`${refused.length} of ${NUM_REQUESTS} were refused`);
+  assert(refused.length >= NUM_REQUESTS / 2);
   for (const error of refused) {
     assert(error instanceof RateLimitError, String(error));
     assert.deepEqual([error.status, error.code, error.type], [429, 'rate_limit_exceeded', 'rate_limit_error']);

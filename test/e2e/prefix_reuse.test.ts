@@ -265,7 +265,9 @@ test('of 24 at once under the default policy, each finds the blocks of the prefi
       await Promise.all(Array.from({ length: 24 }, askFor));
       const views = (await up.requests(24)) as unknown as (RequestView & Predicted)[];
       const isHit = ({ tokens }: RequestView): boolean => tokens.computed < 20 + 64;
-      expect(views.filter(isHit).length).toBeGreaterThan(12);
+      const numHits = views.filter(isHit).length;
+      console.log(`burst ${burst}: ${numHits} of 24 found the prefix`);
+      expect(numHits).toBeGreaterThan(12);
       for (const { reason, predictions } of views) {
         const { predicted, real } = predictions.cached_tokens;
         expect(real, `burst ${burst}: ${reason}`).toBeGreaterThan(predicted - 64);

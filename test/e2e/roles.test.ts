@@ -100,8 +100,10 @@ test('the admin service drains a process, which then leaves the cluster', async 
   await askOnce(network, /ready: (\S+)/.exec(line)?.[1] ?? '', 'drain', {}, options);
   network.close();
   assert.deepEqual(await exit, [0, null]);
-  const { nodes } = (await (await fetch(`${url}/api/pool`)).json()) as { nodes: NodeView[] };
-  assert(!nodes.some(({ name }) => name === 'drained'));
+  await until('the router has its goodbye', async () => {
+    const { nodes } = (await (await fetch(`${url}/api/pool`)).json()) as { nodes: NodeView[] };
+    return !nodes.some(({ name }) => name === 'drained');
+  });
 });
 
 const nodeCalled = async (

@@ -201,9 +201,13 @@ test('a device that is lost takes no request with it: they go on elsewhere, and 
   );
   try {
     const actual = await mapConcurrently(cases, 4, (one) => ask(cluster, one));
-    const losses = cluster.errors.filter((line) => /ended with code 1/.test(line));
-    console.log(`devices lost: ${losses.length}`);
-    expect(losses.length).toBeGreaterThanOrEqual(2);
+    const numLosses = (): number => cluster.errors.filter((line) => /ended with code 1/.test(line)).length;
+    // One instance may have had most of the work: it goes on until a second device is lost.
+    await until('two devices are lost', async () => {
+      if (numLosses() < 2) await mapConcurrently(cases, 4, (one) => ask(cluster, one));
+      return numLosses() >= 2;
+    });
+    console.log(`devices lost: ${numLosses()}`);
     assert(cluster.errors.some((line) => /the device was lost|the GPU was lost/.test(line)));
     await until('an instance is back', () => cluster.errors.some((line) => /decode-\d is back/.test(line)), 60_000);
     await expectReference(cases, actual);

@@ -23,7 +23,7 @@ const MAX_TOKENS = 6;
 const NUM_MIXED = 60;
 const NUM_LONG = 6;
 /** Some series need luck of placement: a block that was hit twice and evicted, a fetch from another instance. */
-const MAX_ROUNDS = 5;
+const MAX_ROUNDS = 20;
 const folder = temporaryFolder();
 const children: ChildProcess[] = [];
 const urls: string[] = [];
@@ -165,9 +165,11 @@ describe.runIf(isLong)('Prometheus', () => {
       const found = await prometheus.query('vllm:request_success_total');
       return typeof found !== 'string' && found.length >= 2;
     });
-    for (let round = 0; round < MAX_ROUNDS; round += 1) {
+    let missing: readonly string[] = vllmQueries;
+    for (let round = 0; round < MAX_ROUNDS && missing.length > 0; round += 1) {
       await traffic(round);
-      if ((await empty([...vllmQueries, ...ownCommonQueries])).length === 0) break;
+      missing = await empty([...vllmQueries, ...ownCommonQueries]);
+      console.log(`after ${round + 1} rounds ${missing.length} queries have no data: ${missing.join('; ')}`);
     }
   });
   afterAll(async () => {
