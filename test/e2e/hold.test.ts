@@ -382,7 +382,8 @@ test.each(halfOf(['decode', 'prefill']))(
     );
     const up = cluster;
     const prompts = Array.from({ length: 6 }, () => promptOf(1_200));
-    const answers = Promise.all(prompts.map((prompt) => up.completion({ prompt, max_tokens: 60 })));
+    // Long answers: the work must last for some heartbeats, which tell of it.
+    const answers = Promise.all(prompts.map((prompt) => up.completion({ prompt, max_tokens: 400 })));
     // A call that is on its way when the instance begins to drain is refused, and placed elsewhere: that would be a second attempt.
     const node = await until('work is in flight', async () => {
       const ours = (await up.pool()).filter((one) => one.role === role);
@@ -392,7 +393,7 @@ test.each(halfOf(['decode', 'prefill']))(
     const network = new GrpcNetwork(token, systemClock);
     await askOnce(network, node.address, 'drain', {}, { signal: new AbortController().signal, timeoutMs: 5_000 });
     network.close();
-    for (const { choices } of await answers) expect(choices[0]?.token_ids).toHaveLength(60);
+    for (const { choices } of await answers) expect(choices[0]?.token_ids).toHaveLength(400);
     await until('it has left and another life has begun', async () =>
       (await up.pool()).some(({ name, epoch }) => name === node.name && epoch !== node.epoch),
     );

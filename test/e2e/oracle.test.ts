@@ -166,32 +166,29 @@ test(`${numPrompts} mixed prompts give the tokens of a single-process loop, most
 test('60 prompts give them while prefill, decode and store processes are killed', async () => {
   const random = new Random(seed + 1);
   const cases = makeCases(60, random);
-  let isDone = false;
-  let numAnswered = 0;
+  const progress = { numAnswered: 0, isDone: false };
   const killed: string[] = [];
   const killing = (async () => {
     const victims = ['prefill-1', 'decode-1', 'store-1', 'decode-2', 'prefill-2'];
-    while (!isDone) {
+    while (!progress.isDone) {
+      await sleep(20);
       // By progress, not by time: a fast machine has as many kills, and a slow one answers somebody between two of them.
-      const isDue = (): boolean => numAnswered >= (killed.length + 1) * 8;
-      while (!isDone && !isDue()) await sleep(20);
-      if (isDone) break;
+      if (progress.numAnswered < (killed.length + 1) * 8) continue;
+      const name = victims[killed.length % victims.length] ?? '';
       try {
-        const name = victims[killed.length % victims.length] ?? '';
         cluster.kill(name);
         killed.push(name);
       } catch {
         // The process is being restarted.
-        await sleep(20);
       }
     }
   })();
   const actual = await mapConcurrently(cases, 8, async (one) => {
     const answer = await ask(cluster, one);
-    numAnswered++;
+    progress.numAnswered++;
     return answer;
   });
-  isDone = true;
+  progress.isDone = true;
   await killing;
   console.log(`oracle: killed ${killed.join(', ')}`);
   expect(killed.length).toBeGreaterThan(2);

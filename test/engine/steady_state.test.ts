@@ -113,12 +113,16 @@ test.each([
     // Until all have their first tokens, and the compiler has made fast code of the step: slow code allocates every number.
     while ((numTokens.get(numSeqs) ?? 0) < 300) await engine.step();
     const count = (): number => [...numTokens.values()].reduce((sum, one) => sum + one, 0);
-    const before = count();
-    const bytes = await allocated(async () => {
-      for (let step = 0; step < 15; step++) await engine.step();
-    });
-    const perToken = bytes / (count() - before);
-    expect(count() - before).toBe(15 * numSeqs);
+    // The least of five: the compiler may still be at work in some, and what the step itself allocates is in all of them.
+    let perToken = Infinity;
+    for (let i = 0; i < 5; i++) {
+      const before = count();
+      const bytes = await allocated(async () => {
+        for (let step = 0; step < 15; step++) await engine.step();
+      });
+      expect(count() - before).toBe(15 * numSeqs);
+      perToken = Math.min(perToken, bytes / (count() - before));
+    }
     console.log(`${perToken.toFixed(0)} bytes of heap a token`);
     expect(perToken).toBeGreaterThan(0);
     expect(perToken).toBeLessThan(4_096);

@@ -91,9 +91,9 @@ export const endless = { user: 'The Heron came in at', maxTokens: 1_900 } as con
 export const NO_END = { '0': -100, '2': -100 } as const;
 
 /** Starts a cluster that serves `model` and lets pages of ORIGIN call it. */
-export function startCluster(): Promise<Cluster> {
+export function startCluster(...more: string[]): Promise<Cluster> {
   const split = ['--prefill', '1', '--decode', '1', '--store', '1', '--local-prefill-tokens', '48'];
-  return Cluster.up('--model', model, '--allowed-origins', ORIGIN, ...split);
+  return Cluster.up('--model', model, '--allowed-origins', ORIGIN, ...split, ...more);
 }
 
 /** Resolves when the newest `numRequests` requests decode: a client that leaves now cancels all of them. */

@@ -29,7 +29,8 @@ import {
 let cluster: Cluster;
 let client: OpenAI;
 beforeAll(async () => {
-  cluster = await startCluster();
+  // A test freezes the decode instance for some seconds.
+  cluster = await startCluster('--silence-ms', '60000');
   client = new OpenAI({ baseURL: `${cluster.url}/v1`, apiKey: 'none', maxRetries: 0 });
 });
 afterAll(async () => {
@@ -173,13 +174,19 @@ describe('openai-js', () => {
   test('timeout', async () => {
     const numBefore = (await cluster.requests()).length;
     const hasty = client.withOptions({ timeout: 1_000, maxRetries: 1 });
-    await assert.rejects(hasty.chat.completions.create(endlessBody), (error: unknown) => {
-      assert(error instanceof OpenAI.APIConnectionTimeoutError, String(error));
-      assert.equal(error.message, 'Request timed out.');
-      return true;
-    });
-    // The first try and the one that the client makes after it.
-    await until('both have come', async () => (await cluster.requests()).length === numBefore + 2);
+    // No answer comes in time, on no machine.
+    cluster.kill('decode-1', 'SIGSTOP');
+    try {
+      await assert.rejects(hasty.chat.completions.create(endlessBody), (error: unknown) => {
+        assert(error instanceof OpenAI.APIConnectionTimeoutError, String(error));
+        assert.equal(error.message, 'Request timed out.');
+        return true;
+      });
+      // The first try and the one that the client makes after it.
+      await until('both have come', async () => (await cluster.requests()).length === numBefore + 2);
+    } finally {
+      cluster.kill('decode-1', 'SIGCONT');
+    }
     await assertAborted(cluster, 2);
   });
 
