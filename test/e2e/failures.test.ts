@@ -141,6 +141,8 @@ async function stoppedMidStream(
       return view && view.id !== before && view.output_tokens > 50 ? view.attempts[0]?.decode : undefined;
     });
     up.kill(victim, 'SIGSTOP');
+    // The router reads meanwhile whatever had been sent.
+    await sleep(100);
     if ((await newest(up))?.phase === 'decoding') return { stream, victim };
     up.kill(victim, 'SIGCONT');
     await stream;
@@ -178,11 +180,7 @@ longTest(
       '--request-timeout-ms',
       '8000',
     );
-    const stream = streamTokens(cluster, { prompt: promptOf(40), max_tokens: 1_900 });
-    await until('it is decoding', async () => {
-      const view = await newest(cluster as Cluster);
-      return view?.phase === 'decoding' && view.output_tokens > 20;
-    });
+    const { stream } = await stoppedMidStream(cluster, { prompt: promptOf(40), max_tokens: 1_900 });
     // Stopped first, so that the supervisor's restarts cannot serve the request: each is killed as it appears.
     let isOver = false;
     const killing = (async () => {
@@ -287,21 +285,22 @@ test('the router killed and restarted: instances are back, the index refills, th
 });
 
 test('SIGTERM to the router while a stream runs: the stream is finished, a new request is refused', async () => {
-  cluster = await Cluster.up(...SPLIT, '--prefill', '0', '--decode', '1', '--store', '0');
+  cluster = await Cluster.up(...SPLIT, '--prefill', '0', '--decode', '1', '--store', '0', '--silence-ms', '60000');
   const up = cluster;
-  const stream = streamTokens(up, { prompt: promptOf(40), max_tokens: 1_500 });
-  await until('it is decoding', async () => (await newest(up))?.phase === 'decoding');
+  const { stream, victim } = await stoppedMidStream(up, { prompt: promptOf(40), max_tokens: 1_500 });
   up.kill('router', 'SIGTERM');
   const refused = await until('it drains', async () => {
+    // One that comes before the router drains waits for the instance that is stopped.
     const response = await fetch(`${up.url}/v1/completions`, {
       method: 'POST',
       headers: { 'content-type': 'application/json' },
       body: JSON.stringify({ prompt: [1, 2, 3], max_tokens: 1 }),
-    });
-    const text = await response.text();
-    return response.status === 503 && text;
+      signal: AbortSignal.timeout(1_000),
+    }).catch(() => undefined);
+    return response?.status === 503 && (await response.text());
   });
   assert.match(refused, /draining/);
+  up.kill(victim, 'SIGCONT');
   const { tokens, error, isDone } = await stream;
   assert.equal(error, undefined);
   assert(isDone);

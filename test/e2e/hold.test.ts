@@ -423,11 +423,16 @@ test('failover keeps stop strings, log-probabilities and biases as they were', a
     return events;
   };
   const want = await ask();
-  const got = await ask(async () => {
+  const kill = async (): Promise<void> => {
     const [view] = await up.requests(1);
     up.kill(view?.attempts.at(-1)?.decode ?? '');
-  });
-  assert.deepEqual(got, want);
-  const [view] = await up.requests(1);
-  expect(view?.attempts.length).toBeGreaterThan(1);
+  };
+  // On a busy machine an answer may be complete before its instance is killed.
+  for (let round = 0; round < 10; round++) {
+    assert.deepEqual(await ask(kill), want);
+    const [view] = await up.requests(1);
+    if (view && view.attempts.length > 1) return;
+    await until('both are there', async () => (await up.pool()).filter(({ state }) => state === 'alive').length === 2);
+  }
+  assert.fail('no instance was killed in the middle of an answer');
 });

@@ -74,8 +74,8 @@ describe.each(halfOf(['qwen3_5', 'qwen3_5-moe'] as const))('%s', (name) => {
     const workers = attempts.flatMap(({ decode, prefills }) => [decode, ...prefills.map(({ prefill }) => prefill)]);
     for (const { name: engine, state_slots: states } of engines) {
       assert(states, `${engine} does not say what slots for states it has`);
-      const isSound = states.saved + states.used <= states.slots && (states.saved > 0 || !workers.includes(engine));
-      assert(isSound, `${engine}: ${JSON.stringify(states)}`);
+      const isValid = states.saved + states.used <= states.slots && (states.saved > 0 || !workers.includes(engine));
+      assert(isValid, `${engine}: ${JSON.stringify(states)}`);
     }
     const hits = engines.reduce((sum, { state_slots: states }) => sum + (states?.hits ?? 0), 0);
     assert(hits >= 8, `${hits} sequences began with a saved state, and 8 prompts came twice`);
@@ -91,24 +91,24 @@ describe.each(halfOf(['qwen3_5', 'qwen3_5-moe'] as const))('%s', (name) => {
   });
 
   test('a decode instance killed in mid-answer: the other one goes on, each token once and the same', async () => {
-    const prompts = Array.from({ length: 4 }, () => promptOf(260));
     const count = 500;
-    const answers = prompts.map((prompt) =>
-      cluster.completion({ prompt, max_tokens: count, temperature: 0, ignore_eos: true }),
-    );
-    const busy = await until('an instance generates', async () => {
-      const running = (await cluster.requests(4)).find(({ phase }) => phase === 'decoding');
-      return running?.attempts.at(-1)?.decode;
-    });
-    await cluster.killAndAwait([busy]);
-    const outputs = await Promise.all(answers);
-    const views = await cluster.requests(4);
-    assert(
-      views.some(({ attempts }) => attempts.length > 1),
-      `no answer was on ${busy} when it was killed`,
-    );
-    for (const [i, { choices }] of outputs.entries())
-      assert.deepEqual(choices[0]?.token_ids, await expected(prompts[i]!, count));
+    let numStruck = 0;
+    // On a busy machine the answers may be over when the signal comes.
+    for (let round = 0; round < 10 && numStruck === 0; round++) {
+      const prompts = Array.from({ length: 4 }, () => promptOf(260));
+      const answers = prompts.map((prompt) =>
+        cluster.completion({ prompt, max_tokens: count, temperature: 0, ignore_eos: true }),
+      );
+      const busy = await until('an instance generates', async () => {
+        const running = (await cluster.requests(4)).find(({ phase }) => phase === 'decoding');
+        return running?.attempts.at(-1)?.decode;
+      });
+      await cluster.killAndAwait([busy]);
+      for (const [i, { choices }] of (await Promise.all(answers)).entries())
+        assert.deepEqual(choices[0]?.token_ids, await expected(prompts[i]!, count));
+      numStruck = (await cluster.requests(4)).filter(({ attempts }) => attempts.length > 1).length;
+    }
+    assert(numStruck > 0, 'no answer was on an instance when it was killed');
   });
 
   test('everything restarted but the disks of the stores: prefixes are hit from there', async () => {

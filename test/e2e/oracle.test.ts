@@ -172,7 +172,7 @@ test('60 prompts give them while prefill, decode and store processes are killed'
     const victims = ['prefill-1', 'decode-1', 'store-1', 'decode-2', 'prefill-2'];
     while (!progress.isDone) {
       await sleep(20);
-      // By progress, not by time: a fast machine has as many kills, and a slow one answers somebody between two of them.
+      // One for each eight answers: a fast machine has as many kills, and a slow one answers somebody between two of them.
       if (progress.numAnswered < (killed.length + 1) * 8) continue;
       const name = victims[killed.length % victims.length] ?? '';
       try {

@@ -203,7 +203,7 @@ test('3,600 ticks with requests leave the heap where it was', async () => {
       history.tick([instance]);
     }
   };
-  // As long before: what the runtime itself keeps grows at first.
+  // It runs as long before: what the runtime itself keeps grows at first.
   await run(3_600);
   const { numBytes, scopes } = history;
   collect();
