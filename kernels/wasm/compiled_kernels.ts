@@ -38,11 +38,19 @@ function readKernels(file: string): Uint8Array {
   return readFileSync(new URL(`./${file}`, import.meta.url));
 }
 
+/** First major version of V8 whose optimising compiler needs the feedback of the first tier to inline (Node 25). */
+const V8_INLINES_BY_FEEDBACK = 14;
+
 /**
  * Compiles with V8's optimising compiler at once, which takes 20 ms. By default V8 starts every function in a tier that is three times
- * slower and replaces it after a while. The flags are restored, so modules compiled later are not affected.
+ * slower and replaces it after a while. Both flags are restored, so modules compiled later are not affected.
+ *
+ * V8 from version 14 on inlines by feedback that only its first tier collects, and ends the process where that feedback is missing
+ * (`Check failed: function_feedback != feedback.feedback_for_function.end()`, Node 26). Inlining stays off there: a module that another
+ * thread compiles at the same time lacks the feedback too. AssemblyScript's compiler has inlined what is worth it.
  */
 function compileOptimised(bytes: Uint8Array): WebAssembly.Module {
+  if (v8Major() >= V8_INLINES_BY_FEEDBACK) setFlagsFromString('--no-wasm-inlining');
   const flags = ['liftoff', 'wasm-lazy-compilation'];
   for (const flag of flags) setFlagsFromString(`--no-${flag}`);
   try {
@@ -50,6 +58,10 @@ function compileOptimised(bytes: Uint8Array): WebAssembly.Module {
   } finally {
     for (const flag of flags) setFlagsFromString(`--${flag}`);
   }
+}
+
+function v8Major(): number {
+  return Number(process.versions.v8.split('.')[0]);
 }
 
 function canCompile(bytes: Uint8Array): boolean {
