@@ -50,9 +50,9 @@ export default tseslint.config(
     ignores: [
       'shared/base/**',
       'shared/net/grpc/**',
-      'shared/net/transfer_thread/{transfer_worker,tcp_sockets}.ts',
+      'shared/net/transfer_thread/{transfer_methods,tcp_sockets}.ts',
       'services/cli/**',
-      'services/store/disk_{worker,child,process}.ts',
+      'services/store/disk_{thread,child,process}.ts',
       'shared/engine/engine_worker.ts',
       'services/router/dashboard/browser.ts',
     ],

@@ -217,17 +217,12 @@ export const larger = [
     reason: 'One format of another project, translated in its own order.',
   },
   {
-    file: 'shared/net/grpc/grpc_network.ts',
-    lines: 302,
-    reason: 'Channels and servers of one driver.',
-  },
-  {
     file: 'shared/node/member_life.ts',
     lineOfFunction: 70,
     reason: 'The life of a member in its order, told where it happens.',
   },
   {
-    file: 'shared/net/transfer_thread/transfer_worker.ts',
+    file: 'shared/net/transfer_thread/transfer_methods.ts',
     lineOfFunction: 65,
     reason: 'The methods of one thread, one behind the other.',
   },

@@ -1,10 +1,9 @@
 /**
- * The reference pages, made from what the build made: options of every command, series of /metrics, messages of the protocol. Without an
- * argument they go into dist/reference, where a test compares them with the pages in the tree; `--write` puts them there
- * (`npm run reference`).
+ * The reference pages, made from what the build made: options of every command, series of /metrics, messages of the protocol. `--write`
+ * writes them (`npm run reference`); without it the pages in the tree are compared with what the code makes.
  */
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { format, resolveConfig } from 'prettier';
 
@@ -169,10 +168,12 @@ const pages = {
   'shared/protocol/PROTOCOL.md': protocolPage,
 };
 
-const folder = process.argv.includes('--write') ? root : join(root, 'dist/reference');
 for (const [path, make] of Object.entries(pages)) {
-  const to = join(folder, path);
-  mkdirSync(dirname(to), { recursive: true });
-  const options = { ...(await resolveConfig(join(root, path))), parser: 'markdown' };
-  writeFileSync(to, await format(await make(), options));
+  const page = join(root, path);
+  const text = await format(await make(), { ...(await resolveConfig(page)), parser: 'markdown' });
+  if (process.argv.includes('--write')) writeFileSync(page, text);
+  else if (readFileSync(page, 'utf8') !== text) {
+    console.error(`${path} is not what the code makes: npm run reference`);
+    process.exitCode = 1;
+  }
 }

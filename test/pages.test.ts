@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { execFile, execFileSync } from 'node:child_process';
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, test } from 'vitest';
@@ -160,12 +160,9 @@ describe('commands in code spans', () => {
   });
 });
 
-describe('reference pages', () => {
-  const made = ['services/cli/OPTIONS.md', 'services/router/metrics/METRICS.md', 'shared/protocol/PROTOCOL.md'];
-
-  test.each(made)('%s is what the build makes of the code (npm run reference)', (path) => {
-    assert.equal(pageText(path), readFileSync(projectPath(join('dist/reference', path)), 'utf8'));
-  });
+test('reference pages are what the code makes (npm run reference)', async () => {
+  const { stdout, stderr } = await promisify(execFile)(process.execPath, [projectPath('config/reference.js')]);
+  assert.equal(stdout + stderr, '');
 });
 
 test('the README is read in a few minutes: at most 130 lines', () => {

@@ -159,7 +159,7 @@ export class PackThreads {
       const slots = Array.from({ length: SLOTS }, () => new Int32Array(new SharedArrayBuffer(4 * Cell.count)));
       return { module, memories, slots };
     });
-    const workers = await readyWorkers('./packing_worker.js', works);
+    const workers = await readyWorkers(new URL('./packing_worker.js', import.meta.url), works);
     return new PackThreads(
       memories.map((memory) => instantiate(module, memory)),
       works.map(({ slots }, i) => new Helper(workers[i]!, slots)),

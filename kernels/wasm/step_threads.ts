@@ -41,7 +41,7 @@ export class StepThreads {
       numSpins: SPIN_US * spinsPerMicrosecond(),
     };
     const helpers = Array.from({ length: numThreads - 1 }, (_, i) => ({ shared, thread: i + 1 }));
-    const workers = await readyWorkers('./step_worker.js', helpers);
+    const workers = await readyWorkers(new URL('./step_worker.js', import.meta.url), helpers);
     return new StepThreads(shared, workers);
   }
 

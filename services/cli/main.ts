@@ -12,10 +12,10 @@ import {
 import { messageOf } from '../../shared/base/failure.ts';
 import { softwareVersion } from '../../shared/base/version.ts';
 import type { ProcessConfig } from '../../shared/node/options.ts';
-import type { StartRole } from '../../shared/node/role.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import { doctorOptions } from './doctor/doctor_options.ts';
 import { policyOptions, readPolicyLine } from './policy_options.ts';
+import { loadStart } from './role_modules.ts';
 import { loadTables, roles, tableOf, type ClusterConfig } from './tables.ts';
 import { topOptions } from './top/top_options.ts';
 
@@ -106,11 +106,9 @@ async function main(): Promise<void> {
     const flags = { ...line.flags, model: config.model };
     await new LocalCluster({ ...line, flags, config }, tables, systemClock).run();
   } else {
-    // Services do not import one another, so the role's module is loaded by its URL.
-    const module = new URL(`../${command}/main.js`, import.meta.url).href;
-    const { start } = (await import(module)) as { start: StartRole<ProcessConfig> };
-    const { runRole } = await import('./role_process.ts');
-    await runRole(command as Role, await withModel(await withToken(line)), start);
+    const role = command as Role;
+    const [start, { runRole }] = await Promise.all([loadStart(role), import('./role_process.ts')]);
+    await runRole(role, await withModel(await withToken(line)), start);
   }
 }
 

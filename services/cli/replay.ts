@@ -1,32 +1,18 @@
-/** `penstock replay` and `penstock plan`: builds the host of the command, and loads it from the router's module by URL, since services do not import one another. */
+/** `penstock replay` and `penstock plan`: builds the host of the command, whose module is the router's. */
 import { cpus } from 'node:os';
 import { availableCores } from '../../shared/base/cpu_quota.ts';
-import { systemClock, type Clock } from '../../shared/base/clock.ts';
-import type { Threads } from '../../shared/base/threads.ts';
+import { systemClock } from '../../shared/base/clock.ts';
 import { workerThreads } from '../../shared/base/worker_threads.ts';
 import { proxiedFetch } from './proxied_fetch.ts';
+import { loadReplay } from './role_modules.ts';
 
 /** Milliseconds until a router must have answered, and most characters of its answer. */
 const FETCH_MS = 10_000;
 const MAX_LENGTH = 2 ** 20;
 
-/** A command with its own view of its host, as the router's module declares both. */
-type ReplayCommand = (
-  args: readonly string[],
-  host: {
-    readonly clock: Clock;
-    readonly out: NodeJS.WriteStream;
-    readonly errors: NodeJS.WriteStream;
-    readonly fetchText: (url: string) => Promise<string>;
-    readonly machine: string;
-  },
-  workers: { readonly threads: Threads; readonly numThreads: number },
-) => Promise<void>;
-
 /** Runs a command with its arguments. @throws ConfigError for wrong arguments, Failure for a trace or hardware that is refused */
 export async function runReplayCommand(command: 'replay' | 'plan', args: readonly string[]): Promise<void> {
-  const module = new URL('../router/replay/main.js', import.meta.url).href;
-  const commands = (await import(module)) as Record<typeof command, ReplayCommand>;
+  const { plan, replay } = await loadReplay();
   // A reader such as `head` that closes the pipe has what it wants.
   process.stdout.on('error', (error: NodeJS.ErrnoException) => process.exit(error.code === 'EPIPE' ? 0 : 1));
   const numThreads = availableCores();
@@ -34,7 +20,8 @@ export async function runReplayCommand(command: 'replay' | 'plan', args: readonl
     ...{ clock: systemClock, out: process.stdout, errors: process.stderr, fetchText },
     machine: `${cpus()[0]?.model ?? process.arch}, ${numThreads} cores, Node ${process.version}`,
   };
-  await commands[command](args, host, { threads: workerThreads, numThreads });
+  if (command === 'plan') await plan(args, host);
+  else await replay(args, host, { threads: workerThreads, numThreads });
 }
 
 async function fetchText(url: string): Promise<string> {

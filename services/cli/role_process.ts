@@ -159,7 +159,7 @@ async function busServers(role: Role, config: ProcessConfig, log: Host['log']): 
 
 /**
  * Opens tracing where --otlp-endpoint, or a variable that OpenTelemetry defines for it, names a collector; its libraries are loaded only
- * then. @throws ConfigError for a variable that is no URL
+ * then. @throws ConfigError for a variable that is no URL, or where the libraries are not installed
  */
 async function tracingOf(role: Role, config: ProcessConfig, log: Host['log']): Promise<Tracing | undefined> {
   const { env } = process;

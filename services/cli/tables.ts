@@ -1,8 +1,9 @@
-/** Option tables of all services. Services do not import one another, so a role's table is loaded by its URL, as the role is. */
+/** Option tables of all services. */
 import type { CommandLine, ConfigOf, OptionTable } from '../../shared/base/options.ts';
 import type { EngineConfig } from '../../shared/node/options.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import { clusterOptions } from './cluster_options.ts';
+import { loadOptions } from './role_modules.ts';
 
 /** Roles that a process can have; each is a command of `penstock`. */
 export const roles = ['router', 'prefill', 'decode', 'store'] as const satisfies readonly Role[];
@@ -18,10 +19,7 @@ export type RoleTables = Readonly<Record<Role, OptionTable>>;
 
 /** Loads the option tables of all roles. @throws Error when a module cannot be loaded. */
 export async function loadTables(): Promise<RoleTables> {
-  const load = async (role: Role): Promise<[Role, OptionTable]> => {
-    const module = new URL(`../${role}/options.js`, import.meta.url).href;
-    return [role, ((await import(module)) as { options: OptionTable }).options];
-  };
+  const load = async (role: Role): Promise<[Role, OptionTable]> => [role, await loadOptions(role)];
   return Object.fromEntries(await Promise.all(roles.map(load))) as RoleTables;
 }
 

@@ -13,7 +13,7 @@ import type { Log } from '../../shared/base/log.ts';
 import { DONE } from '../../shared/base/signal.ts';
 import type { Thread } from '../../shared/base/threads.ts';
 import type { DiskEntry } from './disk_process.ts';
-import type { DiskThread } from './disk_worker.ts';
+import type { DiskThread } from './disk_thread.ts';
 
 /**
  * Milliseconds after which a call of the disk thread counts as hung. A batch takes tenths of a second on a slow disk; the disk process

@@ -1,7 +1,9 @@
 /** The store role: opens the disk tier, serves what survived, takes offers. */
 import { join } from 'node:path';
 import { messageOf } from '../../shared/base/failure.ts';
+import { LateThread } from '../../shared/base/late_thread.ts';
 import { DONE } from '../../shared/base/signal.ts';
+import type { Thread } from '../../shared/base/threads.ts';
 import { liveAsMember, type ClusterSeat, type RoleBody } from '../../shared/node/member_life.ts';
 import { channelsOf } from '../../shared/node/member_channels.ts';
 import type { DataFolder, RoleContext, RunningRole } from '../../shared/node/role.ts';
@@ -12,8 +14,8 @@ import { createFetchHandlers } from '../../shared/net/fetch/fetch_server.ts';
 import { startTransferThread } from '../../shared/net/transfer_thread/transfer_thread.ts';
 import { answeringOnce } from '../../shared/net/network.ts';
 import { holderId, subjects } from '../../shared/protocol/membership.ts';
-import type { start as startReader } from './disk_reader.ts';
-import { RECORDS, type start } from './disk_worker.ts';
+import type { DiskReader, start as startReader } from './disk_reader.ts';
+import { RECORDS, type start } from './disk_thread.ts';
 import { OfferIntake } from './offer_intake.ts';
 import type { StoreConfig } from './options.ts';
 import { StoreTiers } from './tiers.ts';
@@ -50,9 +52,9 @@ async function build(
   const url = new URL('./disk_worker.js', import.meta.url);
   const worker = threads.spawn<typeof start>({ url }, { pid: diskPid }, { onDeath: fail });
   const reader = { url: new URL('./disk_reader.js', import.meta.url) };
-  const readers = Array.from({ length: config.disk_bytes > 0 ? NUM_READERS : 0 }, () =>
-    threads.spawn<typeof startReader>(reader, undefined, { onDeath: fail }),
-  );
+  const openReader = (): Thread<DiskReader> => threads.spawn<typeof startReader>(reader, undefined, { onDeath: fail });
+  const numReaders = config.disk_bytes > 0 ? NUM_READERS : 0;
+  const readers = Array.from({ length: numReaders }, () => new LateThread(openReader));
   const transferThread = startTransferThread(threads, fail, context.tls);
   let folder: DataFolder | undefined;
   const environment = (): string => join(folder?.path ?? '', 'lmdb');

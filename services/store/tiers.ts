@@ -20,7 +20,7 @@ import {
   type RecordInPlace,
   type BorrowedRecord,
 } from '../../shared/kv/record_cache.ts';
-import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
+import { Slab, slotBytes, slotLength, type SlabMemory } from '../../shared/kv/slab.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import type { Announcer } from '../../shared/node/announcer.ts';
 import type { BlockSource } from '../../shared/net/block_source.ts';
@@ -30,12 +30,13 @@ import type { InstanceLoad } from '../../shared/protocol/membership.ts';
 import type { DiskEntry } from './disk_process.ts';
 import { DiskTier, type DiskTierOptions, type DiskWrite } from './disk_tier.ts';
 import type { DiskReader } from './disk_reader.ts';
-import type { DiskThread } from './disk_worker.ts';
+import type { DiskThread } from './disk_thread.ts';
 
 /** Dependencies and byte budgets of a StoreTiers. */
 export interface StoreTiersOptions {
   readonly worker: Thread<DiskThread>;
-  readonly readers: readonly Thread<DiskReader>[];
+  /** Reader threads; one may start with its first call. */
+  readonly readers: readonly Pick<Thread<DiskReader>, 'call'>[];
   readonly transferThread: TransferThread;
   /** Whether processes of this host may read records in place, from shared memory. */
   readonly isShared: boolean;
@@ -120,11 +121,19 @@ export class StoreTiers implements BlockSource {
     // callback.
     const { memory } = this.slab;
     const attached = [worker.call('attach', memory), transferThread.call('attach', { memory, isShared })];
-    for (const reader of readers) attached.push(reader.call('attach', memory));
     this.attached = Promise.all(attached).then(() => undefined);
     this.attached.catch(() => undefined);
     this.disk = new DiskTier({
-      ...{ worker, readers, records, log, clock, signal, open: openDisk, budgetBytes: diskBytes },
+      ...{
+        worker,
+        readers: readers.map((reader) => attachedAtFirst(reader, memory)),
+        records,
+        log,
+        clock,
+        signal,
+        open: openDisk,
+        budgetBytes: diskBytes,
+      },
       onStored: (entry) => {
         announcer.stored('disk', entry);
       },
@@ -320,4 +329,17 @@ export class StoreTiers implements BlockSource {
       },
     };
   }
+}
+
+/** Returns a reader that attaches the slab before its first read. */
+function attachedAtFirst(reader: Pick<Thread<DiskReader>, 'call'>, memory: SlabMemory): typeof reader {
+  let isAttached = false;
+  return {
+    call: (method, argument, signal) => {
+      // A thread serves its calls in order, and its death is reported by its onDeath callback.
+      if (!isAttached) reader.call('attach', memory).catch(() => undefined);
+      isAttached = true;
+      return reader.call(method, argument, signal);
+    },
+  };
 }

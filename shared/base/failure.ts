@@ -60,6 +60,12 @@ export function isFailureCode(code: string): code is FailureCode {
   return Object.hasOwn(failures, code);
 }
 
+/** Returns the code of a thrown value that has one of the table, whichever copy of this module made it; undefined for any other value. */
+export function failureCodeOf(error: unknown): FailureCode | undefined {
+  if (!(error instanceof Error) || !('code' in error)) return undefined;
+  return typeof error.code === 'string' && isFailureCode(error.code) ? error.code : undefined;
+}
+
 /** Returns the message of a thrown value: an Error's own, or the value as text. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { parentPort, workerData } from 'node:worker_threads';
-import { Failure, messageOf } from './failure.ts';
+import { failureCodeOf, messageOf } from './failure.ts';
 import type { Start } from './threads.ts';
 import type { Answer, Call } from './worker_threads.ts';
 
@@ -33,8 +33,8 @@ port.on('message', (call: Call) => {
     try {
       port.postMessage({ id, value: await run(call) } satisfies Answer);
     } catch (error) {
-      const code = error instanceof Failure ? { code: error.code } : {};
-      port.postMessage({ id, error: messageOf(error), ...code } satisfies Answer);
+      const code = failureCodeOf(error);
+      port.postMessage({ id, error: messageOf(error), ...(code ? { code } : {}) } satisfies Answer);
     }
   });
 });

@@ -1,8 +1,7 @@
-/** Models by name: finds them in the local cache that Hugging Face's tools share, and downloads from a hub what is missing. */
+/** Models by name: finds them in the local cache that Hugging Face's tools share, and downloads from a hub what is missing; only then its library is loaded. */
 import { existsSync, mkdirSync, readFileSync, readdirSync, statSync, statfsSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
-import { listFiles, modelInfo } from '@huggingface/hub';
 import { Backoff } from '../base/backoff.ts';
 import { messageOf } from '../base/failure.ts';
 import { download, HubError, type Fetch, type RemoteFile } from './download.ts';
@@ -165,15 +164,16 @@ export class Hub {
   }
 
   async #commitOf(repo: string, revision: string): Promise<string> {
-    const info = await this.#ask(repo, revision, () =>
-      modelInfo({ name: repo, revision, additionalFields: ['sha'], ...this.#api }),
-    );
+    const { modelInfo } = await import('@huggingface/hub');
+    const options = { name: repo, revision, additionalFields: ['sha' as const], ...this.#api };
+    const info = await this.#ask(repo, revision, () => modelInfo(options));
     if (!COMMIT.test(info.sha))
       throw new HubError(`${this.#endpoint} returned no commit of ${repo}@${revision}: check HF_ENDPOINT`);
     return info.sha;
   }
 
   async #filesOf(repo: string, commit: string): Promise<Map<string, Listed>> {
+    const { listFiles } = await import('@huggingface/hub');
     return this.#ask(repo, commit, async () => {
       const files = new Map<string, Listed>();
       for await (const entry of listFiles({ repo, revision: commit, ...this.#api }))

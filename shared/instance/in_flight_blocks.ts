@@ -8,7 +8,7 @@ import { Condition } from '../base/condition.ts';
 import type { BlockHash } from '../kv/block_key.ts';
 import type { RecordLayout } from '../kv/record.ts';
 import type { InFlightFrames } from '../net/block_source.ts';
-import type { SlottedBlock } from '../net/transfer_thread/transfer_worker.ts';
+import type { SlottedBlock } from '../net/transfer_thread/transfer_methods.ts';
 
 /** Header bytes of one frame, one entry per block in order; undefined when they will not come. */
 type FrameHeaders = readonly Uint8Array[] | undefined;

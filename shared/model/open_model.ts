@@ -3,14 +3,17 @@ import { existsSync, readdirSync, statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { messageOf } from '../base/failure.ts';
 import { Checkpoint } from './checkpoint.ts';
-import { openGguf } from './gguf/open_gguf.ts';
 import { ModelError, readModelFolder, type Model } from './model_folder.ts';
 import { readTextFiles, type TextFiles } from './text_files.ts';
 
 /** @throws ModelError when a file is missing, unreadable or says something this program does not support. */
 export async function openModel(path: string): Promise<Model> {
   const gguf = ggufPath(resolve(path));
-  if (gguf !== undefined) return openGguf(gguf);
+  if (gguf !== undefined) {
+    // Loaded for such a file alone: the library that reads its header is large.
+    const { openGguf } = await import('./gguf/open_gguf.ts');
+    return openGguf(gguf);
+  }
   const folder = readModelFolder(path);
   return {
     ...folder,

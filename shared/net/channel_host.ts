@@ -14,7 +14,7 @@ import type { ChannelReply, ChannelRequest } from '../protocol/messages.ts';
 import { readyOf } from './fetch/transfer_bounds.ts';
 import { CHANNEL_TOKEN_BYTES } from './transfer_thread/channel_messages.ts';
 import type { TransferThread } from './transfer_thread/transfer_thread.ts';
-import type { TransferThreadEvent } from './transfer_thread/transfer_worker.ts';
+import type { TransferThreadEvent } from './transfer_thread/transfer_methods.ts';
 import type { OfferedRecords } from './transfer_thread/channel_server.ts';
 
 /**

@@ -12,7 +12,7 @@ import { DONE } from '../base/signal.ts';
 import type { ChannelReply } from '../protocol/messages.ts';
 import { DataChannel } from './data_channel.ts';
 import type { TransferThread } from './transfer_thread/transfer_thread.ts';
-import type { TransferThreadEvent } from './transfer_thread/transfer_worker.ts';
+import type { TransferThreadEvent } from './transfer_thread/transfer_methods.ts';
 import { askOnce, type Network } from './network.ts';
 
 const MAX_CHANNELS = 4;

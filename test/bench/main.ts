@@ -33,7 +33,7 @@ import { mooncakeName } from './mooncake_peer.ts';
 import { benchTransfer } from './transfer.ts';
 import { benchWatch } from './watch.ts';
 import { attentionShapeNames } from './uniform_model.ts';
-import { projectPath } from '../support/project.ts';
+import { vocabularyFolder } from '../support/downloads.ts';
 
 const { wasm, webgpu } = engineBenchDefaults;
 const USAGE = `usage: npm run bench -- NAME [options]
@@ -270,12 +270,12 @@ const benches: Record<string, () => Promise<Figure[]>> = {
   },
   grammar: () =>
     benchGrammar({
-      folder: projectPath('node_modules/.cache/vocabularies/llama3_2'),
+      folder: vocabularyFolder('llama3_2'),
       ...{ vocabSize: 128_256, numDocuments: 64, numGrammars: 100, onFigure },
     }),
   guided: () =>
     benchGuided({
-      ...{ shape: '135m', tokenizer: projectPath('node_modules/.cache/vocabularies/llama3_2'), vocabSize: 128_256 },
+      ...{ shape: '135m', tokenizer: vocabularyFolder('llama3_2'), vocabSize: 128_256 },
       ...{ numStreams: 8, numTokens: 48, numRounds: 5, print: printLine, onFigure },
     }),
   bus: () => benchBus({ numMembers: [64, 1_000], onFigure }),

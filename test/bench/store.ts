@@ -16,7 +16,7 @@ import { sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import { DiskTier, type DiskWrite } from '../../services/store/disk_tier.ts';
 import type { DiskReader, start as startReader } from '../../services/store/disk_reader.ts';
-import { RECORDS, type DiskThread, type start } from '../../services/store/disk_worker.ts';
+import { RECORDS, type DiskThread, type start } from '../../services/store/disk_thread.ts';
 import { MAX_BATCH, MAX_BATCH_BYTES } from '../../services/store/write_behind.ts';
 import { percentile, withReference, type Figure } from './figures.ts';
 import { projectPath } from '../support/project.ts';

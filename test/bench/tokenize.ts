@@ -8,10 +8,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
 import { openLibrary } from '../../services/router/text/encoder/library.ts';
-import { TokenizerTools, type start } from '../../services/router/text/tokenizer_worker.ts';
+import { TokenizerTools } from '../../services/router/text/tokenizer_tools.ts';
+import type { start } from '../../services/router/text/tokenizer_worker.ts';
 import { linkEnds } from '../../shared/base/thread_link.ts';
 import { workerThreads } from '../../shared/base/worker_threads.ts';
 import { readTextFiles, type TextFiles } from '../../shared/model/text_files.ts';
+import { vocabulariesFolder } from '../support/downloads.ts';
 import { projectPath } from '../support/project.ts';
 import { withReference, type Figure } from './figures.ts';
 import { pythonWith } from './python_peer.ts';
@@ -25,11 +27,9 @@ export interface TokenizeBenchOptions {
 
 export const tokenizersPeer = { name: 'tokenizers', version: '0.22.1' };
 
-const VOCABULARIES = projectPath('node_modules/.cache/vocabularies');
-
 /** Real vocabularies, where the tests have fetched them, and the small ones of the tests. */
 export const tokenizerKinds = [
-  ...(existsSync(VOCABULARIES) ? readdirSync(VOCABULARIES) : []),
+  ...(existsSync(vocabulariesFolder) ? readdirSync(vocabulariesFolder) : []),
   ...['llama3', 'qwen2', 'gpt2', 'digits', 'llama2', 'phi3', 'gemma', 'unigram'],
 ];
 
@@ -110,7 +110,7 @@ async function unknownMs(files: TextFiles, text: string): Promise<{ readonly one
 }
 
 function folderOf(kind: string): string {
-  const real = join(VOCABULARIES, kind);
+  const real = join(vocabulariesFolder, kind);
   return existsSync(real) ? real : projectPath(`test/golden/tokenizers/${kind}`);
 }
 

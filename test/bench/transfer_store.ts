@@ -14,7 +14,7 @@ import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { startTransferThread } from '../../shared/net/transfer_thread/transfer_thread.ts';
 import { answeringOnce } from '../../shared/net/network.ts';
 import { channelsOf } from '../../shared/node/member_channels.ts';
-import type { DiskThread } from '../../services/store/disk_worker.ts';
+import type { DiskThread } from '../../services/store/disk_thread.ts';
 import { OfferIntake } from '../../services/store/offer_intake.ts';
 import { StoreTiers } from '../../services/store/tiers.ts';
 import type { Thread } from '../../shared/base/threads.ts';

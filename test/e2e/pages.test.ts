@@ -80,11 +80,11 @@ async function answers(url: string): Promise<void> {
 
 describe('README', () => {
   test('npm start serves, and the curl beneath it has the answer that the page says', async () => {
-    const start = blockOf('README.md', 'npm ci && npm start');
+    const start = blockOf('README.md', 'npm ci --omit=dev && npm start');
     const curl = blockOf('README.md', 'curl ');
     const [port, hub] = [await freePort(), await freePort()];
     // Dependencies are there already.
-    const command = start.replace('npm ci && ', '');
+    const command = start.replace('npm ci --omit=dev && ', '');
     const options = `--bind 127.0.0.1:${port} --hub-bind 127.0.0.1:${hub} --data-dir ${join(folder.path, 'start')}`;
     const child = spawn('sh', ['-c', `exec ${command} -- ${options}`], { cwd: projectPath('.'), stdio: 'ignore' });
     children.push(child);

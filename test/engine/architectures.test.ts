@@ -383,7 +383,7 @@ test('Ministral 3 scales queries by position, also within a multimodal configura
       ...{ theta: 1e6, dim: 32, queryScale: { beta: 0.1, originalPositions: 256 } },
       scaling: { attentionFactor: 1 },
     });
-    assert.deepEqual([layers[0]?.scoreScale, layers[0]?.window, maxPositions], [32 ** -0.5, 0, 1_024]);
+    assert.deepEqual([layers[0]?.scoreScale, layers[0]?.window, maxPositions], [1 / Math.sqrt(32), 0, 1_024]);
   }
   expect(() => shapeWith({ rope_theta: undefined, rope_parameters: rope })).toThrow(
     /llama_4_scaling_beta is not supported for model_type qwen2/,

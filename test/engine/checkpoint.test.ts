@@ -1,6 +1,15 @@
 /** Files of weights: shards by index, and what is truncated, oversized, lying or hostile. Budget: 20 s. */
 import assert from 'node:assert/strict';
-import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
@@ -14,8 +23,24 @@ import { sized } from '../support/long.ts';
 
 const folders: string[] = [];
 afterEach(() => {
-  for (const folder of folders.splice(0)) rmSync(folder, { recursive: true });
+  const own = folders.splice(0);
+  const open = openFiles().filter((path) => own.some((folder) => path.startsWith(folder)));
+  for (const folder of own) rmSync(folder, { recursive: true });
+  assert.deepEqual(open, [], 'files are closed, also after a refusal: Node 26 ends a process for one that is not');
 });
+
+/** Returns the paths of all files that this process has open, where Linux lists them. */
+function openFiles(): string[] {
+  const folder = '/proc/self/fd';
+  return (existsSync(folder) ? readdirSync(folder) : []).flatMap((name) => {
+    try {
+      return [readlinkSync(join(folder, name))];
+    } catch {
+      // The descriptor of the listing itself is closed by now.
+      return [];
+    }
+  });
+}
 
 function folderWith(files: Readonly<Record<string, string | Buffer>>): string {
   const folder = mkdtempSync(join(tmpdir(), 'weights-'));
@@ -225,9 +250,12 @@ test('scales of GPTQ in bf16 and f32 are those of f16, and one that no f16 holds
     const checkpoint = await Checkpoint.open(folder, config.quantization);
     const [outputs = 0] = checkpoint.shapes.get(gate) ?? [];
     const rows: string[] = [];
-    for await (const { data, format, ...more } of checkpoint.slices({ tensor: gate, outputs, firstRow: 0 }))
-      rows.push(`${format} ${Buffer.from(data).toString('hex')} ${JSON.stringify(more)}`);
-    await checkpoint.close();
+    try {
+      for await (const { data, format, ...more } of checkpoint.slices({ tensor: gate, outputs, firstRow: 0 }))
+        rows.push(`${format} ${Buffer.from(data).toString('hex')} ${JSON.stringify(more)}`);
+    } finally {
+      await checkpoint.close();
+    }
     assert(rows.length > 0);
     return rows;
   };

@@ -27,7 +27,7 @@ import { DataChannels } from '../../shared/net/data_channels.ts';
 import { asksOf, HEAD_BYTES, headOf, CHANNEL_TOKEN_BYTES } from '../../shared/net/transfer_thread/channel_messages.ts';
 import { aheadOf, fetchAheadOf } from '../../shared/net/fetch/transfer_bounds.ts';
 import { startTransferThread, type TransferThread } from '../../shared/net/transfer_thread/transfer_thread.ts';
-import type { TransferThreadEvent } from '../../shared/net/transfer_thread/transfer_worker.ts';
+import type { TransferThreadEvent } from '../../shared/net/transfer_thread/transfer_methods.ts';
 import { ChannelServer } from '../../shared/net/transfer_thread/channel_server.ts';
 import type { ByteSocket, SocketListener, Sockets } from '../../shared/net/transfer_thread/sockets.ts';
 import { systemMemory, type HostMemory } from '../../shared/net/transfer_thread/host_memory.ts';

@@ -2,7 +2,7 @@
  * Slots that a holder has offered over its data channels and whose bytes have not been sent: no more than a share of its memory is on loan at a
  * time, so that readers that stop leave room for others (P1).
  */
-import type { TransferThreadEvent, TransferThreadMethods } from '../../shared/net/transfer_thread/transfer_worker.ts';
+import type { TransferThreadEvent, TransferThreadMethods } from '../../shared/net/transfer_thread/transfer_methods.ts';
 
 interface OfferedSlot {
   readonly stream: string;

@@ -32,7 +32,7 @@ import {
   transferThreadOn,
   type TransferThreadEvent,
   type TransferThreadMethods,
-} from '../../shared/net/transfer_thread/transfer_worker.ts';
+} from '../../shared/net/transfer_thread/transfer_methods.ts';
 import { formatDigest, type Format } from '../../shared/kv/format.ts';
 import { FRAME_HEADER_BYTES, LAYOUT_VERSION, type KvSpec } from '../../shared/kv/kv_spec.ts';
 import { readHeader, type RecordLayout } from '../../shared/kv/record.ts';
@@ -41,7 +41,7 @@ import { workSchema } from '../../shared/protocol/instance_work.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import type { FetchReply, FetchRequest, OfferReply, OfferRequest } from '../../shared/protocol/messages.ts';
 import { unpackHashes } from '../../shared/protocol/packing.ts';
-import { start as startBodyThread } from '../../services/router/openai/body_worker.ts';
+import { start as startBodyThread } from '../../services/router/openai/body_reader.ts';
 import type { PolicyName } from '../../services/router/conductor/policy_registry.ts';
 import { options as routerOptions } from '../../services/router/options.ts';
 import { startRouter, type HttpApp } from '../../services/router/router.ts';

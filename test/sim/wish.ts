@@ -5,7 +5,7 @@ import { greedy } from '../support/request.ts';
 import type { EndpointPath } from '../../services/router/openai/endpoints.ts';
 import { REPLACEMENT } from '../../shared/model/token_bytes.ts';
 import { readTextFiles } from '../../shared/model/text_files.ts';
-import { TokenizerTools } from '../../services/router/text/tokenizer_worker.ts';
+import { TokenizerTools } from '../../services/router/text/tokenizer_tools.ts';
 import type { TokenConstraintMessage } from '../../shared/protocol/messages.ts';
 import { plainRun, SIM_VOCAB, type PlainRun } from './simulated_device.ts';
 import { drawEmbedding, faultOfEmbeddings, type ExpectedEmbedding } from './embedding_wish.ts';

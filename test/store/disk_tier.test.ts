@@ -15,7 +15,7 @@ import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import { pagedBytes } from '../../services/store/disk_index.ts';
 import { DiskTier, type DiskTierOptions, type DiskWrite } from '../../services/store/disk_tier.ts';
 import type { DiskReader, start as startReader } from '../../services/store/disk_reader.ts';
-import { RECORDS, type DiskThread, type start } from '../../services/store/disk_worker.ts';
+import { RECORDS, type DiskThread, type start } from '../../services/store/disk_thread.ts';
 import { SimulatedClock } from '../sim/simulated_clock.ts';
 import { temporaryFolder, until } from '../support/cluster.ts';
 import { evenSpec } from '../support/kv.ts';

@@ -16,7 +16,7 @@ import type { Tier } from '../../shared/protocol/block_events.ts';
 import { Announcer } from '../../shared/node/announcer.ts';
 import type { TransferThread } from '../../shared/net/transfer_thread/transfer_thread.ts';
 import type { start as startReader } from '../../services/store/disk_reader.ts';
-import { RECORDS, type start } from '../../services/store/disk_worker.ts';
+import { RECORDS, type start } from '../../services/store/disk_thread.ts';
 import { StoreTiers } from '../../services/store/tiers.ts';
 import { WriteBehind } from '../../services/store/write_behind.ts';
 import { temporaryFolder, until } from '../support/cluster.ts';

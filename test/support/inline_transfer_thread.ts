@@ -3,7 +3,7 @@ import { systemClock } from '../../shared/base/clock.ts';
 import type { Slab } from '../../shared/kv/slab.ts';
 import type { HostMemory } from '../../shared/net/transfer_thread/host_memory.ts';
 import type { TransferThread } from '../../shared/net/transfer_thread/transfer_thread.ts';
-import { transferThreadOn, type TransferThreadEvent } from '../../shared/net/transfer_thread/transfer_worker.ts';
+import { transferThreadOn, type TransferThreadEvent } from '../../shared/net/transfer_thread/transfer_methods.ts';
 import type { WantedRecords } from '../../shared/net/transfer_thread/channel_client.ts';
 import { tcpSockets } from '../../shared/net/transfer_thread/tcp_sockets.ts';
 import type { TlsTexts } from '../../shared/net/tls_texts.ts';

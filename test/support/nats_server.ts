@@ -6,9 +6,9 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import { temporaryFolder, until } from './cluster.ts';
 import { freePort } from './free_ports.ts';
-import { projectPath } from './project.ts';
+import { debianFolder } from './downloads.ts';
 
-const unpacked = projectPath('node_modules/.cache/nats-server/usr/sbin/nats-server');
+const unpacked = `${debianFolder('nats-server')}/usr/sbin/nats-server`;
 const binary = existsSync(unpacked) ? unpacked : 'nats-server';
 
 function answers(port: number): Promise<boolean> {

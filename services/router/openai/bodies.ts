@@ -4,7 +4,7 @@
  */
 import { Failure } from '../../../shared/base/failure.ts';
 import type { Thread, Threads } from '../../../shared/base/threads.ts';
-import type { BodyReader, start } from './body_worker.ts';
+import type { BodyReader, start } from './body_reader.ts';
 import { readBody, type BodyKind, type BodyOf } from './body_kinds.ts';
 import type { PromptBodyKind, ReadPromptBody } from '../text/prompt_body.ts';
 import type { TextCodec } from '../text/text.ts';

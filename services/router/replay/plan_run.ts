@@ -2,7 +2,7 @@
 import { PRICED } from '../conductor/priced/priced_policy.ts';
 import type { Hardware } from './hardware.ts';
 import { TARGET_SHARE, type ClusterSize, type Targets } from './replay_options.ts';
-import { start } from './run_worker.ts';
+import { start } from './run_jobs.ts';
 import type { Trace } from '../../../shared/trace/trace.ts';
 
 /** Trace, instances and targets of the runs of a plan. */

@@ -7,7 +7,7 @@ import { policyNames, resolvedName } from '../conductor/policy_registry.ts';
 import { findGoodput, type RateTrial } from './goodput.ts';
 import { TARGET_SHARE } from './replay_options.ts';
 import type { PolicyFigures } from './report.ts';
-import type { RunJob, RunAnswer, RunMethods, RunWorkerData, start } from './run_worker.ts';
+import type { RunJob, RunAnswer, RunMethods, RunWorkerData, start } from './run_jobs.ts';
 import type { ReplayInput, ReplayRunner, RunReplay } from './runner.ts';
 
 /** Part of a rate to which goodput is found. */

@@ -47,7 +47,7 @@ export interface ReplayOptions {
   /** Order of the instances' queues. */
   readonly queueOrder: QueueOrderName;
   /**
-   * Whether roles are walls under `priced`: decode instances then compute at most LOCAL_PREFILL_TOKENS (run_worker.ts) uncached tokens of a
+   * Whether roles are walls under `priced`: decode instances then compute at most LOCAL_PREFILL_TOKENS (run_jobs.ts) uncached tokens of a
    * prompt, and prefill instances generate nothing. Other policies keep roles apart in any case.
    */
   readonly strictRoles: boolean;

@@ -1,14 +1,14 @@
 /** Encodes text to token ids and decodes ids to text, on threads of its own. A model folder without a tokenizer serves token ids only. */
 import { Failure, messageOf } from '../../../shared/base/failure.ts';
-import { linkEnds } from '../../../shared/base/thread_link.ts';
 import type { Thread, Threads } from '../../../shared/base/threads.ts';
-import { ModelError, type Model } from '../../../shared/model/model_folder.ts';
+import type { Model } from '../../../shared/model/model_folder.ts';
 import type { TextFiles } from '../../../shared/model/text_files.ts';
 import { charactersOf, escapedBytes } from '../../../shared/model/token_bytes.ts';
 import type { TemplateInput } from '../openai/parameters.ts';
 import type { ChatInput, ChatPrompt, PromptBodyJob, TextPrompt } from './prompt_body.ts';
 import { generatedTokens, type Answer } from './encoder/generated_token_cache.ts';
-import type { OutputFacts, start, TokenizerInput, TokenizerTools } from './tokenizer_worker.ts';
+import type { OutputFacts, TokenizerInput, TokenizerTools } from './tokenizer_tools.ts';
+import { startWorkers, type Workers } from './tokenizer_threads.ts';
 
 /**
  * A prompt with more UTF-16 code units goes to the thread for long prompts, where it delays no short one. Encoding takes a millisecond
@@ -19,22 +19,6 @@ const LONG_CHARACTERS = 32_768;
 const CHARACTERS_A_TOKEN = 4;
 /** Token names that one call of a thread asks for, at most: some milliseconds of work. */
 const NAMES_AT_ONCE = 1_024;
-
-/**
- * The tokenizer threads of a model:
- *
- * - `streams` decodes the tokens of running streams, and names tokens for log-probabilities;
- * - `prompts` encodes short prompts; while idle, it encodes parts of long prompts for `long`;
- * - `long` encodes long prompts;
- * - `tools` serves /tokenize and /detokenize. It starts with the first such request.
- */
-interface Workers {
-  readonly streams: Thread<TokenizerTools>;
-  readonly prompts: Thread<TokenizerTools>;
-  readonly long: Thread<TokenizerTools>;
-  tools: Promise<Thread<TokenizerTools>> | undefined;
-  readonly startTools: () => Promise<Thread<TokenizerTools>>;
-}
 
 /** Name, bytes and text of a single token, independent of its neighbours. */
 export interface TokenName {
@@ -73,7 +57,7 @@ export class TextCodec {
   }
 
   /**
-   * Starts the tokenizer threads of a model. `maxTokens` is the length of the longest context, `input` says how answers are
+   * Starts the first tokenizer thread of a model. `maxTokens` is the length of the longest context, `input` says how answers are
    * parsed and remembered. @throws ModelError when the tokenizer's files cannot be used.
    */
   static async open(
@@ -85,16 +69,10 @@ export class TextCodec {
   ): Promise<TextCodec> {
     const texts = await model.readTexts();
     if (!texts) return new TextCodec(undefined, 0);
-    const startOne = (): Promise<Thread<TokenizerTools>> =>
-      startTokenizer(model.path, { ...texts, ...input }, threads, onDeath);
-    const [streams, prompts, long] = await Promise.all([startOne(), startOne(), startOne()]);
-    const longest = await long.call('longestToken', undefined);
-    // `delimiters` also builds each thread's encoder, so that no prompt has to wait for one.
-    const [delimiters] = await Promise.all([prompts.call('delimiters', undefined), long.call('delimiters', undefined)]);
-    const [helperEnd, ownEnd] = linkEnds();
-    prompts.notify('helpEncoding', helperEnd, [helperEnd]);
-    long.notify('acceptHelp', ownEnd, [ownEnd]);
-    const workers = { streams, prompts, long, tools: undefined, startTools: startOne };
+    const workers = await startWorkers(model.path, { ...texts, ...input }, threads, onDeath);
+    const longest = await workers.prompts.call('longestToken', undefined);
+    // This also builds the thread's encoder, so that no prompt has to wait for one.
+    const delimiters = await workers.prompts.call('delimiters', undefined);
     return new TextCodec(workers, maxTokens * longest, delimiters);
   }
 
@@ -110,9 +88,20 @@ export class TextCodec {
     );
   }
 
-  #encoder(characters: number): Thread<TokenizerTools> {
+  #encoder(characters: number): Thread<TokenizerTools> | Promise<Thread<TokenizerTools>> {
     const { prompts, long } = this.#own();
-    return characters > LONG_CHARACTERS ? long : prompts;
+    return characters > LONG_CHARACTERS ? long.get() : prompts;
+  }
+
+  /** Returns the thread of running streams, and starts it at first use. */
+  #streams(): Thread<TokenizerTools> | undefined {
+    if (!this.#workers) return undefined;
+    const { streams, prompts, onDeath } = this.#workers;
+    if (streams.running) return streams.running;
+    void streams.get().catch((error: unknown) => {
+      onDeath(error instanceof Error ? error : new Error(messageOf(error)));
+    });
+    return prompts;
   }
 
   /**
@@ -126,17 +115,18 @@ export class TextCodec {
     options: Pick<TextPrompt, 'cutSide' | 'isShared'> = {},
   ): Promise<Uint32Array> {
     const maxCharacters = this.#maxCharacters;
-    const encoder = this.#encoder(text.length);
+    const encoder = await this.#encoder(text.length);
     return encoder.call('encode', { text, addSpecialTokens, maxCharacters, ...options }, signal);
   }
 
   /** Parses a request body on a tokenizer thread, and encodes its prompts there when they are for this model: one message each way. */
-  readPrompts(
+  async readPrompts(
     job: Omit<PromptBodyJob, 'maxCharacters'>,
     signal: AbortSignal,
   ): Promise<ReturnType<TokenizerTools['readPrompts']>> {
     const maxCharacters = this.#maxCharacters;
-    return this.#encoder(job.bytes.length).call('readPrompts', { ...job, maxCharacters }, signal);
+    const encoder = await this.#encoder(job.bytes.length);
+    return encoder.call('readPrompts', { ...job, maxCharacters }, signal);
   }
 
   /**
@@ -150,7 +140,8 @@ export class TextCodec {
     options: Pick<ChatInput, 'cutSide' | 'isShared'> = {},
   ): Promise<ChatPrompt> {
     const maxCharacters = this.#maxCharacters;
-    return this.#encoder(bodyBytes).call('chatPrompt', { template, maxCharacters, ...options }, signal);
+    const encoder = await this.#encoder(bodyBytes);
+    return encoder.call('chatPrompt', { template, maxCharacters, ...options }, signal);
   }
 
   /** Returns the token ids of a text or chat and, with `hasStrings`, the tokens, as JSON lists. */
@@ -201,13 +192,7 @@ export class TextCodec {
   }
 
   #tools(): Promise<Thread<TokenizerTools>> {
-    const workers = this.#own();
-    workers.tools ??= workers.startTools().catch((error: unknown) => {
-      // A later request tries to start the thread again.
-      workers.tools = undefined;
-      throw error;
-    });
-    return workers.tools;
+    return this.#own().tools.get();
   }
 
   /**
@@ -219,24 +204,31 @@ export class TextCodec {
     const workers = this.#workers;
     if (!workers || this.#delimiters.size === 0) return undefined;
     const tokens = generatedTokens(prompt, generated, this.#delimiters);
-    const { prompts, long } = workers;
-    const own = this.#encoder(CHARACTERS_A_TOKEN * (prompt.length + generated.length));
+    const { prompts } = workers;
+    const own = await this.#encoder(CHARACTERS_A_TOKEN * (prompt.length + generated.length));
     const answer = tokens && (await own.call('remember', tokens));
-    if (answer) (own === long ? prompts : long).notify('learn', answer);
+    if (!answer) return undefined;
+    if (own === prompts) this.#learnLong(answer);
+    else prompts.notify('learn', answer);
     return answer;
   }
 
   /** Stores an answer that another router sent, in the two threads that encode prompts. */
   learn(answer: Answer): void {
     this.#workers?.prompts.notify('learn', answer);
-    this.#workers?.long.notify('learn', answer);
+    this.#learnLong(answer);
+  }
+
+  /** Stores an answer in the thread of long prompts. One that starts later gets all answers of the other. */
+  #learnLong(answer: Answer): void {
+    this.#workers?.long.notify((long) => {
+      long.notify('learn', answer);
+    });
   }
 
   /** Decodes tokens of running streams: returns one text per list of ids. Without a tokenizer every text is empty. */
   decode(lists: readonly (readonly number[])[], skipSpecialTokens: boolean): Promise<string[]> {
-    return this.#workers
-      ? this.#workers.streams.call('decode', { lists, skipSpecialTokens })
-      : Promise.resolve(lists.map(() => ''));
+    return this.#streams()?.call('decode', { lists, skipSpecialTokens }) ?? Promise.resolve(lists.map(() => ''));
   }
 
   /**
@@ -245,9 +237,10 @@ export class TextCodec {
    */
   plainText(id: number): string | undefined {
     const known = this.#plain.get(id);
-    if (known === undefined && this.#workers) {
+    const streams = known === undefined ? this.#streams() : undefined;
+    if (streams) {
       this.#plain.set(id, null);
-      this.#workers.streams.call('plainText', id).then(
+      streams.call('plainText', id).then(
         (text) => this.#plain.set(id, text ?? null),
         () => this.#plain.delete(id),
       );
@@ -261,7 +254,7 @@ export class TextCodec {
     // In slices: the text of every stream comes from the same thread.
     for (let at = 0; at < missing.length; at += NAMES_AT_ONCE) {
       const slice = missing.slice(at, at + NAMES_AT_ONCE);
-      const all = (await this.#workers?.streams.call('tokenBytes', slice)) ?? [];
+      const all = (await this.#streams()?.call('tokenBytes', slice)) ?? [];
       slice.forEach((id, i) => {
         const { bytes, name, isAdded } = all[i] ?? { bytes: new Uint8Array(0), name: '', isAdded: false };
         const [text, escaped] = [charactersOf(bytes), escapedBytes(bytes)];
@@ -274,31 +267,6 @@ export class TextCodec {
   async close(): Promise<void> {
     if (!this.#workers) return;
     const { streams, prompts, long, tools } = this.#workers;
-    const started = await tools?.catch(() => undefined);
-    const all = [streams, prompts, long, ...(started ? [started] : [])];
-    await Promise.all(all.map((worker) => worker.close()));
+    await Promise.all([streams, prompts, long, tools].map((worker) => worker.close()));
   }
-}
-
-/** Starts a tokenizer thread and waits until it has read the tokenizer. @throws ModelError when it cannot. */
-async function startTokenizer(
-  path: string,
-  texts: TokenizerInput,
-  threads: Threads,
-  onDeath: (error: Error) => void,
-): Promise<Thread<TokenizerTools>> {
-  let isReady = false;
-  const url = new URL('./tokenizer_worker.js', import.meta.url);
-  const calls = threads.spawn<typeof start>({ url }, texts, {
-    onDeath: (error) => {
-      if (isReady) onDeath(error);
-    },
-  });
-  try {
-    await calls.call('longestToken', undefined);
-  } catch (cause) {
-    throw new ModelError(`the tokenizer of ${path} cannot be used: ${messageOf(cause)}`, { cause });
-  }
-  isReady = true;
-  return calls;
 }

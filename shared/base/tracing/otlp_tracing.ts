@@ -1,6 +1,6 @@
 /**
- * Sends spans to a collector by OTLP over HTTP, with OpenTelemetry's exporter. The libraries are loaded when tracing is opened, and only
- * then.
+ * Sends spans to a collector by OTLP over HTTP, with OpenTelemetry's exporter. The libraries are optional peer dependencies, loaded when
+ * tracing is opened, and only then.
  *
  * Bounds (P1): MAX_QUEUED spans wait, more are dropped; a batch that cannot be sent is dropped after the exporter's own retries.
  */
@@ -9,7 +9,8 @@ import type { ReadableSpan, SpanExporter } from '@opentelemetry/sdk-trace-base';
 import type { Clock } from '../clock.ts';
 import { messageOf } from '../failure.ts';
 import type { Log } from '../log.ts';
-import { softwareVersion } from '../version.ts';
+import { ConfigError } from '../options.ts';
+import { optionalPackages, softwareVersion } from '../version.ts';
 import { isRecorded, sampler, type Span, type SpanContext, type Tracing } from './tracing.ts';
 
 const MAX_QUEUED = 8_192;
@@ -46,15 +47,12 @@ export interface TracingOptions {
   readonly log: Log;
 }
 
-/** Opens tracing. @throws Error where the libraries cannot be loaded, or the endpoint is no URL. */
+/** Opens tracing. @throws ConfigError where the libraries are not installed, Error where the endpoint is no URL. */
 export async function openTracing(options: TracingOptions): Promise<Tracing> {
-  const [{ BatchSpanProcessor }, { OTLPTraceExporter }, { resourceFromAttributes }, { diag, DiagLogLevel }] =
-    await Promise.all([
-      import('@opentelemetry/sdk-trace-base'),
-      import('@opentelemetry/exporter-trace-otlp-http'),
-      import('@opentelemetry/resources'),
-      import('@opentelemetry/api'),
-    ]);
+  const { BatchSpanProcessor, OTLPTraceExporter, resourceFromAttributes, diag, DiagLogLevel } =
+    await loadLibraries().catch((cause: unknown) => {
+      throw isMissing(cause) ? new ConfigError(notInstalled()) : cause;
+    });
   const url = new URL(options.endpoint);
   if (url.pathname === '/') url.pathname = '/v1/traces';
   diag.setLogger(warningsOf(options), { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true });
@@ -92,6 +90,26 @@ export async function openTracing(options: TracingOptions): Promise<Tracing> {
       closed.abort();
     },
   };
+}
+
+async function loadLibraries() {
+  const [{ BatchSpanProcessor }, { OTLPTraceExporter }, { resourceFromAttributes }, { diag, DiagLogLevel }] =
+    await Promise.all([
+      import('@opentelemetry/sdk-trace-base'),
+      import('@opentelemetry/exporter-trace-otlp-http'),
+      import('@opentelemetry/resources'),
+      import('@opentelemetry/api'),
+    ]);
+  return { BatchSpanProcessor, OTLPTraceExporter, resourceFromAttributes, diag, DiagLogLevel };
+}
+
+function isMissing(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && error.code === 'ERR_MODULE_NOT_FOUND';
+}
+
+function notInstalled(): string {
+  const packages = Object.entries(optionalPackages).map(([name, range]) => `"${name}@${range}"`);
+  return `--otlp-endpoint (or $OTEL_EXPORTER_OTLP_ENDPOINT) needs OpenTelemetry, which is not installed: npm install ${packages.join(' ')}`;
 }
 
 /** Returns a function that gives the milliseconds to add to monotonic times for wall times; it follows the wall clock in steps only. */

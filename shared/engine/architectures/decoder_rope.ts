@@ -134,7 +134,8 @@ function ropeServed(rope: RopeShape, numPositions: number): RopeShape {
   if (scaling?.kind === 'dynamic') {
     const { factor, originalPositions } = scaling;
     const grown = (factor * Math.max(numPositions, originalPositions)) / originalPositions - (factor - 1);
-    return { theta: theta * grown ** (dim / (dim - 2)), dim };
+    // In f32: powers in f64 differ in their last bit among versions of V8, and the digest of the format includes this number.
+    return { theta: Math.fround(theta * grown ** (dim / (dim - 2))), dim };
   }
   if (scaling?.kind === 'longrope') {
     const { short, long, originalPositions, attentionFactor } = scaling;

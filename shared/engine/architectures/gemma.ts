@@ -45,7 +45,7 @@ function gemmaShape(
     activation: 'gelu_pytorch_tanh',
     layer: {
       ...{ qkNorm, norms: 'both', hasMlpBias: false },
-      scoreScale: raw.query_pre_attn_scalar ** -0.5,
+      scoreScale: 1 / Math.sqrt(raw.query_pre_attn_scalar),
       scoreCap: capOf(raw.attn_logit_softcapping, caps.scores),
     },
     model: {

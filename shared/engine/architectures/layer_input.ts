@@ -24,7 +24,7 @@ export function beginLayerInputs(program: ProgramParts): void {
   program.weights[norm] = program.normWeight([{ tensor: norm, outputs: width }]);
   program.weights[table] = matrix(outputs, [{ tensor: table, outputs: vocabSize }]);
   program.operations.push(
-    { kind: 'linear', x: 'x', weight: projection, out: INPUTS, accumulate: false, scale: hidden ** -0.5 },
+    { kind: 'linear', x: 'x', weight: projection, out: INPUTS, accumulate: false, scale: 1 / Math.sqrt(hidden) },
     {
       ...{ kind: 'qk_norm', qkv: INPUTS, weight: norm, epsilon, span: 'head' },
       ...{ heads: layers.length, kvHeads: 0, headDim: width },

@@ -54,7 +54,7 @@ function emitRouter(program: ProgramParts, { experts: { count, perToken, isNorma
   program.weights[expertScales!] = matrix(1, [{ tensor: expertScales!, outputs: count }]);
   program.operations.push(
     { kind: 'rms_norm', x: 'x', weight: scale!, out: 'normed', epsilon },
-    { kind: 'linear', x: 'normed', weight: weight!, out: logits, accumulate: false, scale: hidden ** -0.5 },
+    { kind: 'linear', x: 'normed', weight: weight!, out: logits, accumulate: false, scale: 1 / Math.sqrt(hidden) },
     { kind: 'route', logits, routes, experts: count, perToken, isNormalised, expertScales: expertScales! },
   );
 }

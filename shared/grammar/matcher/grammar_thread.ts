@@ -3,7 +3,7 @@ import type { Clock } from '../../base/clock.ts';
 import { Failure, messageOf } from '../../base/failure.ts';
 import { inTime, LATE } from '../../base/in_time.ts';
 import type { ArgumentOf, NameOf, ResultOf, Thread, Threads } from '../../base/threads.ts';
-import type { MaskWorker, start } from './mask_worker.ts';
+import type { MaskWorker, start } from './mask_matchers.ts';
 
 /** Module of a grammar thread, for `Threads.spawn`. */
 export const maskModule = { url: new URL('./mask_worker.js', import.meta.url) };

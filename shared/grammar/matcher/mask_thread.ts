@@ -7,7 +7,7 @@
  */
 import type { Grammar } from './grammars.ts';
 import type { GrammarThread, ThreadLost } from './grammar_thread.ts';
-import type { MaskState, OpenRequest, Refusal } from './mask_worker.ts';
+import type { MaskState, OpenRequest, Refusal } from './mask_matchers.ts';
 import { Recent } from '../../base/recent.ts';
 
 /** Compiled grammars that a thread keeps (P1), and characters of their texts. One of eight fields takes half a MiB at 128,000 tokens. */

@@ -3,7 +3,7 @@ import { Failure } from '../../base/failure.ts';
 import { ThreadLost } from './grammar_thread.ts';
 import type { Grammar } from './grammars.ts';
 import type { MaskThread, ServedMask } from './mask_thread.ts';
-import type { MaskState } from './mask_worker.ts';
+import type { MaskState } from './mask_matchers.ts';
 import type { TokenMask } from './token_mask.ts';
 
 /** Threads in which one step of an output is tried: its grammar is refused before, unless threads end for other reasons. */

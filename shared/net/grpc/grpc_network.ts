@@ -10,13 +10,9 @@ import {
   Client,
   Metadata,
   Server,
-  ServerCredentials,
   ServerInterceptingCall,
-  credentials,
   status,
   type CallOptions as GrpcOptions,
-  type ChannelCredentials,
-  type ChannelOptions,
   type ServerInterceptor,
   type UntypedServiceImplementation,
 } from '@grpc/grpc-js';
@@ -26,6 +22,7 @@ import { Failure, messageOf } from '../../base/failure.ts';
 import { AsyncQueue } from '../../base/async_queue.ts';
 import type { CallName, CallOptions, Handlers, Listener, Network, Reply, Request } from '../network.ts';
 import type { TlsTexts } from '../tls_texts.ts';
+import { channelOptions, clientOptions, serverCredentials } from './channel_options.ts';
 import { OpenCall } from './open_call.ts';
 import { serveDuplex, serveUnary, type AnyHandler } from './serve.ts';
 import { toFailure } from './status.ts';
@@ -33,22 +30,7 @@ import { explained } from './tls_trouble.ts';
 import { methodOf, serviceOf, wires, type Wire } from './wire.ts';
 
 const TOKEN_KEY = 'penstock-token';
-const MAX_MESSAGE_BYTES = 16 << 20;
 const MAX_CLIENTS = 4_096;
-
-const channelOptions: ChannelOptions = {
-  'grpc.max_receive_message_length': MAX_MESSAGE_BYTES,
-  'grpc.max_send_message_length': MAX_MESSAGE_BYTES,
-  // The default of 64 KiB stops a bulk stream for a round trip per record.
-  'grpc-node.flow_control_window': 8 << 20,
-  'grpc.initial_reconnect_backoff_ms': 100,
-  'grpc.max_reconnect_backoff_ms': 500,
-  // A dead peer without a reset is noticed by its silence on the bus; this is the transport's own safety net.
-  'grpc.keepalive_time_ms': 10_000,
-  'grpc.keepalive_timeout_ms': 5_000,
-  // Members of a cluster reach each other directly: `http_proxy` and its relatives are for what is outside.
-  'grpc.enable_http_proxy': 0,
-};
 
 /** The {@link Network} over gRPC: one server per listener, one client per peer address. */
 export class GrpcNetwork implements Network {
@@ -182,7 +164,7 @@ export class GrpcNetwork implements Network {
   client(address: string): Client {
     const known = this.#clients.get(address);
     if (known) return known;
-    const client = new Client(address, ownCredentials(this.#tls), channelOptions);
+    const client = new Client(address, ...clientOptions(address, this.#tls));
     this.#clients.set(address, client);
     const [oldest] = this.#clients.keys();
     if (this.#clients.size > MAX_CLIENTS && oldest !== undefined) this.forget(oldest);
@@ -285,17 +267,6 @@ function requireToken(token: string): ServerInterceptor {
         });
       },
     });
-}
-
-function ownCredentials(tls: TlsTexts | undefined): ChannelCredentials {
-  if (!tls) return credentials.createInsecure();
-  return credentials.createSsl(Buffer.from(tls.ca), Buffer.from(tls.key), Buffer.from(tls.cert));
-}
-
-function serverCredentials(tls: TlsTexts | undefined): ServerCredentials {
-  if (!tls) return ServerCredentials.createInsecure();
-  const own = { private_key: Buffer.from(tls.key), cert_chain: Buffer.from(tls.cert) };
-  return ServerCredentials.createSsl(Buffer.from(tls.ca), [own], true);
 }
 
 function bindServer(server: Server, bind: string, tls: TlsTexts | undefined): Promise<number> {

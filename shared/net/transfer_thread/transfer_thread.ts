@@ -1,7 +1,7 @@
 /** The control thread's side of the transfer thread. */
 import type { MethodsOf, Thread, Threads } from '../../base/threads.ts';
 import type { TlsTexts } from '../tls_texts.ts';
-import type { TransferThreadEvent, start } from './transfer_worker.ts';
+import type { TransferThreadEvent, start } from './transfer_methods.ts';
 
 /** The transfer thread, with its methods and the listeners of its events. */
 export interface TransferThread extends Thread<MethodsOf<typeof start>> {

@@ -6,10 +6,10 @@ import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { temporaryFolder, until } from '../../support/cluster.ts';
 import { freePort } from '../../support/free_ports.ts';
-import { projectPath } from '../../support/project.ts';
+import { debianFolder } from '../../support/downloads.ts';
 
 function binary(name: string): string {
-  const unpacked = projectPath(`node_modules/.cache/prometheus/usr/bin/${name}`);
+  const unpacked = `${debianFolder('prometheus')}/usr/bin/${name}`;
   return existsSync(unpacked) ? unpacked : name;
 }
 

@@ -5,8 +5,8 @@ import type {
   MaskWorkerData,
   OpenRequest,
   Refusal,
-} from '../../../shared/grammar/matcher/mask_worker.ts';
-import { MaskWorker } from '../../../shared/grammar/matcher/mask_worker.ts';
+} from '../../../shared/grammar/matcher/mask_matchers.ts';
+import { MaskWorker } from '../../../shared/grammar/matcher/mask_matchers.ts';
 import { XGrammar } from '../../../shared/grammar/matcher/xgrammar.ts';
 
 /** Token that a grammar with "accept" in its comment fails of. */

@@ -10,7 +10,7 @@ import { Failure } from '../../../shared/base/failure.ts';
 import type { ThreadModule, Threads } from '../../../shared/base/threads.ts';
 import { maskModule } from '../../../shared/grammar/matcher/grammar_thread.ts';
 import { MaskService, type MaskServiceOptions } from '../../../shared/grammar/matcher/mask_service.ts';
-import { MaskWorker, type MaskWorkerData } from '../../../shared/grammar/matcher/mask_worker.ts';
+import { MaskWorker, type MaskWorkerData } from '../../../shared/grammar/matcher/mask_matchers.ts';
 import type { TokenMask } from '../../../shared/grammar/matcher/token_mask.ts';
 import { tableOf } from '../../../shared/grammar/matcher/token_table.ts';
 import { XGrammar } from '../../../shared/grammar/matcher/xgrammar.ts';

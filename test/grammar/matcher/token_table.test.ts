@@ -5,7 +5,7 @@ import { openLibrary } from '../../../services/router/text/encoder/library.ts';
 import { bytesOfToken, tokenTable, vocabSizeOf } from '../../../shared/grammar/matcher/token_table.ts';
 import { readTextFiles, type TextFiles } from '../../../shared/model/text_files.ts';
 import { sized } from '../../support/long.ts';
-import { projectPath } from '../../support/project.ts';
+import { vocabularyFolder } from '../../support/downloads.ts';
 
 const strict = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
@@ -24,7 +24,7 @@ describe.each([
   ['mistral_nemo', 131_072, 8, 1_000],
   ['gemma3', 262_208, 72, 8],
 ] as const)('%s', (name, vocabSize, numWithout, numNamed) => {
-  const texts = readTextFiles(projectPath(`node_modules/.cache/vocabularies/${name}`));
+  const texts = readTextFiles(vocabularyFolder(name));
   const table = tokenTable(texts, vocabSize);
   const library = openLibrary(JSON.parse(texts.tokenizer), JSON.parse(texts.config));
 

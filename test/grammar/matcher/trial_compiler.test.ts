@@ -7,6 +7,7 @@ import { TrialCompiler, type TrialCompilerOptions } from '../../../shared/gramma
 import { tableOf } from '../../../shared/grammar/matcher/token_table.ts';
 import { readTextFiles } from '../../../shared/model/text_files.ts';
 import { sized } from '../../support/long.ts';
+import { vocabularyFolder } from '../../support/downloads.ts';
 import { projectPath } from '../../support/project.ts';
 import { byteTable } from './byte_table.ts';
 import { slowGrammar } from './slow_grammar.ts';
@@ -139,7 +140,7 @@ test(
 );
 
 test('repetitions that take too long with a vocabulary of 128,000 are refused', async () => {
-  const texts = readTextFiles(projectPath('node_modules/.cache/vocabularies/llama3_2'));
+  const texts = readTextFiles(vocabularyFolder('llama3_2'));
   const trial = begin(new WatchedThreads(), {
     vocabulary: { kind: 'texts', texts, vocabSize: 128_256 },
     compileMs: 1_000,

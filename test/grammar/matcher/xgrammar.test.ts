@@ -10,6 +10,7 @@ import { bytesOfToken, tokenTable, vocabSizeOf, type TokenTable } from '../../..
 import { dispose, LibraryError, XGrammar } from '../../../shared/grammar/matcher/xgrammar.ts';
 import { readTextFiles } from '../../../shared/model/text_files.ts';
 import { sized } from '../../support/long.ts';
+import { vocabularyFolder } from '../../support/downloads.ts';
 import { projectPath } from '../../support/project.ts';
 import { allowedIn, byteTable, END, tokensOf, VOCAB_SIZE } from './byte_table.ts';
 
@@ -110,7 +111,7 @@ describe.each(grammars)('%s', (_name, ebnf, texts) => {
 });
 
 test('the same with a vocabulary of 150,000', async () => {
-  const table = tokenTable(readTextFiles(projectPath('node_modules/.cache/vocabularies/qwen3')), 151_936);
+  const table = tokenTable(readTextFiles(vocabularyFolder('qwen3')), 151_936);
   const library = await XGrammar.load(table);
   for (const text of ['', '{"name":"ab', '[1', '{"a":"'])
     expect(await compare(library, table, JSON_TEXT, text, sized(1, 11))).toBeGreaterThan(0);

@@ -6,7 +6,7 @@ import { createBytePairs } from '../../../services/router/text/encoder/byte_pair
 import { FastEncoder } from '../../../services/router/text/encoder/fast_encoder.ts';
 import { openLibrary } from '../../../services/router/text/encoder/library.ts';
 import type { LibraryTokenizer } from '../../../services/router/text/encoder/library_tokenizer.ts';
-import { TokenizerTools } from '../../../services/router/text/tokenizer_worker.ts';
+import { TokenizerTools } from '../../../services/router/text/tokenizer_tools.ts';
 import { Random } from '../../../shared/base/random.ts';
 import { readTextFiles } from '../../../shared/model/text_files.ts';
 import { goldenFolder } from '../../support/golden.ts';

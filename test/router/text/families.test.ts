@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
 import { TextStream } from '../../../services/router/text/text_stream.ts';
 import { readTextFiles } from '../../../shared/model/text_files.ts';
-import { TokenizerTools } from '../../../services/router/text/tokenizer_worker.ts';
+import { TokenizerTools } from '../../../services/router/text/tokenizer_tools.ts';
 import { goldenFolder } from '../../support/golden.ts';
 
 interface TextCase {

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { expect, test } from 'vitest';
 import { generatedTokens, type Answer } from '../../../services/router/text/encoder/generated_token_cache.ts';
-import { TokenizerTools } from '../../../services/router/text/tokenizer_worker.ts';
+import { TokenizerTools } from '../../../services/router/text/tokenizer_tools.ts';
 import { readTextFiles } from '../../../shared/model/text_files.ts';
 import { decodeAnswer, encodeAnswer } from '../../../shared/protocol/answers.ts';
 import { goldenFolder } from '../../support/golden.ts';

@@ -10,7 +10,7 @@ import type { ToolDefinition } from '../../../services/router/openai/tools.ts';
 import { OutputFormat } from '../../../services/router/output/output_format.ts';
 import type { ChatPrompt } from '../../../services/router/text/prompt_body.ts';
 import { generatedTokens, type Answer } from '../../../services/router/text/encoder/generated_token_cache.ts';
-import { TokenizerTools } from '../../../services/router/text/tokenizer_worker.ts';
+import { TokenizerTools } from '../../../services/router/text/tokenizer_tools.ts';
 import { readTextFiles, type TextFiles } from '../../../shared/model/text_files.ts';
 import { projectPath } from '../../support/project.ts';
 import { goldenFolder } from '../../support/golden.ts';

@@ -4,7 +4,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { TokenizerTools } from '../../../services/router/text/tokenizer_worker.ts';
+import { TokenizerTools } from '../../../services/router/text/tokenizer_tools.ts';
 import { byteLetters } from '../../../shared/model/byte_letters.ts';
 import { textFilesOf } from '../../../shared/model/gguf/gguf_tokenizer.ts';
 import { openModel } from '../../../shared/model/open_model.ts';

@@ -17,14 +17,14 @@ import { linkEnds, ThreadLink } from '../../../shared/base/thread_link.ts';
 import { workerThreads } from '../../../shared/base/worker_threads.ts';
 import { readTextFiles } from '../../../shared/model/text_files.ts';
 import { goldenFolder } from '../../support/golden.ts';
+import { vocabulariesFolder } from '../../support/downloads.ts';
 import { projectPath } from '../../support/project.ts';
 
-const vocabularies = projectPath('node_modules/.cache/vocabularies');
 const folders = [
   ...readdirSync(goldenFolder('tokenizers')).map((kind) => [kind, goldenFolder(`tokenizers/${kind}`)] as const),
-  ...(existsSync(vocabularies) ? readdirSync(vocabularies) : [])
-    .filter((name) => existsSync(`${vocabularies}/${name}/tokenizer.json`))
-    .map((name) => [name, `${vocabularies}/${name}`] as const),
+  ...(existsSync(vocabulariesFolder) ? readdirSync(vocabulariesFolder) : [])
+    .filter((name) => existsSync(`${vocabulariesFolder}/${name}/tokenizer.json`))
+    .map((name) => [name, `${vocabulariesFolder}/${name}`] as const),
 ];
 
 const prose = ['README.md', 'test/bench/RESULTS.md', 'services/router/router.ts', 'kernels/device.ts']

@@ -4,7 +4,7 @@ import { test } from 'vitest';
 import { readBody } from '../../../services/router/openai/body_kinds.ts';
 import type { BodyLimits } from '../../../services/router/openai/parameter_failure.ts';
 import { readPromptBody, type PromptBodyKind, type ReadPromptBody } from '../../../services/router/text/prompt_body.ts';
-import { TokenizerTools } from '../../../services/router/text/tokenizer_worker.ts';
+import { TokenizerTools } from '../../../services/router/text/tokenizer_tools.ts';
 import { readTextFiles } from '../../../shared/model/text_files.ts';
 import { projectPath } from '../../support/project.ts';
 

@@ -8,7 +8,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { test } from 'vitest';
-import { TokenizerTools } from '../../../services/router/text/tokenizer_worker.ts';
+import { TokenizerTools } from '../../../services/router/text/tokenizer_tools.ts';
 import { goldenFolder } from '../../support/golden.ts';
 import { projectPath } from '../../support/project.ts';
 

@@ -12,7 +12,7 @@ import { chooseFormat } from '../../../services/router/output/output_format.ts';
 import { endOfTurn } from '../../../services/router/text/end_of_turn.ts';
 import { TextCodec } from '../../../services/router/text/text.ts';
 import { TextStream } from '../../../services/router/text/text_stream.ts';
-import { TokenizerTools } from '../../../services/router/text/tokenizer_worker.ts';
+import { TokenizerTools } from '../../../services/router/text/tokenizer_tools.ts';
 import { goldenFolder } from '../../support/golden.ts';
 import { harbour } from '../../support/cluster.ts';
 

@@ -12,6 +12,7 @@ import { ChatTemplate } from '../../../services/router/text/template/chat_templa
 import { Random } from '../../../shared/base/random.ts';
 import { readTextFiles } from '../../../shared/model/text_files.ts';
 import { goldenFolder } from '../../support/golden.ts';
+import { vocabularyFolder } from '../../support/downloads.ts';
 import { projectPath } from '../../support/project.ts';
 
 const golden = JSON.parse(readFileSync(goldenFolder('vocabularies.json'), 'utf8')) as {
@@ -20,7 +21,7 @@ const golden = JSON.parse(readFileSync(goldenFolder('vocabularies.json'), 'utf8'
 };
 
 function folderOf(name: string): string {
-  const folder = projectPath(`node_modules/.cache/vocabularies/${name}`);
+  const folder = vocabularyFolder(name);
   assert(existsSync(folder), `${folder} is not there: \`npm test\` fetches it`);
   return folder;
 }

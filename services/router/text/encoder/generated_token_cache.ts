@@ -42,6 +42,8 @@ interface Turn {
   readonly ids: Uint32Array;
   /** The text in front of the message, without white space at its end. */
   readonly head: string;
+  /** Length of `head` with that white space. */
+  readonly headLength: number;
   readonly message: ReadTurn | undefined;
 }
 
@@ -102,7 +104,7 @@ export class GeneratedTokenCache {
     // A head that does not end with white space may be the beginning of a message that was continued: its text counts as it is.
     const message = head.trimEnd() === head && head !== '' ? undefined : this.#read(text.slice(headLength));
     this.#hasReasoning ||= message !== undefined && message.reasoning !== '';
-    const turn = { prefixLength, ids, head: head.trimEnd(), message };
+    const turn = { prefixLength, ids, head: head.trimEnd(), headLength, message };
     known.set(text, turn);
     this.#counted(text, turn, 1);
     for (const [oldest, texts] of this.#turns) {
@@ -113,6 +115,13 @@ export class GeneratedTokenCache {
       }
       this.#turns.delete(oldest);
     }
+  }
+
+  /** Returns all cached turns as they were learned, the prefix that was used least recently first. */
+  answers(): Answer[] {
+    return [...this.#turns].flatMap(([prefix, texts]) =>
+      [...texts].map(([text, { prefixLength, ids, headLength }]) => ({ prefix, prefixLength, text, ids, headLength })),
+    );
   }
 
   #counted(text: string, { prefixLength, ids, message }: Turn, by: 1 | -1): void {

@@ -1,0 +1,12 @@
+/** Where `npm test` keeps what it downloads: config/downloads.js says it. */
+import { projectPath } from './project.ts';
+
+interface Downloads {
+  readonly vocabulariesFolder: string;
+  readonly vocabularyFolder: (name: string) => string;
+  readonly debianFolder: (name: string) => string;
+}
+
+export const { vocabulariesFolder, vocabularyFolder, debianFolder } = (await import(
+  projectPath('config/downloads.js')
+)) as Downloads;
