@@ -11,18 +11,18 @@ import { fileURLToPath } from 'node:url';
 import { Backoff } from '../../shared/base/backoff.ts';
 import { every, type Clock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
-import { ConfigError, environmentOf, flagsFor } from '../../shared/base/options.ts';
+import { ConfigError, environmentOf } from '../../shared/base/options.ts';
 import { shapeOf } from '../../shared/engine/architectures/registry.ts';
 import { openModel } from '../../shared/model/open_model.ts';
 import type { Model } from '../../shared/model/model_folder.ts';
 import { ProgressLine } from './progress_line.ts';
 import type { LoadingMessage, ReadyMessage } from './role_process.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
+import { childArguments, membersOf } from './child_arguments.ts';
 import { EngineDivision } from './engine_division.ts';
 import { exampleCall } from './example_call.ts';
 import { clusterTokens } from './lease_process.ts';
 import { LogLines } from './log_lines.ts';
-import { metricsFlags } from './metrics_port.ts';
 import { isStartedByNpm, watchParent } from './npm_parent.ts';
 import type { ClusterConfig, ClusterLine, RoleTables } from './tables.ts';
 
@@ -51,12 +51,10 @@ interface Child {
 
 /** The cluster of `penstock up`: starts its processes, restarts those that die, and drains all of them at the end. */
 export class LocalCluster {
+  readonly #line: ClusterLine;
   readonly #config: ClusterConfig;
   readonly #isJson: boolean;
-  readonly #isLogLevelSet: boolean;
   readonly #tables: RoleTables;
-  readonly #flags: ClusterLine['flags'];
-  readonly #file: string | undefined;
   readonly #clock: Clock;
   readonly #children: Child[] = [];
   /** Address of the router's hub, chosen at its first start and kept when the router restarts; `#httpBind` likewise. */
@@ -69,13 +67,12 @@ export class LocalCluster {
   /** Loading progress of the children that load weights, by name. */
   readonly #loading = new Map<string, { readonly doneBytes: number; readonly totalBytes: number }>();
 
-  constructor({ config, flags, file, isJson, isSet }: ClusterLine, tables: RoleTables, clock: Clock) {
+  constructor(line: ClusterLine, tables: RoleTables, clock: Clock) {
+    const { config, isJson } = line;
+    this.#line = line;
     this.#config = config;
     this.#tables = tables;
-    this.#flags = flags;
-    this.#file = file;
     this.#isJson = isJson;
-    this.#isLogLevelSet = isSet.has('log_level');
     this.#clock = clock;
     this.#progress = new ProgressLine(process.stderr, () => clock.nowMs());
     this.#token = config.cluster_token || randomBytes(24).toString('hex');
@@ -111,15 +108,7 @@ export class LocalCluster {
       this.#hubAddress = router.address;
       this.#httpBind = router.url?.replace(/^http:\/\//, '') ?? '';
       this.#keepToken();
-      await Promise.all(
-        (['store', 'prefill', 'decode'] as const).flatMap((role) => {
-          // Each model has its own engines, so their number is per model; a store holds blocks of every model.
-          const numModels = role === 'store' ? 1 : paths.length;
-          return Array.from({ length: this.#config[role] * numModels }, (_, i) =>
-            this.#start(role, `${role}-${i + 1}`),
-          );
-        }),
-      );
+      await Promise.all(membersOf(this.#config, paths.length).map(({ role, name }) => this.#start(role, name)));
     } catch (error) {
       process.stderr.write(`penstock up: ${messageOf(error)}\n`);
       await this.#end('SIGKILL', 1);
@@ -249,23 +238,15 @@ export class LocalCluster {
   }
 
   #fork(role: Role, name: string): ChildProcess {
-    const [config, division] = [this.#config, this.#division];
-    const isEngine = role === 'prefill' || role === 'decode';
+    const division = this.#division;
     assert(division, 'no child starts before devices and cores are divided');
-    const ofEngine = isEngine ? division.flagsOf(role, name) : [];
-    const flags =
-      role === 'router' ? this.#routerFlags() : ['--bind', '127.0.0.1:0', '--join', this.#hubAddress, ...ofEngine];
-    flags.push(...metricsFlags(config.metrics_bind, [...this.#children.map((one) => one.name), name].indexOf(name)));
-    const model = isEngine ? division.modelOf(role, name) : undefined;
-    const own = model === undefined ? this.#flags : { ...this.#flags, model };
+    const place = {
+      ...{ role, name, hubAddress: this.#hubAddress, httpBind: this.#httpBind },
+      index: [...this.#children.map((one) => one.name), name].indexOf(name),
+    };
     const child = fork(
       fileURLToPath(new URL('./main.js', import.meta.url)),
-      [
-        ...[role, ...flagsFor(this.#tables[role], own)],
-        ...(this.#file === undefined ? [] : ['--config', this.#file]),
-        ...['--name', name, '--log-level', this.#isLogLevelSet ? config.log_level : 'warn'],
-        ...flags,
-      ],
+      [role, ...childArguments(this.#line, this.#tables, division, place)],
       {
         // A group of its own: Ctrl-C reaches `up`, which ends the children in order.
         detached: true,
@@ -280,13 +261,6 @@ export class LocalCluster {
       lines.push(chunk.toString('utf8'));
     });
     return child;
-  }
-
-  #routerFlags(): string[] {
-    return [
-      ...(this.#httpBind ? ['--bind', this.#httpBind] : []),
-      ...(this.#hubAddress ? ['--hub-bind', this.#hubAddress] : []),
-    ];
   }
 
   async #end(signal: NodeJS.Signals, exitCode = 0): Promise<void> {

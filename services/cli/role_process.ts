@@ -93,7 +93,7 @@ export async function runRole(role: Role, config: ProcessConfig, start: StartRol
 }
 
 /** Returns the host of a real process, with the system's clock, threads, network and entropy. */
-function realHost(config: ProcessConfig, log: Host['log'], openBus: OpenBus | undefined): Host {
+export function realHost(config: ProcessConfig, log: Host['log'], openBus: OpenBus | undefined): Host {
   const clock = systemClock;
   const tls = tlsOf(config);
   return {

@@ -205,7 +205,7 @@ test('an instance that is killed in the middle of a batch: every vector is that 
 describe.each(['last', 'mean'] as const)('golden vectors, --pooling %s', (pooling) => {
   let golden: Cluster;
   beforeAll(async () => {
-    golden = await Cluster.up(
+    golden = await Cluster.inProcess(
       ...['--model', goldenFolder('llama-untied'), '--weights', 'f32', '--kv-dtype', 'f32'],
       ...['--prefill', '1', '--decode', '1', '--store', '0', '--pooling', pooling, '--local-prefill-tokens', '40'],
     );

@@ -22,7 +22,7 @@ const models = [
 test.each(sampleOf(models, 3))('%s: golden ids and log-probabilities over the wire', async (name) => {
   const folder = goldenFolder(name);
   const { vocabSize } = readModelFolder(folder).config;
-  const cluster = await Cluster.up(
+  const cluster = await Cluster.inProcess(
     ...['--model', folder, '--kv-dtype', 'f32', '--weights', 'f32', '--local-prefill-tokens', '0'],
     // Prompts are computed elsewhere than answers, whatever that costs.
     ...['--prefill', '1', '--decode', '1', '--policy', 'longest_prefix'],

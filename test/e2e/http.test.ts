@@ -13,7 +13,7 @@ import { Cluster, until } from '../support/cluster.ts';
 const PAGE = 'https://page.example';
 let cluster: Cluster;
 beforeAll(async () => {
-  cluster = await Cluster.up(
+  cluster = await Cluster.inProcess(
     ...[
       '--prefill',
       '0',

@@ -94,7 +94,7 @@ function prompts(random: Random): (i: number) => object {
 }
 
 test(`of ${NUM_PROMPTS} prompts a look-up says how many tokens are cached, and why the others are computed`, async () => {
-  cluster = await Cluster.up('--prefill', '1', '--decode', '2', '--store', '1', '--policy', 'longest_prefix');
+  cluster = await Cluster.inProcess('--prefill', '1', '--decode', '2', '--store', '1', '--policy', 'longest_prefix');
   const next = prompts(new Random(40));
   let numHits = 0;
   for (let i = 0; i < NUM_PROMPTS; i++) {
@@ -129,7 +129,7 @@ interface LastRequest {
 }
 
 test('where prices decide, a look-up says who holds each token, whatever placement the request then gets', async () => {
-  cluster = await Cluster.up('--prefill', '1', '--decode', '2', '--store', '1');
+  cluster = await Cluster.inProcess('--prefill', '1', '--decode', '2', '--store', '1');
   const next = prompts(new Random(41));
   for (let i = 0; i < sized(40, 20); i++) {
     const body = { ...next(i), max_tokens: 1, temperature: 0 };
@@ -162,7 +162,7 @@ test('where prices decide, a look-up says who holds each token, whatever placeme
 test('every reason has its name, and what a lost node alone had is computed again', async () => {
   // Each instance uses the blocks that it has itself, by turns, and has room for few.
   const room = ['--kv-blocks', '40', '--dram-bytes', '2000000'];
-  cluster = await Cluster.up('--prefill', '0', '--decode', '2', '--store', '0', '--policy', 'round_robin', ...room);
+  cluster = await Cluster.inProcess('--prefill', '0', '--decode', '2', '--store', '0', '--policy', 'round_robin', ...room);
   const random = new Random(41);
   const prompt = (): { prompt: number[]; max_tokens: number } => ({
     prompt: Array.from({ length: 3 * BLOCK + 4 }, () => 3 + random.below(1_500)),

@@ -11,7 +11,7 @@ const COUNT = '/v1/messages/count_tokens';
 let cluster: Cluster;
 const api = new Api(() => cluster.url);
 beforeAll(async () => {
-  cluster = await Cluster.up('--prefill', '0', '--store', '0');
+  cluster = await Cluster.inProcess('--prefill', '0', '--store', '0');
 });
 afterAll(async () => {
   await cluster.close();

@@ -18,7 +18,7 @@ let cluster: Cluster;
 let client: OpenAI;
 beforeAll(async () => {
   // Prompts are computed elsewhere than answers, whatever that costs: the answers are right also then.
-  cluster = await Cluster.up('--policy', 'longest_prefix', '--local-prefill-tokens', '48');
+  cluster = await Cluster.inProcess('--policy', 'longest_prefix', '--local-prefill-tokens', '48');
   client = new OpenAI({ baseURL: `${cluster.url}/v1`, apiKey: 'none', maxRetries: 0 });
 });
 afterAll(async () => {

@@ -16,7 +16,7 @@ import { answer, messages, model, openPrompt } from './peers/samples.ts';
 let cluster: Cluster;
 let client: OpenAI;
 beforeAll(async () => {
-  cluster = await Cluster.up('--local-prefill-tokens', '48');
+  cluster = await Cluster.inProcess('--local-prefill-tokens', '48');
   client = new OpenAI({ baseURL: `${cluster.url}/v1`, apiKey: 'none', maxRetries: 0 });
 });
 afterAll(async () => {

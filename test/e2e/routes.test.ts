@@ -9,7 +9,7 @@ import { CONTEXT, END, messages, model, openPrompt } from './peers/samples.ts';
 let cluster: Cluster;
 const api = new Api(() => cluster.url);
 beforeAll(async () => {
-  cluster = await Cluster.up('--local-prefill-tokens', '48');
+  cluster = await Cluster.inProcess('--local-prefill-tokens', '48');
 });
 afterAll(async () => {
   await cluster.close();

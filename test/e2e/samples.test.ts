@@ -11,7 +11,7 @@ let client: OpenAI;
 beforeAll(async () => {
   // Prompts are computed elsewhere than answers, whatever that costs.
   const policy = ['--policy', 'longest_prefix', '--local-prefill-tokens', '48'];
-  cluster = await Cluster.up('--prefill', '1', '--decode', '1', '--store', '1', ...policy);
+  cluster = await Cluster.inProcess('--prefill', '1', '--decode', '1', '--store', '1', ...policy);
   client = new OpenAI({ baseURL: `${cluster.url}/v1`, apiKey: 'none', maxRetries: 0 });
 });
 afterAll(async () => {

@@ -139,53 +139,96 @@ export function temporaryFolder(): { path: string; remove: () => void } {
   };
 }
 
+/** A cluster that has started, by whatever runs its roles. */
+export interface RunningCluster {
+  readonly url: string;
+  /** Address at which other processes join. */
+  readonly hub: string;
+  /** What it has printed on standard error. */
+  readonly errors: string[];
+  pidOf(name: string): number;
+  kill(name: string, signal: NodeJS.Signals): void;
+  /** Drains it. */
+  end(): Promise<void>;
+  /** Ends it at once. */
+  crash(): Promise<void>;
+}
+
+/** Starts `penstock up` as a process, whose children are the roles. @throws AssertionError with what it printed when it ends instead */
+async function startProcesses(args: readonly string[]): Promise<RunningCluster> {
+  const up = run(['up', '--json', ...args]);
+  const errors: string[] = [];
+  assert(up.stdout && up.stderr);
+  createInterface({ input: up.stderr }).on('line', (line) => errors.push(line));
+  const line = await Promise.race([
+    once(createInterface({ input: up.stdout }), 'line').then(([text]) => text as string),
+    once(up, 'exit').then(() => undefined),
+  ]);
+  assert(line, `penstock up ended:\n${errors.join('\n')}`);
+  const { url, processes } = JSON.parse(line) as { url: string; processes: { role: string; address: string }[] };
+  const pidOf = (name: string): number => {
+    const last = errors.findLast((text) => text.startsWith(`${name} started`) || text.startsWith(`${name} is back`));
+    const pid = /pid (\d+)/.exec(last ?? '')?.[1];
+    assert(pid, `${name} has started`);
+    return Number(pid);
+  };
+  const endBy = async (signal: NodeJS.Signals): Promise<void> => {
+    if (up.exitCode !== null || up.signalCode !== null) return;
+    const exit = once(up, 'exit');
+    up.kill(signal);
+    await exit;
+  };
+  return {
+    ...{ url, errors, pidOf },
+    hub: processes.find(({ role }) => role === 'router')?.address ?? '',
+    kill: (name, signal) => {
+      process.kill(pidOf(name), signal);
+    },
+    end: () => endBy('SIGTERM'),
+    crash: () => endBy('SIGKILL'),
+  };
+}
+
 export class Cluster {
   readonly url: string;
   /** Address at which other processes join. */
   readonly hub: string;
-  readonly #up: ChildProcess;
-  readonly #folder: ReturnType<typeof temporaryFolder>;
   readonly errors: string[];
+  readonly #running: RunningCluster;
+  readonly #folder: ReturnType<typeof temporaryFolder>;
 
-  private constructor(
-    up: ChildProcess,
-    url: string,
-    hub: string,
-    folder: ReturnType<typeof temporaryFolder>,
-    errors: string[],
-  ) {
-    this.#up = up;
-    this.url = url;
-    this.hub = hub;
+  private constructor(running: RunningCluster, folder: ReturnType<typeof temporaryFolder>) {
+    this.#running = running;
+    this.url = running.url;
+    this.hub = running.hub;
+    this.errors = running.errors;
     this.#folder = folder;
-    this.errors = errors;
   }
 
+  /** Starts `penstock up` with these arguments, on ports that the system picks, in a folder of its own. */
   static async up(...args: string[]): Promise<Cluster> {
+    return Cluster.#start(startProcesses, args);
+  }
+
+  /**
+   * Starts the same cluster in this process, for less than half of the CPU time. Its roles cannot be stopped with signals, and one that is
+   * killed does not come back.
+   */
+  static async inProcess(...args: string[]): Promise<Cluster> {
+    // Loaded by suites that use it: it brings all roles.
+    const { startInProcess } = await import('./in_process.ts');
+    return Cluster.#start(startInProcess, args);
+  }
+
+  static async #start(start: (args: readonly string[]) => Promise<RunningCluster>, args: string[]): Promise<Cluster> {
     const folder = temporaryFolder();
-    const up = run([
-      'up',
-      '--json',
-      '--bind',
-      '127.0.0.1:0',
-      '--hub-bind',
-      '127.0.0.1:0',
-      '--data-dir',
-      folder.path,
-      ...args,
-    ]);
-    const errors: string[] = [];
-    assert(up.stdout && up.stderr);
-    createInterface({ input: up.stderr }).on('line', (line) => errors.push(line));
-    const line = await Promise.race([
-      once(createInterface({ input: up.stdout }), 'line').then(([text]) => text as string),
-      once(up, 'exit').then(() => undefined),
-    ]);
-    if (line === undefined) folder.remove();
-    assert(line, `penstock up ended:\n${errors.join('\n')}`);
-    const { url, processes } = JSON.parse(line) as { url: string; processes: { role: string; address: string }[] };
-    const hub = processes.find(({ role }) => role === 'router')?.address ?? '';
-    return new Cluster(up, url, hub, folder, errors);
+    const own = ['--bind', '127.0.0.1:0', '--hub-bind', '127.0.0.1:0', '--data-dir', folder.path];
+    try {
+      return new Cluster(await start([...own, ...args]), folder);
+    } catch (error) {
+      folder.remove();
+      throw error;
+    }
   }
 
   get dataFolder(): string {
@@ -227,16 +270,11 @@ export class Cluster {
 
   /** Process id of a child by its name, the router's too. */
   pidOf(name: string): number {
-    const last = this.errors.findLast(
-      (line) => line.startsWith(`${name} started`) || line.startsWith(`${name} is back`),
-    );
-    const pid = /pid (\d+)/.exec(last ?? '')?.[1];
-    assert(pid, `${name} has started`);
-    return Number(pid);
+    return this.#running.pidOf(name);
   }
 
   kill(name: string, signal: NodeJS.Signals = 'SIGKILL'): void {
-    process.kill(this.pidOf(name), signal);
+    this.#running.kill(name, signal);
   }
 
   /** Kills them and waits until each is back with another epoch; `meanwhile` runs while they are down. */
@@ -284,17 +322,11 @@ export class Cluster {
 
   /** Kills `penstock up` itself, without which its processes end. */
   async crash(): Promise<void> {
-    const exit = once(this.#up, 'exit');
-    this.#up.kill('SIGKILL');
-    await exit;
+    await this.#running.crash();
   }
 
   async close(): Promise<void> {
-    if (this.#up.exitCode === null && this.#up.signalCode === null) {
-      const exit = once(this.#up, 'exit');
-      this.#up.kill('SIGTERM');
-      await exit;
-    }
+    await this.#running.end();
     this.#folder.remove();
   }
 }

@@ -90,10 +90,19 @@ export const endless = { user: 'The Heron came in at', maxTokens: 1_900 } as con
 /** Bias by token id that keeps the model from ending its answer. */
 export const NO_END = { '0': -100, '2': -100 } as const;
 
+const OPTIONS = [
+  ...['--model', model, '--allowed-origins', ORIGIN],
+  ...['--prefill', '1', '--decode', '1', '--store', '1', '--local-prefill-tokens', '48'],
+];
+
 /** Starts a cluster that serves `model` and lets pages of ORIGIN call it. */
-export function startCluster(...more: string[]): Promise<Cluster> {
-  const split = ['--prefill', '1', '--decode', '1', '--store', '1', '--local-prefill-tokens', '48'];
-  return Cluster.up('--model', model, '--allowed-origins', ORIGIN, ...split, ...more);
+export function startCluster(): Promise<Cluster> {
+  return Cluster.inProcess(...OPTIONS);
+}
+
+/** Starts the same cluster as processes, which can be stopped. */
+export function startProcesses(...more: string[]): Promise<Cluster> {
+  return Cluster.up(...OPTIONS, ...more);
 }
 
 /** Resolves when the newest `numRequests` requests decode: a client that leaves now cancels all of them. */

@@ -21,7 +21,7 @@ import {
   ORIGIN,
   pageFetch,
   plain,
-  startCluster,
+  startProcesses,
   tide,
   untilDecoding,
 } from './demo_cluster.ts';
@@ -30,7 +30,7 @@ let cluster: Cluster;
 let client: OpenAI;
 beforeAll(async () => {
   // A test freezes the decode instance for some seconds.
-  cluster = await startCluster('--silence-ms', '60000');
+  cluster = await startProcesses('--silence-ms', '60000');
   client = new OpenAI({ baseURL: `${cluster.url}/v1`, apiKey: 'none', maxRetries: 0 });
 });
 afterAll(async () => {
