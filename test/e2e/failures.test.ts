@@ -21,6 +21,7 @@ import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { askOnce } from '../../shared/net/network.ts';
 import { Cluster, harbour, temporaryFolder, until, type RequestView } from '../support/cluster.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
+import { stoppedIn, type Stopped } from '../support/stopped_in.ts';
 import { streamTokens } from '../support/token_stream.ts';
 import { longTest } from '../support/long.ts';
 import { evenSpec } from '../support/kv.ts';
@@ -54,7 +55,7 @@ const SMALL_STEPS = ['--local-prefill-tokens', '64', '--chunk-tokens', '64'];
 
 test('a prefill instance killed mid-prompt: the request completes on the other one', async () => {
   cluster = await Cluster.up(...SPLIT, '--prefill', '2', '--decode', '1', '--store', '1', ...SMALL_STEPS);
-  const { prompt, answer, stopped, victim } = await stoppedMidPrompt(cluster);
+  const { prompt, answer, view: stopped, victim } = await stoppedMidPrompt(cluster);
   cluster.kill(victim, 'SIGKILL');
   const { choices } = await answer;
   const done = await newest(cluster);
@@ -95,59 +96,24 @@ longTest('the only prefill instance goes silent without dying: the request compl
   );
 });
 
-/**
- * Begins a completion of 8 tokens and stops the instance that computes its prompt in the middle of it. On a busy machine the prompt may be
- * computed before the instance is stopped: then the instance goes on, and another completion is begun.
- */
-async function stoppedMidPrompt(up: Cluster): Promise<{
-  prompt: number[];
-  answer: ReturnType<Cluster['completion']>;
-  stopped: RequestView;
-  victim: string;
-}> {
-  for (let attempt = 0; attempt < 10; attempt++) {
-    const before = (await newest(up))?.id;
-    const prompt = promptOf(1_900);
-    const answer = up.completion({ prompt, max_tokens: 8 });
-    const victim = await until('a prefill has begun', async () => {
-      const view = await newest(up);
-      const entry = view?.id === before ? undefined : view?.attempts[0]?.prefills[0];
-      return entry && entry.ready_tokens > 0 && entry.prefill;
-    });
-    up.kill(victim, 'SIGSTOP');
-    await sleep(100);
-    const stopped = await newest(up);
-    const readyTokens = stopped?.attempts[0]?.prefills[0]?.ready_tokens ?? 0;
-    if (stopped?.phase === 'prefilling' && readyTokens < 1_800) return { prompt, answer, stopped, victim };
-    up.kill(victim, 'SIGCONT');
-    await answer;
-  }
-  return assert.fail('ten prompts were computed before their prefill instance was stopped');
+/** Begins completions of 8 tokens until the instance that computes the prompt of one is stopped in the middle of it. */
+async function stoppedMidPrompt(
+  up: Cluster,
+): Promise<Stopped<ReturnType<Cluster['completion']>> & { readonly prompt: readonly number[] }> {
+  let prompt: number[] = [];
+  const stopped = await stoppedIn(up, 'prompt', () => {
+    prompt = promptOf(1_900);
+    return up.completion({ prompt, max_tokens: 8 });
+  });
+  return { ...stopped, prompt };
 }
 
-/**
- * Begins a stream and stops its decode instance while it decodes. On a busy machine a stream may end before its instance is stopped:
- * then the instance goes on, and another stream is begun.
- */
-async function stoppedMidStream(
+/** Begins streams until the decode instance of one is stopped while it decodes. */
+function stoppedMidStream(
   up: Cluster,
   body: Record<string, unknown>,
-): Promise<{ stream: ReturnType<typeof streamTokens>; victim: string }> {
-  for (let attempt = 0; attempt < 10; attempt++) {
-    const before = (await newest(up))?.id;
-    const stream = streamTokens(up, body);
-    const victim = await until('it has tokens', async () => {
-      const view = await newest(up);
-      return view && view.id !== before && view.output_tokens > 50 ? view.attempts[0]?.decode : undefined;
-    });
-    up.kill(victim, 'SIGSTOP');
-    // The router reads meanwhile whatever had been sent.
-    await sleep(100);
-    if ((await newest(up))?.phase === 'decoding') return { stream, victim };
-    up.kill(victim, 'SIGCONT');
-    await stream;
-  }
-  return assert.fail('ten streams ended before their decode instance was stopped');
+): Promise<Stopped<ReturnType<typeof streamTokens>>> {
+  return stoppedIn(up, 'answer', () => streamTokens(up, body));
 }
 
 test('a decode instance killed mid-stream: the stream continues on the other one, each token once and in order (R1)', async () => {
@@ -155,7 +121,7 @@ test('a decode instance killed mid-stream: the stream continues on the other one
   const body = { prompt: promptOf(300), max_tokens: 1_500, temperature: 0.8, seed: 5 };
   const want = await streamTokens(cluster, body);
   expect(want.tokens).toHaveLength(1_500);
-  const { stream, victim } = await stoppedMidStream(cluster, body);
+  const { answer: stream, victim } = await stoppedMidStream(cluster, body);
   cluster.kill(victim, 'SIGKILL');
   const { tokens, error, isDone } = await stream;
   assert.equal(error, undefined);
@@ -180,7 +146,7 @@ longTest(
       '--request-timeout-ms',
       '8000',
     );
-    const { stream } = await stoppedMidStream(cluster, { prompt: promptOf(40), max_tokens: 1_900 });
+    const { answer: stream } = await stoppedMidStream(cluster, { prompt: promptOf(40), max_tokens: 1_900 });
     // Stopped first, so that the supervisor's restarts cannot serve the request: each is killed as it appears.
     let isOver = false;
     const killing = (async () => {
@@ -287,7 +253,7 @@ test('the router killed and restarted: instances are back, the index refills, th
 test('SIGTERM to the router while a stream runs: the stream is finished, a new request is refused', async () => {
   cluster = await Cluster.up(...SPLIT, '--prefill', '0', '--decode', '1', '--store', '0', '--silence-ms', '60000');
   const up = cluster;
-  const { stream, victim } = await stoppedMidStream(up, { prompt: promptOf(40), max_tokens: 1_500 });
+  const { answer: stream, victim } = await stoppedMidStream(up, { prompt: promptOf(40), max_tokens: 1_500 });
   up.kill('router', 'SIGTERM');
   const refused = await until('it drains', async () => {
     // One that comes before the router drains waits for the instance that is stopped.

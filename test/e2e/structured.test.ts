@@ -8,6 +8,7 @@ import OpenAI from 'openai';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Cluster, mapConcurrently, until } from '../support/cluster.ts';
 import { sized } from '../support/long.ts';
+import { stoppedIn } from '../support/stopped_in.ts';
 import { Random } from '../../shared/base/random.ts';
 
 const model = 'harbour';
@@ -164,33 +165,23 @@ test('allowed_token_ids and bad_words', async () => {
 });
 
 test('the state of a grammar follows an answer to another instance', async () => {
-  let numStruck = 0;
-  for (let seed = 5; seed < 15 && numStruck === 0; seed++) {
-    const rule = { guided_regex: '([a-z]{1,6} ){120}end', seed, max_tokens: 700, temperature: 0.8 };
-    const want = textOf(await ask(rule));
-    const stream = (await client.chat.completions.create({
-      ...{ ...sampling, ...rule, stream: true },
-    } as never)) as unknown as AsyncIterable<OpenAI.ChatCompletionChunk>;
-    let text = '';
-    let isKilled = false;
-    for await (const { choices } of stream) {
-      text += choices[0]?.delta.content ?? '';
-      if (text.length < 10 || isKilled) continue;
-      isKilled = true;
-      const [request] = await cluster.requests(1);
-      cluster.kill(request?.attempts[0]?.decode ?? '');
-    }
-    assert.equal(text, want);
-    const [request] = await cluster.requests(1);
-    // An answer that was complete before its instance was killed does not count.
-    if ((request?.attempts.length ?? 0) > 1) numStruck++;
-    await until(
-      'both decode instances are there',
-      async () =>
-        (await cluster.pool()).filter(({ role, state }) => role === 'decode' && state === 'alive').length === 2,
-    );
-  }
-  expect(numStruck).toBe(1);
+  const ruleOf = (round: number): Extra => ({
+    ...{ guided_regex: '([a-z]{1,6} ){120}end', seed: 5 + round, max_tokens: 700, temperature: 0.8 },
+  });
+  let rule = ruleOf(0);
+  const { answer, victim } = await stoppedIn(cluster, 'answer', (round) => {
+    rule = ruleOf(round);
+    return ask(rule);
+  });
+  cluster.kill(victim);
+  const text = textOf(await answer);
+  const [request] = await cluster.requests(1);
+  expect(new Set(request?.attempts.map(({ decode }) => decode)).size).toBe(2);
+  assert.equal(text, textOf(await ask(rule)), 'as if nothing had happened');
+  await until('both decode instances are there', async () => {
+    const alive = (await cluster.pool()).filter(({ role, state }) => role === 'decode' && state === 'alive');
+    return alive.length === 2;
+  });
 });
 
 describe('what cannot be followed', () => {

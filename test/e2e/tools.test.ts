@@ -7,8 +7,9 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import OpenAI, { APIError } from 'openai';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { Cluster, mapConcurrently, until } from '../support/cluster.ts';
+import { Cluster, mapConcurrently } from '../support/cluster.ts';
 import { projectPath } from '../support/project.ts';
+import { stoppedIn } from '../support/stopped_in.ts';
 
 interface Expected {
   readonly content?: string;
@@ -365,25 +366,6 @@ test('the loop that the README shows prints the answer that it says', async () =
   assert.equal(stdout.trim(), said);
 });
 
-/**
- * Begins a stream and stops its decode instance while it decodes. On a busy machine a stream may end before: then another is begun.
- */
-async function stoppedMidStream(body: object): Promise<{ stream: Promise<Streamed>; victim: string }> {
-  for (let attempt = 0; attempt < 10; attempt++) {
-    const before = (await cluster.requests(1))[0]?.id;
-    const stream = streamed(body);
-    const victim = await until('it has tokens', async () => {
-      const [view] = await cluster.requests(1);
-      return view && view.id !== before && view.output_tokens > 10 ? view.attempts[0]?.decode : undefined;
-    });
-    cluster.kill(victim, 'SIGSTOP');
-    if ((await cluster.requests(1))[0]?.phase === 'decoding') return { stream, victim };
-    cluster.kill(victim, 'SIGCONT');
-    await stream;
-  }
-  return assert.fail('ten streams ended before their decode instance was stopped');
-}
-
 test('a decode instance killed mid-stream: reasoning and calls go on where they were (R1)', async () => {
   const one = byKind('think_call');
   const body = { ...bodyOf(one), temperature: 1.2, seed: 6, max_tokens: 1_500, ignore_eos: true };
@@ -392,7 +374,7 @@ test('a decode instance killed mid-stream: reasoning and calls go on where they 
     calls: calls.map(({ function: { name, arguments: json } }) => [name, json]),
   });
   const undisturbed = await client.chat.completions.create(body);
-  const { stream, victim } = await stoppedMidStream(body);
+  const { answer: stream, victim } = await stoppedIn(cluster, 'answer', () => streamed(body));
   cluster.kill(victim, 'SIGKILL');
   const { answer, finish } = await stream;
   assert.deepEqual(textOf(answer), textOf(undisturbed.choices[0]?.message as Answer));

@@ -144,7 +144,7 @@ export interface RunningCluster {
   readonly url: string;
   /** Address at which other processes join. */
   readonly hub: string;
-  /** What it has printed on standard error. */
+  /** Lines that it has printed on standard error. */
   readonly errors: string[];
   pidOf(name: string): number;
   kill(name: string, signal: NodeJS.Signals): void;

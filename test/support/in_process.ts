@@ -8,7 +8,7 @@ import type { Clock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import { createLog } from '../../shared/base/log.ts';
 import { readCommandLine, type OptionTable } from '../../shared/base/options.ts';
-import type { Thread, ThreadModule, Threads } from '../../shared/base/threads.ts';
+import type { Thread, Threads } from '../../shared/base/threads.ts';
 import type { Listener, Network } from '../../shared/net/network.ts';
 import type { ProcessConfig } from '../../shared/node/options.ts';
 import type { RunningRole } from '../../shared/node/role.ts';
@@ -26,7 +26,7 @@ class InProcessRole {
   readonly role: Role;
   readonly name: string;
   readonly #listeners: Listener[] = [];
-  readonly #threads: Thread<unknown>[] = [];
+  readonly #threads: Pick<Thread<unknown>, 'close'>[] = [];
   #network: Network | undefined;
   #running: RunningRole | undefined;
   #isDead = false;
@@ -82,9 +82,9 @@ class InProcessRole {
 
   #recordingThreads(threads: Threads): Threads {
     return {
-      spawn: (module: ThreadModule, data: never, listener: never) => {
-        const thread: Thread<never> = threads.spawn(module, data, listener);
-        this.#threads.push(thread as Thread<unknown>);
+      spawn: (module, data, listener) => {
+        const thread = threads.spawn(module, data, listener);
+        this.#threads.push(thread);
         return thread;
       },
     };
