@@ -5,6 +5,7 @@
  * Budget: 40 s.
  */
 import assert from 'node:assert/strict';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';
 import { Cluster, harbour, until, type RequestView } from '../support/cluster.ts';
@@ -32,7 +33,7 @@ beforeAll(async () => {
   for (const { prompt, params } of cases)
     want.push((await generate(executable, prompt, params, MAX_TOKENS)).map(({ token }) => token));
   await executable.close();
-  cluster = await Cluster.up('--prefill', '2', '--decode', '2', '--store', '1', '--silence-ms', '1000');
+  cluster = await Cluster.up('--prefill', '2', '--decode', '2', '--store', '1', '--silence-ms', '3000');
 });
 afterAll(async () => {
   await cluster.close();
@@ -49,7 +50,7 @@ async function generating(): Promise<Map<string, RequestView[]>> {
   return by;
 }
 
-/** Begins all streams; returns them, and an instance of each role that generates for some of them. */
+/** Begins all streams; returns them, and an instance of each role that generates for some of them. Both are stopped. */
 async function begin(): Promise<{ streams: ReturnType<typeof streamTokens>[]; prefill: string; decode: string }> {
   // Measured times decide the placement, so on a busy machine all may go to one role: then they are asked for again.
   for (let round = 0; round < MAX_ROUNDS; round++) {
@@ -68,10 +69,30 @@ async function begin(): Promise<{ streams: ReturnType<typeof streamTokens>[]; pr
       },
       120_000,
     );
-    if (victims !== 'over') return { streams, ...victims };
+    if (victims !== 'over') {
+      const both = [victims.prefill, victims.decode];
+      for (const name of both) cluster.kill(name, 'SIGSTOP');
+      // What they sent before is read first; then their streams stand still, or are over.
+      if (await areStopped(both)) return { streams, ...victims };
+      for (const name of both) cluster.kill(name, 'SIGCONT');
+    }
     await over;
   }
   return assert.fail(`in ${MAX_ROUNDS} rounds no instance of one role generated`);
+}
+
+/** Whether each of the instances, which are stopped, still has a stream to generate. */
+async function areStopped(names: readonly string[]): Promise<boolean> {
+  let last = '';
+  const running = await until('the router has read what they sent', async () => {
+    const views = await cluster.requests(NUM_STREAMS);
+    const now = JSON.stringify(views.map(({ phase, output_tokens: numTokens }) => [phase, numTokens]));
+    const isSame = now === last;
+    last = now;
+    await sleep(50);
+    return isSame && views.filter(({ phase }) => phase === 'decoding');
+  });
+  return names.every((name) => running.some(({ attempts }) => attempts.at(-1)?.decode === name));
 }
 
 test.each([
@@ -82,7 +103,6 @@ test.each([
   async (killedRole, stoppedRole) => {
     const { streams, ...victims } = await begin();
     const [killed, stopped] = [victims[killedRole], victims[stoppedRole]];
-    cluster.kill(stopped, 'SIGSTOP');
     cluster.kill(killed, 'SIGKILL');
     const answers = await Promise.all(streams);
     cluster.kill(stopped, 'SIGCONT');

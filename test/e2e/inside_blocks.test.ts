@@ -162,7 +162,17 @@ test('where prices decide, a look-up says who holds each token, whatever placeme
 test('every reason has its name, and what a lost node alone had is computed again', async () => {
   // Each instance uses the blocks that it has itself, by turns, and has room for few.
   const room = ['--kv-blocks', '40', '--dram-bytes', '2000000'];
-  cluster = await Cluster.inProcess('--prefill', '0', '--decode', '2', '--store', '0', '--policy', 'round_robin', ...room);
+  cluster = await Cluster.inProcess(
+    '--prefill',
+    '0',
+    '--decode',
+    '2',
+    '--store',
+    '0',
+    '--policy',
+    'round_robin',
+    ...room,
+  );
   const random = new Random(41);
   const prompt = (): { prompt: number[]; max_tokens: number } => ({
     prompt: Array.from({ length: 3 * BLOCK + 4 }, () => 3 + random.below(1_500)),

@@ -37,6 +37,13 @@ test('a packed package installs into an empty folder and answers there', async (
     );
     for (const name of ['typescript', 'vitest', 'assemblyscript', 'eslint', 'playwright-core'])
       assert(!installed.includes(name), `${name} is for development`);
+    assert(
+      !existsSync(join(own, 'node_modules/@opentelemetry/sdk-trace-base')),
+      'traces are installed by who wants them',
+    );
+    const entries = JSON.parse(readFileSync(projectPath('dist/entries.json'), 'utf8')) as string[];
+    for (const entry of entries)
+      assert(existsSync(join(own, 'dist', entry.replace(/ts$/, 'js'))), `${entry} is in \`files\` of package.json`);
     const ofTests = readdirSync(join(own, 'test'), { recursive: true, withFileTypes: true });
     assert(
       ofTests.every((entry) => entry.isDirectory() || entry.name.endsWith('.md')) &&
