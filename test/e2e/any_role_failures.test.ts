@@ -72,7 +72,7 @@ async function begin(): Promise<{ streams: ReturnType<typeof streamTokens>[]; pr
     if (victims !== 'over') {
       const both = [victims.prefill, victims.decode];
       for (const name of both) cluster.kill(name, 'SIGSTOP');
-      // What they sent before is read first; then their streams stand still, or are over.
+      // The router first reads all they had sent; then their streams stand still, or are over.
       if (await areStopped(both)) return { streams, ...victims };
       for (const name of both) cluster.kill(name, 'SIGCONT');
     }
