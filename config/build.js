@@ -13,6 +13,7 @@ import { fileURLToPath } from 'node:url';
 import { init } from 'es-module-lexer';
 import { build, formatMessages } from 'esbuild';
 import { updateKernels } from './kernels.js';
+import { updateMessages } from './messages.js';
 import { MODULE_OPTIONS, withBuiltImports } from './module_text.js';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
@@ -122,7 +123,7 @@ async function outputsOf({ value, reason }) {
 }
 
 async function main() {
-  await Promise.all([init, updateKernels()]);
+  await Promise.all([init, updateKernels(), updateMessages()]);
   const files = listFiles();
   const modules = new Set(files.filter((path) => /(?<!\.as|\.d)\.ts$/.test(path)));
   const copied = files.filter((path) => /\.(wgsl|wasm|proto|html|svg)$/.test(path) && isShipped(path));

@@ -12,6 +12,7 @@ import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { TokenSources } from '../../services/router/observe/api_types.ts';
 import { projectPath } from './project.ts';
+import type { RunningCluster } from './running_cluster.ts';
 
 const cliPath = projectPath('dist/services/cli/main.js');
 export const harbour = projectPath('config/models/harbour');
@@ -137,21 +138,6 @@ export function temporaryFolder(): { path: string; remove: () => void } {
       rmSync(path, { recursive: true, force: true });
     },
   };
-}
-
-/** A cluster that has started, by whatever runs its roles. */
-export interface RunningCluster {
-  readonly url: string;
-  /** Address at which other processes join. */
-  readonly hub: string;
-  /** Lines that it has printed on standard error. */
-  readonly errors: string[];
-  pidOf(name: string): number;
-  kill(name: string, signal: NodeJS.Signals): void;
-  /** Drains it. */
-  end(): Promise<void>;
-  /** Ends it at once. */
-  crash(): Promise<void>;
 }
 
 /** Starts `penstock up` as a process, whose children are the roles. @throws AssertionError with what it printed when it ends instead */

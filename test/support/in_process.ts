@@ -19,7 +19,7 @@ import { modelFolder } from '../../services/cli/models.ts';
 import { loadStart } from '../../services/cli/role_modules.ts';
 import { realHost } from '../../services/cli/role_process.ts';
 import { loadTables, tableOf, type ClusterLine, type RoleTables } from '../../services/cli/tables.ts';
-import type { RunningCluster } from './cluster.ts';
+import type { RunningCluster } from './running_cluster.ts';
 
 /** One role, with the parts of its host that end with it. */
 class InProcessRole {

@@ -23,7 +23,7 @@ export interface Workers {
 }
 
 /** A tokenizer thread that starts when it is first needed. */
-export class LateTokenizer {
+class LateTokenizer {
   readonly #start: () => Promise<Thread<TokenizerTools>>;
   #starting: Promise<Thread<TokenizerTools>> | undefined;
   #running: Thread<TokenizerTools> | undefined;
