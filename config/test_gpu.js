@@ -6,7 +6,7 @@ import { spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 
 const [adapter = ''] = process.argv.slice(2);
-const suites = ['kernels/webgpu', 'kernels/webgpu_models', 'e2e/webgpu', 'e2e/idle'].map(
+const suites = ['kernels/webgpu', 'kernels/webgpu_models', 'e2e/webgpu', 'alone/idle'].map(
   (name) => `test/${name}.test.ts`,
 );
 const { status } = spawnSync(

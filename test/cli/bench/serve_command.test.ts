@@ -1,6 +1,6 @@
 /**
  * `penstock bench serve` against a server under simulated time: figures are those of its delays to the last digit, whatever is asked for. Not here:
- * sockets and real time, which e2e/bench_serve has. Budget: 5 s.
+ * sockets and real time, which alone/bench_serve has. Budget: 5 s.
  */
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { test } from 'vitest';
-import { projectPath } from './support/project.ts';
+import { projectPath } from '../support/project.ts';
 
 /** The rules that lint uses too. */
 const { betterName, betterFileName, badOpening, sentenceOf, gone } = (await import(

@@ -1,0 +1,51 @@
+/** Verdicts about failed test files: what was late may be tried again, what was wrong may not. */
+
+/** More failed files than this are no coincidence. */
+export const MAX_FILES = 3;
+
+/** Suites whose failures are never a matter of speed: tokens, bits, durability, the simulation. */
+const EXACT = /^test\/(sim|kernels|engine|store|kv)\/|^test\/e2e\/(oracle|chaos|wrong_blocks|hybrid|golden_path)\b/;
+
+/** How vitest, its poll, `until` of test/support and Playwright say that something took too long. */
+const LATE = [
+  /^(Error: )?(Test|Hook) timed out in \d+ms/,
+  /not within \d+ ms: /,
+  /Matcher did not succeed in time/,
+  /^TimeoutError: .*Timeout \d+ms exceeded/,
+];
+
+/** Whether a failed file had nothing but limits of time that were reached. */
+export function isLate({ tests, errors }) {
+  const messages = [...tests.flatMap((test) => test.messages), ...errors];
+  return messages.length > 0 && messages.every((message) => LATE.some((pattern) => pattern.test(message)));
+}
+
+/** Whether a file is one of the exact suites. */
+export function isExact(file) {
+  return EXACT.test(file);
+}
+
+/**
+ * Returns why the first run cannot be mended by running files again; undefined when it can. `run` is what the reporter kept, undefined
+ * where vitest ended without it.
+ */
+export function finalFault(run) {
+  if (!run) return 'vitest ended without a report: a worker that ended, or an error before the tests';
+  if (run.outside.length > 0) return `an error outside of tests: ${run.outside[0].split('\n')[0]}`;
+  if (run.failed.length === 0) return 'vitest failed without a failed test';
+  if (run.failed.length > MAX_FILES) return `${run.failed.length} files failed, more than ${MAX_FILES}`;
+  return undefined;
+}
+
+/** Returns the verdict about a failed file; `again` says whether each run alone passed. */
+export function verdictOf(failure, again) {
+  if (isExact(failure.file)) return 'exact suite';
+  if (!isLate(failure)) return 'wrong value';
+  return again.every(Boolean) ? 'unsteady' : 'fails again';
+}
+
+/** Returns the seeds of the simulation that a failure names. */
+export function seedsIn({ tests }) {
+  const text = tests.flatMap((test) => test.messages).join('\n');
+  return [...new Set([...text.matchAll(/^seed (\d+) failed:/gm)].map(([, seed]) => Number(seed)))];
+}
