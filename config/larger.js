@@ -168,12 +168,12 @@ export const larger = [
   },
   {
     file: 'services/router/text/template/filters.ts',
-    lines: 375,
+    lines: 377,
     reason: 'A port of another language or encoder, kept beside what it is compared with.',
   },
   {
     file: 'services/router/text/template/interpreter.ts',
-    lines: 395,
+    lines: 413,
     reason: 'A port of another language or encoder, kept beside what it is compared with.',
   },
   {

@@ -5,11 +5,14 @@
 import assert from 'node:assert/strict';
 import { parentPort, workerData } from 'node:worker_threads';
 import { failureCodeOf, messageOf } from './failure.ts';
+import { nativeThreadId } from './native_thread.ts';
 import type { Start } from './threads.ts';
 import type { Answer, Call } from './worker_threads.ts';
 
 const port = parentPort;
 assert(port, 'this is the entry of a worker thread');
+const nativeId = nativeThreadId();
+if (nativeId !== undefined) port.postMessage({ nativeId } satisfies Answer);
 const { module, data } = workerData as { module: string; data: unknown };
 const { start } = (await import(module)) as { start: Start<unknown, object, unknown> };
 const methods = await start(data, (event) => {

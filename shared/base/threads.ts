@@ -23,8 +23,14 @@ export type ArgumentOf<M, K extends keyof M> = M[K] extends Method ? Parameters<
 /** Result of the method `K` of `M`, after its promise has resolved. */
 export type ResultOf<M, K extends keyof M> = M[K] extends Method ? Awaited<ReturnType<M[K]>> : never;
 
+/** CPU time of a thread. */
+export interface CpuTime {
+  /** Returns the milliseconds of CPU time that the thread has used so far; undefined where the system does not say it. */
+  cpuMs?(): Promise<number | undefined>;
+}
+
 /** A started module, as its caller sees it. */
-export interface Thread<M> {
+export interface Thread<M> extends CpuTime {
   /**
    * Calls a method; calls run one at a time, in order. @throws Failure `cancelled` when `signal` aborts before the call has begun;
    * Error when the thread died.

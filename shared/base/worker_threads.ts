@@ -6,6 +6,7 @@
  */
 import assert from 'node:assert/strict';
 import { Worker, type Transferable } from 'node:worker_threads';
+import { nativeCpuMs } from './native_thread.ts';
 import { Failure, isFailureCode } from './failure.ts';
 import type { ArgumentOf, NameOf, ResultOf, Thread, ThreadListener, Threads } from './threads.ts';
 
@@ -29,6 +30,8 @@ export interface Call {
 export interface Answer {
   readonly id?: number;
   readonly event?: unknown;
+  /** First message of a thread on Linux: its id in the operating system. */
+  readonly nativeId?: string;
   readonly value?: unknown;
   readonly error?: string;
   /** Code of the error when it is a Failure. */
@@ -51,6 +54,8 @@ export class WorkerThread<M, E> implements Thread<M> {
   readonly #worker: Worker;
   readonly #posted = new Map<number, Pending>();
   readonly #waiting = new Map<number, Pending>();
+  /** Id of the thread in the operating system; undefined until it has been sent, or where there is none. */
+  #nativeId: string | undefined;
   #nextId = 0;
   #death: Error | undefined;
   #isClosing = false;
@@ -58,6 +63,10 @@ export class WorkerThread<M, E> implements Thread<M> {
   constructor(worker: Worker, listener: ThreadListener<E>) {
     this.#worker = worker;
     worker.on('message', (answer: Answer) => {
+      if (answer.nativeId !== undefined) {
+        this.#nativeId = answer.nativeId;
+        return;
+      }
       if (answer.id === undefined) {
         listener.onEvent?.(answer.event as E);
         return;
@@ -116,6 +125,19 @@ export class WorkerThread<M, E> implements Thread<M> {
 
   notify<K extends NameOf<M>>(method: K, argument: ArgumentOf<M, K>, transfer: readonly Transferable[] = []): void {
     this.#worker.postMessage({ id: undefined, method, argument } satisfies Call, transfer);
+  }
+
+  async cpuMs(): Promise<number | undefined> {
+    if (this.#death) return undefined;
+    // Node 24 and later; an answer comes also while the thread is within one long call.
+    if ('cpuUsage' in this.#worker && typeof this.#worker.cpuUsage === 'function') {
+      const usage = this.#worker.cpuUsage as () => Promise<{ readonly user: number; readonly system: number }>;
+      return usage.call(this.#worker).then(
+        ({ user, system }) => (user + system) / 1_000,
+        () => undefined,
+      );
+    }
+    return this.#nativeId === undefined ? undefined : nativeCpuMs(this.#nativeId);
   }
 
   #post(): void {

@@ -111,7 +111,7 @@ beforeAll(async () => {
   console.log(`oracle: SEED=${seed}`);
   reference = await loadReference(harbour, 'f16');
   const vocabulary = { kind: 'model', path: harbour, vocabSize: reference.folder.config.vocabSize } as const;
-  masks = new MaskService({ threads: workerThreads, clock: systemClock, vocabulary, compileMs: 30_000 });
+  masks = new MaskService({ threads: workerThreads, clock: systemClock, vocabulary });
   cluster = await Cluster.up(
     '--prefill',
     '2',

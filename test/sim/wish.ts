@@ -16,7 +16,7 @@ const EOS = 1;
 /** The longest prompt and output together that simulated models have. */
 export const MAX_LENGTH = 100;
 /** Tokenizers hold nothing of a request: one serves every process of every seed. */
-const simTokenizer = new TokenizerTools(readTextFiles(simModel), Infinity);
+const simTokenizer = new TokenizerTools(readTextFiles(simModel));
 
 /**
  * Tokenizer of a process's thread. Its list of added ids is empty, since answers would otherwise be remembered from one seed to

@@ -2,11 +2,11 @@
  * Rules for the text of answers, as grammars: converted on a thread that may be lost, and compiled on trial with a model's vocabulary, so
  * that no instance is given a grammar that it cannot use.
  *
- *   rule ──convert, CONVERT_MS at most──► EBNF ──trial──► kept, as a refusal is
+ *   rule ──convert, CONVERT_CPU_MS at most──► EBNF ──trial──► kept, as a refusal is
  */
 import type { Clock } from '../../../shared/base/clock.ts';
 import { Failure } from '../../../shared/base/failure.ts';
-import { inTime, LATE } from '../../../shared/base/in_time.ts';
+import { inCpuTime, LATE, SPENT } from '../../../shared/base/cpu_limit.ts';
 import { Recent } from '../../../shared/base/recent.ts';
 import { abortable } from '../../../shared/base/signal.ts';
 import type { Thread, Threads } from '../../../shared/base/threads.ts';
@@ -14,16 +14,18 @@ import type { TrialCompiler } from '../../../shared/grammar/matcher/trial_compil
 import type { start, RuleConverter } from './rule_worker.ts';
 import type { TextRule } from './text_rule.ts';
 
-/** Milliseconds that the conversion of one rule may take. */
-const CONVERT_MS = 1_000;
+/** Milliseconds of CPU time that the conversion of one rule may take. The largest that is accepted takes 1.2 s on one core. */
+const CONVERT_CPU_MS = 5_000;
+/** Milliseconds after which a client may try again when the machine was too busy. */
+const RETRY_MS = 2_000;
 /** Rules that wait for their conversion (P1). */
 const MAX_WAITING = 64;
 /** Rules whose grammars are kept, and the characters of all of them (P1). */
 const MAX_KEPT = 512;
 const MAX_KEPT_CHARACTERS = 8 << 20;
 
-/** Milliseconds after which a rule that took too long may be tried again. */
-const LATE_MS = 60_000;
+/** Milliseconds after which a rule that took too much CPU time may be tried again: that differs a little from run to run. */
+const SPENT_MS = 60_000;
 
 /** Result of a conversion. */
 interface Kept {
@@ -49,8 +51,8 @@ export class RuleConversions {
   }
 
   /**
-   * Returns a rule as EBNF. @throws Failure `invalid_request` with the reason when it cannot be converted, or not in time; `overloaded`
-   * when too many wait; `cancelled` when `signal` aborts.
+   * Returns a rule as EBNF. @throws Failure `invalid_request` with the reason when it cannot be converted, or takes too much CPU time;
+   * `overloaded` when too many wait, or the machine has no time; `cancelled` when `signal` aborts.
    */
   async convert(rule: TextRule, signal: AbortSignal): Promise<string> {
     // The parameter that states the rule is only for messages.
@@ -78,18 +80,26 @@ export class RuleConversions {
 
   async #inTime(key: string, rule: TextRule): Promise<string> {
     const thread = await (this.#thread ??= this.#start());
-    let why = `it took over ${CONVERT_MS / 1_000} s to read: make it smaller`;
+    let failure = new Failure('invalid_request', 'it cannot be read: make it smaller, with less nesting');
+    let keptMs = SPENT_MS;
     try {
-      const ebnf = await inTime(this.#clock, CONVERT_MS, thread.call('convert', rule));
-      if (ebnf !== LATE) return this.#keep(key, ebnf);
+      const ebnf = await inCpuTime(this.#clock, thread, CONVERT_CPU_MS, thread.call('convert', rule));
+      if (ebnf !== LATE && ebnf !== SPENT) return this.#keep(key, ebnf);
+      const spent = `it took over ${CONVERT_CPU_MS / 1_000} s of CPU time to read: make it smaller`;
+      if (ebnf === SPENT) failure = new Failure('invalid_request', spent);
+      else {
+        failure = new Failure('overloaded', 'the machine has no time to read it: try again', {
+          retryAfterMs: RETRY_MS,
+        });
+        // The next request tries again.
+        keptMs = 0;
+      }
     } catch (error) {
       if (error instanceof Failure) throw this.#keep(key, error);
-      why = 'it cannot be read: make it smaller, with less nesting';
     }
     this.#thread = undefined;
     void thread.close();
-    // The machine may have been busy: another try is worth it after a while.
-    throw this.#keep(key, new Failure('invalid_request', why), this.#clock.nowMs() + LATE_MS);
+    throw this.#keep(key, failure, this.#clock.nowMs() + keptMs);
   }
 
   /** Starts a thread. Its time limits begin when it is there. */

@@ -11,8 +11,10 @@ import { compressed } from './compressed.ts';
 import { integerOf, refuseUnknown, textOf, type Query } from './query.ts';
 import { withBody } from './read_body.ts';
 
-/** Milliseconds for a look-up: its prompt is encoded behind those of requests. */
+/** Milliseconds for a look-up: its prompt is encoded behind those of requests, and where it waits for long the router has too much to do. */
 const LOOKUP_MS = 30_000;
+/** Milliseconds after which a client may look again. */
+const RETRY_MS = 2_000;
 
 const DEFAULT_RUNS = 500;
 const MAX_RUNS = 5_000;
@@ -49,7 +51,8 @@ function addLookupRoute(app: FastifyInstance, { context, index, view }: HttpApp)
       asked.abort(new Failure('cancelled', 'the client left'));
     });
     void clock.sleep(LOOKUP_MS, ended.signal).then(() => {
-      asked.abort(new Failure('deadline_exceeded', `the look-up took over ${LOOKUP_MS} ms: try again`));
+      const options = { retryAfterMs: RETRY_MS };
+      asked.abort(new Failure('overloaded', 'the router has no time for the look-up: try again', options));
     });
     try {
       return await lookups.answer(

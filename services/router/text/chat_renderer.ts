@@ -1,5 +1,4 @@
 /** Renders chats with a model's chat templates: which template, what it is given, and what it says of the model's output format. */
-import { createContext, Script } from 'node:vm';
 import { z } from 'zod';
 import { Failure, messageOf } from '../../../shared/base/failure.ts';
 import type { TemplateInput } from '../openai/parameters.ts';
@@ -7,6 +6,7 @@ import { chooseFormat, prefixReader, type FormatChoice, type ParserNames } from 
 import { responseTemplate } from '../output/response_template.ts';
 import { forTemplate, leftOpen, namesInTags, namesRole, readsVariable, type Messages } from './chat_messages.ts';
 import { ChatTemplate } from './template/chat_template.ts';
+import { StepsExceeded } from './template/steps.ts';
 import { instructions, toolsJson, withCallsAsText, withoutSystem, withShortIds, withSystemText } from './tool_texts.ts';
 
 /** Names of the special tokens that templates can read, as in transformers. */
@@ -61,23 +61,14 @@ export class ChatRenderer {
   readonly #usual: ReadTemplate | undefined;
   readonly #forTools: ReadTemplate | undefined;
   readonly #config: Readonly<Record<string, unknown>>;
-  /** Context in which templates are rendered, so that node:vm can stop a template after `renderMs`, whatever it calls. */
-  readonly #sandbox = createContext({ render: (): string => '' });
-  readonly #rendering = new Script('render()');
-  readonly #renderMs: number;
   readonly #prefixOf: ReturnType<typeof prefixReader>;
 
   /**
    * @param config tokenizer_config.json
    * @param file text of chat_template.jinja; undefined when there is none
-   * @param renderMs milliseconds after which rendering is stopped; Infinity: no watchdog thread is needed
    */
-  constructor(
-    config: Readonly<Record<string, unknown>>,
-    file: string | undefined,
-    { renderMs, parsers }: { readonly renderMs: number; readonly parsers: ParserNames },
-  ) {
-    [this.#config, this.#renderMs] = [config, renderMs];
+  constructor(config: Readonly<Record<string, unknown>>, file: string | undefined, parsers: ParserNames) {
+    this.#config = config;
     const found = file ?? templatesSchema.safeParse(config['chat_template']).data;
     const named = (name: string): string | undefined =>
       typeof found === 'string' ? undefined : found?.find((one) => one.name === name)?.template;
@@ -179,20 +170,18 @@ export class ChatRenderer {
       } catch (error) {
         if (error instanceof Failure) throw error;
         first ??= error;
-        if (isTooLong(error)) break;
+        if (error instanceof StepsExceeded) break;
       }
     }
     throw this.#refused(first);
   }
 
   #refused(cause: unknown): Failure {
-    const why = isTooLong(cause)
-      ? `is not done with them after ${this.#renderMs} ms`
-      : `refuses them: ${messageOf(cause)}`;
+    const why = cause instanceof StepsExceeded ? `loops: ${cause.message}` : `refuses them: ${messageOf(cause)}`;
     return new Failure('invalid_request', `messages: the chat template ${why}`, { cause });
   }
 
-  /** Renders messages within the time limit. @throws Failure when there is no template, Error with what the template raises. */
+  /** Renders messages. @throws Failure when there is no template, Error with what the template raises. */
   #rendered(
     read: ReadTemplate | undefined,
     messages: Messages,
@@ -208,27 +197,15 @@ export class ChatRenderer {
           : `the chat template of this model cannot be read (${why}): use /v1/completions`,
       );
     }
-    return this.#inTime(() =>
-      template.render({
-        ...Object.fromEntries(SPECIAL_TOKENS.map((name) => [name, this.specialToken(name)])),
-        // Defaults for absent values: templates test whether `tools` and `documents` are none.
-        ...{ tools: tools.length === 0 ? null : tools, documents: null },
-        ...(read.readsXmlTools && tools.length > 0 ? { xml_tools: tools.map((tool) => tool.function) } : {}),
-        ...kwargs,
-        messages,
-        add_generation_prompt: addGenerationPrompt,
-      }),
-    );
-  }
-
-  /**
-   * Runs `render` for at most `renderMs`, because a template may loop and this thread serves other requests too. @throws Error when
-   * the time is over.
-   */
-  #inTime(render: () => string): string {
-    if (this.#renderMs === Infinity) return render();
-    this.#sandbox['render'] = render;
-    return this.#rendering.runInContext(this.#sandbox, { timeout: this.#renderMs }) as string;
+    return template.render({
+      ...Object.fromEntries(SPECIAL_TOKENS.map((name) => [name, this.specialToken(name)])),
+      // Defaults for absent values: templates test whether `tools` and `documents` are none.
+      ...{ tools: tools.length === 0 ? null : tools, documents: null },
+      ...(read.readsXmlTools && tools.length > 0 ? { xml_tools: tools.map((tool) => tool.function) } : {}),
+      ...kwargs,
+      messages,
+      add_generation_prompt: addGenerationPrompt,
+    });
   }
 }
 
@@ -254,11 +231,4 @@ function whyUnusable(response: unknown): string | undefined {
   } catch (error) {
     return messageOf(error);
   }
-}
-
-function isTooLong(error: unknown): boolean {
-  // The error comes from the stopped context, so it is not an instance of this context's Error.
-  return (
-    typeof error === 'object' && error !== null && 'code' in error && error.code === 'ERR_SCRIPT_EXECUTION_TIMEOUT'
-  );
 }

@@ -24,9 +24,6 @@ import { readPromptBody, type ChatInput, type ChatPrompt, type PromptBodyJob, ty
 import { tokenizerInfo } from './tokenizer_info.ts';
 import { turnReader, type TurnReader } from './turn_reader.ts';
 
-/** Milliseconds after which rendering is stopped. A template takes a millisecond or two, unless it loops. */
-const RENDER_MS = 2_000;
-
 /** Parsers are chosen by the model's files unless the router's options name them. */
 const AUTO: ParserNames = { tools: 'auto', reasoning: 'auto' };
 
@@ -70,19 +67,13 @@ export class TokenizerTools {
   readonly #added: ReadonlyMap<number, string>;
   #letter: number | undefined;
 
-  /**
-   * Opens a tokenizer and its template. Rendering is stopped after `renderMs`; with Infinity the template is trusted, and no watchdog
-   * thread is needed.
-   */
-  constructor(
-    { tokenizer, config, template, parsers = AUTO, keepsReasoning = false }: TokenizerInput,
-    renderMs = RENDER_MS,
-  ) {
+  /** Opens a tokenizer and its template. @throws Error when the files cannot be used */
+  constructor({ tokenizer, config, template, parsers = AUTO, keepsReasoning = false }: TokenizerInput) {
     this.#config = JSON.parse(config) as Record<string, unknown>;
     this.#tokenizer = openLibrary(JSON.parse(tokenizer), this.#config);
     this.#spell = tokenSpeller(this.#tokenizer.tokenizer.decoder);
     this.#added = new Map(this.#tokenizer.tokenizer.added_tokens.map(({ id, content }) => [id, content]));
-    this.#chats = new ChatRenderer(this.#config, template, { renderMs, parsers });
+    this.#chats = new ChatRenderer(this.#config, template, parsers);
     this.#keepsReasoning = keepsReasoning;
   }
 

@@ -1,29 +1,31 @@
-/** A grammar thread as its owner sees it: calls with a time limit, and what the thread died of. */
+/** A grammar thread as its owner sees it: calls with a limit of CPU time, and what the thread died of. */
 import type { Clock } from '../../base/clock.ts';
 import { Failure, messageOf } from '../../base/failure.ts';
-import { inTime, LATE } from '../../base/in_time.ts';
+import { inCpuTime, LATE, SPENT } from '../../base/cpu_limit.ts';
 import type { ArgumentOf, NameOf, ResultOf, Thread, Threads } from '../../base/threads.ts';
 import type { MaskWorker, start } from './mask_matchers.ts';
 
 /** Module of a grammar thread, for `Threads.spawn`. */
 export const maskModule = { url: new URL('./mask_worker.js', import.meta.url) };
 
+/** How a thread was lost: a call took more CPU time than it may, got none for long, or the thread ended. */
+type Loss = 'spent' | 'late' | 'ended';
+
 /** The thread is gone: its states and grammars are lost, and a new one may be started. */
 export class ThreadLost extends Error {
-  /** Whether a call took longer than it may. */
-  readonly isLate: boolean;
+  readonly how: Loss;
   /** Id of the grammar that the thread worked on; 0 for none. */
   readonly grammar: number;
 
-  constructor(message: string, grammar: number, isLate: boolean) {
+  constructor(message: string, grammar: number, how: Loss) {
     super(message);
     this.name = 'ThreadLost';
     this.grammar = grammar;
-    this.isLate = isLate;
+    this.how = how;
   }
 }
 
-/** One grammar thread. A call that takes too long, or fails otherwise than by a Failure, ends it. */
+/** One grammar thread. A call that takes too much CPU time, or fails otherwise than by a Failure, ends it. */
 export class GrammarThread {
   readonly #thread: Thread<MaskWorker>;
   readonly #clock: Clock;
@@ -46,27 +48,28 @@ export class GrammarThread {
     return this.#lost !== undefined;
   }
 
-  /** Calls a method. @throws Failure of the method's own, ThreadLost when it takes over `limitMs` or the thread is gone. */
+  /** Calls a method. @throws Failure of the method's own, ThreadLost when it takes over `cpuMs` of CPU time or the thread is gone. */
   async call<K extends NameOf<MaskWorker>>(
     method: K,
     argument: ArgumentOf<MaskWorker, K>,
-    limitMs: number,
+    cpuMs: number,
   ): Promise<ResultOf<MaskWorker, K>> {
     if (this.#lost) throw this.#lost;
     try {
-      const answer = await inTime(this.#clock, limitMs, this.#thread.call(method, argument));
-      if (answer !== LATE) return answer;
+      const answer = await inCpuTime(this.#clock, this.#thread, cpuMs, this.#thread.call(method, argument));
+      if (answer === SPENT) throw this.lose(`it was not done after ${cpuMs / 1_000} s of CPU time`, 'spent');
+      if (answer === LATE) throw this.lose('it was not done, and the machine has no time for it', 'late');
+      return answer;
     } catch (error) {
-      if (error instanceof Failure) throw error;
+      if (error instanceof Failure || error instanceof ThreadLost) throw error;
       throw this.lose(messageOf(error));
     }
-    throw this.lose(`it was not done after ${limitMs / 1_000} s`, true);
   }
 
   /** Ends the thread because it is of no use any more. Returns the error of all further calls. */
-  lose(why: string, isLate = false): ThreadLost {
+  lose(why: string, how: Loss = 'ended'): ThreadLost {
     if (this.#lost) return this.#lost;
-    this.#lost = new ThreadLost(why, Atomics.load(this.#working, 0), isLate);
+    this.#lost = new ThreadLost(why, Atomics.load(this.#working, 0), how);
     void this.#thread.close();
     this.#onLost(this.#lost);
     return this.#lost;
@@ -74,7 +77,7 @@ export class GrammarThread {
 
   /** Ends the thread. */
   async close(): Promise<void> {
-    this.#lost ??= new ThreadLost('it was closed', 0, false);
+    this.#lost ??= new ThreadLost('it was closed', 0, 'ended');
     await this.#thread.close();
   }
 }

@@ -7,8 +7,8 @@ const MAX_GRAMMARS = 256;
 const MAX_CHARACTERS = 8 << 20;
 /** A grammar that so many threads died of is refused. */
 const MAX_DEATHS = 2;
-/** Milliseconds after which a grammar that took too long may try again: the machine may have been busy. */
-const LATE_MS = 60_000;
+/** Milliseconds after which a grammar that took too much CPU time may try again: that differs a little from run to run. */
+const SPENT_MS = 60_000;
 
 /** A grammar by its text. */
 export class Grammar {
@@ -34,10 +34,10 @@ export class Grammar {
     this.#refusal = { message: `the grammar cannot be used: ${reason}`, untilMs: Infinity };
   }
 
-  /** Refuses the grammar for a while, because its compile took over `limitMs`. */
-  refuseLate(limitMs: number, nowMs: number): void {
-    const message = `the grammar is not compiled after ${limitMs / 1_000} s: use shorter repetitions, fewer optional parts or a smaller schema`;
-    this.#refusal = { message, untilMs: nowMs + LATE_MS };
+  /** Refuses the grammar for a while, because its compile took over `cpuMs` of CPU time. */
+  refuseSpent(cpuMs: number, nowMs: number): void {
+    const message = `the grammar is not compiled after ${cpuMs / 1_000} s of CPU time: use shorter repetitions, fewer optional parts or a smaller schema`;
+    this.#refusal = { message, untilMs: nowMs + SPENT_MS };
   }
 
   /** Counts a thread that died while it worked on this grammar. */

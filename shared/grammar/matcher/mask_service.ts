@@ -3,7 +3,7 @@
  *
  * A compiled grammar cannot move between threads, and while one is compiled its thread does nothing else. So a new grammar goes to a
  * thread without outputs, which is started if there may be one more, else to the thread with the fewest: only their tokens wait. The
- * outputs of a thread that is lost, because the library failed or took too long, are opened in others from their tokens.
+ * outputs of a thread that is lost, because the library failed or took too much CPU time, are opened in others from their tokens.
  */
 import type { Clock } from '../../base/clock.ts';
 import { Failure } from '../../base/failure.ts';
@@ -15,7 +15,7 @@ import { MaskThread } from './mask_thread.ts';
 import { MAX_TRIES, OpenMask, threadsEnded, type Seat } from './open_mask.ts';
 import { vocabSizeOf } from './token_table.ts';
 import type { TokenMask } from './token_mask.ts';
-import { LOAD_MS, type TokenGrammar, type VocabularySource } from './vocabulary.ts';
+import { LOAD_CPU_MS, type TokenGrammar, type VocabularySource } from './vocabulary.ts';
 
 /** Settings of a {@link MaskService}. */
 export interface MaskServiceOptions {
@@ -24,10 +24,10 @@ export interface MaskServiceOptions {
   readonly vocabulary: VocabularySource;
   /** Threads at most; each has a copy of the vocabulary. They are started when they are first needed. */
   readonly maxThreads?: number;
-  /** Milliseconds that the compile of one grammar may take. Over the router's limit, which refuses grammars that are too slow. */
-  readonly compileMs?: number;
-  /** Milliseconds that the masks of one step may take: they take less than one, and a thread that takes longer hangs. */
-  readonly stepMs?: number;
+  /** Milliseconds of CPU time that the compile of one grammar may take: far over the router's limit, which refuses what is too much. */
+  readonly compileCpuMs?: number;
+  /** Milliseconds of CPU time that the mask of one step of one output may take. Slow grammars take 130; a thread that takes more hangs. */
+  readonly stepCpuMs?: number;
   /** Outputs that may be open at once (P1). */
   readonly maxOpen?: number;
 }
@@ -47,7 +47,7 @@ export class MaskService {
   #isClosed = false;
 
   constructor(options: MaskServiceOptions) {
-    this.#options = { maxThreads: 2, compileMs: 5_000, stepMs: 10_000, maxOpen: 1_024, ...options };
+    this.#options = { maxThreads: 2, compileCpuMs: 20_000, stepCpuMs: 10_000, maxOpen: 1_024, ...options };
     const { vocabulary } = options;
     const vocabSize = vocabulary.kind === 'table' ? vocabSizeOf(vocabulary.table) : vocabulary.vocabSize;
     this.#numWords = Math.ceil(vocabSize / 32);
@@ -55,7 +55,7 @@ export class MaskService {
 
   /**
    * Opens the state of a grammar after the tokens of `output`. @throws Failure `invalid_request` when the grammar cannot be compiled,
-   * cannot be compiled in time, does not allow `output`, or the model has no tokenizer; `overloaded` when too many outputs are open;
+   * takes too much CPU time to compile, does not allow `output`, or the model has no tokenizer; `overloaded` when too many outputs are open;
    * `unavailable` when its threads end whatever they do; `cancelled` when `signal` aborts.
    */
   async open({ ebnf, endTokens }: TokenGrammar, output: readonly number[], signal?: AbortSignal): Promise<TokenMask> {
@@ -132,12 +132,12 @@ export class MaskService {
   }
 
   #start(): MaskThread {
-    const { threads, clock, vocabulary, compileMs, stepMs } = this.#options;
+    const { threads, clock, vocabulary, compileCpuMs, stepCpuMs } = this.#options;
     const calls = new GrammarThread(threads, clock, (lost) => {
       this.#onLost(thread, lost);
     });
     const source = this.#vocabulary ?? Promise.resolve(vocabulary);
-    const read = source.then((from) => calls.call('load', from, LOAD_MS));
+    const read = source.then((from) => calls.call('load', from, LOAD_CPU_MS));
     this.#vocabulary ??= read.then(
       (table) => ({ kind: 'table', table }),
       (error: unknown) => {
@@ -148,17 +148,18 @@ export class MaskService {
     );
     this.#vocabulary.catch(() => undefined);
     read.catch(() => calls.lose('it cannot read the vocabulary'));
-    const thread = new MaskThread(calls, read, { compileMs, stepMs });
+    const thread = new MaskThread(calls, read, { compileCpuMs, stepCpuMs });
     this.#threads.push(thread);
     return thread;
   }
 
-  #onLost(thread: MaskThread, { grammar: id, isLate, message }: ThreadLost): void {
+  #onLost(thread: MaskThread, { grammar: id, how, message }: ThreadLost): void {
     this.#threads = this.#threads.filter((one) => one !== thread);
     const grammar = [...this.#masks].find((mask) => mask.grammar.id === id)?.grammar;
     const wasOpen = [...thread.masks].some((mask) => mask.grammar === grammar);
-    if (isLate && !wasOpen) grammar?.refuseLate(this.#options.compileMs, this.#options.clock.nowMs());
-    else grammar?.died(message);
+    // A machine without time for its threads says nothing about a grammar.
+    if (how === 'spent' && !wasOpen) grammar?.refuseSpent(this.#options.compileCpuMs, this.#options.clock.nowMs());
+    else if (how !== 'late') grammar?.died(message);
     for (const mask of thread.masks) mask.reopen();
     thread.masks.clear();
   }

@@ -14,6 +14,9 @@ import { Recent } from '../../base/recent.ts';
 const MAX_COMPILED = 64;
 const MAX_CHARACTERS = 4 << 20;
 
+/** Milliseconds of CPU time for each token that an opened output already has: a token alone takes microseconds. */
+const REPLAY_MS = 5;
+
 /** An output to open; `isWanted` says whether its caller is still there when its turn comes. */
 export interface Opening extends Pick<OpenRequest, 'id' | 'endTokens' | 'output' | 'words'> {
   readonly grammar: Grammar;
@@ -41,7 +44,7 @@ export class MaskThread {
   readonly masks = new Set<ServedMask>();
   readonly #thread: GrammarThread;
   readonly #ready: Promise<unknown>;
-  readonly #limits: { readonly compileMs: number; readonly stepMs: number };
+  readonly #limits: { readonly compileCpuMs: number; readonly stepCpuMs: number };
   /** Ids of compiled grammars. */
   readonly #compiled = new Recent<number, true>(MAX_COMPILED, MAX_CHARACTERS);
   /** Outputs to open and tokens to accept: at most one of each for an output that is open (P1). */
@@ -54,7 +57,7 @@ export class MaskThread {
   constructor(
     thread: GrammarThread,
     ready: Promise<unknown>,
-    limits: { readonly compileMs: number; readonly stepMs: number },
+    limits: { readonly compileCpuMs: number; readonly stepCpuMs: number },
   ) {
     this.#thread = thread;
     this.#ready = ready;
@@ -127,7 +130,8 @@ export class MaskThread {
     try {
       if (failure) throw failure.error;
       const argument = { closed, steps: steps.map((step) => step.argument) };
-      const states = await this.#thread.call('accept', argument, this.#limits.stepMs);
+      const cpuMs = this.#limits.stepCpuMs * Math.max(1, steps.length);
+      const states = await this.#thread.call('accept', argument, cpuMs);
       steps.forEach(({ resolve }, i) => {
         resolve(states[i]);
       });
@@ -153,12 +157,15 @@ export class MaskThread {
 
   async #open(grammar: Grammar, output: Pick<OpenRequest, 'id' | 'endTokens' | 'output' | 'words'>): Promise<Opened> {
     const { id, ebnf } = grammar;
+    const { compileCpuMs, stepCpuMs } = this.#limits;
+    const replayMs = output.output.length * REPLAY_MS;
     if (this.#compiled.get(id)) {
-      return this.#thread.call('open', { ...output, grammar: id, ebnf: undefined, drop: [] }, this.#limits.stepMs);
+      const known = { ...output, grammar: id, ebnf: undefined, drop: [] };
+      return this.#thread.call('open', known, stepCpuMs + replayMs);
     }
     const drop = this.#compiled.set(id, true, ebnf.length);
     try {
-      return await this.#thread.call('open', { ...output, grammar: id, ebnf, drop }, this.#limits.compileMs);
+      return await this.#thread.call('open', { ...output, grammar: id, ebnf, drop }, compileCpuMs + replayMs);
     } catch (error) {
       // The text was refused: the thread, if it is still there, does not have it.
       this.#compiled.delete(id);

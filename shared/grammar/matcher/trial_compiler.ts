@@ -1,5 +1,5 @@
 /**
- * Tries grammars before they are sent to an instance, on a thread that may be lost: one at a time, each for a limited time. After a
+ * Tries grammars before they are sent to an instance, on a thread that may be lost: one at a time, each for a limited CPU time. After a
  * grammar that fails, the next one has a new thread.
  */
 import type { Clock } from '../../base/clock.ts';
@@ -8,19 +8,26 @@ import { abortable } from '../../base/signal.ts';
 import type { Threads } from '../../base/threads.ts';
 import { Grammars, type Grammar } from './grammars.ts';
 import { GrammarThread, ThreadLost } from './grammar_thread.ts';
-import { LOAD_MS, type VocabularySource } from './vocabulary.ts';
+import { LOAD_CPU_MS, type VocabularySource } from './vocabulary.ts';
 
 /** Settings of a {@link TrialCompiler}. */
 export interface TrialCompilerOptions {
   readonly threads: Threads;
   readonly clock: Clock;
   readonly vocabulary: VocabularySource;
-  /** Milliseconds that the compile of one grammar may take. */
-  readonly compileMs?: number;
+  /** Milliseconds of CPU time that the compile of one grammar may take. */
+  readonly compileCpuMs?: number;
   /** Grammars that may wait at once (P1). */
   readonly maxWaiting?: number;
 }
 
+/**
+ * Milliseconds of CPU time of one compile. Schemas of real programs take 0.05 to 0.5 s with a vocabulary of 128,000; other programs on the
+ * same cores make that up to twice as much.
+ */
+const COMPILE_CPU_MS = 4_000;
+/** Milliseconds after which a client may try again when the machine was too busy. */
+const RETRY_MS = 2_000;
 /** Threads that one grammar is tried in: it is refused before, unless threads end for other reasons. */
 const MAX_TRIES = 4;
 
@@ -43,13 +50,13 @@ export class TrialCompiler {
   #isClosed = false;
 
   constructor(options: TrialCompilerOptions) {
-    this.#options = { compileMs: 2_000, maxWaiting: 64, ...options };
+    this.#options = { compileCpuMs: COMPILE_CPU_MS, maxWaiting: 64, ...options };
     this.#vocabulary = options.vocabulary;
   }
 
   /**
    * Resolves when the grammar compiles and the vocabulary can begin it. Grammars that were tried before are answered at once. @throws
-   * Failure `invalid_request` with the reason when it cannot be used, `overloaded` when too many wait, `cancelled` when `signal` aborts.
+   * Failure `invalid_request` with the reason when it cannot be used, `overloaded` when too many wait or the machine has no time, `cancelled` when `signal` aborts.
    */
   async check(ebnf: string, signal?: AbortSignal): Promise<void> {
     if (this.#isClosed || signal?.aborted) throw cancelled();
@@ -80,14 +87,14 @@ export class TrialCompiler {
   }
 
   async #try(grammar: Grammar): Promise<void> {
-    const { clock, compileMs } = this.#options;
+    const { clock, compileCpuMs } = this.#options;
     for (let tries = 0; tries < MAX_TRIES; tries++) {
       if (this.#isClosed) throw cancelled();
       grammar.check(clock.nowMs());
       const thread = (this.#thread ??= this.#start());
-      await thread.ready;
       try {
-        const refusal = await thread.calls.call('check', grammar.ebnf, compileMs);
+        await thread.ready;
+        const refusal = await thread.calls.call('check', grammar.ebnf, compileCpuMs);
         if (!refusal) {
           grammar.isTried = true;
           return;
@@ -96,8 +103,12 @@ export class TrialCompiler {
         thread.calls.lose(refusal.refused);
       } catch (error) {
         if (!(error instanceof ThreadLost)) throw error;
-        if (error.isLate) grammar.refuseLate(compileMs, clock.nowMs());
-        else grammar.died(error.message);
+        if (error.how === 'late')
+          throw new Failure('overloaded', 'the machine has no time to compile the grammar: try again', {
+            retryAfterMs: RETRY_MS,
+          });
+        if (error.how === 'spent') grammar.refuseSpent(compileCpuMs, clock.nowMs());
+        else if (error.grammar !== 0) grammar.died(error.message);
       }
     }
     throw new Failure('internal', `the grammar could not be tried: ${MAX_TRIES} threads ended`);
@@ -108,7 +119,7 @@ export class TrialCompiler {
     const calls = new GrammarThread(threads, clock, () => {
       this.#thread = undefined;
     });
-    const ready = calls.call('load', this.#vocabulary, LOAD_MS).then((table) => {
+    const ready = calls.call('load', this.#vocabulary, LOAD_CPU_MS).then((table) => {
       this.#vocabulary = { kind: 'table', table };
     });
     ready.catch(() => calls.lose('it cannot read the vocabulary'));

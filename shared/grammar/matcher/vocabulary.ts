@@ -4,8 +4,8 @@ import { openModel } from '../../model/open_model.ts';
 import type { TextFiles } from '../../model/text_files.ts';
 import { tokenTable, type TokenTable } from './token_table.ts';
 
-/** Milliseconds in which a thread must have read its vocabulary. */
-export const LOAD_MS = 60_000;
+/** Milliseconds of CPU time in which a thread must have read its vocabulary. */
+export const LOAD_CPU_MS = 60_000;
 
 /** Where the bytes of a model's tokens are read from, in the thread that needs them. */
 export type VocabularySource =

@@ -46,6 +46,8 @@ class FailingWorker extends MaskWorker {
     Atomics.store(this.#working, 0, grammar);
     if (fault.startsWith('exit')) process.exit(3);
     if (fault.startsWith('throw')) throw new Error('memory access out of bounds');
+    // Waits without CPU time for what never comes.
+    if (fault.startsWith('wait')) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
     for (;;) Atomics.load(this.#working, 0);
   }
 }

@@ -173,7 +173,7 @@ describe('threads', () => {
     'die twice of a grammar (%s), which is then refused; others never notice',
     async (fault) => {
       const threads = new WatchedThreads(failing);
-      const service = serve(threads, { maxThreads: 1, compileMs: 1_000, stepMs: 1_000 });
+      const service = serve(threads, { maxThreads: 1, compileCpuMs: 1_000, stepCpuMs: 1_000 });
       const expected = await masksOf(LIST, TEXT);
       const other = await service.open(grammar(LIST), []);
       const followed = follow(other, TEXT);
@@ -216,11 +216,11 @@ describe('threads', () => {
   test('that take too long over a grammar are replaced, and it is refused for a minute', async () => {
     const threads = new WatchedThreads(failing);
     let nowMs = 0;
-    const clock = { ...systemClock, nowMs: () => nowMs };
-    const service = serve(threads, { clock, compileMs: 1_000, maxThreads: 1 });
+    const clock = { ...systemClock, nowMs: () => nowMs + performance.now() };
+    const service = serve(threads, { clock, compileCpuMs: 1_000, maxThreads: 1 });
     const other = await service.open(grammar(LIST), tokensOf('["'));
     const bad = grammar('root ::= "a"\n# hang open');
-    await assert.rejects(service.open(bad, []), failsWith('invalid_request', /not compiled after 1 s/));
+    await assert.rejects(service.open(bad, []), failsWith('invalid_request', /not compiled after 1 s of CPU time/));
     await assert.rejects(service.open(bad, []), failsWith('invalid_request', /not compiled/));
     assert.equal(threads.started.length, 2);
     assert.equal(await other.accept(97), true);
@@ -230,8 +230,23 @@ describe('threads', () => {
     assert.equal(await other.accept(98), true);
   });
 
+  test('that get no CPU time are replaced, and no grammar is blamed: another instance is asked', async () => {
+    const threads = new WatchedThreads(failing);
+    let nowMs = 0;
+    const sleep = async (_ms: number, signal?: AbortSignal): Promise<void> => {
+      nowMs += 1_000;
+      await systemClock.sleep(5, signal);
+    };
+    const service = serve(threads, { clock: { ...systemClock, nowMs: () => nowMs, sleep }, maxThreads: 1 });
+    const waiting = grammar('root ::= "a"\n# wait open');
+    for (let i = 1; i <= 2; i++) {
+      await assert.rejects(service.open(waiting, []), failsWith('unavailable', /threads ended/));
+      assert.equal(threads.started.length, 4 * i, 'it is tried again');
+    }
+  });
+
   test('are left when the library itself takes too long', async () => {
-    const service = serve(new WatchedThreads(), { compileMs: 1_000 });
+    const service = serve(new WatchedThreads(), { compileCpuMs: 1_000 });
     await assert.rejects(service.open(grammar(slowGrammar()), []), failsWith('invalid_request', /not compiled/));
     assert.equal(await (await service.open(grammar('root ::= "a"'), [])).accept(97), true);
   });

@@ -42,6 +42,7 @@ export class WatchedThreads implements Threads {
       notify: () => {
         throw new Error('every message has an answer');
       },
+      cpuMs: () => thread.cpuMs?.() ?? Promise.resolve(undefined),
       close: async () => {
         watched.isOver = true;
         await thread.close();

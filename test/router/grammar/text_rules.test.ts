@@ -17,10 +17,13 @@ function made(): {
   readonly texts: string[];
   readonly answer: (value: string | Error) => Promise<void>;
   readonly closed: () => number;
+  /** Adds CPU time to what the thread has used. */
+  readonly use: (ms: number) => void;
 } {
   const texts: string[] = [];
   const waiting: { resolve: (value: string) => void; reject: (error: Error) => void }[] = [];
   let numClosed = 0;
+  let usedMs = 0;
   const threads = {
     spawn: () => ({
       call: (method: string, one: { pattern: string }) =>
@@ -30,6 +33,7 @@ function made(): {
               texts.push(one.pattern);
               waiting.push({ resolve, reject });
             }),
+      cpuMs: () => Promise.resolve(usedMs),
       close: () => {
         numClosed++;
         return Promise.resolve();
@@ -40,6 +44,7 @@ function made(): {
   return {
     rules: new RuleConversions(threads, clock),
     ...{ clock, texts, closed: () => numClosed },
+    use: (ms) => (usedMs += ms),
     answer: async (value) => {
       await turn();
       const one = waiting.shift();
@@ -79,17 +84,35 @@ test('a rule that is refused is refused again at once', async () => {
   assert.deepEqual(texts, ['(']);
 });
 
-test('one that takes too long ends its thread, and may be tried again after a minute', async () => {
-  const { rules, clock, texts, answer, closed } = made();
+test('one that takes too much CPU time ends its thread, and may be tried again after a minute', async () => {
+  const { rules, clock, texts, answer, closed, use } = made();
   const first = why(rules.convert(rule('a'), never));
   await turn();
-  await clock.run(2_001);
-  assert.match(await first, /^invalid_request: it took over 1 s/);
+  await clock.run(500);
+  use(5_000);
+  await clock.run(1_000);
+  assert.match(await first, /^invalid_request: it took over 5 s of CPU time/);
   assert.equal(closed(), 1);
-  assert.match(await why(rules.convert(rule('a'), never)), /took over 1 s/);
+  assert.match(await why(rules.convert(rule('a'), never)), /took over 5 s of CPU/);
   await clock.run(62_001);
   const again = rules.convert(rule('a'), never);
   // A late answer of the thread that was ended changes nothing.
+  await answer('late');
+  await answer('A');
+  assert.equal(await again, 'A');
+  assert.deepEqual(texts, ['a', 'a']);
+});
+
+test('one whose thread gets no CPU time is not refused: the next request tries again', async () => {
+  const { rules, clock, texts, answer, closed } = made();
+  const first = why(rules.convert(rule('a'), never));
+  await turn();
+  await clock.run(59_000);
+  assert.equal(closed(), 0, 'it has a minute');
+  await clock.run(62_000);
+  assert.match(await first, /^overloaded: the machine has no time to read it/);
+  assert.equal(closed(), 1);
+  const again = rules.convert(rule('a'), never);
   await answer('late');
   await answer('A');
   assert.equal(await again, 'A');

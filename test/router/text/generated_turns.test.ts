@@ -128,18 +128,18 @@ describe.each<[string, Texts, Turn & { readonly next?: readonly Message[] }]>([
   };
 
   test('comes back in the tokens that were generated', () => {
-    const tools = new TokenizerTools(texts.files, Infinity);
+    const tools = new TokenizerTools(texts.files);
     const one = generated(tools, texts, turn);
     const next = nextOf(one);
-    assert(!begins(new TokenizerTools(texts.files, Infinity), next, one.ids), 'the case is one for the cache');
+    assert(!begins(new TokenizerTools(texts.files), next, one.ids), 'the case is one for the cache');
     assert(begins(tools, next, one.ids));
     const two = generated(tools, texts, { template: next, text: turn.text });
     assert(begins(tools, nextOf(two, next), two.ids));
   });
 
   test('comes back so through another router', () => {
-    const own = new TokenizerTools(texts.files, Infinity);
-    const other = new TokenizerTools(texts.files, Infinity);
+    const own = new TokenizerTools(texts.files);
+    const other = new TokenizerTools(texts.files);
     const one = generated(own, texts, turn);
     assert(one.answer);
     other.learn(one.answer);
@@ -147,8 +147,8 @@ describe.each<[string, Texts, Turn & { readonly next?: readonly Message[] }]>([
   });
 
   test('another message has the tokenizer’s own tokens', () => {
-    const tools = new TokenizerTools(texts.files, Infinity);
-    const plain = new TokenizerTools(texts.files, Infinity);
+    const tools = new TokenizerTools(texts.files);
+    const plain = new TokenizerTools(texts.files);
     const one = generated(tools, texts, turn);
     const { messages } = nextOf(one);
     const [before, behind] = [turn.template.messages, messages.slice(turn.template.messages.length + 1)];
@@ -171,7 +171,7 @@ describe('reasoning', () => {
   const turn = { template: input([question], thinking), text: `<think>\nthe old mill\n</think>\n\n${spaced}` };
 
   test('that the client leaves out comes back where the template writes it', () => {
-    const tools = new TokenizerTools(harbour.files, Infinity);
+    const tools = new TokenizerTools(harbour.files);
     const { ids, message } = generated(tools, harbour, turn);
     const { reasoning, reasoning_content: other, ...bare } = message;
     assert.deepEqual([reasoning, other], ['the old mill', 'the old mill']);
@@ -185,19 +185,19 @@ describe('reasoning', () => {
   });
 
   test('that the template turned off by an empty block stays as the template writes it', () => {
-    const tools = new TokenizerTools(harbour.files, Infinity);
+    const tools = new TokenizerTools(harbour.files);
     const { ids, message } = generated(tools, harbour, { template: input([question]), text: spaced });
     const next = input([question, message, result('id000000000000')]);
     assert(!begins(tools, next, ids));
-    assert.deepEqual(promptOf(tools, next).ids, promptOf(new TokenizerTools(harbour.files, Infinity), next).ids);
+    assert.deepEqual(promptOf(tools, next).ids, promptOf(new TokenizerTools(harbour.files), next).ids);
   });
 
   test('that the template leaves out stays out', () => {
-    const tools = new TokenizerTools(harbour.files, Infinity);
+    const tools = new TokenizerTools(harbour.files);
     const { ids, message } = generated(tools, harbour, { ...turn, text: '<think>\nit is late\n</think>\n\nAt 9:15.' });
     const next = { ...turn.template, messages: [question, message, { role: 'user', content: 'Thanks.' }] };
     assert(!begins(tools, next, ids));
-    assert.deepEqual(promptOf(tools, next).ids, promptOf(new TokenizerTools(harbour.files, Infinity), next).ids);
+    assert.deepEqual(promptOf(tools, next).ids, promptOf(new TokenizerTools(harbour.files), next).ids);
   });
 
   test('is kept where the router is told to, dropped by the template or turned off', () => {
@@ -206,7 +206,7 @@ describe('reasoning', () => {
       [{}, spaced],
       [{}, 'The tide is high at noon.'],
     ] as const) {
-      const tools = new TokenizerTools({ ...harbour.files, keepsReasoning: true }, Infinity);
+      const tools = new TokenizerTools({ ...harbour.files, keepsReasoning: true });
       const { ids, message } = generated(tools, harbour, { template: input([question], kwargs), text });
       const bare = Object.fromEntries(Object.entries(message).filter(([key]) => !key.startsWith('reasoning')));
       const more = 'tool_calls' in message ? [result('id000000000000')] : [];
@@ -219,7 +219,7 @@ describe('reasoning', () => {
 
   test('is none where it is not said which of several it was, or the client says that it was another', () => {
     for (const keepsReasoning of [false, true]) {
-      const tools = new TokenizerTools({ ...harbour.files, keepsReasoning }, Infinity);
+      const tools = new TokenizerTools({ ...harbour.files, keepsReasoning });
       const first = generated(tools, harbour, turn);
       const second = generated(tools, harbour, { ...turn, text: turn.text.replace('the old mill', 'the pier') });
       const bare = Object.fromEntries(Object.entries(first.message).filter(([key]) => !key.startsWith('reasoning')));
@@ -233,24 +233,24 @@ describe('reasoning', () => {
   });
 
   test('that was left out once is not brought back where the template drops it', () => {
-    const tools = new TokenizerTools(harbour.files, Infinity);
+    const tools = new TokenizerTools(harbour.files);
     const { message, ids } = generated(tools, harbour, turn);
     const bare = Object.fromEntries(Object.entries(message).filter(([key]) => !key.startsWith('reasoning')));
     const called = [question, bare, result('id000000000000')];
     assert(begins(tools, input(called, thinking), ids));
     const later = input([...called, { role: 'assistant', content: 'At 9:15.' }, question], thinking);
-    assert.deepEqual(promptOf(tools, later).ids, promptOf(new TokenizerTools(harbour.files, Infinity), later).ids);
+    assert.deepEqual(promptOf(tools, later).ids, promptOf(new TokenizerTools(harbour.files), later).ids);
   });
 
   test('that was cut is not remembered, nor a call that was', () => {
-    const tools = new TokenizerTools(harbour.files, Infinity);
+    const tools = new TokenizerTools(harbour.files);
     for (const text of ['<think>\nit is', '<tool_call>\n{"name": "tide", "arguments": {"pl'])
       assert.equal(generated(tools, harbour, { ...turn, text }).answer, undefined);
   });
 });
 
 describe('the end of a prompt', () => {
-  const plain = new TokenizerTools(harbour.files, Infinity);
+  const plain = new TokenizerTools(harbour.files);
   const own = (template: TemplateInput): number[] => [...promptOf(plain, template).ids];
 
   test.each([
@@ -259,7 +259,7 @@ describe('the end of a prompt', () => {
     ['an answer that only thinks', thinking, '<think>\nthe old mill\n</think>\n\n'],
   ])('is open: %s stays out of it', (_, kwargs, text) => {
     for (const keepsReasoning of [false, true]) {
-      const tools = new TokenizerTools({ ...harbour.files, keepsReasoning }, Infinity);
+      const tools = new TokenizerTools({ ...harbour.files, keepsReasoning });
       generated(tools, harbour, { template: input([question], kwargs), text });
       for (const one of [{}, thinking])
         assert.deepEqual([...promptOf(tools, input([question], one)).ids], own(input([question], one)));
@@ -267,7 +267,7 @@ describe('the end of a prompt', () => {
   });
 
   test('that the client has begun is as the client wrote it', () => {
-    const tools = new TokenizerTools(harbour.files, Infinity);
+    const tools = new TokenizerTools(harbour.files);
     const begun = [question, { role: 'assistant', content: 'Therefore:' }];
     const template = input(begun, { addGenerationPrompt: false, continueFinalMessage: true, ...thinking });
     generated(tools, harbour, { template, text: '\n\nAt noon.' });
@@ -278,11 +278,11 @@ describe('the end of a prompt', () => {
 });
 
 test('texts that no template rendered, and prompts under a salt, have no other text and no tokens of others', () => {
-  const tools = new TokenizerTools(harbour.files, Infinity);
+  const tools = new TokenizerTools(harbour.files);
   const encode = (text: string): number[] => [
     ...tools.encode({ text, addSpecialTokens: false, maxCharacters: 1e6, isShared: true }),
   ];
-  const plain = new TokenizerTools(harbour.files, Infinity);
+  const plain = new TokenizerTools(harbour.files);
   const code = '<|im_start|>def f(x):\n';
   const prompt = Uint32Array.from(idsOf(plain, code));
   const found = generatedTokens(prompt, lettersOf(plain, '    return x + 1\n'), new Set(tools.delimiters()));

@@ -8,7 +8,7 @@ import { TokenizerTools } from '../../../services/router/text/tokenizer_tools.ts
 import { readTextFiles } from '../../../shared/model/text_files.ts';
 import { projectPath } from '../../support/project.ts';
 
-const tools = new TokenizerTools(readTextFiles(projectPath('test/sim/model')), Infinity);
+const tools = new TokenizerTools(readTextFiles(projectPath('test/sim/model')));
 const limits: BodyLimits = { vocabSize: 64, maxModelLen: 100, isStrict: false };
 
 function read(

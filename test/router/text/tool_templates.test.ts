@@ -30,10 +30,7 @@ function render(
 ): RenderedChat {
   const { parser = 'auto', ...input } = more;
   const all = typeof config === 'string' ? { chat_template: config } : config;
-  const renderer = new ChatRenderer(all, undefined, {
-    renderMs: Infinity,
-    parsers: { tools: parser, reasoning: 'auto' },
-  });
+  const renderer = new ChatRenderer(all, undefined, { tools: parser, reasoning: 'auto' });
   return renderer.render({
     ...{ messages, addGenerationPrompt: true, continueFinalMessage: false, addSpecialTokens: false, kwargs: {}, tools },
     ...input,
@@ -137,7 +134,7 @@ test('the end of the prompt that belongs to the answer is known', () => {
 });
 
 test('a response template that cannot be used is left out, and the reason is known', () => {
-  const options = { renderMs: Infinity, parsers: { tools: 'auto', reasoning: 'auto' } } as const;
+  const options = { tools: 'auto', reasoning: 'auto' } as const;
   const broken = new ChatRenderer(
     { chat_template: '<tool_call>', response_template: { fields: 1 } },
     undefined,

@@ -7,6 +7,7 @@
 import { globalsAt } from './globals.ts';
 import { render } from './interpreter.ts';
 import { parse } from './parser.ts';
+import { limited } from './steps.ts';
 import type { Statement } from './syntax.ts';
 import { valueOf, type Value } from './values.ts';
 
@@ -26,14 +27,11 @@ export class ChatTemplate {
 
   /**
    * @param context JSON values by name; undefined leaves the name undefined
-   * @throws Error with what the template raises, or Python would raise
+   * @throws Error with what the template raises, or Python would raise; StepsExceeded for one that loops
    */
   render(context: Readonly<Record<string, unknown>>): string {
     const given = Object.entries(context).filter(([, value]) => value !== undefined);
-    return render(
-      this.#body,
-      this.#globals,
-      given.map(([name, value]) => [name, valueOf(value)] as const),
-    );
+    const values = given.map(([name, value]) => [name, valueOf(value)] as const);
+    return limited(() => render(this.#body, this.#globals, values));
   }
 }

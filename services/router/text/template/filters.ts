@@ -39,6 +39,7 @@ import {
   typeName,
   type Value,
 } from './values.ts';
+import { spendOn } from './steps.ts';
 
 type Filter = (value: Value, given: Given) => Value;
 
@@ -51,6 +52,7 @@ export function applyFilter(name: string, value: Value, given: Given): Value {
 
 /** Applies a test by its name. @throws PythonError `TemplateRuntimeError` for an unknown name */
 export function applyTest(name: string, value: Value, given: Given): boolean {
+  spendOn(value);
   if (name === 'filter') return typeof value === 'string' && isFilter(value);
   if (name === 'test') return typeof value === 'string' && isTest(value);
   const test = Object.hasOwn(TESTS, name) ? TESTS[name] : undefined;

@@ -27,6 +27,7 @@ import {
   valueError,
   type Value,
 } from './values.ts';
+import { spend, spendOn } from './steps.ts';
 
 /** Variables by name. A name that this scope does not have is looked up in the scope around it. */
 class VariableScope {
@@ -116,13 +117,17 @@ class Interpreter {
   }
 
   #execute(statement: Statement, scope: VariableScope, out: string[]): Leaving {
+    spend(1);
     switch (statement.kind) {
       case 'text':
         out.push(statement.text);
         return undefined;
-      case 'print':
-        out.push(str(this.#evaluate(statement.value, scope)));
+      case 'print': {
+        const text = str(this.#evaluate(statement.value, scope));
+        spendOn(text);
+        out.push(text);
         return undefined;
+      }
       case 'if': {
         const branch = statement.branches.find(({ test }) => isTrue(this.#evaluate(test, scope)));
         return this.#run(branch?.body ?? statement.otherwise, scope, out);
@@ -193,6 +198,7 @@ class Interpreter {
     const context = new LoopContext(test ? null : over, items, depth0, loop.isRecursive ? recurse : undefined);
     let hasTurns = false;
     while (context.advance()) {
+      spend(1);
       const inner = new VariableScope(scope);
       inner.set('loop', context);
       this.#assign(loop.target, context.item, inner);
@@ -206,6 +212,7 @@ class Interpreter {
 
   *#passing(target: Target, test: Expression, items: Iterable<Value>, scope: VariableScope): Generator<Value> {
     for (const item of items) {
+      spend(1);
       const inner = new VariableScope(scope);
       this.#assign(target, item, inner);
       if (isTrue(this.#evaluate(test, inner))) yield item;
@@ -276,6 +283,7 @@ class Interpreter {
   // Expressions
 
   #evaluate(expression: Expression, scope: VariableScope): Value {
+    spend(1);
     switch (expression.kind) {
       case 'constant':
         return expression.value;
@@ -299,7 +307,9 @@ class Interpreter {
         throw new PythonError('TypeError', 'a slice is no value');
       case 'call': {
         const callee = this.#evaluate(expression.callee, scope);
-        return callValue(callee, this.#given(expression.given, scope));
+        const result = callValue(callee, this.#given(expression.given, scope));
+        spendOn(result);
+        return result;
       }
       case 'filter':
         return this.#filter(expression, scope, '');
@@ -314,7 +324,10 @@ class Interpreter {
       }
       case 'arithmetic': {
         const left = this.#evaluate(expression.left, scope);
-        return arithmetic(expression.operator, left, this.#evaluate(expression.right, scope));
+        const result = arithmetic(expression.operator, left, this.#evaluate(expression.right, scope));
+        // Texts are joined without a copy; other results are made anew.
+        if (typeof result !== 'string' || expression.operator !== '+') spendOn(result);
+        return result;
       }
       case 'and':
       case 'or': {
@@ -343,6 +356,7 @@ class Interpreter {
     if (key.kind !== 'slice') return getItem(value, this.#evaluate(key, scope));
     if (value instanceof Undefined) value.fail();
     const [start, stop, step] = [key.start, key.stop, key.step].map((part) => this.#bound(part, scope));
+    spendOn(value);
     const part = sliced(value, start, stop, step);
     if (part !== undefined) return part;
     if (value instanceof Dict) throw typeError("unhashable type: 'slice'");
@@ -362,6 +376,7 @@ class Interpreter {
     let left = this.#evaluate(first, scope);
     for (const [operator, operand] of others) {
       const right = this.#evaluate(operand, scope);
+      spendOn(right);
       if (!compare(operator, left, right)) return false;
       left = right;
     }
@@ -383,7 +398,11 @@ class Interpreter {
     const { object } = filter;
     const isInner = object === undefined || object.kind === 'filter';
     const value = isInner ? (object ? this.#filter(object, scope, text) : text) : this.#evaluate(object, scope);
-    return applyFilter(filter.name, value, this.#given(filter.given, scope));
+    const given = this.#given(filter.given, scope);
+    spendOn(value);
+    const result = applyFilter(filter.name, value, given);
+    spendOn(result);
+    return result;
   }
 
   #given({ positional, named, list, dict }: Arguments, scope: VariableScope, more?: readonly [string, Value]): Given {
