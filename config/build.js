@@ -33,7 +33,7 @@ const external = [
   ...['@grpc/grpc-js', '@grpc/proto-loader', 'grpc-health-check', 'pino'],
   // Large ones, loaded when they are needed.
   ...['@huggingface/gguf', '@huggingface/hub', 'nats', 'undici', 'yaml'],
-  '@opentelemetry/*',
+  ...['@opentelemetry/exporter-trace-otlp-http', '@opentelemetry/resources', '@opentelemetry/sdk-trace-base'],
 ];
 
 /** Ends the build with one line that says which file is at fault and what to do. */

@@ -162,6 +162,11 @@ export const larger = [
     reason: 'A port of another language or encoder, kept beside what it is compared with.',
   },
   {
+    file: 'services/router/text/tokenizer_tools.ts',
+    lines: 295,
+    reason: 'The methods of one thread, with the state that they share.',
+  },
+  {
     file: 'services/router/text/template/expression_parser.ts',
     lines: 344,
     reason: 'A port of another language or encoder, kept beside what it is compared with.',
@@ -173,7 +178,8 @@ export const larger = [
   },
   {
     file: 'services/router/text/template/interpreter.ts',
-    lines: 413,
+    lines: 423,
+    lineOfFunction: 63,
     reason: 'A port of another language or encoder, kept beside what it is compared with.',
   },
   {

@@ -17,14 +17,15 @@ function run(cwd, command, ...args) {
  * dependencies.
  */
 export function failingBefore(seeds) {
-  const parent = run(root, 'git', 'rev-parse', '--verify', '--quiet', 'HEAD^1').stdout.trim();
-  if (seeds.length === 0 || parent === '') return [];
+  if (seeds.length === 0) return [];
+  const parent = run(root, 'git', 'rev-parse', '--verify', '--quiet', 'HEAD^1').stdout?.trim() ?? '';
+  if (parent === '') return [];
   const folder = mkdtempSync(join(tmpdir(), 'penstock-parent-'));
   const tree = join(folder, 'tree');
   try {
     if (run(root, 'git', 'worktree', 'add', '--detach', tree, parent).status !== 0) return [];
     if (readFileSync(join(tree, LOCK), 'utf8') !== readFileSync(join(root, LOCK), 'utf8')) return [];
-    symlinkSync(join(root, 'node_modules'), join(tree, 'node_modules'));
+    symlinkSync(join(root, 'node_modules'), join(tree, 'node_modules'), 'junction');
     if (run(tree, 'npm', 'run', '--silent', 'build').status !== 0) return [];
     return seeds.filter((seed) => {
       const { status, stdout } = run(

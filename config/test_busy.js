@@ -34,7 +34,7 @@ function failuresOf(name, command, args) {
 
 function besideLoops(suites) {
   const loops = Array.from({ length: NUM_LOOPS }, () =>
-    spawn(process.execPath, ['-e', 'for(;;);'], { stdio: 'ignore' }),
+    spawn(process.execPath, ['-e', 'const { ppid } = process; while (process.ppid === ppid);'], { stdio: 'ignore' }),
   );
   try {
     return failuresOf('beside two busy loops', process.execPath, [...vitest, ...reporters, ...suites]);

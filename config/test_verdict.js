@@ -44,8 +44,10 @@ export function verdictOf(failure, again) {
   return again.every(Boolean) ? 'unsteady' : 'fails again';
 }
 
-/** Returns the seeds of the simulation that a failure names. */
-export function seedsIn({ tests }) {
-  const text = tests.flatMap((test) => test.messages).join('\n');
-  return [...new Set([...text.matchAll(/^seed (\d+) failed:/gm)].map(([, seed]) => Number(seed)))];
+/** Returns the seeds of the simulation that a failure names; none where something else failed beside them. */
+export function seedsIn({ tests, errors }) {
+  // The first line of a message has the error's name in front.
+  const named = tests.map(({ messages }) => [...messages.join('\n').matchAll(/(?:^|: )seed (\d+) failed:/gm)]);
+  if (errors.length > 0 || named.some((seeds) => seeds.length === 0)) return [];
+  return [...new Set(named.flat().map(([, seed]) => Number(seed)))];
 }

@@ -69,7 +69,7 @@ const settings = {
     ...{ pool: 'threads', isolate: false, sequence: { groupOrder: 1 }, testTimeout: 90_000, hookTimeout: 120_000 },
     maxWorkers: Math.max(2, availableParallelism() - 1),
   },
-  // Suites that change what a process has once: its environment, flags, signals.
+  // Suites that change or measure what a process has once: its environment, flags, signals, memory.
   isolated: { pool: 'forks', sequence: { groupOrder: 2 }, maxWorkers: 2, testTimeout: 90_000, hookTimeout: 120_000 },
   // On a software GPU, which computes on the cores that everybody else uses. A process per file: the driver reads its vector width once.
   webgpu: { pool: 'forks', sequence: { groupOrder: 3 }, maxWorkers: 2, ...LONG_TESTS },

@@ -159,7 +159,8 @@ async function busServers(role: Role, config: ProcessConfig, log: Host['log']): 
 
 /**
  * Opens tracing where --otlp-endpoint, or a variable that OpenTelemetry defines for it, names a collector; its libraries are loaded only
- * then. @throws ConfigError for a variable that is no URL, or where the libraries are not installed
+ * then. @throws ConfigError for a variable that is no URL, or where --otlp-endpoint is given
+ * and the libraries are not installed
  */
 async function tracingOf(role: Role, config: ProcessConfig, log: Host['log']): Promise<Tracing | undefined> {
   const { env } = process;
@@ -172,7 +173,14 @@ async function tracingOf(role: Role, config: ProcessConfig, log: Host['log']): P
     );
   const { openTracing } = await import('../../shared/base/tracing/otlp_tracing.ts');
   const name = config.name || role;
-  return openTracing({ endpoint, ratio: config.trace_ratio, role, name, clock: systemClock, newId, log });
+  return openTracing({ endpoint, ratio: config.trace_ratio, role, name, clock: systemClock, newId, log }).catch(
+    (error: unknown) => {
+      // A variable may be set for all programs of a machine: it ends none that can do without.
+      if (config.otlp_endpoint !== '' || !(error instanceof ConfigError)) throw error;
+      log.warn({ reason: error.message }, 'no traces');
+      return undefined;
+    },
+  );
 }
 
 /** Ends this process at once, without destructors: an ordinary exit aborts while the GPU still computes. */

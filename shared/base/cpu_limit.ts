@@ -22,7 +22,7 @@ const CHECK_MS = 250;
 const PATIENCE_MS = 60_000;
 const PROGRESS_MS = 50;
 /** How much slower than alone a thread may be whose CPU time cannot be read. */
-const BUSY_FACTOR = 10;
+const BUSY_FACTOR = 3;
 
 type LimitClock = Pick<Clock, 'nowMs' | 'sleep' | 'turn'>;
 
@@ -44,6 +44,12 @@ export async function inCpuTime<T>(
   }
 }
 
+/** Returns the thread's CPU time; undefined where the system does not say it, or not at once: a thread that is stuck may not answer. */
+function reading(clock: LimitClock, thread: CpuTime, signal: AbortSignal): Promise<number | undefined> {
+  const late = clock.sleep(CHECK_MS, signal).then(() => undefined);
+  return Promise.race([thread.cpuMs?.(), late]);
+}
+
 async function limit(
   clock: LimitClock,
   thread: CpuTime,
@@ -59,9 +65,9 @@ async function limit(
     // A calling thread that was busy itself finds the timer and the answer at once: after a turn the answer has come first.
     await clock.turn();
     if (signal.aborted) return LATE;
+    const now = await reading(clock, thread, signal);
     // A process that stood still for long has not waited for its thread.
     elapsedMs += Math.min(clock.nowMs() - beganMs, 4 * CHECK_MS);
-    const now = await thread.cpuMs?.();
     if (now === undefined) {
       if (elapsedMs >= cpuMs * BUSY_FACTOR) return LATE;
       continue;

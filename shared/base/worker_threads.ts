@@ -129,7 +129,9 @@ export class WorkerThread<M, E> implements Thread<M> {
 
   async cpuMs(): Promise<number | undefined> {
     if (this.#death) return undefined;
-    // Node 24 and later; an answer comes also while the thread is within one long call.
+    const own = this.#nativeId === undefined ? undefined : nativeCpuMs(this.#nativeId);
+    if (own !== undefined) return own;
+    // Node 24 and later, where the system has no such file: the thread itself answers, also within one long computation.
     if ('cpuUsage' in this.#worker && typeof this.#worker.cpuUsage === 'function') {
       const usage = this.#worker.cpuUsage as () => Promise<{ readonly user: number; readonly system: number }>;
       return usage.call(this.#worker).then(
@@ -137,7 +139,7 @@ export class WorkerThread<M, E> implements Thread<M> {
         () => undefined,
       );
     }
-    return this.#nativeId === undefined ? undefined : nativeCpuMs(this.#nativeId);
+    return undefined;
   }
 
   #post(): void {

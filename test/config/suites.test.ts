@@ -105,8 +105,13 @@ describe('what a failed file means', () => {
   });
 
   test('seeds of the simulation are read from its output', () => {
-    const output = 'AssertionError: 100 of 100\nseed 41 failed: npm run sim -- --seeds 1 --from 41\nseed 7 failed: npm';
-    assert.deepEqual(seedsIn(failure('test/sim/sim.test.ts', output)), [41, 7]);
-    assert.deepEqual(seedsIn(failure('test/sim/sim.test.ts', 'a seed has {}')), []);
+    const suite = 'test/sim/sim.test.ts';
+    const output = 'AssertionError: seed 41 failed: npm run sim -- --seeds 1 --from 41\na trace\nseed 7 failed: npm';
+    assert.deepEqual(seedsIn(failure(suite, output)), [41, 7]);
+    assert.deepEqual(seedsIn(failure(suite, 'AssertionError: a seed has {}')), []);
+    const one = failure(suite, output);
+    const other = { name: 'the same seed is the same run', messages: ['AssertionError: a is not b'] };
+    assert.deepEqual(seedsIn({ ...one, tests: [...one.tests, other] }), [], 'something else failed beside it');
+    assert.deepEqual(seedsIn({ ...one, errors: ['Error: a hook'] }), []);
   });
 });

@@ -9,6 +9,7 @@ import { readFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'vitest';
+import { messageOf } from '../../shared/base/failure.ts';
 import { temporaryFolder } from '../support/cluster.ts';
 import { sized } from '../support/long.ts';
 import { projectPath } from '../support/project.ts';
@@ -63,7 +64,11 @@ test(
     const size = Math.ceil(NUM_SEEDS / numParts);
     const from = firstSeed();
     console.log(`simulation: SEED=${from}, ${numParts * size} seeds`);
-    const parts = await Promise.all(Array.from({ length: numParts }, (_, i) => simulate(from + i * size, size)));
+    // Every part ends before the first failure is told: all seeds that fail are in one message.
+    const ends = await Promise.allSettled(Array.from({ length: numParts }, (_, i) => simulate(from + i * size, size)));
+    const failed = ends.flatMap((end) => (end.status === 'rejected' ? [messageOf(end.reason)] : []));
+    assert.equal(failed.length, 0, failed.join('\n'));
+    const parts = ends.flatMap((end) => (end.status === 'fulfilled' ? [end.value] : []));
     const sum = (name: string): number => parts.reduce((total, { report }) => total + (report.stats[name] ?? 0), 0);
     const numSeeds = parts.reduce((total, { report }) => total + report.seeds, 0);
     assert(numSeeds >= NUM_SEEDS);

@@ -204,9 +204,10 @@ export class TextCodec {
     const workers = this.#workers;
     if (!workers || this.#delimiters.size === 0) return undefined;
     const tokens = generatedTokens(prompt, generated, this.#delimiters);
+    if (!tokens) return undefined;
     const { prompts } = workers;
     const own = await this.#encoder(CHARACTERS_A_TOKEN * (prompt.length + generated.length));
-    const answer = tokens && (await own.call('remember', tokens));
+    const answer = await own.call('remember', tokens);
     if (!answer) return undefined;
     if (own === prompts) this.#learnLong(answer);
     else prompts.notify('learn', answer);

@@ -1,5 +1,5 @@
 /** Tokenizer threads of a model: which there are, when each starts, and what one that starts late has to know. */
-import { messageOf } from '../../../shared/base/failure.ts';
+import { Failure, messageOf } from '../../../shared/base/failure.ts';
 import { linkEnds } from '../../../shared/base/thread_link.ts';
 import type { Thread, Threads } from '../../../shared/base/threads.ts';
 import { ModelError } from '../../../shared/model/model_folder.ts';
@@ -27,6 +27,7 @@ class LateTokenizer {
   readonly #start: () => Promise<Thread<TokenizerTools>>;
   #starting: Promise<Thread<TokenizerTools>> | undefined;
   #running: Thread<TokenizerTools> | undefined;
+  #isClosed = false;
 
   constructor(start: () => Promise<Thread<TokenizerTools>>) {
     this.#start = start;
@@ -38,7 +39,8 @@ class LateTokenizer {
   }
 
   /** Resolves to the thread when it has started. A start that failed is tried again by the next call. */
-  get(): Promise<Thread<TokenizerTools>> {
+  async get(): Promise<Thread<TokenizerTools>> {
+    if (this.#isClosed) throw new Failure('cancelled', 'the tokenizer was closed');
     return (this.#starting ??= this.#start().then(
       (thread) => (this.#running = thread),
       (error: unknown) => {
@@ -54,6 +56,7 @@ class LateTokenizer {
   }
 
   async close(): Promise<void> {
+    this.#isClosed = true;
     const thread = await this.#starting?.catch(() => undefined);
     await thread?.close();
   }
@@ -86,8 +89,12 @@ async function startLong(
   const [helperEnd, ownEnd] = linkEnds();
   prompts.notify('helpEncoding', helperEnd, [helperEnd]);
   long.notify('acceptHelp', ownEnd, [ownEnd]);
-  // A thread serves notifications at once, so each answer is in this list or is sent when the thread has started.
-  for (const answer of await prompts.call('answers', undefined)) long.notify('learn', answer);
+  // A thread serves notifications at once, so each answer is among these or is sent when the thread has started. They go from thread to
+  // thread: all of them may be 32 MB.
+  const [from, to] = linkEnds();
+  long.notify('takeAnswers', to, [to]);
+  prompts.notify('giveAnswers', from, [from]);
+  await long.call('answersTaken', undefined);
   return long;
 }
 

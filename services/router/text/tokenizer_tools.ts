@@ -1,4 +1,5 @@
 /** A tokenizer thread: templates, tokens, text. A long prompt blocks this thread, never the router's control thread. */
+import { once } from 'node:events';
 import { ThreadLink, type LinkEnd } from '../../../shared/base/thread_link.ts';
 import { isSpecialToken } from '../../../shared/grammar/matcher/token_table.ts';
 import type { TextFiles } from '../../../shared/model/text_files.ts';
@@ -66,6 +67,7 @@ export class TokenizerTools {
   /** Contents of the added tokens by id, which the decoder leaves unchanged. */
   readonly #added: ReadonlyMap<number, string>;
   #letter: number | undefined;
+  #taking: Promise<void> | undefined;
 
   /** Opens a tokenizer and its template. @throws Error when the files cannot be used */
   constructor({ tokenizer, config, template, parsers = AUTO, keepsReasoning = false }: TokenizerInput) {
@@ -221,9 +223,22 @@ export class TokenizerTools {
     this.#generated.cache.learn(answer);
   }
 
-  /** Returns the answers that are cached, the oldest first. */
-  answers(): Answer[] {
-    return this.#generated.cache.answers();
+  /** Sends the answers that are cached to the thread at the other end, the oldest first. */
+  giveAnswers(end: LinkEnd): void {
+    end.postMessage(this.#generated.cache.answers());
+  }
+
+  /** Learns the answers that come from the thread at the other end. */
+  takeAnswers(end: LinkEnd): void {
+    this.#taking = once(end, 'message').then(([answers]) => {
+      for (const answer of answers as Answer[]) this.learn(answer);
+      end.close();
+    });
+  }
+
+  /** Resolves when the answers have come that `takeAnswers` waits for. */
+  async answersTaken(): Promise<void> {
+    await this.#taking;
   }
 
   /** Returns the length of the vocabulary's longest token, in UTF-16 code units. */

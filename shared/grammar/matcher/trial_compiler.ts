@@ -107,8 +107,10 @@ export class TrialCompiler {
           throw new Failure('overloaded', 'the machine has no time to compile the grammar: try again', {
             retryAfterMs: RETRY_MS,
           });
+        // Without a grammar it was the vocabulary.
+        if (error.grammar === 0) continue;
         if (error.how === 'spent') grammar.refuseSpent(compileCpuMs, clock.nowMs());
-        else if (error.grammar !== 0) grammar.died(error.message);
+        else grammar.died(error.message);
       }
     }
     throw new Failure('internal', `the grammar could not be tried: ${MAX_TRIES} threads ended`);

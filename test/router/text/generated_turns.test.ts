@@ -10,6 +10,7 @@ import type { ToolDefinition } from '../../../services/router/openai/tools.ts';
 import { OutputFormat } from '../../../services/router/output/output_format.ts';
 import type { ChatPrompt } from '../../../services/router/text/prompt_body.ts';
 import { generatedTokens, type Answer } from '../../../services/router/text/encoder/generated_token_cache.ts';
+import { linkEnds } from '../../../shared/base/thread_link.ts';
 import { TokenizerTools } from '../../../services/router/text/tokenizer_tools.ts';
 import { readTextFiles, type TextFiles } from '../../../shared/model/text_files.ts';
 import { projectPath } from '../../support/project.ts';
@@ -144,6 +145,19 @@ describe.each<[string, Texts, Turn & { readonly next?: readonly Message[] }]>([
     assert(one.answer);
     other.learn(one.answer);
     assert(begins(other, nextOf(one), one.ids));
+  });
+
+  test('comes back so in a thread that starts later, from the thread that has it', async () => {
+    const own = new TokenizerTools(texts.files);
+    const late = new TokenizerTools(texts.files);
+    const one = generated(own, texts, turn);
+    const [from, to] = linkEnds();
+    late.takeAnswers(to);
+    own.giveAnswers(from);
+    await late.answersTaken();
+    assert(begins(late, nextOf(one), one.ids));
+    const two = generated(late, texts, { template: nextOf(one), text: turn.text });
+    assert(begins(late, nextOf(two, nextOf(one)), two.ids));
   });
 
   test('another message has the tokenizer’s own tokens', () => {

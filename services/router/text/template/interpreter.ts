@@ -8,6 +8,7 @@ import { indexOf } from './strings.ts';
 import { str } from './text.ts';
 import type { Arguments, Expression, Filter, Loop, MacroBody, Statement, Target } from './syntax.ts';
 import {
+  Range,
   Callable,
   Dict,
   Given,
@@ -293,14 +294,21 @@ class Interpreter {
         return this.#all(expression.items, scope);
       case 'tuple':
         return new Tuple(this.#all(expression.items, scope));
-      case 'concat':
-        return this.#all(expression.items, scope).map(str).join('');
+      case 'concat': {
+        const text = this.#all(expression.items, scope).map(str).join('');
+        spendOn(text);
+        return text;
+      }
       case 'dict':
         return new Dict(
           expression.pairs.map(([key, value]) => [this.#evaluate(key, scope), this.#evaluate(value, scope)] as const),
         );
-      case 'attribute':
-        return getAttribute(this.#evaluate(expression.object, scope), expression.name);
+      case 'attribute': {
+        const object = this.#evaluate(expression.object, scope);
+        // The attributes of a text are methods, which read it.
+        if (stringOf(object) !== undefined) spendOn(object);
+        return getAttribute(object, expression.name);
+      }
       case 'item':
         return this.#item(expression, scope);
       case 'slice':
@@ -353,7 +361,11 @@ class Interpreter {
   #item({ object, key }: Extract<Expression, { kind: 'item' }>, scope: VariableScope): Value {
     const value = this.#evaluate(object, scope);
     if (key.kind === 'tuple' && key.items.some((item) => item.kind === 'slice')) return missing(value, new Tuple([]));
-    if (key.kind !== 'slice') return getItem(value, this.#evaluate(key, scope));
+    if (key.kind !== 'slice') {
+      // A character is found by going through the text.
+      if (stringOf(value) !== undefined || value instanceof Range) spendOn(value);
+      return getItem(value, this.#evaluate(key, scope));
+    }
     if (value instanceof Undefined) value.fail();
     const [start, stop, step] = [key.start, key.stop, key.step].map((part) => this.#bound(part, scope));
     spendOn(value);

@@ -2,18 +2,18 @@
 import assert from 'node:assert/strict';
 import { pathToFileURL } from 'node:url';
 import { afterEach, expect, test } from 'vitest';
-import { systemClock } from '../../../shared/base/clock.ts';
-import { Failure } from '../../../shared/base/failure.ts';
-import { TrialCompiler, type TrialCompilerOptions } from '../../../shared/grammar/matcher/trial_compiler.ts';
-import { tableOf } from '../../../shared/grammar/matcher/token_table.ts';
-import { readTextFiles } from '../../../shared/model/text_files.ts';
-import { sized } from '../../support/long.ts';
-import { vocabularyFolder } from '../../support/downloads.ts';
-import { projectPath } from '../../support/project.ts';
-import { byteTable } from './byte_table.ts';
-import { slowGrammar } from './slow_grammar.ts';
-import { WatchedThreads } from './watched_threads.ts';
-import { failsWith } from '../../support/failures.ts';
+import { systemClock } from '../../shared/base/clock.ts';
+import { Failure } from '../../shared/base/failure.ts';
+import { TrialCompiler, type TrialCompilerOptions } from '../../shared/grammar/matcher/trial_compiler.ts';
+import { tableOf } from '../../shared/grammar/matcher/token_table.ts';
+import { readTextFiles } from '../../shared/model/text_files.ts';
+import { sized } from '../support/long.ts';
+import { vocabularyFolder } from '../support/downloads.ts';
+import { projectPath } from '../support/project.ts';
+import { byteTable } from '../grammar/matcher/byte_table.ts';
+import { slowGrammar } from '../grammar/matcher/slow_grammar.ts';
+import { WatchedThreads } from '../grammar/matcher/watched_threads.ts';
+import { failsWith } from '../support/failures.ts';
 
 const failing = { url: pathToFileURL(projectPath('dist/test/grammar/matcher/failing_mask_thread.js')) };
 
