@@ -1,6 +1,6 @@
 /** A reporter of vitest that writes what failed into the file that $FAILURES_FILE names: files, tests with the first line of each error, and errors outside of tests. */
-import { mkdirSync, writeFileSync } from 'node:fs';
-import { dirname, relative } from 'node:path';
+import { writeFileSync } from 'node:fs';
+import { relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
@@ -27,7 +27,6 @@ export default class FailuresReporter {
     if (!file) return;
     const counts = { passed: 0, failed: 0, skipped: 0 };
     for (const module of modules) for (const test of module.children.allTests()) counts[test.result().state]++;
-    mkdirSync(dirname(file), { recursive: true });
     writeFileSync(file, JSON.stringify({ reason, counts, failed, outside }, null, 2));
   }
 }

@@ -10,30 +10,11 @@
  *
  * Arguments go to vitest.
  */
-import { spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { failingBefore } from './parent_seeds.js';
+import { results, runVitest } from './run_vitest.js';
 import { finalFault, seedsIn, verdictOf } from './test_verdict.js';
-
-const root = fileURLToPath(new URL('..', import.meta.url));
-const results = join(root, 'test-results');
-
-/** Runs vitest. Returns whether it passed, and what the reporter kept. */
-function vitest(name, args) {
-  const file = join(results, `${name}.json`);
-  const { status } = spawnSync(
-    process.execPath,
-    [
-      join(root, 'node_modules/vitest/vitest.mjs'),
-      ...['run', '--config', 'config/vitest.config.js', '--project', '!rules'],
-      ...['--reporter', 'default', '--reporter', join(root, 'config/failures_reporter.js'), ...args],
-    ],
-    { cwd: root, stdio: 'inherit', env: { ...process.env, FAILURES_FILE: file } },
-  );
-  return { isPassed: status === 0, run: existsSync(file) ? JSON.parse(readFileSync(file, 'utf8')) : undefined };
-}
 
 const record = (name, entries) => {
   writeFileSync(join(results, `${name}.json`), `${JSON.stringify(entries, null, 2)}\n`);
@@ -50,7 +31,7 @@ function judge(failure, i) {
   const seeds = seedsIn(failure);
   const known = failingBefore(seeds);
   if (seeds.length > 0 && known.length === seeds.length) return { file, verdict: 'known seeds', seeds, tests, errors };
-  const again = [1, 2].map((round) => vitest(`again-${i + 1}-${round}`, aloneArgs(file)).isPassed);
+  const again = [1, 2].map((round) => runVitest(`again-${i + 1}-${round}`, aloneArgs(file)).isPassed);
   return { file, verdict: verdictOf(failure, again), again, tests, errors };
 }
 
@@ -73,7 +54,7 @@ function main() {
   mkdirSync(results, { recursive: true });
   record('unsteady', []);
   record('seeds', []);
-  const first = vitest('first', args);
+  const first = runVitest('first', args);
   const { counts } = first.run ?? {};
   const fault = first.isPassed ? undefined : finalFault(first.run);
   if (first.isPassed || fault) {

@@ -1,7 +1,7 @@
 /** Verdicts about failed test files: what was late may be tried again, what was wrong may not. */
 
 /** More failed files than this are no coincidence. */
-export const MAX_FILES = 3;
+const MAX_FILES = 3;
 
 /** Suites whose failures are never a matter of speed: tokens, bits, durability, the simulation. */
 const EXACT = /^test\/(sim|kernels|engine|store|kv)\/|^test\/e2e\/(oracle|chaos|wrong_blocks|hybrid|golden_path)\b/;
@@ -20,11 +20,6 @@ export function isLate({ tests, errors }) {
   return messages.length > 0 && messages.every((message) => LATE.some((pattern) => pattern.test(message)));
 }
 
-/** Whether a file is one of the exact suites. */
-export function isExact(file) {
-  return EXACT.test(file);
-}
-
 /**
  * Returns why the first run cannot be mended by running files again; undefined when it can. `run` is what the reporter kept, undefined
  * where vitest ended without it.
@@ -39,7 +34,7 @@ export function finalFault(run) {
 
 /** Returns the verdict about a failed file; `again` says whether each run alone passed. */
 export function verdictOf(failure, again) {
-  if (isExact(failure.file)) return 'exact suite';
+  if (EXACT.test(failure.file)) return 'exact suite';
   if (!isLate(failure)) return 'wrong value';
   return again.every(Boolean) ? 'unsteady' : 'fails again';
 }

@@ -84,7 +84,7 @@ const settings = {
   alone: { ...PROCESSES, sequence: { groupOrder: 5 }, fileParallelism: false },
 };
 
-/** Returns a project of the suites that `isIn` says; with `isWhole` they leave nothing out. */
+/** Returns a project of the suites in `include`; with `isWhole` they leave nothing out. */
 function project(name, include, isWhole) {
   const env = { LONG: isWhole ? '1' : '' };
   const test = { name: isWhole ? `${name}-whole` : name, environment: 'node', env, include, ...settings[name] };
