@@ -5,11 +5,11 @@
  * Budget: 40 s.
  */
 import assert from 'node:assert/strict';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';
 import { Cluster, harbour, until, type RequestView } from '../support/cluster.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
+import { settledRequests } from '../support/stopped_in.ts';
 import { streamTokens } from '../support/token_stream.ts';
 
 /** Rounds of streams that may all be placed on one role. */
@@ -83,16 +83,10 @@ async function begin(): Promise<{ streams: ReturnType<typeof streamTokens>[]; pr
 
 /** Whether each of the instances, which are stopped, still has a stream to generate. */
 async function areStopped(names: readonly string[]): Promise<boolean> {
-  let last = '';
-  const running = await until('the router has read what they sent', async () => {
-    const views = await cluster.requests(NUM_STREAMS);
-    const now = JSON.stringify(views.map(({ phase, output_tokens: numTokens }) => [phase, numTokens]));
-    const isSame = now === last;
-    last = now;
-    await sleep(50);
-    return isSame && views.filter(({ phase }) => phase === 'decoding');
-  });
-  return names.every((name) => running.some(({ attempts }) => attempts.at(-1)?.decode === name));
+  // Others go on meanwhile.
+  const decodeOf = ({ attempts }: RequestView): string => attempts.at(-1)?.decode ?? '';
+  const views = await settledRequests(cluster, (view) => names.includes(decodeOf(view)));
+  return names.every((name) => views.some((view) => view.phase === 'decoding' && decodeOf(view) === name));
 }
 
 test.each([

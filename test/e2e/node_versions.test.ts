@@ -3,13 +3,11 @@
  * and serves its page. Nothing is warned of. Covered on Linux x64 alone, where npm has the executables. Budget: 60 s.
  */
 import assert from 'node:assert/strict';
-import { execFile, spawn } from 'node:child_process';
-import { once } from 'node:events';
+import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
-import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
 import { beforeAll, describe, expect, test } from 'vitest';
-import { temporaryFolder } from '../support/cluster.ts';
+import { Cluster } from '../support/cluster.ts';
 import { projectPath } from '../support/project.ts';
 
 const { nodes } = (await import(projectPath('config/test_nodes.js'))) as { nodes: () => Record<string, string> };
@@ -69,30 +67,23 @@ describe.each(Object.entries(nodes()))('Node %s', (version, node) => {
   });
 
   test('runs a cluster that answers a streamed chat and serves its page, without a warning', async () => {
-    const folder = temporaryFolder();
-    const bind = ['--bind', '127.0.0.1:0', '--hub-bind', '127.0.0.1:0', '--data-dir', folder.path];
-    const up = spawn(node, [projectPath('dist/services/cli/main.js'), 'up', '--json', ...bind], {
-      stdio: ['ignore', 'pipe', 'pipe'],
-    });
-    const errors: string[] = [];
-    createInterface(up.stderr).on('line', (line) => errors.push(line));
+    const cluster = await Cluster.upOn(node);
     try {
-      const first = await Promise.race([once(createInterface(up.stdout), 'line'), once(up, 'exit').then(() => [])]);
-      assert(first.length > 0, `up ended:\n${errors.join('\n')}`);
-      const { url } = JSON.parse(String(first[0])) as { url: string };
-      assert.equal(await streamedChat(url), ANSWER);
-      const page = await (await fetch(`${url}/dashboard`)).text();
+      assert.equal(await streamedChat(cluster.url), ANSWER);
+      const page = await (await fetch(`${cluster.url}/dashboard`)).text();
       const [, script = ''] = /<script[^>]* src="([^"]+)"/.exec(page) ?? [];
-      assert.equal((await fetch(new URL(script, `${url}/dashboard`))).status, 200, `the page's script ${script}`);
+      assert.equal(
+        (await fetch(new URL(script, `${cluster.url}/dashboard`))).status,
+        200,
+        `the page's script ${script}`,
+      );
     } finally {
-      up.kill('SIGTERM');
-      if (up.exitCode === null) await once(up, 'exit');
-      folder.remove();
+      await cluster.close();
     }
-    assert.equal(up.exitCode, 0);
+    assert.equal(cluster.errors.at(-1), 'ended');
     // Node's own warnings: "(node:1) [DEP0123] DeprecationWarning: ...".
     assert.deepEqual(
-      errors.filter((line) => /Warning:|\(node:|Fatal error/.test(line)),
+      cluster.errors.filter((line) => /Warning:|\(node:|Fatal error/.test(line)),
       [],
     );
   });

@@ -103,8 +103,12 @@ process.on('exit', () => {
   for (const child of started) child.kill('SIGKILL');
 });
 
-export function run(args: readonly string[], environment: Record<string, string> = {}): ChildProcess {
-  const child = spawn(process.execPath, [cliPath, ...args], {
+export function run(
+  args: readonly string[],
+  environment: Record<string, string> = {},
+  node = process.execPath,
+): ChildProcess {
+  const child = spawn(node, [cliPath, ...args], {
     stdio: ['ignore', 'pipe', 'pipe'],
     env: { ...withoutPenstock(), ...environment },
   });
@@ -141,8 +145,8 @@ export function temporaryFolder(): { path: string; remove: () => void } {
 }
 
 /** Starts `penstock up` as a process, whose children are the roles. @throws AssertionError with what it printed when it ends instead */
-async function startProcesses(args: readonly string[]): Promise<RunningCluster> {
-  const up = run(['up', '--json', ...args]);
+async function startProcesses(args: readonly string[], node?: string): Promise<RunningCluster> {
+  const up = run(['up', '--json', ...args], {}, node);
   const errors: string[] = [];
   assert(up.stdout && up.stderr);
   createInterface({ input: up.stderr }).on('line', (line) => errors.push(line));
@@ -194,6 +198,11 @@ export class Cluster {
   /** Starts `penstock up` with these arguments, on ports that the system picks, in a folder of its own. */
   static async up(...args: string[]): Promise<Cluster> {
     return Cluster.#start(startProcesses, args);
+  }
+
+  /** Starts `penstock up` with another executable of Node. */
+  static async upOn(node: string, ...args: string[]): Promise<Cluster> {
+    return Cluster.#start((own) => startProcesses(own, node), args);
   }
 
   /**

@@ -155,7 +155,8 @@ export async function startInProcess(args: readonly string[]): Promise<RunningCl
     const members = membersOf(line.config, division.models.length);
     await Promise.all(members.map((member, i) => begin({ ...member, index: i + 1, hubAddress: hub, httpBind: '' })));
     return {
-      ...{ url, hub, errors, end, crash: end },
+      ...{ url, hub, errors, end },
+      crash: () => assert.fail('roles of one process do not crash together: Cluster.up'),
       pidOf: () => assert.fail('roles of one process have no process of their own: Cluster.up'),
       kill: (name, signal) => {
         assert.equal(signal, 'SIGKILL', 'a thread cannot be stopped: Cluster.up');

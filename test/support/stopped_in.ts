@@ -70,23 +70,23 @@ export async function stoppedIn<T>(
       return undefined;
     });
     cluster.kill(victim, 'SIGSTOP');
-    const view = await settled(cluster, id);
-    if (isIn(view)) return { answer, view, victim };
+    const [view] = await settledRequests(cluster, (one) => one.id === id);
+    if (view && isIn(view)) return { answer, view, victim };
     cluster.kill(victim, 'SIGCONT');
     await answer;
   }
   return assert.fail(`${ROUNDS} requests had ended their ${moment} before their instance was stopped`);
 }
 
-/** Returns a request when nothing of it changes any more: the router first reads what had been sent. */
-async function settled(cluster: Cluster, id: string): Promise<RequestView> {
+/** Returns the newest requests when nothing of them changes any more: after an instance is stopped, the router first reads what it had sent. */
+export async function settledRequests(cluster: Cluster, isOf: (view: RequestView) => boolean): Promise<RequestView[]> {
   let [last, numSame] = ['', 0];
   return until('the router has read what was sent', async () => {
-    const view = (await cluster.requests(NUM_VIEWS)).find((one) => one.id === id);
-    const now = JSON.stringify([view?.phase, view?.output_tokens, view?.attempts]);
+    const views = (await cluster.requests(NUM_VIEWS)).filter(isOf);
+    const now = JSON.stringify(views.map((view) => [view.phase, view.output_tokens, view.attempts]));
     numSame = now === last ? numSame + 1 : 0;
     last = now;
     await sleep(20);
-    return numSame >= 5 ? view : undefined;
+    return numSame >= 5 && views;
   });
 }
