@@ -14,9 +14,6 @@ import { fetchVocabularies } from './test_vocabularies.js';
 /** Dawn refuses older ones. */
 const MIN_MESA = 25;
 
-/** Debian's nats-server and Prometheus are unpacked here: installed, they would be services of this machine that everybody can reach. */
-const unpacked = debianFolder;
-
 function run(command, ...args) {
   execFileSync(command, args, {
     stdio: ['ignore', 'inherit', 'inherit'],
@@ -41,25 +38,25 @@ function hasChromium() {
 }
 
 function hasNats() {
-  return output('nats-server', '--version') !== '' || existsSync(`${unpacked('nats-server')}/usr/sbin/nats-server`);
+  return output('nats-server', '--version') !== '' || existsSync(`${debianFolder('nats-server')}/usr/sbin/nats-server`);
 }
 
 function hasPrometheus() {
   return (
     (output('prometheus', '--version') !== '' && output('promtool', '--version') !== '') ||
-    existsSync(`${unpacked('prometheus')}/usr/bin/promtool`)
+    existsSync(`${debianFolder('prometheus')}/usr/bin/promtool`)
   );
 }
 
-/** Downloads a Debian package and unpacks it into a folder of its own. */
+/** Downloads a Debian package and unpacks it into a folder of its own: installed, it would be a service that everybody can reach. */
 function unpack(name) {
   const folder = stagingFolder();
   mkdirSync(folder, { recursive: true });
   execFileSync('apt-get', ['download', '-qq', name], { cwd: folder, stdio: ['ignore', 'inherit', 'inherit'] });
   const [file] = readdirSync(folder).filter((one) => one.endsWith('.deb'));
   run('dpkg', '-x', `${folder}/${file}`, folder);
-  rmSync(unpacked(name), { recursive: true, force: true });
-  renameSync(folder, unpacked(name));
+  rmSync(debianFolder(name), { recursive: true, force: true });
+  renameSync(folder, debianFolder(name));
 }
 
 const missing = () => [

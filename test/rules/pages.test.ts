@@ -1,5 +1,5 @@
 /**
- * The pages say what is so: links and paths lead somewhere, also in the package; commands exist; reference pages are those of the code;
+ * The pages say what is so: links and paths lead somewhere, also in the package; commands exist;
  * spelling. Blocks of commands are run by e2e/pages. Budget: 30 s.
  */
 import assert from 'node:assert/strict';
@@ -158,11 +158,6 @@ describe('commands in code spans', () => {
     });
     assert.deepEqual(wrong, []);
   });
-});
-
-test('reference pages are what the code makes (npm run reference)', async () => {
-  const { stdout, stderr } = await promisify(execFile)(process.execPath, [projectPath('config/reference.js')]);
-  assert.equal(stdout + stderr, '');
 });
 
 test('the README is read in a few minutes: at most 130 lines', () => {
