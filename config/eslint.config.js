@@ -1,6 +1,7 @@
 import js from '@eslint/js';
 import { fileURLToPath } from 'node:url';
 import tseslint from 'typescript-eslint';
+import { time } from './eslint_time.js';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 
@@ -121,6 +122,16 @@ export default tseslint.config(
       'test/**/*.ts',
     ],
     rules: { '@typescript-eslint/no-non-null-assertion': 'off' },
+  },
+  {
+    plugins: { time },
+    linterOptions: { reportUnusedDisableDirectives: 'error' },
+  },
+  {
+    // Tests do not depend on how fast the machine is. Excepted are those that measure, what plays time, and what is run by hand.
+    files: ['test/**/*.ts'],
+    ignores: ['test/{alone,isolated,bench,gpu,sim}/**', 'test/**/main.ts', 'test/support/until.ts'],
+    rules: { 'time/speed': 'error' },
   },
   {
     // Clients still send what the API calls deprecated, so tests do.

@@ -4,6 +4,7 @@
  * and described (eslint_words.js).
  */
 import tseslint from 'typescript-eslint';
+import { time } from './eslint_time.js';
 import { words } from './eslint_words.js';
 import { larger } from './larger.js';
 
@@ -53,8 +54,9 @@ export default tseslint.config(
     files: ['**/*.{ts,tsx}', '**/*.js', '**/*.cjs'],
     languageOptions: { parser: tseslint.parser, parserOptions: { allowInvalidAST: true } },
     linterOptions: { reportUnusedDisableDirectives: 'off' },
-    plugins: { words },
-    rules: { 'words/gone': 'error', 'words/sentences': 'error' },
+    plugins: { words, time },
+    // Directives have no power here, so an exception cannot excuse itself.
+    rules: { 'words/gone': 'error', 'words/sentences': 'error', 'time/reason': 'error' },
   },
   ...larger.map(({ file, reason, ...max }) => {
     if (!reason) throw new Error(`${file} is larger than others for no reason`);

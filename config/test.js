@@ -31,12 +31,15 @@ function judge(failure, i) {
   const seeds = seedsIn(failure);
   const known = failingBefore(seeds);
   if (seeds.length > 0 && known.length === seeds.length) return { file, verdict: 'known seeds', seeds, tests, errors };
-  const again = [1, 2].map((round) => runVitest(`again-${i + 1}-${round}`, aloneArgs(file)).isPassed);
+  const again = [];
+  // A file that hangs takes its whole limit: once more is enough.
+  for (let round = 1; round <= 2 && again.every(Boolean); round++)
+    again.push(runVitest(`again-${i + 1}-${round}`, aloneArgs(file)).isPassed);
   return { file, verdict: verdictOf(failure, again), again, tests, errors };
 }
 
 function print({ file, verdict, again, tests, errors }) {
-  const alone = again ? ` (alone: ${again.filter(Boolean).length} of 2 passed)` : '';
+  const alone = again ? ` (alone: ${again.filter(Boolean).length} of ${again.length} passed)` : '';
   console.log(`  ${verdict.toUpperCase().padEnd(12)} ${file}${alone}`);
   for (const { name, messages } of tests) console.log(`               ${name}: ${messages[0]?.split('\n')[0] ?? ''}`);
   for (const error of errors) console.log(`               ${error.split('\n')[0]}`);

@@ -58,36 +58,43 @@ class LongestFirst extends BaseSequencer {
   }
 }
 
-const LONG_TESTS = { testTimeout: 600_000, hookTimeout: 120_000 };
-const PROCESSES = { pool: 'forks', testTimeout: 180_000, hookTimeout: 120_000 };
+/** Against what hangs, the only limit of time (test/support/until.ts): a test waits several times. */
+const patienceMs = Number(process.env.TEST_PATIENCE_MS || 600_000);
 /** Settings of each project. `groupOrder`: projects of one group run at the same time. */
 const settings = {
   // Rules of the tree: `npm run lint:rules`.
-  rules: { sequence: { groupOrder: 0 }, ...LONG_TESTS },
+  rules: { sequence: { groupOrder: 0 } },
   // Threads that go from file to file: modules are loaded once. Vitest leaves a core to itself: of two cores that is half of them.
   unit: {
-    ...{ pool: 'threads', isolate: false, sequence: { groupOrder: 1 }, testTimeout: 90_000, hookTimeout: 120_000 },
+    ...{ pool: 'threads', isolate: false, sequence: { groupOrder: 1 } },
     maxWorkers: Math.max(2, availableParallelism() - 1),
   },
   // Suites that change or measure what a process has once: its environment, flags, signals, memory.
-  isolated: { pool: 'forks', sequence: { groupOrder: 2 }, maxWorkers: 2, testTimeout: 90_000, hookTimeout: 120_000 },
+  isolated: { pool: 'forks', sequence: { groupOrder: 2 }, maxWorkers: 2 },
   // On a software GPU, which computes on the cores that everybody else uses. A process per file: the driver reads its vector width once.
-  webgpu: { pool: 'forks', sequence: { groupOrder: 3 }, maxWorkers: 2, ...LONG_TESTS },
+  webgpu: { pool: 'forks', sequence: { groupOrder: 3 }, maxWorkers: 2 },
   // On subgroup matrices, which only a newer Mesa's software driver has.
   matrices: {
-    ...{ sequence: { groupOrder: 3 }, maxWorkers: 2, ...LONG_TESTS },
+    ...{ sequence: { groupOrder: 3 }, maxWorkers: 2 },
     pool: { name: 'mesa26', createPoolWorker: (options) => new Mesa26Worker(options) },
   },
   // No suite here measures, so two run at a time. Three would take longer: engines with one thread too many wait for each other.
-  processes: { ...PROCESSES, sequence: { groupOrder: 4 }, maxWorkers: 2 },
+  processes: { pool: 'forks', sequence: { groupOrder: 4 }, maxWorkers: 2 },
   // Suites that measure, or that look at what a process takes: one at a time.
-  alone: { ...PROCESSES, sequence: { groupOrder: 5 }, fileParallelism: false },
+  alone: { pool: 'forks', sequence: { groupOrder: 5 }, fileParallelism: false },
 };
 
 /** Returns a project of the suites in `include`; with `isWhole` they leave nothing out. */
 function project(name, include, isWhole) {
-  const env = { LONG: isWhole ? '1' : '' };
-  const test = { name: isWhole ? `${name}-whole` : name, environment: 'node', env, include, ...settings[name] };
+  const env = { LONG: isWhole ? '1' : '', TEST_PATIENCE_MS: String(patienceMs) };
+  const limits = { testTimeout: 2 * patienceMs, hookTimeout: 2 * patienceMs };
+  const test = {
+    name: isWhole ? `${name}-whole` : name,
+    environment: 'node',
+    ...{ env, include },
+    ...limits,
+    ...settings[name],
+  };
   return { root, plugins: [built], test };
 }
 

@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict';
 import { rmSync, statSync } from 'node:fs';
 import { afterAll, beforeAll, test } from 'vitest';
-import { Cluster, harbour, run, runToEnd, until } from '../support/cluster.ts';
+import { Cluster, harbour, run, runToEnd } from '../support/cluster.ts';
+import { until } from '../support/until.ts';
 
 const token = { PENSTOCK_CLUSTER_TOKEN: 'a-secret-of-this-test' };
 let cluster: Cluster;

@@ -5,8 +5,8 @@ import { inCpuTime, LATE, SPENT } from '../../shared/base/cpu_limit.ts';
 import type { CpuTime } from '../../shared/base/threads.ts';
 import { workerThreads } from '../../shared/base/worker_threads.ts';
 import { SimulatedClock } from '../sim/simulated_clock.ts';
-import { until } from '../support/cluster.ts';
 import { projectPath } from '../support/project.ts';
+import { until } from '../support/until.ts';
 
 const never = new Promise<never>(() => undefined);
 

@@ -1,6 +1,6 @@
 /** The dashboard in Chromium as a benchmark sees it: its longest task, elements, memory and traffic. */
 import type { Browser, CDPSession, Page } from 'playwright-core';
-import { errorsOf, launchChromium } from '../support/chromium.ts';
+import { errorsOf, launchChromium, openPage } from '../support/chromium.ts';
 
 /** Measurements of a page over a span. */
 export interface Watched {
@@ -51,7 +51,7 @@ export class PageWatch {
 
   static async open(url: string): Promise<PageWatch> {
     const browser = await launchChromium();
-    const page = await browser.newPage({ viewport: { width: 1_280, height: 900 } });
+    const page = await openPage(browser);
     const session = await page.context().newCDPSession(page);
     const watch = new PageWatch(browser, page, session);
     for (const domain of ['Performance.enable', 'Network.enable'] as const) await session.send(domain);

@@ -1,9 +1,9 @@
 /** Tests that every bus must pass. A driver's own test file defines how to open two ends of it. */
 import assert from 'node:assert/strict';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, test } from 'vitest';
 import type { Bus } from '../../shared/bus/bus.ts';
 import { Failure } from '../../shared/base/failure.ts';
+import { PATIENCE_MS, turn, until } from '../support/until.ts';
 
 export interface BusDriver {
   readonly name: string;
@@ -27,21 +27,18 @@ export function busConformance({ name, open }: BusDriver): void {
 
     /** Subscriptions travel: publish until something arrives. */
     const publishUntil = async (bus: Bus, subject: string, payload: Buffer, received: () => boolean): Promise<void> => {
-      for (let i = 0; i < 200 && !received(); i++) {
-        bus.publish(subject, payload);
-        await sleep(10);
-      }
-      assert(received(), 'nothing arrived within 2 s');
+      await until('it arrives', () => {
+        if (!received()) bus.publish(subject, payload);
+        return received();
+      });
     };
 
     /** So do servers: ask until one answers, whatever it answers. */
     const askUntilServed = async (bus: Bus, subject: string): Promise<void> => {
-      for (let i = 0; i < 200; i++) {
-        const error: unknown = await bus.request(subject, text('0'), 5_000).catch((failure: unknown) => failure);
-        if (!(error instanceof Failure && error.code === 'not_found')) return;
-        await sleep(10);
-      }
-      assert.fail('nobody serves it after 2 s');
+      await until('somebody serves it', async () => {
+        const error: unknown = await bus.request(subject, text('0'), PATIENCE_MS).catch((failure: unknown) => failure);
+        return !(error instanceof Failure && error.code === 'not_found');
+      });
     };
 
     test('a message reaches every subscriber of its subject, and nobody else', async () => {
@@ -61,7 +58,7 @@ export function busConformance({ name, open }: BusDriver): void {
       await publishUntil(a, 'order', text('ready'), () => got.length > 0);
       const start = got.length;
       for (let i = 0; i < 500; i++) a.publish('order', Buffer.from([0, 255, i & 255, i >> 8]));
-      for (let i = 0; i < 200 && got.filter(({ length }) => length === 4).length < 500; i++) await sleep(10);
+      await until('all have come', () => got.filter(({ length }) => length === 4).length >= 500);
       const numbers = got.slice(start).filter(({ length }) => length === 4);
       assert.deepEqual(
         numbers.map((payload) => payload.readUInt16LE(2)),
@@ -94,7 +91,7 @@ export function busConformance({ name, open }: BusDriver): void {
     test('a request gets its own answer, many at once', async () => {
       const [a, b] = (await opened(2)) as [Bus, Bus];
       a.serve('double', async (payload) => {
-        await sleep(Number(payload) % 7);
+        for (let i = Number(payload) % 7; i > 0; i--) await turn();
         return text(String(Number(payload) * 2));
       });
       await askUntilServed(b, 'double');

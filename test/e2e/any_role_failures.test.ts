@@ -7,10 +7,11 @@
 import assert from 'node:assert/strict';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';
-import { Cluster, harbour, until, type RequestView } from '../support/cluster.ts';
+import { Cluster, harbour, type RequestView } from '../support/cluster.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
 import { settledRequests } from '../support/stopped_in.ts';
 import { streamTokens } from '../support/token_stream.ts';
+import { until } from '../support/until.ts';
 
 /** Rounds of streams that may all be placed on one role. */
 const MAX_ROUNDS = 20;
@@ -33,7 +34,7 @@ beforeAll(async () => {
   for (const { prompt, params } of cases)
     want.push((await generate(executable, prompt, params, MAX_TOKENS)).map(({ token }) => token));
   await executable.close();
-  cluster = await Cluster.up('--prefill', '2', '--decode', '2', '--store', '1', '--silence-ms', '3000');
+  cluster = await Cluster.up('--prefill', '2', '--decode', '2', '--store', '1');
 });
 afterAll(async () => {
   await cluster.close();
@@ -59,16 +60,12 @@ async function begin(): Promise<{ streams: ReturnType<typeof streamTokens>[]; pr
     );
     let isOver = false;
     const over = Promise.allSettled(streams).then(() => (isOver = true));
-    const victims = await until(
-      'instances of both roles generate, or all is generated',
-      async () => {
-        const names = [...(await generating()).keys()];
-        const nameOf = (role: string): string | undefined => names.find((name) => name.startsWith(role));
-        const [prefill, decode] = [nameOf('prefill'), nameOf('decode')];
-        return prefill !== undefined && decode !== undefined ? { prefill, decode } : isOver && 'over';
-      },
-      120_000,
-    );
+    const victims = await until('instances of both roles generate, or all is generated', async () => {
+      const names = [...(await generating()).keys()];
+      const nameOf = (role: string): string | undefined => names.find((name) => name.startsWith(role));
+      const [prefill, decode] = [nameOf('prefill'), nameOf('decode')];
+      return prefill !== undefined && decode !== undefined ? { prefill, decode } : isOver && 'over';
+    });
     if (victims !== 'over') {
       const both = [victims.prefill, victims.decode];
       for (const name of both) cluster.kill(name, 'SIGSTOP');

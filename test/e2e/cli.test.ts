@@ -12,7 +12,8 @@ import { goldenFolder } from '../support/golden.ts';
 import { halfOf, sampleOf, sized } from '../support/long.ts';
 import { writeSparseModel } from '../support/sparse_model.ts';
 import { projectPath } from '../support/project.ts';
-import { Cluster, harbour, run, runToEnd, temporaryFolder, until } from '../support/cluster.ts';
+import { Cluster, harbour, run, runToEnd, temporaryFolder } from '../support/cluster.ts';
+import { until } from '../support/until.ts';
 
 const folder = temporaryFolder();
 const emptyFolder = join(folder.path, 'empty');
@@ -347,7 +348,6 @@ test.runIf(process.platform === 'linux').each(sampleOf(['SIGTERM', 'SIGINT', 'SI
     npm.kill(signal);
     await until('every process has ended', () => !pids.some(isRunning));
   },
-  60_000,
 );
 
 test('--json is one line: the URL, and role, address and pid of each process', async () => {

@@ -4,9 +4,10 @@ import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
-import { Cluster, until } from '../support/cluster.ts';
+import { Cluster } from '../support/cluster.ts';
 import { hubOf, joinAsFake } from '../support/fake_member.ts';
-import { errorsOf, launchChromium } from '../support/chromium.ts';
+import { errorsOf, launchChromium, openPage } from '../support/chromium.ts';
+import { until } from '../support/until.ts';
 
 const token = 'dashboard-test-token';
 let cluster: Cluster;
@@ -23,7 +24,7 @@ afterAll(async () => {
 });
 
 async function open(hash: string): Promise<{ page: Page; errors: readonly string[] }> {
-  const page = await browser.newPage({ viewport: { width: 1_280, height: 900 } });
+  const page = await openPage(browser);
   const errors = errorsOf(page);
   await page.goto(`${cluster.url}/dashboard${hash}`);
   await page.locator('.liveness.live').waitFor();
@@ -75,7 +76,7 @@ test('a member that nobody can call is there with the cause, and the cluster is 
   });
   const { page } = await open('#/pool');
   const sick = page.getByRole('list', { name: 'Nodes that are not well' }).getByText(/127\.0\.0\.1:1/);
-  await sick.waitFor({ timeout: 15_000 });
+  await sick.waitFor();
   assert.equal((await fetch(`${cluster.url}/health`)).status, 200);
   const screenshot = process.env['SCREENSHOT_UNREACHABLE'];
   if (screenshot) await page.screenshot({ path: screenshot, fullPage: true });
@@ -96,7 +97,7 @@ test('a decode instance that is killed is said, and stays an event when it is ba
 
 test('a page under a name that the router does not know says why it has no values, and what to do', async () => {
   const named = await launchChromium(['--host-resolver-rules=MAP pool.example 127.0.0.1']);
-  const page = await named.newPage();
+  const page = await openPage(named);
   await page.goto(`${cluster.url.replace('127.0.0.1', 'pool.example')}/dashboard`);
   await page.getByText(/The router refuses this page: .*"pool\.example".*--allowed-origins/).waitFor();
   await named.close();
@@ -113,8 +114,8 @@ test('a router that hangs makes the page stale, and one that is started anew is 
   const pid = cluster.pidOf('router');
   await page.getByText(`process ${pid}`).waitFor();
   cluster.kill('router');
-  await until('the router is back', () => cluster.pidOf('router') !== pid, 60_000);
-  await page.getByText(`process ${cluster.pidOf('router')}`).waitFor({ timeout: 60_000 });
+  await until('the router is back', () => cluster.pidOf('router') !== pid);
+  await page.getByText(`process ${cluster.pidOf('router')}`).waitFor();
   await banner.waitFor({ state: 'detached' });
   assert.equal(await page.evaluate('window.isSamePage'), true);
   await page.close();

@@ -1,12 +1,12 @@
 /** The dashboard in a real browser over a made-up cluster: what each view answers, and how the page behaves. Budget: 25 s. */
 import assert from 'node:assert/strict';
-import { setTimeout as sleep } from 'node:timers/promises';
-import type { Browser, Page } from 'playwright-core';
+import type { Browser, Page, Request } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, test } from 'vitest';
-import { errorsOf, launchChromium, misfitsAt, violationsOf } from '../support/chromium.ts';
+import { errorsOf, launchChromium, misfitsAt, openPage, violationsOf } from '../support/chromium.ts';
 import { DashboardFixture } from '../support/dashboard_fixture.ts';
 import { World } from '../support/dashboard_world.ts';
 import { sized } from '../support/long.ts';
+import { until } from '../support/until.ts';
 
 const START = Date.UTC(2026, 10, 27, 12);
 
@@ -30,13 +30,17 @@ async function start(size: Parameters<typeof DashboardFixture.start>[0] = {}): P
 
 /** Opens a view. Errors of the page, refused content included, fail the test. */
 async function open(fixture: DashboardFixture, hash = '', options: Parameters<Browser['newPage']>[0] = {}) {
-  const page = await browser.newPage({ viewport: { width: 1_280, height: 900 }, ...options });
+  const page = await openPage(browser, options);
   pages.push(page);
   const errors = errorsOf(page);
+  const inFlight = new Set<Request>();
+  page.on('request', (request) => inFlight.add(request));
+  page.on('requestfinished', (request) => inFlight.delete(request));
+  page.on('requestfailed', (request) => inFlight.delete(request));
   await page.clock.install({ time: START });
   await page.goto(fixture.url + hash);
   await page.locator('.liveness.live').waitFor();
-  return { page, errors };
+  return { page, errors, inFlight };
 }
 
 const textOf = async (page: Page, selector: string): Promise<string> =>
@@ -124,19 +128,15 @@ test('a router that is started anew is shown without a reload', async () => {
 
 test('a hidden page has no connection and asks nothing; a visible one is live again', async () => {
   const fixture = await start();
-  const { page } = await open(fixture, '#/overview');
+  const { page, inFlight } = await open(fixture, '#/overview');
   const show = (state: string): Promise<unknown> =>
     page.evaluate(`Object.defineProperty(document, 'visibilityState', { value: '${state}', configurable: true });
       document.dispatchEvent(new Event('visibilitychange'))`);
   await page.getByText('What changed').waitFor();
   await show('hidden');
   while (fixture.numStreams > 0) await new Promise((resolve) => setImmediate(resolve));
-  // A question that it had asked before may still come.
-  let asked: number;
-  do {
-    asked = fixture.asked.length;
-    await sleep(200);
-  } while (asked !== fixture.asked.length);
+  await until('a question that it had asked before is answered', () => inFlight.size === 0);
+  const asked = fixture.asked.length;
   await page.clock.runFor(120_000);
   assert.deepEqual(fixture.asked.slice(asked), []);
   await show('visible');
@@ -221,7 +221,7 @@ test('ticks of an hour (of ten minutes in the short run) leave listeners and mem
   let at = START;
   const pass = async (ticks: number): Promise<void> => {
     for (let i = 0; i < ticks; i++) fixture.tick((at += 1_000), 0);
-    await page.getByText(timeOf(at)).first().waitFor({ timeout: 60_000 });
+    await page.getByText(timeOf(at)).first().waitFor();
   };
   // The charts have their full span then.
   await pass(1_000);

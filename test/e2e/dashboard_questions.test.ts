@@ -5,7 +5,7 @@ import type { Browser, Locator, Page } from 'playwright-core';
 import { afterAll, beforeAll, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
-import { errorsOf, launchChromium } from '../support/chromium.ts';
+import { errorsOf, launchChromium, openPage } from '../support/chromium.ts';
 import { Cluster } from '../support/cluster.ts';
 import { hubOf, joinAsFake } from '../support/fake_member.ts';
 
@@ -21,7 +21,7 @@ beforeAll(async () => {
   const roles = ['--prefill', '2', '--decode', '2', '--store', '2'];
   cluster = await Cluster.up(...roles, '--cluster-token', token);
   browser = await launchChromium();
-  page = await browser.newPage({ viewport: { width: 1_280, height: 900 } });
+  page = await openPage(browser);
   errors = errorsOf(page);
   await chat(question);
   load = sendRequests();
@@ -47,6 +47,7 @@ async function sendRequests(): Promise<void> {
   for (let i = 0; isLoaded; i++) {
     const own = Array.from({ length: 200 }, (_, at) => 3 + ((31 * i + 7 * at) % 900));
     await cluster.completion({ prompt: [...Array.from({ length: 96 }, (_, at) => 3 + at), ...own], max_tokens: 4 });
+    // eslint-disable-next-line time/speed -- a pace, which leaves the cores to the page
     await sleep(200);
   }
 }
@@ -162,7 +163,7 @@ test('which node is sick and why, and what changed', async () => {
   await events
     .filter({ has: page.locator('.word.bad') })
     .first()
-    .waitFor({ timeout: 15_000 });
+    .waitFor();
   await click(tab('Pool'));
   const sick = page.getByRole('list', { name: 'Nodes that are not well' }).locator('li', { hasText: 'store-far' });
   await sick.getByText(/127\.0\.0\.1:1/).waitFor();

@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, test } from 'vitest';
 import { DashboardFixture } from '../support/dashboard_fixture.ts';
-import { errorsOf, launchChromium, misfitsAt, violationsOf } from '../support/chromium.ts';
+import { errorsOf, launchChromium, misfitsAt, openPage, violationsOf } from '../support/chromium.ts';
 
 const START = Date.UTC(2026, 10, 27, 12);
 const EVIL = '<img src=x onerror="document.title=1">';
@@ -35,7 +35,7 @@ afterAll(async () => {
 });
 
 async function open(view: string, width = 1_280): Promise<{ page: Page; errors: readonly string[] }> {
-  const page = await browser.newPage({ viewport: { width, height: 900 } });
+  const page = await openPage(browser, { viewport: { width, height: 900 } });
   const errors = errorsOf(page);
   await page.goto(`${fixture.url}#/${view}`);
   await page.locator('.liveness.live').waitFor();

@@ -1,13 +1,13 @@
 /** `/v1/embeddings` as the official client asks for it, over real processes. Budget: 40 s. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { setTimeout as sleep } from 'node:timers/promises';
 import OpenAI from 'openai';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';
-import { Cluster, until, type RequestView } from '../support/cluster.ts';
+import { Cluster, type RequestView } from '../support/cluster.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { projectPath } from '../support/project.ts';
+import { until } from '../support/until.ts';
 
 const model = 'harbour';
 const WIDTH = 192;
@@ -188,8 +188,6 @@ test('an instance that is killed in the middle of a batch: every vector is that 
   const prompts = Array.from({ length: 12 }, () => promptOf(1_000));
   const asked = embed(prompts);
   await until('the prefill instance computes them', async () => (await cluster.node('prefill-1')).running > 0);
-  cluster.kill('prefill-1', 'SIGSTOP');
-  await sleep(50);
   cluster.kill('prefill-1', 'SIGKILL');
   const { data } = await asked;
   const requests = await cluster.requests(12);

@@ -7,7 +7,6 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { closeSync, openSync, readdirSync, statSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, expect, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { Random } from '../../shared/base/random.ts';
@@ -19,12 +18,13 @@ import { createFetchHandlers } from '../../shared/net/fetch/fetch_server.ts';
 import { copySource, offerOf } from '../support/borrowing.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { askOnce } from '../../shared/net/network.ts';
-import { Cluster, harbour, temporaryFolder, until, type RequestView } from '../support/cluster.ts';
+import { Cluster, harbour, temporaryFolder, type RequestView } from '../support/cluster.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
 import { stoppedIn, type Stopped } from '../support/stopped_in.ts';
 import { streamTokens } from '../support/token_stream.ts';
 import { longTest } from '../support/long.ts';
 import { evenSpec } from '../support/kv.ts';
+import { NEVER_SILENT, patientCall, until } from '../support/until.ts';
 
 const random = new Random(23);
 const promptOf = (length: number): number[] => Array.from({ length }, () => 3 + random.below(1_500));
@@ -69,18 +69,7 @@ test('a prefill instance killed mid-prompt: the request completes on the other o
 });
 
 longTest('the only prefill instance goes silent without dying: the request completes on decode alone', async () => {
-  cluster = await Cluster.up(
-    ...SPLIT,
-    '--prefill',
-    '1',
-    '--decode',
-    '1',
-    '--store',
-    '0',
-    ...SMALL_STEPS,
-    '--silence-ms',
-    '1000',
-  );
+  cluster = await Cluster.up(...SPLIT, '--prefill', '1', '--decode', '1', '--store', '0', ...SMALL_STEPS);
   const { prompt, answer } = await stoppedMidPrompt(cluster);
   const { choices } = await answer;
   assert.deepEqual(choices[0]?.token_ids, await undisturbed(prompt, 8));
@@ -143,21 +132,21 @@ longTest(
       '1',
       '--store',
       '0',
-      '--request-timeout-ms',
-      '8000',
+      // eslint-disable-next-line time/speed -- nobody answers it: its own limit ends it
+      ...['--request-timeout-ms', '8000'],
     );
     const { answer: stream } = await stoppedMidStream(cluster, { prompt: promptOf(40), max_tokens: 1_900 });
     // Stopped first, so that the supervisor's restarts cannot serve the request: each is killed as it appears.
     let isOver = false;
     const killing = (async () => {
-      while (!isOver) {
+      await until('the stream has ended', () => {
         try {
-          cluster.kill('decode-1');
+          cluster?.kill('decode-1');
         } catch {
           // Not there at the moment.
         }
-        await sleep(50);
-      }
+        return isOver;
+      });
     })();
     const { tokens, error, isDone } = await stream;
     isOver = true;
@@ -174,8 +163,7 @@ test('a store killed while it is fetched from: nothing fails', async () => {
   const up = await Cluster.up(
     ...SPLIT,
     // Stopped, it says nothing; it is there until it is killed.
-    '--silence-ms',
-    '60000',
+    ...NEVER_SILENT,
     '--prefill',
     '1',
     '--decode',
@@ -238,10 +226,7 @@ test('the router killed and restarted: instances are back, the index refills, th
     return now !== before && now;
   });
   assert.notEqual(pid, before);
-  const backMs = performance.now();
   await until('all three have registered', async () => (await (cluster as Cluster).pool()).length === 3);
-  const tookMs = performance.now() - backMs;
-  console.log(`registration took ${tookMs.toFixed(0)} ms after the router was there`);
   await until('the index is full again', async () => {
     const pool = (await (await fetch(`${(cluster as Cluster).url}/api/pool`)).json()) as { index_keys: number };
     return pool.index_keys >= 31;
@@ -251,16 +236,17 @@ test('the router killed and restarted: instances are back, the index refills, th
 });
 
 test('SIGTERM to the router while a stream runs: the stream is finished, a new request is refused', async () => {
-  cluster = await Cluster.up(...SPLIT, '--prefill', '0', '--decode', '1', '--store', '0', '--silence-ms', '60000');
+  cluster = await Cluster.up(...SPLIT, '--prefill', '0', '--decode', '1', '--store', '0', ...NEVER_SILENT);
   const up = cluster;
   const { answer: stream, victim } = await stoppedMidStream(up, { prompt: promptOf(40), max_tokens: 1_500 });
   up.kill('router', 'SIGTERM');
   const refused = await until('it drains', async () => {
-    // One that comes before the router drains waits for the instance that is stopped.
+    // One that comes before the router drains waits for the instance that is stopped, and is asked again.
     const response = await fetch(`${up.url}/v1/completions`, {
       method: 'POST',
       headers: { 'content-type': 'application/json' },
       body: JSON.stringify({ prompt: [1, 2, 3], max_tokens: 1 }),
+      // eslint-disable-next-line time/speed -- as said above
       signal: AbortSignal.timeout(1_000),
     }).catch(() => undefined);
     return response?.status === 503 && (await response.text());
@@ -470,7 +456,7 @@ longTest('a store that holds another block under the same key: a recompute, the 
     store.address,
     'offer',
     offerOf(model.digest, colliding, { recordBytes: holder.recordBytes, source: holder.address }),
-    { signal: new AbortController().signal, timeoutMs: 10_000 },
+    patientCall,
   );
   network.close();
   await holder.close();

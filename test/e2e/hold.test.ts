@@ -22,11 +22,12 @@ import { askOnce } from '../../shared/net/network.ts';
 import { toFailure } from '../../shared/net/grpc/status.ts';
 import { methodOf, wires } from '../../shared/net/grpc/wire.ts';
 import type { DecodeRequest } from '../../shared/protocol/messages.ts';
-import { Cluster, harbour, run, runToEnd, temporaryFolder, until } from '../support/cluster.ts';
+import { Cluster, harbour, run, runToEnd, temporaryFolder } from '../support/cluster.ts';
 import { eventsOf } from './chaos/load.ts';
 import { halfOf, longTest } from '../support/long.ts';
 import { freePort } from '../support/free_ports.ts';
 import { stoppedIn } from '../support/stopped_in.ts';
+import { PATIENCE_MS, patientCall, until } from '../support/until.ts';
 import { neutralRequest } from '../../shared/protocol/request.ts';
 
 const random = new Random(31);
@@ -74,6 +75,7 @@ test('with every decode instance killed a request waits for one, says so, and is
   const up = cluster;
   const prompt = promptOf(100);
   const want = await up.completion({ prompt, max_tokens: 40 });
+  // eslint-disable-next-line time/speed -- who ends sooner after its start counts as one that cannot serve
   await sleep(1_200);
   for (const name of ['decode-1', 'decode-2']) up.kill(name);
   const again = await up.completion({ prompt, max_tokens: 40 });
@@ -167,6 +169,7 @@ test('a device that hangs while its process lives is noticed, and its requests g
   const want = await Promise.all(prompts.map((prompt) => up.completion({ prompt, max_tokens: 60 })));
   const hanging = await start(
     ...(['decode', token, '--name', 'hanging', '--join', cluster.hub, '--model', harbour, '--threads', '1'] as const),
+    // eslint-disable-next-line time/speed -- the device hangs for good, other steps take milliseconds
     ...(['--hang-after-steps', '10', '--step-timeout-ms', '1000'] as const),
   );
   const exit = once(hanging.child, 'exit');
@@ -179,7 +182,9 @@ test('a device that hangs while its process lives is noticed, and its requests g
 
 longTest('/tokenize counts as a request, and a reader that stops gives its place back', async () => {
   cluster = await Cluster.up(
-    ...['--prefill', '0', '--decode', '1', '--store', '0', '--max-requests', '8', '--stalled-reader-ms', '5000'],
+    ...['--prefill', '0', '--decode', '1', '--store', '0', '--max-requests', '8'],
+    // eslint-disable-next-line time/speed -- the reader reads nothing, ever
+    ...['--stalled-reader-ms', '5000'],
   );
   const up = cluster;
   // More than the buffers of a connection hold: some 26 MB.
@@ -223,7 +228,7 @@ test('connections beyond their bound are closed, and there is room again when on
     const state = { socket, isClosed: false };
     socket.on('error', () => undefined);
     socket.once('close', () => (state.isClosed = true));
-    await sleep(50);
+    await once(socket, 'connect');
     return state;
   };
   const all: Awaited<ReturnType<typeof open>>[] = [];
@@ -248,7 +253,7 @@ longTest(
             requestId: 'talk',
             tenant: '',
             priority: 0,
-            timeoutMs: 10_000,
+            timeoutMs: PATIENCE_MS,
             traceId: 't',
             router: '',
             placement: 0,
@@ -261,7 +266,7 @@ longTest(
       });
       for (let i = 0; i < 1_000; i++) said.push({ more: { sources: [], maxSelfCompute: 64 } });
       const { address } = (await cluster?.node(name)) ?? assert.fail(`there is no ${name}`);
-      const options = { signal: new AbortController().signal, timeoutMs: 10_000 };
+      const options = patientCall;
       const tokens: number[] = [];
       for await (const { sampled } of network.open(address, 'decode', said, options)) {
         if (!sampled) continue;
@@ -327,7 +332,7 @@ longTest('a store that cannot open its disk serves from DRAM, says so, and opens
   const metrics = await (await fetch(`${up.url}/metrics`)).text();
   assert.match(metrics, /penstock_tier_available\{[^}]*engine="broken"[^}]*tier="disk"[^}]*\} 0/);
   rmSync(folder.path);
-  await until('the disk is back', async () => (await tier('disk'))['fault'] === null, 20_000);
+  await until('the disk is back', async () => (await tier('disk'))['fault'] === null);
   // Blocks that were only in DRAM are written to disk when they are offered again.
   await up.completion({ prompt: [...prompt, ...promptOf(40)], max_tokens: 2 });
   await until('blocks are durable', async () => Number((await tier('disk'))['blocks']) >= 1);
@@ -392,7 +397,7 @@ test.each(halfOf(['decode', 'prefill']))(
       return role === 'prefill' || numThere === prompts.length ? ours.find(({ running }) => running > 0) : undefined;
     });
     const network = new GrpcNetwork(token, systemClock);
-    await askOnce(network, node.address, 'drain', {}, { signal: new AbortController().signal, timeoutMs: 5_000 });
+    await askOnce(network, node.address, 'drain', {}, patientCall);
     network.close();
     for (const { choices } of await answers) expect(choices[0]?.token_ids).toHaveLength(400);
     await until('it has left and another life has begun', async () =>

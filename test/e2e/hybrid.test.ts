@@ -3,15 +3,15 @@
  * from any instance and from a store, after kills in mid-answer and after a store's restart. Budget: 120 s.
  */
 import assert from 'node:assert/strict';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';
 import type { LoadedModel } from '../../shared/engine/load_model.ts';
-import { Cluster, mapConcurrently, until, type RequestView } from '../support/cluster.ts';
+import { Cluster, heartbeats, mapConcurrently, type RequestView } from '../support/cluster.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { halfOf, isLong } from '../support/long.ts';
 import { stoppedIn } from '../support/stopped_in.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
+import { until } from '../support/until.ts';
 
 const NUM_NEW = 40;
 const numPrompts = isLong ? 200 : 24;
@@ -120,8 +120,8 @@ describe.each(halfOf(['qwen3_5', 'qwen3_5-moe'] as const))('%s', (name) => {
     const wanted = first + Math.floor(420 / 32) + 1;
     let before = -1;
     await until('the stores have written what they were offered', async () => {
-      // Its heartbeats come twice a second, and states may come in an offer of their own.
-      await sleep(1_100);
+      // States may come in an offer of their own.
+      await heartbeats(cluster.url);
       const now = await numOnDisk();
       const isSame = now === before && now >= wanted;
       before = now;

@@ -3,12 +3,12 @@
  * has a reason, and the cost of a node's loss is what is computed again. Reasons that processes show seldom (`absent`):
  * test/router/observe/miss_reasons.test.ts. Budget: 70 s.
  */
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, expect, test } from 'vitest';
 import type { BlocksBody, LookupBody, LossCost, Miss, MissReason } from '../../services/router/observe/api_types.ts';
 import { Random } from '../../shared/base/random.ts';
-import { Cluster, until } from '../support/cluster.ts';
+import { Cluster, heartbeats } from '../support/cluster.ts';
 import { sized } from '../support/long.ts';
+import { until } from '../support/until.ts';
 
 const BLOCK = 32;
 const NUM_PROMPTS = sized(200, 60);
@@ -120,7 +120,7 @@ test(`of ${NUM_PROMPTS} prompts a look-up says how many tokens are cached, and w
   expect(await cluster.requests(512)).toHaveLength(NUM_PROMPTS);
   await cluster.idle();
   expect((await cluster.open()).promises).toBe(0);
-}, 120_000);
+});
 
 interface LastRequest {
   readonly prompt_tokens: number;
@@ -157,7 +157,7 @@ test('where prices decide, a look-up says who holds each token, whatever placeme
     }
     await announced(body);
   }
-}, 120_000);
+});
 
 test('every reason has its name, and what a lost node alone had is computed again', async () => {
   // Each instance uses the blocks that it has itself, by turns, and has room for few.
@@ -194,9 +194,10 @@ test('every reason has its name, and what a lost node alone had is computed agai
   expect(evicted.misses[0]?.node).toMatch(/^decode-[12]$/);
   await announced(first);
 
+  const { url } = cluster;
   const cost = await until('the cost has settled', async () => {
     const before = await lossOf('decode-1');
-    await sleep(1_100);
+    await heartbeats(url);
     const after = await lossOf('decode-1');
     return before && after && after.only_blocks === before.only_blocks ? after : undefined;
   });
@@ -211,4 +212,4 @@ test('every reason has its name, and what a lost node alone had is computed agai
   for (const one of [first, ...sent]) numLost += sumOf((await lookUp(one)).misses).lost ?? 0;
   expect(numLost / BLOCK).toBe(cost.only_blocks);
   expect((await send(first)).shown.miss_tokens).toEqual({ lost: 96, tail: 4 });
-}, 120_000);
+});

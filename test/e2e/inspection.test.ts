@@ -4,7 +4,8 @@
  */
 import assert from 'node:assert/strict';
 import { afterAll, beforeAll, test } from 'vitest';
-import { Cluster, runToEnd, until } from '../support/cluster.ts';
+import { Cluster, runToEnd } from '../support/cluster.ts';
+import { NEVER_SILENT, until } from '../support/until.ts';
 
 interface Finding {
   readonly check: string;
@@ -15,7 +16,7 @@ interface Finding {
 
 let cluster: Cluster;
 beforeAll(async () => {
-  cluster = await Cluster.up('--silence-ms', '60000');
+  cluster = await Cluster.up(...NEVER_SILENT);
 });
 afterAll(() => cluster.close());
 

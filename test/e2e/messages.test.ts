@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict';
 import Anthropic from '@anthropic-ai/sdk';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { Cluster, until } from '../support/cluster.ts';
+import { Cluster } from '../support/cluster.ts';
+import { NEVER_SILENT, until } from '../support/until.ts';
 import { Api } from './peers/api.ts';
 import { answer, CONTEXT, messages, model } from './peers/samples.ts';
 
@@ -176,7 +177,8 @@ describe('over plain HTTP', () => {
 });
 
 test('a stream that waits sends pings, ends with its client, and with an event of the error when it fails', async () => {
-  const times = ['--sse-keep-alive-ms', '300', '--request-timeout-ms', '4000', '--silence-ms', '60000'];
+  // eslint-disable-next-line time/speed -- the instance is stopped: their own limit ends requests
+  const times = ['--sse-keep-alive-ms', '300', '--request-timeout-ms', '4000', ...NEVER_SILENT];
   const slow = await Cluster.up('--prefill', '0', '--store', '0', ...times);
   const pid = slow.pidOf('decode-1');
   try {
@@ -190,13 +192,17 @@ test('a stream that waits sends pings, ends with its client, and with an event o
       assert.equal(error.type, 'timeout_error');
       return true;
     });
-    const leaving = new AbortController();
-    const left = await own.messages.create({ ...wish, stream: true }, { signal: leaving.signal }).asResponse();
-    await left.body?.getReader().read();
-    leaving.abort();
-    await until('the request has ended with its client', async () =>
-      (await slow.requests()).some(({ phase }) => phase === 'cancelled'),
-    );
+    await until('a request has ended with its client, before its limit', async () => {
+      const leaving = new AbortController();
+      const left = await own.messages.create({ ...wish, stream: true }, { signal: leaving.signal }).asResponse();
+      await left.body?.getReader().read();
+      leaving.abort();
+      const id = left.headers.get('request-id');
+      const ended = await until('it has ended', async () =>
+        (await slow.requests()).find((view) => view.id === id && /cancelled|failed/.test(view.phase)),
+      );
+      return ended.phase === 'cancelled';
+    });
     const events = await failed;
     await rejected;
     const last = events.pop();

@@ -9,11 +9,12 @@ import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';
-import { harbour, run, runToEnd, temporaryFolder, until, type NodeView } from '../support/cluster.ts';
+import { harbour, heartbeats, run, runToEnd, temporaryFolder, type NodeView } from '../support/cluster.ts';
 import { halfOf } from '../support/long.ts';
 import { freePort } from '../support/free_ports.ts';
 import { NatsServer } from '../support/nats_server.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
+import { staysSo, until } from '../support/until.ts';
 
 const token = { PENSTOCK_CLUSTER_TOKEN: 'a-secret-of-this-test' };
 const folder = temporaryFolder();
@@ -135,6 +136,7 @@ beforeAll(async () => {
   model.device.destroy();
   // Routers after some, and before others.
   const early = ['store-1', 'prefill-1'].map(start);
+  // eslint-disable-next-line time/speed -- any head start will do
   await sleep(300);
   hubs.set('router-1', `127.0.0.1:${await freePort()}`);
   await Promise.all(['router-1', 'router-2'].map(start));
@@ -195,26 +197,28 @@ test('every instance is restarted, one after the other, under load: no request f
 
 test('the bus is away for longer than an instance may be silent: what runs runs on, and new requests are served', async () => {
   const traffic = new Traffic(['router-1', 'router-2']);
-  await sleep(500);
+  await until('it is served', () => traffic.numServed > 0);
   await nats.kill();
-  await sleep(1_000);
+  // eslint-disable-next-line time/speed -- longer than an instance may be silent: nothing must come of it
+  await sleep(5_000);
   const before = traffic.numServed;
-  await sleep(4_000);
-  expect(traffic.numServed).toBeGreaterThan(before);
+  await until('it is still served', () => traffic.numServed > before + 8);
   expect(await poolOf('router-1')).toHaveLength(6);
   await nats.restart();
-  await sleep(1_500);
+  for (const url of urls.values()) await heartbeats(url);
   await whole();
   expect(await traffic.end()).toBeGreaterThan(10);
 });
 
 test('a router is killed under load: its own requests lose their connection, nobody else notices', async () => {
-  const failed = assert.rejects(new Traffic(['router-1']).ended());
+  const struck = new Traffic(['router-1']);
+  const failed = assert.rejects(struck.ended());
   const traffic = new Traffic(['router-2']);
-  await sleep(30);
+  await until('both are served', () => struck.numServed > 0 && traffic.numServed > 0);
   await stop('router-1', 'SIGKILL');
   await failed;
-  await sleep(1_000);
+  const before = traffic.numServed;
+  await until('the other one serves on', () => traffic.numServed > before + 8);
   await start('router-1');
   await whole();
   expect(await traffic.end()).toBeGreaterThan(3);
@@ -230,9 +234,11 @@ test('another token, and another cluster on the same server', async () => {
   });
   expect(wrong.code).toBe(1);
   expect(wrong.errors).toMatch(/wrong --cluster-token: the routers on nats:/);
-  const other = run(['store', '--name', 'other', '--cluster', 'quay', ...common], token);
-  await sleep(2_500);
-  expect(other.exitCode, 'it waits for a router of its own').toBe(null);
+  const other = run(['store', '--name', 'other', '--cluster', 'quay', ...common, '--log-level', 'info'], token);
+  let said = '';
+  other.stderr?.on('data', (chunk: Buffer) => (said += chunk.toString()));
+  await until('it is ready', () => said.includes('joining'));
+  await staysSo('it waits for a router of its own', () => other.exitCode === null);
   expect((await poolOf('router-1')).map(({ name }) => name)).not.toContain('other');
   other.kill('SIGKILL');
 });

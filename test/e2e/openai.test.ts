@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import OpenAI, { APIError } from 'openai';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { Cluster, harbour, until } from '../support/cluster.ts';
+import { Cluster, harbour } from '../support/cluster.ts';
+import { until } from '../support/until.ts';
 
 interface Example {
   readonly messages: { role: 'system' | 'user'; content: string }[];

@@ -75,7 +75,7 @@ test('a packed package installs into an empty folder and answers there', async (
   } finally {
     folder.remove();
   }
-}, 180_000);
+});
 
 test('the lock has the native parts of every system that is served', () => {
   const lock = JSON.parse(readFileSync(projectPath('npm-shrinkwrap.json'), 'utf8')) as {

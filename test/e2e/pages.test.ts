@@ -9,12 +9,13 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, describe, test } from 'vitest';
-import { Cluster, harbour, run, runToEnd, temporaryFolder, until } from '../support/cluster.ts';
+import { Cluster, harbour, run, runToEnd, temporaryFolder } from '../support/cluster.ts';
 import { sized } from '../support/long.ts';
 import { freePort } from '../support/free_ports.ts';
 import { NatsServer } from '../support/nats_server.ts';
 import { commandBlocksOf, pages, pageText } from '../support/pages.ts';
 import { projectPath } from '../support/project.ts';
+import { until } from '../support/until.ts';
 
 const blocks = pages().flatMap((page) => commandBlocksOf(pageText(page)).map((block) => ({ page, block })));
 const runs = new Set<string>();
@@ -105,7 +106,7 @@ describe('README', () => {
     assert.match(await shell(sets), /mooncake/);
     child.kill('SIGTERM');
     await once(child, 'exit');
-  }, 180_000);
+  });
 
   test('both commands are what continuous integration runs', () => {
     const tests = blockOf('README.md', 'npm ci && npm test');
@@ -134,7 +135,7 @@ describe('README', () => {
       return alive.length === 3 && alive;
     });
     assert.deepEqual(roles.toSorted(), ['decode', 'prefill', 'store']);
-  }, 180_000);
+  });
 });
 
 describe('services', () => {
@@ -156,7 +157,7 @@ describe('services', () => {
       await once(child, 'exit');
     }
     await server.kill();
-  }, 180_000);
+  });
 
   test('the commands do what the page says', async () => {
     const lines = blockOf('services/README.md', 'npx penstock').split('\n');
@@ -175,7 +176,7 @@ describe('services', () => {
     const config = await runToEnd(['config', ...argsOf('config')]);
     assert.match(config.output, /^block_size: 64$/m);
     assert.equal(lines.length, 3);
-  }, 180_000);
+  });
 });
 
 test('the replay prints the figures of every request', async () => {
@@ -183,14 +184,14 @@ test('the replay prints the figures of every request', async () => {
   const replay = await runToEnd(args);
   assert.equal(replay.code, 0, replay.errors);
   assert.match(replay.output, /200 requests in .*2 prefill and 2 decode instances.*\(default\) +– +2 /s);
-}, 180_000);
+});
 
 test('the plan names the cheapest cluster that meets the targets', async () => {
   const args = blockOf('services/router/replay/README.md', 'npx penstock plan').split(' ').slice(2);
   const plan = await runToEnd(args);
   assert.equal(plan.code, 0, plan.errors);
   assert.match(plan.output, /200 requests at .*Least cost: \d+ both \(cost \d+\)\./s);
-}, 60_000);
+});
 
 describe('config and benchmarks', () => {
   test('what builds is run by every test command and by continuous integration', () => {
@@ -210,7 +211,7 @@ describe('config and benchmarks', () => {
     assert.match(own, /--seeds 20\b/);
     const output = await shell(own.replace('--seeds 20', `--seeds ${numSeeds}`));
     assert.match(output, new RegExp(`sim: ${numSeeds} seeds, 0 failed`));
-  }, 180_000);
+  });
 
   test('the benchmarks say what there is', async () => {
     const command = blockOf('test/bench/README.md', 'npm run bench');

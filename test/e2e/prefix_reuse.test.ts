@@ -5,7 +5,8 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { TokenSources } from '../../services/router/observe/api_types.ts';
 import { Random } from '../../shared/base/random.ts';
-import { Cluster, until, type RequestView } from '../support/cluster.ts';
+import { Cluster, type RequestView } from '../support/cluster.ts';
+import { until } from '../support/until.ts';
 
 const random = new Random(11);
 const token = (): number => 3 + random.below(1_500);
@@ -276,4 +277,4 @@ test('of 24 at once under the default policy, each finds the blocks of the prefi
   } finally {
     await up.close();
   }
-}, 180_000);
+});

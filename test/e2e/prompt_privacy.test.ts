@@ -4,8 +4,9 @@
  */
 import assert from 'node:assert/strict';
 import { afterEach, expect, test } from 'vitest';
-import { Cluster, until } from '../support/cluster.ts';
+import { Cluster } from '../support/cluster.ts';
 import { SpanReceiver } from '../support/span_receiver.ts';
+import { until } from '../support/until.ts';
 
 const WORD = 'heliotrope';
 const IDS = [901, 742, 688, 533];

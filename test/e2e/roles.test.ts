@@ -11,7 +11,8 @@ import { systemClock } from '../../shared/base/clock.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { askOnce } from '../../shared/net/network.ts';
 import { goldenCases, goldenFolder } from '../support/golden.ts';
-import { harbour, run, runToEnd, temporaryFolder, until, type NodeView } from '../support/cluster.ts';
+import { harbour, run, runToEnd, temporaryFolder, type NodeView } from '../support/cluster.ts';
+import { patientCall, until } from '../support/until.ts';
 
 const token = { PENSTOCK_CLUSTER_TOKEN: 'a-secret-of-this-test' };
 const folder = temporaryFolder();
@@ -96,7 +97,7 @@ test('the admin service drains a process, which then leaves the cluster', async 
   assert(child);
   const exit = once(child, 'exit');
   const network = new GrpcNetwork(token.PENSTOCK_CLUSTER_TOKEN, systemClock);
-  const options = { signal: new AbortController().signal, timeoutMs: 5_000 };
+  const options = patientCall;
   await askOnce(network, /ready: (\S+)/.exec(line)?.[1] ?? '', 'drain', {}, options);
   network.close();
   assert.deepEqual(await exit, [0, null]);

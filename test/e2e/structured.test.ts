@@ -6,9 +6,10 @@ import assert from 'node:assert/strict';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import OpenAI from 'openai';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { Cluster, mapConcurrently, until } from '../support/cluster.ts';
+import { Cluster, mapConcurrently } from '../support/cluster.ts';
 import { sized } from '../support/long.ts';
 import { stoppedIn } from '../support/stopped_in.ts';
+import { until } from '../support/until.ts';
 import { Random } from '../../shared/base/random.ts';
 
 const model = 'harbour';

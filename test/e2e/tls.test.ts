@@ -6,7 +6,8 @@ import { systemClock } from '../../shared/base/clock.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { askOnce } from '../../shared/net/network.ts';
 import { Authority } from '../support/certificates.ts';
-import { Cluster, harbour, run, runToEnd, until } from '../support/cluster.ts';
+import { Cluster, harbour, run, runToEnd } from '../support/cluster.ts';
+import { patientCall, until } from '../support/until.ts';
 
 const TOKEN = 'tls-token';
 const prompt = Array.from({ length: 700 }, (_, i) => 3 + ((i * 7) % 900));
@@ -45,7 +46,7 @@ test('nobody without a certificate gets in, token or not', async () => {
   const [node] = await cluster.pool();
   assert(node);
   const network = new GrpcNetwork(TOKEN, systemClock);
-  const asked = { signal: new AbortController().signal, timeoutMs: 3_000 };
+  const asked = patientCall;
   await assert.rejects(askOnce(network, node.address, 'drain', {}, asked));
   network.close();
   const again = (await cluster.pool()).find(({ name }) => name === node.name);

@@ -4,8 +4,9 @@
  */
 import assert from 'node:assert/strict';
 import { afterAll, beforeAll, test } from 'vitest';
-import { Cluster, until } from '../support/cluster.ts';
+import { Cluster } from '../support/cluster.ts';
 import { SpanReceiver, type ReceivedSpan } from '../support/span_receiver.ts';
+import { until } from '../support/until.ts';
 
 /** A text long enough to be prefilled elsewhere; in no span. */
 const SECRET = 'heliotrope';

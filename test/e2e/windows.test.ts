@@ -6,9 +6,10 @@ import assert from 'node:assert/strict';
 import { afterAll, beforeAll, test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';
 import type { LoadedModel } from '../../shared/engine/load_model.ts';
-import { Cluster, mapConcurrently, until } from '../support/cluster.ts';
+import { Cluster, mapConcurrently } from '../support/cluster.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
+import { until } from '../support/until.ts';
 
 const path = goldenFolder('mistral');
 const [LENGTH, NUM_NEW] = [640, 40];

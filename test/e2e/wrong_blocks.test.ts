@@ -12,11 +12,12 @@ import type { OfferReply, OfferRequest } from '../../shared/protocol/messages.ts
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { askOnce } from '../../shared/net/network.ts';
 import { numericsId } from '../../shared/kv/record.ts';
-import { Cluster, harbour, run, temporaryFolder, until } from '../support/cluster.ts';
+import { Cluster, harbour, run, temporaryFolder } from '../support/cluster.ts';
 import { joinFakeHolder, lies, type FakeHolder, type Lie } from '../support/fake_holder.ts';
 import { longTest } from '../support/long.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
 import { offerOf } from '../support/borrowing.ts';
+import { patientCall, until } from '../support/until.ts';
 
 const token = 'incoming-test-token';
 const random = new Random(77);
@@ -101,10 +102,7 @@ test.each(lies.filter((lie) => !patient.some((one) => one === lie)))(
 async function asked(address: string, request: OfferRequest): Promise<OfferReply> {
   const network = new GrpcNetwork(token, systemClock);
   try {
-    return await askOnce(network, address, 'offer', request, {
-      signal: new AbortController().signal,
-      timeoutMs: 20_000,
-    });
+    return await askOnce(network, address, 'offer', request, patientCall);
   } finally {
     network.close();
   }

@@ -11,10 +11,10 @@ import { EngineLoop } from '../../shared/engine/engine_loop.ts';
 import { loadModel, type LoadedModel } from '../../shared/engine/load_model.ts';
 import { chainOf, type AnchoredHash } from '../../shared/kv/block_key.ts';
 import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
-import { until } from '../support/cluster.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { generate, greedy, loadDefaults } from '../support/reference_loop.ts';
 import { sequenceRequest, type TestSequence } from '../support/request.ts';
+import { until } from '../support/until.ts';
 
 const BLOCK_SIZE = 32;
 const NUM_BLOCKS = 6;

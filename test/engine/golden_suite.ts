@@ -91,7 +91,7 @@ export function goldenSuite(
       errors.end();
       await executable.close();
       device.destroy();
-    }, 400_000);
+    });
   });
 }
 

@@ -17,6 +17,7 @@ import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { generate, greedy, loadDefaults, loadReference } from '../support/reference_loop.ts';
 import { sequenceRequest } from '../support/request.ts';
+import { until } from '../support/until.ts';
 
 const path = goldenFolder('llama-odd');
 const [NUM_BLOCKS, CHUNK, BLOCK, NUM_SLOTS] = [12, 64, 32, 24];
@@ -132,11 +133,7 @@ class PlayedControl {
 
   /** Resolves when every sequence has its last token and the loop has stopped; the device's pool is whole then (E1). */
   async finished(): Promise<void> {
-    const untilMs = systemClock.nowMs() + 20_000;
-    while (this.numUnfinished > 0) {
-      assert(systemClock.nowMs() < untilMs, `${this.numUnfinished} sequences have not ended`);
-      await this.#changed.within(1_000, systemClock, new AbortController().signal);
-    }
+    await until('all sequences have ended', () => this.numUnfinished === 0);
     this.loop.receive({ kind: 'stop' });
     await this.#ended;
     const { pool } = this.loop.engine;

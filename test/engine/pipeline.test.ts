@@ -13,10 +13,10 @@ import type { LoopEvent, ToEngine } from '../../shared/engine/engine_messages.ts
 import { loadModel, type LoadedModel } from '../../shared/engine/load_model.ts';
 import { chainOf, type AnchoredHash, type BlockKey } from '../../shared/kv/block_key.ts';
 import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
-import { until } from '../support/cluster.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { generate, greedy, loadDefaults } from '../support/reference_loop.ts';
 import { sequenceRequest, type TestSequence } from '../support/request.ts';
+import { turn, until } from '../support/until.ts';
 
 const BLOCK_SIZE = 32;
 /** Blocks of a chunk, which is one step, and chunks of the prompt; its tail has seven tokens. */
@@ -212,6 +212,7 @@ function connect(from: Member, to: Member, awaited: readonly BlockRange[], rando
       missing.set(range, missing.get(range)! - (sent!.frame === undefined ? 3 : 1));
       if (missing.get(range) === 0) to.send({ kind: 'arrived', id: 1, ...range });
     }
+    // eslint-disable-next-line time/speed -- the order of what comes is drawn, whatever time it takes
     setTimeout(pump, random.below(4));
   };
   from.onLeft = (sent) => {
@@ -351,7 +352,7 @@ test('with others that compute, a range is one step like any other, when all bef
   for (const range of ofA) {
     await until('it is admitted', () => b.of('admitted').length === 2);
     for (const frame of blocksOf(range).flatMap(framesOf)) b.deliver(frame);
-    await systemClock.sleep(3, new AbortController().signal);
+    await turn();
   }
   await until('both have ended', () => b.of('prefilled').length === 1 && b.of('token').length === 120);
   await expectSame(b);

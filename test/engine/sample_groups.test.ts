@@ -165,7 +165,7 @@ test('a sample that never comes is waited for a second (P1), and one that comes 
   );
   await h.run();
   assert.deepEqual([h.outputs.size, h.engine.load.numRunning, h.engine.load.numWaiting], [0, 1, 1]);
-  await h.ready(5_000);
+  await h.ready();
   await h.run();
   const late = h.submit(prompt, 10, { sampling: sampled(2), group: { id: 'g', index: 2, size: 3 } });
   await h.run();
@@ -179,7 +179,7 @@ test('samples whose first one never comes: one of them leads after a second', as
     h.submit(prompt, 10, { sampling: sampled(index), group: { id: 'g', index, size: 3 } }),
   );
   assert.equal(await h.engine.step(), false);
-  await h.ready(5_000);
+  await h.ready();
   await h.run();
   for (const [i, id] of ids.entries()) assert.deepEqual(h.outputs.get(id), await want(prompt, sampled(i + 1), 10));
   assert.deepEqual(computed(h, ids), [90, 0]);

@@ -13,6 +13,7 @@ import { STALLED_MS } from '../../shared/engine/stalled_loads.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { loadDefaults } from '../support/reference_loop.ts';
 import { sequenceRequest } from '../support/request.ts';
+import { PATIENCE_MS } from '../support/until.ts';
 import { PlayedEngine } from './queue_order_suite.ts';
 
 const [NUM_BLOCKS, STEP_MS] = [12, 100];
@@ -144,7 +145,7 @@ test("the engine's loop looks again by itself when a sequence has stalled", asyn
   loop.submit(sequenceRequest({ id: 1, root, tokens, maxLength, isFetching: true }));
   loop.submit(sequenceRequest({ id: 2, root, tokens: [...tokens].reverse(), maxLength }));
   const ended = loop.run();
-  const hasEnded = await changed.until(() => happened.includes('token 2'), AbortSignal.timeout(20_000));
+  const hasEnded = await changed.until(() => happened.includes('token 2'), AbortSignal.timeout(PATIENCE_MS));
   loop.receive({ kind: 'stop' });
   await ended;
   await executable.close();

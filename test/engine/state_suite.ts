@@ -131,7 +131,7 @@ export function stateSuite(models: readonly string[], more: Partial<LoadModelOpt
       await compare([4, 5]);
       await executable.close();
       device.destroy();
-    }, 400_000);
+    });
 
     test('a sequence that goes on from an imported state, and from a copy of it, has the bits of one that never stopped', async () => {
       const { executable, device, layout, folder } = await load(name);
@@ -162,6 +162,6 @@ export function stateSuite(models: readonly string[], more: Partial<LoadModelOpt
       assert((await rest(6)).equals(want));
       await executable.close();
       device.destroy();
-    }, 400_000);
+    });
   });
 }

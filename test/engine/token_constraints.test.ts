@@ -40,7 +40,7 @@ async function runAll(h: Harness, ids: readonly number[]): Promise<void> {
   for (;;) {
     await h.run();
     if (ids.every((id) => h.engine.stateOf(id) === undefined)) return;
-    await h.ready(5_000);
+    await h.ready();
   }
 }
 

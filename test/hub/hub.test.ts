@@ -27,6 +27,7 @@ import { openModel } from '../../shared/model/open_model.ts';
 import { ggufFile } from '../support/gguf_file.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { loadReference } from '../support/reference_loop.ts';
+import { turn } from '../support/until.ts';
 import { COMMIT, FakeHub, type Fault } from './fake_hub.ts';
 
 const SHARD = 'model-00001-of-00002.safetensors';
@@ -49,6 +50,7 @@ const clock: Clock = {
   ...systemClock,
   sleep: async (ms) => {
     waits.push(ms);
+    // eslint-disable-next-line time/speed -- the clock itself: short waits are real
     await systemClock.sleep(Math.min(ms, 20));
   },
 };
@@ -209,11 +211,12 @@ test('a lock whose owner has died is taken; one whose owner lives is waited for'
   let passed = 0;
   const hurried: Clock = {
     ...clock,
+    // eslint-disable-next-line time/speed -- the clock itself
     nowMs: () => systemClock.nowMs() + passed,
     sleep: async (ms) => {
       // Looks at the lock only: what watches a download would find it silent.
       if (ms === 250) passed += ms;
-      await systemClock.sleep(1);
+      await turn();
     },
   };
   const environment = { HF_HOME: home, HF_ENDPOINT: endpoint };

@@ -21,6 +21,7 @@ import { inlineTransferThread } from '../support/inline_transfer_thread.ts';
 import { copySource } from '../support/borrowing.ts';
 import { playedNetwork } from '../support/played_network.ts';
 import { evenSpec } from '../support/kv.ts';
+import { PATIENCE_MS } from '../support/until.ts';
 
 const [BLOCK, NUM_BLOCKS] = [4, 20];
 const format = '0b'.repeat(16) as Digest;
@@ -128,13 +129,13 @@ function fetcherOf(windows: readonly number[]): Fetch {
   return async (sources, has, isPrefill, from = 0, pipelinePatienceMs?: number) => {
     [isThere, delivered, origins, numOpened] = [has, [], [], 0];
     const outcome = await fetcher.run({
-      ...{ id: 1, hashes, from, sources, hasOtherSources: !isPrefill, timeoutMs: 5_000, isAdmitted: () => true },
+      ...{ id: 1, hashes, from, sources, hasOtherSources: !isPrefill, timeoutMs: PATIENCE_MS, isAdmitted: () => true },
       pipelinePatienceMs,
       context: {
         requestId: 'r',
         tenant: '',
         priority: 0,
-        timeoutMs: 5_000,
+        timeoutMs: PATIENCE_MS,
         traceId: '',
         router: '',
         placement: 0,

@@ -24,6 +24,7 @@ import type {
 } from '../../shared/protocol/messages.ts';
 import { packDigest, packTokens } from '../../shared/protocol/packing.ts';
 import { neutralRequest, neutralSampling } from '../../shared/protocol/request.ts';
+import { PATIENCE_MS, turn } from '../support/until.ts';
 
 const BLOCK_SIZE = 4;
 const NUM_TOKENS = 13;
@@ -47,7 +48,7 @@ function startOf(changes: Partial<DecodeStart> = {}): DecodeStart {
         requestId: 'r',
         tenant: '',
         priority: 0,
-        timeoutMs: 1_000,
+        timeoutMs: PATIENCE_MS,
         traceId: '',
         router: 'router',
         placement: 1,
@@ -152,7 +153,6 @@ function callOf({ numLocal = 0, clock = systemClock }: { numLocal?: number; cloc
   };
 }
 
-const turn = (): Promise<void> => systemClock.sleep(1);
 const tokenAt = (position: number, finish?: 'stop'): SequenceEvent =>
   ({ kind: 'token', id: 7, sampled: sampled(position), report, finish }) as unknown as SequenceEvent;
 
@@ -312,6 +312,7 @@ describe('rounds of blocks', () => {
       ...systemClock,
       nowMs: () => systemClock.nowMs(),
       turn: () => systemClock.turn(),
+      // eslint-disable-next-line time/speed -- the clock itself
       sleep: (ms, signal) => (ms >= 30_000 ? Promise.resolve() : systemClock.sleep(ms, signal)),
     };
     const call = callOf({ clock });

@@ -1,7 +1,6 @@
 /** One Embed call against an engine and a fetcher that the test plays. The engine itself is in test/engine. Budget: 3 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
-import { systemClock } from '../../shared/base/clock.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import type { SequenceEvent } from '../../shared/engine/engine_events.ts';
 import type { SequenceRequest } from '../../shared/engine/sequence_request.ts';
@@ -11,6 +10,7 @@ import { createEmbedHandler } from '../../shared/instance/embed_call.ts';
 import type { EngineInstance } from '../../shared/instance/engine_instance.ts';
 import { Pooling, type EmbedReply, type EmbedRequest, type Source } from '../../shared/protocol/messages.ts';
 import { packDigest, packTokens, unpackFloats } from '../../shared/protocol/packing.ts';
+import { PATIENCE_MS, turn } from '../support/until.ts';
 
 const [BLOCK_SIZE, CONTEXT, VOCAB] = [4, 64, 100];
 const format = 'ab'.repeat(16) as Digest;
@@ -36,7 +36,7 @@ function requestOf(count: number, changes: Partial<EmbedRequest> = {}): EmbedReq
         requestId: 'r',
         tenant: '',
         priority: 0,
-        timeoutMs: 1_000,
+        timeoutMs: PATIENCE_MS,
         traceId: '',
         router: 'router',
         placement: 1,
@@ -94,7 +94,6 @@ function callOf(request: EmbedRequest, numLocal = 0) {
   };
 }
 
-const turn = (): Promise<void> => systemClock.sleep(1);
 const embedded: SequenceEvent = { kind: 'embedded', id: 7, values: Float32Array.of(0.6, 0.8), report };
 
 test('blocks that others hold are fetched; what does not come is computed, and nobody is asked for other sources', async () => {

@@ -8,8 +8,9 @@ import { Failure } from '../../shared/base/failure.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { answering, answeringOnce, ask, askOnce, type Handler, type Listener } from '../../shared/net/network.ts';
 import { noFrame, type FetchReply, type FetchRequest } from '../../shared/protocol/messages.ts';
-import { mapConcurrently, until } from '../support/cluster.ts';
+import { mapConcurrently } from '../support/cluster.ts';
 import { offerOf } from '../support/borrowing.ts';
+import { until } from '../support/until.ts';
 
 /** Above Node's burst of 1,000 resets, which ends the session and every call on it. */
 const MANY = 2_500;

@@ -235,7 +235,7 @@ test('every kernel compiles, products in every format, set and matrix configurat
     );
   }
   device.destroy();
-}, 300_000);
+});
 
 /** Workgroup memory of matmul_subgroup_matrix: lines of x and of weights, each of 32 values and a gap, and a slab of sums. */
 function matrixTileBytes({ constants = {}, aliases = {} }: Specialisation): number {

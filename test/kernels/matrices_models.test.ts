@@ -49,7 +49,6 @@ describe('matrices for every number of rows', () => {
       ]);
       assertSameBits(texts);
     },
-    600_000,
   );
 
   longTest('rows that differ there switch them off, and the deterministic set stands in', async () => {

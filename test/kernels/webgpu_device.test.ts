@@ -1,5 +1,5 @@
 /**
- * Checks what surrounds the kernels on the webgpu device: adapter names, insufficient memory, device loss, polling.
+ * Checks what surrounds the kernels on the webgpu device: adapter names, insufficient memory, device loss.
  * Under the software Vulkan driver. Budget: 30 s.
  */
 import assert from 'node:assert/strict';
@@ -8,7 +8,6 @@ import { randomWeightsOnDevice, type LoadOptions } from '../../kernels/device.ts
 import type { Program } from '../../kernels/program.ts';
 import { listAdapters, openAdapter, selectAdapter } from '../../kernels/wgsl/adapters.ts';
 import { matrixChoice } from '../../kernels/wgsl/matrix_units.ts';
-import { polled } from '../../kernels/wgsl/polling.ts';
 import { programOf, shapeOf } from '../../shared/engine/architectures/registry.ts';
 import { openModel } from '../../shared/model/open_model.ts';
 import { findUnequalRows } from '../../kernels/wgsl/row_probe.ts';
@@ -232,56 +231,6 @@ test('while sequences decode nothing is encoded between a step’s results and t
   assert.equal(numInLine, 1);
   await executable.close();
   device.destroy();
-});
-
-test('a device that idles does not poll in a loop, and one that works answers', async () => {
-  const device = await open();
-  const executable = await device.load(program, random, options);
-  await executable.run(batch);
-  let numTurns = 0;
-  const before = process.cpuUsage();
-  const untilMs = performance.now() + 1_000;
-  while (performance.now() < untilMs) {
-    await new Promise((resolve) => setTimeout(resolve, 50));
-    numTurns++;
-  }
-  const { user, system } = process.cpuUsage(before);
-  expect((user + system) / 1e6).toBeLessThan(0.1);
-  expect(numTurns).toBeGreaterThan(3);
-  // A loop's own setImmediate is not Dawn's, and runs at once.
-  await new Promise((resolve) => setImmediate(resolve));
-  assert.equal((await executable.run(batch)).length, 1);
-  await executable.close();
-  device.destroy();
-});
-
-test('a package that polls in a loop is slowed down while nothing is in flight, and not while something is', async () => {
-  await listAdapters();
-  let count = 0;
-  let isStopped = false;
-  // Dawn passes a function without name or parameters whose text is native code.
-  const targets = [
-    function () {
-      count++;
-      if (!isStopped) setImmediate(poll);
-    },
-  ];
-  Object.defineProperty(targets[0], 'name', { value: '' });
-  const poll: () => void = new Proxy(targets[0]!, {});
-  setImmediate(poll);
-  await new Promise((resolve) => setTimeout(resolve, 400));
-  const idle = count;
-  expect(idle).toBeLessThan(40);
-  await polled(new Promise((resolve) => setTimeout(resolve, 400)));
-  expect(count - idle).toBeGreaterThan(2 * idle);
-  isStopped = true;
-
-  // A promise's own resolve function looks much the same, and must not wait.
-  let isLate = false;
-  const timer = setTimeout(() => (isLate = true), 1_000);
-  for (let i = 0; i < 100; i++) await new Promise((resolve) => setImmediate(resolve));
-  assert(!isLate, '100 turns of the loop');
-  clearTimeout(timer);
 });
 
 test('rows whose bits depend on what is beside them are found, and the numerics class says so (E2)', async () => {

@@ -13,8 +13,8 @@ import { createFetchHandlers, type FetchServerCounters } from '../../shared/net/
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import type { TransferThread } from '../../shared/net/transfer_thread/transfer_thread.ts';
 import { ask, type Listener } from '../../shared/net/network.ts';
-import { until } from '../support/cluster.ts';
 import { copySource } from '../support/borrowing.ts';
+import { PATIENCE_MS, patientCall, turn, until } from '../support/until.ts';
 
 const format = 'cd'.repeat(16) as Digest;
 const hashes = chainOf(
@@ -62,7 +62,7 @@ async function fetchAll(signal = new AbortController().signal): Promise<number[]
           requestId: 'r',
           tenant: '',
           priority: 0,
-          timeoutMs: 10_000,
+          timeoutMs: PATIENCE_MS,
           traceId: '',
           router: '',
           placement: 0,
@@ -72,7 +72,7 @@ async function fetchAll(signal = new AbortController().signal): Promise<number[]
         hashes,
         signal,
       },
-      ...{ waitMs: 1_000, timeoutMs: 60_000, patienceMs: undefined, slotBytes: BYTES },
+      ...{ waitMs: 1_000, timeoutMs: PATIENCE_MS, patienceMs: undefined, slotBytes: BYTES },
     },
   );
   const got: number[] = [];
@@ -98,7 +98,7 @@ test('more fetches than a holder takes at once: the others wait, and each gets e
   let most = 0;
   read = async (hash) => {
     most = Math.max(most, counters.openStreams);
-    await systemClock.sleep(1);
+    await turn();
     return recordOf(hash);
   };
   const all = await Promise.all(Array.from({ length: 24 }, () => fetchAll()));
@@ -139,7 +139,7 @@ test('snapshots that are read at once have a bound (P1), and one that fails give
   );
   const other = await network.listen('127.0.0.1:0', { snapshot: handlers.snapshot });
   const read = async (): Promise<string> => {
-    const options = { signal: new AbortController().signal, timeoutMs: 5_000 };
+    const options = patientCall;
     try {
       for await (const page of ask(network, other.address, 'snapshot', {}, options)) return String(page.sequence);
       return 'nothing';

@@ -28,10 +28,10 @@ import { systemMemory } from '../../shared/net/transfer_thread/host_memory.ts';
 import type { Listener } from '../../shared/net/network.ts';
 import { Outbox } from '../../shared/instance/outbox.ts';
 import type { FetchReply } from '../../shared/protocol/messages.ts';
-import { until } from '../support/cluster.ts';
 import { inlineTransferThread } from '../support/inline_transfer_thread.ts';
 import { slotsOf } from '../support/slab_slots.ts';
 import { evenSpec } from '../support/kv.ts';
+import { PATIENCE_MS, until } from '../support/until.ts';
 import { FRAME_HEADER_BYTES } from '../../shared/kv/kv_spec.ts';
 
 const layout: RecordLayout = {
@@ -192,14 +192,14 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
         requestId: 'r',
         tenant: '',
         priority: 0,
-        timeoutMs: 10_000,
+        timeoutMs: PATIENCE_MS,
         traceId: '',
         router: '',
         placement: 0,
         expectedTokens: 0,
       },
       ...{ format: layout.format, hashes: of, signal, slotBytes: BYTES, frames, wanted, patienceMs: undefined },
-      ...{ waitMs: 5_000, timeoutMs: 10_000 },
+      ...{ waitMs: 5_000, timeoutMs: PATIENCE_MS },
     });
     const slots = slotsOf(slab, BYTES, signal, most);
     const seen: Seen[] = [];

@@ -28,6 +28,7 @@ import { inlineTransferThread } from '../support/inline_transfer_thread.ts';
 import { cacheSource } from '../support/borrowing.ts';
 import { slotsOf } from '../support/slab_slots.ts';
 import { evenSpec } from '../support/kv.ts';
+import { PATIENCE_MS } from '../support/until.ts';
 
 const layout: RecordLayout = {
   ...{
@@ -136,14 +137,14 @@ async function fetchAll(address: string, tls: TlsTexts | undefined, channelTls =
         requestId: 'r',
         tenant: '',
         priority: 0,
-        timeoutMs: 10_000,
+        timeoutMs: PATIENCE_MS,
         traceId: '',
         router: '',
         placement: 0,
         expectedTokens: 0,
       },
       ...{ format: layout.format, hashes, signal, slotBytes: BYTES, patienceMs: undefined },
-      ...{ waitMs: 0, timeoutMs: 10_000 },
+      ...{ waitMs: 0, timeoutMs: PATIENCE_MS },
     },
   );
   const slots = slotsOf(slab, BYTES, signal);

@@ -22,11 +22,11 @@ import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { ChannelHost } from '../../shared/net/channel_host.ts';
 import { DataChannels } from '../../shared/net/data_channels.ts';
 import { systemMemory } from '../../shared/net/transfer_thread/host_memory.ts';
-import { until } from '../support/cluster.ts';
 import { inlineTransferThread } from '../support/inline_transfer_thread.ts';
 import { evenSpec } from '../support/kv.ts';
 import { cacheSource } from '../support/borrowing.ts';
 import { slotsOf } from '../support/slab_slots.ts';
+import { PATIENCE_MS, staysSo, until } from '../support/until.ts';
 
 const layout: RecordLayout = {
   format: 'cd'.repeat(16) as Digest,
@@ -115,9 +115,9 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
       expectedTokens: 0,
     };
     const stream = openFetch(line, holder.address, {
-      context: { ...context, timeoutMs: 10_000 },
+      context: { ...context, timeoutMs: PATIENCE_MS },
       ...{ format: layout.format, hashes: run, slotBytes: size, signal: never },
-      ...{ waitMs: 0, timeoutMs: 10_000, patienceMs: undefined },
+      ...{ waitMs: 0, timeoutMs: PATIENCE_MS, patienceMs: undefined },
     });
     const slots = slotsOf(slab, size, never);
     const faults: (string | undefined)[] = [];
@@ -192,7 +192,7 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
   test('a reader that stops has no more than a window of slots (P1)', async () => {
     let most = 0;
     await fetch(async (count) => {
-      if (count === 3) await systemClock.sleep(100);
+      if (count === 3) await staysSo('its window', () => slab.numInUse <= fetchAheadOf(BYTES));
       most = Math.max(most, slab.numInUse);
       return false;
     });

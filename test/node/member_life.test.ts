@@ -11,6 +11,7 @@ import type { RoleContext } from '../../shared/node/role.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { ask, askOnce, type CallName, type Listener } from '../../shared/net/network.ts';
 import { offerOf } from '../support/borrowing.ts';
+import { patientCall } from '../support/until.ts';
 
 test('a process that is still starting is as good as lost: its callers go elsewhere', async () => {
   const network = new GrpcNetwork('', systemClock);
@@ -33,7 +34,7 @@ test('a process that is still starting is as good as lost: its callers go elsewh
   } as unknown as RoleContext<MemberConfig>;
   void liveAsMember(context, 100, () => new Promise(() => undefined));
   const listener = await listening;
-  const options = { signal: new AbortController().signal, timeoutMs: 2_000 };
+  const options = patientCall;
   const isLost = (error: unknown): boolean => error instanceof Failure && error.code === 'instance_lost';
   for (const name of ['decode', 'fetch', 'snapshot'] as const satisfies CallName[]) {
     const request = { context: null, format: Buffer.alloc(16), hashes: Buffer.alloc(0), waitMs: 0 };

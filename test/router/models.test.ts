@@ -8,6 +8,7 @@ import { silentLog } from '../../shared/base/log.ts';
 import type { Network } from '../../shared/net/network.ts';
 import type { Registration } from '../../shared/protocol/membership.ts';
 import { factPages, readFacts, type ModelFacts } from '../../shared/protocol/model_facts.ts';
+import { turn } from '../support/until.ts';
 
 const facts = (name: string, modelConfig = name, vocabSize = 10): ModelFacts => ({
   ...{ name, modelConfig, vocabSize, maxModelLen: 100, eosTokenIds: [1], defaults: { topP: 0.9 } },
@@ -40,7 +41,6 @@ function world(answers: () => ModelFacts | undefined): { models: Models; opened:
   return { models, opened, asked: () => numAsked };
 }
 
-const settle = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 10));
 const refusal = (admitted: Admitted): string => ('refused' in admitted ? admitted.refused : assert.fail('admitted'));
 
 test('a model that is known, by its name, or by that of its files', async () => {
@@ -51,7 +51,7 @@ test('a model that is known, by its name, or by that of its files', async () => 
   expect(models.admit(registration('folder', 'b'))).toEqual({ model: 'b' });
   // The shape is the same, but the weights may differ.
   assert('wait' in models.admit(registration('another', 'b')));
-  await settle();
+  await turn();
   expect(models.admit(registration(undefined, 'a'))).toEqual({ model: 'a' });
   expect(refusal(models.admit(registration('a', 'b')))).toContain('config.json says something else');
   expect(refusal(models.admit(registration('a', 'a', 11)))).toContain('vocabulary 11');
@@ -63,7 +63,7 @@ test('two of one shape are told apart by their names', async () => {
   models.add(facts('base', 'llama'));
   models.add(facts('code', 'llama'));
   assert('wait' in models.admit(registration('chat', 'llama')));
-  await settle();
+  await turn();
   expect(opened).toEqual(['chat']);
   expect(models.admit(registration('chat', 'llama'))).toEqual({ model: 'chat' });
 });
@@ -72,7 +72,7 @@ test('an instance is asked once, however often it registers meanwhile', async ()
   const { models, opened, asked } = world(() => facts('new'));
   models.add(facts('a'));
   for (let i = 0; i < 5; i++) assert('wait' in models.admit(registration('new', 'new')));
-  await settle();
+  await turn();
   expect(models.admit(registration('new', 'new'))).toEqual({ model: 'new' });
   expect([opened, asked()]).toEqual([['new'], 1]);
 });
@@ -80,18 +80,18 @@ test('an instance is asked once, however often it registers meanwhile', async ()
 test('what cannot be served is refused in words, and may be tried again', async () => {
   const { models } = world(() => undefined);
   models.add(facts('a'));
-  for (let turn = 0; turn < 2; turn++) {
+  for (let round = 0; round < 2; round++) {
     assert('wait' in models.admit(registration('new', 'new')));
-    await settle();
+    await turn();
     expect(refusal(models.admit(registration('new', 'new')))).toContain('nobody is there');
   }
   const liar = world(() => facts('other'));
   liar.models.admit(registration('new', 'new'));
-  await settle();
+  await turn();
   expect(refusal(liar.models.admit(registration('new', 'new')))).toContain('it reports model other');
   const broken = world(() => facts('broken'));
   broken.models.admit(registration('broken', 'broken'));
-  await settle();
+  await turn();
   expect(refusal(broken.models.admit(registration('broken', 'x')))).toContain('its tokenizer cannot be used');
 });
 
@@ -99,7 +99,7 @@ test('no more than a router can hold', async () => {
   const { models } = world(() => facts('new'));
   for (let i = 0; i < 64; i++) models.add(facts(`m${i}`));
   expect(refusal(models.admit(registration('new', 'new')))).toContain('at most 64 models');
-  await settle();
+  await turn();
 });
 
 test('facts travel in pages; what is none is refused', async () => {

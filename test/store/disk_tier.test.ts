@@ -17,8 +17,9 @@ import { DiskTier, type DiskTierOptions, type DiskWrite } from '../../services/s
 import type { DiskReader, start as startReader } from '../../services/store/disk_reader.ts';
 import { RECORDS, type DiskThread, type start } from '../../services/store/disk_thread.ts';
 import { SimulatedClock } from '../sim/simulated_clock.ts';
-import { temporaryFolder, until } from '../support/cluster.ts';
+import { temporaryFolder } from '../support/cluster.ts';
 import { evenSpec } from '../support/kv.ts';
+import { until } from '../support/until.ts';
 
 const format = 'ab'.repeat(16) as Digest;
 const layout: RecordLayout = {
@@ -354,6 +355,7 @@ test('S1: a kill of the disk process between a stage and its commit loses what w
   await tier.put([record(1), record(2)]);
   for (let round = 0; round < 5; round++) {
     const putting = tier.put(Array.from({ length: 20 }, (_, i) => record(100 + 20 * round + i)));
+    // eslint-disable-next-line time/speed -- any moment of its writing will do
     await systemClock.sleep(round * 2);
     for (const pid of diskProcesses()) process.kill(pid, 'SIGKILL');
     await putting;
@@ -389,8 +391,9 @@ function diskProcesses(): number[] {
 test('a disk process that dies of what it reads has its environment set aside, and the tier goes on empty', async () => {
   const { tier, keys } = await tierOf();
   await tier.put([record(1)]);
-  for (const pid of diskProcesses()) process.kill(pid, 'SIGSEGV');
-  await systemClock.sleep(50);
+  const [dead = NaN] = diskProcesses();
+  process.kill(dead, 'SIGSEGV');
+  await until('it has died', () => !diskProcesses().includes(dead));
   await tier.put([record(2)]);
   await tier.put([record(3)]);
   assert(keys.has(linkOf(3).key));

@@ -5,7 +5,6 @@ import { Failure } from '../../shared/base/failure.ts';
 import { systemClock } from '../../shared/base/clock.ts';
 import { Random } from '../../shared/base/random.ts';
 import type { TransferThread } from '../../shared/net/transfer_thread/transfer_thread.ts';
-import { until } from '../support/cluster.ts';
 import { playedNetwork } from '../support/played_network.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
@@ -14,6 +13,7 @@ import { nothingMoved } from '../../shared/net/fetch/transfer.ts';
 import { OfferIntake } from '../../services/store/offer_intake.ts';
 import type { StoreTiers } from '../../services/store/tiers.ts';
 import { offerOf } from '../support/borrowing.ts';
+import { until } from '../support/until.ts';
 
 const format = 'ab'.repeat(16) as Digest;
 

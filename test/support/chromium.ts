@@ -1,8 +1,8 @@
 /** Chromium for tests of the dashboard: how it is started, and what is wrong with a page. */
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { chromium, type Browser, type Page } from 'playwright-core';
+import { chromium, type Browser, type BrowserContextOptions, type Page } from 'playwright-core';
+import { PATIENCE_MS, until } from './until.ts';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
@@ -15,6 +15,13 @@ export function launchChromium(more: readonly string[] = []): Promise<Browser> {
       ...['--disable-component-update', '--disable-sync', ...more],
     ],
   });
+}
+
+/** Opens a page, 900 pixels high, whose actions wait as long as tests do. */
+export async function openPage(browser: Browser, options: BrowserContextOptions = {}): Promise<Page> {
+  const page = await browser.newPage({ viewport: { width: 1_280, height: 900 }, ...options });
+  page.setDefaultTimeout(PATIENCE_MS);
+  return page;
 }
 
 /** Returns a list that grows with each error of the page: exceptions, and messages like those of a violated content security policy. */
@@ -49,8 +56,8 @@ const MISFITS = `[
 ]`;
 
 /**
- * Gives the page's window a width in pixels, and returns what does not fit. Charts follow the width in a later frame, which a busy machine
- * draws late: what still does not fit after 5 s is returned. `passTime` moves the page's clock on, if it stands still.
+ * Gives the page's window a width in pixels, and returns what does not fit. Charts follow the width in a later frame, so
+ * what never fits is returned. `passTime` moves the page's clock on, if it stands still.
  */
 export async function misfitsAt(
   page: Page,
@@ -58,10 +65,13 @@ export async function misfitsAt(
   passTime: () => Promise<void> = () => Promise.resolve(),
 ): Promise<readonly string[]> {
   await page.setViewportSize({ width, height: 900 });
-  for (let tries = 50; ; tries--) {
+  let misfits: string[] = [];
+  const isFit = async (): Promise<boolean> => {
     await passTime();
-    const misfits = await page.evaluate<string[]>(MISFITS);
-    if (misfits.length === 0 || tries === 0) return misfits;
-    await sleep(100);
-  }
+    misfits = await page.evaluate<string[]>(MISFITS);
+    return misfits.length === 0;
+  };
+  // After the wait the caller compares what is left.
+  await until(`the page fits into ${width} pixels`, isFit).catch(() => undefined);
+  return misfits;
 }

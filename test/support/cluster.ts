@@ -9,10 +9,10 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { TokenSources } from '../../services/router/observe/api_types.ts';
 import { projectPath } from './project.ts';
 import type { RunningCluster } from './running_cluster.ts';
+import { until } from './until.ts';
 
 const cliPath = projectPath('dist/services/cli/main.js');
 export const harbour = projectPath('config/models/harbour');
@@ -28,6 +28,8 @@ export interface NodeView {
   readonly waiting: number;
   readonly kv_usage: number | null;
   readonly open_streams: number;
+  /** Milliseconds since the last heartbeat. */
+  readonly heard_ms: number;
   /** Bytes fetched, by the way they came. */
   readonly fetched_bytes: Record<'memory' | 'socket' | 'call', number> | null;
   readonly state_slots: Record<'slots' | 'saved' | 'used' | 'hits' | 'evictions', number> | null;
@@ -288,7 +290,7 @@ export class Cluster {
   }
 
   /** Resolves when no sequence is in any batch, no block is used, no stream is open and the router has no request (R2). */
-  async idle(timeoutMs?: number): Promise<void> {
+  async idle(): Promise<void> {
     const isIdle = ({ running, waiting, open_streams: numStreams, kv_usage: kvUsage }: NodeView): boolean =>
       running === 0 && waiting === 0 && numStreams === 0 && (kvUsage ?? 0) === 0;
     // Heartbeats may tell of the time before the latest request; the router knows it.
@@ -299,7 +301,6 @@ export class Cluster {
     await until(
       'nothing runs, is used or is open (R2)',
       async () => (await hasNone()) && (await this.pool()).every(isIdle),
-      timeoutMs,
     );
   }
 
@@ -326,19 +327,19 @@ export class Cluster {
   }
 }
 
-/** Polls until it holds; the message says what was waited for. */
-export async function until<T>(
-  what: string,
-  probe: () => Promise<T | undefined | false> | T | undefined | false,
-  timeoutMs = 30_000,
-): Promise<T> {
-  const endMs = performance.now() + timeoutMs;
-  for (;;) {
-    const value = await probe();
-    if (value !== undefined && value !== false) return value;
-    assert(performance.now() < endMs, `not within ${timeoutMs} ms: ${what}`);
-    await sleep(10);
-  }
+/** Resolves when each instance and store has sent two heartbeats more, so that this router knows what they have done by now. */
+export async function heartbeats(url: string): Promise<void> {
+  const ages = new Map<string, number>();
+  const counts = new Map<string, number>();
+  await until('all have sent two heartbeats', async () => {
+    const { nodes } = (await (await fetch(`${url}/api/pool`)).json()) as { nodes: NodeView[] };
+    const members = nodes.filter(({ role }) => role !== 'router');
+    for (const { name, heard_ms: age } of members) {
+      if (age < (ages.get(name) ?? 0)) counts.set(name, (counts.get(name) ?? 0) + 1);
+      ages.set(name, age);
+    }
+    return members.length > 0 && members.every(({ name }) => (counts.get(name) ?? 0) >= 2);
+  });
 }
 
 /** Results in order, at most `width` at once. */

@@ -14,6 +14,7 @@ import type {
 } from '../../services/router/observe/api_types.ts';
 import type { AttemptPart, RequestDetail, StageReport } from '../../services/router/dashboard/model/request_detail.ts';
 import type { World } from './dashboard_world.ts';
+import { turn } from './until.ts';
 
 /** Runs of the made-up tree, before a question's limit. */
 const MAX_TREE = 4_000;
@@ -235,7 +236,7 @@ async function chat(world: World, text: string, reply: ServerResponse): Promise<
   const numWords = text.includes('endless') ? MAX_WORDS : words.length;
   for (let i = 0; i < numWords && !reply.destroyed; i++) {
     reply.write(event({ content: words[i % words.length] }, i === numWords - 1 ? 'stop' : null));
-    await new Promise((resolve) => setTimeout(resolve, 20));
+    await turn();
   }
   reply.end('data: [DONE]\n\n');
 }

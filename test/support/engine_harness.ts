@@ -12,6 +12,7 @@ import type { LoadedModel } from '../../shared/engine/load_model.ts';
 import type { AnchoredHash, BlockKey } from '../../shared/kv/block_key.ts';
 import type { SampledMessage } from '../../shared/protocol/messages.ts';
 import { sequenceRequest, type TestSequence } from './request.ts';
+import { until } from './until.ts';
 
 /** Longer than any step: prompts are not slowed down beside others, so that what happens does not depend on how fast the machine is. */
 const UNPACED_MS = 100_000;
@@ -106,13 +107,9 @@ export class Harness {
     return id;
   }
 
-  /** Resolves when the engine says that it has something to do. @throws AssertionError after `ms` */
-  async ready(ms: number): Promise<void> {
-    const untilMs = systemClock.nowMs() + ms;
-    while (!this.#isReady) {
-      assert(systemClock.nowMs() < untilMs, `the engine has nothing to do for ${ms} ms`);
-      await this.#changed.within(ms, systemClock, new AbortController().signal);
-    }
+  /** Resolves when the engine says that it has something to do. */
+  async ready(): Promise<void> {
+    await until('the engine has something to do', () => this.#isReady);
     this.#isReady = false;
   }
 

@@ -3,6 +3,7 @@
  * after another, whatever the load. It keeps by its own clock when requests came and when tokens were written, which is the truth that a load
  * generator has to find. As a process of its own: `node dist/test/support/fixed_delay_server.js TTFT_MS TOKEN_MS [PORT]` prints its port.
  */
+/* eslint-disable time/speed -- it plays times, and tells its users what they were */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';

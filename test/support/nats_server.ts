@@ -4,9 +4,10 @@ import { once } from 'node:events';
 import { existsSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
-import { temporaryFolder, until } from './cluster.ts';
+import { temporaryFolder } from './cluster.ts';
 import { freePort } from './free_ports.ts';
 import { debianFolder } from './downloads.ts';
+import { until } from './until.ts';
 
 const unpacked = `${debianFolder('nats-server')}/usr/sbin/nats-server`;
 const binary = existsSync(unpacked) ? unpacked : 'nats-server';
@@ -29,6 +30,7 @@ export class NatsServer {
   readonly #folder = temporaryFolder();
   readonly #config: string;
   #process: ChildProcess | undefined;
+  #said = '';
 
   private constructor(port: number, config: string) {
     this.port = port;
@@ -46,16 +48,21 @@ export class NatsServer {
     return `nats://127.0.0.1:${this.port}`;
   }
 
+  /** Its log since it was last started. */
+  get said(): string {
+    return this.#said;
+  }
+
   /** Again, on its port. */
   async restart(): Promise<void> {
     const file = join(this.#folder.path, 'nats.conf');
     writeFileSync(file, `listen: "127.0.0.1:${this.port}"\n${this.#config}\n`);
     const child = spawn(binary, ['-c', file], { stdio: ['ignore', 'ignore', 'pipe'] });
-    let said = '';
-    child.stderr.on('data', (chunk: Buffer) => (said += chunk.toString()));
+    this.#said = '';
+    child.stderr.on('data', (chunk: Buffer) => (this.#said += chunk.toString()));
     this.#process = child;
     await until('the NATS server answers', async () => {
-      if (child.exitCode !== null) throw new Error(`nats-server ended: ${said}`);
+      if (child.exitCode !== null) throw new Error(`nats-server ended: ${this.#said}`);
       return answers(this.port);
     });
   }

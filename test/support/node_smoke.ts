@@ -15,6 +15,7 @@ import { askOnce } from '../../shared/net/network.ts';
 import { Authority } from './certificates.ts';
 import { goldenFolder } from './golden.ts';
 import { projectPath } from './project.ts';
+import { patientCall, turn } from './until.ts';
 
 const dist = projectPath('dist');
 
@@ -43,7 +44,7 @@ async function openModels(): Promise<void> {
   assert(globalThis.gc, 'start with --expose-gc');
   for (let i = 0; i < 3; i++) {
     globalThis.gc();
-    await systemClock.sleep(1);
+    await turn();
   }
 }
 
@@ -54,7 +55,7 @@ async function callOverTls(): Promise<void> {
     const network = new GrpcNetwork('token', systemClock, tls);
     const listener = await network.listen('127.0.0.1:0', {}, 'epoch');
     listener.setServing(true);
-    const options = { signal: new AbortController().signal, timeoutMs: 10_000 };
+    const options = patientCall;
     const status = await askOnce(network, listener.address, 'check', { service: 'epoch' }, options);
     assert.equal(status.status, 'SERVING');
     const other = new GrpcNetwork('token', systemClock, authority.issue('other', 'IP:127.0.0.9'));

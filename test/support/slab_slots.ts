@@ -1,7 +1,7 @@
 /** Slots of a slab for a fetch, as an instance gives them. */
-import { systemClock } from '../../shared/base/clock.ts';
 import { slotBytes, type Slab } from '../../shared/kv/slab.ts';
 import type { Slots } from '../../shared/net/fetch/transfer.ts';
+import { turn } from './until.ts';
 
 /** At most so many at a time; whoever finds none waits for one until `signal` aborts. */
 export function slotsOf(slab: Slab, recordBytes: number, signal: AbortSignal, most = Infinity): Slots {
@@ -15,7 +15,7 @@ export function slotsOf(slab: Slab, recordBytes: number, signal: AbortSignal, mo
           numTaken++;
           return slot;
         }
-        await systemClock.sleep(2);
+        await turn();
       }
     },
     bytes: (slot) => slotBytes(slab.memory, slot, recordBytes),

@@ -7,11 +7,13 @@
  *   answer      decoding               the instance that generates its answer
  */
 import assert from 'node:assert/strict';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { until, type Cluster, type RequestView } from './cluster.ts';
+import type { Cluster, RequestView } from './cluster.ts';
+import { until } from './until.ts';
 
 /** Requests that are begun, at most, until one is stopped in time. */
 const ROUNDS = 10;
+/** Looks in a row that see nothing change. */
+const NUM_SAME = 10;
 /** Tokens of an answer that its client has, at least, when its instance is stopped. */
 const MIN_TOKENS = 10;
 /** Tokens of a prompt that are left to compute, at least, when its instance is stopped. */
@@ -86,7 +88,6 @@ export async function settledRequests(cluster: Cluster, isOf: (view: RequestView
     const now = JSON.stringify(views.map((view) => [view.phase, view.output_tokens, view.attempts]));
     numSame = now === last ? numSame + 1 : 0;
     last = now;
-    await sleep(20);
-    return numSame >= 5 && views;
+    return numSame >= NUM_SAME && views;
   });
 }

@@ -23,6 +23,7 @@ import { traced } from '../../../shared/node/traced_handlers.ts';
 import type { DecodeReply, DecodeRequest, RequestContext } from '../../../shared/protocol/messages.ts';
 import { RequestLog } from '../../../services/router/relay/request_traces.ts';
 import { SpanReceiver } from '../../support/span_receiver.ts';
+import { PATIENCE_MS } from '../../support/until.ts';
 
 const TRACE = '0af7651916cd43dd8448eb211c80319c';
 const SPAN = 'b7ad6b7169203331';
@@ -62,6 +63,7 @@ test('of the traces that begin here a fraction is recorded, by their id', () => 
 describe('a collector', () => {
   const options = { ratio: 1, role: 'decode', name: 'decode-7', clock: systemClock, newId, log: silentLog };
   const spanOf = (context: SpanContext, change: Partial<Span> = {}): Span => {
+    // eslint-disable-next-line time/speed -- when the span began
     const nowMs = systemClock.nowMs();
     return {
       name: 'x',
@@ -258,7 +260,7 @@ describe('a request at the router', () => {
 
 describe('a call at an instance', () => {
   const context: RequestContext = {
-    ...{ requestId: 'r.1', tenant: '', priority: 0, timeoutMs: 1, traceId: TRACE, router: '', placement: 0 },
+    ...{ requestId: 'r.1', tenant: '', priority: 0, timeoutMs: PATIENCE_MS, traceId: TRACE, router: '', placement: 0 },
     ...{ expectedTokens: 0, parentSpan: SPAN, traceFlags: 1 },
   };
   const report = {

@@ -8,8 +8,9 @@ import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { afterAll, beforeAll, test } from 'vitest';
-import { run, until, type NodeView } from '../../support/cluster.ts';
+import { run, type NodeView } from '../../support/cluster.ts';
 import { NatsServer } from '../../support/nats_server.ts';
+import { until } from '../../support/until.ts';
 import { longContextModel } from './long_context_model.ts';
 import { sessions } from './sessions.ts';
 

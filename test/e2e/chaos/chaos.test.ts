@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Random } from '../../../shared/base/random.ts';
-import { Cluster, until } from '../../support/cluster.ts';
+import { Cluster } from '../../support/cluster.ts';
 import { abuses, runAbuse } from './abuse.ts';
 import { damages, runDamage } from './damage.ts';
 import { runDurable } from './durable.ts';
@@ -14,6 +14,7 @@ import { runKills } from './kills.ts';
 import type { Answer } from './load.ts';
 import { runBatches, runRate } from './rate.ts';
 import { sampleOf, sized } from '../../support/long.ts';
+import { until } from '../../support/until.ts';
 
 const seed = Number(process.env['SEED'] ?? 20_261_122);
 
@@ -27,11 +28,10 @@ function expectEqual(answers: readonly Answer[]): void {
 }
 
 test('while processes are killed and stopped, every answer is the right one', async () => {
-  const { answers, numStrikes } = await runKills(sized(15_000, 5_000), new Random(seed), sized(16, 10));
-  expect(numStrikes).toBeGreaterThan(sized(4, 1));
-  expect(answers.length).toBeGreaterThan(sized(20, 5));
+  const least = { ms: sized(15_000, 3_000), strikes: sized(5, 2), answers: sized(21, 6) };
+  const { answers } = await runKills(least, new Random(seed), sized(16, 10));
   expectEqual(answers);
-}, 180_000);
+});
 
 test('a store whose files are damaged in every way serves on, and every answer is the right one', async () => {
   // Each kind in the long run; else a quarter of them, which the seed picks.
@@ -39,7 +39,7 @@ test('a store whose files are damaged in every way serves on, and every answer i
   const { rounds, answers } = await runDamage(numRounds, new Random(seed));
   expect(rounds.length).toBe(numRounds);
   expectEqual(answers);
-}, 180_000);
+});
 
 test('S1: a store that is killed while it writes has what it called durable, and serves nothing that is not whole', async () => {
   const { numDurable, numLost, numRead, faults } = await runDurable(sized(6, 2), new Random(seed));
@@ -47,11 +47,12 @@ test('S1: a store that is killed while it writes has what it called durable, and
   assert.equal(numLost, 0, `SEED=${seed}`);
   expect(numDurable).toBeGreaterThan(0);
   expect(numRead).toBeGreaterThan(numDurable);
-}, 180_000);
+});
 
 describe('one cluster', () => {
   let cluster: Cluster;
   beforeAll(async () => {
+    // eslint-disable-next-line time/speed -- ends bodies that dribble, which others send at once, and readers that stand still
     cluster = await Cluster.up('--body-timeout-ms', '2000', '--stalled-reader-ms', '1000');
   });
   afterAll(async () => {
@@ -61,7 +62,7 @@ describe('one cluster', () => {
   test('short requests at full speed and batches of 255 all end well', async () => {
     const random = new Random(seed);
     // More resets than a Node server takes at once, had each call ended with one.
-    const rate = await runRate(cluster, 120_000, random, 2_500);
+    const rate = await runRate(cluster, Infinity, random, 2_500);
     assert.deepEqual(rate.failures, []);
     expect(rate.numAnswered).toBeGreaterThanOrEqual(2_500);
     assert.deepEqual((await runBatches(cluster, 5, random)).failures, []);
@@ -81,14 +82,10 @@ describe('one cluster', () => {
   });
 
   test('after all of it nothing is open, used or queued (R2)', async () => {
-    await until(
-      'the router has nothing open but this question',
-      async () => {
-        const { requests, answers, body_bytes: bodyBytes, promises } = await cluster.open();
-        return requests === 0 && answers === 0 && bodyBytes === 0 && promises === 0;
-      },
-      15_000,
-    );
+    await until('the router has nothing open but this question', async () => {
+      const { requests, answers, body_bytes: bodyBytes, promises } = await cluster.open();
+      return requests === 0 && answers === 0 && bodyBytes === 0 && promises === 0;
+    });
     await cluster.idle();
   });
 });

@@ -19,7 +19,8 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import type { Random } from '../../../shared/base/random.ts';
-import { Cluster, temporaryFolder, until } from '../../support/cluster.ts';
+import { Cluster, temporaryFolder } from '../../support/cluster.ts';
+import { until } from '../../support/until.ts';
 import { StoreProcess } from './store_process.ts';
 import { ask, knownCases, type Answer, type KnownCase } from './load.ts';
 

@@ -12,9 +12,10 @@ import { GrpcNetwork } from '../../../shared/net/grpc/grpc_network.ts';
 import { ask, askOnce, type CallOptions } from '../../../shared/net/network.ts';
 import { tiers } from '../../../shared/protocol/block_events.ts';
 import { packDigest, packHashes, unpackNumbers } from '../../../shared/protocol/packing.ts';
-import { Cluster, temporaryFolder, until } from '../../support/cluster.ts';
+import { Cluster, temporaryFolder } from '../../support/cluster.ts';
 import { joinFakeHolder } from '../../support/fake_holder.ts';
 import { offerOf } from '../../support/borrowing.ts';
+import { patientCall, until } from '../../support/until.ts';
 import { StoreProcess } from './store_process.ts';
 
 const FORMAT = 'ab'.repeat(16) as Digest;
@@ -42,7 +43,7 @@ export async function runDurable(numKills: number, random: Random): Promise<Dura
   holder.lie('nothing but the truth');
   const network = new GrpcNetwork(token, systemClock);
   const log: string[] = [];
-  const options = (): CallOptions => ({ signal: new AbortController().signal, timeoutMs: 20_000 });
+  const options = (): CallOptions => patientCall;
   const durable: BlockHash[] = [];
   const faults: string[] = [];
   let [numRead, numLost] = [0, 0];
@@ -102,6 +103,7 @@ export async function runDurable(numKills: number, random: Random): Promise<Dura
       });
       // Every other store is killed only after it has answered an offer, however slow the machine is.
       if (kill % 2 === 0) await Promise.race(offers);
+      // eslint-disable-next-line time/speed -- any moment of its writing will do
       await sleep(random.below(MAX_WRITING_MS));
       await store.kill();
       await Promise.all(offers);

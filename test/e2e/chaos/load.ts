@@ -2,6 +2,7 @@
  * Requests as a service sees them, whose right answers are known: prompts with shared prefixes, greedy and seeded, streamed and
  * not; and a client that keeps when each token came.
  */
+/* eslint-disable time/speed -- `npm run chaos` measures; chaos.test.ts asks for no time */
 import assert from 'node:assert/strict';
 import type { Random } from '../../../shared/base/random.ts';
 import type { TestSampling } from '../../support/request.ts';

@@ -135,7 +135,12 @@ const programs: Record<string, () => Promise<void>> = {
 
   async kills() {
     const model = values.shape === undefined ? harbourChaos : randomChaos(values.shape);
-    const result = await runKills(minutes * 60_000, new Random(seed), model === harbourChaos ? 40 : 20, model);
+    const result = await runKills(
+      { ms: minutes * 60_000, strikes: 0, answers: 0 },
+      new Random(seed),
+      model === harbourChaos ? 40 : 20,
+      model,
+    );
     const count = (outcome: string): number => result.answers.filter((answer) => answer.outcome === outcome).length;
     print(
       `kills: ${result.numStrikes} strikes in ${minutes} min, ${result.answers.length} requests: ${count('equal')} equal, ${count('different')} different, ${count('failed')} failed`,

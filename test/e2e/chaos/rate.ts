@@ -1,4 +1,5 @@
 /** Short requests at full speed, and large batches: every call that ends must end as its transport means it to. */
+/* eslint-disable time/speed -- `npm run chaos` measures; chaos.test.ts asks for no time */
 import type { Random } from '../../../shared/base/random.ts';
 import type { Cluster } from '../../support/cluster.ts';
 

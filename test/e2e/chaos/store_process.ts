@@ -1,4 +1,5 @@
 /** A store, started beside a cluster that the test can kill. */
+/* eslint-disable time/speed -- `npm run chaos` measures; chaos.test.ts asks for no time */
 import assert from 'node:assert/strict';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';

@@ -197,6 +197,7 @@ describe('anthropic-js', () => {
       assert.match(error.message, /`claude` does not exist; this cluster serves `harbour-tools`/);
       return true;
     });
+    // eslint-disable-next-line time/speed -- the client's own limit, which is what is tested
     const hasty = client.withOptions({ timeout: 1 });
     await assert.rejects(hasty.messages.create(wish), Anthropic.APIConnectionTimeoutError);
   });

@@ -4,8 +4,9 @@
  */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { Cluster, until } from '../../support/cluster.ts';
+import { Cluster } from '../../support/cluster.ts';
 import { projectPath } from '../../support/project.ts';
+import { until } from '../../support/until.ts';
 
 /** Name under which the model is served. */
 export const model = 'harbour-tools';

@@ -11,7 +11,8 @@ import { zodFunction, zodResponseFormat, zodTextFormat } from 'openai/helpers/zo
 import { ChatCompletionStream } from 'openai/lib/ChatCompletionStream';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { z } from 'zod';
-import { until, type Cluster } from '../../support/cluster.ts';
+import type { Cluster } from '../../support/cluster.ts';
+import { NEVER_SILENT, until } from '../../support/until.ts';
 import {
   assertAborted,
   EMBEDDING_SIZE,
@@ -30,7 +31,7 @@ let cluster: Cluster;
 let client: OpenAI;
 beforeAll(async () => {
   // A test freezes the decode instance for some seconds.
-  cluster = await startProcesses('--silence-ms', '60000');
+  cluster = await startProcesses(...NEVER_SILENT);
   client = new OpenAI({ baseURL: `${cluster.url}/v1`, apiKey: 'none', maxRetries: 0 });
 });
 afterAll(async () => {
@@ -173,6 +174,7 @@ describe('openai-js', () => {
 
   test('timeout', async () => {
     const numBefore = (await cluster.requests()).length;
+    // eslint-disable-next-line time/speed -- the client's own limit, which is what is tested
     const hasty = client.withOptions({ timeout: 1_000, maxRetries: 1 });
     // No answer comes in time, on no machine.
     cluster.kill('decode-1', 'SIGSTOP');

@@ -126,6 +126,10 @@ export class Api {
     this.#url = url;
   }
 
+  get url(): string {
+    return this.#url();
+  }
+
   fetch(path: string, options: RequestInit = {}): Promise<Response> {
     return fetch(`${this.#url()}${path}`, options);
   }
@@ -154,6 +158,11 @@ export class Api {
     const text = await response.text();
     assert.equal(response.status, 200, text);
     return JSON.parse(text) as T;
+  }
+
+  /** Returns how many requests the server has. */
+  async load(): Promise<number> {
+    return (await this.get<{ server_load: number }>('/load')).server_load;
   }
 
   chat(body: Body): Promise<ChatView> {

@@ -4,9 +4,10 @@ import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { temporaryFolder, until } from '../../support/cluster.ts';
+import { temporaryFolder } from '../../support/cluster.ts';
 import { freePort } from '../../support/free_ports.ts';
 import { debianFolder } from '../../support/downloads.ts';
+import { until } from '../../support/until.ts';
 
 function binary(name: string): string {
   const unpacked = `${debianFolder('prometheus')}/usr/bin/${name}`;

@@ -16,7 +16,7 @@ import { subjects } from '../../../shared/protocol/membership.ts';
 import { Instance } from '../../../services/router/cluster/instance.ts';
 import { IndexFeed } from '../../../services/router/cluster/index_feed.ts';
 import { PrefixIndex } from '../../../services/router/cluster/prefix_index.ts';
-import { until } from '../../support/cluster.ts';
+import { staysSo, until } from '../../support/until.ts';
 import { heldRuns } from './held_runs.ts';
 
 const hashes = chainOf(
@@ -96,18 +96,15 @@ test('the last batches are lost and nothing follows: the holder says how many th
   for (const hash of hashes.slice(20, 40)) announcer.stored('dram', hash);
   announcer.flush();
   isBusUp = true;
-  await systemClock.sleep(50);
-  assert.equal(run(), 20);
+  await staysSo('nobody knows of them', () => run() === 20);
   const { numSnapshots } = feed;
   feed.heard(instance, announcer.sequence - 1);
-  await systemClock.sleep(50);
-  assert.equal(feed.numSnapshots, numSnapshots, 'so many it had');
+  await staysSo('so many it had', () => feed.numSnapshots === numSnapshots);
   feed.heard(instance, announcer.sequence);
   await until('the snapshot is in', () => run() === 40);
   assert.equal(feed.numSnapshots, numSnapshots + 1);
   feed.heard(instance, announcer.sequence);
-  await systemClock.sleep(50);
-  assert.equal(feed.numSnapshots, numSnapshots + 1);
+  await staysSo('it is in step', () => feed.numSnapshots === numSnapshots + 1);
   feed.remove(instance);
 });
 

@@ -8,7 +8,7 @@ import { addStreamRoute } from '../../../services/router/http/history_routes.ts'
 import { Observer } from '../../../services/router/observe/observer.ts';
 import { RequestLog } from '../../../services/router/relay/request_traces.ts';
 import type { HttpApp } from '../../../services/router/router.ts';
-import { until } from '../../support/cluster.ts';
+import { until } from '../../support/until.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
 
 let app: FastifyInstance | undefined;

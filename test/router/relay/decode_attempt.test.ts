@@ -31,6 +31,7 @@ import type { InFlightRequest } from '../../../services/router/relay/in_flight_r
 import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
 import { RequestLog } from '../../../services/router/relay/request_traces.ts';
 import { playedNetwork } from '../../support/played_network.ts';
+import { PATIENCE_MS, staysSo, turn } from '../../support/until.ts';
 
 const BLOCK_SIZE = 4;
 const NUM_TOKENS = 11;
@@ -128,7 +129,7 @@ function worldOf({ decode: play, prefill: playPrefill, chosen: more, outcomes = 
     },
     ...{ trace, excluded, tokens: new TokenList(prompt), chain: { keys: new Int32Array(0) } as never },
     ranked: { priority: 0, sinceMs: 0 },
-    untilMs: systemClock.nowMs() + 10_000,
+    untilMs: systemClock.nowMs() + PATIENCE_MS,
     signal: left.signal,
     last: undefined,
     backoff: new Backoff({ clock: systemClock, random, firstMs: 1, mostMs: 1 }),
@@ -363,7 +364,7 @@ describe('a pipeline', () => {
       chosen: pipeline(prefill, second),
       async *decode(inbox) {
         await inbox();
-        while (requests.length < 2) await systemClock.sleep(1);
+        while (requests.length < 2) await turn();
         assert.deepEqual([...world.promised].map(({ name }) => name).sort(), ['prefill', 'second']);
         assert.deepEqual(
           [...world.fetching].map(({ name }) => name),
@@ -395,7 +396,7 @@ describe('a pipeline', () => {
         ['prefill', 4],
       ],
     );
-    await systemClock.sleep(1);
+    await turn();
     assert.equal(world.promised.size, 0);
     assert.deepEqual([prefill.queueLength, second.queueLength], [0, 0]);
   });
@@ -408,10 +409,9 @@ describe('a pipeline', () => {
       chosen: pipeline(prefill, second),
       async *decode(inbox) {
         await inbox();
-        while (!world.excluded.has(second)) await systemClock.sleep(1);
+        while (!world.excluded.has(second)) await turn();
         void inbox().then((message) => messages.push(message));
-        await systemClock.sleep(5);
-        assert.deepEqual(messages, []);
+        await staysSo('nobody says anything', () => messages.length === 0);
         ended.abort();
         yield token(11, 'stop');
       },
@@ -440,7 +440,7 @@ describe('a pipeline', () => {
         message = await inbox();
         yield missing(0);
         await inbox();
-        while (!isCancelled) await systemClock.sleep(1);
+        while (!isCancelled) await turn();
         yield token(11, 'stop');
       },
       async *prefill(calls, { signal }) {
@@ -487,7 +487,7 @@ describe('what is lost', () => {
       chosen: { prefill: failing },
       async *decode(inbox) {
         await inbox();
-        while (numCalls === 0) await systemClock.sleep(1);
+        while (numCalls === 0) await turn();
         yield missing(0);
         await inbox();
         yield token(11, 'stop');
@@ -571,7 +571,7 @@ describe('blocks are promised', () => {
     const world = worldOf({
       async *decode(inbox) {
         await inbox();
-        await systemClock.sleep(1);
+        await turn();
         yield token(11);
         yield token(12, 'stop');
       },
@@ -651,8 +651,7 @@ describe('R2: nothing is left', () => {
     assert.deepEqual([world.decode.numPlaced, prefill.numPlaced, world.promised.size], [1, 1, 1]);
     assert.equal(world.fetching.size, 0, 'the first token says that the blocks have come');
     const check = async (outcome: string): Promise<void> => {
-      await systemClock.sleep(5);
-      assert(hasEnded, 'the call has no more messages');
+      while (!hasEnded || prefill.numPlaced > 0 || world.promised.size > 0) await turn();
       assert(prefillSignal?.aborted, 'the prefill is cancelled');
       assert.deepEqual([world.decode.numPlaced, prefill.numPlaced, world.promised.size], [0, 0, 0]);
       assert.equal(world.fetching.size, 0);

@@ -20,6 +20,7 @@ import { Relay } from '../../../services/router/relay/relay.ts';
 import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
 import type { RequestTrace } from '../../../services/router/relay/request_log.ts';
 import { RequestLog } from '../../../services/router/relay/request_traces.ts';
+import { aborted, PATIENCE_MS, turn } from '../../support/until.ts';
 
 const NUM_TOKENS = 100;
 const vector = Float32Array.of(0.6, -0.8);
@@ -63,7 +64,7 @@ function ask(
     byHolder: (id: string) => instances.find((one) => one.id === id),
     decodeSeenMs: () => systemClock.nowMs(),
     otherRouters: [],
-    changed: () => systemClock.sleep(10),
+    changed: turn,
   } as unknown as ClusterView;
   const index = {
     ranges: (keys: Int32Array) =>
@@ -90,7 +91,7 @@ function ask(
   const answer = relay.embed(
     { counts, promptTokens, pooling, scope: noScope, origin: { tenant: 'a tenant', priority: 3 } },
     trace,
-    systemClock.nowMs() + 30_000,
+    systemClock.nowMs() + PATIENCE_MS,
     leaving.signal,
   );
   return { answer, trace, leave: () => leaving.abort(), numFailovers: () => numFailovers };
@@ -174,7 +175,7 @@ test('the loss of a holder ends the call that fetches from it; the instance is a
     async *embed(_requests, { signal }) {
       if (++numAsked === 1) {
         hasBegun();
-        await systemClock.sleep(20_000, signal);
+        await aborted(signal);
       }
       yield embedded;
     },
@@ -195,7 +196,7 @@ test('a client that leaves cancels the call; what no other instance can mend is 
   const prefill = await instanceOf('prefill', {
     async *embed(_requests, { signal }) {
       hasBegun();
-      await systemClock.sleep(20_000, signal);
+      await aborted(signal);
       hasLeft();
       yield embedded;
     },

@@ -18,7 +18,7 @@ import { Relay } from '../../../services/router/relay/relay.ts';
 import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
 import type { RequestTrace } from '../../../services/router/relay/request_log.ts';
 import { RequestLog } from '../../../services/router/relay/request_traces.ts';
-import { until } from '../../support/cluster.ts';
+import { PATIENCE_MS, until, turn } from '../../support/until.ts';
 
 /** A relay to these, a request of so many tokens through it, and what people see of it. */
 function asked(
@@ -35,7 +35,7 @@ function asked(
     byHolder: (id: string) => instances.find((one) => one.id === id),
     decodeSeenMs: () => systemClock.nowMs(),
     otherRouters: [],
-    changed: () => systemClock.sleep(10),
+    changed: turn,
   } as unknown as ClusterView;
   const index = { ranges: () => [] } as unknown as PrefixIndex;
   const conductor = new Conductor({
@@ -71,7 +71,7 @@ function asked(
       text: { stops: [], isStopIncluded: false, isSkippingSpecial: true },
     },
     trace,
-    systemClock.nowMs() + 60_000,
+    systemClock.nowMs() + PATIENCE_MS,
     new AbortController().signal,
   );
   return { tokens, trace };
@@ -204,6 +204,10 @@ test.each([
     const begun = new Promise<void>((resolve) => {
       hasBegun = resolve;
     });
+    let isRead: () => void = () => undefined;
+    const read = new Promise<void>((resolve) => {
+      isRead = resolve;
+    });
     const listener = await network.listen('127.0.0.1:0', {
       async *decode() {
         await begun;
@@ -213,9 +217,9 @@ test.each([
           finishReason: 'stop',
         };
       },
-      async *prefill(_requests, { signal }) {
+      async *prefill() {
         hasBegun();
-        await systemClock.sleep(300, signal);
+        await read;
         yield { numReady: 192, numRun: 192, report: { ...report, computedTokens: 192 } };
       },
     });
@@ -225,7 +229,8 @@ test.each([
       assert.equal(sampled.token, 7);
       assert(trace.counts?.isPrefilling, 'no token waits for it');
     }
-    while (trace.counts?.isPrefilling) await systemClock.sleep(5);
+    isRead();
+    await until('the prefill has ended', () => !trace.counts?.isPrefilling);
     assert.equal(trace.tokens.computed, computed);
     await until('the prefill has its outcome', () => trace.attempts[0]?.prefills[0]?.outcome !== 'running');
     assert.equal(trace.attempts[0]?.prefills[0]?.outcome, outcome);

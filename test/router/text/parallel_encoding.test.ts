@@ -19,6 +19,7 @@ import { readTextFiles } from '../../../shared/model/text_files.ts';
 import { goldenFolder } from '../../support/golden.ts';
 import { vocabulariesFolder } from '../../support/downloads.ts';
 import { projectPath } from '../../support/project.ts';
+import { until } from '../../support/until.ts';
 
 const folders = [
   ...readdirSync(goldenFolder('tokenizers')).map((kind) => [kind, goldenFolder(`tokenizers/${kind}`)] as const),
@@ -121,7 +122,7 @@ test('a helper whose encoder fails, and a part that is too long for it: it says 
   const cells = new Int32Array(new SharedArrayBuffer(8));
   const cuts = [0, 16_384, 32_768, 99_000];
   taken.postMessage({ id: 99, kind: 'plain', text: prose.slice(0, 100_000), cuts, cells });
-  await expect.poll(() => Atomics.load(cells, 1)).toBe(3);
+  await until('all parts are there', () => Atomics.load(cells, 1) === 3);
   const parts = [...new ThreadLink<never, EncodedSpan>(taken).arrived()];
   assert.deepEqual(
     parts,

@@ -1,7 +1,7 @@
 /** vLLM's checks of `/metrics` (`instrumentator/test_metrics`). */
 import assert from 'node:assert/strict';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { until } from '../../../support/cluster.ts';
+import { heartbeats } from '../../../support/cluster.ts';
+import { until } from '../../../support/until.ts';
 import type { Api } from '../api.ts';
 import { model } from '../samples.ts';
 import type { Check, PeerSuite } from '../suite.ts';
@@ -39,10 +39,10 @@ function counts(check: Check, api: Api): void {
   let measured: Promise<Map<string, number>> | undefined;
   const rises = async (): Promise<Map<string, number>> => {
     const prompt = await api.tokens(text);
-    // Counters of instances come with their heartbeats, every 500 ms.
+    // Counters of instances come with their heartbeats.
     const before = await until('heartbeats have told of earlier requests', async () => {
       const first = await scraped(api);
-      await sleep(600);
+      await heartbeats(api.url);
       const second = await scraped(api);
       return first.get(STEP_TOKENS) === second.get(STEP_TOKENS) && second;
     });
