@@ -88,7 +88,7 @@ async function whole(chat: StartedChat, body: ChatBody, signal: AbortSignal): Pr
     pieces.push(...part.pieces);
     last = part;
   }
-  await countsWhole(chat.runs, chat.context.clock, signal);
+  await countsWhole(chat.runs, signal);
   const { generation } = chat.runs[0];
   const fields = {
     ...messageOf(chat),
@@ -114,7 +114,7 @@ async function* events(chat: StartedChat, body: ChatBody, signal: AbortSignal): 
     for (const piece of part.pieces) yield* blocks.push(piece);
   }
   yield* blocks.end();
-  await countsWhole(chat.runs, chat.context.clock, signal);
+  await countsWhole(chat.runs, signal);
   const delta = { ...endingOf(chat, body, last), container: null };
   yield { type: 'message_delta', delta, usage: usageFields(counts) };
   yield { type: 'message_stop' };

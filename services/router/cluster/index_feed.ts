@@ -6,7 +6,8 @@ import type { Clock } from '../../../shared/base/clock.ts';
 import { messageOf } from '../../../shared/base/failure.ts';
 import type { Log } from '../../../shared/base/log.ts';
 import type { Bus } from '../../../shared/bus/bus.ts';
-import { ask, type Network } from '../../../shared/net/network.ts';
+import type { Network } from '../../../shared/net/network.ts';
+import { snapshotPages } from '../../../shared/net/snapshot_pages.ts';
 import { decodeBlockBatch, tiers, type BlockBatch, type BlockRun } from '../../../shared/protocol/block_events.ts';
 import { subjects } from '../../../shared/protocol/membership.ts';
 import { unpackKeyWords } from '../../../shared/protocol/packing.ts';
@@ -14,7 +15,6 @@ import { unpackParents } from '../../../shared/protocol/parent_keys.ts';
 import type { Instance } from './instance.ts';
 import type { PrefixIndex } from './prefix_index.ts';
 
-const SNAPSHOT_TIMEOUT_MS = 30_000;
 const RETRY_MS = 200;
 /** Key words (two per key) applied before other work gets a turn of the event loop: about a millisecond. */
 const SLICE_WORDS = 2 * 4_096;
@@ -167,9 +167,9 @@ export class IndexFeed {
    * contains.
    */
   async #stage({ id, member, lost }: Instance, staged: string): Promise<number> {
-    const options = { signal: lost.signal, timeoutMs: SNAPSHOT_TIMEOUT_MS };
+    const network = { network: this.#network, clock: this.#clock };
     let numbered = 0;
-    for await (const page of ask(this.#network, member.address, 'snapshot', {}, options)) {
+    for await (const page of snapshotPages(network, member.address, lost.signal)) {
       if (page.epoch !== id) throw new Error(`${member.address} is ${page.epoch} by now`);
       numbered = page.sequence;
       const tier = tiers[page.tier];

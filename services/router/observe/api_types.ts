@@ -252,7 +252,7 @@ export interface BlocksBody {
   readonly holders: readonly string[];
   /** Largest subtrees first below each parent; parents before their children. */
   readonly runs: readonly BlockRunView[];
-  /** Whether runs were left out for the limit. */
+  /** Whether runs were left out, for the limit or because a holder did not name its blocks. */
   readonly is_truncated: boolean;
 }
 

@@ -8,7 +8,8 @@
 import type { Clock } from '../../../shared/base/clock.ts';
 import { messageOf } from '../../../shared/base/failure.ts';
 import type { Log } from '../../../shared/base/log.ts';
-import { ask, type Network } from '../../../shared/net/network.ts';
+import type { Network } from '../../../shared/net/network.ts';
+import { snapshotPages } from '../../../shared/net/snapshot_pages.ts';
 import type { BlockRun } from '../../../shared/protocol/block_events.ts';
 import { unpackKeyWords } from '../../../shared/protocol/packing.ts';
 import { unpackParents } from '../../../shared/protocol/parent_keys.ts';
@@ -28,7 +29,6 @@ const SHAPED_MS = 1_000;
 const PATIENCE_MS = 1_000;
 /** Holders that are asked at the same time. */
 const MAX_ASKED = 4;
-const SNAPSHOT_TIMEOUT_MS = 30_000;
 /** Words of keys that are added before other work gets a turn of the event loop. */
 const SLICE_WORDS = 2 * 4_096;
 
@@ -49,6 +49,8 @@ interface Kept {
   readonly tree: BlockTree;
   readonly loaded: Promise<void>;
   isReady: boolean;
+  /** Whether every holder has named its blocks. */
+  isWhole: boolean;
   lookedMs: number;
   /** Last shape, and when its making began. */
   shape: { readonly atMs: number; readonly made: Promise<TreeShape> } | undefined;
@@ -91,7 +93,7 @@ export class TreeKeeper {
     const found = shape.runs(query, (holder) => view.byHolder(holder)?.member.name);
     if (!found) return undefined;
     const { holders, runs, isTruncated } = found;
-    const is_truncated = isTruncated || kept.tree.isTruncated;
+    const is_truncated = isTruncated || kept.tree.isTruncated || !kept.isWhole;
     return { ...head, total_blocks: shape.numBlocks, holders, runs, is_truncated };
   }
 
@@ -106,9 +108,10 @@ export class TreeKeeper {
       tree.add(keys, parents, this.#nowS);
     };
     const kept: Kept = {
-      ...{ tree, isReady: false, lookedMs: clock.nowMs(), shape: undefined },
-      loaded: this.#load(tree).then(() => {
+      ...{ tree, isReady: false, isWhole: false, lookedMs: clock.nowMs(), shape: undefined },
+      loaded: this.#load(tree).then((isWhole) => {
         kept.isReady = true;
+        kept.isWhole = isWhole;
       }),
     };
     void this.#dropLater(kept);
@@ -127,20 +130,25 @@ export class TreeKeeper {
     this.#kept = undefined;
   }
 
-  /** Adds the blocks of every holder; those of one that does not answer come with its events only. */
-  async #load(tree: BlockTree): Promise<void> {
+  /**
+   * Adds the blocks of every holder; those of one that does not answer come with its events only. Returns whether all holders have
+   * answered.
+   */
+  async #load(tree: BlockTree): Promise<boolean> {
     const holders = this.#options.view.all().values();
+    let isWhole = true;
     const worker = async (): Promise<void> => {
-      for (const holder of holders) await this.#loadFrom(holder, tree);
+      for (const holder of holders) isWhole = (await this.#loadFrom(holder, tree)) && isWhole;
     };
     await Promise.all(Array.from({ length: MAX_ASKED }, worker));
+    return isWhole;
   }
 
-  async #loadFrom({ id, member, lost }: Instance, tree: BlockTree): Promise<void> {
-    const { network, clock, log } = this.#options;
-    const options = { signal: lost.signal, timeoutMs: SNAPSHOT_TIMEOUT_MS };
+  /** Returns whether all blocks of the holder are in the tree, or the holder is lost. */
+  async #loadFrom({ id, member, lost }: Instance, tree: BlockTree): Promise<boolean> {
+    const { clock, log } = this.#options;
     try {
-      for await (const page of ask(network, member.address, 'snapshot', {}, options)) {
+      for await (const page of snapshotPages(this.#options, member.address, lost.signal)) {
         const keys = unpackKeyWords(page.keys);
         const parents = unpackParents(keys, page.parents);
         for (let at = 0; at < keys.length; at += SLICE_WORDS) {
@@ -149,8 +157,10 @@ export class TreeKeeper {
           await clock.turn();
         }
       }
+      return true;
     } catch (error) {
       log.debug({ holder: id, error: messageOf(error) }, 'no parents of its blocks');
+      return lost.signal.aborted;
     }
   }
 }

@@ -2,7 +2,6 @@
  * The choices of an answer, whole or streamed: merges the deltas of all prompts into parts, which the format of each endpoint
  * (chat.ts, completions.ts) turns into JSON.
  */
-import type { Clock } from '../../../shared/base/clock.ts';
 import type { SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { Generation } from '../relay/generation.ts';
 import type { RequestCounts } from '../relay/request_counts.ts';
@@ -19,9 +18,6 @@ import type { ParsedChoice, ParsedOutput } from './parsed_choice.ts';
 import { inSlices, promptLogprobsJson, promptTextOf, promptTokensOf } from './prompt_logprobs.ts';
 import { merge, runPrompt, type AnswerDelta } from './prompt_run.ts';
 import type { RequestScope } from './request_scope.ts';
-
-/** A prefill's report may come a moment after the last token; usage and headers of an answer wait no longer than this for it. */
-const REPORT_WAIT_MS = 20;
 
 /** One sample of a prompt of a request, under way. */
 export interface PromptRun {
@@ -217,7 +213,7 @@ async function collect<L>(
     output.sumLogprobs += part.sumLogprobs;
     output.last = part;
   }
-  await countsWhole(runs, context.clock, signal);
+  await countsWhole(runs, signal);
   const ofPrompts = new Map<Generation, string>();
   for (const prompt of numPromptLogprobs < 0 ? [] : new Set(runs.map(({ first }) => first)))
     ofPrompts.set(prompt, await promptLogprobsJson(context, prompt, numPromptLogprobs));
@@ -288,7 +284,7 @@ async function* events<L>(
       yield { ...head, choices: [choice], ...usage(run, isOpening ? before : now), ...beside };
   }
   if (!body.hasUsage) return;
-  await countsWhole(runs, context.clock, signal);
+  await countsWhole(runs, signal);
   yield { ...head, choices: [], usage: usageOf(countsOf(runs)) };
 }
 
@@ -297,15 +293,11 @@ function countsOf(runs: readonly Pick<PromptRun, 'generation'>[]): RequestCounts
 }
 
 /**
- * Resolves when no prefill of the runs is running, or after REPORT_WAIT_MS per run. The tokens have arrived by then; only counts are
- * missing.
+ * Resolves when no prefill of the runs is running. The tokens have arrived by then; a report with counts may come a moment later, or is
+ * given up with its instance.
  */
-export async function countsWhole(
-  runs: readonly Pick<PromptRun, 'generation'>[],
-  clock: Clock,
-  signal: AbortSignal,
-): Promise<void> {
-  for (const counts of countsOf(runs)) await counts.prefillsEnded(REPORT_WAIT_MS, clock, signal);
+export async function countsWhole(runs: readonly Pick<PromptRun, 'generation'>[], signal: AbortSignal): Promise<void> {
+  for (const counts of countsOf(runs)) await counts.prefillsEnded(signal);
 }
 
 function envelopeOf<L>(

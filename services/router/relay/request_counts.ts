@@ -3,7 +3,6 @@
  * from these counts; the request log shows them.
  */
 import { Condition } from '../../../shared/base/condition.ts';
-import type { Clock } from '../../../shared/base/clock.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
 import type { Explanation } from '../conductor/policy.ts';
 import type { TokenSources } from '../observe/api_types.ts';
@@ -109,11 +108,9 @@ export class RequestCounts {
     this.#changed.notify();
   }
 
-  /** Resolves when no prefill runs, after `ms`, or when `signal` aborts. */
-  async prefillsEnded(ms: number, clock: Clock, signal: AbortSignal): Promise<void> {
-    const untilMs = clock.nowMs() + ms;
-    for (let leftMs = ms; leftMs > 0 && this.isPrefilling && !signal.aborted; leftMs = untilMs - clock.nowMs())
-      await this.#changed.within(leftMs, clock, signal);
+  /** Resolves when no prefill runs, or when `signal` aborts. */
+  async prefillsEnded(signal: AbortSignal): Promise<void> {
+    await this.#changed.until(() => !this.isPrefilling, signal);
   }
 
   /**

@@ -169,7 +169,7 @@ async function ended(
 ): Promise<{ readonly answer: Readonly<Record<string, unknown>>; readonly json: string }> {
   const { store, scope, started, wish, conversation, output, id } = answering;
   const { clock } = started.context;
-  await countsWhole(started.runs, clock, scope.signal);
+  await countsWhole(started.runs, scope.signal);
   const usage = responseUsage(usageOf(started.runs.map(({ generation }) => generation.counts)));
   const answer =
     finish === 'length'

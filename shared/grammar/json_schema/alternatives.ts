@@ -2,7 +2,7 @@
  * `anyOf` and `oneOf`. Every alternative is merged with the schemas beside it. `oneOf` allows a value in one alternative only: it is taken where
  * no text of an alternative is valid in another, and refused elsewhere.
  */
-import { acceptsNothing, automatonOf, bothOf } from '../automaton.ts';
+import { acceptsNothing, type Automaton, automatonOf, bothOf } from '../automaton.ts';
 import { choice, type Expression } from '../grammar.ts';
 import type { Conversion } from './conversion.ts';
 import { SchemaError } from './converted_schema.ts';
@@ -84,9 +84,9 @@ function areDisjointIn(type: JsonType, one: Facts, other: Facts, conversion: Con
     case 'object':
       return areDisjointObjects(one, other, conversion, depth);
     case 'string': {
-      const [a, b] = [one, other].map((facts) => [...languagesOf(facts, conversion).values()].map(automatonOf));
-      const [first, ...rest] = [...(a ?? []), ...(b ?? [])];
-      return first !== undefined && a?.length !== 0 && b?.length !== 0 && acceptsNothing(rest.reduce(bothOf, first));
+      const [a, b] = [automataOf(one, conversion), automataOf(other, conversion)];
+      const [first, ...rest] = [...a, ...b];
+      return first !== undefined && a.length > 0 && b.length > 0 && acceptsNothing(rest.reduce(bothOf, first));
     }
     case 'number':
     case 'integer': {
@@ -101,6 +101,15 @@ function areDisjointIn(type: JsonType, one: Facts, other: Facts, conversion: Con
     case 'null':
       return false;
   }
+}
+
+/** Automata of strings, made once for each alternative: every one is compared with every other. */
+const madeAutomata = new WeakMap<Facts, readonly Automaton[]>();
+
+function automataOf(facts: Facts, conversion: Conversion): readonly Automaton[] {
+  const made = madeAutomata.get(facts) ?? [...languagesOf(facts, conversion).values()].map(automatonOf);
+  madeAutomata.set(facts, made);
+  return made;
 }
 
 /** Objects differ where the other needs a key that this one never has, or where a key of both has values that differ. */

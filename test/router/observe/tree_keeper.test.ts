@@ -81,6 +81,7 @@ test('the first look asks every holder for its blocks; one that does not answer 
   assert.equal(scene.keeper.isKept, false, 'nothing is kept before somebody looks');
   const first = await scene.look();
   assert.deepEqual([first.is_ready, first.total_blocks, scene.asked.count], [true, 3, 2]);
+  assert(first.is_truncated, 'it is said that something is left out');
   assert.deepEqual(
     first.runs.map(({ length, used_at }) => [length, used_at]),
     [[3, null]],

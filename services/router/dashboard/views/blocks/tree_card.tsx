@@ -123,7 +123,7 @@ function Tree({ body, focus }: { readonly body: BlocksBody; readonly focus: stri
             blocks.
             {icicle.hidden > 0 &&
               ` ${plural(icicle.hidden, 'run')} too narrow or too deep to draw: zoom into the run above, or make the window wider.`}
-            {body.is_truncated && ' The router left small branches out of its answer.'}
+            {body.is_truncated && ' Blocks are left out: small branches, or those of a holder that did not answer.'}
           </p>
         </div>
         <RunPanel body={body} run={selected?.run ?? null} />
