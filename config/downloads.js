@@ -1,4 +1,4 @@
-/** Where what tests download is kept: outside of the project, so that `npm ci` and other clones do not fetch it again. */
+/** Where what tests download, and shaders that they compile, are kept: outside of the project, so that `npm ci` and other clones have them. */
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 
@@ -21,3 +21,9 @@ export const stagingFolder = () => join(root, `staged-${process.pid}`);
 
 /** Folder of the executable of a version of Node. */
 export const nodeFolder = (version) => join(root, `node-${version}`);
+
+/** Folder of a newer Mesa and all that it needs, beside the machine's own. */
+export const mesa26Folder = join(root, 'mesa26');
+
+/** Folder in which a software or emulated driver keeps the shaders that it has compiled; it knows its own version. */
+export const shaderFolder = (name) => join(root, `shaders-${name}`);

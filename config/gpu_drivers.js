@@ -6,6 +6,7 @@
  *   SwiftShader, and the validation layer, lie in Debian's Chromium.
  */
 import { execFileSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import {
   chmodSync,
   copyFileSync,
@@ -20,9 +21,10 @@ import {
 } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { mirror } from './debian.js';
+import { mesa26Folder, shaderFolder, stagingFolder } from './downloads.js';
 
 const cache = fileURLToPath(new URL('../node_modules/.cache', import.meta.url));
-const folder = `${cache}/mesa26`;
+const folder = mesa26Folder;
 const RELEASE = 'trixie';
 const PACKAGES = ['mesa-vulkan-drivers', 'libvulkan1', 'patchelf'];
 const CHROMIUM = '/usr/lib/chromium';
@@ -45,16 +47,17 @@ function loaderName() {
   return { x64: 'ld-linux-x86-64.so.2', arm64: 'ld-linux-aarch64.so.1' }[process.arch];
 }
 
-const stamp = `${folder}/unpacked`;
-
-/** The Node that the copy was made of. */
-function nodeNow() {
-  return `${process.version} ${realpathSync(process.execPath)}`;
+/** The copy of this Node that Mesa 26's loader starts. */
+function nodeCopy() {
+  const name = createHash('sha256')
+    .update(`${process.version} ${realpathSync(process.execPath)}`)
+    .digest('hex');
+  return `${folder}/node-${name.slice(0, 12)}`;
 }
 
 /** Whether Mesa 26 is unpacked for this Node. */
 export function hasMesa26() {
-  return existsSync(stamp) && readFileSync(stamp, 'utf8') === nodeNow();
+  return existsSync(nodeCopy());
 }
 
 /**
@@ -65,8 +68,21 @@ export function hasMesa26() {
 export function unpackMesa26() {
   if (hasMesa26()) return undefined;
   if (!isDebian() || !loaderName()) return 'Mesa 26 is unpacked from Debian’s packages, and this is no Debian';
-  rmSync(folder, { recursive: true, force: true });
-  const apt = `${folder}/apt`;
+  if (!existsSync(`${folder}/tree`)) unpackPackages();
+  const loader = `${libraries()}/${loaderName()}`;
+  const node = `${folder}/node-${process.pid}.part`;
+  copyFileSync(realpathSync(process.execPath), node);
+  chmodSync(node, 0o755);
+  const patchelf = `${folder}/tree/usr/bin/patchelf`;
+  output(loader, '--library-path', libraries(), patchelf, '--set-interpreter', loader, node);
+  renameSync(node, nodeCopy());
+  return undefined;
+}
+
+/** Unpacks the packages into `tree`, which is whole when it is there. */
+function unpackPackages() {
+  const staged = stagingFolder();
+  const apt = `${staged}/apt`;
   for (const name of ['lists/partial', 'archives/partial', 'state', 'cache', 'empty'])
     mkdirSync(`${apt}/${name}`, { recursive: true });
   const codename = /^VERSION_CODENAME=(\S+)$/m.exec(readFileSync('/etc/os-release', 'utf8'))?.[1];
@@ -91,28 +107,22 @@ export function unpackMesa26() {
   output('apt-get', ...given, 'update', '-qq');
   output('apt-get', ...given, 'install', '-qq', '-y', '-d', '-t', `${RELEASE}-backports`, ...PACKAGES);
   for (const name of readdirSync(`${apt}/archives`)) {
-    if (name.endsWith('.deb')) output('dpkg-deb', '-x', `${apt}/archives/${name}`, `${folder}/tree`);
+    if (name.endsWith('.deb')) output('dpkg-deb', '-x', `${apt}/archives/${name}`, `${staged}/tree`);
   }
-  rmSync(apt, { recursive: true });
-  const loader = `${libraries()}/${loaderName()}`;
-  const node = `${folder}/node.part`;
-  copyFileSync(realpathSync(process.execPath), node);
-  chmodSync(node, 0o755);
-  const patchelf = `${folder}/tree/usr/bin/patchelf`;
-  output(loader, '--library-path', libraries(), patchelf, '--set-interpreter', loader, node);
-  renameSync(node, `${folder}/node`);
-  writeFileSync(stamp, nodeNow());
-  return undefined;
+  mkdirSync(folder, { recursive: true });
+  // Another clone may have been first.
+  if (!existsSync(`${folder}/tree`)) renameSync(`${staged}/tree`, `${folder}/tree`);
+  rmSync(staged, { recursive: true });
 }
 
 /** The Node that is started by Mesa 26's loader, and what is in its environment; `driver` names a file of its drivers. */
 export function mesa26(driver = 'lvp') {
   return {
-    execPath: `${folder}/node`,
+    execPath: nodeCopy(),
     env: {
       LD_LIBRARY_PATH: libraries(),
       VK_DRIVER_FILES: `${folder}/tree/usr/share/vulkan/icd.d/${driver}_icd.json`,
-      MESA_SHADER_CACHE_DIR: `${cache}/mesa26-${driver}`,
+      MESA_SHADER_CACHE_DIR: shaderFolder(`mesa26-${driver}`),
     },
   };
 }

@@ -60,17 +60,16 @@ class LongestFirst extends BaseSequencer {
 
 /** Against what hangs, the only limit of time (test/support/until.ts): a test waits several times. */
 const patienceMs = Number(process.env.TEST_PATIENCE_MS || 600_000);
+/** Of units: some wait for threads and sockets, and leave their core to others. */
+const maxWorkers = Math.max(4, availableParallelism());
 /** Settings of each project. `groupOrder`: projects of one group run at the same time. */
 const settings = {
   // Rules of the tree: `npm run lint:rules`.
   rules: { sequence: { groupOrder: 0 } },
-  // Threads that go from file to file: modules are loaded once. Vitest leaves a core to itself: of two cores that is half of them.
-  unit: {
-    ...{ pool: 'threads', isolate: false, sequence: { groupOrder: 1 } },
-    maxWorkers: Math.max(2, availableParallelism() - 1),
-  },
+  // Threads that go from file to file: modules are loaded once.
+  unit: { pool: 'threads', isolate: false, sequence: { groupOrder: 1 }, maxWorkers },
   // Suites that change or measure what a process has once: its environment, flags, signals, memory.
-  isolated: { pool: 'forks', sequence: { groupOrder: 2 }, maxWorkers: 2 },
+  isolated: { pool: 'forks', sequence: { groupOrder: 1 }, maxWorkers },
   // On a software GPU, which computes on the cores that everybody else uses. A process per file: the driver reads its vector width once.
   webgpu: { pool: 'forks', sequence: { groupOrder: 3 }, maxWorkers: 2 },
   // On subgroup matrices, which only a newer Mesa's software driver has.

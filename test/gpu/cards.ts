@@ -4,6 +4,7 @@
  */
 import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync } from 'node:fs';
+import { shaderFolder } from '../support/downloads.ts';
 import { projectPath } from '../support/project.ts';
 
 export interface Card {
@@ -52,7 +53,7 @@ export async function openCards(): Promise<{ readonly cards: readonly Card[]; re
         VK_DRIVER_FILES: RADV,
         RADV_FORCE_FAMILY: 'navi31',
         SKIP_CMDS: '1',
-        MESA_SHADER_CACHE_DIR: `${built}/cache-amd`,
+        MESA_SHADER_CACHE_DIR: shaderFolder('amd'),
       },
     });
   } else why.push('RDNA 3: the machine’s own Mesa has no RADV before version 26');
@@ -63,7 +64,7 @@ export async function openCards(): Promise<{ readonly cards: readonly Card[]; re
         ...root.env,
         LD_PRELOAD: compiled('nvidia_card.c', 'nvidia_card.so'),
         NVK_I_WANT_A_BROKEN_VULKAN_DRIVER: '1',
-        MESA_SHADER_CACHE_DIR: `${built}/cache-nvidia`,
+        MESA_SHADER_CACHE_DIR: shaderFolder('nvidia'),
       },
     });
   } else why.push('Ada: Mesa 26 is not unpacked');

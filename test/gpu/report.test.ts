@@ -5,6 +5,7 @@ import { once } from 'node:events';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { afterAll, expect, test } from 'vitest';
+import { shaderFolder } from '../support/downloads.ts';
 import { projectPath } from '../support/project.ts';
 import { isLong } from '../support/long.ts';
 import { stageNames } from './report_stages.ts';
@@ -25,7 +26,7 @@ const argsOf = (out: string, stages: readonly string[]): string[] => [
 ];
 const env = {
   ...process.env,
-  MESA_SHADER_CACHE_DIR: projectPath('node_modules/.cache/mesa-256-fast'),
+  MESA_SHADER_CACHE_DIR: shaderFolder('mesa-256-fast'),
   GALLIVM_PERF: 'nopt',
 };
 

@@ -1,5 +1,5 @@
 /** Selects the GPU of the webgpu suites: Mesa's software Vulkan driver, or the real one that TEST_ADAPTER names (`npm run test:gpu`). */
-import { projectPath } from '../support/project.ts';
+import { shaderFolder } from '../support/downloads.ts';
 
 /** Software drivers, as `TEST_DRIVER` names them (config/gpu_drivers.js): Mesa's own unless stated. */
 const drivers = {
@@ -34,5 +34,5 @@ export function useVectorWidth(bits: 128 | 256 | 512, { compiles }: { compiles: 
   if (!isSoftware) return;
   process.env['LP_NATIVE_VECTOR_WIDTH'] = String(bits);
   if (compiles === 'fast') process.env['GALLIVM_PERF'] = 'nopt';
-  process.env['MESA_SHADER_CACHE_DIR'] = projectPath(`node_modules/.cache/${driverName}-${bits}-${compiles}`);
+  process.env['MESA_SHADER_CACHE_DIR'] = shaderFolder(`${driverName}-${bits}-${compiles}`);
 }

@@ -5,8 +5,9 @@ interface Downloads {
   readonly vocabulariesFolder: string;
   readonly vocabularyFolder: (name: string) => string;
   readonly debianFolder: (name: string) => string;
+  readonly shaderFolder: (name: string) => string;
 }
 
-export const { vocabulariesFolder, vocabularyFolder, debianFolder } = (await import(
+export const { vocabulariesFolder, vocabularyFolder, debianFolder, shaderFolder } = (await import(
   projectPath('config/downloads.js')
 )) as Downloads;
