@@ -130,7 +130,7 @@ export default tseslint.config(
   {
     // Tests do not depend on how fast the machine is. Excepted are those that measure, what plays time, and what is run by hand.
     files: ['test/**/*.ts'],
-    ignores: ['test/{alone,isolated,bench,gpu,sim}/**', 'test/**/main.ts', 'test/support/until.ts'],
+    ignores: ['test/{alone,bench,gpu,sim}/**', 'test/**/main.ts', 'test/support/until.ts'],
     rules: { 'time/speed': 'error' },
   },
   {

@@ -1,6 +1,6 @@
 /**
  * Rules of eslint about time. A test waits for a state (`until`), or for nothing to happen (`staysSo`); both stand in test/support/until.ts
- * with the only limit, which ends what hangs. Time, CPU and memory are measured in test/alone, test/isolated and benchmarks. An exception is
+ * with the only limit, which ends what hangs. Time, CPU and memory are measured in test/alone and benchmarks. An exception is
  * `// eslint-disable-next-line time/speed -- why`.
  */
 
@@ -16,7 +16,7 @@ const speedSelectors = {
   [`VariableDeclarator > ${READS_CLOCK}`]: MEASURES,
   [`BinaryExpression:not([operator="+"][right.name="PATIENCE_MS"]) > ${READS_CLOCK}`]: MEASURES,
   'MemberExpression[object.name="process"][property.name=/^(cpuUsage|hrtime|memoryUsage)$/]':
-    'measures CPU or memory: test/alone, test/isolated and benchmarks do',
+    'measures CPU or memory: test/alone and benchmarks do',
   'CallExpression[callee.name="sleep"]': FIXED,
   'ImportSpecifier[imported.name="setTimeout"]:not([local.name="sleep"])':
     'call it sleep, which another rule looks for',

@@ -21,13 +21,19 @@ import {
 } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { mirror } from './debian.js';
-import { mesa26Folder, shaderFolder, stagingFolder } from './downloads.js';
+import { mesaFolder, shaderFolder, stagingFolder } from './downloads.js';
 
 const cache = fileURLToPath(new URL('../node_modules/.cache', import.meta.url));
-const folder = mesa26Folder;
 const RELEASE = 'trixie';
 const PACKAGES = ['mesa-vulkan-drivers', 'libvulkan1', 'patchelf'];
 const CHROMIUM = '/usr/lib/chromium';
+/** Of these packages only. */
+const folder = mesaFolder(
+  createHash('sha256')
+    .update([RELEASE, ...PACKAGES, process.arch].join())
+    .digest('hex')
+    .slice(0, 12),
+);
 
 function output(command, ...args) {
   return execFileSync(command, args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] }).trim();
@@ -57,18 +63,28 @@ function nodeCopy() {
 
 /** Whether Mesa 26 is unpacked for this Node. */
 export function hasMesa26() {
-  return existsSync(nodeCopy());
+  return existsSync(`${folder}/tree`) && existsSync(nodeCopy());
 }
 
 /**
  * Downloads and unpacks it; 61 MB once.
- * @returns why not, in words, where this is no Debian; undefined when it is there
+ * @returns why not, in words, where this is no Debian, or nothing may be written; undefined when it is there
  * @throws Error when Debian's archive does not have it
  */
 export function unpackMesa26() {
   if (hasMesa26()) return undefined;
   if (!isDebian() || !loaderName()) return 'Mesa 26 is unpacked from Debian’s packages, and this is no Debian';
-  if (!existsSync(`${folder}/tree`)) unpackPackages();
+  try {
+    if (!existsSync(`${folder}/tree`)) unpackPackages();
+    copyNode();
+  } catch (error) {
+    if (error.code !== 'EROFS' && error.code !== 'EACCES') throw error;
+    return `Mesa 26 cannot be kept: ${error.message}`;
+  }
+  return undefined;
+}
+
+function copyNode() {
   const loader = `${libraries()}/${loaderName()}`;
   const node = `${folder}/node-${process.pid}.part`;
   copyFileSync(realpathSync(process.execPath), node);
@@ -76,12 +92,24 @@ export function unpackMesa26() {
   const patchelf = `${folder}/tree/usr/bin/patchelf`;
   output(loader, '--library-path', libraries(), patchelf, '--set-interpreter', loader, node);
   renameSync(node, nodeCopy());
-  return undefined;
 }
 
 /** Unpacks the packages into `tree`, which is whole when it is there. */
 function unpackPackages() {
   const staged = stagingFolder();
+  try {
+    download(staged);
+    mkdirSync(folder, { recursive: true });
+    renameSync(`${staged}/tree`, `${folder}/tree`);
+  } catch (error) {
+    // Another clone may have been first.
+    if (!existsSync(`${folder}/tree`)) throw error;
+  } finally {
+    rmSync(staged, { recursive: true, force: true });
+  }
+}
+
+function download(staged) {
   const apt = `${staged}/apt`;
   for (const name of ['lists/partial', 'archives/partial', 'state', 'cache', 'empty'])
     mkdirSync(`${apt}/${name}`, { recursive: true });
@@ -109,10 +137,6 @@ function unpackPackages() {
   for (const name of readdirSync(`${apt}/archives`)) {
     if (name.endsWith('.deb')) output('dpkg-deb', '-x', `${apt}/archives/${name}`, `${staged}/tree`);
   }
-  mkdirSync(folder, { recursive: true });
-  // Another clone may have been first.
-  if (!existsSync(`${folder}/tree`)) renameSync(`${staged}/tree`, `${folder}/tree`);
-  rmSync(staged, { recursive: true });
 }
 
 /** The Node that is started by Mesa 26's loader, and what is in its environment; `driver` names a file of its drivers. */

@@ -96,7 +96,7 @@ export function busConformance({ name, open }: BusDriver): void {
       });
       await askUntilServed(b, 'double');
       const answers = await Promise.all(
-        Array.from({ length: 50 }, async (_, i) => Number(await b.request('double', text(String(i)), 5_000))),
+        Array.from({ length: 50 }, async (_, i) => Number(await b.request('double', text(String(i)), PATIENCE_MS))),
       );
       assert.deepEqual(
         answers,
@@ -110,9 +110,9 @@ export function busConformance({ name, open }: BusDriver): void {
         throw new Error('no such luck');
       });
       await askUntilServed(b, 'fails');
-      await assert.rejects(b.request('fails', text(''), 5_000), /no such luck/);
+      await assert.rejects(b.request('fails', text(''), PATIENCE_MS), /no such luck/);
       await assert.rejects(
-        b.request('nobody', text(''), 5_000),
+        b.request('nobody', text(''), PATIENCE_MS),
         (error: unknown) => error instanceof Failure && error.code === 'not_found',
       );
     });

@@ -10,7 +10,7 @@ import { AsyncQueue } from '../../shared/base/async_queue.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import type { BusMessage } from '../../shared/protocol/messages.ts';
 import { BusKind } from '../../shared/protocol/messages.ts';
-import { turn, until } from '../support/until.ts';
+import { PATIENCE_MS, turn, until } from '../support/until.ts';
 import { busConformance } from './conformance.ts';
 
 async function openHub(port = 0, token = 't'): Promise<{ hub: EmbeddedHub; port: number; close: () => Promise<void> }> {
@@ -113,13 +113,13 @@ test('a remote process cannot take over what the hub itself serves, nor subscrib
   thief.bus.serve('cluster.register', () => Buffer.from('stolen'));
   thief.bus.serve('own', () => Buffer.from('mine'));
   await until('its own subject is served', async () => {
-    const answer = await client.bus.request('own', Buffer.alloc(0), 1_000).catch(() => undefined);
+    const answer = await client.bus.request('own', Buffer.alloc(0), PATIENCE_MS).catch(() => undefined);
     return answer?.toString() === 'mine';
   });
-  assert.equal((await client.bus.request('cluster.register', Buffer.from('x'), 1_000)).toString(), 'hub x');
+  assert.equal((await client.bus.request('cluster.register', Buffer.from('x'), PATIENCE_MS)).toString(), 'hub x');
   for (let i = 0; i < 100; i++) thief.bus.subscribe(`s${i}`, () => undefined);
   await until('the greedy one is dropped', () => thief.events.includes('disconnected'));
-  assert.equal((await client.bus.request('cluster.register', Buffer.from('y'), 1_000)).toString(), 'hub y');
+  assert.equal((await client.bus.request('cluster.register', Buffer.from('y'), PATIENCE_MS)).toString(), 'hub y');
   thief.close();
   client.close();
   await close();

@@ -1,6 +1,5 @@
 /** Calls and their ends, over real gRPC: more of them than a session survives as resets. Budget: 20 s. */
 import assert from 'node:assert/strict';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, test } from 'vitest';
 import type { Digest } from '../../shared/kv/block_key.ts';
 import { systemClock } from '../../shared/base/clock.ts';
@@ -10,7 +9,7 @@ import { answering, answeringOnce, ask, askOnce, type Handler, type Listener } f
 import { noFrame, type FetchReply, type FetchRequest } from '../../shared/protocol/messages.ts';
 import { mapConcurrently } from '../support/cluster.ts';
 import { offerOf } from '../support/borrowing.ts';
-import { until } from '../support/until.ts';
+import { PATIENCE_MS, patientCall, staysSo, turn, until } from '../support/until.ts';
 
 /** Above Node's burst of 1,000 resets, which ends the session and every call on it. */
 const MANY = 2_500;
@@ -49,8 +48,11 @@ afterEach(async () => {
   await listener.close(100);
 });
 
-const fetching = (signal = never, timeoutMs = 10_000, address = listener.address): AsyncIterableIterator<FetchReply> =>
-  ask(network, address, 'fetch', request, { signal, timeoutMs });
+const fetching = (
+  signal = never,
+  timeoutMs = PATIENCE_MS,
+  address = listener.address,
+): AsyncIterableIterator<FetchReply> => ask(network, address, 'fetch', request, { signal, timeoutMs });
 const isFailure =
   (code: string, message = /./) =>
   (error: unknown): boolean =>
@@ -63,7 +65,7 @@ test('calls that are left while they run leave the session and its other calls a
     await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
   });
   const end = new AbortController();
-  const witness = fetching(end.signal, 60_000);
+  const witness = fetching(end.signal);
   const { value } = (await witness.next()) as IteratorYieldResult<FetchReply>;
   assert.equal(value.data[0], 7);
   await mapConcurrently(
@@ -92,7 +94,7 @@ test('calls that are left while they run leave the session and its other calls a
 test('a failure of the server keeps its code, and comes after what was sent before: each once, in order (R1)', async () => {
   serve = answering<'fetch'>(async function* () {
     for (let index = 0; index < 12; index++) yield { ...slice, index };
-    await sleep(20);
+    await turn();
     throw new Failure('overloaded', 'too much');
   });
   const got: number[] = [];
@@ -101,7 +103,7 @@ test('a failure of the server keeps its code, and comes after what was sent befo
       for await (const { index } of fetching()) {
         got.push(index);
         // Slower than the failure, which finds the others waiting.
-        await sleep(10);
+        await turn();
       }
     },
     isFailure('overloaded', /too much/),
@@ -125,8 +127,7 @@ test('a reader that is slow holds the sender back and loses nothing', async () =
   });
   const got: number[] = [];
   for await (const { index } of fetching()) {
-    if (index === 0) await sleep(200);
-    if (index === 0) assert(numSent < count, 'not everything was sent to a reader that reads nothing');
+    if (index === 0) await staysSo('not everything is sent to a reader that reads nothing', () => numSent < count);
     got.push(index);
   }
   assert.deepEqual(
@@ -136,12 +137,12 @@ test('a reader that is slow holds the sender back and loses nothing', async () =
 });
 
 test('a peer that is gone is a lost instance; a call nobody serves is another version', async () => {
-  await assert.rejects(fetching(never, 5_000, '127.0.0.1:1').next(), isFailure('instance_lost'));
+  await assert.rejects(fetching(never, PATIENCE_MS, '127.0.0.1:1').next(), isFailure('instance_lost'));
   serve = answering<'fetch'>(() => {
     throw Object.assign(new Error('x'), { code: 12 });
   });
   await assert.rejects(fetching().next(), isFailure('internal'));
-  const options = { signal: never, timeoutMs: 5_000 };
+  const options = patientCall;
   await assert.rejects(ask(network, listener.address, 'snapshot', {}, options).next(), isFailure('cluster_mismatch'));
 });
 
@@ -150,7 +151,7 @@ test('what does not fit a message is the request’s fault, not the peer’s los
     // Sends nothing.
   });
   const huge = { ...request, hashes: Buffer.alloc(17 << 20) };
-  const options = { signal: never, timeoutMs: 5_000 };
+  const options = patientCall;
   await assert.rejects(ask(network, listener.address, 'fetch', huge, options).next(), isFailure('invalid_request'));
 });
 
@@ -167,7 +168,7 @@ test('a call that takes longer than it may fails by its deadline, and whoever se
     'offer',
     offerOf('00'.repeat(16) as Digest, [], { recordBytes: 1, source: 's' }),
     {
-      ...{ signal: never, timeoutMs: 10_000 },
+      ...patientCall,
     },
   ).next();
   await assert.rejects(fetching(never, 500).next(), isFailure('deadline_exceeded'));
@@ -176,7 +177,7 @@ test('a call that takes longer than it may fails by its deadline, and whoever se
 
 test('a call with one reply; a wrong token', async () => {
   const offer = offerOf('00'.repeat(16) as Digest, [], { recordBytes: 77, source: 's' });
-  const options = { signal: never, timeoutMs: 5_000 };
+  const options = patientCall;
   assert.equal((await askOnce(network, listener.address, 'offer', offer, options)).stored, 77);
   const other = new GrpcNetwork('wrong', systemClock);
   await assert.rejects(askOnce(other, listener.address, 'offer', offer, options), isFailure('unauthenticated'));
@@ -197,10 +198,9 @@ test('pages are read no faster than their reader reads, and end when it leaves',
       }
     },
   });
-  const pages = ask(network, paging.address, 'snapshot', {}, { signal: never, timeoutMs: 60_000 });
+  const pages = ask(network, paging.address, 'snapshot', {}, patientCall);
   for (let i = 0; i < 3; i++) await pages.next();
-  await sleep(300);
-  assert(numSent < 200, `${numSent} MiB were sent to a reader that has read three`);
+  await staysSo('little is sent to a reader that has read three MiB', () => numSent < 200);
   await pages.return?.();
   await until('the sender knows', () => isOver);
   await paging.close(100);
@@ -225,7 +225,7 @@ test('calls between processes go past a proxy that the environment names', async
     serve = answering<'fetch'>(async function* () {
       yield slice;
     });
-    const replies = ask(behind, listener.address, 'fetch', request, { signal: never, timeoutMs: 5_000 });
+    const replies = ask(behind, listener.address, 'fetch', request, patientCall);
     assert.equal((await replies.next()).done, false);
   } finally {
     behind.close();
@@ -239,7 +239,7 @@ test('calls between processes go past a proxy that the environment names', async
 test('a process is asked for by its epoch: another one at its address does not know it', async () => {
   const named = await network.listen('127.0.0.1:0', {}, 'e7');
   const check = (service: string): Promise<unknown> =>
-    askOnce(network, named.address, 'check', { service }, { signal: never, timeoutMs: 5_000 });
+    askOnce(network, named.address, 'check', { service }, patientCall);
   assert.deepEqual(await check('e7'), { status: 'NOT_SERVING' });
   named.setServing(true);
   assert.deepEqual(await check('e7'), { status: 'SERVING' });

@@ -1,6 +1,6 @@
 /** The LMDB tier with its real worker thread: S1, budgets, damage; and with a worker that fails, as a full disk does. Budget: 10 s. */
 import assert from 'node:assert/strict';
-import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { open, type Database, type RootDatabase } from 'lmdb';
 import { afterEach, beforeEach, test } from 'vitest';
@@ -50,8 +50,11 @@ function record(i: number, hash = linkOf(i)): DiskWrite {
   return { hash, format, slot, bytes };
 }
 
+/** Process id of the disk process, which its thread fills in. */
+let pid: Int32Array<SharedArrayBuffer>;
+
 async function openWorker(): Promise<void> {
-  const pid = new Int32Array(new SharedArrayBuffer(4));
+  pid = new Int32Array(new SharedArrayBuffer(4));
   worker = workerThreads.spawn<typeof start>({ url }, { pid }, { onDeath: assert.fail });
   readers = [1, 2].map(() =>
     workerThreads.spawn<typeof startReader>({ url: readerUrl }, undefined, { onDeath: assert.fail }),
@@ -357,7 +360,7 @@ test('S1: a kill of the disk process between a stage and its commit loses what w
     const putting = tier.put(Array.from({ length: 20 }, (_, i) => record(100 + 20 * round + i)));
     // eslint-disable-next-line time/speed -- any moment of its writing will do
     await systemClock.sleep(round * 2);
-    for (const pid of diskProcesses()) process.kill(pid, 'SIGKILL');
+    killDisk('SIGKILL');
     await putting;
     // Slots of what was put are nobody's any more.
     slab = new Slab(64 * slotLength(bytes));
@@ -373,27 +376,23 @@ test('S1: a kill of the disk process between a stage and its commit loses what w
   assert(keys.has(linkOf(1).key) && keys.has(linkOf(2).key));
 });
 
-/** Children of this process, by their command line. */
-function diskProcesses(): number[] {
-  return readdirSync('/proc').flatMap((name) => {
-    const pid = Number(name);
-    if (!Number.isInteger(pid)) return [];
-    try {
-      const parent = Number(/^PPid:\s*(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]);
-      const isDisk = readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('store disk');
-      return parent === process.pid && isDisk ? [pid] : [];
-    } catch {
-      return [];
-    }
-  });
+/** Ends the disk process; returns its process id. */
+function killDisk(signal: NodeJS.Signals): number {
+  const child = Atomics.load(pid, 0);
+  assert(child > 0, 'it has been started');
+  try {
+    process.kill(child, signal);
+  } catch {
+    // It has just ended.
+  }
+  return child;
 }
 
 test('a disk process that dies of what it reads has its environment set aside, and the tier goes on empty', async () => {
   const { tier, keys } = await tierOf();
   await tier.put([record(1)]);
-  const [dead = NaN] = diskProcesses();
-  process.kill(dead, 'SIGSEGV');
-  await until('it has died', () => !diskProcesses().includes(dead));
+  const dead = killDisk('SIGSEGV');
+  await until('it has died', () => !existsSync(`/proc/${dead}/cmdline`) || Atomics.load(pid, 0) !== dead);
   await tier.put([record(2)]);
   await tier.put([record(3)]);
   assert(keys.has(linkOf(3).key));

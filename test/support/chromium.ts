@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { chromium, type Browser, type BrowserContextOptions, type Page } from 'playwright-core';
-import { PATIENCE_MS, until } from './until.ts';
+import { PATIENCE_MS, turn } from './until.ts';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
@@ -55,6 +55,9 @@ const MISFITS = `[
   ...[document.documentElement.scrollWidth - innerWidth].filter((pixels) => pixels > 0).map((pixels) => pixels + ' px too wide'),
 ]`;
 
+/** Looks in a row, each answered by the page between its frames, that find the same misfits. */
+const NUM_SAME = 500;
+
 /**
  * Gives the page's window a width in pixels, and returns what does not fit. Charts follow the width in a later frame, so
  * what never fits is returned. `passTime` moves the page's clock on, if it stands still.
@@ -66,12 +69,13 @@ export async function misfitsAt(
 ): Promise<readonly string[]> {
   await page.setViewportSize({ width, height: 900 });
   let misfits: string[] = [];
-  const isFit = async (): Promise<boolean> => {
+  for (let numSame = 0; numSame < NUM_SAME;) {
     await passTime();
-    misfits = await page.evaluate<string[]>(MISFITS);
-    return misfits.length === 0;
-  };
-  // After the wait the caller compares what is left.
-  await until(`the page fits into ${width} pixels`, isFit).catch(() => undefined);
+    const now = await page.evaluate<string[]>(MISFITS);
+    if (now.length === 0) return now;
+    numSame = now.join() === misfits.join() ? numSame + 1 : 0;
+    misfits = now;
+    await turn();
+  }
   return misfits;
 }

@@ -12,7 +12,7 @@ import { createInterface } from 'node:readline';
 import type { TokenSources } from '../../services/router/observe/api_types.ts';
 import { projectPath } from './project.ts';
 import type { RunningCluster } from './running_cluster.ts';
-import { until } from './until.ts';
+import { NEVER_SILENT, until } from './until.ts';
 
 const cliPath = projectPath('dist/services/cli/main.js');
 export const harbour = projectPath('config/models/harbour');
@@ -28,8 +28,8 @@ export interface NodeView {
   readonly waiting: number;
   readonly kv_usage: number | null;
   readonly open_streams: number;
-  /** Milliseconds since the last heartbeat. */
-  readonly heard_ms: number;
+  /** Heartbeats since it joined. */
+  readonly heartbeats: number;
   /** Bytes fetched, by the way they came. */
   readonly fetched_bytes: Record<'memory' | 'socket' | 'call', number> | null;
   readonly state_slots: Record<'slots' | 'saved' | 'used' | 'hits' | 'evictions', number> | null;
@@ -214,7 +214,8 @@ export class Cluster {
   static async inProcess(...args: string[]): Promise<Cluster> {
     // Loaded by suites that use it: it brings all roles.
     const { startInProcess } = await import('./in_process.ts');
-    return Cluster.#start(startInProcess, args);
+    // Its threads share one process with the test's own work, and none of them is ever lost.
+    return Cluster.#start(startInProcess, [...NEVER_SILENT, ...args]);
   }
 
   static async #start(start: (args: readonly string[]) => Promise<RunningCluster>, args: string[]): Promise<Cluster> {
@@ -329,16 +330,13 @@ export class Cluster {
 
 /** Resolves when each instance and store has sent two heartbeats more, so that this router knows what they have done by now. */
 export async function heartbeats(url: string): Promise<void> {
-  const ages = new Map<string, number>();
   const counts = new Map<string, number>();
   await until('all have sent two heartbeats', async () => {
     const { nodes } = (await (await fetch(`${url}/api/pool`)).json()) as { nodes: NodeView[] };
     const members = nodes.filter(({ role }) => role !== 'router');
-    for (const { name, heard_ms: age } of members) {
-      if (age < (ages.get(name) ?? 0)) counts.set(name, (counts.get(name) ?? 0) + 1);
-      ages.set(name, age);
-    }
-    return members.length > 0 && members.every(({ name }) => (counts.get(name) ?? 0) >= 2);
+    // One that joins meanwhile counts from then on.
+    for (const { epoch, heartbeats: count } of members) if (!counts.has(epoch)) counts.set(epoch, count);
+    return members.length > 0 && members.every(({ epoch, heartbeats: count }) => count >= counts.get(epoch)! + 2);
   });
 }
 

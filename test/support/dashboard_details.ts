@@ -212,9 +212,6 @@ function lookup(world: World, text: string): LookupBody {
   };
 }
 
-/** Words of an endless answer: two minutes of them. */
-const MAX_WORDS = 6_000;
-
 /** Answers a chat token by token, and adds it to the requests of the cluster. */
 async function chat(world: World, text: string, reply: ServerResponse): Promise<void> {
   const { prompt_tokens: total, cached_tokens: cached } = lookup(world, text);
@@ -232,8 +229,8 @@ async function chat(world: World, text: string, reply: ServerResponse): Promise<
   reply.writeHead(200, { 'content-type': 'text/event-stream', 'x-penstock-request': JSON.stringify({ id: row.id }) });
   const event = (delta: object, finish: string | null): string =>
     `data: ${JSON.stringify({ choices: [{ delta, finish_reason: finish }] })}\n\n`;
-  // An endless answer lasts until the page stops it, however busy the machine is.
-  const numWords = text.includes('endless') ? MAX_WORDS : words.length;
+  // An endless answer lasts until the page stops it.
+  const numWords = text.includes('endless') ? Infinity : words.length;
   for (let i = 0; i < numWords && !reply.destroyed; i++) {
     reply.write(event({ content: words[i % words.length] }, i === numWords - 1 ? 'stop' : null));
     await turn();

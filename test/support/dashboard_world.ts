@@ -246,7 +246,7 @@ export class World {
       ...{ numerics_class: 'webgpu-f16', state: 'alive', unreachable: null, running: this.#random.below(12) },
       ...{ waiting: this.#random.below(3), kv_usage: role === 'store' ? null : share(), last_step_ms: 18.5 },
       ...{ preemptions: 0, fetched_bytes: { memory: 0, socket: this.#random.below(9 * GIB), call: 0 }, tiers },
-      ...{ heard_ms: 120, joined_at: this.#at - 3_000_000 - i * 1_000 },
+      ...{ heard_ms: 120, heartbeats: 6_000, joined_at: this.#at - 3_000_000 - i * 1_000 },
       loss: {
         only_blocks: only,
         only_bytes: only * BLOCK_BYTES,

@@ -50,6 +50,8 @@ export interface Stopped<T> {
   readonly victim: string;
 }
 
+const isOver = ({ phase }: RequestView): boolean => /^(finished|failed|cancelled)$/.test(phase);
+
 /** Requests that are looked at: more than one round begins. */
 const NUM_VIEWS = 64;
 
@@ -63,14 +65,19 @@ export async function stoppedIn<T>(
   for (let round = 0; round < ROUNDS; round++) {
     const known = new Set((await cluster.requests(NUM_VIEWS)).map(({ id }) => id));
     const answer = begin(round);
-    const { id, victim } = await until(`a request is in the middle of its ${moment}`, async () => {
+    const found = await until(`a request is in the middle of its ${moment}, or over`, async () => {
       const begun = (await cluster.requests(NUM_VIEWS)).filter((view) => !known.has(view.id));
       for (const view of begun) {
-        const found = victimOf(view);
-        if (found !== undefined) return { id: view.id, victim: found };
+        const victim = isOver(view) ? undefined : victimOf(view);
+        if (victim !== undefined) return { id: view.id, victim };
       }
-      return undefined;
+      return begun.length > 0 && begun.every(isOver) && 'over';
     });
+    if (found === 'over') {
+      await answer;
+      continue;
+    }
+    const { id, victim } = found;
     cluster.kill(victim, 'SIGSTOP');
     const [view] = await settledRequests(cluster, (one) => one.id === id);
     if (view && isIn(view)) return { answer, view, victim };

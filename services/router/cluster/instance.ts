@@ -33,6 +33,8 @@ export class Instance {
   /** Flows of blocks into the instance, the latest report of each. */
   readonly flows: ReportedFlows = new Map();
   lastHeardMs: number;
+  /** Heartbeats since it joined. */
+  numHeartbeats = 0;
   /** Whether a call failed to reach the instance, and no health check has succeeded since. */
   isSuspect = false;
   /** Whether a heartbeat has come since a call last failed to reach the instance. */
@@ -155,6 +157,7 @@ export class Instance {
     this.load = load;
     keepFlows(this.flows, load.links ?? []);
     this.lastHeardMs = nowMs;
+    this.numHeartbeats++;
     this.isHeardSince = true;
     if (this.isCounted) this.countedMs = nowMs;
     this.#open.seen(seen[router] ?? 0);

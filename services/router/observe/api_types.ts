@@ -170,6 +170,8 @@ export interface NodeView {
   readonly tiers: Readonly<Record<string, TierView>>;
   /** Milliseconds since the last heartbeat. */
   readonly heard_ms: number;
+  /** Heartbeats since it joined; 0 of the router. */
+  readonly heartbeats: number;
   /** When the node joined. */
   readonly joined_at: number;
   /** Why the last call that could not reach the node failed; null when none failed. */

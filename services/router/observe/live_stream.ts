@@ -70,7 +70,7 @@ export class LiveStream {
   readonly #sources: StreamSources;
   /** Readers, and what those that are behind have missed. */
   readonly #readers = new Map<StreamReader, MissedChanges | undefined>();
-  readonly #nodes = new RowDeltas({ key: ['name'], companions: ['heard_ms', 'joined_at'] });
+  readonly #nodes = new RowDeltas({ key: ['name'], companions: ['heard_ms', 'heartbeats', 'joined_at'] });
   readonly #flows = new RowDeltas({ key: ['from', 'to', 'way'], companions: [] });
   /** Phase of each request in flight as it was sent last: its end is owed to the readers, whose rows would stay in flight otherwise. */
   readonly #phases = new Map<string, string>();

@@ -31,6 +31,7 @@ export function nodeView(instance: Instance, { nowMs, wallMs }: Moment, loss: Lo
     /** Why the node cannot be called at its address; null when no reason is known. */
     unreachable: unreachable ?? null,
     heard_ms: Math.round(nowMs - instance.lastHeardMs),
+    heartbeats: instance.numHeartbeats,
     joined_at: Math.round(wallMs - (nowMs - instance.joinedMs)),
     running: load?.running ?? 0,
     waiting: load?.waiting ?? 0,
@@ -95,7 +96,7 @@ export function routerNode(
       epoch: router.epoch,
     },
     ...{ device: null, numerics_class: null, state: open.isDraining ? 'draining' : 'alive', unreachable: null },
-    ...{ heard_ms: 0, joined_at: Math.round(wallMs - (nowMs - router.startedMs)) },
+    ...{ heard_ms: 0, heartbeats: 0, joined_at: Math.round(wallMs - (nowMs - router.startedMs)) },
     ...{ running: open.numRequests, waiting: 0, kv_usage: null, last_step_ms: 0, preemptions: 0 },
     ...{ fetched_bytes: null, tiers: {}, loss: null },
     memory_bytes: rss,

@@ -30,10 +30,10 @@ import type { Placed } from './sample_group.ts';
 /** Prefills placed for one attempt; after that the decode instance computes what is left. */
 const MAX_PREFILLS = 4;
 /**
- * Longest wait, in ms, for a prefill that has sent all its blocks: blocks are streamed before the step that computes them is complete. Only an
- * instance that speaks and does not compute takes as long; a silent one is lost before.
+ * Longest wait, in ms, for a prefill that has sent all its blocks, and so of an answer for its counts: blocks are streamed before the step
+ * that computes them is complete.
  */
-const REST_MS = 30_000;
+const REST_MS = 1_000;
 
 /** One output token of a request. */
 export interface GeneratedToken {

@@ -31,7 +31,7 @@ import type { InFlightRequest } from '../../../services/router/relay/in_flight_r
 import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
 import { RequestLog } from '../../../services/router/relay/request_traces.ts';
 import { playedNetwork } from '../../support/played_network.ts';
-import { PATIENCE_MS, staysSo, turn } from '../../support/until.ts';
+import { aborted, PATIENCE_MS, staysSo, turn, until } from '../../support/until.ts';
 
 const BLOCK_SIZE = 4;
 const NUM_TOKENS = 11;
@@ -176,8 +176,6 @@ const cut = (signal: AbortSignal): Promise<never> =>
     if (signal.aborted) end();
     else signal.addEventListener('abort', end, { once: true });
   });
-
-const until = (signal: AbortSignal): Promise<void> => cut(signal).catch(() => undefined);
 
 const sourceOf = (start: number, end: number, address = 'holder:1'): Source => ({
   ...{ start, end, address, isComputing: false },
@@ -364,7 +362,7 @@ describe('a pipeline', () => {
       chosen: pipeline(prefill, second),
       async *decode(inbox) {
         await inbox();
-        while (requests.length < 2) await turn();
+        await until('both are called', () => requests.length === 2);
         assert.deepEqual([...world.promised].map(({ name }) => name).sort(), ['prefill', 'second']);
         assert.deepEqual(
           [...world.fetching].map(({ name }) => name),
@@ -376,7 +374,7 @@ describe('a pipeline', () => {
       },
       async *prefill(calls) {
         for await (const request of calls) requests.push(request);
-        await until(ended.signal);
+        await aborted(ended.signal);
         yield { numReady: 8, numRun: 4, report: null };
       },
     });
@@ -409,7 +407,7 @@ describe('a pipeline', () => {
       chosen: pipeline(prefill, second),
       async *decode(inbox) {
         await inbox();
-        while (!world.excluded.has(second)) await turn();
+        await until('it is excluded', () => world.excluded.has(second));
         void inbox().then((message) => messages.push(message));
         await staysSo('nobody says anything', () => messages.length === 0);
         ended.abort();
@@ -418,7 +416,7 @@ describe('a pipeline', () => {
       async *prefill(calls) {
         for await (const { sources } of calls)
           if (sources.length > 1) throw new Failure('instance_lost', 'the card fell out');
-        await until(ended.signal);
+        await aborted(ended.signal);
         yield { numReady: 8, numRun: 8, report: null };
       },
     });
@@ -440,13 +438,13 @@ describe('a pipeline', () => {
         message = await inbox();
         yield missing(0);
         await inbox();
-        while (!isCancelled) await turn();
+        await until('the other one is cancelled', () => isCancelled);
         yield token(11, 'stop');
       },
       async *prefill(calls, { signal }) {
         for await (const { sources } of calls)
           if (sources.length === 1) throw new Failure('instance_lost', 'the card fell out');
-        await until(signal);
+        await aborted(signal);
         isCancelled = true;
       },
     });
@@ -487,7 +485,7 @@ describe('what is lost', () => {
       chosen: { prefill: failing },
       async *decode(inbox) {
         await inbox();
-        while (numCalls === 0) await turn();
+        await until('it is called', () => numCalls > 0);
         yield missing(0);
         await inbox();
         yield token(11, 'stop');
@@ -533,11 +531,11 @@ describe('what is lost', () => {
         await inbox();
         yield token(11);
         message = await inbox();
-        await until(ended.signal);
+        await aborted(ended.signal);
         yield token(12, 'stop');
       },
       async *prefill(_requests, { signal }) {
-        await until(signal);
+        await aborted(signal);
         isCancelled = true;
         ended.abort();
       },
@@ -604,7 +602,7 @@ describe('blocks are promised', () => {
         yield token(11, 'stop');
       },
       async *prefill() {
-        await until(begun.signal);
+        await aborted(begun.signal);
         throw new Failure('instance_lost', 'the card fell out');
       },
     });
@@ -651,7 +649,8 @@ describe('R2: nothing is left', () => {
     assert.deepEqual([world.decode.numPlaced, prefill.numPlaced, world.promised.size], [1, 1, 1]);
     assert.equal(world.fetching.size, 0, 'the first token says that the blocks have come');
     const check = async (outcome: string): Promise<void> => {
-      while (!hasEnded || prefill.numPlaced > 0 || world.promised.size > 0) await turn();
+      const isOver = (): boolean => hasEnded && prefill.numPlaced === 0 && world.promised.size === 0;
+      await until('nothing of it is left', isOver);
       assert(prefillSignal?.aborted, 'the prefill is cancelled');
       assert.deepEqual([world.decode.numPlaced, prefill.numPlaced, world.promised.size], [0, 0, 0]);
       assert.equal(world.fetching.size, 0);
