@@ -27,7 +27,7 @@ const cache = fileURLToPath(new URL('../node_modules/.cache', import.meta.url));
 const RELEASE = 'trixie';
 const PACKAGES = ['mesa-vulkan-drivers', 'libvulkan1', 'patchelf'];
 const CHROMIUM = '/usr/lib/chromium';
-/** Of these packages only. */
+/** Holds these packages and nothing else. */
 const folder = mesaFolder(
   createHash('sha256')
     .update([RELEASE, ...PACKAGES, process.arch].join())

@@ -60,7 +60,7 @@ class LongestFirst extends BaseSequencer {
 
 /** Against what hangs, the only limit of time (test/support/until.ts): a test waits several times. */
 const patienceMs = Number(process.env.TEST_PATIENCE_MS || 600_000);
-/** Of units: some wait for threads and sockets, and leave their core to others. */
+/** Suites of units wait for threads and sockets now and then, and leave their core to others. */
 const maxWorkers = Math.max(4, availableParallelism());
 /** Settings of each project. `groupOrder`: projects of one group run at the same time. */
 const settings = {

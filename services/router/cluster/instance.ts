@@ -34,7 +34,7 @@ export class Instance {
   readonly flows: ReportedFlows = new Map();
   lastHeardMs: number;
   /** Heartbeats since it joined. */
-  numHeartbeats = 0;
+  readonly heartbeats = { count: 0 };
   /** Whether a call failed to reach the instance, and no health check has succeeded since. */
   isSuspect = false;
   /** Whether a heartbeat has come since a call last failed to reach the instance. */
@@ -157,7 +157,7 @@ export class Instance {
     this.load = load;
     keepFlows(this.flows, load.links ?? []);
     this.lastHeardMs = nowMs;
-    this.numHeartbeats++;
+    this.heartbeats.count++;
     this.isHeardSince = true;
     if (this.isCounted) this.countedMs = nowMs;
     this.#open.seen(seen[router] ?? 0);

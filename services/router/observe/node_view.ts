@@ -31,7 +31,7 @@ export function nodeView(instance: Instance, { nowMs, wallMs }: Moment, loss: Lo
     /** Why the node cannot be called at its address; null when no reason is known. */
     unreachable: unreachable ?? null,
     heard_ms: Math.round(nowMs - instance.lastHeardMs),
-    heartbeats: instance.numHeartbeats,
+    heartbeats: instance.heartbeats.count,
     joined_at: Math.round(wallMs - (nowMs - instance.joinedMs)),
     running: load?.running ?? 0,
     waiting: load?.waiting ?? 0,
