@@ -10,9 +10,10 @@ import {
   ggufFiles,
   INDEX,
   missingFile,
+  readListing,
   shardsOf,
   sizeOf,
-  SMALL_FILES,
+  smallFiles,
   unreadNote,
   type Listed,
 } from './model_files.ts';
@@ -138,7 +139,7 @@ export class Hub {
     cache: RepoCache,
     files: ReadonlyMap<string, Listed>,
   ): Promise<void> {
-    const small = SMALL_FILES.flatMap((path) => files.get(path) ?? []);
+    const small = smallFiles(files);
     const ggufs = [...files.keys()].filter((path) => GGUF.test(path));
     if (!files.has('config.json') && ggufs.length > 0)
       throw new HubError(`${name} has GGUF files: name one, such as ${repo}:${ggufs[0]} (${ggufs.join(', ')})`);
@@ -175,10 +176,7 @@ export class Hub {
   async #filesOf(repo: string, commit: string): Promise<Map<string, Listed>> {
     const { listFiles } = await import('@huggingface/hub');
     return this.#ask(repo, commit, async () => {
-      const files = new Map<string, Listed>();
-      for await (const entry of listFiles({ repo, revision: commit, ...this.#api }))
-        if (entry.type === 'file') files.set(entry.path, entry);
-      return files;
+      return readListing((folder) => listFiles({ repo, revision: commit, ...folder, ...this.#api }));
     });
   }
 

@@ -4,16 +4,25 @@ import { basename, join } from 'node:path';
 import { messageOf } from '../base/failure.ts';
 import { ggufParts } from '../model/gguf/split_name.ts';
 import { dividedShards, type UnreadShard } from '../model/left_out.ts';
+import { NAMED_TEMPLATES } from '../model/text_files.ts';
 import { HubError } from './download.ts';
 
-/** Files of a model's folder that are read, beside its weights. */
-export const SMALL_FILES = [
+/** Files of a model's folder that are read, beside its weights and templates by name. */
+const SMALL_FILES = [
   'config.json',
   'generation_config.json',
   'tokenizer.json',
   'tokenizer_config.json',
   'chat_template.jinja',
 ];
+/** Matches the path of a chat template by name. */
+const NAMED_TEMPLATE = new RegExp(`^${NAMED_TEMPLATES}/[\\w-][\\w.-]*\\.jinja$`);
+
+/** Returns the files of a model's folder that are read beside its weights, of those that the hub lists. */
+export function smallFiles(files: ReadonlyMap<string, Listed>): Listed[] {
+  const named = [...files.values()].filter(({ path }) => NAMED_TEMPLATE.test(path));
+  return [...SMALL_FILES.flatMap((path) => files.get(path) ?? []), ...named];
+}
 /** Name of the index, which maps each tensor to one of several safetensors files. */
 export const INDEX = 'model.safetensors.index.json';
 /** Matches the path of a GGUF file. */
@@ -26,6 +35,29 @@ export interface Listed {
   readonly size: number;
   readonly oid?: string;
   readonly lfs?: { readonly oid: string; readonly size: number };
+}
+
+/** A file or folder as the hub lists it. */
+type Entry = Listed & { readonly type: string };
+
+/**
+ * Returns the files of a repository by path, from listings of its folders: the first one and that of chat templates by name, since others
+ * hold nothing that is read.
+ */
+export async function readListing(
+  list: (folder: { readonly path?: string }) => AsyncIterable<Entry>,
+): Promise<Map<string, Listed>> {
+  const files = new Map<string, Listed>();
+  const folders = new Set<string>();
+  const read = async (folder: { readonly path?: string }): Promise<void> => {
+    for await (const entry of list(folder)) {
+      if (entry.type === 'file') files.set(entry.path, entry);
+      else folders.add(entry.path);
+    }
+  };
+  await read({});
+  if (folders.has(NAMED_TEMPLATES)) await read({ path: NAMED_TEMPLATES });
+  return files;
 }
 
 /** Returns the bytes of a file. */

@@ -26,9 +26,9 @@ export async function* snapshotPages(
   const pages = ask(network, address, 'snapshot', {}, { signal: link.signal, timeoutMs: undefined });
   try {
     for (;;) {
-      const { done, value } = await patience.watch(pages.next(), () => false);
-      if (done) return;
-      yield value;
+      const next = await patience.watch(pages.next(), () => false);
+      if (next.done === true) return;
+      yield next.value;
     }
   } catch (error) {
     throw silence ?? error;

@@ -71,20 +71,28 @@ export class FakeHub {
       response
         .writeHead(200, { 'content-type': 'application/json' })
         .end(JSON.stringify({ _id: '1', id: 'org/name', sha: this.commit }));
-    else if (path === `/api/models/org/name/tree/${this.commit}`)
-      response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(this.#list()));
-    else response.writeHead(404).end('{"error":"not found"}');
+    else if (path.startsWith(`/api/models/org/name/tree/${this.commit}`)) {
+      const folder = path.slice(`/api/models/org/name/tree/${this.commit}`.length).replace(/^\//, '');
+      response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(this.#list(folder)));
+    } else response.writeHead(404).end('{"error":"not found"}');
   }
 
   /** Lists files with checksums like the hub: large files by SHA-256, others by git's SHA-1 of the blob. */
-  #list(): object[] {
-    return [...this.#files].map(([path, bytes]) => {
-      const oid = createHash('sha1').update(`blob ${bytes.length}\0`).update(bytes).digest('hex');
-      const entry = { type: 'file', path, size: bytes.length, oid };
-      if (!path.endsWith('.safetensors')) return entry;
-      const lfs = { oid: createHash('sha256').update(bytes).digest('hex'), size: bytes.length, pointerSize: 134 };
-      return { ...entry, lfs };
-    });
+  #list(folder: string): object[] {
+    const inside = [...this.#files].filter(([path]) => folder === '' || path.startsWith(`${folder}/`));
+    const isDeeper = (path: string): boolean => path.slice(folder === '' ? 0 : folder.length + 1).includes('/');
+    const folders = new Set(inside.flatMap(([path]) => (isDeeper(path) ? [path.slice(0, path.lastIndexOf('/'))] : [])));
+    const entries = [...folders].map((path) => ({ type: 'directory', path, size: 0, oid: 'd'.repeat(40) }));
+    const files = inside
+      .filter(([path]) => !isDeeper(path))
+      .map(([path, bytes]) => {
+        const oid = createHash('sha1').update(`blob ${bytes.length}\0`).update(bytes).digest('hex');
+        const entry = { type: 'file', path, size: bytes.length, oid };
+        if (!path.endsWith('.safetensors')) return entry;
+        const lfs = { oid: createHash('sha256').update(bytes).digest('hex'), size: bytes.length, pointerSize: 134 };
+        return { ...entry, lfs };
+      });
+    return [...entries, ...files];
   }
 
   #give(file: string, range: string | undefined, response: ServerResponse): void {

@@ -22,6 +22,7 @@ import { systemClock, type Clock } from '../../shared/base/clock.ts';
 import { HubError } from '../../shared/hub/download.ts';
 import { Hub, type Progress } from '../../shared/hub/hub.ts';
 import { parseRepoName } from '../../shared/model/repo_name.ts';
+import { readTextFiles } from '../../shared/model/text_files.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { openModel } from '../../shared/model/open_model.ts';
 import { ggufFile } from '../support/gguf_file.ts';
@@ -259,6 +260,21 @@ test('the list, and what is removed', async () => {
   assert.equal(own.remove({ repo: 'org/name', revision: 'main' }), only?.bytes);
   assert.deepEqual(own.list(), []);
   assert.throws(() => own.remove({ repo: 'org/name', revision: 'main' }), /org\/name is not in/);
+});
+
+test('templates by name come from their folder, and nothing else from folders', async () => {
+  hub.close();
+  const more = { 'additional_chat_templates/tool_use.jinja': 'with tools', 'onnx/model.jinja': 'nobody wants it' };
+  hub = new FakeHub(goldenFolder('qwen2'), { 'chat_template.jinja': 'usual', ...more, 'tokenizer.json': '{}' });
+  endpoint = await hub.listen();
+  const folder = await open().hub.pathOf('org/name');
+  const { config, template } = readTextFiles(folder);
+  assert.equal(template, undefined);
+  assert.deepEqual((JSON.parse(config) as { chat_template: unknown }).chat_template, [
+    { name: 'default', template: 'usual' },
+    { name: 'tool_use', template: 'with tools' },
+  ]);
+  assert.equal(hub.numRequests('model.jinja'), 0);
 });
 
 test('an index that points out of its folder is refused', async () => {

@@ -104,7 +104,8 @@ function chatOf(
   keys: ChatFields,
 ): ChatBody {
   const { maxModelLen } = limitsOf(all, model);
-  const { messages: turns, isContinuing } = readTurns(system, messages, maxModelLen);
+  const leftOut: string[] = [];
+  const { messages: turns, isContinuing } = readTurns(system, messages, maxModelLen, leftOut);
   const { chat: tools, skipped } = readMessageTools(more);
   const { effort, format } = output ?? {};
   const notHonoured = thinking?.budget_tokens ? ['thinking.budget_tokens'] : [];
@@ -119,8 +120,8 @@ function chatOf(
       ...(effort ? { reasoning_effort: (Object.hasOwn(efforts, effort) ? efforts[effort] : undefined) ?? effort } : {}),
       ...(format ? { response_format: { type: 'json_schema', json_schema: { schema: format.schema } } } : {}),
     },
-    readMessages(turns, maxModelLen),
-    [...ignored, ...skipped, ...notHonoured],
+    readMessages(turns, maxModelLen, leftOut),
+    [...ignored, ...skipped, ...notHonoured, ...leftOut],
     all,
   );
 }

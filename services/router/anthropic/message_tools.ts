@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { ParameterFailure } from '../openai/parameter_failure.ts';
 import type { ChatFields } from '../openai/parameters.ts';
-import { MAX_TOOLS, toolName } from '../openai/tools.ts';
+import { MAX_TOOLS, schemaObject, toolName } from '../openai/tools.ts';
 
 const flag = z.boolean().nullish();
 
@@ -14,7 +14,7 @@ export const messageToolFields = {
         type: z.string().nullish(),
         name: z.string().nullish(),
         description: z.string().nullish(),
-        input_schema: z.record(z.string(), z.unknown()).nullish(),
+        input_schema: schemaObject.nullish(),
         strict: flag,
       }),
     )

@@ -1,6 +1,8 @@
 /** Messages of Anthropic's API, content blocks included, as messages of a chat template. */
+import { exactTextOf } from '../openai/exact_texts.ts';
 import { isObject } from '../openai/neutral_value.ts';
 import { ParameterFailure } from '../openai/parameter_failure.ts';
+import { joinParts, leftOutPart } from '../openai/text_parts.ts';
 
 /**
  * Beginning of the line that Claude Code writes before its system prompt for Anthropic's billing. It differs with every request, so
@@ -43,9 +45,9 @@ type Block = Readonly<Record<string, unknown>>;
 /**
  * Reads the system prompt and the messages. Adjacent messages of a role are one; a tool result is a message of the role `tool`.
  * `maxMessages` is the context length, because a message takes at least one token.
- * @throws ParameterFailure naming the path of the first block that is not supported
+ * Adds what is left out of results to `ignored`. @throws ParameterFailure naming the path of the first block that is not supported
  */
-export function readTurns(system: unknown, messages: unknown, maxMessages: number): Turns {
+export function readTurns(system: unknown, messages: unknown, maxMessages: number, ignored: string[]): Turns {
   if (!Array.isArray(messages) || messages.length === 0)
     throw new ParameterFailure('messages: a list of at least one message', 'messages');
   if (messages.length > maxMessages)
@@ -57,36 +59,47 @@ export function readTurns(system: unknown, messages: unknown, maxMessages: numbe
   const writer = new TurnWriter();
   if (system !== undefined)
     for (const { text } of textBlocks(system, 'system')) writer.text('system', text.replace(BILLING_LINE, ''));
-  for (const [index, message] of messages.entries()) readMessage(writer, message, `messages.${index}`);
+  for (const [index, message] of messages.entries()) readMessage(writer, message, `messages.${index}`, ignored);
   return writer.end(`messages.${messages.length - 1}`);
 }
 
-function readMessage(writer: TurnWriter, message: unknown, where: string): void {
+function readMessage(writer: TurnWriter, message: unknown, where: string, ignored: string[]): void {
   if (!isObject(message)) refuse(where, 'a message is an object with role and content');
+  writer.begin();
   const { role, content } = message;
   if (role === 'assistant')
     for (const { block, path } of blocksOf(content, `${where}.content`)) readAssistantBlock(writer, block, path);
   else if (role === 'user')
-    for (const { block, path } of blocksOf(content, `${where}.content`)) readUserBlock(writer, block, path);
+    for (const { block, path } of blocksOf(content, `${where}.content`)) readUserBlock(writer, block, path, ignored);
   else if (role === 'system')
     for (const { text } of textBlocks(content, `${where}.content`)) writer.text('system', text);
   else refuse(`${where}.role`, 'user, assistant or system');
 }
 
-function readUserBlock(writer: TurnWriter, block: Block, path: string): void {
+function readUserBlock(writer: TurnWriter, block: Block, path: string, ignored: string[]): void {
   switch (block['type']) {
     case 'text':
       writer.text('user', stringOf(block, 'text', path));
       return;
     case 'tool_result': {
       const { content } = block;
-      const texts = content === undefined || content === null ? [] : textBlocks(content, `${path}.content`);
-      writer.result(stringOf(block, 'tool_use_id', path), texts.map(({ text }) => text).join('\n'));
+      const blocks = content === undefined || content === null ? [] : blocksOf(content, `${path}.content`);
+      const texts = blocks.map((one) => resultText(one.block, one.path, ignored));
+      writer.result(stringOf(block, 'tool_use_id', path), joinParts(texts));
       return;
     }
     default:
       refuseBlock(block, path, 'text and tool_result');
   }
+}
+
+/** Returns the text of a block of a result: its own, that of a document, or what says that something was left out. */
+function resultText(block: Block, path: string, ignored: string[]): string {
+  const { type, source } = block;
+  if (type === 'text') return stringOf(block, 'text', path);
+  if (typeof type !== 'string') refuseBlock(block, path, 'text');
+  const isText = type === 'document' && isObject(source) && source['type'] === 'text';
+  return isText ? stringOf(source, 'data', `${path}.source`) : leftOutPart(type, path, ignored);
 }
 
 function readAssistantBlock(writer: TurnWriter, block: Block, path: string): void {
@@ -104,7 +117,7 @@ function readAssistantBlock(writer: TurnWriter, block: Block, path: string): voi
       const { input } = block;
       // A text is what the model wrote in place of an object, which the answer had as it was.
       if (!isObject(input) && typeof input !== 'string') refuse(`${path}.input`, 'an object');
-      const json = typeof input === 'string' ? input : JSON.stringify(input);
+      const json = typeof input === 'string' ? input : (exactTextOf(input) ?? JSON.stringify(input));
       writer.call(stringOf(block, 'id', path), stringOf(block, 'name', path), json);
       return;
     }
@@ -118,6 +131,13 @@ class TurnWriter {
   readonly #turns: Turn[] = [];
   /** Names of the called tools by call id, as many as the body has calls. */
   readonly #names = new Map<string, string>();
+  /** Whether the message that is read has had a text. */
+  #hasText = false;
+
+  /** Begins the next message of the body. */
+  begin(): void {
+    this.#hasText = false;
+  }
 
   text(role: string, text: string): void {
     if (text === '') return;
@@ -127,9 +147,10 @@ class TurnWriter {
       return;
     }
     const turn = this.#turnOf(role);
-    // The pieces of an answer are joined as they were generated.
-    const between = role === 'assistant' || turn.content === '' ? '' : '\n';
-    turn.content += between + text;
+    // Messages of the assistant are pieces of one answer, joined as they were generated.
+    const isPiece = role === 'assistant' && !this.#hasText;
+    turn.content = isPiece ? turn.content + text : joinParts([turn.content, text]);
+    this.#hasText = true;
   }
 
   thinking(text: string): void {

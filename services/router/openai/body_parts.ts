@@ -5,8 +5,10 @@
 import { messageOf } from '../../../shared/base/failure.ts';
 import { withoutNulls } from '../../../shared/base/without_nulls.ts';
 import { exactInteger } from './exact_integer.ts';
+import { parseExactly } from './exact_texts.ts';
 import { parseWithIds, scan } from './json_ids.ts';
 import { ParameterFailure, type BodyLimits } from './parameter_failure.ts';
+import { joinParts, leftOutPart } from './text_parts.ts';
 
 /** Deepest nesting of a body, more than any request needs. Recursion over client data is bounded by it. */
 const MAX_DEPTH = 64;
@@ -28,7 +30,11 @@ export function parseJson(bytes: Uint8Array): Record<string, unknown> {
   if (isTooDeep) throw new ParameterFailure(`the body is nested over ${MAX_DEPTH} levels deep`, null);
   let parsed: unknown;
   try {
-    parsed = parseWithIds(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length), found, ID_LISTS);
+    const body = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
+    // A body with marks in it has its lists elsewhere.
+    parsed = parseExactly(body, (own) =>
+      parseWithIds(own, own === body ? found : scan(own, MAX_DEPTH).found, ID_LISTS),
+    );
   } catch (error) {
     throw new ParameterFailure(`the body is not JSON: ${messageOf(error).slice(0, 200)}`, null);
   }
@@ -136,9 +142,14 @@ function named(keys: readonly string[]): string {
 
 /**
  * Reads messages for the chat template, with the text of each joined. Other fields and the roles pass unchanged, since each template
- * decides which roles exist. `maxMessages` is the context length, because a message takes at least one token.
+ * decides which roles exist. `maxMessages` is the context length, because a message takes at least one token. Adds what is left out of
+ * results of tools to `ignored`.
  */
-export function readMessages(messages: unknown, maxMessages: number): readonly Record<string, unknown>[] {
+export function readMessages(
+  messages: unknown,
+  maxMessages: number,
+  ignored: string[],
+): readonly Record<string, unknown>[] {
   if (!Array.isArray(messages) || messages.length === 0) {
     throw new ParameterFailure('messages: a list of at least one message', 'messages');
   }
@@ -149,13 +160,13 @@ export function readMessages(messages: unknown, maxMessages: number): readonly R
       'context_too_long',
     );
   }
-  return messages.map((message: unknown, index) => readMessage(message, `messages.${index}`));
+  return messages.map((message: unknown, index) => readMessage(message, `messages.${index}`, ignored));
 }
 
 /** Keys under which clients of other servers put media into a message. */
 const MEDIA = ['audio', 'images', 'videos'];
 
-function readMessage(message: unknown, where: string): Record<string, unknown> {
+function readMessage(message: unknown, where: string, ignored: string[]): Record<string, unknown> {
   if (typeof message !== 'object' || message === null || Array.isArray(message)) {
     throw new ParameterFailure(`${where}: a message is an object with role and content`, where);
   }
@@ -180,24 +191,30 @@ function readMessage(message: unknown, where: string): Record<string, unknown> {
     throw new ParameterFailure(`${where}.content: is missing`, `${where}.content`);
   }
   if (content === undefined) return hasCalls ? given : { ...given, content: '' };
-  return { ...given, content: textOf(content, `${where}.content`) };
+  const leftOut = RESULT_ROLES.includes(role) ? ignored : undefined;
+  return { ...given, content: textOf(content, `${where}.content`, leftOut) };
 }
 
 const TEXT_PARTS = ['text', 'input_text', 'output_text'];
 
-function textOf(content: unknown, where: string): string {
+/** Roles of messages that an agent's tools have written. */
+const RESULT_ROLES = ['tool', 'function'];
+
+/** `leftOut`: takes the paths of parts that are no text; undefined where they are refused. */
+function textOf(content: unknown, where: string, leftOut: string[] | undefined): string {
   if (typeof content === 'string') return content;
   const refuse = (): never => {
     throw new ParameterFailure(`${where}: only text is supported: a string, or parts of type "text"`, where);
   };
   if (!Array.isArray(content)) return refuse();
-  return content
-    .map((part: unknown): string => {
-      if (typeof part === 'string') return part;
-      if (typeof part !== 'object' || part === null) return refuse();
-      const { type, text, refusal } = part as Record<string, unknown>;
-      if ((type === undefined || TEXT_PARTS.some((name) => name === type)) && typeof text === 'string') return text;
-      return type === 'refusal' && typeof refusal === 'string' ? refusal : refuse();
-    })
-    .join('');
+  const texts = content.map((part: unknown, index): string => {
+    if (typeof part === 'string') return part;
+    if (typeof part !== 'object' || part === null) return refuse();
+    const { type, text, refusal } = part as Record<string, unknown>;
+    const isText = type === undefined || TEXT_PARTS.some((name) => name === type);
+    if (isText && typeof text === 'string') return text;
+    if (type === 'refusal' && typeof refusal === 'string') return refusal;
+    return leftOut && !isText && typeof type === 'string' ? leftOutPart(type, `${where}.${index}`, leftOut) : refuse();
+  });
+  return joinParts(texts);
 }

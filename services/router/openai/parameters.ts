@@ -222,7 +222,7 @@ function refuseManyBiases({ sampling: { biasTokens } }: CommonBody, numSamples: 
 /** @throws ParameterFailure for whatever is not allowed, by name. */
 export function readChatBody(bytes: Uint8Array, all: BodyLimits): ChatBody {
   const { body, ignored } = check(chatSchema, bytes, all, 'chat');
-  return chatBodyOf(body, readMessages(body.messages, limitsOf(all, body.model).maxModelLen), ignored, all);
+  return chatBodyOf(body, readMessages(body.messages, limitsOf(all, body.model).maxModelLen, ignored), ignored, all);
 }
 
 /** Parameters of a chat, checked each for itself. */
@@ -298,7 +298,7 @@ export function readTokenizeBody(bytes: Uint8Array, all: BodyLimits): TokenizeBo
     template:
       body.messages === undefined
         ? undefined
-        : templateOf(body, readMessages(body.messages, limits.maxModelLen), tools),
+        : templateOf(body, readMessages(body.messages, limits.maxModelLen, ignored), tools),
     hasSpecialTokens: body.add_special_tokens ?? true,
     hasStrings: body.return_token_strs ?? false,
     ignored,

@@ -2,6 +2,8 @@
 import { z } from 'zod';
 import { withoutNulls } from '../../../shared/base/without_nulls.ts';
 import type { ToolSchemas } from '../output/call_writer.ts';
+import { exactTextOf } from './exact_texts.ts';
+import { isObject } from './neutral_value.ts';
 import { ParameterFailure } from './parameter_failure.ts';
 
 /** Upper bound of the tools of one request: each is part of the prompt. */
@@ -10,10 +12,13 @@ export const MAX_TOOLS = 128;
 /** Schema of a tool's name. */
 export const toolName = z.string().regex(/^[\w.-]{1,64}$/, 'letters, digits and _ . -, at most 64');
 
+/** A JSON schema, as the very object that was parsed. */
+export const schemaObject = z.custom<Record<string, unknown>>(isObject, 'an object');
+
 const functionSchema = z.looseObject({
   name: toolName,
   description: z.string().nullish(),
-  parameters: z.record(z.string(), z.unknown()).nullish(),
+  parameters: schemaObject.nullish(),
   strict: z.boolean().nullish(),
 });
 
@@ -46,6 +51,8 @@ export const toolFields = {
 /** A tool, as the client defines it and a chat template reads it. */
 export interface ToolDefinition {
   readonly type: 'function';
+  /** Text of the parameters, where their values do not tell it ({@link exactTextOf}). */
+  readonly exactParameters?: string;
   readonly function: {
     readonly name: string;
     readonly description?: string;
@@ -101,7 +108,11 @@ export function readTools({
 /** Returns a tool without keys that are null, which a template of Python would print as `None`. */
 function definitionOf(tool: z.infer<typeof toolSchema>): ToolDefinition {
   const described = withoutNulls(tool.function);
-  return { ...tool, type: 'function', function: { ...described, name: tool.function.name } };
+  const exactParameters = exactTextOf(tool.function.parameters);
+  return {
+    ...{ ...tool, type: 'function', function: { ...described, name: tool.function.name } },
+    ...(exactParameters === undefined ? {} : { exactParameters }),
+  };
 }
 
 /** Returns the schemas of the tools' parameters, by name. */

@@ -5,6 +5,7 @@
 import { withoutNulls } from '../../../shared/base/without_nulls.ts';
 import { isObject } from '../openai/neutral_value.ts';
 import { ParameterFailure } from '../openai/parameter_failure.ts';
+import { joinParts, leftOutPart } from '../openai/text_parts.ts';
 import type { TemplateInput } from '../openai/parameters.ts';
 import { customArguments, flatName } from './response_tools.ts';
 
@@ -24,8 +25,11 @@ export interface ChatItem {
 /** Parts of content that are text. */
 const TEXTS = ['input_text', 'output_text', 'text', 'reasoning_text', 'summary_text'];
 
-/** Reads `input`: a text, or a list of items. @throws ParameterFailure at the first that is none, or too many for `maxItems` */
-export function readInput(input: unknown, maxItems: number): ChatItem[] {
+/**
+ * Reads `input`: a text, or a list of items. Adds what is left out of results of tools to `ignored`. @throws ParameterFailure at the first
+ * that is no item, or too many for `maxItems`
+ */
+export function readInput(input: unknown, maxItems: number, ignored: string[]): ChatItem[] {
   if (typeof input === 'string') return [{ message: { role: 'user', content: input } }];
   if (!Array.isArray(input)) throw new ParameterFailure('input: a text, or a list of items', 'input');
   if (input.length > maxItems) {
@@ -35,22 +39,22 @@ export function readInput(input: unknown, maxItems: number): ChatItem[] {
       'context_too_long',
     );
   }
-  return input.map((item: unknown, index) => readItem(item, `input.${index}`));
+  return input.map((item: unknown, index) => readItem(item, `input.${index}`, ignored));
 }
 
 type Given = Readonly<Record<string, unknown>>;
 
-function readItem(item: unknown, where: string): ChatItem {
+function readItem(item: unknown, where: string, ignored: string[]): ChatItem {
   if (!isObject(item)) throw new ParameterFailure(`${where}: an item is an object with a type`, where);
   const given = withoutNulls(item);
   const { type, id } = given;
   // Only output has the id of an answer's item; the id that a message of the client has means nothing here.
   if (type === 'item_reference' || (type === undefined && given['role'] === undefined && typeof id === 'string'))
     return { id: textAt(given, 'id', where), referredAt: where };
-  return { message: messageOfItem(given, where) };
+  return { message: messageOfItem(given, where, ignored) };
 }
 
-function messageOfItem(item: Given, where: string): Message {
+function messageOfItem(item: Given, where: string, ignored: string[]): Message {
   const { type = 'message' } = item;
   switch (type) {
     case 'message':
@@ -63,7 +67,7 @@ function messageOfItem(item: Given, where: string): Message {
     case 'custom_tool_call_output':
       return {
         ...{ role: 'tool', tool_call_id: textAt(item, 'call_id', where) },
-        content: textOf(item['output'], `${where}.output`),
+        content: textOf(item['output'], `${where}.output`, ignored),
       };
     case 'reasoning': {
       const content = textOf(item['content'] ?? [], `${where}.content`);
@@ -97,19 +101,20 @@ function textAt(item: Given, key: string, where: string): string {
   );
 }
 
-/** Returns the text of a content: a text, or parts of text. */
-function textOf(content: unknown, where: string): string {
+/** Returns the text of a content: a text, or parts of text. `leftOut`: takes the paths of others; undefined where they are refused. */
+function textOf(content: unknown, where: string, leftOut?: string[]): string {
   if (typeof content === 'string') return content;
   if (!Array.isArray(content)) throw new ParameterFailure(`${where}: a text, or a list of parts of text`, where);
-  return content
-    .map((part: unknown, index) => {
-      const { type, text, refusal } = (isObject(part) ? part : {}) as Given;
-      if (TEXTS.some((name) => name === type) && typeof text === 'string') return text;
-      if (type === 'refusal' && typeof refusal === 'string') return refusal;
-      const at = `${where}.${index}`;
-      throw new ParameterFailure(`${at}: only text is supported, as {"type": "input_text", "text": …}`, at);
-    })
-    .join('');
+  const texts = content.map((part: unknown, index) => {
+    const { type, text, refusal } = (isObject(part) ? part : {}) as Given;
+    const isText = TEXTS.some((name) => name === type);
+    if (isText && typeof text === 'string') return text;
+    if (type === 'refusal' && typeof refusal === 'string') return refusal;
+    const at = `${where}.${index}`;
+    if (leftOut && !isText && typeof type === 'string') return leftOutPart(type, at, leftOut);
+    throw new ParameterFailure(`${at}: only text is supported, as {"type": "input_text", "text": …}`, at);
+  });
+  return joinParts(texts);
 }
 
 /**

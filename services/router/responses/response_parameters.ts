@@ -104,7 +104,7 @@ export function readResponseBody(bytes: Uint8Array, all: BodyLimits): ResponseBo
   const { body, ignored } = check(responseSchema, bytes, all);
   const tools = readResponseTools(body.tools, body.tool_choice);
   const isStored = body.store ?? true;
-  const items = readInput(body.input, limitsOf(all, body.model).maxModelLen);
+  const items = readInput(body.input, limitsOf(all, body.model).maxModelLen, ignored);
   const isContinuing = body.previous_response_id !== undefined || items.some(({ message }) => !message);
   const messages = isContinuing ? [] : messagesOf(items, body.instructions);
   if (!isContinuing && messages.length === 0)

@@ -177,7 +177,7 @@ async function ended(
       : answerOf(answering, 'completed', { completed_at: secondsOf(clock), usage });
   const json = JSON.stringify(answer);
   if (wish.isStored) {
-    const own = readInput(output.items, Infinity).map((item, i): ChatItem => ({
+    const own = readInput(output.items, Infinity, []).map((item, i): ChatItem => ({
       ...item,
       id: output.items[i]?.id ?? '',
     }));

@@ -12,17 +12,21 @@ const MAX_ARGUMENT_DEPTH = 64;
 
 /**
  * Returns the messages as the template expects them. `knowsDeveloper`: the template names the role `developer`. Other templates get
- * the older role `system` instead.
+ * the older role `system` instead. `areArgumentsText`: arguments of calls are text, not values.
  */
-export function forTemplate(messages: Messages, knowsDeveloper: boolean): Messages {
-  return messages.map((message) => withReasoning(withArguments(knowsDeveloper ? message : withSystem(message))));
+export function forTemplate(messages: Messages, knowsDeveloper: boolean, areArgumentsText = false): Messages {
+  const ofCalls = areArgumentsText ? argumentText : argumentsOf;
+  return messages.map((message) =>
+    withReasoning(withArguments(knowsDeveloper ? message : withSystem(message), ofCalls)),
+  );
 }
 
-/** Gives an assistant's reasoning the other of the two names that templates and clients use for it. */
+/** Gives an assistant's reasoning the names that most templates and clients use for it. */
 function withReasoning(message: Message): Message {
-  const { role, reasoning, reasoning_content: other } = message;
-  if (role !== 'assistant' || (typeof reasoning !== 'string' && typeof other !== 'string')) return message;
-  return { ...message, reasoning: reasoning ?? other, reasoning_content: other ?? reasoning };
+  const { role, reasoning, reasoning_content: other, thinking } = message;
+  const text = [reasoning, other, thinking].find((one) => typeof one === 'string');
+  if (role !== 'assistant' || text === undefined) return message;
+  return { ...message, reasoning: reasoning ?? other ?? text, reasoning_content: other ?? reasoning ?? text };
 }
 
 /** Whether a template names a role as a string literal inside a tag. Comments, and text outside tags, do not count. */
@@ -51,25 +55,31 @@ function withSystem(message: Message): Message {
   return message['role'] === 'developer' ? { ...message, role: 'system' } : message;
 }
 
-/**
- * Parses the arguments of tool calls, because templates iterate over them. Clients send them as the JSON string that the model wrote;
- * absent, null or empty arguments become an empty object.
- */
-function withArguments(message: Message): Message {
+/** Returns the message with the arguments of its calls as `ofCalls` has them. */
+function withArguments(message: Message, ofCalls: (given: unknown) => unknown): Message {
   const calls = message['tool_calls'];
   if (!Array.isArray(calls)) return message;
   const read = (call: unknown): unknown => {
     const { function: called } = (call ?? {}) as { function?: { arguments?: unknown } };
-    return called ? { ...(call as object), function: { ...called, arguments: argumentsOf(called.arguments) } } : call;
+    return called ? { ...(call as object), function: { ...called, arguments: ofCalls(called.arguments) } } : call;
   };
   return { ...message, tool_calls: calls.map(read) };
 }
 
-/** Returns the arguments as a value; a string that is no JSON stays a string. */
+/**
+ * Returns the arguments as a value, because templates iterate over them. Clients send them as the JSON string that the model wrote; absent,
+ * null or empty arguments become an empty object, and a string that is no JSON stays a string.
+ */
 function argumentsOf(given: unknown): unknown {
   if (given === undefined || given === null) return {};
   if (typeof given !== 'string') return given;
   return /^\s*(null)?\s*$/.test(given) ? {} : (exactJson(given, MAX_ARGUMENT_DEPTH) ?? given);
+}
+
+/** Returns the arguments as text, for templates that join them to others: as they were sent, and an empty object where there are none. */
+function argumentText(given: unknown): string {
+  if (typeof given === 'string') return /^\s*(null)?\s*$/.test(given) ? '{}' : given;
+  return given === undefined || given === null ? '{}' : JSON.stringify(given);
 }
 
 /**

@@ -2,15 +2,22 @@
 import { z } from 'zod';
 import { Failure, messageOf } from '../../../shared/base/failure.ts';
 import type { TemplateInput } from '../openai/parameters.ts';
+import type { ToolDefinition } from '../openai/tools.ts';
 import { chooseFormat, prefixReader, type FormatChoice, type ParserNames } from '../output/output_format.ts';
+import type { ToolFamily } from '../output/tool_tables.ts';
 import { responseTemplate } from '../output/response_template.ts';
-import { forTemplate, leftOpen, namesInTags, namesRole, readsVariable, type Messages } from './chat_messages.ts';
+import { leftOpen, namesInTags, namesRole, readsVariable, type Messages } from './chat_messages.ts';
+import { MessagePlacement } from './message_placement.ts';
+import { AS_THEY_ARE, type Chat, spelled, type Spelling, type TemplateTraits } from './spellings.ts';
 import { ChatTemplate } from './template/chat_template.ts';
+import { exactJson } from './template/exact_json.ts';
 import { StepsExceeded } from './template/steps.ts';
-import { instructions, toolsJson, withCallsAsText, withoutSystem, withShortIds, withSystemText } from './tool_texts.ts';
 
 /** Names of the special tokens that templates can read, as in transformers. */
 const SPECIAL_TOKENS = ['bos', 'eos', 'unk', 'sep', 'pad', 'cls', 'mask'].map((name) => `${name}_token`);
+
+/** Spellings that are tried where a template takes a chat's shape, and then refuses its texts. */
+const MAX_REAL_TRIES = 16;
 
 const templatesSchema = z.union([z.string(), z.array(z.object({ name: z.string(), template: z.string() }))]);
 
@@ -22,8 +29,14 @@ export interface RenderedChat {
   readonly prefix: string;
 }
 
+/** A rendered chat before its end is cut. */
+interface Placed {
+  readonly text: string;
+  readonly messages: Messages;
+}
+
 /** A chat template, and which variables and roles its source reads. */
-class ReadTemplate {
+class ReadTemplate implements TemplateTraits {
   readonly source: string;
   readonly template: ChatTemplate | undefined;
   readonly error: string | undefined;
@@ -33,17 +46,20 @@ class ReadTemplate {
   /** Whether it reads the tools under another name (SmolLM3). */
   readonly readsXmlTools: boolean;
   readonly readsCalls: boolean;
-  /** Whether it reads the tools from a key of the system message, as text (Phi-4-mini). */
+  readonly readsThinking: boolean;
   readonly readsToolsOfMessage: boolean;
+  readonly placement: MessagePlacement;
 
-  constructor(source: string) {
+  constructor(source: string, family: ToolFamily) {
     this.source = source;
     this.knowsDeveloper = namesRole(source, 'developer');
     this.knowsToolRole = namesRole(source, 'tool');
     this.readsXmlTools = readsVariable(source, 'xml_tools');
     this.readsTools = this.readsXmlTools || readsVariable(source, 'tools');
     this.readsCalls = namesInTags(source, /\btool_calls\b/);
+    this.readsThinking = namesInTags(source, /[.'"]thinking\b/);
     this.readsToolsOfMessage = namesInTags(source, /message(\.tools\b|\[['"]tools['"]\])/);
+    this.placement = new MessagePlacement(this, family);
     try {
       this.template = new ChatTemplate(source, () => new Date());
     } catch (error) {
@@ -74,11 +90,12 @@ export class ChatRenderer {
       typeof found === 'string' ? undefined : found?.find((one) => one.name === name)?.template;
     const usual = typeof found === 'string' ? found : named('default');
     const forTools = named('tool_use') ?? usual;
-    this.#usual = usual === undefined ? undefined : new ReadTemplate(usual);
-    this.#forTools = forTools === usual ? this.#usual : forTools === undefined ? undefined : new ReadTemplate(forTools);
     const response = config['response_template'] ?? undefined;
     this.formatError = response === undefined ? undefined : whyUnusable(response);
     this.format = chooseFormat(forTools, this.formatError === undefined ? response : undefined, parsers);
+    const read = (source: string): ReadTemplate => new ReadTemplate(source, this.#family);
+    this.#usual = usual === undefined ? undefined : read(usual);
+    this.#forTools = forTools === usual ? this.#usual : forTools === undefined ? undefined : read(forTools);
     this.#prefixOf = prefixReader(this.format);
   }
 
@@ -106,12 +123,15 @@ export class ChatRenderer {
     return typeof value === 'object' && value !== null && 'content' in value ? String(value.content) : undefined;
   }
 
+  get #family(): ToolFamily {
+    return this.format.tools ?? 'json';
+  }
+
   /** Renders the chat template, which brings its own special tokens. @throws Failure with what the template raises. */
   render({ addSpecialTokens, ...input }: TemplateInput): RenderedChat {
     const { continueFinalMessage, tools = [] } = input;
     const template = tools.length > 0 ? this.#forTools : this.#usual;
-    const messages = this.#messagesFor(template, input);
-    const text = this.#firstOf(template, messages, input);
+    const { text, messages } = this.#placed(template, { messages: input.messages, tools }, input);
     const final = input.messages.at(-1)?.['content'];
     const whole = continueFinalMessage ? leftOpen(text, messages) : text;
     const continued = continueFinalMessage && typeof final === 'string' ? final : undefined;
@@ -141,32 +161,24 @@ export class ChatRenderer {
     return this.#rendered(this.#usual, messages, { addGenerationPrompt, kwargs: {} });
   }
 
-  /** Returns the messages as the template reads them; the tools are among them when it reads none. */
-  #messagesFor(
-    template: ReadTemplate | undefined,
-    { messages, tools = [] }: Omit<TemplateInput, 'addSpecialTokens'>,
-  ): Messages {
-    const family = this.format.tools ?? 'json';
-    const isLosingCalls = tools.length > 0 && template?.readsCalls === false;
-    const spelled = isLosingCalls ? withCallsAsText(messages, family, template.knowsToolRole) : messages;
-    const known = forTemplate(spelled, template?.knowsDeveloper === true);
-    if (tools.length === 0 || !template || template.readsTools) return known;
-    if (!template.readsToolsOfMessage) return withSystemText(known, instructions(tools, family));
-    const [first, ...rest] = withSystemText(known, '');
-    return [{ ...first, tools: toolsJson(tools) }, ...rest];
-  }
-
-  /** Renders the messages in the first spelling that the template takes. @throws Failure with what it raises for the first. */
-  #firstOf(
-    template: ReadTemplate | undefined,
-    messages: Messages,
-    input: Omit<TemplateInput, 'addSpecialTokens'>,
-  ): string {
+  /** Renders a chat in the spelling in which the template keeps its texts. @throws Failure with what it raises for the first. */
+  #placed(read: ReadTemplate | undefined, chat: Chat, input: Omit<TemplateInput, 'addSpecialTokens'>): Placed {
+    const render = (one: Chat): string => this.#rendered(read, one.messages, { ...input, tools: one.tools });
+    const { addGenerationPrompt, continueFinalMessage, kwargs } = input;
+    const shape = JSON.stringify([addGenerationPrompt, continueFinalMessage, kwargs]);
+    const { spelling, lost } = read?.template
+      ? read.placement.of(chat, shape, render)
+      : { spelling: AS_THEY_ARE, lost: undefined };
+    if (lost !== undefined)
+      throw new Failure(
+        'invalid_request',
+        `messages.${lost}: the chat template leaves out what it says, in every spelling that was tried; send it as a message of the user`,
+      );
     let first: unknown;
-    const hasInstructions = (input.tools ?? []).length > 0 && template?.readsTools === false;
-    for (const spelled of spellings(messages, hasInstructions)) {
+    for (const one of withOthers(spelling, read, chat)) {
+      const own = spelled(chat, one, read, this.#family);
       try {
-        return this.#rendered(template, spelled, input);
+        return { messages: own.messages, text: render(own) };
       } catch (error) {
         if (error instanceof Failure) throw error;
         first ??= error;
@@ -197,11 +209,12 @@ export class ChatRenderer {
           : `the chat template of this model cannot be read (${why}): use /v1/completions`,
       );
     }
+    const own = tools.map(withExactParameters);
     return template.render({
       ...Object.fromEntries(SPECIAL_TOKENS.map((name) => [name, this.specialToken(name)])),
       // Defaults for absent values: templates test whether `tools` and `documents` are none.
-      ...{ tools: tools.length === 0 ? null : tools, documents: null },
-      ...(read.readsXmlTools && tools.length > 0 ? { xml_tools: tools.map((tool) => tool.function) } : {}),
+      ...{ tools: tools.length === 0 ? null : own, documents: null },
+      ...(read.readsXmlTools && tools.length > 0 ? { xml_tools: own.map((tool) => tool.function) } : {}),
       ...kwargs,
       messages,
       add_generation_prompt: addGenerationPrompt,
@@ -209,19 +222,20 @@ export class ChatRenderer {
   }
 }
 
-/**
- * Yields messages in the spellings that templates ask for: as they are; with an empty content where there is none, since a template that
- * joins contents fails on an assistant's message that has only calls; with short ids of calls; without a system message that was made
- * here (`hasInstructions`).
- */
-function* spellings(messages: Messages, hasInstructions: boolean): Generator<Messages> {
-  yield messages;
-  const filled = messages.map((message) => ('content' in message ? message : { ...message, content: '' }));
-  yield filled;
-  const hasCalls = messages.some((message) => Array.isArray(message['tool_calls']));
-  if (hasCalls) yield withShortIds(messages);
-  if (hasCalls) yield withShortIds(filled);
-  if (hasInstructions) yield withoutSystem(filled);
+/** Yields a spelling, and others for a template that refuses the chat in it. */
+function* withOthers(spelling: Spelling, read: ReadTemplate | undefined, chat: Chat): Generator<Spelling> {
+  yield spelling;
+  if (read) yield* read.placement.candidates(chat, MAX_REAL_TRIES);
+}
+
+/** Nesting depth of a tool's parameters, as a body may have it. */
+const MAX_SCHEMA_DEPTH = 64;
+
+/** Returns a tool whose parameters print as the client wrote them. */
+function withExactParameters({ exactParameters, ...tool }: ToolDefinition): { readonly function: object } {
+  if (exactParameters === undefined) return tool;
+  const parameters = exactJson(exactParameters, MAX_SCHEMA_DEPTH) ?? tool.function.parameters;
+  return { ...tool, function: { ...tool.function, parameters } };
 }
 
 function whyUnusable(response: unknown): string | undefined {

@@ -38,9 +38,18 @@ function pythonText(value: unknown): string {
     .join(', ')}}`;
 }
 
+/** Returns the description of a tool as JSON, with its parameters as the client wrote them. */
+function describedJson({ function: described, exactParameters }: ToolDefinition): string {
+  if (exactParameters === undefined) return JSON.stringify(described);
+  const fields = Object.entries(described).map(([key, value]) => {
+    return `${JSON.stringify(key)}:${key === 'parameters' ? exactParameters : JSON.stringify(value)}`;
+  });
+  return `{${fields.join()}}`;
+}
+
 /** Returns the tools' descriptions as a template of Phi-4 reads them, from the system message. */
 export function toolsJson(tools: readonly ToolDefinition[]): string {
-  return JSON.stringify(tools.map(({ function: described }) => described));
+  return `[${tools.map(describedJson).join()}]`;
 }
 
 /** Returns what a system message says of the tools. */
@@ -49,7 +58,7 @@ export function instructions(tools: readonly ToolDefinition[], family: ToolFamil
     family === 'pythonic' ? '[NAME(PARAMETER=VALUE, ...), ...]' : written(family, 'NAME', '{"PARAMETER": VALUE, ...}');
   return [
     'You can call these functions:',
-    ...tools.map(({ function: described }) => JSON.stringify(described)),
+    ...tools.map(describedJson),
     'To call a function, answer with nothing but this, once for each call:',
     form,
     'Call one only if it is needed; otherwise answer as usual.',
@@ -70,6 +79,9 @@ export function withoutSystem(messages: Messages): Messages {
   if (first?.['role'] !== 'system' || second?.['role'] !== 'user') return messages;
   return [{ ...second, content: `${String(first['content'])}\n\n${String(second['content'])}` }, ...rest];
 }
+
+/** Beginning of a result as text, with the name of its call. */
+export const RESULT_OF = /Result of [^:\n]*:/g;
 
 /**
  * Returns the messages with calls as text of the assistant, and their results as text of the user unless the template `knowsResults`.

@@ -4,7 +4,7 @@
  * Kinds are llama.cpp's (src/llama-vocab.cpp): byte-level BPE, whose pre-tokenizers the file names and does not hold; SentencePiece's BPE,
  * whose merges are found in its scores as transformers' converter finds them, or stand in the file (Gemma 4); and Unigram.
  */
-import type { TextFiles } from '../text_files.ts';
+import { type NamedTemplate, namedTemplates, type TextFiles } from '../text_files.ts';
 import { preTokenizers } from './gguf_pretokenizers.ts';
 
 /** `tokenizer.ggml.token_type` */
@@ -41,7 +41,7 @@ export function textFilesOf(metadata: Readonly<Record<string, unknown>>): TextFi
   };
   const [bos, eos, pad, unknown] = ['bos', 'eos', 'padding', 'unknown'].map((name) => idOf(name));
   const textOf = (id: number | undefined): string | undefined => (id === undefined ? undefined : tokens[id]);
-  const template = metadata['tokenizer.chat_template'];
+  const template = chatTemplatesOf(metadata);
   return {
     tokenizer: JSON.stringify({
       ...{ version: '1.0', truncation: null, padding: null },
@@ -52,10 +52,21 @@ export function textFilesOf(metadata: Readonly<Record<string, unknown>>): TextFi
     config: JSON.stringify({
       ...{ bos_token: textOf(bos), eos_token: textOf(eos), pad_token: textOf(pad), unk_token: textOf(unknown) },
       clean_up_tokenization_spaces: false,
-      ...(typeof template === 'string' ? { chat_template: template } : {}),
+      ...(template === undefined ? {} : { chat_template: template }),
     }),
     template: undefined,
   };
+}
+
+/** Returns the chat template; the list of all where the file has others by name, under keys of their own. */
+function chatTemplatesOf(metadata: Readonly<Record<string, unknown>>): string | NamedTemplate[] | undefined {
+  const usual = metadata['tokenizer.chat_template'];
+  const template = typeof usual === 'string' ? usual : undefined;
+  const named = listOf(metadata, 'tokenizer.chat_templates', []).flatMap((name): NamedTemplate[] => {
+    const text = metadata[`tokenizer.chat_template.${String(name)}`];
+    return typeof text === 'string' ? [{ name: String(name), template: text }] : [];
+  });
+  return named.length === 0 ? template : namedTemplates(template, named);
 }
 
 interface Made {

@@ -91,6 +91,8 @@ describe('messages', () => {
     ]);
     const said = (text: string): object => ({ role: 'assistant', content: [{ type: 'text', text }] });
     assert.deepEqual(turns(user, said('a'), said(' b'), user).messages[1], { role: 'assistant', content: 'a b' });
+    const parts = { role: 'assistant', content: ['a', 'b'].map((text) => ({ type: 'text', text })) };
+    assert.deepEqual(turns(user, parts, user).messages[1], { role: 'assistant', content: 'a\nb' });
     assert.deepEqual(turns({ role: 'system', content: 's' }, user).messages, [{ role: 'system', content: 's' }, user]);
   });
 
@@ -195,7 +197,7 @@ test.each<readonly [string, object, string]>([
   ['no content', { messages: [{ role: 'user' }] }, 'messages.0.content'],
   ['an image', blocks('user', { type: 'text', text: 'a' }, { type: 'image', source: {} }), 'messages.1.content.1'],
   ['a document', blocks('user', { type: 'document', source: {} }), 'messages.1.content.0'],
-  ['an image of a tool', result([{ type: 'image', source: {} }]), 'messages.1.content.0.content.0'],
+  ['a part of a result without type', result([{ source: {} }]), 'messages.1.content.0.content.0'],
   ['a result without id', blocks('user', { type: 'tool_result' }), 'messages.1.content.0.tool_use_id'],
   ['a result of the assistant', blocks('assistant', { type: 'tool_result' }), 'messages.1.content.0'],
   ['an input that is no object', blocks('assistant', { type: 'tool_use', input: [] }), 'messages.1.content.0.input'],

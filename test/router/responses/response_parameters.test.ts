@@ -25,7 +25,7 @@ describe('the input', () => {
       { type: 'input_text', text: 'y' },
     ];
     assert.deepEqual(messages({ input: [{ type: 'message', role: 'user', content: parts }] }), [
-      { role: 'user', content: 'xy' },
+      { role: 'user', content: 'x\ny' },
     ]);
   });
 
@@ -127,7 +127,7 @@ describe('the input', () => {
     }
     const { response } = read({ input: [{ id: 'msg_1' }, user] });
     assert.deepEqual(response.items, [{ id: 'msg_1', referredAt: 'input.0' }, { message: user }]);
-    const stored = readInput([reasoning, said], 9);
+    const stored = readInput([reasoning, said], 9, []);
     const own = { ...said, id: undefined };
     assert.deepEqual(
       messagesOf([...stored, { message: user }], 'i'),

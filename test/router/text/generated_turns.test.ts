@@ -166,11 +166,17 @@ describe.each<[string, Texts, Turn & { readonly next?: readonly Message[] }]>([
     const one = generated(tools, texts, turn);
     const { messages } = nextOf(one);
     const [before, behind] = [turn.template.messages, messages.slice(turn.template.messages.length + 1)];
+    // Text and calls are each of their own: where a template takes one of them, they are two messages.
+    const said = Object.fromEntries(Object.entries(one.message).filter(([key]) => key !== 'tool_calls'));
+    const calling = (name: string, json: string): Message => ({
+      ...{ ...one.message, content: '' },
+      tool_calls: [{ id: 'x', function: { name, arguments: json } }],
+    });
     const changes: Messages = [
-      { ...one.message, content: 'At 9:16.' },
-      { ...one.message, content: 'At 9: 15.' },
-      { ...one.message, tool_calls: [{ id: 'x', function: { name: 'tide', arguments: '{"place": "old  mill"}' } }] },
-      { ...one.message, tool_calls: [{ id: 'x', function: { name: 'tides', arguments: '{"place": "old mill"}' } }] },
+      { ...said, role: 'assistant', content: 'At 9:16.' },
+      { ...said, role: 'assistant', content: 'At 9: 15.' },
+      calling('tide', '{"place": "old  mill"}'),
+      calling('tides', '{"place": "old mill"}'),
     ];
     for (const message of changes) {
       const next = { ...turn.template, messages: [...before, message, ...behind] };

@@ -72,7 +72,8 @@ describe('a template that reads no tools', () => {
   test('has the system message in the first message of the user where it knows none', () => {
     const template = `{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}${turns}`;
     assert.match(render(template, [question]).text, /^\[user\]You can call [^[]*\n\nTide\?\[assistant\]$/);
-    assert.throws(() => render(template, [{ role: 'system', content: 'x' }, question], { tools: [] }), /no system/);
+    const brief = { role: 'system', content: 'Be brief.' };
+    assert.equal(render(template, [brief, question], { tools: [] }).text, '[user]Be brief.\n\nTide?[assistant]');
   });
 
   test('gets calls and their results as text', () => {
