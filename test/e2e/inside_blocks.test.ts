@@ -163,6 +163,8 @@ test('every reason has its name, and what a lost node alone had is computed agai
   // Each instance uses the blocks that it has itself, by turns, and has room for few.
   const room = ['--kv-blocks', '40', '--dram-bytes', '2000000'];
   cluster = await Cluster.inProcess(
+    // eslint-disable-next-line time/speed -- a role that is killed in its process is lost by its silence
+    ...['--silence-ms', '3000'],
     '--prefill',
     '0',
     '--decode',

@@ -214,8 +214,9 @@ export class Cluster {
   static async inProcess(...args: string[]): Promise<Cluster> {
     // Loaded by suites that use it: it brings all roles.
     const { startInProcess } = await import('./in_process.ts');
-    // Its threads share one process with the test's own work, and none of them is ever lost.
-    return Cluster.#start(startInProcess, [...NEVER_SILENT, ...args]);
+    // Its threads share one process with the test's own work: none of them is lost unless a test kills it, and says after how long.
+    const silence = args.includes('--silence-ms') ? [] : NEVER_SILENT;
+    return Cluster.#start(startInProcess, [...silence, ...args]);
   }
 
   static async #start(start: (args: readonly string[]) => Promise<RunningCluster>, args: string[]): Promise<Cluster> {
