@@ -25,51 +25,75 @@ export function parseExactly(bytes: Buffer, parse: (bytes: Buffer) => unknown): 
   const mark = spans.length === 0 ? undefined : markFor(bytes);
   if (mark === undefined) return parse(bytes);
   const parts: Buffer[] = [];
+  const objects: object[] = [];
   let from = 0;
-  for (const [index, [start, end]] of spans.entries()) {
-    parts.push(bytes.subarray(from, start), Buffer.from(`"${mark}${index}"`));
-    from = end;
-  }
-  parts.push(bytes.subarray(from));
-  let parsed: unknown;
   try {
-    parsed = parse(Buffer.concat(parts));
+    for (const [index, [start, end]] of spans.entries()) {
+      const text = bytes.toString('utf8', start, end);
+      const object = JSON.parse(text) as object;
+      texts.set(object, text);
+      objects.push(object);
+      parts.push(bytes.subarray(from, start), Buffer.from(`"${mark}${index}"`));
+      from = end;
+    }
+    parts.push(bytes.subarray(from));
+    return new MarkedBody(mark, objects).placed(parse(Buffer.concat(parts)));
   } catch {
-    // The error message refers to what the client sent.
+    // No JSON, whose error refers to what the client sent; or a mark that the client has spelled, or hidden behind a second key.
     return parse(bytes);
   }
-  return placed(parsed, mark, (index) => {
-    const [start, end] = spans[index] ?? [0, 0];
-    const text = bytes.toString('utf8', start, end);
-    const value = JSON.parse(text) as object;
-    texts.set(value, text);
+}
+
+/** A parsed body with marks in the place of objects. */
+class MarkedBody {
+  readonly #mark: string;
+  readonly #objects: readonly object[];
+  readonly #found = new Set<number>();
+
+  constructor(mark: string, objects: readonly object[]) {
+    this.#mark = mark;
+    this.#objects = objects;
+  }
+
+  /** Returns the body with every object in the place of its mark. @throws Error unless each mark is there once */
+  placed(body: unknown): unknown {
+    const placed = this.#placed(body);
+    if (this.#found.size !== this.#objects.length) throw new Error('a mark is not there');
+    return placed;
+  }
+
+  #placed(value: unknown): unknown {
+    if (typeof value === 'string') return value.startsWith(this.#mark) ? this.#objectOf(value) : value;
+    if (typeof value !== 'object' || value === null || ArrayBuffer.isView(value)) return value;
+    for (const [key, inside] of Object.entries(value))
+      if (typeof inside === 'object' || typeof inside === 'string')
+        (value as Record<string, unknown>)[key] = this.#placed(inside);
     return value;
-  });
+  }
+
+  #objectOf(text: string): object {
+    const index = Number(text.slice(this.#mark.length));
+    const object = this.#objects[index];
+    if (!object || this.#found.has(index)) throw new Error('a mark that is none');
+    this.#found.add(index);
+    return object;
+  }
 }
 
-/** Returns the value with objects in the place of their marks. */
-function placed(value: unknown, mark: string, objectOf: (index: number) => object): unknown {
-  if (typeof value === 'string' && value.startsWith(mark)) return objectOf(Number(value.slice(mark.length)));
-  if (typeof value !== 'object' || value === null || ArrayBuffer.isView(value)) return value;
-  for (const [key, inside] of Object.entries(value))
-    if (typeof inside === 'object' || typeof inside === 'string')
-      (value as Record<string, unknown>)[key] = placed(inside, mark, objectOf);
-  return value;
-}
-
-/** Ranges of bytes of the objects under KEYS that JSON.parse would change. */
+/** Ranges of bytes of the objects under KEYS that JSON.parse would change, in order; objects within them are parts of their text. */
 function spansOf(bytes: Buffer): [start: number, end: number][] {
   const spans: [number, number][] = [];
   for (const key of KEYS)
     // Within a text its quotes would have backslashes.
-    for (let at = bytes.indexOf(key); at >= 0; at = bytes.indexOf(key, at + 1)) {
+    for (let at = bytes.indexOf(key); at >= 0;) {
       const start = objectBehind(bytes, at + key.length);
-      const end = start === undefined ? undefined : endOf(bytes, start);
-      if (start !== undefined && end !== undefined && CHANGES.test(bytes.toString('latin1', start, end)))
-        spans.push([start, end]);
+      const end = start === undefined ? at + key.length : endOf(bytes, start);
+      // No JSON.
+      if (end === undefined) return [];
+      if (start !== undefined && CHANGES.test(bytes.toString('latin1', start, end))) spans.push([start, end]);
+      at = bytes.indexOf(key, end);
     }
   spans.sort(([a], [b]) => a - b);
-  // Those within another one are parts of its text.
   let last = 0;
   return spans.filter(([start, end]) => {
     if (start < last) return false;

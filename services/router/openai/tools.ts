@@ -109,8 +109,10 @@ export function readTools({
 function definitionOf(tool: z.infer<typeof toolSchema>): ToolDefinition {
   const described = withoutNulls(tool.function);
   const exactParameters = exactTextOf(tool.function.parameters);
+  // A client's own key of this name says nothing.
+  const more = Object.fromEntries(Object.entries(tool).filter(([key]) => key !== 'exactParameters'));
   return {
-    ...{ ...tool, type: 'function', function: { ...described, name: tool.function.name } },
+    ...{ ...more, type: 'function', function: { ...described, name: tool.function.name } },
     ...(exactParameters === undefined ? {} : { exactParameters }),
   };
 }

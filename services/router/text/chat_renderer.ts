@@ -16,6 +16,8 @@ import { StepsExceeded } from './template/steps.ts';
 /** Names of the special tokens that templates can read, as in transformers. */
 const SPECIAL_TOKENS = ['bos', 'eos', 'unk', 'sep', 'pad', 'cls', 'mask'].map((name) => `${name}_token`);
 
+/** Characters of a message that an error repeats. */
+const MAX_SAID = 40;
 /** Spellings that are tried where a template takes a chat's shape, and then refuses its texts. */
 const MAX_REAL_TRIES = 16;
 
@@ -169,15 +171,17 @@ export class ChatRenderer {
     const { spelling, lost } = read?.template
       ? read.placement.of(chat, shape, render)
       : { spelling: AS_THEY_ARE, lost: undefined };
+    const { role, content = '' } = chat.messages[lost ?? -1] ?? {};
+    const begin = String(content).slice(0, MAX_SAID);
     if (lost !== undefined)
       throw new Failure(
         'invalid_request',
-        `messages.${lost}: the chat template leaves out what it says, in every spelling that was tried; send it as a message of the user`,
+        `messages: the chat template leaves out the message of the ${String(role)} that begins with ${JSON.stringify(begin)}, in every spelling that was tried; send it as a message of the user`,
       );
     let first: unknown;
     for (const one of withOthers(spelling, read, chat)) {
-      const own = spelled(chat, one, read, this.#family);
       try {
+        const own = spelled(chat, one, read, this.#family);
         return { messages: own.messages, text: render(own) };
       } catch (error) {
         if (error instanceof Failure) throw error;

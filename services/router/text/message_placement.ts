@@ -28,8 +28,10 @@ const MAX_SHAPES = 1_000;
 /** Spellings of a shape that are tried (P1), and changes in one. */
 const MAX_TRIES = 64;
 const MAX_CHANGES = 4;
-/** Messages that are rendered to find a spelling (P1): long chats are tried in fewer spellings. */
-const MAX_MESSAGES = 20_000;
+/** Messages that are rendered to find a spelling (P1): long chats are tried in fewer spellings, and the longest as they are. */
+const MAX_MESSAGES = 10_000;
+const MIN_TRIES = 8;
+const MAX_LENGTH = 2_000;
 
 /** How the chats of a shape are placed. */
 export interface Placement {
@@ -54,10 +56,10 @@ export class MessagePlacement {
 
   /** Returns how this chat is placed; `shape` is what else the template is given, as JSON. */
   of(chat: Chat, shape: string, render: Render): Placement {
-    const key = `${shape}${shapeOf(chat)}`;
+    const key = hash('sha1', `${shape}${shapeOf(chat)}`, 'base64');
     const known = this.#known.get(key);
     if (known) return known;
-    const placement = this.#find(chat, render);
+    const placement = this.#find(chat, shape, render);
     if (this.#known.size === MAX_SHAPES)
       for (const older of [...this.#known.keys()].slice(0, MAX_SHAPES / 2)) this.#known.delete(older);
     this.#known.set(key, placement);
@@ -74,7 +76,8 @@ export class MessagePlacement {
       }
   }
 
-  #find({ messages, tools }: Chat, render: Render): Placement {
+  #find({ messages, tools }: Chat, shape: string, render: Render): Placement {
+    if (messages.length > MAX_LENGTH) return { spelling: AS_THEY_ARE, lost: undefined };
     const tried = (marked: MarkedChat, spelling: Spelling): Losses | 'raised' | 'loops' | undefined => {
       try {
         const chat = { messages: marked.messages, tools };
@@ -83,24 +86,28 @@ export class MessagePlacement {
         return error instanceof StepsExceeded ? 'loops' : 'raised';
       }
     };
-    const own = new MarkedChat(messages);
+    const taken = `${shape}${JSON.stringify([messages, tools])}`;
+    const own = new MarkedChat(messages, taken);
     const first = tried(own, AS_THEY_ARE);
     // A template that renders no message, or never ends, does so in any spelling.
     if (first === undefined || first === 'loops' || isWhole(first)) return { spelling: AS_THEY_ARE, lost: undefined };
     const chat = { messages: own.messages, tools };
     const isHelpful = (change: Change): boolean => first === 'raised' || helps(change, first, chat);
-    const numTries = Math.min(MAX_TRIES, Math.max(8, Math.floor(MAX_MESSAGES / messages.length)));
+    const numTries = Math.min(MAX_TRIES, Math.max(MIN_TRIES, Math.floor(MAX_MESSAGES / messages.length)));
     let best: { readonly spelling: Spelling; readonly losses: Losses } | undefined =
       first === 'raised' ? undefined : { spelling: AS_THEY_ARE, losses: first };
     const spellings = [...this.candidates(chat, numTries, isHelpful)];
+    // One spelling without end is enough: none is tried behind it.
+    let hasLooped = false;
     const isKeeping = (marked: MarkedChat) => (spelling: Spelling) => {
-      const losses = tried(marked, spelling);
-      if (losses === undefined || losses === 'raised' || losses === 'loops') return false;
+      const losses = hasLooped ? undefined : tried(marked, spelling);
+      if (losses === 'loops') hasLooped = true;
+      if (hasLooped || losses === undefined || losses === 'raised' || losses === 'loops') return false;
       if (marked === own && (!best || weightOf(losses) < weightOf(best.losses))) best = { spelling, losses };
       return isWhole(losses);
     };
     // With a turn behind them as well, so that the next prompt is spelled in the same way; a template may refuse that one.
-    const later = new MarkedChat(withTurn(messages));
+    const later = new MarkedChat(withTurn(messages), taken);
     const found =
       spellings.find((one) => isKeeping(later)(one) && isKeeping(own)(one)) ?? spellings.find(isKeeping(own));
     if (found) return { spelling: found, lost: undefined };
@@ -140,25 +147,25 @@ function* combinations<T>(items: readonly T[], size: number, from = 0): Generato
 
 /** A text with something in it. */
 const HAS_TEXT = /\S/;
-/** Characters of a shape that are a key as they are; longer ones are hashed. */
-const MAX_KEY = 256;
+/** A role or key that needs no quotes among others. */
+const PLAIN = /^\w+$/;
 
-/** Returns a key of what templates may tell apart in a chat but its texts. Each chat is asked for its own: it has to be cheap. */
+/** Returns what templates may tell apart in a chat but the texts of its messages. Each chat is asked for its own: it has to be cheap. */
 function shapeOf({ messages, tools }: Chat): string {
-  let shape = '';
+  let shape = JSON.stringify(tools);
   for (const message of messages) {
     shape += '\n';
     for (const key in message) {
       const value = message[key];
-      if (key === 'role') shape += `${String(value)} `;
-      else if (typeof value === 'string') shape += HAS_TEXT.test(value) ? `${key} ` : `${key}=0 `;
-      else if (key === 'tool_calls' && Array.isArray(value)) shape += `calls ${value.map(callShape).join()} `;
-      else shape += `${key}:${typeof value} `;
+      shape += PLAIN.test(key) ? key : JSON.stringify(key);
+      if (key === 'role' && typeof value === 'string')
+        shape += PLAIN.test(value) ? `:${value} ` : `:${JSON.stringify(value)} `;
+      else if (typeof value === 'string') shape += HAS_TEXT.test(value) ? '=1 ' : '=0 ';
+      else if (key === 'tool_calls' && Array.isArray(value)) shape += `(${value.map(callShape).join()}) `;
+      else shape += `=${typeof value} `;
     }
   }
-  for (const { function: described } of tools)
-    shape += `\n${described.name} ${described.description ? 1 : 0} ${Object.keys(described.parameters ?? {}).join()}`;
-  return shape.length > MAX_KEY ? hash('sha1', shape, 'base64') : shape;
+  return shape;
 }
 
 function callShape(call: unknown): string {

@@ -154,6 +154,28 @@ function withSystemInTurns(messages: Messages): Messages {
   return placed;
 }
 
+/**
+ * Returns a function that hands out each result once: that of a call by its id, else the first of those whose id is no call's; without an id
+ * those that are left.
+ */
+function ownResults(
+  calls: readonly { readonly id?: unknown }[],
+  results: readonly Message[],
+): (id: unknown) => Message | undefined {
+  const byId = new Map<unknown, Message[]>(calls.map(({ id }) => [id, []]));
+  const others: Message[] = [];
+  // The first one is the last of its list.
+  for (const one of [...results].reverse()) (byId.get(one['tool_call_id']) ?? others).push(one);
+  const left = byId.values();
+  let list = left.next();
+  return (id) => {
+    if (id !== undefined) return byId.get(id)?.pop() ?? others.pop();
+    if (others.length > 0) return others.pop();
+    while (list.done !== true && list.value.length === 0) list = left.next();
+    return list.done === true ? undefined : list.value.pop();
+  };
+}
+
 function withThinking(messages: Messages): Messages {
   return messages.map((message) => {
     const reasoning = message['role'] === 'assistant' ? reasoningOf(message) : undefined;
@@ -193,16 +215,15 @@ function withOneCallEach(messages: Messages): Messages {
     }
     const results: Message[] = [];
     while (messages[at + 1]?.['role'] === 'tool') results.push(messages[++at] ?? {});
+    const resultOf = ownResults(calls, results);
     for (const [i, call] of calls.entries()) {
       // Text and reasoning stand before the first call.
       const head = i === 0 ? message : { role: 'assistant', content: '' };
       placed.push({ ...head, tool_calls: [call] });
-      const own = results.findIndex(({ tool_call_id: id }) => id === call.id);
-      // Where ids do not tell, their order does.
-      const next = own >= 0 ? own : results.findIndex(({ tool_call_id: id }) => !calls.some((one) => one.id === id));
-      if (next >= 0) placed.push(...results.splice(next, 1));
+      const own = resultOf(call.id);
+      if (own) placed.push(own);
     }
-    placed.push(...results);
+    for (let own = resultOf(undefined); own; own = resultOf(undefined)) placed.push(own);
   }
   return placed;
 }

@@ -3,7 +3,6 @@
  * whatever it does with their blanks, quotes and escapes.
  */
 import type { Messages } from './chat_messages.ts';
-import { RESULT_OF } from './tool_texts.ts';
 
 type Message = Messages[number];
 
@@ -33,32 +32,45 @@ export interface Losses {
 /** A chat whose texts are marks. */
 export class MarkedChat {
   readonly messages: Messages;
+  readonly #prefix: string;
+  readonly #pattern: RegExp;
+  readonly #resultOf: RegExp;
   readonly #marks: Mark[] = [];
 
-  constructor(messages: Messages) {
+  /** `taken`: what else is rendered, whose texts must not look like marks. */
+  constructor(messages: Messages, taken: string) {
+    let prefix = 'qz';
+    while (taken.toLowerCase().includes(prefix)) prefix += 'z';
+    this.#prefix = prefix;
+    this.#pattern = new RegExp(`${prefix}[0-9a-z]{5}w`, 'g');
+    this.#resultOf = new RegExp(`result of [^:\\s]*_${prefix}[0-9a-z]{5}w:`, 'g');
     this.messages = messages.map((message, index) => this.#marked(message, index));
   }
 
   /** Returns what the text, rendered from these messages, has lost; undefined where it has none of them: it is the same for every chat. */
   lossesIn(text: string): Losses | undefined {
     // The name of a call that a result repeats does not keep the call.
-    const lower = text.replace(RESULT_OF, '').toLowerCase();
-    const lost = this.#marks.filter(({ mark }) => !lower.includes(mark));
+    const own = text.toLowerCase().replace(this.#resultOf, '');
+    const found = new Set(own.match(this.#pattern));
+    const lost = this.#marks.filter(({ mark }) => !found.has(mark));
     if (lost.length === this.#marks.length) return undefined;
     const needed = lost.filter(({ isOptional }) => !isOptional);
-    const kept = this.#marks.filter((one) => !lost.includes(one));
+    const kept = this.#marks.filter(({ mark }) => found.has(mark));
     // A template that renders one message is not made for chats of several.
-    const isRendered = (kind: Mark['kind']): boolean =>
-      new Set(kept.filter((one) => one.kind === kind).map(({ message }) => message)).size > 1;
+    const isRendered = (kind: Mark['kind']): boolean => {
+      const messages = new Set(kept.filter((one) => one.kind === kind).map(({ message }) => message));
+      return messages.size > 1;
+    };
+    const kinds = new Set((['content', 'reasoning', 'call'] as const).filter(isRendered));
     return {
       numMessages: new Set(needed.map(({ message }) => message)).size,
-      first: needed.find(({ kind }) => isRendered(kind))?.message,
+      first: needed.find(({ kind }) => kinds.has(kind))?.message,
       numOptional: lost.length - needed.length,
     };
   }
 
   #mark(message: number, kind: Mark['kind'], isOptional = false): string {
-    const mark = `qz${this.#marks.length.toString(36).padStart(5, '0')}w`;
+    const mark = `${this.#prefix}${this.#marks.length.toString(36).padStart(5, '0')}w`;
     this.#marks.push({ mark, message, kind, isOptional });
     return mark;
   }

@@ -18,7 +18,7 @@ const example: Partial<Record<ToolFamily, (name: string, json: string) => string
 
 /** Returns a call as the model is to write it; `values` as a text is JSON. */
 function written(family: ToolFamily, name: string, values: unknown): string {
-  const json = typeof values === 'string' ? values : JSON.stringify(values);
+  const json = typeof values === 'string' ? (/\S/.test(values) ? values : '{}') : JSON.stringify(values);
   if (family === 'pythonic') return `[${pythonCall(name, isJson(json) ? JSON.parse(json) : undefined)}]`;
   return example[family]?.(name, json) ?? `{"name": "${name}", "arguments": ${json}}`;
 }
@@ -79,9 +79,6 @@ export function withoutSystem(messages: Messages): Messages {
   if (first?.['role'] !== 'system' || second?.['role'] !== 'user') return messages;
   return [{ ...second, content: `${String(first['content'])}\n\n${String(second['content'])}` }, ...rest];
 }
-
-/** Beginning of a result as text, with the name of its call. */
-export const RESULT_OF = /Result of [^:\n]*:/g;
 
 /**
  * Returns the messages with calls as text of the assistant, and their results as text of the user unless the template `knowsResults`.

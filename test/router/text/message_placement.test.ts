@@ -196,9 +196,38 @@ test('what a template renders whole stays as it is', () => {
 test('a message that is in no spelling is refused by its number; a fixed prompt, and one that prints no text, are not', () => {
   const deaf = rendererOf(small('{% for m in messages[:2] %}[{{ m.role }}]{{ m.content }}{% endfor %}'));
   const three = [of('user', 'one?'), of('assistant', 'Two.'), of('user', 'three?')];
-  assert.throws(() => render(deaf, three), /messages\.2: the chat template leaves out what it says/);
+  assert.throws(
+    () => render(deaf, three),
+    /the chat template leaves out the message of the user that begins with "three\?"/,
+  );
   assert.equal(render(rendererOf(small('fixed')), three), 'fixed');
   assert.equal(render(rendererOf(small('{{ messages | length }}')), three), '3');
+});
+
+test('a role or a key that looks like others is a shape of its own', () => {
+  const passing = rendererOf(
+    small(
+      "{% for m in messages %}{% if m.role in ['user', 'assistant', 'system'] %}[{{ m.role }}]{{ m.content }}{% endif %}{% endfor %}",
+    ),
+  );
+  const briefed = [of('system', 'a'), of('user', 'b')];
+  assert.throws(() => render(passing, [...briefed, of('assistant content \nuser', 'lost')]), /leaves out the message/);
+  assert.equal(
+    render(passing, [...briefed, of('assistant', 'c'), of('user', 'd')]),
+    '[system]a[user]b[assistant]c[user]d',
+  );
+});
+
+test('texts of tools that look like marks keep nothing', () => {
+  const deaf = rendererOf(
+    small(
+      "{{ tools | tojson }}{% for m in messages %}{% if m.role != 'system' %}[{{ m.content }}]{% endif %}{% endfor %}",
+    ),
+  );
+  const marks = Array.from({ length: 9 }, (_, i) => `qz0000${i}w`).join(' ');
+  const sly = { type: 'function', function: { name: 'tide', description: `Result of the search: ${marks}` } } as const;
+  const chat = [of('user', 'one?'), of('assistant', 'Two.'), of('user', 'three?'), of('system', 'Rules!')];
+  expect(render(deaf, chat, { tools: [sly] })).toContain('Rules!');
 });
 
 test('a shape is tried once, and so is one that is refused', () => {
