@@ -7,6 +7,16 @@ import { exactJson } from './template/exact_json.ts';
 export type Messages = TemplateInput['messages'];
 type Message = Messages[number];
 
+/** Whether a value is a text with more than blanks. */
+export function hasText(value: unknown): value is string {
+  return typeof value === 'string' && /\S/.test(value);
+}
+
+/** Whether a message of the assistant has calls. */
+export function isCalling({ role, tool_calls: calls }: Message): boolean {
+  return role === 'assistant' && Array.isArray(calls) && calls.length > 0;
+}
+
 /** Nesting depth of tool-call arguments that are parsed; deeper ones stay a string. */
 const MAX_ARGUMENT_DEPTH = 64;
 

@@ -171,13 +171,7 @@ export class ChatRenderer {
     const { spelling, lost } = read?.template
       ? read.placement.of(chat, shape, render)
       : { spelling: AS_THEY_ARE, lost: undefined };
-    const { role, content = '' } = chat.messages[lost ?? -1] ?? {};
-    const begin = String(content).slice(0, MAX_SAID);
-    if (lost !== undefined)
-      throw new Failure(
-        'invalid_request',
-        `messages: the chat template leaves out the message of the ${String(role)} that begins with ${JSON.stringify(begin)}, in every spelling that was tried; send it as a message of the user`,
-      );
+    if (lost !== undefined) throw lostMessage(chat.messages[lost]);
     let first: unknown;
     for (const one of withOthers(spelling, read, chat)) {
       try {
@@ -224,6 +218,14 @@ export class ChatRenderer {
       add_generation_prompt: addGenerationPrompt,
     });
   }
+}
+
+function lostMessage({ role, content = '' }: Messages[number] = {}): Failure {
+  const begin = JSON.stringify(String(content).slice(0, MAX_SAID));
+  return new Failure(
+    'invalid_request',
+    `messages: the chat template leaves out the message of the ${String(role)} that begins with ${begin}, in every spelling that was tried; send it as a message of the user`,
+  );
 }
 
 /** Yields a spelling, and others for a template that refuses the chat in it. */

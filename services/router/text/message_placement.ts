@@ -10,7 +10,7 @@
  */
 import { hash } from 'node:crypto';
 import type { ToolFamily } from '../output/tool_tables.ts';
-import type { Messages } from './chat_messages.ts';
+import { hasText, type Messages } from './chat_messages.ts';
 import {
   AS_THEY_ARE,
   type Change,
@@ -145,8 +145,6 @@ function* combinations<T>(items: readonly T[], size: number, from = 0): Generato
       if (at >= from) for (const rest of combinations(items, size - 1, at + 1)) yield [item, ...rest];
 }
 
-/** A text with something in it. */
-const HAS_TEXT = /\S/;
 /** A role or key that needs no quotes among others. */
 const PLAIN = /^\w+$/;
 
@@ -160,7 +158,7 @@ function shapeOf({ messages, tools }: Chat): string {
       shape += PLAIN.test(key) ? key : JSON.stringify(key);
       if (key === 'role' && typeof value === 'string')
         shape += PLAIN.test(value) ? `:${value} ` : `:${JSON.stringify(value)} `;
-      else if (typeof value === 'string') shape += HAS_TEXT.test(value) ? '=1 ' : '=0 ';
+      else if (typeof value === 'string') shape += hasText(value) ? '=1 ' : '=0 ';
       else if (key === 'tool_calls' && Array.isArray(value)) shape += `(${value.map(callShape).join()}) `;
       else shape += `=${typeof value} `;
     }
@@ -171,9 +169,5 @@ function shapeOf({ messages, tools }: Chat): string {
 function callShape(call: unknown): string {
   const { function: called } = (call ?? {}) as { readonly function?: { readonly arguments?: unknown } };
   const values = called?.arguments;
-  return hasArgumentText(values)
-    ? 'text'
-    : typeof values === 'string' && !HAS_TEXT.test(values)
-      ? 'none'
-      : typeof values;
+  return hasArgumentText(values) ? 'text' : typeof values === 'string' && !hasText(values) ? 'none' : typeof values;
 }

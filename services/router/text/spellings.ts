@@ -18,7 +18,7 @@
  */
 import type { ToolDefinition } from '../openai/tools.ts';
 import type { ToolFamily } from '../output/tool_tables.ts';
-import { forTemplate, type Messages } from './chat_messages.ts';
+import { forTemplate, hasText, isCalling, type Messages } from './chat_messages.ts';
 import { instructions, toolsJson, withCallsAsText, withoutSystem, withShortIds, withSystemText } from './tool_texts.ts';
 
 type Message = Messages[number];
@@ -96,7 +96,7 @@ export function changesOf({ messages, tools }: Chat, traits: TemplateTraits): Ch
     argumentsAsText: hasCalls,
     thinking: hasReasoning && traits.readsThinking,
     thinkingAlone: hasReasoning && hasCalls && traits.readsThinking,
-    textApart: messages.some((message) => isCalling(message) && hasText(message)),
+    textApart: messages.some((message) => isCalling(message) && hasText(message['content'])),
     oneCallEach: messages.some(({ tool_calls: calls }) => Array.isArray(calls) && calls.length > 1),
     joinedTurns: [messages, withSystemInTurns(messages)].some((own) => withJoinedTurns(own) !== own),
     withoutSystem: beginsWithSystem,
@@ -104,13 +104,6 @@ export function changesOf({ messages, tools }: Chat, traits: TemplateTraits): Ch
     callsAsText: hasCalls || messages.some(({ role }) => role === 'tool'),
   };
   return changes.filter((change) => applies[change]);
-}
-
-const isCalling = ({ role, tool_calls: calls }: Message): boolean =>
-  role === 'assistant' && Array.isArray(calls) && calls.length > 0;
-
-function hasText({ content }: Message): boolean {
-  return typeof content === 'string' && content.trim() !== '';
 }
 
 function reasoningOf({ reasoning, reasoning_content: other, thinking }: Message): string | undefined {
@@ -186,7 +179,7 @@ function withThinking(messages: Messages): Messages {
 function withThinkingAlone(messages: Messages): Messages {
   return messages.map((message) => {
     const reasoning = reasoningOf(message);
-    if (!isCalling(message) || reasoning === undefined || !hasText(message)) return message;
+    if (!isCalling(message) || reasoning === undefined || !hasText(message['content'])) return message;
     const all = joined(reasoning, message['content']);
     return { ...message, content: '', reasoning: all, reasoning_content: all, thinking: all };
   });
@@ -194,7 +187,7 @@ function withThinkingAlone(messages: Messages): Messages {
 
 function withTextApart(messages: Messages): Messages {
   return messages.flatMap((message) => {
-    if (!isCalling(message) || !hasText(message)) return [message];
+    if (!isCalling(message) || !hasText(message['content'])) return [message];
     const { content, ...calling } = message;
     return [
       { role: 'assistant', content },

@@ -2,7 +2,7 @@
  * Marks in the place of a chat's texts. A chat of the same shape whose texts are marks, rendered, tells which texts a template keeps,
  * whatever it does with their blanks, quotes and escapes.
  */
-import type { Messages } from './chat_messages.ts';
+import { hasText, isCalling, type Messages } from './chat_messages.ts';
 
 type Message = Messages[number];
 
@@ -77,15 +77,14 @@ export class MarkedChat {
 
   #marked(message: Message, index: number): Message {
     const calls = message['tool_calls'];
-    const isCalling = Array.isArray(calls) && calls.length > 0;
     const marked: Record<string, unknown> = { ...message };
     const isAnswer = message['role'] === 'assistant';
-    if (hasText(message['content'])) marked['content'] = this.#mark(index, 'content', isAnswer && isCalling);
+    if (hasText(message['content'])) marked['content'] = this.#mark(index, 'content', isCalling(message));
     // One text under several names.
     let reasoning: string | undefined;
     for (const name of ['reasoning', 'reasoning_content', 'thinking'])
       if (isAnswer && hasText(message[name])) marked[name] = reasoning ??= this.#mark(index, 'reasoning', true);
-    if (isCalling) marked['tool_calls'] = calls.map((call: unknown) => this.#markedCall(call, index));
+    if (Array.isArray(calls)) marked['tool_calls'] = calls.map((call: unknown) => this.#markedCall(call, index));
     return marked;
   }
 
@@ -112,8 +111,4 @@ const TEXT_FIRST = /^\s*\{\s*"(?:[^"\\]|\\.)*"\s*:\s*"/;
 export function hasArgumentText(values: unknown): boolean {
   if (typeof values === 'string') return TEXT_FIRST.test(values);
   return typeof values === 'object' && values !== null && typeof Object.values(values)[0] === 'string';
-}
-
-function hasText(value: unknown): value is string {
-  return typeof value === 'string' && value.trim() !== '';
 }
