@@ -622,6 +622,17 @@ describe('parameters that OpenAI or vLLM document', () => {
     assert.deepEqual([ended.text, ended.stop_reason], ['', null]);
     const shown = await ask({ max_tokens: 3, ignore_eos: true, skip_special_tokens: false, logit_bias: { '2': 100 } });
     assert.equal(shown.text, '<|im_end|>'.repeat(3));
+    // A stop text that is a special token ends at the token, which texts leave out.
+    for (const special of ['<|im_start|>', '<|im_end|>']) {
+      const bias = { ignore_eos: true, stop: special, logit_bias: { [special === '<|im_end|>' ? '2' : '1']: 100 } };
+      for (const skips of [true, false]) {
+        const { text, ...ends } = await ask({ ...bias, skip_special_tokens: skips });
+        assert.deepEqual([text, ends.finish_reason, ends.stop_reason, ends.ids.length], ['', 'stop', special, 1]);
+      }
+      const included = await ask({ ...bias, include_stop_str_in_output: true });
+      assert.equal(included.text, special);
+      assert.equal((await ask({ ignore_eos: true, stop: special, max_tokens: 3 })).finish_reason, 'length');
+    }
   });
 
   test('continue_final_message goes on where the assistant was', async () => {

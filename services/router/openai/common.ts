@@ -39,7 +39,7 @@ export class UnknownModel extends ParameterFailure {
  * @throws ParameterFailure when the prompt is empty, the context too long, or `min_tokens` above the maximum.
  */
 export function generationOf(
-  { facts, newSeed, maxModelLen }: ApiContext,
+  { facts, newSeed, maxModelLen, output }: ApiContext,
   body: ChatBody | CompletionBody,
   promptTokens: Uint32Array,
   maxTokens: number | undefined,
@@ -67,6 +67,7 @@ export function generationOf(
     );
   }
   const isEchoing = 'isEchoing' in body && body.isEchoing;
+  const stopTexts = output.stopTokens(body.stops);
   const numPromptTop = Math.max(body.numPromptLogprobs, isEchoing ? numLogprobs : -1);
   return {
     ...{ promptTokens, isPromptOnly, isOpenEnded: maxTokens === undefined },
@@ -76,12 +77,13 @@ export function generationOf(
     request: {
       ...{ promptLength: numPrompt, maxLength, promptLogprobs: numPromptTop + 1, constraint },
       // With `ignore_eos` only the tokens that the request names itself end it.
-      stopTokenIds: [...(body.isIgnoringEos ? [] : facts.eosTokenIds), ...body.stopTokenIds],
+      stopTokenIds: [...(body.isIgnoringEos ? [] : facts.eosTokenIds), ...body.stopTokenIds, ...stopTexts.keys()],
       sampling: toSampling(body, facts, newSeed),
       scope: { adapter: '', salt: body.cacheSalt },
     },
     promptLogprobs: numPromptTop < 0 ? undefined : [],
     text: { stops: body.stops, isStopIncluded: body.isStopIncluded, isSkippingSpecial: body.isSkippingSpecial },
+    stopTexts,
     // Like vLLM, every stop token except the model's first end token is reported as the stop reason.
     ownStopTokenIds: [...(body.isIgnoringEos ? [] : facts.eosTokenIds.slice(1)), ...body.stopTokenIds].filter(
       (id) => body.isIgnoringEos || id !== facts.eosTokenIds[0],

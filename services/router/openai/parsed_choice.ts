@@ -29,7 +29,7 @@ export class ParsedChoice {
   read({ text, tokens, finish }: Pick<AnswerDelta, 'text' | 'tokens' | 'finish'>): ParsedOutput {
     const wasReasoning = this.#parser.isReasoning;
     const pieces = this.#parser.push(text);
-    if (finish) pieces.push(...this.#parser.end());
+    if (finish) pieces.push(...this.#parser.end(finish !== 'stop'));
     // Tokens of the markers count too, since they were generated.
     const isReasoning = wasReasoning || this.#parser.isReasoning || pieces.some(({ kind }) => kind === 'reasoning');
     if (isReasoning && this.#counts.reasoningTokens !== undefined) this.#counts.reasoningTokens += tokens.length;

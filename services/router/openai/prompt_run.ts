@@ -35,7 +35,7 @@ export async function* runPrompt(
   scope: RequestScope,
 ): AsyncGenerator<AnswerDelta> {
   const { signal, untilMs } = scope;
-  const { promptTokens, request, ownStopTokenIds } = generation;
+  const { promptTokens, request, ownStopTokenIds, stopTexts } = generation;
   trace.counts = generation.counts;
   trace.expected.targets = targets.of(request.scope.salt, scope.targets);
   trace.wanted.maxTokens = generation.isPromptOnly ? 0 : request.maxLength - promptTokens.length;
@@ -65,13 +65,16 @@ export async function* runPrompt(
       let delta = isSilent ? '' : await text.push(sampled.token, isSearched);
       if (modelFinish) delta += await text.flush(isSearched);
       finish = text.stop === undefined ? modelFinish : 'stop';
-      const ownStop = finish === 'stop' && ownStopTokenIds.includes(sampled.token) ? sampled.token : null;
+      const stopText = modelFinish === 'stop' ? stopTexts.get(sampled.token) : undefined;
+      if (stopText !== undefined && !isSilent && !delta.endsWith(stopText)) delta += stopText;
+      const isOwn = finish === 'stop' && ownStopTokenIds.includes(sampled.token);
+      const ownStop = stopText ?? (isOwn ? sampled.token : null);
       if (finish) outcome = 'finished';
       // Output that ends in a stop string is not what the client has, and output under a salt must not be shared.
       if (modelFinish && text.stop === undefined && request.scope.salt === '')
         onGenerated(promptTokens, modelFinish === 'stop' ? generated.slice(0, -1) : generated);
       const numTokens = generated.length;
-      const matchedStop = text.stop ?? (finish === 'stop' ? sampled.token : null);
+      const matchedStop = text.stop ?? stopText ?? (finish === 'stop' ? sampled.token : null);
       yield {
         ...{ text: delta, tokens: [sampled], offset, numTokens, finish },
         ...{ stopReason: text.stop ?? ownStop, matchedStop },

@@ -22,6 +22,13 @@ export function parameterTypes(parameters: unknown, key: string): ReadonlySet<st
   return types === undefined ? undefined : new Set(types);
 }
 
+/** Returns the names of a tool's parameters; undefined when its schema names none. */
+export function parameterNames(parameters: unknown): readonly string[] | undefined {
+  if (!isSchema(parameters) || !isSchema(parameters['properties'])) return undefined;
+  const names = Object.keys(parameters['properties']);
+  return names.length === 0 ? undefined : names;
+}
+
 /** A look through a schema: its root, and how many more schemas in it may be looked at. */
 interface Look {
   readonly root: Schema;
@@ -74,19 +81,21 @@ export function escaped(char: string): string {
 }
 
 /**
- * Writes one value as JSON while its text arrives. A text is written at once; a value of other types when it has ended. One line end at
- * the beginning and one at the end belong to the format.
+ * Writes one value as JSON while its text arrives. A text is written at once; a value of other types when it has ended. In a format with line
+ * ends, one at the beginning and one at the end are none of the value.
  */
 export class ArgumentValue {
   readonly #types: ReadonlySet<string> | undefined;
+  readonly #hasLineEnds: boolean;
   /** Whether the value can only be a text. */
   #isText: boolean;
   #isOpen = false;
   /** Text that is not yet written: all of a value that may be no text, or a line end that may be the last. */
   #held = '';
 
-  constructor(types: ReadonlySet<string> | undefined) {
+  constructor(types: ReadonlySet<string> | undefined, hasLineEnds: boolean) {
     this.#types = types;
+    this.#hasLineEnds = hasLineEnds;
     this.#isText = types !== undefined && [...types].every((type) => type === 'string');
   }
 
@@ -100,11 +109,14 @@ export class ArgumentValue {
     return Array.from(all, (one) => this.#text(one)).join('');
   }
 
-  /** Returns the rest of the JSON text. */
-  end(): string {
+  /** Returns the rest of the JSON text; undefined where the value is empty and its type has no empty value. */
+  end(): string | undefined {
     if (this.#isText) return `${this.#open()}"`;
-    const json = this.#typed(this.#held.trim());
-    return json ?? JSON.stringify(this.#held.replace(/^\n/, '').replace(/\n$/, ''));
+    const text = this.#held.trim();
+    const json = this.#typed(text);
+    if (json !== undefined) return json;
+    if (text === '' && this.#types?.has('string') === false) return this.#types.has('null') ? 'null' : undefined;
+    return JSON.stringify(this.#hasLineEnds ? this.#held.replace(/^\n/, '').replace(/\n$/, '') : this.#held);
   }
 
   /** Returns what is known of a value that ends before its terminal, which is no complete JSON. */
@@ -122,7 +134,7 @@ export class ArgumentValue {
     const opening = this.#open();
     const before = this.#held;
     this.#held = '';
-    if (char === '\n') {
+    if (char === '\n' && this.#hasLineEnds) {
       // The first line end is left out, a later one waits for what follows.
       if (opening === '') this.#held = char;
       return opening + escaped(before);

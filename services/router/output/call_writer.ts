@@ -1,10 +1,11 @@
 /** Writes the tool call that is being read: its name once it is certain, then its arguments as JSON text. */
-import { ArgumentValue, parameterTypes } from './argument_types.ts';
+import { ArgumentValue, parameterNames, parameterTypes } from './argument_types.ts';
 import type { DeltaWriter } from './output_delta.ts';
 
 /** JSON schemas of the parameters of a request's tools, by the tool's name. */
 export type ToolSchemas = ReadonlyMap<string, unknown>;
 
+const TEXT: ReadonlySet<string> = new Set(['string']);
 const NAME = /^[\w.-]{1,64}$/;
 
 /** Whether a text can be the name of a tool. */
@@ -19,22 +20,29 @@ export function isToolName(name: string): boolean {
 export class CallWriter {
   readonly #out: DeltaWriter;
   readonly #tools: ToolSchemas;
-  #name: string | undefined;
+  readonly #onBegin: () => void;
+  #call: { readonly name: string; readonly id: string | undefined } | undefined;
   #index: number | undefined;
+  /** Parameters that are written one by one; undefined for arguments that come as JSON. */
+  #keys: Set<string> | undefined;
   #numFields = 0;
-  #key: string | undefined;
+  #field: { readonly key: string; readonly isText: boolean | undefined } | undefined;
   #value: ArgumentValue | undefined;
   /** Text between the call's parts that is none of it: content behind the call, so that its arguments follow one another. */
   #aside = '';
+  /** Whether only tools of the request can be called. */
+  isStrict = false;
 
-  constructor(out: DeltaWriter, tools: ToolSchemas) {
+  /** @param onBegin called when a call is written to the answer */
+  constructor(out: DeltaWriter, tools: ToolSchemas, onBegin: () => void = () => undefined) {
     this.#out = out;
     this.#tools = tools;
+    this.#onBegin = onBegin;
   }
 
   /** Whether a call is named and has not ended. */
   get isOpen(): boolean {
-    return this.#name !== undefined;
+    return this.#call !== undefined;
   }
 
   /** Whether the call has been written to the answer, and can no longer be text. */
@@ -52,79 +60,97 @@ export class CallWriter {
     return [...this.#tools.keys()].some((name) => name.startsWith(beginning));
   }
 
-  /** Opens a call. */
-  prepare(name: string): void {
+  /** Whether a call may have this name. */
+  accepts(name: string): boolean {
+    return isToolName(name) && (!this.isStrict || this.isKnown(name));
+  }
+
+  /** Whether the tool has a parameter of this name that the call does not have yet; undefined where its schema names none. */
+  expects(key: string): boolean | undefined {
+    const keys = parameterNames(this.#tools.get(this.#call?.name ?? ''));
+    return keys && keys.includes(key) && this.#keys?.has(key) !== true;
+  }
+
+  /** Opens a call. `id`: as the model wrote it. */
+  prepare(name: string, id?: string): void {
     this.drop();
-    this.#name = name;
+    this.#call = { name, id };
   }
 
   /** Adds JSON text to the arguments. */
   raw(text: string): void {
-    if (this.#name === undefined) return;
-    this.#index ??= this.#out.call(this.#name);
+    if (!this.#call) return;
+    if (this.#index === undefined) {
+      this.#onBegin();
+      this.#index = this.#out.call(this.#call.name, this.#call.id);
+    }
     this.#out.arguments(this.#index, text);
   }
 
   /** Adds text that stands within the call and is none of it. */
   aside(text: string): void {
-    this.#aside += text;
+    this.#aside = (this.#aside + text).trimStart();
   }
 
-  /** Begins a parameter, whose value is written next. */
-  key(key: string): void {
+  /** Begins a parameter, whose value is written next. `isText`: whether the format says that its value is a text. */
+  key(key: string, isText?: boolean): void {
     this.raw('');
-    this.#key = key;
-    this.#value = new ArgumentValue(parameterTypes(this.#tools.get(this.#name ?? ''), key));
+    this.#keys ??= new Set();
+    this.#keys.add(key);
+    this.#field = { key, isText };
+  }
+
+  /** Begins the parameter's value. `hasLineEnds`: whether the format has line ends around it. */
+  beginValue(hasLineEnds: boolean): void {
+    const { key, isText } = this.#field ?? { key: '' };
+    const types = parameterTypes(this.#tools.get(this.#call?.name ?? ''), key);
+    this.#value = new ArgumentValue(types ?? (isText === true ? TEXT : undefined), hasLineEnds);
   }
 
   /** Adds a character to the parameter's value. */
   value(char: string): void {
     if (!this.#value) return;
     const json = this.#value.push(char);
-    if (json !== '') this.raw(this.#field() + json);
+    if (json !== '') this.raw(this.#fieldName() + json);
   }
 
-  /** Ends the parameter's value. */
+  /** Ends the parameter's value. One that is empty and cannot be is left out. */
   endValue(): void {
-    if (this.#value) this.raw(this.#field() + this.#value.end());
-    this.#value = undefined;
+    const json = this.#value?.end();
+    if (json !== undefined) this.raw(this.#fieldName() + json);
+    [this.#value, this.#field] = [undefined, undefined];
   }
 
   /** Ends a call in the middle of a value: its arguments stay incomplete. */
   cut(): void {
     const json = this.#value?.cut() ?? '';
-    if (json !== '') this.raw(this.#field() + json);
+    if (json !== '') this.raw(this.#fieldName() + json);
     this.drop();
   }
 
-  /** Ends the call: a call without arguments gets an empty object. */
+  /** Ends the call: a value that is open is closed, and a call without arguments gets an empty object. */
   end(): void {
-    if (this.#name === undefined) return;
-    if (this.#index === undefined) this.raw('{}');
-    else if (this.#numFields > 0) this.raw('}');
-    else if (this.#value) this.raw('{}');
+    if (!this.#call) return;
+    if (this.#value) this.endValue();
+    if (this.#numFields > 0) this.raw('}');
+    else if (this.#index === undefined || this.#keys) this.raw('{}');
     this.drop();
   }
 
   /** Forgets the call. */
   drop(): void {
-    [this.#name, this.#index, this.#numFields, this.#key, this.#value] = [
-      undefined,
-      undefined,
-      0,
-      undefined,
-      undefined,
-    ];
-    const aside = this.#aside;
+    [this.#call, this.#index, this.#keys] = [undefined, undefined, undefined];
+    [this.#numFields, this.#field, this.#value] = [0, undefined, undefined];
+    const aside = this.#aside.trimEnd();
     this.#aside = '';
     this.#out.content(aside);
   }
 
   /** Returns the JSON text before the first text of a value; empty later. */
-  #field(): string {
-    if (this.#key === undefined) return '';
-    const text = `${this.#numFields++ === 0 ? '{' : ', '}${JSON.stringify(this.#key)}: `;
-    this.#key = undefined;
+  #fieldName(): string {
+    if (!this.#field) return '';
+    const text = `${this.#numFields++ === 0 ? '{' : ', '}${JSON.stringify(this.#field.key)}: `;
+    this.#field = undefined;
     return text;
   }
 }

@@ -2,6 +2,7 @@
 import { escaped, isJson } from './argument_types.ts';
 import type { CallWriter } from './call_writer.ts';
 import type { Reader, Reading } from './json_reader.ts';
+import { JsonText } from './json_text.ts';
 
 /** Marks around strings. */
 const GEMMA_QUOTES: readonly string[] = ['<|"|>', '<escape>', '"'];
@@ -19,6 +20,7 @@ const words: Readonly<Record<string, string>> = {
 /** Writes the object as JSON while it arrives. Keys have no quotes; strings stand between marks and have no escapes. */
 export class GemmaReader implements Reader {
   readonly #call: CallWriter;
+  readonly #json: JsonText;
   /** Open brackets. */
   #open = '';
   /** Text since the last bracket, comma, colon or mark; within a string, the beginning of its mark. */
@@ -27,21 +29,38 @@ export class GemmaReader implements Reader {
   #quote = '';
   /** Whether the token is the value of a key. */
   #isValue = false;
-  #hasComma = false;
+  /** Whether a character came where JSON has none. */
+  #isBroken = false;
 
   constructor(call: CallWriter) {
     this.#call = call;
+    this.#json = new JsonText((text) => {
+      call.raw(text);
+    });
   }
 
   read(char: string): Reading {
-    if (this.#quote !== '') return this.#readString(char);
+    const reading = this.#quote === '' ? this.#read(char) : this.#readString(char);
+    return this.#isBroken ? this.#end('over') : reading;
+  }
+
+  /** Closes what is open, where the answer ends. */
+  end(): Reading {
+    if (this.#open === '') return 'end';
+    // A key that is not whole has no value yet.
+    if (this.#quote === '' && (this.#isValue || this.#open.endsWith('['))) this.#flush();
+    return this.#end('end');
+  }
+
+  #read(char: string): Reading {
     if (this.#open === '' && char !== '{') return /\s/.test(char) ? 'more' : 'fail';
     const isKey = this.#open.endsWith('{') && !this.#isValue;
     if (char === '{' || char === '[') this.#openBracket(char);
     else if (char === '}' || char === ']') return this.#closeBracket(char);
     else if (char === ',') {
       this.#flush();
-      [this.#hasComma, this.#isValue] = [true, false];
+      this.#write(', ');
+      this.#isValue = false;
     } else if (char === ':' && isKey) {
       this.#write(`${this.#token === '' ? '' : JSON.stringify(this.#token.trim())}: `);
       [this.#token, this.#isValue] = ['', true];
@@ -63,7 +82,6 @@ export class GemmaReader implements Reader {
 
   #closeBracket(char: string): Reading {
     this.#flush();
-    this.#hasComma = false;
     this.#write(char);
     this.#open = this.#open.slice(0, -1);
     this.#isValue = this.#open.endsWith('{');
@@ -97,11 +115,11 @@ export class GemmaReader implements Reader {
   }
 
   #write(json: string): void {
-    this.#call.raw(this.#hasComma ? `, ${json}` : json);
-    this.#hasComma = false;
+    for (const char of json) this.#isBroken ||= !this.#json.push(char);
   }
 
   #end(reading: Reading): Reading {
+    this.#json.complete();
     this.#call.end();
     return reading;
   }

@@ -5,17 +5,25 @@
  */
 import type { Choose, ToolStates, Transition } from './output_table.ts';
 
-const FUNCTION = /\bto=functions\.([\w.-]+)/;
+const RECIPIENT = /\bto=([\w.-]+)/;
+/** Namespace of the request's tools. */
+const FUNCTIONS = 'functions.';
 
-/** Chooses the state of a message by its header: calls of functions, the answer, and everything else, which is reasoning. */
-const byHeader: Choose = (header) => {
-  const name = FUNCTION.exec(header)?.[1];
+/**
+ * Chooses the state of a message by its header: calls of functions, with their namespace or without, reasoning, and everything else, which is
+ * read by the user.
+ */
+const byHeader: Choose = (header, _, isKnown) => {
+  const recipient = RECIPIENT.exec(header)?.[1];
+  const own = recipient?.startsWith(FUNCTIONS) === true ? recipient.slice(FUNCTIONS.length) : undefined;
+  const last = recipient?.slice(recipient.lastIndexOf('.') + 1);
+  const name = own ?? [recipient, last].find((one) => one !== undefined && isKnown(one));
   if (name !== undefined) return { to: 'call', name };
   const channel = /<\|channel\|>\s*(\w+)/.exec(header)?.[1];
   if (channel === undefined) return undefined;
-  // Commentary without a recipient is a preamble for the reader.
-  const isContent = channel === 'final' || (channel === 'commentary' && !/\bto=/.test(header));
-  return { to: isContent ? 'content' : 'reasoning' };
+  // Commentary without a recipient is a preamble for the reader; messages to anyone else are part of the model's work.
+  const isWork = channel === 'analysis' || (recipient !== undefined && channel !== 'final');
+  return { to: isWork ? 'reasoning' : 'content' };
 };
 
 const CHANNEL = '<|channel|>';

@@ -1,6 +1,7 @@
 /** Readers of JSON texts: the object of a call's arguments, and the object that names a call and has its arguments. */
 import { isJson } from './argument_types.ts';
-import { isToolName, type CallWriter } from './call_writer.ts';
+import type { CallWriter } from './call_writer.ts';
+import { JsonText } from './json_text.ts';
 
 /**
  * Result of reading a character: it belongs to the value (`more`), it is the value's last (`end`), it is behind the value (`over`), or
@@ -12,15 +13,16 @@ export type Reading = 'more' | 'end' | 'over' | 'fail';
 export interface Reader {
   /** Reads the next character. */
   read(char: string): Reading;
+  /** Reads the end of the answer, where the value is not whole: what is open is closed. Returns `over` where the value had ended before. */
+  end?(): Reading;
+  /** Text that is still to be read after `over`; undefined: the last character. */
+  readonly rest?: string;
 }
 
 const SPACE = /\s/;
 const VALUE_START = /[-\w"{[]/;
 /** UTF-16 units of a value that is neither name nor arguments (P1). */
 const MAX_VALUE = 1 << 18;
-/** Characters of JSON outside of strings; any other ends an object that is not whole. */
-const STRUCTURE = /[\w\s+\-.,:{}[\]"]/;
-
 /** Follows strings and brackets of JSON text. */
 class Nesting {
   #depth = 0;
@@ -51,24 +53,31 @@ class Nesting {
 }
 
 /**
- * Reads an object and hands its text on unchanged, as soon as a key or its end follows the brace. A character that no JSON has there
- * ends it.
+ * Reads an object and hands its text on as JSON, as soon as a key or its end follows the brace. A character that no JSON has there ends it;
+ * what is open then is closed.
  */
 export class ObjectReader implements Reader {
-  readonly #write: (text: string) => void;
-  readonly #nesting = new Nesting();
+  readonly #json: JsonText;
   /** The brace and white space before the first key. */
   #head: string | undefined = '';
 
   constructor(write: (text: string) => void) {
-    this.#write = write;
+    this.#json = new JsonText(write);
   }
 
   read(char: string): Reading {
     if (this.#head !== undefined) return this.#open(char);
-    if (!this.#nesting.isInString && !STRUCTURE.test(char)) return 'over';
-    this.#write(char);
-    return this.#nesting.push(char) ? 'end' : 'more';
+    if (!this.#json.push(char)) {
+      this.#json.complete();
+      return 'over';
+    }
+    return this.#json.isEnded ? 'end' : 'more';
+  }
+
+  /** Closes what is open, where the answer ends. */
+  end(): Reading {
+    if (this.#head === undefined) this.#json.complete();
+    return 'end';
   }
 
   #open(char: string): Reading {
@@ -83,9 +92,8 @@ export class ObjectReader implements Reader {
     }
     if (char !== '"' && char !== '}') return 'fail';
     this.#head = undefined;
-    this.#write(head + char);
-    this.#nesting.push('{');
-    return this.#nesting.push(char) ? 'end' : 'more';
+    for (const one of head + char) this.#json.push(one);
+    return this.#json.isEnded ? 'end' : 'more';
   }
 }
 
@@ -138,6 +146,11 @@ export class CallReader implements Reader {
         if (char !== '{' || !ARGUMENTS.includes(this.#key) || this.#hasArguments) return this.#begin(char);
         return this.#readArguments(this.#openArguments(), char);
     }
+  }
+
+  /** Closes arguments that are open, where the answer ends. */
+  end(): Reading {
+    return this.#object?.end() ?? 'end';
   }
 
   #expect(isThere: boolean, next: Expected): Reading {
@@ -199,7 +212,8 @@ export class CallReader implements Reader {
 
   #named(name: unknown): boolean {
     if (this.#call.isOpen) return true;
-    if (typeof name !== 'string' || !isToolName(name) || (this.#isKnown && !this.#call.isKnown(name))) return false;
+    if (typeof name !== 'string' || !this.#call.accepts(name) || (this.#isKnown && !this.#call.isKnown(name)))
+      return false;
     this.#call.prepare(name);
     if (this.#early !== undefined) this.#call.raw(this.#early);
     return true;

@@ -12,7 +12,7 @@ const MAX_SPACE = 1_024;
 
 /** Options of a {@link DeltaWriter}. */
 export interface DeltaWriterOptions {
-  readonly newCallId: () => string;
+  readonly newCallId: (name: string, index: number) => string;
   /** Upper bound of the calls of the answer; further ones are dropped. */
   readonly maxCalls: number;
 }
@@ -82,12 +82,15 @@ export class DeltaWriter {
     this.#after = 'reasoning';
   }
 
-  /** Begins a call and returns its index, with which its arguments are written. */
-  call(name: string): number {
+  /** Begins a call and returns its index, with which its arguments are written. `ownId`: as the model wrote it. */
+  call(name: string, ownId?: string): number {
     this.#space = '';
     this.#after = 'call';
     const index = this.#numCalls++;
-    if (index < this.#options.maxCalls) this.#deltas.push({ kind: 'call', index, id: this.#options.newCallId(), name });
+    if (index < this.#options.maxCalls) {
+      const id = ownId ?? this.#options.newCallId(name, index);
+      this.#deltas.push({ kind: 'call', index, id, name });
+    }
     return index;
   }
 

@@ -1,22 +1,38 @@
 /** The output format of a model: chosen by its chat template's text, by a response template, or by name; and the parsers of its answers. */
 import type { CallForm } from '../grammar/text_rule.ts';
-import { callFormOf, familyOf } from './call_form.ts';
 import type { ToolSchemas } from './call_writer.ts';
 import { OutputParser } from './output_parser.ts';
-import { outputTable, type OutputTable, type States, type StateSpec, type ToolStates } from './output_table.ts';
+import {
+  BEHIND_CALL,
+  outputTable,
+  type OutputTable,
+  type States,
+  type StateSpec,
+  type ToolStates,
+  type Transition,
+} from './output_table.ts';
 import {
   harmonyMarkers,
   reasoningFamilies,
+  reasoningFamilyOf,
   reasoningMarkers,
   type ReasoningFamily,
   type ReasoningMarkers,
 } from './reasoning_tables.ts';
 import { responseTemplate } from './response_template.ts';
 import { RuleFormat, type SpecialNames } from './rule_format.ts';
-import { toolFamilies, toolStates, type ToolFamily } from './tool_tables.ts';
+import {
+  callFormOf,
+  familyOf,
+  toolFamilies,
+  toolFamilyNames,
+  toolFamilyOf,
+  type FamilyDescription,
+  type ToolFamily,
+} from './tool_families.ts';
 
 /** Names that `--tool-call-parser` takes. */
-export const toolParserNames = ['auto', 'none', ...toolFamilies] as const;
+export const toolParserNames = ['auto', 'none', ...toolFamilyNames] as const;
 /** Names that `--reasoning-parser` takes. */
 export const reasoningParserNames = ['auto', 'none', ...reasoningFamilies] as const;
 
@@ -36,71 +52,82 @@ export interface FormatChoice {
   readonly responseTemplate: unknown;
 }
 
-/** Families of tool formats by what stands in a chat template, the first that fits. */
-const toolMarkers: readonly (readonly [family: ToolFamily, ...all: RegExp[]])[] = [
-  ['harmony', /<\|channel\|>/, /<\|message\|>/],
-  ['gemma4', /<\|tool_call>|<start_function_call>/],
-  ['glm', /<arg_key>/],
-  ['qwen3_xml', /<function=/, /<parameter=/],
-  ['mistral', /\[TOOL_CALLS\]/],
-  ['phi4', /functools|<\|\/tool_call\|>|<\|\/tool\|>/],
-  ['pythonic', /<\|python_start\|>|<\|tool_call_start\|>|<function_calls>|\[func_name1?\(|\[func1\(/],
-  ['granite', /<\|tool_call\|>/],
-  ['hermes', /<tool_call>/],
-  ['llama3_json', /<\|python_tag\|>|"parameters": dictionary/],
-];
-
-const reasoningSigns: readonly (readonly [family: ReasoningFamily, sign: RegExp])[] = [
-  ['harmony', /<\|channel\|>analysis/],
-  ['gemma4', /<\|channel>thought/],
-  ['granite', /Here is my thought process|<response>/],
-  ['mistral', /\[THINK\]/],
-  ['think', /<think>/],
-  // Only the end is looked for in earlier turns: the model begins with its reasoning.
-  ['deepseek_r1', /<\/think>/],
-];
-
 /**
  * Returns the formats of a model. `template` is the text of its chat template.
  * @param response the response template of its tokenizer_config.json; undefined when there is none
+ * @param tokens special tokens of its vocabulary
  */
-export function chooseFormat(template: string | undefined, response: unknown, names: ParserNames): FormatChoice {
-  const found = toolMarkers.find(([, ...all]) => all.every((sign) => sign.test(template ?? '')))?.[0];
-  const thinking = reasoningSigns.find(([, sign]) => sign.test(template ?? ''))?.[0];
+export function chooseFormat(
+  template: string | undefined,
+  response: unknown,
+  names: ParserNames,
+  tokens: readonly string[] = [],
+): FormatChoice {
   const isOwn = response !== undefined && names.tools === 'auto' && names.reasoning === 'auto';
-  const tools = names.tools === 'auto' ? (found ?? 'json') : names.tools === 'none' ? undefined : names.tools;
+  const found = (): ToolFamily => (template === undefined ? 'json' : toolFamilyOf(template, tokens));
+  const tools = names.tools === 'auto' ? found() : names.tools === 'none' ? undefined : names.tools;
+  const thinking = names.reasoning === 'auto' ? reasoningFamilyOf(template ?? '') : names.reasoning;
   return {
     tools,
-    reasoning: names.reasoning === 'auto' ? thinking : names.reasoning === 'none' ? undefined : names.reasoning,
+    reasoning: thinking === 'none' ? undefined : thinking,
     calls: isOwn ? undefined : callFormOf(tools, template),
     responseTemplate: isOwn ? response : undefined,
   };
 }
 
+/** State behind a block of reasoning. */
+const BEHIND_REASONING = 'behind_reasoning';
 const NO_TOOLS: ToolStates = { start: 'content', states: { content: { text: 'content' } } };
+
+const toAll = (literals: readonly string[], to: string): Record<string, string> =>
+  Object.fromEntries(literals.map((literal) => [literal, to]));
 
 function tableOf(tools: ToolFamily | undefined, reasoning: ReasoningFamily | undefined): OutputTable | undefined {
   if (tools === 'harmony' || reasoning === 'harmony') return harmonyTable(reasoning !== undefined);
   const markers: ReasoningMarkers | undefined = reasoning && reasoningMarkers[reasoning];
   if (!tools && !markers) return undefined;
-  const { start, states, markers: more = [] }: ToolStates = tools ? toolStates[tools] : NO_TOOLS;
-  if (!markers) return outputTable(start, states, more);
-  const { open, close, dropped = [], isOpenMissing = false } = markers;
-  const to = (literals: readonly string[], state: string): Record<string, string> =>
-    Object.fromEntries(literals.map((literal) => [literal, state]));
-  const content: StateSpec = states['content'] ?? { text: 'content' };
+  const own: ToolStates = tools ? toolFamilies[tools].states : NO_TOOLS;
+  if (!markers) return outputTable(own.start, own.states, own.markers);
+  const { open, close, around, isOpenMissing = false } = markers;
   const all: States = {
-    ...states,
-    content: { ...content, on: { ...content.on, ...to(dropped, 'content') } },
-    before_reasoning: { text: 'space', on: to(open, 'begun_reasoning'), next: start },
-    begun_reasoning: { text: 'space', on: to(open, 'reasoning'), next: 'reasoning', isFormat: true },
-    reasoning: { text: 'reasoning', on: to(close, start) },
+    ...own.states,
+    ...answerStates(own, markers),
+    before_reasoning: { text: 'space', on: toAll(open, 'begun_reasoning'), next: own.start },
+    begun_reasoning: { text: 'space', on: toAll(open, 'reasoning'), next: 'reasoning', isFormat: true },
+    reasoning: { text: 'reasoning', on: { ...trials(own), ...toAll(close, around ? BEHIND_REASONING : own.start) } },
   };
-  return outputTable(isOpenMissing ? 'begun_reasoning' : 'before_reasoning', all, more);
+  return outputTable(isOpenMissing ? 'begun_reasoning' : 'before_reasoning', all, own.markers);
+}
+
+/** Returns the terminals in reasoning at which a call may begin, without the reasoning having been closed. */
+function trials({ states, openers = [] }: ToolStates): Record<string, Transition> {
+  const on = states['content']?.on ?? {};
+  return Object.fromEntries(
+    openers.flatMap((literal) => {
+      const to = on[literal];
+      return to === undefined ? [] : [[literal, { ...(typeof to === 'string' ? { to } : to), isTrial: true }]];
+    }),
+  );
+}
+
+/** Returns the states behind the reasoning: that of an answer, within its own markers where the format has them, and that behind a call in open reasoning. */
+function answerStates({ start, states }: ToolStates, { close, around }: ReasoningMarkers): States {
+  const content: StateSpec = states['content'] ?? { text: 'content' };
+  const behindCall: StateSpec = { text: 'space', on: { ...content.on, ...toAll(close, 'content') }, next: 'content' };
+  const all = { content, [BEHIND_CALL]: behindCall };
+  if (!around) return all;
+  const [open, end] = around;
+  return {
+    ...all,
+    [BEHIND_REASONING]: { text: 'space', on: { [open]: 'answer' }, next: start },
+    answer: { ...content, on: { ...content.on, [end]: 'answered' } },
+    // Only the last one is a marker.
+    answered: { text: 'space', on: { [end]: 'answered' }, next: 'answer', isDroppedAtEnd: true },
+  };
 }
 
 function harmonyTable(hasReasoning: boolean): OutputTable {
-  const { start, states, markers } = toolStates.harmony;
+  const { start, states, markers }: ToolStates = toolFamilies.harmony.states;
   const { reasoning } = states;
   const text = hasReasoning ? 'reasoning' : 'content';
   return outputTable(start, reasoning ? { ...states, reasoning: { ...reasoning, text } } : states, markers);
@@ -119,8 +146,8 @@ export interface ParserOptions {
   readonly newId: () => string;
 }
 
-/** Characters of a call's id, by Mistral's templates, which refuse any other length. */
-const MISTRAL_ID = 9;
+/** Returns the id of a call of a family that has no ids of its own. */
+const anyId: NonNullable<FamilyDescription['newId']> = (random) => `call_${random.slice(0, 24)}`;
 
 /** Formats of a model without tokenizer, whose output is not parsed. */
 export const NO_FORMAT: FormatChoice = { tools: undefined, reasoning: undefined, responseTemplate: undefined };
@@ -142,6 +169,8 @@ export class OutputFormat {
   /** Tables of the formats that grammars enforce, by family. */
   readonly #enforced = new Map<ToolFamily, OutputTable | undefined>();
 
+  /** Ids of the special tokens that texts leave out, by content. */
+  readonly #special: ReadonlyMap<string, number>;
   readonly #hidden: Readonly<Record<'withTools' | 'withoutTools', ReadonlySet<number> | undefined>>;
 
   /** @throws Error when the response template cannot be used */
@@ -161,6 +190,7 @@ export class OutputFormat {
       [this.#withTools, this.#withoutTools] = [own.table(true), own.table(false)];
       this.hasReasoning = own.hasReasoning;
     }
+    this.#special = new Map(specialTokens.map(({ id, content }) => [content, id]));
     this.#hidden = {
       withTools: hiddenTokens(this.#withTools, specialTokens),
       withoutTools: hiddenTokens(this.#withoutTools, specialTokens),
@@ -170,6 +200,16 @@ export class OutputFormat {
   /** Returns the special tokens that text leaves out for a parser: all but the format's markers; undefined when there is no parser. */
   hiddenTokens(hasTools: boolean): ReadonlySet<number> | undefined {
     return hasTools ? this.#hidden.withTools : this.#hidden.withoutTools;
+  }
+
+  /** Returns the texts of these that are one special token, by its id. */
+  stopTokens(texts: readonly string[]): Map<number, string> {
+    const found = new Map<number, string>();
+    for (const text of texts) {
+      const id = this.#special.get(text);
+      if (id !== undefined) found.set(id, text);
+    }
+    return found;
   }
 
   /** Whether a token's text is a literal of the format, or part of one. */
@@ -183,8 +223,8 @@ export class OutputFormat {
     if (!table) return undefined;
     const random = (): string => newId() + newId();
     const prefix = this.#isClosedAhead(end) ? '' : end;
-    const isMistral = this.choice.tools === 'mistral';
-    const newCallId = (): string => (isMistral ? random().slice(0, MISTRAL_ID) : `call_${random().slice(0, 24)}`);
+    const { newId: idOf = anyId }: FamilyDescription = toolFamilies[this.choice.tools ?? 'json'];
+    const newCallId = (name: string, index: number): string => idOf(random(), name, index);
     const maxCalls = isParallel ? Infinity : 1;
     return new OutputParser({ table, tools, prefix, newCallId, maxCalls });
   }

@@ -3,22 +3,30 @@
  *
  * It reads one UTF-16 unit at a time and its state depends on the text so far alone, so that the pieces in which a text arrives make no
  * difference. Text that could still be a call is held; if it turns out to be none, it is content, and nothing is lost. A call whose name
- * is known and whose arguments have begun is a call; the text behind it up to its end is its arguments, valid or not.
+ * is known and whose arguments have begun is a call; the text behind it up to its end is its arguments, which are written as JSON.
  */
-import { CallWriter, isToolName, type ToolSchemas } from './call_writer.ts';
-import { GemmaReader } from './gemma_reader.ts';
-import { CallReader, ObjectReader, type Reader } from './json_reader.ts';
+import { CallWriter, type ToolSchemas } from './call_writer.ts';
+import type { Reader } from './json_reader.ts';
+import { MessageArguments } from './message_arguments.ts';
+import { OpenReasoning } from './open_reasoning.ts';
 import { DeltaWriter, type DeltaWriterOptions, type OutputDelta } from './output_delta.ts';
-import type { OutputTable, PatternTerminal, State, TextKind, Transition } from './output_table.ts';
-import { PythonCallReader } from './python_reader.ts';
+import {
+  BEHIND_CALL,
+  type OutputTable,
+  type PatternTerminal,
+  type State,
+  type TextKind,
+  type Transition,
+} from './output_table.ts';
+import { readerOf } from './readers.ts';
+import { isWord, MAX_HELD, writeBody } from './whole_texts.ts';
+import { namedBy } from './value_reader.ts';
 
-/** UTF-16 units of held text (P1): longer text is no call. */
-const MAX_HELD = 1 << 18;
-/** UTF-16 units of the name of a parameter or the header of a message (P1). */
-const MAX_WORD = 512;
 /** UTF-16 units of a terminal that is a regular expression (P1). */
 const MAX_PATTERN = 256;
 const SPACE = /\s/;
+/** Texts at which a call is over. */
+const END_KINDS: ReadonlySet<TextKind> = new Set<TextKind>(['content', 'reasoning', 'tail']);
 
 /** Options of an {@link OutputParser}. */
 export interface OutputParserOptions extends DeltaWriterOptions {
@@ -46,11 +54,17 @@ export class OutputParser {
   /** Text of a state that is read as a whole: name, key, word or body. */
   #word = '';
   #groups: Groups = {};
+  readonly #reasoning = new OpenReasoning();
+  #arguments: MessageArguments;
 
   constructor({ table, tools, prefix, ...options }: OutputParserOptions) {
     this.#states = table.states;
     this.#out = new DeltaWriter(options);
-    this.#call = new CallWriter(this.#out, tools);
+    this.#call = new CallWriter(this.#out, tools, () => {
+      this.#reasoning.leave();
+      this.#call.isStrict = false;
+    });
+    this.#arguments = new MessageArguments(this.#call);
     this.#state = this.#stateOf(table.start);
     this.#enter(this.#state);
     this.push(prefix);
@@ -58,7 +72,7 @@ export class OutputParser {
 
   /** Whether the next text belongs to the reasoning, as far as is known. */
   get isReasoning(): boolean {
-    return this.#state.text === 'reasoning' || this.#state.next === 'reasoning';
+    return this.#reasoning.isTrial || this.#state.text === 'reasoning' || this.#state.next === 'reasoning';
   }
 
   /** Reads the next piece of text, and returns what is certain now. */
@@ -67,18 +81,28 @@ export class OutputParser {
     return this.#out.take();
   }
 
-  /** Ends the answer, and returns the rest. A call that the text breaks off keeps the arguments that are there. */
-  end(): OutputDelta[] {
+  /**
+   * Ends the answer, and returns the rest. A call that breaks off keeps the arguments that are there: as JSON, unless the answer `isCut` by a limit of
+   * its length, where nobody is to take them for whole.
+   */
+  end(isCut = false): OutputDelta[] {
+    // Text that is left behind a value is read again, and may have a value at its end too.
+    for (let reader = this.#reader; reader && !isCut; reader = this.#reader) {
+      if (reader.end?.() !== 'over') break;
+      this.#readBehind(reader, '');
+    }
     const rest = this.#pattern?.text ?? this.#partial;
     [this.#pattern, this.#partial] = [undefined, ''];
     for (const char of rest) this.#text(char);
     const kind = this.#state.text;
     if (kind === 'body') this.#endBody();
     else if (this.#call.isBegun) {
-      if (kind === 'space' || kind === 'tail' || kind === 'arguments') this.#call.end();
+      if (kind === 'arguments' && !isCut) this.#arguments.end();
+      if (!isCut || kind === 'space' || kind === 'tail' || kind === 'arguments') this.#call.end();
       else this.#call.cut();
     }
-    if (this.#state.isFormat !== true) this.#out.content(this.#held);
+    if (this.#reasoning.isTrial) this.#out.reasoning(this.#held);
+    else if (this.#state.isFormat !== true && this.#state.isDroppedAtEnd !== true) this.#out.content(this.#held);
     this.#held = '';
     this.#out.end();
     return this.#out.take();
@@ -145,50 +169,62 @@ export class OutputParser {
       if (this.#held.length > MAX_HELD) this.#fail('');
       return;
     }
+    if (reading === 'over') this.#readBehind(reader, char);
+    else this.#goBehind();
+  }
+
+  /** Goes to the state behind a value. */
+  #goBehind(): void {
     this.#held = '';
     this.#go(this.#state.next ?? 'content', true);
-    if (reading === 'over') this.#step(char);
+  }
+
+  /** Reads again what a reader has left over. */
+  #readBehind({ rest }: Reader, char: string): void {
+    this.#goBehind();
+    for (const one of rest ?? char) this.#step(one);
   }
 
   /** Reads a character that is no part of a terminal. */
   #text(char: string): void {
     const { text: kind } = this.#state;
     if (kind === 'content') this.#out.content(char);
-    else if (kind === 'reasoning') this.#out.reasoning(char);
-    else if (kind === 'value') this.#call.value(char);
-    else if (kind === 'arguments') this.#arguments(char);
+    else if (kind === 'reasoning') this.#reason(char);
+    else if (kind === 'arguments') this.#argument(char);
     else if (kind === 'tail' || kind === 'space') this.#between(char, kind);
     else if (kind === 'dropped') this.#hold(char);
-    else if (this.#isWord(this.#word + char, kind)) {
+    else if (isWord(this.#word + char, kind)) {
       this.#word += char;
       this.#hold(char);
     } else this.#fail(char);
     if (this.#held.length > MAX_HELD) this.#fail('');
   }
 
-  #isWord(word: string, kind: TextKind): boolean {
-    if (kind === 'body') return word.length <= MAX_HELD;
-    return word.length <= MAX_WORD && (kind !== 'name' || /^\s*[\w.-]{0,64}\s*$/.test(word));
+  #reason(char: string): void {
+    this.#out.reasoning(char);
+    this.#reasoning.push(char);
   }
 
-  #arguments(char: string): void {
-    if (!this.#call.isBegun && SPACE.test(char)) return;
-    this.#held = '';
-    this.#call.raw(char);
+  #argument(char: string): void {
+    this.#arguments.push(char);
+    if (this.#call.isBegun) this.#held = '';
   }
 
   /** Reads white space between the parts of a format, or what stands there in its place. */
   #between(char: string, kind: 'tail' | 'space'): void {
-    if (SPACE.test(char)) {
+    if (kind === 'space' && this.#state.next === undefined && this.#call.isBegun) this.#call.aside(char);
+    else if (SPACE.test(char)) {
       this.#held += char;
+    } else if (kind === 'tail' && this.#reasoning.isLeft) {
+      this.#go('content', true);
+      this.#step(char);
     } else if (kind === 'tail') {
       this.#out.content(this.#held + char);
       this.#held = '';
     } else if (this.#state.next !== undefined) {
       this.#go(this.#state.next, false);
       this.#step(char);
-    } else if (this.#call.isBegun) this.#call.aside(char);
-    else this.#fail(char);
+    } else this.#fail(char);
   }
 
   /** Holds a character until it is known whether it is content; one of a call that has begun is none. */
@@ -197,21 +233,31 @@ export class OutputParser {
   }
 
   /** Follows a terminal to the next state. */
-  #follow({ to, keep = 0 }: Transition, terminal: string, groups: Groups): void {
+  #follow({ to, keep = 0, isTrial = false }: Transition, terminal: string, groups: Groups): void {
+    if (isTrial && !this.#reasoning.try()) {
+      for (const char of terminal) this.#reason(char);
+      return;
+    }
     const { text: kind } = this.#state;
     const word = this.#word;
     const kept = keep === 0 ? '' : terminal.slice(-keep);
+    if (isTrial) this.#call.isStrict = true;
     this.#held += terminal.slice(0, terminal.length - kept.length);
-    const chosen = typeof to === 'string' ? { to } : to(word, groups);
-    const name = kind === 'name' ? word.trim() : chosen && 'name' in chosen ? chosen.name : undefined;
-    if (!chosen || (name !== undefined && !isToolName(name))) {
+    const isKnown = (name: string): boolean => this.#call.isKnown(name);
+    const chosen = typeof to === 'string' ? { to } : to(word, groups, isKnown);
+    const named = kind === 'name' ? { name: namedBy(word).name } : chosen;
+    const { name, id }: { readonly name?: string; readonly id?: string } = named ?? {};
+    if (!chosen || (name !== undefined && !this.#call.accepts(name))) {
       this.#fail('');
     } else {
-      if (kind === 'key') this.#call.key(word.trim());
-      if (kind === 'value') this.#call.endValue();
+      if (kind === 'key') {
+        const key = namedBy(word);
+        this.#call.key(key.name, key.isText);
+      }
+      if (kind === 'arguments') this.#arguments.end();
       if (kind === 'body') this.#endBody();
       else this.#groups = groups;
-      if (name !== undefined) this.#call.prepare(name);
+      if (name !== undefined) this.#call.prepare(name, id);
       this.#go(chosen.to, true);
     }
     for (const char of kept) this.#step(char);
@@ -220,52 +266,43 @@ export class OutputParser {
   /** Goes to a state. Behind a terminal, the text that was held belongs to the format. */
   #go(name: string, isBehindTerminal: boolean): void {
     const { text: before, isFormat: wasFormat } = this.#state;
-    if (before === 'reasoning') this.#out.closeReasoning();
-    this.#state = this.#stateOf(name);
-    const { text: kind, isFormat } = this.#state;
-    const isEnd = kind === 'content' || kind === 'reasoning' || kind === 'tail';
+    const isEnd = END_KINDS.has(this.#stateOf(name).text);
     if (isEnd) this.#call.end();
+    if (isEnd && this.#reasoning.isTrial) {
+      this.#resumeReasoning('');
+      return;
+    }
+    if (before === 'reasoning' && !this.#reasoning.isTrial) this.#out.closeReasoning();
+    const isBehindCall = this.#reasoning.isLeft && name === 'content' && this.#state !== this.#states.get(BEHIND_CALL);
+    this.#reasoning.isLeft &&= name !== 'content' || isBehindCall;
+    this.#state = this.#stateOf(isBehindCall ? BEHIND_CALL : name);
     if (isEnd && !isBehindTerminal && !wasFormat) this.#out.content(this.#held);
-    if (isEnd || isFormat || before === 'reasoning' || this.#call.isBegun) this.#held = '';
+    const isOver = isEnd || this.#state.isFormat === true || before === 'reasoning' || this.#call.isBegun;
+    if (isOver && !this.#reasoning.isTrial) this.#held = '';
     this.#enter(this.#state);
   }
 
-  #enter({ text: kind }: State): void {
+  #enter(state: State): void {
+    const { text: kind } = state;
     this.#word = '';
-    this.#reader = this.#readerOf(kind);
+    this.#reader = readerOf(state, this.#call);
+    if (kind === 'arguments') this.#arguments = new MessageArguments(this.#call);
     if (kind === 'reasoning') this.#out.openReasoning();
-  }
-
-  #readerOf(kind: TextKind): Reader | undefined {
-    const call = this.#call;
-    if (kind === 'call' || kind === 'known_call') return new CallReader(call, kind === 'known_call');
-    if (kind === 'python_call' || kind === 'known_python_call')
-      return new PythonCallReader(call, kind === 'known_python_call');
-    if (kind === 'gemma_object') return new GemmaReader(call);
-    if (kind !== 'object') return undefined;
-    return new ObjectReader((text) => {
-      call.raw(text);
-    });
   }
 
   /** Writes the calls of a region that has ended; a region that has none is content. */
   #endBody(): void {
-    const calls = this.#state.parse?.(this.#word, this.#groups);
-    if (!calls || calls.length === 0) {
-      this.#out.content(this.#held);
-      this.#held = '';
-      return;
-    }
+    const hasCalls = writeBody(this.#call, this.#state.parse?.(this.#word, this.#groups));
+    if (!hasCalls) this.#out.content(this.#held);
     this.#held = '';
-    for (const { name, json } of calls) {
-      this.#call.prepare(name);
-      this.#call.raw(json);
-      this.#call.end();
-    }
   }
 
-  /** The text since the last content is no call: it is content, and the character is read there. */
+  /** The text since the last content is no call: it is content, or reasoning that goes on, and the character is read there. */
   #fail(char: string): void {
+    if (this.#reasoning.isTrial) {
+      this.#resumeReasoning(char);
+      return;
+    }
     const text = this.#call.isBegun ? this.#word : this.#held;
     if (this.#call.isBegun) this.#call.end();
     this.#call.drop();
@@ -273,5 +310,16 @@ export class OutputParser {
     this.#go('content', true);
     this.#out.content(text);
     if (char !== '') this.#step(char);
+  }
+
+  /** Goes on with the reasoning, which only mentioned a marker. The text behind it is read again. */
+  #resumeReasoning(char: string): void {
+    const text = this.#held + char;
+    this.#call.drop();
+    [this.#reasoning.isTrial, this.#call.isStrict, this.#held] = [false, false, ''];
+    this.#state = this.#stateOf('reasoning');
+    [this.#word, this.#reader] = ['', undefined];
+    this.#reason(text.charAt(0));
+    for (const one of text.slice(1)) this.#step(one);
   }
 }

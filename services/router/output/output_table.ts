@@ -7,6 +7,7 @@
  * The state `content` is where a call that turns out to be none returns to: every table has it.
  */
 import assert from 'node:assert/strict';
+import type { ValueMarks } from './value_reader.ts';
 
 /**
  * Meaning of a state's text:
@@ -15,30 +16,36 @@ import assert from 'node:assert/strict';
  * - `tail`: behind a call; white space is dropped, other text is content
  * - `space`: white space; other text leads to `next`, or shows that this is no call
  * - `dropped`: shown to nobody
- * - `name`, `key`, `value`: parts of a call whose arguments are written one by one
+ * - `name`, `key`: parts of a call whose arguments are written one by one
  * - `arguments`: JSON text of a call's arguments, up to a terminal
  * - `word`: text that the next transition looks at
  * - `body`: a whole region, which `parse` turns into calls when it ends
- * - the rest are values that end by themselves, each with a reader of its own (readers.ts); they lead to `next`
+ * - the rest are values that end by themselves, each with a reader of its own; they lead to `next`. `value` is that of a parameter
  */
 export type TextKind =
   | ('content' | 'reasoning' | 'tail' | 'space' | 'dropped')
-  | ('name' | 'key' | 'value' | 'arguments' | 'word' | 'body')
+  | ('name' | 'key' | 'arguments' | 'word' | 'body')
   | ReaderKind;
 
 /** Kinds of values that end by themselves. `known_…` takes only names of the request's tools: such calls have no marker before them. */
-type ReaderKind = 'call' | 'known_call' | 'object' | 'python_call' | 'known_python_call' | 'gemma_object';
+type ReaderKind = 'call' | 'known_call' | 'object' | 'python_call' | 'known_python_call' | 'gemma_object' | 'value';
 
-/** State that follows a terminal, chosen by the text before it or by the groups of a pattern; `name` names the call that begins. */
+/**
+ * State that follows a terminal, chosen by the text before it or by the groups of a pattern. `name` names the call that begins, `id` is the id that
+ * the model gave it; `isKnown` tells whether a tool of the request has a name.
+ */
 export type Choose = (
   word: string,
   groups: Readonly<Record<string, string>>,
-) => { readonly to: string; readonly name?: string } | undefined;
+  isKnown: (name: string) => boolean,
+) => { readonly to: string; readonly name?: string; readonly id?: string } | undefined;
 
 /** Follows a terminal: the next state, and how many of the terminal's last characters are read again there. */
 export interface Transition {
   readonly to: string | Choose;
   readonly keep?: number;
+  /** Whether a call begins here that reasoning may only mention: what follows tells. */
+  readonly isTrial?: boolean;
 }
 
 /** A terminal that is a regular expression. It is tried wherever its literal `prefix` stands. */
@@ -61,9 +68,16 @@ export interface StateSpec {
   readonly patterns?: readonly PatternTerminal[];
   readonly next?: string;
   readonly parse?: ParseBody;
+  /** Markers of the format around values, where the text is one. */
+  readonly marks?: ValueMarks;
   /** Whether the text up to here, and what breaks off here, belongs to the format and can no longer be content. */
   readonly isFormat?: boolean;
+  /** Whether text that is held here is dropped where the answer ends. */
+  readonly isDroppedAtEnd?: boolean;
 }
+
+/** State behind a call that began in reasoning that was not closed; a table of a format without reasoning has none. */
+export const BEHIND_CALL = 'behind_call';
 
 /** States by name. */
 export type States = Readonly<Record<string, StateSpec>>;
@@ -72,12 +86,14 @@ export type States = Readonly<Record<string, StateSpec>>;
 export interface ToolStates {
   readonly start: string;
   readonly states: States;
+  /** Terminals of `content` that begin a call wherever they stand. */
+  readonly openers?: readonly string[];
   /** Marker strings that are no terminals. */
   readonly markers?: readonly string[];
 }
 
 /** One state, ready to be run. */
-export interface State extends Pick<StateSpec, 'text' | 'next' | 'parse' | 'isFormat'> {
+export interface State extends Pick<StateSpec, 'text' | 'next' | 'parse' | 'isFormat' | 'isDroppedAtEnd' | 'marks'> {
   readonly terminals: ReadonlyMap<string, Transition | PatternTerminal>;
   /** Beginnings of terminals, without the whole ones. */
   readonly beginnings: ReadonlySet<string>;
@@ -99,7 +115,10 @@ export function outputTable(start: string, specs: States, more: readonly string[
     ...[...terminals.values()].flatMap(({ to }) => (typeof to === 'string' ? [to] : [])),
   ]);
   for (const name of ['content', start, ...targets]) assert(states.has(name), `the table has no state ${name}`);
-  const markers = [...states.values()].flatMap(({ terminals }) => [...terminals.keys()]);
+  const markers = [...states.values()].flatMap(({ terminals, marks }) => [
+    ...terminals.keys(),
+    ...(marks ? [marks.close, marks.open, marks.end].flat() : []),
+  ]);
   return { start, states, markers: [...new Set([...markers, ...more])] };
 }
 

@@ -4,8 +4,8 @@
 export interface ReasoningMarkers {
   readonly open: readonly string[];
   readonly close: readonly string[];
-  /** Markers around the answer itself, which are left out. */
-  readonly dropped?: readonly string[];
+  /** Markers around the answer behind the reasoning, which are left out. */
+  readonly around?: readonly [open: string, close: string];
   /** Whether an answer begins with its reasoning, without a marker. */
   readonly isOpenMissing?: boolean;
   /** Marker before an answer that is no call. */
@@ -24,7 +24,7 @@ export const reasoningMarkers = {
   granite: {
     open: ['Here is my thought process:', "Here's my thought process:", '<think>'],
     close: ['Here is my response:', "Here's my response:", '</think>'],
-    dropped: ['<response>', '</response>'],
+    around: ['<response>', '</response>'],
   },
   gemma4: { open: ['<|channel>thought\n'], close: ['<channel|>'] },
   harmony: undefined,
@@ -37,6 +37,22 @@ export const harmonyMarkers: ReasoningMarkers = {
   begin: '<|channel|>final<|message|>',
   barred: ['<|'],
 };
+
+/** Families by what stands in a chat template, the first that fits. */
+const signs: readonly (readonly [family: ReasoningFamily, sign: RegExp])[] = [
+  ['harmony', /<\|channel\|>analysis/],
+  ['gemma4', /<\|channel>thought/],
+  // Other templates have `<response>` around the results of tools.
+  ['granite', /Here is my thought process|<response>\s*<\/response>/],
+  ['mistral', /\[THINK\]/],
+  // A template that only looks for the end in earlier turns does not say that the model begins with its reasoning.
+  ['think', /<\/?think>/],
+];
+
+/** Returns the family of a chat template; undefined where it says nothing of reasoning. */
+export function reasoningFamilyOf(template: string): ReasoningFamily | undefined {
+  return signs.find(([, sign]) => sign.test(template))?.[0];
+}
 
 /** Family of a reasoning format. */
 export type ReasoningFamily = keyof typeof reasoningMarkers;

@@ -3,7 +3,7 @@ import { Failure } from '../../../shared/base/failure.ts';
 import { markersOf } from '../grammar/call_forms.ts';
 import type { CallForm, ReasoningBefore, TextRule } from '../grammar/text_rule.ts';
 import { harmonyMarkers, reasoningMarkers, type ReasoningFamily, type ReasoningMarkers } from './reasoning_tables.ts';
-import type { ToolFamily } from './tool_tables.ts';
+import type { ToolFamily } from './tool_families.ts';
 
 /** Special tokens of a model by their names. */
 export interface SpecialNames {

@@ -1,6 +1,5 @@
 /** Formats in which models write tool calls: one table per family. */
-import { harmonyStates } from './harmony_states.ts';
-import type { States, ToolStates } from './output_table.ts';
+import type { Choose, States, ToolStates } from './output_table.ts';
 
 /** A JSON list of calls, up to `]`, which leads to `close`. */
 const list = (close: string): States => ({
@@ -16,8 +15,9 @@ const calls: States = {
 };
 
 /** Qwen 2.5 and 3, SmolLM3, Granite 4, Hermes 2 Pro: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`. */
-const hermes: ToolStates = {
+export const hermes: ToolStates = {
   start: 'content',
+  openers: ['<tool_call>'],
   states: {
     content: { text: 'content', on: { '<tool_call>': 'call' } },
     call: { text: 'call', next: 'close' },
@@ -26,8 +26,9 @@ const hermes: ToolStates = {
 };
 
 /** Llama 3: `{"name": …, "parameters": {…}}`, `;` between calls; at the beginning of a line, or behind a marker. */
-const llama3Json: ToolStates = {
+export const llama3Json: ToolStates = {
   start: 'start',
+  openers: ['<|python_tag|>'],
   states: {
     start: { text: 'space', on: { '<|python_tag|>': 'call', '{': { to: 'known', keep: 1 } }, next: 'content' },
     content: { text: 'content', on: { '<|python_tag|>': 'call', '\n{': { to: 'known', keep: 1 } } },
@@ -38,7 +39,7 @@ const llama3Json: ToolStates = {
 };
 
 /** Models whose template reads no tools, told in a system message: a line of JSON per call, also as a list or in a code block. */
-const json: ToolStates = {
+export const json: ToolStates = {
   start: 'start',
   states: {
     start: {
@@ -55,9 +56,13 @@ const json: ToolStates = {
   },
 };
 
-/** Llama 3.2 and 4, Gemma 3, LFM2 and OLMo 3: `[f(a=1), g(b="x")]`, at the beginning of a line or behind a marker. */
-const pythonic: ToolStates = {
+/**
+ * Llama 3.2 and 4, LFM2 and OLMo 3: `[f(a=1), g(b="x")]`, at the beginning of a line or behind a marker; some templates of LFM2 have a list of JSON
+ * behind it.
+ */
+export const pythonic: ToolStates = {
   start: 'start',
+  openers: ['<|python_start|>', '<|tool_call_start|>', '<function_calls>'],
   states: {
     start: {
       text: 'space',
@@ -74,7 +79,10 @@ const pythonic: ToolStates = {
       text: 'content',
       on: { '\n[': 'known', '<|python_start|>': 'open', '<|tool_call_start|>': 'open', '<function_calls>': 'open' },
     },
-    open: { text: 'space', on: { '[': 'call' }, next: 'call' },
+    open: { text: 'space', on: { '[': 'items', '{': { to: 'object_call', keep: 1 } }, next: 'call' },
+    items: { text: 'space', on: { '{': { to: 'object_call', keep: 1 } }, next: 'call' },
+    object_call: { text: 'call', next: 'object_more' },
+    object_more: { text: 'tail', on: { ',': 'object_call', ']': 'closed', '<|tool_call_end|>': 'content' } },
     call: { text: 'python_call', next: 'marked' },
     marked: {
       text: 'space',
@@ -96,8 +104,9 @@ const pythonic: ToolStates = {
 };
 
 /** Mistral: `[TOOL_CALLS][{"name": …, "arguments": {…}}]`, or from version 11 of its tokenizer `[TOOL_CALLS]f[ARGS]{…}`. */
-const mistral: ToolStates = {
+export const mistral: ToolStates = {
   start: 'content',
+  openers: ['[TOOL_CALLS]'],
   states: {
     content: { text: 'content', on: { '[TOOL_CALLS]': 'calls' } },
     calls: { text: 'space', on: { '[': 'list', '{': { to: 'single', keep: 1 } }, next: 'name' },
@@ -110,8 +119,9 @@ const mistral: ToolStates = {
 };
 
 /** Phi-4-mini: `<|tool_call|>[{…}]<|/tool_call|>`, or `functools[{…}]`. */
-const phi4: ToolStates = {
+export const phi4: ToolStates = {
   start: 'content',
+  openers: ['<|tool_call|>', 'functools['],
   states: {
     content: { text: 'content', on: { '<|tool_call|>': 'calls', 'functools[': 'list' } },
     ...calls,
@@ -120,8 +130,9 @@ const phi4: ToolStates = {
 };
 
 /** Granite 3: `<|tool_call|>[{"name": …, "arguments": {…}}]`, or `<tool_call>` before it; Granite 4 writes as hermes. */
-const granite: ToolStates = {
+export const granite: ToolStates = {
   start: 'content',
+  openers: ['<|tool_call|>', '<tool_call>'],
   states: {
     content: { text: 'content', on: { '<|tool_call|>': 'calls', '<tool_call>': 'calls' } },
     ...calls,
@@ -129,23 +140,10 @@ const granite: ToolStates = {
   },
 };
 
-/** Qwen3-Coder and Qwen 3.5: `<tool_call><function=NAME><parameter=KEY>value</parameter></function></tool_call>`. */
-const qwen3Xml: ToolStates = {
-  start: 'content',
-  states: {
-    content: { text: 'content', on: { '<tool_call>': 'open', '<function=': 'name' } },
-    open: { text: 'space', on: { '<function=': 'name' } },
-    name: { text: 'name', on: { '>': 'parameters' } },
-    parameters: { text: 'space', on: { '<parameter=': 'key', '</function>': 'close', '</tool_call>': 'content' } },
-    key: { text: 'key', on: { '>': 'value' } },
-    value: { text: 'value', on: { '</parameter>': 'parameters' } },
-    close: { text: 'tail', on: { '</tool_call>': 'content', '<tool_call>': 'open', '<function=': 'name' } },
-  },
-};
-
 /** Gemma 4: `<|tool_call>call:NAME{key:<|"|>text<|"|>}<tool_call|>`; FunctionGemma the same with other markers. */
-const gemma4: ToolStates = {
+export const gemma4: ToolStates = {
   start: 'content',
+  openers: ['<|tool_call>', '<start_function_call>'],
   markers: ['<|"|>', '<escape>'],
   states: {
     content: { text: 'content', on: { '<|tool_call>': 'open', '<start_function_call>': 'open' } },
@@ -165,35 +163,54 @@ const gemma4: ToolStates = {
   },
 };
 
-/** GLM 4.5 and later: `<tool_call>NAME<arg_key>KEY</arg_key><arg_value>value</arg_value></tool_call>`, with line ends between or not. */
-const glm: ToolStates = {
+/** Begins the call whose id Kimi wrote: `functions.NAME:INDEX`. */
+const byId: Choose = (word) => {
+  const id = word.trim();
+  const { name, index } = /^(?:functions\.)?(?<name>[\w.-]+?)(?::(?<index>\d+))?$/.exec(id)?.groups ?? {};
+  if (name === undefined) return undefined;
+  return { to: 'object', name, ...(index === undefined ? {} : { id }) };
+};
+
+const kimiCall: Record<string, string> = { '<|tool_call_begin|>': 'id' };
+
+/** Kimi K2: `<|tool_calls_section_begin|><|tool_call_begin|>functions.NAME:INDEX<|tool_call_argument_begin|>{…}<|tool_call_end|><|tool_calls_section_end|>`. */
+export const kimiK2: ToolStates = {
   start: 'content',
+  openers: ['<|tool_calls_section_begin|>', '<|tool_call_begin|>'],
   states: {
-    content: { text: 'content', on: { '<tool_call>': 'name' } },
-    name: { text: 'name', on: { '<arg_key>': 'key', '</tool_call>': 'content' } },
-    key: { text: 'key', on: { '</arg_key>': 'between' } },
-    between: { text: 'space', on: { '<arg_value>': 'value' } },
-    value: { text: 'value', on: { '</arg_value>': 'parameters' } },
-    parameters: { text: 'space', on: { '<arg_key>': 'key', '</tool_call>': 'content' } },
+    content: { text: 'content', on: { '<|tool_calls_section_begin|>': 'section', ...kimiCall } },
+    section: { text: 'space', on: { ...kimiCall, '<|tool_calls_section_end|>': 'content' } },
+    id: { text: 'word', on: { '<|tool_call_argument_begin|>': { to: byId } } },
+    object: { text: 'object', next: 'close' },
+    close: {
+      text: 'tail',
+      on: { ...kimiCall, '<|tool_call_end|>': 'close', '<|tool_calls_section_end|>': 'content' },
+    },
   },
 };
 
-/** Tool formats by family. */
-export const toolStates = {
-  hermes,
-  llama3_json: llama3Json,
-  pythonic,
-  mistral,
-  phi4,
-  granite,
-  json,
-  qwen3_xml: qwen3Xml,
-  gemma4,
-  harmony: harmonyStates,
-  glm,
-} as const satisfies Readonly<Record<string, ToolStates>>;
+/** Begins the call whose name, or whose type, DeepSeek wrote. */
+const byType: Choose = (word, _, isKnown) => {
+  const name = word.trim();
+  return name === 'function' && !isKnown(name) ? { to: 'own_name' } : { to: 'object', name };
+};
 
-/** Family of a tool format. */
-export type ToolFamily = keyof typeof toolStates;
-/** Families of tool formats. */
-export const toolFamilies = Object.keys(toolStates) as ToolFamily[];
+const [deepseekCalls, deepseekCall] = ['<｜tool▁calls▁begin｜>', '<｜tool▁call▁begin｜>'];
+const deepseekAgain = { [deepseekCall]: 'name', '<｜tool▁calls▁end｜>': 'content' };
+
+/**
+ * DeepSeek V3.1: `<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{…}<｜tool▁call▁end｜><｜tool▁calls▁end｜>`; V3 and R1 write the type before
+ * the mark between, and the name behind it: `function<｜tool▁sep｜>NAME`, with the arguments in a code block.
+ */
+export const deepseek: ToolStates = {
+  start: 'content',
+  openers: [deepseekCalls, deepseekCall],
+  states: {
+    content: { text: 'content', on: { [deepseekCalls]: 'calls', [deepseekCall]: 'name' } },
+    calls: { text: 'space', on: deepseekAgain },
+    name: { text: 'word', on: { '<｜tool▁sep｜>': { to: byType } } },
+    own_name: { text: 'name', on: { '```json': 'object', '```\n': 'object', '{': { to: 'object', keep: 1 } } },
+    object: { text: 'object', next: 'close' },
+    close: { text: 'tail', on: { '```': 'close', '<｜tool▁call▁end｜>': 'close', ...deepseekAgain } },
+  },
+};

@@ -33,6 +33,8 @@ export interface Generation {
   readonly isOpenEnded: boolean;
   /** Stop tokens that the answer names as `stop_reason`: the client's own, and the model's end tokens except the first. */
   readonly ownStopTokenIds: readonly number[];
+  /** Stop texts that are special tokens, by id. Texts leave these tokens out, so that they end the output by their ids too. */
+  readonly stopTexts: ReadonlyMap<number, string>;
   readonly text: TextStreamOptions;
   /**
    * Log-probabilities of the prompt's tokens from the second on, complete before the first output token, also after a failover;

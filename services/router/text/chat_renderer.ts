@@ -4,7 +4,7 @@ import { Failure, messageOf } from '../../../shared/base/failure.ts';
 import type { TemplateInput } from '../openai/parameters.ts';
 import type { ToolDefinition } from '../openai/tools.ts';
 import { chooseFormat, prefixReader, type FormatChoice, type ParserNames } from '../output/output_format.ts';
-import type { ToolFamily } from '../output/tool_tables.ts';
+import type { ToolFamily } from '../output/tool_families.ts';
 import { responseTemplate } from '../output/response_template.ts';
 import { leftOpen, namesInTags, namesRole, readsVariable, type Messages } from './chat_messages.ts';
 import { MessagePlacement } from './message_placement.ts';
@@ -84,8 +84,14 @@ export class ChatRenderer {
   /**
    * @param config tokenizer_config.json
    * @param file text of chat_template.jinja; undefined when there is none
+   * @param tokens special tokens of the vocabulary
    */
-  constructor(config: Readonly<Record<string, unknown>>, file: string | undefined, parsers: ParserNames) {
+  constructor(
+    config: Readonly<Record<string, unknown>>,
+    file: string | undefined,
+    parsers: ParserNames,
+    tokens: readonly string[] = [],
+  ) {
     this.#config = config;
     const found = file ?? templatesSchema.safeParse(config['chat_template']).data;
     const named = (name: string): string | undefined =>
@@ -94,7 +100,7 @@ export class ChatRenderer {
     const forTools = named('tool_use') ?? usual;
     const response = config['response_template'] ?? undefined;
     this.formatError = response === undefined ? undefined : whyUnusable(response);
-    this.format = chooseFormat(forTools, this.formatError === undefined ? response : undefined, parsers);
+    this.format = chooseFormat(forTools, this.formatError === undefined ? response : undefined, parsers, tokens);
     const read = (source: string): ReadTemplate => new ReadTemplate(source, this.#family);
     this.#usual = usual === undefined ? undefined : read(usual);
     this.#forTools = forTools === usual ? this.#usual : forTools === undefined ? undefined : read(forTools);

@@ -9,7 +9,7 @@
  * The question is asked of a chat of the same shape whose texts are marks, once a shape: roles in order, and which fields are there.
  */
 import { hash } from 'node:crypto';
-import type { ToolFamily } from '../output/tool_tables.ts';
+import type { ToolFamily } from '../output/tool_families.ts';
 import { hasText, type Messages } from './chat_messages.ts';
 import {
   AS_THEY_ARE,

@@ -17,7 +17,7 @@
  *   callsAsText       and their results are text of the user (Phi-3.5, Gemma)
  */
 import type { ToolDefinition } from '../openai/tools.ts';
-import type { ToolFamily } from '../output/tool_tables.ts';
+import type { ToolFamily } from '../output/tool_families.ts';
 import { forTemplate, hasText, isCalling, type Messages } from './chat_messages.ts';
 import { instructions, toolsJson, withCallsAsText, withoutSystem, withShortIds, withSystemText } from './tool_texts.ts';
 

@@ -75,7 +75,7 @@ export class TokenizerTools {
     this.#tokenizer = openLibrary(JSON.parse(tokenizer), this.#config);
     this.#spell = tokenSpeller(this.#tokenizer.tokenizer.decoder);
     this.#added = new Map(this.#tokenizer.tokenizer.added_tokens.map(({ id, content }) => [id, content]));
-    this.#chats = new ChatRenderer(this.#config, template, parsers);
+    this.#chats = new ChatRenderer(this.#config, template, parsers, [...this.#added.values()]);
     this.#keepsReasoning = keepsReasoning;
   }
 

@@ -4,23 +4,16 @@
  */
 import type { ToolDefinition } from '../openai/tools.ts';
 import { isJson } from '../output/argument_types.ts';
-import type { ToolFamily } from '../output/tool_tables.ts';
+import { toolFamilies, type ToolFamily } from '../output/tool_families.ts';
 import type { Messages } from './chat_messages.ts';
 
 type Message = Messages[number];
-
-/** How a family writes a call whose name and arguments are given as texts. */
-const example: Partial<Record<ToolFamily, (name: string, json: string) => string>> = {
-  hermes: (name, json) => `<tool_call>\n{"name": "${name}", "arguments": ${json}}\n</tool_call>`,
-  phi4: (name, json) => `<|tool_call|>[{"name": "${name}", "arguments": ${json}}]<|/tool_call|>`,
-  granite: (name, json) => `<|tool_call|>[{"name": "${name}", "arguments": ${json}}]`,
-};
 
 /** Returns a call as the model is to write it; `values` as a text is JSON. */
 function written(family: ToolFamily, name: string, values: unknown): string {
   const json = typeof values === 'string' ? (/\S/.test(values) ? values : '{}') : JSON.stringify(values);
   if (family === 'pythonic') return `[${pythonCall(name, isJson(json) ? JSON.parse(json) : undefined)}]`;
-  return example[family]?.(name, json) ?? `{"name": "${name}", "arguments": ${json}}`;
+  return toolFamilies[family].write?.(name, json) ?? `{"name": "${name}", "arguments": ${json}}`;
 }
 
 function pythonCall(name: string, values: unknown): string {

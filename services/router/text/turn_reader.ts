@@ -33,7 +33,7 @@ export function turnReader(format: OutputFormat): TurnReader {
     if (!parser) return contentTurn(text);
     const pieces = parser.push(text);
     if (parser.isReasoning && pieces.some(({ kind }) => kind === 'reasoning')) return undefined;
-    const message = messageOf([...pieces, ...parser.end()], true);
+    const message = messageOf([...pieces, ...parser.end(true)], true);
     const calls = (message.tool_calls ?? []).map(({ function: called }) => [
       called.name,
       neutralJson(called.arguments),

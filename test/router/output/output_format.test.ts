@@ -32,7 +32,7 @@ const templates: readonly (readonly [model: string, template: string, tools: str
     ['Gemma 4', "{{ '<|tool_call>call:' }}{{ '<|channel>thought\\n' }}", 'gemma4', 'gemma4'],
     ['gpt-oss', '{{- "<|start|>assistant<|channel|>analysis<|message|>" }}', 'harmony', 'harmony'],
     ['GLM 4.5', "{{ '<tool_call>' }}<arg_key>{{ k }}</arg_key><think>", 'glm', 'think'],
-    ['DeepSeek R1, distilled', "{% set content = content.split('</think>')[-1] %}", 'json', 'deepseek_r1'],
+    ['DeepSeek R1, distilled', "{% set content = content.split('</think>')[-1] %}", 'json', 'think'],
   ];
 
 test.each(templates)('%s', (_, template, tools, reasoning) => {

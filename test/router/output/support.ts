@@ -16,6 +16,8 @@ export interface ParseOptions {
   readonly prefix?: string;
   readonly hasTools?: boolean;
   readonly isParallel?: boolean;
+  /** Whether a limit of the length ends the answer. */
+  readonly isCut?: boolean;
 }
 
 export function joined(deltas: readonly OutputDelta[]): Parsed {
@@ -46,7 +48,7 @@ export class ParsedFormat {
   /** The deltas of a text that arrives in these pieces. */
   deltas(
     pieces: Iterable<string>,
-    { schemas = {}, prefix = '', hasTools = true, isParallel = true }: ParseOptions = {},
+    { schemas = {}, prefix = '', hasTools = true, isParallel = true, isCut = false }: ParseOptions = {},
   ): OutputDelta[] {
     let numIds = 0;
     const parser = this.#format.parser({
@@ -57,7 +59,18 @@ export class ParsedFormat {
     assert(parser);
     const deltas: OutputDelta[] = [];
     for (const piece of pieces) deltas.push(...parser.push(piece));
-    return [...deltas, ...parser.end()];
+    return [...deltas, ...parser.end(isCut)];
+  }
+
+  /** The text, parsed as one piece. */
+  whole(text: string, options?: ParseOptions): Parsed {
+    return joined(this.deltas([text], options));
+  }
+
+  /** The text, parsed in pieces of this many characters. */
+  pieces(text: string, size: number, options?: ParseOptions): Parsed {
+    const all = Array.from({ length: Math.ceil(text.length / size) }, (_, i) => text.slice(i * size, (i + 1) * size));
+    return joined(this.deltas(all, options));
   }
 
   /** The parsed text, which is the same whole, at every split, and in pieces of one, two, three and seven characters. */

@@ -124,7 +124,7 @@ function worldOf({ decode: play, prefill: playPrefill, chosen: more, outcomes = 
     generation: {
       ...{ counts, origin: { tenant: '', priority: 0 }, promptTokens: prompt },
       request: neutralRequest(NUM_TOKENS, 2 * CONTEXT),
-      ...{ isPromptOnly: false, isOpenEnded: false, ownStopTokenIds: [], promptLogprobs },
+      ...{ isPromptOnly: false, isOpenEnded: false, ownStopTokenIds: [], stopTexts: new Map(), promptLogprobs },
       text: { stops: [], isStopIncluded: false, isSkippingSpecial: true },
     },
     ...{ trace, excluded, tokens: new TokenList(prompt), chain: { keys: new Int32Array(0) } as never },

@@ -129,6 +129,7 @@ function generation(change: Partial<Generation> = {}, maxLength = 60): Generatio
       isPromptOnly: false,
       isOpenEnded: false,
       ownStopTokenIds: [],
+      stopTexts: new Map(),
       promptLogprobs: undefined,
     },
     ...{ origin: { tenant: '', priority: 0 }, counts: new RequestCounts(PROMPT.length) },

@@ -66,6 +66,7 @@ function asked(
         isOpenEnded: false,
         origin: { tenant: 'a tenant', priority: 3 },
         ownStopTokenIds: [],
+        stopTexts: new Map(),
       },
       ...{ counts, promptLogprobs: undefined },
       text: { stops: [], isStopIncluded: false, isSkippingSpecial: true },
