@@ -75,9 +75,18 @@ function typeOf(value: unknown): string {
   return typeof value;
 }
 
+/** Characters that a JSON string has with a backslash. */
+// eslint-disable-next-line no-control-regex -- these are the characters that are meant
+const ESCAPED = /[\u0000-\u001f"\\]/g;
+
 /** Returns a character as it stands in a JSON string. */
-export function escaped(char: string): string {
+function escaped(char: string): string {
   return char < ' ' || char === '"' || char === '\\' ? JSON.stringify(char).slice(1, -1) : char;
+}
+
+/** Returns a text as it stands in a JSON string. */
+export function quotable(text: string): string {
+  return text.replace(ESCAPED, escaped);
 }
 
 /**
@@ -99,14 +108,14 @@ export class ArgumentValue {
     this.#isText = types !== undefined && [...types].every((type) => type === 'string');
   }
 
-  /** Returns more of the JSON text. */
-  push(char: string): string {
-    if (this.#isText) return this.#text(char);
-    this.#held += char;
+  /** Reads more of the value, and returns more of the JSON text. */
+  push(text: string): string {
+    if (this.#isText) return this.#text(text);
+    this.#held += text;
     if (this.#held.length <= MAX_TYPED) return '';
     const all = this.#held;
     [this.#held, this.#isText] = ['', true];
-    return Array.from(all, (one) => this.#text(one)).join('');
+    return this.#text(all);
   }
 
   /** Returns the rest of the JSON text; undefined where the value is empty and its type has no empty value. */
@@ -130,16 +139,13 @@ export class ArgumentValue {
     return '"';
   }
 
-  #text(char: string): string {
+  #text(text: string): string {
     const opening = this.#open();
-    const before = this.#held;
-    this.#held = '';
-    if (char === '\n' && this.#hasLineEnds) {
-      // The first line end is left out, a later one waits for what follows.
-      if (opening === '') this.#held = char;
-      return opening + escaped(before);
-    }
-    return opening + escaped(before) + escaped(char);
+    // The first line end is left out, a last one waits for what follows.
+    const isLineEnd = opening !== '' && this.#hasLineEnds && text.startsWith('\n');
+    const all = this.#held + (isLineEnd ? text.slice(1) : text);
+    this.#held = this.#hasLineEnds && all.endsWith('\n') ? '\n' : '';
+    return opening + quotable(all.slice(0, all.length - this.#held.length));
   }
 
   /** Returns the value as JSON of an allowed type; undefined when it is a text. */

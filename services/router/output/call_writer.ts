@@ -107,10 +107,10 @@ export class CallWriter {
     this.#value = new ArgumentValue(types ?? (isText === true ? TEXT : undefined), hasLineEnds);
   }
 
-  /** Adds a character to the parameter's value. */
-  value(char: string): void {
-    if (!this.#value) return;
-    const json = this.#value.push(char);
+  /** Adds text to the parameter's value. */
+  value(text: string): void {
+    if (!this.#value || text === '') return;
+    const json = this.#value.push(text);
     if (json !== '') this.raw(this.#fieldName() + json);
   }
 

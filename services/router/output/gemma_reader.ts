@@ -1,5 +1,5 @@
 /** Reader of the arguments that Gemma 4 and FunctionGemma write: `{city:<|"|>Oslo<|"|>,days:2,tags:[<|"|>a<|"|>]}`. */
-import { escaped, isJson } from './argument_types.ts';
+import { isJson } from './argument_types.ts';
 import type { CallWriter } from './call_writer.ts';
 import type { Reader, Reading } from './json_reader.ts';
 import { JsonText } from './json_text.ts';
@@ -42,6 +42,14 @@ export class GemmaReader implements Reader {
   read(char: string): Reading {
     const reading = this.#quote === '' ? this.#read(char) : this.#readString(char);
     return this.#isBroken ? this.#end('over') : reading;
+  }
+
+  skip(text: string, at: number): number {
+    if (this.#quote === '' || this.#token !== '') return at;
+    const mark = text.indexOf(this.#quote.charAt(0), at);
+    const end = mark < 0 ? text.length : mark;
+    if (end > at) this.#json.writeText(text.slice(at, end));
+    return end;
   }
 
   /** Closes what is open, where the answer ends. */
@@ -96,7 +104,7 @@ export class GemmaReader implements Reader {
   #readString(char: string): Reading {
     this.#token += char;
     while (this.#token !== '' && !this.#quote.startsWith(this.#token)) {
-      this.#write(escaped(this.#token.charAt(0)));
+      this.#json.writeText(this.#token.charAt(0));
       this.#token = this.#token.slice(1);
     }
     if (this.#token !== this.#quote) return 'more';

@@ -15,6 +15,8 @@ export interface Reader {
   read(char: string): Reading;
   /** Reads the end of the answer, where the value is not whole: what is open is closed. Returns `over` where the value had ended before. */
   end?(): Reading;
+  /** Reads text that has no meaning of its own, as `read` would do for each character. Returns where it ends. */
+  skip?(text: string, at: number): number;
   /** Text that is still to be read after `over`; undefined: the last character. */
   readonly rest?: string;
 }
@@ -72,6 +74,10 @@ export class ObjectReader implements Reader {
       return 'over';
     }
     return this.#json.isEnded ? 'end' : 'more';
+  }
+
+  skip(text: string, at: number): number {
+    return this.#head === undefined ? this.#json.skip(text, at) : at;
   }
 
   /** Closes what is open, where the answer ends. */
@@ -146,6 +152,10 @@ export class CallReader implements Reader {
         if (char !== '{' || !ARGUMENTS.includes(this.#key) || this.#hasArguments) return this.#begin(char);
         return this.#readArguments(this.#openArguments(), char);
     }
+  }
+
+  skip(text: string, at: number): number {
+    return this.#object?.skip(text, at) ?? at;
   }
 
   /** Closes arguments that are open, where the answer ends. */

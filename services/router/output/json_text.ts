@@ -1,10 +1,13 @@
 /** A JSON object that a model writes, as JSON: what it left out or wrote otherwise is mended while it is read, so that the result can always be parsed. */
-import { escaped } from './argument_types.ts';
+import { escaped, quotable } from './argument_types.ts';
 import { pythonValue } from './python_literal.ts';
 
 const SPACE = /\s/;
 /** Characters that end a number or a word. */
 const DELIMITER = /[\s,:}\]]/;
+/** Text of a string that is JSON as it is; a longer one is read in parts. */
+// eslint-disable-next-line no-control-regex -- control characters need an escape
+const PLAIN = /(?:[^"\\\u0000-\u001f]|\\["\\/bfnrt]){1,8192}/y;
 const WORDS = ['true', 'false', 'null'];
 /** UTF-16 units of a number or word (P1). */
 const MAX_SCALAR = 4_096;
@@ -58,6 +61,21 @@ export class JsonText {
       return true;
     }
     return this.#pushStructure(char);
+  }
+
+  /** Writes the plain text of a string up to `end`. Returns where it ends. */
+  skip(text: string, at: number, end = text.length): number {
+    if (this.#string === undefined || this.#escape !== '') return at;
+    PLAIN.lastIndex = at;
+    const { length } = PLAIN.exec(text)?.[0] ?? '';
+    const to = Math.min(at + length, end);
+    if (to > at) this.#write(text.slice(at, to));
+    return to;
+  }
+
+  /** Writes text of a string that has no escapes. */
+  writeText(text: string): void {
+    this.#write(quotable(text));
   }
 
   /** Closes everything that is open. */

@@ -11,6 +11,11 @@ export class MessageArguments {
     this.#call = call;
   }
 
+  /** Whether the next character stands within a string. */
+  get isInString(): boolean {
+    return this.#json?.isInString === true;
+  }
+
   /** Reads the next character. White space before the first is left out; text behind an object is none of it. */
   push(char: string): void {
     if (!this.#call.isBegun) {
@@ -25,6 +30,11 @@ export class MessageArguments {
       this.#json.complete();
       this.#call.aside(char);
     }
+  }
+
+  /** Writes the plain text of a string up to `end`. Returns where it ends. */
+  skip(text: string, at: number, end: number): number {
+    return this.#json?.skip(text, at, end) ?? at;
   }
 
   /** Closes an object that is not whole. */

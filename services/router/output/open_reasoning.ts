@@ -2,7 +2,8 @@
 
 /** Characters in front of a marker that is quoted, and the mark of a code block. */
 const QUOTES = '`"\'';
-const FENCE = '```';
+const FENCE_MARK = '`';
+const FENCE_LENGTH = 3;
 
 /** Follows the text of the reasoning. */
 export class OpenReasoning {
@@ -10,23 +11,30 @@ export class OpenReasoning {
   isTrial = false;
   /** Whether a call has left reasoning that was not closed. */
   isLeft = false;
-  /** The last characters, the quote that is open in front of a marker, and whether a code block is open. */
+  /** The last character, the quote that is open in front of a marker, how many marks of a code block there are, and whether a block is open. */
   #last = '';
   #quote = '';
+  #numMarks = 0;
   #isInFence = false;
 
-  /** Reads the next character of the reasoning. */
-  push(char: string): void {
-    if (char === this.#quote) this.#quote = '';
-    const last = (this.#last + char).slice(-FENCE.length);
-    this.#last = last === FENCE ? '' : last;
-    if (last === FENCE) this.#isInFence = !this.#isInFence;
+  /** Reads more of the reasoning: one character, or plain text. */
+  push(text: string): void {
+    if (text === this.#quote) this.#quote = '';
+    this.#last = text.slice(-1);
+    this.#numMarks = text === FENCE_MARK ? this.#numMarks + 1 : 0;
+    if (this.#numMarks < FENCE_LENGTH) return;
+    this.#numMarks = 0;
+    this.#isInFence = !this.#isInFence;
+  }
+
+  /** Whether a character says nothing but what it is, where reasoning goes on. */
+  get isPlain(): boolean {
+    return this.#quote === '';
   }
 
   /** Begins a trial at a marker. Returns false where it is quoted, and so only mentioned. */
   try(): boolean {
-    const before = this.#last.slice(-1);
-    if (before !== '' && QUOTES.includes(before)) this.#quote = before;
+    if (this.#last !== '' && QUOTES.includes(this.#last)) this.#quote = this.#last;
     this.isTrial = this.#quote === '' && !this.#isInFence;
     return this.isTrial;
   }

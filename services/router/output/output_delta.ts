@@ -42,6 +42,11 @@ export class DeltaWriter {
     return deltas;
   }
 
+  /** Whether text is content as it comes, white space included. */
+  get isInContent(): boolean {
+    return this.#after === undefined;
+  }
+
   /** Adds text of the answer. */
   content(text: string): void {
     if (text === '') return;
@@ -70,9 +75,10 @@ export class DeltaWriter {
   reasoning(text: string): void {
     const all = this.#hasReasoningText ? this.#space + text : (this.#space + text).trimStart();
     const trimmed = all.trimEnd();
-    const isHeld = all.length - trimmed.length <= MAX_SPACE;
-    this.#space = isHeld ? all.slice(trimmed.length) : '';
-    this.#add('reasoning', isHeld ? trimmed : all);
+    // As if it came character by character: each time that it is too much, all of it is text.
+    const end = all.length - ((all.length - trimmed.length) % (MAX_SPACE + 1));
+    this.#space = all.slice(end);
+    this.#add('reasoning', all.slice(0, end));
     if (trimmed !== '') this.#hasReasoningText = true;
   }
 

@@ -77,8 +77,30 @@ export class OutputParser {
 
   /** Reads the next piece of text, and returns what is certain now. */
   push(text: string): OutputDelta[] {
-    for (let at = 0; at < text.length; at++) this.#step(text.charAt(at));
+    for (let at = 0; at < text.length;) {
+      const end = this.#skip(text, at);
+      if (end === at) this.#step(text.charAt(at));
+      at = Math.max(end, at + 1);
+    }
     return this.#out.take();
+  }
+
+  /** Reads plain text as it would be read character by character. Returns where it ends. */
+  #skip(text: string, at: number): number {
+    if (this.#pattern || this.#partial !== '') return at;
+    if (this.#reader) return this.#call.isBegun ? (this.#reader.skip?.(text, at) ?? at) : at;
+    const { text: kind, plain } = this.#state;
+    const isContent = kind === 'content' && this.#out.isInContent;
+    const isReasoning = kind === 'reasoning' && this.#reasoning.isPlain;
+    const isArgument = kind === 'arguments' && this.#arguments.isInString;
+    if (!isContent && !isReasoning && !isArgument) return at;
+    plain.lastIndex = at;
+    const end = at + (plain.exec(text)?.[0] ?? '').length;
+    if (isArgument) return this.#arguments.skip(text, at, end);
+    if (end === at) return at;
+    if (isContent) this.#out.content(text.slice(at, end));
+    else this.#reason(text.slice(at, end));
+    return end;
   }
 
   /**
@@ -200,9 +222,9 @@ export class OutputParser {
     if (this.#held.length > MAX_HELD) this.#fail('');
   }
 
-  #reason(char: string): void {
-    this.#out.reasoning(char);
-    this.#reasoning.push(char);
+  #reason(text: string): void {
+    this.#out.reasoning(text);
+    this.#reasoning.push(text);
   }
 
   #argument(char: string): void {

@@ -97,6 +97,8 @@ export interface State extends Pick<StateSpec, 'text' | 'next' | 'parse' | 'isFo
   readonly terminals: ReadonlyMap<string, Transition | PatternTerminal>;
   /** Beginnings of terminals, without the whole ones. */
   readonly beginnings: ReadonlySet<string>;
+  /** Text in which no terminal begins. Sticky. */
+  readonly plain: RegExp;
 }
 
 /** Table of one output format. */
@@ -132,5 +134,9 @@ function stateOf(name: string, { on = {}, patterns = [], ...rest }: StateSpec): 
     for (let length = 1; length < literal.length; length++) beginnings.add(literal.slice(0, length));
   for (const literal of terminals.keys())
     assert(literal !== '' && !beginnings.has(literal), `in ${name}, ${literal} begins another terminal`);
-  return { ...rest, terminals, beginnings };
+  const firsts = [...new Set([...terminals.keys()].map((literal) => literal.charAt(0)))];
+  // Quotes of code tell mentions of markers in reasoning from calls.
+  const apart = rest.text === 'reasoning' ? [...firsts, '`'] : firsts;
+  const plain = apart.length === 0 ? /[^]+/y : new RegExp(`[^${apart.join('').replace(/[\\\]^-]/g, '\\$&')}]+`, 'y');
+  return { ...rest, terminals, beginnings, plain };
 }

@@ -89,6 +89,20 @@ export class ValueReader implements Reader {
     return this.#scan(false);
   }
 
+  skip(text: string, at: number): number {
+    if (this.#doubt || (this.#text !== '' && this.#text !== '\n')) return at;
+    const found = text.indexOf('<', at);
+    const end = found < 0 ? text.length : found;
+    if (end === at) return at;
+    const all = this.#text + text.slice(at, end);
+    this.#text = all.endsWith('\n') ? '\n' : '';
+    this.#at = this.#text.length;
+    const written = all.slice(0, all.length - this.#text.length);
+    this.#write(written);
+    if (written !== '') this.#isLineStart = written.endsWith('\n');
+    return end;
+  }
+
   /** Reads the end of the answer. Returns `over` where the value had ended before it. */
   end(): Reading {
     const reading = this.#scan(true);
@@ -268,6 +282,6 @@ export class ValueReader implements Reader {
   }
 
   #write(text: string): void {
-    for (let at = 0; at < text.length; at++) this.#call.value(text.charAt(at));
+    this.#call.value(text);
   }
 }
