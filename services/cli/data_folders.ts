@@ -8,6 +8,7 @@ import { messageOf } from '../../shared/base/failure.ts';
 import { claimLease, LeaseTaken, refuseTaken } from '../../shared/base/file_lease.ts';
 import type { DataFolder, DataFolders } from '../../shared/node/role.ts';
 import { leaseProcess } from './lease_process.ts';
+import { narrow } from './private_folder.ts';
 
 const WATCH_MS = 4_000;
 
@@ -33,14 +34,14 @@ function refuseShared(dataDir: string, name: string): void {
 }
 
 /**
- * Creates the folder and claims its lease. `onLost` is called when another process has claimed it meanwhile. @throws Error when
+ * Creates the folder, for this user alone, and claims its lease. `onLost` is called when another process has claimed it meanwhile. @throws Error when
  * another live process uses the folder, or it cannot be created.
  */
 async function claim(dataDir: string, name: string, onLost: (error: Error) => void): Promise<DataFolder> {
   refuseShared(dataDir, name);
   const folder = folderOf(dataDir, name);
   try {
-    mkdirSync(folder, { recursive: true });
+    mkdirSync(folder, { recursive: true, mode: 0o700 });
   } catch (cause) {
     throw new Error(`cannot make the data folder ${folder}: ${messageOf(cause)}; choose another with --data-dir`, {
       cause,
@@ -53,7 +54,7 @@ async function claim(dataDir: string, name: string, onLost: (error: Error) => vo
         onLost(inUse(folder, `this process stood still for too long, so ${owner} claimed its folder; ${owner} now`));
       },
     });
-    return { path: folder, release: lease.release };
+    return { path: folder, release: lease.release, ...narrow(folder) };
   } catch (error) {
     throw asInUse(folder, error);
   }

@@ -251,7 +251,11 @@ export class LocalCluster {
         // A group of its own: Ctrl-C reaches `up`, which ends the children in order.
         detached: true,
         stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
-        env: { ...process.env, [environmentOf('cluster_token')]: this.#token },
+        // Tokens of a file are read from it by each process.
+        env:
+          this.#config.cluster_token_file === ''
+            ? { ...process.env, [environmentOf('cluster_token')]: this.#token }
+            : process.env,
       },
     );
     const lines = new LogLines(name, (line) => {

@@ -16,6 +16,7 @@ import type { Role } from '../../shared/protocol/membership.ts';
 import { doctorOptions } from './doctor/doctor_options.ts';
 import { policyOptions, readPolicyLine } from './policy_options.ts';
 import { loadStart } from './role_modules.ts';
+import { withTokenFile } from './token_file.ts';
 import { loadTables, roles, tableOf, type ClusterConfig } from './tables.ts';
 import { topOptions } from './top/top_options.ts';
 
@@ -101,14 +102,15 @@ async function main(): Promise<void> {
       import('./local_cluster.ts'),
       import('../../shared/base/clock.ts'),
     ]);
-    const config = await withModel(line.config as unknown as ClusterConfig);
+    const own = withTokenFile(line);
+    const config = await withModel(own.config as unknown as ClusterConfig);
     // Child processes get the folder of the model, so that only this process asks the hub.
     const flags = { ...line.flags, model: config.model };
-    await new LocalCluster({ ...line, flags, config }, tables, systemClock).run();
+    await new LocalCluster({ ...own, flags, config }, tables, systemClock).run();
   } else {
     const role = command as Role;
     const [start, { runRole }] = await Promise.all([loadStart(role), import('./role_process.ts')]);
-    await runRole(role, await withModel(await withToken(line)), start);
+    await runRole(role, await withModel(await withToken(withTokenFile(line))), start);
   }
 }
 
@@ -139,14 +141,14 @@ async function ranAtCluster(
   // Loaded for these commands alone, because they bring the network.
   if (command === 'policy') {
     const { runPolicyCommand } = await import('./policy.ts');
-    await runPolicyCommand(readPolicyLine(args, owners, process.env));
+    await runPolicyCommand(withTokenFile(readPolicyLine(args, owners, process.env)));
   } else if (command === 'top') {
     const { runTop } = await import('./top/top_command.ts');
     await runTop(readCommandLine(topOptions, { command, tables: owners }, args, process.env));
   } else if (command === 'doctor') {
     const { runDoctor } = await import('./doctor/doctor_command.ts');
     const { doctor } = owners;
-    await runDoctor(readCommandLine(doctor, { command, tables: owners }, args, process.env), doctor);
+    await runDoctor(withTokenFile(readCommandLine(doctor, { command, tables: owners }, args, process.env)), doctor);
   } else {
     return false;
   }

@@ -3,6 +3,7 @@
  * failure prints one line and exits with a non-zero code. Under `penstock up` the process reports to its parent over IPC, and ends
  * when the parent dies.
  */
+import { takenTokens } from '../../shared/base/cluster_tokens.ts';
 import { systemClock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import { newId } from '../../shared/base/identity.ts';
@@ -18,9 +19,11 @@ import type { Host, Ready, RunningRole, StartRole } from '../../shared/node/role
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import { dataFolders } from './data_folders.ts';
+import { MAKE_TOKEN, MIN_TOKEN } from './token_file.ts';
 import { serveMetrics } from './metrics_server.ts';
 import { ProgressLine } from './progress_line.ts';
-import { textOf, tlsOf } from './tls_files.ts';
+import { textOf } from './option_files.ts';
+import { tlsOf } from './tls_files.ts';
 
 /** Message of a role's process to `penstock up`: how many bytes of the model's weights are loaded. */
 export interface LoadingMessage {
@@ -189,15 +192,20 @@ function endNow(): void {
 }
 
 /**
- * Checks that a process without a cluster token neither listens beyond this machine nor uses a bus server beyond it. @throws
+ * Checks that a process without a cluster token, or with a short one, neither listens beyond this machine nor uses a bus server beyond it. @throws
  * ConfigError otherwise.
  */
 function refuseOpenPorts(config: ProcessConfig & { readonly hub_bind?: string }): void {
   const { bind, hub_bind: hubBind = '', bus, cluster_token: token } = config;
-  if (token !== '') return;
   const open = [bind, hubBind].find((address) => address !== '' && !isLoopback(address));
-  const set = 'set PENSTOCK_CLUSTER_TOKEN, the same for every process';
-  if (open !== undefined) throw new ConfigError(`refusing to listen on ${open} without a cluster token: ${set}`);
+  const set = `set PENSTOCK_CLUSTER_TOKEN or --cluster-token-file, the same for every process, to a token that ${MAKE_TOKEN} makes`;
+  const short = takenTokens(token).some(({ length }) => length < MIN_TOKEN);
+  if (!short) return;
+  const lack =
+    token === ''
+      ? 'without a cluster token'
+      : `with a cluster token of fewer than ${MIN_TOKEN} characters, which can be guessed`;
+  if (open !== undefined) throw new ConfigError(`refusing to listen on ${open} ${lack}: ${set}`);
   const away = bus.split(',').find((server) => URL.canParse(server) && !isLoopback(new URL(server).host));
-  if (away !== undefined) throw new ConfigError(`refusing to use a bus on ${away} without a cluster token: ${set}`);
+  if (away !== undefined) throw new ConfigError(`refusing to use a bus on ${away} ${lack}: ${set}`);
 }

@@ -1,11 +1,11 @@
-/** Files that options name, as the texts that processes use. */
+/** Files of TLS that options name, as the texts that processes use. */
 import { X509Certificate } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import { createSecureContext } from 'node:tls';
 import { messageOf } from '../../shared/base/failure.ts';
 import { ConfigError } from '../../shared/base/options.ts';
 import type { TlsTexts } from '../../shared/net/tls_texts.ts';
 import type { ProcessConfig } from '../../shared/node/options.ts';
+import { textOf } from './option_files.ts';
 
 /**
  * Reads the files of --tls-cert, --tls-key and --tls-ca; returns undefined when none of the three is set. @throws ConfigError when
@@ -34,13 +34,4 @@ export function tlsOf({
     throw new ConfigError(`--tls-cert ${cert}, --tls-key ${key}, --tls-ca ${ca}: ${messageOf(error)}`);
   }
   return tls;
-}
-
-/** @throws ConfigError for a file that cannot be read. */
-export function textOf(flag: string, file: string): string {
-  try {
-    return readFileSync(file, 'utf8');
-  } catch (error) {
-    throw new ConfigError(`${flag} ${file}: ${messageOf(error)}`);
-  }
 }

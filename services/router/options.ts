@@ -162,6 +162,13 @@ export const options = {
     false,
     'refuse unknown request keys with an error; otherwise they are ignored and listed in the header x-penstock-ignored',
   ),
+  allow_priority: option(
+    'Router',
+    '',
+    onOrOff,
+    false,
+    'let requests state their `priority`, with which any client can be served before all others; otherwise it has no effect, and x-penstock-ignored says so',
+  ),
   request_log: option(
     'Router',
     'N',

@@ -251,6 +251,8 @@ if (process.send) {
     send(one, () => undefined);
   };
   process.title = 'penstock store disk';
+  // LMDB's files are for this user alone, as the file of records is.
+  process.umask(0o077);
   // Only the store ends this process: signals from a terminal are ignored. Without a store there is nothing to serve, so a disconnect
   // exits.
   process.on('SIGINT', () => undefined);

@@ -27,8 +27,8 @@ export class RecordsFile {
     const end = used.at(-1)?.end ?? 0;
     // A budget that is smaller than the stored records removes none of them.
     this.#extents = new ExtentAllocator(Math.max(maxBytes, end + PAGE_BYTES), PAGE_BYTES, used);
-    // Creates the file when it is absent, and never truncates it.
-    this.#file = openSync(path, constants.O_RDWR | constants.O_CREAT);
+    // Creates the file when it is absent, for this user alone, and never truncates it.
+    this.#file = openSync(path, constants.O_RDWR | constants.O_CREAT, 0o600);
     const { size } = fstatSync(this.#file);
     if (size >= end) return;
     this.close();

@@ -2,6 +2,7 @@
 import { join } from 'node:path';
 import { messageOf } from '../../shared/base/failure.ts';
 import { LateThread } from '../../shared/base/late_thread.ts';
+import type { Log } from '../../shared/base/log.ts';
 import { DONE } from '../../shared/base/signal.ts';
 import type { Thread } from '../../shared/base/threads.ts';
 import { liveAsMember, type ClusterSeat, type RoleBody } from '../../shared/node/member_life.ts';
@@ -80,7 +81,7 @@ async function build(
     },
     isShared: config.transport === 'auto',
     openDisk: async () => {
-      folder ??= await folders.claim(config.data_dir, folderName, fail);
+      folder ??= reported(await folders.claim(config.data_dir, folderName, fail), log);
       return worker.call('open', { path: environment(), budgetBytes: config.disk_bytes });
     },
     records: () => join(environment(), RECORDS),
@@ -157,4 +158,21 @@ async function build(
       folder?.release();
     },
   };
+}
+
+/** Says in the log who else could use a data folder, or can. */
+function reported(folder: DataFolder, log: Log): DataFolder {
+  const { path, narrowed, open } = folder;
+  if (narrowed.length > 0)
+    log.warn(
+      { folder: path, paths: narrowed.length },
+      'other users could read the data folder: it is for this user alone now',
+    );
+  const [first] = open;
+  if (first)
+    log.warn(
+      { ...first, paths: open.length },
+      'other users can read the data folder, from which prompts and answers can be computed: keep them from it where its volume is set up',
+    );
+  return folder;
 }

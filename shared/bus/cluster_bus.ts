@@ -8,7 +8,8 @@
  * The MAC authenticates the sender but gives no protection against replay: a process that can read the bus can send an old message
  * again. Only the cluster should have access to the bus.
  */
-import { createHmac, timingSafeEqual } from 'node:crypto';
+import { createHmac } from 'node:crypto';
+import { isSameSecret, sentToken, takenTokens } from '../base/cluster_tokens.ts';
 import type { Clock } from '../base/clock.ts';
 import { Failure } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
@@ -18,7 +19,7 @@ const MAC_BYTES = 16;
 /** Least milliseconds between two warnings about unverified messages. */
 const REPORT_MS = 5_000;
 
-/** Settings of a ClusterBus. `token` is the secret of the MACs. */
+/** Settings of a ClusterBus. `token` is the secret of the MACs; of several (cluster_tokens.ts) the first is sent and all are taken. */
 export interface ClusterBusOptions {
   readonly cluster: string;
   readonly token: string;
@@ -91,19 +92,23 @@ export class ClusterBus implements Bus {
     return `penstock.${this.#options.cluster}.${subject}`;
   }
 
-  #macOf(subject: string, payload: Buffer): Buffer {
-    const mac = createHmac('sha256', this.#options.token).update(`${subject}\0`).update(payload);
+  #macOf(token: string, subject: string, payload: Buffer): Buffer {
+    const mac = createHmac('sha256', token).update(`${subject}\0`).update(payload);
     return mac.digest().subarray(0, MAC_BYTES);
   }
 
   #seal(subject: string, payload: Buffer): Buffer {
-    return Buffer.concat([this.#macOf(subject, payload), payload]);
+    return Buffer.concat([this.#macOf(sentToken(this.#options.token), subject, payload), payload]);
   }
 
   #open(subject: string, sealed: Buffer): Buffer | undefined {
     if (sealed.length < MAC_BYTES) return undefined;
     const payload = sealed.subarray(MAC_BYTES);
-    return timingSafeEqual(sealed.subarray(0, MAC_BYTES), this.#macOf(subject, payload)) ? payload : undefined;
+    const mac = sealed.subarray(0, MAC_BYTES);
+    const isOurs = takenTokens(this.#options.token).some((token) =>
+      isSameSecret(mac, this.#macOf(token, subject, payload)),
+    );
+    return isOurs ? payload : undefined;
   }
 
   #unverified(subject: string): void {

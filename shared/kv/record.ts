@@ -13,7 +13,8 @@
  *
  * Frames lie one behind the other. A *block record* holds the KV of a full block: the raw bytes of its frames are
  * [layer][plane][token][value]. A *state record* holds the recurrent state of a hybrid model at the end of a full block, and is named by
- * {@link stateHashOf} that block. No token ids: the disk tier is no log of prompts.
+ * {@link stateHashOf} that block. There are no token ids in it, but whoever has the weights can compute them from the values of the first layer:
+ * records are as private as prompts, and so are the files that hold them.
  */
 import { createHash } from 'node:crypto';
 import { xxh64 } from '../base/xxh64.ts';

@@ -3,7 +3,7 @@
  *
  *   connected ──hello──► a router's notice ──inquire──► nothing keeps this process out ──(loaded) register──► accepted
  *                                                           ├── wait: another live process has this name
- *                                                           └── refused: the end, unless another router has accepted it
+ *                                                           └── refused: the end, once every router that is heard has refused it
  *
  * An accepted process sends heartbeats; it has joined once a router has called it at its address. Heartbeats come from the control
  * thread and carry the engine's last step time, so a slow engine does not look dead. Without routers, or without the bus, the
@@ -44,6 +44,11 @@ const REGISTER_PAUSE_MS = 500;
 /** Milliseconds between registrations while the router replies `wait`: another live process has the same name. */
 const WAIT_PAUSE_MS = 200;
 const MAX_WAIT_MS = 10_000;
+/**
+ * Milliseconds from the connection to the bus before refusals end a process: by then every router has sent its notice, which it does each
+ * second. A member that is accepted by one router does not end because others refuse it.
+ */
+const LISTEN_MS = 1_500;
 /** Milliseconds before a router that refused this process is asked again; applies when another router has accepted it. */
 const REFUSED_PAUSE_MS = 5_000;
 /** Milliseconds between warnings about a bus that does not answer, or on which no router is heard. */
@@ -86,11 +91,15 @@ export class ClusterMember {
   /** A router has called it at its address. */
   #isReached = false;
   readonly #notice: ReachNotice;
-  /** Resolves when a router has answered the inquiry. */
+  /** Time since which this process hears the routers of the bus; undefined before it is connected. */
+  #listensSinceMs: number | undefined;
+  /** Resolves when a router has answered the inquiry favourably. */
   readonly #answered = new AbortController();
   #heartbeatMs = -Infinity;
   #isHeartbeatDue = false;
   #isSuspecting = false;
+  /** Whether all routers have refused this process, which ends by it. */
+  #isRefused = false;
 
   constructor(options: ClusterMemberOptions) {
     this.#options = options;
@@ -101,6 +110,7 @@ export class ClusterMember {
     this.bus = openBus(
       {
         onConnected: () => {
+          this.#listensSinceMs ??= clock.nowMs();
           this.bus.publish(subjects.hello, Buffer.alloc(0));
           this.heartbeat();
         },
@@ -152,6 +162,8 @@ export class ClusterMember {
     await this.#options.clock.sleep(timeoutMs, over);
     // A router with another cluster token was heard: wait until #suspectToken has decided.
     if (this.#isSuspecting) await this.#options.clock.sleep(OTHER_TOKEN_MS, over);
+    // A router has refused this process: wait until the others have been heard.
+    if (this.#routers.refusals.some) await this.#options.clock.sleep(LISTEN_MS + REGISTER_PAUSE_MS, over);
   }
 
   /** Registers with every router that is heard from now on. */
@@ -222,29 +234,26 @@ export class ClusterMember {
 
   /**
    * Asks a router, before the model is loaded, whether it would refuse this process. A router that does not answer is asked again at
-   * its next notice.
+   * its next notice, and one that refuses until another one has accepted this process, or all have refused it.
    */
   async #inquire(router: string, known: KnownRouter): Promise<void> {
     if (known.isAsking || known.hasAnswered) return;
     known.isAsking = true;
-    const { inquiry, onRefused, log, clock } = this.#options;
+    const { inquiry, log, clock } = this.#options;
+    const over = AbortSignal.any([this.#answered.signal, this.#left.signal]);
     try {
-      const bytes = await this.bus.request(subjects.inquire(router), toBytes(inquiry), REGISTER_TIMEOUT_MS);
-      const reply = readRegistrationReply(bytes);
-      known.hasAnswered = true;
-      if (reply.kind === 'refused') {
-        // Another router may yet accept this process: wait for its answer before one refusal ends the process.
-        if (this.#routers.size > 1)
-          await clock.sleep(REGISTER_PAUSE_MS, AbortSignal.any([this.#answered.signal, this.#left.signal]));
-        if (this.#answered.signal.aborted || this.#left.signal.aborted) {
-          log.warn({ router, reason: reply.reason }, 'one of the routers refuses this process');
+      while (!over.aborted && !this.#joining && this.#routers.isThere(router, known)) {
+        const bytes = await this.bus.request(subjects.inquire(router), toBytes(inquiry), REGISTER_TIMEOUT_MS);
+        const reply = readRegistrationReply(bytes);
+        if (reply.kind !== 'refused') {
+          Object.assign(known, { hasAnswered: true, refusal: undefined });
+          if (reply.kind === 'accepted') this.#notice.show(reply.unreachable);
+          this.#answered.abort(DONE);
           return;
         }
-        onRefused(new Failure('cluster_mismatch', reply.reason));
-        return;
+        if (this.#refused(router, known, reply.reason)) return;
+        await clock.sleep(REGISTER_PAUSE_MS, over);
       }
-      if (reply.kind === 'accepted') this.#notice.show(reply.unreachable);
-      this.#answered.abort(DONE);
     } catch (error) {
       log.debug({ router, error: messageOf(error) }, 'a router did not answer the inquiry');
     } finally {
@@ -252,6 +261,25 @@ export class ClusterMember {
       // When the model has loaded during the inquiry, register at once.
       if (this.#joining) void this.#register(router, known);
     }
+  }
+
+  /**
+   * Handles a router's refusal. Returns whether this process ends by it: when every router that is heard has refused it, and there was time to hear
+   * all of them.
+   */
+  #refused(router: string, known: KnownRouter, reason: string): boolean {
+    const { log, clock, onRefused } = this.#options;
+    const isNew = known.refusal !== reason;
+    known.refusal = reason;
+    const listensMs = clock.nowMs() - (this.#listensSinceMs ?? clock.nowMs());
+    const isFavoured = this.#answered.signal.aborted && !this.#joining;
+    if (listensMs >= LISTEN_MS && !isFavoured && !this.#routers.isJoined && this.#routers.refusals.all) {
+      if (!this.#isRefused) onRefused(new Failure('cluster_mismatch', reason));
+      this.#isRefused = true;
+      return true;
+    }
+    if (isNew) log.warn({ router, reason }, 'one of the routers refuses this process; the others are asked too');
+    return false;
   }
 
   /**
@@ -286,7 +314,7 @@ export class ClusterMember {
 
   /** @returns how long to wait before the next try; 0: the answer is final. */
   async #registerOnce(router: string, known: KnownRouter): Promise<number> {
-    const { clock, log, onRefused } = this.#options;
+    const { clock } = this.#options;
     if (!this.#joining) return 0;
     const { registration } = this.#joining;
     const subject = subjects.register(router);
@@ -294,15 +322,11 @@ export class ClusterMember {
     known.waitsSinceMs = reply.kind === 'wait' ? (known.waitsSinceMs ?? clock.nowMs()) : undefined;
     const patienceMs = (reply.kind === 'wait' ? reply.patienceMs : undefined) ?? MAX_WAIT_MS;
     if (known.waitsSinceMs !== undefined && clock.nowMs() - known.waitsSinceMs < patienceMs) return WAIT_PAUSE_MS;
-    // A process that is a member elsewhere does not end because one router refuses it, or because another process has its name there.
-    if (reply.kind !== 'accepted' && this.#routers.isJoined) {
-      log.warn({ router, reason: reply.reason }, 'one of the routers refuses this process');
-      return REFUSED_PAUSE_MS;
-    }
     if (reply.kind !== 'accepted') {
-      onRefused(new Failure('cluster_mismatch', reply.reason));
-      return 0;
+      if (this.#refused(router, known, reply.reason)) return 0;
+      return this.#routers.isJoined ? REFUSED_PAUSE_MS : REGISTER_PAUSE_MS;
     }
+    known.refusal = undefined;
     Object.assign(known, { isJoined: true, version: reply.version, stores: reply.stores });
     this.heartbeat();
     this.#hasJoined = true;

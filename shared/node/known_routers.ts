@@ -11,8 +11,10 @@ const MAX_ROUTERS = 64;
 export interface KnownRouter {
   heardMs: number;
   isJoined: boolean;
-  /** Whether this router has answered the inquiry, favourably or not. */
+  /** Whether this router has answered the inquiry favourably. */
   hasAnswered: boolean;
+  /** Reason of the refusal that was this router's last reply; undefined while it has not decided, or has accepted this process. */
+  refusal: string | undefined;
   isAsking: boolean;
   /**
    * Time of the router's first `wait` reply, which means that another live process has this name; undefined when its last reply was
@@ -62,6 +64,13 @@ export class KnownRouters {
     return this.#some((known) => !this.#isSilent(known));
   }
 
+  /** Whether some router that is heard has refused this process, and whether all of them have. */
+  get refusals(): { readonly some: boolean; readonly all: boolean } {
+    const heard = [...this.#routers.values()].filter((known) => !this.#isSilent(known));
+    const refused = heard.filter(({ refusal }) => refusal !== undefined);
+    return { some: refused.length > 0, all: refused.length > 0 && refused.length === heard.length };
+  }
+
   /** Whether this incarnation is known still, and has spoken lately. */
   isThere(epoch: string, known: KnownRouter): boolean {
     return this.#routers.get(epoch) === known && !this.#isSilent(known);
@@ -107,7 +116,7 @@ export class KnownRouters {
     if (this.#routers.size >= MAX_ROUTERS) return undefined;
     const known: KnownRouter = {
       ...{ heardMs: 0, isJoined: false, hasAnswered: false, isAsking: false },
-      ...{ waitsSinceMs: undefined, version: -1, stores: [] },
+      ...{ refusal: undefined, waitsSinceMs: undefined, version: -1, stores: [] },
     };
     this.#routers.set(epoch, known);
     return known;

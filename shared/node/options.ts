@@ -32,7 +32,15 @@ export const processOptions = {
     'TOKEN',
     z.string().regex(/^[\x21-\x7e]*$/, 'printable ASCII without spaces'),
     '',
-    'secret that all processes of a cluster share; better in the environment than in a flag. `up` makes one when it has none, for itself and for commands of the same user',
+    'secret that all processes of a cluster share, of 16 characters at least where a process listens beyond this machine; better in the environment or a file than in a flag, which the list of processes shows. `up` makes one when it has none, for itself and for commands of the same user',
+  ),
+  cluster_token_file: option(
+    'Network',
+    'FILE',
+    z.string(),
+    '',
+    'file with that secret, one token a line: the first is sent, and all are taken, while one replaces another',
+    { isPath: true },
   ),
   cluster: option(
     'Network',

@@ -14,6 +14,9 @@ import type { ProcessConfig } from './options.ts';
 /** A folder that a process has to itself. */
 export interface DataFolder {
   readonly path: string;
+  /** Paths in it that other users of the machine could use and can no longer, and those that they can use still. */
+  readonly narrowed: readonly string[];
+  readonly open: readonly { readonly path: string; readonly why: string }[];
   /** Lets other processes use the folder. */
   release(): void;
 }

@@ -57,6 +57,21 @@ test('under another token nothing is heard, asked or answered; who listens is to
   assert.equal(own.numUnverified, 2);
 });
 
+test('while a token replaces another, processes that take both hear those that send either', async () => {
+  const hub = new EmbeddedHub(silentLog);
+  const [old, both, next] = ['old', 'old\nnew', 'new\nold'].map((token) => onBus(hub, 'a', token));
+  const [last, strange] = [onBus(hub, 'a', 'new'), onBus(hub, 'a', 'other')];
+  assert(old && both && next);
+  const heard: string[] = [];
+  both.subscribe('news', (payload) => heard.push(payload.toString()));
+  for (const [name, bus] of Object.entries({ old, next, last, strange })) bus.publish('news', Buffer.from(name));
+  assert.deepEqual(heard, ['old', 'next', 'last']);
+  // Who sends the old one, and takes the new one too, is heard by all but those that take the new one alone.
+  both.serve('own', () => Buffer.from('served'));
+  assert.equal((await next.request('own', Buffer.alloc(0), 100)).toString(), 'served');
+  await assert.rejects(last.request('own', Buffer.alloc(0), 100), /answered under another cluster token/);
+});
+
 test('what was said on one subject counts on no other, and what is cut or changed on none', () => {
   const hub = new EmbeddedHub(silentLog);
   const bus = onBus(hub, 'a', 't');

@@ -1,6 +1,6 @@
 /** Ownership of data folders, by processes that can be seen from here and by processes that cannot. Budget: 30 s. */
 import assert from 'node:assert/strict';
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, test } from 'vitest';
 import { bootId } from '../../shared/base/boot_id.ts';
@@ -100,4 +100,30 @@ test('of many that want a folder whose owner is gone, one has it', async () => {
   await until('it renews its claim', () => readFileSync(file, 'utf8') !== text);
   assert.deepEqual(lost, []);
   got[0]?.release();
+});
+
+test('a data folder is for its user alone, also one that an earlier version made; a link out of it is left alone', async () => {
+  const path = join(folder.path, 's');
+  const outside = join(folder.path, 'outside');
+  mkdirSync(join(path, 'lmdb'), { recursive: true });
+  for (const wide of [join(path, 'lmdb', 'records'), outside]) writeFileSync(wide, 'x', { mode: 0o644 });
+  chmodSync(path, 0o755);
+  chmodSync(outside, 0o644);
+  symlinkSync(outside, join(path, 'link'));
+  const modeOf = (of: string): string => (statSync(of).mode & 0o777).toString(8);
+  const held = await claim();
+  assert.deepEqual([path, join(path, 'lmdb'), join(path, 'lmdb', 'records'), file].map(modeOf), [
+    '700',
+    '700',
+    '600',
+    '600',
+  ]);
+  assert.equal(modeOf(outside), '644');
+  assert(held.narrowed.includes(join(path, 'lmdb', 'records')));
+  assert.deepEqual(held.open, []);
+  held.release();
+  rmSync(path, { recursive: true });
+  const made = await claim();
+  assert.equal(modeOf(path), '700');
+  made.release();
 });

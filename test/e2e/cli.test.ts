@@ -183,6 +183,12 @@ describe('what is refused, with the place and what is allowed', () => {
       {},
       /refusing to listen on 0\.0\.0\.0:0 without a cluster token/,
     ],
+    [
+      'an open port with a token that can be guessed',
+      ['router', '--bind', '0.0.0.0:0'],
+      { PENSTOCK_CLUSTER_TOKEN: 'a' },
+      /refusing to listen on 0\.0\.0\.0:0 with a cluster token of fewer than 16 characters, .*openssl rand -hex 24/,
+    ],
     ['a device that is not there', ['decode', '--device', 'webgpu:nope'], {}, /no WebGPU adapter nope; there/],
     [
       'an empty model folder',

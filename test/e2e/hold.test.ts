@@ -356,7 +356,7 @@ longTest.concurrent('of two processes with one name the second is refused, and t
 });
 
 longTest.concurrent('--advertise is the address that others use', async () => {
-  const token = 'advertise-token';
+  const token = 'advertise-token-1';
   const up = await Cluster.up('--prefill', '0', '--decode', '1', '--store', '0', '--cluster-token', token);
   const port = await freePort();
   // 127.0.0.9 reaches it too: it listens on every address of this machine.

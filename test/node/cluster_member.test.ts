@@ -144,7 +144,36 @@ test('refused by its first router it ends; refused by one of several it goes on 
   hub = new EmbeddedHub(silentLog);
   await join();
   await router('bad', () => ({ kind: 'refused', reason: 'another model' })).speak();
+  assert.deepEqual(events, ['joined'], 'there was no time to hear others');
+  await clock.run(clock.nowMs() + 2_500);
   assert.deepEqual(events, ['joined', 'refused: another model']);
+});
+
+const refusing = (reason: string) => (): RegistrationReply => ({ kind: 'refused', reason });
+
+test('refused by one router, it goes on asking while another one has not decided, or is heard later; refused by all, it ends', async () => {
+  await join();
+  let answer: RegistrationReply = { kind: 'wait', reason: 'another d1 lives' };
+  const [old, next] = [router('old', refusing('protocol 14')), router('next', () => answer)];
+  await old.speak();
+  await clock.run(clock.nowMs() + 1_000);
+  await next.speak();
+  for (let i = 0; i < 4; i++) {
+    await clock.run(clock.nowMs() + 1_000);
+    await Promise.all([old.speak(), next.speak()]);
+  }
+  assert.deepEqual(events, []);
+  assert(old.numAsked() > 1, 'it goes on asking');
+  answer = accepting()();
+  await clock.run(clock.nowMs() + 1_000);
+  assert.deepEqual(events, ['joined']);
+  // The upgrade ends: the router that accepted it says goodbye, and the other one alone decides.
+  hub.publish(subjects.routerGone, toBytes({ name: 'next', epoch: 'next' }));
+  for (let i = 0; i < 8; i++) {
+    await old.speak();
+    await clock.run(clock.nowMs() + 1_000);
+  }
+  assert.deepEqual(events, ['joined', 'refused: protocol 14']);
 });
 
 test('a name that another process has is waited for, and not for ever', async () => {
@@ -225,6 +254,8 @@ test('before it has loaded it asks what keeps it out: refused it ends; else it r
   answer = { kind: 'refused', reason: 'another block size' };
   hub.serve(subjects.inquire('r1'), () => toBytes(answer));
   await router('r1', accepting()).speak();
+  assert.deepEqual(events, []);
+  await clock.run(clock.nowMs() + 2_500);
   assert.deepEqual(events, ['refused: another block size']);
 });
 
@@ -239,6 +270,22 @@ test('what one router refuses before it has loaded, another may want: it does no
   await Promise.all([one.speak(), other.speak()]);
   await clock.run(clock.nowMs() + 600);
   assert.deepEqual([events, isAnswered], [[], true]);
+});
+
+test('refused before it has loaded, it waits for a router that is heard later before it reads a model', async () => {
+  const cluster = await join(false);
+  hub.serve(subjects.inquire('old'), () => toBytes(refusing('protocol 14')()));
+  hub.serve(subjects.inquire('next'), () => toBytes({ kind: 'accepted', version: 0, stores: [] }));
+  let isAnswered = false;
+  void cluster.inquired(1_000).then(() => (isAnswered = true));
+  await router('old', refusing('protocol 14')).speak();
+  await clock.run(clock.nowMs() + 1_200);
+  assert.equal(isAnswered, false);
+  await router('next', accepting()).speak();
+  assert.deepEqual([events, isAnswered], [[], true]);
+  joinLoaded(cluster);
+  await clock.run(clock.nowMs() + 1_000);
+  assert.deepEqual(events, ['joined']);
 });
 
 test('without a router it loads all the same, a second later', async () => {

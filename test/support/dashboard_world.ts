@@ -297,7 +297,7 @@ export class World {
     const instances = this.nodes.filter(({ role }) => role !== 'store');
     const decode = instances[this.#random.below(Math.max(1, instances.length))]?.name ?? null;
     return {
-      ...{ id, client_id: null, endpoint: '/v1/chat/completions', model: 'harbour-8b', started_at: at },
+      ...{ id, client_id: null, client: null, endpoint: '/v1/chat/completions', model: 'harbour-8b', started_at: at },
       ...{ phase: isFailed ? 'failed' : 'finished', finish_reason: isFailed ? null : 'stop' },
       ...{ error: isFailed ? 'the decode instance was lost, and no other has room' : null, prompt_tokens: prompt },
       ...{ output_tokens: isFailed ? 0 : 1 + this.#random.below(400), sources, ttft_ms: isFailed ? null : ttft },

@@ -4,7 +4,7 @@ import { processOptions } from '../../../shared/node/options.ts';
 import { apiOption } from '../api_option.ts';
 import type { RoleTables } from '../tables.ts';
 
-const { bind, bus, cluster_token, tls_cert, tls_key, tls_ca } = processOptions;
+const { bind, bus, cluster_token, cluster_token_file, tls_cert, tls_key, tls_ca } = processOptions;
 
 const router = option('Network', 'HOST:PORT', address, '127.0.0.1:8001', "a router's hub, its --hub-bind");
 
@@ -17,6 +17,7 @@ export interface DoctorConfig {
   readonly bulk_port: number;
   readonly bus: string;
   readonly cluster_token: string;
+  readonly cluster_token_file: string;
   readonly tls_cert: string;
   readonly tls_key: string;
   readonly tls_ca: string;
@@ -33,7 +34,7 @@ export function doctorOptions(tables: RoleTables): OptionTable {
   return {
     router,
     ...apiOption,
-    ...{ bind, cluster_token, bus, tls_cert, tls_key, tls_ca },
+    ...{ bind, cluster_token, cluster_token_file, bus, tls_cert, tls_key, tls_ca },
     ...pick(tables.router, ['hub_bind', 'max_connections']),
     ...pick(tables.store, ['bulk_port', 'data_dir', 'disk_bytes', 'dram_bytes']),
   };

@@ -3,10 +3,13 @@
  * that no instance is given a grammar that it cannot use.
  *
  *   rule ──convert, CONVERT_CPU_MS at most──► EBNF ──trial──► kept, as a refusal is
+ *
+ * Clients take turns at both (fair_turns.ts); a rule that is known waits for nobody.
  */
 import type { Clock } from '../../../shared/base/clock.ts';
 import { Failure } from '../../../shared/base/failure.ts';
 import { inCpuTime, LATE, SPENT } from '../../../shared/base/cpu_limit.ts';
+import { FairTurns, type Turn } from '../../../shared/base/fair_turns.ts';
 import { Recent } from '../../../shared/base/recent.ts';
 import { abortable } from '../../../shared/base/signal.ts';
 import type { Thread, Threads } from '../../../shared/base/threads.ts';
@@ -34,6 +37,9 @@ interface Kept {
   readonly untilMs: number;
 }
 
+/** Kinds of rules that are read at once. */
+const SMALL: ReadonlySet<TextRule['kind']> = new Set(['choice', 'json_object']);
+
 /** Converts rules to EBNF, one after the other. Results are kept. */
 export class RuleConversions {
   readonly #threads: Threads;
@@ -41,20 +47,23 @@ export class RuleConversions {
   /** EBNF of each kept rule, or why there is none and how long that holds. */
   readonly #kept = new Recent<string, Kept>(MAX_KEPT, MAX_KEPT_CHARACTERS);
   #thread: Promise<Thread<RuleConverter>> | undefined;
-  #last: Promise<unknown> = Promise.resolve();
-  /** Conversions under way, by rule, in the order of their turns: at most MAX_WAITING (P1). */
+  readonly #turns: FairTurns;
+  /** Conversions under way, by rule: at most MAX_WAITING wait (P1). */
   readonly #running = new Map<string, Promise<string>>();
 
   constructor(threads: Threads, clock: Clock) {
     this.#threads = threads;
     this.#clock = clock;
+    this.#turns = new FairTurns(clock, MAX_WAITING, () => {
+      return new Failure('overloaded', `${MAX_WAITING} rules for texts wait to be read: try again later`);
+    });
   }
 
   /**
-   * Returns a rule as EBNF. @throws Failure `invalid_request` with the reason when it cannot be converted, or takes too much CPU time;
+   * Returns a rule as EBNF, for a client. @throws Failure `invalid_request` with the reason when it cannot be converted, or takes too much CPU time;
    * `overloaded` when too many wait, or the machine has no time; `cancelled` when `signal` aborts.
    */
-  async convert(rule: TextRule, signal: AbortSignal): Promise<string> {
+  async convert(rule: TextRule, signal: AbortSignal, client = ''): Promise<string> {
     // The parameter that states the rule is only for messages.
     const key = JSON.stringify({ ...rule, param: '' });
     const kept = this.#kept.get(key);
@@ -62,18 +71,16 @@ export class RuleConversions {
       if (kept.value instanceof Failure) throw kept.value;
       return kept.value;
     }
-    return abortable(this.#running.get(key) ?? this.#begin(key, rule), signal, cancelled);
+    return abortable(this.#running.get(key) ?? this.#begin(key, rule, client), signal, cancelled);
   }
 
-  #begin(key: string, rule: TextRule): Promise<string> {
-    if (this.#running.size >= MAX_WAITING)
-      throw new Failure('overloaded', `${MAX_WAITING} rules for texts wait to be read: try again later`);
-    const conversion = this.#last
-      .then(() => this.#inTime(key, rule))
+  #begin(key: string, rule: TextRule, client: string): Promise<string> {
+    const turn: Turn = { key: client, isSmall: SMALL.has(rule.kind) };
+    const conversion = this.#turns
+      .run(turn, () => this.#inTime(key, rule))
       .finally(() => {
         this.#running.delete(key);
       });
-    this.#last = conversion.catch(() => undefined);
     this.#running.set(key, conversion);
     return conversion;
   }
@@ -137,11 +144,11 @@ export class TextRules {
     this.#trial = trial;
   }
 
-  /** Returns a rule as EBNF that compiles with the model's vocabulary. @throws Failure as {@link RuleConversions.convert} and the trial do. */
-  async compile(rule: TextRule, signal: AbortSignal): Promise<string> {
+  /** Returns a client's rule as EBNF that compiles with the model's vocabulary. @throws Failure as {@link RuleConversions.convert} and the trial do. */
+  async compile(rule: TextRule, signal: AbortSignal, client: string): Promise<string> {
     if (!this.#trial) throw new Failure('invalid_request', 'the model has no tokenizer, so its text follows no rule');
-    const ebnf = await this.#conversions.convert(rule, signal);
-    await this.#trial.check(ebnf, signal);
+    const ebnf = await this.#conversions.convert(rule, signal, client);
+    await this.#trial.check(ebnf, signal, { key: client, isSmall: SMALL.has(rule.kind) });
     return ebnf;
   }
 }

@@ -7,6 +7,7 @@ import { targetTextsOf } from '../openai/request_targets.ts';
 import { ParameterFailure } from '../openai/parameter_failure.ts';
 import type { HttpApp } from '../router.ts';
 import { whenGone } from './client_gone.ts';
+import { namesOf } from './http_exchange.ts';
 import { compressed } from './compressed.ts';
 import { integerOf, refuseUnknown, textOf, type Query } from './query.ts';
 import { withBody } from './read_body.ts';
@@ -43,8 +44,11 @@ export function addBlocksRoutes(app: FastifyInstance, httpApp: HttpApp): void {
 
 function addLookupRoute(app: FastifyInstance, { context, index, view }: HttpApp): void {
   const lookups = new Lookups(context, { index, view });
-  const { clock } = context;
+  const { clock, requests, newId } = context;
   app.post('/api/lookup', withBody, async (request, reply) => {
+    // A look-up tells what others have asked: who asks is in the log, as for any request.
+    const names = { ...namesOf(request.headers), address: request.socket.remoteAddress };
+    const trace = requests.open(newId(), '/api/lookup', names);
     const ended = new AbortController();
     const asked = new AbortController();
     whenGone(request, reply, () => {
@@ -55,11 +59,18 @@ function addLookupRoute(app: FastifyInstance, { context, index, view }: HttpApp)
       asked.abort(new Failure('overloaded', 'the router has no time for the look-up: try again', options));
     });
     try {
-      return await lookups.answer(
+      const answer = await lookups.answer(
         (request.body as Body | undefined) ?? noBody,
         targetTextsOf(request.headers),
         asked.signal,
       );
+      [trace.model, trace.promptTokens] = [answer.model, answer.prompt_tokens];
+      requests.close(trace, 'finished', 'lookup');
+      return answer;
+    } catch (error) {
+      const isCancelled = error instanceof Failure && error.code === 'cancelled';
+      requests.close(trace, isCancelled ? 'cancelled' : 'failed', isCancelled ? 'abort' : 'error', error);
+      throw error;
     } finally {
       ended.abort();
     }

@@ -63,7 +63,7 @@ export async function withClient(
   if (socket.destroyed) closed();
   const halfClosed = (): void => void probe(response, request.httpVersion !== '1.0', clock, over.signal);
   socket.once('end', halfClosed);
-  const names = namesOf(request.headers);
+  const names = { ...namesOf(request.headers), address: socket.remoteAddress };
   if (names.clientId !== undefined) response.setHeader('x-request-id', names.clientId);
   try {
     await serve({

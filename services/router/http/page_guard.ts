@@ -1,7 +1,8 @@
 /**
- * Keeps `/api/*` from web pages of other origins where CORS does not: pages that only load it, for instance as an image, which cannot read
- * the answer but make the router work; and pages whose name has been made to lead to this machine (DNS rebinding), which the browser takes
- * for the router's own. Programs other than browsers are not concerned.
+ * Keeps the router from web pages of other origins where CORS does not. Pages whose name has been made to lead to this machine (DNS rebinding),
+ * which the browser takes for the router's own, get nothing at all: on the loopback every route takes only names that nobody else can own, and
+ * those that are listed. Pages that only load `/api/*`, for instance as an image, cannot read the answer but make the router work. Programs
+ * other than browsers are not concerned.
  */
 import type { IncomingMessage } from 'node:http';
 import { isInside } from './cors.ts';
@@ -31,18 +32,17 @@ export class PageGuard {
 
   /** Returns why a request is refused, and what to do; undefined for one that is allowed. */
   refusal({ url = '', headers, socket }: Asked): string | undefined {
-    if (!isInside(url)) return undefined;
     const { host = '', origin = '' } = headers;
     const { 'sec-fetch-site': site, 'sec-fetch-mode': mode, 'sec-fetch-dest': dest } = headers;
     const isOfOther = site === 'cross-site' || site === 'same-site';
     const isOpened = mode === 'navigate' && dest === 'document';
-    if (isOfOther && !isOpened && !this.#origins.has(origin.toLowerCase()))
+    if (isInside(url) && isOfOther && !isOpened && !this.#origins.has(origin.toLowerCase()))
       return 'a page of another origin asks for this: list its origin in --allowed-origins of the router';
     const name = nameOf(host);
     if (!isLoopback(socket.localAddress) || ADDRESS.test(name) || LOCAL_NAME.test(name) || this.#hosts.has(name))
       return undefined;
     const shown = JSON.stringify(name.slice(0, 128));
-    return `the Host header names ${shown}, which may lead to this machine without its owner's will: ask for localhost, or list the origin that has this name in --allowed-origins of the router`;
+    return `the Host header names ${shown}, which may lead to this machine without its owner's will: ask for localhost, or list the origin that has this name in --allowed-origins of the router (a proxy on this machine may pass the name on)`;
   }
 }
 

@@ -44,6 +44,8 @@ export interface Miss {
 export interface RequestRow {
   readonly id: string;
   readonly client_id: string | null;
+  /** Address from which the client called; null where it is not known. */
+  readonly client: string | null;
   readonly endpoint: string;
   readonly model: string | null;
   readonly started_at: number;

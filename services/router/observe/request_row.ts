@@ -20,6 +20,7 @@ export function rowOf(trace: RequestTrace): RequestRow {
   return {
     id: trace.id,
     client_id: trace.names.clientId ?? null,
+    client: trace.names.address ?? null,
     endpoint: trace.endpoint,
     model: trace.model ?? null,
     started_at: trace.startedAtMs,

@@ -94,7 +94,7 @@ export async function startChat(
     context,
     chatConstraint(context, body, calls, prompt.prefix),
     body.numSamples,
-    scope.signal,
+    scope,
   );
   const generation = parsedGeneration(
     context,

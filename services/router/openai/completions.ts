@@ -49,7 +49,7 @@ async function startAll(
 ): Promise<PromptRun[]> {
   const runs: PromptRun[] = [];
   const numPrompts = (prompts ?? body.prompts).length;
-  const constraint = await constraintOf(context, body.constraint, body.numSamples * numPrompts, scope.signal);
+  const constraint = await constraintOf(context, body.constraint, body.numSamples * numPrompts, scope);
   let numAsked = 0;
   for (const [i, prompt] of (prompts ?? body.prompts).entries()) {
     const trace = runs.length === 0 ? first : scope.open('/v1/completions');

@@ -13,19 +13,19 @@ const MAX_GRAMMAR_CHARACTERS = 16 << 20;
 const NO_MASK = Buffer.alloc(0);
 
 /**
- * Returns the constraint of each of a request's `numOutputs` outputs; null when there is none. @throws ParameterFailure when its rule cannot be followed;
+ * Returns the constraint of each of a request's `numOutputs` outputs, for a client with whom others take turns; null when there is none. @throws ParameterFailure when its rule cannot be followed;
  * Failure `overloaded` when too many rules wait for their check.
  */
 export async function constraintOf(
   context: Pick<ApiContext, 'rules' | 'codec' | 'facts'>,
   wish: ConstraintWish | undefined,
   numOutputs: number,
-  signal: AbortSignal,
+  { client, signal }: { readonly client: string; readonly signal: AbortSignal },
 ): Promise<TokenConstraintMessage | null> {
   if (!wish) return null;
   const { facts } = context;
   const forbidden = await badRuns(context, wish.badWords, signal);
-  const grammar = await grammarOf(context, wish, signal);
+  const grammar = await grammarOf(context, wish, client, signal);
   if (wish.rule && grammar.length * numOutputs > MAX_GRAMMAR_CHARACTERS) {
     const { param } = wish.rule;
     const message = `${param}: a grammar of ${grammar.length} characters is too large for ${numOutputs} outputs; ask for fewer (n)`;
@@ -42,13 +42,14 @@ export async function constraintOf(
 async function grammarOf(
   { rules, facts }: Pick<ApiContext, 'rules' | 'facts'>,
   { rule }: ConstraintWish,
+  client: string,
   signal: AbortSignal,
 ): Promise<string> {
   if (!rule) return '';
   if (facts.eosTokenIds.length === 0)
     throw new ParameterFailure(`${rule.param}: the model has no token that ends an answer`, rule.param);
   try {
-    return await rules.compile(rule, signal);
+    return await rules.compile(rule, signal, client);
   } catch (error) {
     if (!(error instanceof Failure) || error.code !== 'invalid_request') throw error;
     throw new ParameterFailure(`${rule.param}: ${error.message}`, rule.param);

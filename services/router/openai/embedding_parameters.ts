@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { check } from './body_check.ts';
 import { readPrompts } from './body_parts.ts';
-import { limitsOf, ParameterFailure, type BodyLimits } from './parameter_failure.ts';
+import { limitsOf, ParameterFailure, priorityOf, type BodyLimits } from './parameter_failure.ts';
 import { common, only } from './parameter_schemas.ts';
 import { promptShape } from './parameter_shapes.ts';
 
@@ -50,7 +50,7 @@ export function readEmbeddingBody(bytes: Uint8Array, all: BodyLimits): Embedding
     ...{ model: body.model, prompts, requestId: body.request_id, ignored },
     isBase64: body.encoding_format === 'base64',
     hasSpecialTokens: body.add_special_tokens ?? true,
-    priority: body.priority ?? 0,
+    priority: priorityOf(body.priority, all, ignored),
     cacheSalt: body.cache_salt ?? '',
   };
 }

@@ -6,6 +6,8 @@ import type { Body } from './bodies.ts';
 export interface RequestNames {
   readonly clientId: string | undefined;
   readonly traceId: string | undefined;
+  /** Address from which the client calls; undefined where it is not known. */
+  readonly address?: string | undefined;
   /** Span of the client, from its `traceparent`. */
   readonly parent?: SpanContext | undefined;
 }

@@ -7,6 +7,8 @@ export interface BodyLimits {
   readonly maxModelLen: number;
   /** Whether unknown keys are refused (`strict_parameters`). */
   readonly isStrict: boolean;
+  /** Whether requests may state their priority (`allow_priority`); undefined: they may not. */
+  readonly allowsPriority?: boolean | undefined;
   /** Limits of the other served models, by name. */
   readonly others?: Readonly<Record<string, ModelLimits>>;
 }
@@ -17,6 +19,14 @@ type ModelLimits = Pick<BodyLimits, 'vocabSize' | 'maxModelLen'>;
 export function limitsOf(limits: BodyLimits, model: string | undefined): BodyLimits {
   const { others = {} } = limits;
   return model !== undefined && Object.hasOwn(others, model) ? { ...limits, ...others[model] } : limits;
+}
+
+/** Returns the priority of a request: the wished one where requests may state it, else 0, and `ignored` names it. */
+export function priorityOf(wished: number | undefined, { allowsPriority }: BodyLimits, ignored: string[]): number {
+  if (wished === undefined || wished === 0) return 0;
+  if (allowsPriority === true) return wished;
+  ignored.push('priority');
+  return 0;
 }
 
 /** A refused parameter: which one, for the `param` of the error object. */

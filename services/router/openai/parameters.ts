@@ -12,7 +12,7 @@ import { packSeed } from '../../../shared/protocol/packing.ts';
 import { readBias, readIds, readMessages, readPrompts } from './body_parts.ts';
 import { check } from './body_check.ts';
 import { readConstraint, type ConstraintWish } from './constraint_wish.ts';
-import { limitsOf, ParameterFailure, type BodyLimits } from './parameter_failure.ts';
+import { limitsOf, ParameterFailure, priorityOf, type BodyLimits } from './parameter_failure.ts';
 import type { common } from './parameter_schemas.ts';
 import { readTools, NO_TOOLS, type ToolDefinition, type ToolWish } from './tools.ts';
 import type { Truncation } from './truncation.ts';
@@ -161,7 +161,7 @@ function readCommon(body: Common, ignored: string[], numLogprobs: number, limits
     numPromptLogprobs: body.prompt_logprobs ?? -1,
     constraint: readConstraint(body, limits),
     requestId: body.request_id,
-    priority: body.priority ?? 0,
+    priority: priorityOf(body.priority, limits, ignored),
     cacheSalt: body.cache_salt ?? '',
     ignored,
   };

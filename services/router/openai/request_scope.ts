@@ -67,6 +67,11 @@ export class RequestScope {
     return this.#link.signal;
   }
 
+  /** Key of the client, by which clients take turns. */
+  get client(): string {
+    return this.#names.address ?? '';
+  }
+
   /** Whether the client is gone. */
   get isGone(): boolean {
     return this.#gone.aborted;

@@ -80,7 +80,7 @@ function typeOf(value: unknown): string {
 const ESCAPED = /[\u0000-\u001f"\\]/g;
 
 /** Returns a character as it stands in a JSON string. */
-function escaped(char: string): string {
+export function escaped(char: string): string {
   return char < ' ' || char === '"' || char === '\\' ? JSON.stringify(char).slice(1, -1) : char;
 }
 

@@ -66,6 +66,8 @@ interface Expected {
 interface RequestIds {
   readonly clientId: string | undefined;
   readonly traceId: string | undefined;
+  /** Address from which the client calls. */
+  readonly address?: string | undefined;
   readonly parent?: SpanContext | undefined;
 }
 
@@ -245,6 +247,7 @@ export class RequestTrace {
     return {
       id: this.id,
       client_id: this.names.clientId ?? null,
+      client: this.names.address ?? null,
       trace_id: this.names.traceId ?? this.spans?.context.traceId ?? null,
       endpoint: this.endpoint,
       sample_of: this.sampleOf ?? null,

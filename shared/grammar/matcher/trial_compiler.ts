@@ -3,6 +3,7 @@
  * grammar that fails, the next one has a new thread.
  */
 import type { Clock } from '../../base/clock.ts';
+import { FairTurns, type Turn } from '../../base/fair_turns.ts';
 import { Failure } from '../../base/failure.ts';
 import { abortable } from '../../base/signal.ts';
 import type { Threads } from '../../base/threads.ts';
@@ -41,9 +42,9 @@ interface TrialThread {
 export class TrialCompiler {
   readonly #options: Required<TrialCompilerOptions>;
   readonly #grammars = new Grammars();
-  /** Trials under way by grammar, in the order of their turns: at most `maxWaiting` (P1). */
+  /** Trials under way by grammar: at most `maxWaiting` wait (P1). */
   readonly #trials = new Map<Grammar, Promise<void>>();
-  #last: Promise<void> = Promise.resolve();
+  readonly #turns: FairTurns;
   #thread: TrialThread | undefined;
   /** Where further threads have the vocabulary from. */
   #vocabulary: VocabularySource;
@@ -52,18 +53,22 @@ export class TrialCompiler {
   constructor(options: TrialCompilerOptions) {
     this.#options = { compileCpuMs: COMPILE_CPU_MS, maxWaiting: 64, ...options };
     this.#vocabulary = options.vocabulary;
+    const { clock, maxWaiting } = this.#options;
+    this.#turns = new FairTurns(clock, maxWaiting, () => {
+      return new Failure('overloaded', `${maxWaiting} grammars wait for their trial: try again later`);
+    });
   }
 
   /**
-   * Resolves when the grammar compiles and the vocabulary can begin it. Grammars that were tried before are answered at once. @throws
+   * Resolves when the grammar compiles and the vocabulary can begin it. Grammars that were tried before are answered at once, others in turn. @throws
    * Failure `invalid_request` with the reason when it cannot be used, `overloaded` when too many wait or the machine has no time, `cancelled` when `signal` aborts.
    */
-  async check(ebnf: string, signal?: AbortSignal): Promise<void> {
+  async check(ebnf: string, signal?: AbortSignal, turn: Turn = { key: '' }): Promise<void> {
     if (this.#isClosed || signal?.aborted) throw cancelled();
     const grammar = this.#grammars.of(ebnf);
     grammar.check(this.#options.clock.nowMs());
     if (grammar.isTried) return;
-    await abortable(this.#trials.get(grammar) ?? this.#begin(grammar), signal, cancelled);
+    await abortable(this.#trials.get(grammar) ?? this.#begin(grammar, turn), signal, cancelled);
   }
 
   /** Ends the thread. Waiting grammars fail with `cancelled`. */
@@ -72,16 +77,12 @@ export class TrialCompiler {
     await this.#thread?.calls.close();
   }
 
-  #begin(grammar: Grammar): Promise<void> {
-    const { maxWaiting } = this.#options;
-    if (this.#trials.size >= maxWaiting)
-      throw new Failure('overloaded', `${maxWaiting} grammars wait for their trial: try again later`);
-    const trial = this.#last
-      .then(() => this.#try(grammar))
+  #begin(grammar: Grammar, turn: Turn): Promise<void> {
+    const trial = this.#turns
+      .run(turn, () => this.#try(grammar))
       .finally(() => {
         this.#trials.delete(grammar);
       });
-    this.#last = trial.catch(() => undefined);
     this.#trials.set(grammar, trial);
     return trial;
   }

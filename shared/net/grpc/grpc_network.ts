@@ -3,7 +3,6 @@
  * closed table, a deadline everywhere.
  */
 import assert from 'node:assert/strict';
-import { timingSafeEqual } from 'node:crypto';
 import { createSocket } from 'node:dgram';
 import { lookup } from 'node:dns/promises';
 import {
@@ -20,6 +19,7 @@ import { HealthImplementation } from 'grpc-health-check';
 import type { Clock } from '../../base/clock.ts';
 import { Failure, messageOf } from '../../base/failure.ts';
 import { AsyncQueue } from '../../base/async_queue.ts';
+import { isSameSecret, sentToken, takenTokens } from '../../base/cluster_tokens.ts';
 import type { CallName, CallOptions, Handlers, Listener, Network, Reply, Request } from '../network.ts';
 import type { TlsTexts } from '../tls_texts.ts';
 import { channelOptions, clientOptions, serverCredentials } from './channel_options.ts';
@@ -40,7 +40,7 @@ export class GrpcNetwork implements Network {
   /** One client per peer address. Bounded (P1): beyond MAX_CLIENTS, more than a large cluster has members, the oldest is closed. */
   readonly #clients = new Map<string, Client>();
 
-  /** An empty token admits everyone: loopback only. `tls`: calls are encrypted, and both sides checked. */
+  /** An empty token admits everyone: loopback only. Of several (cluster_tokens.ts) the first is sent and all are taken. `tls`: calls are encrypted, and both sides checked. */
   constructor(token: string, clock: Clock, tls?: TlsTexts) {
     this.#token = token;
     this.#clock = clock;
@@ -173,7 +173,7 @@ export class GrpcNetwork implements Network {
 
   metadata(): Metadata {
     const metadata = new Metadata();
-    metadata.set(TOKEN_KEY, this.#token);
+    metadata.set(TOKEN_KEY, sentToken(this.#token));
     return metadata;
   }
 
@@ -246,15 +246,15 @@ async function* starting(requests: AsyncIterable<object>): AsyncGenerator<object
   for await (const start of requests) yield { start };
 }
 
-function requireToken(token: string): ServerInterceptor {
-  const expected = Buffer.from(token);
+function requireToken(tokens: string): ServerInterceptor {
+  const taken = takenTokens(tokens).map((token) => Buffer.from(token));
   return (_method, call) =>
     new ServerInterceptingCall(call, {
       start: (next) => {
         next({
           onReceiveMetadata: (metadata, proceed) => {
             const given = Buffer.from(String(metadata.get(TOKEN_KEY)[0] ?? ''));
-            if (given.length === expected.length && timingSafeEqual(given, expected)) {
+            if (taken.some((one) => isSameSecret(given, one))) {
               proceed(metadata);
               return;
             }

@@ -10,7 +10,15 @@ import { hasEnded, NO_FILTER, passes, queryOf } from '../../../services/router/d
 
 const sources = { device: 0, dram: 0, instance: 0, store_dram: 0, store_disk: 0, handoff: 0, computed: 0 };
 const row: RequestRow = {
-  ...{ id: 'chatcmpl-AB12', client_id: 'mine', endpoint: '/v1/chat/completions', model: 'm', started_at: 0, sources },
+  ...{
+    id: 'chatcmpl-AB12',
+    client_id: 'mine',
+    client: '10.0.0.9',
+    endpoint: '/v1/chat/completions',
+    model: 'm',
+    started_at: 0,
+    sources,
+  },
   ...{ phase: 'failed', finish_reason: null, error: 'x', prompt_tokens: 1, output_tokens: 0, ttft_ms: null },
   ...{ total_ms: 1, decode: 'decode-1', prefill: 'prefill-1', attempts: 1, reason: '', misses: {} },
 };

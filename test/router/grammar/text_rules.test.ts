@@ -130,18 +130,18 @@ test('a thread that dies of a rule is replaced', async () => {
   assert.equal(await next, 'B');
 });
 
-test('a client that leaves does not wait; more than 64 rules are refused', async () => {
+test('a client that leaves does not wait; more than 64 waiting rules are refused', async () => {
   const { rules, answer } = made();
   const gone = new AbortController();
   const left = why(rules.convert(rule('0'), gone.signal));
-  const others = Array.from({ length: 63 }, (_, i) => why(rules.convert(rule(`${i + 1}`), never)));
-  assert.match(await why(rules.convert(rule('64'), never)), /^overloaded/);
+  const others = Array.from({ length: 64 }, (_, i) => why(rules.convert(rule(`${i + 1}`), never)));
+  assert.match(await why(rules.convert(rule('65'), never)), /^overloaded/);
   gone.abort();
   assert.match(await left, /^cancelled/);
-  for (let i = 0; i < 64; i++) await answer(String(i));
+  for (let i = 0; i < 65; i++) await answer(String(i));
   assert.deepEqual(
     await Promise.all(others),
-    Array.from({ length: 63 }, (_, i) => String(i + 1)),
+    Array.from({ length: 64 }, (_, i) => String(i + 1)),
   );
 });
 
@@ -159,4 +159,31 @@ test('what is kept stays bounded, and is counted once', async () => {
   await answer('small');
   assert.equal(await again, 'small');
   assert.equal(await rules.convert(rule('0'), never), 'small');
+});
+
+test('clients take turns: who asks for much delays another by one rule, and a known rule waits for nobody', async () => {
+  const { rules, answer, texts } = made();
+  const known = rules.convert(rule('known'), never, 'somebody');
+  await answer('K');
+  assert.equal(await known, 'K');
+  const hostile = Array.from({ length: 12 }, (_, i) => why(rules.convert(rule(`slow ${i}`), never, 'hostile')));
+  await turn();
+  const own = rules.convert(rule('own'), never, 'victim');
+  assert.equal(await rules.convert(rule('known'), never, 'victim'), 'K');
+  await answer('S');
+  await answer('O');
+  assert.equal(await own, 'O');
+  assert.deepEqual(texts, ['known', 'slow 0', 'own', 'slow 1']);
+  for (let i = 1; i < 12; i++) await answer('S');
+  await Promise.all(hostile);
+  // Twelve clients with one rule each: a small rule of a thirteenth is the second.
+  const others = Array.from({ length: 12 }, (_, i) => why(rules.convert(rule(`other ${i}`), never, `hostile-${i}`)));
+  await turn();
+  const choice: TextRule = { kind: 'choice', param: 'guided_choice', texts: ['a'] };
+  const small = rules.convert(choice, never, 'late');
+  await answer('S');
+  await answer('C');
+  assert.equal(await small, 'C');
+  for (let i = 1; i < 12; i++) await answer('S');
+  await Promise.all(others);
 });

@@ -1,0 +1,54 @@
+/**
+ * Keeps a folder from the other users of a machine: records of a store say, to whoever has the weights, which tokens they were computed from.
+ * Folders are 0700 and files 0600; wider ones, such as those of earlier versions, are narrowed.
+ */
+import { chmodSync, lstatSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { messageOf } from '../../shared/base/failure.ts';
+
+/** Permissions of others than the owner. */
+const OTHERS = 0o077;
+/** Depth to which folders are looked at, and entries in all (P1): a store's are two deep. */
+const MAX_DEPTH = 4;
+const MAX_ENTRIES = 4_096;
+
+/** The access that others had to a folder, as it was found. */
+export interface FolderAccess {
+  /** Files and folders that others could use, and can no longer. */
+  readonly narrowed: readonly string[];
+  /** Those that others can use still, because this process may not change them. */
+  readonly open: readonly { readonly path: string; readonly why: string }[];
+}
+
+/** Takes all permissions of others from a folder and what is in it. A link is left alone. */
+export function narrow(folder: string): FolderAccess {
+  const narrowed: string[] = [];
+  const open: { path: string; why: string }[] = [];
+  let numLeft = MAX_ENTRIES;
+  const look = (path: string, depth: number): void => {
+    if (numLeft-- <= 0) return;
+    const status = lstatSync(path, { throwIfNoEntry: false });
+    if (!status || status.isSymbolicLink()) return;
+    if ((status.mode & OTHERS) !== 0) {
+      try {
+        chmodSync(path, status.mode & 0o7700);
+        narrowed.push(path);
+      } catch (error) {
+        open.push({ path, why: messageOf(error) });
+      }
+    }
+    if (status.isDirectory() && depth < MAX_DEPTH) for (const name of namesIn(path)) look(join(path, name), depth + 1);
+  };
+  // Windows has no such permissions.
+  if (process.platform !== 'win32') look(folder, 0);
+  return { narrowed, open };
+}
+
+function namesIn(folder: string): readonly string[] {
+  try {
+    return readdirSync(folder);
+  } catch {
+    // Whoever cannot list it has nothing in it to narrow.
+    return [];
+  }
+}
