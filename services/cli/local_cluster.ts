@@ -11,12 +11,13 @@ import { fileURLToPath } from 'node:url';
 import { Backoff } from '../../shared/base/backoff.ts';
 import { every, type Clock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
+import { DONE } from '../../shared/base/signal.ts';
 import { ConfigError, environmentOf } from '../../shared/base/options.ts';
 import { shapeOf } from '../../shared/engine/architectures/registry.ts';
 import { openModel } from '../../shared/model/open_model.ts';
 import type { Model } from '../../shared/model/model_folder.ts';
 import { ProgressLine } from './progress_line.ts';
-import type { LoadingMessage, ReadyMessage } from './role_process.ts';
+import type { LoadingMessage, ReadyMessage, ServingMessage } from './role_process.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import { childArguments, membersOf } from './child_arguments.ts';
 import { EngineDivision } from './engine_division.ts';
@@ -25,6 +26,9 @@ import { clusterTokens } from './lease_process.ts';
 import { LogLines } from './log_lines.ts';
 import { isStartedByNpm, watchParent } from './npm_parent.ts';
 import type { ClusterConfig, ClusterLine, RoleTables } from './tables.ts';
+
+/** Milliseconds for which `up` waits, once all processes are there, until its router can answer. */
+const SERVING_MS = 10_000;
 
 const MIN_PAUSE_MS = 250;
 const MAX_PAUSE_MS = 10_000;
@@ -63,6 +67,8 @@ export class LocalCluster {
   #division: EngineDivision | undefined;
   readonly #token: string;
   #isEnding = false;
+  /** Aborts when the router can answer requests. */
+  readonly #serving = new AbortController();
   readonly #progress: ProgressLine;
   /** Loading progress of the children that load weights, by name. */
   readonly #loading = new Map<string, { readonly doneBytes: number; readonly totalBytes: number }>();
@@ -113,6 +119,8 @@ export class LocalCluster {
       process.stderr.write(`penstock up: ${messageOf(error)}\n`);
       await this.#end('SIGKILL', 1);
     }
+    // Members have joined; the router may still wait for their first heartbeats.
+    if (this.#children.some(({ role }) => role === 'decode')) await this.#clock.sleep(SERVING_MS, this.#serving.signal);
     const [first] = models;
     if (first) this.#announce(first, this.#clock.nowMs() - startMs);
   }
@@ -191,7 +199,11 @@ export class LocalCluster {
   #supervise(child: Child): Promise<ReadyMessage> {
     child.readyMs = undefined;
     return new Promise((resolve, reject) => {
-      child.process.on('message', (message: ReadyMessage | LoadingMessage) => {
+      child.process.on('message', (message: ReadyMessage | LoadingMessage | ServingMessage) => {
+        if (message.kind === 'serving') {
+          this.#serving.abort(DONE);
+          return;
+        }
         if (message.kind === 'loading') {
           this.#showLoading(child, message);
           return;

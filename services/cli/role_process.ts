@@ -32,13 +32,20 @@ export interface LoadingMessage {
   readonly totalBytes: number;
 }
 
+/** Message of a router's process to `penstock up`: it can answer requests. */
+export interface ServingMessage {
+  readonly kind: 'serving';
+}
+
 /** Message of a role's process to `penstock up`: the role is ready. */
-export interface ReadyMessage extends Ready {
+export interface ReadyMessage extends Omit<Ready, 'serves'> {
   readonly kind: 'ready';
   readonly role: Role;
   readonly pid: number;
 }
 
+/** Milliseconds for which a router waits for instances before it says that it is ready without. */
+const SERVES_MS = 2_500;
 const EXIT_REFUSED = 1;
 const EXIT_USAGE = 2;
 
@@ -83,13 +90,21 @@ export async function runRole(role: Role, config: ProcessConfig, start: StartRol
     closeTracing = () => tracing?.close();
     const host = { ...realHost(config, log, await busServers(role, config, log)), tracing };
     running = await start({ ...host, role, config, fail, drain });
-    const { ready } = running;
+    const { serves, ...ready } = running.ready;
     const message: ReadyMessage = { kind: 'ready', role, pid: process.pid, ...ready };
-    if (process.send) process.send(message);
-    else
-      process.stdout.write(
-        `penstock ${role} ${ready.name} ready: ${ready.url ? `${ready.url}, ${ready.bus}` : ready.address}\n`,
-      );
+    if (process.send) {
+      process.send(message);
+      await serves?.();
+      if (serves && process.connected) process.send({ kind: 'serving' } satisfies ServingMessage);
+      return;
+    }
+    // A router of a running cluster hears of its instances within moments: it is ready when it can serve.
+    const canServe = serves
+      ? await Promise.race([serves().then(() => true), systemClock.sleep(SERVES_MS).then(() => false)])
+      : true;
+    const where = ready.url ? `${ready.url}, ${ready.bus}` : ready.address;
+    const lack = canServe ? '' : '; no decode instance has joined yet, and /health says so';
+    process.stdout.write(`penstock ${role} ${ready.name} ready: ${where}${lack}\n`);
   } catch (error) {
     fail(error);
   }

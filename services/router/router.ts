@@ -25,6 +25,8 @@ import type { RouterConfig } from './options.ts';
 import { ServedModels } from './served_models.ts';
 
 const SHUTDOWN_GRACE_MS = 500;
+/** Milliseconds between looks whether an instance that generates has joined. */
+const SERVES_POLL_MS = 50;
 const DRAIN_POLL_MS = 20;
 /** Milliseconds without an instance after which a model is dropped, unless the router's own configuration names the model. */
 const FORGET_MS = 600_000;
@@ -140,7 +142,11 @@ async function build(
       const { indexAlarms } = serving;
       observer.begin({ view, policy, bus, indexAlarms }, `${listening.url}, ${where}`, stopped.signal);
       log.info({ url: listening.url, bus: where, models: givenNames }, 'listening');
-      return { name, address: ownAddress, bus: where, url: listening.url, model: config.model };
+      const serves = async (): Promise<void> => {
+        const canServe = (): boolean => view.generating().some(({ isPlaceable }) => isPlaceable);
+        while (!canServe() && !stopped.signal.aborted) await clock.sleep(SERVES_POLL_MS, stopped.signal);
+      };
+      return { name, address: ownAddress, bus: where, url: listening.url, model: config.model, serves };
     },
     finish: async (untilMs) => {
       admission.drain();

@@ -37,10 +37,25 @@ export const fraction: z.ZodType<number> = z.preprocess(
   z.number().min(0).max(1),
 );
 
-/** Schema of an address, HOST:PORT. */
-export const address = z.string().regex(/^[^/]+:\d{1,5}$/, 'HOST:PORT, for instance 127.0.0.1:8000');
+/** Ports of URLs that name none. */
+const PORTS: Readonly<Record<string, string>> = { http: '80', https: '443' };
+const ADDRESS = 'HOST:PORT, for instance 127.0.0.1:8000';
+
+/** Returns the address in a URL as people copy it, such as http://HOST:PORT/; anything else as it is. */
+function ofUrl(value: unknown): unknown {
+  const {
+    scheme = '',
+    host = '',
+    port,
+  } = /^(?<scheme>https?):\/\/(?<host>\[[^\]]*\]|[^/:@?#]+)(?::(?<port>\d{1,5}))?\/?$/i.exec(String(value))?.groups ??
+  {};
+  return host === '' ? value : `${host}:${port ?? PORTS[scheme.toLowerCase()] ?? ''}`;
+}
+
+/** Schema of an address, HOST:PORT, also as a URL without a path. */
+export const address = z.preprocess(ofUrl, z.string().regex(/^[^/]+:\d{1,5}$/, ADDRESS));
 /** An address, or nothing: the default. */
-export const addressOrNone = z.string().regex(/^([^/]+:\d{1,5})?$/, 'HOST:PORT, for instance 127.0.0.1:8000');
+export const addressOrNone = z.preprocess(ofUrl, z.string().regex(/^([^/]+:\d{1,5})?$/, ADDRESS));
 /** An address whose host is 127.0.0.1 unless it is named, or nothing. */
 export const localAddress = z
   .string()

@@ -100,6 +100,8 @@ export interface Ready {
   readonly url?: string;
   readonly device?: string;
   readonly model?: string;
+  /** Router only: resolves when it can answer requests, because an instance that generates has joined. */
+  readonly serves?: () => Promise<void>;
 }
 
 /** A role that has joined its cluster and serves. */

@@ -17,7 +17,12 @@ const MAX_CONCURRENCY = 65_536;
 
 /** Where prompts come from. */
 type Dataset =
-  | { readonly kind: 'random' | 'multi-turn'; readonly lengths: RandomLengths }
+  | {
+      readonly kind: 'random' | 'multi-turn';
+      readonly lengths: RandomLengths;
+      /** Lengths that the command line does not name: they are made to fit the model's context. */
+      readonly free: { readonly input: boolean; readonly output: boolean };
+    }
   | { readonly kind: 'sharegpt'; readonly path: string; readonly outputTokens: number | undefined }
   | {
       readonly kind: 'mooncake';
@@ -167,7 +172,15 @@ function targetOf(given: ServeFlags): [kind: (typeof datasetKinds)[number], api:
 
 function datasetOf(given: ServeFlags, kind: (typeof datasetKinds)[number]): Dataset {
   const path = given.text('dataset-path');
-  if (kind === 'random' || kind === 'multi-turn') return { kind, lengths: lengthsOf(given) };
+  if (kind === 'random' || kind === 'multi-turn') {
+    const free = (
+      ...names: readonly ('random-input-len' | 'input-len' | 'random-output-len' | 'output-len')[]
+    ): boolean => names.every((name) => !given.isGiven(name));
+    return {
+      ...{ kind, lengths: lengthsOf(given) },
+      free: { input: free('random-input-len', 'input-len'), output: free('random-output-len', 'output-len') },
+    };
+  }
   if (path === undefined) throw new ConfigError(`--dataset-name ${kind} needs its file: --dataset-path FILE`);
   const output = given.whole('sharegpt-output-len', MAX_TOKENS) ?? given.whole('output-len', MAX_TOKENS);
   if (kind === 'sharegpt') return { kind, path, outputTokens: output };

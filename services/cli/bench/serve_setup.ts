@@ -9,7 +9,7 @@ import { runRequest } from './request_run.ts';
 import type { ServeOptions } from './serve_arguments.ts';
 import { shareGptWorkload } from './sharegpt.ts';
 import { measureVocabulary, takesTokenIds, tokenIdsOf, type Vocabulary } from './vocabulary.ts';
-import { randomWorkload, traceWorkload, type Workload } from './workload.ts';
+import { fitted, randomWorkload, traceWorkload, type Workload } from './workload.ts';
 
 /** Milliseconds between two attempts to reach a server that is not ready. */
 const RETRY_MS = 1_000;
@@ -34,7 +34,7 @@ export interface Setup {
 
 /** Finds out all that a run needs. Rejects with a Failure that says what to do when there is no server, or it refuses. */
 export async function setUp(options: ServeOptions, host: SetupHost): Promise<Setup> {
-  const model = await modelOf(options, host);
+  const { id: model, maxTokens } = await modelOf(options, host);
   const { api, ignoreEos, temperature, extraBody, endpoint } = options;
   const body: BodyOptions = { api, model, ignoreEos, temperature, extraBody };
   await checkAnswers(options, body, host);
@@ -45,24 +45,50 @@ export async function setUp(options: ServeOptions, host: SetupHost): Promise<Set
   const vocabulary = await measureVocabulary({ ...host, model, oneToken });
   const areIds = await decideIds(options, vocabulary, oneToken, host);
   const maker = new PromptMaker(vocabulary, areIds);
-  const workload = await workloadOf(options, maker, vocabulary, { ...host, model });
-  return { model, body, maker, workload, notes: [...noteOf(options, vocabulary), ...workload.notes] };
+  const fitting = fittedTo(options, maxTokens);
+  const workload = await workloadOf(fitting.options, maker, vocabulary, { ...host, model });
+  return { model, body, maker, workload, notes: [...noteOf(options, vocabulary), ...fitting.notes, ...workload.notes] };
+}
+
+/** Shortens default lengths to what the model's context holds, and says so. `maxTokens`: as the server's list of models has it. */
+function fittedTo(
+  options: ServeOptions,
+  maxTokens: number | undefined,
+): { readonly options: ServeOptions; readonly notes: readonly string[] } {
+  const { dataset, numTurns } = options;
+  if (maxTokens === undefined || !('lengths' in dataset)) return { options, notes: [] };
+  const lengths = fitted(dataset.lengths, dataset.free, { maxTokens, numTurns });
+  const { inputTokens, outputTokens } = lengths;
+  if (inputTokens === dataset.lengths.inputTokens && outputTokens === dataset.lengths.outputTokens)
+    return { options, notes: [] };
+  const turns = numTurns > 1 ? ` of ${numTurns} turns` : '';
+  const note = `prompts of ${inputTokens} and answers of ${outputTokens} tokens, so that conversations${turns} fit the model's context of ${maxTokens}: --random-input-len and --random-output-len set others`;
+  return { options: { ...options, dataset: { ...dataset, lengths } }, notes: [note] };
+}
+
+/** A model of the server, and the tokens of its context where the server says. */
+interface ServedModel {
+  readonly id: string;
+  readonly maxTokens: number | undefined;
 }
 
 /** Returns the model that was named, else the first one of the server, for which it waits as long as the options allow. */
-async function modelOf({ model, baseUrl, readyTimeoutMs }: ServeOptions, host: SetupHost): Promise<string> {
+async function modelOf({ model, baseUrl, readyTimeoutMs }: ServeOptions, host: SetupHost): Promise<ServedModel> {
   const untilMs = host.clock.nowMs() + readyTimeoutMs;
   for (;;) {
     try {
       const answer = await sendForJson(host.client, { path: '/v1/models' }, host.signal);
-      const { data } = (answer ?? {}) as { data?: readonly { id?: unknown }[] };
-      const id = Array.isArray(data) ? (data as readonly { id?: unknown }[])[0]?.id : undefined;
-      if (model !== undefined) return model;
-      if (typeof id === 'string') return id;
+      const { data } = (answer ?? {}) as { data?: readonly { id?: unknown; max_model_len?: unknown }[] };
+      const all = Array.isArray(data) ? (data as readonly { id?: unknown; max_model_len?: unknown }[]) : [];
+      const found = model === undefined ? all[0] : all.find((one) => one.id === model);
+      const maxTokens = typeof found?.max_model_len === 'number' ? found.max_model_len : undefined;
+      const id = model ?? found?.id;
+      if (typeof id === 'string') return { id, maxTokens };
       throw new RequestError('no model', 'its /v1/models names no model');
     } catch (error) {
       // A server without the list has the model all the same.
-      if (model !== undefined && error instanceof RequestError && error.kind.startsWith('HTTP')) return model;
+      if (model !== undefined && error instanceof RequestError && error.kind.startsWith('HTTP'))
+        return { id: model, maxTokens: undefined };
       if (host.signal.aborted) throw error;
       if (host.clock.nowMs() >= untilMs) throw noServer(error, baseUrl, model !== undefined);
       await host.clock.sleep(RETRY_MS, host.signal);

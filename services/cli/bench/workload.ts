@@ -42,6 +42,38 @@ export interface RandomLengths {
   readonly prefixTokens: number;
 }
 
+/** Tokens that a chat template puts around a message, at most, for most models. */
+const FRAME_TOKENS = 24;
+/** Share of the context that is filled: texts of a wanted length have a few tokens more or less. */
+const FITTED_SHARE = 0.9;
+/** Least tokens of a prompt and of an answer that a run is made to fit with. */
+const MIN_FITTED = 8;
+
+/**
+ * Returns default lengths with which conversations fit a context of `maxTokens`: those of `free` may be shortened. Lengths that the caller
+ * named stay as they are.
+ */
+export function fitted(
+  lengths: RandomLengths,
+  free: { readonly input: boolean; readonly output: boolean },
+  { maxTokens, numTurns }: { readonly maxTokens: number; readonly numTurns: number },
+): RandomLengths {
+  const { inputTokens, outputTokens, inputRatio, outputRatio, prefixTokens } = lengths;
+  const room = (FITTED_SHARE * (maxTokens - prefixTokens)) / numTurns - FRAME_TOKENS;
+  const [input, output] = [inputTokens * (1 + inputRatio), outputTokens * (1 + outputRatio)];
+  if (input + output <= room) return lengths;
+  const shorter = (tokens: number, ratio: number): number => Math.max(MIN_FITTED, Math.floor(tokens / (1 + ratio)));
+  // Both in the proportion that they have, or the one that may be shortened alone.
+  const share = free.input && free.output ? input / (input + output) : free.input ? (room - output) / room : 1;
+  return {
+    ...lengths,
+    ...(free.input ? { inputTokens: Math.min(inputTokens, shorter(room * share, inputRatio)) } : {}),
+    ...(free.output
+      ? { outputTokens: Math.min(outputTokens, shorter(free.input ? room * (1 - share) : room - input, outputRatio)) }
+      : {}),
+  };
+}
+
 /** Returns conversations of random words. With more than one turn, each further one sends a new message of random length. */
 export function randomWorkload(
   maker: PromptMaker,
