@@ -48,7 +48,7 @@ function namesIn(folder: string): readonly string[] {
   try {
     return readdirSync(folder);
   } catch {
-    // Whoever cannot list it has nothing in it to narrow.
+    // A folder that cannot be listed has nothing that could be narrowed.
     return [];
   }
 }

@@ -135,17 +135,14 @@ async function build(
       const bind = config.bind || '127.0.0.1:8000';
       const { first, ...shown } = serving.shown(givenNames);
       const ownAddress = config.advertise || address;
-      const own = { config, view, index, blocks, policy, losses, bus, observer, exposition, address: ownAddress };
-      const listening = await listenHttp(bind, { context: first, ...shown, ...own });
+      const own = { config, view, index, blocks, policy, losses, bus, observer, exposition };
+      const listening = await listenHttp(bind, { context: first, ...shown, ...own, address: ownAddress });
       closeHttp = listening.close;
       const where = server ? `bus ${server.name}` : `hub ${address}`;
-      const { indexAlarms } = serving;
-      observer.begin({ view, policy, bus, indexAlarms }, `${listening.url}, ${where}`, stopped.signal);
+      const watched = { view, policy, bus, indexAlarms: serving.indexAlarms };
+      observer.begin(watched, `${listening.url}, ${where}`, stopped.signal);
       log.info({ url: listening.url, bus: where, models: givenNames }, 'listening');
-      const serves = async (): Promise<void> => {
-        const canServe = (): boolean => view.generating().some(({ isPlaceable }) => isPlaceable);
-        while (!canServe() && !stopped.signal.aborted) await clock.sleep(SERVES_POLL_MS, stopped.signal);
-      };
+      const serves = generates(view, clock, stopped.signal);
       return { name, address: ownAddress, bus: where, url: listening.url, model: config.model, serves };
     },
     finish: async (untilMs) => {
@@ -164,6 +161,14 @@ async function build(
     close: async () => {
       await serving.close();
     },
+  };
+}
+
+/** Returns a function that resolves when an instance that generates has joined, or `signal` aborts. */
+function generates(view: RouterCore['view'], clock: RoleContext['clock'], signal: AbortSignal): () => Promise<void> {
+  const canServe = (): boolean => view.generating().some(({ isPlaceable }) => isPlaceable);
+  return async () => {
+    while (!canServe() && !signal.aborted) await clock.sleep(SERVES_POLL_MS, signal);
   };
 }
 

@@ -1,5 +1,5 @@
 /**
- * Turns at something that does one job at a time, shared fairly among keys (start-time fair queueing: Goyal, Vin and Cheng, 1996). The next job is that
+ * Turns at something that does one job at a time, shared fairly among keys (start-time fair queueing, 1996). The next job is that
  * of the key that has had the least time so far, so that one that asks for much delays the others by one job at most:
  *
  *   a: ████████ ████████ ████████        b asks while a's first job runs, and is next

@@ -489,7 +489,8 @@ export class SimCluster {
     };
     const folders: DataFolders = {
       refuseShared: () => undefined,
-      claim: (dataDir, name) => Promise.resolve({ path: `${dataDir}/${name}`, release: () => undefined, narrowed: [], open: [] }),
+      claim: (dataDir, name) =>
+        Promise.resolve({ path: `${dataDir}/${name}`, release: () => undefined, narrowed: [], open: [] }),
     };
     return {
       ...{ clock, random, folders, log: silentLog },

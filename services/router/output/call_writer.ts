@@ -5,6 +5,8 @@ import type { DeltaWriter } from './output_delta.ts';
 /** JSON schemas of the parameters of a request's tools, by the tool's name. */
 export type ToolSchemas = ReadonlyMap<string, unknown>;
 
+/** UTF-16 units of text within a call that is none of it (P1). */
+const MAX_ASIDE = 1 << 16;
 const TEXT: ReadonlySet<string> = new Set(['string']);
 const NAME = /^[\w.-]{1,64}$/;
 
@@ -71,8 +73,9 @@ export class CallWriter {
     return keys && keys.includes(key) && this.#keys?.has(key) !== true;
   }
 
-  /** Opens a call. `id`: as the model wrote it. */
+  /** Opens a call, and ends one that is there. `id`: as the model wrote it. */
   prepare(name: string, id?: string): void {
+    if (this.isBegun) this.end();
     this.drop();
     this.#call = { name, id };
   }
@@ -89,7 +92,9 @@ export class CallWriter {
 
   /** Adds text that stands within the call and is none of it. */
   aside(text: string): void {
-    this.#aside = (this.#aside + text).trimStart();
+    this.#aside = this.#aside === '' ? text.trimStart() : this.#aside + text;
+    // So much text is none between the parts of a call.
+    if (this.#aside.length > MAX_ASIDE) this.end();
   }
 
   /** Begins a parameter, whose value is written next. `isText`: whether the format says that its value is a text. */

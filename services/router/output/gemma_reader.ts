@@ -22,7 +22,7 @@ export class GemmaReader implements Reader {
   readonly #call: CallWriter;
   readonly #json: JsonText;
   /** Open brackets. */
-  #open = '';
+  readonly #open: ('{' | '[')[] = [];
   /** Text since the last bracket, comma, colon or mark; within a string, the beginning of its mark. */
   #token = '';
   /** The mark that ends the string; empty outside. */
@@ -53,20 +53,21 @@ export class GemmaReader implements Reader {
   }
 
   /** Closes what is open, where the answer ends. */
-  end(): Reading {
-    if (this.#open === '') return 'end';
+  end(isCut: boolean): Reading {
+    if (this.#open.length === 0 || isCut) return 'end';
     // A key that is not whole has no value yet.
-    if (this.#quote === '' && (this.#isValue || this.#open.endsWith('['))) this.#flush();
+    if (this.#quote === '' && (this.#isValue || this.#open.at(-1) === '[')) this.#flush();
     return this.#end('end');
   }
 
   #read(char: string): Reading {
-    if (this.#open === '' && char !== '{') return /\s/.test(char) ? 'more' : 'fail';
-    const isKey = this.#open.endsWith('{') && !this.#isValue;
+    if (this.#open.length === 0 && char !== '{') return /\s/.test(char) ? 'more' : 'fail';
+    const isKey = this.#open.at(-1) === '{' && !this.#isValue;
     if (char === '{' || char === '[') this.#openBracket(char);
     else if (char === '}' || char === ']') return this.#closeBracket(char);
     else if (char === ',') {
       this.#flush();
+      this.#fill();
       this.#write(', ');
       this.#isValue = false;
     } else if (char === ':' && isKey) {
@@ -76,24 +77,25 @@ export class GemmaReader implements Reader {
       const token = (this.#token + char).trimStart();
       this.#token = token;
       if (token.length > MAX_TOKEN) return this.#end('over');
-      if (GEMMA_QUOTES.includes(token)) this.#openString(token);
+      if (GEMMA_QUOTES.includes(token) && this.#json.expectsValue) this.#openString(token);
     }
     return 'more';
   }
 
-  #openBracket(char: string): void {
+  #openBracket(char: '{' | '['): void {
     this.#flush();
     this.#write(char);
-    this.#open += char;
+    this.#open.push(char);
     this.#isValue = false;
   }
 
   #closeBracket(char: string): Reading {
     this.#flush();
+    this.#fill();
     this.#write(char);
-    this.#open = this.#open.slice(0, -1);
-    this.#isValue = this.#open.endsWith('{');
-    return this.#open === '' ? this.#end('end') : 'more';
+    this.#open.pop();
+    this.#isValue = this.#open.at(-1) === '{';
+    return this.#open.length === 0 ? this.#end('end') : 'more';
   }
 
   #openString(mark: string): void {
@@ -118,8 +120,18 @@ export class GemmaReader implements Reader {
     const token = this.#token.trim();
     this.#token = '';
     if (token === '') return;
+    if (!this.#json.expectsValue) {
+      // It follows a value that has ended: it is no part of the call.
+      this.#call.aside(token);
+      return;
+    }
     const word = Object.hasOwn(words, token) ? (words[token] ?? token) : token;
     this.#write(isJson(word) ? word : JSON.stringify(token));
+  }
+
+  /** Writes the value of a key that has none. */
+  #fill(): void {
+    if (this.#isValue && this.#json.expectsValue) this.#write('null');
   }
 
   #write(json: string): void {

@@ -13,8 +13,11 @@ export type Reading = 'more' | 'end' | 'over' | 'fail';
 export interface Reader {
   /** Reads the next character. */
   read(char: string): Reading;
-  /** Reads the end of the answer, where the value is not whole: what is open is closed. Returns `over` where the value had ended before. */
-  end?(): Reading;
+  /**
+   * Reads the end of the answer, where the value is not whole: what is open is closed, unless the answer `isCut` by a limit. Returns `over` where the
+   * value had ended before.
+   */
+  end?(isCut: boolean): Reading;
   /** Reads text that has no meaning of its own, as `read` would do for each character. Returns where it ends. */
   skip?(text: string, at: number): number;
   /** Text that is still to be read after `over`; undefined: the last character. */
@@ -81,8 +84,8 @@ export class ObjectReader implements Reader {
   }
 
   /** Closes what is open, where the answer ends. */
-  end(): Reading {
-    if (this.#head === undefined) this.#json.complete();
+  end(isCut: boolean): Reading {
+    if (this.#head === undefined && !isCut) this.#json.complete();
     return 'end';
   }
 
@@ -159,8 +162,8 @@ export class CallReader implements Reader {
   }
 
   /** Closes arguments that are open, where the answer ends. */
-  end(): Reading {
-    return this.#object?.end() ?? 'end';
+  end(isCut: boolean): Reading {
+    return this.#object?.end(isCut) ?? 'end';
   }
 
   #expect(isThere: boolean, next: Expected): Reading {

@@ -9,6 +9,8 @@ const DELIMITER = /[\s,:}\]]/;
 // eslint-disable-next-line no-control-regex -- control characters need an escape
 const PLAIN = /(?:[^"\\\u0000-\u001f]|\\["\\/bfnrt]){1,8192}/y;
 const WORDS = ['true', 'false', 'null'];
+/** Depth of brackets (P1). */
+const MAX_DEPTH = 512;
 /** UTF-16 units of a number or word (P1). */
 const MAX_SCALAR = 4_096;
 
@@ -21,7 +23,7 @@ type Expected = 'key' | 'colon' | 'value' | 'more';
  */
 export class JsonText {
   readonly #write: (text: string) => void;
-  #open = '';
+  readonly #open: ('{' | '[')[] = [];
   #expected: Expected = 'value';
   #string: 'key' | 'value' | undefined;
   /** An escape that is not whole. */
@@ -37,7 +39,12 @@ export class JsonText {
 
   /** Whether the outermost bracket has been closed. */
   get isEnded(): boolean {
-    return this.#open === '' && this.#expected === 'more';
+    return this.#open.length === 0 && this.#expected === 'more';
+  }
+
+  /** Whether a value can come next. */
+  get expectsValue(): boolean {
+    return this.#string === undefined && this.#scalar === '' && this.#expected === 'value';
   }
 
   /** Whether the next character stands within a string. */
@@ -86,11 +93,10 @@ export class JsonText {
       this.#pushString('"');
     } else if (this.#scalar !== '') this.#endScalar(true);
     if (this.#expected === 'colon') this.#write(': null');
-    else if (this.#expected === 'value' && this.#comma === '' && this.#open.endsWith('{')) this.#write('null');
+    else if (this.#expected === 'value' && this.#comma === '' && this.#open.at(-1) === '{') this.#write('null');
     this.#comma = '';
     this.#expected = 'more';
-    for (const bracket of Array.from(this.#open).reverse()) this.#write(bracket === '{' ? '}' : ']');
-    this.#open = '';
+    for (let bracket = this.#open.pop(); bracket; bracket = this.#open.pop()) this.#write(bracket === '{' ? '}' : ']');
   }
 
   #pushString(char: string): void {
@@ -139,13 +145,15 @@ export class JsonText {
   #pushStructure(char: string): boolean {
     switch (char) {
       case '"':
+        this.#separate();
         if (this.#expected !== 'key' && this.#expected !== 'value') return false;
         this.#string = this.#expected;
         return this.#put(char);
       case '{':
       case '[':
-        if (this.#expected !== 'value') return false;
-        this.#open += char;
+        if (this.#open.at(-1) === '[') this.#separate();
+        if (this.#expected !== 'value' || this.#open.length >= MAX_DEPTH) return false;
+        this.#open.push(char);
         this.#expected = char === '{' ? 'key' : 'value';
         return this.#put(char);
       case '}':
@@ -156,26 +164,33 @@ export class JsonText {
         this.#expected = 'value';
         return this.#put(char);
       case ',':
-        if (this.#expected !== 'more' || this.#open === '') return false;
-        this.#expected = this.#open.endsWith('{') ? 'key' : 'value';
+        if (this.#expected !== 'more' || this.#open.length === 0) return false;
+        this.#expected = this.#open.at(-1) === '{' ? 'key' : 'value';
         this.#comma = char;
         return true;
       default:
-        if (this.#expected !== 'value' || this.#open === '' || !/[-+.\w]/.test(char)) return false;
+        if (this.#expected !== 'value' || this.#open.length === 0 || !/[-+.\w]/.test(char)) return false;
         this.#put('');
         this.#scalar = char;
         return true;
     }
   }
 
+  /** Takes a comma that was left out as written. */
+  #separate(): void {
+    if (this.#expected !== 'more' || this.#open.length === 0) return;
+    this.#expected = this.#open.at(-1) === '{' ? 'key' : 'value';
+    this.#comma = ', ';
+  }
+
   #close(char: string): boolean {
     const isObject = char === '}';
     const isBetween = this.#expected === 'more' || (this.#expected === 'key') === isObject;
     const hasValue = this.#expected !== 'colon' && isBetween;
-    if (!hasValue || !this.#open.endsWith(isObject ? '{' : '[')) return false;
+    if (!hasValue || this.#open.at(-1) !== (isObject ? '{' : '[')) return false;
     // A comma before it is left out.
     this.#comma = '';
-    this.#open = this.#open.slice(0, -1);
+    this.#open.pop();
     this.#expected = 'more';
     return this.#put(char);
   }

@@ -1,11 +1,17 @@
-/** Arguments of a call that are a message of their own, up to a terminal: an object as JSON, any other text as it is. */
+/** Arguments of a call that are a message of their own, up to a terminal: an object as JSON; any other text is none of them. */
 import type { CallWriter } from './call_writer.ts';
 import { JsonText } from './json_text.ts';
+
+/** Beginning of a code block, and the whole of it with the brace behind it. */
+const FENCE_BEGIN = /^`{0,3}(?:j|js|jso|json)?\s{0,8}$/;
+const FENCE = /^(?:```(?:json)?\s*)?\{$/;
 
 /** Writes the arguments of one call. */
 export class MessageArguments {
   readonly #call: CallWriter;
   #json: JsonText | undefined;
+  /** Text before an object. */
+  #head = '';
 
   constructor(call: CallWriter) {
     this.#call = call;
@@ -18,17 +24,27 @@ export class MessageArguments {
 
   /** Reads the next character. White space before the first is left out; text behind an object is none of it. */
   push(char: string): void {
-    if (!this.#call.isBegun) {
-      if (/\s/.test(char)) return;
-      if (char === '{')
-        this.#json = new JsonText((text) => {
-          this.#call.raw(text);
-        });
-    }
-    if (!this.#json) this.#call.raw(char);
+    if (!this.#json) this.#begin(char);
     else if (this.#json.isEnded || !this.#json.push(char)) {
       this.#json.complete();
-      this.#call.aside(char);
+      // The end of the code block is no text.
+      if (char !== '`' || this.#head === '') this.#call.aside(char);
+    }
+  }
+
+  /** Reads a character before the object, which may stand in a code block. */
+  #begin(char: string): void {
+    const head = (this.#head + char).trimStart();
+    if (char === '{' && FENCE.test(head)) {
+      this.#json = new JsonText((text) => {
+        this.#call.raw(text);
+      });
+      this.#json.push(char);
+    } else if (FENCE_BEGIN.test(head) || 'null'.startsWith(head)) this.#head = head;
+    else {
+      this.#call.raw('');
+      this.#call.aside(head);
+      this.#head = '';
     }
   }
 
@@ -39,6 +55,10 @@ export class MessageArguments {
 
   /** Closes an object that is not whole. */
   end(): void {
-    this.#json?.complete();
+    if (this.#json) this.#json.complete();
+    else {
+      this.#call.raw('{}');
+      if (this.#head !== '' && !/^(?:null\s*|`*)$/.test(this.#head)) this.#call.aside(this.#head);
+    }
   }
 }

@@ -75,7 +75,7 @@ export class DeltaWriter {
   reasoning(text: string): void {
     const all = this.#hasReasoningText ? this.#space + text : (this.#space + text).trimStart();
     const trimmed = all.trimEnd();
-    // As if it came character by character: each time that it is too much, all of it is text.
+    // It is read as character by character: each time that it is too much, all of it is text.
     const end = all.length - ((all.length - trimmed.length) % (MAX_SPACE + 1));
     this.#space = all.slice(end);
     this.#add('reasoning', all.slice(0, end));

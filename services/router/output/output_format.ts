@@ -79,7 +79,7 @@ export function chooseFormat(
 const BEHIND_REASONING = 'behind_reasoning';
 const NO_TOOLS: ToolStates = { start: 'content', states: { content: { text: 'content' } } };
 
-const toAll = (literals: readonly string[], to: string): Record<string, string> =>
+const toAll = <T>(literals: readonly string[], to: T): Record<string, T> =>
   Object.fromEntries(literals.map((literal) => [literal, to]));
 
 function tableOf(tools: ToolFamily | undefined, reasoning: ReasoningFamily | undefined): OutputTable | undefined {
@@ -90,13 +90,22 @@ function tableOf(tools: ToolFamily | undefined, reasoning: ReasoningFamily | und
   if (!markers) return outputTable(own.start, own.states, own.markers);
   const { open, close, around, isOpenMissing = false } = markers;
   const all: States = {
-    ...own.states,
+    ...withClose(own.states, close),
     ...answerStates(own, markers),
     before_reasoning: { text: 'space', on: toAll(open, 'begun_reasoning'), next: own.start },
     begun_reasoning: { text: 'space', on: toAll(open, 'reasoning'), next: 'reasoning', isFormat: true },
     reasoning: { text: 'reasoning', on: { ...trials(own), ...toAll(close, around ? BEHIND_REASONING : own.start) } },
   };
   return outputTable(isOpenMissing ? 'begun_reasoning' : 'before_reasoning', all, own.markers);
+}
+
+/** Returns states in which the end of reasoning, which a call in it has left open, ends the call too. */
+function withClose(states: States, close: readonly string[]): States {
+  const closed = ([name, state]: [string, StateSpec]): [string, StateSpec] => {
+    if (state.marks) return [name, { ...state, marks: { ...state.marks, over: close } }];
+    return [name, name === 'parameters' ? { ...state, on: { ...state.on, ...toAll(close, 'content') } } : state];
+  };
+  return Object.fromEntries(Object.entries(states).map(closed));
 }
 
 /** Returns the terminals in reasoning at which a call may begin, without the reasoning having been closed. */
@@ -113,7 +122,8 @@ function trials({ states, openers = [] }: ToolStates): Record<string, Transition
 /** Returns the states behind the reasoning: that of an answer, within its own markers where the format has them, and that behind a call in open reasoning. */
 function answerStates({ start, states }: ToolStates, { close, around }: ReasoningMarkers): States {
   const content: StateSpec = states['content'] ?? { text: 'content' };
-  const behindCall: StateSpec = { text: 'space', on: { ...content.on, ...toAll(close, 'content') }, next: 'content' };
+  const behind = { to: around ? BEHIND_REASONING : 'content', isClosing: true };
+  const behindCall: StateSpec = { text: 'undecided', on: { ...content.on, ...toAll(close, behind) } };
   const all = { content, [BEHIND_CALL]: behindCall };
   if (!around) return all;
   const [open, end] = around;

@@ -10,23 +10,12 @@ import type { Reader } from './json_reader.ts';
 import { MessageArguments } from './message_arguments.ts';
 import { OpenReasoning } from './open_reasoning.ts';
 import { DeltaWriter, type DeltaWriterOptions, type OutputDelta } from './output_delta.ts';
-import {
-  BEHIND_CALL,
-  type OutputTable,
-  type PatternTerminal,
-  type State,
-  type TextKind,
-  type Transition,
-} from './output_table.ts';
+import { BEHIND_CALL, type OutputTable, type State, type Transition } from './output_table.ts';
+import { PendingText } from './pending_text.ts';
 import { readerOf } from './readers.ts';
-import { isWord, MAX_HELD, writeBody } from './whole_texts.ts';
+import { END_KINDS, isWord, MAX_HELD, writeBody } from './whole_texts.ts';
+import { TerminalScanner, type Groups, type Scanned } from './terminal_scanner.ts';
 import { namedBy } from './value_reader.ts';
-
-/** UTF-16 units of a terminal that is a regular expression (P1). */
-const MAX_PATTERN = 256;
-const SPACE = /\s/;
-/** Texts at which a call is over. */
-const END_KINDS: ReadonlySet<TextKind> = new Set<TextKind>(['content', 'reasoning', 'tail']);
 
 /** Options of an {@link OutputParser}. */
 export interface OutputParserOptions extends DeltaWriterOptions {
@@ -36,8 +25,6 @@ export interface OutputParserOptions extends DeltaWriterOptions {
   readonly prefix: string;
 }
 
-type Groups = Readonly<Record<string, string>>;
-
 /** Parser of one answer. */
 export class OutputParser {
   readonly #states: OutputTable['states'];
@@ -45,16 +32,14 @@ export class OutputParser {
   readonly #call: CallWriter;
   #state: State;
   #reader: Reader | undefined;
-  /** The beginning of a terminal. */
-  #partial = '';
-  /** A terminal that is a regular expression, once its prefix is there, and the text since. */
-  #pattern: { readonly terminal: PatternTerminal; text: string } | undefined;
+  readonly #scanner = new TerminalScanner();
   /** Text since the last content that will be content unless a call begins. */
   #held = '';
   /** Text of a state that is read as a whole: name, key, word or body. */
   #word = '';
   #groups: Groups = {};
   readonly #reasoning = new OpenReasoning();
+  readonly #pending = new PendingText();
   #arguments: MessageArguments;
 
   constructor({ table, tools, prefix, ...options }: OutputParserOptions) {
@@ -77,17 +62,24 @@ export class OutputParser {
 
   /** Reads the next piece of text, and returns what is certain now. */
   push(text: string): OutputDelta[] {
-    for (let at = 0; at < text.length;) {
-      const end = this.#skip(text, at);
-      if (end === at) this.#step(text.charAt(at));
-      at = Math.max(end, at + 1);
-    }
+    this.#pending.add(text);
+    this.#readPending();
     return this.#out.take();
+  }
+
+  #readPending(): void {
+    for (let part = this.#pending.next(); part; part = this.#pending.next()) {
+      const { text, at } = part;
+      part.at = this.#skip(text, at);
+      if (part.at > at) continue;
+      part.at++;
+      this.#step(text.charAt(at));
+    }
   }
 
   /** Reads plain text as it would be read character by character. Returns where it ends. */
   #skip(text: string, at: number): number {
-    if (this.#pattern || this.#partial !== '') return at;
+    if (!this.#scanner.isIdle) return at;
     if (this.#reader) return this.#call.isBegun ? (this.#reader.skip?.(text, at) ?? at) : at;
     const { text: kind, plain } = this.#state;
     const isContent = kind === 'content' && this.#out.isInContent;
@@ -108,14 +100,7 @@ export class OutputParser {
    * its length, where nobody is to take them for whole.
    */
   end(isCut = false): OutputDelta[] {
-    // Text that is left behind a value is read again, and may have a value at its end too.
-    for (let reader = this.#reader; reader && !isCut; reader = this.#reader) {
-      if (reader.end?.() !== 'over') break;
-      this.#readBehind(reader, '');
-    }
-    const rest = this.#pattern?.text ?? this.#partial;
-    [this.#pattern, this.#partial] = [undefined, ''];
-    for (const char of rest) this.#text(char);
+    this.#endTexts(isCut);
     const kind = this.#state.text;
     if (kind === 'body') this.#endBody();
     else if (this.#call.isBegun) {
@@ -130,6 +115,21 @@ export class OutputParser {
     return this.#out.take();
   }
 
+  /** Reads what waits for text that does not come. */
+  #endTexts(isCut: boolean): void {
+    for (;;) {
+      const rest = this.#scanner.end();
+      if (rest) this.#take(rest);
+      else {
+        // Text that is left behind a value is read again, and may have a value at its end too.
+        const reader = this.#reader;
+        if (reader?.end?.(isCut) !== 'over') return;
+        this.#readBehind(reader.rest ?? '');
+      }
+      this.#readPending();
+    }
+  }
+
   #stateOf(name: string): State {
     const state = this.#states.get(name);
     if (!state) throw new Error(`the table has no state ${name}`);
@@ -141,43 +141,14 @@ export class OutputParser {
       this.#read(this.#reader, char);
       return;
     }
-    if (this.#pattern) {
-      this.#extend(this.#pattern, char);
-      return;
-    }
-    const seen = this.#partial + char;
-    const { terminals, beginnings } = this.#state;
-    const terminal = terminals.get(seen);
-    this.#partial = '';
-    if (terminal && 'pattern' in terminal) {
-      this.#pattern = { terminal, text: '' };
-      for (const one of seen) this.#step(one);
-    } else if (terminal) this.#follow(terminal, seen, {});
-    else if (beginnings.has(seen)) this.#partial = seen;
-    else {
-      // The first character begins no terminal; a later one may.
-      this.#text(seen.charAt(0));
-      for (let at = 1; at < seen.length; at++) this.#step(seen.charAt(at));
-    }
+    const scanned = this.#scanner.read(this.#state, char);
+    if (scanned) this.#take(scanned);
   }
 
-  /** Tries a regular expression with one more character. */
-  #extend(at: { readonly terminal: PatternTerminal; text: string }, char: string): void {
-    at.text += char;
-    const { pattern, prefix } = at.terminal;
-    if (at.text.length < prefix.length) return;
-    pattern.lastIndex = 0;
-    const found = pattern.exec(at.text);
-    if (found) {
-      this.#pattern = undefined;
-      const { groups = {} } = found;
-      this.#follow(at.terminal, found[0], groups);
-      for (const one of at.text.slice(found[0].length)) this.#step(one);
-    } else if (at.text.length > MAX_PATTERN) {
-      this.#pattern = undefined;
-      this.#text(at.text.charAt(0));
-      for (const one of at.text.slice(1)) this.#step(one);
-    }
+  #take(scanned: Scanned): void {
+    this.#pending.add(scanned.again);
+    if (scanned.kind === 'text') this.#text(scanned.char);
+    else this.#follow(scanned.transition, scanned.literal, scanned.groups);
   }
 
   #read(reader: Reader, char: string): void {
@@ -191,20 +162,14 @@ export class OutputParser {
       if (this.#held.length > MAX_HELD) this.#fail('');
       return;
     }
-    if (reading === 'over') this.#readBehind(reader, char);
-    else this.#goBehind();
+    this.#readBehind(reading === 'over' ? (reader.rest ?? char) : '');
   }
 
-  /** Goes to the state behind a value. */
-  #goBehind(): void {
+  /** Goes to the state behind a value, and reads again what its reader has left over. */
+  #readBehind(rest: string): void {
     this.#held = '';
     this.#go(this.#state.next ?? 'content', true);
-  }
-
-  /** Reads again what a reader has left over. */
-  #readBehind({ rest }: Reader, char: string): void {
-    this.#goBehind();
-    for (const one of rest ?? char) this.#step(one);
+    this.#pending.again(rest);
   }
 
   /** Reads a character that is no part of a terminal. */
@@ -212,9 +177,11 @@ export class OutputParser {
     const { text: kind } = this.#state;
     if (kind === 'content') this.#out.content(char);
     else if (kind === 'reasoning') this.#reason(char);
-    else if (kind === 'arguments') this.#argument(char);
-    else if (kind === 'tail' || kind === 'space') this.#between(char, kind);
-    else if (kind === 'dropped') this.#hold(char);
+    else if (kind === 'arguments') {
+      this.#arguments.push(char);
+      if (this.#call.isBegun) this.#held = '';
+    } else if (kind === 'tail' || kind === 'space') this.#between(char, kind);
+    else if (kind === 'dropped' || kind === 'undecided') this.#hold(char);
     else if (isWord(this.#word + char, kind)) {
       this.#word += char;
       this.#hold(char);
@@ -227,25 +194,20 @@ export class OutputParser {
     this.#reasoning.push(text);
   }
 
-  #argument(char: string): void {
-    this.#arguments.push(char);
-    if (this.#call.isBegun) this.#held = '';
-  }
-
   /** Reads white space between the parts of a format, or what stands there in its place. */
   #between(char: string, kind: 'tail' | 'space'): void {
     if (kind === 'space' && this.#state.next === undefined && this.#call.isBegun) this.#call.aside(char);
-    else if (SPACE.test(char)) {
+    else if (/\s/.test(char)) {
       this.#held += char;
     } else if (kind === 'tail' && this.#reasoning.isLeft) {
+      this.#pending.add(char);
       this.#go('content', true);
-      this.#step(char);
     } else if (kind === 'tail') {
       this.#out.content(this.#held + char);
       this.#held = '';
     } else if (this.#state.next !== undefined) {
+      this.#pending.add(char);
       this.#go(this.#state.next, false);
-      this.#step(char);
     } else this.#fail(char);
   }
 
@@ -255,8 +217,8 @@ export class OutputParser {
   }
 
   /** Follows a terminal to the next state. */
-  #follow({ to, keep = 0, isTrial = false }: Transition, terminal: string, groups: Groups): void {
-    if (isTrial && !this.#reasoning.try()) {
+  #follow({ to, keep = 0, isTrial = false, ...what }: Transition, terminal: string, groups: Groups): void {
+    if (isTrial && (this.#pending.isSpent || !this.#reasoning.try())) {
       for (const char of terminal) this.#reason(char);
       return;
     }
@@ -264,9 +226,12 @@ export class OutputParser {
     const word = this.#word;
     const kept = keep === 0 ? '' : terminal.slice(-keep);
     if (isTrial) this.#call.isStrict = true;
-    this.#held += terminal.slice(0, terminal.length - kept.length);
-    const isKnown = (name: string): boolean => this.#call.isKnown(name);
-    const chosen = typeof to === 'string' ? { to } : to(word, groups, isKnown);
+    // Another call begins, whether the one before it was ended or not.
+    if (what.isCall === true && this.#call.isBegun) this.#call.end();
+    if (kind === 'undecided') this.#decide(what.isClosing === true);
+    this.#pending.add(kept);
+    if (what.isClosing !== true) this.#held += terminal.slice(0, terminal.length - kept.length);
+    const chosen = typeof to === 'string' ? { to } : to(word, groups, (one) => this.#call.isKnown(one));
     const named = kind === 'name' ? { name: namedBy(word).name } : chosen;
     const { name, id }: { readonly name?: string; readonly id?: string } = named ?? {};
     if (!chosen || (name !== undefined && !this.#call.accepts(name))) {
@@ -274,7 +239,9 @@ export class OutputParser {
     } else {
       if (kind === 'key') {
         const key = namedBy(word);
-        this.#call.key(key.name, key.isText);
+        // A key that another one follows has no value.
+        if (chosen.to === 'key') this.#call.aside(word);
+        else this.#call.key(key.name, key.isText);
       }
       if (kind === 'arguments') this.#arguments.end();
       if (kind === 'body') this.#endBody();
@@ -282,7 +249,15 @@ export class OutputParser {
       if (name !== undefined) this.#call.prepare(name, id);
       this.#go(chosen.to, true);
     }
-    for (const char of kept) this.#step(char);
+  }
+
+  /** Decides what the text behind a call is that began in open reasoning: reasoning where its end follows, else content. */
+  #decide(isReasoning: boolean): void {
+    if (isReasoning) {
+      this.#out.reasoning(this.#held);
+      this.#out.closeReasoning();
+    } else this.#out.content(this.#held);
+    this.#held = '';
   }
 
   /** Goes to a state. Behind a terminal, the text that was held belongs to the format. */
@@ -305,11 +280,10 @@ export class OutputParser {
   }
 
   #enter(state: State): void {
-    const { text: kind } = state;
     this.#word = '';
-    this.#reader = readerOf(state, this.#call);
-    if (kind === 'arguments') this.#arguments = new MessageArguments(this.#call);
-    if (kind === 'reasoning') this.#out.openReasoning();
+    this.#reader = readerOf(state, this.#call, this.#pending.isSpent);
+    if (state.text === 'arguments') this.#arguments = new MessageArguments(this.#call);
+    if (state.text === 'reasoning') this.#out.openReasoning();
   }
 
   /** Writes the calls of a region that has ended; a region that has none is content. */
@@ -331,7 +305,7 @@ export class OutputParser {
     this.#held = '';
     this.#go('content', true);
     this.#out.content(text);
-    if (char !== '') this.#step(char);
+    this.#pending.add(char);
   }
 
   /** Goes on with the reasoning, which only mentioned a marker. The text behind it is read again. */
@@ -341,7 +315,7 @@ export class OutputParser {
     [this.#reasoning.isTrial, this.#call.isStrict, this.#held] = [false, false, ''];
     this.#state = this.#stateOf('reasoning');
     [this.#word, this.#reader] = ['', undefined];
+    this.#pending.again(text.slice(1));
     this.#reason(text.charAt(0));
-    for (const one of text.slice(1)) this.#step(one);
   }
 }

@@ -16,6 +16,7 @@ import type { ValueMarks } from './value_reader.ts';
  * - `tail`: behind a call; white space is dropped, other text is content
  * - `space`: white space; other text leads to `next`, or shows that this is no call
  * - `dropped`: shown to nobody
+ * - `undecided`: content, or reasoning where a terminal closes it
  * - `name`, `key`: parts of a call whose arguments are written one by one
  * - `arguments`: JSON text of a call's arguments, up to a terminal
  * - `word`: text that the next transition looks at
@@ -23,7 +24,7 @@ import type { ValueMarks } from './value_reader.ts';
  * - the rest are values that end by themselves, each with a reader of its own; they lead to `next`. `value` is that of a parameter
  */
 export type TextKind =
-  | ('content' | 'reasoning' | 'tail' | 'space' | 'dropped')
+  | ('content' | 'reasoning' | 'tail' | 'space' | 'dropped' | 'undecided')
   | ('name' | 'key' | 'arguments' | 'word' | 'body')
   | ReaderKind;
 
@@ -46,6 +47,10 @@ export interface Transition {
   readonly keep?: number;
   /** Whether a call begins here that reasoning may only mention: what follows tells. */
   readonly isTrial?: boolean;
+  /** Whether another call begins here, which ends one before it that was not ended. */
+  readonly isCall?: boolean;
+  /** Whether it closes reasoning that a call has left. */
+  readonly isClosing?: boolean;
 }
 
 /** A terminal that is a regular expression. It is tried wherever its literal `prefix` stands. */

@@ -26,7 +26,7 @@ function tagged({ around, call, parameter, hasLineEnds, isAloneAllowed }: Tags):
     ...{ close: [`</${parameter}>`], open: parameters, openEnd: '>' },
     ...{ end: [`</${call}>`, ...ends], call: calls, calls: starts, hasLineEnds },
   };
-  const again = { ...toAll(starts, 'open'), ...toAll(calls, 'name') };
+  const again = { ...toAll(starts, { to: 'open', isCall: true }), ...toAll(calls, { to: 'name', isCall: true }) };
   return {
     start: 'content',
     openers: [...starts, ...(isAloneAllowed ? calls : [])],
@@ -76,10 +76,16 @@ const glmValue: StateSpec = {
   next: 'parameters',
 };
 const glmParameters: States = {
-  key: { text: 'key', on: { '</arg_key>': 'between', '<arg_value>': 'value' } },
-  between: { text: 'space', on: { '<arg_value>': 'value' } },
+  key: {
+    text: 'key',
+    on: { '</arg_key>': 'between', '<arg_value>': 'value', '<arg_key>': 'key', '</tool_call>': 'content' },
+  },
+  between: { text: 'space', on: { '<arg_value>': 'value', '<arg_key>': 'key', '</tool_call>': 'content' } },
   value: glmValue,
-  parameters: { text: 'space', on: { '<arg_key>': 'key', '</tool_call>': 'content', '<tool_call>': 'name' } },
+  parameters: {
+    text: 'space',
+    on: { '<arg_key>': 'key', '</tool_call>': 'content', '<tool_call>': { to: 'name', isCall: true } },
+  },
 };
 
 /** GLM 4.5 and later: `<tool_call>NAME<arg_key>KEY</arg_key><arg_value>value</arg_value></tool_call>`, with line ends between or not. */

@@ -6,9 +6,9 @@ import type { State } from './output_table.ts';
 import { PythonCallReader } from './python_reader.ts';
 import { ValueReader } from './value_reader.ts';
 
-/** Returns the reader of a state's text; undefined where terminals end it. */
-export function readerOf({ text: kind, marks }: State, call: CallWriter): Reader | undefined {
-  if (marks) return new ValueReader(call, marks);
+/** Returns the reader of a state's text; undefined where terminals end it. `isPlain`: a value ends at its first marker, whatever follows. */
+export function readerOf({ text: kind, marks }: State, call: CallWriter, isPlain: boolean): Reader | undefined {
+  if (marks) return new ValueReader(call, marks, isPlain);
   if (kind === 'call' || kind === 'known_call') return new CallReader(call, kind === 'known_call');
   if (kind === 'python_call' || kind === 'known_python_call')
     return new PythonCallReader(call, kind === 'known_python_call');

@@ -86,7 +86,10 @@ export const pythonic: ToolStates = {
     call: { text: 'python_call', next: 'marked' },
     marked: {
       text: 'space',
-      on: { ',': 'call', ']': 'closed', '</function_calls>': 'content', '```': 'content' },
+      on: {
+        ...{ ',': 'call', ']': 'closed', '</function_calls>': 'content', '```': 'content' },
+        ...{ '<|tool_call_end|>': 'content', '<|python_end|>': 'content' },
+      },
       next: 'call',
     },
     closed: {
@@ -163,12 +166,24 @@ export const gemma4: ToolStates = {
   },
 };
 
+/** States of a call's arguments: an object, in a code block or not, or nothing up to the marker `end`. */
+const objectOrNone = (end: string): States => ({
+  arguments: {
+    text: 'space',
+    on: {
+      ...{ '{': { to: 'object', keep: 1 }, '```json': 'arguments', '```\n': 'arguments', null: 'arguments' },
+      [end]: 'close',
+    },
+  },
+  object: { text: 'object', next: 'close' },
+});
+
 /** Begins the call whose id Kimi wrote: `functions.NAME:INDEX`. */
 const byId: Choose = (word) => {
   const id = word.trim();
   const { name, index } = /^(?:functions\.)?(?<name>[\w.-]+?)(?::(?<index>\d+))?$/.exec(id)?.groups ?? {};
   if (name === undefined) return undefined;
-  return { to: 'object', name, ...(index === undefined ? {} : { id }) };
+  return { to: 'arguments', name, ...(index === undefined ? {} : { id }) };
 };
 
 const kimiCall: Record<string, string> = { '<|tool_call_begin|>': 'id' };
@@ -181,7 +196,7 @@ export const kimiK2: ToolStates = {
     content: { text: 'content', on: { '<|tool_calls_section_begin|>': 'section', ...kimiCall } },
     section: { text: 'space', on: { ...kimiCall, '<|tool_calls_section_end|>': 'content' } },
     id: { text: 'word', on: { '<|tool_call_argument_begin|>': { to: byId } } },
-    object: { text: 'object', next: 'close' },
+    ...objectOrNone('<|tool_call_end|>'),
     close: {
       text: 'tail',
       on: { ...kimiCall, '<|tool_call_end|>': 'close', '<|tool_calls_section_end|>': 'content' },
@@ -192,7 +207,7 @@ export const kimiK2: ToolStates = {
 /** Begins the call whose name, or whose type, DeepSeek wrote. */
 const byType: Choose = (word, _, isKnown) => {
   const name = word.trim();
-  return name === 'function' && !isKnown(name) ? { to: 'own_name' } : { to: 'object', name };
+  return name === 'function' && !isKnown(name) ? { to: 'own_name' } : { to: 'arguments', name };
 };
 
 const [deepseekCalls, deepseekCall] = ['<｜tool▁calls▁begin｜>', '<｜tool▁call▁begin｜>'];
@@ -209,8 +224,14 @@ export const deepseek: ToolStates = {
     content: { text: 'content', on: { [deepseekCalls]: 'calls', [deepseekCall]: 'name' } },
     calls: { text: 'space', on: deepseekAgain },
     name: { text: 'word', on: { '<｜tool▁sep｜>': { to: byType } } },
-    own_name: { text: 'name', on: { '```json': 'object', '```\n': 'object', '{': { to: 'object', keep: 1 } } },
-    object: { text: 'object', next: 'close' },
+    own_name: {
+      text: 'name',
+      on: {
+        ...{ '```json': 'arguments', '```\n': 'arguments', '{': { to: 'object', keep: 1 } },
+        '<｜tool▁call▁end｜>': 'close',
+      },
+    },
+    ...objectOrNone('<｜tool▁call▁end｜>'),
     close: { text: 'tail', on: { '```': 'close', '<｜tool▁call▁end｜>': 'close', ...deepseekAgain } },
   },
 };

@@ -28,6 +28,8 @@ export interface ValueMarks {
   readonly calls: readonly string[];
   /** Whether a line end stands before a value and one behind it. */
   readonly hasLineEnds: boolean;
+  /** Markers that close reasoning, which a call in it has left open. */
+  readonly over?: readonly string[];
 }
 
 /** UTF-16 units that are held in doubt (P1). */
@@ -35,8 +37,11 @@ const MAX_HELD = 1 << 18;
 /** UTF-16 units of a parameter's name, and of white space between markers (P1). */
 const MAX_NAME = 512;
 
-type MarkKind = 'close' | 'open' | 'end' | 'call' | 'calls';
-const KINDS: readonly MarkKind[] = ['close', 'open', 'end', 'call', 'calls'];
+/** Name of a call, and a character behind it. */
+const CALL_NAME = /^(?<word>"[\w.-]+"?|'[\w.-]+'?|[\w.-]+)?(?<behind>[^\w.-])/;
+
+type MarkKind = 'close' | 'open' | 'end' | 'call' | 'calls' | 'over';
+const KINDS: readonly MarkKind[] = ['close', 'open', 'end', 'call', 'calls', 'over'];
 
 /** A marker at a place of the text: `partial` may still become one, `none` cannot. */
 type Found =
@@ -76,11 +81,14 @@ export class ValueReader implements Reader {
   #numCalls = 0;
   /** Where the value ends unless a later one turns out to be its end; a `stray` one has other text behind it. */
   #doubt: (ValueEnd & { readonly isStray: boolean }) | undefined;
+  readonly #isPlain: boolean;
   rest = '';
 
-  constructor(call: CallWriter, marks: ValueMarks) {
+  /** @param isPlain whether the value ends at the first marker that can end it, whatever follows */
+  constructor(call: CallWriter, marks: ValueMarks, isPlain = false) {
     this.#call = call;
     this.#marks = marks;
+    this.#isPlain = isPlain;
     call.beginValue(marks.hasLineEnds);
   }
 
@@ -103,17 +111,17 @@ export class ValueReader implements Reader {
     return end;
   }
 
-  /** Reads the end of the answer. Returns `over` where the value had ended before it. */
-  end(): Reading {
-    const reading = this.#scan(true);
+  /** Reads the end of the answer. Returns `over` where the value had ended before it. Of an answer that `isCut`, other text behind a marker is the value's. */
+  end(isCut: boolean): Reading {
+    const reading = this.#scan(true, isCut);
     if (reading === 'over') return reading;
-    if (this.#doubt) return this.#endAt(this.#doubt);
-    this.#write(this.#text);
-    this.#text = '';
+    if (this.#doubt && !(isCut && this.#doubt.isStray)) return this.#endAt(this.#doubt);
+    this.#write(this.#held + this.#text);
+    [this.#held, this.#text] = ['', ''];
     return 'more';
   }
 
-  #scan(isLast: boolean): Reading {
+  #scan(isLast: boolean, isCut = false): Reading {
     for (;;) {
       const at = this.#text.indexOf('<', this.#at);
       this.#at = at < 0 ? this.#text.length : at;
@@ -122,7 +130,8 @@ export class ValueReader implements Reader {
       if (found.kind === 'partial') {
         if (!isLast) break;
         // A marker that the answer breaks off in is none of the value's text.
-        if (found.of.has('close') && this.#text.length - at > 1) return this.#endAt(this.#place(at, this.#text.length));
+        if (!isCut && found.of.has('close') && this.#text.length - at > 1)
+          return this.#endAt(this.#place(at, this.#text.length));
       } else if (found.kind !== 'none') {
         const place = this.#judge(found.kind, at, found.end, isLast);
         if (place === 'wait') break;
@@ -151,21 +160,47 @@ export class ValueReader implements Reader {
   /** Returns where the value ends by the marker at a place, `wait` where that is not known yet, or undefined where the marker is text of the value. */
   #judge(kind: MarkKind, at: number, end: number, isLast: boolean): ValueEnd | 'wait' | undefined {
     if (kind === 'call') {
-      if (end === this.#text.length && !isLast) return 'wait';
+      const judged = this.#judgeCall(at, end, isLast);
       // A mention of the marker has no name behind it.
-      if (/["'\w]/.test(this.#text.charAt(end))) this.#numCalls++;
+      if (judged === undefined && /["'\w]/.test(this.#text.charAt(end))) this.#numCalls++;
+      return judged;
+    }
+    if (kind === 'over') {
+      this.#doubt ??= { ...this.#place(at, at), isStray: true };
       return undefined;
     }
-    if (kind === 'calls') return undefined;
+    if (kind === 'calls') {
+      const follow = this.#follow(end, isLast);
+      if (follow === 'unknown') return 'wait';
+      return follow === 'call' ? this.#judgeCall(at, this.#behindMark(this.#skipSpace(end)), isLast) : undefined;
+    }
     if (kind === 'open') return this.#judgeOpen(at, isLast);
     const follow = this.#follow(end, isLast);
     if (follow === 'unknown') return 'wait';
     return kind === 'close' ? this.#judgeClose(at, end, follow, isLast) : this.#judgeEnd(at, follow, isLast);
   }
 
+  /** Judges the beginning of a call: the next one of the request's tools, where markers were left out, or an example in the value. */
+  #judgeCall(at: number, nameAt: number, isLast: boolean): 'wait' | undefined {
+    const named = this.#text.slice(nameAt, nameAt + MAX_NAME);
+    const { word = '', behind = '' } = CALL_NAME.exec(named)?.groups ?? {};
+    if (behind === '' && !isLast && named.length < MAX_NAME) return 'wait';
+    const isFirst = this.#numOpen === 0 && this.#numCalls === 0;
+    if (isFirst && this.#isLineBegin(at) && this.#call.isKnown(namedBy(word).name))
+      this.#doubt ??= { ...this.#place(this.#withoutLineEnd(at), at), isStray: false };
+    return undefined;
+  }
+
+  /** Returns where the marker at a place ends. */
+  #behindMark(at: number): number {
+    const found = this.#markAt(at);
+    return 'end' in found ? found.end : at;
+  }
+
   #judgeClose(at: number, end: number, follow: Follow, isLast: boolean): ValueEnd | 'wait' | undefined {
     const place = this.#place(at, end);
     const isWithin = this.#numOpen > 0 || this.#numCalls > 0;
+    if (this.#isPlain) return place;
     if (follow === 'close') return undefined;
     if (follow === 'nothing') return isWithin && this.#doubt ? undefined : place;
     if (follow === 'text') {
@@ -190,7 +225,7 @@ export class ValueReader implements Reader {
     const expected = this.#call.expects(key.name);
     if (this.#numOpen === 0 && this.#numCalls === 0) {
       if (this.#doubt?.isStray === true && expected !== false) return this.#doubt;
-      if (expected === true && this.#isOwnLine(at)) return this.#place(this.#withoutLineEnd(at), at);
+      if (expected === true && this.#isLineBegin(at)) return this.#place(this.#withoutLineEnd(at), at);
     }
     this.#numOpen++;
     return undefined;
@@ -203,12 +238,12 @@ export class ValueReader implements Reader {
       this.#numOpen = 0;
       return undefined;
     }
-    if (follow === 'text' || follow === 'open' || follow === 'close') return undefined;
-    if (this.#doubt?.isStray === true) return this.#doubt;
-    if (!this.#isOwnLine(at)) return undefined;
     const place = this.#place(this.#withoutLineEnd(at), at);
-    if (isLast || (follow !== 'end' && this.#numOpen === 0)) return this.#doubt ?? place;
-    this.#doubt ??= { ...place, isStray: false };
+    const isText = follow === 'text' || follow === 'open' || follow === 'close';
+    const isOwnLine = this.#isLineBegin(at);
+    const isFree = this.#numOpen === 0 && !this.#doubt && isOwnLine;
+    if (!isText && (isLast || (follow !== 'end' && isFree))) return this.#doubt ?? place;
+    this.#doubt ??= { ...place, isStray: isText && !isOwnLine };
     return undefined;
   }
 
@@ -244,7 +279,7 @@ export class ValueReader implements Reader {
   #markAt(at: number): Found {
     const of = new Set<MarkKind>();
     for (const kind of KINDS)
-      for (const literal of this.#marks[kind]) {
+      for (const literal of this.#marks[kind] ?? []) {
         if (this.#text.startsWith(literal, at)) return { kind, literal, end: at + literal.length };
         const left = this.#text.length - at;
         if (left < literal.length && literal.startsWith(this.#text.slice(at))) of.add(kind);
@@ -252,9 +287,8 @@ export class ValueReader implements Reader {
     return of.size > 0 ? { kind: 'partial', of } : { kind: 'none' };
   }
 
-  /** Whether a marker can have been left out before a place: formats with line ends have one there. */
-  #isOwnLine(at: number): boolean {
-    if (!this.#marks.hasLineEnds) return true;
+  /** Whether a place begins a line, or the value. */
+  #isLineBegin(at: number): boolean {
     return at === 0 ? this.#isLineStart : this.#text.charAt(at - 1) === '\n';
   }
 

@@ -2,6 +2,8 @@
 import type { CallWriter } from './call_writer.ts';
 import type { ParseBody, TextKind } from './output_table.ts';
 
+/** Texts at which a call is over. */
+export const END_KINDS: ReadonlySet<TextKind> = new Set<TextKind>(['content', 'reasoning', 'tail']);
 /** UTF-16 units of held text (P1): longer text is no call. */
 export const MAX_HELD = 1 << 18;
 /** UTF-16 units of the name of a parameter or the header of a message (P1). */
