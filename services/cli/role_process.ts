@@ -46,6 +46,9 @@ export interface ReadyMessage extends Omit<Ready, 'serves'> {
 
 /** Milliseconds for which a router waits for instances before it says that it is ready without. */
 const SERVES_MS = 2_500;
+/** Milliseconds between two messages about the same refused machine, and machines that are remembered (P1). */
+const REFUSED_SAID_MS = 60_000;
+const MAX_REFUSED = 256;
 const EXIT_REFUSED = 1;
 const EXIT_USAGE = 2;
 
@@ -103,7 +106,7 @@ export async function runRole(role: Role, config: ProcessConfig, start: StartRol
       ? await Promise.race([serves().then(() => true), systemClock.sleep(SERVES_MS).then(() => false)])
       : true;
     const where = ready.url ? `${ready.url}, ${ready.bus}` : ready.address;
-    const lack = canServe ? '' : '; no decode instance has joined yet, and /health says so';
+    const lack = canServe ? '' : ' (no decode instance has joined yet, and /health says so)';
     process.stdout.write(`penstock ${role} ${ready.name} ready: ${where}${lack}\n`);
   } catch (error) {
     fail(error);
@@ -117,7 +120,7 @@ export function realHost(config: ProcessConfig, log: Host['log'], openBus: OpenB
   return {
     ...{ clock, log, newId, openBus, die: endNow, folders: dataFolders, threads: workerThreads, serveMetrics },
     random: new Random(entropySeed()),
-    network: new GrpcNetwork(config.cluster_token, clock, tls),
+    network: new GrpcNetwork(config.cluster_token, clock, tls, refusedClients(log)),
     tls,
     identity: { pid: process.pid, epoch: newId() },
     showLoading: showLoading(config),
@@ -199,6 +202,19 @@ async function tracingOf(role: Role, config: ProcessConfig, log: Host['log']): P
       return undefined;
     },
   );
+}
+
+/** Returns what is done about clients whose certificate is refused: each machine and reason is said once a minute. */
+function refusedClients(log: Host['log']): (from: string, why: string) => void {
+  const said = new Map<string, number>();
+  return (from, why) => {
+    const key = `${from.replace(/:\d+$/, '')} ${why}`;
+    const nowMs = systemClock.nowMs();
+    if (nowMs - (said.get(key) ?? -Infinity) < REFUSED_SAID_MS) return;
+    if (said.size >= MAX_REFUSED) said.clear();
+    said.set(key, nowMs);
+    log.warn({ from, why }, 'refused a connection of another process');
+  };
 }
 
 /** Ends this process at once, without destructors: an ordinary exit aborts while the GPU still computes. */

@@ -106,12 +106,20 @@ export class HubClient implements Bus {
     const { clock, onDisconnected, onRefused } = this.#options;
     const backoff = new Backoff({ clock, firstMs: MIN_PAUSE_MS, mostMs: MAX_PAUSE_MS });
     const isStopped = (): boolean => this.#stopped.signal.aborted;
+    let hasBeenConnected = false;
+    let said = '';
     while (!isStopped()) {
       const { wasConnected, failure } = await this.#connectOnce();
       if (isStopped()) return;
-      if (failure.code === 'unauthenticated') {
+      hasBeenConnected ||= wasConnected;
+      if (failure.code === 'unauthenticated' && !hasBeenConnected) {
         onRefused(failure);
         return;
+      }
+      // A hub that has taken this process before may do so again: a secret or a certificate is being renewed.
+      if (failure.code === 'unauthenticated' && failure.message !== said) {
+        said = failure.message;
+        if (!wasConnected) onDisconnected(said);
       }
       if (wasConnected) onDisconnected(failure.message);
       if (wasConnected) backoff.reset();

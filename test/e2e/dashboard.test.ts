@@ -95,11 +95,11 @@ test('a decode instance that is killed is said, and stays an event when it is ba
   await page.close();
 });
 
-test('a page under a name that the router does not know says why it has no values, and what to do', async () => {
+test('a page under a name that the router does not know is refused, with what to do', async () => {
   const named = await launchChromium(['--host-resolver-rules=MAP pool.example 127.0.0.1']);
   const page = await openPage(named);
   await page.goto(`${cluster.url.replace('127.0.0.1', 'pool.example')}/dashboard`);
-  await page.getByText(/The router refuses this page: .*"pool\.example".*--allowed-origins/).waitFor();
+  await page.getByText(/the Host header names .*pool\.example.*--allowed-origins/).waitFor();
   await named.close();
 });
 

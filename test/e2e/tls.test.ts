@@ -77,9 +77,51 @@ test('a process without TLS, or with a certificate of another authority, is told
   const foreign = await runToEnd(['decode', ...asked, ...files, '--tls-ca', other.file('ca.pem')]);
   other.remove();
   assert.equal(foreign.code, 1);
-  assert.match(foreign.errors, /self-signed certificate in certificate chain .*--tls-ca/);
+  assert.match(
+    foreign.errors,
+    /the certificate of 127\.0\.0\.1:\d+, CN=own \(signed by CN=ca, valid from .* to .*\), is not signed by an authority in the --tls-ca of this process/,
+  );
   // Neither has read its weights: what is loaded is shown.
   for (const { errors } of [plain, foreign]) assert.doesNotMatch(errors, /weights/);
+});
+
+test('a certificate that has expired, or that the other side does not know, is named with its subject and its time, at both ends and by doctor', async () => {
+  const { hub } = cluster;
+  const filesOf = (of: Authority, name: string, ca = 'ca.pem'): string[] => [
+    ...['--tls-cert', of.file(`${name}.pem`), '--tls-key', of.file(`${name}.key`), '--tls-ca', authority.file(ca)],
+  ];
+  const asked = ['--join', hub, '--cluster-token', TOKEN, '--log-level', 'silent', '--disk-bytes', '0'];
+  authority.issue('old', 'IP:127.0.0.1', -1);
+  const expired = await runToEnd(['store', ...asked, ...filesOf(authority, 'old')]);
+  assert.equal(expired.code, 1);
+  assert.match(
+    expired.errors,
+    /the certificate of this process, CN=old \(signed by CN=ca, valid from .* to .*\), has expired, so \S+ refuses it/,
+  );
+  const other = new Authority();
+  other.issue('theirs');
+  const unknown = await runToEnd(['store', ...asked, ...filesOf(other, 'theirs')]);
+  assert.match(unknown.errors, /refuses the certificate of this process, CN=theirs .*authority in the --tls-ca there/);
+  const finding = await runToEnd(['doctor', '--router', hub, '--cluster-token', TOKEN, ...filesOf(authority, 'old')]);
+  assert.match(finding.output + finding.errors, /CN=old .* has expired/);
+  // A server whose certificate has expired is named by its clients, and refuses nobody.
+  const network = new GrpcNetwork(TOKEN, systemClock, authority.issue('late', 'IP:127.0.0.1', -1));
+  const listener = await network.listen('127.0.0.1:0', {});
+  const refused: string[] = [];
+  const guarded = new GrpcNetwork(TOKEN, systemClock, authority.issue('guard'), (from, why) =>
+    refused.push(`${from} ${why}`),
+  );
+  const guard = await guarded.listen('127.0.0.1:0', {});
+  await assert.rejects(
+    askOnce(guarded, listener.address, 'check', { service: '' }, patientCall),
+    /the certificate of 127\.0\.0\.1:\d+, CN=late .* has expired: renew it there/,
+  );
+  await assert.rejects(askOnce(network, guard.address, 'check', { service: '' }, patientCall), /CN=late .* refuses it/);
+  assert.match(refused[0] ?? '', /^127\.0\.0\.1:\d+ its certificate has expired/);
+  await Promise.all([listener.close(0), guard.close(0)]);
+  network.close();
+  guarded.close();
+  other.remove();
 });
 
 test('a certificate that does not name the host of its process: it is told, and not counted', async () => {

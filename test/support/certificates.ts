@@ -22,11 +22,11 @@ export class Authority {
     return join(this.folder, name);
   }
 
-  /** Writes NAME.pem and NAME.key. `names`: what the certificate is for, as openssl writes it. */
-  issue(name: string, names = 'IP:127.0.0.1'): TlsTexts {
+  /** Writes NAME.pem and NAME.key. `names`: what the certificate is for, as openssl writes it; `days`: how long it is valid, -1 for one that has expired. */
+  issue(name: string, names = 'IP:127.0.0.1', days = 2): TlsTexts {
     writeFileSync(this.file('ext'), `subjectAltName=${names}`);
     this.#openssl('req', ...KEY, '-keyout', `${name}.key`, '-out', `${name}.csr`, '-subj', `/CN=${name}`);
-    const signed = ['-CA', 'ca.pem', '-CAkey', 'ca.key', '-CAcreateserial', '-days', '2', '-extfile', 'ext'];
+    const signed = ['-CA', 'ca.pem', '-CAkey', 'ca.key', '-CAcreateserial', '-days', String(days), '-extfile', 'ext'];
     this.#openssl('x509', '-req', '-in', `${name}.csr`, ...signed, '-out', `${name}.pem`);
     const held = (file: string): string => readFileSync(this.file(file), 'utf8');
     return { ca: held('ca.pem'), cert: held(`${name}.pem`), key: held(`${name}.key`) };

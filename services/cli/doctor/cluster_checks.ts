@@ -124,6 +124,14 @@ export function hubFindings(address: string, isExpected: boolean, measure: HubMe
     case 'answered':
       return [ok('token', `The hub at ${address} takes the cluster token, in ${msText(measure.roundTripMs)}.`)];
     case 'refused':
+      if (/certificate|TLS/.test(measure.reason))
+        return [
+          problem(
+            'tls',
+            `The hub at ${address} and this command do not take each other's certificates: ${measure.reason}.`,
+            'Give it the --tls-cert, --tls-key and --tls-ca of a process of the cluster, and renew what has expired.',
+          ),
+        ];
       return [
         problem('token', `The hub at ${address} refuses the cluster token: ${measure.reason}.`, `Do this: ${hint}.`),
       ];

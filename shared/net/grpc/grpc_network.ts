@@ -24,6 +24,7 @@ import type { CallName, CallOptions, Handlers, Listener, Network, Reply, Request
 import type { TlsTexts } from '../tls_texts.ts';
 import { channelOptions, clientOptions, serverCredentials } from './channel_options.ts';
 import { OpenCall } from './open_call.ts';
+import { watchRefusedClients, type OnRefusedClient } from './refused_clients.ts';
 import { serveDuplex, serveUnary, type AnyHandler } from './serve.ts';
 import { toFailure } from './status.ts';
 import { explained } from './tls_trouble.ts';
@@ -35,13 +36,15 @@ const MAX_CLIENTS = 4_096;
 /** The {@link Network} over gRPC: one server per listener, one client per peer address. */
 export class GrpcNetwork implements Network {
   readonly #token: string;
+  readonly #onRefusedClient: OnRefusedClient | undefined;
   readonly #clock: Clock;
   readonly #tls: TlsTexts | undefined;
   /** One client per peer address. Bounded (P1): beyond MAX_CLIENTS, more than a large cluster has members, the oldest is closed. */
   readonly #clients = new Map<string, Client>();
 
   /** An empty token admits everyone: loopback only. Of several (cluster_tokens.ts) the first is sent and all are taken. `tls`: calls are encrypted, and both sides checked. */
-  constructor(token: string, clock: Clock, tls?: TlsTexts) {
+  constructor(token: string, clock: Clock, tls?: TlsTexts, onRefusedClient?: OnRefusedClient) {
+    this.#onRefusedClient = onRefusedClient;
     this.#token = token;
     this.#clock = clock;
     this.#tls = tls;
@@ -61,6 +64,7 @@ export class GrpcNetwork implements Network {
     const health = new HealthImplementation({ '': 'NOT_SERVING', [epoch]: 'NOT_SERVING' });
     health.addToServer(server);
     const port = await bindServer(server, bind, this.#tls);
+    if (this.#tls && this.#onRefusedClient) watchRefusedClients(server, this.#onRefusedClient);
     return {
       address: `${bind.replace(/:\d+$/, '')}:${port}`,
       setServing: (isServing) => {
@@ -85,7 +89,7 @@ export class GrpcNetwork implements Network {
     const replies = this.#open(address, name, requests, options);
     // First calls to a peer: their failures explain TLS mistakes to the person who started the process.
     if (!['check', 'connect', 'policy'].includes(name)) return replies;
-    return explaining(replies, address, this.#tls !== undefined);
+    return explaining(replies, (failure) => explained(failure, address, this.#tls, this.#clock.wallMs()), address);
   }
 
   #open<M extends CallName>(
@@ -226,13 +230,17 @@ async function hostTowards(peer: string): Promise<string> {
 }
 
 /** Passes the replies on, and explains a failure to connect where TLS is the cause. */
-function explaining<R>(replies: AsyncIterableIterator<R>, address: string, hasTls: boolean): AsyncIterableIterator<R> {
+function explaining<R>(
+  replies: AsyncIterableIterator<R>,
+  explain: (failure: Failure) => Promise<Failure>,
+  address: string,
+): AsyncIterableIterator<R> {
   return {
     next: async () => {
       try {
         return await replies.next();
       } catch (error) {
-        throw await explained(toFailure(error, address), address, hasTls);
+        throw await explain(toFailure(error, address));
       }
     },
     return: (value) => replies.return?.(value) ?? Promise.resolve({ done: true, value: undefined }),
