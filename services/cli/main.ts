@@ -85,12 +85,18 @@ async function main(): Promise<void> {
     const hint = 'Each is a flag, a variable (PENSTOCK_BIND for --bind) and a key of the file of --config FILE (bind).';
     process.stdout.write(`${head ? `${head}\n\n${hint}\n` : HELP}\n${optionsHelp(table)}\n`);
   } else if (command === 'config') {
-    const { cluster_token: token, bus_password: password, bus } = line.config as unknown as ProcessConfig;
+    const {
+      cluster_token: token,
+      bus_password: password,
+      bus_token: busToken,
+      bus,
+    } = line.config as unknown as ProcessConfig;
     const hidden = (secret: string): string => (secret === '' ? '' : '(set)');
     const shown = {
       ...line.config,
-      ...{ cluster_token: hidden(token), bus_password: hidden(password) },
-      bus: bus.replaceAll(/\/\/([^:,/]*):[^,]*@/g, '//$1:(set)@'),
+      ...{ cluster_token: hidden(token), bus_password: hidden(password), bus_token: hidden(busToken) },
+      // A name without a password is a token.
+      bus: bus.replaceAll(/\/\/([^:,/@]*):[^,]*@/g, '//$1:(set)@').replaceAll(/\/\/[^:,/@]+@/g, '//(set)@'),
     };
     const { stringify } = await import('yaml');
     process.stdout.write(line.isJson ? `${JSON.stringify(shown)}\n` : stringify(shown));

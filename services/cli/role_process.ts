@@ -158,24 +158,44 @@ function showLoading(config: ProcessConfig): (doneBytes: number, totalBytes: num
  */
 async function busServers(role: Role, config: ProcessConfig, log: Host['log']): Promise<OpenBus | undefined> {
   if (config.bus === '') return undefined;
+  const urls = config.bus.split(',');
+  const bad = urls.find((url) => !URL.canParse(url));
+  if (bad !== undefined)
+    throw new ConfigError('--bus has an entry that is no URL: use nats://HOST:PORT or tls://HOST:PORT');
+  refuseTwoAccounts(config, urls);
   /** Returns one field of NatsServers with the text of a file; no field when no file is named. */
   const part = <Key extends string>(key: Key, flag: string, file: string): Partial<Record<Key, string>> =>
     file === '' ? {} : ({ [key]: textOf(flag, file) } as Record<Key, string>);
-  const urls = config.bus.split(',');
-  const bad = urls.find((url) => !URL.canParse(url));
-  if (bad !== undefined) throw new ConfigError(`--bus ${bad} is no URL: use nats://HOST:PORT or tls://HOST:PORT`);
-  const servers: NatsServers = {
-    ...{ urls, user: config.bus_user, password: config.bus_password },
+  // Read at each connection: secrets are renewed in their files.
+  const servers = (): NatsServers => ({
+    ...{ urls, user: config.bus_user, password: config.bus_password, token: config.bus_token },
     ...part('nkeySeed', '--bus-nkey', config.bus_nkey),
     ...part('credentials', '--bus-credentials', config.bus_credentials),
     ...part('ca', '--bus-ca', config.bus_ca),
     ...part('cert', '--bus-cert', config.bus_cert),
     ...part('key', '--bus-key', config.bus_key),
-  };
+  });
+  servers();
   const name = `penstock ${config.cluster} ${config.name || role}`;
   // A cluster without NATS need not load its client.
   const { NatsBus } = await import('../../shared/bus/nats/nats_bus.ts');
   return (listener) => new NatsBus({ servers, name, clock: systemClock, log }, listener);
+}
+
+/** @throws ConfigError where the options name more than one account at the NATS servers: only one of them could be used. */
+function refuseTwoAccounts(config: ProcessConfig, urls: readonly string[]): void {
+  const isNamed = urls.some((url) => new URL(url).username !== '');
+  const accounts = [
+    ...(isNamed ? ['the user or token in --bus'] : []),
+    ...(config.bus_user === '' ? [] : ['--bus-user']),
+    ...(config.bus_token === '' ? [] : ['--bus-token']),
+    ...(config.bus_nkey === '' ? [] : ['--bus-nkey']),
+    ...(config.bus_credentials === '' ? [] : ['--bus-credentials']),
+  ];
+  if (accounts.length > 1)
+    throw new ConfigError(`${accounts.join(' and ')} exclude one another: name one account at the NATS servers`);
+  if (config.bus_password !== '' && config.bus_user === '' && !isNamed)
+    throw new ConfigError('--bus-password needs --bus-user');
 }
 
 /**

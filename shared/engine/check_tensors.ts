@@ -3,7 +3,12 @@ import { rowsReadFor } from './transposed_rows.ts';
 import { ModelError } from '../model/model_folder.ts';
 
 /** @throws ModelError when the files lack a tensor of the program or have it in another shape. */
-export function checkTensors(program: Program, shapes: ReadonlyMap<string, readonly number[]>, path: string): void {
+export function checkTensors(
+  program: Program,
+  shapes: ReadonlyMap<string, readonly number[]>,
+  path: string,
+  whyMissing?: (tensor: string) => string | undefined,
+): void {
   const wanted = new Map<string, { rows: number; readonly inner: number }>();
   for (const { inner, parts } of Object.values(program.weights)) {
     for (const part of parts) {
@@ -16,9 +21,10 @@ export function checkTensors(program: Program, shapes: ReadonlyMap<string, reado
   for (const [tensor, { rows, inner }] of wanted) {
     const shape = shapes.get(tensor);
     if (!shape) {
-      throw new ModelError(
-        `${path} has no tensor ${tensor}, which the model of config.json needs, in f32, f16, bf16 or the quantisation that config.json names`,
-      );
+      const why =
+        whyMissing?.(tensor) ??
+        `it has no tensor ${tensor}, which the model of config.json needs, in f32, f16, bf16 or the quantisation that config.json names`;
+      throw new ModelError(`${path}: ${why}`);
     }
     const want = inner === 1 ? [rows] : [rows, inner];
     if (shape.join() !== want.join()) {

@@ -41,7 +41,7 @@ export interface LoadPlan {
 export interface PlanSubject {
   readonly folder: Pick<Model, 'config'>;
   readonly shape: ModelShape;
-  readonly weights: Pick<ModelWeights, 'integersOf' | 'storedAs' | 'shapes' | 'path'>;
+  readonly weights: Pick<ModelWeights, 'integersOf' | 'storedAs' | 'shapes' | 'path' | 'whyMissing'>;
   readonly device: Pick<Device, 'kind'>;
 }
 
@@ -81,7 +81,7 @@ export class LoadPlanner {
     if (this.#program?.maxModelLen === maxModelLen) return this.#program.program;
     const { folder, shape, weights } = this.#of;
     const program = programOf(folder.config, shape, maxModelLen);
-    checkTensors(program, weights.shapes, weights.path);
+    checkTensors(program, weights.shapes, weights.path, (tensor) => weights.whyMissing?.(tensor));
     this.#program = { maxModelLen, program };
     return program;
   }

@@ -275,11 +275,18 @@ function cacheRoot(env: HubOptions['environment']): string {
   return env['HF_HUB_CACHE'] || env['HUGGINGFACE_HUB_CACHE'] || join(home, 'hub');
 }
 
-/** Returns the token of HF_TOKEN, or the one that `huggingface-cli login` has stored; empty when there is none. */
+/**
+ * Returns the token that huggingface_hub would send: of HF_TOKEN, of HUGGING_FACE_HUB_TOKEN, which it had before, or the one that `hf auth login` has
+ * stored; empty when there is none, or HF_HUB_DISABLE_IMPLICIT_TOKEN turns it off.
+ */
 function tokenOf(env: HubOptions['environment']): string {
+  if (/^(1|on|yes|true)$/i.test(env['HF_HUB_DISABLE_IMPLICIT_TOKEN'] ?? '')) return '';
+  // Secrets often end with a line end.
+  const clean = (text = ''): string => text.replace(/[\r\n]/g, '').trim();
   const home = env['HF_HOME'] || join(env['XDG_CACHE_HOME'] || join(homedir(), '.cache'), 'huggingface');
   const path = env['HF_TOKEN_PATH'] || join(home, 'token');
-  return env['HF_TOKEN'] || (existsSync(path) ? readFileSync(path, 'utf8').trim() : '');
+  const stored = existsSync(path) ? readFileSync(path, 'utf8') : '';
+  return [env['HF_TOKEN'], env['HUGGING_FACE_HUB_TOKEN'], stored].map(clean).find((token) => token !== '') ?? '';
 }
 
 function etagOf({ path, oid, lfs }: Listed): string {

@@ -24,6 +24,13 @@ export const busOptions = {
     '',
     'password of --bus-user; better in the environment than in a flag',
   ),
+  bus_token: option(
+    'Network',
+    'TOKEN',
+    z.string(),
+    '',
+    'token of NATS servers that have one for all their clients; better in the environment than in a flag',
+  ),
   bus_nkey: option('Network', 'FILE', z.string(), '', 'file with the seed of an nkey', { isPath: true }),
   bus_credentials: option('Network', 'FILE', z.string(), '', 'credentials file: a JWT and the seed of its nkey', {
     isPath: true,

@@ -117,7 +117,7 @@ test('a server that falls silent is noticed before its silence makes anybody los
   const page = Buffer.alloc(512 << 10);
   // eslint-disable-next-line time/speed -- bytes of this thread, bounded by what the bus keeps and not by speed
   const { arrayBuffers: before } = process.memoryUsage();
-  const { pingInterval = Infinity, maxPingOut = Infinity } = connectionOptions({ urls: [server.url] }, []);
+  const { pingInterval = Infinity, maxPingOut = Infinity } = connectionOptions({ urls: [server.url] }, '');
   assert(pingInterval * (maxPingOut + 1) < options.silence_ms.default, 'it notices before members are lost');
   await until('it has noticed', () => {
     for (let i = 0; i < 16; i++) a.bus.publish('news', page);

@@ -14,7 +14,7 @@ import type { Clock } from '../../base/clock.ts';
 import { Failure, isFailureCode, messageOf } from '../../base/failure.ts';
 import type { Log } from '../../base/log.ts';
 import type { Bus, BusListener } from '../bus.ts';
-import { connectionOptions, type NatsServers } from './nats_options.ts';
+import { addressesOf, connectionOptions, type NatsServers } from './nats_options.ts';
 
 const MIN_PAUSE_MS = 100;
 const MAX_PAUSE_MS = 500;
@@ -22,6 +22,8 @@ const MAX_PAUSE_MS = 500;
 const REPORT_MS = 5_000;
 const MAX_BACKLOG_BYTES = 16 << 20;
 const MAX_PENDING = 1_024;
+/** Servers of a NATS cluster that are known beside the configured ones (P1). */
+const MAX_DISCOVERED = 64;
 /** Message header with the failure code of an answer; absent in other answers. */
 const ERROR_HEADER = 'penstock-error';
 /** NATS error codes that mean the server refuses this process, so that no further attempt is made. */
@@ -37,14 +39,18 @@ type Server = (payload: Buffer) => Buffer | Promise<Buffer>;
 
 /** Settings of a NatsBus. */
 export interface NatsBusOptions {
-  readonly servers: NatsServers;
+  /** The servers with credentials; a function is asked at each connection, so that secrets can be renewed in their files. */
+  readonly servers: NatsServers | (() => NatsServers);
   /** Name of this process in the server's lists of connections. */
   readonly name: string;
   readonly clock: Clock;
   readonly log: Log;
 }
 
-/** Bus over NATS servers. Connects at once, and again after every loss, until close() or a refusal by the server. */
+/**
+ * Bus over NATS servers. Connects at once, and again after every loss, until close(). A refusal by the server ends it at the first connection only: later it
+ * means that a server is back before its accounts are, or that a secret is being replaced.
+ */
 export class NatsBus implements Bus {
   readonly name: string;
   readonly #options: NatsBusOptions;
@@ -62,15 +68,21 @@ export class NatsBus implements Bus {
   #reportedMs = -Infinity;
   /** Pauses between attempts to connect. */
   readonly #backoff: Backoff;
-  /** Further servers of the NATS cluster, as the connected server announced them (HOST:PORT each). */
+  /** Further servers of the NATS cluster, as the connected server announced them last (HOST:PORT each). */
   #discovered: readonly string[] = [];
+  /** Number of the server that is tried next. */
+  #turn = 0;
+  #hasBeenConnected = false;
+  /** The last credentials and addresses that could be read. */
+  #known: NatsServers;
 
   constructor(options: NatsBusOptions, listener: BusListener) {
     this.#options = options;
     this.#listener = listener;
     this.#backoff = new Backoff({ clock: options.clock, firstMs: MIN_PAUSE_MS, mostMs: MAX_PAUSE_MS });
     // Without users and passwords.
-    this.name = options.servers.urls.map((server) => server.replace(/\/\/.*@/, '//')).join();
+    this.#known = typeof options.servers === 'function' ? options.servers() : options.servers;
+    this.name = this.#known.urls.map((server) => server.replace(/\/\/.*@/, '//')).join();
     void this.#connectForever();
   }
 
@@ -148,36 +160,71 @@ export class NatsBus implements Bus {
   }
 
   async #connectForever(): Promise<void> {
-    const { clock, log } = this.#options;
     const { signal } = this.#stopped;
     const isStopped = (): boolean => signal.aborted;
     while (!isStopped()) {
+      const addresses = this.#addresses();
+      const address = addresses[this.#turn++ % addresses.length] ?? '';
       try {
-        await this.#connectOnce();
+        await this.#connectOnce(address);
       } catch (error) {
         if (isStopped()) return;
-        const { code } = error as NatsError;
-        if (refusals.includes(code)) {
-          const why = `${this.name} refuses this process: ${messageOf(error)}; see --bus-user, --bus-nkey, --bus-credentials`;
-          this.#listener.onRefused(new Failure('unauthenticated', why, { cause: error }));
-          return;
-        }
-        if (clock.nowMs() - this.#reportedMs >= REPORT_MS) {
-          this.#reportedMs = clock.nowMs();
-          log.warn({ bus: this.name, error: messageOf(error) }, 'no connection to the NATS servers, trying again');
-        }
+        if (!this.#goesOn(error as NatsError, address)) return;
       }
-      await this.#backoff.pause(signal);
+      // Each server is tried once before the pause.
+      if (this.#turn % addresses.length === 0) await this.#backoff.pause(signal);
     }
   }
 
+  /** Returns the servers to try: the configured ones, which are never forgotten, and those that were announced. */
+  #addresses(): string[] {
+    return [...new Set([...addressesOf(this.#known), ...this.#discovered])];
+  }
+
+  /** Says why there is no connection. Returns whether another attempt makes sense. */
+  #goesOn(error: NatsError, address: string): boolean {
+    const { clock, log } = this.#options;
+    const isRefused = refusals.includes(error.code);
+    if (isRefused && !this.#hasBeenConnected) {
+      const why = `${this.name} refuses this process: ${messageOf(error)}; see --bus-user, --bus-token, --bus-nkey, --bus-credentials`;
+      this.#listener.onRefused(new Failure('unauthenticated', why, { cause: error }));
+      return false;
+    }
+    if (clock.nowMs() - this.#reportedMs < REPORT_MS) return true;
+    this.#reportedMs = clock.nowMs();
+    const what = isRefused
+      ? 'the NATS server refuses this process, which it has taken before: trying again, with what its files hold by then'
+      : 'no connection to the NATS servers, trying again';
+    const hint = /certificate required|client didn't provide a certificate|bad certificate/i.test(messageOf(error))
+      ? ' (the server wants a certificate of this process: --bus-cert and --bus-key)'
+      : '';
+    log.warn({ bus: this.name, server: address, error: messageOf(error) + hint }, what);
+    return true;
+  }
+
+  /** Returns the servers with credentials as they are now; the last ones where they cannot be read. */
+  #servedBy(): NatsServers {
+    const { servers, log } = this.#options;
+    if (typeof servers !== 'function') return servers;
+    try {
+      this.#known = servers();
+    } catch (error) {
+      log.warn(
+        { bus: this.name, error: messageOf(error) },
+        'credentials of the bus cannot be read: the last ones are used',
+      );
+    }
+    return this.#known;
+  }
+
   /**
-   * Connects, and resolves when the connection is closed or its server is silent. @throws NatsError when no connection is made, or the
+   * Connects to a server, and resolves when the connection is closed or its server is silent. @throws NatsError when no connection is made, or the
    * server ends it with an error.
    */
-  async #connectOnce(): Promise<void> {
-    const { servers, name } = this.#options;
-    const connection = await connect({ ...connectionOptions(servers, this.#discovered), name });
+  async #connectOnce(address: string): Promise<void> {
+    const { name } = this.#options;
+    const connection = await connect({ ...connectionOptions(this.#servedBy(), address), name });
+    this.#learn(connection.info?.connect_urls);
     this.#connection = connection;
     for (const subject of this.#subscribers.keys()) this.#listenTo(connection, subject);
     for (const subject of this.#servers.keys()) this.#serveOn(connection, subject);
@@ -192,6 +239,7 @@ export class NatsBus implements Bus {
       const flushed = connection.flush().then(() => true);
       if (!(await Promise.race([flushed, silent]))) return;
       this.#isConnected = true;
+      this.#hasBeenConnected = true;
       this.#backoff.reset();
       if (!this.#stopped.signal.aborted) this.#listener.onConnected();
       const error: unknown = await Promise.race([connection.closed(), silent]);
@@ -199,7 +247,6 @@ export class NatsBus implements Bus {
       reason = error instanceof Error ? messageOf(error) : 'the connection was closed';
       if (error instanceof Error) throw error;
     } finally {
-      this.#discovered = connection.info?.connect_urls ?? this.#discovered;
       const wasConnected = this.#isConnected;
       this.#connection = undefined;
       this.#isConnected = false;
@@ -209,10 +256,16 @@ export class NatsBus implements Bus {
     }
   }
 
+  /** Learns which servers the connected one announces. */
+  #learn(announced: readonly string[] | undefined): void {
+    if (announced && announced.length > 0) this.#discovered = announced.slice(0, MAX_DISCOVERED);
+  }
+
   /** Resolves with false when the server no longer answers pings; never resolves for a connection that is closed. */
   async #watch(connection: NatsConnection): Promise<false> {
     for await (const { type, data } of connection.status()) {
       if (type === DebugEvents.StaleConnection) return false;
+      if (type === Events.Update) this.#learn(connection.info?.connect_urls);
       const error = typeof data === 'string' ? data : '';
       if (type === Events.Error) this.#options.log.warn({ bus: this.name, error }, 'the NATS server reports an error');
     }

@@ -12,10 +12,12 @@ const DEFAULT_PORT = 4_222;
 
 /** NATS servers with credentials. Fields that are texts hold the content of files; absent ones are not used. */
 export interface NatsServers {
-  /** nats:// or tls://, a HOST:PORT each, perhaps with a user and a password. */
+  /** nats:// or tls://, a HOST:PORT each, perhaps with a user and a password, or with a token. */
   readonly urls: readonly string[];
   readonly user?: string;
   readonly password?: string;
+  /** Token of a server that has one for all its clients. */
+  readonly token?: string;
   readonly nkeySeed?: string;
   readonly credentials?: string;
   /** Certificate authority in PEM; without one the system's are trusted. */
@@ -24,20 +26,23 @@ export interface NatsServers {
   readonly key?: string;
 }
 
-/**
- * Returns the library's options for connecting to the servers. @param discovered HOST:PORT of further servers that a connected one
- * announced
- */
-export function connectionOptions(servers: NatsServers, discovered: readonly string[]): ConnectionOptions {
-  const { user = '', password = '', nkeySeed, credentials, ca, cert, key } = servers;
-  const urls = servers.urls.map((url) => new URL(url));
-  const named = urls.find(({ username }) => username !== '');
-  const [ownUser, ownPassword] =
-    user === '' && named ? [named.username, named.password].map(decodeURIComponent) : [user, password];
-  const isTls = ca !== undefined || cert !== undefined || urls.some(({ protocol }) => protocol === 'tls:');
+/** Returns HOST:PORT of each configured server. */
+export function addressesOf({ urls }: NatsServers): string[] {
+  return urls.map((url) => new URL(url)).map(({ hostname, port }) => `${hostname}:${port || DEFAULT_PORT}`);
+}
+
+/** Returns the host of HOST:PORT without the brackets of an IPv6 address. */
+function hostOf(address: string): string {
+  return address.slice(0, address.lastIndexOf(':')).replace(/^\[|\]$/g, '');
+}
+
+/** Returns the library's options for connecting to one server, HOST:PORT: a configured one, or one that a connected server announced. */
+export function connectionOptions(servers: NatsServers, address: string): ConnectionOptions {
+  const { nkeySeed, credentials, ca, cert, key } = servers;
+  const isTls = ca !== undefined || cert !== undefined || servers.urls.some((url) => new URL(url).protocol === 'tls:');
   return {
-    servers: [...new Set([...urls.map(({ hostname, port }) => `${hostname}:${port || DEFAULT_PORT}`), ...discovered])],
-    ...(ownUser ? { user: ownUser, pass: ownPassword ?? '' } : {}),
+    servers: [address],
+    ...accountOf(servers),
     ...(nkeySeed === undefined ? {} : { authenticator: nkeyAuthenticator(Buffer.from(nkeySeed.trim())) }),
     ...(credentials === undefined ? {} : { authenticator: credsAuthenticator(Buffer.from(credentials)) }),
     ...(isTls
@@ -46,7 +51,7 @@ export function connectionOptions(servers: NatsServers, discovered: readonly str
             ...(ca === undefined ? {} : { ca }),
             ...(cert === undefined ? {} : { cert }),
             ...(key === undefined ? {} : { key }),
-            ...identityCheck(urls.map(({ hostname }) => hostname.replace(/^\[|\]$/g, ''))),
+            ...identityCheck(address),
           },
         }
       : {}),
@@ -58,17 +63,24 @@ export function connectionOptions(servers: NatsServers, discovered: readonly str
   };
 }
 
+/** Returns user and password, or the token, as options or a URL have them. A name without a password is a token, as NATS has it. */
+function accountOf({ urls, user = '', password = '', token = '' }: NatsServers): ConnectionOptions {
+  if (token !== '') return { token };
+  if (user !== '') return { user, pass: password };
+  const named = urls.map((url) => new URL(url)).find(({ username }) => username !== '');
+  if (!named) return {};
+  const [name, own] = [named.username, named.password].map(decodeURIComponent);
+  if (own === '' && password === '') return { token: name ?? '' };
+  return { user: name ?? '', pass: own === '' ? password : (own ?? '') };
+}
+
 /**
- * Returns the check of a server's certificate. For a server that is known by its IP address the library passes the name `localhost`,
- * so a certificate of one of the configured IP addresses is accepted too.
+ * Returns the check of a server's certificate: it counts for the address that is connected to, and no other. For a server that is known by its
+ * IP address the library would ask for the name `localhost`.
  */
-function identityCheck(hosts: readonly string[]): object {
-  const numbers = hosts.filter((host) => host.includes(':') || /^[\d.]+$/.test(host));
+function identityCheck(address: string): object {
   return {
-    checkServerIdentity: (host: string, certificate: PeerCertificate) => {
-      const names = host === 'localhost' ? [host, ...numbers] : [host];
-      const faults = names.map((name) => checkServerIdentity(name, certificate));
-      return faults.includes(undefined) ? undefined : faults.at(-1);
-    },
+    checkServerIdentity: (_host: string, certificate: PeerCertificate) =>
+      checkServerIdentity(hostOf(address), certificate),
   };
 }

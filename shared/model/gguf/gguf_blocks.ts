@@ -43,6 +43,41 @@ export const blockTypes: ReadonlyMap<number, BlockType> = new Map([
   [39, stored('MXFP4', 'mxfp4_blocks', 32, 17, 'mxfp4')],
 ]);
 
+/** Names of types that ggml has and that are not read here. */
+const otherTypes: ReadonlyMap<number, string> = new Map([
+  ...([
+    [9, 'Q8_1'],
+    [15, 'Q8_K'],
+    [16, 'IQ2_XXS'],
+    [17, 'IQ2_XS'],
+    [18, 'IQ3_XXS'],
+    [19, 'IQ1_S'],
+  ] as const),
+  ...([
+    [21, 'IQ3_S'],
+    [22, 'IQ2_S'],
+    [24, 'I8'],
+    [25, 'I16'],
+    [26, 'I32'],
+    [27, 'I64'],
+    [28, 'F64'],
+  ] as const),
+  ...([
+    [29, 'IQ1_M'],
+    [34, 'TQ1_0'],
+    [35, 'TQ2_0'],
+    [40, 'NVFP4'],
+  ] as const),
+]);
+
+/** Says that a tensor's type, by ggml's number, is not read, and which are. */
+export function unreadType(tensor: string, type: number): string {
+  const known = otherTypes.get(type);
+  const name = known === undefined ? `a type of number ${type}` : `${known} (type ${type})`;
+  const read = [...blockTypes.values()].map((one) => one.name).join(', ');
+  return `tensor ${tensor} is stored in ${name}, which is not read here; these types are: ${read}. Take a file of this model in another quantisation`;
+}
+
 function plain(name: string, format: 'f32' | 'f16' | 'bf16', bytes: number): BlockType {
   return { name, values: 1, bytes, kept: format, decode: (data) => ({ format, data }) };
 }

@@ -1,4 +1,5 @@
 /** Converts a GGUF file's metadata to the config.json that the same model would have. */
+import { isEnd, typesOf } from './gguf_markers.ts';
 import { gemma4Attention, gemma4Parts } from './gguf_gemma4.ts';
 import type { GgufFacts } from './gguf_facts.ts';
 import { Keys } from './gguf_keys.ts';
@@ -12,13 +13,6 @@ const GEMMA_27B_LAYERS: Readonly<Record<string, number>> = { gemma2: 46, gemma3:
 /** Every so many layers of OLMo 3 one has full attention where the file has no pattern. */
 const OLMO3_PATTERN = 4;
 
-/** Texts of tokens that end a generation, as in llama.cpp; used because files often name only one of them. */
-const ENDS = new Set([
-  ...['<|eot_id|>', '<|im_end|>', '<|end|>', '<|return|>', '<|call|>', '<end_of_turn>', '<|endoftext|>', '</s>'],
-  ...['<|eom_id|>', '<EOT>', '_<EOT>', '[EOT]', '[EOS]', '<|end_of_text|>', '<end_of_utterance>', '<eos>', '<turn|>'],
-  // Gemma 4 ends a turn with calls there.
-  '<|tool_response>',
-]);
 /** Values of `tokenizer.ggml.token_type` for control tokens (3) and user-defined tokens (4). */
 const ADDED = new Set([3, 4]);
 
@@ -203,7 +197,7 @@ function sharedMixture(keys: Keys): object {
   };
 }
 
-/** Returns the ids of the tokens that end a generation: the ones that the file names, and added tokens whose text is in ENDS. */
+/** Returns the ids of the tokens that end a generation: the ones that the file names, and markers that end a turn. */
 function endTokens(metadata: Readonly<Record<string, unknown>>): number[] {
   const named = ['eos', 'eot', 'eom'].map((name) => metadata[`tokenizer.ggml.${name}_token_id`]);
   const ids = new Set(named.filter((id) => typeof id === 'number'));
@@ -212,8 +206,9 @@ function endTokens(metadata: Readonly<Record<string, unknown>>): number[] {
   const [tokens, types] = [metadata['tokenizer.ggml.tokens'], metadata['tokenizer.ggml.token_type']];
   if (Array.isArray(tokens) && Array.isArray(types)) {
     const added = new Map<string, number>();
+    const own = typesOf(tokens.map(String), types.map(Number));
     tokens.forEach((token, id) => {
-      if (ADDED.has(Number(types[id])) && ENDS.has(String(token))) added.set(String(token), id);
+      if (ADDED.has(own[id] ?? 0) && isEnd(String(token))) added.set(String(token), id);
     });
     // In gpt-oss's vocabulary <|end|> ends a message of an answer, not the answer.
     if (added.has('<|return|>') && added.has('<|call|>')) {

@@ -41,17 +41,21 @@ export class GgufFiles {
   readonly metadata: Metadata;
   /** Tensors whose type can be read, by name. Others are missing here, and fail when they are needed. */
   readonly tensors: ReadonlyMap<string, GgufTensor>;
+  /** Types, by ggml's number, of the tensors that cannot be read. */
+  readonly unread: ReadonlyMap<string, number>;
   readonly #files: readonly FileHandle[];
 
   private constructor(
     path: string,
     metadata: Metadata,
     tensors: ReadonlyMap<string, GgufTensor>,
+    unread: ReadonlyMap<string, number>,
     files: readonly FileHandle[],
   ) {
     this.path = path;
     this.metadata = metadata;
     this.tensors = tensors;
+    this.unread = unread;
     this.#files = files;
   }
 
@@ -62,11 +66,13 @@ export class GgufFiles {
   static async open(path: string): Promise<GgufFiles> {
     const files: FileHandle[] = [];
     const tensors = new Map<string, GgufTensor>();
+    const unread = new Map<string, number>();
     let metadata: Metadata = {};
     try {
       for (const [i, part] of partsOf(path).entries()) {
         const read = await openOne(part, files);
         if (i === 0) metadata = read.metadata;
+        for (const [name, type] of read.unread) unread.set(name, type);
         for (const [name, tensor] of read.tensors) {
           if (tensors.has(name)) throw new ModelError(`${part} has tensor ${name}, which a file before it has too`);
           tensors.set(name, tensor);
@@ -76,7 +82,7 @@ export class GgufFiles {
       await Promise.all(files.map((file) => file.close()));
       throw error;
     }
-    return new GgufFiles(path, metadata, tensors, files);
+    return new GgufFiles(path, metadata, tensors, unread, files);
   }
 
   async close(): Promise<void> {
@@ -101,6 +107,7 @@ function partsOf(path: string): string[] {
 interface One {
   readonly metadata: Metadata;
   readonly tensors: ReadonlyMap<string, GgufTensor>;
+  readonly unread: ReadonlyMap<string, number>;
 }
 
 /** Opens one file and reads its header; adds the handle to `files`, whose owner closes it. */
@@ -125,11 +132,15 @@ async function openOne(path: string, files: FileHandle[]): Promise<One> {
   if (Number(tensorDataOffset) > size)
     refuse(`is truncated: its header ends at ${tensorDataOffset}, the file at ${size}`);
   const tensors = new Map<string, GgufTensor>();
+  const unread = new Map<string, number>();
   const ranges: TensorRange[] = [];
   for (const { name, shape: dimensions, dtype, offset } of tensorInfos) {
     // Tensors of unsupported types may be present as long as no code reads them; they count as missing.
     const type = blockTypes.get(dtype);
-    if (!type) continue;
+    if (!type) {
+      unread.set(name, dtype);
+      continue;
+    }
     const shape = dimensions.map(Number).reverse();
     const inner = shape.at(-1) ?? 1;
     if (inner % type.values !== 0)
@@ -155,7 +166,7 @@ async function openOne(path: string, files: FileHandle[]): Promise<One> {
       throw new ModelError(`${path} is not a GGUF file that can be read: ${messageOf(cause)}`, { cause });
     }
   }
-  return { metadata, tensors };
+  return { metadata, tensors, unread };
 }
 
 const TOKENS = 'tokenizer.ggml.tokens';

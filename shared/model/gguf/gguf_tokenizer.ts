@@ -5,6 +5,7 @@
  * whose merges are found in its scores as transformers' converter finds them, or stand in the file (Gemma 4); and Unigram.
  */
 import { type NamedTemplate, namedTemplates, type TextFiles } from '../text_files.ts';
+import { typesOf } from './gguf_markers.ts';
 import { preTokenizers } from './gguf_pretokenizers.ts';
 
 /** `tokenizer.ggml.token_type` */
@@ -26,7 +27,7 @@ export function textFilesOf(metadata: Readonly<Record<string, unknown>>): TextFi
   const kind = metadata['tokenizer.ggml.model'];
   if (kind === undefined || kind === 'none' || kind === 'no_vocab') return undefined;
   const tokens = listOf(metadata, 'tokenizer.ggml.tokens').map(String);
-  const types = listOf(metadata, 'tokenizer.ggml.token_type', []).map(Number);
+  const types = typesOf(tokens, listOf(metadata, 'tokenizer.ggml.token_type', []).map(Number));
   const vocabulary = { tokens, types };
   const idOf = (name: string): number | undefined => {
     const id = metadata[`tokenizer.ggml.${name}_token_id`] ?? (kind === 'llama' ? SENTENCE_PIECE_IDS[name] : undefined);
@@ -217,17 +218,21 @@ function unigram(
     ...{ type: 'Metaspace', replacement: SPACE, split: true },
     prepend_scheme: hasSpacePrefix ? 'always' : 'never',
   };
+  const hasBytes = tokens.includes('<0x00>');
   return {
     addsBos: false,
     parts: {
       normalizer: null,
       pre_tokenizer: metaspace,
-      decoder: metaspace,
+      // Bytes become characters before the spaces are put in.
+      decoder: hasBytes
+        ? { type: 'Sequence', decoders: [{ type: 'ByteFallback' }, metaspace, { type: 'Fuse' }] }
+        : metaspace,
       model: {
         type: 'Unigram',
         unk_id: unknown ?? null,
         vocab: tokens.map((token, id) => [token, scores[id] ?? 0]),
-        byte_fallback: tokens.includes('<0x00>'),
+        byte_fallback: hasBytes,
       },
     },
   };

@@ -2,6 +2,7 @@
 import { ModelError } from '../model_folder.ts';
 import { RowReader } from '../row_reader.ts';
 import { rowsOfSlice, type ModelIntegers, type ModelRows, type ModelWeights, type RowRange } from '../weights.ts';
+import { unreadType } from './gguf_blocks.ts';
 import type { TensorLocation } from './gguf_families.ts';
 import type { GgufFiles, GgufTensor } from './gguf_file.ts';
 
@@ -31,6 +32,8 @@ export class GgufWeights implements ModelWeights {
   readonly #files: GgufFiles;
   readonly #tensors: ReadonlyMap<string, LocatedTensor>;
   readonly #reader = new RowReader();
+  /** Why tensors that the file has cannot be read. */
+  readonly #unread = new Map<string, string>();
 
   constructor(files: GgufFiles, locations: ReadonlyMap<string, TensorLocation>, heads: HeadCounts) {
     this.path = files.path;
@@ -42,11 +45,26 @@ export class GgufWeights implements ModelWeights {
         const found =
           locate(files.tensors.get(`${name}${what}`), location, heads) ??
           (fused && locate(files.tensors.get(`${fused.name}${what}`), location, heads, fused.half));
-        if (found) located.set(location.isBare ? module : `${module}${what}`, found);
+        const own = location.isBare ? module : `${module}${what}`;
+        if (found) located.set(own, found);
+        else this.#note(own, [`${name}${what}`, ...(fused ? [`${fused.name}${what}`] : [])]);
       }
     }
     this.#tensors = located;
     this.shapes = new Map([...located].map(([name, { shape }]) => [name, shape]));
+  }
+
+  #note(tensor: string, names: readonly string[]): void {
+    for (const name of names) {
+      const type = this.#files.unread.get(name);
+      if (type !== undefined) this.#unread.set(tensor, unreadType(name, type));
+    }
+  }
+
+  whyMissing(tensor: string): string {
+    return (
+      this.#unread.get(tensor) ?? `there is no tensor ${tensor}, which a model of this kind has: download it again`
+    );
   }
 
   integersOf(tensor: string): ModelIntegers | undefined {

@@ -6,6 +6,7 @@ import { checkedConfig, checkedDefaults, ModelError, type GenerationDefaults, ty
 import { readFully } from '../read_fully.ts';
 import { repoOfSnapshot } from '../repo_name.ts';
 import { readTextFiles } from '../text_files.ts';
+import { unreadType } from './gguf_blocks.ts';
 import { configOf } from './gguf_config.ts';
 import type { RopeFactors } from './gguf_facts.ts';
 import { familyOf } from './gguf_families.ts';
@@ -27,7 +28,14 @@ export async function openGguf(path: string): Promise<Model> {
     const architecture = String(metadata['general.architecture']);
     const numExperts = Number(metadata[`${architecture}.expert_count`] ?? 0);
     const [vocabSize] = tensors.get('token_embd.weight')?.shape ?? [];
-    if (vocabSize === undefined) throw new ModelError(`${path} has no tensor token_embd.weight: download it again`);
+    if (vocabSize === undefined) {
+      const type = files.unread.get('token_embd.weight');
+      const why =
+        type === undefined
+          ? 'it has no tensor token_embd.weight: download it again'
+          : unreadType('token_embd.weight', type);
+      throw new ModelError(`${path}: ${why}`);
+    }
     const ropeFactors = await readRopeFactors(tensors);
     const { family, raw } = inWords(path, () => {
       const found = familyOf(architecture, numExperts);
