@@ -50,6 +50,7 @@ async function claim(dataDir: string, name: string, onLost: (error: Error) => vo
   try {
     const lease = await claimLease(leaseOf(folder), leaseProcess, {
       watchMs: WATCH_MS,
+      mode: 0o600,
       onLost: (owner) => {
         onLost(inUse(folder, `this process stood still for too long, so ${owner} claimed its folder; ${owner} now`));
       },

@@ -95,6 +95,9 @@ async function main(): Promise<void> {
     const shown = {
       ...line.config,
       ...{ cluster_token: hidden(token), bus_password: hidden(password), bus_token: hidden(busToken) },
+      ...('otlp_endpoint' in line.config
+        ? { otlp_endpoint: String(line.config['otlp_endpoint']).replace(/\/\/[^/@]*@/, '//(set)@') }
+        : {}),
       // A name without a password is a token.
       bus: bus.replaceAll(/\/\/([^:,/@]*):[^,]*@/g, '//$1:(set)@').replaceAll(/\/\/[^:,/@]+@/g, '//(set)@'),
     };

@@ -1,6 +1,7 @@
 /** HTTP server of a process's own `/metrics`, for Prometheus. */
 import { createServer } from 'node:http';
 import { messageOf } from '../../shared/base/failure.ts';
+import { PageGuard } from '../router/http/page_guard.ts';
 import type { ServeMetrics } from '../../shared/node/role.ts';
 
 /** Most connections at once (P1): a few scrapers. */
@@ -11,10 +12,17 @@ const TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 
 /** Serves `text` at `GET /metrics`; any other path is answered with 404, a failure of `text` with 500. */
 export const serveMetrics: ServeMetrics = async (bind, text) => {
+  // Pages of other names get nothing here, as at the router.
+  const guard = new PageGuard('');
   const server = createServer({ requestTimeout: REQUEST_MS, headersTimeout: REQUEST_MS }, (request, response) => {
     const answer = (status: number, body: string): void => {
       response.writeHead(status, { 'content-type': TYPE }).end(request.method === 'HEAD' ? undefined : body);
     };
+    const refusal = guard.refusal(request);
+    if (refusal !== undefined) {
+      answer(403, `${refusal}\n`);
+      return;
+    }
     const path = (request.url ?? '').replace(/\?.*$/, '');
     if (path !== '/metrics' || (request.method !== 'GET' && request.method !== 'HEAD')) {
       answer(404, 'there is GET /metrics\n');

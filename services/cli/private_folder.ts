@@ -2,7 +2,7 @@
  * Keeps a folder from the other users of a machine: records of a store say, to whoever has the weights, which tokens they were computed from.
  * Folders are 0700 and files 0600; wider ones, such as those of earlier versions, are narrowed.
  */
-import { chmodSync, lstatSync, readdirSync } from 'node:fs';
+import { chmodSync, lstatSync, readdirSync, realpathSync } from 'node:fs';
 import { join } from 'node:path';
 import { messageOf } from '../../shared/base/failure.ts';
 
@@ -20,27 +20,29 @@ export interface FolderAccess {
   readonly open: readonly { readonly path: string; readonly why: string }[];
 }
 
-/** Takes all permissions of others from a folder and what is in it. A link is left alone. */
+/** Takes all permissions of others from a folder, which may be a link, and what is in it. A link in it is left alone. */
 export function narrow(folder: string): FolderAccess {
   const narrowed: string[] = [];
   const open: { path: string; why: string }[] = [];
   let numLeft = MAX_ENTRIES;
   const look = (path: string, depth: number): void => {
     if (numLeft-- <= 0) return;
-    const status = lstatSync(path, { throwIfNoEntry: false });
-    if (!status || status.isSymbolicLink()) return;
-    if ((status.mode & OTHERS) !== 0) {
-      try {
+    let isFolder = false;
+    try {
+      const status = lstatSync(path, { throwIfNoEntry: false });
+      if (!status || status.isSymbolicLink()) return;
+      isFolder = status.isDirectory();
+      if ((status.mode & OTHERS) !== 0) {
         chmodSync(path, status.mode & 0o7700);
         narrowed.push(path);
-      } catch (error) {
-        open.push({ path, why: messageOf(error) });
       }
+    } catch (error) {
+      open.push({ path, why: messageOf(error) });
     }
-    if (status.isDirectory() && depth < MAX_DEPTH) for (const name of namesIn(path)) look(join(path, name), depth + 1);
+    if (isFolder && depth < MAX_DEPTH) for (const name of namesIn(path)) look(join(path, name), depth + 1);
   };
   // Windows has no such permissions.
-  if (process.platform !== 'win32') look(folder, 0);
+  if (process.platform !== 'win32') look(realpathSync(folder), 0);
   return { narrowed, open };
 }
 

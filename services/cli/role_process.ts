@@ -258,5 +258,6 @@ function refuseOpenPorts(config: ProcessConfig & { readonly hub_bind?: string })
       : `with a cluster token of fewer than ${MIN_TOKEN} characters, which can be guessed`;
   if (open !== undefined) throw new ConfigError(`refusing to listen on ${open} ${lack}: ${set}`);
   const away = bus.split(',').find((server) => URL.canParse(server) && !isLoopback(new URL(server).host));
-  if (away !== undefined) throw new ConfigError(`refusing to use a bus on ${away} ${lack}: ${set}`);
+  if (away !== undefined)
+    throw new ConfigError(`refusing to use a bus on ${away.replace(/\/\/.*@/, '//')} ${lack}: ${set}`);
 }

@@ -16,9 +16,13 @@ export interface Turn {
   readonly key: string;
   /** Whether the job takes little time: among keys that have had as much, it is first. */
   readonly isSmall?: boolean;
+  /** Name of the job, by which others can join it. */
+  readonly name?: string;
 }
 
 interface Waiting extends Turn {
+  /** Keys that want the job: the first, which has its time, and those that joined. */
+  readonly keys: Set<string>;
   readonly start: () => void;
   readonly refuse: () => void;
 }
@@ -62,12 +66,17 @@ export class FairTurns {
     }
   }
 
+  /** Lets a waiting job of this name be as early as one of the key's own would be. */
+  join(name: string, key: string): void {
+    this.#waiting.find((one) => one.name === name)?.keys.add(key);
+  }
+
   #wait(turn: Turn): Promise<void> {
     return new Promise((resolve, reject) => {
       const refuse = (): void => {
         reject(this.#refusal());
       };
-      this.#waiting.push({ ...turn, start: resolve, refuse });
+      this.#waiting.push({ ...turn, keys: new Set([turn.key]), start: resolve, refuse });
       if (this.#waiting.length > this.#maxWaiting) this.#refuseOne();
     });
   }
@@ -77,7 +86,10 @@ export class FairTurns {
     const counts = new Map<string, number>();
     for (const { key } of this.#waiting) counts.set(key, (counts.get(key) ?? 0) + 1);
     const most = Math.max(...counts.values());
-    const last = this.#waiting.findLastIndex(({ key }) => counts.get(key) === most);
+    const isMost = ({ key }: Waiting): boolean => counts.get(key) === most;
+    // A job that others have joined is refused last.
+    const own = this.#waiting.findLastIndex((one) => isMost(one) && one.keys.size === 1);
+    const last = own < 0 ? this.#waiting.findLastIndex(isMost) : own;
     this.#waiting.splice(last, 1)[0]?.refuse();
   }
 
@@ -93,7 +105,8 @@ export class FairTurns {
   }
 
   #isBefore(one: Waiting, other: Waiting): boolean {
-    const [own, its] = [this.#hadOf(one.key), this.#hadOf(other.key)];
+    const least = ({ keys }: Waiting): number => Math.min(...[...keys].map((key) => this.#hadOf(key)));
+    const [own, its] = [least(one), least(other)];
     return own === its ? one.isSmall === true && other.isSmall !== true : own < its;
   }
 

@@ -38,6 +38,8 @@ export interface LeaseOptions {
   /** Called when the claim begins to watch the count of an owner that is not in this process table. */
   readonly onWatching?: () => void;
   readonly signal?: AbortSignal | undefined;
+  /** Permissions of the file; those of others to read it by default, who may share what the lease is for. */
+  readonly mode?: number;
 }
 
 /** A lease that this process holds, and renews until it calls `release`. */
@@ -100,6 +102,7 @@ export function refuseTaken(file: string, claimant: LeaseProcess): void {
  */
 export async function claimLease(file: string, claimant: LeaseProcess, options: LeaseOptions): Promise<FileLease> {
   refuseTaken(file, claimant);
+  const { mode = 0o644 } = options;
   const before = textOf(file);
   if (before !== undefined) {
     await outlive(file, before, claimant, options);
@@ -110,7 +113,7 @@ export async function claimLease(file: string, claimant: LeaseProcess, options: 
     ...{ id: claimant.newId(), beat: 0 },
   };
   try {
-    create(file, own);
+    create(file, own, mode);
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code === 'EEXIST') throw new LeaseTaken(file, 'another process');
@@ -123,7 +126,7 @@ export async function claimLease(file: string, claimant: LeaseProcess, options: 
     ownClaims.delete(own.id);
     over.abort();
   };
-  renew(file, own, claimant.clock, over.signal, (owner) => {
+  renew({ file, mode }, own, claimant.clock, over.signal, (owner) => {
     stop();
     options.onLost(nameOf(owner));
   });
@@ -136,7 +139,13 @@ export async function claimLease(file: string, claimant: LeaseProcess, options: 
 }
 
 /** Raises the count until `signal` aborts; never waits for a disk that hangs. `onLost`: the file names another owner. */
-function renew(file: string, own: Owner, clock: Clock, signal: AbortSignal, onLost: (owner: Owner) => void): void {
+function renew(
+  { file, mode }: { readonly file: string; readonly mode: number },
+  own: Owner,
+  clock: Clock,
+  signal: AbortSignal,
+  onLost: (owner: Owner) => void,
+): void {
   let renewals = 0;
   let isWriting = false;
   const isReleased = (): boolean => signal.aborted;
@@ -145,7 +154,7 @@ function renew(file: string, own: Owner, clock: Clock, signal: AbortSignal, onLo
     const made = { isNew: false };
     const opened = await open(file, 'r+').catch((error: unknown) => {
       made.isNew = isAbsent(error) && !isReleased();
-      if (made.isNew) return open(file, 'wx+');
+      if (made.isNew) return open(file, 'wx+', mode);
       throw error;
     });
     try {
@@ -226,8 +235,8 @@ function removeStale(file: string, judged: string, { newId }: LeaseProcess): voi
 }
 
 /** Creates the file with the owner in it. @throws Error with EEXIST when the file exists. */
-function create(file: string, owner: Owner): void {
-  const opened = openSync(file, 'wx');
+function create(file: string, owner: Owner, mode: number): void {
+  const opened = openSync(file, 'wx', mode);
   try {
     writeSync(opened, lineOf(owner), 0);
   } finally {

@@ -37,19 +37,12 @@ export const fraction: z.ZodType<number> = z.preprocess(
   z.number().min(0).max(1),
 );
 
-/** Ports of URLs that name none. */
-const PORTS: Readonly<Record<string, string>> = { http: '80', https: '443' };
 const ADDRESS = 'HOST:PORT, for instance 127.0.0.1:8000';
 
 /** Returns the address in a URL as people copy it, such as http://HOST:PORT/; anything else as it is. */
 function ofUrl(value: unknown): unknown {
-  const {
-    scheme = '',
-    host = '',
-    port,
-  } = /^(?<scheme>https?):\/\/(?<host>\[[^\]]*\]|[^/:@?#]+)(?::(?<port>\d{1,5}))?\/?$/i.exec(String(value))?.groups ??
-  {};
-  return host === '' ? value : `${host}:${port ?? PORTS[scheme.toLowerCase()] ?? ''}`;
+  const found = /^http:\/\/(?<host>\[[^\]]*\]|[^/:@?#]+)(?::(?<port>\d{1,5}))?\/?$/i.exec(String(value))?.groups;
+  return found ? `${found['host'] ?? ''}:${found['port'] ?? '80'}` : value;
 }
 
 /** Schema of an address, HOST:PORT, also as a URL without a path. */
@@ -57,10 +50,13 @@ export const address = z.preprocess(ofUrl, z.string().regex(/^[^/]+:\d{1,5}$/, A
 /** An address, or nothing: the default. */
 export const addressOrNone = z.preprocess(ofUrl, z.string().regex(/^([^/]+:\d{1,5})?$/, ADDRESS));
 /** An address whose host is 127.0.0.1 unless it is named, or nothing. */
-export const localAddress = z
-  .string()
-  .regex(/^((.+:)?\d{1,5})?$/, 'HOST:PORT, or a port of 127.0.0.1, for instance 9400')
-  .transform((text) => (/^\d+$/.test(text) ? `127.0.0.1:${text}` : text));
+export const localAddress = z.preprocess(
+  ofUrl,
+  z
+    .string()
+    .regex(/^((.+:)?\d{1,5})?$/, 'HOST:PORT, or a port of 127.0.0.1, for instance 9400')
+    .transform((text) => (/^\d+$/.test(text) ? `127.0.0.1:${text}` : text)),
+);
 /** Returns the schema of an integer in [1, max]; text from a flag or the environment becomes a number. */
 export const positive = (max: number): z.ZodType<number> => integer(z.int().min(1).max(max));
 
@@ -272,11 +268,19 @@ function pick(
   return [fromFile[name] ?? undefined, `${file ?? 'the file'}: ${name}`];
 }
 
+/** Returns a text without the users, passwords and tokens of the URLs in it. */
+function withoutAccounts(text: string): string {
+  return text.replaceAll(/\/\/[^/@\s]*@/g, '//');
+}
+
 function check({ schema, help }: OptionTable[string], value: unknown, where: string): unknown {
   const result = schema.safeParse(value);
   if (result.success) return result.data;
   const allowed = result.error.issues.map(({ message }) => message).join('; ');
-  throw new ConfigError(`${where}: ${JSON.stringify(value)} is not allowed: ${allowed} (${help})`);
+  // A secret with a flaw is a secret still.
+  const isSecret = /secret|password|token of/.test(help);
+  const shown = isSecret ? 'this value' : withoutAccounts(JSON.stringify(value));
+  throw new ConfigError(`${where}: ${shown} is not allowed: ${allowed} (${help})`);
 }
 
 /** A misspelt variable would silently do nothing. @throws ConfigError */

@@ -49,6 +49,8 @@ const MAX_WAIT_MS = 10_000;
  * second. A member that is accepted by one router does not end because others refuse it.
  */
 const LISTEN_MS = 1_500;
+/** The same for a process that a router has had as a member: that router may be starting again. */
+const REJOIN_MS = 20_000;
 /** Milliseconds before a router that refused this process is asked again; applies when another router has accepted it. */
 const REFUSED_PAUSE_MS = 5_000;
 /** Milliseconds between warnings about a bus that does not answer, or on which no router is heard. */
@@ -91,7 +93,7 @@ export class ClusterMember {
   /** A router has called it at its address. */
   #isReached = false;
   readonly #notice: ReachNotice;
-  /** Time since which this process hears the routers of the bus; undefined before it is connected. */
+  /** Time since which this process hears the routers of the bus, or has no router that has accepted it; undefined before it is connected. */
   #listensSinceMs: number | undefined;
   /** Resolves when a router has answered the inquiry favourably. */
   readonly #answered = new AbortController();
@@ -110,7 +112,7 @@ export class ClusterMember {
     this.bus = openBus(
       {
         onConnected: () => {
-          this.#listensSinceMs ??= clock.nowMs();
+          this.#listensSinceMs = clock.nowMs();
           this.bus.publish(subjects.hello, Buffer.alloc(0));
           this.heartbeat();
         },
@@ -181,6 +183,7 @@ export class ClusterMember {
     if (!this.#routers.isJoined) return;
     const { clock, inquiry } = this.#options;
     if (!this.#joining) return;
+    this.#listensSinceMs = clock.nowMs();
     this.#heartbeatMs = clock.nowMs();
     const { name, epoch } = inquiry.member;
     this.bus.publish(subjects.heartbeat, toBytes({ name, epoch, ...this.#joining.heartbeatStatus() }));
@@ -255,6 +258,7 @@ export class ClusterMember {
         await clock.sleep(REGISTER_PAUSE_MS, over);
       }
     } catch (error) {
+      known.refusal = undefined;
       log.debug({ router, error: messageOf(error) }, 'a router did not answer the inquiry');
     } finally {
       known.isAsking = false;
@@ -273,7 +277,8 @@ export class ClusterMember {
     known.refusal = reason;
     const listensMs = clock.nowMs() - (this.#listensSinceMs ?? clock.nowMs());
     const isFavoured = this.#answered.signal.aborted && !this.#joining;
-    if (listensMs >= LISTEN_MS && !isFavoured && !this.#routers.isJoined && this.#routers.refusals.all) {
+    const enoughMs = this.#hasJoined ? REJOIN_MS : LISTEN_MS;
+    if (listensMs >= enoughMs && !isFavoured && !this.#routers.isJoined && this.#routers.refusals.all) {
       if (!this.#isRefused) onRefused(new Failure('cluster_mismatch', reason));
       this.#isRefused = true;
       return true;
@@ -302,6 +307,7 @@ export class ClusterMember {
       while (this.bus.isConnected && this.#routers.isThere(router, known) && !this.#left.signal.aborted) {
         const pauseMs = await this.#registerOnce(router, known).catch((error: unknown) => {
           log.warn({ error: messageOf(error) }, 'registration failed, trying again');
+          known.refusal = undefined;
           return REGISTER_PAUSE_MS;
         });
         if (pauseMs === 0) return;
@@ -321,7 +327,10 @@ export class ClusterMember {
     const reply = readRegistrationReply(await this.bus.request(subject, toBytes(registration), REGISTER_TIMEOUT_MS));
     known.waitsSinceMs = reply.kind === 'wait' ? (known.waitsSinceMs ?? clock.nowMs()) : undefined;
     const patienceMs = (reply.kind === 'wait' ? reply.patienceMs : undefined) ?? MAX_WAIT_MS;
-    if (known.waitsSinceMs !== undefined && clock.nowMs() - known.waitsSinceMs < patienceMs) return WAIT_PAUSE_MS;
+    if (known.waitsSinceMs !== undefined && clock.nowMs() - known.waitsSinceMs < patienceMs) {
+      known.refusal = undefined;
+      return WAIT_PAUSE_MS;
+    }
     if (reply.kind !== 'accepted') {
       if (this.#refused(router, known, reply.reason)) return 0;
       return this.#routers.isJoined ? REFUSED_PAUSE_MS : REGISTER_PAUSE_MS;

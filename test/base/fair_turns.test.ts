@@ -82,3 +82,20 @@ test('a job that fails ends its turn', async () => {
   await clock.run(10);
   assert.deepEqual(begun, ['b']);
 });
+
+test('who joins a waiting job has it as early as one of its own; it is refused last', async () => {
+  const { clock, turns, begun, refused, ask } = made(3);
+  const named = (key: string, name: string): void => {
+    turns
+      .run({ key, name }, async () => {
+        begun.push(name);
+        await clock.sleep(100);
+      })
+      .catch(() => refused.push(name));
+  };
+  for (const name of ['m0', 'm1', 'm2', 'common']) named('many', name);
+  turns.join('common', 'other');
+  ask('third', 't', 100);
+  await clock.run(1_000);
+  assert.deepEqual([begun, refused], [['m0', 'common', 't', 'm1'], ['m2']]);
+});

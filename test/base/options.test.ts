@@ -54,9 +54,20 @@ test.each([
   );
 });
 
-test('an address is no URL: the scheme is refused, with how an address looks', () => {
+test('an address may be a URL as people copy it; a path and other schemes are refused, with how an address looks', () => {
   assert.equal(address.parse('127.0.0.1:8000'), '127.0.0.1:8000');
   assert.equal(address.parse('[::1]:8000'), '[::1]:8000');
-  for (const schema of [address, addressOrNone])
-    assert.throws(() => schema.parse('http://127.0.0.1:8000'), /HOST:PORT, for instance/);
+  for (const schema of [address, addressOrNone]) {
+    assert.equal(schema.parse('http://127.0.0.1:8000/'), '127.0.0.1:8000');
+    assert.equal(schema.parse('http://[::1]:8000'), '[::1]:8000');
+    assert.equal(schema.parse('HTTP://router.example'), 'router.example:80');
+    for (const wrong of [
+      'https://127.0.0.1:8000',
+      'http://127.0.0.1:8000/v1',
+      'http://user@host:1',
+      'http://:1',
+      'ftp://h:1',
+    ])
+      assert.throws(() => schema.parse(wrong), /HOST:PORT, for instance/, wrong);
+  }
 });

@@ -125,5 +125,15 @@ test('a data folder is for its user alone, also one that an earlier version made
   rmSync(path, { recursive: true });
   const made = await claim();
   assert.equal(modeOf(path), '700');
+  assert.deepEqual([made.narrowed, made.open], [[], []], 'a new folder was never open to others');
   made.release();
+  // The folder itself may be a link to another disk.
+  const [real, linked] = ['real', 'linked'].map((name) => join(folder.path, name));
+  assert(real !== undefined && linked !== undefined);
+  mkdirSync(real);
+  chmodSync(real, 0o755);
+  symlinkSync(real, linked);
+  const other = await dataFolders.claim(folder.path, 'linked', (error) => lost.push(error));
+  assert.equal(modeOf(real), '700');
+  other.release();
 });

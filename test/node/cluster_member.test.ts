@@ -169,7 +169,12 @@ test('refused by one router, it goes on asking while another one has not decided
   assert.deepEqual(events, ['joined']);
   // The upgrade ends: the router that accepted it says goodbye, and the other one alone decides.
   hub.publish(subjects.routerGone, toBytes({ name: 'next', epoch: 'next' }));
-  for (let i = 0; i < 8; i++) {
+  for (let i = 0; i < 15; i++) {
+    await old.speak();
+    await clock.run(clock.nowMs() + 1_000);
+  }
+  assert.deepEqual(events, ['joined'], 'that router may be starting again');
+  for (let i = 0; i < 15; i++) {
     await old.speak();
     await clock.run(clock.nowMs() + 1_000);
   }
@@ -270,6 +275,22 @@ test('what one router refuses before it has loaded, another may want: it does no
   await Promise.all([one.speak(), other.speak()]);
   await clock.run(clock.nowMs() + 600);
   assert.deepEqual([events, isAnswered], [[], true]);
+});
+
+test('behind an outage of the bus the routers have as long as at the start', async () => {
+  await join();
+  const [bad, good] = [router('bad', refusing('another model')), router('good', accepting())];
+  await good.speak();
+  await bad.speak();
+  await clock.run(clock.nowMs() + 30_000);
+  listener?.onDisconnected('gone');
+  await clock.run(clock.nowMs() + 6_000);
+  listener?.onConnected();
+  await bad.speak();
+  await clock.run(clock.nowMs() + 800);
+  await good.speak();
+  await clock.run(clock.nowMs() + 3_000);
+  assert.deepEqual(events, ['joined']);
 });
 
 test('refused before it has loaded, it waits for a router that is heard later before it reads a model', async () => {

@@ -64,13 +64,12 @@ export function fitted(
   if (input + output <= room) return lengths;
   const shorter = (tokens: number, ratio: number): number => Math.max(MIN_FITTED, Math.floor(tokens / (1 + ratio)));
   // Both in the proportion that they have, or the one that may be shortened alone.
-  const share = free.input && free.output ? input / (input + output) : free.input ? (room - output) / room : 1;
+  const forInput = free.output ? (room * input) / (input + output) : room - output;
+  const forOutput = free.input ? (room * output) / (input + output) : room - input;
   return {
     ...lengths,
-    ...(free.input ? { inputTokens: Math.min(inputTokens, shorter(room * share, inputRatio)) } : {}),
-    ...(free.output
-      ? { outputTokens: Math.min(outputTokens, shorter(free.input ? room * (1 - share) : room - input, outputRatio)) }
-      : {}),
+    ...(free.input ? { inputTokens: Math.min(inputTokens, shorter(forInput, inputRatio)) } : {}),
+    ...(free.output ? { outputTokens: Math.min(outputTokens, shorter(forOutput, outputRatio)) } : {}),
   };
 }
 

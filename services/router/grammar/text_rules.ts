@@ -71,11 +71,13 @@ export class RuleConversions {
       if (kept.value instanceof Failure) throw kept.value;
       return kept.value;
     }
-    return abortable(this.#running.get(key) ?? this.#begin(key, rule, client), signal, cancelled);
+    const running = this.#running.get(key);
+    if (running) this.#turns.join(key, client);
+    return abortable(running ?? this.#begin(key, rule, client), signal, cancelled);
   }
 
   #begin(key: string, rule: TextRule, client: string): Promise<string> {
-    const turn: Turn = { key: client, isSmall: SMALL.has(rule.kind) };
+    const turn: Turn = { key: client, isSmall: SMALL.has(rule.kind), name: key };
     const conversion = this.#turns
       .run(turn, () => this.#inTime(key, rule))
       .finally(() => {

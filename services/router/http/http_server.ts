@@ -83,6 +83,7 @@ function createHttpServer(httpApp: HttpApp): FastifyInstance {
   });
   readBodies(app, context.bodies);
 
+  refusePages(app, httpApp);
   app.addHook('onRequest', (request, reply, done) => {
     const preflight = cors.preflight(request.raw);
     if (preflight) {
@@ -98,7 +99,6 @@ function createHttpServer(httpApp: HttpApp): FastifyInstance {
     if (clientId !== undefined) void reply.header('x-request-id', clientId);
     done();
   });
-  refusePages(app, httpApp);
   const { clock, admission } = context;
   const answering = (change: 1 | -1): void => {
     admission.answering(change);

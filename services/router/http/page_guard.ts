@@ -48,8 +48,11 @@ export class PageGuard {
 
 /** Returns the name of a host without its port, and without the brackets of an IPv6 address. */
 function nameOf(host: string): string {
-  const [, address, name = ''] = /^(?:\[([^\]]*)\]|([^:]*))(?::\d*)?$/.exec(host.trim().toLowerCase()) ?? [];
-  return (address ?? name).replace(/\.$/, '');
+  const found = /^(?:\[([^\]]*)\]|([^:@/\s]*))(?::\d*)?$/.exec(host.trim().toLowerCase());
+  const isHost = found !== null;
+  const [, address, name = ''] = found ?? [];
+  // A text that is no host is no name that is allowed either.
+  return (isHost ? (address ?? name) : `.${host}.`).replace(/\.$/, '');
 }
 
 function isLoopback(address = ''): boolean {

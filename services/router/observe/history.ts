@@ -94,7 +94,7 @@ export class History {
 
   onClosed(trace: RequestTrace): void {
     // Look-ups are in the log of requests, and answer none.
-    if (!trace.endpoint.startsWith('/v1/')) return;
+    if (trace.endpoint === '/api/lookup') return;
     this.#each(trace, (rates) => {
       rates.ended(trace);
     });

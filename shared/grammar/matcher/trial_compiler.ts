@@ -68,7 +68,9 @@ export class TrialCompiler {
     const grammar = this.#grammars.of(ebnf);
     grammar.check(this.#options.clock.nowMs());
     if (grammar.isTried) return;
-    await abortable(this.#trials.get(grammar) ?? this.#begin(grammar, turn), signal, cancelled);
+    const running = this.#trials.get(grammar);
+    if (running) this.#turns.join(ebnf, turn.key);
+    await abortable(running ?? this.#begin(grammar, { ...turn, name: ebnf }), signal, cancelled);
   }
 
   /** Ends the thread. Waiting grammars fail with `cancelled`. */
