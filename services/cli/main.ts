@@ -85,22 +85,7 @@ async function main(): Promise<void> {
     const hint = 'Each is a flag, a variable (PENSTOCK_BIND for --bind) and a key of the file of --config FILE (bind).';
     process.stdout.write(`${head ? `${head}\n\n${hint}\n` : HELP}\n${optionsHelp(table)}\n`);
   } else if (command === 'config') {
-    const {
-      cluster_token: token,
-      bus_password: password,
-      bus_token: busToken,
-      bus,
-    } = line.config as unknown as ProcessConfig;
-    const hidden = (secret: string): string => (secret === '' ? '' : '(set)');
-    const shown = {
-      ...line.config,
-      ...{ cluster_token: hidden(token), bus_password: hidden(password), bus_token: hidden(busToken) },
-      ...('otlp_endpoint' in line.config
-        ? { otlp_endpoint: String(line.config['otlp_endpoint']).replace(/\/\/[^/@]*@/, '//(set)@') }
-        : {}),
-      // A name without a password is a token.
-      bus: bus.replaceAll(/\/\/([^:,/@]*):[^,]*@/g, '//$1:(set)@').replaceAll(/\/\/[^:,/@]+@/g, '//(set)@'),
-    };
+    const shown = withoutSecrets(line.config);
     const { stringify } = await import('yaml');
     process.stdout.write(line.isJson ? `${JSON.stringify(shown)}\n` : stringify(shown));
   } else if (command === 'devices') {
@@ -121,6 +106,20 @@ async function main(): Promise<void> {
     const [start, { runRole }] = await Promise.all([loadStart(role), import('./role_process.ts')]);
     await runRole(role, await withModel(await withToken(withTokenFile(line))), start);
   }
+}
+
+/** Returns a configuration as it is shown: secrets only as set or not. */
+function withoutSecrets(config: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  const shown = { ...config };
+  for (const name of ['cluster_token', 'bus_password', 'bus_token'])
+    if (name in shown) shown[name] = shown[name] === '' ? '' : '(set)';
+  for (const name of ['bus', 'otlp_endpoint'])
+    if (name in shown)
+      shown[name] = String(shown[name])
+        .replaceAll(/\/\/([^:,/@]*):[^,@]*@/g, '//$1:(set)@')
+        // A name without a password is a token.
+        .replaceAll(/\/\/[^:,/@]+@/g, '//(set)@');
+  return shown;
 }
 
 /** Runs a command that reads its arguments itself. @returns false for any other command */

@@ -1,24 +1,24 @@
 /** HTTP server of a process's own `/metrics`, for Prometheus. */
 import { createServer } from 'node:http';
 import { messageOf } from '../../shared/base/failure.ts';
-import { PageGuard } from '../router/http/page_guard.ts';
+import { hostRefusal } from '../../shared/net/page_host.ts';
 import type { ServeMetrics } from '../../shared/node/role.ts';
 
 /** Most connections at once (P1): a few scrapers. */
 const MAX_CONNECTIONS = 16;
 /** Milliseconds in which a request has to arrive. */
 const REQUEST_MS = 10_000;
+/** Names of pages that may read metrics: none but those that are this machine's. */
+const NOBODY: ReadonlySet<string> = new Set();
 const TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 
 /** Serves `text` at `GET /metrics`; any other path is answered with 404, a failure of `text` with 500. */
 export const serveMetrics: ServeMetrics = async (bind, text) => {
-  // Pages of other names get nothing here, as at the router.
-  const guard = new PageGuard('');
   const server = createServer({ requestTimeout: REQUEST_MS, headersTimeout: REQUEST_MS }, (request, response) => {
     const answer = (status: number, body: string): void => {
       response.writeHead(status, { 'content-type': TYPE }).end(request.method === 'HEAD' ? undefined : body);
     };
-    const refusal = guard.refusal(request);
+    const refusal = hostRefusal(request.headers.host ?? '', request.socket.localAddress, NOBODY);
     if (refusal !== undefined) {
       answer(403, `${refusal}\n`);
       return;

@@ -1,6 +1,5 @@
 /** Models by name: finds them in the local cache that Hugging Face's tools share, and downloads from a hub what is missing; only then its library is loaded. */
 import { existsSync, mkdirSync, readFileSync, readdirSync, statSync, statfsSync } from 'node:fs';
-import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { Backoff } from '../base/backoff.ts';
 import { messageOf } from '../base/failure.ts';
@@ -17,6 +16,7 @@ import {
   unreadNote,
   type Listed,
 } from './model_files.ts';
+import { hubHome, tokenOf } from './hub_token.ts';
 import { leaseModel, type ModelLeaseOptions } from './model_lease.ts';
 import { RepoCache } from './hub_cache.ts';
 import { parseRepoName, repoOfSnapshot, type RepoName } from '../model/repo_name.ts';
@@ -271,22 +271,7 @@ export class Hub {
 class Unreachable extends HubError {}
 
 function cacheRoot(env: HubOptions['environment']): string {
-  const home = env['HF_HOME'] || join(env['XDG_CACHE_HOME'] || join(homedir(), '.cache'), 'huggingface');
-  return env['HF_HUB_CACHE'] || env['HUGGINGFACE_HUB_CACHE'] || join(home, 'hub');
-}
-
-/**
- * Returns the token that huggingface_hub would send: of HF_TOKEN, of HUGGING_FACE_HUB_TOKEN, which it had before, or the one that `hf auth login` has
- * stored; empty when there is none, or HF_HUB_DISABLE_IMPLICIT_TOKEN turns it off.
- */
-function tokenOf(env: HubOptions['environment']): string {
-  if (/^(1|on|yes|true)$/i.test(env['HF_HUB_DISABLE_IMPLICIT_TOKEN'] ?? '')) return '';
-  // Secrets often end with a line end.
-  const clean = (text = ''): string => text.replace(/[\r\n]/g, '').trim();
-  const home = env['HF_HOME'] || join(env['XDG_CACHE_HOME'] || join(homedir(), '.cache'), 'huggingface');
-  const path = env['HF_TOKEN_PATH'] || join(home, 'token');
-  const stored = existsSync(path) ? readFileSync(path, 'utf8') : '';
-  return [env['HF_TOKEN'], env['HUGGING_FACE_HUB_TOKEN'], stored].map(clean).find((token) => token !== '') ?? '';
+  return env['HF_HUB_CACHE'] || env['HUGGINGFACE_HUB_CACHE'] || join(hubHome(env), 'hub');
 }
 
 function etagOf({ path, oid, lfs }: Listed): string {

@@ -5,13 +5,8 @@
  * other than browsers are not concerned.
  */
 import type { IncomingMessage } from 'node:http';
+import { hostRefusal, nameOf } from '../../../shared/net/page_host.ts';
 import { isInside } from './cors.ts';
-
-/** Names that no one can register, so that they lead where their owner wants: those without a dot, and names of local networks. */
-const LOCAL_NAME = /^[^.]*$|\.(localhost|local|internal|lan|home\.arpa)$/;
-
-/** Addresses; a name whose last part is a number is none that DNS has. */
-const ADDRESS = /^[\da-f:]*:[\da-f:.]*$|^\d+(\.\d+){3}$/;
 
 /** The part of a request that a guard looks at. */
 type Asked = Pick<IncomingMessage, 'url' | 'headers'> & {
@@ -38,23 +33,6 @@ export class PageGuard {
     const isOpened = mode === 'navigate' && dest === 'document';
     if (isInside(url) && isOfOther && !isOpened && !this.#origins.has(origin.toLowerCase()))
       return 'a page of another origin asks for this: list its origin in --allowed-origins of the router';
-    const name = nameOf(host);
-    if (!isLoopback(socket.localAddress) || ADDRESS.test(name) || LOCAL_NAME.test(name) || this.#hosts.has(name))
-      return undefined;
-    const shown = JSON.stringify(name.slice(0, 128));
-    return `the Host header names ${shown}, which may lead to this machine without its owner's will: ask for localhost, or list the origin that has this name in --allowed-origins of the router (a proxy on this machine may pass the name on)`;
+    return hostRefusal(host, socket.localAddress, this.#hosts);
   }
-}
-
-/** Returns the name of a host without its port, and without the brackets of an IPv6 address. */
-function nameOf(host: string): string {
-  const found = /^(?:\[([^\]]*)\]|([^:@/\s]*))(?::\d*)?$/.exec(host.trim().toLowerCase());
-  const isHost = found !== null;
-  const [, address, name = ''] = found ?? [];
-  // A text that is no host is no name that is allowed either.
-  return (isHost ? (address ?? name) : `.${host}.`).replace(/\.$/, '');
-}
-
-function isLoopback(address = ''): boolean {
-  return address === '::1' || /^(::ffff:)?127\./.test(address);
 }

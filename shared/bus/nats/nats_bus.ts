@@ -14,7 +14,8 @@ import type { Clock } from '../../base/clock.ts';
 import { Failure, isFailureCode, messageOf } from '../../base/failure.ts';
 import type { Log } from '../../base/log.ts';
 import type { Bus, BusListener } from '../bus.ts';
-import { addressesOf, connectionOptions, type NatsServers } from './nats_options.ts';
+import { NatsAddresses, type ServersSource } from './nats_addresses.ts';
+import { connectionOptions } from './nats_options.ts';
 
 const MIN_PAUSE_MS = 100;
 const MAX_PAUSE_MS = 500;
@@ -22,8 +23,6 @@ const MAX_PAUSE_MS = 500;
 const REPORT_MS = 5_000;
 const MAX_BACKLOG_BYTES = 16 << 20;
 const MAX_PENDING = 1_024;
-/** Servers of a NATS cluster that are known beside the configured ones (P1). */
-const MAX_DISCOVERED = 64;
 /** Message header with the failure code of an answer; absent in other answers. */
 const ERROR_HEADER = 'penstock-error';
 /** NATS error codes that mean the server refuses this process, so that no further attempt is made. */
@@ -39,8 +38,7 @@ type Server = (payload: Buffer) => Buffer | Promise<Buffer>;
 
 /** Settings of a NatsBus. */
 export interface NatsBusOptions {
-  /** The servers with credentials; a function is asked at each connection, so that secrets can be renewed in their files. */
-  readonly servers: NatsServers | (() => NatsServers);
+  readonly servers: ServersSource;
   /** Name of this process in the server's lists of connections. */
   readonly name: string;
   readonly clock: Clock;
@@ -68,21 +66,15 @@ export class NatsBus implements Bus {
   #reportedMs = -Infinity;
   /** Pauses between attempts to connect. */
   readonly #backoff: Backoff;
-  /** Further servers of the NATS cluster, as the connected server announced them last (HOST:PORT each). */
-  #discovered: readonly string[] = [];
-  /** Number of the server that is tried next. */
-  #turn = 0;
+  readonly #addresses: NatsAddresses;
   #hasBeenConnected = false;
-  /** The last credentials and addresses that could be read. */
-  #known: NatsServers;
 
   constructor(options: NatsBusOptions, listener: BusListener) {
     this.#options = options;
     this.#listener = listener;
     this.#backoff = new Backoff({ clock: options.clock, firstMs: MIN_PAUSE_MS, mostMs: MAX_PAUSE_MS });
-    // Without users and passwords.
-    this.#known = typeof options.servers === 'function' ? options.servers() : options.servers;
-    this.name = this.#known.urls.map((server) => server.replace(/\/\/.*@/, '//')).join();
+    this.#addresses = new NatsAddresses(options.servers, options.log);
+    this.name = this.#addresses.name;
     void this.#connectForever();
   }
 
@@ -163,8 +155,7 @@ export class NatsBus implements Bus {
     const { signal } = this.#stopped;
     const isStopped = (): boolean => signal.aborted;
     while (!isStopped()) {
-      const addresses = this.#addresses();
-      const address = addresses[this.#turn++ % addresses.length] ?? '';
+      const { address, isLast } = this.#addresses.next();
       try {
         await this.#connectOnce(address);
       } catch (error) {
@@ -172,13 +163,8 @@ export class NatsBus implements Bus {
         if (!this.#goesOn(error as NatsError, address)) return;
       }
       // Each server is tried once before the pause.
-      if (this.#turn % addresses.length === 0) await this.#backoff.pause(signal);
+      if (isLast) await this.#backoff.pause(signal);
     }
-  }
-
-  /** Returns the servers to try: the configured ones, which are never forgotten, and those that were announced. */
-  #addresses(): string[] {
-    return [...new Set([...addressesOf(this.#known), ...this.#discovered])];
   }
 
   /** Says why there is no connection. Returns whether another attempt makes sense. */
@@ -202,29 +188,14 @@ export class NatsBus implements Bus {
     return true;
   }
 
-  /** Returns the servers with credentials as they are now; the last ones where they cannot be read. */
-  #servedBy(): NatsServers {
-    const { servers, log } = this.#options;
-    if (typeof servers !== 'function') return servers;
-    try {
-      this.#known = servers();
-    } catch (error) {
-      log.warn(
-        { bus: this.name, error: messageOf(error) },
-        'credentials of the bus cannot be read: the last ones are used',
-      );
-    }
-    return this.#known;
-  }
-
   /**
    * Connects to a server, and resolves when the connection is closed or its server is silent. @throws NatsError when no connection is made, or the
    * server ends it with an error.
    */
   async #connectOnce(address: string): Promise<void> {
     const { name } = this.#options;
-    const connection = await connect({ ...connectionOptions(this.#servedBy(), address), name });
-    this.#learn(connection.info?.connect_urls);
+    const connection = await connect({ ...connectionOptions(this.#addresses.servers(), address), name });
+    this.#addresses.learn(connection.info?.connect_urls);
     this.#connection = connection;
     for (const subject of this.#subscribers.keys()) this.#listenTo(connection, subject);
     for (const subject of this.#servers.keys()) this.#serveOn(connection, subject);
@@ -256,16 +227,11 @@ export class NatsBus implements Bus {
     }
   }
 
-  /** Learns which servers the connected one announces. */
-  #learn(announced: readonly string[] | undefined): void {
-    if (announced && announced.length > 0) this.#discovered = announced.slice(0, MAX_DISCOVERED);
-  }
-
   /** Resolves with false when the server no longer answers pings; never resolves for a connection that is closed. */
   async #watch(connection: NatsConnection): Promise<false> {
     for await (const { type, data } of connection.status()) {
       if (type === DebugEvents.StaleConnection) return false;
-      if (type === Events.Update) this.#learn(connection.info?.connect_urls);
+      if (type === Events.Update) this.#addresses.learn(connection.info?.connect_urls);
       const error = typeof data === 'string' ? data : '';
       if (type === Events.Error) this.#options.log.warn({ bus: this.name, error }, 'the NATS server reports an error');
     }
