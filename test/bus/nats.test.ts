@@ -7,6 +7,7 @@ import { afterEach, describe, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import { NatsBus } from '../../shared/bus/nats/nats_bus.ts';
+import type { ServersSource } from '../../shared/bus/nats/nats_addresses.ts';
 import { connectionOptions, type NatsServers } from '../../shared/bus/nats/nats_options.ts';
 import { options } from '../../services/router/options.ts';
 import { Authority } from '../support/certificates.ts';
@@ -36,9 +37,13 @@ const opened: NatsBus[] = [];
 const servers: NatsServer[] = [];
 
 function open(urls: readonly string[], more: Partial<NatsServers> = {}): Client {
+  return openFrom({ urls, ...more });
+}
+
+function openFrom(source: ServersSource): Client {
   const events: string[] = [];
   const bus = new NatsBus(
-    { servers: { urls, ...more }, name: 'test', clock: systemClock, log: silentLog },
+    { servers: source, name: 'test', clock: systemClock, log: silentLog },
     {
       onConnected: () => events.push('connected'),
       onDisconnected: () => events.push('disconnected'),
@@ -160,15 +165,20 @@ test('a request under way fails when its connection does', async () => {
   await asked;
 });
 
-test('of three servers one is killed: its clients go to the others, and all hear each other', async () => {
+/** Starts three servers that are a cluster. */
+async function startThree(): Promise<NatsServer[]> {
   const free = await freePorts(6);
   const [ports, routes] = [free.slice(0, 3), free.slice(3)];
   const others = routes.map((port) => `"nats://127.0.0.1:${port}"`).join(', ');
-  const three = await Promise.all(
+  return Promise.all(
     ports.map((port, i) =>
       start(`cluster { name: c, listen: "127.0.0.1:${routes[i]}", routes: [${others}] }\nserver_name: s${i}`, port),
     ),
   );
+}
+
+test('of three servers one is killed: its clients go to the others, and all hear each other', async () => {
+  const three = await startThree();
   const urls = three.map(({ url }) => url);
   // Each prefers another server: the first that it is told.
   const clients = urls.map((_, i) => open([...urls.slice(i), ...urls.slice(0, i)]));
@@ -177,6 +187,38 @@ test('of three servers one is killed: its clients go to the others, and all hear
   await three[1]?.kill();
   await until('all are connected again', () => clients.every(isConnected));
   for (const from of clients) for (const to of clients) await reaches(from.bus, to.bus);
+});
+
+test('clients that were told one server of a cluster learn the others from it, also those that come later', async () => {
+  const three = await startThree();
+  const [first, ...others] = three;
+  assert(first);
+  const clients = [open([first.url]), open([first.url])] as const;
+  await until('both are connected', () => clients.every(isConnected));
+  // Each server says so when another one is connected to it.
+  await until('the cluster is whole', () => three.every(({ said }) => said.includes('Route connection created')));
+  await reaches(clients[0].bus, clients[1].bus);
+  await first.kill();
+  await until('both are connected by another one', () => clients.every(({ events }) => events.length === 3));
+  await reaches(clients[0].bus, clients[1].bus);
+  assert.deepEqual(clients[0].events, ['connected', 'disconnected', 'connected']);
+  await others[0]?.kill();
+  await until('both are connected again', () => clients.every(isConnected));
+  await reaches(clients[1].bus, clients[0].bus);
+});
+
+test('a client that was let in goes on while its server refuses it, and takes new secrets from where they are kept', async () => {
+  const server = await start('authorization { user: ada, password: one }');
+  let password = 'one';
+  const client = openFrom(() => ({ urls: [server.url], user: 'ada', password }));
+  await until('it is connected', () => isConnected(client));
+  await server.kill();
+  const renewed = await start('authorization { user: ada, password: two }', server.port);
+  await until('it is refused', () => renewed.said.includes('authentication error'));
+  assert.deepEqual(client.events, ['connected', 'disconnected']);
+  password = 'two';
+  await until('it is connected again', () => isConnected(client));
+  assert.deepEqual(client.events, ['connected', 'disconnected', 'connected']);
 });
 
 test('a subscriber that does not read is cut off by the server, comes back, and holds nobody up', async () => {
@@ -255,6 +297,26 @@ describe('who may come in', () => {
     await isRefused(server, { user: 'ada', password: 'wrong' });
     await isRefused(server, {});
     assert(!open([server.url.replace('//', '//ada:secret@')]).bus.name.includes('secret'));
+  });
+
+  test('a token for all, given or in the address', async () => {
+    const server = await start('authorization { token: "a-token" }');
+    await isLetIn(server, { token: 'a-token' });
+    await isLetIn(server, {}, server.url.replace('//', '//a-token@'));
+    await isRefused(server, { token: 'wrong' });
+    assert(!open([server.url.replace('//', '//a-token@')]).bus.name.includes('a-token'));
+  });
+
+  test('a certificate counts for the address that is connected to', async () => {
+    const authority = new Authority();
+    const { ca } = authority.issue('host', 'DNS:localhost');
+    const [cert, key] = [authority.file('host.pem'), authority.file('host.key')];
+    const server = await start(`tls { cert_file: "${cert}", key_file: "${key}" }`);
+    const byAddress = open([server.url.replace('nats:', 'tls:')], { ca });
+    await until('it has tried', () => /TLS handshake error|bad certificate/.test(server.said));
+    await staysSo('its certificate names localhost alone', () => !isConnected(byAddress));
+    await isLetIn(server, { ca }, server.url.replace('nats://127.0.0.1', 'tls://localhost'));
+    authority.remove();
   });
 
   test('nkeys', async () => {

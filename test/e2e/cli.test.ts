@@ -189,6 +189,12 @@ describe('what is refused, with the place and what is allowed', () => {
       { PENSTOCK_CLUSTER_TOKEN: 'a' },
       /refusing to listen on 0\.0\.0\.0:0 with a cluster token of fewer than 16 characters, .*openssl rand -hex 24/,
     ],
+    [
+      'two accounts at the NATS servers',
+      ['router', ...freePorts, '--bus', 'nats://ada:word@127.0.0.1:1', '--bus-token', 'other'],
+      {},
+      /the user or token in --bus and --bus-token exclude one another/,
+    ],
     ['a device that is not there', ['decode', '--device', 'webgpu:nope'], {}, /no WebGPU adapter nope; there/],
     [
       'an empty model folder',
