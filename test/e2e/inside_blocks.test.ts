@@ -3,6 +3,7 @@
  * has a reason, and the cost of a node's loss is what is computed again. Reasons that processes show seldom (`absent`):
  * test/router/observe/miss_reasons.test.ts. Budget: 70 s.
  */
+import assert from 'node:assert/strict';
 import { afterEach, expect, test } from 'vitest';
 import type { BlocksBody, LookupBody, LossCost, Miss, MissReason } from '../../services/router/observe/api_types.ts';
 import { Random } from '../../shared/base/random.ts';
@@ -116,13 +117,25 @@ test(`of ${NUM_PROMPTS} prompts a look-up says how many tokens are cached, and w
   expect(tree.runs.reduce((sum, { length }) => sum + length, 0)).toBe(tree.total_blocks);
   // Eight beginnings of token ids and four texts, each under a salt or none: few prompts begin anew.
   expect(tree.runs.filter(({ parent }) => parent === null).length).toBeLessThanOrEqual(2 * (8 + 4) + 4);
-  // A look-up is no request, and leaves nothing open.
-  expect(await cluster.requests(512)).toHaveLength(NUM_PROMPTS);
+  // A look-up is in the log under its own endpoint, with who asked, and leaves nothing open.
+  const logged = (await cluster.requests(1_000)) as unknown as readonly LoggedRequest[];
+  const lookups = logged.filter(({ endpoint }) => endpoint === '/api/lookup');
+  expect(logged.filter(({ endpoint }) => endpoint !== '/api/lookup')).toHaveLength(NUM_PROMPTS);
+  expect(lookups.length).toBeGreaterThanOrEqual(NUM_PROMPTS);
+  for (const { client, phase, output_tokens: numTokens } of lookups)
+    expect([client, phase, numTokens]).toEqual(['127.0.0.1', 'finished', 0]);
   await cluster.idle();
   expect((await cluster.open()).promises).toBe(0);
 });
 
-interface LastRequest {
+interface LoggedRequest {
+  readonly endpoint: string;
+  readonly client: string;
+  readonly phase: string;
+  readonly output_tokens: number;
+}
+
+interface LastRequest extends LoggedRequest {
   readonly prompt_tokens: number;
   readonly tokens: { readonly cached: number };
   readonly misses: readonly Miss[];
@@ -137,10 +150,12 @@ test('where prices decide, a look-up says who holds each token, whatever placeme
     await send(body);
     // A store may have become a holder since the first look-up.
     const ranges = [...said.ranges, ...(await lookUp(body)).ranges];
-    const { requests } = (await (await fetch(`${cluster.url}/api/requests?limit=1`)).json()) as {
-      requests: [LastRequest];
+    const { requests } = (await (await fetch(`${cluster.url}/api/requests?limit=4`)).json()) as {
+      requests: LastRequest[];
     };
-    const [{ prompt_tokens: numTokens, tokens, misses }] = requests;
+    const answered = requests.find(({ endpoint }) => endpoint !== '/api/lookup');
+    assert(answered, 'behind two look-ups');
+    const { prompt_tokens: numTokens, tokens, misses } = answered;
     expect(said.prompt_tokens).toBe(numTokens);
     expect(said.placements.filter((one) => one.is_chosen)).toHaveLength(1);
     const isHeld = (token: number): boolean => said.ranges.some(({ start, end }) => start <= token && token < end);
