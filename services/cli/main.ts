@@ -85,7 +85,7 @@ async function main(): Promise<void> {
     const hint = 'Each is a flag, a variable (PENSTOCK_BIND for --bind) and a key of the file of --config FILE (bind).';
     process.stdout.write(`${head ? `${head}\n\n${hint}\n` : HELP}\n${optionsHelp(table)}\n`);
   } else if (command === 'config') {
-    const shown = withoutSecrets(line.config);
+    const shown = withoutSecrets(line.config, table);
     const { stringify } = await import('yaml');
     process.stdout.write(line.isJson ? `${JSON.stringify(shown)}\n` : stringify(shown));
   } else if (command === 'devices') {
@@ -109,17 +109,14 @@ async function main(): Promise<void> {
 }
 
 /** Returns a configuration as it is shown: secrets only as set or not. */
-function withoutSecrets(config: Readonly<Record<string, unknown>>): Record<string, unknown> {
-  const shown = { ...config };
-  for (const name of ['cluster_token', 'bus_password', 'bus_token'])
-    if (name in shown) shown[name] = shown[name] === '' ? '' : '(set)';
-  for (const name of ['bus', 'otlp_endpoint'])
-    if (name in shown)
-      shown[name] = String(shown[name])
-        .replaceAll(/\/\/([^:,/@]*):[^,@]*@/g, '//$1:(set)@')
-        // A name without a password is a token.
-        .replaceAll(/\/\/[^:,/@]+@/g, '//(set)@');
-  return shown;
+function withoutSecrets(config: Readonly<Record<string, unknown>>, table: OptionTable): Record<string, unknown> {
+  const shownOf = (name: string, value: unknown): unknown => {
+    if (typeof value !== 'string') return value;
+    if (table[name]?.isSecret === true) return value === '' ? '' : '(set)';
+    // A name without a password is a token.
+    return value.replaceAll(/\/\/([^:,/@]*):[^,]*@/g, '//$1:(set)@').replaceAll(/\/\/[^:,/@]+@/g, '//(set)@');
+  };
+  return Object.fromEntries(Object.entries(config).map(([name, value]) => [name, shownOf(name, value)]));
 }
 
 /** Runs a command that reads its arguments itself. @returns false for any other command */

@@ -5,20 +5,13 @@
 import { chmodSync, lstatSync, readdirSync, realpathSync } from 'node:fs';
 import { join } from 'node:path';
 import { messageOf } from '../../shared/base/failure.ts';
+import type { FolderAccess } from '../../shared/node/role.ts';
 
 /** Permissions of others than the owner. */
 const OTHERS = 0o077;
 /** Depth to which folders are looked at, and entries in all (P1): a store's are two deep. */
 const MAX_DEPTH = 4;
 const MAX_ENTRIES = 4_096;
-
-/** The access that others had to a folder, as it was found. */
-export interface FolderAccess {
-  /** Files and folders that others could use, and can no longer. */
-  readonly narrowed: readonly string[];
-  /** Those that others can use still, because this process may not change them. */
-  readonly open: readonly { readonly path: string; readonly why: string }[];
-}
 
 /** Takes all permissions of others from a folder, which may be a link, and what is in it. A link in it is left alone. */
 export function narrow(folder: string): FolderAccess {

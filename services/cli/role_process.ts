@@ -8,8 +8,9 @@ import { systemClock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import { newId } from '../../shared/base/identity.ts';
 import { createLog } from '../../shared/base/log.ts';
-import { ConfigError, isLoopback } from '../../shared/base/options.ts';
+import { ConfigError, isLoopback, withoutAccounts } from '../../shared/base/options.ts';
 import { entropySeed, Random } from '../../shared/base/random.ts';
+import { DONE } from '../../shared/base/signal.ts';
 import type { Tracing } from '../../shared/base/tracing/tracing.ts';
 import { workerThreads } from '../../shared/base/worker_threads.ts';
 import type { OpenBus } from '../../shared/bus/bus.ts';
@@ -95,16 +96,17 @@ export async function runRole(role: Role, config: ProcessConfig, start: StartRol
     running = await start({ ...host, role, config, fail, drain });
     const { serves, ...ready } = running.ready;
     const message: ReadyMessage = { kind: 'ready', role, pid: process.pid, ...ready };
+    const waited = new AbortController();
     if (process.send) {
       process.send(message);
-      await serves?.();
+      await serves?.(waited.signal);
       if (serves && process.connected) process.send({ kind: 'serving' } satisfies ServingMessage);
       return;
     }
     // A router of a running cluster hears of its instances within moments: it is ready when it can serve.
-    const canServe = serves
-      ? await Promise.race([serves().then(() => true), systemClock.sleep(SERVES_MS).then(() => false)])
-      : true;
+    const late = systemClock.sleep(SERVES_MS, waited.signal).then(() => false);
+    const canServe = serves ? await Promise.race([serves(waited.signal).then(() => true), late]) : true;
+    waited.abort(DONE);
     const where = ready.url ? `${ready.url}, ${ready.bus}` : ready.address;
     const lack = canServe ? '' : ' (no decode instance has joined yet, and /health says so)';
     process.stdout.write(`penstock ${role} ${ready.name} ready: ${where}${lack}\n`);
@@ -258,6 +260,5 @@ function refuseOpenPorts(config: ProcessConfig & { readonly hub_bind?: string })
       : `with a cluster token of fewer than ${MIN_TOKEN} characters, which can be guessed`;
   if (open !== undefined) throw new ConfigError(`refusing to listen on ${open} ${lack}: ${set}`);
   const away = bus.split(',').find((server) => URL.canParse(server) && !isLoopback(new URL(server).host));
-  if (away !== undefined)
-    throw new ConfigError(`refusing to use a bus on ${away.replace(/\/\/.*@/, '//')} ${lack}: ${set}`);
+  if (away !== undefined) throw new ConfigError(`refusing to use a bus on ${withoutAccounts(away)} ${lack}: ${set}`);
 }

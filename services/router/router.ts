@@ -10,7 +10,7 @@ import { openModel } from '../../shared/model/open_model.ts';
 import { servedLength } from '../../shared/model/served_length.ts';
 import { answeringOnce, type Handler } from '../../shared/net/network.ts';
 import { live, type Bound, type LifeBody } from '../../shared/node/life.ts';
-import type { RoleContext, RunningRole } from '../../shared/node/role.ts';
+import type { Ready, RoleContext, RunningRole } from '../../shared/node/role.ts';
 import type { ModelFacts } from '../../shared/protocol/model_facts.ts';
 import type { LoggedDecision } from './conductor/decision_log.ts';
 import type { PolicyInForce } from './conductor/policy_in_force.ts';
@@ -164,11 +164,16 @@ async function build(
   };
 }
 
-/** Returns a function that resolves when an instance that generates has joined, or `signal` aborts. */
-function generates(view: RouterCore['view'], clock: RoleContext['clock'], signal: AbortSignal): () => Promise<void> {
+/** Returns a function that resolves when an instance that generates has joined, the router has stopped, or the caller waits no longer. */
+function generates(
+  view: RouterCore['view'],
+  clock: RoleContext['clock'],
+  stopped: AbortSignal,
+): NonNullable<Ready['serves']> {
   const canServe = (): boolean => view.generating().some(({ isPlaceable }) => isPlaceable);
-  return async () => {
-    while (!canServe() && !signal.aborted) await clock.sleep(SERVES_POLL_MS, signal);
+  return async (signal) => {
+    const over = AbortSignal.any([stopped, signal]);
+    while (!canServe() && !over.aborted) await clock.sleep(SERVES_POLL_MS, over);
   };
 }
 

@@ -160,7 +160,7 @@ async function build(
   };
 }
 
-/** Says in the log who else could use a data folder, or can. */
+/** Warns in the log where other users could use a data folder, or still can. Returns the folder. */
 function reported(folder: DataFolder, log: Log): DataFolder {
   const { path, narrowed, open } = folder;
   if (narrowed.length > 0)

@@ -77,6 +77,8 @@ export interface Option<T> {
   readonly isPath: boolean;
   /** Whether the flag may be repeated: its values form a list, joined by commas. */
   readonly isList: boolean;
+  /** Whether the value is a secret, which no message and no list of options shows. */
+  readonly isSecret: boolean;
   /** Heading under which the help lists the option. */
   readonly group: string;
 }
@@ -88,9 +90,9 @@ export function option<T>(
   schema: z.ZodType<T>,
   fallback: T,
   help: string,
-  { isPath = false, isList = false } = {},
+  { isPath = false, isList = false, isSecret = false } = {},
 ): Option<T> {
-  return { group, value, schema, default: fallback, help, isPath, isList };
+  return { group, value, schema, default: fallback, help, isPath, isList, isSecret };
 }
 
 /** Options by name, spelt as in the configuration file (`block_size`). */
@@ -269,16 +271,15 @@ function pick(
 }
 
 /** Returns a text without the users, passwords and tokens of the URLs in it. */
-function withoutAccounts(text: string): string {
-  return text.replaceAll(/\/\/[^/@\s]*@/g, '//');
+export function withoutAccounts(text: string): string {
+  return text.replaceAll(/\/\/[^/\s]*@/g, '//');
 }
 
-function check({ schema, help }: OptionTable[string], value: unknown, where: string): unknown {
+function check({ schema, help, isSecret }: OptionTable[string], value: unknown, where: string): unknown {
   const result = schema.safeParse(value);
   if (result.success) return result.data;
   const allowed = result.error.issues.map(({ message }) => message).join('; ');
   // A secret with a flaw is a secret still.
-  const isSecret = /secret|password|token of/.test(help);
   const shown = isSecret ? 'this value' : withoutAccounts(JSON.stringify(value));
   throw new ConfigError(`${where}: ${shown} is not allowed: ${allowed} (${help})`);
 }

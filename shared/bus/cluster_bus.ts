@@ -33,6 +33,9 @@ export interface ClusterBusOptions {
 export class ClusterBus implements Bus {
   readonly #bus: Bus;
   readonly #options: ClusterBusOptions;
+  /** The token of messages that are sent, and those of messages that are taken. */
+  readonly #sent: string;
+  readonly #taken: readonly string[];
   #reportedMs = -Infinity;
   /** Messages that carried no MAC of this cluster's token. */
   numUnverified = 0;
@@ -40,6 +43,7 @@ export class ClusterBus implements Bus {
   constructor(bus: Bus, options: ClusterBusOptions) {
     this.#bus = bus;
     this.#options = options;
+    [this.#sent, this.#taken] = [sentToken(options.token), takenTokens(options.token)];
   }
 
   get name(): string {
@@ -98,16 +102,14 @@ export class ClusterBus implements Bus {
   }
 
   #seal(subject: string, payload: Buffer): Buffer {
-    return Buffer.concat([this.#macOf(sentToken(this.#options.token), subject, payload), payload]);
+    return Buffer.concat([this.#macOf(this.#sent, subject, payload), payload]);
   }
 
   #open(subject: string, sealed: Buffer): Buffer | undefined {
     if (sealed.length < MAC_BYTES) return undefined;
     const payload = sealed.subarray(MAC_BYTES);
     const mac = sealed.subarray(0, MAC_BYTES);
-    const isOurs = takenTokens(this.#options.token).some((token) =>
-      isSameSecret(mac, this.#macOf(token, subject, payload)),
-    );
+    const isOurs = this.#taken.some((token) => isSameSecret(mac, this.#macOf(token, subject, payload)));
     return isOurs ? payload : undefined;
   }
 

@@ -62,7 +62,7 @@ export interface ModelWeights {
   readonly path: string;
   /** Shapes of all tensors whose rows can be read, whatever they are stored as, by Hugging Face's names. */
   readonly shapes: ReadonlyMap<string, readonly number[]>;
-  /** Says why a tensor is missing, where the format of the files can tell. */
+  /** Returns why a tensor is missing, for formats of files that can tell. */
   whyMissing?(tensor: string): string;
   /**
    * Returns the integer format in which the tensor's rows are yielded, without a second rounding; undefined when they are floats or

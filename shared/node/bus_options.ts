@@ -23,6 +23,7 @@ export const busOptions = {
     z.string(),
     '',
     'password of --bus-user; better in the environment than in a flag',
+    { isSecret: true },
   ),
   bus_token: option(
     'Network',
@@ -30,6 +31,7 @@ export const busOptions = {
     z.string(),
     '',
     'token of NATS servers that have one for all their clients; better in the environment than in a flag',
+    { isSecret: true },
   ),
   bus_nkey: option('Network', 'FILE', z.string(), '', 'file with the seed of an nkey', { isPath: true }),
   bus_credentials: option('Network', 'FILE', z.string(), '', 'credentials file: a JWT and the seed of its nkey', {

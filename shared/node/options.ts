@@ -34,6 +34,7 @@ export const processOptions = {
     z.string().regex(/^[\x21-\x7e]*$/, 'printable ASCII without spaces'),
     '',
     'secret that all processes of a cluster share, of 16 characters at least where a process listens beyond this machine; better in the environment or a file than in a flag, which the list of processes shows. `up` makes one when it has none, for itself and for commands of the same user',
+    { isSecret: true },
   ),
   cluster_token_file: option(
     'Network',

@@ -11,12 +11,17 @@ import type { TlsTexts } from '../net/tls_texts.ts';
 import type { Role } from '../protocol/membership.ts';
 import type { ProcessConfig } from './options.ts';
 
-/** A folder that a process has to itself. */
-export interface DataFolder {
-  readonly path: string;
-  /** Paths in it that other users of the machine could use and can no longer, and those that they can use still. */
+/** The access that other users of the machine had to a folder, as it was found. */
+export interface FolderAccess {
+  /** Files and folders that others could use, and can no longer. */
   readonly narrowed: readonly string[];
+  /** Those that others can use still, because this process may not change them. */
   readonly open: readonly { readonly path: string; readonly why: string }[];
+}
+
+/** A folder that a process has to itself. */
+export interface DataFolder extends FolderAccess {
+  readonly path: string;
   /** Lets other processes use the folder. */
   release(): void;
 }
@@ -100,8 +105,8 @@ export interface Ready {
   readonly url?: string;
   readonly device?: string;
   readonly model?: string;
-  /** Router only: resolves when it can answer requests, because an instance that generates has joined. */
-  readonly serves?: () => Promise<void>;
+  /** Router only: resolves when it can answer requests, because an instance that generates has joined, or `signal` aborts. */
+  readonly serves?: (signal: AbortSignal) => Promise<void>;
 }
 
 /** A role that has joined its cluster and serves. */

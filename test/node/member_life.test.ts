@@ -27,7 +27,13 @@ test('a process that is still starting is as good as lost: its callers go elsewh
     },
   });
   const context = {
-    ...{ role: 'decode', config: { bind: '', advertise: '' }, network: watched, clock: systemClock, log: silentLog },
+    ...{
+      role: 'decode',
+      config: { bind: '', advertise: '', cluster_token: '' },
+      network: watched,
+      clock: systemClock,
+      log: silentLog,
+    },
     identity: { pid: 1, epoch: 'e' },
     fail: assert.fail,
     drain: () => undefined,

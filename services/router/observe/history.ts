@@ -93,8 +93,6 @@ export class History {
   }
 
   onClosed(trace: RequestTrace): void {
-    // Look-ups are in the log of requests, and answer none.
-    if (trace.endpoint === '/api/lookup') return;
     this.#each(trace, (rates) => {
       rates.ended(trace);
     });

@@ -41,7 +41,7 @@ export class RequestRates {
   }
 
   ended(trace: RequestTrace): void {
-    // Texts that were only made into tokens, or the reverse, are no load of the cluster.
+    // Look-ups, and texts that were only made into tokens or the reverse, are no load of the cluster.
     if (trace.attempts.length === 0 && trace.phase !== 'failed') return;
     this.#add(0, 1);
     if (trace.phase === 'failed') this.#add(1, 1);

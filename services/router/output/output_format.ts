@@ -5,6 +5,7 @@ import { OutputParser } from './output_parser.ts';
 import {
   BEHIND_CALL,
   outputTable,
+  toAll,
   type OutputTable,
   type States,
   type StateSpec,
@@ -78,9 +79,6 @@ export function chooseFormat(
 /** State behind a block of reasoning. */
 const BEHIND_REASONING = 'behind_reasoning';
 const NO_TOOLS: ToolStates = { start: 'content', states: { content: { text: 'content' } } };
-
-const toAll = <T>(literals: readonly string[], to: T): Record<string, T> =>
-  Object.fromEntries(literals.map((literal) => [literal, to]));
 
 function tableOf(tools: ToolFamily | undefined, reasoning: ReasoningFamily | undefined): OutputTable | undefined {
   if (tools === 'harmony' || reasoning === 'harmony') return harmonyTable(reasoning !== undefined);

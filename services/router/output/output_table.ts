@@ -84,6 +84,11 @@ export interface StateSpec {
 /** State behind a call that began in reasoning that was not closed; a table of a format without reasoning has none. */
 export const BEHIND_CALL = 'behind_call';
 
+/** Returns transitions in which each of the literals leads to the same. */
+export function toAll<T>(literals: readonly string[], to: T): Record<string, T> {
+  return Object.fromEntries(literals.map((literal) => [literal, to]));
+}
+
 /** States by name. */
 export type States = Readonly<Record<string, StateSpec>>;
 

@@ -1,5 +1,5 @@
 /** Tables of the formats in which each parameter of a call stands between markers of its own. */
-import type { StateSpec, States, ToolStates, Transition } from './output_table.ts';
+import { toAll, type StateSpec, type States, type ToolStates } from './output_table.ts';
 import type { ValueMarks } from './value_reader.ts';
 
 /** Markers of a format with tags: `<CALL=NAME><parameter=KEY>value</parameter></CALL>`, or `<CALL name="NAME">` in the same way. */
@@ -13,9 +13,6 @@ interface Tags {
   /** Whether a call may stand without the marker around it. */
   readonly isAloneAllowed: boolean;
 }
-
-const toAll = (literals: readonly string[], to: string | Transition): Record<string, string | Transition> =>
-  Object.fromEntries(literals.map((literal) => [literal, to]));
 
 function tagged({ around, call, parameter, hasLineEnds, isAloneAllowed }: Tags): ToolStates {
   const starts = around.map((tag) => `<${tag}>`);

@@ -28,16 +28,27 @@ export interface FamilyDescription {
 const MISTRAL_ID = 9;
 
 const object = (name: string, json: string): string => `{"name": "${name}", "arguments": ${json}}`;
-/** Returns the parameters of arguments as JSON text, each with its value as text; those of an example where it is no JSON. */
-function parametersOf(json: string): [key: string, value: string][] {
+
+/** Returns the parameters of arguments as JSON text, each as `write` has it; those of an example where it is no JSON. */
+function parametersOf(json: string, write: (key: string, value: string, isText: boolean) => string): string[] {
   const values: unknown = isJson(json) ? JSON.parse(json) : { PARAMETER: 'VALUE' };
-  const text = (value: unknown): string => (typeof value === 'string' ? value : JSON.stringify(value));
-  return typeof values === 'object' && values !== null
-    ? Object.entries(values).map(([key, value]) => [key, text(value)])
-    : [];
+  if (typeof values !== 'object' || values === null) return [];
+  return Object.entries(values).map(([key, value]) =>
+    typeof value === 'string' ? write(key, value, true) : write(key, JSON.stringify(value), false),
+  );
 }
 
-const lines = (...all: readonly string[]): string => all.join('\n');
+type Write = NonNullable<FamilyDescription['write']>;
+
+/** Returns how a call is written that has a line for each part: what stands before the parameters, each parameter, and what stands behind them. */
+function inParts(
+  before: (name: string) => readonly string[],
+  parameter: (key: string, value: string, isText: boolean) => string,
+  behind: readonly string[],
+): Write {
+  return (name, json) => [...before(name), ...parametersOf(json, parameter), ...behind].join('\n');
+}
+
 const deepseekCalls = (call: string): string =>
   `<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>${call}<｜tool▁call▁end｜><｜tool▁calls▁end｜>`;
 const DEEPSEEK = /<｜tool▁calls?▁begin｜>/;
@@ -58,12 +69,11 @@ const families = {
     signs: [[/｜DSML｜/]],
     tokens: ['｜DSML｜'],
     states: deepseekV32,
-    write: (name, json) =>
-      lines(
-        ...['<｜DSML｜function_calls>', `<｜DSML｜invoke name="${name}">`],
-        ...parametersOf(json).map(([key, value]) => `<｜DSML｜parameter name="${key}">${value}</｜DSML｜parameter>`),
-        ...['</｜DSML｜invoke>', '</｜DSML｜function_calls>'],
-      ),
+    write: inParts(
+      (name) => ['<｜DSML｜function_calls>', `<｜DSML｜invoke name="${name}">`],
+      (key, value, isText) => `<｜DSML｜parameter name="${key}" string="${isText}">${value}</｜DSML｜parameter>`,
+      ['</｜DSML｜invoke>', '</｜DSML｜function_calls>'],
+    ),
   },
   deepseek_v3: {
     signs: [[DEEPSEEK, /```json/]],
@@ -80,32 +90,29 @@ const families = {
     signs: [[/<minimax:tool_call>/], [/<invoke name=/, /<parameter name=/]],
     tokens: ['<minimax:tool_call>'],
     states: minimaxM2,
-    write: (name, json) =>
-      lines(
-        ...['<minimax:tool_call>', `<invoke name="${name}">`],
-        ...parametersOf(json).map(([key, value]) => `<parameter name="${key}">${value}</parameter>`),
-        ...['</invoke>', '</minimax:tool_call>'],
-      ),
+    write: inParts(
+      (name) => ['<minimax:tool_call>', `<invoke name="${name}">`],
+      (key, value) => `<parameter name="${key}">${value}</parameter>`,
+      ['</invoke>', '</minimax:tool_call>'],
+    ),
   },
   glm: {
     signs: [[/<arg_key>/]],
     states: glm,
-    write: (name, json) =>
-      lines(
-        `<tool_call>${name}`,
-        ...parametersOf(json).map(([key, value]) => `<arg_key>${key}</arg_key>\n<arg_value>${value}</arg_value>`),
-        '</tool_call>',
-      ),
+    write: inParts(
+      (name) => [`<tool_call>${name}`],
+      (key, value) => `<arg_key>${key}</arg_key>\n<arg_value>${value}</arg_value>`,
+      ['</tool_call>'],
+    ),
   },
   qwen3_xml: {
     signs: [[/<function=/, /<parameter=/]],
     states: qwen3Xml,
-    write: (name, json) =>
-      lines(
-        ...['<tool_call>', `<function=${name}>`],
-        ...parametersOf(json).map(([key, value]) => `<parameter=${key}>\n${value}\n</parameter>`),
-        ...['</function>', '</tool_call>'],
-      ),
+    write: inParts(
+      (name) => ['<tool_call>', `<function=${name}>`],
+      (key, value) => `<parameter=${key}>\n${value}\n</parameter>`,
+      ['</function>', '</tool_call>'],
+    ),
   },
   mistral: {
     signs: [[/\[TOOL_CALLS\]/]],

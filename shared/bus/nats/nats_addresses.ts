@@ -1,6 +1,7 @@
 /** The servers of a NATS cluster: those that were configured, those that a connected one announced, and the credentials for them. */
 import { messageOf } from '../../base/failure.ts';
 import type { Log } from '../../base/log.ts';
+import { withoutAccounts } from '../../base/options.ts';
 import { addressesOf, type NatsServers } from './nats_options.ts';
 
 /** Servers that are known beside the configured ones (P1). */
@@ -28,7 +29,7 @@ export class NatsAddresses {
 
   /** Names of the configured servers, without users, passwords and tokens. */
   get name(): string {
-    return this.#known.urls.map((server) => server.replace(/\/\/.*@/, '//')).join();
+    return this.#known.urls.map(withoutAccounts).join();
   }
 
   /** Returns the server to try next, and whether each one has been tried by then. */

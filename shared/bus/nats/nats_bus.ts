@@ -167,7 +167,7 @@ export class NatsBus implements Bus {
     }
   }
 
-  /** Says why there is no connection. Returns whether another attempt makes sense. */
+  /** Logs why there is no connection, at most every REPORT_MS. Returns whether another attempt makes sense. */
   #goesOn(error: NatsError, address: string): boolean {
     const { clock, log } = this.#options;
     const isRefused = refusals.includes(error.code);

@@ -70,7 +70,7 @@ const otherTypes: ReadonlyMap<number, string> = new Map([
   ] as const),
 ]);
 
-/** Says that a tensor's type, by ggml's number, is not read, and which are. */
+/** Returns a message: the tensor's type, by ggml's number, is not read, and these types are. */
 export function unreadType(tensor: string, type: number): string {
   const known = otherTypes.get(type);
   const name = known === undefined ? `a type of number ${type}` : `${known} (type ${type})`;

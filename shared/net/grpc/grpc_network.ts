@@ -35,7 +35,9 @@ const MAX_CLIENTS = 4_096;
 
 /** The {@link Network} over gRPC: one server per listener, one client per peer address. */
 export class GrpcNetwork implements Network {
-  readonly #token: string;
+  /** Tokens that are taken (cluster_tokens.ts), and the one that is sent. */
+  readonly #tokens: string;
+  readonly #sent: string;
   readonly #onRefusedClient: OnRefusedClient | undefined;
   readonly #clock: Clock;
   readonly #tls: TlsTexts | undefined;
@@ -45,13 +47,13 @@ export class GrpcNetwork implements Network {
   /** An empty token admits everyone: loopback only. Of several (cluster_tokens.ts) the first is sent and all are taken. `tls`: calls are encrypted, and both sides checked. */
   constructor(token: string, clock: Clock, tls?: TlsTexts, onRefusedClient?: OnRefusedClient) {
     this.#onRefusedClient = onRefusedClient;
-    this.#token = token;
+    [this.#tokens, this.#sent] = [token, sentToken(token)];
     this.#clock = clock;
     this.#tls = tls;
   }
 
   async listen(bind: string, handlers: Handlers, epoch = ''): Promise<Listener> {
-    const server = new Server({ ...channelOptions, interceptors: [requireToken(this.#token)] });
+    const server = new Server({ ...channelOptions, interceptors: [requireToken(this.#tokens)] });
     const isServed = (name: CallName): boolean => handlers[name] !== undefined && wires[name].service !== 'Health';
     const names = (Object.keys(wires) as CallName[]).filter(isServed);
     for (const service of new Set(names.map((name) => wires[name].service))) {
@@ -177,7 +179,7 @@ export class GrpcNetwork implements Network {
 
   metadata(): Metadata {
     const metadata = new Metadata();
-    metadata.set(TOKEN_KEY, sentToken(this.#token));
+    metadata.set(TOKEN_KEY, this.#sent);
     return metadata;
   }
 
