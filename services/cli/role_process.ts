@@ -3,12 +3,11 @@
  * failure prints one line and exits with a non-zero code. Under `penstock up` the process reports to its parent over IPC, and ends
  * when the parent dies.
  */
-import { takenTokens } from '../../shared/base/cluster_tokens.ts';
 import { systemClock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import { newId } from '../../shared/base/identity.ts';
 import { createLog } from '../../shared/base/log.ts';
-import { ConfigError, isLoopback, withoutAccounts } from '../../shared/base/options.ts';
+import { ConfigError } from '../../shared/base/options.ts';
 import { entropySeed, Random } from '../../shared/base/random.ts';
 import { DONE } from '../../shared/base/signal.ts';
 import type { Tracing } from '../../shared/base/tracing/tracing.ts';
@@ -20,11 +19,11 @@ import type { Host, Ready, RunningRole, StartRole } from '../../shared/node/role
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import { dataFolders } from './data_folders.ts';
-import { MAKE_TOKEN, MIN_TOKEN } from './token_file.ts';
 import { serveMetrics } from './metrics_server.ts';
-import { ProgressLine } from './progress_line.ts';
+import { refuseOpenPorts } from './open_ports.ts';
 import { textOf } from './option_files.ts';
-import { tlsOf } from './tls_files.ts';
+import { ProgressLine } from './progress_line.ts';
+import { renewSecrets, secretsOf, type Secrets } from './secrets.ts';
 
 /** Message of a role's process to `penstock up`: how many bytes of the model's weights are loaded. */
 export interface LoadingMessage {
@@ -92,7 +91,9 @@ export async function runRole(role: Role, config: ProcessConfig, start: StartRol
     const log = createLog(config.name || role, config.log_level);
     const tracing = await tracingOf(role, config, log);
     closeTracing = () => tracing?.close();
-    const host = { ...realHost(config, log, await busServers(role, config, log)), tracing };
+    const secrets = secretsOf(config);
+    renewSecrets(secrets, config, { clock: systemClock, log });
+    const host = { ...realHost(config, log, await busServers(role, config, log), secrets), tracing };
     running = await start({ ...host, role, config, fail, drain });
     const { serves, ...ready } = running.ready;
     const message: ReadyMessage = { kind: 'ready', role, pid: process.pid, ...ready };
@@ -116,14 +117,19 @@ export async function runRole(role: Role, config: ProcessConfig, start: StartRol
 }
 
 /** Returns the host of a real process, with the system's clock, threads, network and entropy. */
-export function realHost(config: ProcessConfig, log: Host['log'], openBus: OpenBus | undefined): Host {
+export function realHost(
+  config: ProcessConfig,
+  log: Host['log'],
+  openBus: OpenBus | undefined,
+  secrets: Secrets = secretsOf(config),
+): Host {
   const clock = systemClock;
-  const tls = tlsOf(config);
+  const { tls, clusterTokens } = secrets;
   return {
     ...{ clock, log, newId, openBus, die: endNow, folders: dataFolders, threads: workerThreads, serveMetrics },
     random: new Random(entropySeed()),
-    network: new GrpcNetwork(config.cluster_token, clock, tls, refusedClients(log)),
-    tls,
+    network: new GrpcNetwork(clusterTokens, clock, tls, refusedClients(log)),
+    ...secrets,
     identity: { pid: process.pid, epoch: newId() },
     showLoading: showLoading(config),
     kill: (pid) => {
@@ -242,23 +248,4 @@ function refusedClients(log: Host['log']): (from: string, why: string) => void {
 /** Ends this process at once, without destructors: an ordinary exit aborts while the GPU still computes. */
 function endNow(): void {
   process.kill(process.pid, 'SIGKILL');
-}
-
-/**
- * Checks that a process without a cluster token, or with a short one, neither listens beyond this machine nor uses a bus server beyond it. @throws
- * ConfigError otherwise.
- */
-function refuseOpenPorts(config: ProcessConfig & { readonly hub_bind?: string }): void {
-  const { bind, hub_bind: hubBind = '', bus, cluster_token: token } = config;
-  const open = [bind, hubBind].find((address) => address !== '' && !isLoopback(address));
-  const set = `set PENSTOCK_CLUSTER_TOKEN or --cluster-token-file, the same for every process, to a token that ${MAKE_TOKEN} makes`;
-  const short = takenTokens(token).some(({ length }) => length < MIN_TOKEN);
-  if (!short) return;
-  const lack =
-    token === ''
-      ? 'without a cluster token'
-      : `with a cluster token of fewer than ${MIN_TOKEN} characters, which can be guessed`;
-  if (open !== undefined) throw new ConfigError(`refusing to listen on ${open} ${lack}: ${set}`);
-  const away = bus.split(',').find((server) => URL.canParse(server) && !isLoopback(new URL(server).host));
-  if (away !== undefined) throw new ConfigError(`refusing to use a bus on ${withoutAccounts(away)} ${lack}: ${set}`);
 }

@@ -7,15 +7,14 @@ import type { TlsTexts } from '../../shared/net/tls_texts.ts';
 import type { ProcessConfig } from '../../shared/node/options.ts';
 import { textOf } from './option_files.ts';
 
+type TlsConfig = Pick<ProcessConfig, 'tls_cert' | 'tls_key' | 'tls_ca'>;
+
 /**
  * Reads the files of --tls-cert, --tls-key and --tls-ca; returns undefined when none of the three is set. @throws ConfigError when
  * only some of them are set, or a file cannot be read or holds no certificate or key.
  */
-export function tlsOf({
-  tls_cert: cert,
-  tls_key: key,
-  tls_ca: ca,
-}: Pick<ProcessConfig, 'tls_cert' | 'tls_key' | 'tls_ca'>): TlsTexts | undefined {
+export function tlsOf(config: TlsConfig): TlsTexts | undefined {
+  const { tls_cert: cert, tls_key: key, tls_ca: ca } = config;
   if (cert === '' && key === '' && ca === '') return undefined;
   if (cert === '' || key === '' || ca === '')
     throw new ConfigError(
@@ -26,6 +25,12 @@ export function tlsOf({
     key: textOf('--tls-key', key),
     ca: textOf('--tls-ca', ca),
   };
+  checkTls(tls, config);
+  return tls;
+}
+
+/** @throws ConfigError for texts of these files that hold no certificate or key, or a key of another certificate. */
+export function checkTls(tls: TlsTexts, { tls_cert: cert, tls_key: key, tls_ca: ca }: TlsConfig): void {
   try {
     // createSecureContext accepts a CA file without certificates and would then trust all public authorities.
     for (const text of [tls.cert, tls.ca]) new X509Certificate(text);
@@ -33,5 +38,4 @@ export function tlsOf({
   } catch (error) {
     throw new ConfigError(`--tls-cert ${cert}, --tls-key ${key}, --tls-ca ${ca}: ${messageOf(error)}`);
   }
-  return tls;
 }

@@ -14,8 +14,8 @@ interface TokenConfig {
 }
 
 /**
- * Returns a command line whose configuration has the tokens of its file. @throws ConfigError when there is a token beside the file, or the file has
- * none or more than MAX_TOKENS.
+ * Returns a command line whose configuration has the tokens of its file. @throws ConfigError when there is a token beside the file, or for a file that
+ * cannot be used.
  */
 export function withTokenFile<T extends { readonly config: object; readonly isSet: ReadonlySet<string> }>(line: T): T {
   const { cluster_token: token, cluster_token_file: file = '' } = line.config as Partial<TokenConfig>;
@@ -24,10 +24,22 @@ export function withTokenFile<T extends { readonly config: object; readonly isSe
     throw new ConfigError(
       'set either --cluster-token-file or PENSTOCK_CLUSTER_TOKEN (--cluster-token), not both: only one of them can be right',
     );
-  const tokens = textOf('--cluster-token-file', file)
+  return {
+    ...line,
+    config: { ...line.config, cluster_token: tokensIn(file, textOf('--cluster-token-file', file)) },
+    isSet: new Set([...line.isSet, 'cluster_token']),
+  };
+}
+
+/**
+ * Returns the tokens in the text of a token file, as a configuration has them. @throws ConfigError when there are none or more than MAX_TOKENS, or
+ * one cannot be sent.
+ */
+export function tokensIn(file: string, text: string): string {
+  const tokens = text
     .split('\n')
-    .map((text) => text.trim())
-    .filter((text) => text !== '');
+    .map((line) => line.trim())
+    .filter((line) => line !== '');
   const wrong = tokens.findIndex((one) => !/^[\x21-\x7e]+$/.test(one));
   if (tokens.length === 0) throw new ConfigError(`--cluster-token-file ${file} has no token: ${MAKE_TOKEN} > ${file}`);
   if (tokens.length > MAX_TOKENS)
@@ -36,9 +48,5 @@ export function withTokenFile<T extends { readonly config: object; readonly isSe
     );
   if (wrong >= 0)
     throw new ConfigError(`--cluster-token-file ${file}: token ${wrong + 1} is not printable ASCII without spaces`);
-  return {
-    ...line,
-    config: { ...line.config, cluster_token: tokens.join(TOKEN_SEPARATOR) },
-    isSet: new Set([...line.isSet, 'cluster_token']),
-  };
+  return tokens.join(TOKEN_SEPARATOR);
 }

@@ -105,8 +105,8 @@ async function build(
     },
     onRefused: fail,
   });
-  const { cluster, cluster_token: token } = config;
-  const bus = new ClusterBus(server ?? hub, { cluster, token, clock, log });
+  const { cluster } = config;
+  const bus = new ClusterBus(server ?? hub, { cluster, token: context.clusterTokens, clock, log });
   const models = new Models({ network, log, signal: stopped.signal, open: (facts) => serving.open(facts) });
   for (const facts of given) models.add(facts);
   const observer = new Observer({ clock, name, identity, historyBytes: config.history_bytes });

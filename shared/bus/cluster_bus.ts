@@ -11,6 +11,7 @@
 import { createHmac } from 'node:crypto';
 import { isSameSecret, sentToken, takenTokens } from '../base/cluster_tokens.ts';
 import type { Clock } from '../base/clock.ts';
+import { Current } from '../base/current.ts';
 import { Failure } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
 import type { Bus } from './bus.ts';
@@ -22,7 +23,7 @@ const REPORT_MS = 5_000;
 /** Settings of a ClusterBus. `token` is the secret of the MACs; of several (cluster_tokens.ts) the first is sent and all are taken. */
 export interface ClusterBusOptions {
   readonly cluster: string;
-  readonly token: string;
+  readonly token: string | Current<string>;
   readonly clock: Clock;
   readonly log: Log;
   /** Called when a message on this subject has no valid MAC: its sender has another cluster token. */
@@ -33,9 +34,7 @@ export interface ClusterBusOptions {
 export class ClusterBus implements Bus {
   readonly #bus: Bus;
   readonly #options: ClusterBusOptions;
-  /** The token of messages that are sent, and those of messages that are taken. */
-  readonly #sent: string;
-  readonly #taken: readonly string[];
+  readonly #tokens: Current<string>;
   #reportedMs = -Infinity;
   /** Messages that carried no MAC of this cluster's token. */
   numUnverified = 0;
@@ -43,7 +42,7 @@ export class ClusterBus implements Bus {
   constructor(bus: Bus, options: ClusterBusOptions) {
     this.#bus = bus;
     this.#options = options;
-    [this.#sent, this.#taken] = [sentToken(options.token), takenTokens(options.token)];
+    this.#tokens = Current.of(options.token);
   }
 
   get name(): string {
@@ -102,14 +101,16 @@ export class ClusterBus implements Bus {
   }
 
   #seal(subject: string, payload: Buffer): Buffer {
-    return Buffer.concat([this.#macOf(this.#sent, subject, payload), payload]);
+    return Buffer.concat([this.#macOf(sentToken(this.#tokens.value), subject, payload), payload]);
   }
 
   #open(subject: string, sealed: Buffer): Buffer | undefined {
     if (sealed.length < MAC_BYTES) return undefined;
     const payload = sealed.subarray(MAC_BYTES);
     const mac = sealed.subarray(0, MAC_BYTES);
-    const isOurs = this.#taken.some((token) => isSameSecret(mac, this.#macOf(token, subject, payload)));
+    const isOurs = takenTokens(this.#tokens.value).some((token) =>
+      isSameSecret(mac, this.#macOf(token, subject, payload)),
+    );
     return isOurs ? payload : undefined;
   }
 

@@ -8,6 +8,7 @@
  * A service adds its policy: which sequences it submits, and how it handles their events.
  */
 import { setMaxListeners } from 'node:events';
+import type { Current } from '../base/current.ts';
 import type { Threads } from '../base/threads.ts';
 import { EngineHost } from '../engine/engine_host.ts';
 import type { SequenceEvent } from '../engine/engine_events.ts';
@@ -43,7 +44,7 @@ export interface EngineInstanceOptions extends InstanceHost {
   readonly dramBytes: number;
   readonly transfer: Pick<MemberConfig, 'transport' | 'bind' | 'bulk_port'>;
   /** Certificate, key and authority of encrypted data channels, in PEM; undefined when channels are not encrypted. */
-  readonly tls: TlsTexts | undefined;
+  readonly tls: Current<TlsTexts> | undefined;
   readonly newId: () => string;
   /** A turn of the engine's loop that takes longer is a device that hangs. */
   readonly stepTimeoutMs: number;

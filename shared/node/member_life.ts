@@ -95,7 +95,7 @@ export function liveAsMember(
               ...{ address: config.join, network, clock, log, ...listener },
               maxBacklogBytes: context.limits?.backlogBytes,
             }),
-          { cluster: config.cluster, token: config.cluster_token, clock, log, onUnverified },
+          { cluster: config.cluster, token: context.clusterTokens, clock, log, onUnverified },
         ),
       inquiry: { member, protocolVersion: PROTOCOL_VERSION, ...(planned ? { engine: planned } : {}) },
       ...{ clock, log },

@@ -41,7 +41,7 @@ export const processOptions = {
     'FILE',
     z.string(),
     '',
-    'file with that secret, one token a line: the first is sent, and all are taken, while one replaces another',
+    'file with that secret, one token a line: the first is sent, and all are taken, while one replaces another; read again when it changes',
     { isPath: true },
   ),
   cluster: option(
@@ -57,7 +57,7 @@ export const processOptions = {
     'FILE',
     z.string(),
     '',
-    'certificate of this process (PEM), which names the host that others reach it at; set it with --tls-key and --tls-ca to encrypt all traffic between processes',
+    'certificate of this process (PEM), which names the host that others reach it at; set it with --tls-key and --tls-ca to encrypt all traffic between processes; the files are read again when they change',
     { isPath: true },
   ),
   tls_key: option('Network', 'FILE', z.string(), '', 'key of that certificate', { isPath: true }),

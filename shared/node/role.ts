@@ -1,5 +1,6 @@
 /** Contract between a role and the process it runs in. A role is a function of its {@link Host} and depends on nothing else. */
 import type { Clock } from '../base/clock.ts';
+import type { Current } from '../base/current.ts';
 import type { Log } from '../base/log.ts';
 import type { Random } from '../base/random.ts';
 import type { Threads } from '../base/threads.ts';
@@ -63,7 +64,9 @@ export interface Host {
   readonly log: Log;
   readonly network: Network;
   /** PEM texts with which this process identifies itself to peers; undefined when traffic between processes is not encrypted. */
-  readonly tls: TlsTexts | undefined;
+  readonly tls: Current<TlsTexts> | undefined;
+  /** Tokens of the cluster (cluster_tokens.ts), for the MACs of its bus. */
+  readonly clusterTokens: Current<string>;
   /** Opens the cluster's bus on a NATS server; undefined when the router is the hub. */
   readonly openBus: OpenBus | undefined;
   /** Serves the series of this process over HTTP at an address of `--metrics-bind`. */

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import type { Digest } from '../../shared/kv/block_key.ts';
 import { systemClock } from '../../shared/base/clock.ts';
+import { Current } from '../../shared/base/current.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import { liveAsMember } from '../../shared/node/member_life.ts';
@@ -29,7 +30,8 @@ test('a process that is still starting is as good as lost: its callers go elsewh
   const context = {
     ...{
       role: 'decode',
-      config: { bind: '', advertise: '', cluster_token: '' },
+      config: { bind: '', advertise: '' },
+      clusterTokens: new Current(''),
       network: watched,
       clock: systemClock,
       log: silentLog,

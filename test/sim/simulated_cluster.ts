@@ -4,6 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import type { Clock } from '../../shared/base/clock.ts';
+import { Current } from '../../shared/base/current.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import type { Bus, BusListener, OpenBus } from '../../shared/bus/bus.ts';
 import { ClusterBus } from '../../shared/bus/cluster_bus.ts';
@@ -496,7 +497,7 @@ export class SimCluster {
       ...{ clock, random, folders, log: silentLog },
       newId: () => random.u32().toString(16),
       network: this.fabric.networkOf(process),
-      tls: undefined,
+      ...{ tls: undefined, clusterTokens: new Current('') },
       serveMetrics: () => Promise.reject(new Error('the simulation has no HTTP')),
       threads: inlineThreads(this.simulation, process, moduleOf),
       openBus: this.bus?.openFor(process),

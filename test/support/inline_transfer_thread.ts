@@ -1,5 +1,6 @@
 /** A transfer thread in the thread of its test. */
 import { systemClock } from '../../shared/base/clock.ts';
+import { Current } from '../../shared/base/current.ts';
 import type { Slab } from '../../shared/kv/slab.ts';
 import type { HostMemory } from '../../shared/net/transfer_thread/host_memory.ts';
 import type { TransferThread } from '../../shared/net/transfer_thread/transfer_thread.ts';
@@ -13,10 +14,10 @@ export function inlineTransferThread(
   slab: Slab,
   hostMemory: HostMemory,
   onAsk: (records: WantedRecords) => void = () => undefined,
-  tls?: TlsTexts,
+  tls?: TlsTexts | Current<TlsTexts>,
 ): TransferThread {
   const listeners = new Set<(event: TransferThreadEvent) => void>();
-  const methods = transferThreadOn(tcpSockets(tls), hostMemory, systemClock, (event) => {
+  const methods = transferThreadOn(tcpSockets(tls && Current.of(tls)), hostMemory, systemClock, (event) => {
     // Never before whoever caused it goes on.
     void systemClock.turn().then(() => {
       for (const listener of listeners) listener(event);

@@ -1,7 +1,14 @@
 /** Options and credentials of gRPC channels: how large, how patient, and whether encrypted. */
 import { isIP } from 'node:net';
 import { checkServerIdentity } from 'node:tls';
-import { ServerCredentials, credentials, type ChannelCredentials, type ChannelOptions } from '@grpc/grpc-js';
+import {
+  ServerCredentials,
+  credentials,
+  experimental,
+  type ChannelCredentials,
+  type ChannelOptions,
+} from '@grpc/grpc-js';
+import type { Current } from '../../base/current.ts';
 import type { TlsTexts } from '../tls_texts.ts';
 
 const MAX_MESSAGE_BYTES = 16 << 20;
@@ -24,19 +31,65 @@ export const channelOptions: ChannelOptions = {
 /** Server name that is sent to a peer known by its IP address: TLS names hosts only (RFC 6066, section 3), and Node 26 refuses any other. */
 const NAME_FOR_IP = 'localhost';
 
+/** Certificates as the library's clients and servers take them: each connection uses those of its time. */
+export class Certificates implements experimental.CertificateProvider {
+  readonly #tls: Current<TlsTexts>;
+  /** Functions that end the updates of each listener. One entry for each client and server that is open. */
+  readonly #ends = new Map<unknown, () => void>();
+
+  constructor(tls: Current<TlsTexts>) {
+    this.#tls = tls;
+  }
+
+  addCaCertificateListener(listener: experimental.CaCertificateUpdateListener): void {
+    this.#add(listener, ({ ca }) => {
+      listener({ caCertificate: Buffer.from(ca) });
+    });
+  }
+
+  removeCaCertificateListener(listener: experimental.CaCertificateUpdateListener): void {
+    this.#remove(listener);
+  }
+
+  addIdentityCertificateListener(listener: experimental.IdentityCertificateUpdateListener): void {
+    this.#add(listener, ({ cert, key }) => {
+      listener({ certificate: Buffer.from(cert), privateKey: Buffer.from(key) });
+    });
+  }
+
+  removeIdentityCertificateListener(listener: experimental.IdentityCertificateUpdateListener): void {
+    this.#remove(listener);
+  }
+
+  #add(listener: unknown, take: (tls: TlsTexts) => void): void {
+    this.#remove(listener);
+    const end = this.#tls.onReplace(take);
+    this.#ends.set(listener, end);
+    // A server of the library hears only what comes after the call that adds its listener.
+    queueMicrotask(() => {
+      if (this.#ends.get(listener) === end) take(this.#tls.value);
+    });
+  }
+
+  #remove(listener: unknown): void {
+    this.#ends.get(listener)?.();
+    this.#ends.delete(listener);
+  }
+}
+
 /** Returns the credentials and channel options of a client. A peer's certificate must name the host of `address`. */
-export function clientOptions(address: string, tls: TlsTexts | undefined): [ChannelCredentials, ChannelOptions] {
+export function clientOptions(address: string, tls: Certificates | undefined): [ChannelCredentials, ChannelOptions] {
   if (!tls) return [credentials.createInsecure(), channelOptions];
   const host = address.slice(0, address.lastIndexOf(':')).replace(/^\[|\]$/g, '');
-  const own = credentials.createSsl(Buffer.from(tls.ca), Buffer.from(tls.key), Buffer.from(tls.cert), {
+  const own = experimental.createCertificateProviderChannelCredentials(tls, tls, {
     checkServerIdentity: (_serverName, certificate) => checkServerIdentity(host, certificate),
   });
   return [own, isIP(host) === 0 ? channelOptions : { ...channelOptions, 'grpc.ssl_target_name_override': NAME_FOR_IP }];
 }
 
 /** Returns the credentials of a server, which with `tls` asks its clients for a certificate. */
-export function serverCredentials(tls: TlsTexts | undefined): ServerCredentials {
-  if (!tls) return ServerCredentials.createInsecure();
-  const own = { private_key: Buffer.from(tls.key), cert_chain: Buffer.from(tls.cert) };
-  return ServerCredentials.createSsl(Buffer.from(tls.ca), [own], true);
+export function serverCredentials(tls: Certificates | undefined): ServerCredentials {
+  return tls
+    ? experimental.createCertificateProviderServerCredentials(tls, tls, true)
+    : ServerCredentials.createInsecure();
 }

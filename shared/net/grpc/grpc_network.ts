@@ -7,49 +7,55 @@ import { createSocket } from 'node:dgram';
 import { lookup } from 'node:dns/promises';
 import {
   Client,
-  Metadata,
+  type Metadata,
   Server,
-  ServerInterceptingCall,
-  status,
   type CallOptions as GrpcOptions,
-  type ServerInterceptor,
   type UntypedServiceImplementation,
 } from '@grpc/grpc-js';
 import { HealthImplementation } from 'grpc-health-check';
 import type { Clock } from '../../base/clock.ts';
+import { Current } from '../../base/current.ts';
 import { Failure, messageOf } from '../../base/failure.ts';
 import { AsyncQueue } from '../../base/async_queue.ts';
-import { isSameSecret, sentToken, takenTokens } from '../../base/cluster_tokens.ts';
 import type { CallName, CallOptions, Handlers, Listener, Network, Reply, Request } from '../network.ts';
 import type { TlsTexts } from '../tls_texts.ts';
-import { channelOptions, clientOptions, serverCredentials } from './channel_options.ts';
+import { Certificates, channelOptions, clientOptions, serverCredentials } from './channel_options.ts';
 import { OpenCall } from './open_call.ts';
 import { watchRefusedClients, type OnRefusedClient } from './refused_clients.ts';
 import { serveDuplex, serveUnary, type AnyHandler } from './serve.ts';
 import { toFailure } from './status.ts';
+import { requireToken, withToken } from './token_guard.ts';
 import { explained } from './tls_trouble.ts';
 import { methodOf, serviceOf, wires, type Wire } from './wire.ts';
 
-const TOKEN_KEY = 'penstock-token';
 const MAX_CLIENTS = 4_096;
 
 /** The {@link Network} over gRPC: one server per listener, one client per peer address. */
 export class GrpcNetwork implements Network {
-  /** Tokens that are taken (cluster_tokens.ts), and the one that is sent. */
-  readonly #tokens: string;
-  readonly #sent: string;
+  /** Tokens that are taken (cluster_tokens.ts), the one that is sent first. */
+  readonly #tokens: Current<string>;
   readonly #onRefusedClient: OnRefusedClient | undefined;
   readonly #clock: Clock;
-  readonly #tls: TlsTexts | undefined;
+  readonly #tls: Current<TlsTexts> | undefined;
+  readonly #certificates: Certificates | undefined;
   /** One client per peer address. Bounded (P1): beyond MAX_CLIENTS, more than a large cluster has members, the oldest is closed. */
   readonly #clients = new Map<string, Client>();
 
-  /** An empty token admits everyone: loopback only. Of several (cluster_tokens.ts) the first is sent and all are taken. `tls`: calls are encrypted, and both sides checked. */
-  constructor(token: string, clock: Clock, tls?: TlsTexts, onRefusedClient?: OnRefusedClient) {
+  /**
+   * An empty token admits everyone: loopback only. Of several (cluster_tokens.ts) the first is sent and all are taken. `tls`: calls are encrypted,
+   * and both sides checked. What is replaced later holds for calls and connections that begin then; open ones go on.
+   */
+  constructor(
+    token: string | Current<string>,
+    clock: Clock,
+    tls?: TlsTexts | Current<TlsTexts>,
+    onRefusedClient?: OnRefusedClient,
+  ) {
     this.#onRefusedClient = onRefusedClient;
-    [this.#tokens, this.#sent] = [token, sentToken(token)];
+    this.#tokens = Current.of(token);
     this.#clock = clock;
-    this.#tls = tls;
+    this.#tls = tls && Current.of(tls);
+    this.#certificates = this.#tls && new Certificates(this.#tls);
   }
 
   async listen(bind: string, handlers: Handlers, epoch = ''): Promise<Listener> {
@@ -65,7 +71,7 @@ export class GrpcNetwork implements Network {
     // A health check names the epoch of the process it means; another incarnation at this address does not know that name.
     const health = new HealthImplementation({ '': 'NOT_SERVING', [epoch]: 'NOT_SERVING' });
     health.addToServer(server);
-    const port = await bindServer(server, bind, this.#tls);
+    const port = await bindServer(server, bind, this.#certificates);
     if (this.#tls && this.#onRefusedClient) watchRefusedClients(server, this.#onRefusedClient);
     return {
       address: `${bind.replace(/:\d+$/, '')}:${port}`,
@@ -91,7 +97,11 @@ export class GrpcNetwork implements Network {
     const replies = this.#open(address, name, requests, options);
     // First calls to a peer: their failures explain TLS mistakes to the person who started the process.
     if (!['check', 'connect', 'policy'].includes(name)) return replies;
-    return explaining(replies, (failure) => explained(failure, address, this.#tls, this.#clock.wallMs()), address);
+    return explaining(
+      replies,
+      (failure) => explained(failure, address, this.#tls?.value, this.#clock.wallMs()),
+      address,
+    );
   }
 
   #open<M extends CallName>(
@@ -170,7 +180,7 @@ export class GrpcNetwork implements Network {
   client(address: string): Client {
     const known = this.#clients.get(address);
     if (known) return known;
-    const client = new Client(address, ...clientOptions(address, this.#tls));
+    const client = new Client(address, ...clientOptions(address, this.#certificates));
     this.#clients.set(address, client);
     const [oldest] = this.#clients.keys();
     if (this.#clients.size > MAX_CLIENTS && oldest !== undefined) this.forget(oldest);
@@ -178,9 +188,7 @@ export class GrpcNetwork implements Network {
   }
 
   metadata(): Metadata {
-    const metadata = new Metadata();
-    metadata.set(TOKEN_KEY, this.#sent);
-    return metadata;
+    return withToken(this.#tokens);
   }
 
   hostTowards(peer: string): Promise<string> {
@@ -256,30 +264,7 @@ async function* starting(requests: AsyncIterable<object>): AsyncGenerator<object
   for await (const start of requests) yield { start };
 }
 
-function requireToken(tokens: string): ServerInterceptor {
-  const taken = takenTokens(tokens).map((token) => Buffer.from(token));
-  return (_method, call) =>
-    new ServerInterceptingCall(call, {
-      start: (next) => {
-        next({
-          onReceiveMetadata: (metadata, proceed) => {
-            const given = Buffer.from(String(metadata.get(TOKEN_KEY)[0] ?? ''));
-            if (taken.some((one) => isSameSecret(given, one))) {
-              proceed(metadata);
-              return;
-            }
-            call.sendStatus({
-              code: status.UNAUTHENTICATED,
-              details: 'wrong cluster token: every process of a cluster needs the same PENSTOCK_CLUSTER_TOKEN',
-              metadata: new Metadata(),
-            });
-          },
-        });
-      },
-    });
-}
-
-function bindServer(server: Server, bind: string, tls: TlsTexts | undefined): Promise<number> {
+function bindServer(server: Server, bind: string, tls: Certificates | undefined): Promise<number> {
   return new Promise((resolve, reject) => {
     server.bindAsync(bind, serverCredentials(tls), (error, port) => {
       if (error)

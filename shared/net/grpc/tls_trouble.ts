@@ -5,6 +5,7 @@
 import { X509Certificate } from 'node:crypto';
 import { checkServerIdentity, connect, type ConnectionOptions, type TLSSocket } from 'node:tls';
 import { Failure, messageOf } from '../../base/failure.ts';
+import { described, untimely } from '../certificates.ts';
 import type { TlsTexts } from '../tls_texts.ts';
 
 const PROBE_MS = 1_000;
@@ -50,20 +51,6 @@ function reasonIn(message: string): string {
   return (
     /Last error: (?:Error(?: \[\w+\])?: )?([^]*?)(?:\.? Resolution note[^]*)?$/.exec(message)?.[1]?.trim() ?? message
   );
-}
-
-/** Returns a certificate as people know it: its subject, who signed it, and its time. */
-function described({ subject, issuer, validFrom, validTo }: X509Certificate): string {
-  const name = (text: string): string => text.trim().split('\n').join(', ') || 'no name';
-  return `${name(subject)} (signed by ${name(issuer)}, valid from ${validFrom} to ${validTo})`;
-}
-
-/** Returns how the time of a certificate is wrong; undefined where it is valid now. */
-function untimely(certificate: X509Certificate, nowMs: number): string | undefined {
-  if (Date.parse(certificate.validTo) < nowMs) return 'has expired';
-  return Date.parse(certificate.validFrom) > nowMs
-    ? 'is not valid yet (or the clock of this machine is wrong)'
-    : undefined;
 }
 
 /**

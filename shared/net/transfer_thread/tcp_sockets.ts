@@ -3,7 +3,8 @@
  * the memory that the listener named.
  */
 import { connect, createServer, type Socket } from 'node:net';
-import { connect as connectTls, createServer as createTlsServer } from 'node:tls';
+import { connect as connectTls, createServer as createTlsServer, type Server as TlsServer } from 'node:tls';
+import type { Current } from '../../base/current.ts';
 import { messageOf } from '../../base/failure.ts';
 import type { TlsTexts } from '../tls_texts.ts';
 import type { ByteSocket, SocketListener, Sockets } from './sockets.ts';
@@ -15,18 +16,18 @@ const KEEPALIVE_MS = 10_000;
 const HANDSHAKE_TIMEOUT_MS = 5_000;
 const MAX_CONNECTIONS = 2_048;
 
-/** Returns sockets over TCP: plain, or with `tls` encrypted and with both ends verified. */
-export function tcpSockets(tls?: TlsTexts): Sockets {
+/** Returns sockets over TCP: plain, or with `tls` encrypted and with both ends verified, each connection by the texts of its time. */
+export function tcpSockets(tls?: Current<TlsTexts>): Sockets {
   return {
     listen: (host, port, onSocket) => listen(host, port, tls, onSocket),
-    connect: (host, port, timeoutMs, listener) => connectTo(host, port, timeoutMs, tls, listener),
+    connect: (host, port, timeoutMs, listener) => connectTo(host, port, timeoutMs, tls?.value, listener),
   };
 }
 
 function listen(
   host: string,
   port: number,
-  tls: TlsTexts | undefined,
+  tls: Current<TlsTexts> | undefined,
   onSocket: (socket: ByteSocket) => SocketListener,
 ): Promise<number> {
   const options = { noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEPALIVE_MS };
@@ -43,12 +44,7 @@ function listen(
     });
     notifyEnd(socket, listener);
   };
-  const server = tls
-    ? createTlsServer(
-        { ...options, ...tls, requestCert: true, rejectUnauthorized: true, handshakeTimeout: HANDSHAKE_TIMEOUT_MS },
-        take,
-      )
-    : createServer(options, take);
+  const server = tls ? createRenewedServer(tls, options, take) : createServer(options, take);
   server.maxConnections = MAX_CONNECTIONS;
   return new Promise((resolve, reject) => {
     server.on('error', (error) => {
@@ -61,6 +57,17 @@ function listen(
     // A listening server must not keep the process alive.
     server.unref();
   });
+}
+
+/** Returns a server that verifies its clients, and shows each the certificate of that time. */
+function createRenewedServer(tls: Current<TlsTexts>, options: object, take: (socket: Socket) => void): TlsServer {
+  const verified = { requestCert: true, rejectUnauthorized: true, handshakeTimeout: HANDSHAKE_TIMEOUT_MS };
+  const server = createTlsServer({ ...options, ...tls.value, ...verified }, take);
+  const end = tls.onReplace((texts) => {
+    server.setSecureContext({ ...texts });
+  });
+  server.once('close', end);
+  return server;
 }
 
 function connectTo(

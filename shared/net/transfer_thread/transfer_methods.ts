@@ -1,6 +1,7 @@
 /** The transfer thread: checksums of records that lie in a shared slab, and the sockets that carry them. */
 import { systemClock, type Clock } from '../../base/clock.ts';
 import { availableCores } from '../../base/cpu_quota.ts';
+import { Current } from '../../base/current.ts';
 import type { MethodsOf, Thread } from '../../base/threads.ts';
 import { workerThreads } from '../../base/worker_threads.ts';
 import type { BlockHash, Digest } from '../../kv/block_key.ts';
@@ -57,9 +58,21 @@ export interface TransferThreadMethods {
   close: (channel: number) => void;
 }
 
+/** {@link TransferThreadMethods} over sockets whose certificates are renewed. */
+export interface TcpTransferMethods extends TransferThreadMethods {
+  /** Takes renewed certificates, which hold for connections that begin then. */
+  renew: (tls: TlsTexts) => void;
+}
+
 /** `tls`: data channels are encrypted. */
-export function start(tls: TlsTexts | undefined, emit: (event: TransferThreadEvent) => void): TransferThreadMethods {
-  return transferThreadOn(tcpSockets(tls), systemMemory, systemClock, emit, copyThread);
+export function start(tls: TlsTexts | undefined, emit: (event: TransferThreadEvent) => void): TcpTransferMethods {
+  const current = tls && new Current(tls);
+  return {
+    ...transferThreadOn(tcpSockets(current), systemMemory, systemClock, emit, copyThread),
+    renew: (texts) => {
+      current?.replace(texts);
+    },
+  };
 }
 
 /** Returns a helper whose copy thread starts at first use; undefined where there is only one core. */

@@ -1,4 +1,5 @@
 /** The control thread's side of the transfer thread. */
+import type { Current } from '../../base/current.ts';
 import type { MethodsOf, Thread, Threads } from '../../base/threads.ts';
 import type { TlsTexts } from '../tls_texts.ts';
 import type { TransferThreadEvent, start } from './transfer_methods.ts';
@@ -12,14 +13,24 @@ export interface TransferThread extends Thread<MethodsOf<typeof start>> {
 /** Module that the transfer thread runs. */
 export const transferThreadModule = { url: new URL('./transfer_worker.js', import.meta.url) };
 
-/** Starts the transfer thread; `onDeath` is called when it dies. With `tls`, data channels are encrypted and both ends are verified. */
-export function startTransferThread(threads: Threads, onDeath: (error: Error) => void, tls?: TlsTexts): TransferThread {
+/**
+ * Starts the transfer thread; `onDeath` is called when it dies. With `tls`, data channels are encrypted and both ends are verified; what is
+ * renewed holds for connections that begin then.
+ */
+export function startTransferThread(
+  threads: Threads,
+  onDeath: (error: Error) => void,
+  tls?: Current<TlsTexts>,
+): TransferThread {
   const listeners = new Set<(event: TransferThreadEvent) => void>();
-  const thread = threads.spawn<typeof start>(transferThreadModule, tls, {
+  const thread = threads.spawn<typeof start>(transferThreadModule, tls?.value, {
     onDeath,
     onEvent: (event) => {
       for (const listener of listeners) listener(event);
     },
+  });
+  const endRenewal = tls?.onReplace((texts) => {
+    thread.notify('renew', texts);
   });
   return {
     listeners,
@@ -27,6 +38,9 @@ export function startTransferThread(threads: Threads, onDeath: (error: Error) =>
     notify: (method, argument) => {
       thread.notify(method, argument);
     },
-    close: () => thread.close(),
+    close: () => {
+      endRenewal?.();
+      return thread.close();
+    },
   };
 }

@@ -1,0 +1,34 @@
+/** Values that are replaced while a process runs, such as a certificate that is renewed in its files. */
+
+/** A value with a present state. Whoever needs it asks each time; whoever keeps something made from it listens. */
+export class Current<T> {
+  #value: T;
+  readonly #listeners = new Set<(value: T) => void>();
+
+  constructor(value: T) {
+    this.#value = value;
+  }
+
+  /** Returns `value` where it is a Current, else one that has it. */
+  static of<T>(value: T | Current<T>): Current<T> {
+    return value instanceof Current ? value : new Current(value);
+  }
+
+  get value(): T {
+    return this.#value;
+  }
+
+  /** Puts `value` in place of the present one, and tells the listeners. */
+  replace(value: T): void {
+    this.#value = value;
+    for (const listener of [...this.#listeners]) listener(value);
+  }
+
+  /** Calls `listener` with each later value. @returns a function that ends it. */
+  onReplace(listener: (value: T) => void): () => void {
+    this.#listeners.add(listener);
+    return () => {
+      this.#listeners.delete(listener);
+    };
+  }
+}

@@ -1,0 +1,156 @@
+/**
+ * A cluster that runs while each of its secrets is renewed: certificates, the authority that signs them, the cluster token. Nothing that runs is
+ * cut, and who comes later is let in by what is new, and by nothing old. Budget: 60 s.
+ */
+import assert from 'node:assert/strict';
+import { readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { connect } from 'node:tls';
+import { afterAll, beforeAll, test } from 'vitest';
+import { systemClock } from '../../shared/base/clock.ts';
+import { messageOf } from '../../shared/base/failure.ts';
+import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
+import { askOnce } from '../../shared/net/network.ts';
+import type { TlsTexts } from '../../shared/net/tls_texts.ts';
+import { Authority } from '../support/certificates.ts';
+import { Cluster, temporaryFolder } from '../support/cluster.ts';
+import { patientCall, until } from '../support/until.ts';
+
+const [FIRST, SECOND] = ['first-token-of-the-cluster', 'second-token-of-the-cluster'];
+/** No prefix of another one, so that its blocks must be fetched. */
+const promptOf = (n: number): number[] => Array.from({ length: 400 }, (_, i) => 3 + ((i * 7 + n * 31) % 900));
+
+let authority: Authority;
+let successor: Authority;
+let cluster: Cluster;
+/** Certificates of this process under either authority; each trusts both. */
+let client: { readonly old: TlsTexts; readonly new: TlsTexts };
+const folder = temporaryFolder();
+const at = (name: string): string => join(folder.path, name);
+
+/** Puts a file in the place of another one at once. */
+function replace(name: string, text: string): void {
+  writeFileSync(at(`${name}.new`), text);
+  renameSync(at(`${name}.new`), at(name));
+}
+
+beforeAll(async () => {
+  [authority, successor] = [new Authority(), new Authority()];
+  const own = authority.issue('own');
+  replace('tls.crt', own.cert);
+  replace('tls.key', own.key);
+  replace('ca.crt', own.ca);
+  replace('tokens', FIRST);
+  const both = own.ca + readFileSync(successor.file('ca.pem'), 'utf8');
+  client = { old: { ...authority.issue('old'), ca: both }, new: { ...successor.issue('new'), ca: both } };
+  const files = ['--tls-cert', at('tls.crt'), '--tls-key', at('tls.key'), '--tls-ca', at('ca.crt')];
+  cluster = await Cluster.up(
+    ...[...files, '--cluster-token-file', at('tokens'), '--transport', 'bulk', '--log-level', 'silent'],
+    ...['--policy', 'longest_prefix', '--local-prefill-tokens', '64', '--decode', '2'],
+  );
+});
+afterAll(async () => {
+  await cluster.close();
+  authority.remove();
+  successor.remove();
+  folder.remove();
+});
+
+/** Addresses of all processes. */
+async function addresses(): Promise<readonly string[]> {
+  return [cluster.hub, ...(await cluster.pool()).map(({ address }) => address)];
+}
+
+/** Subject of the certificate that a process shows to a client; undefined where it does not let the client in. */
+function shownTo(tls: TlsTexts, address: string): Promise<string | undefined> {
+  const [host, port] = address.split(':');
+  return new Promise((resolve) => {
+    const socket = connect({ host, port: Number(port), ALPNProtocols: ['h2'], ...tls });
+    let subject: string | undefined;
+    const end = (isIn: boolean): void => {
+      socket.destroy();
+      resolve(isIn ? subject : undefined);
+    };
+    socket.once('secureConnect', () => (subject = socket.getPeerX509Certificate()?.subject));
+    // A server that lets the client in speaks first.
+    socket.once('data', () => {
+      end(true);
+    });
+    socket.once('error', () => {
+      end(false);
+    });
+    socket.once('close', () => {
+      end(false);
+    });
+  });
+}
+
+/** Resolves when all processes show this certificate to a client, or let it in no more. */
+async function allShow(subject: string | undefined, tls: TlsTexts): Promise<void> {
+  for (const address of await addresses())
+    await until(`${address} shows ${subject}`, async () => (await shownTo(tls, address)) === subject);
+}
+
+async function allTake(token: string, isTaken: boolean): Promise<void> {
+  const network = new GrpcNetwork(token, systemClock, client.new);
+  for (const address of await addresses())
+    await until(`${address} ${isTaken ? 'takes' : 'refuses'} a token`, async () => {
+      const isRefused = await askOnce(network, address, 'check', { service: '' }, patientCall).then(
+        () => false,
+        (error: unknown) => /cluster token/.test(messageOf(error)),
+      );
+      return isRefused !== isTaken;
+    });
+  network.close();
+}
+
+/** An answer whose prompt is computed by the prefill instance; its blocks come over a data channel to the decode instance. */
+async function fetches(n: number): Promise<void> {
+  const bytes = async (): Promise<number> =>
+    (await cluster.pool()).reduce((sum, node) => sum + (node.fetched_bytes?.socket ?? 0), 0);
+  const before = await bytes();
+  await cluster.completion({ prompt: promptOf(n), max_tokens: 4 });
+  await until('blocks came over a data channel', async () => (await bytes()) > before);
+}
+
+/** A long answer, as a client reads it. */
+function longAnswer(): Promise<number> {
+  return cluster.completion({ prompt: [5, 6, 7], max_tokens: 1_500 }).then(({ usage }) => usage.completion_tokens);
+}
+
+test('certificates, their authority and the cluster token are renewed under a running cluster', async () => {
+  const epochs = async (): Promise<readonly string[]> => (await cluster.pool()).map(({ epoch }) => epoch);
+  const begun = await epochs();
+  await fetches(1);
+  const answer = longAnswer();
+  await allShow('CN=own', client.old);
+  assert.equal(await shownTo(client.new, cluster.hub), undefined, 'the other authority counts for nothing yet');
+  const next = authority.issue('next');
+  replace('tls.key', next.key);
+  replace('tls.crt', next.cert);
+  await allShow('CN=next', client.old);
+  // Another authority beside the first; then certificates of it; then it alone.
+  replace('ca.crt', client.old.ca);
+  await allShow('CN=next', client.new);
+  const last = successor.issue('last');
+  replace('tls.crt', last.cert);
+  replace('tls.key', last.key);
+  await allShow('CN=last', client.new);
+  replace('ca.crt', last.ca);
+  await allShow(undefined, client.old);
+  // Tokens: one more that is taken; then it is the one that is sent; then it alone.
+  replace('tokens', `${FIRST}\n${SECOND}\n`);
+  await allTake(SECOND, true);
+  replace('tokens', `${SECOND}\n${FIRST}\n`);
+  await allTake(FIRST, true);
+  replace('tokens', `${SECOND}\n`);
+  await allTake(FIRST, false);
+  await allTake(SECOND, true);
+  assert.equal(await answer, 1_500, 'an answer that ran meanwhile is whole');
+  assert.deepEqual(await epochs(), begun, 'no process has started again');
+  await fetches(2);
+  // Who starts now has what is new alone; the others must show and send it, too.
+  for (const name of ['prefill-1', 'decode-1', 'decode-2']) await cluster.killAndAwait([name]);
+  await fetches(3);
+  await fetches(4);
+});
