@@ -1,4 +1,4 @@
-/** A reporter of vitest that writes what failed into the file that $FAILURES_FILE names: files, tests with the first line of each error, and errors outside of tests. */
+/** A reporter of vitest that writes what failed into the file that $FAILURES_FILE names: files, tests with the first line of each error, files that did not finish, and errors outside of tests. */
 import { writeFileSync } from 'node:fs';
 import { relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -23,10 +23,18 @@ export default class FailuresReporter {
         ),
       }));
     const outside = unhandledErrors.map(textOf);
+    // Files whose worker ended before their last test.
+    const unfinished = modules
+      .filter((module) => ['queued', 'pending'].includes(module.state()))
+      .map(({ moduleId }) => relative(root, moduleId).replaceAll('\\', '/'));
     const file = process.env.FAILURES_FILE;
     if (!file) return;
     const counts = { passed: 0, failed: 0, skipped: 0 };
-    for (const module of modules) for (const test of module.children.allTests()) counts[test.result().state]++;
-    writeFileSync(file, JSON.stringify({ reason, counts, failed, outside }, null, 2));
+    for (const module of modules)
+      for (const test of module.children.allTests()) {
+        const { state } = test.result();
+        counts[state === 'pending' ? 'skipped' : state]++;
+      }
+    writeFileSync(file, JSON.stringify({ reason, counts, failed, unfinished, outside }, null, 2));
   }
 }

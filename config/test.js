@@ -4,6 +4,7 @@
  *   only limits of time were reached, and both runs pass   unsteady: reported last and in test-results/unsteady.json; the run passes
  *   a wrong value, or an exact suite                       the run fails: a race that shows once is a race
  *   fails once more                                        the run fails
+ *   the process of its tests ended, and both runs pass     reported like an unsteady file; the run passes
  *   an error outside of tests, or more than three files    the run fails at once
  *   a seed of the simulation that fails on the commit      recorded in test-results/seeds.json; the run passes
  *   before too
@@ -14,7 +15,7 @@ import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { failingBefore } from './parent_seeds.js';
 import { results, runVitest } from './run_vitest.js';
-import { finalFault, seedsIn, verdictOf } from './test_verdict.js';
+import { endedFiles, finalFault, seedsIn, verdictOf } from './test_verdict.js';
 
 const record = (name, entries) => {
   writeFileSync(join(results, `${name}.json`), `${JSON.stringify(entries, null, 2)}\n`);
@@ -64,16 +65,16 @@ function main() {
     if (counts) printSums(counts, false);
     return fault;
   }
-  const judged = first.run.failed.map(judge);
+  const judged = [...first.run.failed, ...endedFiles(first.run)].map(judge);
   record(
     'unsteady',
-    judged.filter(({ verdict }) => verdict === 'unsteady'),
+    judged.filter(({ verdict }) => ['unsteady', 'worker ended'].includes(verdict)),
   );
   record(
     'seeds',
     judged.filter(({ verdict }) => verdict === 'known seeds'),
   );
-  const isRed = judged.some(({ verdict }) => !['unsteady', 'known seeds'].includes(verdict));
+  const isRed = judged.some(({ verdict }) => !['unsteady', 'worker ended', 'known seeds'].includes(verdict));
   printSums(counts, !isRed);
   console.log('\nFailed in the whole run, and what became of it:');
   for (const one of judged) print(one);

@@ -20,20 +20,34 @@ export function isLate({ tests, errors }) {
   return messages.length > 0 && messages.every((message) => LATE.some((pattern) => pattern.test(message)));
 }
 
+/** How vitest says that the process of a worker ended. */
+const WORKER_ENDED = /\[vitest-pool\]: Worker \w+ emitted error/;
+
+/** Returns the files whose worker ended before their last test, as failures; none where something else went wrong outside of tests. */
+export function endedFiles({ unfinished, outside }) {
+  if (!outside.every((message) => WORKER_ENDED.test(message))) return [];
+  return unfinished.map((file) => ({ file, tests: [], errors: ['the process of its tests ended'], isEnded: true }));
+}
+
 /**
  * Returns why the first run cannot be mended by running files again; undefined when it can. `run` is what the reporter kept, undefined
  * where vitest ended without it.
  */
 export function finalFault(run) {
   if (!run) return 'vitest ended without a report: a worker that ended, or an error before the tests';
-  if (run.outside.length > 0) return `an error outside of tests: ${run.outside[0].split('\n')[0]}`;
-  if (run.failed.length === 0) return 'vitest failed without a failed test';
-  if (run.failed.length > MAX_FILES) return `${run.failed.length} files failed, more than ${MAX_FILES}`;
+  const ended = endedFiles(run);
+  if (run.outside.length > 0 && ended.length === 0)
+    return `an error outside of tests: ${run.outside[0].split('\n')[0]}`;
+  const numFailed = run.failed.length + ended.length;
+  if (numFailed === 0) return 'vitest failed without a failed test';
+  if (numFailed > MAX_FILES) return `${numFailed} files failed, more than ${MAX_FILES}`;
   return undefined;
 }
 
 /** Returns the verdict about a failed file; `again` says whether each run alone passed. */
 export function verdictOf(failure, again) {
+  // No test has found a wrong value: the driver or the runtime below it is at fault, or the tests alone show what is.
+  if (failure.isEnded) return again.every(Boolean) ? 'worker ended' : 'fails again';
   if (EXACT.test(failure.file)) return 'exact suite';
   if (!isLate(failure)) return 'wrong value';
   return again.every(Boolean) ? 'unsteady' : 'fails again';

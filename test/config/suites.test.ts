@@ -13,9 +13,11 @@ interface Failure {
   readonly file: string;
   readonly tests: readonly { readonly name: string; readonly messages: readonly string[] }[];
   readonly errors: readonly string[];
+  readonly isEnded?: boolean;
 }
 interface KeptRun {
   readonly failed: readonly Failure[];
+  readonly unfinished: readonly string[];
   readonly outside: readonly string[];
 }
 
@@ -23,8 +25,11 @@ const { listSuites, wholeSuites } = (await import(projectPath('config/suites.js'
   listSuites: () => Suite[];
   wholeSuites: (suites: Suite[], wish: { isLong?: boolean; isContinuous?: boolean }, number?: number) => Set<string>;
 };
-const { finalFault, isLate, seedsIn, verdictOf } = (await import(projectPath('config/test_verdict.js'))) as {
+const { endedFiles, finalFault, isLate, seedsIn, verdictOf } = (await import(
+  projectPath('config/test_verdict.js')
+)) as {
   finalFault: (run: KeptRun | undefined) => string | undefined;
+  endedFiles: (run: KeptRun) => Failure[];
   isLate: (failure: Failure) => boolean;
   seedsIn: (failure: Failure) => number[];
   verdictOf: (failure: Failure, again: readonly boolean[]) => string;
@@ -99,9 +104,23 @@ describe('what a failed file means', () => {
   test('no report, an error outside of tests, and more than three files end the run at once', () => {
     const files = ['a', 'b', 'c', 'd'].map((name) => failure(`test/e2e/${name}.test.ts`, LATE[0]!));
     assert.match(finalFault(undefined) ?? '', /without a report/);
-    assert.match(finalFault({ failed: [], outside: ['Error: Worker exited unexpectedly'] }) ?? '', /outside of tests/);
-    assert.match(finalFault({ failed: files, outside: [] }) ?? '', /4 files failed/);
-    assert.equal(finalFault({ failed: files.slice(0, 3), outside: [] }), undefined);
+    const outside = ['Error: a promise was rejected'];
+    for (const unfinished of [[], ['test/e2e/hold.test.ts']])
+      assert.match(finalFault({ failed: [], unfinished, outside }) ?? '', /outside of tests/);
+    assert.match(finalFault({ failed: files, unfinished: [], outside: [] }) ?? '', /4 files failed/);
+    assert.equal(finalFault({ failed: files.slice(0, 3), unfinished: [], outside: [] }), undefined);
+  });
+
+  test('a file whose process ended is named, and passes where it does so alone twice', () => {
+    const outside = ['Error: [vitest-pool]: Worker forks emitted error.'];
+    const unfinished = ['test/kernels/webgpu.test.ts'];
+    assert.equal(finalFault({ failed: [], unfinished, outside }), undefined);
+    assert.match(finalFault({ failed: [], unfinished: [], outside }) ?? '', /outside of tests/);
+    const [ended] = endedFiles({ failed: [], unfinished, outside });
+    assert(ended);
+    assert.equal(ended.file, unfinished[0]);
+    assert.equal(verdictOf(ended, [true, true]), 'worker ended');
+    assert.equal(verdictOf(ended, [true, false]), 'fails again');
   });
 
   test('seeds of the simulation are read from its output', () => {
