@@ -35,8 +35,18 @@ export interface Automaton {
   readonly states: readonly State[];
 }
 
-/** Returns the automaton of an expression. @throws GrammarError when it needs too many states */
-export function automatonOf(expression: Expression): Automaton {
+/** A set of texts: an expression without rules, or an automaton for what expressions cannot say. */
+export type Language = Expression | Automaton;
+
+/** Whether a language is an automaton. */
+export function isAutomaton(language: Language): language is Automaton {
+  return 'states' in language;
+}
+
+/** Returns the automaton of a language. @throws GrammarError when it needs too many states */
+export function automatonOf(language: Language): Automaton {
+  if (isAutomaton(language)) return language;
+  const expression = language;
   const nfa = new Nfa();
   const accept = nfa.newState();
   const start = nfa.add(expression, accept);
@@ -100,8 +110,8 @@ export function acceptsNothing({ states }: Automaton): boolean {
 
 type Pair = readonly [number, number];
 
-/** Explores states by their keys, and leaves out those that lead nowhere. */
-function explore<K extends readonly number[]>(
+/** Explores states by their keys from the first one, and leaves out those that lead nowhere. `expand` gives disjoint edges. @throws GrammarError */
+export function explore<K extends readonly number[]>(
   start: K,
   expand: (key: K) => { isAccepting: boolean; edges: readonly { set: CodePoints; target: K }[] },
 ): Automaton {
@@ -163,7 +173,8 @@ function trimmed(states: readonly State[]): Automaton {
   };
 }
 
-function tooLarge(): GrammarError {
+/** Returns the error of an automaton with too many states. */
+export function tooLarge(): GrammarError {
   return new GrammarError(
     `the texts that are allowed need more than ${MAX_STATES} states: use shorter bounds or a simpler pattern`,
   );

@@ -81,6 +81,24 @@ export function differenceOf(a: CodePoints, b: CodePoints): CodePoints {
   return intersectionOf(a, complementOf(b));
 }
 
+/** Returns disjoint sets, such that each of `sets` is a union of some of them. */
+export function classesOf(sets: readonly CodePoints[]): CodePoints[] {
+  const distinct = new Map(sets.map((set) => [JSON.stringify(set), set]));
+  let classes: CodePoints[] = [];
+  for (const set of distinct.values()) {
+    let rest = set;
+    classes = classes.flatMap((own) => {
+      const both = intersectionOf(own, rest);
+      if (both.length === 0) return [own];
+      rest = differenceOf(rest, both);
+      const only = differenceOf(own, both);
+      return only.length > 0 ? [both, only] : [both];
+    });
+    if (rest.length > 0) classes.push(rest);
+  }
+  return classes;
+}
+
 /** Whether the set has this code point. */
 export function hasCodePoint(set: CodePoints, codePoint: number): boolean {
   let [low, high] = [0, set.length];

@@ -3,19 +3,22 @@
  * JSON Schema means `pattern`. Lazy quantifiers match what greedy ones match; `^` and `$` are taken at the ends.
  */
 import { type AST, RegExpParser, RegExpSyntaxError } from '@eslint-community/regexpp';
-import { ALL_CODE_POINTS, type CodePoints, charactersOf, codePoints, complementOf, unionOf } from './code_points.ts';
-import { propertySet } from './code_point_properties.ts';
+import { acceptsNothing, isAutomaton, type Language } from './automaton.ts';
+import { ALL_CODE_POINTS } from './code_points.ts';
 import {
   choice,
   EMPTY,
   type Expression,
   type Grammar,
   GrammarError,
+  NEVER,
   oneOf,
   repeat,
+  ruleNamed,
   sequence,
-  text,
 } from './grammar.ts';
+import { lookAutomaton } from './look_automaton.ts';
+import { refuse, setOf, singleCharacter } from './regex_sets.ts';
 import { regexSource } from './regex_source.ts';
 
 /** Characters of a regular expression (P1). */
@@ -23,39 +26,33 @@ const MAX_LENGTH = 20_000;
 /** Groups within groups (P1). */
 const MAX_GROUPS = 100;
 
-const DIGITS = codePoints([[0x30, 0x39]]);
-const WORD = unionOf(
-  DIGITS,
-  codePoints([
-    [0x41, 0x5a],
-    [0x5f, 0x5f],
-    [0x61, 0x7a],
-  ]),
-);
-const SPACES = unionOf(
-  charactersOf('\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff'),
-  codePoints([[0x2000, 0x200a]]),
-);
-const LINE_ENDS = charactersOf('\n\r\u2028\u2029');
-
 /** Returns a grammar of the texts that the regular expression matches as a whole. @throws GrammarError */
 export function regexGrammar(pattern: string): Grammar {
-  return { root: 'root', rules: new Map([['root', regexExpression(pattern, 'whole')]]) };
+  const language = regexLanguage(pattern, 'whole');
+  if (!isAutomaton(language)) return { root: 'root', rules: new Map([['root', language]]) };
+  if (acceptsNothing(language)) throw new GrammarError('no text matches the regular expression');
+  const nameOf = (state: number): string => (state === 0 ? 'root' : `state ${state}`);
+  const rules = language.states.map(({ isAccepting, transitions }, i): [string, Expression] => {
+    const steps = transitions.map(({ set, target }) => sequence(oneOf(set), ruleNamed(nameOf(target))));
+    return [nameOf(i), choice(isAccepting ? EMPTY : NEVER, ...steps)];
+  });
+  return { root: 'root', rules: new Map(rules) };
 }
 
 /**
- * Returns an expression of the texts that match: `whole`, or `search` for those with a part that matches. @throws GrammarError that names
- * what cannot be enforced, and where
+ * Returns the texts that match: `whole`, or `search` for those with a part that matches. An automaton where the pattern has conditions on places
+ * that expressions cannot hold. @throws GrammarError that names what cannot be enforced, and where
  */
-export function regexExpression(pattern: string, mode: 'whole' | 'search'): Expression {
+export function regexLanguage(pattern: string, mode: 'whole' | 'search'): Language {
   if (pattern.length > MAX_LENGTH)
     throw new GrammarError(
       `the regular expression has ${pattern.length} characters, at most ${MAX_LENGTH} are possible`,
     );
-  const around = mode === 'whole' ? EMPTY : repeat(oneOf(ALL_CODE_POINTS), 0);
   const { alternatives } = parse(regexSource(pattern));
   checkGroups(alternatives);
-  return new Converter(around).alternatives(alternatives, true, true);
+  const converter = new Converter(mode === 'whole' ? EMPTY : repeat(oneOf(ALL_CODE_POINTS), 0));
+  const expression = converter.alternatives(alternatives, true, true);
+  return converter.hasLooks ? lookAutomaton(alternatives, mode === 'search') : expression;
 }
 
 function parse(source: string): AST.Pattern {
@@ -91,13 +88,11 @@ function checkGroups(alternatives: readonly AST.Alternative[]): void {
   }
 }
 
-function refuse(what: string, { start }: AST.Node, remedy: string): never {
-  throw new GrammarError(`${what} at ${start} of the regular expression cannot be enforced: ${remedy}`);
-}
-
 /** Converts the parts of a pattern. `atStart` and `atEnd`: nothing of the pattern is before, or after. */
 class Converter {
   readonly #around: Expression;
+  /** Whether the pattern has conditions on places that expressions cannot hold. */
+  hasLooks = false;
 
   /** @param around what may be before and after a match that is not anchored */
   constructor(around: Expression) {
@@ -130,7 +125,7 @@ class Converter {
   #element(element: AST.Element | AST.QuantifiableElement, atStart: boolean, atEnd: boolean): Expression {
     switch (element.type) {
       case 'Character':
-        return characterOf(element);
+        return oneOf(singleCharacter(element));
       case 'CharacterSet':
       case 'CharacterClass':
         return oneOf(setOf(element));
@@ -148,29 +143,9 @@ class Converter {
       case 'ExpressionCharacterClass':
         return refuse('the class', element, 'write it without && and --');
       case 'Assertion':
-        return refuseAssertion(element);
+        this.hasLooks = true;
+        return EMPTY;
     }
-  }
-}
-
-function refuseAssertion(element: AST.Assertion): never {
-  switch (element.kind) {
-    case 'lookahead':
-    case 'lookbehind':
-      return refuse(
-        `the ${element.kind} ${element.raw.slice(0, 40)}`,
-        element,
-        'write what the text is, not what it is not',
-      );
-    case 'word':
-      return refuse(`the word boundary ${element.raw}`, element, 'write the characters beside it');
-    case 'start':
-    case 'end':
-      return refuse(
-        `the anchor ${element.raw}`,
-        element,
-        'it can only be at the beginning or the end of the whole text',
-      );
   }
 }
 
@@ -185,48 +160,4 @@ function hasEdge(element: AST.Element | undefined, kind: 'start' | 'end'): boole
     const outer = kind === 'start' ? elements[0] : elements.at(-1);
     return isEdge(outer, kind) || hasEdge(outer, kind);
   });
-}
-
-function characterOf({ value, start }: AST.Character): Expression {
-  if (value >= 0xd800 && value <= 0xdfff)
-    throw new GrammarError(`the regular expression has half a surrogate pair at ${start}, which UTF-8 cannot express`);
-  return text(String.fromCodePoint(value));
-}
-
-function setOf(element: AST.CharacterSet | AST.CharacterClass | AST.CharacterClassElement): CodePoints {
-  switch (element.type) {
-    case 'Character':
-      return codePoints([[element.value, element.value]]);
-    case 'CharacterClassRange':
-      return codePoints([[element.min.value, element.max.value]]);
-    case 'CharacterClass':
-      return negatedIf(element.negate, unionOf(...element.elements.map(setOf)));
-    case 'CharacterSet':
-      return characterSet(element);
-    case 'ExpressionCharacterClass':
-    case 'ClassStringDisjunction':
-      return refuse('the class', element, 'write it without && and --');
-  }
-}
-
-function characterSet(element: AST.CharacterSet): CodePoints {
-  switch (element.kind) {
-    case 'any':
-      return complementOf(LINE_ENDS);
-    case 'digit':
-      return negatedIf(element.negate, DIGITS);
-    case 'word':
-      return negatedIf(element.negate, WORD);
-    case 'space':
-      return negatedIf(element.negate, SPACES);
-    case 'property':
-      return negatedIf(
-        element.negate,
-        propertySet(element.value === null ? element.key : `${element.key}=${element.value}`),
-      );
-  }
-}
-
-function negatedIf(isNegated: boolean, set: CodePoints): CodePoints {
-  return isNegated ? complementOf(set) : set;
 }

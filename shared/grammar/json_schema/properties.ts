@@ -5,7 +5,15 @@
  * none is open, as JSON Schema says.
  */
 import { ANY_CHARACTER, ANY_STRING, literalJson, quoted, spelled, spelledSet } from '../any_json.ts';
-import { acceptsNothing, acceptsText, type Automaton, automatonOf, bothOf, othersOf } from '../automaton.ts';
+import {
+  acceptsNothing,
+  acceptsText,
+  type Automaton,
+  automatonOf,
+  bothOf,
+  isAutomaton,
+  othersOf,
+} from '../automaton.ts';
 import { charactersOf, complementOf } from '../code_points.ts';
 import { choice, choiceOf, type Expression, NEVER, repeat, sequence, text } from '../grammar.ts';
 import type { Conversion } from './conversion.ts';
@@ -209,8 +217,10 @@ function patternKind(
   name: string,
 ): KeyKind[] {
   const [only] = matching;
-  if (patterns.length === 1 && only && languages.length === 0)
-    return [{ key: quoted(spelled(patternAt(only.pattern, only.pointer, 'search'))), parts: values }];
+  if (patterns.length === 1 && only && languages.length === 0) {
+    const language = patternAt(only.pattern, only.pointer, 'search');
+    if (!isAutomaton(language)) return [{ key: quoted(spelled(language)), parts: values }];
+  }
   const own = patterns.map((one) => (matching.includes(one) ? one.automaton() : othersOf(one.automaton())));
   const [first, ...others] = [...own, ...languages];
   const automaton = first ? others.reduce(bothOf, first) : undefined;

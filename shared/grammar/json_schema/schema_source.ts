@@ -3,7 +3,7 @@ import { Ajv, type Options } from 'ajv';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { messageOf } from '../../base/failure.ts';
 import { acceptsText, automatonOf } from '../automaton.ts';
-import { regexExpression } from '../regex.ts';
+import { regexLanguage } from '../regex.ts';
 import { SchemaError } from './converted_schema.ts';
 import { formats } from './formats.ts';
 
@@ -28,7 +28,7 @@ export type SchemaObject = Readonly<Record<string, unknown>>;
 /** Patterns are tried by automata: a regular expression of a client may take exponential time. */
 const regExp = Object.assign(
   (pattern: string) => {
-    const automaton = automatonOf(regexExpression(pattern, 'search'));
+    const automaton = automatonOf(regexLanguage(pattern, 'search'));
     return { test: (text: string) => acceptsText(automaton, text) };
   },
   { code: '' },

@@ -3,9 +3,9 @@
  * has one part of variable length, and else by automata.
  */
 import { ANY_CHARACTER, ANY_STRING, quoted, spelled, spelledSet } from '../any_json.ts';
-import { type Automaton, automatonOf, bothOf, lengthsOf } from '../automaton.ts';
+import { type Automaton, automatonOf, bothOf, isAutomaton, type Language, lengthsOf } from '../automaton.ts';
 import { choice, type Expression, GrammarError, isNever, NEVER, repeat, sequence, text } from '../grammar.ts';
-import { regexExpression } from '../regex.ts';
+import { regexLanguage } from '../regex.ts';
 import { automatonRules } from './automaton_rules.ts';
 import type { Conversion } from './conversion.ts';
 import { SchemaError } from './converted_schema.ts';
@@ -38,7 +38,7 @@ export function located(error: unknown, pointer: string): unknown {
 }
 
 function stringOf(
-  languages: readonly Expression[],
+  languages: readonly Language[],
   min: number,
   max: number | undefined,
   conversion: Conversion,
@@ -46,7 +46,7 @@ function stringOf(
 ): Expression {
   const [only] = languages;
   if (!only) return min === 0 && max === undefined ? ANY_STRING : quoted(repeat(ANY_CHARACTER, min, max));
-  if (languages.length === 1) {
+  if (languages.length === 1 && !isAutomaton(only)) {
     const bounded = withLength(only, min, max);
     if (bounded) return quoted(spelled(bounded));
   }
@@ -77,8 +77,8 @@ export function lengthBounds(facts: Facts): [min: number, max: number | undefine
 }
 
 /** Languages of patterns and formats, by what they are called. `isShort`: with the short forms of formats, because a bound is to hold. */
-export function languagesOf(facts: Facts, conversion: Conversion, isShort = false): Map<string, Expression> {
-  const found = new Map<string, Expression>();
+export function languagesOf(facts: Facts, conversion: Conversion, isShort = false): Map<string, Language> {
+  const found = new Map<string, Language>();
   for (const { value, pointer } of facts.keywords.get('pattern') ?? [])
     if (typeof value === 'string') found.set(`pattern ${value}`, patternAt(value, pointer, 'search'));
   for (const { value, pointer } of facts.keywords.get('format') ?? []) {
@@ -92,9 +92,9 @@ export function languagesOf(facts: Facts, conversion: Conversion, isShort = fals
 }
 
 /** Returns the language of a regular expression in a schema. @throws SchemaError with its pointer */
-export function patternAt(pattern: string, pointer: string, mode: 'whole' | 'search'): Expression {
+export function patternAt(pattern: string, pointer: string, mode: 'whole' | 'search'): Language {
   try {
-    return regexExpression(pattern, mode);
+    return regexLanguage(pattern, mode);
   } catch (error) {
     throw located(error, pointer);
   }

@@ -1,0 +1,238 @@
+/**
+ * Deterministic automata of regular expressions with looks. A look behind is decided by what has been read: its body runs along from the
+ * start of the text. A look ahead is decided later: whoever passes it takes on an obligation, which is the body as far as it has been read, and
+ * counts at the end only if all its obligations are met.
+ *
+ *     state          = where the bodies of looks behind are, and the runs that are possible
+ *     run            = a state of the automaton and its obligations
+ *     obligation     = a look ahead, and the runs of its body that are possible: one must end well, or with (?!…) none may
+ */
+import type { AST } from '@eslint-community/regexpp';
+import { type Automaton, explore, tooLarge } from './automaton.ts';
+import { classesOf, type CodePoints, hasCodePoint } from './code_points.ts';
+import { type Body, type Look, LookNfa } from './look_nfa.ts';
+import { minimalOf } from './minimal_automaton.ts';
+
+/** Runs of one state (P1). */
+const MAX_RUNS = 2_000;
+/** Obligations (P1). */
+const MAX_OBLIGATIONS = 5_000;
+
+/** Returns the automaton of the texts that match: as a whole, or with `isSearch` in a part. @throws GrammarError */
+export function lookAutomaton(alternatives: readonly AST.Alternative[], isSearch: boolean): Automaton {
+  return minimalOf(new Determiniser(new LookNfa(alternatives, isSearch)).run());
+}
+
+interface Run {
+  readonly state: number;
+  /** Ids of obligations, in order. */
+  readonly owes: readonly number[];
+}
+
+interface Obligation {
+  readonly look: Look;
+  readonly runs: readonly Run[];
+}
+
+/** What has been read so far. */
+interface Reading {
+  /** States of each body of looks behind, and whether it has just ended. */
+  readonly behinds: readonly (readonly number[])[];
+  readonly holds: readonly boolean[];
+  readonly runs: readonly Run[];
+}
+
+class Determiniser {
+  readonly #nfa: LookNfa;
+  /** Characters that no step tells apart, and where each state leads with each of them. */
+  readonly #classes: readonly CodePoints[];
+  readonly #targets: readonly (readonly (readonly number[])[])[];
+  readonly #readings: Reading[] = [];
+  readonly #readingIds = new Map<string, number>();
+  readonly #obligations: Obligation[] = [];
+  readonly #obligationIds = new Map<string, number>();
+  /** Obligations that begin or go on, by what they depend on. */
+  readonly #begun = new Map<string, number | boolean>();
+  readonly #stepped = new Map<string, number | boolean>();
+
+  constructor(nfa: LookNfa) {
+    this.#nfa = nfa;
+    this.#classes = classesOf(nfa.steps.flatMap((steps) => steps.map(({ set }) => set)));
+    this.#targets = nfa.steps.map((steps) =>
+      this.#classes.map((own) =>
+        steps.flatMap(({ set, target }) => (hasCodePoint(set, own[0]?.[0] ?? 0) ? [target] : [])),
+      ),
+    );
+  }
+
+  run(): Automaton {
+    const { start, accept } = this.#nfa.whole;
+    const first = this.#reading(
+      this.#nfa.behinds.map((body) => [body.start]),
+      (holds) => this.#closure([{ state: start, owes: [] }], holds),
+    );
+    return explore<readonly [number]>([this.#idOf(first)], ([id]) => {
+      const reading = this.#readings[id];
+      if (!reading) return { isAccepting: false, edges: [] };
+      const edges = this.#classes.flatMap((set, own) => {
+        const next = this.#next(reading, own);
+        return next.runs.length === 0 ? [] : [{ set, target: [this.#idOf(next)] as const }];
+      });
+      return { isAccepting: this.#endsWell(reading.runs, accept), edges };
+    });
+  }
+
+  #idOf(reading: Reading): number {
+    const key = `${reading.behinds.join(';')}|${reading.runs.map(keyOf).join(' ')}`;
+    const known = this.#readingIds.get(key);
+    if (known !== undefined) return known;
+    this.#readingIds.set(key, this.#readings.length);
+    return this.#readings.push(reading) - 1;
+  }
+
+  #next({ behinds, runs }: Reading, own: number): Reading {
+    return this.#reading(
+      behinds.map((states) => states.flatMap((state) => this.#targets[state]?.[own] ?? [])),
+      (holds) => this.#step(runs, own, holds),
+    );
+  }
+
+  /** `seeds`: states of each body of looks behind; `runsAt`: the runs, by which of those hold. */
+  #reading(seeds: readonly (readonly number[])[], runsAt: (holds: readonly boolean[]) => Run[]): Reading {
+    const behinds: number[][] = [];
+    const holds: boolean[] = [];
+    for (const [i, states] of seeds.entries()) {
+      const own = this.#behindClosure(states, holds);
+      behinds.push(own);
+      holds.push(own.includes(this.#nfa.behinds[i]?.accept ?? -1));
+    }
+    const runs = runsAt(holds);
+    const { whole, isSearch } = this.#nfa;
+    const done = isSearch ? runs.find(({ state, owes }) => state === whole.accept && owes.length === 0) : undefined;
+    // Any text may follow: what is behind decides nothing any more.
+    return done ? { behinds: [], holds: [], runs: [done] } : { behinds, holds, runs };
+  }
+
+  #behindClosure(states: readonly number[], holds: readonly boolean[]): number[] {
+    const reached = new Set<number>();
+    const open = [...states];
+    for (let next = open.pop(); next !== undefined; next = open.pop()) {
+      if (reached.has(next)) continue;
+      reached.add(next);
+      for (const { target, look } of this.#nfa.jumps[next] ?? [])
+        if (!look || holds[look.body] !== look.isNegative) open.push(target);
+    }
+    return [...reached].sort((a, b) => a - b);
+  }
+
+  #step(runs: readonly Run[], own: number, holds: readonly boolean[]): Run[] {
+    const seeds = runs.flatMap(({ state, owes }) => {
+      const targets = this.#targets[state]?.[own] ?? [];
+      const left = targets.length > 0 ? this.#stepAll(owes, own, holds) : undefined;
+      return left ? targets.map((target) => ({ state: target, owes: left })) : [];
+    });
+    return this.#closure(seeds, holds);
+  }
+
+  /** Returns what is left of obligations behind a character; undefined where one cannot be met any more. */
+  #stepAll(owes: readonly number[], own: number, holds: readonly boolean[]): readonly number[] | undefined {
+    const left: number[] = [];
+    for (const id of owes) {
+      const key = `${id} ${own} ${holds.join()}`;
+      const known = this.#stepped.get(key);
+      const obligation = this.#obligations[id];
+      const next = known ?? (obligation ? this.#owed(obligation.look, this.#step(obligation.runs, own, holds)) : false);
+      this.#stepped.set(key, next);
+      if (next === false) return undefined;
+      if (next !== true) left.push(next);
+    }
+    return sorted(left);
+  }
+
+  /** Returns the obligation of one who passes a look ahead; true: none, false: nobody may. */
+  #begin(look: Look, holds: readonly boolean[]): number | boolean {
+    const key = `${look.body} ${look.isNegative} ${holds.join()}`;
+    const known = this.#begun.get(key);
+    if (known !== undefined) return known;
+    const { start } = this.#nfa.aheads[look.body] as Body;
+    const begun = this.#owed(look, this.#closure([{ state: start, owes: [] }], holds));
+    this.#begun.set(key, begun);
+    return begun;
+  }
+
+  #owed(look: Look, runs: readonly Run[]): number | boolean {
+    const { accept } = this.#nfa.aheads[look.body] as Body;
+    if (runs.length === 0) return look.isNegative;
+    if (runs.some(({ state, owes }) => state === accept && owes.length === 0)) return !look.isNegative;
+    const key = `${look.body} ${look.isNegative} ${runs.map(keyOf).join(' ')}`;
+    const known = this.#obligationIds.get(key);
+    if (known !== undefined) return known;
+    if (this.#obligations.length >= MAX_OBLIGATIONS) throw tooLarge();
+    this.#obligationIds.set(key, this.#obligations.length);
+    return this.#obligations.push({ look, runs }) - 1;
+  }
+
+  /** Returns the runs that are possible at a place, without those that owe more than another one in the same state. */
+  #closure(seeds: readonly Run[], holds: readonly boolean[]): Run[] {
+    const reached = new Map<string, Run>();
+    const open = [...seeds];
+    for (let next = open.pop(); next; next = open.pop()) {
+      const key = keyOf(next);
+      if (reached.has(key)) continue;
+      if (reached.size >= MAX_RUNS) throw tooLarge();
+      reached.set(key, next);
+      for (const { target, look } of this.#nfa.jumps[next.state] ?? []) {
+        const passed = this.#pass(next.owes, look, holds);
+        if (passed) open.push({ state: target, owes: passed });
+      }
+    }
+    return this.#leastRuns([...reached.values()]);
+  }
+
+  /** Returns the obligations behind a step without a character; undefined where it may not be taken. */
+  #pass(owes: readonly number[], look: Look | undefined, holds: readonly boolean[]): readonly number[] | undefined {
+    if (!look) return owes;
+    if (look.kind === 'behind') return holds[look.body] === look.isNegative ? undefined : owes;
+    const begun = this.#begin(look, holds);
+    if (begun === false) return undefined;
+    return begun === true || owes.includes(begun) ? owes : sorted([...owes, begun]);
+  }
+
+  #leastRuns(runs: readonly Run[]): Run[] {
+    const byState = new Map<number, Run[]>();
+    const shortest = runs.filter(({ state }) => this.#isReal(state)).sort((a, b) => a.owes.length - b.owes.length);
+    for (const run of shortest) {
+      const others = byState.get(run.state) ?? [];
+      if (others.some(({ owes }) => owes.every((id) => run.owes.includes(id)))) continue;
+      byState.set(run.state, [...others, run]);
+    }
+    return [...byState.keys()]
+      .sort((a, b) => a - b)
+      .flatMap((state) => [...(byState.get(state) ?? [])].sort((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1)));
+  }
+
+  /** Whether a state is more than a way to others. */
+  #isReal(state: number): boolean {
+    return (this.#nfa.steps[state]?.length ?? 0) > 0 || (this.#nfa.jumps[state]?.length ?? 0) === 0;
+  }
+
+  /** Whether one of the runs may end with the text. */
+  #endsWell(runs: readonly Run[], accept: number): boolean {
+    return runs.some(({ state, owes }) => state === accept && owes.every((id) => this.#isMet(id)));
+  }
+
+  #isMet(id: number): boolean {
+    const obligation = this.#obligations[id];
+    if (!obligation) return false;
+    const { look, runs } = obligation;
+    return this.#endsWell(runs, (this.#nfa.aheads[look.body] as Body).accept) !== look.isNegative;
+  }
+}
+
+function keyOf({ state, owes }: Run): string {
+  return `${state}:${owes.join('.')}`;
+}
+
+function sorted(ids: readonly number[]): number[] {
+  return [...new Set(ids)].sort((a, b) => a - b);
+}
