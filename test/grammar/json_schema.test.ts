@@ -121,6 +121,50 @@ const cases: Readonly<Record<string, Case>> = {
   },
   'enum with not': { schema: { enum: [1, 5, 'x'], not: { const: 5 } }, valid: ['1', '"x"'], others: ['5'] },
   const: { schema: { const: 'a/"b"\n' }, valid: ['"a/\\"b\\"\\n"'], others: ['"a"'] },
+  'enum beside two patterns': {
+    schema: { enum: ['ax', 'bx', 'ay'], allOf: [{ pattern: '^a' }, { pattern: 'x$' }] },
+    valid: ['"ax"'],
+    others: ['"bx"', '"ay"'],
+  },
+  'a key that is excluded beside open ones': {
+    schema: object({ a: false }, { additionalProperties: true }),
+    valid: ['{}', '{"b": 1}'],
+    others: ['{"a": 1}'],
+  },
+  'required keys of no schema': {
+    schema: object({ a: { type: 'integer' } }, { required: ['', '__proto__', 'a'] }),
+    valid: ['{"a": 1, "": null, "__proto__": [2]}'],
+    others: ['{"a": 1}', '{"a": 1, "": 1}', '{"a": 1, "": 1, "__proto__": 1, "b": 1}'],
+  },
+  'keys that others demand, of no schema': {
+    schema: object({ a: { type: 'integer' } }, { dependentRequired: { a: ['q'] } }),
+    valid: ['{}', '{"a": 1, "q": "x"}'],
+    others: ['{"a": 1}', '{"q": 1}'],
+  },
+  'more items than are described': {
+    schema: { type: 'array', prefixItems: [{ type: 'integer' }], minItems: 3 },
+    valid: ['[1, "x", null]'],
+    others: ['[1, 2]', '[1, 2, 3, 4]', '["x", 2, 3]'],
+  },
+  'unevaluated beside what is merged': {
+    schema: {
+      ...object({ b: { type: 'integer' } }, { unevaluatedProperties: false, required: ['a'] }),
+      allOf: [{ $ref: '#/$defs/base' }],
+      $defs: { base: object({ a: { type: 'integer' } }) },
+    },
+    valid: ['{"b": 1, "a": 2}', '{"a": 2}'],
+    others: ['{"b": 1}', '{"a": 1, "c": 1}'],
+  },
+  'a pattern with a look ahead, and a length': {
+    schema: { type: 'string', pattern: '^(?!.*--)[a-z-]+$', minLength: 2, maxLength: 4 },
+    valid: ['"a-b"', '"ab"'],
+    others: ['"a--b"', '"a"', '"abcde"'],
+  },
+  'keys by a pattern with a look ahead': {
+    schema: { type: 'object', patternProperties: { '^(?!_)\\w+$': { type: 'integer' } }, additionalProperties: false },
+    valid: ['{"a_": 1}', '{}'],
+    others: ['{"_a": 1}', '{"a": "x"}'],
+  },
   nullable: { schema: { type: 'string', nullable: true }, valid: ['null', '"x"'], others: ['1'] },
   minimum: { schema: { type: 'integer', minimum: 5 }, valid: ['5', '9', '10', '100'], others: ['4', '3', '-9', '0'] },
   'minimum below 0': {

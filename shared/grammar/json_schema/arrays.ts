@@ -6,8 +6,9 @@ import { COMMA, literalJson, itemsThen } from '../any_json.ts';
 import { choice, type Expression, NEVER, repeat, sequence, text } from '../grammar.ts';
 import type { Conversion } from './conversion.ts';
 import { SchemaError } from './converted_schema.ts';
-import { type Facts, largest, pointerOf, smallest } from './facts.ts';
+import { type Facts, inPlaceOf, largest, pointerOf, smallest } from './facts.ts';
 import { isSchema, type Located, pointerTo } from './schema_source.ts';
+import { isAnything, isNothing } from './trivial_schemas.ts';
 import { listedValues } from './values.ts';
 
 /** Items that are counted (P1). */
@@ -21,9 +22,10 @@ const END = text(']');
 
 /** Returns the arrays that satisfy the facts. */
 export function arrayExpression(facts: Facts, conversion: Conversion): Expression {
-  const [min, max] = countBounds(facts);
-  if (max !== undefined && max < min) return NEVER;
-  const items = itemsOf(facts);
+  const [min, most] = countBounds(facts);
+  if (most !== undefined && most < min) return NEVER;
+  const { isExtended, ...items } = itemsOf(facts, min, conversion);
+  const max = isExtended ? min : most;
   const content = ((): Expression => {
     if (isUnique(facts) && (max ?? 2) > 1) return uniqueItems(facts, items, min, max, conversion);
     const contains = containsOf(facts);
@@ -54,12 +56,30 @@ interface Items {
   readonly rest: readonly Located[] | undefined;
 }
 
-/** The positions of all schemas. */
-function itemsOf(facts: Facts): Items {
-  const sources = facts.schemas.map((located) => itemsIn(located)).filter((one) => one !== undefined);
+/** The schemas of each position, as one schema says them. */
+interface OwnItems extends Items {
+  /** Whether nothing is said of what comes after the prefix. */
+  readonly isUnsaid: boolean;
+  /** With unevaluatedItems as `rest`: whether that says nothing of the items of another schema, by its pointer. Undefined: `rest` holds for all. */
+  readonly knows: ((pointer: string) => boolean) | undefined;
+  readonly pointer: string;
+}
+
+/** The positions of all schemas. `isExtended`: items follow of which nothing is said, because `min` of them must be there. */
+function itemsOf(facts: Facts, min: number, conversion: Conversion): Items & { readonly isExtended: boolean } {
+  const sources = facts.schemas.map((located) => itemsIn(located, conversion)).filter((one) => one !== undefined);
   const length = Math.max(0, ...sources.map(({ prefix }) => prefix.length));
+  const isExtending = ({ isUnsaid, prefix }: OwnItems): boolean => isUnsaid && min > prefix.length;
+  const isKnown = (i: number, { knows, pointer }: OwnItems): boolean =>
+    knows !== undefined &&
+    sources.some(
+      (other) => other.pointer !== pointer && knows(other.pointer) && (i < other.prefix.length || saysRest(other)),
+    );
   const at = (i: number): Located[] | undefined => {
-    const parts = sources.map(({ prefix, rest }) => (i < prefix.length ? prefix[i] : rest));
+    const parts = sources.map((one) => {
+      if (i < one.prefix.length) return one.prefix[i];
+      return isKnown(i, one) || isExtending(one) ? [] : one.rest;
+    });
     return parts.some((part) => part === undefined) ? undefined : parts.flatMap((part) => part ?? []);
   };
   const prefix: Located[][] = [];
@@ -68,10 +88,15 @@ function itemsOf(facts: Facts): Items {
     if (!parts) break;
     prefix.push(parts);
   }
-  return { prefix, rest: prefix.length < length ? undefined : at(length) };
+  return { prefix, rest: prefix.length < length ? undefined : at(length), isExtended: sources.some(isExtending) };
 }
 
-function itemsIn({ schema, pointer }: Located): Items | undefined {
+function saysRest({ isUnsaid, knows }: OwnItems): boolean {
+  return !isUnsaid && knows === undefined;
+}
+
+function itemsIn(located: Located, conversion: Conversion): OwnItems | undefined {
+  const { schema, pointer } = located;
   if (typeof schema === 'boolean') return undefined;
   const { prefixItems, items, additionalItems, unevaluatedItems } = schema;
   const list = Array.isArray(prefixItems) ? prefixItems : Array.isArray(items) ? items : undefined;
@@ -82,8 +107,13 @@ function itemsIn({ schema, pointer }: Located): Items | undefined {
   const prefix = (list ?? []).map((part: unknown, i): Located[] =>
     isSchema(part) ? [{ schema: part, pointer: pointerTo(pointer, keyword, i) }] : [],
   );
-  if (after === false || after === undefined) return { prefix, rest: undefined };
-  return { prefix, rest: isSchema(after) ? [{ schema: after, pointer: pointerTo(pointer, afterKeyword) }] : [] };
+  const isLast = after === undefined || isNothing(after);
+  const isOther = afterKeyword === 'unevaluatedItems' && after !== undefined && !isAnything(after);
+  return {
+    ...{ prefix, pointer, isUnsaid: after === undefined },
+    rest: isLast ? undefined : isSchema(after) ? [{ schema: after, pointer: pointerTo(pointer, afterKeyword) }] : [],
+    knows: isOther ? inPlaceOf(located, conversion.source) : undefined,
+  };
 }
 
 function plainItems({ prefix, rest }: Items, min: number, max: number | undefined, conversion: Conversion): Expression {

@@ -16,7 +16,7 @@ import { type Facts, factsOf } from './facts.ts';
 import type { JsonType } from './keywords.ts';
 import { numberExpression } from './numbers.ts';
 import { objectExpression } from './objects.ts';
-import { isRequiredOnly } from './presence.ts';
+import { isRequiredOnly } from './presence_rules.ts';
 import { type Located, SchemaSource, WITHOUT } from './schema_source.ts';
 import { located, stringExpression } from './strings.ts';
 import { listedValues } from './values.ts';

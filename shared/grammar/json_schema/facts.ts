@@ -6,10 +6,9 @@ import { SchemaError } from './converted_schema.ts';
 import { integerFormats } from './formats.ts';
 import { type JsonType, treatmentOf } from './keywords.ts';
 import { isSchema, type Located, pointerTo, type SchemaObject, type SchemaSource, WITHOUT } from './schema_source.ts';
+import { isAnything, isNothing, isSilent } from './trivial_schemas.ts';
 
 const ALL_TYPES: readonly JsonType[] = ['object', 'array', 'string', 'number', 'boolean', 'null'];
-/** Keywords that only hold or name other schemas. */
-const SILENT: ReadonlySet<string> = new Set(['$defs', 'definitions', '$id', '$anchor']);
 const FOLLOWED: readonly string[] = ['anyOf', 'oneOf', 'allOf', '$ref'];
 /** Schemas that one value has to satisfy at once (P1). */
 const MAX_MERGED = 500;
@@ -29,7 +28,7 @@ export interface Disjunction {
 
 /** All that is known of one value. */
 export interface Facts {
-  /** Some schema is `false`. */
+  /** Some schema says that there is no value, or all alternatives of a disjunction do. */
   isNever: boolean;
   types: ReadonlySet<JsonType>;
   /** Whether `types` follows from a `type`, not from other keywords. */
@@ -70,7 +69,9 @@ export function factsOf(parts: readonly Located[], source: SchemaSource, ignore:
   for (const { value } of keywords.get('format') ?? [])
     spokenOf.add(typeof value === 'string' && integerFormats.has(value) ? 'integer' : 'string');
   return {
-    isNever: schemas.some(({ schema }) => schema === false),
+    isNever:
+      schemas.some(({ schema }) => isNothing(schema)) ||
+      disjunctions.some(({ alternatives }) => alternatives.every(({ schema }) => isNothing(schema))),
     ...{ types: types ?? inferred(spokenOf), hasType: types !== undefined },
     ...{ keywords, schemas, disjunctions, refused },
   };
@@ -95,7 +96,25 @@ function collected(parts: readonly Located[], source: SchemaSource): Located[] {
   return [...found.values()];
 }
 
-/** A keyword that is refused unless it holds for every value. */
+/**
+ * Returns whether a schema is one of those that `located` brings to the same value: itself, those of its `allOf` and `$ref`, and its alternatives.
+ * They are what its `unevaluatedProperties` and `unevaluatedItems` know of. Takes pointers.
+ */
+export function inPlaceOf({ pointer }: Located, source: SchemaSource): (other: string) => boolean {
+  const original = source.at(withoutMarks(pointer));
+  const reached = original ? collected([original], source).map((one) => one.pointer) : [];
+  const beginnings = reached.flatMap((one) => [pointerTo(one, 'anyOf', ''), pointerTo(one, 'oneOf', '')]);
+  return (other) => {
+    const own = withoutMarks(other);
+    return reached.includes(own) || beginnings.some((beginning) => own.startsWith(beginning));
+  };
+}
+
+function withoutMarks(pointer: string): string {
+  return pointer.replaceAll(WITHOUT, '');
+}
+
+/** A keyword that is refused unless it holds for every value, or for none. */
 function addRefused(
   refused: { pointer: string; keyword: string; remedy: string }[],
   keyword: string,
@@ -103,7 +122,8 @@ function addRefused(
   pointer: string,
   remedy: string,
 ): void {
-  if (keyword !== 'not' || value !== false) refused.push({ pointer, keyword, remedy });
+  if (keyword === 'not' && (isNothing(value) || isAnything(value))) return;
+  refused.push({ pointer, keyword, remedy });
 }
 
 function typesOf(schema: SchemaObject): ReadonlySet<JsonType> {
@@ -156,11 +176,7 @@ export function withoutDisjunctions(facts: Facts, kept: readonly Disjunction[]):
     return { schema: Object.fromEntries(entries), pointer: `${pointer}${WITHOUT}` };
   });
   // Fewer schemas are the same rule in more places.
-  return schemas.filter(({ schema }) => typeof schema === 'boolean' || Object.keys(schema).some(saysSomething));
-}
-
-function saysSomething(keyword: string): boolean {
-  return !SILENT.has(keyword) && treatmentOf(keyword)?.kind !== 'annotation';
+  return schemas.filter(({ schema }) => typeof schema === 'boolean' || !Object.keys(schema).every(isSilent));
 }
 
 /** Returns the numbers of a keyword. */

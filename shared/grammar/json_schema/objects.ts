@@ -2,7 +2,7 @@
  * Objects: declared properties in the order of the schema, others after them. A rule per property and per whether something stands before it
  * keeps the grammar linear in the number of properties; counts of properties are part of the rule only where a bound needs them.
  */
-import { COLON, COMMA, ANY_OBJECT, itemsThen, literalJson } from '../any_json.ts';
+import { ANY_STRING, COLON, COMMA, ANY_OBJECT, itemsThen, literalJson } from '../any_json.ts';
 import { choice, type Expression, NEVER, ruleNamed, sequence, text } from '../grammar.ts';
 import type { Conversion } from './conversion.ts';
 import { SchemaError } from './converted_schema.ts';
@@ -33,7 +33,9 @@ function isAnyObject({ declared, required, others }: Properties, facts: Facts): 
   const isPlain = !['propertyNames', 'dependentRequired', 'dependencies'].some((keyword) =>
     facts.keywords.has(keyword),
   );
-  const isOpen = others.length === 1 && others[0]?.parts.every(({ schema }) => schema === true) === true;
+  const [only] = others;
+  // Keys that may not be there are no longer declared; they are missing among the others.
+  const isOpen = others.length === 1 && only?.key === ANY_STRING && only.parts.every(({ schema }) => schema === true);
   return isPlain && declared.length === 0 && required.size === 0 && isOpen && !facts.keywords.has('patternProperties');
 }
 

@@ -1,8 +1,8 @@
 /** Which properties may be there together: `dependentRequired`, and `oneOf` whose alternatives only require properties. */
 import { SchemaError } from './converted_schema.ts';
-import { type Disjunction, type Facts } from './facts.ts';
+import type { Facts } from './facts.ts';
+import { dependenciesOf, exclusiveLists } from './presence_rules.ts';
 import type { Properties } from './properties.ts';
-import type { Located } from './schema_source.ts';
 
 /** Properties whose presence depends on others (P1): a variant of the object for each set of them. */
 const MAX_DEPENDENT = 6;
@@ -14,9 +14,9 @@ export interface Presence {
 }
 
 /** Returns the sets of properties that may be there together. @throws SchemaError when there are too many */
-export function presenceOf(facts: Facts, { declared, required }: Properties): readonly Presence[] {
+export function presenceOf(facts: Facts, { declared, required, implied }: Properties): readonly Presence[] {
   const dependencies = dependenciesOf(facts);
-  const exclusive = facts.disjunctions.filter(isRequiredOnly).map(requiredLists);
+  const exclusive = exclusiveLists(facts);
   const involved = [
     ...new Set([...dependencies.flatMap(([name, needs]) => [name, ...needs]), ...exclusive.flat(2)]),
   ].filter((name) => declared.some((property) => property.name === name) && !required.has(name));
@@ -26,43 +26,19 @@ export function presenceOf(facts: Facts, { declared, required }: Properties): re
       pointer || (facts.disjunctions[0]?.pointer ?? ''),
       `the presence of more than ${MAX_DEPENDENT} properties depends on others, which cannot be enforced: use anyOf of whole objects`,
     );
+  // A key that no schema declares is there for another one only.
+  const isDemanded = (name: string, has: (name: string) => boolean): boolean =>
+    dependencies.some(([other, needs]) => has(other) && needs.includes(name)) ||
+    exclusive.flat().some((list) => list.includes(name) && list.every(has));
   const variants: Presence[] = [];
   for (let chosen = 0; chosen < 1 << involved.length; chosen++) {
     const present = new Set(involved.filter((_, i) => (chosen & (1 << i)) !== 0));
     const has = (name: string): boolean => present.has(name) || required.has(name);
     const isAllowed =
       dependencies.every(([name, needs]) => !has(name) || needs.every(has)) &&
-      exclusive.every((lists) => lists.filter((list) => list.every(has)).length === 1);
+      exclusive.every((lists) => lists.filter((list) => list.every(has)).length === 1) &&
+      [...present].every((name) => !implied.has(name) || isDemanded(name, has));
     if (isAllowed) variants.push({ present, absent: new Set(involved.filter((name) => !present.has(name))) });
   }
   return variants;
-}
-
-function dependenciesOf(facts: Facts): [name: string, needs: string[], pointer: string][] {
-  return ['dependentRequired', 'dependencies'].flatMap((keyword) =>
-    (facts.keywords.get(keyword) ?? []).flatMap(({ value, pointer }) =>
-      Object.entries(value as Record<string, unknown>).map(([name, needs]): [string, string[], string] => {
-        if (!Array.isArray(needs))
-          throw new SchemaError(pointer, `${keyword} with a schema cannot be enforced: use anyOf of whole objects`);
-        return [name, needs as string[], pointer];
-      }),
-    ),
-  );
-}
-
-/** Whether a disjunction is exclusive and its alternatives only require properties. */
-export function isRequiredOnly({ alternatives, isExclusive }: Disjunction): boolean {
-  return isExclusive && alternatives.every(({ schema }) => isRequirement(schema));
-}
-
-function isRequirement(schema: Located['schema']): boolean {
-  if (typeof schema === 'boolean' || !Array.isArray(schema['required'])) return false;
-  return Object.keys(schema).every((keyword) => ['required', 'title', 'description'].includes(keyword));
-}
-
-function requiredLists({ alternatives }: Disjunction): string[][] {
-  return alternatives.map(({ schema }) => {
-    const required = typeof schema === 'object' ? schema['required'] : undefined;
-    return Array.isArray(required) ? (required as string[]) : [];
-  });
 }

@@ -18,9 +18,11 @@ import { charactersOf, complementOf } from '../code_points.ts';
 import { choice, choiceOf, type Expression, NEVER, repeat, sequence, text } from '../grammar.ts';
 import type { Conversion } from './conversion.ts';
 import { SchemaError } from './converted_schema.ts';
-import { type Facts, pointerOf } from './facts.ts';
-import { isSchema, type Located, pointerTo } from './schema_source.ts';
-import { automatonString, languagesOf, lengthBounds, located, patternAt, stringExpression } from './strings.ts';
+import { type Facts, largest, pointerOf } from './facts.ts';
+import { type KeyPattern, type KeySource, keySourceOf } from './key_sources.ts';
+import { demandedNames, demandingNames } from './presence_rules.ts';
+import { isSchema, type Located } from './schema_source.ts';
+import { automatonString, languagesOf, lengthBounds, patternAt, stringExpression } from './strings.ts';
 import { listedValues } from './values.ts';
 
 /** Patterns of keys of one object (P1): each set of them is a kind of keys. */
@@ -45,24 +47,9 @@ interface KeyKind {
 export interface Properties {
   readonly declared: readonly Property[];
   readonly required: ReadonlySet<string>;
+  /** Keys that no schema declares, and that must be there because of others. */
+  readonly implied: ReadonlySet<string>;
   readonly others: readonly KeyKind[];
-}
-
-/** A pattern of keys, and the schema of their values. */
-interface KeyPattern {
-  readonly pattern: string;
-  readonly pointer: string;
-  readonly value: Located;
-  /** Made when it is first needed: one pattern alone needs none. */
-  readonly automaton: () => Automaton;
-}
-
-/** Keys as one schema speaks of them. */
-interface KeySource {
-  readonly declared: ReadonlyMap<string, Located>;
-  readonly patterns: readonly KeyPattern[];
-  /** The schema of all other keys; undefined: not said. */
-  readonly additional: Located | undefined;
 }
 
 const known = new WeakMap<Facts, Properties>();
@@ -75,22 +62,37 @@ export function propertiesOf(facts: Facts, conversion: Conversion): Properties {
 }
 
 function findProperties(facts: Facts, conversion: Conversion): Properties {
-  const sources = facts.schemas.flatMap((located) => keySourceOf(located) ?? []);
+  const sources = facts.schemas.flatMap((one) => keySourceOf(one, conversion) ?? []);
   const names = new Set(sources.flatMap(({ declared }) => [...declared.keys()]));
   const hasDeclared = names.size > 0;
   const required = requiredOf(facts);
-  const isOpen =
-    sources.some(({ additional }) => additional) ||
-    (!hasDeclared && !sources.some(({ patterns }) => patterns.length > 0));
+  const [demanded, demanding] = [demandedNames(facts), demandingNames(facts)];
+  const implied = [...demanded].filter((name) => !names.has(name));
   for (const name of required) names.add(name);
   const keyTest = keyTestOf(facts, conversion);
+  const canBe = (parts: readonly Located[] | undefined): boolean =>
+    parts !== undefined && !conversion.facts(parts).isNever;
+  /** Whether there are fewer keys than there must be. Those that depend on others may not be there together. */
+  const isShort = (): boolean => {
+    const sure = demanded.size + demanding.length > 0 ? required : names;
+    const possible = [...sure].filter((name) => keyTest(name) && canBe(partsOf(name, sources, true)));
+    return possible.length < (largest(facts, 'minProperties') ?? 0);
+  };
+  const patterns = sources.flatMap((source) => source.patterns);
+  const isOpen =
+    sources.some(({ additional }) => additional) ||
+    (patterns.length === 0 && !hasDeclared) ||
+    (facts.keywords.has('minProperties') && !patterns.some(({ value }) => canBe([value])) && isShort());
+  // Keys that demand others are not among the others, either.
+  for (const name of [...implied, ...demanding]) names.add(name);
   const declared: Property[] = [];
   for (const name of names) {
-    const parts = partsOf(name, sources, isOpen || !hasDeclared);
+    const isNamed = isOpen || !hasDeclared || required.has(name) || implied.includes(name);
+    const parts = partsOf(name, sources, isNamed);
     if (parts && keyTest(name)) declared.push({ name, parts });
   }
   const others = otherKinds(facts, sources, [...names], isOpen, conversion);
-  return { declared, required, others };
+  return { declared, required, implied: new Set(isOpen ? [] : implied), others };
 }
 
 function requiredOf(facts: Facts): Set<string> {
@@ -98,58 +100,35 @@ function requiredOf(facts: Facts): Set<string> {
   return new Set(lists.flatMap((list) => (Array.isArray(list) ? list.filter((name) => typeof name === 'string') : [])));
 }
 
-function keySourceOf({ schema, pointer }: Located): KeySource | undefined {
-  if (typeof schema === 'boolean') return undefined;
-  const { properties, patternProperties, additionalProperties, unevaluatedProperties } = schema;
-  const [additional, keyword] =
-    additionalProperties === undefined
-      ? [unevaluatedProperties, 'unevaluatedProperties']
-      : [additionalProperties, 'additionalProperties'];
-  if (properties === undefined && patternProperties === undefined && additional === undefined) return undefined;
-  const at = pointerTo(pointer, 'patternProperties');
-  return {
-    declared: new Map(entriesOf(properties, pointerTo(pointer, 'properties'))),
-    patterns: entriesOf(patternProperties, at).map(([pattern, value]) =>
-      keyPattern(pattern, pointerTo(at, pattern), value),
-    ),
-    additional: isSchema(additional) ? { schema: additional, pointer: pointerTo(pointer, keyword) } : undefined,
-  };
-}
-
-function entriesOf(value: unknown, pointer: string): [string, Located][] {
-  if (!isSchema(value) || typeof value === 'boolean') return [];
-  return Object.entries(value).flatMap(([key, schema]) =>
-    isSchema(schema) ? [[key, { schema, pointer: pointerTo(pointer, key) }] satisfies [string, Located]] : [],
-  );
-}
-
 /** Returns what all schemas say of one key; undefined: the key is not allowed. */
-function partsOf(name: string, sources: readonly KeySource[], isOpen: boolean): Located[] | undefined {
-  const parts: Located[] = [];
-  let isKnown = isOpen;
-  for (const { declared, patterns, additional } of sources) {
-    const own = declared.get(name);
-    const matching = patterns.filter(({ automaton }) => acceptsText(automaton(), name)).map(({ value }) => value);
-    if (own || matching.length > 0) {
-      isKnown = true;
-      parts.push(...(own ? [own] : []), ...matching);
-    } else if (additional) parts.push(additional);
-  }
+function partsOf(name: string, sources: readonly KeySource[], isNamed: boolean): Located[] | undefined {
+  const own = sources.map((source) => ownParts(name, source));
+  const parts = own.flatMap((found, i): Located[] => {
+    const source = sources[i];
+    if (found.length > 0 || !source?.additional) return found;
+    return isKnownElsewhere(source, sources, (other) => own[sources.indexOf(other)]?.length !== 0)
+      ? []
+      : [source.additional];
+  });
+  const isKnown = isNamed || own.some((found) => found.length > 0);
   return isKnown && !parts.some(({ schema }) => schema === false) ? parts : undefined;
 }
 
-function keyPattern(pattern: string, pointer: string, value: Located): KeyPattern {
-  let made: Automaton | undefined;
-  const automaton = (): Automaton => (made ??= keyAutomaton(pattern, pointer));
-  return { pattern, pointer, value, automaton };
+function ownParts(name: string, { declared, patterns }: KeySource): Located[] {
+  const own = declared.get(name);
+  const matching = patterns.filter(({ automaton }) => acceptsText(automaton(), name)).map(({ value }) => value);
+  return own ? [own, ...matching] : matching;
 }
 
-function keyAutomaton(pattern: string, pointer: string): Automaton {
-  try {
-    return automatonOf(patternAt(pattern, pointer, 'search'));
-  } catch (error) {
-    throw located(error, pointer);
-  }
+/** Whether `unevaluatedProperties` says nothing of keys because a schema that it knows does; `names`: whether a schema names them. */
+function isKnownElsewhere(
+  source: KeySource,
+  sources: readonly KeySource[],
+  names: (other: KeySource) => boolean,
+): boolean {
+  const { knows } = source;
+  if (!knows) return false;
+  return sources.some((other) => other !== source && knows(other.pointer) && (other.additional || names(other)));
 }
 
 /** Schemas of `propertyNames`. */
@@ -180,7 +159,10 @@ function otherKinds(
     );
   const parts = nameParts(facts);
   if (patterns.length === 0 && !isOpen) return [];
-  const rest = sources.flatMap(({ additional }) => additional ?? []);
+  if (parts.length > 0 && conversion.facts(parts).isNever) return [];
+  const rest = sources.flatMap((source) =>
+    source.additional && !isKnownElsewhere(source, sources, () => false) ? [source.additional] : [],
+  );
   if (patterns.length === 0)
     return rest.some(({ schema }) => schema === false)
       ? []
@@ -191,8 +173,11 @@ function otherKinds(
   for (let chosen = 0; chosen < 1 << patterns.length; chosen++) {
     const matching = patterns.filter((_, i) => (chosen & (1 << i)) !== 0);
     if (chosen === 0 && !isOpen) continue;
+    const isMatching = (source: KeySource): boolean => matching.some((pattern) => pattern.source === source);
     const additional = sources.flatMap((source) =>
-      source.additional && !matching.some((pattern) => pattern.source === source) ? [source.additional] : [],
+      source.additional && !isMatching(source) && !isKnownElsewhere(source, sources, isMatching)
+        ? [source.additional]
+        : [],
     );
     const values = [...matching.map(({ value }) => value), ...additional];
     if (values.some(({ schema }) => schema === false)) continue;

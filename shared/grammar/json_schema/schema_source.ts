@@ -29,7 +29,8 @@ export type SchemaObject = Readonly<Record<string, unknown>>;
 const regExp = Object.assign(
   (pattern: string) => {
     const automaton = automatonOf(regexLanguage(pattern, 'search'));
-    return { test: (text: string) => acceptsText(automaton, text) };
+    // The validator tells patterns apart by their texts.
+    return { test: (text: string) => acceptsText(automaton, text), toString: () => pattern };
   },
   { code: '' },
 );
@@ -95,13 +96,18 @@ export class SchemaSource {
       throw new SchemaError(pointer, `$ref ${JSON.stringify(ref)} is not in this schema: put it into $defs`);
     const target =
       fragment !== '' && !fragment.startsWith('/') ? this.#names.get(`#${fragment}`) : start + decoded(fragment);
-    const schema = target === undefined ? undefined : this.#at(target);
-    if (target === undefined || !isSchema(schema))
-      throw new SchemaError(pointer, `$ref ${JSON.stringify(ref)} refers to nothing in this schema`);
-    return { schema, pointer: target };
+    const found = target === undefined ? undefined : this.at(target);
+    if (!found) throw new SchemaError(pointer, `$ref ${JSON.stringify(ref)} refers to nothing in this schema`);
+    return found;
   }
 
-  #at(pointer: string): unknown {
+  /** Returns the part of the schema at a JSON pointer; undefined where there is none. */
+  at(pointer: string): Located | undefined {
+    const schema = this.#nodeAt(pointer);
+    return isSchema(schema) ? { schema, pointer } : undefined;
+  }
+
+  #nodeAt(pointer: string): unknown {
     let node: unknown = this.root;
     for (const part of pointer.split('/').slice(1)) {
       const key = part.replaceAll('~1', '/').replaceAll('~0', '~');
