@@ -3,9 +3,9 @@
  * start of the text. A look ahead is decided later: whoever passes it takes on an obligation, which is the body as far as it has been read, and
  * counts at the end only if all its obligations are met.
  *
- *     state          = where the bodies of looks behind are, and the runs that are possible
- *     run            = a state of the automaton and its obligations
- *     obligation     = a look ahead, and the runs of its body that are possible: one must end well, or with (?!…) none may
+ *     state          = where the bodies of looks behind are, and the paths that are possible
+ *     path           = a state of the automaton and its obligations
+ *     obligation     = a look ahead, and the paths of its body that are possible: one must end well, or with (?!…) none may
  */
 import type { AST } from '@eslint-community/regexpp';
 import { type Automaton, explore, tooLarge } from './automaton.ts';
@@ -14,7 +14,7 @@ import { type Body, type Look, LookNfa } from './look_nfa.ts';
 import { minimalOf } from './minimal_automaton.ts';
 
 /** Runs of one state (P1). */
-const MAX_RUNS = 2_000;
+const MAX_PATHS = 2_000;
 /** Obligations (P1). */
 const MAX_OBLIGATIONS = 5_000;
 
@@ -23,7 +23,7 @@ export function lookAutomaton(alternatives: readonly AST.Alternative[], isSearch
   return minimalOf(new Determiniser(new LookNfa(alternatives, isSearch)).run());
 }
 
-interface Run {
+interface Path {
   readonly state: number;
   /** Ids of obligations, in order. */
   readonly owes: readonly number[];
@@ -31,15 +31,15 @@ interface Run {
 
 interface Obligation {
   readonly look: Look;
-  readonly runs: readonly Run[];
+  readonly paths: readonly Path[];
 }
 
-/** What has been read so far. */
+/** Where the automaton is after the characters that it has read. */
 interface Reading {
   /** States of each body of looks behind, and whether it has just ended. */
   readonly behinds: readonly (readonly number[])[];
   readonly holds: readonly boolean[];
-  readonly runs: readonly Run[];
+  readonly paths: readonly Path[];
 }
 
 class Determiniser {
@@ -76,29 +76,29 @@ class Determiniser {
       if (!reading) return { isAccepting: false, edges: [] };
       const edges = this.#classes.flatMap((set, own) => {
         const next = this.#next(reading, own);
-        return next.runs.length === 0 ? [] : [{ set, target: [this.#idOf(next)] as const }];
+        return next.paths.length === 0 ? [] : [{ set, target: [this.#idOf(next)] as const }];
       });
-      return { isAccepting: this.#endsWell(reading.runs, accept), edges };
+      return { isAccepting: this.#endsWell(reading.paths, accept), edges };
     });
   }
 
   #idOf(reading: Reading): number {
-    const key = `${reading.behinds.join(';')}|${reading.runs.map(keyOf).join(' ')}`;
+    const key = `${reading.behinds.join(';')}|${reading.paths.map(keyOf).join(' ')}`;
     const known = this.#readingIds.get(key);
     if (known !== undefined) return known;
     this.#readingIds.set(key, this.#readings.length);
     return this.#readings.push(reading) - 1;
   }
 
-  #next({ behinds, runs }: Reading, own: number): Reading {
+  #next({ behinds, paths }: Reading, own: number): Reading {
     return this.#reading(
       behinds.map((states) => states.flatMap((state) => this.#targets[state]?.[own] ?? [])),
-      (holds) => this.#step(runs, own, holds),
+      (holds) => this.#step(paths, own, holds),
     );
   }
 
-  /** `seeds`: states of each body of looks behind; `runsAt`: the runs, by which of those hold. */
-  #reading(seeds: readonly (readonly number[])[], runsAt: (holds: readonly boolean[]) => Run[]): Reading {
+  /** `seeds`: states of each body of looks behind; `pathsAt`: the paths, by which of those hold. */
+  #reading(seeds: readonly (readonly number[])[], pathsAt: (holds: readonly boolean[]) => Path[]): Reading {
     const behinds: number[][] = [];
     const holds: boolean[] = [];
     for (const [i, states] of seeds.entries()) {
@@ -106,11 +106,11 @@ class Determiniser {
       behinds.push(own);
       holds.push(own.includes(this.#nfa.behinds[i]?.accept ?? -1));
     }
-    const runs = runsAt(holds);
+    const paths = pathsAt(holds);
     const { whole, isSearch } = this.#nfa;
-    const done = isSearch ? runs.find(({ state, owes }) => state === whole.accept && owes.length === 0) : undefined;
+    const done = isSearch ? paths.find(({ state, owes }) => state === whole.accept && owes.length === 0) : undefined;
     // Any text may follow: what is behind decides nothing any more.
-    return done ? { behinds: [], holds: [], runs: [done] } : { behinds, holds, runs };
+    return done ? { behinds: [], holds: [], paths: [done] } : { behinds, holds, paths };
   }
 
   #behindClosure(states: readonly number[], holds: readonly boolean[]): number[] {
@@ -125,8 +125,8 @@ class Determiniser {
     return [...reached].sort((a, b) => a - b);
   }
 
-  #step(runs: readonly Run[], own: number, holds: readonly boolean[]): Run[] {
-    const seeds = runs.flatMap(({ state, owes }) => {
+  #step(paths: readonly Path[], own: number, holds: readonly boolean[]): Path[] {
+    const seeds = paths.flatMap(({ state, owes }) => {
       const targets = this.#targets[state]?.[own] ?? [];
       const left = targets.length > 0 ? this.#stepAll(owes, own, holds) : undefined;
       return left ? targets.map((target) => ({ state: target, owes: left })) : [];
@@ -141,7 +141,8 @@ class Determiniser {
       const key = `${id} ${own} ${holds.join()}`;
       const known = this.#stepped.get(key);
       const obligation = this.#obligations[id];
-      const next = known ?? (obligation ? this.#owed(obligation.look, this.#step(obligation.runs, own, holds)) : false);
+      const next =
+        known ?? (obligation ? this.#owed(obligation.look, this.#step(obligation.paths, own, holds)) : false);
       this.#stepped.set(key, next);
       if (next === false) return undefined;
       if (next !== true) left.push(next);
@@ -160,33 +161,33 @@ class Determiniser {
     return begun;
   }
 
-  #owed(look: Look, runs: readonly Run[]): number | boolean {
+  #owed(look: Look, paths: readonly Path[]): number | boolean {
     const { accept } = this.#nfa.aheads[look.body] as Body;
-    if (runs.length === 0) return look.isNegative;
-    if (runs.some(({ state, owes }) => state === accept && owes.length === 0)) return !look.isNegative;
-    const key = `${look.body} ${look.isNegative} ${runs.map(keyOf).join(' ')}`;
+    if (paths.length === 0) return look.isNegative;
+    if (paths.some(({ state, owes }) => state === accept && owes.length === 0)) return !look.isNegative;
+    const key = `${look.body} ${look.isNegative} ${paths.map(keyOf).join(' ')}`;
     const known = this.#obligationIds.get(key);
     if (known !== undefined) return known;
     if (this.#obligations.length >= MAX_OBLIGATIONS) throw tooLarge();
     this.#obligationIds.set(key, this.#obligations.length);
-    return this.#obligations.push({ look, runs }) - 1;
+    return this.#obligations.push({ look, paths }) - 1;
   }
 
-  /** Returns the runs that are possible at a place, without those that owe more than another one in the same state. */
-  #closure(seeds: readonly Run[], holds: readonly boolean[]): Run[] {
-    const reached = new Map<string, Run>();
+  /** Returns the paths that are possible at a place, without those that owe more than another one in the same state. */
+  #closure(seeds: readonly Path[], holds: readonly boolean[]): Path[] {
+    const reached = new Map<string, Path>();
     const open = [...seeds];
     for (let next = open.pop(); next; next = open.pop()) {
       const key = keyOf(next);
       if (reached.has(key)) continue;
-      if (reached.size >= MAX_RUNS) throw tooLarge();
+      if (reached.size >= MAX_PATHS) throw tooLarge();
       reached.set(key, next);
       for (const { target, look } of this.#nfa.jumps[next.state] ?? []) {
         const passed = this.#pass(next.owes, look, holds);
         if (passed) open.push({ state: target, owes: passed });
       }
     }
-    return this.#leastRuns([...reached.values()]);
+    return this.#leastPaths([...reached.values()]);
   }
 
   /** Returns the obligations behind a step without a character; undefined where it may not be taken. */
@@ -198,13 +199,13 @@ class Determiniser {
     return begun === true || owes.includes(begun) ? owes : sorted([...owes, begun]);
   }
 
-  #leastRuns(runs: readonly Run[]): Run[] {
-    const byState = new Map<number, Run[]>();
-    const shortest = runs.filter(({ state }) => this.#isReal(state)).sort((a, b) => a.owes.length - b.owes.length);
-    for (const run of shortest) {
-      const others = byState.get(run.state) ?? [];
-      if (others.some(({ owes }) => owes.every((id) => run.owes.includes(id)))) continue;
-      byState.set(run.state, [...others, run]);
+  #leastPaths(paths: readonly Path[]): Path[] {
+    const byState = new Map<number, Path[]>();
+    const shortest = paths.filter(({ state }) => this.#isReal(state)).sort((a, b) => a.owes.length - b.owes.length);
+    for (const path of shortest) {
+      const others = byState.get(path.state) ?? [];
+      if (others.some(({ owes }) => owes.every((id) => path.owes.includes(id)))) continue;
+      byState.set(path.state, [...others, path]);
     }
     return [...byState.keys()]
       .sort((a, b) => a - b)
@@ -216,20 +217,20 @@ class Determiniser {
     return (this.#nfa.steps[state]?.length ?? 0) > 0 || (this.#nfa.jumps[state]?.length ?? 0) === 0;
   }
 
-  /** Whether one of the runs may end with the text. */
-  #endsWell(runs: readonly Run[], accept: number): boolean {
-    return runs.some(({ state, owes }) => state === accept && owes.every((id) => this.#isMet(id)));
+  /** Whether one of the paths may end with the text. */
+  #endsWell(paths: readonly Path[], accept: number): boolean {
+    return paths.some(({ state, owes }) => state === accept && owes.every((id) => this.#isMet(id)));
   }
 
   #isMet(id: number): boolean {
     const obligation = this.#obligations[id];
     if (!obligation) return false;
-    const { look, runs } = obligation;
-    return this.#endsWell(runs, (this.#nfa.aheads[look.body] as Body).accept) !== look.isNegative;
+    const { look, paths } = obligation;
+    return this.#endsWell(paths, (this.#nfa.aheads[look.body] as Body).accept) !== look.isNegative;
   }
 }
 
-function keyOf({ state, owes }: Run): string {
+function keyOf({ state, owes }: Path): string {
   return `${state}:${owes.join('.')}`;
 }
 

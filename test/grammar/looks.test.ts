@@ -85,7 +85,7 @@ test.each(lookRegexes)('as people write them: $pattern', ({ pattern, examples })
   const numMatching = compare(pattern, texts);
   expect(numMatching).toBeGreaterThan(0);
   expect(numMatching).toBeLessThan(2 * texts.length);
-  // What is written by the grammar matches.
+  // A text of the grammar matches.
   const grammar = regexGrammar(pattern);
   const sampler = new TextSampler(grammar, random);
   for (let i = 0; i < 50; i++) {
