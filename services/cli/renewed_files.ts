@@ -1,6 +1,6 @@
 /** Files of secrets that are renewed while a process runs: by a new text, another file in their place, or a symbolic link that changes. */
-import { readFileSync } from 'node:fs';
-import { every, type Clock } from '../../shared/base/clock.ts';
+import { readFile, stat } from 'node:fs/promises';
+import type { Clock } from '../../shared/base/clock.ts';
 import type { Current } from '../../shared/base/current.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import type { Log } from '../../shared/base/log.ts';
@@ -9,6 +9,8 @@ import type { Log } from '../../shared/base/log.ts';
 export const LOOK_MS = 2_000;
 /** Looks at which a changed text must be the same before it counts: files are written one after the other, and piece by piece. */
 const STEADY_LOOKS = 2;
+/** Bytes of a file (P1). */
+const MAX_BYTES = 1 << 20;
 
 /** Files that belong together, and what their texts make. */
 export interface Renewal<T> {
@@ -21,60 +23,83 @@ export interface Renewal<T> {
   readonly shown: (value: T) => object;
 }
 
+/** Returns the text of a file. Rejects where it cannot be read, or is no file of a secret. */
+export type ReadText = (file: string) => Promise<string>;
+
+/** The {@link ReadText} of the machine. A pipe, which has its text once, has none. */
+export async function regularText(file: string): Promise<string> {
+  const found = await stat(file);
+  if (!found.isFile()) throw new Error(`${file} is no regular file`);
+  if (found.size > MAX_BYTES) throw new Error(`${file} has ${found.size} bytes, more than ${MAX_BYTES}`);
+  return readFile(file, 'utf8');
+}
+
 /** Looks at files again and again, and replaces `current` when their texts change. */
 export class RenewedFiles<T> {
   readonly #renewal: Renewal<T>;
   readonly #current: Current<T>;
   readonly #log: Log;
-  /** Texts of `current`; of the last look; and those that were refused, with why. */
-  #used: string;
-  #seen: string;
+  readonly #readText: ReadText;
+  /** Texts of `current`, once they have been looked at; those of the last look; and those that were refused, with why. */
+  #used: string | undefined;
+  #seen = '';
   #refused = '';
   #numLooks = 0;
 
-  constructor(renewal: Renewal<T>, current: Current<T>, log: Log) {
-    [this.#renewal, this.#current, this.#log] = [renewal, current, log];
-    this.#used = this.#seen = JSON.stringify(textsOf(renewal.files));
+  constructor(renewal: Renewal<T>, current: Current<T>, log: Log, readText: ReadText) {
+    [this.#renewal, this.#current, this.#log, this.#readText] = [renewal, current, log, readText];
   }
 
   /** Looks every LOOK_MS until `signal` aborts. */
-  watch(clock: Clock, signal: AbortSignal): void {
-    every(clock, LOOK_MS, signal, () => {
-      this.look();
-    });
+  async watch(clock: Clock, signal: AbortSignal): Promise<void> {
+    for (;;) {
+      await this.look();
+      await clock.sleep(LOOK_MS, signal);
+      if (signal.aborted) return;
+    }
   }
 
-  look(): void {
-    const { name, files, read, shown } = this.#renewal;
-    const texts = textsOf(files);
-    const seen = JSON.stringify(texts);
+  /** Reads the files. @throws what a listener of `current` throws */
+  async look(): Promise<void> {
+    const texts = await this.#texts();
+    const seen = JSON.stringify(texts instanceof Error ? texts.message : texts);
     this.#numLooks = seen === this.#seen ? this.#numLooks + 1 : 1;
     this.#seen = seen;
     if (seen === this.#used) this.#refused = '';
     if (seen === this.#used || this.#numLooks < STEADY_LOOKS) return;
+    const value = this.#judged(texts);
+    if (value === undefined) return;
+    [this.#used, this.#refused] = [seen, ''];
+    // At the first looks the texts are those that the process has read at its start.
+    if (JSON.stringify(value) === JSON.stringify(this.#current.value)) return;
+    this.#current.replace(value);
+    const { name, shown } = this.#renewal;
+    this.#log.info(shown(value), `the ${name} has been renewed: connections that begin now use it`);
+  }
+
+  /** Returns what the texts make; undefined where that cannot be used. Each fault is said once; some pass: a certificate may be valid later. */
+  #judged(texts: readonly string[] | Error): T | undefined {
+    const { name, files, read, shown } = this.#renewal;
     try {
       if (texts instanceof Error) throw texts;
-      const value = read(texts, this.#current.value);
-      [this.#used, this.#refused] = [seen, ''];
-      this.#current.replace(value);
-      this.#log.info(shown(value), `the ${name} has been renewed: connections that begin now use it`);
+      return read(texts, this.#current.value);
     } catch (error) {
-      // Each fault is said once. Some pass: a certificate may be valid later.
-      const refused = `${seen} ${messageOf(error)}`;
-      if (refused === this.#refused) return;
+      const refused = `${this.#seen} ${messageOf(error)}`;
+      if (refused === this.#refused) return undefined;
       this.#refused = refused;
       this.#log.warn(
         { files, reason: messageOf(error), ...shown(this.#current.value) },
         `the renewed ${name} cannot be used, and the one of before is kept`,
       );
+      return undefined;
     }
   }
-}
 
-function textsOf(files: readonly string[]): readonly string[] | Error {
-  try {
-    return files.map((file) => readFileSync(file, 'utf8'));
-  } catch (error) {
-    return error as Error;
+  async #texts(): Promise<readonly string[] | Error> {
+    try {
+      return await Promise.all(this.#renewal.files.map(this.#readText));
+    } catch (error) {
+      return error as Error;
+    }
   }
 }

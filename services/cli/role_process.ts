@@ -89,10 +89,10 @@ export async function runRole(role: Role, config: ProcessConfig, start: StartRol
     process.title = `penstock ${role} ${config.name}`.trim();
     refuseOpenPorts(config);
     const log = createLog(config.name || role, config.log_level);
-    const tracing = await tracingOf(role, config, log);
-    closeTracing = () => tracing?.close();
     const secrets = secretsOf(config);
     renewSecrets(secrets, config, { clock: systemClock, log });
+    const tracing = await tracingOf(role, config, log);
+    closeTracing = () => tracing?.close();
     const host = { ...realHost(config, log, await busServers(role, config, log), secrets), tracing };
     running = await start({ ...host, role, config, fail, drain });
     const { serves, ...ready } = running.ready;

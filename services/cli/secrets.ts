@@ -1,5 +1,6 @@
 /** Secrets of a process that are renewed in their files while it runs: its certificate, and the tokens of its cluster. */
 import { X509Certificate } from 'node:crypto';
+import { statSync } from 'node:fs';
 import type { Clock } from '../../shared/base/clock.ts';
 import { takenTokens } from '../../shared/base/cluster_tokens.ts';
 import { Current } from '../../shared/base/current.ts';
@@ -9,7 +10,7 @@ import { described, untimely } from '../../shared/net/certificates.ts';
 import type { TlsTexts } from '../../shared/net/tls_texts.ts';
 import type { ProcessConfig } from '../../shared/node/options.ts';
 import { refuseOpenPorts } from './open_ports.ts';
-import { RenewedFiles } from './renewed_files.ts';
+import { type ReadText, regularText, type Renewal, RenewedFiles } from './renewed_files.ts';
 import { checkTls, tlsOf } from './tls_files.ts';
 import { tokensIn } from './token_file.ts';
 
@@ -26,12 +27,17 @@ export function secretsOf(config: ProcessConfig): Secrets {
   return { tls: tls && new Current(tls), clusterTokens: new Current(config.cluster_token) };
 }
 
-/** Replaces the secrets whenever their files change, for as long as the process runs. */
-export function renewSecrets(
-  { tls, clusterTokens }: Secrets,
-  config: ProcessConfig,
-  { clock, log, signal = new AbortController().signal }: { clock: Clock; log: Log; signal?: AbortSignal },
-): void {
+/** Dependencies of {@link renewSecrets}. `readText`: of the machine, unless a test reads. */
+export interface RenewalContext {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly signal?: AbortSignal;
+  readonly readText?: ReadText;
+}
+
+/** Replaces the secrets whenever their files change, for as long as the process runs. A file that is a pipe is read at the start only. */
+export function renewSecrets({ tls, clusterTokens }: Secrets, config: ProcessConfig, context: RenewalContext): void {
+  const { clock } = context;
   const { tls_cert: cert, tls_key: key, tls_ca: ca, cluster_token_file: file } = config;
   if (tls) {
     const read = ([certText = '', keyText = '', caText = '']: readonly string[], old: TlsTexts): TlsTexts => {
@@ -41,8 +47,7 @@ export function renewSecrets(
       return texts;
     };
     const shown = (texts: TlsTexts): object => ({ used: described(new X509Certificate(texts.cert)) });
-    const renewal = { name: 'certificate of this process', files: [cert, key, ca], read, shown };
-    new RenewedFiles(renewal, tls, log).watch(clock, signal);
+    watch({ name: 'certificate of this process', files: [cert, key, ca], read, shown }, tls, context);
   }
   if (file !== '') {
     const read = ([text = '']: readonly string[]): string => {
@@ -51,8 +56,22 @@ export function renewSecrets(
       return tokens;
     };
     const shown = (tokens: string): object => ({ used: `${takenTokens(tokens).length} tokens` });
-    new RenewedFiles({ name: 'cluster token', files: [file], read, shown }, clusterTokens, log).watch(clock, signal);
+    watch({ name: 'cluster token', files: [file], read, shown }, clusterTokens, context);
   }
+}
+
+function watch<T>(
+  renewal: Renewal<T>,
+  current: Current<T>,
+  { clock, log, signal = new AbortController().signal, readText = regularText }: RenewalContext,
+): void {
+  if (renewal.files.every(isFile)) void new RenewedFiles(renewal, current, log, readText).watch(clock, signal);
+  else
+    log.info({ files: renewal.files }, `the ${renewal.name} is not in regular files, so it is read at the start only`);
+}
+
+function isFile(file: string): boolean {
+  return statSync(file, { throwIfNoEntry: false })?.isFile() !== false;
 }
 
 /** @throws ConfigError for a certificate that is not valid now, where the one before it is. */

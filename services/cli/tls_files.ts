@@ -1,5 +1,5 @@
 /** Files of TLS that options name, as the texts that processes use. */
-import { X509Certificate } from 'node:crypto';
+import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { createSecureContext } from 'node:tls';
 import { messageOf } from '../../shared/base/failure.ts';
 import { ConfigError } from '../../shared/base/options.ts';
@@ -33,9 +33,21 @@ export function tlsOf(config: TlsConfig): TlsTexts | undefined {
 export function checkTls(tls: TlsTexts, { tls_cert: cert, tls_key: key, tls_ca: ca }: TlsConfig): void {
   try {
     // createSecureContext accepts a CA file without certificates and would then trust all public authorities.
-    for (const text of [tls.cert, tls.ca]) new X509Certificate(text);
+    const [[certificate]] = [certificatesIn(tls.cert), certificatesIn(tls.ca)];
     createSecureContext(tls);
+    // createSecureContext compares a key with certificates of its own algorithm only.
+    if (!certificate.checkPrivateKey(createPrivateKey(tls.key)))
+      throw new Error('the key does not belong to the certificate');
   } catch (error) {
     throw new ConfigError(`--tls-cert ${cert}, --tls-key ${key}, --tls-ca ${ca}: ${messageOf(error)}`);
   }
+}
+
+/** Returns the certificates in a PEM text. @throws Error where there is none, or one is damaged or cut off */
+function certificatesIn(text: string): [X509Certificate, ...X509Certificate[]] {
+  const blocks = text.match(/-----BEGIN [^-]+-----[^]*?-----END [^-]+-----/g) ?? [];
+  const [first, ...others] = blocks.filter((block) => /^-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----/.test(block));
+  if (first === undefined) throw new Error('there is no certificate (PEM) in a file');
+  if (text.split('-----BEGIN ').length - 1 !== blocks.length) throw new Error('a certificate is cut off');
+  return [new X509Certificate(first), ...others.map((block) => new X509Certificate(block))];
 }

@@ -18,10 +18,18 @@ export class Current<T> {
     return this.#value;
   }
 
-  /** Puts `value` in place of the present one, and tells the listeners. */
+  /** Puts `value` in place of the present one, and tells the listeners. @throws what a listener throws, when all have been told */
   replace(value: T): void {
     this.#value = value;
-    for (const listener of [...this.#listeners]) listener(value);
+    const errors: unknown[] = [];
+    for (const listener of [...this.#listeners]) {
+      try {
+        listener(value);
+      } catch (error) {
+        errors.push(error);
+      }
+    }
+    if (errors.length > 0) throw errors[0];
   }
 
   /** Calls `listener` with each later value. @returns a function that ends it. */

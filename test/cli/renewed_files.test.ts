@@ -1,13 +1,14 @@
 /** Secrets that are renewed in their files, in each way that files change, under a clock of the test. Budget: 5 s. */
 import assert from 'node:assert/strict';
-import { mkdirSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, readFileSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeEach, test } from 'vitest';
 import { systemClock, type Clock } from '../../shared/base/clock.ts';
 import { silentLog, type Log } from '../../shared/base/log.ts';
 import type { TlsTexts } from '../../shared/net/tls_texts.ts';
 import type { ProcessConfig } from '../../shared/node/options.ts';
-import { LOOK_MS } from '../../services/cli/renewed_files.ts';
+import { LOOK_MS, regularText } from '../../services/cli/renewed_files.ts';
 import { renewSecrets, secretsOf, type Secrets } from '../../services/cli/secrets.ts';
 import { Authority } from '../support/certificates.ts';
 import { temporaryFolder } from '../support/cluster.ts';
@@ -35,17 +36,20 @@ let numPlaces = 0;
 let stopped = new AbortController();
 let said: { readonly level: 'info' | 'warn'; readonly text: string }[] = [];
 let clock: SimulatedClock;
+/** How far the date of the test is from today's, in ms. */
+let lateMs = 0;
+const DAY_MS = 86_400_000;
 /** The clock of the test with today's date, by which certificates are valid. */
 const dated: Clock = {
   nowMs: () => clock.nowMs(),
-  wallMs: () => systemClock.wallMs(),
+  wallMs: () => systemClock.wallMs() + lateMs,
   sleep: (ms, signal) => clock.sleep(ms, signal),
   turn: () => clock.turn(),
 };
 beforeEach(() => {
   place = join(folder.path, String(numPlaces++));
   mkdirSync(place);
-  [stopped, said, clock] = [new AbortController(), [], new SimulatedClock()];
+  [stopped, said, clock, lateMs] = [new AbortController(), [], new SimulatedClock(), 0];
 });
 afterEach(() => {
   stopped.abort();
@@ -64,7 +68,9 @@ function begin(config: Partial<ProcessConfig>, tokens = ''): Secrets {
   const files = { tls_cert: '', tls_key: '', tls_ca: '', cluster_token: tokens, cluster_token_file: '' };
   const own = { bind: '', bus: '', ...files, ...config } as ProcessConfig;
   const secrets = secretsOf(own);
-  renewSecrets(secrets, own, { clock: dated, log, signal: stopped.signal });
+  // The clock waits for no file system.
+  const readText = (file: string): Promise<string> => Promise.resolve().then(() => readFileSync(file, 'utf8'));
+  renewSecrets(secrets, own, { clock: dated, log, signal: stopped.signal, readText });
   return secrets;
 }
 
@@ -142,12 +148,31 @@ test.for(Object.entries(ways))('certificates are renewed when %s', async ([, { p
   assert.equal(levels(), 'info');
 });
 
+const rsa = authority.issue('rsa', undefined, undefined, ['-newkey', 'rsa:2048', '-nodes']);
 const faults: Record<string, { readonly spoil: () => void; readonly reason: RegExp }> = {
   'a key of another certificate': {
     spoil: () => {
       writeFileSync(join(place, 'tls.crt'), texts.next.cert);
     },
     reason: /key values mismatch/,
+  },
+  'a key of another algorithm': {
+    spoil: () => {
+      writeFileSync(join(place, 'tls.crt'), rsa.cert);
+    },
+    reason: /the key does not belong to the certificate/,
+  },
+  'an authority of which a part is cut off': {
+    spoil: () => {
+      writeFileSync(join(place, 'ca.crt'), texts.own.ca + texts.next.ca.slice(0, 300));
+    },
+    reason: /a certificate is cut off/,
+  },
+  'a second authority that is damaged': {
+    spoil: () => {
+      writeFileSync(join(place, 'ca.crt'), texts.own.ca + texts.next.ca.replace(/\n.{64}\n/, '\n'));
+    },
+    reason: /--tls-ca /,
   },
   'no certificate': {
     spoil: () => {
@@ -187,6 +212,44 @@ test.for(Object.entries(faults))(
     assert.deepEqual([now(), levels()], [texts.next, 'warn info']);
   },
 );
+
+test('a certificate that is not valid yet is taken when it is; one that has expired is taken where the one before has, too', async () => {
+  write(texts.own);
+  const { now } = beginTls();
+  lateMs = -3 * DAY_MS;
+  await pass();
+  const later = authority.issue('later');
+  // Two days before either is valid: the one in use is no better.
+  write(later);
+  await pass();
+  assert.deepEqual([now(), levels()], [later, 'info']);
+  lateMs = 0;
+  write(texts.over);
+  await pass();
+  assert.deepEqual([now(), levels()], [later, 'info warn']);
+  lateMs = 5 * DAY_MS;
+  await pass();
+  assert.deepEqual([now(), levels()], [texts.over, 'info warn info']);
+});
+
+test('what changed between the start and the first look is taken', async () => {
+  write(texts.own);
+  const file = join(place, 'tokens');
+  writeFileSync(file, `another-${LONG_TOKEN}`);
+  const secrets = begin({ cluster_token_file: file }, LONG_TOKEN);
+  await pass();
+  assert.deepEqual([secrets.clusterTokens.value, levels()], [`another-${LONG_TOKEN}`, 'info']);
+});
+
+test('a pipe is read at the start only, and a file that is none later is not waited for', async () => {
+  const pipe = join(place, 'pipe');
+  execFileSync('mkfifo', [pipe]);
+  begin({ cluster_token_file: pipe }, LONG_TOKEN);
+  await pass();
+  assert.match(said[0]?.text ?? '', /read at the start only/);
+  await assert.rejects(regularText(pipe), /no regular file/);
+  await assert.rejects(regularText(place), /no regular file/);
+});
 
 test('the same fault is said again after files were right in between', async () => {
   write(texts.own);

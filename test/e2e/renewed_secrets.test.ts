@@ -9,9 +9,13 @@ import { connect } from 'node:tls';
 import { afterAll, beforeAll, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
+import { silentLog } from '../../shared/base/log.ts';
+import { ClusterBus } from '../../shared/bus/cluster_bus.ts';
+import { HubClient } from '../../shared/bus/hub_client.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { askOnce } from '../../shared/net/network.ts';
 import type { TlsTexts } from '../../shared/net/tls_texts.ts';
+import { subjects } from '../../shared/protocol/membership.ts';
 import { Authority } from '../support/certificates.ts';
 import { Cluster, temporaryFolder } from '../support/cluster.ts';
 import { patientCall, until } from '../support/until.ts';
@@ -113,16 +117,56 @@ async function fetches(n: number): Promise<void> {
   await until('blocks came over a data channel', async () => (await bytes()) > before);
 }
 
-/** A long answer, as a client reads it. */
-function longAnswer(): Promise<number> {
-  return cluster.completion({ prompt: [5, 6, 7], max_tokens: 1_500 }).then(({ usage }) => usage.completion_tokens);
+/** A connection to the hub that is made before anything is renewed, and hears who sends under the second token. */
+function listenerOnHub(): { readonly lost: string[]; readonly senders: Set<string>; readonly close: () => void } {
+  const lost: string[] = [];
+  const senders = new Set<string>();
+  const network = new GrpcNetwork(FIRST, systemClock, client.old);
+  const told = {
+    onConnected: () => undefined,
+    onDisconnected: (why: string) => lost.push(why),
+    onRefused: assert.fail,
+  };
+  const hub = new HubClient({ address: cluster.hub, network, clock: systemClock, log: silentLog, ...told });
+  const bus = new ClusterBus(hub, { cluster: 'default', token: SECOND, clock: systemClock, log: silentLog });
+  bus.subscribe(subjects.heartbeat, (payload) =>
+    senders.add((JSON.parse(payload.toString()) as { name: string }).name),
+  );
+  bus.subscribe(subjects.router, () => senders.add('router'));
+  return {
+    lost,
+    senders,
+    close: () => {
+      bus.close();
+      network.close();
+    },
+  };
+}
+
+/** Answers, one after the other, until `end`, which returns how many there were: each is whole. */
+function answersMeanwhile(): { readonly end: () => Promise<number> } {
+  let [isOver, count] = [false, 0];
+  const answering = (async (): Promise<void> => {
+    for (; !isOver; count++) {
+      const { usage } = await cluster.completion({ prompt: [5, 6, 7 + (count % 50)], max_tokens: 200 });
+      assert.equal(usage.completion_tokens, 200);
+    }
+  })();
+  return {
+    end: async () => {
+      isOver = true;
+      await answering;
+      return count;
+    },
+  };
 }
 
 test('certificates, their authority and the cluster token are renewed under a running cluster', async () => {
   const epochs = async (): Promise<readonly string[]> => (await cluster.pool()).map(({ epoch }) => epoch);
   const begun = await epochs();
   await fetches(1);
-  const answer = longAnswer();
+  const answers = answersMeanwhile();
+  const heard = listenerOnHub();
   await allShow('CN=own', client.old);
   assert.equal(await shownTo(client.new, cluster.hub), undefined, 'the other authority counts for nothing yet');
   const next = authority.issue('next');
@@ -141,16 +185,21 @@ test('certificates, their authority and the cluster token are renewed under a ru
   // Tokens: one more that is taken; then it is the one that is sent; then it alone.
   replace('tokens', `${FIRST}\n${SECOND}\n`);
   await allTake(SECOND, true);
+  assert.deepEqual([...heard.senders], [], 'nobody sends the second token yet');
   replace('tokens', `${SECOND}\n${FIRST}\n`);
-  await allTake(FIRST, true);
+  const names = ['router', ...(await cluster.pool()).map(({ name }) => name)];
+  await until('all send the second token', () => names.every((name) => heard.senders.has(name)));
   replace('tokens', `${SECOND}\n`);
   await allTake(FIRST, false);
   await allTake(SECOND, true);
-  assert.equal(await answer, 1_500, 'an answer that ran meanwhile is whole');
+  assert((await answers.end()) > 0, 'answers came all the while');
+  assert.deepEqual(heard.lost, [], 'a connection of the first certificate and token goes on');
+  heard.close();
   assert.deepEqual(await epochs(), begun, 'no process has started again');
+  // Who starts now has what is new alone. The others ask it for blocks, call it and are called by it.
+  await cluster.killAndAwait(['prefill-1']);
   await fetches(2);
-  // Who starts now has what is new alone; the others must show and send it, too.
-  for (const name of ['prefill-1', 'decode-1', 'decode-2']) await cluster.killAndAwait([name]);
+  for (const name of ['decode-1', 'decode-2']) await cluster.killAndAwait([name]);
   await fetches(3);
   await fetches(4);
 });

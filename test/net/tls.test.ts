@@ -2,12 +2,15 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, type AddressInfo } from 'node:net';
-import { createServer } from 'node:tls';
+import { connect as connectTls, createServer } from 'node:tls';
 import { afterAll, afterEach, beforeAll, test } from 'vitest';
+import { AsyncQueue } from '../../shared/base/async_queue.ts';
 import { systemClock } from '../../shared/base/clock.ts';
+import { Current } from '../../shared/base/current.ts';
 import { newId } from '../../shared/base/identity.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import { Random } from '../../shared/base/random.ts';
+import type { Threads } from '../../shared/base/threads.ts';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
 import { RecordCache } from '../../shared/kv/record_cache.ts';
 import { sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
@@ -21,14 +24,19 @@ import { ChannelHost } from '../../shared/net/channel_host.ts';
 import { DataChannels } from '../../shared/net/data_channels.ts';
 import { systemMemory } from '../../shared/net/transfer_thread/host_memory.ts';
 import { headOf, CHANNEL_TOKEN_BYTES } from '../../shared/net/transfer_thread/channel_messages.ts';
+import { askOnce } from '../../shared/net/network.ts';
+import type { ByteSocket } from '../../shared/net/transfer_thread/sockets.ts';
+import { tcpSockets } from '../../shared/net/transfer_thread/tcp_sockets.ts';
+import { start } from '../../shared/net/transfer_thread/transfer_methods.ts';
+import { startTransferThread } from '../../shared/net/transfer_thread/transfer_thread.ts';
 import type { TlsTexts } from '../../shared/net/tls_texts.ts';
-import type { ChannelReply } from '../../shared/protocol/messages.ts';
+import { BusKind, type BusMessage, type ChannelReply } from '../../shared/protocol/messages.ts';
 import { Authority } from '../support/certificates.ts';
 import { inlineTransferThread } from '../support/inline_transfer_thread.ts';
 import { cacheSource } from '../support/borrowing.ts';
 import { slotsOf } from '../support/slab_slots.ts';
 import { evenSpec } from '../support/kv.ts';
-import { PATIENCE_MS } from '../support/until.ts';
+import { PATIENCE_MS, patientCall } from '../support/until.ts';
 
 const layout: RecordLayout = {
   ...{
@@ -220,4 +228,86 @@ test('what an unauthenticated process says on the port of a data channel is hear
   socket.write('t'.repeat(4_096));
   await once(socket, 'close');
   await fetchAll(address, own);
+});
+
+/** Whether a TLS server lets a client in: with TLS 1.2 it says so before the client takes the connection for made. */
+function isLetIn(port: number, tls: TlsTexts): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connectTls({ host: '127.0.0.1', port, ...tls, maxVersion: 'TLSv1.2' });
+    const end = (isIn: boolean): void => {
+      socket.destroy();
+      resolve(isIn);
+    };
+    socket.once('secureConnect', () => {
+      end(true);
+    });
+    socket.once('error', () => {
+      end(false);
+    });
+  });
+}
+
+test('renewed certificates hold for data channels that begin then, on the side that serves and on the side that asks', async () => {
+  const [old, next] = [authority.issue('old'), foreign.issue('next')];
+  const methods = start(old, () => undefined);
+  const port = await methods.listen({ host: '127.0.0.1', port: 0 });
+  assert.deepEqual([await isLetIn(port, old), await isLetIn(port, next)], [true, false]);
+  methods.renew(next);
+  assert.deepEqual([await isLetIn(port, old), await isLetIn(port, next)], [false, true]);
+
+  const current = new Current(old);
+  const sockets = tcpSockets(current);
+  const listener = { into: () => Buffer.alloc(1), onBytes: () => undefined, onClosed: () => undefined };
+  const ask = (): Promise<ByteSocket> => sockets.connect('127.0.0.1', port, PATIENCE_MS, listener);
+  await assert.rejects(ask());
+  current.replace(next);
+  (await ask()).destroy();
+});
+
+test('the transfer thread is told of renewed certificates until it is closed', async () => {
+  const told: unknown[] = [];
+  const thread = { call: assert.fail, notify: (...all: unknown[]) => told.push(all), close: () => Promise.resolve() };
+  const spawned: unknown[] = [];
+  const threads = {
+    spawn: (_module: unknown, data: unknown) => {
+      spawned.push(data);
+      return thread;
+    },
+  } as unknown as Threads;
+  const current = new Current(own);
+  const transferThread = startTransferThread(threads, assert.fail, current);
+  const next = authority.issue('next');
+  current.replace(next);
+  await transferThread.close();
+  current.replace(own);
+  assert.deepEqual([spawned, told], [[own], [['renew', next]]]);
+});
+
+test('calls that are open when certificates are renewed go on; later ones use what is new', async () => {
+  const [served, asking] = [new Current(authority.issue('old')), new Current(authority.issue('client'))];
+  const server = new GrpcNetwork('', systemClock, served);
+  async function* echo(requests: AsyncIterable<BusMessage>): AsyncGenerator<BusMessage> {
+    yield* requests;
+  }
+  const listener = await server.listen('127.0.0.1:0', { connect: echo });
+  const network = new GrpcNetwork('', systemClock, asking);
+  closing.push(async () => {
+    network.close();
+    server.close();
+    await listener.close(0);
+  });
+  const sent = new AsyncQueue<BusMessage>();
+  const open = network.open(listener.address, 'connect', sent, patientCall);
+  const message = { kind: BusKind.PUBLISH, subject: 's', payload: Buffer.from('p'), id: 1 };
+  sent.push(message);
+  await open.next();
+  served.replace(foreign.issue('next'));
+  sent.push(message);
+  assert.equal((await open.next()).done, false, 'the open call goes on');
+  const check = (): Promise<unknown> => askOnce(network, listener.address, 'check', { service: '' }, patientCall);
+  network.forget(listener.address);
+  await assert.rejects(check(), /is not signed by an authority in the --tls-ca of this process/);
+  asking.replace(foreign.issue('client'));
+  network.forget(listener.address);
+  await check();
 });

@@ -22,10 +22,10 @@ export class Authority {
     return join(this.folder, name);
   }
 
-  /** Writes NAME.pem and NAME.key. `names`: what the certificate is for, as openssl writes it; `days`: how long it is valid, -1 for one that has expired. */
-  issue(name: string, names = 'IP:127.0.0.1', days = 2): TlsTexts {
+  /** Writes NAME.pem and NAME.key. `names`: what the certificate is for, as openssl writes it; `days`: how long it is valid, -1 for one that has expired; `key`: how openssl makes the key. */
+  issue(name: string, names = 'IP:127.0.0.1', days = 2, key: readonly string[] = KEY): TlsTexts {
     writeFileSync(this.file('ext'), `subjectAltName=${names}`);
-    this.#openssl('req', ...KEY, '-keyout', `${name}.key`, '-out', `${name}.csr`, '-subj', `/CN=${name}`);
+    this.#openssl('req', ...key, '-keyout', `${name}.key`, '-out', `${name}.csr`, '-subj', `/CN=${name}`);
     const signed = ['-CA', 'ca.pem', '-CAkey', 'ca.key', '-CAcreateserial', '-days', String(days), '-extfile', 'ext'];
     this.#openssl('x509', '-req', '-in', `${name}.csr`, ...signed, '-out', `${name}.pem`);
     const held = (file: string): string => readFileSync(this.file(file), 'utf8');

@@ -14,18 +14,19 @@ export function withToken(tokens: Current<string>): Metadata {
 
 /** Returns what refuses calls that have none of the tokens which are taken at that time. */
 export function requireToken(tokens: Current<string>): ServerInterceptor {
-  const bytesOf = (texts: string): readonly Buffer[] => takenTokens(texts).map((token) => Buffer.from(token));
-  let taken = bytesOf(tokens.value);
-  tokens.onReplace((texts) => {
-    taken = bytesOf(texts);
-  });
+  const bytesOf = (all: string): readonly Buffer[] => takenTokens(all).map((token) => Buffer.from(token));
+  let [texts, taken] = [tokens.value, bytesOf(tokens.value)];
+  const takenNow = (): readonly Buffer[] => {
+    if (texts !== tokens.value) [texts, taken] = [tokens.value, bytesOf(tokens.value)];
+    return taken;
+  };
   return (_method, call) =>
     new ServerInterceptingCall(call, {
       start: (next) => {
         next({
           onReceiveMetadata: (metadata, proceed) => {
             const given = Buffer.from(String(metadata.get(TOKEN_KEY)[0] ?? ''));
-            if (taken.some((one) => isSameSecret(given, one))) {
+            if (takenNow().some((one) => isSameSecret(given, one))) {
               proceed(metadata);
               return;
             }
