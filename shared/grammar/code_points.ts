@@ -81,22 +81,30 @@ export function differenceOf(a: CodePoints, b: CodePoints): CodePoints {
   return intersectionOf(a, complementOf(b));
 }
 
-/** Returns disjoint sets, such that each of `sets` is a union of some of them. */
+/** Returns disjoint sets, such that each of `sets` is a union of some of them, in the order of their first code points. */
 export function classesOf(sets: readonly CodePoints[]): CodePoints[] {
-  const distinct = new Map(sets.map((set) => [JSON.stringify(set), set]));
-  let classes: CodePoints[] = [];
-  for (const set of distinct.values()) {
-    let rest = set;
-    classes = classes.flatMap((own) => {
-      const both = intersectionOf(own, rest);
-      if (both.length === 0) return [own];
-      rest = differenceOf(rest, both);
-      const only = differenceOf(own, both);
-      return only.length > 0 ? [both, only] : [both];
-    });
-    if (rest.length > 0) classes.push(rest);
+  const distinct = [...new Map(sets.map((set) => [JSON.stringify(set), set])).values()];
+  // Where sets begin and end, which ones are told apart by their numbers.
+  const changes = distinct
+    .flatMap((set, id) =>
+      set.flatMap(([first, last]) => [
+        { at: first, id },
+        { at: last + 1, id },
+      ]),
+    )
+    .sort((a, b) => a.at - b.at);
+  const open = new Set<number>();
+  const classes = new Map<string, CodePointRange[]>();
+  for (const [i, { at, id }] of changes.entries()) {
+    if (!open.delete(id)) open.add(id);
+    const next = changes[i + 1]?.at ?? at;
+    if (next === at || open.size === 0) continue;
+    const key = [...open].sort((a, b) => a - b).join();
+    const ranges = classes.get(key);
+    if (ranges) ranges.push([at, next - 1]);
+    else classes.set(key, [[at, next - 1]]);
   }
-  return classes;
+  return [...classes.values()].map(codePoints);
 }
 
 /** Whether the set has this code point. */

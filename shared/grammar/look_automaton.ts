@@ -9,7 +9,8 @@
  */
 import type { AST } from '@eslint-community/regexpp';
 import { type Automaton, explore, tooLarge } from './automaton.ts';
-import { classesOf, type CodePoints, hasCodePoint } from './code_points.ts';
+import { Alphabet } from './alphabet.ts';
+import { type CodePoints, hasCodePoint } from './code_points.ts';
 import { type Body, type Look, LookNfa } from './look_nfa.ts';
 import { minimalOf } from './minimal_automaton.ts';
 
@@ -44,9 +45,7 @@ interface Reading {
 
 class Determiniser {
   readonly #nfa: LookNfa;
-  /** Characters that no step tells apart, and where each state leads with each of them. */
-  readonly #classes: readonly CodePoints[];
-  readonly #targets: readonly (readonly (readonly number[])[])[];
+  readonly #alphabet: Alphabet;
   readonly #readings: Reading[] = [];
   readonly #readingIds = new Map<string, number>();
   readonly #obligations: Obligation[] = [];
@@ -57,12 +56,7 @@ class Determiniser {
 
   constructor(nfa: LookNfa) {
     this.#nfa = nfa;
-    this.#classes = classesOf(nfa.steps.flatMap((steps) => steps.map(({ set }) => set)));
-    this.#targets = nfa.steps.map((steps) =>
-      this.#classes.map((own) =>
-        steps.flatMap(({ set, target }) => (hasCodePoint(set, own[0]?.[0] ?? 0) ? [target] : [])),
-      ),
-    );
+    this.#alphabet = new Alphabet(nfa.steps.flatMap((steps) => steps.map(({ set }) => set)));
   }
 
   run(): Automaton {
@@ -74,12 +68,40 @@ class Determiniser {
     return explore<readonly [number]>([this.#idOf(first)], ([id]) => {
       const reading = this.#readings[id];
       if (!reading) return { isAccepting: false, edges: [] };
-      const edges = this.#classes.flatMap((set, own) => {
-        const next = this.#next(reading, own);
+      const edges = this.#alphabet.told(this.#setsOf(reading)).flatMap(({ set, code }) => {
+        const next = this.#next(reading, code);
         return next.paths.length === 0 ? [] : [{ set, target: [this.#idOf(next)] as const }];
       });
       return { isAccepting: this.#endsWell(reading.paths, accept), edges };
     });
+  }
+
+  /** Returns the sets on which anything of a reading goes on. */
+  #setsOf({ behinds, paths }: Reading): Set<CodePoints> {
+    const sets = new Set<CodePoints>();
+    const seen = new Set<number>();
+    const addState = (state: number): void => {
+      for (const { set } of this.#nfa.steps[state] ?? []) sets.add(set);
+    };
+    const addPaths = (own: readonly Path[]): void => {
+      for (const { state, owes } of own) {
+        addState(state);
+        for (const id of owes) {
+          if (seen.has(id)) continue;
+          seen.add(id);
+          addPaths(this.#obligations[id]?.paths ?? []);
+        }
+      }
+    };
+    for (const states of behinds) states.forEach(addState);
+    addPaths(paths);
+    return sets;
+  }
+
+  /** Returns where a state leads with a character. */
+  #targets(state: number, code: number): number[] {
+    const steps = this.#nfa.steps[state] ?? [];
+    return steps.flatMap(({ set, target }) => (hasCodePoint(set, code) ? [target] : []));
   }
 
   #idOf(reading: Reading): number {
@@ -90,10 +112,10 @@ class Determiniser {
     return this.#readings.push(reading) - 1;
   }
 
-  #next({ behinds, paths }: Reading, own: number): Reading {
+  #next({ behinds, paths }: Reading, code: number): Reading {
     return this.#reading(
-      behinds.map((states) => states.flatMap((state) => this.#targets[state]?.[own] ?? [])),
-      (holds) => this.#step(paths, own, holds),
+      behinds.map((states) => states.flatMap((state) => this.#targets(state, code))),
+      (holds) => this.#step(paths, code, holds),
     );
   }
 
@@ -125,24 +147,24 @@ class Determiniser {
     return [...reached].sort((a, b) => a - b);
   }
 
-  #step(paths: readonly Path[], own: number, holds: readonly boolean[]): Path[] {
+  #step(paths: readonly Path[], code: number, holds: readonly boolean[]): Path[] {
     const seeds = paths.flatMap(({ state, owes }) => {
-      const targets = this.#targets[state]?.[own] ?? [];
-      const left = targets.length > 0 ? this.#stepAll(owes, own, holds) : undefined;
+      const targets = this.#targets(state, code);
+      const left = targets.length > 0 ? this.#stepAll(owes, code, holds) : undefined;
       return left ? targets.map((target) => ({ state: target, owes: left })) : [];
     });
     return this.#closure(seeds, holds);
   }
 
   /** Returns what is left of obligations behind a character; undefined where one cannot be met any more. */
-  #stepAll(owes: readonly number[], own: number, holds: readonly boolean[]): readonly number[] | undefined {
+  #stepAll(owes: readonly number[], code: number, holds: readonly boolean[]): readonly number[] | undefined {
     const left: number[] = [];
     for (const id of owes) {
-      const key = `${id} ${own} ${holds.join()}`;
+      const key = `${id} ${code} ${holds.join()}`;
       const known = this.#stepped.get(key);
       const obligation = this.#obligations[id];
       const next =
-        known ?? (obligation ? this.#owed(obligation.look, this.#step(obligation.paths, own, holds)) : false);
+        known ?? (obligation ? this.#owed(obligation.look, this.#step(obligation.paths, code, holds)) : false);
       this.#stepped.set(key, next);
       if (next === false) return undefined;
       if (next !== true) left.push(next);

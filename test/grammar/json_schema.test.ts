@@ -141,6 +141,40 @@ const cases: Readonly<Record<string, Case>> = {
     valid: ['{}', '{"a": 1, "q": "x"}'],
     others: ['{"a": 1}', '{"q": 1}'],
   },
+  'keys that depend on others, at least two of them': {
+    schema: object({ a: {}, b: {}, c: {} }, { dependentRequired: { a: ['b'] }, minProperties: 2 }),
+    valid: ['{"a": 1, "b": 1}', '{"b": 1, "c": 1}'],
+    others: ['{"b": 1}', '{"a": 1, "c": 1}', '{"b": 1, "zz": 1}'],
+  },
+  'one of many keys that no schema declares': {
+    schema: { type: 'object', oneOf: Array.from({ length: 9 }, (_, i) => ({ required: [`k${i}`] })) },
+    valid: ['{"k1": 1}', '{"k8": 1, "z": 2}'],
+    others: ['{}', '{"k1": 1, "k2": 1}'],
+  },
+  'keys that demand others, of no schema, beside open ones': {
+    schema: { type: 'object', dependentRequired: { b: ['c', 'd'], e: ['f'] } },
+    valid: ['{}', '{"z": 1}'],
+    others: ['{"b": 1}', '{"e": 1, "c": 1}'],
+  },
+  'names that are numbers': {
+    schema: { type: 'object', propertyNames: { type: 'number' } },
+    valid: ['{}'],
+    others: ['{"a": 1}'],
+  },
+  'items that are never there, each once': {
+    schema: { type: 'array', items: { not: {} }, uniqueItems: true },
+    valid: ['[]'],
+    others: ['[1]'],
+  },
+  'unevaluated beside alternatives that are referred to': {
+    schema: {
+      anyOf: [{ $ref: '#/$defs/a' }, { $ref: '#/$defs/b' }],
+      unevaluatedProperties: false,
+      $defs: { a: object({ a: {} }, { required: ['a'] }), b: object({ b: {} }, { required: ['b'] }) },
+    },
+    valid: ['{"a": 1}', '{"b": 1}'],
+    others: ['{}', '{"a": 1, "c": 1}'],
+  },
   'more items than are described': {
     schema: { type: 'array', prefixItems: [{ type: 'integer' }], minItems: 3 },
     valid: ['[1, "x", null]'],
@@ -548,6 +582,12 @@ describe('hostile schemas', () => {
     for (const text of ['["a","b"]', '[2,1]', '{"x-a":1,"x-b":2}']) expect(matches(grammar, text), text).toBe(true);
     for (const text of ['["a","a"]', '[1,"a"]', '{"x-a":null}']) expect(matches(grammar, text), text).toBe(false);
   });
+  test('patterns and names that are not used cost nothing', () => {
+    const record = { type: 'object', propertyNames: { type: 'string' }, additionalProperties: { type: 'number' } };
+    const records = Object.fromEntries(Array.from({ length: 100 }, (_, i) => [`p${i}`, record]));
+    convertSchema(object({ ...records, long: { type: 'string', pattern: '^[a-z]{1,2000}$' } }));
+  });
+
   test('automata are bounded', () => {
     expect(() => convertSchema({ type: 'string', pattern: '(a|b)*a(a|b){20}', minLength: 30 })).toThrow(/states/);
   });

@@ -66,6 +66,17 @@ test('random patterns: all short texts are judged as the engine judges them', ()
   expect(numMatching).toBeGreaterThan(numPatterns * 100);
 });
 
+test('patterns of many characters and of many words have as many states as they need', () => {
+  const characters = (count: number): string[] =>
+    Array.from({ length: count }, (_, i) => String.fromCodePoint(0x4e00 + i));
+  const words = Array.from({ length: 300 }, (_, i) => `w${((i * 7919) % 10_007).toString(36)}`);
+  const statesOf = (pattern: string): number => automatonOf(regexLanguage(pattern, 'search')).states.length;
+  assert.equal(statesOf(`\\b${characters(900).join('')}`), 902);
+  assert(statesOf(`^(?!.*\\b(?:${words.join('|')})\\b).*$`) < 100);
+  for (const pattern of [`\\b${characters(6_000).join('?')}?`, `\\b(?:${characters(4_000).join('|')})\\b`])
+    assert.throws(() => statesOf(pattern), /more than 1000 states/);
+});
+
 test.each(lookRegexes)('as people write them: $pattern', ({ pattern, examples }) => {
   const random = new Random(2);
   const pieces = examples.flatMap((text) => Array.from(text));

@@ -141,6 +141,8 @@ function uniqueItems(
   max: number | undefined,
   conversion: Conversion,
 ): Expression {
+  if (prefix.length + (rest ? 2 : 0) < 2 && !containsOf(facts))
+    return plainItems({ prefix, rest }, min, max, conversion);
   const pointer = pointerOf(facts, 'uniqueItems');
   const values = prefix.length === 0 && rest ? listedValues(conversion.facts(rest), conversion) : undefined;
   if (!values || values.length > MAX_UNIQUE || containsOf(facts))
@@ -185,9 +187,9 @@ function containing(
       contains.pointer,
       `contains can be enforced once, without prefixItems, and with at most ${MAX_BESIDE_CONTAINS} items`,
     );
-  if (max === 0) return NEVER;
-  const item = conversion.value(rest ?? []);
-  const found = conversion.value([...(rest ?? []), contains]);
+  if (max === 0 || !rest) return NEVER;
+  const item = conversion.value(rest);
+  const found = conversion.value([...rest, contains]);
   const [before, after] = [sequence(item, COMMA), sequence(COMMA, item)];
   /** How many items come before the one. */
   const alternatives = Array.from({ length: max ?? Math.max(1, min) }, (_, i) => {

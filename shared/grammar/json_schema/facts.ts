@@ -28,7 +28,7 @@ export interface Disjunction {
 
 /** All that is known of one value. */
 export interface Facts {
-  /** Some schema says that there is no value, or all alternatives of a disjunction do. */
+  /** Some schema says that there is no value, all alternatives of a disjunction do, or no type is in all schemas. */
   isNever: boolean;
   types: ReadonlySet<JsonType>;
   /** Whether `types` follows from a `type`, not from other keywords. */
@@ -70,6 +70,7 @@ export function factsOf(parts: readonly Located[], source: SchemaSource, ignore:
     spokenOf.add(typeof value === 'string' && integerFormats.has(value) ? 'integer' : 'string');
   return {
     isNever:
+      types?.size === 0 ||
       schemas.some(({ schema }) => isNothing(schema)) ||
       disjunctions.some(({ alternatives }) => alternatives.every(({ schema }) => isNothing(schema))),
     ...{ types: types ?? inferred(spokenOf), hasType: types !== undefined },
@@ -102,12 +103,17 @@ function collected(parts: readonly Located[], source: SchemaSource): Located[] {
  */
 export function inPlaceOf({ pointer }: Located, source: SchemaSource): (other: string) => boolean {
   const original = source.at(withoutMarks(pointer));
-  const reached = original ? collected([original], source).map((one) => one.pointer) : [];
-  const beginnings = reached.flatMap((one) => [pointerTo(one, 'anyOf', ''), pointerTo(one, 'oneOf', '')]);
-  return (other) => {
-    const own = withoutMarks(other);
-    return reached.includes(own) || beginnings.some((beginning) => own.startsWith(beginning));
-  };
+  const reached = new Set<string>();
+  const open = original ? [original] : [];
+  for (let next = open.pop(); next; next = open.pop())
+    for (const one of collected([next], source)) {
+      if (reached.has(one.pointer)) continue;
+      reached.add(one.pointer);
+      if (typeof one.schema === 'object')
+        for (const { alternatives } of disjunctionsOf({ schema: one.schema, pointer: one.pointer }))
+          open.push(...alternatives);
+    }
+  return (other) => reached.has(withoutMarks(other));
 }
 
 function withoutMarks(pointer: string): string {

@@ -8,6 +8,7 @@ import type { Conversion } from './conversion.ts';
 import { SchemaError } from './converted_schema.ts';
 import { type Facts, largest, pointerOf, smallest } from './facts.ts';
 import { type Presence, presenceOf } from './presence.ts';
+import { exclusiveLists } from './presence_rules.ts';
 import { type Properties, propertiesOf } from './properties.ts';
 
 /** Rules of one object with counts (P1). */
@@ -30,6 +31,7 @@ export function objectExpression(facts: Facts, conversion: Conversion, key: stri
 }
 
 function isAnyObject({ declared, required, others }: Properties, facts: Facts): boolean {
+  if (exclusiveLists(facts).length > 0) return false;
   const isPlain = !['propertyNames', 'dependentRequired', 'dependencies'].some((keyword) =>
     facts.keywords.has(keyword),
   );

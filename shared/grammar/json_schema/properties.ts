@@ -18,8 +18,9 @@ import { charactersOf, complementOf } from '../code_points.ts';
 import { choice, choiceOf, type Expression, NEVER, repeat, sequence, text } from '../grammar.ts';
 import type { Conversion } from './conversion.ts';
 import { SchemaError } from './converted_schema.ts';
-import { type Facts, largest, pointerOf } from './facts.ts';
+import { type Facts, largest, pointerOf, smallest } from './facts.ts';
 import { type KeyPattern, type KeySource, keySourceOf } from './key_sources.ts';
+import { presenceOf } from './presence.ts';
 import { demandedNames, demandingNames } from './presence_rules.ts';
 import { isSchema, type Located } from './schema_source.ts';
 import { automatonString, languagesOf, lengthBounds, patternAt, stringExpression } from './strings.ts';
@@ -63,36 +64,33 @@ export function propertiesOf(facts: Facts, conversion: Conversion): Properties {
 
 function findProperties(facts: Facts, conversion: Conversion): Properties {
   const sources = facts.schemas.flatMap((one) => keySourceOf(one, conversion) ?? []);
-  const names = new Set(sources.flatMap(({ declared }) => [...declared.keys()]));
-  const hasDeclared = names.size > 0;
+  const declaredNames = new Set(sources.flatMap(({ declared }) => [...declared.keys()]));
   const required = requiredOf(facts);
-  const [demanded, demanding] = [demandedNames(facts), demandingNames(facts)];
-  const implied = [...demanded].filter((name) => !names.has(name));
-  for (const name of required) names.add(name);
-  const keyTest = keyTestOf(facts, conversion);
-  const canBe = (parts: readonly Located[] | undefined): boolean =>
-    parts !== undefined && !conversion.facts(parts).isNever;
-  /** Whether there are fewer keys than there must be. Those that depend on others may not be there together. */
-  const isShort = (): boolean => {
-    const sure = demanded.size + demanding.length > 0 ? required : names;
-    const possible = [...sure].filter((name) => keyTest(name) && canBe(partsOf(name, sources, true)));
-    return possible.length < (largest(facts, 'minProperties') ?? 0);
-  };
+  const implied = new Set([...demandedNames(facts)].filter((name) => !declaredNames.has(name)));
+  const names = new Set([...declaredNames, ...required, ...implied]);
   const patterns = sources.flatMap((source) => source.patterns);
+  const keyTest = keyTestOf(facts, conversion);
+  const declared = [...names].flatMap((name): Property[] => {
+    const parts = keyTest(name) ? partsOf(name, sources) : undefined;
+    return parts ? [{ name, parts }] : [];
+  });
+  const canBe = (parts: readonly Located[]): boolean => !conversion.facts(parts).isNever;
+  /** Whether the keys that may be there together are always fewer than there must be, or more than there may be. */
+  const isShort = (): boolean => {
+    const [min, max] = [largest(facts, 'minProperties') ?? 0, smallest(facts, 'maxProperties') ?? Infinity];
+    const possible = declared.filter(({ parts }) => canBe(parts));
+    return !presenceOf(facts, { declared: possible, required, implied }).some(({ present, absent }) => {
+      const most = possible.filter(({ name }) => !absent.has(name)).length;
+      return most >= min && required.size + present.size <= max;
+    });
+  };
   const isOpen =
     sources.some(({ additional }) => additional) ||
-    (patterns.length === 0 && !hasDeclared) ||
+    (patterns.length === 0 && declaredNames.size === 0) ||
     (facts.keywords.has('minProperties') && !patterns.some(({ value }) => canBe([value])) && isShort());
-  // Keys that demand others are not among the others, either.
-  for (const name of [...implied, ...demanding]) names.add(name);
-  const declared: Property[] = [];
-  for (const name of names) {
-    const isNamed = isOpen || !hasDeclared || required.has(name) || implied.includes(name);
-    const parts = partsOf(name, sources, isNamed);
-    if (parts && keyTest(name)) declared.push({ name, parts });
-  }
-  const others = otherKinds(facts, sources, [...names], isOpen, conversion);
-  return { declared, required, implied: new Set(isOpen ? [] : implied), others };
+  // Keys that demand others, and that no schema declares, are never written.
+  const others = otherKinds(facts, sources, [...new Set([...names, ...demandingNames(facts)])], isOpen, conversion);
+  return { declared, required, implied, others };
 }
 
 function requiredOf(facts: Facts): Set<string> {
@@ -100,8 +98,8 @@ function requiredOf(facts: Facts): Set<string> {
   return new Set(lists.flatMap((list) => (Array.isArray(list) ? list.filter((name) => typeof name === 'string') : [])));
 }
 
-/** Returns what all schemas say of one key; undefined: the key is not allowed. */
-function partsOf(name: string, sources: readonly KeySource[], isNamed: boolean): Located[] | undefined {
+/** Returns what all schemas say of a key that one of them names; undefined: the key is not allowed. */
+function partsOf(name: string, sources: readonly KeySource[]): Located[] | undefined {
   const own = sources.map((source) => ownParts(name, source));
   const parts = own.flatMap((found, i): Located[] => {
     const source = sources[i];
@@ -110,8 +108,7 @@ function partsOf(name: string, sources: readonly KeySource[], isNamed: boolean):
       ? []
       : [source.additional];
   });
-  const isKnown = isNamed || own.some((found) => found.length > 0);
-  return isKnown && !parts.some(({ schema }) => schema === false) ? parts : undefined;
+  return parts.some(({ schema }) => schema === false) ? undefined : parts;
 }
 
 function ownParts(name: string, { declared, patterns }: KeySource): Located[] {
@@ -138,9 +135,16 @@ function nameParts(facts: Facts): Located[] {
   );
 }
 
+/** Whether no key satisfies what is said of keys: they are strings. */
+function hasNoNames({ isNever, types, hasType }: Facts): boolean {
+  return isNever || (hasType && !types.has('string'));
+}
+
 function keyTestOf(facts: Facts, conversion: Conversion): (name: string) => boolean {
   const parts = nameParts(facts);
-  return parts.length === 0 ? () => true : conversion.source.validatorOf(parts);
+  // Made when a name is tested: a validator has a limit, and most of these say only that keys are strings.
+  let validator: ((name: string) => boolean) | undefined;
+  return (name) => parts.length === 0 || (validator ??= conversion.source.validatorOf(parts))(name);
 }
 
 /** Keys that are not declared, by what their values satisfy. */
@@ -159,7 +163,7 @@ function otherKinds(
     );
   const parts = nameParts(facts);
   if (patterns.length === 0 && !isOpen) return [];
-  if (parts.length > 0 && conversion.facts(parts).isNever) return [];
+  if (parts.length > 0 && hasNoNames(conversion.facts(parts))) return [];
   const rest = sources.flatMap((source) =>
     source.additional && !isKnownElsewhere(source, sources, () => false) ? [source.additional] : [],
   );

@@ -2,7 +2,7 @@
 import { Ajv, type Options } from 'ajv';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { messageOf } from '../../base/failure.ts';
-import { acceptsText, automatonOf } from '../automaton.ts';
+import { acceptsText, type Automaton, automatonOf } from '../automaton.ts';
 import { regexLanguage } from '../regex.ts';
 import { SchemaError } from './converted_schema.ts';
 import { formats } from './formats.ts';
@@ -28,9 +28,12 @@ export type SchemaObject = Readonly<Record<string, unknown>>;
 /** Patterns are tried by automata: a regular expression of a client may take exponential time. */
 const regExp = Object.assign(
   (pattern: string) => {
-    const automaton = automatonOf(regexLanguage(pattern, 'search'));
+    // Made when it is tested: most patterns of a schema are not.
+    let automaton: Automaton | undefined;
+    const test = (text: string): boolean =>
+      acceptsText((automaton ??= automatonOf(regexLanguage(pattern, 'search'))), text);
     // The validator tells patterns apart by their texts.
-    return { test: (text: string) => acceptsText(automaton, text), toString: () => pattern };
+    return { test, toString: () => pattern };
   },
   { code: '' },
 );
