@@ -76,7 +76,8 @@ function isFile(file: string): boolean {
 
 /** @throws ConfigError for a certificate that is not valid now, where the one before it is. */
 function refuseUntimely(file: string, renewed: TlsTexts, old: TlsTexts, nowMs: number): void {
-  const trouble = untimely(new X509Certificate(renewed.cert), nowMs);
+  const certificate = new X509Certificate(renewed.cert);
+  const trouble = untimely(certificate, nowMs);
   if (trouble === undefined || untimely(new X509Certificate(old.cert), nowMs) !== undefined) return;
-  throw new ConfigError(`--tls-cert ${file}: ${described(new X509Certificate(renewed.cert))} ${trouble}`);
+  throw new ConfigError(`--tls-cert ${file}: ${described(certificate)} ${trouble}`);
 }

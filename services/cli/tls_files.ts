@@ -33,7 +33,8 @@ export function tlsOf(config: TlsConfig): TlsTexts | undefined {
 export function checkTls(tls: TlsTexts, { tls_cert: cert, tls_key: key, tls_ca: ca }: TlsConfig): void {
   try {
     // createSecureContext accepts a CA file without certificates and would then trust all public authorities.
-    const [[certificate]] = [certificatesIn(tls.cert), certificatesIn(tls.ca)];
+    const certificate = firstCertificate(tls.cert);
+    firstCertificate(tls.ca);
     createSecureContext(tls);
     // createSecureContext compares a key with certificates of its own algorithm only.
     if (!certificate.checkPrivateKey(createPrivateKey(tls.key)))
@@ -43,11 +44,13 @@ export function checkTls(tls: TlsTexts, { tls_cert: cert, tls_key: key, tls_ca: 
   }
 }
 
-/** Returns the certificates in a PEM text. @throws Error where there is none, or one is damaged or cut off */
-function certificatesIn(text: string): [X509Certificate, ...X509Certificate[]] {
+/** Returns the first certificate in a PEM text. @throws Error where there is none, or any is damaged or cut off */
+function firstCertificate(text: string): X509Certificate {
   const blocks = text.match(/-----BEGIN [^-]+-----[^]*?-----END [^-]+-----/g) ?? [];
-  const [first, ...others] = blocks.filter((block) => /^-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----/.test(block));
+  const [first] = blocks
+    .filter((block) => /^-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----/.test(block))
+    .map((block) => new X509Certificate(block));
   if (first === undefined) throw new Error('there is no certificate (PEM) in a file');
   if (text.split('-----BEGIN ').length - 1 !== blocks.length) throw new Error('a certificate is cut off');
-  return [new X509Certificate(first), ...others.map((block) => new X509Certificate(block))];
+  return first;
 }

@@ -3,14 +3,14 @@ import { classesOf, type CodePoints, unionOf } from './code_points.ts';
 
 /** Classes of characters, such that each of some sets is a union of classes. */
 export class Alphabet {
-  readonly classes: readonly CodePoints[];
+  readonly #classes: readonly CodePoints[];
   /** First code point of each class, ascending: with it a class is in a set, or has nothing of it. */
   readonly #codes: readonly number[];
   readonly #inSets = new Map<CodePoints, readonly number[]>();
 
   constructor(sets: readonly CodePoints[]) {
-    this.classes = classesOf(sets);
-    this.#codes = this.classes.map((own) => own[0]?.[0] ?? 0);
+    this.#classes = classesOf(sets);
+    this.#codes = this.#classes.map((own) => own[0]?.[0] ?? 0);
   }
 
   /** Returns the indices of the classes in one of the sets. */
@@ -30,25 +30,25 @@ export class Alphabet {
     const keys = new Map<number, string>();
     for (const [i, set] of [...sets].entries()) {
       const own = this.classesIn(set);
-      for (const one of own.length * 2 > this.classes.length ? this.#without(own) : own)
+      for (const one of own.length * 2 > this.#classes.length ? this.#without(own) : own)
         keys.set(one, `${keys.get(one) ?? ''},${i}`);
     }
     const groups = new Map<string, number[]>();
-    for (const one of this.classes.keys()) {
+    for (const one of this.#classes.keys()) {
       const key = keys.get(one) ?? '';
       const group = groups.get(key);
       if (group) group.push(one);
       else groups.set(key, [one]);
     }
     return [...groups.values()].map((group) => ({
-      set: unionOf(...group.map((one) => this.classes[one] ?? [])),
+      set: unionOf(...group.map((one) => this.#classes[one] ?? [])),
       code: this.#codes[group[0] ?? 0] ?? 0,
     }));
   }
 
   #without(classes: readonly number[]): number[] {
     const own = new Set(classes);
-    return [...this.classes.keys()].filter((one) => !own.has(one));
+    return [...this.#classes.keys()].filter((one) => !own.has(one));
   }
 
   /** Returns the number of classes that begin before a code point. */

@@ -6,17 +6,13 @@ import {
   ALL_CODE_POINTS,
   type CodePoints,
   complementOf,
-  differenceOf,
+  classesOf,
   hasCodePoint,
   intersectionOf,
   unionOf,
 } from './code_points.ts';
-import { type Expression, GrammarError } from './grammar.ts';
-
-/** States of an automaton (P1): each may cost the compiler of masks some 30 ms. */
-const MAX_STATES = 1000;
-/** States before they are made deterministic (P1). */
-const MAX_NFA_STATES = 20_000;
+import type { Expression } from './grammar.ts';
+import { MAX_STATES, Nfa, tooLarge } from './nfa.ts';
 
 /** A transition on any character of a set; those of a state are disjoint. */
 interface Transition {
@@ -46,10 +42,9 @@ export function isAutomaton(language: Language): language is Automaton {
 /** Returns the automaton of a language. @throws GrammarError when it needs too many states */
 export function automatonOf(language: Language): Automaton {
   if (isAutomaton(language)) return language;
-  const expression = language;
-  const nfa = new Nfa();
+  const nfa = new ExpressionNfa();
   const accept = nfa.newState();
-  const start = nfa.add(expression, accept);
+  const start = nfa.add(language, accept);
   return nfa.determinise(start, accept);
 }
 
@@ -173,25 +168,8 @@ function trimmed(states: readonly State[]): Automaton {
   };
 }
 
-/** Returns the error of an automaton with too many states. */
-export function tooLarge(): GrammarError {
-  return new GrammarError(
-    `the texts that are allowed need more than ${MAX_STATES} states: use shorter bounds or a simpler pattern`,
-  );
-}
-
-/** States with several ways on, and ways without a character. */
-class Nfa {
-  readonly #steps: { set: CodePoints; target: number }[][] = [];
-  readonly #jumps: number[][] = [];
-
-  newState(): number {
-    if (this.#steps.length >= MAX_NFA_STATES) throw tooLarge();
-    this.#steps.push([]);
-    this.#jumps.push([]);
-    return this.#steps.length - 1;
-  }
-
+/** The automaton of an expression, nondeterministic. */
+class ExpressionNfa extends Nfa {
   /** Returns the state from which `expression` leads to `next`. */
   add(expression: Expression, next: number): number {
     switch (expression.kind) {
@@ -200,50 +178,29 @@ class Nfa {
           .reverse()
           .reduce((to, character) => {
             const code = character.codePointAt(0) ?? 0;
-            return this.#step([[code, code]], to);
+            return this.step([[code, code]], to);
           }, next);
       case 'set':
-        return this.#step(expression.set, next);
+        return this.step(expression.set, next);
       case 'sequence':
         return expression.items.reduceRight((to, item) => this.add(item, to), next);
       case 'choice': {
         const start = this.newState();
-        for (const item of expression.items) this.#jumps[start]?.push(this.add(item, next));
+        for (const item of expression.items) this.jumps[start]?.push({ target: this.add(item, next) });
         return start;
       }
       case 'repeat':
-        return this.#repeat(expression, next);
+        return this.repeat((to) => this.add(expression.item, to), expression.min, expression.max, next);
       case 'special':
       case 'rule':
         throw new Error(`an automaton of the ${expression.kind} ${expression.name}`);
     }
   }
 
-  #step(set: CodePoints, next: number): number {
-    const state = this.newState();
-    this.#steps[state]?.push({ set, target: next });
-    return state;
-  }
-
-  #repeat({ item, min, max }: Extract<Expression, { kind: 'repeat' }>, next: number): number {
-    let state = next;
-    if (max === undefined) {
-      state = this.newState();
-      this.#jumps[state]?.push(next, this.add(item, state));
-    }
-    for (let i = min; i < (max ?? min); i++) {
-      const before = this.newState();
-      this.#jumps[before]?.push(next, this.add(item, state));
-      state = before;
-    }
-    for (let i = 0; i < min; i++) state = this.add(item, state);
-    return state;
-  }
-
   determinise(start: number, accept: number): Automaton {
     return explore<readonly number[]>(this.#closure([start]), (own) => ({
       isAccepting: own.includes(accept),
-      edges: disjointParts(own.flatMap((state) => this.#steps[state] ?? [])).map(({ set, targets }) => ({
+      edges: disjointParts(own.flatMap((state) => this.steps[state] ?? [])).map(({ set, targets }) => ({
         set,
         target: this.#closure(targets),
       })),
@@ -256,7 +213,7 @@ class Nfa {
     for (let next = open.pop(); next !== undefined; next = open.pop()) {
       if (reached.has(next)) continue;
       reached.add(next);
-      open.push(...(this.#jumps[next] ?? []));
+      for (const { target } of this.jumps[next] ?? []) open.push(target);
     }
     return [...reached].sort((a, b) => a - b);
   }
@@ -264,23 +221,8 @@ class Nfa {
 
 /** Divides overlapping steps into disjoint sets, each with all that it leads to. */
 function disjointParts(steps: readonly Transition[]): { set: CodePoints; targets: number[] }[] {
-  let parts: { set: CodePoints; targets: number[] }[] = [];
-  for (const { set, target } of steps) {
-    let rest = set;
-    const next: typeof parts = [];
-    for (const part of parts) {
-      const both = intersectionOf(part.set, rest);
-      if (both.length === 0) {
-        next.push(part);
-        continue;
-      }
-      next.push({ set: both, targets: [...part.targets, target] });
-      const only = differenceOf(part.set, both);
-      if (only.length > 0) next.push({ set: only, targets: part.targets });
-      rest = differenceOf(rest, both);
-    }
-    if (rest.length > 0) next.push({ set: rest, targets: [target] });
-    parts = next;
-  }
-  return parts;
+  return classesOf(steps.map(({ set }) => set)).map((own) => ({
+    set: own,
+    targets: steps.flatMap(({ set, target }) => (hasCodePoint(set, own[0]?.[0] ?? 0) ? [target] : [])),
+  }));
 }

@@ -76,11 +76,6 @@ export function complementOf(set: CodePoints): CodePoints {
   return codePoints(gaps);
 }
 
-/** Returns what is in `a` and not in `b`. */
-export function differenceOf(a: CodePoints, b: CodePoints): CodePoints {
-  return intersectionOf(a, complementOf(b));
-}
-
 /** Returns disjoint sets, such that each of `sets` is a union of some of them, in the order of their first code points. */
 export function classesOf(sets: readonly CodePoints[]): CodePoints[] {
   const distinct = [...new Map(sets.map((set) => [JSON.stringify(set), set])).values()];

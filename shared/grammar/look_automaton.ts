@@ -8,11 +8,12 @@
  *     obligation     = a look ahead, and the paths of its body that are possible: one must end well, or with (?!…) none may
  */
 import type { AST } from '@eslint-community/regexpp';
-import { type Automaton, explore, tooLarge } from './automaton.ts';
+import { type Automaton, explore } from './automaton.ts';
 import { Alphabet } from './alphabet.ts';
 import { type CodePoints, hasCodePoint } from './code_points.ts';
 import { type Body, type Look, LookNfa } from './look_nfa.ts';
 import { minimalOf } from './minimal_automaton.ts';
+import { tooLarge } from './nfa.ts';
 
 /** Runs of one state (P1). */
 const MAX_PATHS = 2_000;
@@ -141,7 +142,7 @@ class Determiniser {
     for (let next = open.pop(); next !== undefined; next = open.pop()) {
       if (reached.has(next)) continue;
       reached.add(next);
-      for (const { target, look } of this.#nfa.jumps[next] ?? [])
+      for (const { target, condition: look } of this.#nfa.jumps[next] ?? [])
         if (!look || holds[look.body] !== look.isNegative) open.push(target);
     }
     return [...reached].sort((a, b) => a - b);
@@ -204,7 +205,7 @@ class Determiniser {
       if (reached.has(key)) continue;
       if (reached.size >= MAX_PATHS) throw tooLarge();
       reached.set(key, next);
-      for (const { target, look } of this.#nfa.jumps[next.state] ?? []) {
+      for (const { target, condition: look } of this.#nfa.jumps[next.state] ?? []) {
         const passed = this.#pass(next.owes, look, holds);
         if (passed) open.push({ state: target, owes: passed });
       }

@@ -3,12 +3,9 @@
  * whose empty steps may have a condition.
  */
 import type { AST } from '@eslint-community/regexpp';
-import { tooLarge } from './automaton.ts';
 import { ALL_CODE_POINTS, type CodePoints } from './code_points.ts';
+import { Nfa } from './nfa.ts';
 import { refuse, setOf, singleCharacter, WORD } from './regex_sets.ts';
-
-/** States (P1). */
-const MAX_STATES = 20_000;
 
 /** Condition on a place: what comes after it, or what is before it, begins or ends with a text of a body. */
 export interface Look {
@@ -26,12 +23,8 @@ export interface Body {
 
 type AnyElement = AST.Element | AST.QuantifiableElement;
 
-/** The automaton of a pattern, with the bodies of its looks. */
-export class LookNfa {
-  /** Steps of each state on a character. */
-  readonly steps: { readonly set: CodePoints; readonly target: number }[][] = [];
-  /** Steps of each state without a character; with `look`, only where that holds. */
-  readonly jumps: { readonly target: number; readonly look?: Look }[][] = [];
+/** The automaton of a pattern, with the bodies of its looks, which are conditions of jumps. */
+export class LookNfa extends Nfa<Look> {
   /** Bodies of looks ahead. Any text may follow the accepting state. */
   readonly aheads: Body[] = [];
   /** Bodies of looks behind, inner ones first. Any text may be before them. */
@@ -43,18 +36,12 @@ export class LookNfa {
 
   /** @param isSearch any text may be before and after a match */
   constructor(alternatives: readonly AST.Alternative[], isSearch: boolean) {
+    super();
     this.isSearch = isSearch;
-    const accept = this.#newState();
+    const accept = this.newState();
     if (isSearch) this.#loop(accept);
     const start = this.#alternatives(alternatives, accept, false);
     this.whole = { start: isSearch ? this.#afterAny(start) : start, accept };
-  }
-
-  #newState(): number {
-    if (this.steps.length >= MAX_STATES) throw tooLarge();
-    this.steps.push([]);
-    this.jumps.push([]);
-    return this.steps.length - 1;
   }
 
   #loop(state: number): void {
@@ -69,20 +56,14 @@ export class LookNfa {
   }
 
   #jump(target: number, look?: Look): number {
-    const state = this.#newState();
-    this.jumps[state]?.push(look ? { target, look } : { target });
-    return state;
-  }
-
-  #step(set: CodePoints, target: number): number {
-    const state = this.#newState();
-    this.steps[state]?.push({ set, target });
+    const state = this.newState();
+    this.jumps[state]?.push(look ? { target, condition: look } : { target });
     return state;
   }
 
   /** `isBehind`: within a look behind. */
   #alternatives(alternatives: readonly AST.Alternative[], next: number, isBehind: boolean): number {
-    const state = this.#newState();
+    const state = this.newState();
     for (const { elements } of alternatives) {
       const target = elements.reduceRight((to, element) => this.#add(element, to, isBehind), next);
       this.jumps[state]?.push({ target });
@@ -94,15 +75,20 @@ export class LookNfa {
   #add(element: AnyElement, next: number, isBehind: boolean): number {
     switch (element.type) {
       case 'Character':
-        return this.#step(singleCharacter(element), next);
+        return this.step(singleCharacter(element), next);
       case 'CharacterSet':
       case 'CharacterClass':
-        return this.#step(setOf(element), next);
+        return this.step(setOf(element), next);
       case 'Group':
       case 'CapturingGroup':
         return this.#alternatives(element.alternatives, next, isBehind);
       case 'Quantifier':
-        return this.#repeat(element, next, isBehind);
+        return this.repeat(
+          (to) => this.#add(element.element, to, isBehind),
+          element.min,
+          element.max === Infinity ? undefined : element.max,
+          next,
+        );
       case 'Backreference':
         return refuse(`the backreference ${element.raw}`, element, 'no grammar can repeat a match');
       case 'ExpressionCharacterClass':
@@ -110,21 +96,6 @@ export class LookNfa {
       case 'Assertion':
         return this.#assertion(element, next, isBehind);
     }
-  }
-
-  #repeat({ element, min, max }: AST.Quantifier, next: number, isBehind: boolean): number {
-    let state = next;
-    if (max === Infinity) {
-      state = this.#newState();
-      this.jumps[state]?.push({ target: next }, { target: this.#add(element, state, isBehind) });
-    }
-    for (let i = min; i < (max === Infinity ? min : max); i++) {
-      const before = this.#newState();
-      this.jumps[before]?.push({ target: next }, { target: this.#add(element, state, isBehind) });
-      state = before;
-    }
-    for (let i = 0; i < min; i++) state = this.#add(element, state, isBehind);
-    return state;
   }
 
   #assertion(element: AST.Assertion, next: number, isBehind: boolean): number {
@@ -154,7 +125,7 @@ export class LookNfa {
 
   /** A word's character is on one side of the place and not on the other; `isNegative`: on both or on none. */
   #wordBoundary(isNegative: boolean, next: number): number {
-    const state = this.#newState();
+    const state = this.newState();
     for (const isBefore of [false, true]) {
       const isAfter = isBefore === isNegative;
       const after = this.#jump(next, this.#character('ahead', WORD, !isAfter));
@@ -166,13 +137,13 @@ export class LookNfa {
   /** Returns the condition that a character of the set is on that side of the place. */
   #character(kind: Look['kind'], set: CodePoints, isNegative: boolean): Look {
     const key = `${kind} ${JSON.stringify(set)}`;
-    const body = this.#characters.get(key) ?? this.#body(kind, (accept) => this.#step(set, accept));
+    const body = this.#characters.get(key) ?? this.#body(kind, (accept) => this.step(set, accept));
     this.#characters.set(key, body);
     return { kind, body, isNegative };
   }
 
   #body(kind: Look['kind'], add: (accept: number) => number): number {
-    const accept = this.#newState();
+    const accept = this.newState();
     const start = add(accept);
     const bodies = kind === 'ahead' ? this.aheads : this.behinds;
     if (kind === 'ahead') this.#loop(accept);

@@ -4,6 +4,7 @@
  */
 import { type AST, RegExpParser, RegExpSyntaxError } from '@eslint-community/regexpp';
 import { acceptsNothing, isAutomaton, type Language } from './automaton.ts';
+import { stateTexts } from './automaton_rules.ts';
 import { ALL_CODE_POINTS } from './code_points.ts';
 import {
   choice,
@@ -11,7 +12,6 @@ import {
   type Expression,
   type Grammar,
   GrammarError,
-  NEVER,
   oneOf,
   repeat,
   ruleNamed,
@@ -32,11 +32,8 @@ export function regexGrammar(pattern: string): Grammar {
   if (!isAutomaton(language)) return { root: 'root', rules: new Map([['root', language]]) };
   if (acceptsNothing(language)) throw new GrammarError('no text matches the regular expression');
   const nameOf = (state: number): string => (state === 0 ? 'root' : `state ${state}`);
-  const rules = language.states.map(({ isAccepting, transitions }, i): [string, Expression] => {
-    const steps = transitions.map(({ set, target }) => sequence(oneOf(set), ruleNamed(nameOf(target))));
-    return [nameOf(i), choice(isAccepting ? EMPTY : NEVER, ...steps)];
-  });
-  return { root: 'root', rules: new Map(rules) };
+  const next = (state: number): Expression => ruleNamed(nameOf(state));
+  return { root: 'root', rules: new Map(language.states.map((state, i) => [nameOf(i), stateTexts(state, next)])) };
 }
 
 /**

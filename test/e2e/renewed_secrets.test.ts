@@ -5,7 +5,6 @@
 import assert from 'node:assert/strict';
 import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { connect } from 'node:tls';
 import { afterAll, beforeAll, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
@@ -16,7 +15,7 @@ import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { askOnce } from '../../shared/net/network.ts';
 import type { TlsTexts } from '../../shared/net/tls_texts.ts';
 import { subjects } from '../../shared/protocol/membership.ts';
-import { Authority } from '../support/certificates.ts';
+import { Authority, shownTo } from '../support/certificates.ts';
 import { Cluster, temporaryFolder } from '../support/cluster.ts';
 import { patientCall, until } from '../support/until.ts';
 
@@ -65,34 +64,15 @@ async function addresses(): Promise<readonly string[]> {
   return [cluster.hub, ...(await cluster.pool()).map(({ address }) => address)];
 }
 
-/** Subject of the certificate that a process shows to a client; undefined where it does not let the client in. */
-function shownTo(tls: TlsTexts, address: string): Promise<string | undefined> {
-  const [host, port] = address.split(':');
-  return new Promise((resolve) => {
-    const socket = connect({ host, port: Number(port), ALPNProtocols: ['h2'], ...tls });
-    let subject: string | undefined;
-    const end = (isIn: boolean): void => {
-      socket.destroy();
-      resolve(isIn ? subject : undefined);
-    };
-    socket.once('secureConnect', () => (subject = socket.getPeerX509Certificate()?.subject));
-    // A server that lets the client in speaks first.
-    socket.once('data', () => {
-      end(true);
-    });
-    socket.once('error', () => {
-      end(false);
-    });
-    socket.once('close', () => {
-      end(false);
-    });
-  });
+function shownAt(address: string, tls: TlsTexts): Promise<string | undefined> {
+  const [host = '', port] = address.split(':');
+  return shownTo(tls, host, Number(port));
 }
 
 /** Resolves when all processes show this certificate to a client, or let it in no more. */
 async function allShow(subject: string | undefined, tls: TlsTexts): Promise<void> {
   for (const address of await addresses())
-    await until(`${address} shows ${subject}`, async () => (await shownTo(tls, address)) === subject);
+    await until(`${address} shows ${subject}`, async () => (await shownAt(address, tls)) === subject);
 }
 
 async function allTake(token: string, isTaken: boolean): Promise<void> {
@@ -168,7 +148,7 @@ test('certificates, their authority and the cluster token are renewed under a ru
   const answers = answersMeanwhile();
   const heard = listenerOnHub();
   await allShow('CN=own', client.old);
-  assert.equal(await shownTo(client.new, cluster.hub), undefined, 'the other authority counts for nothing yet');
+  assert.equal(await shownAt(cluster.hub, client.new), undefined, 'the other authority counts for nothing yet');
   const next = authority.issue('next');
   replace('tls.key', next.key);
   replace('tls.crt', next.cert);

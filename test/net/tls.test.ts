@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, type AddressInfo } from 'node:net';
-import { connect as connectTls, createServer } from 'node:tls';
+import { createServer } from 'node:tls';
 import { afterAll, afterEach, beforeAll, test } from 'vitest';
 import { AsyncQueue } from '../../shared/base/async_queue.ts';
 import { systemClock } from '../../shared/base/clock.ts';
@@ -31,7 +31,7 @@ import { start } from '../../shared/net/transfer_thread/transfer_methods.ts';
 import { startTransferThread } from '../../shared/net/transfer_thread/transfer_thread.ts';
 import type { TlsTexts } from '../../shared/net/tls_texts.ts';
 import { BusKind, type BusMessage, type ChannelReply } from '../../shared/protocol/messages.ts';
-import { Authority } from '../support/certificates.ts';
+import { Authority, shownTo } from '../support/certificates.ts';
 import { inlineTransferThread } from '../support/inline_transfer_thread.ts';
 import { cacheSource } from '../support/borrowing.ts';
 import { slotsOf } from '../support/slab_slots.ts';
@@ -230,30 +230,14 @@ test('what an unauthenticated process says on the port of a data channel is hear
   await fetchAll(address, own);
 });
 
-/** Whether a TLS server lets a client in: with TLS 1.2 it says so before the client takes the connection for made. */
-function isLetIn(port: number, tls: TlsTexts): Promise<boolean> {
-  return new Promise((resolve) => {
-    const socket = connectTls({ host: '127.0.0.1', port, ...tls, maxVersion: 'TLSv1.2' });
-    const end = (isIn: boolean): void => {
-      socket.destroy();
-      resolve(isIn);
-    };
-    socket.once('secureConnect', () => {
-      end(true);
-    });
-    socket.once('error', () => {
-      end(false);
-    });
-  });
-}
-
 test('renewed certificates hold for data channels that begin then, on the side that serves and on the side that asks', async () => {
   const [old, next] = [authority.issue('old'), foreign.issue('next')];
   const methods = start(old, () => undefined);
   const port = await methods.listen({ host: '127.0.0.1', port: 0 });
-  assert.deepEqual([await isLetIn(port, old), await isLetIn(port, next)], [true, false]);
+  const shown = (tls: TlsTexts): Promise<string | undefined> => shownTo(tls, '127.0.0.1', port);
+  assert.deepEqual([await shown(old), await shown(next)], ['CN=old', undefined]);
   methods.renew(next);
-  assert.deepEqual([await isLetIn(port, old), await isLetIn(port, next)], [false, true]);
+  assert.deepEqual([await shown(old), await shown(next)], [undefined, 'CN=next']);
 
   const current = new Current(old);
   const sockets = tcpSockets(current);

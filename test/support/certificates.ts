@@ -3,6 +3,7 @@ import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { connect } from 'node:tls';
 import type { TlsTexts } from '../../shared/net/tls_texts.ts';
 
 const KEY = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes'];
@@ -35,4 +36,21 @@ export class Authority {
   remove(): void {
     rmSync(this.folder, { recursive: true });
   }
+}
+
+/**
+ * Returns the subject of the certificate that a TLS server shows to a client; undefined where it does not let the client in. With TLS 1.2 the server says
+ * so before the client takes the connection for made.
+ */
+export function shownTo(tls: TlsTexts, host: string, port: number): Promise<string | undefined> {
+  return new Promise((resolve) => {
+    const socket = connect({ host, port, ...tls, maxVersion: 'TLSv1.2', ALPNProtocols: ['h2'] });
+    socket.once('secureConnect', () => {
+      resolve(socket.getPeerX509Certificate()?.subject);
+      socket.destroy();
+    });
+    socket.once('error', () => {
+      resolve(undefined);
+    });
+  });
 }

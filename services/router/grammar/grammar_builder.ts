@@ -1,15 +1,7 @@
 /** Puts grammars together: each keeps its own rules, under names that no other has. */
 import type { Automaton } from '../../../shared/grammar/automaton.ts';
-import {
-  choice,
-  EMPTY,
-  NEVER,
-  oneOf,
-  ruleNamed,
-  sequence,
-  type Expression,
-  type Grammar,
-} from '../../../shared/grammar/grammar.ts';
+import { stateTexts } from '../../../shared/grammar/automaton_rules.ts';
+import { ruleNamed, type Expression, type Grammar } from '../../../shared/grammar/grammar.ts';
 
 /** A grammar in the making. */
 export class GrammarBuilder {
@@ -31,15 +23,12 @@ export class GrammarBuilder {
   }
 
   /**
-   * Adds the texts of an automaton, each followed by `end`: a rule per state, so that the next character decides. Where a text has not
-   * ended, `aside` may come in place of its rest.
+   * Adds the texts of an automaton, each followed by `end`. Where a text has not ended, `aside` may come in place of its rest.
    */
-  automaton({ states }: Automaton, end: Expression = EMPTY, aside: Expression = NEVER): Expression {
+  automaton({ states }: Automaton, end?: Expression, aside?: Expression): Expression {
     const part = `${this.#numParts++}.`;
-    for (const [i, { isAccepting, transitions }] of states.entries()) {
-      const steps = transitions.map(({ set, target }) => sequence(oneOf(set), ruleNamed(part + String(target))));
-      this.#rules.set(`${part}${i}`, choice(isAccepting ? end : aside, ...steps));
-    }
+    const next = (state: number): Expression => ruleNamed(part + String(state));
+    for (const [i, state] of states.entries()) this.#rules.set(`${part}${i}`, stateTexts(state, next, { end, aside }));
     return ruleNamed(`${part}0`);
   }
 

@@ -4,9 +4,9 @@
  */
 import { ANY_CHARACTER, ANY_STRING, quoted, spelled, spelledSet } from '../any_json.ts';
 import { type Automaton, automatonOf, bothOf, isAutomaton, type Language, lengthsOf } from '../automaton.ts';
+import { stateTexts } from '../automaton_rules.ts';
 import { choice, type Expression, GrammarError, isNever, NEVER, repeat, sequence, text } from '../grammar.ts';
 import { regexLanguage } from '../regex.ts';
-import { automatonRules } from './automaton_rules.ts';
 import type { Conversion } from './conversion.ts';
 import { SchemaError } from './converted_schema.ts';
 import { type Facts, largest, pointerOf, smallest } from './facts.ts';
@@ -56,9 +56,14 @@ function stringOf(
   return automatonString(others.reduce(bothOf, first), conversion, key);
 }
 
-/** Returns the strings of an automaton. */
-export function automatonString(automaton: Automaton, conversion: Conversion, key: string): Expression {
-  return sequence(text('"'), automatonRules(automaton, text('"'), spelledSet, conversion, key));
+/** Returns the strings of an automaton. `key` names it: equal keys are equal automata. */
+export function automatonString({ states }: Automaton, conversion: Conversion, key: string): Expression {
+  const next = (id: number): Expression =>
+    conversion.rule(`${key} state ${id}`, () => {
+      const state = states[id];
+      return state ? stateTexts(state, next, { end: text('"'), spell: spelledSet }) : NEVER;
+    });
+  return sequence(text('"'), next(0));
 }
 
 /** The bounds of the length, by all keywords. @throws SchemaError for one that is too large */

@@ -112,7 +112,7 @@ export class ClaudeCode {
       type: 'text',
       text: `<system-reminder>\n${inside}\n</system-reminder>`,
     });
-    const context = `You may use this context.\n# claudeMd\nContents of /work/harbour/CLAUDE.md:\n\n${projectInstructions}\n# currentDate\nToday is 2026-11-26.\n`;
+    const context = `You may use this context.\n# claudeMd\nContents of /repo/harbour/CLAUDE.md:\n\n${projectInstructions}\n# currentDate\nToday is 2026-11-26.\n`;
     const skills = reminder('Skills of the Skill tool:\n\n- commit: Makes a commit\n- review: Reads a change');
     this.messages.push({ role: 'user', content: [skills, reminder(context), { type: 'text', text: words }] });
   }
@@ -174,7 +174,7 @@ export class ClaudeCode {
         { type: 'text', text: billing },
         { type: 'text', text: 'You are an agent that works in a terminal.', cache_control: ephemeral },
         { type: 'text', text: systemText, cache_control: ephemeral },
-        { type: 'text', text: '# Environment\nFolder: /work/harbour\nGit: yes, branch main\nPlatform: linux' },
+        { type: 'text', text: '# Environment\nFolder: /repo/harbour\nGit: yes, branch main\nPlatform: linux' },
       ],
       messages: withCacheControl(this.messages),
       tools: [...tools],

@@ -91,8 +91,8 @@ export class Codex {
     ),
     message(
       'user',
-      `# AGENTS.md instructions for /work/harbour\n\n<INSTRUCTIONS>\n${projectInstructions}\n</INSTRUCTIONS>`,
-      '<environment_context>\n  <cwd>/work/harbour</cwd>\n  <shell>bash</shell>\n  <current_date>2026-11-26</current_date>\n</environment_context>',
+      `# AGENTS.md instructions for /repo/harbour\n\n<INSTRUCTIONS>\n${projectInstructions}\n</INSTRUCTIONS>`,
+      '<environment_context>\n  <cwd>/repo/harbour</cwd>\n  <shell>bash</shell>\n  <current_date>2026-11-26</current_date>\n</environment_context>',
     ),
   ];
   readonly #model: string;
