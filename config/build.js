@@ -18,7 +18,7 @@ import { MODULE_OPTIONS, withBuiltImports } from './module_text.js';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 const dist = join(root, 'dist');
-const dashboard = 'services/router/dashboard';
+const dashboard = 'services/dashboard';
 const command = 'services/cli/main.ts';
 const chunks = 'chunks';
 const grammar = 'shared/grammar/matcher/xgrammar.cjs';

@@ -13,7 +13,7 @@ export default tseslint.config(
   {
     languageOptions: {
       parserOptions: {
-        project: ['./tsconfig.json', './services/router/dashboard/tsconfig.json'],
+        project: ['./tsconfig.json', './services/dashboard/tsconfig.json'],
         tsconfigRootDir: root,
       },
     },
@@ -55,7 +55,7 @@ export default tseslint.config(
       'services/cli/**',
       'services/store/disk_{thread,child,process}.ts',
       'shared/engine/engine_worker.ts',
-      'services/router/dashboard/browser.ts',
+      'services/dashboard/browser.ts',
     ],
     rules: {
       '@typescript-eslint/no-restricted-imports': [
@@ -113,11 +113,11 @@ export default tseslint.config(
         'shared/base/event_heap.ts',
         'shared/model/quantised_rows.ts',
         'services/router/observe/block_tree.ts',
-        'services/router/observe/gone_keys.ts',
-        'services/router/observe/prompt_scopes.ts',
+        'services/router/record/gone_keys.ts',
+        'services/router/record/prompt_scopes.ts',
         'services/router/observe/tree_shape.ts',
-        'services/router/openai/json_ids.ts',
-        'services/router/text/encoder/*.ts',
+        'services/router/api/json_ids.ts',
+        'shared/text/encoder/*.ts',
       ],
       'test/**/*.ts',
     ],

@@ -1,6 +1,78 @@
-// Allowed imports between folders. shared/README.md draws them; this file enforces the drawing.
+// Allowed imports between folders. shared/README.md and services/router/README.md draw them; this file enforces the drawings.
+
+/** Rooms of the router, the lowest first. A room imports those below it; rooms of one rung do not know each other. */
+const ladder = [
+  ['cluster'],
+  ['conductor'],
+  ['record'],
+  ['metrics', 'observe', 'relay'],
+  ['api'],
+  ['surfaces'],
+  ['http'],
+];
+
+/** One rule a room: it imports no other of its rung, and none above. */
+const rooms = ladder.flatMap((rung, i) =>
+  rung.map((room) => ({
+    name: `router-${room}-looks-down-only`,
+    severity: 'error',
+    from: { path: `^services/router/${room}/` },
+    to: {
+      path: '^services/router/[^/]+/',
+      pathNot: `^services/router/(${[room, ...ladder.slice(0, i).flat()].join('|')})/`,
+    },
+  })),
+);
+
 module.exports = {
   forbidden: [
+    ...rooms,
+    {
+      name: 'folders-form-no-circle',
+      comment: 'Folders that need each other are one folder, or three. Type-only imports included.',
+      severity: 'error',
+      scope: 'folder',
+      from: { path: '^(services|shared)(/|$)' },
+      to: { circular: true },
+    },
+    {
+      name: 'a-room-of-the-router-is-put-together-above-it',
+      comment: 'router.ts, core.ts and served_models.ts make the parts; of the rooms only http sees the whole.',
+      severity: 'error',
+      from: { path: '^services/router/[^/]+/', pathNot: '^services/router/http/' },
+      to: { path: '^services/router/[^/]+\\.ts$' },
+    },
+    {
+      name: 'replay-knows-placement-only',
+      severity: 'error',
+      from: { path: '^services/router/replay/' },
+      to: { path: '^services/router/', pathNot: '^services/router/(replay|conductor|cluster)/' },
+    },
+    {
+      name: 'a-surface-knows-no-other',
+      comment: 'But openai, in whose chats the others are written. Their registry is above them.',
+      severity: 'error',
+      from: { path: '^services/router/surfaces/([^/]+)/' },
+      to: { path: '^services/router/surfaces/', pathNot: '^services/router/surfaces/($1|openai)/' },
+    },
+    {
+      name: 'the-page-knows-the-protocol-only',
+      severity: 'error',
+      from: { path: '^services/dashboard/' },
+      to: { path: '^(services|shared|kernels)/', pathNot: '^(services/dashboard/|shared/protocol/)' },
+    },
+    {
+      name: 'text-stands-on-model-and-grammar',
+      severity: 'error',
+      from: { path: '^shared/text/' },
+      to: { path: '^(services|kernels|shared/(?!text/|base/|model/|grammar/))' },
+    },
+    {
+      name: 'templates-stand-on-text-and-base',
+      severity: 'error',
+      from: { path: '^shared/text/template/' },
+      to: { path: '^(services|kernels|shared/(?!text/|base/))' },
+    },
     {
       name: 'no-cycles',
       comment: 'Type-only ones included: two modules that need each other are one, or three.',

@@ -2,11 +2,10 @@
 import { z } from 'zod';
 import { addressOrNone, bytes, integer, onOrOff, option, positive, type ConfigOf } from '../../shared/base/options.ts';
 import { modelOptions, processOptions } from '../../shared/node/options.ts';
+import { MAX_TARGET_MS } from './api/request_targets.ts';
 import { policyNames } from './conductor/policy_registry.ts';
-import { reasoningParserNames, toolParserNames } from './output/output_format.ts';
+import { reasoningParserNames, toolParserNames } from '../../shared/text/output/output_format.ts';
 
-/** Longest target in milliseconds: a day. */
-export const MAX_TARGET_MS = 86_400_000;
 /** Upper bound of the tenants with targets of their own (P1). */
 const MAX_TENANTS = 1_024;
 /** Targets of tenants: `salt=ttft:tbt` in ms, separated by commas. */

@@ -17,11 +17,12 @@ import type { PolicyInForce } from './conductor/policy_in_force.ts';
 import { policyNames } from './conductor/policy_registry.ts';
 import type { LinkSnapshot } from './conductor/policy.ts';
 import { createCore, type RouterCore } from './core.ts';
-import { Models } from './models.ts';
-import type { ApiContext } from './openai/api_context.ts';
+import { Models } from './cluster/models.ts';
+import type { ApiContext } from './api/api_context.ts';
 import { Observer } from './observe/observer.ts';
 import { Exposition } from './metrics/exposition.ts';
 import type { RouterConfig } from './options.ts';
+import { Surfaces } from './surfaces/endpoints.ts';
 import { ServedModels } from './served_models.ts';
 
 const SHUTDOWN_GRACE_MS = 500;
@@ -51,6 +52,8 @@ export interface HttpApp extends Pick<RouterCore, 'view' | 'index' | 'blocks' | 
   readonly hardware: (model: string | undefined) => Record<string, unknown>;
   /** Returns the number of placed requests whose blocks are promised at an instance (conductor/promised_blocks.ts). */
   readonly numPromised: () => number;
+  /** The endpoints of the API. */
+  readonly surfaces: Surfaces;
   readonly config: RouterConfig;
   readonly bus: ClusterBus;
   /** Text of `/metrics`. */
@@ -135,7 +138,8 @@ async function build(
       const bind = config.bind || '127.0.0.1:8000';
       const { first, ...shown } = serving.shown(givenNames);
       const ownAddress = config.advertise || address;
-      const own = { config, view, index, blocks, policy, losses, bus, observer, exposition };
+      const surfaces = new Surfaces(clock);
+      const own = { surfaces, config, view, index, blocks, policy, losses, bus, observer, exposition };
       const listening = await listenHttp(bind, { context: first, ...shown, ...own, address: ownAddress });
       closeHttp = listening.close;
       const where = server ? `bus ${server.name}` : `hub ${address}`;

@@ -4,7 +4,7 @@ import { softwareVersion } from '../../shared/base/version.ts';
 import type { ClusterBus } from '../../shared/bus/cluster_bus.ts';
 import { TrialCompiler } from '../../shared/grammar/matcher/trial_compiler.ts';
 import type { RoleContext } from '../../shared/node/role.ts';
-import { decodeAnswer, encodeAnswer } from '../../shared/protocol/answers.ts';
+import { decodeAnswer, encodeAnswer } from '../../shared/text/answers.ts';
 import { subjects } from '../../shared/protocol/membership.ts';
 import { Pooling } from '../../shared/protocol/messages.ts';
 import type { ModelFacts } from '../../shared/protocol/model_facts.ts';
@@ -15,22 +15,24 @@ import { hardwareView } from './cluster/hardware_view.ts';
 import type { ModelView } from './cluster/model_view.ts';
 import type { LinkSnapshot } from './conductor/policy.ts';
 import type { RouterCore } from './core.ts';
-import { RuleConversions, TextRules } from './grammar/text_rules.ts';
+import { RuleConversions, TextRules } from '../../shared/text/grammar/text_rules.ts';
 import { RouterMetrics } from './metrics/metrics.ts';
-import type { ApiContext } from './openai/api_context.ts';
-import { Bodies } from './openai/bodies.ts';
-import { UnknownModel } from './openai/common.ts';
-import type { BodyLimits } from './openai/parameter_failure.ts';
-import { RequestTargets } from './openai/request_targets.ts';
+import type { ApiContext } from './api/api_context.ts';
+import { Bodies } from './api/bodies.ts';
+import { UnknownModel, type BodyLimits } from './api/parameter_failure.ts';
+import { RequestTargets } from './api/request_targets.ts';
 import { PromptLog } from './observe/prompt_log.ts';
 import type { RouterConfig } from './options.ts';
-import { answerEnds } from './output/end_tokens.ts';
-import { NO_FORMAT, OutputFormat } from './output/output_format.ts';
-import { specialNames } from './output/rule_format.ts';
-import type { RequestTrace } from './relay/request_log.ts';
-import { RequestLog, type RequestListener } from './relay/request_traces.ts';
-import { ResponseStore } from './responses/response_store.ts';
-import { TextCodec } from './text/text.ts';
+import { answerEnds } from '../../shared/text/output/end_tokens.ts';
+import { NO_FORMAT, OutputFormat } from '../../shared/text/output/output_format.ts';
+import { specialNames } from '../../shared/text/output/rule_format.ts';
+import type { RequestTrace } from './record/request_log.ts';
+import { RequestLog, type RequestListener } from './record/request_traces.ts';
+import { TextCodec } from '../../shared/text/text.ts';
+
+/** Modules of the threads that read bodies. */
+const bodyModule = { url: new URL('./surfaces/body_worker.js', import.meta.url) };
+const promptModule = { url: new URL('./surfaces/prompt_worker.js', import.meta.url) };
 
 /** Digits of the format's digest in a fingerprint: enough to tell the formats of a cluster apart. */
 const FINGERPRINT_DIGITS = 12;
@@ -67,7 +69,6 @@ export class ServedModels {
   readonly #served = new Map<string, Served>();
   readonly #requests: RequestLog;
   readonly #conversions: RuleConversions;
-  readonly #responses: ResponseStore;
   readonly #promptLog: PromptLog | undefined;
   #bodies: Bodies | undefined;
 
@@ -76,7 +77,6 @@ export class ServedModels {
     const { config, clock, bus, log, threads } = options;
     this.admission = new Admission(config.max_requests);
     this.#conversions = new RuleConversions(threads, clock);
-    this.#responses = new ResponseStore(clock);
     this.#promptLog = config.log_prompts ? new PromptLog() : undefined;
     const onClosed = (trace: RequestTrace): void => {
       const { context } = this.#served.get(trace.model ?? '') ?? this.#first;
@@ -113,7 +113,7 @@ export class ServedModels {
     const readTexts = (): Promise<ModelFacts['texts']> => Promise.resolve(texts);
     const parsers = { tools: config.tool_call_parser, reasoning: config.reasoning_parser };
     const input = { parsers, keepsReasoning: config.keep_reasoning };
-    const codec = await TextCodec.open({ path: name, readTexts }, ownLength, threads, fail, input);
+    const codec = await TextCodec.open({ path: name, readTexts }, ownLength, threads, fail, input, promptModule);
     const [ends, templateError, format] = await Promise.all([
       codec.endTokens(),
       codec.templateError(),
@@ -137,15 +137,15 @@ export class ServedModels {
       () => this.#longest,
       () => this.#limits(),
       threads,
+      bodyModule,
       fail,
     );
     const { vocabSize } = facts;
     const trial = texts && new TrialCompiler({ threads, clock, vocabulary: { kind: 'texts', texts, vocabSize } });
     const context: ApiContext = {
       ...{ servedName: name, facts, codec, output, relay, metrics, clock, newId, ending },
-      rules: new TextRules(this.#conversions, trial),
+      ...{ rules: new TextRules(this.#conversions, trial), promptLog: this.#promptLog },
       ...{ requests: this.#requests, admission: this.admission, bodies: this.#bodies },
-      ...{ responses: this.#responses, promptLog: this.#promptLog },
       // llama.cpp's name of a build begins with a b too, which its clients check.
       fingerprint: () =>
         `b${(view.model?.digest ?? facts.modelConfig).slice(0, FINGERPRINT_DIGITS)}-${softwareVersion}`,

@@ -75,3 +75,10 @@ export function messageOf(error: unknown): string {
 export function asFailure(error: unknown): Failure {
   return error instanceof Failure ? error : new Failure('internal', messageOf(error), { cause: error });
 }
+
+/** Returns the HTTP status of an error: a Failure's own status, a `statusCode` from 400 to 599, else 500. */
+export function errorStatus(error: unknown): number {
+  if (error instanceof Failure) return error.status;
+  const { statusCode } = error as { statusCode?: number };
+  return statusCode !== undefined && statusCode >= 400 && statusCode < 600 ? statusCode : 500;
+}

@@ -3,7 +3,7 @@
  * threads, each beside the library alone; how long a stream waits while another grammar is compiled; and grammars that are refused in a
  * row.
  */
-import { openLibrary } from '../../services/router/text/encoder/library.ts';
+import { openLibrary } from '../../shared/text/encoder/library.ts';
 import { systemClock } from '../../shared/base/clock.ts';
 import { Random } from '../../shared/base/random.ts';
 import { workerThreads } from '../../shared/base/worker_threads.ts';

@@ -7,9 +7,9 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSy
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
-import { openLibrary } from '../../services/router/text/encoder/library.ts';
-import { TokenizerTools } from '../../services/router/text/tokenizer_tools.ts';
-import type { start } from '../../services/router/text/tokenizer_worker.ts';
+import { openLibrary } from '../../shared/text/encoder/library.ts';
+import { TokenizerTools } from '../../shared/text/tokenizer_tools.ts';
+import type { start } from '../../shared/text/tokenizer_worker.ts';
 import { linkEnds } from '../../shared/base/thread_link.ts';
 import { workerThreads } from '../../shared/base/worker_threads.ts';
 import { readTextFiles, type TextFiles } from '../../shared/model/text_files.ts';
@@ -79,7 +79,7 @@ export async function benchTokenize({ kinds, hasPeer, print, onFigure }: Tokeniz
 
 /** Texts of words that were met and in an order that was not: medians. */
 async function unknownMs(files: TextFiles, text: string): Promise<{ readonly one: number; readonly two: number }> {
-  const module = { url: new URL('../../services/router/text/tokenizer_worker.js', import.meta.url) };
+  const module = { url: new URL('../../shared/text/tokenizer_worker.js', import.meta.url) };
   const helper = workerThreads.spawn<typeof start>(module, files, {
     onDeath: (error) => {
       throw error;

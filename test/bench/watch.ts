@@ -8,7 +8,7 @@ import { Agent, get, request, type IncomingMessage } from 'node:http';
 import { loadavg } from 'node:os';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { EventPage, PoolBody } from '../../services/router/observe/api_types.ts';
+import type { EventPage, PoolBody } from '../../shared/protocol/router_api.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { projectPath } from '../support/project.ts';
 import { percentile, type Figure } from './figures.ts';

@@ -5,7 +5,7 @@
  */
 import assert from 'node:assert/strict';
 import { afterEach, expect, test } from 'vitest';
-import type { BlocksBody, LookupBody, LossCost, Miss, MissReason } from '../../services/router/observe/api_types.ts';
+import type { BlocksBody, LookupBody, LossCost, Miss, MissReason } from '../../shared/protocol/router_api.ts';
 import { Random } from '../../shared/base/random.ts';
 import { Cluster, heartbeats } from '../support/cluster.ts';
 import { sized } from '../support/long.ts';

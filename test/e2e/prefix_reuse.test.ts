@@ -3,7 +3,7 @@
  * holders were killed and started again. Under the default policy, blocks that a placement counts on are found. Budget: 80 s.
  */
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import type { TokenSources } from '../../services/router/observe/api_types.ts';
+import type { TokenSources } from '../../shared/protocol/router_api.ts';
 import { Random } from '../../shared/base/random.ts';
 import { Cluster, type RequestView } from '../support/cluster.ts';
 import { until } from '../support/until.ts';

@@ -6,8 +6,8 @@ import { test } from 'vitest';
 import { Instance } from '../../services/router/cluster/instance.ts';
 import { History } from '../../services/router/observe/history.ts';
 import { LatencyHistogram } from '../../services/router/observe/latency_histogram.ts';
-import { RequestCounts } from '../../services/router/relay/request_counts.ts';
-import { RequestLog } from '../../services/router/relay/request_traces.ts';
+import { RequestCounts } from '../../services/router/record/request_counts.ts';
+import { RequestLog } from '../../services/router/record/request_traces.ts';
 import type { InstanceLoad, Role } from '../../shared/protocol/membership.ts';
 import { SimulatedClock } from '../sim/simulated_clock.ts';
 

@@ -14,7 +14,7 @@ import { keyWords, unpackKeyWords } from '../../shared/protocol/packing.ts';
 import { unpackParents } from '../../shared/protocol/parent_keys.ts';
 import type { Instance } from '../../services/router/cluster/instance.ts';
 import { policyNames, type PolicyName } from '../../services/router/conductor/policy_registry.ts';
-import type { TargetTexts } from '../../services/router/openai/exchange.ts';
+import type { TargetTexts } from '../../services/router/api/exchange.ts';
 import type { HttpApp } from '../../services/router/router.ts';
 import { Faults } from './faults.ts';
 import { lies } from './liar.ts';

@@ -42,7 +42,8 @@ import { workSchema } from '../../shared/protocol/instance_work.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import type { FetchReply, FetchRequest, OfferReply, OfferRequest } from '../../shared/protocol/messages.ts';
 import { unpackHashes } from '../../shared/protocol/packing.ts';
-import { start as startBodyThread } from '../../services/router/openai/body_reader.ts';
+import { BodyReader } from '../../services/router/api/body_reader.ts';
+import { bodyKinds } from '../../services/router/surfaces/body_kinds.ts';
 import type { PolicyName } from '../../services/router/conductor/policy_registry.ts';
 import { options as routerOptions } from '../../services/router/options.ts';
 import { startRouter, type HttpApp } from '../../services/router/router.ts';
@@ -473,8 +474,8 @@ export class SimCluster {
       if (module === engineModule)
         return (data, emit) => this.#startEngine(data, emit as (event: FromEngine) => void, process, node);
       const { href } = module.url;
-      if (href.endsWith('body_worker.js')) return startBodyThread;
-      if (href.endsWith('tokenizer_worker.js')) return () => simTokenizerThread;
+      if (href.endsWith('body_worker.js')) return () => new BodyReader(bodyKinds);
+      if (href.endsWith('prompt_worker.js')) return () => simTokenizerThread;
       if (href.endsWith('rule_worker.js'))
         return () => ({ ready: () => undefined, convert: ({ text }: { text: string }) => text });
       if (href.endsWith('mask_worker.js')) return () => ({ load: () => ({}), check: () => undefined });

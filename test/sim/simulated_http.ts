@@ -3,8 +3,8 @@
  * dies resets its connections.
  */
 import assert from 'node:assert/strict';
-import { serve, type EndpointPath } from '../../services/router/openai/endpoints.ts';
-import type { Sink, TargetTexts } from '../../services/router/openai/exchange.ts';
+import type { EndpointPath } from '../../services/router/surfaces/endpoints.ts';
+import type { Sink, TargetTexts } from '../../services/router/api/exchange.ts';
 import type { HttpApp, ListenHttp } from '../../services/router/router.ts';
 import type { SimFabric } from './simulated_network.ts';
 import { SimProcess } from './simulation.ts';
@@ -159,14 +159,14 @@ class SimExchange implements Sink {
   }
 
   serve(path: EndpointPath, text: string, targets: TargetTexts): void {
-    const { context } = this.#app;
+    const { context, surfaces } = this.#app;
     const bodySlot = context.bodies.begin(text.length);
     bodySlot.add(Buffer.from(text));
     const body = bodySlot.end();
     this.#expect(context.requestTimeoutMs + MAX_LATE_MS, 'R1: a request goes on when its time is over', () => false);
     context.admission.answering(1);
     const names = { clientId: undefined, traceId: undefined };
-    void serve(context, path, { names, targets, body, gone: this.#gone.signal, sink: this }).then(() => {
+    void surfaces.serve(context, path, { names, targets, body, gone: this.#gone.signal, sink: this }).then(() => {
       this.#isServed = true;
       context.admission.answering(-1);
       if (this.#gone.signal.aborted) return;

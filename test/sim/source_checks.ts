@@ -1,5 +1,5 @@
 /** Checks of what requests say of their tokens: each has one source, at the instances that report it and in the router's log. */
-import type { RequestTrace } from '../../services/router/relay/request_log.ts';
+import type { RequestTrace } from '../../services/router/record/request_log.ts';
 import type { Report } from '../../shared/protocol/messages.ts';
 
 const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);

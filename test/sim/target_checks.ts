@@ -7,7 +7,7 @@ import type { Random } from '../../shared/base/random.ts';
 import { Conductor } from '../../services/router/conductor/conductor.ts';
 import { type LoggedDecision } from '../../services/router/conductor/decision_log.ts';
 import type { ClusterSnapshot, Prediction, Question } from '../../services/router/conductor/policy.ts';
-import type { TargetTexts } from '../../services/router/openai/exchange.ts';
+import type { TargetTexts } from '../../services/router/api/exchange.ts';
 import type { Answer } from './simulated_http.ts';
 
 /** Messages of refusals for targets, in an answer or as the last event of a stream. */

@@ -2,10 +2,11 @@
 import { projectPath } from '../support/project.ts';
 import type { Random } from '../../shared/base/random.ts';
 import { greedy } from '../support/request.ts';
-import type { EndpointPath } from '../../services/router/openai/endpoints.ts';
+import type { EndpointPath } from '../../services/router/surfaces/endpoints.ts';
 import { REPLACEMENT } from '../../shared/model/token_bytes.ts';
 import { readTextFiles } from '../../shared/model/text_files.ts';
-import { TokenizerTools } from '../../services/router/text/tokenizer_tools.ts';
+import { PromptTools } from '../../services/router/api/prompt_tools.ts';
+import { promptBodyKinds } from '../../services/router/surfaces/body_kinds.ts';
 import type { TokenConstraintMessage } from '../../shared/protocol/messages.ts';
 import { plainRun, SIM_VOCAB, type PlainRun } from './simulated_device.ts';
 import { drawEmbedding, faultOfEmbeddings, type ExpectedEmbedding } from './embedding_wish.ts';
@@ -16,14 +17,14 @@ const EOS = 1;
 /** The longest prompt and output together that simulated models have. */
 export const MAX_LENGTH = 100;
 /** Tokenizers hold nothing of a request: one serves every process of every seed. */
-const simTokenizer = new TokenizerTools(readTextFiles(simModel));
+const simTokenizer = new PromptTools(readTextFiles(simModel), promptBodyKinds);
 
 /**
  * Tokenizer of a process's thread. Its list of added ids is empty, since answers would otherwise be remembered from one seed to
  * another.
  */
 export const simTokenizerThread = new Proxy(simTokenizer, {
-  get: (tokenizer, name: keyof TokenizerTools) => {
+  get: (tokenizer, name: keyof PromptTools) => {
     if (name === 'delimiters') return () => [];
     const found: unknown = Reflect.get(tokenizer, name, tokenizer);
     return typeof found === 'function' ? (found.bind(tokenizer) as unknown) : found;

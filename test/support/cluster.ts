@@ -9,7 +9,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import type { TokenSources } from '../../services/router/observe/api_types.ts';
+import type { TokenSources } from '../../shared/protocol/router_api.ts';
 import { projectPath } from './project.ts';
 import type { RunningCluster } from './running_cluster.ts';
 import { NEVER_SILENT, until } from './until.ts';

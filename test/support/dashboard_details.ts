@@ -11,8 +11,8 @@ import type {
   RequestPage,
   RequestRow,
   TokenSources,
-} from '../../services/router/observe/api_types.ts';
-import type { AttemptPart, RequestDetail, StageReport } from '../../services/router/dashboard/model/request_detail.ts';
+} from '../../shared/protocol/router_api.ts';
+import type { AttemptPart, RequestDetail, StageReport } from '../../services/dashboard/model/request_detail.ts';
 import type { World } from './dashboard_world.ts';
 import { turn } from './until.ts';
 

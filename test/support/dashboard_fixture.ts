@@ -7,7 +7,7 @@ import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import fastify from 'fastify';
 import { addDashboardRoutes } from '../../services/router/http/dashboard_routes.ts';
-import type { StreamTick } from '../../services/router/observe/api_types.ts';
+import type { StreamTick } from '../../shared/protocol/router_api.ts';
 import { answerDetails } from './dashboard_details.ts';
 import { World, type WorldSize } from './dashboard_world.ts';
 

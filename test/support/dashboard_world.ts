@@ -19,7 +19,7 @@ import type {
   StreamTick,
   TierView,
   TokenSources,
-} from '../../services/router/observe/api_types.ts';
+} from '../../shared/protocol/router_api.ts';
 import { SERIES } from './dashboard_series.ts';
 
 const GIB = 2 ** 30;

@@ -1,6 +1,6 @@
 /** Expectations of failures. */
 import assert from 'node:assert/strict';
-import { ParameterFailure } from '../../services/router/openai/parameter_failure.ts';
+import { ParameterFailure } from '../../services/router/api/parameter_failure.ts';
 import { Failure, type FailureCode } from '../../shared/base/failure.ts';
 
 /** Returns a check of an error: whether it is a Failure of this code, with such a message. */

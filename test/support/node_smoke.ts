@@ -29,7 +29,7 @@ async function loadModules(): Promise<number> {
     )
     .map((path) => relative('.', path).replaceAll(sep, '/'))
     // The dashboard is for browsers.
-    .filter((path) => path.endsWith('.js') && !isEntry.has(path) && !path.startsWith('services/router/dashboard/'));
+    .filter((path) => path.endsWith('.js') && !isEntry.has(path) && !path.startsWith('services/dashboard/'));
   for (const path of modules) await import(pathToFileURL(join(dist, path)).href);
   return modules.length;
 }

@@ -29,7 +29,7 @@ import {
   type RegistrationReply,
   type Role,
 } from '../../../shared/protocol/membership.ts';
-import type { Admitted } from '../models.ts';
+import type { Admitted } from './models.ts';
 import { CountedStores } from './counted_stores.ts';
 import { DecodeSightings } from './decode_sightings.ts';
 import { Instance } from './instance.ts';

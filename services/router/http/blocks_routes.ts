@@ -1,10 +1,10 @@
 /** Routes that show which blocks lie where: those of all prompts as a tree, and those of one prompt. */
 import type { FastifyInstance } from 'fastify';
 import { Failure } from '../../../shared/base/failure.ts';
-import { noBody, type Body } from '../openai/bodies.ts';
-import { Lookups } from '../openai/lookup.ts';
-import { targetTextsOf } from '../openai/request_targets.ts';
-import { ParameterFailure } from '../openai/parameter_failure.ts';
+import { noBody, type Body } from '../api/bodies.ts';
+import { Lookups } from '../surfaces/lookup/lookup.ts';
+import { targetTextsOf } from '../api/request_targets.ts';
+import { ParameterFailure } from '../api/parameter_failure.ts';
 import type { HttpApp } from '../router.ts';
 import { whenGone } from './client_gone.ts';
 import { namesOf } from './http_exchange.ts';

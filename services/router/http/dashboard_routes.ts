@@ -25,7 +25,7 @@ const HEADERS = {
 
 /** Adds the dashboard and its files. Each has an ETag; a browser that has the file gets status 304 without a body. */
 export function addDashboardRoutes(app: FastifyInstance): void {
-  const folder = new URL('../dashboard/', import.meta.url);
+  const folder = new URL('../../dashboard/', import.meta.url);
   for (const [path, name, type] of FILES) {
     const body = readFileSync(new URL(name, folder));
     const zipped = gzipSync(body, { level: 9 });

@@ -1,6 +1,6 @@
 /** Routes of what is measured over time: values of series, and the stream of changes. */
 import type { FastifyInstance } from 'fastify';
-import { ParameterFailure } from '../openai/parameter_failure.ts';
+import { ParameterFailure } from '../api/parameter_failure.ts';
 import { LiveStream, STREAM_PARTS } from '../observe/live_stream.ts';
 import { routerNode } from '../observe/node_view.ts';
 import type { HttpApp } from '../router.ts';

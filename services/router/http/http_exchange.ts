@@ -9,9 +9,9 @@ import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:
 import { Backoff } from '../../../shared/base/backoff.ts';
 import type { Clock } from '../../../shared/base/clock.ts';
 import { readTraceparent } from '../../../shared/base/tracing/tracing.ts';
-import type { Body } from '../openai/bodies.ts';
-import { targetTextsOf } from '../openai/request_targets.ts';
-import type { Exchange, RequestNames, Sink } from '../openai/exchange.ts';
+import type { Body } from '../api/bodies.ts';
+import { targetTextsOf } from '../api/request_targets.ts';
+import type { Exchange, RequestNames, Sink } from '../api/exchange.ts';
 
 /**
  * Milliseconds between probes: the first pause, and the longest. Two writes detect a client that is gone: the first is answered by a

@@ -2,12 +2,12 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import fastify, { type FastifyInstance, type FastifyReply } from 'fastify';
-import { Failure, messageOf } from '../../../shared/base/failure.ts';
-import { noBody, type Bodies, type Body } from '../openai/bodies.ts';
+import { errorStatus, Failure, messageOf } from '../../../shared/base/failure.ts';
+import { noBody, type Bodies, type Body } from '../api/bodies.ts';
 import type { RouterMetrics } from '../metrics/metrics.ts';
-import { endpointPaths, serve } from '../openai/endpoints.ts';
-import { errorFormOf } from '../openai/error_form.ts';
-import { errorBody, errorHeaders, errorStatus } from '../openai/errors.ts';
+import { errorFormOf } from '../surfaces/error_form.ts';
+import { errorHeaders } from '../api/errors.ts';
+import { errorBody } from '../surfaces/openai/errors.ts';
 import type { HttpApp, ListenHttp } from '../router.ts';
 import { Cors } from './cors.ts';
 import { countRequests } from './http_counts.ts';
@@ -103,17 +103,17 @@ function createHttpServer(httpApp: HttpApp): FastifyInstance {
   const answering = (change: 1 | -1): void => {
     admission.answering(change);
   };
-  for (const path of endpointPaths) {
+  for (const path of httpApp.surfaces.paths) {
     app.post(path, withBody, async (request, reply) => {
       reply.hijack();
       const body = (request.body as Body | undefined) ?? noBody;
       await withClient(request.raw, reply.raw, body, { clock, answering }, (exchange) =>
-        serve(context, path, exchange),
+        httpApp.surfaces.serve(context, path, exchange),
       );
     });
   }
   addModelRoutes(app, httpApp, allowed);
-  addResponseRoutes(app, context.responses);
+  addResponseRoutes(app, httpApp.surfaces.responses);
   addHealthRoutes(app, httpApp);
   addInsideRoutes(app, httpApp);
   return app;

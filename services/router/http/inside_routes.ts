@@ -1,8 +1,8 @@
 /** Routes that show the inside of the cluster: metrics, the dashboard and its `/api/*`. */
 import type { FastifyInstance } from 'fastify';
-import { poolView } from '../cluster/pool_view.ts';
+import { poolView } from '../observe/pool_view.ts';
 import { Exposition, scopes, type Scope } from '../metrics/exposition.ts';
-import type { EventPage } from '../observe/api_types.ts';
+import type { EventPage } from '../../../shared/protocol/router_api.ts';
 import { EVENT_KINDS } from '../observe/event_kinds.ts';
 import type { HttpApp } from '../router.ts';
 import { addBlocksRoutes } from './blocks_routes.ts';

@@ -1,8 +1,8 @@
 /** Routes about the models and the server, none of which has a body. */
 import type { FastifyInstance } from 'fastify';
 import { softwareVersion } from '../../../shared/base/version.ts';
-import type { ApiContext } from '../openai/api_context.ts';
-import { ParameterFailure } from '../openai/parameter_failure.ts';
+import type { ApiContext } from '../api/api_context.ts';
+import { ParameterFailure } from '../api/parameter_failure.ts';
 import type { HttpApp } from '../router.ts';
 import { openApiDocument } from './openapi.ts';
 

@@ -5,10 +5,15 @@ import { STREAM_PARTS } from '../observe/live_stream.ts';
 import { PHASES } from '../observe/request_row.ts';
 import { scopes } from '../metrics/exposition.ts';
 import { EVENT_KINDS } from '../observe/event_kinds.ts';
-import { countSchema, messagesSchema } from '../anthropic/message_parameters.ts';
-import { embeddingSchema } from '../openai/embedding_parameters.ts';
-import { responseSchema } from '../responses/response_parameters.ts';
-import { chatSchema, completionSchema, detokenizeSchema, tokenizeSchema } from '../openai/parameter_schemas.ts';
+import { countSchema, messagesSchema } from '../surfaces/anthropic/message_parameters.ts';
+import { embeddingSchema } from '../surfaces/openai/embedding_parameters.ts';
+import { responseSchema } from '../surfaces/responses/response_parameters.ts';
+import {
+  chatSchema,
+  completionSchema,
+  detokenizeSchema,
+  tokenizeSchema,
+} from '../surfaces/openai/parameter_schemas.ts';
 
 const bodies = {
   Chat: chatSchema,

@@ -1,5 +1,5 @@
 /** Query parameters of `/api/*`: read, checked, and refused with the values that are allowed. */
-import { ParameterFailure } from '../openai/parameter_failure.ts';
+import { ParameterFailure } from '../api/parameter_failure.ts';
 
 /** Query of a URL as fastify parses it: a parameter that is repeated is a list. */
 export type Query = Readonly<Record<string, string | readonly string[] | undefined>>;

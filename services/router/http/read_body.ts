@@ -1,10 +1,10 @@
 /**
- * Receives the body of an HTTP request within the limits of openai/bodies.ts. A refused body is still read, for clients that look for
+ * Receives the body of an HTTP request within the limits of api/bodies.ts. A refused body is still read, for clients that look for
  * an answer only after sending all of it.
  */
 import type { IncomingMessage } from 'node:http';
 import { asFailure, Failure } from '../../../shared/base/failure.ts';
-import type { Bodies, Body } from '../openai/bodies.ts';
+import type { Bodies, Body } from '../api/bodies.ts';
 
 /** Route option: the handler receives the request body. Other routes discard theirs. */
 export const withBody = { config: { takesBody: true } };

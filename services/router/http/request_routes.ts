@@ -1,9 +1,9 @@
 /** Routes of the request log: pages of requests that are searched, and one request as a whole. */
 import type { FastifyInstance } from 'fastify';
-import { ParameterFailure } from '../openai/parameter_failure.ts';
+import { ParameterFailure } from '../api/parameter_failure.ts';
 import { isChosen, PHASES, rowOf, type RequestChoice } from '../observe/request_row.ts';
-import type { RequestTrace } from '../relay/request_log.ts';
-import type { RequestLog } from '../relay/request_traces.ts';
+import type { RequestTrace } from '../record/request_log.ts';
+import type { RequestLog } from '../record/request_traces.ts';
 import type { HttpApp } from '../router.ts';
 import { compressed } from './compressed.ts';
 import { choicesOf, integerOf, refuseUnknown, switchOf, textOf, type Query } from './query.ts';

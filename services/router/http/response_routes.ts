@@ -1,8 +1,8 @@
 /** Routes of the stored answers of `/v1/responses`. */
 import type { FastifyInstance } from 'fastify';
-import { jsonType } from '../openai/errors.ts';
-import { ParameterFailure } from '../openai/parameter_failure.ts';
-import type { ResponseStore } from '../responses/response_store.ts';
+import { jsonType } from '../api/errors.ts';
+import { ParameterFailure } from '../api/parameter_failure.ts';
+import type { ResponseStore } from '../surfaces/responses/response_store.ts';
 
 /** Adds the routes that return and forget an answer. */
 export function addResponseRoutes(app: FastifyInstance, responses: ResponseStore): void {

@@ -1,12 +1,11 @@
 /** Series of `/metrics` that describe one model's requests: Prometheus text, under vLLM's names where the meaning is the same, so that existing dashboards work. */
 import { Counter, Gauge, Histogram, Registry } from 'prom-client';
-import { Failure } from '../../../shared/base/failure.ts';
+import { errorStatus, Failure } from '../../../shared/base/failure.ts';
 import { RejectedFailure } from '../conductor/rejected_failure.ts';
-import { errorStatus } from '../openai/errors.ts';
 import type { Log } from '../../../shared/base/log.ts';
-import { IndexDrift } from '../index_drift.ts';
+import { IndexDrift } from './index_drift.ts';
 import type { MembersView } from '../cluster/members_view.ts';
-import type { RequestTrace, TtftBreakdown } from '../relay/request_log.ts';
+import type { RequestTrace, TtftBreakdown } from '../record/request_log.ts';
 import { PredictionMetrics } from './prediction_metrics.ts';
 import { promptShares, type PromptShare } from './prompt_shares.ts';
 import { recommendedInstances, RequestDemand } from './recommended_instances.ts';

@@ -3,7 +3,7 @@
  * beside those that came. The two sums tell the bias, the histograms how far single predictions are off.
  */
 import { Counter, Histogram, type Registry } from 'prom-client';
-import type { Compared, PredictedValue } from '../relay/explained_placement.ts';
+import type { Compared, PredictedValue } from '../record/explained_placement.ts';
 
 /** Relative errors: |real / predicted - 1|. */
 const RATIO_BUCKETS = [0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10];

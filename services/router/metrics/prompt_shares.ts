@@ -2,8 +2,8 @@
  * Which instance served which tokens of a prompt: those that a prefill instance computed are its own, all others belong to the instance that
  * generated. Each token of the prompt is counted once, whatever was computed twice after a failure.
  */
-import type { TokenSources } from '../observe/api_types.ts';
-import { computedByPrefill, type RequestCounts } from '../relay/request_counts.ts';
+import type { TokenSources } from '../../../shared/protocol/router_api.ts';
+import { computedByPrefill, type RequestCounts } from '../record/request_counts.ts';
 
 /** Cached tokens of a prompt by the tier that had them, as the instance that generated reports them. */
 type CachedTokens = Omit<TokenSources, 'handoff' | 'computed'>;

@@ -7,7 +7,7 @@
  *
  * Nothing grows: room is reserved at once, and the system allocates what is reached. Bounded (P1): at most MAX_BLOCKS.
  */
-import { homeOf } from './gone_keys.ts';
+import { homeOf } from '../record/gone_keys.ts';
 
 const MAX_BLOCKS = 4_000_000;
 /** Room for blocks that are announced later, beside that for twice the blocks of the index. */

@@ -7,7 +7,7 @@
  *   none held for CALM_MS ──► from the beginning
  */
 import type { Clock } from '../../../shared/base/clock.ts';
-import type { EventKind } from './api_types.ts';
+import type { EventKind } from '../../../shared/protocol/router_api.ts';
 
 /** Events of a kind that are told of singly before further ones are held. Of two kinds at once the stream has room for all in one tick. */
 const MAX_SINGLE = 8;

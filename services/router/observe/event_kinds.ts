@@ -1,5 +1,5 @@
 /** Names of the kinds of events. */
-import type { EventKind } from './api_types.ts';
+import type { EventKind } from '../../../shared/protocol/router_api.ts';
 
 const kinds: Readonly<Record<EventKind, true>> = {
   ...{ router_started: true, joined: true, left: true, lost: true, refused: true, suspect: true, unreachable: true },

@@ -1,6 +1,6 @@
 /** Log of what happened in the cluster, as `/api/events`, the dashboard's marks and the stream read it. */
 import type { Clock } from '../../../shared/base/clock.ts';
-import type { ClusterEvent } from './api_types.ts';
+import type { ClusterEvent } from '../../../shared/protocol/router_api.ts';
 import { EventCrowds, type NewEvent } from './event_crowds.ts';
 
 export type { NewEvent } from './event_crowds.ts';

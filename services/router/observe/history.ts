@@ -4,8 +4,8 @@
  */
 import type { Clock } from '../../../shared/base/clock.ts';
 import type { Instance } from '../cluster/instance.ts';
-import type { RequestTrace } from '../relay/request_log.ts';
-import type { HistoryBody } from './api_types.ts';
+import type { RequestTrace } from '../record/request_log.ts';
+import type { HistoryBody } from '../../../shared/protocol/router_api.ts';
 import { addLoad, CounterRates, LOAD_SERIES, NODE_SERIES, nodeValues } from './load_series.ts';
 import { REQUEST_SERIES, RequestRates } from './request_rates.ts';
 import { SeriesRing } from './series_ring.ts';

@@ -1,6 +1,6 @@
 /** Flows of blocks between processes, as members report them, with their speed of the last seconds. */
 import type { Instance } from '../cluster/instance.ts';
-import type { LinkView } from './api_types.ts';
+import type { LinkView } from '../../../shared/protocol/router_api.ts';
 import { RecentGrowth } from './recent_growth.ts';
 
 /** Milliseconds over which a speed is measured. */

@@ -4,8 +4,8 @@
  */
 import { Failure } from '../../../shared/base/failure.ts';
 import type { Instance } from '../cluster/instance.ts';
-import type { RequestTrace } from '../relay/request_log.ts';
-import type { ClusterEvent, Health, LinkView, LossCost, RequestRow } from './api_types.ts';
+import type { RequestTrace } from '../record/request_log.ts';
+import type { ClusterEvent, Health, LinkView, LossCost, RequestRow } from '../../../shared/protocol/router_api.ts';
 import type { EventLog } from './event_log.ts';
 import { MissedChanges } from './missed_changes.ts';
 import { nodeState } from './node_state.ts';

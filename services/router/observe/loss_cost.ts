@@ -9,7 +9,7 @@ import { pairsOf, stepMs, type InstanceWork } from '../../../shared/protocol/ins
 import type { Instance } from '../cluster/instance.ts';
 import type { AllMembers } from '../cluster/members_view.ts';
 import type { PrefixIndex } from '../cluster/prefix_index.ts';
-import type { LossCost } from './api_types.ts';
+import type { LossCost } from '../../../shared/protocol/router_api.ts';
 
 /** Milliseconds for which the costs are kept. */
 const KEPT_MS = 1_000;

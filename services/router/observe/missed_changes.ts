@@ -1,5 +1,5 @@
 /** Changes that a reader of the stream did not take: a reader on a slow link gets them later, and not everything anew, which it could take even less. */
-import type { RequestRow } from './api_types.ts';
+import type { RequestRow } from '../../../shared/protocol/router_api.ts';
 import type { Row, RowChanges, RowDeltas } from './row_deltas.ts';
 
 /** Requests that one reader is owed (P1); of more, the newest. */

@@ -1,6 +1,6 @@
 /** One process of the cluster as JSON: a member, as of its last heartbeat, and the router itself. */
 import type { Instance } from '../cluster/instance.ts';
-import type { LossCost, NodeView } from './api_types.ts';
+import type { LossCost, NodeView } from '../../../shared/protocol/router_api.ts';
 import { nodeState } from './node_state.ts';
 
 /** One moment on the router's clock and in time of day, both in milliseconds. */

@@ -3,7 +3,7 @@ import { every, type Clock } from '../../../shared/base/clock.ts';
 import type { MemberEvent } from '../cluster/member_changes.ts';
 import type { Instance } from '../cluster/instance.ts';
 import { Alarms } from './alarms.ts';
-import type { Health } from './api_types.ts';
+import type { Health } from '../../../shared/protocol/router_api.ts';
 import { EventLog } from './event_log.ts';
 import { healthOf } from './health.ts';
 import { History } from './history.ts';

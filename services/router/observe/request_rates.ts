@@ -1,7 +1,7 @@
 /** Requests of one model, or of all, counted between two ticks. */
-import type { RequestTrace } from '../relay/request_log.ts';
+import type { RequestTrace } from '../record/request_log.ts';
 import { LatencyHistogram } from './latency_histogram.ts';
-import { NO_SOURCES } from '../relay/request_counts.ts';
+import { NO_SOURCES } from '../record/request_counts.ts';
 
 const SOURCES = ['device', 'dram', 'instance', 'store_dram', 'store_disk', 'handoff', 'computed'] as const;
 const QUANTILES = [0.5, 0.95, 0.99];

@@ -1,8 +1,8 @@
 /** One request as a row of a list, and the search among the kept requests. */
 import { messageOf } from '../../../shared/base/failure.ts';
-import type { RequestPhase, RequestTrace } from '../relay/request_log.ts';
-import type { RequestRow } from './api_types.ts';
-import { NO_SOURCES } from '../relay/request_counts.ts';
+import type { RequestPhase, RequestTrace } from '../record/request_log.ts';
+import type { RequestRow } from '../../../shared/protocol/router_api.ts';
+import { NO_SOURCES } from '../record/request_counts.ts';
 
 const phases: Readonly<Record<RequestPhase, true>> = {
   ...{ tokenizing: true, placing: true, waiting: true, prefilling: true, loading: true, decoding: true },

@@ -1,6 +1,6 @@
 /** `/api/reuse`: the hit ratio against the capacity of each model's pool. */
 import type { Instance } from '../cluster/instance.ts';
-import type { ReuseBody } from './api_types.ts';
+import type { ReuseBody } from '../../../shared/protocol/router_api.ts';
 import { ReuseCurve } from './reuse.ts';
 
 /** Models that are followed (P1). */

@@ -17,7 +17,7 @@ import type { IndexFeed } from '../cluster/index_feed.ts';
 import type { Instance } from '../cluster/instance.ts';
 import type { AllMembers } from '../cluster/members_view.ts';
 import type { PrefixIndex } from '../cluster/prefix_index.ts';
-import type { BlocksBody } from './api_types.ts';
+import type { BlocksBody } from '../../../shared/protocol/router_api.ts';
 import { BlockTree } from './block_tree.ts';
 import { TreeShape, type TreeQuery } from './tree_shape.ts';
 

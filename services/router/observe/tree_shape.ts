@@ -6,7 +6,7 @@ import type { Clock } from '../../../shared/base/clock.ts';
 import { tiers } from '../../../shared/protocol/block_events.ts';
 import type { HeldBy } from '../cluster/holder_sets.ts';
 import type { PrefixIndex } from '../cluster/prefix_index.ts';
-import type { BlockRunView } from './api_types.ts';
+import type { BlockRunView } from '../../../shared/protocol/router_api.ts';
 import type { BlockTree } from './block_tree.ts';
 
 /** Entries that are worked on before other work gets a turn of the event loop: one or two milliseconds. */

@@ -16,7 +16,7 @@ import type { MembersView } from '../cluster/members_view.ts';
 import type { Instance } from '../cluster/instance.ts';
 import type { Chosen, Conductor } from '../conductor/conductor.ts';
 import type { LengthPredictor } from '../conductor/length_predictor.ts';
-import type { MissReasons } from '../observe/miss_reasons.ts';
+import type { MissReasons } from '../record/miss_reasons.ts';
 import { AttemptMessages } from './attempt_messages.ts';
 import { expectedTokens } from './expected_length.ts';
 import { explainMisses } from './explained_misses.ts';
@@ -24,7 +24,7 @@ import type { InFlightRequest } from './in_flight_request.ts';
 import { PlacedCall } from './placed_call.ts';
 import { runPlacedPrefill, type PlacedPrefill, type PrefillingAttempt } from './placed_prefill.ts';
 import type { FullBlocks } from './request_chain.ts';
-import type { AttemptEntry } from './request_counts.ts';
+import type { AttemptEntry } from '../record/request_counts.ts';
 import type { Placed } from './sample_group.ts';
 
 /** Prefills placed for one attempt; after that the decode instance computes what is left. */

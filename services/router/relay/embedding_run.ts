@@ -22,8 +22,8 @@ import type { Origin } from './generation.ts';
 import { explainMisses } from './explained_misses.ts';
 import { PlacedCall } from './placed_call.ts';
 import { NO_BLOCKS, RequestChain, type FullBlocks } from './request_chain.ts';
-import type { RequestCounts } from './request_counts.ts';
-import type { RequestTrace } from './request_log.ts';
+import type { RequestCounts } from '../record/request_counts.ts';
+import type { RequestTrace } from '../record/request_log.ts';
 import { MAX_IDLE_ATTEMPTS, MAX_PAUSE_MS, PAUSE_MS, retryAfter, untilPlaced, type RetryState } from './retry.ts';
 
 /** One prompt whose embedding is wanted. */

@@ -1,9 +1,9 @@
 /** Notes in a request's trace why tokens of its prompt are computed. */
 import type { MembersView } from '../cluster/members_view.ts';
 import type { Chosen } from '../conductor/conductor.ts';
-import type { MissReasons } from '../observe/miss_reasons.ts';
+import type { MissReasons } from '../record/miss_reasons.ts';
 import type { RequestChain } from './request_chain.ts';
-import type { RequestTrace } from './request_log.ts';
+import type { RequestTrace } from '../record/request_log.ts';
 
 /** A prompt as it was placed. */
 interface ExplainedPrompt {

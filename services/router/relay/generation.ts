@@ -1,9 +1,9 @@
 /** One prompt of a request with its parameters, for relay, placement and text. */
 import type { SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { Request } from '../../../shared/protocol/request.ts';
-import type { RequestCounts } from './request_counts.ts';
+import type { RequestCounts } from '../record/request_counts.ts';
 import type { SampleGroup } from './sample_group.ts';
-import type { TextStreamOptions } from '../text/text_stream.ts';
+import type { TextStreamOptions } from '../../../shared/text/text_stream.ts';
 
 /**
  * Tenant and priority of a request, sent to every instance that works on it. The tenant is reserved and always empty; of priorities

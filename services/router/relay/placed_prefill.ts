@@ -12,7 +12,7 @@ import type { AttemptMessages } from './attempt_messages.ts';
 import type { InFlightRequest } from './in_flight_request.ts';
 import { PlacedCall } from './placed_call.ts';
 import { runPrefill } from './prefill_run.ts';
-import type { AttemptEntry, PrefillEntry } from './request_counts.ts';
+import type { AttemptEntry, PrefillEntry } from '../record/request_counts.ts';
 
 /** One Prefill call of an attempt. */
 export interface PlacedPrefill {

@@ -4,7 +4,7 @@ import type { MembersView } from '../cluster/members_view.ts';
 import type { Chosen, Conductor, Outcome } from '../conductor/conductor.ts';
 import type { LengthPredictor } from '../conductor/length_predictor.ts';
 import type { Targets } from '../conductor/policy.ts';
-import type { MissReasons, PromptMisses } from '../observe/miss_reasons.ts';
+import type { MissReasons, PromptMisses } from '../record/miss_reasons.ts';
 import { ChainCache } from './chain_cache.ts';
 import { expectedAtStart } from './expected_length.ts';
 import type { Generation } from './generation.ts';

@@ -10,7 +10,7 @@ import type { Chosen, Outcome } from '../conductor/conductor.ts';
 import { RejectedFailure } from '../conductor/rejected_failure.ts';
 import type { Exclusions } from './exclusions.ts';
 import type { BusyOrder, Ranked } from './busy_order.ts';
-import type { RequestTrace } from './request_log.ts';
+import type { RequestTrace } from '../record/request_log.ts';
 
 /**
  * Upper bound of consecutive failed attempts without a new token (P1). Attempts at busy instances do not count: they go on until the

@@ -21,7 +21,7 @@ import {
 import type { Handler } from '../../../shared/net/network.ts';
 import { traced } from '../../../shared/node/traced_handlers.ts';
 import type { DecodeReply, DecodeRequest, RequestContext } from '../../../shared/protocol/messages.ts';
-import { RequestLog } from '../../../services/router/relay/request_traces.ts';
+import { RequestLog } from '../../../services/router/record/request_traces.ts';
 import { SpanReceiver } from '../../support/span_receiver.ts';
 import { PATIENCE_MS } from '../../support/until.ts';
 

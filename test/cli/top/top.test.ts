@@ -9,7 +9,7 @@ import { rowsOf, sortedRows, totalsOf } from '../../../services/cli/top/pool_rat
 import { plainText, sampleOf, type PoolSample } from '../../../services/cli/top/pool_sample.ts';
 import { drawn, keysOf, Terminal } from '../../../services/cli/top/terminal.ts';
 import { isStale, screenLines, tableLines, type TopView } from '../../../services/cli/top/top_screen.ts';
-import type { PoolBody } from '../../../services/router/observe/api_types.ts';
+import type { PoolBody } from '../../../shared/protocol/router_api.ts';
 
 type Json = Record<string, unknown>;
 

@@ -1,7 +1,7 @@
 /** The bytes of every token, beside what the decoder makes of it. Vocabularies that people have. Budget: 20 s. */
 import assert from 'node:assert/strict';
 import { describe, expect, test } from 'vitest';
-import { openLibrary } from '../../../services/router/text/encoder/library.ts';
+import { openLibrary } from '../../../shared/text/encoder/library.ts';
 import { bytesOfToken, tokenTable, vocabSizeOf } from '../../../shared/grammar/matcher/token_table.ts';
 import { readTextFiles, type TextFiles } from '../../../shared/model/text_files.ts';
 import { sized } from '../../support/long.ts';

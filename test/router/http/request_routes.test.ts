@@ -3,11 +3,11 @@ import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { Failure } from '../../../shared/base/failure.ts';
 import { pageOf } from '../../../services/router/http/request_routes.ts';
-import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
-import type { RequestTrace } from '../../../services/router/relay/request_log.ts';
-import { RequestLog } from '../../../services/router/relay/request_traces.ts';
-import { ParameterFailure } from '../../../services/router/openai/parameter_failure.ts';
-import type { RequestRow } from '../../../services/router/observe/api_types.ts';
+import { RequestCounts } from '../../../services/router/record/request_counts.ts';
+import type { RequestTrace } from '../../../services/router/record/request_log.ts';
+import { RequestLog } from '../../../services/router/record/request_traces.ts';
+import { ParameterFailure } from '../../../services/router/api/parameter_failure.ts';
+import type { RequestRow } from '../../../shared/protocol/router_api.ts';
 
 const T0 = 1_700_000_000_000;
 

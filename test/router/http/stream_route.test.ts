@@ -6,7 +6,7 @@ import fastify, { type FastifyInstance } from 'fastify';
 import { afterEach, test } from 'vitest';
 import { addStreamRoute } from '../../../services/router/http/history_routes.ts';
 import { Observer } from '../../../services/router/observe/observer.ts';
-import { RequestLog } from '../../../services/router/relay/request_traces.ts';
+import { RequestLog } from '../../../services/router/record/request_traces.ts';
 import type { HttpApp } from '../../../services/router/router.ts';
 import { until } from '../../support/until.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';

@@ -4,8 +4,8 @@ import { test } from 'vitest';
 import { silentLog } from '../../../shared/base/log.ts';
 import type { Explanation } from '../../../services/router/conductor/policy.ts';
 import { RouterMetrics } from '../../../services/router/metrics/metrics.ts';
-import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
-import { RequestLog } from '../../../services/router/relay/request_traces.ts';
+import { RequestCounts } from '../../../services/router/record/request_counts.ts';
+import { RequestLog } from '../../../services/router/record/request_traces.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
 
 const explanation: Explanation = {

@@ -6,8 +6,8 @@ import { Registry } from 'prom-client';
 import { RouterMetrics } from '../../../services/router/metrics/metrics.ts';
 import { promptShares } from '../../../services/router/metrics/prompt_shares.ts';
 import { RequestSeries } from '../../../services/router/metrics/request_series.ts';
-import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
-import { RequestLog } from '../../../services/router/relay/request_traces.ts';
+import { RequestCounts } from '../../../services/router/record/request_counts.ts';
+import { RequestLog } from '../../../services/router/record/request_traces.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
 

@@ -6,7 +6,7 @@ import { Random } from '../../../shared/base/random.ts';
 import type { Tier } from '../../../shared/protocol/block_events.ts';
 import { PrefixIndex } from '../../../services/router/cluster/prefix_index.ts';
 import { BlockTree } from '../../../services/router/observe/block_tree.ts';
-import type { BlockRunView } from '../../../services/router/observe/api_types.ts';
+import type { BlockRunView } from '../../../shared/protocol/router_api.ts';
 import { TreeShape, type TreeQuery, type TreeRuns } from '../../../services/router/observe/tree_shape.ts';
 
 const ALL: TreeQuery = { root: undefined, depth: Infinity, limit: 5_000 };

@@ -3,11 +3,11 @@ import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { Failure } from '../../../shared/base/failure.ts';
 import { Instance } from '../../../services/router/cluster/instance.ts';
-import type { NodeView, StreamTick } from '../../../services/router/observe/api_types.ts';
+import type { NodeView, StreamTick } from '../../../shared/protocol/router_api.ts';
 import { EventLog } from '../../../services/router/observe/event_log.ts';
 import { LiveStream, STREAM_PARTS, type StreamReader } from '../../../services/router/observe/live_stream.ts';
 import { routerNode } from '../../../services/router/observe/node_view.ts';
-import { RequestLog } from '../../../services/router/relay/request_traces.ts';
+import { RequestLog } from '../../../services/router/record/request_traces.ts';
 import type { InstanceLoad } from '../../../shared/protocol/membership.ts';
 
 const T0 = 1_700_000_000_000;

@@ -7,7 +7,7 @@ import type { InstanceWork } from '../../../shared/protocol/instance_work.ts';
 import type { AllMembers } from '../../../services/router/cluster/members_view.ts';
 import type { Instance } from '../../../services/router/cluster/instance.ts';
 import { PrefixIndex } from '../../../services/router/cluster/prefix_index.ts';
-import { GoneKeys } from '../../../services/router/observe/gone_keys.ts';
+import { GoneKeys } from '../../../services/router/record/gone_keys.ts';
 import { LossCosts } from '../../../services/router/observe/loss_cost.ts';
 
 const step = { constantMs: 10, rowMs: 0.1, pairMs: 0, contextMs: 0, sequenceMs: 0 };

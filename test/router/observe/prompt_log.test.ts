@@ -4,10 +4,10 @@ import { SimulatedClock } from '../../sim/simulated_clock.ts';
 import { Failure } from '../../../shared/base/failure.ts';
 import { MAX_TEXT_BYTES, PromptLog } from '../../../services/router/observe/prompt_log.ts';
 import { rowOf } from '../../../services/router/observe/request_row.ts';
-import { logged } from '../../../services/router/openai/logged_run.ts';
-import { parseJson, readIds } from '../../../services/router/openai/body_parts.ts';
-import type { AnswerDelta } from '../../../services/router/openai/prompt_run.ts';
-import { RequestLog } from '../../../services/router/relay/request_traces.ts';
+import { logged } from '../../../services/router/api/logged_run.ts';
+import { parseJson, readIds } from '../../../services/router/api/body_parts.ts';
+import type { AnswerDelta } from '../../../services/router/api/prompt_run.ts';
+import { RequestLog } from '../../../services/router/record/request_traces.ts';
 
 test('the last 1,000 texts are kept, 16 KiB of each, and no half of a character', () => {
   const log = new PromptLog();

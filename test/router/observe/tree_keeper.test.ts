@@ -8,7 +8,7 @@ import { packParents } from '../../../shared/protocol/parent_keys.ts';
 import type { IndexFeed } from '../../../services/router/cluster/index_feed.ts';
 import { Instance } from '../../../services/router/cluster/instance.ts';
 import { PrefixIndex } from '../../../services/router/cluster/prefix_index.ts';
-import type { BlocksBody } from '../../../services/router/observe/api_types.ts';
+import type { BlocksBody } from '../../../shared/protocol/router_api.ts';
 import { TreeKeeper } from '../../../services/router/observe/tree_keeper.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
 import { playedNetwork } from '../../support/played_network.ts';

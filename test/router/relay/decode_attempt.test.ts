@@ -28,8 +28,8 @@ import { MeanLengthPredictor } from '../../../services/router/conductor/length_p
 import { DecodeAttempt, type GeneratedToken } from '../../../services/router/relay/decode_attempt.ts';
 import { Exclusions } from '../../../services/router/relay/exclusions.ts';
 import type { InFlightRequest } from '../../../services/router/relay/in_flight_request.ts';
-import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
-import { RequestLog } from '../../../services/router/relay/request_traces.ts';
+import { RequestCounts } from '../../../services/router/record/request_counts.ts';
+import { RequestLog } from '../../../services/router/record/request_traces.ts';
 import { playedNetwork } from '../../support/played_network.ts';
 import { aborted, PATIENCE_MS, staysSo, turn, until } from '../../support/until.ts';
 

@@ -17,9 +17,9 @@ import { Conductor } from '../../../services/router/conductor/conductor.ts';
 import { MeanLengthPredictor } from '../../../services/router/conductor/length_predictor.ts';
 import { LongestPrefixPolicy } from '../../../services/router/conductor/longest_prefix_policy.ts';
 import { Relay } from '../../../services/router/relay/relay.ts';
-import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
-import type { RequestTrace } from '../../../services/router/relay/request_log.ts';
-import { RequestLog } from '../../../services/router/relay/request_traces.ts';
+import { RequestCounts } from '../../../services/router/record/request_counts.ts';
+import type { RequestTrace } from '../../../services/router/record/request_log.ts';
+import { RequestLog } from '../../../services/router/record/request_traces.ts';
 import { aborted, PATIENCE_MS, turn } from '../../support/until.ts';
 
 const NUM_TOKENS = 100;

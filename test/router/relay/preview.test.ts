@@ -18,8 +18,8 @@ import type { ClusterSnapshot, Decision, Question, Targets } from '../../../serv
 import { createPolicy, policyNames, type PolicyName } from '../../../services/router/conductor/policy_registry.ts';
 import type { Generation } from '../../../services/router/relay/generation.ts';
 import { Relay } from '../../../services/router/relay/relay.ts';
-import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
-import { RequestLog } from '../../../services/router/relay/request_traces.ts';
+import { RequestCounts } from '../../../services/router/record/request_counts.ts';
+import { RequestLog } from '../../../services/router/record/request_traces.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
 import { playedNetwork } from '../../support/played_network.ts';
 import { workOf } from '../conductor/snapshots.ts';

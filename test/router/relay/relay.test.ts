@@ -15,9 +15,9 @@ import { MeanLengthPredictor } from '../../../services/router/conductor/length_p
 import { LongestPrefixPolicy } from '../../../services/router/conductor/longest_prefix_policy.ts';
 import type { PrefixIndex } from '../../../services/router/cluster/prefix_index.ts';
 import { Relay } from '../../../services/router/relay/relay.ts';
-import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
-import type { RequestTrace } from '../../../services/router/relay/request_log.ts';
-import { RequestLog } from '../../../services/router/relay/request_traces.ts';
+import { RequestCounts } from '../../../services/router/record/request_counts.ts';
+import type { RequestTrace } from '../../../services/router/record/request_log.ts';
+import { RequestLog } from '../../../services/router/record/request_traces.ts';
 import { PATIENCE_MS, until, turn } from '../../support/until.ts';
 
 /** A relay to these, a request of so many tokens through it, and what people see of it. */

@@ -9,7 +9,7 @@ import type { Chosen, Conductor } from '../../../services/router/conductor/condu
 import { ChainCache } from '../../../services/router/relay/chain_cache.ts';
 import type { InFlightRequest } from '../../../services/router/relay/in_flight_request.ts';
 import { RequestChain } from '../../../services/router/relay/request_chain.ts';
-import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
+import { RequestCounts } from '../../../services/router/record/request_counts.ts';
 import { RewrittenTextFinder } from '../../../services/router/relay/rewritten_text.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
 

@@ -1,0 +1,64 @@
+/** Limits of a request, and the failure that names the parameter that exceeds them. */
+import { Failure, type FailureCode } from '../../../shared/base/failure.ts';
+
+/** Upper bounds for a request's parameters, from the router's first model, and the limits of the other models. */
+export interface BodyLimits {
+  readonly vocabSize: number;
+  readonly maxModelLen: number;
+  /** Whether unknown keys are refused (`strict_parameters`). */
+  readonly isStrict: boolean;
+  /** Whether requests may state their priority (`allow_priority`); undefined: they may not. */
+  readonly allowsPriority?: boolean | undefined;
+  /** Limits of the other served models, by name. */
+  readonly others?: Readonly<Record<string, ModelLimits>>;
+}
+
+type ModelLimits = Pick<BodyLimits, 'vocabSize' | 'maxModelLen'>;
+
+/** Returns the limits of the named model. An unknown model gets the limits of the first, because it is refused later. */
+export function limitsOf(limits: BodyLimits, model: string | undefined): BodyLimits {
+  const { others = {} } = limits;
+  return model !== undefined && Object.hasOwn(others, model) ? { ...limits, ...others[model] } : limits;
+}
+
+/** Returns the priority of a request: the wished one where requests may state it, else 0, and `ignored` names it. */
+export function priorityOf(wished: number | undefined, { allowsPriority }: BodyLimits, ignored: string[]): number {
+  if (wished === undefined || wished === 0) return 0;
+  if (allowsPriority === true) return wished;
+  ignored.push('priority');
+  return 0;
+}
+
+/** A refused parameter: which one, for the `param` of the error object. */
+export class ParameterFailure extends Failure {
+  readonly param: string | null;
+
+  constructor(message: string, param: string | null, code: FailureCode = 'invalid_request') {
+    super(code, message);
+    this.param = param;
+  }
+}
+
+/** The model that a request names is not served here. */
+export class UnknownModel extends ParameterFailure {
+  constructor(model: string, served: readonly string[]) {
+    super(
+      `The model \`${model.slice(0, 200)}\` does not exist; this cluster serves ${served.map((name) => `\`${name}\``).join(', ')}`,
+      'model',
+      'model_not_found',
+    );
+  }
+}
+
+/** A ParameterFailure as plain data, which can cross threads. */
+export interface Refusal {
+  readonly message: string;
+  readonly param: string | null;
+  readonly code: FailureCode;
+}
+
+/** Returns a ParameterFailure as plain data. @throws `error` itself when it is anything else. */
+export function refusalOf(error: unknown): Refusal {
+  if (!(error instanceof ParameterFailure)) throw error;
+  return { message: error.message, param: error.param, code: error.code };
+}

@@ -1,0 +1,158 @@
+/**
+ * One request from the arrival of its body to the end of its answer: who can end it, what was opened for it, and the one place
+ * that releases everything (R2). Everything that waits for the request does so under its signal, writes to a slow reader included.
+ *
+ * The signal aborts when the client is gone, when the deadline has passed, or when the router shuts down; the last two with a
+ * Failure as reason, which is sent to the client.
+ */
+import { Failure } from '../../../shared/base/failure.ts';
+import { linkSignals, type Link } from '../../../shared/base/signal.ts';
+import type { Targets } from '../conductor/policy.ts';
+import type { Body } from './bodies.ts';
+import type { RequestTrace } from '../record/request_log.ts';
+import type { ApiContext } from './api_context.ts';
+import { jsonType } from './errors.ts';
+import type { Exchange, RequestNames, Sink } from './exchange.ts';
+import { parseTargets } from './request_targets.ts';
+
+/**
+ * Milliseconds after the deadline until the scope aborts. The relay ends the request at its deadline; this ends what still waits, such
+ * as a write to a slow reader.
+ */
+const DEADLINE_GRACE_MS = 1_000;
+
+/**
+ * Lifetime of one HTTP request: its abort signal, deadline, request traces and generators, all released by {@link
+ * RequestScope.dispose}.
+ */
+export class RequestScope {
+  readonly sink: Sink;
+  /** The request body; empty once read. */
+  readonly body: Body;
+  /** Deadline of the request, in ms on the router's clock. */
+  readonly untilMs: number;
+  /** Targets in the headers of the request. */
+  readonly targets: Targets;
+  readonly #context: ApiContext;
+  /** Failure of the headers, which {@link open} throws. */
+  readonly #invalid: Failure | undefined;
+  readonly #link: Link;
+  readonly #gone: AbortSignal;
+  readonly #over = new AbortController();
+  readonly #traces: RequestTrace[] = [];
+  /** Open traces of each prompt that admission still counts, by the trace of its first sample. */
+  readonly #admitted = new Map<string, Set<RequestTrace>>();
+  readonly #generators: AsyncGenerator[] = [];
+  #names: RequestNames;
+
+  constructor(context: ApiContext, { names, targets, body, gone, sink }: Exchange) {
+    const { clock, requestTimeoutMs, ending } = context;
+    this.#context = context;
+    this.#names = names;
+    this.#gone = gone;
+    this.sink = sink;
+    this.body = body;
+    const parsed = parseTargets(targets);
+    this.targets = parsed.targets;
+    this.#invalid = parsed.failure;
+    const timeoutMs = Math.min(requestTimeoutMs, this.targets.totalMs ?? Infinity);
+    this.untilMs = clock.nowMs() + timeoutMs;
+    this.#link = linkSignals(gone, ending);
+    void clock.sleep(timeoutMs + DEADLINE_GRACE_MS, this.#over.signal).then(() => {
+      this.#link.abort(new Failure('deadline_exceeded', `the request took over ${timeoutMs} ms`));
+    });
+  }
+
+  get signal(): AbortSignal {
+    return this.#link.signal;
+  }
+
+  /** Key of the client, by which clients take turns. */
+  get client(): string {
+    return this.#names.address ?? '';
+  }
+
+  /** Whether the client is gone. */
+  get isGone(): boolean {
+    return this.#gone.aborted;
+  }
+
+  /** The client's id of the request, else that of its first trace; null before there is one. */
+  get requestId(): string | null {
+    return this.#names.clientId ?? this.#traces[0]?.id ?? null;
+  }
+
+  /**
+   * Opens a trace of this request, which is closed with the scope. @throws Failure `overloaded` when too many requests are in flight,
+   * ParameterFailure when a header of the request is not allowed.
+   */
+  open(endpoint: string): RequestTrace {
+    const { admission, requests, newId } = this.#context;
+    if (this.#invalid) throw this.#invalid;
+    admission.enter();
+    const trace = requests.open(newId(), endpoint, this.#names, this.#traces[0]);
+    this.#traces.push(trace);
+    this.#admitted.set(trace.id, new Set([trace]));
+    return trace;
+  }
+
+  /** Opens the trace of a further sample of the prompt of `first`, which stays admitted until the last of its samples has ended. */
+  openSample(first: RequestTrace): RequestTrace {
+    const { requests, newId } = this.#context;
+    const trace = requests.openSample(newId(), first);
+    this.#traces.push(trace);
+    this.#admitted.get(first.id)?.add(trace);
+    return trace;
+  }
+
+  /**
+   * Releases the admission of a prompt when its last sample has ended, so that another may enter. A second call for a trace does
+   * nothing.
+   */
+  leave(trace: RequestTrace): void {
+    const id = trace.sampleOf ?? trace.id;
+    const open = this.#admitted.get(id);
+    if (!open?.delete(trace) || open.size > 0) return;
+    this.#admitted.delete(id);
+    this.#context.admission.leave();
+  }
+
+  /** Sets the client's request id from the body, unless a header set one, on the traces of this request, opened and future ones. */
+  named(clientId: string | undefined): void {
+    this.#names = { ...this.#names, clientId: this.#names.clientId ?? clientId };
+    for (const trace of this.#traces) trace.names = this.#names;
+  }
+
+  /** Registers a generator that is ended with the request, and returns it. */
+  own<T extends AsyncGenerator>(generator: T): T {
+    this.#generators.push(generator);
+    return generator;
+  }
+
+  /** Sends a whole JSON answer with status 200. */
+  answer(json: string, headers: Readonly<Record<string, string>>): void {
+    this.sink.begin(200, { 'content-type': jsonType, ...headers });
+    this.sink.end(json);
+  }
+
+  /** Returns the error for the client: the Failure that aborted the signal, else `error`. */
+  reason(error: unknown): unknown {
+    return this.signal.aborted && this.signal.reason instanceof Failure ? this.signal.reason : error;
+  }
+
+  /**
+   * Ends everything that was opened for the request. A trace that is still open is closed as failed, or as cancelled when the client
+   * has left.
+   */
+  async dispose(failure?: unknown): Promise<void> {
+    this.#over.abort();
+    this.body.release();
+    this.#link.abort();
+    this.#link.release();
+    await Promise.allSettled(this.#generators.map((generator) => generator.return(undefined)));
+    for (const trace of this.#traces) {
+      this.leave(trace);
+      this.#context.requests.close(trace, this.isGone ? 'cancelled' : 'failed', 'error', failure);
+    }
+  }
+}

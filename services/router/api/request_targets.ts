@@ -1,0 +1,98 @@
+/**
+ * Service level objectives of a request.
+ *
+ *   --tenant-targets of its cache_salt, else --slo-ttft-ms and --slo-tbt-ms ─┐
+ *   x-penstock-slo-ttft-ms, x-penstock-slo-tbt-ms ───────────────────────────┴─ the lower of both ──► targets
+ *   x-penstock-deadline-ms ──► deadline of the whole answer
+ *
+ * A header only tightens what the operator has configured: with a looser target a client would wait in queues in which others are refused.
+ */
+import type { Targets } from '../conductor/policy.ts';
+import type { TargetTexts } from './exchange.ts';
+import { ParameterFailure } from './parameter_failure.ts';
+
+/** Longest target in milliseconds: a day. */
+export const MAX_TARGET_MS = 86_400_000;
+
+/** Targets by configuration, as the options of a router have them. */
+interface TargetConfig {
+  readonly slo_ttft_ms: number;
+  readonly slo_tbt_ms: number;
+  readonly tenant_targets: string;
+}
+
+/** Headers of the targets. */
+const headers = {
+  ttftMs: 'x-penstock-slo-ttft-ms',
+  tbtMs: 'x-penstock-slo-tbt-ms',
+  totalMs: 'x-penstock-deadline-ms',
+} as const satisfies Record<keyof TargetTexts, string>;
+
+const NO_TARGETS: Targets = { ttftMs: undefined, tbtMs: undefined, totalMs: undefined };
+
+/** Returns the targets in the headers of a request as they are. */
+export function targetTextsOf(given: Readonly<Record<string, string | readonly string[] | undefined>>): TargetTexts {
+  const textOf = (name: string): string | undefined => {
+    const value = given[name];
+    return value === undefined ? undefined : [value].flat().join();
+  };
+  return { ttftMs: textOf(headers.ttftMs), tbtMs: textOf(headers.tbtMs), totalMs: textOf(headers.totalMs) };
+}
+
+/** Returns the targets that the headers state, and the failure of the first that is not allowed; a target that is not stated is undefined. */
+export function parseTargets(texts: TargetTexts = {}): {
+  readonly targets: Targets;
+  readonly failure: ParameterFailure | undefined;
+} {
+  const targets: { -readonly [K in keyof Targets]: Targets[K] } = { ...NO_TARGETS };
+  for (const name of ['ttftMs', 'tbtMs', 'totalMs'] as const) {
+    const text = texts[name];
+    if (text === undefined) continue;
+    const ms = /^\d{1,8}$/.test(text.trim()) ? Number(text) : NaN;
+    if (!(ms >= 1 && ms <= MAX_TARGET_MS)) {
+      const shown = JSON.stringify(text.slice(0, 40));
+      const message = `${headers[name]}: ${shown} is no whole number of milliseconds from 1 to ${MAX_TARGET_MS}`;
+      return { targets: NO_TARGETS, failure: new ParameterFailure(message, headers[name]) };
+    }
+    targets[name] = ms;
+  }
+  return { targets, failure: undefined };
+}
+
+/** Targets of a router's requests, as configured. */
+export class RequestTargets {
+  readonly #usual: Targets;
+  readonly #bySalt: ReadonlyMap<string, Targets>;
+
+  constructor(config: TargetConfig) {
+    this.#usual = configured(config.slo_ttft_ms, config.slo_tbt_ms);
+    const tenants = config.tenant_targets.split(',').filter((text) => text !== '');
+    this.#bySalt = new Map(
+      tenants.map((text) => {
+        const [salt = '', values = ''] = text.split('=');
+        const [ttftMs, tbtMs] = values.split(':').map(Number);
+        return [salt, configured(ttftMs, tbtMs)];
+      }),
+    );
+  }
+
+  /** Returns the targets of a request with this cache salt and these targets in its headers; undefined when it has none. */
+  of(salt: string, asked: Targets): Targets | undefined {
+    const { ttftMs, tbtMs } = this.#bySalt.get(salt) ?? this.#usual;
+    const targets = {
+      ttftMs: lower(ttftMs, asked.ttftMs),
+      tbtMs: lower(tbtMs, asked.tbtMs),
+      totalMs: asked.totalMs,
+    };
+    return Object.values(targets).every((value) => value === undefined) ? undefined : targets;
+  }
+}
+
+function configured(ttftMs = 0, tbtMs = 0): Targets {
+  return { ttftMs: ttftMs > 0 ? ttftMs : undefined, tbtMs: tbtMs > 0 ? tbtMs : undefined };
+}
+
+function lower(a: number | undefined, b: number | undefined): number | undefined {
+  const least = Math.min(a ?? Infinity, b ?? Infinity);
+  return least === Infinity ? undefined : least;
+}

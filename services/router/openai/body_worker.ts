@@ -1,2 +1,0 @@
-/** Entry of the thread that parses large bodies. */
-export { start } from './body_reader.ts';

@@ -1,0 +1,39 @@
+/** The parser of one choice's output, beside the tokens that it counts as reasoning. */
+import type { RequestCounts } from '../../record/request_counts.ts';
+import type { OutputDelta } from '../../../../shared/text/output/output_delta.ts';
+import type { OutputParser } from '../../../../shared/text/output/output_parser.ts';
+import type { AnswerDelta } from '../../api/prompt_run.ts';
+
+/** Output of a choice, as far as it is parsed. */
+export interface ParsedOutput {
+  /** Pieces of this part of the output. */
+  readonly pieces: readonly OutputDelta[];
+  /** Whether the choice has had a call so far. */
+  readonly hasCalls: boolean;
+}
+
+/** Parses the text of one choice, part by part. */
+export class ParsedChoice {
+  readonly #parser: OutputParser;
+  readonly #counts: RequestCounts;
+  #hasCalls = false;
+
+  /** @param hasReasoning whether tokens of the reasoning are counted */
+  constructor(parser: OutputParser, counts: RequestCounts, hasReasoning: boolean) {
+    this.#parser = parser;
+    this.#counts = counts;
+    if (hasReasoning) counts.reasoningTokens = 0;
+  }
+
+  /** Parses the next part. The last one ends the output. */
+  read({ text, tokens, finish }: Pick<AnswerDelta, 'text' | 'tokens' | 'finish'>): ParsedOutput {
+    const wasReasoning = this.#parser.isReasoning;
+    const pieces = this.#parser.push(text);
+    if (finish) pieces.push(...this.#parser.end(finish !== 'stop'));
+    // Tokens of the markers count too, since they were generated.
+    const isReasoning = wasReasoning || this.#parser.isReasoning || pieces.some(({ kind }) => kind === 'reasoning');
+    if (isReasoning && this.#counts.reasoningTokens !== undefined) this.#counts.reasoningTokens += tokens.length;
+    this.#hasCalls ||= pieces.some(({ kind }) => kind === 'call');
+    return { pieces, hasCalls: this.#hasCalls };
+  }
+}

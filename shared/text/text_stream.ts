@@ -1,0 +1,168 @@
+/** Decodes one stream of tokens to text, and finds stop strings however tokens split them. */
+import { REPLACEMENT } from '../model/token_bytes.ts';
+
+/** Tokens of the prompt that the first output token is decoded with, so that it gets its leading space or not. */
+const CONTEXT_TOKENS = 6;
+/** Tokens without text that are kept for later tokens to complete. No character is split over more tokens. */
+const MAX_UNFINISHED = 16;
+
+/** A tokenizer's decoder, as far as a stream needs it. */
+export interface TokenText {
+  /** Returns one text per list of ids. */
+  decode(lists: readonly (readonly number[])[], skipSpecialTokens: boolean): Promise<string[]>;
+  /** Returns the text of a token when it does not depend on neighbours; undefined when it does, or is not known yet. */
+  plainText(id: number): string | undefined;
+}
+
+/** Options of a stream's text: its stop strings, and whether special tokens are left out. */
+export interface TextStreamOptions {
+  readonly stops: readonly string[];
+  /** Whether the stop string stays part of the text. */
+  readonly isStopIncluded: boolean;
+  readonly isSkippingSpecial: boolean;
+  /** Special tokens that are left out while all others are shown; undefined: `isSkippingSpecial` says it of all. */
+  readonly hiddenTokens?: ReadonlySet<number> | undefined;
+}
+
+/**
+ * Converts tokens to text as they arrive. The text never ends in half a character and never goes beyond a stop string; an end that
+ * could still become a stop string is held back.
+ */
+export class TextStream {
+  readonly #codec: TokenText;
+  readonly #options: TextStreamOptions;
+  /**
+   * Tokens of the text emitted last, up to `#readAt`, which are the context for decoding the next; then tokens that have no text yet.
+   * Bounded (P1).
+   */
+  #ids: number[];
+  #readAt: number;
+  #held = '';
+  /** The token before the current one; undefined at the start. */
+  #previous: number | undefined;
+  /** The stop string that ended the text. */
+  stop: string | undefined;
+  #numCharacters = 0;
+
+  constructor(codec: TokenText, promptTokens: Uint32Array, options: TextStreamOptions) {
+    this.#codec = codec;
+    this.#options = options;
+    this.#ids = Array.from(promptTokens.subarray(-CONTEXT_TOKENS)).filter((id) => !options.hiddenTokens?.has(id));
+    this.#readAt = this.#ids.length;
+  }
+
+  /** Characters (code points) of all tokens so far, those that are held back included: where the next token begins. */
+  get numCharacters(): number {
+    return this.#numCharacters;
+  }
+
+  /** Returns the text that is final after this token. `isSearched`: whether a stop string may match here (false before `min_tokens`). */
+  async push(token: number, isSearched: boolean): Promise<string> {
+    if (this.#options.hiddenTokens?.has(token)) return '';
+    const plain = this.#plainText(token);
+    this.#previous = token;
+    if (plain !== undefined) {
+      this.#ids = [token];
+      this.#readAt = 1;
+      return this.#release(plain, false, isSearched);
+    }
+    this.#ids.push(token);
+    return this.#release(await this.#next(false), false, isSearched);
+  }
+
+  /** Returns the text that was held back, at the end of the output. */
+  async flush(isSearched: boolean): Promise<string> {
+    return this.#release(await this.#next(true), true, isSearched);
+  }
+
+  /**
+   * Returns the token's text without decoding, which most tokens allow: no character is incomplete, and neither this token nor the one
+   * before depends on neighbours.
+   */
+  #plainText(token: number): string | undefined {
+    const before = this.#previous;
+    if (before === undefined || this.#readAt < this.#ids.length) return undefined;
+    return this.#codec.plainText(before) === undefined ? undefined : this.#codec.plainText(token);
+  }
+
+  async #next(isLast: boolean): Promise<string> {
+    const numUnfinished = this.#ids.length - this.#readAt;
+    if (numUnfinished === 0) return '';
+    const [before = '', after = ''] = await this.#codec.decode(
+      [this.#ids.slice(0, this.#readAt), this.#ids],
+      this.#options.isSkippingSpecial && this.#options.hiddenTokens === undefined,
+    );
+    const isComplete = !after.endsWith(REPLACEMENT) || isLast || numUnfinished >= MAX_UNFINISHED;
+    if (after.length > before.length && isComplete) {
+      this.#ids = this.#ids.slice(this.#readAt);
+      this.#readAt = this.#ids.length;
+      return after.slice(before.length);
+    }
+    // A token without text that completes none, such as a special token, is dropped; the context stays.
+    const isNothing = after === before && before !== '' && !after.endsWith(REPLACEMENT);
+    if (isNothing || numUnfinished >= MAX_UNFINISHED) this.#ids = this.#ids.slice(0, this.#readAt);
+    return '';
+  }
+
+  #release(text: string, isLast: boolean, isSearched: boolean): string {
+    this.#numCharacters += numCharactersOf(text);
+    if (this.stop !== undefined) return '';
+    const pending = this.#held + text;
+    this.#held = '';
+    if (!isSearched) return pending;
+    const { stops, isStopIncluded } = this.#options;
+    let end = Infinity;
+    for (const stop of stops) {
+      const at = pending.indexOf(stop);
+      if (at < 0 || at >= end) continue;
+      [end, this.stop] = [at, stop];
+    }
+    if (this.stop !== undefined) return pending.slice(0, end + (isStopIncluded ? this.stop.length : 0));
+    if (isLast) return pending;
+    const numHeld = Math.max(0, ...stops.map((stop) => overlap(pending, stop)));
+    this.#held = pending.slice(pending.length - numHeld);
+    return pending.slice(0, pending.length - numHeld);
+  }
+}
+
+/** Returns the number of code points in a text, the unit of text offsets, as in Python. */
+export function numCharactersOf(text: string): number {
+  let count = 0;
+  for (let at = 0; at < text.length; at++) {
+    const unit = text.charCodeAt(at);
+    // The second half of a pair belongs to the first.
+    if (unit < 0xdc00 || unit > 0xdfff) count++;
+  }
+  return count;
+}
+
+/** Returns the length of the longest suffix of `text` that is a proper prefix of `stop` (Knuth, Morris and Pratt, 1977). */
+function overlap(text: string, stop: string): number {
+  const table = borders(stop);
+  let length = 0;
+  for (let at = Math.max(0, text.length - stop.length + 1); at < text.length; at++) {
+    while (length > 0 && text[at] !== stop[length]) length = table[length - 1] ?? 0;
+    if (text[at] === stop[length]) length++;
+  }
+  return length;
+}
+
+/** Border tables by stop string. Beyond MAX_TABLES the oldest is removed (P1). */
+const tables = new Map<string, Uint16Array>();
+const MAX_TABLES = 4_096;
+
+/** Returns, for each prefix of `stop`, the length of its longest border: a proper prefix that is also its suffix. */
+function borders(stop: string): Uint16Array {
+  const known = tables.get(stop);
+  if (known) return known;
+  const table = new Uint16Array(stop.length);
+  for (let at = 1, length = 0; at < stop.length; at++) {
+    while (length > 0 && stop[at] !== stop[length]) length = table[length - 1] ?? 0;
+    if (stop[at] === stop[length]) length++;
+    table[at] = length;
+  }
+  const [oldest] = tables.keys();
+  if (tables.size >= MAX_TABLES && oldest !== undefined) tables.delete(oldest);
+  tables.set(stop, table);
+  return table;
+}
