@@ -107,8 +107,10 @@ export default tseslint.config(
       ...[
         'kernels/**/*.ts',
         'shared/engine/**/*.ts',
-        'services/router/cluster/*.ts',
-        'services/router/replay/*.ts',
+        'shared/placement/prefix_index/*.ts',
+        'shared/base/non_negative_solve.ts',
+        'shared/base/decayed_sums.ts',
+        'services/replay/*.ts',
         'shared/trace/*.ts',
         'shared/base/event_heap.ts',
         'shared/model/quantised_rows.ts',

@@ -43,10 +43,18 @@ module.exports = {
       to: { path: '^services/router/[^/]+\\.ts$' },
     },
     {
-      name: 'replay-knows-placement-only',
+      name: 'placement-stands-on-protocol',
+      comment: 'It places from values: the router fills them from its members, a replay from simulated ones.',
       severity: 'error',
-      from: { path: '^services/router/replay/' },
-      to: { path: '^services/router/', pathNot: '^services/router/(replay|conductor|cluster)/' },
+      from: { path: '^shared/placement/' },
+      to: { path: '^(services|kernels|shared/(?!placement/|base/|kv/|protocol/))' },
+    },
+    {
+      name: 'policies-know-no-members',
+      comment: 'A policy takes a snapshot, so that each logged decision can be made again from it.',
+      severity: 'error',
+      from: { path: '^shared/placement/(policies|priced)/' },
+      to: { path: '^shared/placement/(conductor|instance|members_view|held_ranges|prefix_index/)' },
     },
     {
       name: 'a-surface-knows-no-other',

@@ -6,7 +6,7 @@ import type { OptionTable } from '../../shared/base/options.ts';
 import type { ProcessConfig } from '../../shared/node/options.ts';
 import type { StartRole } from '../../shared/node/role.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
-import type * as Replay from '../router/replay/main.ts';
+import type * as Replay from '../replay/main.ts';
 
 const optionModules: Readonly<Record<Role, () => Promise<{ readonly options: OptionTable }>>> = {
   router: () => import('../router/options.ts'),
@@ -37,5 +37,5 @@ type ReplayCommands = Pick<typeof Replay, 'plan' | 'replay'>;
 
 /** Loads the commands `penstock replay` and `penstock plan`. */
 export function loadReplay(): Promise<ReplayCommands> {
-  return import('../router/replay/main.ts');
+  return import('../replay/main.ts');
 }

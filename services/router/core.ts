@@ -4,8 +4,8 @@ import type { RoleContext } from '../../shared/node/role.ts';
 import { ClusterView, type ClusterViewOptions } from './cluster/cluster_view.ts';
 import { ModelView } from './cluster/model_view.ts';
 import { IndexFeed } from './cluster/index_feed.ts';
-import { Conductor } from './conductor/conductor.ts';
-import { OverloadPolicy } from './conductor/overload.ts';
+import { Conductor } from '../../shared/placement/conductor.ts';
+import { OverloadPolicy } from '../../shared/placement/overload.ts';
 import { MeanLengthPredictor } from './conductor/length_predictor.ts';
 import { PolicyInForce } from './conductor/policy_in_force.ts';
 import { GoneKeys } from './record/gone_keys.ts';
@@ -13,7 +13,7 @@ import { LossCosts } from './observe/loss_cost.ts';
 import { TreeKeeper } from './observe/tree_keeper.ts';
 import { MissReasons } from './record/miss_reasons.ts';
 import type { RouterConfig } from './options.ts';
-import { PrefixIndex } from './cluster/prefix_index.ts';
+import { PrefixIndex } from '../../shared/placement/prefix_index/prefix_index.ts';
 import { Relay } from './relay/relay.ts';
 
 /**

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { addressOrNone, bytes, integer, onOrOff, option, positive, type ConfigOf } from '../../shared/base/options.ts';
 import { modelOptions, processOptions } from '../../shared/node/options.ts';
 import { MAX_TARGET_MS } from './api/request_targets.ts';
-import { policyNames } from './conductor/policy_registry.ts';
+import { policyNames } from '../../shared/placement/policy_registry.ts';
 import { reasoningParserNames, toolParserNames } from '../../shared/text/output/output_format.ts';
 
 /** Upper bound of the tenants with targets of their own (P1). */

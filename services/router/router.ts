@@ -12,10 +12,10 @@ import { answeringOnce, type Handler } from '../../shared/net/network.ts';
 import { live, type Bound, type LifeBody } from '../../shared/node/life.ts';
 import type { Ready, RoleContext, RunningRole } from '../../shared/node/role.ts';
 import type { ModelFacts } from '../../shared/protocol/model_facts.ts';
-import type { LoggedDecision } from './conductor/decision_log.ts';
+import type { LoggedDecision } from '../../shared/placement/decision_log.ts';
 import type { PolicyInForce } from './conductor/policy_in_force.ts';
-import { policyNames } from './conductor/policy_registry.ts';
-import type { LinkSnapshot } from './conductor/policy.ts';
+import { policyNames } from '../../shared/placement/policy_registry.ts';
+import type { LinkSnapshot } from '../../shared/placement/policy.ts';
 import { createCore, type RouterCore } from './core.ts';
 import { Models } from './cluster/models.ts';
 import type { ApiContext } from './api/api_context.ts';
@@ -50,7 +50,7 @@ export interface HttpApp extends Pick<RouterCore, 'view' | 'index' | 'blocks' | 
    * engine has said enough.
    */
   readonly hardware: (model: string | undefined) => Record<string, unknown>;
-  /** Returns the number of placed requests whose blocks are promised at an instance (conductor/promised_blocks.ts). */
+  /** Returns the number of placed requests whose blocks are promised at an instance (shared/placement/promised_blocks.ts). */
   readonly numPromised: () => number;
   /** The endpoints of the API. */
   readonly surfaces: Surfaces;

@@ -12,8 +12,8 @@
  */
 import type { StepTime, StepWork } from '../protocol/instance_work.ts';
 import { pairsOf, stepMs } from '../protocol/instance_work.ts';
-import { DecayedSums } from './decayed_sums.ts';
-import { solveNonNegative } from './non_negative_solve.ts';
+import { DecayedSums } from '../base/decayed_sums.ts';
+import { solveNonNegative } from '../base/non_negative_solve.ts';
 import { Spread } from './spread.ts';
 import type { StepTimes } from './step_budget.ts';
 

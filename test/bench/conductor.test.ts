@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
-import { LongestPrefixPolicy } from '../../services/router/conductor/longest_prefix_policy.ts';
+import { LongestPrefixPolicy } from '../../shared/placement/longest_prefix_policy.ts';
 import { benchConductor } from './conductor.ts';
 import type { Figure } from './figures.ts';
 

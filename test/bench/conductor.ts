@@ -9,13 +9,13 @@ import { Random } from '../../shared/base/random.ts';
 import type { Clock } from '../../shared/base/clock.ts';
 import type { InstanceWork } from '../../shared/protocol/instance_work.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
-import { DecodeSightings } from '../../services/router/cluster/decode_sightings.ts';
-import { Instance } from '../../services/router/cluster/instance.ts';
-import type { AllMembers } from '../../services/router/cluster/members_view.ts';
+import { DecodeSightings } from '../../shared/placement/decode_sightings.ts';
+import { Instance } from '../../shared/placement/instance.ts';
+import type { AllMembers } from '../../shared/placement/members_view.ts';
 import { ModelView } from '../../services/router/cluster/model_view.ts';
-import { PrefixIndex } from '../../services/router/cluster/prefix_index.ts';
-import { Conductor } from '../../services/router/conductor/conductor.ts';
-import type { Policy } from '../../services/router/conductor/policy.ts';
+import { PrefixIndex } from '../../shared/placement/prefix_index/prefix_index.ts';
+import { Conductor } from '../../shared/placement/conductor.ts';
+import type { Policy } from '../../shared/placement/policy.ts';
 import { percentile, type Figure } from './figures.ts';
 
 export interface ConductorBenchOptions {

@@ -4,7 +4,7 @@
  * Blocks lie in chains of 512, each held by a store's DRAM and disk and by one engine or two, as in a cluster.
  */
 import { Random } from '../../shared/base/random.ts';
-import { PrefixIndex } from '../../services/router/cluster/prefix_index.ts';
+import { PrefixIndex } from '../../shared/placement/prefix_index/prefix_index.ts';
 import { dynamoName, measureDynamo } from './dynamo_peer.ts';
 import { withReference, type Figure } from './figures.ts';
 

@@ -180,14 +180,14 @@ describe('services', () => {
 });
 
 test('the replay prints the figures of every request', async () => {
-  const args = blockOf('services/router/replay/README.md', 'npx penstock replay').split(' ').slice(2);
+  const args = blockOf('services/replay/README.md', 'npx penstock replay').split(' ').slice(2);
   const replay = await runToEnd(args);
   assert.equal(replay.code, 0, replay.errors);
   assert.match(replay.output, /200 requests in .*2 prefill and 2 decode instances.*\(default\) +– +2 /s);
 });
 
 test('the plan names the cheapest cluster that meets the targets', async () => {
-  const args = blockOf('services/router/replay/README.md', 'npx penstock plan').split(' ').slice(2);
+  const args = blockOf('services/replay/README.md', 'npx penstock plan').split(' ').slice(2);
   const plan = await runToEnd(args);
   assert.equal(plan.code, 0, plan.errors);
   assert.match(plan.output, /200 requests at .*Least cost: \d+ both \(cost \d+\)\./s);

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { test } from 'vitest';
-import { Instance } from '../../services/router/cluster/instance.ts';
+import { Instance } from '../../shared/placement/instance.ts';
 import { History } from '../../services/router/observe/history.ts';
 import { LatencyHistogram } from '../../services/router/observe/latency_histogram.ts';
 import { RequestCounts } from '../../services/router/record/request_counts.ts';

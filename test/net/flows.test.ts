@@ -1,7 +1,7 @@
 /** Counts of fetches by holder and way, and how heartbeats report them. Budget: 2 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
-import { keepFlows, type ReportedFlows } from '../../services/router/cluster/reported_flows.ts';
+import { keepFlows, type ReportedFlows } from '../../shared/placement/reported_flows.ts';
 import { Random } from '../../shared/base/random.ts';
 import { FetchFlows } from '../../shared/net/fetch/flows.ts';
 import { readHeartbeat, toBytes, type Flow } from '../../shared/protocol/membership.ts';

@@ -15,9 +15,9 @@ import { doctorOptions } from '../../services/cli/doctor/doctor_options.ts';
 import { policyOptions, readPolicyLine } from '../../services/cli/policy_options.ts';
 import { loadTables, tableOf } from '../../services/cli/tables.ts';
 import { topOptions } from '../../services/cli/top/top_options.ts';
-import { policyNames } from '../../services/router/conductor/policy_registry.ts';
-import { planFlags } from '../../services/router/replay/plan_arguments.ts';
-import { replayFlags } from '../../services/router/replay/replay_arguments.ts';
+import { policyNames } from '../../shared/placement/policy_registry.ts';
+import { planFlags } from '../../services/replay/plan_arguments.ts';
+import { replayFlags } from '../../services/replay/replay_arguments.ts';
 import { anchorsOf, linksOf, pages, pageText, spansOf } from '../support/pages.ts';
 import { projectPath } from '../support/project.ts';
 

@@ -4,18 +4,12 @@
  */
 import { isDeepStrictEqual } from 'node:util';
 import type { InstanceWork } from '../../shared/protocol/instance_work.ts';
-import { Instance } from '../../services/router/cluster/instance.ts';
-import type { PlacedWork } from '../../services/router/cluster/open_placements.ts';
-import { decideAgain } from '../../services/router/conductor/decision_log.ts';
-import type {
-  ClusterSnapshot,
-  Decision,
-  InstanceSnapshot,
-  Policy,
-  Question,
-} from '../../services/router/conductor/policy.ts';
-import { createPolicy, type PolicySettings } from '../../services/router/conductor/policy_registry.ts';
-import { PRICED } from '../../services/router/conductor/priced/priced_policy.ts';
+import { Instance } from '../../shared/placement/instance.ts';
+import type { PlacedWork } from '../../shared/placement/open_placements.ts';
+import { decideAgain } from '../../shared/placement/decision_log.ts';
+import type { ClusterSnapshot, Decision, InstanceSnapshot, Policy, Question } from '../../shared/placement/policy.ts';
+import { createPolicy, type PolicySettings } from '../../shared/placement/policy_registry.ts';
+import { PRICED } from '../../shared/placement/priced/priced_policy.ts';
 import type { HttpApp } from '../../services/router/router.ts';
 import { refusingRule, watchTargets } from './target_checks.ts';
 

@@ -3,8 +3,8 @@
  * divide them.
  */
 import type { HttpApp } from '../../services/router/router.ts';
-import { inPipeline } from '../../services/router/conductor/pipeline.ts';
-import type { ClusterSnapshot, Decision, InstanceSnapshot, Question } from '../../services/router/conductor/policy.ts';
+import { inPipeline } from '../../shared/placement/pipeline.ts';
+import type { ClusterSnapshot, Decision, InstanceSnapshot, Question } from '../../shared/placement/policy.ts';
 
 /** Blocks of a chunk, and milliseconds that one instance waits for the other, by turns. */
 const CHUNKS = [1, 2, 1, 3];

@@ -184,7 +184,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a snapshot leaves what it does not name',
-    file: 'services/router/cluster/holder_sets.ts',
+    file: 'shared/placement/prefix_index/holder_sets.ts',
     from: 'this.forget(to, gone);',
     to: '',
   },
@@ -491,7 +491,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a name may be taken from one who lives',
-    file: 'services/router/cluster/instance.ts',
+    file: 'shared/placement/instance.ts',
     from: 'return (!this.isSuspect || this.isHeardSince) && nowMs - this.lastHeardMs < SILENT_MS;',
     to: 'return false;',
   },
@@ -599,7 +599,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a decode instance that was there is not expected back',
-    file: 'services/router/conductor/placement.ts',
+    file: 'shared/placement/placement.ts',
     from: 'withoutDecodeMs === undefined ? 0 : EXPECTED_MS - withoutDecodeMs',
     to: '0',
   },
@@ -642,7 +642,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a second tier takes the place of the first',
-    file: 'services/router/cluster/holder_sets.ts',
+    file: 'shared/placement/prefix_index/holder_sets.ts',
     from: 'isStored ? before | bit : before & ~bit',
     to: 'isStored ? bit : before & ~bit',
   },
@@ -887,31 +887,31 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a price forgets the queue',
-    file: 'services/router/conductor/priced/instance_price.ts',
+    file: 'shared/placement/priced/instance_price.ts',
     from: 'this.queueMs = this.promptMs(prompts.tokens, prompts.pairs);',
     to: 'this.queueMs = 0;',
   },
   {
     name: 'a placement that a heartbeat has counted is counted twice',
-    file: 'services/router/cluster/open_placements.ts',
+    file: 'shared/placement/open_placements.ts',
     from: 'this.#seen = Math.max(this.#seen, last);',
     to: '',
   },
   {
     name: 'a placement counts twice until a heartbeat counts it',
-    file: 'services/router/cluster/open_placements.ts',
+    file: 'shared/placement/open_placements.ts',
     from: 'this.#work = plus(this.#work, work, 1);',
     to: 'this.#work = plus(plus(this.#work, work, 1), work, 1);',
   },
   {
     name: 'the placement of the lowest price is not taken',
-    file: 'services/router/conductor/priced/priced_policy.ts',
+    file: 'shared/placement/priced/priced_policy.ts',
     from: '(best[at - 1]?.priceMs ?? 0) > one.priceMs',
     to: '(best[at - 1]?.priceMs ?? 0) < one.priceMs',
   },
   {
     name: 'a rejected request that is placed',
-    file: 'services/router/conductor/overload.ts',
+    file: 'shared/placement/overload.ts',
     from: 'if (refused)',
     to: 'if (false)',
   },
@@ -923,13 +923,13 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a request that has begun is refused for its targets',
-    file: 'services/router/conductor/overload.ts',
+    file: 'shared/placement/overload.ts',
     from: 'if (!targets || isBegun)',
     to: 'if (!targets)',
   },
   {
     name: 'strict roles compute what could be fetched',
-    file: 'services/router/conductor/priced/pricing.ts',
+    file: 'shared/placement/priced/pricing.ts',
     from: 'const fetched = this.#compute(computed.price, least);',
     to: 'const fetched = computed;',
   },

@@ -12,8 +12,8 @@ import { holderId, type InstanceLoad, type Member } from '../../shared/protocol/
 import type { SnapshotPage } from '../../shared/protocol/messages.ts';
 import { keyWords, unpackKeyWords } from '../../shared/protocol/packing.ts';
 import { unpackParents } from '../../shared/protocol/parent_keys.ts';
-import type { Instance } from '../../services/router/cluster/instance.ts';
-import { policyNames, type PolicyName } from '../../services/router/conductor/policy_registry.ts';
+import type { Instance } from '../../shared/placement/instance.ts';
+import { policyNames, type PolicyName } from '../../shared/placement/policy_registry.ts';
 import type { TargetTexts } from '../../services/router/api/exchange.ts';
 import type { HttpApp } from '../../services/router/router.ts';
 import { Faults } from './faults.ts';

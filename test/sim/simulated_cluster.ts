@@ -44,7 +44,7 @@ import type { FetchReply, FetchRequest, OfferReply, OfferRequest } from '../../s
 import { unpackHashes } from '../../shared/protocol/packing.ts';
 import { BodyReader } from '../../services/router/api/body_reader.ts';
 import { bodyKinds } from '../../services/router/surfaces/body_kinds.ts';
-import type { PolicyName } from '../../services/router/conductor/policy_registry.ts';
+import type { PolicyName } from '../../shared/placement/policy_registry.ts';
 import { options as routerOptions } from '../../services/router/options.ts';
 import { startRouter, type HttpApp } from '../../services/router/router.ts';
 import { options as storeOptions } from '../../services/store/options.ts';

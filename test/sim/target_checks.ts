@@ -4,9 +4,9 @@
  */
 import { stepMs } from '../../shared/protocol/instance_work.ts';
 import type { Random } from '../../shared/base/random.ts';
-import { Conductor } from '../../services/router/conductor/conductor.ts';
-import { type LoggedDecision } from '../../services/router/conductor/decision_log.ts';
-import type { ClusterSnapshot, Prediction, Question } from '../../services/router/conductor/policy.ts';
+import { Conductor } from '../../shared/placement/conductor.ts';
+import { type LoggedDecision } from '../../shared/placement/decision_log.ts';
+import type { ClusterSnapshot, Prediction, Question } from '../../shared/placement/policy.ts';
 import type { TargetTexts } from '../../services/router/api/exchange.ts';
 import type { Answer } from './simulated_http.ts';
 

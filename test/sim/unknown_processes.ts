@@ -9,7 +9,7 @@ import {
   type Registration,
   type RegistrationReply,
 } from '../../shared/protocol/membership.ts';
-import type { Instance } from '../../services/router/cluster/instance.ts';
+import type { Instance } from '../../shared/placement/instance.ts';
 import { SimProcess } from './simulation.ts';
 
 const REPLY_MS = 1_000;

@@ -7,7 +7,7 @@
  */
 import { Failure } from '../../../shared/base/failure.ts';
 import { linkSignals, type Link } from '../../../shared/base/signal.ts';
-import type { Targets } from '../conductor/policy.ts';
+import type { Targets } from '../../../shared/placement/policy.ts';
 import type { Body } from './bodies.ts';
 import type { RequestTrace } from '../record/request_log.ts';
 import type { ApiContext } from './api_context.ts';

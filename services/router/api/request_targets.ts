@@ -7,7 +7,7 @@
  *
  * A header only tightens what the operator has configured: with a looser target a client would wait in queues in which others are refused.
  */
-import type { Targets } from '../conductor/policy.ts';
+import type { Targets } from '../../../shared/placement/policy.ts';
 import type { TargetTexts } from './exchange.ts';
 import { ParameterFailure } from './parameter_failure.ts';
 

@@ -31,11 +31,11 @@ import {
 } from '../../../shared/protocol/membership.ts';
 import type { Admitted } from './models.ts';
 import { CountedStores } from './counted_stores.ts';
-import { DecodeSightings } from './decode_sightings.ts';
-import { Instance } from './instance.ts';
+import { DecodeSightings } from '../../../shared/placement/decode_sightings.ts';
+import { Instance } from '../../../shared/placement/instance.ts';
 import { refusalOf, type MemberEvent } from './member_changes.ts';
-import type { AllMembers, ClusterModel } from './members_view.ts';
-import type { Placements } from './open_placements.ts';
+import type { AllMembers, ClusterModel } from '../../../shared/placement/members_view.ts';
+import type { Placements } from '../../../shared/placement/open_placements.ts';
 import { Presence, type RouterIdentity } from './presence.ts';
 import { Reachability } from './reachability.ts';
 

@@ -4,7 +4,7 @@
  */
 import type { Bus } from '../../../shared/bus/bus.ts';
 import { subjects, toBytes, type Member } from '../../../shared/protocol/membership.ts';
-import type { Instance } from './instance.ts';
+import type { Instance } from '../../../shared/placement/instance.ts';
 
 /** Set of the stores that count, with a version number that grows with each change. */
 export class CountedStores {

@@ -1,7 +1,7 @@
 /** `/api/hardware`: the engines of a model as a replay of traces simulates them, measured where they say so. */
 import { Failure } from '../../../shared/base/failure.ts';
 import type { InstanceWork } from '../../../shared/protocol/instance_work.ts';
-import type { Instance } from './instance.ts';
+import type { Instance } from '../../../shared/placement/instance.ts';
 import type { ModelView } from './model_view.ts';
 
 /**

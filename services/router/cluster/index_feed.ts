@@ -12,8 +12,8 @@ import { decodeBlockBatch, tiers, type BlockBatch, type BlockRun } from '../../.
 import { subjects } from '../../../shared/protocol/membership.ts';
 import { unpackKeyWords } from '../../../shared/protocol/packing.ts';
 import { unpackParents } from '../../../shared/protocol/parent_keys.ts';
-import type { Instance } from './instance.ts';
-import type { PrefixIndex } from './prefix_index.ts';
+import type { Instance } from '../../../shared/placement/instance.ts';
+import type { PrefixIndex } from '../../../shared/placement/prefix_index/prefix_index.ts';
 
 const RETRY_MS = 200;
 /** Key words (two per key) applied before other work gets a turn of the event loop: about a millisecond. */
@@ -130,8 +130,7 @@ export class IndexFeed {
   /** Applies the buffered batches, and those that arrive while it runs. Resolves to false when a batch is missing. */
   async #drain(instance: Instance, feed: Feed): Promise<boolean> {
     const queue = feed.buffered ?? [];
-    for (let at = 0; at < queue.length; at++) {
-      const batch = queue[at]!;
+    for (let at = 0, batch = queue[at]; batch; batch = queue[++at]) {
       if (batch.sequence <= feed.sequence) continue;
       if (batch.sequence !== feed.sequence + 1) {
         feed.buffered = queue.slice(at);

@@ -1,7 +1,7 @@
 /** Changes of the members as people are told of them, and why a process is refused as one. */
 import { PROTOCOL_VERSION } from '../../../shared/protocol/messages.ts';
 import type { Member, Registration } from '../../../shared/protocol/membership.ts';
-import type { Instance } from './instance.ts';
+import type { Instance } from '../../../shared/placement/instance.ts';
 
 /** Upper bound of the cluster's members (P1). */
 const MAX_MEMBERS = 1_024;

@@ -1,7 +1,7 @@
 /** One model's part of a cluster with several models: its engines, and the stores, which hold blocks of every model. */
 import type { Role } from '../../../shared/protocol/membership.ts';
-import type { Instance } from './instance.ts';
-import type { AllMembers, ClusterModel, MembersView } from './members_view.ts';
+import type { Instance } from '../../../shared/placement/instance.ts';
+import type { AllMembers, ClusterModel, MembersView } from '../../../shared/placement/members_view.ts';
 
 /** View of the members that serve one model, and of all stores. */
 export class ModelView implements MembersView {

@@ -14,7 +14,7 @@ import { linkSignals } from '../../../shared/base/signal.ts';
 import type { Bus } from '../../../shared/bus/bus.ts';
 import { askOnce, type Network } from '../../../shared/net/network.ts';
 import { subjects, toBytes, type Member } from '../../../shared/protocol/membership.ts';
-import type { Instance } from './instance.ts';
+import type { Instance } from '../../../shared/placement/instance.ts';
 
 /** Time limit of one check. A registration waits for the first check, and its sender waits two seconds for the reply. */
 const CHECK_TIMEOUT_MS = 1_000;

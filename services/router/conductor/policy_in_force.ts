@@ -14,7 +14,7 @@ import type { Log } from '../../../shared/base/log.ts';
 import type { Bus } from '../../../shared/bus/bus.ts';
 import { readPolicy, readRouter, subjects, toBytes, type PolicyNotice } from '../../../shared/protocol/membership.ts';
 import type { RouterIdentity } from '../cluster/presence.ts';
-import type { ClusterSnapshot, Decision, Policy, Question } from './policy.ts';
+import type { ClusterSnapshot, Decision, Policy, Question } from '../../../shared/placement/policy.ts';
 import {
   createPolicy,
   isPolicyName,
@@ -22,7 +22,7 @@ import {
   resolvedName,
   type PolicyName,
   type PolicySettings,
-} from './policy_registry.ts';
+} from '../../../shared/placement/policy_registry.ts';
 
 /** Dependencies of a PolicyInForce. */
 export interface PolicyInForceOptions {

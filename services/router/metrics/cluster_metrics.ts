@@ -7,7 +7,7 @@ import type { ClusterBus } from '../../../shared/bus/cluster_bus.ts';
 import { addInstanceSeries } from '../../../shared/node/metrics/instance_series.ts';
 import { addProcessSeries } from '../../../shared/node/metrics/process_metrics.ts';
 import type { ClusterView } from '../cluster/cluster_view.ts';
-import type { PrefixIndex } from '../cluster/prefix_index.ts';
+import type { PrefixIndex } from '../../../shared/placement/prefix_index/prefix_index.ts';
 
 /** Sources that the router's own metrics are read from. */
 export interface Observed {

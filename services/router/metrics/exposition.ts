@@ -4,7 +4,7 @@
  */
 import { Registry } from 'prom-client';
 import type { Clock } from '../../../shared/base/clock.ts';
-import type { Instance } from '../cluster/instance.ts';
+import type { Instance } from '../../../shared/placement/instance.ts';
 import { clusterMetrics, routerMetrics, type Observed } from './cluster_metrics.ts';
 import { HttpSeries } from './http_series.ts';
 import { mergeMetrics } from './merge_metrics.ts';

@@ -4,7 +4,7 @@ import { errorStatus, Failure } from '../../../shared/base/failure.ts';
 import { RejectedFailure } from '../conductor/rejected_failure.ts';
 import type { Log } from '../../../shared/base/log.ts';
 import { IndexDrift } from './index_drift.ts';
-import type { MembersView } from '../cluster/members_view.ts';
+import type { MembersView } from '../../../shared/placement/members_view.ts';
 import type { RequestTrace, TtftBreakdown } from '../record/request_log.ts';
 import { PredictionMetrics } from './prediction_metrics.ts';
 import { promptShares, type PromptShare } from './prompt_shares.ts';

@@ -1,5 +1,5 @@
 /** Health of the cluster in words: the alarms that last, the members that take no requests, and those that were lost. */
-import type { Instance } from '../cluster/instance.ts';
+import type { Instance } from '../../../shared/placement/instance.ts';
 import type { Health } from '../../../shared/protocol/router_api.ts';
 import type { Alarms } from './alarms.ts';
 import { nodeState } from './node_state.ts';

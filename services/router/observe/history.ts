@@ -3,7 +3,7 @@
  * 15 minutes, in rings of a stated size. Nothing is kept per request.
  */
 import type { Clock } from '../../../shared/base/clock.ts';
-import type { Instance } from '../cluster/instance.ts';
+import type { Instance } from '../../../shared/placement/instance.ts';
 import type { RequestTrace } from '../record/request_log.ts';
 import type { HistoryBody } from '../../../shared/protocol/router_api.ts';
 import { addLoad, CounterRates, LOAD_SERIES, NODE_SERIES, nodeValues } from './load_series.ts';

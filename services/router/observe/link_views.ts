@@ -1,5 +1,5 @@
 /** Flows of blocks between processes, as members report them, with their speed of the last seconds. */
-import type { Instance } from '../cluster/instance.ts';
+import type { Instance } from '../../../shared/placement/instance.ts';
 import type { LinkView } from '../../../shared/protocol/router_api.ts';
 import { RecentGrowth } from './recent_growth.ts';
 

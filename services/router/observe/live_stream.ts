@@ -3,7 +3,7 @@
  * reader that has not taken its last tick is left out, and gets what it missed when it reads again.
  */
 import { Failure } from '../../../shared/base/failure.ts';
-import type { Instance } from '../cluster/instance.ts';
+import type { Instance } from '../../../shared/placement/instance.ts';
 import type { RequestTrace } from '../record/request_log.ts';
 import type { ClusterEvent, Health, LinkView, LossCost, RequestRow } from '../../../shared/protocol/router_api.ts';
 import type { EventLog } from './event_log.ts';

@@ -1,5 +1,5 @@
 /** Values of members' loads as series: gauges summed, and counters since the start of a process as rates. */
-import type { Instance } from '../cluster/instance.ts';
+import type { Instance } from '../../../shared/placement/instance.ts';
 
 const TIERS = ['device', 'dram', 'disk'] as const;
 

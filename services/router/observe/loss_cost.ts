@@ -6,9 +6,9 @@
  */
 import type { Clock } from '../../../shared/base/clock.ts';
 import { pairsOf, stepMs, type InstanceWork } from '../../../shared/protocol/instance_work.ts';
-import type { Instance } from '../cluster/instance.ts';
-import type { AllMembers } from '../cluster/members_view.ts';
-import type { PrefixIndex } from '../cluster/prefix_index.ts';
+import type { Instance } from '../../../shared/placement/instance.ts';
+import type { AllMembers } from '../../../shared/placement/members_view.ts';
+import type { PrefixIndex } from '../../../shared/placement/prefix_index/prefix_index.ts';
 import type { LossCost } from '../../../shared/protocol/router_api.ts';
 
 /** Milliseconds for which the costs are kept. */

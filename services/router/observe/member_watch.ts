@@ -1,7 +1,7 @@
 /** Watches the members and the router itself for changes that no message reports, and puts them into the event log. */
 import type { Clock } from '../../../shared/base/clock.ts';
 import type { ClusterView } from '../cluster/cluster_view.ts';
-import type { Instance } from '../cluster/instance.ts';
+import type { Instance } from '../../../shared/placement/instance.ts';
 import type { MemberEvent } from '../cluster/member_changes.ts';
 import type { PolicyInForce } from '../conductor/policy_in_force.ts';
 import type { Alarms } from './alarms.ts';

@@ -1,5 +1,5 @@
 /** State of a member in one word, as the pool view and the events show it. */
-import { SILENT_MS, type Instance } from '../cluster/instance.ts';
+import { SILENT_MS, type Instance } from '../../../shared/placement/instance.ts';
 
 /** State of a node: it is placed at only when it is `alive`. */
 export type NodeState = 'alive' | 'draining' | 'suspect' | 'unreachable';

@@ -1,5 +1,5 @@
 /** One process of the cluster as JSON: a member, as of its last heartbeat, and the router itself. */
-import type { Instance } from '../cluster/instance.ts';
+import type { Instance } from '../../../shared/placement/instance.ts';
 import type { LossCost, NodeView } from '../../../shared/protocol/router_api.ts';
 import { nodeState } from './node_state.ts';
 

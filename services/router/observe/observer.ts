@@ -1,7 +1,7 @@
 /** Everything that a router records of its cluster for people: events, alarms, health and history. Nothing that serves a request reads it. */
 import { every, type Clock } from '../../../shared/base/clock.ts';
 import type { MemberEvent } from '../cluster/member_changes.ts';
-import type { Instance } from '../cluster/instance.ts';
+import type { Instance } from '../../../shared/placement/instance.ts';
 import { Alarms } from './alarms.ts';
 import type { Health } from '../../../shared/protocol/router_api.ts';
 import { EventLog } from './event_log.ts';

@@ -1,13 +1,13 @@
 /** `/api/pool`: what every node of the cluster holds and does, as of its last heartbeat. */
 import type { ClusterBus } from '../../../shared/bus/cluster_bus.ts';
 import type { ClusterView } from '../cluster/cluster_view.ts';
-import type { LinkSnapshot } from '../conductor/policy.ts';
+import type { LinkSnapshot } from '../../../shared/placement/policy.ts';
 import type { Admission } from '../conductor/admission.ts';
 import type { PolicyInForce, PolicyState } from '../conductor/policy_in_force.ts';
 import type { Health, LinkView } from '../../../shared/protocol/router_api.ts';
 import { nodeView, routerNode, type Moment, type RouterProcess } from './node_view.ts';
 import type { LossCosts } from './loss_cost.ts';
-import type { PrefixIndex } from '../cluster/prefix_index.ts';
+import type { PrefixIndex } from '../../../shared/placement/prefix_index/prefix_index.ts';
 
 /** Upper bound of the listed links (P1). */
 const MAX_LINKS = 256;

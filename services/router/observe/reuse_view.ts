@@ -1,5 +1,5 @@
 /** `/api/reuse`: the hit ratio against the capacity of each model's pool. */
-import type { Instance } from '../cluster/instance.ts';
+import type { Instance } from '../../../shared/placement/instance.ts';
 import type { ReuseBody } from '../../../shared/protocol/router_api.ts';
 import { ReuseCurve } from './reuse.ts';
 

@@ -4,8 +4,8 @@
  */
 import type { Clock } from '../../../shared/base/clock.ts';
 import { tiers } from '../../../shared/protocol/block_events.ts';
-import type { HeldBy } from '../cluster/holder_sets.ts';
-import type { PrefixIndex } from '../cluster/prefix_index.ts';
+import type { HeldBy } from '../../../shared/placement/prefix_index/holder_sets.ts';
+import type { PrefixIndex } from '../../../shared/placement/prefix_index/prefix_index.ts';
 import type { BlockRunView } from '../../../shared/protocol/router_api.ts';
 import type { BlockTree } from './block_tree.ts';
 

@@ -1,5 +1,5 @@
 /** Predictions and prices of a request as `/api/requests` shows them. */
-import type { Explanation, Prediction, Rejection, Targets } from '../conductor/policy.ts';
+import type { Explanation, Prediction, Rejection, Targets } from '../../../shared/placement/policy.ts';
 
 /** A predicted value and the one that came. */
 export interface PredictedValue {

@@ -8,8 +8,8 @@
  * 24 MB at MAX_KEYS, which the system allocates as they are reached.
  */
 import { tiers } from '../../../shared/protocol/block_events.ts';
-import type { Gone } from '../cluster/holder_sets.ts';
-import type { GoneListener } from '../cluster/prefix_index.ts';
+import type { Gone } from '../../../shared/placement/prefix_index/holder_sets.ts';
+import type { GoneListener } from '../../../shared/placement/prefix_index/prefix_index.ts';
 
 /** Keys that are remembered. */
 const MAX_KEYS = 1_000_000;

@@ -8,8 +8,8 @@
  */
 import type { Digest } from '../../../shared/kv/block_key.ts';
 import type { Source } from '../../../shared/protocol/messages.ts';
-import type { PrefixIndex } from '../cluster/prefix_index.ts';
-import type { HeldSnapshot } from '../conductor/policy.ts';
+import type { PrefixIndex } from '../../../shared/placement/prefix_index/prefix_index.ts';
+import type { HeldSnapshot } from '../../../shared/placement/policy.ts';
 import type { Miss, MissReason } from '../../../shared/protocol/router_api.ts';
 import { nodeOf, tierOf, type GoneBlock, type GoneKeys } from './gone_keys.ts';
 import { PromptScopes } from './prompt_scopes.ts';

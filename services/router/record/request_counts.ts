@@ -4,7 +4,7 @@
  */
 import { Condition } from '../../../shared/base/condition.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
-import type { Explanation } from '../conductor/policy.ts';
+import type { Explanation } from '../../../shared/placement/policy.ts';
 import type { TokenSources } from '../../../shared/protocol/router_api.ts';
 
 /** Upper bound of the attempts that are kept per request (P1); further ones are not listed. */

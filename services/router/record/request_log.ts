@@ -9,7 +9,7 @@ import type { Clock } from '../../../shared/base/clock.ts';
 import { messageOf } from '../../../shared/base/failure.ts';
 import type { SpanContext } from '../../../shared/base/tracing/tracing.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
-import type { Prediction, Rejection, Targets } from '../conductor/policy.ts';
+import type { Prediction, Rejection, Targets } from '../../../shared/placement/policy.ts';
 import type { MissTokens, PromptMisses } from './miss_reasons.ts';
 import { comparedJson, explanationJson, targetsJson, type Compared } from './explained_placement.ts';
 import { NO_SOURCES, NO_TOKENS, type AttemptEntry, type RequestCounts } from './request_counts.ts';

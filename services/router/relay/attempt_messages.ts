@@ -9,7 +9,7 @@ import type {
   Source,
 } from '../../../shared/protocol/messages.ts';
 import { packDigest, packTokens } from '../../../shared/protocol/packing.ts';
-import type { Chosen } from '../conductor/conductor.ts';
+import type { Chosen } from '../../../shared/placement/conductor.ts';
 import type { RequestTrace } from '../record/request_log.ts';
 import type { InFlightRequest } from './in_flight_request.ts';
 

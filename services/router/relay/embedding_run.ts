@@ -12,7 +12,7 @@ import type { CacheScope } from '../../../shared/kv/format.ts';
 import { askOnce } from '../../../shared/net/network.ts';
 import { Pooling, type EmbedRequest } from '../../../shared/protocol/messages.ts';
 import { unpackFloats } from '../../../shared/protocol/packing.ts';
-import type { Chosen } from '../conductor/conductor.ts';
+import type { Chosen } from '../../../shared/placement/conductor.ts';
 import { callContext, wireChain } from './attempt_messages.ts';
 import type { BusyOrder } from './busy_order.ts';
 import type { ChainCache } from './chain_cache.ts';

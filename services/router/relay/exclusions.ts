@@ -10,7 +10,7 @@
  */
 import type { Clock } from '../../../shared/base/clock.ts';
 import type { Random } from '../../../shared/base/random.ts';
-import type { Instance } from '../cluster/instance.ts';
+import type { Instance } from '../../../shared/placement/instance.ts';
 
 /**
  * Longest pause in milliseconds before an excluded instance is used again; the actual pause is random between half of PAUSE_MS and all

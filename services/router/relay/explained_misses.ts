@@ -1,6 +1,6 @@
 /** Notes in a request's trace why tokens of its prompt are computed. */
-import type { MembersView } from '../cluster/members_view.ts';
-import type { Chosen } from '../conductor/conductor.ts';
+import type { MembersView } from '../../../shared/placement/members_view.ts';
+import type { Chosen } from '../../../shared/placement/conductor.ts';
 import type { MissReasons } from '../record/miss_reasons.ts';
 import type { RequestChain } from './request_chain.ts';
 import type { RequestTrace } from '../record/request_log.ts';

@@ -1,5 +1,5 @@
 /** Length of the context that a request needs of an instance. */
-import type { MembersView } from '../cluster/members_view.ts';
+import type { MembersView } from '../../../shared/placement/members_view.ts';
 import type { Generation } from './generation.ts';
 
 /**

@@ -1,8 +1,8 @@
 /** A call that is placed at an instance: its work counts there until it ends, and its blocks are promised until they are computed. */
-import type { Instance } from '../cluster/instance.ts';
-import type { PlacedWork } from '../cluster/open_placements.ts';
+import type { Instance } from '../../../shared/placement/instance.ts';
+import type { PlacedWork } from '../../../shared/placement/open_placements.ts';
 import type { Source } from '../../../shared/protocol/messages.ts';
-import type { Conductor } from '../conductor/conductor.ts';
+import type { Conductor } from '../../../shared/placement/conductor.ts';
 
 /** One placed call, from its placement to its end (R2). */
 export class PlacedCall {

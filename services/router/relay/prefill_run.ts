@@ -8,7 +8,7 @@ import { asFailure, Failure } from '../../../shared/base/failure.ts';
 import type { Random } from '../../../shared/base/random.ts';
 import { ask, type Network } from '../../../shared/net/network.ts';
 import type { PrefillRequest, Report } from '../../../shared/protocol/messages.ts';
-import type { Instance } from '../cluster/instance.ts';
+import type { Instance } from '../../../shared/placement/instance.ts';
 import type { PrefillEntry } from '../record/request_counts.ts';
 
 /** Milliseconds before a busy instance is called again: the first pause, which doubles each time up to the longest. */

@@ -1,9 +1,9 @@
 /** Where a prompt would be placed, and why its tokens would be computed. Nothing is placed, recorded, promised or kept. */
 import type { Clock } from '../../../shared/base/clock.ts';
-import type { MembersView } from '../cluster/members_view.ts';
-import type { Chosen, Conductor, Outcome } from '../conductor/conductor.ts';
+import type { MembersView } from '../../../shared/placement/members_view.ts';
+import type { Chosen, Conductor, Outcome } from '../../../shared/placement/conductor.ts';
 import type { LengthPredictor } from '../conductor/length_predictor.ts';
-import type { Targets } from '../conductor/policy.ts';
+import type { Targets } from '../../../shared/placement/policy.ts';
 import type { MissReasons, PromptMisses } from '../record/miss_reasons.ts';
 import { ChainCache } from './chain_cache.ts';
 import { expectedAtStart } from './expected_length.ts';

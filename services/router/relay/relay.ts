@@ -9,8 +9,8 @@
 import { Backoff } from '../../../shared/base/backoff.ts';
 import { Failure } from '../../../shared/base/failure.ts';
 import { DecodeAttempt, type AttemptOptions, type GeneratedToken } from './decode_attempt.ts';
-import type { Chosen } from '../conductor/conductor.ts';
-import { sampleWork } from '../conductor/placed_work.ts';
+import type { Chosen } from '../../../shared/placement/conductor.ts';
+import { sampleWork } from '../../../shared/placement/placed_work.ts';
 import { BusyOrder } from './busy_order.ts';
 import { ChainCache } from './chain_cache.ts';
 import { EmbeddingRun, type Embedding } from './embedding_run.ts';

@@ -5,7 +5,7 @@ import type { Clock } from '../../../shared/base/clock.ts';
 import type { BlockHash, Digest, KeyChain } from '../../../shared/kv/block_key.ts';
 import { chainRoot, type CacheScope } from '../../../shared/kv/format.ts';
 import { keyWords } from '../../../shared/protocol/packing.ts';
-import type { ClusterModel } from '../cluster/members_view.ts';
+import type { ClusterModel } from '../../../shared/placement/members_view.ts';
 import type { ChainCache } from './chain_cache.ts';
 
 /** The full blocks before the tail. */

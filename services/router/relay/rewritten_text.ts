@@ -4,8 +4,8 @@
  */
 import type { Clock } from '../../../shared/base/clock.ts';
 import { numPrefillBlocks } from '../../../shared/kv/block_key.ts';
-import type { MembersView } from '../cluster/members_view.ts';
-import type { Chosen, Conductor } from '../conductor/conductor.ts';
+import type { MembersView } from '../../../shared/placement/members_view.ts';
+import type { Chosen, Conductor } from '../../../shared/placement/conductor.ts';
 import type { InFlightRequest } from './in_flight_request.ts';
 import { RecentSequences } from './recent_sequences.ts';
 

@@ -9,8 +9,8 @@
  * Every sample is a request of its own otherwise: its failover, its stop and its tokens depend on no other sample.
  */
 import type { SampleGroupMessage } from '../../../shared/protocol/messages.ts';
-import type { Instance } from '../cluster/instance.ts';
-import type { Chosen } from '../conductor/conductor.ts';
+import type { Instance } from '../../../shared/placement/instance.ts';
+import type { Chosen } from '../../../shared/placement/conductor.ts';
 import type { FullBlocks } from './request_chain.ts';
 
 /** Where a request was placed: the instances, its full blocks, and its membership in a group of samples. */

@@ -21,7 +21,7 @@ import {
 } from '../../../shared/protocol/membership.ts';
 import { PROTOCOL_VERSION } from '../../../shared/protocol/messages.ts';
 import { ClusterView } from '../../../services/router/cluster/cluster_view.ts';
-import { NO_WORK } from '../../../services/router/cluster/open_placements.ts';
+import { NO_WORK } from '../../../shared/placement/open_placements.ts';
 import { ModelView } from '../../../services/router/cluster/model_view.ts';
 import { admitTo } from '../../../services/router/cluster/models.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';

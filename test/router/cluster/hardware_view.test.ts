@@ -4,7 +4,7 @@ import { test } from 'vitest';
 import { Failure } from '../../../shared/base/failure.ts';
 import type { InstanceWork } from '../../../shared/protocol/instance_work.ts';
 import { hardwareView } from '../../../services/router/cluster/hardware_view.ts';
-import { Instance } from '../../../services/router/cluster/instance.ts';
+import { Instance } from '../../../shared/placement/instance.ts';
 import type { ModelView } from '../../../services/router/cluster/model_view.ts';
 
 const workOf = (rowMs: number): InstanceWork => ({

@@ -13,11 +13,11 @@ import type { Listener, Network } from '../../../shared/net/network.ts';
 import { encodeBlockBatch } from '../../../shared/protocol/block_events.ts';
 import { keyWords } from '../../../shared/protocol/packing.ts';
 import { subjects } from '../../../shared/protocol/membership.ts';
-import { Instance } from '../../../services/router/cluster/instance.ts';
+import { Instance } from '../../../shared/placement/instance.ts';
 import { IndexFeed } from '../../../services/router/cluster/index_feed.ts';
-import { PrefixIndex } from '../../../services/router/cluster/prefix_index.ts';
+import { PrefixIndex } from '../../../shared/placement/prefix_index/prefix_index.ts';
 import { staysSo, until } from '../../support/until.ts';
-import { heldRuns } from './held_runs.ts';
+import { heldRuns } from '../../placement/held_runs.ts';
 
 const hashes = chainOf(
   '0'.repeat(32) as Digest,

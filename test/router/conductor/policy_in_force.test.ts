@@ -2,14 +2,14 @@
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { PolicyInForce } from '../../../services/router/conductor/policy_in_force.ts';
-import type { PolicyName } from '../../../services/router/conductor/policy_registry.ts';
+import type { PolicyName } from '../../../shared/placement/policy_registry.ts';
 import { Presence } from '../../../services/router/cluster/presence.ts';
 import { silentLog } from '../../../shared/base/log.ts';
 import type { Bus } from '../../../shared/bus/bus.ts';
 import { EmbeddedHub } from '../../../shared/bus/embedded_hub.ts';
 import { subjects, toBytes } from '../../../shared/protocol/membership.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
-import { cluster, question } from './snapshots.ts';
+import { cluster, question } from '../../placement/snapshots.ts';
 
 /** A hub of which single ends can be cut off: messages that they publish then are lost, and so are those that they would get. */
 class Wire {

@@ -1,7 +1,7 @@
 /** Series of the cluster that come from heartbeats. Budget: 1 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
-import { Instance } from '../../../services/router/cluster/instance.ts';
+import { Instance } from '../../../shared/placement/instance.ts';
 import type { ClusterView } from '../../../services/router/cluster/cluster_view.ts';
 import { clusterMetrics } from '../../../services/router/metrics/cluster_metrics.ts';
 import {

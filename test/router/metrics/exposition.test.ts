@@ -1,7 +1,7 @@
 /** Scopes of `/metrics`, and what a scrape waits for. Budget: 1 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
-import { Instance } from '../../../services/router/cluster/instance.ts';
+import { Instance } from '../../../shared/placement/instance.ts';
 import { Exposition, type ExpositionOptions } from '../../../services/router/metrics/exposition.ts';
 import { RouterMetrics } from '../../../services/router/metrics/metrics.ts';
 import { RequestCounts } from '../../../services/router/record/request_counts.ts';

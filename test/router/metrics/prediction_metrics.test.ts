@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { silentLog } from '../../../shared/base/log.ts';
-import type { Explanation } from '../../../services/router/conductor/policy.ts';
+import type { Explanation } from '../../../shared/placement/policy.ts';
 import { RouterMetrics } from '../../../services/router/metrics/metrics.ts';
 import { RequestCounts } from '../../../services/router/record/request_counts.ts';
 import { RequestLog } from '../../../services/router/record/request_traces.ts';

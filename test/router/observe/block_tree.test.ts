@@ -4,7 +4,7 @@ import { test } from 'vitest';
 import { systemClock } from '../../../shared/base/clock.ts';
 import { Random } from '../../../shared/base/random.ts';
 import type { Tier } from '../../../shared/protocol/block_events.ts';
-import { PrefixIndex } from '../../../services/router/cluster/prefix_index.ts';
+import { PrefixIndex } from '../../../shared/placement/prefix_index/prefix_index.ts';
 import { BlockTree } from '../../../services/router/observe/block_tree.ts';
 import type { BlockRunView } from '../../../shared/protocol/router_api.ts';
 import { TreeShape, type TreeQuery, type TreeRuns } from '../../../services/router/observe/tree_shape.ts';

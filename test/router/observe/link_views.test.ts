@@ -1,7 +1,7 @@
 /** Links between members and their speeds, by times that the test sets. Budget: 1 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
-import { Instance } from '../../../services/router/cluster/instance.ts';
+import { Instance } from '../../../shared/placement/instance.ts';
 import { LinkViews } from '../../../services/router/observe/link_views.ts';
 
 function node(name: string): Instance {

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { Failure } from '../../../shared/base/failure.ts';
-import { Instance } from '../../../services/router/cluster/instance.ts';
+import { Instance } from '../../../shared/placement/instance.ts';
 import type { NodeView, StreamTick } from '../../../shared/protocol/router_api.ts';
 import { EventLog } from '../../../services/router/observe/event_log.ts';
 import { LiveStream, STREAM_PARTS, type StreamReader } from '../../../services/router/observe/live_stream.ts';

@@ -4,9 +4,9 @@ import { test } from 'vitest';
 import { Random } from '../../../shared/base/random.ts';
 import { systemClock } from '../../../shared/base/clock.ts';
 import type { InstanceWork } from '../../../shared/protocol/instance_work.ts';
-import type { AllMembers } from '../../../services/router/cluster/members_view.ts';
-import type { Instance } from '../../../services/router/cluster/instance.ts';
-import { PrefixIndex } from '../../../services/router/cluster/prefix_index.ts';
+import type { AllMembers } from '../../../shared/placement/members_view.ts';
+import type { Instance } from '../../../shared/placement/instance.ts';
+import { PrefixIndex } from '../../../shared/placement/prefix_index/prefix_index.ts';
 import { GoneKeys } from '../../../services/router/record/gone_keys.ts';
 import { LossCosts } from '../../../services/router/observe/loss_cost.ts';
 

@@ -1,7 +1,7 @@
 /** Events of members, alarms and health, by a clock that the test sets. Budget: 1 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
-import { Instance } from '../../../services/router/cluster/instance.ts';
+import { Instance } from '../../../shared/placement/instance.ts';
 import { Alarms } from '../../../services/router/observe/alarms.ts';
 import { EventLog } from '../../../services/router/observe/event_log.ts';
 import { healthOf } from '../../../services/router/observe/health.ts';

@@ -1,7 +1,7 @@
 /** `/api/pool` from heartbeats. Budget: 1 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
-import { Instance } from '../../../services/router/cluster/instance.ts';
+import { Instance } from '../../../shared/placement/instance.ts';
 import { poolView } from '../../../services/router/observe/pool_view.ts';
 import { readHeartbeat, toBytes, type InstanceLoad } from '../../../shared/protocol/membership.ts';
 

@@ -2,11 +2,11 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'vitest';
-import { Instance } from '../../../services/router/cluster/instance.ts';
+import { Instance } from '../../../shared/placement/instance.ts';
 import { ReuseCurve } from '../../../services/router/observe/reuse.ts';
 import { ReuseCurves } from '../../../services/router/observe/reuse_view.ts';
 import type { InstanceLoad } from '../../../shared/protocol/membership.ts';
-import { conversationTrace, hasConversationTrace } from '../replay/traces.ts';
+import { conversationTrace, hasConversationTrace } from '../../replay/traces.ts';
 
 /** Returns words of a key that are spread evenly, as those of block keys are. */
 function mixed(id: number): [low: number, high: number] {

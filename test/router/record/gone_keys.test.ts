@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { Random } from '../../../shared/base/random.ts';
-import { PrefixIndex } from '../../../services/router/cluster/prefix_index.ts';
+import { PrefixIndex } from '../../../shared/placement/prefix_index/prefix_index.ts';
 import { GoneKeys } from '../../../services/router/record/gone_keys.ts';
 
 const START_MS = 1_700_000_000_000;

@@ -8,11 +8,11 @@ import { Random } from '../../../shared/base/random.ts';
 import { systemClock } from '../../../shared/base/clock.ts';
 import { chainOf, type Digest } from '../../../shared/kv/block_key.ts';
 import { keyWords } from '../../../shared/protocol/packing.ts';
-import type { MembersView } from '../../../services/router/cluster/members_view.ts';
-import { Instance } from '../../../services/router/cluster/instance.ts';
-import { PrefixIndex } from '../../../services/router/cluster/prefix_index.ts';
-import { Conductor } from '../../../services/router/conductor/conductor.ts';
-import { LongestPrefixPolicy } from '../../../services/router/conductor/longest_prefix_policy.ts';
+import type { MembersView } from '../../../shared/placement/members_view.ts';
+import { Instance } from '../../../shared/placement/instance.ts';
+import { PrefixIndex } from '../../../shared/placement/prefix_index/prefix_index.ts';
+import { Conductor } from '../../../shared/placement/conductor.ts';
+import { LongestPrefixPolicy } from '../../../shared/placement/longest_prefix_policy.ts';
 import { GoneKeys } from '../../../services/router/record/gone_keys.ts';
 import { MissReasons, type PromptMisses } from '../../../services/router/record/miss_reasons.ts';
 

@@ -20,10 +20,10 @@ import type {
 } from '../../../shared/protocol/messages.ts';
 import { keyWords, unpackTokens } from '../../../shared/protocol/packing.ts';
 import { neutralRequest } from '../../../shared/protocol/request.ts';
-import { Instance } from '../../../services/router/cluster/instance.ts';
-import { NO_WORK } from '../../../services/router/cluster/open_placements.ts';
-import type { MembersView } from '../../../services/router/cluster/members_view.ts';
-import type { Asked, Chosen, Conductor, Outcome } from '../../../services/router/conductor/conductor.ts';
+import { Instance } from '../../../shared/placement/instance.ts';
+import { NO_WORK } from '../../../shared/placement/open_placements.ts';
+import type { MembersView } from '../../../shared/placement/members_view.ts';
+import type { Asked, Chosen, Conductor, Outcome } from '../../../shared/placement/conductor.ts';
 import { MeanLengthPredictor } from '../../../services/router/conductor/length_predictor.ts';
 import { DecodeAttempt, type GeneratedToken } from '../../../services/router/relay/decode_attempt.ts';
 import { Exclusions } from '../../../services/router/relay/exclusions.ts';

@@ -11,11 +11,11 @@ import { answeringOnce, type Handlers, type Listener } from '../../../shared/net
 import { Pooling, type EmbedRequest } from '../../../shared/protocol/messages.ts';
 import { packFloats, unpackTokens } from '../../../shared/protocol/packing.ts';
 import type { ClusterView } from '../../../services/router/cluster/cluster_view.ts';
-import { Instance } from '../../../services/router/cluster/instance.ts';
-import type { PrefixIndex } from '../../../services/router/cluster/prefix_index.ts';
-import { Conductor } from '../../../services/router/conductor/conductor.ts';
+import { Instance } from '../../../shared/placement/instance.ts';
+import type { PrefixIndex } from '../../../shared/placement/prefix_index/prefix_index.ts';
+import { Conductor } from '../../../shared/placement/conductor.ts';
 import { MeanLengthPredictor } from '../../../services/router/conductor/length_predictor.ts';
-import { LongestPrefixPolicy } from '../../../services/router/conductor/longest_prefix_policy.ts';
+import { LongestPrefixPolicy } from '../../../shared/placement/longest_prefix_policy.ts';
 import { Relay } from '../../../services/router/relay/relay.ts';
 import { RequestCounts } from '../../../services/router/record/request_counts.ts';
 import type { RequestTrace } from '../../../services/router/record/request_log.ts';

@@ -7,7 +7,7 @@ import { Random } from '../../../shared/base/random.ts';
 import { linkSignals } from '../../../shared/base/signal.ts';
 import { chainOf, type Digest } from '../../../shared/kv/block_key.ts';
 import { noScope, type Format } from '../../../shared/kv/format.ts';
-import { Instance } from '../../../services/router/cluster/instance.ts';
+import { Instance } from '../../../shared/placement/instance.ts';
 import { Exclusions } from '../../../services/router/relay/exclusions.ts';
 import { ChainCache } from '../../../services/router/relay/chain_cache.ts';
 import { RequestChain } from '../../../services/router/relay/request_chain.ts';

@@ -5,7 +5,7 @@ import { TokenList } from '../../../shared/base/token_list.ts';
 import type { Digest } from '../../../shared/kv/block_key.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
 import { neutralRequest } from '../../../shared/protocol/request.ts';
-import type { Chosen, Conductor } from '../../../services/router/conductor/conductor.ts';
+import type { Chosen, Conductor } from '../../../shared/placement/conductor.ts';
 import { ChainCache } from '../../../services/router/relay/chain_cache.ts';
 import type { InFlightRequest } from '../../../services/router/relay/in_flight_request.ts';
 import { RequestChain } from '../../../services/router/relay/request_chain.ts';

@@ -2,9 +2,9 @@
 import { lookupKind } from './body_kind.ts';
 import { Failure } from '../../../../shared/base/failure.ts';
 import { tiers } from '../../../../shared/protocol/block_events.ts';
-import type { MembersView } from '../../cluster/members_view.ts';
-import type { PrefixIndex } from '../../cluster/prefix_index.ts';
-import type { Alternative, Targets } from '../../conductor/policy.ts';
+import type { MembersView } from '../../../../shared/placement/members_view.ts';
+import type { PrefixIndex } from '../../../../shared/placement/prefix_index/prefix_index.ts';
+import type { Alternative, Targets } from '../../../../shared/placement/policy.ts';
 import type { LookupBody, PlacementView } from '../../../../shared/protocol/router_api.ts';
 import { nodeOf } from '../../record/gone_keys.ts';
 import type { Preview } from '../../relay/preview.ts';
