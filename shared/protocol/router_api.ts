@@ -149,6 +149,15 @@ export interface LossCost {
   readonly recompute_ms: number | null;
 }
 
+/** Slots of a device for recurrent states; hits and evictions since the engine's start. */
+interface StateSlotsView {
+  readonly slots: number;
+  readonly saved: number;
+  readonly used: number;
+  readonly hits: number;
+  readonly evictions: number;
+}
+
 /** One process of the cluster; a router is one, too. */
 export interface NodeView {
   readonly name: string;
@@ -176,8 +185,20 @@ export interface NodeView {
   readonly heartbeats: number;
   /** When the node joined. */
   readonly joined_at: number;
-  /** Why the last call that could not reach the node failed; null when none failed. */
+  /** Why the last call that could not reach the node failed; null when none failed. Members alone have this field and the six below. */
   readonly last_error?: string | null;
+  /** Calls that could not reach the node. */
+  readonly failed_calls?: number;
+  /** Streams of blocks that are open at a holder. */
+  readonly open_streams?: number;
+  /** Blocks that are arriving. */
+  readonly arriving?: number;
+  /** Blocks that others read at the moment. */
+  readonly lent?: number;
+  /** Blocks that were computed twice with different bits. */
+  readonly divergent?: number;
+  /** Null for a model without recurrent layers. */
+  readonly state_slots?: StateSlotsView | null;
   readonly loss: LossCost | null;
   /** Resident memory of a router's process; routers alone have this field and the three below. */
   readonly memory_bytes?: number;
@@ -213,18 +234,53 @@ export interface Health {
   readonly problems: readonly string[];
 }
 
-/** Part of `/api/pool` that the dashboard reads; the body has more fields, which the router's page describes. */
+/** Speed of moving blocks from one holder to one reader, as it was measured. */
+interface LinkSpeed {
+  /** Address of the holder. */
+  readonly from: string;
+  /** Id of the instance that fetches. */
+  readonly to: string;
+  readonly bytes_per_second: number;
+  readonly latency_ms: number;
+}
+
+/** Placement policy in force. */
+export interface PolicyView {
+  readonly name: string;
+  /** Policy that places while `name` cannot. */
+  readonly places_by: string;
+  readonly version: number;
+  /** Time of day in ISO 8601. */
+  readonly since: string;
+  /** The router at which it was set; null: this router's own option. */
+  readonly set_by: string | null;
+}
+
+/** Body of `/api/pool`. */
 export interface PoolBody {
   readonly as_of: number;
-  readonly router: { readonly name: string; readonly epoch: string; readonly started_at: number };
   readonly health: Health;
-  readonly nodes: readonly NodeView[];
-  readonly flows: readonly LinkView[];
+  /** KV format of the router's first model, with its digest; null while no engine of it is a member. */
+  readonly model: ({ readonly digest: string } & Readonly<Record<string, unknown>>) | null;
+  readonly models: readonly string[];
   readonly index_keys: number;
   readonly index_bytes: number;
+  readonly bus: { readonly name: string; readonly connected: boolean; readonly unverified: number };
+  readonly policy: PolicyView;
   readonly other_routers: readonly string[];
-  readonly models: readonly string[];
-  readonly policy: { readonly name: string; readonly places_by: string };
+  /** This router; all counts are zero when nothing runs. */
+  readonly router: {
+    readonly name: string;
+    readonly epoch: string;
+    readonly started_at: number;
+    readonly requests: number;
+    readonly answers: number;
+    readonly body_bytes: number;
+    readonly promises: number;
+  };
+  readonly nodes: readonly NodeView[];
+  readonly flows: readonly LinkView[];
+  readonly links: readonly LinkSpeed[];
 }
 
 /** Run of blocks of the prefix tree that have one child each and the same holders. */

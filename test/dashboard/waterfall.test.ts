@@ -1,11 +1,11 @@
 /** The waterfall of a request: which process did what, when. Not covered: how it is drawn. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
-import type { AttemptPart, RequestDetail, StageReport } from '../../services/dashboard/model/request_detail.ts';
+import type { AttemptPart, RequestDetail, StageReport } from '../../shared/protocol/request_detail.ts';
 import { axisMarks, timedNote, waterfallOf } from '../../services/dashboard/model/waterfall.ts';
 
 function report(queue: number, load: number, compute: number): StageReport {
-  const tokens = { cached_tokens: 0, fetched_tokens: 0, computed_tokens: 0, fetched_bytes: 0 };
+  const tokens = { cached_tokens: 0, fetched_tokens: 0, computed_tokens: 0, sources: null, fetched_bytes: 0 };
   return { ...tokens, queue_ms: queue, load_ms: load, compute_ms: compute };
 }
 
@@ -16,7 +16,10 @@ function attempt(decode: string, rest: Partial<AttemptPart> = {}): AttemptPart {
 function request(rest: Partial<RequestDetail>): RequestDetail {
   return {
     ...{ id: 'r', client_id: null, trace_id: null, endpoint: '/v1/chat/completions', sample_of: null, model: 'm' },
-    ...{ started_at: 0, phase: 'finished', finish_reason: 'stop', error: null, prompt_tokens: 10, output_tokens: 5 },
+    ...{ client: null, started_at: new Date(0).toISOString(), reason: '', as_of: 0, miss_tokens: {}, misses: [] },
+    tokens: { cached: 0, fetched: 0, computed: 0, computed_by_prefill: 0, computed_by_decode: 0 },
+    sources: { device: 0, dram: 0, instance: 0, store_dram: 0, store_disk: 0, handoff: 0, computed: 0 },
+    ...{ phase: 'finished', finish_reason: 'stop', error: null, prompt_tokens: 10, output_tokens: 5 },
     ...{ fetched_bytes: 0, ttft_ms: null, ttft_parts_ms: null, total_ms: 0, targets: null, rejection: null },
     predictions: { ttft_ms: null, tbt_ms: null, cached_tokens: null, output_tokens: null },
     ...{ attempts: [], notes: [], ...rest },

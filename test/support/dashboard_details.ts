@@ -12,7 +12,7 @@ import type {
   RequestRow,
   TokenSources,
 } from '../../shared/protocol/router_api.ts';
-import type { AttemptPart, RequestDetail, StageReport } from '../../services/dashboard/model/request_detail.ts';
+import type { AttemptPart, RequestDetail, StageReport } from '../../shared/protocol/request_detail.ts';
 import type { World } from './dashboard_world.ts';
 import { turn } from './until.ts';
 
@@ -79,6 +79,7 @@ function reportOf(row: RequestRow, share: number): StageReport {
   const ttft = row.ttft_ms ?? 100;
   return {
     ...{ cached_tokens: device + dram, fetched_tokens: instance + storeDram + storeDisk, computed_tokens: computed },
+    sources: null,
     ...{
       fetched_bytes: (instance + storeDram + storeDisk) * 131_072,
       queue_ms: 0.05 * ttft * share,
@@ -150,7 +151,10 @@ function detailOf(world: World, id: string): RequestDetail | undefined {
   };
   const off = (real: number, factor: number) => ({ predicted: real * factor, real });
   return {
-    ...row,
+    ...{ ...row, model: row.model ?? undefined, started_at: new Date(row.started_at).toISOString() },
+    as_of: world.pool().as_of,
+    tokens: { cached: 0, fetched: 0, computed: 0, computed_by_prefill: 0, computed_by_decode: 0 },
+    miss_tokens: row.misses,
     ...{ trace_id: '4bf92f3577b34da6a3ce929d0e0e4736', sample_of: null, misses: missesOf(row) },
     ...{ fetched_bytes: report?.fetched_bytes ?? 0, ttft_parts_ms: ttft === null ? null : parts },
     predictions: {

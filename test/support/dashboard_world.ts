@@ -49,7 +49,12 @@ export class World {
     this.#size = size;
     this.#random = new Random(size.seed);
     this.#at = at;
-    this.#router = { name: 'router@127.0.0.1:8000', epoch, started_at: at - 3_600_000 };
+    this.#router = {
+      name: 'router@127.0.0.1:8000',
+      epoch,
+      started_at: at - 3_600_000,
+      ...{ requests: 0, answers: 0, body_bytes: 0, promises: 0 },
+    };
     this.nodes = Array.from({ length: size.nodes }, (_, i) => this.#node(i));
     this.flows = this.#flows();
     this.#event('router_started', null, 'The router started.');
@@ -109,11 +114,18 @@ export class World {
     const { nodes, flows } = this;
     const router = this.#router;
     const index = { index_keys: this.#size.blocks, index_bytes: this.#size.blocks * 48 };
-    const policy = { name: 'shortest_time', places_by: 'predicted time to first token' };
+    const policy = {
+      name: 'shortest_time',
+      places_by: 'predicted time to first token',
+      version: 0,
+      since: '',
+      set_by: null,
+    };
     const models = ['harbour-8b', 'harbour-small'];
     return {
       ...{ as_of: this.#at, router, health: this.#health(), nodes, flows, ...index },
-      ...{ other_routers: [], models, policy },
+      ...{ other_routers: [], models, policy, model: null, links: [] },
+      bus: { name: 'hub', connected: true, unverified: 0 },
     };
   }
 

@@ -13,7 +13,12 @@
  * | start of the attempt | its own durations | prefill  | queue, load, compute                                    |
  * | TTFT                 | total             | decode   | generates                                               |
  */
-import type { AttemptPart, PrefillPart, RequestDetail, TtftBreakdown } from './request_detail.ts';
+import type {
+  AttemptPart,
+  PrefillPart,
+  RequestDetail,
+  TtftBreakdown,
+} from '../../../shared/protocol/request_detail.ts';
 
 /** Kind of a span; the page has a colour and a label for each. */
 export type SpanKind = 'router' | 'lost' | 'queue' | 'load' | 'compute' | 'transport' | 'decoding' | 'unmeasured';

@@ -1,7 +1,7 @@
 /** Parts of the time to the first token as a bar with its legend. */
 import type { VNode } from 'preact';
 import { duration } from '../format.ts';
-import type { TtftBreakdown } from '../model/request_detail.ts';
+import type { TtftBreakdown } from '../../../shared/protocol/request_detail.ts';
 import { ttftSpans } from '../model/waterfall.ts';
 
 /** Words and explanation of each kind of time. */

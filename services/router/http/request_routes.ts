@@ -1,4 +1,5 @@
 /** Routes of the request log: pages of requests that are searched, and one request as a whole. */
+import type { RequestDetail } from '../../../shared/protocol/request_detail.ts';
 import type { FastifyInstance } from 'fastify';
 import { ParameterFailure } from '../api/parameter_failure.ts';
 import { isChosen, PHASES, rowOf, type RequestChoice } from '../observe/request_row.ts';
@@ -25,7 +26,7 @@ export function addRequestRoutes(app: FastifyInstance, { context, observer }: Ht
     refuseUnknown(query, parameters);
     return { as_of: observer.now.wallMs, ...pageOf(requests, query) };
   });
-  app.get<{ Params: { id: string } }>('/api/requests/:id', ({ params }, reply) => {
+  app.get<{ Params: { id: string } }>('/api/requests/:id', ({ params }, reply): RequestDetail => {
     const trace = requests.all().find(({ id }) => id === params.id);
     if (trace) return { as_of: observer.now.wallMs, ...trace.toJSON(), ...promptLog?.of(trace.id) };
     void reply.status(404);

@@ -5,7 +5,7 @@ import { RejectedFailure } from '../conductor/rejected_failure.ts';
 import type { Log } from '../../../shared/base/log.ts';
 import { IndexDrift } from './index_drift.ts';
 import type { MembersView } from '../../../shared/placement/members_view.ts';
-import type { RequestTrace, TtftBreakdown } from '../record/request_log.ts';
+import type { RequestTrace, MeasuredTtft } from '../record/request_log.ts';
 import { PredictionMetrics } from './prediction_metrics.ts';
 import { promptShares, type PromptShare } from './prompt_shares.ts';
 import { recommendedInstances, RequestDemand } from './recommended_instances.ts';
@@ -224,7 +224,7 @@ function countShare(engine: EngineValues, { computed, cached }: PromptShare): vo
 function observeTimes(
   engine: EngineValues,
   { totalMs = 0, outputTokens }: RequestTrace,
-  { ttftMs, queue, load, compute }: TtftBreakdown & { readonly ttftMs: number },
+  { ttftMs, queue, load, compute }: MeasuredTtft & { readonly ttftMs: number },
 ): void {
   const [prefillMs, decodeMs] = [load + compute, totalMs - ttftMs];
   engine.observe('ttft', ttftMs / 1_000);

@@ -3,7 +3,8 @@
  * beside those that came. The two sums tell the bias, the histograms how far single predictions are off.
  */
 import { Counter, Histogram, type Registry } from 'prom-client';
-import type { Compared, PredictedValue } from '../record/explained_placement.ts';
+import type { Compared } from '../../../shared/protocol/request_detail.ts';
+import type { ComparedValues } from '../record/explained_placement.ts';
 
 /** Relative errors: |real / predicted - 1|. */
 const RATIO_BUCKETS = [0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10];
@@ -17,7 +18,7 @@ const names = {
   tbtMs: 'tbt_ms',
   cachedTokens: 'cached_tokens',
   outputTokens: 'output_tokens',
-} as const satisfies Record<keyof Compared, string>;
+} as const satisfies Record<keyof ComparedValues, string>;
 
 /** Metrics of prediction errors of one model's requests. */
 export class PredictionMetrics {
@@ -50,14 +51,14 @@ export class PredictionMetrics {
   }
 
   /** Records the predictions of a request that has ended. */
-  observe(compared: Compared): void {
-    for (const key of Object.keys(names) as (keyof Compared)[]) {
+  observe(compared: ComparedValues): void {
+    for (const key of Object.keys(names) as (keyof ComparedValues)[]) {
       const value = compared[key];
       if (value) this.#observe(names[key], value);
     }
   }
 
-  #observe(of: (typeof names)[keyof Compared], { predicted, real }: PredictedValue): void {
+  #observe(of: (typeof names)[keyof ComparedValues], { predicted, real }: Compared): void {
     const error = Math.abs(real - predicted);
     this.#ratio.observe({ of }, error / Math.max(LEAST, predicted));
     if (of === 'ttft_ms' || of === 'tbt_ms') this.#errorSeconds.observe({ of }, error / 1_000);

@@ -5,11 +5,18 @@
 import { Failure } from '../../../shared/base/failure.ts';
 import type { Instance } from '../../../shared/placement/instance.ts';
 import type { RequestTrace } from '../record/request_log.ts';
-import type { ClusterEvent, Health, LinkView, LossCost, RequestRow } from '../../../shared/protocol/router_api.ts';
+import type {
+  NodeView,
+  ClusterEvent,
+  Health,
+  LinkView,
+  LossCost,
+  RequestRow,
+} from '../../../shared/protocol/router_api.ts';
 import type { EventLog } from './event_log.ts';
 import { MissedChanges } from './missed_changes.ts';
 import { nodeState } from './node_state.ts';
-import { nodeView, type Moment, type PoolNode } from './node_view.ts';
+import { nodeView, type Moment } from './node_view.ts';
 import { rowOf } from './request_row.ts';
 import { RowDeltas, type LazyRow, type Row, type RowChanges } from './row_deltas.ts';
 import { shownDigits } from './shown_digits.ts';
@@ -51,7 +58,7 @@ export interface StreamSources {
   readonly router: { readonly name: string; readonly epoch: string };
   readonly instances: () => readonly Instance[];
   readonly health: () => Health;
-  readonly routerNode: () => PoolNode;
+  readonly routerNode: () => NodeView;
   /** Cost of the loss of each member, by its id as a holder. */
   readonly losses: () => ReadonlyMap<string, LossCost>;
   readonly now: () => Readonly<Record<string, number | null>>;
@@ -267,7 +274,7 @@ function eventText(head: string, parts: Parts, wanted: ReadonlySet<StreamPart>):
 /** Fields of a node that are no quantities: rounding would change their meaning. */
 const EXACT = ['joined_at', 'pid'];
 
-function shownNode(node: PoolNode): Row {
+function shownNode(node: NodeView): Row {
   return Object.fromEntries(
     Object.entries(node).map(([name, value]) => [name, EXACT.includes(name) ? value : shownDigits(value)]),
   );

@@ -9,13 +9,8 @@ export interface Moment {
   readonly wallMs: number;
 }
 
-/** A node of `/api/pool`: fields beyond {@link NodeView} describe transfers, recurrent states and divergent blocks. */
-export interface PoolNode extends NodeView {
-  readonly [extra: string]: unknown;
-}
-
 /** Returns a member as a node of `/api/pool`; `loss` is what its loss would cost. */
-export function nodeView(instance: Instance, { nowMs, wallMs }: Moment, loss: LossCost | null = null): PoolNode {
+export function nodeView(instance: Instance, { nowMs, wallMs }: Moment, loss: LossCost | null = null): NodeView {
   const { member, model, load, registration, unreachable } = instance;
   const { engine } = registration;
   return {
@@ -83,7 +78,7 @@ export function routerNode(
   router: RouterProcess,
   open: { readonly numRequests: number; readonly isDraining: boolean },
   { nowMs, wallMs }: Moment,
-): PoolNode {
+): NodeView {
   const { rss, heapUsed } = process.memoryUsage();
   const { user, system } = process.cpuUsage();
   return {

@@ -4,7 +4,7 @@ import type { ClusterView } from '../cluster/cluster_view.ts';
 import type { LinkSnapshot } from '../../../shared/placement/policy.ts';
 import type { Admission } from '../conductor/admission.ts';
 import type { PolicyInForce, PolicyState } from '../conductor/policy_in_force.ts';
-import type { Health, LinkView } from '../../../shared/protocol/router_api.ts';
+import type { Health, LinkView, PolicyView, PoolBody } from '../../../shared/protocol/router_api.ts';
 import { nodeView, routerNode, type Moment, type RouterProcess } from './node_view.ts';
 import type { LossCosts } from './loss_cost.ts';
 import type { PrefixIndex } from '../../../shared/placement/prefix_index/prefix_index.ts';
@@ -12,7 +12,7 @@ import type { PrefixIndex } from '../../../shared/placement/prefix_index/prefix_
 /** Upper bound of the listed links (P1). */
 const MAX_LINKS = 256;
 
-/** Returns the body of `/api/pool` as an object for JSON. */
+/** Returns the body of `/api/pool`. */
 export function poolView(
   {
     view,
@@ -40,7 +40,7 @@ export function poolView(
     readonly started_at: number;
     readonly flows: readonly LinkView[];
   },
-): Record<string, unknown> {
+): PoolBody {
   const { now, process, started_at } = seen;
   const costs = losses.get();
   return {
@@ -73,13 +73,12 @@ export function poolView(
   };
 }
 
-function policyView({ name, placesBy, version, sinceMs, setBy }: PolicyState): Record<string, unknown> {
+function policyView({ name, placesBy, version, sinceMs, setBy }: PolicyState): PolicyView {
   return {
     name,
     places_by: placesBy,
     version,
     since: new Date(sinceMs).toISOString(),
-    /** The router at which it was set; null: this router's own option. */
     set_by: setBy === '' ? null : setBy,
   };
 }

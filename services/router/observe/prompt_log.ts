@@ -2,21 +2,15 @@
  * Prompts and answers of finished requests, which only a router with `--log-prompts` keeps. They are shown with one request, never in
  * lists, metrics or traces. Bounded (P1): MAX_REQUESTS, the oldest go first, and MAX_BYTES of each text: 64 MiB in all.
  */
+import type { LoggedTexts } from '../../../shared/protocol/request_detail.ts';
+
 const MAX_REQUESTS = 1_000;
 /** Bytes of a text as UTF-8, and four times the token ids of a list, that are kept. */
 export const MAX_TEXT_BYTES = 16 << 10;
 const MAX_IDS = MAX_TEXT_BYTES / 4;
 
 /** A prompt or an answer: its text, or its token ids where it has no text. */
-export type LoggedText = string | readonly number[];
-
-/** Prompt and answer of one request, as `/api/requests/{id}` shows them. */
-export interface LoggedTexts {
-  readonly prompt: LoggedText;
-  readonly answer: LoggedText;
-  /** Sentences that say which of the two is cut; empty when both are whole. */
-  readonly cut: readonly string[];
-}
+export type LoggedText = LoggedTexts['prompt' | 'answer'];
 
 /** The texts of the last requests, by the id of the request. */
 export class PromptLog {

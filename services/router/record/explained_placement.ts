@@ -1,27 +1,28 @@
 /** Predictions and prices of a request as `/api/requests` shows them. */
+import type {
+  Compared,
+  PlacementPart,
+  PlacementPrediction,
+  PredictionParts,
+  TargetParts,
+} from '../../../shared/protocol/request_detail.ts';
 import type { Explanation, Prediction, Rejection, Targets } from '../../../shared/placement/policy.ts';
 
-/** A predicted value and the one that came. */
-export interface PredictedValue {
-  readonly predicted: number;
-  readonly real: number;
-}
-
 /** Predicted and real values of one request; undefined where one of both is not known. */
-export interface Compared {
+export interface ComparedValues {
   /** Milliseconds from the decision to the first token. */
-  readonly ttftMs: PredictedValue | undefined;
+  readonly ttftMs: Compared | undefined;
   /** Mean milliseconds between two tokens. */
-  readonly tbtMs: PredictedValue | undefined;
+  readonly tbtMs: Compared | undefined;
   /** Prompt tokens that were not computed for the request. */
-  readonly cachedTokens: PredictedValue | undefined;
-  readonly outputTokens: PredictedValue | undefined;
+  readonly cachedTokens: Compared | undefined;
+  readonly outputTokens: Compared | undefined;
 }
 
 /** Returns predicted and real values for JSON; null where one of both is not known. */
-export function comparedJson({ ttftMs, tbtMs, cachedTokens, outputTokens }: Compared): Record<string, unknown> {
-  const both = (value: PredictedValue | undefined): object | null =>
-    value ? { predicted: rounded(value.predicted), real: rounded(value.real) } : null;
+export function comparedJson({ ttftMs, tbtMs, cachedTokens, outputTokens }: ComparedValues): PredictionParts {
+  const both = (value: Compared | undefined): Compared | null =>
+    value ? { predicted: thousandths(value.predicted), real: thousandths(value.real) } : null;
   return {
     ttft_ms: both(ttftMs),
     tbt_ms: both(tbtMs),
@@ -37,7 +38,7 @@ export function targetsJson({
 }: {
   readonly targets: Targets | undefined;
   readonly rejection: Rejection | undefined;
-}): Record<string, unknown> {
+}): TargetParts {
   return {
     targets: targets
       ? { ttft_ms: targets.ttftMs ?? null, tbt_ms: targets.tbtMs ?? null, deadline_ms: targets.totalMs ?? null }
@@ -53,7 +54,7 @@ export function targetsJson({
 }
 
 /** Returns the prices and alternatives of a placement for JSON. */
-export function explanationJson(explanation: Explanation): Record<string, unknown> {
+export function explanationJson(explanation: Explanation): PlacementPart {
   const { policy, priceMs, parts, prediction, alternatives } = explanation;
   return {
     policy: policy ?? null,
@@ -79,7 +80,7 @@ function partsJson(parts: Explanation['parts']): Record<string, number | null> |
   return Object.fromEntries(Object.entries(parts).map(([name, ms]) => [name, rounded(ms)]));
 }
 
-function predictionJson(prediction: Prediction | undefined): Record<string, number | null> | null {
+function predictionJson(prediction: Prediction | undefined): PlacementPrediction | null {
   if (!prediction) return null;
   const { ttftMs, waitMs, tbtMs, totalMs, cachedTokens } = prediction;
   return {
@@ -92,5 +93,9 @@ function predictionJson(prediction: Prediction | undefined): Record<string, numb
 }
 
 function rounded(value: number | undefined): number | null {
-  return value === undefined ? null : Math.round(value * 1_000) / 1_000;
+  return value === undefined ? null : thousandths(value);
+}
+
+function thousandths(value: number): number {
+  return Math.round(value * 1_000) / 1_000;
 }

@@ -5,6 +5,7 @@
 import { Condition } from '../../../shared/base/condition.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
 import type { Explanation } from '../../../shared/placement/policy.ts';
+import type { LostTokens, PromptTokenCounts } from '../../../shared/protocol/request_detail.ts';
 import type { TokenSources } from '../../../shared/protocol/router_api.ts';
 
 /** Upper bound of the attempts that are kept per request (P1); further ones are not listed. */
@@ -32,22 +33,6 @@ export interface AttemptEntry {
   readonly prefills: PrefillEntry[];
   outcome: string;
   report: Report | undefined;
-}
-
-/** Tokens of the prompt by where their KV came from, over all attempts. */
-interface PromptTokenCounts {
-  readonly cached: number;
-  readonly fetched: number;
-  readonly computed: number;
-  readonly computed_by_prefill: number;
-  readonly computed_by_decode: number;
-}
-
-/** Lost cache hits, in the form of the API: both keys, or none when no token was lost. */
-export interface LostTokens {
-  readonly lost_tokens?: number;
-  /** Index of the first prompt token that differs from the earlier text. */
-  readonly rewritten_from?: number;
 }
 
 /** Where a prompt departs from the earlier sequence that it continues, as {@link RequestCounts.lost} is counted from it. */

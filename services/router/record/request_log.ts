@@ -9,9 +9,11 @@ import type { Clock } from '../../../shared/base/clock.ts';
 import { messageOf } from '../../../shared/base/failure.ts';
 import type { SpanContext } from '../../../shared/base/tracing/tracing.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
+import type { RequestFull } from '../../../shared/protocol/request_detail.ts';
 import type { Prediction, Rejection, Targets } from '../../../shared/placement/policy.ts';
 import type { MissTokens, PromptMisses } from './miss_reasons.ts';
-import { comparedJson, explanationJson, targetsJson, type Compared } from './explained_placement.ts';
+import { comparedJson, explanationJson, targetsJson, type ComparedValues } from './explained_placement.ts';
+import { partsJson, reportJson, rounded } from './report_json.ts';
 import { NO_SOURCES, NO_TOKENS, type AttemptEntry, type RequestCounts } from './request_counts.ts';
 import type { RequestSpans } from './request_spans.ts';
 import { unquoted } from './unquoted.ts';
@@ -36,7 +38,7 @@ export type RequestPhase =
 export type EndPhase = 'finished' | 'failed' | 'cancelled';
 
 /** Time to first token in milliseconds, by where it was spent; the parts add up to the total. */
-export interface TtftBreakdown {
+export interface MeasuredTtft {
   /** Validation, template, tokens, placement. */
   readonly router: number;
   /** Attempts that were lost before the one that gave the first token. */
@@ -97,7 +99,7 @@ export class RequestTrace {
   counts: RequestCounts | undefined;
   readonly notes: string[] = [];
   ttftMs: number | undefined;
-  ttft: TtftBreakdown | undefined;
+  ttft: MeasuredTtft | undefined;
   totalMs: number | undefined;
   finishReason: string | undefined;
   /** Error that ended the request, when it failed; quotes nothing of the prompt. */
@@ -173,7 +175,7 @@ export class RequestTrace {
   }
 
   /** Predicted values of the request and the real ones, as far as both are known; of the first attempt's times and hits only. */
-  get compared(): Compared {
+  get compared(): ComparedValues {
     const { totalMs, outputTokens, expected } = this;
     const prediction = expected.placement;
     const { ttftMs, tbtMs } = this.measured;
@@ -238,7 +240,7 @@ export class RequestTrace {
     return this.counts?.tokens ?? NO_TOKENS;
   }
 
-  toJSON(): Record<string, unknown> {
+  toJSON(): RequestFull {
     const fetchedBytes = sum(
       this.attempts
         .flatMap(({ report, prefills }) => [report, ...prefills.map((prefill) => prefill.report)])
@@ -266,10 +268,8 @@ export class RequestTrace {
       misses: (this.ttftMs !== undefined && this.expected.misses?.of(this.tokens.computed)) || [],
       fetched_bytes: fetchedBytes,
       ttft_ms: rounded(this.ttftMs),
-      ttft_parts_ms: this.ttft
-        ? Object.fromEntries(Object.entries(this.ttft).map(([name, ms]) => [name, rounded(ms as number)]))
-        : null,
-      total_ms: rounded(this.totalMs ?? this.elapsedMs),
+      ttft_parts_ms: this.ttft ? partsJson(this.ttft) : null,
+      total_ms: rounded(this.totalMs ?? this.elapsedMs) ?? 0,
       predictions: comparedJson(this.compared),
       ...targetsJson(this.expected),
       attempts: this.attempts.map(({ decode, reason, explanation, outcome, report, prefills }) => ({
@@ -300,36 +300,12 @@ export class RequestTrace {
       tokens: this.tokens,
       ...this.counts?.lost,
       ttft_ms: rounded(this.ttftMs),
-      ttft_parts_ms: this.ttft
-        ? Object.fromEntries(Object.entries(this.ttft).map(([name, ms]) => [name, rounded(ms as number)]))
-        : null,
+      ttft_parts_ms: this.ttft ? partsJson(this.ttft) : null,
       attempts: this.attempts.length,
     });
   }
 }
 
-function reportJson(report: Report): Record<string, unknown> {
-  return {
-    cached_tokens: report.cachedTokens,
-    fetched_tokens: report.fetchedTokens,
-    computed_tokens: report.computedTokens,
-    sources: report.sources ? sourcesJson(report.sources) : null,
-    fetched_bytes: report.fetchedBytes,
-    queue_ms: rounded(report.queueMs) ?? 0,
-    load_ms: rounded(report.loadMs) ?? 0,
-    compute_ms: rounded(report.computeMs) ?? 0,
-  };
-}
-
-function sourcesJson(sources: NonNullable<Report['sources']>): Record<string, number> {
-  const { device, dram, instance, storeDram: store_dram, storeDisk: store_disk, handoff } = sources;
-  return { device, dram, instance, store_dram, store_disk, handoff };
-}
-
 function sum(values: readonly number[]): number {
   return values.reduce((total, value) => total + value, 0);
-}
-
-function rounded(ms: number | undefined): number | null {
-  return ms === undefined ? null : Math.round(ms * 1_000) / 1_000;
 }

@@ -37,9 +37,9 @@ test('a node has its slots for recurrent states, and null when its model has non
     started_at: 1e12 - 4_000,
     flows: [],
   } as const;
-  const shown = poolView(sources, open, [], seen)['nodes'] as Record<string, unknown>[];
+  const shown = poolView(sources, open, [], seen).nodes;
   assert.deepEqual(
-    shown.map((node) => [node['name'], node['running'], node['state_slots']]),
+    shown.map((node) => [node.name, node.running, node.state_slots]),
     [
       ['hybrid', 3, states],
       ['without', 3, null],

@@ -6,7 +6,7 @@ import { messageOf } from '../../messages.ts';
 import { answerText, EventReader } from '../../model/answer_stream.ts';
 import { lookupOfChat, postedJson, type ChatMessage } from '../../model/lookup_request.ts';
 import { hasEnded } from '../../model/request_filter.ts';
-import type { RequestDetail } from '../../model/request_detail.ts';
+import type { RequestDetail } from '../../../../shared/protocol/request_detail.ts';
 import { host } from '../../page.ts';
 
 /** Turns that are kept; older ones leave the page, and with it the prompt. */

@@ -1,7 +1,7 @@
 /** One turn of the chat: the question, the answer, and where the KV of its prompt came from. */
 import type { VNode } from 'preact';
 import { count, duration, percent, plural } from '../../format.ts';
-import type { RequestDetail } from '../../model/request_detail.ts';
+import type { RequestDetail } from '../../../../shared/protocol/request_detail.ts';
 import { missSentence } from '../../model/miss_sentences.ts';
 import { sourceSegments, totalOf } from '../../model/token_segments.ts';
 import { Notice } from '../../parts/common.tsx';
@@ -48,12 +48,12 @@ function Early({ answer }: { readonly answer: Answer }): VNode | null {
 
 function Facts(props: { readonly answer: Answer; readonly request: RequestDetail; readonly isLast: boolean }): VNode {
   const { answer, request, isLast } = props;
-  const { sources, misses = [], ttft_ms: ttftMs, ttft_parts_ms: parts } = request;
-  const total = sources ? totalOf(sources) : 0;
-  const colours = sources && total > 0 ? sourceSegments(sources, misses) : undefined;
-  const reused = sources ? total - sources.computed - sources.handoff : 0;
+  const { sources, misses, ttft_ms: ttftMs, ttft_parts_ms: parts } = request;
+  const total = totalOf(sources);
+  const colours = total > 0 ? sourceSegments(sources, misses) : undefined;
+  const reused = total - sources.computed - sources.handoff;
   const { texts, prompt_tokens: looked } = answer.lookup ?? {};
-  const at = typeof request.started_at === 'number' ? request.started_at : Date.parse(request.started_at);
+  const at = Date.parse(request.started_at);
   return (
     <section class="turn-facts" aria-label="Where its KV came from">
       {colours && (

@@ -2,7 +2,7 @@
 import type { VNode } from 'preact';
 import { count, duration, NONE, plural } from '../../format.ts';
 import { priceText } from '../../model/price_words.ts';
-import type { AttemptPart, OtherPlacement, Priced } from '../../model/request_detail.ts';
+import type { AttemptPart, OtherPlacement, Priced } from '../../../../shared/protocol/request_detail.ts';
 import { AsOf, Card, NodeLink, Notice } from '../../parts/common.tsx';
 import type { RequestCard } from './request_card.ts';
 

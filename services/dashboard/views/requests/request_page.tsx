@@ -1,10 +1,10 @@
 /** One request with all that the router knows of it. */
 import type { ComponentChildren, VNode } from 'preact';
-import type { TokenSources } from '../../../../shared/protocol/router_api.ts';
 import { bytes, count, dayTime, duration, NONE, percent } from '../../format.ts';
 import { missSentence } from '../../model/miss_sentences.ts';
 import { hasEnded } from '../../model/request_filter.ts';
-import { promptTokens, unknownSources, type Compared, type RequestDetail } from '../../model/request_detail.ts';
+import { promptTokens, unknownSources } from '../../model/request_detail.ts';
+import type { Compared, RequestDetail } from '../../../../shared/protocol/request_detail.ts';
 import { sourceSegments, totalOf } from '../../model/token_segments.ts';
 import { timedNote } from '../../model/waterfall.ts';
 import { AsOf, Card, Notice } from '../../parts/common.tsx';
@@ -22,11 +22,7 @@ const RUNNING_MS = 1_000;
 
 /** Page of the request `id`. */
 export function RequestPage({ id }: { readonly id: string }): VNode {
-  const {
-    body,
-    at: answeredAt,
-    error,
-  } = useSteadyJson<RequestDetail>(`api/requests/${encodeURIComponent(id)}`, (last) =>
+  const { body, error } = useSteadyJson<RequestDetail>(`api/requests/${encodeURIComponent(id)}`, (last) =>
     last === undefined || !hasEnded(last) ? RUNNING_MS : 0,
   );
   if (!body) {
@@ -36,7 +32,7 @@ export function RequestPage({ id }: { readonly id: string }): VNode {
       </Card>
     );
   }
-  const at = body.as_of ?? answeredAt;
+  const at = body.as_of;
   return (
     <>
       <Summary request={body} at={at} />
@@ -56,7 +52,7 @@ function Back(): VNode {
 
 /** When the request arrived, in milliseconds since 1970. */
 function startedAt({ started_at: at }: RequestDetail): number {
-  return typeof at === 'number' ? at : Date.parse(at);
+  return Date.parse(at);
 }
 
 function Fact({ label, children }: { readonly label: string; readonly children: ComponentChildren }): VNode {
@@ -120,21 +116,16 @@ function Summary({ request, at }: RequestCard): VNode {
 }
 
 function Sources({ request, at }: RequestCard): VNode {
-  const { sources, misses = [] } = request;
+  const { sources } = request;
   return (
     <Card title="Where the prompt's KV came from" note={<AsOf at={at} />}>
-      {sources && totalOf(sources) > 0 ? (
-        <SourceBody sources={sources} request={{ ...request, misses }} />
-      ) : (
-        <Notice>{unknownSources(request)}</Notice>
-      )}
+      {totalOf(sources) > 0 ? <SourceBody request={request} /> : <Notice>{unknownSources(request)}</Notice>}
     </Card>
   );
 }
 
-function SourceBody(props: { readonly sources: TokenSources; readonly request: RequestDetail }): VNode {
-  const { sources, request } = props;
-  const misses = request.misses ?? [];
+function SourceBody({ request }: { readonly request: RequestDetail }): VNode {
+  const { sources, misses } = request;
   const { segments, legend } = sourceSegments(sources, misses);
   const at = startedAt(request);
   return (
