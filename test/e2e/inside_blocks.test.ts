@@ -1,7 +1,7 @@
 /**
  * The blocks of prompts in a running cluster: a look-up before a request says what the request then reports, each token that was computed
  * has a reason, and the cost of a node's loss is what is computed again. Reasons that processes show seldom (`absent`):
- * test/router/observe/miss_reasons.test.ts. Budget: 70 s.
+ * test/router/record/miss_reasons.test.ts. Budget: 70 s.
  */
 import assert from 'node:assert/strict';
 import { afterEach, expect, test } from 'vitest';
