@@ -32,7 +32,7 @@ module.exports = {
       comment: 'Folders that need each other are one folder, or three. Type-only imports included.',
       severity: 'error',
       scope: 'folder',
-      from: { path: '^(services|shared)(/|$)' },
+      from: { path: '^(services|shared|kernels)(/|$)' },
       to: { circular: true },
     },
     {

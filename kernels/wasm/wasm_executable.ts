@@ -13,7 +13,7 @@ import {
   type StepExport,
   type StepSection,
 } from '../device.ts';
-import { HostRowSampler } from '../host/row_sampler.ts';
+import { HostRowSampler } from './row_sampler.ts';
 import { bytesOfLayers, lastStoringLayer, type LayeredRecord, type LayerRange } from '../kv_layout.ts';
 import type { Program } from '../program.ts';
 import { isAttention, isStore } from '../program_kinds.ts';

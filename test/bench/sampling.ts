@@ -3,7 +3,7 @@
  * whole steps of a model beside greedy steps of the same run. The kinds take turns, so that noise affects all of them alike.
  */
 import type { Device, Executable, LoadOptions, SampleRequest, Segment } from '../../kernels/device.ts';
-import { HostRowSampler } from '../../kernels/host/row_sampler.ts';
+import { HostRowSampler } from '../../kernels/wasm/row_sampler.ts';
 import type { WeightFormat } from '../../kernels/weights/weight_format.ts';
 import { Random } from '../../shared/base/random.ts';
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';

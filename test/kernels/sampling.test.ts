@@ -13,7 +13,7 @@ import {
   fixedLogitOf,
   type SampleParams,
 } from '../../kernels/sampling.ts';
-import { HostRowSampler } from '../../kernels/host/row_sampler.ts';
+import { HostRowSampler } from '../../kernels/wasm/row_sampler.ts';
 import { Random } from '../../shared/base/random.ts';
 import { caseOf } from './conformance/sample.ts';
 

@@ -74,6 +74,8 @@ test('folders that need each other are refused, though none of their files do', 
   const imports = [
     ['shared/kv/a.ts', 'shared/protocol/a.ts'],
     ['shared/protocol/b.ts', 'shared/kv/b.ts'],
+    ['kernels/host/a.ts', 'kernels/wasm/a.ts'],
+    ['kernels/wasm/b.ts', 'kernels/host/b.ts'],
     ['services/prefill/one/a.ts', 'services/prefill/two/a.ts'],
     ['services/prefill/two/b.ts', 'services/prefill/one/b.ts'],
   ] as const;
@@ -81,6 +83,7 @@ test('folders that need each other are refused, though none of their files do', 
   for (const [from, to] of [
     ['shared/kv', 'shared/protocol'],
     ['shared/protocol', 'shared/kv'],
+    ['kernels/host', 'kernels/wasm'],
     ['services/prefill/one', 'services/prefill/two'],
   ])
     assert.ok(found.includes(`folders-form-no-circle: ${from} → ${to}`), found.join('\n'));

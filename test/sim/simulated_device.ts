@@ -17,7 +17,7 @@ import {
   type RowSampler,
 } from '../../kernels/device.ts';
 import { Sampler, NO_TOKEN } from '../../kernels/sampling.ts';
-import { HostRowSampler } from '../../kernels/host/row_sampler.ts';
+import { HostRowSampler } from '../../kernels/wasm/row_sampler.ts';
 import type { Clock } from '../../shared/base/clock.ts';
 import { LogitAdjustments, SequenceSampling, numCandidatesOf, sampledToken } from '../../shared/engine/sampler.ts';
 import { kvSpec, type KvSpec, type LayerKv, type LayerSpan } from '../../shared/kv/kv_spec.ts';
