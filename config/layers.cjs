@@ -24,9 +24,46 @@ const rooms = ladder.flatMap((rung, i) =>
   })),
 );
 
+/** Folders of shared, and the others of it that each may import. */
+const floors = {
+  base: [],
+  model: ['base'],
+  hub: ['base', 'model'],
+  trace: ['base'],
+  report: ['base'],
+  grammar: ['base', 'model'],
+  text: ['base', 'model', 'grammar'],
+  kv: ['base'],
+  protocol: ['base', 'kv'],
+  placement: ['base', 'kv', 'protocol'],
+  net: ['base', 'kv', 'protocol'],
+  bus: ['base', 'kv', 'protocol', 'net'],
+  engine: ['base', 'kv', 'protocol', 'model', 'grammar'],
+  node: ['base', 'kv', 'protocol', 'net', 'bus', 'engine'],
+  instance: ['base', 'kv', 'protocol', 'net', 'bus', 'engine', 'model', 'node'],
+};
+
+const libraries = Object.entries(floors).map(([folder, below]) => ({
+  name: `shared-${folder}-knows-what-it-stands-on`,
+  severity: 'error',
+  from: { path: `^shared/${folder}/` },
+  to: { path: '^shared/[^/]+/', pathNot: `^shared/(${[folder, ...below].join('|')})/` },
+}));
+
 module.exports = {
   forbidden: [
     ...rooms,
+    ...libraries,
+    {
+      name: 'a-new-folder-has-a-place',
+      comment: 'Give it one in `ladder`, or in `floors`.',
+      severity: 'error',
+      from: {
+        path: '^(services/router|shared)/[^/]+/',
+        pathNot: `^(services/router/(${ladder.flat().join('|')})|shared/(${Object.keys(floors).join('|')}))/`,
+      },
+      to: {},
+    },
     {
       name: 'folders-form-no-circle',
       comment: 'Folders that need each other are one folder, or three. Type-only imports included.',
@@ -41,13 +78,6 @@ module.exports = {
       severity: 'error',
       from: { path: '^services/router/[^/]+/', pathNot: '^services/router/http/' },
       to: { path: '^services/router/[^/]+\\.ts$' },
-    },
-    {
-      name: 'placement-stands-on-protocol',
-      comment: 'It places from values: the router fills them from its members, a replay from simulated ones.',
-      severity: 'error',
-      from: { path: '^shared/placement/' },
-      to: { path: '^(services|kernels|shared/(?!placement/|base/|kv/|protocol/))' },
     },
     {
       name: 'policies-know-no-members',
@@ -68,12 +98,6 @@ module.exports = {
       severity: 'error',
       from: { path: '^services/dashboard/' },
       to: { path: '^(services|shared|kernels)/', pathNot: '^(services/dashboard/|shared/protocol/)' },
-    },
-    {
-      name: 'text-stands-on-model-and-grammar',
-      severity: 'error',
-      from: { path: '^shared/text/' },
-      to: { path: '^(services|kernels|shared/(?!text/|base/|model/|grammar/))' },
     },
     {
       name: 'templates-stand-on-text-and-base',
@@ -136,30 +160,6 @@ module.exports = {
       to: { path: '^kernels/' },
     },
     {
-      name: 'base-is-the-floor',
-      severity: 'error',
-      from: { path: '^shared/base/' },
-      to: { path: '^shared/(?!base/)' },
-    },
-    {
-      name: 'hub-knows-base-and-model-only',
-      severity: 'error',
-      from: { path: '^shared/hub/' },
-      to: { path: '^(services|kernels|shared/(?!base/|model/|hub/))' },
-    },
-    {
-      name: 'model-and-kv-stand-on-base',
-      severity: 'error',
-      from: { path: '^shared/(model|kv)/' },
-      to: { path: '^shared/', pathNot: '^shared/(base|$1)/' },
-    },
-    {
-      name: 'trace-and-report-stand-on-base',
-      severity: 'error',
-      from: { path: '^shared/(trace|report)/' },
-      to: { path: '^shared/', pathNot: '^shared/(base|$1)/' },
-    },
-    {
       name: 'grammar-stands-on-base',
       severity: 'error',
       // Masks are of tokens, whose bytes a model's files say.
@@ -171,24 +171,6 @@ module.exports = {
       severity: 'error',
       from: { path: '^shared/grammar/matcher/' },
       to: { path: '^(services|kernels|shared/(?!base/|grammar/|model/))' },
-    },
-    {
-      name: 'protocol-stands-on-kv',
-      severity: 'error',
-      from: { path: '^shared/protocol/' },
-      to: { path: '^shared/(model|bus|net|engine|node|instance)/' },
-    },
-    {
-      name: 'net-and-engine-are-independent',
-      severity: 'error',
-      from: { path: '^shared/(net|engine)/' },
-      to: { path: '^shared/(bus|net|engine|node|instance)/', pathNot: '^shared/$1/' },
-    },
-    {
-      name: 'the-bus-stands-on-the-network',
-      severity: 'error',
-      from: { path: '^shared/bus/' },
-      to: { path: '^shared/(engine|node)/' },
     },
     {
       name: 'instance-is-the-roof-of-shared',

@@ -1,8 +1,7 @@
 /** Renders chats with a model's chat templates: which template, what it is given, and what it says of the model's output format. */
 import { z } from 'zod';
 import { Failure, messageOf } from '../base/failure.ts';
-import type { TemplateInput } from './template_input.ts';
-import type { ToolDefinition } from './template_input.ts';
+import type { TemplateInput, ToolDefinition } from './template_input.ts';
 import { chooseFormat, prefixReader, type FormatChoice, type ParserNames } from './output/output_format.ts';
 import type { ToolFamily } from './output/tool_families.ts';
 import { responseTemplate } from './output/response_template.ts';

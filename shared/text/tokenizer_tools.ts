@@ -1,4 +1,4 @@
-/** A tokenizer thread: templates, tokens, text. A long prompt blocks this thread, never the router's control thread. */
+/** A tokenizer thread: templates, tokens, text. A long prompt blocks this thread, never the caller's. */
 import { once } from 'node:events';
 import { ThreadLink, type LinkEnd } from '../base/thread_link.ts';
 import { isSpecialToken } from '../grammar/matcher/token_table.ts';
@@ -25,10 +25,10 @@ import type { ChatInput, ChatPrompt, TextPrompt } from './prompts.ts';
 import { tokenizerInfo } from './tokenizer_info.ts';
 import { turnReader, type TurnReader } from './turn_reader.ts';
 
-/** Parsers are chosen by the model's files unless the router's options name them. */
+/** Parsers are chosen by the model's files unless options name them. */
 const AUTO: ParserNames = { tools: 'auto', reasoning: 'auto' };
 
-/** Input of a tokenizer thread: a model's text files, and the parsers that the router's options name. */
+/** Input of a tokenizer thread: a model's text files, and the parsers that options name. */
 export interface TokenizerInput extends TextFiles {
   readonly parsers?: ParserNames;
   /** Whether turns keep the reasoning that the template drops. */

@@ -1,4 +1,4 @@
-/** Entry of a tokenizer thread. Scripts that try a build look for its tools here. */
+/** Entry of a thread that is a tokenizer and reads no bodies (the router's threads also do: surfaces/prompt_worker.ts). Scripts that try a build look for its tools here. */
 import { TokenizerTools, type TokenizerInput } from './tokenizer_tools.ts';
 
 export { TokenizerTools } from './tokenizer_tools.ts';

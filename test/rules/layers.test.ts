@@ -52,15 +52,22 @@ const wrong: readonly (readonly [rule: string, from: string, to: string])[] = [
   ['a-surface-knows-no-other', `${router}/surfaces/anthropic/a.ts`, `${router}/surfaces/responses/a.ts`],
   ['a-surface-knows-no-other', `${router}/surfaces/responses/b.ts`, `${router}/surfaces/endpoints.ts`],
   ['services-are-independent', 'services/replay/a.ts', `${router}/conductor/c.ts`],
-  ['placement-stands-on-protocol', 'shared/placement/a.ts', 'shared/bus/a.ts'],
+  ['shared-placement-knows-what-it-stands-on', 'shared/placement/a.ts', 'shared/bus/a.ts'],
   ['policies-know-no-members', 'shared/placement/policies/a.ts', 'shared/placement/instance.ts'],
   ['services-are-independent', 'services/store/a.ts', `${router}/cluster/c.ts`],
   ['the-page-knows-the-protocol-only', 'services/dashboard/a.ts', 'shared/model/a.ts'],
   ['shared-knows-no-service', 'shared/node/a.ts', `${router}/cluster/d.ts`],
-  ['text-stands-on-model-and-grammar', 'shared/text/a.ts', 'shared/protocol/a.ts'],
+  ['shared-text-knows-what-it-stands-on', 'shared/text/a.ts', 'shared/protocol/a.ts'],
   ['templates-stand-on-text-and-base', 'shared/text/template/a.ts', 'shared/model/b.ts'],
   ['grammar-stands-on-base', 'shared/grammar/a.ts', 'shared/text/b.ts'],
-  ['base-is-the-floor', 'shared/base/a.ts', 'shared/kv/a.ts'],
+  ['shared-base-knows-what-it-stands-on', 'shared/base/a.ts', 'shared/kv/a.ts'],
+  ['shared-protocol-knows-what-it-stands-on', 'shared/protocol/b.ts', 'shared/text/d.ts'],
+  ['shared-net-knows-what-it-stands-on', 'shared/net/a.ts', 'shared/placement/b.ts'],
+  ['shared-instance-knows-what-it-stands-on', 'shared/instance/a.ts', 'shared/text/d.ts'],
+  ['a-new-folder-has-a-place', 'shared/new/a.ts', 'shared/base/b.ts'],
+  ['a-new-folder-has-a-place', `${router}/new/a.ts`, `${router}/cluster/e.ts`],
+  ['router-http-looks-down-only', `${router}/http/b.ts`, `${router}/new/b.ts`],
+  ['a-surface-knows-no-other', `${router}/surfaces/openai/c.ts`, `${router}/surfaces/anthropic/b.ts`],
   ['only-engine-touches-the-kernels', 'shared/text/c.ts', 'kernels/a.ts'],
 ];
 
@@ -94,6 +101,10 @@ test('the ladder itself is allowed, downwards', async () => {
   const down = rooms.flatMap((room, i) =>
     rooms.slice(i + 1).map((lower) => [`${router}/${room}/a.ts`, `${router}/${lower}/a.ts`] as const),
   );
-  const found = await violations([...down, [`${router}/http/a.ts`, `${router}/router.ts`]]);
+  const watching = ['observe', 'metrics'].flatMap((room) => [
+    [`${router}/api/a.ts`, `${router}/${room}/a.ts`] as const,
+    [`${router}/${room}/a.ts`, `${router}/record/a.ts`] as const,
+  ]);
+  const found = await violations([...down, ...watching, [`${router}/http/a.ts`, `${router}/router.ts`]]);
   assert.deepEqual(found, []);
 });

@@ -12,7 +12,7 @@ import {
 } from './openai/body_kinds.ts';
 import { responseKind } from './responses/body_kind.ts';
 
-/** Kinds of bodies with prompts. */
+/** Kinds of bodies with prompts. The cast holds since a kind is given the bodies only that it has read itself. */
 export const promptBodyKinds = [
   chatKind,
   completionKind,

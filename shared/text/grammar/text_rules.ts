@@ -33,7 +33,7 @@ const SPENT_MS = 60_000;
 /** Result of a conversion. */
 interface Kept {
   readonly value: string | Failure;
-  /** Time until which it holds, in ms on the router's clock. */
+  /** Time until which it holds, in ms on the clock of the rules. */
   readonly untilMs: number;
 }
 

@@ -37,7 +37,7 @@ export const toolParserNames = ['auto', 'none', ...toolFamilyNames] as const;
 /** Names that `--reasoning-parser` takes. */
 export const reasoningParserNames = ['auto', 'none', ...reasoningFamilies] as const;
 
-/** Parsers that the router's options name; `auto` leaves the choice to the model's files. */
+/** Parsers that options name; `auto` leaves the choice to the model's files. */
 export interface ParserNames {
   readonly tools: (typeof toolParserNames)[number];
   readonly reasoning: (typeof reasoningParserNames)[number];
