@@ -149,7 +149,7 @@ export interface LossCost {
   readonly recompute_ms: number | null;
 }
 
-/** Slots of a device for recurrent states; hits and evictions since the engine's start. */
+/** Slots of a device for recurrent states; hits and evictions since the engine's start. Declared here, since the page compiles without Node's types. */
 interface StateSlotsView {
   readonly slots: number;
   readonly saved: number;

@@ -1,6 +1,6 @@
 /** Encodes text to token ids and decodes ids to text, on threads of its own. A model folder without a tokenizer serves token ids only. */
 import { Failure, messageOf } from '../base/failure.ts';
-import type { Thread, Threads } from '../base/threads.ts';
+import type { Thread, ThreadModule, Threads } from '../base/threads.ts';
 import type { Model } from '../model/model_folder.ts';
 import type { TextFiles } from '../model/text_files.ts';
 import { charactersOf, escapedBytes } from '../model/token_bytes.ts';
@@ -8,7 +8,7 @@ import type { TemplateInput } from './template_input.ts';
 import type { ChatInput, ChatPrompt, TextPrompt } from './prompts.ts';
 import { generatedTokens, type Answer } from './encoder/generated_token_cache.ts';
 import type { OutputFacts, TokenizerInput, TokenizerTools } from './tokenizer_tools.ts';
-import { startWorkers, tokenizerModule, type TokenizerModule, type Workers } from './tokenizer_threads.ts';
+import { startWorkers, tokenizerModule, type Workers } from './tokenizer_threads.ts';
 
 /**
  * A prompt with more UTF-16 code units goes to the thread for long prompts, where it delays no short one. Encoding takes a millisecond
@@ -66,7 +66,7 @@ export class TextCodec {
     threads: Threads,
     onDeath: (error: Error) => void,
     input: Omit<TokenizerInput, keyof TextFiles> = {},
-    module: TokenizerModule = tokenizerModule,
+    module: ThreadModule = tokenizerModule,
   ): Promise<TextCodec> {
     const texts = await model.readTexts();
     if (!texts) return new TextCodec(undefined, 0);

@@ -22,11 +22,8 @@ export interface Workers {
   readonly onDeath: (error: Error) => void;
 }
 
-/** Location of a module whose `start` returns a tokenizer's tools, or more. */
-export type TokenizerModule = ThreadModule;
-
 /** A thread that is a tokenizer and nothing else. */
-export const tokenizerModule: TokenizerModule = { url: new URL('./tokenizer_worker.js', import.meta.url) };
+export const tokenizerModule: ThreadModule = { url: new URL('./tokenizer_worker.js', import.meta.url) };
 
 /** A tokenizer thread that starts when it is first needed. */
 class LateTokenizer {
@@ -75,7 +72,7 @@ class LateTokenizer {
 export async function startWorkers(
   path: string,
   input: TokenizerInput,
-  module: TokenizerModule,
+  module: ThreadModule,
   threads: Threads,
   onDeath: (error: Error) => void,
 ): Promise<Workers> {
@@ -109,7 +106,7 @@ async function startLong(
 async function startTokenizer(
   path: string,
   texts: TokenizerInput,
-  module: TokenizerModule,
+  module: ThreadModule,
   threads: Threads,
   onDeath: (error: Error) => void,
 ): Promise<Thread<TokenizerTools>> {

@@ -7,6 +7,7 @@ import type {
   TargetParts,
 } from '../../../shared/protocol/request_detail.ts';
 import type { Explanation, Prediction, Rejection, Targets } from '../../../shared/placement/policy.ts';
+import { inThousandths, rounded } from './report_json.ts';
 
 /** Predicted and real values of one request; undefined where one of both is not known. */
 export interface ComparedValues {
@@ -22,7 +23,7 @@ export interface ComparedValues {
 /** Returns predicted and real values for JSON; null where one of both is not known. */
 export function comparedJson({ ttftMs, tbtMs, cachedTokens, outputTokens }: ComparedValues): PredictionParts {
   const both = (value: Compared | undefined): Compared | null =>
-    value ? { predicted: thousandths(value.predicted), real: thousandths(value.real) } : null;
+    value ? { predicted: inThousandths(value.predicted), real: inThousandths(value.real) } : null;
   return {
     ttft_ms: both(ttftMs),
     tbt_ms: both(tbtMs),
@@ -90,12 +91,4 @@ function predictionJson(prediction: Prediction | undefined): PlacementPrediction
     total_ms: rounded(totalMs),
     cached_tokens: cachedTokens,
   };
-}
-
-function rounded(value: number | undefined): number | null {
-  return value === undefined ? null : thousandths(value);
-}
-
-function thousandths(value: number): number {
-  return Math.round(value * 1_000) / 1_000;
 }

@@ -12,12 +12,12 @@ export function partsJson({
   transport,
 }: Record<keyof TtftBreakdown, number>): TtftBreakdown {
   return {
-    router: rounded(router),
-    failover: rounded(failover),
-    queue: rounded(queue),
-    load: rounded(load),
-    compute: rounded(compute),
-    transport: rounded(transport),
+    router: inThousandths(router),
+    failover: inThousandths(failover),
+    queue: inThousandths(queue),
+    load: inThousandths(load),
+    compute: inThousandths(compute),
+    transport: inThousandths(transport),
   };
 }
 
@@ -29,9 +29,9 @@ export function reportJson(report: Report): StageReport {
     computed_tokens: report.computedTokens,
     sources: report.sources ? sourcesJson(report.sources) : null,
     fetched_bytes: report.fetchedBytes,
-    queue_ms: rounded(report.queueMs) ?? 0,
-    load_ms: rounded(report.loadMs) ?? 0,
-    compute_ms: rounded(report.computeMs) ?? 0,
+    queue_ms: inThousandths(report.queueMs),
+    load_ms: inThousandths(report.loadMs),
+    compute_ms: inThousandths(report.computeMs),
   };
 }
 
@@ -40,7 +40,12 @@ function sourcesJson(sources: NonNullable<Report['sources']>): NonNullable<Stage
   return { device, dram, instance, store_dram, store_disk, handoff };
 }
 
-/** Returns milliseconds with three digits behind the point; null where they are not known. */
-export function rounded(ms: number | undefined): number | null {
-  return ms === undefined ? null : Math.round(ms * 1_000) / 1_000;
+/** Returns a value with three digits behind the point. */
+export function inThousandths(value: number): number {
+  return Math.round(value * 1_000) / 1_000;
+}
+
+/** Returns a value with three digits behind the point; null where it is not known. */
+export function rounded(value: number | undefined): number | null {
+  return value === undefined ? null : inThousandths(value);
 }

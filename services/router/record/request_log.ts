@@ -13,7 +13,7 @@ import type { RequestFull } from '../../../shared/protocol/request_detail.ts';
 import type { Prediction, Rejection, Targets } from '../../../shared/placement/policy.ts';
 import type { MissTokens, PromptMisses } from './miss_reasons.ts';
 import { comparedJson, explanationJson, targetsJson, type ComparedValues } from './explained_placement.ts';
-import { partsJson, reportJson, rounded } from './report_json.ts';
+import { inThousandths, partsJson, reportJson, rounded } from './report_json.ts';
 import { NO_SOURCES, NO_TOKENS, type AttemptEntry, type RequestCounts } from './request_counts.ts';
 import type { RequestSpans } from './request_spans.ts';
 import { unquoted } from './unquoted.ts';
@@ -269,7 +269,7 @@ export class RequestTrace {
       fetched_bytes: fetchedBytes,
       ttft_ms: rounded(this.ttftMs),
       ttft_parts_ms: this.ttft ? partsJson(this.ttft) : null,
-      total_ms: rounded(this.totalMs ?? this.elapsedMs) ?? 0,
+      total_ms: inThousandths(this.totalMs ?? this.elapsedMs),
       predictions: comparedJson(this.compared),
       ...targetsJson(this.expected),
       attempts: this.attempts.map(({ decode, reason, explanation, outcome, report, prefills }) => ({
