@@ -22,7 +22,8 @@ import type { ApiContext } from './api/api_context.ts';
 import { Observer } from './observe/observer.ts';
 import { Exposition } from './metrics/exposition.ts';
 import type { RouterConfig } from './options.ts';
-import { Surfaces } from './surfaces/endpoints.ts';
+import { Surfaces } from './api/surfaces.ts';
+import { surfaces as allSurfaces } from './surfaces/registry.ts';
 import { ServedModels } from './served_models.ts';
 
 const SHUTDOWN_GRACE_MS = 500;
@@ -138,7 +139,7 @@ async function build(
       const bind = config.bind || '127.0.0.1:8000';
       const { first, ...shown } = serving.shown(givenNames);
       const ownAddress = config.advertise || address;
-      const surfaces = new Surfaces(clock);
+      const surfaces = new Surfaces(allSurfaces, { clock, index, view });
       const own = { surfaces, config, view, index, blocks, policy, losses, bus, observer, exposition };
       const listening = await listenHttp(bind, { context: first, ...shown, ...own, address: ownAddress });
       closeHttp = listening.close;

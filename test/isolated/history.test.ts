@@ -10,6 +10,7 @@ import { RequestCounts } from '../../services/router/record/request_counts.ts';
 import { RequestLog } from '../../services/router/record/request_traces.ts';
 import type { InstanceLoad, Role } from '../../shared/protocol/membership.ts';
 import { SimulatedClock } from '../sim/simulated_clock.ts';
+import { kindOf } from '../support/request_kind.ts';
 
 setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;
@@ -88,7 +89,7 @@ test('requests are counted by second for the cluster and their model, with times
   });
   const instance = node('d1');
   world.tick([instance]);
-  const trace = log.open('r', '/v1/completions', { clientId: undefined, traceId: undefined });
+  const trace = log.open('r', kindOf('/v1/completions'), { clientId: undefined, traceId: undefined });
   [trace.model, trace.promptTokens, trace.counts] = ['m', 100, new RequestCounts(100)];
   const times = { queueMs: 0, loadMs: 0, computeMs: 0, fetchedBytes: 0, links: [], sources: null };
   trace.counts.begin('d1', 'why').report = { cachedTokens: 64, fetchedTokens: 0, computedTokens: 36, ...times };
@@ -193,7 +194,7 @@ test('3,600 ticks with requests leave the heap where it was', async () => {
     for (let i = 0; i < numTicks; i++) {
       await clock.run(clock.nowMs() + 1_000);
       heard(instance, i);
-      const trace = log.open(`r${i}`, '/v1/completions', { clientId: undefined, traceId: undefined });
+      const trace = log.open(`r${i}`, kindOf('/v1/completions'), { clientId: undefined, traceId: undefined });
       trace.model = 'm';
       trace.firstToken(undefined);
       history.onFirstToken(trace);
@@ -235,7 +236,7 @@ test('an embedding is a request with a prompt, and no output', () => {
   log.listen(world.history);
   world.tick([]);
   for (const endpoint of ['/v1/embeddings', '/v1/completions']) {
-    const trace = log.open(endpoint, endpoint, { clientId: undefined, traceId: undefined });
+    const trace = log.open(endpoint, kindOf(endpoint), { clientId: undefined, traceId: undefined });
     trace.promptTokens = 8;
     trace.counts = new RequestCounts(8);
     trace.counts.begin('d1', 'why');

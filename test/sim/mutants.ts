@@ -418,8 +418,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a slow reader is written to without end',
     file: 'services/router/api/event_stream.ts',
-    from: '|| scope.isGone',
-    to: '|| true',
+    from: 'return this.#scope.sink.isBehind && !this.#scope.isGone;',
+    to: 'return false;',
   },
   {
     name: 'a reader that stopped is waited for',
@@ -460,8 +460,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a stream ends without saying so',
     file: 'services/router/api/event_stream.ts',
-    from: 'sink.end(form.end);',
-    to: "sink.end('');",
+    from: 'this.#scope.sink.end(this.#options.form.end);',
+    to: "this.#scope.sink.end('');",
   },
   {
     name: 'usage counts a token twice',
@@ -797,13 +797,13 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a further sample has the seed of the first',
-    file: 'services/router/surfaces/openai/common.ts',
+    file: 'services/router/api/new_generation.ts',
     from: 'packSeed(seed + BigInt(i + 1))',
     to: 'packSeed(seed)',
   },
   {
     name: 'a further sample counts the prompt again',
-    file: 'services/router/surfaces/openai/common.ts',
+    file: 'services/router/api/new_generation.ts',
     from: 'counts: new RequestCounts(0)',
     to: 'counts: new RequestCounts(first.promptTokens.length)',
   },

@@ -43,7 +43,7 @@ import type { Role } from '../../shared/protocol/membership.ts';
 import type { FetchReply, FetchRequest, OfferReply, OfferRequest } from '../../shared/protocol/messages.ts';
 import { unpackHashes } from '../../shared/protocol/packing.ts';
 import { BodyReader } from '../../services/router/api/body_reader.ts';
-import { bodyKinds } from '../../services/router/surfaces/body_kinds.ts';
+import { bodyKinds } from '../../services/router/surfaces/registry.ts';
 import type { PolicyName } from '../../shared/placement/policy_registry.ts';
 import { options as routerOptions } from '../../services/router/options.ts';
 import { startRouter, type HttpApp } from '../../services/router/router.ts';

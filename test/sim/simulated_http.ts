@@ -3,7 +3,7 @@
  * dies resets its connections.
  */
 import assert from 'node:assert/strict';
-import type { EndpointPath } from '../../services/router/surfaces/endpoints.ts';
+import type { Path } from '../../services/router/api/surface.ts';
 import type { Sink, TargetTexts } from '../../services/router/api/exchange.ts';
 import type { HttpApp, ListenHttp } from '../../services/router/router.ts';
 import type { SimFabric } from './simulated_network.ts';
@@ -88,7 +88,7 @@ export class SimHttp {
   }
 
   /** Sends a request with these targets in its headers, and resolves at the end of its answer. */
-  ask(path: EndpointPath, body: string, reader: Reader, targets: TargetTexts = {}): Promise<Answer> {
+  ask(path: Path, body: string, reader: Reader, targets: TargetTexts = {}): Promise<Answer> {
     return new Promise((resolve) => {
       // A router is chosen at random, as by a load balancer.
       const { routers } = this;
@@ -158,7 +158,7 @@ class SimExchange implements Sink {
     }
   }
 
-  serve(path: EndpointPath, text: string, targets: TargetTexts): void {
+  serve(path: Path, text: string, targets: TargetTexts): void {
     const { context, surfaces } = this.#app;
     const bodySlot = context.bodies.begin(text.length);
     bodySlot.add(Buffer.from(text));

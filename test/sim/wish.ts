@@ -2,11 +2,11 @@
 import { projectPath } from '../support/project.ts';
 import type { Random } from '../../shared/base/random.ts';
 import { greedy } from '../support/request.ts';
-import type { EndpointPath } from '../../services/router/surfaces/endpoints.ts';
+import type { Path } from '../../services/router/api/surface.ts';
 import { REPLACEMENT } from '../../shared/model/token_bytes.ts';
 import { readTextFiles } from '../../shared/model/text_files.ts';
 import { PromptTools } from '../../services/router/api/prompt_tools.ts';
-import { promptBodyKinds } from '../../services/router/surfaces/body_kinds.ts';
+import { bodyKinds } from '../../services/router/surfaces/registry.ts';
 import type { TokenConstraintMessage } from '../../shared/protocol/messages.ts';
 import { plainRun, SIM_VOCAB, type PlainRun } from './simulated_device.ts';
 import { drawEmbedding, faultOfEmbeddings, type ExpectedEmbedding } from './embedding_wish.ts';
@@ -17,7 +17,7 @@ const EOS = 1;
 /** The longest prompt and output together that simulated models have. */
 export const MAX_LENGTH = 100;
 /** Tokenizers hold nothing of a request: one serves every process of every seed. */
-const simTokenizer = new PromptTools(readTextFiles(simModel), promptBodyKinds);
+const simTokenizer = new PromptTools(readTextFiles(simModel), bodyKinds);
 
 /**
  * Tokenizer of a process's thread. Its list of added ids is empty, since answers would otherwise be remembered from one seed to
@@ -43,7 +43,7 @@ interface Expected {
 }
 
 export interface Wish {
-  readonly path: EndpointPath;
+  readonly path: Path;
   readonly body: Record<string, unknown>;
   readonly salt: string;
   readonly expected: readonly Expected[];

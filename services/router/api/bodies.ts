@@ -8,7 +8,7 @@ import type { BodyKind, ParsedBody, PromptBodyKind } from './body_kind.ts';
 import type { BodyReader } from './body_reader.ts';
 import type { TextCodec } from '../../../shared/text/text.ts';
 import type { PromptTools, ReadPromptBody } from './prompt_tools.ts';
-import { ParameterFailure, type BodyLimits } from './parameter_failure.ts';
+import { ParameterFailure, type BodyLimits, type Refusal } from './parameter_failure.ts';
 
 /**
  * Body bytes per token of the longest context: a token id in JSON takes up to 8 bytes, a token's text seldom more; the rest is escapes
@@ -137,9 +137,8 @@ export class Bodies {
     const limits = this.#limits();
     try {
       if (bytes.length <= SMALL_BYTES) return kind.read(bytes, limits);
-      const { body: parsed, refused } = await this.#worker.call('read', { kind: kind.name, bytes, limits }, signal);
-      if (refused) throw new ParameterFailure(refused.message, refused.param, refused.code);
-      return parsed as B;
+      const read = await this.#worker.call('read', { kind: kind.name, bytes, limits }, signal);
+      return accepted(read).body as B;
     } finally {
       body.release();
     }
@@ -165,8 +164,7 @@ export class Bodies {
       const { maxCharacters } = codec;
       const thread = await codec.encoderOf<PromptTools>(bytes.length);
       const read = await thread.call('readPrompts', { kind: kind.name, bytes, limits, model, maxCharacters }, signal);
-      if ('refused' in read) throw new ParameterFailure(read.refused.message, read.refused.param, read.refused.code);
-      return read as ReadPromptBody<B>;
+      return accepted(read) as ReadPromptBody<B>;
     } finally {
       body.release();
     }
@@ -177,11 +175,19 @@ export class Bodies {
   }
 }
 
+/** Returns what a thread has read. @throws ParameterFailure for a body that it refuses */
+function accepted<T extends object>(read: T | { readonly refused: Refusal }): T {
+  if (!('refused' in read)) return read;
+  const { message, param, code } = read.refused;
+  throw new ParameterFailure(message, param, code);
+}
+
 const LOOKED_AT = 64;
 
 /** Whether the prompt seems to be token ids. A wrong guess only changes which thread parses the body. */
-function holdsIds(bytes: Buffer, { idsKey: key }: Pick<PromptBodyKind, 'idsKey'>): boolean {
-  if (!key) return false;
-  const at = bytes.indexOf(key) + key.length;
-  return at >= key.length && /^\s*:\s*\[[\s[]*\d/.test(bytes.toString('latin1', at, at + LOOKED_AT));
+function holdsIds(bytes: Buffer, { idsField: field }: Pick<PromptBodyKind, 'idsField'>): boolean {
+  if (field === undefined) return false;
+  const { length } = field;
+  const at = bytes.indexOf(`"${field}"`) + length + 2;
+  return at >= length + 2 && /^\s*:\s*\[[\s[]*\d/.test(bytes.toString('latin1', at, at + LOOKED_AT));
 }

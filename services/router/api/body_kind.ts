@@ -7,11 +7,17 @@ import type { BodyLimits } from './parameter_failure.ts';
 export interface ParsedBody {
   /** Name of the model that the request is for; undefined or empty: the router's first. */
   readonly model: string | undefined;
+  /** The client's id of the request; left out by kinds that have none. */
+  readonly requestId?: string | undefined;
+  /** Unknown keys of the body, which are ignored and named to the client. */
+  readonly ignored: readonly string[];
 }
 
 /** A kind of request body. */
 export interface BodyKind<B extends ParsedBody = ParsedBody> {
   readonly name: string;
+  /** Fields that it reads before a schema has checked them: its prompts, in whatever form. Its surface's schemas must have them. */
+  readonly fields?: readonly string[];
   /** Parses and validates a body. @throws ParameterFailure naming the refused parameter */
   read(bytes: Uint8Array, limits: BodyLimits): B;
 }
@@ -35,6 +41,11 @@ export interface BodyPrompts<B extends ParsedBody = ParsedBody> {
 export interface PromptBodyKind<B extends ParsedBody = ParsedBody> extends BodyKind<B> {
   /** Returns the prompts of a body; undefined where the thread that read it cannot know all of them. */
   prompts(body: B): BodyPrompts<B> | undefined;
-  /** Key under which the body may have token ids, with its quotes; undefined: it has none. */
-  readonly idsKey?: Buffer;
+  /** Field that may have token ids; left out: none has. */
+  readonly idsField?: string;
+}
+
+/** Whether a kind of body has prompts. */
+export function hasPrompts(kind: BodyKind): kind is PromptBodyKind {
+  return 'prompts' in kind;
 }

@@ -1,28 +1,25 @@
 /** The thread that parses large bodies. */
-import type { BodyKind, ParsedBody } from './body_kind.ts';
-import { refusalOf, type BodyLimits, type Refusal } from './parameter_failure.ts';
+import type { BodyKind } from './body_kind.ts';
+import { KnownKinds } from './known_kinds.ts';
+import type { BodyLimits } from './parameter_failure.ts';
 
-/**
- * Service of the body thread: parses and validates bodies of some kinds. A ParameterFailure is returned as `refused`, because failures do
- * not cross threads.
- */
+/** Service of the body thread: parses and validates bodies of some kinds. */
 export class BodyReader {
-  readonly #kinds: ReadonlyMap<string, BodyKind>;
+  readonly #kinds: KnownKinds;
 
   constructor(kinds: readonly BodyKind[]) {
-    this.#kinds = new Map(kinds.map((kind) => [kind.name, kind]));
+    this.#kinds = new KnownKinds(kinds);
   }
 
-  read({ kind, bytes, limits }: { kind: string; bytes: Uint8Array; limits: BodyLimits }): {
-    readonly body?: ParsedBody;
-    readonly refused?: Refusal;
-  } {
-    const known = this.#kinds.get(kind);
-    if (!known) throw new Error(`no kind of body is named ${kind}`);
-    try {
-      return { body: known.read(bytes, limits) };
-    } catch (error) {
-      return { refused: refusalOf(error) };
-    }
+  read({
+    kind,
+    bytes,
+    limits,
+  }: {
+    kind: string;
+    bytes: Uint8Array;
+    limits: BodyLimits;
+  }): ReturnType<KnownKinds['read']> {
+    return this.#kinds.read(kind, bytes, limits);
   }
 }

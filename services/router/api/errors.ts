@@ -3,6 +3,8 @@ import { errorStatus, Failure } from '../../../shared/base/failure.ts';
 
 /** Form of the errors of an API. `requestId` names the request; null when it has no name yet. */
 export interface ErrorForm {
+  /** JSON schema of the body of an error response, and its name in the description of the API. */
+  readonly schema: { readonly name: string; readonly json: object };
   /** Returns the body of an error response. */
   body(error: unknown, requestId: string | null): object;
   /** Returns the headers of an error response. */

@@ -21,63 +21,130 @@ export interface EventStreamOptions {
 
 /** Text of an API's events. */
 export interface EventForm {
+  readonly contentType: string;
   /** Returns the text of an event with this value. */
   event(value: unknown): string;
-  /** Sent while there is no event. */
+  /** Sent while there is no event; empty: nothing is. */
   readonly keepAlive: string;
   /** Sent behind the last event. */
   readonly end: string;
 }
 
+/** Content type of server-sent events. */
+export const eventStreamType = 'text/event-stream; charset=utf-8';
+
 /** Milliseconds until the first comment of a stream on which nothing was sent: clients wait less long for headers than for events. */
 const FIRST_MS = 2_000;
 
 /**
- * Sends each event as a server-sent event, with keep-alive comments between them and the form's end. @throws Failure
- * `deadline_exceeded` when the reader stalls, `cancelled` when the request ends; errors of `events` are passed on.
+ * One stream of events to a reader, with keep-alive comments between them. Whoever sends waits for {@link EventStream.room} after each delta
+ * of an answer, and closes the stream when nothing more comes.
  */
-export async function sendEvents(
-  events: AsyncGenerator,
-  scope: RequestScope,
-  { clock, stalledReaderMs, keepAliveMs, headers, form }: EventStreamOptions,
-): Promise<void> {
-  const { sink } = scope;
-  const begin = (): void => {
+export class EventStream {
+  readonly #scope: Pick<RequestScope, 'sink' | 'signal' | 'isGone'>;
+  readonly #options: EventStreamOptions;
+  readonly #over = new AbortController();
+  /** Texts of one delta of an answer at most, for a reader that is behind (P1). */
+  readonly #waiting: string[] = [];
+  #lastMs: number;
+  #hasSent = false;
+  #isBroken = false;
+
+  constructor(scope: Pick<RequestScope, 'sink' | 'signal' | 'isGone'>, options: EventStreamOptions) {
+    this.#scope = scope;
+    this.#options = options;
+    this.#lastMs = options.clock.nowMs();
+    if (options.keepAliveMs > 0 && options.form.keepAlive !== '') void this.#sendComments();
+  }
+
+  /** Whether an event was sent that can still be followed by others. */
+  get canGoOn(): boolean {
+    return this.#hasSent && !this.#isBroken;
+  }
+
+  /** Sends an event; to a reader that is behind, with the next call of {@link room}. */
+  send(event: unknown): void {
+    const text = this.#options.form.event(event);
+    if (this.#waiting.length > 0 || this.#isBehind) this.#waiting.push(text);
+    else this.#write(text);
+  }
+
+  /**
+   * Waits for a reader that is behind, and sends the rest of the delta; undefined while there is room. Rejects with Failure
+   * `deadline_exceeded` when the reader stalls, `cancelled` when the request ends.
+   */
+  room(): Promise<void> | undefined {
+    return this.#waiting.length > 0 || this.#isBehind ? this.#catchUp() : undefined;
+  }
+
+  /** Ends the stream, after its last event. */
+  end(): void {
+    this.#begin();
+    this.#scope.sink.end(this.#options.form.end);
+  }
+
+  /** Sends no more comments. A second call does nothing. */
+  close(): void {
+    this.#over.abort(DONE);
+  }
+
+  get #isBehind(): boolean {
+    return this.#scope.sink.isBehind && !this.#scope.isGone;
+  }
+
+  async #catchUp(): Promise<void> {
+    const { clock, stalledReaderMs } = this.#options;
+    try {
+      for (;;) {
+        if (this.#isBehind) await drained(this.#scope, clock, stalledReaderMs);
+        const text = this.#waiting.shift();
+        if (text === undefined) return;
+        this.#write(text);
+      }
+    } catch (error) {
+      this.#isBroken = true;
+      throw error;
+    }
+  }
+
+  #write(text: string): void {
+    this.#begin();
+    this.#hasSent = true;
+    this.#lastMs = this.#options.clock.nowMs();
+    this.#scope.sink.write(text);
+  }
+
+  #begin(): void {
+    const { sink } = this.#scope;
+    const { form, headers } = this.#options;
     if (sink.hasBegun) return;
-    sink.begin(200, { 'content-type': 'text/event-stream; charset=utf-8', 'cache-control': 'no-cache', ...headers() });
-  };
-  const over = new AbortController();
-  let lastMs = clock.nowMs();
-  const sendComments = async (): Promise<void> => {
-    while (!over.signal.aborted) {
-      const restMs = lastMs + (sink.hasBegun ? keepAliveMs : Math.min(keepAliveMs, FIRST_MS)) - clock.nowMs();
+    sink.begin(200, { 'content-type': form.contentType, 'cache-control': 'no-cache', ...headers() });
+  }
+
+  async #sendComments(): Promise<void> {
+    const { clock, keepAliveMs, form } = this.#options;
+    const { sink } = this.#scope;
+    const over = this.#over.signal;
+    while (!over.aborted) {
+      const restMs = this.#lastMs + (sink.hasBegun ? keepAliveMs : Math.min(keepAliveMs, FIRST_MS)) - clock.nowMs();
       if (restMs > 0) {
-        await clock.sleep(restMs, over.signal);
+        await clock.sleep(restMs, over);
         continue;
       }
-      lastMs = clock.nowMs();
-      if (scope.isGone || sink.isBehind) continue;
-      begin();
+      this.#lastMs = clock.nowMs();
+      if (this.#scope.isGone || sink.isBehind) continue;
+      this.#begin();
       sink.write(form.keepAlive);
     }
-  };
-  if (keepAliveMs > 0) void sendComments();
-  try {
-    let event = await events.next();
-    begin();
-    for (; !event.done; event = await events.next()) {
-      lastMs = clock.nowMs();
-      if (sink.write(form.event(event.value)) || scope.isGone) continue;
-      await drained(scope, clock, stalledReaderMs);
-    }
-    sink.end(form.end);
-  } finally {
-    over.abort(DONE);
   }
 }
 
 /** Waits until the reader has caught up. @throws Failure when the reader takes nothing for `timeoutMs`, or the request ends. */
-async function drained({ sink, signal }: RequestScope, clock: Clock, timeoutMs: number): Promise<void> {
+async function drained(
+  { sink, signal }: Pick<RequestScope, 'sink' | 'signal'>,
+  clock: Clock,
+  timeoutMs: number,
+): Promise<void> {
   const waiting = linkSignals(signal);
   const room = sink.drained(waiting.signal).then(() => {
     waiting.abort();

@@ -2,8 +2,9 @@
 import { Failure } from '../../../shared/base/failure.ts';
 import type { PromptLimits } from '../../../shared/text/prompts.ts';
 import { TokenizerTools, type TokenizerInput } from '../../../shared/text/tokenizer_tools.ts';
-import type { BodyPrompts, ParsedBody, PromptBodyKind } from './body_kind.ts';
-import { refusalOf, type BodyLimits, type Refusal } from './parameter_failure.ts';
+import { hasPrompts, type BodyKind, type BodyPrompts, type ParsedBody } from './body_kind.ts';
+import { KnownKinds } from './known_kinds.ts';
+import type { BodyLimits, Refusal } from './parameter_failure.ts';
 
 /** A request body to parse, whose prompts are then encoded. */
 export interface PromptBodyJob {
@@ -31,17 +32,14 @@ export interface ReadPromptBody<B = ParsedBody> {
 
 /** The tokenizer of a model, which also reads bodies of some kinds. */
 export class PromptTools extends TokenizerTools {
-  readonly #kinds: ReadonlyMap<string, PromptBodyKind>;
+  readonly #kinds: KnownKinds;
 
-  constructor(input: TokenizerInput, kinds: readonly PromptBodyKind[]) {
+  constructor(input: TokenizerInput, kinds: readonly BodyKind[]) {
     super(input);
-    this.#kinds = new Map(kinds.map((kind) => [kind.name, kind]));
+    this.#kinds = new KnownKinds(kinds);
   }
 
-  /**
-   * Parses a body and encodes its prompts. Errors in the body are the client's; they are returned as values, which cross threads
-   * complete.
-   */
+  /** Parses a body and encodes its prompts. Errors in the body are the client's, and are returned as values. */
   readPrompts({
     kind: name,
     bytes,
@@ -49,16 +47,12 @@ export class PromptTools extends TokenizerTools {
     model,
     maxCharacters,
   }: PromptBodyJob): ReadPromptBody | { readonly refused: Refusal } {
-    const kind = this.#kinds.get(name);
-    if (!kind) throw new Error(`no kind of body is named ${name}`);
-    let body: ParsedBody;
-    try {
-      body = kind.read(bytes, limits);
-    } catch (error) {
-      return { refused: refusalOf(error) };
-    }
+    const kind = this.#kinds.find(name);
+    const read = this.#kinds.read(name, bytes, limits);
+    if ('refused' in read) return read;
+    const { body } = read;
     if ((body.model ?? '') !== '' && body.model !== model) return { body, prompts: undefined };
-    const prompts = kind.prompts(body);
+    const prompts = hasPrompts(kind) ? kind.prompts(body) : undefined;
     if (!prompts) return { body, prompts: undefined };
     try {
       return { body: prompts.isEchoing ? body : prompts.withoutText(), ...this.#encoded(prompts, maxCharacters) };

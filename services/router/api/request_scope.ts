@@ -9,6 +9,7 @@ import { Failure } from '../../../shared/base/failure.ts';
 import { linkSignals, type Link } from '../../../shared/base/signal.ts';
 import type { Targets } from '../../../shared/placement/policy.ts';
 import type { Body } from './bodies.ts';
+import type { RequestKind } from '../record/request_kind.ts';
 import type { RequestTrace } from '../record/request_log.ts';
 import type { ApiContext } from './api_context.ts';
 import { jsonType } from './errors.ts';
@@ -20,6 +21,13 @@ import { parseTargets } from './request_targets.ts';
  * as a write to a slow reader.
  */
 const DEADLINE_GRACE_MS = 1_000;
+
+/** Bounds of requests that take no place of others. */
+export interface ScopeBounds {
+  readonly timeoutMs: number;
+  /** Returns the error of a request that took over `timeoutMs`. */
+  readonly late: () => Failure;
+}
 
 /**
  * Lifetime of one HTTP request: its abort signal, deadline, request traces and generators, all released by {@link
@@ -36,6 +44,8 @@ export class RequestScope {
   readonly #context: ApiContext;
   /** Failure of the headers, which {@link open} throws. */
   readonly #invalid: Failure | undefined;
+  /** Whether admission counts the request. */
+  readonly #isAdmitted: boolean;
   readonly #link: Link;
   readonly #gone: AbortSignal;
   readonly #over = new AbortController();
@@ -45,7 +55,8 @@ export class RequestScope {
   readonly #generators: AsyncGenerator[] = [];
   #names: RequestNames;
 
-  constructor(context: ApiContext, { names, targets, body, gone, sink }: Exchange) {
+  /** `bounds`: those of an endpoint that takes no place of requests. */
+  constructor(context: ApiContext, { names, targets, body, gone, sink }: Exchange, bounds?: ScopeBounds) {
     const { clock, requestTimeoutMs, ending } = context;
     this.#context = context;
     this.#names = names;
@@ -55,11 +66,13 @@ export class RequestScope {
     const parsed = parseTargets(targets);
     this.targets = parsed.targets;
     this.#invalid = parsed.failure;
-    const timeoutMs = Math.min(requestTimeoutMs, this.targets.totalMs ?? Infinity);
+    const timeoutMs = bounds?.timeoutMs ?? Math.min(requestTimeoutMs, this.targets.totalMs ?? Infinity);
+    this.#isAdmitted = bounds === undefined;
     this.untilMs = clock.nowMs() + timeoutMs;
     this.#link = linkSignals(gone, ending);
-    void clock.sleep(timeoutMs + DEADLINE_GRACE_MS, this.#over.signal).then(() => {
-      this.#link.abort(new Failure('deadline_exceeded', `the request took over ${timeoutMs} ms`));
+    const late = (): Failure => new Failure('deadline_exceeded', `the request took over ${timeoutMs} ms`);
+    void clock.sleep(timeoutMs + (bounds ? 0 : DEADLINE_GRACE_MS), this.#over.signal).then(() => {
+      this.#link.abort((bounds?.late ?? late)());
     });
   }
 
@@ -86,13 +99,13 @@ export class RequestScope {
    * Opens a trace of this request, which is closed with the scope. @throws Failure `overloaded` when too many requests are in flight,
    * ParameterFailure when a header of the request is not allowed.
    */
-  open(endpoint: string): RequestTrace {
+  open(kind: RequestKind): RequestTrace {
     const { admission, requests, newId } = this.#context;
     if (this.#invalid) throw this.#invalid;
-    admission.enter();
-    const trace = requests.open(newId(), endpoint, this.#names, this.#traces[0]);
+    if (this.#isAdmitted) admission.enter();
+    const trace = requests.open(newId(), kind, this.#names, this.#traces[0]);
     this.#traces.push(trace);
-    this.#admitted.set(trace.id, new Set([trace]));
+    if (this.#isAdmitted) this.#admitted.set(trace.id, new Set([trace]));
     return trace;
   }
 

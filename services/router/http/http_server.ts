@@ -3,20 +3,18 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import fastify, { type FastifyInstance, type FastifyReply } from 'fastify';
 import { errorStatus, Failure, messageOf } from '../../../shared/base/failure.ts';
-import { noBody, type Bodies, type Body } from '../api/bodies.ts';
+import type { Bodies } from '../api/bodies.ts';
 import type { RouterMetrics } from '../metrics/metrics.ts';
-import { errorFormOf } from '../surfaces/error_form.ts';
-import { errorHeaders } from '../api/errors.ts';
-import { errorBody } from '../surfaces/openai/errors.ts';
+import type { ErrorForm } from '../api/errors.ts';
 import type { HttpApp, ListenHttp } from '../router.ts';
 import { Cors } from './cors.ts';
 import { countRequests } from './http_counts.ts';
-import { namesOf, withClient } from './http_exchange.ts';
-import { addInsideRoutes } from './inside_routes.ts';
+import { namesOf } from './http_exchange.ts';
+import { addInsideRoutes, addWatchRoutes } from './inside_routes.ts';
 import { addModelRoutes } from './model_routes.ts';
-import { addResponseRoutes } from './response_routes.ts';
 import { PageGuard } from './page_guard.ts';
-import { readBody, withBody } from './read_body.ts';
+import { readBody } from './read_body.ts';
+import { addKeptRoutes, addSurfaces, type ErrorHandlers } from './surface_routes.ts';
 
 /** Milliseconds between checks for connections whose request arrives too slowly. */
 const CHECK_CONNECTIONS_MS = 1_000;
@@ -31,7 +29,10 @@ const withoutCompilers = {
 };
 
 function createHttpServer(httpApp: HttpApp): FastifyInstance {
-  const { context, config } = httpApp;
+  const { context, config, surfaces } = httpApp;
+  const { usualErrors } = surfaces;
+  /** Returns the form of the errors of a request whose route is not known. */
+  const formOf = ({ request: { url } }: FastifyReply): ErrorForm => surfaces.errorFormOf(url);
   const app = fastify({
     logger: false,
     schemaController: { compilersFactory: withoutCompilers },
@@ -41,10 +42,10 @@ function createHttpServer(httpApp: HttpApp): FastifyInstance {
     // A request without a Host is refused below, in OpenAI's shape.
     http: { connectionsCheckingInterval: CHECK_CONNECTIONS_MS, requireHostHeader: false },
     frameworkErrors: (error, _request, reply) => {
-      answerError(helpful(error), reply, context.metrics);
+      answerError(helpful(error), reply, context.metrics, formOf(reply));
     },
     clientErrorHandler: (error, socket) => {
-      answerClientError(error, socket, context.metrics);
+      answerClientError(error, socket, context.metrics, usualErrors);
     },
   });
   // A client that closes its side after the request still reads the answer; withClient finds out who is there.
@@ -55,15 +56,16 @@ function createHttpServer(httpApp: HttpApp): FastifyInstance {
   app.server.maxConnections = config.max_connections;
   endStalled(app.server);
   app.setErrorHandler((error, _request, reply) => {
-    answerError(helpful(error), reply, context.metrics);
+    answerError(helpful(error), reply, context.metrics, formOf(reply));
   });
   const cors = new Cors(config.allowed_origins);
   // Before fastify's listener, so that answers that fastify makes itself, and hijacked ones, have these headers too.
   app.server.prependListener('request', (request, response) => {
     cors.allow(request, response);
   });
-  answerUnusual(app.server, cors, context.metrics);
+  answerUnusual(app.server, cors, context.metrics, usualErrors);
   const allowed = new Map<string, string[]>();
+  const ofOne = routeFinder(surfaces);
   countRequests(app.server, httpApp.exposition.http, context.clock, (path) =>
     [path, ofOne(path)].find((one) => allowed.has(one)),
   );
@@ -79,7 +81,7 @@ function createHttpServer(httpApp: HttpApp): FastifyInstance {
     const message = isKnown
       ? `${request.method} is not allowed for ${path}; allowed are ${methods.join(', ')}`
       : `${request.method} ${request.url.slice(0, 200)} does not exist; there are ${listed(allowed)}`;
-    answerError(Object.assign(new Error(message), { statusCode: isKnown ? 405 : 404 }), reply, context.metrics);
+    answerError(httpError(isKnown ? 405 : 404, message), reply, context.metrics, formOf(reply));
   });
   readBodies(app, context.bodies);
 
@@ -92,46 +94,66 @@ function createHttpServer(httpApp: HttpApp): FastifyInstance {
       return;
     }
     if (request.raw.httpVersion === '1.1' && request.headers.host === undefined) {
-      answerError(httpError(400, 'the request has no Host header: HTTP/1.1 needs one'), reply, context.metrics);
+      const error = httpError(400, 'the request has no Host header: HTTP/1.1 needs one');
+      answerError(error, reply, context.metrics, formOf(reply));
       return;
     }
     const { clientId } = namesOf(request.headers);
     if (clientId !== undefined) void reply.header('x-request-id', clientId);
     done();
   });
-  const { clock, admission } = context;
-  const answering = (change: 1 | -1): void => {
-    admission.answering(change);
-  };
-  for (const path of httpApp.surfaces.paths) {
-    app.post(path, withBody, async (request, reply) => {
-      reply.hijack();
-      const body = (request.body as Body | undefined) ?? noBody;
-      await withClient(request.raw, reply.raw, body, { clock, answering }, (exchange) =>
-        httpApp.surfaces.serve(context, path, exchange),
-      );
-    });
-  }
-  addModelRoutes(app, httpApp, allowed);
-  addResponseRoutes(app, httpApp.surfaces.responses);
-  addHealthRoutes(app, httpApp);
-  addInsideRoutes(app, httpApp);
+  addRoutes(app, httpApp, allowed);
   return app;
 }
 
+/** Adds all routes, whose methods `allowed` collects, each group in a scope of its own: in the order in which the error of an unknown path lists them. */
+function addRoutes(app: FastifyInstance, httpApp: HttpApp, allowed: ReadonlyMap<string, readonly string[]>): void {
+  const { metrics } = httpApp.context;
+  const handleErrors: ErrorHandlers = (scope, { errors }) => {
+    scope.setErrorHandler((error, _request, reply) => {
+      answerError(helpful(error), reply, metrics, errors);
+    });
+  };
+  const adding = (add: (scope: FastifyInstance) => void): void => {
+    void app.register((scope, _options, done) => {
+      add(scope);
+      done();
+    });
+  };
+  addSurfaces(app, httpApp, handleErrors, false);
+  adding((scope) => {
+    addModelRoutes(scope, httpApp, allowed);
+  });
+  addKeptRoutes(app, httpApp, handleErrors);
+  adding((scope) => {
+    addHealthRoutes(scope, httpApp);
+  });
+  adding((scope) => {
+    addInsideRoutes(scope, httpApp);
+  });
+  addSurfaces(app, httpApp, handleErrors, true);
+  adding((scope) => {
+    addWatchRoutes(scope, httpApp);
+  });
+}
+
 /** Refuses requests of web pages that must not reach `/api/*`. */
-function refusePages(app: FastifyInstance, { config, context }: HttpApp): void {
+function refusePages(app: FastifyInstance, { config, context, surfaces }: HttpApp): void {
   const guard = new PageGuard(config.allowed_origins);
   app.addHook('onRequest', (request, reply, done) => {
     const refusal = guard.refusal(request.raw);
     if (refusal === undefined) done();
-    else answerError(httpError(403, refusal), reply, context.metrics);
+    else answerError(httpError(403, refusal), reply, context.metrics, surfaces.errorFormOf(request.url));
   });
 }
 
-/** Returns the path of a model or of a stored answer as the route that it is one of. */
-function ofOne(path: string): string {
-  return path.replace(/^((\/v1)?\/models)\/.*$/, '$1/*').replace(/^(\/v1\/responses)\/[^/]+$/, '$1/{id}');
+/** Returns a function that returns the path of a model, or of what an endpoint keeps, as the route that it is one of. */
+function routeFinder({ routes }: HttpApp['surfaces']): (path: string) => string {
+  const kept = routes.map(({ path }): [pattern: RegExp, route: string] => [
+    new RegExp(`^${path.replace(/\{\w+\}/g, '[^/]+')}$`),
+    path,
+  ]);
+  return (path) => kept.find(([pattern]) => pattern.test(path))?.[1] ?? path.replace(/^((\/v1)?\/models)\/.*$/, '$1/*');
 }
 
 /** Installs the body parser: bodies are received as bytes, limited each and together, and parsed later by their endpoints. */
@@ -188,26 +210,24 @@ function helpful(error: unknown): unknown {
 }
 
 /** Answers requests that Node would answer itself without a body: an Expect header other than 100-continue, and CONNECT. */
-function answerUnusual(server: Server, cors: Cors, metrics: RouterMetrics): void {
+function answerUnusual(server: Server, cors: Cors, metrics: RouterMetrics, form: ErrorForm): void {
   server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => {
     const failure = httpError(417, 'the header Expect is supported with 100-continue only: leave it out');
     metrics.failed(failure);
     cors.allow(request, response);
-    const body = JSON.stringify(errorBody(failure));
-    response.writeHead(417, { ...errorHeaders(failure), 'content-length': Buffer.byteLength(body) }).end(body);
+    const body = JSON.stringify(form.body(failure, null));
+    response.writeHead(417, { ...form.headers(failure, null), 'content-length': Buffer.byteLength(body) }).end(body);
     request.resume();
   });
   server.on('connect', (_request, socket: Socket) => {
     const failure = Object.assign(new Error('CONNECT is not allowed: this is no proxy'), { code: CONNECT });
-    answerClientError(failure, socket, metrics);
+    answerClientError(failure, socket, metrics, form);
   });
 }
 
-function answerError(error: unknown, reply: FastifyReply, metrics: RouterMetrics): void {
+function answerError(error: unknown, reply: FastifyReply, metrics: RouterMetrics, form: ErrorForm): void {
   if (!(error instanceof Failure && error.code === 'cancelled')) metrics.failed(error);
-  const { url, headers } = reply.request;
-  const form = errorFormOf(url);
-  const { clientId = null } = namesOf(headers);
+  const { clientId = null } = namesOf(reply.request.headers);
   void reply.status(errorStatus(error)).headers(form.headers(error, clientId)).send(form.body(error, clientId));
 }
 
@@ -220,7 +240,12 @@ const clientStatus: Record<string, [status: string, code: number]> = {
 };
 
 /** Answers a connection whose bytes are not valid HTTP, or whose request did not arrive in time, then closes the connection. */
-function answerClientError(error: Error & { code?: string }, socket: Socket, metrics: RouterMetrics): void {
+function answerClientError(
+  error: Error & { code?: string },
+  socket: Socket,
+  metrics: RouterMetrics,
+  form: ErrorForm,
+): void {
   const { _httpMessage: answer } = socket as Socket & { _httpMessage?: { headersSent: boolean } };
   // Never write an error into an answer that has begun.
   if (error.code === 'ECONNRESET' || !socket.writable || answer?.headersSent) {
@@ -233,7 +258,7 @@ function answerClientError(error: Error & { code?: string }, socket: Socket, met
     messageOf(error);
   const failure = httpError(statusCode, message);
   metrics.failed(failure);
-  const body = JSON.stringify(errorBody(failure));
+  const body = JSON.stringify(form.body(failure, null));
   const head = `HTTP/1.1 ${status}\r\ncontent-type: application/json; charset=utf-8\r\ncontent-length: ${Buffer.byteLength(body)}\r\nconnection: close\r\n\r\n`;
   socket.end(head + body, () => {
     // Discard whatever the client still sends.

@@ -5,7 +5,7 @@ import { Exposition, scopes, type Scope } from '../metrics/exposition.ts';
 import type { EventPage } from '../../../shared/protocol/router_api.ts';
 import { EVENT_KINDS } from '../observe/event_kinds.ts';
 import type { HttpApp } from '../router.ts';
-import { addBlocksRoutes } from './blocks_routes.ts';
+import { addBlocksRoute } from './blocks_route.ts';
 import { compressed } from './compressed.ts';
 import { addDashboardRoutes } from './dashboard_routes.ts';
 import { addHistoryRoute, addStreamRoute } from './history_routes.ts';
@@ -15,7 +15,7 @@ import { addRequestRoutes } from './request_routes.ts';
 
 const DEFAULT_LISTED = 100;
 
-/** Adds the routes of metrics, the dashboard and `/api/*` to the server. */
+/** Adds the routes of metrics, requests, the pool and its blocks to the server. */
 export function addInsideRoutes(app: FastifyInstance, httpApp: HttpApp): void {
   const { decisions, hardware, exposition } = httpApp;
   type Asked = { Querystring: Query };
@@ -31,7 +31,11 @@ export function addInsideRoutes(app: FastifyInstance, httpApp: HttpApp): void {
   }));
   app.get<Asked>('/api/hardware', ({ query }) => hardware(textOf(query, 'model')));
   addClusterRoutes(app, httpApp);
-  addBlocksRoutes(app, httpApp);
+  addBlocksRoute(app, httpApp);
+}
+
+/** Adds the routes of values over time, the dashboard and a profile to the server. */
+export function addWatchRoutes(app: FastifyInstance, httpApp: HttpApp): void {
   addHistoryRoute(app, httpApp);
   addStreamRoute(app, httpApp);
   addDashboardRoutes(app);

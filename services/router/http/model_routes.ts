@@ -9,7 +9,7 @@ import { openApiDocument } from './openapi.ts';
 /** Adds the routes to a server whose routes, with their methods, `routes` collects. */
 export function addModelRoutes(
   app: FastifyInstance,
-  { context, contexts }: Pick<HttpApp, 'context' | 'contexts'>,
+  { context, contexts, surfaces }: Pick<HttpApp, 'context' | 'contexts' | 'surfaces'>,
   routes: ReadonlyMap<string, readonly string[]>,
 ): void {
   const created = Math.floor(context.clock.wallMs() / 1_000);
@@ -30,5 +30,5 @@ export function addModelRoutes(
     return { model_max_length: maxModelLen(), ...(await codec.tokenizerInfo()) };
   });
   let document: object | undefined;
-  app.get('/openapi.json', () => (document ??= openApiDocument(routes)));
+  app.get('/openapi.json', () => (document ??= openApiDocument(routes, surfaces)));
 }

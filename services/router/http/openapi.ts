@@ -5,54 +5,19 @@ import { STREAM_PARTS } from '../observe/live_stream.ts';
 import { PHASES } from '../observe/request_row.ts';
 import { scopes } from '../metrics/exposition.ts';
 import { EVENT_KINDS } from '../observe/event_kinds.ts';
-import { countSchema, messagesSchema } from '../surfaces/anthropic/message_parameters.ts';
-import { embeddingSchema } from '../surfaces/openai/embedding_parameters.ts';
-import { responseSchema } from '../surfaces/responses/response_parameters.ts';
-import {
-  chatSchema,
-  completionSchema,
-  detokenizeSchema,
-  tokenizeSchema,
-} from '../surfaces/openai/parameter_schemas.ts';
-
-const bodies = {
-  Chat: chatSchema,
-  Completion: completionSchema,
-  Messages: messagesSchema,
-  CountTokens: countSchema,
-  Tokenize: tokenizeSchema,
-  Detokenize: detokenizeSchema,
-  Response: responseSchema,
-  Embedding: embeddingSchema,
-} as const;
-type BodyName = keyof typeof bodies;
+import type { ErrorForm } from '../api/errors.ts';
+import type { Surfaces } from '../api/surfaces.ts';
 
 /** Description of a route, and the bodies that it accepts. */
 interface Operation {
   readonly summary: string;
-  readonly bodies?: readonly BodyName[];
+  readonly bodies?: readonly string[];
   /** Content type of its answer, when that is not JSON. */
   readonly type?: string;
 }
 
-const stream = 'as JSON, or with `stream` as server-sent events';
+/** The router's own routes. */
 const operations: Readonly<Record<string, Operation>> = {
-  '/v1/chat/completions': { summary: `Answers a chat ${stream}`, bodies: ['Chat'] },
-  '/v1/completions': { summary: `Continues texts or token ids, ${stream}`, bodies: ['Completion'] },
-  '/v1/embeddings': { summary: 'Embeds texts or token ids', bodies: ['Embedding'] },
-  '/v1/responses': { summary: `Answers a conversation of items ${stream}`, bodies: ['Response'] },
-  '/v1/responses/{id}': { summary: 'Returns (GET) or forgets (DELETE) a stored answer of /v1/responses' },
-  '/v1/messages': { summary: `Answers a chat in the form of Anthropic's API, ${stream}`, bodies: ['Messages'] },
-  '/v1/messages/count_tokens': {
-    summary: 'Counts the tokens that a request to /v1/messages has',
-    bodies: ['CountTokens'],
-  },
-  '/chat/completions': { summary: 'The same as /v1/chat/completions', bodies: ['Chat'] },
-  '/completions': { summary: 'The same as /v1/completions', bodies: ['Completion'] },
-  '/invocations': { summary: 'Answers a chat or a completion, by its body', bodies: ['Chat', 'Completion'] },
-  '/tokenize': { summary: 'Encodes a text, or a chat as it is encoded for an answer', bodies: ['Tokenize'] },
-  '/detokenize': { summary: 'Decodes token ids', bodies: ['Detokenize'] },
-  '/apply-template': { summary: "Renders a chat's prompt as text", bodies: ['Tokenize'] },
   '/v1/models': { summary: 'Lists the served models' },
   '/v1/models/{model}': { summary: 'Describes a served model' },
   '/models': { summary: 'The same as /v1/models' },
@@ -68,10 +33,6 @@ const operations: Readonly<Record<string, Operation>> = {
   '/api/pool': { summary: 'Health, processes, their load, the blocks in each tier, and the placement policy' },
   '/api/events': { summary: 'What happened in the cluster: members that came, went, failed or were refused; alarms' },
   '/api/blocks': { summary: 'The prefix tree of all blocks, as runs of blocks with the same holders' },
-  '/api/lookup': {
-    summary: 'Where the blocks of a prompt lie, and where it would be placed; `tokens` may stand for the prompt',
-    bodies: ['Chat', 'Completion'],
-  },
   '/api/reuse': { summary: "Hit ratio against the capacity of a model's pool, from a sample of the blocks" },
   '/api/history': { summary: 'Values of the cluster, a role, a model or a node over time' },
   '/api/stream': {
@@ -135,48 +96,27 @@ const queries: Readonly<Record<string, readonly { readonly name: string; readonl
   '/api/decisions': [{ name: 'limit', schema: { type: 'integer', minimum: 1 } }],
 };
 
-const errorSchema = {
-  type: 'object',
-  required: ['error'],
-  properties: {
-    error: {
-      type: 'object',
-      required: ['message', 'type', 'param', 'code'],
-      properties: {
-        message: { type: 'string' },
-        type: { type: 'string' },
-        param: { type: ['string', 'null'] },
-        code: { type: ['string', 'null'] },
-      },
-    },
-  },
-};
-
-const messageErrorSchema = {
-  type: 'object',
-  required: ['type', 'error', 'request_id'],
-  properties: {
-    type: { const: 'error' },
-    error: {
-      type: 'object',
-      required: ['type', 'message'],
-      properties: { type: { type: 'string' }, message: { type: 'string' } },
-    },
-    request_id: { type: ['string', 'null'] },
-  },
-};
-
 const refTo = (name: string): { readonly $ref: string } => ({ $ref: `#/components/schemas/${name}` });
 
+/** The endpoints, as far as the document describes them. */
+export type DescribedSurfaces = Pick<Surfaces, 'paths' | 'routes' | 'errorFormOf'>;
+
 /** Returns the document. `routes` has the methods of each route, with `*` at the end of one that takes a model's name. */
-export function openApiDocument(routes: ReadonlyMap<string, readonly string[]>): object {
+export function openApiDocument(routes: ReadonlyMap<string, readonly string[]>, surfaces: DescribedSurfaces): object {
   const paths: Record<string, object> = {};
+  const described = { ...operations, ...surfaceOperations(surfaces) };
+  const operationOf = (path: string): object =>
+    operationJson(path, described[path] ?? { summary: path }, surfaces.errorFormOf(path));
   for (const [url, methods] of routes) {
     const path = url.replace('*', '{model}');
     const own = methods.filter((method) => method !== 'HEAD');
     paths[path] = Object.fromEntries(own.map((method) => [method.toLowerCase(), operationOf(path)]));
   }
-  const schemas = Object.fromEntries(Object.entries(bodies).map(([name, schema]) => [name, bodySchema(schema)]));
+  const bodies = surfaces.paths.flatMap(([, { describe }]) => Object.entries(describe.schemas));
+  const schemas = Object.fromEntries(bodies.map(([name, schema]) => [name, bodySchema(schema)]));
+  const errors = Object.fromEntries(
+    surfaces.paths.map(([, { errors: form }]): [string, object] => [form.schema.name, form.schema.json]),
+  );
   return {
     openapi: '3.1.0',
     info: {
@@ -185,12 +125,33 @@ export function openApiDocument(routes: ReadonlyMap<string, readonly string[]>):
       description: 'The API of OpenAI, as vLLM extends it, and the Messages of Anthropic.',
     },
     paths,
-    components: { schemas: { ...schemas, Error: errorSchema, MessageError: messageErrorSchema } },
+    components: { schemas: { ...schemas, ...errors } },
   };
 }
 
-function operationOf(path: string): object {
-  const { summary = path, bodies: names = [], type = 'application/json' } = operations[path] ?? {};
+/** Returns the operations of the endpoints and of what they keep, by path. */
+function surfaceOperations({ paths, routes }: DescribedSurfaces): Readonly<Record<string, Operation>> {
+  const ofPaths = paths.map(
+    ([
+      path,
+      {
+        paths: [first],
+        describe,
+      },
+    ]): [string, Operation] => {
+      const summary = path === first ? describe.summary : `The same as ${first}`;
+      return [path, { summary, bodies: Object.keys(describe.schemas) }];
+    },
+  );
+  const ofRoutes = routes.map(({ path, surface: { describe } }): [string, Operation] => [
+    path,
+    { summary: describe.routes ?? path },
+  ]);
+  return Object.fromEntries([...ofPaths, ...ofRoutes]);
+}
+
+function operationJson(path: string, operation: Operation, errors: ErrorForm): object {
+  const { summary, bodies: names = [], type = 'application/json' } = operation;
   const [first, ...others] = names;
   const schema = first && (others.length > 0 ? { anyOf: names.map(refTo) } : refTo(first));
   const inPath = [...path.matchAll(/\{(\w+)\}/g)].map(([, name]) => {
@@ -208,7 +169,7 @@ function operationOf(path: string): object {
       },
       default: {
         description: 'An error',
-        content: { 'application/json': { schema: refTo(path.startsWith('/v1/messages') ? 'MessageError' : 'Error') } },
+        content: { 'application/json': { schema: refTo(errors.schema.name) } },
       },
     },
   };

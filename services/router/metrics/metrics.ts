@@ -145,12 +145,12 @@ export class RouterMetrics {
     this.#failed.inc({ reason: error instanceof Failure ? error.code : `http_${status}`, status });
   }
 
-  /** Records a completion that ended in any way. Requests outside `/v1/` and requests that were never placed are ignored. */
+  /** Records a completion that ended in any way. Requests that ask no engine, and those that were never placed, are ignored. */
   observeRequest(trace: RequestTrace): void {
     const { attempts, counts, ttft, ttftMs, outputTokens } = trace;
     // Requests refused before placement count as failed, not as requests of zero length.
     const last = attempts.at(-1);
-    if (!trace.endpoint.startsWith('/v1/') || !last || !counts) return;
+    if (trace.kind.counts === 'none' || !last || !counts) return;
     const engine = this.#series.of(last.decode);
     engine.endedMs = this.#instances.nowMs();
     observeSizes(engine, trace);
@@ -180,8 +180,8 @@ export class RouterMetrics {
   }
 }
 
-function isEmbedding({ endpoint }: RequestTrace): boolean {
-  return endpoint === '/v1/embeddings';
+function isEmbedding({ kind }: RequestTrace): boolean {
+  return kind.counts === 'embedding';
 }
 
 /** Records how a request ended, and its sizes in tokens. */

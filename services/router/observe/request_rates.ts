@@ -27,7 +27,7 @@ export class RequestRates {
   firstToken(trace: RequestTrace): void {
     if (trace.ttftMs !== undefined) this.#ttft.second.add(trace.ttftMs);
     // An embedding is no token.
-    if (trace.endpoint !== '/v1/embeddings') this.#add(3, 1);
+    if (trace.kind.counts !== 'embedding') this.#add(3, 1);
     // The prompt of several samples is counted with the first of them.
     if (trace.sampleOf !== undefined) return;
     this.#add(2, trace.promptTokens);

@@ -15,6 +15,7 @@ import type { MissTokens, PromptMisses } from './miss_reasons.ts';
 import { comparedJson, explanationJson, targetsJson, type ComparedValues } from './explained_placement.ts';
 import { inThousandths, partsJson, reportJson, rounded } from './report_json.ts';
 import { NO_SOURCES, NO_TOKENS, type AttemptEntry, type RequestCounts } from './request_counts.ts';
+import type { RequestKind } from './request_kind.ts';
 import type { RequestSpans } from './request_spans.ts';
 import { unquoted } from './unquoted.ts';
 
@@ -76,7 +77,7 @@ interface RequestIds {
 /** Trace of one prompt for the request log: phase, timings, attempts and result. */
 export class RequestTrace {
   readonly id: string;
-  readonly endpoint: string;
+  readonly kind: RequestKind;
   /** Served model that the request names; undefined until the body is read. */
   model: string | undefined;
   /** Request id and trace id from the client; undefined where the client sent none. */
@@ -114,13 +115,13 @@ export class RequestTrace {
 
   /** `first` is the trace of the first sample, for a further sample of its prompt. */
   constructor(
-    { id, endpoint, names, sequence }: Pick<RequestTrace, 'id' | 'endpoint' | 'names' | 'sequence'>,
+    { id, kind, names, sequence }: Pick<RequestTrace, 'id' | 'kind' | 'names' | 'sequence'>,
     clock: Clock,
     first?: RequestTrace,
   ) {
     this.id = id;
     this.sequence = sequence;
-    this.endpoint = endpoint;
+    this.kind = kind;
     this.names = names;
     this.sampleOf = first?.id;
     this.model = first?.model;
@@ -128,6 +129,10 @@ export class RequestTrace {
     this.#clock = clock;
     this.#startMs = clock.nowMs();
     this.startedAtMs = clock.wallMs();
+  }
+
+  get endpoint(): string {
+    return this.kind.endpoint;
   }
 
   get elapsedMs(): number {

@@ -11,11 +11,12 @@ import { messageOf } from '../../../shared/base/failure.ts';
 import type { SpanAttributes, SpanContext, Tracing } from '../../../shared/base/tracing/tracing.ts';
 import type { RequestContext } from '../../../shared/protocol/messages.ts';
 import type { Request } from '../../../shared/protocol/request.ts';
+import type { RequestKind } from './request_kind.ts';
 
 /** Values of a request that has ended, for the attributes of its span. */
 export interface EndedRequest {
   readonly id: string;
-  readonly endpoint: string;
+  readonly kind: RequestKind;
   readonly model: string | undefined;
   readonly promptTokens: number;
   readonly outputTokens: number;
@@ -90,10 +91,10 @@ export class RequestSpans {
   }
 
   end(request: EndedRequest): void {
-    const { endpoint, model, failure } = request;
+    const { kind, model, failure } = request;
+    const { endpoint, operation } = kind;
     const endMs = this.#clock.nowMs();
     this.attemptEnded('stopped');
-    const operation = OPERATIONS[endpoint];
     this.#tracing.record({
       name: operation === undefined ? endpoint : `${operation} ${model ?? ''}`.trim(),
       kind: 'server',
@@ -101,7 +102,7 @@ export class RequestSpans {
       parent: this.#parent,
       startMs: this.#startMs,
       endMs,
-      attributes: { ...attributesOf(request, operation), ...this.#sampling },
+      attributes: { ...attributesOf(request), ...this.#sampling },
       events: this.#firstTokenMs === undefined ? [] : [{ name: 'first token', atMs: this.#firstTokenMs }],
       error: failure === undefined ? undefined : messageOf(failure),
     });
@@ -122,24 +123,14 @@ export class RequestSpans {
   }
 }
 
-/** Operations by endpoint, as OpenTelemetry's conventions name them; an endpoint that generates nothing has none. */
-const OPERATIONS: Readonly<Record<string, string>> = {
-  '/v1/chat/completions': 'chat',
-  '/v1/completions': 'text_completion',
-  '/v1/responses': 'chat',
-  '/v1/messages': 'chat',
-  '/invocations': 'chat',
-  '/v1/embeddings': 'embeddings',
-};
-
 /** Attributes by OpenTelemetry's conventions for generative AI, and by the names that vLLM's spans have where those have none. */
-function attributesOf(request: EndedRequest, operation: string | undefined): SpanAttributes {
-  const { id, endpoint, model, promptTokens, outputTokens, finishReason, failure } = request;
+function attributesOf(request: EndedRequest): SpanAttributes {
+  const { id, kind, model, promptTokens, outputTokens, finishReason, failure } = request;
   const { ttftMs, totalMs, tokens, ttft } = request;
   const seconds = (ms: number | undefined): number | undefined => (ms === undefined ? undefined : ms / MS_PER_S);
   const decodeMs = ttftMs === undefined || totalMs === undefined ? undefined : totalMs - ttftMs;
   return {
-    'gen_ai.operation.name': operation,
+    'gen_ai.operation.name': kind.operation,
     'gen_ai.provider.name': 'penstock',
     'gen_ai.request.model': model,
     'gen_ai.response.model': model,
@@ -155,7 +146,7 @@ function attributesOf(request: EndedRequest, operation: string | undefined): Spa
     'gen_ai.latency.e2e': seconds(totalMs),
     'gen_ai.latency.time_in_queue': seconds(ttft?.queue),
     'gen_ai.latency.time_in_model_decode': seconds(decodeMs),
-    'http.route': endpoint,
+    'http.route': kind.endpoint,
     'penstock.tokens.cached': tokens.cached,
     'penstock.tokens.fetched': tokens.fetched,
     'penstock.tokens.computed': tokens.computed,

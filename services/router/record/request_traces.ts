@@ -2,6 +2,7 @@
 import type { Clock } from '../../../shared/base/clock.ts';
 import type { SpanContext, Tracing } from '../../../shared/base/tracing/tracing.ts';
 import { KeptRequests } from './kept_requests.ts';
+import type { RequestKind } from './request_kind.ts';
 import { RequestTrace, type EndPhase } from './request_log.ts';
 import { RequestSpans } from './request_spans.ts';
 
@@ -41,15 +42,15 @@ export class RequestLog {
   }
 
   /** Opens the trace of a prompt; `first` is that of the first prompt of the same HTTP request, below whose span this one's is. */
-  open(id: string, endpoint: string, names: RequestTrace['names'], first?: RequestTrace): RequestTrace {
-    const trace = new RequestTrace({ id, endpoint, names, sequence: ++this.#numOpened }, this.#clock);
+  open(id: string, kind: RequestKind, names: RequestTrace['names'], first?: RequestTrace): RequestTrace {
+    const trace = new RequestTrace({ id, kind, names, sequence: ++this.#numOpened }, this.#clock);
     return this.#add(trace, first?.spans?.context ?? names.parent);
   }
 
   /** Opens the trace of a further sample of the prompt of `first`. */
   openSample(id: string, first: RequestTrace): RequestTrace {
-    const { endpoint, names } = first;
-    const trace = new RequestTrace({ id, endpoint, names, sequence: ++this.#numOpened }, this.#clock, first);
+    const { kind, names } = first;
+    const trace = new RequestTrace({ id, kind, names, sequence: ++this.#numOpened }, this.#clock, first);
     return this.#add(trace, first.spans?.context);
   }
 

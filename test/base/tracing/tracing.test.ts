@@ -24,6 +24,7 @@ import type { DecodeReply, DecodeRequest, RequestContext } from '../../../shared
 import { RequestLog } from '../../../services/router/record/request_traces.ts';
 import { SpanReceiver } from '../../support/span_receiver.ts';
 import { PATIENCE_MS } from '../../support/until.ts';
+import { kindOf } from '../../support/request_kind.ts';
 
 const TRACE = '0af7651916cd43dd8448eb211c80319c';
 const SPAN = 'b7ad6b7169203331';
@@ -189,7 +190,7 @@ describe('a request at the router', () => {
   test('has spans of its parts and of each attempt, below that of the client', () => {
     const recorder = new Recorder();
     const log = new RequestLog(recorder.clock, () => undefined, 8, recorder);
-    const trace = log.open('r1', '/v1/chat/completions', names);
+    const trace = log.open('r1', kindOf('/v1/chat/completions'), names);
     trace.model = 'harbour';
     const { spans } = trace;
     assert(spans);
@@ -242,8 +243,8 @@ describe('a request at the router', () => {
     const recorder = new Recorder();
     const log = new RequestLog(recorder.clock, () => undefined, 8, recorder);
     const none = { clientId: undefined, traceId: undefined };
-    const first = log.open('r1', '/v1/completions', none);
-    const second = log.open('r2', '/v1/completions', none, first);
+    const first = log.open('r1', kindOf('/v1/completions'), none);
+    const second = log.open('r2', kindOf('/v1/completions'), none, first);
     const sample = log.openSample('r3', first);
     for (const trace of [second, sample]) log.close(trace, 'finished', 'stop');
     log.close(first, 'failed', 'error', new Failure('overloaded', 'no room'));
@@ -254,7 +255,10 @@ describe('a request at the router', () => {
   });
 
   test('has none without tracing', () => {
-    assert.equal(new RequestLog(systemClock, () => undefined, 8).open('r', '/v1/completions', names).spans, undefined);
+    assert.equal(
+      new RequestLog(systemClock, () => undefined, 8).open('r', kindOf('/v1/completions'), names).spans,
+      undefined,
+    );
   });
 });
 

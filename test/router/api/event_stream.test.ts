@@ -1,10 +1,9 @@
 /** Comments of a stream that has nothing to send, under a simulated clock. Budget: 1 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
-import { sendEvents } from '../../../services/router/api/event_stream.ts';
+import { EventStream } from '../../../services/router/api/event_stream.ts';
 import type { Sink } from '../../../services/router/api/exchange.ts';
 import { openaiEvents } from '../../../services/router/surfaces/openai/events.ts';
-import type { RequestScope } from '../../../services/router/api/request_scope.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
 
 const KEEP_ALIVE = ': keep-alive\n\n';
@@ -32,6 +31,7 @@ class WrittenSink implements Sink {
   }
 
   drained(): Promise<void> {
+    this.isBehind = false;
     return Promise.resolve();
   }
 
@@ -40,15 +40,32 @@ class WrittenSink implements Sink {
   }
 }
 
+/** Sends events as they come, and ends the stream after the last one. */
+async function sendAll(stream: EventStream, events: AsyncGenerator): Promise<void> {
+  try {
+    for await (const event of events) {
+      stream.send(event);
+      await stream.room();
+    }
+    stream.end();
+  } finally {
+    stream.close();
+  }
+}
+
+function opened(keepAliveMs: number): { clock: SimulatedClock; sink: WrittenSink; stream: EventStream } {
+  const [clock, sink] = [new SimulatedClock(), new WrittenSink()];
+  const scope = { sink, signal: new AbortController().signal, isGone: false };
+  const limits = { clock, keepAliveMs, stalledReaderMs: 60_000 };
+  return { clock, sink, stream: new EventStream(scope, { ...limits, headers: () => ({}), form: openaiEvents }) };
+}
+
 function send(
   events: AsyncGenerator,
   keepAliveMs: number,
 ): { clock: SimulatedClock; sink: WrittenSink; over: Promise<void> } {
-  const [clock, sink] = [new SimulatedClock(), new WrittenSink()];
-  const scope = { sink, signal: new AbortController().signal, isGone: false } as unknown as RequestScope;
-  const limits = { clock, keepAliveMs, stalledReaderMs: 60_000 };
-  const over = sendEvents(events, scope, { ...limits, headers: () => ({}), form: openaiEvents });
-  return { clock, sink, over };
+  const { clock, sink, stream } = opened(keepAliveMs);
+  return { clock, sink, over: sendAll(stream, events) };
 }
 
 test('a stream that waits sends comments, the first with its headers, and none between events that come in time', async () => {
@@ -125,4 +142,17 @@ test('0 sends none, and a reader that is behind gets none', async () => {
   behind.sink.isBehind = true;
   await behind.clock.run(5_000);
   assert.deepEqual(behind.sink.written, []);
+});
+
+test('to a reader that is behind one event of a part is sent at a time, and only when it has caught up', async () => {
+  const { sink, stream } = opened(0);
+  stream.send('a');
+  assert.equal(stream.room(), undefined);
+  sink.isBehind = true;
+  for (const event of ['b', 'c']) stream.send(event);
+  assert.deepEqual(sink.written, ['data: "a"\n\n']);
+  await stream.room();
+  assert.deepEqual(sink.written.slice(1), ['data: "b"\n\n', 'data: "c"\n\n']);
+  assert.equal(stream.room(), undefined);
+  stream.close();
 });

@@ -4,14 +4,14 @@ import { test } from 'vitest';
 import type { BodyLimits } from '../../../services/router/api/parameter_failure.ts';
 import type { ParsedBody } from '../../../services/router/api/body_kind.ts';
 import { PromptTools, type ReadPromptBody } from '../../../services/router/api/prompt_tools.ts';
-import { promptBodyKinds } from '../../../services/router/surfaces/body_kinds.ts';
+import { bodyKinds } from '../../../services/router/surfaces/registry.ts';
 import { chatKind, completionKind } from '../../../services/router/surfaces/openai/body_kinds.ts';
 import type { EmbeddingBody } from '../../../services/router/surfaces/openai/embedding_parameters.ts';
 import type { ChatBody, CompletionBody } from '../../../services/router/surfaces/openai/parameters.ts';
 import { readTextFiles } from '../../../shared/model/text_files.ts';
 import { projectPath } from '../../support/project.ts';
 
-const tools = new PromptTools(readTextFiles(projectPath('test/sim/model')), promptBodyKinds);
+const tools = new PromptTools(readTextFiles(projectPath('test/sim/model')), bodyKinds);
 const limits: BodyLimits = { vocabSize: 64, maxModelLen: 100, isStrict: false };
 
 /** A body of any kind. */

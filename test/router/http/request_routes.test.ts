@@ -8,6 +8,7 @@ import type { RequestTrace } from '../../../services/router/record/request_log.t
 import { RequestLog } from '../../../services/router/record/request_traces.ts';
 import { ParameterFailure } from '../../../services/router/api/parameter_failure.ts';
 import type { RequestRow } from '../../../shared/protocol/router_api.ts';
+import { kindOf } from '../../support/request_kind.ts';
 
 const T0 = 1_700_000_000_000;
 
@@ -21,7 +22,7 @@ class World {
   }
 
   open(id: string, decode = 'd1', model = 'm'): RequestTrace {
-    const trace = this.log.open(id, '/v1/completions', { clientId: `client-${id}`, traceId: undefined });
+    const trace = this.log.open(id, kindOf('/v1/completions'), { clientId: `client-${id}`, traceId: undefined });
     trace.model = model;
     trace.promptTokens = 100;
     trace.counts = new RequestCounts(100);

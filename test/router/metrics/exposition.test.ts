@@ -9,6 +9,7 @@ import { RequestLog } from '../../../services/router/record/request_traces.ts';
 import { silentLog } from '../../../shared/base/log.ts';
 import type { InstanceLoad } from '../../../shared/protocol/membership.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
+import { kindOf } from '../../support/request_kind.ts';
 
 function router() {
   const clock = new SimulatedClock();
@@ -42,7 +43,7 @@ function router() {
       },
       16,
     );
-    const trace = log.open('r', '/v1/completions', { clientId: undefined, traceId: undefined });
+    const trace = log.open('r', kindOf('/v1/completions'), { clientId: undefined, traceId: undefined });
     trace.counts = new RequestCounts(4);
     trace.counts.begin('d1', 'why');
     log.close(trace, 'finished', 'stop');

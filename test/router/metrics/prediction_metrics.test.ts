@@ -7,6 +7,7 @@ import { RouterMetrics } from '../../../services/router/metrics/metrics.ts';
 import { RequestCounts } from '../../../services/router/record/request_counts.ts';
 import { RequestLog } from '../../../services/router/record/request_traces.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
+import { kindOf } from '../../support/request_kind.ts';
 
 const explanation: Explanation = {
   ...{ policy: 'priced', priceMs: 120, parts: { queue: 20, compute: 100 } },
@@ -28,7 +29,7 @@ async function traced(prediction: Explanation['prediction'], numAttempts = 1) {
     },
     8,
   );
-  const trace = log.open('r', '/v1/completions', { clientId: undefined, traceId: undefined });
+  const trace = log.open('r', kindOf('/v1/completions'), { clientId: undefined, traceId: undefined });
   const counts = (trace.counts = new RequestCounts(100));
   trace.promptTokens = 100;
   trace.expected.outputTokens = 10;

@@ -10,6 +10,7 @@ import { RequestCounts } from '../../../services/router/record/request_counts.ts
 import { RequestLog } from '../../../services/router/record/request_traces.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
+import { kindOf } from '../../support/request_kind.ts';
 
 const report = (
   cachedTokens: number,
@@ -45,7 +46,7 @@ async function served(numSamples = 1, isFailed = false): Promise<Map<string, num
     },
     16,
   );
-  const first = log.open('r', '/v1/completions', { clientId: undefined, traceId: undefined });
+  const first = log.open('r', kindOf('/v1/completions'), { clientId: undefined, traceId: undefined });
   first.promptTokens = 100;
   first.wanted.maxTokens = 7;
   first.wanted.numSamples = numSamples;

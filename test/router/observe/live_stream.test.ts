@@ -9,6 +9,7 @@ import { LiveStream, STREAM_PARTS, type StreamReader } from '../../../services/r
 import { routerNode } from '../../../services/router/observe/node_view.ts';
 import { RequestLog } from '../../../services/router/record/request_traces.ts';
 import type { InstanceLoad } from '../../../shared/protocol/membership.ts';
+import { kindOf } from '../../support/request_kind.ts';
 
 const T0 = 1_700_000_000_000;
 
@@ -89,7 +90,7 @@ class World {
   }
 
   request(id: string, failure?: Failure): void {
-    const trace = this.requests.open(id, '/v1/chat/completions', { clientId: undefined, traceId: undefined });
+    const trace = this.requests.open(id, kindOf('/v1/chat/completions'), { clientId: undefined, traceId: undefined });
     this.requests.close(trace, failure ? 'failed' : 'finished', failure ? 'error' : 'stop', failure);
   }
 }
@@ -129,7 +130,7 @@ test('the first tick has all, the next ones what has changed', () => {
   assert.equal(reader.last.nodes.length, 0);
   heard(a, 5, world.nowMs);
   world.request('r2');
-  world.requests.open('r3', '/v1/completions', { clientId: undefined, traceId: undefined });
+  world.requests.open('r3', kindOf('/v1/completions'), { clientId: undefined, traceId: undefined });
   world.events.add({ kind: 'lost', node: 'b', text: 'b is lost' });
   world.instances.pop();
   world.tick();
@@ -345,7 +346,8 @@ test('whoever saw a request in flight hears of its end, however many others end 
   const world = new World();
   const [reader, other] = [new Reader(), new Reader()];
   world.stream.open(reader);
-  const open = (id: string) => world.requests.open(id, '/v1/completions', { clientId: undefined, traceId: undefined });
+  const open = (id: string) =>
+    world.requests.open(id, kindOf('/v1/completions'), { clientId: undefined, traceId: undefined });
   const shown = [open('early-1'), open('early-2')];
   world.tick();
   assert.deepEqual(

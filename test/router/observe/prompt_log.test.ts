@@ -8,6 +8,7 @@ import { logged } from '../../../services/router/api/logged_run.ts';
 import { parseJson, readIds } from '../../../services/router/api/body_parts.ts';
 import type { AnswerDelta } from '../../../services/router/api/prompt_run.ts';
 import { RequestLog } from '../../../services/router/record/request_traces.ts';
+import { kindOf } from '../../support/request_kind.ts';
 
 test('the last 1,000 texts are kept, 16 KiB of each, and no half of a character', () => {
   const log = new PromptLog();
@@ -77,7 +78,7 @@ test.each([
     failure = error;
   }
   const requests = new RequestLog(new SimulatedClock(), () => undefined, 10);
-  const trace = requests.open('1', '/v1/completions', { clientId: undefined, traceId: undefined });
+  const trace = requests.open('1', kindOf('/v1/completions'), { clientId: undefined, traceId: undefined });
   requests.close(trace, 'failed', 'error', failure);
   expect(rowOf(trace).error).toBe(kept);
   expect(trace.toJSON()['error']).toBe(kept);
@@ -87,7 +88,7 @@ test.each([
 
 test('an error that quotes nothing is kept as it is', () => {
   const requests = new RequestLog(new SimulatedClock(), () => undefined, 10);
-  const trace = requests.open('1', '/v1/completions', { clientId: undefined, traceId: undefined });
+  const trace = requests.open('1', kindOf('/v1/completions'), { clientId: undefined, traceId: undefined });
   const failure = new Failure('overloaded', 'try again');
   requests.close(trace, 'failed', 'error', failure);
   expect(trace.failure).toBe(failure);

@@ -6,6 +6,7 @@ import type { RequestTrace } from '../../../services/router/record/request_log.t
 import { RequestLog } from '../../../services/router/record/request_traces.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
+import { kindOf } from '../../support/request_kind.ts';
 
 const names = { clientId: undefined, traceId: undefined };
 const report: Report = {
@@ -16,7 +17,7 @@ const report: Report = {
 test('the parts of a TTFT are what was spent: router, failover, queue, load, compute, and the way there and back', async () => {
   const clock = new SimulatedClock();
   const log = new RequestLog(clock, () => undefined, 8);
-  const trace = log.open('r', '/v1/completions', names);
+  const trace = log.open('r', kindOf('/v1/completions'), names);
   await clock.run(7);
   trace.placed(64);
   await clock.run(7 + 100);
@@ -30,7 +31,7 @@ test('the parts of a TTFT are what was spent: router, failover, queue, load, com
 
 test('an instance that claims more time than passed shows as a negative transport, not as a sum that fits', async () => {
   const clock = new SimulatedClock();
-  const trace = new RequestLog(clock, () => undefined, 8).open('r', '/v1/completions', names);
+  const trace = new RequestLog(clock, () => undefined, 8).open('r', kindOf('/v1/completions'), names);
   trace.placed(0);
   await clock.run(100);
   trace.firstToken(report);
@@ -42,7 +43,7 @@ test('the last 512 requests and 20 slow ones are remembered where 512 are kept, 
   const closed: RequestTrace[] = [];
   const log = new RequestLog(clock, (trace) => closed.push(trace), 512);
   for (let i = 0; i < 600; i++) {
-    const trace = log.open(`r${i}`, '/v1/completions', names);
+    const trace = log.open(`r${i}`, kindOf('/v1/completions'), names);
     trace.counts = new RequestCounts(1);
     for (let k = 0; k < 100; k++) {
       trace.note(`note ${k}`);

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { Failure, messageOf } from '../../../shared/base/failure.ts';
-import { bodyKinds } from '../../../services/router/surfaces/body_kinds.ts';
+import { bodyKinds } from '../../../services/router/surfaces/registry.ts';
 import type { BodyLimits } from '../../../services/router/api/parameter_failure.ts';
 import { unquoted } from '../../../services/router/record/unquoted.ts';
 

@@ -32,6 +32,7 @@ import { RequestCounts } from '../../../services/router/record/request_counts.ts
 import { RequestLog } from '../../../services/router/record/request_traces.ts';
 import { playedNetwork } from '../../support/played_network.ts';
 import { aborted, PATIENCE_MS, staysSo, turn, until } from '../../support/until.ts';
+import { kindOf } from '../../support/request_kind.ts';
 
 const BLOCK_SIZE = 4;
 const NUM_TOKENS = 11;
@@ -114,7 +115,7 @@ function worldOf({ decode: play, prefill: playPrefill, chosen: more, outcomes = 
   };
   const random = new Random(1);
   const excluded = new Exclusions(systemClock, random);
-  const trace = new RequestLog(systemClock, () => undefined, 8).open('r', '/v1/completions', {
+  const trace = new RequestLog(systemClock, () => undefined, 8).open('r', kindOf('/v1/completions'), {
     clientId: undefined,
     traceId: undefined,
   });

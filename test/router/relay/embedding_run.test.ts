@@ -21,6 +21,7 @@ import { RequestCounts } from '../../../services/router/record/request_counts.ts
 import type { RequestTrace } from '../../../services/router/record/request_log.ts';
 import { RequestLog } from '../../../services/router/record/request_traces.ts';
 import { aborted, PATIENCE_MS, turn } from '../../support/until.ts';
+import { kindOf } from '../../support/request_kind.ts';
 
 const NUM_TOKENS = 100;
 const vector = Float32Array.of(0.6, -0.8);
@@ -84,7 +85,7 @@ function ask(
     onFailover: () => numFailovers++,
   });
   const names = { clientId: undefined, traceId: undefined };
-  const trace = new RequestLog(systemClock, () => undefined, 8).open('r', '/v1/embeddings', names);
+  const trace = new RequestLog(systemClock, () => undefined, 8).open('r', kindOf('/v1/embeddings'), names);
   const counts = (trace.counts = new RequestCounts(NUM_TOKENS));
   const promptTokens = Uint32Array.from({ length: NUM_TOKENS }, (_, i) => i + 1);
   const leaving = new AbortController();

@@ -23,6 +23,7 @@ import { RequestLog } from '../../../services/router/record/request_traces.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
 import { playedNetwork } from '../../support/played_network.ts';
 import { workOf } from '../../placement/snapshots.ts';
+import { kindOf } from '../../support/request_kind.ts';
 
 const BLOCK = 4;
 const FORMAT = 'ab'.repeat(16) as Digest;
@@ -97,7 +98,7 @@ class Scene {
   }
 
   async send(generation: Generation, targets?: Targets): Promise<void> {
-    const trace = this.#log.open('r', ENDPOINT, { clientId: undefined, traceId: undefined });
+    const trace = this.#log.open('r', kindOf(ENDPOINT), { clientId: undefined, traceId: undefined });
     trace.counts = generation.counts;
     trace.expected.targets = targets;
     const leaving = new AbortController();

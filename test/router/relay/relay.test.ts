@@ -19,6 +19,7 @@ import { RequestCounts } from '../../../services/router/record/request_counts.ts
 import type { RequestTrace } from '../../../services/router/record/request_log.ts';
 import { RequestLog } from '../../../services/router/record/request_traces.ts';
 import { PATIENCE_MS, until, turn } from '../../support/until.ts';
+import { kindOf } from '../../support/request_kind.ts';
 
 /** A relay to these, a request of so many tokens through it, and what people see of it. */
 function asked(
@@ -52,7 +53,7 @@ function asked(
     router: 'r',
     onFailover,
   });
-  const trace = new RequestLog(systemClock, () => undefined, 8).open('r', '/v1/completions', {
+  const trace = new RequestLog(systemClock, () => undefined, 8).open('r', kindOf('/v1/completions'), {
     clientId: undefined,
     traceId: undefined,
   });

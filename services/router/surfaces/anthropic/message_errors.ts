@@ -3,8 +3,23 @@ import { errorStatus, Failure, messageOf } from '../../../../shared/base/failure
 import { errorHeaders, type ErrorForm } from '../../api/errors.ts';
 import { ParameterFailure } from '../../api/parameter_failure.ts';
 
+const messageErrorSchema = {
+  type: 'object',
+  required: ['type', 'error', 'request_id'],
+  properties: {
+    type: { const: 'error' },
+    error: {
+      type: 'object',
+      required: ['type', 'message'],
+      properties: { type: { type: 'string' }, message: { type: 'string' } },
+    },
+    request_id: { type: ['string', 'null'] },
+  },
+};
+
 /** Errors in Anthropic's form. */
 export const messageErrors: ErrorForm = {
+  schema: { name: 'MessageError', json: messageErrorSchema },
   body: messageErrorBody,
   headers: (error, requestId) => ({
     ...errorHeaders(error),

@@ -27,6 +27,7 @@ function readLookupBody(bytes: Uint8Array, limits: BodyLimits): ChatBody | Compl
 /** Body of a look-up. */
 export const lookupKind: PromptBodyKind<ChatBody | CompletionBody> = {
   name: 'lookup',
+  fields: ['messages', 'prompt'],
   read: readLookupBody,
   prompts: anyPrompts,
 };

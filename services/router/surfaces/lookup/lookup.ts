@@ -1,114 +1,108 @@
 /** `POST /api/lookup`: where a prompt lies and where it would be placed, by the body that a request for its answer would have. */
-import { lookupKind } from './body_kind.ts';
 import { Failure } from '../../../../shared/base/failure.ts';
+import type { Alternative } from '../../../../shared/placement/policy.ts';
 import { tiers } from '../../../../shared/protocol/block_events.ts';
-import type { MembersView } from '../../../../shared/placement/members_view.ts';
-import type { PrefixIndex } from '../../../../shared/placement/prefix_index/prefix_index.ts';
-import type { Alternative, Targets } from '../../../../shared/placement/policy.ts';
 import type { LookupBody, PlacementView } from '../../../../shared/protocol/router_api.ts';
+import type { ApiContext } from '../../api/api_context.ts';
+import { generationOf } from '../../api/new_generation.ts';
+import { ParameterFailure } from '../../api/parameter_failure.ts';
+import type { Surface, SurfaceHost, SurfaceRequest } from '../../api/surface.ts';
+import { truncated } from '../../api/truncation.ts';
 import { nodeOf } from '../../record/gone_keys.ts';
 import type { Preview } from '../../relay/preview.ts';
-import type { ApiContext } from '../../api/api_context.ts';
-import type { Body } from '../../api/bodies.ts';
-import { DEFAULT_MAX_TOKENS } from '../openai/completions.ts';
-import { generationOf } from '../openai/common.ts';
-import type { TargetTexts } from '../../api/exchange.ts';
+import { chatSurface } from '../openai/chat.ts';
+import { completionSurface, DEFAULT_MAX_TOKENS } from '../openai/completions.ts';
+import { openaiErrors } from '../openai/errors.ts';
+import { chatSchema, completionSchema } from '../openai/parameter_schemas.ts';
 import type { ChatBody, CompletionBody } from '../openai/parameters.ts';
-import { ParameterFailure } from '../../api/parameter_failure.ts';
-import { parseTargets } from '../../api/request_targets.ts';
 import { toolRule } from '../openai/tool_grammar.ts';
-import { truncated } from '../openai/truncation.ts';
+import { lookupKind } from './body_kind.ts';
 
 /** Look-ups at the same time (P1); further ones are refused. */
 const MAX_OPEN = 4;
+/** Milliseconds for a look-up: its prompt is encoded behind those of requests, and where it waits for long the router has too much to do. */
+const LOOKUP_MS = 30_000;
+/** Milliseconds after which a client may look again. */
+const RETRY_MS = 2_000;
 
 type Parts = Pick<PlacementView, 'price_ms' | 'parts'>;
 
-/** Looks prompts up; a bounded number at a time. */
-export class Lookups {
-  readonly #context: ApiContext;
-  readonly #index: PrefixIndex;
-  readonly #view: MembersView;
-  #numOpen = 0;
+/** `/api/lookup`. It takes no place of requests. A look-up tells what others have asked: who asks is in the log, as for any request. */
+export const lookupSurface: Surface<ChatBody | CompletionBody, SurfaceHost> = {
+  paths: ['/api/lookup'],
+  kind: lookupKind,
+  ...{ counts: 'none', errors: openaiErrors },
+  describe: {
+    summary: 'Where the blocks of a prompt lie, and where it would be placed; `tokens` may stand for the prompt',
+    schemas: { Chat: chatSchema, Completion: completionSchema },
+  },
+  bounds: {
+    ...{ maxOpen: MAX_OPEN, timeoutMs: LOOKUP_MS, full: `${MAX_OPEN} prompts are being looked up: try again` },
+    late: () =>
+      new Failure('overloaded', 'the router has no time for the look-up: try again', { retryAfterMs: RETRY_MS }),
+  },
+  open: (host) => host,
+  async answer(request, host) {
+    const { context, trace } = request;
+    const found = await lookup(request, host);
+    trace.promptTokens = found.prompt_tokens;
+    context.requests.close(trace, 'finished', 'lookup');
+    return JSON.stringify(found);
+  },
+};
 
-  constructor(context: ApiContext, { index, view }: { readonly index: PrefixIndex; readonly view: MembersView }) {
-    this.#context = context;
-    this.#index = index;
-    this.#view = view;
-  }
+/** Looks a prompt up. @throws ParameterFailure for a body that is refused, Failure `overloaded` when the model has no engines */
+async function lookup(
+  { context, scope, bodyBytes, body, prompts }: SurfaceRequest<ChatBody | CompletionBody>,
+  host: SurfaceHost,
+): Promise<LookupBody> {
+  const { signal, targets } = scope;
+  const isChat = 'template' in body;
+  const whole = prompts ?? (isChat ? [await chatTokens(context, body, bodyBytes, signal)] : body.prompts);
+  const [first, ...others] = whole;
+  if (first === undefined || others.length > 0)
+    throw new ParameterFailure('prompt: one prompt at a time can be looked up', 'prompt');
+  const uncut = typeof first === 'string' ? await textTokens(context, body, first, signal) : first;
+  const usualTokens = isChat ? 1 : DEFAULT_MAX_TOKENS;
+  const room = { maxModelLen: context.maxModelLen(), maxTokens: body.maxTokens, usualTokens };
+  const tokens = truncated(uncut, body.truncation, room);
+  const mostTokens = isChat ? undefined : Math.max(1, Math.min(DEFAULT_MAX_TOKENS, room.maxModelLen - tokens.length));
+  const unseeded = { ...context, newSeed: () => 0 };
+  const param = isChat ? 'messages' : 'prompt';
+  const generation = generationOf(unseeded, body, tokens, body.maxTokens ?? mostTokens, param, null);
+  const found = await context.relay.preview({
+    ...{ generation, isConstrained: isConstrained(context, body) },
+    endpoint: (isChat ? chatSurface : completionSurface).paths[0],
+    targets: context.targets.of(body.cacheSalt, targets),
+  });
+  if (!found)
+    throw new Failure('overloaded', `no engine of ${context.servedName} is in the cluster: start one and try again`);
+  // Everything that depends on the cluster is read before the texts are awaited.
+  const answer = bodyOf(host, context, tokens.length, found);
+  const isText = isChat || typeof first === 'string' || prompts !== undefined;
+  return { ...answer, texts: isText && context.codec.hasTokenizer ? await textsOf(context, tokens) : null };
+}
 
-  /**
-   * Reads a body and looks its prompt up, for a request whose headers state the targets `texts`. Releases the body. @throws ParameterFailure for a body that is refused, Failure `overloaded` when
-   * too many look-ups are open or the model has no engines.
-   */
-  async answer(body: Body, texts: TargetTexts, signal: AbortSignal): Promise<LookupBody> {
-    if (this.#numOpen >= MAX_OPEN) {
-      body.release();
-      throw new Failure('overloaded', `${MAX_OPEN} prompts are being looked up: try again`);
-    }
-    this.#numOpen++;
-    try {
-      const { targets, failure } = parseTargets(texts);
-      if (failure) throw failure;
-      return await this.#answer(body, targets, signal);
-    } finally {
-      this.#numOpen--;
-      body.release();
-    }
-  }
-
-  async #answer(bytes: Body, targets: Targets, signal: AbortSignal): Promise<LookupBody> {
-    const all = this.#context;
-    const bodyBytes = bytes.bytes.length;
-    const { body, prompts, failure } = await all.bodies.readPrompts(lookupKind, bytes, all.of(undefined), signal);
-    if (failure) throw new Failure(failure.code, failure.message);
-    const context = all.of(body.model);
-    const isChat = 'template' in body;
-    const whole = prompts ?? (isChat ? [await chatTokens(context, body, bodyBytes, signal)] : body.prompts);
-    const [first, ...others] = whole;
-    if (first === undefined || others.length > 0)
-      throw new ParameterFailure('prompt: one prompt at a time can be looked up', 'prompt');
-    const uncut = typeof first === 'string' ? await textTokens(context, body, first, signal) : first;
-    const usualTokens = isChat ? 1 : DEFAULT_MAX_TOKENS;
-    const room = { maxModelLen: context.maxModelLen(), maxTokens: body.maxTokens, usualTokens };
-    const tokens = truncated(uncut, body.truncation, room);
-    const mostTokens = isChat ? undefined : Math.max(1, Math.min(DEFAULT_MAX_TOKENS, room.maxModelLen - tokens.length));
-    const unseeded = { ...context, newSeed: () => 0 };
-    const param = isChat ? 'messages' : 'prompt';
-    const generation = generationOf(unseeded, body, tokens, body.maxTokens ?? mostTokens, param, null);
-    const found = await context.relay.preview({
-      ...{ generation, isConstrained: isConstrained(context, body) },
-      endpoint: isChat ? '/v1/chat/completions' : '/v1/completions',
-      targets: context.targets.of(body.cacheSalt, targets),
-    });
-    if (!found)
-      throw new Failure('overloaded', `no engine of ${context.servedName} is in the cluster: start one and try again`);
-    // Everything that depends on the cluster is read before the texts are awaited.
-    const answer = this.#bodyOf(context, tokens.length, found);
-    const isText = isChat || typeof first === 'string' || prompts !== undefined;
-    return { ...answer, texts: isText && context.codec.hasTokenizer ? await textsOf(context, tokens) : null };
-  }
-
-  #bodyOf(
-    { servedName, clock }: ApiContext,
-    numTokens: number,
-    { blockSize, keys, chosen, cachedTokens, unplaced, misses }: Preview,
-  ): Omit<LookupBody, 'texts'> {
-    const ranges = this.#index.ranges(keys).map(({ start, end, heldBy }) => ({
-      ...{ start: start * blockSize, end: end * blockSize },
-      held_by: heldBy.flatMap(({ holder, tiers: its }) => {
-        // A snapshot that is on its way is a holder without a member.
-        const node = this.#view.byHolder(holder)?.member.name;
-        return node === undefined ? [] : [{ node, tiers: tiers.filter((_, i) => (its & (1 << i)) !== 0) }];
-      }),
-    }));
-    return {
-      ...{ as_of: clock.wallMs(), model: servedName, block_size: blockSize, prompt_tokens: numTokens, ranges },
-      misses: misses?.of(numTokens - cachedTokens) ?? [],
-      cached_tokens: cachedTokens,
-      ...{ placements: placementsOf(chosen), unplaced },
-    };
-  }
+function bodyOf(
+  { index, view }: SurfaceHost,
+  { servedName, clock }: ApiContext,
+  numTokens: number,
+  { blockSize, keys, chosen, cachedTokens, unplaced, misses }: Preview,
+): Omit<LookupBody, 'texts'> {
+  const ranges = index.ranges(keys).map(({ start, end, heldBy }) => ({
+    ...{ start: start * blockSize, end: end * blockSize },
+    held_by: heldBy.flatMap(({ holder, tiers: its }) => {
+      // A snapshot that is on its way is a holder without a member.
+      const node = view.byHolder(holder)?.member.name;
+      return node === undefined ? [] : [{ node, tiers: tiers.filter((_, i) => (its & (1 << i)) !== 0) }];
+    }),
+  }));
+  return {
+    ...{ as_of: clock.wallMs(), model: servedName, block_size: blockSize, prompt_tokens: numTokens, ranges },
+    misses: misses?.of(numTokens - cachedTokens) ?? [],
+    cached_tokens: cachedTokens,
+    ...{ placements: placementsOf(chosen), unplaced },
+  };
 }
 
 /** Returns the placement that would be chosen, then those that would not. */

@@ -15,7 +15,6 @@ import {
 } from './parameters.ts';
 
 const NO_IDS = new Uint32Array(0);
-const PROMPT_KEY = Buffer.from('"prompt"');
 
 /** Returns the prompt of a chat. */
 export function chatPrompts<B extends ChatBody>(body: B): BodyPrompts<B> {
@@ -64,34 +63,50 @@ export function readInvocationBody(bytes: Uint8Array, limits: BodyLimits): ChatB
 }
 
 /** Body of a chat. */
-export const chatKind: PromptBodyKind<ChatBody> = { name: 'chat', read: readChatBody, prompts: chatPrompts };
+export const chatKind: PromptBodyKind<ChatBody> = {
+  name: 'chat',
+  fields: ['messages'],
+  read: readChatBody,
+  prompts: chatPrompts,
+};
 
 /** Body of a completion. */
 export const completionKind: PromptBodyKind<CompletionBody> = {
   name: 'completion',
+  fields: ['prompt'],
   read: readCompletionBody,
   prompts: completionPrompts,
-  idsKey: PROMPT_KEY,
+  idsField: 'prompt',
 };
 
 /** Body of either, by what it has. */
 export const invocationKind: PromptBodyKind<ChatBody | CompletionBody> = {
   name: 'invocation',
+  fields: ['messages', 'prompt'],
   read: readInvocationBody,
   prompts: anyPrompts,
-  idsKey: PROMPT_KEY,
+  idsField: 'prompt',
 };
 
 /** Body of a request for embeddings: each is one of its text alone. */
 export const embeddingKind: PromptBodyKind<EmbeddingBody> = {
   name: 'embedding',
+  fields: ['input'],
   read: readEmbeddingBody,
   prompts: (body) => textPrompts(body, { cutSide: undefined, isShared: false, isEchoing: false }),
-  idsKey: Buffer.from('"input"'),
+  idsField: 'input',
 };
 
 /** Body of a text or chat to tokenize. */
-export const tokenizeKind: BodyKind<TokenizeBody> = { name: 'tokenize', read: readTokenizeBody };
+export const tokenizeKind: BodyKind<TokenizeBody> = {
+  name: 'tokenize',
+  fields: ['prompt', 'messages'],
+  read: readTokenizeBody,
+};
 
 /** Body of token ids. */
-export const detokenizeKind: BodyKind<DetokenizeBody> = { name: 'detokenize', read: readDetokenizeBody };
+export const detokenizeKind: BodyKind<DetokenizeBody> = {
+  name: 'detokenize',
+  fields: ['tokens'],
+  read: readDetokenizeBody,
+};

@@ -1,9 +1,8 @@
 /** Log-probabilities as `/v1/completions` has them: four parallel lists, with each token's place in the text of its choice. */
 import type { SampledMessage } from '../../../../shared/protocol/messages.ts';
 import type { TokenName } from '../../../../shared/text/text.ts';
-import { numCharactersOf } from '../../../../shared/text/text_stream.ts';
-import type { ApiContext } from '../../api/api_context.ts';
-import { tokenNames } from './common.ts';
+import type { OffsetOf } from '../../api/parsed_deltas.ts';
+import type { NameOf } from '../../api/token_names.ts';
 
 /** `logprobs` of a `/v1/completions` choice: parallel lists, one entry per token. */
 export interface Logprobs {
@@ -14,20 +13,16 @@ export interface Logprobs {
   readonly text_offset: readonly number[];
 }
 
-/** Returns where a token begins in the text of its choice, in characters; called for each token in order. */
-export type OffsetOf = (name: TokenName) => number;
-
 /**
- * Returns the log-probabilities of `tokens` with up to `numTop` alternatives each, tokens by their text or, with `isNamingIds`, as
- * `token_id:N`. `offsetOf` is called once per token, in order.
+ * Returns the log-probabilities of `tokens` with up to `numTop` alternatives each, by the names of tokens. `offsetOf` is called once per
+ * token, in order.
  */
-export async function completionLogprobs(
-  context: ApiContext,
+export function completionLogprobs(
   tokens: readonly SampledMessage[],
+  nameOf: NameOf,
   offsetOf: OffsetOf,
-  { numTop, isNamingIds = false }: { readonly numTop: number; readonly isNamingIds?: boolean },
-): Promise<Logprobs> {
-  const nameOf = await tokenNames(context, tokens, isNamingIds);
+  numTop: number,
+): Logprobs {
   return {
     tokens: tokens.map(({ token }) => keyOf(nameOf(token))),
     token_logprobs: tokens.map(({ logprob }) => logprob[0] ?? null),
@@ -47,7 +42,7 @@ function keyOf({ text, escaped }: TokenName): string {
  */
 function alternatives(
   { token, logprob, topTokens, topLogprobs }: SampledMessage,
-  nameOf: (id: number) => TokenName,
+  nameOf: NameOf,
   numTop: number,
 ): Record<string, number | undefined> | null {
   // The first token of a prompt has no log-probability.
@@ -84,49 +79,5 @@ export class LogprobLists {
     return `{${Object.entries(this.#parts)
       .map(([name, parts]) => `"${name}":[${parts.join()}]`)
       .join()}}`;
-  }
-}
-
-/**
- * Finds the offset of each prompt token in the client's text. The search tolerates a tokenizer that adds tokens, drops spaces or
- * changes letters.
- */
-export class PromptOffsets {
-  readonly #text: string;
-  /** Decodes token bytes; a character that is split over tokens is complete with the last of them. */
-  readonly #decoder = new TextDecoder('utf-8', { ignoreBOM: true });
-  /** Position in the text, in UTF-16 code units. */
-  #at = 0;
-  #numCharacters = 0;
-
-  constructor(text: string) {
-    this.#text = text;
-  }
-
-  /** Returns where the next token begins in the text, in characters (code points). Called once for each token, in order. */
-  next({ bytes, isAdded }: Pick<TokenName, 'bytes' | 'isAdded'>): number {
-    const start = this.#numCharacters;
-    const text = this.#decoder.decode(Uint8Array.from(bytes), { stream: true });
-    const end = text === '' ? this.#at : this.#endOf(text, isAdded);
-    this.#numCharacters += numCharactersOf(this.#text.slice(this.#at, end));
-    this.#at = end;
-    return start;
-  }
-
-  /** Returns the position after a token's text, in UTF-16 code units. */
-  #endOf(text: string, isAdded: boolean): number {
-    const at = this.#at;
-    const behindSpaces = at + (/^\s*/.exec(this.#text.slice(at))?.[0].length ?? 0);
-    for (const [from, part] of [
-      [at, text],
-      // The space that a tokenizer puts in front of a text.
-      [at, text.replace(/^ /, '')],
-      // Spaces beside an added token, which belong to no token.
-      [behindSpaces, text],
-    ] as const) {
-      if (this.#text.startsWith(part, from)) return from + part.length;
-    }
-    // No match: a token that the tokenizer adds to a prompt, or letters that it has changed.
-    return isAdded ? at : Math.min(this.#text.length, at + text.length);
   }
 }

@@ -1,59 +1,53 @@
 /** `/v1/completions`: prompts as text or token ids, one or several. */
-import { completionKind } from './body_kinds.ts';
-import { Failure } from '../../../../shared/base/failure.ts';
-import type { RequestTrace } from '../../record/request_log.ts';
-import type { ReadPromptBody } from '../../api/prompt_tools.ts';
+import type { AnswerWriters } from '../../api/answer_writer.ts';
 import type { ApiContext } from '../../api/api_context.ts';
-import { respond, startSamples, type AnswerFormat, type PromptRun } from './choices.ts';
-import { generationOf } from './common.ts';
-import { constraintOf } from './constraints.ts';
+import { constraintOf } from '../../api/constraints.ts';
+import { generationOf } from '../../api/new_generation.ts';
+import { refuseTooMany } from '../../api/prompt_logprobs.ts';
+import { startSamples, type PromptRun } from '../../api/samples.ts';
+import type { Surface, SurfaceRequest } from '../../api/surface.ts';
+import { truncated } from '../../api/truncation.ts';
+import { completionKind } from './body_kinds.ts';
+import { choiceWriters, type AnswerFormat } from './choices.ts';
 import { completionLogprobs, LogprobLists, type Logprobs } from './completion_logprobs.ts';
+import { openaiErrors } from './errors.ts';
+import { openaiEvents } from './events.ts';
+import { completionSchema } from './parameter_schemas.ts';
 import type { CompletionBody } from './parameters.ts';
-import { refuseTooMany } from './prompt_logprobs.ts';
-import type { RequestScope } from '../../api/request_scope.ts';
-import { truncated } from './truncation.ts';
 
 /** New tokens when a request names no number: OpenAI's default for this endpoint. */
 export const DEFAULT_MAX_TOKENS = 16;
 
-/**
- * Answers `/v1/completions` for one prompt or several, whole or streamed. @throws Failure when the request is refused or cannot be
- * finished.
- */
-export async function completions(all: ApiContext, scope: RequestScope): Promise<void> {
-  const trace = scope.open('/v1/completions');
-  const read = await all.bodies.readPrompts(completionKind, scope.body, all.of(undefined), scope.signal);
-  await answerCompletion(all, scope, trace, read);
-}
+/** `/v1/completions`, for one prompt or several, whole or streamed. */
+export const completionSurface: Surface<CompletionBody> = {
+  // The second path is llama.cpp's.
+  paths: ['/v1/completions', '/completions'],
+  kind: completionKind,
+  ...{ counts: 'generation', operation: 'text_completion', errors: openaiErrors, events: openaiEvents },
+  describe: {
+    summary: 'Continues texts or token ids, as JSON, or with `stream` as server-sent events',
+    schemas: { Completion: completionSchema },
+  },
+  answer: answerCompletion,
+};
 
-/** Answers a completion whose body has been read. @throws Failure when the request is refused or cannot be finished. */
-export async function answerCompletion(
-  all: ApiContext,
-  scope: RequestScope,
-  trace: RequestTrace,
-  { body, prompts, failure }: ReadPromptBody<CompletionBody>,
-): Promise<void> {
-  const context = all.of(body.model);
-  scope.named(body.requestId);
-  if (failure) throw new Failure(failure.code, failure.message);
-  const [first, ...others] = await startAll(context, body, prompts, scope, trace);
-  if (first) await respond(context, scope, body, [first, ...others], completionFormat(context, body));
+/** Returns the writers of a completion's answer. @throws Failure when the request is refused */
+export async function answerCompletion(request: SurfaceRequest<CompletionBody>): Promise<AnswerWriters> {
+  const { context, body } = request;
+  const [first, ...others] = await startAll(request);
+  if (!first) throw new Error('a completion has at least one prompt');
+  return choiceWriters({ context, body, runs: [first, ...others] }, completionFormat(body));
 }
 
 /** Checks every prompt before any is placed: a run starts when its first delta is requested. */
-async function startAll(
-  context: ApiContext,
-  body: CompletionBody,
-  prompts: readonly Uint32Array[] | undefined,
-  scope: RequestScope,
-  first: RequestTrace,
-): Promise<PromptRun[]> {
+async function startAll(request: SurfaceRequest<CompletionBody>): Promise<PromptRun[]> {
+  const { context, scope, body, prompts, openPrompt, trace: first } = request;
   const runs: PromptRun[] = [];
   const numPrompts = (prompts ?? body.prompts).length;
   const constraint = await constraintOf(context, body.constraint, body.numSamples * numPrompts, scope);
   let numAsked = 0;
   for (const [i, prompt] of (prompts ?? body.prompts).entries()) {
-    const trace = runs.length === 0 ? first : scope.open('/v1/completions');
+    const trace = runs.length === 0 ? first : openPrompt();
     const whole = await encoded(context, body, prompt, scope.signal);
     const room = { maxModelLen: context.maxModelLen(), maxTokens: body.maxTokens, usualTokens: DEFAULT_MAX_TOKENS };
     const promptTokens = truncated(whole, body.truncation, room);
@@ -85,15 +79,14 @@ async function encoded(
     : prompt;
 }
 
-function completionFormat(context: ApiContext, body: CompletionBody): AnswerFormat<Logprobs> {
-  const { isReturningIds, isNamingIds, sampling } = body;
+function completionFormat(body: CompletionBody): AnswerFormat<Logprobs> {
+  const { isReturningIds, sampling } = body;
   const promptIds = (promptTokens: Uint32Array): object =>
     isReturningIds ? { prompt_token_ids: Array.from(promptTokens) } : {};
   return {
     idPrefix: 'cmpl-',
     object: { answer: 'text_completion', chunk: 'text_completion' },
-    logprobs: (tokens, offsetOf) =>
-      completionLogprobs(context, tokens, offsetOf, { numTop: sampling.numLogprobs, isNamingIds }),
+    logprobs: ({ tokens, nameOf, offsetOf }) => completionLogprobs(tokens, nameOf, offsetOf, sampling.numLogprobs),
     logprobList: () => new LogprobLists(),
     choice: ({ index, text, ids, finish, stopReason, matchedStop }, promptTokens) => ({
       ...{ index, text, finish_reason: finish, stop_reason: stopReason, matched_stop: matchedStop },
@@ -102,7 +95,7 @@ function completionFormat(context: ApiContext, body: CompletionBody): AnswerForm
     }),
     rest: () => ({}),
     hasPromptLogprobsInChoice: true,
-    chunks({ index, text, ids, logprobs, finish, stopReason, matchedStop, isFirst }, promptTokens) {
+    chunks({ index, text, ids, finish, stopReason, matchedStop, isFirst }, logprobs, promptTokens) {
       const isEmpty = text === '' && finish === undefined && logprobs === null && !isReturningIds;
       if (isEmpty) return [];
       const choice = {

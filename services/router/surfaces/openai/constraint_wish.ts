@@ -4,20 +4,13 @@
  */
 import { z } from 'zod';
 import type { TextRule } from '../../../../shared/text/grammar/text_rule.ts';
+import type { ConstraintWish } from '../../api/generation_body.ts';
 import { isObject } from '../../api/neutral_value.ts';
 import { ParameterFailure, type BodyLimits } from '../../api/parameter_failure.ts';
 
 const MAX_CHOICES = 10_000;
 const MAX_BAD_WORDS = 256;
 const MAX_WORD_CHARACTERS = 256;
-
-/** Constraints that a request states for its output. */
-export interface ConstraintWish {
-  readonly rule: TextRule | undefined;
-  /** Ids of the only tokens that may be sampled; undefined: all tokens. */
-  readonly allowedTokenIds: readonly number[] | undefined;
-  readonly badWords: readonly string[];
-}
 
 const schema = z.union([z.string(), z.record(z.string(), z.unknown()), z.boolean()], 'a JSON schema, or its JSON text');
 const texts = z.array(z.string()).min(1).max(MAX_CHOICES);

@@ -1,24 +1,21 @@
 /** Parameters of `/v1/embeddings`, as OpenAI and vLLM document them. */
 import { z } from 'zod';
 import { check } from './body_check.ts';
+import type { ParsedBody } from '../../api/body_kind.ts';
 import { readPrompts } from '../../api/body_parts.ts';
 import { limitsOf, ParameterFailure, priorityOf, type BodyLimits } from '../../api/parameter_failure.ts';
 import { common, only } from './parameter_schemas.ts';
 import { promptShape } from './parameter_shapes.ts';
 
 /** Parsed body of `/v1/embeddings`, with one prompt or several as text or token ids. */
-export interface EmbeddingBody {
-  readonly model: string | undefined;
+export interface EmbeddingBody extends ParsedBody {
   readonly prompts: readonly (string | Uint32Array)[];
   /** Whether an embedding is sent as its bytes in base64 (f32, little-endian), not as a list of numbers. */
   readonly isBase64: boolean;
   readonly hasSpecialTokens: boolean;
-  readonly requestId: string | undefined;
   readonly priority: number;
   /** Salt of the request's cache scope: only requests with the same salt share blocks. */
   readonly cacheSalt: string;
-  /** Unknown keys of the body, which are ignored and named to the client. */
-  readonly ignored: readonly string[];
 }
 
 const { model, user, request_id, priority, cache_salt, add_special_tokens } = common;

@@ -1,34 +1,35 @@
 /** `/v1/embeddings`: prompts as text or token ids, one or several; every served model answers. */
-import { embeddingKind } from './body_kinds.ts';
 import { Failure } from '../../../../shared/base/failure.ts';
 import { packFloats } from '../../../../shared/protocol/packing.ts';
-import type { Embedding } from '../../relay/embedding_run.ts';
-import { RequestCounts } from '../../record/request_counts.ts';
-import type { RequestTrace } from '../../record/request_log.ts';
 import type { ApiContext } from '../../api/api_context.ts';
-import { finishedHeaders, usageOf } from './common.ts';
-import type { EmbeddingBody } from './embedding_parameters.ts';
 import { ParameterFailure } from '../../api/parameter_failure.ts';
 import type { RequestScope } from '../../api/request_scope.ts';
+import type { Surface, SurfaceRequest } from '../../api/surface.ts';
+import { RequestCounts } from '../../record/request_counts.ts';
+import type { RequestTrace } from '../../record/request_log.ts';
+import type { Embedding } from '../../relay/embedding_run.ts';
+import { embeddingKind } from './body_kinds.ts';
+import { embeddingSchema, type EmbeddingBody } from './embedding_parameters.ts';
+import { openaiErrors } from './errors.ts';
+import { usageOf } from './usage.ts';
 
 interface PromptEmbedding {
   readonly trace: RequestTrace;
   readonly embedding: Embedding;
 }
 
-/** Answers `/v1/embeddings`. @throws Failure when the request is refused or cannot be finished. */
-export async function embeddings(all: ApiContext, scope: RequestScope): Promise<void> {
-  const trace = scope.open('/v1/embeddings');
-  const { body, prompts, failure } = await all.bodies.readPrompts(
-    embeddingKind,
-    scope.body,
-    all.of(undefined),
-    scope.signal,
-  );
-  const context = all.of(body.model);
-  scope.named(body.requestId);
-  if (failure) throw new Failure(failure.code, failure.message);
-  const wanted = await checkAll(context, body, prompts ?? body.prompts, scope, trace);
+/** `/v1/embeddings`. */
+export const embeddingSurface: Surface<EmbeddingBody> = {
+  paths: ['/v1/embeddings'],
+  kind: embeddingKind,
+  ...{ counts: 'embedding', operation: 'embeddings', errors: openaiErrors },
+  describe: { summary: 'Embeds texts or token ids', schemas: { Embedding: embeddingSchema } },
+  answer: embed,
+};
+
+async function embed(request: SurfaceRequest<EmbeddingBody>): Promise<string> {
+  const { context, scope, trace, body } = request;
+  const wanted = await checkAll(request);
   const runs = wanted.map((one) => scope.own(run(context, one, scope)));
   // All run at once; the first failure ends the others with the scope.
   const vectors = await Promise.all(runs.map(async (one) => (await one.next()).value ?? new Float32Array(0)));
@@ -45,20 +46,17 @@ export async function embeddings(all: ApiContext, scope: RequestScope): Promise<
     model: context.servedName,
     usage: usageOf(wanted.map(({ embedding }) => embedding.counts)),
   });
-  scope.answer(`${head.slice(0, -1)},"data":[${data.join()}]}`, finishedHeaders(trace, body.ignored));
+  return `${head.slice(0, -1)},"data":[${data.join()}]}`;
 }
 
 /** Encodes and checks every prompt before any is placed. */
-async function checkAll(
-  { servedName, codec, pooling, maxModelLen }: ApiContext,
-  body: EmbeddingBody,
-  prompts: readonly (string | Uint32Array)[],
-  scope: RequestScope,
-  first: RequestTrace,
-): Promise<PromptEmbedding[]> {
+async function checkAll(request: SurfaceRequest<EmbeddingBody>): Promise<PromptEmbedding[]> {
+  const { context, scope, body, openPrompt, trace: first } = request;
+  const { servedName, codec, pooling, maxModelLen } = context;
+  const prompts = request.prompts ?? body.prompts;
   const wanted: PromptEmbedding[] = [];
   for (const [index, prompt] of prompts.entries()) {
-    const trace = index === 0 ? first : scope.open('/v1/embeddings');
+    const trace = index === 0 ? first : openPrompt();
     const promptTokens =
       typeof prompt === 'string' ? await codec.encode(prompt, body.hasSpecialTokens, scope.signal) : prompt;
     trace.model = servedName;

@@ -13,8 +13,26 @@ export interface ErrorBody {
   };
 }
 
+const errorSchema = {
+  type: 'object',
+  required: ['error'],
+  properties: {
+    error: {
+      type: 'object',
+      required: ['message', 'type', 'param', 'code'],
+      properties: {
+        message: { type: 'string' },
+        type: { type: 'string' },
+        param: { type: ['string', 'null'] },
+        code: { type: ['string', 'null'] },
+      },
+    },
+  },
+};
+
 /** Errors in the form of OpenAI's chats and completions. */
 export const openaiErrors: ErrorForm = {
+  schema: { name: 'Error', json: errorSchema },
   body: errorBody,
   headers: errorHeaders,
   event: (error) => `data: ${JSON.stringify(errorBody(error))}\n\n`,

@@ -1,16 +1,24 @@
 /** `/invocations`, the one path that SageMaker calls: a chat or a completion, by its body. */
+import type { Surface } from '../../api/surface.ts';
 import { invocationKind } from './body_kinds.ts';
-import type { ApiContext } from '../../api/api_context.ts';
 import { answerChat } from './chat.ts';
 import { answerCompletion } from './completions.ts';
-import type { RequestScope } from '../../api/request_scope.ts';
+import { openaiErrors } from './errors.ts';
+import { openaiEvents } from './events.ts';
+import { chatSchema, completionSchema } from './parameter_schemas.ts';
+import type { ChatBody, CompletionBody } from './parameters.ts';
 
-/** Answers a chat or a completion. @throws Failure when the request is refused or cannot be finished. */
-export async function invocations(all: ApiContext, scope: RequestScope): Promise<void> {
-  const trace = scope.open('/invocations');
-  const bodyBytes = scope.body.bytes.length;
-  const read = await all.bodies.readPrompts(invocationKind, scope.body, all.of(undefined), scope.signal);
-  const { body } = read;
-  if ('template' in body) await answerChat(all, scope, trace, bodyBytes, { ...read, body });
-  else await answerCompletion(all, scope, trace, { ...read, body });
-}
+/** A chat or a completion. */
+export const invocationSurface: Surface<ChatBody | CompletionBody> = {
+  paths: ['/invocations'],
+  kind: invocationKind,
+  ...{ counts: 'generation', operation: 'chat', errors: openaiErrors, events: openaiEvents },
+  describe: {
+    summary: 'Answers a chat or a completion, by its body',
+    schemas: { Chat: chatSchema, Completion: completionSchema },
+  },
+  answer(request) {
+    const { body } = request;
+    return 'template' in body ? answerChat({ ...request, body }) : answerCompletion({ ...request, body });
+  },
+};

@@ -6,17 +6,17 @@
  * else.
  */
 import type { z } from 'zod';
-import type { Sampling } from '../../../../shared/protocol/request.ts';
 import { given } from '../../../../shared/base/given.ts';
 import { packSeed } from '../../../../shared/protocol/packing.ts';
 import { readBias, readIds, readMessages, readPrompts } from '../../api/body_parts.ts';
+import type { ParsedBody } from '../../api/body_kind.ts';
+import type { GenerationBody } from '../../api/generation_body.ts';
 import { check } from './body_check.ts';
-import { readConstraint, type ConstraintWish } from './constraint_wish.ts';
+import { readConstraint } from './constraint_wish.ts';
 import { limitsOf, ParameterFailure, priorityOf, type BodyLimits } from '../../api/parameter_failure.ts';
 import type { common } from './parameter_schemas.ts';
 import { readTools, NO_TOOLS, type ToolWish } from './tools.ts';
 import type { TemplateInput } from '../../../../shared/text/template_input.ts';
-import type { Truncation } from './truncation.ts';
 import { chatSchema, completionSchema, detokenizeSchema, MAX_SAMPLES, tokenizeSchema } from './parameter_schemas.ts';
 
 /** Characters of all stop strings of a request together. The limit exists because each token's text is searched for every stop string. */
@@ -24,42 +24,11 @@ const MAX_STOP_CHARACTERS = 2_048;
 /** Biases of one request, over all its prompts: each prompt's call carries them. */
 const MAX_BIASES = 2 ** 19;
 
-/** Sampling parameters that the client named. The model's defaults and neutral values are added later (common.ts). */
-type SamplingWish = Partial<Sampling> & Pick<Sampling, 'numLogprobs' | 'minTokens' | 'biasTokens' | 'biasValues'>;
-
 /** Parsed parameters that chat and completions share. */
-export interface CommonBody {
-  readonly model: string | undefined;
-  readonly isStream: boolean;
+export interface CommonBody extends GenerationBody {
   readonly hasUsage: boolean;
   readonly hasContinuousUsage: boolean;
-  readonly sampling: SamplingWish;
-  /** Choices of the answer for each prompt (`n`). */
-  readonly numChoices: number;
-  /** Samples of each prompt, of which the best are the choices (`best_of`); at least `numChoices`. */
-  readonly numSamples: number;
-  readonly stops: readonly string[];
-  readonly isStopIncluded: boolean;
-  readonly stopTokenIds: readonly number[];
-  /** New tokens at most; undefined means the endpoint's default. */
-  readonly maxTokens: number | undefined;
-  readonly isIgnoringEos: boolean;
-  readonly isSkippingSpecial: boolean;
   readonly isReturningIds: boolean;
-  /** Whether log-probabilities name tokens `token_id:N` (`return_tokens_as_token_ids`). */
-  readonly isNamingIds: boolean;
-  /** How a longer prompt is cut (`truncate_prompt_tokens`); undefined: it is refused. */
-  readonly truncation: Truncation | undefined;
-  /** Alternatives with each token of the prompt; -1: no log-probabilities of the prompt. */
-  readonly numPromptLogprobs: number;
-  /** Constraints of the output; undefined when there are none. */
-  readonly constraint: ConstraintWish | undefined;
-  readonly requestId: string | undefined;
-  readonly priority: number;
-  /** Salt of the request's cache scope: only requests with the same salt share blocks. */
-  readonly cacheSalt: string;
-  /** Unknown keys of the body, which are ignored and named to the client. */
-  readonly ignored: readonly string[];
 }
 
 /** Parsed body of `/v1/chat/completions`. */
@@ -74,26 +43,21 @@ export interface ChatBody extends CommonBody {
 /** Parsed body of `/v1/completions`, with one prompt or several as text or token ids. */
 export interface CompletionBody extends CommonBody {
   readonly prompts: readonly (string | Uint32Array)[];
-  /** Whether the answer repeats the prompt before the output (`echo`). */
   readonly isEchoing: boolean;
   readonly hasSpecialTokens: boolean;
 }
 
 /** Parsed body of `/tokenize`: either `text` or `template` is set. */
-export interface TokenizeBody {
-  readonly model: string | undefined;
+export interface TokenizeBody extends ParsedBody {
   readonly text: string | undefined;
   readonly template: TemplateInput | undefined;
   readonly hasSpecialTokens: boolean;
   readonly hasStrings: boolean;
-  readonly ignored: readonly string[];
 }
 
 /** Parsed body of `/detokenize`. */
-export interface DetokenizeBody {
-  readonly model: string | undefined;
+export interface DetokenizeBody extends ParsedBody {
   readonly tokens: Uint32Array;
-  readonly ignored: readonly string[];
 }
 
 type Common = Partial<z.infer<z.ZodObject<typeof common>>>;

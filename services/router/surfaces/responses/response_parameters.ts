@@ -74,7 +74,7 @@ export const responseSchema = z.object({
 });
 
 /** Wishes of a request for its answer, beside its chat. */
-export interface ResponseWish {
+interface ResponseWish {
   /** Items of the input; empty when they are neither stored nor lack others. */
   readonly items: readonly ChatItem[];
   readonly instructions: string | undefined;

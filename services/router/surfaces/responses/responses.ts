@@ -1,23 +1,25 @@
 /** `/v1/responses`: a chat whose messages and answer are items, which may be stored and continued by their id. */
-import { responseKind } from './body_kind.ts';
 import type { Clock } from '../../../../shared/base/clock.ts';
 import { Failure } from '../../../../shared/base/failure.ts';
-import type { OutputDelta } from '../../../../shared/text/output/output_delta.ts';
-import type { ApiContext } from '../../api/api_context.ts';
-import { chatLogprobs, startChat, type StartedChat } from '../openai/chat.ts';
-import { countsWhole } from '../openai/choices.ts';
-import { finishedHeaders, usageOf, type Usage } from '../openai/common.ts';
+import type { ParsedDelta } from '../../api/parsed_deltas.ts';
+import type { AnswerWriters, StreamWriter, WholeWriter } from '../../api/answer_writer.ts';
+import type { EventForm } from '../../api/event_stream.ts';
+import { ParameterFailure } from '../../api/parameter_failure.ts';
+import { piecesOf } from '../../api/parsed_choice.ts';
+import { countsOf } from '../../api/samples.ts';
+import type { Surface, SurfaceRequest } from '../../api/surface.ts';
+import { chatLogprobs } from '../openai/chat.ts';
 import { errorBody } from '../openai/errors.ts';
 import { openaiEvents } from '../openai/events.ts';
-import { sendEvents, type EventForm } from '../../api/event_stream.ts';
-import { ParameterFailure } from '../../api/parameter_failure.ts';
-import type { AnswerDelta } from '../../api/prompt_run.ts';
-import type { RequestScope } from '../../api/request_scope.ts';
+import { startChat, type StartedChat } from '../openai/start_chat.ts';
+import { usageOf, type Usage } from '../openai/usage.ts';
+import { responseKind } from './body_kind.ts';
+import { responseErrors } from './response_errors.ts';
 import { eventsOf, type ResponseEvent } from './response_events.ts';
 import { messagesOf, readInput, type ChatItem } from './response_input.ts';
 import { OutputItems, type ItemChange } from './response_items.ts';
-import { asResponseError, type ResponseBody, type ResponseWish } from './response_parameters.ts';
-import type { ResponseStore } from './response_store.ts';
+import { asResponseError, responseSchema, type ResponseBody } from './response_parameters.ts';
+import { ResponseStore } from './response_store.ts';
 
 /** Events with their type as their name. */
 const namedEvents: EventForm = {
@@ -25,44 +27,57 @@ const namedEvents: EventForm = {
   event: (event) => `event: ${(event as ResponseEvent).type}\ndata: ${JSON.stringify(event)}\n\n`,
 };
 
-/** Returns the endpoint `/v1/responses`, whole or streamed, which keeps its answers in `store`. It rejects with a Failure when the request is refused or cannot be finished. */
-export function responsesEndpoint(store: ResponseStore): (all: ApiContext, scope: RequestScope) => Promise<void> {
-  return (all, scope) => responses(store, all, scope);
+const STORED = '/v1/responses/{id}';
+
+/** `/v1/responses`, whole or streamed, which keeps its answers for their clients. */
+export const responseSurface: Surface<ResponseBody, ResponseStore> = {
+  paths: ['/v1/responses'],
+  kind: responseKind,
+  ...{ counts: 'generation', operation: 'chat', errors: responseErrors, events: namedEvents },
+  describe: {
+    summary: 'Answers a conversation of items as JSON, or with `stream` as server-sent events',
+    schemas: { Response: responseSchema },
+    routes: 'Returns (GET) or forgets (DELETE) a stored answer of /v1/responses',
+  },
+  open: ({ clock }) => new ResponseStore(clock),
+  asOwn: (error, { response }) => asResponseError(error, response.toolPaths),
+  answer: respond,
+  routes: [
+    { ...{ method: 'GET', path: STORED }, answer: stored },
+    { ...{ method: 'DELETE', path: STORED }, answer: forget },
+  ],
+};
+
+function stored(
+  store: ResponseStore,
+  { id = '' }: Readonly<Record<string, string>>,
+  { stream }: Readonly<Record<string, string | undefined>>,
+): Buffer {
+  if (stream !== undefined && stream !== 'false')
+    throw new ParameterFailure('stream: an answer is streamed once, while it is made; leave it out', 'stream');
+  return store.answer(id);
 }
 
-async function responses(store: ResponseStore, all: ApiContext, scope: RequestScope): Promise<void> {
-  const trace = scope.open('/v1/responses');
-  const bodyBytes = scope.body.bytes.length;
-  const read = await all.bodies.readPrompts(responseKind, scope.body, all.of(undefined), scope.signal);
-  const { body } = read;
-  const { items, previousId, isContinuing, instructions, toolPaths } = body.response;
-  const stored = isContinuing ? resolved(store, items, previousId, all.bodies.limitBytes) : undefined;
-  const conversation = stored?.conversation ?? items;
+function forget(store: ResponseStore, { id = '' }: Readonly<Record<string, string>>): object {
+  store.delete(id);
+  return { id, object: 'response', deleted: true };
+}
+
+async function respond(request: SurfaceRequest<ResponseBody>, store: ResponseStore): Promise<AnswerWriters> {
+  const { context, body, bodyBytes } = request;
+  const { items, previousId, isContinuing, instructions } = body.response;
+  const found = isContinuing ? resolved(store, items, previousId, context.bodies.limitBytes) : undefined;
+  const conversation = found?.conversation ?? items;
   const template = isContinuing
     ? { ...body.template, messages: messagesOf(conversation, instructions) }
     : body.template;
-  let started: StartedChat;
-  try {
-    started = await startChat(all, scope, trace, bodyBytes + (stored?.numBytes ?? 0), {
-      ...read,
-      body: { ...body, template },
-    });
-  } catch (error) {
-    throw asResponseError(error, toolPaths);
-  }
-  const answering = answeringOf(store, scope, started, body, conversation);
-  const headers = (): Record<string, string> => finishedHeaders(trace, body.ignored);
-  if (body.isStream) {
-    const { clock, stalledReaderMs, sseKeepAliveMs: keepAliveMs } = started.context;
-    const stream = scope.own(events(answering));
-    await sendEvents(stream, scope, { clock, stalledReaderMs, keepAliveMs, headers, form: namedEvents });
-    return;
-  }
-  let finish: AnswerDelta['finish'];
-  for await (const step of scope.own(steps(answering))) ({ finish } = step);
-  answering.output.end(finish === 'length');
-  const { json } = await ended(answering, finish);
-  scope.answer(json, headers());
+  const started = await startChat({
+    ...request,
+    bodyBytes: bodyBytes + (found?.numBytes ?? 0),
+    body: { ...body, template },
+  });
+  const answering = answeringOf(store, started, conversation);
+  return { ...started, stream: (send) => streamedResponse(answering, send), whole: () => wholeResponse(answering) };
 }
 
 /**
@@ -105,9 +120,7 @@ function resolved(
 /** One answer under way. */
 interface Answering {
   readonly store: ResponseStore;
-  readonly scope: RequestScope;
-  readonly started: StartedChat;
-  readonly wish: ResponseWish;
+  readonly started: StartedChat<ResponseBody>;
   /** The conversation before the answer. */
   readonly conversation: readonly ChatItem[];
   readonly output: OutputItems;
@@ -118,18 +131,17 @@ interface Answering {
 
 function answeringOf(
   store: ResponseStore,
-  scope: RequestScope,
-  started: StartedChat,
-  { response: wish }: ResponseBody,
+  started: StartedChat<ResponseBody>,
   conversation: readonly ChatItem[],
 ): Answering {
-  const { context, runs } = started;
+  const { context, runs, body } = started;
+  const { response: wish } = body;
   const { newId, clock, servedName } = context;
   const { temperature, topP, presencePenalty, frequencyPenalty } = runs[0].generation.request.sampling;
   // Nobody else can guess it: who knows the id may read the answer.
   const id = `resp_${newId()}${newId()}`;
   return {
-    ...{ store, scope, started, wish, conversation, id },
+    ...{ store, started, conversation, id },
     output: new OutputItems({ newId, tools: wish.tools }),
     head: {
       ...{ id, object: 'response', created_at: secondsOf(clock), model: servedName, background: false },
@@ -149,40 +161,28 @@ function answerOf({ head, output }: Answering, status: string, more: object = {}
   return { ...head, status, output: output.items, ...nothing, ...more };
 }
 
-interface Step {
-  readonly changes: readonly ItemChange[];
-  readonly finish: AnswerDelta['finish'];
-}
-
-/** Yields what each part of the output changes; the last one has the finish reason, and ends no item yet. */
-async function* steps({ started, output, wish }: Answering): AsyncGenerator<Step> {
-  const { context, runs, parser: parserOf } = started;
-  const [{ generation, deltas }] = runs;
-  const parser = parserOf(generation);
-  for await (const delta of deltas) {
-    const { text, tokens, finish } = delta;
-    const plain: OutputDelta[] = text === '' ? [] : [{ kind: 'content', text }];
-    const pieces = parser?.read(delta).pieces ?? plain;
-    const logprobs = wish.hasLogprobs ? await chatLogprobs(context, tokens, false) : [];
-    yield { changes: output.push(pieces, logprobs), finish };
-  }
+/** Takes a delta of the output, and returns what it changes; the last delta ends the output. */
+function changesOf({ started, output }: Answering, delta: ParsedDelta): ItemChange[] {
+  const { context, body } = started;
+  const logprobs = body.response.hasLogprobs && delta.logprobs ? chatLogprobs(context, delta.logprobs) : [];
+  const changes = output.push(piecesOf(delta), logprobs);
+  return delta.finish ? [...changes, ...output.end(delta.finish === 'length')] : changes;
 }
 
 /** Returns the whole answer, whose output has ended, and its JSON; and stores it for the client. */
-async function ended(
+function ended(
   answering: Answering,
-  finish: AnswerDelta['finish'],
-): Promise<{ readonly answer: Readonly<Record<string, unknown>>; readonly json: string }> {
-  const { store, scope, started, wish, conversation, output, id } = answering;
+  finish: ParsedDelta['finish'],
+): { readonly answer: Readonly<Record<string, unknown>>; readonly json: string } {
+  const { store, started, conversation, output, id } = answering;
   const { clock } = started.context;
-  await countsWhole(started.runs, scope.signal);
-  const usage = responseUsage(usageOf(started.runs.map(({ generation }) => generation.counts)));
+  const usage = responseUsage(usageOf(countsOf(started.runs)));
   const answer =
     finish === 'length'
       ? answerOf(answering, 'incomplete', { incomplete_details: { reason: 'max_output_tokens' }, usage })
       : answerOf(answering, 'completed', { completed_at: secondsOf(clock), usage });
   const json = JSON.stringify(answer);
-  if (wish.isStored) {
+  if (started.body.response.isStored) {
     const own = readInput(output.items, Infinity, []).map((item, i): ChatItem => ({
       ...item,
       id: output.items[i]?.id ?? '',
@@ -203,38 +203,47 @@ function responseUsage(usage: Usage): object {
   };
 }
 
-/**
- * Yields the events of a streamed answer, numbered. One that cannot be finished ends with `response.failed`. @throws what happens before
- * the first part, which has a status of its own
- */
-async function* events(answering: Answering): AsyncGenerator<ResponseEvent> {
-  const { scope, started, output } = answering;
+function wholeResponse(answering: Answering): WholeWriter {
+  let finish: ParsedDelta['finish'];
+  return {
+    onDelta(delta) {
+      changesOf(answering, delta);
+      ({ finish } = delta);
+    },
+    whole: () => ended(answering, finish).json,
+  };
+}
+
+/** Writes the events of a streamed answer, numbered. One that cannot be finished ends with `response.failed`. */
+function streamedResponse(answering: Answering, send: (event: ResponseEvent) => void): StreamWriter {
+  const { output } = answering;
   let number = 0;
-  const numbered = (event: ResponseEvent): ResponseEvent => ({ ...event, sequence_number: number++ });
-  const ofAnswer = (type: string, response: object): ResponseEvent => numbered({ type: `response.${type}`, response });
-  let hasBegun = false;
-  let finish: AnswerDelta['finish'];
-  try {
-    for await (const step of steps(answering)) {
-      if (!hasBegun) {
-        hasBegun = true;
-        yield ofAnswer('created', answerOf(answering, 'in_progress'));
-        yield ofAnswer('in_progress', answerOf(answering, 'in_progress'));
+  const sendNumbered = (event: ResponseEvent): void => {
+    send({ ...event, sequence_number: number++ });
+  };
+  const sendAnswer = (type: string, response: object): void => {
+    sendNumbered({ type: `response.${type}`, response });
+  };
+  let finish: ParsedDelta['finish'];
+  return {
+    onDelta(delta) {
+      if (number === 0) {
+        sendAnswer('created', answerOf(answering, 'in_progress'));
+        sendAnswer('in_progress', answerOf(answering, 'in_progress'));
       }
-      ({ finish } = step);
-      for (const event of step.changes.flatMap(eventsOf)) yield numbered(event);
-    }
-    for (const event of output.end(finish === 'length').flatMap(eventsOf)) yield numbered(event);
-    const { answer } = await ended(answering, finish);
-    yield ofAnswer(String(answer['status']), answer);
-  } catch (thrown) {
-    const failure = scope.reason(thrown);
-    if (!hasBegun || scope.isGone) throw thrown;
-    started.context.metrics.failed(failure);
-    const { code, message } = errorBody(failure).error;
-    // The output so far is part of the answer.
-    for (const event of output.end(true).flatMap(eventsOf)) yield numbered(event);
-    const error = { code: code === 'overloaded' ? 'rate_limit_exceeded' : 'server_error', message };
-    yield ofAnswer('failed', answerOf(answering, 'failed', { error }));
-  }
+      ({ finish } = delta);
+      changesOf(answering, delta).flatMap(eventsOf).forEach(sendNumbered);
+    },
+    end() {
+      const { answer } = ended(answering, finish);
+      sendAnswer(String(answer['status']), answer);
+    },
+    fail(failure) {
+      const { code, message } = errorBody(failure).error;
+      // The output so far is part of the answer.
+      output.end(true).flatMap(eventsOf).forEach(sendNumbered);
+      const error = { code: code === 'overloaded' ? 'rate_limit_exceeded' : 'server_error', message };
+      sendAnswer('failed', answerOf(answering, 'failed', { error }));
+    },
+  };
 }

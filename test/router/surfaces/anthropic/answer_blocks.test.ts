@@ -8,7 +8,7 @@ import {
   contentJson,
   type MessageEvent,
 } from '../../../../services/router/surfaces/anthropic/answer_blocks.ts';
-import { errorFormOf } from '../../../../services/router/surfaces/error_form.ts';
+import { errorFormOf } from '../support.ts';
 import { ParameterFailure } from '../../../../services/router/api/parameter_failure.ts';
 import type { OutputDelta } from '../../../../shared/text/output/output_delta.ts';
 import { ParsedFormat } from '../../../text/output/support.ts';

@@ -1,8 +1,8 @@
 /** Offsets of tokens in a text, and their names. Budget: 1 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
-import { completionLogprobs, PromptOffsets } from '../../../../services/router/surfaces/openai/completion_logprobs.ts';
-import type { ApiContext } from '../../../../services/router/api/api_context.ts';
+import { completionLogprobs } from '../../../../services/router/surfaces/openai/completion_logprobs.ts';
+import { PromptOffsets } from '../../../../services/router/api/prompt_offsets.ts';
 import { charactersOf, escapedBytes } from '../../../../shared/model/token_bytes.ts';
 import type { TokenName } from '../../../../shared/text/text.ts';
 
@@ -38,7 +38,7 @@ test.each<readonly [string, string, readonly TokenName[], readonly number[]]>([
   );
 });
 
-test('alternatives of one text are two keys, parts of characters are their bytes, and the chosen one is among them', async () => {
+test('alternatives of one text are two keys, parts of characters are their bytes, and the chosen one is among them', () => {
   const names = [
     named(' true', '▁true'),
     named('true', 'true'),
@@ -46,9 +46,13 @@ test('alternatives of one text are two keys, parts of characters are their bytes
     named(' ', '<0x20>'),
     named(Buffer.of(0xf0, 0x9f), 'ðŁ'),
   ];
-  const codec = { hasTokenizer: true, names: () => Promise.resolve((id: number) => names[id]!) };
   const sampled = { token: 2, logprob: [-3], topTokens: [0, 1, 3, 4], topLogprobs: [-0.5, -1, -2, -4], position: 0 };
-  const lists = await completionLogprobs({ codec } as unknown as ApiContext, [sampled], () => 5, { numTop: 4 });
+  const lists = completionLogprobs(
+    [sampled],
+    (id) => names[id]!,
+    () => 5,
+    4,
+  );
   assert.deepEqual(lists, {
     tokens: [' '],
     token_logprobs: [-3],

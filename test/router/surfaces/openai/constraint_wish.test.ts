@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, expect, test } from 'vitest';
 import type { TextRule } from '../../../../shared/text/grammar/text_rule.ts';
-import type { ConstraintWish } from '../../../../services/router/surfaces/openai/constraint_wish.ts';
+import type { ConstraintWish } from '../../../../services/router/api/generation_body.ts';
 import { readChatBody, readCompletionBody } from '../../../../services/router/surfaces/openai/parameters.ts';
 import { refusal } from '../../../support/failures.ts';
 

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'vitest';
 import { messageOf } from '../../../../shared/text/answer_message.ts';
 import { chunkDelta } from '../../../../services/router/surfaces/openai/chat_delta.ts';
-import { ParsedChoice } from '../../../../services/router/surfaces/openai/parsed_choice.ts';
+import { ParsedChoice } from '../../../../services/router/api/parsed_choice.ts';
 import type { BodyLimits } from '../../../../services/router/api/parameter_failure.ts';
 import {
   readChatBody,

@@ -1,7 +1,7 @@
 /** Errors by the API of their path, as answers and as the event that ends a stream. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
-import { errorFormOf } from '../../../../services/router/surfaces/error_form.ts';
+import { errorFormOf } from '../support.ts';
 import { ParameterFailure } from '../../../../services/router/api/parameter_failure.ts';
 import { Failure } from '../../../../shared/base/failure.ts';
 

@@ -1,8 +1,8 @@
 /** The parser of one choice's output, beside the tokens that it counts as reasoning. */
-import type { RequestCounts } from '../../record/request_counts.ts';
-import type { OutputDelta } from '../../../../shared/text/output/output_delta.ts';
-import type { OutputParser } from '../../../../shared/text/output/output_parser.ts';
-import type { AnswerDelta } from '../../api/prompt_run.ts';
+import type { RequestCounts } from '../record/request_counts.ts';
+import type { OutputDelta } from '../../../shared/text/output/output_delta.ts';
+import type { OutputParser } from '../../../shared/text/output/output_parser.ts';
+import type { AnswerDelta } from './prompt_run.ts';
 
 /** Output of a choice, as far as it is parsed. */
 export interface ParsedOutput {
@@ -36,4 +36,15 @@ export class ParsedChoice {
     this.#hasCalls ||= pieces.some(({ kind }) => kind === 'call');
     return { pieces, hasCalls: this.#hasCalls };
   }
+}
+
+/** Returns the pieces of a part of an answer; text that is not parsed is content. */
+export function piecesOf({
+  parsed,
+  text,
+}: {
+  readonly parsed: ParsedOutput | undefined;
+  readonly text: string;
+}): readonly OutputDelta[] {
+  return parsed?.pieces ?? (text === '' ? [] : [{ kind: 'content', text }]);
 }

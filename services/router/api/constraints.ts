@@ -1,9 +1,9 @@
 /** Turns the constraints that a request states into those that an engine follows. */
-import { Failure } from '../../../../shared/base/failure.ts';
-import type { TokenConstraintMessage } from '../../../../shared/protocol/messages.ts';
-import type { ApiContext } from '../../api/api_context.ts';
-import type { ConstraintWish } from './constraint_wish.ts';
-import { ParameterFailure } from '../../api/parameter_failure.ts';
+import { Failure } from '../../../shared/base/failure.ts';
+import type { TokenConstraintMessage } from '../../../shared/protocol/messages.ts';
+import type { ApiContext } from './api_context.ts';
+import type { ConstraintWish } from './generation_body.ts';
+import { ParameterFailure } from './parameter_failure.ts';
 
 /** Tokens of all forbidden runs of a request (P1): each is compared before every token. */
 const MAX_FORBIDDEN_TOKENS = 4_096;

@@ -1,9 +1,9 @@
 /** Prompts that are cut to a number of tokens. Budget: 1 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
-import { ParameterFailure, type BodyLimits } from '../../../../services/router/api/parameter_failure.ts';
-import { readChatBody, readCompletionBody } from '../../../../services/router/surfaces/openai/parameters.ts';
-import { truncated } from '../../../../services/router/surfaces/openai/truncation.ts';
+import { ParameterFailure, type BodyLimits } from '../../../services/router/api/parameter_failure.ts';
+import { readChatBody, readCompletionBody } from '../../../services/router/surfaces/openai/parameters.ts';
+import { truncated } from '../../../services/router/api/truncation.ts';
 
 const prompt = Uint32Array.from({ length: 50 }, (_, i) => i);
 const room = { maxModelLen: 40, maxTokens: undefined, usualTokens: 16 };

@@ -1,6 +1,6 @@
 /** Cuts prompts to a number of tokens (`truncate_prompt_tokens` of vLLM), before they are generations. */
-import type { CutSide } from '../../../../shared/text/prompts.ts';
-import { ParameterFailure } from '../../api/parameter_failure.ts';
+import type { CutSide } from '../../../shared/text/prompts.ts';
+import { ParameterFailure } from './parameter_failure.ts';
 
 /** How prompts of a request are cut. */
 export interface Truncation {

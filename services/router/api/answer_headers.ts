@@ -1,0 +1,24 @@
+/** Headers of answers. */
+import type { RequestTrace } from '../record/request_log.ts';
+
+/** Longest value of the `x-penstock-ignored` header, in characters; the rest is cut. */
+const MAX_IGNORED_CHARACTERS = 1_024;
+
+/** Returns the `x-penstock-ignored` header with the names of ignored keys; empty when there are none. */
+export function ignoredHeaders(ignored: readonly string[]): Record<string, string> {
+  if (ignored.length === 0) return {};
+  const names = ignored.map((name) => name.replaceAll(/[^\x21-\x2b\x2d-\x7e]/g, '?')).join(', ');
+  return { 'x-penstock-ignored': names.slice(0, MAX_IGNORED_CHARACTERS) };
+}
+
+/**
+ * Headers of a finished answer: request id, a one-line summary of where the request ran (of the first prompt when there are several),
+ * and ignored keys.
+ */
+export function finishedHeaders(trace: RequestTrace, ignored: readonly string[]): Record<string, string> {
+  return {
+    'x-request-id': trace.names.clientId ?? trace.id,
+    'x-penstock-request': trace.header(),
+    ...ignoredHeaders(ignored),
+  };
+}

@@ -1,0 +1,83 @@
+/** Writers of generated output in the form of an API: a whole answer, or a stream of events. */
+import { eachDelta, type ParsedDelta, type AnswerRuns } from './parsed_deltas.ts';
+import type { GenerationBody } from './generation_body.ts';
+import { EventStream, type EventForm } from './event_stream.ts';
+import type { RequestScope } from './request_scope.ts';
+import { countsWhole } from './samples.ts';
+
+/** Writes a stream. */
+export interface StreamWriter {
+  /** Takes the next delta of the output; the last one of a choice has its finish reason. */
+  onDelta(delta: ParsedDelta): void;
+  /** Called when all output has come and its counts are whole. */
+  end(): void;
+  /** Says in events that the answer cannot be finished. Left out: the form of errors says it. */
+  fail?(failure: unknown): void;
+}
+
+/** Writes a whole answer. */
+export interface WholeWriter {
+  /** Takes the next delta of the output; the last one of a choice has its finish reason. */
+  onDelta(delta: ParsedDelta): void;
+  /** Returns the answer as JSON, when all output has come and its counts are whole. */
+  whole(): string | Promise<string>;
+}
+
+/** An answer that is about to begin, and its writers. A writer holds no promise while it takes deltas. */
+export interface AnswerWriters extends AnswerRuns {
+  readonly body: GenerationBody;
+  /** Returns the writer of a stream, which gives each event to `send`. */
+  stream(send: (event: unknown) => void): StreamWriter;
+  /** Returns the writer of a whole answer. */
+  whole(): WholeWriter;
+}
+
+/** Form and headers of an answer. */
+interface AnswerForm {
+  readonly events: EventForm;
+  readonly headers: () => Record<string, string>;
+}
+
+/** Answers a request with the output of its runs, whole or streamed. @throws Failure for output that cannot be finished and a writer does not say so */
+export async function writeAnswer(scope: RequestScope, answer: AnswerWriters, form: AnswerForm): Promise<void> {
+  const { signal } = scope;
+  if (answer.body.isStream) {
+    await writeStream(scope, answer, form);
+    return;
+  }
+  const writer = answer.whole();
+  await eachDelta(answer, signal, (delta) => {
+    writer.onDelta(delta);
+    return undefined;
+  });
+  await countsWhole(answer.runs, signal);
+  scope.answer(await writer.whole(), form.headers());
+}
+
+async function writeStream(scope: RequestScope, answer: AnswerWriters, { events, headers }: AnswerForm): Promise<void> {
+  const { clock, stalledReaderMs, sseKeepAliveMs: keepAliveMs, metrics } = answer.context;
+  const stream = new EventStream(scope, { clock, stalledReaderMs, keepAliveMs, headers, form: events });
+  try {
+    const writer = answer.stream((event) => {
+      stream.send(event);
+    });
+    try {
+      await eachDelta(answer, scope.signal, (delta) => {
+        writer.onDelta(delta);
+        return stream.room();
+      });
+      await countsWhole(answer.runs, scope.signal);
+      writer.end();
+      await stream.room();
+    } catch (thrown) {
+      if (!writer.fail || !stream.canGoOn || scope.isGone) throw thrown;
+      const failure = scope.reason(thrown);
+      metrics.failed(failure);
+      writer.fail(failure);
+      await stream.room();
+    }
+    stream.end();
+  } finally {
+    stream.close();
+  }
+}

@@ -1,0 +1,108 @@
+/** The generation that a body asks for: its parameters checked against the model, and the samples of its prompt. */
+import { given } from '../../../shared/base/given.ts';
+import type { TokenConstraintMessage } from '../../../shared/protocol/messages.ts';
+import { packSeed } from '../../../shared/protocol/packing.ts';
+import { neutralSampling, type Sampling } from '../../../shared/protocol/request.ts';
+import { RequestCounts } from '../record/request_counts.ts';
+import type { Generation } from '../relay/generation.ts';
+import { SampleGroup } from '../relay/sample_group.ts';
+import type { ApiContext } from './api_context.ts';
+import type { GenerationBody } from './generation_body.ts';
+import { ParameterFailure } from './parameter_failure.ts';
+
+/**
+ * Converts a body into a generation and checks its length against the model's limits. `maxTokens` undefined means as many as fit;
+ * `param` is the field that holds the prompt.
+ * @throws ParameterFailure when the prompt is empty, the context too long, or `min_tokens` above the maximum.
+ */
+export function generationOf(
+  { facts, newSeed, maxModelLen, output }: ApiContext,
+  body: GenerationBody,
+  promptTokens: Uint32Array,
+  maxTokens: number | undefined,
+  param: string,
+  constraint: TokenConstraintMessage | null,
+): Generation {
+  const mostLength = maxModelLen();
+  const numPrompt = promptTokens.length;
+  if (numPrompt === 0) throw new ParameterFailure('prompt: it has no tokens', 'prompt');
+  const isPromptOnly = maxTokens === 0;
+  const numNew = Math.max(1, maxTokens ?? 1);
+  if (numPrompt + numNew > mostLength) {
+    throw new ParameterFailure(
+      `This model's maximum context length is ${mostLength} tokens. However, you requested ${numPrompt + numNew} tokens (${numPrompt} in the ${param}, ${numNew} in the completion). Please reduce the length of the ${param} or completion.`,
+      param,
+      'context_too_long',
+    );
+  }
+  const maxLength = maxTokens === undefined ? mostLength : numPrompt + numNew;
+  const { minTokens, numLogprobs } = body.sampling;
+  if (minTokens > Math.max(1, maxLength - numPrompt)) {
+    throw new ParameterFailure(
+      `min_tokens: ${minTokens} is more than max_tokens allows, ${maxLength - numPrompt}`,
+      'min_tokens',
+    );
+  }
+  const { isEchoing = false } = body;
+  const stopTexts = output.stopTokens(body.stops);
+  const numPromptTop = Math.max(body.numPromptLogprobs, isEchoing ? numLogprobs : -1);
+  return {
+    ...{ promptTokens, isPromptOnly, isOpenEnded: maxTokens === undefined },
+    counts: new RequestCounts(numPrompt),
+    // Tenants are reserved: every request has the empty one.
+    origin: { tenant: '', priority: body.priority },
+    request: {
+      ...{ promptLength: numPrompt, maxLength, promptLogprobs: numPromptTop + 1, constraint },
+      // With `ignore_eos` only the tokens that the request names itself end it.
+      stopTokenIds: [...(body.isIgnoringEos ? [] : facts.eosTokenIds), ...body.stopTokenIds, ...stopTexts.keys()],
+      sampling: toSampling(body, facts, newSeed),
+      scope: { adapter: '', salt: body.cacheSalt },
+    },
+    promptLogprobs: numPromptTop < 0 ? undefined : [],
+    text: { stops: body.stops, isStopIncluded: body.isStopIncluded, isSkippingSpecial: body.isSkippingSpecial },
+    stopTexts,
+    // Like vLLM, every stop token except the model's first end token is reported as the stop reason.
+    ownStopTokenIds: [...(body.isIgnoringEos ? [] : facts.eosTokenIds.slice(1)), ...body.stopTokenIds].filter(
+      (id) => body.isIgnoringEos || id !== facts.eosTokenIds[0],
+    ),
+  };
+}
+
+/**
+ * Returns `count` samples of a prompt: sample i is the generation with its seed plus i. The first one's counts are those of the
+ * prompt; the others count output only, and report nothing of the prompt.
+ */
+export function samplesOf(first: Generation, count: number, id: string): [Generation, ...Generation[]] {
+  if (count === 1) return [first];
+  const group = new SampleGroup(id, count);
+  const { request } = first;
+  const { seedLow, seedHigh } = request.sampling;
+  const seed = (BigInt(seedHigh) << 32n) | BigInt(seedLow);
+  const others = Array.from({ length: count - 1 }, (_, i): Generation => ({
+    ...first,
+    ...{ group, counts: new RequestCounts(0), promptLogprobs: undefined },
+    request: {
+      ...request,
+      promptLogprobs: 0,
+      sampling: { ...request.sampling, ...packSeed(seed + BigInt(i + 1)) },
+    },
+  }));
+  return [{ ...first, group }, ...others];
+}
+
+/** Merges sampling parameters: the client's over the model's defaults over OpenAI's. A seed is generated when the client names none. */
+function toSampling(
+  { sampling, numChoices, numSamples }: GenerationBody,
+  { defaults, vocabSize }: ApiContext['facts'],
+  newSeed: () => number,
+): Sampling {
+  const seed = sampling.seedLow === undefined ? packSeed(BigInt(newSeed())) : {};
+  const wish: Sampling = { ...neutralSampling, temperature: 1, ...seed, ...given(defaults), ...sampling };
+  return {
+    ...wish,
+    // A top_k of the whole vocabulary cuts nothing: 0 turns it off.
+    topK: wish.topK < 0 || wish.topK >= vocabSize ? 0 : wish.topK,
+    // The best samples are those of the highest log-probability, whether or not the client asks for it.
+    numLogprobs: numSamples > numChoices ? Math.max(0, wish.numLogprobs) : wish.numLogprobs,
+  };
+}

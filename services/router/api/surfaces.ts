@@ -1,0 +1,166 @@
+/** The endpoints of a router: finds the one of a path, and answers its requests. Every error is sent in the form of the path's API. */
+import { Failure, errorStatus } from '../../../shared/base/failure.ts';
+import type { RequestTrace } from '../record/request_log.ts';
+import { finishedHeaders, ignoredHeaders } from './answer_headers.ts';
+import { writeAnswer } from './answer_writer.ts';
+import type { ApiContext } from './api_context.ts';
+import { hasPrompts, type ParsedBody } from './body_kind.ts';
+import type { ErrorForm } from './errors.ts';
+import type { Exchange } from './exchange.ts';
+import type { ReadPromptBody } from './prompt_tools.ts';
+import { RequestScope } from './request_scope.ts';
+import type { Path, Surface, SurfaceHost, SurfaceRoute } from './surface.ts';
+
+/** An endpoint of a router, and what it keeps. */
+interface Opened {
+  readonly surface: Surface;
+  readonly state: unknown;
+  /** Requests that are open, of an endpoint with bounds of its own. */
+  numOpen: number;
+}
+
+/** A further route, with the state that it is about. */
+export interface OpenedRoute extends Pick<SurfaceRoute, 'method' | 'path'> {
+  readonly surface: Surface;
+  readonly answer: (
+    parameters: Readonly<Record<string, string>>,
+    query: Readonly<Record<string, string | undefined>>,
+  ) => object;
+}
+
+/** The endpoints of a router. */
+export class Surfaces {
+  readonly #opened: readonly Opened[];
+  readonly #byPath = new Map<string, Opened>();
+
+  /** @throws Error naming a surface that has a path of another one, no form of errors, or a field of its body that no schema has */
+  constructor(surfaces: readonly Surface[], host: SurfaceHost) {
+    checkSurfaces(surfaces);
+    this.#opened = surfaces.map((surface) => ({ surface, state: surface.open?.(host), numOpen: 0 }));
+    for (const opened of this.#opened) for (const path of opened.surface.paths) this.#byPath.set(path, opened);
+  }
+
+  /** Paths of all endpoints with their surfaces: those of a versioned API first, then names that other servers have. */
+  get paths(): readonly (readonly [path: Path, surface: Surface])[] {
+    const all = this.#opened.flatMap(({ surface }) => surface.paths.map((path) => [path, surface] as const));
+    const isVersioned = ([path]: readonly [Path, Surface]): boolean => /^\/v\d+\//.test(path);
+    return [...all.filter(isVersioned), ...all.filter((one) => !isVersioned(one))];
+  }
+
+  /** Routes about what endpoints keep. */
+  get routes(): readonly OpenedRoute[] {
+    return this.#opened.flatMap(({ surface, state }) =>
+      (surface.routes ?? []).map((route): OpenedRoute => {
+        const { method, path } = route;
+        return { method, path, surface, answer: (parameters, query) => route.answer(state, parameters, query) };
+      }),
+    );
+  }
+
+  /** Returns the form of the errors of a path, which may have a query: that of the surface below whose path it is, else the first one's. */
+  errorFormOf(url: string): ErrorForm {
+    const path = url.replace(/\?.*$/s, '');
+    for (let end = path.length; end > 0; end = path.lastIndexOf('/', end - 1)) {
+      const found = this.#byPath.get(path.slice(0, end));
+      if (found) return found.surface.errors;
+    }
+    return this.usualErrors;
+  }
+
+  /** Form of errors where no path says another. */
+  get usualErrors(): ErrorForm {
+    const [first] = this.#opened;
+    if (!first) throw new Error('a router has at least one surface');
+    return first.surface.errors;
+  }
+
+  /** Answers a request. Resolves when it has ended and nothing of it is left; never rejects. */
+  async serve(context: ApiContext, path: Path, exchange: Exchange): Promise<void> {
+    const opened = this.#byPath.get(path);
+    if (!opened) throw new Error(`no surface has the path ${path}`);
+    const { surface } = opened;
+    const scope = new RequestScope(context, exchange, surface.bounds);
+    const { sink } = exchange;
+    let failure: unknown;
+    try {
+      await answer(context, opened, scope);
+    } catch (error) {
+      failure = scope.reason(error);
+      if (scope.isGone) return;
+      context.metrics.failed(failure);
+      const { errors: form } = surface;
+      // An error after the first event is sent as an event of its own, and ends the stream.
+      if (sink.hasBegun) sink.end(form.event(failure, scope.requestId));
+      else {
+        sink.begin(errorStatus(failure), form.headers(failure, scope.requestId));
+        sink.end(JSON.stringify(form.body(failure, scope.requestId)));
+      }
+    } finally {
+      await scope.dispose(failure);
+    }
+  }
+}
+
+async function answer(all: ApiContext, opened: Opened, scope: RequestScope): Promise<void> {
+  const { surface, state } = opened;
+  const { paths, counts, operation, bounds } = surface;
+  const open = (): RequestTrace => scope.open({ endpoint: paths[0], counts, operation });
+  if (bounds && opened.numOpen >= bounds.maxOpen) throw new Failure('overloaded', bounds.full);
+  opened.numOpen++;
+  try {
+    const trace = open();
+    const bodyBytes = scope.body.bytes.length;
+    const { body, failure, prompts, prefix } = await read(all, surface, scope);
+    const context = all.of(body.model);
+    trace.model = context.servedName;
+    scope.named(body.requestId);
+    const headersOf = (own: Record<string, string>): Record<string, string> => ({
+      ...own,
+      ...surface.headers?.(trace.names.clientId ?? trace.id),
+    });
+    let made;
+    try {
+      if (failure) throw new Failure(failure.code, failure.message);
+      const request = { context, scope, trace, bodyBytes, body, prompts, prefix, openPrompt: open };
+      made = await surface.answer(request, state);
+    } catch (error) {
+      throw surface.asOwn?.(error, body) ?? error;
+    }
+    const finished = (): Record<string, string> => headersOf(finishedHeaders(trace, body.ignored));
+    if (typeof made !== 'string') {
+      if (!surface.events) throw new Error(`${paths[0]} has no form of events`);
+      await writeAnswer(scope, made, { events: surface.events, headers: finished });
+      return;
+    }
+    context.requests.close(trace, 'finished', 'stop');
+    scope.answer(made, counts === 'none' ? headersOf(ignoredHeaders(body.ignored)) : finished());
+  } finally {
+    opened.numOpen--;
+  }
+}
+
+function read(all: ApiContext, { kind }: Surface, { body, signal }: RequestScope): Promise<ReadPromptBody> {
+  if (hasPrompts(kind)) return all.bodies.readPrompts(kind, body, all.of(undefined), signal);
+  return all.bodies.read(kind, body, signal).then((parsed: ParsedBody) => ({ body: parsed, prompts: undefined }));
+}
+
+/** @throws Error naming a surface that cannot be served */
+function checkSurfaces(surfaces: readonly Surface[]): void {
+  const seen = new Set<string>();
+  for (const { paths, kind, errors, describe, routes = [] } of surfaces) {
+    const [name] = paths;
+    const own = [...paths.map((path) => `POST ${path}`), ...routes.map(({ method, path }) => `${method} ${path}`)];
+    for (const route of own) {
+      if (seen.has(route)) throw new Error(`surface ${name}: ${route} is registered twice; give it another path`);
+      seen.add(route);
+    }
+    // A value that no compiler has seen may lack it.
+    if (!(errors as ErrorForm | undefined))
+      throw new Error(`surface ${name}: it has no form of errors; set \`errors\``);
+    const isField = (field: string): boolean =>
+      Object.values(describe.schemas).some(({ shape }) => Object.hasOwn(shape, field));
+    const unknown = (kind.fields ?? []).find((field) => !isField(field));
+    if (unknown !== undefined)
+      throw new Error(`surface ${name}: it reads the field ${unknown}, which its schemas lack; add it to one of them`);
+  }
+}

@@ -1,0 +1,26 @@
+/** Names of tokens in log-probabilities. */
+import type { SampledMessage } from '../../../shared/protocol/messages.ts';
+import type { TokenName } from '../../../shared/text/text.ts';
+import type { ApiContext } from './api_context.ts';
+
+/** Returns the name of a token. */
+export type NameOf = (token: number) => TokenName;
+
+/**
+ * Returns a look-up of the names of all tokens in the log-probabilities. With `isNamingIds` a token's text is `token_id:N`; without a
+ * tokenizer too, and its bytes are unknown.
+ */
+export async function tokenNames(
+  { codec }: Pick<ApiContext, 'codec'>,
+  tokens: readonly SampledMessage[],
+  isNamingIds = false,
+): Promise<NameOf> {
+  if (!codec.hasTokenizer) return idAsName;
+  const nameOf = await codec.names(tokens.flatMap(({ token, topTokens }) => [token, ...topTokens]));
+  return isNamingIds ? (id) => ({ ...nameOf(id), text: `token_id:${id}` }) : nameOf;
+}
+
+function idAsName(id: number): TokenName {
+  const name = `token_id:${id}`;
+  return { bytes: [], text: name, escaped: '', name, isAdded: false };
+}

@@ -1,0 +1,67 @@
+/** Routes of the API's endpoints: a scope of the server each, whose errors have the form of its API. */
+import type { FastifyInstance } from 'fastify';
+import { jsonType } from '../api/errors.ts';
+import { noBody, type Body } from '../api/bodies.ts';
+import type { Path, Surface } from '../api/surface.ts';
+import type { HttpApp } from '../router.ts';
+import { withClient } from './http_exchange.ts';
+import { withBody } from './read_body.ts';
+
+/** Installs the form of a surface's errors in a scope of the server. */
+export type ErrorHandlers = (app: FastifyInstance, surface: Surface) => void;
+
+/** Paths for people who look at the cluster; their routes are listed with its others. */
+const isInside = (path: Path): boolean => path.startsWith('/api/');
+
+/** Adds the endpoints of the API: those at `/api/*` with `inside`, the others without. */
+export function addSurfaces(
+  app: FastifyInstance,
+  { context, surfaces }: Pick<HttpApp, 'context' | 'surfaces'>,
+  handleErrors: ErrorHandlers,
+  inside: boolean,
+): void {
+  const { clock, admission } = context;
+  const answering = (change: 1 | -1): void => {
+    admission.answering(change);
+  };
+  for (const [path, surface] of surfaces.paths.filter(([one]) => isInside(one) === inside)) {
+    void app.register((scope, _options, done) => {
+      handleErrors(scope, surface);
+      scope.post(path, withBody, async (request, reply) => {
+        reply.hijack();
+        const body = (request.body as Body | undefined) ?? noBody;
+        await withClient(request.raw, reply.raw, body, { clock, answering }, (exchange) =>
+          surfaces.serve(context, path, exchange),
+        );
+      });
+      done();
+    });
+  }
+}
+
+/** Adds the routes about what endpoints keep. */
+export function addKeptRoutes(
+  app: FastifyInstance,
+  { surfaces }: Pick<HttpApp, 'surfaces'>,
+  handleErrors: ErrorHandlers,
+): void {
+  interface Asked {
+    Params: Record<string, string>;
+    Querystring: Record<string, string | undefined>;
+  }
+  for (const { method, path, surface, answer } of surfaces.routes) {
+    void app.register((scope, _options, done) => {
+      handleErrors(scope, surface);
+      scope.route<Asked>({
+        method,
+        url: path.replace(/\{(\w+)\}/g, ':$1'),
+        handler: ({ params, query }, reply) => {
+          const answered = answer(params, query);
+          if (Buffer.isBuffer(answered)) void reply.header('content-type', jsonType);
+          return reply.send(answered);
+        },
+      });
+      done();
+    });
+  }
+}
