@@ -78,7 +78,7 @@ Served by each router at \`/metrics\`, as Prometheus text. Series of requests ca
 The process's own (\`process_*\`, \`nodejs_*\`) are those of prom-client. Scope: \`?scope=router\` leaves the series of the cluster out, \`?scope=cluster\` those of the
 router; [how to scrape several routers](../README.md#prometheus-and-grafana). \`--metrics-bind\` serves the series of one process.
 Declared in \`metrics.ts\`, \`request_series.ts\`, \`prediction_metrics.ts\`, \`http_series.ts\`, \`cluster_metrics.ts\` beside this page, and in
-\`shared/node/metrics/instance_series.ts\`; [how to add one](../README.md#to-add).
+\`shared/protocol/load_fields.ts\` and \`shared/node/metrics/instance_series.ts\`; [how to add one](../README.md#to-add).
 
 ## Under vLLM's names
 

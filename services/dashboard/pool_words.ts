@@ -1,4 +1,5 @@
 /** The pool in words: what ails a node, what a loss would cost, what more memory would bring. */
+import { loadFields, type LoadField, type NodeLoad } from '../../shared/protocol/load_fields.ts';
 import type { NodeView, ReuseBody } from '../../shared/protocol/router_api.ts';
 import { bytes, count, dayTime, duration, NONE, percent, plural } from './format.ts';
 import { TIERS } from './series.ts';
@@ -121,15 +122,27 @@ function memberFacts(node: NodeView): readonly Fact[] {
   const common: readonly Fact[] = [
     ['Fetched', fetched.map(([way, moved]) => `${bytes(moved)} by ${way}`).join(', ') || 'nothing yet'],
   ];
-  if (node.role === 'store') return common;
+  if (node.role === 'store') return [...plainFacts(node), ...common];
   return [
     ['Model', node.model ?? NONE],
     ['Running and waiting', `${count(node.running)} + ${count(node.waiting)}`],
-    ['Last step', node.last_step_ms > 0 ? duration(node.last_step_ms) : NONE],
-    ['Blocks of running sequences', percent(node.kv_usage)],
-    ['Preempted sequences', count(node.preemptions)],
+    ...plainFacts(node),
     ...common,
     ['Device', node.device ?? NONE],
     ['Numerics', node.numerics_class ?? NONE],
   ];
+}
+
+/** Returns the plain values that have a label and that the node's role measures. */
+function plainFacts(node: NodeView): readonly Fact[] {
+  return loadFields.flatMap(([, { pool, label, unit, roles }]) => {
+    if (!pool || label === undefined || !roles.some((role) => role === node.role)) return [];
+    return [[label, plainText(node[pool.name as keyof NodeLoad], unit)] as const];
+  });
+}
+
+function plainText(value: number | null | undefined, unit: LoadField['unit']): string {
+  if (unit === 'share') return percent(value);
+  if (unit === 'ms') return value === 0 ? NONE : duration(value);
+  return count(value);
 }

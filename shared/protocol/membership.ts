@@ -3,6 +3,7 @@ import { z } from 'zod';
 import { Failure } from '../base/failure.ts';
 import { bucketSchema, residencySchema } from './engine_histograms.ts';
 import { workSchema } from './instance_work.ts';
+import { loadFields, type LOAD_FIELDS, type LoadName } from './load_fields.ts';
 
 /** Subjects of the bus messages, without the cluster's name. */
 export const subjects = {
@@ -135,11 +136,20 @@ const flowSchema = z.object({
 /** Records that a process has fetched from one holder over one way, since it started or began to count them. */
 export type Flow = z.infer<typeof flowSchema>;
 
+type PlainShape = {
+  readonly [Name in LoadName]: (typeof LOAD_FIELDS)[Name] extends { readonly isRequired: true }
+    ? z.ZodNumber
+    : z.ZodOptional<z.ZodNumber>;
+};
+const plainShape = Object.fromEntries(
+  loadFields.map(([name, { type, isRequired }]) => {
+    const value = type === 'int' ? z.int() : z.number();
+    return [name, isRequired ? value : value.optional()];
+  }),
+) as unknown as PlainShape;
+
 const loadSchema = z.object({
-  running: z.int(),
-  waiting: z.int(),
-  /** Those of `waiting` that wait for something other than room, such as the first sample of their group; absent for stores. */
-  deferred: z.int().optional(),
+  ...plainShape,
   /** Sequences by the stage of the fetch of their blocks, as vLLM names the stages; absent for stores. */
   kvFetch: z.object({ waiting_to_start: z.int(), in_progress: z.int(), completed_waiting: z.int() }).optional(),
   /** Blocks that the device and the host memory of an instance have room for; absent for stores. */
@@ -148,18 +158,6 @@ const loadSchema = z.object({
   iterationTokens: bucketSchema.optional(),
   /** How long device blocks stayed; absent for stores, and before the engine's first report. */
   residency: residencySchema.optional(),
-  preemptions: z.int(),
-  lastStepMs: z.number(),
-  /** Share of the device's blocks that are in use, 0 to 1; absent for stores. */
-  kvUsage: z.number().optional(),
-  /** Fetch streams that the process serves now. */
-  openStreams: z.int().optional(),
-  /** Slots of host memory that are in use for blocks that the instance fetches. */
-  arriving: z.int().optional(),
-  /** Slots of host memory that are acquired and hold no record yet: for fetched blocks, and for exports of the engine. */
-  lent: z.int().optional(),
-  /** Offered blocks whose content differed from the block that the store has, in the same numerics class; absent for instances. */
-  divergent: z.int().optional(),
   /** Bytes of fetched records by transport: shared memory, socket of a data channel, or gRPC call. */
   fetched: z.object({ memory: z.number(), socket: z.number(), call: z.number() }).optional(),
   /** Flows that have changed since an earlier heartbeat, and some that have not; a router keeps the latest of each. */
@@ -171,7 +169,7 @@ const loadSchema = z.object({
   states: stateSlotsSchema.optional(),
   tiers: z.partialRecord(z.enum(['device', 'dram', 'disk']), tierSchema),
 });
-/** Load of an instance or a store, as a heartbeat reports it. */
+/** Load of an instance or a store, as a heartbeat reports it; its plain values are described in load_fields.ts. */
 export type InstanceLoad = z.infer<typeof loadSchema>;
 
 const heartbeatStatusSchema = z.object({

@@ -2,6 +2,7 @@
  * JSON bodies of `/api/*`, as the dashboard, `penstock top` and scripts read them. Times of day are milliseconds since 1970 on the router's
  * clock (`*_at`); durations are milliseconds (`*_ms`); sizes are bytes. Every body says in `as_of` when its values were read.
  */
+import type { NodeLoad } from './load_fields.ts';
 
 /** Tokens of a prompt by where their KV came from; the fields add up to the tokens of the prompt. */
 export interface TokenSources {
@@ -158,8 +159,8 @@ interface StateSlotsView {
   readonly evictions: number;
 }
 
-/** One process of the cluster; a router is one, too. */
-export interface NodeView {
+/** One process of the cluster; a router is one, too. The plain values of its load, such as `running`, are described in load_fields.ts. */
+export interface NodeView extends NodeLoad {
   readonly name: string;
   readonly role: string;
   readonly model: string | null;
@@ -171,11 +172,6 @@ export interface NodeView {
   /** `alive`, `draining`, `suspect` or `unreachable`. */
   readonly state: string;
   readonly unreachable: string | null;
-  readonly running: number;
-  readonly waiting: number;
-  readonly kv_usage: number | null;
-  readonly last_step_ms: number;
-  readonly preemptions: number;
   /** Bytes that the node fetched, by way. */
   readonly fetched_bytes: Readonly<Record<string, number>> | null;
   readonly tiers: Readonly<Record<string, TierView>>;
@@ -185,18 +181,10 @@ export interface NodeView {
   readonly heartbeats: number;
   /** When the node joined. */
   readonly joined_at: number;
-  /** Why the last call that could not reach the node failed; null when none failed. Members alone have this field and the six below. */
+  /** Why the last call that could not reach the node failed; null when none failed. Members alone have this field and the two below. */
   readonly last_error?: string | null;
   /** Calls that could not reach the node. */
   readonly failed_calls?: number;
-  /** Streams of blocks that are open at a holder. */
-  readonly open_streams?: number;
-  /** Blocks that are arriving. */
-  readonly arriving?: number;
-  /** Blocks that others read at the moment. */
-  readonly lent?: number;
-  /** Blocks that were computed twice with different bits. */
-  readonly divergent?: number;
   /** Null for a model without recurrent layers. */
   readonly state_slots?: StateSlotsView | null;
   readonly loss: LossCost | null;

@@ -56,7 +56,10 @@ test('facts of a node are those of its role', () => {
     nodeFacts({ ...node, role }, null)
       .map(([label]) => label)
       .join(', ');
-  assert.match(labels('decode'), /^Role, Model, Running and waiting, Last step, .*Device, Numerics, Address, Joined/);
+  assert.match(
+    labels('decode'),
+    /^Role, Model, Running and waiting, Blocks of running sequences, Last step, .*Device, Numerics, Address, Joined/,
+  );
   assert.equal(labels('store'), 'Role, Fetched, Address, Joined, Last heartbeat');
   const usage = { memory_bytes: 256 * 2 ** 20, heap_bytes: 64 * 2 ** 20, cpu_ms: 30_000, loop_delay_ms: 12 };
   const router = { ...node, role: 'router', running: 3, joined_at: 1_000_000, ...usage };

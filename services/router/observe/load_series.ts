@@ -1,30 +1,45 @@
 /** Values of members' loads as series: gauges summed, and counters since the start of a process as rates. */
 import type { Instance } from '../../../shared/placement/instance.ts';
+import { loadFields, type LoadField } from '../../../shared/protocol/load_fields.ts';
 
 const TIERS = ['device', 'dram', 'disk'] as const;
 
+const GAUGES = plainSeries('gauge');
+const COUNTERS = plainSeries('counter');
+const SUMMED = GAUGES.filter(({ isSummed }) => isSummed);
+
 /** Series of a set of members, in the order of the values. */
-export const LOAD_SERIES = [
-  ...['instances', 'running', 'waiting'],
+export const LOAD_SERIES: readonly string[] = [
+  'instances',
+  ...SUMMED.map(({ name }) => name),
   ...TIERS.flatMap((tier) => [`${tier}_bytes`, `${tier}_capacity_bytes`]),
   ...TIERS.map((tier) => `${tier}_evictions_per_s`),
   'fetched_bytes_per_s',
-] as const;
+];
 
 /** Series of one member, in the order of the values. */
-export const NODE_SERIES = [
-  ...['running', 'waiting', 'kv_usage', 'step_ms', 'open_streams'],
+export const NODE_SERIES: readonly string[] = [
+  ...GAUGES.map(({ name }) => name),
   ...TIERS.flatMap((tier) => [
     `${tier}_bytes`,
     `${tier}_hits_per_s`,
     `${tier}_misses_per_s`,
     `${tier}_evictions_per_s`,
   ]),
-  ...['fetched_bytes_per_s', 'preemptions_per_s', 'failed_calls_per_s'],
-] as const;
+  'fetched_bytes_per_s',
+  ...COUNTERS.map(({ name }) => name),
+  'failed_calls_per_s',
+];
 
 /** Counters of a member, in the order of {@link countersOf}. */
-const NUM_COUNTERS = 3 * TIERS.length + 3;
+const NUM_COUNTERS = 3 * TIERS.length + 2 + COUNTERS.length;
+
+/** Returns the series of plain values of this kind. */
+function plainSeries(kind: LoadField['kind']) {
+  return loadFields.flatMap(([from, field]) =>
+    field.history && field.kind === kind ? [{ from, ...field.history }] : [],
+  );
+}
 
 function countersOf({ load, failures }: Instance): number[] {
   const { memory = 0, socket = 0, call = 0 } = load?.fetched ?? {};
@@ -33,7 +48,9 @@ function countersOf({ load, failures }: Instance): number[] {
       const { hits = 0, misses = 0, evictions = 0 } = load?.tiers[tier] ?? {};
       return [hits, misses, evictions];
     }),
-    ...[memory + socket + call, load?.preemptions ?? 0, failures.count],
+    memory + socket + call,
+    ...COUNTERS.map(({ from }) => load?.[from] ?? 0),
+    failures.count,
   ];
 }
 
@@ -55,7 +72,8 @@ export class CounterRates {
 /** Adds a member's values to those of a set, in the order of {@link LOAD_SERIES}. */
 export function addLoad(sums: Float64Array, { load }: Instance, rates: readonly number[]): void {
   const values = [
-    ...[1, load?.running ?? 0, load?.waiting ?? 0],
+    1,
+    ...SUMMED.map(({ from }) => load?.[from] ?? 0),
     ...TIERS.flatMap((tier) => [load?.tiers[tier]?.bytes ?? 0, load?.tiers[tier]?.capacityBytes ?? 0]),
     ...TIERS.map((_, i) => rates[3 * i + 2] ?? 0),
     rates[3 * TIERS.length] ?? 0,
@@ -66,8 +84,7 @@ export function addLoad(sums: Float64Array, { load }: Instance, rates: readonly 
 /** Returns a member's values in the order of {@link NODE_SERIES}; NaN for what it does not have. */
 export function nodeValues({ load }: Instance, rates: readonly number[]): number[] {
   return [
-    ...[load?.running ?? NaN, load?.waiting ?? NaN, load?.kvUsage ?? NaN, load?.lastStepMs ?? NaN],
-    load?.openStreams ?? NaN,
+    ...GAUGES.map(({ from }) => load?.[from] ?? NaN),
     ...TIERS.flatMap((tier, i) => {
       const bytes = load?.tiers[tier]?.bytes;
       return bytes === undefined ? [NaN, NaN, NaN, NaN] : [bytes, ...rates.slice(3 * i, 3 * i + 3)];

@@ -1,6 +1,8 @@
 /** One process of the cluster as JSON: a member, as of its last heartbeat, and the router itself. */
 import type { Instance } from '../../../shared/placement/instance.ts';
-import type { LossCost, NodeView } from '../../../shared/protocol/router_api.ts';
+import { poolFields, type PoolLoad } from '../../../shared/protocol/load_fields.ts';
+import type { InstanceLoad, TierStats } from '../../../shared/protocol/membership.ts';
+import type { LossCost, NodeView, TierView } from '../../../shared/protocol/router_api.ts';
 import { nodeState } from './node_state.ts';
 
 /** One moment on the router's clock and in time of day, both in milliseconds. */
@@ -11,54 +13,51 @@ export interface Moment {
 
 /** Returns a member as a node of `/api/pool`; `loss` is what its loss would cost. */
 export function nodeView(instance: Instance, { nowMs, wallMs }: Moment, loss: LossCost | null = null): NodeView {
-  const { member, model, load, registration, unreachable } = instance;
-  const { engine } = registration;
+  const { member, load, failures } = instance;
+  // Behind the fetched bytes, where bodies of earlier versions have it.
+  const { last_step_ms, ...plain } = loadView(load);
   return {
     name: member.name,
     role: member.role,
-    model: model ?? null,
-    address: member.address,
-    pid: member.pid,
-    epoch: member.epoch,
-    device: engine?.device ?? null,
-    numerics_class: engine?.numericsClass ?? null,
+    ...identityOf(instance),
     state: nodeState(instance, nowMs),
     /** Why the node cannot be called at its address; null when no reason is known. */
-    unreachable: unreachable ?? null,
+    unreachable: instance.unreachable ?? null,
     heard_ms: Math.round(nowMs - instance.lastHeardMs),
     heartbeats: instance.heartbeats.count,
     joined_at: Math.round(wallMs - (nowMs - instance.joinedMs)),
-    running: load?.running ?? 0,
-    waiting: load?.waiting ?? 0,
-    kv_usage: load?.kvUsage ?? null,
-    open_streams: load?.openStreams ?? 0,
-    arriving: load?.arriving ?? 0,
-    lent: load?.lent ?? 0,
-    preemptions: load?.preemptions ?? 0,
-    divergent: load?.divergent ?? 0,
+    ...plain,
     fetched_bytes: load?.fetched ?? null,
-    last_step_ms: load?.lastStepMs ?? 0,
-    failed_calls: instance.failures.count,
-    last_error: instance.failures.count > 0 ? instance.failures.last : null,
+    last_step_ms,
+    failed_calls: failures.count,
+    last_error: failures.count > 0 ? failures.last : null,
     /** Slots of the device for recurrent states; null for a model without recurrent layers. */
     state_slots: load?.states ?? null,
-    tiers: Object.fromEntries(
-      Object.entries(load?.tiers ?? {}).map(([tier, stats]) => [
-        tier,
-        {
-          blocks: stats.blocks,
-          bytes: stats.bytes,
-          capacity_bytes: stats.capacityBytes,
-          hits: stats.hits,
-          misses: stats.misses,
-          evictions: stats.evictions,
-          dedup_factor: stats.dedupFactor,
-          formats: stats.formats ?? null,
-          fault: stats.fault ?? null,
-        },
-      ]),
-    ),
+    tiers: Object.fromEntries(Object.entries(load?.tiers ?? {}).map(([tier, stats]) => [tier, tierView(stats)])),
     loss,
+  };
+}
+
+function identityOf({ member: { address, pid, epoch }, model, registration: { engine } }: Instance) {
+  return {
+    model: model ?? null,
+    ...{ address, pid, epoch },
+    device: engine?.device ?? null,
+    numerics_class: engine?.numericsClass ?? null,
+  };
+}
+
+/** Returns the plain values of a load, and the stand-in of each that it does not have. */
+function loadView(load: InstanceLoad | undefined): PoolLoad {
+  return Object.fromEntries(poolFields.map(({ from, name, absent }) => [name, load?.[from] ?? absent])) as PoolLoad;
+}
+
+function tierView(stats: TierStats): TierView {
+  const { blocks, bytes, hits, misses, evictions } = stats;
+  return {
+    ...{ blocks, bytes, capacity_bytes: stats.capacityBytes, hits, misses, evictions, dedup_factor: stats.dedupFactor },
+    formats: stats.formats ?? null,
+    fault: stats.fault ?? null,
   };
 }
 

@@ -5,6 +5,7 @@
 import type { Registry } from 'prom-client';
 import type { BucketState } from '../../base/bucket_counts.ts';
 import { iterationBuckets, residencyBuckets } from '../../protocol/engine_histograms.ts';
+import { loadFields } from '../../protocol/load_fields.ts';
 import type { InstanceLoad, Member, Registration, StateSlots, TierStats } from '../../protocol/membership.ts';
 import { CollectedMetric, histogramSamples, type Labels, type Sample } from './collected_metric.ts';
 
@@ -26,9 +27,10 @@ const LABELS = ['engine', 'role', 'model_name'];
 /** Adds the series of these members to a registry; they are read from the sources at each scrape, so members that left have none. */
 export function addInstanceSeries(registry: Registry, sources: () => Iterable<SeriesSource>): void {
   const series = new InstanceSeries(registry, sources);
+  addPlainValues(series);
   addEngines(series);
   addHistograms(series);
-  addInstances(series);
+  addFetches(series);
   addTiers(series);
   addStateSlots(series);
 }
@@ -81,27 +83,18 @@ class InstanceSeries {
   }
 }
 
-/** Returns one value without further labels, or none where it is undefined. */
-function one(value: number | undefined): Value[] {
-  return value === undefined ? [] : [[{}, value]];
-}
-
-/** Returns a reader of one value of engines: vLLM's series describe engines, so stores have none. */
-function ofEngine(value: (load: InstanceLoad) => number | undefined) {
-  return (load: InstanceLoad, { member }: SeriesSource): Value[] => (member.role === 'store' ? [] : one(value(load)));
+/** Adds the series of plain values, as `load_fields.ts` lists them. vLLM's series describe engines, so stores have none under its names. */
+function addPlainValues(series: InstanceSeries): void {
+  for (const [name, { kind, unit, help, metrics = [] }] of loadFields)
+    for (const metric of metrics)
+      series.add(kind, [metric, help], (load, { member }) => {
+        const value = load[name];
+        if (value === undefined || (member.role === 'store' && metric.startsWith('vllm:'))) return [];
+        return [[{}, unit === 'ms' ? value / 1_000 : value]];
+      });
 }
 
 function addEngines(series: InstanceSeries): void {
-  series.add(
-    'gauge',
-    ['vllm:num_requests_running', 'sequences that hold device blocks'],
-    ofEngine(({ running }) => running),
-  );
-  series.add(
-    'gauge',
-    ['vllm:num_requests_waiting', 'sequences that wait'],
-    ofEngine(({ waiting }) => waiting),
-  );
   series.add(
     'gauge',
     [
@@ -125,17 +118,6 @@ function addEngines(series: InstanceSeries): void {
     ],
     ({ kvFetch = {} }) => Object.entries(kvFetch).map(([stage, value]) => [{ stage }, value]),
     ['stage'],
-  );
-  for (const name of ['vllm:kv_cache_usage_perc', 'vllm:gpu_cache_usage_perc'])
-    series.add(
-      'gauge',
-      [name, 'device blocks in use, of all; 1 is full'],
-      ofEngine(({ kvUsage }) => kvUsage),
-    );
-  series.add(
-    'counter',
-    ['vllm:num_preemptions_total', 'sequences that were preempted: they lost their device blocks to another'],
-    ofEngine(({ preemptions }) => preemptions),
   );
   series.add(
     'gauge',
@@ -196,15 +178,7 @@ function addHistograms(series: InstanceSeries): void {
   );
 }
 
-function addInstances(series: InstanceSeries): void {
-  series.add(
-    'counter',
-    [
-      'penstock_divergent_blocks_total',
-      'offered blocks whose bytes differ from those in a store, though both were computed with the same numerics; any is an alarm',
-    ],
-    ({ divergent }) => one(divergent),
-  );
+function addFetches(series: InstanceSeries): void {
   series.add(
     'counter',
     [
@@ -213,9 +187,6 @@ function addInstances(series: InstanceSeries): void {
     ],
     ({ fetched = {} }) => Object.entries(fetched).map(([way, value]) => [{ way }, value]),
     ['way'],
-  );
-  series.add('gauge', ['penstock_step_seconds', 'duration of the last step'], ({ lastStepMs }) =>
-    one(lastStepMs / 1_000),
   );
 }
 
@@ -281,11 +252,11 @@ function addStateSlots(series: InstanceSeries): void {
   series.add(
     'counter',
     ['penstock_state_hits_total', 'sequences that began with a saved recurrent state'],
-    ofStates(({ hits }) => one(hits)),
+    ofStates(({ hits }) => [[{}, hits]]),
   );
   series.add(
     'counter',
     ['penstock_state_evictions_total', 'saved recurrent states that gave their slots to others'],
-    ofStates(({ evictions }) => one(evictions)),
+    ofStates(({ evictions }) => [[{}, evictions]]),
   );
 }
