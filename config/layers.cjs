@@ -100,6 +100,16 @@ module.exports = {
       to: { path: '^(services|shared|kernels)/', pathNot: '^(services/dashboard/|shared/protocol/)' },
     },
     {
+      name: 'the-page-loads-no-schemas',
+      comment: 'zod would come into its bundle. It reads types, and the table of load_fields.ts.',
+      severity: 'error',
+      from: { path: '^(services/dashboard/|shared/protocol/(load_fields|request_detail|router_api)\\.ts$)' },
+      to: {
+        path: '^shared/protocol/|node_modules/zod/',
+        pathNot: '^shared/protocol/(load_fields|request_detail|router_api)\\.ts$',
+      },
+    },
+    {
       name: 'templates-stand-on-text-and-base',
       severity: 'error',
       from: { path: '^shared/text/template/' },

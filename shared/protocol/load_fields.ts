@@ -121,6 +121,10 @@ export type PoolLoad = { readonly [Name in PoolName as Fields[Name]['pool']['nam
 export type NodeLoad = Omit<PoolLoad, Fields[OfMembers]['pool']['name']> &
   Partial<Pick<PoolLoad, Fields[OfMembers]['pool']['name']>>;
 
+type InColumn = LoadNameWith<{ readonly pool: object; readonly column: string }>;
+/** The plain values that `penstock top` has a column for. */
+export type ColumnLoad = Pick<PoolLoad, Fields[InColumn]['pool']['name']>;
+
 /** The table as a list, with the properties that an entry may lack. */
 export const loadFields = Object.entries(LOAD_FIELDS) as unknown as readonly (readonly [LoadName, LoadField])[];
 

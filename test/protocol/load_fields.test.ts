@@ -2,6 +2,9 @@
 import assert from 'node:assert/strict';
 import { Registry } from 'prom-client';
 import { describe, test } from 'vitest';
+import { rowsOf } from '../../services/cli/top/pool_rates.ts';
+import { sampleOf } from '../../services/cli/top/pool_sample.ts';
+import { tableLines } from '../../services/cli/top/top_screen.ts';
 import { nodeFacts } from '../../services/dashboard/pool_words.ts';
 import { CounterRates, LOAD_SERIES, NODE_SERIES, nodeValues } from '../../services/router/observe/load_series.ts';
 import { nodeView } from '../../services/router/observe/node_view.ts';
@@ -9,7 +12,7 @@ import { engineLoad } from '../../shared/instance/engine_load.ts';
 import { newTierCounters } from '../../shared/kv/tier_counters.ts';
 import { addInstanceSeries } from '../../shared/node/metrics/instance_series.ts';
 import { Instance } from '../../shared/placement/instance.ts';
-import { loadFields, type LoadField, type LoadName } from '../../shared/protocol/load_fields.ts';
+import { loadFields, type ColumnLoad, type LoadField, type LoadName } from '../../shared/protocol/load_fields.ts';
 import { readHeartbeat, toBytes, type InstanceLoad, type Role } from '../../shared/protocol/membership.ts';
 
 /** A value of its own for each field. */
@@ -90,6 +93,22 @@ describe.each(loadFields)('%s', (name, field: LoadField) => {
   });
 });
 
+test('`penstock top` has a column for each field that names one', () => {
+  const body = { nodes: [nodeView(memberWith(full), moment)] };
+  const last = sampleOf(body, '', { nowMs: 0, wallMs: 0 });
+  const [row] = rowsOf(undefined, last);
+  const columns = loadFields.flatMap(([name, { column, pool }]) =>
+    column === undefined ? [] : [{ name, column, field: pool?.name as keyof ColumnLoad }],
+  );
+  const view = { address: 'a:1', before: undefined, fault: undefined, nowMs: 0 };
+  const { table } = tableLines({ ...view, last, sorting: 'n', isReversed: false, scroll: 0 });
+  for (const { name, column, field } of columns) {
+    assert.equal(row?.[field], values[name]);
+    const end = 1 + (table[0]?.text.indexOf(` ${column} `) ?? 0) + column.length;
+    assert(table[1]?.text.slice(0, end).endsWith(String(values[name])), column);
+  }
+});
+
 test('names are unique at each place', () => {
   const fields = loadFields.map(([, field]) => field);
   for (const names of [
@@ -97,6 +116,7 @@ test('names are unique at each place', () => {
     fields.flatMap(({ metrics }) => metrics ?? []),
     [...NODE_SERIES],
     fields.flatMap(({ label }) => label ?? []),
+    fields.flatMap(({ column }) => column ?? []),
   ])
     assert.deepEqual([...new Set(names)], names);
 });

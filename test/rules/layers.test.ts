@@ -56,6 +56,8 @@ const wrong: readonly (readonly [rule: string, from: string, to: string])[] = [
   ['policies-know-no-members', 'shared/placement/policies/a.ts', 'shared/placement/instance.ts'],
   ['services-are-independent', 'services/store/a.ts', `${router}/cluster/c.ts`],
   ['the-page-knows-the-protocol-only', 'services/dashboard/a.ts', 'shared/model/a.ts'],
+  ['the-page-loads-no-schemas', 'services/dashboard/b.ts', 'shared/protocol/membership.ts'],
+  ['the-page-loads-no-schemas', 'shared/protocol/load_fields.ts', 'shared/protocol/membership.ts'],
   ['shared-knows-no-service', 'shared/node/a.ts', `${router}/cluster/d.ts`],
   ['shared-text-knows-what-it-stands-on', 'shared/text/a.ts', 'shared/protocol/a.ts'],
   ['templates-stand-on-text-and-base', 'shared/text/template/a.ts', 'shared/model/b.ts'],

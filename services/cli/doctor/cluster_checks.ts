@@ -1,22 +1,16 @@
 /** Checks of a running cluster: each judges what was measured at its router and its members, and is a pure function of it. */
+import type { ReadEvent, ReadNode, ReadPool } from '../../../shared/protocol/router_api_schemas.ts';
 import { msText, ok, problem, warning, type Finding } from './finding.ts';
 
-/** Part of `/api/pool` that the checks read; a field that an older router lacks is undefined. */
-export interface PoolFacts {
-  readonly as_of?: number;
-  readonly bus?: { readonly name: string; readonly connected: boolean; readonly unverified: number };
-  readonly nodes?: readonly NodeFacts[];
-}
-
 /** A member in `/api/pool`. */
-export interface NodeFacts {
-  readonly name: string;
-  readonly role: string;
-  readonly address: string;
-  readonly epoch: string;
-  readonly state: string;
-  readonly unreachable: string | null;
-  readonly fetched_bytes: Readonly<Record<string, number>> | null;
+export type NodeFacts = Pick<
+  ReadNode,
+  'name' | 'role' | 'address' | 'epoch' | 'state' | 'unreachable' | 'fetched_bytes'
+>;
+
+/** Part of `/api/pool` that the checks read; a field that an older router lacks is undefined. */
+interface PoolFacts extends Pick<ReadPool, 'as_of' | 'bus'> {
+  readonly nodes?: readonly NodeFacts[] | undefined;
 }
 
 /** Answer of a router over HTTP. */
@@ -251,8 +245,7 @@ function channelFinding(check: string, found: string, channel: MemberMeasure['ch
 /** Least bytes over calls from which on the way counts as the usual one. */
 const MIN_CALL_BYTES = 2 ** 20;
 
-function wayFindings(check: string, { fetched_bytes: bytes }: NodeFacts): Finding[] {
-  const { memory = 0, socket = 0, call = 0 } = bytes ?? {};
+function wayFindings(check: string, { fetched_bytes: { memory = 0, socket = 0, call = 0 } }: NodeFacts): Finding[] {
   if (call < MIN_CALL_BYTES || call < memory + socket) return [];
   return [
     warning(
@@ -264,15 +257,7 @@ function wayFindings(check: string, { fetched_bytes: bytes }: NodeFacts): Findin
 }
 
 /** Judges members of which the router reports in `/api/events` that it lost them, and that are no members now. */
-export function lostFindings(
-  events: readonly {
-    readonly kind: string;
-    readonly node: string | null;
-    readonly text: string;
-    readonly at: number;
-  }[],
-  nodes: readonly NodeFacts[],
-): Finding[] {
+export function lostFindings(events: readonly ReadEvent[], nodes: readonly NodeFacts[]): Finding[] {
   const present = new Set(nodes.map(({ name }) => name));
   const seen = new Set<string>();
   return events.flatMap(({ kind, node, text, at }) => {

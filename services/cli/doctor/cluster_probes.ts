@@ -7,13 +7,13 @@ import { mapPublished } from '../../../shared/base/native_memory.ts';
 import { GrpcNetwork } from '../../../shared/net/grpc/grpc_network.ts';
 import { askOnce } from '../../../shared/net/network.ts';
 import type { TlsTexts } from '../../../shared/net/tls_texts.ts';
+import { readEventPage, readPool, type ReadEvent } from '../../../shared/protocol/router_api_schemas.ts';
 import {
   SLOW_CALL_MS,
   type ApiMeasure,
   type HubMeasure,
   type MemberMeasure,
   type NodeFacts,
-  type PoolFacts,
 } from './cluster_checks.ts';
 
 const TIMEOUT_MS = 3_000;
@@ -27,14 +27,6 @@ const MAX_ANSWER = 64 * 2 ** 20;
 /** An HTTP Date has whole seconds. */
 const DATE_STEP_MS = 1_000;
 
-/** An event of `/api/events`. */
-export interface EventFacts {
-  readonly kind: string;
-  readonly node: string | null;
-  readonly text: string;
-  readonly at: number;
-}
-
 /** Measures the HTTP API of a router at HOST:PORT. */
 export async function measureApi(address: string): Promise<ApiMeasure> {
   try {
@@ -45,7 +37,7 @@ export async function measureApi(address: string): Promise<ApiMeasure> {
     const roundTripMs = systemClock.nowMs() - startMs;
     const middleMs = systemClock.wallMs() - roundTripMs / 2;
     if (!response.ok) return { kind: 'foreign', status: response.status };
-    const pool = JSON.parse(response.text) as PoolFacts;
+    const pool = readPool(JSON.parse(response.text));
     const dateMs = Date.parse(response.date);
     const [atMs, uncertaintyMs] =
       pool.as_of === undefined
@@ -58,11 +50,11 @@ export async function measureApi(address: string): Promise<ApiMeasure> {
 }
 
 /** Returns the newest events of a router; an empty list where it serves none. */
-export async function readEvents(address: string): Promise<readonly EventFacts[]> {
+export async function readEvents(address: string): Promise<readonly ReadEvent[]> {
   try {
     const { ok, text } = await answerOf(address, '/api/events?limit=200');
     if (!ok) return [];
-    return (JSON.parse(text) as { events?: readonly EventFacts[] }).events ?? [];
+    return readEventPage(JSON.parse(text));
   } catch {
     return [];
   }

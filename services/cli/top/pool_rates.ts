@@ -1,14 +1,25 @@
 /** Rows and totals of `penstock top`: values of the last look at a router, and rates between the last two. */
+import { loadFields, type ColumnLoad, type LoadField } from '../../../shared/protocol/load_fields.ts';
 import type { CounterSample, NodeSample, PoolSample } from './pool_sample.ts';
 
-/** One line of the table. */
-export interface NodeRow {
+/** Column of the table that shows a plain value of a load. */
+export interface LoadColumn {
+  readonly name: keyof ColumnLoad;
+  readonly title: string;
+  readonly unit: LoadField['unit'];
+}
+
+/** Columns of plain values. */
+export const loadColumns: readonly LoadColumn[] = loadFields.flatMap(([, { pool, column, unit }]) =>
+  pool && column !== undefined ? [{ name: pool.name as keyof ColumnLoad, title: column, unit }] : [],
+);
+
+/** One line of the table, with the plain values that have a column. */
+export interface NodeRow extends ColumnLoad {
   readonly name: string;
   readonly role: string;
   readonly state: string;
   readonly model: string;
-  readonly running: number;
-  readonly waiting: number;
   /** Fraction of each tier that is in use, by its name. */
   readonly fills: readonly { readonly tier: string; readonly fraction: number }[];
   /** Largest of the fills. */
@@ -38,14 +49,15 @@ export function rowsOf(before: PoolSample | undefined, last: PoolSample): NodeRo
   const known = new Map(before?.nodes.map((node) => [node.epoch, node]));
   const seconds = before ? (last.atMs - before.atMs) / 1_000 : 0;
   return last.nodes.map((node) => {
-    const { name, role, state, model, running, waiting, tiers } = node;
+    const { name, role, state, model, tiers } = node;
+    const load = Object.fromEntries(loadColumns.map((column) => [column.name, node[column.name]])) as ColumnLoad;
     const earlier = known.get(node.epoch);
     const fills = tiers
       .filter(({ capacity }) => capacity > 0)
       .map(({ name: tier, bytes, capacity }) => ({ tier, fraction: bytes / capacity }));
     return {
-      ...{ name, role, state, model, running, waiting, fills },
-      fill: Math.max(node.kvUsage ?? 0, ...fills.map(({ fraction }) => fraction)),
+      ...{ name, role, state, model, ...load, fills },
+      fill: Math.max(node.kv_usage ?? 0, ...fills.map(({ fraction }) => fraction)),
       hitRatio: hitRatioOf(earlier, node),
       bytesPerS: earlier && seconds > 0 ? Math.max(0, node.fetchedBytes - earlier.fetchedBytes) / seconds : undefined,
     };

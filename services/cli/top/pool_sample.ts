@@ -2,6 +2,8 @@
  * Sample of a router for `penstock top`: `/api/pool`, and counters of `/metrics`. A field that a router lacks, or that has another type,
  * counts as absent; text is stripped of all that a terminal would obey.
  */
+import { readPool, type ReadNode } from '../../../shared/protocol/router_api_schemas.ts';
+import type { PoolLoad } from '../../../shared/protocol/load_fields.ts';
 
 /** Fill and hits of one tier of a node, in bytes and lookups. */
 interface TierSample {
@@ -12,17 +14,13 @@ interface TierSample {
   readonly misses: number;
 }
 
-/** One process of the cluster. */
-export interface NodeSample {
+/** One process of the cluster, with the plain values of its load. */
+export interface NodeSample extends PoolLoad {
   readonly name: string;
   readonly epoch: string;
   readonly role: string;
   readonly model: string;
   readonly state: string;
-  readonly running: number;
-  readonly waiting: number;
-  /** Fraction of the KV blocks in use; undefined for a node without an engine. */
-  readonly kvUsage: number | undefined;
   readonly tiers: readonly TierSample[];
   /** Bytes that the node fetched since it started, over all ways. */
   readonly fetchedBytes: number;
@@ -60,11 +58,8 @@ const MAX_PROBLEMS = 8;
 const MAX_TEXT = 200;
 
 /** Returns text without control characters, marks and invisible characters, of at most MAX_TEXT characters. */
-export function plainText(value: unknown): string {
-  if (typeof value !== 'string' && typeof value !== 'number') return '';
-  return String(value)
-    .slice(0, MAX_TEXT)
-    .replaceAll(/[\p{C}\p{M}\p{Zl}\p{Zp}]/gu, '?');
+export function plainText(value: string): string {
+  return value.slice(0, MAX_TEXT).replaceAll(/[\p{C}\p{M}\p{Zl}\p{Zp}]/gu, '?');
 }
 
 /** Returns the sample of a body of `/api/pool` and a text of `/metrics`. @throws Error for a body that is not that of a router */
@@ -73,46 +68,34 @@ export function sampleOf(
   metrics: string,
   { nowMs, wallMs }: { readonly nowMs: number; readonly wallMs: number },
 ): PoolSample {
-  const pool = objectOf(body);
-  if (!Array.isArray(pool['nodes'])) throw new Error('this is no /api/pool of a router');
-  const problems = objectOf(pool['health'])['problems'];
+  const pool = readPool(body, MAX_NODES);
+  if (!pool.nodes) throw new Error('this is no /api/pool of a router');
   return {
     atMs: nowMs,
-    asOfMs: typeof pool['as_of'] === 'number' ? pool['as_of'] : wallMs,
-    policy: plainText(objectOf(pool['policy'])['places_by']),
-    indexKeys: numberOf(pool['index_keys']),
-    inFlight: numberOf(objectOf(pool['router'])['requests']),
-    problems: Array.isArray(problems) ? problems.slice(0, MAX_PROBLEMS).map(plainText) : [],
-    nodes: pool['nodes'].slice(0, MAX_NODES).map(nodeOf),
+    asOfMs: pool.as_of ?? wallMs,
+    policy: plainText(pool.policy.places_by),
+    indexKeys: pool.index_keys,
+    inFlight: pool.router.requests,
+    problems: pool.health.problems.slice(0, MAX_PROBLEMS).map(plainText),
+    nodes: pool.nodes.map(nodeOf),
     counters: countersOf(metrics),
   };
 }
 
-function nodeOf(value: unknown): NodeSample {
-  const node = objectOf(value);
-  const usage = node['kv_usage'];
+function nodeOf({ name, epoch, role, model, state, tiers, fetched_bytes: fetched, ...rest }: ReadNode): NodeSample {
   return {
-    name: plainText(node['name']),
-    epoch: plainText(node['epoch']),
-    role: plainText(node['role']),
-    model: plainText(node['model']),
-    state: plainText(node['state']),
-    running: numberOf(node['running']),
-    waiting: numberOf(node['waiting']),
-    kvUsage: typeof usage === 'number' ? usage : undefined,
-    tiers: Object.entries(objectOf(node['tiers'])).slice(0, MAX_TIERS).map(tierOf),
-    fetchedBytes: Object.values(objectOf(node['fetched_bytes'])).reduce<number>((sum, one) => sum + numberOf(one), 0),
-  };
-}
-
-function tierOf([name, value]: [string, unknown]): TierSample {
-  const { bytes, capacity_bytes: capacity, hits, misses } = objectOf(value);
-  return {
+    ...rest,
     name: plainText(name),
-    bytes: numberOf(bytes),
-    capacity: numberOf(capacity),
-    hits: numberOf(hits),
-    misses: numberOf(misses),
+    epoch: plainText(epoch),
+    role: plainText(role),
+    model: plainText(model),
+    state: plainText(state),
+    tiers: Object.entries(tiers)
+      .slice(0, MAX_TIERS)
+      .map(([tier, { bytes, capacity_bytes: capacity, hits, misses }]) => ({
+        ...{ name: plainText(tier), bytes, capacity, hits, misses },
+      })),
+    fetchedBytes: Object.values(fetched).reduce((sum, bytes) => sum + bytes, 0),
   };
 }
 
@@ -131,12 +114,4 @@ function countersOf(metrics: string): CounterSample {
     ttftSeconds: sum('time_to_first_token_seconds_sum'),
     ttftCount: sum('time_to_first_token_seconds_count'),
   };
-}
-
-function objectOf(value: unknown): Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
-}
-
-function numberOf(value: unknown): number {
-  return typeof value === 'number' && Number.isFinite(value) ? value : 0;
 }

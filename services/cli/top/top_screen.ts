@@ -1,6 +1,15 @@
 /** The screen of `penstock top` as lines of text: a pure function of what was read, and of the size of the terminal. */
 import { plainText, type PoolSample } from './pool_sample.ts';
-import { rowsOf, sortedRows, sortings, totalsOf, type NodeRow, type Sorting } from './pool_rates.ts';
+import {
+  loadColumns,
+  rowsOf,
+  sortedRows,
+  sortings,
+  totalsOf,
+  type LoadColumn,
+  type NodeRow,
+  type Sorting,
+} from './pool_rates.ts';
 
 /** State of the view. */
 export interface TopView {
@@ -123,8 +132,11 @@ const columns: readonly Column[] = [
   { title: 'NAME', cell: ({ name }) => name },
   { title: 'ROLE', cell: ({ role }) => role },
   { title: 'STATE', cell: ({ state }) => state },
-  { title: 'RUN', cell: ({ running }) => String(running), isNumber: true },
-  { title: 'WAIT', cell: ({ waiting }) => String(waiting), isNumber: true },
+  ...loadColumns.map(({ name, title, unit }): Column => ({
+    title,
+    cell: (row) => valueText(row[name], unit),
+    isNumber: true,
+  })),
   { title: 'HITS', cell: ({ hitRatio }) => percent(hitRatio), isNumber: true },
   { title: 'MOVED/S', cell: ({ bytesPerS }) => bytesText(bytesPerS), isNumber: true },
   {
@@ -179,6 +191,12 @@ function plain(text: string): ScreenLine {
 
 function percent(fraction: number | undefined): string {
   return fraction === undefined ? '-' : `${(100 * fraction).toFixed(0)}%`;
+}
+
+function valueText(value: number | null, unit: LoadColumn['unit']): string {
+  if (value === null) return '-';
+  if (unit === 'share') return percent(value);
+  return unit === 'ms' ? `${value.toFixed(0)} ms` : String(value);
 }
 
 function rateText(rate: number | undefined): string {
