@@ -1,7 +1,7 @@
 /** Names of the series of `/api/history` and of `now` in the stream, with their words. */
 import type { TokenSources } from '../../shared/protocol/router_api.ts';
 
-/** A line of a chart: the series, its word, and the number of its colour in app.css. */
+/** A line of a chart: the series, its word, and the number of its colour in colours.css. */
 export interface SeriesWord {
   readonly name: string;
   readonly label: string;

@@ -4,7 +4,7 @@ import uPlot from 'uplot';
 /** A line of a chart. */
 export interface Line {
   readonly label: string;
-  /** Number of the colour in app.css. */
+  /** Number of the colour in colours.css. */
   readonly color: number;
   readonly values: readonly (number | null)[];
   readonly title?: string | undefined;

@@ -1,6 +1,5 @@
 /** The view Blocks: the tree of cached prefixes, and where a prompt lies. */
 import type { VNode } from 'preact';
-import './details.css';
 import { LookupCard } from './blocks/lookup_card.tsx';
 import { TreeCard } from './blocks/tree_card.tsx';
 

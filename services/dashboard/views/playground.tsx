@@ -1,6 +1,5 @@
 /** The view Playground: a chat with a model of the cluster, and where the KV of each prompt came from. */
 import type { VNode } from 'preact';
-import './details.css';
 import { AsOf, Card, Notice } from '../parts/common.tsx';
 import { Composer, SettingsForm } from './playground/composer.tsx';
 import { chat } from './playground/chat_state.ts';

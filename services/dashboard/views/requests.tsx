@@ -1,6 +1,5 @@
 /** The view Requests: the list of requests, or one of them with all that is known of it. */
 import type { VNode } from 'preact';
-import './details.css';
 import { RequestList } from './requests/request_list.tsx';
 import { RequestPage } from './requests/request_page.tsx';
 
