@@ -19,6 +19,7 @@ import type { LinkSnapshot } from '../../shared/placement/policy.ts';
 import { createCore, type RouterCore } from './core.ts';
 import { Models } from './cluster/models.ts';
 import type { ApiContext } from './api/api_context.ts';
+import { oneCaller, type ResolveCaller } from './api/caller.ts';
 import { Observer } from './observe/observer.ts';
 import { Exposition } from './metrics/exposition.ts';
 import type { RouterConfig } from './options.ts';
@@ -55,6 +56,8 @@ export interface HttpApp extends Pick<RouterCore, 'view' | 'index' | 'blocks' | 
   readonly numPromised: () => number;
   /** The endpoints of the API. */
   readonly surfaces: Surfaces;
+  /** Says who sends a request. */
+  readonly callerOf: ResolveCaller;
   readonly config: RouterConfig;
   readonly bus: ClusterBus;
   /** Text of `/metrics`. */
@@ -140,7 +143,8 @@ async function build(
       const { first, ...shown } = serving.shown(givenNames);
       const ownAddress = config.advertise || address;
       const surfaces = new Surfaces(allSurfaces, { clock, index, view });
-      const own = { surfaces, config, view, index, blocks, policy, losses, bus, observer, exposition };
+      const api = { surfaces, callerOf: oneCaller(config), config };
+      const own = { ...api, view, index, blocks, policy, losses, bus, observer, exposition };
       const listening = await listenHttp(bind, { context: first, ...shown, ...own, address: ownAddress });
       closeHttp = listening.close;
       const where = server ? `bus ${server.name}` : `hub ${address}`;

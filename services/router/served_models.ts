@@ -184,7 +184,6 @@ export class ServedModels {
     return {
       ...of(this.#first),
       isStrict: this.#options.config.strict_parameters,
-      allowsPriority: this.#options.config.allow_priority,
       ...(others.length > 0 ? { others: Object.fromEntries(others.map((one) => [one.facts.name, of(one)])) } : {}),
     };
   }

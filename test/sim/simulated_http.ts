@@ -159,14 +159,15 @@ class SimExchange implements Sink {
   }
 
   serve(path: Path, text: string, targets: TargetTexts): void {
-    const { context, surfaces } = this.#app;
+    const { context, surfaces, callerOf } = this.#app;
     const bodySlot = context.bodies.begin(text.length);
     bodySlot.add(Buffer.from(text));
     const body = bodySlot.end();
     this.#expect(context.requestTimeoutMs + MAX_LATE_MS, 'R1: a request goes on when its time is over', () => false);
     context.admission.answering(1);
     const names = { clientId: undefined, traceId: undefined };
-    void surfaces.serve(context, path, { names, targets, body, gone: this.#gone.signal, sink: this }).then(() => {
+    const exchange = { caller: callerOf({}), names, targets, body, gone: this.#gone.signal, sink: this };
+    void surfaces.serve(context, path, exchange).then(() => {
       this.#isServed = true;
       context.admission.answering(-1);
       if (this.#gone.signal.aborted) return;

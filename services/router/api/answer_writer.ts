@@ -7,9 +7,11 @@ import { countsWhole } from './samples.ts';
 
 /** Writes a stream. */
 export interface StreamWriter {
+  /** Whether its last events have counts, for which a prefill that still runs is waited for. */
+  readonly hasCounts: boolean;
   /** Takes the next delta of the output; the last one of a choice has its finish reason. */
   onDelta(delta: ParsedDelta): void;
-  /** Called when all output has come and its counts are whole. */
+  /** Called when all output has come, and its counts are whole if it has some. */
   end(): void;
   /** Says in events that the answer cannot be finished. Left out: the form of errors says it. */
   fail?(failure: unknown): void;
@@ -66,7 +68,7 @@ async function writeStream(scope: RequestScope, answer: AnswerWriters, { events,
         writer.onDelta(delta);
         return stream.room();
       });
-      await countsWhole(answer.runs, scope.signal);
+      if (writer.hasCounts) await countsWhole(answer.runs, scope.signal);
       writer.end();
       await stream.room();
     } catch (thrown) {

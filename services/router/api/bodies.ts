@@ -6,6 +6,7 @@ import { Failure } from '../../../shared/base/failure.ts';
 import type { Thread, ThreadModule, Threads } from '../../../shared/base/threads.ts';
 import type { BodyKind, ParsedBody, PromptBodyKind } from './body_kind.ts';
 import type { BodyReader } from './body_reader.ts';
+import type { Caller } from './caller.ts';
 import type { TextCodec } from '../../../shared/text/text.ts';
 import type { PromptTools, ReadPromptBody } from './prompt_tools.ts';
 import { ParameterFailure, type BodyLimits, type Refusal } from './parameter_failure.ts';
@@ -131,10 +132,10 @@ export class Bodies {
     return Object.assign(new Error(message), { statusCode: 413 });
   }
 
-  /** Parses and validates a body, and releases its bytes. @throws ParameterFailure naming what is wrong with the body. */
-  async read<B extends ParsedBody>(kind: BodyKind<B>, body: Body, signal: AbortSignal): Promise<B> {
+  /** Parses and validates a body of this caller, and releases its bytes. @throws ParameterFailure naming what is wrong with the body. */
+  async read<B extends ParsedBody>(kind: BodyKind<B>, body: Body, caller: Caller, signal: AbortSignal): Promise<B> {
     const { bytes } = body;
-    const limits = this.#limits();
+    const limits = this.#limitsOf(caller);
     try {
       if (bytes.length <= SMALL_BYTES) return kind.read(bytes, limits);
       const read = await this.#worker.call('read', { kind: kind.name, bytes, limits }, signal);
@@ -153,14 +154,15 @@ export class Bodies {
     kind: PromptBodyKind<B>,
     body: Body,
     { servedName: model, codec }: { readonly servedName: string; readonly codec: TextCodec },
+    caller: Caller,
     signal: AbortSignal,
   ): Promise<ReadPromptBody<B>> {
     // Token ids need no tokenizer, so they do not wait for its threads.
     if (!codec.hasTokenizer || holdsIds(body.bytes, kind))
-      return { body: await this.read(kind, body, signal), prompts: undefined };
+      return { body: await this.read(kind, body, caller, signal), prompts: undefined };
     try {
       const { bytes } = body;
-      const limits = this.#limits();
+      const limits = this.#limitsOf(caller);
       const { maxCharacters } = codec;
       const thread = await codec.encoderOf<PromptTools>(bytes.length);
       const read = await thread.call('readPrompts', { kind: kind.name, bytes, limits, model, maxCharacters }, signal);
@@ -168,6 +170,10 @@ export class Bodies {
     } finally {
       body.release();
     }
+  }
+
+  #limitsOf({ salt, limits }: Caller): BodyLimits {
+    return { ...this.#limits(), salt, allowsPriority: limits.allowsPriority };
   }
 
   close(): Promise<void> {

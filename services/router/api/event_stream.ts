@@ -44,8 +44,8 @@ export class EventStream {
   readonly #scope: Pick<RequestScope, 'sink' | 'signal' | 'isGone'>;
   readonly #options: EventStreamOptions;
   readonly #over = new AbortController();
-  /** Texts of one delta of an answer at most, for a reader that is behind (P1). */
-  readonly #waiting: string[] = [];
+  /** Events of one delta of an answer at most, for a reader that is behind (P1). */
+  readonly #waiting: { readonly event: unknown }[] = [];
   #lastMs: number;
   #hasSent = false;
   #isBroken = false;
@@ -64,9 +64,8 @@ export class EventStream {
 
   /** Sends an event; to a reader that is behind, with the next call of {@link room}. */
   send(event: unknown): void {
-    const text = this.#options.form.event(event);
-    if (this.#waiting.length > 0 || this.#isBehind) this.#waiting.push(text);
-    else this.#write(text);
+    if (this.#waiting.length > 0 || this.#isBehind) this.#waiting.push({ event });
+    else this.#write(event);
   }
 
   /**
@@ -97,9 +96,9 @@ export class EventStream {
     try {
       for (;;) {
         if (this.#isBehind) await drained(this.#scope, clock, stalledReaderMs);
-        const text = this.#waiting.shift();
-        if (text === undefined) return;
-        this.#write(text);
+        const next = this.#waiting.shift();
+        if (!next) return;
+        this.#write(next.event);
       }
     } catch (error) {
       this.#isBroken = true;
@@ -107,11 +106,11 @@ export class EventStream {
     }
   }
 
-  #write(text: string): void {
+  #write(event: unknown): void {
     this.#begin();
     this.#hasSent = true;
     this.#lastMs = this.#options.clock.nowMs();
-    this.#scope.sink.write(text);
+    this.#scope.sink.write(this.#options.form.event(event));
   }
 
   #begin(): void {

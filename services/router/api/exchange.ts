@@ -1,6 +1,7 @@
 /** One request and its answer as the API sees them: a body and a sink. The driver behind them is HTTP, or a test. */
 import type { SpanContext } from '../../../shared/base/tracing/tracing.ts';
 import type { Body } from './bodies.ts';
+import type { Caller } from './caller.ts';
 
 /** The client's own ids of its request; undefined where the client sent none. */
 export interface RequestNames {
@@ -39,6 +40,7 @@ export interface Sink {
 
 /** One request and the sink for its answer. */
 export interface Exchange {
+  readonly caller: Caller;
   readonly names: RequestNames;
   readonly targets?: TargetTexts | undefined;
   /** The request body; empty once read. */

@@ -7,8 +7,16 @@ import { RequestCounts } from '../record/request_counts.ts';
 import type { Generation } from '../relay/generation.ts';
 import { SampleGroup } from '../relay/sample_group.ts';
 import type { ApiContext } from './api_context.ts';
+import type { Caller } from './caller.ts';
 import type { GenerationBody } from './generation_body.ts';
 import { ParameterFailure } from './parameter_failure.ts';
+
+/** A request that asks for tokens. */
+interface GenerationRequest {
+  readonly context: Pick<ApiContext, 'facts' | 'newSeed' | 'maxModelLen' | 'output'>;
+  readonly scope: { readonly caller: Caller };
+  readonly body: GenerationBody;
+}
 
 /**
  * Converts a body into a generation and checks its length against the model's limits. `maxTokens` undefined means as many as fit;
@@ -16,13 +24,13 @@ import { ParameterFailure } from './parameter_failure.ts';
  * @throws ParameterFailure when the prompt is empty, the context too long, or `min_tokens` above the maximum.
  */
 export function generationOf(
-  { facts, newSeed, maxModelLen, output }: ApiContext,
-  body: GenerationBody,
+  { context, scope, body }: GenerationRequest,
   promptTokens: Uint32Array,
   maxTokens: number | undefined,
   param: string,
   constraint: TokenConstraintMessage | null,
 ): Generation {
+  const { facts, newSeed, maxModelLen, output } = context;
   const mostLength = maxModelLen();
   const numPrompt = promptTokens.length;
   if (numPrompt === 0) throw new ParameterFailure('prompt: it has no tokens', 'prompt');
@@ -49,8 +57,7 @@ export function generationOf(
   return {
     ...{ promptTokens, isPromptOnly, isOpenEnded: maxTokens === undefined },
     counts: new RequestCounts(numPrompt),
-    // Tenants are reserved: every request has the empty one.
-    origin: { tenant: '', priority: body.priority },
+    origin: originOf(scope.caller, body),
     request: {
       ...{ promptLength: numPrompt, maxLength, promptLogprobs: numPromptTop + 1, constraint },
       // With `ignore_eos` only the tokens that the request names itself end it.
@@ -66,6 +73,11 @@ export function generationOf(
       (id) => body.isIgnoringEos || id !== facts.eosTokenIds[0],
     ),
   };
+}
+
+/** Returns whose request it is, and with which priority it is served. */
+export function originOf({ tenant, priority }: Caller, body: Pick<GenerationBody, 'priority'>): Generation['origin'] {
+  return { tenant, priority: priority + body.priority };
 }
 
 /**

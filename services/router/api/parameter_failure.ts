@@ -1,5 +1,6 @@
 /** Limits of a request, and the failure that names the parameter that exceeds them. */
 import { Failure, type FailureCode } from '../../../shared/base/failure.ts';
+import { joinedSalt } from './caller.ts';
 
 /** Upper bounds for a request's parameters, from the router's first model, and the limits of the other models. */
 export interface BodyLimits {
@@ -7,8 +8,10 @@ export interface BodyLimits {
   readonly maxModelLen: number;
   /** Whether unknown keys are refused (`strict_parameters`). */
   readonly isStrict: boolean;
-  /** Whether requests may state their priority (`allow_priority`); undefined: they may not. */
+  /** Whether the request may state its priority; undefined: it may not. */
   readonly allowsPriority?: boolean | undefined;
+  /** Salt of the caller, to which the request's own is joined; undefined or empty: it has none. */
+  readonly salt?: string | undefined;
   /** Limits of the other served models, by name. */
   readonly others?: Readonly<Record<string, ModelLimits>>;
 }
@@ -27,6 +30,11 @@ export function priorityOf(wished: number | undefined, { allowsPriority }: BodyL
   if (allowsPriority === true) return wished;
   ignored.push('priority');
   return 0;
+}
+
+/** Returns the salt of a request's cache scope, by the one that its body names. */
+export function saltOf(own: string | undefined, { salt = '' }: BodyLimits): string {
+  return joinedSalt(salt, own ?? '');
 }
 
 /** A refused parameter: which one, for the `param` of the error object. */

@@ -37,7 +37,7 @@ export async function* runPrompt(
   const { signal, untilMs } = scope;
   const { promptTokens, request, ownStopTokenIds, stopTexts } = generation;
   trace.counts = generation.counts;
-  trace.expected.targets = targets.of(request.scope.salt, scope.targets);
+  trace.expected.targets = targets.of(request.scope.salt, scope.targets, scope.caller.targets);
   trace.wanted.maxTokens = generation.isPromptOnly ? 0 : request.maxLength - promptTokens.length;
   const text = new TextStream(codec, promptTokens, generation.text);
   let outcome: 'finished' | 'failed' | 'cancelled' = 'cancelled';

@@ -9,6 +9,7 @@ import { Failure } from '../../../shared/base/failure.ts';
 import { linkSignals, type Link } from '../../../shared/base/signal.ts';
 import type { Targets } from '../../../shared/placement/policy.ts';
 import type { Body } from './bodies.ts';
+import type { Caller } from './caller.ts';
 import type { RequestKind } from '../record/request_kind.ts';
 import type { RequestTrace } from '../record/request_log.ts';
 import type { ApiContext } from './api_context.ts';
@@ -34,6 +35,7 @@ export interface ScopeBounds {
  * RequestScope.dispose}.
  */
 export class RequestScope {
+  readonly caller: Caller;
   readonly sink: Sink;
   /** The request body; empty once read. */
   readonly body: Body;
@@ -53,13 +55,14 @@ export class RequestScope {
   /** Open traces of each prompt that admission still counts, by the trace of its first sample. */
   readonly #admitted = new Map<string, Set<RequestTrace>>();
   readonly #generators: AsyncGenerator[] = [];
-  #names: RequestNames;
+  #names: RequestNames & { readonly tenant: string };
 
   /** `bounds`: those of an endpoint that takes no place of requests. */
-  constructor(context: ApiContext, { names, targets, body, gone, sink }: Exchange, bounds?: ScopeBounds) {
+  constructor(context: ApiContext, { caller, names, targets, body, gone, sink }: Exchange, bounds?: ScopeBounds) {
     const { clock, requestTimeoutMs, ending } = context;
     this.#context = context;
-    this.#names = names;
+    this.caller = caller;
+    this.#names = { ...names, tenant: caller.tenant };
     this.#gone = gone;
     this.sink = sink;
     this.body = body;
@@ -82,7 +85,7 @@ export class RequestScope {
 
   /** Key of the client, by which clients take turns. */
   get client(): string {
-    return this.#names.address ?? '';
+    return this.caller.tenant || (this.#names.address ?? '');
   }
 
   /** Whether the client is gone. */
@@ -101,11 +104,13 @@ export class RequestScope {
    */
   open(kind: RequestKind): RequestTrace {
     const { admission, requests, newId } = this.#context;
-    if (this.#invalid) throw this.#invalid;
-    if (this.#isAdmitted) admission.enter();
+    if (this.#invalid && this.#isAdmitted) throw this.#invalid;
+    if (this.#isAdmitted) admission.enter(this.caller.tenant, this.caller.limits.maxRequests);
     const trace = requests.open(newId(), kind, this.#names, this.#traces[0]);
     this.#traces.push(trace);
     if (this.#isAdmitted) this.#admitted.set(trace.id, new Set([trace]));
+    // Who looks is in the log, whatever becomes of it.
+    else if (this.#invalid) throw this.#invalid;
     return trace;
   }
 
@@ -127,7 +132,7 @@ export class RequestScope {
     const open = this.#admitted.get(id);
     if (!open?.delete(trace) || open.size > 0) return;
     this.#admitted.delete(id);
-    this.#context.admission.leave();
+    this.#context.admission.leave(this.caller.tenant);
   }
 
   /** Sets the client's request id from the body, unless a header set one, on the traces of this request, opened and future ones. */
@@ -165,7 +170,8 @@ export class RequestScope {
     await Promise.allSettled(this.#generators.map((generator) => generator.return(undefined)));
     for (const trace of this.#traces) {
       this.leave(trace);
-      this.#context.requests.close(trace, this.isGone ? 'cancelled' : 'failed', 'error', failure);
+      const reason = this.isGone && !this.#isAdmitted ? 'abort' : 'error';
+      this.#context.requests.close(trace, this.isGone ? 'cancelled' : 'failed', reason, failure);
     }
   }
 }

@@ -1,7 +1,7 @@
 /**
  * Service level objectives of a request.
  *
- *   --tenant-targets of its cache_salt, else --slo-ttft-ms and --slo-tbt-ms ─┐
+ *   those of its caller, --tenant-targets of its cache_salt, else --slo-ttft-ms and --slo-tbt-ms ─┐
  *   x-penstock-slo-ttft-ms, x-penstock-slo-tbt-ms ───────────────────────────┴─ the lower of both ──► targets
  *   x-penstock-deadline-ms ──► deadline of the whole answer
  *
@@ -76,9 +76,12 @@ export class RequestTargets {
     );
   }
 
-  /** Returns the targets of a request with this cache salt and these targets in its headers; undefined when it has none. */
-  of(salt: string, asked: Targets): Targets | undefined {
-    const { ttftMs, tbtMs } = this.#bySalt.get(salt) ?? this.#usual;
+  /**
+   * Returns the targets of a request with this cache salt and these targets in its headers, by a caller who may have targets of its own;
+   * undefined when it has none.
+   */
+  of(salt: string, asked: Targets, ofCaller?: Targets): Targets | undefined {
+    const { ttftMs, tbtMs } = ofCaller ?? this.#bySalt.get(salt) ?? this.#usual;
     const targets = {
       ttftMs: lower(ttftMs, asked.ttftMs),
       tbtMs: lower(tbtMs, asked.tbtMs),

@@ -59,12 +59,14 @@ export class Surfaces {
 
   /** Returns the form of the errors of a path, which may have a query: that of the surface below whose path it is, else the first one's. */
   errorFormOf(url: string): ErrorForm {
-    const path = url.replace(/\?.*$/s, '');
-    for (let end = path.length; end > 0; end = path.lastIndexOf('/', end - 1)) {
-      const found = this.#byPath.get(path.slice(0, end));
-      if (found) return found.surface.errors;
+    const queryAt = url.indexOf('?');
+    const path = queryAt < 0 ? url : url.slice(0, queryAt);
+    let found: { readonly path: string; readonly surface: Surface } | undefined;
+    for (const [own, { surface }] of this.#byPath) {
+      const isOwn = path.startsWith(own) && (path.length === own.length || path[own.length] === '/');
+      if (isOwn && own.length > (found?.path.length ?? 0)) found = { path: own, surface };
     }
-    return this.usualErrors;
+    return found?.surface.errors ?? this.usualErrors;
   }
 
   /** Form of errors where no path says another. */
@@ -105,10 +107,10 @@ async function answer(all: ApiContext, opened: Opened, scope: RequestScope): Pro
   const { surface, state } = opened;
   const { paths, counts, operation, bounds } = surface;
   const open = (): RequestTrace => scope.open({ endpoint: paths[0], counts, operation });
+  const trace = open();
   if (bounds && opened.numOpen >= bounds.maxOpen) throw new Failure('overloaded', bounds.full);
   opened.numOpen++;
   try {
-    const trace = open();
     const bodyBytes = scope.body.bytes.length;
     const { body, failure, prompts, prefix } = await read(all, surface, scope);
     const context = all.of(body.model);
@@ -139,9 +141,11 @@ async function answer(all: ApiContext, opened: Opened, scope: RequestScope): Pro
   }
 }
 
-function read(all: ApiContext, { kind }: Surface, { body, signal }: RequestScope): Promise<ReadPromptBody> {
-  if (hasPrompts(kind)) return all.bodies.readPrompts(kind, body, all.of(undefined), signal);
-  return all.bodies.read(kind, body, signal).then((parsed: ParsedBody) => ({ body: parsed, prompts: undefined }));
+function read(all: ApiContext, { kind }: Surface, { body, caller, signal }: RequestScope): Promise<ReadPromptBody> {
+  if (hasPrompts(kind)) return all.bodies.readPrompts(kind, body, all.of(undefined), caller, signal);
+  return all.bodies
+    .read(kind, body, caller, signal)
+    .then((parsed: ParsedBody) => ({ body: parsed, prompts: undefined }));
 }
 
 /** @throws Error naming a surface that cannot be served */

@@ -9,6 +9,8 @@ export class Admission {
   readonly #maxRequests: number;
   #isDraining = false;
   #numRequests = 0;
+  /** Prompts in flight of each tenant that has some: as many entries as prompts at most (P1). */
+  readonly #numOf = new Map<string, number>();
   #numAnswers = 0;
 
   constructor(maxRequests: number) {
@@ -38,11 +40,16 @@ export class Admission {
     this.#isDraining = true;
   }
 
+  /** Returns the prompts of a tenant that are in flight. */
+  numOf(tenant: string): number {
+    return this.#numOf.get(tenant) ?? 0;
+  }
+
   /**
-   * Admits one prompt; the caller calls `leave` when the prompt has ended. @throws Failure `overloaded` while draining, and when
-   * `maxRequests` prompts are in flight.
+   * Admits one prompt of a tenant, of which `most` may be in flight; the caller calls `leave` when the prompt has ended. @throws Failure
+   * `overloaded` while draining and when `maxRequests` prompts are in flight, `rate_limit_exceeded` when `most` of the tenant are.
    */
-  enter(): void {
+  enter(tenant: string, most = Infinity): void {
     if (this.#isDraining)
       throw new RejectedFailure('overloaded', 'this router is draining and accepts no new requests: try again later', {
         reason: 'draining',
@@ -52,12 +59,26 @@ export class Admission {
         reason: 'max_requests',
       });
     }
+    const numOwn = this.numOf(tenant);
+    if (numOwn >= most) {
+      throw new RejectedFailure(
+        'rate_limit_exceeded',
+        `${most} requests of this client are in flight: try again later`,
+        {
+          reason: 'max_requests',
+        },
+      );
+    }
+    this.#numOf.set(tenant, numOwn + 1);
     this.#numRequests++;
   }
 
-  /** Ends one admitted prompt. */
-  leave(): void {
+  /** Ends one admitted prompt of a tenant. */
+  leave(tenant: string): void {
     this.#numRequests--;
+    const left = this.numOf(tenant) - 1;
+    if (left > 0) this.#numOf.set(tenant, left);
+    else this.#numOf.delete(tenant);
   }
 
   /** Counts one more (1) or one less (-1) unsent answer. */

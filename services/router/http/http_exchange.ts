@@ -43,7 +43,7 @@ export async function withClient(
   response: ServerResponse,
   body: Body,
   { clock, answering }: { readonly clock: Clock; readonly answering: (change: 1 | -1) => void },
-  serve: (exchange: Exchange) => Promise<void>,
+  serve: (exchange: Omit<Exchange, 'caller'>) => Promise<void>,
 ): Promise<void> {
   const gone = new AbortController();
   const over = new AbortController();

@@ -10,6 +10,7 @@ import type { HttpApp, ListenHttp } from '../router.ts';
 import { Cors } from './cors.ts';
 import { countRequests } from './http_counts.ts';
 import { namesOf } from './http_exchange.ts';
+import { inScope } from './in_scope.ts';
 import { addInsideRoutes, addWatchRoutes } from './inside_routes.ts';
 import { addModelRoutes } from './model_routes.ts';
 import { PageGuard } from './page_guard.ts';
@@ -37,6 +38,8 @@ function createHttpServer(httpApp: HttpApp): FastifyInstance {
     logger: false,
     schemaController: { compilersFactory: withoutCompilers },
     forceCloseConnections: true,
+    // A start on a busy machine takes as long as it takes.
+    pluginTimeout: 0,
     requestTimeout: config.body_timeout_ms,
     connectionTimeout: context.stalledReaderMs,
     // A request without a Host is refused below, in OpenAI's shape.
@@ -70,7 +73,7 @@ function createHttpServer(httpApp: HttpApp): FastifyInstance {
     [path, ofOne(path)].find((one) => allowed.has(one)),
   );
   app.addHook('onRoute', ({ method, url }) => {
-    const path = url.replace(':id', '{id}');
+    const path = url.replace(/:(\w+)/g, '{$1}');
     allowed.set(path, [...(allowed.get(path) ?? []), ...[method].flat()]);
   });
   app.setNotFoundHandler((request, reply) => {
@@ -114,25 +117,19 @@ function addRoutes(app: FastifyInstance, httpApp: HttpApp, allowed: ReadonlyMap<
       answerError(helpful(error), reply, metrics, errors);
     });
   };
-  const adding = (add: (scope: FastifyInstance) => void): void => {
-    void app.register((scope, _options, done) => {
-      add(scope);
-      done();
-    });
-  };
   addSurfaces(app, httpApp, handleErrors, false);
-  adding((scope) => {
+  inScope(app, (scope) => {
     addModelRoutes(scope, httpApp, allowed);
   });
   addKeptRoutes(app, httpApp, handleErrors);
-  adding((scope) => {
+  inScope(app, (scope) => {
     addHealthRoutes(scope, httpApp);
   });
-  adding((scope) => {
+  inScope(app, (scope) => {
     addInsideRoutes(scope, httpApp);
   });
   addSurfaces(app, httpApp, handleErrors, true);
-  adding((scope) => {
+  inScope(app, (scope) => {
     addWatchRoutes(scope, httpApp);
   });
 }

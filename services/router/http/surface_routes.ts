@@ -1,9 +1,11 @@
 /** Routes of the API's endpoints: a scope of the server each, whose errors have the form of its API. */
-import type { FastifyInstance } from 'fastify';
+import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { jsonType } from '../api/errors.ts';
 import { noBody, type Body } from '../api/bodies.ts';
+import type { Caller } from '../api/caller.ts';
 import type { Path, Surface } from '../api/surface.ts';
 import type { HttpApp } from '../router.ts';
+import { inScope } from './in_scope.ts';
 import { withClient } from './http_exchange.ts';
 import { withBody } from './read_body.ts';
 
@@ -16,7 +18,7 @@ const isInside = (path: Path): boolean => path.startsWith('/api/');
 /** Adds the endpoints of the API: those at `/api/*` with `inside`, the others without. */
 export function addSurfaces(
   app: FastifyInstance,
-  { context, surfaces }: Pick<HttpApp, 'context' | 'surfaces'>,
+  { context, surfaces, callerOf }: Pick<HttpApp, 'context' | 'surfaces' | 'callerOf'>,
   handleErrors: ErrorHandlers,
   inside: boolean,
 ): void {
@@ -24,17 +26,23 @@ export function addSurfaces(
   const answering = (change: 1 | -1): void => {
     admission.answering(change);
   };
+  const callers = new WeakMap<FastifyRequest, Caller>();
   for (const [path, surface] of surfaces.paths.filter(([one]) => isInside(one) === inside)) {
-    void app.register((scope, _options, done) => {
+    inScope(app, (scope) => {
       handleErrors(scope, surface);
+      // Before the body arrives: who may not ask sends none.
+      scope.addHook('onRequest', (request, _reply, next) => {
+        callers.set(request, callerOf(request.headers));
+        next();
+      });
       scope.post(path, withBody, async (request, reply) => {
+        const caller = callers.get(request) ?? callerOf(request.headers);
         reply.hijack();
         const body = (request.body as Body | undefined) ?? noBody;
         await withClient(request.raw, reply.raw, body, { clock, answering }, (exchange) =>
-          surfaces.serve(context, path, exchange),
+          surfaces.serve(context, path, { ...exchange, caller }),
         );
       });
-      done();
     });
   }
 }
@@ -50,7 +58,7 @@ export function addKeptRoutes(
     Querystring: Record<string, string | undefined>;
   }
   for (const { method, path, surface, answer } of surfaces.routes) {
-    void app.register((scope, _options, done) => {
+    inScope(app, (scope) => {
       handleErrors(scope, surface);
       scope.route<Asked>({
         method,
@@ -61,7 +69,6 @@ export function addKeptRoutes(
           return reply.send(answered);
         },
       });
-      done();
     });
   }
 }

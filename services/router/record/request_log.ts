@@ -65,13 +65,15 @@ interface Expected {
   misses: PromptMisses | undefined;
 }
 
-/** The client's ids of a request; undefined where the client sent none. */
+/** Who sent a request, and the client's ids of it; undefined where the client sent none. */
 interface RequestIds {
   readonly clientId: string | undefined;
   readonly traceId: string | undefined;
   /** Address from which the client calls. */
   readonly address?: string | undefined;
   readonly parent?: SpanContext | undefined;
+  /** Tenant of the client; left out or empty where a router has only one. */
+  readonly tenant?: string | undefined;
 }
 
 /** Trace of one prompt for the request log: phase, timings, attempts and result. */

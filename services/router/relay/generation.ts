@@ -6,7 +6,7 @@ import type { SampleGroup } from './sample_group.ts';
 import type { TextStreamOptions } from '../../../shared/text/text_stream.ts';
 
 /**
- * Tenant and priority of a request, sent to every instance that works on it. The tenant is reserved and always empty; of priorities
+ * Tenant and priority of a request, sent to every instance that works on it. The tenant is empty where a router has only one; of priorities
  * the lower is served first where requests wait for full instances (busy_order.ts), and in the queue of an instance
  * (shared/engine/queue_order.ts).
  */

@@ -37,6 +37,17 @@ test.each<readonly [string, Partial<Surface>, RegExp]>([
   assert.throws(() => opened(more), error);
 });
 
+test('the form of an error is that of the longest path above it, for a URL of any length', () => {
+  const all = new Surfaces(surfaces, host);
+  const [message, usual] = [all.errorFormOf('/v1/messages'), all.usualErrors];
+  assert.notEqual(message, usual);
+  for (const url of ['/v1/messages/x/y', '/v1/messages/count_tokens?a=/v1/x', '/v1/messages/']) {
+    assert.equal(all.errorFormOf(url), message, url);
+  }
+  for (const url of ['/v1/messagesx', '/x/v1/messages', `/${'/'.repeat(100_000)}`, '/v1', '/?/v1/messages'])
+    assert.equal(all.errorFormOf(url), usual, url.slice(0, 40));
+});
+
 test('a surface of its own is served', () => {
   const { paths, usualErrors } = opened({ paths: ['/v1/x', '/y'] });
   const names = paths.map(([path]) => path);
@@ -49,7 +60,9 @@ test('every surface that a file of the folders exports is registered, and every 
   const exported: unknown[] = [];
   for (const file of readdirSync(folder, { recursive: true, encoding: 'utf8' })) {
     if (!file.endsWith('.ts') || file.endsWith('_worker.ts')) continue;
-    const module = (await import(join(folder, file))) as Record<string, unknown>;
+    const module = (await import(
+      projectPath(join('dist/services/router/surfaces', file.replace(/\.ts$/, '.js')))
+    )) as Record<string, unknown>;
     for (const [name, value] of Object.entries(module)) if (/(Surface|Kind)$/.test(name)) exported.push(value);
   }
   const registered = new Set<unknown>([...surfaces, ...bodyKinds]);

@@ -52,7 +52,12 @@ export const countSurface: Surface<ChatBody> = {
   headers: requestIdHeader,
   async answer({ context, scope, bodyBytes, body, prompts }) {
     const ids =
-      prompts?.[0] ?? (await context.codec.chatPrompt(body.template, bodyBytes, scope.signal, { isShared: true })).ids;
+      prompts?.[0] ??
+      (
+        await context.codec.chatPrompt(body.template, bodyBytes, scope.signal, {
+          isShared: body.cacheSalt === '',
+        })
+      ).ids;
     return JSON.stringify({ input_tokens: ids.length });
   },
 };
@@ -84,6 +89,7 @@ function streamedMessage(chat: StartedChat, send: (event: MessageEvent) => void)
   const blocks = new AnswerBlocks();
   let last: ParsedDelta | undefined;
   return {
+    hasCounts: true,
     onDelta(delta) {
       if (!last) {
         const usage = usageFields(counts, delta.numTokens);

@@ -52,11 +52,9 @@ export const lookupSurface: Surface<ChatBody | CompletionBody, SurfaceHost> = {
 };
 
 /** Looks a prompt up. @throws ParameterFailure for a body that is refused, Failure `overloaded` when the model has no engines */
-async function lookup(
-  { context, scope, bodyBytes, body, prompts }: SurfaceRequest<ChatBody | CompletionBody>,
-  host: SurfaceHost,
-): Promise<LookupBody> {
-  const { signal, targets } = scope;
+async function lookup(request: SurfaceRequest<ChatBody | CompletionBody>, host: SurfaceHost): Promise<LookupBody> {
+  const { context, scope, bodyBytes, body, prompts } = request;
+  const { signal, targets, caller } = scope;
   const isChat = 'template' in body;
   const whole = prompts ?? (isChat ? [await chatTokens(context, body, bodyBytes, signal)] : body.prompts);
   const [first, ...others] = whole;
@@ -67,13 +65,13 @@ async function lookup(
   const room = { maxModelLen: context.maxModelLen(), maxTokens: body.maxTokens, usualTokens };
   const tokens = truncated(uncut, body.truncation, room);
   const mostTokens = isChat ? undefined : Math.max(1, Math.min(DEFAULT_MAX_TOKENS, room.maxModelLen - tokens.length));
-  const unseeded = { ...context, newSeed: () => 0 };
+  const unseeded = { ...request, context: { ...context, newSeed: () => 0 } };
   const param = isChat ? 'messages' : 'prompt';
-  const generation = generationOf(unseeded, body, tokens, body.maxTokens ?? mostTokens, param, null);
+  const generation = generationOf(unseeded, tokens, body.maxTokens ?? mostTokens, param, null);
   const found = await context.relay.preview({
     ...{ generation, isConstrained: isConstrained(context, body) },
     endpoint: (isChat ? chatSurface : completionSurface).paths[0],
-    targets: context.targets.of(body.cacheSalt, targets),
+    targets: context.targets.of(body.cacheSalt, targets, caller.targets),
   });
   if (!found)
     throw new Failure('overloaded', `no engine of ${context.servedName} is in the cluster: start one and try again`);

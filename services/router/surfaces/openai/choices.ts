@@ -190,6 +190,7 @@ function streamedChoices<L>(
   const usage = ({ first, generation: { counts } }: PromptRun, numTokens: number): { usage?: Usage | null } =>
     body.hasUsage ? { usage: body.hasContinuousUsage ? usageOf([first.counts], { counts, numTokens }) : null } : {};
   return {
+    hasCounts: body.hasUsage,
     onDelta(delta) {
       const run = runs[delta.index];
       if (!run) return;

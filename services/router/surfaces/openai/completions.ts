@@ -56,7 +56,7 @@ async function startAll(request: SurfaceRequest<CompletionBody>): Promise<Prompt
     trace.model = context.servedName;
     trace.promptTokens = promptTokens.length;
     const generation = {
-      ...generationOf(context, body, promptTokens, maxTokens, 'prompt', constraint),
+      ...generationOf(request, promptTokens, maxTokens, 'prompt', constraint),
       isFromIds: typeof body.prompts[i] !== 'string',
     };
     numAsked += promptTokens.length * generation.request.promptLogprobs;

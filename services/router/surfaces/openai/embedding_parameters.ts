@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { check } from './body_check.ts';
 import type { ParsedBody } from '../../api/body_kind.ts';
 import { readPrompts } from '../../api/body_parts.ts';
-import { limitsOf, ParameterFailure, priorityOf, type BodyLimits } from '../../api/parameter_failure.ts';
+import { limitsOf, ParameterFailure, priorityOf, saltOf, type BodyLimits } from '../../api/parameter_failure.ts';
 import { common, only } from './parameter_schemas.ts';
 import { promptShape } from './parameter_shapes.ts';
 
@@ -48,6 +48,6 @@ export function readEmbeddingBody(bytes: Uint8Array, all: BodyLimits): Embedding
     isBase64: body.encoding_format === 'base64',
     hasSpecialTokens: body.add_special_tokens ?? true,
     priority: priorityOf(body.priority, all, ignored),
-    cacheSalt: body.cache_salt ?? '',
+    cacheSalt: saltOf(body.cache_salt, all),
   };
 }

@@ -2,6 +2,7 @@
 import { Failure } from '../../../../shared/base/failure.ts';
 import { packFloats } from '../../../../shared/protocol/packing.ts';
 import type { ApiContext } from '../../api/api_context.ts';
+import { originOf } from '../../api/new_generation.ts';
 import { ParameterFailure } from '../../api/parameter_failure.ts';
 import type { RequestScope } from '../../api/request_scope.ts';
 import type { Surface, SurfaceRequest } from '../../api/surface.ts';
@@ -73,8 +74,7 @@ async function checkAll(request: SurfaceRequest<EmbeddingBody>): Promise<PromptE
     }
     const counts = new RequestCounts(promptTokens.length);
     trace.counts = counts;
-    // Tenants are reserved: every request has the empty one.
-    const origin = { tenant: '', priority: body.priority };
+    const origin = originOf(scope.caller, body);
     const cacheScope = { adapter: '', salt: body.cacheSalt };
     wanted.push({ trace, embedding: { counts, origin, promptTokens, pooling, scope: cacheScope } });
   }

@@ -26,9 +26,10 @@ export interface StartedChat<B extends ChatBody = ChatBody> extends AnswerRuns {
  * shortened to what fits; without it, it is refused. @throws Failure when the request is refused
  */
 export async function startChat<B extends ChatBody>(
-  { context, scope, trace, bodyBytes, body, prompts, prefix }: SurfaceRequest<B>,
+  request: SurfaceRequest<B>,
   isCapped = false,
 ): Promise<StartedChat<B>> {
+  const { context, scope, trace, bodyBytes, body, prompts, prefix } = request;
   const { maxTokens, truncation } = body;
   const [encoded] = prompts ?? [];
   const prompt = encoded
@@ -50,8 +51,7 @@ export async function startChat<B extends ChatBody>(
     context,
     body,
     generationOf(
-      context,
-      body,
+      request,
       promptTokens,
       isCapped ? capped(maxTokens, limits, promptTokens) : maxTokens,
       'messages',

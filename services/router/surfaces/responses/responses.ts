@@ -226,6 +226,7 @@ function streamedResponse(answering: Answering, send: (event: ResponseEvent) => 
   };
   let finish: ParsedDelta['finish'];
   return {
+    hasCounts: true,
     onDelta(delta) {
       if (number === 0) {
         sendAnswer('created', answerOf(answering, 'in_progress'));

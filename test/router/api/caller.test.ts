@@ -1,0 +1,192 @@
+/** Who sends a request, as a router with two tenants would say it: salts, targets, limits and counts are apart. Over HTTP. Budget: 5 s. */
+import assert from 'node:assert/strict';
+import { afterAll, beforeAll, test } from 'vitest';
+import { systemClock } from '../../../shared/base/clock.ts';
+import { Failure } from '../../../shared/base/failure.ts';
+import type { ApiContext } from '../../../services/router/api/api_context.ts';
+import { Bodies } from '../../../services/router/api/bodies.ts';
+import { joinedSalt, oneCaller, type Caller, type ResolveCaller } from '../../../services/router/api/caller.ts';
+import { RequestTargets } from '../../../services/router/api/request_targets.ts';
+import { Surfaces } from '../../../services/router/api/surfaces.ts';
+import { Admission } from '../../../services/router/conductor/admission.ts';
+import { listenHttp } from '../../../services/router/http/http_server.ts';
+import { HttpSeries } from '../../../services/router/metrics/http_series.ts';
+import type { RequestTrace } from '../../../services/router/record/request_log.ts';
+import { RequestLog } from '../../../services/router/record/request_traces.ts';
+import type { Embedding } from '../../../services/router/relay/embedding_run.ts';
+import type { Generation } from '../../../services/router/relay/generation.ts';
+import type { PreviewedRequest } from '../../../services/router/relay/preview.ts';
+import type { HttpApp } from '../../../services/router/router.ts';
+import { surfaces } from '../../../services/router/surfaces/registry.ts';
+import { NO_FORMAT, OutputFormat } from '../../../shared/text/output/output_format.ts';
+import { host } from '../surfaces/support.ts';
+
+const own = { ttftMs: 50, tbtMs: undefined, totalMs: undefined };
+const tenants: Readonly<Record<string, Caller>> = {
+  one: {
+    ...{ tenant: 'one', salt: 'secret of one', priority: 2, targets: own },
+    limits: { maxRequests: 1, allowsPriority: true },
+  },
+  two: {
+    ...{ tenant: 'two', salt: 'secret of two', priority: 0, targets: undefined },
+    limits: { maxRequests: undefined, allowsPriority: false },
+  },
+};
+
+/** Takes the name of a tenant for its key. */
+const callerOf: ResolveCaller = ({ authorization }) => {
+  const found = tenants[String(authorization).replace('Bearer ', '')];
+  if (!found) throw new Failure('unauthenticated', 'this key is not known');
+  return found;
+};
+
+/** A request on its way through the relay, which ends when the test says so. */
+interface Seen {
+  readonly tenant: string;
+  readonly priority: number;
+  readonly salt: string;
+  readonly ttftMs: number | undefined;
+}
+
+class World {
+  readonly seen: Seen[] = [];
+  readonly admission = new Admission(8);
+  readonly requests = new RequestLog(systemClock, () => undefined, 8);
+  readonly bodies = new Bodies(
+    ...([0, () => 64, () => ({ vocabSize: 100, maxModelLen: 64, isStrict: false })] as const),
+    ...([{ spawn: () => ({ close: () => Promise.resolve() }) } as never, undefined as never, assert.fail] as const),
+  );
+  /** Called for each request at the relay. */
+  onRelay: () => Promise<void> = () => Promise.resolve();
+
+  readonly context = {
+    ...{ servedName: 'm', facts: { vocabSize: 100, eosTokenIds: [], defaults: {} }, maxModelLen: () => 64 },
+    ...{ requests: this.requests, admission: this.admission, bodies: this.bodies, clock: systemClock },
+    of: () => this.context,
+    codec: { hasTokenizer: false, decode: (lists: readonly unknown[]) => Promise.resolve(lists.map(() => '')) },
+    output: new OutputFormat(NO_FORMAT, [], { all: [], ends: [] }),
+    metrics: { failed: () => undefined, interToken: () => undefined },
+    targets: new RequestTargets({ slo_ttft_ms: 900, slo_tbt_ms: 0, tenant_targets: '' }),
+    ...{ requestTimeoutMs: 60_000, stalledReaderMs: 60_000, sseKeepAliveMs: 0, ending: new AbortController().signal },
+    ...{ newId: () => `r${++this.#numIds}`, newSeed: () => 1, fingerprint: () => 'f' },
+    relay: {
+      generate: (generation: Generation, trace: RequestTrace) => this.#generate(generation, trace),
+      embed: ({ origin, scope }: Embedding) => {
+        this.seen.push({ ...origin, salt: scope.salt, ttftMs: undefined });
+        return Promise.resolve(Float32Array.of(1));
+      },
+      preview: ({ generation: { origin, request }, targets }: PreviewedRequest) => {
+        this.seen.push({ ...origin, salt: request.scope.salt, ttftMs: targets?.ttftMs });
+        return Promise.resolve(undefined);
+      },
+    },
+  } as unknown as ApiContext;
+
+  #numIds = 0;
+
+  async *#generate({ origin, request }: Generation, trace: RequestTrace): AsyncGenerator {
+    this.seen.push({ ...origin, salt: request.scope.salt, ttftMs: trace.expected.targets?.ttftMs });
+    await this.onRelay();
+    yield { sampled: { token: 1, logprob: [], topTokens: [], topLogprobs: [], position: 1 }, finish: 'length' };
+  }
+}
+
+let world: World;
+let url: string;
+let close: () => Promise<void>;
+beforeAll(async () => {
+  world = new World();
+  const app = {
+    ...{
+      context: world.context,
+      surfaces: new Surfaces(surfaces, host),
+      callerOf,
+      observer: { history: {}, router: {}, everySecond: () => undefined },
+    },
+    config: { allowed_origins: '', body_timeout_ms: 60_000, max_connections: 100 },
+    exposition: { http: new HttpSeries() },
+  };
+  ({ url, close } = await listenHttp('127.0.0.1:0', app as unknown as HttpApp));
+});
+afterAll(() => close());
+
+async function post(
+  tenant: string,
+  path: string,
+  body: object,
+  more: Readonly<Record<string, string>> = {},
+): Promise<{ status: number; text: string }> {
+  const headers = { authorization: `Bearer ${tenant}`, 'content-type': 'application/json', ...more };
+  const answer = await fetch(`${url}${path}`, { method: 'POST', headers, body: JSON.stringify(body) });
+  return { status: answer.status, text: await answer.text() };
+}
+
+const prompt = { prompt: [1, 2], max_tokens: 1 };
+const salted = (tenant: string, salt = ''): string => joinedSalt(tenants[tenant]?.salt ?? '', salt);
+
+test('tenants have salts, targets and priorities apart, at requests, embeddings and look-ups; a salt of the body is joined', async () => {
+  world.seen.length = 0;
+  for (const tenant of ['one', 'two']) {
+    await post(tenant, '/v1/completions', { ...prompt, priority: 3 });
+    await post(tenant, '/v1/completions', { ...prompt, cache_salt: 'x' });
+    await post(tenant, '/v1/embeddings', { input: [1, 2] });
+    await post(tenant, '/api/lookup', { tokens: [1, 2], cache_salt: 'x' });
+  }
+  assert.deepEqual(world.seen, [
+    { tenant: 'one', priority: 5, salt: salted('one'), ttftMs: 50 },
+    { tenant: 'one', priority: 2, salt: salted('one', 'x'), ttftMs: 50 },
+    { tenant: 'one', priority: 2, salt: salted('one'), ttftMs: undefined },
+    { tenant: 'one', priority: 2, salt: salted('one', 'x'), ttftMs: 50 },
+    { tenant: 'two', priority: 0, salt: salted('two'), ttftMs: 900 },
+    { tenant: 'two', priority: 0, salt: salted('two', 'x'), ttftMs: 900 },
+    { tenant: 'two', priority: 0, salt: salted('two'), ttftMs: undefined },
+    { tenant: 'two', priority: 0, salt: salted('two', 'x'), ttftMs: 900 },
+  ]);
+  assert.equal(new Set(world.seen.map(({ salt }) => salt)).size, 4);
+  assert.deepEqual([...new Set(world.requests.all().map(({ names }) => names.tenant))], ['two', 'one']);
+});
+
+test('a tenant at its own limit is refused, others are not; counts are of each', async () => {
+  let release: () => void = () => undefined;
+  const held = new Promise<void>((resolve) => (release = resolve));
+  const arrived = new Promise<void>((resolve) => {
+    world.onRelay = () => {
+      resolve();
+      return held;
+    };
+  });
+  const first = post('one', '/v1/completions', prompt);
+  await arrived;
+  world.onRelay = () => Promise.resolve();
+  const { admission } = world;
+  assert.deepEqual([admission.numOf('one'), admission.numOf('two')], [1, 0]);
+  const { status, text } = await post('one', '/v1/completions', prompt);
+  const other = await post('two', '/v1/completions', prompt);
+  release();
+  assert.deepEqual([status, /1 requests of this client are in flight/.test(text)], [429, true]);
+  assert.equal(other.status, 200, other.text);
+  assert.equal((await first).status, 200);
+  assert.deepEqual([admission.numOf('one'), admission.numRequests], [0, 0]);
+});
+
+test('who may not ask is refused before the body is read, in the form of the API', async () => {
+  const { bodies } = world;
+  assert.deepEqual(await post('nobody', '/v1/completions', prompt).then(({ status }) => status), 401);
+  const { status, text } = await post('nobody', '/v1/messages', { messages: 'x'.repeat(1_000) });
+  assert.deepEqual([status, (JSON.parse(text) as { type: string }).type], [401, 'error']);
+  assert.equal(bodies.allBytes, 0);
+});
+
+test('with one tenant the root of all keys is that of the salt of the body alone', () => {
+  const { tenant, salt } = oneCaller({ allow_priority: false })({});
+  assert.deepEqual([tenant, salt, joinedSalt(salt, ''), joinedSalt(salt, 'x')], ['', '', '', 'x']);
+  assert.notEqual(joinedSalt('a', 'bc'), joinedSalt('ab', 'c'));
+});
+
+test('a look-up is in the log whatever becomes of it, and takes no place of requests', async () => {
+  const before = world.requests.numClosed;
+  const refused = await post('two', '/api/lookup', { tokens: [1] }, { 'x-penstock-slo-ttft-ms': 'soon' });
+  assert.deepEqual([refused.status, world.admission.numRequests], [400, 0]);
+  const [last] = world.requests.lastClosed(1);
+  assert.deepEqual([world.requests.numClosed - before, last?.endpoint, last?.phase], [1, '/api/lookup', 'failed']);
+});
