@@ -1,19 +1,16 @@
 /**
- * The reference pages, made from what the build made: options of every command, series of /metrics, messages of the protocol. `--write`
+ * The reference pages, made from what the build made: options of every command, endpoints, series of /metrics, messages of the protocol. `--write`
  * writes them (`npm run reference`); without it the pages in the tree are compared with what the code makes.
  */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { format, resolveConfig } from 'prettier';
+import { apiPage } from './api_page.js';
+import { NOTE, table } from './reference_table.js';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 const built = (path) => import(new URL(`../dist/${path}`, import.meta.url).href);
-
-const NOTE = '<!-- Made by config/reference.js: `npm run reference` writes it anew. -->';
-const cell = (text) => String(text).replaceAll('|', '\\|').replaceAll('<', '&lt;').replaceAll('\n', ' ');
-const table = (head, rows) =>
-  [head, head.map(() => '---'), ...rows].map((row) => `| ${row.map((one) => cell(one)).join(' | ')} |`).join('\n');
 
 async function optionsPage() {
   const { loadTables, tableOf, roles } = await built('services/cli/tables.js');
@@ -76,7 +73,7 @@ async function metricsPage() {
 
 Served by each router at \`/metrics\`, as Prometheus text. Series of requests carry \`model_name\` as well; series of instances come from their last heartbeat.
 The process's own (\`process_*\`, \`nodejs_*\`) are those of prom-client. Scope: \`?scope=router\` leaves the series of the cluster out, \`?scope=cluster\` those of the
-router; [how to scrape several routers](../README.md#prometheus-and-grafana). \`--metrics-bind\` serves the series of one process.
+router; [how to scrape several routers](../INSPECTION.md#prometheus-and-grafana). \`--metrics-bind\` serves the series of one process.
 Declared in \`metrics.ts\`, \`request_series.ts\`, \`prediction_metrics.ts\`, \`http_series.ts\`, \`cluster_metrics.ts\` beside this page, and in
 \`shared/protocol/load_fields.ts\` and \`shared/node/metrics/instance_series.ts\`; [how to add one](../README.md#to-add).
 
@@ -162,8 +159,20 @@ ${[...of('message'), ...of('enum')].map(section).join('\n\n')}
 `;
 }
 
+async function routerApiPage() {
+  const { surfaces } = await built('services/router/surfaces/registry.js');
+  const { operations, queries } = await built('services/router/http/openapi.js');
+  return apiPage({
+    surfaces,
+    operations,
+    queries,
+    notes: readFileSync(join(root, 'services/router/API_NOTES.md'), 'utf8'),
+  });
+}
+
 const pages = {
   'services/cli/OPTIONS.md': optionsPage,
+  'services/router/API.md': routerApiPage,
   'services/router/metrics/METRICS.md': metricsPage,
   'shared/protocol/PROTOCOL.md': protocolPage,
 };
@@ -172,7 +181,7 @@ for (const [path, make] of Object.entries(pages)) {
   const page = join(root, path);
   const text = await format(await make(), { ...(await resolveConfig(page)), parser: 'markdown' });
   if (process.argv.includes('--write')) writeFileSync(page, text);
-  else if (readFileSync(page, 'utf8') !== text) {
+  else if (!existsSync(page) || readFileSync(page, 'utf8') !== text) {
     console.error(`${path} is not what the code makes: npm run reference`);
     process.exitCode = 1;
   }

@@ -95,7 +95,7 @@ describe('README', () => {
     };
     const said = /`"content": "([^"]+)"`/.exec(pageText('README.md'))?.[1];
     assert.equal(choices[0]?.message.content, said);
-    const [shows, sets] = blockOf('services/router/README.md', 'npx penstock policy')
+    const [shows, sets] = blockOf('services/router/PLACEMENT.md', 'npx penstock policy')
       .split('\n')
       .map(
         (line) =>

@@ -56,7 +56,13 @@ describe('links', () => {
     ) as [{ files: { path: string }[] }];
     const packed = new Set(files.map(({ path }) => path));
     const inPackage = all.filter((path) => packed.has(path));
-    for (const room of ['README.md', 'services/README.md', 'services/router/README.md', 'kernels/README.md'])
+    for (const room of [
+      'README.md',
+      'services/README.md',
+      'services/router/README.md',
+      'services/router/API.md',
+      'kernels/README.md',
+    ])
       assert(inPackage.includes(room), `${room} is in the package`);
     assert.deepEqual(
       brokenLinks(inPackage, (path) => packed.has(path)),
@@ -158,6 +164,10 @@ describe('commands in code spans', () => {
     });
     assert.deepEqual(wrong, []);
   });
+});
+
+test("the router's page shows where things are, and no more: at most 120 lines", () => {
+  assert(pageText('services/router/README.md').trimEnd().split('\n').length <= 120);
 });
 
 test('the README is read in a few minutes: at most 130 lines', () => {

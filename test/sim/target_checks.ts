@@ -58,7 +58,7 @@ export function watchTargets(onFault: (fault: string) => void): void {
   };
 }
 
-/** Returns what is wrong with a decision, by the rules of the README of the router. */
+/** Returns what is wrong with a decision, by the rules of services/router/PLACEMENT.md. */
 function faultOfTargets({ question, snapshot, decision }: LoggedDecision): string | undefined {
   if (decision.kind === 'wait') return undefined;
   const { rejection, prediction } =

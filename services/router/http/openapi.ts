@@ -16,8 +16,8 @@ interface Operation {
   readonly type?: string;
 }
 
-/** The router's own routes. */
-const operations: Readonly<Record<string, Operation>> = {
+/** The router's own routes, all of which are GET. @public for config/reference.js */
+export const operations: Readonly<Record<string, Operation>> = {
   '/v1/models': { summary: 'Lists the served models' },
   '/v1/models/{model}': { summary: 'Describes a served model' },
   '/models': { summary: 'The same as /v1/models' },
@@ -51,8 +51,8 @@ const operations: Readonly<Record<string, Operation>> = {
   '/': { summary: 'Leads to the dashboard', type: 'text/html' },
 };
 
-/** Query parameters, by path. */
-const queries: Readonly<Record<string, readonly { readonly name: string; readonly schema: object }[]>> = {
+/** Query parameters of the router's own routes, by path. @public for config/reference.js */
+export const queries: Readonly<Record<string, readonly { readonly name: string; readonly schema: object }[]>> = {
   '/tokenizer_info': [{ name: 'model', schema: { type: 'string' } }],
   '/metrics': [
     {

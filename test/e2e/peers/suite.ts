@@ -14,7 +14,7 @@ import { projectPath } from '../../support/project.ts';
 interface Marks {
   /** Number of checks of the suite. */
   readonly numChecks: number;
-  /** Checks that fail by decision, with the reason. The router's README lists them. */
+  /** Checks that fail by decision, with the reason. The notes on the API list them. */
   readonly byDecision: Readonly<Record<string, string>>;
   /** Checks that fail because a feature is not there yet, by feature. A check that passes is removed from here. */
   readonly awaited?: Readonly<Record<string, readonly string[]>>;
@@ -23,9 +23,9 @@ interface Marks {
 /** Defines one check: its name in the source, and the test. */
 export type Check = (name: string, body: () => Promise<void>) => void;
 
-/** Returns the checks that the router's README lists of a suite, one line for each row, without quotes. */
+/** Returns the checks that the notes on the API list of a suite, one line for each row, without quotes. */
 function listedChecks(peer: string): string {
-  const page = readFileSync(projectPath('services/router/README.md'), 'utf8').replaceAll('`', '');
+  const page = readFileSync(projectPath('services/router/API_NOTES.md'), 'utf8').replaceAll('`', '');
   const [, table = ''] = page.split('| suite ');
   const [, ...rows] = (table.split('\n\n')[0] ?? '').split('\n');
   let suite = '';
