@@ -170,8 +170,8 @@ test("the router's page shows where things are, and no more: at most 120 lines",
   assert(pageText('services/router/README.md').trimEnd().split('\n').length <= 120);
 });
 
-test('the README is read in a few minutes: at most 130 lines', () => {
-  assert(pageText('README.md').trimEnd().split('\n').length <= 130);
+test('the README is read in a few minutes: at most 150 lines', () => {
+  assert(pageText('README.md').trimEnd().split('\n').length <= 150);
 });
 
 test('pages and comments are spelt as config/cspell.json allows', async () => {
