@@ -42,7 +42,7 @@ async function beside(path: string, use: (folder: string, target: string) => Pro
     const target = await realpath(path).catch(() => path);
     const there = await stat(target).catch(() => undefined);
     if (there && !there.isFile()) throw new Error('it is no regular file');
-    const folder = await mkdtemp(join(dirname(target), '.replay-'));
+    const folder = await mkdtemp(join(dirname(target), '.penstock-'));
     try {
       await use(folder, target);
     } finally {

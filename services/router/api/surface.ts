@@ -71,6 +71,8 @@ export interface Surface<B extends ParsedBody = ParsedBody, S = unknown> {
   readonly kind: BodyKind<B> | PromptBodyKind<B>;
   readonly counts: RequestKind['counts'];
   readonly operation?: RequestKind['operation'];
+  /** Whom it is for: `operators` are those who look at the cluster, whose paths are closed to pages of other origins. Left out: clients. */
+  readonly audience?: 'operators';
   readonly errors: ErrorForm;
   /** Form of its streams; left out where no answer is streamed. */
   readonly events?: EventForm;

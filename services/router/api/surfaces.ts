@@ -47,6 +47,11 @@ export class Surfaces {
     return [...all.filter(isVersioned), ...all.filter((one) => !isVersioned(one))];
   }
 
+  /** Paths of the endpoints that are for clients. */
+  get clientPaths(): ReadonlySet<string> {
+    return new Set(this.paths.flatMap(([path, { audience }]) => (audience === undefined ? [path] : [])));
+  }
+
   /** Routes about what endpoints keep. */
   get routes(): readonly OpenedRoute[] {
     return this.#opened.flatMap(({ surface, state }) =>

@@ -20,8 +20,11 @@ export class Cors {
   readonly #listed: ReadonlySet<string>;
   readonly #isForAll: boolean;
 
-  /** `origins`: value of `allowed_origins`, separated by commas, `*` for all; empty allows no page. */
-  constructor(origins: string) {
+  readonly #clientPaths: ReadonlySet<string>;
+
+  /** `origins`: value of `allowed_origins`, separated by commas, `*` for all; empty allows no page. `clientPaths`: those of the API. */
+  constructor(origins: string, clientPaths: ReadonlySet<string>) {
+    this.#clientPaths = clientPaths;
     const all = origins.split(',').filter((origin) => origin !== '');
     this.#listed = new Set(all.filter((origin) => origin !== '*').map((origin) => origin.toLowerCase()));
     this.#isForAll = all.includes('*');
@@ -59,15 +62,16 @@ export class Cors {
     const { origin } = headers;
     if (origin === undefined) return undefined;
     if (this.#listed.has(origin.toLowerCase())) return origin;
-    return this.#isForAll && !isInside(url) ? '*' : undefined;
+    return this.#isForAll && !isInside(url, this.#clientPaths) ? '*' : undefined;
   }
 }
 
-/** Whether a request URL leads to a route below `/api`, also with a host in front or percent-encoded. */
-export function isInside(url: string): boolean {
+/** Whether a request URL leads to a route below `/api` that is not one of the API's own, also with a host in front or percent-encoded. */
+export function isInside(url: string, clientPaths: ReadonlySet<string>): boolean {
   const path = url.replace(/^[a-z][a-z\d+.-]*:\/\/[^/?#]*/i, '').replace(/[?#;].*$/s, '');
   try {
-    return /^\/*api(\/|$)/i.test(decodeURIComponent(path));
+    const decoded = decodeURIComponent(path);
+    return /^\/*api(\/|$)/i.test(decoded) && !clientPaths.has(decoded);
   } catch {
     return true;
   }

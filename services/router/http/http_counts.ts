@@ -8,17 +8,25 @@ const UNCOUNTED = /^\/(metrics|health|v1\/health|ping|load|version|server_info|d
 /** Status of a request whose client left before an answer began, as proxies log it. */
 const LEFT = 499;
 
-/** Counts every request of the server when its answer ends. `routeOf` returns the route of a path, or undefined for an unknown one. */
+/** Routes of a server, as far as requests are counted by them. */
+interface CountedRoutes {
+  /** Paths that are counted wherever they are. */
+  readonly clientPaths: ReadonlySet<string>;
+  /** Returns the route of a path, or undefined for an unknown one. */
+  readonly routeOf: (path: string) => string | undefined;
+}
+
+/** Counts every request of the server when its answer ends. */
 export function countRequests(
   server: Server,
   series: HttpSeries,
   clock: Clock,
-  routeOf: (path: string) => string | undefined,
+  { clientPaths, routeOf }: CountedRoutes,
 ): void {
   server.prependListener('request', ({ url = '', method = '' }: IncomingMessage, response: ServerResponse) => {
     const queryAt = url.indexOf('?');
     const path = queryAt < 0 ? url : url.slice(0, queryAt);
-    if (UNCOUNTED.test(path)) return;
+    if (UNCOUNTED.test(path) && !clientPaths.has(path)) return;
     const beganMs = clock.nowMs();
     response.once('close', () => {
       const status = response.headersSent ? response.statusCode : LEFT;

@@ -61,7 +61,7 @@ function createHttpServer(httpApp: HttpApp): FastifyInstance {
   app.setErrorHandler((error, _request, reply) => {
     answerError(helpful(error), reply, context.metrics, formOf(reply));
   });
-  const cors = new Cors(config.allowed_origins);
+  const cors = new Cors(config.allowed_origins, surfaces.clientPaths);
   // Before fastify's listener, so that answers that fastify makes itself, and hijacked ones, have these headers too.
   app.server.prependListener('request', (request, response) => {
     cors.allow(request, response);
@@ -69,9 +69,11 @@ function createHttpServer(httpApp: HttpApp): FastifyInstance {
   answerUnusual(app.server, cors, context.metrics, usualErrors);
   const allowed = new Map<string, string[]>();
   const ofOne = routeFinder(surfaces);
-  countRequests(app.server, httpApp.exposition.http, context.clock, (path) =>
-    [path, ofOne(path)].find((one) => allowed.has(one)),
-  );
+  const routes = {
+    clientPaths: surfaces.clientPaths,
+    routeOf: (path: string) => [path, ofOne(path)].find((one) => allowed.has(one)),
+  };
+  countRequests(app.server, httpApp.exposition.http, context.clock, routes);
   app.addHook('onRoute', ({ method, url }) => {
     const path = url.replace(/:(\w+)/g, '{$1}');
     allowed.set(path, [...(allowed.get(path) ?? []), ...[method].flat()]);
@@ -117,7 +119,7 @@ function addRoutes(app: FastifyInstance, httpApp: HttpApp, allowed: ReadonlyMap<
       answerError(helpful(error), reply, metrics, errors);
     });
   };
-  addSurfaces(app, httpApp, handleErrors, false);
+  addSurfaces(app, httpApp, handleErrors, undefined);
   inScope(app, (scope) => {
     addModelRoutes(scope, httpApp, allowed);
   });
@@ -128,7 +130,7 @@ function addRoutes(app: FastifyInstance, httpApp: HttpApp, allowed: ReadonlyMap<
   inScope(app, (scope) => {
     addInsideRoutes(scope, httpApp);
   });
-  addSurfaces(app, httpApp, handleErrors, true);
+  addSurfaces(app, httpApp, handleErrors, 'operators');
   inScope(app, (scope) => {
     addWatchRoutes(scope, httpApp);
   });
@@ -136,7 +138,7 @@ function addRoutes(app: FastifyInstance, httpApp: HttpApp, allowed: ReadonlyMap<
 
 /** Refuses requests of web pages that must not reach `/api/*`. */
 function refusePages(app: FastifyInstance, { config, context, surfaces }: HttpApp): void {
-  const guard = new PageGuard(config.allowed_origins);
+  const guard = new PageGuard(config.allowed_origins, surfaces.clientPaths);
   app.addHook('onRequest', (request, reply, done) => {
     const refusal = guard.refusal(request.raw);
     if (refusal === undefined) done();

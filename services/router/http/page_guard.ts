@@ -18,8 +18,11 @@ export class PageGuard {
   readonly #origins: ReadonlySet<string>;
   readonly #hosts: ReadonlySet<string>;
 
-  /** `origins`: value of `allowed_origins`, separated by commas. `*` lists nobody. */
-  constructor(origins: string) {
+  readonly #clientPaths: ReadonlySet<string>;
+
+  /** `origins`: value of `allowed_origins`, separated by commas, where `*` lists nobody; `clientPaths`: those of the API. */
+  constructor(origins: string, clientPaths: ReadonlySet<string>) {
+    this.#clientPaths = clientPaths;
     const listed = origins.split(',').filter((origin) => origin !== '' && origin !== '*');
     this.#origins = new Set(listed.map((origin) => origin.toLowerCase()));
     this.#hosts = new Set(listed.map((origin) => nameOf(origin.replace(/^[^/]*:\/\//, ''))));
@@ -31,7 +34,7 @@ export class PageGuard {
     const { 'sec-fetch-site': site, 'sec-fetch-mode': mode, 'sec-fetch-dest': dest } = headers;
     const isOfOther = site === 'cross-site' || site === 'same-site';
     const isOpened = mode === 'navigate' && dest === 'document';
-    if (isInside(url) && isOfOther && !isOpened && !this.#origins.has(origin.toLowerCase()))
+    if (isInside(url, this.#clientPaths) && isOfOther && !isOpened && !this.#origins.has(origin.toLowerCase()))
       return 'a page of another origin asks for this: list its origin in --allowed-origins of the router';
     return hostRefusal(host, socket.localAddress, this.#hosts);
   }

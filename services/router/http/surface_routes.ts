@@ -3,7 +3,7 @@ import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { jsonType } from '../api/errors.ts';
 import { noBody, type Body } from '../api/bodies.ts';
 import type { Caller } from '../api/caller.ts';
-import type { Path, Surface } from '../api/surface.ts';
+import type { Surface } from '../api/surface.ts';
 import type { HttpApp } from '../router.ts';
 import { inScope } from './in_scope.ts';
 import { withClient } from './http_exchange.ts';
@@ -12,22 +12,19 @@ import { withBody } from './read_body.ts';
 /** Installs the form of a surface's errors in a scope of the server. */
 export type ErrorHandlers = (app: FastifyInstance, surface: Surface) => void;
 
-/** Paths for people who look at the cluster; their routes are listed with its others. */
-const isInside = (path: Path): boolean => path.startsWith('/api/');
-
-/** Adds the endpoints of the API: those at `/api/*` with `inside`, the others without. */
+/** Adds the endpoints of the API that are for this audience; undefined: for clients. */
 export function addSurfaces(
   app: FastifyInstance,
   { context, surfaces, callerOf }: Pick<HttpApp, 'context' | 'surfaces' | 'callerOf'>,
   handleErrors: ErrorHandlers,
-  inside: boolean,
+  audience: Surface['audience'],
 ): void {
   const { clock, admission } = context;
   const answering = (change: 1 | -1): void => {
     admission.answering(change);
   };
   const callers = new WeakMap<FastifyRequest, Caller>();
-  for (const [path, surface] of surfaces.paths.filter(([one]) => isInside(one) === inside)) {
+  for (const [path, surface] of surfaces.paths.filter(([, one]) => one.audience === audience)) {
     inScope(app, (scope) => {
       handleErrors(scope, surface);
       // Before the body arrives: who may not ask sends none.

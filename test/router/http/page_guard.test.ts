@@ -7,7 +7,7 @@ const LOOPBACK = '127.0.0.1';
 const LISTED = 'https://pool.example,http://Dev.Example:3000,*';
 
 function isRefused(host: string, localAddress: string, url = '/api/pool', headers: object = {}): boolean {
-  const guard = new PageGuard(LISTED);
+  const guard = new PageGuard(LISTED, new Set());
   return guard.refusal({ url, headers: { host, ...headers }, socket: { localAddress } }) !== undefined;
 }
 
@@ -51,5 +51,5 @@ test.each([
 
 test('the refusal says what to do', () => {
   const asked = { url: '/api/pool', headers: { host: 'evil.example' }, socket: { localAddress: LOOPBACK } };
-  assert.match(new PageGuard('').refusal(asked) ?? '', /"evil\.example".*--allowed-origins/);
+  assert.match(new PageGuard('', new Set()).refusal(asked) ?? '', /"evil\.example".*--allowed-origins/);
 });

@@ -31,7 +31,7 @@ type Parts = Pick<PlacementView, 'price_ms' | 'parts'>;
 export const lookupSurface: Surface<ChatBody | CompletionBody, SurfaceHost> = {
   paths: ['/api/lookup'],
   kind: lookupKind,
-  ...{ counts: 'none', errors: openaiErrors },
+  ...{ counts: 'none', audience: 'operators', errors: openaiErrors },
   describe: {
     summary: 'Where the blocks of a prompt lie, and where it would be placed; `tokens` may stand for the prompt',
     schemas: { Chat: chatSchema, Completion: completionSchema },
