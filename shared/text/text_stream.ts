@@ -6,10 +6,8 @@ const CONTEXT_TOKENS = 6;
 /** Tokens without text that are kept for later tokens to complete. No character is split over more tokens. */
 const MAX_UNFINISHED = 16;
 
-/** A tokenizer's decoder, as far as a stream needs it. */
-export interface TokenText {
-  /** Returns one text per list of ids. */
-  decode(lists: readonly (readonly number[])[], skipSpecialTokens: boolean): Promise<string[]>;
+/** Texts of single tokens, as far as a stream needs them. */
+interface TokenTexts {
   /** Returns the text of a token when it does not depend on neighbours; undefined when it does, or is not known yet. */
   plainText(id: number): string | undefined;
 }
@@ -25,11 +23,12 @@ export interface TextStreamOptions {
 }
 
 /**
- * Converts tokens to text as they arrive. The text never ends in half a character and never goes beyond a stop string; an end that
- * could still become a stop string is held back.
+ * Converts tokens to text as they arrive, and holds no promise: where a text takes the tokenizer, {@link undecoded} says which, and the
+ * stream goes on when it has it. The text never ends in half a character and never goes beyond a stop string; an end that could still
+ * become a stop string is held back.
  */
 export class TextStream {
-  readonly #codec: TokenText;
+  readonly #codec: TokenTexts;
   readonly #options: TextStreamOptions;
   /**
    * Tokens of the text emitted last, up to `#readAt`, which are the context for decoding the next; then tokens that have no text yet.
@@ -43,8 +42,10 @@ export class TextStream {
   /** The stop string that ended the text. */
   stop: string | undefined;
   #numCharacters = 0;
+  /** How the text that is decoded now is released. */
+  #asked = { isLast: false, isSearched: false };
 
-  constructor(codec: TokenText, promptTokens: Uint32Array, options: TextStreamOptions) {
+  constructor(codec: TokenTexts, promptTokens: Uint32Array, options: TextStreamOptions) {
     this.#codec = codec;
     this.#options = options;
     this.#ids = Array.from(promptTokens.subarray(-CONTEXT_TOKENS)).filter((id) => !options.hiddenTokens?.has(id));
@@ -56,8 +57,11 @@ export class TextStream {
     return this.#numCharacters;
   }
 
-  /** Returns the text that is final after this token. `isSearched`: whether a stop string may match here (false before `min_tokens`). */
-  async push(token: number, isSearched: boolean): Promise<string> {
+  /**
+   * Takes a token, and returns the text that is final after it; undefined: {@link onDecoded} will. `isSearched`: whether a stop string may
+   * match here (false before `min_tokens`).
+   */
+  onToken(token: number, isSearched: boolean): string | undefined {
     if (this.#options.hiddenTokens?.has(token)) return '';
     const plain = this.#plainText(token);
     this.#previous = token;
@@ -67,12 +71,26 @@ export class TextStream {
       return this.#release(plain, false, isSearched);
     }
     this.#ids.push(token);
-    return this.#release(await this.#next(false), false, isSearched);
+    return this.#next(false, isSearched);
   }
 
-  /** Returns the text that was held back, at the end of the output. */
-  async flush(isSearched: boolean): Promise<string> {
-    return this.#release(await this.#next(true), true, isSearched);
+  /** Returns the text that was held back, at the end of the output; undefined: {@link onDecoded} will. */
+  onEnd(isSearched: boolean): string | undefined {
+    return this.#next(true, isSearched);
+  }
+
+  /** Lists of token ids whose texts {@link onDecoded} needs, and whether special tokens are left out of them. */
+  get undecoded(): { lists: readonly (readonly number[])[]; skipSpecialTokens: boolean } {
+    return {
+      lists: [this.#ids.slice(0, this.#readAt), this.#ids],
+      skipSpecialTokens: this.#options.isSkippingSpecial && this.#options.hiddenTokens === undefined,
+    };
+  }
+
+  /** Takes the texts of {@link undecoded}, and returns the text that is final now. */
+  onDecoded(texts: readonly string[]): string {
+    const { isLast, isSearched } = this.#asked;
+    return this.#release(this.#added(texts, isLast), isLast, isSearched);
   }
 
   /**
@@ -85,13 +103,15 @@ export class TextStream {
     return this.#codec.plainText(before) === undefined ? undefined : this.#codec.plainText(token);
   }
 
-  async #next(isLast: boolean): Promise<string> {
+  #next(isLast: boolean, isSearched: boolean): string | undefined {
+    if (this.#ids.length === this.#readAt) return this.#release('', isLast, isSearched);
+    this.#asked = { isLast, isSearched };
+    return undefined;
+  }
+
+  /** Returns the text that the unfinished tokens add. */
+  #added([before = '', after = '']: readonly string[], isLast: boolean): string {
     const numUnfinished = this.#ids.length - this.#readAt;
-    if (numUnfinished === 0) return '';
-    const [before = '', after = ''] = await this.#codec.decode(
-      [this.#ids.slice(0, this.#readAt), this.#ids],
-      this.#options.isSkippingSpecial && this.#options.hiddenTokens === undefined,
-    );
     const isComplete = !after.endsWith(REPLACEMENT) || isLast || numUnfinished >= MAX_UNFINISHED;
     if (after.length > before.length && isComplete) {
       this.#ids = this.#ids.slice(this.#readAt);

@@ -448,8 +448,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'what was held back is not sent at the end',
     file: 'services/router/api/prompt_run.ts',
-    from: 'delta += await text.flush(isSearched);',
-    to: 'await text.flush(isSearched);',
+    from: 'delta += await final(text.onEnd(isSearched));',
+    to: 'await final(text.onEnd(isSearched));',
   },
   {
     name: 'deltas of one prompt go to another',

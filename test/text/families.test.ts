@@ -7,7 +7,7 @@ import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writ
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
-import { TextStream } from '../../shared/text/text_stream.ts';
+import { DecodedStream } from './decoded_stream.ts';
 import { readTextFiles } from '../../shared/model/text_files.ts';
 import { ChatRenderer } from '../../shared/text/chat_renderer.ts';
 import { ChatTemplate } from '../../shared/text/template/chat_template.ts';
@@ -67,7 +67,7 @@ describe.each(kinds)('%s', (kind) => {
       for (const numPrompt of [0, 1, Math.floor(ids.length / 2)]) {
         const prompt = ids.slice(0, numPrompt);
         const options = { stops: [], isStopIncluded: false, isSkippingSpecial: true };
-        const stream = new TextStream(codec, Uint32Array.from(prompt), options);
+        const stream = new DecodedStream(codec, Uint32Array.from(prompt), options);
         let text = '';
         for (const id of ids.slice(numPrompt)) text += await stream.push(id, false);
         text += await stream.flush(false);

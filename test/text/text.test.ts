@@ -11,7 +11,7 @@ import { answerEnds } from '../../shared/text/output/end_tokens.ts';
 import { chooseFormat } from '../../shared/text/output/output_format.ts';
 import { endOfTurn } from '../../shared/text/end_of_turn.ts';
 import { TextCodec } from '../../shared/text/text.ts';
-import { TextStream } from '../../shared/text/text_stream.ts';
+import { DecodedStream } from './decoded_stream.ts';
 import { TokenizerTools } from '../../shared/text/tokenizer_tools.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { harbour } from '../support/cluster.ts';
@@ -27,7 +27,7 @@ afterAll(async () => {
 });
 
 async function deltas(text: string, stops: string[]): Promise<{ deltas: string[]; isStopped: boolean }> {
-  const stream = new TextStream(codec, NO_PROMPT, { stops, isStopIncluded: false, isSkippingSpecial: true });
+  const stream = new DecodedStream(codec, NO_PROMPT, { stops, isStopIncluded: false, isSkippingSpecial: true });
   const out: string[] = [];
   for (const token of await codec.encode(text, false, never)) out.push(await stream.push(token, true));
   out.push(await stream.flush(true));
@@ -70,7 +70,7 @@ test('of special tokens, those that a parser looks for are visible, and the othe
   ];
   const play = async (hiddenTokens: ReadonlySet<number> | undefined): Promise<string> => {
     const options = { stops: [], isStopIncluded: false, isSkippingSpecial: true, hiddenTokens };
-    const stream = new TextStream(codec, Uint32Array.of(begin), options);
+    const stream = new DecodedStream(codec, Uint32Array.of(begin), options);
     let text = '';
     for (const id of ids) text += await stream.push(id, true);
     return text + (await stream.flush(true));
@@ -102,7 +102,7 @@ test('tokens without text cost no more the more there are, and what comes after 
       return codec.decode(lists, skip);
     },
   };
-  const stream = new TextStream(counting, NO_PROMPT, { stops: [], isStopIncluded: false, isSkippingSpecial: true });
+  const stream = new DecodedStream(counting, NO_PROMPT, { stops: [], isStopIncluded: false, isSkippingSpecial: true });
   for (let i = 0; i < 500; i++) assert.equal(await stream.push(special, true), '');
   assert(counted.numIds < 500 * 40, `${counted.numIds} ids were decoded for 500 tokens`);
   let text = '';
@@ -113,7 +113,7 @@ test('tokens without text cost no more the more there are, and what comes after 
 test('a stop string may stay in the text; one in the first min_tokens does not count; which one it was is known', async () => {
   const ids = await codec.encode('one two one three', false, never);
   const play = async (isStopIncluded: boolean, minTokens: number): Promise<[string, string | undefined]> => {
-    const stream = new TextStream(codec, NO_PROMPT, {
+    const stream = new DecodedStream(codec, NO_PROMPT, {
       stops: ['three', 'one'],
       isStopIncluded,
       isSkippingSpecial: true,
@@ -151,7 +151,7 @@ test('of 5,000 different stop strings each still ends its text (P1: the oldest t
   for (let i = 0; i < 5_000; i++) {
     const digits = Array.from(String(i), Number);
     const stop = String.fromCharCode(...digits.map((digit) => 97 + digit));
-    const stream = new TextStream(spelling, NO_PROMPT, {
+    const stream = new DecodedStream(spelling, NO_PROMPT, {
       stops: [stop],
       isStopIncluded: false,
       isSkippingSpecial: true,
@@ -172,7 +172,11 @@ test('tokens whose text is plain ask the tokenizer once, and the text is the sam
         return codec.decode(lists, skip);
       },
     };
-    const stream = new TextStream(counting, NO_PROMPT, { stops: [], isStopIncluded: false, isSkippingSpecial: true });
+    const stream = new DecodedStream(counting, NO_PROMPT, {
+      stops: [],
+      isStopIncluded: false,
+      isSkippingSpecial: true,
+    });
     let text = '';
     for (const id of ids) text += await stream.push(id, true);
     return { text: text + (await stream.flush(true)), numCalls };
@@ -320,7 +324,7 @@ test('a model folder without tokenizer_config.json has a tokenizer', () => {
 });
 
 test('where a token begins is counted in characters, those that are not whole yet left out', async () => {
-  const stream = new TextStream(codec, NO_PROMPT, { stops: ['zz'], isStopIncluded: false, isSkippingSpecial: true });
+  const stream = new DecodedStream(codec, NO_PROMPT, { stops: ['zz'], isStopIncluded: false, isSkippingSpecial: true });
   const begins: number[] = [];
   const text = 'a 🙂 b';
   for (const token of await codec.encode(text, false, never)) {

@@ -40,6 +40,7 @@ export async function* runPrompt(
   trace.expected.targets = targets.of(request.scope.salt, scope.targets, scope.caller.targets);
   trace.wanted.maxTokens = generation.isPromptOnly ? 0 : request.maxLength - promptTokens.length;
   const text = new TextStream(codec, promptTokens, generation.text);
+  const final = (known: string | undefined): Promise<string> | string => known ?? decoded(codec, text);
   let outcome: 'finished' | 'failed' | 'cancelled' = 'cancelled';
   let finish: AnswerDelta['finish'];
   let failure: unknown;
@@ -62,8 +63,8 @@ export async function* runPrompt(
       const isSilent = modelFinish === 'stop' && !generation.text.isStopIncluded;
       const isSearched = generated.length > request.sampling.minTokens;
       const { numCharacters: offset } = text;
-      let delta = isSilent ? '' : await text.push(sampled.token, isSearched);
-      if (modelFinish) delta += await text.flush(isSearched);
+      let delta = isSilent ? '' : await final(text.onToken(sampled.token, isSearched));
+      if (modelFinish) delta += await final(text.onEnd(isSearched));
       finish = text.stop === undefined ? modelFinish : 'stop';
       const stopText = modelFinish === 'stop' ? stopTexts.get(sampled.token) : undefined;
       if (stopText !== undefined && !isSilent && !delta.endsWith(stopText)) delta += stopText;
@@ -89,6 +90,12 @@ export async function* runPrompt(
     scope.leave(trace);
     requests.close(trace, outcome, finish ?? (outcome === 'failed' ? 'error' : 'abort'), failure);
   }
+}
+
+/** Returns the text of a stream that takes the tokenizer. */
+async function decoded(codec: Pick<ApiContext['codec'], 'decode'>, text: TextStream): Promise<string> {
+  const { lists, skipSpecialTokens } = text.undecoded;
+  return text.onDecoded(await codec.decode(lists, skipSpecialTokens));
 }
 
 /**
