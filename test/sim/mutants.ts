@@ -448,8 +448,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'what was held back is not sent at the end',
     file: 'services/router/api/prompt_run.ts',
-    from: 'delta += await final(text.onEnd(isSearched));',
-    to: 'await final(text.onEnd(isSearched));',
+    from: 'text += await final(output.onEnd(modelFinish));',
+    to: 'await final(output.onEnd(modelFinish));',
   },
   {
     name: 'deltas of one prompt go to another',
@@ -648,9 +648,9 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a stop string in the last token that may come counts as length',
-    file: 'services/router/api/prompt_run.ts',
-    from: `finish = text.stop === undefined ? modelFinish : 'stop';`,
-    to: `finish = modelFinish ?? (text.stop === undefined ? undefined : 'stop');`,
+    file: 'services/router/api/prompt_output.ts',
+    from: `finish = stop === undefined ? modelFinish : 'stop';`,
+    to: `finish = modelFinish ?? (stop === undefined ? undefined : 'stop');`,
   },
   {
     name: 'a body is counted off twice',

@@ -2,7 +2,7 @@
 import { MAX_TEXT_BYTES, type LoggedText, type PromptLog } from '../observe/prompt_log.ts';
 import type { Generation } from '../relay/generation.ts';
 import type { ApiContext } from './api_context.ts';
-import type { AnswerDelta } from './prompt_run.ts';
+import type { AnswerDelta } from './prompt_output.ts';
 
 /** Tokens of a prompt that are decoded: one more than the log may have room for, so that it sees that the rest is missing. */
 const MAX_DECODED = MAX_TEXT_BYTES + 1;

@@ -2,7 +2,7 @@
 import type { RequestCounts } from '../record/request_counts.ts';
 import type { OutputDelta } from '../../../shared/text/output/output_delta.ts';
 import type { OutputParser } from '../../../shared/text/output/output_parser.ts';
-import type { AnswerDelta } from './prompt_run.ts';
+import type { AnswerDelta } from './prompt_output.ts';
 
 /** Output of a choice, as far as it is parsed. */
 export interface ParsedOutput {

@@ -8,7 +8,8 @@ import type { GenerationBody } from './generation_body.ts';
 import type { ParsedChoice, ParsedOutput } from './parsed_choice.ts';
 import { promptSlices, promptTextOf } from './prompt_logprobs.ts';
 import { PromptOffsets } from './prompt_offsets.ts';
-import { merge, type AnswerDelta } from './prompt_run.ts';
+import type { AnswerDelta } from './prompt_output.ts';
+import { merge } from './prompt_run.ts';
 import type { PromptRun, PromptRuns } from './samples.ts';
 import { tokenNames, type NameOf } from './token_names.ts';
 

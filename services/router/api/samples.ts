@@ -5,7 +5,8 @@ import type { Generation } from '../relay/generation.ts';
 import type { ApiContext } from './api_context.ts';
 import { logged } from './logged_run.ts';
 import { samplesOf } from './new_generation.ts';
-import { runPrompt, type AnswerDelta } from './prompt_run.ts';
+import type { AnswerDelta } from './prompt_output.ts';
+import { runPrompt } from './prompt_run.ts';
 import type { RequestScope } from './request_scope.ts';
 
 /** One sample of a prompt of a request, under way. */

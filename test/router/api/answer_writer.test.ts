@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { Failure } from '../../../shared/base/failure.ts';
-import type { AnswerDelta } from '../../../services/router/api/prompt_run.ts';
+import type { AnswerDelta } from '../../../services/router/api/prompt_output.ts';
 import { writeAnswer, type AnswerWriters, type StreamWriter } from '../../../services/router/api/answer_writer.ts';
 import type { RequestScope } from '../../../services/router/api/request_scope.ts';
 import { openaiEvents } from '../../../services/router/surfaces/openai/events.ts';

@@ -6,7 +6,7 @@ import { MAX_TEXT_BYTES, PromptLog } from '../../../services/router/observe/prom
 import { rowOf } from '../../../services/router/observe/request_row.ts';
 import { logged } from '../../../services/router/api/logged_run.ts';
 import { parseJson, readIds } from '../../../services/router/api/body_parts.ts';
-import type { AnswerDelta } from '../../../services/router/api/prompt_run.ts';
+import type { AnswerDelta } from '../../../services/router/api/prompt_output.ts';
 import { RequestLog } from '../../../services/router/record/request_traces.ts';
 import { kindOf } from '../../support/request_kind.ts';
 
