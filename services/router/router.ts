@@ -56,7 +56,7 @@ export interface HttpApp extends Pick<RouterCore, 'view' | 'index' | 'blocks' | 
   readonly numPromised: () => number;
   /** The endpoints of the API. */
   readonly surfaces: Surfaces;
-  /** Says who sends a request. */
+  /** The function that finds out who sends a request. */
   readonly callerOf: ResolveCaller;
   readonly config: RouterConfig;
   readonly bus: ClusterBus;

@@ -448,8 +448,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'what was held back is not sent at the end',
     file: 'services/router/api/prompt_run.ts',
-    from: 'text += await final(output.onEnd(modelFinish));',
-    to: 'await final(output.onEnd(modelFinish));',
+    from: 'text += await final(output.onEnd());',
+    to: 'await final(output.onEnd());',
   },
   {
     name: 'deltas of one prompt go to another',

@@ -13,7 +13,7 @@ export interface StreamWriter {
   onDelta(delta: ParsedDelta): void;
   /** Called when all output has come, and its counts are whole if it has some. */
   end(): void;
-  /** Says in events that the answer cannot be finished. Left out: the form of errors says it. */
+  /** Called when the answer cannot be finished: the writer says so in events of its own. Without it the form of errors does. */
   fail?(failure: unknown): void;
 }
 

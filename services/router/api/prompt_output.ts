@@ -48,9 +48,9 @@ export class PromptOutput {
     return this.#isSilent ? '' : this.text.onToken(token, this.#isSearched);
   }
 
-  /** Returns the text that was held back when the model has ended its output; undefined: it must be decoded. */
-  onEnd(modelFinish: ModelFinish): string | undefined {
-    return modelFinish ? this.text.onEnd(this.#isSearched) : '';
+  /** Called when the model has ended its output. Returns the text that was held back; undefined: it must be decoded. */
+  onEnd(): string | undefined {
+    return this.text.onEnd(this.#isSearched);
   }
 
   /** Returns the delta of the token that was taken last, whose text is this. */

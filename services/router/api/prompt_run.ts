@@ -38,7 +38,7 @@ export async function* runPrompt(
         return;
       }
       let text = await final(output.onToken(sampled, modelFinish));
-      if (modelFinish) text += await final(output.onEnd(modelFinish));
+      if (modelFinish) text += await final(output.onEnd());
       const delta = output.delta(sampled, modelFinish, text);
       ({ finish } = delta);
       if (finish) outcome = 'finished';

@@ -3,15 +3,11 @@ import { Failure } from '../../../shared/base/failure.ts';
 import type { PromptLimits } from '../../../shared/text/prompts.ts';
 import { TokenizerTools, type TokenizerInput } from '../../../shared/text/tokenizer_tools.ts';
 import { hasPrompts, type BodyKind, type BodyPrompts, type ParsedBody } from './body_kind.ts';
-import { KnownKinds } from './known_kinds.ts';
-import type { BodyLimits, Refusal } from './parameter_failure.ts';
+import { BodyReader, type BodyJob } from './body_reader.ts';
+import type { Refusal } from './parameter_failure.ts';
 
 /** A request body to parse, whose prompts are then encoded. */
-export interface PromptBodyJob {
-  /** Name of the body's kind. */
-  readonly kind: string;
-  readonly bytes: Uint8Array;
-  readonly limits: BodyLimits;
+export interface PromptBodyJob extends BodyJob {
   /** The model whose tokenizer this is: prompts for another are left as they are. */
   readonly model: string;
   readonly maxCharacters: number;
@@ -32,23 +28,18 @@ export interface ReadPromptBody<B = ParsedBody> {
 
 /** The tokenizer of a model, which also reads bodies of some kinds. */
 export class PromptTools extends TokenizerTools {
-  readonly #kinds: KnownKinds;
+  readonly #reader: BodyReader;
 
   constructor(input: TokenizerInput, kinds: readonly BodyKind[]) {
     super(input);
-    this.#kinds = new KnownKinds(kinds);
+    this.#reader = new BodyReader(kinds);
   }
 
   /** Parses a body and encodes its prompts. Errors in the body are the client's, and are returned as values. */
-  readPrompts({
-    kind: name,
-    bytes,
-    limits,
-    model,
-    maxCharacters,
-  }: PromptBodyJob): ReadPromptBody | { readonly refused: Refusal } {
-    const kind = this.#kinds.find(name);
-    const read = this.#kinds.read(name, bytes, limits);
+  readPrompts(job: PromptBodyJob): ReadPromptBody | { readonly refused: Refusal } {
+    const { model, maxCharacters } = job;
+    const kind = this.#reader.find(job.kind);
+    const read = this.#reader.read(job);
     if ('refused' in read) return read;
     const { body } = read;
     if ((body.model ?? '') !== '' && body.model !== model) return { body, prompts: undefined };

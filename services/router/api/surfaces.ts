@@ -1,5 +1,6 @@
 /** The endpoints of a router: finds the one of a path, and answers its requests. Every error is sent in the form of the path's API. */
 import { Failure, errorStatus } from '../../../shared/base/failure.ts';
+import type { RequestKind } from '../record/request_kind.ts';
 import type { RequestTrace } from '../record/request_log.ts';
 import { finishedHeaders, ignoredHeaders } from './answer_headers.ts';
 import { writeAnswer } from './answer_writer.ts';
@@ -15,6 +16,8 @@ import type { Path, Surface, SurfaceHost, SurfaceRoute } from './surface.ts';
 interface Opened {
   readonly surface: Surface;
   readonly state: unknown;
+  /** Kind of its requests, for the log and the counts. */
+  readonly requestKind: RequestKind;
   /** Requests that are open, of an endpoint with bounds of its own. */
   numOpen: number;
 }
@@ -36,7 +39,11 @@ export class Surfaces {
   /** @throws Error naming a surface that has a path of another one, no form of errors, or a field of its body that no schema has */
   constructor(surfaces: readonly Surface[], host: SurfaceHost) {
     checkSurfaces(surfaces);
-    this.#opened = surfaces.map((surface) => ({ surface, state: surface.open?.(host), numOpen: 0 }));
+    this.#opened = surfaces.map((surface): Opened => {
+      const { counts, operation, paths } = surface;
+      const requestKind = { endpoint: paths[0], counts, operation };
+      return { surface, requestKind, state: surface.open?.(host), numOpen: 0 };
+    });
     for (const opened of this.#opened) for (const path of opened.surface.paths) this.#byPath.set(path, opened);
   }
 
@@ -109,9 +116,9 @@ export class Surfaces {
 }
 
 async function answer(all: ApiContext, opened: Opened, scope: RequestScope): Promise<void> {
-  const { surface, state } = opened;
-  const { paths, counts, operation, bounds } = surface;
-  const open = (): RequestTrace => scope.open({ endpoint: paths[0], counts, operation });
+  const { surface, state, requestKind } = opened;
+  const { bounds } = surface;
+  const open = (): RequestTrace => scope.open(requestKind);
   const trace = open();
   if (bounds && opened.numOpen >= bounds.maxOpen) throw new Failure('overloaded', bounds.full);
   opened.numOpen++;
@@ -135,12 +142,12 @@ async function answer(all: ApiContext, opened: Opened, scope: RequestScope): Pro
     }
     const finished = (): Record<string, string> => headersOf(finishedHeaders(trace, body.ignored));
     if (typeof made !== 'string') {
-      if (!surface.events) throw new Error(`${paths[0]} has no form of events`);
+      if (!surface.events) throw new Error(`${requestKind.endpoint} has no form of events`);
       await writeAnswer(scope, made, { events: surface.events, headers: finished });
       return;
     }
     context.requests.close(trace, 'finished', 'stop');
-    scope.answer(made, counts === 'none' ? headersOf(ignoredHeaders(body.ignored)) : finished());
+    scope.answer(made, requestKind.counts === 'none' ? headersOf(ignoredHeaders(body.ignored)) : finished());
   } finally {
     opened.numOpen--;
   }

@@ -1,5 +1,5 @@
 /** Routes of the API's endpoints: a scope of the server each, whose errors have the form of its API. */
-import type { FastifyInstance, FastifyRequest } from 'fastify';
+import type { FastifyInstance } from 'fastify';
 import { jsonType } from '../api/errors.ts';
 import { noBody, type Body } from '../api/bodies.ts';
 import type { Caller } from '../api/caller.ts';
@@ -8,6 +8,13 @@ import type { HttpApp } from '../router.ts';
 import { inScope } from './in_scope.ts';
 import { withClient } from './http_exchange.ts';
 import { withBody } from './read_body.ts';
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** Who sends the request; set in the scopes of endpoints only. */
+    caller: Caller;
+  }
+}
 
 /** Installs the form of a surface's errors in a scope of the server. */
 export type ErrorHandlers = (app: FastifyInstance, surface: Surface) => void;
@@ -23,18 +30,18 @@ export function addSurfaces(
   const answering = (change: 1 | -1): void => {
     admission.answering(change);
   };
-  const callers = new WeakMap<FastifyRequest, Caller>();
   for (const [path, surface] of surfaces.paths.filter(([, one]) => one.audience === audience)) {
     inScope(app, (scope) => {
       handleErrors(scope, surface);
+      scope.decorateRequest('caller');
       // Before the body arrives: who may not ask sends none.
       scope.addHook('onRequest', (request, _reply, next) => {
-        callers.set(request, callerOf(request.headers));
+        request.caller = callerOf(request.headers);
         next();
       });
       scope.post(path, withBody, async (request, reply) => {
-        const caller = callers.get(request) ?? callerOf(request.headers);
         reply.hijack();
+        const { caller } = request;
         const body = (request.body as Body | undefined) ?? noBody;
         await withClient(request.raw, reply.raw, body, { clock, answering }, (exchange) =>
           surfaces.serve(context, path, { ...exchange, caller }),

@@ -4,7 +4,7 @@ import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'vitest';
 import type { BodyKind } from '../../../services/router/api/body_kind.ts';
-import { KnownKinds } from '../../../services/router/api/known_kinds.ts';
+import { BodyReader } from '../../../services/router/api/body_reader.ts';
 import type { Surface } from '../../../services/router/api/surface.ts';
 import { Surfaces } from '../../../services/router/api/surfaces.ts';
 import { openApiDocument } from '../../../services/router/http/openapi.ts';
@@ -68,7 +68,7 @@ test('every surface that a file of the folders exports is registered, and every 
   const registered = new Set<unknown>([...surfaces, ...bodyKinds]);
   assert.equal(exported.filter((one) => !registered.has(one)).length, 0, 'one is not registered');
   assert.equal(new Set(exported).size, registered.size);
-  assert.throws(() => new KnownKinds([...bodyKinds, bodyKinds[0] as BodyKind]), /two kinds of bodies have one name/);
+  assert.throws(() => new BodyReader([...bodyKinds, bodyKinds[0] as BodyKind]), /two kinds of bodies have one name/);
 });
 
 test('the description has every path and route with its bodies and the schema of its errors', () => {
