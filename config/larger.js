@@ -137,11 +137,6 @@ export const larger = [
     reason: 'One metric behind the other, as a page shows them.',
   },
   {
-    file: 'services/router/record/request_log.ts',
-    fields: 15,
-    reason: 'What people see of a request, changed by whoever serves it; steers nothing.',
-  },
-  {
     file: 'services/router/router.ts',
     lineOfFunction: 80,
     reason: 'What a router is made of, in the order in which each needs the one before.',

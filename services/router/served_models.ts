@@ -26,8 +26,8 @@ import type { RouterConfig } from './options.ts';
 import { answerEnds } from '../../shared/text/output/end_tokens.ts';
 import { NO_FORMAT, OutputFormat } from '../../shared/text/output/output_format.ts';
 import { specialNames } from '../../shared/text/output/rule_format.ts';
-import type { RequestTrace } from './record/request_log.ts';
-import { RequestLog, type RequestListener } from './record/request_traces.ts';
+import type { RequestListener } from './record/request_listener.ts';
+import { RequestLog } from './record/request_log.ts';
 import { TextCodec } from '../../shared/text/text.ts';
 
 /** Modules of the threads that read bodies. */
@@ -78,12 +78,13 @@ export class ServedModels {
     this.admission = new Admission(config.max_requests);
     this.#conversions = new RuleConversions(threads, clock);
     this.#promptLog = config.log_prompts ? new PromptLog() : undefined;
-    const onClosed = (trace: RequestTrace): void => {
-      const { context } = this.#served.get(trace.model ?? '') ?? this.#first;
-      context.metrics.observeRequest(trace);
+    const metrics: RequestListener = {
+      on: (record, event) => {
+        const { context } = this.#served.get(record.facts.model ?? '') ?? this.#first;
+        context.metrics.on(record, event);
+      },
     };
-    this.#requests = new RequestLog(clock, onClosed, config.request_log, options.tracing);
-    this.#requests.listen(options.listener);
+    this.#requests = new RequestLog(clock, [metrics, options.listener], config.request_log, options.tracing);
     bus.subscribe(subjects.answers, (bytes) => {
       try {
         const { model, ...answer } = decodeAnswer(bytes);

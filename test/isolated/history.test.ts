@@ -6,10 +6,11 @@ import { test } from 'vitest';
 import { Instance } from '../../shared/placement/instance.ts';
 import { History } from '../../services/router/observe/history.ts';
 import { LatencyHistogram } from '../../services/router/observe/latency_histogram.ts';
-import { RequestCounts } from '../../services/router/record/request_counts.ts';
-import { RequestLog } from '../../services/router/record/request_traces.ts';
+import { TOKEN } from '../../services/router/record/request_events.ts';
+import { RequestLog } from '../../services/router/record/request_log.ts';
 import type { InstanceLoad, Role } from '../../shared/protocol/membership.ts';
 import { SimulatedClock } from '../sim/simulated_clock.ts';
+import { opened, placedAt } from '../support/request_events.ts';
 import { kindOf } from '../support/request_kind.ts';
 
 setFlagsFromString('--expose-gc');
@@ -74,31 +75,22 @@ test('a counter is a rate, and one that restarts gives no negative one', () => {
 test('requests are counted by second for the cluster and their model, with times and sources', () => {
   const world = new World();
   const never = (): Promise<void> => Promise.reject(new Error('not used'));
-  const log = new RequestLog({ ...world.clock, sleep: never, turn: never }, () => undefined, 8);
-  const { history } = world;
-  log.listen({
-    onFirstToken: (trace) => {
-      history.onFirstToken(trace);
-    },
-    onToken: (trace, ms) => {
-      history.onToken(trace, ms);
-    },
-    onClosed: (trace) => {
-      history.onClosed(trace);
-    },
-  });
+  const log = new RequestLog({ ...world.clock, sleep: never, turn: never }, [world.history], 8);
   const instance = node('d1');
   world.tick([instance]);
-  const trace = log.open('r', kindOf('/v1/completions'), { clientId: undefined, traceId: undefined });
-  [trace.model, trace.promptTokens, trace.counts] = ['m', 100, new RequestCounts(100)];
+  const trace = opened(log, 'r', { model: 'm', promptTokens: 100 });
   const times = { queueMs: 0, loadMs: 0, computeMs: 0, fetchedBytes: 0, links: [], sources: null };
-  trace.counts.begin('d1', 'why').report = { cachedTokens: 64, fetchedTokens: 0, computedTokens: 36, ...times };
+  const report = { cachedTokens: 64, fetchedTokens: 0, computedTokens: 36, ...times };
+  trace.emit(placedAt('d1'));
   world.nowMs += 200;
-  trace.firstToken(undefined);
-  log.token(trace, undefined);
-  for (let i = 0; i < 4; i++) log.token(trace, 20);
-  world.tick([instance], 800);
-  log.close(trace, 'failed', 'error', new Error('x'));
+  trace.emit({ kind: 'firstToken', attempt: 1, report, isFirst: true });
+  trace.emit(TOKEN);
+  for (let i = 0; i < 4; i++) {
+    world.nowMs += 20;
+    trace.emit(TOKEN);
+  }
+  world.tick([instance], 720);
+  trace.end('failed', 'error', new Error('x'));
   world.tick([instance]);
   for (const scope of ['cluster', 'model:m']) {
     const of = (name: string): unknown => world.series(scope, name);
@@ -188,19 +180,17 @@ test('the cluster has its history, and its newest values, whatever the room', ()
 test('3,600 ticks with requests leave the heap where it was', async () => {
   const clock = new SimulatedClock();
   const history = new History({ clock, maxBytes: 64 * MIB, onFull: () => undefined });
-  const log = new RequestLog(clock, () => undefined, 8);
+  const log = new RequestLog(clock, [history], 8);
   const instance = node('d1');
   const run = async (numTicks: number): Promise<void> => {
     for (let i = 0; i < numTicks; i++) {
       await clock.run(clock.nowMs() + 1_000);
       heard(instance, i);
-      const trace = log.open(`r${i}`, kindOf('/v1/completions'), { clientId: undefined, traceId: undefined });
-      trace.model = 'm';
-      trace.firstToken(undefined);
-      history.onFirstToken(trace);
-      for (let k = 0; k < 10; k++) history.onToken(trace, k);
-      log.close(trace, 'finished', 'stop');
-      history.onClosed(trace);
+      const trace = opened(log, `r${i}`, { model: 'm' });
+      trace.emit(placedAt('d1'));
+      trace.emit({ kind: 'firstToken', attempt: 1, report: undefined, isFirst: true });
+      for (let k = 0; k < 10; k++) trace.emit(TOKEN);
+      trace.end('finished', 'stop');
       history.tick([instance]);
     }
   };
@@ -232,17 +222,15 @@ test('quantiles are within 5 % of those of the times', () => {
 
 test('an embedding is a request with a prompt, and no output', () => {
   const world = new World();
-  const log = new RequestLog(new SimulatedClock(), () => undefined, 10);
-  log.listen(world.history);
+  const log = new RequestLog(new SimulatedClock(), [world.history], 10);
   world.tick([]);
   for (const endpoint of ['/v1/embeddings', '/v1/completions']) {
     const trace = log.open(endpoint, kindOf(endpoint), { clientId: undefined, traceId: undefined });
-    trace.promptTokens = 8;
-    trace.counts = new RequestCounts(8);
-    trace.counts.begin('d1', 'why');
-    trace.firstToken(undefined);
-    if (endpoint === '/v1/completions') log.token(trace, undefined);
-    log.close(trace, 'finished', 'stop');
+    trace.emit({ kind: 'read', facts: { promptTokens: 8 } });
+    trace.emit(placedAt('d1'));
+    trace.emit({ kind: 'firstToken', attempt: 1, report: undefined, isFirst: true });
+    if (endpoint === '/v1/completions') trace.emit(TOKEN);
+    trace.end('finished', 'stop');
   }
   world.tick([]);
   const last = (name: string): number | null | undefined => world.series('cluster', name)?.at(-1);

@@ -465,9 +465,9 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'usage counts a token twice',
-    file: 'services/router/relay/decode_attempt.ts',
-    from: 'generation.counts.outputTokens++;',
-    to: 'generation.counts.outputTokens += 1 + Number(this.#inFlight.numAttempts > 1);',
+    file: 'services/router/record/request_counts.ts',
+    from: 'this.#outputTokens++;',
+    to: 'this.#outputTokens += 1 + Number(this.#attempts.length > 1);',
   },
   {
     name: 'an export that fails is waited for',
@@ -803,9 +803,9 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a further sample counts the prompt again',
-    file: 'services/router/api/new_generation.ts',
-    from: 'counts: new RequestCounts(0)',
-    to: 'counts: new RequestCounts(first.promptTokens.length)',
+    file: 'services/router/record/request_counts.ts',
+    from: 'if (!this.#isSample) this.#promptTokens =',
+    to: 'this.#promptTokens =',
   },
   {
     name: 'a sample writes into the block that its prompt fills in part and that the others read',

@@ -364,10 +364,11 @@ class SeedRun {
     const { numRequests, numAnswers } = admission;
     if (!admission.isIdle) this.#fail(`R2: ${numRequests} requests and ${numAnswers} answers are under way`);
     if (bodies.allBytes !== 0) this.#fail(`R2: ${bodies.allBytes} bytes of bodies are held`);
-    const begun = requests.list(1_000).find(({ expected, attempts }) => expected.rejection && attempts.length > 0);
-    if (begun) this.#fail(`request ${begun.id} was refused for its targets after ${begun.attempts.length} attempts`);
-    for (const trace of requests.list(1_000)) {
-      const fault = sourceFault(trace);
+    const begun = requests.list(1_000).find(({ expected, counts }) => expected.rejection && counts.attempts.length > 0);
+    if (begun)
+      this.#fail(`request ${begun.id} was refused for its targets after ${begun.counts.attempts.length} attempts`);
+    for (const record of requests.list(1_000)) {
+      const fault = sourceFault(record);
       if (fault !== undefined) this.#fail(fault);
     }
     if (app.numPromised() !== 0) this.#fail(`R2: blocks of ${app.numPromised()} requests are promised`);

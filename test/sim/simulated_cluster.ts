@@ -774,5 +774,5 @@ type RoleOf<Table extends OptionTable> = Pick<RoleContext, 'role' | 'fail' | 'dr
 };
 
 function failoversOf({ context }: HttpApp): number {
-  return context.requests.list(1_000).reduce((sum, { attempts }) => sum + Math.max(0, attempts.length - 1), 0);
+  return context.requests.list(1_000).reduce((sum, { counts }) => sum + Math.max(0, counts.attempts.length - 1), 0);
 }

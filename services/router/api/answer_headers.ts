@@ -1,5 +1,6 @@
 /** Headers of answers. */
-import type { RequestTrace } from '../record/request_log.ts';
+import { requestHeader } from '../record/request_json.ts';
+import type { RequestTrace } from '../record/request_trace.ts';
 
 /** Longest value of the `x-penstock-ignored` header, in characters; the rest is cut. */
 const MAX_IGNORED_CHARACTERS = 1_024;
@@ -17,8 +18,8 @@ export function ignoredHeaders(ignored: readonly string[]): Record<string, strin
  */
 export function finishedHeaders(trace: RequestTrace, ignored: readonly string[]): Record<string, string> {
   return {
-    'x-request-id': trace.names.clientId ?? trace.id,
-    'x-penstock-request': trace.header(),
+    'x-request-id': trace.shownId,
+    'x-penstock-request': requestHeader(trace.record),
     ...ignoredHeaders(ignored),
   };
 }

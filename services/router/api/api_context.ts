@@ -8,7 +8,7 @@ import type { Admission } from '../conductor/admission.ts';
 import type { RouterMetrics } from '../metrics/metrics.ts';
 import type { PromptLog } from '../observe/prompt_log.ts';
 import type { Relay } from '../relay/relay.ts';
-import type { RequestLog } from '../record/request_traces.ts';
+import type { RequestLog } from '../record/request_log.ts';
 import type { OutputFormat } from '../../../shared/text/output/output_format.ts';
 import type { RequestTargets } from './request_targets.ts';
 import type { TextCodec } from '../../../shared/text/text.ts';

@@ -3,7 +3,6 @@ import { given } from '../../../shared/base/given.ts';
 import type { TokenConstraintMessage } from '../../../shared/protocol/messages.ts';
 import { packSeed } from '../../../shared/protocol/packing.ts';
 import { neutralSampling, type Sampling } from '../../../shared/protocol/request.ts';
-import { RequestCounts } from '../record/request_counts.ts';
 import type { Generation } from '../relay/generation.ts';
 import { SampleGroup } from '../relay/sample_group.ts';
 import type { ApiContext } from './api_context.ts';
@@ -56,7 +55,6 @@ export function generationOf(
   const numPromptTop = Math.max(body.numPromptLogprobs, isEchoing ? numLogprobs : -1);
   return {
     ...{ promptTokens, isPromptOnly, isOpenEnded: maxTokens === undefined },
-    counts: new RequestCounts(numPrompt),
     origin: originOf(scope.caller, body),
     request: {
       ...{ promptLength: numPrompt, maxLength, promptLogprobs: numPromptTop + 1, constraint },
@@ -81,8 +79,8 @@ export function originOf({ tenant, priority }: Caller, body: Pick<GenerationBody
 }
 
 /**
- * Returns `count` samples of a prompt: sample i is the generation with its seed plus i. The first one's counts are those of the
- * prompt; the others count output only, and report nothing of the prompt.
+ * Returns `count` samples of a prompt: sample i is the generation with its seed plus i. The others report nothing
+ * of the prompt.
  */
 export function samplesOf(first: Generation, count: number, id: string): [Generation, ...Generation[]] {
   if (count === 1) return [first];
@@ -92,7 +90,8 @@ export function samplesOf(first: Generation, count: number, id: string): [Genera
   const seed = (BigInt(seedHigh) << 32n) | BigInt(seedLow);
   const others = Array.from({ length: count - 1 }, (_, i): Generation => ({
     ...first,
-    ...{ group, counts: new RequestCounts(0), promptLogprobs: undefined },
+    group,
+    promptLogprobs: undefined,
     request: {
       ...request,
       promptLogprobs: 0,

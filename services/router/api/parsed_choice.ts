@@ -1,5 +1,6 @@
 /** The parser of one choice's output, beside the tokens that it counts as reasoning. */
-import type { RequestCounts } from '../record/request_counts.ts';
+import { REASONING_TOKEN } from '../record/request_events.ts';
+import type { RequestTrace } from '../record/request_trace.ts';
 import type { OutputDelta } from '../../../shared/text/output/output_delta.ts';
 import type { OutputParser } from '../../../shared/text/output/output_parser.ts';
 import type { AnswerDelta } from './prompt_output.ts';
@@ -15,14 +16,16 @@ export interface ParsedOutput {
 /** Parses the text of one choice, part by part. */
 export class ParsedChoice {
   readonly #parser: OutputParser;
-  readonly #counts: RequestCounts;
+  readonly #trace: Pick<RequestTrace, 'emit'>;
+  readonly #hasReasoning: boolean;
   #hasCalls = false;
 
   /** @param hasReasoning whether tokens of the reasoning are counted */
-  constructor(parser: OutputParser, counts: RequestCounts, hasReasoning: boolean) {
+  constructor(parser: OutputParser, trace: Pick<RequestTrace, 'emit'>, hasReasoning: boolean) {
     this.#parser = parser;
-    this.#counts = counts;
-    if (hasReasoning) counts.reasoningTokens = 0;
+    this.#trace = trace;
+    this.#hasReasoning = hasReasoning;
+    if (hasReasoning) trace.emit({ kind: 'read', facts: { hasReasoning } });
   }
 
   /** Parses the next part. The last one ends the output. */
@@ -32,7 +35,7 @@ export class ParsedChoice {
     if (finish) pieces.push(...this.#parser.end(finish !== 'stop'));
     // Tokens of the markers count too, since they were generated.
     const isReasoning = wasReasoning || this.#parser.isReasoning || pieces.some(({ kind }) => kind === 'reasoning');
-    if (isReasoning && this.#counts.reasoningTokens !== undefined) this.#counts.reasoningTokens += tokens.length;
+    if (isReasoning && this.#hasReasoning) for (let i = 0; i < tokens.length; i++) this.#trace.emit(REASONING_TOKEN);
     this.#hasCalls ||= pieces.some(({ kind }) => kind === 'call');
     return { pieces, hasCalls: this.#hasCalls };
   }

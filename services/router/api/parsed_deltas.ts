@@ -2,6 +2,7 @@
 import type { SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { TokenName } from '../../../shared/text/text.ts';
 import { numCharactersOf } from '../../../shared/text/text_stream.ts';
+import type { RequestTrace } from '../record/request_trace.ts';
 import type { Generation } from '../relay/generation.ts';
 import type { ApiContext } from './api_context.ts';
 import type { GenerationBody } from './generation_body.ts';
@@ -39,7 +40,7 @@ export interface AnswerRuns {
   readonly body: Pick<GenerationBody, 'sampling' | 'isNamingIds'>;
   readonly runs: PromptRuns;
   /** Creates the parser of a choice's text; undefined when all of it is content. */
-  readonly parser?: ((generation: Generation) => ParsedChoice | undefined) | undefined;
+  readonly parser?: ((trace: RequestTrace) => ParsedChoice | undefined) | undefined;
 }
 
 /** Takes a delta; waits for a reader that is behind. */
@@ -54,7 +55,7 @@ export async function eachDelta(
   const hasLogprobs = body.sampling.numLogprobs >= 0;
   /** Characters of the echoed prompt, by index of each choice that has begun; 0 without an echo. */
   const numEchoed = new Map<number, number>();
-  const parsers = runs.map(({ generation }) => parser?.(generation));
+  const parsers = runs.map(({ trace }) => parser?.(trace));
   const parse = async (index: number, delta: AnswerDelta): Promise<void> => {
     const run = runs[index];
     if (!run) return;
@@ -104,7 +105,7 @@ async function echo(
   const delta = { ...nothing, index, text, ids: [], logprobs: undefined, isFirst: true, parsed: undefined };
   if (!hasLogprobs) await take(delta);
   let isFirst = true;
-  for (const tokens of hasLogprobs ? promptSlices(run.first) : []) {
+  for (const tokens of hasLogprobs ? promptSlices(run.first.generation) : []) {
     const nameOf = await tokenNames(context, tokens, body.isNamingIds);
     const logprobs = { tokens, nameOf, offsetOf: (name: TokenName) => offsets.next(name) };
     await take({ ...delta, ...(isFirst ? {} : { text: '', ids: undefined }), logprobs, isFirst });
@@ -126,14 +127,20 @@ async function* inOrder(
   let waiting: { readonly index: number; readonly delta: AnswerDelta }[] = [];
   for await (const one of merge(runs.map(({ deltas }) => deltas))) {
     const { generation, first, echo: repeated } = runs[one.index] ?? {};
-    if (hasLogprobs && repeated !== undefined && first && generation !== first && !begun.has(first)) {
+    if (
+      hasLogprobs &&
+      repeated !== undefined &&
+      first &&
+      generation !== first.generation &&
+      !begun.has(first.generation)
+    ) {
       waiting.push(one);
       continue;
     }
     yield one;
     if (!generation || begun.has(generation)) continue;
     begun.add(generation);
-    const ready = waiting.filter(({ index }) => runs[index]?.first === generation);
+    const ready = waiting.filter(({ index }) => runs[index]?.first.generation === generation);
     waiting = waiting.filter((other) => !ready.includes(other));
     yield* ready;
   }

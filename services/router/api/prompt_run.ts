@@ -6,7 +6,8 @@
 import { Condition } from '../../../shared/base/condition.ts';
 import { Failure } from '../../../shared/base/failure.ts';
 import type { TextStream } from '../../../shared/text/text_stream.ts';
-import type { EndPhase, RequestTrace } from '../record/request_log.ts';
+import type { EndPhase } from '../record/request_events.ts';
+import type { RequestTrace } from '../record/request_trace.ts';
 import type { Generation } from '../relay/generation.ts';
 import type { ApiContext } from './api_context.ts';
 import { PROMPT_ONLY, PromptOutput, type AnswerDelta } from './prompt_output.ts';
@@ -19,21 +20,18 @@ export async function* runPrompt(
   generation: Generation,
   scope: RequestScope,
 ): AsyncGenerator<AnswerDelta> {
-  const { codec, relay, requests, onGenerated } = context;
+  const { codec, relay, onGenerated } = context;
   const { signal, untilMs } = scope;
   begin(context, trace, generation, scope);
   const output = new PromptOutput(generation, codec);
   const final = (known: string | undefined): Promise<string> | string => known ?? decoded(codec, output.text);
-  const timed = tokenTimes(context, trace);
   let outcome: EndPhase = 'cancelled';
   let finish: AnswerDelta['finish'];
   let failure: unknown;
   try {
     for await (const { sampled, finish: modelFinish } of relay.generate(generation, trace, untilMs, signal)) {
-      timed();
       if (generation.isPromptOnly) {
         [outcome, finish] = ['finished', PROMPT_ONLY.finish];
-        generation.counts.outputTokens = 0;
         yield PROMPT_ONLY;
         return;
       }
@@ -53,7 +51,7 @@ export async function* runPrompt(
     throw error;
   } finally {
     scope.leave(trace);
-    requests.close(trace, outcome, finish ?? (outcome === 'failed' ? 'error' : 'abort'), failure);
+    trace.end(outcome, finish ?? (outcome === 'failed' ? 'error' : 'abort'), failure);
   }
 }
 
@@ -61,23 +59,15 @@ export async function* runPrompt(
 function begin(
   { targets }: ApiContext,
   trace: RequestTrace,
-  { counts, request, isPromptOnly, promptTokens }: Generation,
+  { request, isPromptOnly, promptTokens }: Generation,
   { targets: asked, caller }: RequestScope,
 ): void {
-  trace.counts = counts;
-  trace.expected.targets = targets.of(request.scope.salt, asked, caller.targets);
-  trace.wanted.maxTokens = isPromptOnly ? 0 : request.maxLength - promptTokens.length;
-}
-
-/** Returns a function that is called for each token, and counts it with the time since the one before. */
-function tokenTimes({ requests, metrics, clock }: ApiContext, trace: RequestTrace): () => void {
-  let lastMs: number | undefined;
-  return () => {
-    const sinceMs = lastMs === undefined ? undefined : clock.nowMs() - lastMs;
-    if (sinceMs !== undefined) metrics.interToken(trace.attempts.at(-1)?.decode ?? '', sinceMs / 1_000);
-    requests.token(trace, sinceMs);
-    lastMs = clock.nowMs();
-  };
+  const { scope, sampling, maxLength } = request;
+  const maxTokens = isPromptOnly ? 0 : maxLength - promptTokens.length;
+  trace.emit({
+    kind: 'read',
+    facts: { targets: targets.of(scope.salt, asked, caller.targets), maxTokens, sampling },
+  });
 }
 
 /** Returns the text of a stream that takes the tokenizer. */

@@ -11,7 +11,7 @@ import type { Targets } from '../../../shared/placement/policy.ts';
 import type { Body } from './bodies.ts';
 import type { Caller } from './caller.ts';
 import type { RequestKind } from '../record/request_kind.ts';
-import type { RequestTrace } from '../record/request_log.ts';
+import type { RequestTrace } from '../record/request_trace.ts';
 import type { ApiContext } from './api_context.ts';
 import { jsonType } from './errors.ts';
 import type { Exchange, RequestNames, Sink } from './exchange.ts';
@@ -128,7 +128,7 @@ export class RequestScope {
    * nothing.
    */
   leave(trace: RequestTrace): void {
-    const id = trace.sampleOf ?? trace.id;
+    const id = trace.record.sampleOf ?? trace.id;
     const open = this.#admitted.get(id);
     if (!open?.delete(trace) || open.size > 0) return;
     this.#admitted.delete(id);
@@ -138,7 +138,7 @@ export class RequestScope {
   /** Sets the client's request id from the body, unless a header set one, on the traces of this request, opened and future ones. */
   named(clientId: string | undefined): void {
     this.#names = { ...this.#names, clientId: this.#names.clientId ?? clientId };
-    for (const trace of this.#traces) trace.names = this.#names;
+    for (const trace of this.#traces) trace.emit({ kind: 'read', facts: { names: this.#names } });
   }
 
   /** Registers a generator that is ended with the request, and returns it. */
@@ -171,7 +171,7 @@ export class RequestScope {
     for (const trace of this.#traces) {
       this.leave(trace);
       const reason = this.isGone && !this.#isAdmitted ? 'abort' : 'error';
-      this.#context.requests.close(trace, this.isGone ? 'cancelled' : 'failed', reason, failure);
+      trace.end(this.isGone ? 'cancelled' : 'failed', reason, failure);
     }
   }
 }

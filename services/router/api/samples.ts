@@ -1,6 +1,6 @@
 /** The samples of a prompt, each a run of its own. */
 import type { RequestCounts } from '../record/request_counts.ts';
-import type { RequestTrace } from '../record/request_log.ts';
+import type { RequestTrace } from '../record/request_trace.ts';
 import type { Generation } from '../relay/generation.ts';
 import type { ApiContext } from './api_context.ts';
 import { logged } from './logged_run.ts';
@@ -9,12 +9,14 @@ import type { AnswerDelta } from './prompt_output.ts';
 import { runPrompt } from './prompt_run.ts';
 import type { RequestScope } from './request_scope.ts';
 
+/** The first sample of a prompt, whose counts and log-probabilities are the prompt's. */
+type FirstSample = Pick<PromptRun, 'trace' | 'generation'>;
+
 /** One sample of a prompt of a request, under way. */
 export interface PromptRun {
   readonly trace: RequestTrace;
   readonly generation: Generation;
-  /** The first sample of the prompt, which has the counts and log-probabilities of the prompt. */
-  readonly first: Generation;
+  readonly first: FirstSample;
   readonly deltas: AsyncGenerator<AnswerDelta>;
   /** The prompt, as text or token ids, that the choice's text begins with; undefined without `echo`. */
   readonly echo: string | Uint32Array | undefined;
@@ -30,26 +32,31 @@ export function startSamples(
   { trace, generation, echo }: Pick<PromptRun, 'trace' | 'generation' | 'echo'>,
   numSamples: number,
 ): [PromptRun, ...PromptRun[]] {
-  const start = (sample: Generation, own: RequestTrace, first: Generation): PromptRun => {
+  const start = (sample: FirstSample, first: FirstSample): PromptRun => {
     const { codec, promptLog } = context;
-    const run = runPrompt(context, own, sample, scope);
-    const deltas = scope.own(promptLog ? logged(codec, promptLog, { id: own.id, generation: sample }, run) : run);
-    return { trace: own, generation: sample, first, deltas, echo };
+    const run = runPrompt(context, sample.trace, sample.generation, scope);
+    const { id } = sample.trace;
+    const deltas = scope.own(promptLog ? logged(codec, promptLog, { id, generation: sample.generation }, run) : run);
+    return { ...sample, first, deltas, echo };
   };
-  trace.wanted.numSamples = numSamples;
-  const [first, ...others] = samplesOf(generation, numSamples, trace.id);
-  return [start(first, trace, first), ...others.map((sample) => start(sample, scope.openSample(trace), first))];
+  trace.emit({ kind: 'read', facts: { numSamples } });
+  const [own, ...others] = samplesOf(generation, numSamples, trace.id);
+  const first = { trace, generation: own };
+  return [
+    start(first, first),
+    ...others.map((sample) => start({ trace: scope.openSample(trace), generation: sample }, first)),
+  ];
 }
 
 /** Returns the counts of all runs. */
-export function countsOf(runs: readonly Pick<PromptRun, 'generation'>[]): RequestCounts[] {
-  return runs.map(({ generation }) => generation.counts);
+export function countsOf(runs: readonly Pick<PromptRun, 'trace'>[]): RequestCounts[] {
+  return runs.map(({ trace }) => trace.record.counts);
 }
 
 /**
  * Resolves when no prefill of the runs is running. The tokens have arrived by then; a report with counts may come a moment later, or is
  * given up with its instance.
  */
-export async function countsWhole(runs: readonly Pick<PromptRun, 'generation'>[], signal: AbortSignal): Promise<void> {
-  for (const counts of countsOf(runs)) await counts.prefillsEnded(signal);
+export async function countsWhole(runs: readonly Pick<PromptRun, 'trace'>[], signal: AbortSignal): Promise<void> {
+  for (const { trace } of runs) await trace.prefillsEnded(signal);
 }

@@ -7,7 +7,7 @@ import type { Clock } from '../../../shared/base/clock.ts';
 import type { MembersView } from '../../../shared/placement/members_view.ts';
 import type { PrefixIndex } from '../../../shared/placement/prefix_index/prefix_index.ts';
 import type { RequestKind } from '../record/request_kind.ts';
-import type { RequestTrace } from '../record/request_log.ts';
+import type { RequestTrace } from '../record/request_trace.ts';
 import type { AnswerWriters } from './answer_writer.ts';
 import type { ApiContext } from './api_context.ts';
 import type { BodyKind, ParsedBody, PromptBodyKind } from './body_kind.ts';

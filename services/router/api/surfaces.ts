@@ -1,7 +1,7 @@
 /** The endpoints of a router: finds the one of a path, and answers its requests. Every error is sent in the form of the path's API. */
 import { Failure, errorStatus } from '../../../shared/base/failure.ts';
 import type { RequestKind } from '../record/request_kind.ts';
-import type { RequestTrace } from '../record/request_log.ts';
+import type { RequestTrace } from '../record/request_trace.ts';
 import { finishedHeaders, ignoredHeaders } from './answer_headers.ts';
 import { writeAnswer } from './answer_writer.ts';
 import type { ApiContext } from './api_context.ts';
@@ -126,11 +126,11 @@ async function answer(all: ApiContext, opened: Opened, scope: RequestScope): Pro
     const bodyBytes = scope.body.bytes.length;
     const { body, failure, prompts, prefix } = await read(all, surface, scope);
     const context = all.of(body.model);
-    trace.model = context.servedName;
+    trace.emit({ kind: 'read', facts: { model: context.servedName } });
     scope.named(body.requestId);
     const headersOf = (own: Record<string, string>): Record<string, string> => ({
       ...own,
-      ...surface.headers?.(trace.names.clientId ?? trace.id),
+      ...surface.headers?.(trace.shownId),
     });
     let made;
     try {
@@ -146,7 +146,7 @@ async function answer(all: ApiContext, opened: Opened, scope: RequestScope): Pro
       await writeAnswer(scope, made, { events: surface.events, headers: finished });
       return;
     }
-    context.requests.close(trace, 'finished', 'stop');
+    trace.end('finished', 'stop');
     scope.answer(made, requestKind.counts === 'none' ? headersOf(ignoredHeaders(body.ignored)) : finished());
   } finally {
     opened.numOpen--;

@@ -3,8 +3,9 @@ import type { RequestDetail } from '../../../shared/protocol/request_detail.ts';
 import type { FastifyInstance } from 'fastify';
 import { ParameterFailure } from '../api/parameter_failure.ts';
 import { isChosen, PHASES, rowOf, type RequestChoice } from '../observe/request_row.ts';
-import type { RequestTrace } from '../record/request_log.ts';
-import type { RequestLog } from '../record/request_traces.ts';
+import { requestJson } from '../record/request_json.ts';
+import type { RequestLog } from '../record/request_log.ts';
+import type { RequestRecord } from '../record/request_record.ts';
 import type { HttpApp } from '../router.ts';
 import { compressed } from './compressed.ts';
 import { choicesOf, integerOf, refuseUnknown, switchOf, textOf, type Query } from './query.ts';
@@ -21,14 +22,15 @@ const parameters = [
 
 /** Adds `/api/requests` and `/api/requests/{id}`. */
 export function addRequestRoutes(app: FastifyInstance, { context, observer }: HttpApp): void {
-  const { requests, promptLog } = context;
+  const { requests, promptLog, clock } = context;
   app.get<{ Querystring: Query }>('/api/requests', compressed, ({ query }) => {
     refuseUnknown(query, parameters);
-    return { as_of: observer.now.wallMs, ...pageOf(requests, query) };
+    return { as_of: observer.now.wallMs, ...pageOf(requests, query, clock.nowMs()) };
   });
   app.get<{ Params: { id: string } }>('/api/requests/:id', ({ params }, reply): RequestDetail => {
-    const trace = requests.all().find(({ id }) => id === params.id);
-    if (trace) return { as_of: observer.now.wallMs, ...trace.toJSON(), ...promptLog?.of(trace.id) };
+    const record = requests.all().find(({ id }) => id === params.id);
+    if (record)
+      return { as_of: observer.now.wallMs, ...requestJson(record, clock.nowMs()), ...promptLog?.of(record.id) };
     void reply.status(404);
     throw new ParameterFailure(
       `no request ${JSON.stringify(params.id.slice(0, 128))} is kept: its id stands in \`id\` of /api/requests and in the header x-penstock-request`,
@@ -38,10 +40,11 @@ export function addRequestRoutes(app: FastifyInstance, { context, observer }: Ht
   });
 }
 
-/** Returns the page of requests that a query asks for. @throws ParameterFailure for a parameter that is not allowed. */
+/** Returns the page of requests that a query asks for, at `nowMs` on the router's clock. @throws ParameterFailure for a parameter that is not allowed. */
 export function pageOf(
   requests: Pick<RequestLog, 'all'>,
   query: Query,
+  nowMs: number,
 ): { readonly requests: readonly object[]; readonly next: string | null; readonly kept: number } {
   const limit = integerOf(query, 'limit', DEFAULT_LISTED, { least: 1, most: MAX_LISTED });
   const [view = 'full', second] = choicesOf(query, 'view', views) ?? [];
@@ -52,12 +55,12 @@ export function pageOf(
     throw new ParameterFailure('cursor: the slowest requests have one page only', 'cursor');
   const choice = choiceOf(query);
   const all = requests.all();
-  const chosen = all.filter((trace) => trace.sequence < before && isChosen(trace, choice));
-  if (isSlowest) chosen.sort((a, b) => slowness(b) - slowness(a));
+  const chosen = all.filter((record) => record.sequence < before && isChosen(record, choice));
+  if (isSlowest) chosen.sort((a, b) => slowness(b, nowMs) - slowness(a, nowMs));
   const page = chosen.slice(0, limit);
   const last = page.at(-1);
   return {
-    requests: view === 'rows' ? page.map(rowOf) : page,
+    requests: page.map((record) => (view === 'rows' ? rowOf : requestJson)(record, nowMs)),
     next: !isSlowest && last && chosen.length > page.length ? String(last.sequence) : null,
     kept: all.length,
   };
@@ -78,6 +81,6 @@ function choiceOf(query: Query): RequestChoice {
 }
 
 /** Returns the milliseconds by which a request counts as slow: to its first token, or in all when it had none. */
-function slowness({ ttftMs, totalMs, elapsedMs }: RequestTrace): number {
-  return ttftMs ?? totalMs ?? elapsedMs;
+function slowness(record: RequestRecord, nowMs: number): number {
+  return record.ttftMs ?? record.elapsedMs(nowMs);
 }

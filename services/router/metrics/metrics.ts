@@ -5,7 +5,9 @@ import { RejectedFailure } from '../conductor/rejected_failure.ts';
 import type { Log } from '../../../shared/base/log.ts';
 import { IndexDrift } from './index_drift.ts';
 import type { MembersView } from '../../../shared/placement/members_view.ts';
-import type { RequestTrace, MeasuredTtft } from '../record/request_log.ts';
+import type { RequestEvent } from '../record/request_events.ts';
+import type { RequestListener } from '../record/request_listener.ts';
+import type { RequestRecord, MeasuredTtft } from '../record/request_record.ts';
 import { PredictionMetrics } from './prediction_metrics.ts';
 import { promptShares, type PromptShare } from './prompt_shares.ts';
 import { recommendedInstances, RequestDemand } from './recommended_instances.ts';
@@ -18,7 +20,7 @@ export interface ServingInstances {
 }
 
 /** Prometheus metrics of one model's requests, with their registry. */
-export class RouterMetrics {
+export class RouterMetrics implements RequestListener {
   /** All series of this model, for `/metrics` and the reference page. */
   readonly registry = new Registry();
   readonly failovers = new Counter({
@@ -119,9 +121,15 @@ export class RouterMetrics {
     });
   }
 
-  /** Records the time between two tokens of a request, in seconds; `engine` is the instance that generates them. */
-  interToken(engine: string, seconds: number): void {
-    this.#series.of(engine).observe('interToken', seconds);
+  on(record: RequestRecord, event: RequestEvent): void {
+    if (event.kind === 'token') this.#token(record);
+    else if (event.kind === 'ended') this.#ended(record);
+  }
+
+  /** Records the time between two tokens of a request, at the instance that generates them. */
+  #token({ sinceTokenMs, counts: { attempts } }: RequestRecord): void {
+    if (sinceTokenMs !== undefined)
+      this.#series.of(attempts.at(-1)?.decode ?? '').observe('interToken', sinceTokenMs / 1_000);
   }
 
   /** Instances on which requests have ended, with the router time, in ms, of the last one. */
@@ -146,33 +154,34 @@ export class RouterMetrics {
   }
 
   /** Records a completion that ended in any way. Requests that ask no engine, and those that were never placed, are ignored. */
-  observeRequest(trace: RequestTrace): void {
-    const { attempts, counts, ttft, ttftMs, outputTokens } = trace;
+  #ended(record: RequestRecord): void {
+    const { counts, expected, facts, ttft, ttftMs } = record;
+    const { attempts, tokens } = counts;
     // Requests refused before placement count as failed, not as requests of zero length.
     const last = attempts.at(-1);
-    if (trace.kind.counts === 'none' || !last || !counts) return;
+    if (record.kind.counts === 'none' || !last) return;
     const engine = this.#series.of(last.decode);
     engine.endedMs = this.#instances.nowMs();
-    observeSizes(engine, trace);
+    observeSizes(engine, record);
     // The prompt of several samples is counted with the first of them.
-    const isFirst = trace.sampleOf === undefined;
-    const promptTokens = isFirst ? trace.promptTokens : 0;
-    const cachedTokens = Math.min(promptTokens, trace.tokens.cached);
-    this.#demand.ended({ promptTokens, cachedTokens, outputTokens }, engine.endedMs);
+    const isFirst = record.sampleOf === undefined;
+    const promptTokens = isFirst ? facts.promptTokens : 0;
+    const cachedTokens = Math.min(promptTokens, tokens.cached);
+    this.#demand.ended({ promptTokens, cachedTokens, outputTokens: counts.outputTokens }, engine.endedMs);
     this.#lostTokens.inc(counts.lost.lost_tokens ?? 0);
     if (ttftMs === undefined || !ttft) return;
     if (isFirst) {
       for (const share of promptShares(counts)) countShare(this.#series.of(share.engine), share);
-      engine.observe('computedSizes', trace.tokens.computed);
-      this.#predictedTokens.inc(trace.predictedTokens);
+      engine.observe('computedSizes', tokens.computed);
+      this.#predictedTokens.inc(expected.heldTokens);
       // Skip requests with a failover: blocks lost with the instance are no error of the index.
-      if (attempts.length === 1) this.#drift.observe(trace.predictedTokens, trace.tokens.cached);
+      if (attempts.length === 1) this.#drift.observe(expected.heldTokens, tokens.cached);
     }
-    this.#predictions.observe(trace.compared);
+    this.#predictions.observe(record.compared);
     // An embedding has no tokens whose times could be compared.
-    if (isEmbedding(trace)) return;
+    if (isEmbedding(record)) return;
     this.#routerSeconds.observe(ttft.router / 1_000);
-    observeTimes(engine, trace, { ...ttft, ttftMs });
+    observeTimes(engine, record, { ...ttft, ttftMs });
   }
 
   text(): Promise<string> {
@@ -180,24 +189,25 @@ export class RouterMetrics {
   }
 }
 
-function isEmbedding({ kind }: RequestTrace): boolean {
+function isEmbedding({ kind }: RequestRecord): boolean {
   return kind.counts === 'embedding';
 }
 
 /** Records how a request ended, and its sizes in tokens. */
-function observeSizes(engine: EngineValues, trace: RequestTrace): void {
-  const { finishReason = 'error', totalMs = 0, outputTokens } = trace;
-  const { maxTokens, numSamples } = trace.wanted;
+function observeSizes(engine: EngineValues, record: RequestRecord): void {
+  const { finishReason = 'error', totalMs = 0, facts } = record;
+  const { maxTokens, numSamples, promptTokens } = facts;
+  const { outputTokens } = record.counts;
   engine.incOf('ended', finishReason, 1);
   engine.observe('endToEnd', totalMs / 1_000);
-  engine.observe('promptSizes', trace.promptTokens);
+  engine.observe('promptSizes', promptTokens);
   engine.inc('generatedTokens', outputTokens);
-  if (!isEmbedding(trace)) engine.observe('generatedSizes', outputTokens);
+  if (!isEmbedding(record)) engine.observe('generatedSizes', outputTokens);
   if (maxTokens !== undefined) {
     engine.observe('maxSizes', maxTokens);
     engine.observe('maxTokens', maxTokens);
   }
-  if (trace.sampleOf === undefined) engine.observe('samples', numSamples);
+  if (record.sampleOf === undefined) engine.observe('samples', numSamples);
 }
 
 /** Counts the tokens of a prompt that one instance served, by source and tier. */
@@ -223,7 +233,7 @@ function countShare(engine: EngineValues, { computed, cached }: PromptShare): vo
 /** Records the times of a request that has generated a token. */
 function observeTimes(
   engine: EngineValues,
-  { totalMs = 0, outputTokens }: RequestTrace,
+  { totalMs = 0, counts: { outputTokens } }: RequestRecord,
   { ttftMs, queue, load, compute }: MeasuredTtft & { readonly ttftMs: number },
 ): void {
   const [prefillMs, decodeMs] = [load + compute, totalMs - ttftMs];

@@ -4,7 +4,9 @@
  */
 import type { Clock } from '../../../shared/base/clock.ts';
 import type { Instance } from '../../../shared/placement/instance.ts';
-import type { RequestTrace } from '../record/request_log.ts';
+import type { RequestEvent } from '../record/request_events.ts';
+import type { RequestListener } from '../record/request_listener.ts';
+import type { RequestRecord } from '../record/request_record.ts';
 import type { HistoryBody } from '../../../shared/protocol/router_api.ts';
 import { addLoad, CounterRates, LOAD_SERIES, NODE_SERIES, nodeValues } from './load_series.ts';
 import { REQUEST_SERIES, RequestRates } from './request_rates.ts';
@@ -49,7 +51,7 @@ export interface HistoryOptions {
 }
 
 /** Values of the cluster over time. */
-export class History {
+export class History implements RequestListener {
   readonly #options: HistoryOptions;
   readonly #scopes = new Map<string, Scope>();
   readonly #nodes = new Map<string, SeriesRing>();
@@ -81,28 +83,9 @@ export class History {
     return [...this.#scopes.keys(), ...[...this.#nodes.keys()].map((name) => `node:${name}`)];
   }
 
-  onFirstToken(trace: RequestTrace): void {
-    this.#each(trace, (rates) => {
-      rates.firstToken(trace);
-    });
-  }
-
-  onToken(trace: RequestTrace, ms: number): void {
-    this.#scopes.get('cluster')?.requests?.token(ms);
-    this.#scopes.get(`model:${trace.model ?? ''}`)?.requests?.token(ms);
-  }
-
-  onClosed(trace: RequestTrace): void {
-    this.#each(trace, (rates) => {
-      rates.ended(trace);
-    });
-  }
-
-  #each(trace: RequestTrace, count: (rates: RequestRates) => void): void {
-    for (const scope of ['cluster', `model:${trace.model ?? ''}`]) {
-      const rates = this.#scopes.get(scope)?.requests;
-      if (rates) count(rates);
-    }
+  on(record: RequestRecord, event: RequestEvent): void {
+    this.#scopes.get('cluster')?.requests?.on(record, event);
+    this.#scopes.get(`model:${record.facts.model ?? ''}`)?.requests?.on(record, event);
   }
 
   /** Writes the values of the second that has begun last, once; to be called several times a second. */

@@ -4,7 +4,7 @@
  */
 import { Failure } from '../../../shared/base/failure.ts';
 import type { Instance } from '../../../shared/placement/instance.ts';
-import type { RequestTrace } from '../record/request_log.ts';
+import type { RequestRecord } from '../record/request_record.ts';
 import type {
   NodeView,
   ClusterEvent,
@@ -65,10 +65,10 @@ export interface StreamSources {
   readonly flows: () => readonly LinkView[];
   readonly events: Pick<EventLog, 'list' | 'last'>;
   readonly requests: {
-    readonly all: () => readonly RequestTrace[];
-    readonly active: readonly RequestTrace[];
+    readonly all: () => readonly RequestRecord[];
+    readonly active: readonly RequestRecord[];
     readonly numClosed: number;
-    readonly lastClosed: (count: number) => readonly RequestTrace[];
+    readonly lastClosed: (count: number) => readonly RequestRecord[];
   };
 }
 
@@ -82,7 +82,7 @@ export class LiveStream {
   /** Phase of each request in flight as it was sent last: its end is owed to the readers, whose rows would stay in flight otherwise. */
   readonly #phases = new Map<string, string>();
   /** Requests that have ended and whose end is owed. */
-  #owed: RequestTrace[] = [];
+  #owed: RequestRecord[] = [];
   #lastEvent = 0;
   #numClosed = 0;
 
@@ -164,6 +164,7 @@ export class LiveStream {
 
   #whole(): Parts {
     const { events, requests } = this.#sources;
+    const { nowMs } = this.#sources.moment();
     const first = requests.all().slice(0, FIRST_REQUESTS);
     // One that other readers have not got yet is sent to all with the next tick.
     for (const { id, totalMs } of first)
@@ -172,7 +173,7 @@ export class LiveStream {
       nodes: { changed: this.#nodes.all, gone: [] },
       flows: { changed: this.#flows.all },
       events: events.list({ limit: FIRST_EVENTS }),
-      requests: first.map(rowOf),
+      requests: first.map((record) => rowOf(record, nowMs)),
     });
   }
 
@@ -221,19 +222,20 @@ export class LiveStream {
     const failed = ended.filter(({ phase }) => phase === 'failed');
     const shown: RequestRow[] = [];
     let numBytes = 0;
-    for (const trace of new Set([...failed, ...this.#owed, ...ended, ...begun])) {
+    const { nowMs } = this.#sources.moment();
+    for (const record of new Set([...failed, ...this.#owed, ...ended, ...begun])) {
       if (numBytes >= REQUEST_BYTES) break;
-      const row = rowOf(trace);
+      const row = rowOf(record, nowMs);
       numBytes += JSON.stringify(row).length;
       shown.push(row);
-      this.#note(trace);
+      this.#note(record);
     }
     this.#owed = this.#owed.filter(({ id }) => this.#phases.has(id));
     return shown;
   }
 
   /** Notes that a request is sent as it is now. */
-  #note({ id, phase, totalMs }: RequestTrace): void {
+  #note({ id, phase, totalMs }: RequestRecord): void {
     if (totalMs !== undefined) this.#phases.delete(id);
     else if (this.#phases.has(id) || this.#phases.size < MAX_SHOWN) this.#phases.set(id, phase);
   }

@@ -1,7 +1,8 @@
 /** Requests of one model, or of all, counted between two ticks. */
-import type { RequestTrace } from '../record/request_log.ts';
+import type { RequestEvent } from '../record/request_events.ts';
+import type { RequestListener } from '../record/request_listener.ts';
+import type { RequestRecord } from '../record/request_record.ts';
 import { LatencyHistogram } from './latency_histogram.ts';
-import { NO_SOURCES } from '../record/request_counts.ts';
 
 const SOURCES = ['device', 'dram', 'instance', 'store_dram', 'store_disk', 'handoff', 'computed'] as const;
 const QUANTILES = [0.5, 0.95, 0.99];
@@ -19,32 +20,40 @@ export const REQUEST_SERIES = [
 ];
 
 /** Counts and times since the last tick, and the times of the minute. */
-export class RequestRates {
+export class RequestRates implements RequestListener {
   readonly #counts = new Float64Array(RATES.length);
   readonly #ttft = { second: new LatencyHistogram(), minute: new LatencyHistogram() };
   readonly #tbt = { second: new LatencyHistogram(), minute: new LatencyHistogram() };
 
-  firstToken(trace: RequestTrace): void {
-    if (trace.ttftMs !== undefined) this.#ttft.second.add(trace.ttftMs);
+  on(record: RequestRecord, event: RequestEvent): void {
+    if (event.kind === 'token') this.#token(record);
+    else if (event.kind === 'firstToken' && event.isFirst) this.#firstToken(record);
+    else if (event.kind === 'ended') this.#ended(record);
+  }
+
+  #firstToken({ ttftMs, kind, sampleOf, counts, facts }: RequestRecord): void {
+    if (ttftMs !== undefined) this.#ttft.second.add(ttftMs);
     // An embedding is no token.
-    if (trace.kind.counts !== 'embedding') this.#add(3, 1);
+    if (kind.counts !== 'embedding') this.#add(3, 1);
     // The prompt of several samples is counted with the first of them.
-    if (trace.sampleOf !== undefined) return;
-    this.#add(2, trace.promptTokens);
-    const sources = trace.counts?.sources ?? NO_SOURCES;
+    if (sampleOf !== undefined) return;
+    this.#add(2, facts.promptTokens);
+    const { sources } = counts;
     for (const [i, source] of SOURCES.entries()) this.#add(4 + i, sources[source]);
   }
 
-  token(ms: number): void {
+  #token({ sinceTokenMs }: RequestRecord): void {
+    // The first token is counted already.
+    if (sinceTokenMs === undefined) return;
     this.#add(3, 1);
-    this.#tbt.second.add(ms);
+    this.#tbt.second.add(sinceTokenMs);
   }
 
-  ended(trace: RequestTrace): void {
+  #ended({ counts, phase }: RequestRecord): void {
     // Look-ups, and texts that were only made into tokens or the reverse, are no load of the cluster.
-    if (trace.attempts.length === 0 && trace.phase !== 'failed') return;
+    if (counts.attempts.length === 0 && phase !== 'failed') return;
     this.#add(0, 1);
-    if (trace.phase === 'failed') this.#add(1, 1);
+    if (phase === 'failed') this.#add(1, 1);
   }
 
   #add(i: number, value: number): void {

@@ -1,8 +1,7 @@
 /** One request as a row of a list, and the search among the kept requests. */
 import { messageOf } from '../../../shared/base/failure.ts';
-import type { RequestPhase, RequestTrace } from '../record/request_log.ts';
+import type { RequestPhase, RequestRecord } from '../record/request_record.ts';
 import type { RequestRow } from '../../../shared/protocol/router_api.ts';
-import { NO_SOURCES } from '../record/request_counts.ts';
 
 const phases: Readonly<Record<RequestPhase, true>> = {
   ...{ tokenizing: true, placing: true, waiting: true, prefilling: true, loading: true, decoding: true },
@@ -14,29 +13,31 @@ export const PHASES: readonly string[] = Object.keys(phases);
 /** Characters of a reason or an error in a row; the request itself has all. */
 const MAX_TEXT = 200;
 
-/** Returns a request as a row. */
-export function rowOf(trace: RequestTrace): RequestRow {
-  const last = trace.attempts.at(-1);
+/** Returns a request as a row, at `nowMs` on the router's clock. */
+export function rowOf(record: RequestRecord, nowMs: number): RequestRow {
+  const { facts, counts, failure } = record;
+  const { attempts } = counts;
+  const last = attempts.at(-1);
   return {
-    id: trace.id,
-    client_id: trace.names.clientId ?? null,
-    client: trace.names.address ?? null,
-    endpoint: trace.endpoint,
-    model: trace.model ?? null,
-    started_at: trace.startedAtMs,
-    phase: trace.phase,
-    finish_reason: trace.finishReason ?? null,
-    error: trace.failure === undefined ? null : messageOf(trace.failure).slice(0, MAX_TEXT),
-    prompt_tokens: trace.promptTokens,
-    output_tokens: trace.outputTokens,
-    sources: trace.counts?.sources ?? NO_SOURCES,
-    ttft_ms: tenths(trace.ttftMs),
-    total_ms: tenths(trace.totalMs ?? trace.elapsedMs) ?? 0,
+    id: record.id,
+    client_id: facts.names.clientId ?? null,
+    client: facts.names.address ?? null,
+    endpoint: record.endpoint,
+    model: facts.model ?? null,
+    started_at: record.startedAtMs,
+    phase: record.phase,
+    finish_reason: record.finishReason ?? null,
+    error: failure === undefined ? null : messageOf(failure).slice(0, MAX_TEXT),
+    prompt_tokens: facts.promptTokens,
+    output_tokens: counts.outputTokens,
+    sources: counts.sources,
+    ttft_ms: tenths(record.ttftMs),
+    total_ms: tenths(record.elapsedMs(nowMs)) ?? 0,
     decode: last?.decode ?? null,
     prefill: last?.prefills.at(-1)?.name ?? null,
-    attempts: trace.attempts.length,
+    attempts: attempts.length,
     reason: last?.reason.slice(0, MAX_TEXT) ?? '',
-    misses: trace.missTokens,
+    misses: record.missTokens,
   };
 }
 
@@ -63,31 +64,32 @@ export interface RequestChoice {
 }
 
 /** Whether a request is one of the chosen. */
-export function isChosen(trace: RequestTrace, choice: RequestChoice): boolean {
+export function isChosen(record: RequestRecord, choice: RequestChoice): boolean {
+  const { facts } = record;
   const { phases, model, endpoint, minTtftMs, since, id } = choice;
-  if (phases && !phases.includes(trace.phase)) return false;
-  if (model !== undefined && trace.model !== model) return false;
-  if (endpoint !== undefined && trace.endpoint !== endpoint) return false;
-  if (minTtftMs !== undefined && (trace.ttftMs ?? -1) < minTtftMs) return false;
-  if (since !== undefined && trace.startedAtMs < since) return false;
-  if (id !== undefined && !trace.id.includes(id) && !trace.names.clientId?.includes(id)) return false;
-  return isOfNode(trace, choice.node) && hasError(trace, choice.error) && hasReason(trace, choice.reason);
+  if (phases && !phases.includes(record.phase)) return false;
+  if (model !== undefined && facts.model !== model) return false;
+  if (endpoint !== undefined && record.endpoint !== endpoint) return false;
+  if (minTtftMs !== undefined && (record.ttftMs ?? -1) < minTtftMs) return false;
+  if (since !== undefined && record.startedAtMs < since) return false;
+  if (id !== undefined && !record.id.includes(id) && !facts.names.clientId?.includes(id)) return false;
+  return isOfNode(record, choice.node) && hasError(record, choice.error) && hasReason(record, choice.reason);
 }
 
-function isOfNode({ attempts }: RequestTrace, node: string | undefined): boolean {
+function isOfNode({ counts }: RequestRecord, node: string | undefined): boolean {
   if (node === undefined) return true;
-  return attempts.some(({ decode, prefills }) => decode === node || prefills.some(({ name }) => name === node));
+  return counts.attempts.some(({ decode, prefills }) => decode === node || prefills.some(({ name }) => name === node));
 }
 
-function hasError({ failure }: RequestTrace, error: string | undefined): boolean {
+function hasError({ failure }: RequestRecord, error: string | undefined): boolean {
   if (error === undefined) return true;
   if (error === '0' || error === '1') return (failure !== undefined) === (error === '1');
   return failure !== undefined && messageOf(failure).includes(error);
 }
 
-function hasReason(trace: RequestTrace, reason: string | undefined): boolean {
-  const { attempts, finishReason, expected } = trace;
+function hasReason(record: RequestRecord, reason: string | undefined): boolean {
+  const { counts, finishReason, expected } = record;
   if (reason === undefined || finishReason === reason || expected.rejection?.reason === reason) return true;
-  if (Object.hasOwn(trace.missTokens, reason)) return true;
-  return attempts.at(-1)?.reason.includes(reason) ?? false;
+  if (Object.hasOwn(record.missTokens, reason)) return true;
+  return counts.attempts.at(-1)?.reason.includes(reason) ?? false;
 }

@@ -6,7 +6,7 @@ import type {
   PredictionParts,
   TargetParts,
 } from '../../../shared/protocol/request_detail.ts';
-import type { Explanation, Prediction, Rejection, Targets } from '../../../shared/placement/policy.ts';
+import type { Explanation, Prediction, Rejection } from '../../../shared/placement/policy.ts';
 import { inThousandths, rounded } from './report_json.ts';
 
 /** Predicted and real values of one request; undefined where one of both is not known. */
@@ -32,25 +32,13 @@ export function comparedJson({ ttftMs, tbtMs, cachedTokens, outputTokens }: Comp
   };
 }
 
-/** Returns the targets of a request for JSON, and why it was refused for them; null where it has none, or was not. */
-export function targetsJson({
-  targets,
-  rejection,
-}: {
-  readonly targets: Targets | undefined;
-  readonly rejection: Rejection | undefined;
-}): TargetParts {
+/** Returns why a request was refused for its targets, for JSON; null where it was not. */
+export function rejectionJson(rejection: Rejection | undefined): TargetParts['rejection'] {
+  if (!rejection) return null;
   return {
-    targets: targets
-      ? { ttft_ms: targets.ttftMs ?? null, tbt_ms: targets.tbtMs ?? null, deadline_ms: targets.totalMs ?? null }
-      : null,
-    rejection: rejection
-      ? {
-          reason: rejection.reason,
-          retry_after_ms: rounded(rejection.retryAfterMs),
-          prediction: predictionJson(rejection.prediction),
-        }
-      : null,
+    reason: rejection.reason,
+    retry_after_ms: rounded(rejection.retryAfterMs),
+    prediction: predictionJson(rejection.prediction),
   };
 }
 

@@ -2,100 +2,130 @@
  * Tokens of one prompt, counted as its attempts report them: where their KV came from, and how many have come out. The usage of an answer is made
  * from these counts; the request log shows them.
  */
-import { Condition } from '../../../shared/base/condition.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
 import type { Explanation } from '../../../shared/placement/policy.ts';
 import type { LostTokens, PromptTokenCounts } from '../../../shared/protocol/request_detail.ts';
 import type { TokenSources } from '../../../shared/protocol/router_api.ts';
+import type { PlacedEvent, PrefillEntry, PrefillEvent, RequestEvent, RewrittenText } from './request_events.ts';
 
 /** Upper bound of the attempts that are kept per request (P1); further ones are not listed. */
 const MAX_ATTEMPTS = 64;
 /** Upper bound of the attempts per request whose placement is explained (P1). */
 const MAX_EXPLAINED = 4;
+/** Prefills per attempt (P1). */
+const MAX_PREFILLS = 16;
+/** Alternatives to a placement that an older request keeps: the cheapest ones. */
+const OLD_ALTERNATIVES = 3;
 
-/** One prefill of an attempt. */
-export interface PrefillEntry {
-  readonly name: string;
-  readyTokens: number;
-  computedTokens: number;
-  /** Tokens that the prefill has to compute according to the prefix index; counted until the instance reports what it computes. */
-  readonly expectedTokens: number;
-  outcome: string;
-  report: Report | undefined;
-}
-
-/** Log entry of one attempt on a decode instance. */
-export interface AttemptEntry {
-  readonly decode: string;
-  readonly reason: string;
+/** One attempt on a decode instance. */
+export interface AttemptEntry extends Pick<PlacedEvent, 'decode' | 'reason'> {
   /** Prices and alternatives of the placement; undefined where no policy chose it, and after MAX_EXPLAINED attempts. */
-  explanation: Explanation | undefined;
-  readonly prefills: PrefillEntry[];
-  outcome: string;
-  report: Report | undefined;
+  readonly explanation: Explanation | undefined;
+  readonly prefills: readonly PrefillEntry[];
+  readonly outcome: string;
+  readonly report: Report | undefined;
 }
-
-/** Where a prompt departs from the earlier sequence that it continues, as {@link RequestCounts.lost} is counted from it. */
-export interface RewrittenText {
-  /** Index of the first token that differs. */
-  readonly start: number;
-  /** Tokens of the full blocks that were the same before `start`. */
-  readonly sameTokens: number;
-  /** Tokens that would have been cache hits if the text had not been rewritten, those before `start` included. */
-  readonly reusableTokens: number;
-}
-
-/** Counts before any report: all zero. */
-export const NO_TOKENS: PromptTokenCounts = {
-  cached: 0,
-  fetched: 0,
-  computed: 0,
-  computed_by_prefill: 0,
-  computed_by_decode: 0,
-};
 
 /** Sources before any report: no token has one. */
-export const NO_SOURCES: TokenSources = {
+const NO_SOURCES: TokenSources = {
   ...{ device: 0, dram: 0, instance: 0, store_dram: 0, store_disk: 0, handoff: 0, computed: 0 },
 };
 
-/** Token counts of one request over all its attempts: output tokens, and where the prompt's KV came from. */
+/** Token counts of one request over all its attempts, folded from its events: output tokens, and where the prompt's KV came from. */
 export class RequestCounts {
-  readonly promptTokens: number;
-  outputTokens = 0;
-  /** Output tokens that belong to the reasoning; undefined when the output is not parsed for it. */
-  reasoningTokens: number | undefined;
-  /** Where the client has rewritten earlier text; undefined where the prompt continues nothing, or text as it was. */
-  rewritten: RewrittenText | undefined;
-  readonly attempts: AttemptEntry[] = [];
-  /** Notified when a prefill has ended. */
-  readonly #changed = new Condition();
+  /** Tokens of the prompt; 0 for a further sample, whose prompt is counted with the first. */
+  #promptTokens = 0;
+  #outputTokens = 0;
+  #reasoningTokens: number | undefined;
+  #rewritten: RewrittenText | undefined;
+  readonly #isSample: boolean;
+  readonly #attempts: AttemptEntry[] = [];
 
-  constructor(promptTokens: number) {
-    this.promptTokens = promptTokens;
+  /** `isSample`: whether the request is a further sample of a prompt. */
+  constructor(isSample: boolean) {
+    this.#isSample = isSample;
   }
 
-  /** Adds and returns the entry of a new attempt. */
-  begin(decode: string, reason: string, explained?: Explanation): AttemptEntry {
-    const explanation = this.attempts.length < MAX_EXPLAINED ? explained : undefined;
-    const attempt: AttemptEntry = { decode, reason, explanation, prefills: [], outcome: 'running', report: undefined };
-    if (this.attempts.length < MAX_ATTEMPTS) this.attempts.push(attempt);
-    return attempt;
+  get promptTokens(): number {
+    return this.#promptTokens;
+  }
+
+  get outputTokens(): number {
+    return this.#outputTokens;
+  }
+
+  /** Output tokens that belong to the reasoning; undefined when the output is not parsed for it. */
+  get reasoningTokens(): number | undefined {
+    return this.#reasoningTokens;
+  }
+
+  get attempts(): readonly AttemptEntry[] {
+    return this.#attempts;
+  }
+
+  /** Counts an event. */
+  apply(event: RequestEvent): void {
+    switch (event.kind) {
+      case 'token':
+        this.#outputTokens++;
+        break;
+      case 'reasoningToken':
+        this.#reasoningTokens = (this.#reasoningTokens ?? 0) + 1;
+        break;
+      case 'read':
+        if (!this.#isSample) this.#promptTokens = event.facts.promptTokens ?? this.#promptTokens;
+        if (event.facts.hasReasoning) this.#reasoningTokens ??= 0;
+        break;
+      case 'placed':
+        this.#begin(event);
+        break;
+      case 'prefill':
+        this.#change(event.attempt, ({ prefills }) => ({ prefills: replaced(prefills, event) }));
+        break;
+      case 'firstToken':
+        this.#change(event.attempt, () => ({ report: event.report }));
+        break;
+      case 'attempt':
+        this.#change(event.attempt, () => ({ outcome: event.outcome }));
+        break;
+      case 'rewritten':
+        this.#rewritten = event.rewritten;
+        break;
+      // These change no count.
+      case 'opened':
+      case 'placing':
+      case 'expected':
+      case 'waiting':
+      case 'rejected':
+      case 'missed':
+      case 'lost':
+      case 'ended':
+    }
+  }
+
+  /** Forgets the dearer ones of the placements that were not taken: thousands of requests are kept. */
+  thin(): void {
+    for (const [i, { explanation }] of this.#attempts.entries()) {
+      if (!explanation || explanation.alternatives.length <= OLD_ALTERNATIVES) continue;
+      const alternatives = explanation.alternatives.slice(0, OLD_ALTERNATIVES);
+      this.#change(i + 1, () => ({ explanation: { ...explanation, alternatives } }));
+    }
+  }
+
+  #begin({ decode, reason, explanation: explained }: PlacedEvent): void {
+    if (this.#attempts.length >= MAX_ATTEMPTS) return;
+    const explanation = this.#attempts.length < MAX_EXPLAINED ? explained : undefined;
+    this.#attempts.push({ decode, reason, explanation, prefills: [], outcome: 'running', report: undefined });
+  }
+
+  /** Changes the attempt of a number; does nothing for one that is not listed. */
+  #change(number: number, changed: (attempt: AttemptEntry) => Partial<AttemptEntry>): void {
+    const attempt = this.#attempts[number - 1];
+    if (attempt) this.#attempts[number - 1] = { ...attempt, ...changed(attempt) };
   }
 
   get isPrefilling(): boolean {
-    return this.attempts.some(({ prefills }) => prefills.some(({ outcome }) => outcome === 'running'));
-  }
-
-  /** Records the outcome of a prefill. */
-  prefilled(entry: PrefillEntry, outcome: string): void {
-    entry.outcome = outcome;
-    this.#changed.notify();
-  }
-
-  /** Resolves when no prefill runs, or when `signal` aborts. */
-  async prefillsEnded(signal: AbortSignal): Promise<void> {
-    await this.#changed.until(() => !this.isPrefilling, signal);
+    return this.#attempts.some(({ prefills }) => prefills.some(({ outcome }) => outcome === 'running'));
   }
 
   /**
@@ -103,9 +133,9 @@ export class RequestCounts {
    * of the first token that differs. Empty when there are none.
    */
   get lost(): LostTokens {
-    if (!this.rewritten) return {};
-    const { start, sameTokens, reusableTokens } = this.rewritten;
-    const numCached = this.promptTokens - this.tokens.computed;
+    if (!this.#rewritten) return {};
+    const { start, sameTokens, reusableTokens } = this.#rewritten;
+    const numCached = this.#promptTokens - this.tokens.computed;
     const numLost = reusableTokens - Math.max(sameTokens, numCached);
     return numLost > 0 ? { lost_tokens: numLost, rewritten_from: start } : {};
   }
@@ -118,10 +148,10 @@ export class RequestCounts {
   get sources(): TokenSources {
     const { computed, computed_by_decode: byDecode } = this.tokens;
     const counted = { handoff: computed - byDecode, computed: byDecode };
-    const report = this.attempts.find((attempt) => attempt.report)?.report;
+    const report = this.#attempts.find((attempt) => attempt.report)?.report;
     if (!report) return { ...NO_SOURCES, ...counted };
     const found = foundIn(report);
-    let left = this.promptTokens - computed;
+    let left = this.#promptTokens - computed;
     const take = (numTokens: number): number => {
       const taken = Math.min(numTokens, left);
       left -= taken;
@@ -137,16 +167,16 @@ export class RequestCounts {
     let fetched = 0;
     let byPrefill = 0;
     let first: Report | undefined;
-    for (const attempt of this.attempts) {
+    for (const attempt of this.#attempts) {
       first ??= attempt.report;
       fetched += attempt.report?.fetchedTokens ?? 0;
       for (const prefill of attempt.prefills) byPrefill += computedByPrefill(attempt, prefill);
     }
-    const byDecode = Math.min(this.promptTokens, first?.computedTokens ?? 0);
-    const computed = Math.min(this.promptTokens, byDecode + byPrefill);
+    const byDecode = Math.min(this.#promptTokens, first?.computedTokens ?? 0);
+    const computed = Math.min(this.#promptTokens, byDecode + byPrefill);
     return {
       // The number of cached tokens is unknown until the decode instance sends its first report.
-      cached: first ? this.promptTokens - computed : 0,
+      cached: first ? this.#promptTokens - computed : 0,
       ...{ fetched, computed, computed_by_prefill: byPrefill, computed_by_decode: byDecode },
     };
   }
@@ -162,6 +192,12 @@ export function computedByPrefill(
 ): number {
   if (outcome !== 'running' || !report) return computedTokens;
   return Math.max(computedTokens, Math.min(expectedTokens, report.sources?.handoff ?? expectedTokens));
+}
+
+/** Returns the prefills of an attempt with the one of an event. */
+function replaced(prefills: readonly PrefillEntry[], { index, entry }: PrefillEvent): readonly PrefillEntry[] {
+  if (index >= MAX_PREFILLS) return prefills;
+  return index < prefills.length ? prefills.with(index, entry) : [...prefills, entry];
 }
 
 /** Tokens that an instance found, as its report has them; one of an earlier version reports only how many it fetched. */

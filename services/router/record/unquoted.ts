@@ -21,5 +21,7 @@ export function unquoted(failure: unknown): unknown {
   const [pattern, kept] = QUOTING.find(([one]) => one.test(message)) ?? [];
   if (!pattern || kept === undefined) return failure;
   const { code = '' } = failure as { readonly code?: string };
-  return new Failure(isFailureCode(code) ? code : 'invalid_request', message.replace(pattern, kept));
+  // A copy: a part of a string holds the whole of it in memory.
+  const copy = Buffer.from(message.replace(pattern, kept)).toString();
+  return new Failure(isFailureCode(code) ? code : 'invalid_request', copy);
 }

@@ -10,7 +10,7 @@ import type {
 } from '../../../shared/protocol/messages.ts';
 import { packDigest, packTokens } from '../../../shared/protocol/packing.ts';
 import type { Chosen } from '../../../shared/placement/conductor.ts';
-import type { RequestTrace } from '../record/request_log.ts';
+import type { RequestTrace } from '../record/request_trace.ts';
 import type { InFlightRequest } from './in_flight_request.ts';
 
 interface AttemptMessagesOptions {
@@ -81,10 +81,13 @@ export function callContext(
 }
 
 /** Returns the span that a call is below: the router's own, without tracing here the client's. */
-function spanFields({ id, names, spans }: RequestTrace): Pick<RequestContext, 'traceId' | 'parentSpan' | 'traceFlags'> {
+function spanFields({
+  id,
+  record,
+  spans,
+}: RequestTrace): Pick<RequestContext, 'traceId' | 'parentSpan' | 'traceFlags'> {
   if (spans) return spans.wire;
-  const { parent } = names;
-  const traceId = names.traceId ?? id;
+  const { parent, traceId = id } = record.facts.names;
   return parent ? { traceId, parentSpan: parent.spanId, traceFlags: parent.flags } : { traceId };
 }
 

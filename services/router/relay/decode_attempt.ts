@@ -11,7 +11,7 @@ import { AsyncQueue } from '../../../shared/base/async_queue.ts';
 import type { Random } from '../../../shared/base/random.ts';
 import { linkSignals, DONE } from '../../../shared/base/signal.ts';
 import type { Network } from '../../../shared/net/network.ts';
-import type { DecodeReply, DecodeRequest, Source, SampledMessage } from '../../../shared/protocol/messages.ts';
+import type { DecodeReply, DecodeRequest, Report, Source, SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { MembersView } from '../../../shared/placement/members_view.ts';
 import type { Instance } from '../../../shared/placement/instance.ts';
 import type { Chosen, Conductor } from '../../../shared/placement/conductor.ts';
@@ -24,7 +24,7 @@ import type { InFlightRequest } from './in_flight_request.ts';
 import { PlacedCall } from './placed_call.ts';
 import { runPlacedPrefill, type PlacedPrefill, type PrefillingAttempt } from './placed_prefill.ts';
 import type { FullBlocks } from './request_chain.ts';
-import type { AttemptEntry } from '../record/request_counts.ts';
+import { TOKEN } from '../record/request_events.ts';
 import type { Placed } from './sample_group.ts';
 
 /** Prefills placed for one attempt; after that the decode instance computes what is left. */
@@ -71,7 +71,8 @@ export class DecodeAttempt {
   /** The request's tokens when the attempt began: the prompt and the output so far. */
   readonly #tokens: Uint32Array;
   readonly #messages: AttemptMessages;
-  readonly #attempt: AttemptEntry;
+  /** Number of the attempt, from 1. */
+  readonly #number: number;
   readonly #ended = new AbortController();
   #numPrefills = 0;
   #numMissing = 0;
@@ -102,9 +103,10 @@ export class DecodeAttempt {
     this.#sources = chosen.decodeSources;
     // With prompt log-probabilities every prompt row is computed, so held blocks save nothing.
     const heldTokens = inFlight.generation.promptLogprobs ? 0 : chosen.heldTokens;
-    inFlight.trace.placed(heldTokens, chosen.explanation?.prediction);
-    inFlight.trace.spans?.placed(chosen.decode.member.name, chosen.reason);
-    this.#attempt = inFlight.generation.counts.begin(chosen.decode.member.name, chosen.reason, chosen.explanation);
+    const { decode, reason, explanation, prefill } = chosen;
+    const placed = { decode: decode.member.name, reason, explanation, heldTokens, isPrefilling: Boolean(prefill) };
+    inFlight.trace.emit({ kind: 'placed', ...placed });
+    this.#number = inFlight.numAttempts;
   }
 
   async *run(signal: AbortSignal): AsyncGenerator<GeneratedToken> {
@@ -117,13 +119,14 @@ export class DecodeAttempt {
     const link = linkSignals(signal, instance.lost.signal);
     const options = { signal: link.signal, timeoutMs: this.#messages.timeoutMs };
     const replies = this.#options.network.open(address, 'decode', requests, options);
+    let outcome = 'running';
+    let report: Report | undefined;
     try {
       requests.push({ start: this.#messages.start(chosen, call.placement) });
       explainMisses(this.#options, {
         ...{ trace, chain, chosen, promptTokens: generation.promptTokens },
         isComputingAll: generation.promptLogprobs !== undefined,
       });
-      trace.phase = chosen.prefill ? 'prefilling' : 'loading';
       this.#watchSources(requests, chosen.prefillSources);
       if (chosen.prefill) {
         call.fetch(chosen.decodeSources);
@@ -134,25 +137,26 @@ export class DecodeAttempt {
         if (reply.prompt) this.#applyPrompt(reply.prompt.tokens);
         // R1: drop a token that arrives twice, before it is counted.
         if (!reply.sampled || reply.sampled.position < this.#tokens.length + this.#numTokens) continue;
+        if (this.#numTokens === 0) report = reply.report ?? undefined;
         const generated = this.#applyToken(reply, reply.sampled);
         if (generated.finish) {
-          this.#attempt.outcome = 'finished';
+          outcome = 'finished';
           this.#learn('tbtMs');
         }
         yield generated;
       }
-      if (this.#attempt.outcome === 'running') this.#attempt.outcome = 'ended before the last token';
+      if (outcome === 'running') outcome = 'ended before the last token';
     } catch (error) {
-      this.#attempt.outcome = signal.aborted ? 'cancelled' : asFailure(error).message;
+      outcome = signal.aborted ? 'cancelled' : asFailure(error).message;
       throw error;
     } finally {
       // The consumer stopped reading: the client disconnected, or a stop string matched.
-      if (this.#attempt.outcome === 'running') this.#attempt.outcome = signal.aborted ? 'cancelled' : 'stopped';
-      trace.spans?.attemptEnded(this.#attempt.outcome);
+      if (outcome === 'running') outcome = signal.aborted ? 'cancelled' : 'stopped';
+      trace.emit({ kind: 'attempt', attempt: this.#number, outcome });
       call.end();
       this.#unwatch();
       link.release();
-      if (this.#attempt.outcome === 'finished') void this.#restOfPrefill();
+      if (outcome === 'finished') void this.#restOfPrefill(report);
       else this.#ended.abort();
       requests.end();
       void replies.return?.();
@@ -169,9 +173,9 @@ export class DecodeAttempt {
    * Ends the attempt after its last prefill. When all blocks have arrived, the prefill is about to end; aborted now, its last blocks
    * would not stay on its device, and its computed tokens would not be counted. The client already has its last token.
    */
-  async #restOfPrefill(): Promise<void> {
+  async #restOfPrefill(report: Report | undefined): Promise<void> {
     const { clock } = this.#options;
-    const { cachedTokens = 0, fetchedTokens = 0 } = this.#attempt.report ?? {};
+    const { cachedTokens = 0, fetchedTokens = 0 } = report ?? {};
     if (this.#prefilling && !this.#unwanted.signal.aborted && cachedTokens + fetchedTokens >= this.#numFull) {
       const waiting = new AbortController();
       await Promise.race([this.#prefilling, clock.sleep(REST_MS, waiting.signal)]);
@@ -188,11 +192,11 @@ export class DecodeAttempt {
 
   /** Lets later predictions know how this request's time compares with what the policy predicted. */
   #learn(time: 'ttftMs' | 'tbtMs'): void {
-    const { trace } = this.#inFlight;
+    const { record, elapsedMs } = this.#inFlight.trace;
     const prediction = this.#chosen.explanation?.uncorrected;
-    const ms = trace.measured[time];
+    const ms = record.measured(elapsedMs)[time];
     // Further samples of a prompt start behind the first one's.
-    if (prediction && ms !== undefined && trace.sampleOf === undefined)
+    if (prediction && ms !== undefined && record.sampleOf === undefined)
       this.#options.conductor.correction.learn(time, prediction, ms);
   }
 
@@ -200,15 +204,14 @@ export class DecodeAttempt {
     const { trace, generation } = this.#inFlight;
     if (this.#numTokens === 0) {
       this.#call?.computed();
-      this.#attempt.report = reply.report ?? undefined;
-      if (reply.report) this.#options.conductor.learn(this.#chosen.decode, reply.report);
-      if (trace.ttftMs === undefined) {
-        trace.firstToken(this.#attempt.report);
-        this.#learn('ttftMs');
-      }
-      trace.phase = 'decoding';
+      const report = reply.report ?? undefined;
+      if (report) this.#options.conductor.learn(this.#chosen.decode, report);
+      const isFirst = trace.record.ttftMs === undefined;
+      trace.emit({ kind: 'firstToken', attempt: this.#number, report, isFirst });
+      if (isFirst) this.#learn('ttftMs');
     }
-    generation.counts.outputTokens++;
+    // The one token of a prompt that is wanted alone is no output.
+    if (!generation.isPromptOnly) trace.emit(TOKEN);
     this.#numTokens++;
     const finish = reply.finishReason === 'stop' || reply.finishReason === 'length' ? reply.finishReason : undefined;
     return { sampled, finish };
@@ -228,7 +231,7 @@ export class DecodeAttempt {
     const { tokens = 0, patienceMs = 0 } = second ?? {};
     const attempt: PrefillingAttempt = {
       ...{ ...this.#options, inFlight: this.#inFlight, messages: this.#messages, keys: this.#blocks.keys },
-      ...{ entry: this.#attempt, ended: this.#ended.signal },
+      ...{ number: this.#number, ended: this.#ended.signal },
     };
     const run = (part: PlacedPrefill): Promise<void> => runPlacedPrefill(part, attempt);
     const round = this.#numMissing;
@@ -293,7 +296,7 @@ export class DecodeAttempt {
     // Abort the previous round's prefill: no fetch waits for its blocks any more.
     this.#unwanted.abort();
     this.#excludeHolderOf(block);
-    trace.note(`${decode.member.name} misses blocks from ${block}: ${reason}`);
+    trace.emit({ kind: 'missed', instance: decode.member.name, block, reason });
     const asked = {
       requestId: trace.id,
       numTokens,
@@ -312,7 +315,6 @@ export class DecodeAttempt {
       requests.push({ more: { sources: this.#sources, maxSelfCompute: numTokens } });
       return;
     }
-    trace.phase = 'prefilling';
     this.#sources = placement.decodeSources;
     this.#watchSources(requests, placement.prefillSources);
     this.#prefilling = this.#prefillAll(requests, placement.prefill, placement);

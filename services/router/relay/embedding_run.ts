@@ -22,13 +22,11 @@ import type { Origin } from './generation.ts';
 import { explainMisses } from './explained_misses.ts';
 import { PlacedCall } from './placed_call.ts';
 import { NO_BLOCKS, RequestChain, type FullBlocks } from './request_chain.ts';
-import type { RequestCounts } from '../record/request_counts.ts';
-import type { RequestTrace } from '../record/request_log.ts';
+import type { RequestTrace } from '../record/request_trace.ts';
 import { MAX_IDLE_ATTEMPTS, MAX_PAUSE_MS, PAUSE_MS, retryAfter, untilPlaced, type RetryState } from './retry.ts';
 
 /** One prompt whose embedding is wanted. */
 export interface Embedding {
-  readonly counts: RequestCounts;
   readonly origin: Origin;
   readonly promptTokens: Uint32Array;
   readonly scope: CacheScope;
@@ -80,13 +78,14 @@ export class EmbeddingRun {
 
   async #untilComputed(): Promise<Float32Array> {
     for (let numIdle = 0; numIdle < MAX_IDLE_ATTEMPTS;) {
-      this.#state.trace.spans?.placing({});
+      this.#state.trace.emit({ kind: 'placing' });
       const chosen = await untilPlaced(this.#options, this.#state, (retryAvoided) => this.#decide(retryAvoided));
       try {
         return await this.#attempt(chosen);
       } catch (error) {
         const failure = await retryAfter(error, this.#options, this.#state, chosen.decode);
-        this.#state.trace.note(`${chosen.decode.member.name} failed: ${failure.message}`);
+        const instance = chosen.decode.member.name;
+        this.#state.trace.emit({ kind: 'lost', instance, message: failure.message });
         if (failure.code !== 'overloaded') numIdle++;
       }
     }
@@ -114,10 +113,9 @@ export class EmbeddingRun {
     const { network, clock, view, conductor } = this.#options;
     const { trace, signal, untilMs } = this.#state;
     this.#numAttempts++;
-    trace.placed(heldTokens, explanation?.prediction);
-    trace.spans?.placed(instance.member.name, reason);
-    trace.phase = 'prefilling';
-    const entry = this.#embedding.counts.begin(instance.member.name, reason, explanation);
+    const attempt = this.#numAttempts;
+    const placed = { decode: instance.member.name, reason, explanation, heldTokens, isPrefilling: true };
+    trace.emit({ kind: 'placed', ...placed });
     explainMisses(this.#options, {
       ...{ trace, chain: this.#chain, chosen, promptTokens: this.#embedding.promptTokens },
       isComputingAll: this.#embedding.pooling === Pooling.MEAN,
@@ -132,22 +130,22 @@ export class EmbeddingRun {
     };
     for (const { lost } of holders) lost.signal.addEventListener('abort', giveUp, { once: true });
     const timeoutMs = Math.max(1, Math.ceil(untilMs - clock.nowMs()));
+    let outcome = 'running';
     try {
       const request = this.#request(sources, call.placement, timeoutMs);
       const options = { signal: link.signal, timeoutMs };
       const { values, report } = await askOnce(network, instance.member.address, 'embed', request, options);
-      entry.report = report ?? undefined;
-      entry.outcome = 'finished';
       if (report) conductor.learn(instance, report);
-      trace.firstToken(entry.report);
+      trace.emit({ kind: 'firstToken', attempt, report: report ?? undefined, isFirst: true });
+      outcome = 'finished';
       return unpackFloats(values);
     } catch (error) {
-      entry.outcome = signal.aborted ? 'cancelled' : asFailure(error).message;
+      outcome = signal.aborted ? 'cancelled' : asFailure(error).message;
       throw error;
     } finally {
       for (const { lost } of holders) lost.signal.removeEventListener('abort', giveUp);
       call.end();
-      trace.spans?.attemptEnded(entry.outcome);
+      trace.emit({ kind: 'attempt', attempt, outcome });
       link.release();
     }
   }

@@ -16,7 +16,8 @@ export function expectedTokens(lengths: LengthPredictor, request: Features): num
   if (generation.isPromptOnly) return 1;
   const predicted = lengths.predict(featuresOf(placed(request)));
   // Only the first prediction is compared with the answer: later ones know a part of it.
-  if (numDone === 0) trace.expected.outputTokens ??= predicted;
+  if (numDone === 0 && trace.record.expected.outputTokens === undefined)
+    trace.emit({ kind: 'expected', outputTokens: predicted });
   return Math.max(1, Math.round(predicted) - numDone);
 }
 
@@ -30,7 +31,7 @@ export function learnLength(lengths: LengthPredictor, request: Features): void {
   const { generation, tokens, trace } = request;
   const outputTokens = tokens.length - generation.promptTokens.length;
   if (outputTokens === 0 || generation.isPromptOnly) return;
-  const outcome = trace.attempts.at(-1)?.outcome;
+  const outcome = trace.record.counts.attempts.at(-1)?.outcome;
   const isCut = outputTokens >= maxTokensOf(request) || (outcome !== 'finished' && outcome !== 'stopped');
   lengths.learn(featuresOf(placed(request)), outputTokens, isCut);
 }
@@ -39,7 +40,8 @@ function maxTokensOf({ generation }: Pick<Features, 'generation'>): number {
   return Math.max(1, generation.request.maxLength - generation.promptTokens.length);
 }
 
-function placed({ generation, chain, trace: { endpoint } }: Features): Unplaced {
+function placed({ generation, chain, trace }: Features): Unplaced {
+  const { endpoint } = trace.record;
   return { generation, chain, endpoint, isConstrained: Boolean(generation.request.constraint) };
 }
 

@@ -1,9 +1,9 @@
-/** Notes in a request's trace why tokens of its prompt are computed. */
+/** Records of a request why tokens of its prompt are computed. */
 import type { MembersView } from '../../../shared/placement/members_view.ts';
 import type { Chosen } from '../../../shared/placement/conductor.ts';
 import type { MissReasons } from '../record/miss_reasons.ts';
 import type { RequestChain } from './request_chain.ts';
-import type { RequestTrace } from '../record/request_log.ts';
+import type { RequestTrace } from '../record/request_trace.ts';
 
 /** A prompt as it was placed. */
 interface ExplainedPrompt {
@@ -33,11 +33,15 @@ export function explainMisses(
 ): void {
   const { held, heldTokens, decodeSources, prefillSources, second } = chosen;
   const { model } = view;
-  if (!misses || !model || !held || !chain.root || trace.expected.misses) return;
+  if (!misses || !model || !held || !chain.root || trace.record.expected.misses) return;
   onLookup?.(chain.keys);
-  trace.expected.misses = misses.classify({
-    ...{ tokens: promptTokens, blockSize: model.format.blockSize, root: chain.root, keys: chain.keys },
+  const found = misses.classify({
+    tokens: promptTokens,
+    blockSize: model.format.blockSize,
+    root: chain.root,
+    keys: chain.keys,
     ...(isComputingAll ? { held: undefined, heldTokens: 0 } : { held, heldTokens }),
     sources: [...decodeSources, ...prefillSources, ...(second?.sources ?? [])],
   });
+  trace.emit({ kind: 'expected', misses: found });
 }

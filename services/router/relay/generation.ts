@@ -1,7 +1,6 @@
 /** One prompt of a request with its parameters, for relay, placement and text. */
 import type { SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { Request } from '../../../shared/protocol/request.ts';
-import type { RequestCounts } from '../record/request_counts.ts';
 import type { SampleGroup } from './sample_group.ts';
 import type { TextStreamOptions } from '../../../shared/text/text_stream.ts';
 
@@ -17,8 +16,6 @@ export interface Origin {
 
 /** One prompt with its parameters, in the form that relay, placement and text need. */
 export interface Generation {
-  /** Token counts of the attempts, for the usage of the answer. */
-  readonly counts: RequestCounts;
   readonly origin: Origin;
   readonly promptTokens: Uint32Array;
   /** Whether the client sent the prompt as token ids; false where it is left out. */

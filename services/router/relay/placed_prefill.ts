@@ -4,7 +4,7 @@ import { asFailure, type Failure } from '../../../shared/base/failure.ts';
 import type { Random } from '../../../shared/base/random.ts';
 import { linkSignals } from '../../../shared/base/signal.ts';
 import type { Network } from '../../../shared/net/network.ts';
-import type { Report, Source } from '../../../shared/protocol/messages.ts';
+import type { PrefillReply, Source } from '../../../shared/protocol/messages.ts';
 import type { Instance } from '../../../shared/placement/instance.ts';
 import { NO_WORK, type PlacedWork } from '../../../shared/placement/open_placements.ts';
 import type { Conductor } from '../../../shared/placement/conductor.ts';
@@ -12,7 +12,7 @@ import type { AttemptMessages } from './attempt_messages.ts';
 import type { InFlightRequest } from './in_flight_request.ts';
 import { PlacedCall } from './placed_call.ts';
 import { runPrefill } from './prefill_run.ts';
-import type { AttemptEntry, PrefillEntry } from '../record/request_counts.ts';
+import type { PrefillEntry, PrefillEvent } from '../record/request_events.ts';
 
 /** One Prefill call of an attempt. */
 export interface PlacedPrefill {
@@ -41,7 +41,8 @@ export interface PrefillingAttempt {
   readonly messages: AttemptMessages;
   /** Keys of the full blocks before the tail, two words each. */
   readonly keys: Int32Array;
-  readonly entry: AttemptEntry;
+  /** Number of the attempt, from 1. */
+  readonly number: number;
   /** Aborts when the attempt ends. */
   readonly ended: AbortSignal;
 }
@@ -53,46 +54,53 @@ export interface PrefillingAttempt {
 export async function runPlacedPrefill(part: PlacedPrefill, attempt: PrefillingAttempt): Promise<void> {
   const { instance, sources, work, expectedTokens, heldTokens, patienceMs, unwanted, onFailed } = part;
   const { network, clock, random, conductor, messages, inFlight, ended } = attempt;
-  const { trace, excluded, generation } = inFlight;
-  const { counts } = generation;
+  const { trace, excluded } = inFlight;
   const { name } = instance.member;
-  const entry: PrefillEntry = {
-    ...{ name, readyTokens: 0, computedTokens: 0, expectedTokens, outcome: 'running', report: undefined },
+  let entry: PrefillEntry = {
+    name,
+    readyTokens: 0,
+    computedTokens: 0,
+    expectedTokens,
+    outcome: 'running',
+    report: undefined,
   };
-  attempt.entry.prefills.push(entry);
+  const index = trace.record.counts.attempts[attempt.number - 1]?.prefills.length ?? 0;
+  const record = (changed: Partial<PrefillEntry>, why?: Pick<PrefillEvent, 'again' | 'failure'>): void => {
+    entry = { ...entry, ...changed };
+    trace.emit({ kind: 'prefill', attempt: attempt.number, index, entry, ...why });
+  };
+  record({});
   const link = linkSignals(ended, unwanted.signal, instance.lost.signal);
   const call = new PlacedCall(conductor, instance, work ?? NO_WORK).promise(attempt.keys, heldTokens, sources);
   try {
     const request = messages.prefill(sources, call.placement, patienceMs);
-    const onReport = (report: Report): void => {
-      entry.report = report;
-      conductor.learn(instance, report);
+    const onReply = ({ numReady: readyTokens, numRun: computedTokens, report }: PrefillReply): void => {
+      record({ readyTokens, computedTokens, report: report ?? entry.report });
+      if (report) conductor.learn(instance, report);
     };
     const onAgain = ({ message }: Failure): void => {
-      trace.note(`prefill ${name} is asked again: ${message}`);
+      record({}, { again: message });
     };
     await runPrefill(
       {
-        ...{ network, clock, random, instance, request, entry, onReport, onAgain },
+        ...{ network, clock, random, instance, request, onReply, onAgain },
         timeoutMs: messages.timeoutMs,
       },
       link.signal,
     );
-    counts.prefilled(entry, 'finished');
-    if (trace.phase === 'prefilling') trace.phase = 'loading';
+    record({ outcome: 'finished' });
   } catch (error) {
     const failure = asFailure(error);
     // A process that dies breaks its prefill and the fetches from it, in any order: its prefill has failed, also when the decode
     // instance has reported missing blocks in the meantime.
     const isLost = failure.retry === 'elsewhere';
     if (ended.aborted || (unwanted.signal.aborted && !isLost)) {
-      counts.prefilled(entry, 'cancelled');
+      record({ outcome: 'cancelled' });
       return;
     }
     excluded.failed(instance);
     if (failure.code === 'instance_lost') instance.failed(failure.message);
-    trace.note(`prefill ${name} failed at ${entry.readyTokens} tokens: ${failure.message}`);
-    counts.prefilled(entry, `failed: ${failure.message}`);
+    record({ outcome: `failed: ${failure.message}` }, { failure: failure.message });
     // The stream of a dead holder ends by itself, but fetches from a silent one would keep waiting.
     if (!unwanted.signal.aborted) onFailed?.();
   } finally {

@@ -7,9 +7,8 @@ import type { Clock } from '../../../shared/base/clock.ts';
 import { asFailure, Failure } from '../../../shared/base/failure.ts';
 import type { Random } from '../../../shared/base/random.ts';
 import { ask, type Network } from '../../../shared/net/network.ts';
-import type { PrefillRequest, Report } from '../../../shared/protocol/messages.ts';
+import type { PrefillReply, PrefillRequest } from '../../../shared/protocol/messages.ts';
 import type { Instance } from '../../../shared/placement/instance.ts';
-import type { PrefillEntry } from '../record/request_counts.ts';
 
 /** Milliseconds before a busy instance is called again: the first pause, which doubles each time up to the longest. */
 const BUSY_PAUSE_MS = 20;
@@ -25,9 +24,8 @@ export interface PrefillJob {
   readonly instance: Instance;
   readonly request: PrefillRequest;
   readonly timeoutMs: number;
-  /** Progress of this prefill, which usage counts and the request log read. */
-  readonly entry: PrefillEntry;
-  readonly onReport: (report: Report) => void;
+  /** Called with each answer: how far the prefill has come. */
+  readonly onReply: (reply: PrefillReply) => void;
   /** Called once, with the failure, before the first retry. */
   readonly onAgain: (failure: Failure) => void;
 }
@@ -57,13 +55,8 @@ export async function runPrefill(job: PrefillJob, over: AbortSignal): Promise<vo
   }
 }
 
-async function once(
-  { network, instance, request, timeoutMs, entry, onReport }: PrefillJob,
-  over: AbortSignal,
-): Promise<void> {
+async function once({ network, instance, request, timeoutMs, onReply }: PrefillJob, over: AbortSignal): Promise<void> {
   for await (const reply of ask(network, instance.member.address, 'prefill', request, { signal: over, timeoutMs })) {
-    entry.readyTokens = reply.numReady;
-    entry.computedTokens = reply.numRun;
-    if (reply.report) onReport(reply.report);
+    onReply(reply);
   }
 }

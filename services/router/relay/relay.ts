@@ -21,8 +21,7 @@ import type { InFlightRequest } from './in_flight_request.ts';
 import { neededLength } from './needed_length.ts';
 import { preview, type Preview, type PreviewedRequest } from './preview.ts';
 import { NO_BLOCKS, RequestChain } from './request_chain.ts';
-import type { RequestTrace } from '../record/request_log.ts';
-import { samplingAttributes } from '../record/request_spans.ts';
+import type { RequestTrace } from '../record/request_trace.ts';
 import { goneFailure, MAX_IDLE_ATTEMPTS, MAX_PAUSE_MS, PAUSE_MS, retryAfter, untilPlaced } from './retry.ts';
 import { RewrittenTextFinder } from './rewritten_text.ts';
 import type { Placed } from './sample_group.ts';
@@ -101,7 +100,7 @@ export class Relay {
   /** Runs one attempt. Returns true when the request is finished, false when another attempt may help. @throws Failure when none can. */
   async *#attempt(inFlight: InFlightRequest): AsyncGenerator<GeneratedToken, boolean> {
     const { generation, tokens, excluded, trace, signal } = inFlight;
-    trace.spans?.placing(samplingAttributes(generation.request));
+    trace.emit({ kind: 'placing' });
     const placed = await this.#place(inFlight);
     const { chosen } = placed;
     const { name } = chosen.decode.member;
@@ -124,18 +123,17 @@ export class Relay {
       throw new Failure('instance_lost', `${name} ended the stream before the last token`);
     } catch (error) {
       const failure = await retryAfter(error, { ...this.#options, order: this.#order }, inFlight, chosen.decode);
-      const numDone = tokens.length - generation.promptTokens.length;
-      trace.note(`${name} failed after ${numDone} tokens: ${failure.message}`);
+      const outputTokens = tokens.length - generation.promptTokens.length;
+      trace.emit({ kind: 'lost', instance: name, outputTokens, message: failure.message });
       return false;
     }
   }
 
   /** Places the request, together with the other samples of its prompt. @throws Failure as {@link #decide} does. */
   #place(inFlight: InFlightRequest): Promise<Placed> {
-    const { generation, tokens, chain, excluded, trace, signal } = inFlight;
+    const { generation, tokens, chain, excluded, signal } = inFlight;
     const lead = (): Promise<Placed> => this.#decide(inFlight);
     if (!generation.group) return lead();
-    trace.phase = 'placing';
     return generation.group.place(inFlight, {
       lead,
       mayFollow: (decode) =>
@@ -180,7 +178,7 @@ export class Relay {
         maxLength: neededLength(view, inFlight.generation, tokens.length),
         ...{ keys: isReading ? NO_BLOCKS.keys : blocks.keys, hashes: blocks.hashes },
         ...{ outputTokens: expectedTokens(lengths, inFlight), waitedMs: trace.elapsedMs },
-        ...{ targets: trace.expected.targets, isBegun: inFlight.numAttempts > 0 },
+        ...{ targets: trace.record.facts.targets, isBegun: inFlight.numAttempts > 0 },
         numericsClass: inFlight.numericsClass,
       });
     });

@@ -10,7 +10,7 @@ import type { Chosen, Outcome } from '../../../shared/placement/conductor.ts';
 import { RejectedFailure } from '../conductor/rejected_failure.ts';
 import type { Exclusions } from './exclusions.ts';
 import type { BusyOrder, Ranked } from './busy_order.ts';
-import type { RequestTrace } from '../record/request_log.ts';
+import type { RequestTrace } from '../record/request_trace.ts';
 
 /**
  * Upper bound of consecutive failed attempts without a new token (P1). Attempts at busy instances do not count: they go on until the
@@ -45,8 +45,8 @@ interface Host {
 }
 
 /**
- * Asks `decide` until the request is placed. Waits, until the request's deadline, for an expected instance, and notes the wait in the
- * trace. @throws Failure when the request is aborted, rejected or past its deadline; an earlier attempt's failure replaces the last
+ * Asks `decide` until the request is placed. Waits, until the request's deadline, for an expected instance, and records the wait.
+ * @throws Failure when the request is aborted, rejected or past its deadline; an earlier attempt's failure replaces the last
  * two.
  */
 export async function untilPlaced(
@@ -55,7 +55,6 @@ export async function untilPlaced(
   decide: (retryAvoided: boolean) => Promise<Outcome>,
 ): Promise<Chosen> {
   const { trace, signal } = state;
-  trace.phase = 'placing';
   let [isWaiting, retryAvoided] = [false, false];
   for (;;) {
     await order.turn(state.ranked, signal);
@@ -68,26 +67,22 @@ export async function untilPlaced(
       );
     const outcome = await decide(retryAvoided);
     if (outcome.kind === 'reject') throw state.last ?? rejected(outcome, trace);
-    if (outcome.kind === 'place') {
-      if (outcome.chosen.explanation?.isLate) trace.note('misses a target by its own work alone, and is served');
-      return outcome.chosen;
-    }
+    if (outcome.kind === 'place') return outcome.chosen;
     if (outcome.why === 'all are avoided') {
       // No other instance is left: retry those that failed or were busy, after a pause.
       await pause(clock, random, outcome.forMs, signal);
       retryAvoided = true;
       continue;
     }
-    if (!isWaiting) trace.note('waits for a decode instance');
+    if (!isWaiting) trace.emit({ kind: 'waiting' });
     [isWaiting, retryAvoided] = [true, false];
-    trace.phase = 'waiting';
     await view.changed(Math.min(leftMs, outcome.forMs), signal);
   }
 }
 
 /** Returns the failure of a refused request, and shows the refusal in its trace. */
 function rejected({ code, message, rejection }: Extract<Outcome, { kind: 'reject' }>, trace: RequestTrace): Failure {
-  trace.expected.rejection = rejection;
+  trace.emit({ kind: 'rejected', rejection });
   const { reason = 'no_instance', retryAfterMs } = rejection ?? {};
   return new RejectedFailure(code, message, { reason, retryAfterMs });
 }

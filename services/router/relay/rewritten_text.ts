@@ -1,5 +1,5 @@
 /**
- * Compares each prompt with the recent sequences of its model while the decode instance works on it, and notes in its counts where the
+ * Compares each prompt with the recent sequences of its model while the decode instance works on it, and records where the
  * client has rewritten earlier text. Placement and results depend on nothing here.
  */
 import type { Clock } from '../../../shared/base/clock.ts';
@@ -25,9 +25,9 @@ export class RewrittenTextFinder {
     this.#options = options;
   }
 
-  /** Compares the prompt of a request that was just placed, and notes the result in its counts. */
+  /** Compares the prompt of a request that was just placed, and records the result. */
   async compare(inFlight: InFlightRequest, { heldTokens }: Chosen): Promise<void> {
-    const { generation, chain, excluded } = inFlight;
+    const { generation, chain, excluded, trace } = inFlight;
     const { view, conductor, clock } = this.#options;
     const { format } = view.model ?? {};
     const { root } = chain;
@@ -49,11 +49,8 @@ export class RewrittenTextFinder {
       numPrefillBlocks(tokens.length, blockSize),
       numKeys === 0 || numHeld < numKeys ? numHeld : numPrefillBlocks(earlier.tokens.length, blockSize),
     );
-    generation.counts.rewritten = {
-      start,
-      sameTokens: Math.floor(start / blockSize) * blockSize,
-      reusableTokens: numFull * blockSize,
-    };
+    const sameTokens = Math.floor(start / blockSize) * blockSize;
+    trace.emit({ kind: 'rewritten', rewritten: { start, sameTokens, reusableTokens: numFull * blockSize } });
   }
 
   /** Remembers the tokens of a request that has ended, with its output. */
@@ -68,6 +65,6 @@ export class RewrittenTextFinder {
 }
 
 /** Whether a request has a prompt of its own: further samples of a prompt have none, and a prompt alone is no turn of a chat. */
-function isCompared({ generation }: InFlightRequest): boolean {
-  return !generation.isPromptOnly && generation.counts.promptTokens > 0;
+function isCompared({ generation, trace }: InFlightRequest): boolean {
+  return !generation.isPromptOnly && trace.record.sampleOf === undefined;
 }

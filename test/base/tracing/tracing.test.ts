@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { describe, test } from 'vitest';
-import { systemClock, type Clock } from '../../../shared/base/clock.ts';
+import { systemClock } from '../../../shared/base/clock.ts';
 import { Failure } from '../../../shared/base/failure.ts';
 import { newId } from '../../../shared/base/identity.ts';
 import { silentLog, type Log } from '../../../shared/base/log.ts';
@@ -16,14 +16,16 @@ import {
   sampler,
   type Span,
   type SpanContext,
-  type Tracing,
 } from '../../../shared/base/tracing/tracing.ts';
 import type { Handler } from '../../../shared/net/network.ts';
 import { traced } from '../../../shared/node/traced_handlers.ts';
 import type { DecodeReply, DecodeRequest, RequestContext } from '../../../shared/protocol/messages.ts';
-import { RequestLog } from '../../../services/router/record/request_traces.ts';
+import { requestJson } from '../../../services/router/record/request_json.ts';
+import { RequestLog } from '../../../services/router/record/request_log.ts';
+import { SpanRecorder } from '../../support/span_recorder.ts';
 import { SpanReceiver } from '../../support/span_receiver.ts';
 import { PATIENCE_MS } from '../../support/until.ts';
+import { placedAt } from '../../support/request_events.ts';
 import { kindOf } from '../../support/request_kind.ts';
 
 const TRACE = '0af7651916cd43dd8448eb211c80319c';
@@ -155,62 +157,34 @@ describe('spans that are lost', () => {
   });
 });
 
-/** Tracing that keeps its spans, and a clock that a test advances. */
-class Recorder implements Tracing {
-  readonly spans: Span[] = [];
-  nowMs = 1_000;
-  #next = 1;
-  readonly clock = { ...systemClock, nowMs: () => this.nowMs, wallMs: () => 0 } satisfies Clock;
-
-  newSpanId(): string {
-    return `span-${this.#next++}`;
-  }
-
-  begin(parent: SpanContext | undefined): SpanContext {
-    return { traceId: parent?.traceId ?? 'new', spanId: this.newSpanId(), flags: parent?.flags ?? 1 };
-  }
-
-  record(span: Span): void {
-    this.spans.push(span);
-  }
-
-  close(): Promise<void> {
-    return Promise.resolve();
-  }
-
-  /** Names of the spans with start and end since the beginning, in ms. */
-  get times(): string[] {
-    return this.spans.map(({ name, startMs, endMs }) => `${name} ${startMs - 1_000}-${endMs - 1_000}`);
-  }
-}
-
 describe('a request at the router', () => {
   const names = { clientId: undefined, traceId: TRACE, parent: { traceId: TRACE, spanId: SPAN, flags: 1 } };
 
   test('has spans of its parts and of each attempt, below that of the client', () => {
-    const recorder = new Recorder();
-    const log = new RequestLog(recorder.clock, () => undefined, 8, recorder);
+    const recorder = new SpanRecorder();
+    const log = new RequestLog(recorder.clock, [], 8, recorder);
     const trace = log.open('r1', kindOf('/v1/chat/completions'), names);
-    trace.model = 'harbour';
+    const sampling = { temperature: 0.5, topP: 1, topK: 0 };
+    trace.emit({ kind: 'read', facts: { model: 'harbour', sampling } });
     const { spans } = trace;
     assert(spans);
     const wait = (ms: number): number => (recorder.nowMs += ms);
     wait(3);
-    spans.placing({ 'gen_ai.request.temperature': 0.5 });
+    trace.emit({ kind: 'placing' });
     wait(2);
-    spans.placed('decode-1', 'least load');
+    trace.emit(placedAt('decode-1', { reason: 'least load' }));
     const first = spans.wire;
     wait(20);
-    spans.attemptEnded('decode-1 was lost');
+    trace.emit({ kind: 'attempt', attempt: 1, outcome: 'decode-1 was lost' });
     wait(5);
-    spans.placing({});
+    trace.emit({ kind: 'placing' });
     wait(1);
-    spans.placed('decode-2', 'failover');
+    trace.emit(placedAt('decode-2', { reason: 'failover' }));
     const second = spans.wire;
     wait(10);
-    trace.firstToken(undefined);
+    trace.emit({ kind: 'firstToken', attempt: 2, report: undefined, isFirst: true });
     wait(30);
-    log.close(trace, 'finished', 'stop');
+    trace.end('finished', 'stop');
     assert.deepEqual(recorder.times, [
       ...['tokenise 0-3', 'place 3-5', 'attempt 5-25', 'retry 25-30', 'place 30-31', 'attempt 31-71'],
       'chat harbour 0-71',
@@ -240,25 +214,22 @@ describe('a request at the router', () => {
   });
 
   test('that fails says why, and its further prompts and samples are parts of its trace', () => {
-    const recorder = new Recorder();
-    const log = new RequestLog(recorder.clock, () => undefined, 8, recorder);
+    const recorder = new SpanRecorder();
+    const log = new RequestLog(recorder.clock, [], 8, recorder);
     const none = { clientId: undefined, traceId: undefined };
     const first = log.open('r1', kindOf('/v1/completions'), none);
     const second = log.open('r2', kindOf('/v1/completions'), none, first);
     const sample = log.openSample('r3', first);
-    for (const trace of [second, sample]) log.close(trace, 'finished', 'stop');
-    log.close(first, 'failed', 'error', new Failure('overloaded', 'no room'));
+    for (const trace of [second, sample]) trace.end('finished', 'stop');
+    first.end('failed', 'error', new Failure('overloaded', 'no room'));
     const [other, third, root] = recorder.spans;
     assert.deepEqual([other?.parent, third?.parent], [root?.context.spanId, root?.context.spanId]);
     assert.deepEqual([root?.parent, root?.error, root?.attributes['error.type']], [undefined, 'no room', 'overloaded']);
-    assert.equal(first.toJSON()['trace_id'], 'new');
+    assert.equal(requestJson(first.record, 0).trace_id, 'new');
   });
 
   test('has none without tracing', () => {
-    assert.equal(
-      new RequestLog(systemClock, () => undefined, 8).open('r', kindOf('/v1/completions'), names).spans,
-      undefined,
-    );
+    assert.equal(new RequestLog(systemClock, [], 8).open('r', kindOf('/v1/completions'), names).spans, undefined);
   });
 });
 
@@ -279,7 +250,7 @@ describe('a call at an instance', () => {
   };
 
   /** Runs a Decode call with two tokens; returns the context that the handler saw. */
-  async function decode(recorder: Recorder, given: RequestContext, error?: Error): Promise<RequestContext | undefined> {
+  async function decode(recorder: SpanRecorder, given: RequestContext, error?: Error): Promise<RequestContext | undefined> {
     let seen: RequestContext | undefined;
     const handler: Handler<'decode'> = async function* (requests) {
       for await (const { start } of requests) seen = start?.context ?? undefined;
@@ -299,7 +270,7 @@ describe('a call at an instance', () => {
   }
 
   test('has parts by the report of its engine, and is the parent of what it calls', async () => {
-    const recorder = new Recorder();
+    const recorder = new SpanRecorder();
     const seen = await decode(recorder, context);
     assert.deepEqual(recorder.times, ['decode 0-30', 'queue 5-9', 'load 9-14', 'compute 14-20', 'generate 20-30']);
     const [span, ...parts] = recorder.spans;
@@ -317,13 +288,13 @@ describe('a call at an instance', () => {
   });
 
   test('that fails says why', async () => {
-    const recorder = new Recorder();
+    const recorder = new SpanRecorder();
     await assert.rejects(decode(recorder, context, new Error('the device is gone')), /device is gone/);
     assert.equal(recorder.spans[0]?.error, 'the device is gone');
   });
 
   test('of a trace that is not recorded, or without one, leaves nothing and is not changed', async () => {
-    const recorder = new Recorder();
+    const recorder = new SpanRecorder();
     const unsampled = { ...context, traceFlags: 0 };
     assert.equal(await decode(recorder, unsampled), unsampled);
     const plain: RequestContext = { ...context };

@@ -24,11 +24,11 @@ function streamed(
   const signal = new AbortController().signal;
   const scope = { sink, signal, isGone: false, reason: (error: unknown) => error } as unknown as RequestScope;
   const metrics = { failed: (error: unknown) => failed.push(error) };
-  const generation = { counts: { prefillsEnded: () => prefillsEnded } };
+  const sample = { trace: { prefillsEnded: () => prefillsEnded }, generation: {} };
   const answer = {
     context: { clock: new SimulatedClock(), stalledReaderMs: 60_000, sseKeepAliveMs: 0, metrics },
     body: { isStream: true, sampling: { numLogprobs: -1 } },
-    runs: [{ generation, first: generation, deltas: deltas(), echo: undefined }],
+    runs: [{ ...sample, first: sample, deltas: deltas(), echo: undefined }],
     stream: (send: (event: unknown) => void): StreamWriter => ({
       hasCounts: true,
       onDelta: ({ text }) => {

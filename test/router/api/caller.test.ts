@@ -11,8 +11,8 @@ import { Surfaces } from '../../../services/router/api/surfaces.ts';
 import { Admission } from '../../../services/router/conductor/admission.ts';
 import { listenHttp } from '../../../services/router/http/http_server.ts';
 import { HttpSeries } from '../../../services/router/metrics/http_series.ts';
-import type { RequestTrace } from '../../../services/router/record/request_log.ts';
-import { RequestLog } from '../../../services/router/record/request_traces.ts';
+import { RequestLog } from '../../../services/router/record/request_log.ts';
+import type { RequestTrace } from '../../../services/router/record/request_trace.ts';
 import type { Embedding } from '../../../services/router/relay/embedding_run.ts';
 import type { Generation } from '../../../services/router/relay/generation.ts';
 import type { PreviewedRequest } from '../../../services/router/relay/preview.ts';
@@ -51,7 +51,7 @@ interface Seen {
 class World {
   readonly seen: Seen[] = [];
   readonly admission = new Admission(8);
-  readonly requests = new RequestLog(systemClock, () => undefined, 8);
+  readonly requests = new RequestLog(systemClock, [], 8);
   readonly bodies = new Bodies(
     ...([0, () => 64, () => ({ vocabSize: 100, maxModelLen: 64, isStrict: false })] as const),
     ...([{ spawn: () => ({ close: () => Promise.resolve() }) } as never, undefined as never, assert.fail] as const),
@@ -85,7 +85,7 @@ class World {
   #numIds = 0;
 
   async *#generate({ origin, request }: Generation, trace: RequestTrace): AsyncGenerator {
-    this.seen.push({ ...origin, salt: request.scope.salt, ttftMs: trace.expected.targets?.ttftMs });
+    this.seen.push({ ...origin, salt: request.scope.salt, ttftMs: trace.record.facts.targets?.ttftMs });
     await this.onRelay();
     yield { sampled: { token: 1, logprob: [], topTokens: [], topLogprobs: [], position: 1 }, finish: 'length' };
   }
@@ -143,7 +143,7 @@ test('tenants have salts, targets and priorities apart, at requests, embeddings 
     { tenant: 'two', priority: 0, salt: salted('two', 'x'), ttftMs: 900 },
   ]);
   assert.equal(new Set(world.seen.map(({ salt }) => salt)).size, 4);
-  assert.deepEqual([...new Set(world.requests.all().map(({ names }) => names.tenant))], ['two', 'one']);
+  assert.deepEqual([...new Set(world.requests.all().map(({ facts }) => facts.names.tenant))], ['two', 'one']);
 });
 
 test('a tenant at its own limit is refused, others are not; counts are of each', async () => {

@@ -3,11 +3,11 @@ import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { Failure } from '../../../shared/base/failure.ts';
 import { pageOf } from '../../../services/router/http/request_routes.ts';
-import { RequestCounts } from '../../../services/router/record/request_counts.ts';
-import type { RequestTrace } from '../../../services/router/record/request_log.ts';
-import { RequestLog } from '../../../services/router/record/request_traces.ts';
+import { RequestLog } from '../../../services/router/record/request_log.ts';
+import type { RequestTrace } from '../../../services/router/record/request_trace.ts';
 import { ParameterFailure } from '../../../services/router/api/parameter_failure.ts';
 import type { RequestRow } from '../../../shared/protocol/router_api.ts';
+import { placedAt } from '../../support/request_events.ts';
 import { kindOf } from '../../support/request_kind.ts';
 
 const T0 = 1_700_000_000_000;
@@ -18,28 +18,30 @@ class World {
 
   constructor(most = 100) {
     const clock = { nowMs: () => this.nowMs, wallMs: () => T0 + this.nowMs, sleep: never, turn: never };
-    this.log = new RequestLog(clock, () => undefined, most);
+    this.log = new RequestLog(clock, [], most);
   }
 
   open(id: string, decode = 'd1', model = 'm'): RequestTrace {
     const trace = this.log.open(id, kindOf('/v1/completions'), { clientId: `client-${id}`, traceId: undefined });
-    trace.model = model;
-    trace.promptTokens = 100;
-    trace.counts = new RequestCounts(100);
-    trace.counts.begin(decode, `lowest price at ${decode}`);
+    trace.emit({ kind: 'read', facts: { model, promptTokens: 100 } });
+    trace.emit(placedAt(decode, { reason: `lowest price at ${decode}` }));
     return trace;
   }
 
   finish(id: string, ttftMs: number, failure?: Failure, decode?: string): void {
     const trace = this.open(id, decode);
     this.nowMs += ttftMs;
-    if (!failure) trace.firstToken(undefined);
+    if (!failure) trace.emit({ kind: 'firstToken', attempt: 1, report: undefined, isFirst: true });
     this.nowMs += 10;
-    this.log.close(trace, failure ? 'failed' : 'finished', failure ? 'error' : 'stop', failure);
+    trace.end(failure ? 'failed' : 'finished', failure ? 'error' : 'stop', failure);
   }
 
   ids(query: Record<string, string>): string[] {
-    return (pageOf(this.log, { view: 'rows', ...query }).requests as RequestRow[]).map(({ id }) => id);
+    return (this.page({ view: 'rows', ...query }).requests as RequestRow[]).map(({ id }) => id);
+  }
+
+  page(query: Record<string, string>): ReturnType<typeof pageOf> {
+    return pageOf(this.log, query, this.nowMs);
   }
 }
 
@@ -51,15 +53,15 @@ test('a page goes on behind its cursor while new requests come and active ones e
   const world = new World();
   const active = world.open('active');
   for (let i = 0; i < 9; i++) world.finish(`r${i}`, 5);
-  const first = pageOf(world.log, { view: 'rows', limit: '4' });
+  const first = world.page({ view: 'rows', limit: '4' });
   assert.deepEqual(world.ids({ limit: '4' }), ['r8', 'r7', 'r6', 'r5']);
   assert.equal(first.kept, 10);
   world.finish('new', 5);
-  world.log.close(active, 'cancelled', 'abort');
+  active.end('cancelled', 'abort');
   assert.deepEqual(world.ids({ limit: '4', cursor: first.next ?? '' }), ['r4', 'r3', 'r2', 'r1']);
-  const last = pageOf(world.log, { limit: '4', cursor: '3' });
+  const last = world.page({ limit: '4', cursor: '3' });
   assert.deepEqual(
-    (last.requests as RequestTrace[]).map(({ id }) => id),
+    (last.requests as RequestRow[]).map(({ id }) => id),
     ['r0', 'active'],
   );
   assert.equal(last.next, null);
@@ -85,7 +87,7 @@ test('requests are chosen by phase, model, node, time, error, reason and id', ()
   assert.deepEqual(world.ids({ q: 'fast' }), ['fast']);
   assert.deepEqual(world.ids({ endpoint: '/v1/embeddings' }), []);
   assert.deepEqual(world.ids({ slowest: '1', limit: '2' }), ['slow', 'broken']);
-  const [row] = pageOf(world.log, { view: 'rows', q: 'broken' }).requests as RequestRow[];
+  const [row] = world.page({ view: 'rows', q: 'broken' }).requests as RequestRow[];
   assert.equal(row?.error, 'd1 is lost');
   assert.equal(row.started_at, T0 + 525);
 });
@@ -94,7 +96,7 @@ test('a parameter that is not allowed is refused with those that are', () => {
   const world = new World();
   const refused = (query: Record<string, string>, message: RegExp): void => {
     assert.throws(
-      () => pageOf(world.log, query),
+      () => world.page(query),
       (error: unknown) => error instanceof ParameterFailure && message.test(error.message),
     );
   };
@@ -131,14 +133,14 @@ test('older requests keep the three cheapest alternatives, notable ones all', ()
   const alternatives = Array.from({ length: 8 }, (_, k) => ({ decode: `d${k}`, run: 0, queueLength: 0, priceMs: k }));
   for (let i = 0; i < 2_100; i++) {
     const trace = world.open(`r${i}`);
-    trace.counts?.begin('d1', 'why', { priceMs: 1, alternatives });
+    trace.emit(placedAt('d1', { explanation: { priceMs: 1, alternatives } }));
     world.nowMs += i === 1 ? 5_000 : 1;
-    world.log.close(trace, 'finished', 'stop');
+    trace.end('finished', 'stop');
   }
   const numOf = (id: string): number | undefined =>
     world.log
       .all()
-      .find((trace) => trace.id === id)
-      ?.attempts.at(-1)?.explanation?.alternatives.length;
+      .find((record) => record.id === id)
+      ?.counts.attempts.at(-1)?.explanation?.alternatives.length;
   assert.deepEqual([numOf('r30'), numOf('r1'), numOf('r2000')], [3, 8, 8]);
 });

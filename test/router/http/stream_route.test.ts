@@ -6,7 +6,7 @@ import fastify, { type FastifyInstance } from 'fastify';
 import { afterEach, test } from 'vitest';
 import { addStreamRoute } from '../../../services/router/http/history_routes.ts';
 import { Observer } from '../../../services/router/observe/observer.ts';
-import { RequestLog } from '../../../services/router/record/request_traces.ts';
+import { RequestLog } from '../../../services/router/record/request_log.ts';
 import type { HttpApp } from '../../../services/router/router.ts';
 import { until } from '../../support/until.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
@@ -22,7 +22,7 @@ async function served(): Promise<{ port: number; url: string }> {
   addStreamRoute(app, {
     context: {
       admission: { isDraining: false, numRequests: 0 },
-      requests: new RequestLog(clock, () => undefined, 10),
+      requests: new RequestLog(clock, [], 10),
     },
     ...{ view: { all: () => [] }, observer: new Observer({ clock, name: 'router', identity, historyBytes: 1e6 }) },
     ...{ address: 'r:1', losses: { get: () => new Map() } },

@@ -4,12 +4,11 @@ import { test } from 'vitest';
 import { Instance } from '../../../shared/placement/instance.ts';
 import { Exposition, type ExpositionOptions } from '../../../services/router/metrics/exposition.ts';
 import { RouterMetrics } from '../../../services/router/metrics/metrics.ts';
-import { RequestCounts } from '../../../services/router/record/request_counts.ts';
-import { RequestLog } from '../../../services/router/record/request_traces.ts';
+import { RequestLog } from '../../../services/router/record/request_log.ts';
 import { silentLog } from '../../../shared/base/log.ts';
 import type { InstanceLoad } from '../../../shared/protocol/membership.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
-import { kindOf } from '../../support/request_kind.ts';
+import { opened, placedAt } from '../../support/request_events.ts';
 
 function router() {
   const clock = new SimulatedClock();
@@ -36,17 +35,9 @@ function router() {
   };
   /** Ends a request on the instance now. */
   const ended = (): void => {
-    const log = new RequestLog(
-      clock,
-      (trace) => {
-        metrics.observeRequest(trace);
-      },
-      16,
-    );
-    const trace = log.open('r', kindOf('/v1/completions'), { clientId: undefined, traceId: undefined });
-    trace.counts = new RequestCounts(4);
-    trace.counts.begin('d1', 'why');
-    log.close(trace, 'finished', 'stop');
+    const trace = opened(new RequestLog(clock, [metrics], 16), 'r', { promptTokens: 4 });
+    trace.emit(placedAt('d1'));
+    trace.end('finished', 'stop');
   };
   return { clock, exposition, heard, ended };
 }

@@ -4,10 +4,11 @@ import { test } from 'vitest';
 import { silentLog } from '../../../shared/base/log.ts';
 import type { Explanation } from '../../../shared/placement/policy.ts';
 import { RouterMetrics } from '../../../services/router/metrics/metrics.ts';
-import { RequestCounts } from '../../../services/router/record/request_counts.ts';
-import { RequestLog } from '../../../services/router/record/request_traces.ts';
+import { TOKEN } from '../../../services/router/record/request_events.ts';
+import { requestJson } from '../../../services/router/record/request_json.ts';
+import { RequestLog } from '../../../services/router/record/request_log.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
-import { kindOf } from '../../support/request_kind.ts';
+import { opened, placedAt } from '../../support/request_events.ts';
 
 const explanation: Explanation = {
   ...{ policy: 'priced', priceMs: 120, parts: { queue: 20, compute: 100 } },
@@ -22,31 +23,19 @@ async function traced(prediction: Explanation['prediction'], numAttempts = 1) {
     nowMs: () => clock.nowMs(),
     instances: () => ({ all: () => [], model: undefined }),
   });
-  const log = new RequestLog(
-    clock,
-    (trace) => {
-      metrics.observeRequest(trace);
-    },
-    8,
-  );
-  const trace = log.open('r', kindOf('/v1/completions'), { clientId: undefined, traceId: undefined });
-  const counts = (trace.counts = new RequestCounts(100));
-  trace.promptTokens = 100;
-  trace.expected.outputTokens = 10;
+  const trace = opened(new RequestLog(clock, [metrics], 8), 'r', { promptTokens: 100 });
+  trace.emit({ kind: 'expected', outputTokens: 10 });
   await clock.run(5);
-  for (let i = 0; i < numAttempts; i++) {
-    trace.placed(64, prediction);
-    const attempt = counts.begin('d1', 'why', { ...explanation, prediction });
-    attempt.report = {
-      ...{ cachedTokens: 32, fetchedTokens: 0, computedTokens: 68, queueMs: 0, loadMs: 0, computeMs: 0 },
-      ...{ fetchedBytes: 0, links: [], sources: null },
-    };
-  }
+  for (let i = 0; i < numAttempts; i++)
+    trace.emit(placedAt('d1', { heldTokens: 64, explanation: { ...explanation, prediction } }));
   await clock.run(155);
-  trace.firstToken(undefined);
+  const times = { queueMs: 0, loadMs: 0, computeMs: 0, fetchedBytes: 0, links: [], sources: null };
+  const report = { cachedTokens: 32, fetchedTokens: 0, computedTokens: 68, ...times };
+  for (let attempt = 1; attempt <= numAttempts; attempt++)
+    trace.emit({ kind: 'firstToken', attempt, report, isFirst: attempt === 1 });
   await clock.run(255);
-  counts.outputTokens = 5;
-  log.close(trace, 'finished', 'stop');
+  for (let i = 0; i < 5; i++) trace.emit(TOKEN);
+  trace.end('finished', 'stop');
   const text = await metrics.text();
   const valueOf = (name: string, ...labels: string[]): number | undefined => {
     const line = text
@@ -54,7 +43,7 @@ async function traced(prediction: Explanation['prediction'], numAttempts = 1) {
       .find((one) => one.startsWith(`${name}{`) && labels.every((label) => one.includes(label)));
     return line === undefined ? undefined : Number(line.slice(line.lastIndexOf(' ') + 1));
   };
-  return { trace, valueOf };
+  return { trace: trace.record, valueOf };
 }
 
 test('each prediction is compared with what came: times from the decision on, hits and the length', async () => {
@@ -91,10 +80,7 @@ test('without a prediction, and after a failover, only the length is compared', 
 
 test('/api/requests has the price, its parts, predictions and what was not taken, of the first four attempts (P1)', async () => {
   const { trace } = await traced(explanation.prediction, 6);
-  const { attempts, predictions } = JSON.parse(JSON.stringify(trace)) as {
-    attempts: { placement: object | null }[];
-    predictions: Record<string, unknown>;
-  };
+  const { attempts, predictions } = requestJson(trace, 0);
   assert.deepEqual(predictions, {
     ...{ ttft_ms: null, tbt_ms: null, cached_tokens: null },
     output_tokens: { predicted: 10, real: 5 },

@@ -7,10 +7,11 @@ import { RouterMetrics } from '../../../services/router/metrics/metrics.ts';
 import { promptShares } from '../../../services/router/metrics/prompt_shares.ts';
 import { RequestSeries } from '../../../services/router/metrics/request_series.ts';
 import { RequestCounts } from '../../../services/router/record/request_counts.ts';
-import { RequestLog } from '../../../services/router/record/request_traces.ts';
+import { TOKEN } from '../../../services/router/record/request_events.ts';
+import { RequestLog } from '../../../services/router/record/request_log.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
-import { kindOf } from '../../support/request_kind.ts';
+import { opened, placedAt, prefillAt } from '../../support/request_events.ts';
 
 const report = (
   cachedTokens: number,
@@ -39,36 +40,25 @@ async function served(numSamples = 1, isFailed = false): Promise<Map<string, num
     nowMs: () => clock.nowMs(),
     instances: () => ({ all: () => [], model: undefined }),
   });
-  const log = new RequestLog(
-    clock,
-    (trace) => {
-      metrics.observeRequest(trace);
-    },
-    16,
-  );
-  const first = log.open('r', kindOf('/v1/completions'), { clientId: undefined, traceId: undefined });
-  first.promptTokens = 100;
-  first.wanted.maxTokens = 7;
-  first.wanted.numSamples = numSamples;
+  const log = new RequestLog(clock, [metrics], 16);
+  const first = opened(log, 'r', { promptTokens: 100, maxTokens: 7, numSamples });
   const traces = [first, ...Array.from({ length: numSamples - 1 }, (_, i) => log.openSample(`s${i}`, first))];
   for (const trace of traces) {
-    trace.counts = new RequestCounts(100);
-    trace.placed(0);
-    const attempt = trace.counts.begin('d1', 'why');
-    const prefill = { name: 'p1', readyTokens: 60, computedTokens: 60, expectedTokens: 60 };
-    attempt.prefills.push({ ...prefill, outcome: 'done', report: undefined });
+    trace.emit(placedAt('d1'));
+    trace.emit({ kind: 'prefill', attempt: 1, index: 0, entry: prefillAt('p1', 60) });
     await clock.run(clock.nowMs() + 2_000);
     if (isFailed) {
-      log.close(trace, 'failed', 'error', new Error('no'));
+      trace.end('failed', 'error', new Error('no'));
       continue;
     }
     const found = { device: 3, dram: 2, instance: 4, storeDram: 2, storeDisk: 1, handoff: 60 };
-    attempt.report = report(12, 60, 28, found);
-    trace.firstToken(attempt.report);
-    metrics.interToken('d1', 0.03);
-    metrics.interToken('d1', 0.03);
-    trace.counts.outputTokens = 3;
-    log.close(trace, 'finished', 'length');
+    trace.emit({ kind: 'firstToken', attempt: 1, report: report(12, 60, 28, found), isFirst: true });
+    trace.emit(TOKEN);
+    for (let i = 0; i < 2; i++) {
+      await clock.run(clock.nowMs() + 30);
+      trace.emit(TOKEN);
+    }
+    trace.end('finished', 'length');
   }
   return valuesOf(await metrics.text());
 }
@@ -125,12 +115,12 @@ test('a request that failed before its first token counts as an error, and no to
 });
 
 test('what was computed twice after a failure is counted once', () => {
-  const counts = new RequestCounts(100);
-  for (const decode of ['d1', 'd2']) {
-    const attempt = counts.begin(decode, 'why');
-    const prefill = { name: `p-${decode}`, readyTokens: 96, computedTokens: 96, expectedTokens: 96 };
-    attempt.prefills.push({ ...prefill, outcome: 'done', report: undefined });
-    attempt.report = report(0, 96, 4);
+  const counts = new RequestCounts(false);
+  counts.apply({ kind: 'read', facts: { promptTokens: 100 } });
+  for (const [i, decode] of ['d1', 'd2'].entries()) {
+    counts.apply(placedAt(decode));
+    counts.apply({ kind: 'prefill', attempt: i + 1, index: 0, entry: prefillAt(`p-${decode}`, 96) });
+    counts.apply({ kind: 'firstToken', attempt: i + 1, report: report(0, 96, 4), isFirst: i === 0 });
   }
   const shares = promptShares(counts);
   assert.deepEqual(

@@ -7,7 +7,7 @@ import type { NodeView, StreamTick } from '../../../shared/protocol/router_api.t
 import { EventLog } from '../../../services/router/observe/event_log.ts';
 import { LiveStream, STREAM_PARTS, type StreamReader } from '../../../services/router/observe/live_stream.ts';
 import { routerNode } from '../../../services/router/observe/node_view.ts';
-import { RequestLog } from '../../../services/router/record/request_traces.ts';
+import { RequestLog } from '../../../services/router/record/request_log.ts';
 import type { InstanceLoad } from '../../../shared/protocol/membership.ts';
 import { kindOf } from '../../support/request_kind.ts';
 
@@ -50,7 +50,7 @@ class World {
     ...{ sleep: never, turn: never },
   };
   readonly events = new EventLog(this.clock);
-  readonly requests = new RequestLog(this.clock, () => undefined, 10_000);
+  readonly requests = new RequestLog(this.clock, [], 10_000);
   readonly stream: LiveStream;
 
   constructor() {
@@ -91,7 +91,7 @@ class World {
 
   request(id: string, failure?: Failure): void {
     const trace = this.requests.open(id, kindOf('/v1/chat/completions'), { clientId: undefined, traceId: undefined });
-    this.requests.close(trace, failure ? 'failed' : 'finished', failure ? 'error' : 'stop', failure);
+    trace.end(failure ? 'failed' : 'finished', failure ? 'error' : 'stop', failure);
   }
 }
 
@@ -357,8 +357,8 @@ test('whoever saw a request in flight hears of its end, however many others end 
       ['early-1', 'tokenizing'],
     ],
   );
-  for (const trace of shown) world.requests.close(trace, 'finished', 'stop');
-  for (let i = 0; i < 500; i++) world.requests.close(open(`late-${i}`), 'finished', 'stop');
+  for (const trace of shown) trace.end('finished', 'stop');
+  for (let i = 0; i < 500; i++) open(`late-${i}`).end('finished', 'stop');
   world.stream.open(other);
   world.tick();
   const ends = reader.last.requests.filter(({ id, phase }) => id.startsWith('early') && phase === 'finished');

@@ -7,7 +7,8 @@ import { rowOf } from '../../../services/router/observe/request_row.ts';
 import { logged } from '../../../services/router/api/logged_run.ts';
 import { parseJson, readIds } from '../../../services/router/api/body_parts.ts';
 import type { AnswerDelta } from '../../../services/router/api/prompt_output.ts';
-import { RequestLog } from '../../../services/router/record/request_traces.ts';
+import { requestJson } from '../../../services/router/record/request_json.ts';
+import { RequestLog } from '../../../services/router/record/request_log.ts';
 import { kindOf } from '../../support/request_kind.ts';
 
 test('the last 1,000 texts are kept, 16 KiB of each, and no half of a character', () => {
@@ -77,19 +78,20 @@ test.each([
   } catch (error) {
     failure = error;
   }
-  const requests = new RequestLog(new SimulatedClock(), () => undefined, 10);
+  const requests = new RequestLog(new SimulatedClock(), [], 10);
   const trace = requests.open('1', kindOf('/v1/completions'), { clientId: undefined, traceId: undefined });
-  requests.close(trace, 'failed', 'error', failure);
-  expect(rowOf(trace).error).toBe(kept);
-  expect(trace.toJSON()['error']).toBe(kept);
-  expect((trace.failure as Error).cause).toBeUndefined();
-  expect((trace.failure as Failure).status).toBe(400);
+  trace.end('failed', 'error', failure);
+  const { record } = trace;
+  expect(rowOf(record, 0).error).toBe(kept);
+  expect(requestJson(record, 0).error).toBe(kept);
+  expect((record.failure as Error).cause).toBeUndefined();
+  expect((record.failure as Failure).status).toBe(400);
 });
 
 test('an error that quotes nothing is kept as it is', () => {
-  const requests = new RequestLog(new SimulatedClock(), () => undefined, 10);
+  const requests = new RequestLog(new SimulatedClock(), [], 10);
   const trace = requests.open('1', kindOf('/v1/completions'), { clientId: undefined, traceId: undefined });
   const failure = new Failure('overloaded', 'try again');
-  requests.close(trace, 'failed', 'error', failure);
-  expect(trace.failure).toBe(failure);
+  trace.end('failed', 'error', failure);
+  expect(trace.record.failure).toBe(failure);
 });

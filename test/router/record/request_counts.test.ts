@@ -5,6 +5,7 @@ import { RequestCounts } from '../../../services/router/record/request_counts.ts
 import type { TokenSources } from '../../../shared/protocol/router_api.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
 import { Random } from '../../../shared/base/random.ts';
+import { placedAt, prefillAt } from '../../support/request_events.ts';
 
 const NONE: TokenSources = {
   ...{ device: 0, dram: 0, instance: 0, store_dram: 0, store_disk: 0, handoff: 0, computed: 0 },
@@ -25,13 +26,14 @@ interface Prefilled {
 }
 
 function sourcesOf(promptTokens: number, report: Report | undefined, ...prefills: Prefilled[]): TokenSources {
-  const counts = new RequestCounts(promptTokens);
-  const attempt = counts.begin('d1', 'because');
-  attempt.report = report;
-  for (const { computed, expected = 0, outcome = 'finished' } of prefills)
-    attempt.prefills.push({
-      ...{ name: 'p1', readyTokens: 0, computedTokens: computed, expectedTokens: expected, outcome, report: undefined },
-    });
+  const counts = new RequestCounts(false);
+  counts.apply({ kind: 'read', facts: { promptTokens } });
+  counts.apply(placedAt('d1'));
+  for (const [index, { computed, expected = 0, outcome = 'finished' }] of prefills.entries()) {
+    const entry = { ...prefillAt('p1', 0), computedTokens: computed, expectedTokens: expected, outcome };
+    counts.apply({ kind: 'prefill', attempt: 1, index, entry });
+  }
+  counts.apply({ kind: 'firstToken', attempt: 1, report, isFirst: true });
   return counts.sources;
 }
 
@@ -72,16 +74,15 @@ test('the sources add up to the prompt, and agree with the counts of tokens, wha
   for (let i = 0; i < 1_000; i++) {
     const some = (): number => random.below(300);
     const found = { device: some(), dram: some(), instance: some(), storeDram: some(), storeDisk: some() };
-    const counts = new RequestCounts(500);
-    for (let attempt = 0; attempt < 2; attempt++) {
-      const entry = counts.begin('d1', 'because');
-      const prefill = { name: 'p1', readyTokens: 0, expectedTokens: some(), report: undefined };
-      entry.prefills.push({
-        ...prefill,
-        computedTokens: some(),
-        outcome: random.chance(1, 2) ? 'running' : 'finished',
-      });
-      entry.report = reportOf(some(), { ...found, handoff: some() });
+    const counts = new RequestCounts(false);
+    counts.apply({ kind: 'read', facts: { promptTokens: 500 } });
+    for (let attempt = 1; attempt <= 2; attempt++) {
+      counts.apply(placedAt('d1'));
+      const tokens = { expectedTokens: some(), computedTokens: some() };
+      const outcome = random.chance(1, 2) ? 'running' : 'finished';
+      counts.apply({ kind: 'prefill', attempt, index: 0, entry: { ...prefillAt('p1', 0), ...tokens, outcome } });
+      const report = reportOf(some(), { ...found, handoff: some() });
+      counts.apply({ kind: 'firstToken', attempt, report, isFirst: attempt === 1 });
     }
     const { sources, tokens } = counts;
     const values = Object.values(sources) as number[];

@@ -28,11 +28,10 @@ import { MeanLengthPredictor } from '../../../services/router/conductor/length_p
 import { DecodeAttempt, type GeneratedToken } from '../../../services/router/relay/decode_attempt.ts';
 import { Exclusions } from '../../../services/router/relay/exclusions.ts';
 import type { InFlightRequest } from '../../../services/router/relay/in_flight_request.ts';
-import { RequestCounts } from '../../../services/router/record/request_counts.ts';
-import { RequestLog } from '../../../services/router/record/request_traces.ts';
+import { RequestLog } from '../../../services/router/record/request_log.ts';
 import { playedNetwork } from '../../support/played_network.ts';
 import { aborted, PATIENCE_MS, staysSo, turn, until } from '../../support/until.ts';
-import { kindOf } from '../../support/request_kind.ts';
+import { opened } from '../../support/request_events.ts';
 
 const BLOCK_SIZE = 4;
 const NUM_TOKENS = 11;
@@ -115,15 +114,11 @@ function worldOf({ decode: play, prefill: playPrefill, chosen: more, outcomes = 
   };
   const random = new Random(1);
   const excluded = new Exclusions(systemClock, random);
-  const trace = new RequestLog(systemClock, () => undefined, 8).open('r', kindOf('/v1/completions'), {
-    clientId: undefined,
-    traceId: undefined,
-  });
-  const counts = (trace.counts = new RequestCounts(NUM_TOKENS));
+  const trace = opened(new RequestLog(systemClock, [], 8), 'r', { promptTokens: NUM_TOKENS });
   const left = new AbortController();
   const inFlight: InFlightRequest = {
     generation: {
-      ...{ counts, origin: { tenant: '', priority: 0 }, promptTokens: prompt },
+      ...{ origin: { tenant: '', priority: 0 }, promptTokens: prompt },
       request: neutralRequest(NUM_TOKENS, 2 * CONTEXT),
       ...{ isPromptOnly: false, isOpenEnded: false, ownStopTokenIds: [], stopTexts: new Map(), promptLogprobs },
       text: { stops: [], isStopIncluded: false, isSkippingSpecial: true },
@@ -158,8 +153,7 @@ function worldOf({ decode: play, prefill: playPrefill, chosen: more, outcomes = 
     prefill,
     holder,
     excluded,
-    trace,
-    counts,
+    record: trace.record,
     leave: () => left.abort(),
   };
 }
@@ -191,8 +185,8 @@ describe('tokens', () => {
       },
     });
     assert.deepEqual(await positionsOf(world.run()), [11, 12, 13]);
-    assert.equal(world.counts.attempts[0]?.outcome, 'finished');
-    assert.equal(world.counts.outputTokens, 3);
+    assert.equal(world.record.counts.attempts[0]?.outcome, 'finished');
+    assert.equal(world.record.counts.outputTokens, 3);
   });
 
   test('R1: of the prompt, each log-probability is kept once and in order', async () => {
@@ -219,7 +213,7 @@ describe('tokens', () => {
       },
     });
     assert.deepEqual(await positionsOf(world.run()), [11]);
-    assert.equal(world.counts.attempts[0]?.outcome, 'ended before the last token');
+    assert.equal(world.record.counts.attempts[0]?.outcome, 'ended before the last token');
   });
 });
 
@@ -307,7 +301,7 @@ describe('missing blocks', () => {
       answers.map((one) => one?.more),
       [placed, placed].map(({ decodeSources: sources, maxSelfCompute }) => ({ sources, maxSelfCompute })),
     );
-    const { prefills = [] } = world.counts.attempts[0] ?? {};
+    const { prefills = [] } = world.record.counts.attempts[0] ?? {};
     assert.deepEqual(
       prefills.map(({ readyTokens }) => readyTokens),
       [4, 4],
@@ -387,7 +381,7 @@ describe('a pipeline', () => {
         [ofFirst, 70],
       ],
     );
-    const { prefills = [] } = world.counts.attempts[0] ?? {};
+    const { prefills = [] } = world.record.counts.attempts[0] ?? {};
     assert.deepEqual(
       prefills.map(({ name, expectedTokens }) => [name, expectedTokens]),
       [
@@ -423,7 +417,7 @@ describe('a pipeline', () => {
     });
     await positionsOf(world.run());
     assert(!world.excluded.has(prefill));
-    const { prefills = [] } = world.counts.attempts[0] ?? {};
+    const { prefills = [] } = world.record.counts.attempts[0] ?? {};
     assert.match(prefills[0]?.outcome ?? '', /failed: the card fell out/);
     assert.equal(world.asked.length, 0, 'nobody else is placed');
   });
@@ -474,9 +468,9 @@ describe('what is lost', () => {
     await positionsOf(world.run());
     assert.deepEqual(message?.giveUp, { round: 0 });
     assert(world.excluded.has(failing) && failing.isSuspect);
-    const [prefill] = world.counts.attempts[0]?.prefills ?? [];
+    const [prefill] = world.record.counts.attempts[0]?.prefills ?? [];
     assert.match(prefill?.outcome ?? '', /failed: the card fell out/);
-    assert(world.trace.notes.some((note) => JSON.stringify(note).includes('the card fell out')));
+    assert(world.record.notes.some((note) => JSON.stringify(note).includes('the card fell out')));
   });
 
   test('a prefill whose connection broke has failed, also when the blocks are reported missing before it is called again', async () => {
@@ -497,7 +491,7 @@ describe('what is lost', () => {
       },
     });
     await positionsOf(world.run());
-    const [prefill] = world.counts.attempts[0]?.prefills ?? [];
+    const [prefill] = world.record.counts.attempts[0]?.prefills ?? [];
     assert.match(prefill?.outcome ?? '', /failed: the connection broke/);
     assert(world.excluded.has(failing));
     assert.equal(numCalls, 1);
@@ -560,7 +554,7 @@ describe('what is lost', () => {
     await tokens.next();
     world.decode.lost.abort(new Failure('instance_lost', 'it was silent for 3 s'));
     await assert.rejects(tokens.next(), /it was silent for 3 s/);
-    assert.equal(world.counts.attempts[0]?.outcome, 'it was silent for 3 s');
+    assert.equal(world.record.counts.attempts[0]?.outcome, 'it was silent for 3 s');
     assert.equal(world.decode.numPlaced, 0);
   });
 });
@@ -655,7 +649,10 @@ describe('R2: nothing is left', () => {
       assert(prefillSignal?.aborted, 'the prefill is cancelled');
       assert.deepEqual([world.decode.numPlaced, prefill.numPlaced, world.promised.size], [0, 0, 0]);
       assert.equal(world.fetching.size, 0);
-      const outcomes = world.counts.attempts.map((one) => [one.outcome, ...one.prefills.map((own) => own.outcome)]);
+      const outcomes = world.record.counts.attempts.map((one) => [
+        one.outcome,
+        ...one.prefills.map((own) => own.outcome),
+      ]);
       assert.deepEqual(outcomes, [[outcome, 'cancelled']]);
     };
     return { world, tokens, check };

@@ -17,9 +17,8 @@ import { Conductor } from '../../../shared/placement/conductor.ts';
 import { MeanLengthPredictor } from '../../../services/router/conductor/length_predictor.ts';
 import { LongestPrefixPolicy } from '../../../shared/placement/longest_prefix_policy.ts';
 import { Relay } from '../../../services/router/relay/relay.ts';
-import { RequestCounts } from '../../../services/router/record/request_counts.ts';
-import type { RequestTrace } from '../../../services/router/record/request_log.ts';
-import { RequestLog } from '../../../services/router/record/request_traces.ts';
+import { RequestLog } from '../../../services/router/record/request_log.ts';
+import type { RequestRecord } from '../../../services/router/record/request_record.ts';
 import { aborted, PATIENCE_MS, turn } from '../../support/until.ts';
 import { kindOf } from '../../support/request_kind.ts';
 
@@ -47,7 +46,7 @@ async function instanceOf(role: 'decode' | 'prefill' | 'store', handlers: Handle
 
 interface Asked {
   readonly answer: Promise<Float32Array>;
-  readonly trace: RequestTrace;
+  readonly record: RequestRecord;
   readonly leave: () => void;
   readonly numFailovers: () => number;
 }
@@ -85,17 +84,17 @@ function ask(
     onFailover: () => numFailovers++,
   });
   const names = { clientId: undefined, traceId: undefined };
-  const trace = new RequestLog(systemClock, () => undefined, 8).open('r', kindOf('/v1/embeddings'), names);
-  const counts = (trace.counts = new RequestCounts(NUM_TOKENS));
+  const trace = new RequestLog(systemClock, [], 8).open('r', kindOf('/v1/embeddings'), names);
+  trace.emit({ kind: 'read', facts: { promptTokens: NUM_TOKENS } });
   const promptTokens = Uint32Array.from({ length: NUM_TOKENS }, (_, i) => i + 1);
   const leaving = new AbortController();
   const answer = relay.embed(
-    { counts, promptTokens, pooling, scope: noScope, origin: { tenant: 'a tenant', priority: 3 } },
+    { promptTokens, pooling, scope: noScope, origin: { tenant: 'a tenant', priority: 3 } },
     trace,
     systemClock.nowMs() + PATIENCE_MS,
     leaving.signal,
   );
-  return { answer, trace, leave: () => leaving.abort(), numFailovers: () => numFailovers };
+  return { answer, record: trace.record, leave: () => leaving.abort(), numFailovers: () => numFailovers };
 }
 
 test('a prefill instance gets the prompt, the sources of its blocks and whose it is; the trace says where each token came from', async () => {
@@ -109,7 +108,7 @@ test('a prefill instance gets the prompt, the sources of its blocks and whose it
     }),
   });
   const decode = await instanceOf('decode', {});
-  const { answer, trace } = ask([decode, prefill, store], { held: store });
+  const { answer, record } = ask([decode, prefill, store], { held: store });
   assert.deepEqual(await answer, vector);
   const [request] = received;
   assert(request);
@@ -119,9 +118,9 @@ test('a prefill instance gets the prompt, the sources of its blocks and whose it
     context: { requestId: 'r.1', tenant: 'a tenant', priority: 3, router: 'r', placement: 1 },
     pooling: Pooling.LAST,
   });
-  expect(trace.tokens).toMatchObject({ cached: 64, computed: 36 });
-  assert.equal(trace.attempts[0]?.outcome, 'finished');
-  assert.equal(trace.predictedTokens, 64);
+  expect(record.counts.tokens).toMatchObject({ cached: 64, computed: 36 });
+  assert.equal(record.counts.attempts[0]?.outcome, 'finished');
+  assert.equal(record.expected.heldTokens, 64);
   assert.equal(prefill.numPlaced, 0, 'the placement has ended');
 });
 
@@ -135,10 +134,10 @@ test('a mean is placed without regard to held blocks, and is sent no sources', a
     }),
   };
   const [prefill, decode] = [await instanceOf('prefill', handlers), await instanceOf('decode', handlers)];
-  const { answer, trace } = ask([decode, prefill], { held: decode, pooling: Pooling.MEAN });
+  const { answer, record } = ask([decode, prefill], { held: decode, pooling: Pooling.MEAN });
   await answer;
-  assert.equal(trace.attempts[0]?.decode, 'prefill');
-  assert.equal(trace.predictedTokens, 0);
+  assert.equal(record.counts.attempts[0]?.decode, 'prefill');
+  assert.equal(record.expected.heldTokens, 0);
   assert.deepEqual([received?.sources, received?.pooling], [[], Pooling.MEAN]);
   // The chain is checked all the same.
   assert.equal(received?.lastDigest.length, 16);
@@ -158,9 +157,9 @@ test('a lost instance is replaced by one of the other role, a busy one is asked 
       return embedded;
     }),
   });
-  const { answer, trace, numFailovers } = ask([decode, prefill]);
+  const { answer, record, numFailovers } = ask([decode, prefill]);
   assert.deepEqual(await answer, vector);
-  const names = trace.attempts.map(({ decode: name }) => name);
+  const names = record.counts.attempts.map(({ decode: name }) => name);
   assert.deepEqual([names[0], names.at(-1)], ['prefill', 'decode']);
   assert(numBusy === 2 && prefill.isSuspect && !decode.isSuspect);
   expect(numFailovers()).toBeGreaterThanOrEqual(1);
@@ -207,13 +206,13 @@ test('a client that leaves cancels the call; what no other instance can mend is 
   leaving.leave();
   await assert.rejects(leaving.answer, (error: unknown) => error instanceof Failure && error.code === 'cancelled');
   await left;
-  assert.equal(leaving.trace.attempts[0]?.outcome, 'cancelled');
+  assert.equal(leaving.record.counts.attempts[0]?.outcome, 'cancelled');
   const refusing = await instanceOf('prefill', {
     embed: answeringOnce<'embed'>(() => {
       throw new Failure('internal', 'the prompt has no embedding');
     }),
   });
-  const { answer, trace } = ask([refusing]);
+  const { answer, record } = ask([refusing]);
   await assert.rejects(answer, /the prompt has no embedding/);
-  assert.equal(trace.attempts.length, 1);
+  assert.equal(record.counts.attempts.length, 1);
 });

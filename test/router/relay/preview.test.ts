@@ -18,8 +18,7 @@ import type { ClusterSnapshot, Decision, Question, Targets } from '../../../shar
 import { createPolicy, policyNames, type PolicyName } from '../../../shared/placement/policy_registry.ts';
 import type { Generation } from '../../../services/router/relay/generation.ts';
 import { Relay } from '../../../services/router/relay/relay.ts';
-import { RequestCounts } from '../../../services/router/record/request_counts.ts';
-import { RequestLog } from '../../../services/router/record/request_traces.ts';
+import { RequestLog } from '../../../services/router/record/request_log.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
 import { playedNetwork } from '../../support/played_network.ts';
 import { workOf } from '../../placement/snapshots.ts';
@@ -43,7 +42,7 @@ class Scene {
   readonly decided: Decided[] = [];
   readonly lengths = new MeanLengthPredictor();
   readonly relay: Relay;
-  readonly #log = new RequestLog(this.clock, () => undefined, 8);
+  readonly #log = new RequestLog(this.clock, [], 8);
 
   constructor(name: PolicyName) {
     const { clock } = this;
@@ -99,8 +98,7 @@ class Scene {
 
   async send(generation: Generation, targets?: Targets): Promise<void> {
     const trace = this.#log.open('r', kindOf(ENDPOINT), { clientId: undefined, traceId: undefined });
-    trace.counts = generation.counts;
-    trace.expected.targets = targets;
+    trace.emit({ kind: 'read', facts: { targets, promptTokens: PROMPT.length } });
     const leaving = new AbortController();
     const tokens = this.relay.generate(generation, trace, 60_000, leaving.signal);
     const first = tokens.next().catch(() => undefined);
@@ -133,7 +131,7 @@ function generation(change: Partial<Generation> = {}, maxLength = 60): Generatio
       stopTexts: new Map(),
       promptLogprobs: undefined,
     },
-    ...{ origin: { tenant: '', priority: 0 }, counts: new RequestCounts(PROMPT.length) },
+    origin: { tenant: '', priority: 0 },
     request: neutralRequest(PROMPT.length, maxLength),
     text: { stops: [], isStopIncluded: false, isSkippingSpecial: true },
     ...change,

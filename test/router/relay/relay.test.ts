@@ -15,11 +15,10 @@ import { MeanLengthPredictor } from '../../../services/router/conductor/length_p
 import { LongestPrefixPolicy } from '../../../shared/placement/longest_prefix_policy.ts';
 import type { PrefixIndex } from '../../../shared/placement/prefix_index/prefix_index.ts';
 import { Relay } from '../../../services/router/relay/relay.ts';
-import { RequestCounts } from '../../../services/router/record/request_counts.ts';
-import type { RequestTrace } from '../../../services/router/record/request_log.ts';
-import { RequestLog } from '../../../services/router/record/request_traces.ts';
+import { RequestLog } from '../../../services/router/record/request_log.ts';
+import type { RequestRecord } from '../../../services/router/record/request_record.ts';
 import { PATIENCE_MS, until, turn } from '../../support/until.ts';
-import { kindOf } from '../../support/request_kind.ts';
+import { opened } from '../../support/request_events.ts';
 
 /** A relay to these, a request of so many tokens through it, and what people see of it. */
 function asked(
@@ -27,7 +26,7 @@ function asked(
   instances: readonly Instance[],
   numTokens: number,
   onFailover: () => void,
-): { tokens: ReturnType<Relay['generate']>; trace: RequestTrace } {
+): { tokens: ReturnType<Relay['generate']>; record: RequestRecord } {
   const view = {
     model: { digest: 'ab'.repeat(16) as Digest, format: { blockSize: 32 } },
     of: (role: string) => instances.filter(({ member }) => member.role === role),
@@ -53,11 +52,7 @@ function asked(
     router: 'r',
     onFailover,
   });
-  const trace = new RequestLog(systemClock, () => undefined, 8).open('r', kindOf('/v1/completions'), {
-    clientId: undefined,
-    traceId: undefined,
-  });
-  const counts = (trace.counts = new RequestCounts(numTokens));
+  const trace = opened(new RequestLog(systemClock, [], 8), 'r', { promptTokens: numTokens });
   const tokens = relay.generate(
     {
       ...{
@@ -69,14 +64,14 @@ function asked(
         ownStopTokenIds: [],
         stopTexts: new Map(),
       },
-      ...{ counts, promptLogprobs: undefined },
+      promptLogprobs: undefined,
       text: { stops: [], isStopIncluded: false, isSkippingSpecial: true },
     },
     trace,
     systemClock.nowMs() + PATIENCE_MS,
     new AbortController().signal,
   );
-  return { tokens, trace };
+  return { tokens, record: trace.record };
 }
 
 function instanceAt(role: 'decode' | 'prefill', address: string, name: string = role, numericsClass = 'n'): Instance {
@@ -226,16 +221,16 @@ test.each([
       },
     });
     const instances = [instanceAt('decode', listener.address), instanceAt('prefill', listener.address)];
-    const { tokens, trace } = asked(network, instances, 200, () => assert.fail('nobody was lost'));
+    const { tokens, record } = asked(network, instances, 200, () => assert.fail('nobody was lost'));
     for await (const { sampled } of tokens) {
       assert.equal(sampled.token, 7);
-      assert(trace.counts?.isPrefilling, 'no token waits for it');
+      assert(record.counts.isPrefilling, 'no token waits for it');
     }
     isRead();
-    await until('the prefill has ended', () => !trace.counts?.isPrefilling);
-    assert.equal(trace.tokens.computed, computed);
-    await until('the prefill has its outcome', () => trace.attempts[0]?.prefills[0]?.outcome !== 'running');
-    assert.equal(trace.attempts[0]?.prefills[0]?.outcome, outcome);
+    await until('the prefill has ended', () => !record.counts.isPrefilling);
+    assert.equal(record.counts.tokens.computed, computed);
+    await until('the prefill has its outcome', () => record.counts.attempts[0]?.prefills[0]?.outcome !== 'running');
+    assert.equal(record.counts.attempts[0]?.prefills[0]?.outcome, outcome);
     network.close();
     await listener.close(100);
   },

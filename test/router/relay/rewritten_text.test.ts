@@ -9,9 +9,11 @@ import type { Chosen, Conductor } from '../../../shared/placement/conductor.ts';
 import { ChainCache } from '../../../services/router/relay/chain_cache.ts';
 import type { InFlightRequest } from '../../../services/router/relay/in_flight_request.ts';
 import { RequestChain } from '../../../services/router/relay/request_chain.ts';
-import { RequestCounts } from '../../../services/router/record/request_counts.ts';
+import { RequestLog } from '../../../services/router/record/request_log.ts';
+import type { RequestTrace } from '../../../services/router/record/request_trace.ts';
 import { RewrittenTextFinder } from '../../../services/router/relay/rewritten_text.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
+import { opened, placedAt } from '../../support/request_events.ts';
 
 const model = { digest: 'ab'.repeat(16) as Digest, format: { blockSize: 32 } };
 const report: Report = {
@@ -34,48 +36,59 @@ interface Wish {
   readonly salt?: string;
   readonly isPromptOnly?: boolean;
   readonly hasLogprobs?: boolean;
-  /** Number of tokens that a further sample of the prompt counts: none. */
-  readonly promptTokens?: number;
+  /** Whether the next turn is a further sample of its prompt. */
+  readonly isSample?: boolean;
 }
 
 /** Runs a chat of 1,000 tokens with an answer of 100, then its next turn with token 40 changed; returns the counts of that. */
-async function lostOf({ numHeld, numComputed, salt = '', isPromptOnly = false, hasLogprobs, promptTokens }: Wish = {}) {
+async function lostOf({
+  numHeld,
+  numComputed,
+  salt = '',
+  isPromptOnly = false,
+  hasLogprobs,
+  isSample = false,
+}: Wish = {}) {
   const clock = new SimulatedClock();
   const conductor = {
     heldBlocks: (keys: Int32Array) => Math.min(numHeld ?? Infinity, keys.length / 2),
   } as unknown as Conductor;
   const finder = new RewrittenTextFinder({ view: { model } as never, conductor, clock });
   const chains = new ChainCache();
+  const log = new RequestLog(clock, [], 8);
   const wait = async <T>(promise: Promise<T>): Promise<T> => {
     await clock.run(clock.nowMs() + 1);
     return promise;
   };
-  const request = async (prompt: Uint32Array, answer: readonly number[], more: object): Promise<RequestCounts> => {
-    const counts = new RequestCounts(prompt.length);
+  const request = async (prompt: Uint32Array, answer: readonly number[], more: object): Promise<RequestTrace> => {
+    const first = opened(log, 'r', { promptTokens: prompt.length });
+    const trace = isSample && prompt.length > 1_000 ? log.openSample('s', first) : first;
     const chain = new RequestChain(clock, { adapter: '', salt: prompt.length > 1_000 ? salt : '' }, chains);
     await wait(chain.blocks(model as never, prompt));
     const inFlight = {
       ...{ chain, tokens: new TokenList(prompt), excluded: { isHolder: () => true } },
-      generation: { promptTokens: prompt, counts, request: neutralRequest(prompt.length, 2_000), ...more },
+      generation: { promptTokens: prompt, request: neutralRequest(prompt.length, 2_000), ...more },
+      trace,
     } as unknown as InFlightRequest;
     await wait(finder.compare(inFlight, { heldTokens: 0 } as Chosen));
     for (const token of answer) inFlight.tokens.push(token);
     await wait(finder.remember(inFlight));
-    return inFlight.generation.counts;
+    return trace;
   };
   const prompt = Uint32Array.from({ length: 1_000 }, (_, i) => 7 * i);
   const answer = Array.from({ length: 100 }, (_, i) => 7 * i + 1);
   await request(prompt, answer, {});
   const next = Uint32Array.from([...prompt, ...answer, ...Array.from({ length: 50 }, (_, i) => 7 * i + 2)]);
   next[40] = 3;
-  const counts = await request(next, [1], {
+  const trace = await request(next, [1], {
     isPromptOnly,
     ...(hasLogprobs ? { promptLogprobs: [] } : {}),
-    ...(promptTokens === undefined ? {} : { counts: new RequestCounts(promptTokens) }),
   });
-  assert.deepEqual(counts.lost, {}, 'nothing is known before the report');
-  counts.begin('d1', '').report = { ...report, computedTokens: numComputed ?? next.length - 32 };
-  return counts.lost;
+  assert.deepEqual(trace.record.counts.lost, {}, 'nothing is known before the report');
+  trace.emit(placedAt('d1'));
+  const whole = { ...report, computedTokens: numComputed ?? next.length - 32 };
+  trace.emit({ kind: 'firstToken', attempt: 1, report: whole, isFirst: true });
+  return trace.record.counts.lost;
 }
 
 test('full blocks behind the first change, up to the last that the earlier turn filled', async () => {
@@ -97,5 +110,5 @@ test('what nothing was computed before of is no loss: nor is another salt, log-p
   assert.deepEqual(await lostOf({ salt: 'another' }), {});
   assert.deepEqual(await lostOf({ hasLogprobs: true }), {});
   assert.deepEqual(await lostOf({ isPromptOnly: true }), {});
-  assert.deepEqual(await lostOf({ promptTokens: 0 }), {});
+  assert.deepEqual(await lostOf({ isSample: true }), {});
 });

@@ -77,7 +77,7 @@ function wholeMessage(chat: StartedChat): WholeWriter {
       last = delta;
     },
     whole() {
-      const usage = { ...usageFields(chat.runs[0].generation.counts), ...noUsage };
+      const usage = { ...usageFields(chat.runs[0].trace.record.counts), ...noUsage };
       const fields = { ...messageOf(chat), ...endingOf(chat, last), usage };
       return `${JSON.stringify(fields).slice(0, -1)},"content":${contentJson(pieces)}}`;
     },
@@ -85,7 +85,7 @@ function wholeMessage(chat: StartedChat): WholeWriter {
 }
 
 function streamedMessage(chat: StartedChat, send: (event: MessageEvent) => void): StreamWriter {
-  const { counts } = chat.runs[0].generation;
+  const { counts } = chat.runs[0].trace.record;
   const blocks = new AnswerBlocks();
   let last: ParsedDelta | undefined;
   return {
@@ -113,7 +113,7 @@ function streamedMessage(chat: StartedChat, send: (event: MessageEvent) => void)
 /** Returns what is known of a message before its first token. */
 function messageOf({ context, runs: [{ trace }] }: StartedChat): object {
   const { servedName: model } = context;
-  const id = `msg_${trace.names.clientId ?? trace.id}`;
+  const id = `msg_${trace.shownId}`;
   return { id, type: 'message', role: 'assistant', model, container: null, diagnostics: null };
 }
 

@@ -43,10 +43,10 @@ export const lookupSurface: Surface<ChatBody | CompletionBody, SurfaceHost> = {
   },
   open: (host) => host,
   async answer(request, host) {
-    const { context, trace } = request;
+    const { trace } = request;
     const found = await lookup(request, host);
-    trace.promptTokens = found.prompt_tokens;
-    context.requests.close(trace, 'finished', 'lookup');
+    trace.emit({ kind: 'read', facts: { promptTokens: found.prompt_tokens } });
+    trace.end('finished', 'lookup');
     return JSON.stringify(found);
   },
 };

@@ -6,7 +6,7 @@ import type { ParsedDelta, AnswerRuns } from '../../api/parsed_deltas.ts';
 import type { AnswerWriters, StreamWriter, WholeWriter } from '../../api/answer_writer.ts';
 import type { ApiContext } from '../../api/api_context.ts';
 import { countsOf, type PromptRun, type PromptRuns } from '../../api/samples.ts';
-import type { RequestTrace } from '../../record/request_log.ts';
+import type { RequestTrace } from '../../record/request_trace.ts';
 import type { Generation } from '../../relay/generation.ts';
 import type { OutputDelta } from '../../../../shared/text/output/output_delta.ts';
 import type { CommonBody } from './parameters.ts';
@@ -110,20 +110,22 @@ async function answerOf<L>(
   const [first] = runs;
   if (!first) throw new Error('an answer has at least one choice');
   const ofPrompts = new Map<Generation, string>();
-  for (const prompt of numPromptLogprobs < 0 ? [] : new Set(runs.map((run) => run.first)))
+  for (const prompt of numPromptLogprobs < 0 ? [] : new Set(runs.map((run) => run.first.generation)))
     ofPrompts.set(prompt, await promptLogprobsJson(context, prompt, numPromptLogprobs));
   const choices = best(outputs, body).map(({ run, text, ids, pieces, list, last }, index) => {
     const { finish = null, stopReason = null, matchedStop = null } = last ?? {};
     const parsed = last?.parsed && { ...last.parsed, pieces };
     const { promptTokens } = run.generation;
-    const promptLogprobs = format.hasPromptLogprobsInChoice ? (ofPrompts.get(run.first) ?? 'null') : undefined;
+    const promptLogprobs = format.hasPromptLogprobsInChoice
+      ? (ofPrompts.get(run.first.generation) ?? 'null')
+      : undefined;
     return {
       fields: format.choice({ index, text: text.join(''), ids, finish, stopReason, matchedStop, parsed }, promptTokens),
       logprobs: sampling.numLogprobs < 0 ? 'null' : list.json(),
       ...(promptLogprobs === undefined ? {} : { promptLogprobs }),
     };
   });
-  const beside = format.hasPromptLogprobsInChoice ? undefined : (ofPrompts.get(first.first) ?? 'null');
+  const beside = format.hasPromptLogprobsInChoice ? undefined : (ofPrompts.get(first.first.generation) ?? 'null');
   return answerJson(
     envelopeOf(context, format, first.trace, format.object.answer),
     choices,
@@ -187,8 +189,10 @@ function streamedChoices<L>(
 ): StreamWriter {
   const head = envelopeOf(context, format, runs[0].trace, format.object.chunk);
   const numSent = runs.map(() => 0);
-  const usage = ({ first, generation: { counts } }: PromptRun, numTokens: number): { usage?: Usage | null } =>
-    body.hasUsage ? { usage: body.hasContinuousUsage ? usageOf([first.counts], { counts, numTokens }) : null } : {};
+  const usage = ({ first, trace: { record } }: PromptRun, numTokens: number): { usage?: Usage | null } => {
+    if (!body.hasUsage) return {};
+    return { usage: body.hasContinuousUsage ? usageOf(countsOf([first]), { counts: record.counts, numTokens }) : null };
+  };
   return {
     hasCounts: body.hasUsage,
     onDelta(delta) {
@@ -213,7 +217,7 @@ function envelopeOf<L>(
   trace: RequestTrace,
   object: string,
 ): Record<string, unknown> {
-  const id = `${idPrefix}${trace.names.clientId ?? trace.id}`;
+  const id = `${idPrefix}${trace.shownId}`;
   const created = Math.floor(clock.wallMs() / 1_000);
   return { id, object, created, model: servedName, system_fingerprint: fingerprint() };
 }

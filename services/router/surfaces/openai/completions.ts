@@ -53,8 +53,7 @@ async function startAll(request: SurfaceRequest<CompletionBody>): Promise<Prompt
     const promptTokens = truncated(whole, body.truncation, room);
     const maxTokens =
       body.maxTokens ?? Math.max(1, Math.min(DEFAULT_MAX_TOKENS, room.maxModelLen - promptTokens.length));
-    trace.model = context.servedName;
-    trace.promptTokens = promptTokens.length;
+    trace.emit({ kind: 'read', facts: { model: context.servedName, promptTokens: promptTokens.length } });
     const generation = {
       ...generationOf(request, promptTokens, maxTokens, 'prompt', constraint),
       isFromIds: typeof body.prompts[i] !== 'string',

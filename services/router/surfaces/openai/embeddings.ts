@@ -6,8 +6,7 @@ import { originOf } from '../../api/new_generation.ts';
 import { ParameterFailure } from '../../api/parameter_failure.ts';
 import type { RequestScope } from '../../api/request_scope.ts';
 import type { Surface, SurfaceRequest } from '../../api/surface.ts';
-import { RequestCounts } from '../../record/request_counts.ts';
-import type { RequestTrace } from '../../record/request_log.ts';
+import type { RequestTrace } from '../../record/request_trace.ts';
 import type { Embedding } from '../../relay/embedding_run.ts';
 import { embeddingKind } from './body_kinds.ts';
 import { embeddingSchema, type EmbeddingBody } from './embedding_parameters.ts';
@@ -41,11 +40,11 @@ async function embed(request: SurfaceRequest<EmbeddingBody>): Promise<string> {
     await context.clock.turn();
   }
   const head = JSON.stringify({
-    id: `embd-${trace.names.clientId ?? trace.id}`,
+    id: `embd-${trace.shownId}`,
     object: 'list',
     created: Math.floor(context.clock.wallMs() / 1_000),
     model: context.servedName,
-    usage: usageOf(wanted.map(({ embedding }) => embedding.counts)),
+    usage: usageOf(wanted.map((one) => one.trace.record.counts)),
   });
   return `${head.slice(0, -1)},"data":[${data.join()}]}`;
 }
@@ -60,8 +59,7 @@ async function checkAll(request: SurfaceRequest<EmbeddingBody>): Promise<PromptE
     const trace = index === 0 ? first : openPrompt();
     const promptTokens =
       typeof prompt === 'string' ? await codec.encode(prompt, body.hasSpecialTokens, scope.signal) : prompt;
-    trace.model = servedName;
-    trace.promptTokens = promptTokens.length;
+    trace.emit({ kind: 'read', facts: { model: servedName, promptTokens: promptTokens.length } });
     const param = prompts.length === 1 ? 'input' : `input.${index}`;
     if (promptTokens.length === 0) throw new ParameterFailure(`${param}: it has no tokens`, param);
     const most = maxModelLen();
@@ -72,18 +70,16 @@ async function checkAll(request: SurfaceRequest<EmbeddingBody>): Promise<PromptE
         'context_too_long',
       );
     }
-    const counts = new RequestCounts(promptTokens.length);
-    trace.counts = counts;
     const origin = originOf(scope.caller, body);
     const cacheScope = { adapter: '', salt: body.cacheSalt };
-    wanted.push({ trace, embedding: { counts, origin, promptTokens, pooling, scope: cacheScope } });
+    wanted.push({ trace, embedding: { origin, promptTokens, pooling, scope: cacheScope } });
   }
   return wanted;
 }
 
 /** Yields the embedding of one prompt, once its trace is closed. */
 async function* run(
-  { relay, requests }: ApiContext,
+  { relay }: ApiContext,
   { trace, embedding }: PromptEmbedding,
   scope: RequestScope,
 ): AsyncGenerator<Float32Array, undefined> {
@@ -91,10 +87,10 @@ async function* run(
   let vector: Float32Array;
   try {
     vector = await relay.embed(embedding, trace, untilMs, signal);
-    requests.close(trace, 'finished', 'stop');
+    trace.end('finished', 'stop');
   } catch (error) {
     const isGone = signal.aborted && !(signal.reason instanceof Failure);
-    requests.close(trace, isGone ? 'cancelled' : 'failed', isGone ? 'abort' : 'error', isGone ? undefined : error);
+    trace.end(isGone ? 'cancelled' : 'failed', isGone ? 'abort' : 'error', isGone ? undefined : error);
     throw error;
   } finally {
     scope.leave(trace);

@@ -39,7 +39,7 @@ export async function startChat<B extends ChatBody>(
       });
   const limits = { maxModelLen: context.maxModelLen(), maxTokens, usualTokens: 1 };
   const promptTokens = truncated(prompt.ids, truncation, limits);
-  trace.promptTokens = promptTokens.length;
+  trace.emit({ kind: 'read', facts: { promptTokens: promptTokens.length } });
   const calls = toolRule(body.tools, context.output.rules.callForm, body.constraint?.rule);
   const constraint = await constraintOf(
     context,
@@ -70,12 +70,12 @@ function parserOf(
   enforced: CallForm | undefined,
 ): StartedChat['parser'] {
   const { tools } = body;
-  return ({ counts }) => {
+  return (trace) => {
     const parser = output.parser({
       ...{ enforced, prefix, newId, tools: schemasOf(tools), isParallel: tools.isParallel },
       hasTools: hasTools(body),
     });
-    return parser && new ParsedChoice(parser, counts, output.hasReasoning);
+    return parser && new ParsedChoice(parser, trace, output.hasReasoning);
   };
 }
 

@@ -15,6 +15,7 @@ import { toolRule } from '../../../../services/router/surfaces/openai/tool_gramm
 import { schemasOf } from '../../../../services/router/surfaces/openai/tools.ts';
 import { OutputFormat } from '../../../../shared/text/output/output_format.ts';
 import { RequestCounts } from '../../../../services/router/record/request_counts.ts';
+import type { RequestEvent } from '../../../../services/router/record/request_events.ts';
 import { refusal } from '../../../support/failures.ts';
 
 const limits: BodyLimits = { vocabSize: 100, maxModelLen: 64, isStrict: false };
@@ -168,14 +169,15 @@ describe('answers', () => {
   });
 
   test('tokens of the reasoning are counted, with those of its markers', () => {
-    const counts = new RequestCounts(1);
+    const counts = new RequestCounts(false);
+    const trace = { emit: (event: RequestEvent) => counts.apply(event) };
     const format = new OutputFormat({ tools: 'hermes', reasoning: 'think', responseTemplate: undefined });
     const parser = format.parser({
       ...{ tools: new Map<string, unknown>(), hasTools: true, isParallel: true, prefix: '' },
       newId: () => 'x',
     });
     assert(parser);
-    const choice = new ParsedChoice(parser, counts, true);
+    const choice = new ParsedChoice(parser, trace, true);
     const token = { token: 0, logprob: [], topTokens: [], topLogprobs: [] } as never;
     for (const text of ['<think>', '\n', 'A', ' fact', '</think>', '\n\n', 'B'])
       choice.read({ text, tokens: [token], finish: undefined });

@@ -1,0 +1,71 @@
+/** One request as those see it that serve it: they emit its events, which its record takes and listeners are told of. */
+import type { Clock } from '../../../shared/base/clock.ts';
+import { Condition } from '../../../shared/base/condition.ts';
+import type { EndPhase, OpenedEvent, RequestEvent } from './request_events.ts';
+import type { RequestListener } from './request_listener.ts';
+import { RequestRecord } from './request_record.ts';
+import type { RequestSpans } from './request_spans.ts';
+import { unquoted } from './unquoted.ts';
+
+/** Emits the events of one request. */
+export class RequestTrace {
+  readonly record: RequestRecord;
+  /** Undefined without tracing. */
+  readonly spans: RequestSpans | undefined;
+  readonly #clock: Clock;
+  readonly #listeners: readonly RequestListener[];
+  /** Notified when a prefill has come further. */
+  readonly #prefillChanged = new Condition();
+
+  /** Opens the record, and tells `listeners`, in their order. */
+  constructor(
+    opened: OpenedEvent,
+    clock: Clock,
+    listeners: readonly RequestListener[],
+    spans: RequestSpans | undefined,
+    atMs: number,
+  ) {
+    this.record = new RequestRecord(opened, atMs);
+    this.#clock = clock;
+    this.spans = spans;
+    this.#listeners = spans ? [spans, ...listeners] : listeners;
+    this.#tell(opened, atMs);
+  }
+
+  get id(): string {
+    return this.record.id;
+  }
+
+  /** The client's id of the request, else its own: answers are named by it. */
+  get shownId(): string {
+    return this.record.facts.names.clientId ?? this.record.id;
+  }
+
+  /** Milliseconds since the request was opened, until its end. */
+  get elapsedMs(): number {
+    return this.record.elapsedMs(this.#clock.nowMs());
+  }
+
+  /** Records an event, which happens now. */
+  emit(event: RequestEvent): void {
+    const atMs = this.#clock.nowMs();
+    this.record.apply(event, atMs);
+    if (event.kind === 'prefill') this.#prefillChanged.notify();
+    this.#tell(event, atMs);
+  }
+
+  /** Records the end of the request; only the first one counts. What `failure` quotes of a prompt is taken from it. */
+  end(phase: EndPhase, finishReason: string, failure?: unknown): void {
+    if (this.record.totalMs !== undefined) return;
+    this.emit({ kind: 'ended', phase, finishReason, failure: unquoted(failure) });
+  }
+
+  /** Resolves when no prefill of the request runs, or when `signal` aborts. */
+  async prefillsEnded(signal: AbortSignal): Promise<void> {
+    await this.#prefillChanged.until(() => !this.record.counts.isPrefilling, signal);
+  }
+
+  #tell(event: RequestEvent, atMs: number): void {
+    for (const listener of this.#listeners) listener.on(this.record, event, atMs);
+  }
+}
