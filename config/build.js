@@ -27,7 +27,7 @@ const grammar = 'shared/grammar/matcher/xgrammar.cjs';
 process.env.GOGC ??= 'off';
 process.env.GOMEMLIMIT ??= '1GiB';
 
-/** Packages that stay outside of bundles: they read files beside themselves, such as a native binary, or may be absent. */
+/** Packages that stay outside of bundles: they read files next to themselves, such as a native binary, or may be absent. */
 const external = [
   ...['@node-rs/xxhash', 'koffi', 'lmdb', 'webgpu'],
   ...['@grpc/grpc-js', '@grpc/proto-loader', 'grpc-health-check', 'pino'],
@@ -58,7 +58,7 @@ function checkImport(path, name, modules, entries) {
     throw new BuildError(`${path} imports ${name}, which is not built: create it, or correct the path`);
   if (entries.has(imported))
     throw new BuildError(
-      `${path} imports ${name}, which is the entry of a process or thread and so a bundle of its own: move what it needs into a file beside it`,
+      `${path} imports ${name}, which is the entry of a process or thread and so a bundle of its own: move what it needs into a file next to it`,
     );
 }
 

@@ -26,7 +26,7 @@ export function stagingFolder() {
 /** Folder of the executable of a version of Node. */
 export const nodeFolder = (version) => join(root, `node-${version}`);
 
-/** Folder of a newer Mesa and all that it needs, beside the machine's own; `name` says which packages. */
+/** Folder of a newer Mesa and all that it needs, next to the machine's own; `name` says which packages. */
 export const mesaFolder = (name) => join(root, `mesa-${name}`);
 
 /** Folder in which a software or emulated driver keeps the shaders that it has compiled; it knows its own version. */

@@ -131,7 +131,7 @@ function download(staged) {
     'Debug::NoLocking': 'true',
   };
   const given = Object.entries(conf).flatMap(([name, value]) => ['-o', `${name}=${value}`]);
-  console.log(`unpacking ${PACKAGES.join(', ')} of ${RELEASE}-backports beside this machine's own`);
+  console.log(`unpacking ${PACKAGES.join(', ')} of ${RELEASE}-backports next to this machine's own`);
   output('apt-get', ...given, 'update', '-qq');
   output('apt-get', ...given, 'install', '-qq', '-y', '-d', '-t', `${RELEASE}-backports`, ...PACKAGES);
   for (const name of readdirSync(`${apt}/archives`)) {

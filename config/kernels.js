@@ -1,5 +1,5 @@
 /**
- * The WebAssembly kernels lie in the tree compiled, beside a hash of what they were compiled from: sources, flags and compiler. A build
+ * The WebAssembly kernels lie in the tree compiled, with a hash of what they were compiled from: sources, flags and compiler. A build
  * takes them when that hash is that of its sources, and compiles them anew otherwise. `node config/kernels.js --check` (lint) compiles
  * them in any case and compares the bytes.
  */

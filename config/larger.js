@@ -8,7 +8,7 @@ export const larger = [
   {
     file: 'kernels/wasm/as/attention_few.as.ts',
     lineOfFunction: 109,
-    reason: 'Blocks of one span, one behind the other: what is touched ahead spans all of it.',
+    reason: 'Blocks of one span, one after the other: what is touched ahead spans all of it.',
   },
   {
     file: 'kernels/wasm/as/attention_many.as.ts',
@@ -119,22 +119,22 @@ export const larger = [
   {
     file: 'kernels/wgsl/peaks.ts',
     lineOfFunction: 71,
-    reason: 'Three measurements one behind the other, which share their buffers.',
+    reason: 'Three measurements one after the other, which share their buffers.',
   },
   {
     file: 'services/router/http/http_server.ts',
     lineOfFunction: 84,
-    reason: 'Routes of one server, one behind the other.',
+    reason: 'Routes of one server, one after the other.',
   },
   {
     file: 'services/router/metrics/cluster_metrics.ts',
     lineOfFunction: 66,
-    reason: 'One metric behind the other, as a page shows them.',
+    reason: 'One metric after the other, as a page shows them.',
   },
   {
     file: 'services/router/metrics/metrics.ts',
     lineOfFunction: 75,
-    reason: 'One metric behind the other, as a page shows them.',
+    reason: 'One metric after the other, as a page shows them.',
   },
   {
     file: 'services/router/router.ts',
@@ -144,17 +144,17 @@ export const larger = [
   {
     file: 'shared/text/encoder/fast_encoder.ts',
     lines: 304,
-    reason: 'A port of another language or encoder, kept beside what it is compared with.',
+    reason: 'A port of another language or encoder, kept next to what it is compared with.',
   },
   {
     file: 'shared/text/encoder/pipeline_stages.ts',
     lines: 330,
-    reason: 'A port of another language or encoder, kept beside what it is compared with.',
+    reason: 'A port of another language or encoder, kept next to what it is compared with.',
   },
   {
     file: 'shared/text/encoder/rust_tokenizer.ts',
     lines: 308,
-    reason: 'A port of another language or encoder, kept beside what it is compared with.',
+    reason: 'A port of another language or encoder, kept next to what it is compared with.',
   },
   {
     file: 'shared/text/tokenizer_tools.ts',
@@ -164,33 +164,33 @@ export const larger = [
   {
     file: 'shared/text/template/expression_parser.ts',
     lines: 344,
-    reason: 'A port of another language or encoder, kept beside what it is compared with.',
+    reason: 'A port of another language or encoder, kept next to what it is compared with.',
   },
   {
     file: 'shared/text/template/filters.ts',
     lines: 377,
-    reason: 'A port of another language or encoder, kept beside what it is compared with.',
+    reason: 'A port of another language or encoder, kept next to what it is compared with.',
   },
   {
     file: 'shared/text/template/interpreter.ts',
     lines: 423,
     lineOfFunction: 63,
-    reason: 'A port of another language or encoder, kept beside what it is compared with.',
+    reason: 'A port of another language or encoder, kept next to what it is compared with.',
   },
   {
     file: 'shared/text/template/operators.ts',
     lines: 314,
-    reason: 'A port of another language or encoder, kept beside what it is compared with.',
+    reason: 'A port of another language or encoder, kept next to what it is compared with.',
   },
   {
     file: 'shared/text/template/strings.ts',
     lines: 330,
-    reason: 'A port of another language or encoder, kept beside what it is compared with.',
+    reason: 'A port of another language or encoder, kept next to what it is compared with.',
   },
   {
     file: 'shared/text/template/values.ts',
     lines: 429,
-    reason: 'A port of another language or encoder, kept beside what it is compared with.',
+    reason: 'A port of another language or encoder, kept next to what it is compared with.',
   },
   {
     file: 'services/store/store.ts',
@@ -225,6 +225,6 @@ export const larger = [
   {
     file: 'shared/net/transfer_thread/transfer_methods.ts',
     lineOfFunction: 65,
-    reason: 'The methods of one thread, one behind the other.',
+    reason: 'The methods of one thread, one after the other.',
   },
 ];

@@ -152,7 +152,7 @@ module.exports = {
     },
     {
       name: 'an-operation-knows-no-other',
-      comment: 'What operations share is beside them: operation.ts, gated.ts, and what is above ops/.',
+      comment: 'What operations share is next to them: operation.ts, gated.ts, and what is above ops/.',
       severity: 'error',
       from: { path: '^kernels/[a-z]+/ops/' },
       to: { path: '^kernels/[a-z]+/ops/(?!operation|gated)' },

@@ -74,7 +74,7 @@ async function metricsPage() {
 Served by each router at \`/metrics\`, as Prometheus text. Series of requests carry \`model_name\` as well; series of instances come from their last heartbeat.
 The process's own (\`process_*\`, \`nodejs_*\`) are those of prom-client. Scope: \`?scope=router\` leaves the series of the cluster out, \`?scope=cluster\` those of the
 router; [how to scrape several routers](../INSPECTION.md#prometheus-and-grafana). \`--metrics-bind\` serves the series of one process.
-Declared in \`metrics.ts\`, \`request_series.ts\`, \`prediction_metrics.ts\`, \`http_series.ts\`, \`cluster_metrics.ts\` beside this page, and in
+Declared in \`metrics.ts\`, \`request_series.ts\`, \`prediction_metrics.ts\`, \`http_series.ts\`, \`cluster_metrics.ts\` next to this page, and in
 \`shared/protocol/load_fields.ts\` and \`shared/node/metrics/instance_series.ts\`; [how to add one](../README.md#to-add).
 
 ## Under vLLM's names
@@ -89,7 +89,7 @@ ${table(head, ours.map(rowOf))}
 `;
 }
 
-/** The comment above a line of the protocol file, and the one behind it. */
+/** The comment above a line of the protocol file, and the one after it. */
 function protocolItems(text) {
   const blocks = [];
   let comment = [];

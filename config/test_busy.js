@@ -1,5 +1,5 @@
 /**
- * `npm run test:busy`: the suites of processes beside two busy loops, and on one core, where hidden races show. A test that fails is
+ * `npm run test:busy`: the suites of processes with two busy loops, and on one core, where hidden races show. A test that fails is
  * unsteady: it is reported, in test-results/busy.json too, and the end is code 1. With `--sample` a twelfth of the suites, drawn from the
  * commit, is run, and the end is code 0 whatever they say.
  */
@@ -22,12 +22,12 @@ function failuresOf(how, suites, starter) {
   return [...tests, ...others.map((message) => ({ how, name: 'outside of tests', messages: [message] }))];
 }
 
-function besideLoops(suites) {
+function withLoops(suites) {
   const loops = Array.from({ length: NUM_LOOPS }, () =>
     spawn(process.execPath, ['-e', 'const { ppid } = process; while (process.ppid === ppid);'], { stdio: 'ignore' }),
   );
   try {
-    return failuresOf('beside two busy loops', suites);
+    return failuresOf('with two busy loops', suites);
   } finally {
     for (const loop of loops) loop.kill('SIGKILL');
   }
@@ -48,7 +48,7 @@ const all = listSuites()
 const number = commitNumber();
 const suites = isSample ? all.filter((_, i) => i % SAMPLES === number % SAMPLES) : all;
 console.log(`busy: ${suites.join(' ')}`);
-const unsteady = [...besideLoops(suites), ...onOneCore(suites)];
+const unsteady = [...withLoops(suites), ...onOneCore(suites)];
 writeFileSync(join(results, 'busy.json'), `${JSON.stringify(unsteady, null, 2)}\n`);
 for (const { how, file = '', name, messages } of unsteady)
   console.log(`  UNSTEADY ${how}: ${file} ${name}: ${messages[0]?.split('\n')[0] ?? ''}`);

@@ -1,6 +1,6 @@
 /**
  * Installs what the tests need besides npm packages: a software Vulkan driver new enough for Dawn, Chromium, nats-server and Prometheus. On Debian
- * as root it installs them; elsewhere it says which are missing. A newer Mesa is unpacked beside the machine's own. Real vocabularies and
+ * as root it installs them; elsewhere it says which are missing. A newer Mesa is unpacked next to the machine's own. Real vocabularies and
  * other versions of Node come from the npm registry.
  */
 import { execFileSync } from 'node:child_process';
@@ -70,7 +70,7 @@ if (missing().length > 0 && process.getuid?.() === 0 && output('apt-get', '--ver
   console.log(`installing: ${missing().join(', ')}`);
   const codename = /^VERSION_CODENAME=(\S+)$/m.exec(readFileSync('/etc/os-release', 'utf8'))?.[1];
   if (!hasMesa() && codename === 'bookworm') {
-    // Debian 12 has 22.3; its backports have a newer one, beside the release in the same archive.
+    // Debian 12 has 22.3; its backports have a newer one, next to the release in the same archive.
     const archive = mirror(codename);
     if (archive) {
       writeFileSync(

@@ -53,7 +53,7 @@ export function verdictOf(failure, again) {
   return again.every(Boolean) ? 'unsteady' : 'fails again';
 }
 
-/** Returns the seeds of the simulation that a failure names; none where something else failed beside them. */
+/** Returns the seeds of the simulation that a failure names; none where something else failed besides them. */
 export function seedsIn({ tests, errors }) {
   // The first line of a message has the error's name in front.
   const named = tests.map(({ messages }) => [...messages.join('\n').matchAll(/(?:^|: )seed (\d+) failed:/gm)]);

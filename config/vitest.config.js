@@ -26,13 +26,13 @@ const built = {
     if (!existsSync(file)) throw new Error(`${path} is not built: npm run build`);
     if (entries.includes(path))
       throw new Error(
-        `${relative(root, importer)} imports ${path}, which is the entry of a process or thread and so a bundle of its own: import what stands beside it`,
+        `${relative(root, importer)} imports ${path}, which is the entry of a process or thread and so a bundle of its own: import what stands next to it`,
       );
     return { id: file, external: true };
   },
 };
 
-/** A process of the Node that is started beside Mesa 26. */
+/** A process of the Node that is started with Mesa 26. */
 class Mesa26Worker extends ForksPoolWorker {
   name = 'mesa26';
 

@@ -112,7 +112,7 @@ export interface ProbeOptions extends Pick<LoadOptions, 'weightFormat'> {
  * segment of the step writes.
  */
 export interface SegmentState {
-  /** Slot with the state behind the token before the segment; undefined: the segment begins its sequence, with the zero state. */
+  /** Slot with the state after the token before the segment; undefined: the segment begins its sequence, with the zero state. */
   readonly from?: number | undefined;
   /**
    * Where the state after the first `rows` rows of the segment is written, `rows` ascending. The slot may be the one that the segment
@@ -139,7 +139,7 @@ export interface Segment {
    */
   readonly hidden?: Float32Array;
   /**
-   * Name of an adapter to apply beside the model's own weights. No device has adapters yet: a step that names one fails with
+   * Name of an adapter to apply besides the model's own weights. No device has adapters yet: a step that names one fails with
    * DeviceError.
    */
   readonly adapter?: string;

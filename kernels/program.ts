@@ -76,7 +76,7 @@ type KeySource = 'stored' | 'computed';
 
 interface GateShape {
   readonly gateUp: string;
-  /** Buffer in which the ups lie, from value `firstUp` of a row on, 0 by default; absent: in gateUp, behind the gates. */
+  /** Buffer in which the ups lie, from value `firstUp` of a row on, 0 by default; absent: in gateUp, after the gates. */
   readonly ups?: string;
   readonly firstUp?: number;
   readonly out: string;

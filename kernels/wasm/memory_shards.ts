@@ -4,7 +4,7 @@
  *   memory 0:  embed, layers 0 to 11 ─┐        ┌─► samples, logits, sample
  *   memory 1:                         └─► 12 … 31
  *
- * A memory shard holds consecutive layers. The first also holds the operations before and behind all layers: tokens are sampled where
+ * A memory shard holds consecutive layers. The first also holds the operations before and after all layers: tokens are sampled where
  * they are embedded, and a table that serves as embedding and output weight is stored once. Cuts are made only where a single buffer
  * is live; its rows are copied from one memory to the next.
  */
@@ -58,15 +58,15 @@ export function shardsOf(program: Program, fits: (shard: MemoryShard) => boolean
 }
 
 /**
- * Returns the ranges of operations that stay together: those before the layers, parts of layers, those behind. A cut needs exactly one
- * live buffer beside those that are written before the layers only, which every memory shard gets; and layers that read the KV of
+ * Returns the ranges of operations that stay together: those before the layers, parts of layers, those after. A cut needs exactly one
+ * live buffer besides those that are written before the layers only, which every memory shard gets; and layers that read the KV of
  * another stay with it.
  */
 function unitsOf({ operations }: Program): OpRange[] {
   const early = writtenBeforeLayers(operations);
   const shared = sharedKv(operations);
-  const behind = operations.findIndex(({ kind }) => kind === 'gather_samples');
-  const last = behind < 0 ? operations.length : behind;
+  const after = operations.findIndex(({ kind }) => kind === 'gather_samples');
+  const last = after < 0 ? operations.length : after;
   const cuts: number[] = [];
   let live = new Set<string>();
   for (let op = operations.length - 1; op > 0; op--) {

@@ -11,7 +11,10 @@ export function paddedWidth(width: number): number {
   return Math.ceil(width / LANES) * LANES;
 }
 
-/** Bytes of one panel, by format. Integer formats store groups of 32 inputs, each behind its 8 scales, f16 but in mxfp4, and, for uint4, 8 zeros f16. */
+/**
+ * Bytes of one panel, by format. Integer formats store groups of 32 inputs, each after its 8 scales, f16 but in mxfp4, and, for uint4, 8
+ * zeros f16.
+ */
 const panelBytes: Readonly<Record<WeightFormat, (inner: number) => number>> = {
   f32: (inner) => 32 * inner,
   f16: (inner) => 16 * inner,

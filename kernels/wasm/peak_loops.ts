@@ -20,7 +20,7 @@ export const peakLoops = {
     const [start, end] = step.share(bytes!, READ_BYTES);
     step.kernels.read_loop(from! + start, from! + end);
   },
-  /** Does nothing, so that only the barrier behind each operation is measured. */
+  /** Does nothing, so that only the barrier after each operation is measured. */
   nothing: () => undefined,
 } satisfies Readonly<Record<string, (step: StepContext, op: BoundOperation) => void>>;
 

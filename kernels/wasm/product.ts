@@ -20,10 +20,10 @@ export const productParams = struct('LinearParams', {
   scale: 'f32',
 });
 
-/** Offset in a thread's scratch of the slice of unpacked weights, behind the sums [ROW_BLOCK][8] f32 and a write-only cache line. */
+/** Offset in a thread's scratch of the slice of unpacked weights, after the sums [ROW_BLOCK][8] f32 and a write-only cache line. */
 const AFTER_SUMS = ROW_BLOCK * LANES * 4 + 64;
 /**
- * Offset in scratch of the quantised rows, behind a slice of four-bit weights unpacked to bytes. Each of its groups has room for the
+ * Offset in scratch of the quantised rows, after a slice of four-bit weights unpacked to bytes. Each of its groups has room for the
  * eight zeros of uint4.
  */
 const QUANTISED_AT = AFTER_SUMS + SLICE_GROUPS * (INT8_GROUP + 16);

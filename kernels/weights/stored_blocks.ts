@@ -1,4 +1,4 @@
-/** Blocks of GGUF files that devices take as they are: values with their scales beside them, as ggml's ggml-common.h lays them out. */
+/** Blocks of GGUF files that devices take as they are: values with their scales next to them, as ggml's ggml-common.h lays them out. */
 
 /**
  *   q8_0  32 values: d f16, 32 i8; value = d · q

@@ -110,7 +110,7 @@ export class BlockTransfer {
     await last;
   }
 
-  /** Submits the copies at once; they come behind what was submitted before. */
+  /** Submits the copies at once; they come after what was submitted before. */
   copyBlocks(from: readonly number[], to: readonly number[]): void {
     for (let start = 0; start < from.length; start += this.#capacity) {
       const ids = from.slice(start, start + this.#capacity);

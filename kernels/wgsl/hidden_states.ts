@@ -1,4 +1,4 @@
-/** Hidden states of a step on their way to the host: copied row by row into a mappable buffer, one segment behind the other. */
+/** Hidden states of a step on their way to the host: copied row by row into a mappable buffer, one segment after the other. */
 import type { HiddenRows } from '../device.ts';
 import type { Program } from '../program.ts';
 import { hiddenOf } from '../program_kinds.ts';
@@ -31,7 +31,7 @@ export class HiddenStates {
     return wanted.reduce((sum, { out }) => sum + (out.length / this.width) * this.#stride * 4, 0);
   }
 
-  /** Returns the commands that copy the wanted rows into `to`, one behind the other. */
+  /** Returns the commands that copy the wanted rows into `to`, one after the other. */
   copy(wanted: readonly HiddenRows[], to: GPUBuffer): GPUCommandBuffer {
     const encoder = this.#device.createCommandEncoder();
     let at = 0;

@@ -4,7 +4,7 @@
  *   deterministic  matvec_ordered for few rows, matmul over f32 tiles: one order of summation for every row count (E2)
  *   fast           matvec (subgroups), matmul on subgroup matrices, else over f16 tiles; judged by tolerance
  *   matrices       subgroup matrices for every row count, sums of 1,024 inputs added in order (E2); x and weights as f16. Where a
- *                  device has none, or a row's bits there depend on the rows beside it, the deterministic set is used instead
+ *                  device has none, or a row's bits there depend on the rows next to it, the deterministic set is used instead
  *
  * Where an adapter lacks what a fast kernel needs, the deterministic kernel is used instead.
  */

@@ -50,7 +50,7 @@ export async function numBlocksFor(
 }
 
 /**
- * Checks that the slots for recurrent states can fit behind the weights. @throws DeviceError, with the bytes that they need, when they
+ * Checks that the slots for recurrent states can fit after the weights. @throws DeviceError, with the bytes that they need, when they
  * do not.
  */
 export function refuseStatesThatCannotFit(

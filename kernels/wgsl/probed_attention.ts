@@ -56,7 +56,7 @@ function grouped(attention: OperationOf<'attention'>, rotary: number): ProbedAtt
   };
 }
 
-/** The heads of one workgroup of latent attention, with the products of single heads before and behind. */
+/** The heads of one workgroup of latent attention, with the products of single heads before and after. */
 function absorbed(
   { operations, weights }: Program,
   { heads: all, rank, rotary, scale, out }: OperationOf<'latent_attention'>,

@@ -180,7 +180,7 @@ async function loadWeights(
   return weights;
 }
 
-/** Interleaves [cosine, sine], with the query factor of a position, if there is one, behind its pairs. */
+/** Interleaves [cosine, sine], with the query factor of a position, if there is one, after its pairs. */
 function interleave(table: RopeTable): Float32Array<ArrayBuffer> {
   const { dim, cos, sin, queryFactors } = table;
   assert(cos.length === sin.length, 'a sine for every cosine');

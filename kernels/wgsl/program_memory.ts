@@ -66,13 +66,13 @@ export function stepSizes(
   };
 }
 
-/** Returns the values of a table of angles on the device: [cosine, sine] of each pair, with a query factor behind a position's pairs. */
+/** Returns the values of a table of angles on the device: [cosine, sine] of each pair, with a query factor after a position's pairs. */
 export function ropeValues({ dim, cos, queryFactors }: RopeTable): number {
   const half = dim / 2;
   return 2 * (half + (queryFactors ? 1 : 0)) * (cos.length / half);
 }
 
-/** Returns the plan of exports, and the bytes of buffers that are made behind the KV blocks, apart from those that move blocks. */
+/** Returns the plan of exports, and the bytes of buffers that are made after the KV blocks, apart from those that move blocks. */
 export function laterBuffers(
   program: Program,
   { maxRows, maxSamples, kv }: LoadOptions,

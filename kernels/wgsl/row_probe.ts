@@ -1,8 +1,8 @@
 /**
- * Checks whether a row's bits depend on the rows computed beside it (E2). The kernels have one order of arithmetic for every number of
+ * Checks whether a row's bits depend on the rows computed with it (E2). The kernels have one order of arithmetic for every number of
  * rows, but a driver's compiler may contract or reorder what WGSL permits, and differently in the kernels for one row and for many. So
  * at its start a device compares the same rows of a norm, products, attention and a gate, computed by the kernels for every number of
- * rows, alone and beside others. Mixtures, biases and other layers' windows are not compared.
+ * rows, alone and with others. Mixtures, biases and other layers' windows are not compared.
  */
 import {
   randomWeightsOnDevice,
@@ -110,7 +110,7 @@ export interface ProbeFindings {
   readonly fault?: string;
 }
 
-/** Runs the probe: compares the bits of rows computed alone and beside others. */
+/** Runs the probe: compares the bits of rows computed alone and with others. */
 export async function findUnequalRows(
   load: LoadProgram,
   model: Program,

@@ -45,7 +45,7 @@ interface RuleOperands {
   readonly isTiled: boolean;
 }
 
-/** Adds the dispatch of a rule behind that of its inputs. @throws DeviceError for more values of a key than a workgroup stages. */
+/** Adds the dispatch of a rule after that of its inputs. @throws DeviceError for more values of a key than a workgroup stages. */
 export function pushStateRule(
   plan: DispatchPlan,
   { keyHeads, valueHeads, keyDim, valueDim }: RuleHeads,

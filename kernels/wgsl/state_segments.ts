@@ -10,7 +10,7 @@ export const STATE_WORDS_PER_ROW = SEGMENT_WORDS + SAVE_WORDS + 1;
 
 /**
  * Writes the segments of a batch, each row's segment, and the saves, from word `segmentsAt` on. Returns where they are, and the word
- * behind them.
+ * after them.
  */
 export function writeStateSegments(
   words: Uint32Array,

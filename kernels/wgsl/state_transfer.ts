@@ -145,7 +145,7 @@ export class StateTransfer {
     }
   }
 
-  /** Submits the copies at once; they come behind what was submitted before. A buffer is not copied into itself, so they are staged. */
+  /** Submits the copies at once; they come after what was submitted before. A buffer is not copied into itself, so they are staged. */
   copyStates(from: readonly number[], to: readonly number[]): void {
     const { device, states, staging } = this.#parts;
     const encoder = device.createCommandEncoder();

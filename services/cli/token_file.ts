@@ -14,8 +14,8 @@ interface TokenConfig {
 }
 
 /**
- * Returns a command line whose configuration has the tokens of its file. @throws ConfigError when there is a token beside the file, or for a file that
- * cannot be used.
+ * Returns a command line whose configuration has the tokens of its file. @throws ConfigError when there is a token besides the file, or for
+ * a file that cannot be used.
  */
 export function withTokenFile<T extends { readonly config: object; readonly isSet: ReadonlySet<string> }>(line: T): T {
   const { cluster_token: token, cluster_token_file: file = '' } = line.config as Partial<TokenConfig>;

@@ -79,7 +79,7 @@ export interface TextReceiver {
 }
 
 /**
- * Asks the router for an answer that arrives in parts; resolves behind the last one.
+ * Asks the router for an answer that arrives in parts; resolves after the last one.
  *
  * @throws Error with the router's message when the answer is no success, or when no router answers.
  */

@@ -85,7 +85,7 @@ export function dayTime(at: number | null | undefined): string {
   return at === null || at === undefined ? NONE : `${day.format(at)} ${timeOfDay.format(at)}`;
 }
 
-/** Order of names: numbers in them by their value, so that node-10 is behind node-9. */
+/** Order of names: numbers in them by their value, so that node-10 is after node-9. */
 export const compareNames = new Intl.Collator('en', { numeric: true }).compare;
 
 /** One of two words by number: `plural(1, 'node')` is "1 node". */

@@ -39,7 +39,7 @@ export class KeyedRows<Row> {
     });
   }
 
-  /** Changes rows in place; new ones are placed before all others (`first`, in their order) or behind them (`last`). */
+  /** Changes rows in place; new ones are placed before all others (`first`, in their order) or after them (`last`). */
   put(rows: readonly Row[], place: 'first' | 'last'): void {
     if (rows.length === 0) return;
     const added: string[] = [];

@@ -1,6 +1,6 @@
 /**
  * Block ids of generated prompts. A prompt is a list of parts (a system prompt, a message, an answer); two blocks have the same id when
- * they have the same tokens of the same parts, behind the same blocks.
+ * they have the same tokens of the same parts, after the same blocks.
  */
 import { Failure } from '../../shared/base/failure.ts';
 

@@ -153,12 +153,12 @@ export class FullEngine implements ReplayEngine {
         this.#fetched(id, sequence);
       },
     );
-    // A prefill computes the full blocks before its last token: one token behind what it hands over.
+    // A prefill computes the full blocks before its last token: one token after what it hands over.
     const promptTokens = kind === 'prefill' ? target + 1 : target;
     const fetchEnd = Math.floor((expected ? expected.endTokens : sequence.fetchedTo) / this.#blockTokens);
     this.#engine.submit({
       ...{ id, kind, root: ROOT, expectedTokens, priority, fetchEnd },
-      // Behind the blocks that the trace names, blocks are those of the request alone.
+      // After the blocks that the trace names, blocks are those of the request alone.
       tokens: new Uint32Array(promptTokens).fill(request),
       hashes: partsOf(blocks, this.#numParts),
       request: neutralRequest(promptTokens, promptTokens + (kind === 'prefill' ? 0 : outputTokens)),

@@ -34,7 +34,7 @@ export interface Hardware {
   /** Bytes per second between two instances. */
   readonly linkBytesPerSecond: number;
   readonly dramToDeviceBytesPerSecond: number;
-  /** Tokens of KV that fit on the device beside the model, and in the DRAM of the instance. */
+  /** Tokens of KV that fit on the device next to the model, and in the DRAM of the instance. */
   readonly deviceKvTokens: number;
   readonly dramKvTokens: number;
   /** Most rows of a step. */

@@ -2,7 +2,7 @@
  * Searches the cheapest cluster that meets the targets: instances that do any part of a request, and prefill and decode apart.
  *
  *   any part   1, 2, 4 … instances until the targets are met ──► bisection down to the fewest
- *   split      1 + 1, 2 + 2, 4 + 4 … ──► fewest of each beside plenty of the other ──► pairs that nothing rules out, the cheapest first
+ *   split      1 + 1, 2 + 2, 4 + 4 … ──► fewest of each with plenty of the other ──► pairs that nothing rules out, the cheapest first
  *
  * The search takes for granted that no cluster is worse for having more instances: one that fails rules out all that have no more of
  * either, one that passes all that cost as much or more.
@@ -104,7 +104,7 @@ class PlanSearch {
       this.#meets({ kind: 'split', numPrefill, numDecode });
     const enough = await this.#enough(Math.floor(maxInstances / 2), (count) => meets(count, count));
     if (enough !== undefined) {
-      // Beside plenty of the other role, so that too few of this one are ruled out for all cheaper pairs.
+      // With plenty of the other role, so that too few of this one are ruled out for all cheaper pairs.
       const plenty = Math.min(maxInstances - enough, PLENTY * enough);
       await fewest(0, enough, (numDecode) => meets(plenty, numDecode));
       await fewest(0, enough, (numPrefill) => meets(numPrefill, plenty));

@@ -44,7 +44,7 @@ export interface PlanArguments {
   readonly isProgressWanted: boolean;
 }
 
-/** Reads the arguments behind `penstock plan`; undefined: help is asked for. @throws ConfigError */
+/** Reads the arguments after `penstock plan`; undefined: help is asked for. @throws ConfigError */
 export function readPlanLine(args: readonly string[]): PlanArguments | undefined {
   const { given, words } = parseFlags('plan', flags, args);
   if (given.isSet('help')) return undefined;

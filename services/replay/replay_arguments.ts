@@ -56,7 +56,7 @@ export type ReplayLine =
 export type PolicyNames = readonly [string, ...string[]];
 
 /**
- * Reads the arguments behind `penstock replay`. `policies` are the names that `--policy` allows. @throws ConfigError for an unknown flag,
+ * Reads the arguments after `penstock replay`. `policies` are the names that `--policy` allows. @throws ConfigError for an unknown flag,
  * a value that is not allowed, or flags that exclude each other.
  */
 export function readReplayLine(args: readonly string[], policies: PolicyNames): ReplayLine {

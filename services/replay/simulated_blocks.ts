@@ -1,5 +1,5 @@
 /**
- * Blocks of a simulated instance: the production pool of device blocks, and its host memory behind it. It also knows which blocks the
+ * Blocks of a simulated instance: the production pool of device blocks, and its host memory below it. It also knows which blocks the
  * sequences that hold device blocks are computing, so that a later sequence waits for these instead of computing them again.
  */
 import { BlockPool } from '../../shared/engine/block_pool.ts';

@@ -20,7 +20,7 @@ export class SimulatedGeneration {
   /** Tokens of KV that the rows of the next step read. */
   contextTokens = 0;
   #lastMs = 0;
-  /** Milliseconds from the end of the step before to that of each step behind `#firstStep`; bounded by the longest answer under way (P1). */
+  /** Milliseconds from the end of the step before to that of each step after `#firstStep`; bounded by the longest answer under way (P1). */
   #gaps = new Float32Array(FIRST_GAPS);
   #firstStep = 0;
 
@@ -92,7 +92,7 @@ export class SimulatedGeneration {
     return this.numSteps + options.outputTokens - generated;
   }
 
-  /** Returns the step behind which a sequence needs a further block. */
+  /** Returns the step after which a sequence needs a further block. */
   #filledAt({ blocks, length }: SimulatedSequence): number {
     return this.numSteps + Math.max(0, blocks.length * this.#blockTokens - length + 1);
   }

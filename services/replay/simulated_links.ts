@@ -29,7 +29,7 @@ export interface Transfer {
   readonly movingMs: number;
 }
 
-/** Sends `bytes` from one instance to another, behind the transfers that both have begun. */
+/** Sends `bytes` from one instance to another, after the transfers that both have begun. */
 export function send(time: ReplayTime, from: SimulatedPort, to: SimulatedPort, bytes: number): Transfer {
   const movingMs = bytes / Math.min(from.bytesPerMs, to.bytesPerMs);
   const sentMs = Math.max(time.nowMs, from.sendFreeMs) + movingMs;

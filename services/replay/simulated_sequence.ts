@@ -1,4 +1,4 @@
-/** One sequence on a simulated instance: a prompt to compute, or an answer to generate behind its prompt. */
+/** One sequence on a simulated instance: a prompt to compute, or an answer to generate after its prompt. */
 import type { BlockHash } from '../../shared/kv/block_key.ts';
 import type { SimulatedPort } from './simulated_links.ts';
 
@@ -17,7 +17,7 @@ export interface HandoffReceiver {
 export interface Handoff {
   readonly engine: HandoffReceiver;
   readonly sequence: SimulatedSequence;
-  /** Tokens of the prompt whose KV the prefill instance computes or has; the decode instance computes those behind. */
+  /** Tokens of the prompt whose KV the prefill instance computes or has; the decode instance computes those after. */
   readonly endTokens: number;
   /** Tokens of the prompt that were sent, or come from elsewhere. */
   sentTokens: number;

@@ -8,7 +8,7 @@ import type { EngineSizes } from './replay_engine.ts';
 
 /**
  * Rows of a step at most, and the share by which a step takes longer or shorter than the formula of the hardware says. Long steps waste
- * least of what each step costs; beside sequences that generate they are paced.
+ * least of what each step costs; with sequences that generate they are paced.
  */
 export const stepSettings = { chunkTokens: 4_096, noise: 0.02 } as const;
 
@@ -28,7 +28,7 @@ export class SimulatedSteps {
     this.tokenMs = this.hardwareMs({ rows: 1, pairs: 0, contextTokens: 0, sequences: 1 });
   }
 
-  /** The steps that an engine measures when it starts: a token and a chunk, and both behind a context of sixteen chunks. */
+  /** The steps that an engine measures when it starts: a token and a chunk, and both after a context of sixteen chunks. */
   get firstSteps(): StepTimes[] {
     const { chunkTokens } = this.#sizes;
     return [0, 16 * chunkTokens].flatMap((start) => {
@@ -56,12 +56,12 @@ export class SimulatedSteps {
     return this.#pacing.pacedStepMs;
   }
 
-  /** Returns the time that prompts get beside sequences that generate; undefined without a limit. */
+  /** Returns the time that prompts get with sequences that generate; undefined without a limit. */
   promptTime(tokens: StepWork): PromptTime | undefined {
     return tokens.sequences === 0 ? undefined : this.#pacing.promptTime(tokens);
   }
 
-  /** Returns how many rows of prompts may go beside so many that generate, whatever their place in the prompt. */
+  /** Returns how many rows of prompts may go with so many that generate, whatever their place in the prompt. */
   promptRows(numGenerating: number): number {
     return this.#pacing.promptRows(numGenerating);
   }

@@ -17,7 +17,7 @@ export class SimulatedTransfers {
   }
 
   /**
-   * Begins the fetches of a sequence, behind the blocks that the device has. Calls `onArrived` when a fetch has arrived; the sequence counts
+   * Begins the fetches of a sequence, after the blocks that the device has. Calls `onArrived` when a fetch has arrived; the sequence counts
    * them, and the KV that another instance computes for it.
    */
   fetchAll(

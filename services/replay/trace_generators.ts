@@ -3,7 +3,7 @@
  * and seed give the same trace.
  *
  *   multi-turn     chats: a system prompt, then turns that repeat all turns before them, after a pause to think
- *   shared-prefix  single requests behind system prompts, some of which are far more frequent than others (Zipf)
+ *   shared-prefix  single requests after system prompts, some of which are far more frequent than others (Zipf)
  *   bursts         single requests that arrive in bursts, with silence between them
  *   zipf           questions about documents, some of which are asked about far more often than others (Zipf)
  *   agents         loops of model and tools: short pauses, results appended to the context, long shared system prompts

@@ -122,7 +122,7 @@ export class DiskEnvironment {
 
   /**
    * Awaits a call of the disk thread. @throws Error when no answer comes within ANSWER_MS. The environment has a fault then, and its
-   * reopening waits behind the hung call, because the thread serves calls in order.
+   * reopening waits for the hung call, because the thread serves calls in order.
    */
   async answered<T>(call: Promise<T>): Promise<T> {
     const answered = new AbortController();

@@ -1,5 +1,5 @@
 /**
- * The process that owns the LMDB environment, the index of the records in the file beside it (records_file.ts). LMDB maps its own file,
+ * The process that owns the LMDB environment, the index of the records in the file next to it (records_file.ts). LMDB maps its own file,
  * so a damaged page can crash the process that reads or deletes entries. Hence a process of its own, which the store can start again.
  *
  *   entries  key (u64 big-endian) → digest, format, bytes, order of use, numerics, content hash, byte offset in the file,

@@ -1,6 +1,6 @@
 /**
  * Reader thread of the disk tier: reads records from the store's file into slots of the slab, and verifies them (K2) while they are in
- * the CPU's cache. There are several beside the writing thread, so that reads do not wait for writes, and a disk that hangs blocks
+ * the CPU's cache. There are several alongside the writing thread, so that reads do not wait for writes, and a disk that hangs blocks
  * these threads alone.
  */
 import { closeSync, openSync, readSync } from 'node:fs';
@@ -57,7 +57,7 @@ export class DiskReader {
           coming.received(done);
         }
       } catch (error) {
-        // The error concerns this record alone; the records beside it may be sound.
+        // The error concerns this record alone; the records next to it may be sound.
         return messageOf(error);
       }
       return coming.fault;

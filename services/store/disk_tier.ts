@@ -197,7 +197,7 @@ export class DiskTier {
       await this.#makeRoom(budgetBytes - this.#reservedBytes);
       const writes = fresh.map(({ hash, slot, bytes }) => ({ slot, bytes, key: hash.key, digest: hash.digest }));
       const { stored, generation } = await this.#environment.answered(worker.call('put', writes));
-      // This call, or another beside it, may have begun the environment anew; look() updates the generation before the index is
+      // This call, or another at the same time, may have begun the environment anew; look() updates the generation before the index is
       // changed.
       if (generation !== this.#environment.generation) await this.#environment.look();
       if (generation !== this.#environment.generation) return;

@@ -1,6 +1,6 @@
 /**
  * The file of a store's records, one after another, each at a multiple of PAGE_BYTES; used by the thread that writes them. The LMDB
- * environment beside it has their keys and offsets. A record counts once its entry is committed, and its bytes are reused only after
+ * environment next to it has their keys and offsets. A record counts once its entry is committed, and its bytes are reused only after
  * its entry is removed.
  *
  * A file of its own lets the kernel move a record between slab and page cache with one copy. LMDB's overflow pages need three

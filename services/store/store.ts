@@ -87,14 +87,14 @@ async function build(
     records: () => join(environment(), RECORDS),
     signal: stopped.signal,
   });
-  const beside = channelsOf(config, transferThread, context, stopped.signal);
+  const dataChannels = channelsOf(config, transferThread, context, stopped.signal);
   // A configured port must be free: bind it now, so that the start fails otherwise.
-  if (config.bulk_port > 0) await beside?.host.bind();
+  if (config.bulk_port > 0) await dataChannels?.host.bind();
   const [moved, flows] = [nothingMoved(), new FetchFlows()];
   const intake = new OfferIntake(
     tiers,
     {
-      ...{ network, clock, random, transferThread, channels: beside?.channels, moved, flows },
+      ...{ network, clock, random, transferThread, channels: dataChannels?.channels, moved, flows },
       limits: context.limits?.transfer,
     },
     log,
@@ -103,7 +103,7 @@ async function build(
   let isDraining = false;
   const { counters, ...blocks } = createFetchHandlers(() => tiers, {
     maxStreams: MAX_FETCH_STREAMS,
-    channels: beside?.host,
+    channels: dataChannels?.host,
     limits: context.limits?.transfer,
   });
   // Records that are put into the slab before every thread has attached it would be lost.

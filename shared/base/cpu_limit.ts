@@ -18,7 +18,7 @@ export const LATE = Symbol('late');
 
 /** Milliseconds between two readings of a thread's CPU time. Work that ends before the first costs no reading. */
 const CHECK_MS = 250;
-/** Milliseconds within which a thread that works gets PROGRESS_MS of CPU time, also beside a hundred busy threads. */
+/** Milliseconds within which a thread that works gets PROGRESS_MS of CPU time, also with a hundred busy threads. */
 const PATIENCE_MS = 60_000;
 const PROGRESS_MS = 50;
 /** How much slower than alone a thread may be whose CPU time cannot be read. */

@@ -1,5 +1,5 @@
 /**
- * Work beside the control thread: a module whose `start` returns named methods, which are called from here, and which emits events. A
+ * Work off the control thread: a module whose `start` returns named methods, which are called from here, and which emits events. A
  * driver runs it: a worker thread, or in tests the calling thread.
  */
 

@@ -93,7 +93,7 @@ export class HubClient implements Bus {
 
   close(): void {
     this.#stopped.abort();
-    // Ends the stream behind the messages already published, for instance a goodbye.
+    // Ends the stream after the messages already published, for instance a goodbye.
     this.#out?.end();
   }
 

@@ -1,5 +1,5 @@
 /**
- * Computes a step behind blocks that are still arriving, as far as the layers of these blocks are present: the first step of a decode
+ * Computes a step after blocks that are still arriving, as far as the layers of these blocks are present: the first step of a decode
  * sequence, or the next step of a prefill in a pipeline.
  *
  *   layers of frame 0 in ─► up to the attention of frame 1's first ─► ... ─► the last frame in ─► the rest, as a step like any other
@@ -47,7 +47,7 @@ export class ArrivingStep {
    * compute.
    */
   async advance(sequences: Iterable<Sequence>): Promise<boolean> {
-    // A recurrent state comes whole, and behind the blocks.
+    // A recurrent state comes whole, and after the blocks.
     if (this.#executable.numStateSlots > 0) return false;
     const { blockSize, frames, chunkTokens } = this.#options;
     const maxRows = Math.min(chunkTokens, Math.max(ROW_UNIT, this.#executable.maxRowsNow));
@@ -56,7 +56,7 @@ export class ArrivingStep {
       const { state, tokens, cursor } = sequence;
       const rows = begun
         ? { start: begun.start, end: begun.start + begun.count }
-        : rowsBehind(sequence, blockSize, maxRows);
+        : rowsAfter(sequence, blockSize, maxRows);
       if (state.kind !== 'loading' || !rows) continue;
       const { start, end } = rows;
       const missing = state.fetched.firstMissingFrame(cursor.submitted / blockSize, start / blockSize);
@@ -93,10 +93,10 @@ export class ArrivingStep {
 }
 
 /**
- * Returns the rows of the step behind the blocks that arrive for a loading sequence, at most `maxRows`: the last rows of a decode
+ * Returns the rows of the step after the blocks that arrive for a loading sequence, at most `maxRows`: the last rows of a decode
  * sequence's prompt, or the next range of a prefill in a pipeline. Undefined when it is not known, or too long.
  */
-function rowsBehind(
+function rowsAfter(
   sequence: Sequence,
   blockSize: number,
   maxRows: number,

@@ -1,6 +1,6 @@
 /**
- * Copies of blocks between a device and the slab's slots, beside the steps of the engine's loop: delivered blocks go in, full blocks come out, each
- * under a byte budget, so that a burst of transfers cannot stall the tokens of running sequences.
+ * Copies of blocks between a device and the slab's slots, alongside the steps of the engine's loop: delivered blocks go in, full blocks
+ * come out, each under a byte budget, so that a burst of transfers cannot stall the tokens of running sequences.
  *
  *   deliver ─► deliveries (by sequence, in order) ─► device ─► `consumed`: the slot is free again
  *   computed, asked ─► export queue ─► slot of a grant ─► `exported`, or `export_failed`
@@ -41,7 +41,7 @@ interface Delivery {
   readonly record?: 'state' | undefined;
 }
 
-/** Copies delivered blocks from the slab into the device and full blocks out of it, beside the engine's steps. */
+/** Copies delivered blocks from the slab into the device and full blocks out of it, alongside the engine's steps. */
 export class BlockCopies {
   readonly #options: BlockCopiesOptions;
   readonly #blocksPerStep: number;

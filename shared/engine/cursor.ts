@@ -3,7 +3,7 @@
  *
  *   0 ──── computed ──── submitted ──── tokens ──── tokens + pending
  *   │  KV there   │ KV there when the │            │ sampled by those steps: they come
- *   │             │ steps that run end │            │ behind the tokens that are known
+ *   │             │ steps that run end │            │ after the tokens that are known
  */
 import assert from 'node:assert/strict';
 
@@ -41,7 +41,7 @@ export class Cursor {
     this.#submitted = numTokens;
   }
 
-  /** The device was given a step that computes `count` tokens and samples `numSampled` behind them. */
+  /** The device was given a step that computes `count` tokens and samples `numSampled` after them. */
   submit(count: number, numSampled: number): void {
     this.#submitted += count;
     this.#pending += numSampled;
@@ -65,7 +65,7 @@ export class Cursor {
     this.#hasSection = hasSection;
   }
 
-  /** Tokens [0, end) have their KV: the step that ended there is complete. So have fetched ones behind it when no other step runs. */
+  /** Tokens [0, end) have their KV: the step that ended there is complete. So have fetched ones after it when no other step runs. */
   complete(end: number): void {
     this.#computed = this.#numInFlight === 0 ? this.#submitted : end;
   }

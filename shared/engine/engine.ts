@@ -133,7 +133,7 @@ export class Engine {
 
   get load(): Pick<EngineLoad, 'numRunning' | 'numWaiting' | 'numDeferred' | 'numFetching' | 'numPreemptions'> {
     const { numHeld, numWaiting, numPreemptions } = this.#scheduler;
-    const [numDeferred, numFetching] = [this.#numBeside, this.#scheduler.numFetching()];
+    const [numDeferred, numFetching] = [this.#numOutside, this.#scheduler.numFetching()];
     return { numRunning: numHeld, numWaiting: numWaiting + numDeferred, numDeferred, numFetching, numPreemptions };
   }
 
@@ -160,8 +160,8 @@ export class Engine {
     return numCached;
   }
 
-  /** Number of sequences that wait beside the queue: for the first sample of their group, or for the step that left them out. */
-  get #numBeside(): number {
+  /** Number of sequences that wait outside the queue: for the first sample of their group, or for the step that left them out. */
+  get #numOutside(): number {
     return this.#groups.numFollowing + this.#steps.reduce((sum, { late }) => sum + late.length, 0);
   }
 
@@ -171,7 +171,7 @@ export class Engine {
     const constraint = this.#constraintOf(request);
     const sequence = new Sequence(request, this.#options.spec, this.#clock.nowMs(), constraint);
     try {
-      this.#scheduler.check(sequence, this.#numBeside);
+      this.#scheduler.check(sequence, this.#numOutside);
     } catch (error) {
       constraint?.close();
       throw error;

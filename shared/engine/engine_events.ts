@@ -10,7 +10,7 @@ type FinishReason = 'stop' | 'length';
 export interface Restore {
   /** Number of the admission, to be named when the sequence is to proceed. */
   readonly admission: number;
-  /** Blocks [0, from) were hit; those of `hashes` behind them are missing. */
+  /** Blocks [0, from) were hit; those of `hashes` after them are missing. */
   readonly from: number;
   readonly hashes: readonly BlockHash[];
 }

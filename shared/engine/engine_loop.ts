@@ -20,7 +20,7 @@ import type { QueueOrderName } from './queue_order.ts';
 import type { SequenceRequest } from './sequence_request.ts';
 import type { Grammars } from './token_constraint.ts';
 
-/** Milliseconds between two counts of the work that is left: often enough for heartbeats, and rare beside steps. */
+/** Milliseconds between two counts of the work that is left: often enough for heartbeats, and rare compared with steps. */
 const WORK_MS = 20;
 /** A wait with a limit of time takes a signal; none ends the engine's. */
 const NEVER = new AbortController().signal;

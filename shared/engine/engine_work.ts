@@ -1,7 +1,7 @@
 /**
  * Work that an engine has left, as its heartbeats carry it: a pure function of its sequences and of its step time.
  *
- *   waiting, loading ──► rows behind cached and fetched blocks ─┐
+ *   waiting, loading ──► rows after cached and fetched blocks ──┐
  *   running, more than one row left ──► those rows ─────────────┴─► prompts
  *   running, one row left (its next token) ──► generating ──► ends
  */
@@ -15,7 +15,7 @@ export type WorkSequence = Pick<
   'state' | 'request' | 'cursor' | 'chain' | 'target' | 'length' | 'hittableBlocks' | 'awaitedRows'
 >;
 
-/** Sizes of an engine, and its state beside the sequences. */
+/** Sizes of an engine, and its state besides the sequences. */
 export interface WorkOptions extends Pick<
   InstanceWork,
   'step' | 'chunkTokens' | 'maxNumSeqs' | 'pacedStepMs' | 'numBlocks' | 'freeBlocks' | 'blockBytes'
@@ -81,8 +81,8 @@ function count(sequence: WorkSequence, totals: Totals, options: WorkOptions): vo
   const start = startOf(sequence, options);
   // Samples of a prompt start from the blocks of the first one.
   const isFollower = state.kind === 'waiting' && group && group.index > 0;
-  const numBehind = Math.max(0, target - start);
-  const numRows = isFollower ? 0 : Math.max(0, numBehind - sequence.awaitedRows);
+  const numAfter = Math.max(0, target - start);
+  const numRows = isFollower ? 0 : Math.max(0, numAfter - sequence.awaitedRows);
   if (state.kind === 'waiting') totals.waitingBlocks += Math.ceil(target / options.blockSize);
   if (kind === 'decode' && state.kind === 'running' && numRows <= 1) {
     generating.sequences++;
@@ -98,7 +98,7 @@ function count(sequence: WorkSequence, totals: Totals, options: WorkOptions): vo
   if (numRows > 0) {
     prompts.tokens += numRows;
     // Rows of a pipeline are spread evenly over what is left of the prompt.
-    prompts.pairs += pairsOf(start, numBehind) * (numRows / numBehind);
+    prompts.pairs += pairsOf(start, numAfter) * (numRows / numAfter);
     prompts.sequences++;
   }
   if (kind === 'decode') {
@@ -121,7 +121,7 @@ function tokensMsOf(step: StepTime, { generating: { sequences, contextTokens } }
   return stepMs(step, { rows: sequences, pairs: 0, contextTokens, sequences });
 }
 
-/** Returns the milliseconds until the rows of prompts are computed, beside the sequences that generate now. */
+/** Returns the milliseconds until the rows of prompts are computed, with the sequences that generate now. */
 function promptsMsOf(totals: Totals, { step, chunkTokens, pacedStepMs }: WorkOptions): number {
   const { prompts, generating } = totals;
   if (prompts.tokens === 0) return 0;

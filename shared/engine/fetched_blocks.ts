@@ -77,7 +77,7 @@ export class FetchedBlocks {
     return fewest;
   }
 
-  /** Returns the end of the longest run of blocks from `first` on, at most `end`, that lacks nothing which rows behind the run see. */
+  /** Returns the end of the longest run of blocks from `first` on, at most `end`, that lacks nothing which rows after the run see. */
   usableEnd(first: number, end: number): number {
     let usable = end;
     let outside = this.#outsideAt(usable);
@@ -92,7 +92,7 @@ export class FetchedBlocks {
   }
 
   /**
-   * Returns the end of the blocks, from `first` on and at most `end`, behind which rows can begin: nothing is lacking that they see, and
+   * Returns the end of the blocks, from `first` on and at most `end`, after which rows can begin: nothing is lacking that they see, and
    * where there is recurrent state, one is held there, as `stateAt` says of the blocks up to some end.
    */
   beginEnd(first: number, end: number, stateAt: ((most: number) => number) | undefined): number {

@@ -42,7 +42,7 @@ export class Incoming {
   }
 
   /**
-   * Copies blocks into a sequence that takes them. Blocks that were hit meanwhile are ignored; a block behind a gap stays, and the gap is
+   * Copies blocks into a sequence that takes them. Blocks that were hit meanwhile are ignored; a block after a gap stays, and the gap is
    * computed.
    */
   async put(sequence: Sequence, incoming: readonly IncomingBlock[]): Promise<void> {

@@ -102,7 +102,7 @@ class RankedOrder<S extends object> implements QueueOrder<S> {
   }
 }
 
-/** Returns ranks by turns: a sequence whose turn is used up goes behind all others. */
+/** Returns ranks by turns: a sequence whose turn is used up goes after all others. */
 function sliceRanks<S extends object>({ read }: SequenceReader<S>): Ranks<S> {
   const turns = new WeakMap<S, { readonly turn: number; readonly end: number }>();
   let numTurns = 0;

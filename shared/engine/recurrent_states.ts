@@ -9,7 +9,7 @@
  *   - at the last full block of a prompt, and of what a prefill computes,
  *   - every `interval` blocks of a prompt,
  *   - where a sequence leaves a prefix whose KV is cached further than its states, or which another sequence waits for,
- *   - behind each full block of an answer, in one slot that is written again and again: its last contents are saved when the answer
+ *   - after each full block of an answer, in one slot that is written again and again: its last contents are saved when the answer
  *     ends, and when the sequence is preempted.
  * With too few slots some points are passed over, and what lies between is computed again. E1 holds for slots as for blocks; a saved state
  * never changes (K3).
@@ -47,7 +47,7 @@ export class RecurrentStates {
   readonly #byBlock = new Map<Digest, number>();
   readonly #blockOf = new Map<BlockKey, Digest>();
   readonly #held = new Map<Sequence, HeldStates>();
-  /** States of leaders to be copied to followers behind the step that is being built. */
+  /** States of leaders to be copied to followers after the step that is being built. */
   readonly #forks: { from: number[]; to: number[] } = { from: [], to: [] };
 
   constructor(options: RecurrentStatesOptions) {
@@ -108,7 +108,7 @@ export class RecurrentStates {
     this.pool.counters.hits++;
   }
 
-  /** Moves a loading sequence's start behind `blocks` blocks, because the state there was fetched. The state must be held here. */
+  /** Moves a loading sequence's start after `blocks` blocks, because the state there was fetched. The state must be held here. */
   startAt(sequence: Sequence, blocks: number): void {
     const held = this.#of(sequence);
     const from = this.#reference(sequence.chain.hashes, blocks);
@@ -126,7 +126,7 @@ export class RecurrentStates {
   #reference(hashes: readonly BlockHash[], blocks: number): number | undefined {
     if (blocks === 0) return undefined;
     const slot = this.#byBlock.get(hashes[blocks - 1]!.digest);
-    assert(slot !== undefined, `a sequence begins with the state behind ${blocks} blocks, which is not here`);
+    assert(slot !== undefined, `a sequence begins with the state after ${blocks} blocks, which is not here`);
     this.pool.reference(slot);
     return slot;
   }
@@ -221,7 +221,7 @@ export class RecurrentStates {
 
   #seal({ chain }: Sequence, { slot, blocks, tokens }: SavedState, origin: 'computed' | 'fetched'): void {
     const block: AnchoredHash | undefined = chain.hashes[blocks - 1];
-    assert(block, `a state is saved behind ${blocks} blocks, and ${chain.hashes.length} have names`);
+    assert(block, `a state is saved after ${blocks} blocks, and ${chain.hashes.length} have names`);
     const hash = { ...stateHashOf(block), anchor: block.anchor };
     if (!this.pool.seal(slot, hash)) return;
     this.#worth.value(slot, tokens);

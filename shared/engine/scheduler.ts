@@ -138,7 +138,7 @@ export class Scheduler {
   }
 
   /**
-   * `numFollowing`: sequences that wait for others of their group, beside the queue.
+   * `numFollowing`: sequences that wait for others of their group, outside the queue.
    * @throws Failure `overloaded` when the queue is full, `context_too_long` when the sequence could never be admitted.
    */
   check(sequence: Sequence, numFollowing: number): void {

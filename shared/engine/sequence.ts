@@ -27,7 +27,7 @@ export type SequenceState =
   /** Device blocks are taken; fetched ones are being put in. A prefill in a pipeline loads and runs by turns. */
   | { readonly kind: 'loading'; readonly blocks: number[]; readonly fetched: FetchedBlocks }
   /**
-   * `fetched`: blocks that arrived behind a block that is computed here. `firstHeld`: index of the first block that the sequence still
+   * `fetched`: blocks that arrived after a block that is computed here. `firstHeld`: index of the first block that the sequence still
    * references.
    */
   | {
@@ -155,7 +155,7 @@ export class Sequence {
   }
 
   /**
-   * Starts a waiting sequence behind the prompt that it shares with `leader`, whose step computes the prompt's last row. The caller
+   * Starts a waiting sequence after the prompt that it shares with `leader`, whose step computes the prompt's last row. The caller
    * has referenced the leader's full blocks for it. `copy` is its copy of the block that the prompt fills in part; undefined: the
    * prompt fills its blocks.
    */
@@ -174,7 +174,8 @@ export class Sequence {
   /**
    * Ends loading, because no more blocks arrive. Blocks that lack only frames which no remaining row sees count as present. These
    * blocks get no key: another sequence with the same prefix would see the missing frames. `admission`: only if that is the last one.
-   * `stateAt`, for a model with recurrent state: it begins where a state is, and returns the indices of the blocks behind that came whole.
+   * `stateAt`, for a model with recurrent state: it begins where a state is, and returns the indices of the blocks after it that came
+   * whole.
    */
   run(admission = this.#numAdmissions, stateAt?: StateAt): readonly number[] {
     if (admission !== this.#numAdmissions) return [];
@@ -197,7 +198,7 @@ export class Sequence {
   }
 
   /**
-   * Runs from the cursor on, where a recurrent state is: whole blocks behind it are computed again. Returns the indices of those, which
+   * Runs from the cursor on, where a recurrent state is: whole blocks after it are computed again. Returns the indices of those, which
    * have names and are not written again (K3).
    */
   #runWithState(blocks: number[], fetched: FetchedBlocks, first: number, end: number): readonly number[] {
@@ -213,7 +214,7 @@ export class Sequence {
 
   /**
    * Puts a fresh device block in the place of the one at `index`, which was released. Without one the blocks from there on are dropped.
-   * @returns those behind it then, to be released
+   * @returns those after it then, to be released
    */
   renewBlock(index: number, block: number | undefined): readonly number[] {
     assert(this.#state.kind === 'running', 'a running sequence has blocks of its own');
@@ -304,7 +305,9 @@ export class Sequence {
     return !this.#isFetched;
   }
 
-  /** Rows that are to be computed here: those behind the blocks that are present or have a source. Hits of a waiting sequence are not known. */
+  /**
+   * Rows that are to be computed here: those after the blocks that are present or have a source. Hits of a waiting sequence are not known.
+   */
   get rowsHere(): number {
     const { fetchEnd = this.hittableBlocks } = this.request;
     if (this.isPipelined) return this.target - this.cursor.submitted - this.awaitedRows;
@@ -313,7 +316,7 @@ export class Sequence {
     return this.target - Math.max(this.cursor.submitted, arriving);
   }
 
-  /** Rows behind the cursor that other instances compute in a pipeline with this one. */
+  /** Rows after the cursor that other instances compute in a pipeline with this one. */
   get awaitedRows(): number {
     const { blockSize } = this.#spec;
     return this.awaited.numFrom(Math.ceil(this.cursor.submitted / blockSize)) * blockSize;

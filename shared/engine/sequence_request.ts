@@ -24,7 +24,7 @@ export interface SequenceRequest {
   readonly fetchEnd?: number | undefined;
   /**
    * With `isFetching`, of a prefill that is computed in a pipeline with other instances: the ranges of blocks that are fetched. The
-   * blocks between and behind them are computed here as soon as all before them are present.
+   * blocks between and after them are computed here as soon as all before them are present.
    */
   readonly awaited?: readonly BlockRange[] | undefined;
   /** Tokens that its answer is expected to have; 0 or absent: not known. */

@@ -43,7 +43,7 @@ export class SequenceTimes {
     this.#numCached = numCached;
   }
 
-  /** Tokens that turn out to have been hit, because the state behind them came from elsewhere. */
+  /** Tokens that turn out to have been hit, because the state after them came from elsewhere. */
   cached(numCached: number): void {
     this.#numCached = numCached;
   }

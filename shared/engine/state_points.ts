@@ -23,14 +23,14 @@ export class StatePoints {
     return numPrefillBlocks(request.tokens.length, this.#options.blockSize);
   }
 
-  /** Whether a state is saved behind `blocks` blocks; `asked` has ends at which one is wanted besides. */
+  /** Whether a state is saved after `blocks` blocks; `asked` has ends at which one is wanted besides. */
   has(sequence: Sequence, asked: ReadonlySet<number>, blocks: number): boolean {
     const numPrompt = this.#numPrompt(sequence);
     const isRegular = blocks < numPrompt && blocks % this.#options.interval === 0;
     return asked.has(blocks) || blocks === numPrompt || isRegular || this.isHandedOver(sequence, blocks);
   }
 
-  /** Whether the state behind `blocks` blocks is the last of a prefill, which another instance goes on from. */
+  /** Whether the state after `blocks` blocks is the last of a prefill, which another instance goes on from. */
   isHandedOver({ request, target }: Sequence, blocks: number): boolean {
     return request.kind === 'prefill' && blocks * this.#options.blockSize === target;
   }

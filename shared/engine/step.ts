@@ -14,7 +14,7 @@ const NO_POSITIONS = { start: 0, end: 0 };
 /** Rows that one step computes for one sequence. */
 export interface StepRows {
   readonly sequence: Sequence;
-  /** Tokens [start, start + count) are computed; with the fetched blocks behind them, the KV reaches up to `after`. */
+  /** Tokens [start, start + count) are computed; with the fetched blocks after them, the KV reaches up to `after`. */
   readonly start: number;
   readonly count: number;
   readonly after: number;
@@ -95,7 +95,7 @@ export function buildStep(
     sequence.lastStep = step;
     sequence.passFetched();
     rows.push({ sequence, start, count, after: sequence.cursor.submitted, prompt, sampled, hidden, states });
-    // Their results come right behind those of the sequence in whose segment they are sampled.
+    // Their results come right after those of the sequence in whose segment they are sampled.
     for (const follower of forked) {
       follower.cursor.submit(0, 1);
       follower.lastStep = step;

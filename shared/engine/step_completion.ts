@@ -60,11 +60,11 @@ export class StepCompletion {
     }
     this.#advance(rows);
     if (this.#options.embeddings.complete(rows)) this.#options.cancel(sequence.request.id);
-    const behind = at + prompt.end - prompt.start;
-    if (behind > at) this.#reportPrompt(rows, results.slice(at, behind));
+    const after = at + prompt.end - prompt.start;
+    if (after > at) this.#reportPrompt(rows, results.slice(at, after));
     for (let i = 0; i < sampled.length; i++) {
       const position = sampled[i];
-      const result = results[behind + i];
+      const result = results[after + i];
       if (position === undefined || !result || this.#options.isGone(sequence)) return;
       sequence.cursor.sampleReturned();
       const message = this.#options.sampling.sampledMessage(sequence, position, result);

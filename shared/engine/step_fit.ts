@@ -123,8 +123,8 @@ function columnsOf({ constantMs, rowMs, pairMs, contextMs, sequenceMs }: StepTim
 }
 
 /**
- * Returns the coefficients that the steps of the warm-up show: a single token and a prompt, and both again behind a longer context.
- * undefined without a token or a prompt. Where no prompt was measured behind a longer context, a pair counts as much as a token of KV
+ * Returns the coefficients that the steps of the warm-up show: a single token and a prompt, and both again after a longer context.
+ * undefined without a token or a prompt. Where no prompt was measured after a longer context, a pair counts as much as a token of KV
  * that a decode step reads; that is an upper limit, because rows of a prompt share the reading. A constant cannot be told
  * from a cost per sequence here, so `sequenceMs` is 0.
  */

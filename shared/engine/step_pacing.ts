@@ -1,5 +1,5 @@
 /**
- * Paces steps in which sequences wait for tokens: how many rows of prompts go beside theirs.
+ * Paces steps in which sequences wait for tokens: how many rows of prompts go with theirs.
  *
  *   a target for the time between tokens ─► rows that the fitted step time predicts to end within target − spread
  *   none, or --step-ms                   ─► StepBudget: measured durations of steps with and without rows of prompts
@@ -45,12 +45,12 @@ export class StepPacing {
     return this.#targetMs - Math.min(this.fit.spreadMs, MOST_SPREAD * this.#targetMs);
   }
 
-  /** Returns how many rows of prompts may go beside so many token rows, whatever their place in the prompt. */
+  /** Returns how many rows of prompts may go with so many token rows, whatever their place in the prompt. */
   promptRows(tokenRows: number): number {
     return this.#isFitted ? Infinity : this.#budget.promptRows(tokenRows);
   }
 
-  /** Returns the time of rows of prompts beside `tokens`, the rows of sequences that wait; undefined: not limited by time. */
+  /** Returns the time of rows of prompts with `tokens`, the rows of sequences that wait; undefined: not limited by time. */
   promptTime(tokens: StepWork): PromptTime | undefined {
     if (!this.#isFitted || tokens.sequences === 0) return undefined;
     return new PromptTime(this.fit.time, this.pacedStepMs - predictedMs(this.fit.time, tokens));

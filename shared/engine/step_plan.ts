@@ -3,7 +3,7 @@
  * and a decode step differ only in their counts.
  *
  *   1. sequences that need one row, in order of arrival
- *   2. prompts, in order of arrival, within the rows that prompts may take beside those
+ *   2. prompts, in order of arrival, within the rows that prompts may take with those
  *
  * A sequence without enough free blocks is left out and reported as short; the scheduler decides whose blocks are released for it.
  */
@@ -62,11 +62,11 @@ export interface StepPlan<S> {
   readonly left: StepRoom;
 }
 
-/** Limits of the rows of prompts beside the rows of sequences that need one row. */
+/** Limits of the rows of prompts with the rows of sequences that need one row. */
 export interface PromptLimits {
-  /** Returns how many rows of prompts may go beside so many of those. */
+  /** Returns how many rows of prompts may go with so many of those. */
   readonly promptRows: (tokenRows: number) => number;
-  /** Returns the time that rows of prompts may take beside that work; undefined: as much as they take. */
+  /** Returns the time that rows of prompts may take with that work; undefined: as much as they take. */
   readonly promptTime?: ((tokens: StepWork) => PromptTime | undefined) | undefined;
 }
 

@@ -128,7 +128,7 @@ export class StepSubmission {
   }
 
   /**
-   * Starts a follower behind the prompt of its leader, in whose step its first token is sampled. Returns the copies that this needs;
+   * Starts a follower after the prompt of its leader, in whose step its first token is sampled. Returns the copies that this needs;
    * undefined when there is no room, when it has tokens of its own already, or when the host samples for it.
    */
   #fork(leader: Sequence, follower: Sequence, nowMs: number): readonly BlockCopy[] | undefined {

@@ -51,7 +51,7 @@ export function storageFormats(
 
 /**
  * Returns the integer format that holds all parts; undefined when a part is not stored in integers. uint4 and int8 hold int4 exactly;
- * beside int8 parts, uint4 parts are rounded.
+ * with int8 parts, uint4 parts are rounded.
  */
 function asStored({ parts }: WeightSpec, weights: Pick<ModelWeights, 'integersOf'>): IntegerFormat | undefined {
   // Transposed rows are read as floats: the integers' groups lie along the other side.

@@ -12,7 +12,7 @@ import type { TokenConstraintMessage } from '../protocol/messages.ts';
 
 /** Opens grammars; a MaskService does. */
 export interface Grammars {
-  /** Opens the state of a grammar behind the tokens of `output`. @throws Failure as MaskService.open does. */
+  /** Opens the state of a grammar after the tokens of `output`. @throws Failure as MaskService.open does. */
   open: (grammar: TokenGrammar, output: readonly number[], signal: AbortSignal) => Promise<TokenMask>;
 }
 
@@ -101,7 +101,7 @@ export class TokenConstraint {
     return words;
   }
 
-  /** Appends a token to the output. It is ready again when the mask behind the token is known. */
+  /** Appends a token to the output. It is ready again when the mask after the token is known. */
   push(token: number): void {
     this.#keepLast([...this.#last, token]);
     const mask = this.#mask;

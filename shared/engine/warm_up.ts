@@ -36,7 +36,7 @@ const LEAST_CONTEXT = 256;
 
 /**
  * Runs prompts and single tokens through block 0 and on, which nobody uses yet; what they write is overwritten.
- * @returns the fastest of either kind, and of either kind behind a long context where there is room for one; without a clock nothing
+ * @returns the fastest of either kind, and of either kind after a long context where there is room for one; without a clock nothing
  */
 export async function warmUp(
   executable: Pick<Executable, 'run'> & Partial<Pick<Executable, 'numStateSlots'>>,

@@ -5,7 +5,7 @@ import { choice, EMPTY, type Expression, NEVER, oneOf, sequence } from './gramma
 
 /** Texts around those of an automaton, and how its characters are written. */
 export interface StateTexts {
-  /** Text behind each of the automaton's. */
+  /** Text after each of the automaton's. */
   readonly end?: Expression | undefined;
   /** Text in place of the rest, where a text has not ended. */
   readonly aside?: Expression | undefined;

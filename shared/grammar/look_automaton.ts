@@ -157,7 +157,7 @@ class Determiniser {
     return this.#closure(seeds, holds);
   }
 
-  /** Returns what is left of obligations behind a character; undefined where one cannot be met any more. */
+  /** Returns what is left of obligations after a character; undefined where one cannot be met any more. */
   #stepAll(owes: readonly number[], code: number, holds: readonly boolean[]): readonly number[] | undefined {
     const left: number[] = [];
     for (const id of owes) {
@@ -213,7 +213,7 @@ class Determiniser {
     return this.#leastPaths([...reached.values()]);
   }
 
-  /** Returns the obligations behind a step without a character; undefined where it may not be taken. */
+  /** Returns the obligations after a step without a character; undefined where it may not be taken. */
   #pass(owes: readonly number[], look: Look | undefined, holds: readonly boolean[]): readonly number[] | undefined {
     if (!look) return owes;
     if (look.kind === 'behind') return holds[look.body] === look.isNegative ? undefined : owes;

@@ -48,7 +48,7 @@ export class LookNfa extends Nfa<Look> {
     this.steps[state]?.push({ set: ALL_CODE_POINTS, target: state });
   }
 
-  /** Returns a state that leads to `next` behind any text. */
+  /** Returns a state that leads to `next` after any text. */
   #afterAny(next: number): number {
     const state = this.#jump(next);
     this.#loop(state);
@@ -103,7 +103,7 @@ export class LookNfa extends Nfa<Look> {
       return refuse(
         `${element.raw.slice(0, 40)} within a lookbehind`,
         element,
-        'what is behind a place cannot be told from what comes after it',
+        'what is before a place cannot be told from what comes after it',
       );
     switch (element.kind) {
       case 'start':

@@ -20,7 +20,7 @@ interface Jump<Condition> {
   readonly condition?: Condition;
 }
 
-/** An automaton in the making. It grows from its end: whoever adds a part names the state behind it, and gets the one before it. */
+/** An automaton in the making. It grows from its end: whoever adds a part names the state after it, and gets the one before it. */
 export class Nfa<Condition = never> {
   readonly steps: { readonly set: CodePoints; readonly target: number }[][] = [];
   readonly jumps: Jump<Condition>[][] = [];

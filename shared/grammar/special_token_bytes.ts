@@ -5,7 +5,7 @@
 
 /** Byte before the name. */
 export const SPECIAL_START = 0xf8;
-/** Byte behind the name. */
+/** Byte after the name. */
 export const SPECIAL_END = 0xf9;
 
 const encoder = new TextEncoder();

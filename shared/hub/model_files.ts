@@ -7,7 +7,7 @@ import { dividedShards, type UnreadShard } from '../model/left_out.ts';
 import { NAMED_TEMPLATES } from '../model/text_files.ts';
 import { HubError } from './download.ts';
 
-/** Files of a model's folder that are read, beside its weights and templates by name. */
+/** Files of a model's folder that are read, besides its weights and templates by name. */
 const SMALL_FILES = [
   'config.json',
   'generation_config.json',
@@ -18,7 +18,7 @@ const SMALL_FILES = [
 /** Matches the path of a chat template by name. */
 const NAMED_TEMPLATE = new RegExp(`^${NAMED_TEMPLATES}/[\\w-][\\w.-]*\\.jinja$`);
 
-/** Returns the files of a model's folder that are read beside its weights, of those that the hub lists. */
+/** Returns the files of a model's folder that are read besides its weights, of those that the hub lists. */
 export function smallFiles(files: ReadonlyMap<string, Listed>): Listed[] {
   const named = [...files.values()].filter(({ path }) => NAMED_TEMPLATE.test(path));
   return [...SMALL_FILES.flatMap((path) => files.get(path) ?? []), ...named];

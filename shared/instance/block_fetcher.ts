@@ -59,9 +59,12 @@ export interface FetchJob {
 
 /** Result of a fetch. */
 export interface FetchOutcome {
-  /** Blocks [0, reached) are in the device or delivered, as far as rows behind them see; a few may have been dropped, for the engine to compute. */
+  /**
+   * Blocks [0, reached) are in the device or delivered, as far as rows after them see; a few may have been dropped, for the engine to
+   * compute.
+   */
   readonly reached: number;
-  /** Whether the recurrent state behind these blocks was delivered, or the model has none. */
+  /** Whether the recurrent state after these blocks was delivered, or the model has none. */
   readonly hasState: boolean;
   /** The block that is missing: the next one, or the one whose state is. */
   readonly missing: number;
@@ -253,7 +256,7 @@ export class BlockFetcher {
     });
   }
 
-  /** Opens the stream of the recurrent state behind the blocks, which comes as one record. */
+  /** Opens the stream of the recurrent state after the blocks, which comes as one record. */
   #openState(job: FetchJob, { address, end, isComputing }: Source): FetchStream {
     const { layout } = this.#options;
     const hash = job.hashes[end - 1];
@@ -265,17 +268,17 @@ export class BlockFetcher {
     );
   }
 
-  /** Delivers the recurrent state behind the blocks. @throws Error when it does not come, without which the blocks are of no use. */
+  /** Delivers the recurrent state after the blocks. @throws Error when it does not come, without which the blocks are of no use. */
   async #readState(job: FetchJob, { address, end }: Source, stream: FetchStream): Promise<number> {
     const { slotBytes: bytes } = recordShapeOf(this.#options.layout.spec, 'state');
     for await (const incoming of stream.records(this.#slotsOf(job, bytes))) {
       for (const arrived of incoming) {
         const fault = this.#deliver(job, end - 1, arrived, 'instance', 'state');
-        if (fault !== undefined) throw new Error(`the state behind block ${end - 1} from ${address}: ${fault}`);
+        if (fault !== undefined) throw new Error(`the state after block ${end - 1} from ${address}: ${fault}`);
         return bytes;
       }
     }
-    throw new Error(`${address} has no state behind block ${end - 1}`);
+    throw new Error(`${address} has no state after block ${end - 1}`);
   }
 
   #slotsOf({ isAdmitted, signal }: FetchJob, bytes = this.#options.layout.spec.slotBytes): Slots {

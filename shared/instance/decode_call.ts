@@ -55,7 +55,7 @@ export function createDecodeHandler(
   };
 }
 
-/** Leading blocks that are in the device: all, and those behind which a sequence can begin. */
+/** Leading blocks that are in the device: all, and those after which a sequence can begin. */
 interface LocalBlocks {
   readonly numLocal: number;
   readonly numUsable: number;

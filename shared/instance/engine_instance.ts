@@ -35,7 +35,7 @@ import { watch } from './watchdog.ts';
 
 /** Least record slots: with fewer, a chunk's exports and a fetch's arrivals would wait for each other. */
 const MIN_SLOTS = 16;
-/** Least slots for recurrent states: one on its way out, one on its way in, and room for blocks beside them. */
+/** Least slots for recurrent states: one on its way out, one on its way in, and room for blocks next to them. */
 const MIN_STATE_SLOTS = 8;
 
 /** Engine, memory, network and callbacks of an instance. */
@@ -205,7 +205,7 @@ export class EngineInstance {
   }
 
   /**
-   * Returns how many leading blocks of `hashes` a sequence can begin behind without a fetch: those in the device, for a model with
+   * Returns how many leading blocks of `hashes` a sequence can begin after without a fetch: those in the device, for a model with
    * recurrent state up to the last at whose end a state is.
    */
   numUsable(hashes: readonly AnchoredHash[]): number {

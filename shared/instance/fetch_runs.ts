@@ -74,7 +74,7 @@ export class SeenRuns {
   }
 
   /**
-   * Plans the fetch of the frames that rows behind the last block see. With `isRemembered`, leading blocks that were fetched in part
+   * Plans the fetch of the frames that rows after the last block see. With `isRemembered`, leading blocks that were fetched in part
    * before come whole.
    */
   of(sources: readonly Source[], from: number, hashes: readonly BlockHash[], isRemembered: boolean): FetchRuns {
@@ -91,8 +91,8 @@ export class SeenRuns {
     ];
     const runs = sources.flatMap((source) =>
       parts.flatMap(({ start, end: last, wanted }): FetchRun[] => {
-        const [first, behind] = [Math.max(start, source.start), Math.min(last, source.end)];
-        return first < behind ? [{ ...source, start: first, end: behind, wanted }] : [];
+        const [first, until] = [Math.max(start, source.start), Math.min(last, source.end)];
+        return first < until ? [{ ...source, start: first, end: until, wanted }] : [];
       }),
     );
     const isParted = known < Math.min(numOld, end);

@@ -118,10 +118,10 @@ export class ExtentAllocator {
       this.#removeFree(before, start - before);
       start = before;
     }
-    const behind = this.#free.get(end);
-    if (behind !== undefined) {
-      this.#removeFree(end, behind);
-      end += behind;
+    const after = this.#free.get(end);
+    if (after !== undefined) {
+      this.#removeFree(end, after);
+      end += after;
     }
     this.#addFree(start, end - start);
     return { start, end };

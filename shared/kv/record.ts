@@ -5,13 +5,13 @@
  *   offset
  *   [0, 4)    magic "PKV3"             [48, 64)  chain digest
  *   [4, 8)    preamble bytes           [64, 72)  numerics class, XXH64 of its name
- *   [8, 12)   bytes behind it          [72, 74)  layers
+ *   [8, 12)   bytes after it           [72, 74)  layers
  *   [12, 16)  kind: 0 block, 1 state   [74, 76)  frames
  *   [16, 32)  format digest            [76, 80)  tokens
  *   [32, 40)  key                      [80, 88)  XXH64 of [0, 80)
  *   [40, 48)  parent key               [88, 88 + 32·frames)  frame headers (frame_header.ts), then 0 up to a multiple of 256
  *
- * Frames lie one behind the other. A *block record* holds the KV of a full block: the raw bytes of its frames are
+ * Frames lie one after the other. A *block record* holds the KV of a full block: the raw bytes of its frames are
  * [layer][plane][token][value]. A *state record* holds the recurrent state of a hybrid model at the end of a full block, and is named by
  * {@link stateHashOf} that block. There are no token ids in it, but whoever has the weights can compute them from the values of the first layer:
  * records are as private as prompts, and so are the files that hold them.
@@ -74,7 +74,7 @@ export interface RecordHeader extends Omit<BlockHash, 'kind'> {
   readonly storedBytes: number;
 }
 
-/** Zeros that the padding behind the frame headers must equal; the padding is always shorter than this. */
+/** Zeros that the padding after the frame headers must equal; the padding is always shorter than this. */
 const ZEROS = Buffer.alloc(MIN_PREAMBLE_BYTES);
 
 /** Returns the number of a numerics class in records and offers: XXH64 of its name. */
@@ -208,7 +208,7 @@ export class RecordVerifier {
   #header: RecordHeader | undefined;
   #frames: readonly FrameHeader[] = [];
   #numVerified = 0;
-  /** First layer of the frame that is verified next, and its byte offset behind the preamble. */
+  /** First layer of the frame that is verified next, and its byte offset after the preamble. */
   #next = { layer: 0, offset: 0 };
   #fault: string | undefined;
 

@@ -13,7 +13,7 @@ const parts: readonly (readonly [part: string, prefix: RegExp])[] = [
 const NEXTN = /^model\.layers\.(\d+)\.(eh_proj|shared_head|enorm|hnorm)\b/;
 const LAYER = /^model\.layers\.(\d+)\./;
 
-/** Returns the numbers of the layers that predict further tokens, behind those of the model itself. */
+/** Returns the numbers of the layers that predict further tokens, after those of the model itself. */
 function nextLayers(tensors: Iterable<string>): ReadonlySet<string> {
   return new Set([...tensors].flatMap((tensor) => NEXTN.exec(textName(tensor))?.[1] ?? []));
 }

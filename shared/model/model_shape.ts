@@ -38,7 +38,7 @@ export interface LayerShape {
   readonly hasScalar?: boolean;
   /** Latent attention instead of q, k and v; `headDim` is then that of the rotated key, and biases are those of its first products. */
   readonly latent?: LatentShape;
-  /** Whether the attended values of each head are multiplied by the sigmoid of gates, which the product of q has behind each head. */
+  /** Whether the attended values of each head are multiplied by the sigmoid of gates, which the product of q has after each head. */
   readonly hasOutputGate?: boolean;
   /** A recurrence in place of attention: at most one of these three, and none in a layer with attention. */
   readonly delta?: DeltaShape;
@@ -94,7 +94,7 @@ export interface DeltaShape {
 export interface ConvolutionShape {
   /** Rows that the convolution spans. */
   readonly taps: number;
-  /** Whether the convolution and the products before and behind it have biases. */
+  /** Whether the convolution and the products before and after it have biases. */
   readonly hasBias: boolean;
 }
 
@@ -109,7 +109,7 @@ export interface StateSpaceShape {
   readonly taps: number;
   /** Whether the convolution has a bias. */
   readonly hasConvolutionBias: boolean;
-  /** Whether the products before and behind the recurrence have biases. */
+  /** Whether the products before and after the recurrence have biases. */
   readonly hasBias: boolean;
   /** Bounds of the time steps, where they have any. */
   readonly steps?: { readonly least: number; readonly most?: number };
@@ -226,7 +226,7 @@ export interface ModelShape {
   /** A logit l is cap · tanh(l / cap); 0: it stays. */
   readonly logitCap: number;
   readonly layers: readonly LayerShape[];
-  /** Inputs that every layer has beside the residual stream: vectors of `width` values for each token and layer. */
+  /** Inputs that every layer has besides the residual stream: vectors of `width` values for each token and layer. */
   readonly layerInputs?: LayerInputs;
   readonly ropes: Readonly<Record<string, RopeShape>>;
 }

@@ -7,7 +7,7 @@ export interface RowRange {
   readonly firstRow?: number;
 }
 
-/** Formats of quantised weights: integers, of which uint4 have a zero point beside each scale, and codes of a table. */
+/** Formats of quantised weights: integers, of which uint4 have a zero point next to each scale, and codes of a table. */
 export type ModelIntegers = 'int8' | 'int4' | 'uint4' | 'mxfp4' | 'iq4';
 /** Blocks of GGUF files that devices take as they are; see kernels/weights/stored_blocks.ts. */
 type ModelBlocks = 'q8_0' | 'q4_0' | 'q4_1' | 'q4_k' | 'q5_k' | 'mxfp4_blocks' | 'iq4_nl' | 'iq4_xs';

@@ -1,4 +1,4 @@
-/** Options of engines for what lies in a device's memory beside the weights. */
+/** Options of engines for what lies in a device's memory next to the weights. */
 import { z } from 'zod';
 import { integer, option } from '../base/options.ts';
 
@@ -9,7 +9,7 @@ export const deviceMemoryOptions = {
     'N',
     integer(z.int().min(0).max(16_777_216)),
     0,
-    'KV blocks in the device; 0: on wasm about as many as 512 MiB hold, on webgpu as many as fit beside the weights',
+    'KV blocks in the device; 0: on wasm about as many as 512 MiB hold, on webgpu as many as fit next to the weights',
   ),
   state_slots: option(
     'Budgets',

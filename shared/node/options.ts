@@ -126,7 +126,7 @@ export const memberOptions = {
     'KIND',
     z.enum(['auto', 'bulk', 'grpc']),
     'auto',
-    'how KV blocks are sent: bulk over data channels (sockets beside gRPC), grpc over the gRPC calls, auto through shared memory on one host and else as bulk; gRPC is used where no data channel opens',
+    'how KV blocks are sent: bulk over data channels (sockets next to gRPC), grpc over the gRPC calls, auto through shared memory on one host and else as bulk; gRPC is used where no data channel opens',
   ),
   bulk_port: option(
     'Network',

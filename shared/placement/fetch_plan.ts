@@ -101,7 +101,7 @@ interface Reach {
 }
 
 /**
- * Returns the holder whose consecutive blocks from `from` on, in range `first` and behind it, are worth most; undefined when the range has
+ * Returns the holder whose consecutive blocks from `from` on, in range `first` and after it, are worth most; undefined when the range has
  * no holder. A holder's run ends where it has the next range only on disk while another holder has it in memory.
  */
 function furthest(ranges: readonly HeldSnapshot[], first: number, from: number): Reach | undefined {

@@ -1,9 +1,9 @@
 /**
  * Recurrent states of a hybrid model in a snapshot: a prefix can be used up to a block at whose end a state is held; an instance starts
- * without a fetch only behind a state of its own.
+ * without a fetch only after a state of its own.
  *
  *   held blocks   ████████████████████████████░░░░     up to `state.blocks` they are of use: a state is held at its end
- *   an instance   ████████████████                      its own last state; its blocks behind serve others, and itself with a fetched state
+ *   an instance   ████████████████                      its own last state; its blocks after serve others, and itself with a fetched state
  */
 import type { BlockHash } from '../kv/block_key.ts';
 import { stateHashOf } from '../kv/record.ts';
@@ -54,8 +54,8 @@ export function usablePrefix(
 }
 
 /**
- * Cuts ranges at `end` and at each holder's last own state. Behind its last state a holder still serves blocks to others, but under another
- * id, so that it does not count as its own prefix; `isOnDevice` is cleared behind its last state on the device.
+ * Cuts ranges at `end` and at each holder's last own state. After its last state a holder still serves blocks to others, but under another
+ * id, so that it does not count as its own prefix; `isOnDevice` is cleared after its last state on the device.
  */
 function split(
   ranges: readonly HeldSnapshot[],

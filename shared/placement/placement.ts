@@ -60,7 +60,7 @@ export function matchOf(id: string, { decode }: Question, matches: PrefixMatches
   return decode?.id === id ? decode.from : (matches.get(id) ?? 0);
 }
 
-/** Returns the end of the held blocks behind `match`, and the tokens then left to compute. */
+/** Returns the end of the held blocks after `match`, and the tokens then left to compute. */
 export function leftOf(
   match: number,
   { numTokens }: Question,

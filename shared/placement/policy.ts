@@ -66,7 +66,7 @@ export interface HeldSnapshot {
   readonly holders: readonly HolderSnapshot[];
 }
 
-/** The recurrent state at the end of block `blocks` - 1, behind which a hybrid model's prefix can be used. */
+/** The recurrent state at the end of block `blocks` - 1, after which a hybrid model's prefix can be used. */
 export interface StateSnapshot {
   readonly blocks: number;
   readonly holders: readonly HolderSnapshot[];
@@ -92,7 +92,7 @@ export interface ClusterSnapshot {
   readonly prefill: readonly InstanceSnapshot[];
   /** Ranges of held blocks, ascending; blocks that nobody holds are in none. */
   readonly ranges: readonly HeldSnapshot[];
-  /** Present for a model with recurrent layers whose state is held behind a part of the prefix: `ranges` end there. */
+  /** Present for a model with recurrent layers whose state is held after a part of the prefix: `ranges` end there. */
   readonly state?: StateSnapshot | undefined;
   /** Whether the model has recurrent layers. */
   readonly hasStates?: boolean;

@@ -23,7 +23,7 @@ export interface TokenSources {
 /**
  * Reason why KV of a prompt was computed: `never_seen` (no holder ever announced it), `evicted` (the last holder removed it), `lost` (its
  * last holder left), `other_scope` (the same tokens are known under another salt or format), `held_elsewhere` (held, but the placement did
- * not fetch it), `absent` (promised by the prefix index, but not found), `tail` (tokens behind the last full block, and the token whose row
+ * not fetch it), `absent` (promised by the prefix index, but not found), `tail` (tokens after the last full block, and the token whose row
  * has to be computed).
  */
 export type MissReason = 'never_seen' | 'evicted' | 'lost' | 'other_scope' | 'held_elsewhere' | 'absent' | 'tail';

@@ -10,7 +10,7 @@ const HEIGHT = 320;
 /** Height of a bar, and of the space to the next group of bars. */
 const BAR = 16;
 const GROUP_GAP = 14;
-/** Width of the names beside bars. */
+/** Width of the names next to bars. */
 const NAME_WIDTH = 190;
 /** Most characters of a name that fit there. */
 const MAX_NAME_LENGTH = 28;
@@ -173,7 +173,7 @@ function figure(title: string, height: number, marks: readonly string[]): string
   return `<svg viewBox="0 0 ${WIDTH} ${height}" role="img" aria-label="${escaped(title)}">${marks.join('')}</svg>`;
 }
 
-/** Returns a name as beside its bars, whose titles have all of it. */
+/** Returns a name as next to its bars, whose titles have all of it. */
 function shortened(name: string): string {
   return name.length > MAX_NAME_LENGTH ? `${name.slice(0, MAX_NAME_LENGTH - 1)}…` : name;
 }

@@ -1,5 +1,5 @@
 /**
- * Files that are written whole or not at all: into a new folder beside the target, then renamed over it. A reader sees the old file or the
+ * Files that are written whole or not at all: into a new folder next to the target, then renamed over it. A reader sees the old file or the
  * new one, whenever the process ends.
  */
 import { mkdtemp, open, realpath, rename, rm, stat } from 'node:fs/promises';
@@ -11,12 +11,12 @@ const BATCH_LENGTH = 2 ** 18;
 
 /** Checks that `path` can be written, and changes nothing. @throws Failure otherwise. Called before long work that ends in the file. */
 export async function checkWritable(path: string): Promise<void> {
-  await beside(path, async () => undefined);
+  await withFolder(path, async () => undefined);
 }
 
-/** Writes the texts, one behind the other, as the file `path`. @throws Failure when that fails; the file is then as it was before. */
+/** Writes the texts, one after the other, as the file `path`. @throws Failure when that fails; the file is then as it was before. */
 export async function writeWhole(path: string, texts: Iterable<string>): Promise<void> {
-  await beside(path, async (folder, target) => {
+  await withFolder(path, async (folder, target) => {
     const made = join(folder, basename(target));
     const file = await open(made, 'w');
     try {
@@ -36,8 +36,8 @@ export async function writeWhole(path: string, texts: Iterable<string>): Promise
   });
 }
 
-/** Calls `use` with a new folder in the one of the target, which is removed afterwards, and with the target behind its links. */
-async function beside(path: string, use: (folder: string, target: string) => Promise<void>): Promise<void> {
+/** Calls `use` with a new folder in the one of the target, which is removed afterwards, and with the target at the end of its links. */
+async function withFolder(path: string, use: (folder: string, target: string) => Promise<void>): Promise<void> {
   try {
     const target = await realpath(path).catch(() => path);
     const there = await stat(target).catch(() => undefined);

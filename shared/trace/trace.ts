@@ -3,7 +3,7 @@
  * of typed arrays, one entry per request, so that a million requests take tens of megabytes.
  *
  *   hashOffsets   0        3     5                 request 0 has ids [0, 3), request 1 has [3, 5)
- *   hashIds       0 1 2    0 7                     equal ids: equal blocks behind equal prefixes
+ *   hashIds       0 1 2    0 7                     equal ids: equal blocks after equal prefixes
  */
 import { Failure } from '../base/failure.ts';
 

@@ -4,7 +4,7 @@
  *   {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, 48, ...]}
  *
  * `timestamp` is in milliseconds, ascending. `hash_ids` has an id for each block of `input_length` tokens, the last block may be
- * partial. Equal ids are equal blocks behind equal prefixes.
+ * partial. Equal ids are equal blocks after equal prefixes.
  */
 import { Failure, messageOf } from '../base/failure.ts';
 import { lineBatches } from './text_lines.ts';

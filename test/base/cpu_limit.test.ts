@@ -34,7 +34,7 @@ test('work that ends resolves, or rejects, as it does', async () => {
 test('a thread is spent when it has used its CPU time, however long that takes', async () => {
   assert.deepEqual(await limited(1, 4_000, 10_000), [SPENT, 4]);
   assert.deepEqual(await limited(0.1, 4_000, 100_000), [SPENT, 40]);
-  assert.deepEqual(await limited(0.01, 4_000, 1_000_000), [SPENT, 400], 'beside a hundred busy threads');
+  assert.deepEqual(await limited(0.01, 4_000, 1_000_000), [SPENT, 400], 'with a hundred busy threads');
 });
 
 test('a thread that gets no CPU time is late after a minute, and not before', async () => {

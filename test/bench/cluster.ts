@@ -1,6 +1,6 @@
 /**
  * Chats that share system prompts on a cluster of real processes, placed by the default policy and by the longest prefix in turn: what the
- * policy predicted of the time to the first token beside what it was, times to and between tokens, and the throughput at twice the rate.
+ * policy predicted of the time to the first token next to what it was, times to and between tokens, and the throughput at twice the rate.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Random } from '../../shared/base/random.ts';
@@ -127,15 +127,15 @@ async function stream({ url }: Cluster, { system, user }: SharedChat, measured: 
 }
 
 function figuresOf({ priced, longest_prefix: other }: Record<PolicyOfBench, Measured>): Figure[] {
-  const beside = (name: string, unit: string, of: (measured: Measured) => number): Figure =>
+  const compared = (name: string, unit: string, of: (measured: Measured) => number): Figure =>
     withReference(`cluster/priced/${name}`, of(priced), unit, 'longest_prefix', of(other));
   const numNear = priced.ratios.filter((ratio) => ratio >= 1 - NEAR && ratio <= 1 + NEAR).length;
   return [
-    beside('ttft/p50', 'ms', ({ ttftMs }) => percentile(ttftMs, 0.5)),
-    beside('ttft/p99', 'ms', ({ ttftMs }) => percentile(ttftMs, 0.99)),
-    beside('tbt/p99', 'ms', ({ gapsMs }) => percentile(gapsMs, 0.99)),
-    beside('computed', '% of prompt tokens', ({ numComputed, numPrompt }) => (100 * numComputed) / numPrompt),
-    beside('twice the rate', 'tokens/s', ({ tokensPerSecond }) => percentile(tokensPerSecond, 0.5)),
+    compared('ttft/p50', 'ms', ({ ttftMs }) => percentile(ttftMs, 0.5)),
+    compared('ttft/p99', 'ms', ({ ttftMs }) => percentile(ttftMs, 0.99)),
+    compared('tbt/p99', 'ms', ({ gapsMs }) => percentile(gapsMs, 0.99)),
+    compared('computed', '% of prompt tokens', ({ numComputed, numPrompt }) => (100 * numComputed) / numPrompt),
+    compared('twice the rate', 'tokens/s', ({ tokensPerSecond }) => percentile(tokensPerSecond, 0.5)),
     {
       name: 'cluster/priced/predicted ttft/near',
       value: (100 * numNear) / priced.ratios.length,

@@ -109,7 +109,7 @@ function clusterOf(numInstances: number, { promptBlocks, clock }: ConductorBench
   const all = (): Instance[] => [...byName.values()];
   const of = (role: Role): Instance[] => all().filter(({ member }) => member.role === role);
   const model = { format: { blockSize: BLOCK_SIZE }, digest: '' } as never;
-  // The members as the router's own view answers for them, without the bus behind it.
+  // The members as the router's own view answers for them, without the bus under it.
   const members: AllMembers = {
     ...{ model, models: new Map([[MODEL, model]]), otherRouters: [], all, of },
     generating: () => of('decode'),
@@ -142,7 +142,7 @@ function instanceOf(i: number, clock: Clock): Instance {
   return new Instance({ member, protocolVersion: 1, engine }, clock.nowMs(), { last: 0 }, MODEL);
 }
 
-/** Lets holders store the blocks of a prompt in 1 to MAX_RANGES ranges, each with 1 to 8 holders that it has beside its neighbours'. */
+/** Lets holders store the blocks of a prompt in 1 to MAX_RANGES ranges, each with 1 to 8 holders that it has besides its neighbours'. */
 function hold(index: PrefixIndex, keys: Int32Array, all: readonly Instance[], isHot: boolean, random: Random): void {
   const numBlocks = keys.length / 2;
   const numRanges = 1 + random.below(MAX_RANGES);

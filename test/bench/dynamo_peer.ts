@@ -1,6 +1,6 @@
 /**
  * NVIDIA Dynamo's radix tree (Rust, from PyPI) with the same chains. It takes events as bytes of JSON, made before they are timed, and
- * answers behind a queue of its own: a time ends with a question that waits for all that was told before.
+ * answers through a queue of its own: a time ends with a question that waits for all that was told before.
  */
 import { execFileSync } from 'node:child_process';
 import { pythonWith } from './python_peer.ts';

@@ -1,5 +1,5 @@
 /**
- * The engine by itself, without a cluster: prefill and decode of whole models of random weights, each kernel of a step beside the limits
+ * The engine by itself, without a cluster: prefill and decode of whole models of random weights, each kernel of a step next to the limits
  * that the same device showed in the same run, and on wasm, when asked for, llama.cpp with the same weights on the same cores.
  *
  * What does not fit, or would take longer than the budget, is skipped with a line that says so.

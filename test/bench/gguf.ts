@@ -48,7 +48,7 @@ function typeOf(format: GgufFormat, { inner, isFloat }: Pick<Tensor, 'inner' | '
   return inner % SUPER_BLOCK === 0 ? 'q4_k' : 'q4_1';
 }
 
-/** Writes beside `path` first, so that a file of that name is a whole one. */
+/** Writes next to `path` first, so that a file of that name is a whole one. */
 export async function writeGguf(
   path: string,
   config: UniformModel,
@@ -115,7 +115,7 @@ function tensorsOf(config: UniformModel): Tensor[] {
       ...matrix(`${to}.${name}`, '', outputs, width),
       sources: Array.from({ length: experts?.count ?? 0 }, (_, i) => `${mlp}.experts.${i}.${module}.weight`),
     });
-    // An output gate stands behind the q of each head.
+    // An output gate stands after the q of each head.
     const queries = delta ? 2 * heads * headDim : heads * headDim;
     tensors.push(norm(`${to}.attn_norm`, `${from}.input_layernorm`));
     if (delta && isDeltaLayer(config, layer)) tensors.push(...deltaTensors(to, from, hidden, delta));

@@ -29,7 +29,7 @@ export function deltaTensors(to: string, from: string, hidden: number, delta: De
   ];
 }
 
-/** Returns the whole numbers that describe the delta nets, by their keys behind the kind of the model. */
+/** Returns the whole numbers that describe the delta nets, by their keys after the kind of the model. */
 export function deltaMetadata({ keyHeads, valueHeads, keyDim, valueDim, taps }: DeltaShape): Record<string, number> {
   return {
     'ssm.conv_kernel': taps,

@@ -14,7 +14,7 @@ test('grammar reports every figure it promises', async () => {
     [
       ...['token table', 'first output', 'compile, eight fields'],
       ...[1, 8].flatMap((rows) => [`mask, ${rows} rows, p50`, `mask, ${rows} rows, p99`]),
-      ...[1, 2].map((threads) => `longest gap beside compiles, ${threads} threads`),
+      ...[1, 2].map((threads) => `longest gap with compiles, ${threads} threads`),
       ...['refusal, thread replaced', 'memory after 2 refusals more'],
     ].map((name) => `grammar/${name}`),
   );

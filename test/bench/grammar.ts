@@ -1,6 +1,6 @@
 /**
  * Outputs that follow a grammar: bytes of a vocabulary, the compile of a schema of eight fields, masks token by token through the
- * threads, each beside the library alone; how long a stream waits while another grammar is compiled; and grammars that are refused in a
+ * threads, each against the library alone; how long a stream waits while another grammar is compiled; and grammars that are refused in a
  * row.
  */
 import { openLibrary } from '../../shared/text/encoder/library.ts';
@@ -20,7 +20,7 @@ export interface GrammarBenchOptions {
   readonly folder: string;
   readonly vocabSize: number;
   readonly numDocuments: number;
-  /** Grammars that are compiled beside a stream, and that are refused in a row. */
+  /** Grammars that are compiled during a stream, and that are refused in a row. */
   readonly numGrammars: number;
   readonly onFigure: (figure: Figure) => void;
 }
@@ -144,7 +144,7 @@ async function compileFigure(service: MaskService, alone: readonly number[]): Pr
   return withReference('grammar/compile, eight fields', value, 'ms', 'the library alone', reference);
 }
 
-/** Times of `accept` for the rows of a step together, beside as many masks of the library one after the other. */
+/** Times of `accept` for the rows of a step together, against as many masks of the library one after the other. */
 async function maskFigures(
   service: MaskService,
   documents: readonly (readonly number[])[],
@@ -168,7 +168,7 @@ async function maskFigures(
   });
 }
 
-/** The longest time between a stream's masks, while new grammars are compiled beside it, with one thread and with two. */
+/** The longest time between a stream's masks, while new grammars are compiled next to it, with one thread and with two. */
 async function gapFigures(
   table: TokenTable,
   documents: readonly (readonly number[])[],
@@ -194,13 +194,13 @@ async function gapFigures(
     const first = await open(service, eightFields('field'));
     const streaming = stream();
     const [, ms] = await timed(async () => {
-      for (let i = 0; i < numGrammars; i++) (await open(service, eightFields(`beside${i}`))).close();
+      for (let i = 0; i < numGrammars; i++) (await open(service, eightFields(`other${i}`))).close();
     });
     state.isOver = true;
     await streaming;
     first.close();
     await service.close();
-    const name = `grammar/longest gap beside compiles, ${maxThreads} threads`;
+    const name = `grammar/longest gap with compiles, ${maxThreads} threads`;
     figures.push(withReference(name, Math.max(...gaps), 'ms', 'one compile', ms / numGrammars));
   }
   return figures;

@@ -1,6 +1,6 @@
 /**
- * Outputs that follow a grammar beside free ones, in turns: milliseconds between the tokens of several streams at once, with a vocabulary of
- * 128k tokens. The model has random weights, so that every token of the grammar comes.
+ * Outputs that follow a grammar against free ones, in turns: milliseconds between the tokens of several streams at once, with a vocabulary
+ * of 128k tokens. The model has random weights, so that every token of the grammar comes.
  */
 import { copyFileSync, existsSync } from 'node:fs';
 import { join } from 'node:path';

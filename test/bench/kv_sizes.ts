@@ -13,7 +13,7 @@ import { withReference, type Figure } from './figures.ts';
 const BLOCK_SIZE = 32;
 /** Positions for which rotary tables are made; sizes do not depend on it. */
 const NUM_POSITIONS = 64;
-/** A row so late that its windows end behind the first block. */
+/** A row so late that its windows end after the first block. */
 const LATE_ROW = 1 << 20;
 const [KIB, MIB] = [2 ** 10, 2 ** 20];
 const REFERENCE = 'Llama-3.1-8B';
@@ -27,7 +27,7 @@ export function publishedSpec(config: Readonly<Record<string, unknown>>): KvSpec
   return kvSpecOf(program, windows, { blockSize: BLOCK_SIZE, valueType: 'f16' });
 }
 
-/** Returns the figures of every published configuration; those of a token beside the same figure of Llama-3.1-8B. */
+/** Returns the figures of every published configuration; those of a token next to the same figure of Llama-3.1-8B. */
 export function kvSizes(): Figure[] {
   const perToken = new Map<string, number>();
   return Object.entries(publishedConfigs).flatMap(([model, config]) => {

@@ -1,5 +1,5 @@
 /**
- * Models from files into an engine, each in a process of its own, beside a plain read of the same file: over and over into one buffer, and
+ * Models from files into an engine, each in a process of its own, against a plain read of the same file: over and over into one buffer, and
  * once into memory that stays, which any engine has to have. Files are in the page cache then; once more after they were let go.
  */
 import { fork } from 'node:child_process';

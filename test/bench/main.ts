@@ -42,30 +42,30 @@ const USAGE = `usage: npm run bench -- NAME [options]
   mix                      time between tokens of chats while long prompts arrive, split, placed by price, aggregated (135M; some minutes)
   cluster                  chats that share system prompts, placed by the default policy and by the longest prefix in turn: predicted and real
                            times, and the throughput at twice the rate (2 prefill, 2 decode instances, the repository's model; some minutes)
-  samples                  16 samples of a prompt beside a single request, and beside 16 requests (135M)
+  samples                  16 samples of a prompt against a single request, and against 16 requests (135M)
   sampling                 what sampling a token costs, by vocabulary, batch and kind of request
     --device, --threads, --batches, --shapes (the first), --weights (the first), --peer   as for engine
     --vocabs LIST          (default 32000,128256,256000)
   index                    the prefix index: look-ups, ingest and bytes at 10 million blocks and 64 holders
-    --peer dynamo          beside it: NVIDIA Dynamo's radix tree, a tenth of the blocks, into the cache folder
+    --peer dynamo          next to it: NVIDIA Dynamo's radix tree, a tenth of the blocks, into the cache folder
   conductor                decisions of two policies with 64 and 1,000 instances, prompts of 3,000 blocks in 1 to 50 ranges, the index included
   transfer                 bytes of KV and state of published models (computed); records between two processes of this machine, over
-                           calls and over plain sockets beside them
+                           calls and over plain sockets next to them
     --sizes LIST           of a record, in KiB (default 100,737,4096)
     --streams LIST         fetches at once (default 1,4)
-    --peer mooncake        beside it: Mooncake's store over TCP, into the cache folder (needs Debian's libibverbs1)
-  store                    a store's disk tier beside a plain file on the same disk
+    --peer mooncake        next to it: Mooncake's store over TCP, into the cache folder (needs Debian's libibverbs1)
+  store                    a store's disk tier against a plain file on the same disk
     --sizes LIST           of a record, in KiB (default 100,737,4096)
     --folder DIR           on the disk to measure (default: the folder for temporary files)
-  load                     models from files into a wasm engine, beside a plain read of the file
+  load                     models from files into a wasm engine, against a plain read of the file
     --shapes LIST          (default 1b), --threads   as for engine
-  tokenize                 text to token ids, beside the library, by every kind of tokenizer that tests have
-    --peer tokenizers      beside it: Hugging Face's Rust package on one thread, into the cache folder
-  grammar                  token table, compile and masks of outputs that follow a grammar, beside the library alone
-  guided                   8 streams that follow a grammar beside 8 free ones (135M with 128k tokens; some minutes)
+  tokenize                 text to token ids, against the library, by every kind of tokenizer that tests have
+    --peer tokenizers      next to it: Hugging Face's Rust package on one thread, into the cache folder
+  grammar                  token table, compile and masks of outputs that follow a grammar, against the library alone
+  guided                   8 streams that follow a grammar against 8 free ones (135M with 128k tokens; some minutes)
   bus                      what a cluster says over its bus, in bytes a second (computed, under simulated time)
   router                   what a request of known token ids costs the router, against instances that answer at once
-    --peer sglang          beside it: sglang-router, its prompts as text, into the cache folder
+    --peer sglang          next to it: sglang-router, its prompts as text, into the cache folder
     --lengths LIST         (default 1000,32000,100000)
   watch                    what it costs to watch a pool of 1,000 members: the router, its routes, its page in Chromium; members leave and return
                            (some minutes)
@@ -79,7 +79,7 @@ const USAGE = `usage: npm run bench -- NAME [options]
     --batches LIST         sequences in a decode step (default ${wasm.batches.join(',')}; webgpu ${webgpu.batches.join(',')})
     --contexts LIST        tokens before a decode step (default ${wasm.contexts.join(',')})
     --threads N            of a wasm engine and its peer (default 0: one per core)
-    --peer llama.cpp       beside it, on wasm: node-llama-cpp with the same weights, installed into a cache folder
+    --peer llama.cpp       next to it, on wasm: node-llama-cpp with the same weights, installed into a cache folder
                            (~/.cache/penstock-bench, or in $XDG_CACHE_HOME; 700 MB and the models)
     --peer-instructions I  what it may use of an x64 CPU: ${peerInstructions.join(', ')} (default all; avx512 leaves out matrix units)
     --budget SECONDS       skip a figure that would take longer (default ${wasm.budgetMs / 1_000}; webgpu ${webgpu.budgetMs / 1_000})

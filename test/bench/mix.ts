@@ -1,6 +1,7 @@
 /**
  * Time between the tokens of chats while long prompts arrive, on one machine with two engine threads in all: split (a prefill and a decode
- * instance), placed by price on the same two, and aggregated (one instance that does both), each beside the same chats alone; and what is left of the prompts' own rate.
+ * instance), placed by price on the same two, and aggregated (one instance that does both), each against the same chats alone; and what is
+ * left of the prompts' own rate.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Random } from '../../shared/base/random.ts';
@@ -13,7 +14,7 @@ import { configOf, shapes } from './uniform_model.ts';
 export interface MixOptions {
   readonly shape: string;
   readonly promptTokens: number;
-  /** Rounds of chats, alone and beside prompts. */
+  /** Rounds of chats, alone and with prompts. */
   readonly numRounds: number;
   readonly print: (line: string) => void;
   readonly onFigure: (figure: Figure) => void;

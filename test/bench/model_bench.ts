@@ -1,6 +1,6 @@
 /**
- * One engine with one model: prefill, decode, and the kernels of a step, beside the limits that its device showed in the same run and,
- * where there is one, beside a peer with the same weights, measured in turns.
+ * One engine with one model: prefill, decode, and the kernels of a step, next to the limits that its device showed in the same run and,
+ * where there is one, next to a peer with the same weights, measured in turns.
  */
 import type { Executable, KernelProfile, LoadOptions, Segment } from '../../kernels/device.ts';
 import { kvTokenBytes } from '../../kernels/kv_layout.ts';
@@ -71,7 +71,7 @@ function productValues(model: UniformModel): { perRow: number; perSample: number
   return { perRow, perSample: hidden * vocabSize };
 }
 
-/** Outputs of the products before a layer's attention or recurrence, and inputs of the one behind it. */
+/** Outputs of the products before a layer's attention or recurrence, and inputs of the one after it. */
 function mixerWidth(model: UniformModel, layer: number): number {
   const { heads, kvHeads, headDim, delta } = model;
   if (!delta || !isDeltaLayer(model, layer)) return ((delta ? 3 : 2) * heads + 2 * kvHeads) * headDim;
@@ -313,7 +313,7 @@ export class ModelBench {
     this.#options.onFigure?.(figure);
   }
 
-  /** Tokens per second, beside the peer's; Infinity: there is none. */
+  /** Tokens per second, next to the peer's; Infinity: there is none. */
   #pushRate(name: string, numTokens: number, ms: number, peerMs: number): void {
     const [value, theirs] = [(numTokens / ms) * 1_000, (numTokens / peerMs) * 1_000];
     const compared =

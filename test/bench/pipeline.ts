@@ -9,7 +9,7 @@ import { percentile, withReference, type Figure } from './figures.ts';
 import { randomModelFolder } from './random_model.ts';
 import { configOf, shapes, type UniformSize } from './uniform_model.ts';
 
-/** A model of a few megabytes whose chunks take long beside a call, and whose blocks have four frames. */
+/** A model of a few megabytes whose chunks take long compared with a call, and whose blocks have four frames. */
 const SMALL: UniformSize = {
   ...{ hidden: 256, layers: 8, heads: 4, kvHeads: 4, headDim: 64, inner: 1_024, vocabSize: 2_048 },
 };

@@ -34,7 +34,7 @@ export function benchIndex({ numBlocks, numHolders, hasPeer, onFigure, print }: 
         print,
       )
     : undefined;
-  const beside = (name: string, value: number, reference: number | undefined): Figure =>
+  const compared = (name: string, value: number, reference: number | undefined): Figure =>
     reference === undefined
       ? { name, value, unit: 'M blocks/s' }
       : withReference(name, value, 'M blocks/s', dynamoName, reference);
@@ -75,7 +75,7 @@ export function benchIndex({ numBlocks, numHolders, hasPeer, onFigure, print }: 
     fillMs += notify(storeOf(i), true, 'disk', chain(i));
     fillMs += notify(engineOf(i), true, 'device', chain(i));
   }
-  push(beside('index/fill', (3 * numChains * CHAIN_BLOCKS) / fillMs / 1_000, peer?.fill));
+  push(compared('index/fill', (3 * numChains * CHAIN_BLOCKS) / fillMs / 1_000, peer?.fill));
   push({ name: 'index/fill/longest-pause', value: longestMs, unit: 'ms' });
   push({ name: 'index/bytes-per-block', value: index.bytes / index.size, unit: 'bytes' });
   const grown = process.memoryUsage().rss - before;
@@ -95,7 +95,7 @@ export function benchIndex({ numBlocks, numHolders, hasPeer, onFigure, print }: 
         numLookedUp += index.ranges(chain(i)).reduce((sum, { start, end }) => sum + end - start, 0);
       });
     }
-    push(beside(`index/look-up/${isFresh ? 'walking' : 'jumping'}`, numLookedUp / ms / 1_000, peer?.lookUp));
+    push(compared(`index/look-up/${isFresh ? 'walking' : 'jumping'}`, numLookedUp / ms / 1_000, peer?.lookUp));
   };
   longestMs = 0;
   lookUps(true);
@@ -117,7 +117,7 @@ export function benchIndex({ numBlocks, numHolders, hasPeer, onFigure, print }: 
       });
     }
   }
-  push(beside('index/both/ingest', numIngested / ingestMs / 1_000, peer?.ingest));
+  push(compared('index/both/ingest', numIngested / ingestMs / 1_000, peer?.ingest));
   push({ name: 'index/both/look-up', value: numLookedUp / lookUpMs / 1_000, unit: 'M blocks/s' });
   push({ name: 'index/both/longest-pause', value: longestMs, unit: 'ms' });
   longestMs = 0;

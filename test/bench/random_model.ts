@@ -92,7 +92,7 @@ function tensorsOf(model: UniformModel, format: RandomFormat): Tensor[] {
   const matrix = (name: string, outputs: number, width: number): Tensor[] =>
     format === 'bf16' ? [floats(name, outputs, width)] : integers(name, outputs, width);
   const attention = (at: string): Tensor[] => [
-    // An output gate stands behind the q of each head of Qwen3.5.
+    // An output gate stands after the q of each head of Qwen3.5.
     ...matrix(`${at}.q_proj`, (delta ? 2 : 1) * heads * headDim, hidden),
     ...matrix(`${at}.k_proj`, kvHeads * headDim, hidden),
     ...matrix(`${at}.v_proj`, kvHeads * headDim, hidden),

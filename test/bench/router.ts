@@ -81,13 +81,13 @@ export async function benchRouter({
           figures.push(figure);
           onFigure(figure);
         };
-        const beside = (what: string, unit: string, value: number, reference: number | undefined): Figure =>
+        const compared = (what: string, unit: string, value: number, reference: number | undefined): Figure =>
           reference === undefined
             ? { name: `${name}/${what}`, value, unit }
             : withReference(`${name}/${what}`, value, unit, 'sglang-router', reference);
-        push(beside('rate', 'requests/s', own.perSecond, theirs?.perSecond));
-        push(beside('p50', 'ms', own.p50, theirs?.p50));
-        push(beside('p99', 'ms', own.p99, theirs?.p99));
+        push(compared('rate', 'requests/s', own.perSecond, theirs?.perSecond));
+        push(compared('p50', 'ms', own.p50, theirs?.p50));
+        push(compared('p99', 'ms', own.p99, theirs?.p99));
         if (own.cpuMs !== undefined) push({ name: `${name}/cpu`, value: own.cpuMs, unit: 'ms a request' });
       }
     }

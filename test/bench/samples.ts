@@ -1,6 +1,6 @@
 /**
- * Several samples of a prompt (`n`) beside a single request, in turns: milliseconds until the last of them has its first token, and the
- * prompt tokens that instances computed; and beside as many requests.
+ * Several samples of a prompt (`n`) against a single request, in turns: milliseconds until the last of them has its first token, and the
+ * prompt tokens that instances computed; and against as many requests.
  */
 import { Random } from '../../shared/base/random.ts';
 import { Cluster } from '../support/cluster.ts';

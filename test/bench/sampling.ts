@@ -1,6 +1,6 @@
 /**
  * Measures the cost of sampling a token by vocabulary, batch and kind of request: alone, on the device and on the host, and as a share of
- * whole steps of a model beside greedy steps of the same run. The kinds take turns, so that noise affects all of them alike.
+ * whole steps of a model against greedy steps of the same run. The kinds take turns, so that noise affects all of them alike.
  */
 import type { Device, Executable, LoadOptions, SampleRequest, Segment } from '../../kernels/device.ts';
 import { HostRowSampler } from '../../kernels/wasm/row_sampler.ts';
@@ -227,7 +227,7 @@ async function benchHost(
   for (const [name, value] of times) push({ name: `sampling/vocab${vocab}/host/${name}`, value, unit: 'ms/token' });
 }
 
-/** Whole steps of a model, each kind's beside greedy ones. */
+/** Whole steps of a model, each kind's against greedy ones. */
 async function benchSteps(
   { device, batches, shape, format, context, numSteps }: SamplingBenchOptions,
   push: (figure: Figure) => void,
@@ -273,7 +273,7 @@ async function benchSteps(
   await executable.close();
 }
 
-/** Measures whole steps of the peer with the same weights, by kind, beside its own greedy steps. */
+/** Measures whole steps of the peer with the same weights, by kind, against its own greedy steps. */
 async function benchPeer(
   { peer, batches, shape, format, context, numSteps, print }: SamplingBenchOptions,
   push: (figure: Figure) => void,

@@ -1,5 +1,5 @@
 /**
- * A store's disk tier, as the store uses it, on a real disk: beside the same bytes written to and read from a plain file in the same run.
+ * A store's disk tier, as the store uses it, on a real disk: against the same bytes written to and read from a plain file in the same run.
  * Within the page cache, and beyond it: written with fdatasync, read after the pages were let go.
  */
 import { close, fdatasync, open, read, rmSync, write } from 'node:fs';
@@ -195,7 +195,7 @@ async function benchSize(
     note('put', numBytes, putMs);
     note('put, fdatasync', numBytes, putMs + (await timed(() => syncFile(file))));
     await closeFile(file);
-    // Threads that have just begun have their code to compile, which a store that runs has behind it.
+    // Threads that have just begun have their code to compile, which a store that runs has done already.
     for (let i = 0; i < WARM_UPS; i++) await readTier(opened.tier, sealed, []);
     note('get', numBytes, await timed(() => readTier(opened.tier, sealed, latencies.alone)));
     letGo(join(path, RECORDS));

@@ -1,6 +1,7 @@
 /**
  * Text to token ids: English and code of this repository by every tokenizer that tests have, by a thread that begins, by one that
- * has met such text, where the text but its end is known, and where two threads share one that is not; beside the library and, when asked for, the Rust package on one thread.
+ * has met such text, where the text but its end is known, and where two threads share one that is not; against the library and, when asked
+ * for, the Rust package on one thread.
  */
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';

@@ -1,7 +1,7 @@
 /**
  * Records between two processes of this machine, each transport: bytes a second, and CPU-seconds a gigabyte of both ends, of fetches and
- * of offers that a store has taken into DRAM; beside a plain socket whose reader checks XXH64 too, beside copying and checking in memory,
- * and beside Mooncake's store.
+ * of offers that a store has taken into DRAM; against a plain socket whose reader checks XXH64 too, against copying and checking in memory,
+ * and against Mooncake's store.
  */
 import assert from 'node:assert/strict';
 import { fork } from 'node:child_process';
@@ -35,7 +35,7 @@ export interface TransferBenchOptions {
   readonly totalBytes: number;
   /** Milliseconds that each figure is measured. */
   readonly measureMs: number;
-  /** Mooncake's store beside it. */
+  /** Mooncake's store next to it. */
   readonly peer?: { readonly print: (line: string) => void } | undefined;
   readonly onFigure: (figure: Figure) => void;
 }
@@ -137,7 +137,7 @@ export async function benchTransfer({
     ] as const) {
       const { perSecond, cpu } = theirs[what];
       const ours = speeds.get(own) ?? NaN;
-      push(withReference(`${size}/${own} beside Mooncake`, ours, 'GB/s', `Mooncake's ${what}`, perSecond / GB));
+      push(withReference(`${size}/${own} against Mooncake`, ours, 'GB/s', `Mooncake's ${what}`, perSecond / GB));
       push({ name: `${size}/Mooncake's ${what}/cpu`, value: cpu * GB, unit: 's/GB' });
     }
   }

@@ -43,13 +43,13 @@ const tiers = new StoreTiers({
 });
 await tiers.attached;
 const place = { transport: transport as 'auto' | 'bulk' | 'grpc', bind: '', bulk_port: 0 };
-const beside = channelsOf(place, transferThread, { network, clock, log, newId }, signal);
+const dataChannels = channelsOf(place, transferThread, { network, clock, log, newId }, signal);
 const line = {
   network,
   clock,
   random: new Random(1),
   transferThread,
-  channels: beside?.channels,
+  channels: dataChannels?.channels,
   moved: nothingMoved(),
 };
 const intake = new OfferIntake(tiers, line, log, 'behind');

@@ -82,7 +82,7 @@ describe('what a failed file means', () => {
     assert.equal(verdictOf(late, [true, false]), 'fails again');
   });
 
-  test('a wrong value fails, whatever it does alone, also beside one that was late', () => {
+  test('a wrong value fails, whatever it does alone, also with one that was late', () => {
     const wrong = failure('test/e2e/hold.test.ts', LATE[0]!, 'AssertionError: 1 is not 2');
     assert.equal(verdictOf(wrong, [true, true]), 'wrong value');
   });
@@ -130,7 +130,7 @@ describe('what a failed file means', () => {
     assert.deepEqual(seedsIn(failure(suite, 'AssertionError: a seed has {}')), []);
     const one = failure(suite, output);
     const other = { name: 'the same seed is the same run', messages: ['AssertionError: a is not b'] };
-    assert.deepEqual(seedsIn({ ...one, tests: [...one.tests, other] }), [], 'something else failed beside it');
+    assert.deepEqual(seedsIn({ ...one, tests: [...one.tests, other] }), [], 'something else failed besides it');
     assert.deepEqual(seedsIn({ ...one, errors: ['Error: a hook'] }), []);
   });
 });

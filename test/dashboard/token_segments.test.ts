@@ -21,7 +21,7 @@ const NONE: TokenSources = {
   ...{ device: 0, dram: 0, instance: 0, store_dram: 0, store_disk: 0, handoff: 0, computed: 0 },
 };
 
-test('the segments of a prompt cover each token once, with what nobody holds between and behind', () => {
+test('the segments of a prompt cover each token once, with what nobody holds between and after', () => {
   const decode = [{ node: 'decode-1', tiers: ['device', 'dram'] }];
   const store = [{ node: 'store-1', tiers: ['disk'] }];
   const { segments, legend } = holderSegments(

@@ -33,7 +33,7 @@ const spansOf = (of: RequestDetail): unknown[] =>
     spans.map(({ kind, startMs, endMs }) => [kind, startMs, endMs]),
   ]);
 
-test('parts of the TTFT follow one another, a prefill runs beside them, then tokens are generated', () => {
+test('parts of the TTFT follow one another, a prefill runs alongside them, then tokens are generated', () => {
   const prefills = [{ prefill: 'prefill-1', ready_tokens: 8, outcome: 'finished', report: report(1, 0, 18) }];
   const one = request({
     ...{ ttft_ms: 40, ttft_parts_ms: parts, total_ms: 100 },

@@ -54,7 +54,7 @@ async function sendRequests(): Promise<void> {
 
 /** Loads the page anew. Returns how to click, at most twice. */
 async function open(): Promise<(target: Locator) => Promise<void>> {
-  // Another address first: a change behind the # alone loads nothing.
+  // Another address first: a change after the # alone loads nothing.
   await page.goto('about:blank');
   await page.goto(`${cluster.url}/dashboard`);
   await page.locator('.liveness.live').waitFor();

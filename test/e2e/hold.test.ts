@@ -338,7 +338,7 @@ longTest('a store that cannot open its disk serves from DRAM, says so, and opens
   await until('blocks are durable', async () => Number((await tier('disk'))['blocks']) >= 1);
 });
 
-/** Each waits for long, with a cluster of its own: they run beside each other. */
+/** Each waits for long, with a cluster of its own: they run at the same time. */
 longTest.concurrent('of two processes with one name the second is refused, and the first goes on', async () => {
   const token = 'namesake-token';
   const up = await Cluster.up('--prefill', '0', '--decode', '1', '--store', '0', '--cluster-token', token);

@@ -82,7 +82,7 @@ describe.each(halfOf(['qwen3_5', 'qwen3_5-moe'] as const))('%s', (name) => {
     assert(hits >= 8, `${hits} sequences began with a saved state, and 8 prompts came twice`);
   });
 
-  test('a turn of a chat takes the state behind the answer before it along', async () => {
+  test('a turn of a chat takes the state after the answer before it along', async () => {
     let history = promptOf(150);
     for (let turn = 0; turn < 4; turn++) history = [...history, ...(await check(history)), ...promptOf(20)];
     for (const view of (await cluster.requests(4)).slice(0, 3)) {
@@ -116,7 +116,7 @@ describe.each(halfOf(['qwen3_5', 'qwen3_5-moe'] as const))('%s', (name) => {
       (await cluster.pool()).reduce((sum, { tiers }) => sum + (tiers['disk']?.blocks ?? 0), 0);
     const first = await numOnDisk();
     await check(prompt);
-    // The prompt's full blocks, and the state behind them.
+    // The prompt's full blocks, and the state after them.
     const wanted = first + Math.floor(420 / 32) + 1;
     let before = -1;
     await until('the stores have written what they were offered', async () => {

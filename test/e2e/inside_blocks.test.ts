@@ -154,7 +154,7 @@ test('where prices decide, a look-up says who holds each token, whatever placeme
       requests: LastRequest[];
     };
     const answered = requests.find(({ endpoint }) => endpoint !== '/api/lookup');
-    assert(answered, 'behind two look-ups');
+    assert(answered, 'after two look-ups');
     const { prompt_tokens: numTokens, tokens, misses } = answered;
     expect(said.prompt_tokens).toBe(numTokens);
     expect(said.placements.filter((one) => one.is_chosen)).toHaveLength(1);

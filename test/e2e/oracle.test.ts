@@ -91,7 +91,7 @@ let reference: LoadedModel;
 let masks: MaskService;
 const END_TOKENS = [2, 0];
 
-/** Masks of the texts that match, computed anew behind each output. With ignore_eos an output ends only where it must. */
+/** Masks of the texts that match, computed anew after each output. With ignore_eos an output ends only where it must. */
 function constraintOf(regex: string): ReferenceConstraint {
   const ebnf = toEbnf(regexGrammar(regex));
   return {

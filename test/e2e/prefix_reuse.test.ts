@@ -36,7 +36,7 @@ async function ask(): Promise<{ computedOfPrefix: number; view: RequestView; cac
   };
 }
 
-/** The request with the prefix as `from` names it: 31 blocks of 32 tokens, and 28 tokens behind them that are always computed. */
+/** The request with the prefix as `from` names it: 31 blocks of 32 tokens, and 28 tokens after them that are always computed. */
 const prefixFrom = (from: keyof TokenSources): TokenSources => ({
   ...{ device: 0, dram: 0, instance: 0, store_dram: 0, store_disk: 0, handoff: 0 },
   ...{ [from]: 992, computed: 28 },

@@ -153,7 +153,7 @@ test('certificates, their authority and the cluster token are renewed under a ru
   replace('tls.key', next.key);
   replace('tls.crt', next.cert);
   await allShow('CN=next', client.old);
-  // Another authority beside the first; then certificates of it; then it alone.
+  // Another authority next to the first; then certificates of it; then it alone.
   replace('ca.crt', client.old.ca);
   await allShow('CN=next', client.new);
   const last = successor.issue('last');

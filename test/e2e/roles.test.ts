@@ -188,7 +188,7 @@ async function servedModels(): Promise<string[]> {
   return data.map(({ id }) => id);
 }
 
-test('another model is served beside the first as long as it has an instance, with the tokenizer that it brings', async () => {
+test('another model is served next to the first as long as it has an instance, with the tokenizer that it brings', async () => {
   const ask = (body: object, path = 'completions'): Promise<Response> =>
     fetch(`${url}/v1/${path}`, {
       method: 'POST',

@@ -52,7 +52,7 @@ test('a stream carries the index of each choice: its role first, its finish last
     if (usage) usages.push(usage);
     for (const { index, delta, finish_reason: finish } of choices) {
       const one = seen[index];
-      assert(one && one.finishes.length === 0, 'nothing comes behind the finish of a choice');
+      assert(one && one.finishes.length === 0, 'nothing comes after the finish of a choice');
       if (delta.role) one.numRoles++;
       assert.equal(one.numRoles, 1, 'the role comes first, and once');
       one.text += delta.content ?? '';

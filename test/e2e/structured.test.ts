@@ -213,7 +213,7 @@ describe('what cannot be followed', () => {
     const guided = { guided_regex: '[a-z ]{100}', seed: 1 };
     const want = textOf(await ask(guided));
     let isOver = false;
-    const beside = async (): Promise<void> => {
+    const others = async (): Promise<void> => {
       do assert.equal(textOf(await ask(guided)), want);
       while (!isOver);
     };
@@ -226,7 +226,7 @@ describe('what cannot be followed', () => {
     }).finally(() => {
       isOver = true;
     });
-    const [statuses] = await Promise.all([asked, beside()]);
+    const [statuses] = await Promise.all([asked, others()]);
     for (const status of statuses) assert([200, 400].includes(status), String(status));
     assert.equal(textOf(await ask({ guided_choice: ['still here'] })), 'still here');
   });

@@ -96,7 +96,7 @@ async function streamed(body: object, wanted = 0): Promise<Streamed> {
     usage = chunk.usage ?? usage;
     const choice = chunk.choices.find(({ index }) => index === wanted);
     if (!choice) continue;
-    assert.equal(finish, null, 'nothing comes behind the finish');
+    assert.equal(finish, null, 'nothing comes after the finish');
     finish = choice.finish_reason;
     const { content, reasoning, tool_calls: calls = [] } = choice.delta as Delta;
     if (content) answer.content = (answer.content ?? '') + content;

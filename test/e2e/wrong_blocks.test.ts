@@ -67,7 +67,7 @@ async function expectComputed(holder: FakeHolder, lie: Lie, numKeys: number): Pr
     want.map((sampled) => sampled.token),
   );
   expect(holder.numFetches()).toBeGreaterThan(numBefore);
-  // Another may have ended beside it.
+  // Another may have ended meanwhile.
   const view = (await cluster.requests(2)).find(({ client_id: id }) => id === requestId);
   expect(view?.tokens.computed).toBe(200);
   expect(view?.attempts).toHaveLength(1);
@@ -124,7 +124,7 @@ test('an offer answers what is durable: fetched now, held already, or brought by
   const hashes = chainOf(format, 32, promptOf(32 * 20));
   const [a, b] = await Promise.all([offer(address, hashes), offer(address, hashes)]);
   assert.deepEqual([a.stored + b.stored, a.held + b.held], [20, 20], 'one fetch for both');
-  // Written behind the answer: it says how much is committed, and an offer of what is held writes what is not.
+  // Written after the answer: it says how much is committed, and an offer of what is held writes what is not.
   await until('all of it is committed', async () => (await offer(address, hashes)).durable === 20);
   assert.deepEqual(await offer(address, hashes), { stored: 0, held: 20, durable: 20 });
 });

@@ -135,7 +135,7 @@ test('the share of a head that is rotated, wherever it stands; inside before the
 
 const ORIGINAL = { original_max_position_embeddings: 512 };
 test.each([
-  ['yarn beside what was trained for', { rope_scaling: { type: 'yarn', factor: 4, ...ORIGINAL } }, 512, 2_048],
+  ['yarn with what was trained for', { rope_scaling: { type: 'yarn', factor: 4, ...ORIGINAL } }, 512, 2_048],
   [
     'yarn in a configuration that is scaled already',
     { rope_scaling: { type: 'yarn', factor: 4, ...ORIGINAL } },
@@ -173,7 +173,7 @@ test.each([
     2_048,
   ],
   [
-    'yarn beside what was trained for, at the top',
+    'yarn with what was trained for, at the top',
     { ...ORIGINAL, rope_scaling: { type: 'yarn', factor: 4 } },
     4_096,
     2_048,
@@ -212,11 +212,8 @@ test.each([
     /3 of 2 experts for each token is not supported/,
   ],
   [{ model_type: 'smollm3', no_rope_layers: [1] }, /1 no_rope_layers for 3 layers/],
-  [
-    { rope_scaling: { type: 'linear', factor: 4, finetuned: true } },
-    /rope_scaling\.finetuned beside rope_type "linear"/,
-  ],
-  [{ rope_parameters: { rope_type: 'default', factor: 4 } }, /rope_parameters\.factor beside rope_type "default"/],
+  [{ rope_scaling: { type: 'linear', factor: 4, finetuned: true } }, /rope_scaling\.finetuned with rope_type "linear"/],
+  [{ rope_parameters: { rope_type: 'default', factor: 4 } }, /rope_parameters\.factor with rope_type "default"/],
   [{ rope_scaling: { type: 'yarn', factor: -1 } }, /rope_scaling\.factor -1 is not supported/],
   [
     { rope_parameters: { full_attention: { rope_theta: 9 }, sliding_attention: { rope_theta: 3 } } },
@@ -227,7 +224,7 @@ test.each([
       ...{ ...gemma, model_type: 'gemma3_text', sliding_window: 40 },
       rope_parameters: { sliding_attention: { rope_type: 'default', beta: 1 } },
     },
-    /rope_parameters\.beta beside rope_type "default"/,
+    /rope_parameters\.beta with rope_type "default"/,
   ],
   [
     {

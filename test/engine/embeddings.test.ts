@@ -1,4 +1,4 @@
-/** Embeddings on the wasm device: golden vectors, and sequences of the engine that want one beside others. Budget: 10 s. */
+/** Embeddings on the wasm device: golden vectors, and sequences of the engine that want one with others. Budget: 10 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';

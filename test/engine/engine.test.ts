@@ -200,7 +200,7 @@ test('min_tokens: no stop token is sampled before', async () => {
   assert(output.length >= 6);
 });
 
-test('log-probabilities of a prompt are those of the reference, in any chunks, beside others, after hits and a preemption', async () => {
+test('log-probabilities of a prompt are those of the reference, in any chunks, with others, after hits and a preemption', async () => {
   const name = 'llama-tied';
   const golden = goldenCases(name).find(({ positions, prompt }) => positions === 'all' && prompt.length > 8)!;
   const { prompt } = golden;

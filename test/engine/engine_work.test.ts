@@ -65,7 +65,7 @@ describe('prompts', () => {
     expect(generating).toEqual({ sequences: 0, contextTokens: 0 });
   });
 
-  test('of sequences whose blocks come from elsewhere begin behind these, others behind the cached ones', () => {
+  test('of sequences whose blocks come from elsewhere begin after these, others after the cached ones', () => {
     expect(left([{ state: 'loading', prompt: 18, isFetching: true, submitted: 4 }]).prompts.tokens).toBe(2);
     expect(left([{ state: 'waiting', prompt: 18, isFetching: true }]).prompts.tokens).toBe(2);
     expect(left([{ kind: 'prefill', state: 'loading', prompt: 18, isFetching: true, fetchEnd: 3 }]).prompts).toEqual({
@@ -86,7 +86,7 @@ describe('prompts', () => {
     expect(waitingBlocks).toBe(5 + 5 + 2);
   });
 
-  test('take steps of so many rows, one step for each chunk, and paced ones beside tokens', () => {
+  test('take steps of so many rows, one step for each chunk, and paced ones with tokens', () => {
     const prompt: Wish = { kind: 'prefill', state: 'running', prompt: 51 };
     const rowsMs = 48 + 0.01 * (48 * 49 * 0.5);
     expect(left([]).promptsMs).toBe(0);
@@ -134,9 +134,9 @@ describe('sequences that generate', () => {
     const running: Wish = { state: 'running', prompt: 10, submitted: 9, expectedTokens: 10 };
     const prompt: Wish = { kind: 'prefill', state: 'running', prompt: 401 };
     const [alone] = left([running]).ends;
-    const [beside] = left([running, prompt], { pacedStepMs: 30 }).ends;
+    const [mixed] = left([running, prompt], { pacedStepMs: 30 }).ends;
     expect(alone!.ms).toBeCloseTo(10 * (11 + 0.01), 9);
-    expect(beside!.ms).toBeCloseTo(10 * 30, 9);
+    expect(mixed!.ms).toBeCloseTo(10 * 30, 9);
   });
 
   test('are many: the ends are summed up in a few', () => {

@@ -1,5 +1,5 @@
 /**
- * Greedy ids of 200 tokens are the same cold, behind a hit prefix and in the reference loop, in each format that a device keeps weights
+ * Greedy ids of 200 tokens are the same cold, after a hit prefix and in the reference loop, in each format that a device keeps weights
  * in. Budget: 40 s.
  */
 import assert from 'node:assert/strict';

@@ -193,7 +193,7 @@ test('blocks that somebody waits for leave frame by frame, before the step that 
   await engine.close();
 });
 
-test('what no slot is free for, and what a device cannot export beside, leaves when the step is done', async () => {
+test('what no slot is free for, and what a device cannot export at the same time, leaves when the step is done', async () => {
   for (const [slots, numExportable, numEarly] of [
     [1, Infinity, 1],
     [16, 1, NUM_BLOCKS / 2],

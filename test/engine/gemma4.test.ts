@@ -72,7 +72,7 @@ test('the last layers of the smaller models read the KV of the last layer of the
   assert.deepEqual(stored, [2, 2, 2, 0, 0, 0]);
 });
 
-test('a mixture lies beside every MLP, with widths of its own', () => {
+test('a mixture lies next to every MLP, with widths of its own', () => {
   const { layers } = shapeOf(folderWith(configOf('gemma4-moe')));
   for (const { inner, experts, mixtureBeside } of layers) {
     assert.deepEqual([inner, experts], [96, null]);

@@ -325,7 +325,7 @@ test('2,000 mutated headers: each opens, or says in words why not', async () => 
   expect(numOf.opened).toBeGreaterThan(sized(100, 25));
 });
 
-test('a tokenizer beside the file wins over the one in it', async () => {
+test('a tokenizer next to the file wins over the one in it', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'gguf-'));
   folders.push(folder);
   mkdirSync(join(folder, 'm'));

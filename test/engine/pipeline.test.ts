@@ -1,5 +1,5 @@
 /**
- * One prompt whose chunks two engines compute by turns, each step behind the other's frames as they come: the blocks of both are bit for bit
+ * One prompt whose chunks two engines compute by turns, each step after the other's frames as they come: the blocks of both are bit for bit
  * those of an engine by itself (E2). The loops of two engines on the wasm device, a model of three layers, a frame each. Budget: 20 s.
  */
 import assert from 'node:assert/strict';
@@ -272,7 +272,7 @@ test('every step of a range is computed layer by layer, as frames of the range b
     for (const of of frames) b.deliver(of[0]!);
     await b.isIdle();
     const isLast = range.end === NUM_BLOCKS;
-    assert.deepEqual(b.sections, isLast ? [] : [{ from: undefined, until: 1 }], 'layers behind the first frame');
+    assert.deepEqual(b.sections, isLast ? [] : [{ from: undefined, until: 1 }], 'layers after the first frame');
     // A later range's frames may come before this one's: they wait.
     for (const of of frames) b.deliver(of[2]!);
     await b.isIdle();

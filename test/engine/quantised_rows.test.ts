@@ -157,10 +157,10 @@ test.each([
     const skipped = first.format === 'gptq' ? 8 : 1;
     const all = new Uint32Array(Uint8Array.from(Buffer.concat(words)).buffer);
     expect(new Uint32Array(first.data.slice().buffer)).toEqual(all.filter((_, at) => at % perRow >= skipped));
-    const behind = (halves: Uint16Array): Uint16Array => halves.filter((_, at) => at % outputs >= 8);
-    expect(new Uint16Array(first.scales!.slice().buffer)).toEqual(behind(matrix.scales));
+    const after = (halves: Uint16Array): Uint16Array => halves.filter((_, at) => at % outputs >= 8);
+    expect(new Uint16Array(first.scales!.slice().buffer)).toEqual(after(matrix.scales));
     assert.equal(first.zeros === undefined, matrix.zeros === undefined);
-    if (first.zeros && matrix.zeros) expect(new Uint16Array(first.zeros.slice().buffer)).toEqual(behind(matrix.zeros));
+    if (first.zeros && matrix.zeros) expect(new Uint16Array(first.zeros.slice().buffer)).toEqual(after(matrix.zeros));
     assert.equal(byRows.fingerprint('x'), byInputRanges.fingerprint('x'));
   }
   assert.equal(await byInputRanges.matrix({ tensor, firstRow: 4, outputs: 8 }), undefined);

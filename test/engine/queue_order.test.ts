@@ -123,7 +123,7 @@ test('feedback: a prompt joins at the level that has rows enough, and falls by o
   });
   const names = (): string[] => order.sorted([long!, short!, medium!], 0).map(({ name }) => name);
   assert.deepEqual(names(), ['short', 'medium', 'long']);
-  // A level of 256 rows, then one of 512 and one of 1,024, behind the medium one that is there already.
+  // A level of 256 rows, then one of 512 and one of 1,024, after the medium one that is there already.
   Object.assign(short!, { rowsRun: 256 });
   assert.deepEqual(names(), ['short', 'medium', 'long']);
   Object.assign(short!, { rowsRun: 256 + 512 });

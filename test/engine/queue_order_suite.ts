@@ -144,7 +144,7 @@ export function queueOrderSuite(name: QueueOrderName): void {
     assert(numFull > 50);
   });
 
-  test(`${name}: who came long ago is served, whatever comes behind`, () => {
+  test(`${name}: who came long ago is served, whatever comes after`, () => {
     const engine = new PlayedEngine(name, 400, 32, 4, 50);
     const random = new Random(3);
     const promptOf = (length: number): number[] => Array.from({ length }, () => random.below(1_000));

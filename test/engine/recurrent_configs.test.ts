@@ -79,7 +79,7 @@ test('granitemoehybrid: state spaces by layer_types, under both names, and atten
   }
 });
 
-test('granitemoehybrid: attention in all layers, with rotation, and mixtures beside a shared MLP', () => {
+test('granitemoehybrid: attention in all layers, with rotation, and mixtures next to a shared MLP', () => {
   const { layers } = shapeWith({
     ...{ ...granite, layer_types: ['attention', 'attention', 'attention'], position_embedding_type: 'rope' },
     ...{ num_local_experts: 4, num_experts_per_tok: 2, intermediate_size: 32, mamba_n_heads: 7 },

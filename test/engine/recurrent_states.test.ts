@@ -122,7 +122,7 @@ class Runner {
     return missing < 0 ? hashes.length : missing;
   }
 
-  /** Returns the blocks that it begins behind; undefined when there is no slot. */
+  /** Returns the blocks that it begins after; undefined when there is no slot. */
   admit(sequence: Sequence): number | undefined {
     const numCached = this.cachedOf(sequence);
     const numHits = this.states.heldAt(sequence.chain.hashes, numCached);
@@ -299,7 +299,7 @@ test('the last full block of an answer has a state when the answer ends, and no 
   runner.checkEnd();
 });
 
-test('the state behind an answer is not saved while the step that writes it is in flight', () => {
+test('the state after an answer is not saved while the step that writes it is in flight', () => {
   const runner = new Runner(16, 16);
   const sequence = runner.sequence(promptOf(10));
   runner.admit(sequence);
@@ -313,7 +313,7 @@ test('the state behind an answer is not saved while the step that writes it is i
   runner.checkEnd();
 });
 
-test('the state behind an answer is not saved when the step before the one that writes it has returned', () => {
+test('the state after an answer is not saved when the step before the one that writes it has returned', () => {
   const runner = new Runner(16, 16);
   const sequence = runner.sequence(promptOf(10));
   runner.admit(sequence);
@@ -329,7 +329,7 @@ test('the state behind an answer is not saved when the step before the one that 
   runner.checkEnd();
 });
 
-test('a preempted sequence begins again behind its last full block', () => {
+test('a preempted sequence begins again after its last full block', () => {
   const runner = new Runner(16, 16);
   const sequence = runner.sequence(promptOf(10));
   runner.admit(sequence);
@@ -500,7 +500,7 @@ class RandomRun {
     this.done.preemptions++;
   }
 
-  /** The state behind the last cached block arrives, perhaps when the sequence has ended, or its fetch ends. */
+  /** The state after the last cached block arrives, perhaps when the sequence has ended, or its fetch ends. */
   #fetch(sequence: Sequence | undefined): void {
     if (!sequence) return;
     const { states } = this.runner;

@@ -96,7 +96,7 @@ test('equal samples share what they may, and none is disturbed', async () => {
   for (const id of ids) assert.deepEqual(h.outputs.get(id), expected);
 });
 
-test('penalties, biases, log-probabilities of the prompt and the samples beside other requests', async () => {
+test('penalties, biases, log-probabilities of the prompt and the samples with other requests', async () => {
   const h = await harness(80);
   const [prompt, other] = [promptOf(100), promptOf(90)];
   const params = (i: number): TestSampling =>
@@ -107,10 +107,10 @@ test('penalties, biases, log-probabilities of the prompt and the samples beside 
       ...(index === 0 ? { promptLogprobs: { numTop: 1, from: 1 } } : {}),
     }),
   );
-  const beside = h.submit(other, 20);
+  const otherId = h.submit(other, 20);
   await h.run();
   for (const [i, id] of ids.entries()) assert.deepEqual(h.outputs.get(id), await want(prompt, params(i), 20));
-  assert.deepEqual(h.outputs.get(beside), await want(other, greedy, 20));
+  assert.deepEqual(h.outputs.get(otherId), await want(other, greedy, 20));
   assert.deepEqual(computed(h, ids), [100, 0, 0, 0]);
   assert.equal(h.prompts.get(ids[0]!)?.filter(Boolean).length, 99);
 });

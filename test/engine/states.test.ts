@@ -51,7 +51,7 @@ test.each(
     ['granitemoehybrid-dense', 'int8', 'f16'],
   ] as const),
 )(
-  'E2: %s with %s weights and %s KV has the same bits in chunks of 150, 37, 1, beside others, in sections, on 1 to 3 threads',
+  'E2: %s with %s weights and %s KV has the same bits in chunks of 150, 37, 1, with others, in sections, on 1 to 3 threads',
   async (model, weightFormat, kvDtype) => {
     const cuts = [
       { chunk: 150, numOthers: 0 },

@@ -1,4 +1,4 @@
-/** How many rows of prompts go beside tokens. Budget: 1 s. */
+/** How many rows of prompts go with tokens. Budget: 1 s. */
 import { describe, expect, test } from 'vitest';
 import { StepBudget } from '../../shared/engine/step_budget.ts';
 

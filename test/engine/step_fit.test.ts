@@ -22,7 +22,7 @@ function firstOf(time: StepTime): StepTimes[] {
 const random = new Random(11);
 const uniform = (): number => random.below(1 << 20) / (1 << 20);
 
-/** Steps of an engine: chats that decode, and a prompt beside them now and then. */
+/** Steps of an engine: chats that decode, and a prompt with them now and then. */
 function workAt(step: number, hasPrompts: boolean): StepWork {
   const sequences = 1 + random.below(32);
   const contextTokens = sequences * (200 + random.below(4_000));

@@ -79,7 +79,7 @@ describe('rows', () => {
     });
   });
 
-  test('of prompts are as many as those beside so many tokens may take', () => {
+  test('of prompts are as many as those with so many tokens may take', () => {
     const asked: number[] = [];
     const result = plan({ a: { remaining: 1 }, b: { remaining: 1 }, c: { remaining: 40 } }, {}, (tokenRows) => {
       asked.push(tokenRows);
@@ -99,7 +99,7 @@ describe('rows', () => {
           return new PromptTime(time, ms);
         }),
       );
-    // The 40 rows of b take 48.2 ms; four rows of c behind 100 tokens take 8.1 ms, eight take 16.36 ms.
+    // The 40 rows of b take 48.2 ms; four rows of c after 100 tokens take 8.1 ms, eight take 16.36 ms.
     expect(rows(64)).toEqual({ a: 1, b: 40, c: 4 });
     expect(rows(65)).toEqual({ a: 1, b: 40, c: 8 });
     expect(rows(30)).toEqual({ a: 1, b: 24 });

@@ -63,7 +63,7 @@ test('a device whose steps take long, however many rows they have, is asked for 
   );
 });
 
-test('behind a long context, as far as there is room and time for it: what a token of KV costs', async () => {
+test('after a long context, as far as there is room and time for it: what a token of KV costs', async () => {
   const measured = async (pairMs: number, maxModelLen: number) => {
     const device = deviceOf(0.25, 0, 20, pairMs);
     const times = await warmUp(device, { ...options, maxModelLen, nowMs: () => device.nowMs });

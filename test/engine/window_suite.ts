@@ -157,7 +157,7 @@ export function windowSuite(names: readonly string[], options: Partial<LoadModel
       });
     });
 
-    test('whole blocks behind a gap are used, parted ones are computed', async () => {
+    test('whole blocks after a gap are used, parted ones are computed', async () => {
       await decode((block) => block !== 4);
       await decode((block, frame) => block !== 4 && isSeen(block, frame, NUM_FULL * blockSize));
       await decode((block) => block > 2);

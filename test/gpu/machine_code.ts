@@ -23,7 +23,7 @@ interface Loop {
 
 export interface MachineCode {
   readonly registers: number;
-  /** Subgroups beside each other: of 32 a SIMD on RDNA, of 48 a multiprocessor on Ada. */
+  /** Subgroups next to each other: of 32 a SIMD on RDNA, of 48 a multiprocessor on Ada. */
   readonly occupancy: number;
   readonly spills: number;
   readonly workgroupBytes: number;

@@ -94,8 +94,8 @@ function runStage(name: StageName): Promise<Pick<StageRecord, 'status' | 'figure
 }
 
 function lineOf({ name, value, unit, ratio, reference }: Figure): string {
-  const beside = reference && ratio !== undefined ? `, ${ratio.toPrecision(3)} of ${reference.name}` : '';
-  return `${name}: ${value.toPrecision(4)} ${unit}${beside}`;
+  const compared = reference && ratio !== undefined ? `, ${ratio.toPrecision(3)} of ${reference.name}` : '';
+  return `${name}: ${value.toPrecision(4)} ${unit}${compared}`;
 }
 
 for (const name of stages) {

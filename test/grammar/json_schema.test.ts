@@ -121,12 +121,12 @@ const cases: Readonly<Record<string, Case>> = {
   },
   'enum with not': { schema: { enum: [1, 5, 'x'], not: { const: 5 } }, valid: ['1', '"x"'], others: ['5'] },
   const: { schema: { const: 'a/"b"\n' }, valid: ['"a/\\"b\\"\\n"'], others: ['"a"'] },
-  'enum beside two patterns': {
+  'enum with two patterns': {
     schema: { enum: ['ax', 'bx', 'ay'], allOf: [{ pattern: '^a' }, { pattern: 'x$' }] },
     valid: ['"ax"'],
     others: ['"bx"', '"ay"'],
   },
-  'a key that is excluded beside open ones': {
+  'a key that is excluded with open ones': {
     schema: object({ a: false }, { additionalProperties: true }),
     valid: ['{}', '{"b": 1}'],
     others: ['{"a": 1}'],
@@ -151,7 +151,7 @@ const cases: Readonly<Record<string, Case>> = {
     valid: ['{"k1": 1}', '{"k8": 1, "z": 2}'],
     others: ['{}', '{"k1": 1, "k2": 1}'],
   },
-  'keys that demand others, of no schema, beside open ones': {
+  'keys that demand others, of no schema, with open ones': {
     schema: { type: 'object', dependentRequired: { b: ['c', 'd'], e: ['f'] } },
     valid: ['{}', '{"z": 1}'],
     others: ['{"b": 1}', '{"e": 1, "c": 1}'],
@@ -166,7 +166,7 @@ const cases: Readonly<Record<string, Case>> = {
     valid: ['[]'],
     others: ['[1]'],
   },
-  'unevaluated beside alternatives that are referred to': {
+  'unevaluated with alternatives that are referred to': {
     schema: {
       anyOf: [{ $ref: '#/$defs/a' }, { $ref: '#/$defs/b' }],
       unevaluatedProperties: false,
@@ -180,7 +180,7 @@ const cases: Readonly<Record<string, Case>> = {
     valid: ['[1, "x", null]'],
     others: ['[1, 2]', '[1, 2, 3, 4]', '["x", 2, 3]'],
   },
-  'unevaluated beside what is merged': {
+  'unevaluated with what is merged': {
     schema: {
       ...object({ b: { type: 'integer' } }, { unevaluatedProperties: false, required: ['a'] }),
       allOf: [{ $ref: '#/$defs/base' }],
@@ -403,7 +403,7 @@ const cases: Readonly<Record<string, Case>> = {
     valid: ['"a"', '12'],
     others: ['"ab"', 'true'],
   },
-  'anyOf beside properties': {
+  'anyOf with properties': {
     schema: object(
       { a: { type: 'integer' }, b: { type: 'integer' } },
       { anyOf: [{ required: ['a'] }, { required: ['b'] }] },
@@ -553,7 +553,7 @@ describe('hostile schemas', () => {
     const [small, large] = [500, 5000].map((count) => toEbnf(convertSchema(many(count)).grammar).length);
     expect(large! / small!).toBeLessThan(12);
   });
-  test('alternatives beside alternatives do not multiply without a bound', () => {
+  test('alternatives next to alternatives do not multiply without a bound', () => {
     const anyOf = Array.from({ length: 40 }, (_, i) => ({ properties: { [`p${i}`]: {} } }));
     expect(() => convertSchema({ allOf: [{ anyOf }, { anyOf }, { anyOf }] })).toThrow(/combinations/);
   });

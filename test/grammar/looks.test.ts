@@ -1,6 +1,6 @@
 /**
- * Patterns with looks ahead and behind, word boundaries and anchors anywhere, beside the JavaScript engine: every text over a few characters is judged
- * alike, as a whole and in a part. Budget: 20 s.
+ * Patterns with looks ahead and behind, word boundaries and anchors anywhere, against the JavaScript engine: every text over a few
+ * characters is judged alike, as a whole and in a part. Budget: 20 s.
  */
 import assert from 'node:assert/strict';
 import { expect, test } from 'vitest';

@@ -1,6 +1,6 @@
 /**
- * "No value can satisfy the schema" is said where it is so, and only there: random schemas of objects and arrays beside ajv, which tries all small values.
- * Each text that is written instead is valid. Budget: 20 s.
+ * "No value can satisfy the schema" is said where it is so, and only there: random schemas of objects and arrays against ajv, which tries
+ * all small values. Each text that is written instead is valid. Budget: 20 s.
  */
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { expect, test } from 'vitest';
@@ -115,7 +115,7 @@ function defined(keywords: Record<string, unknown>): Record<string, unknown> {
   return Object.fromEntries(Object.entries(keywords).filter(([, value]) => value !== undefined));
 }
 
-/** Returns a validator; what it cannot judge counts as `isValid` says. It fails on some values beside `unevaluatedProperties`. */
+/** Returns a validator; what it cannot judge counts as `isValid` says. It fails on some values with `unevaluatedProperties`. */
 function validatorOf(schema: object): (value: unknown, isValid: boolean) => boolean {
   const validate = ajv.compile(schema);
   return (value, isValid) => {

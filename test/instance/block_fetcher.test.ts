@@ -159,7 +159,7 @@ test('where every layer has a window, blocks that none sees are asked of nobody'
   expect(delivered).toEqual(range(13, 16));
 });
 
-test('each holder has a link of its own, with the bytes behind its first answer', async () => {
+test('each holder has a link of its own, with the bytes after its first answer', async () => {
   const [first, second] = [source(0, 8), { ...source(8, 20), address: 'b:1' }];
   // A clock on which only reading it takes time: on a slow machine a call is read too late for its latency to be measured.
   let numReadings = 0;
@@ -241,7 +241,7 @@ test('what a prefill left out and is to fetch again comes whole, and serves othe
 
 test('in a pipeline ranges come in order, each is told of when it has come, and few streams are open', async () => {
   const ranges = [0, 4, 8, 12, 16].map((start) => ({ ...source(start, start + 2), isComputing: true }));
-  // Attention windows leave nothing out: rows behind each range see other blocks.
+  // Attention windows leave nothing out: rows after each range see other blocks.
   const fetch = fetcherOf([10, 7]);
   const { outcome, delivered } = await fetch([...ranges].reverse(), all, true, 5, 5_000);
   expect(outcome).toMatchObject({ reached: 18, fetchedBytes: 7 * BYTES });

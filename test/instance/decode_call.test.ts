@@ -169,7 +169,7 @@ test('the priority of the request goes to the queue of the engine', async () => 
   }
 });
 
-test('without anything to fetch the sequence is computed at once, and the call ends behind its last token', async () => {
+test('without anything to fetch the sequence is computed at once, and the call ends after its last token', async () => {
   const call = callOf({ numLocal: 3 });
   call.requests.push({ start: startOf() });
   const first = call.next();

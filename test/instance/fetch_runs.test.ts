@@ -56,7 +56,7 @@ test('sources follow one another, up to the first hole', () => {
   expect(notified(wholeRuns([source('a', 1, 4)], 1))).toBe('a 1-4 from 1');
 });
 
-test('states are no blocks, and that behind the most blocks is fetched, but none behind a block that does not come', () => {
+test('states are no blocks, and that after the most blocks is fetched, but none after a block that does not come', () => {
   const state = (address: string, end: number): Source => ({ ...source(address, end - 1, end), isState: true });
   const sources = [state('s', 4), source('a', 0, 4), state('t', 8), source('b', 5, 8), state('u', 5), state('v', 5)];
   expect(consecutive(sources, 0, 10)).toEqual([source('a', 0, 4)]);

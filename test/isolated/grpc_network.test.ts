@@ -220,15 +220,15 @@ test('calls between processes go past a proxy that the environment names', async
   const names = ['http_proxy', 'https_proxy', 'grpc_proxy', 'HTTP_PROXY', 'HTTPS_PROXY'];
   const before = names.map((name) => [name, process.env[name]] as const);
   for (const name of names) process.env[name] = 'http://127.0.0.1:9';
-  const behind = new GrpcNetwork('', systemClock);
+  const proxied = new GrpcNetwork('', systemClock);
   try {
     serve = answering<'fetch'>(async function* () {
       yield slice;
     });
-    const replies = ask(behind, listener.address, 'fetch', request, patientCall);
+    const replies = ask(proxied, listener.address, 'fetch', request, patientCall);
     assert.equal((await replies.next()).done, false);
   } finally {
-    behind.close();
+    proxied.close();
     for (const [name, value] of before) {
       if (value === undefined) Reflect.deleteProperty(process.env, name);
       else process.env[name] = value;

@@ -8,7 +8,7 @@ import { Random } from '../../shared/base/random.ts';
 import { loadDefaults } from '../support/reference_loop.ts';
 import { keptState } from '../support/states.ts';
 
-/** Rows a step takes, and how many other sequences are in every step beside, of three tokens unless told otherwise. */
+/** Rows a step takes, and how many other sequences are in every step besides, of three tokens unless told otherwise. */
 export interface Cut {
   readonly chunk: number;
   readonly numOthers: number;

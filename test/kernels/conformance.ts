@@ -44,7 +44,7 @@ export function conformance(device: Conformance): void {
   latentConformance(device);
 }
 
-/** Tests of what has a kernel for each size of subgroups: products, alone, of experts and beside other operations. */
+/** Tests of what has a kernel for each size of subgroups: products, alone, of experts and with other operations. */
 export function subgroupConformance(device: Conformance): void {
   layerConformance(device);
   linearConformance(device);

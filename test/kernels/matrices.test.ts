@@ -1,6 +1,6 @@
 /**
  * Products on subgroup matrices, under Mesa 26's software driver (8×8×8, f16 with sums in f32): every format. The suite runs in a Node
- * beside the machine's own driver; config/gpu_drivers.js unpacks it. Budget: 60 s.
+ * with the machine's own driver; config/gpu_drivers.js unpacks it. Budget: 60 s.
  */
 import { expect, test } from 'vitest';
 import { weightFormats } from '../../kernels/weights/weight_format.ts';

@@ -37,7 +37,7 @@ describe('matrices for every number of rows', () => {
     ['qwen3-moe', 'int4'],
   ];
   test.each(isLong ? models : models.slice(0, 1))(
-    'E2: %s with %s weights has the same bits in chunks of 150 down to 1, alone and beside others',
+    'E2: %s with %s weights has the same bits in chunks of 150 down to 1, alone and with others',
     async (model, weightFormat) => {
       const options = { modelPath: goldenFolder(model), device, kernelSet: 'matrices', weightFormat } as const;
       const texts = await bitsOf(options, [

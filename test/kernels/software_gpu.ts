@@ -4,7 +4,7 @@ import { shaderFolder } from '../support/downloads.ts';
 /** Software drivers, as `TEST_DRIVER` names them (config/gpu_drivers.js): Mesa's own unless stated. */
 const drivers = {
   mesa: { adapter: 'llvmpipe', subgroupSize: undefined, hasF16: true },
-  /** Beside the machine's own. */
+  /** Next to the machine's own. */
   mesa26: { adapter: 'llvmpipe', subgroupSize: undefined, hasF16: true },
   swiftshader: { adapter: 'SwiftShader', subgroupSize: 4, hasF16: false },
   /** Mesa's under the validation layer, without the guards that Dawn puts around indexes. */

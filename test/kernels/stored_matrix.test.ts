@@ -101,7 +101,7 @@ const plain = { width: 48, inner: 256, inputsPerScale: 64, inputRange: 64 };
 
 test.each([
   ['gptq, symmetric', 'int4', { ...plain, format: 'gptq', hasZeros: false }, [0, 48], true],
-  ['gptq, symmetric, beside others', 'uint4', { ...plain, format: 'gptq', hasZeros: false }, [0, 48], true],
+  ['gptq, symmetric, with others', 'uint4', { ...plain, format: 'gptq', hasZeros: false }, [0, 48], true],
   ['gptq, zeros', 'uint4', { ...plain, format: 'gptq', hasZeros: true }, [8, 32], true],
   [
     ...(['gptq, groups of several input ranges', 'uint4'] as const),
@@ -173,7 +173,7 @@ test.each([0x0001, 0x83ff, 0x7c00, 0xfe00])(
   },
 );
 
-test('parts that begin in the middle of a panel are taken by rows, those behind them too', async () => {
+test('parts that begin in the middle of a panel are taken by rows, those after them too', async () => {
   const matrix = matrixOf({ ...plain, format: 'awq', hasZeros: true });
   const parts = [
     { tensor: 'a', outputs: 16 },

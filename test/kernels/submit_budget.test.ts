@@ -70,7 +70,7 @@ test('what a short step takes says little: it does not make the device slow', ()
   expect(budget.maxRows).toBeGreaterThan(65_535);
 });
 
-test('a step behind one that exports took what is left, and one that exports tells nothing', () => {
+test('a step after one that exports took what is left, and one that exports tells nothing', () => {
   let now = 0;
   const budget = new SubmitBudget(layers, 2_048, () => now);
   for (let i = 0; i < 40; i++) {
@@ -81,11 +81,11 @@ test('a step behind one that exports took what is left, and one that exports tel
   const before = budget.maxRows;
   for (let i = 0; i < 5; i++) {
     const exporting = budget.begin(countsOf(512), alone, false);
-    const behind = budget.begin(countsOf(10), alone);
+    const after = budget.begin(countsOf(10), alone);
     now += 160;
     exporting();
     now += 4;
-    behind();
+    after();
   }
   expect(budget.maxRows).toBeGreaterThanOrEqual(0.8 * before);
 });

@@ -60,7 +60,7 @@ test.each(
     4,
   ),
 )(
-  'E2: %s with %s weights, %s KV and logits have the same bits in chunks of 150, 37, 1, beside others, on 1 to 4 threads',
+  'E2: %s with %s weights, %s KV and logits have the same bits in chunks of 150, 37, 1, with others, on 1 to 4 threads',
   async (model, weightFormat, kvDtype) => {
     const cuts = [
       { chunk: 150, numOthers: 0 },
@@ -142,7 +142,7 @@ test.each([
   ['blocks of 4', { blockSize: 4 }],
   ['blocks of 48', { blockSize: 48 }],
   ['blocks of 256', { blockSize: 256 }],
-  // KV beyond 2 GiB, of which only what is used becomes memory: what lies behind it has offsets that are negative as i32.
+  // KV beyond 2 GiB, of which only what is used becomes memory: what lies after it has offsets that are negative as i32.
   ['blocks up to 3 GiB', { numBlocks: 393_216 }],
 ])('E2: with %s, KV and logits have the same bits in chunks of 150 and 1, on 1 and 2 threads', async (_, more) => {
   const modelPath = goldenFolder('llama-odd');
@@ -156,7 +156,7 @@ test.each([
 });
 
 describe.each([true, false])('E2, relaxed SIMD %s', (hasRelaxed) => {
-  test.each(weightFormats)("a product's row has the same bits whatever rows are beside it, in %s", async (format) => {
+  test.each(weightFormats)("a product's row has the same bits whatever rows are next to it, in %s", async (format) => {
     const [rows, inner, outputs] = [127, 1_300, 72];
     const random = new Random(11);
     const noise = (length: number): Float32Array => Float32Array.from({ length }, () => random.u32() / 2 ** 31 - 1);

@@ -233,7 +233,7 @@ test('while sequences decode nothing is encoded between a step’s results and t
   device.destroy();
 });
 
-test('rows whose bits depend on what is beside them are found, and the numerics class says so (E2)', async () => {
+test('rows whose bits depend on what is next to them are found, and the numerics class says so (E2)', async () => {
   const device = await open();
   const given = { weightFormat: 'int4', kv: { dtype: 'f16', blockSize: 32 } } as const;
   await device.checkRows(program, given);

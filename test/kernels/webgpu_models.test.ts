@@ -25,7 +25,7 @@ import { isByHand, isSoftware, testDevice as device, useVectorWidth } from './so
 useVectorWidth(256, { compiles: 'well' });
 
 /**
- * Architectures that share no operation but the common ones: what the short run has, beside hybrids, whose states are compared too. On
+ * Architectures that share no operation but the common ones: what the short run has, besides hybrids, whose states are compared too. On
  * wasm all models run.
  */
 const fewest = ['qwen2-tied-window', 'gemma4', 'deepseek_v3', 'qwen3_next'] as const;
@@ -51,7 +51,7 @@ const architectures = [
   ],
 ] as const;
 /**
- * Models that differ in their kernels: heads of their own size, an output matrix of its own, inputs of layers, sinks, a mixture beside
+ * Models that differ in their kernels: heads of their own size, an output matrix of its own, inputs of layers, sinks, a mixture next to
  * the MLP.
  */
 const more = [
@@ -130,7 +130,7 @@ const combinations: readonly (readonly [model: string, kvDtype: 'f16' | 'f32', w
         );
 
 test.each(combinations)(
-  'E2: %s with %s KV and %s weights has the same bits in chunks of 150 down to 1, alone and beside others',
+  'E2: %s with %s KV and %s weights has the same bits in chunks of 150 down to 1, alone and with others',
   async (model, kvDtype, weightFormat) => {
     const inRanges = [
       { chunk: 64, numOthers: 0, isInRanges: true },

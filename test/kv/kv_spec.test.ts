@@ -40,7 +40,7 @@ const specs = Array.from({ length: 300 }, (_, seed): KvSpec => {
 });
 
 describe('layers of any sizes', () => {
-  test('lie one behind the other in a block, their planes too', () => {
+  test('lie one after the other in a block, their planes too', () => {
     for (const { layers, groups, blockSize, valueType, payloadBytes } of specs) {
       let next = 0;
       for (const [index, { offset, bytes, planes }] of layers.entries()) {

@@ -35,7 +35,7 @@ test('ends of turns are known by their text', () => {
   for (const other of ['<|im_start|>', 'end', '<|endoftext', '']) assert.equal(isEnd(other), false, other);
 });
 
-test('a type that is not read is named, or its number, beside those that are', () => {
+test('a type that is not read is named, or its number, besides those that are', () => {
   assert.match(
     unreadType('blk.0.ffn_gate.weight', 21),
     /blk\.0\.ffn_gate\.weight is stored in IQ3_S \(type 21\).*F32, F16.*Q4_K/,

@@ -1,4 +1,4 @@
-/** Records over plain sockets beside the calls: real TCP, real gRPC, transfer threads in this thread. Budget: 20 s. */
+/** Records over plain sockets alongside the calls: real TCP, real gRPC, transfer threads in this thread. Budget: 20 s. */
 import assert from 'node:assert/strict';
 import { getEventListeners, once } from 'node:events';
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
@@ -314,7 +314,7 @@ describe.each(['call', 'socket', 'memory'] as const)('by way of a %s', (way) => 
     await other.close();
   });
 
-  test('what is damaged is said to be, and what comes behind it comes', async () => {
+  test('what is damaged is said to be, and what comes after it comes', async () => {
     const third = holder.cache.find(hashes[2]!)!;
     const record = slotBytes(holder.slab.memory, third.slot, BYTES);
     record[BYTES - 9] = record[BYTES - 9]! ^ 1;
@@ -386,7 +386,7 @@ describe.each(['call', 'socket', 'memory'] as const)('by way of a %s', (way) => 
   );
 });
 
-test('what a quarter of memory has no room for goes over calls beside the data channels, and where there are none all of it', async () => {
+test('what a quarter of memory has no room for goes over calls next to the data channels, and where there are none all of it', async () => {
   numAsked = 0;
   await Promise.all(Array.from({ length: 6 }, () => fetchesAll()));
   await isAtRest();
@@ -695,10 +695,10 @@ describe('memory that both ends share', () => {
 test.each([
   ['small records', 1 << 10, 1, 256],
   ['a block of a small model', 100 << 10, 1, 163],
-  ['beside three others', 100 << 10, 4, 40],
-  ['beside many', 100 << 10, 1_000, 40],
+  ['with three others', 100 << 10, 4, 40],
+  ['with many', 100 << 10, 1_000, 40],
   ['large ones: some, whatever they take', 4 << 20, 1, 4],
-  ['and so beside others', 4 << 20, 8, 4],
+  ['and so with others', 4 << 20, 8, 4],
   ['when nothing goes through sockets', 737 << 10, 0, 22],
 ])('records asked for ahead of their reader: %s', (_, bytes, numStreams, count) => {
   assert.equal(aheadOf(bytes, numStreams), count);
@@ -794,7 +794,7 @@ describe('strangers', () => {
       });
       waitsMs = [];
       await fetchesAll(listener.address);
-      // Opening goes on behind it.
+      // Opening goes on after it.
       assert(Math.min(...waitsMs) <= 100, `a fetch waits for a data channel for ${waitsMs.join(' and ')} ms`);
       await listener.close(100);
     }

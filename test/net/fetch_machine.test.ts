@@ -299,7 +299,7 @@ test.each([
   ['more records than were asked for', ready(0, NUM_BLOCKS + 1)],
   ['a record that no slot has room for', ready(0, 1, BYTES + 1)],
   ['an empty record', ready(0, 1, 0)],
-  ['a slice behind the end of its record', slice(0, 0, BYTES + 1)],
+  ['a slice after the end of its record', slice(0, 0, BYTES + 1)],
   ['an empty slice', slice(0, 0, 0)],
   ['a slice of a record that no slot has room for', slice(0, 0, 10, BYTES + 1)],
   ['frames of no block', frameOf(0, 0, 0)],
@@ -323,7 +323,7 @@ test('without a data channel nothing lies ready, and records come in slices', ()
   assert.equal(one.read()?.isLast, true);
 });
 
-test('what breaks behind the last block is no failure, and what was told before is kept', () => {
+test('what breaks after the last block is no failure, and what was told before is kept', () => {
   const one = machine();
   one.on(ready(0, NUM_BLOCKS));
   while (one.numWanted > 0) {

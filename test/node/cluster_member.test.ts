@@ -277,7 +277,7 @@ test('what one router refuses before it has loaded, another may want: it does no
   assert.deepEqual([events, isAnswered], [[], true]);
 });
 
-test('behind an outage of the bus the routers have as long as at the start', async () => {
+test('after an outage of the bus the routers have as long as at the start', async () => {
   await join();
   const [bad, good] = [router('bad', refusing('another model')), router('good', accepting())];
   await good.speak();

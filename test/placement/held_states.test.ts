@@ -1,4 +1,4 @@
-/** Prefixes of hybrid models as far as a state is held behind them, and the sources of states. Budget: 1 s. */
+/** Prefixes of hybrid models as far as a state is held after them, and the sources of states. Budget: 1 s. */
 import { expect, test } from 'vitest';
 import { usablePrefix, withStateSources } from '../../shared/placement/held_states.ts';
 import type { HeldSnapshot, Placement, StateSnapshot } from '../../shared/placement/policy.ts';
@@ -55,7 +55,7 @@ test('a prefix ends at the last state that anybody holds, and without any it is 
   expect(usable([held(0, 2, 'a'), held(4, 9, 'a')], { 9: ['a'], 2: ['a'] }).ranges).toBe('0-2 a/e');
 });
 
-test('behind its own last state a holder serves its blocks, and is no instance that has them', () => {
+test('after its own last state a holder serves its blocks, and is no instance that has them', () => {
   const { ranges, state } = usable([held(0, 10, 'a', 'b', 's~')], { 9: ['s~', 'b'], 4: ['a', 'b'] });
   expect(ranges).toBe(
     '0-4 a/e, b/e, s/e not on its device; 4-9 a/e without a state not on its device, b/e, s/e not on its device',

@@ -1,4 +1,4 @@
-/** Bytes that placed requests are still to fetch, and the price of a fetch beside them. Budget: 2 s. */
+/** Bytes that placed requests are still to fetch, and the price of a fetch with them. Budget: 2 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { OpenFetches } from '../../shared/placement/open_fetches.ts';

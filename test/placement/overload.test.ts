@@ -60,7 +60,7 @@ test('a request is refused whose tokens would come too slowly', () => {
   assert.equal(outcomeOf(decide(targets(undefined, 19))), 'rate_limit_exceeded: tbt');
 });
 
-test('a request is refused that would end behind its deadline: for good, if the wait is not to blame', () => {
+test('a request is refused that would end after its deadline: for good, if the wait is not to blame', () => {
   assert.equal(outcomeOf(decide(targets(undefined, undefined, 2_500))), 'place');
   assert.equal(outcomeOf(decide(targets(undefined, undefined, 2_450))), 'rate_limit_exceeded: deadline');
   assert.equal(outcomeOf(decide(targets(undefined, undefined, 2_399))), 'deadline_exceeded: hopeless');

@@ -177,7 +177,7 @@ function checkSources(placement: Placement, asked: Question, snapshot: ClusterSn
   assert(heldTokens % snapshot.blockSize === 0 && heldTokens <= asked.numBlocks * snapshot.blockSize);
 }
 
-/** Checks one list of sources, which begins at block `from`; returns the block behind it. */
+/** Checks one list of sources, which begins at block `from`; returns the block after it. */
 function checkRun(
   sources: readonly Source[],
   from: number,

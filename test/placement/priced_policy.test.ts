@@ -79,7 +79,7 @@ test('an instance that has all full blocks gets none from another one', () => {
     assert(decode !== 'd1/e' || prefill === undefined, `${prefill} computes for ${decode}`);
 });
 
-test('strict roles: an instance alone computes the tail behind blocks that it will have, and no blocks that nobody has', () => {
+test('strict roles: an instance alone computes the tail after blocks that it will have, and no blocks that nobody has', () => {
   const strict = new PricedPolicy({ fallback, isStrict: true, localTokens: 1 });
   const aloneOf = (end: number): readonly (string | undefined)[] => {
     const promised = [{ id: 'd1/e', end, fetchedTo: 0 }];

@@ -63,7 +63,7 @@ test('without a full block to compute, nobody prefills', () => {
 
 test('mooncake: transfer, queue and prefill add up to the time to first token, the lowest of which wins', () => {
   const prefill = [
-    // Its own 5 of 10 blocks: 22 rows in one step of 10 ms, behind a queue of 100 rows in one step.
+    // Its own 5 of 10 blocks: 22 rows in one step of 10 ms, after a queue of 100 rows in one step.
     instance('p1', { work: workOf({ prompts: { tokens: 100, pairs: 0, sequences: 1 } }) }),
     // None of its own: it fetches the pool's 8 blocks at 1000 bytes per ms and 1 ms, and has 10 rows to compute.
     instance('p2', { work: workOf() }),
@@ -77,7 +77,7 @@ test('mooncake: transfer, queue and prefill add up to the time to first token, t
   const decision = decide('mooncake', snapshot);
   assert(decision.kind === 'place');
   assert.deepEqual(decision.parts, { transfer: 9, queue: 0, prefill: 20 });
-  // One more row beside none in a step of d2.
+  // One more row with none in a step of d2.
   assert.deepEqual(decision.prediction, { ttftMs: 29, waitMs: 0, tbtMs: 11, totalMs: 29 + 21 * 11, cachedTokens: 32 });
   assert.equal(pair(decision.placement), 'p2/e>d2/e');
   assert.deepEqual(decision.placement.prefillSources, [{ address: 's1:1', start: 0, end: 8, isComputing: false }]);
@@ -109,7 +109,7 @@ test('dynamo: tokens to prefill less the credit for the prefix, then the decode 
     // 10.5 blocks, none held.
     instance('p2', { work: workOf() }),
   ];
-  // Its prefix gives a decode instance no credit beside prefill instances.
+  // Its prefix gives a decode instance no credit next to prefill instances.
   const decode = [
     instance('d1', { work: workOf({ freeBlocks: 200 }) }),
     instance('d2', { work: workOf({ freeBlocks: 201 }) }),

@@ -142,7 +142,7 @@ function randomInstance(random: Random, name: string, isKnown: boolean): Instanc
   });
 }
 
-/** Returns ranges in which each holder has a prefix of its own, and perhaps blocks behind a hole. */
+/** Returns ranges in which each holder has a prefix of its own, and perhaps blocks after a hole. */
 function randomRanges(random: Random, holders: readonly InstanceSnapshot[], numBlocks: number): HeldSnapshot[] {
   const held = holders.map(() => {
     const [prefix, from] = [random.below(numBlocks + 1), random.below(2 * numBlocks + 1)];

@@ -128,9 +128,9 @@ test('an engine reports the fields of its role', () => {
     { counters: newTierCounters(), size: 0, numSlotsInTransit: 0 },
   ] as unknown as Parameters<typeof engineLoad>;
   const load = engineLoad(info, report, cache, 1);
-  // Measured beside the engine, by engine_instance.ts.
-  const beside: LoadName[] = ['openStreams', 'arriving'];
-  const reported = loadFields.flatMap(([name]) => (name in load || beside.includes(name) ? [name] : []));
+  // Measured outside the engine, by engine_instance.ts.
+  const outside: LoadName[] = ['openStreams', 'arriving'];
+  const reported = loadFields.flatMap(([name]) => (name in load || outside.includes(name) ? [name] : []));
   const expected = loadFields.flatMap(([name, { roles }]) => (roles.includes('decode') ? [name] : []));
   assert.deepEqual(reported, expected);
 });

@@ -36,7 +36,7 @@ test('a request hits the blocks before its first missing one, and tokens of part
   });
   // Three blocks hold the first request; the third request then evicts block 1.
   assert.equal(cacheHits(trace, 3).hitBlocks, 5);
-  // Two hold the ends of chains, which are found behind their beginnings only.
+  // Two hold the ends of chains, which are found after their beginnings only.
   assert.equal(cacheHits(trace, 2).hitBlocks, 1);
 });
 

@@ -1,6 +1,6 @@
 /**
- * The production engine in simulated time beside the light model: both engines give the same figures. `npm run test:long` looks for goodput
- * too. Budget: 20 s.
+ * The production engine in simulated time against the light model: both engines give the same figures. `npm run test:long` looks for
+ * goodput too. Budget: 20 s.
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'vitest';

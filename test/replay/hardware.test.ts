@@ -107,7 +107,7 @@ test('the default hardware takes as long as its published figures say', () => {
   assert(defaultHardware.deviceKvTokens * defaultHardware.kvBytesPerToken + 16.06e9 < 0.9 * 80e9);
 });
 
-test.runIf(hasConversationTrace)('the hardware beside Mooncake’s trace is read', () => {
+test.runIf(hasConversationTrace)('the hardware next to Mooncake’s trace is read', () => {
   const hardware = parseHardware(readFileSync(a800Hardware, 'utf8'), 'a800');
   // 110 rows are the most that reading the weights pays for.
   assert.equal(stepSeconds(hardware, 110, 0, 0), stepSeconds(hardware, 1, 0, 0));

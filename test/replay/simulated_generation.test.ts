@@ -1,4 +1,4 @@
-/** Tokens that a simulated instance counts by steps, beside the same tokens counted one by one. Budget: 5 s. */
+/** Tokens that a simulated instance counts by steps, against the same tokens counted one by one. Budget: 5 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';

@@ -73,7 +73,7 @@ describe('refused, by line and key', () => {
     ['a fraction as id', [line({ hash_ids: [0.5, 1] })], /t\.jsonl:2: hash_ids\[0\]: 0.5 is no block id/],
     ['a negative id', [line({ hash_ids: [0, -1] })], /t\.jsonl:2: hash_ids\[1\]: -1 is no block id/],
     [
-      'an id behind another one',
+      'an id after another one',
       [line({ hash_ids: [5, 1] })],
       /t\.jsonl:2: hash_ids\[1\]: this id has another id before it on line 1/,
     ],

@@ -10,7 +10,7 @@ import { projectPath } from '../support/project.ts';
 /** Mooncake's conversation trace, which is no part of the project. */
 export const conversationTrace = projectPath('../shared/data/traces/conversation_trace.jsonl');
 export const hasConversationTrace = existsSync(conversationTrace);
-/** Hardware beside that trace. */
+/** Hardware next to that trace. */
 export const a800Hardware = projectPath('../shared/data/hardware/llama70b_a800.json');
 
 /** Calls `use` with the path of a file `name` that has this content, then removes the file. */

@@ -428,7 +428,7 @@ export const mutants: readonly Mutant[] = [
     to: 'await room;',
   },
   {
-    name: 'text behind a stop string is sent',
+    name: 'text after a stop string is sent',
     file: 'shared/text/text_stream.ts',
     from: `if (this.stop !== undefined) return pending.slice(0, end`,
     to: 'if (this.stop !== undefined)\n            return pending.slice(0, Infinity',
@@ -502,7 +502,7 @@ export const mutants: readonly Mutant[] = [
     to: '',
   },
   {
-    name: 'what was delivered behind a gap is not counted once the gap is computed',
+    name: 'what was delivered after a gap is not counted once the gap is computed',
     file: 'shared/engine/step.ts',
     from: 'sequence.passFetched();',
     to: '',
@@ -838,7 +838,7 @@ export const mutants: readonly Mutant[] = [
     to: 'constraint.isReady',
   },
   {
-    name: 'the mask behind a token is not waited for',
+    name: 'the mask after a token is not waited for',
     file: 'shared/engine/token_constraint.ts',
     from: 'this.#isReady = false;',
     to: '',

@@ -231,7 +231,7 @@ export class SimCluster {
     });
     this.fabric.bytesPerMs = shape.linkBytesPerMs;
     this.sockets = new SimSockets(this.fabric, ([, record], server) => {
-      // Behind a head; asks are alone.
+      // After a head; asks are alone.
       if (record) this.#checkSent(record, server);
     });
     this.memories = new SimMemories(this.fabric, (record, server) => {

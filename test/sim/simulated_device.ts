@@ -47,7 +47,7 @@ export function makeHybrid(has: boolean): void {
   isHybrid = has;
 }
 
-/** The state of the recurrent layer behind a token. */
+/** The state of the recurrent layer after a token. */
 function stateAfter(state: number, token: number): number {
   const mixed = Math.imul(state ^ (token + 1), 0x9e3779b1);
   return Math.imul(mixed ^ (mixed >>> 15), 0xc2b2ae35) >>> 0;
@@ -74,7 +74,7 @@ function firstSeen(layer: 0 | 1, position: number): number {
 /** Words (u32) of a token in each layer: its value, and seven that follow from it, so that no word changes unnoticed. */
 const WORDS = 8;
 
-/** A block's KV as it leaves the device: its layers, each behind the other. */
+/** A block's KV as it leaves the device: its layers, each after the other. */
 function writePayload(out: Uint8Array, layers: readonly Uint32Array[]): void {
   const words = new DataView(out.buffer, out.byteOffset, out.byteLength);
   layers.forEach((values, layer) => {
@@ -181,7 +181,7 @@ export interface PlainRun {
   readonly sampled: readonly SampledMessage[];
   /** KV of every position of prompt and output but the last, as [low, high]. */
   readonly kv: readonly (readonly [low: number, high: number])[];
-  /** State of the recurrent layer behind each of these positions. */
+  /** State of the recurrent layer after each of these positions. */
   readonly states: readonly number[];
   /** ln p of each token of the prompt but the first, by position. */
   readonly promptLogprobs: ReadonlyMap<number, number>;

@@ -70,7 +70,7 @@ export class Truth {
   faultOfState(digest: Digest, state: number): string | undefined {
     const known = this.#states.get(digest);
     if (!known) return `${digest} is the name of no request's state`;
-    return known.state === state ? undefined : `${digest} is not the state behind ${known.of}`;
+    return known.state === state ? undefined : `${digest} is not the state after ${known.of}`;
   }
 
   faultOfRecord(digest: Digest, record: Uint8Array): string | undefined {

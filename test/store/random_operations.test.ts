@@ -1,5 +1,5 @@
 /**
- * 10,000 random operations of 8 clients on a store's tiers, with its real threads and process, beside a model that only knows what was put
+ * 10,000 random operations of 8 clients on a store's tiers, with its real threads and process, against a model that only knows what was put
  * in and what was told. SEED=n repeats a run, as far as a disk does. Budget: 30 s.
  */
 import assert from 'node:assert/strict';

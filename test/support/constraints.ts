@@ -14,7 +14,7 @@ export const anyTokens: TokenConstraintMessage = {
   forbidden: [],
 };
 
-/** State of a {@link HashedGrammars} grammar behind an output. */
+/** State of a {@link HashedGrammars} grammar after an output. */
 interface State {
   readonly isAllowed: (token: number) => boolean;
   readonly isComplete: boolean;
@@ -22,7 +22,7 @@ interface State {
 
 /**
  * A grammar whose text is a seed: about three tokens of four are allowed, and which follows from all tokens before; end tokens are allowed
- * now and then, and alone behind a number of tokens that the seed gives.
+ * now and then, and alone after a number of tokens that the seed gives.
  */
 function stateAfter({ ebnf, endTokens }: TokenGrammar, output: readonly number[]): State {
   const seed = Array.from(ebnf).reduce((hash, character) => mixed(hash, character.codePointAt(0) ?? 0), 17);
@@ -40,7 +40,7 @@ function mixed(hash: number, value: number): number {
   return (folded ^ (folded >>> 15)) >>> 0;
 }
 
-/** Returns which tokens a constraint allows behind an output, and whether only an end token is left. */
+/** Returns which tokens a constraint allows after an output, and whether only an end token is left. */
 export function allowedAfter(
   { grammar, endTokens, allowedTokens, forbidden }: TokenConstraintMessage,
   output: readonly number[],

@@ -1,5 +1,5 @@
 /**
- * A server with the built dashboard and a made-up cluster behind its APIs. A test moves the cluster on by `tick`; `main` (this file run by
+ * A server with the built dashboard and a made-up cluster for its APIs. A test moves the cluster on by `tick`; `main` (this file run by
  * node) does so each second: `node dist/test/support/dashboard_fixture.js [PORT] [NODES]`.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';

@@ -14,7 +14,7 @@ import type { SampledMessage } from '../../shared/protocol/messages.ts';
 import { sequenceRequest, type TestSequence } from './request.ts';
 import { until } from './until.ts';
 
-/** Longer than any step: prompts are not slowed down beside others, so that what happens does not depend on how fast the machine is. */
+/** Longer than any step: prompts are not slowed down next to others, so that what happens does not depend on how fast the machine is. */
 const UNPACED_MS = 100_000;
 
 export class Harness {

@@ -1,4 +1,4 @@
-/** A member of a cluster with nothing behind it: it registers, says its heartbeats, and announces what it is told to. */
+/** A member of a cluster with nothing in it: it registers, says its heartbeats, and announces what it is told to. */
 import type { Clock } from '../../shared/base/clock.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import { ClusterBus } from '../../shared/bus/cluster_bus.ts';

@@ -14,7 +14,7 @@ import { fileURLToPath } from 'node:url';
 export interface TrueTimes {
   readonly id: string;
   readonly ttftMs: number;
-  /** Mean time of the tokens behind the first one. */
+  /** Mean time of the tokens after the first one. */
   readonly tpotMs: number;
   readonly totalMs: number;
   readonly outputTokens: number;

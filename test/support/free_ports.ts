@@ -11,7 +11,7 @@ export async function freePorts(count: number): Promise<number[]> {
   return ports;
 }
 
-/** Returns a port that nobody listens at, nor at so many behind it. */
+/** Returns a port that nobody listens at, nor at so many after it. */
 export async function freePortRow(count: number): Promise<number> {
   for (let tries = 0; tries < 100; tries++) {
     const first = await freePort();

@@ -172,7 +172,7 @@ export async function ggufOf(
 
 type ExpertStacks = Map<string, { dims: number[]; type: number; all: Uint8Array[] }>;
 
-/** Puts the gates and the ups of each expert behind each other, gates first. */
+/** Puts the gates and the ups of each expert after each other, gates first. */
 function fuseGates(experts: ExpertStacks): void {
   for (const [key, { dims, type, all }] of [...experts]) {
     if (!key.includes('ffn_gate_exps')) continue;

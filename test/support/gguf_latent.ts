@@ -10,7 +10,7 @@ interface Converted {
   readonly dims: readonly number[];
 }
 
-/** Names by ours behind the layer. */
+/** Names by ours after the layer. */
 const latentNames: Readonly<Record<string, string>> = {
   'self_attn.q_a_proj.weight': 'attn_q_a.weight',
   'self_attn.q_a_layernorm.weight': 'attn_q_a_norm.weight',

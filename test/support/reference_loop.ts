@@ -40,7 +40,7 @@ export async function loadReference(
   return loadModel({ ...loadDefaults, modelPath, kvDtype, chunkTokens: maxRows, ...more });
 }
 
-/** Returns the logits behind a prompt, [vocab] f32. */
+/** Returns the logits after a prompt, [vocab] f32. */
 export async function logitsOf(executable: Executable, tokens: readonly number[]): Promise<Float32Array> {
   const blockTable = Array.from({ length: Math.ceil(tokens.length / 32) }, (_, i) => i);
   const samples = [{ row: tokens.length - 1, numCandidates: 1, askedTokens: [], isFullRowWanted: true }];
@@ -50,7 +50,7 @@ export async function logitsOf(executable: Executable, tokens: readonly number[]
   return result?.fullRow ?? assert.fail();
 }
 
-/** Which tokens may come behind an output. */
+/** Which tokens may come after an output. */
 export interface ReferenceConstraint {
   /** Tokens that end the output wherever they come. */
   readonly endTokens: readonly number[];

@@ -6,7 +6,7 @@
 //   out     [rows][out_stride] f32
 //   states  [slots][slot_values] f32; the window, [TAPS - 1][channels], lies at the beginning, the oldest input first
 //
-// One thread per channel of a segment, which computes its rows in their order if HAS_OUTPUTS, else only saves windows (behind
+// One thread per channel of a segment, which computes its rows in their order if HAS_OUTPUTS, else only saves windows (after
 // causal_conv_rows). The window that a segment begins with is read before any is written: it may lie in the same slot.
 
 const WORKGROUP_SIZE: u32 = 64;

@@ -1,4 +1,4 @@
-// delta_rule: the gated delta rule over the rows of a segment, behind delta_inputs; or a state space, behind space_steps
+// delta_rule: the gated delta rule over the rows of a segment, after delta_inputs; or a state space, after space_steps
 //
 //   S = decay * S;  d = beta * (v - transpose(S) k);  S = S + k transpose(d);  out[r, head] = transpose(S) q
 //
@@ -47,7 +47,7 @@ var<workgroup> keys: array<vec4f, STAGED * PARTS * KEY_VECTORS>;
 var<workgroup> recalled: array<f32, 2 * PARTS * COLUMNS>;
 var<workgroup> answered: array<f32, 2 * PARTS * COLUMNS>;
 
-// Four values of a vector of key_dim values at `at`; those behind its end are 0.
+// Four values of a vector of key_dim values at `at`; those after its end are 0.
 fn four_of(at: u32, key: u32) -> vec4f {
   var four = vec4f(0);
   for (var i = 0u; i < 4; i++) {

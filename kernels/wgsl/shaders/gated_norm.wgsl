@@ -1,4 +1,4 @@
-// gated_norm: rms_norm, in place, of spans of x[r, :], with a gate behind the norm, or before it if is_gate_first
+// gated_norm: rms_norm, in place, of spans of x[r, :], with a gate after the norm, or before it if is_gate_first
 //
 //   x       [rows][stride] f32: spans of `width` values
 //   gate    [rows][gate_stride] f32: the spans' gates, from `first` on

@@ -9,7 +9,7 @@
 // added by fma(sum of the group, its scale, total), ascending.
 //
 // One workgroup per WORKGROUP_SIZE * EACH outputs of a head, ROWS rows and head; a thread has EACH outputs, WORKGROUP_SIZE apart, so that one
-// load of x serves all of them. A group of x lies in workgroup memory, zeros behind a head's inputs.
+// load of x serves all of them. A group of x lies in workgroup memory, zeros after a head's inputs.
 
 const WORKGROUP_SIZE: u32 = 64;
 const ROWS: u32 = 1;

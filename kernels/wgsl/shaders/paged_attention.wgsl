@@ -20,7 +20,7 @@
 // merges by the same arithmetic: so a row's bits depend on its position only (E2).
 //
 // With COMPUTED_KEYS the layer stores V alone: K is vector * V, rotated as in rope_store, rounded like stored K; vectors of K then have
-// no pair within them, and no value that is rotated beside one that is not.
+// no pair within them, and no value that is rotated next to one that is not.
 //
 // UNROLLED 0 is for the software driver, whose compiler would spend seconds on unrolling.
 //
@@ -41,7 +41,7 @@ const KV_F16: u32 = 1;
 const HAS_WINDOW: u32 = 0;
 const HAS_CAP: u32 = 0;
 const HAS_SINKS: u32 = 0;
-// 1: a token has as many words of V as of K, so that every V lies v_at - k_at words behind its K.
+// 1: a token has as many words of V as of K, so that every V lies v_at - k_at words after its K.
 const SAME_STRIDE: u32 = 1;
 const COMPUTED_KEYS: u32 = 0;
 const ROTARY: u32 = 0;
@@ -174,7 +174,7 @@ fn paged_attention(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoc
       for (var i = 0u; i < LOADS; i++) {
         v[i] = kv[v_vector(thread, i)];
       }
-      // This branch is never taken. It uses V before the scores, because compilers would otherwise move the loads of V behind them,
+      // This branch is never taken. It uses V before the scores, because compilers would otherwise move the loads of V after them,
       // where nothing hides their latency; and it uses K, so that all loads are issued before the first one is waited for.
       if (unknown(0) != 0) {
         for (var i = 0u; i < LOADS; i++) {

@@ -97,7 +97,7 @@ fn rope_store(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation
       store(to + PAIR_DISTANCE + i, high);
     }
   }
-  // Values that are not rotated lie between the halves and behind them.
+  // Values that are not rotated lie between the halves and after them.
   for (var j = 2 * thread; j < HEAD_DIM - ROTARY; j += 2 * WORKGROUP_SIZE) {
     let i = j + select(ROTARY, HALF, j < PAIR_DISTANCE - HALF);
     if (head >= params.heads) {

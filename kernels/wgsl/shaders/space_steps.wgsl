@@ -1,6 +1,6 @@
 // space_steps: prepares delta_rule for a state space, in place
 //
-//   steps   [rows][stride] f32: a value of each head, which becomes step = softplus(value + dt_bias) between least and most; behind them
+//   steps   [rows][stride] f32: a value of each head, which becomes step = softplus(value + dt_bias) between least and most; after them
 //           e^(-e^a_log * step) of each head
 //
 // One thread per head of a row, grid (heads / WORKGROUP_SIZE, rows).

@@ -8,7 +8,7 @@ const MAX_EVENT_LENGTH = 2 ** 24;
 export class EventStreamReader {
   readonly #decoder = new StringDecoder('utf8');
   readonly #onData: (data: string) => void;
-  /** Characters behind the last line end. */
+  /** Characters after the last line end. */
   #rest = '';
   /** Data of the event whose empty line has not come, its lines joined. */
   #data: string | undefined;

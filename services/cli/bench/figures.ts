@@ -71,7 +71,7 @@ export function figuresOf({ measurements, durationMs }: LoadResult, targets: Goo
   };
 }
 
-/** Mean time of the tokens behind the first one; 0 for an answer of one token. */
+/** Mean time of the tokens after the first one; 0 for an answer of one token. */
 function tpotOf({ latencyMs, ttftMs, outputTokens }: MeasuredRequest): number {
   return outputTokens > 1 ? (latencyMs - ttftMs) / (outputTokens - 1) : 0;
 }

@@ -39,7 +39,7 @@ export class PromptMaker {
     return this.#areIds;
   }
 
-  /** Returns the parts, one behind the other. */
+  /** Returns the parts, one after the other. */
   make(parts: readonly PromptPart[]): Prompt {
     if (this.#areIds) return parts.flatMap((part) => this.#idsOf(part));
     return parts.map((part) => this.text(part)).join('');

@@ -1,4 +1,6 @@
-/** The result of a run as JSON with the keys of `vllm bench serve`, so that tools for its files read these; keys of ours come behind them. */
+/**
+ * The result of a run as JSON with the keys of `vllm bench serve`, so that tools for its files read these; keys of ours come after them.
+ */
 import { metricNames, percentile } from './figures.ts';
 import { clientWarnings, statisticsOf, type RunResult } from './run_result.ts';
 

@@ -39,7 +39,7 @@ export function clientWarnings({
   const late = [
     ...(delayMs > MAX_LATE_SHARE * ttft.median ? ['5 % of the TTFT'] : []),
     ...(delayMs > MAX_LATE_SHARE * (e2el.median - ttft.median) && tpot.sorted.length > 0
-      ? ['5 % of the time behind it']
+      ? ['5 % of the time after it']
       : []),
     // Delays of both ends of an interval cancel in the mean, and spread its percentiles.
     ...(delayMs > tpot.median / 2 && tpot.sorted.length > 0

@@ -68,8 +68,8 @@ export interface ServeOptions {
 }
 
 /**
- * Reads the arguments behind `penstock bench serve`; undefined: its help is wanted. @throws ConfigError for an unknown flag, a value that is not
- * allowed, or flags that exclude each other
+ * Reads the arguments after `penstock bench serve`; undefined: its help is wanted. @throws ConfigError for an unknown flag, a value that is
+ * not allowed, or flags that exclude each other
  */
 export function readServeLine(
   args: readonly string[],
@@ -261,7 +261,7 @@ function percentilesOf(text: string): readonly number[] {
   return percentiles;
 }
 
-/** Targets are those of the flag and of the words behind it. */
+/** Targets are those of the flag and of the words after it. */
 function goodputOf(given: ServeFlags, words: readonly string[]): GoodputTargets {
   const first = given.text('goodput');
   const [stray] = words;
@@ -281,7 +281,9 @@ function goodputOf(given: ServeFlags, words: readonly string[]): GoodputTargets 
   return targets;
 }
 
-/** Reads the pairs of the flag, which were joined by commas, and those behind it. A value may have commas; what follows one has no `=` then. */
+/**
+ * Reads the pairs of the flag, which were joined by commas, and those after it. A value may have commas; what follows one has no `=` then.
+ */
 function metadataOf(text: string | undefined, more: readonly string[]): Readonly<Record<string, string>> {
   if (text === undefined) return {};
   const pairs = text.split(/,(?=[^,=]+=)/);

@@ -48,19 +48,19 @@ export interface MemoryMeasure {
 }
 
 /** Memory that a process takes besides its budgets: Node, code, threads. */
-const BESIDE_BUDGETS = 512 * 2 ** 20;
+const OUTSIDE_BUDGETS = 512 * 2 ** 20;
 
 /** Judges the memory against the `--dram-bytes` of one member. */
 export function memoryFinding({ total, available, limit }: MemoryMeasure, dramBytes: number): Finding {
-  const needed = dramBytes + BESIDE_BUDGETS;
+  const needed = dramBytes + OUTSIDE_BUDGETS;
   const bound = limit < total ? `, and the container's limit is ${sizeText(limit)}` : '';
   const text = `${sizeText(available)} of ${sizeText(total)} memory are available${bound}`;
   const room = Math.min(available, limit);
   if (room >= needed) return ok('memory', `${text}.`);
   const cure =
     'End what uses memory, raise the limit (docker --memory, limits.memory in Kubernetes), or give --dram-bytes a smaller size.';
-  const short = `${text}; a member takes ${sizeText(needed)} beside its model.`;
-  return room < BESIDE_BUDGETS ? problem('memory', short, cure) : warning('memory', short, cure);
+  const short = `${text}; a member takes ${sizeText(needed)} besides its model.`;
+  return room < OUTSIDE_BUDGETS ? problem('memory', short, cure) : warning('memory', short, cure);
 }
 
 /** File descriptors that a router needs besides its HTTP connections. */

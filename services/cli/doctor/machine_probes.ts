@@ -147,7 +147,7 @@ export function deviceFiles(): string[] {
 function ownerOf(port: number): { readonly pid: number | undefined; readonly title: string | undefined } {
   const hex = port.toString(16).toUpperCase().padStart(4, '0');
   const LISTENING = '0A';
-  // Lines are `sl local_address rem_address st … inode`, with the port in hexadecimal behind the address.
+  // Lines are `sl local_address rem_address st … inode`, with the port in hexadecimal after the address.
   const inodes = ['/proc/net/tcp', '/proc/net/tcp6'].flatMap((file) =>
     textOf(file)
       .split('\n')

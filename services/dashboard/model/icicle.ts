@@ -95,7 +95,7 @@ function valued(root: HierarchyNode<TreeNode>, body: BlocksBody): HierarchyNode<
 /** Direction in which a key moves the selection of an icicle. */
 export type Direction = 'up' | 'down' | 'left' | 'right';
 
-/** Returns the cell beside `from` in a direction, the nearest to its middle; `from` itself where there is none. */
+/** Returns the cell next to `from` in a direction, the nearest to its middle; `from` itself where there is none. */
 export function neighbour(cells: readonly IcicleCell[], from: IcicleCell, direction: Direction): IcicleCell {
   const middle = (from.start + from.end) / 2;
   if (direction === 'up') {

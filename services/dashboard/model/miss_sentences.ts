@@ -45,6 +45,6 @@ export function missSentence(miss: Miss, atMs: number, before = 'the request'): 
     case 'absent':
       return `${tokens} ${were} promised by the prefix index, but ${node ?? 'the holder'} no longer had them.`;
     case 'tail':
-      return `${tokens} ${count === 1 ? 'is' : 'are'} at the end of the prompt, behind its last full block: these are always computed.`;
+      return `${tokens} ${count === 1 ? 'is' : 'are'} at the end of the prompt, after its last full block: these are always computed.`;
   }
 }

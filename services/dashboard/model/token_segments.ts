@@ -29,7 +29,7 @@ export interface TokenColours {
 
 /** Colour of tokens that nobody holds, and of computed ones. */
 export const PLAIN = 0;
-/** Colours beside {@link PLAIN}; further sets of holders share the last one. */
+/** Colours besides {@link PLAIN}; further sets of holders share the last one. */
 const NUM_COLOURS = 8;
 
 const NOT_HELD = 'not held';
@@ -92,7 +92,7 @@ export function totalOf(sources: TokenSources): number {
 
 /**
  * Returns the segments of a prompt that ran, by where its KV came from. `misses` say which tokens were computed; only the number of tokens
- * of each source is known beside that, so sources follow each other in the order of {@link SOURCES}.
+ * of each source is known besides that, so sources follow each other in the order of {@link SOURCES}.
  */
 export function sourceSegments(sources: TokenSources, misses: readonly Miss[]): TokenColours {
   const total = totalOf(sources);

@@ -93,7 +93,7 @@ function widthOf(box: HTMLElement): number {
   return Math.max(120, Math.floor(box.clientWidth));
 }
 
-/** Stacked lines are sums: each line with those behind it in the list, the first one on top. */
+/** Stacked lines are sums: each line with those after it in the list, the first one on top. */
 function dataOf({ xs, lines, isStacked }: PlotContent): uPlot.AlignedData {
   if (!isStacked) return [xs as number[], ...lines.map(({ values }) => values as (number | null)[])];
   let below: (number | null)[] = xs.map(() => null);

@@ -1,6 +1,6 @@
 /** Which rows of a long table exist in the document. */
 
-/** Rows that exist before and behind the visible ones, so that scrolling shows no gap. */
+/** Rows that exist before and after the visible ones, so that scrolling shows no gap. */
 const MARGIN = 4;
 
 /** @returns rows [first, end) of `count` rows of `rowHeight` pixels, for `height` visible pixels from `top`. */

@@ -8,7 +8,7 @@ import { ttftSpans } from '../model/waterfall.ts';
 export const SPAN_WORDS = {
   router: { label: 'router', title: 'The router reads the request, makes tokens of its text and places it' },
   lost: { label: 'lost', title: 'Work of an attempt that failed' },
-  queue: { label: 'queue', title: 'Waits for room on the device, behind other requests' },
+  queue: { label: 'queue', title: 'Waits for room on the device, after other requests' },
   load: { label: 'load', title: 'Waits for KV blocks that are fetched, or computed on another instance meanwhile' },
   compute: { label: 'compute', title: 'Computes the part of the prompt that is left' },
   transport: { label: 'transport', title: 'Time that no process measured: messages between them' },

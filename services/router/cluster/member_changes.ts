@@ -16,7 +16,7 @@ export interface MemberEvent {
   readonly why: string;
 }
 
-/** Returns why a process cannot become a member beside these instances, by name; undefined when it can. */
+/** Returns why a process cannot become a member next to these instances, by name; undefined when it can. */
 export function refusalOf(
   { member, protocolVersion }: Pick<Registration, 'member' | 'protocolVersion'>,
   instances: ReadonlyMap<string, Instance>,

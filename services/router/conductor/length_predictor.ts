@@ -80,7 +80,7 @@ export class MeanLengthPredictor implements LengthPredictor {
       this.#groups.set(name, group);
     }
     if (this.#groups.size <= MAX_GROUPS) return;
-    // Many at once: the start of a map is found slowly behind deleted entries.
+    // Many at once: the start of a map is found slowly after deleted entries.
     for (const oldest of this.#groups.keys()) {
       if (this.#groups.size <= MAX_GROUPS - NUM_FORGOTTEN) return;
       this.#groups.delete(oldest);

@@ -2,7 +2,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 
 /**
- * Calls `gone` once: when the answer has ended, or its connection. The connection counts too, since a response that waits behind another one
+ * Calls `gone` once: when the answer has ended, or its connection. The connection counts too, since a response that waits for another one
  * of it emits no 'close'.
  */
 export function whenGone({ raw: { socket } }: FastifyRequest, { raw: response }: FastifyReply, gone: () => void): void {

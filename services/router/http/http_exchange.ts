@@ -50,7 +50,7 @@ export async function withClient(
   const { socket } = request;
   answering(1);
   let isAnswered = false;
-  // Listen to the socket too: a response that waits behind another on its connection emits no 'close'.
+  // Listen to the socket too: a response that waits for another on its connection emits no 'close'.
   const closed = (): void => {
     socket.removeListener('close', closed);
     response.removeListener('close', closed);

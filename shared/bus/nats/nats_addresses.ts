@@ -4,7 +4,7 @@ import type { Log } from '../../base/log.ts';
 import { withoutAccounts } from '../../base/options.ts';
 import { addressesOf, type NatsServers } from './nats_options.ts';
 
-/** Servers that are known beside the configured ones (P1). */
+/** Servers that are known besides the configured ones (P1). */
 const MAX_DISCOVERED = 64;
 
 /** Servers with credentials; a function is asked at each connection, so that secrets can be renewed in their files. */

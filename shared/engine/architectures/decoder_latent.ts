@@ -37,7 +37,7 @@ export function latentTraits(config: ModelConfig): Pick<DecoderTraits, 'headDim'
     ...(raw.latent_tensors === 'absorbed' ? { isAbsorbed: true } : {}),
   };
   const { kind, factor, mscale_all_dim: allDim } = rotaryParameters(config);
-  if (allDim !== undefined && kind !== 'yarn') refuse(config, `mscale_all_dim beside rope_type ${kind}`);
+  if (allDim !== undefined && kind !== 'yarn') refuse(config, `mscale_all_dim with rope_type ${kind}`);
   if (allDim !== undefined && factor === undefined) refuse(config, 'mscale_all_dim without factor');
   const yarnScale =
     allDim !== undefined && factor !== undefined && factor > 1 ? 0.1 * allDim * Math.log(factor) + 1 : 1;

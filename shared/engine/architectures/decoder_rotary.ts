@@ -108,7 +108,7 @@ function refuseDifferentLayers(config: ModelConfig, all: Readonly<Record<string,
     JSON.stringify(Object.entries(withoutNulls({ rope_type: 'default', ...objectSchema.parse(one) })).sort());
   const own = normal(all['full_attention']);
   for (const kind of Object.keys(all)) {
-    if (!layerKinds.includes(kind)) refuse(config, `${place}.${kind} beside ${place}.full_attention`);
+    if (!layerKinds.includes(kind)) refuse(config, `${place}.${kind} with ${place}.full_attention`);
     if (all[kind] !== null && normal(all[kind]) !== own)
       refuse(config, `${place}.${kind} that differs from ${place}.full_attention`);
   }
@@ -133,8 +133,7 @@ function read(config: ModelConfig, given: Readonly<Record<string, unknown>>, pla
   for (const [key, value] of Object.entries(rest)) {
     if (ofImages.includes(key)) continue;
     const name = known.find((one) => one === key);
-    if (!name)
-      refuse(config, `${place}.${key} beside rope_type ${JSON.stringify(kind)} (which has ${known.join(', ')})`);
+    if (!name) refuse(config, `${place}.${key} with rope_type ${JSON.stringify(kind)} (which has ${known.join(', ')})`);
     const result = values[name].safeParse(value);
     if (!result.success) refuse(config, `${place}.${key} ${JSON.stringify(value)}`);
     parsed[name] = result.data;

@@ -6,7 +6,7 @@ import { groupedMixture, groupedMixtures } from './decoder_mixture.ts';
 
 const schema = z.looseObject({ use_qk_norm: z.boolean().nullish() });
 
-/** GLM-4.5 to 4.7: grouped-query attention with optional norms of heads, and DeepSeek-V3's mixtures behind the first layers. */
+/** GLM-4.5 to 4.7: grouped-query attention with optional norms of heads, and DeepSeek-V3's mixtures after the first layers. */
 export const glm4Moe: Architecture = {
   modelTypes: ['glm4_moe'],
   shape: (config) => {

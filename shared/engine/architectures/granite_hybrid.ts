@@ -116,7 +116,7 @@ function ropeOf(config: ModelConfig, { position_embedding_type: type }: Raw): 'p
 }
 
 /**
- * IBM's Granite 4: state spaces of Mamba2, attention in some layers or in all, often without rotation, and an MLP, alone or beside a
+ * IBM's Granite 4: state spaces of Mamba2, attention in some layers or in all, often without rotation, and an MLP, alone or with a
  * mixture of experts.
  */
 export const graniteHybrid: Architecture = {

@@ -43,7 +43,7 @@ export function emitAttention(program: ProgramParts, layer: LayerShape, index: n
 /** Returns which parts of K and V a layer computes and stores: none where it reads another's, V alone where K follows from V. */
 function storedBy({ kvHeads, headDim, kv }: LayerShape): {
   readonly projections: readonly ('k' | 'v')[];
-  /** Values of a token in each plane, and in each part of a row behind q. */
+  /** Values of a token in each plane, and in each part of a row after q. */
   readonly widths: readonly number[];
   readonly kvHeads: number;
   readonly keys: { readonly keys?: 'computed' };
@@ -98,7 +98,7 @@ function emitScores(
   });
 }
 
-/** Returns q, k, v and the gates, in this order. The product of q has the gates of each head behind its q. */
+/** Returns q, k, v and the gates, in this order. The product of q has the gates of each head after its q. */
 function gatedModules(attention: string, { heads, kvHeads, headDim }: LayerShape): Module[] {
   const ofHeads = (first: number): Module[] =>
     Array.from({ length: heads }, (_, head) => ({

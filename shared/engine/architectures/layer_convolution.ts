@@ -14,7 +14,7 @@ export function emitConvolution(
   const at = `model.layers.${index}`;
   const own = `${at}.conv`;
   const row = { rows: 'rows', width: hidden } as const;
-  // The gate before the convolution, the gate behind it, and what they gate.
+  // The gate before the convolution, the gate after it, and what they gate.
   const mixed = program.buffer('conv_mixed', { rows: 'rows', width: 3 * hidden });
   const inputs = program.buffer('conv_inputs', row);
   const convolved = program.buffer('convolved', row);

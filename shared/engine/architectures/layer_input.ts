@@ -1,5 +1,5 @@
 /**
- * Inputs of single layers, as Gemma 4's smaller models have them: beside the residual stream, every layer reads a vector of the token
+ * Inputs of single layers, as Gemma 4's smaller models have them: besides the residual stream, every layer reads a vector of the token
  * that no layer writes.
  *
  *   token ─► table ────────────────────────────┐

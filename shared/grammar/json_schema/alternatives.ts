@@ -1,6 +1,6 @@
 /**
- * `anyOf` and `oneOf`. Every alternative is merged with the schemas beside it. `oneOf` allows a value in one alternative only: it is taken where
- * no text of an alternative is valid in another, and refused elsewhere.
+ * `anyOf` and `oneOf`. Every alternative is merged with the schemas next to it. `oneOf` allows a value in one alternative only: it is taken
+ * where no text of an alternative is valid in another, and refused elsewhere.
  */
 import { acceptsNothing, type Automaton, automatonOf, bothOf } from '../automaton.ts';
 import { choice, type Expression } from '../grammar.ts';

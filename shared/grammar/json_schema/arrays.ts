@@ -15,8 +15,8 @@ import { listedValues } from './values.ts';
 const MAX_ITEMS = 10_000;
 /** Values of which each may be once (P1): a rule for each subset. */
 const MAX_UNIQUE = 8;
-/** Items beside `contains` that are counted (P1). */
-const MAX_BESIDE_CONTAINS = 32;
+/** Items with `contains` that are counted (P1). */
+const MAX_WITH_CONTAINS = 32;
 
 const END = text(']');
 
@@ -182,10 +182,10 @@ function containing(
   conversion: Conversion,
 ): Expression {
   const isMany = (largest(facts, 'minContains') ?? 1) > 1 || facts.keywords.has('maxContains');
-  if (prefix.length > 0 || isMany || (max ?? min) > MAX_BESIDE_CONTAINS)
+  if (prefix.length > 0 || isMany || (max ?? min) > MAX_WITH_CONTAINS)
     throw new SchemaError(
       contains.pointer,
-      `contains can be enforced once, without prefixItems, and with at most ${MAX_BESIDE_CONTAINS} items`,
+      `contains can be enforced once, without prefixItems, and with at most ${MAX_WITH_CONTAINS} items`,
     );
   if (max === 0 || !rest) return NEVER;
   const item = conversion.value(rest);

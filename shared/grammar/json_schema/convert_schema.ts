@@ -128,7 +128,7 @@ class Converter implements Conversion {
   }
 }
 
-/** Keywords that say nothing beside `type`. */
+/** Keywords that say nothing next to `type`. */
 const PLAIN: ReadonlySet<string> = new Set([
   'type',
   'nullable',

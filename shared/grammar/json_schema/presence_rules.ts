@@ -1,4 +1,4 @@
-/** Rules that demand keys beside `required`: `dependentRequired`, and `oneOf` whose alternatives only require properties. */
+/** Rules that demand keys besides `required`: `dependentRequired`, and `oneOf` whose alternatives only require properties. */
 import { SchemaError } from './converted_schema.ts';
 import type { Disjunction, Facts } from './facts.ts';
 import type { Located } from './schema_source.ts';

@@ -230,7 +230,7 @@ function namesLanguages(parts: readonly Located[], conversion: Conversion): Auto
     min > 0 ||
     max !== undefined;
   if (listed || facts.refused.length > 0)
-    throw new SchemaError(pointerOf(facts), 'propertyNames can be enforced beside properties by a pattern only');
+    throw new SchemaError(pointerOf(facts), 'propertyNames can be enforced next to properties by a pattern only');
   return [...languagesOf(facts, conversion).values()].map(automatonOf);
 }
 

@@ -126,7 +126,7 @@ export class SchemaSource {
     if (++this.#numCompiled > MAX_COMPILED)
       throw new SchemaError(
         first?.pointer ?? '',
-        `more than ${MAX_COMPILED} lists of values stand beside other keywords: remove values or keywords`,
+        `more than ${MAX_COMPILED} lists of values stand next to other keywords: remove values or keywords`,
       );
     try {
       this.#validator ??= this.#newValidator();

@@ -3,7 +3,7 @@ import type { Conversion } from './conversion.ts';
 import type { Facts } from './facts.ts';
 import type { JsonType } from './keywords.ts';
 
-/** Keywords beside which a value need not be tried. */
+/** Keywords with which a value need not be tried. */
 const LISTING: ReadonlySet<string> = new Set([
   'type',
   'enum',

@@ -16,7 +16,7 @@ export interface TensorLocation {
   readonly offset?: number;
   /** Hugging Face's name of the tensor is that of the module, without `.weight`. */
   readonly isBare?: boolean;
-  /** Whether `name` is the whole name, and the module's name that of a tensor, both without `.weight` or `.bias` behind them. */
+  /** Whether `name` is the whole name, and the module's name that of a tensor, both without `.weight` or `.bias` after them. */
   readonly isWhole?: boolean;
   /** Whether the file has -e^x in place of each value x. */
   readonly isNegativeExponential?: boolean;
@@ -33,7 +33,7 @@ export interface GgufFamily {
   readonly isInterleaved?: boolean;
   /** Norms are stored with the 1 that the model adds to them. */
   readonly hasWholeNorms?: boolean;
-  /** Modules before and behind the layers that not every family has: Hugging Face's name to the file's. */
+  /** Modules before and after the layers that not every family has: Hugging Face's name to the file's. */
   readonly ends?: Readonly<Record<string, string>>;
   /** Modules of a layer: Hugging Face's name to the file's. */
   readonly modules: Readonly<Record<string, string>>;

@@ -51,7 +51,7 @@ export function gemma4Attention(keys: Keys, facts: GgufFacts, numLayers: number)
   };
 }
 
-/** Returns the keys of inputs of single layers, of the mixture beside each MLP, and of the logits. */
+/** Returns the keys of inputs of single layers, of the mixture next to each MLP, and of the logits. */
 export function gemma4Parts(keys: Keys, { tensors }: GgufFacts): object {
   const numExperts = keys.number('expert_count') ?? 0;
   const [inputVocab] = tensors.get('per_layer_token_embd.weight')?.shape ?? [];
@@ -103,6 +103,6 @@ function rotatedShare({ ropeFactors: { all } }: GgufFacts, headDim: number): num
   const first = all.findIndex((factor) => factor !== 1);
   const numRotated = first < 0 ? all.length : first;
   if (all.length !== headDim / 2 || all.slice(numRotated).some((factor) => factor < UNROTATED))
-    throw new Error(`rope_freqs.weight has other factors than 1 and, behind them, 1e30, or not ${headDim / 2} of them`);
+    throw new Error(`rope_freqs.weight has other factors than 1 and, after them, 1e30, or not ${headDim / 2} of them`);
   return (2 * numRotated) / headDim;
 }

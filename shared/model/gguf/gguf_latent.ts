@@ -10,7 +10,7 @@ const GLM_FLASH = { vocabSize: 154_880, numLayers: [47, 48] };
 
 /**
  * Returns the keys of latent attention. Newer files have the heads' keys and values absorbed, in two tensors, and name the sizes of a
- * head beside those of the latent; older ones have them in one tensor, as checkpoints do.
+ * head next to those of the latent; older ones have them in one tensor, as checkpoints do.
  */
 export function latentAttention(keys: Keys, tensors: ReadonlyMap<string, unknown>): object {
   const isAbsorbed = !tensors.has('blk.0.attn_kv_b.weight');
@@ -38,7 +38,8 @@ export function isGlmFlash(vocabSize: number, numLayers: number): boolean {
 }
 
 /**
- * Returns the keys of mixtures behind the first layers. `isSigmoidByDefault`: whether scores go through a sigmoid where the file does not say it.
+ * Returns the keys of mixtures after the first layers. `isSigmoidByDefault`: whether scores go through a sigmoid where the file does not
+ * say it.
  * @throws Error for experts whose scores are no sigmoid.
  */
 export function groupedMixture(keys: Keys, isSigmoidByDefault: boolean): object {

@@ -8,7 +8,7 @@ const ENDS = new Set([
   // Gemma 4 ends a turn with calls there.
   '<|tool_response>',
 ]);
-/** Texts of tokens that begin a turn, beside those between bars. */
+/** Texts of tokens that begin a turn, besides those between bars. */
 const BEGINS = new Set([
   '<start_of_turn>',
   '<|turn>',

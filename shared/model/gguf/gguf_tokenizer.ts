@@ -111,7 +111,7 @@ function byteLevel(metadata: Readonly<Record<string, unknown>>, { tokens }: Voca
   const pre = preTokenizers.get(name);
   if (!pre) {
     throw new Error(
-      `tokenizer.ggml.pre ${JSON.stringify(name)} is not supported (there are ${[...preTokenizers.keys()].join(', ')}): put the model's tokenizer.json and tokenizer_config.json beside the file`,
+      `tokenizer.ggml.pre ${JSON.stringify(name)} is not supported (there are ${[...preTokenizers.keys()].join(', ')}): put the model's tokenizer.json and tokenizer_config.json next to the file`,
     );
   }
   const split = (pattern: object): object => ({ type: 'Split', pattern, behavior: 'Isolated', invert: false });
@@ -238,7 +238,7 @@ function unigram(
   };
 }
 
-/** Special tokens of Phi-3 that leave the white space behind them in place; its other special tokens remove it. */
+/** Special tokens of Phi-3 that leave the white space after them in place; its other special tokens remove it. */
 const KEEPS_SPACE = new Set(['<unk>', '<s>', '<|endoftext|>']);
 
 /** Returns the added tokens, which are matched in text before pretokenisation: control, unknown and user-defined tokens. */

@@ -8,7 +8,7 @@ import type { Keys } from './gguf_keys.ts';
 export function layerTypes(keys: Keys, numLayers: number, pattern: number): string[] {
   const key = 'attention.sliding_window_pattern';
   const flags = keys.list(key);
-  // Layers that predict further tokens may stand behind those of the model.
+  // Layers that predict further tokens may stand after those of the model.
   if (flags && flags.length < numLayers) keys.refuse(key, `has ${flags.length} values for ${numLayers} layers`);
   const period = flags ? pattern : (keys.number(key) ?? pattern);
   return Array.from({ length: numLayers }, (_, layer) => {

@@ -20,7 +20,7 @@ const MAX_ROPE_FACTORS = 4_096;
 /** Most experts in all layers together. */
 const MAX_EXPERTS = 200_000;
 
-/** Opens a GGUF file as a model. A tokenizer.json beside the file takes precedence over the tokenizer in it. @throws ModelError */
+/** Opens a GGUF file as a model. A tokenizer.json next to the file takes precedence over the tokenizer in it. @throws ModelError */
 export async function openGguf(path: string): Promise<Model> {
   const files = await GgufFiles.open(path);
   try {

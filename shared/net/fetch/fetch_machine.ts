@@ -74,7 +74,7 @@ export class FetchMachine {
 
   /**
    * Whether the next reply may be read. Promised complete records must get their slots first; blocks in frames do not hold the call
-   * back, because blocks that have slots need the frames behind them.
+   * back, because blocks that have slots need the frames after them.
    */
   get isReading(): boolean {
     return this.#promised.every(({ of }) => 'frameHeaders' in of);
@@ -265,8 +265,8 @@ export class FetchMachine {
     const { frames, wanted } = this.#options;
     const slots = group.slots.slice(from, to);
     if (slots.length === 0) return [];
-    return group.frameHeaders.slice(fromPart).map((frameHeaders, behind): FetchAction => {
-      const frame = wanted[fromPart + behind];
+    return group.frameHeaders.slice(fromPart).map((frameHeaders, index): FetchAction => {
+      const frame = wanted[fromPart + index];
       const spec = frame === undefined ? undefined : frames[frame];
       assert(spec, 'a frame that is not wanted was promised');
       const headers = slots.map((_, i) =>

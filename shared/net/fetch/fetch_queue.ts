@@ -32,7 +32,7 @@ export const wholeRecord = { frame: undefined, group: undefined, received: undef
 export interface Group {
   readonly first: number;
   readonly count: number;
-  /** Slots of the first blocks of the group, in order; the blocks behind them have none yet. */
+  /** Slots of the first blocks of the group, in order; the blocks after them have none yet. */
   readonly slots: number[];
   /** Number of frames still to arrive for each block in `slots`. */
   readonly numLeft: number[];

@@ -147,9 +147,9 @@ class ServedFetch {
 
   async #borrow(mayBeInFlight: boolean): Promise<BorrowedRecord | InFlightFrames | undefined> {
     const ahead = this.#hashes.slice(this.#numServed, this.#numServed + 1 + EXPECTED_BLOCKS);
-    const [next, ...behind] = ahead;
+    const [next, ...rest] = ahead;
     if (!next) return undefined;
-    this.#source.expect?.(behind);
+    this.#source.expect?.(rest);
     const { context, waitMs } = this.#request;
     const requestId = context?.requestId ?? '';
     if (mayBeInFlight)
@@ -190,7 +190,7 @@ class ServedFetch {
     const bytes = borrowed.record.length;
     const room = frames > 0 ? Math.min(fetchAheadOf(bytes), stream.room(bytes)) : stream.room(bytes);
     const most = Math.min(room - 1, borrowsOfStream(this.#source.numBorrowable(bytes)));
-    const ready = [borrowed, ...borrowBehind(this.#source, this.#hashes, index, most, bytes)];
+    const ready = [borrowed, ...borrowAfter(this.#source, this.#hashes, index, most, bytes)];
     this.#read(ready.length);
     const numFromDisk = fromDiskOf(ready);
     if (frames > 0) yield* this.#frames(partedRecords(ready), index, stream, numFromDisk);
@@ -285,7 +285,7 @@ function ownCopy({ record, slot }: BorrowedRecord): Buffer {
 }
 
 /** Borrows the records that follow block `index`, up to `most`, as long as they are in host memory and have `bytes` bytes. */
-function borrowBehind(
+function borrowAfter(
   source: BlockSource,
   hashes: readonly BlockHash[],
   index: number,

@@ -85,7 +85,7 @@ interface Meeting {
   readonly certificate: X509Certificate | undefined;
   /** Why the server's certificate is not trusted; undefined: it is. */
   readonly authorization: string | undefined;
-  /** Whether the server ended the connection behind its part of the handshake. */
+  /** Whether the server ended the connection after its part of the handshake. */
   readonly isRefused: boolean;
 }
 

@@ -9,7 +9,7 @@ import type { FrameSpec } from '../../kv/kv_spec.ts';
 import { ReceivedRecords, type ReceivedBatch } from './received_records.ts';
 import type { BorrowedMemory, HostMemory, OwnMemory } from './host_memory.ts';
 import { asksOf, MEMORY_STREAM, itemKeyOf, READ, type RecordHead } from './channel_messages.ts';
-import { ChannelReader, type Behind } from './channel_reader.ts';
+import { ChannelReader, type AfterHead } from './channel_reader.ts';
 import { MemoryReads, type CopyHelper } from './memory_reads.ts';
 import { receivedFrom, type SlotRecord } from './record_copy.ts';
 import type { ByteSocket, SocketListener, Sockets } from './sockets.ts';
@@ -179,7 +179,7 @@ export class ChannelClient {
       isClosed: () => clientChannel.isClosed,
       isShared: () => clientChannel.memory !== undefined,
       onHead: (head) => {
-        if (isWelcome || head?.bytes !== 0) return this.#behind(channel, clientChannel, head);
+        if (isWelcome || head?.bytes !== 0) return this.#afterHead(channel, clientChannel, head);
         isWelcome = true;
         this.#emit({ kind: 'opened', channel });
         return undefined;
@@ -210,7 +210,7 @@ export class ChannelClient {
     };
   }
 
-  #behind(channel: number, clientChannel: ClientChannel, head: RecordHead | undefined): Behind | undefined {
+  #afterHead(channel: number, clientChannel: ClientChannel, head: RecordHead | undefined): AfterHead | undefined {
     if (head?.offset !== undefined) {
       this.#fromMemory(channel, clientChannel, head, head.offset);
       return undefined;

@@ -3,7 +3,7 @@
  * data channel is opened once, with a token from an OpenChannel reply.
  *
  *   asker → holder   token (CHANNEL_TOKEN_BYTES), then asks: [stream u32][index u32], of records, or of frames of them (frameIdOf)
- *   holder → asker   a welcome, then records, each behind a head: [stream u32][index u32][bytes u32][magic u32][place f64]
+ *   holder → asker   a welcome, then records, each after a head: [stream u32][index u32][bytes u32][magic u32][place f64]
  *
  * All values are little-endian. A welcome is a head with 0 bytes. Where both ends share memory (host_memory.ts), a record is not sent:
  * its head carries its offset there, and the asker repeats the ask, with READ set in its stream, when the record has been read. Before

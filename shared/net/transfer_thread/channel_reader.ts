@@ -9,7 +9,7 @@ const MAX_HEADS = 256;
 const SCRATCH_BYTES = 256 << 10;
 
 /** Destination of the bytes that follow a head: the record's memory and its verifier, or the number of bytes to discard. */
-export type Behind =
+export type AfterHead =
   | { readonly target: Uint8Array; readonly verifier: RecordVerifier | FrameVerifier }
   | { readonly unwantedBytes: number };
 
@@ -22,7 +22,7 @@ export interface ChannelReaderOptions {
    * Called for each head; the head is undefined when it is invalid. @returns the destination of its record, or undefined when no bytes
    * follow on the socket.
    */
-  readonly onHead: (head: RecordHead | undefined) => Behind | undefined;
+  readonly onHead: (head: RecordHead | undefined) => AfterHead | undefined;
   readonly onRecord: (fault: string | undefined) => void;
 }
 
@@ -32,7 +32,7 @@ export class ChannelReader {
   readonly #heads = Buffer.alloc(MAX_HEADS * HEAD_BYTES);
   #numHeads = 0;
   /** Record being received, of which #numHere bytes have arrived; undefined while a head is expected. */
-  #coming: Behind | undefined;
+  #coming: AfterHead | undefined;
   #numHere = 0;
   #scratch: Uint8Array | undefined;
 
@@ -50,20 +50,20 @@ export class ChannelReader {
     if (this.#options.isClosed()) {
       // A closed channel discards its input, but must still return room: a TLS socket would otherwise ask for a buffer for ever.
       [this.#coming, this.#numHeads] = [undefined, 0];
-    } else if (this.#coming) this.#behind(this.#coming, count);
+    } else if (this.#coming) this.#afterHead(this.#coming, count);
     else {
       this.#numHeads += count;
       this.#readHeads();
     }
   }
 
-  #room(coming: Behind): Uint8Array {
+  #room(coming: AfterHead): Uint8Array {
     if ('target' in coming) return coming.target.subarray(this.#numHere);
     this.#scratch ??= new Uint8Array(SCRATCH_BYTES);
     return this.#scratch.subarray(0, coming.unwantedBytes - this.#numHere);
   }
 
-  #behind(coming: Behind, count: number): void {
+  #afterHead(coming: AfterHead, count: number): void {
     this.#numHere += count;
     const isWanted = 'target' in coming;
     if (isWanted) coming.verifier.received(this.#numHere);
@@ -78,12 +78,12 @@ export class ChannelReader {
       this.#coming = this.#options.onHead(readHead(this.#heads.subarray(at, at + HEAD_BYTES)));
       this.#numHere = 0;
       at += HEAD_BYTES;
-      // Bytes already read behind the head belong to its record.
+      // Bytes already read after the head belong to its record.
       while (this.#coming && at < this.#numHeads) {
         const into = this.#room(this.#coming);
         const count = this.#heads.copy(into, 0, at, Math.min(this.#numHeads, at + into.length));
         at += count;
-        this.#behind(this.#coming, count);
+        this.#afterHead(this.#coming, count);
       }
     }
     this.#heads.copyWithin(0, at, this.#numHeads);

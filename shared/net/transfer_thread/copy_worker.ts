@@ -1,4 +1,7 @@
-/** A thread beside a transfer thread that copies records for it out of memory that processes share: one thread alone cannot fill a machine's memory bus. */
+/**
+ * A thread alongside a transfer thread that copies records for it out of memory that processes share: one thread alone cannot fill a
+ * machine's memory bus.
+ */
 import type { SlabMemory } from '../../kv/slab.ts';
 import { systemMemory, type BorrowedMemory, type OwnMemory } from './host_memory.ts';
 import type { ChannelCopy } from './memory_reads.ts';

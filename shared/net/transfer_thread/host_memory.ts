@@ -1,5 +1,5 @@
 /**
- * Memory that processes of one host share, beside a data channel: records lie in their holder's slab, and the asker copies them once
+ * Memory that processes of one host share, alongside a data channel: records lie in their holder's slab, and the asker copies them once
  * into its own slab, without a socket. Drivers are the operating system's shared memory, and a simulated one in tests.
  *
  * A holder reuses the slots of an asker that is gone or counts as gone, so a late asker may find another record there. An asker

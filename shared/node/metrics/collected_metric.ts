@@ -1,6 +1,6 @@
 /**
- * Metrics whose samples are made when they are read, beside prom-client's own: histograms that come as bucket counts, and counters that are kept
- * per engine without a search by labels at each observation.
+ * Metrics whose samples are made when they are read, besides prom-client's own: histograms that come as bucket counts, and counters that
+ * are kept per engine without a search by labels at each observation.
  */
 import type { Counter, Registry } from 'prom-client';
 import type { BucketState } from '../../base/bucket_counts.ts';
@@ -54,7 +54,7 @@ export class CollectedMetric {
 
 /**
  * Returns the samples of one histogram: its buckets, each with the values of all below it, its sum and its count. Bounds are written as
- * Prometheus and vLLM write them, `1.0` for 1, so that a query by `le` finds them. Counts behind the bounds are added to the last bucket.
+ * Prometheus and vLLM write them, `1.0` for 1, so that a query by `le` finds them. Counts beyond the bounds are added to the last bucket.
  */
 export function histogramSamples(
   name: string,

@@ -8,6 +8,6 @@ export const metricsOptions = {
     'HOST:PORT',
     localAddress,
     '',
-    'where each process serves its own series at /metrics over HTTP, on 127.0.0.1 unless a host is named; the processes of `up` take this port and those behind it; default: nowhere',
+    'where each process serves its own series at /metrics over HTTP, on 127.0.0.1 unless a host is named; the processes of `up` take this port and those after it; default: nowhere',
   ),
 } as const;

@@ -88,7 +88,7 @@ function estimateOf(one: KnownInstance, threshold: number, { question, snapshot,
   return { one, fetchesPrefix, prefix, parts, ttftMs: parts.transfer + parts.queue + parts.prefill };
 }
 
-/** Returns the milliseconds in which the instance gets the held blocks behind its `own` ones, from one holder after the other. */
+/** Returns the milliseconds in which the instance gets the held blocks after its `own` ones, from one holder after the other. */
 function transferMs({ id, work }: KnownInstance, own: number, snapshot: RuleInput['snapshot']): number {
   return fetchPlan(snapshot.ranges, own).reduce((sum, { address, start, end }) => {
     const link = linkSpeed(address, id, snapshot);

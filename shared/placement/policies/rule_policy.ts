@@ -1,5 +1,5 @@
 /**
- * Placement policies of other systems behind the interface of this one. A rule chooses instances of the two pools; the rest is the
+ * Placement policies of other systems with the interface of this one. A rule chooses instances of the two pools; the rest is the
  * same for all rules:
  *
  *   embedding, or a decode instance that has begun ──► longest prefix
@@ -32,7 +32,7 @@ export interface Pools<One extends InstanceSnapshot = InstanceSnapshot> {
   readonly prefill: readonly One[];
 }
 
-/** Input of a rule beside the pools: the question, the cluster, and the leading blocks of the question that each holder has. */
+/** Input of a rule besides the pools: the question, the cluster, and the leading blocks of the question that each holder has. */
 export interface RuleInput {
   readonly question: Question;
   readonly snapshot: ClusterSnapshot;

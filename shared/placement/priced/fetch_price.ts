@@ -42,7 +42,9 @@ export class FetchPrices {
     return this.#held.ends.at(-1) ?? 0;
   }
 
-  /** Returns the held blocks behind `match` that the holder at an address lacks, and the milliseconds in which the fastest link brings them. */
+  /**
+   * Returns the held blocks after `match` that the holder at an address lacks, and the milliseconds in which the fastest link brings them.
+   */
   leastMs(address: string, match: number, blockBytes: number): { readonly numBlocks: number; readonly ms: number } {
     const { ends, byAddress } = this.#held;
     let numBlocks = Math.max(0, this.end - match);
@@ -105,7 +107,7 @@ export class FetchPrices {
       if (!own?.includes(range)) ms = this.#arrivalMs(range, id, (end - at) * blockBytes, ms);
       at = end;
       if (this.#lacksState(match)) {
-        // Blocks are of use only together with the state behind the last of them.
+        // Blocks are of use only together with the state after the last of them.
         if (end < this.end) continue;
         ms = this.#stateMs(id, address, ms);
       }
@@ -115,20 +117,20 @@ export class FetchPrices {
     return best;
   }
 
-  /** Whether an instance with `match` blocks of its own has to fetch a state to begin behind more of them. */
+  /** Whether an instance with `match` blocks of its own has to fetch a state to begin after more of them. */
   #lacksState(match: number): boolean {
     const { state } = this.#snapshot;
     return state !== undefined && match < state.blocks;
   }
 
-  /** Returns when the state behind the held blocks has come to the instance `to`, behind what came at `startMs`. */
+  /** Returns when the state after the held blocks has come to the instance `to`, after what came at `startMs`. */
   #stateMs(to: string, own: string, startMs: number): number {
     const { state } = this.#snapshot;
     if (!state || state.holders.some(({ address }) => address === own)) return startMs;
     return startMs + Math.min(...state.holders.map(({ address }) => this.linkMs(address, to, state.bytes)));
   }
 
-  /** Returns when one range has come from its best holder to the instance `to`, behind what came at `startMs` and what both links owe. */
+  /** Returns when one range has come from its best holder to the instance `to`, after what came at `startMs` and what both links owe. */
   #arrivalMs(range: number, to: string, bytes: number, startMs: number): number {
     const { links, otherLink } = this.#snapshot;
     const reader = linkTable(links).byReader.get(to);

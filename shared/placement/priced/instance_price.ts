@@ -9,7 +9,7 @@ import type { InstanceSnapshot } from '../policy.ts';
 const UNPACED_FACTOR = 2.5;
 /** Rows of prompts that a paced step has at least, as ROW_UNIT in shared/engine/prompt_time.ts. */
 const LEAST_ROWS = 4;
-/** Least share of a paced step that its prompts get, however many sequences generate beside them. */
+/** Least share of a paced step that its prompts get, however many sequences generate with them. */
 const MIN_PROMPT_SHARE = 0.02;
 
 /** Predicted times of one instance for one question. */
@@ -41,7 +41,7 @@ export class InstancePrice {
     return this.work.step.rowMs * rows + this.work.step.pairMs * pairs;
   }
 
-  /** Milliseconds in which rows of prompts are computed, beside the sequences that generate here now. */
+  /** Milliseconds in which rows of prompts are computed, with the sequences that generate here now. */
   promptMs(rows: number, pairs: number): number {
     if (rows <= 0) return 0;
     const rowsMs = this.rowsMs(rows, pairs);
@@ -55,7 +55,7 @@ export class InstancePrice {
     return rowsMs < share * mixedMs ? this.tokenMs + rowsMs : rowsMs / share;
   }
 
-  /** Milliseconds of the prompt's rows behind `from` tokens, `count` of them. */
+  /** Milliseconds of the prompt's rows after `from` tokens, `count` of them. */
   ownMs(from: number, count: number): number {
     return this.promptMs(count, pairsOf(from, count));
   }
@@ -72,7 +72,7 @@ export class InstancePrice {
   }
 
   /**
-   * Gap between two tokens, in ms, for a sequence of `contextTokens` placed here now: beside the sequences that have not ended by `startMs`
+   * Gap between two tokens, in ms, for a sequence of `contextTokens` placed here now: with the sequences that have not ended by `startMs`
    * and those that will generate. `prompts`: whether prompt rows share the steps.
    */
   gapMs(contextTokens: number, prompts: boolean, startMs = 0): number {

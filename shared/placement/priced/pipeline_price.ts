@@ -2,7 +2,7 @@
  * When one long prompt is computed if two instances take its chunks by turns (shared/placement/pipeline.ts).
  *
  *   second   [chunk 0 ─────]        [chunk 2 ─────]         a step whose blocks are sent frame by frame
- *   last         [chunk 1 ─────]        [chunk 3 ─────]     a step behind arriving frames; its blocks are sent when it ends
+ *   last         [chunk 1 ─────]        [chunk 3 ─────]     a step after arriving frames; its blocks are sent when it ends
  *
  * A chunk overlaps the next one but for a frame and what has to be sent, and the one after that not at all.
  */
@@ -72,7 +72,7 @@ export function pipelinesOf(computed: readonly ComputedAlone[], terms: PipelineP
 }
 
 /**
- * Whether an instance may be one of a pipeline: nothing generates there, because steps behind arriving frames are computed only on an idle
+ * Whether an instance may be one of a pipeline: nothing generates there, because steps after arriving frames are computed only on an idle
  * device, and there is room.
  */
 function isAble({ price, to, cachedTokens }: ComputedAlone, { question, blockSize }: PipelinePriceTerms): boolean {

@@ -26,7 +26,7 @@ type ComputedPrompt = ComputedAlone & { readonly second?: PipelineSecond };
 /** One instance with the answer generated there. */
 interface GeneratedAnswer {
   readonly price: InstancePrice;
-  /** Milliseconds between two tokens while prompts are computed beside them, and while none is, with those that generate now. */
+  /** Milliseconds between two tokens while prompts are computed with them, and while none is, with those that generate now. */
   readonly slowMs: number;
   readonly fastMs: number;
   /** Price of what others lose by the answer: sequences that generate there, and prompts that wait. */
@@ -140,7 +140,7 @@ export class Pricing {
     return soonestMs + this.#lossMs(price, from);
   }
 
-  /** Time that others lose while the prompt's tokens behind `from` are computed on an instance. */
+  /** Time that others lose while the prompt's tokens after `from` are computed on an instance. */
   #lossMs(price: InstancePrice, from: number): number {
     const count = this.#question.numTokens - from;
     const numStreams = price.work.generating.sequences;
@@ -158,7 +158,7 @@ export class Pricing {
    */
   #withinLimit(computed: ComputedPrompt, mostAlone: number): ComputedPrompt | undefined {
     const { numTokens, numBlocks } = this.#question;
-    // The tail behind the full blocks is computed where the answer is generated, however long it is.
+    // The tail after the full blocks is computed where the answer is generated, however long it is.
     const least = Math.min(numTokens - mostAlone, numBlocks * this.#snapshot.blockSize);
     if (computed.cachedTokens >= least) return computed;
     const fetched = this.#compute(computed.price, least);
@@ -206,12 +206,12 @@ export class Pricing {
     };
   }
 
-  /** Returns how many tokens behind a first one at `startMs` come while prompts are computed beside them. */
+  /** Returns how many tokens after a first one at `startMs` come while prompts are computed with them. */
   #numSlow({ price, slowMs }: GeneratedAnswer, startMs: number): number {
     return Math.min(this.#question.outputTokens, Math.max(0, price.queueMs - startMs) / slowMs);
   }
 
-  /** Price of the answer behind a first token at `startMs`. */
+  /** Price of the answer after a first token at `startMs`. */
   #answerMs(answer: GeneratedAnswer, startMs: number): number {
     const numSlow = this.#numSlow(answer, startMs);
     const lengthMs = numSlow * answer.slowMs + (this.#question.outputTokens - numSlow) * answer.fastMs;

@@ -1,6 +1,6 @@
 /**
  * Sessions of two agents, sent as their clients send them: from the second turn on a request computes its new tokens and at most two
- * blocks beside them, whichever router of the cluster it goes through. Answers are those of the demo model; the texts of prompts are
+ * blocks besides them, whichever router of the cluster it goes through. Answers are those of the demo model; the texts of prompts are
  * our own: with others, even another path, the demo model answers otherwise, and some of its calls are cut off by max_tokens. Tools never run: their
  * results are made up. Budget: 60 s.
  */

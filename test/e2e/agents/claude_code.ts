@@ -95,7 +95,7 @@ export class ClaudeCode {
   }
 
   /**
-   * Adds what the user writes, behind the results of tools where there are some. The first message has reminders before it, of what
+   * Adds what the user writes, after the results of tools where there are some. The first message has reminders before it, of what
    * the project's instructions say.
    */
   say(words: string): void {
@@ -117,7 +117,7 @@ export class ClaudeCode {
     this.messages.push({ role: 'user', content: [skills, reminder(context), { type: 'text', text: words }] });
   }
 
-  /** Adds a reminder of the client behind the results of tools: as a block of its own, or in the text of the last result. */
+  /** Adds a reminder of the client after the results of tools: as a block of its own, or in the text of the last result. */
   remind(words: string, isOwnBlock: boolean): void {
     const last = this.messages.at(-1);
     if (!Array.isArray(last?.content)) return;

@@ -4,16 +4,19 @@ import type { RequestView } from '../../support/cluster.ts';
 
 /** Tokens of a KV block, the default of --block-size. */
 const BLOCK = 32;
-/** Tokens that a turn may compute beside its new ones: the last block of the answer before is not full, and the last of a prompt is computed. */
+/**
+ * Tokens that a turn may compute besides its new ones: the last block of the answer before is not full, and the last of a prompt is
+ * computed.
+ */
 const MAX_AGAIN = 2 * BLOCK;
 
 interface Cost {
   /** The answer's blocks or items, as JSON. */
   readonly answer: string;
   readonly request: RequestView;
-  /** Tokens behind the prompt and the answer of the turn before; negative when the client or the template left some out. */
+  /** Tokens after the prompt and the answer of the turn before; negative when the client or the template left some out. */
   readonly numNew: number;
-  /** Computed tokens beside the new ones. */
+  /** Computed tokens besides the new ones. */
   readonly again: number;
   /** Tokens that were computed because the template rewrote earlier text, as the router reports them. */
   readonly lost: number;

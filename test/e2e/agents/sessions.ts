@@ -4,7 +4,7 @@ import { Codex, type CodexOptions } from './codex.ts';
 import { PromptCosts } from './prompt_costs.ts';
 
 const NUM_TURNS = 12;
-/** Words of the last turn, behind the results of calls where there are some; the project's instructions answer them. */
+/** Words of the last turn, after the results of calls where there are some; the project's instructions answer them. */
 const LAST_WORDS = 'What is the code of locker 42?';
 const CODE = /9071/;
 
@@ -54,7 +54,7 @@ interface Plan<A, O> {
   readonly isOneTask?: boolean;
   /** Options of a turn, counted from 1. */
   readonly optionsOf: (turn: number) => O;
-  /** Adds words of the client itself behind the results of calls, which come for the `count`-th time. */
+  /** Adds words of the client itself after the results of calls, which come for the `count`-th time. */
   readonly addTo?: (agent: A, count: number) => void;
 }
 

@@ -1,4 +1,4 @@
-/** Abuses by one client, by name, each run beside a stream of another client; reports the worst gap of that stream. */
+/** Abuses by one client, by name, each run alongside a stream of another client; reports the worst gap of that stream. */
 import assert from 'node:assert/strict';
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
@@ -150,7 +150,7 @@ export const abuses: Readonly<Record<string, (cluster: Cluster) => Promise<void>
         return socket;
       }),
     );
-    // eslint-disable-next-line time/speed -- they stop reading for so long, the stream beside them goes on
+    // eslint-disable-next-line time/speed -- they stop reading for so long, the stream alongside them goes on
     await sleep(3_000);
     for (const socket of sockets) socket.destroy();
   },
@@ -180,7 +180,7 @@ export interface AbuseReport extends ControlReport {
   readonly loopLagMs: number;
 }
 
-/** Runs one beside a stream that lasts at least as long. */
+/** Runs one alongside a stream that lasts at least as long. */
 export async function runAbuse(cluster: Cluster, abuse: (cluster: Cluster) => Promise<void>): Promise<AbuseReport> {
   const control = fork(projectPath('dist/test/e2e/chaos/control.js'), [cluster.url]);
   try {

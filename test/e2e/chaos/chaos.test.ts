@@ -69,7 +69,7 @@ describe('one cluster', () => {
     assert(!cluster.errors.some((line) => line.includes('MaxListeners')), cluster.errors.join('\n'));
   });
 
-  test.each(sampleOf(Object.entries(abuses), 3))('beside %s a stream goes on', async (_name, abuse) => {
+  test.each(sampleOf(Object.entries(abuses), 3))('during %s a stream goes on', async (_name, abuse) => {
     const { error, numTokens } = await runAbuse(cluster, abuse);
     assert.equal(error, undefined);
     expect(numTokens).toBeGreaterThan(20);

@@ -1,5 +1,5 @@
 /**
- * The stream beside an abuse, in a process of its own: what the abuser's process does to itself is not the cluster's. Forked with the
+ * The stream alongside an abuse, in a process of its own: what the abuser's process does to itself is not the cluster's. Forked with the
  * cluster's URL; says `begun`, and when it is told to stop, what it saw.
  */
 /* eslint-disable time/speed -- `npm run chaos` measures; chaos.test.ts asks for no time */

@@ -52,7 +52,7 @@ export const damages: Readonly<Record<string, (folder: string, file: string, ran
     const handle = openSync(file, 'r+');
     const bytes = Buffer.alloc(64);
     for (let i = 0; i < bytes.length; i += 4) bytes.writeUInt32LE(random.u32(), i);
-    // Behind the magic number and the version, so that it still looks like an environment.
+    // After the magic number and the version, so that it still looks like an environment.
     writeSync(handle, bytes, 0, bytes.length, 32);
     writeSync(handle, bytes, 0, bytes.length, PAGE + 32);
     closeSync(handle);

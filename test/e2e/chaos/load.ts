@@ -23,7 +23,7 @@ export interface ChaosModel {
   readonly endToken: number;
   /** Lengths of prompts and answers are divided by it. */
   readonly shortness: number;
-  /** Options of `penstock up` beside those of every run. */
+  /** Options of `penstock up` besides those of every run. */
   readonly options: readonly string[];
   /** Time between two strikes, in ms: a larger model is loaded for longer. */
   readonly strikeEveryMs: number;

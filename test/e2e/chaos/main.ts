@@ -88,7 +88,7 @@ const programs: Record<string, () => Promise<void>> = {
         for (let i = 0; i < MAX_ABUSE_RUNS && (gapMs >= MAX_ABUSE_GAP_MS || lagMs >= MAX_LOOP_LAG_MS); i++) {
           const { worstGapMs, loopLagMs, error } = await runAbuse(cluster, abuse);
           print(
-            `abuse: ${name}: worst gap of the stream beside it ${worstGapMs.toFixed(0)} ms, event loop ${loopLagMs.toFixed(0)} ms`,
+            `abuse: ${name}: worst gap of the stream alongside it ${worstGapMs.toFixed(0)} ms, event loop ${loopLagMs.toFixed(0)} ms`,
           );
           expectThat(error === undefined, `${name}: the stream ended with ${error}`);
           gapMs = Math.min(gapMs, worstGapMs);

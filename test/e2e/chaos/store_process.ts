@@ -1,4 +1,4 @@
-/** A store, started beside a cluster that the test can kill. */
+/** A store, started alongside a cluster that the test can kill. */
 /* eslint-disable time/speed -- `npm run chaos` measures; chaos.test.ts asks for no time */
 import assert from 'node:assert/strict';
 import type { ChildProcess } from 'node:child_process';

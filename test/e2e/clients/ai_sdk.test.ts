@@ -234,7 +234,7 @@ describe('ai-compat', () => {
     };
     const { text, usage, finishReason } = await generateText(asked);
     const tokens = { prompt: endless.user, max_tokens: 6, ignore_eos: false };
-    // The provider puts a heading before the text, and one for the answer behind it.
+    // The provider puts a heading before the text, and one for the answer after it.
     const [plainly] = (await cluster.completion({ ...tokens, prompt: `user:\n${endless.user}\n\nassistant:\n` }))
       .choices;
     assert.deepEqual([text, finishReason, usage.outputTokens], [plainly?.text, 'length', 6]);

@@ -1,6 +1,6 @@
 /**
  * Anthropic's client against a cluster of real processes: creates, streams, counts, calls tools and thinks. What `/v1/messages` does
- * beside that is in test/e2e/messages.test.ts. Budget: 10 s.
+ * besides that is in test/e2e/messages.test.ts. Budget: 10 s.
  */
 import assert from 'node:assert/strict';
 import Anthropic from '@anthropic-ai/sdk';

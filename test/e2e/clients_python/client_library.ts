@@ -23,7 +23,7 @@ export const libraries: readonly ClientLibrary[] = [
   { name: 'guidellm', environment: 'guidellm', numChecks: 24 },
 ];
 
-/** Returns the path of a file beside this one in the sources: Python files are not built. */
+/** Returns the path of a file next to this one in the sources: Python files are not built. */
 export function checksPath(file: string): string {
   return projectPath(`test/e2e/clients_python/${file}`);
 }

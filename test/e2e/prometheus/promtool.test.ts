@@ -9,7 +9,7 @@ import { promtool } from './prometheus_server.ts';
 let cluster: Cluster;
 let port: number;
 beforeAll(async () => {
-  // The router's, and one for each instance behind it.
+  // The router's, and one for each instance.
   port = await freePortRow(3);
   cluster = await Cluster.up('--prefill', '0', '--metrics-bind', `127.0.0.1:${port}`);
   await cluster.completion({ prompt: 'Hello, my name is', max_tokens: 3 });

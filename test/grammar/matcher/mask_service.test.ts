@@ -1,4 +1,4 @@
-/** Masks from threads: beside the library alone, through crashes, hangs and refusals, within bounds. Real threads. Budget: 30 s. */
+/** Masks from threads: against the library alone, through crashes, hangs and refusals, within bounds. Real threads. Budget: 30 s. */
 import assert from 'node:assert/strict';
 import { copyFileSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -252,7 +252,7 @@ describe('threads', () => {
     assert.equal(await (await service.open(grammar('root ::= "a"'), [])).accept(97), true);
   });
 
-  test('are replaced when the library refuses a grammar; outputs beside it go on, and it is tried once', async () => {
+  test('are replaced when the library refuses a grammar; outputs next to it go on, and it is tried once', async () => {
     const threads = new WatchedThreads();
     const service = serve(threads, { maxThreads: 1 });
     const other = await service.open(grammar(LIST), tokensOf('["'));

@@ -1,4 +1,4 @@
-/** The bytes of every token, beside what the decoder makes of it. Vocabularies that people have. Budget: 20 s. */
+/** The bytes of every token, against what the decoder makes of it. Vocabularies that people have. Budget: 20 s. */
 import assert from 'node:assert/strict';
 import { describe, expect, test } from 'vitest';
 import { openLibrary } from '../../../shared/text/encoder/library.ts';

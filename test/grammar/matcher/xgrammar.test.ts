@@ -1,5 +1,5 @@
 /**
- * The library, contained: masks beside a naive check of every token, end tokens, and what remains after a failure. In the thread of
+ * The library, contained: masks against a naive check of every token, end tokens, and what remains after a failure. In the thread of
  * the test. Budget: 10 s.
  */
 import assert from 'node:assert/strict';

@@ -17,8 +17,8 @@ interface AttentionCase {
   readonly planes?: readonly number[];
   /** K is computed from V: so many values of a head are rotated, in pairs so far apart. The layer stores V alone. */
   readonly computed?: { readonly dim: number; readonly apart: number };
-  /** Layers behind the one whose K and V are read. */
-  readonly behind?: number;
+  /** Layers after the one whose K and V are read. */
+  readonly layersAfter?: number;
 }
 
 /** Positions of the rotary table of computed keys. */
@@ -37,7 +37,7 @@ function keyTables(kvDtype: KvDtype, headDim: number, dim: number): Record<'norm
 }
 
 export function attentionConformance(device: Conformance): void {
-  // Every third from there on has each kind of case: windows, caps, sinks, planes, wide heads, computed keys, layers behind.
+  // Every third from there on has each kind of case: windows, caps, sinks, planes, wide heads, computed keys, layers after.
   const { describe, test } = casesOf(device, 2);
   const { name, tolerance, sampled = 1 } = device;
   describe(`${name}: attention`, () => {
@@ -74,7 +74,7 @@ export function attentionConformance(device: Conformance): void {
       { rows: 40, start: 33, heads: 4, kvHeads: 2, headDim: 32, kvDtype: 'f16', computed: { dim: 32, apart: 16 } },
       { rows: 40, start: 33, heads: 4, kvHeads: 1, headDim: 32, kvDtype: 'f32', computed: { dim: 8, apart: 16 } },
       { rows: 3, start: 640, heads: 8, kvHeads: 1, headDim: 512, kvDtype: 'f16', computed: { dim: 128, apart: 256 } },
-      { rows: 1, start: 300, heads: 4, kvHeads: 2, headDim: 16, kvDtype: 'f16', window: 100, behind: 1 },
+      { rows: 1, start: 300, heads: 4, kvHeads: 2, headDim: 16, kvDtype: 'f16', window: 100, layersAfter: 1 },
       {
         rows: 40,
         start: 33,
@@ -83,15 +83,15 @@ export function attentionConformance(device: Conformance): void {
         headDim: 16,
         kvDtype: 'f32',
         computed: { dim: 8, apart: 8 },
-        behind: 1,
+        layersAfter: 1,
       },
     ] as readonly AttentionCase[];
     for (const [i, shape] of cases.entries()) {
       const { rows, start, heads, kvHeads, headDim, kvDtype, window = 0, cap = 0, sinks = 0 } = shape;
       const kvWidth = kvHeads * headDim;
-      const { computed, behind = 0, planes = computed ? [kvWidth] : [kvWidth, kvWidth] } = shape;
+      const { computed, layersAfter = 0, planes = computed ? [kvWidth] : [kvWidth, kvWidth] } = shape;
       if (i % sampled !== sampled - 1) continue;
-      const more = `${window ? `, window ${window}` : ''}${cap ? `, cap ${cap}` : ''}${sinks ? `, sinks up to ${sinks}` : ''}${shape.planes ? `, planes of ${planes.join(' and ')}` : ''}${computed ? `, keys computed with ${computed.dim} values rotated` : ''}${behind ? ', of the layer before' : ''}`;
+      const more = `${window ? `, window ${window}` : ''}${cap ? `, cap ${cap}` : ''}${sinks ? `, sinks up to ${sinks}` : ''}${shape.planes ? `, planes of ${planes.join(' and ')}` : ''}${computed ? `, keys computed with ${computed.dim} values rotated` : ''}${layersAfter ? ', of the layer before' : ''}`;
       test(`${rows} rows from ${start}, ${heads}/${kvHeads} heads of ${headDim}, ${kvDtype}, scattered blocks${more}`, async () => {
         const [width, layers, layer, scale] = [
           (heads + planes.length * kvHeads) * headDim,
@@ -108,12 +108,21 @@ export function attentionConformance(device: Conformance): void {
           {
             operations: [
               {
-                ...{ kind: 'attention', qkv: 'qkv', out: 'out', layer: layer + behind, scale, heads, kvHeads, headDim },
+                ...{
+                  kind: 'attention',
+                  qkv: 'qkv',
+                  out: 'out',
+                  layer: layer + layersAfter,
+                  scale,
+                  heads,
+                  kvHeads,
+                  headDim,
+                },
                 ...(window ? { window } : {}),
                 ...(cap ? { cap } : {}),
                 ...(sinks ? { sinks: 'sinks' } : {}),
                 ...(computed ? { keyNorm: 'norm', keyRope: 'table' } : {}),
-                ...(behind ? { kvLayer: layer } : {}),
+                ...(layersAfter ? { kvLayer: layer } : {}),
               },
             ],
             buffers: { qkv: { rows: 'rows', width }, out: { rows: 'rows', width: heads * headDim } },
@@ -123,7 +132,7 @@ export function attentionConformance(device: Conformance): void {
                 ? { norm: { outputs: headDim, inner: 1, parts: [{ tensor: 'norm', outputs: headDim }] } }
                 : {}),
             },
-            kv: Array.from({ length: layers + behind }, (_, i) => ({ planes: i < layers ? planes : [] })),
+            kv: Array.from({ length: layers + layersAfter }, (_, i) => ({ planes: i < layers ? planes : [] })),
             rope: rope ?? {},
           },
           { norm, sinks: sinkOf },

@@ -35,7 +35,7 @@ export function copyBlocksConformance(device: Conformance): void {
       );
       const before = await contents();
       await executable.write('qkv', noise(40 * width));
-      // The copies are behind the step although it has not returned.
+      // The copies are after the step although it has not returned.
       const step = executable.run([{ tokens: new Array<number>(40).fill(0), start: 0, blockTable: [7, 2] }]);
       executable.copyBlocks([7, 2, 7, 20, 7], [9, 3, 30, 11, 0]);
       await step;

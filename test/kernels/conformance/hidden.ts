@@ -1,4 +1,4 @@
-/** Hidden states: rows of a step that come back whole, beside samples and without. */
+/** Hidden states: rows of a step that come back whole, with samples and without. */
 import assert from 'node:assert/strict';
 import type { Executable, SampleRequest, Segment } from '../../../kernels/device.ts';
 import { casesOf, close, loaded, noise, options, type Conformance } from './suite.ts';
@@ -81,7 +81,7 @@ export function hiddenConformance(device: Conformance): void {
       await executable.close();
     });
 
-    test('they come back beside samples of one row and of several, and steps that want none are as before', async () => {
+    test('they come back with samples of one row and of several, and steps that want none are as before', async () => {
       const executable = await load();
       const x = noise(6 * WIDTH);
       await executable.write('x', x);
@@ -105,7 +105,7 @@ export function hiddenConformance(device: Conformance): void {
       await executable.close();
     });
 
-    test('E2: a row has the same bits alone, and beside others', async () => {
+    test('E2: a row has the same bits alone, and with others', async () => {
       const executable = await load();
       const x = noise(40 * WIDTH);
       await executable.write('x', x);

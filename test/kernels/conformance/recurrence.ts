@@ -1,6 +1,6 @@
 /**
  * Recurrent operations: the causal convolution, the delta rule and the gated norm against their equations in f64, over several segments
- * with states that they begin with and save; and their bits, which depend neither on cuts nor on what is beside them (E2).
+ * with states that they begin with and save; and their bits, which depend neither on cuts nor on what is next to them (E2).
  */
 import type { Executable } from '../../../kernels/device.ts';
 import type { OperationOf, Program } from '../../../kernels/program.ts';
@@ -151,7 +151,7 @@ function convolutionCases(device: Conformance): void {
   ] as const) {
     test(`${name}: causal_conv of ${channels} channels over ${taps} rows is the equation, from and into slots`, async () => {
       const shape = { channels, taps, isActivated, hasBias };
-      // Other values lie behind the channels.
+      // Other values lie after the channels.
       const width = channels + 12;
       const [weight, bias] = [noise(channels * taps), noise(channels)];
       const executable = await load(device, convolutionProgram(shape, width), { w: weight, b: bias });
@@ -198,7 +198,7 @@ function gateCases(device: Conformance): void {
     [2, 516, true, true],
     [3, 128, true, false],
   ] as const) {
-    test(`${name}: gated_norm of ${spans} spans of ${width}, gate ${isGateFirst ? 'before' : 'behind'} the norm`, async () => {
+    test(`${name}: gated_norm of ${spans} spans of ${width}, gate ${isGateFirst ? 'before' : 'after'} the norm`, async () => {
       const [rows, first] = [5, 8];
       const all = spans * width;
       const gateWidth = first + all;
@@ -240,7 +240,7 @@ function gateCases(device: Conformance): void {
         [7, 70, 0],
       ] as const) {
         const gateWidth = first + (isPerRow ? 1 : width);
-        // x has values behind those that are gated.
+        // x has values after those that are gated.
         const [x, gate] = [noise(rows * (width + 3)), noise(rows * gateWidth)];
         const executable = await loaded(device, {
           operations: [{ kind: 'sigmoid_mul', x: 'x', width, gate: 'gate', first, isPerRow }],

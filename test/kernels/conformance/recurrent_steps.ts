@@ -75,7 +75,7 @@ export interface Reference {
   readonly step: (row: Float32Array, state: number[]) => number[];
 }
 
-/** The outputs of a step in f64, and what the slots hold behind it. */
+/** The outputs of a step in f64, and what the slots hold after it. */
 function expectedOf(
   { width, step, stateValues, unused }: Reference,
   x: Float32Array,
@@ -129,7 +129,7 @@ export async function compare(
   });
 }
 
-/** Cuts of 40 rows, and whether other rows are beside them: the same bits (E2). */
+/** Cuts of 40 rows, and whether other rows are next to them: the same bits (E2). */
 const CUTS: readonly { readonly chunk: number; readonly hasOthers: boolean }[] = [
   { chunk: 40, hasOthers: false },
   { chunk: 1, hasOthers: false },
@@ -162,13 +162,13 @@ async function bitsOfCuts(
         ]
       : [];
     const parts = [...others, own];
-    const beside = rowsOf(others);
+    const numOthers = rowsOf(others);
     await write(
-      Float32Array.from([...noise(beside * width), ...rows.subarray(start * width, (start + count) * width)]),
+      Float32Array.from([...noise(numOthers * width), ...rows.subarray(start * width, (start + count) * width)]),
     );
     await executable.run(segmentsOf(parts));
-    const out = await executable.read('out', beside + count);
-    outs.push(Buffer.from(out.slice(beside * outWidth).buffer));
+    const out = await executable.read('out', numOthers + count);
+    outs.push(Buffer.from(out.slice(numOthers * outWidth).buffer));
   }
   const [state] = await states(executable, stateValues);
   return Buffer.concat([...outs, Buffer.from(state!.slice(unused).buffer)]);
@@ -185,6 +185,6 @@ export async function assertSameCuts(
   for (const cut of CUTS) {
     const bits = await bitsOfCuts(executable, reference, rows, first, cut, write);
     expected ??= bits;
-    assert(bits.equals(expected), `chunks of ${cut.chunk}, ${cut.hasOthers ? 'others beside them' : 'alone'}`);
+    assert(bits.equals(expected), `chunks of ${cut.chunk}, ${cut.hasOthers ? 'others next to them' : 'alone'}`);
   }
 }

@@ -1,4 +1,4 @@
-/** The tree of cached prefixes as an icicle, with the run that is looked at beside it. */
+/** The tree of cached prefixes as an icicle, with the run that is looked at next to it. */
 import { signal, useSignal } from '@preact/signals';
 import type { VNode } from 'preact';
 import { useEffect, useMemo, useRef } from 'preact/hooks';

@@ -96,7 +96,7 @@ class Chat {
 
   async #run(messages: ChatMessage[], answer: Signal<Answer>, aborted: AbortSignal): Promise<void> {
     const { model, temperature, maxTokens, salt } = this.settings.peek();
-    // The look-up comes before the request, behind which all of the prompt is held.
+    // The look-up comes before the request, after which all of the prompt is held.
     const lookup = await askJson<LookupBody>('api/lookup', {
       ...lookupOfChat(messages, model, salt),
       signal: aborted,
@@ -143,7 +143,7 @@ function idIn(headers: Headers): string | undefined {
   }
 }
 
-/** Reads what the router knows of the request, which ends a moment behind its last token. */
+/** Reads what the router knows of the request, which ends a moment after its last token. */
 async function readRequest(answer: Signal<Answer>): Promise<void> {
   const { id } = answer.peek();
   if (id === undefined) return;

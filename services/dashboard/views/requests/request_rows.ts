@@ -20,7 +20,7 @@ export interface ListState {
   readonly asOf: number | undefined;
   /** Requests that the router keeps, those that do not pass the filter included. */
   readonly kept: number | undefined;
-  /** Cursor of the next page; null behind the last one. */
+  /** Cursor of the next page; null after the last one. */
   readonly next: string | null;
 }
 
@@ -48,7 +48,7 @@ export class RequestRows {
     return this.#state;
   }
 
-  /** Asks for the first page, or for the one behind the last row. */
+  /** Asks for the first page, or for the one after the last row. */
   async loadMore(): Promise<void> {
     this.#state.value = { ...this.#state.peek(), isLoading: true, error: undefined };
     try {

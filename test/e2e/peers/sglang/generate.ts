@@ -80,7 +80,7 @@ async function whole(api: Api, form: Form): Promise<void> {
     }
     assert(logprobs);
     assert.equal(logprobs.tokens.join(''), text);
-    // A token that is not among the best ones stands beside them.
+    // A token that is not among the best ones stands next to them.
     const { length } = Object.keys(logprobs.top_logprobs[1] ?? {});
     assert(length === form.numLogprobs || (form.isEchoing && length === form.numLogprobs + 1), `${length}`);
     if (form.isEchoing) assert.equal(logprobs.token_logprobs[0], null);

@@ -201,7 +201,7 @@ export function lengths(suite: PeerSuite, api: Api): void {
     check('at_limit', async () => {
       // The template's own tokens take it over the limit.
       const count = async (words: number): Promise<number> => (await api.tokens('water '.repeat(words))).length;
-      // A word is a token, beside a few of the first one.
+      // A word is a token, besides a few of the first one.
       const words = CONTEXT - 1 - ((await count(10)) - 10);
       assert.equal(await count(words), CONTEXT - 1);
       const { error } = await api.refused(CHAT, water(words));

@@ -63,7 +63,7 @@ function logprobs(check: Check, api: Api): void {
         assert(one?.[String(ids[i + 1])], `token ${i + 1} is among its alternatives`);
         assert(Object.keys(one).length >= Math.max(1, numTop) && Object.keys(one).length <= numTop + 1);
       }
-      assert(!Object.hasOwn(choices[0]!, 'prompt_logprobs'), 'they stand beside the choices');
+      assert(!Object.hasOwn(choices[0]!, 'prompt_logprobs'), 'they stand next to the choices');
     });
   }
   check('prompt_logprobs None', async () => {
