@@ -94,7 +94,7 @@ export class RecurrentStates {
     }
     const points = new Set(numCached > numHits ? [numCached] : []);
     this.#held.set(sequence, {
-      ...{ own, current: from, isCurrentSaved: from !== undefined, behind: undefined, points, lastSaved: numHits },
+      ...{ own, current: from, isCurrentSaved: from !== undefined, rolling: undefined, points, lastSaved: numHits },
       ...{ spare, kept: [], hasEnded: false },
     });
     return true;
@@ -145,7 +145,7 @@ export class RecurrentStates {
     const read = held.isCurrentSaved ? from : undefined;
     const saves: SavedState[] = [];
     const writes: { rows: number; slot: number }[] = [];
-    let behind = 0;
+    let rolling = 0;
     let current: { readonly slot: number; readonly isSaved: boolean } | undefined;
     const lastBlocks = Math.floor(end / blockSize);
     for (let blocks = Math.floor(start / blockSize) + 1; blocks <= lastBlocks; blocks++) {
@@ -156,17 +156,17 @@ export class RecurrentStates {
         held.lastSaved = blocks;
         writes.push({ rows, slot });
         if (rows === count) current = { slot, isSaved: true };
-      } else if (blocks === lastBlocks && this.#isBehind(sequence, held, blocks)) {
-        behind = blocks;
-        writes.push({ rows, slot: held.behind!.slot });
-        if (rows === count) current = { slot: held.behind!.slot, isSaved: false };
+      } else if (blocks === lastBlocks && this.#isRolling(sequence, held, blocks)) {
+        rolling = blocks;
+        writes.push({ rows, slot: held.rolling!.slot });
+        if (rows === count) current = { slot: held.rolling!.slot, isSaved: false };
       }
     }
     if (!current) writes.push({ rows: count, slot: held.own });
     else if (current.isSaved) this.pool.reference(current.slot);
     held.current = current?.slot ?? held.own;
     held.isCurrentSaved = current?.isSaved ?? false;
-    return { segment: { from, saves: writes }, saves, read, behind };
+    return { segment: { from, saves: writes }, saves, read, rolling };
   }
 
   #isPoint(sequence: Sequence, { points }: HeldStates, blocks: number): boolean {
@@ -187,24 +187,24 @@ export class RecurrentStates {
    * Whether the state at the end of `blocks` blocks goes to the answer's rolling slot. Takes a slot at the first call; false when none is
    * free.
    */
-  #isBehind(sequence: Sequence, held: HeldStates, blocks: number): boolean {
+  #isRolling(sequence: Sequence, held: HeldStates, blocks: number): boolean {
     if (!this.#points.isInAnswer(sequence, blocks)) return false;
-    const slot = held.behind?.slot ?? this.pool.grow();
+    const slot = held.rolling?.slot ?? this.pool.grow();
     if (slot === undefined) return false;
-    if (held.behind) [held.behind.blocks, held.behind.isWritten] = [blocks, false];
-    else held.behind = { slot, blocks, isWritten: false };
+    if (held.rolling) [held.rolling.blocks, held.rolling.isWritten] = [blocks, false];
+    else held.rolling = { slot, blocks, isWritten: false };
     return true;
   }
 
   /** Names the states that a step has saved for a sequence that goes on; the blocks before them are named already. */
-  complete(sequence: Sequence, { saves, read, behind }: SegmentStates): void {
+  complete(sequence: Sequence, { saves, read, rolling }: SegmentStates): void {
     for (const save of saves) {
       this.#seal(sequence, save, 'computed');
       this.pool.release([save.slot]);
     }
     if (read !== undefined) this.pool.release([read]);
     const held = this.#held.get(sequence);
-    if (held?.behind && behind > 0 && held.behind.blocks === behind) held.behind.isWritten = true;
+    if (held?.rolling && rolling > 0 && held.rolling.blocks === rolling) held.rolling.isWritten = true;
   }
 
   /** Releases what a step of an ended sequence saved, without naming it. */
@@ -282,22 +282,22 @@ export class RecurrentStates {
   }
 
   /** Names the state in the rolling slot, so that it can be hit. Does nothing until the step that writes it has returned. */
-  saveBehind(sequence: Sequence): void {
+  saveRolling(sequence: Sequence): void {
     const held = this.#held.get(sequence);
-    const behind = held?.behind;
-    if (!held || !behind?.isWritten || sequence.chain.hashes.length < behind.blocks) return;
-    const tokens = (behind.blocks - held.lastSaved) * this.#options.blockSize;
-    this.#seal(sequence, { slot: behind.slot, blocks: behind.blocks, tokens }, 'computed');
-    held.behind = undefined;
-    held.lastSaved = behind.blocks;
-    held.kept.push(behind.slot);
+    const rolling = held?.rolling;
+    if (!held || !rolling?.isWritten || sequence.chain.hashes.length < rolling.blocks) return;
+    const tokens = (rolling.blocks - held.lastSaved) * this.#options.blockSize;
+    this.#seal(sequence, { slot: rolling.slot, blocks: rolling.blocks, tokens }, 'computed');
+    held.rolling = undefined;
+    held.lastSaved = rolling.blocks;
+    held.kept.push(rolling.slot);
   }
 
   /** Ends a sequence, or takes its slots from one that is preempted: at once, or when no step touches them any more. */
   end(sequence: Sequence, isTouching: boolean): void {
     const held = this.#held.get(sequence);
     if (!held) return;
-    this.saveBehind(sequence);
+    this.saveRolling(sequence);
     held.hasEnded = true;
     if (!isTouching) this.#forget(sequence);
   }
@@ -307,7 +307,7 @@ export class RecurrentStates {
     this.#held.delete(sequence);
     this.#releaseCurrent(held);
     this.#releaseSpare(held);
-    this.pool.release([held.own, ...(held.behind ? [held.behind.slot] : []), ...held.kept]);
+    this.pool.release([held.own, ...(held.rolling ? [held.rolling.slot] : []), ...held.kept]);
   }
 
   #releaseSpare(held: HeldStates): void {

@@ -345,7 +345,7 @@ export class Scheduler {
     const hashes = sequence.chain.hashes.slice(0, sequence.restorableBlocks);
     const states = this.#states;
     if (!states) return hashes;
-    states.saveBehind(sequence);
+    states.saveRolling(sequence);
     const kept = hashes.slice(0, states.heldAt(hashes, hashes.length));
     const last = kept.at(-1);
     return last ? [...kept, { ...stateHashOf(last), anchor: last.anchor }] : [];

@@ -15,7 +15,7 @@ export interface SegmentStates {
   /** Saved state that the segment begins with, referenced until the step has returned. */
   readonly read: number | undefined;
   /** Number of blocks at whose end this segment writes the answer's rolling state; 0: it writes none. */
-  readonly behind: number;
+  readonly rolling: number;
 }
 
 /** Slots of one sequence, each referenced once unless noted. */
@@ -29,7 +29,7 @@ export interface HeldStates {
    * Rolling slot for the state at the last full block of the answer: the slot, the number of blocks before that state, and whether the step
    * that writes it has returned.
    */
-  behind: { readonly slot: number; blocks: number; isWritten: boolean } | undefined;
+  rolling: { readonly slot: number; blocks: number; isWritten: boolean } | undefined;
   /** Blocks at whose end a state is wanted besides the usual points. */
   readonly points: Set<number>;
   /** Number of blocks before the last saved state. */

@@ -33,7 +33,7 @@ export interface LayerShape {
   /** How the layer comes by K and V, where it differs from a product for each. */
   readonly kv?: KvSource;
   /** A mixture that reads the same rows as the MLP, and is added to it. */
-  readonly mixtureBeside?: { readonly inner: number; readonly experts: Experts };
+  readonly parallelMixture?: { readonly inner: number; readonly experts: Experts };
   /** Whether the residual stream is multiplied by a scalar of the checkpoint at the end of the layer. */
   readonly hasScalar?: boolean;
   /** Latent attention instead of q, k and v; `headDim` is then that of the rotated key, and biases are those of its first products. */

@@ -74,9 +74,9 @@ test('the last layers of the smaller models read the KV of the last layer of the
 
 test('a mixture lies next to every MLP, with widths of its own', () => {
   const { layers } = shapeOf(folderWith(configOf('gemma4-moe')));
-  for (const { inner, experts, mixtureBeside } of layers) {
+  for (const { inner, experts, parallelMixture } of layers) {
     assert.deepEqual([inner, experts], [96, null]);
-    assert.deepEqual(mixtureBeside, { inner: 32, experts: { count: 8, perToken: 3, isNormalised: true } });
+    assert.deepEqual(parallelMixture, { inner: 32, experts: { count: 8, perToken: 3, isNormalised: true } });
   }
 });
 

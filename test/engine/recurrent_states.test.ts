@@ -192,7 +192,7 @@ class Runner {
   }
 
   preempt(sequence: Sequence): void {
-    this.states.saveBehind(sequence);
+    this.states.saveRolling(sequence);
     this.states.end(sequence, false);
     sequence.preempt(false);
   }
@@ -340,7 +340,7 @@ test('a preempted sequence begins again after its last full block', () => {
   expect(runner.admit(sequence)).toBe(4);
   // A state that was saved before it goes on is read by its next step, and written no more.
   runner.compute(sequence, 30);
-  runner.states.saveBehind(sequence);
+  runner.states.saveRolling(sequence);
   while (sequence.cursor.submitted < 30) runner.compute(sequence, 1);
   runner.end(sequence);
   expect(runner.savedOf(sequence)).toEqual([2, 4, 7]);

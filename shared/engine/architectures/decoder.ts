@@ -33,7 +33,7 @@ export function decoderProgram(shape: ModelShape, numPositions: number, tensors:
     const recurrent = emitRecurrence(program, layer, i);
     kv.push(recurrent ? { planes: [] } : emitMixer(program, layer, i));
     state.push(recurrent ?? { planes: [] });
-    if (layer.mixtureBeside) emitMlpAndMixture(program, layer, layer.mixtureBeside, i);
+    if (layer.parallelMixture) emitMlpAndMixture(program, layer, layer.parallelMixture, i);
     else if (layer.experts) emitMixture(program, layer, layer.experts, i);
     else emitMlp(program, layer, i);
     emitLayerInput(program, layer, i);

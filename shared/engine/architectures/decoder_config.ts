@@ -63,7 +63,7 @@ export interface DecoderTraits {
   ) => Partial<
     Pick<
       LayerShape,
-      'kvHeads' | 'headDim' | 'inner' | 'kv' | 'hasScalar' | 'delta' | 'convolution' | 'stateSpace' | 'mixtureBeside'
+      'kvHeads' | 'headDim' | 'inner' | 'kv' | 'hasScalar' | 'delta' | 'convolution' | 'stateSpace' | 'parallelMixture'
     >
   >;
   /** Tokens that layer i sees; 0: all. */

@@ -81,14 +81,14 @@ function kvSources(config: ModelConfig, raw: Raw, isWindowed: readonly boolean[]
   });
 }
 
-/** The mixture beside every layer's MLP. @throws ModelError when the configuration does not say how large it is */
-function mixtureOf(config: ModelConfig, raw: Raw): Pick<LayerShape, 'mixtureBeside'> {
+/** The mixture next to every layer's MLP. @throws ModelError when the configuration does not say how large it is */
+function mixtureOf(config: ModelConfig, raw: Raw): Pick<LayerShape, 'parallelMixture'> {
   if (!raw.enable_moe_block) return {};
   const { num_experts: count, top_k_experts: perToken, moe_intermediate_size: inner } = raw;
   if (!count || !perToken || !inner)
     return refuse(config, 'enable_moe_block without num_experts, top_k_experts and moe_intermediate_size');
   if (perToken > count) refuse(config, `${perToken} of ${count} experts for each token`);
-  return { mixtureBeside: { inner, experts: { count, perToken, isNormalised: true } } };
+  return { parallelMixture: { inner, experts: { count, perToken, isNormalised: true } } };
 }
 
 function layerInputsOf(raw: Raw): Pick<ModelShape, 'layerInputs'> {

@@ -10,7 +10,7 @@ import type { TensorRows } from '../../../kernels/program.ts';
 import type { LayerShape } from '../../model/model_shape.ts';
 import { gateOf, matrix, modulesOf, type ProgramParts } from './program_parts.ts';
 
-type Mixture = NonNullable<LayerShape['mixtureBeside']>;
+type Mixture = NonNullable<LayerShape['parallelMixture']>;
 
 /** Emits both branches of layer `index`, and the norms of their sum. */
 export function emitMlpAndMixture(program: ProgramParts, layer: LayerShape, mixture: Mixture, index: number): void {
