@@ -24,7 +24,7 @@ export function compute_keys(
   const apart: usize = (params.pairDistance as usize) << 2;
   let cos = params.cos + (position as usize) * angleBytes;
   let sin = params.sin + (position as usize) * angleBytes;
-  // A vector of a token begins (d << shift) bytes behind its first one, d bytes into the head.
+  // A vector of a token begins (d << shift) bytes after its first one, d bytes into the head.
   const shift: usize = together == 2 ? 1 : 0;
   for (let t: u32 = 0; t < numTokens; t++) {
     const within = t & (together - 1);

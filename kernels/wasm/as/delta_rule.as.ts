@@ -37,7 +37,7 @@ export function delta_inputs(params: DeltaRuleParams, start: u32, end: u32): voi
 
 /**
  * Prepares {@link delta_rule} for a state space, rows [start, end): step = softplus(value + dtBias) of each head, between leastStep and
- * mostStep, in place of the value, and decay = e^(-e^aLog · step) behind them.
+ * mostStep, in place of the value, and decay = e^(-e^aLog · step) after them.
  */
 export function space_steps(params: DeltaRuleParams, start: u32, end: u32): void {
   const width = (params.valueHeads as usize) << 2;
@@ -160,7 +160,7 @@ function load_columns(
   table: usize,
   tableEnd: usize,
 ): void {
-  // The row of values behind the table has zeros there as well.
+  // The row of values after the table has zeros there as well.
   if (segment.from < 0 || bytes < TILE_BYTES) memory.fill(table, 0, tableEnd + TILE_BYTES - table);
   if (segment.from < 0) return;
   let from = plane + (segment.from as usize) * params.slotBytes;

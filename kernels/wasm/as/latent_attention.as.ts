@@ -5,7 +5,7 @@
  *   A block is unpacked once, to f32, and serves the queries of a task: some rows of one sequence times some heads, four at a time, one
  *   in each lane of the scores. The order of sums is that of attention.as.ts: a score in four lanes along the key, then (0 + 1) +
  *   (2 + 3); blocks ascending with one rescaling per block; spans of SPAN tokens merged in order. So a row's result depends neither on the rows
- *   and heads beside it nor on the threads (E2).
+ *   and heads next to it nor on the threads (E2).
  *
  *   partial result   of one span for one query: [rank] f32 not yet divided by the sum, then running max and sum, 8 bytes unused
  *   scratch  scores [block_size + 4][4] f32, a spare partial result, [block_size][rank + rotary] f32: a block's tokens,

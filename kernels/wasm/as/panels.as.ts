@@ -68,7 +68,7 @@ export function panel_bytes(format: u32, inner: u32): usize {
 export const ROW_BLOCK: u32 = 96;
 /** Offset in scratch of a write-only cache line, which `touch` (simd.as.ts) writes to. Sums [ROW_BLOCK][8] f32 lie before it. */
 export const SINK: usize = (ROW_BLOCK as usize) << 5;
-/** Offset in a product's scratch behind the sums and the write-only cache line, where data of the particular product begins. */
+/** Offset in a product's scratch after the sums and the write-only cache line, where data of the particular product begins. */
 export const AFTER_SUMS: usize = SINK + 64;
 /** Up to this many rows, as in decode, weights come from memory; with more, mostly from cache. */
 export const FEW_ROWS: u32 = 12;

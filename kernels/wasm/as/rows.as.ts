@@ -2,7 +2,7 @@
  * Kernels that compute each row by itself: rms_norm, qk_norm, rope_store, soft_cap, gather. Threads split rows.
  *
  * Strides are bytes; row strides are multiples of 32, so vector tails may run into the padding of a row. Pure functions on raw
- * pointers, as in linear_float.as.ts. `params` has the values that are known at load; the arguments behind it vary per step and
+ * pointers, as in linear_float.as.ts. `params` has the values that are known at load; the arguments after it vary per step and
  * thread.
  */
 import { cap_scores, multiply, sum4, to_f16 } from './simd.as';

@@ -10,7 +10,7 @@ export const HEAVY: u32 = (1 as u32) << 21;
 /** Weights within 21 powers of two of the highest, 2^31: the second bound, for a top_k beyond the number of {@link HEAVY} ones. */
 export const LESS_HEAVY: u32 = (1 as u32) << 10;
 
-/** Writes the weights of at least `least` to `out`, in order of id, and a vector of zeros behind them. Returns their number. */
+/** Writes the weights of at least `least` to `out`, in order of id, and a vector of zeros after them. Returns their number. */
 export function heavy_ones(weights: usize, vocab: u32, out: usize, least: u32): u32 {
   const heavy4 = i32x4.splat(least);
   let to = out;

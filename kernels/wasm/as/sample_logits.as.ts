@@ -1,6 +1,6 @@
 /**
  * Computes weights from logits, as sampling.ts defines them: fixed-point logits with bias, penalties and mask, then powers of two.
- * Four tokens are computed at a time; rows end in whole vectors, and lanes behind the last token are read but ignored.
+ * Four tokens are computed at a time; rows end in whole vectors, and lanes after the last token are read but ignored.
  */
 
 /** The sampled token where nothing can be sampled. */
@@ -65,7 +65,7 @@ export function highest_order(logits: usize, vocab: u32, parts: usize): i32 {
     let highest4 = i32x4.splat(i32.MIN_VALUE);
     for (let id = first; id < last; id += 4) {
       let bits = v128.load(logits + ((id as usize) << 2));
-      // Lanes behind the last token are no logits: -Infinity replaces them.
+      // Lanes after the last token are no logits: -Infinity replaces them.
       if (id + 4 > vocab) bits = v128.bitselect(bits, i32x4.splat(MINUS_INFINITY as i32), tokens_4(id, vocab));
       nan4 = v128.or(nan4, i32x4.gt_s(v128.and(bits, magnitude), infinity));
       highest4 = i32x4.max_s(highest4, v128.xor(bits, v128.and(i32x4.shr_s(bits, 31), magnitude)));
@@ -153,7 +153,7 @@ function highest_of(fixedLogits: v128): i32 {
 
 /**
  * Stores fixed-point logits with bias, penalties and mask applied, and the highest of each {@link PART} tokens in `parts`. Returns the
- * highest of all. Lanes behind the last token become FORBIDDEN.
+ * highest of all. Lanes after the last token become FORBIDDEN.
  */
 export function adjust(logits: usize, vocab: u32, slot: SamplerSlot, fixedLogits: usize, parts: usize): i32 {
   const bias = slot.bias;
@@ -308,7 +308,7 @@ export function weigh(
   const half2 = i64x2.splat(32768);
   for (let id: u32 = 0; id < vocab; id += 4) {
     const at = (id as usize) << 2;
-    // Rows end in whole vectors; lanes behind the last id are masked below.
+    // Rows end in whole vectors; lanes after the last id are masked below.
     const fixedLogits4 = logits != 0 ? fixed_logits_of_4(v128.load(logits + at)) : v128.load(fixedLogits + at);
     const below = i32x4.sub(highest4, fixedLogits4);
     const is_left = v128.andnot(i32x4.lt_u(below, cutoff4), i32x4.eq(fixedLogits4, forbidden4));
