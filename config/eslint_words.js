@@ -1,8 +1,7 @@
 /**
  * The rules of language, read from words.json: no identifier or file has a name that gave way to the field's, no comment begins with a
- * word that leaves its subject out, and every exported declaration of the package, with each method of an exported interface, has a doc
- * comment. Used by eslint_sizes.config.js,
- * whose parser reads AssemblyScript too.
+ * word that leaves its subject out, no text has a phrase that gave way, and every exported declaration of the package, with each method of an
+ * exported interface, has a doc comment. Used by eslint_sizes.config.js, whose parser reads AssemblyScript too.
  */
 import { readFileSync } from 'node:fs';
 import { basename, relative, sep } from 'node:path';
@@ -11,7 +10,7 @@ import { fileURLToPath } from 'node:url';
 const root = fileURLToPath(new URL('..', import.meta.url));
 /** The lists of words.json. */
 export const gone = JSON.parse(readFileSync(new URL('words.json', import.meta.url), 'utf8'));
-const { openings, identifiers, parts, files, exceptions } = gone;
+const { openings, phrases, identifiers, parts, files, exceptions } = gone;
 
 /** The words that a file may use all the same. */
 function allowedIn(path) {
@@ -54,6 +53,23 @@ export function sentenceOf(comment) {
 export function badOpening(sentence) {
   const first = /^[A-Za-z]+/.exec(sentence)?.[0];
   return openings.includes(first) ? first : undefined;
+}
+
+/** The space between two words of a text, which may be a line end of a comment. */
+const GAP = String.raw`\s+(?:(?:\*|//|#)\s+)?`;
+const patterns = Object.entries(phrases).map(([word, { pattern, say }]) => ({
+  ...{ word, say },
+  pattern: new RegExp(String.raw`\b(?:${pattern.replaceAll(' ', GAP)})(?!\w)`, 'gi'),
+}));
+
+/** @returns the phrases of a text that gave way: what stands there, from which character on, and what to say instead. */
+export function badPhrases(text, path) {
+  const allowed = allowedIn(path);
+  return patterns
+    .filter(({ word }) => !allowed.has(word))
+    .flatMap(({ pattern, say }) =>
+      [...text.matchAll(pattern)].map((match) => ({ found: match[0], index: match.index, say })),
+    );
 }
 
 const pathOf = (context) => relative(root, context.filename).split(sep).join('/');
@@ -103,6 +119,19 @@ const sentences = {
   },
 };
 
+const texts = {
+  meta: { type: 'suggestion', messages: { gone: '"{{found}}" gave way (config/words.json): say {{say}}' } },
+  create(context) {
+    const { sourceCode } = context;
+    return {
+      Program() {
+        for (const { found, index, say } of badPhrases(sourceCode.text, pathOf(context)))
+          context.report({ loc: sourceCode.getLocFromIndex(index), messageId: 'gone', data: { found, say } });
+      },
+    };
+  },
+};
+
 /** The interface whose methods are kernels: each kernel has its comment in wasm/as. */
 const KERNELS = 'kernels/wasm/kernel_exports.ts';
 
@@ -138,4 +167,4 @@ const documented = {
   },
 };
 
-export const words = { rules: { gone: goneWords, sentences, documented } };
+export const words = { rules: { gone: goneWords, sentences, texts, documented } };
