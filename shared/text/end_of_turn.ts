@@ -24,8 +24,8 @@ export function endOfTurn<T extends { readonly content: string }>(
 ): T | undefined {
   const longestFirst = [...tokens].sort((one, other) => other.content.length - one.content.length);
   for (const chat of CHATS) {
-    const behind = behindAnswer(chat, render);
-    const found = longestFirst.find(({ content }) => behind.startsWith(content));
+    const after = afterAnswer(chat, render);
+    const found = longestFirst.find(({ content }) => after.startsWith(content));
     if (found) return found;
   }
   return undefined;
@@ -35,7 +35,7 @@ export function endOfTurn<T extends { readonly content: string }>(
  * Returns the text between an answer and the next turn, without leading white space; empty when nothing is there or the template
  * refuses the chat.
  */
-function behindAnswer(chat: Messages, render: (messages: Messages) => string): string {
+function afterAnswer(chat: Messages, render: (messages: Messages) => string): string {
   let text: string;
   try {
     text = render(chat);
@@ -45,10 +45,10 @@ function behindAnswer(chat: Messages, render: (messages: Messages) => string): s
   const at = text.lastIndexOf(ANSWER.content);
   if (at < 0) return '';
   const [before = ''] = text.split(QUESTION.content, 1);
-  const [behind = '', next] = text.slice(at + ANSWER.content.length).split(QUESTION.content);
+  const [after = '', next] = text.slice(at + ANSWER.content.length).split(QUESTION.content);
   // The text that precedes both questions alike belongs to the next turn.
-  const numCommon = next === undefined ? 0 : numEqualAtEnd(behind, before);
-  return behind.slice(0, behind.length - numCommon).trimStart();
+  const numCommon = next === undefined ? 0 : numEqualAtEnd(after, before);
+  return after.slice(0, after.length - numCommon).trimStart();
 }
 
 function numEqualAtEnd(a: string, b: string): number {

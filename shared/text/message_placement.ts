@@ -97,7 +97,7 @@ export class MessagePlacement {
     let best: { readonly spelling: Spelling; readonly losses: Losses } | undefined =
       first === 'raised' ? undefined : { spelling: AS_THEY_ARE, losses: first };
     const spellings = [...this.candidates(chat, numTries, isHelpful)];
-    // One spelling without end is enough: none is tried behind it.
+    // One spelling without end is enough: none is tried after it.
     let hasLooped = false;
     const isKeeping = (marked: MarkedChat) => (spelling: Spelling) => {
       const losses = hasLooped ? undefined : tried(marked, spelling);
@@ -106,7 +106,7 @@ export class MessagePlacement {
       if (marked === own && (!best || weightOf(losses) < weightOf(best.losses))) best = { spelling, losses };
       return isWhole(losses);
     };
-    // With a turn behind them as well, so that the next prompt is spelled in the same way; a template may refuse that one.
+    // With a turn after them as well, so that the next prompt is spelled in the same way; a template may refuse that one.
     const later = new MarkedChat(withTurn(messages), taken);
     const found =
       spellings.find((one) => isKeeping(later)(one) && isKeeping(own)(one)) ?? spellings.find(isKeeping(own));
@@ -115,7 +115,7 @@ export class MessagePlacement {
   }
 }
 
-/** Returns the messages with an answer and a question behind them. */
+/** Returns the messages with an answer and a question after them. */
 function withTurn(messages: Messages): Messages {
   if (messages.at(-1)?.['role'] === 'assistant') return messages;
   return [...messages, { role: 'assistant', content: 'answer' }, { role: 'user', content: 'question' }];

@@ -1,16 +1,16 @@
 /**
  * Spellings of a chat: the forms in which chat templates take messages and tools that mean the same. Each change moves as little text as
- * possible, and says the same of the beginning of a chat whatever comes behind it, so that a prompt stays the prefix of the next one.
+ * possible, and says the same of the beginning of a chat whatever comes after it, so that a prompt stays the prefix of the next one.
  *
- *   systemInTurns     a system message that is not the first becomes part of the turn before it, or of the one behind it
+ *   systemInTurns     a system message that is not the first becomes part of the turn before it, or of the one after it
  *   toolDefaults      tools have every field that the API lets clients leave out
  *   filled            a message without content has an empty one
  *   shortIds          ids of calls are nine letters or digits (Mistral)
  *   argumentsAsText   arguments of calls are the JSON text that the model wrote (DeepSeek)
  *   thinking          reasoning has the name `thinking` as well (gpt-oss, LFM2.5)
- *   thinkingAlone     and the text beside calls belongs to it, where a template takes one of them only (gpt-oss)
- *   textApart         the text beside calls is a message of its own before them
- *   oneCallEach       each call is a message of its own, with its result behind it (Llama 3)
+ *   thinkingAlone     and the text next to calls belongs to it, where a template takes one of them only (gpt-oss)
+ *   textApart         the text next to calls is a message of its own before them
+ *   oneCallEach       each call is a message of its own, with its result after it (Llama 3)
  *   joinedTurns       messages of one role in a row are one
  *   withoutSystem     the first system message is part of the user's first (Gemma 2)
  *   callTexts         calls are text of the assistant (ChatML)
@@ -116,7 +116,7 @@ function joined(before: unknown, after: unknown): string {
 }
 
 /**
- * System messages at the beginning become one. A later one is added to the question or result before it; behind an answer it is put before
+ * System messages at the beginning become one. A later one is added to the question or result before it; after an answer it is put before
  * the question that follows, and is a question where none does.
  */
 function withSystemInTurns(messages: Messages): Messages {

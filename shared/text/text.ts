@@ -126,7 +126,7 @@ export class TextCodec {
   }
 
   /**
-   * Returns the thread that encodes a prompt of this many characters, for methods that its module has beside those of a tokenizer.
+   * Returns the thread that encodes a prompt of this many characters, for methods that its module has besides those of a tokenizer.
    * `T` is what the `start` of that module returns.
    */
   async encoderOf<T extends TokenizerTools>(characters: number): Promise<Thread<T>> {

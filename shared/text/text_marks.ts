@@ -13,7 +13,7 @@ interface Mark {
   readonly message: number;
   readonly kind: 'content' | 'reasoning' | 'call';
   /**
-   * Whether a template may leave the text out: reasoning of turns that are over, the text beside calls where no spelling keeps it. A
+   * Whether a template may leave the text out: reasoning of turns that are over, the text next to calls where no spelling keeps it. A
    * spelling that keeps it is preferred.
    */
   readonly isOptional: boolean;

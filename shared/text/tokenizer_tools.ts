@@ -154,7 +154,7 @@ export class TokenizerTools {
     return [...new Set([end, this.#endOfTurn()].filter((id) => id !== undefined))];
   }
 
-  /** The special token that the template puts behind an assistant's message. */
+  /** The special token that the template puts after an assistant's message. */
   #endOfTurn(): number | undefined {
     if (!this.#chats.hasTemplate) return undefined;
     const start = this.#chats.specialToken('bos_token');

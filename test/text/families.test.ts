@@ -180,7 +180,7 @@ test('a template lies in the configuration, in a list of named ones, or in a fil
     const tools = new TokenizerTools(readTextFiles(folderWith(config, files)));
     assert.deepEqual(rendered(tools, { messages, add_generation_prompt: true }), idsOf(tools, want));
   }
-  // Files by name, beside a usual one that is in its own file, in the configuration, or in a list there.
+  // Files by name, next to a usual one that is in its own file, in the configuration, or in a list there.
   for (const [config, files] of [
     [{}, { 'chat_template.jinja': 'usual' }],
     [{ chat_template: 'usual' }, {}],

@@ -75,14 +75,14 @@ interface Turn {
 }
 
 interface Generated {
-  /** Ids of the prompt and of what was generated behind it. */
+  /** Ids of the prompt and of what was generated after it. */
   readonly ids: number[];
   /** The message as the API answers it. */
   readonly message: Message;
   readonly answer: Answer | undefined;
 }
 
-/** Generates a text behind a chat's prompt, and remembers its tokens. */
+/** Generates a text after a chat's prompt, and remembers its tokens. */
 function generated(tools: TokenizerTools, { end }: Texts, { template, text }: Turn): Generated {
   const prompt = promptOf(tools, template);
   const ids = lettersOf(tools, text);
@@ -121,7 +121,7 @@ describe.each<[string, Texts, Turn & { readonly next?: readonly Message[] }]>([
   ['a call without tags', llama, { template: input([question]), text: '{"name":"tide","parameters":{"place":"x"}}' }],
   ['a text that the template trims', llama, { template: input([question]), text: '\nAt 9:15. ' }],
 ])('%s', (_, texts, turn) => {
-  /** The template's input for the turn behind an answer: results of its calls, or another question. */
+  /** The template's input for the turn after an answer: results of its calls, or another question. */
   const nextOf = ({ message }: Generated, before = turn.template): TemplateInput => {
     const calls = message['tool_calls'] as readonly { readonly id: string }[] | undefined;
     const more = calls?.map(({ id }) => result(id)) ?? [{ role: 'user', content: 'And at the pier?' }];
@@ -165,7 +165,7 @@ describe.each<[string, Texts, Turn & { readonly next?: readonly Message[] }]>([
     const plain = new TokenizerTools(texts.files);
     const one = generated(tools, texts, turn);
     const { messages } = nextOf(one);
-    const [before, behind] = [turn.template.messages, messages.slice(turn.template.messages.length + 1)];
+    const [before, after] = [turn.template.messages, messages.slice(turn.template.messages.length + 1)];
     // Text and calls are each of their own: where a template takes one of them, they are two messages.
     const said = Object.fromEntries(Object.entries(one.message).filter(([key]) => key !== 'tool_calls'));
     const calling = (name: string, json: string): Message => ({
@@ -179,7 +179,7 @@ describe.each<[string, Texts, Turn & { readonly next?: readonly Message[] }]>([
       calling('tides', '{"place": "old mill"}'),
     ];
     for (const message of changes) {
-      const next = { ...turn.template, messages: [...before, message, ...behind] };
+      const next = { ...turn.template, messages: [...before, message, ...after] };
       assert.deepEqual(promptOf(tools, next).ids, promptOf(plain, next).ids);
     }
     const otherBefore = { ...turn.template, messages: [{ role: 'user', content: 'Tide?' }, ...messages.slice(1)] };

@@ -55,7 +55,7 @@ const templates: Readonly<Record<string, Record<string, unknown>>> = {
     '',
     `{% if m.tool_calls | length != 1 %}{{ raise_exception('one call') }}{% endif %}${CALLS}`,
   ),
-  'reads thinking, and not beside text (gpt-oss)': looping(
+  'reads thinking, and not with text (gpt-oss)': looping(
     '',
     `{% if m.content and m.thinking %}{{ raise_exception('both content and thinking') }}{% endif %}<analysis>{{ m.thinking or m.content }}${CALLS}`,
   ),
@@ -81,7 +81,7 @@ const result = (id: string, content: string): Messages[number] => ({ role: 'tool
 const orders: Readonly<Record<string, Messages>> = {
   'a question': [of('user', 'Where is Ada?')],
   'a brief and turns': [of('system', 'Be brief.'), of('user', 'one?'), of('assistant', 'Two.'), of('user', 'three?')],
-  'a late system message behind a question': [of('system', 'Be brief.'), of('user', 'one?'), of('system', 'Rules!')],
+  'a late system message after a question': [of('system', 'Be brief.'), of('user', 'one?'), of('system', 'Rules!')],
   'and before one': [of('user', 'one?'), of('assistant', 'Two.'), of('system', 'Rules!'), of('user', 'three?')],
   'two of them at the beginning': [of('system', 'Be brief.'), of('system', 'Rules!'), of('user', 'one?')],
   'of a developer': [of('developer', 'Be brief.'), of('user', 'one?'), of('developer', 'Rules!'), of('user', 'two?')],
@@ -96,7 +96,7 @@ const orders: Readonly<Record<string, Messages>> = {
     ...[of('user', 'one?'), calling('', [call('c1', 'tide', 'mill'), call('c2', 'wind', 'pier')])],
     ...[result('c2', 'from west'), result('c1', 'at noon')],
   ],
-  'a reminder behind a result': [
+  'a reminder after a result': [
     ...[of('system', 'Be brief.'), of('user', 'one?'), calling('', [call('c1', 'tide', 'mill')])],
     ...[result('c1', 'at noon'), of('system', 'Rules!')],
   ],
@@ -163,7 +163,7 @@ function plainOf(renderer: ChatRenderer, messages: Messages): string | undefined
 }
 
 test('reasoning reaches a template under its name, also where it takes it without text only', () => {
-  const gptOss = rendererOf(templates['reads thinking, and not beside text (gpt-oss)']!);
+  const gptOss = rendererOf(templates['reads thinking, and not with text (gpt-oss)']!);
   const thinks = (content: string, key: string): string =>
     render(
       gptOss,

@@ -68,7 +68,7 @@ describe.each(folders)('%s', (_name, folder) => {
   const whole = FastEncoder.create(library);
   assert(whole);
 
-  test('in parts and whole, and again with something behind', () => {
+  test('in parts and whole, and again with something after', () => {
     const random = new Random(3);
     for (let turn = 0; turn < 3; turn++) {
       const parted = FastEncoder.create(library)!;

@@ -62,7 +62,7 @@ describe('a template that reads no tools', () => {
     );
   });
 
-  test('is told behind its own system message, in the format of the parser', () => {
+  test('is told after its own system message, in the format of the parser', () => {
     const { text } = render(turns, [{ role: 'system', content: 'Be brief.' }, question], { parser: 'pythonic' });
     assert.match(text, /^\[system\]Be brief\.\n\nYou can call/);
     assert.match(text, /\n\[NAME\(PARAMETER=VALUE, \.\.\.\), \.\.\.\]\n/);

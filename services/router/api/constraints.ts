@@ -56,7 +56,7 @@ async function grammarOf(
   }
 }
 
-/** Returns the runs of tokens that spell the words, at the start of a text and behind a blank. Other tokens may spell the same text. */
+/** Returns the runs of tokens that spell the words, at the start of a text and after a blank. Other tokens may spell the same text. */
 async function badRuns(
   { codec }: Pick<ApiContext, 'codec'>,
   words: readonly string[],

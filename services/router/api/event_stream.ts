@@ -26,7 +26,7 @@ export interface EventForm {
   event(value: unknown): string;
   /** Sent while there is no event; empty: nothing is. */
   readonly keepAlive: string;
-  /** Sent behind the last event. */
+  /** Sent after the last event. */
   readonly end: string;
 }
 

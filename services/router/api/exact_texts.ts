@@ -39,7 +39,7 @@ export function parseExactly(bytes: Buffer, parse: (bytes: Buffer) => unknown): 
     parts.push(bytes.subarray(from));
     return new MarkedBody(mark, objects).placed(parse(Buffer.concat(parts)));
   } catch {
-    // No JSON, whose error refers to what the client sent; or a mark that the client has spelled, or hidden behind a second key.
+    // No JSON, whose error refers to what the client sent; or a mark that the client has spelled, or hidden by a second key.
     return parse(bytes);
   }
 }
@@ -86,7 +86,7 @@ function spansOf(bytes: Buffer): [start: number, end: number][] {
   for (const key of KEYS)
     // Within a text its quotes would have backslashes.
     for (let at = bytes.indexOf(key); at >= 0;) {
-      const start = objectBehind(bytes, at + key.length);
+      const start = objectAfter(bytes, at + key.length);
       const end = start === undefined ? at + key.length : endOf(bytes, start);
       // No JSON.
       if (end === undefined) return [];
@@ -103,7 +103,7 @@ function spansOf(bytes: Buffer): [start: number, end: number][] {
 }
 
 /** Returns where the object begins that is the value of a key which ends here; undefined where the value is none. */
-function objectBehind(bytes: Buffer, from: number): number | undefined {
+function objectAfter(bytes: Buffer, from: number): number | undefined {
   let at = from;
   while (isSpace(bytes[at])) at++;
   if (bytes[at++] !== COLON) return undefined;

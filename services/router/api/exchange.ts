@@ -1,4 +1,4 @@
-/** One request and its answer as the API sees them: a body and a sink. The driver behind them is HTTP, or a test. */
+/** One request and its answer as the API sees them: a body and a sink. The driver under them is HTTP, or a test. */
 import type { SpanContext } from '../../../shared/base/tracing/tracing.ts';
 import type { Body } from './bodies.ts';
 import type { Caller } from './caller.ts';

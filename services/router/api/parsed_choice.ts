@@ -1,4 +1,4 @@
-/** The parser of one choice's output, beside the tokens that it counts as reasoning. */
+/** The parser of one choice's output, with the tokens that it counts as reasoning. */
 import { REASONING_TOKEN } from '../record/request_events.ts';
 import type { RequestTrace } from '../record/request_trace.ts';
 import type { OutputDelta } from '../../../shared/text/output/output_delta.ts';

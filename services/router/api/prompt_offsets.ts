@@ -31,13 +31,13 @@ export class PromptOffsets {
   /** Returns the position after a token's text, in UTF-16 code units. */
   #endOf(text: string, isAdded: boolean): number {
     const at = this.#at;
-    const behindSpaces = at + (/^\s*/.exec(this.#text.slice(at))?.[0].length ?? 0);
+    const afterSpaces = at + (/^\s*/.exec(this.#text.slice(at))?.[0].length ?? 0);
     for (const [from, part] of [
       [at, text],
       // The space that a tokenizer puts in front of a text.
       [at, text.replace(/^ /, '')],
-      // Spaces beside an added token, which belong to no token.
-      [behindSpaces, text],
+      // Spaces next to an added token, which belong to no token.
+      [afterSpaces, text],
     ] as const) {
       if (this.#text.startsWith(part, from)) return from + part.length;
     }

@@ -4,7 +4,7 @@ import { ParameterFailure } from './parameter_failure.ts';
 
 /** How prompts of a request are cut. */
 export interface Truncation {
-  /** Most tokens of a prompt; -1: as many as fit the context beside the output. */
+  /** Most tokens of a prompt; -1: as many as fit the context besides the output. */
   readonly numTokens: number;
   /** Side on which tokens are dropped: `left` keeps the last ones of the prompt. */
   readonly side: CutSide;

@@ -1,6 +1,6 @@
 /**
  * Errors of predictions as metrics: the times and hits that the placement policy expected of a request, and the length of its answer,
- * beside those that came. The two sums tell the bias, the histograms how far single predictions are off.
+ * next to those that came. The two sums tell the bias, the histograms how far single predictions are off.
  */
 import { Counter, Histogram, type Registry } from 'prom-client';
 import type { Compared } from '../../../shared/protocol/request_detail.ts';

@@ -10,7 +10,7 @@
 import { homeOf } from '../record/gone_keys.ts';
 
 const MAX_BLOCKS = 4_000_000;
-/** Room for blocks that are announced later, beside that for twice the blocks of the index. */
+/** Room for blocks that are announced later, besides that for twice the blocks of the index. */
 const MIN_BLOCKS = 1 << 16;
 
 /** Entries by number, from 1; an entry whose key is taken out has a number that is used again. */

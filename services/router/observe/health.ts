@@ -6,7 +6,9 @@ import { nodeState } from './node_state.ts';
 
 /** Problems that are named (P1). */
 const MAX_PROBLEMS = 20;
-/** Members that are named of those that are sick, and of those that were lost: when a rack fails, alarms are still to be seen beside it. */
+/**
+ * Members that are named of those that are sick, and of those that were lost: when a rack fails, alarms are still to be seen next to it.
+ */
 const MAX_NAMED = 6;
 
 /**

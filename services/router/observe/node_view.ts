@@ -14,7 +14,7 @@ export interface Moment {
 /** Returns a member as a node of `/api/pool`; `loss` is what its loss would cost. */
 export function nodeView(instance: Instance, { nowMs, wallMs }: Moment, loss: LossCost | null = null): NodeView {
   const { member, load, failures } = instance;
-  // Behind the fetched bytes, where bodies of earlier versions have it.
+  // After the fetched bytes, where bodies of earlier versions have it.
   const { last_step_ms, ...plain } = loadView(load);
   return {
     name: member.name,

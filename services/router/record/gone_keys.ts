@@ -134,7 +134,7 @@ export class GoneKeys implements GoneListener {
     for (let place = (free + 1) & mask; places[place] !== 0; place = (place + 1) & mask) {
       const at = WORDS * (places[place]! - 1);
       const home = homeOf(ring[at + LOW]!, ring[at + HIGH]!, mask);
-      // The entry may go to the free place unless its home lies behind that.
+      // The entry may go to the free place unless its home lies after that.
       if (((place - home) & mask) < ((place - free) & mask)) continue;
       places[free] = places[place]!;
       free = place;

@@ -40,12 +40,12 @@ function sourcesJson(sources: NonNullable<Report['sources']>): NonNullable<Stage
   return { device, dram, instance, store_dram, store_disk, handoff };
 }
 
-/** Returns a value with three digits behind the point. */
+/** Returns a value with three digits after the point. */
 export function inThousandths(value: number): number {
   return Math.round(value * 1_000) / 1_000;
 }
 
-/** Returns a value with three digits behind the point; null where it is not known. */
+/** Returns a value with three digits after the point; null where it is not known. */
 export function rounded(value: number | undefined): number | null {
   return value === undefined ? null : inThousandths(value);
 }

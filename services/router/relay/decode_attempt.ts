@@ -1,5 +1,5 @@
 /**
- * One attempt at a request on one decode instance: a Decode call, a Prefill call beside it, and another Prefill where one was
+ * One attempt at a request on one decode instance: a Decode call, a Prefill call alongside it, and another Prefill where one was
  * lost. When the attempt fails, the relay chooses the next instance.
  *
  * A call ends when its consumer stops or its signal aborts. When its instance is lost, the call is aborted with the loss as the
@@ -195,7 +195,7 @@ export class DecodeAttempt {
     const { record, elapsedMs } = this.#inFlight.trace;
     const prediction = this.#chosen.explanation?.uncorrected;
     const ms = record.measured(elapsedMs)[time];
-    // Further samples of a prompt start behind the first one's.
+    // Further samples of a prompt start after the first one's.
     if (prediction && ms !== undefined && record.sampleOf === undefined)
       this.#options.conductor.correction.learn(time, prediction, ms);
   }

@@ -18,7 +18,7 @@ export interface FingerprintSizes {
 /** Fingerprints of a list in ascending order of position. */
 export interface Fingerprints {
   readonly hashes: Int32Array;
-  /** Index behind the last token of each fingerprint. */
+  /** Index after the last token of each fingerprint. */
   readonly ends: Int32Array;
 }
 
@@ -60,7 +60,7 @@ export function fingerprintsOf(
   return { hashes: Int32Array.from(hashes), ends: Int32Array.from(ends) };
 }
 
-/** Returns the hashes of the sparse fingerprints behind `from`. Yields to the thread between slices. */
+/** Returns the hashes of the sparse fingerprints after `from`. Yields to the thread between slices. */
 export async function sparseHashes(tokens: Uint32Array, from: number, clock: Clock): Promise<Int32Array> {
   const hashes: number[] = [];
   for (let start = from; start < tokens.length; start += SLICE_TOKENS) {

@@ -1,4 +1,4 @@
-/** One Prefill call of an attempt: placed, run beside the Decode call, and counted. */
+/** One Prefill call of an attempt: placed, run during the Decode call, and counted. */
 import type { Clock } from '../../../shared/base/clock.ts';
 import { asFailure, type Failure } from '../../../shared/base/failure.ts';
 import type { Random } from '../../../shared/base/random.ts';
@@ -48,7 +48,7 @@ export interface PrefillingAttempt {
 }
 
 /**
- * Runs a prefill beside the decode call until the prefill ends, the attempt ends or another round begins. Success is only logged and
+ * Runs a prefill during the decode call until the prefill ends, the attempt ends or another round begins. Success is only logged and
  * counted; a failure also excludes the instance.
  */
 export async function runPlacedPrefill(part: PlacedPrefill, attempt: PrefillingAttempt): Promise<void> {

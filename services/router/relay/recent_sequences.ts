@@ -1,7 +1,7 @@
 /**
  * Recent token sequences, prompts with their answers, to find the one that a prompt continues although the client has rewritten text
  * in it: a line of the first message that changes with each request, reasoning that a template drops, a call's arguments with other
- * white space. Text behind the first change gets no cache hits any more, although most of it is the same.
+ * white space. Text after the first change gets no cache hits any more, although most of it is the same.
  *
  *   earlier   prompt ─────────────────────────┬─ answer ──┐
  *             same      ✗   reappears    ✗    reappears   │
@@ -45,10 +45,10 @@ export interface Sequence {
 export interface RewrittenPrefix {
   /** Index of the first token that differs. */
   readonly start: number;
-  /** Tokens of the prompt that stand in the earlier sequence: those before `start`, and those behind it in order. */
+  /** Tokens of the prompt that stand in the earlier sequence: those before `start`, and those after it in order. */
   readonly sharedTokens: number;
   readonly earlier: Sequence;
-  /** Those behind `start`. */
+  /** Those after `start`. */
   readonly runs: readonly SharedRun[];
 }
 
@@ -161,8 +161,8 @@ export class RecentSequences {
 }
 
 /**
- * Returns the runs of an earlier sequence behind `start` that stand in a later prompt; none when that is another chat. It is the same
- * one when some text that was generated reappears behind `start`, and at least half of what the client wrote: another question under
+ * Returns the runs of an earlier sequence after `start` that stand in a later prompt; none when that is another chat. It is the same
+ * one when some text that was generated reappears after `start`, and at least half of what the client wrote: another question under
  * the same system prompt or about the same document has no generated text of it, a summary lacks what was summarised.
  */
 function reappearing({ tokens, answers }: Remembered, later: Uint32Array, start: number): readonly SharedRun[] {

@@ -20,7 +20,7 @@ interface Gap {
   readonly laterEnd: number;
 }
 
-/** A position in both lists, behind the tokens of a fingerprint that they share. */
+/** A position in both lists, after the tokens of a fingerprint that they share. */
 interface Match {
   readonly earlierEnd: number;
   readonly laterEnd: number;
@@ -46,7 +46,7 @@ export function commonPrefix(one: Uint32Array, other: Uint32Array): number {
   return at;
 }
 
-/** Returns the runs of tokens behind `start` that stand in both lists, in ascending order in both; none overlaps another. */
+/** Returns the runs of tokens after `start` that stand in both lists, in ascending order in both; none overlaps another. */
 export function sharedRuns(earlier: Uint32Array, later: Uint32Array, start: number): SharedRun[] {
   const all = { earlierStart: start, earlierEnd: earlier.length, laterStart: start, laterEnd: later.length };
   const runs: SharedRun[] = [];

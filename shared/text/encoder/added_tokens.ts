@@ -8,7 +8,7 @@ export interface AddedToken {
   /** Whether white space before (`lstrip`) or after (`rstrip`) the token is dropped. */
   readonly lstrip: boolean;
   readonly rstrip: boolean;
-  /** Whether the token matches only where the characters beside it are no word characters. */
+  /** Whether the token matches only where the characters next to it are no word characters. */
   readonly singleWord: boolean;
 }
 

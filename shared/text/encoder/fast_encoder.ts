@@ -119,13 +119,13 @@ export class FastEncoder implements ChunkEncoder {
     return this.#added.ids;
   }
 
-  /** Whether this encoder produces the library's ids for all probe texts: with special tokens and without, and beside added tokens. */
+  /** Whether this encoder produces the library's ids for all probe texts: with special tokens and without, and next to added tokens. */
   get isRight(): boolean {
     const added = this.#library.tokenizer.added_tokens.slice(0, 64).map(({ content }) => content);
-    const beside = added.flatMap((content) => SIDES.map((side) => side + content + side));
+    const around = added.flatMap((content) => SIDES.map((side) => side + content + side));
     const texts = [
       ...[PROBE, PROBE.trimStart(), ...SHORT_PROBES],
-      ...[PROBE + beside.join(' '), beside.join('.'), added.join(''), added.join(' ')],
+      ...[PROBE + around.join(' '), around.join('.'), added.join(''), added.join(' ')],
       ...added.slice(0, 8).flatMap((content) => [content + PROBE, `x${content} x`, ` ${content}x`]),
     ];
     return texts.every((text) => this.#isRightOf(text, true) && this.#isRightOf(text, false));
@@ -316,7 +316,7 @@ export class FastEncoder implements ChunkEncoder {
   }
 }
 
-/** Returns the cache key of a chunk: the CHUNK + BEHIND characters from its start, behind the mark UNCUT for that kind. */
+/** Returns the cache key of a chunk: the CHUNK + BEHIND characters from its start, after the mark UNCUT for that kind. */
 function keyOf(kind: ChunkKind, text: string, from: number): string {
   const part = text.slice(from, from + CHUNK + BEHIND);
   return kind === 'uncut' ? UNCUT + part : part;

@@ -1,4 +1,4 @@
-/** Formats in which tool calls can be enforced: how one call is written, how several are, and what text must not contain beside them. */
+/** Formats in which tool calls can be enforced: how one call is written, how several are, and what text must not contain besides them. */
 import { COLON, COMMA } from '../../grammar/any_json.ts';
 import { choice, EMPTY, optional, repeat, sequence, text, type Expression } from '../../grammar/grammar.ts';
 import type { CallForm } from './text_rule.ts';

@@ -61,7 +61,7 @@ function brokenOff(marker: string): Expression {
   return choice(...wrong);
 }
 
-/** Returns the automaton of the texts without any of the markers; `starts` may not begin a text either, behind white space. */
+/** Returns the automaton of the texts without any of the markers; `starts` may not begin a text either, after white space. */
 export function without(markers: readonly string[], starts: readonly string[] = []): Automaton {
   const inside = othersOf(automatonOf(sequence(ANY_TEXT, oneOfTexts(markers), ANY_TEXT)));
   return starts.length === 0

@@ -26,7 +26,7 @@ export function ruleEbnf(rule: TextRule): string {
   const builder = new GrammarBuilder();
   const marker = (literal: string): Expression => markerExpression(literal, rule.specialTokens ?? []);
   const answer = answerOf(rule, marker, builder);
-  const whole = rule.reasoning ? behindReasoning(rule.reasoning, answer, marker, builder) : answer;
+  const whole = rule.reasoning ? afterReasoning(rule.reasoning, answer, marker, builder) : answer;
   const grammar = pruned(builder.grammar(whole));
   if (!grammar) throw new GrammarError('no text can follow it');
   return toEbnf(grammar);
@@ -68,7 +68,7 @@ function schemaExpression(schema: string, builder: GrammarBuilder): Expression {
 }
 
 /** Returns the texts with reasoning before the answer; it may be missing unless the answer begins within it. */
-function behindReasoning(
+function afterReasoning(
   { open, close, isOpen, barred = [] }: ReasoningBefore,
   answer: Expression,
   marker: Marker,

@@ -30,7 +30,7 @@ export class CallWriter {
   #numFields = 0;
   #field: { readonly key: string; readonly isText: boolean | undefined } | undefined;
   #value: ArgumentValue | undefined;
-  /** Text between the call's parts that is none of it: content behind the call, so that its arguments follow one another. */
+  /** Text between the call's parts that is none of it: content after the call, so that its arguments follow one another. */
   #aside = '';
   /** Whether only tools of the request can be called. */
   isStrict = false;

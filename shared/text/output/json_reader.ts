@@ -4,7 +4,7 @@ import type { CallWriter } from './call_writer.ts';
 import { JsonText } from './json_text.ts';
 
 /**
- * Result of reading a character: it belongs to the value (`more`), it is the value's last (`end`), it is behind the value (`over`), or
+ * Result of reading a character: it belongs to the value (`more`), it is the value's last (`end`), it is after the value (`over`), or
  * the text is no such value (`fail`). After `over` and `fail` the character is still to be read.
  */
 export type Reading = 'more' | 'end' | 'over' | 'fail';

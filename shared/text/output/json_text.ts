@@ -30,7 +30,7 @@ export class JsonText {
   #escape = '';
   /** A number or word that may go on. */
   #scalar = '';
-  /** A comma that waits for what follows, and the white space behind it. */
+  /** A comma that waits for what follows, and the white space after it. */
   #comma = '';
 
   constructor(write: (text: string) => void) {
@@ -195,7 +195,7 @@ export class JsonText {
     return this.#put(char);
   }
 
-  /** Writes text behind a comma that waits for it. */
+  /** Writes text after a comma that waits for it. */
   #put(text: string): boolean {
     this.#write(this.#comma + text);
     this.#comma = '';

@@ -2,7 +2,7 @@
 import type { CallWriter } from './call_writer.ts';
 import { JsonText } from './json_text.ts';
 
-/** Beginning of a code block, and the whole of it with the brace behind it. */
+/** Beginning of a code block, and the whole of it with the brace after it. */
 const FENCE_BEGIN = /^`{0,3}(?:j|js|jso|json)?\s{0,8}$/;
 const FENCE = /^(?:```(?:json)?\s*)?\{$/;
 
@@ -22,7 +22,7 @@ export class MessageArguments {
     return this.#json?.isInString === true;
   }
 
-  /** Reads the next character. White space before the first is left out; text behind an object is none of it. */
+  /** Reads the next character. White space before the first is left out; text after an object is none of it. */
   push(char: string): void {
     if (!this.#json) this.#begin(char);
     else if (this.#json.isEnded || !this.#json.push(char)) {

@@ -76,7 +76,7 @@ export function chooseFormat(
   };
 }
 
-/** State behind a block of reasoning. */
+/** State after a block of reasoning. */
 const BEHIND_REASONING = 'behind_reasoning';
 const NO_TOOLS: ToolStates = { start: 'content', states: { content: { text: 'content' } } };
 
@@ -117,7 +117,10 @@ function trials({ states, openers = [] }: ToolStates): Record<string, Transition
   );
 }
 
-/** Returns the states behind the reasoning: that of an answer, within its own markers where the format has them, and that behind a call in open reasoning. */
+/**
+ * Returns the states after the reasoning: that of an answer, within its own markers where the format has them, and that after a call in
+ * open reasoning.
+ */
 function answerStates({ start, states }: ToolStates, { close, around }: ReasoningMarkers): States {
   const content: StateSpec = states['content'] ?? { text: 'content' };
   const behind = { to: around ? BEHIND_REASONING : 'content', isClosing: true };
@@ -266,7 +269,7 @@ function isMarkerOf(table: OutputTable | undefined, content: string): boolean {
 /** UTF-16 units of a continued answer that its parser reads again (P1): each of its samples reads them before it begins. */
 const MAX_CONTINUED = 4_096;
 
-/** Returns a marker and the end of the text behind it. */
+/** Returns a marker and the end of the text after it. */
 function shortened(marker: string, text: string): string {
   return marker + text.slice(-MAX_CONTINUED);
 }

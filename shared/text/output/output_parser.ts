@@ -3,7 +3,7 @@
  *
  * It reads one UTF-16 unit at a time and its state depends on the text so far alone, so that the pieces in which a text arrives make no
  * difference. Text that could still be a call is held; if it turns out to be none, it is content, and nothing is lost. A call whose name
- * is known and whose arguments have begun is a call; the text behind it up to its end is its arguments, which are written as JSON.
+ * is known and whose arguments have begun is a call; the text after it up to its end is its arguments, which are written as JSON.
  */
 import { CallWriter, type ToolSchemas } from './call_writer.ts';
 import type { Reader } from './json_reader.ts';
@@ -121,7 +121,7 @@ export class OutputParser {
       const rest = this.#scanner.end();
       if (rest) this.#take(rest);
       else {
-        // Text that is left behind a value is read again, and may have a value at its end too.
+        // Text that is left after a value is read again, and may have a value at its end too.
         const reader = this.#reader;
         if (reader?.end?.(isCut) !== 'over') return;
         this.#readBehind(reader.rest ?? '');
@@ -165,7 +165,7 @@ export class OutputParser {
     this.#readBehind(reading === 'over' ? (reader.rest ?? char) : '');
   }
 
-  /** Goes to the state behind a value, and reads again what its reader has left over. */
+  /** Goes to the state after a value, and reads again what its reader has left over. */
   #readBehind(rest: string): void {
     this.#held = '';
     this.#go(this.#state.next ?? 'content', true);
@@ -251,7 +251,7 @@ export class OutputParser {
     }
   }
 
-  /** Decides what the text behind a call is that began in open reasoning: reasoning where its end follows, else content. */
+  /** Decides what the text after a call is that began in open reasoning: reasoning where its end follows, else content. */
   #decide(isReasoning: boolean): void {
     if (isReasoning) {
       this.#out.reasoning(this.#held);
@@ -260,7 +260,7 @@ export class OutputParser {
     this.#held = '';
   }
 
-  /** Goes to a state. Behind a terminal, the text that was held belongs to the format. */
+  /** Goes to a state. After a terminal, the text that was held belongs to the format. */
   #go(name: string, isBehindTerminal: boolean): void {
     const { text: before, isFormat: wasFormat } = this.#state;
     const isEnd = END_KINDS.has(this.#stateOf(name).text);
@@ -308,7 +308,7 @@ export class OutputParser {
     this.#pending.add(char);
   }
 
-  /** Goes on with the reasoning, which only mentioned a marker. The text behind it is read again. */
+  /** Goes on with the reasoning, which only mentioned a marker. The text after it is read again. */
   #resumeReasoning(char: string): void {
     const text = this.#held + char;
     this.#call.drop();

@@ -13,7 +13,7 @@ import type { ValueMarks } from './value_reader.ts';
  * Meaning of a state's text:
  *
  * - `content`, `reasoning`: text of the answer
- * - `tail`: behind a call; white space is dropped, other text is content
+ * - `tail`: after a call; white space is dropped, other text is content
  * - `space`: white space; other text leads to `next`, or shows that this is no call
  * - `dropped`: shown to nobody
  * - `undecided`: content, or reasoning where a terminal closes it
@@ -81,7 +81,7 @@ export interface StateSpec {
   readonly isDroppedAtEnd?: boolean;
 }
 
-/** State behind a call that began in reasoning that was not closed; a table of a format without reasoning has none. */
+/** State after a call that began in reasoning that was not closed; a table of a format without reasoning has none. */
 export const BEHIND_CALL = 'behind_call';
 
 /** Returns transitions in which each of the literals leads to the same. */

@@ -94,7 +94,7 @@ class LiteralReader {
     return `${key.startsWith('"') ? key : JSON.stringify(key)}: ${this.value(depth)}`;
   }
 
-  /** Reads items up to `close`; a comma may stand behind the last. */
+  /** Reads items up to `close`; a comma may stand after the last. */
   #list(close: string, item: () => string): string[] {
     const items: string[] = [];
     for (;;) {

@@ -4,7 +4,7 @@
 export interface ReasoningMarkers {
   readonly open: readonly string[];
   readonly close: readonly string[];
-  /** Markers around the answer behind the reasoning, which are left out. */
+  /** Markers around the answer after the reasoning, which are left out. */
   readonly around?: readonly [open: string, close: string];
   /** Whether an answer begins with its reasoning, without a marker. */
   readonly isOpenMissing?: boolean;

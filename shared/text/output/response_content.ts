@@ -34,7 +34,7 @@ export function contentParser(name: string, options: Options, depth = 0): Conten
   }
 }
 
-/** Parses JSON, and what a checkpoint's template allows beside it: keys without quotes, strings between other marks. */
+/** Parses JSON, and what a checkpoint's template allows besides it: keys without quotes, strings between other marks. */
 function json(text: string, options: Options): unknown {
   const marks = Array.isArray(options['string_delims']) ? (options['string_delims'] as [string, string][]) : [];
   const between = (part: string): string =>
@@ -52,7 +52,7 @@ function json(text: string, options: Options): unknown {
   return options['allow_non_json'] === true ? text.trim() : undefined;
 }
 
-/** Returns the first string at or behind `from` that stands between a pair of marks. */
+/** Returns the first string at or after `from` that stands between a pair of marks. */
 function nextString(
   text: string,
   from: number,

@@ -40,7 +40,7 @@ const CALLS = 'tool_calls';
 export interface ResponseTemplate {
   /** @param hasTools whether calls are parsed; without, their text is content */
   table(hasTools: boolean): OutputTable;
-  /** Returns the text of a prompt behind the last beginning of an answer. */
+  /** Returns the text of a prompt after the last beginning of an answer. */
   readonly prefix: (prompt: string) => string;
   readonly hasReasoning: boolean;
 }

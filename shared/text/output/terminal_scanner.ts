@@ -7,7 +7,7 @@ const MAX_PATTERN = 256;
 /** Groups of a regular expression by name. */
 export type Groups = Readonly<Record<string, string>>;
 
-/** A character that is part of no terminal, or a terminal; `again` is text behind it that is still to be read. */
+/** A character that is part of no terminal, or a terminal; `again` is text after it that is still to be read. */
 export type Scanned =
   | { readonly kind: 'text'; readonly char: string; readonly again: string }
   | {

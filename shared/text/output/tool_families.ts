@@ -40,7 +40,10 @@ function parametersOf(json: string, write: (key: string, value: string, isText: 
 
 type Write = NonNullable<FamilyDescription['write']>;
 
-/** Returns how a call is written that has a line for each part: what stands before the parameters, each parameter, and what stands behind them. */
+/**
+ * Returns how a call is written that has a line for each part: what stands before the parameters, each parameter, and what stands after
+ * them.
+ */
 function inParts(
   before: (name: string) => readonly string[],
   parameter: (key: string, value: string, isText: boolean) => string,

@@ -7,7 +7,7 @@ const list = (close: string): States => ({
   more: { text: 'tail', on: { ',': 'list', ']': close } },
 });
 
-/** Calls as a list or alone, behind a marker. */
+/** Calls as a list or alone, after a marker. */
 const calls: States = {
   calls: { text: 'space', on: { '[': 'list', '{': { to: 'single', keep: 1 } } },
   single: { text: 'call', next: 'close' },
@@ -25,7 +25,7 @@ export const hermes: ToolStates = {
   },
 };
 
-/** Llama 3: `{"name": …, "parameters": {…}}`, `;` between calls; at the beginning of a line, or behind a marker. */
+/** Llama 3: `{"name": …, "parameters": {…}}`, `;` between calls; at the beginning of a line, or after a marker. */
 export const llama3Json: ToolStates = {
   start: 'start',
   openers: ['<|python_tag|>'],
@@ -57,8 +57,8 @@ export const json: ToolStates = {
 };
 
 /**
- * Llama 3.2 and 4, LFM2 and OLMo 3: `[f(a=1), g(b="x")]`, at the beginning of a line or behind a marker; some templates of LFM2 have a list of JSON
- * behind it.
+ * Llama 3.2 and 4, LFM2 and OLMo 3: `[f(a=1), g(b="x")]`, at the beginning of a line or after a marker; some templates of LFM2 have a list
+ * of JSON after it.
  */
 export const pythonic: ToolStates = {
   start: 'start',
@@ -215,7 +215,7 @@ const deepseekAgain = { [deepseekCall]: 'name', '<｜tool▁calls▁end｜>': 'c
 
 /**
  * DeepSeek V3.1: `<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{…}<｜tool▁call▁end｜><｜tool▁calls▁end｜>`; V3 and R1 write the type before
- * the mark between, and the name behind it: `function<｜tool▁sep｜>NAME`, with the arguments in a code block.
+ * the mark between, and the name after it: `function<｜tool▁sep｜>NAME`, with the arguments in a code block.
  */
 export const deepseek: ToolStates = {
   start: 'content',

@@ -7,18 +7,18 @@
  *   <parameter=…>…</parameter>      text: an example within the value, which has its own end
  *
  * Where a marker was left out, the next parameter of the tool or the end of the call ends the value. A place that can only be told later is
- * kept as a doubt: the text behind it is held until it is told.
+ * kept as a doubt: the text after it is held until it is told.
  */
 import type { CallWriter } from './call_writer.ts';
 import type { Reader, Reading } from './json_reader.ts';
 
 /** Markers of a format's parameters. All of them begin with `<`. */
 export interface ValueMarks {
-  /** Behind a value. */
+  /** After a value. */
   readonly close: readonly string[];
   /** Before the name of the next parameter. */
   readonly open: readonly string[];
-  /** Behind the name. */
+  /** After the name. */
   readonly openEnd: string;
   /** At the end of a call, and of several. */
   readonly end: readonly string[];
@@ -26,7 +26,7 @@ export interface ValueMarks {
   readonly call: readonly string[];
   /** Around calls, before the first. */
   readonly calls: readonly string[];
-  /** Whether a line end stands before a value and one behind it. */
+  /** Whether a line end stands before a value and one after it. */
   readonly hasLineEnds: boolean;
   /** Markers that close reasoning, which a call in it has left open. */
   readonly over?: readonly string[];
@@ -37,7 +37,7 @@ const MAX_HELD = 1 << 18;
 /** UTF-16 units of a parameter's name, and of white space between markers (P1). */
 const MAX_NAME = 512;
 
-/** Name of a call, and a character behind it. */
+/** Name of a call, and a character after it. */
 const CALL_NAME = /^(?<word>"[\w.-]+"?|'[\w.-]+'?|[\w.-]+)?(?<behind>[^\w.-])/;
 
 type MarkKind = 'close' | 'open' | 'end' | 'call' | 'calls' | 'over';
@@ -49,10 +49,10 @@ type Found =
   | { readonly kind: 'partial'; readonly of: ReadonlySet<MarkKind> }
   | { readonly kind: 'none' };
 
-/** Text behind a marker: another marker, other text, nothing, or not yet known. */
+/** Text after a marker: another marker, other text, nothing, or not yet known. */
 type Follow = MarkKind | 'text' | 'nothing' | 'unknown';
 
-/** Where the value may end, and where the text behind it begins, in the text that is not written. */
+/** Where the value may end, and where the text after it begins, in the text that is not written. */
 interface ValueEnd {
   readonly at: number;
   readonly rest: number;
@@ -71,7 +71,7 @@ export class ValueReader implements Reader {
   readonly #marks: ValueMarks;
   /** Text that is held in doubt, in which no marker is undecided. */
   #held = '';
-  /** Text behind it, and the place up to which no marker is undecided in it. */
+  /** Text after it, and the place up to which no marker is undecided in it. */
   #text = '';
   #at = 0;
   /** Whether the text begins a line. */
@@ -79,7 +79,7 @@ export class ValueReader implements Reader {
   /** Parameters that are open in the text of the value, and calls. */
   #numOpen = 0;
   #numCalls = 0;
-  /** Where the value ends unless a later one turns out to be its end; a `stray` one has other text behind it. */
+  /** Where the value ends unless a later one turns out to be its end; a `stray` one has other text after it. */
   #doubt: (ValueEnd & { readonly isStray: boolean }) | undefined;
   readonly #isPlain: boolean;
   rest = '';
@@ -111,7 +111,10 @@ export class ValueReader implements Reader {
     return end;
   }
 
-  /** Reads the end of the answer. Returns `over` where the value had ended before it. Of an answer that `isCut`, other text behind a marker is the value's. */
+  /**
+   * Reads the end of the answer. Returns `over` where the value had ended before it. Of an answer that `isCut`, other text after a marker
+   * is the value's.
+   */
   end(isCut: boolean): Reading {
     const reading = this.#scan(true, isCut);
     if (reading === 'over') return reading;
@@ -152,7 +155,7 @@ export class ValueReader implements Reader {
     return 'more';
   }
 
-  /** Returns a place by where it is in the text behind what is held. */
+  /** Returns a place by where it is in the text after what is held. */
   #place(at: number, rest: number): ValueEnd {
     return { at: this.#held.length + at, rest: this.#held.length + rest };
   }
@@ -161,7 +164,7 @@ export class ValueReader implements Reader {
   #judge(kind: MarkKind, at: number, end: number, isLast: boolean): ValueEnd | 'wait' | undefined {
     if (kind === 'call') {
       const judged = this.#judgeCall(at, end, isLast);
-      // A mention of the marker has no name behind it.
+      // A mention of the marker has no name after it.
       if (judged === undefined && /["'\w]/.test(this.#text.charAt(end))) this.#numCalls++;
       return judged;
     }

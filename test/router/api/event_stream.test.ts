@@ -92,7 +92,7 @@ test('a stream that waits sends comments, the first with its headers, and none b
   await over;
   assert.deepEqual(sink.written.slice(4), [KEEP_ALIVE, KEEP_ALIVE, 'data: "c"\n\n', 'data: [DONE]\n\n']);
   await clock.run(60_000);
-  assert.equal(sink.written.length, 8, 'nothing behind the end');
+  assert.equal(sink.written.length, 8, 'nothing after the end');
 });
 
 test('one that fails before a comment was sent has begun nothing, so that its status can still be another', async () => {

@@ -22,7 +22,7 @@ test('an object that JSON.parse would change has its text; another one does not'
   assert.equal(exactTextOf('text'), undefined);
 });
 
-test('a mark that the client spells, or hides behind a second key, leaves the body as it was sent', () => {
+test('a mark that the client spells, or hides by a second key, leaves the body as it was sent', () => {
   const bodies = [
     '{"a": "\\u0040exact0", "input": {"n": 1.0}}',
     '{"input": {"n": 1.0}, "a": ["\\u0040exact0", "\\u0040exact9", "\\u0040exactx"]}',

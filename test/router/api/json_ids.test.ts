@@ -23,7 +23,7 @@ function plain(value: unknown): unknown {
 
 const ids = Array.from({ length: 200 }, (_, i) => (i * 7_919) % 128_000);
 
-test('a long prompt becomes a typed array, several do, and what is beside them is what it was', () => {
+test('a long prompt becomes a typed array, several do, and what is next to them is what it was', () => {
   const one = parsed(JSON.stringify({ model: 'm', prompt: ids, stop: ['[1, 2'], max_tokens: 3 }));
   assert((one.value as { prompt: unknown }).prompt instanceof Uint32Array);
   assert.deepEqual(plain(one.value), { model: 'm', prompt: ids, stop: ['[1, 2'], max_tokens: 3 });

@@ -49,7 +49,7 @@ function never(): Promise<void> {
   return Promise.reject(new Error('not used'));
 }
 
-test('a page goes on behind its cursor while new requests come and active ones end', () => {
+test('a page goes on after its cursor while new requests come and active ones end', () => {
   const world = new World();
   const active = world.open('active');
   for (let i = 0; i < 9; i++) world.finish(`r${i}`, 5);

@@ -31,7 +31,7 @@ async function served(): Promise<{ port: number; url: string }> {
   return { url, port: (app.server.address() as AddressInfo).port };
 }
 
-test('streams that wait behind another one on their connection leave with it', async () => {
+test('streams that wait for another one on their connection leave with it', async () => {
   const { url, port } = await served();
   const sockets = Array.from({ length: 16 }, () => connect(port, '127.0.0.1'));
   for (const socket of sockets) {

@@ -1,4 +1,4 @@
-/** Predictions of a request beside what came, from its trace to the metrics. Budget: 1 s. */
+/** Predictions of a request next to what came, from its trace to the metrics. Budget: 1 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { silentLog } from '../../../shared/base/log.ts';

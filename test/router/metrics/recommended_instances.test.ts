@@ -29,7 +29,7 @@ test('rates are those of the requests, whatever the time of observation', () => 
     assert(share > 0.98 && share < 1.02, `${rates.rows} rows a millisecond`);
     assert.equal((rates.tokens / rates.rows).toFixed(6), '0.100000');
     assert.equal((rates.contextTokens / rates.tokens).toFixed(3), '4100.000');
-    // 2,000 rows behind 2,000 tokens: 4,000,000 + 2,001,000 pairs.
+    // 2,000 rows after 2,000 tokens: 4,000,000 + 2,001,000 pairs.
     assert.equal((rates.pairs / rates.prompts).toFixed(0), '6001000');
   }
 });

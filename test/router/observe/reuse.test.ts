@@ -17,7 +17,7 @@ function mixed(id: number): [low: number, high: number] {
 
 /** Returns the hit ratio of a pool of `capacity` blocks that forgets the least recently used one. */
 function exactRatio(accesses: readonly number[], capacity: number): number {
-  // Accesses in their order; one is void when its block was accessed again behind it.
+  // Accesses in their order; one is void when its block was accessed again after it.
   const lastOf = new Map<number, number>();
   let [hits, size, oldest] = [0, 0, 0];
   for (const [at, id] of accesses.entries()) {

@@ -132,7 +132,7 @@ test('blocks that a holder has, and that the placement does not fetch, are held 
   const router = new Router();
   const tokens = prompt(1);
   router.announce('stored', 'store-1', tokens, 2, 8);
-  // A hole at the beginning: nothing behind it can be used.
+  // A hole at the beginning: nothing after it can be used.
   assert.deepEqual(router.place(tokens).of(165), [
     { start: 0, end: 32, reason: 'never_seen' },
     { start: 32, end: 128, reason: 'held_elsewhere', node: 'store-1', tier: 'dram' },

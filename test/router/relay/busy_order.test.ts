@@ -27,7 +27,7 @@ test('while nobody waits, every request asks at once', async () => {
   assert.equal(await turnMs({ priority: 5, sinceMs: clock.nowMs }), 0);
 });
 
-test('a request pauses behind one of a lower number, or of the same that came before it', async () => {
+test('a request pauses for one of a lower number, or of the same that came before it', async () => {
   const { order, turnMs, clock } = created();
   const first = { priority: 0, sinceMs: clock.nowMs };
   order.enter(first);

@@ -1,6 +1,6 @@
 /**
- * Prompts beside the sequences that they continue: which of them are rewritten, where, and how much of the text reappears. Tokens are random; the
- * cache is a perfect one, which holds every prefix that was ever remembered. Budget: 15 s.
+ * Prompts next to the sequences that they continue: which of them are rewritten, where, and how much of the text reappears. Tokens are
+ * random; the cache is a perfect one, which holds every prefix that was ever remembered. Budget: 15 s.
  */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
@@ -94,7 +94,7 @@ test('a chat that quotes another one whole is no rewritten form of it', async ()
   assert.equal(await router.run([...own, ...ownAnswer, ...text(9), ...quoted, ...answer], text(30)), undefined);
 });
 
-test('a line at the front that changes with each request: all behind it is shared', async () => {
+test('a line at the front that changes with each request: all after it is shared', async () => {
   const [router, text] = [new Router(), texts(6)];
   const head = text(13);
   let rest = text(5_000);
@@ -154,7 +154,7 @@ test('an earlier message that is edited, with the turns after it kept', async ()
   assert.equal(await router.run([...first, ...text(90)], text(50)), undefined);
 });
 
-test('a turn that is sent again under another line, or beside another one, is known by the answers before it', async () => {
+test('a turn that is sent again under another line, or next to another one, is known by the answers before it', async () => {
   const [router, text] = [new Router(), texts(15)];
   let rest = text(1_000);
   for (let turn = 0; turn < 4; turn++) {

@@ -91,7 +91,7 @@ async function lostOf({
   return trace.record.counts.lost;
 }
 
-test('full blocks behind the first change, up to the last that the earlier turn filled', async () => {
+test('full blocks after the first change, up to the last that the earlier turn filled', async () => {
   // All but one of 1,100 tokens are the same: 34 blocks, of which the first stands before the change.
   assert.deepEqual(await lostOf(), { lost_tokens: 33 * 32, rewritten_from: 40 });
 });

@@ -1,4 +1,4 @@
-/** Rules as grammars: what the matcher takes and refuses of each kind of rule, alone, behind reasoning and as tool calls. */
+/** Rules as grammars: what the matcher takes and refuses of each kind of rule, alone, after reasoning and as tool calls. */
 import assert from 'node:assert/strict';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { ruleEbnf } from '../../../shared/text/grammar/rule_grammar.ts';
@@ -128,7 +128,7 @@ describe('tool calls', () => {
     );
   });
 
-  test('beside a rule for the text', async () => {
+  test('with a rule for the text', async () => {
     const content: TextRule = { kind: 'json_object', param };
     await expectTexts(rule({ mustCall: false, content }), [tagged(tide), '{"a": 1}'], ['', 'so', `{} ${tagged(tide)}`]);
   });

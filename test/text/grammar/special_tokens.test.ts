@@ -57,7 +57,7 @@ async function open(ebnf: string): Promise<Matcher> {
   return loaded.start(await loaded.compile(ebnf));
 }
 
-/** Whether the grammar takes these tokens and may end behind them. */
+/** Whether the grammar takes these tokens and may end after them. */
 async function accepts(ebnf: string, tokens: readonly number[]): Promise<boolean> {
   const matcher = await open(ebnf);
   const isWhole = tokens.every((token) => matcher.accept(token)) && matcher.end();
@@ -145,7 +145,7 @@ describe.each(families)('calls of %s', (form, template, answer, isParallel) => {
     assert.equal(content, '');
   });
 
-  test('come alone, or in a text, or beside one that follows a rule', async () => {
+  test('come alone, or in a text, or with one that follows a rule', async () => {
     const strict = toolRule(
       wish({
         choice: 'auto',

@@ -69,7 +69,7 @@ const cases: readonly Case[] = [
       ],
     },
   ],
-  // A value that is not ended, with prose behind the call.
+  // A value that is not ended, with prose after the call.
   ['qwen3_xml', qwen('a\n</tool_call>bye'), { content: 'bye', calls: [['save', '{"text": "a"}']] }],
   ['qwen3_xml', qwen('a</function></tool_call>bye'), { content: 'bye', calls: [['save', '{"text": "a"}']] }],
   // Markers within values.
@@ -109,7 +109,7 @@ const cases: readonly Case[] = [
     { isCut: true },
   ],
   ['qwen3_xml', qwen('abc <par'), { calls: [['save', '{"text": "abc <par']] }, { isCut: true }],
-  // Reasoning that goes on behind a call in it, or whose end a draft swallows.
+  // Reasoning that goes on after a call in it, or whose end a draft swallows.
   [
     'qwen3_xml',
     `I could ${tideCall}\nHm, wait.\n</think>Ok`,

@@ -94,7 +94,7 @@ describe('the end of a prompt', () => {
   });
 });
 
-test('a parser reads reasoning that a model begins again behind the closed block of the prompt', () => {
+test('a parser reads reasoning that a model begins again after the closed block of the prompt', () => {
   const format = new OutputFormat({ tools: undefined, reasoning: 'think', responseTemplate: undefined });
   const options = { tools: new Map<string, unknown>(), hasTools: false, isParallel: true, newId: () => '' };
   const parser = format.parser({ ...options, prefix: '</think>' });

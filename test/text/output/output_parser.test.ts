@@ -42,7 +42,7 @@ describe('streams', () => {
     );
   });
 
-  test('text that strays into a call comes behind it, so that the arguments of a call are never torn', () => {
+  test('text that strays into a call comes after it, so that the arguments of a call are never torn', () => {
     const format = new ParsedFormat({ tools: 'qwen3_xml' });
     const text =
       '<tool_call><function=f><parameter=a>1</parameter>Note<parameter=b>2</parameter></function></tool_call> so';

@@ -1,7 +1,7 @@
 /**
  * A walk over the families that the README lists as served: the chat template of each leads to the format in which its models write calls, and calls
- * come out as they were written: one, two, behind reasoning, in reasoning that is not closed, broken, and with values that hold the format's own
- * markers. The templates are our own, with what those of the families say of calls and reasoning. Budget: 60 s.
+ * come out as they were written: one, two, after reasoning, in reasoning that is not closed, broken, and with values that hold the format's
+ * own markers. The templates are our own, with what those of the families say of calls and reasoning. Budget: 60 s.
  */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -161,7 +161,7 @@ describe.each(Object.entries(served))('%s', (_, { tools, reasoning, template, to
     assert.equal(content.trim(), 'Let me look.');
   });
 
-  test('text behind calls, and what models of other families write, is content', () => {
+  test('text after calls, and what models of other families write, is content', () => {
     const { content, calls } = format.parse(write(one) + after, { schemas });
     assert.deepEqual([content.trim(), calls.length], ['Done.', 1]);
     if (tools === 'harmony') return;
@@ -208,7 +208,7 @@ describe.each(Object.entries(served))('%s', (_, { tools, reasoning, template, to
     }
   });
 
-  test.runIf(reasoning !== undefined)('calls behind reasoning', () => {
+  test.runIf(reasoning !== undefined)('calls after reasoning', () => {
     const parsed = format.parse(`${open}I look.${close}${write(two)}`, { schemas });
     assert.deepEqual(valuesOf(parsed), { content: '', reasoning: 'I look.', calls: two });
   });

@@ -88,7 +88,7 @@ describe.each(Object.entries(families))('%s', (name, { write, before, after, mal
     assert.deepEqual(valuesOf(parsed), { content: '', reasoning: '', calls: wanted });
   });
 
-  test('text before and behind calls is content', () => {
+  test('text before and after calls is content', () => {
     for (const wanted of [calls['one call'] ?? [], calls['two calls'] ?? []]) {
       const { content, calls: found } = format.parse(before + write(wanted) + after, { schemas });
       assert.deepEqual(

@@ -11,8 +11,8 @@ import { joinParts, leftOutPart } from '../../api/text_parts.ts';
 const BILLING_LINE = /^x-anthropic-billing-header:[^\n]*\n?/;
 
 /**
- * A reminder of Claude Code, which it puts behind results of tools. As a message of the user it would look like a new question, for which
- * templates drop the reasoning of all earlier turns, and with it every block behind.
+ * A reminder of Claude Code, which it puts after results of tools. As a message of the user it would look like a new question, for which
+ * templates drop the reasoning of all earlier turns, and with it every block after it.
  */
 const REMINDER = /^\s*<system-reminder>(?:(?!<\/system-reminder>)[^])*<\/system-reminder>\s*$/;
 

@@ -20,7 +20,7 @@ import { lookupKind } from './body_kind.ts';
 
 /** Look-ups at the same time (P1); further ones are refused. */
 const MAX_OPEN = 4;
-/** Milliseconds for a look-up: its prompt is encoded behind those of requests, and where it waits for long the router has too much to do. */
+/** Milliseconds for a look-up: its prompt is encoded after those of requests, and where it waits for long the router has too much to do. */
 const LOOKUP_MS = 30_000;
 /** Milliseconds after which a client may look again. */
 const RETRY_MS = 2_000;

@@ -84,18 +84,18 @@ function chatFormat(context: ApiContext, body: ChatBody): AnswerFormat<readonly 
   };
 }
 
-/** Returns the chunks of a choice's next text; `beside` goes with the first one. */
+/** Returns the chunks of a choice's next text; `fields` goes with the first one. */
 function chatChunks(
   { index, text, ids, finish, stopReason, matchedStop, isFirst, parsed }: ParsedDelta,
   logprobs: readonly ChatLogprob[] | null,
   { isReturningIds, includesReasoning }: ChatBody,
-  beside: object,
+  fields: object,
 ): readonly ChoiceChunk[] {
   const chunk = (choice: Record<string, unknown>): Record<string, unknown> => {
     return { index, delta: {}, logprobs: null, finish_reason: null, ...choice };
   };
   const role = { delta: { role: 'assistant', content: '' } };
-  const first = { choice: chunk(role), beside, isOpening: true };
+  const first = { choice: chunk(role), fields, isOpening: true };
   const pieces = piecesOf({ parsed, text }).filter(({ kind }) => includesReasoning || kind !== 'reasoning');
   const deltas = pieces.map((piece) => chunkDelta(piece));
   // Log-probabilities and ids of the tokens are sent once, with or without a text.

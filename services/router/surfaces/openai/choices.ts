@@ -25,8 +25,8 @@ interface WholeChoice extends Pick<ParsedDelta, 'index' | 'text' | 'parsed' | 's
 /** One chunk of a stream. */
 export interface ChoiceChunk {
   readonly choice: Readonly<Record<string, unknown>>;
-  /** Fields of the chunk beside its choice. */
-  readonly beside?: object;
+  /** Fields of the chunk besides its choice. */
+  readonly fields?: object;
   /** Whether the chunk only opens its choice; its usage then excludes the tokens of this delta. */
   readonly isOpening?: boolean;
 }
@@ -41,9 +41,9 @@ export interface AnswerFormat<L> {
   logprobList(): { add(logprobs: L): void; json(): string };
   /** Fields of a whole choice but its log-probabilities. */
   choice(whole: WholeChoice, promptTokens: Uint32Array): Record<string, unknown>;
-  /** Fields of a whole answer beside its choices. */
+  /** Fields of a whole answer besides its choices. */
   rest(promptTokens: Uint32Array): Record<string, unknown>;
-  /** Whether log-probabilities of the prompt stand in each choice; otherwise they stand beside the choices. */
+  /** Whether log-probabilities of the prompt stand in each choice; otherwise they stand next to the choices. */
   readonly hasPromptLogprobsInChoice: boolean;
   /** Returns the stream chunks of one delta, whose log-probabilities are null when not requested; may be empty. */
   chunks(delta: ParsedDelta, logprobs: L | null, promptTokens: Uint32Array): readonly ChoiceChunk[];
@@ -125,12 +125,12 @@ async function answerOf<L>(
       ...(promptLogprobs === undefined ? {} : { promptLogprobs }),
     };
   });
-  const beside = format.hasPromptLogprobsInChoice ? undefined : (ofPrompts.get(first.first.generation) ?? 'null');
+  const ofAnswer = format.hasPromptLogprobsInChoice ? undefined : (ofPrompts.get(first.first.generation) ?? 'null');
   return answerJson(
     envelopeOf(context, format, first.trace, format.object.answer),
     choices,
     { usage: usageOf(countsOf(runs)), ...format.rest(first.generation.promptTokens) },
-    beside === undefined ? '' : `,"prompt_logprobs":${beside}`,
+    ofAnswer === undefined ? '' : `,"prompt_logprobs":${ofAnswer}`,
   );
 }
 
@@ -202,8 +202,8 @@ function streamedChoices<L>(
       const now = before + (delta.ids?.length ?? 0);
       numSent[delta.index] = now;
       const logprobs = delta.logprobs ? format.logprobs(delta.logprobs) : null;
-      for (const { choice, beside, isOpening } of format.chunks(delta, logprobs, run.generation.promptTokens))
-        send({ ...head, choices: [choice], ...usage(run, isOpening ? before : now), ...beside });
+      for (const { choice, fields, isOpening } of format.chunks(delta, logprobs, run.generation.promptTokens))
+        send({ ...head, choices: [choice], ...usage(run, isOpening ? before : now), ...fields });
     },
     end() {
       if (body.hasUsage) send({ ...head, choices: [], usage: usageOf(countsOf(runs)) });

@@ -109,7 +109,7 @@ function ofResponseFormat(format: Fields['response_format']): TextRule[] {
     case 'text':
       return [];
     case 'json_object':
-      // llama.cpp's form has the schema beside the type.
+      // llama.cpp's form has the schema next to the type.
       return isGiven(format.schema) ? schemaRule(`${param}.schema`, format.schema) : [{ kind: 'json_object', param }];
     case 'json_schema': {
       const own = format.json_schema?.schema ?? format.schema;

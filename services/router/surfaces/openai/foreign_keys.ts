@@ -37,7 +37,7 @@ const refused: Table = {
   top_n_sigma: ['L', 'the top-n-sigma sampler', -1, 0],
   dynatemp_range: ['L', 'a dynamic temperature', 0],
   adaptive_target: ['L', 'the adaptive-p sampler', -1],
-  min_keep: ['L', 'a least number of candidates behind the samplers', 0, 1],
+  min_keep: ['L', 'a least number of candidates after the samplers', 0, 1],
   samplers: ['L', 'which samplers, in which order'],
   repeat_last_n: ['LO', 'the window of the penalties', -1],
   penalize_nl: ['LO', 'whether line ends are penalised', true],
@@ -106,7 +106,7 @@ const refused: Table = {
   return_meta_info: ['S', "SGLang's meta_info in the answer", false],
   return_bytes: ['S', 'bytes in the answer (internal)', false],
   token_ids_logprob: ['S', 'log-probabilities of tokens that the request names'],
-  post_sampling_probs: ['L', 'probabilities behind the samplers in place of log-probabilities', false],
+  post_sampling_probs: ['L', 'probabilities after the samplers in place of log-probabilities', false],
   response_fields: ['L', 'only some fields of the answer'],
   details: ['T', 'details of the generation in the answer', false],
   no_logs: ['S', 'that nothing of the request is logged', false],
@@ -123,7 +123,7 @@ const refused: Table = {
 const refusedByChat: Table = {
   raw: ['O', 'no template over the prompt', false],
   suffix: ['O', 'fill in the middle'],
-  prompt: ['LO', 'a text prompt beside messages'],
+  prompt: ['LO', 'a text prompt besides messages'],
   input_ids: ['S', 'token ids in place of messages'],
   return_full_text: ['T', 'the prompt before the answer', false],
 };
@@ -204,7 +204,7 @@ const hints: ReadonlySet<string> = new Set(
 /** Names that no server reads, and clients send by mistake. */
 const misplaced: Readonly<Record<string, string>> = {
   enable_thinking: 'put it into chat_template_kwargs',
-  extra_body: 'put its keys beside the others: the openai client does so with its argument of that name',
+  extra_body: 'put its keys next to the others: the openai client does so with its argument of that name',
 };
 
 /** Whether a key changes no output: a listed hint, or an option of speculative decoding, which changes only how fast tokens come. */
@@ -226,7 +226,7 @@ const tables: Readonly<Record<GeneratingEndpoint, { readonly refused: Table; rea
 const schemas: readonly string[] = ['format'];
 
 function asksForNothing(key: string, value: unknown, neutral: readonly unknown[]): boolean {
-  // Anthropic's form, whatever stands beside it.
+  // Anthropic's form, whatever stands next to it.
   if (key === 'thinking' && isObject(value) && value['type'] === 'disabled') return true;
   return isNeutral(value, ['', [], ...(schemas.includes(key) ? [] : [{}]), ...neutral]);
 }

@@ -79,7 +79,7 @@ function parserOf(
   };
 }
 
-/** Returns the constraints of a chat's answer: its rule is for what comes behind the reasoning. */
+/** Returns the constraints of a chat's answer: its rule is for what comes after the reasoning. */
 function chatConstraint(
   { output }: ApiContext,
   { constraint }: ChatBody,

@@ -1,4 +1,4 @@
-/** Tool calls that a request wants enforced, as a rule for the text: `required`, a named tool, `strict`, and tools beside a format. */
+/** Tool calls that a request wants enforced, as a rule for the text: `required`, a named tool, `strict`, and tools with a format. */
 import type { CallableTool, CallForm, CallRule, TextRule } from '../../../../shared/text/grammar/text_rule.ts';
 import { ParameterFailure } from '../../api/parameter_failure.ts';
 import type { ToolDefinition } from '../../../../shared/text/template_input.ts';

@@ -160,11 +160,11 @@ function joinedAssistant(last: Message, next: Message, joinedCalls: Set<unknown>
   }
   const { content: text } = next;
   if (text === undefined) return undefined;
-  // A text behind calls is of their answer: an answer of its own would come behind their results.
-  if (calls) return { ...last, content: textBehind(last['content'], text) };
+  // A text after calls is of their answer: an answer of its own would come after their results.
+  if (calls) return { ...last, content: textAfter(last['content'], text) };
   return last['content'] === undefined ? { ...last, ...next } : undefined;
 }
 
-function textBehind(before: unknown, text: unknown): unknown {
+function textAfter(before: unknown, text: unknown): unknown {
   return typeof before === 'string' && typeof text === 'string' ? before + text : text;
 }

@@ -1,4 +1,4 @@
-/** Bodies of `/v1/responses`, read as bodies of a chat and what the answer says beside it. */
+/** Bodies of `/v1/responses`, read as bodies of a chat and what the answer says besides it. */
 import { z } from 'zod';
 import { given } from '../../../../shared/base/given.ts';
 import { check } from '../openai/body_check.ts';
@@ -73,7 +73,7 @@ export const responseSchema = z.object({
   moderation: only([], 'null'),
 });
 
-/** Wishes of a request for its answer, beside its chat. */
+/** Wishes of a request for its answer, besides its chat. */
 interface ResponseWish {
   /** Items of the input; empty when they are neither stored nor lack others. */
   readonly items: readonly ChatItem[];

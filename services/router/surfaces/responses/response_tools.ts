@@ -114,7 +114,7 @@ function readTool(tool: Given, path: string, namespace: string | undefined, igno
     ignored.push(`${path}.${String(type)}`);
     return [];
   }
-  // Behind its namespace an empty name would be one that is allowed.
+  // After its namespace an empty name would be one that is allowed.
   if (typeof name !== 'string' || name === '')
     throw new ParameterFailure(`${path}.name: a text that is not empty`, `${path}.name`);
   const isCustom = type === 'custom';

@@ -114,7 +114,7 @@ describe('messages', () => {
     ]);
   });
 
-  test('a reminder behind results belongs to the last of them; words of the user do not', () => {
+  test('a reminder after results belongs to the last of them; words of the user do not', () => {
     const uses = [{ type: 'tool_use', id: 'a', name: 'f', input: {} }];
     const reminder = { type: 'text', text: '<system-reminder>\nThe list is empty.\n</system-reminder>' };
     const words = { type: 'text', text: `${reminder.text}\nStop.\n${reminder.text}` };

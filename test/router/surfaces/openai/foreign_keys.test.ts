@@ -74,7 +74,7 @@ test.each<readonly [string, unknown]>([
   assert.deepEqual(chat({ [key]: value }).ignored, []);
 });
 
-test('what goes beside a prompt alone is refused by chats', () => {
+test('what goes with a prompt alone is refused by chats', () => {
   assert.equal(refusal(() => chat({ raw: true })).param, 'raw');
   assert.deepEqual(completion({ raw: true }).ignored, []);
 });

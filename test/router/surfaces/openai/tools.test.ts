@@ -129,7 +129,7 @@ describe('what is to be enforced', () => {
     assert.equal(ruleOf({}, null), undefined);
   });
 
-  test('goes beside a rule for the text', () => {
+  test('goes with a rule for the text', () => {
     const content: TextRule = { kind: 'json_object', param: 'response_format' };
     assert.deepEqual(ruleOf({ tools: [tool('a')] }, 'hermes', content)?.content, content);
     assert.equal(ruleOf({ tool_choice: 'required' }, 'hermes', content)?.content, undefined);

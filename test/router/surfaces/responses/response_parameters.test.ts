@@ -72,7 +72,7 @@ describe('the input', () => {
     ]);
   });
 
-  test('text that stands behind calls, before their results, is of the same message', () => {
+  test('text that stands after calls, before their results, is of the same message', () => {
     const later = { ...said, content: [{ type: 'output_text', text: ' And so on.' }] };
     const results = [result('a'), result('b')];
     const tools = ['a', 'b'].map((id) => ({ role: 'tool', tool_call_id: id, content: 'high' }));
