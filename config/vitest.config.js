@@ -74,7 +74,8 @@ const settings = {
   webgpu: { pool: 'forks', sequence: { groupOrder: 3 }, maxWorkers: 2 },
   // On subgroup matrices, which only a newer Mesa's software driver has.
   matrices: {
-    ...{ sequence: { groupOrder: 3 }, maxWorkers: 2 },
+    sequence: { groupOrder: 3 },
+    maxWorkers: 2,
     pool: { name: 'mesa26', createPoolWorker: (options) => new Mesa26Worker(options) },
   },
   // No suite here measures, so two run at a time. Three would take longer: engines with one thread too many wait for each other.
@@ -90,7 +91,8 @@ function project(name, include, isWhole) {
   const test = {
     name: isWhole ? `${name}-whole` : name,
     environment: 'node',
-    ...{ env, include },
+    env,
+    include,
     ...limits,
     ...settings[name],
   };

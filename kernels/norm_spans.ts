@@ -22,8 +22,10 @@ export function normSpans({
   const isHead = span === 'head';
   const keyHeads = keys === 'computed' ? 0 : kvHeads;
   return {
-    ...{ qSpans: isHead ? heads : 1, qWidth: headDim * (isHead ? 1 : heads) },
-    ...{ kSpans: isHead ? keyHeads : 1, kWidth: headDim * (isHead ? 1 : kvHeads) },
+    qSpans: isHead ? heads : 1,
+    qWidth: headDim * (isHead ? 1 : heads),
+    kSpans: isHead ? keyHeads : 1,
+    kWidth: headDim * (isHead ? 1 : kvHeads),
     vSpans: hasValueNorm ? kvHeads : 0,
   };
 }

@@ -280,12 +280,23 @@ function stagingsIn({ staging, stagingBytes, numStagings }: ProgramLayout, memor
 /** Source codes of `pack_rows`, by the type of stored floats. */
 const FLOATS = { f32: 0, f16: 1, bf16: 2 } as const;
 const INTEGERS: Readonly<Partial<Record<StoredRows['format'], number>>> = {
-  ...{ int8: 0, int4: 1, q8_0: 2, q4_0: 3, uint4: 4, q4_1: 5, q4_k: 6 },
+  int8: 0,
+  int4: 1,
+  q8_0: 2,
+  q4_0: 3,
+  uint4: 4,
+  q4_1: 5,
+  q4_k: 6,
 };
 
 /** Source codes of `pack_codes`. */
 const CODES: Readonly<Partial<Record<StoredRows['format'], number>>> = {
-  ...{ mxfp4: 0, iq4: 0, mxfp4_pairs: 1, mxfp4_blocks: 2, iq4_nl: 3, iq4_xs: 4 },
+  mxfp4: 0,
+  iq4: 0,
+  mxfp4_pairs: 1,
+  mxfp4_blocks: 2,
+  iq4_nl: 3,
+  iq4_xs: 4,
 };
 
 const COLUMNS: Readonly<Record<StoredMatrix['format'], number>> = { gptq: 0, awq: 1 };

@@ -27,8 +27,13 @@ const panelBytes: Readonly<Record<WeightFormat, (inner: number) => number>> = {
 
 /** Codes of the storage formats, as the kernels use them. */
 export const formatCodes: Readonly<Record<WeightFormat, number>> = {
-  ...{ f32: 0, f16: 1, int8: 2, int4: 3, uint4: 4 },
-  ...{ mxfp4: 5, iq4: 6 },
+  f32: 0,
+  f16: 1,
+  int8: 2,
+  int4: 3,
+  uint4: 4,
+  mxfp4: 5,
+  iq4: 6,
 };
 
 /** Returns the code of the format that a weight is stored in when the model's common format is `format`. */

@@ -101,8 +101,21 @@ export function layOutProgram(
     bind(op, index, plan.reserve('operations', paramsOf(op).bytes), operands),
   );
   return {
-    ...{ plan, weights, buffers, regions, kv, blockBytes, state, rope, scratch, scratchBytes },
-    ...{ staging, stagingBytes, numStagings, spanPartials, operations },
+    plan,
+    weights,
+    buffers,
+    regions,
+    kv,
+    blockBytes,
+    state,
+    rope,
+    scratch,
+    scratchBytes,
+    staging,
+    stagingBytes,
+    numStagings,
+    spanPartials,
+    operations,
   };
 }
 
@@ -143,8 +156,10 @@ function layOutRope(
     Object.entries(rope).map(([name, { dim, pairDistance = dim / 2, cos, sin, queryFactors }]) => [
       name,
       {
-        ...{ rotaryDim: dim, pairDistance },
-        ...{ cos: words('rope cos', cos.length), sin: words('rope sin', sin.length) },
+        rotaryDim: dim,
+        pairDistance,
+        cos: words('rope cos', cos.length),
+        sin: words('rope sin', sin.length),
         queryFactors: queryFactors ? words('rope query factors', queryFactors.length) : 0,
       },
     ]),
@@ -179,7 +194,10 @@ function operandsOf(program: Program, options: LoadOptions, addresses: Addresses
   const { weights, buffers, regions, kv, blockBytes, state, rope, spanPartials } = addresses;
   const planesAt = (layer: number): number => kv + (options.kv.layers[layer]?.offset ?? 0);
   return {
-    ...{ options, regions, blockBytes, spanPartials },
+    options,
+    regions,
+    blockBytes,
+    spanPartials,
     buffer: (name) => {
       const buffer = buffers.get(name);
       assert(buffer, `the program has no buffer ${name}`);

@@ -31,7 +31,10 @@ export class HostRowSampler implements RowSampler {
       params: plan.reserve('a row to sample from', operation.params.bytes),
       slot: plan.reserve('a row to sample from', samplerSlot.bytes),
       logits: words(paddedWidth(vocab)),
-      ...{ bias: words(vocab), counts: words(vocab), allowed: words(Math.ceil(vocab / 32)), token: words(2) },
+      bias: words(vocab),
+      counts: words(vocab),
+      allowed: words(Math.ceil(vocab / 32)),
+      token: words(2),
       scratch: plan.reserve('a row to sample from', scratchBytes(vocab)),
     };
     const table = words(exp2Table.length);
@@ -42,8 +45,14 @@ export class HostRowSampler implements RowSampler {
     this.#words.set(exp2Table, table / 4);
     const { params, logits, slot, token } = this.#at;
     operation.params.write(this.#view, params, {
-      ...{ logits, stride: 4 * paddedWidth(vocab), vocab, samplerSlots: slot, samplerSlotBytes: samplerSlot.bytes },
-      ...{ tokens: token, slots: token + 4, table },
+      logits,
+      stride: 4 * paddedWidth(vocab),
+      vocab,
+      samplerSlots: slot,
+      samplerSlotBytes: samplerSlot.bytes,
+      tokens: token,
+      slots: token + 4,
+      table,
     });
   }
 

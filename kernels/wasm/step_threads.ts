@@ -35,7 +35,9 @@ export class StepThreads {
   ): Promise<StepThreads> {
     const cells = (count: number): Int32Array => new Int32Array(new SharedArrayBuffer(4 * count));
     const shared: SharedStep = {
-      ...{ module, shards, numThreads },
+      module,
+      shards,
+      numThreads,
       control: cells(Control.count),
       barrier: cells(BARRIER_CELLS),
       numSpins: SPIN_US * spinsPerMicrosecond(),

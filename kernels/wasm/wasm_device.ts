@@ -130,8 +130,12 @@ function needsOf({ layouts }: ProgramPlan): MemoryNeeds {
   const [weights, kv, states] = [sum('weights'), sum('KV blocks'), sum('state slots')];
   const total = layouts.reduce((bytes, { plan }) => bytes + plan.totalBytes, 0);
   return {
-    ...{ weights, kv, states, other: total - weights - kv - states },
-    ...{ mostBlocks: Infinity, mostSlots: Infinity },
+    weights,
+    kv,
+    states,
+    other: total - weights - kv - states,
+    mostBlocks: Infinity,
+    mostSlots: Infinity,
     obstacle: layouts.find(({ plan }) => !plan.fits)?.plan.obstacle,
   };
 }

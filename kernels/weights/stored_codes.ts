@@ -15,8 +15,12 @@ import { scalesPerRow, type PackedRows } from './weight_format.ts';
 export type CodeFormat = TableFormat | 'mxfp4_pairs' | 'mxfp4_blocks' | 'iq4_nl' | 'iq4_xs';
 
 const TABLE_OF: Readonly<Record<CodeFormat, TableFormat>> = {
-  ...({ mxfp4: 'mxfp4', mxfp4_pairs: 'mxfp4', mxfp4_blocks: 'mxfp4' } as const),
-  ...({ iq4: 'iq4', iq4_nl: 'iq4', iq4_xs: 'iq4' } as const),
+  mxfp4: 'mxfp4',
+  mxfp4_pairs: 'mxfp4',
+  mxfp4_blocks: 'mxfp4',
+  iq4: 'iq4',
+  iq4_nl: 'iq4',
+  iq4_xs: 'iq4',
 };
 
 /** Whether the stored format has codes of a table. */

@@ -170,8 +170,13 @@ function centred(bytes: number): number {
 
 /** Integer format that holds each of these formats unchanged; RowDecoder.floats decodes by way of it. */
 const OWN: Readonly<Record<IntegerFormat | 'q8_0' | 'q4_0', IntegerFormat>> = {
-  ...({ int8: 'int8', int4: 'int4', uint4: 'uint4', mxfp4: 'mxfp4', iq4: 'iq4' } as const),
-  ...({ q8_0: 'int8', q4_0: 'int4' } as const),
+  int8: 'int8',
+  int4: 'int4',
+  uint4: 'uint4',
+  mxfp4: 'mxfp4',
+  iq4: 'iq4',
+  q8_0: 'int8',
+  q4_0: 'int4',
 };
 
 /** Decodes slice after slice into one array: a new one for each would take longer than the decoding. */

@@ -102,7 +102,10 @@ export function attentionTiling(
   const windows = new Set(layers.map(({ window = 0 }) => window));
   const [window = 0] = windows;
   return {
-    ...{ tileRows, splitBelowItems, partialValues, partialHeads },
+    tileRows,
+    splitBelowItems,
+    partialValues,
+    partialHeads,
     maxPartials: Math.min(MAX_PARTIALS, fitting, numRows * splitsPerRow),
     window: windows.size === 1 ? window : 0,
   };

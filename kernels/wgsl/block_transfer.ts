@@ -64,12 +64,22 @@ export class BlockTransfer {
     const layerBytes = layers.map(({ bytes }) => bytes);
     const staged = layers.map(({ offset }) => ({ at: offset, stagedBytes: blockBytes }));
     const gather = await BlockGather.create({
-      ...{ label: 'block', device, memory, kernels, kv, layerBytes, staged, numBlocks: capacity },
+      label: 'block',
+      device,
+      memory,
+      kernels,
+      kv,
+      layerBytes,
+      staged,
+      numBlocks: capacity,
     });
     const ring = (label: string, usage: number): Promise<GPUBuffer[]> =>
       Promise.all(Array.from({ length: RING }, () => memory.allocate('transfer', label, capacity * blockBytes, usage)));
     return new BlockTransfer({
-      ...{ device, gather, layout, capacity },
+      device,
+      gather,
+      layout,
+      capacity,
       downloads: await ring('block download', GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST),
       uploads: await ring('block upload', GPUBufferUsage.MAP_WRITE | GPUBufferUsage.COPY_SRC),
     });

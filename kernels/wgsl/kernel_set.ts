@@ -56,10 +56,7 @@ const MAX_ROWS: Readonly<Record<(typeof COLUMNS)[number], number>> = { 1: 4, 2: 
  * Neighbouring lanes that multiply the same inputs for different outputs in the fast set, by format: chosen so that 32 lanes' loads of
  * x are at most 1 KiB apart. A lane loads 16 bytes of a weight at a time: 4, 8, 16 or 32 inputs.
  */
-const LANES: Readonly<Record<WeightFormat, number>> = {
-  ...{ f32: 1, f16: 1, int8: 2 },
-  ...{ int4: 4, uint4: 4, mxfp4: 4, iq4: 4 },
-};
+const LANES: Readonly<Record<WeightFormat, number>> = { f32: 1, f16: 1, int8: 2, int4: 4, uint4: 4, mxfp4: 4, iq4: 4 };
 /** Lanes that share inputs in the deterministic set, where a lane sums groups of 32 inputs in every format. */
 const ORDERED_LANES = 4;
 
@@ -176,11 +173,20 @@ export function linearVariants(
       // they save.
       const buffers = isF16 && workgroupBytes >= TWO_BUFFERS_BYTES && !isSizeAsked ? 2 : 1;
       return tiles.map(({ upTo, rows }) => ({
-        ...{ spec: matmulSubgroupMatrix, upTo, tile: [tileOutputs, rows] },
+        spec: matmulSubgroupMatrix,
+        upTo,
+        tile: [tileOutputs, rows],
         specialisation: {
           constants: {
-            ...{ ...common, SUBGROUP_SIZE: subgroupSize, M, N, K, ROWS_TILE: rows, OUTPUTS_TILE: tileOutputs },
-            ...{ BUFFERS: buffers, SECTIONED: isOnMatrices ? 1 : 0 },
+            ...common,
+            SUBGROUP_SIZE: subgroupSize,
+            M,
+            N,
+            K,
+            ROWS_TILE: rows,
+            OUTPUTS_TILE: tileOutputs,
+            BUFFERS: buffers,
+            SECTIONED: isOnMatrices ? 1 : 0,
           },
           aliases: { Element: componentType },
           isSubgroupSizeAsked: isSizeAsked,
@@ -190,7 +196,9 @@ export function linearVariants(
     const isF16 = isFast && hasF16;
     return [
       {
-        ...{ spec: matmul, upTo: Infinity, tile: [MATMUL_TILE, MATMUL_TILE] },
+        spec: matmul,
+        upTo: Infinity,
+        tile: [MATMUL_TILE, MATMUL_TILE],
         specialisation: {
           constants: { ...common, IS_F16: isF16 ? 1 : 0 },
           aliases: { Element: isF16 ? 'f16' : 'f32' },

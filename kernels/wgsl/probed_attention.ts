@@ -42,7 +42,10 @@ function grouped(attention: OperationOf<'attention'>, rotary: number): ProbedAtt
   const width = group * headDim;
   const qkvWidth = width + 2 * headDim;
   return {
-    ...{ width, attendedWidth: width, planes: [headDim, headDim], rotary },
+    width,
+    attendedWidth: width,
+    planes: [headDim, headDim],
+    rotary,
     operations: [
       { kind: 'linear', x: 'normed', weight: 'qkv', out: 'qkv', accumulate: false },
       { kind: 'rope_store', qkv: 'qkv', layer: 0, rope: 'rope', ...heads },
@@ -69,19 +72,36 @@ function absorbed(
   const [width, key, plain] = [heads * qHead, rank + rotary, qHead - rotary];
   const shape = { heads, rank, rotary };
   return {
-    ...{ width, attendedWidth: heads * valueDim, planes: [key], rotary },
+    width,
+    attendedWidth: heads * valueDim,
+    planes: [key],
+    rotary,
     operations: [
       { kind: 'linear', x: 'normed', weight: 'q', out: 'q', accumulate: false },
       { kind: 'linear', x: 'normed', weight: 'latent', out: 'latent', accumulate: false },
       { kind: 'head_linear', x: 'q', weight: 'key_up', out: 'query', heads, xHead: qHead, outHead: key },
       {
-        ...{ kind: 'latent_store', latent: 'latent', q: 'q', out: 'query', layer: 0, weight: 'latent_norm' },
-        ...{ epsilon, rope: 'rope', qHead, isInterleaved, ...shape },
+        kind: 'latent_store',
+        latent: 'latent',
+        q: 'q',
+        out: 'query',
+        layer: 0,
+        weight: 'latent_norm',
+        epsilon,
+        rope: 'rope',
+        qHead,
+        isInterleaved,
+        ...shape,
       },
       { kind: 'latent_attention', query: 'query', out: 'attended_latent', layer: 0, scale, ...shape },
       {
-        ...{ kind: 'head_linear', x: 'attended_latent', weight: 'value_up', out: 'attended' },
-        ...{ heads, xHead: rank, outHead: valueDim },
+        kind: 'head_linear',
+        x: 'attended_latent',
+        weight: 'value_up',
+        out: 'attended',
+        heads,
+        xHead: rank,
+        outHead: valueDim,
       },
     ],
     buffers: {

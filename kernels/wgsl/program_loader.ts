@@ -75,7 +75,17 @@ export async function loadProgram(
   const exporter =
     exports.numBlocks > 0 ? await StepExporter.create(device, memory, kernels, kv, exports, 1 + NUM_AHEAD) : undefined;
   return WebgpuExecutable.create({
-    ...{ device, program, options, numBlocks, blockBytes, memory, list, state, buffers, transfer, exporter },
+    device,
+    program,
+    options,
+    numBlocks,
+    blockBytes,
+    memory,
+    list,
+    state,
+    buffers,
+    transfer,
+    exporter,
     stateSlots,
     step: shared.step,
     results: shared.results,

@@ -31,7 +31,10 @@ export const typicalProgram: Program = {
     { kind: 'rope_store', qkv: 'qkv', layer: 0, rope: 'rope', ...typicalHeads },
     { kind: 'attention', qkv: 'qkv', out: 'attended', layer: 0, scale: 128 ** -0.5, ...typicalHeads },
   ],
-  ...{ buffers: {}, weights: {}, kv: [], rope: {} },
+  buffers: {},
+  weights: {},
+  kv: [],
+  rope: {},
 };
 
 interface Probe {
@@ -125,7 +128,9 @@ export async function findUnequalRows(
   const executable = await load(program, weights, {
     weightFormat: given.weightFormat,
     kv: layoutOfOneLayer(program.kv[0]?.planes ?? [], given.kv.blockSize, given.kv.dtype),
-    ...{ maxRows: NUM_TOKENS, maxSamples: 8, maxBlocksPerSequence: numBlocks },
+    maxRows: NUM_TOKENS,
+    maxSamples: 8,
+    maxBlocksPerSequence: numBlocks,
     numBlocks: { min: numBlocks, max: numBlocks },
   });
   const x = pattern(NUM_TOKENS * width, 0.11);

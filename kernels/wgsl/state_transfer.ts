@@ -64,7 +64,10 @@ export class StateTransfer {
     const ring = (label: string, usage: number): Promise<GPUBuffer[]> =>
       Promise.all(Array.from({ length: RING }, () => memory.allocate('transfer', label, stagingBytes, usage)));
     return new StateTransfer({
-      ...{ device, states, layout, stagingBytes },
+      device,
+      states,
+      layout,
+      stagingBytes,
       staging: await memory.storage('transfer', 'state staging', stagingBytes),
       downloads: await ring('state download', GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST),
       uploads: await ring('state upload', GPUBufferUsage.MAP_WRITE | GPUBufferUsage.COPY_SRC),

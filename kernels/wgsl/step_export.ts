@@ -63,7 +63,14 @@ export class StepExporter {
         .map(({ offset }) => ({ at: offset - start, stagedBytes })),
     );
     const gather = await BlockGather.create({
-      ...{ label: 'export', device, memory, kernels, kv, layerBytes, staged, numBlocks },
+      label: 'export',
+      device,
+      memory,
+      kernels,
+      kv,
+      layerBytes,
+      staged,
+      numBlocks,
     });
     const downloads: GPUBuffer[][] = [];
     for (let step = 0; step < numSteps; step++) {

@@ -28,8 +28,18 @@ const MIN_MEASURED_MS = 5;
 const LEAST_ROWS = 8;
 
 const one: GridCounts = {
-  ...{ rows: 1, samples: 0, hidden: 0, segments: 1, decodeItems: 1, prefillItems: 1, merges: 1, listed: 0 },
-  ...{ sampled: 0, weighed: 0, topK: 0, topP: 0 },
+  rows: 1,
+  samples: 0,
+  hidden: 0,
+  segments: 1,
+  decodeItems: 1,
+  prefillItems: 1,
+  merges: 1,
+  listed: 0,
+  sampled: 0,
+  weighed: 0,
+  topK: 0,
+  topP: 0,
 };
 
 /** Predicts how long steps take, limits their rows, and cuts long ones into several submits. */

@@ -276,7 +276,9 @@ class Gpu implements WebgpuDevice {
     try {
       const executable = await loadProgram(
         {
-          ...{ device, kernels: this.#kernels, capabilities: this.#capabilities },
+          device,
+          kernels: this.#kernels,
+          capabilities: this.#capabilities,
           room: { listing: this.#listing, ...this.#room },
           lost: () => this.#lostReason,
         },

@@ -253,7 +253,10 @@ export class LocalCluster {
     const division = this.#division;
     assert(division, 'no child starts before devices and cores are divided');
     const place = {
-      ...{ role, name, hubAddress: this.#hubAddress, httpBind: this.#httpBind },
+      role,
+      name,
+      hubAddress: this.#hubAddress,
+      httpBind: this.#httpBind,
       index: [...this.#children.map((one) => one.name), name].indexOf(name),
     };
     const child = fork(

@@ -14,7 +14,11 @@ const { cluster_token, cluster_token_file, tls_cert, tls_key, tls_ca } = process
 /** Options of `penstock policy`. */
 export const policyOptions = {
   router: option('Network', 'HOST:PORT', address, '127.0.0.1:8001', "a router's hub, its --hub-bind"),
-  ...{ cluster_token, cluster_token_file, tls_cert, tls_key, tls_ca },
+  cluster_token,
+  cluster_token_file,
+  tls_cert,
+  tls_key,
+  tls_ca,
 } as const;
 
 /** Parsed command line of `penstock policy`; the name is empty where the policy is only shown. */

@@ -17,7 +17,10 @@ export async function runReplayCommand(command: 'replay' | 'plan', args: readonl
   process.stdout.on('error', (error: NodeJS.ErrnoException) => process.exit(error.code === 'EPIPE' ? 0 : 1));
   const numThreads = availableCores();
   const host = {
-    ...{ clock: systemClock, out: process.stdout, errors: process.stderr, fetchText },
+    clock: systemClock,
+    out: process.stdout,
+    errors: process.stderr,
+    fetchText,
     machine: `${cpus()[0]?.model ?? process.arch}, ${numThreads} cores, Node ${process.version}`,
   };
   if (command === 'plan') await plan(args, host);

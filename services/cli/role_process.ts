@@ -126,7 +126,14 @@ export function realHost(
   const clock = systemClock;
   const { tls, clusterTokens } = secrets;
   return {
-    ...{ clock, log, newId, openBus, die: endNow, folders: dataFolders, threads: workerThreads, serveMetrics },
+    clock,
+    log,
+    newId,
+    openBus,
+    die: endNow,
+    folders: dataFolders,
+    threads: workerThreads,
+    serveMetrics,
     random: new Random(entropySeed()),
     network: new GrpcNetwork(clusterTokens, clock, tls, refusedClients(log)),
     ...secrets,
@@ -176,7 +183,10 @@ async function busServers(role: Role, config: ProcessConfig, log: Host['log']): 
     file === '' ? {} : ({ [key]: textOf(flag, file) } as Record<Key, string>);
   // Read at each connection: secrets are renewed in their files.
   const servers = (): NatsServers => ({
-    ...{ urls, user: config.bus_user, password: config.bus_password, token: config.bus_token },
+    urls,
+    user: config.bus_user,
+    password: config.bus_password,
+    token: config.bus_token,
     ...part('nkeySeed', '--bus-nkey', config.bus_nkey),
     ...part('credentials', '--bus-credentials', config.bus_credentials),
     ...part('ca', '--bus-ca', config.bus_ca),

@@ -80,9 +80,14 @@ export function tierSums(nodes: readonly NodeView[]): readonly TierSum[] {
     for (const [name, tier] of Object.entries(node.tiers)) {
       const sum = sums.get(name) ?? { name, ...none };
       sums.set(name, {
-        ...{ name, nodes: sum.nodes + 1, blocks: sum.blocks + tier.blocks, bytes: sum.bytes + tier.bytes },
-        ...{ capacity: sum.capacity + tier.capacity_bytes, hits: sum.hits + tier.hits },
-        ...{ misses: sum.misses + tier.misses, evictions: sum.evictions + tier.evictions },
+        name,
+        nodes: sum.nodes + 1,
+        blocks: sum.blocks + tier.blocks,
+        bytes: sum.bytes + tier.bytes,
+        capacity: sum.capacity + tier.capacity_bytes,
+        hits: sum.hits + tier.hits,
+        misses: sum.misses + tier.misses,
+        evictions: sum.evictions + tier.evictions,
       });
     }
   const rank = ({ name }: TierSum): number => TIERS.findIndex((tier) => tier.name === name);

@@ -80,7 +80,8 @@ export class FullEngine implements ReplayEngine {
     const numBlocks = Math.floor(hardware.deviceKvTokens / this.#blockTokens);
     const steps = new SimulatedSteps(sizes);
     this.#executable = new TimedExecutable({
-      ...{ blockBytes: spec.payloadBytes, numBlocks },
+      blockBytes: spec.payloadBytes,
+      numBlocks,
       nowMs: () => time.nowMs,
       at: (atMs, run) => {
         time.at(atMs, run);
@@ -93,7 +94,13 @@ export class FullEngine implements ReplayEngine {
     this.#engine = new Engine(
       this.#executable,
       {
-        ...{ spec, numBlocks, chunkTokens, maxNumSeqs: hardware.maxRows, stepMs: 0, tbtTargetMs, queueOrder },
+        spec,
+        numBlocks,
+        chunkTokens,
+        maxNumSeqs: hardware.maxRows,
+        stepMs: 0,
+        tbtTargetMs,
+        queueOrder,
         // The trace bounds the queue.
         maxWaiting: Infinity,
         firstSteps: steps.firstSteps,
@@ -157,7 +164,12 @@ export class FullEngine implements ReplayEngine {
     const promptTokens = kind === 'prefill' ? target + 1 : target;
     const fetchEnd = Math.floor((expected ? expected.endTokens : sequence.fetchedTo) / this.#blockTokens);
     this.#engine.submit({
-      ...{ id, kind, root: ROOT, expectedTokens, priority, fetchEnd },
+      id,
+      kind,
+      root: ROOT,
+      expectedTokens,
+      priority,
+      fetchEnd,
       // After the blocks that the trace names, blocks are those of the request alone.
       tokens: new Uint32Array(promptTokens).fill(request),
       hashes: partsOf(blocks, this.#numParts),

@@ -51,7 +51,10 @@ const text = z.string().max(10_000);
 const hardwareSchema = z.strictObject({
   name: text.min(1),
   /** Words for people, which nothing reads. */
-  ...{ source: text.optional(), step_formula: text.optional(), speed_up: text.optional(), comment: text.optional() },
+  source: text.optional(),
+  step_formula: text.optional(),
+  speed_up: text.optional(),
+  comment: text.optional(),
   step_seconds: z.strictObject({
     fixed: seconds,
     weights: seconds,

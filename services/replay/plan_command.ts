@@ -43,7 +43,11 @@ export async function planCommand(
     checkTrace(trace, hardware, line);
     const { maxInstances, maxRuns, costs } = line;
     const plan = await planCluster({
-      ...{ maxInstances, maxRuns, costs, targetShare: TARGET_SHARE, run: runner({ ...line, trace, hardware }) },
+      maxInstances,
+      maxRuns,
+      costs,
+      targetShare: TARGET_SHARE,
+      run: runner({ ...line, trace, hardware }),
       onTried: ({ cluster, attainment }, numRuns) => {
         show(`${clusterName(cluster)}: ${percent(attainment)} within the targets`, numRuns / maxRuns);
       },
@@ -127,8 +131,15 @@ function answer({ aggregated, split, isComplete }: Plan, { maxInstances, maxRuns
 function planJson(plan: Plan, line: PlanArguments, hardware: Hardware): string {
   const { targets, ratePerSecond, costs, maxInstances, seed } = line;
   const report = {
-    ...{ trace: traceName(line), hardware: hardware.name, targets, targetShare: TARGET_SHARE, ratePerSecond, costs },
-    ...{ maxInstances, seed, ...plan },
+    trace: traceName(line),
+    hardware: hardware.name,
+    targets,
+    targetShare: TARGET_SHARE,
+    ratePerSecond,
+    costs,
+    maxInstances,
+    seed,
+    ...plan,
   };
   return `${JSON.stringify(report, undefined, 2)}\n`;
 }

@@ -23,8 +23,14 @@ export function planRuns(options: PlanRunOptions): (cluster: ClusterSize) => Pro
   const { trace, hardware, targets, ratePerSecond, seed } = options;
   return async (cluster) => {
     const data = {
-      ...{ columns: trace.columns, hardware, cluster, targets, slow: undefined, targetShare: TARGET_SHARE },
-      ...{ strictRoles: cluster.kind === 'split', isFull: false },
+      columns: trace.columns,
+      hardware,
+      cluster,
+      targets,
+      slow: undefined,
+      targetShare: TARGET_SHARE,
+      strictRoles: cluster.kind === 'split',
+      isFull: false,
     };
     const job = { policy: PRICED, ratePerSecond: ratePerSecond ?? trace.requestsPerSecond, seed, mayBeCut: false };
     return (await start(data).run(job)).attainment;

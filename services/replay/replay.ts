@@ -55,13 +55,15 @@ class RunPool {
     });
     this.#death.catch(() => undefined);
     const data: RunWorkerData = {
-      ...{ columns: trace.columns, hardware, cluster: options.cluster, targets: options.targets },
-      ...{
-        slow: options.slow,
-        strictRoles: options.strictRoles,
-        queueOrder: options.queueOrder,
-        isFull: options.engine === 'full',
-      },
+      columns: trace.columns,
+      hardware,
+      cluster: options.cluster,
+      targets: options.targets,
+
+      slow: options.slow,
+      strictRoles: options.strictRoles,
+      queueOrder: options.queueOrder,
+      isFull: options.engine === 'full',
       targetShare: TARGET_SHARE,
     };
     const listener = {
@@ -124,7 +126,9 @@ async function replayAll(
       const shown = middle(runs, ({ attainment }) => attainment);
       if (!shown?.figures) throw new Error('a run that was asked for figures has none');
       return {
-        ...{ name: policy, isDefault: policy === replayPolicies[0], atRate: shown.figures },
+        name: policy,
+        isDefault: policy === replayPolicies[0],
+        atRate: shown.figures,
         goodputPerSecond: search && (search.best?.ratePerSecond ?? 0),
         goodputOfSeeds: search?.goodputOfSeeds ?? [],
         attainmentByRate: search?.attempts ?? [],
@@ -163,7 +167,10 @@ async function searchAll(
             attempts.push({ ratePerSecond, attainment, attainmentOfLongestTenth });
             return { ...answer, ratePerSecond, seed };
           },
-          ...{ share: TARGET_SHARE, guess: from, tolerance: TOLERANCE, step },
+          share: TARGET_SHARE,
+          guess: from,
+          tolerance: TOLERANCE,
+          step,
         });
       const [firstSeed = 1, ...others] = seeds;
       const first = await search(firstSeed, guess, FIRST_STEP);

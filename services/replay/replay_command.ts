@@ -85,8 +85,19 @@ async function replay(
   const policies = await run({ options, trace, hardware }, onProgress);
   const { cluster, targets, seeds, engine, queueOrder } = options;
   return {
-    ...{ trace: name, traceStats: traceStats(trace), cluster, hardware, targets, targetShare: TARGET_SHARE },
-    ...{ seeds, engine, queueOrder, policies, cacheCurve: curve, notes: notesOf(options), machine: host.machine },
+    trace: name,
+    traceStats: traceStats(trace),
+    cluster,
+    hardware,
+    targets,
+    targetShare: TARGET_SHARE,
+    seeds,
+    engine,
+    queueOrder,
+    policies,
+    cacheCurve: curve,
+    notes: notesOf(options),
+    machine: host.machine,
     wallSeconds: (host.clock.nowMs() - begunMs) / 1_000,
   };
 }

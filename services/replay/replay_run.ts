@@ -66,12 +66,22 @@ export class ReplayRun {
     this.#activity = options.isFull === true ? new Activity() : undefined;
     this.#cluster = new SimulatedCluster({
       activity: this.#activity,
-      ...{ time: this.#time, seed, policy, hashes, numPrefill, numDecode },
+      time: this.#time,
+      seed,
+      policy,
+      hashes,
+      numPrefill,
+      numDecode,
       maxModelLen: hardware.deviceKvTokens,
       sizesOf: (index) => ({
-        ...{ hardware, chunkTokens, noise, slowness: options.slownessOf?.(index) ?? 1 },
-        ...{ blockTokens: trace.blockTokens, tbtTargetMs: targets.tbtMs },
-        ...{ queueOrder: options.queueOrder, hasPriorities: trace.columns.priorities !== undefined },
+        hardware,
+        chunkTokens,
+        noise,
+        slowness: options.slownessOf?.(index) ?? 1,
+        blockTokens: trace.blockTokens,
+        tbtTargetMs: targets.tbtMs,
+        queueOrder: options.queueOrder,
+        hasPriorities: trace.columns.priorities !== undefined,
       }),
     });
   }
@@ -143,7 +153,11 @@ export class ReplayRun {
     const numTokens = trace.columns.inputTokens[i]!;
     const outcome = this.#cluster.conductor.decide({
       requestId: String(i),
-      ...{ numTokens, keys, maxLength: numTokens + trace.columns.outputTokens[i]!, avoided: NOBODY, targets },
+      numTokens,
+      keys,
+      maxLength: numTokens + trace.columns.outputTokens[i]!,
+      avoided: NOBODY,
+      targets,
       outputTokens: this.#meanOutput,
       waitedMs: this.#time.nowMs - trace.columns.arrivalMs[i]! / speedUp,
     });
@@ -208,10 +222,7 @@ export class ReplayRun {
     });
     const handoff: Handoff | undefined =
       prefill && computing
-        ? {
-            ...{ engine: decode.engine, sequence, endTokens, isDone: false },
-            sentTokens: computing.start * trace.blockTokens,
-          }
+        ? { engine: decode.engine, sequence, endTokens, isDone: false, sentTokens: computing.start * trace.blockTokens }
         : undefined;
     this.#call(decode, placement, sequence, chosen.decodeSources);
     if (!prefill || !handoff) return;

@@ -11,18 +11,23 @@ export function reportJson(report: ReplayReport): string {
   const { leader, isDefaultFirst, reasons } = verdictOf(report);
   const value = {
     schema_version: SCHEMA_VERSION,
-    ...{ trace: { name: trace, ...(snake(traceStats) as object) }, targets: snake(targets) },
+    trace: { name: trace, ...(snake(traceStats) as object) },
+    targets: snake(targets),
     ...(snake(rest) as object),
     policies: policies.map(policyOf),
     verdict: { leader, is_default_first: isDefaultFirst, reasons },
-    ...{ machine, wall_seconds: wallSeconds },
+    machine,
+    wall_seconds: wallSeconds,
   };
   return `${JSON.stringify(value, null, 1)}\n`;
 }
 
 function policyOf({ name, isDefault, goodputPerSecond, goodputOfSeeds, ...rest }: PolicyFigures): object {
   return {
-    ...{ name, is_default: isDefault, goodput: goodputPerSecond ?? null, goodput_of_seeds: goodputOfSeeds },
+    name,
+    is_default: isDefault,
+    goodput: goodputPerSecond ?? null,
+    goodput_of_seeds: goodputOfSeeds,
     ...(snake(rest) as object),
   };
 }

@@ -56,8 +56,10 @@ function requestFigures(
   const { ttftMs, gapMs, totalMs, tokens, isRejected, gaps, gapOffsets } = result;
   const sum = (values: Int32Array): number => requests.reduce((all, i) => all + values[i]!, 0);
   const hitTokens: HitCounts = {
-    ...{ device: sum(tokens.device), dram: sum(tokens.dram) },
-    ...{ remote: sum(tokens.remote), computed: sum(tokens.computed) },
+    device: sum(tokens.device),
+    dram: sum(tokens.dram),
+    remote: sum(tokens.remote),
+    computed: sum(tokens.computed),
   };
   const blocks = (numTokens: number): number => Math.round(numTokens / trace.blockTokens);
   const times = new Float32Array(requests.reduce((all, i) => all + gapOffsets[i + 1]! - gapOffsets[i]!, 0));
@@ -77,8 +79,10 @@ function requestFigures(
     tbtAttainment: shareOf(requests, (i) => gapMs[i]! <= targets.tbtMs),
     hitTokens,
     hitBlocks: {
-      ...{ device: blocks(hitTokens.device), dram: blocks(hitTokens.dram) },
-      ...{ remote: blocks(hitTokens.remote), computed: blocks(hitTokens.computed) },
+      device: blocks(hitTokens.device),
+      dram: blocks(hitTokens.dram),
+      remote: blocks(hitTokens.remote),
+      computed: blocks(hitTokens.computed),
     },
     bytesMoved: hitTokens.remote * hardware.kvBytesPerToken,
     rejections: requests.reduce((all, i) => all + isRejected[i]!, 0),

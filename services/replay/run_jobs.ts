@@ -98,7 +98,15 @@ async function runOnce(
   const [numPrefill, numDecode] =
     cluster.kind === 'split' ? [cluster.numPrefill, cluster.numDecode] : [0, cluster.numInstances];
   const run = new ReplayRun({
-    ...{ trace, hardware, hashes, seed, targets, numPrefill, numDecode, isFull, queueOrder },
+    trace,
+    hardware,
+    hashes,
+    seed,
+    targets,
+    numPrefill,
+    numDecode,
+    isFull,
+    queueOrder,
     // Goodput counts a refused request as missed, so that no policy gains by refusing.
     policy: createPolicy(name, {
       localPrefillTokens: LOCAL_PREFILL_TOKENS,

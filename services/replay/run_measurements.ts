@@ -52,10 +52,15 @@ export class RunMeasurements {
     for (let i = 0; i < numRequests; i++)
       gapOffsets[i + 1] = gapOffsets[i]! + Math.max(0, columns.outputTokens[i]! - 1);
     this.byRequest = {
-      ...{ ttftMs: empty(), gapMs: empty(), meanGapMs: empty(), totalMs: empty(), predictedMs: empty() },
+      ttftMs: empty(),
+      gapMs: empty(),
+      meanGapMs: empty(),
+      totalMs: empty(),
+      predictedMs: empty(),
       isRejected: new Uint8Array(numRequests),
       tokens: { device: counts(), dram: counts(), remote: counts(), computed: counts() },
-      ...{ gaps: new Float32Array(gapOffsets[numRequests]!), gapOffsets },
+      gaps: new Float32Array(gapOffsets[numRequests]!),
+      gapOffsets,
     };
   }
 

@@ -85,7 +85,12 @@ export class SimulatedCluster {
     };
     const random = new Random(seed);
     this.conductor = new Conductor({
-      ...{ view, index: this.index, policy, clock: time.clock, random, tieBreak: 0 },
+      view,
+      index: this.index,
+      policy,
+      clock: time.clock,
+      random,
+      tieBreak: 0,
       isLogging: false,
     });
     for (const node of nodes) this.#heartbeat(node);

@@ -12,8 +12,12 @@ export function* traceLines(trace: Trace): Generator<string> {
   for (let index = 0; index < trace.numRequests; index++) {
     const { arrivalMs, inputTokens, outputTokens, hashIds, tenant, priority } = trace.requestAt(index);
     const fields = {
-      ...{ timestamp: arrivalMs, input_length: inputTokens, output_length: outputTokens, hash_ids: [...hashIds] },
-      ...{ tenant, priority },
+      timestamp: arrivalMs,
+      input_length: inputTokens,
+      output_length: outputTokens,
+      hash_ids: [...hashIds],
+      tenant,
+      priority,
     };
     yield `${JSON.stringify(fields)}\n`;
   }

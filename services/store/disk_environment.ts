@@ -82,7 +82,10 @@ export class DiskEnvironment {
   async #open(): Promise<boolean> {
     const { open, log } = this.#options;
     const { entries, wiped, fault, generation } = await open().catch((error: unknown) => ({
-      ...{ entries: [], wiped: undefined, fault: messageOf(error), generation: this.#generation },
+      entries: [],
+      wiped: undefined,
+      fault: messageOf(error),
+      generation: this.#generation,
     }));
     this.#generation = generation;
     if (wiped !== undefined)

@@ -157,7 +157,15 @@ function readEntries({ entries }: Environment): DiskEntry[] {
   found.sort((a, b) => a.order - b.order);
   order = (found.at(-1)?.order ?? 0) + 1;
   return found.map(({ key, digest, format, bytes, isState, numerics, contentHash, parent, at }) => ({
-    ...{ key, digest, format, bytes, isState, numerics, contentHash, parent, at },
+    key,
+    digest,
+    format,
+    bytes,
+    isState,
+    numerics,
+    contentHash,
+    parent,
+    at,
   }));
 }
 

@@ -75,7 +75,9 @@ export class DiskTier {
     });
     this.#reads = new DiskReads(options.readers);
     this.#order = new UseOrder({
-      ...{ clock: options.clock, signal: options.signal, isHeld: (key) => this.#index.has(key) },
+      clock: options.clock,
+      signal: options.signal,
+      isHeld: (key) => this.#index.has(key),
       write: (keys) => this.#writeOrder(keys),
     });
   }

@@ -208,8 +208,13 @@ export class OfferIntake {
     };
     return openFetch(this.#line, offer.source, {
       context: { ...context, timeoutMs: FETCH_TIMEOUT_MS },
-      ...{ format: unpackDigest(offer.format), hashes, signal, slotBytes: offer.recordBytes },
-      ...{ waitMs: 0, timeoutMs: FETCH_TIMEOUT_MS, patienceMs: FETCH_PATIENCE_MS },
+      format: unpackDigest(offer.format),
+      hashes,
+      signal,
+      slotBytes: offer.recordBytes,
+      waitMs: 0,
+      timeoutMs: FETCH_TIMEOUT_MS,
+      patienceMs: FETCH_PATIENCE_MS,
     });
   }
 

@@ -69,16 +69,14 @@ async function build(
     stopped.signal,
   );
   const tiers = new StoreTiers({
-    ...{
-      worker,
-      readers,
-      transferThread,
-      dramBytes: config.dram_bytes,
-      diskBytes: config.disk_bytes,
-      announcer,
-      clock,
-      log,
-    },
+    worker,
+    readers,
+    transferThread,
+    dramBytes: config.dram_bytes,
+    diskBytes: config.disk_bytes,
+    announcer,
+    clock,
+    log,
     isShared: config.transport === 'auto',
     openDisk: async () => {
       folder ??= reported(await folders.claim(config.data_dir, folderName, fail), log);
@@ -94,7 +92,13 @@ async function build(
   const intake = new OfferIntake(
     tiers,
     {
-      ...{ network, clock, random, transferThread, channels: dataChannels?.channels, moved, flows },
+      network,
+      clock,
+      random,
+      transferThread,
+      channels: dataChannels?.channels,
+      moved,
+      flows,
       limits: context.limits?.transfer,
     },
     log,
@@ -125,7 +129,11 @@ async function build(
         waiting: intake.numOpen,
         lent: tiers.numSlotsInTransit,
         divergent: tiers.numDivergent,
-        ...{ fetched: { ...moved }, links: flows.report(), isDraining, preemptions: 0, lastStepMs: 0 },
+        fetched: { ...moved },
+        links: flows.report(),
+        isDraining,
+        preemptions: 0,
+        lastStepMs: 0,
         tiers: tiers.tiers(),
       },
       blocks: announcer.sequence,

@@ -124,16 +124,14 @@ export class StoreTiers implements BlockSource {
     this.attached = Promise.all(attached).then(() => undefined);
     this.attached.catch(() => undefined);
     this.disk = new DiskTier({
-      ...{
-        worker,
-        readers: readers.map((reader) => attachedAtFirst(reader, memory)),
-        records,
-        log,
-        clock,
-        signal,
-        open: openDisk,
-        budgetBytes: diskBytes,
-      },
+      worker,
+      readers: readers.map((reader) => attachedAtFirst(reader, memory)),
+      records,
+      log,
+      clock,
+      signal,
+      open: openDisk,
+      budgetBytes: diskBytes,
       onStored: (entry) => {
         announcer.stored('disk', entry);
       },

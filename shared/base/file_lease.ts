@@ -108,10 +108,7 @@ export async function claimLease(file: string, claimant: LeaseProcess, options: 
     await outlive(file, before, claimant, options);
     removeStale(file, before, claimant);
   }
-  const own: Owner = {
-    ...markOf(claimant.pid),
-    ...{ id: claimant.newId(), beat: 0 },
-  };
+  const own: Owner = { ...markOf(claimant.pid), id: claimant.newId(), beat: 0 };
   try {
     create(file, own, mode);
   } catch (error) {

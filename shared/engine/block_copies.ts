@@ -248,7 +248,9 @@ export class BlockCopies {
         deliveries
           .filter(({ record }) => record !== 'state')
           .map(({ blockIndex, slot, frame, origin }) => ({
-            ...{ blockIndex, frame, origin },
+            blockIndex,
+            frame,
+            origin,
             payload: this.#payload(slot, frame),
           })),
       );

@@ -92,14 +92,19 @@ export class Engine {
     this.#embeddings = new Embeddings(executable.hiddenWidth, clock, emit);
     this.#pacing = new StepPacing(options);
     this.incoming = new IncomingRecords({
-      ...{ executable, pool: this.pool, states, spec },
+      executable,
+      pool: this.pool,
+      states,
+      spec,
       sequence: (id) => this.#sequences.get(id),
       onStored: (hash) => {
         emit({ kind: 'stored', hash, origin: 'fetched' });
       },
     });
     this.#arrivingStep = new ArrivingStep(executable, {
-      ...{ blockSize, chunkTokens, frames },
+      blockSize,
+      chunkTokens,
+      frames,
       onSection: (sequence) => {
         this.pool.release(sequence.releaseEnded());
       },
@@ -115,7 +120,13 @@ export class Engine {
       options.onReady?.();
     });
     this.#completion = new StepCompletion({
-      ...{ spec, pool: this.pool, sampling: this.#sampling, embeddings: this.#embeddings, states, clock, emit },
+      spec,
+      pool: this.pool,
+      sampling: this.#sampling,
+      embeddings: this.#embeddings,
+      states,
+      clock,
+      emit,
       onFinished: (numTokens) => {
         this.#answerLength.finished(numTokens);
       },
@@ -125,9 +136,15 @@ export class Engine {
       },
     });
     this.#submission = new StepSubmission(executable, {
-      ...{ blockSize, emit, exportEarly: options.exportEarly },
-      ...{ sampling: this.#sampling, embeddings: this.#embeddings, scheduler: this.#scheduler },
-      ...{ groups: this.#groups, arrivingStep: this.#arrivingStep, states },
+      blockSize,
+      emit,
+      exportEarly: options.exportEarly,
+      sampling: this.#sampling,
+      embeddings: this.#embeddings,
+      scheduler: this.#scheduler,
+      groups: this.#groups,
+      arrivingStep: this.#arrivingStep,
+      states,
     });
   }
 
@@ -143,8 +160,15 @@ export class Engine {
     if (!fit.hasSteps) return undefined;
     const { spec, chunkTokens, maxNumSeqs, numBlocks } = this.#options;
     return workLeft(this.#sequences.values(), {
-      ...{ chunkTokens, maxNumSeqs, numBlocks, pacedStepMs, step: fit.time, freeBlocks: this.pool.numAvailable },
-      ...{ blockSize: spec.blockSize, blockBytes: spec.slotBytes, expectedTokens: this.#answerLength.mean },
+      chunkTokens,
+      maxNumSeqs,
+      numBlocks,
+      pacedStepMs,
+      step: fit.time,
+      freeBlocks: this.pool.numAvailable,
+      blockSize: spec.blockSize,
+      blockBytes: spec.slotBytes,
+      expectedTokens: this.#answerLength.mean,
       cachedBlocks: (sequence) => this.#cachedBlocksOf(sequence),
     });
   }
@@ -256,7 +280,10 @@ export class Engine {
       promptRows: (tokenRows) =>
         Math.min(this.#pacing.promptRows(tokenRows), Math.max(ROW_UNIT, this.#executable.maxRowsNow - tokenRows)),
       promptTime: (tokens) => this.#pacing.promptTime(tokens),
-      ...{ nowMs, isIdle, keepBlocks: this.#options.keepBlocks, hasDeliveries: this.#options.hasDeliveries },
+      nowMs,
+      isIdle,
+      keepBlocks: this.#options.keepBlocks,
+      hasDeliveries: this.#options.hasDeliveries,
       candidatesOf: (sequences) => this.#candidatesOf(sequences),
       maxHostSamples: MAX_HOST_SAMPLED_ROWS,
       maxMasks: MAX_MASKS,

@@ -81,7 +81,9 @@ export class EngineLoop {
     } = options;
     const { spec } = layout;
     this.#copies = new BlockCopies({
-      ...{ spec, numBlocks: numBlocks + executable.numStateSlots, numExportable: executable.numExportable },
+      spec,
+      numBlocks: numBlocks + executable.numStateSlots,
+      numExportable: executable.numExportable,
       push: (event) => {
         this.#events.push(event);
       },
@@ -95,19 +97,17 @@ export class EngineLoop {
     this.engine = new Engine(
       executable,
       {
-        ...{
-          spec,
-          numBlocks,
-          chunkTokens,
-          maxNumSeqs,
-          maxWaiting,
-          queueOrder,
-          stepMs,
-          tbtTargetMs,
-          firstSteps,
-          grammars,
-          stateInterval,
-        },
+        spec,
+        numBlocks,
+        chunkTokens,
+        maxNumSeqs,
+        maxWaiting,
+        queueOrder,
+        stepMs,
+        tbtTargetMs,
+        firstSteps,
+        grammars,
+        stateInterval,
         emit: (event) => {
           this.#onEvent(event);
         },
@@ -267,16 +267,14 @@ export class EngineLoop {
       kind: 'events',
       events: this.#events,
       load: {
-        ...{
-          ...load,
-          numSteps,
-          lastStepMs,
-          numKeyed,
-          numAvailable,
-          counters,
-          states,
-          iterationTokens: histograms.iterationTokens,
-        },
+        ...load,
+        numSteps,
+        lastStepMs,
+        numKeyed,
+        numAvailable,
+        counters,
+        states,
+        iterationTokens: histograms.iterationTokens,
         residency: this.#changedResidency(),
         work: this.#workLeft(isIdle),
       },

@@ -68,8 +68,18 @@ export function workLeft(sequences: Iterable<WorkSequence>, options: WorkOptions
   const { prompts, generating, coming, waitingBlocks } = totals;
   const promptsMs = promptsMsOf(totals, options);
   return {
-    ...{ step, chunkTokens, maxNumSeqs, pacedStepMs, numBlocks, freeBlocks, blockBytes },
-    ...{ prompts, generating, coming, waitingBlocks, promptsMs },
+    step,
+    chunkTokens,
+    maxNumSeqs,
+    pacedStepMs,
+    numBlocks,
+    freeBlocks,
+    blockBytes,
+    prompts,
+    generating,
+    coming,
+    waitingBlocks,
+    promptsMs,
     ends: endsOf(totals, promptsMs, options),
   };
 }

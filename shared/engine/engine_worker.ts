@@ -51,16 +51,16 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
   const grammars = openGrammars(options.modelPath, vocabSize);
   const progress = new Int32Array(heartbeat);
   const loop = new EngineLoop({
-    ...{
-      executable,
-      layout,
-      numBlocks,
-      ...limits,
-      stateInterval: stateInterval > 0 ? stateInterval : stateIntervalOf(layout.spec),
-      firstSteps,
-      ...{ grammars, clock: systemClock, emit },
-      heartbeat: progress,
-    },
+    executable,
+    layout,
+    numBlocks,
+    ...limits,
+    stateInterval: stateInterval > 0 ? stateInterval : stateIntervalOf(layout.spec),
+    firstSteps,
+    grammars,
+    clock: systemClock,
+    emit,
+    heartbeat: progress,
     chunkTokens: options.chunkTokens,
     maxNumSeqs: options.maxNumSeqs,
     onTurn: (numSteps) => {

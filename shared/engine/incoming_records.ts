@@ -30,7 +30,10 @@ export class IncomingRecords {
     this.#options = options;
     const { executable, pool, spec, onStored } = options;
     this.#incoming = new Incoming({
-      ...{ executable, pool, blockSize: spec.blockSize, frames: spec.frames },
+      executable,
+      pool,
+      blockSize: spec.blockSize,
+      frames: spec.frames,
       onWhole: (block, hash) => {
         if (pool.seal(block, hash)) onStored(hash);
       },

@@ -111,9 +111,7 @@ async function loadOn(
     const layout: RecordLayout = { format: formatDigest(format), numericsClass, spec };
     const clauses = [`${device.description}; weights: ${held.changes}${why}`, ...device.notes];
     const description = [...clauses, ...leftOut(weights.shapes.keys())].join('; ');
-    return {
-      ...{ folder, shape, device, description, executable, format, layout, numBlocks, maxModelLen, firstSteps },
-    };
+    return { folder, shape, device, description, executable, format, layout, numBlocks, maxModelLen, firstSteps };
   } finally {
     await weights.close();
   }

@@ -70,7 +70,8 @@ export class LoadPlanner {
       maxSamples: options.maxNumSeqs,
       maxBlocksPerSequence,
       weightFormat: held.common,
-      ...{ kv: kvLayoutOf(spec), ...statesOf(spec, options, device) },
+      kv: kvLayoutOf(spec),
+      ...statesOf(spec, options, device),
       numBlocks: numBlocksOf(options, device, maxBlocksPerSequence, spec.payloadBytes),
       samplerPages: Math.min(2 * options.maxNumSeqs, Math.floor(SAMPLE_PAGE_BYTES / (4 * shape.vocabSize))),
     };

@@ -94,8 +94,15 @@ export class RecurrentStates {
     }
     const points = new Set(numCached > numHits ? [numCached] : []);
     this.#held.set(sequence, {
-      ...{ own, current: from, isCurrentSaved: from !== undefined, rolling: undefined, points, lastSaved: numHits },
-      ...{ spare, kept: [], hasEnded: false },
+      own,
+      current: from,
+      isCurrentSaved: from !== undefined,
+      rolling: undefined,
+      points,
+      lastSaved: numHits,
+      spare,
+      kept: [],
+      hasEnded: false,
     });
     return true;
   }

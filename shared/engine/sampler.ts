@@ -170,7 +170,9 @@ export function reportedToken(
   { candidateIds, candidateLogits, logSumExp }: SampleResult,
 ): SampledMessage {
   return {
-    ...{ token, position, logprob: [logit - logSumExp] },
+    token,
+    position,
+    logprob: [logit - logSumExp],
     topTokens: Array.from({ length: numTop }, (_, i) => candidateIds[i] ?? 0),
     topLogprobs: Array.from({ length: numTop }, (_, i) => (candidateLogits[i] ?? NaN) - logSumExp),
   };

@@ -70,7 +70,10 @@ export class SequenceTimes {
     const fetchedTokens = dram + instance + storeDram + storeDisk + handoff;
     const [admittedMs, readyMs] = [this.#admittedMs ?? nowMs, this.#readyMs ?? nowMs];
     return {
-      ...{ cachedTokens: this.#numCached, fetchedTokens, computedTokens, sources },
+      cachedTokens: this.#numCached,
+      fetchedTokens,
+      computedTokens,
+      sources,
       queueMs: admittedMs - this.submittedMs,
       loadMs: readyMs - admittedMs,
       computeMs: nowMs - readyMs,

@@ -119,7 +119,9 @@ function withStates({
   readonly states: SegmentStates | undefined;
 }): Segment {
   return {
-    ...{ tokens, start, blockTable },
+    tokens,
+    start,
+    blockTable,
     ...(hidden ? { hidden } : {}),
     ...(samples && !hidden ? { samples } : {}),
     ...(states ? { state: states.segment } : {}),

@@ -23,7 +23,9 @@ export interface TimedOptions {
 
 const NONE: RunOptions = {};
 const SAMPLED: SampleResult = {
-  ...{ token: 0, tokenLogit: NaN, logSumExp: NaN },
+  token: 0,
+  tokenLogit: NaN,
+  logSumExp: NaN,
   candidateIds: new Uint32Array(0),
   candidateLogits: new Float32Array(0),
   askedLogits: new Float32Array(0),

@@ -5,7 +5,15 @@ import { GrammarError } from './grammar.ts';
 const MAX_LENGTH = 1_000_000;
 
 const CONTROL: Readonly<Record<string, string>> = {
-  ...{ n: '\n', r: '\r', t: '\t', f: '\f', v: '\v', a: '\u0007', b: '\b', e: '\u001b', '0': '\0' },
+  n: '\n',
+  r: '\r',
+  t: '\t',
+  f: '\f',
+  v: '\v',
+  a: '\u0007',
+  b: '\b',
+  e: '\u001b',
+  '0': '\0',
 };
 /** Hexadecimal digits after an escape's letter. */
 const HEX_DIGITS: Readonly<Record<string, number>> = { x: 2, u: 4, U: 8 };

@@ -231,7 +231,11 @@ export class Hub {
       const onBytes = (bytes: number): void => onProgress?.({ file: file.path, doneBytes: before + bytes, totalBytes });
       if (!existsSync(blob)) {
         await download(remote, blob, {
-          ...{ fetch: this.#fetch, clock, token: this.#token, onBytes, ...(signal ? { signal } : {}) },
+          fetch: this.#fetch,
+          clock,
+          token: this.#token,
+          onBytes,
+          ...(signal ? { signal } : {}),
           onRetry: (reason, inMs) => onNote?.(`${file.path}: ${reason}; trying again in ${inMs / 1_000} s`),
         });
       }

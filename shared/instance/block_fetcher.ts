@@ -252,7 +252,10 @@ export class BlockFetcher {
       });
     }
     return outboxStream(outbox, line.transferThread, {
-      ...{ hashes, format: layout.format, requestId: job.context.requestId, signal: job.signal },
+      hashes,
+      format: layout.format,
+      requestId: job.context.requestId,
+      signal: job.signal,
     });
   }
 

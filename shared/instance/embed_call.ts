@@ -33,7 +33,9 @@ async function embed(request: EmbedRequest, instance: EngineInstance, signal: Ab
     context: contextOf(request),
     signal,
     request: {
-      ...{ kind: 'embed', pooling, ...chain },
+      kind: 'embed',
+      pooling,
+      ...chain,
       request: { ...neutralRequest(numTokens, numTokens), scope },
       promptLogprobsFrom: numTokens,
       fetchEnd: fetchEndOf(sources),

@@ -155,13 +155,12 @@ export class EngineInstance {
   attach(attachment: Attachment): void {
     this.#onLoadChanged = attachment.onLoadChanged;
     const { outbox } = (this.#attached = connectParts(this.#options, attachment, {
-      ...{
-        layout: this.info.layout,
-        slab: this.#slab,
-        transferThread: this.#transferThread,
-        channels: this.#channels,
-        ...{ moved: this.#moved, flows: this.#flows },
-      },
+      layout: this.info.layout,
+      slab: this.#slab,
+      transferThread: this.#transferThread,
+      channels: this.#channels,
+      moved: this.#moved,
+      flows: this.#flows,
       sendToEngine: this.#host.send.bind(this.#host),
       signal: this.#stopped.signal,
     }));
@@ -280,7 +279,10 @@ export class EngineInstance {
     const { fetchSlots, outbox, announcer } = this.#parts;
     const load: InstanceLoad = {
       ...engineLoad(this.info, this.#host.load, outbox.cache, this.#slab.numBytes),
-      ...{ isDraining: this.isDraining, arriving: fetchSlots.numInUse, fetched: { ...this.#moved }, openStreams },
+      isDraining: this.isDraining,
+      arriving: fetchSlots.numInUse,
+      fetched: { ...this.#moved },
+      openStreams,
       links: this.#flows.report(),
     };
     return { load, blocks: announcer.sequence, seen: this.#seen.placements };

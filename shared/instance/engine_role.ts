@@ -40,7 +40,14 @@ async function build(context: RoleContext<EngineConfig>, seat: ClusterSeat): Pro
     stepTimeoutMs: config.step_timeout_ms,
     dramBytes: config.dram_bytes,
     transfer: config,
-    ...{ network, tls, threads, clock, random, newId, log, limits: context.limits },
+    network,
+    tls,
+    threads,
+    clock,
+    random,
+    newId,
+    log,
+    limits: context.limits,
     ...(context.showLoading ? { onLoading: context.showLoading } : {}),
     // The engine or its device is gone: the supervisor starts a process with a fresh device.
     onDeath: (error) => {
@@ -146,8 +153,12 @@ async function factsOf(model: Model, { modelName, modelConfig, maxModelLen }: Lo
   const { name, config, eosTokenIds, defaults } = model;
   const texts = await model.readTexts();
   return {
-    ...{ name: modelName ?? name, vocabSize: config.vocabSize, modelConfig, maxModelLen },
-    ...{ eosTokenIds: [...eosTokenIds], defaults },
+    name: modelName ?? name,
+    vocabSize: config.vocabSize,
+    modelConfig,
+    maxModelLen,
+    eosTokenIds: [...eosTokenIds],
+    defaults,
     ...(texts ? { texts } : {}),
   };
 }

@@ -39,7 +39,8 @@ export class FetchSlots {
     if (signal.aborted) return Promise.reject(new Error('the fetch was given up'));
     let here: number | undefined;
     const waiter: Waiter = {
-      ...{ isAdmitted, bytes },
+      isAdmitted,
+      bytes,
       resolve: (slot) => {
         here = slot;
       },

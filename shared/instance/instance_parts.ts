@@ -74,14 +74,25 @@ export function connectParts(
   const numSlots = Math.floor(slab.numBytes / slotLength(bytes));
   const announcer = new Announcer(holderId(member), publishBlocks, clock, signal);
   const offers = new Offers({
-    ...{ network, clock, log, stores, signal },
+    network,
+    clock,
+    log,
+    stores,
+    signal,
     format: layout.format,
     numerics: numericsId(layout.numericsClass),
     recordBytes: { block: bytes, state: layout.spec.state?.slotBytes ?? 0 },
     source: member.address,
   });
   const outbox = new Outbox({
-    ...{ layout, slab, numSlots, transferThread, announcer, clock, log, sendToEngine },
+    layout,
+    slab,
+    numSlots,
+    transferThread,
+    announcer,
+    clock,
+    log,
+    sendToEngine,
     onReady: (hash, contentHash) => {
       offers.add(hash, contentHash);
     },
@@ -96,11 +107,18 @@ export function connectParts(
     random,
     transferThread,
     channels: channels?.channels,
-    ...{ moved, flows },
+    moved,
+    flows,
     limits: limits?.transfer,
   };
   const fetcher = new BlockFetcher({
-    ...{ line, slab, layout, fetchSlots, outbox, sendToEngine, log },
+    line,
+    slab,
+    layout,
+    fetchSlots,
+    outbox,
+    sendToEngine,
+    log,
     ownAddress: member.address,
     isStore: (address) => stores().some((store) => store.address === address),
   });

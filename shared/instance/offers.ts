@@ -148,8 +148,13 @@ export class Offers {
         store.address,
         'offer',
         {
-          ...{ context: null, format: packDigest(format), hashes, recordBytes, source },
-          ...{ contentHashes, numerics: packNumbers([numerics]) },
+          context: null,
+          format: packDigest(format),
+          hashes,
+          recordBytes,
+          source,
+          contentHashes,
+          numerics: packNumbers([numerics]),
         },
         { signal: this.#stopped, timeoutMs: OFFER_TIMEOUT_MS },
       );

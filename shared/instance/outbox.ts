@@ -78,7 +78,7 @@ export class Outbox implements BlockSource {
       turn: () => options.clock.turn(),
     });
     const { layout, slab, numSlots, sendToEngine } = options;
-    this.#credits = new ExportCredits({ ...{ spec: layout.spec, slab, numSlots, sendToEngine }, cache: this.cache });
+    this.#credits = new ExportCredits({ spec: layout.spec, slab, numSlots, sendToEngine, cache: this.cache });
   }
 
   /** Handles the engine's events about blocks. */

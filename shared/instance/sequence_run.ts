@@ -82,8 +82,15 @@ export async function runSequence(instance: EngineInstance, run: SequenceRun): P
   const fed = linkSignals(signal);
   const fetch: Fetch = (from, sources, until) =>
     instance.fetcher.run({
-      ...{ id, hashes: request.hashes, from, sources, context, timeoutMs: context.timeoutMs, signal: until },
-      ...{ hasOtherSources: request.kind === 'decode', pipelinePatienceMs },
+      id,
+      hashes: request.hashes,
+      from,
+      sources,
+      context,
+      timeoutMs: context.timeoutMs,
+      signal: until,
+      hasOtherSources: request.kind === 'decode',
+      pipelinePatienceMs,
       isAdmitted: () => isAdmitted,
     });
   try {

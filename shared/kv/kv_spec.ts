@@ -176,7 +176,13 @@ export function kvSpec(
   const state = hasState ? recordShape(stateSizes, { windows: [], codecs, minFrameBytes }) : undefined;
   return {
     ...shape,
-    ...{ groups, numLayers: layers.length, blockSize, valueType, shard, layers: layouts, state },
+    groups,
+    numLayers: layers.length,
+    blockSize,
+    valueType,
+    shard,
+    layers: layouts,
+    state,
     digest: digestOf({ groups, blockSize, valueType, shard, frames: [shape.frames, state?.frames ?? []].map(spansOf) }),
   };
 }

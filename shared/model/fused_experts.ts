@@ -108,7 +108,9 @@ export class FusedExperts {
         assert(scales);
         const some = { from: at, step, count };
         yield {
-          ...{ rowStart, format: 'mxfp4_pairs', data: rowsOf(data, inner / 2, some) },
+          rowStart,
+          format: 'mxfp4_pairs',
+          data: rowsOf(data, inner / 2, some),
           scales: rowsOf(scales, inner / BLOCK, some),
         };
       } else {

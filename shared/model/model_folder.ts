@@ -137,14 +137,29 @@ export function checkedConfig(
 /** Values that transformers assumes where the text part of a multimodal configuration omits them, by model_type. */
 const partDefaults: Readonly<Record<string, Readonly<Record<string, unknown>>>> = {
   gemma3_text: {
-    ...{ vocab_size: 262_208, max_position_embeddings: 131_072, num_attention_heads: 8, num_key_value_heads: 4 },
-    ...{ head_dim: 256, rms_norm_eps: 1e-6, rope_theta: 1_000_000, rope_local_base_freq: 10_000 },
-    ...{ query_pre_attn_scalar: 256, sliding_window: 4_096, hidden_activation: 'gelu_pytorch_tanh' },
+    vocab_size: 262_208,
+    max_position_embeddings: 131_072,
+    num_attention_heads: 8,
+    num_key_value_heads: 4,
+    head_dim: 256,
+    rms_norm_eps: 1e-6,
+    rope_theta: 1_000_000,
+    rope_local_base_freq: 10_000,
+    query_pre_attn_scalar: 256,
+    sliding_window: 4_096,
+    hidden_activation: 'gelu_pytorch_tanh',
   },
   gemma4_text: {
-    ...{ vocab_size: 262_144, hidden_size: 2_304, intermediate_size: 9_216, num_hidden_layers: 30 },
-    ...{ num_attention_heads: 8, num_key_value_heads: 4, head_dim: 256, max_position_embeddings: 131_072 },
-    ...{ rms_norm_eps: 1e-6, hidden_size_per_layer_input: 256 },
+    vocab_size: 262_144,
+    hidden_size: 2_304,
+    intermediate_size: 9_216,
+    num_hidden_layers: 30,
+    num_attention_heads: 8,
+    num_key_value_heads: 4,
+    head_dim: 256,
+    max_position_embeddings: 131_072,
+    rms_norm_eps: 1e-6,
+    hidden_size_per_layer_input: 256,
   },
 };
 

@@ -63,8 +63,11 @@ export function gptqMatrix(
   const groupSize = inner / numGroups;
   if (given?.some((group) => group >= numGroups)) throw new Error(`g_idx names a group beyond its ${numGroups}`);
   return int4Matrix({
-    ...{ outputs, inner, scales },
-    ...({ format: 'gptq', words: qweight } as const),
+    outputs,
+    inner,
+    scales,
+    format: 'gptq',
+    words: qweight,
     integer: (input, output) => (qweight[(input >> 3) * outputs + output]! >>> (4 * (input & 7))) & 15,
     // GPTQ stores each zero point minus 1 (modulo 16), GPTQ v2 the zero point itself.
     zeros: zeroHalves('gptq', qzeros, zeroOffset),
@@ -93,8 +96,12 @@ export function awqMatrix({ qweight, qzeros, scales }: AwqTensors, outputs: numb
   const numGroups = scales.length / outputs;
   const groupSize = inner / numGroups;
   return int4Matrix({
-    ...{ outputs, inner, scales, groupSize: plainGroups(inner, numGroups, undefined) },
-    ...({ format: 'awq', words: qweight } as const),
+    outputs,
+    inner,
+    scales,
+    groupSize: plainGroups(inner, numGroups, undefined),
+    format: 'awq',
+    words: qweight,
     integer: (input, output) => (qweight[input * width + (output >> 3)]! >>> (4 * AWQ_NIBBLE[output & 7]!)) & 15,
     zeros: zeroHalves('awq', qzeros, 0),
     groupOf: (input) => Math.floor(input / groupSize),
@@ -170,11 +177,9 @@ class Columns {
     if (this.#words.length < numWords) this.#words = new Uint32Array(numWords);
     columnsOf(this.#matrix, format === 'awq' ? 8 : 1, start, count, this.#words);
     return {
-      ...{
-        format,
-        data: new Uint8Array(this.#words.buffer, 0, 4 * numWords),
-        scales: this.#some(scales, start, count),
-      },
+      format,
+      data: new Uint8Array(this.#words.buffer, 0, 4 * numWords),
+      scales: this.#some(scales, start, count),
       ...(zeros ? { zeros: this.#some(zeros, start, count) } : {}),
     };
   }

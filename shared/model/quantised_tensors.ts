@@ -77,7 +77,11 @@ export class QuantisedTensors {
     const { run, label } = this.#runOf(`${module}.qweight`, 'I32');
     const reader = this.#reader;
     return {
-      ...{ format: method, width, first, inputsPerScale, scales },
+      format: method,
+      width,
+      first,
+      inputsPerScale,
+      scales,
       zeros: zeroHalves(method, qzeros, method === 'gptq' ? quantization.zeroOffset : 0),
       async *inputRanges() {
         for await (const { rowStart, bytes } of reader.slices(run, label))

@@ -58,7 +58,8 @@ export function readQuantization(raw: unknown): Quantization | undefined {
       if (format !== null && format !== undefined && format !== 'gptq' && format !== 'gptq_v2')
         refuse(`gptq in ${format}`);
       return {
-        ...{ method, zeroOffset: format === 'gptq_v2' ? 0 : 1 },
+        method,
+        zeroOffset: format === 'gptq_v2' ? 0 : 1,
         isActOrder: parsed.data.desc_act ?? false,
         isSymmetric: parsed.data.sym ?? true,
       };

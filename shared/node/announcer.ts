@@ -69,7 +69,8 @@ export class Announcer {
   flush(): void {
     if (this.#runs.length === 0) return;
     const runs = this.#runs.map(({ keys, parents, ...run }) => ({
-      ...{ ...run, keys: keyWords(keys) },
+      ...run,
+      keys: keyWords(keys),
       parents: parents.some((parent) => parent !== 0n) ? keyWords(parents) : undefined,
     }));
     this.#runs = [];

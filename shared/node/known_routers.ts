@@ -115,8 +115,14 @@ export class KnownRouters {
   #meet(epoch: string): KnownRouter | undefined {
     if (this.#routers.size >= MAX_ROUTERS) return undefined;
     const known: KnownRouter = {
-      ...{ heardMs: 0, isJoined: false, hasAnswered: false, isAsking: false },
-      ...{ refusal: undefined, waitsSinceMs: undefined, version: -1, stores: [] },
+      heardMs: 0,
+      isJoined: false,
+      hasAnswered: false,
+      isAsking: false,
+      refusal: undefined,
+      waitsSinceMs: undefined,
+      version: -1,
+      stores: [],
     };
     this.#routers.set(epoch, known);
     return known;

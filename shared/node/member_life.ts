@@ -92,13 +92,18 @@ export function liveAsMember(
         new ClusterBus(
           context.openBus?.(listener) ??
             new HubClient({
-              ...{ address: config.join, network, clock, log, ...listener },
+              address: config.join,
+              network,
+              clock,
+              log,
+              ...listener,
               maxBacklogBytes: context.limits?.backlogBytes,
             }),
           { cluster: config.cluster, token: context.clusterTokens, clock, log, onUnverified },
         ),
       inquiry: { member, protocolVersion: PROTOCOL_VERSION, ...(planned ? { engine: planned } : {}) },
-      ...{ clock, log },
+      clock,
+      log,
       onRefused: fail,
     });
     await cluster.inquired(INQUIRE_MS);

@@ -191,11 +191,16 @@ export class Conductor {
   } {
     const { numTokens, maxLength, decode } = asked;
     const question: Question = {
-      ...{ numTokens, maxLength, numBlocks: asked.keys.length / 2 },
-      ...{ retryAvoided: asked.retryAvoided ?? false, isEmbedding: asked.isEmbedding ?? false },
+      numTokens,
+      maxLength,
+      numBlocks: asked.keys.length / 2,
+      retryAvoided: asked.retryAvoided ?? false,
+      isEmbedding: asked.isEmbedding ?? false,
       decode: decode && { id: decode.instance.id, from: decode.from },
       outputTokens: asked.outputTokens ?? Math.max(0, maxLength - numTokens),
-      ...{ targets: asked.targets, waitedMs: asked.waitedMs ?? 0, isBegun: asked.isBegun ?? false },
+      targets: asked.targets,
+      waitedMs: asked.waitedMs ?? 0,
+      isBegun: asked.isBegun ?? false,
       numericsClass: asked.numericsClass,
     };
     const holders = new Map<string, Holders>();
@@ -270,20 +275,18 @@ export class Conductor {
     const { name, address } = member;
     const role = member.role === 'prefill' ? 'prefill' : 'decode';
     const now: InstanceSnapshot = {
-      ...{
-        id,
-        name,
-        role,
-        address,
-        numericsClass,
-        mayGenerate,
-        maxModelLen,
-        queueLength,
-        isPlaceable,
-        isAvoided,
-        work,
-        coldAtMs,
-      },
+      id,
+      name,
+      role,
+      address,
+      numericsClass,
+      mayGenerate,
+      maxModelLen,
+      queueLength,
+      isPlaceable,
+      isAvoided,
+      work,
+      coldAtMs,
     };
     // Snapshots of members only, which bounds the map (P1).
     this.#last.set(id, now);
@@ -317,8 +320,11 @@ export class Conductor {
       prefill: view.of('prefill').map(snapshotOf),
       ...usable,
       promised: this.#promised.prefixes(keys, matchesOf(usable.ranges)),
-      ...{ links: this.links.recent, otherLink: this.links.mean, fetching: this.#fetches.bytes },
-      ...{ turn: this.#numDecisions, random: chance },
+      links: this.links.recent,
+      otherLink: this.links.mean,
+      fetching: this.#fetches.bytes,
+      turn: this.#numDecisions,
+      random: chance,
       tieBreak: view.otherRouters.length > 0 ? this.#options.tieBreak : 0,
       ageMs: nowMs - this.#startMs,
       withoutDecodeMs: seenMs === undefined ? undefined : nowMs - seenMs,

@@ -110,7 +110,9 @@ export class Links {
     }
     if (link.movingMs > 0)
       link.shown = {
-        ...{ from, to, bytesPerMs: link.bytes / link.movingMs },
+        from,
+        to,
+        bytesPerMs: link.bytes / link.movingMs,
         latencyMs: link.latencyMs ?? this.mean.latencyMs,
       };
     this.#order.add(link);

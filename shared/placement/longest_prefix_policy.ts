@@ -47,7 +47,8 @@ export class LongestPrefixPolicy implements Policy {
     const others = eligible.filter(({ id }) => id !== decode).map(priceOf);
     const chosen = all.find(({ id }) => id === decode);
     return {
-      ...{ kind: 'place', policy: LONGEST_PREFIX },
+      kind: 'place',
+      policy: LONGEST_PREFIX,
       placement: this.#place(decode, question, snapshot, matches),
       priceMs: chosen && priceOf(chosen).priceMs,
       alternatives: others.sort(byPrice).slice(0, MAX_ALTERNATIVES),

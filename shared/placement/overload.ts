@@ -100,13 +100,17 @@ function rejected(
   const message = messageOf(reason, question, prediction);
   if (isHopeless)
     return {
-      ...{ kind: 'reject', code: 'deadline_exceeded', message: `${message}, by its own work alone: raise the target` },
+      kind: 'reject',
+      code: 'deadline_exceeded',
+      message: `${message}, by its own work alone: raise the target`,
       rejection: { reason: 'hopeless', prediction, retryAfterMs: undefined },
     };
   // Clients that are refused together should not return together.
   const retryAfterMs = Math.min(MAX_RETRY_MS, Math.max(MIN_RETRY_MS, byMs) * (1 + random[1]));
   return {
-    ...{ kind: 'reject', code: 'rate_limit_exceeded', message: `${message}: try again later` },
+    kind: 'reject',
+    code: 'rate_limit_exceeded',
+    message: `${message}: try again later`,
     rejection: { reason, prediction, retryAfterMs },
   };
 }

@@ -96,21 +96,19 @@ export function placementOf(
   const covered = last?.end ?? decodeMatch;
   const heldTokens = covered * blockSize;
   if (!prefill || covered >= question.numBlocks)
-    return {
-      ...{ decode, prefill: undefined, decodeSources: held, prefillSources: [] },
-      ...{ heldTokens, maxSelfCompute, reason },
-    };
+    return { decode, prefill: undefined, decodeSources: held, prefillSources: [], heldTokens, maxSelfCompute, reason };
   // Merge the prefill instance's held range with the range it computes, so that one fetch covers both.
   const isLast = last?.address === prefill.address;
   const others = isLast ? held.slice(0, -1) : held;
   return {
-    ...{ decode, prefill: prefill.id, heldTokens, maxSelfCompute, reason },
+    decode,
+    prefill: prefill.id,
+    heldTokens,
+    maxSelfCompute,
+    reason,
     decodeSources: [
       ...others,
-      {
-        ...{ address: prefill.address, start: isLast ? last.start : covered },
-        ...{ end: question.numBlocks, isComputing: true },
-      },
+      { address: prefill.address, start: isLast ? last.start : covered, end: question.numBlocks, isComputing: true },
     ],
     prefillSources: upTo(fetchPlan(ranges, deviceMatchOf(ranges, prefill.id)), fetchTo),
   };

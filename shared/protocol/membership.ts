@@ -202,7 +202,9 @@ export type PolicyNotice = z.infer<typeof policySchema>;
  * policy; absent while there was none.
  */
 const routerSchema = z.object({
-  ...{ router: z.string(), name: z.string(), version: z.int() },
+  router: z.string(),
+  name: z.string(),
+  version: z.int(),
   policy: policySchema.optional(),
 });
 /** A router's announcement that it is alive, once a second. */
@@ -210,7 +212,8 @@ export type RouterNotice = z.infer<typeof routerSchema>;
 
 /** Stores that joined and left between `version` - 1 and `version` of one router's list of stores. */
 const storesSchema = z.object({
-  ...{ router: z.string(), version: z.int() },
+  router: z.string(),
+  version: z.int(),
   came: z.array(memberSchema),
   gone: z.array(memberSchema),
 });

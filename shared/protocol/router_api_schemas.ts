@@ -48,7 +48,12 @@ const loadShape = Object.fromEntries(
 const tierSchema = partOf<TierView>()({ bytes: count, capacity_bytes: count, hits: count, misses: count });
 
 const nodeSchema = partOf<NodeView>()({
-  ...{ name: text, epoch: text, role: text, model: text, state: text, address: text },
+  name: text,
+  epoch: text,
+  role: text,
+  model: text,
+  state: text,
+  address: text,
   unreachable: z.string().nullable().catch(null),
   ...loadShape,
   tiers: z.record(z.string(), orEmpty(tierSchema)).catch({}),
@@ -71,10 +76,7 @@ const poolSchema = partOf<PoolBody>()({
 /** Body of `/api/pool`, as commands read it. `nodes` is undefined for a body of something else. */
 export type ReadPool = z.infer<typeof poolSchema>;
 
-const eventSchema = partOf<ClusterEvent>()({
-  ...{ at: count, kind: text, text },
-  node: z.string().nullable().catch(null),
-});
+const eventSchema = partOf<ClusterEvent>()({ at: count, kind: text, text, node: z.string().nullable().catch(null) });
 /** One event of the cluster, as commands read it. */
 export type ReadEvent = z.infer<typeof eventSchema>;
 

@@ -22,8 +22,12 @@ test('a device that idles does not poll in a loop, and one that works answers', 
   const device = await createWebgpuDevice({ adapter: 'llvmpipe', kernelSet: 'deterministic', memoryBytes: 0 });
   const program = decoderProgram(shapeOf(readModelFolder(goldenFolder('llama-tied'))), 64);
   const executable = await device.load(program, randomWeightsOnDevice(1), {
-    ...{ maxRows: 8, maxSamples: 2, maxBlocksPerSequence: 2, weightFormat: 'f16' },
-    ...{ kv: kvLayoutFor(program.kv, 'f16'), numBlocks: { min: 2, max: 2 } },
+    maxRows: 8,
+    maxSamples: 2,
+    maxBlocksPerSequence: 2,
+    weightFormat: 'f16',
+    kv: kvLayoutFor(program.kv, 'f16'),
+    numBlocks: { min: 2, max: 2 },
   });
   const sample = { row: 2, numCandidates: 1, askedTokens: [], isFullRowWanted: false };
   const batch = [{ tokens: [1, 2, 3], start: 0, blockTable: [0], samples: [sample] }];

@@ -42,7 +42,11 @@ const promptOf = (number: number): number[] =>
 /** Asks for the answer to a prompt; `salt` names the tenant. */
 async function ask(number: number, salt?: string, headers: Record<string, string> = {}): Promise<string> {
   const body = {
-    ...{ model: 'harbour', prompt: promptOf(number), max_tokens: MAX_TOKENS, temperature: 0, ignore_eos: true },
+    model: 'harbour',
+    prompt: promptOf(number),
+    max_tokens: MAX_TOKENS,
+    temperature: 0,
+    ignore_eos: true,
     ...(salt === undefined ? {} : { cache_salt: salt }),
   };
   const { choices, usage } = await client.completions.create(body, { headers });

@@ -64,9 +64,7 @@ test('requests are placed by the option, then by what was set, and the pool says
   assert.match(placement?.reason ?? '', /^least_load: shortest queues/);
   const pool = await read<{ policy: Record<string, unknown> }>('/api/pool');
   const since = new Date(reply.sinceMs).toISOString();
-  assert.deepEqual(pool.policy, {
-    ...{ name: 'least_load', places_by: 'least_load', version: 1, since, set_by: 'router' },
-  });
+  assert.deepEqual(pool.policy, { name: 'least_load', places_by: 'least_load', version: 1, since, set_by: 'router' });
 });
 
 test('every policy answers prompts with the same tokens', async () => {

@@ -49,8 +49,13 @@ async function engineOf(
   const program = programOf(vocab);
   const spec = kvSpecOf(program, [], { blockSize: BLOCK_SIZE, valueType: 'f32' });
   const executable = await createWasmDevice(1).load(program, randomWeights(program, 1), {
-    ...{ maxRows: CHUNK_TOKENS, maxSamples: numSeqs, maxBlocksPerSequence: 1_100, weightFormat: 'f32' },
-    ...{ kv: kvLayoutOf(spec), numBlocks: { min: numBlocks, max: numBlocks }, samplerPages: 2 * numSeqs },
+    maxRows: CHUNK_TOKENS,
+    maxSamples: numSeqs,
+    maxBlocksPerSequence: 1_100,
+    weightFormat: 'f32',
+    kv: kvLayoutOf(spec),
+    numBlocks: { min: numBlocks, max: numBlocks },
+    samplerPages: 2 * numSeqs,
   });
   const numTokens = new Map<number, number>();
   const engine = new Engine(

@@ -27,9 +27,11 @@ test('variables of Services called penstock and penstock-bulk are known by their
     [`${service}_PORT_53_UDP`]: `udp://${host.includes(':') ? `[${host}]` : host}:53`,
   });
   const made = {
-    ...{ ...ofService('PENSTOCK', '10.0.0.1'), ...ofService('PENSTOCK_BULK', 'fd00::7') },
+    ...ofService('PENSTOCK', '10.0.0.1'),
+    ...ofService('PENSTOCK_BULK', 'fd00::7'),
     // Names that end like what is made of them.
-    ...{ ...ofService('PENSTOCK_SERVICE', '10.0.0.2'), ...ofService('PENSTOCK_PORT_80_TCP', '10.0.0.3') },
+    ...ofService('PENSTOCK_SERVICE', '10.0.0.2'),
+    ...ofService('PENSTOCK_PORT_80_TCP', '10.0.0.3'),
   };
   const { config, ignored } = read({ ...made, PENSTOCK_NAME: 'd1' });
   assert.deepEqual(config, { bulk_port: 0, name: 'd1' });

@@ -34,13 +34,25 @@ const BLOCKS_PER_SECOND = 500;
 const PLACED_PER_SECOND = 10;
 
 const format: Format = {
-  ...{ model: 'ab'.repeat(32), weightFormat: 'f16', kvDtype: 'f16', layoutVersion: LAYOUT_VERSION },
-  ...{ blockSize: 32, numerics: 'deterministic/cd34', kv: 'spec' },
+  model: 'ab'.repeat(32),
+  weightFormat: 'f16',
+  kvDtype: 'f16',
+  layoutVersion: LAYOUT_VERSION,
+  blockSize: 32,
+  numerics: 'deterministic/cd34',
+  kv: 'spec',
 };
 const tier = { blocks: 123_456, bytes: 1e11, capacityBytes: 2e11, hits: 1_234_567, misses: 234_567, evictions: 34_567 };
 const load: InstanceLoad = {
-  ...{ running: 12, waiting: 3, preemptions: 7, lastStepMs: 12.345678901234, kvUsage: 0.7123456789, openStreams: 4 },
-  ...{ arriving: 17, lent: 64, isDraining: false },
+  running: 12,
+  waiting: 3,
+  preemptions: 7,
+  lastStepMs: 12.345678901234,
+  kvUsage: 0.7123456789,
+  openStreams: 4,
+  arriving: 17,
+  lent: 64,
+  isDraining: false,
   tiers: { device: { ...tier, dedupFactor: 1.2345678 }, dram: { ...tier, dedupFactor: 1 } },
 };
 
@@ -106,11 +118,18 @@ async function traffic(count: number, isBusy: boolean): Promise<{ sent: number; 
     new ClusterBus(new Counted(hub), { cluster: 'default', token: 'a secret', clock, log: silentLog });
   for (let i = 0; i < NUM_ROUTERS; i++) {
     new ClusterView({
-      ...{ bus: open(), identity: { name: `router-${i}`, epoch: `0123456789abcde${i}` }, clock, log: silentLog },
-      ...{ silenceMs: 3_000, signal: ended.signal, policy: () => undefined },
+      bus: open(),
+      identity: { name: `router-${i}`, epoch: `0123456789abcde${i}` },
+      clock,
+      log: silentLog,
+      silenceMs: 3_000,
+      signal: ended.signal,
+      policy: () => undefined,
       network: playedNetwork({ check: answeringOnce<'check'>(() => ({ status: 1 })) }),
       admit: () => ({ model: 'c' }),
-      ...{ onJoined: () => undefined, onHeard: () => undefined, onLost: () => undefined },
+      onJoined: () => undefined,
+      onHeard: () => undefined,
+      onLost: () => undefined,
     });
   }
   const seen = Object.fromEntries(Array.from({ length: NUM_ROUTERS }, (_, i) => [`0123456789abcde${i}`, 12_345]));
@@ -124,7 +143,12 @@ async function traffic(count: number, isBusy: boolean): Promise<{ sent: number; 
       epoch: `${i}`.padStart(16, '0'),
     };
     const engine = {
-      ...{ format, modelConfig: 'c', numericsClass: 'n', maxModelLen: 131_072, vocabSize: 128_256, device: 'a GPU' },
+      format,
+      modelConfig: 'c',
+      numericsClass: 'n',
+      maxModelLen: 131_072,
+      vocabSize: 128_256,
+      device: 'a GPU',
     };
     return joinAsFake({
       openBus: (listener) => {
@@ -133,7 +157,10 @@ async function traffic(count: number, isBusy: boolean): Promise<{ sent: number; 
         });
         return open();
       },
-      ...{ member, clock, load, signal: ended.signal },
+      member,
+      clock,
+      load,
+      signal: ended.signal,
       ...(role === 'store' ? {} : { engine, seen }),
     });
   });

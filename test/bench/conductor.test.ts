@@ -9,8 +9,12 @@ import type { Figure } from './figures.ts';
 test('every policy places all requests, and each cluster has its median and its 99th percentile', () => {
   const said: Figure[] = [];
   const figures = benchConductor({
-    ...{ policies: { plain: () => new LongestPrefixPolicy(256) }, numInstances: [3, 9], promptBlocks: 60 },
-    ...{ numDecisions: 20, clock: systemClock, onFigure: (figure) => said.push(figure) },
+    policies: { plain: () => new LongestPrefixPolicy(256) },
+    numInstances: [3, 9],
+    promptBlocks: 60,
+    numDecisions: 20,
+    clock: systemClock,
+    onFigure: (figure) => said.push(figure),
   });
   assert.deepEqual(said, figures);
   assert.deepEqual(

@@ -111,7 +111,11 @@ function clusterOf(numInstances: number, { promptBlocks, clock }: ConductorBench
   const model = { format: { blockSize: BLOCK_SIZE }, digest: '' } as never;
   // The members as the router's own view answers for them, without the bus under it.
   const members: AllMembers = {
-    ...{ model, models: new Map([[MODEL, model]]), otherRouters: [], all, of },
+    model,
+    models: new Map([[MODEL, model]]),
+    otherRouters: [],
+    all,
+    of,
     generating: () => of('decode'),
     byHolder: (id) => {
       const instance = byName.get(id.slice(0, id.lastIndexOf('/')));
@@ -170,8 +174,11 @@ function measureLinks(
 ): void {
   for (const reader of readers) {
     const links = Array.from({ length: 2 }, () => ({
-      ...{ address: instances[random.below(instances.length)]!.member.address, bytes: 1 << 26, way: 'socket' },
-      ...{ movingMs: 10 + random.below(90), latencyMs: 1 },
+      address: instances[random.below(instances.length)]!.member.address,
+      bytes: 1 << 26,
+      way: 'socket',
+      movingMs: 10 + random.below(90),
+      latencyMs: 1,
     }));
     const none = { cachedTokens: 0, fetchedTokens: 0, computedTokens: 0, queueMs: 0, loadMs: 0, computeMs: 0 };
     conductor.learn(reader, { ...none, fetchedBytes: 0, links, sources: null });
@@ -182,11 +189,17 @@ function measureLinks(
 function hear(instance: Instance, random: Random, nowMs: number): void {
   const work: InstanceWork = {
     step: { constantMs: 12, rowMs: 0.11, pairMs: 1.7e-6, contextMs: 2.9e-5, sequenceMs: 0.01 },
-    ...{ chunkTokens: 2_048, maxNumSeqs: 256, pacedStepMs: 40, promptsMs: random.below(3_000) },
+    chunkTokens: 2_048,
+    maxNumSeqs: 256,
+    pacedStepMs: 40,
+    promptsMs: random.below(3_000),
     prompts: { tokens: random.below(30_000), pairs: random.below(1 << 30), sequences: random.below(8) },
     generating: { sequences: random.below(100), contextTokens: random.below(1_000_000) },
     coming: { sequences: random.below(8), contextTokens: random.below(100_000) },
-    ...{ numBlocks: 40_000, freeBlocks: random.below(20_000), waitingBlocks: 0, blockBytes: 10 << 20 },
+    numBlocks: 40_000,
+    freeBlocks: random.below(20_000),
+    waitingBlocks: 0,
+    blockBytes: 10 << 20,
     ends: Array.from({ length: 8 }, (_, i) => ({ ms: 500 * (i + 1), sequences: i + 1, blocks: 500 * (i + 1) })),
   };
   const load = { running: random.below(100), waiting: random.below(8), preemptions: 0, lastStepMs: 20 };

@@ -78,7 +78,11 @@ test('what takes too long or does not fit is skipped with a line', async () => {
   assert(figures.length > 0 && figures.every(({ name }) => name.startsWith('engine/peak/')));
   assert.match(lines.join('\n'), /prefill\/32: skipped, it would take about/);
   await benchEngine({
-    ...{ ...tiny, device: 'wasm', shapes: ['8b'], formats: ['f32'], machineBytes: 2 ** 33 },
+    ...tiny,
+    device: 'wasm',
+    shapes: ['8b'],
+    formats: ['f32'],
+    machineBytes: 2 ** 33,
     print: (line) => lines.push(line),
   });
   assert.match(lines.join('\n'), /engine\/8b\/f32: skipped, it does not fit: .* MiB needed/);

@@ -191,7 +191,8 @@ async function cpuOfSteps({ print }: EngineBenchOptions): Promise<Figure[]> {
       ['mixture', 1],
     ] as const) {
       const { stdout } = spawnSync(execPath, [projectPath('dist/test/gpu/step_cpu.js'), model, String(batch)], {
-        ...{ env: { ...process.env, ...env }, encoding: 'utf8' },
+        env: { ...process.env, ...env },
+        encoding: 'utf8',
       });
       if (stdout === '') continue;
       const { cpuMs, submitMs, submitMsOf99, dispatches } = JSON.parse(stdout) as StepCpu;
@@ -295,9 +296,21 @@ async function benchModel(
   }
   const peer = await openPeer?.(weights, config);
   const bench = new ModelBench(executable, config, load, {
-    ...{ prefix, format, limits, peer, peerName: peerName(options) },
-    ...{ prefillTokens, batches, contexts, budgetMs, hasProfile, print, onFigure },
-    ...{ chunkTokens: CHUNK_TOKENS, blockSize: BLOCK_SIZE, nowMs: now },
+    prefix,
+    format,
+    limits,
+    peer,
+    peerName: peerName(options),
+    prefillTokens,
+    batches,
+    contexts,
+    budgetMs,
+    hasProfile,
+    print,
+    onFigure,
+    chunkTokens: CHUNK_TOKENS,
+    blockSize: BLOCK_SIZE,
+    nowMs: now,
   });
   try {
     return await bench.run();

@@ -18,8 +18,16 @@ import { randomWeights } from './random_weights.ts';
 import { shapeOfUniform, uniformTensors } from './uniform_model.ts';
 
 const config = {
-  ...{ hidden: 64, layers: 2, heads: 4, kvHeads: 2, headDim: 16, inner: 128, vocabSize: 300, maxPositions: 64 },
-  ...{ epsilon: 1e-5, ropeTheta: 10_000 },
+  hidden: 64,
+  layers: 2,
+  heads: 4,
+  kvHeads: 2,
+  headDim: 16,
+  inner: 128,
+  vocabSize: 300,
+  maxPositions: 64,
+  epsilon: 1e-5,
+  ropeTheta: 10_000,
 };
 const program = decoderProgram(shapeOfUniform(config), 64);
 const source = randomWeights(program, 7);
@@ -142,7 +150,9 @@ const kinds = {
   mixture: { ...config, headDim: 32, experts: { count: 4, perToken: 2 } },
   windowed: { ...config, headDim: 32, layers: 6, window: 32 },
   hybrid: {
-    ...{ ...config, headDim: 32, layers: 4 },
+    ...config,
+    headDim: 32,
+    layers: 4,
     delta: { keyHeads: 2, valueHeads: 2, keyDim: 32, valueDim: 32, taps: 4 },
   },
 };
@@ -191,7 +201,14 @@ test.each(Object.keys(kinds) as (keyof typeof kinds)[])(
       const facts = ({ layers, vocabSize, hidden }: ModelShape): unknown => [
         ...[vocabSize, hidden],
         layers.map(({ heads, kvHeads, headDim, inner, window, qkNorm, norms, experts, delta }) => ({
-          ...{ heads, kvHeads, headDim, inner, window, qkNorm, norms, experts },
+          heads,
+          kvHeads,
+          headDim,
+          inner,
+          window,
+          qkNorm,
+          norms,
+          experts,
           delta: delta && { ...delta, isTiled: true },
         })),
       ];

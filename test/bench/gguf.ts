@@ -103,7 +103,12 @@ export async function writeGguf(
 function tensorsOf(config: UniformModel): Tensor[] {
   const { hidden, inner, heads, kvHeads, headDim, layers, vocabSize, experts, window, delta } = config;
   const matrix = (name: string, source: string, outputs: number, width: number): Tensor => ({
-    ...{ name: `${name}.weight`, sources: [`${source}.weight`], outputs, inner: width, heads: 0, isFloat: width === 1 },
+    name: `${name}.weight`,
+    sources: [`${source}.weight`],
+    outputs,
+    inner: width,
+    heads: 0,
+    isFloat: width === 1,
   });
   const norm = (name: string, source: string, width = hidden): Tensor => matrix(name, source, width, 1);
   const rotated = (tensor: Tensor, numHeads: number): Tensor => ({ ...tensor, heads: window || delta ? 0 : numHeads });

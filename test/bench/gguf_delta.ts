@@ -14,7 +14,12 @@ export function deltaTensors(to: string, from: string, hidden: number, delta: De
   const values = valueHeads * valueDim;
   const channels = 2 * keyHeads * keyDim + values;
   const tensor = (name: string, source: string, outputs: number, inner: number, isFloat = false): Tensor => ({
-    ...{ name: `${to}.${name}`, sources: [`${own}.${source}`], outputs, inner, heads: 0, isFloat },
+    name: `${to}.${name}`,
+    sources: [`${own}.${source}`],
+    outputs,
+    inner,
+    heads: 0,
+    isFloat,
   });
   return [
     tensor('attn_qkv.weight', 'in_proj_qkv.weight', channels, hidden),

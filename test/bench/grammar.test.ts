@@ -6,7 +6,10 @@ import { benchGrammar } from './grammar.ts';
 
 test('grammar reports every figure it promises', async () => {
   const figures = await benchGrammar({
-    ...{ folder: projectPath('config/models/harbour'), vocabSize: 1_536, numDocuments: 8, numGrammars: 2 },
+    folder: projectPath('config/models/harbour'),
+    vocabSize: 1_536,
+    numDocuments: 8,
+    numGrammars: 2,
     onFigure: () => undefined,
   });
   assert.deepEqual(

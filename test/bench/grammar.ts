@@ -77,7 +77,9 @@ export async function benchGrammar(options: GrammarBenchOptions): Promise<Figure
   );
   const alone = await aloneTimes(table, documents);
   const service = new MaskService({
-    ...{ threads: workerThreads, clock: systemClock, maxThreads: 1 },
+    threads: workerThreads,
+    clock: systemClock,
+    maxThreads: 1,
     vocabulary: { kind: 'texts', texts, vocabSize: options.vocabSize },
   });
   const [, startMs] = await timed(() => open(service, 'root ::= "a"'));
@@ -177,7 +179,9 @@ async function gapFigures(
   const figures: Figure[] = [];
   for (const maxThreads of [1, 2]) {
     const service = new MaskService({
-      ...{ threads: workerThreads, clock: systemClock, maxThreads },
+      threads: workerThreads,
+      clock: systemClock,
+      maxThreads,
       vocabulary: { kind: 'table', table },
     });
     const state = { isOver: false };
@@ -207,10 +211,7 @@ async function gapFigures(
 }
 
 async function refusalFigures(table: TokenTable, numGrammars: number): Promise<Figure[]> {
-  const trial = new TrialCompiler({
-    ...{ threads: workerThreads, clock: systemClock },
-    vocabulary: { kind: 'table', table },
-  });
+  const trial = new TrialCompiler({ threads: workerThreads, clock: systemClock, vocabulary: { kind: 'table', table } });
   const refuse = async (i: number): Promise<void> => {
     const isUsed = await trial.check(`root ::= missing${i}`).then(
       () => true,

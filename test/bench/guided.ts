@@ -71,15 +71,13 @@ export async function benchGuided(options: GuidedOptions): Promise<Figure[]> {
 /** Mean milliseconds between the tokens of one stream. */
 async function gapOf(cluster: Cluster, { numTokens }: GuidedOptions, seed: number, rule: object): Promise<number> {
   const body = {
-    ...{
-      prompt: 'The harbour',
-      max_tokens: numTokens,
-      ignore_eos: true,
-      temperature: 1,
-      seed,
-      stream: true,
-      return_token_ids: true,
-    },
+    prompt: 'The harbour',
+    max_tokens: numTokens,
+    ignore_eos: true,
+    temperature: 1,
+    seed,
+    stream: true,
+    return_token_ids: true,
     ...rule,
   };
   const response = await fetch(`${cluster.url}/v1/completions`, {

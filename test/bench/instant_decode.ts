@@ -24,8 +24,13 @@ const [hub = '', modelPath = ''] = process.argv.slice(2);
 const folder = readModelFolder(modelPath);
 const modelConfig = shapeDigest(shapeOf(folder));
 const format: Format = {
-  ...{ model: 'none', weightFormat: 'none', kvDtype: 'f16', layoutVersion: LAYOUT_VERSION },
-  ...{ blockSize: BLOCK_SIZE, numerics: 'none', kv: 'spec' },
+  model: 'none',
+  weightFormat: 'none',
+  kvDtype: 'f16',
+  layoutVersion: LAYOUT_VERSION,
+  blockSize: BLOCK_SIZE,
+  numerics: 'none',
+  kv: 'spec',
 };
 /** Prompts whose blocks it has told of. */
 const notified = new Set<string>();
@@ -46,15 +51,15 @@ const decode: Handler<'decode'> = async function* (requests) {
     const count = tokens.length / 4;
     const sampled = { token: 7, logprob: [], topTokens: [], topLogprobs: [], position: count };
     const report = {
-      ...{
-        cachedTokens: promptLength - 1,
-        fetchedTokens: 0,
-        computedTokens: 1,
-        fetchedBytes: 0,
-        links: [],
-        sources: null,
-      },
-      ...{ queueMs: 0, loadMs: 0, computeMs: 0 },
+      cachedTokens: promptLength - 1,
+      fetchedTokens: 0,
+      computedTokens: 1,
+      fetchedBytes: 0,
+      links: [],
+      sources: null,
+      queueMs: 0,
+      loadMs: 0,
+      computeMs: 0,
     };
     yield { sampled, report, finishReason: 'length', body: 'sampled' };
     return;
@@ -74,7 +79,9 @@ const { address } = await network.listen('127.0.0.1:0', { fetch, snapshot, decod
 const member: Member = { name: `instant-${process.pid}`, role: 'decode', address, pid: process.pid, epoch };
 const { vocabSize } = folder.config;
 const { announcer } = joinAsFake({
-  ...{ member, clock: systemClock, openBus: hubOf(hub, '', network, systemClock) },
+  member,
+  clock: systemClock,
+  openBus: hubOf(hub, '', network, systemClock),
   engine: { format, modelConfig, numericsClass: 'none', maxModelLen: 131_072, vocabSize, device: 'none' },
   onJoined: () => process.send?.('ready'),
 });

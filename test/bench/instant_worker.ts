@@ -3,7 +3,10 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
 const completion = JSON.stringify({
-  ...{ id: 'x', object: 'text_completion', created: 1, model: 'ids-only' },
+  id: 'x',
+  object: 'text_completion',
+  created: 1,
+  model: 'ids-only',
   choices: [{ index: 0, text: 'a', finish_reason: 'length', logprobs: null }],
   usage: { prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 },
 });

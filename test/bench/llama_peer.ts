@@ -171,7 +171,9 @@ export class PeerModel {
     use: (sequences: readonly Sequence[]) => Promise<T>,
   ): Promise<T> {
     const context = await this.#model.createContext({
-      ...{ contextSize, sequences: numSequences, batchSize: 512 },
+      contextSize,
+      sequences: numSequences,
+      batchSize: 512,
       threads: { ideal: this.#numThreads, min: this.#numThreads },
     });
     try {

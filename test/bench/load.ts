@@ -67,7 +67,10 @@ export async function benchLoad({ shape, numThreads, print, onFigure }: LoadBenc
 }
 
 const NAMES = {
-  ...{ int8: 'Q8_0 as int8', int4: 'Q4_0 as int4', uint4: 'Q4_K as uint4', f16: 'F16 as int8' },
+  int8: 'Q8_0 as int8',
+  int4: 'Q4_0 as int4',
+  uint4: 'Q4_K as uint4',
+  f16: 'F16 as int8',
 } as const satisfies Record<GgufFormat, string>;
 
 const folders = [

@@ -8,9 +8,19 @@ const before = process.memoryUsage().rss;
 let [first, last] = [0, 0];
 const model = await loadModel(
   {
-    ...{ modelPath, device: 'wasm', kernelSet: 'deterministic', weightFormat: 'auto', kvDtype: 'f16' },
-    ...{ deviceMemoryBytes: 0, deviceSharing: 1, blockSize: 32, numBlocks: 32, numThreads: Number(threads) },
-    ...{ chunkTokens: 64, maxNumSeqs: 1, maxModelLen: 512 },
+    modelPath,
+    device: 'wasm',
+    kernelSet: 'deterministic',
+    weightFormat: 'auto',
+    kvDtype: 'f16',
+    deviceMemoryBytes: 0,
+    deviceSharing: 1,
+    blockSize: 32,
+    numBlocks: 32,
+    numThreads: Number(threads),
+    chunkTokens: 64,
+    maxNumSeqs: 1,
+    maxModelLen: 512,
   },
   () => {
     last = performance.now();

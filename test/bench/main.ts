@@ -198,17 +198,10 @@ async function deviceOf(name: string): Promise<Device> {
 }
 
 const benches: Record<string, () => Promise<Figure[]>> = {
-  mix: () =>
-    benchMix({
-      ...{ shape: '135m', promptTokens: 2_048, numRounds: 3, onFigure },
-      print: printLine,
-    }),
+  mix: () => benchMix({ shape: '135m', promptTokens: 2_048, numRounds: 3, onFigure, print: printLine }),
   cluster: () => benchCluster({ numRounds: 3, numChats: 40, rate: 2, onFigure, print: printLine }),
   samples: () =>
-    benchSamples({
-      ...{ shape: '135m', promptTokens: 512, numSamples: 16, numRounds: 5, onFigure },
-      print: printLine,
-    }),
+    benchSamples({ shape: '135m', promptTokens: 512, numSamples: 16, numRounds: 5, onFigure, print: printLine }),
   sampling: async () => {
     const device = await deviceOf(values.device);
     engines['device'] = device.description;
@@ -219,8 +212,11 @@ const benches: Record<string, () => Promise<Figure[]>> = {
       shape: values.shapes === undefined ? '135m' : (listOf(values.shapes, attentionShapeNames)[0] ?? '135m'),
       format:
         values.weights === undefined ? 'int8' : (listOf<WeightFormat>(values.weights, weightFormats)[0] ?? 'int8'),
-      ...{ context: 128, numSteps: 40, onFigure },
-      ...{ peer: await samplingPeer(), print: printLine },
+      context: 128,
+      numSteps: 40,
+      onFigure,
+      peer: await samplingPeer(),
+      print: printLine,
     });
   },
   index: async () => {
@@ -235,7 +231,11 @@ const benches: Record<string, () => Promise<Figure[]>> = {
           longest_prefix: () => new LongestPrefixPolicy(256),
           priced: () => new PricedPolicy({ fallback: new LongestPrefixPolicy(256) }),
         },
-        ...{ numInstances: [64, 1_000], promptBlocks: 3_000, numDecisions: 2_000, clock: systemClock, onFigure },
+        numInstances: [64, 1_000],
+        promptBlocks: 3_000,
+        numDecisions: 2_000,
+        clock: systemClock,
+        onFigure,
       }),
     ),
   transfer: async () => {
@@ -247,7 +247,8 @@ const benches: Record<string, () => Promise<Figure[]>> = {
       peer: values.peer === undefined ? undefined : { print: printLine },
       recordKiBs: numbersOf(values.sizes, [100, 737, 4_096]),
       numStreams: numbersOf(values.streams, [1, 4]),
-      ...{ totalBytes: 256 << 20, measureMs: 3_000 },
+      totalBytes: 256 << 20,
+      measureMs: 3_000,
       onFigure,
     });
     return [...sizes, ...moved];
@@ -256,7 +257,9 @@ const benches: Record<string, () => Promise<Figure[]>> = {
     benchStore({
       recordKiBs: numbersOf(values.sizes, [100, 737, 4_096]),
       folder: values.folder ?? tmpdir(),
-      ...{ totalBytes: 512 << 20, numRecovered: 100_000, onFigure },
+      totalBytes: 512 << 20,
+      numRecovered: 100_000,
+      onFigure,
     }),
   tokenize: () => {
     if (values.peer !== undefined) oneOf(values.peer, ['tokenizers']);
@@ -271,12 +274,21 @@ const benches: Record<string, () => Promise<Figure[]>> = {
   grammar: () =>
     benchGrammar({
       folder: vocabularyFolder('llama3_2'),
-      ...{ vocabSize: 128_256, numDocuments: 64, numGrammars: 100, onFigure },
+      vocabSize: 128_256,
+      numDocuments: 64,
+      numGrammars: 100,
+      onFigure,
     }),
   guided: () =>
     benchGuided({
-      ...{ shape: '135m', tokenizer: vocabularyFolder('llama3_2'), vocabSize: 128_256 },
-      ...{ numStreams: 8, numTokens: 48, numRounds: 5, print: printLine, onFigure },
+      shape: '135m',
+      tokenizer: vocabularyFolder('llama3_2'),
+      vocabSize: 128_256,
+      numStreams: 8,
+      numTokens: 48,
+      numRounds: 5,
+      print: printLine,
+      onFigure,
     }),
   bus: () => benchBus({ numMembers: [64, 1_000], onFigure }),
   router: () => {
@@ -296,8 +308,13 @@ const benches: Record<string, () => Promise<Figure[]>> = {
     const [numMembers, numRequests] = [one(values.members, 1_000), one(values.requests, 10_000)];
     const spanMs = 1_000 * one(values.span, 20);
     return benchWatch({
-      ...{ numMembers, numRequests, spanMs, numBlocks: 100 * numMembers, rate: 50 },
-      ...{ print: printLine, onFigure },
+      numMembers,
+      numRequests,
+      spanMs,
+      numBlocks: 100 * numMembers,
+      rate: 50,
+      print: printLine,
+      onFigure,
     });
   },
   path: async () => {

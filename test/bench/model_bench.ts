@@ -261,7 +261,10 @@ export class ModelBench {
           ...segment,
           samples: [
             {
-              ...{ row: segment.tokens.length - 1, numCandidates: 0, askedTokens: [], isFullRowWanted: false },
+              row: segment.tokens.length - 1,
+              numCandidates: 0,
+              askedTokens: [],
+              isFullRowWanted: false,
               sample: { ...sample.at(turn), slot },
             },
           ],

@@ -11,7 +11,13 @@ import { configOf, shapes, type UniformSize } from './uniform_model.ts';
 
 /** A model of a few megabytes whose chunks take long compared with a call, and whose blocks have four frames. */
 const SMALL: UniformSize = {
-  ...{ hidden: 256, layers: 8, heads: 4, kvHeads: 4, headDim: 64, inner: 1_024, vocabSize: 2_048 },
+  hidden: 256,
+  layers: 8,
+  heads: 4,
+  kvHeads: 4,
+  headDim: 64,
+  inner: 1_024,
+  vocabSize: 2_048,
 };
 const NUM_TOKENS = 4;
 const TOKEN = { PENSTOCK_CLUSTER_TOKEN: 'of-the-bench' };

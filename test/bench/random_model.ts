@@ -51,9 +51,19 @@ function configOf(model: UniformModel, format: RandomFormat): unknown {
   return {
     ...(model.delta ? deltaConfig(model.delta) : { architectures: ['LlamaForCausalLM'], model_type: 'llama' }),
     hidden_act: 'silu',
-    ...{ hidden_size: hidden, num_hidden_layers: layers, num_attention_heads: heads, num_key_value_heads: kvHeads },
-    ...{ head_dim: headDim, intermediate_size: inner, vocab_size: vocabSize, max_position_embeddings: maxPositions },
-    ...{ rms_norm_eps: epsilon, rope_theta: ropeTheta, tie_word_embeddings: true, bos_token_id: 1, eos_token_id: 2 },
+    hidden_size: hidden,
+    num_hidden_layers: layers,
+    num_attention_heads: heads,
+    num_key_value_heads: kvHeads,
+    head_dim: headDim,
+    intermediate_size: inner,
+    vocab_size: vocabSize,
+    max_position_embeddings: maxPositions,
+    rms_norm_eps: epsilon,
+    rope_theta: ropeTheta,
+    tie_word_embeddings: true,
+    bos_token_id: 1,
+    eos_token_id: 2,
     torch_dtype: format === 'bf16' ? 'bfloat16' : 'float16',
     ...(format === 'bf16' ? {} : { quantization_config: quantised[format] }),
   };
@@ -61,9 +71,14 @@ function configOf(model: UniformModel, format: RandomFormat): unknown {
 
 function deltaConfig({ keyHeads, valueHeads, keyDim, valueDim, taps }: DeltaShape): Record<string, unknown> {
   return {
-    ...{ architectures: ['Qwen3_5ForCausalLM'], model_type: 'qwen3_5_text', full_attention_interval: 4 },
-    ...{ linear_num_key_heads: keyHeads, linear_num_value_heads: valueHeads, linear_conv_kernel_dim: taps },
-    ...{ linear_key_head_dim: keyDim, linear_value_head_dim: valueDim },
+    architectures: ['Qwen3_5ForCausalLM'],
+    model_type: 'qwen3_5_text',
+    full_attention_interval: 4,
+    linear_num_key_heads: keyHeads,
+    linear_num_value_heads: valueHeads,
+    linear_conv_kernel_dim: taps,
+    linear_key_head_dim: keyDim,
+    linear_value_head_dim: valueDim,
   };
 }
 
@@ -71,10 +86,16 @@ function tensorsOf(model: UniformModel, format: RandomFormat): Tensor[] {
   const { hidden, layers, heads, kvHeads, headDim, inner, vocabSize, delta } = model;
   const dtype = format === 'bf16' ? 'BF16' : 'F16';
   const vector = (name: string, count: number, middle: number, amplitude = 0): Tensor => ({
-    ...{ name, dtype, shape: [count], row: floatRow(dtype, count, amplitude, middle) },
+    name,
+    dtype,
+    shape: [count],
+    row: floatRow(dtype, count, amplitude, middle),
   });
   const floats = (name: string, rows: number, columns: number): Tensor => ({
-    ...{ name: `${name}.weight`, dtype, shape: [rows, columns], row: floatRow(dtype, columns, Math.sqrt(3 / columns)) },
+    name: `${name}.weight`,
+    dtype,
+    shape: [rows, columns],
+    row: floatRow(dtype, columns, Math.sqrt(3 / columns)),
   });
   // Qwen3.5 stores its norms less 1, but for those of delta nets.
   const norm = (name: string, count: number): Tensor => vector(`${name}.weight`, count, delta ? 0 : 1);

@@ -43,10 +43,22 @@ export async function benchRouter({
   writeFileSync(
     join(model, 'config.json'),
     JSON.stringify({
-      ...{ architectures: ['LlamaForCausalLM'], model_type: 'llama', hidden_act: 'silu', hidden_size: 64 },
-      ...{ num_hidden_layers: 1, num_attention_heads: 2, num_key_value_heads: 2, head_dim: 32, intermediate_size: 128 },
-      ...{ vocab_size: VOCAB, max_position_embeddings: CONTEXT, rms_norm_eps: 1e-5, rope_theta: 1e4 },
-      ...{ tie_word_embeddings: true, bos_token_id: 1, eos_token_id: 2 },
+      architectures: ['LlamaForCausalLM'],
+      model_type: 'llama',
+      hidden_act: 'silu',
+      hidden_size: 64,
+      num_hidden_layers: 1,
+      num_attention_heads: 2,
+      num_key_value_heads: 2,
+      head_dim: 32,
+      intermediate_size: 128,
+      vocab_size: VOCAB,
+      max_position_embeddings: CONTEXT,
+      rms_norm_eps: 1e-5,
+      rope_theta: 1e4,
+      tie_word_embeddings: true,
+      bos_token_id: 1,
+      eos_token_id: 2,
     }),
   );
   const started: ChildProcess[] = [];

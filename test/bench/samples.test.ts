@@ -5,8 +5,12 @@ import { benchSamples } from './samples.ts';
 
 test('samples reports every figure it promises', async () => {
   const figures = await benchSamples({
-    ...{ shape: 'tiny', promptTokens: 100, numSamples: 4, numRounds: 1 },
-    ...{ print: () => undefined, onFigure: () => undefined },
+    shape: 'tiny',
+    promptTokens: 100,
+    numSamples: 4,
+    numRounds: 1,
+    print: () => undefined,
+    onFigure: () => undefined,
   });
   assert.deepEqual(
     figures.map(({ name }) => name),

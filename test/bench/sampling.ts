@@ -49,7 +49,11 @@ const kinds: Readonly<Record<string, (vocab: number) => Partial<TestSampling>>> 
   default: () => ({ temperature: 1 }),
   top_p: () => ({ temperature: 1, topP: 0.9 }),
   'top_k+penalties': () => ({
-    ...{ temperature: 1, topK: 40, repetitionPenalty: 1.1, presencePenalty: 0.5, frequencyPenalty: 0.2 },
+    temperature: 1,
+    topK: 40,
+    repetitionPenalty: 1.1,
+    presencePenalty: 0.5,
+    frequencyPenalty: 0.2,
   }),
   bias: (vocab) => ({
     temperature: 1,
@@ -63,10 +67,14 @@ const peerKinds: Readonly<Record<string, (vocab: number) => PeerSampling>> = {
   default: () => ({ ...peerNeutral, temperature: 1 }),
   top_p: () => ({ ...peerNeutral, temperature: 1, topP: 0.9 }),
   'top_k+penalties': (vocab) => ({
-    ...{ ...peerNeutral, temperature: 1, topK: 40 },
+    ...peerNeutral,
+    temperature: 1,
+    topK: 40,
     repeatPenalty: {
       punishTokens: Array.from({ length: PENALISED }, (_, i) => (i * 31) % vocab),
-      ...{ penalty: 1.1, presencePenalty: 0.5, frequencyPenalty: 0.2 },
+      penalty: 1.1,
+      presencePenalty: 0.5,
+      frequencyPenalty: 0.2,
     },
   }),
 };
@@ -162,7 +170,9 @@ async function benchRows(
         { kind: 'sample', logits: 'logits', vocab },
       ],
       buffers: { x: { rows: 'rows', width: vocab }, logits: { rows: 'samples', width: vocab } },
-      ...{ weights: {}, kv: [], rope: {} },
+      weights: {},
+      kv: [],
+      rope: {},
     },
     {
       slices: () => ({
@@ -185,7 +195,10 @@ async function benchRows(
         blockTable: [0],
         samples: [
           {
-            ...{ row: 0, numCandidates: 0, askedTokens: [], isFullRowWanted: false },
+            row: 0,
+            numCandidates: 0,
+            askedTokens: [],
+            isFullRowWanted: false,
             ...(sampling ? { sample: { ...sampling.at(turn * most + slot), ...pages.get(name), slot } } : {}),
           },
         ],
@@ -315,7 +328,11 @@ function loadOf(
 ): LoadOptions {
   const numBlocks = maxSamples * blocksEach;
   return {
-    ...{ maxRows: maxSamples, maxSamples, maxBlocksPerSequence: blocksEach, weightFormat },
-    ...{ kv: kvLayoutFor(kv, 'f16', BLOCK_SIZE), numBlocks: { min: numBlocks, max: numBlocks } },
+    maxRows: maxSamples,
+    maxSamples,
+    maxBlocksPerSequence: blocksEach,
+    weightFormat,
+    kv: kvLayoutFor(kv, 'f16', BLOCK_SIZE),
+    numBlocks: { min: numBlocks, max: numBlocks },
   };
 }

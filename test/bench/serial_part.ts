@@ -27,8 +27,16 @@ export async function measureSerialPart(
 ): Promise<number> {
   const maxLength = PROMPT + WARM_UP + numSteps;
   const config: UniformModel = {
-    ...{ hidden: 64, layers, heads: 4, kvHeads: 2, headDim: 16, inner: 128, vocabSize: 1_024 },
-    ...{ epsilon: 1e-5, ropeTheta: 10_000, maxPositions: maxLength },
+    hidden: 64,
+    layers,
+    heads: 4,
+    kvHeads: 2,
+    headDim: 16,
+    inner: 128,
+    vocabSize: 1_024,
+    epsilon: 1e-5,
+    ropeTheta: 10_000,
+    maxPositions: maxLength,
   };
   const perSequence = Math.ceil(maxLength / BLOCK_SIZE);
   const numBlocks = batch * perSequence;
@@ -43,8 +51,12 @@ export async function measureSerialPart(
   const program = decoderProgram(shapeOfUniform(config), maxLength);
   const spec = kvSpecOf(program, [], { blockSize: BLOCK_SIZE, valueType: 'f16' });
   const executable = await device.load(program, randomWeightsOnDevice(1), {
-    ...{ maxRows: batch * PROMPT, maxSamples: batch, maxBlocksPerSequence: perSequence, weightFormat: 'f32' },
-    ...{ kv: kvLayoutOf(spec), numBlocks: { min: numBlocks, max: numBlocks } },
+    maxRows: batch * PROMPT,
+    maxSamples: batch,
+    maxBlocksPerSequence: perSequence,
+    weightFormat: 'f32',
+    kv: kvLayoutOf(spec),
+    numBlocks: { min: numBlocks, max: numBlocks },
   });
   const run = executable.run.bind(executable);
   executable.run = async (steps: readonly Segment[]): Promise<SampleResult[]> => {
@@ -54,7 +66,12 @@ export async function measureSerialPart(
   };
   let numLeft = batch;
   const loop = new EngineLoop({
-    ...{ executable, numBlocks, maxWaiting: batch, chunkTokens: batch * PROMPT, maxNumSeqs: batch, stepMs: 0 },
+    executable,
+    numBlocks,
+    maxWaiting: batch,
+    chunkTokens: batch * PROMPT,
+    maxNumSeqs: batch,
+    stepMs: 0,
     layout: { format: ZERO, numericsClass: device.numericsClass, spec },
     clock: systemClock,
     heartbeat: new Int32Array(2),

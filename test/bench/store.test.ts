@@ -6,7 +6,10 @@ import { benchStore } from './store.ts';
 
 test('store reports every figure it promises', async () => {
   const figures = await benchStore({
-    ...{ folder: tmpdir(), recordKiBs: [16], totalBytes: 2 << 20, numRecovered: 500 },
+    folder: tmpdir(),
+    recordKiBs: [16],
+    totalBytes: 2 << 20,
+    numRecovered: 500,
     onFigure: () => undefined,
   });
   const compared = ['put', 'put, fdatasync', 'get', 'get, not cached'];

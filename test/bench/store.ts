@@ -93,17 +93,16 @@ class Opened {
     for (const one of readers) await one.call('attach', slab.memory);
     const stopped = new AbortController();
     const tier = new DiskTier({
-      ...{
-        worker,
-        readers,
-        records: () => join(path, RECORDS),
-        clock: systemClock,
-        signal: stopped.signal,
-        budgetBytes,
-        log: silentLog,
-      },
+      worker,
+      readers,
+      records: () => join(path, RECORDS),
+      clock: systemClock,
+      signal: stopped.signal,
+      budgetBytes,
+      log: silentLog,
       open: () => worker.call('open', { path, budgetBytes }),
-      ...{ onStored: () => undefined, onRemoved: () => undefined },
+      onStored: () => undefined,
+      onRemoved: () => undefined,
     });
     await tier.start();
     if (tier.fault !== undefined) throw new Error(tier.fault);

@@ -5,7 +5,10 @@ import { benchTransfer } from './transfer.ts';
 
 test('transfer reports every figure it promises', async () => {
   const figures = await benchTransfer({
-    ...{ recordKiBs: [16], numStreams: [1, 2], totalBytes: 4 << 20, measureMs: 100 },
+    recordKiBs: [16],
+    numStreams: [1, 2],
+    totalBytes: 4 << 20,
+    measureMs: 100,
     onFigure: () => undefined,
   });
   const names = figures.map(({ name }) => name.replace('transfer/16 KiB/', ''));

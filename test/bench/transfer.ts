@@ -159,7 +159,8 @@ async function put(
       const network = new GrpcNetwork('', systemClock);
       const offers = Array.from({ length: Math.ceil(count / OFFERED_TOGETHER) }, (_, i) =>
         offerOf(layout.format, hashes.slice(i * OFFERED_TOGETHER, (i + 1) * OFFERED_TOGETHER), {
-          ...{ recordBytes: bytes, source: holder.address },
+          recordBytes: bytes,
+          source: holder.address,
         }),
       );
       const offerAll = async (): Promise<number> => {
@@ -239,7 +240,8 @@ async function plainSockets(port: number, bytes: number, memory: readonly Shared
       let record = new Uint8Array(places, 0, bytes);
       let [numHere, total] = [0, 0];
       const socket = connect({
-        ...{ port, host: '127.0.0.1' },
+        port,
+        host: '127.0.0.1',
         onread: {
           buffer: () => record.subarray(numHere),
           callback: (numRead) => {
@@ -343,8 +345,13 @@ class Getter {
         placement: 0,
         expectedTokens: 0,
       },
-      ...{ format: this.#layout.format, hashes, signal: this.#stopped.signal, slotBytes: this.#bytes },
-      ...{ waitMs: 0, timeoutMs: 60_000, patienceMs: undefined },
+      format: this.#layout.format,
+      hashes,
+      signal: this.#stopped.signal,
+      slotBytes: this.#bytes,
+      waitMs: 0,
+      timeoutMs: 60_000,
+      patienceMs: undefined,
     });
   }
 

@@ -31,15 +31,18 @@ const [network, log, clock] = [new GrpcNetwork('', systemClock), silentLog, syst
 const announcer = new Announcer('s', () => undefined, clock, signal);
 const noDisk = { call: () => Promise.resolve() } as unknown as Thread<DiskThread>;
 const tiers = new StoreTiers({
-  ...{
-    worker: noDisk,
-    readers: [],
-    transferThread,
-    isShared: true,
-    dramBytes: 2 * hashes.length * slotLength(bytes),
-    diskBytes: 0,
-  },
-  ...{ announcer, clock, signal, log, records: () => '', openDisk: () => Promise.reject(new Error('no disk')) },
+  worker: noDisk,
+  readers: [],
+  transferThread,
+  isShared: true,
+  dramBytes: 2 * hashes.length * slotLength(bytes),
+  diskBytes: 0,
+  announcer,
+  clock,
+  signal,
+  log,
+  records: () => '',
+  openDisk: () => Promise.reject(new Error('no disk')),
 });
 await tiers.attached;
 const place = { transport: transport as 'auto' | 'bulk' | 'grpc', bind: '', bulk_port: 0 };

@@ -28,24 +28,48 @@ export type UniformSize = Omit<UniformModel, 'maxPositions' | 'epsilon' | 'ropeT
 export const shapes: Readonly<Record<string, UniformSize>> = {
   tiny: { hidden: 64, layers: 2, heads: 4, kvHeads: 2, headDim: 16, inner: 128, vocabSize: 256 },
   'tiny-hybrid': {
-    ...{ hidden: 64, layers: 4, heads: 2, kvHeads: 1, headDim: 32, inner: 128, vocabSize: 256 },
+    hidden: 64,
+    layers: 4,
+    heads: 2,
+    kvHeads: 1,
+    headDim: 32,
+    inner: 128,
+    vocabSize: 256,
     delta: { keyHeads: 2, valueHeads: 4, keyDim: 16, valueDim: 16, taps: 4 },
   },
   '135m': { hidden: 576, layers: 30, heads: 9, kvHeads: 3, headDim: 64, inner: 1_536, vocabSize: 49_152 },
   '1b': { hidden: 2_048, layers: 16, heads: 32, kvHeads: 8, headDim: 64, inner: 8_192, vocabSize: 128_256 },
   // Qwen3-30B-A3B's proportions at half the width and a sixth of the depth.
   mixture: {
-    ...{ hidden: 1_024, layers: 8, heads: 16, kvHeads: 2, headDim: 128, inner: 384, vocabSize: 151_936 },
+    hidden: 1_024,
+    layers: 8,
+    heads: 16,
+    kvHeads: 2,
+    headDim: 128,
+    inner: 384,
+    vocabSize: 151_936,
     experts: { count: 128, perToken: 8 },
   },
   // Gemma 3 1B's.
   windowed: {
-    ...{ hidden: 1_152, layers: 26, heads: 4, kvHeads: 1, headDim: 256, inner: 6_912, vocabSize: 262_144 },
+    hidden: 1_152,
+    layers: 26,
+    heads: 4,
+    kvHeads: 1,
+    headDim: 256,
+    inner: 6_912,
+    vocabSize: 262_144,
     window: 512,
   },
   // Those of the 0.8B class of Qwen3.5, with fewer tokens in the vocabulary.
   hybrid: {
-    ...{ hidden: 1_024, layers: 24, heads: 8, kvHeads: 2, headDim: 256, inner: 3_584, vocabSize: 32_768 },
+    hidden: 1_024,
+    layers: 24,
+    heads: 8,
+    kvHeads: 2,
+    headDim: 256,
+    inner: 3_584,
+    vocabSize: 32_768,
     delta: { keyHeads: 16, valueHeads: 16, keyDim: 128, valueDim: 128, taps: 4 },
   },
   '8b': { hidden: 4_096, layers: 32, heads: 32, kvHeads: 8, headDim: 128, inner: 14_336, vocabSize: 128_256 },
@@ -76,26 +100,40 @@ export const uniformTensors: DecoderTensors = {
 export function shapeOfUniform(model: UniformModel): ModelShape {
   const { hidden, layers, heads, kvHeads, headDim, inner, vocabSize, maxPositions, epsilon, ropeTheta } = model;
   const { experts, window = 0, delta } = model;
-  const layer = {
-    ...{ heads, kvHeads, headDim, rope: 'plain', inner },
-    ...({
-      scoreScale: 1 / Math.sqrt(headDim),
-      scoreCap: 0,
-      qkNorm: window > 0 || delta ? 'head' : 'none',
-      norms: window > 0 ? 'both' : 'before',
-      activation: 'silu',
-    } as const),
-    ...{ hasQkvBias: false, hasOutputBias: false, hasMlpBias: false },
+  const layer: Omit<LayerShape, 'window'> = {
+    heads,
+    kvHeads,
+    headDim,
+    rope: 'plain',
+    inner,
+
+    scoreScale: 1 / Math.sqrt(headDim),
+    scoreCap: 0,
+    qkNorm: window > 0 || delta ? 'head' : 'none',
+    norms: window > 0 ? 'both' : 'before',
+    activation: 'silu',
+    hasQkvBias: false,
+    hasOutputBias: false,
+    hasMlpBias: false,
     experts: experts ? { ...experts, isNormalised: true } : null,
     ...(delta ? { hasOutputGate: true } : {}),
   };
   const layerAt = (i: number): LayerShape => ({
-    ...{ ...layer, window: (i + 1) % 6 === 0 ? 0 : window },
+    ...layer,
+    window: (i + 1) % 6 === 0 ? 0 : window,
     ...(delta && isDeltaLayer(model, i) ? { delta } : {}),
   });
   return {
-    ...{ vocabSize, hidden, maxPositions, epsilon, isTied: false },
-    ...{ hasNormOffset: false, embeddingScale: 1, branchScale: 1, logitScale: 1, logitCap: 0 },
+    vocabSize,
+    hidden,
+    maxPositions,
+    epsilon,
+    isTied: false,
+    hasNormOffset: false,
+    embeddingScale: 1,
+    branchScale: 1,
+    logitScale: 1,
+    logitCap: 0,
     layers: Array.from({ length: layers }, (_, i) => layerAt(i)),
     ropes: { plain: { theta: ropeTheta, dim: delta ? headDim / 4 : headDim } },
   };

@@ -35,8 +35,13 @@ const folder = readModelFolder(modelPath);
 const { vocabSize } = folder.config;
 const modelConfig = shapeDigest(shapeOf(folder));
 const format: Format = {
-  ...{ model: 'none', weightFormat: 'none', kvDtype: 'f16', layoutVersion: LAYOUT_VERSION },
-  ...{ blockSize: BLOCK_SIZE, numerics: 'none', kv: 'spec' },
+  model: 'none',
+  weightFormat: 'none',
+  kvDtype: 'f16',
+  layoutVersion: LAYOUT_VERSION,
+  blockSize: BLOCK_SIZE,
+  numerics: 'none',
+  kv: 'spec',
 };
 const root = formatDigest(format);
 const numStores = Math.floor(Number(all) / ROLES.length);
@@ -73,12 +78,12 @@ class InstantMember {
     const { address } = await this.#network.listen('127.0.0.1:0', calls, epoch);
     const member: Member = { name: `${this.role}-${this.#index}`, role: this.role, address, pid: process.pid, epoch };
     const seen = this.#seen;
-    const engine = {
-      ...{ format, modelConfig, numericsClass: 'none', maxModelLen: 2_048, vocabSize, device: 'none' },
-    };
+    const engine = { format, modelConfig, numericsClass: 'none', maxModelLen: 2_048, vocabSize, device: 'none' };
     await new Promise<void>((resolve) => {
       this.#fake = joinAsFake({
-        ...{ member, clock: systemClock, openBus: hubOf(hub, '', this.#network, systemClock) },
+        member,
+        clock: systemClock,
+        openBus: hubOf(hub, '', this.#network, systemClock),
         ...(this.role === 'store' ? {} : { engine }),
         load: () => this.#load(),
         seen: () => seen.placements,
@@ -168,9 +173,15 @@ class InstantMember {
     this.#counts.running = 1 + (this.#counts.steps % 3);
     void this.#fake?.cluster.loadChanged();
     return {
-      ...{ cachedTokens, fetchedTokens: Math.min(fetchedTokens, tokens.length - 1 - cachedTokens) },
+      cachedTokens,
+      fetchedTokens: Math.min(fetchedTokens, tokens.length - 1 - cachedTokens),
       computedTokens: Math.max(1, tokens.length - cachedTokens - fetchedTokens),
-      ...{ queueMs: 0, loadMs: 0, computeMs: 1, fetchedBytes: numFetched * BLOCK_BYTES, links: [], sources: null },
+      queueMs: 0,
+      loadMs: 0,
+      computeMs: 1,
+      fetchedBytes: numFetched * BLOCK_BYTES,
+      links: [],
+      sources: null,
     };
   }
 
@@ -185,8 +196,13 @@ class InstantMember {
     const { running, steps, hits, misses, evictions } = this.#counts;
     this.#counts.running = 0;
     const tier = {
-      ...{ blocks: this.#held.size, bytes: this.#held.size * BLOCK_BYTES, capacityBytes: 400 * BLOCK_BYTES },
-      ...{ hits, misses, evictions, dedupFactor: 1.25 },
+      blocks: this.#held.size,
+      bytes: this.#held.size * BLOCK_BYTES,
+      capacityBytes: 400 * BLOCK_BYTES,
+      hits,
+      misses,
+      evictions,
+      dedupFactor: 1.25,
     };
     const common = { running, waiting: steps % 2, preemptions: 0, openStreams: steps % 4, isDraining: false };
     const links = [...this.#flows.values()].slice(-MAX_LINKS);
@@ -194,7 +210,12 @@ class InstantMember {
       return { ...common, lastStepMs: 0, divergent: 0, links, tiers: { dram: tier, disk: { ...tier, evictions: 0 } } };
     const none = { sequences: 0, contextTokens: 0 };
     return {
-      ...{ ...common, lastStepMs: 10 + (steps % 7), kvUsage: this.#held.size / 400, arriving: 0, lent: 0, deferred: 0 },
+      ...common,
+      lastStepMs: 10 + (steps % 7),
+      kvUsage: this.#held.size / 400,
+      arriving: 0,
+      lent: 0,
+      deferred: 0,
       kvFetch: { waiting_to_start: 0, in_progress: 0, completed_waiting: 0 },
       kv: { blocks: 400, hostBlocks: 400 },
       iterationTokens: { counts: iterationBuckets.map((_, i) => steps + i), sum: steps },
@@ -202,10 +223,18 @@ class InstantMember {
       links,
       work: {
         step: { constantMs: 5, rowMs: 0.1, pairMs: 1e-5, contextMs: 1e-5, sequenceMs: 0.1 },
-        ...{ chunkTokens: 512, maxNumSeqs: 64, pacedStepMs: 0 },
+        chunkTokens: 512,
+        maxNumSeqs: 64,
+        pacedStepMs: 0,
         prompts: { tokens: 0, pairs: 0, sequences: 0 },
-        ...{ generating: none, coming: none, numBlocks: 400, freeBlocks: 400 - this.#held.size, waitingBlocks: 0 },
-        ...{ blockBytes: BLOCK_BYTES, promptsMs: 0, ends: [] },
+        generating: none,
+        coming: none,
+        numBlocks: 400,
+        freeBlocks: 400 - this.#held.size,
+        waitingBlocks: 0,
+        blockBytes: BLOCK_BYTES,
+        promptsMs: 0,
+        ends: [],
       },
       tiers: { device: tier, dram: { ...tier, blocks: 0, bytes: 0 } },
     };

@@ -157,7 +157,9 @@ test('an IPv6 address in brackets can be bound and joined', async () => {
   const events: string[] = [];
   const bus = new HubClient({
     address: listener.address,
-    ...{ network, clock: systemClock, log: silentLog },
+    network,
+    clock: systemClock,
+    log: silentLog,
     onConnected: () => events.push('connected'),
     onDisconnected: () => undefined,
     onRefused: () => undefined,

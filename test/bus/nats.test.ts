@@ -339,7 +339,11 @@ describe('who may come in', () => {
       Buffer.from(value instanceof Uint8Array ? value : JSON.stringify(value)).toString('base64url');
     const signed = (subject: Pair, issuer: Pair, type: string): string => {
       const claims = {
-        ...{ jti: 'x', iat: 1_700_000_000, iss: issuer.getPublicKey(), sub: subject.getPublicKey(), name: type },
+        jti: 'x',
+        iat: 1_700_000_000,
+        iss: issuer.getPublicKey(),
+        sub: subject.getPublicKey(),
+        name: type,
         nats: { type, version: 2, ...limits[type] },
       };
       const body = `${base64({ typ: 'JWT', alg: 'ed25519-nkey' })}.${base64(claims)}`;

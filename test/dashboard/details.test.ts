@@ -10,26 +10,32 @@ import { hasEnded, NO_FILTER, passes, queryOf } from '../../services/dashboard/m
 
 const sources = { device: 0, dram: 0, instance: 0, store_dram: 0, store_disk: 0, handoff: 0, computed: 0 };
 const row: RequestRow = {
-  ...{
-    id: 'chatcmpl-AB12',
-    client_id: 'mine',
-    client: '10.0.0.9',
-    endpoint: '/v1/chat/completions',
-    model: 'm',
-    started_at: 0,
-    sources,
-  },
-  ...{ phase: 'failed', finish_reason: null, error: 'x', prompt_tokens: 1, output_tokens: 0, ttft_ms: null },
-  ...{ total_ms: 1, decode: 'decode-1', prefill: 'prefill-1', attempts: 1, reason: '', misses: {} },
+  id: 'chatcmpl-AB12',
+  client_id: 'mine',
+  client: '10.0.0.9',
+  endpoint: '/v1/chat/completions',
+  model: 'm',
+  started_at: 0,
+  sources,
+  phase: 'failed',
+  finish_reason: null,
+  error: 'x',
+  prompt_tokens: 1,
+  output_tokens: 0,
+  ttft_ms: null,
+  total_ms: 1,
+  decode: 'decode-1',
+  prefill: 'prefill-1',
+  attempts: 1,
+  reason: '',
+  misses: {},
 };
 
 test('a filter is the query of the router, and only what is set is in it', () => {
   assert.equal(queryOf(NO_FILTER, 200, null), 'api/requests?view=rows&limit=200');
   const filter = { ...NO_FILTER, text: ' a&b ', order: 'slowest' } as const;
   const query = new URLSearchParams(queryOf(filter, 50, 'c 1').split('?')[1]);
-  assert.deepEqual(Object.fromEntries(query), {
-    ...{ view: 'rows', limit: '50', q: 'a&b', slowest: '1', cursor: 'c 1' },
-  });
+  assert.deepEqual(Object.fromEntries(query), { view: 'rows', limit: '50', q: 'a&b', slowest: '1', cursor: 'c 1' });
 });
 
 test('what is not known of a prompt is said as it is: not there yet, never, or another request has it', () => {

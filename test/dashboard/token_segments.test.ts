@@ -12,14 +12,20 @@ import {
 
 function lookup(total: number, ranges: LookupBody['ranges']): LookupBody {
   return {
-    ...{ as_of: 0, model: 'm', block_size: 16, texts: null, prompt_tokens: total, ranges, misses: [] },
-    ...{ cached_tokens: 0, unplaced: null, placements: [] },
+    as_of: 0,
+    model: 'm',
+    block_size: 16,
+    texts: null,
+    prompt_tokens: total,
+    ranges,
+    misses: [],
+    cached_tokens: 0,
+    unplaced: null,
+    placements: [],
   };
 }
 
-const NONE: TokenSources = {
-  ...{ device: 0, dram: 0, instance: 0, store_dram: 0, store_disk: 0, handoff: 0, computed: 0 },
-};
+const NONE: TokenSources = { device: 0, dram: 0, instance: 0, store_dram: 0, store_disk: 0, handoff: 0, computed: 0 };
 
 test('the segments of a prompt cover each token once, with what nobody holds between and after', () => {
   const decode = [{ node: 'decode-1', tiers: ['device', 'dram'] }];
@@ -52,7 +58,8 @@ test('the segments of a prompt cover each token once, with what nobody holds bet
 
 test('sets of holders beyond the colours share one entry of the legend', () => {
   const ranges = Array.from({ length: 20 }, (_, i) => ({
-    ...{ start: i * 16, end: i * 16 + 16 },
+    start: i * 16,
+    end: i * 16 + 16,
     held_by: [{ node: `decode-${i}`, tiers: ['device'] }],
   }));
   const { segments, legend } = holderSegments(lookup(320, ranges));

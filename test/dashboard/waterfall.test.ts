@@ -15,14 +15,35 @@ function attempt(decode: string, rest: Partial<AttemptPart> = {}): AttemptPart {
 
 function request(rest: Partial<RequestDetail>): RequestDetail {
   return {
-    ...{ id: 'r', client_id: null, trace_id: null, endpoint: '/v1/chat/completions', sample_of: null, model: 'm' },
-    ...{ client: null, started_at: new Date(0).toISOString(), reason: '', as_of: 0, miss_tokens: {}, misses: [] },
+    id: 'r',
+    client_id: null,
+    trace_id: null,
+    endpoint: '/v1/chat/completions',
+    sample_of: null,
+    model: 'm',
+    client: null,
+    started_at: new Date(0).toISOString(),
+    reason: '',
+    as_of: 0,
+    miss_tokens: {},
+    misses: [],
     tokens: { cached: 0, fetched: 0, computed: 0, computed_by_prefill: 0, computed_by_decode: 0 },
     sources: { device: 0, dram: 0, instance: 0, store_dram: 0, store_disk: 0, handoff: 0, computed: 0 },
-    ...{ phase: 'finished', finish_reason: 'stop', error: null, prompt_tokens: 10, output_tokens: 5 },
-    ...{ fetched_bytes: 0, ttft_ms: null, ttft_parts_ms: null, total_ms: 0, targets: null, rejection: null },
+    phase: 'finished',
+    finish_reason: 'stop',
+    error: null,
+    prompt_tokens: 10,
+    output_tokens: 5,
+    fetched_bytes: 0,
+    ttft_ms: null,
+    ttft_parts_ms: null,
+    total_ms: 0,
+    targets: null,
+    rejection: null,
     predictions: { ttft_ms: null, tbt_ms: null, cached_tokens: null, output_tokens: null },
-    ...{ attempts: [], notes: [], ...rest },
+    attempts: [],
+    notes: [],
+    ...rest,
   };
 }
 
@@ -36,7 +57,9 @@ const spansOf = (of: RequestDetail): unknown[] =>
 test('parts of the TTFT follow one another, a prefill runs alongside them, then tokens are generated', () => {
   const prefills = [{ prefill: 'prefill-1', ready_tokens: 8, outcome: 'finished', report: report(1, 0, 18) }];
   const one = request({
-    ...{ ttft_ms: 40, ttft_parts_ms: parts, total_ms: 100 },
+    ttft_ms: 40,
+    ttft_parts_ms: parts,
+    total_ms: 100,
     attempts: [attempt('decode-1', { report: report(3, 20, 10), prefills })],
   });
   assert.deepEqual(spansOf(one), [
@@ -70,7 +93,9 @@ test('parts of the TTFT follow one another, a prefill runs alongside them, then 
 
 test('an attempt that was lost before the first token ends with the note of its failure', () => {
   const one = request({
-    ...{ ttft_ms: 90, ttft_parts_ms: { ...parts, failover: 50 }, total_ms: 95 },
+    ttft_ms: 90,
+    ttft_parts_ms: { ...parts, failover: 50 },
+    total_ms: 95,
     attempts: [attempt('decode-1', { outcome: 'gone' }), attempt('decode-2', { report: report(3, 20, 10) })],
     notes: ['51.0 ms: decode-1 failed after 0 tokens: gone'],
   });
@@ -90,7 +115,9 @@ test('an attempt that was lost before the first token ends with the note of its 
 
 test('an instance lost while it generates keeps the parts of its TTFT, and the next one generates from its own', () => {
   const one = request({
-    ...{ ttft_ms: 40, ttft_parts_ms: parts, total_ms: 200 },
+    ttft_ms: 40,
+    ttft_parts_ms: parts,
+    total_ms: 200,
     attempts: [attempt('decode-1', { report: report(3, 20, 10) }), attempt('decode-2', { report: report(0, 5, 15) })],
     notes: ['100.0 ms: decode-1 failed after 12 tokens: gone'],
   });

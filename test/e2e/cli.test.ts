@@ -345,9 +345,7 @@ test.runIf(process.platform === 'linux').each(sampleOf(['SIGTERM', 'SIGINT', 'SI
         '--data-dir',
         join(folder.path, `npm-${signal}`),
       ],
-      {
-        ...{ cwd: projectPath('.'), stdio: ['ignore', 'pipe', 'inherit'] },
-      },
+      { cwd: projectPath('.'), stdio: ['ignore', 'pipe', 'inherit'] },
     );
     const lines = createInterface({ input: npm.stdout });
     let notified = '';

@@ -72,7 +72,8 @@ test('a member that nobody can call is there with the cause, and the cluster is 
   const network = new GrpcNetwork(token, systemClock);
   const { cluster: membership } = joinAsFake({
     member: { name: 'store-far', role: 'store', address: '127.0.0.1:1', pid: process.pid, epoch: 'far' },
-    ...{ clock: systemClock, openBus: hubOf(cluster.hub, token, network, systemClock) },
+    clock: systemClock,
+    openBus: hubOf(cluster.hub, token, network, systemClock),
   });
   const { page } = await open('#/pool');
   const sick = page.getByRole('list', { name: 'Nodes that are not well' }).getByText(/127\.0\.0\.1:1/);

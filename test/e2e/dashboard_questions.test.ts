@@ -155,7 +155,8 @@ test('which node is sick and why, and what changed', async () => {
   const network = new GrpcNetwork(token, systemClock);
   const { cluster: membership } = joinAsFake({
     member: { name: 'store-far', role: 'store', address: '127.0.0.1:1', pid: process.pid, epoch: 'far' },
-    ...{ clock: systemClock, openBus: hubOf(cluster.hub, token, network, systemClock) },
+    clock: systemClock,
+    openBus: hubOf(cluster.hub, token, network, systemClock),
   });
   const click = await open();
   const events = page.locator('.events li', { hasText: 'store-far' });

@@ -100,8 +100,20 @@ test('a request that was refused has no tokens, and its error is cut with dots i
   const error = `the prompt is too long: ${'shorten it '.repeat(60)}end`;
   const none = { device: 0, dram: 0, instance: 0, store_dram: 0, store_disk: 0, handoff: 0, computed: 0 };
   fixture.world.requests.unshift({
-    ...{ ...row, id: 'refused', client_id: null, phase: 'failed', error, prompt_tokens: 0, output_tokens: 0 },
-    ...{ ttft_ms: null, decode: null, prefill: null, attempts: 0, reason: '', misses: {}, sources: none },
+    ...row,
+    id: 'refused',
+    client_id: null,
+    phase: 'failed',
+    error,
+    prompt_tokens: 0,
+    output_tokens: 0,
+    ttft_ms: null,
+    decode: null,
+    prefill: null,
+    attempts: 0,
+    reason: '',
+    misses: {},
+    sources: none,
   });
   const { page, errors } = await open('requests');
   await page.getByRole('searchbox', { name: 'Search' }).fill('refused');

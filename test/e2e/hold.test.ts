@@ -189,8 +189,12 @@ longTest('/tokenize counts as a request, and a reader that stops gives its place
   const up = cluster;
   // More than the buffers of a connection hold: some 26 MB.
   const body = JSON.stringify({
-    ...{ prompt: Array.from({ length: 8 }, (_, i) => [5, 6, i]), max_tokens: 2_040, ignore_eos: true },
-    ...{ stream: true, logprobs: 20, return_token_ids: true },
+    prompt: Array.from({ length: 8 }, (_, i) => [5, 6, i]),
+    max_tokens: 2_040,
+    ignore_eos: true,
+    stream: true,
+    logprobs: 20,
+    return_token_ids: true,
   });
   const { hostname, port } = new URL(up.url);
   // Opened ahead, as clients' pools and browsers do: it has not stopped reading.
@@ -259,9 +263,14 @@ longTest(
             placement: 0,
             expectedTokens: 0,
           },
-          ...{ format: packDigest(model.digest), tokens: packTokens([5, 6, 7]), lastDigest: Buffer.alloc(0) },
+          format: packDigest(model.digest),
+          tokens: packTokens([5, 6, 7]),
+          lastDigest: Buffer.alloc(0),
           request: neutralRequest(3, 43),
-          ...{ sources: [], maxSelfCompute: 64, promptLogprobsFrom: 0, group: null },
+          sources: [],
+          maxSelfCompute: 64,
+          promptLogprobsFrom: 0,
+          group: null,
         },
       });
       for (let i = 0; i < 1_000; i++) said.push({ more: { sources: [], maxSelfCompute: 64 } });
@@ -415,9 +424,17 @@ test('failover keeps stop strings, log-probabilities and biases as they were', a
       method: 'POST',
       headers: { 'content-type': 'application/json' },
       body: JSON.stringify({
-        ...{ prompt: 'Nadia likes figs. Nadia', max_tokens: 1_900, temperature: 1.2, seed: 11, ignore_eos: true },
-        ...{ logprobs: 3, logit_bias: { '300': 4, '301': -100 }, frequency_penalty: 0.3, stream: true },
-        ...{ stop: ['never in this text', 'zzzzqq'], return_token_ids: true },
+        prompt: 'Nadia likes figs. Nadia',
+        max_tokens: 1_900,
+        temperature: 1.2,
+        seed: 11,
+        ignore_eos: true,
+        logprobs: 3,
+        logit_bias: { '300': 4, '301': -100 },
+        frequency_penalty: 0.3,
+        stream: true,
+        stop: ['never in this text', 'zzzzqq'],
+        return_token_ids: true,
       }),
     });
     const events: unknown[] = [];

@@ -78,7 +78,8 @@ test('every answer says which origin may read it: whole ones, streams, errors, w
     const asked = await fetch(`${cluster.url}/v1/chat/completions`, {
       method: 'OPTIONS',
       headers: {
-        ...{ origin, 'access-control-request-method': 'POST' },
+        origin,
+        'access-control-request-method': 'POST',
         'access-control-request-headers': 'authorization,content-type,x-stainless-os,anthropic-version',
       },
     });

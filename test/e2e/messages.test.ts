@@ -115,7 +115,9 @@ describe('over plain HTTP', () => {
     // More than the context has room for is shortened to what fits: here to an answer that cannot end before the context does.
     const long = Array.from({ length: CONTEXT - 60 }, () => ' a').join('');
     const whole = await ask({
-      ...{ system: undefined, max_tokens: 32_000, messages: [{ role: 'user', content: long }] },
+      system: undefined,
+      max_tokens: 32_000,
+      messages: [{ role: 'user', content: long }],
       output_config: { format: { type: 'json_schema', schema: { const: 'x'.repeat(1_000) } } },
     });
     const wanted = ['model_context_window_exceeded', CONTEXT - promptOf(whole)];

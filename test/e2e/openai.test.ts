@@ -119,7 +119,9 @@ describe('log-probabilities of the prompt', () => {
     // The prompt is another request's output: the same tokens have the same log-probabilities.
     const head = echoed.prompt_token_ids.slice(0, 5);
     const forced = await complete({
-      ...{ prompt: head, logprobs: 0, max_tokens: 1 },
+      prompt: head,
+      logprobs: 0,
+      max_tokens: 1,
       logit_bias: { [echoed.prompt_token_ids[5]!]: 100 },
     });
     assert.equal(forced.token_ids[0], echoed.prompt_token_ids[5]);
@@ -153,7 +155,7 @@ describe('log-probabilities of the prompt', () => {
   });
 
   test('echo of the prompt alone: max_tokens 0, whole and streamed, as those who score texts send it', async () => {
-    const whole = await client.completions.create({ ...{ model, prompt, max_tokens: 0, echo: true, logprobs: 2 } });
+    const whole = await client.completions.create({ model, prompt, max_tokens: 0, echo: true, logprobs: 2 });
     const want = await complete({ logprobs: 2, echo: true });
     const numPrompt = want.prompt_token_ids.length;
     const [choice] = whole.choices;
@@ -176,7 +178,13 @@ describe('log-probabilities of the prompt', () => {
 
   test('echo in a stream; prompt_logprobs there are refused', async () => {
     const stream = await client.completions.create({
-      ...{ model, prompt, max_tokens: 3, temperature: 0, logprobs: 1, echo: true, stream: true },
+      model,
+      prompt,
+      max_tokens: 3,
+      temperature: 0,
+      logprobs: 1,
+      echo: true,
+      stream: true,
     });
     const texts: string[] = [];
     let numLogprobs = 0;
@@ -490,35 +498,74 @@ async function errorOf(response: Response): Promise<ErrorView['error']> {
 describe('parameters that OpenAI or vLLM document', () => {
   const messages = [{ role: 'user', content: 'Hello' }];
   const neutral: Record<string, unknown> = {
-    ...{ n: 1, best_of: 1, use_beam_search: false, echo: false, length_penalty: 1, priority: 0, bad_words: [] },
-    ...{ response_format: { type: 'text' }, skip_special_tokens: true, spaces_between_special_tokens: true },
-    ...{
-      min_tokens: 0,
-      stop: [],
-      stop_token_ids: [],
-      include_stop_str_in_output: false,
-      ignore_eos: false,
-      logit_bias: {},
-    },
-    ...{ truncate_prompt_tokens: null, prompt_logprobs: null, allowed_token_ids: null, structured_outputs: null },
-    ...{ guided_json: null, guided_regex: null, guided_choice: null, guided_grammar: null, structural_tag: null },
-    ...{ return_tokens_as_token_ids: false, cache_salt: null, kv_transfer_params: null, vllm_xargs: null },
-    ...{
-      user: 'u',
-      store: true,
-      metadata: { a: 'b' },
-      service_tier: 'flex',
-      prompt_cache_key: 'k',
-      safety_identifier: 's',
-    },
-    ...{ session_id: 'x', seed: 2 ** 62, top_k: -1, min_p: 0, repetition_penalty: 1, top_p: 1 },
+    n: 1,
+    best_of: 1,
+    use_beam_search: false,
+    echo: false,
+    length_penalty: 1,
+    priority: 0,
+    bad_words: [],
+    response_format: { type: 'text' },
+    skip_special_tokens: true,
+    spaces_between_special_tokens: true,
+
+    min_tokens: 0,
+    stop: [],
+    stop_token_ids: [],
+    include_stop_str_in_output: false,
+    ignore_eos: false,
+    logit_bias: {},
+    truncate_prompt_tokens: null,
+    prompt_logprobs: null,
+    allowed_token_ids: null,
+    structured_outputs: null,
+    guided_json: null,
+    guided_regex: null,
+    guided_choice: null,
+    guided_grammar: null,
+    structural_tag: null,
+    return_tokens_as_token_ids: false,
+    cache_salt: null,
+    kv_transfer_params: null,
+    vllm_xargs: null,
+
+    user: 'u',
+    store: true,
+    metadata: { a: 'b' },
+    service_tier: 'flex',
+    prompt_cache_key: 'k',
+    safety_identifier: 's',
+    session_id: 'x',
+    seed: 2 ** 62,
+    top_k: -1,
+    min_p: 0,
+    repetition_penalty: 1,
+    top_p: 1,
   };
   const neutralChat: Record<string, unknown> = {
-    ...{ tools: [], tool_choice: 'auto', functions: [], function_call: 'none', parallel_tool_calls: false },
-    ...{ modalities: ['text'], audio: null, prediction: null, verbosity: 'low', web_search_options: null },
-    ...{ reasoning_effort: 'low', include_reasoning: true, chat_template: null, documents: null, top_logprobs: 0 },
-    ...{ add_generation_prompt: true, continue_final_message: false, chat_template_kwargs: {}, echo: false },
-    ...{ mm_processor_kwargs: null, media_io_kwargs: null, thinking_token_budget: null, add_special_tokens: false },
+    tools: [],
+    tool_choice: 'auto',
+    functions: [],
+    function_call: 'none',
+    parallel_tool_calls: false,
+    modalities: ['text'],
+    audio: null,
+    prediction: null,
+    verbosity: 'low',
+    web_search_options: null,
+    reasoning_effort: 'low',
+    include_reasoning: true,
+    chat_template: null,
+    documents: null,
+    top_logprobs: 0,
+    add_generation_prompt: true,
+    continue_final_message: false,
+    chat_template_kwargs: {},
+    echo: false,
+    mm_processor_kwargs: null,
+    media_io_kwargs: null,
+    thinking_token_budget: null,
+    add_special_tokens: false,
   };
 
   test('each is accepted at its neutral value, all at once, and as null; none of them is called ignored', async () => {
@@ -569,7 +616,11 @@ describe('parameters that OpenAI or vLLM document', () => {
     ] as const) {
       const response = await post(path, {
         ...prompt,
-        ...{ max_tokens: 6, ignore_eos: true, stream: true, stream_options, return_token_ids: true },
+        max_tokens: 6,
+        ignore_eos: true,
+        stream: true,
+        stream_options,
+        return_token_ids: true,
       });
       const usages = (await response.text())
         .split('\n')
@@ -594,7 +645,11 @@ describe('parameters that OpenAI or vLLM document', () => {
       body: object,
     ): Promise<{ text: string; finish_reason: string; stop_reason: unknown; ids: number[] }> => {
       const response = await post('/v1/completions', {
-        ...{ prompt: 'Nadia likes', max_tokens: 12, temperature: 0, return_token_ids: true, ...body },
+        prompt: 'Nadia likes',
+        max_tokens: 12,
+        temperature: 0,
+        return_token_ids: true,
+        ...body,
       });
       const text = await response.text();
       assert.equal(response.status, 200, text);
@@ -639,7 +694,9 @@ describe('parameters that OpenAI or vLLM document', () => {
     const [first = ''] = example.answer.split(' opens');
     const response = await post('/v1/chat/completions', {
       messages: [...example.messages, { role: 'assistant', content: first }],
-      ...{ continue_final_message: true, add_generation_prompt: false, temperature: 0 },
+      continue_final_message: true,
+      add_generation_prompt: false,
+      temperature: 0,
     });
     const text = await response.text();
     assert.equal(response.status, 200, text);

@@ -69,16 +69,14 @@ function makeCases(count: number, random: Random): Case[] {
 
 async function ask(cluster: Cluster, { prompt, maxTokens, params, numSamples, regex }: Case): Promise<number[][]> {
   const { choices } = await cluster.completion({
-    ...{
-      prompt,
-      max_tokens: maxTokens,
-      temperature: params.temperature,
-      top_p: params.topP,
-      top_k: params.topK,
-      seed: params.seed,
-      n: numSamples,
-      regex: regex ?? null,
-    },
+    prompt,
+    max_tokens: maxTokens,
+    temperature: params.temperature,
+    top_p: params.topP,
+    top_k: params.topK,
+    seed: params.seed,
+    n: numSamples,
+    regex: regex ?? null,
     presence_penalty: params.presencePenalty,
     frequency_penalty: params.frequencyPenalty,
     repetition_penalty: params.repetitionPenalty,

@@ -38,8 +38,14 @@ async function ask(): Promise<{ computedOfPrefix: number; view: RequestView; cac
 
 /** The request with the prefix as `from` names it: 31 blocks of 32 tokens, and 28 tokens after them that are always computed. */
 const prefixFrom = (from: keyof TokenSources): TokenSources => ({
-  ...{ device: 0, dram: 0, instance: 0, store_dram: 0, store_disk: 0, handoff: 0 },
-  ...{ [from]: 992, computed: 28 },
+  device: 0,
+  dram: 0,
+  instance: 0,
+  store_dram: 0,
+  store_disk: 0,
+  handoff: 0,
+  [from]: 992,
+  computed: 28,
 });
 
 const blocksInStore = async (tier: string): Promise<number> => (await cluster.node('store-1')).tiers[tier]?.blocks ?? 0;
@@ -62,7 +68,9 @@ test('a request with a cache salt shares blocks with those of the same salt only
   const prompt = [...prefix, 5, 6, 7];
   const of = async (cacheSalt?: string): Promise<{ cached: number; tokens: number[] }> => {
     const { choices, usage } = await cluster.completion({
-      ...{ prompt, max_tokens: 4, temperature: 0 },
+      prompt,
+      max_tokens: 4,
+      temperature: 0,
       ...(cacheSalt === undefined ? {} : { cache_salt: cacheSalt }),
     });
     return { cached: usage.prompt_tokens_details.cached_tokens, tokens: choices[0]?.token_ids ?? [] };

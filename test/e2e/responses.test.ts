@@ -126,7 +126,11 @@ describe('a stream', () => {
 
   test('of a client that leaves ends the request, and stores nothing', async () => {
     const stream = await client.responses.create({
-      ...{ model, input: openPrompt, stream: true, max_output_tokens: 1_500, ignore_eos: true },
+      model,
+      input: openPrompt,
+      stream: true,
+      max_output_tokens: 1_500,
+      ignore_eos: true,
     } as ResponseCreateParamsStreaming);
     let id = '';
     for await (const event of stream) {
@@ -158,7 +162,10 @@ describe('a stream', () => {
 
 /** A tool, and the text with which the demo model's format calls it. */
 const tool: FunctionTool = {
-  ...{ type: 'function', name: 'check_tide', description: 'When the tide is high', strict: false },
+  type: 'function',
+  name: 'check_tide',
+  description: 'When the tide is high',
+  strict: false,
   parameters: { type: 'object', properties: { place: { type: 'string' } }, required: ['place'] },
 };
 const forced = (text: string): More => ({ structured_outputs: { choice: [text] } });
@@ -205,7 +212,10 @@ describe('tools', () => {
 
   test('a streamed call has its arguments piece by piece', async () => {
     const stream = client.responses.stream({
-      ...{ model, input, tools: [tool], ...forced(call('check_tide', { place: 'the old pier' })) },
+      model,
+      input,
+      tools: [tool],
+      ...forced(call('check_tide', { place: 'the old pier' })),
     } as never);
     const deltas: string[] = [];
     stream.on('response.function_call_arguments.delta', ({ delta }) => deltas.push(delta));
@@ -243,7 +253,10 @@ test('an answer that is continued has the conversation before it, but not its in
   const first = await create({ input: question.content, instructions: system.content });
   const second = await create({ input: 'And now?', previous_response_id: first.id, ...forced('No.') });
   const third = await create({
-    ...{ input: 'Why?', instructions: 'Be brief.', previous_response_id: second.id, max_output_tokens: 1 },
+    input: 'Why?',
+    instructions: 'Be brief.',
+    previous_response_id: second.id,
+    max_output_tokens: 1,
   });
   const chat = [question, { role: 'assistant', content: answer }, { role: 'user', content: 'And now?' }];
   assert.equal(second.usage?.input_tokens, await promptTokens(chat));
@@ -270,7 +283,9 @@ test('log-probabilities are with the text when they are asked for', async () => 
 
 test('text.format makes the answer JSON of a schema', async () => {
   const schema = {
-    ...{ type: 'object', additionalProperties: false, required: ['berth', 'isFree'] },
+    type: 'object',
+    additionalProperties: false,
+    required: ['berth', 'isFree'],
     properties: { berth: { type: 'integer', minimum: 1, maximum: 9 }, isFree: { type: 'boolean' } },
   };
   const { output_text: text } = await create({

@@ -179,7 +179,12 @@ describe('prompts that are cut', () => {
   test('-1 makes any prompt fit: text and ids, also more of either than could fit; the output is the cut prompt’s', async () => {
     const long = 'Nadia likes figs. '.repeat(6_000);
     const { choices, usage } = await api.complete({
-      ...{ model, prompt: long, temperature: 0, max_tokens: 8, truncate_prompt_tokens: -1, return_token_ids: true },
+      model,
+      prompt: long,
+      temperature: 0,
+      max_tokens: 8,
+      truncate_prompt_tokens: -1,
+      return_token_ids: true,
     });
     assert.equal(usage.prompt_tokens, CONTEXT - 8);
     const kept = choices[0]?.prompt_token_ids;
@@ -198,8 +203,14 @@ describe('prompts that are cut', () => {
   test('each prompt is cut, and echoed as far as it is left, with its log-probabilities', async () => {
     const prompt = [openPrompt, [5, 6, 7, 8, 9]];
     const { choices } = await api.complete({
-      ...{ model, prompt, max_tokens: 1, temperature: 0, truncate_prompt_tokens: 3 },
-      ...{ echo: true, logprobs: 0, return_token_ids: true },
+      model,
+      prompt,
+      max_tokens: 1,
+      temperature: 0,
+      truncate_prompt_tokens: 3,
+      echo: true,
+      logprobs: 0,
+      return_token_ids: true,
     });
     const want = [(await api.tokens(openPrompt)).slice(-3), [7, 8, 9]];
     for (const [i, { text, prompt_token_ids: ids, logprobs }] of choices.entries()) {

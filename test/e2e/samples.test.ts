@@ -43,7 +43,11 @@ test('choice i of a chat is the answer of the single request with the seed plus 
 test('a stream carries the index of each choice: its role first, its finish last, and one usage', async () => {
   const whole = await client.chat.completions.create({ ...sampling, messages, n: 3, seed: 9 });
   const stream = await client.chat.completions.create({
-    ...{ ...sampling, messages, n: 3, seed: 9, stream: true },
+    ...sampling,
+    messages,
+    n: 3,
+    seed: 9,
+    stream: true,
     stream_options: { include_usage: true },
   });
   const seen = [0, 1, 2].map(() => ({ text: '', numRoles: 0, finishes: [] as (string | null)[] }));
@@ -62,7 +66,9 @@ test('a stream carries the index of each choice: its role first, its finish last
   assert.deepEqual(
     seen,
     whole.choices.map(({ message, finish_reason: finish }) => ({
-      ...{ text: message.content, numRoles: 1, finishes: [finish] },
+      text: message.content,
+      numRoles: 1,
+      finishes: [finish],
     })),
   );
   expect(usages).toEqual([{ ...whole.usage, prompt_tokens_details: expect.anything() as unknown }]);

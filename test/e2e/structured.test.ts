@@ -167,7 +167,10 @@ test('allowed_token_ids and bad_words', async () => {
 
 test('the state of a grammar follows an answer to another instance', async () => {
   const ruleOf = (round: number): Extra => ({
-    ...{ guided_regex: '([a-z]{1,6} ){120}end', seed: 5 + round, max_tokens: 700, temperature: 0.8 },
+    guided_regex: '([a-z]{1,6} ){120}end',
+    seed: 5 + round,
+    max_tokens: 700,
+    temperature: 0.8,
   });
   let rule = ruleOf(0);
   const { answer, victim } = await stoppedIn(cluster, 'answer', (round) => {

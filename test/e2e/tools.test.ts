@@ -86,7 +86,8 @@ interface Streamed {
 async function streamed(body: object, wanted = 0): Promise<Streamed> {
   const stream = await client.chat.completions.create({
     ...(body as OpenAI.ChatCompletionCreateParamsStreaming),
-    ...{ stream: true, stream_options: { include_usage: true } },
+    stream: true,
+    stream_options: { include_usage: true },
   });
   const answer: Answer = {};
   let finish: string | null = null;
@@ -289,7 +290,11 @@ describe('a call that must come', () => {
 test('usage with every chunk is that of its choice, reasoning included', async () => {
   const stream = await client.chat.completions.create({
     ...bodyOf(byKind('think')),
-    ...{ n: 3, temperature: 1, seed: 2, max_tokens: 60, stream: true },
+    n: 3,
+    temperature: 1,
+    seed: 2,
+    max_tokens: 60,
+    stream: true,
     stream_options: { include_usage: true, continuous_usage_stats: true },
   } as OpenAI.ChatCompletionCreateParamsStreaming);
   const last = new Map<number, { tokens: number; thought: number }>();
@@ -345,7 +350,10 @@ test('markers that are special tokens are enforced as such, in calls and around 
     // In JSON no special token stands anywhere, whatever the model wants.
     const all = { logit_bias: Object.fromEntries(Object.values(ids).map((id) => [id, 100])) };
     const { message, token_ids: tokens } = await ask(byKind('call'), {
-      ...{ ...all, tools: undefined, response_format: { type: 'json_object' }, max_tokens: 40 },
+      ...all,
+      tools: undefined,
+      response_format: { type: 'json_object' },
+      max_tokens: 40,
     });
     assert.equal(tokens.filter((id) => Object.values(ids).includes(id)).length, 0);
     assert.match(message.content ?? '', /^\{/);
@@ -370,7 +378,8 @@ test('a decode instance killed mid-stream: reasoning and calls go on where they 
   const one = byKind('think_call');
   const body = { ...bodyOf(one), temperature: 1.2, seed: 6, max_tokens: 1_500, ignore_eos: true };
   const textOf = ({ content, reasoning, tool_calls: calls = [] }: Answer): object => ({
-    ...{ content: content ?? '', reasoning: reasoning ?? '' },
+    content: content ?? '',
+    reasoning: reasoning ?? '',
     calls: calls.map(({ function: { name, arguments: json } }) => [name, json]),
   });
   const undisturbed = await client.chat.completions.create(body);

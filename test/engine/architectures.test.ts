@@ -10,9 +10,18 @@ import type { ModelShape } from '../../shared/model/model_shape.ts';
 import { servedLength } from '../../shared/model/served_length.ts';
 
 const plain = {
-  ...{ model_type: 'qwen2', vocab_size: 320, hidden_size: 64, intermediate_size: 160, num_hidden_layers: 3 },
-  ...{ num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 1_024, rms_norm_eps: 1e-5 },
-  ...{ rope_theta: 10_000, hidden_act: 'silu', tie_word_embeddings: true },
+  model_type: 'qwen2',
+  vocab_size: 320,
+  hidden_size: 64,
+  intermediate_size: 160,
+  num_hidden_layers: 3,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  max_position_embeddings: 1_024,
+  rms_norm_eps: 1e-5,
+  rope_theta: 10_000,
+  hidden_act: 'silu',
+  tie_word_embeddings: true,
 };
 
 const gemma = { model_type: 'gemma2', head_dim: 16, query_pre_attn_scalar: 24, hidden_activation: 'gelu_pytorch_tanh' };
@@ -85,9 +94,14 @@ test.each([
   [
     'with llama3',
     {
-      ...{ model_type: 'llama', rope_theta: undefined },
+      model_type: 'llama',
+      rope_theta: undefined,
       rope_scaling: {
-        ...{ rope_type: 'llama3', rope_theta: 500_000, factor: 8, low_freq_factor: 1, high_freq_factor: 4 },
+        rope_type: 'llama3',
+        rope_theta: 500_000,
+        factor: 8,
+        low_freq_factor: 1,
+        high_freq_factor: 4,
         original_max_position_embeddings: 512,
       },
     },
@@ -110,7 +124,10 @@ test.each([
   ['at the top', { rope_theta: 3e6, rope_local_base_freq: 2e4 }, 3e6, 2e4],
 ])('the rotary bases of Gemma 3, %s', (_name, changes, plain, local) => {
   const { ropes } = shapeWith({
-    ...{ ...gemma, model_type: 'gemma3_text', sliding_window: 40, rope_theta: undefined },
+    ...gemma,
+    model_type: 'gemma3_text',
+    sliding_window: 40,
+    rope_theta: undefined,
     ...changes,
   });
   assert.deepEqual([ropes['plain']?.theta, ropes['local']?.theta], [plain, local]);
@@ -166,7 +183,9 @@ test.each([
   [
     'Gemma 3 with yarn',
     {
-      ...{ ...gemma, model_type: 'gemma3_text', sliding_window: 40 },
+      ...gemma,
+      model_type: 'gemma3_text',
+      sliding_window: 40,
       rope_scaling: { rope_type: 'yarn', factor: 4, ...ORIGINAL },
     },
     512,
@@ -221,21 +240,27 @@ test.each([
   ],
   [
     {
-      ...{ ...gemma, model_type: 'gemma3_text', sliding_window: 40 },
+      ...gemma,
+      model_type: 'gemma3_text',
+      sliding_window: 40,
       rope_parameters: { sliding_attention: { rope_type: 'default', beta: 1 } },
     },
     /rope_parameters\.beta with rope_type "default"/,
   ],
   [
     {
-      ...{ ...gemma, model_type: 'gemma3_text', sliding_window: 40 },
+      ...gemma,
+      model_type: 'gemma3_text',
+      sliding_window: 40,
       rope_parameters: { sliding_attention: { rope_type: 'default' }, rope_theta: 9 },
     },
     /rope_parameters\.rope_theta \(there are full_attention and sliding_attention\)/,
   ],
   [
     {
-      ...{ ...gemma, model_type: 'gemma3_text', sliding_window: 40 },
+      ...gemma,
+      model_type: 'gemma3_text',
+      sliding_window: 40,
       rope_parameters: { rope_type: 'default', rope_theta: 9 },
     },
     /rope_parameters\.rope_type \(there are/,
@@ -249,7 +274,10 @@ test.each([
   [
     {
       rope_scaling: {
-        ...{ rope_type: 'llama3', factor: 8, low_freq_factor: 4, high_freq_factor: 4 },
+        rope_type: 'llama3',
+        factor: 8,
+        low_freq_factor: 4,
+        high_freq_factor: 4,
         original_max_position_embeddings: 64,
       },
     },
@@ -314,7 +342,10 @@ test('a context beyond what a model was trained for is served where its scaling 
 
 test('rotary parameters by kinds of layers, as newer configurations have them', () => {
   const { ropes } = shapeWith({
-    ...{ ...gemma, model_type: 'gemma3_text', sliding_window: 40, rope_theta: undefined },
+    ...gemma,
+    model_type: 'gemma3_text',
+    sliding_window: 40,
+    rope_theta: undefined,
     rope_parameters: {
       full_attention: { rope_type: 'linear', factor: 8, rope_theta: 1_000_000 },
       sliding_attention: { rope_type: 'default', rope_theta: 20_000 },
@@ -330,7 +361,9 @@ test('of a model that sees too, the text part is read; what it leaves out is wha
   const text = { model_type: 'gemma3_text', hidden_size: 2_560, intermediate_size: 10_240, num_hidden_layers: 34 };
   const { layers, vocabSize, maxPositions, hidden } = shapeWith({
     ...Object.fromEntries(Object.keys(plain).map((key) => [key, undefined])),
-    ...{ model_type: 'gemma3', vision_config: { hidden_size: 7 }, eos_token_id: [1, 106] },
+    model_type: 'gemma3',
+    vision_config: { hidden_size: 7 },
+    eos_token_id: [1, 106],
     text_config: { ...text, sliding_window: 1_024, rope_scaling: { rope_type: 'linear', factor: 8 } },
   });
   assert.deepEqual([vocabSize, maxPositions, hidden, layers.length], [262_208, 131_072, 2_560, 34]);
@@ -361,7 +394,11 @@ test.each([
   ['without a base', { rope_scaling: yarn }],
 ])('OLMo 3 has windows in three layers of four, and scaled angles only in the others, %s', (_name, changes) => {
   const { layers, ropes } = shapeWith({
-    ...{ model_type: 'olmo3', num_hidden_layers: 8, sliding_window: 40, rope_theta: undefined, ...changes },
+    model_type: 'olmo3',
+    num_hidden_layers: 8,
+    sliding_window: 40,
+    rope_theta: undefined,
+    ...changes,
   });
   assert.deepEqual(
     layers.map(({ window, rope }) => [window, rope]),
@@ -377,7 +414,9 @@ test('Ministral 3 scales queries by position, also within a multimodal configura
   for (const changes of [text, { model_type: 'mistral3', vision_config: {}, text_config: text }]) {
     const { layers, ropes, maxPositions } = shapeWith({ rope_theta: undefined, ...changes });
     expect(ropes['plain']).toMatchObject({
-      ...{ theta: 1e6, dim: 32, queryScale: { beta: 0.1, originalPositions: 256 } },
+      theta: 1e6,
+      dim: 32,
+      queryScale: { beta: 0.1, originalPositions: 256 },
       scaling: { attentionFactor: 1 },
     });
     assert.deepEqual([layers[0]?.scoreScale, layers[0]?.window, maxPositions], [1 / Math.sqrt(32), 0, 1_024]);
@@ -388,16 +427,29 @@ test('Ministral 3 scales queries by position, also within a multimodal configura
 });
 
 const hybrid = {
-  ...{ model_type: 'qwen3_5_text', head_dim: 32, num_hidden_layers: 8, rope_theta: undefined },
-  ...{ linear_conv_kernel_dim: 4, linear_num_key_heads: 2, linear_num_value_heads: 6 },
-  ...{ linear_key_head_dim: 16, linear_value_head_dim: 24, tie_word_embeddings: false },
+  model_type: 'qwen3_5_text',
+  head_dim: 32,
+  num_hidden_layers: 8,
+  rope_theta: undefined,
+  linear_conv_kernel_dim: 4,
+  linear_num_key_heads: 2,
+  linear_num_value_heads: 6,
+  linear_key_head_dim: 16,
+  linear_value_head_dim: 24,
+  tie_word_embeddings: false,
   rope_parameters: {
-    ...{ rope_type: 'default', rope_theta: 1e7, partial_rotary_factor: 0.25 },
-    ...{ mrope_interleaved: true, mrope_section: [2, 1, 1] },
+    rope_type: 'default',
+    rope_theta: 1e7,
+    partial_rotary_factor: 0.25,
+    mrope_interleaved: true,
+    mrope_section: [2, 1, 1],
   },
 };
 const sharedMixture = {
-  ...{ moe_intermediate_size: 32, num_experts: 8, num_experts_per_tok: 3, shared_expert_intermediate_size: 48 },
+  moe_intermediate_size: 32,
+  num_experts: 8,
+  num_experts_per_tok: 3,
+  shared_expert_intermediate_size: 48,
 };
 
 test('Qwen3.5 has gated delta nets and, in every so many layers, attention with output gates', () => {
@@ -452,16 +504,30 @@ test.each([
 
 test('gpt-oss as published: windows in every other layer, sinks, biases, a clamped gate, angles not cut to whole dimensions', () => {
   const published = {
-    ...{ model_type: 'gpt_oss', num_hidden_layers: 4, hidden_size: 2_880, head_dim: 64, num_attention_heads: 64 },
-    ...{ num_key_value_heads: 8, intermediate_size: 2_880, num_local_experts: 32, num_experts_per_tok: 4 },
-    ...{ experts_per_token: 4, attention_bias: true, sliding_window: 128, swiglu_limit: 7, rope_theta: 150_000 },
-    ...{
-      initial_context_length: 4_096,
-      max_position_embeddings: 131_072,
-      quantization_config: { quant_method: 'mxfp4' },
-    },
+    model_type: 'gpt_oss',
+    num_hidden_layers: 4,
+    hidden_size: 2_880,
+    head_dim: 64,
+    num_attention_heads: 64,
+    num_key_value_heads: 8,
+    intermediate_size: 2_880,
+    num_local_experts: 32,
+    num_experts_per_tok: 4,
+    experts_per_token: 4,
+    attention_bias: true,
+    sliding_window: 128,
+    swiglu_limit: 7,
+    rope_theta: 150_000,
+
+    initial_context_length: 4_096,
+    max_position_embeddings: 131_072,
+    quantization_config: { quant_method: 'mxfp4' },
     rope_scaling: {
-      ...{ rope_type: 'yarn', factor: 32, beta_fast: 32, beta_slow: 1, truncate: false },
+      rope_type: 'yarn',
+      factor: 32,
+      beta_fast: 32,
+      beta_slow: 1,
+      truncate: false,
       original_max_position_embeddings: 4_096,
     },
     ...types('sliding', 'full', 'sliding', 'full'),
@@ -472,7 +538,11 @@ test('gpt-oss as published: windows in every other layer, sinks, biases, a clamp
     [128, 0, 128, 0],
   );
   expect(layers[0]).toMatchObject({
-    ...{ hasSinks: true, hasQkvBias: true, hasOutputBias: true, clamp: { alpha: 1.702, limit: 7 }, inner: 2_880 },
+    hasSinks: true,
+    hasQkvBias: true,
+    hasOutputBias: true,
+    clamp: { alpha: 1.702, limit: 7 },
+    inner: 2_880,
     experts: { count: 32, perToken: 4, isNormalised: true, hasBias: true },
   });
   expect(ropes['plain']?.scaling).toMatchObject({ kind: 'yarn', factor: 32, isTruncated: false });

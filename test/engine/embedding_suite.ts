@@ -23,8 +23,12 @@ const poolings = [
 export function embeddingSuite(more: Partial<LoadModelOptions> = {}): void {
   const load = (chunkTokens: number): Promise<LoadedModel> =>
     loadModel({
-      ...{ ...loadDefaults, modelPath: goldenFolder('llama-untied'), kvDtype: 'f32', weightFormat: 'f32' },
-      ...{ chunkTokens, ...more },
+      ...loadDefaults,
+      modelPath: goldenFolder('llama-untied'),
+      kvDtype: 'f32',
+      weightFormat: 'f32',
+      chunkTokens,
+      ...more,
     });
   describe.each(poolings)('embeddings, pooling %s', (name, pooling) => {
     test('they are those of the reference, alone, in a batch of chunks, and after hits bit for bit', async () => {

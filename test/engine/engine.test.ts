@@ -210,8 +210,12 @@ test('log-probabilities of a prompt are those of the reference, in any chunks, w
     [7, 64],
   ] as const) {
     const model = await loadModel({
-      ...{ ...loadDefaults, modelPath: goldenFolder(name), numBlocks, chunkTokens },
-      ...{ kvDtype: 'f32', weightFormat: 'f32' },
+      ...loadDefaults,
+      modelPath: goldenFolder(name),
+      numBlocks,
+      chunkTokens,
+      kvDtype: 'f32',
+      weightFormat: 'f32',
     });
     const { vocabSize } = model.folder.config;
     const h = new Harness(model, numBlocks, chunkTokens);

@@ -6,8 +6,16 @@ import { MAX_ENDS, workSchema, type InstanceWork } from '../../shared/protocol/i
 const BLOCK = 4;
 const step = { constantMs: 10, rowMs: 1, pairMs: 0.01, contextMs: 0.001, sequenceMs: 0 };
 const options: WorkOptions = {
-  ...{ step, chunkTokens: 20, maxNumSeqs: 8, pacedStepMs: 0, numBlocks: 100, freeBlocks: 40, blockBytes: 512 },
-  ...{ blockSize: BLOCK, expectedTokens: 50, cachedBlocks: () => 0 },
+  step,
+  chunkTokens: 20,
+  maxNumSeqs: 8,
+  pacedStepMs: 0,
+  numBlocks: 100,
+  freeBlocks: 40,
+  blockBytes: 512,
+  blockSize: BLOCK,
+  expectedTokens: 50,
+  cachedBlocks: () => 0,
 };
 
 interface Wish {
@@ -35,7 +43,10 @@ function sequenceOf(wish: Wish): WorkSequence {
   const sequence = {
     state: { kind: state, blocks: new Array<number>(numBlocks).fill(0), firstHeld },
     request: { kind, isFetching, fetchEnd, expectedTokens, group, request: { promptLength: prompt, maxLength } },
-    ...{ cursor: { submitted }, length, hittableBlocks, awaitedRows },
+    cursor: { submitted },
+    length,
+    hittableBlocks,
+    awaitedRows,
     target: kind === 'prefill' ? hittableBlocks * BLOCK : length,
   };
   return sequence as unknown as WorkSequence;
@@ -69,7 +80,9 @@ describe('prompts', () => {
     expect(left([{ state: 'loading', prompt: 18, isFetching: true, submitted: 4 }]).prompts.tokens).toBe(2);
     expect(left([{ state: 'waiting', prompt: 18, isFetching: true }]).prompts.tokens).toBe(2);
     expect(left([{ kind: 'prefill', state: 'loading', prompt: 18, isFetching: true, fetchEnd: 3 }]).prompts).toEqual({
-      ...{ tokens: 4, pairs: 4 * 12 + 10, sequences: 1 },
+      tokens: 4,
+      pairs: 4 * 12 + 10,
+      sequences: 1,
     });
     expect(left([{ state: 'waiting', prompt: 18 }]).prompts.tokens).toBe(18);
     expect(left([{ state: 'waiting', prompt: 18 }], { cachedBlocks: () => 2 }).prompts.tokens).toBe(10);

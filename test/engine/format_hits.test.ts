@@ -24,8 +24,12 @@ describe.each(weightFormats)('weights in %s', (weightFormat) => {
     const modelPath = goldenFolder(name);
     const reference = await loadReference(modelPath, 'f16', 512, { weightFormat });
     const model = await loadModel({
-      ...{ ...loadDefaults, modelPath, weightFormat, numBlocks: 64, chunkTokens: 96 },
-      ...{ numStateSlots: 24 },
+      ...loadDefaults,
+      modelPath,
+      weightFormat,
+      numBlocks: 64,
+      chunkTokens: 96,
+      numStateSlots: 24,
     });
     const { maxPositions, vocabSize } = model.shape;
     const length = Math.min(MAX_PROMPT, maxPositions - NEW);

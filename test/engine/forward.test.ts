@@ -13,32 +13,40 @@ import { loadReference } from '../support/reference_loop.ts';
 const BOUND = 1e-3;
 
 const plain = {
-  ...{ hidden_size: 64, intermediate_size: 96, num_hidden_layers: 3, num_attention_heads: 4, num_key_value_heads: 2 },
-  ...{
-    vocab_size: 200,
-    max_position_embeddings: 128,
-    rms_norm_eps: 1e-5,
-    rope_theta: 10_000,
-    tie_word_embeddings: false,
-  },
+  hidden_size: 64,
+  intermediate_size: 96,
+  num_hidden_layers: 3,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+
+  vocab_size: 200,
+  max_position_embeddings: 128,
+  rms_norm_eps: 1e-5,
+  rope_theta: 10_000,
+  tie_word_embeddings: false,
 };
 
 const families = {
   olmo2: { ...plain, model_type: 'olmo2' },
   granite: {
-    ...{
-      ...plain,
-      model_type: 'granite',
-      tie_word_embeddings: true,
-      embedding_multiplier: 12,
-      residual_multiplier: 0.22,
-    },
-    ...{ attention_multiplier: 0.05, logits_scaling: 8 },
+    ...plain,
+    model_type: 'granite',
+    tie_word_embeddings: true,
+    embedding_multiplier: 12,
+    residual_multiplier: 0.22,
+    attention_multiplier: 0.05,
+    logits_scaling: 8,
   },
   smollm3: { ...plain, model_type: 'smollm3', tie_word_embeddings: true, no_rope_layers: [1, 0, 1] },
   minimax_m2: {
-    ...{ ...plain, model_type: 'minimax_m2', head_dim: 16, rotary_dim: 8 },
-    ...{ num_local_experts: 8, num_experts_per_tok: 3, scoring_func: 'sigmoid', use_routing_bias: true },
+    ...plain,
+    model_type: 'minimax_m2',
+    head_dim: 16,
+    rotary_dim: 8,
+    num_local_experts: 8,
+    num_experts_per_tok: 3,
+    scoring_func: 'sigmoid',
+    use_routing_bias: true,
   },
   'dynamic scaling': { ...plain, model_type: 'llama', rope_scaling: { type: 'dynamic', factor: 4 } },
 } as const;

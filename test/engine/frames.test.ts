@@ -70,7 +70,13 @@ class Running {
     const { executable } = model;
     const { blockBytes, numBlocks, numAhead, maxRowsNow, sampling, hiddenWidth } = executable;
     const spied: Executable = {
-      ...{ blockBytes, numBlocks, numAhead, maxRowsNow, sampling, hiddenWidth, numExportable },
+      blockBytes,
+      numBlocks,
+      numAhead,
+      maxRowsNow,
+      sampling,
+      hiddenWidth,
+      numExportable,
       run: async (batch, options) => {
         this.sections.push(options?.section);
         const results = await executable.run(batch, options);
@@ -97,7 +103,13 @@ class Running {
       close: () => executable.close(),
     };
     this.loop = new EngineLoop({
-      ...{ executable: spied, layout, numBlocks: numPoolBlocks, maxWaiting: 8, chunkTokens, maxNumSeqs: 4, stepMs: 0 },
+      executable: spied,
+      layout,
+      numBlocks: numPoolBlocks,
+      maxWaiting: 8,
+      chunkTokens,
+      maxNumSeqs: 4,
+      stepMs: 0,
       clock: systemClock,
       heartbeat: new Int32Array(2),
       emit: (message) => {

@@ -75,8 +75,15 @@ describe('a converted model has the logits of the reference', () => {
 });
 
 const plain = {
-  ...{ hidden_size: 64, intermediate_size: 96, num_hidden_layers: 4, num_attention_heads: 4, num_key_value_heads: 2 },
-  ...{ vocab_size: 200, max_position_embeddings: 128, rms_norm_eps: 1e-5, rope_theta: 10_000 },
+  hidden_size: 64,
+  intermediate_size: 96,
+  num_hidden_layers: 4,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  vocab_size: 200,
+  max_position_embeddings: 128,
+  rms_norm_eps: 1e-5,
+  rope_theta: 10_000,
   tie_word_embeddings: true,
 };
 
@@ -84,19 +91,22 @@ describe('a family without golden vectors has the logits of its folder', () => {
   test.each([
     { ...plain, model_type: 'olmo2', tie_word_embeddings: false },
     {
-      ...{ ...plain, model_type: 'granite', embedding_multiplier: 12, residual_multiplier: 0.22 },
-      ...{ attention_multiplier: 0.05, logits_scaling: 8 },
+      ...plain,
+      model_type: 'granite',
+      embedding_multiplier: 12,
+      residual_multiplier: 0.22,
+      attention_multiplier: 0.05,
+      logits_scaling: 8,
     },
     { ...plain, model_type: 'smollm3', rope_theta: 2_000_000 },
     {
-      ...{
-        ...plain,
-        model_type: 'minimax_m2',
-        tie_word_embeddings: false,
-        num_local_experts: 6,
-        num_experts_per_tok: 2,
-      },
-      ...{ head_dim: 16, rotary_dim: 8 },
+      ...plain,
+      model_type: 'minimax_m2',
+      tie_word_embeddings: false,
+      num_local_experts: 6,
+      num_experts_per_tok: 2,
+      head_dim: 16,
+      rotary_dim: 8,
     },
   ])('$model_type', async (config) => {
     const { folder } = randomCheckpoint(config, 9);
@@ -222,7 +232,9 @@ test('in the vocabulary of gpt-oss <|end|> ends a message, in another an answer'
   const types = tokens.map((_, id) => (id >= 300 && id < 303 ? 3 : 1));
   const endsOf = async (texts: readonly string[]): Promise<readonly number[]> => {
     const made = await ggufOf(goldenFolder('gpt_oss'), {
-      ...{ 'tokenizer.ggml.tokens': texts, 'tokenizer.ggml.token_type': types, 'tokenizer.ggml.eos_token_id': 301 },
+      'tokenizer.ggml.tokens': texts,
+      'tokenizer.ggml.token_type': types,
+      'tokenizer.ggml.eos_token_id': 301,
     });
     folders.push(dirname(made));
     return (await openModel(made)).eosTokenIds;
@@ -235,7 +247,8 @@ test('a turn of Gemma 4 ends at the response of a tool, too', async () => {
   const tokens = Array.from({ length: 320 }, (_, id) => `t${id}`);
   tokens.splice(300, 3, '<eos>', '<turn|>', '<|tool_response>');
   const made = await ggufOf(goldenFolder('gemma4'), {
-    ...{ 'tokenizer.ggml.tokens': tokens, 'tokenizer.ggml.eos_token_id': 300 },
+    'tokenizer.ggml.tokens': tokens,
+    'tokenizer.ggml.eos_token_id': 300,
     'tokenizer.ggml.token_type': tokens.map((_, id) => (id >= 300 && id < 303 ? 3 + (id % 2) : 1)),
   });
   folders.push(dirname(made));

@@ -63,8 +63,10 @@ describe('gates and ups in one tensor are the same model', () => {
 });
 
 const wholeLatent: More = {
-  ...{ 'deepseek2.attention.key_length_mla': undefined, 'deepseek2.attention.value_length_mla': undefined },
-  ...{ 'deepseek2.attention.key_length': 24, 'deepseek2.attention.value_length': 20 },
+  'deepseek2.attention.key_length_mla': undefined,
+  'deepseek2.attention.value_length_mla': undefined,
+  'deepseek2.attention.key_length': 24,
+  'deepseek2.attention.value_length': 20,
   'deepseek2.attention.head_count_kv': 4,
 };
 
@@ -92,17 +94,29 @@ test('latent attention whose queries are one product has the bits of its folder'
 function latentFolder(): string {
   const [hidden, heads, rank, plain, rotary, value, inner, numExperts] = [64, 2, 32, 32, 8, 32, 64, 4] as const;
   const config = {
-    ...{
-      model_type: 'deepseek_v3',
-      vocab_size: 200,
-      hidden_size: hidden,
-      num_hidden_layers: 2,
-      num_attention_heads: heads,
-    },
-    ...{ intermediate_size: inner, moe_intermediate_size: inner, n_routed_experts: numExperts, num_experts_per_tok: 2 },
-    ...{ n_shared_experts: 1, n_group: 2, topk_group: 1, first_k_dense_replace: 1, norm_topk_prob: true },
-    ...{ routed_scaling_factor: 1.5, q_lora_rank: 32, kv_lora_rank: rank, qk_nope_head_dim: plain, v_head_dim: value },
-    ...{ qk_rope_head_dim: rotary, rms_norm_eps: 1e-5, rope_theta: 10_000, max_position_embeddings: 128 },
+    model_type: 'deepseek_v3',
+    vocab_size: 200,
+    hidden_size: hidden,
+    num_hidden_layers: 2,
+    num_attention_heads: heads,
+    intermediate_size: inner,
+    moe_intermediate_size: inner,
+    n_routed_experts: numExperts,
+    num_experts_per_tok: 2,
+    n_shared_experts: 1,
+    n_group: 2,
+    topk_group: 1,
+    first_k_dense_replace: 1,
+    norm_topk_prob: true,
+    routed_scaling_factor: 1.5,
+    q_lora_rank: 32,
+    kv_lora_rank: rank,
+    qk_nope_head_dim: plain,
+    v_head_dim: value,
+    qk_rope_head_dim: rotary,
+    rms_norm_eps: 1e-5,
+    rope_theta: 10_000,
+    max_position_embeddings: 128,
     tie_word_embeddings: false,
   };
   const shapes = new Map<string, number[]>([
@@ -192,16 +206,20 @@ test("the factors of YaRN are the file's", async () => {
 describe('files that do not say how experts are scored', () => {
   const raw = (vocabSize: number): Record<string, unknown> => {
     const keys = {
-      ...{
-        embedding_length: 64,
-        block_count: 48,
-        nextn_predict_layers: 1,
-        context_length: 64,
-        feed_forward_length: 96,
-      },
-      ...{ 'attention.head_count': 4, 'attention.layer_norm_rms_epsilon': 1e-5, 'rope.dimension_count': 8 },
-      ...{ 'attention.kv_lora_rank': 24, 'attention.key_length_mla': 24, 'attention.value_length_mla': 16 },
-      ...{ expert_feed_forward_length: 32, expert_count: 8, expert_used_count: 2 },
+      embedding_length: 64,
+      block_count: 48,
+      nextn_predict_layers: 1,
+      context_length: 64,
+      feed_forward_length: 96,
+      'attention.head_count': 4,
+      'attention.layer_norm_rms_epsilon': 1e-5,
+      'rope.dimension_count': 8,
+      'attention.kv_lora_rank': 24,
+      'attention.key_length_mla': 24,
+      'attention.value_length_mla': 16,
+      expert_feed_forward_length: 32,
+      expert_count: 8,
+      expert_used_count: 2,
     };
     const metadata = Object.fromEntries(Object.entries(keys).map(([key, value]) => [`deepseek2.${key}`, value]));
     return configOf({ family: familyOf('deepseek2', 8), metadata, vocabSize, tensors: new Map(), ropeFactors: {} });

@@ -69,7 +69,11 @@ describe.each(['qwen3_5-simple', 'qwen3_5', 'qwen3_5-moe', 'qwen3_next', 'lfm2',
 
     test('many at once, with each other, with few blocks and few slots: preempted, and the tokens are the same', async () => {
       const tight = await loadModel({
-        ...{ ...loadDefaults, modelPath: path, numBlocks: 20, chunkTokens: 64, numStateSlots: 5 },
+        ...loadDefaults,
+        modelPath: path,
+        numBlocks: 20,
+        chunkTokens: 64,
+        numStateSlots: 5,
       });
       const harness = new Harness(tight, 20, 64, 4, undefined, undefined, 1);
       const common = promptOf(70);

@@ -74,8 +74,15 @@ class PlayedControl {
       Object.defineProperty(counted, name, { get: () => executable[name] });
     Object.defineProperty(counted, 'numExportable', { value: 0 });
     this.loop = new EngineLoop({
-      ...{ executable: counted, layout, numBlocks: NUM_BLOCKS, maxWaiting: 30, chunkTokens: CHUNK, maxNumSeqs: 8 },
-      ...{ stepMs: 0, clock: systemClock, heartbeat: new Int32Array(2) },
+      executable: counted,
+      layout,
+      numBlocks: NUM_BLOCKS,
+      maxWaiting: 30,
+      chunkTokens: CHUNK,
+      maxNumSeqs: 8,
+      stepMs: 0,
+      clock: systemClock,
+      heartbeat: new Int32Array(2),
       emit: (message) => {
         if (message.kind === 'events') for (const event of message.events) this.#receive(event);
       },

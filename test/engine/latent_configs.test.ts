@@ -15,19 +15,47 @@ const read = (name: string): Record<string, unknown> =>
 
 /** GLM-4.7-Flash as it is published, with fewer experts. */
 const flash = {
-  ...{ model_type: 'glm4_moe_lite', vocab_size: 154_880, hidden_size: 2_048, intermediate_size: 10_240 },
-  ...{ num_hidden_layers: 47, num_attention_heads: 20, num_key_value_heads: 20, max_position_embeddings: 202_752 },
-  ...{ q_lora_rank: 768, kv_lora_rank: 512, qk_nope_head_dim: 192, qk_rope_head_dim: 64, v_head_dim: 256 },
-  ...{ n_routed_experts: 4, num_experts_per_tok: 2, n_shared_experts: 1, moe_intermediate_size: 1_536 },
-  ...{ n_group: 1, topk_group: 1, topk_method: 'noaux_tc', norm_topk_prob: true, routed_scaling_factor: 1.8 },
-  ...{ first_k_dense_replace: 1, num_nextn_predict_layers: 1, rms_norm_eps: 1e-5, attention_bias: false },
-  ...{ rope_theta: 1_000_000, rope_scaling: null, partial_rotary_factor: 1, hidden_act: 'silu' },
+  model_type: 'glm4_moe_lite',
+  vocab_size: 154_880,
+  hidden_size: 2_048,
+  intermediate_size: 10_240,
+  num_hidden_layers: 47,
+  num_attention_heads: 20,
+  num_key_value_heads: 20,
+  max_position_embeddings: 202_752,
+  q_lora_rank: 768,
+  kv_lora_rank: 512,
+  qk_nope_head_dim: 192,
+  qk_rope_head_dim: 64,
+  v_head_dim: 256,
+  n_routed_experts: 4,
+  num_experts_per_tok: 2,
+  n_shared_experts: 1,
+  moe_intermediate_size: 1_536,
+  n_group: 1,
+  topk_group: 1,
+  topk_method: 'noaux_tc',
+  norm_topk_prob: true,
+  routed_scaling_factor: 1.8,
+  first_k_dense_replace: 1,
+  num_nextn_predict_layers: 1,
+  rms_norm_eps: 1e-5,
+  attention_bias: false,
+  rope_theta: 1_000_000,
+  rope_scaling: null,
+  partial_rotary_factor: 1,
+  hidden_act: 'silu',
 };
 
 test('the sizes, the factor of scores and the rotary table of DeepSeek-V3', () => {
   const { layers, ropes } = shapeWith(read('deepseek_v3'));
   assert.deepEqual(layers[0]!.latent, {
-    ...{ rank: 24, plainDim: 16, rotaryDim: 8, valueDim: 20, queryRank: 40, isInterleaved: true },
+    rank: 24,
+    plainDim: 16,
+    rotaryDim: 8,
+    valueDim: 20,
+    queryRank: 40,
+    isInterleaved: true,
   });
   assert(Math.abs(layers[0]!.scoreScale - (0.1 * Math.log(4) + 1) ** 2 / Math.sqrt(24)) < 1e-12);
   const { dim, scaling } = ropes['plain']!;
@@ -93,7 +121,8 @@ test('the tensors of a layer are what the checkpoint has, kv_b_proj by its own r
 test('transposed rows come as f32, whatever slices the file gives; other rows as they are stored', async () => {
   const asked: object[] = [];
   const rows = (rowStart: number, values: number[]): ModelRows => ({
-    ...({ rowStart, format: 'f32' } as const),
+    rowStart,
+    format: 'f32',
     data: new Uint8Array(Float32Array.from(values).buffer),
   });
   const source = weightSource({

@@ -8,9 +8,20 @@ import { shapeWith } from '../support/shape_with.ts';
 const glm = JSON.parse(readFileSync(`${goldenFolder('glm4_moe')}/config.json`, 'utf8')) as Record<string, unknown>;
 
 const minimax = {
-  ...{ model_type: 'minimax_m2', vocab_size: 320, hidden_size: 64, intermediate_size: 32, num_hidden_layers: 2 },
-  ...{ num_attention_heads: 4, num_key_value_heads: 2, head_dim: 32, rotary_dim: 16, rms_norm_eps: 1e-6 },
-  ...{ max_position_embeddings: 1_024, num_local_experts: 8, num_experts_per_tok: 2, rope_theta: 5_000_000 },
+  model_type: 'minimax_m2',
+  vocab_size: 320,
+  hidden_size: 64,
+  intermediate_size: 32,
+  num_hidden_layers: 2,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  head_dim: 32,
+  rotary_dim: 16,
+  rms_norm_eps: 1e-6,
+  max_position_embeddings: 1_024,
+  num_local_experts: 8,
+  num_experts_per_tok: 2,
+  rope_theta: 5_000_000,
 };
 
 test('glm4_moe: a dense layer, then mixtures with a shared expert', () => {
@@ -24,7 +35,10 @@ test('glm4_moe: a dense layer, then mixtures with a shared expert', () => {
     ],
   );
   assert.deepEqual(layers[1]?.experts, {
-    ...{ count: 8, perToken: 3, isNormalised: true, shared: { inner: 32 } },
+    count: 8,
+    perToken: 3,
+    isNormalised: true,
+    shared: { inner: 32 },
     sigmoid: { hasBias: true, groups: 1, groupsPerToken: 1, scale: 1.5 },
   });
   assert.deepEqual([layers[0]?.qkNorm, layers[0]?.hasQkvBias, layers[0]?.hasOutputBias], ['head', true, false]);
@@ -34,7 +48,11 @@ test('glm4_moe: a dense layer, then mixtures with a shared expert', () => {
 
 test('groups, several shared experts, layers by name', () => {
   const { layers } = shapeWith({
-    ...{ ...glm, n_group: 4, topk_group: 2, n_shared_experts: 2, norm_topk_prob: false },
+    ...glm,
+    n_group: 4,
+    topk_group: 2,
+    n_shared_experts: 2,
+    norm_topk_prob: false,
     mlp_layer_types: ['sparse', 'dense', 'sparse'],
   });
   assert.deepEqual(
@@ -42,7 +60,10 @@ test('groups, several shared experts, layers by name', () => {
     [true, false, true],
   );
   assert.deepEqual(layers[0]!.experts, {
-    ...{ count: 8, perToken: 3, isNormalised: false, shared: { inner: 64 } },
+    count: 8,
+    perToken: 3,
+    isNormalised: false,
+    shared: { inner: 64 },
     sigmoid: { hasBias: true, groups: 4, groupsPerToken: 2, scale: 1.5 },
   });
 });
@@ -50,7 +71,9 @@ test('groups, several shared experts, layers by name', () => {
 test('minimax_m2: one norm over all heads, part of a head rotated', () => {
   const { layers, ropes } = shapeWith(minimax);
   assert.deepEqual(layers[0]!.experts, {
-    ...{ count: 8, perToken: 2, isNormalised: true },
+    count: 8,
+    perToken: 2,
+    isNormalised: true,
     sigmoid: { hasBias: true, groups: 1, groupsPerToken: 1, scale: 1 },
   });
   assert.deepEqual([layers[0]!.qkNorm, ropes['plain']], ['all', { theta: 5_000_000, dim: 16 }]);

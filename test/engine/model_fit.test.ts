@@ -138,8 +138,12 @@ describe('on wasm', () => {
 describe('8 billion parameters on a GPU', () => {
   const folder = temporaryFolder();
   const options: LoadModelOptions = {
-    ...{ ...loadDefaults, modelPath: folder.path, device: 'webgpu', numBlocks: 0 },
-    ...{ maxNumSeqs: 64, chunkTokens: 512 },
+    ...loadDefaults,
+    modelPath: folder.path,
+    device: 'webgpu',
+    numBlocks: 0,
+    maxNumSeqs: 64,
+    chunkTokens: 512,
   };
   let planner: LoadPlanner;
   const plannerOf = async (maxPositions: number): Promise<LoadPlanner> => {
@@ -223,7 +227,10 @@ describe('8 billion parameters on a GPU', () => {
       ...deviceWith({}),
       room: () =>
         Promise.resolve({
-          ...{ total: 16 * GIB, free: Infinity, kv: Infinity, whose: '--device-memory allows' },
+          total: 16 * GIB,
+          free: Infinity,
+          kv: Infinity,
+          whose: '--device-memory allows',
           unbounded: () => Promise.resolve({ total, free: total, kv: Infinity, whose: 'the card leaves' }),
         }),
     });

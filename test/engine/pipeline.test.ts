@@ -37,7 +37,10 @@ beforeAll(async () => {
   const load = (): Promise<LoadedModel> =>
     loadModel({
       ...loadDefaults,
-      ...{ modelPath: goldenFolder('llama-odd'), numBlocks: 40, blockSize: BLOCK_SIZE, minFrameBytes: 1 },
+      modelPath: goldenFolder('llama-odd'),
+      numBlocks: 40,
+      blockSize: BLOCK_SIZE,
+      minFrameBytes: 1,
     });
   models = [await load(), await load()];
   const [{ executable, layout }] = models;
@@ -104,8 +107,15 @@ class Member {
     for (const name of ['sampling', 'blockBytes', 'hiddenWidth', 'numAhead', 'maxRowsNow', 'numExportable'] as const)
       Object.defineProperty(spied, name, { get: () => executable[name] });
     this.loop = new EngineLoop({
-      ...{ executable: spied, layout, numBlocks: numPoolBlocks, maxWaiting: 8, chunkTokens: CHUNK * BLOCK_SIZE },
-      ...{ maxNumSeqs: 4, stepMs: 0, clock: systemClock, heartbeat: new Int32Array(2) },
+      executable: spied,
+      layout,
+      numBlocks: numPoolBlocks,
+      maxWaiting: 8,
+      chunkTokens: CHUNK * BLOCK_SIZE,
+      maxNumSeqs: 4,
+      stepMs: 0,
+      clock: systemClock,
+      heartbeat: new Int32Array(2),
       emit: (message) => {
         if (message.kind === 'events') for (const event of message.events) this.#receive(event);
       },

@@ -18,7 +18,12 @@ type Facts = Partial<QueuedSequence> & { readonly nextBlock?: string };
 
 function sequencesOf(facts: Record<string, Facts>): (QueuedSequence & Named)[] {
   return Object.entries(facts).map(([name, one]) => ({
-    ...{ name, priority: 0, arrivedMs: 0, promptRows: 10, rowsLeft: 10, rowsRun: 0 },
+    name,
+    priority: 0,
+    arrivedMs: 0,
+    promptRows: 10,
+    rowsLeft: 10,
+    rowsRun: 0,
     ...one,
   }));
 }

@@ -58,7 +58,9 @@ export class PlayedEngine {
       hasDeliveries: (id) => this.delivered.has(id),
       candidatesOf: (sequences) => sequences.map((sequence) => ({ sequence, sampledBy: 'device' as const })),
       promptRows: () => Infinity,
-      ...{ maxHostSamples: 8, maxMasks: 8, numFollowing: 0 },
+      maxHostSamples: 8,
+      maxMasks: 8,
+      numFollowing: 0,
     });
     for (const { request } of admitted) this.admitted.push(request.id);
     for (const { sequence, count } of work) this.#compute(sequence, count);

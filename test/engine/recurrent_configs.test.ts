@@ -4,13 +4,23 @@ import { test } from 'vitest';
 import { shapeWith } from '../support/shape_with.ts';
 
 const common = {
-  ...{ vocab_size: 320, hidden_size: 64, num_hidden_layers: 3, num_attention_heads: 4, num_key_value_heads: 2 },
-  ...{ max_position_embeddings: 1_024 },
+  vocab_size: 320,
+  hidden_size: 64,
+  num_hidden_layers: 3,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  max_position_embeddings: 1_024,
 };
 
 const lfm2 = {
-  ...{ ...common, model_type: 'lfm2', norm_eps: 1e-5, conv_L_cache: 3, conv_bias: false },
-  ...{ block_ff_dim: 144, block_multiple_of: 16, layer_types: ['conv', 'full_attention', 'conv'] },
+  ...common,
+  model_type: 'lfm2',
+  norm_eps: 1e-5,
+  conv_L_cache: 3,
+  conv_bias: false,
+  block_ff_dim: 144,
+  block_multiple_of: 16,
+  layer_types: ['conv', 'full_attention', 'conv'],
 };
 
 test('lfm2: convolutions by layer_types, or all layers but those with attention', () => {
@@ -52,14 +62,26 @@ test.each([
 
 /** Mamba2 in two layers of three, as published, with an MLP alone. */
 const granite = {
-  ...{ ...common, model_type: 'granitemoehybrid', rms_norm_eps: 1e-5, layer_types: ['mamba', 'attention', 'mamba'] },
-  ...{ mamba_n_heads: 8, mamba_d_head: 16, mamba_d_state: 24, mamba_n_groups: 2, mamba_d_conv: 4, mamba_expand: 2 },
-  ...{ num_local_experts: 0, num_experts_per_tok: 0, shared_intermediate_size: 96, position_embedding_type: 'nope' },
-  ...{ embedding_multiplier: 12, residual_multiplier: 0.25, attention_multiplier: 0.125, logits_scaling: 8 },
+  ...common,
+  model_type: 'granitemoehybrid',
+  rms_norm_eps: 1e-5,
+  layer_types: ['mamba', 'attention', 'mamba'],
+  mamba_n_heads: 8,
+  mamba_d_head: 16,
+  mamba_d_state: 24,
+  mamba_n_groups: 2,
+  mamba_d_conv: 4,
+  mamba_expand: 2,
+  num_local_experts: 0,
+  num_experts_per_tok: 0,
+  shared_intermediate_size: 96,
+  position_embedding_type: 'nope',
+  embedding_multiplier: 12,
+  residual_multiplier: 0.25,
+  attention_multiplier: 0.125,
+  logits_scaling: 8,
 };
-const space = {
-  ...{ heads: 8, groups: 2, headDim: 16, stateDim: 24, taps: 4, hasConvolutionBias: true, hasBias: false },
-};
+const space = { heads: 8, groups: 2, headDim: 16, stateDim: 24, taps: 4, hasConvolutionBias: true, hasBias: false };
 
 test('granitemoehybrid: state spaces by layer_types, under both names, and attention without rotation', () => {
   for (const changes of [
@@ -81,8 +103,13 @@ test('granitemoehybrid: state spaces by layer_types, under both names, and atten
 
 test('granitemoehybrid: attention in all layers, with rotation, and mixtures next to a shared MLP', () => {
   const { layers } = shapeWith({
-    ...{ ...granite, layer_types: ['attention', 'attention', 'attention'], position_embedding_type: 'rope' },
-    ...{ num_local_experts: 4, num_experts_per_tok: 2, intermediate_size: 32, mamba_n_heads: 7 },
+    ...granite,
+    layer_types: ['attention', 'attention', 'attention'],
+    position_embedding_type: 'rope',
+    num_local_experts: 4,
+    num_experts_per_tok: 2,
+    intermediate_size: 32,
+    mamba_n_heads: 7,
   });
   for (const { stateSpace, rope, inner, experts } of layers) {
     assert.deepEqual([stateSpace, rope, inner], [undefined, 'plain', 32]);

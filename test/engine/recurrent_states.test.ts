@@ -90,7 +90,9 @@ class Runner {
   constructor(numSlots: number, interval: number) {
     this.device = new TextDevice(numSlots);
     this.states = new RecurrentStates({
-      ...{ executable: this.device, blockSize: BLOCK, interval },
+      executable: this.device,
+      blockSize: BLOCK,
+      interval,
       emit: (event) => {
         if (event.kind === 'removed') assert(this.named.delete(event.key), 'only what was stored is removed');
         else this.named.set(event.hash.key, event.hash);

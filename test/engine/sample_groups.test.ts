@@ -34,7 +34,10 @@ async function harness(numBlocks = 64, maxNumSeqs = 8): Promise<Harness> {
 }
 
 const sampled = (i: number, more: Partial<TestSampling> = {}): TestSampling => ({
-  ...{ ...greedy, temperature: 1, seed: 40 + i, ...more },
+  ...greedy,
+  temperature: 1,
+  seed: 40 + i,
+  ...more,
 });
 const want = async (prompt: number[], params: TestSampling, count: number): Promise<number[]> =>
   (await generate(reference.executable, prompt, params, count)).map(({ token }) => token);
@@ -103,7 +106,8 @@ test('penalties, biases, log-probabilities of the prompt and the samples with ot
     sampled(i, { presencePenalty: 1.2, logitBias: [[7, 3]], numLogprobs: 2, ...(i === 2 ? { temperature: 0 } : {}) });
   const ids = Array.from({ length: 4 }, (_, index) =>
     h.submit(prompt, 20, {
-      ...{ sampling: params(index), group: { id: 'g', index, size: 4 } },
+      sampling: params(index),
+      group: { id: 'g', index, size: 4 },
       ...(index === 0 ? { promptLogprobs: { numTop: 1, from: 1 } } : {}),
     }),
   );
@@ -192,7 +196,9 @@ test('samples that go on elsewhere with tokens of their own wait for the promptâ
   for (const i of [0, 1, 2]) outputs.push(await want(prompt, sampled(i), 40));
   const ids = outputs.map((output, index) =>
     h.submit([...prompt, ...output.slice(0, 5 * index)], 40 - 5 * index, {
-      ...{ sampling: sampled(index), promptLength: 150, group: { id: 'g', index, size: 1 } },
+      sampling: sampled(index),
+      promptLength: 150,
+      group: { id: 'g', index, size: 1 },
     }),
   );
   await h.run();

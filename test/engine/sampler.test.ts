@@ -132,7 +132,10 @@ test('log-probabilities are those of the raw logits, whatever was applied', () =
   ]).toEqual([2, 1, 0]);
   const logits = [0.6, 0.3, 0.1].map(Math.log);
   const result: SampleResult = {
-    ...{ token: 2, tokenLogit: logits[2]!, logSumExp: 0, askedLogits: new Float32Array(0) },
+    token: 2,
+    tokenLogit: logits[2]!,
+    logSumExp: 0,
+    askedLogits: new Float32Array(0),
     candidateIds: Uint32Array.of(0, 1),
     candidateLogits: Float32Array.of(logits[0]!, logits[1]!),
   };
@@ -141,6 +144,10 @@ test('log-probabilities are those of the raw logits, whatever was applied', () =
   assert(Math.abs(logprob[0]! - Math.log(0.1)) < 1e-6);
   assert.deepEqual(topTokens, [0, 1]);
   assert.deepEqual(sampledToken(neutralSampling, 7, 1, 0, result), {
-    ...{ token: 1, position: 7, logprob: [], topTokens: [], topLogprobs: [] },
+    token: 1,
+    position: 7,
+    logprob: [],
+    topTokens: [],
+    topLogprobs: [],
   });
 });

@@ -131,8 +131,15 @@ test("the engine's loop looks again by itself when a sequence has stalled", asyn
   const happened: string[] = [];
   const changed = new Condition();
   const loop = new EngineLoop({
-    ...{ executable, layout, numBlocks: NUM_BLOCKS, maxWaiting: 8, chunkTokens: 64, maxNumSeqs: 8 },
-    ...{ stepMs: 0, clock, heartbeat: new Int32Array(2) },
+    executable,
+    layout,
+    numBlocks: NUM_BLOCKS,
+    maxWaiting: 8,
+    chunkTokens: 64,
+    maxNumSeqs: 8,
+    stepMs: 0,
+    clock,
+    heartbeat: new Int32Array(2),
     emit: (message) => {
       if (message.kind !== 'events') return;
       for (const event of message.events) if ('id' in event) happened.push(`${event.kind} ${event.id}`);

@@ -11,9 +11,7 @@ const slower = Object.fromEntries(Object.entries(truth).map(([name, ms]) => [nam
 /** Steps that the warm-up of such a device measures. */
 function firstOf(time: StepTime): StepTimes[] {
   const one = (tokenRows: number, start: number, promptRows: number): StepTimes => {
-    const work = {
-      ...{ pairs: pairsOf(start, promptRows), contextTokens: tokenRows * (start + 1), sequences: 1 },
-    };
+    const work = { pairs: pairsOf(start, promptRows), contextTokens: tokenRows * (start + 1), sequences: 1 };
     return { tokenRows, promptRows, ...work, ms: stepMs(time, { rows: tokenRows + promptRows, ...work }) };
   };
   return [one(1, 64, 0), one(0, 0, 64), one(1, 2_048, 0), one(0, 2_048, 64)];

@@ -37,7 +37,12 @@ function candidate(name: string, wish: Wish): Candidate<Played> {
   return {
     sampledBy,
     sequence: {
-      ...{ name, remaining, nextStop: wish.nextStop ?? target, cursor: { submitted }, blocks, isReadingPrompt },
+      name,
+      remaining,
+      nextStop: wish.nextStop ?? target,
+      cursor: { submitted },
+      blocks,
+      isReadingPrompt,
       samplesAt: (end) => isDecode && end === target,
     },
   };
@@ -197,14 +202,20 @@ test('whatever the sequences: no budget is exceeded, nobody is planned twice, an
       const submitted = random.below(40);
       const remaining = random.below(3) === 0 ? 1 : random.below(50);
       return candidate(String(i), {
-        ...{ submitted, remaining, nextStop: submitted + random.below(remaining + 1) },
-        ...{ numBlocks: Math.ceil(submitted / BLOCK) + random.below(3), isReadingPrompt: random.chance(1, 4) },
+        submitted,
+        remaining,
+        nextStop: submitted + random.below(remaining + 1),
+        numBlocks: Math.ceil(submitted / BLOCK) + random.below(3),
+        isReadingPrompt: random.chance(1, 4),
         sampledBy: random.pick(['device', 'host', 'waits'] as const),
       });
     });
     const budget: StepRoom = {
-      ...{ rows: 1 + random.below(64), spareSamples: random.below(8) },
-      ...{ hostSamples: random.below(4), masks: random.below(4), freeBlocks: random.below(20) },
+      rows: 1 + random.below(64),
+      spareSamples: random.below(8),
+      hostSamples: random.below(4),
+      masks: random.below(4),
+      freeBlocks: random.below(20),
     };
     const promptRows = random.below(40);
     const before = JSON.stringify(candidates);

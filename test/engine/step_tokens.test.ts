@@ -6,7 +6,9 @@ import { tokensOf } from '../../shared/engine/step_tokens.ts';
 test('prompt tokens and sampled ones count, and rows of tokens that were sampled before do not', () => {
   const rows = (start: number, count: number, numSampled: number): Parameters<typeof tokensOf>[0][number] => ({
     sequence: { request: { tokens: new Uint32Array(10) } } as never,
-    ...{ start, count, sampled: new Array<number>(numSampled).fill(0) },
+    start,
+    count,
+    sampled: new Array<number>(numSampled).fill(0),
   });
   assert.equal(tokensOf([rows(0, 6, 0)]), 6);
   assert.equal(tokensOf([rows(6, 4, 1)]), 5);

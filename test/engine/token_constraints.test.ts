@@ -53,7 +53,10 @@ const maskFor = (tokens: readonly number[]): Buffer => {
 };
 
 const sampled = (seed: number, more: Partial<TestSampling> = {}): TestSampling => ({
-  ...{ ...greedy, temperature: 1, seed, ...more },
+  ...greedy,
+  temperature: 1,
+  seed,
+  ...more,
 });
 
 interface Case extends Partial<TestSequence> {
@@ -120,7 +123,8 @@ test('all together, while masks come late', async () => {
   const [h, grammars] = await harness({ ms: 2 });
   const cases = Array.from({ length: 24 }, (_, i): Case => ({
     ...kinds[i % kinds.length]![1],
-    ...{ prompt: promptOf(10 + random.below(150)), count: 10 },
+    prompt: promptOf(10 + random.below(150)),
+    count: 10,
   }));
   await expectAll(
     h,
@@ -135,7 +139,10 @@ test('more rows with a mask than a step has masks: the rest waits, and every one
   const numSeqs = MAX_MASKS + 20;
   const [h] = await harness({ numBlocks: 4 * numSeqs, maxNumSeqs: numSeqs });
   const cases = Array.from({ length: numSeqs }, (_, i): Case => ({
-    ...{ params: sampled(i), constraint: grammarOf(`m${i % 7}`), prompt: promptOf(6 + (i % 3)), count: 5 },
+    params: sampled(i),
+    constraint: grammarOf(`m${i % 7}`),
+    prompt: promptOf(6 + (i % 3)),
+    count: 5,
   }));
   await expectAll(
     h,
@@ -150,7 +157,11 @@ test('samples of a prompt are forked with their masks, more of them than a step 
   const [h] = await harness({ numBlocks: 4 * size, maxNumSeqs: size, ms: 1 });
   const prompt = promptOf(70);
   const cases = Array.from({ length: size }, (_, index): Case => ({
-    ...{ params: sampled(index), constraint: grammarOf('g'), prompt, count: 6, group: { id: 'g', index, size } },
+    params: sampled(index),
+    constraint: grammarOf('g'),
+    prompt,
+    count: 6,
+    group: { id: 'g', index, size },
   }));
   const ids = cases.map((one) => submit(h, one));
   await expectAll(h, cases, ids);
@@ -180,14 +191,18 @@ test('an instance that goes on with the tokens of another samples the same', asy
   const [h] = await harness();
   for (const seed of ['u', 'v', 'w']) {
     const one: Case = {
-      ...{ params: sampled(12), prompt: promptOf(40), count: 14 },
+      params: sampled(12),
+      prompt: promptOf(40),
+      count: 14,
       constraint: { ...grammarOf(seed), forbidden: runs([4, 5], [6]) },
     };
     const all = await want(one);
     for (let known = 1; known < all.length; known += 3) {
       const tokens = [...one.prompt, ...all.slice(0, known)];
       const id = h.submit(tokens, one.count - known, {
-        ...{ sampling: one.params, constraint: one.constraint, promptLength: one.prompt.length },
+        sampling: one.params,
+        constraint: one.constraint,
+        promptLength: one.prompt.length,
       });
       await runAll(h, [id]);
       assert.deepEqual(h.outputs.get(id), all.slice(known));

@@ -30,14 +30,12 @@ export function windowSuite(names: readonly string[], options: Partial<LoadModel
 
     beforeAll(async () => {
       model = await loadModel({
-        ...{
-          ...loadDefaults,
-          modelPath: goldenFolder(name),
-          numBlocks: NUM_BLOCKS,
-          chunkTokens: 512,
-          minFrameBytes: 1,
-          ...options,
-        },
+        ...loadDefaults,
+        modelPath: goldenFolder(name),
+        numBlocks: NUM_BLOCKS,
+        chunkTokens: 512,
+        minFrameBytes: 1,
+        ...options,
       });
       ({ frames } = model.layout.spec);
       windows = frames.map(({ window }) => window);
@@ -153,7 +151,8 @@ export function windowSuite(names: readonly string[], options: Partial<LoadModel
       // The frames that came suffice for a row in the middle, and are used there.
       const middle = await decode((block, frame) => block < 5 && isSeen(block, frame, 5 * blockSize));
       expect(middle.h.reports.get(middle.id)).toMatchObject({
-        ...{ fetchedTokens: 5 * blockSize, computedTokens: LENGTH - 5 * blockSize },
+        fetchedTokens: 5 * blockSize,
+        computedTokens: LENGTH - 5 * blockSize,
       });
     });
 

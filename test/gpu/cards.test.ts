@@ -22,7 +22,10 @@ afterAll(() => {
 
 function run(card: Card, env: Readonly<Record<string, string>>, script: string, ...args: readonly string[]): string {
   const { stdout, stderr } = spawnSync(card.execPath, [projectPath(script), ...args], {
-    ...{ env: { ...process.env, ...card.env, ...env }, encoding: 'utf8', cwd: folder, timeout: 600_000 },
+    env: { ...process.env, ...card.env, ...env },
+    encoding: 'utf8',
+    cwd: folder,
+    timeout: 600_000,
   });
   // Some runs end by a signal after printing their output; see load_8b.ts.
   assert.notEqual(stdout, '', stderr);

@@ -47,7 +47,9 @@ export async function openCards(): Promise<{ readonly cards: readonly Card[]; re
   if (existsSync(RADV) && mesaVersion() < 26) {
     const loader = compiled('amd_card.c', 'amd/libvulkan.so.1');
     cards.push({
-      ...{ name: 'RDNA 3', adapter: 'NAVI31', execPath: process.execPath },
+      name: 'RDNA 3',
+      adapter: 'NAVI31',
+      execPath: process.execPath,
       env: {
         LD_LIBRARY_PATH: loader.slice(0, loader.lastIndexOf('/')),
         VK_DRIVER_FILES: RADV,
@@ -59,7 +61,9 @@ export async function openCards(): Promise<{ readonly cards: readonly Card[]; re
   } else why.push('RDNA 3: the machine’s own Mesa has no RADV before version 26');
   if (root) {
     cards.push({
-      ...{ name: 'Ada', adapter: 'RTX 4090', execPath: root.execPath },
+      name: 'Ada',
+      adapter: 'RTX 4090',
+      execPath: root.execPath,
       env: {
         ...root.env,
         LD_PRELOAD: compiled('nvidia_card.c', 'nvidia_card.so'),

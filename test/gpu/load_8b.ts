@@ -10,14 +10,13 @@ const shape = shapeOfUniform(configOf(shapes['8b']!, 8_192));
 const program = decoderProgram(shape, 8_192, uniformTensors);
 const result = await device
   .load(program, randomWeightsOnDevice(7), {
-    ...{
-      maxRows: 512,
-      maxSamples: 32,
-      maxBlocksPerSequence: 256,
-      weightFormat: 'f16',
-      kv: kvLayoutFor(program.kv, 'f16'),
-    },
-    ...{ numBlocks: { min: 256, max: 65_536 }, samplerPages: 64 },
+    maxRows: 512,
+    maxSamples: 32,
+    maxBlocksPerSequence: 256,
+    weightFormat: 'f16',
+    kv: kvLayoutFor(program.kv, 'f16'),
+    numBlocks: { min: 256, max: 65_536 },
+    samplerPages: 64,
   })
   .then(
     ({ numBlocks }) => `loaded ${numBlocks} blocks`,

@@ -123,7 +123,9 @@ function rdnaLoop(body: readonly string[], depth: number): Loop {
     vector: count(/^v_/),
     matrix: count(/^v_wmma/),
     loads: count(isLoad),
-    ...{ inFlight: most, bytesInFlight: mostBytes, barriers: count(/^s_barrier/) },
+    inFlight: most,
+    bytesInFlight: mostBytes,
+    barriers: count(/^s_barrier/),
   };
 }
 
@@ -175,7 +177,13 @@ function adaLoop(blocks: readonly { readonly lines: readonly string[] }[], depth
     ];
   }
   return {
-    ...{ depth, instructions: lines.length, vector: lines.length, matrix: count(/= (hmma|imma)/) },
-    ...{ loads: count(/ld\.global/), inFlight: most, bytesInFlight: mostBytes, barriers: count(/bar\.sync/) },
+    depth,
+    instructions: lines.length,
+    vector: lines.length,
+    matrix: count(/= (hmma|imma)/),
+    loads: count(/ld\.global/),
+    inFlight: most,
+    bytesInFlight: mostBytes,
+    barriers: count(/bar\.sync/),
   };
 }

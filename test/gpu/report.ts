@@ -56,7 +56,9 @@ let state: GpuReport =
     : {
         version: softwareVersion,
         startedAt: new Date().toISOString(),
-        ...{ device: values.device, machine: machineReport([]).machine, stages: {} },
+        device: values.device,
+        machine: machineReport([]).machine,
+        stages: {},
       };
 
 /** Whole or not at all: whoever stops this finds the stages before. */

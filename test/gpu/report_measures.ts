@@ -102,7 +102,10 @@ export async function measureLoads(adapter: string, isSmall: boolean, nowMs: () 
     const predicted = first / (stride / 16);
     const reference = { name: 'predicted', value: predicted / 1e9 };
     figures.push({
-      ...{ name: `loads of 16 bytes, lanes ${stride} bytes apart`, value: bytesPerS / 1e9, unit: 'GB/s', reference },
+      name: `loads of 16 bytes, lanes ${stride} bytes apart`,
+      value: bytesPerS / 1e9,
+      unit: 'GB/s',
+      reference,
       ratio: bytesPerS / predicted,
     });
   }

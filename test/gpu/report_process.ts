@@ -56,7 +56,7 @@ const open = (kernelSet: KernelSet, more: Partial<WebgpuOptions> = {}): Promise<
   createWebgpuDevice({ adapter, kernelSet, memoryBytes: 0, ...more });
 
 const llama8b: UniformModel = isSmall
-  ? { ...{ hidden: 64, layers: 2, heads: 4, kvHeads: 2, headDim: 16, inner: 128, vocabSize: 1_024 }, ...common() }
+  ? { hidden: 64, layers: 2, heads: 4, kvHeads: 2, headDim: 16, inner: 128, vocabSize: 1_024, ...common() }
   : {
       ...shapes['8b']!,
       ...common(),
@@ -64,16 +64,14 @@ const llama8b: UniformModel = isSmall
 const mixture30b: UniformModel = isSmall
   ? { ...llama8b, inner: 32, experts: { count: 8, perToken: 2 } }
   : {
-      ...{
-        hidden: 2_048,
-        layers: 48,
-        heads: 32,
-        kvHeads: 4,
-        headDim: 128,
-        inner: 768,
-        vocabSize: 151_936,
-        ...common(),
-      },
+      hidden: 2_048,
+      layers: 48,
+      heads: 32,
+      kvHeads: 4,
+      headDim: 128,
+      inner: 768,
+      vocabSize: 151_936,
+      ...common(),
       experts: { count: 128, perToken: 8 },
     };
 
@@ -95,7 +93,10 @@ function load(
   const numBlocks = more.maxBlocksPerSequence;
   const program = decoderProgram(shapeOfUniform(model), model.maxPositions, uniformTensors);
   return device.load(program, randomWeightsOnDevice(7), {
-    ...{ ...more, weightFormat, kv: kvLayoutFor(program.kv, 'f16', BLOCK_SIZE), samplerPages: 2 },
+    ...more,
+    weightFormat,
+    kv: kvLayoutFor(program.kv, 'f16', BLOCK_SIZE),
+    samplerPages: 2,
     numBlocks: { min: numBlocks, max: numBlocks },
   });
 }
@@ -130,7 +131,8 @@ async function decodeMs(
   });
   const step = (position: number): Segment[] =>
     Array.from({ length: batch }, (_, i) => ({
-      ...{ tokens: [5], start: position },
+      tokens: [5],
+      start: position,
       blockTable: Array.from({ length: perSequence }, (__, b) => (i * 37 + b) % executable.numBlocks),
       samples: [{ row: 0, numCandidates: 0, askedTokens: [], isFullRowWanted: false, sample: sample(i, position) }],
     }));
@@ -154,7 +156,9 @@ async function benchDecode(model: UniformModel, name: string, formats: readonly 
       const perSequence = Math.ceil((Math.max(...contexts) + 64) / BLOCK_SIZE);
       const maxSamples = Math.max(...batches);
       const executable = await load(device, model, format, {
-        ...{ maxRows: maxSamples, maxSamples, maxBlocksPerSequence: perSequence },
+        maxRows: maxSamples,
+        maxSamples,
+        maxBlocksPerSequence: perSequence,
       });
       for (const context of contexts) {
         for (const batch of batches) {
@@ -181,7 +185,9 @@ async function benchPrefill(): Promise<void> {
     const options = { maxRows: most, maxSamples: 1, maxBlocksPerSequence: Math.ceil(most / BLOCK_SIZE) };
     const program = decoderProgram(shapeOfUniform(llama8b), llama8b.maxPositions, uniformTensors);
     const executable = await device.load(program, randomWeightsOnDevice(7), {
-      ...{ ...options, weightFormat: 'f16', kv: kvLayoutFor(program.kv, 'f16', BLOCK_SIZE) },
+      ...options,
+      weightFormat: 'f16',
+      kv: kvLayoutFor(program.kv, 'f16', BLOCK_SIZE),
       numBlocks: { min: options.maxBlocksPerSequence, max: options.maxBlocksPerSequence },
     });
     for (const rows of lengths) {
@@ -210,8 +216,11 @@ async function checkKernels(): Promise<void> {
     const device = await open(set);
     const cases: (readonly [string, () => Promise<void>])[] = [];
     const suite: Conformance = {
-      ...{ name: set, tolerance: 1e-5, linearTolerance: set === 'deterministic' ? 1e-5 : 1e-2 },
-      ...{ open: () => Promise.resolve(device), sampling: [{ vocab: 1_500, cases: isSmall ? 40 : 400 }] },
+      name: set,
+      tolerance: 1e-5,
+      linearTolerance: set === 'deterministic' ? 1e-5 : 1e-2,
+      open: () => Promise.resolve(device),
+      sampling: [{ vocab: 1_500, cases: isSmall ? 40 : 400 }],
       ...(isSmall ? { formats: ['int4'], sampled: 8 } : {}),
       cases: {
         describe: (_name, body) => {
@@ -272,7 +281,12 @@ const stages: Readonly<Record<StageName, () => Promise<void>>> = {
     print({
       kind: 'facts',
       facts: {
-        ...{ listing, vendor, architecture, description, features: [...features].sort(), limits: allLimits },
+        listing,
+        vendor,
+        architecture,
+        description,
+        features: [...features].sort(),
+        limits: allLimits,
         matrices: opened.matrixConfigs.map(nameOf),
       },
     });

@@ -33,14 +33,19 @@ const device = await createWebgpuDevice({ adapter: '', kernelSet: 'deterministic
 const perSequence = Math.ceil((CONTEXT + WARM_UP + STEPS + 1) / BLOCK_SIZE);
 const program = decoderProgram(shapeOfUniform(configOf(size, 4_096)), 4_096, uniformTensors);
 const executable = await device.load(program, randomWeightsOnDevice(7), {
-  ...{ maxRows: 512, maxSamples: batch, maxBlocksPerSequence: perSequence, weightFormat: 'f16' },
+  maxRows: 512,
+  maxSamples: batch,
+  maxBlocksPerSequence: perSequence,
+  weightFormat: 'f16',
   kv: kvLayoutFor(program.kv, 'f16', BLOCK_SIZE),
-  ...{ numBlocks: { min: batch * perSequence, max: batch * perSequence }, samplerPages: 2 },
+  numBlocks: { min: batch * perSequence, max: batch * perSequence },
+  samplerPages: 2,
 });
 const sample = { ...new SequenceSampling({ ...neutralSampling, temperature: 1 }).at(300), slot: 0 };
 const step = (position: number): Parameters<typeof executable.run>[0] =>
   Array.from({ length: batch }, (_, i) => ({
-    ...{ tokens: [5], start: position },
+    tokens: [5],
+    start: position,
     blockTable: Array.from({ length: perSequence }, (__, b) => i * perSequence + b),
     samples: [{ row: 0, numCandidates: 0, askedTokens: [], isFullRowWanted: false, sample: { ...sample, slot: i } }],
   }));
@@ -59,7 +64,8 @@ const { user, system } = process.cpuUsage(before);
 const figures: StepCpu = {
   dispatches: executable.numDispatches(step(CONTEXT)),
   cpuMs: (user + system) / 1_000 / STEPS,
-  ...{ submitMs: percentile(times, 0.5), submitMsOf99: percentile(times, 0.99) },
+  submitMs: percentile(times, 0.5),
+  submitMsOf99: percentile(times, 0.99),
 };
 // The end of a device that is not there crashes.
 process.stdout.write(JSON.stringify(figures), () => process.kill(process.pid, 'SIGKILL'));

@@ -32,7 +32,11 @@ export interface Variant {
 
 const FORMATS: readonly WeightFormat[] = ['f16', 'int8', 'int4', 'uint4', 'mxfp4', 'iq4'];
 const plain: Omit<Capabilities, 'set'> = {
-  ...{ hasSubgroups: true, hasF16: true, isSoftware: false, matrix: undefined, workgroupBytes: 49_152 },
+  hasSubgroups: true,
+  hasF16: true,
+  isSoftware: false,
+  matrix: undefined,
+  workgroupBytes: 49_152,
 };
 const matrix = { componentType: 'f16', resultComponentType: 'f32', M: 16, N: 16, K: 16 };
 /** Outputs of a large product, and those of which a thread has fewer. */
@@ -95,16 +99,20 @@ export function allVariants(subgroupSize: number, isSizeAsked: boolean): Variant
     const group = heads / kvHeads;
     for (const rows of [1, rowsPerItem(headDim, group)]) {
       const constants = {
-        ...{ BLOCK_SIZE: 32, HEAD_DIM: headDim, GROUP: group, TOKENS: tileTokens(headDim, 'f16'), SPLIT: SPLIT_TOKENS },
-        ...{
-          KV_F16: 1,
-          HAS_WINDOW: window > 0 ? 1 : 0,
-          HAS_CAP: cap > 0 ? 1 : 0,
-          HAS_SINKS: hasSinks,
-          UNROLLED: 1,
-          VECTOR_WORDS: 4,
-        },
-        ...{ TILE_ROWS: rows, QUERY_BLOCK: rows * group >= 16 ? 4 : 1 },
+        BLOCK_SIZE: 32,
+        HEAD_DIM: headDim,
+        GROUP: group,
+        TOKENS: tileTokens(headDim, 'f16'),
+        SPLIT: SPLIT_TOKENS,
+
+        KV_F16: 1,
+        HAS_WINDOW: window > 0 ? 1 : 0,
+        HAS_CAP: cap > 0 ? 1 : 0,
+        HAS_SINKS: hasSinks,
+        UNROLLED: 1,
+        VECTOR_WORDS: 4,
+        TILE_ROWS: rows,
+        QUERY_BLOCK: rows * group >= 16 ? 4 : 1,
         ...(headDim > 256 ? { WORKGROUP_SIZE: 256, COMPUTED_KEYS: 1, ROTARY: 128, PAIR_DISTANCE: 256 } : {}),
       };
       put(`attention ${rows === 1 ? 'decode' : 'prefill'} ${model}`, pagedAttentionKernel, { constants });

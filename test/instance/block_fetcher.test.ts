@@ -28,7 +28,9 @@ const format = '0b'.repeat(16) as Digest;
 const shape = { numLayers: 2, blockSize: BLOCK, payloadBytes: 1_024 };
 /** A frame a layer. */
 const layoutWith = (windows: readonly number[]): RecordLayout => ({
-  ...{ format, numericsClass: 'test', spec: evenSpec(shape, { minFrameBytes: 1, windows }) },
+  format,
+  numericsClass: 'test',
+  spec: evenSpec(shape, { minFrameBytes: 1, windows }),
 });
 const BYTES = layoutWith([]).spec.slotBytes;
 const hashes = chainOf(
@@ -97,24 +99,21 @@ function fetcherOf(windows: readonly number[], clock: Clock = systemClock): Fetc
   const fetchSlots = new FetchSlots(cache, BYTES, 8);
   const fetcher = new BlockFetcher({
     line: {
-      ...{
-        network,
-        transferThread,
-        channels: undefined,
-        moved: nothingMoved(),
-        clock,
-        random: new Random(1),
-      },
+      network,
+      transferThread,
+      channels: undefined,
+      moved: nothingMoved(),
+      clock,
+      random: new Random(1),
     },
-    ...{
-      slab,
-      layout,
-      fetchSlots,
-      ownAddress: 'me',
-      isStore: (address) => address.startsWith('store'),
-      log: silentLog,
-      outbox: undefined as never,
-    },
+
+    slab,
+    layout,
+    fetchSlots,
+    ownAddress: 'me',
+    isStore: (address) => address.startsWith('store'),
+    log: silentLog,
+    outbox: undefined as never,
     sendToEngine: (message: ToEngine) => {
       if (message.kind === 'arrived') {
         delivered.push(`all of ${message.start} to ${message.end}`);
@@ -129,7 +128,13 @@ function fetcherOf(windows: readonly number[], clock: Clock = systemClock): Fetc
   return async (sources, has, isPrefill, from = 0, pipelinePatienceMs?: number) => {
     [isThere, delivered, origins, numOpened] = [has, [], [], 0];
     const outcome = await fetcher.run({
-      ...{ id: 1, hashes, from, sources, hasOtherSources: !isPrefill, timeoutMs: PATIENCE_MS, isAdmitted: () => true },
+      id: 1,
+      hashes,
+      from,
+      sources,
+      hasOtherSources: !isPrefill,
+      timeoutMs: PATIENCE_MS,
+      isAdmitted: () => true,
       pipelinePatienceMs,
       context: {
         requestId: 'r',

@@ -44,30 +44,42 @@ const silent = { debug: () => undefined } as unknown as Log;
 function startOf(changes: Partial<DecodeStart> = {}): DecodeStart {
   return {
     context: {
-      ...{
-        requestId: 'r',
-        tenant: '',
-        priority: 0,
-        timeoutMs: PATIENCE_MS,
-        traceId: '',
-        router: 'router',
-        placement: 1,
-        expectedTokens: 0,
-      },
+      requestId: 'r',
+      tenant: '',
+      priority: 0,
+      timeoutMs: PATIENCE_MS,
+      traceId: '',
+      router: 'router',
+      placement: 1,
+      expectedTokens: 0,
     },
-    ...{ format: packDigest(format), tokens: packTokens(tokens), lastDigest: packDigest(hashes.at(-1)!.digest) },
+    format: packDigest(format),
+    tokens: packTokens(tokens),
+    lastDigest: packDigest(hashes.at(-1)!.digest),
     request: neutralRequest(NUM_TOKENS, NUM_TOKENS + 3),
-    ...{ sources: [], maxSelfCompute: CONTEXT, promptLogprobsFrom: 0, group: null },
+    sources: [],
+    maxSelfCompute: CONTEXT,
+    promptLogprobsFrom: 0,
+    group: null,
     ...changes,
   };
 }
 
-const sourceOf = (start: number, end: number): Source => ({ ...{ start, end, address: 'h:1', isComputing: false } });
+const sourceOf = (start: number, end: number): Source => ({ start, end, address: 'h:1', isComputing: false });
 const sampled = (position: number): SampledMessage => ({
-  ...{ position, token: position, logprob: [], topTokens: [], topLogprobs: [] },
+  position,
+  token: position,
+  logprob: [],
+  topTokens: [],
+  topLogprobs: [],
 });
 const report = {
-  ...{ cachedTokens: 1, fetchedTokens: 2, computedTokens: 3, queueMs: 4, loadMs: 5, computeMs: 6 },
+  cachedTokens: 1,
+  fetchedTokens: 2,
+  computedTokens: 3,
+  queueMs: 4,
+  loadMs: 5,
+  computeMs: 6,
   sources: { device: 1, dram: 0, instance: 2, storeDram: 0, storeDisk: 0, handoff: 0 },
 };
 
@@ -98,7 +110,8 @@ function callOf({ numLocal = 0, clock = systemClock }: { numLocal?: number; cloc
     isDraining: false,
     chainOf: (_root: Digest, list: Uint32Array) => Promise.resolve({ hashes: hashesOf([...list]), keyBits: undefined }),
     saw: () => log.push('saw'),
-    ...{ numLocal: () => numLocal, numUsable: () => numLocal },
+    numLocal: () => numLocal,
+    numUsable: () => numLocal,
     submit: (request: unknown, listener: typeof emit) => {
       log.push('submit');
       [submitted, emit] = [request, listener];
@@ -122,8 +135,12 @@ function callOf({ numLocal = 0, clock = systemClock }: { numLocal?: number; cloc
         new Promise<FetchOutcome>((resolve) => {
           const end = (outcome: Partial<FetchOutcome>): void =>
             resolve({
-              ...{ reached: from, hasState: true, missing: outcome.reached ?? from },
-              ...{ fetchedBytes: 0, links: [], reason: '' },
+              reached: from,
+              hasState: true,
+              missing: outcome.reached ?? from,
+              fetchedBytes: 0,
+              links: [],
+              reason: '',
               ...outcome,
             });
           signal.addEventListener('abort', () => end({ reason: 'given up' }), { once: true });
@@ -145,7 +162,12 @@ function callOf({ numLocal = 0, clock = systemClock }: { numLocal?: number; cloc
     return value;
   };
   return {
-    ...{ instance, requests, replies, log, next, round },
+    instance,
+    requests,
+    replies,
+    log,
+    next,
+    round,
     emit: (event: SequenceEvent) => emit(event),
     request: () => submitted as Pick<SequenceRequest, 'isFetching' | 'kind' | 'promptLogprobsFrom' | 'priority'>,
     leave: () => left.abort(),
@@ -189,7 +211,9 @@ test('without anything to fetch the sequence is computed at once, and the call e
 
 describe('a preempted sequence', () => {
   const admitted = (admission: number, from: number): SequenceEvent => ({
-    ...{ kind: 'admitted', id: 7, restore: { admission, from, hashes } },
+    kind: 'admitted',
+    id: 7,
+    restore: { admission, from, hashes },
   });
 
   test('gets the blocks back that it lost, and proceeds when they have come', async () => {

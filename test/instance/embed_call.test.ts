@@ -23,7 +23,12 @@ const hashesOf = (list: readonly number[]): ReturnType<typeof chainOf> =>
   );
 const sources: Source[] = [{ start: 0, end: 3, address: 'h:1', isComputing: false }];
 const report = {
-  ...{ cachedTokens: 4, fetchedTokens: 8, computedTokens: 1, queueMs: 4, loadMs: 5, computeMs: 6 },
+  cachedTokens: 4,
+  fetchedTokens: 8,
+  computedTokens: 1,
+  queueMs: 4,
+  loadMs: 5,
+  computeMs: 6,
   sources: { device: 4, dram: 0, instance: 8, storeDram: 0, storeDisk: 0, handoff: 0 },
 };
 
@@ -32,18 +37,20 @@ function requestOf(count: number, changes: Partial<EmbedRequest> = {}): EmbedReq
   const lastDigest = hashesOf(tokens).at(-1)?.digest;
   return {
     context: {
-      ...{
-        requestId: 'r',
-        tenant: '',
-        priority: 0,
-        timeoutMs: PATIENCE_MS,
-        traceId: '',
-        router: 'router',
-        placement: 1,
-        expectedTokens: 0,
-      },
+      requestId: 'r',
+      tenant: '',
+      priority: 0,
+      timeoutMs: PATIENCE_MS,
+      traceId: '',
+      router: 'router',
+      placement: 1,
+      expectedTokens: 0,
     },
-    ...{ format: packDigest(format), tokens: packTokens(tokens), scope: null, sources: [], pooling: Pooling.LAST },
+    format: packDigest(format),
+    tokens: packTokens(tokens),
+    scope: null,
+    sources: [],
+    pooling: Pooling.LAST,
     lastDigest: lastDigest ? packDigest(lastDigest) : Buffer.alloc(0),
     ...changes,
   };
@@ -60,7 +67,8 @@ function callOf(request: EmbedRequest, numLocal = 0) {
     isDraining: false,
     chainOf: (_root: Digest, list: Uint32Array) => Promise.resolve({ hashes: hashesOf([...list]), keyBits: undefined }),
     saw: () => log.push('saw'),
-    ...{ numLocal: () => numLocal, numUsable: () => numLocal },
+    numLocal: () => numLocal,
+    numUsable: () => numLocal,
     submit: (one: Omit<SequenceRequest, 'id'>, listener: typeof emit) => {
       [submitted, emit] = [one, listener];
       return 7;
@@ -86,7 +94,8 @@ function callOf(request: EmbedRequest, numLocal = 0) {
   const reply = replies.next().then((result): EmbedReply | undefined => (result.done ? undefined : result.value));
   reply.catch(() => undefined);
   return {
-    ...{ log, reply },
+    log,
+    reply,
     emit: (event: SequenceEvent) => emit(event),
     submitted: () => submitted,
     endFetch: (bytes: number) => endFetch(bytes),

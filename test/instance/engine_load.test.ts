@@ -9,9 +9,17 @@ import { newTierCounters } from '../../shared/kv/tier_counters.ts';
 const info = { layout: { spec: { payloadBytes: 100, slotBytes: 128 } }, numBlocks: 40 } as unknown as EngineInfo;
 const cache = { numSlotsInTransit: 2, counters: newTierCounters(), size: 3 } as unknown as RecordCache;
 const report: EngineLoad = {
-  ...{ numRunning: 2, numWaiting: 1, numPreemptions: 4, numSteps: 9, lastStepMs: 5 },
-  ...{ numDeferred: 1, numFetching: { waiting: 0, loading: 2, loaded: 1 }, iterationTokens: { counts: [3], sum: 3 } },
-  ...{ numKeyed: 6, numAvailable: 30, counters: newTierCounters() },
+  numRunning: 2,
+  numWaiting: 1,
+  numPreemptions: 4,
+  numSteps: 9,
+  lastStepMs: 5,
+  numDeferred: 1,
+  numFetching: { waiting: 0, loading: 2, loaded: 1 },
+  iterationTokens: { counts: [3], sum: 3 },
+  numKeyed: 6,
+  numAvailable: 30,
+  counters: newTierCounters(),
 };
 
 test('slots for recurrent states are those of the last report, and absent for a model without', () => {

@@ -49,8 +49,12 @@ test('a block’s home is derived once, not every time the queue is looked at; a
   );
   let numAsked = 0;
   const offers = new Offers({
-    ...{ clock, log: silentLog, format: 'ab'.repeat(16) as Digest, numerics: 1n },
-    ...{ recordBytes: { block: 1_024, state: 0 }, source: 's:1' },
+    clock,
+    log: silentLog,
+    format: 'ab'.repeat(16) as Digest,
+    numerics: 1n,
+    recordBytes: { block: 1_024, state: 0 },
+    source: 's:1',
     // Nobody answers: what is offered stays on its way.
     network: playedNetwork({
       offer: answeringOnce<'offer'>(() => {
@@ -81,8 +85,12 @@ test('8,192 blocks wait to be offered; more are not offered, the pool is a cache
   const clock = new SimulatedClock();
   let numOffered = 0;
   const offers = new Offers({
-    ...{ clock, log: silentLog, format: 'ab'.repeat(16) as Digest, numerics: 1n },
-    ...{ recordBytes: { block: 1_024, state: 0 }, source: 's:1' },
+    clock,
+    log: silentLog,
+    format: 'ab'.repeat(16) as Digest,
+    numerics: 1n,
+    recordBytes: { block: 1_024, state: 0 },
+    source: 's:1',
     network: playedNetwork({
       offer: answeringOnce<'offer'>(({ hashes }) => {
         numOffered += hashes.length / 32;
@@ -105,8 +113,12 @@ test('blocks and states of one home store go in two offers, one after the other,
   const notified: { readonly keys: readonly bigint[]; readonly recordBytes: number }[] = [];
   let numOpen = 0;
   const offers = new Offers({
-    ...{ clock, log: silentLog, format: 'ab'.repeat(16) as Digest, numerics: 1n },
-    ...{ recordBytes: { block: 1_024, state: 4_096 }, source: 's:1' },
+    clock,
+    log: silentLog,
+    format: 'ab'.repeat(16) as Digest,
+    numerics: 1n,
+    recordBytes: { block: 1_024, state: 4_096 },
+    source: 's:1',
     network: playedNetwork({
       offer: answeringOnce<'offer'>(async ({ hashes, recordBytes }) => {
         assert.equal(++numOpen, 1, 'one offer at a time to a store');

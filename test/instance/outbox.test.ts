@@ -20,19 +20,20 @@ function open(): { clock: SimulatedClock; outbox: Outbox; read: (requestId: stri
   const clock = new SimulatedClock();
   const announcer = new Announcer('holder', () => undefined, clock, never);
   const outbox = new Outbox({
-    ...{
-      layout: {
-        ...{ format: 'ab'.repeat(16) as Digest, numericsClass: 'none' },
-        spec: evenSpec({ numLayers: 1, blockSize: 4, payloadBytes: 256 }),
-      },
-      slab: new Slab(512 * 8),
-      numSlots: 8,
-      transferThread: {} as unknown as TransferThread,
-      announcer,
-      clock,
-      log: silentLog,
+    layout: {
+      format: 'ab'.repeat(16) as Digest,
+      numericsClass: 'none',
+      spec: evenSpec({ numLayers: 1, blockSize: 4, payloadBytes: 256 }),
     },
-    ...{ sendToEngine: () => undefined, onReady: () => undefined, onSlotFree: () => undefined },
+    slab: new Slab(512 * 8),
+    numSlots: 8,
+    transferThread: {} as unknown as TransferThread,
+    announcer,
+    clock,
+    log: silentLog,
+    sendToEngine: () => undefined,
+    onReady: () => undefined,
+    onSlotFree: () => undefined,
   });
   /** How long a read of a block that never comes takes. */
   const read = async (requestId: string): Promise<number> => {

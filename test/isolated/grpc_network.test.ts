@@ -18,7 +18,10 @@ const request: FetchRequest = {
   format: Buffer.alloc(16),
   hashes: Buffer.alloc(0),
   waitMs: 0,
-  ...{ channel: 0, stream: 0, inFrames: false, frames: 0 },
+  channel: 0,
+  stream: 0,
+  inFrames: false,
+  frames: 0,
 };
 const slice = { index: 0, offset: 0, totalBytes: 1, data: Buffer.from([7]), numReady: 0, ...noFrame };
 const never = new AbortController().signal;

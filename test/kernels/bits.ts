@@ -25,7 +25,10 @@ export async function bitsOf(
   cuts: readonly Cut[],
 ): Promise<string[]> {
   const { executable, folder, device, layout } = await loadModel({
-    ...{ ...loadDefaults, numBlocks: 128, minFrameBytes: 1, ...options },
+    ...loadDefaults,
+    numBlocks: 128,
+    minFrameBytes: 1,
+    ...options,
   });
   const ranges = layout.spec.frames;
   const isWhole = cuts.every(({ isInRanges }) => !isInRanges);

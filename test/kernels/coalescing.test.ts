@@ -54,13 +54,22 @@ function bankTurns(indexes: readonly number[], words: number): number {
 }
 
 const capabilities: Capabilities = {
-  ...{ set: 'deterministic', hasSubgroups: true, hasF16: true, isSoftware: false, matrix: undefined },
+  set: 'deterministic',
+  hasSubgroups: true,
+  hasF16: true,
+  isSoftware: false,
+  matrix: undefined,
   workgroupBytes: 32_768,
 };
 const formats: readonly WeightFormat[] = ['f16', 'int8', 'int4', 'uint4', 'mxfp4', 'iq4'];
 const QUADS_PER_CHUNK: Readonly<Record<WeightFormat, number>> = {
-  ...{ f32: 1, f16: 2, int8: 4 },
-  ...{ int4: 8, uint4: 8, mxfp4: 8, iq4: 8 },
+  f32: 1,
+  f16: 2,
+  int8: 4,
+  int4: 8,
+  uint4: 8,
+  mxfp4: 8,
+  iq4: 8,
 };
 const quads = 4_096 / 4;
 

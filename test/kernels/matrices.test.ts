@@ -40,15 +40,22 @@ conformance({
 if (isLong) {
   let ordered: Promise<WebgpuDevice> | undefined;
   linearConformance({
-    ...{ name: 'matrices for every number of rows', ...tolerances, formats: ['f16', 'int8', 'int4'] },
+    name: 'matrices for every number of rows',
+    ...tolerances,
+    formats: ['f16', 'int8', 'int4'],
     open: () => (ordered ??= createWebgpuDevice({ adapter: testAdapter, memoryBytes: 0, kernelSet: 'matrices' })),
   });
   let whole: Promise<WebgpuDevice> | undefined;
   linearConformance({
-    ...{ name: 'fast, on matrices, as for hardware', ...tolerances, formats: ['f16', 'int4'] },
+    name: 'fast, on matrices, as for hardware',
+    ...tolerances,
+    formats: ['f16', 'int4'],
     open: () =>
       (whole ??= createWebgpuDevice({
-        ...{ adapter: testAdapter, memoryBytes: 0, kernelSet: 'fast', isTreatedAsHardware: true },
+        adapter: testAdapter,
+        memoryBytes: 0,
+        kernelSet: 'fast',
+        isTreatedAsHardware: true,
       })),
   });
 }

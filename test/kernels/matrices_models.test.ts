@@ -53,7 +53,9 @@ describe('matrices for every number of rows', () => {
 
   longTest('rows that differ there switch them off, and the deterministic set stands in', async () => {
     const opened = await createWebgpuDevice({
-      ...{ adapter: testAdapter, kernelSet: 'matrices', memoryBytes: 0 },
+      adapter: testAdapter,
+      kernelSet: 'matrices',
+      memoryBytes: 0,
       // Simulates a unit that sums its first section differently when a step has one row.
       rewriteWgsl: (name, code) =>
         name === 'matmul_subgroup_matrix'

@@ -75,7 +75,9 @@ async function firstFailure(
 ): Promise<string | undefined> {
   let numChanged = 0;
   const device = await createWebgpuDevice({
-    ...{ adapter: testAdapter, memoryBytes: 0, kernelSet: 'fast' },
+    adapter: testAdapter,
+    memoryBytes: 0,
+    kernelSet: 'fast',
     rewriteWgsl: (name, code) => {
       if (name !== kernel || !code.includes(right)) return code;
       numChanged++;
@@ -84,7 +86,10 @@ async function firstFailure(
   });
   const cases: (readonly [string, () => Promise<void>])[] = [];
   suite({
-    ...{ name: 'wrong', tolerance: 1e-5, linearTolerance: 2e-3, formats: ['f16', 'int4'] },
+    name: 'wrong',
+    tolerance: 1e-5,
+    linearTolerance: 2e-3,
+    formats: ['f16', 'int4'],
     open: () => Promise.resolve(device),
     cases: {
       describe: (_name, body) => {

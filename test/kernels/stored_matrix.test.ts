@@ -28,7 +28,9 @@ function matrixOf({ format, width, inner, inputsPerScale, hasZeros, inputRange }
   const groups = (inner / inputsPerScale) * width;
   const whole = [0, 0x3c00, 0x4000, 0x4200, 0x4400, 0x4700, 0x4800, 0x4b80];
   return {
-    ...{ format, width, inputsPerScale },
+    format,
+    width,
+    inputsPerScale,
     scales: Uint16Array.from({ length: groups }, () => 0x2400 + random.below(0x0c00)),
     zeros: hasZeros ? Uint16Array.from({ length: groups }, () => whole[random.below(8)]!) : undefined,
     async *inputRanges() {
@@ -57,7 +59,8 @@ async function rowsOf(matrix: Omit<StoredMatrix, 'first'>, first: number, count:
   for await (const { data } of matrix.inputRanges()) inputRanges.push(Buffer.from(data));
   const words = new Uint32Array(Uint8Array.from(Buffer.concat(inputRanges)).buffer);
   return {
-    ...{ rowStart: 0, format },
+    rowStart: 0,
+    format,
     data: new Uint8Array(columns(words, format === 'awq' ? 8 : 1).buffer),
     scales: new Uint8Array(columns(scales, 1).buffer),
     ...(zeros ? { zeros: new Uint8Array(columns(zeros, 1).buffer) } : {}),
@@ -78,12 +81,17 @@ function load(
       operations: [{ kind: 'linear', x: 'x', weight: 'w', out: 'out', accumulate: false }],
       buffers: { x: { rows: 'rows', width: inner }, out: { rows: 'rows', width: outputs } },
       weights: { w: { outputs, inner, parts } },
-      ...{ kv: [], rope: {} },
+      kv: [],
+      rope: {},
     },
     source,
     {
-      ...{ maxRows: ROWS, maxSamples: 1, maxBlocksPerSequence: 4, weightFormat, kv: noKv },
-      ...{ numBlocks: { min: 4, max: 4 } },
+      maxRows: ROWS,
+      maxSamples: 1,
+      maxBlocksPerSequence: 4,
+      weightFormat,
+      kv: noKv,
+      numBlocks: { min: 4, max: 4 },
       ...(onProgress ? { onProgress } : {}),
     },
   );
@@ -202,7 +210,8 @@ test('a load that is broken off reads no further', async () => {
     slices: () => assert.fail('by input ranges'),
     matrix: () =>
       Promise.resolve({
-        ...{ ...matrix, first: 0 },
+        ...matrix,
+        first: 0,
         async *inputRanges() {
           numBegun++;
           try {
@@ -227,7 +236,8 @@ test('input ranges that are not those of the matrix are refused', async () => {
     slices: () => assert.fail('by input ranges'),
     matrix: () =>
       Promise.resolve({
-        ...{ ...matrix, first: 0 },
+        ...matrix,
+        first: 0,
         async *inputRanges() {
           for (const inputStart of inputs)
             yield await Promise.resolve({ inputStart, data: new Uint8Array(32 * plain.width) });
@@ -247,7 +257,8 @@ test('a file that cannot be read fails the load, and nobody reads on', async () 
     slices: () => assert.fail('by input ranges'),
     matrix: ({ tensor }) =>
       Promise.resolve({
-        ...{ ...matrix, first: 0 },
+        ...matrix,
+        first: 0,
         async *inputRanges() {
           try {
             for await (const inputRange of matrix.inputRanges()) {

@@ -6,8 +6,18 @@ import type { GridCounts } from '../../kernels/wgsl/step_state.ts';
 import { SubmitBudget } from '../../kernels/wgsl/submit_budget.ts';
 
 const countsOf = (rows: number): GridCounts => ({
-  ...{ rows, samples: 1, hidden: 0, segments: 0, decodeItems: 0, prefillItems: 1, merges: 0, listed: 0, sampled: 0 },
-  ...{ weighed: 0, topK: 0, topP: 0 },
+  rows,
+  samples: 1,
+  hidden: 0,
+  segments: 0,
+  decodeItems: 0,
+  prefillItems: 1,
+  merges: 0,
+  listed: 0,
+  sampled: 0,
+  weighed: 0,
+  topK: 0,
+  topP: 0,
 });
 const alone = { decodePairs: 0, prefillPairs: 0 };
 /** `flopsPerRow` of a product; the same for pairs where it is attention. */

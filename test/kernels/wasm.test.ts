@@ -105,10 +105,7 @@ async function loadProduct(
         yield await Promise.resolve(floatRows(weight));
       },
     },
-    {
-      ...{ maxRows, maxSamples: 1, maxBlocksPerSequence: 4, weightFormat, kv: noKv },
-      ...{ numBlocks: { min: 4, max: 4 } },
-    },
+    { maxRows, maxSamples: 1, maxBlocksPerSequence: 4, weightFormat, kv: noKv, numBlocks: { min: 4, max: 4 } },
   );
 }
 
@@ -204,8 +201,12 @@ test('a model beyond the address space is refused with the sizes before anything
     },
     { slices: () => assert.fail('nothing is read') },
     {
-      ...{ maxRows: 1, maxSamples: 1, maxBlocksPerSequence: 1, weightFormat: 'int8', kv: noKv },
-      ...{ numBlocks: { min: 1, max: 1 } },
+      maxRows: 1,
+      maxSamples: 1,
+      maxBlocksPerSequence: 1,
+      weightFormat: 'int8',
+      kv: noKv,
+      numBlocks: { min: 1, max: 1 },
     },
   );
   await expect(load).rejects.toThrow(

@@ -49,7 +49,14 @@ async function rowsIn(
     {
       operations: [
         {
-          ...{ kind: 'attention', qkv: 'qkv', out: 'out', layer: 0, scale: 0.4, heads, kvHeads, headDim },
+          kind: 'attention',
+          qkv: 'qkv',
+          out: 'out',
+          layer: 0,
+          scale: 0.4,
+          heads,
+          kvHeads,
+          headDim,
           ...(window ? { window } : {}),
         },
       ],
@@ -60,13 +67,11 @@ async function rowsIn(
     },
     { slices: () => assert.fail('there are no weights') },
     {
-      ...{
-        maxRows: NUM_ROWS,
-        maxSamples: 1,
-        maxBlocksPerSequence: blocks.length,
-        weightFormat: 'f32',
-        kv: kvLayoutFor(keysAndValues(1, kvHeads, headDim), kvDtype, blockSize),
-      },
+      maxRows: NUM_ROWS,
+      maxSamples: 1,
+      maxBlocksPerSequence: blocks.length,
+      weightFormat: 'f32',
+      kv: kvLayoutFor(keysAndValues(1, kvHeads, headDim), kvDtype, blockSize),
       numBlocks: { min: blocks.length, max: blocks.length },
     },
   );

@@ -15,10 +15,7 @@ export function webgpuConformance(vectorWidth: 128 | 256 | 512): void {
   const open = (id: string, options: Partial<Parameters<typeof createWebgpuDevice>[0]>): Promise<WebgpuDevice> => {
     const device =
       devices.get(id) ??
-      createWebgpuDevice({
-        ...{ adapter: testAdapter, memoryBytes: 0, kernelSet: 'deterministic', isUnguarded },
-        ...options,
-      });
+      createWebgpuDevice({ adapter: testAdapter, memoryBytes: 0, kernelSet: 'deterministic', isUnguarded, ...options });
     devices.set(id, device);
     return device;
   };

@@ -209,8 +209,11 @@ test('while sequences decode nothing is encoded between a step’s results and t
   const long = decoderProgram(shapeOf(readModelFolder(goldenFolder('llama-tied'))), 512);
   const numSequences = 6;
   const executable = await device.load(long, random, {
-    ...{ ...options, maxRows: numSequences, maxSamples: numSequences, maxBlocksPerSequence: 16 },
-    ...{ numBlocks: { min: 16 * numSequences, max: 16 * numSequences } },
+    ...options,
+    maxRows: numSequences,
+    maxSamples: numSequences,
+    maxBlocksPerSequence: 16,
+    numBlocks: { min: 16 * numSequences, max: 16 * numSequences },
     // Steps appear to take no time, so none is split.
     nowMs: () => 0,
   });
@@ -219,7 +222,9 @@ test('while sequences decode nothing is encoded between a step’s results and t
   for (let step = 0; step < numSteps; step++) {
     // Each passes the end of a split of attention at another step.
     const segments = Array.from({ length: numSequences }, (_, i) => ({
-      ...{ tokens: [3], start: 100 + 40 * i + step, samples: [{ ...one, row: 0 }] },
+      tokens: [3],
+      start: 100 + 40 * i + step,
+      samples: [{ ...one, row: 0 }],
       blockTable: Array.from({ length: 16 }, (__, block) => 16 * i + block),
     }));
     numEncoders = 0;
@@ -317,7 +322,8 @@ test('matrix configurations: which are tried, and why none is', () => {
     matrixChoice({
       listing: { backend: 'vulkan', name: 'card', isSoftware: false },
       adapter: {
-        ...{ features: new Set(has), info: { subgroupMinSize: least, subgroupMaxSize: most } },
+        features: new Set(has),
+        info: { subgroupMinSize: least, subgroupMaxSize: most },
       } as unknown as GPUAdapter,
       matrixConfigs: configs,
     });

@@ -48,8 +48,13 @@ test.each([
 
 test('a budget that is too small is refused before weights are read, and the one that is named is enough', async () => {
   const options: LoadModelOptions = {
-    ...{ ...loadDefaults, modelPath: goldenFolder('llama-tied'), device: testDevice, numBlocks: 0 },
-    ...{ kernelSet: 'fast', chunkTokens: 64, deviceMemoryBytes: 1 << 20 },
+    ...loadDefaults,
+    modelPath: goldenFolder('llama-tied'),
+    device: testDevice,
+    numBlocks: 0,
+    kernelSet: 'fast',
+    chunkTokens: 64,
+    deviceMemoryBytes: 1 << 20,
   };
   let loadedBytes = 0;
   const refused: unknown = await loadModel(options, (bytes) => (loadedBytes = bytes)).catch((error: unknown) => error);

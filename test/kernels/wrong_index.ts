@@ -32,7 +32,10 @@ if (name === '--list') {
 const wrong = name === undefined ? undefined : wrongIndexes[name];
 assert(name === undefined || wrong, `there is no wrong index ${name}`);
 const device = await createWebgpuDevice({
-  ...{ adapter: 'llvmpipe', kernelSet: 'deterministic', memoryBytes: 0, isUnguarded: true },
+  adapter: 'llvmpipe',
+  kernelSet: 'deterministic',
+  memoryBytes: 0,
+  isUnguarded: true,
   rewriteWgsl: (kernel, code) => {
     if (!wrong || kernel !== wrong[0]) return code;
     assert(code.includes(wrong[1]), `${kernel} has no line ${wrong[1]}`);
@@ -40,14 +43,27 @@ const device = await createWebgpuDevice({
   },
 });
 const shape = shapeOfUniform({
-  ...{ hidden: 64, layers: 1, heads: 4, kvHeads: 2, headDim: 16, inner: 128, vocabSize: 256 },
-  ...{ epsilon: 1e-5, ropeTheta: 1e4, maxPositions: 256 },
+  hidden: 64,
+  layers: 1,
+  heads: 4,
+  kvHeads: 2,
+  headDim: 16,
+  inner: 128,
+  vocabSize: 256,
+  epsilon: 1e-5,
+  ropeTheta: 1e4,
+  maxPositions: 256,
 });
 const source = randomWeightsOnDevice(7);
 const program = decoderProgram(shape, 256, uniformTensors);
 const executable = await device.load(program, source, {
-  ...{ maxRows: 64, maxSamples: 1, maxBlocksPerSequence: 8, weightFormat: 'int4', kv: kvLayoutFor(program.kv, 'f16') },
-  ...{ numBlocks: { min: 8, max: 8 }, samplerPages: 2 },
+  maxRows: 64,
+  maxSamples: 1,
+  maxBlocksPerSequence: 8,
+  weightFormat: 'int4',
+  kv: kvLayoutFor(program.kv, 'f16'),
+  numBlocks: { min: 8, max: 8 },
+  samplerPages: 2,
 });
 const blockTable = [0, 1, 2, 3, 4, 5, 6, 7];
 const sample = { ...new SequenceSampling({ ...neutralSampling, temperature: 1 }).at(200), slot: 0 };

@@ -92,7 +92,9 @@ describe('layers of any sizes', () => {
 
   test('a frame that is much larger than the rest has a layer of its own', () => {
     const { frames } = kvSpec([paged(8), paged(8), paged(800), paged(8), paged(8)], {
-      ...{ blockSize: 4, valueType: 'f16', minFrameBytes: 1 },
+      blockSize: 4,
+      valueType: 'f16',
+      minFrameBytes: 1,
     });
     expect(frames.map(({ firstLayer, numLayers }) => [firstLayer, numLayers])).toEqual([
       [0, 2],
@@ -228,7 +230,9 @@ describe('windows', () => {
 
 describe('states', () => {
   const spec = kvSpec([recurrent(96, 32), paged(16, 16), recurrent(64)], {
-    ...{ blockSize: 4, valueType: 'f16', minFrameBytes: 1 },
+    blockSize: 4,
+    valueType: 'f16',
+    minFrameBytes: 1,
   });
   const layout = { format: digest, numericsClass: 'test', spec };
   const name = stateHashOf(hash!);

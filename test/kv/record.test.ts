@@ -19,15 +19,13 @@ import { evenSpec } from '../support/kv.ts';
 import type { FrameSpec } from '../../shared/kv/kv_spec.ts';
 
 const format: Format = {
-  ...{
-    model: 'abc',
-    weightFormat: 'f32',
-    kvDtype: 'f16',
-    layoutVersion: 1,
-    blockSize: 4,
-    numerics: 'n',
-    kv: 'spec',
-  },
+  model: 'abc',
+  weightFormat: 'f32',
+  kvDtype: 'f16',
+  layoutVersion: 1,
+  blockSize: 4,
+  numerics: 'n',
+  kv: 'spec',
 };
 const digest = formatDigest(format);
 const layout: RecordLayout = {

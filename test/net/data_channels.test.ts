@@ -39,11 +39,9 @@ import { evenSpec } from '../support/kv.ts';
 import { aborted, PATIENCE_MS, staysSo, turn, until } from '../support/until.ts';
 
 const layout: RecordLayout = {
-  ...{
-    format: 'cd'.repeat(16) as Digest,
-    numericsClass: 'none',
-    spec: evenSpec({ numLayers: 4, blockSize: 4, payloadBytes: 200_000 }),
-  },
+  format: 'cd'.repeat(16) as Digest,
+  numericsClass: 'none',
+  spec: evenSpec({ numLayers: 4, blockSize: 4, payloadBytes: 200_000 }),
 };
 const BYTES = layout.spec.slotBytes;
 const NUM_BLOCKS = 60;
@@ -223,15 +221,14 @@ async function fetchFrom(
       placement: 0,
       expectedTokens: 0,
     },
-    ...{
-      format: layout.format,
-      hashes,
-      signal,
-      slotBytes: BYTES,
-      patienceMs: undefined,
-      waitMs: 0,
-      timeoutMs: PATIENCE_MS,
-    },
+
+    format: layout.format,
+    hashes,
+    signal,
+    slotBytes: BYTES,
+    patienceMs: undefined,
+    waitMs: 0,
+    timeoutMs: PATIENCE_MS,
   });
   const slots = slotsOf(slab, BYTES, signal, most);
   let numHere = 0;
@@ -527,7 +524,8 @@ describe('memory that a data channel has', () => {
       assert.equal(host.stream(channel, 1), undefined, 'a stream is one call');
       const released: number[] = [];
       const ready = (index: number, slot: number) => ({
-        ...{ index, slot },
+        index,
+        slot,
         release: () => {
           released.push(slot);
         },
@@ -669,8 +667,15 @@ describe('memory that both ends share', () => {
         placement: 0,
         expectedTokens: 0,
       },
-      ...{ format: layout.format, hashes: many, signal: stopped.signal, slotBytes: BYTES, frames, wanted: [1] },
-      ...{ waitMs: 0, timeoutMs: PATIENCE_MS, patienceMs: 5_000 },
+      format: layout.format,
+      hashes: many,
+      signal: stopped.signal,
+      slotBytes: BYTES,
+      frames,
+      wanted: [1],
+      waitMs: 0,
+      timeoutMs: PATIENCE_MS,
+      patienceMs: 5_000,
     });
     const slots = slotsOf(slab, BYTES, stopped.signal);
     let next = 0;
@@ -713,9 +718,7 @@ describe('strangers', () => {
       (async function* () {
         yield { host: '' };
       })(),
-      {
-        ...{ signal: stopped.signal, timeoutMs: PATIENCE_MS },
-      },
+      { signal: stopped.signal, timeoutMs: PATIENCE_MS },
     );
     for await (const reply of replies) return reply;
     throw new Error('no answer');
@@ -834,8 +837,13 @@ describe('strangers', () => {
         placement: 0,
         expectedTokens: 0,
       },
-      ...{ format: layout.format, hashes, signal: stopped.signal, slotBytes: BYTES },
-      ...{ waitMs: 0, timeoutMs: PATIENCE_MS, patienceMs: 500 },
+      format: layout.format,
+      hashes,
+      signal: stopped.signal,
+      slotBytes: BYTES,
+      waitMs: 0,
+      timeoutMs: PATIENCE_MS,
+      patienceMs: 500,
     });
     await assert.rejects(async () => {
       for await (const incoming of stream.records(slotsOf(slab, BYTES, stopped.signal)))

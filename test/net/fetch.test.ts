@@ -57,22 +57,23 @@ async function fetchAll(signal = new AbortController().signal): Promise<number[]
     { network, clock: systemClock, random: new Random(1), transferThread, channels: undefined, moved: nothingMoved() },
     address,
     {
-      ...{
-        context: {
-          requestId: 'r',
-          tenant: '',
-          priority: 0,
-          timeoutMs: PATIENCE_MS,
-          traceId: '',
-          router: '',
-          placement: 0,
-          expectedTokens: 0,
-        },
-        format,
-        hashes,
-        signal,
+      context: {
+        requestId: 'r',
+        tenant: '',
+        priority: 0,
+        timeoutMs: PATIENCE_MS,
+        traceId: '',
+        router: '',
+        placement: 0,
+        expectedTokens: 0,
       },
-      ...{ waitMs: 1_000, timeoutMs: PATIENCE_MS, patienceMs: undefined, slotBytes: BYTES },
+      format,
+      hashes,
+      signal,
+      waitMs: 1_000,
+      timeoutMs: PATIENCE_MS,
+      patienceMs: undefined,
+      slotBytes: BYTES,
     },
   );
   const got: number[] = [];

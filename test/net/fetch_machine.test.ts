@@ -23,7 +23,12 @@ const hashes = chainOf(
 
 function machine({ ahead = 4, hasChannel = true, wanted = [...spec.frames.keys()] } = {}): FetchMachine {
   return new FetchMachine({
-    ...{ address: 'holder:1', hashes, slotBytes: BYTES, frames: spec.frames, wanted, hasChannel },
+    address: 'holder:1',
+    hashes,
+    slotBytes: BYTES,
+    frames: spec.frames,
+    wanted,
+    hasChannel,
     ahead: () => ahead,
   });
 }
@@ -131,8 +136,14 @@ describe('every event in every state of a block', () => {
   type Row = Partial<Record<keyof typeof events, string>>;
   /** Events that a holder must not send in this state. */
   const refused: Row = {
-    ...{ ready: 'refused', nextReady: 'refused', overNextReady: 'refused', firstFrame: 'refused' },
-    ...{ secondFrame: 'refused', firstSlice: 'refused', nextSlice: 'refused', slot: 'never' },
+    ready: 'refused',
+    nextReady: 'refused',
+    overNextReady: 'refused',
+    firstFrame: 'refused',
+    secondFrame: 'refused',
+    firstSlice: 'refused',
+    nextSlice: 'refused',
+    slot: 'never',
   };
   const wholeRecord = [ready(0), slots(64)];
   const framed = [frameOf(0, 0), slots(64)];
@@ -142,7 +153,10 @@ describe('every event in every state of a block', () => {
       to: [],
       row: {
         ...refused,
-        ...{ ready: 'promised', firstFrame: 'promised', firstSlice: 'promised copies', channelBreaks: 'lost' },
+        ready: 'promised',
+        firstFrame: 'promised',
+        firstSlice: 'promised copies',
+        channelBreaks: 'lost',
       },
     },
     'asked, its call over': { to: [ended], row: refused },
@@ -171,12 +185,11 @@ describe('every event in every state of a block', () => {
       to: [...framed, arrived(first)],
       row: {
         ...refused,
-        ...{
-          secondFrame: '· asks over the channel',
-          callEnds: 'lost',
-          channelBreaks: 'lost',
-          read: '· hands it on',
-        },
+
+        secondFrame: '· asks over the channel',
+        callEnds: 'lost',
+        channelBreaks: 'lost',
+        read: '· hands it on',
       },
     },
     'arriving in frames, all but the last read': {

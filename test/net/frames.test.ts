@@ -35,11 +35,9 @@ import { PATIENCE_MS, until } from '../support/until.ts';
 import { FRAME_HEADER_BYTES } from '../../shared/kv/kv_spec.ts';
 
 const layout: RecordLayout = {
-  ...{
-    format: 'cd'.repeat(16) as Digest,
-    numericsClass: 'none',
-    spec: evenSpec({ numLayers: 4, blockSize: 4, payloadBytes: 400_000 }),
-  },
+  format: 'cd'.repeat(16) as Digest,
+  numericsClass: 'none',
+  spec: evenSpec({ numLayers: 4, blockSize: 4, payloadBytes: 400_000 }),
 };
 const BYTES = layout.spec.slotBytes;
 const START = layout.spec.preambleBytes;
@@ -74,7 +72,12 @@ class Holder {
     this.slab = new Slab(numSlots * slotLength(BYTES));
     const transferThread = inlineTransferThread(this.slab, systemMemory);
     this.outbox = new Outbox({
-      ...{ layout, slab: this.slab, numSlots, transferThread, clock: systemClock, log: silentLog },
+      layout,
+      slab: this.slab,
+      numSlots,
+      transferThread,
+      clock: systemClock,
+      log: silentLog,
       announcer: new Announcer('holder', () => undefined, systemClock, signal),
       sendToEngine: (message) => {
         this.notified.push(message);
@@ -85,7 +88,14 @@ class Holder {
     });
     this.outbox.grantSlots();
     const channels = new ChannelHost({
-      ...{ transferThread, isShared, newId, signal, host: '127.0.0.1', port: 0, clock: systemClock, log: silentLog },
+      transferThread,
+      isShared,
+      newId,
+      signal,
+      host: '127.0.0.1',
+      port: 0,
+      clock: systemClock,
+      log: silentLog,
     });
     const { counters, ...handlers } = createFetchHandlers(() => this.outbox, { maxStreams: 64, channels });
     this.counters = counters;
@@ -198,8 +208,15 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
         placement: 0,
         expectedTokens: 0,
       },
-      ...{ format: layout.format, hashes: of, signal, slotBytes: BYTES, frames, wanted, patienceMs: undefined },
-      ...{ waitMs: 5_000, timeoutMs: PATIENCE_MS },
+      format: layout.format,
+      hashes: of,
+      signal,
+      slotBytes: BYTES,
+      frames,
+      wanted,
+      patienceMs: undefined,
+      waitMs: 5_000,
+      timeoutMs: PATIENCE_MS,
     });
     const slots = slotsOf(slab, BYTES, signal, most);
     const seen: Seen[] = [];
@@ -427,16 +444,14 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
     await restart(64, () => ({
       async *fetch() {
         yield {
-          ...{
-            index: 0,
-            offset: 0,
-            totalBytes: BYTES,
-            data: Buffer.alloc(0),
-            numReady: 1,
-            frame: 1,
-            frameHeaders: said,
-            numFromDisk: 0,
-          },
+          index: 0,
+          offset: 0,
+          totalBytes: BYTES,
+          data: Buffer.alloc(0),
+          numReady: 1,
+          frame: 1,
+          frameHeaders: said,
+          numFromDisk: 0,
           ...lie,
         };
       },

@@ -13,11 +13,9 @@ import { copyRecord, type CopyJob } from '../../shared/net/transfer_thread/recor
 import { evenSpec } from '../support/kv.ts';
 
 const layout: RecordLayout = {
-  ...{
-    format: 'cd'.repeat(16) as Digest,
-    numericsClass: 'none',
-    spec: evenSpec({ numLayers: 4, blockSize: 4, payloadBytes: 400_000 }),
-  },
+  format: 'cd'.repeat(16) as Digest,
+  numericsClass: 'none',
+  spec: evenSpec({ numLayers: 4, blockSize: 4, payloadBytes: 400_000 }),
 };
 const BYTES = layout.spec.slotBytes;
 const NUM_RECORDS = 24;
@@ -83,8 +81,15 @@ function begin(name = 'seen') {
   reads.open(1, name);
   const add = (i: number, stream = 1, offset = i * BYTES): void => {
     reads.add({
-      ...{ channel: 1, stream, offset, slot: i * BYTES, bytes: BYTES, memory: theirs, frame: undefined },
-      ...{ format: layout.format, digest: hashes[i]!.digest },
+      channel: 1,
+      stream,
+      offset,
+      slot: i * BYTES,
+      bytes: BYTES,
+      memory: theirs,
+      frame: undefined,
+      format: layout.format,
+      digest: hashes[i]!.digest,
       done: (how, fault) => notified.push(`${i} ${how}${fault === undefined ? '' : `: ${fault}`}`),
     });
   };

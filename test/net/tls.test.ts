@@ -39,11 +39,9 @@ import { evenSpec } from '../support/kv.ts';
 import { PATIENCE_MS, patientCall } from '../support/until.ts';
 
 const layout: RecordLayout = {
-  ...{
-    format: 'cd'.repeat(16) as Digest,
-    numericsClass: 'none',
-    spec: evenSpec({ numLayers: 4, blockSize: 4, payloadBytes: 300_000 }),
-  },
+  format: 'cd'.repeat(16) as Digest,
+  numericsClass: 'none',
+  spec: evenSpec({ numLayers: 4, blockSize: 4, payloadBytes: 300_000 }),
 };
 const BYTES = layout.spec.slotBytes;
 const NUM_BLOCKS = 40;
@@ -96,8 +94,14 @@ async function holder(
     cache.put({ hash, slot, bytes: BYTES, format: layout.format });
   }
   const channels = new ChannelHost({
-    ...{ transferThread, newId, clock: systemClock, log: silentLog, signal: stopped.signal },
-    ...{ isShared: false, host: '127.0.0.1', port: 0 },
+    transferThread,
+    newId,
+    clock: systemClock,
+    log: silentLog,
+    signal: stopped.signal,
+    isShared: false,
+    host: '127.0.0.1',
+    port: 0,
   });
   const ports: number[] = [];
   const open = channels.open.bind(channels);
@@ -151,8 +155,13 @@ async function fetchAll(address: string, tls: TlsTexts | undefined, channelTls =
         placement: 0,
         expectedTokens: 0,
       },
-      ...{ format: layout.format, hashes, signal, slotBytes: BYTES, patienceMs: undefined },
-      ...{ waitMs: 0, timeoutMs: PATIENCE_MS },
+      format: layout.format,
+      hashes,
+      signal,
+      slotBytes: BYTES,
+      patienceMs: undefined,
+      waitMs: 0,
+      timeoutMs: PATIENCE_MS,
     },
   );
   const slots = slotsOf(slab, BYTES, signal);
@@ -172,7 +181,9 @@ async function fetchAll(address: string, tls: TlsTexts | undefined, channelTls =
 test('records come over an encrypted data channel, opened by an encrypted call', async () => {
   const { address } = await holder(own);
   assert.deepEqual(await fetchAll(address, authority.issue('other')), {
-    ...{ memory: 0, socket: NUM_BLOCKS * BYTES, call: 0 },
+    memory: 0,
+    socket: NUM_BLOCKS * BYTES,
+    call: 0,
   });
 });
 
@@ -197,7 +208,9 @@ test('where only data channels cannot be had so, blocks come over the encrypted 
   assert.deepEqual(await fetchAll(open.address, own), { memory: 0, socket: 0, call: NUM_BLOCKS * BYTES });
   const strict = await holder(own);
   assert.deepEqual(await fetchAll(strict.address, own, { ...foreign.issue('channel'), ca: own.ca }), {
-    ...{ memory: 0, socket: 0, call: NUM_BLOCKS * BYTES },
+    memory: 0,
+    socket: 0,
+    call: NUM_BLOCKS * BYTES,
   });
 });
 

@@ -71,8 +71,14 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
       cache.put({ hash, slot, bytes: BYTES, format: layout.format });
     }
     const channels = new ChannelHost({
-      ...{ transferThread, isShared: way === 'memory', host: '127.0.0.1', port: 0, newId },
-      ...{ clock: systemClock, log: silentLog, signal: stopped.signal },
+      transferThread,
+      isShared: way === 'memory',
+      host: '127.0.0.1',
+      port: 0,
+      newId,
+      clock: systemClock,
+      log: silentLog,
+      signal: stopped.signal,
     });
     const { counters, ...handlers } = createFetchHandlers(() => cacheSource(cache, wanted, isFromDisk), {
       maxStreams: 64,
@@ -116,8 +122,13 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
     };
     const stream = openFetch(line, holder.address, {
       context: { ...context, timeoutMs: PATIENCE_MS },
-      ...{ format: layout.format, hashes: run, slotBytes: size, signal: never },
-      ...{ waitMs: 0, timeoutMs: PATIENCE_MS, patienceMs: undefined },
+      format: layout.format,
+      hashes: run,
+      slotBytes: size,
+      signal: never,
+      waitMs: 0,
+      timeoutMs: PATIENCE_MS,
+      patienceMs: undefined,
     });
     const slots = slotsOf(slab, size, never);
     const faults: (string | undefined)[] = [];

@@ -41,7 +41,8 @@ async function join(isLoaded = true): Promise<ClusterMember> {
       return hub;
     },
     inquiry: { member, protocolVersion: PROTOCOL_VERSION },
-    ...{ clock, log: silentLog },
+    clock,
+    log: silentLog,
     onRefused: ({ message }) => events.push(`refused: ${message}`),
   });
   if (isLoaded) joinLoaded(cluster);

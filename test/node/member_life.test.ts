@@ -28,14 +28,12 @@ test('a process that is still starting is as good as lost: its callers go elsewh
     },
   });
   const context = {
-    ...{
-      role: 'decode',
-      config: { bind: '', advertise: '' },
-      clusterTokens: new Current(''),
-      network: watched,
-      clock: systemClock,
-      log: silentLog,
-    },
+    role: 'decode',
+    config: { bind: '', advertise: '' },
+    clusterTokens: new Current(''),
+    network: watched,
+    clock: systemClock,
+    log: silentLog,
     identity: { pid: 1, epoch: 'e' },
     fail: assert.fail,
     drain: () => undefined,

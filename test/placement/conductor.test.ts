@@ -78,21 +78,39 @@ test('the snapshot has the work of each instance, the links that matter, when on
   const clock = new SimulatedClock();
   const asPolicy = new LongestPrefixPolicy(8);
   const conductor = new Conductor({
-    ...{ view: viewOf([d1, d2, p1, s1]), index, policy: asPolicy, clock, random: new Random(3), tieBreak: 0 },
+    view: viewOf([d1, d2, p1, s1]),
+    index,
+    policy: asPolicy,
+    clock,
+    random: new Random(3),
+    tieBreak: 0,
   });
   const work: InstanceWork = {
     step: { constantMs: 1, rowMs: 1, pairMs: 0, contextMs: 0, sequenceMs: 0 },
-    ...{ chunkTokens: 64, maxNumSeqs: 8, pacedStepMs: 0, promptsMs: 0, ends: [] },
+    chunkTokens: 64,
+    maxNumSeqs: 8,
+    pacedStepMs: 0,
+    promptsMs: 0,
+    ends: [],
     prompts: { tokens: 0, pairs: 0, sequences: 0 },
     generating: { sequences: 0, contextTokens: 0 },
     coming: { sequences: 0, contextTokens: 0 },
-    ...{ numBlocks: 64, freeBlocks: 64, waitingBlocks: 0, blockBytes: 1_000 },
+    numBlocks: 64,
+    freeBlocks: 64,
+    waitingBlocks: 0,
+    blockBytes: 1_000,
   };
   const load = { running: 0, waiting: 0, preemptions: 0, lastStepMs: 1, isDraining: false, tiers: {}, work };
   for (const one of [d1, p1]) one.receiveHeartbeat({ load, blocks: 0, seen: {} }, 'r1', 0);
   const moved = { bytes: 1 << 20, movingMs: 4, latencyMs: 1, way: 'socket' };
   const from = (...addresses: string[]): Report => ({
-    ...{ cachedTokens: 0, fetchedTokens: 0, computedTokens: 0, queueMs: 0, loadMs: 0, computeMs: 0, fetchedBytes: 0 },
+    cachedTokens: 0,
+    fetchedTokens: 0,
+    computedTokens: 0,
+    queueMs: 0,
+    loadMs: 0,
+    computeMs: 0,
+    fetchedBytes: 0,
     sources: null,
     links: addresses.map((address) => ({ address, ...moved })),
   });

@@ -12,8 +12,13 @@ const computing = (address: string, start: number, end: number): Source => ({
   isComputing: true,
 });
 const placement: Placement = {
-  ...{ decode: 'd1', prefill: undefined, heldTokens: 0, maxSelfCompute: 4, reason: 'because' },
-  ...{ decodeSources: [held('s1:1', 0, 4)], prefillSources: [] },
+  decode: 'd1',
+  prefill: undefined,
+  heldTokens: 0,
+  maxSelfCompute: 4,
+  reason: 'because',
+  decodeSources: [held('s1:1', 0, 4)],
+  prefillSources: [],
 };
 
 test('the decode instance’s source that a prefill of the request computes is marked; held blocks are not', () => {

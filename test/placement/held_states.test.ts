@@ -21,7 +21,8 @@ const holdersOf = (names: readonly string[]): HeldSnapshot['holders'] =>
     return { id: `${address}/e`, address: `${address}:1`, isInMemory, isOnDevice: isInMemory };
   });
 const held = (start: number, end: number, ...names: string[]): HeldSnapshot => ({
-  ...{ start, end },
+  start,
+  end,
   holders: holdersOf(names),
 });
 
@@ -65,7 +66,10 @@ test('after its own last state a holder serves its blocks, and is no instance th
 
 const addressOf = (id: string): string => id.replace('/e', ':1');
 const source = (name: string, start: number, end: number, isComputing = false): Source => ({
-  ...{ address: `${name}:1`, start, end, isComputing },
+  address: `${name}:1`,
+  start,
+  end,
+  isComputing,
 });
 const stateOf = (name: string, end: number, isComputing = false): Source => ({
   ...source(name, end - 1, end, isComputing),

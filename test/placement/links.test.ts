@@ -7,7 +7,11 @@ import type { LinkReport } from '../../shared/protocol/messages.ts';
 const MIB = 1 << 20;
 
 const report = (address: string, bytes: number, movingMs: number, latencyMs = 2): LinkReport => ({
-  ...{ address, bytes, movingMs, latencyMs, way: 'socket' },
+  address,
+  bytes,
+  movingMs,
+  latencyMs,
+  way: 'socket',
 });
 
 test('a link is learnt for its pair of holder and reader, and an unknown pair is taken for the mean of its reader, then of all', () => {

@@ -85,11 +85,18 @@ test('a decode instance is waited for while one is expected; then the request is
 /** Work of an idle instance: a step takes 1 ms, a row `rowMs`; a block's record has 1,000 bytes. */
 const idle = (rowMs: number): InstanceSnapshot['work'] => ({
   step: { constantMs: 1, rowMs, pairMs: 0, contextMs: 0, sequenceMs: 0 },
-  ...{ chunkTokens: 16, maxNumSeqs: 8, pacedStepMs: 0, promptsMs: 0, ends: [] },
+  chunkTokens: 16,
+  maxNumSeqs: 8,
+  pacedStepMs: 0,
+  promptsMs: 0,
+  ends: [],
   prompts: { tokens: 0, pairs: 0, sequences: 0 },
   generating: { sequences: 0, contextTokens: 0 },
   coming: { sequences: 0, contextTokens: 0 },
-  ...{ numBlocks: 64, freeBlocks: 64, waitingBlocks: 0, blockBytes: 1_000 },
+  numBlocks: 64,
+  freeBlocks: 64,
+  waitingBlocks: 0,
+  blockBytes: 1_000,
 });
 
 test('an instance is priced by what it would fetch over its links and compute by its steps, where it says how long they take', () => {

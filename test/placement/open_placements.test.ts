@@ -8,11 +8,18 @@ import { OpenPlacements, type PlacedWork } from '../../shared/placement/open_pla
 
 const reported: InstanceWork = {
   step: { constantMs: 5, rowMs: 0.5, pairMs: 0.001, contextMs: 0, sequenceMs: 0 },
-  ...{ chunkTokens: 100, maxNumSeqs: 8, pacedStepMs: 0, promptsMs: 40, ends: [] },
+  chunkTokens: 100,
+  maxNumSeqs: 8,
+  pacedStepMs: 0,
+  promptsMs: 40,
+  ends: [],
   prompts: { tokens: 10, pairs: 55, sequences: 1 },
   generating: { sequences: 2, contextTokens: 300 },
   coming: { sequences: 1, contextTokens: 10 },
-  ...{ numBlocks: 64, freeBlocks: 20, waitingBlocks: 0, blockBytes: 1_000 },
+  numBlocks: 64,
+  freeBlocks: 20,
+  waitingBlocks: 0,
+  blockBytes: 1_000,
 };
 
 const blocksOf = (work: InstanceWork | undefined): (number | undefined)[] => [work?.freeBlocks, work?.waitingBlocks];
@@ -81,7 +88,8 @@ describe('the work of an instance', () => {
       ...reported,
       prompts: { tokens: 210, pairs: 40_055, sequences: 2 },
       coming: { sequences: 2, contextTokens: 610 },
-      ...{ freeBlocks: 16, waitingBlocks: 0 },
+      freeBlocks: 16,
+      waitingBlocks: 0,
       // Two steps, 200 rows, 40,000 pairs.
       promptsMs: 40 + 10 + 100 + 40,
     });

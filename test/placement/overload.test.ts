@@ -81,7 +81,8 @@ test('a refusal carries the prediction, and the time by which it was missed, spr
   const decision = decide(targets(1_000), { waitMs: 4_200 });
   assert(decision.kind === 'reject');
   assert.deepEqual(decision.rejection, {
-    ...{ reason: 'wait', retryAfterMs: 6_000 },
+    reason: 'wait',
+    retryAfterMs: 6_000,
     prediction: { ...PREDICTION, waitMs: 4_200 },
   });
   assert.equal(

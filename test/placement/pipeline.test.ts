@@ -17,14 +17,7 @@ function placed(numBlocks: number, numHeld: number, chunkBlocks: number): Placem
   const ranges: HeldSnapshot[] = numHeld > 0 ? [{ start: 0, end: numHeld, holders: [holder] }] : [];
   const terms = { maxSelfCompute: BLOCK, reason: 'the test says so' };
   const placement = placementOf('d', prefill, asked, { ranges, blockSize: BLOCK }, terms);
-  return inPipeline(
-    placement,
-    asked,
-    { ranges, blockSize: BLOCK },
-    {
-      ...{ prefill, second, chunkBlocks, patienceMs: 70 },
-    },
-  );
+  return inPipeline(placement, asked, { ranges, blockSize: BLOCK }, { prefill, second, chunkBlocks, patienceMs: 70 });
 }
 
 const chunk = (address: string, start: number, end: number): Source => ({ address, start, end, isComputing: true });
@@ -35,7 +28,9 @@ test('chunks are computed by turns, the last one by the instance that the decode
   // [3, 8) q, [8, 13) p, [13, 18) q, [18, 20) p
   expect(prefillSources).toEqual([store(3), chunk('q:1', 3, 8), chunk('q:1', 13, 18)]);
   expect(other).toEqual({
-    ...{ prefill: 'q/e', tokens: 10 * BLOCK, patienceMs: 70 },
+    prefill: 'q/e',
+    tokens: 10 * BLOCK,
+    patienceMs: 70,
     sources: [store(3), chunk('p:1', 8, 13), chunk('p:1', 18, 20)],
   });
   expect(decodeSources).toEqual([store(3), chunk('p:1', 3, 20)]);

@@ -5,7 +5,11 @@ import type { Prediction } from '../../shared/placement/policy.ts';
 import { Random } from '../../shared/base/random.ts';
 
 const predicted = (ttftMs: number): Prediction => ({
-  ...{ ttftMs, waitMs: 1, tbtMs: 2, totalMs: ttftMs + 2 * 30, cachedTokens: 64 },
+  ttftMs,
+  waitMs: 1,
+  tbtMs: 2,
+  totalMs: ttftMs + 2 * 30,
+  cachedTokens: 64,
 });
 
 test('before the first request nothing is corrected', () => {

@@ -129,7 +129,8 @@ test('dynamo without prefill instances: the whole formula, where a block on disk
   ];
   const ranges = [
     {
-      ...{ start: 0, end: 8 },
+      start: 0,
+      end: 8,
       holders: [
         { id: 'd1/e', address: 'd1:1', isInMemory: true, isOnDevice: true },
         { id: 'd2/e', address: 'd2:1', isInMemory: false, isOnDevice: false },

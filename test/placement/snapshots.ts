@@ -6,11 +6,18 @@ import type { InstanceWork } from '../../shared/protocol/instance_work.ts';
 /** Work of an instance that does nothing: 10 ms a step, 1 ms a row, 256 free blocks. */
 const idle: InstanceWork = {
   step: { constantMs: 10, rowMs: 1, pairMs: 0, contextMs: 0, sequenceMs: 0 },
-  ...{ chunkTokens: 512, maxNumSeqs: 64, pacedStepMs: 0, promptsMs: 0 },
+  chunkTokens: 512,
+  maxNumSeqs: 64,
+  pacedStepMs: 0,
+  promptsMs: 0,
   prompts: { tokens: 0, pairs: 0, sequences: 0 },
   generating: { sequences: 0, contextTokens: 0 },
   coming: { sequences: 0, contextTokens: 0 },
-  ...{ numBlocks: 256, freeBlocks: 256, waitingBlocks: 0, blockBytes: 1_000, ends: [] },
+  numBlocks: 256,
+  freeBlocks: 256,
+  waitingBlocks: 0,
+  blockBytes: 1_000,
+  ends: [],
 };
 
 export function workOf(more: Partial<InstanceWork> = {}): InstanceWork {
@@ -19,18 +26,19 @@ export function workOf(more: Partial<InstanceWork> = {}): InstanceWork {
 
 export function instance(name: string, more: Partial<InstanceSnapshot> = {}): InstanceSnapshot {
   return {
-    ...{
-      id: `${name}/e`,
-      name,
-      role: name.startsWith('p') ? 'prefill' : 'decode',
-      address: `${name}:1`,
-      numericsClass: 'n',
-      mayGenerate: true,
-      maxModelLen: 128,
-      queueLength: 0,
-    },
-    ...{ isPlaceable: true, isAvoided: false },
-    ...{ work: undefined, coldAtMs: undefined, ...more },
+    id: `${name}/e`,
+    name,
+    role: name.startsWith('p') ? 'prefill' : 'decode',
+    address: `${name}:1`,
+    numericsClass: 'n',
+    mayGenerate: true,
+    maxModelLen: 128,
+    queueLength: 0,
+    isPlaceable: true,
+    isAvoided: false,
+    work: undefined,
+    coldAtMs: undefined,
+    ...more,
   };
 }
 
@@ -38,7 +46,8 @@ export function instance(name: string, more: Partial<InstanceSnapshot> = {}): In
 function rangesOf(runs: Record<string, number>): HeldSnapshot[] {
   const ends = [...new Set(Object.values(runs))].sort((a, b) => a - b);
   return ends.map((end, i) => ({
-    ...{ start: ends[i - 1] ?? 0, end },
+    start: ends[i - 1] ?? 0,
+    end,
     holders: Object.entries(runs).flatMap(([name, run]) =>
       run >= end ? [{ id: `${name}/e`, address: `${name}:1`, isInMemory: true, isOnDevice: true }] : [],
     ),
@@ -52,14 +61,13 @@ export function cluster(runs: Record<string, number>, more: Partial<ClusterSnaps
     decode: [instance('d1'), instance('d2')],
     prefill: [instance('p1'), instance('p2')],
     ranges: rangesOf(runs),
-    ...{
-      promised: [],
-      links: [],
-      otherLink: { bytesPerMs: 200_000, latencyMs: 1 },
-      turn: 0,
-      random: [0, 0],
-      tieBreak: 0,
-    },
+
+    promised: [],
+    links: [],
+    otherLink: { bytesPerMs: 200_000, latencyMs: 1 },
+    turn: 0,
+    random: [0, 0],
+    tieBreak: 0,
     ageMs: 60_000,
     withoutDecodeMs: 0,
     ...more,
@@ -74,7 +82,11 @@ export const question: Question = {
   retryAvoided: false,
   isEmbedding: false,
   decode: undefined,
-  ...{ outputTokens: 22, targets: undefined, waitedMs: 0, isBegun: false, numericsClass: undefined },
+  outputTokens: 22,
+  targets: undefined,
+  waitedMs: 0,
+  isBegun: false,
+  numericsClass: undefined,
 };
 
 const BLOCK_SIZE = 4;
@@ -86,7 +98,10 @@ export function randomQuestion(random: Random): Question {
   const outputTokens = random.below(64);
   return {
     ...question,
-    ...{ numTokens, numBlocks, outputTokens, maxLength: numTokens + outputTokens },
+    numTokens,
+    numBlocks,
+    outputTokens,
+    maxLength: numTokens + outputTokens,
     retryAvoided: random.below(4) === 0,
     waitedMs: random.below(2_000),
     numericsClass: [undefined, 'n', 'other', 'gone'][random.below(4)],
@@ -102,7 +117,10 @@ export function randomCluster(random: Random, numBlocks: number, isKnown: boolea
   return cluster(
     {},
     {
-      ...{ blockSize: BLOCK_SIZE, decode, prefill, ranges: randomRanges(random, holders, numBlocks) },
+      blockSize: BLOCK_SIZE,
+      decode,
+      prefill,
+      ranges: randomRanges(random, holders, numBlocks),
       links: holders.flatMap(({ address }) =>
         [...decode, ...prefill]
           .filter(() => random.below(2) === 0)
@@ -113,8 +131,10 @@ export function randomCluster(random: Random, numBlocks: number, isKnown: boolea
             latencyMs: random.below(5),
           })),
       ),
-      ...{ turn: random.below(1_000), random: [random.below(1_000) / 1_000, random.below(1_000) / 1_000] },
-      ...{ tieBreak: random.below(65_536), ageMs: random.below(10_000) },
+      turn: random.below(1_000),
+      random: [random.below(1_000) / 1_000, random.below(1_000) / 1_000],
+      tieBreak: random.below(65_536),
+      ageMs: random.below(10_000),
       withoutDecodeMs: random.below(2) === 0 ? undefined : random.below(120_000),
     },
   );
@@ -124,17 +144,24 @@ function randomInstance(random: Random, name: string, isKnown: boolean): Instanc
   const numBlocks = 1 + random.below(256);
   const work = workOf({
     step: {
-      ...{ constantMs: random.below(20), rowMs: random.below(3), pairMs: random.below(100) / 1_000 },
-      ...{ contextMs: random.below(100) / 10_000, sequenceMs: random.below(10) / 10 },
+      constantMs: random.below(20),
+      rowMs: random.below(3),
+      pairMs: random.below(100) / 1_000,
+      contextMs: random.below(100) / 10_000,
+      sequenceMs: random.below(10) / 10,
     },
     prompts: { tokens: random.below(500), pairs: random.below(5_000), sequences: random.below(5) },
     generating: { sequences: random.below(9), contextTokens: random.below(2_000) },
     coming: { sequences: random.below(3), contextTokens: random.below(500) },
-    ...{ numBlocks, freeBlocks: random.below(numBlocks + 1), waitingBlocks: random.below(20) },
+    numBlocks,
+    freeBlocks: random.below(numBlocks + 1),
+    waitingBlocks: random.below(20),
   });
   return instance(name, {
-    ...{ maxModelLen: 16 + random.below(160), queueLength: random.below(50) },
-    ...{ isPlaceable: random.below(6) > 0, isAvoided: random.below(6) === 0 },
+    maxModelLen: 16 + random.below(160),
+    queueLength: random.below(50),
+    isPlaceable: random.below(6) > 0,
+    isAvoided: random.below(6) === 0,
     numericsClass: random.below(3) > 0 ? 'n' : 'other',
     mayGenerate: !name.startsWith('p') || random.below(3) > 0,
     work: isKnown || random.below(2) === 0 ? work : undefined,

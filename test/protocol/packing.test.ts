@@ -51,7 +51,9 @@ test('block events come back as they were, and rubbish never ends the listener o
       { operation: 'stored', tier: 'disk', keys: keyWords([1n, 2n] as BlockKey[]) },
       { operation: 'removed', tier: 'device', keys: keyWords([2n ** 63n] as BlockKey[]) },
       {
-        ...{ operation: 'stored', tier: 'dram', keys: keyWords([3n, 4n, 5n, 6n, 7n] as BlockKey[]) },
+        operation: 'stored',
+        tier: 'dram',
+        keys: keyWords([3n, 4n, 5n, 6n, 7n] as BlockKey[]),
         parents: keyWords([2n, 3n, 4n, 5n, 6n] as BlockKey[]),
       },
     ],

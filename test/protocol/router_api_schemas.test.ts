@@ -21,8 +21,17 @@ function member(): NodeView {
   );
   const tier = { blocks: 1, bytes: 2, capacityBytes: 30, hits: 4, misses: 5, evictions: 6, dedupFactor: 1 };
   const load = {
-    ...{ running: 1, waiting: 2, preemptions: 3, lastStepMs: 4.5, kvUsage: 0.5, openStreams: 6, arriving: 7, lent: 8 },
-    ...{ fetched: { memory: 1, socket: 2, call: 3 }, isDraining: false, tiers: { device: tier } },
+    running: 1,
+    waiting: 2,
+    preemptions: 3,
+    lastStepMs: 4.5,
+    kvUsage: 0.5,
+    openStreams: 6,
+    arriving: 7,
+    lent: 8,
+    fetched: { memory: 1, socket: 2, call: 3 },
+    isDraining: false,
+    tiers: { device: tier },
   };
   instance.load = readHeartbeat(toBytes({ name: 'm', epoch: 'e', load, blocks: 0, seen: {} })).load;
   return nodeView(instance, { nowMs: 0, wallMs: 0 });

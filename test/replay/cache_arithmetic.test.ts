@@ -31,8 +31,11 @@ test('a request hits the blocks before its first missing one, and tokens of part
   });
   const trace = builtTrace([request(10, [0, 1, 2]), request(10, [0, 1, 2]), request(8, [0, 3]), request(4, [0])]);
   assert.deepEqual(cacheHits(trace, Infinity), {
-    ...{ capacityBlocks: Infinity, hitBlocks: 5, hitTokens: 10 + 4 + 4 },
-    ...{ blockShare: 5 / 9, tokenShare: 18 / 32 },
+    capacityBlocks: Infinity,
+    hitBlocks: 5,
+    hitTokens: 10 + 4 + 4,
+    blockShare: 5 / 9,
+    tokenShare: 18 / 32,
   });
   // Three blocks hold the first request; the third request then evicts block 1.
   assert.equal(cacheHits(trace, 3).hitBlocks, 5);

@@ -27,8 +27,17 @@ interface Setup {
 
 function runOf({ trace, policy, speedUp, isFull, seed = 1 }: Setup): Promise<RunResult> {
   const run = new ReplayRun({
-    ...{ trace, speedUp, isFull, targets, hardware: defaultHardware, hashes: new TraceHashes(), seed },
-    ...{ numPrefill: 2, numDecode: 2, chunkTokens: 512, noise: 0.05 },
+    trace,
+    speedUp,
+    isFull,
+    targets,
+    hardware: defaultHardware,
+    hashes: new TraceHashes(),
+    seed,
+    numPrefill: 2,
+    numDecode: 2,
+    chunkTokens: 512,
+    noise: 0.05,
     policy: createPolicy(policy, { localPrefillTokens: 256 }),
   });
   return isFull ? run.runFull() : Promise.resolve(run.run());

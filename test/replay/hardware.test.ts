@@ -6,24 +6,39 @@ import { checkFits, defaultHardware, parseHardware, stepSeconds } from '../../se
 import { failsWith } from '../support/failures.ts';
 import { a800Hardware, builtTrace, hasConversationTrace } from './traces.ts';
 
-const step = {
-  ...{ fixed: 0.5, weights: 4, per_row: 1, per_attended_pair: 0.25 },
-  per_context_token_of_a_decode_row: 0.125,
-};
+const step = { fixed: 0.5, weights: 4, per_row: 1, per_attended_pair: 0.25, per_context_token_of_a_decode_row: 0.125 };
 const file = {
-  ...{ name: 'N', step_seconds: step, kv_bytes_per_token: 10, link_bytes_per_second: 100.5 },
-  ...{ dram_to_device_bytes_per_second: 200, device_kv_tokens: 1_000, dram_kv_tokens: 0, max_rows: 8 },
+  name: 'N',
+  step_seconds: step,
+  kv_bytes_per_token: 10,
+  link_bytes_per_second: 100.5,
+  dram_to_device_bytes_per_second: 200,
+  device_kv_tokens: 1_000,
+  dram_kv_tokens: 0,
+  max_rows: 8,
 };
 const parse = (value: unknown): ReturnType<typeof parseHardware> => parseHardware(JSON.stringify(value), 'h.json');
 
 test('every figure of the file arrives, and blocks of traces have 512 tokens unless it says otherwise', () => {
   const { step: seconds, ...rest } = parse({ ...file, source: 'S', step_formula: 'f', speed_up: 's', comment: 'c' });
   assert.deepEqual(seconds, {
-    ...{ fixed: 0.5, weights: 4, perRow: 1, perAttendedPair: 0.25, perContextToken: 0.125, perSequence: 0 },
+    fixed: 0.5,
+    weights: 4,
+    perRow: 1,
+    perAttendedPair: 0.25,
+    perContextToken: 0.125,
+    perSequence: 0,
   });
   assert.deepEqual(rest, {
-    ...{ name: 'N', source: 'S', kvBytesPerToken: 10, linkBytesPerSecond: 100.5, dramToDeviceBytesPerSecond: 200 },
-    ...{ deviceKvTokens: 1_000, dramKvTokens: 0, maxRows: 8, traceBlockTokens: 512 },
+    name: 'N',
+    source: 'S',
+    kvBytesPerToken: 10,
+    linkBytesPerSecond: 100.5,
+    dramToDeviceBytesPerSecond: 200,
+    deviceKvTokens: 1_000,
+    dramKvTokens: 0,
+    maxRows: 8,
+    traceBlockTokens: 512,
   });
   assert.equal(parse({ ...file, block_tokens_of_the_trace: 16 }).traceBlockTokens, 16);
 });
@@ -82,7 +97,9 @@ describe('refused by its key', () => {
 test('the longest request of a trace must fit the device; a refusal names its line and both sizes', () => {
   const hardware = parse(file);
   const request = (inputTokens: number, outputTokens: number) => ({
-    ...{ timestampMs: 0, inputTokens, outputTokens },
+    timestampMs: 0,
+    inputTokens,
+    outputTokens,
     hashIds: Array.from({ length: Math.ceil(inputTokens / 4) }, (_, i) => i),
   });
   checkFits(builtTrace([request(990, 10), request(1, 999)]), hardware, 't.jsonl');

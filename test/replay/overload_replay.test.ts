@@ -29,8 +29,17 @@ const byLength = Array.from(trace.columns.inputTokens.keys()).sort(
 function runAt(factor: number): RunResult {
   const policy = new OverloadPolicy(createPolicy('priced', { localPrefillTokens: 256 }), { refusesHopeless: false });
   return new ReplayRun({
-    ...{ trace, hardware: defaultHardware, hashes: new TraceHashes(), policy, seed: 1, speedUp: factor },
-    ...{ numPrefill: 2, numDecode: 2, targets: TARGETS, chunkTokens: 2_048, noise: 0.05 },
+    trace,
+    hardware: defaultHardware,
+    hashes: new TraceHashes(),
+    policy,
+    seed: 1,
+    speedUp: factor,
+    numPrefill: 2,
+    numDecode: 2,
+    targets: TARGETS,
+    chunkTokens: 2_048,
+    noise: 0.05,
   }).run();
 }
 

@@ -21,7 +21,9 @@ const burst = builtTrace(
     const inputTokens = isLong(i) ? 24_000 : 900;
     const numBlocks = Math.ceil(inputTokens / BLOCK_TOKENS);
     return {
-      ...{ timestampMs: 100 * i, inputTokens, outputTokens: 8 },
+      timestampMs: 100 * i,
+      inputTokens,
+      outputTokens: 8,
       hashIds: Array.from({ length: numBlocks }, (_, k) => 1_000 * i + k),
     };
   }),
@@ -30,8 +32,18 @@ const burst = builtTrace(
 
 async function runOf(trace: Trace, isFull: boolean, queueOrder?: QueueOrderName): Promise<RunResult> {
   const run = new ReplayRun({
-    ...{ trace, isFull, queueOrder, speedUp: 1, targets: { ttftMs: 2_000, tbtMs: 50 }, hardware: defaultHardware },
-    ...{ hashes: new TraceHashes(), seed: 1, numPrefill: 0, numDecode: 1, chunkTokens: 512, noise: 0.02 },
+    trace,
+    isFull,
+    queueOrder,
+    speedUp: 1,
+    targets: { ttftMs: 2_000, tbtMs: 50 },
+    hardware: defaultHardware,
+    hashes: new TraceHashes(),
+    seed: 1,
+    numPrefill: 0,
+    numDecode: 1,
+    chunkTokens: 512,
+    noise: 0.02,
     policy: createPolicy('random', { localPrefillTokens: 256, refusesLate: false }),
   });
   return isFull ? run.runFull() : run.run();

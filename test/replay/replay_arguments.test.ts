@@ -21,9 +21,19 @@ test('a trace alone is replayed by the default policy for goodput, with the docu
     cluster: { kind: 'split', numPrefill: 2, numDecode: 2 },
     policies: ['alpha'],
     targets: { ttftMs: 10_000, tbtMs: 100 },
-    ...{ seeds: [1], engine: 'light', queueOrder: 'first_come', strictRoles: false, cacheCurve: false },
-    ...{ hardware: undefined, ratePerSecond: undefined, maxRequests: undefined, traceBlockTokens: undefined },
-    ...{ linkBytesPerSecond: undefined, slow: undefined, html: undefined, json: undefined },
+    seeds: [1],
+    engine: 'light',
+    queueOrder: 'first_come',
+    strictRoles: false,
+    cacheCurve: false,
+    hardware: undefined,
+    ratePerSecond: undefined,
+    maxRequests: undefined,
+    traceBlockTokens: undefined,
+    linkBytesPerSecond: undefined,
+    slow: undefined,
+    html: undefined,
+    json: undefined,
   });
 });
 
@@ -38,17 +48,22 @@ test('every flag arrives', () => {
   assert(trace.kind === 'generated' && trace.spec.kind === 'zipf' && trace.spec.values['rate'] === 2);
   assert.deepEqual(options, {
     cluster: { kind: 'aggregated', numInstances: 16 },
-    ...{ hardware: 'http://r:8000', policies: ['beta', 'alpha', 'gamma'], targets: { ttftMs: 2_500, tbtMs: 50 } },
-    ...{
-      ratePerSecond: 70,
-      seeds: [1, 2, 3],
-      maxRequests: 100,
-      engine: 'full',
-      queueOrder: 'feedback',
-      strictRoles: true,
-    },
-    ...{ linkBytesPerSecond: 1e9, slow: { share: 0.5, factor: 3 }, cacheCurve: true },
-    ...{ html: 'a.html', json: 'a.json', traceBlockTokens: 16 },
+    hardware: 'http://r:8000',
+    policies: ['beta', 'alpha', 'gamma'],
+    targets: { ttftMs: 2_500, tbtMs: 50 },
+
+    ratePerSecond: 70,
+    seeds: [1, 2, 3],
+    maxRequests: 100,
+    engine: 'full',
+    queueOrder: 'feedback',
+    strictRoles: true,
+    linkBytesPerSecond: 1e9,
+    slow: { share: 0.5, factor: 3 },
+    cacheCurve: true,
+    html: 'a.html',
+    json: 'a.json',
+    traceBlockTokens: 16,
   });
   assert.deepEqual(optionsOf('t --compare').policies, policies);
 });

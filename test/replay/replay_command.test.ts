@@ -23,11 +23,15 @@ afterEach(() => {
 });
 
 const hardware = {
-  ...{ name: 'H', kv_bytes_per_token: 10, link_bytes_per_second: 100, dram_to_device_bytes_per_second: 200 },
-  ...{ device_kv_tokens: 1_000, dram_kv_tokens: 0, max_rows: 8, block_tokens_of_the_trace: 4 },
-  step_seconds: {
-    ...{ fixed: 0.5, weights: 4, per_row: 1, per_attended_pair: 0.25, per_context_token_of_a_decode_row: 0 },
-  },
+  name: 'H',
+  kv_bytes_per_token: 10,
+  link_bytes_per_second: 100,
+  dram_to_device_bytes_per_second: 200,
+  device_kv_tokens: 1_000,
+  dram_kv_tokens: 0,
+  max_rows: 8,
+  block_tokens_of_the_trace: 4,
+  step_seconds: { fixed: 0.5, weights: 4, per_row: 1, per_attended_pair: 0.25, per_context_token_of_a_decode_row: 0 },
 };
 
 interface Outcome {

@@ -16,8 +16,15 @@ const context = { trace, hardware: defaultHardware, targets };
 
 function runOf(policy: PolicyName, ratePerSecond: number, more: { seed?: number; maxMisses?: number } = {}): RunResult {
   return new ReplayRun({
-    ...{ trace, targets, hardware: defaultHardware, hashes: new TraceHashes(), seed: 1 },
-    ...{ numPrefill: 2, numDecode: 2, chunkTokens: 2_048, noise: 0.02 },
+    trace,
+    targets,
+    hardware: defaultHardware,
+    hashes: new TraceHashes(),
+    seed: 1,
+    numPrefill: 2,
+    numDecode: 2,
+    chunkTokens: 2_048,
+    noise: 0.02,
     speedUp: ratePerSecond / trace.requestsPerSecond,
     policy: createPolicy(policy, { localPrefillTokens: 256, refusesLate: false }),
     ...more,
@@ -83,7 +90,10 @@ async function searched(
       numRuns++;
       return Promise.resolve({ ratePerSecond, attainment: shareOf(ratePerSecond) });
     },
-    ...{ share: 0.9, guess, tolerance: 0.01, step },
+    share: 0.9,
+    guess,
+    tolerance: 0.01,
+    step,
   });
   assert(!trial || trial.attainment >= 0.9);
   return { found: trial?.ratePerSecond, numRuns };

@@ -14,7 +14,8 @@ describe('the verdict', () => {
       policies: [policyFigures('a', [5]), policyFigures('b', [6], {}, true), policyFigures('c', [4])],
     });
     assert.deepEqual(verdict, {
-      ...{ leader: 'b', isDefaultFirst: true },
+      leader: 'b',
+      isDefaultFirst: true,
       reasons: ['The default policy b leads: a goodput of 6 requests/s; next is a: a goodput of 5 requests/s.'],
     });
   });

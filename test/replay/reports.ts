@@ -7,11 +7,17 @@ const times = (p50: number) => ({ mean: 1.1 * p50, p50, p90: 2 * p50, p99: 4 * p
 /** Returns figures of 1,000 requests, with changes. */
 function figures(more: Partial<RequestFigures> = {}): RequestFigures {
   return {
-    ...{ numRequests: 1_000, ttftMs: times(800), tbtMs: times(20), totalMs: times(9_000) },
-    ...{ attainment: 0.9, ttftAttainment: 0.93, tbtAttainment: 0.95 },
+    numRequests: 1_000,
+    ttftMs: times(800),
+    tbtMs: times(20),
+    totalMs: times(9_000),
+    attainment: 0.9,
+    ttftAttainment: 0.93,
+    tbtAttainment: 0.95,
     hitTokens: { device: 100, dram: 200, remote: 100, computed: 600 },
     hitBlocks: { device: 10, dram: 20, remote: 10, computed: 60 },
-    ...{ bytesMoved: 3.21e12, rejections: 7 },
+    bytesMoved: 3.21e12,
+    rejections: 7,
     ...more,
   };
 }
@@ -25,7 +31,9 @@ export function policyFigures(
 ): PolicyFigures {
   const sum = goodputOfSeeds.reduce((total, one) => total + one, 0);
   return {
-    ...{ name, isDefault, goodputOfSeeds },
+    name,
+    isDefault,
+    goodputOfSeeds,
     goodputPerSecond: goodputOfSeeds.length > 0 ? sum / goodputOfSeeds.length : undefined,
     goodputOfLongestTenth: 1.25,
     atRate: { ratePerSecond: 5, ...figures(more), longestTenth: figures({ ttftMs: times(3_000), numRequests: 100 }) },
@@ -42,26 +50,34 @@ export function reportOf(policies: readonly PolicyFigures[], more: Partial<Repla
   return {
     trace: 'a<b>&.jsonl',
     traceStats: {
-      ...{ numRequests: 12_031, durationSeconds: 3_537, requestsPerSecond: 3.4, blockTokens: 512 },
-      ...{
-        inputTokens: tokens,
-        outputTokens: { ...tokens, mean: 343 },
-        numBlockReferences: 288_500,
-        numBlocks: 182_790,
-      },
+      numRequests: 12_031,
+      durationSeconds: 3_537,
+      requestsPerSecond: 3.4,
+      blockTokens: 512,
+
+      inputTokens: tokens,
+      outputTokens: { ...tokens, mean: 343 },
+      numBlockReferences: 288_500,
+      numBlocks: 182_790,
     },
     cluster: { kind: 'split', numPrefill: 8, numDecode: 8 },
-    ...{ hardware: defaultHardware, targets: { ttftMs: 10_000, tbtMs: 100 }, targetShare: 0.9 },
-    ...{
-      seeds: [1, 2],
-      engine: 'light',
-      queueOrder: 'first_come',
-      policies,
-      notes: ['Only the first 10 requests of the trace.'],
-    },
-    ...{ machine: 'a machine', wallSeconds: 12.34 },
+    hardware: defaultHardware,
+    targets: { ttftMs: 10_000, tbtMs: 100 },
+    targetShare: 0.9,
+
+    seeds: [1, 2],
+    engine: 'light',
+    queueOrder: 'first_come',
+    policies,
+    notes: ['Only the first 10 requests of the trace.'],
+    machine: 'a machine',
+    wallSeconds: 12.34,
     cacheCurve: [1_000, Infinity].map((capacityBlocks) => ({
-      ...{ capacityBlocks, hitBlocks: 1, hitTokens: 2, blockShare: 0.366, tokenShare: 0.374 },
+      capacityBlocks,
+      hitBlocks: 1,
+      hitTokens: 2,
+      blockShare: 0.366,
+      tokenShare: 0.374,
     })),
     ...more,
   };

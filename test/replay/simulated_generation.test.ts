@@ -22,9 +22,20 @@ function countedOf(random: Random): Counted {
   const outputTokens = 2 + random.below(40);
   const target = 1 + random.below(20);
   const counted: Counted = {
-    ...{ outputTokens, gaps: [], told: [], generated: 0, lastMs: 0, toldMs: 0 },
+    outputTokens,
+    gaps: [],
+    told: [],
+    generated: 0,
+    lastMs: 0,
+    toldMs: 0,
     sequence: new SimulatedSequence({
-      ...{ kind: 'decode', request: 0, priority: 0, hashes: [], target, outputTokens, expectedTokens: 8 },
+      kind: 'decode',
+      request: 0,
+      priority: 0,
+      hashes: [],
+      target,
+      outputTokens,
+      expectedTokens: 8,
       onToken: () => undefined,
       onTokens: (_, gaps, lastMs) => {
         counted.told.push(...gaps);

@@ -230,7 +230,10 @@ export class Faults {
     bus?.return();
     this.#cluster.hangsAfterGoodbye = false;
     Object.assign(fabric.faults, {
-      ...{ flipsPerMillion: 0, duplicatesPerMillion: 0, lossesPerMillion: 0, reordersPerMillion: 0 },
+      flipsPerMillion: 0,
+      duplicatesPerMillion: 0,
+      lossesPerMillion: 0,
+      reordersPerMillion: 0,
     });
     fabric.latencyMs = 0.2;
     fabric.bytesPerMs = this.#cluster.shape.linkBytesPerMs;

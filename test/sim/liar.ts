@@ -31,7 +31,9 @@ export async function joinLiar(
   const { address } = await network.listen('liar:0', { fetch, snapshot, check });
   const member: Member = { name: 'liar', role: 'store', address, pid: 1, epoch: 'liar' };
   const { announcer } = joinAsFake({
-    ...{ member, openBus, clock },
+    member,
+    openBus,
+    clock,
     onJoined: () => {
       for (const hash of hashes) announcer.stored('dram', hash);
     },

@@ -64,7 +64,9 @@ const least = { requests: Infinity, faults: Infinity, events: Infinity };
 const untilMs = minutes > 0 ? startMs + minutes * 60_000 : Infinity;
 const progress = new Progress({ total: numSeeds, untilMs });
 const results = runSeeds({
-  ...{ from, numSeeds, numProcesses },
+  from,
+  numSeeds,
+  numProcesses,
   hasTrace: values.trace,
   mayBegin: () => performance.now() < untilMs,
   onEnded: () => {

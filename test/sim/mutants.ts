@@ -956,8 +956,9 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a sequence begins with the recurrent state that its slot has from another',
     file: 'shared/engine/recurrent_states.ts',
-    from: 'current: from, isCurrentSaved: from !== undefined, rolling',
-    to: 'current: from === undefined ? from : (this.pool.release([from]), own), isCurrentSaved: false, rolling',
+    from: `current: from,
+      isCurrentSaved: from !== undefined,`,
+    to: 'current: from === undefined ? from : (this.pool.release([from]), own),\n            isCurrentSaved: false,',
   },
   {
     name: 'a recurrent state may be evicted while a step reads it (K3)',

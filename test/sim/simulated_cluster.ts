@@ -244,8 +244,13 @@ export class SimCluster {
     this.bus = shape.hasBusServer ? new SimBusServer(this.fabric) : undefined;
     this.#spec = simSpec(shape.blockSize, shape.minFrameBytes, shape.hasState);
     this.format = {
-      ...{ model: MODEL_CONFIG, weightFormat: 'none', kvDtype: 'f32', layoutVersion: LAYOUT_VERSION },
-      ...{ blockSize: shape.blockSize, numerics: 'simulated', kv: this.#spec.digest },
+      model: MODEL_CONFIG,
+      weightFormat: 'none',
+      kvDtype: 'f32',
+      layoutVersion: LAYOUT_VERSION,
+      blockSize: shape.blockSize,
+      numerics: 'simulated',
+      kv: this.#spec.digest,
     };
     const named = (role: Role, count: number): Node[] =>
       Array.from({ length: count }, (_, i) => {
@@ -289,7 +294,11 @@ export class SimCluster {
     const end =
       this.bus?.openFor(process)(listener) ??
       new HubClient({
-        ...{ address: HUB, network, clock, log: silentLog, ...listener },
+        address: HUB,
+        network,
+        clock,
+        log: silentLog,
+        ...listener,
         maxBacklogBytes: this.shape.limits.backlogBytes,
       });
     return new ClusterBus(end, { cluster: CLUSTER, token: '', clock, log: silentLog });
@@ -456,7 +465,8 @@ export class SimCluster {
     const { process, role } = node;
     return {
       ...this.#host(process, node),
-      ...{ role, config: this.#config(role, process.name, table) },
+      role,
+      config: this.#config(role, process.name, table),
       fail: (error) => {
         this.#giveUp(node, process, error);
       },
@@ -495,10 +505,14 @@ export class SimCluster {
         Promise.resolve({ path: `${dataDir}/${name}`, release: () => undefined, narrowed: [], open: [] }),
     };
     return {
-      ...{ clock, random, folders, log: silentLog },
+      clock,
+      random,
+      folders,
+      log: silentLog,
       newId: () => random.u32().toString(16),
       network: this.fabric.networkOf(process),
-      ...{ tls: undefined, clusterTokens: new Current('') },
+      tls: undefined,
+      clusterTokens: new Current(''),
       serveMetrics: () => Promise.reject(new Error('the simulation has no HTTP')),
       threads: inlineThreads(this.simulation, process, moduleOf),
       openBus: this.bus?.openFor(process),
@@ -539,7 +553,13 @@ export class SimCluster {
     const clock = this.simulation.clockOf(process);
     const executable = new SimExecutable({
       numStateSlots: this.shape.numStateSlots,
-      ...{ spec: this.#spec, numBlocks, clock, stepMs, rowMs: stepMs / 20, numAhead, numPages },
+      spec: this.#spec,
+      numBlocks,
+      clock,
+      stepMs,
+      rowMs: stepMs / 20,
+      numAhead,
+      numPages,
       // With few pages, few blocks.
       numExportable: numPages === 0 ? 1 : 8,
     });
@@ -548,9 +568,17 @@ export class SimCluster {
     const grammars = new HashedGrammars(SIM_VOCAB, clock, () => random.below(4) * 0.2);
     const loop = new EngineLoop({
       grammars,
-      ...{ executable, layout, numBlocks, chunkTokens, maxNumSeqs, clock },
-      ...{ maxWaiting: data.maxWaiting, queueOrder: data.queueOrder, stateInterval: this.shape.stateInterval },
-      ...{ stepMs: data.stepMs, tbtTargetMs: data.tbtTargetMs },
+      executable,
+      layout,
+      numBlocks,
+      chunkTokens,
+      maxNumSeqs,
+      clock,
+      maxWaiting: data.maxWaiting,
+      queueOrder: data.queueOrder,
+      stateInterval: this.shape.stateInterval,
+      stepMs: data.stepMs,
+      tbtTargetMs: data.tbtTargetMs,
       emit: (message) => {
         if (message.kind === 'events') for (const event of message.events) this.#checkEvent(node, engine, event);
         if (message.kind === 'events') this.#checkWork(node.name, message.load);
@@ -569,8 +597,14 @@ export class SimCluster {
     };
     node.engine = engine;
     const info = {
-      ...{ format: this.format, layout, numBlocks, vocabSize: SIM_VOCAB, modelConfig: MODEL_CONFIG },
-      ...{ maxModelLen: Math.min(maxModelLen, numBlocks * blockSize), device: 'simulated', loadMs: 0 },
+      format: this.format,
+      layout,
+      numBlocks,
+      vocabSize: SIM_VOCAB,
+      modelConfig: MODEL_CONFIG,
+      maxModelLen: Math.min(maxModelLen, numBlocks * blockSize),
+      device: 'simulated',
+      loadMs: 0,
     };
     emit({ kind: 'ready', info });
     loop.run().then(
@@ -743,7 +777,8 @@ export class SimCluster {
       chunk_tokens: chunkTokens,
       max_num_seqs: maxNumSeqs,
       max_waiting: maxWaiting,
-      ...{ tbt_target_ms: this.shape.tbtTargetMs, queue_order: this.shape.queueOrder },
+      tbt_target_ms: this.shape.tbtTargetMs,
+      queue_order: this.shape.queueOrder,
       request_timeout_ms: this.shape.requestMs,
       max_requests: this.shape.maxRequests,
       silence_ms: SILENCE_MS,

@@ -71,7 +71,10 @@ export class SimFabric {
   /** Directions that are partitioned, with what waits. */
   readonly #held = new Map<string, (() => void)[]>();
   readonly faults: LinkFaults = {
-    ...{ flipsPerMillion: 0, duplicatesPerMillion: 0, lossesPerMillion: 0, reordersPerMillion: 0 },
+    flipsPerMillion: 0,
+    duplicatesPerMillion: 0,
+    lossesPerMillion: 0,
+    reordersPerMillion: 0,
   };
   latencyMs = 0.2;
   bytesPerMs = 100_000;

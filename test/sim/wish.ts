@@ -121,14 +121,19 @@ export function drawWish(
   const salt = r.pick(['', '', '', 'tenant', `own ${r.u32()}`]);
   const seed = r.u32();
   const sampling = {
-    ...{ ...greedy, seed },
-    ...{ temperature: r.pick([0, 0.8, 1.2]), topK: r.pick([0, 5]), topP: r.pick([1, 0.9]) },
-    ...{ presencePenalty: r.pick([0, 0, 0.7]), numLogprobs, minTokens },
-    ...{ frequencyPenalty: r.pick([0, 0, 0, 0.4]), repetitionPenalty: r.pick([1, 1, 1, 1.3]) },
-    ...{
-      minP: r.pick([0, 0, 0.1]),
-      logitBias: r.chance(1, 6) ? [[7, 2.5] as const, [2 + r.below(26), -100] as const] : [],
-    },
+    ...greedy,
+    seed,
+    temperature: r.pick([0, 0.8, 1.2]),
+    topK: r.pick([0, 5]),
+    topP: r.pick([1, 0.9]),
+    presencePenalty: r.pick([0, 0, 0.7]),
+    numLogprobs,
+    minTokens,
+    frequencyPenalty: r.pick([0, 0, 0, 0.4]),
+    repetitionPenalty: r.pick([1, 1, 1, 1.3]),
+
+    minP: r.pick([0, 0, 0.1]),
+    logitBias: r.chance(1, 6) ? [[7, 2.5] as const, [2 + r.below(26), -100] as const] : [],
   };
   const stopTokenIds = [...(isIgnoringEos ? [] : [EOS]), ...ownStops];
   const numChoices = r.chance(1, 6) ? 2 + r.below(3) : 1;
@@ -157,18 +162,32 @@ export function drawWish(
     numLogprobs < 0 ? {} : isChat ? { logprobs: true, top_logprobs: numLogprobs } : { logprobs: numLogprobs };
   return {
     path: isChat ? '/v1/chat/completions' : '/v1/completions',
-    ...{ salt, expected, refusedWith: undefined },
+    salt,
+    expected,
+    refusedWith: undefined,
     body: {
       ...(isChat ? { messages: [{ role: 'user', content: texts?.[0] }] } : { prompt: texts ?? prompts }),
-      ...{ max_tokens: maxTokens, temperature: sampling.temperature, top_k: sampling.topK, top_p: sampling.topP },
-      ...{ seed: sampling.seed, presence_penalty: sampling.presencePenalty, min_tokens: minTokens },
-      ...{ frequency_penalty: sampling.frequencyPenalty, repetition_penalty: sampling.repetitionPenalty },
-      ...{ min_p: sampling.minP, logit_bias: Object.fromEntries(sampling.logitBias) },
-      ...{ stop: stops, stop_token_ids: ownStops, ignore_eos: isIgnoringEos, ...logprobs },
+      max_tokens: maxTokens,
+      temperature: sampling.temperature,
+      top_k: sampling.topK,
+      top_p: sampling.topP,
+      seed: sampling.seed,
+      presence_penalty: sampling.presencePenalty,
+      min_tokens: minTokens,
+      frequency_penalty: sampling.frequencyPenalty,
+      repetition_penalty: sampling.repetitionPenalty,
+      min_p: sampling.minP,
+      logit_bias: Object.fromEntries(sampling.logitBias),
+      stop: stops,
+      stop_token_ids: ownStops,
+      ignore_eos: isIgnoringEos,
+      ...logprobs,
       ...(isReading ? { prompt_logprobs: 0 } : {}),
       ...(numChoices > 1 ? { n: numChoices } : {}),
       ...constraint?.body,
-      ...{ return_token_ids: true, stream: isStream, ...(salt === '' ? {} : { cache_salt: salt }) },
+      return_token_ids: true,
+      stream: isStream,
+      ...(salt === '' ? {} : { cache_salt: salt }),
     },
   };
 }
@@ -288,7 +307,13 @@ export function faultOf({ expected, embeddings, body, refusedWith }: Wish, answe
   const events = isStream ? answer.text.split('\n\n').map((line) => line.replace(/^data: /, '')) : [answer.text];
   if (isStream && isWhole && events.splice(-2).join() !== '[DONE],') return `the stream does not end with [DONE]`;
   const got = expected.map((): Got => ({
-    ...{ promptLogprobs: [], ids: [], logprobs: [], text: '', finish: null, stopReason: null, numFinishes: 0 },
+    promptLogprobs: [],
+    ids: [],
+    logprobs: [],
+    text: '',
+    finish: null,
+    stopReason: null,
+    numFinishes: 0,
   }));
   let usage: Message['usage'];
   for (const event of events) {

@@ -35,14 +35,12 @@ test('64 offers are taken at once, the next is refused as overload, and a place 
     },
   });
   const line: FetchLine = {
-    ...{
-      network,
-      clock: systemClock,
-      random: new Random(1),
-      channels: undefined,
-      moved: nothingMoved(),
-      transferThread: {} as unknown as TransferThread,
-    },
+    network,
+    clock: systemClock,
+    random: new Random(1),
+    channels: undefined,
+    moved: nothingMoved(),
+    transferThread: {} as unknown as TransferThread,
   };
   const intake = new OfferIntake(tiers, line, silentLog, 'through');
   const offering = (i: number): ReturnType<OfferIntake['accept']> =>

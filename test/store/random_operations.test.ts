@@ -30,7 +30,9 @@ const DRAM_BYTES = 160_000;
 const DISK_BYTES = 900_000;
 const formats = ['ab', 'cd', 'ef'].map((byte) => byte.repeat(16) as Digest);
 const layouts = [1_024, 5_008, 20_000].map((payloadBytes, i): RecordLayout => ({
-  ...{ format: formats[i]!, numericsClass: 'test', spec: evenSpec({ numLayers: 2, blockSize: 4, payloadBytes }) },
+  format: formats[i]!,
+  numericsClass: 'test',
+  spec: evenSpec({ numLayers: 2, blockSize: 4, payloadBytes }),
 }));
 
 interface Block {
@@ -65,7 +67,12 @@ test('10,000 random operations of 8 clients: what is there is right, what is tol
   const announcer = new Announcer('s', () => undefined, systemClock, stopped.signal);
   const path = join(folder.path, 'lmdb');
   const tiers = new StoreTiers({
-    ...{ worker, readers, dramBytes: DRAM_BYTES, diskBytes: DISK_BYTES, announcer, clock: systemClock },
+    worker,
+    readers,
+    dramBytes: DRAM_BYTES,
+    diskBytes: DISK_BYTES,
+    announcer,
+    clock: systemClock,
     transferThread: { call: () => Promise.resolve() } as unknown as TransferThread,
     isShared: false,
     openDisk: () => worker.call('open', { path, budgetBytes: DISK_BYTES }),

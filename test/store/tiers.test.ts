@@ -13,7 +13,9 @@ import { evenSpec } from '../support/kv.ts';
 
 const format = 'ab'.repeat(16) as Digest;
 const layout: RecordLayout = {
-  ...{ format, numericsClass: 'test', spec: evenSpec({ numLayers: 2, blockSize: 4, payloadBytes: 1_024 }) },
+  format,
+  numericsClass: 'test',
+  spec: evenSpec({ numLayers: 2, blockSize: 4, payloadBytes: 1_024 }),
 };
 const BYTES = layout.spec.slotBytes;
 const hashes = chainOf(
@@ -30,7 +32,12 @@ beforeEach(() => {
   stopped = new AbortController();
   const thread = { call: () => Promise.resolve() } as never;
   tiers = new StoreTiers({
-    ...{ worker: thread, readers: [], dramBytes: 1 << 20, diskBytes: 1 << 20, clock: systemClock, log: silentLog },
+    worker: thread,
+    readers: [],
+    dramBytes: 1 << 20,
+    diskBytes: 1 << 20,
+    clock: systemClock,
+    log: silentLog,
     transferThread: { call: () => Promise.resolve() } as unknown as TransferThread,
     announcer: new Announcer('s', () => undefined, systemClock, stopped.signal),
     isShared: false,

@@ -57,7 +57,12 @@ export function offerOf(
   },
 ): OfferRequest {
   return {
-    ...{ context: null, format: packDigest(format), hashes: packHashes(hashes), recordBytes, source },
-    ...{ contentHashes: packNumbers(contentHashes), numerics: packNumbers([numerics]) },
+    context: null,
+    format: packDigest(format),
+    hashes: packHashes(hashes),
+    recordBytes,
+    source,
+    contentHashes: packNumbers(contentHashes),
+    numerics: packNumbers([numerics]),
   };
 }

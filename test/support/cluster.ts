@@ -171,7 +171,9 @@ async function startProcesses(args: readonly string[], node?: string): Promise<R
     await exit;
   };
   return {
-    ...{ url, errors, pidOf },
+    url,
+    errors,
+    pidOf,
     hub: processes.find(({ role }) => role === 'router')?.address ?? '',
     kill: (name, signal) => {
       process.kill(pidOf(name), signal);

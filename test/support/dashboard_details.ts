@@ -78,13 +78,14 @@ function reportOf(row: RequestRow, share: number): StageReport {
   const { device, dram, instance, store_dram: storeDram, store_disk: storeDisk, computed } = row.sources;
   const ttft = row.ttft_ms ?? 100;
   return {
-    ...{ cached_tokens: device + dram, fetched_tokens: instance + storeDram + storeDisk, computed_tokens: computed },
+    cached_tokens: device + dram,
+    fetched_tokens: instance + storeDram + storeDisk,
+    computed_tokens: computed,
     sources: null,
-    ...{
-      fetched_bytes: (instance + storeDram + storeDisk) * 131_072,
-      queue_ms: 0.05 * ttft * share,
-      load_ms: 0.3 * ttft * share,
-    },
+
+    fetched_bytes: (instance + storeDram + storeDisk) * 131_072,
+    queue_ms: 0.05 * ttft * share,
+    load_ms: 0.3 * ttft * share,
     compute_ms: 0.4 * ttft * share,
   };
 }
@@ -105,24 +106,31 @@ function missesOf(row: RequestRow): Miss[] {
 function attemptsOf(world: World, row: RequestRow): AttemptPart[] {
   const instances = world.nodes.filter(({ role }) => role !== 'store').map(({ name }) => name);
   const parts = (price: number): Record<string, number> => ({
-    ...{ ttft: price * 0.3, of_which_wait: price * 0.05, answer: price * 0.6, lost_by_answer: price * 0.07 },
-    ...{ lost_by_prompt: price * 0.03, late: 0, role: 0 },
+    ttft: price * 0.3,
+    of_which_wait: price * 0.05,
+    answer: price * 0.6,
+    lost_by_answer: price * 0.07,
+    lost_by_prompt: price * 0.03,
+    late: 0,
+    role: 0,
   });
   const priced = (price: number) => ({
-    ...{ price_ms: price, price_parts_ms: parts(price) },
+    price_ms: price,
+    price_parts_ms: parts(price),
     prediction: { ttft_ms: price * 0.3, wait_ms: 2, tbt_ms: 18, total_ms: price, cached_tokens: row.sources.device },
   });
   const alternatives = instances.slice(0, 6).map((decode, i) => ({
-    ...{
-      decode: `${decode}/epoch`,
-      prefill: i % 2 === 0 ? null : (instances[i - 1] ?? null),
-      matched_blocks: 3 * i,
-      queue_length: i,
-    },
+    decode: `${decode}/epoch`,
+    prefill: i % 2 === 0 ? null : (instances[i - 1] ?? null),
+    matched_blocks: 3 * i,
+    queue_length: i,
     ...priced(700 + 130 * i),
   }));
   const attempt: AttemptPart = {
-    ...{ decode: row.decode ?? 'decode-1', reason: row.reason, outcome: row.phase, report: reportOf(row, 1) },
+    decode: row.decode ?? 'decode-1',
+    reason: row.reason,
+    outcome: row.phase,
+    report: reportOf(row, 1),
     placement: { ...priced(640), policy: 'priced', is_late: false, alternatives },
     prefills: row.prefill
       ? [{ prefill: row.prefill, ready_tokens: 1_024, outcome: 'finished', report: reportOf(row, 0.6) }]
@@ -146,24 +154,35 @@ function detailOf(world: World, id: string): RequestDetail | undefined {
   const failover = row.attempts > 1 ? 35 : 0;
   const measured = 2.4 + failover + (report?.queue_ms ?? 0) + (report?.load_ms ?? 0) + (report?.compute_ms ?? 0);
   const parts = {
-    ...{ router: 2.4, failover, queue: report?.queue_ms ?? 0, load: report?.load_ms ?? 0 },
-    ...{ compute: report?.compute_ms ?? 0, transport: Math.max(0.5, (ttft ?? 0) - measured) },
+    router: 2.4,
+    failover,
+    queue: report?.queue_ms ?? 0,
+    load: report?.load_ms ?? 0,
+    compute: report?.compute_ms ?? 0,
+    transport: Math.max(0.5, (ttft ?? 0) - measured),
   };
   const off = (real: number, factor: number) => ({ predicted: real * factor, real });
   return {
-    ...{ ...row, model: row.model ?? undefined, started_at: new Date(row.started_at).toISOString() },
+    ...row,
+    model: row.model ?? undefined,
+    started_at: new Date(row.started_at).toISOString(),
     as_of: world.pool().as_of,
     tokens: { cached: 0, fetched: 0, computed: 0, computed_by_prefill: 0, computed_by_decode: 0 },
     miss_tokens: row.misses,
-    ...{ trace_id: '4bf92f3577b34da6a3ce929d0e0e4736', sample_of: null, misses: missesOf(row) },
-    ...{ fetched_bytes: report?.fetched_bytes ?? 0, ttft_parts_ms: ttft === null ? null : parts },
+    trace_id: '4bf92f3577b34da6a3ce929d0e0e4736',
+    sample_of: null,
+    misses: missesOf(row),
+    fetched_bytes: report?.fetched_bytes ?? 0,
+    ttft_parts_ms: ttft === null ? null : parts,
     predictions: {
       ttft_ms: ttft === null ? null : off(ttft, 0.87),
       tbt_ms: off(18.4, 1.05),
       cached_tokens: off(row.sources.device + row.sources.dram, 1),
       output_tokens: off(row.output_tokens, 1.4),
     },
-    ...{ targets: null, rejection: null, attempts },
+    targets: null,
+    rejection: null,
+    attempts,
     notes: row.attempts > 1 ? ['37.2 ms: decode-9 failed after 0 tokens: decode-9 was lost: no heartbeat for 3 s'] : [],
   };
 }
@@ -197,14 +216,23 @@ function lookup(world: World, text: string): LookupBody {
   const store = world.nodes.find(({ role }) => role === 'store')?.name ?? 'store-1';
   const names = [first ?? 'decode-1', second ?? 'prefill-1'] as const;
   const placement = (decode: string, price: number, isChosen: boolean) => ({
-    ...{ decode, prefill: isChosen ? null : names[1], price_ms: price, is_chosen: isChosen },
-    ...{ parts: { ttft: price / 3, answer: (price * 2) / 3 }, reason: isChosen ? 'lowest price' : 'dearer' },
+    decode,
+    prefill: isChosen ? null : names[1],
+    price_ms: price,
+    is_chosen: isChosen,
+    parts: { ttft: price / 3, answer: (price * 2) / 3 },
+    reason: isChosen ? 'lowest price' : 'dearer',
   });
   return {
-    ...{ as_of: world.pool().as_of, model: MODEL, block_size: 16, texts, prompt_tokens: total },
+    as_of: world.pool().as_of,
+    model: MODEL,
+    block_size: 16,
+    texts,
+    prompt_tokens: total,
     ranges: [
       {
-        ...{ start: 0, end: block },
+        start: 0,
+        end: block,
         held_by: names.map((node, i) => ({ node, tiers: i === 0 ? ['device', 'dram'] : ['dram'] })),
       },
       { start: block, end: 2 * block, held_by: [{ node: store, tiers: ['disk'] }] },
@@ -225,9 +253,18 @@ async function chat(world: World, text: string, reply: ServerResponse): Promise<
   const words = ANSWER.split(/(?= )/);
   const row: RequestRow = {
     ...world.requests[0]!,
-    ...{ id: `chat-${world.requests.length}`, phase: 'finished', finish_reason: 'stop', error: null, sources },
-    ...{ prompt_tokens: total, output_tokens: words.length, ttft_ms: 182, total_ms: 420, attempts: 1 },
-    ...{ started_at: world.pool().as_of, misses: { never_seen: total - cached } },
+    id: `chat-${world.requests.length}`,
+    phase: 'finished',
+    finish_reason: 'stop',
+    error: null,
+    sources,
+    prompt_tokens: total,
+    output_tokens: words.length,
+    ttft_ms: 182,
+    total_ms: 420,
+    attempts: 1,
+    started_at: world.pool().as_of,
+    misses: { never_seen: total - cached },
   };
   world.requests.unshift(row);
   reply.writeHead(200, { 'content-type': 'text/event-stream', 'x-penstock-request': JSON.stringify({ id: row.id }) });

@@ -53,7 +53,10 @@ export class World {
       name: 'router@127.0.0.1:8000',
       epoch,
       started_at: at - 3_600_000,
-      ...{ requests: 0, answers: 0, body_bytes: 0, promises: 0 },
+      requests: 0,
+      answers: 0,
+      body_bytes: 0,
+      promises: 0,
     };
     this.nodes = Array.from({ length: size.nodes }, (_, i) => this.#node(i));
     this.flows = this.#flows();
@@ -88,8 +91,12 @@ export class World {
   first(): StreamTick {
     const { nodes, flows } = this;
     return {
-      ...{ ...this.#head(), nodes, gone: [], flows },
-      ...{ events: this.events.slice(0, 100), requests: this.requests.slice(0, 100) },
+      ...this.#head(),
+      nodes,
+      gone: [],
+      flows,
+      events: this.events.slice(0, 100),
+      requests: this.requests.slice(0, 100),
     };
   }
 
@@ -123,8 +130,17 @@ export class World {
     };
     const models = ['harbour-8b', 'harbour-small'];
     return {
-      ...{ as_of: this.#at, router, health: this.#health(), nodes, flows, ...index },
-      ...{ other_routers: [], models, policy, model: null, links: [] },
+      as_of: this.#at,
+      router,
+      health: this.#health(),
+      nodes,
+      flows,
+      ...index,
+      other_routers: [],
+      models,
+      policy,
+      model: null,
+      links: [],
       bus: { name: 'hub', connected: true, unverified: 0 },
     };
   }
@@ -148,7 +164,9 @@ export class World {
       hit_ratio: Number((0.86 * (1 - Math.exp(-(2 ** (i - 8))))).toFixed(3)),
     }));
     const tier = (capacity: number, ratio: number, doubled: number) => ({
-      ...{ capacity_bytes: capacity, hit_ratio: ratio, hit_ratio_doubled: doubled },
+      capacity_bytes: capacity,
+      hit_ratio: ratio,
+      hit_ratio_doubled: doubled,
     });
     const tiers = {
       device: tier(16 * GIB, 0.31, 0.42),
@@ -190,7 +208,11 @@ export class World {
     };
     for (const share of [0.5, 0.25, 0.15, 0.1]) grow(null, 0, Math.floor(this.#size.blocks * share));
     return {
-      ...{ as_of: this.#at, is_ready: true, total_blocks: this.#size.blocks, holders, runs },
+      as_of: this.#at,
+      is_ready: true,
+      total_blocks: this.#size.blocks,
+      holders,
+      runs,
       is_truncated: runs.length >= limit,
     };
   }
@@ -200,11 +222,19 @@ export class World {
     const half = Math.floor(texts.length / 2);
     const [node, other] = this.nodes;
     const placement = (decode: string, price: number, isChosen: boolean) => ({
-      ...{ decode, prefill: null, price_ms: price, parts: { queue: price / 3, load: price / 3, compute: price / 3 } },
-      ...{ is_chosen: isChosen, reason: isChosen ? 'lowest predicted time' : 'dearer' },
+      decode,
+      prefill: null,
+      price_ms: price,
+      parts: { queue: price / 3, load: price / 3, compute: price / 3 },
+      is_chosen: isChosen,
+      reason: isChosen ? 'lowest predicted time' : 'dearer',
     });
     return {
-      ...{ as_of: this.#at, model: 'harbour-8b', block_size: 16, texts, prompt_tokens: texts.length },
+      as_of: this.#at,
+      model: 'harbour-8b',
+      block_size: 16,
+      texts,
+      prompt_tokens: texts.length,
       ranges: [{ start: 0, end: half, held_by: [{ node: node!.name, tiers: ['device'] }] }],
       misses: [{ start: half, end: texts.length, reason: 'never_seen' }],
       cached_tokens: half,
@@ -217,8 +247,10 @@ export class World {
     const swing = (n: number): number => 1 + 0.3 * Math.sin(this.#at / 40_000 + n);
     const now = Object.entries(SERIES).map(([name, scale], n) => [name, Number((scale * swing(n)).toPrecision(4))]);
     return {
-      ...{ as_of: this.#at, router: { name: this.#router.name, epoch: this.#router.epoch } },
-      ...{ health: this.#health(), now: Object.fromEntries(now) as Record<string, number> },
+      as_of: this.#at,
+      router: { name: this.#router.name, epoch: this.#router.epoch },
+      health: this.#health(),
+      now: Object.fromEntries(now) as Record<string, number>,
     };
   }
 
@@ -238,9 +270,15 @@ export class World {
   #tier(capacity: number, share: number): TierView {
     const bytes = Math.floor(capacity * share);
     return {
-      ...{ blocks: Math.floor(bytes / BLOCK_BYTES), bytes, capacity_bytes: capacity, hits: this.#random.below(90_000) },
-      ...{ misses: this.#random.below(40_000), evictions: this.#random.below(20_000), dedup_factor: 1.2 },
-      ...{ formats: null, fault: null },
+      blocks: Math.floor(bytes / BLOCK_BYTES),
+      bytes,
+      capacity_bytes: capacity,
+      hits: this.#random.below(90_000),
+      misses: this.#random.below(40_000),
+      evictions: this.#random.below(20_000),
+      dedup_factor: 1.2,
+      formats: null,
+      fault: null,
     };
   }
 
@@ -253,12 +291,26 @@ export class World {
         : { device: this.#tier(16 * GIB, share()), dram: this.#tier(8 * GIB, share()) };
     const only = this.#random.below(4_000);
     return {
-      ...{ name: `${role}-${i + 1}`, role, model: role === 'store' ? null : 'harbour-8b' },
-      ...{ address: `10.0.${i >> 8}.${i & 255}:7001`, pid: 1_000 + i, epoch: `e${i}`, device: 'NVIDIA L4' },
-      ...{ numerics_class: 'webgpu-f16', state: 'alive', unreachable: null, running: this.#random.below(12) },
-      ...{ waiting: this.#random.below(3), kv_usage: role === 'store' ? null : share(), last_step_ms: 18.5 },
-      ...{ preemptions: 0, fetched_bytes: { memory: 0, socket: this.#random.below(9 * GIB), call: 0 }, tiers },
-      ...{ heard_ms: 120, heartbeats: 6_000, joined_at: this.#at - 3_000_000 - i * 1_000 },
+      name: `${role}-${i + 1}`,
+      role,
+      model: role === 'store' ? null : 'harbour-8b',
+      address: `10.0.${i >> 8}.${i & 255}:7001`,
+      pid: 1_000 + i,
+      epoch: `e${i}`,
+      device: 'NVIDIA L4',
+      numerics_class: 'webgpu-f16',
+      state: 'alive',
+      unreachable: null,
+      running: this.#random.below(12),
+      waiting: this.#random.below(3),
+      kv_usage: role === 'store' ? null : share(),
+      last_step_ms: 18.5,
+      preemptions: 0,
+      fetched_bytes: { memory: 0, socket: this.#random.below(9 * GIB), call: 0 },
+      tiers,
+      heard_ms: 120,
+      heartbeats: 6_000,
+      joined_at: this.#at - 3_000_000 - i * 1_000,
       loss: {
         only_blocks: only,
         only_bytes: only * BLOCK_BYTES,
@@ -285,12 +337,13 @@ export class World {
     return links
       .filter(({ from, to }) => from !== to && !seen.has(`${from} ${to}`) && seen.add(`${from} ${to}`))
       .map((ends, i) => ({
-        ...{ ...ends, way: i % 4 === 3 ? 'memory' : 'socket', bytes: this.#random.below(90 * GIB) },
-        ...{
-          records: this.#random.below(40_000),
-          ms: this.#random.below(600_000),
-          failures: this.#random.below(20) === 0 ? 3 : 0,
-        },
+        ...ends,
+        way: i % 4 === 3 ? 'memory' : 'socket',
+        bytes: this.#random.below(90 * GIB),
+
+        records: this.#random.below(40_000),
+        ms: this.#random.below(600_000),
+        failures: this.#random.below(20) === 0 ? 3 : 0,
         bytes_per_s: i % 3 === 0 ? 0 : this.#random.below(900_000_000),
       }));
   }
@@ -309,11 +362,23 @@ export class World {
     const instances = this.nodes.filter(({ role }) => role !== 'store');
     const decode = instances[this.#random.below(Math.max(1, instances.length))]?.name ?? null;
     return {
-      ...{ id, client_id: null, client: null, endpoint: '/v1/chat/completions', model: 'harbour-8b', started_at: at },
-      ...{ phase: isFailed ? 'failed' : 'finished', finish_reason: isFailed ? null : 'stop' },
-      ...{ error: isFailed ? 'the decode instance was lost, and no other has room' : null, prompt_tokens: prompt },
-      ...{ output_tokens: isFailed ? 0 : 1 + this.#random.below(400), sources, ttft_ms: isFailed ? null : ttft },
-      ...{ total_ms: ttft + 900, decode, prefill: null, attempts: isFailed ? 2 : 1 },
+      id,
+      client_id: null,
+      client: null,
+      endpoint: '/v1/chat/completions',
+      model: 'harbour-8b',
+      started_at: at,
+      phase: isFailed ? 'failed' : 'finished',
+      finish_reason: isFailed ? null : 'stop',
+      error: isFailed ? 'the decode instance was lost, and no other has room' : null,
+      prompt_tokens: prompt,
+      output_tokens: isFailed ? 0 : 1 + this.#random.below(400),
+      sources,
+      ttft_ms: isFailed ? null : ttft,
+      total_ms: ttft + 900,
+      decode,
+      prefill: null,
+      attempts: isFailed ? 2 : 1,
       reason: `lowest predicted time: ${ttft.toFixed(1)} ms, of which 12.0 ms queue; ${sources.device} of ${prompt} tokens are on its device`,
       misses: { never_seen: sources.computed, tail: 0 },
     };

@@ -45,8 +45,15 @@ export class Harness {
     this.engine = new Engine(
       model.executable,
       {
-        ...{ spec: model.layout.spec, numBlocks, chunkTokens, maxNumSeqs, maxWaiting: 100, stepMs: UNPACED_MS },
-        ...{ grammars, queueOrder, stateInterval },
+        spec: model.layout.spec,
+        numBlocks,
+        chunkTokens,
+        maxNumSeqs,
+        maxWaiting: 100,
+        stepMs: UNPACED_MS,
+        grammars,
+        queueOrder,
+        stateInterval,
         emit: (event) => {
           this.#note(event);
         },

@@ -58,11 +58,9 @@ export async function joinFakeHolder(hub: string, token: string, format: Digest,
   let lie: Lie = 'another digest';
   let numFetches = 0;
   const layout: RecordLayout = {
-    ...{
-      format,
-      numericsClass: 'fake',
-      spec: evenSpec({ numLayers: NUM_LAYERS, blockSize: 32, payloadBytes: PAYLOAD_BYTES }),
-    },
+    format,
+    numericsClass: 'fake',
+    spec: evenSpec({ numLayers: NUM_LAYERS, blockSize: 32, payloadBytes: PAYLOAD_BYTES }),
   };
   const size = layout.spec.slotBytes;
   const network = new GrpcNetwork(token, systemClock);
@@ -96,7 +94,10 @@ export async function joinFakeHolder(hub: string, token: string, format: Digest,
     joined = resolve;
   });
   const { cluster, announcer } = joinAsFake({
-    ...{ member, clock: systemClock, openBus: hubOf(hub, token, network, systemClock), signal: stopped.signal },
+    member,
+    clock: systemClock,
+    openBus: hubOf(hub, token, network, systemClock),
+    signal: stopped.signal,
     onJoined: () => {
       joined();
     },

@@ -16,7 +16,13 @@ import {
 import { PROTOCOL_VERSION } from '../../shared/protocol/messages.ts';
 
 const idleLoad: InstanceLoad = {
-  ...{ running: 0, waiting: 0, openStreams: 0, preemptions: 0, lastStepMs: 0, isDraining: false, tiers: {} },
+  running: 0,
+  waiting: 0,
+  openStreams: 0,
+  preemptions: 0,
+  lastStepMs: 0,
+  isDraining: false,
+  tiers: {},
 };
 
 export interface FakeMemberOptions extends Pick<Registration, 'member' | 'engine'> {
@@ -40,7 +46,8 @@ export function joinAsFake(options: FakeMemberOptions): FakeMember {
   const cluster = new ClusterMember({
     openBus,
     inquiry: { member, protocolVersion: PROTOCOL_VERSION },
-    ...{ clock, log: silentLog },
+    clock,
+    log: silentLog,
     onRefused: (failure) => {
       throw failure;
     },
@@ -69,6 +76,10 @@ export function joinAsFake(options: FakeMemberOptions): FakeMember {
 export function hubOf(address: string, token: string, network: Network, clock: Clock): ClusterMemberOptions['openBus'] {
   return (listener, onUnverified) =>
     new ClusterBus(new HubClient({ address, network, clock, log: silentLog, ...listener }), {
-      ...{ cluster: 'default', token, clock, log: silentLog, onUnverified },
+      cluster: 'default',
+      token,
+      clock,
+      log: silentLog,
+      onUnverified,
     });
 }

@@ -98,7 +98,9 @@ export class FixedDelayServer {
       ? body.prompt.length
       : tokensOf(JSON.stringify(body.messages ?? body.prompt)).length;
     const usage = {
-      ...{ prompt_tokens: promptTokens, completion_tokens: numTokens, total_tokens: promptTokens + numTokens },
+      prompt_tokens: promptTokens,
+      completion_tokens: numTokens,
+      total_tokens: promptTokens + numTokens,
       prompt_tokens_details: { cached_tokens: Math.floor(promptTokens / 2) },
     };
     const isChat = request.url === '/v1/chat/completions';
@@ -125,8 +127,12 @@ export class FixedDelayServer {
     response.end('data: [DONE]\n\n');
     if (this.times.length === MAX_KEPT) this.times = [];
     this.times.push({
-      ...{ id: String(request.headers['x-request-id']), outputTokens: numTokens, body },
-      ...{ ttftMs: firstMs - cameMs, tpotMs: (lastMs - firstMs) / (numTokens - 1), totalMs: lastMs - cameMs },
+      id: String(request.headers['x-request-id']),
+      outputTokens: numTokens,
+      body,
+      ttftMs: firstMs - cameMs,
+      tpotMs: (lastMs - firstMs) / (numTokens - 1),
+      totalMs: lastMs - cameMs,
     });
   }
 

@@ -83,25 +83,55 @@ export function ggufFile(
 }
 
 const architectures: Readonly<Record<string, string>> = {
-  ...{ llama: 'llama', mistral: 'llama', mixtral: 'llama', qwen2: 'qwen2', qwen3: 'qwen3', qwen3_moe: 'qwen3moe' },
-  ...{ phi3: 'phi3', gemma2: 'gemma2', gemma3_text: 'gemma3', olmo2: 'olmo2', granite: 'granite', smollm3: 'smollm3' },
-  ...{ gpt_oss: 'gpt-oss', olmo3: 'olmo2', ministral3: 'mistral3', glm4_moe: 'glm4moe', minimax_m2: 'minimax-m2' },
-  ...{ deepseek_v3: 'deepseek2', glm4_moe_lite: 'deepseek2', gemma4_text: 'gemma4' },
-  ...{ qwen3_5_text: 'qwen35', qwen3_5_moe_text: 'qwen35moe', qwen3_next: 'qwen3next' },
+  llama: 'llama',
+  mistral: 'llama',
+  mixtral: 'llama',
+  qwen2: 'qwen2',
+  qwen3: 'qwen3',
+  qwen3_moe: 'qwen3moe',
+  phi3: 'phi3',
+  gemma2: 'gemma2',
+  gemma3_text: 'gemma3',
+  olmo2: 'olmo2',
+  granite: 'granite',
+  smollm3: 'smollm3',
+  gpt_oss: 'gpt-oss',
+  olmo3: 'olmo2',
+  ministral3: 'mistral3',
+  glm4_moe: 'glm4moe',
+  minimax_m2: 'minimax-m2',
+  deepseek_v3: 'deepseek2',
+  glm4_moe_lite: 'deepseek2',
+  gemma4_text: 'gemma4',
+  qwen3_5_text: 'qwen35',
+  qwen3_5_moe_text: 'qwen35moe',
+  qwen3_next: 'qwen3next',
 };
 const interleaved = new Set(['llama', 'granite', 'smollm3', 'mistral3']);
 
 /** Names as the `gguf` package's TensorNameMap has them, by the last words of ours. */
 const names: Readonly<Record<string, string>> = {
-  ...{ q_proj: 'attn_q', k_proj: 'attn_k', v_proj: 'attn_v', o_proj: 'attn_output', qkv_proj: 'attn_qkv' },
-  ...{ gate_proj: 'ffn_gate', up_proj: 'ffn_up', down_proj: 'ffn_down', gate_up_proj: 'ffn_up', gate: 'ffn_gate_inp' },
-  ...{ w1: 'ffn_gate', w3: 'ffn_up', w2: 'ffn_down', q_norm: 'attn_q_norm', k_norm: 'attn_k_norm' },
-  ...{ router: 'ffn_gate_inp', sinks: 'attn_sinks' },
-  ...{
-    input_layernorm: 'attn_norm',
-    pre_feedforward_layernorm: 'ffn_norm',
-    post_feedforward_layernorm: 'post_ffw_norm',
-  },
+  q_proj: 'attn_q',
+  k_proj: 'attn_k',
+  v_proj: 'attn_v',
+  o_proj: 'attn_output',
+  qkv_proj: 'attn_qkv',
+  gate_proj: 'ffn_gate',
+  up_proj: 'ffn_up',
+  down_proj: 'ffn_down',
+  gate_up_proj: 'ffn_up',
+  gate: 'ffn_gate_inp',
+  w1: 'ffn_gate',
+  w3: 'ffn_up',
+  w2: 'ffn_down',
+  q_norm: 'attn_q_norm',
+  k_norm: 'attn_k_norm',
+  router: 'ffn_gate_inp',
+  sinks: 'attn_sinks',
+
+  input_layernorm: 'attn_norm',
+  pre_feedforward_layernorm: 'ffn_norm',
+  post_feedforward_layernorm: 'post_ffw_norm',
 };
 
 /** How a file differs from the usual one. */
@@ -181,7 +211,8 @@ function fuseGates(experts: ExpertStacks): void {
     experts.delete(key);
     experts.delete(up);
     experts.set(key.replace('ffn_gate_exps', 'ffn_gate_up_exps'), {
-      ...{ dims: [...dims.slice(0, -1), 2 * dims.at(-1)!], type },
+      dims: [...dims.slice(0, -1), 2 * dims.at(-1)!],
+      type,
       all: all.map((gates, expert) => Buffer.concat([gates, ups.all[expert]!])),
     });
   }
@@ -223,7 +254,8 @@ function asF32(dims: readonly number[], values: Float32Array): GgufTensor {
 
 function nameOf(tensor: string, architecture: string): string {
   const fixedNames: Readonly<Record<string, string>> = {
-    ...{ 'model.embed_tokens.weight': 'token_embd.weight', 'model.norm.weight': 'output_norm.weight' },
+    'model.embed_tokens.weight': 'token_embd.weight',
+    'model.norm.weight': 'output_norm.weight',
     'lm_head.weight': 'output.weight',
   };
   if (fixedNames[tensor]) return fixedNames[tensor];

@@ -5,15 +5,25 @@
 
 /** Names by the last words of ours before `.weight` or at the end. */
 const hybridNames: Readonly<Record<string, string>> = {
-  ...{ in_proj_qkv: 'attn_qkv', in_proj_z: 'attn_gate', in_proj_b: 'ssm_beta', in_proj_a: 'ssm_alpha' },
-  ...{ in_proj_ba: 'ssm_ba', conv1d: 'ssm_conv1d', out_proj: 'ssm_out', norm: 'ssm_norm' },
-  ...{ shared_expert_gate: 'ffn_gate_inp_shexp' },
+  in_proj_qkv: 'attn_qkv',
+  in_proj_z: 'attn_gate',
+  in_proj_b: 'ssm_beta',
+  in_proj_a: 'ssm_alpha',
+  in_proj_ba: 'ssm_ba',
+  conv1d: 'ssm_conv1d',
+  out_proj: 'ssm_out',
+  norm: 'ssm_norm',
+  shared_expert_gate: 'ffn_gate_inp_shexp',
 };
 
 const otherNames: Readonly<Record<string, string>> = {
-  ...{ input_layernorm: 'attn_norm', post_attention_layernorm: 'post_attention_norm' },
-  ...{ q_norm: 'attn_q_norm', k_norm: 'attn_k_norm' },
-  ...{ gate_proj: 'ffn_gate_shexp', up_proj: 'ffn_up_shexp', down_proj: 'ffn_down_shexp' },
+  input_layernorm: 'attn_norm',
+  post_attention_layernorm: 'post_attention_norm',
+  q_norm: 'attn_q_norm',
+  k_norm: 'attn_k_norm',
+  gate_proj: 'ffn_gate_shexp',
+  up_proj: 'ffn_up_shexp',
+  down_proj: 'ffn_down_shexp',
 };
 
 const hybrids = new Set(['qwen35', 'qwen35moe', 'qwen3next']);
@@ -44,7 +54,9 @@ export function ofHybrid(
   const [, inner = 1] = shape;
   const [, layer, module = ''] = /layers\.(\d+)\.(?:\w+\.)*?(\w+)(?:\.weight)?$/.exec(tensor) ?? [];
   const whole = (name: string, made: Float32Array, dims: readonly number[] = shape.toReversed()): Converted => ({
-    ...{ name, values: made, dims },
+    name,
+    values: made,
+    dims,
   });
   if (tensor === 'model.norm.weight')
     return [

@@ -78,7 +78,9 @@ export function goldenFolder(name: string): string {
 
 /** `yarn` is served to its factor times what it was trained for, 256 positions, whatever the configuration names: 1,024. */
 const servedPositions: Partial<Record<string, number>> = {
-  ...{ 'llama-rope-yarn': 256, olmo3: 256, ministral3: 256 },
+  'llama-rope-yarn': 256,
+  olmo3: 256,
+  ministral3: 256,
   deepseek_v3: 256,
 };
 

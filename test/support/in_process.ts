@@ -48,7 +48,9 @@ class InProcessRole {
     const isAlive = (): boolean => !this.#isDead;
     this.#running = await start({
       ...host,
-      ...{ role: this.role, config, clock: clockWhile(isAlive, host.clock) },
+      role: this.role,
+      config,
+      clock: clockWhile(isAlive, host.clock),
       network: this.#recording(host.network),
       threads: this.#recordingThreads(host.threads),
       showLoading: () => undefined,
@@ -155,7 +157,10 @@ export async function startInProcess(args: readonly string[]): Promise<RunningCl
     const members = membersOf(line.config, division.models.length);
     await Promise.all(members.map((member, i) => begin({ ...member, index: i + 1, hubAddress: hub, httpBind: '' })));
     return {
-      ...{ url, hub, errors, end },
+      url,
+      hub,
+      errors,
+      end,
       crash: () => assert.fail('roles of one process do not crash together: Cluster.up'),
       pidOf: () => assert.fail('roles of one process have no process of their own: Cluster.up'),
       kill: (name, signal) => {

@@ -17,7 +17,9 @@ export const greedy: TestSampling = { ...neutralSampling, seed: 0, logitBias: []
 /** Sampling in the form sent over the wire; parameters not named are neutral. */
 export function samplingOf({ seed = 0, logitBias = [], ...rest }: Partial<TestSampling>): Sampling {
   return {
-    ...{ ...neutralSampling, ...rest, ...packSeed(BigInt(seed)) },
+    ...neutralSampling,
+    ...rest,
+    ...packSeed(BigInt(seed)),
     biasTokens: logitBias.map(([token]) => token),
     biasValues: logitBias.map(([, bias]) => bias),
   };
@@ -53,11 +55,25 @@ export function sequenceRequest(of: TestSequence): SequenceRequest {
   const tokens = Uint32Array.from(of.tokens);
   const { promptLength = tokens.length, maxLength, stopTokenIds = [] } = of;
   return {
-    ...{ id, kind, pooling, root, tokens, hashes, isFetching, group },
-    ...{ fetchEnd: of.fetchEnd, awaited: of.awaited, expectedTokens: of.expectedTokens, priority: of.priority },
+    id,
+    kind,
+    pooling,
+    root,
+    tokens,
+    hashes,
+    isFetching,
+    group,
+    fetchEnd: of.fetchEnd,
+    awaited: of.awaited,
+    expectedTokens: of.expectedTokens,
+    priority: of.priority,
     promptLogprobsFrom: promptLogprobs?.from ?? promptLength,
     request: {
-      ...{ promptLength, maxLength, stopTokenIds, constraint, scope: noScope },
+      promptLength,
+      maxLength,
+      stopTokenIds,
+      constraint,
+      scope: noScope,
       sampling: samplingOf(of.sampling ?? {}),
       promptLogprobs: promptLogprobs ? promptLogprobs.numTop + 1 : 0,
     },

@@ -85,7 +85,13 @@ export class SpanReceiver {
       for (const span of scopeSpans.flatMap(({ spans }) => spans)) {
         const { traceId, spanId, parentSpanId = '', name, kind, status } = span;
         this.spans.push({
-          ...{ service, traceId, spanId, parentSpanId, name, kind, isError: status.code === 2 },
+          service,
+          traceId,
+          spanId,
+          parentSpanId,
+          name,
+          kind,
+          isError: status.code === 2,
           startMs: msOf(span.startTimeUnixNano),
           endMs: msOf(span.endTimeUnixNano),
           attributes: valuesOf(span.attributes),

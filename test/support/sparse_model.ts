@@ -22,10 +22,21 @@ const BYTES = 2;
 export function writeSparseModel(folder: string, sizes: SparseSizes): void {
   const { layers, hidden, heads, kvHeads, inner, vocab, maxPositions, numFiles } = sizes;
   const config = {
-    ...{ architectures: ['LlamaForCausalLM'], model_type: 'llama', hidden_act: 'silu', vocab_size: vocab },
-    ...{ hidden_size: hidden, num_hidden_layers: layers, num_attention_heads: heads, num_key_value_heads: kvHeads },
-    ...{ head_dim: HEAD_DIM, intermediate_size: inner, max_position_embeddings: maxPositions, rms_norm_eps: 1e-5 },
-    ...{ rope_theta: 500_000, tie_word_embeddings: false, eos_token_id: 2 },
+    architectures: ['LlamaForCausalLM'],
+    model_type: 'llama',
+    hidden_act: 'silu',
+    vocab_size: vocab,
+    hidden_size: hidden,
+    num_hidden_layers: layers,
+    num_attention_heads: heads,
+    num_key_value_heads: kvHeads,
+    head_dim: HEAD_DIM,
+    intermediate_size: inner,
+    max_position_embeddings: maxPositions,
+    rms_norm_eps: 1e-5,
+    rope_theta: 500_000,
+    tie_word_embeddings: false,
+    eos_token_id: 2,
   };
   writeFileSync(join(folder, 'config.json'), JSON.stringify(config));
   const tensors = tensorsOf(sizes);

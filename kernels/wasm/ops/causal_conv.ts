@@ -25,7 +25,12 @@ export const causalConv = operation('causal_conv', {
     const { channels, taps } = op;
     if (taps < 2 || taps > 4) throw new DeviceError(`the wasm device convolves over 2 to 4 rows, not ${taps}`);
     return {
-      ...{ x: x.at, xStride: x.stride, out: out.at, outStride: out.stride, channels, taps },
+      x: x.at,
+      xStride: x.stride,
+      out: out.at,
+      outStride: out.stride,
+      channels,
+      taps,
       weight: weight(op.weight).at,
       bias: op.bias === undefined ? 0 : weight(op.bias).at,
       isActivated: op.isActivated ? 1 : 0,

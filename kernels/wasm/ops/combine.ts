@@ -18,8 +18,12 @@ export const combine = operation('combine', {
     const [x, out, routes] = [buffer(op.x), buffer(op.out), buffer(op.routes)];
     assert(x.stride === out.stride, `combine ${op.x}: widths differ`);
     return {
-      ...{ x: x.at, out: out.at, rowBytes: x.stride },
-      ...{ routes: routes.at, routesStride: routes.stride, perToken: x.perRow },
+      x: x.at,
+      out: out.at,
+      rowBytes: x.stride,
+      routes: routes.at,
+      routesStride: routes.stride,
+      perToken: x.perRow,
       isAccumulating: op.accumulate === false ? 0 : 1,
     };
   },

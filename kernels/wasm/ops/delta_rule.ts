@@ -14,10 +14,23 @@ export const deltaRule = operation('delta_rule', {
     const [qkv, gates, out] = [buffer(op.qkv), buffer(op.gates), buffer(op.out)];
     const { keyHeads, valueHeads, keyDim, valueDim, epsilon } = op;
     return {
-      ...{ qkv: qkv.at, qkvStride: qkv.stride, gates: gates.at, gatesStride: gates.stride },
-      ...{ out: out.at, outStride: out.stride, aLog: weight(op.aLog).at, dtBias: weight(op.dtBias).at },
-      ...{ keyHeads, valueHeads, keyDim, valueDim, epsilon, isTiled: op.isTiled ? 1 : 0 },
-      ...{ skips: 0, leastStep: 0, mostStep: 0 },
+      qkv: qkv.at,
+      qkvStride: qkv.stride,
+      gates: gates.at,
+      gatesStride: gates.stride,
+      out: out.at,
+      outStride: out.stride,
+      aLog: weight(op.aLog).at,
+      dtBias: weight(op.dtBias).at,
+      keyHeads,
+      valueHeads,
+      keyDim,
+      valueDim,
+      epsilon,
+      isTiled: op.isTiled ? 1 : 0,
+      skips: 0,
+      leastStep: 0,
+      mostStep: 0,
       ...stateOf(operands, op.layer, 1, valueHeads * keyDim * valueDim),
     };
   },

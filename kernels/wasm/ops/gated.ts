@@ -5,9 +5,15 @@ import { struct } from '../struct.ts';
 import { rowCost, type WasmOperation } from './operation.ts';
 
 const params = struct('GateParams', {
-  ...({ gates: 'u32', gateStride: 'u32', ups: 'u32', upStride: 'u32' } as const),
-  ...({ out: 'u32', outStride: 'u32', inner: 'u32' } as const),
-  ...({ alpha: 'f32', limit: 'f32' } as const),
+  gates: 'u32',
+  gateStride: 'u32',
+  ups: 'u32',
+  upStride: 'u32',
+  out: 'u32',
+  outStride: 'u32',
+  inner: 'u32',
+  alpha: 'f32',
+  limit: 'f32',
 });
 
 type Fields = Parameters<typeof params.write>[2] & { readonly perRow: number };
@@ -21,8 +27,10 @@ export function gatedMul(kind: Gate['kind']): WasmOperation<Gate, Fields> {
       const ups = op.ups === undefined ? gateUp : buffer(op.ups);
       const firstUp = op.ups === undefined ? op.inner : (op.firstUp ?? 0);
       return {
-        ...{ gates: gateUp.at, gateStride: gateUp.stride },
-        ...{ ups: ups.at + 4 * firstUp, upStride: ups.stride },
+        gates: gateUp.at,
+        gateStride: gateUp.stride,
+        ups: ups.at + 4 * firstUp,
+        upStride: ups.stride,
         out: out.at,
         outStride: out.stride,
         inner: op.inner,

@@ -20,7 +20,13 @@ export const gatedNorm = operation('gated_norm', {
     const [x, gate, { at, spec }] = [buffer(op.x), buffer(op.gate), weight(op.weight)];
     const { spans, width, epsilon } = op;
     return {
-      ...{ x: x.at, xStride: x.stride, gate: gate.at + 4 * op.first, gateStride: gate.stride, spans, width, epsilon },
+      x: x.at,
+      xStride: x.stride,
+      gate: gate.at + 4 * op.first,
+      gateStride: gate.stride,
+      spans,
+      width,
+      epsilon,
       weight: at,
       weightStride: spec.outputs > width ? 4 * width : 0,
       isGateFirst: op.isGateFirst ? 1 : 0,

@@ -54,8 +54,11 @@ export const headLinear = operation('head_linear', {
       inner,
       isAccumulating: 0,
       scale: 1,
-      ...{ heads: op.heads, outputs, headBytes: weightBytes({ ...w.spec, outputs }, options.weightFormat) },
-      ...{ xHeadBytes: op.xHead * 4, outHeadBytes: op.outHead * 4 },
+      heads: op.heads,
+      outputs,
+      headBytes: weightBytes({ ...w.spec, outputs }, options.weightFormat),
+      xHeadBytes: op.xHead * 4,
+      outHeadBytes: op.outHead * 4,
       ownParams: productScratchBytes(w.format, inner, options),
     };
   },

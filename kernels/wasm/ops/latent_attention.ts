@@ -49,10 +49,23 @@ export const latentAttention = operation('latent_attention', {
       throw new DeviceError(`latent attention needs multiples of 4 values, not ${rank} and ${rotary}`);
     const [query, out, plane] = [buffer(op.query), buffer(op.out), latentPlane(kv, op)];
     return {
-      ...{ query: query.at, queryStride: query.stride, out: out.at, outStride: out.stride },
-      ...{ kv: planesAt(op.layer) + plane.offset, tokenBytes: plane.tokenBytes, blockBytes, rank, rotary, scale },
-      ...{ blockSize: kv.blockSize, isF16: kv.dtype === 'f16' ? 1 : 0, heads, tiles: regions.tiles },
-      ...{ partials: spanPartials.at, spanBytes: spanPartials.spanBytes, maxSpans: spanPartials.maxSpans },
+      query: query.at,
+      queryStride: query.stride,
+      out: out.at,
+      outStride: out.stride,
+      kv: planesAt(op.layer) + plane.offset,
+      tokenBytes: plane.tokenBytes,
+      blockBytes,
+      rank,
+      rotary,
+      scale,
+      blockSize: kv.blockSize,
+      isF16: kv.dtype === 'f16' ? 1 : 0,
+      heads,
+      tiles: regions.tiles,
+      partials: spanPartials.at,
+      spanBytes: spanPartials.spanBytes,
+      maxSpans: spanPartials.maxSpans,
     };
   },
   run: (step, op) => {

@@ -37,11 +37,28 @@ export const latentStore = operation('latent_store', {
       throw new DeviceError(`latent attention rotates multiples of 4 values by a table of as many, not ${rotary}`);
     const plane = latentPlane(kv, op);
     return {
-      ...{ latent: latent.at, latentStride: latent.stride, q: q.at, qStride: q.stride, out: out.at },
-      ...{ outStride: out.stride, weight: weight(op.weight).at, positions: regions.positions, slots: regions.slots },
-      ...{ cos, sin, heads, qHead, rank, rotary, isInterleaved: op.isInterleaved ? 1 : 0 },
-      ...{ kv: planesAt(op.layer) + plane.offset, tokenBytes: plane.tokenBytes, blockBytes, blockSize: kv.blockSize },
-      ...{ isF16: kv.dtype === 'f16' ? 1 : 0, epsilon },
+      latent: latent.at,
+      latentStride: latent.stride,
+      q: q.at,
+      qStride: q.stride,
+      out: out.at,
+      outStride: out.stride,
+      weight: weight(op.weight).at,
+      positions: regions.positions,
+      slots: regions.slots,
+      cos,
+      sin,
+      heads,
+      qHead,
+      rank,
+      rotary,
+      isInterleaved: op.isInterleaved ? 1 : 0,
+      kv: planesAt(op.layer) + plane.offset,
+      tokenBytes: plane.tokenBytes,
+      blockBytes,
+      blockSize: kv.blockSize,
+      isF16: kv.dtype === 'f16' ? 1 : 0,
+      epsilon,
     };
   },
   run: (step, { params }) => {

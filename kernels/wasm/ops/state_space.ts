@@ -15,10 +15,23 @@ export const stateSpace = operation('state_space', {
     const [cbx, steps, out] = [buffer(op.cbx), buffer(op.steps), buffer(op.out)];
     const { groups, heads, stateDim, headDim, leastStep = 0, mostStep = MOST_STEP } = op;
     return {
-      ...{ qkv: cbx.at, qkvStride: cbx.stride, gates: steps.at, gatesStride: steps.stride },
-      ...{ out: out.at, outStride: out.stride, aLog: weight(op.aLog).at, dtBias: weight(op.dtBias).at },
-      ...{ keyHeads: groups, valueHeads: heads, keyDim: stateDim, valueDim: headDim, isTiled: 0, epsilon: 0 },
-      ...{ skips: weight(op.skips).at, leastStep, mostStep },
+      qkv: cbx.at,
+      qkvStride: cbx.stride,
+      gates: steps.at,
+      gatesStride: steps.stride,
+      out: out.at,
+      outStride: out.stride,
+      aLog: weight(op.aLog).at,
+      dtBias: weight(op.dtBias).at,
+      keyHeads: groups,
+      valueHeads: heads,
+      keyDim: stateDim,
+      valueDim: headDim,
+      isTiled: 0,
+      epsilon: 0,
+      skips: weight(op.skips).at,
+      leastStep,
+      mostStep,
       ...stateOf(operands, op.layer, 1, heads * stateDim * headDim),
     };
   },

@@ -21,7 +21,11 @@ export const pagedAttentionKernel = {
     scale: 'f32',
     window: 'u32',
     cap: 'f32',
-    ...{ block_words: 'u32', k_at: 'u32', k_words: 'u32', v_at: 'u32', v_words: 'u32' },
+    block_words: 'u32',
+    k_at: 'u32',
+    k_words: 'u32',
+    v_at: 'u32',
+    v_words: 'u32',
   },
   buffers: {
     qkv: { access: 'read', dtype: 'vec4f' },
@@ -93,7 +97,10 @@ function kvWords(plan: DispatchPlan, op: OperationOf<'attention'>): KvWords {
   const { k, v } = planesOf(kv, { ...op, layer });
   return {
     block_words: kv.layers[layer]!.bytes / 4,
-    ...{ k_at: k.offset / 4, k_words: k.tokenBytes / 4, v_at: v.offset / 4, v_words: v.tokenBytes / 4 },
+    k_at: k.offset / 4,
+    k_words: k.tokenBytes / 4,
+    v_at: v.offset / 4,
+    v_words: v.tokenBytes / 4,
   };
 }
 
@@ -167,8 +174,14 @@ export const attention = operation('attention', (plan, op) => {
         ...words,
       },
       bindings: {
-        ...{ qkv: qkv.buffer, kv: plan.kv(layer), step, out: out.buffer, parts, part_stats: partStats },
-        ...{ angles: keys.angles ?? none, vector: keys.norm ?? sinks },
+        qkv: qkv.buffer,
+        kv: plan.kv(layer),
+        step,
+        out: out.buffer,
+        parts,
+        part_stats: partStats,
+        angles: keys.angles ?? none,
+        vector: keys.norm ?? sinks,
       },
       grid: (counts) => [counts[count], kvHeads, 1],
       // An item's rows share what they read.

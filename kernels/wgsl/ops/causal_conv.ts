@@ -57,13 +57,19 @@ export const causalConv = operation('causal_conv', (plan, op) => {
   const { step, none } = plan.resources;
   const common = {
     params: {
-      ...{ channels, x_stride: x.stride, out_stride: out.stride },
+      channels,
+      x_stride: x.stride,
+      out_stride: out.stride,
       slot_values: state!.layers[op.layer]!.bytes / STATE_VALUE_BYTES,
       has_bias: op.bias === undefined ? 0 : 1,
       is_activated: op.isActivated ? 1 : 0,
     },
     bindings: {
-      ...{ step, x: x.buffer, weight: weight.data, out: out.buffer, states: plan.states(op.layer) },
+      step,
+      x: x.buffer,
+      weight: weight.data,
+      out: out.buffer,
+      states: plan.states(op.layer),
       bias: op.bias === undefined ? none : plan.vector(op.bias),
     },
   };
@@ -71,17 +77,23 @@ export const causalConv = operation('causal_conv', (plan, op) => {
   const work = ({ rows }: GridCounts): { bytes: number; flops: number } => ({ bytes: rows * channels * 8, flops: 0 });
   const noWork = (): { bytes: number; flops: number } => ({ bytes: 0, flops: 0 });
   plan.push({
-    ...{ spec: causalConvKernel, ...common, specialisation: { constants: { TAPS: taps } } },
+    spec: causalConvKernel,
+    ...common,
+    specialisation: { constants: { TAPS: taps } },
     grid: (counts) => [groups, hasManyRows(counts) ? 0 : counts.segments, 1],
     work: (counts) => (hasManyRows(counts) ? noWork() : work(counts)),
   });
   plan.push({
-    ...{ spec: causalConvRowsKernel, ...common, specialisation: { constants: { TAPS: taps } } },
+    spec: causalConvRowsKernel,
+    ...common,
+    specialisation: { constants: { TAPS: taps } },
     grid: (counts) => [groups, hasManyRows(counts) ? counts.rows : 0, 1],
     work: (counts) => (hasManyRows(counts) ? work(counts) : noWork()),
   });
   plan.push({
-    ...{ label: 'causal_conv windows', spec: causalConvKernel, ...common },
+    label: 'causal_conv windows',
+    spec: causalConvKernel,
+    ...common,
     specialisation: { constants: { TAPS: taps, HAS_OUTPUTS: 0 } },
     grid: (counts) => [groups, hasManyRows(counts) ? counts.segments : 0, 1],
     work: noWork,

@@ -7,7 +7,12 @@ export const deltaInputsKernel = {
   name: 'delta_inputs',
   uses: ['softplus'],
   params: {
-    ...{ stride: 'u32', gates_stride: 'u32', key_heads: 'u32', value_heads: 'u32', key_dim: 'u32', is_tiled: 'u32' },
+    stride: 'u32',
+    gates_stride: 'u32',
+    key_heads: 'u32',
+    value_heads: 'u32',
+    key_dim: 'u32',
+    is_tiled: 'u32',
     epsilon: 'f32',
   },
   buffers: {
@@ -27,9 +32,7 @@ export const deltaRule = operation('delta_rule', (plan, op) => {
   plan.push({
     spec: deltaInputsKernel,
     params: { stride: qkv.stride, gates_stride: gates.stride, ...heads, epsilon: op.epsilon },
-    bindings: {
-      ...{ a_log: plan.vector(op.aLog), dt_bias: plan.vector(op.dtBias), qkv: qkv.buffer, gates: gates.buffer },
-    },
+    bindings: { a_log: plan.vector(op.aLog), dt_bias: plan.vector(op.dtBias), qkv: qkv.buffer, gates: gates.buffer },
     grid: ({ rows }) => [rows, keyHeads, 1],
     work: ({ rows }) => ({ bytes: rows * keyHeads * keyDim * 16, flops: 0 }),
   });

@@ -39,7 +39,8 @@ export const expertLinear = operation('expert_linear', (plan, op, { gated, permu
       grid_y: gridY,
       half_outputs: outputs / 2,
       inverse_norm_width: 1,
-      ...{ epsilon: 0, scale: 1 },
+      epsilon: 0,
+      scale: 1,
       items_at: plan.routing.itemsAt,
       first_expert: slice.firstOutput / outputs,
       num_experts: slice.outputs / outputs,
@@ -47,8 +48,13 @@ export const expertLinear = operation('expert_linear', (plan, op, { gated, permu
       ...gateBounds(gated),
     };
     const buffers = {
-      ...{ x: x.buffer, weight: slice.data, scales: slice.scales ?? none, norm: none },
-      ...{ bias: plan.optionalVector(op.bias), step: routing, out: out.buffer },
+      x: x.buffer,
+      weight: slice.data,
+      scales: slice.scales ?? none,
+      norm: none,
+      bias: plan.optionalVector(op.bias),
+      step: routing,
+      out: out.buffer,
     };
     const [tiled] = many;
     assert(tiled, 'every set has a kernel for many rows');

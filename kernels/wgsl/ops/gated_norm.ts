@@ -7,8 +7,13 @@ export const gatedNormKernel = {
   name: 'gated_norm',
   uses: ['row_scale', 'mean_scale', 'gate'],
   params: {
-    ...{ stride: 'u32', gate_stride: 'u32', first: 'u32', width: 'u32', weight_stride: 'u32' },
-    ...{ is_gate_first: 'u32', epsilon: 'f32' },
+    stride: 'u32',
+    gate_stride: 'u32',
+    first: 'u32',
+    width: 'u32',
+    weight_stride: 'u32',
+    is_gate_first: 'u32',
+    epsilon: 'f32',
   },
   buffers: {
     gate: { access: 'read', dtype: 'vec4f' },
@@ -29,7 +34,11 @@ export const gatedNorm = operation('gated_norm', (plan, op) => {
     // Threads beyond what a short span has would only wait.
     specialisation: { constants: { WORKGROUP_SIZE: width >= 512 ? 128 : 32 } },
     params: {
-      ...{ stride: x.stride, gate_stride: gate.stride, first, width, epsilon },
+      stride: x.stride,
+      gate_stride: gate.stride,
+      first,
+      width,
+      epsilon,
       weight_stride: plan.weight(op.weight).outputs > width ? width : 0,
       is_gate_first: op.isGateFirst ? 1 : 0,
     },

@@ -9,8 +9,14 @@ import { operation } from './operation.ts';
 export const latentAttentionKernel = {
   name: 'latent_attention',
   params: {
-    ...{ heads: 'u32', query_stride: 'u32', out_stride: 'u32', items_at: 'u32', scale: 'f32' },
-    ...{ block_words: 'u32', plane_at: 'u32', token_words: 'u32' },
+    heads: 'u32',
+    query_stride: 'u32',
+    out_stride: 'u32',
+    items_at: 'u32',
+    scale: 'f32',
+    block_words: 'u32',
+    plane_at: 'u32',
+    token_words: 'u32',
   },
   buffers: {
     query: { access: 'read', dtype: 'vec4f' },
@@ -21,8 +27,17 @@ export const latentAttentionKernel = {
     part_stats: { access: 'read_write', dtype: 'vec2f' },
   },
   constants: {
-    ...{ WORKGROUP_SIZE: 256, BLOCK_SIZE: 32, RANK: 512, ROTARY: 64, HEADS_AT_ONCE: 16, TILE_ROWS: 1, TOKENS: 16 },
-    ...{ SPLIT: 128, KV_F16: 1, UNROLLED: 1, VECTOR_WORDS: 4 },
+    WORKGROUP_SIZE: 256,
+    BLOCK_SIZE: 32,
+    RANK: 512,
+    ROTARY: 64,
+    HEADS_AT_ONCE: 16,
+    TILE_ROWS: 1,
+    TOKENS: 16,
+    SPLIT: 128,
+    KV_F16: 1,
+    UNROLLED: 1,
+    VECTOR_WORDS: 4,
   },
   aliases: { KvVector: 'vec4u' },
 } as const satisfies KernelSpec;
@@ -41,9 +56,15 @@ export const latentAttention = operation('latent_attention', (plan, op) => {
   const { tileRows } = plan.tiling;
   const headsAtOnce = latentHeadsAtOnce(heads, tileRows);
   const constants = {
-    ...{ BLOCK_SIZE: kv.blockSize, RANK: rank, ROTARY: rotary, HEADS_AT_ONCE: headsAtOnce, SPLIT: SPLIT_TOKENS },
-    ...{ TOKENS: latentTokens(rank + rotary, kv.dtype), KV_F16: kv.dtype === 'f16' ? 1 : 0 },
-    ...{ UNROLLED: capabilities.isSoftware ? 0 : 1, VECTOR_WORDS: vectorWords },
+    BLOCK_SIZE: kv.blockSize,
+    RANK: rank,
+    ROTARY: rotary,
+    HEADS_AT_ONCE: headsAtOnce,
+    SPLIT: SPLIT_TOKENS,
+    TOKENS: latentTokens(rank + rotary, kv.dtype),
+    KV_F16: kv.dtype === 'f16' ? 1 : 0,
+    UNROLLED: capabilities.isSoftware ? 0 : 1,
+    VECTOR_WORDS: vectorWords,
   };
   const add = (
     label: string,
@@ -60,13 +81,16 @@ export const latentAttention = operation('latent_attention', (plan, op) => {
         aliases: { KvVector: `vec${vectorWords}u` },
       },
       params: {
-        ...{ heads, query_stride: query.stride, out_stride: out.stride, items_at: itemsAt, scale },
-        ...{ block_words: words.block, plane_at: words.plane, token_words: words.token },
+        heads,
+        query_stride: query.stride,
+        out_stride: out.stride,
+        items_at: itemsAt,
+        scale,
+        block_words: words.block,
+        plane_at: words.plane,
+        token_words: words.token,
       },
-      bindings: {
-        ...{ query: query.buffer, kv: plan.kv(op.layer), step, out: out.buffer },
-        ...{ parts, part_stats: partStats },
-      },
+      bindings: { query: query.buffer, kv: plan.kv(op.layer), step, out: out.buffer, parts, part_stats: partStats },
       grid: (counts) => [counts[count], Math.ceil(heads / headsAtOnce), 1],
       work: (_counts, attended) => ({
         bytes: (attended[pairs] / rows) * plane.tokenBytes,

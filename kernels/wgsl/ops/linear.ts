@@ -31,7 +31,9 @@ export const linear = operation('linear', (plan, op, { norm, gated }) => {
   assert((gated ? outputs / 2 : outputs) <= out.spec.width, `linear ${op.weight}: outputs differ`);
   for (const slice of weight.slices) {
     addSlice(plan, {
-      ...{ weight, slice, gate: gated?.kind },
+      weight,
+      slice,
+      gate: gated?.kind,
       count: x.spec.rows,
       params: {
         x_stride: x.stride,

@@ -31,8 +31,14 @@ export const routeKernel = {
     routing: { access: 'read_write', dtype: 'u32' },
   },
   constants: {
-    ...{ WORKGROUP_SIZE: 64, EXPERTS: 8, PER_TOKEN: 2, SIGMOID: 0, HAS_BIAS: 0, HAS_SCALES: 0 },
-    ...{ GROUPS: 1, GROUPS_PER_TOKEN: 1 },
+    WORKGROUP_SIZE: 64,
+    EXPERTS: 8,
+    PER_TOKEN: 2,
+    SIGMOID: 0,
+    HAS_BIAS: 0,
+    HAS_SCALES: 0,
+    GROUPS: 1,
+    GROUPS_PER_TOKEN: 1,
   },
 } as const satisfies KernelSpec;
 
@@ -92,9 +98,11 @@ export const route = operation('route', (plan, op) => {
     specialisation: {
       constants: {
         ...constants,
-        ...{ SIGMOID: op.scoring === 'sigmoid' ? 1 : 0, HAS_BIAS: bias === undefined ? 0 : 1 },
+        SIGMOID: op.scoring === 'sigmoid' ? 1 : 0,
+        HAS_BIAS: bias === undefined ? 0 : 1,
         HAS_SCALES: op.expertScales === undefined ? 0 : 1,
-        ...{ GROUPS: op.groups ?? 1, GROUPS_PER_TOKEN: op.groupsPerToken ?? 1 },
+        GROUPS: op.groups ?? 1,
+        GROUPS_PER_TOKEN: op.groupsPerToken ?? 1,
       },
     },
     params: {
@@ -107,8 +115,11 @@ export const route = operation('route', (plan, op) => {
       scale: op.scale ?? 1,
     },
     bindings: {
-      ...{ logits: logits.buffer, routes: routes.buffer, routing },
-      ...{ bias: plan.optionalVector(bias), expert_scales: plan.optionalVector(op.expertScales) },
+      logits: logits.buffer,
+      routes: routes.buffer,
+      routing,
+      bias: plan.optionalVector(bias),
+      expert_scales: plan.optionalVector(op.expertScales),
     },
     grid: ({ rows }) => [rows, 1, 1],
     work: ({ rows }) => ({ bytes: rows * experts * 4, flops: 0 }),
@@ -152,7 +163,9 @@ export const combine = operation('combine', (plan, op) => {
   plan.push({
     spec: combineKernel,
     params: {
-      ...{ stride: x.stride, routes_stride: routes.stride, per_token: perRow },
+      stride: x.stride,
+      routes_stride: routes.stride,
+      per_token: perRow,
       is_accumulating: op.accumulate === false ? 0 : 1,
     },
     bindings: { x: x.buffer, routes: routes.buffer, out: out.buffer },

@@ -31,7 +31,9 @@ export const rmsNorm = operation('rms_norm', (plan, op, { isNormOfNext }) => {
       has_scalar: op.scalar === undefined ? 0 : 1,
     },
     bindings: {
-      ...{ x: x.buffer, weight: plan.vector(op.weight), out: out.buffer },
+      x: x.buffer,
+      weight: plan.vector(op.weight),
+      out: out.buffer,
       scalar: op.scalar === undefined ? plan.resources.none : plan.vector(op.scalar),
     },
     grid: (counts) => [isLeftOut && counts[count] === 1 ? 0 : counts[count], 1, 1],

@@ -71,7 +71,13 @@ export const sample = operation('sample', (plan, op) => {
   const tiles = Math.ceil(op.vocab / TILE);
   const params = { vocab: op.vocab, stride: logits.stride, tiles, sample_words: sampleWords(op.vocab) };
   const bindings = {
-    ...{ logits: logits.buffer, step, exp2_table: exp2Table, pages: samplerPages, slots, results, state: sampleState },
+    logits: logits.buffer,
+    step,
+    exp2_table: exp2Table,
+    pages: samplerPages,
+    slots,
+    results,
+    state: sampleState,
   };
   for (const [round, [name, has]] of rounds.entries()) {
     plan.push({

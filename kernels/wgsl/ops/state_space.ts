@@ -30,6 +30,6 @@ export const stateSpace = operation('state_space', (plan, op) => {
   pushStateRule(
     plan,
     { keyHeads: groups, valueHeads: heads, keyDim: stateDim, valueDim: headDim },
-    { ...{ qkv, gates, skips: op.skips, out: op.out, layer: op.layer }, isTiled: false },
+    { qkv, gates, skips: op.skips, out: op.out, layer: op.layer, isTiled: false },
   );
 });

@@ -34,7 +34,10 @@ export async function runBenchCommand([command, ...args]: readonly string[]): Pr
   // A reader such as `head` that closes the pipe has what it wants.
   process.stdout.on('error', (error: NodeJS.ErrnoException) => process.exit(error.code === 'EPIPE' ? 0 : 1));
   return serveCommand(args, {
-    ...{ clock: systemClock, out: process.stdout, errors: process.stderr, environment: process.env },
+    clock: systemClock,
+    out: process.stdout,
+    errors: process.stderr,
+    environment: process.env,
     signal: ended.signal,
     cpuMs: () => {
       const { user, system } = process.cpuUsage();

@@ -53,7 +53,10 @@ export function figuresOf({ measurements, durationMs }: LoadResult, targets: Goo
   const ofSaying = saying.reduce((all, one) => all + one.inputTokens, 0);
   const hasTargets = Object.keys(targets).length > 0;
   return {
-    ...{ numDone: done.length, inputTokens, outputTokens, seconds },
+    numDone: done.length,
+    inputTokens,
+    outputTokens,
+    seconds,
     requestsPerSecond: perSecond(done.length),
     goodputPerSecond: hasTargets ? perSecond(done.filter((one) => isGood(one, targets)).length) : undefined,
     outputTokensPerSecond: perSecond(outputTokens),

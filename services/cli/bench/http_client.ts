@@ -62,8 +62,12 @@ export function openHttpClient(
   { apiKey, isInsecure }: { readonly apiKey: string | undefined; readonly isInsecure: boolean },
 ): HttpClient {
   const pool = new Pool(baseUrl.origin, {
-    ...{ connections: null, pipelining: 1, keepAliveTimeout: KEEP_ALIVE_MS, keepAliveMaxTimeout: KEEP_ALIVE_MS },
-    ...{ headersTimeout: MAX_WAIT_MS, bodyTimeout: MAX_WAIT_MS },
+    connections: null,
+    pipelining: 1,
+    keepAliveTimeout: KEEP_ALIVE_MS,
+    keepAliveMaxTimeout: KEEP_ALIVE_MS,
+    headersTimeout: MAX_WAIT_MS,
+    bodyTimeout: MAX_WAIT_MS,
     connect: { timeout: CONNECT_MS, rejectUnauthorized: !isInsecure, noDelay: true },
   });
   const always = {
@@ -75,8 +79,10 @@ export function openHttpClient(
     send: ({ path, body, headers }, onBytes, signal) =>
       new Promise((resolve, reject) => {
         const options: Dispatcher.DispatchOptions = {
-          ...{ path: `${prefix}${path}`, method: body === undefined ? 'GET' : 'POST' },
-          ...{ headers: { ...always, ...headers }, body: body ?? null },
+          path: `${prefix}${path}`,
+          method: body === undefined ? 'GET' : 'POST',
+          headers: { ...always, ...headers },
+          body: body ?? null,
         };
         pool.dispatch(options, new AnswerHandler(onBytes, signal, resolve, reject));
       }),

@@ -56,7 +56,8 @@ function byLoad(runs: readonly ReportedRun[]): string[] {
     const some = runs.filter((run) => of(run) !== undefined).sort((a, b) => (of(a) ?? 0) - (of(b) ?? 0));
     if (new Set(some.map(of)).size < 2) return [];
     const series = (name: string, value: (run: ReportedRun) => number | undefined): Series => ({
-      ...{ name, isStrong: name.includes('median') },
+      name,
+      isStrong: name.includes('median'),
       points: some.flatMap((run) => {
         const y = value(run);
         return y === undefined ? [] : [{ x: of(run) ?? 0, y }];
@@ -85,7 +86,8 @@ function timeSections(runs: readonly ReportedRun[], metric: (typeof metricNames)
   });
   if (groups.every(({ values }) => values.every(Number.isNaN))) return [];
   const curves = runs.map(({ name, times }) => ({
-    ...{ name, isStrong: false },
+    name,
+    isStrong: false,
     points: times[metric].curve.map(({ percent: share, ms }) => ({ x: ms, y: share / 100 })),
   }));
   const hasCurves = curves.some(({ points }) => points.length > 0);

@@ -116,7 +116,10 @@ export async function runRequest(
   const { numTokenEvents, ...figures } = times.figures;
   const { usage } = times;
   const measured: MeasuredRequest = {
-    ...{ startMs: startMs - runStartMs, queueMs, end, ...figures },
+    startMs: startMs - runStartMs,
+    queueMs,
+    end,
+    ...figures,
     inputTokens: usage?.promptTokens ?? promptTokens,
     outputTokens: usage?.outputTokens ?? numTokenEvents,
     cachedTokens: usage?.cachedTokens,

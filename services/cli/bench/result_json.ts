@@ -14,8 +14,12 @@ export function resultJson(result: RunResult): string {
   const { rampUp } = rate;
   const value = {
     date: stamp(dateMs),
-    ...{ endpoint_type: options.backend, backend: options.backend, label: options.label ?? null },
-    ...{ model_id: model, tokenizer_id: model, num_prompts: result.numRequests },
+    endpoint_type: options.backend,
+    backend: options.backend,
+    label: options.label ?? null,
+    model_id: model,
+    tokenizer_id: model,
+    num_prompts: result.numRequests,
     ...options.metadata,
     request_rate: Number.isFinite(rate.ratePerSecond) ? rate.ratePerSecond : 'inf',
     burstiness: Number.isFinite(rate.burstiness) ? rate.burstiness : 'inf',
@@ -23,7 +27,8 @@ export function resultJson(result: RunResult): string {
     ...(rampUp === undefined
       ? {}
       : {
-          ...{ ramp_up_strategy: rampUp.kind, ramp_up_start_rps: rampUp.startPerSecond },
+          ramp_up_strategy: rampUp.kind,
+          ramp_up_start_rps: rampUp.startPerSecond,
           ramp_up_end_rps: rampUp.endPerSecond,
         }),
     ...measured(result),
@@ -36,10 +41,15 @@ export function resultJson(result: RunResult): string {
 function measured({ figures, load, options }: RunResult): Record<string, unknown> {
   const { measurements, durationMs } = load;
   return {
-    ...{ duration: durationMs / 1_000, completed: figures.numDone, failed: measurements.numFailed },
-    ...{ total_input_tokens: figures.inputTokens, total_output_tokens: figures.outputTokens },
-    ...{ request_throughput: figures.requestsPerSecond, request_goodput: figures.goodputPerSecond ?? null },
-    ...{ output_throughput: figures.outputTokensPerSecond, total_token_throughput: figures.tokensPerSecond },
+    duration: durationMs / 1_000,
+    completed: figures.numDone,
+    failed: measurements.numFailed,
+    total_input_tokens: figures.inputTokens,
+    total_output_tokens: figures.outputTokens,
+    request_throughput: figures.requestsPerSecond,
+    request_goodput: figures.goodputPerSecond ?? null,
+    output_throughput: figures.outputTokensPerSecond,
+    total_token_throughput: figures.tokensPerSecond,
     max_output_tokens_per_s: figures.peakTokensPerSecond,
     max_concurrent_requests: figures.peakConcurrency,
     ...Object.assign(
@@ -72,18 +82,19 @@ function ours(result: RunResult): Record<string, unknown> {
   const { options, figures, load, client, notes, areIds } = result;
   const { measurements } = load;
   return {
-    ...{ dataset: options.dataset.kind, endpoint: options.endpoint, seed: options.seed },
+    dataset: options.dataset.kind,
+    endpoint: options.endpoint,
+    seed: options.seed,
     prompts: areIds ? 'ids' : 'text',
     cached_share: figures.cachedShare ?? null,
     errors: measurements.errors,
-    ...{ cut: measurements.numCut, is_interrupted: load.isInterrupted },
+    cut: measurements.numCut,
+    is_interrupted: load.isInterrupted,
     client: {
-      ...{
-        cpu_cores: client.cpuCores,
-        delay_ms: client.delayMs,
-        max_delay_ms: client.maxDelayMs,
-        late_ms: load.lateMs,
-      },
+      cpu_cores: client.cpuCores,
+      delay_ms: client.delayMs,
+      max_delay_ms: client.maxDelayMs,
+      late_ms: load.lateMs,
       warnings: clientWarnings(result),
     },
     notes,

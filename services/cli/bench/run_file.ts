@@ -74,9 +74,14 @@ function runOf(fileName: string, value: Value): ReportedRun {
   const client = (own['client'] ?? {}) as Value;
   const notes = [...listOf(own['notes']), ...listOf(client['warnings'])].filter((one) => typeof one === 'string');
   return {
-    ...{ name: textOf(value['label']) || fileName, model: textOf(value['model_id']), date: textOf(value['date']) },
-    ...{ rate: numberOf(value['request_rate']), maxConcurrency: numberOf(value['max_concurrency']) },
-    ...{ numDone: count('completed'), numFailed: count('failed'), durationSeconds: count('duration') },
+    name: textOf(value['label']) || fileName,
+    model: textOf(value['model_id']),
+    date: textOf(value['date']),
+    rate: numberOf(value['request_rate']),
+    maxConcurrency: numberOf(value['max_concurrency']),
+    numDone: count('completed'),
+    numFailed: count('failed'),
+    durationSeconds: count('duration'),
     requestsPerSecond: count('request_throughput'),
     goodputPerSecond: numberOf(value['request_goodput']),
     outputTokensPerSecond: count('output_throughput'),

@@ -82,7 +82,9 @@ export function statisticsOf(
   percentiles: readonly number[],
 ): Record<string, number> {
   return {
-    ...{ [`mean_${key}_ms`]: mean, [`median_${key}_ms`]: median, [`std_${key}_ms`]: std },
+    [`mean_${key}_ms`]: mean,
+    [`median_${key}_ms`]: median,
+    [`std_${key}_ms`]: std,
     ...Object.fromEntries(percentiles.map((p) => [`p${percentileName(p)}_${key}_ms`, percentile(sorted, p)])),
   };
 }

@@ -93,8 +93,12 @@ export function readServeLine(
   const numPrompts = given.whole('num-prompts', MAX_REQUESTS);
   const conversations = given.whole('num-conversations', MAX_REQUESTS);
   return {
-    ...{ baseUrl: urlOf(given), backend: given.text('backend') ?? 'openai', endpoint, api },
-    ...{ model: given.text('model'), apiKey: given.text('api-key') ?? (environment['OPENAI_API_KEY'] || undefined) },
+    baseUrl: urlOf(given),
+    backend: given.text('backend') ?? 'openai',
+    endpoint,
+    api,
+    model: given.text('model'),
+    apiKey: given.text('api-key') ?? (environment['OPENAI_API_KEY'] || undefined),
     isInsecure: given.isSet('insecure'),
     readyTimeoutMs: 1_000 * (given.number('ready-check-timeout-sec', 0, 86_400) ?? 0),
     dataset: datasetOf(given, kind),
@@ -102,7 +106,9 @@ export function readServeLine(
       kind === 'multi-turn'
         ? (conversations ?? numPrompts ?? DEFAULTS.numConversations)
         : (numPrompts ?? (kind === 'mooncake' ? MAX_REQUESTS : DEFAULTS.numRequests)),
-    ...{ numTurns, promptFormat: oneOf(given, 'prompt-format', ['auto', 'ids', 'text']), seed },
+    numTurns,
+    promptFormat: oneOf(given, 'prompt-format', ['auto', 'ids', 'text']),
+    seed,
     rate: rateOf(given),
     maxConcurrency: given.whole('max-concurrency', MAX_CONCURRENCY) ?? Infinity,
     numWarmups: given.whole('num-warmups', 100_000, 0) ?? 0,
@@ -116,8 +122,11 @@ export function readServeLine(
       given,
       words.filter((word) => !pairs.includes(word)),
     ),
-    ...{ label: given.text('label'), metadata: metadataOf(given.text('metadata'), pairs) },
-    ...{ saveTo: saveOf(given), html: given.text('html'), isDetailed: given.isSet('save-detailed') },
+    label: given.text('label'),
+    metadata: metadataOf(given.text('metadata'), pairs),
+    saveTo: saveOf(given),
+    html: given.text('html'),
+    isDetailed: given.isSet('save-detailed'),
     progress: given.isSet('disable-tqdm') ? 'off' : given.isSet('progress') ? 'on' : 'auto',
   };
 }
@@ -177,7 +186,8 @@ function datasetOf(given: ServeFlags, kind: (typeof datasetKinds)[number]): Data
       ...names: readonly ('random-input-len' | 'input-len' | 'random-output-len' | 'output-len')[]
     ): boolean => names.every((name) => !given.isGiven(name));
     return {
-      ...{ kind, lengths: lengthsOf(given) },
+      kind,
+      lengths: lengthsOf(given),
       free: { input: free('random-input-len', 'input-len'), output: free('random-output-len', 'output-len') },
     };
   }
@@ -201,7 +211,8 @@ function lengthsOf(given: ServeFlags): RandomLengths {
       given.whole('random-input-len', MAX_TOKENS) ?? given.whole('input-len', MAX_TOKENS) ?? DEFAULTS.inputTokens,
     outputTokens:
       given.whole('random-output-len', MAX_TOKENS) ?? given.whole('output-len', MAX_TOKENS) ?? DEFAULTS.outputTokens,
-    ...{ inputRatio: input, outputRatio: output },
+    inputRatio: input,
+    outputRatio: output,
     prefixTokens: given.whole('random-prefix-len', MAX_TOKENS, 0) ?? 0,
   };
 }

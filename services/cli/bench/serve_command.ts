@@ -89,7 +89,9 @@ async function measure(options: ServeOptions, host: RunningHost): Promise<RunRes
   const progress = new RunProgressText(options, host, workload.numRequests);
   const load = new ClientLoad(host.clock, host.cpuMs);
   const run = await runLoad(workload, runOptions(options, setup, arrivalMs, `${dateMs.toString(36)}-`), {
-    ...{ client: host.client, clock: host.clock, signal: host.signal },
+    client: host.client,
+    clock: host.clock,
+    signal: host.signal,
     onProgress: (at) => {
       progress.show(at);
     },
@@ -97,7 +99,13 @@ async function measure(options: ServeOptions, host: RunningHost): Promise<RunRes
   const client = load.stop();
   progress.end();
   return {
-    ...{ options, model, dateMs, load: run, client, numRequests: workload.numRequests, areIds: maker.areIds },
+    options,
+    model,
+    dateMs,
+    load: run,
+    client,
+    numRequests: workload.numRequests,
+    areIds: maker.areIds,
     figures: figuresOf(run, options.goodput),
     notes: setup.notes,
   };
@@ -118,10 +126,14 @@ async function warmUp(options: ServeOptions, setup: Setup, host: RunningHost): P
   const { promptTokens, outputTokens } = setup.workload.conversation(0).turn(0);
   const turn = (index: number): ReturnType<ReturnType<Workload['conversation']>['turn']> => ({
     prompt: setup.maker.make([{ seed: seedOf(seed, 5, index), numTokens: promptTokens }]),
-    ...{ promptTokens, outputTokens },
+    promptTokens,
+    outputTokens,
   });
   const workload: Workload = {
-    ...{ numConversations: numWarmups, numRequests: numWarmups, arrivalMs: undefined, notes: [] },
+    numConversations: numWarmups,
+    numRequests: numWarmups,
+    arrivalMs: undefined,
+    notes: [],
     conversation: (index) => ({ numTurns: 1, turn: () => turn(index) }),
   };
   const progress = new RunProgressText(options, host, numWarmups, 'warm-up, ');

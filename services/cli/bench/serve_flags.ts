@@ -3,8 +3,14 @@ import { flag, flagHelp, type GivenFlags } from '../../../shared/base/command_fl
 
 /** Values that hold without their flag. */
 export const DEFAULTS = {
-  ...{ url: 'http://127.0.0.1:8000', numRequests: 1_000, numConversations: 100, numTurns: 4 },
-  ...{ inputTokens: 1_024, outputTokens: 128, metrics: 'ttft,tpot,itl,e2el', percentiles: '90,99' },
+  url: 'http://127.0.0.1:8000',
+  numRequests: 1_000,
+  numConversations: 100,
+  numTurns: 4,
+  inputTokens: 1_024,
+  outputTokens: 128,
+  metrics: 'ttft,tpot,itl,e2el',
+  percentiles: '90,99',
 };
 
 /** Datasets by name. */

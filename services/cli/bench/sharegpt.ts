@@ -58,7 +58,10 @@ export async function shareGptWorkload(
   let numRequests = 0;
   for (let i = 0; i < numConversations; i++) numRequests += turnsAt(i).length;
   return {
-    ...{ numConversations, numRequests, arrivalMs: undefined, notes },
+    numConversations,
+    numRequests,
+    arrivalMs: undefined,
+    notes,
     conversation: (index) => {
       const turns = turnsAt(index);
       return { numTurns: turns.length, turn: (at) => turns[at] ?? { prompt: '', promptTokens: 0, outputTokens: 1 } };

@@ -85,7 +85,10 @@ export function randomWorkload(
 ): Workload {
   const prefix = { seed: seedOf(seed, 1), numTokens: lengths.prefixTokens };
   return {
-    ...{ numConversations, numRequests: numConversations * numTurns, arrivalMs: undefined, notes: [] },
+    numConversations,
+    numRequests: numConversations * numTurns,
+    arrivalMs: undefined,
+    notes: [],
     conversation: (index) => ({
       numTurns,
       turn: (at) => {
@@ -115,7 +118,9 @@ export function traceWorkload(
 ): Workload {
   const { numRequests } = trace;
   return {
-    ...{ numConversations: numRequests, numRequests, notes: [] },
+    numConversations: numRequests,
+    numRequests,
+    notes: [],
     arrivalMs: speed === undefined ? undefined : trace.columns.arrivalMs.map((ms) => ms / speed),
     conversation: (index) => ({
       numTurns: 1,

@@ -34,7 +34,13 @@ export function doctorOptions(tables: RoleTables): OptionTable {
   return {
     router,
     ...apiOption,
-    ...{ bind, cluster_token, cluster_token_file, bus, tls_cert, tls_key, tls_ca },
+    bind,
+    cluster_token,
+    cluster_token_file,
+    bus,
+    tls_cert,
+    tls_key,
+    tls_ca,
     ...pick(tables.router, ['hub_bind', 'max_connections']),
     ...pick(tables.store, ['bulk_port', 'data_dir', 'disk_bytes', 'dram_bytes']),
   };

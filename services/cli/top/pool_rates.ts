@@ -56,7 +56,12 @@ export function rowsOf(before: PoolSample | undefined, last: PoolSample): NodeRo
       .filter(({ capacity }) => capacity > 0)
       .map(({ name: tier, bytes, capacity }) => ({ tier, fraction: bytes / capacity }));
     return {
-      ...{ name, role, state, model, ...load, fills },
+      name,
+      role,
+      state,
+      model,
+      ...load,
+      fills,
       fill: Math.max(node.kv_usage ?? 0, ...fills.map(({ fraction }) => fraction)),
       hitRatio: hitRatioOf(earlier, node),
       bytesPerS: earlier && seconds > 0 ? Math.max(0, node.fetchedBytes - earlier.fetchedBytes) / seconds : undefined,

@@ -93,7 +93,11 @@ function nodeOf({ name, epoch, role, model, state, tiers, fetched_bytes: fetched
     tiers: Object.entries(tiers)
       .slice(0, MAX_TIERS)
       .map(([tier, { bytes, capacity_bytes: capacity, hits, misses }]) => ({
-        ...{ name: plainText(tier), bytes, capacity, hits, misses },
+        name: plainText(tier),
+        bytes,
+        capacity,
+        hits,
+        misses,
       })),
     fetchedBytes: Object.values(fetched).reduce((sum, bytes) => sum + bytes, 0),
   };

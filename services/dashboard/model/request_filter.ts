@@ -16,9 +16,7 @@ export interface RequestFilter {
 }
 
 /** Filter that all requests pass. */
-export const NO_FILTER: RequestFilter = {
-  ...{ text: '', phase: '', model: '', node: '', order: 'newest' },
-};
+export const NO_FILTER: RequestFilter = { text: '', phase: '', model: '', node: '', order: 'newest' };
 
 /** Phases that a filter can name, in the order of a request's life. */
 export const PHASES = [

@@ -64,7 +64,10 @@ export function waterfallOf(request: RequestDetail): Waterfall {
   const ranges = attemptRanges(request, notes);
   const tracks: Track[] = [
     {
-      ...{ process: 'router', role: 'router', attempt: 0, outcome: request.phase },
+      process: 'router',
+      role: 'router',
+      attempt: 0,
+      outcome: request.phase,
       spans: routerSpans(request, ranges[0]?.startMs ?? totalMs),
     },
   ];

@@ -26,7 +26,9 @@ function Curve({ body }: { readonly body: ReuseBody }): VNode {
   const marks = Object.entries(tiers)
     .filter(([, { capacity_bytes }]) => capacity_bytes > 0)
     .map(([name, { capacity_bytes }]) => ({
-      ...{ at: capacity_bytes, text: `${tierWord(name)} now: ${bytes(capacity_bytes)}`, isBad: false },
+      at: capacity_bytes,
+      text: `${tierWord(name)} now: ${bytes(capacity_bytes)}`,
+      isBad: false,
     }));
   return (
     <>

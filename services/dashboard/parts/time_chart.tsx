@@ -50,7 +50,10 @@ function Drawn(props: TimeChartProps & { readonly timeline: Timeline }): VNode {
   const { timeline, range, formatY } = props;
   const read = props.valuesOf ?? ((from: Timeline, name: string) => from.values(name));
   const lines = props.series.map(({ name, label, color, title }) => ({
-    ...{ label, color, title, values: read(timeline, name) },
+    label,
+    color,
+    title,
+    values: read(timeline, name),
   }));
   const to = timeline.times.at(-1) ?? 0;
   // A cluster that has just started has few values: they take the whole width, from a minute on.

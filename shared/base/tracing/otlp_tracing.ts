@@ -58,7 +58,9 @@ export async function openTracing(options: TracingOptions): Promise<Tracing> {
   diag.setLogger(warningsOf(options), { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true });
   const exporter = reporting(new OTLPTraceExporter({ url: url.href, timeoutMillis: SEND_TIMEOUT_MS }), options);
   const processor = new BatchSpanProcessor(exporter, {
-    ...{ maxQueueSize: MAX_QUEUED, scheduledDelayMillis: BATCH_MS, exportTimeoutMillis: SEND_TIMEOUT_MS },
+    maxQueueSize: MAX_QUEUED,
+    scheduledDelayMillis: BATCH_MS,
+    exportTimeoutMillis: SEND_TIMEOUT_MS,
   });
   const { role, name } = options;
   const resource = resourceFromAttributes({
@@ -159,14 +161,19 @@ function warningsOf({ clock, log, endpoint }: TracingOptions): DiagLogger {
         'spans do not all reach the collector of --otlp-endpoint',
       );
     },
-    ...{ error: none, info: none, debug: none, verbose: none },
+    error: none,
+    info: none,
+    debug: none,
+    verbose: none,
   };
 }
 
 function readable(span: Span, offsetMs: number, resource: ReadableSpan['resource']): ReadableSpan {
   const { context, parent, startMs, endMs, error } = span;
   const contextOf = ({ traceId, spanId, flags }: SpanContext): ReturnType<ReadableSpan['spanContext']> => ({
-    ...{ traceId, spanId, traceFlags: flags },
+    traceId,
+    spanId,
+    traceFlags: flags,
   });
   return {
     name: span.name,
@@ -179,9 +186,13 @@ function readable(span: Span, offsetMs: number, resource: ReadableSpan['resource
     status: error === undefined ? { code: STATUS.unset } : { code: STATUS.error, message: error },
     attributes: definedOf(span.attributes),
     events: (span.events ?? []).map(({ name, atMs }) => ({ name, time: timeOf(atMs + offsetMs) })),
-    ...{ links: [], ended: true, resource },
+    links: [],
+    ended: true,
+    resource,
     instrumentationScope: { name: 'penstock', version: softwareVersion },
-    ...{ droppedAttributesCount: 0, droppedEventsCount: 0, droppedLinksCount: 0 },
+    droppedAttributesCount: 0,
+    droppedEventsCount: 0,
+    droppedLinksCount: 0,
   };
 }
 

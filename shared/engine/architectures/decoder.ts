@@ -81,7 +81,11 @@ function end(program: ProgramParts): void {
   if (!isTied) program.weights['lm_head'] = matrix(hidden, [{ tensor: 'lm_head.weight', outputs: vocabSize }]);
   const weight = isTied ? 'embed' : 'lm_head';
   program.operations.push({
-    ...{ kind: 'linear', x: normed, weight, out: logits, accumulate: false },
+    kind: 'linear',
+    x: normed,
+    weight,
+    out: logits,
+    accumulate: false,
     ...scaledBy(logitScale),
   });
   if (logitCap > 0) program.operations.push({ kind: 'soft_cap', x: logits, cap: logitCap });

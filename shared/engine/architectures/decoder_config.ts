@@ -103,11 +103,20 @@ export function decoderShape(config: ModelConfig, traits: DecoderTraits = {}): M
   const queryScale = queryScaleOf(config, rope.llama_4_scaling_beta, scaling, traits);
   const isWhole = traits.isLinearWhole && scaling?.kind === 'linear';
   const { windowOf = () => 0, ropeOf = () => 'plain', mixtureOf = () => undefined } = traits;
-  const layer = {
-    ...{ heads, kvHeads, headDim, inner: raw.intermediate_size ?? 0, experts: null, activation },
-    ...({ scoreScale: 1 / Math.sqrt(headDim), scoreCap: 0, qkNorm: 'none', norms: 'before' } as const),
-    ...{ hasQkvBias: raw.attention_bias ?? false, hasOutputBias: raw.attention_bias ?? false },
-    ...{ hasMlpBias: raw.mlp_bias ?? false },
+  const layer: Omit<LayerShape, 'window' | 'rope'> = {
+    heads,
+    kvHeads,
+    headDim,
+    inner: raw.intermediate_size ?? 0,
+    experts: null,
+    activation,
+    scoreScale: 1 / Math.sqrt(headDim),
+    scoreCap: 0,
+    qkNorm: 'none',
+    norms: 'before',
+    hasQkvBias: raw.attention_bias ?? false,
+    hasOutputBias: raw.attention_bias ?? false,
+    hasMlpBias: raw.mlp_bias ?? false,
     ...traits.layer,
   };
   return {
@@ -116,7 +125,11 @@ export function decoderShape(config: ModelConfig, traits: DecoderTraits = {}): M
     maxPositions: isWhole ? config.maxPositions : scaledPositions(config.maxPositions, scaling),
     epsilon: raw.rms_norm_eps ?? traits.model?.epsilon ?? refuse(config, 'no rms_norm_eps'),
     isTied: raw.tie_word_embeddings ?? false,
-    ...{ hasNormOffset: false, embeddingScale: 1, branchScale: 1, logitScale: 1, logitCap: 0 },
+    hasNormOffset: false,
+    embeddingScale: 1,
+    branchScale: 1,
+    logitScale: 1,
+    logitCap: 0,
     layers: Array.from({ length: raw.num_hidden_layers }, (_, i) => {
       const own = { ...layer, ...mixtureOf(i), ...traits.layerOf?.(i), window: windowOf(i), rope: ropeOf(i) };
       return own.inner > 0 ? own : refuse(config, 'no intermediate_size');

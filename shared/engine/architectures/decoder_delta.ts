@@ -38,7 +38,11 @@ export function deltaLayers(config: ModelConfig, isFused = false): { readonly de
   const interval = raw.full_attention_interval ?? DEFAULT_INTERVAL;
   const fused = raw.linear_tensors === 'fused_gates' ? 'gates' : 'all';
   const delta: DeltaShape = {
-    ...{ keyHeads, valueHeads, keyDim: raw.linear_key_head_dim, valueDim: raw.linear_value_head_dim, taps },
+    keyHeads,
+    valueHeads,
+    keyDim: raw.linear_key_head_dim,
+    valueDim: raw.linear_value_head_dim,
+    taps,
     ...(isFused ? { fused } : {}),
     ...(raw.linear_tensors === 'tiled' ? { isTiled: true } : {}),
   };

@@ -32,7 +32,11 @@ export function latentTraits(config: ModelConfig): Pick<DecoderTraits, 'headDim'
   for (const key of ['kv_lora_rank', 'qk_nope_head_dim', 'qk_rope_head_dim', 'v_head_dim'] as const)
     if (raw[key] % UNIT !== 0) refuse(config, `${key} ${raw[key]}, which is no multiple of ${UNIT},`);
   const latent: LatentShape = {
-    ...{ rank: raw.kv_lora_rank, plainDim, rotaryDim, valueDim: raw.v_head_dim, queryRank },
+    rank: raw.kv_lora_rank,
+    plainDim,
+    rotaryDim,
+    valueDim: raw.v_head_dim,
+    queryRank,
     isInterleaved: raw.rope_interleave ?? true,
     ...(raw.latent_tensors === 'absorbed' ? { isAbsorbed: true } : {}),
   };

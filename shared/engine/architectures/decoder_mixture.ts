@@ -28,8 +28,13 @@ const TOPK_METHOD = 'noaux_tc';
 
 /** Tensor names of these mixtures. */
 export const groupedMixture = {
-  ...{ module: 'mlp', router: 'gate', gate: 'gate_proj', up: 'up_proj', down: 'down_proj' },
-  ...{ bias: 'gate.e_score_correction_bias', shared: 'shared_experts' },
+  module: 'mlp',
+  router: 'gate',
+  gate: 'gate_proj',
+  up: 'up_proj',
+  down: 'down_proj',
+  bias: 'gate.e_score_correction_bias',
+  shared: 'shared_experts',
 };
 
 /**
@@ -55,7 +60,9 @@ export function groupedMixtures(
   const mixture = {
     inner,
     experts: {
-      ...{ count: experts, perToken, isNormalised: raw.norm_topk_prob ?? true },
+      count: experts,
+      perToken,
+      isNormalised: raw.norm_topk_prob ?? true,
       sigmoid: { hasBias: true, groups, groupsPerToken, scale: raw.routed_scaling_factor ?? 1 },
       ...(shared > 0 ? { shared: { inner: shared } } : {}),
     },

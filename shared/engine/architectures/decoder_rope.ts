@@ -37,9 +37,13 @@ function ropeScaling(config: ModelConfig, raw: RotaryParameters, dim: number): R
       // Without `factor`, the ratio of the full context to the original context is used.
       const factor = raw.factor ?? (original === undefined ? needed('factor') : config.maxPositions / original);
       return {
-        ...{ kind, factor, originalPositions: original ?? config.maxPositions },
+        kind,
+        factor,
+        originalPositions: original ?? config.maxPositions,
         attentionFactor: raw.attention_factor ?? yarnAttention(factor, raw.mscale, raw.mscale_all_dim),
-        ...{ betaFast: raw.beta_fast ?? 32, betaSlow: raw.beta_slow ?? 1, isTruncated: raw.truncate ?? true },
+        betaFast: raw.beta_fast ?? 32,
+        betaSlow: raw.beta_slow ?? 1,
+        isTruncated: raw.truncate ?? true,
       };
     }
     case 'dynamic':
@@ -79,7 +83,8 @@ export function ropeShape(
     refuse(config, raw.partial_rotary_factor === undefined ? `rotary_dim ${dim}` : `partial_rotary_factor ${partial}`);
   const scaling = ropeScaling(config, raw, dim);
   return {
-    ...{ theta: raw.rope_theta ?? theta, dim },
+    theta: raw.rope_theta ?? theta,
+    dim,
     ...(isProportional ? { span: headDim } : {}),
     ...(scaling ? { scaling } : {}),
   };

@@ -44,7 +44,9 @@ function gemmaShape(
   return decoderShape(config, {
     activation: 'gelu_pytorch_tanh',
     layer: {
-      ...{ qkNorm, norms: 'both', hasMlpBias: false },
+      qkNorm,
+      norms: 'both',
+      hasMlpBias: false,
       scoreScale: 1 / Math.sqrt(raw.query_pre_attn_scalar),
       scoreCap: capOf(raw.attn_logit_softcapping, caps.scores),
     },

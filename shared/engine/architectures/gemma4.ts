@@ -41,8 +41,14 @@ type Raw = z.infer<typeof schema>;
 
 /** Values that transformers uses for absent keys. Every so many layers, and last, one has full attention. */
 const DEFAULTS = {
-  ...{ headDim: 256, globalHeadDim: 512, pattern: 6, window: 512, localTheta: 10_000, theta: 1_000_000 },
-  ...{ inputWidth: 256, inputVocab: 262_144 },
+  headDim: 256,
+  globalHeadDim: 512,
+  pattern: 6,
+  window: 512,
+  localTheta: 10_000,
+  theta: 1_000_000,
+  inputWidth: 256,
+  inputVocab: 262_144,
 };
 
 /** Rotary parameters of full-attention layers where the configuration has none at all. */

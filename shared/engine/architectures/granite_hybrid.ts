@@ -36,19 +36,22 @@ const schema = z.looseObject({
 type Raw = z.infer<typeof schema>;
 
 /** Values that transformers takes where the configuration has no such key. */
-const DEFAULTS = {
-  ...{ heads: 128, groups: 1, stateDim: 256, taps: 4, expand: 2 },
-  ...{ experts: 8, perToken: 2, shared: 1_024 },
-};
+const DEFAULTS = { heads: 128, groups: 1, stateDim: 256, taps: 4, expand: 2, experts: 8, perToken: 2, shared: 1_024 };
 
 /** Layer types of published configurations, then of those that transformers writes. */
 const isRecurrent: Readonly<Record<string, boolean>> = {
-  ...{ mamba: true, attention: false },
-  ...{ linear_attention: true, full_attention: false },
+  mamba: true,
+  attention: false,
+  linear_attention: true,
+  full_attention: false,
 };
 
 const mixture = {
-  ...{ module: 'block_sparse_moe', router: 'router.layer', gate: 'gate_proj', up: 'up_proj', down: 'down_proj' },
+  module: 'block_sparse_moe',
+  router: 'router.layer',
+  gate: 'gate_proj',
+  up: 'up_proj',
+  down: 'down_proj',
   shared: 'shared_mlp',
 };
 
@@ -82,8 +85,13 @@ function stateSpaceOf(config: ModelConfig, raw: Raw): StateSpaceShape {
   if (heads % groups !== 0) refuse(config, `${heads} mamba heads in ${groups} groups`);
   if (taps < 2 || taps > 4) refuse(config, `mamba_d_conv ${taps}`);
   return {
-    ...{ heads, groups, headDim, stateDim: raw.mamba_d_state ?? DEFAULTS.stateDim, taps },
-    ...{ hasConvolutionBias: raw.mamba_conv_bias ?? true, hasBias: raw.mamba_proj_bias ?? false },
+    heads,
+    groups,
+    headDim,
+    stateDim: raw.mamba_d_state ?? DEFAULTS.stateDim,
+    taps,
+    hasConvolutionBias: raw.mamba_conv_bias ?? true,
+    hasBias: raw.mamba_proj_bias ?? false,
     ...(limit ? stepsOf(config, limit) : {}),
   };
 }

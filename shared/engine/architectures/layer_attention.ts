@@ -25,15 +25,10 @@ export function emitAttention(program: ProgramParts, layer: LayerShape, index: n
     program.linear({ x, name: `${at}.qkv`, inner: hidden, modules, hasBias: hasQkvBias, to: product });
     emitHeadNorms(program, layer, own, qkv);
     const { kvHeads, keys } = stored;
-    program.operations.push({
-      ...{ kind: 'rope_store', qkv, layer: index, rope, heads, kvHeads, headDim },
-      ...keys,
-    });
+    program.operations.push({ kind: 'rope_store', qkv, layer: index, rope, heads, kvHeads, headDim, ...keys });
     emitScores(program, layer, index, { qkv, attended });
     if (layer.hasOutputGate)
-      program.operations.push({
-        ...{ kind: 'sigmoid_mul', x: attended, width: qWidth, gate: qkv, first: gatesAt },
-      });
+      program.operations.push({ kind: 'sigmoid_mul', x: attended, width: qWidth, gate: qkv, first: gatesAt });
     const output = [{ name: `${own}.o_proj`, outputs: hidden }];
     program.linear({ x: attended, name: `${at}.o`, inner: qWidth, modules: output, hasBias: hasOutputBias, to });
   });
@@ -69,7 +64,14 @@ function emitHeadNorms(program: ProgramParts, layer: LayerShape, own: string, qk
   ]);
   if (keys.keys) program.weights[keyNorm(own)] = program.normWeight([ofKeys]);
   program.operations.push({
-    ...{ kind: 'qk_norm', qkv, weight, epsilon: program.shape.epsilon, span: qkNorm, heads, kvHeads, headDim },
+    kind: 'qk_norm',
+    qkv,
+    weight,
+    epsilon: program.shape.epsilon,
+    span: qkNorm,
+    heads,
+    kvHeads,
+    headDim,
     ...keys,
     ...(kv?.hasValueNorm ? { hasValueNorm: true } : {}),
   });
@@ -89,7 +91,14 @@ function emitScores(
   const sinks = `model.layers.${index}.self_attn.sinks`;
   if (hasSinks) program.weights[sinks] = matrix(1, [{ tensor: sinks, outputs: heads }]);
   program.operations.push({
-    ...{ kind: 'attention', qkv, out: attended, layer: index, scale: scoreScale, heads, kvHeads, headDim },
+    kind: 'attention',
+    qkv,
+    out: attended,
+    layer: index,
+    scale: scoreScale,
+    heads,
+    kvHeads,
+    headDim,
     ...(window > 0 ? { window } : {}),
     ...(scoreCap > 0 ? { cap: scoreCap } : {}),
     ...(hasSinks ? { sinks } : {}),
@@ -102,7 +111,9 @@ function emitScores(
 function gatedModules(attention: string, { heads, kvHeads, headDim }: LayerShape): Module[] {
   const ofHeads = (first: number): Module[] =>
     Array.from({ length: heads }, (_, head) => ({
-      ...{ name: `${attention}.q_proj`, outputs: headDim, firstRow: 2 * head * headDim + first },
+      name: `${attention}.q_proj`,
+      outputs: headDim,
+      firstRow: 2 * head * headDim + first,
     }));
   const stored = ['k', 'v'].map((one) => ({ name: `${attention}.${one}_proj`, outputs: kvHeads * headDim }));
   return [...ofHeads(0), ...stored, ...ofHeads(headDim)];

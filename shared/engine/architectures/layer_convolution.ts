@@ -30,7 +30,13 @@ export function emitConvolution(
     program.operations.push(
       { kind: 'mul', gateUp: mixed, ups: mixed, firstUp: 2 * hidden, out: inputs, inner: hidden },
       {
-        ...{ kind: 'causal_conv', x: inputs, weight, out: convolved, layer: index, channels: hidden, taps },
+        kind: 'causal_conv',
+        x: inputs,
+        weight,
+        out: convolved,
+        layer: index,
+        channels: hidden,
+        taps,
         ...(hasBias ? { bias } : {}),
         isActivated: false,
       },

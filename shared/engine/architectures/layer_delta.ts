@@ -24,7 +24,10 @@ export function emitDelta(program: ProgramParts, layer: LayerShape, delta: Delta
   };
   const weight = `${own}.conv1d.weight`;
   program.weights[weight] = {
-    ...{ outputs: channels, inner: taps, isExact: true, parts: [{ tensor: weight, outputs: channels }] },
+    outputs: channels,
+    inner: taps,
+    isExact: true,
+    parts: [{ tensor: weight, outputs: channels }],
   };
   const [aLog, dtBias] = [vector(`${own}.A_log`, valueHeads), vector(`${own}.dt_bias`, valueHeads)];
   const norm = vector(`${own}.norm.weight`, valueDim);
@@ -39,12 +42,30 @@ export function emitDelta(program: ProgramParts, layer: LayerShape, delta: Delta
     program.operations.push(
       { kind: 'causal_conv', x: mixed, weight, out: qkv, layer: index, channels, taps, isActivated: true },
       {
-        ...{ kind: 'delta_rule', qkv, gates, aLog, dtBias, out, layer: index, epsilon: LENGTH_EPSILON },
-        ...{ keyHeads, valueHeads, keyDim, valueDim, isTiled },
+        kind: 'delta_rule',
+        qkv,
+        gates,
+        aLog,
+        dtBias,
+        out,
+        layer: index,
+        epsilon: LENGTH_EPSILON,
+        keyHeads,
+        valueHeads,
+        keyDim,
+        valueDim,
+        isTiled,
       },
       {
-        ...{ kind: 'gated_norm', x: out, gate: mixed, first: channels, weight: norm, epsilon },
-        ...{ spans: valueHeads, width: valueDim, isGateFirst: false },
+        kind: 'gated_norm',
+        x: out,
+        gate: mixed,
+        first: channels,
+        weight: norm,
+        epsilon,
+        spans: valueHeads,
+        width: valueDim,
+        isGateFirst: false,
       },
     );
     const modules = [{ name: `${own}.out_proj`, outputs: hidden }];

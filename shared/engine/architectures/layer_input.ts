@@ -26,8 +26,14 @@ export function beginLayerInputs(program: ProgramParts): void {
   program.operations.push(
     { kind: 'linear', x: 'x', weight: projection, out: INPUTS, accumulate: false, scale: 1 / Math.sqrt(hidden) },
     {
-      ...{ kind: 'qk_norm', qkv: INPUTS, weight: norm, epsilon, span: 'head' },
-      ...{ heads: layers.length, kvHeads: 0, headDim: width },
+      kind: 'qk_norm',
+      qkv: INPUTS,
+      weight: norm,
+      epsilon,
+      span: 'head',
+      heads: layers.length,
+      kvHeads: 0,
+      headDim: width,
     },
     { kind: 'embed', table, out: INPUTS, scale: Math.sqrt(width), accumulate: true },
   );

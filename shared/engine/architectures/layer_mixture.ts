@@ -44,11 +44,20 @@ export function emitMixture(program: ProgramParts, layer: LayerShape, experts: E
   const out = program.buffer('expert_out', { ...perExpert, width: hidden });
   program.operations.push(
     {
-      ...{ kind: 'linear', x: 'normed', weight: `${router}.weight`, out: logits, accumulate: false },
+      kind: 'linear',
+      x: 'normed',
+      weight: `${router}.weight`,
+      out: logits,
+      accumulate: false,
       ...(hasBias ? { bias: `${router}.bias` } : {}),
     },
     {
-      ...{ kind: 'route', logits, routes, experts: count, perToken, isNormalised },
+      kind: 'route',
+      logits,
+      routes,
+      experts: count,
+      perToken,
+      isNormalised,
       ...scoringOf(program, own, experts, branchScale),
     },
     { kind: 'permute', x: 'normed', routes, out: permuted },

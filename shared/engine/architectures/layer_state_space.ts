@@ -41,13 +41,29 @@ export function emitStateSpace(
     program.operations.push(
       { kind: 'causal_conv', x: mixed, ...convolution, out: cbx, layer: index, channels, taps, isActivated: true },
       {
-        ...{ kind: 'state_space', cbx, steps, ...vectors, out, layer: index, groups, heads, stateDim, headDim },
+        kind: 'state_space',
+        cbx,
+        steps,
+        ...vectors,
+        out,
+        layer: index,
+        groups,
+        heads,
+        stateDim,
+        headDim,
         ...(bounds ? { leastStep: bounds.least } : {}),
         ...(bounds?.most === undefined ? {} : { mostStep: bounds.most }),
       },
       {
-        ...{ kind: 'gated_norm', x: out, gate: mixed, first: channels, weight: norm, epsilon },
-        ...{ spans: groups, width: inner / groups, isGateFirst: true },
+        kind: 'gated_norm',
+        x: out,
+        gate: mixed,
+        first: channels,
+        weight: norm,
+        epsilon,
+        spans: groups,
+        width: inner / groups,
+        isGateFirst: true,
       },
     );
     const modules = [{ name: `${own}.out_proj`, outputs: hidden }];

@@ -19,7 +19,11 @@ const schema = z.looseObject({
 });
 
 const mixture = {
-  ...{ module: 'block_sparse_moe', router: 'gate', gate: 'w1', up: 'w3', down: 'w2' },
+  module: 'block_sparse_moe',
+  router: 'gate',
+  gate: 'w1',
+  up: 'w3',
+  down: 'w2',
   bias: 'e_score_correction_bias',
 };
 

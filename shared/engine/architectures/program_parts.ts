@@ -124,7 +124,11 @@ export class ProgramParts {
     this.weights[weight] = this.normWeight([{ tensor: weight, outputs: hidden }]);
     if (scalar !== undefined) this.weights[scalar] = matrix(1, [{ tensor: scalar, outputs: 1 }]);
     this.operations.push({
-      ...{ kind: 'rms_norm', x, weight, out, epsilon },
+      kind: 'rms_norm',
+      x,
+      weight,
+      out,
+      epsilon,
       ...(accumulate ? { accumulate } : {}),
       ...(scalar === undefined ? {} : { scalar }),
     });

@@ -22,8 +22,13 @@ const mixtureSchema = z.looseObject({
 });
 
 const mixture = {
-  ...{ module: 'mlp', router: 'gate', gate: 'gate_proj', up: 'up_proj', down: 'down_proj' },
-  ...{ shared: 'shared_expert', sharedGate: 'shared_expert_gate' },
+  module: 'mlp',
+  router: 'gate',
+  gate: 'gate_proj',
+  up: 'up_proj',
+  down: 'down_proj',
+  shared: 'shared_expert',
+  sharedGate: 'shared_expert_gate',
 };
 
 /** Share of a head that is rotated where a configuration does not say it. */
@@ -55,7 +60,9 @@ function sharedMixtures(config: ModelConfig): (layer: number) => MixtureShape | 
   const { num_experts: count, num_experts_per_tok: perToken, shared_expert_intermediate_size: shared } = raw;
   if (perToken > count) refuse(config, `${perToken} of ${count} experts for each token`);
   const experts = {
-    ...{ count, perToken, isNormalised: raw.norm_topk_prob ?? true },
+    count,
+    perToken,
+    isNormalised: raw.norm_topk_prob ?? true,
     ...(shared > 0 ? { shared: { inner: shared, isGated: true } } : {}),
   };
   return (layer) => {

@@ -110,7 +110,9 @@ function itemsIn(located: Located, conversion: Conversion): OwnItems | undefined
   const isLast = after === undefined || isNothing(after);
   const isOther = afterKeyword === 'unevaluatedItems' && after !== undefined && !isAnything(after);
   return {
-    ...{ prefix, pointer, isUnsaid: after === undefined },
+    prefix,
+    pointer,
+    isUnsaid: after === undefined,
     rest: isLast ? undefined : isSchema(after) ? [{ schema: after, pointer: pointerTo(pointer, afterKeyword) }] : [],
     knows: isOther ? inPlaceOf(located, conversion.source) : undefined,
   };

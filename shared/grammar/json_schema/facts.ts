@@ -73,8 +73,12 @@ export function factsOf(parts: readonly Located[], source: SchemaSource, ignore:
       types?.size === 0 ||
       schemas.some(({ schema }) => isNothing(schema)) ||
       disjunctions.some(({ alternatives }) => alternatives.every(({ schema }) => isNothing(schema))),
-    ...{ types: types ?? inferred(spokenOf), hasType: types !== undefined },
-    ...{ keywords, schemas, disjunctions, refused },
+    types: types ?? inferred(spokenOf),
+    hasType: types !== undefined,
+    keywords,
+    schemas,
+    disjunctions,
+    refused,
   };
 }
 

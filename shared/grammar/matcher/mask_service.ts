@@ -109,10 +109,7 @@ export class MaskService {
     const id = this.#nextId++;
     // New memory each time: a lost thread may still write to the old one.
     const words = new Uint32Array(new SharedArrayBuffer(4 * this.#numWords));
-    const state = await thread.open({
-      ...{ id, grammar, endTokens, output, words },
-      isWanted: () => !mask.isClosed,
-    });
+    const state = await thread.open({ id, grammar, endTokens, output, words, isWanted: () => !mask.isClosed });
     if (state && 'refused' in state) {
       // The next try finds that it is refused.
       grammar.refuse(state.refused);

@@ -89,7 +89,10 @@ function stored(name: string, format: ModelRows['format'], values: number, bytes
 
 function floats(name: string, values: number, bytes: number, unpack: Unpack): BlockType {
   return {
-    ...{ name, values, bytes, kept: 'f32' },
+    name,
+    values,
+    bytes,
+    kept: 'f32',
     decode: (data, rows, inner) => {
       const out = new Float32Array(rows * inner);
       const view = new DataView(data.buffer, data.byteOffset, data.byteLength);

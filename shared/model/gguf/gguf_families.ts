@@ -62,7 +62,10 @@ const plain = { ...attention, ...gated, ...normsBefore };
 
 /** Gated delta nets, and norms and attention of the layers between them. */
 const hybrid = {
-  ...{ ...attention, ...qkNorms, input_layernorm: 'attn_norm', post_attention_layernorm: 'post_attention_norm' },
+  ...attention,
+  ...qkNorms,
+  input_layernorm: 'attn_norm',
+  post_attention_layernorm: 'post_attention_norm',
   'linear_attn.in_proj_qkv': 'attn_qkv',
   'linear_attn.in_proj_z': 'attn_gate',
   'linear_attn.conv1d': 'ssm_conv1d',
@@ -93,7 +96,9 @@ const mixtralExperts = {
 };
 
 const mixtral: GgufFamily = {
-  ...{ name: 'llama', modelType: 'mixtral', isInterleaved: true },
+  name: 'llama',
+  modelType: 'mixtral',
+  isInterleaved: true,
   modules: { ...attention, ...normsBefore, 'block_sparse_moe.gate': 'ffn_gate_inp' },
   experts: mixtralExperts,
 };
@@ -125,14 +130,19 @@ const latent = {
 };
 
 const gemma4: GgufFamily = {
-  ...{ name: 'gemma4', modelType: 'gemma4_text' },
+  name: 'gemma4',
+  modelType: 'gemma4_text',
   ends: {
     'model.embed_tokens_per_layer': 'per_layer_token_embd',
     'model.per_layer_model_projection': 'per_layer_model_proj',
     'model.per_layer_projection_norm': 'per_layer_proj_norm',
   },
   modules: {
-    ...{ ...attention, ...gated, ...normsBoth, ...qkNorms, 'router.proj': 'ffn_gate_inp' },
+    ...attention,
+    ...gated,
+    ...normsBoth,
+    ...qkNorms,
+    'router.proj': 'ffn_gate_inp',
     pre_feedforward_layernorm_2: 'pre_ffw_norm_2',
     post_feedforward_layernorm_1: 'post_ffw_norm_1',
     post_feedforward_layernorm_2: 'post_ffw_norm_2',
@@ -153,24 +163,37 @@ const families: readonly GgufFamily[] = [
   { name: 'qwen2', modelType: 'qwen2', modules: plain },
   { name: 'qwen3', modelType: 'qwen3', modules: { ...plain, ...qkNorms } },
   {
-    ...{ name: 'qwen3moe', modelType: 'qwen3_moe' },
+    name: 'qwen3moe',
+    modelType: 'qwen3_moe',
     modules: { ...attention, ...normsBefore, ...qkNorms, 'mlp.gate': 'ffn_gate_inp' },
     experts: sharedMixture.experts,
   },
   {
-    ...{ name: 'qwen35', modelType: 'qwen3_5_text', hasWholeNorms: true, vectors: hybridVectors },
+    name: 'qwen35',
+    modelType: 'qwen3_5_text',
+    hasWholeNorms: true,
+    vectors: hybridVectors,
     modules: { ...hybrid, ...factors, ...gated },
   },
   {
-    ...{ name: 'qwen35moe', modelType: 'qwen3_5_moe_text', hasWholeNorms: true, vectors: hybridVectors },
-    ...{ ...sharedMixture, modules: { ...hybrid, ...factors, ...sharedMixture.modules } },
+    name: 'qwen35moe',
+    modelType: 'qwen3_5_moe_text',
+    hasWholeNorms: true,
+    vectors: hybridVectors,
+    ...sharedMixture,
+    modules: { ...hybrid, ...factors, ...sharedMixture.modules },
   },
   {
-    ...{ name: 'qwen3next', modelType: 'qwen3_next', hasWholeNorms: true, vectors: hybridVectors },
-    ...{ ...sharedMixture, modules: { ...hybrid, 'linear_attn.in_proj_ba': 'ssm_ba', ...sharedMixture.modules } },
+    name: 'qwen3next',
+    modelType: 'qwen3_next',
+    hasWholeNorms: true,
+    vectors: hybridVectors,
+    ...sharedMixture,
+    modules: { ...hybrid, 'linear_attn.in_proj_ba': 'ssm_ba', ...sharedMixture.modules },
   },
   {
-    ...{ name: 'phi3', modelType: 'phi3' },
+    name: 'phi3',
+    modelType: 'phi3',
     modules: {
       ...normsBefore,
       'self_attn.qkv_proj': 'attn_qkv',
@@ -181,39 +204,56 @@ const families: readonly GgufFamily[] = [
   },
   { name: 'gemma2', modelType: 'gemma2', hasWholeNorms: true, modules: { ...attention, ...gated, ...normsBoth } },
   {
-    ...{ name: 'gemma3', modelType: 'gemma3_text', hasWholeNorms: true },
+    name: 'gemma3',
+    modelType: 'gemma3_text',
+    hasWholeNorms: true,
     modules: { ...attention, ...gated, ...normsBoth, ...qkNorms },
   },
   {
-    ...{ name: 'olmo2', modelType: 'olmo2' },
+    name: 'olmo2',
+    modelType: 'olmo2',
     modules: {
-      ...{ ...attention, ...gated, ...qkNorms },
+      ...attention,
+      ...gated,
+      ...qkNorms,
       post_attention_layernorm: 'post_attention_norm',
       post_feedforward_layernorm: 'post_ffw_norm',
     },
   },
   {
-    ...{ name: 'gpt-oss', modelType: 'gpt_oss' },
+    name: 'gpt-oss',
+    modelType: 'gpt_oss',
     modules: {
-      ...{ ...attention, 'self_attn.sinks': 'attn_sinks', 'mlp.router': 'ffn_gate_inp' },
-      ...{ input_layernorm: 'attn_norm', post_attention_layernorm: 'post_attention_norm' },
+      ...attention,
+      'self_attn.sinks': 'attn_sinks',
+      'mlp.router': 'ffn_gate_inp',
+      input_layernorm: 'attn_norm',
+      post_attention_layernorm: 'post_attention_norm',
     },
     experts: sharedMixture.experts,
   },
   { name: 'mistral3', modelType: 'ministral3', isInterleaved: true, modules: plain },
   {
-    ...{ name: 'deepseek2', modelType: 'deepseek_v3', ...groupedMixture },
+    name: 'deepseek2',
+    modelType: 'deepseek_v3',
+    ...groupedMixture,
     modules: { ...latent, ...normsBefore, ...groupedMixture.modules },
   },
   {
-    ...{ name: 'glm4moe', modelType: 'glm4_moe', ...groupedMixture },
+    name: 'glm4moe',
+    modelType: 'glm4_moe',
+    ...groupedMixture,
     modules: {
-      ...{ ...attention, ...qkNorms, ...groupedMixture.modules },
-      ...{ input_layernorm: 'attn_norm', post_attention_layernorm: 'post_attention_norm' },
+      ...attention,
+      ...qkNorms,
+      ...groupedMixture.modules,
+      input_layernorm: 'attn_norm',
+      post_attention_layernorm: 'post_attention_norm',
     },
   },
   {
-    ...{ name: 'minimax-m2', modelType: 'minimax_m2' },
+    name: 'minimax-m2',
+    modelType: 'minimax_m2',
     modules: { ...attention, ...normsBefore, ...qkNorms, 'block_sparse_moe.gate': 'ffn_gate_inp' },
     vectors: { 'block_sparse_moe.e_score_correction_bias': { name: 'exp_probs_b.bias' } },
     experts: mixtralExperts,

@@ -41,12 +41,11 @@ export function gemma4Attention(keys: Keys, facts: GgufFacts, numLayers: number)
     sliding_window: keys.needed('attention.sliding_window'),
     rope_parameters: {
       full_attention: {
-        ...{ rope_type: 'proportional', partial_rotary_factor: rotatedShare(facts, headDim) },
+        rope_type: 'proportional',
+        partial_rotary_factor: rotatedShare(facts, headDim),
         rope_theta: keys.number('rope.freq_base') ?? DEFAULTS.theta,
       },
-      sliding_attention: {
-        ...{ rope_type: 'default', rope_theta: keys.number('rope.freq_base_swa') ?? DEFAULTS.localTheta },
-      },
+      sliding_attention: { rope_type: 'default', rope_theta: keys.number('rope.freq_base_swa') ?? DEFAULTS.localTheta },
     },
   };
 }
@@ -62,7 +61,8 @@ export function gemma4Parts(keys: Keys, { tensors }: GgufFacts): object {
     ...(numExperts === 0
       ? {}
       : {
-          ...{ enable_moe_block: true, num_experts: keys.count('expert_count') },
+          enable_moe_block: true,
+          num_experts: keys.count('expert_count'),
           top_k_experts: keys.needed('expert_used_count'),
           moe_intermediate_size: keys.needed('expert_feed_forward_length'),
         }),

@@ -26,16 +26,17 @@ interface PreTokenizer {
 const gpt2: PreTokenizer = {};
 const digits: PreTokenizer = { hasSingleDigits: true };
 const llama3: PreTokenizer = {
-  ...{ patterns: [`${CONTRACTIONS}|${WORD}|\\p{N}{1,3}|${REST}`], ignoresMerges: true, addsBos: true },
+  patterns: [`${CONTRACTIONS}|${WORD}|\\p{N}{1,3}|${REST}`],
+  ignoresMerges: true,
+  addsBos: true,
 };
 const dbrx: PreTokenizer = { patterns: [`${CONTRACTIONS}|${WORD}|\\p{N}{1,3}|${REST}`] };
 const qwen2: PreTokenizer = { patterns: [`${CONTRACTIONS}|${WORD}|\\p{N}|${REST}`], isNfc: true };
-const tekken: PreTokenizer = {
-  ...{ patterns: [`${cased('')}|\\p{N}|${CASED_REST}`], ignoresMerges: true, addsBos: true },
-};
+const tekken: PreTokenizer = { patterns: [`${cased('')}|\\p{N}|${CASED_REST}`], ignoresMerges: true, addsBos: true };
 const gpt4o: PreTokenizer = { patterns: [`${cased(`${CONTRACTIONS}?`)}|\\p{N}{1,3}|${CASED_REST}`] };
 const qwen35: PreTokenizer = {
-  ...{ patterns: [`${CONTRACTIONS}|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}|${MARKED_REST}`], isNfc: true },
+  patterns: [`${CONTRACTIONS}|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}|${MARKED_REST}`],
+  isNfc: true,
 };
 /** Chinese characters and Japanese syllables stand apart from other letters. */
 const deepseek3: PreTokenizer = {

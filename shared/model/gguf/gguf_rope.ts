@@ -14,15 +14,20 @@ export function ropeScaling(keys: Keys, family: GgufFamily, { all, short, long }
     const originalPositions = keys.needed('context_length');
     return {
       rope_scaling: {
-        ...{ rope_type: 'longrope', short_factor: all, long_factor: all },
-        ...{ original_max_position_embeddings: originalPositions, attention_factor: 1 },
+        rope_type: 'longrope',
+        short_factor: all,
+        long_factor: all,
+        original_max_position_embeddings: originalPositions,
+        attention_factor: 1,
       },
     };
   }
   if (short && long) {
     return {
       rope_scaling: {
-        ...{ rope_type: 'longrope', short_factor: short, long_factor: long },
+        rope_type: 'longrope',
+        short_factor: short,
+        long_factor: long,
         original_max_position_embeddings: original ?? keys.needed('context_length'),
         attention_factor: keys.number('rope.scaling.attn_factor') ?? null,
       },
@@ -35,7 +40,8 @@ export function ropeScaling(keys: Keys, family: GgufFamily, { all, short, long }
   if (kind === 'none' || (kind === 'linear' && (factor ?? 1) === 1)) return {};
   return {
     rope_scaling: {
-      ...{ rope_type: kind, factor: factor ?? null },
+      rope_type: kind,
+      factor: factor ?? null,
       ...(original === undefined || kind !== 'yarn' ? {} : { original_max_position_embeddings: original }),
       ...(kind === 'yarn' ? yarn(keys, family, factor ?? 1) : {}),
     },
@@ -65,7 +71,8 @@ function yarn(keys: Keys, { modelType }: GgufFamily, factor: number): object {
   return {
     attention_factor: yarnFactor ?? ratio * (attentionFactor ?? 1),
     ...(allDim === undefined ? {} : { mscale_all_dim: allDim }),
-    ...{ ...beta('fast'), ...beta('slow') },
+    ...beta('fast'),
+    ...beta('slow'),
     ...(keys.number('attention.temperature_scale')
       ? { llama_4_scaling_beta: keys.number('attention.temperature_scale') }
       : {}),

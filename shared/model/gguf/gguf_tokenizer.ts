@@ -45,13 +45,18 @@ export function textFilesOf(metadata: Readonly<Record<string, unknown>>): TextFi
   const template = chatTemplatesOf(metadata);
   return {
     tokenizer: JSON.stringify({
-      ...{ version: '1.0', truncation: null, padding: null },
+      version: '1.0',
+      truncation: null,
+      padding: null,
       added_tokens: addedTokens(vocabulary, kind === 'llama' && metadata['general.architecture'] === 'phi3'),
       ...made.parts,
       post_processor: postProcessor(made.parts, flags.bos ? bos : undefined, flags.eos ? eos : undefined, tokens),
     }),
     config: JSON.stringify({
-      ...{ bos_token: textOf(bos), eos_token: textOf(eos), pad_token: textOf(pad), unk_token: textOf(unknown) },
+      bos_token: textOf(bos),
+      eos_token: textOf(eos),
+      pad_token: textOf(pad),
+      unk_token: textOf(unknown),
       clean_up_tokenization_spaces: false,
       ...(template === undefined ? {} : { chat_template: template }),
     }),
@@ -130,8 +135,14 @@ function byteLevel(metadata: Readonly<Record<string, unknown>>, { tokens }: Voca
       },
       decoder: { ...bytes, use_regex: true },
       model: {
-        ...{ type: 'BPE', dropout: null, unk_token: null, continuing_subword_prefix: null, end_of_word_suffix: null },
-        ...{ fuse_unk: false, byte_fallback: false, ignore_merges: pre.ignoresMerges ?? false },
+        type: 'BPE',
+        dropout: null,
+        unk_token: null,
+        continuing_subword_prefix: null,
+        end_of_word_suffix: null,
+        fuse_unk: false,
+        byte_fallback: false,
+        ignore_merges: pre.ignoresMerges ?? false,
         vocab: idsOf(tokens),
         merges: writtenMerges(metadata),
       },
@@ -178,8 +189,13 @@ function characters(
         ],
       },
       model: {
-        ...{ type: 'BPE', dropout: null, continuing_subword_prefix: null, end_of_word_suffix: null },
-        ...{ unk_token: unknown === undefined ? null : tokens[unknown], fuse_unk: true, byte_fallback: true },
+        type: 'BPE',
+        dropout: null,
+        continuing_subword_prefix: null,
+        end_of_word_suffix: null,
+        unk_token: unknown === undefined ? null : tokens[unknown],
+        fuse_unk: true,
+        byte_fallback: true,
         ignore_merges: false,
         vocab: idsOf(tokens),
         merges,
@@ -215,7 +231,9 @@ function unigram(
   hasSpacePrefix: boolean,
 ): Made {
   const metaspace = {
-    ...{ type: 'Metaspace', replacement: SPACE, split: true },
+    type: 'Metaspace',
+    replacement: SPACE,
+    split: true,
     prepend_scheme: hasSpacePrefix ? 'always' : 'never',
   };
   const hasBytes = tokens.includes('<0x00>');

@@ -140,7 +140,11 @@ function locate(
   const rowsOfHead = heads ? outputs / counts[heads] : 1;
   if (!Number.isInteger(rowsOfHead) || (heads && rowsOfHead % 2 !== 0)) return undefined;
   return {
-    ...{ tensor, shape: [outputs, ...inner], rowsOfHead, offset, isNegativeExponential },
+    tensor,
+    shape: [outputs, ...inner],
+    rowsOfHead,
+    offset,
+    isNegativeExponential,
     firstRow: (expert ?? 0) * all + (half ?? 0) * outputs,
     rowBytes: stored.length === 1 ? tensor.rowBytes / all : tensor.rowBytes,
   };

@@ -48,7 +48,11 @@ export async function openGguf(path: string): Promise<Model> {
     const heads = { q: Number(raw['num_attention_heads']), k: Number(raw['num_key_value_heads']) };
     const hasOwnTexts = existsSync(join(dirname(path), 'tokenizer.json'));
     return {
-      ...{ path, name: nameOf(path), config, eosTokenIds, defaults: defaultsOf(metadata, path) },
+      path,
+      name: nameOf(path),
+      config,
+      eosTokenIds,
+      defaults: defaultsOf(metadata, path),
       hasTokenizer: hasOwnTexts || metadata['tokenizer.ggml.model'] !== undefined,
       openWeights: async () =>
         new GgufWeights(await GgufFiles.open(path), tensorLocations(family, numLayers, numExperts), heads),
@@ -110,7 +114,10 @@ function defaultsOf(metadata: Readonly<Record<string, unknown>>, path: string): 
     return typeof value === 'number' ? value : undefined;
   };
   const values = {
-    ...{ temperature: numberOf('temp'), top_p: numberOf('top_p'), top_k: numberOf('top_k'), min_p: numberOf('min_p') },
+    temperature: numberOf('temp'),
+    top_p: numberOf('top_p'),
+    top_k: numberOf('top_k'),
+    min_p: numberOf('min_p'),
     repetition_penalty: numberOf('penalty_repeat'),
   };
   return checkedDefaults(values, `${path}: general.sampling`);

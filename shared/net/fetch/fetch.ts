@@ -209,27 +209,33 @@ class Fetch implements FetchStream {
     const left = hashes.slice(this.#numDone);
     const leftMs = this.#untilMs - clock.nowMs();
     const request = {
-      ...{ context, format: packDigest(format), hashes: packHashes(left) },
+      context,
+      format: packDigest(format),
+      hashes: packHashes(left),
       waitMs: Math.min(waitMs, Math.max(0, Math.floor(leftMs))),
-      ...{
-        channel: this.#channel?.id ?? 0,
-        stream: stream?.number ?? 0,
-        inFrames: stream !== undefined && frames.length > 0,
-      },
+
+      channel: this.#channel?.id ?? 0,
+      stream: stream?.number ?? 0,
+      inFrames: stream !== undefined && frames.length > 0,
       frames: stream && this.#options.wanted ? wanted.reduce((bits, frame) => bits | (1 << frame), 0) : 0,
     };
     const timeoutMs = Math.max(1, leftMs);
     const call = ask(network, this.#address, 'fetch', request, { signal: link.signal, timeoutMs });
     this.#meter.sent();
     return new FetchCall({
-      ...{
-        address: this.#address,
-        transferThread: this.#line.transferThread,
-        moved: this.#line.moved,
-        patience: this.#patience,
-        ...{ meter: this.#meter, clock },
-      },
-      ...{ format, hashes: left, slotBytes, frames, wanted, stream, link },
+      address: this.#address,
+      transferThread: this.#line.transferThread,
+      moved: this.#line.moved,
+      patience: this.#patience,
+      meter: this.#meter,
+      clock,
+      format,
+      hashes: left,
+      slotBytes,
+      frames,
+      wanted,
+      stream,
+      link,
       call,
       ahead: () => aheadOf(slotBytes, channels?.numSocketStreams ?? 1, limits),
     });

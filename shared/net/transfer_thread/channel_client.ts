@@ -108,8 +108,14 @@ export class ChannelClient {
   /** Connects a data channel. `memory` is the name of the holder's shared memory, empty when there is none. */
   async connect(channel: number, host: string, port: number, token: string, memory: string): Promise<void> {
     const clientChannel: ClientChannel = {
-      ...{ socket: undefined, expected: new Map(), unwanted: new Set(), droppedStream: undefined, arriving: undefined },
-      ...{ isClosed: false, memory: undefined, read: [] },
+      socket: undefined,
+      expected: new Map(),
+      unwanted: new Set(),
+      droppedStream: undefined,
+      arriving: undefined,
+      isClosed: false,
+      memory: undefined,
+      read: [],
     };
     this.#channels.set(channel, clientChannel);
     try {
@@ -250,7 +256,10 @@ export class ChannelClient {
     clientChannel.expected.delete(wanted);
     this.#reads.add({
       ...expected,
-      ...{ channel, offset, bytes, memory: clientChannel.memory },
+      channel,
+      offset,
+      bytes,
+      memory: clientChannel.memory,
       done: (how, fault) => {
         this.#read(clientChannel, stream, index);
         if (how === 'given up' || clientChannel.unwanted.has(stream)) return;

@@ -49,7 +49,9 @@ export function readHead(head: Buffer): RecordHead | undefined {
   const offset = head.readDoubleLE(16);
   if (offset !== NO_OFFSET && !(Number.isSafeInteger(offset) && offset >= 0)) return undefined;
   return {
-    ...{ stream: head.readUInt32LE(0), index: head.readUInt32LE(4), bytes: head.readUInt32LE(8) },
+    stream: head.readUInt32LE(0),
+    index: head.readUInt32LE(4),
+    bytes: head.readUInt32LE(8),
     offset: offset === NO_OFFSET ? undefined : offset,
   };
 }

@@ -110,8 +110,16 @@ export class ChannelServer {
     }
     const mayShare = host === this.#hostMemory.host && this.#own().name !== '';
     this.#channels.set(channel, {
-      ...{ token: Buffer.from(token), socket: undefined, offered: new Map(), asked: new Set(), reading: new Map() },
-      ...{ writing: new Map(), retracted: new Set(), ended: new Set(), mayShare, isMemoryOpen: false },
+      token: Buffer.from(token),
+      socket: undefined,
+      offered: new Map(),
+      asked: new Set(),
+      reading: new Map(),
+      writing: new Map(),
+      retracted: new Set(),
+      ended: new Set(),
+      mayShare,
+      isMemoryOpen: false,
     });
     return mayShare ? this.#own().name : '';
   }

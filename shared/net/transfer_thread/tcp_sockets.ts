@@ -79,7 +79,11 @@ function connectTo(
 ): Promise<ByteSocket> {
   return new Promise((resolve, reject) => {
     const options = {
-      ...{ host, port, noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEPALIVE_MS },
+      host,
+      port,
+      noDelay: true,
+      keepAlive: true,
+      keepAliveInitialDelay: KEEPALIVE_MS,
       onread: {
         buffer: () => listener.into(),
         callback: (count: number) => {

@@ -26,10 +26,7 @@ export const dynamo = needingWork(({ decode, prefill }, input) => {
   const cost = `decode costs ${rounded(costOf(chosen))} blocks`;
   if (prefill.length === 0) return { decode: chosen, prefill: undefined, reason: cost };
   const first = lowest(prefill, (one) => [prefillTerm(one)], atRandom(ofPrefill));
-  return {
-    ...{ decode: chosen, prefill: first },
-    reason: `prefill costs ${rounded(prefillTerm(first))} blocks, ${cost}`,
-  };
+  return { decode: chosen, prefill: first, reason: `prefill costs ${rounded(prefillTerm(first))} blocks, ${cost}` };
 });
 
 function prefillBlocks({ id, work }: KnownInstance, { question, snapshot: { ranges, blockSize } }: RuleInput): number {

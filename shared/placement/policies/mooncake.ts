@@ -50,7 +50,10 @@ export function mooncakeRule(refuses: boolean, threshold = BALANCING_THRESHOLD):
     const { ttftMs: ttftTarget = Infinity, tbtMs: tbtTarget = Infinity } = question.targets ?? {};
     const isTtftMissed = question.waitedMs + ttftMs > ttftTarget;
     const prediction = {
-      ...{ ttftMs, waitMs: parts.queue, tbtMs, totalMs: ttftMs + tbtMs * Math.max(0, question.outputTokens - 1) },
+      ttftMs,
+      waitMs: parts.queue,
+      tbtMs,
+      totalMs: ttftMs + tbtMs * Math.max(0, question.outputTokens - 1),
       cachedTokens: prefix * snapshot.blockSize,
     };
     if (refuses && !question.isBegun && (isTtftMissed || tbtMs > tbtTarget)) {
@@ -63,7 +66,10 @@ export function mooncakeRule(refuses: boolean, threshold = BALANCING_THRESHOLD):
       return { kind: 'reject', code: 'rate_limit_exceeded', message, rejection };
     }
     return {
-      ...{ decode: chosen, prefill: prefill.length > 0 ? one : undefined, fetchesPrefix, parts },
+      decode: chosen,
+      prefill: prefill.length > 0 ? one : undefined,
+      fetchesPrefix,
+      parts,
       reason: `prefix of ${prefix} blocks${fetchesPrefix ? ' out of the pool' : ''}, first token in ${Math.round(ttftMs)} ms, then one every ${Math.round(tbtMs)} ms`,
       prediction,
     };

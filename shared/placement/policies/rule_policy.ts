@@ -102,7 +102,8 @@ export class RulePolicy implements Policy {
     if ('blind' in result) return this.#withoutWork(result.blind, question, snapshot);
     const { parts, prediction } = result;
     return {
-      ...{ kind: 'place', policy: this.#name },
+      kind: 'place',
+      policy: this.#name,
       placement: this.#place(result, question, snapshot, matches),
       priceMs: prediction?.ttftMs,
       ...(parts ? { parts } : {}),

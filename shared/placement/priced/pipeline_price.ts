@@ -105,7 +105,11 @@ function pipelineOf(last: ComputedAlone, second: ComputedAlone, terms: PipelineP
   const patienceMs = Math.min(MAX_PATIENCE_MS, PATIENCE_MS + startMs + PATIENCE_CHUNKS * chunkMs);
   return [
     {
-      ...{ price: a, to, cachedTokens, readyMs: startMs + ownMs, waitMs: Math.max(last.waitMs, second.waitMs) },
+      price: a,
+      to,
+      cachedTokens,
+      readyMs: startMs + ownMs,
+      waitMs: Math.max(last.waitMs, second.waitMs),
       // Both instances are busy for the whole pipeline.
       lossMs: 2 * ownMs * queuedPrice,
       second: { price: b, chunkBlocks, patienceMs: Math.ceil(patienceMs) },

@@ -151,18 +151,26 @@ export class PricedPolicy implements Policy {
       placement:
         prefill && second && placement.prefill !== undefined
           ? inPipeline(placement, question, snapshot, {
-              ...{ prefill: prefill.instance, second: second.price.instance, fetchTo },
-              ...{ chunkBlocks: second.chunkBlocks, patienceMs: second.patienceMs },
+              prefill: prefill.instance,
+              second: second.price.instance,
+              fetchTo,
+              chunkBlocks: second.chunkBlocks,
+              patienceMs: second.patienceMs,
             })
           : placement,
-      ...{ priceMs, parts, prediction, policy: PRICED },
+      priceMs,
+      parts,
+      prediction,
+      policy: PRICED,
       alternatives: others.map((other): Alternative => ({
         decode: other.decode.instance.id,
         prefill: other.prefill?.instance.id,
         ...(other.second ? { second: other.second.price.instance.id } : {}),
         run: matchOf(other.decode.instance.id, question, matches),
         queueLength: other.decode.instance.queueLength,
-        ...{ priceMs: other.priceMs, parts: partsOf(other), prediction: predictionOf(other, this.#weights) },
+        priceMs: other.priceMs,
+        parts: partsOf(other),
+        prediction: predictionOf(other, this.#weights),
       })),
     };
   }

@@ -122,8 +122,10 @@ export class Pricing {
 
   #pipelines(computed: readonly ComputedPrompt[]): readonly ComputedPrompt[] {
     return pipelinesOf(computed, {
-      ...{ question: this.#question, blockSize: this.#snapshot.blockSize },
-      ...{ fetches: this.#fetches, queuedPrice: this.#queuedPrice },
+      question: this.#question,
+      blockSize: this.#snapshot.blockSize,
+      fetches: this.#fetches,
+      queuedPrice: this.#queuedPrice,
     });
   }
 

@@ -139,7 +139,13 @@ describe('spans that are lost', () => {
     await new Promise<void>((done) => collector.listen(0, '127.0.0.1', done));
     const endpoint = `http://127.0.0.1:${(collector.address() as AddressInfo).port}`;
     const tracing = await openTracing({
-      ...{ ratio: 1, role: 'decode', name: 'decode-7', clock: systemClock, newId, log, endpoint },
+      ratio: 1,
+      role: 'decode',
+      name: 'decode-7',
+      clock: systemClock,
+      newId,
+      log,
+      endpoint,
     });
     const record = (): void => {
       const context = tracing.begin(undefined);
@@ -235,8 +241,16 @@ describe('a request at the router', () => {
 
 describe('a call at an instance', () => {
   const context: RequestContext = {
-    ...{ requestId: 'r.1', tenant: '', priority: 0, timeoutMs: PATIENCE_MS, traceId: TRACE, router: '', placement: 0 },
-    ...{ expectedTokens: 0, parentSpan: SPAN, traceFlags: 1 },
+    requestId: 'r.1',
+    tenant: '',
+    priority: 0,
+    timeoutMs: PATIENCE_MS,
+    traceId: TRACE,
+    router: '',
+    placement: 0,
+    expectedTokens: 0,
+    parentSpan: SPAN,
+    traceFlags: 1,
   };
   const report = {
     cachedTokens: 1,

@@ -94,8 +94,15 @@ describe('times of arrival', () => {
 });
 
 const request = (over: Partial<MeasuredRequest>): MeasuredRequest => ({
-  ...{ startMs: 0, queueMs: 0, ttftMs: 10, latencyMs: 30, intervalsMs: Float32Array.of(20), inputTokens: 5 },
-  ...{ outputTokens: 2, cachedTokens: undefined, end: { kind: 'done' } as const },
+  startMs: 0,
+  queueMs: 0,
+  ttftMs: 10,
+  latencyMs: 30,
+  intervalsMs: Float32Array.of(20),
+  inputTokens: 5,
+  outputTokens: 2,
+  cachedTokens: undefined,
+  end: { kind: 'done' } as const,
   ...over,
 });
 
@@ -130,7 +137,9 @@ test('a load generator that is blocked says how long answers waited for it in th
   let nowMs = 0;
   let wake = (): void => undefined;
   const clock = {
-    ...{ nowMs: () => nowMs, wallMs: () => nowMs, turn: () => Promise.resolve() },
+    nowMs: () => nowMs,
+    wallMs: () => nowMs,
+    turn: () => Promise.resolve(),
     sleep: () => new Promise<void>((resolve) => (wake = resolve)),
   };
   const load = new ClientLoad(clock, () => nowMs / 2);
@@ -262,23 +271,23 @@ describe('arguments', () => {
 describe('the page of several runs', () => {
   // The keys of a file of vLLM's, with its detailed times.
   const ofVllm = {
-    ...{
-      date: '20261127-030000',
-      backend: 'vllm',
-      label: null,
-      model_id: 'm',
-      request_rate: 2.5,
-      max_concurrency: null,
-    },
-    ...{
-      duration: 10,
-      completed: 5,
-      failed: 0,
-      request_throughput: 0.5,
-      output_throughput: 50,
-      total_token_throughput: 90,
-    },
-    ...{ mean_ttft_ms: 210, median_ttft_ms: 200, std_ttft_ms: 1, p99_ttft_ms: 300, ttfts: [0.1, 0.2, 0.3] },
+    date: '20261127-030000',
+    backend: 'vllm',
+    label: null,
+    model_id: 'm',
+    request_rate: 2.5,
+    max_concurrency: null,
+    duration: 10,
+    completed: 5,
+    failed: 0,
+    request_throughput: 0.5,
+    output_throughput: 50,
+    total_token_throughput: 90,
+    mean_ttft_ms: 210,
+    median_ttft_ms: 200,
+    std_ttft_ms: 1,
+    p99_ttft_ms: 300,
+    ttfts: [0.1, 0.2, 0.3],
   };
   const html = (...values: object[]): string =>
     reportHtml(values.flatMap((value, i) => runsOfFile(`file ${i}`, JSON.stringify(value))));

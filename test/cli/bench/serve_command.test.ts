@@ -40,8 +40,13 @@ async function bench(
   const file = join(folder, `${numFiles++}.json`);
   let [table, errors] = ['', ''];
   const host: BenchHost = {
-    ...{ clock, out: { write: (text) => (table += text) }, errors: { write: (text) => (errors += text) } },
-    ...{ environment: {}, signal: stopped.signal, cpuMs: () => clock.nowMs() / 4, openClient: () => server },
+    clock,
+    out: { write: (text) => (table += text) },
+    errors: { write: (text) => (errors += text) },
+    environment: {},
+    signal: stopped.signal,
+    cpuMs: () => clock.nowMs() / 4,
+    openClient: () => server,
   };
   const ended = serveCommand(['--save-result', file, ...args], host);
   let isOver = false;
@@ -249,8 +254,12 @@ test('an interrupt before the first request ends the command, and says so', asyn
   let [table, errors] = ['', ''];
   stopped.abort(new Error('interrupted'));
   const code = await serveCommand([], {
-    ...{ clock, out: { write: (text) => (table += text) }, errors: { write: (text) => (errors += text) } },
-    ...{ environment: {}, signal: stopped.signal, cpuMs: () => 0 },
+    clock,
+    out: { write: (text) => (table += text) },
+    errors: { write: (text) => (errors += text) },
+    environment: {},
+    signal: stopped.signal,
+    cpuMs: () => 0,
     openClient: () =>
       Object.assign(server, {
         send: (_: unknown, __: unknown, signal: AbortSignal) => Promise.reject(signal.reason as Error),

@@ -196,11 +196,19 @@ describe('the disk of --data-dir', () => {
 
 describe('the cluster', () => {
   const node: NodeFacts = {
-    ...{ name: 'decode-1', role: 'decode', address: '10.0.0.3:9000', epoch: 'e', state: 'alive', unreachable: null },
+    name: 'decode-1',
+    role: 'decode',
+    address: '10.0.0.3:9000',
+    epoch: 'e',
+    state: 'alive',
+    unreachable: null,
     fetched_bytes: { memory: 0, socket: 2 ** 30, call: 0 },
   };
   const answered: ApiMeasure & { kind: 'answered' } = {
-    ...{ kind: 'answered', roundTripMs: 2, offsetMs: 30, uncertaintyMs: 1 },
+    kind: 'answered',
+    roundTripMs: 2,
+    offsetMs: 30,
+    uncertaintyMs: 1,
     pool: { nodes: [node], bus: { name: 'hub', connected: true, unverified: 0 } },
   };
   const judge = (change: Partial<typeof answered>): Finding[] =>

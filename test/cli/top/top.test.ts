@@ -15,8 +15,16 @@ type Json = Record<string, unknown>;
 function node(name: string, change: Json = {}): Json {
   const tier = { bytes: 25, capacity_bytes: 100, hits: 0, misses: 0 };
   return {
-    ...{ name, role: 'decode', epoch: name, state: 'alive', model: 'harbour', running: 1, waiting: 2, kv_usage: 0.1 },
-    ...{ fetched_bytes: { memory: 0, socket: 0, call: 0 }, tiers: { device: tier, dram: tier } },
+    name,
+    role: 'decode',
+    epoch: name,
+    state: 'alive',
+    model: 'harbour',
+    running: 1,
+    waiting: 2,
+    kv_usage: 0.1,
+    fetched_bytes: { memory: 0, socket: 0, call: 0 },
+    tiers: { device: tier, dram: tier },
     ...change,
   };
 }
@@ -232,7 +240,8 @@ describe('the terminal', () => {
     const mode = { setRawMode: (on: boolean) => modes.push(on), resume: none, pause: none };
     const input = Object.assign(new EventEmitter(), mode);
     const output = Object.assign(new EventEmitter(), {
-      ...{ columns: 100, rows: 30 },
+      columns: 100,
+      rows: 30,
       write: (text: string) => written.push(text),
     });
     const keys: string[] = [];

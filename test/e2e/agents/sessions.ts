@@ -126,7 +126,8 @@ const playCodex = playing<CodexOptions, Codex>({
 /** The sessions, by name. */
 export const sessions: Readonly<Record<string, Session>> = {
   'Claude Code, at work on one task': {
-    ...{ routers: ['router-1'], kinds: ['thinking', 'tool_use'] },
+    routers: ['router-1'],
+    kinds: ['thinking', 'tool_use'],
     play: playing<ClaudeCodeOptions, ClaudeCode>({
       newAgent: (model) => new ClaudeCode(model, 7),
       said: [[LAST_WORDS]],
@@ -136,7 +137,8 @@ export const sessions: Readonly<Record<string, Session>> = {
     }),
   },
   'Codex, at work on one task': {
-    ...{ routers: ['router-1'], kinds: ['reasoning', 'function_call'] },
+    routers: ['router-1'],
+    kinds: ['reasoning', 'function_call'],
     play: playing<CodexOptions, Codex>({
       newAgent: (model) => new Codex(model),
       said: [[LAST_WORDS]],
@@ -145,7 +147,8 @@ export const sessions: Readonly<Record<string, Session>> = {
     }),
   },
   'Claude Code, whose router keeps the reasoning': {
-    ...{ routers: ['router-3'], kinds: claudeKinds },
+    routers: ['router-3'],
+    kinds: claudeKinds,
     play: playing<ClaudeCodeOptions, ClaudeCode>({
       newAgent: (model) => new ClaudeCode(model, 8),
       said: [['How are you?'], ...claudeSaid.slice(2)],
@@ -153,16 +156,19 @@ export const sessions: Readonly<Record<string, Session>> = {
         turn % 3 === 2 ? { thinking: enabled, ...list } : { thinking: turn % 2 ? disabled : enabled },
     }),
   },
-  'Codex, whose router keeps the reasoning': {
-    ...{ routers: ['router-3'], kinds: ['reasoning'] },
-    play: playCodex,
-  },
+  'Codex, whose router keeps the reasoning': { routers: ['router-3'], kinds: ['reasoning'], play: playCodex },
   'Claude Code, thinking': {
-    ...{ routers: ['router-1'], kinds: claudeKinds, says: CODE, isDropping: true },
+    routers: ['router-1'],
+    kinds: claudeKinds,
+    says: CODE,
+    isDropping: true,
     play: playClaude,
   },
   'Claude Code, whose user switches thinking off and on': {
-    ...{ routers: ['router-1'], kinds: claudeKinds, says: CODE, isDropping: true },
+    routers: ['router-1'],
+    kinds: claudeKinds,
+    says: CODE,
+    isDropping: true,
     play: playing<ClaudeCodeOptions, ClaudeCode>({
       newAgent: (model) => new ClaudeCode(model, 6),
       said: claudeSaid.toReversed(),
@@ -170,12 +176,16 @@ export const sessions: Readonly<Record<string, Session>> = {
     }),
   },
   Codex: {
-    ...{ routers: ['router-1'], kinds: ['reasoning', 'message', 'function_call', 'custom_tool_call'] },
-    ...{ says: CODE, isDropping: true },
+    routers: ['router-1'],
+    kinds: ['reasoning', 'message', 'function_call', 'custom_tool_call'],
+    says: CODE,
+    isDropping: true,
     play: playCodex,
   },
   'Codex, whose turns go through two routers': {
-    ...{ routers: ['router-1', 'router-2'], kinds: ['reasoning', 'message', 'function_call'], says: CODE },
+    routers: ['router-1', 'router-2'],
+    kinds: ['reasoning', 'message', 'function_call'],
+    says: CODE,
     // Each router knows its own half of the chat.
     isDropping: 'unseen',
     play: playing<CodexOptions, Codex>({

@@ -140,9 +140,7 @@ export const abuses: Readonly<Record<string, (cluster: Cluster) => Promise<void>
     }
   },
   'readers that stop': async (cluster) => {
-    const body = JSON.stringify({
-      ...{ prompt: [5, 6, 7], max_tokens: 2_000, ignore_eos: true, stream: true, logprobs: 20 },
-    });
+    const body = JSON.stringify({ prompt: [5, 6, 7], max_tokens: 2_000, ignore_eos: true, stream: true, logprobs: 20 });
     const sockets = await Promise.all(
       Array.from({ length: 4 }, async () => {
         const socket = await raw(cluster, httpPost('/v1/completions', Buffer.byteLength(body)) + body);

@@ -34,7 +34,11 @@ while (!over.signal.aborted && error === undefined) {
       method: 'POST',
       headers: { 'content-type': 'application/json' },
       body: JSON.stringify({
-        ...{ prompt: [9, 8, 7], max_tokens: 2_000, ignore_eos: true, stream: true, return_token_ids: true },
+        prompt: [9, 8, 7],
+        max_tokens: 2_000,
+        ignore_eos: true,
+        stream: true,
+        return_token_ids: true,
       }),
     });
     let lastMs: number | undefined;

@@ -125,16 +125,14 @@ async function fetchOne(
 ): Promise<Buffer | undefined> {
   const slices: Buffer[] = [];
   const request = {
-    ...{
-      context: null,
-      format: packDigest(FORMAT),
-      hashes: packHashes([hash]),
-      waitMs: 0,
-      channel: 0,
-      stream: 0,
-      inFrames: false,
-      frames: 0,
-    },
+    context: null,
+    format: packDigest(FORMAT),
+    hashes: packHashes([hash]),
+    waitMs: 0,
+    channel: 0,
+    stream: 0,
+    inFrames: false,
+    frames: 0,
   };
   for await (const { index, data } of ask(network, address, 'fetch', request, options)) {
     assert.equal(index, 0);

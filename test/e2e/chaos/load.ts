@@ -32,7 +32,12 @@ export interface ChaosModel {
 
 /** The model of the README's first command. */
 export const harbourChaos: ChaosModel = {
-  ...{ path: harbour, endToken: 1_503, shortness: 1, options: [], strikeEveryMs: 2_000, numClients: 6 },
+  path: harbour,
+  endToken: 1_503,
+  shortness: 1,
+  options: [],
+  strikeEveryMs: 2_000,
+  numClients: 6,
 };
 
 /** Returns cases of `model` with the tokens of a single-process loop. */
@@ -76,8 +81,14 @@ export async function ask(cluster: Cluster, one: KnownCase, isStream: boolean): 
       method: 'POST',
       headers: { 'content-type': 'application/json' },
       body: JSON.stringify({
-        ...{ prompt, max_tokens: maxTokens, stream: isStream, return_token_ids: true, ignore_eos: true },
-        ...{ temperature: params.temperature, top_p: params.topP, seed: params.seed },
+        prompt,
+        max_tokens: maxTokens,
+        stream: isStream,
+        return_token_ids: true,
+        ignore_eos: true,
+        temperature: params.temperature,
+        top_p: params.topP,
+        seed: params.seed,
       }),
     });
     if (response.status !== 200) message = `${response.status} ${await response.text()}`;

@@ -41,7 +41,10 @@ function randomChaos(shape: string): ChaosModel {
   if (!size) throw new Error(`there is no shape ${shape}; there are ${Object.keys(shapes).join(', ')}`);
   return {
     path: randomModelFolder(shape, configOf(size, 4_096)),
-    ...{ endToken: size.vocabSize, shortness: 3, numClients: 3, strikeEveryMs: 15_000 },
+    endToken: size.vocabSize,
+    shortness: 3,
+    numClients: 3,
+    strikeEveryMs: 15_000,
     options: size.delta ? ['--state-interval', '2'] : [],
   };
 }

@@ -41,7 +41,10 @@ const promptOf = ({ input_tokens: computed, cache_read_input_tokens: cached }: A
 function bodyOf({ messages, tools = [], chat_template_kwargs: kwargs }: Example) {
   const [system, user] = messages;
   return {
-    ...{ model, max_tokens: 256, temperature: 0, system: system?.content ?? '' },
+    model,
+    max_tokens: 256,
+    temperature: 0,
+    system: system?.content ?? '',
     messages: [{ role: 'user' as const, content: user?.content ?? '' }],
     tools: tools.map(({ function: { name, description, parameters } }) => ({
       name,
@@ -90,12 +93,16 @@ describe('anthropic-js', () => {
       tools: [{ name, description, input_schema: tide.parameters }],
     });
     assert.deepEqual(seen(called.content), {
-      ...{ text: '', thinking: '', calls: [{ name, arguments: { place: tide.place } }] },
+      text: '',
+      thinking: '',
+      calls: [{ name, arguments: { place: tide.place } }],
     });
     assert.equal(called.stop_reason, 'tool_use');
     const places: string[] = [];
     const tool = betaZodTool({
-      ...{ name, description, inputSchema: z.object({ place: z.string().max(20) }) },
+      name,
+      description,
+      inputSchema: z.object({ place: z.string().max(20) }),
       run: (given) => {
         places.push(given.place);
         return JSON.stringify(tide.run(given));
@@ -160,7 +167,10 @@ describe('anthropic-js', () => {
   test('parse', async () => {
     const shape = z.object({ person: z.string().max(20), food: z.enum(['mushrooms', 'almonds', 'plums']) });
     const { parsed_output: parsed } = await client.messages.parse({
-      ...{ model, max_tokens: 64, temperature: 0, system: json.system },
+      model,
+      max_tokens: 64,
+      temperature: 0,
+      system: json.system,
       messages: [{ role: 'user', content: json.user }],
       output_config: { format: zodOutputFormat(shape) },
     });

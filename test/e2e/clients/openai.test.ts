@@ -138,7 +138,9 @@ describe('openai-js', () => {
     const { prompt_tokens: prompt, completion_tokens: completion, total_tokens: total } = await runner.totalUsage();
     assert.equal(total, prompt + completion);
     const streaming = client.chat.completions.runTools({
-      ...{ model, messages: messagesOf(tide), stream: true },
+      model,
+      messages: messagesOf(tide),
+      stream: true,
       tools: [tool],
     });
     assert.equal(await streaming.finalContent(), tide.answer);
@@ -257,7 +259,10 @@ describe('openai-js', () => {
     assert.equal(deltas.join(''), tide.answer);
     const shape = z.object({ person: z.string().max(20), food: z.string().max(20) });
     const { output_parsed: parsed } = await client.responses.parse({
-      ...{ model, instructions: json.system, input: json.user, temperature: 0 },
+      model,
+      instructions: json.system,
+      input: json.user,
+      temperature: 0,
       text: { format: zodTextFormat(shape, 'likes') },
     });
     assert.deepEqual(parsed, json.value);
@@ -330,7 +335,11 @@ describe('openai-js', () => {
     const format = { type: 'json_schema' as const, json_schema: { name: 'locker', schema, strict: true } };
     for (let seed = 0; seed < 6; seed++) {
       const { choices } = await client.chat.completions.create({
-        ...{ ...body, response_format: format, temperature: 1.5, seed, max_tokens: 120 },
+        ...body,
+        response_format: format,
+        temperature: 1.5,
+        seed,
+        max_tokens: 120,
       });
       const text = choices[0]?.message.content ?? '';
       assert.equal(choices[0]?.finish_reason, 'stop');

@@ -108,16 +108,14 @@ export function attentionConformance(device: Conformance): void {
           {
             operations: [
               {
-                ...{
-                  kind: 'attention',
-                  qkv: 'qkv',
-                  out: 'out',
-                  layer: layer + layersAfter,
-                  scale,
-                  heads,
-                  kvHeads,
-                  headDim,
-                },
+                kind: 'attention',
+                qkv: 'qkv',
+                out: 'out',
+                layer: layer + layersAfter,
+                scale,
+                heads,
+                kvHeads,
+                headDim,
                 ...(window ? { window } : {}),
                 ...(cap ? { cap } : {}),
                 ...(sinks ? { sinks: 'sinks' } : {}),

@@ -13,8 +13,13 @@ export function copyBlocksConformance(device: Conformance): void {
         device,
         {
           operations: Array.from({ length: layers }, (_, layer) => ({
-            ...({ kind: 'rope_store', qkv: 'qkv', rope: 'table' } as const),
-            ...{ layer, heads, kvHeads, headDim },
+            kind: 'rope_store',
+            qkv: 'qkv',
+            rope: 'table',
+            layer,
+            heads,
+            kvHeads,
+            headDim,
           })),
           buffers: { qkv: { rows: 'rows', width } },
           kv: Array.from({ length: layers }, () => ({ planes: [headDim, headDim] })),

@@ -38,7 +38,9 @@ export function hiddenConformance(device: Conformance): void {
   /** Segments of so many rows, each with room for the hidden states of its last ones. */
   const batchOf = (...shapes: readonly (readonly [rows: number, wanted: number])[]): Segment[] =>
     shapes.map(([rows, wanted], i) => ({
-      ...{ tokens: new Array<number>(rows).fill(0), start: 0, blockTable: [4 * i, 4 * i + 1, 4 * i + 2] },
+      tokens: new Array<number>(rows).fill(0),
+      start: 0,
+      blockTable: [4 * i, 4 * i + 1, 4 * i + 2],
       ...(wanted > 0 ? { hidden: new Float32Array(wanted * WIDTH) } : {}),
     }));
   const equation = (x: Float32Array, row: number): number[] => {

@@ -50,7 +50,9 @@ function headLinearConformance(device: Conformance): void {
             buffers: { x: { rows: 'rows', width: heads * xHead }, out: { rows: 'rows', width: heads * outHead } },
             weights: {
               w: {
-                ...{ outputs: heads * outputs, inner, expertOutputs: outputs },
+                outputs: heads * outputs,
+                inner,
+                expertOutputs: outputs,
                 // A part for each head, as a model has them.
                 parts: Array.from({ length: heads }, (_, head) => ({ tensor: `w${head}`, outputs })),
               },
@@ -107,8 +109,19 @@ function latentStoreConformance(device: Conformance): void {
         {
           operations: [
             {
-              ...{ kind: 'latent_store', latent: 'latent', q: 'q', out: 'query', layer, weight: 'norm', rope: 'table' },
-              ...{ epsilon: 1e-6, qHead, isInterleaved, heads, rank, rotary },
+              kind: 'latent_store',
+              latent: 'latent',
+              q: 'q',
+              out: 'query',
+              layer,
+              weight: 'norm',
+              rope: 'table',
+              epsilon: 1e-6,
+              qHead,
+              isInterleaved,
+              heads,
+              rank,
+              rotary,
             },
           ],
           buffers: {

@@ -91,10 +91,9 @@ function strangeRows(format: StrangeFormat, outputs: number, inner: number): Sto
     const numScales = format === 'mxfp4' ? exponents.length : outputs * (inner / 32);
     return { rowStart: 0, format, data, scales: exponents.subarray(0, numScales) };
   }
-  const [step, numHalves] = {
-    ...{ q4_0: [18, 1], q4_1: [20, 2], q4_k: [144, 2] },
-    ...{ iq4_nl: [18, 1], iq4_xs: [136, 1] },
-  }[format as 'q4_0'] as [number, number];
+  const [step, numHalves] = { q4_0: [18, 1], q4_1: [20, 2], q4_k: [144, 2], iq4_nl: [18, 1], iq4_xs: [136, 1] }[
+    format as 'q4_0'
+  ] as [number, number];
   const view = new DataView(data.buffer);
   for (let at = 0; at < data.length; at += step)
     for (let i = 0; i < numHalves; i++) view.setUint16(at + 2 * i, half(), true);
@@ -116,7 +115,9 @@ function columns(
   const scales = halves((at) => (strange && at % 5 === 0 ? odd[at % 4]! : 0x2400 + random(0x0c00)));
   const whole = [0x3c00, 0x4000, 0x4200, 0x4400, 0x4700, 0x4800, 0x4b80, 0];
   return {
-    ...{ rowStart: 0, format, scales },
+    rowStart: 0,
+    format,
+    scales,
     data: Uint8Array.from({ length: (outputs * inner) / 2 }, () => random(256)),
     ...(hasZeros ? { zeros: halves(() => whole[random(whole.length)]!) } : {}),
   };

@@ -87,8 +87,14 @@ export function sigmoidRoutingConformance(device: Conformance): void {
         {
           operations: [
             {
-              ...({ kind: 'route', logits: 'logits', routes: 'routes', experts, perToken, isNormalised } as const),
-              ...({ scoring: 'sigmoid', scale } as const),
+              kind: 'route',
+              logits: 'logits',
+              routes: 'routes',
+              experts,
+              perToken,
+              isNormalised,
+              scoring: 'sigmoid',
+              scale,
               ...(hasBias ? { bias: 'bias' } : {}),
               ...(groups > 1 ? { groups, groupsPerToken } : {}),
             },
@@ -132,10 +138,7 @@ export function sigmoidRoutingConformance(device: Conformance): void {
     const load = (more: object): Promise<unknown> =>
       loaded(device, {
         operations: [
-          {
-            ...({ kind: 'route', logits: 'logits', routes: 'routes', experts: 8, perToken: 4 } as const),
-            ...{ isNormalised: true, ...more },
-          },
+          { kind: 'route', logits: 'logits', routes: 'routes', experts: 8, perToken: 4, isNormalised: true, ...more },
         ],
         buffers: { logits: { rows: 'rows', width: 8 }, routes: { rows: 'rows', width: 8 } },
       });
@@ -164,15 +167,14 @@ export function scaledRoutingConformance(device: Conformance): void {
         {
           operations: [
             {
-              ...({
-                kind: 'route',
-                logits: 'logits',
-                routes: 'routes',
-                experts,
-                perToken,
-                isNormalised: true,
-              } as const),
-              ...{ scoring, expertScales: 's' },
+              kind: 'route',
+              logits: 'logits',
+              routes: 'routes',
+              experts,
+              perToken,
+              isNormalised: true,
+              scoring,
+              expertScales: 's',
             },
             { kind: 'permute', x: 'x', routes: 'routes', out: 'permuted' },
             { kind: 'combine', x: 'permuted', routes: 'routes', out: 'out', accumulate: false },
@@ -253,7 +255,9 @@ export function mixtureConformance(device: Conformance): void {
           },
           weights: {
             w: {
-              ...{ outputs: experts * outputs, inner, expertOutputs: outputs },
+              outputs: experts * outputs,
+              inner,
+              expertOutputs: outputs,
               parts: [{ tensor: 'w', outputs: experts * outputs }],
             },
           },
@@ -365,13 +369,12 @@ export function mixtureConformance(device: Conformance): void {
           },
           weights: {
             gate_up: {
-              ...{ outputs: experts * 2 * inner, inner: hidden, expertOutputs: 2 * inner },
+              outputs: experts * 2 * inner,
+              inner: hidden,
+              expertOutputs: 2 * inner,
               parts: partsOf(['gate', 'up'], inner),
             },
-            down: {
-              ...{ outputs: experts * hidden, inner, expertOutputs: hidden },
-              parts: partsOf(['down'], hidden),
-            },
+            down: { outputs: experts * hidden, inner, expertOutputs: hidden, parts: partsOf(['down'], hidden) },
             ...(hasBias
               ? {
                   'gate_up.bias': {

@@ -24,7 +24,10 @@ function convolution(
   bias: Float32Array,
 ): Reference {
   return {
-    ...{ width, outWidth: channels, stateValues: (taps - 1) * channels, unused: 0 },
+    width,
+    outWidth: channels,
+    stateValues: (taps - 1) * channels,
+    unused: 0,
     step: (row, state) => {
       const window = [...state, ...row.subarray(0, channels)];
       state.splice(0, state.length, ...window.slice(channels));
@@ -41,7 +44,14 @@ function convolutionProgram({ channels, taps, isActivated, hasBias }: Convolutio
   return {
     operations: [
       {
-        ...({ kind: 'causal_conv', x: 'x', weight: 'w', out: 'out', layer: 0, channels, taps, isActivated } as const),
+        kind: 'causal_conv',
+        x: 'x',
+        weight: 'w',
+        out: 'out',
+        layer: 0,
+        channels,
+        taps,
+        isActivated,
         ...(hasBias ? { bias: 'b' } : {}),
       },
     ],
@@ -50,7 +60,9 @@ function convolutionProgram({ channels, taps, isActivated, hasBias }: Convolutio
       w: { outputs: channels, inner: taps, isExact: true, parts: [{ tensor: 'w', outputs: channels }] },
       b: { outputs: channels, inner: 1, parts: [{ tensor: 'b', outputs: channels }] },
     },
-    ...{ kv: [{ planes: [] }], state: [{ planes: [(taps - 1) * channels] }], rope: {} },
+    kv: [{ planes: [] }],
+    state: [{ planes: [(taps - 1) * channels] }],
+    rope: {},
   };
 }
 
@@ -71,7 +83,10 @@ function deltaReference(heads: Heads, aLog: Float32Array, dtBias: Float32Array):
   const { keyHeads, valueHeads, keyDim, valueDim, isTiled } = heads;
   const { qkv, out, matrix } = widthsOf(heads);
   return {
-    ...{ width: qkv + 2 * valueHeads, outWidth: out, stateValues: UNUSED + matrix, unused: UNUSED },
+    width: qkv + 2 * valueHeads,
+    outWidth: out,
+    stateValues: UNUSED + matrix,
+    unused: UNUSED,
     step: (row, state) =>
       Array.from({ length: valueHeads }, (_, head) => {
         const keyHead = isTiled ? head % keyHeads : Math.floor(head / (valueHeads / keyHeads));
@@ -107,13 +122,22 @@ function deltaProgram(heads: Heads): Program {
   const { qkv, out, matrix } = widthsOf(heads);
   const { valueHeads } = heads;
   const vector = (tensor: string): Program['weights'][string] => ({
-    ...{ outputs: valueHeads, inner: 1, parts: [{ tensor, outputs: valueHeads }] },
+    outputs: valueHeads,
+    inner: 1,
+    parts: [{ tensor, outputs: valueHeads }],
   });
   return {
     operations: [
       {
-        ...({ kind: 'delta_rule', qkv: 'qkv', gates: 'gates', aLog: 'a', dtBias: 'b', out: 'out', layer: 0 } as const),
-        ...{ ...heads, epsilon: EPSILON },
+        kind: 'delta_rule',
+        qkv: 'qkv',
+        gates: 'gates',
+        aLog: 'a',
+        dtBias: 'b',
+        out: 'out',
+        layer: 0,
+        ...heads,
+        epsilon: EPSILON,
       },
     ],
     buffers: {
@@ -122,7 +146,9 @@ function deltaProgram(heads: Heads): Program {
       out: { rows: 'rows', width: out },
     },
     weights: { a: vector('a'), b: vector('b') },
-    ...{ kv: [{ planes: [] }], state: [{ planes: [UNUSED, matrix] }], rope: {} },
+    kv: [{ planes: [] }],
+    state: [{ planes: [UNUSED, matrix] }],
+    rope: {},
   };
 }
 
@@ -208,10 +234,7 @@ function gateCases(device: Conformance): void {
         device,
         {
           operations: [
-            {
-              ...({ kind: 'gated_norm', x: 'x', gate: 'gate', weight: 'w', epsilon: 1e-5 } as const),
-              ...{ first, spans, width, isGateFirst },
-            },
+            { kind: 'gated_norm', x: 'x', gate: 'gate', weight: 'w', epsilon: 1e-5, first, spans, width, isGateFirst },
           ],
           buffers: { x: { rows: 'rows', width: all }, gate: { rows: 'rows', width: gateWidth } },
           weights: { w: { outputs: weights, inner: 1, parts: [{ tensor: 'w', outputs: weights }] } },

@@ -43,7 +43,13 @@ export function ropeStoreConformance(device: Conformance): void {
         {
           operations: [
             {
-              ...{ kind: 'rope_store', qkv: 'qkv', layer, rope: 'table', heads, kvHeads, headDim },
+              kind: 'rope_store',
+              qkv: 'qkv',
+              layer,
+              rope: 'table',
+              heads,
+              kvHeads,
+              headDim,
               ...(hasComputedKeys ? { keys: 'computed' } : {}),
             },
           ],

@@ -183,8 +183,12 @@ export function samplerConformance(device: Conformance): void {
     const sampler = new Sampler(vocab);
     const penalties = penaltiesOf(1.3, 0.5, 0.7);
     const step = (slot: number, position: number): SampleParams => ({
-      ...{ log2Scale: slot === 3 ? undefined : scaleOf(Math.LOG2E), minWeight: 1, topK: 0, topP: 0 },
-      ...{ random: [random.u32(), position], penalties: slot === 1 ? undefined : penalties },
+      log2Scale: slot === 3 ? undefined : scaleOf(Math.LOG2E),
+      minWeight: 1,
+      topK: 0,
+      topP: 0,
+      random: [random.u32(), position],
+      penalties: slot === 1 ? undefined : penalties,
     });
     // Slot 1 has no penalties; slots 2 and 3 have a page each.
     const pages = new Map([2, 3].map((slot, page) => [slot, { page, counts: new Uint32Array(vocab) }]));

@@ -22,7 +22,10 @@ function reference(space: Space, { aLog, dtBias, skips }: Vectors): Reference {
   const { groups, heads, stateDim, headDim, leastStep = 0, mostStep = Infinity } = space;
   const { cbx, out, matrix } = widthsOf(space);
   return {
-    ...{ width: cbx + heads, outWidth: out, stateValues: UNUSED + matrix, unused: UNUSED },
+    width: cbx + heads,
+    outWidth: out,
+    stateValues: UNUSED + matrix,
+    unused: UNUSED,
     step: (row, state) =>
       Array.from({ length: heads }, (_, head) => {
         const group = Math.floor(head / (heads / groups));
@@ -50,13 +53,22 @@ function program(space: Space): Program {
   const { cbx, out, matrix } = widthsOf(space);
   const { heads } = space;
   const vector = (tensor: string): Program['weights'][string] => ({
-    ...{ outputs: heads, inner: 1, parts: [{ tensor, outputs: heads }] },
+    outputs: heads,
+    inner: 1,
+    parts: [{ tensor, outputs: heads }],
   });
   return {
     operations: [
       {
-        ...({ kind: 'state_space', cbx: 'cbx', steps: 'steps', out: 'out', layer: 0 } as const),
-        ...{ aLog: 'a', dtBias: 'b', skips: 'd', ...space },
+        kind: 'state_space',
+        cbx: 'cbx',
+        steps: 'steps',
+        out: 'out',
+        layer: 0,
+        aLog: 'a',
+        dtBias: 'b',
+        skips: 'd',
+        ...space,
       },
     ],
     buffers: {
@@ -65,7 +77,9 @@ function program(space: Space): Program {
       out: { rows: 'rows', width: out },
     },
     weights: { a: vector('a'), b: vector('b'), d: vector('d') },
-    ...{ kv: [{ planes: [] }], state: [{ planes: [UNUSED, matrix] }], rope: {} },
+    kv: [{ planes: [] }],
+    state: [{ planes: [UNUSED, matrix] }],
+    rope: {},
   };
 }
 

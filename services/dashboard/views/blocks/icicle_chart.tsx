@@ -10,7 +10,10 @@ import { colourOf, type ColourMode } from './block_colours.tsx';
 
 const ROW_PIXELS = 30;
 const DIRECTIONS: Readonly<Record<string, Direction>> = {
-  ...{ ArrowUp: 'up', ArrowDown: 'down', ArrowLeft: 'left', ArrowRight: 'right' },
+  ArrowUp: 'up',
+  ArrowDown: 'down',
+  ArrowLeft: 'left',
+  ArrowRight: 'right',
 };
 
 /** Properties of the chart. */

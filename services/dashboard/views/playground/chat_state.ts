@@ -46,8 +46,14 @@ export interface Answer {
 }
 
 const BEGIN: Answer = {
-  ...{ isRunning: true, content: '', reasoning: '', finish: null, error: undefined, id: undefined },
-  ...{ lookup: undefined, request: undefined },
+  isRunning: true,
+  content: '',
+  reasoning: '',
+  finish: null,
+  error: undefined,
+  id: undefined,
+  lookup: undefined,
+  request: undefined,
 };
 
 /** A chat with a model. */
@@ -104,7 +110,11 @@ class Chat {
     aborted.throwIfAborted();
     answer.value = { ...answer.peek(), lookup };
     const body = {
-      ...{ model, messages, stream: true, temperature, max_tokens: maxTokens },
+      model,
+      messages,
+      stream: true,
+      temperature,
+      max_tokens: maxTokens,
       ...(salt === '' ? {} : { cache_salt: salt }),
     };
     const events = new EventReader();
@@ -121,7 +131,9 @@ class Chat {
             const now = answer.peek();
             answer.value = {
               ...now,
-              ...{ content: now.content + content, reasoning: now.reasoning + reasoning, finish: finish ?? now.finish },
+              content: now.content + content,
+              reasoning: now.reasoning + reasoning,
+              finish: finish ?? now.finish,
             };
           }
         },

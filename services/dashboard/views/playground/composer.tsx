@@ -25,7 +25,10 @@ export function SettingsForm(): VNode {
         <span>Temperature</span>
         <input
           type="number"
-          {...{ min: 0, max: MAX_TEMPERATURE, step: 0.1, value: temperature }}
+          min={0}
+          max={MAX_TEMPERATURE}
+          step={0.1}
+          value={temperature}
           onChange={(event) => number(event, (value) => change({ temperature: value }))}
         />
       </label>
@@ -33,7 +36,9 @@ export function SettingsForm(): VNode {
         <span>Most tokens</span>
         <input
           type="number"
-          {...{ min: 1, step: 1, value: maxTokens }}
+          min={1}
+          step={1}
+          value={maxTokens}
           onChange={(event) => number(event, (value) => change({ maxTokens: value }))}
         />
       </label>

@@ -55,9 +55,7 @@ export class RequestRows {
       const path = queryOf(this.#filter, PAGE_ROWS, this.#state.peek().next);
       const page = await askJson<RequestPage>(path, { signal: this.#aborter.signal });
       this.rows.put(page.requests, 'last');
-      this.#state.value = {
-        ...{ isLoading: false, error: undefined, asOf: page.as_of, kept: page.kept, next: page.next },
-      };
+      this.#state.value = { isLoading: false, error: undefined, asOf: page.as_of, kept: page.kept, next: page.next };
       this.#follow();
     } catch (error) {
       if (this.#aborter.signal.aborted) return;

@@ -82,7 +82,9 @@ function nativeRoutes(check: Check, api: Api): void {
   };
   native('/completion', async () => {
     const { content, tokens: ids } = await api.answer<{ content: string; tokens: number[] }>('/completion', {
-      ...{ prompt: openPrompt, n_predict: 8, return_tokens: true },
+      prompt: openPrompt,
+      n_predict: 8,
+      return_tokens: true,
     });
     assert.equal(await api.text(ids), content);
   });
@@ -149,7 +151,8 @@ export function serverChecks(suite: PeerSuite, api: Api): void {
     });
     check('tokenize content/with_pieces', async () => {
       const { tokens: pieces } = await api.answer<{ tokens: { id: number; piece: string | number[] }[] }>('/tokenize', {
-        ...{ content: 'This is a test 媽 🤗', with_pieces: true },
+        content: 'This is a test 媽 🤗',
+        with_pieces: true,
       });
       for (const { id, piece } of pieces) assert(id > 0 && piece.length > 0);
     });
@@ -181,7 +184,8 @@ function security(check: Check, api: Api): void {
     const response = await api.fetch(COMPLETIONS, {
       method: 'OPTIONS',
       headers: {
-        ...{ origin: PAGE, 'access-control-request-method': 'POST' },
+        origin: PAGE,
+        'access-control-request-method': 'POST',
         'access-control-request-headers': 'Authorization',
       },
     });

@@ -49,7 +49,12 @@ export function completionForms(check: Check, api: Api): void {
 async function wishOf(api: Api, { isEchoing, numLogprobs, isList, numSamples, isIds }: Form): Promise<Body> {
   const one = isIds ? await api.tokens(prompt) : prompt;
   return {
-    ...{ model, temperature: 0, max_tokens: 32, echo: isEchoing, logprobs: numLogprobs, n: numSamples },
+    model,
+    temperature: 0,
+    max_tokens: 32,
+    echo: isEchoing,
+    logprobs: numLogprobs,
+    n: numSamples,
     prompt: isList ? [one, one] : one,
   };
 }

@@ -88,8 +88,15 @@ const RESPONSES = '/v1/responses';
 /** Defines the checks of `/v1/responses`. */
 export function responses(check: Check, api: Api): void {
   const wish = {
-    ...{ model, input: messages, temperature: 0, top_p: 1, max_output_tokens: 32, store: true },
-    ...{ parallel_tool_calls: true, tool_choice: 'auto', truncation: 'disabled' },
+    model,
+    input: messages,
+    temperature: 0,
+    top_p: 1,
+    max_output_tokens: 32,
+    store: true,
+    parallel_tool_calls: true,
+    tool_choice: 'auto',
+    truncation: 'disabled',
   };
   const textOf = ({ output }: ResponseView): string =>
     output.flatMap(({ content = [] }) => content.map(({ text = '' }) => text)).join('');

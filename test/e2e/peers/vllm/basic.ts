@@ -145,7 +145,8 @@ function chatIds(check: Check, api: Api): void {
     };
     const question = "What's the weather like in Paris?";
     const asked = {
-      ...{ ...wish, tool_choice: 'auto' },
+      ...wish,
+      tool_choice: 'auto',
       tools: [{ type: 'function', function: { name: 'get_weather', description: 'The weather', parameters } }],
       messages: [repeat[0], { role: 'user', content: question }],
     };

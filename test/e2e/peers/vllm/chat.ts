@@ -218,7 +218,10 @@ function structuredOutputs(check: Check, api: Api): void {
   });
   check('structured_outputs choice logprobs', async () => {
     const { choices } = await api.chat({
-      ...{ ...greedy, max_completion_tokens: 20, logprobs: true, top_logprobs: 5 },
+      ...greedy,
+      max_completion_tokens: 20,
+      logprobs: true,
+      top_logprobs: 5,
       structured_outputs: { choice: languages },
     });
     const { message, logprobs: list } = choices[0]!;

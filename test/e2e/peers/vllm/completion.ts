@@ -78,8 +78,12 @@ function single(check: Check, api: Api): void {
       ['left', prompt.slice(-4)],
     ] as const) {
       const { choices, usage } = await api.complete({
-        ...{ ...greedy, prompt, max_tokens: 1, return_token_ids: true },
-        ...{ truncate_prompt_tokens: 4, truncation_side: side },
+        ...greedy,
+        prompt,
+        max_tokens: 1,
+        return_token_ids: true,
+        truncate_prompt_tokens: 4,
+        truncation_side: side,
       });
       assert.deepEqual(choices[0]?.prompt_token_ids, kept);
       assert.equal(usage.prompt_tokens, 4);

@@ -53,7 +53,9 @@ function tokenize(check: Check, api: Api): void {
   check('return_token_strs', async () => {
     const text = 'This is a token_strs test prompt! vllm1';
     const { tokens, token_strs: pieces } = await api.answer<Tokenized>('/tokenize', {
-      ...{ model, prompt: text, return_token_strs: true },
+      model,
+      prompt: text,
+      return_token_strs: true,
     });
     assert.deepEqual(tokens, encoded(text, true));
     assert.deepEqual(pieces, encode(text, true).tokens);
