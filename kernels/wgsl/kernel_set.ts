@@ -131,14 +131,15 @@ export function formatConstant(format: WeightFormat): number {
  * the norm before the product, and `many` for many rows.
  */
 export function linearVariants(
-  { set, hasSubgroups, hasF16, isSoftware, matrix, workgroupBytes, vectorShape: forced }: Capabilities,
-  { format, gate, outputs, hasExperts, isPermuted }: LinearUse,
+  capabilities: Capabilities,
+  { format, gate, outputs, hasExperts = false, isPermuted }: LinearUse,
   isNormed: boolean,
 ): {
   readonly byColumns: readonly (readonly [columns: number, variant: VectorVariant])[];
   readonly normed: VectorVariant | undefined;
   readonly many: readonly TiledVariant[];
 } {
+  const { set, hasSubgroups, hasF16, isSoftware, matrix, vectorShape: forced } = capabilities;
   const common = {
     FORMAT: FORMATS[format],
     GATED: gate === undefined ? 0 : gateConstant(gate),
@@ -161,56 +162,59 @@ export function linearVariants(
   };
   // In the matrices set a weight stored in f32 is multiplied in f32, not on matrix units.
   const isOnMatrices = set === 'matrices' && matrix !== undefined && format !== 'f32';
-  const many = (): TiledVariant[] => {
-    if ((isFast || isOnMatrices) && matrix) {
-      const { subgroupSize, isSizeAsked, M, N, K, componentType } = matrix;
-      const isF16 = componentType === 'f16';
-      const fitting = isOnMatrices || isSoftware || !isF16 ? NARROW_MATRIX_TILES : MATRIX_TILES;
-      // An item of a mixture has up to MATMUL_TILE rows.
-      const tiles = hasExperts ? [{ upTo: Infinity, rows: MATMUL_TILE }] : fitting;
-      const tileOutputs = MATRIX_OUTPUTS[isF16 ? 'f16' : 'f32'];
-      // With several subgroup sizes (AMD), two buffers leave room for fewer workgroups at a time, which costs more than the barrier
-      // they save.
-      const buffers = isF16 && workgroupBytes >= TWO_BUFFERS_BYTES && !isSizeAsked ? 2 : 1;
-      return tiles.map(({ upTo, rows }) => ({
-        spec: matmulSubgroupMatrix,
-        upTo,
-        tile: [tileOutputs, rows],
-        specialisation: {
-          constants: {
-            ...common,
-            SUBGROUP_SIZE: subgroupSize,
-            M,
-            N,
-            K,
-            ROWS_TILE: rows,
-            OUTPUTS_TILE: tileOutputs,
-            BUFFERS: buffers,
-            SECTIONED: isOnMatrices ? 1 : 0,
-          },
-          aliases: { Element: componentType },
-          isSubgroupSizeAsked: isSizeAsked,
-        },
-      }));
-    }
-    const isF16 = isFast && hasF16;
-    return [
-      {
-        spec: matmul,
-        upTo: Infinity,
-        tile: [MATMUL_TILE, MATMUL_TILE],
-        specialisation: {
-          constants: { ...common, IS_F16: isF16 ? 1 : 0 },
-          aliases: { Element: isF16 ? 'f16' : 'f32' },
-        },
-      },
-    ];
+  const isF16 = isFast && hasF16;
+  const tiled: TiledVariant = {
+    spec: matmul,
+    upTo: Infinity,
+    tile: [MATMUL_TILE, MATMUL_TILE],
+    specialisation: {
+      constants: { ...common, IS_F16: isF16 ? 1 : 0 },
+      aliases: { Element: isF16 ? 'f16' : 'f32' },
+    },
   };
   return {
     byColumns: isOnMatrices ? [] : COLUMNS.map((columns) => [columns, vectorVariant(columns, false)]),
     normed: isNormed && normsOnTheWay(set) ? vectorVariant(1, true) : undefined,
-    many: many(),
+    many: matrix && (isFast || isOnMatrices) ? matrixVariants(capabilities, matrix, common, hasExperts) : [tiled],
   };
+}
+
+/** Returns the variants for many rows on matrix units; `common` are the constants of every kernel for the product. */
+function matrixVariants(
+  { set, isSoftware, workgroupBytes }: Capabilities,
+  { subgroupSize, isSizeAsked, M, N, K, componentType }: MatrixUse,
+  common: Readonly<Record<string, number>>,
+  hasExperts: boolean,
+): TiledVariant[] {
+  const isF16 = componentType === 'f16';
+  const isSectioned = set === 'matrices';
+  const fitting = isSectioned || isSoftware || !isF16 ? NARROW_MATRIX_TILES : MATRIX_TILES;
+  // An item of a mixture has up to MATMUL_TILE rows.
+  const tiles = hasExperts ? [{ upTo: Infinity, rows: MATMUL_TILE }] : fitting;
+  const tileOutputs = MATRIX_OUTPUTS[isF16 ? 'f16' : 'f32'];
+  // With several subgroup sizes (AMD), two buffers leave room for fewer workgroups at a time, which costs more than the barrier
+  // they save.
+  const buffers = isF16 && workgroupBytes >= TWO_BUFFERS_BYTES && !isSizeAsked ? 2 : 1;
+  return tiles.map(({ upTo, rows }) => ({
+    spec: matmulSubgroupMatrix,
+    upTo,
+    tile: [tileOutputs, rows],
+    specialisation: {
+      constants: {
+        ...common,
+        SUBGROUP_SIZE: subgroupSize,
+        M,
+        N,
+        K,
+        ROWS_TILE: rows,
+        OUTPUTS_TILE: tileOutputs,
+        BUFFERS: buffers,
+        SECTIONED: isSectioned ? 1 : 0,
+      },
+      aliases: { Element: componentType },
+      isSubgroupSizeAsked: isSizeAsked,
+    },
+  }));
 }
 
 /** Whether the set's kernel for one row can apply the norm before the product. */

@@ -7,6 +7,7 @@ import { paddedInner, scalesPerRow } from '../../weights/weight_format.ts';
 import type { Dispatch } from '../dispatch_plan.ts';
 import { linearVariants, tiledGrid, vectorGrid } from '../kernel_set.ts';
 import { itemsOf } from '../routing.ts';
+import { vectorPipelines } from '../vector_pipelines.ts';
 import { gateBounds } from './gated.ts';
 import { operation } from './operation.ts';
 
@@ -62,20 +63,7 @@ export const expertLinear = operation('expert_linear', (plan, op, { gated, permu
       const vectorGroup = kernels.bind(byColumns[0]?.[1].spec ?? tiled.spec, uniform, buffers);
       const manyGroup = kernels.bind(tiled.spec, uniform, buffers);
       const manyPipeline = await kernels.pipeline(tiled.spec, tiled.specialisation);
-      const pipelines = new Map(
-        await Promise.all(
-          byColumns.map(
-            async ([columns, { spec, specialisation, outputsPerWorkgroup }]) =>
-              [
-                columns,
-                {
-                  pipeline: await kernels.pipeline(spec, specialisation),
-                  numGroups: Math.ceil(outputs / outputsPerWorkgroup),
-                },
-              ] as const,
-          ),
-        ),
-      );
+      const pipelines = await vectorPipelines(kernels, byColumns, outputs);
       return {
         label: `experts ${outputs}×${inner} ${format}${gated ? ' gated' : ''}`,
         work: ({ rows }) => ({

@@ -7,16 +7,10 @@ import type { Gate, RowKind } from '../../program.ts';
 import { paddedInner, scalesPerRow } from '../../weights/weight_format.ts';
 import type { Dispatch, DispatchPlan } from '../dispatch_plan.ts';
 import type { GpuWeight, WeightSlice } from '../gpu_weights.ts';
-import {
-  columnsFor,
-  linearVariants,
-  tiledGrid,
-  vectorGrid,
-  type LinearVariant,
-  type VectorVariant,
-} from '../kernel_set.ts';
+import { columnsFor, linearVariants, tiledGrid, vectorGrid, type LinearVariant } from '../kernel_set.ts';
 import { matmulSubgroupMatrix } from '../linear_kernels.ts';
 import { Header } from '../step_state.ts';
+import { vectorPipelines } from '../vector_pipelines.ts';
 import { gateBounds } from './gated.ts';
 import { operation } from './operation.ts';
 
@@ -81,7 +75,6 @@ function addSlice(plan: DispatchPlan, { weight, slice, gate, count, params, bind
     normX !== undefined,
   );
   const gridY = device.limits.maxComputeWorkgroupsPerDimension;
-  const groupsOf = ({ outputsPerWorkgroup }: VectorVariant): number => Math.ceil(slice.outputs / outputsPerWorkgroup);
   const values = {
     ...params,
     outputs: slice.outputs,
@@ -104,16 +97,11 @@ function addSlice(plan: DispatchPlan, { weight, slice, gate, count, params, bind
     const vectorGroup = kernels.bind(vectorSpec, uniform, buffers);
     const manyGroup = kernels.bind(manySpec, uniform, buffers);
     const normedGroup = normX && kernels.bind(vectorSpec, uniform, { ...buffers, x: normX });
-    const [columns, tiles, normedPipeline] = await Promise.all([
-      Promise.all(
-        byColumns.map(async ([number, variant]) => {
-          return [number, { pipeline: await pipelineOf(variant), numGroups: groupsOf(variant) }] as const;
-        }),
-      ),
+    const [pipelines, tiles, normedPipeline] = await Promise.all([
+      vectorPipelines(kernels, byColumns, slice.outputs),
       Promise.all(many.map(async (variant) => ({ ...variant, pipeline: await pipelineOf(variant) }))),
       normed && pipelineOf(normed),
     ]);
-    const pipelines = new Map(columns);
     return {
       label: `${kind} ${outputs}×${inner} ${format}${gate ? ' gated' : ''}${normX ? ' after norm' : ''}`,
       work: (counts) => ({
@@ -124,7 +112,8 @@ function addSlice(plan: DispatchPlan, { weight, slice, gate, count, params, bind
         const numRows = counts[count];
         if (numRows === 0) return undefined;
         if (numRows === 1 && normed && normedPipeline && normedGroup) {
-          return { pipeline: normedPipeline, grid: vectorGrid(1, 1, groupsOf(normed), gridY), bindGroup: normedGroup };
+          const numGroups = Math.ceil(slice.outputs / normed.outputsPerWorkgroup);
+          return { pipeline: normedPipeline, grid: vectorGrid(1, 1, numGroups, gridY), bindGroup: normedGroup };
         }
         const perGroup = byColumns.length > 0 ? columnsFor(numRows, capabilities) : undefined;
         if (perGroup === undefined) {
