@@ -16,7 +16,7 @@ import { startTransferThread } from '../../shared/net/transfer_thread/transfer_t
 import { answeringOnce } from '../../shared/net/network.ts';
 import { holderId, subjects } from '../../shared/protocol/membership.ts';
 import type { DiskReader, start as startReader } from './disk_reader.ts';
-import { RECORDS, type start } from './disk_thread.ts';
+import { RECORDS, type DiskThread, type start } from './disk_thread.ts';
 import { OfferIntake } from './offer_intake.ts';
 import type { StoreConfig } from './options.ts';
 import { StoreTiers } from './tiers.ts';
@@ -147,25 +147,34 @@ async function build(
     },
     close: async () => {
       stopped.abort();
-      // Committed records survive without an orderly close, but not a reboot of the machine: then only a closed environment is trusted.
-      await Promise.race([
-        worker.call('close', undefined).catch((error: unknown) => {
-          log.warn(
-            { error: messageOf(error) },
-            'the disk tier was not closed cleanly: it will start empty if the machine reboots first',
-          );
-        }),
-        clock.sleep(CLOSE_WAIT_MS),
-      ]);
-      // A thread that hangs in the kernel does not end.
-      const ended = Promise.all([worker, transferThread, ...readers].map((thread) => thread.close()));
-      await Promise.race([ended, clock.sleep(CLOSE_WAIT_MS)]);
+      await endThreads(context, worker, [transferThread, ...readers]);
       // A disk process that hangs does not notice that its store is gone.
       const pid = Atomics.load(diskPid, 0);
       if (pid > 0) kill(pid);
       folder?.release();
     },
   };
+}
+
+/** Closes the disk tier, then ends the threads. Waits CLOSE_WAIT_MS at most for each of the two. */
+async function endThreads(
+  { clock, log }: RoleContext<StoreConfig>,
+  worker: Thread<DiskThread>,
+  others: readonly Pick<Thread<unknown>, 'close'>[],
+): Promise<void> {
+  // Committed records survive without an orderly close, but not a reboot of the machine: then only a closed environment is trusted.
+  await Promise.race([
+    worker.call('close', undefined).catch((error: unknown) => {
+      log.warn(
+        { error: messageOf(error) },
+        'the disk tier was not closed cleanly: it will start empty if the machine reboots first',
+      );
+    }),
+    clock.sleep(CLOSE_WAIT_MS),
+  ]);
+  // A thread that hangs in the kernel does not end.
+  const ended = Promise.all([worker, ...others].map((thread) => thread.close()));
+  await Promise.race([ended, clock.sleep(CLOSE_WAIT_MS)]);
 }
 
 /** Warns in the log where other users could use a data folder, or still can. Returns the folder. */

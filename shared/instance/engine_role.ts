@@ -33,21 +33,14 @@ export function startEngineRole(context: RoleContext<EngineConfig>): Promise<Run
 async function build(context: RoleContext<EngineConfig>, seat: ClusterSeat): Promise<RoleBody> {
   if (context.config.model.includes(','))
     throw new ConfigError('--model names several models, but an instance serves one: start an instance for each model');
-  const { config, network, tls, threads, clock, random, newId, log, fail, die } = context;
+  const { config, clock, log, fail, die } = context;
   let stop: () => Promise<void> = () => Promise.resolve();
   const instance = await EngineInstance.start({
+    ...context,
     engine: engineOf(config),
     stepTimeoutMs: config.step_timeout_ms,
     dramBytes: config.dram_bytes,
     transfer: config,
-    network,
-    tls,
-    threads,
-    clock,
-    random,
-    newId,
-    log,
-    limits: context.limits,
     ...(context.showLoading ? { onLoading: context.showLoading } : {}),
     // The engine or its device is gone: the supervisor starts a process with a fresh device.
     onDeath: (error) => {

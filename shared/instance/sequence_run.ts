@@ -43,13 +43,12 @@ export async function runSequence(instance: EngineInstance, run: SequenceRun): P
   const { context, request, signal, feed, onEvent, pipelinePatienceMs } = run;
   let isAdmitted = false;
   let id = 0;
+  const job = { context, timeoutMs: context.timeoutMs, hashes: request.hashes, isAdmitted: () => isAdmitted };
   let restoring = new AbortController();
   const restore = async ({ admission, from, hashes }: Restore): Promise<void> => {
     restoring = new AbortController();
     const until = linkSignals(signal, restoring.signal);
-    const { timeoutMs } = context;
-    const job = { id, hashes, from, context, timeoutMs, isAdmitted: () => isAdmitted, signal: until.signal };
-    await instance.fetcher.restore(job).finally(() => {
+    await instance.fetcher.restore({ ...job, id, hashes, from, signal: until.signal }).finally(() => {
       until.release();
       instance.proceed(id, admission);
     });
@@ -80,19 +79,9 @@ export async function runSequence(instance: EngineInstance, run: SequenceRun): P
   // `done` may reject before it is awaited. The call fails with the first error, and the `finally` below cancels the sequence.
   done.catch(() => undefined);
   const fed = linkSignals(signal);
+  const hasOtherSources = request.kind === 'decode';
   const fetch: Fetch = (from, sources, until) =>
-    instance.fetcher.run({
-      id,
-      hashes: request.hashes,
-      from,
-      sources,
-      context,
-      timeoutMs: context.timeoutMs,
-      signal: until,
-      hasOtherSources: request.kind === 'decode',
-      pipelinePatienceMs,
-      isAdmitted: () => isAdmitted,
-    });
+    instance.fetcher.run({ ...job, id, from, sources, signal: until, hasOtherSources, pipelinePatienceMs });
   try {
     if (feed) {
       // A refusal does not wait for blocks that nobody will use.

@@ -1,5 +1,6 @@
 /** The life of a process that is a member of a cluster: it joins by registering with its routers, and leaves with a goodbye. */
 import { messageOf } from '../base/failure.ts';
+import type { Bus, BusListener } from '../bus/bus.ts';
 import { ClusterBus } from '../bus/cluster_bus.ts';
 import { HubClient } from '../bus/hub_client.ts';
 import type { Handlers } from '../net/network.ts';
@@ -72,6 +73,13 @@ async function addressOf({ config, network, clock, log }: RoleContext<MemberConf
   }
 }
 
+/** Opens the bus of a NATS server if the host has one, else that of the hub. */
+function openBus(context: RoleContext<MemberConfig>, listener: BusListener): Bus {
+  const { config, network, clock, log, limits } = context;
+  const hub = { address: config.join, network, clock, log, ...listener, maxBacklogBytes: limits?.backlogBytes };
+  return context.openBus?.(listener) ?? new HubClient(hub);
+}
+
 /**
  * Runs a role as a member of a cluster: listens, asks the routers whether they would refuse this process, builds the role, and
  * registers. `planned` holds the engine properties that are known before the model is loaded.
@@ -82,25 +90,20 @@ export function liveAsMember(
   build: (seat: ClusterSeat) => Promise<RoleBody>,
   planned?: Inquiry['engine'],
 ): Promise<RunningRole> {
-  const { role, config, network, identity, clock, log, fail } = context;
+  const { role, config, identity, clock, log, fail } = context;
   return live(context, { bind: config.bind || BIND, shutdownGraceMs }, async (bound) => {
     const address = await addressOf(context, bound.address);
     const member: Member = { ...identity, name: config.name || `${role}@${address}`, role, address };
     // Join the bus before building the role, so that a refusal by the cluster is reported before the model is loaded.
     const cluster = new ClusterMember({
       openBus: (listener, onUnverified) =>
-        new ClusterBus(
-          context.openBus?.(listener) ??
-            new HubClient({
-              address: config.join,
-              network,
-              clock,
-              log,
-              ...listener,
-              maxBacklogBytes: context.limits?.backlogBytes,
-            }),
-          { cluster: config.cluster, token: context.clusterTokens, clock, log, onUnverified },
-        ),
+        new ClusterBus(openBus(context, listener), {
+          cluster: config.cluster,
+          token: context.clusterTokens,
+          clock,
+          log,
+          onUnverified,
+        }),
       inquiry: { member, protocolVersion: PROTOCOL_VERSION, ...(planned ? { engine: planned } : {}) },
       clock,
       log,
