@@ -16,7 +16,7 @@ import assert from 'node:assert/strict';
 import { MAX_MASKS, type Executable } from '../../kernels/device.ts';
 import type { Clock } from '../base/clock.ts';
 import type { FailureCode } from '../base/failure.ts';
-import type { BlockHash, BlockKey } from '../kv/block_key.ts';
+import type { AnchoredHash, BlockHash, BlockKey } from '../kv/block_key.ts';
 import type { RecordKind } from '../kv/record.ts';
 import type { InstanceWork } from '../protocol/instance_work.ts';
 import { IncomingRecords } from './incoming_records.ts';
@@ -25,11 +25,11 @@ import { BlockPool } from './block_pool.ts';
 import { SamplingState, MAX_HOST_SAMPLED_ROWS } from './sampling_state.ts';
 import { Embeddings } from './embeddings.ts';
 import { stateIntervalOf, type EngineOptions } from './engine_options.ts';
-import { AnswerLength, workLeft, type WorkSequence } from './engine_work.ts';
 import { EngineHistograms } from './engine_histograms.ts';
 import type { EngineLoad } from './engine_messages.ts';
 import { exportHeld, type WantedBlock } from './held_blocks.ts';
 import { RecurrentStates } from './recurrent_states.ts';
+import { RemainingWork } from './remaining_work.ts';
 import { SampleGroups } from './sample_groups.ts';
 import { Scheduler } from './scheduler.ts';
 import { ROW_UNIT } from './prompt_time.ts';
@@ -58,14 +58,12 @@ export class Engine {
   readonly #pacing: StepPacing;
   readonly #arrivingStep: ArrivingStep;
   readonly #groups: SampleGroups;
+  readonly #work: RemainingWork;
   readonly #submission: StepSubmission;
   readonly #completion: StepCompletion;
   readonly #sequences = new Map<number, Sequence>();
   /** Submitted steps, in the order in which the device runs them; at most one more than the device takes ahead. */
   readonly #steps: InFlightStep[] = [];
-  readonly #answerLength = new AnswerLength();
-  /** Leading blocks of waiting sequences that the device had when their work was first counted. */
-  readonly #cachedBlocks = new WeakMap<WorkSequence, number>();
   #completedMs = 0;
   lastStepMs = 0;
   /** Number of completed steps. */
@@ -87,48 +85,35 @@ export class Engine {
     const { stateInterval = stateIntervalOf(spec) } = options;
     const hasStates = executable.numStateSlots > 0;
     this.states = hasStates ? new RecurrentStates({ executable, blockSize, interval: stateInterval, emit }) : undefined;
-    const states = this.states;
+    const { pool, states } = this;
     this.#sampling = new SamplingState(executable, maxNumSeqs);
     this.#embeddings = new Embeddings(executable.hiddenWidth, clock, emit);
     this.#pacing = new StepPacing(options);
-    this.incoming = new IncomingRecords({
-      executable,
-      pool: this.pool,
-      states,
-      spec,
-      sequence: (id) => this.#sequences.get(id),
-      onStored: (hash) => {
-        emit({ kind: 'stored', hash, origin: 'fetched' });
-      },
-    });
-    this.#arrivingStep = new ArrivingStep(executable, {
-      blockSize,
-      chunkTokens,
-      frames,
-      onSection: (sequence) => {
-        this.pool.release(sequence.releaseEnded());
-      },
-    });
+    this.#work = new RemainingWork(options, pool, states, this.#pacing);
+    const sequenceOf = (id: number): Sequence | undefined => this.#sequences.get(id);
+    const onStored = (hash: AnchoredHash): void => {
+      emit({ kind: 'stored', hash, origin: 'fetched' });
+    };
+    this.incoming = new IncomingRecords({ executable, pool, states, spec, sequence: sequenceOf, onStored });
+    const onSection = (sequence: Sequence): void => {
+      pool.release(sequence.releaseEnded());
+    };
+    this.#arrivingStep = new ArrivingStep(executable, { blockSize, chunkTokens, frames, onSection });
     const limits = { blockSize, chunkTokens, maxNumSeqs, maxWaiting, queueOrder };
     const onPreempted = (sequence: Sequence): void => {
       this.#sampling.close(sequence);
       emit({ kind: 'preempted', id: sequence.request.id });
     };
-    this.#scheduler = new Scheduler(this.pool, limits, onPreempted, states);
+    this.#scheduler = new Scheduler(pool, limits, onPreempted, states);
     this.#groups = new SampleGroups(clock, (leader) => {
       if (leader) this.#scheduler.enqueue(leader);
       options.onReady?.();
     });
+    const parts = { spec, pool, states, sampling: this.#sampling, embeddings: this.#embeddings, clock, emit };
     this.#completion = new StepCompletion({
-      spec,
-      pool: this.pool,
-      sampling: this.#sampling,
-      embeddings: this.#embeddings,
-      states,
-      clock,
-      emit,
+      ...parts,
       onFinished: (numTokens) => {
-        this.#answerLength.finished(numTokens);
+        this.#work.finished(numTokens);
       },
       isGone: (sequence) => this.#sequences.get(sequence.request.id) !== sequence,
       cancel: (id) => {
@@ -136,15 +121,12 @@ export class Engine {
       },
     });
     this.#submission = new StepSubmission(executable, {
+      ...parts,
       blockSize,
-      emit,
       exportEarly: options.exportEarly,
-      sampling: this.#sampling,
-      embeddings: this.#embeddings,
       scheduler: this.#scheduler,
       groups: this.#groups,
       arrivingStep: this.#arrivingStep,
-      states,
     });
   }
 
@@ -156,32 +138,7 @@ export class Engine {
 
   /** Work that the sequences have left; undefined before anything is known of the time of a step. */
   get workLeft(): InstanceWork | undefined {
-    const { fit, pacedStepMs } = this.#pacing;
-    if (!fit.hasSteps) return undefined;
-    const { spec, chunkTokens, maxNumSeqs, numBlocks } = this.#options;
-    return workLeft(this.#sequences.values(), {
-      chunkTokens,
-      maxNumSeqs,
-      numBlocks,
-      pacedStepMs,
-      step: fit.time,
-      freeBlocks: this.pool.numAvailable,
-      blockSize: spec.blockSize,
-      blockBytes: spec.slotBytes,
-      expectedTokens: this.#answerLength.mean,
-      cachedBlocks: (sequence) => this.#cachedBlocksOf(sequence),
-    });
-  }
-
-  /** Counted once for each sequence, because a long prompt has thousands of blocks. */
-  #cachedBlocksOf(sequence: WorkSequence): number {
-    const known = this.#cachedBlocks.get(sequence);
-    if (known !== undefined) return known;
-    const hashes = sequence.chain.hashes.slice(0, sequence.hittableBlocks);
-    const numHeld = this.pool.numHeld(hashes);
-    const numCached = this.states ? this.states.heldAt(hashes, numHeld) : numHeld;
-    this.#cachedBlocks.set(sequence, numCached);
-    return numCached;
+    return this.#work.left(this.#sequences.values());
   }
 
   /** Number of sequences that wait outside the queue: for the first sample of their group, or for the step that left them out. */

@@ -1,7 +1,7 @@
 /** Attention of a decoder's layer: norm, q, k and v, norms of heads, rotation, storing, attention, output product. */
 import type { KvLayer, TensorRows } from '../../../kernels/program.ts';
 import type { LayerShape } from '../../model/model_shape.ts';
-import { matrix, modulesOf, type Module, type ProgramParts } from './program_parts.ts';
+import { modulesOf, type Module, type ProgramParts } from './program_parts.ts';
 
 /** Emits the attention branch of layer `index`. Returns what the layer stores per token. */
 export function emitAttention(program: ProgramParts, layer: LayerShape, index: number): KvLayer {
@@ -89,7 +89,7 @@ function emitScores(
 ): void {
   const from = kv?.fromLayer ?? index;
   const sinks = `model.layers.${index}.self_attn.sinks`;
-  if (hasSinks) program.weights[sinks] = matrix(1, [{ tensor: sinks, outputs: heads }]);
+  if (hasSinks) program.vector(sinks, heads);
   program.operations.push({
     kind: 'attention',
     qkv,

@@ -21,7 +21,7 @@ export function emitConvolution(
   const gated = program.buffer('conv_gated', row);
   const [weight, bias] = [`${own}.conv.weight`, `${own}.conv.bias`];
   program.weights[weight] = { ...matrix(taps, [{ tensor: weight, outputs: hidden }]), isExact: true };
-  if (hasBias) program.weights[bias] = matrix(1, [{ tensor: bias, outputs: hidden }]);
+  if (hasBias) program.vector(bias, hidden);
   program.branch(layer, { before: `${at}.input_layernorm`, after: '' }, (x, to) => {
     const common = { inner: hidden, hasBias };
     const modules = [{ name: `${own}.in_proj`, outputs: 3 * hidden }];

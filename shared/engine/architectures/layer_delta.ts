@@ -1,7 +1,7 @@
 /** The gated delta net of a decoder's layer: norm, products, causal convolution, delta rule, norm with a gate, output product. */
 import type { StateLayer } from '../../../kernels/program.ts';
 import type { DeltaShape, LayerShape } from '../../model/model_shape.ts';
-import type { Module, ProgramParts } from './program_parts.ts';
+import { matrix, type Module, type ProgramParts } from './program_parts.ts';
 
 /** Added to the squares of q, and of k, before the root that divides them. */
 const LENGTH_EPSILON = 1e-6;
@@ -18,19 +18,11 @@ export function emitDelta(program: ProgramParts, layer: LayerShape, delta: Delta
   const gates = program.buffer('delta_gates', { rows: 'rows', width: 2 * valueHeads });
   const qkv = program.buffer('delta_qkv', { rows: 'rows', width: channels });
   const out = program.buffer('delta_out', { rows: 'rows', width: values });
-  const vector = (name: string, outputs: number): string => {
-    program.weights[name] = { outputs, inner: 1, parts: [{ tensor: name, outputs }] };
-    return name;
-  };
   const weight = `${own}.conv1d.weight`;
-  program.weights[weight] = {
-    outputs: channels,
-    inner: taps,
-    isExact: true,
-    parts: [{ tensor: weight, outputs: channels }],
-  };
-  const [aLog, dtBias] = [vector(`${own}.A_log`, valueHeads), vector(`${own}.dt_bias`, valueHeads)];
-  const norm = vector(`${own}.norm.weight`, valueDim);
+  program.weights[weight] = { ...matrix(taps, [{ tensor: weight, outputs: channels }]), isExact: true };
+  const aLog = program.vector(`${own}.A_log`, valueHeads);
+  const dtBias = program.vector(`${own}.dt_bias`, valueHeads);
+  const norm = program.vector(`${own}.norm.weight`, valueDim);
   const after = layer.norms === 'before' ? '' : `${at}.post_attention_layernorm`;
   program.branch(layer, { before: `${at}.input_layernorm`, after }, (x, to) => {
     const { products, factors } = modulesOf(own, delta);

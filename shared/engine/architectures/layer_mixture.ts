@@ -22,7 +22,7 @@ export function emitMixture(program: ProgramParts, layer: LayerShape, experts: E
     ...matrix(hidden, [{ tensor: `${router}.weight`, outputs: count }]),
     isExact: true,
   };
-  if (hasBias) program.weights[`${router}.bias`] = matrix(1, [{ tensor: `${router}.bias`, outputs: count }]);
+  if (hasBias) program.vector(`${router}.bias`, count);
   const product = (name: string, modules: readonly string[], inputs: number, outputs: number) => {
     const partsOf = (what: string): TensorRows[] =>
       Array.from({ length: count }, (_, expert) =>
@@ -82,7 +82,7 @@ function scoringOf(
   if (!sigmoid) return scaledBy(branchScale);
   const { hasBias, groups, groupsPerToken, scale } = sigmoid;
   const bias = `${module}.${program.tensors.mixture?.bias}`;
-  if (hasBias) program.weights[bias] = matrix(1, [{ tensor: bias, outputs: count }]);
+  if (hasBias) program.vector(bias, count);
   return {
     scoring: 'sigmoid',
     ...(hasBias ? { bias } : {}),

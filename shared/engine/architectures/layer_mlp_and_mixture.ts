@@ -49,9 +49,9 @@ function emitRouter(program: ProgramParts, { experts: { count, perToken, isNorma
   );
   const logits = program.buffer('router', { rows: 'rows', width: count });
   const routes = program.buffer('routes', { rows: 'rows', width: 2 * perToken });
-  program.weights[scale!] = matrix(1, [{ tensor: scale!, outputs: hidden }]);
+  program.vector(scale!, hidden);
   program.weights[weight!] = { ...matrix(hidden, [{ tensor: weight!, outputs: count }]), isExact: true };
-  program.weights[expertScales!] = matrix(1, [{ tensor: expertScales!, outputs: count }]);
+  program.vector(expertScales!, count);
   program.operations.push(
     { kind: 'rms_norm', x: 'x', weight: scale!, out: 'normed', epsilon },
     { kind: 'linear', x: 'normed', weight: weight!, out: logits, accumulate: false, scale: 1 / Math.sqrt(hidden) },

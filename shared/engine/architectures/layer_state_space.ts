@@ -20,17 +20,10 @@ export function emitStateSpace(
   const steps = program.buffer('space_steps', { rows: 'rows', width: 2 * heads });
   const cbx = program.buffer('space_cbx', { rows: 'rows', width: channels });
   const out = program.buffer('space_out', { rows: 'rows', width: inner });
-  const vector = (tensor: string, outputs = heads): string => {
-    program.weights[tensor] = matrix(1, [{ tensor, outputs }]);
-    return tensor;
-  };
   const convolution = emitTaps(program, `${own}.conv1d`, space);
-  const vectors = {
-    aLog: vector(`${own}.A_log`),
-    dtBias: vector(`${own}.dt_bias`),
-    skips: vector(`${own}.D`),
-  };
-  const norm = vector(`${own}.norm.weight`, inner);
+  const perHead = (name: string): string => program.vector(`${own}.${name}`, heads);
+  const vectors = { aLog: perHead('A_log'), dtBias: perHead('dt_bias'), skips: perHead('D') };
+  const norm = program.vector(`${own}.norm.weight`, inner);
   program.branch(layer, { before: `${at}.input_layernorm`, after: '' }, (x, to) => {
     const { products, factors } = modulesOf(`${own}.in_proj`, space);
     const common = { x, inner: hidden, hasBias };

@@ -86,6 +86,12 @@ export class ProgramParts {
     return name;
   }
 
+  /** Declares that the program has the tensor as a vector of `outputs` numbers, and returns its name. */
+  vector(tensor: string, outputs: number): string {
+    this.weights[tensor] = matrix(1, [{ tensor, outputs }]);
+    return tensor;
+  }
+
   /**
    * Emits one residual branch: the norm before, the operations of `emit`, and the norm after. The product is added to the residual
    * stream `x`, which is then multiplied by the tensor `scalar`, if there is one.
@@ -122,7 +128,7 @@ export class ProgramParts {
     const { hidden, epsilon } = this.shape;
     const weight = `${module}.weight`;
     this.weights[weight] = this.normWeight([{ tensor: weight, outputs: hidden }]);
-    if (scalar !== undefined) this.weights[scalar] = matrix(1, [{ tensor: scalar, outputs: 1 }]);
+    if (scalar !== undefined) this.vector(scalar, 1);
     this.operations.push({
       kind: 'rms_norm',
       x,
