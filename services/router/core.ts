@@ -61,17 +61,10 @@ export interface RouterCore {
  * `serve`.
  */
 export function createCore(
-  {
-    config,
-    network,
-    clock,
-    random,
-    log,
-    identity,
-    limits,
-  }: Pick<RoleContext<RouterConfig>, 'config' | 'network' | 'clock' | 'random' | 'log' | 'identity' | 'limits'>,
+  context: Pick<RoleContext<RouterConfig>, 'config' | 'network' | 'clock' | 'random' | 'log' | 'identity' | 'limits'>,
   { bus, name, admit, signal, onEvent, onLookup }: CoreOptions,
 ): RouterCore {
+  const { config, network, clock, random, log, identity, limits } = context;
   const gone = new GoneKeys(clock);
   const index = new PrefixIndex(undefined, gone);
   const misses = new MissReasons(index, gone);
@@ -86,7 +79,12 @@ export function createCore(
     identity: own,
     policy: () => policy.notice,
     usesAnyRole: () => policy.usesAnyRole,
-    ...{ network, clock, log, admit, signal, onEvent },
+    network,
+    clock,
+    log,
+    admit,
+    signal,
+    onEvent,
     silenceMs: config.silence_ms,
     onJoined: (instance) => {
       feed.add(instance);
@@ -101,20 +99,17 @@ export function createCore(
   });
   const blocks = new TreeKeeper({ feed, index, view, network, clock, log, signal });
   const tieBreak = random.below(MAX_TIE_BREAK);
+  const host = { network, clock, random, misses, router: identity.epoch, keyBits: limits?.keyBits };
   const serve = (model: string, onFailover: () => void): ModelCore => {
     const modelView = new ModelView(view, model);
     const conductor = new Conductor({ view: modelView, index, clock, random, policy: targeted, tieBreak });
     conductors.add(conductor);
-    const relay = new Relay({
-      lengths: new MeanLengthPredictor(),
-      ...{ view: modelView, conductor, network, clock, random, router: identity.epoch },
-      keyBits: limits?.keyBits,
-      ...{ misses, onFailover },
-      onLookup: (keys) => {
-        blocks.use(keys);
-        onLookup?.(model, keys);
-      },
-    });
+    const lengths = new MeanLengthPredictor();
+    const looked = (keys: Int32Array): void => {
+      blocks.use(keys);
+      onLookup?.(model, keys);
+    };
+    const relay = new Relay({ ...host, lengths, view: modelView, conductor, onFailover, onLookup: looked });
     return { view: modelView, conductor, relay };
   };
   const drop = (conductor: Conductor): void => void conductors.delete(conductor);

@@ -95,7 +95,7 @@ async function build(
   { address }: Bound,
   listenHttp: ListenHttp,
 ): Promise<LifeBody> {
-  const { config, network, threads, clock, random, newId, log, fail, identity } = context;
+  const { config, network, clock, log, fail, identity } = context;
   const given = await Promise.all(config.model.split(',').map((path) => givenFacts(path, config)));
   const stopped = new AbortController();
   const ending = new AbortController();
@@ -118,17 +118,15 @@ async function build(
   for (const facts of given) models.add(facts);
   const observer = new Observer({ clock, name, identity, historyBytes: config.history_bytes });
   const core = createCore(context, {
-    ...{ bus, name, signal: stopped.signal, onEvent: observer.onEvent },
+    bus,
+    name,
+    signal: stopped.signal,
+    onEvent: observer.onEvent,
     onLookup: observer.reuse.look.bind(observer.reuse),
     admit: (registration) => models.admit(registration),
   });
   const { view, index, blocks, policy, losses } = core;
-  const serving = new ServedModels({
-    ...{ config, threads, clock, random, newId, log, fail, bus, listener: observer.history },
-    tracing: context.tracing,
-    core,
-    ending: ending.signal,
-  });
+  const serving = new ServedModels({ ...context, bus, listener: observer.history, core, ending: ending.signal });
   for (const facts of given) await serving.open(facts);
   const givenNames = given.map((facts) => facts.name);
   forgetIdleModels({ clock, view, serving, models, log, givenNames, signal: stopped.signal });

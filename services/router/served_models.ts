@@ -109,7 +109,7 @@ export class ServedModels {
    * tokenizer cannot be used.
    */
   async open({ texts, ...described }: ModelFacts): Promise<void> {
-    const { config, core, bus, clock, random, newId, log, threads, fail, ending } = this.#options;
+    const { config, core, clock, random, newId, log, threads, fail, ending } = this.#options;
     const { name, maxModelLen: ownLength } = described;
     const readTexts = (): Promise<ModelFacts['texts']> => Promise.resolve(texts);
     const parsers = { tools: config.tool_call_parser, reasoning: config.reasoning_parser };
@@ -133,42 +133,58 @@ export class ServedModels {
     const { view, conductor, relay } = core.serve(name, () => {
       metrics.failovers.inc();
     });
-    this.#bodies ??= new Bodies(
-      config.max_body_bytes,
-      () => this.#longest,
-      () => this.#limits(),
-      threads,
-      bodyModule,
-      fail,
-    );
+    this.#bodies ??= this.#openBodies();
     const { vocabSize } = facts;
     const trial = texts && new TrialCompiler({ threads, clock, vocabulary: { kind: 'texts', texts, vocabSize } });
     const context: ApiContext = {
-      ...{ servedName: name, facts, codec, output, relay, metrics, clock, newId, ending },
-      ...{ rules: new TextRules(this.#conversions, trial), promptLog: this.#promptLog },
-      ...{ requests: this.#requests, admission: this.admission, bodies: this.#bodies },
+      servedName: name,
+      facts,
+      codec,
+      output,
+      relay,
+      metrics,
+      clock,
+      newId,
+      ending,
+      rules: new TextRules(this.#conversions, trial),
+      promptLog: this.#promptLog,
+      requests: this.#requests,
+      admission: this.admission,
+      bodies: this.#bodies,
       // llama.cpp's name of a build begins with a b too, which its clients check.
       fingerprint: () =>
         `b${(view.model?.digest ?? facts.modelConfig).slice(0, FINGERPRINT_DIGITS)}-${softwareVersion}`,
       of: (model) => this.#of(model),
       maxModelLen: () => Math.min(ownLength, view.maxModelLen ?? ownLength),
       pooling: config.pooling === 'mean' ? Pooling.MEAN : Pooling.LAST,
-      ...{ targets: new RequestTargets(config), requestTimeoutMs: config.request_timeout_ms },
+      targets: new RequestTargets(config),
+      requestTimeoutMs: config.request_timeout_ms,
       stalledReaderMs: config.stalled_reader_ms,
       sseKeepAliveMs: config.sse_keep_alive_ms,
       newSeed: () => random.u32(),
       onGenerated: (prompt, generated) => {
-        codec.remember(prompt, generated).then(
-          (answer) => {
-            const message = answer && encodeAnswer({ model: name, ...answer });
-            if (message) bus.publish(subjects.answers, message);
-          },
-          // A rejection means that the tokenizer's thread has died, which ends the router by itself.
-          () => undefined,
-        );
+        this.#remember(name, codec.remember(prompt, generated));
       },
     };
     this.#served.set(name, { facts, context, view, conductor, trial });
+  }
+
+  #openBodies(): Bodies {
+    const { config, threads, fail } = this.#options;
+    const [longest, limits] = [() => this.#longest, () => this.#limits()];
+    return new Bodies(config.max_body_bytes, longest, limits, threads, bodyModule, fail);
+  }
+
+  /** Tells the other routers of an answer that a model's codec remembers, if it does. */
+  #remember(model: string, remembered: ReturnType<TextCodec['remember']>): void {
+    remembered.then(
+      (answer) => {
+        const message = answer && encodeAnswer({ model, ...answer });
+        if (message) this.#options.bus.publish(subjects.answers, message);
+      },
+      // A rejection means that the tokenizer's thread has died, which ends the router by itself.
+      () => undefined,
+    );
   }
 
   /** Returns the longest context of all served models, in tokens. */

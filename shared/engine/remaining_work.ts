@@ -1,4 +1,4 @@
-/** Counts the work that one engine has left, from its sequences and what it knows beside them: cached blocks, lengths of answers, pace. */
+/** Counts the work that one engine has left, from its sequences and what it knows besides: cached blocks, lengths of answers, pace. */
 import type { InstanceWork } from '../protocol/instance_work.ts';
 import type { BlockPool } from './block_pool.ts';
 import type { EngineOptions } from './engine_options.ts';

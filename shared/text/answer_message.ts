@@ -36,7 +36,8 @@ export function messageOf(deltas: readonly OutputDelta[], includesReasoning: boo
       ? {}
       : {
           tool_calls: calls.map(({ id, name, json }) => ({
-            ...{ id, type: 'function' },
+            id,
+            type: 'function',
             function: { name, arguments: json.join('') },
           })),
         }),

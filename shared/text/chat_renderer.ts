@@ -216,7 +216,8 @@ export class ChatRenderer {
     return template.render({
       ...Object.fromEntries(SPECIAL_TOKENS.map((name) => [name, this.specialToken(name)])),
       // Defaults for absent values: templates test whether `tools` and `documents` are none.
-      ...{ tools: tools.length === 0 ? null : own, documents: null },
+      tools: tools.length === 0 ? null : own,
+      documents: null,
       ...(read.readsXmlTools && tools.length > 0 ? { xml_tools: own.map((tool) => tool.function) } : {}),
       ...kwargs,
       messages,

@@ -79,7 +79,10 @@ export async function startWorkers(
   const startOne = (): Promise<Thread<TokenizerTools>> => startTokenizer(path, input, module, threads, onDeath);
   const prompts = await startOne();
   return {
-    ...{ prompts, onDeath, streams: new LateTokenizer(startOne), tools: new LateTokenizer(startOne) },
+    prompts,
+    onDeath,
+    streams: new LateTokenizer(startOne),
+    tools: new LateTokenizer(startOne),
     long: new LateTokenizer(async () => startLong(await startOne(), prompts)),
   };
 }

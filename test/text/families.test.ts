@@ -113,7 +113,9 @@ function rendered(
 ): Uint32Array {
   const template = {
     messages: messages as Record<string, unknown>[],
-    ...{ addGenerationPrompt: add_generation_prompt, continueFinalMessage: false, addSpecialTokens: false },
+    addGenerationPrompt: add_generation_prompt,
+    continueFinalMessage: false,
+    addSpecialTokens: false,
     kwargs,
   };
   return tools.chatPrompt({ template, maxCharacters: ENOUGH }).ids;

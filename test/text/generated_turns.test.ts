@@ -48,8 +48,13 @@ const llama: Texts = {
 };
 
 const input = (messages: Messages, more: Partial<TemplateInput> = {}): TemplateInput => ({
-  ...{ messages, addGenerationPrompt: true, continueFinalMessage: false, addSpecialTokens: false },
-  ...{ kwargs: {}, tools: [tide], ...more },
+  messages,
+  addGenerationPrompt: true,
+  continueFinalMessage: false,
+  addSpecialTokens: false,
+  kwargs: {},
+  tools: [tide],
+  ...more,
 });
 
 const promptOf = (tools: TokenizerTools, template: TemplateInput): ChatPrompt =>
@@ -90,7 +95,10 @@ function generated(tools: TokenizerTools, { end }: Texts, { template, text }: Tu
   const { choice, specialTokens } = tools.outputFacts();
   let calls = 0;
   const parser = new OutputFormat(choice, specialTokens).parser({
-    ...{ tools: new Map(), hasTools: true, isParallel: true, prefix: prompt.prefix },
+    tools: new Map(),
+    hasTools: true,
+    isParallel: true,
+    prefix: prompt.prefix,
     newId: () => `id${(calls++).toString().padStart(12, '0')}`,
   });
   assert(parser);
@@ -169,7 +177,8 @@ describe.each<[string, Texts, Turn & { readonly next?: readonly Message[] }]>([
     // Text and calls are each of their own: where a template takes one of them, they are two messages.
     const said = Object.fromEntries(Object.entries(one.message).filter(([key]) => key !== 'tool_calls'));
     const calling = (name: string, json: string): Message => ({
-      ...{ ...one.message, content: '' },
+      ...one.message,
+      content: '',
       tool_calls: [{ id: 'x', function: { name, arguments: json } }],
     });
     const changes: Messages = [

@@ -149,8 +149,11 @@ describe('text is split as the models of a pre-tokenizer split it', () => {
     const letters = (piece: string): string => [...Buffer.from(piece)].map((byte) => byteLetters[byte]!).join('');
     const tokens = [...new Set([...byteLetters, ...wanted.flat().map(letters)])];
     const files = textFilesOf({
-      ...{ 'tokenizer.ggml.model': 'gpt2', 'tokenizer.ggml.pre': name, 'tokenizer.ggml.tokens': tokens },
-      ...{ 'tokenizer.ggml.merges': [], 'tokenizer.ggml.token_type': tokens.map(() => 1) },
+      'tokenizer.ggml.model': 'gpt2',
+      'tokenizer.ggml.pre': name,
+      'tokenizer.ggml.tokens': tokens,
+      'tokenizer.ggml.merges': [],
+      'tokenizer.ggml.token_type': tokens.map(() => 1),
     });
     assert(files);
     // Every pretoken is a token, taken without merges: another split would leave bytes.
@@ -170,8 +173,11 @@ test('a file brings its template and its tokens', async () => {
   expect(model.eosTokenIds).toEqual([2, 0]);
   const tools = new TokenizerTools((await model.readTexts())!);
   const template = {
-    ...{ messages: [{ role: 'user', content: 'hello' }], addGenerationPrompt: true, continueFinalMessage: false },
-    ...{ addSpecialTokens: false, kwargs: {} },
+    messages: [{ role: 'user', content: 'hello' }],
+    addGenerationPrompt: true,
+    continueFinalMessage: false,
+    addSpecialTokens: false,
+    kwargs: {},
   };
   const ids = tools.chatPrompt({ template, maxCharacters: 1e5 }).ids;
   expect(tools.detokenize(ids)).toBe('<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n');
@@ -186,12 +192,20 @@ test.each(['llama', 'gemma4'])(
     const data = new Uint8Array(6 * 8 * 4);
     const file = ggufFile(
       {
-        ...{ 'general.architecture': 'llama', 'llama.context_length': 8, 'llama.embedding_length': 8 },
-        ...{ 'llama.block_count': 1, 'llama.feed_forward_length': 8, 'llama.attention.head_count': 1 },
-        ...{ 'llama.attention.layer_norm_rms_epsilon': { f32: 1e-5 }, 'tokenizer.ggml.model': kind },
-        ...{ 'tokenizer.ggml.bos_token_id': 1, 'tokenizer.ggml.eos_token_id': 2, 'tokenizer.ggml.unknown_token_id': 0 },
+        'general.architecture': 'llama',
+        'llama.context_length': 8,
+        'llama.embedding_length': 8,
+        'llama.block_count': 1,
+        'llama.feed_forward_length': 8,
+        'llama.attention.head_count': 1,
+        'llama.attention.layer_norm_rms_epsilon': { f32: 1e-5 },
+        'tokenizer.ggml.model': kind,
+        'tokenizer.ggml.bos_token_id': 1,
+        'tokenizer.ggml.eos_token_id': 2,
+        'tokenizer.ggml.unknown_token_id': 0,
         ...(kind === 'gemma4' ? { 'tokenizer.ggml.merges': ['\ufeff a'] } : {}),
-        ...{ 'tokenizer.ggml.tokens': tokens, 'tokenizer.ggml.scores': [0, 0, 0, -1.5, -2, -3] },
+        'tokenizer.ggml.tokens': tokens,
+        'tokenizer.ggml.scores': [0, 0, 0, -1.5, -2, -3],
         'tokenizer.ggml.token_type': [2, 3, 3, 1, 1, 1],
       },
       new Map([['token_embd.weight', { type: 0, dims: [8, 6], data }]]),

@@ -20,7 +20,8 @@ const config = (folder: string): Record<string, unknown> =>
   JSON.parse(readTextFiles(folder).config) as Record<string, unknown>;
 const golden = (name: string): Record<string, unknown> => ({
   chat_template: readFileSync(`${goldenFolder('templates')}/${name}.jinja`, 'utf8'),
-  ...{ bos_token: '<s>', eos_token: '</s>' },
+  bos_token: '<s>',
+  eos_token: '</s>',
 });
 const small = (source: string): Record<string, unknown> => ({ chat_template: source });
 /** Prints messages in a loop; `more` stands before each, `calls` in the place of calls. */
@@ -67,11 +68,14 @@ const tool = (name: string): ToolDefinition => ({
 });
 const tools = [tool('tide'), tool('wind')];
 const call = (id: string, name: string, place: string): object => ({
-  ...{ id, type: 'function' },
+  id,
+  type: 'function',
   function: { name, arguments: JSON.stringify({ place }) },
 });
 const calling = (content: string, calls: readonly object[], more: object = {}): Messages[number] => ({
-  ...{ role: 'assistant', content, tool_calls: calls },
+  role: 'assistant',
+  content,
+  tool_calls: calls,
   ...more,
 });
 const of = (role: string, content: string): Messages[number] => ({ role, content });
@@ -104,7 +108,11 @@ const orders: Readonly<Record<string, Messages>> = {
 
 const render = (renderer: ChatRenderer, messages: Messages, more: Partial<TemplateInput> = {}): string =>
   renderer.render({
-    ...{ messages, addGenerationPrompt: true, continueFinalMessage: false, addSpecialTokens: false, kwargs: {} },
+    messages,
+    addGenerationPrompt: true,
+    continueFinalMessage: false,
+    addSpecialTokens: false,
+    kwargs: {},
     ...more,
   }).text;
 

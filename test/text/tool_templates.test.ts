@@ -32,7 +32,12 @@ function render(
   const all = typeof config === 'string' ? { chat_template: config } : config;
   const renderer = new ChatRenderer(all, undefined, { tools: parser, reasoning: 'auto' });
   return renderer.render({
-    ...{ messages, addGenerationPrompt: true, continueFinalMessage: false, addSpecialTokens: false, kwargs: {}, tools },
+    messages,
+    addGenerationPrompt: true,
+    continueFinalMessage: false,
+    addSpecialTokens: false,
+    kwargs: {},
+    tools,
     ...input,
   });
 }

@@ -34,7 +34,10 @@ export type ResolveCaller = (headers: Readonly<Record<string, string | readonly 
 /** Returns the caller of a router that has one tenant. */
 export function oneCaller({ allow_priority: allowsPriority }: { readonly allow_priority: boolean }): ResolveCaller {
   const caller: Caller = {
-    ...{ tenant: '', salt: '', priority: 0, targets: undefined },
+    tenant: '',
+    salt: '',
+    priority: 0,
+    targets: undefined,
     limits: { maxRequests: undefined, allowsPriority },
   };
   return () => caller;

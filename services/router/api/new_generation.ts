@@ -54,10 +54,15 @@ export function generationOf(
   const stopTexts = output.stopTokens(body.stops);
   const numPromptTop = Math.max(body.numPromptLogprobs, isEchoing ? numLogprobs : -1);
   return {
-    ...{ promptTokens, isPromptOnly, isOpenEnded: maxTokens === undefined },
+    promptTokens,
+    isPromptOnly,
+    isOpenEnded: maxTokens === undefined,
     origin: originOf(scope.caller, body),
     request: {
-      ...{ promptLength: numPrompt, maxLength, promptLogprobs: numPromptTop + 1, constraint },
+      promptLength: numPrompt,
+      maxLength,
+      promptLogprobs: numPromptTop + 1,
+      constraint,
       // With `ignore_eos` only the tokens that the request names itself end it.
       stopTokenIds: [...(body.isIgnoringEos ? [] : facts.eosTokenIds), ...body.stopTokenIds, ...stopTexts.keys()],
       sampling: toSampling(body, facts, newSeed),

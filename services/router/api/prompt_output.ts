@@ -62,8 +62,11 @@ export class PromptOutput {
     const stopText = modelFinish === 'stop' ? stopTexts.get(token) : undefined;
     const isShown = stopText !== undefined && !this.#isSilent && !text.endsWith(stopText);
     return {
-      ...{ text: isShown ? text + stopText : text, tokens: [sampled] },
-      ...{ offset: this.#offset, numTokens: this.generated.length, finish },
+      text: isShown ? text + stopText : text,
+      tokens: [sampled],
+      offset: this.#offset,
+      numTokens: this.generated.length,
+      finish,
       stopReason: stop ?? stopText ?? this.#ownStop(token, finish),
       matchedStop: stop ?? stopText ?? (finish === 'stop' ? token : null),
     };
@@ -86,5 +89,11 @@ export class PromptOutput {
 
 /** The one delta of an output of which only the prompt is wanted. */
 export const PROMPT_ONLY: AnswerDelta = {
-  ...{ text: '', tokens: [], offset: 0, numTokens: 0, finish: 'length', stopReason: null, matchedStop: null },
+  text: '',
+  tokens: [],
+  offset: 0,
+  numTokens: 0,
+  finish: 'length',
+  stopReason: null,
+  matchedStop: null,
 };

@@ -90,7 +90,12 @@ export class ClusterView implements AllMembers {
     this.#sightings = new DecodeSightings(clock);
     const { network, log } = options;
     this.#reachability = new Reachability({
-      ...{ network, bus, clock, log, signal, router: identity.epoch },
+      network,
+      bus,
+      clock,
+      log,
+      signal,
+      router: identity.epoch,
       onChanged: (instance) => {
         this.#reachChanged(instance);
       },
@@ -206,7 +211,9 @@ export class ClusterView implements AllMembers {
     if (instance) await this.#reachability.admitted(instance);
     const unreachable = instance?.unreachable;
     return {
-      ...{ kind: 'accepted', version: this.#stores.version, stores: this.#stores.all() },
+      kind: 'accepted',
+      version: this.#stores.version,
+      stores: this.#stores.all(),
       ...(unreachable === undefined ? {} : { unreachable }),
     };
   }
@@ -240,7 +247,8 @@ export class ClusterView implements AllMembers {
     const { member, engine } = registration;
     if (engine && model !== undefined && !this.#models.has(model))
       this.#models.set(model, {
-        ...{ format: engine.format, digest: formatDigest(engine.format) },
+        format: engine.format,
+        digest: formatDigest(engine.format),
         stateBytes: engine.stateBytes,
       });
     const instance = new Instance(registration, clock.nowMs(), this.#placements, model);
@@ -301,10 +309,7 @@ export class ClusterView implements AllMembers {
     this.#instances.delete(instance.member.name);
     log.warn({ member: instance.member.name, why }, 'lost');
     const cause = why === 'silent' ? `no heartbeat for ${silenceMs} ms` : why === 'left' ? '' : 'it was restarted';
-    onEvent?.({
-      kind: why === 'left' ? 'left' : 'lost',
-      ...{ member: instance.member, model: instance.model, why: cause },
-    });
+    onEvent?.({ kind: why === 'left' ? 'left' : 'lost', member: instance.member, model: instance.model, why: cause });
     const end = (): void => {
       instance.lost.abort(new Failure('instance_lost', `${instance.member.name} is lost`));
     };

@@ -186,7 +186,8 @@ export class IndexFeed {
 function* slicesOf(run: BlockRun): Generator<BlockRun> {
   for (let from = 0; from < run.keys.length; from += SLICE_WORDS)
     yield {
-      ...{ ...run, keys: run.keys.subarray(from, from + SLICE_WORDS) },
+      ...run,
+      keys: run.keys.subarray(from, from + SLICE_WORDS),
       parents: run.parents?.subarray(from, from + SLICE_WORDS),
     };
 }

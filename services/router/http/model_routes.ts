@@ -14,7 +14,13 @@ export function addModelRoutes(
 ): void {
   const created = Math.floor(context.clock.wallMs() / 1_000);
   const model = ({ servedName: id, maxModelLen }: ApiContext): object => ({
-    ...{ id, object: 'model', created, owned_by: 'penstock', root: id, parent: null, max_model_len: maxModelLen() },
+    id,
+    object: 'model',
+    created,
+    owned_by: 'penstock',
+    root: id,
+    parent: null,
+    max_model_len: maxModelLen(),
   });
   // Without the prefix as llama.cpp has it.
   for (const path of ['/v1/models', '/models']) {

@@ -43,7 +43,9 @@ export function routerMetrics({ view, index, bus }: Observed): Registry {
   const registers = [registry];
   const gauge = (name: string, help: string, value: () => number): void => {
     new Gauge({
-      ...{ name, help, registers },
+      name,
+      help,
+      registers,
       collect() {
         this.set(value());
       },
@@ -56,7 +58,9 @@ export function routerMetrics({ view, index, bus }: Observed): Registry {
     bus.isConnected ? 1 : 0,
   );
   new Counter({
-    ...{ name: 'penstock_bus_unverified_total', help: 'bus messages under another cluster token', registers },
+    name: 'penstock_bus_unverified_total',
+    help: 'bus messages under another cluster token',
+    registers,
     collect() {
       this.reset();
       this.inc(bus.numUnverified);

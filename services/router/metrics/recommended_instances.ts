@@ -61,8 +61,11 @@ export class RequestDemand {
     const ms = MEMORY_MS * (1 - Math.exp((this.#firstMs - nowMs) / MEMORY_MS));
     const { prompts, rows, pairs, tokens, contextTokens } = this.#sums;
     return {
-      ...{ prompts: prompts / ms, rows: rows / ms, pairs: pairs / ms },
-      ...{ tokens: tokens / ms, contextTokens: contextTokens / ms },
+      prompts: prompts / ms,
+      rows: rows / ms,
+      pairs: pairs / ms,
+      tokens: tokens / ms,
+      contextTokens: contextTokens / ms,
     };
   }
 

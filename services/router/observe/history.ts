@@ -154,7 +154,9 @@ export class History implements RequestListener {
     if (this.#scopes.size >= MAX_SCOPES || !this.#reserve(numBytes, name)) return undefined;
     const ring = ({ stepMs, numSlots }: typeof SECOND): SeriesRing => new SeriesRing(names.length, stepMs, numSlots);
     const scope: Scope = {
-      ...{ names, rings: [ring(SECOND), ring(MINUTE)], loads: new Float64Array(LOAD_SERIES.length) },
+      names,
+      rings: [ring(SECOND), ring(MINUTE)],
+      loads: new Float64Array(LOAD_SERIES.length),
       requests: hasRequests ? new RequestRates() : undefined,
     };
     this.#scopes.set(name, scope);

@@ -49,7 +49,13 @@ export class LinkViews {
         const speed = speeds?.get(key)?.bytesPerSecond ?? 0;
         if (!isListed(speed, bytes)) continue;
         links.push({
-          ...{ from: names.get(from) ?? from, to: instance.member.name, way, bytes, records, ms, failures },
+          from: names.get(from) ?? from,
+          to: instance.member.name,
+          way,
+          bytes,
+          records,
+          ms,
+          failures,
           bytes_per_s: Math.round(speed),
         });
       }

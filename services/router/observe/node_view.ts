@@ -41,7 +41,9 @@ export function nodeView(instance: Instance, { nowMs, wallMs }: Moment, loss: Lo
 function identityOf({ member: { address, pid, epoch }, model, registration: { engine } }: Instance) {
   return {
     model: model ?? null,
-    ...{ address, pid, epoch },
+    address,
+    pid,
+    epoch,
     device: engine?.device ?? null,
     numerics_class: engine?.numericsClass ?? null,
   };
@@ -55,7 +57,13 @@ function loadView(load: InstanceLoad | undefined): PoolLoad {
 function tierView(stats: TierStats): TierView {
   const { blocks, bytes, hits, misses, evictions } = stats;
   return {
-    ...{ blocks, bytes, capacity_bytes: stats.capacityBytes, hits, misses, evictions, dedup_factor: stats.dedupFactor },
+    blocks,
+    bytes,
+    capacity_bytes: stats.capacityBytes,
+    hits,
+    misses,
+    evictions,
+    dedup_factor: stats.dedupFactor,
     formats: stats.formats ?? null,
     fault: stats.fault ?? null,
   };
@@ -81,18 +89,27 @@ export function routerNode(
   const { rss, heapUsed } = process.memoryUsage();
   const { user, system } = process.cpuUsage();
   return {
-    ...{
-      name: router.name,
-      role: 'router',
-      model: null,
-      address: router.address,
-      pid: router.pid,
-      epoch: router.epoch,
-    },
-    ...{ device: null, numerics_class: null, state: open.isDraining ? 'draining' : 'alive', unreachable: null },
-    ...{ heard_ms: 0, heartbeats: 0, joined_at: Math.round(wallMs - (nowMs - router.startedMs)) },
-    ...{ running: open.numRequests, waiting: 0, kv_usage: null, last_step_ms: 0, preemptions: 0 },
-    ...{ fetched_bytes: null, tiers: {}, loss: null },
+    name: router.name,
+    role: 'router',
+    model: null,
+    address: router.address,
+    pid: router.pid,
+    epoch: router.epoch,
+    device: null,
+    numerics_class: null,
+    state: open.isDraining ? 'draining' : 'alive',
+    unreachable: null,
+    heard_ms: 0,
+    heartbeats: 0,
+    joined_at: Math.round(wallMs - (nowMs - router.startedMs)),
+    running: open.numRequests,
+    waiting: 0,
+    kv_usage: null,
+    last_step_ms: 0,
+    preemptions: 0,
+    fetched_bytes: null,
+    tiers: {},
+    loss: null,
     memory_bytes: rss,
     heap_bytes: heapUsed,
     cpu_ms: Math.round((user + system) / 1_000),

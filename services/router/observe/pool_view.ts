@@ -55,7 +55,9 @@ export function poolView(
     other_routers: view.otherRouters,
     // All counts are zero when nothing runs (R2).
     router: {
-      ...{ name: process.name, epoch: process.epoch, started_at },
+      name: process.name,
+      epoch: process.epoch,
+      started_at,
       requests: open.admission.numRequests,
       answers: open.admission.numAnswers,
       body_bytes: open.bodies.allBytes,
@@ -66,11 +68,13 @@ export function poolView(
       routerNode(process, open.admission, now),
     ],
     flows: seen.flows,
-    // The links between processes that were measured last, from the holder's address to the reader's id.
-    links: links.slice(0, MAX_LINKS).map(({ from, to, bytesPerMs, latencyMs }) => ({
-      ...{ from, to, bytes_per_second: Math.round(bytesPerMs * 1_000), latency_ms: latencyMs },
-    })),
+    links: links.slice(0, MAX_LINKS).map(measuredLink),
   };
+}
+
+/** Returns a link between two processes as it was measured last, from the holder's address to the reader's id. */
+function measuredLink({ from, to, bytesPerMs, latencyMs }: LinkSnapshot): PoolBody['links'][number] {
+  return { from, to, bytes_per_second: Math.round(bytesPerMs * 1_000), latency_ms: latencyMs };
 }
 
 function policyView({ name, placesBy, version, sinceMs, setBy }: PolicyState): PolicyView {

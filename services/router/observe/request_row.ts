@@ -4,8 +4,15 @@ import type { RequestPhase, RequestRecord } from '../record/request_record.ts';
 import type { RequestRow } from '../../../shared/protocol/router_api.ts';
 
 const phases: Readonly<Record<RequestPhase, true>> = {
-  ...{ tokenizing: true, placing: true, waiting: true, prefilling: true, loading: true, decoding: true },
-  ...{ finished: true, failed: true, cancelled: true },
+  tokenizing: true,
+  placing: true,
+  waiting: true,
+  prefilling: true,
+  loading: true,
+  decoding: true,
+  finished: true,
+  failed: true,
+  cancelled: true,
 };
 /** All phases of requests that `/api/requests` can be asked for. */
 export const PHASES: readonly string[] = Object.keys(phases);

@@ -108,7 +108,11 @@ export class TreeKeeper {
       tree.add(keys, parents, this.#nowS);
     };
     const kept: Kept = {
-      ...{ tree, isReady: false, isWhole: false, lookedMs: clock.nowMs(), shape: undefined },
+      tree,
+      isReady: false,
+      isWhole: false,
+      lookedMs: clock.nowMs(),
+      shape: undefined,
       loaded: this.#load(tree).then((isWhole) => {
         kept.isReady = true;
         kept.isWhole = isWhole;

@@ -192,14 +192,12 @@ export class TreeShape {
     const children: number[] = [];
     for (let child = this.#firstChild[last]!; child !== 0; child = this.#nextChild[child]!) children.push(child);
     return {
-      ...{
-        key: this.#hexOf(entry),
-        parent,
-        depth: this.#depths[entry]!,
-        length,
-        blocks: this.#blocks[entry]!,
-        children,
-      },
+      key: this.#hexOf(entry),
+      parent,
+      depth: this.#depths[entry]!,
+      length,
+      blocks: this.#blocks[entry]!,
+      children,
       held_by: names.of(this.#holders.get(this.#sets[entry]!) ?? []),
       used_at: used === 0 ? null : 1_000 * used,
     };

@@ -109,7 +109,8 @@ export class MissReasons {
     }
     this.#addUnheld(runs, keys, at, numBlocks, numElsewhere);
     const misses: Miss[] = shortened(runs).map(({ start, end, of }) => ({
-      ...{ start: start * blockSize, end: end * blockSize },
+      start: start * blockSize,
+      end: end * blockSize,
       ...of,
     }));
     const tail = numBlocks * blockSize;
@@ -144,7 +145,8 @@ export class MissReasons {
 /** Returns the ranges of a chain with all holders, also those that cannot be asked now. */
 function heldRanges(index: PrefixIndex, keys: Int32Array): HeldSnapshot[] {
   return index.ranges(keys).map(({ start, end, heldBy }) => ({
-    ...{ start, end },
+    start,
+    end,
     holders: heldBy.map(({ holder: id, tiers: its }) => {
       const tier = tierOf(its);
       return { id, address: '', isOnDevice: tier === 'device', isInMemory: tier !== 'disk' };

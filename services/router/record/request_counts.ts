@@ -28,7 +28,13 @@ export interface AttemptEntry extends Pick<PlacedEvent, 'decode' | 'reason'> {
 
 /** Sources before any report: no token has one. */
 const NO_SOURCES: TokenSources = {
-  ...{ device: 0, dram: 0, instance: 0, store_dram: 0, store_disk: 0, handoff: 0, computed: 0 },
+  device: 0,
+  dram: 0,
+  instance: 0,
+  store_dram: 0,
+  store_disk: 0,
+  handoff: 0,
+  computed: 0,
 };
 
 /** Token counts of one request over all its attempts, folded from its events: output tokens, and where the prompt's KV came from. */
@@ -177,7 +183,10 @@ export class RequestCounts {
     return {
       // The number of cached tokens is unknown until the decode instance sends its first report.
       cached: first ? this.#promptTokens - computed : 0,
-      ...{ fetched, computed, computed_by_prefill: byPrefill, computed_by_decode: byDecode },
+      fetched,
+      computed,
+      computed_by_prefill: byPrefill,
+      computed_by_decode: byDecode,
     };
   }
 }

@@ -93,13 +93,21 @@ export class RequestRecord {
   readonly #startMs: number;
   readonly #ownTraceId: string | undefined;
   readonly #times: RequestTimes = {
-    ...{ placedMs: undefined, attemptMs: undefined, ttftMs: undefined, ttft: undefined, tokenMs: undefined },
+    placedMs: undefined,
+    attemptMs: undefined,
+    ttftMs: undefined,
+    ttft: undefined,
+    tokenMs: undefined,
     sinceTokenMs: undefined,
   };
   #facts: RequestFacts;
   #phase: RequestPhase = 'tokenizing';
   #expected: Expected = {
-    ...{ outputTokens: undefined, heldTokens: 0, placement: undefined, rejection: undefined, misses: undefined },
+    outputTokens: undefined,
+    heldTokens: 0,
+    placement: undefined,
+    rejection: undefined,
+    misses: undefined,
   };
   #end: RequestEnd | undefined;
 

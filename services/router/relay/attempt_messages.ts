@@ -47,7 +47,8 @@ export class AttemptMessages {
       context: this.#context(placement, this.#options.expectedTokens),
       ...this.#chain(),
       request: { ...request, maxLength: Math.min(request.maxLength, decode.maxModelLen) },
-      ...{ sources, maxSelfCompute },
+      sources,
+      maxSelfCompute,
       promptLogprobsFrom: promptLogprobs ? promptLogprobs.length + 1 : 0,
       group: this.#options.group ?? null,
     };

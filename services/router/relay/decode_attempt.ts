@@ -96,8 +96,13 @@ export class DecodeAttempt {
     this.#blocks = blocks;
     this.#tokens = inFlight.tokens.view();
     this.#messages = new AttemptMessages({
-      ...{ inFlight, tokens: this.#tokens, lastDigest: blocks.lastDigest, router: options.router },
-      ...{ digest: options.view.model?.digest, group, expectedTokens: expectedTokens(options.lengths, inFlight) },
+      inFlight,
+      tokens: this.#tokens,
+      lastDigest: blocks.lastDigest,
+      router: options.router,
+      digest: options.view.model?.digest,
+      group,
+      expectedTokens: expectedTokens(options.lengths, inFlight),
       timeoutMs: Math.max(1, Math.ceil(inFlight.untilMs - options.clock.nowMs())),
     });
     this.#sources = chosen.decodeSources;
@@ -124,7 +129,10 @@ export class DecodeAttempt {
     try {
       requests.push({ start: this.#messages.start(chosen, call.placement) });
       explainMisses(this.#options, {
-        ...{ trace, chain, chosen, promptTokens: generation.promptTokens },
+        trace,
+        chain,
+        chosen,
+        promptTokens: generation.promptTokens,
         isComputingAll: generation.promptLogprobs !== undefined,
       });
       this.#watchSources(requests, chosen.prefillSources);
@@ -230,8 +238,12 @@ export class DecodeAttempt {
     const unwanted = (this.#unwanted = new AbortController());
     const { tokens = 0, patienceMs = 0 } = second ?? {};
     const attempt: PrefillingAttempt = {
-      ...{ ...this.#options, inFlight: this.#inFlight, messages: this.#messages, keys: this.#blocks.keys },
-      ...{ number: this.#number, ended: this.#ended.signal },
+      ...this.#options,
+      inFlight: this.#inFlight,
+      messages: this.#messages,
+      keys: this.#blocks.keys,
+      number: this.#number,
+      ended: this.#ended.signal,
     };
     const run = (part: PlacedPrefill): Promise<void> => runPlacedPrefill(part, attempt);
     const round = this.#numMissing;
@@ -240,7 +252,12 @@ export class DecodeAttempt {
       void run({ ...second, work: work.second, heldTokens, expectedTokens: isFirst ? tokens : 0, unwanted });
     }
     return run({
-      ...{ instance, sources: prefillSources, work: work.prefill, heldTokens, patienceMs, unwanted },
+      instance,
+      sources: prefillSources,
+      work: work.prefill,
+      heldTokens,
+      patienceMs,
+      unwanted,
       onFailed: () => {
         requests.push({ giveUp: { round } });
       },
@@ -300,7 +317,8 @@ export class DecodeAttempt {
     const asked = {
       requestId: trace.id,
       numTokens,
-      ...{ keys: this.#blocks.keys, hashes: this.#blocks.hashes },
+      keys: this.#blocks.keys,
+      hashes: this.#blocks.hashes,
       maxLength: numTokens + 1,
       avoided: excluded,
       decode: { instance: decode, from: block },

@@ -100,11 +100,16 @@ export class EmbeddingRun {
     this.#blocks = model ? await this.#chain.blocks(model, promptTokens) : NO_BLOCKS;
     return conductor.decide({
       requestId: trace.id,
-      ...{ numTokens: promptTokens.length, maxLength: promptTokens.length, avoided: excluded, retryAvoided },
+      numTokens: promptTokens.length,
+      maxLength: promptTokens.length,
+      avoided: excluded,
+      retryAvoided,
       // The mean needs the hidden states of all tokens, so held blocks are of no use.
       keys: pooling === Pooling.MEAN ? NO_BLOCKS.keys : this.#blocks.keys,
       hashes: this.#blocks.hashes,
-      ...{ isEmbedding: true, outputTokens: 0, waitedMs: trace.elapsedMs },
+      isEmbedding: true,
+      outputTokens: 0,
+      waitedMs: trace.elapsedMs,
     });
   }
 
@@ -117,7 +122,10 @@ export class EmbeddingRun {
     const placed = { decode: instance.member.name, reason, explanation, heldTokens, isPrefilling: true };
     trace.emit({ kind: 'placed', ...placed });
     explainMisses(this.#options, {
-      ...{ trace, chain: this.#chain, chosen, promptTokens: this.#embedding.promptTokens },
+      trace,
+      chain: this.#chain,
+      chosen,
+      promptTokens: this.#embedding.promptTokens,
       isComputingAll: this.#embedding.pooling === Pooling.MEAN,
     });
     const call = new PlacedCall(conductor, instance, work.decode).promise(this.#blocks.keys, heldTokens, sources);
@@ -157,7 +165,9 @@ export class EmbeddingRun {
     return {
       context: callContext(trace, this.#numAttempts, { ...origin, timeoutMs, router, placement, expectedTokens: 0 }),
       ...wireChain(view.model?.digest, promptTokens, this.#blocks.lastDigest),
-      ...{ sources, scope, pooling },
+      sources,
+      scope,
+      pooling,
     };
   }
 }

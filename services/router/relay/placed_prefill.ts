@@ -82,10 +82,7 @@ export async function runPlacedPrefill(part: PlacedPrefill, attempt: PrefillingA
       record({}, { again: message });
     };
     await runPrefill(
-      {
-        ...{ network, clock, random, instance, request, onReply, onAgain },
-        timeoutMs: messages.timeoutMs,
-      },
+      { network, clock, random, instance, request, onReply, onAgain, timeoutMs: messages.timeoutMs },
       link.signal,
     );
     record({ outcome: 'finished' });

@@ -63,9 +63,13 @@ export async function preview(
   const numTokens = promptTokens.length;
   const isComputingAll = promptLogprobs !== undefined;
   const { outcome, held } = conductor.preview({
-    ...{ requestId: '', numTokens, targets, avoided: nobody },
+    requestId: '',
+    numTokens,
+    targets,
+    avoided: nobody,
     maxLength: neededLength(view, generation, numTokens),
-    ...{ keys: isComputingAll ? new Int32Array(0) : keys, hashes },
+    keys: isComputingAll ? new Int32Array(0) : keys,
+    hashes,
     outputTokens: expectedAtStart(lengths, { ...asked, generation, chain }),
   });
   const chosen = outcome.kind === 'place' ? outcome.chosen : undefined;
@@ -73,12 +77,20 @@ export async function preview(
   const { decodeSources = [], prefillSources = [], second } = chosen ?? {};
   const { blockSize } = model.format;
   return {
-    ...{ blockSize, keys, chosen, cachedTokens, unplaced: unplacedOf(outcome) },
+    blockSize,
+    keys,
+    chosen,
+    cachedTokens,
+    unplaced: unplacedOf(outcome),
     misses:
       chain.root &&
       misses?.classify(
         {
-          ...{ tokens: promptTokens, blockSize, root: chain.root, keys, heldTokens: cachedTokens },
+          tokens: promptTokens,
+          blockSize,
+          root: chain.root,
+          keys,
+          heldTokens: cachedTokens,
           held: isComputingAll ? undefined : held,
           sources: [...decodeSources, ...prefillSources, ...(second?.sources ?? [])],
         },

@@ -71,7 +71,10 @@ export class Relay {
   ): AsyncGenerator<GeneratedToken> {
     const { clock, random } = this.#options;
     const inFlight: InFlightRequest = {
-      ...{ generation, trace, signal, untilMs },
+      generation,
+      trace,
+      signal,
+      untilMs,
       tokens: new TokenList(generation.promptTokens),
       chain: new RequestChain(clock, generation.request.scope, this.#chains),
       excluded: new Exclusions(clock, random),
@@ -150,10 +153,15 @@ export class Relay {
         const blocks = isPrompt || !model ? leader.blocks : await chain.blocks(model, tokens.view());
         if (signal.aborted) throw goneFailure(signal);
         const chosen: Chosen = {
-          ...{ decode, prefill: undefined, decodeSources: [], prefillSources: [], heldTokens: 0 },
+          decode,
+          prefill: undefined,
+          decodeSources: [],
+          prefillSources: [],
+          heldTokens: 0,
           maxSelfCompute: numTokens,
           reason: 'a further sample: starts from the blocks of the first one on its instance',
-          ...{ work: { decode: sampleWork(numTokens), prefill: undefined }, explanation: undefined },
+          work: { decode: sampleWork(numTokens), prefill: undefined },
+          explanation: undefined,
         };
         return { chosen, blocks, numTokens };
       },
@@ -174,11 +182,16 @@ export class Relay {
       const isReading = promptLogprobs !== undefined && promptLogprobs.length + 1 < promptTokens.length;
       return conductor.decide({
         requestId: trace.id,
-        ...{ numTokens: tokens.length, avoided: excluded, retryAvoided },
+        numTokens: tokens.length,
+        avoided: excluded,
+        retryAvoided,
         maxLength: neededLength(view, inFlight.generation, tokens.length),
-        ...{ keys: isReading ? NO_BLOCKS.keys : blocks.keys, hashes: blocks.hashes },
-        ...{ outputTokens: expectedTokens(lengths, inFlight), waitedMs: trace.elapsedMs },
-        ...{ targets: trace.record.facts.targets, isBegun: inFlight.numAttempts > 0 },
+        keys: isReading ? NO_BLOCKS.keys : blocks.keys,
+        hashes: blocks.hashes,
+        outputTokens: expectedTokens(lengths, inFlight),
+        waitedMs: trace.elapsedMs,
+        targets: trace.record.facts.targets,
+        isBegun: inFlight.numAttempts > 0,
         numericsClass: inFlight.numericsClass,
       });
     });

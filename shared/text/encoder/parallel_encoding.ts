@@ -117,8 +117,11 @@ export class PartedText {
     const id = this.#nextId++;
     const cells = new Int32Array(new SharedArrayBuffer(8));
     const theirs = {
-      ...{ id, kind, cells },
-      ...{ text: text.slice(start, last + CHUNK + BEHIND), cuts: cuts.map((cut) => cut - start) },
+      id,
+      kind,
+      cells,
+      text: text.slice(start, last + CHUNK + BEHIND),
+      cuts: cuts.map((cut) => cut - start),
     };
     this.#link.post(theirs);
     const own: EncodeJob = { ...theirs, text, cuts };

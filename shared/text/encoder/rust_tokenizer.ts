@@ -234,19 +234,18 @@ function addedTokensOf(
   normalizer: ((text: string) => string) | null,
 ): LibraryTokenizer['added'] {
   const found = (token: AddedTokenJson): AddedToken => ({
-    ...{ id: token.id, content: normalisedIn(token, normalizer), singleWord: token.single_word ?? false },
-    ...{ lstrip: token.lstrip ?? false, rstrip: token.rstrip ?? false },
+    id: token.id,
+    content: normalisedIn(token, normalizer),
+    singleWord: token.single_word ?? false,
+    lstrip: token.lstrip ?? false,
+    rstrip: token.rstrip ?? false,
   });
   // Without a normaliser, and with normalised tokens only, the raw text is the normalised text: all tokens are matched there.
   const hasLater = normalizer !== null || !added.every(isNormalised);
   const all = added.map((token) => ({ isLater: hasLater && isNormalised(token), token: found(token) }));
   const tokens = new AddedTokens(all.flatMap(({ isLater, token }) => (isLater ? [] : [token])));
   const later = new AddedTokens(all.flatMap(({ isLater, token }) => (isLater ? [token] : [])));
-  return {
-    ...{ tokens, later },
-    split: (text) => tokens.split(text),
-    splitNormalised: (text) => later.split(text),
-  };
+  return { tokens, later, split: (text) => tokens.split(text), splitNormalised: (text) => later.split(text) };
 }
 
 /** Returns the layout that a post-processor produces. @throws Error for an unknown type */

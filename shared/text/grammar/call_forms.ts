@@ -114,7 +114,9 @@ const harmony: Form = {
 
 /** Formats by name. */
 export const callForms: Readonly<Record<CallForm, Form>> = {
-  ...{ hermes, json, harmony },
+  hermes,
+  json,
+  harmony,
   llama3_json: llama3Json,
   mistral: listForm('[TOOL_CALLS]'),
   mistral_args: mistralArgs,

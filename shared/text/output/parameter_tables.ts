@@ -20,8 +20,13 @@ function tagged({ around, call, parameter, hasLineEnds, isAloneAllowed }: Tags):
   const calls = [`<${call}=`, `<${call} name=`];
   const parameters = [`<${parameter}=`, `<${parameter} name=`];
   const marks: ValueMarks = {
-    ...{ close: [`</${parameter}>`], open: parameters, openEnd: '>' },
-    ...{ end: [`</${call}>`, ...ends], call: calls, calls: starts, hasLineEnds },
+    close: [`</${parameter}>`],
+    open: parameters,
+    openEnd: '>',
+    end: [`</${call}>`, ...ends],
+    call: calls,
+    calls: starts,
+    hasLineEnds,
   };
   const again = { ...toAll(starts, { to: 'open', isCall: true }), ...toAll(calls, { to: 'name', isCall: true }) };
   return {
@@ -44,31 +49,41 @@ function tagged({ around, call, parameter, hasLineEnds, isAloneAllowed }: Tags):
 
 /** Qwen3-Coder and Qwen 3.5: `<tool_call><function=NAME><parameter=KEY>value</parameter></function></tool_call>`. */
 export const qwen3Xml = tagged({
-  ...{ around: ['tool_call'], call: 'function', parameter: 'parameter' },
-  ...{ hasLineEnds: true, isAloneAllowed: true },
+  around: ['tool_call'],
+  call: 'function',
+  parameter: 'parameter',
+  hasLineEnds: true,
+  isAloneAllowed: true,
 });
 
 /** MiniMax-M2: `<minimax:tool_call><invoke name="NAME"><parameter name="KEY">value</parameter></invoke></minimax:tool_call>`. */
 export const minimaxM2 = tagged({
-  ...{ around: ['minimax:tool_call'], call: 'invoke', parameter: 'parameter' },
-  ...{ hasLineEnds: false, isAloneAllowed: false },
+  around: ['minimax:tool_call'],
+  call: 'invoke',
+  parameter: 'parameter',
+  hasLineEnds: false,
+  isAloneAllowed: false,
 });
 
 /** DeepSeek V3.2 and V4: MiniMax's tags with a token in each, and a word that tells whether a value is a text. */
 export const deepseekV32 = tagged({
-  ...{
-    around: ['｜DSML｜function_calls', '｜DSML｜tool_calls'],
-    call: '｜DSML｜invoke',
-    parameter: '｜DSML｜parameter',
-  },
-  ...{ hasLineEnds: false, isAloneAllowed: false },
+  around: ['｜DSML｜function_calls', '｜DSML｜tool_calls'],
+  call: '｜DSML｜invoke',
+  parameter: '｜DSML｜parameter',
+  hasLineEnds: false,
+  isAloneAllowed: false,
 });
 
 const glmValue: StateSpec = {
   text: 'value',
   marks: {
-    ...{ close: ['</arg_value>'], open: ['<arg_key>'], openEnd: '</arg_key>' },
-    ...{ end: ['</tool_call>'], call: ['<tool_call>'], calls: [], hasLineEnds: false },
+    close: ['</arg_value>'],
+    open: ['<arg_key>'],
+    openEnd: '</arg_key>',
+    end: ['</tool_call>'],
+    call: ['<tool_call>'],
+    calls: [],
+    hasLineEnds: false,
   },
   next: 'parameters',
 };

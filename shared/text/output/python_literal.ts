@@ -18,8 +18,18 @@ const words: Readonly<Record<string, string>> = {
 };
 
 const escapes: Readonly<Record<string, string>> = {
-  ...{ n: '\n', t: '\t', r: '\r', b: '\b', f: '\f', v: '\v', a: '\x07', 0: '\0' },
-  ...{ '\\': '\\', "'": "'", '"': '"', '\n': '' },
+  n: '\n',
+  t: '\t',
+  r: '\r',
+  b: '\b',
+  f: '\f',
+  v: '\v',
+  a: '\x07',
+  0: '\0',
+  '\\': '\\',
+  "'": "'",
+  '"': '"',
+  '\n': '',
 };
 
 /** Thrown where the text is no literal; never leaves this module. */

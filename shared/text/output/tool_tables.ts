@@ -87,8 +87,12 @@ export const pythonic: ToolStates = {
     marked: {
       text: 'space',
       on: {
-        ...{ ',': 'call', ']': 'closed', '</function_calls>': 'content', '```': 'content' },
-        ...{ '<|tool_call_end|>': 'content', '<|python_end|>': 'content' },
+        ',': 'call',
+        ']': 'closed',
+        '</function_calls>': 'content',
+        '```': 'content',
+        '<|tool_call_end|>': 'content',
+        '<|python_end|>': 'content',
       },
       next: 'call',
     },
@@ -171,7 +175,10 @@ const objectOrNone = (end: string): States => ({
   arguments: {
     text: 'space',
     on: {
-      ...{ '{': { to: 'object', keep: 1 }, '```json': 'arguments', '```\n': 'arguments', null: 'arguments' },
+      '{': { to: 'object', keep: 1 },
+      '```json': 'arguments',
+      '```\n': 'arguments',
+      null: 'arguments',
       [end]: 'close',
     },
   },
@@ -227,7 +234,9 @@ export const deepseek: ToolStates = {
     own_name: {
       text: 'name',
       on: {
-        ...{ '```json': 'arguments', '```\n': 'arguments', '{': { to: 'object', keep: 1 } },
+        '```json': 'arguments',
+        '```\n': 'arguments',
+        '{': { to: 'object', keep: 1 },
         '<｜tool▁call▁end｜>': 'close',
       },
     },

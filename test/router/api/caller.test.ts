@@ -24,11 +24,17 @@ import { host } from '../surfaces/support.ts';
 const own = { ttftMs: 50, tbtMs: undefined, totalMs: undefined };
 const tenants: Readonly<Record<string, Caller>> = {
   one: {
-    ...{ tenant: 'one', salt: 'secret of one', priority: 2, targets: own },
+    tenant: 'one',
+    salt: 'secret of one',
+    priority: 2,
+    targets: own,
     limits: { maxRequests: 1, allowsPriority: true },
   },
   two: {
-    ...{ tenant: 'two', salt: 'secret of two', priority: 0, targets: undefined },
+    tenant: 'two',
+    salt: 'secret of two',
+    priority: 0,
+    targets: undefined,
     limits: { maxRequests: undefined, allowsPriority: false },
   },
 };
@@ -60,15 +66,25 @@ class World {
   onRelay: () => Promise<void> = () => Promise.resolve();
 
   readonly context = {
-    ...{ servedName: 'm', facts: { vocabSize: 100, eosTokenIds: [], defaults: {} }, maxModelLen: () => 64 },
-    ...{ requests: this.requests, admission: this.admission, bodies: this.bodies, clock: systemClock },
+    servedName: 'm',
+    facts: { vocabSize: 100, eosTokenIds: [], defaults: {} },
+    maxModelLen: () => 64,
+    requests: this.requests,
+    admission: this.admission,
+    bodies: this.bodies,
+    clock: systemClock,
     of: () => this.context,
     codec: { hasTokenizer: false, decode: (lists: readonly unknown[]) => Promise.resolve(lists.map(() => '')) },
     output: new OutputFormat(NO_FORMAT, [], { all: [], ends: [] }),
     metrics: { failed: () => undefined, interToken: () => undefined },
     targets: new RequestTargets({ slo_ttft_ms: 900, slo_tbt_ms: 0, tenant_targets: '' }),
-    ...{ requestTimeoutMs: 60_000, stalledReaderMs: 60_000, sseKeepAliveMs: 0, ending: new AbortController().signal },
-    ...{ newId: () => `r${++this.#numIds}`, newSeed: () => 1, fingerprint: () => 'f' },
+    requestTimeoutMs: 60_000,
+    stalledReaderMs: 60_000,
+    sseKeepAliveMs: 0,
+    ending: new AbortController().signal,
+    newId: () => `r${++this.#numIds}`,
+    newSeed: () => 1,
+    fingerprint: () => 'f',
     relay: {
       generate: (generation: Generation, trace: RequestTrace) => this.#generate(generation, trace),
       embed: ({ origin, scope }: Embedding) => {
@@ -97,12 +113,10 @@ let close: () => Promise<void>;
 beforeAll(async () => {
   world = new World();
   const app = {
-    ...{
-      context: world.context,
-      surfaces: new Surfaces(surfaces, host),
-      callerOf,
-      observer: { history: {}, router: {}, everySecond: () => undefined },
-    },
+    context: world.context,
+    surfaces: new Surfaces(surfaces, host),
+    callerOf,
+    observer: { history: {}, router: {}, everySecond: () => undefined },
     config: { allowed_origins: '', body_timeout_ms: 60_000, max_connections: 100 },
     exposition: { http: new HttpSeries() },
   };

@@ -9,11 +9,18 @@ import type { ModelView } from '../../../services/router/cluster/model_view.ts';
 
 const workOf = (rowMs: number): InstanceWork => ({
   step: { constantMs: 18, rowMs, pairMs: 0.000_002, contextMs: 0.000_03, sequenceMs: 0.5 },
-  ...{ chunkTokens: 256, maxNumSeqs: 8, pacedStepMs: 0, promptsMs: 0, ends: [] },
+  chunkTokens: 256,
+  maxNumSeqs: 8,
+  pacedStepMs: 0,
+  promptsMs: 0,
+  ends: [],
   prompts: { tokens: 0, pairs: 0, sequences: 0 },
   generating: { sequences: 0, contextTokens: 0 },
   coming: { sequences: 0, contextTokens: 0 },
-  ...{ numBlocks: 1_000, freeBlocks: 64, waitingBlocks: 0, blockBytes: 64_000 },
+  numBlocks: 1_000,
+  freeBlocks: 64,
+  waitingBlocks: 0,
+  blockBytes: 64_000,
 });
 
 function engine(name: string, work: InstanceWork | undefined): Instance {
@@ -41,11 +48,20 @@ test('the median of the engines that say how long their steps take is the hardwa
   assert.deepEqual(hardware, {
     name: '3 engines of m, measured',
     step_seconds: {
-      ...{ fixed: 0.018, weights: 0, per_row: 0.000_2, per_attended_pair: 0.000_002 / 1_000 },
-      ...{ per_context_token_of_a_decode_row: 0.000_03 / 1_000, per_sequence: 0.000_5 },
+      fixed: 0.018,
+      weights: 0,
+      per_row: 0.000_2,
+      per_attended_pair: 0.000_002 / 1_000,
+      per_context_token_of_a_decode_row: 0.000_03 / 1_000,
+      per_sequence: 0.000_5,
     },
-    ...{ kv_bytes_per_token: 2_000, link_bytes_per_second: 87e6, dram_to_device_bytes_per_second: 25e9 },
-    ...{ device_kv_tokens: 32_000, dram_kv_tokens: 3_200, max_rows: 256, block_tokens_of_the_trace: 32 },
+    kv_bytes_per_token: 2_000,
+    link_bytes_per_second: 87e6,
+    dram_to_device_bytes_per_second: 25e9,
+    device_kv_tokens: 32_000,
+    dram_kv_tokens: 3_200,
+    max_rows: 256,
+    block_tokens_of_the_trace: 32,
     assumed: ['dram_to_device_bytes_per_second'],
   });
 });

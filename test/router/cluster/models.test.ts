@@ -11,7 +11,12 @@ import { factPages, readFacts, type ModelFacts } from '../../../shared/protocol/
 import { turn } from '../../support/until.ts';
 
 const facts = (name: string, modelConfig = name, vocabSize = 10): ModelFacts => ({
-  ...{ name, modelConfig, vocabSize, maxModelLen: 100, eosTokenIds: [1], defaults: { topP: 0.9 } },
+  name,
+  modelConfig,
+  vocabSize,
+  maxModelLen: 100,
+  eosTokenIds: [1],
+  defaults: { topP: 0.9 },
   texts: { tokenizer: '{}', config: '{}' },
 });
 

@@ -4,7 +4,12 @@ import { test } from 'vitest';
 import { MeanLengthPredictor, type LengthFeatures } from '../../../services/router/conductor/length_predictor.ts';
 
 const features = (more: Partial<LengthFeatures> = {}): LengthFeatures => ({
-  ...{ tenant: '', kind: '/v1/completions', template: 'a', promptTokens: 100, maxTokens: 1_000, ...more },
+  tenant: '',
+  kind: '/v1/completions',
+  template: 'a',
+  promptTokens: 100,
+  maxTokens: 1_000,
+  ...more,
 });
 
 function learnt(answers: readonly [Partial<LengthFeatures>, number, boolean?][]): MeanLengthPredictor {

@@ -19,7 +19,8 @@ class Wire {
   end(router: string): Bus {
     const isCut = (): boolean => this.cut.has(router);
     return {
-      ...{ name: 'wire', isConnected: true },
+      name: 'wire',
+      isConnected: true,
       publish: (subject, payload) => {
         if (!isCut()) this.hub.publish(subject, payload);
       },
@@ -42,7 +43,11 @@ class World {
   router(name: string, initial: PolicyName = 'auto'): PolicyInForce {
     const [bus, identity, clock] = [this.wire.end(name), { name, epoch: `${name}-epoch` }, this.clock];
     const policy = new PolicyInForce({
-      ...{ bus, identity, clock, log: silentLog, initial },
+      bus,
+      identity,
+      clock,
+      log: silentLog,
+      initial,
       settings: { localPrefillTokens: 8 },
     });
     new Presence({ bus, identity, clock, signal: this.#signal, version: () => 0, policy: () => policy.notice });

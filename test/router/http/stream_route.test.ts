@@ -24,8 +24,10 @@ async function served(): Promise<{ port: number; url: string }> {
       admission: { isDraining: false, numRequests: 0 },
       requests: new RequestLog(clock, [], 10),
     },
-    ...{ view: { all: () => [] }, observer: new Observer({ clock, name: 'router', identity, historyBytes: 1e6 }) },
-    ...{ address: 'r:1', losses: { get: () => new Map() } },
+    view: { all: () => [] },
+    observer: new Observer({ clock, name: 'router', identity, historyBytes: 1e6 }),
+    address: 'r:1',
+    losses: { get: () => new Map() },
   } as unknown as HttpApp);
   const url = await app.listen({ host: '127.0.0.1', port: 0 });
   return { url, port: (app.server.address() as AddressInfo).port };

@@ -63,11 +63,15 @@ test('series of engines carry the name of their own model, and stores have none 
     };
     const instance = new Instance(registration as Registration, 0, undefined, model);
     const ofEngine = {
-      ...{ deferred: 1, kvUsage: 0.5, kv: { blocks: 8, hostBlocks: 4 }, iterationTokens: { counts: [2, 1], sum: 7 } },
+      deferred: 1,
+      kvUsage: 0.5,
+      kv: { blocks: 8, hostBlocks: 4 },
+      iterationTokens: { counts: [2, 1], sum: 7 },
       kvFetch: { waiting_to_start: 1, in_progress: 2, completed_waiting: 0 },
       residency: {
         blockLifetime: { counts: [0, 3], sum: 0.004 },
-        ...{ blockIdle: { counts: [], sum: 0 }, blockReuseGap: { counts: [], sum: 0 } },
+        blockIdle: { counts: [], sum: 0 },
+        blockReuseGap: { counts: [], sum: 0 },
       },
     };
     const load = { running: 2, waiting: 3, preemptions: 0, lastStepMs: 0, isDraining: false, tiers: {} };

@@ -28,7 +28,12 @@ function router() {
   const exposition = new Exposition({ ...parts, models: () => [metrics] } as unknown as ExpositionOptions);
   const heard = (running: number, numTokens: number): void => {
     const load: InstanceLoad = {
-      ...{ running, waiting: 0, preemptions: 0, lastStepMs: 0, isDraining: false, tiers: {} },
+      running,
+      waiting: 0,
+      preemptions: 0,
+      lastStepMs: 0,
+      isDraining: false,
+      tiers: {},
       iterationTokens: { counts: [0, 1], sum: numTokens },
     };
     instance.receiveHeartbeat({ load, blocks: 0, seen: {} }, 'r', clock.nowMs());
@@ -120,8 +125,10 @@ test('a scrape lists the members once per look, not once per engine', async () =
   const ended = members.map(({ member }) => [member.name, 5] as const);
   const model = { ended: () => ended, text: () => Promise.resolve('') };
   const exposition = new Exposition({
-    ...{ clock, view: { all, of: () => [], otherRouters: [] } },
-    ...{ index: { size: 0, bytes: 0, numDropped: 0 }, bus: { isConnected: true, numUnverified: 0 } },
+    clock,
+    view: { all, of: () => [], otherRouters: [] },
+    index: { size: 0, bytes: 0, numDropped: 0 },
+    bus: { isConnected: true, numUnverified: 0 },
     models: () => [model],
   } as unknown as ExpositionOptions);
   const text = exposition.text('cluster');
@@ -146,8 +153,10 @@ test('other work has its turn between the metrics of a large cluster', async () 
     return [];
   };
   const exposition = new Exposition({
-    ...{ clock, view: { all, of: () => [], otherRouters: [] } },
-    ...{ index: { size: 0, bytes: 0, numDropped: 0 }, bus: { isConnected: true, numUnverified: 0 } },
+    clock,
+    view: { all, of: () => [], otherRouters: [] },
+    index: { size: 0, bytes: 0, numDropped: 0 },
+    bus: { isConnected: true, numUnverified: 0 },
     models: () => [],
   } as unknown as ExpositionOptions);
   await exposition.text('cluster');

@@ -11,7 +11,9 @@ import { SimulatedClock } from '../../sim/simulated_clock.ts';
 import { opened, placedAt } from '../../support/request_events.ts';
 
 const explanation: Explanation = {
-  ...{ policy: 'priced', priceMs: 120, parts: { queue: 20, compute: 100 } },
+  policy: 'priced',
+  priceMs: 120,
+  parts: { queue: 20, compute: 100 },
   prediction: { ttftMs: 100, waitMs: 20, tbtMs: 20, totalMs: 300, cachedTokens: 64 },
   alternatives: [{ decode: 'd2/e', run: 1, queueLength: 3, priceMs: 150, parts: { queue: 150 } }],
 };
@@ -82,7 +84,9 @@ test('/api/requests has the price, its parts, predictions and what was not taken
   const { trace } = await traced(explanation.prediction, 6);
   const { attempts, predictions } = requestJson(trace, 0);
   assert.deepEqual(predictions, {
-    ...{ ttft_ms: null, tbt_ms: null, cached_tokens: null },
+    ttft_ms: null,
+    tbt_ms: null,
+    cached_tokens: null,
     output_tokens: { predicted: 10, real: 5 },
   });
   assert.deepEqual(
@@ -90,13 +94,20 @@ test('/api/requests has the price, its parts, predictions and what was not taken
     [true, true, true, true, false, false],
   );
   assert.deepEqual(attempts[0]?.placement, {
-    ...{ policy: 'priced', price_ms: 120, price_parts_ms: { queue: 20, compute: 100 } },
+    policy: 'priced',
+    price_ms: 120,
+    price_parts_ms: { queue: 20, compute: 100 },
     is_late: false,
     prediction: { ttft_ms: 100, wait_ms: 20, tbt_ms: 20, total_ms: 300, cached_tokens: 64 },
     alternatives: [
       {
-        ...{ decode: 'd2/e', prefill: null, matched_blocks: 1, queue_length: 3, price_ms: 150 },
-        ...{ price_parts_ms: { queue: 150 }, prediction: null },
+        decode: 'd2/e',
+        prefill: null,
+        matched_blocks: 1,
+        queue_length: 3,
+        price_ms: 150,
+        price_parts_ms: { queue: 150 },
+        prediction: null,
       },
     ],
   });

@@ -6,11 +6,18 @@ import type { InstanceWork } from '../../../shared/protocol/instance_work.ts';
 
 const work: InstanceWork = {
   step: { constantMs: 10, rowMs: 0.1, pairMs: 0, contextMs: 0.001, sequenceMs: 0 },
-  ...{ chunkTokens: 1_000, maxNumSeqs: 256, pacedStepMs: 50, numBlocks: 100_000, freeBlocks: 0, waitingBlocks: 0 },
+  chunkTokens: 1_000,
+  maxNumSeqs: 256,
+  pacedStepMs: 50,
+  numBlocks: 100_000,
+  freeBlocks: 0,
+  waitingBlocks: 0,
   prompts: { tokens: 0, pairs: 0, sequences: 0 },
   generating: { sequences: 0, contextTokens: 0 },
   coming: { sequences: 0, contextTokens: 0 },
-  ...{ blockBytes: 1, promptsMs: 0, ends: [] },
+  blockBytes: 1,
+  promptsMs: 0,
+  ends: [],
 };
 
 /** Two requests a second with prompts of 4,000 tokens, half of them cached, and answers of 200, for that many seconds. */

@@ -19,8 +19,15 @@ const report = (
   computedTokens: number,
   sources: Report['sources'] = null,
 ): Report => ({
-  ...{ cachedTokens, fetchedTokens, computedTokens, queueMs: 0, loadMs: 0, computeMs: 0 },
-  ...{ fetchedBytes: 0, links: [], sources },
+  cachedTokens,
+  fetchedTokens,
+  computedTokens,
+  queueMs: 0,
+  loadMs: 0,
+  computeMs: 0,
+  fetchedBytes: 0,
+  links: [],
+  sources,
 });
 
 /** Values of all samples of a text, by name and labels in alphabetical order. */

@@ -59,7 +59,13 @@ test('chains of blocks with one child and the same holders are one run; the larg
     isTruncated: false,
     runs: [
       {
-        ...{ key: hexOf(1), parent: null, depth: 0, length: 4, blocks: 10, children: 2, used_at },
+        key: hexOf(1),
+        parent: null,
+        depth: 0,
+        length: 4,
+        blocks: 10,
+        children: 2,
+        used_at,
         held_by: [
           [0, ['device']],
           [1, ['dram']],

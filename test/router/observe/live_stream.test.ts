@@ -45,10 +45,7 @@ class World {
   nowMs = 0;
   numAsked = 0;
   readonly instances: Instance[] = [];
-  readonly clock = {
-    ...{ nowMs: () => this.nowMs, wallMs: () => T0 + this.nowMs },
-    ...{ sleep: never, turn: never },
-  };
+  readonly clock = { nowMs: () => this.nowMs, wallMs: () => T0 + this.nowMs, sleep: never, turn: never };
   readonly events = new EventLog(this.clock);
   readonly requests = new RequestLog(this.clock, [], 10_000);
   readonly stream: LiveStream;
@@ -66,7 +63,9 @@ class World {
       health: () => ({ state: 'ok', problems: [] }),
       routerNode: () => ({
         ...routerNode(process, { numRequests: 0, isDraining: false }, { nowMs: 0, wallMs: T0 }),
-        ...{ memory_bytes: 0, heap_bytes: 0, cpu_ms: 0 },
+        memory_bytes: 0,
+        heap_bytes: 0,
+        cpu_ms: 0,
       }),
       now: () => ({ requests_per_s: 3 }),
       flows: () => [],

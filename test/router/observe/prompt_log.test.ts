@@ -31,9 +31,7 @@ test('a run that its client leaves is logged as far as it came', async () => {
   async function* run(): AsyncGenerator<AnswerDelta> {
     for (const text of ['one ', 'two ', 'three ']) {
       await Promise.resolve();
-      yield {
-        ...{ text, tokens: [], offset: 0, numTokens: 1, finish: undefined, stopReason: null, matchedStop: null },
-      };
+      yield { text, tokens: [], offset: 0, numTokens: 1, finish: undefined, stopReason: null, matchedStop: null };
     }
   }
   const decoder = {

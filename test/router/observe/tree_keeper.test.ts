@@ -54,7 +54,12 @@ class Scene {
     index.apply('a/e', { operation: 'stored', tier: 'device', keys: wordsOf([1, 2, 3]) });
     index.apply('b/e', { operation: 'stored', tier: 'device', keys: wordsOf([7]) });
     this.keeper = new TreeKeeper({
-      ...{ feed, index, network, clock, log: silentLog, signal: new AbortController().signal },
+      feed,
+      index,
+      network,
+      clock,
+      log: silentLog,
+      signal: new AbortController().signal,
       view: { all: () => members, byHolder: (id) => members.find((one) => one.id === id) },
     });
   }

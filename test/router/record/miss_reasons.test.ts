@@ -58,7 +58,11 @@ class Router {
     const keys = keysOf(tokens, root);
     const avoided = { has: () => false, isHolder };
     const outcome = this.conductor.decide({
-      ...{ requestId: 'r', numTokens: tokens.length, keys, maxLength: tokens.length + 1, avoided },
+      requestId: 'r',
+      numTokens: tokens.length,
+      keys,
+      maxLength: tokens.length + 1,
+      avoided,
     });
     if (outcome.kind !== 'place') throw new Error('not placed');
     const { held, heldTokens, decodeSources, prefillSources } = outcome.chosen;
@@ -116,7 +120,12 @@ test('blocks whose last holder left are lost', () => {
   router.members.shift();
   assert.deepEqual(router.place(tokens).tokens(165), { lost: 160, tail: 5 });
   assert.deepEqual(router.place(tokens).of(165)[0], {
-    ...{ start: 0, end: 160, reason: 'lost', node: 'decode-1', tier: 'device', at: NOW_MS },
+    start: 0,
+    end: 160,
+    reason: 'lost',
+    node: 'decode-1',
+    tier: 'device',
+    at: NOW_MS,
   });
 });
 

@@ -7,9 +7,7 @@ import type { Report } from '../../../shared/protocol/messages.ts';
 import { Random } from '../../../shared/base/random.ts';
 import { placedAt, prefillAt } from '../../support/request_events.ts';
 
-const NONE: TokenSources = {
-  ...{ device: 0, dram: 0, instance: 0, store_dram: 0, store_disk: 0, handoff: 0, computed: 0 },
-};
+const NONE: TokenSources = { device: 0, dram: 0, instance: 0, store_dram: 0, store_disk: 0, handoff: 0, computed: 0 };
 type Found = NonNullable<Report['sources']>;
 
 function reportOf(computedTokens: number, found: Partial<Found>): Report {

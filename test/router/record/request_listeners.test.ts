@@ -18,14 +18,23 @@ import { kindOf } from '../../support/request_kind.ts';
 import { SpanRecorder } from '../../support/span_recorder.ts';
 
 const report: Report = {
-  ...{ cachedTokens: 32, fetchedTokens: 64, computedTokens: 4, fetchedBytes: 1_000, links: [] },
-  ...{ queueMs: 1, loadMs: 20, computeMs: 5 },
+  cachedTokens: 32,
+  fetchedTokens: 64,
+  computedTokens: 4,
+  fetchedBytes: 1_000,
+  links: [],
+  queueMs: 1,
+  loadMs: 20,
+  computeMs: 5,
   sources: { device: 32, dram: 0, instance: 0, storeDram: 0, storeDisk: 0, handoff: 64 },
 };
 const read: RequestEvent = {
   kind: 'read',
   facts: {
-    ...{ model: 'm', promptTokens: 100, maxTokens: 8, targets: { ttftMs: 500, tbtMs: undefined } },
+    model: 'm',
+    promptTokens: 100,
+    maxTokens: 8,
+    targets: { ttftMs: 500, tbtMs: undefined },
     sampling: { temperature: 0.5, topP: 1, topK: 0 },
   },
 };
@@ -121,23 +130,45 @@ test('the record of a request that is served', () => {
     ['tokenizing', 'placing', 'prefilling', 'loading', 'decoding', 'finished'],
   );
   assert.deepEqual(json, {
-    ...{ id: 'r', client_id: 'mine', client: 'c:1', trace_id: 'new', endpoint: '/v1/chat/completions' },
-    ...{ sample_of: null, model: 'm', started_at: '1970-01-01T00:00:00.000Z', phase: 'finished' },
-    ...{ finish_reason: 'stop', error: null, reason: 'least load', prompt_tokens: 100, output_tokens: 3 },
+    id: 'r',
+    client_id: 'mine',
+    client: 'c:1',
+    trace_id: 'new',
+    endpoint: '/v1/chat/completions',
+    sample_of: null,
+    model: 'm',
+    started_at: '1970-01-01T00:00:00.000Z',
+    phase: 'finished',
+    finish_reason: 'stop',
+    error: null,
+    reason: 'least load',
+    prompt_tokens: 100,
+    output_tokens: 3,
     tokens: { cached: 32, fetched: 64, computed: 68, computed_by_prefill: 64, computed_by_decode: 4 },
     sources: { device: 32, dram: 0, instance: 0, store_dram: 0, store_disk: 0, handoff: 64, computed: 4 },
-    ...{ miss_tokens: { never_seen: 68 }, misses: [{ start: 32, end: 100, reason: 'never_seen' }] },
-    ...{ fetched_bytes: 1_000, ttft_ms: 30, total_ms: 71 },
+    miss_tokens: { never_seen: 68 },
+    misses: [{ start: 32, end: 100, reason: 'never_seen' }],
+    fetched_bytes: 1_000,
+    ttft_ms: 30,
+    total_ms: 71,
     ttft_parts_ms: { router: 5, failover: 0, queue: 1, load: 20, compute: 5, transport: -1 },
     predictions: { ttft_ms: null, tbt_ms: null, cached_tokens: null, output_tokens: { predicted: 3, real: 3 } },
     targets: { ttft_ms: 500, tbt_ms: null, deadline_ms: null },
     rejection: null,
     attempts: [
       {
-        ...{ decode: 'd1', reason: 'least load', outcome: 'finished', placement: null },
+        decode: 'd1',
+        reason: 'least load',
+        outcome: 'finished',
+        placement: null,
         report: {
-          ...{ cached_tokens: 32, fetched_tokens: 64, computed_tokens: 4, fetched_bytes: 1_000 },
-          ...{ queue_ms: 1, load_ms: 20, compute_ms: 5 },
+          cached_tokens: 32,
+          fetched_tokens: 64,
+          computed_tokens: 4,
+          fetched_bytes: 1_000,
+          queue_ms: 1,
+          load_ms: 20,
+          compute_ms: 5,
           sources: { device: 32, dram: 0, instance: 0, store_dram: 0, store_disk: 0, handoff: 64 },
         },
         prefills: [{ prefill: 'p1', ready_tokens: 64, outcome: 'finished', report: null }],
@@ -147,7 +178,13 @@ test('the record of a request that is served', () => {
   });
   assert.deepEqual([log.active, log.all(), log.numClosed], [[], [record], 1]);
   assert.deepEqual(JSON.parse(requestHeader(record)), {
-    ...{ id: 'r', decode: 'd1', prefill: 'p1', prompt_tokens: 100, tokens: json.tokens, ttft_ms: 30, attempts: 1 },
+    id: 'r',
+    decode: 'd1',
+    prefill: 'p1',
+    prompt_tokens: 100,
+    tokens: json.tokens,
+    ttft_ms: 30,
+    attempts: 1,
     ttft_parts_ms: json.ttft_parts_ms,
   });
 });

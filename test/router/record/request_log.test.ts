@@ -8,8 +8,15 @@ import { SimulatedClock } from '../../sim/simulated_clock.ts';
 import { opened, placedAt, prefillAt } from '../../support/request_events.ts';
 
 const report: Report = {
-  ...{ cachedTokens: 0, fetchedTokens: 0, computedTokens: 9, fetchedBytes: 0, links: [], sources: null },
-  ...{ queueMs: 30, loadMs: 200, computeMs: 50 },
+  cachedTokens: 0,
+  fetchedTokens: 0,
+  computedTokens: 9,
+  fetchedBytes: 0,
+  links: [],
+  sources: null,
+  queueMs: 30,
+  loadMs: 200,
+  computeMs: 50,
 };
 
 test('the parts of a TTFT are what was spent: router, failover, queue, load, compute, and the way there and back', async () => {

@@ -46,7 +46,11 @@ function instanceOf(role: 'decode' | 'prefill' | 'store', name = role as string)
 }
 
 const sampled = (position: number): SampledMessage => ({
-  ...{ position, token: 100 + position, logprob: [], topTokens: [], topLogprobs: [] },
+  position,
+  token: 100 + position,
+  logprob: [],
+  topTokens: [],
+  topLogprobs: [],
 });
 const token = (position: number, finishReason = ''): DecodeReply => ({
   sampled: sampled(position),
@@ -78,8 +82,16 @@ function worldOf({ decode: play, prefill: playPrefill, chosen: more, outcomes = 
   const promised = new Set<{ readonly name: string; readonly numBlocks: number; readonly heldTokens: number }>();
   const fetching = new Set<{ readonly name: string; readonly sources: readonly Source[] }>();
   const chosenOf = (part: Partial<Chosen>): Chosen => ({
-    ...{ decode, prefill: undefined, decodeSources: [], prefillSources: [], heldTokens: 0, maxSelfCompute: 0 },
-    ...{ reason: 'the test says so', work: { decode: NO_WORK, prefill: NO_WORK }, explanation: undefined, ...part },
+    decode,
+    prefill: undefined,
+    decodeSources: [],
+    prefillSources: [],
+    heldTokens: 0,
+    maxSelfCompute: 0,
+    reason: 'the test says so',
+    work: { decode: NO_WORK, prefill: NO_WORK },
+    explanation: undefined,
+    ...part,
   });
   const conductor = {
     decide: (question: Asked): Outcome => {
@@ -118,12 +130,20 @@ function worldOf({ decode: play, prefill: playPrefill, chosen: more, outcomes = 
   const left = new AbortController();
   const inFlight: InFlightRequest = {
     generation: {
-      ...{ origin: { tenant: '', priority: 0 }, promptTokens: prompt },
+      origin: { tenant: '', priority: 0 },
+      promptTokens: prompt,
       request: neutralRequest(NUM_TOKENS, 2 * CONTEXT),
-      ...{ isPromptOnly: false, isOpenEnded: false, ownStopTokenIds: [], stopTexts: new Map(), promptLogprobs },
+      isPromptOnly: false,
+      isOpenEnded: false,
+      ownStopTokenIds: [],
+      stopTexts: new Map(),
+      promptLogprobs,
       text: { stops: [], isStopIncluded: false, isSkippingSpecial: true },
     },
-    ...{ trace, excluded, tokens: new TokenList(prompt), chain: { keys: new Int32Array(0) } as never },
+    trace,
+    excluded,
+    tokens: new TokenList(prompt),
+    chain: { keys: new Int32Array(0) } as never,
     ranked: { priority: 0, sinceMs: 0 },
     untilMs: systemClock.nowMs() + PATIENCE_MS,
     signal: left.signal,
@@ -133,7 +153,12 @@ function worldOf({ decode: play, prefill: playPrefill, chosen: more, outcomes = 
   };
   const attempt = new DecodeAttempt(
     {
-      ...{ router: 'router', view, conductor, network: playedNetwork(handlers), clock: systemClock, random },
+      router: 'router',
+      view,
+      conductor,
+      network: playedNetwork(handlers),
+      clock: systemClock,
+      random,
       lengths: new MeanLengthPredictor(),
     },
     inFlight,
@@ -173,7 +198,10 @@ const cut = (signal: AbortSignal): Promise<never> =>
   });
 
 const sourceOf = (start: number, end: number, address = 'holder:1'): Source => ({
-  ...{ start, end, address, isComputing: false },
+  start,
+  end,
+  address,
+  isComputing: false,
 });
 
 describe('tokens', () => {
@@ -345,7 +373,9 @@ describe('a pipeline', () => {
   });
   const [ofFirst, ofSecond] = [[chunkOf(0, 1, 'second:1')], [sourceOf(0, 0), chunkOf(1, 2, 'prefill:1')]];
   const pipeline = (prefill: Instance, second: Instance): Partial<Chosen> => ({
-    ...{ prefill, decodeSources: [chunkOf(0, 2, 'prefill:1')], prefillSources: ofFirst },
+    prefill,
+    decodeSources: [chunkOf(0, 2, 'prefill:1')],
+    prefillSources: ofFirst,
     second: { instance: second, sources: ofSecond, tokens: 4, patienceMs: 70 },
   });
 

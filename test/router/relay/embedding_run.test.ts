@@ -25,8 +25,15 @@ import { kindOf } from '../../support/request_kind.ts';
 const NUM_TOKENS = 100;
 const vector = Float32Array.of(0.6, -0.8);
 const report = {
-  ...{ cachedTokens: 64, fetchedTokens: 0, computedTokens: 36 },
-  ...{ queueMs: 1, loadMs: 2, computeMs: 3, fetchedBytes: 0, links: [], sources: null },
+  cachedTokens: 64,
+  fetchedTokens: 0,
+  computedTokens: 36,
+  queueMs: 1,
+  loadMs: 2,
+  computeMs: 3,
+  fetchedBytes: 0,
+  links: [],
+  sources: null,
 };
 const embedded = { values: packFloats(vector), report };
 
@@ -71,15 +78,15 @@ function ask(
       held && keys.length > 0 ? [{ start: 0, end: 2, heldBy: [{ holder: held.id, tiers: 1 }] }] : [],
   } as unknown as PrefixIndex;
   const policy = new LongestPrefixPolicy(16);
-  const conductor = new Conductor({
-    ...{ view, index, policy },
-    clock: systemClock,
-    random: new Random(1),
-    tieBreak: 0,
-  });
+  const conductor = new Conductor({ view, index, policy, clock: systemClock, random: new Random(1), tieBreak: 0 });
   let numFailovers = 0;
   const relay = new Relay({
-    ...{ view, network, clock: systemClock, random: new Random(1), conductor, router: 'r' },
+    view,
+    network,
+    clock: systemClock,
+    random: new Random(1),
+    conductor,
+    router: 'r',
     lengths: new MeanLengthPredictor(),
     onFailover: () => numFailovers++,
   });

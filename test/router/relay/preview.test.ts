@@ -69,9 +69,13 @@ class Scene {
     const policy = createPolicy(name, { localPrefillTokens: 8, strictRoles: false });
     const random = Object.assign(new Random(1), { u32: () => 2 ** 31 });
     const conductor = new Conductor({
-      ...{ view, index, clock, random, tieBreak: 0 },
+      view,
+      index,
+      clock,
+      random,
+      tieBreak: 0,
       policy: {
-        ...{ name, usesAnyRole: policy.usesAnyRole },
+        usesAnyRole: policy.usesAnyRole,
         decide: (question, snapshot) => {
           const decision = policy.decide(question, snapshot);
           this.decided.push({ question, snapshot, decision });
@@ -84,7 +88,12 @@ class Scene {
       throw new Failure('instance_lost', 'it is gone');
     };
     this.relay = new Relay({
-      ...{ view, clock, random: new Random(1), conductor, lengths: this.lengths, router: 'r' },
+      view,
+      clock,
+      random: new Random(1),
+      conductor,
+      lengths: this.lengths,
+      router: 'r',
       network: playedNetwork({ decode: broken, prefill: broken }),
       onFailover: () => undefined,
     });
@@ -123,14 +132,12 @@ function member(role: 'decode' | 'prefill' | 'store', name: string, maxModelLen:
 
 function generation(change: Partial<Generation> = {}, maxLength = 60): Generation {
   return {
-    ...{
-      promptTokens: PROMPT,
-      isPromptOnly: false,
-      isOpenEnded: false,
-      ownStopTokenIds: [],
-      stopTexts: new Map(),
-      promptLogprobs: undefined,
-    },
+    promptTokens: PROMPT,
+    isPromptOnly: false,
+    isOpenEnded: false,
+    ownStopTokenIds: [],
+    stopTexts: new Map(),
+    promptLogprobs: undefined,
     origin: { tenant: '', priority: 0 },
     request: neutralRequest(PROMPT.length, maxLength),
     text: { stops: [], isStopIncluded: false, isSkippingSpecial: true },

@@ -31,7 +31,9 @@ class Router {
     await this.#clock.run(this.#clock.nowMs() + 1);
     const found = await finding;
     const sequence = {
-      ...{ root: under, promptLength: prompt.length, keys: new Int32Array(0) },
+      root: under,
+      promptLength: prompt.length,
+      keys: new Int32Array(0),
       tokens: Uint32Array.from([...prompt, ...answer]),
     };
     this.#all.push(sequence);

@@ -47,7 +47,11 @@ function asked(
     tieBreak: 0,
   });
   const relay = new Relay({
-    ...{ view, network, clock: systemClock, random: new Random(1), conductor },
+    view,
+    network,
+    clock: systemClock,
+    random: new Random(1),
+    conductor,
     lengths: new MeanLengthPredictor(),
     router: 'r',
     onFailover,
@@ -55,15 +59,13 @@ function asked(
   const trace = opened(new RequestLog(systemClock, [], 8), 'r', { promptTokens: numTokens });
   const tokens = relay.generate(
     {
-      ...{
-        promptTokens: Uint32Array.from({ length: numTokens }, (_, i) => i + 1),
-        request: neutralRequest(numTokens, numTokens + 5),
-        isPromptOnly: false,
-        isOpenEnded: false,
-        origin: { tenant: 'a tenant', priority: 3 },
-        ownStopTokenIds: [],
-        stopTexts: new Map(),
-      },
+      promptTokens: Uint32Array.from({ length: numTokens }, (_, i) => i + 1),
+      request: neutralRequest(numTokens, numTokens + 5),
+      isPromptOnly: false,
+      isOpenEnded: false,
+      origin: { tenant: 'a tenant', priority: 3 },
+      ownStopTokenIds: [],
+      stopTexts: new Map(),
       promptLogprobs: undefined,
       text: { stops: [], isStopIncluded: false, isSkippingSpecial: true },
     },

@@ -17,17 +17,15 @@ import { opened, placedAt } from '../../support/request_events.ts';
 
 const model = { digest: 'ab'.repeat(16) as Digest, format: { blockSize: 32 } };
 const report: Report = {
-  ...{
-    cachedTokens: 0,
-    fetchedTokens: 0,
-    computedTokens: 0,
-    fetchedBytes: 0,
-    links: [],
-    sources: null,
-    queueMs: 0,
-    loadMs: 0,
-    computeMs: 0,
-  },
+  cachedTokens: 0,
+  fetchedTokens: 0,
+  computedTokens: 0,
+  fetchedBytes: 0,
+  links: [],
+  sources: null,
+  queueMs: 0,
+  loadMs: 0,
+  computeMs: 0,
 };
 
 interface Wish {
@@ -66,7 +64,9 @@ async function lostOf({
     const chain = new RequestChain(clock, { adapter: '', salt: prompt.length > 1_000 ? salt : '' }, chains);
     await wait(chain.blocks(model as never, prompt));
     const inFlight = {
-      ...{ chain, tokens: new TokenList(prompt), excluded: { isHolder: () => true } },
+      chain,
+      tokens: new TokenList(prompt),
+      excluded: { isHolder: () => true },
       generation: { promptTokens: prompt, request: neutralRequest(prompt.length, 2_000), ...more },
       trace,
     } as unknown as InFlightRequest;

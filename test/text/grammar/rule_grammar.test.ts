@@ -74,7 +74,12 @@ describe('tool calls', () => {
     { name: 'now', schema: undefined, isStrict: false, param },
   ];
   const rule = (more: Partial<CallRule>): TextRule => ({
-    ...{ kind: 'calls', form: 'hermes', tools, mustCall: true, isParallel: true, param },
+    kind: 'calls',
+    form: 'hermes',
+    tools,
+    mustCall: true,
+    isParallel: true,
+    param,
     ...more,
   });
   const tide = '{"name": "tide", "arguments": {"place": "old mill"}}';

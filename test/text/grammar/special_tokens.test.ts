@@ -31,7 +31,9 @@ function texts(isSpecial: boolean): { tokenizer: string; config: string } {
   const vocab = Object.fromEntries(Array.from({ length: FIRST }, (_, byte) => [`<0x${hex(byte)}>`, byte]));
   return {
     tokenizer: JSON.stringify({
-      ...{ normalizer: null, decoder: { type: 'ByteFallback' }, model: { type: 'BPE', vocab } },
+      normalizer: null,
+      decoder: { type: 'ByteFallback' },
+      model: { type: 'BPE', vocab },
       added_tokens: added.map((token) => ({ ...token, special: isSpecial })),
     }),
     config: '{}',
@@ -74,7 +76,9 @@ const wish = (more: Partial<ToolWish> = {}): ToolWish => ({
     },
     { type: 'function', function: { name: 'now' } },
   ],
-  ...{ choice: 'required', isParallel: true, ...more },
+  choice: 'required',
+  isParallel: true,
+  ...more,
 });
 
 function formatOf(template: string): OutputFormat {
@@ -127,15 +131,15 @@ describe.each(families)('calls of %s', (form, template, answer, isParallel) => {
 
   test('are read by the parser', () => {
     const parser = format.parser({
-      ...{
-        enforced: rule?.form,
-        tools: new Map([
-          ['tide', {}],
-          ['now', {}],
-        ]),
-        hasTools: true,
-      },
-      ...{ isParallel: true, prefix: '', newId: () => 'x'.repeat(16) },
+      enforced: rule?.form,
+      tools: new Map([
+        ['tide', {}],
+        ['now', {}],
+      ]),
+      hasTools: true,
+      isParallel: true,
+      prefix: '',
+      newId: () => 'x'.repeat(16),
     });
     const { calls, content } = joined([...parser!.push(answer), ...parser!.end()]);
     assert.deepEqual(

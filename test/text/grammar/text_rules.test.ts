@@ -43,7 +43,9 @@ function made(): {
   const clock = new SimulatedClock();
   return {
     rules: new RuleConversions(threads, clock),
-    ...{ clock, texts, closed: () => numClosed },
+    clock,
+    texts,
+    closed: () => numClosed,
     use: (ms) => (usedMs += ms),
     answer: async (value) => {
       await turn();

@@ -184,7 +184,10 @@ test('without a reasoning parser, gpt-oss answers with its analysis', () => {
 
 test('a parser knows while it reads whether it reads reasoning', () => {
   const parser = new OutputFormat({ tools: 'hermes', reasoning: 'think', responseTemplate: undefined }).parser({
-    ...{ tools: new Map<string, unknown>(), hasTools: true, isParallel: true, prefix: '' },
+    tools: new Map<string, unknown>(),
+    hasTools: true,
+    isParallel: true,
+    prefix: '',
     newId: () => 'x',
   });
   assert(parser);

@@ -226,7 +226,9 @@ describe.each(Object.entries(served))('%s', (_, { tools, reasoning, template, to
       ] as const) {
         const parsed = format.parse(`${open}I look.\n${marked}${end}`, { schemas });
         assert.deepEqual(valuesOf({ ...parsed, content: parsed.content.trim() }), {
-          ...{ content, reasoning: 'I look.', calls: two },
+          content,
+          reasoning: 'I look.',
+          calls: two,
         });
       }
       assert.equal(format.parse(`${open}I look.\n${marked}`, { schemas, hasTools: false }).calls.length, 0);
@@ -250,8 +252,6 @@ describe.each(Object.entries(served))('%s', (_, { tools, reasoning, template, to
     const written = toolFamilies[tools].write?.('tide', '{"place":"x","days":2}');
     if (written === undefined) return;
     const parsed = format.parse(written, { schemas });
-    assert.deepEqual(valuesOf(parsed), {
-      ...{ content: '', reasoning: '', calls: [['tide', { place: 'x', days: 2 }]] },
-    });
+    assert.deepEqual(valuesOf(parsed), { content: '', reasoning: '', calls: [['tide', { place: 'x', days: 2 }]] });
   });
 });

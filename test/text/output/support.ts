@@ -53,7 +53,9 @@ export class ParsedFormat {
     let numIds = 0;
     const parser = this.#format.parser({
       tools: new Map(Object.entries(schemas)),
-      ...{ prefix, hasTools, isParallel },
+      prefix,
+      hasTools,
+      isParallel,
       newId: () => String(numIds++).padStart(16, '0'),
     });
     assert(parser);

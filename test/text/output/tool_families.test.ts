@@ -127,7 +127,8 @@ describe.each(Object.entries(families))('%s', (name, { write, before, after, mal
       isParallel: false,
     });
     assert.deepEqual(valuesOf({ content: '', reasoning: '', calls: found }), {
-      ...{ content: '', reasoning: '' },
+      content: '',
+      reasoning: '',
       calls: [['tide', { place: 'a' }]],
     });
   });

@@ -28,7 +28,10 @@ const requestIdHeader = (requestId: string): Readonly<Record<string, string>> =>
 export const messageSurface: Surface<ChatBody> = {
   paths: ['/v1/messages'],
   kind: messageKind,
-  ...{ counts: 'generation', operation: 'chat', errors: messageErrors, events: messageEvents },
+  counts: 'generation',
+  operation: 'chat',
+  errors: messageErrors,
+  events: messageEvents,
   describe: {
     summary: "Answers a chat in the form of Anthropic's API, as JSON, or with `stream` as server-sent events",
     schemas: { Messages: messagesSchema },
@@ -44,7 +47,8 @@ export const messageSurface: Surface<ChatBody> = {
 export const countSurface: Surface<ChatBody> = {
   paths: ['/v1/messages/count_tokens'],
   kind: messageCountKind,
-  ...{ counts: 'none', errors: messageErrors },
+  counts: 'none',
+  errors: messageErrors,
   describe: {
     summary: 'Counts the tokens that a request to /v1/messages has',
     schemas: { CountTokens: countSchema },

@@ -31,13 +31,17 @@ type Parts = Pick<PlacementView, 'price_ms' | 'parts'>;
 export const lookupSurface: Surface<ChatBody | CompletionBody, SurfaceHost> = {
   paths: ['/api/lookup'],
   kind: lookupKind,
-  ...{ counts: 'none', audience: 'operators', errors: openaiErrors },
+  counts: 'none',
+  audience: 'operators',
+  errors: openaiErrors,
   describe: {
     summary: 'Where the blocks of a prompt lie, and where it would be placed; `tokens` may stand for the prompt',
     schemas: { Chat: chatSchema, Completion: completionSchema },
   },
   bounds: {
-    ...{ maxOpen: MAX_OPEN, timeoutMs: LOOKUP_MS, full: `${MAX_OPEN} prompts are being looked up: try again` },
+    maxOpen: MAX_OPEN,
+    timeoutMs: LOOKUP_MS,
+    full: `${MAX_OPEN} prompts are being looked up: try again`,
     late: () =>
       new Failure('overloaded', 'the router has no time for the look-up: try again', { retryAfterMs: RETRY_MS }),
   },
@@ -69,7 +73,8 @@ async function lookup(request: SurfaceRequest<ChatBody | CompletionBody>, host: 
   const param = isChat ? 'messages' : 'prompt';
   const generation = generationOf(unseeded, tokens, body.maxTokens ?? mostTokens, param, null);
   const found = await context.relay.preview({
-    ...{ generation, isConstrained: isConstrained(context, body) },
+    generation,
+    isConstrained: isConstrained(context, body),
     endpoint: (isChat ? chatSurface : completionSurface).paths[0],
     targets: context.targets.of(body.cacheSalt, targets, caller.targets),
   });
@@ -88,7 +93,8 @@ function bodyOf(
   { blockSize, keys, chosen, cachedTokens, unplaced, misses }: Preview,
 ): Omit<LookupBody, 'texts'> {
   const ranges = index.ranges(keys).map(({ start, end, heldBy }) => ({
-    ...{ start: start * blockSize, end: end * blockSize },
+    start: start * blockSize,
+    end: end * blockSize,
     held_by: heldBy.flatMap(({ holder, tiers: its }) => {
       // A snapshot that is on its way is a holder without a member.
       const node = view.byHolder(holder)?.member.name;
@@ -96,10 +102,15 @@ function bodyOf(
     }),
   }));
   return {
-    ...{ as_of: clock.wallMs(), model: servedName, block_size: blockSize, prompt_tokens: numTokens, ranges },
+    as_of: clock.wallMs(),
+    model: servedName,
+    block_size: blockSize,
+    prompt_tokens: numTokens,
+    ranges,
     misses: misses?.of(numTokens - cachedTokens) ?? [],
     cached_tokens: cachedTokens,
-    ...{ placements: placementsOf(chosen), unplaced },
+    placements: placementsOf(chosen),
+    unplaced,
   };
 }
 
@@ -112,14 +123,19 @@ function placementsOf(chosen: Preview['chosen']): PlacementView[] {
     parts,
   });
   const first: PlacementView = {
-    ...{ decode: decode.member.name, prefill: prefill?.member.name ?? null, is_chosen: true, reason },
+    decode: decode.member.name,
+    prefill: prefill?.member.name ?? null,
+    is_chosen: true,
+    reason,
     ...partsOf({ priceMs: explanation?.priceMs, parts: explanation?.parts }),
   };
   const others = (explanation?.alternatives ?? []).map((other): PlacementView => {
     const { run, queueLength } = other;
     return {
-      ...{ decode: nodeOf(other.decode), prefill: other.prefill === undefined ? null : nodeOf(other.prefill) },
-      ...{ ...partsOf(other), is_chosen: false },
+      decode: nodeOf(other.decode),
+      prefill: other.prefill === undefined ? null : nodeOf(other.prefill),
+      ...partsOf(other),
+      is_chosen: false,
       reason: `leading blocks there: ${run}; sequences that run or wait there: ${queueLength}`,
     };
   });

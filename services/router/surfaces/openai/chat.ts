@@ -32,7 +32,10 @@ export const chatSurface: Surface<ChatBody> = {
   // The second path is llama.cpp's.
   paths: ['/v1/chat/completions', '/chat/completions'],
   kind: chatKind,
-  ...{ counts: 'generation', operation: 'chat', errors: openaiErrors, events: openaiEvents },
+  counts: 'generation',
+  operation: 'chat',
+  errors: openaiErrors,
+  events: openaiEvents,
   describe: {
     summary: 'Answers a chat as JSON, or with `stream` as server-sent events',
     schemas: { Chat: chatSchema },
@@ -72,11 +75,14 @@ function chatFormat(context: ApiContext, body: ChatBody): AnswerFormat<readonly 
     choice: ({ index, text, ids, finish, stopReason, matchedStop, parsed }) => ({
       index,
       message: { ...noMessageParts, ...messageOf(parsed?.pieces ?? [{ kind: 'content', text }], includesReasoning) },
-      ...{ finish_reason: finishOf(finish, parsed), stop_reason: stopReason, matched_stop: matchedStop },
+      finish_reason: finishOf(finish, parsed),
+      stop_reason: stopReason,
+      matched_stop: matchedStop,
       token_ids: isReturningIds ? ids : null,
     }),
     rest: (promptTokens) => ({
-      ...{ service_tier: null, moderation: null },
+      service_tier: null,
+      moderation: null,
       prompt_token_ids: isReturningIds ? Array.from(promptTokens) : null,
     }),
     hasPromptLogprobsInChoice: false,
@@ -106,7 +112,8 @@ function chatChunks(
   };
   const ending = {
     finish_reason: finishOf(finish ?? null, parsed),
-    ...{ stop_reason: stopReason, matched_stop: matchedStop },
+    stop_reason: stopReason,
+    matched_stop: matchedStop,
   };
   return [
     ...(isFirst ? [first] : []),

@@ -82,7 +82,13 @@ function wholeChoices<L>(
   format: AnswerFormat<L>,
 ): WholeWriter {
   const outputs = runs.map((run): RunOutput<L> => ({
-    ...{ run, text: [], ids: [], pieces: [], list: format.logprobList(), last: undefined, sumLogprobs: 0 },
+    run,
+    text: [],
+    ids: [],
+    pieces: [],
+    list: format.logprobList(),
+    last: undefined,
+    sumLogprobs: 0,
   }));
   return {
     onDelta(delta) {

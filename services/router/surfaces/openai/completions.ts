@@ -23,7 +23,10 @@ export const completionSurface: Surface<CompletionBody> = {
   // The second path is llama.cpp's.
   paths: ['/v1/completions', '/completions'],
   kind: completionKind,
-  ...{ counts: 'generation', operation: 'text_completion', errors: openaiErrors, events: openaiEvents },
+  counts: 'generation',
+  operation: 'text_completion',
+  errors: openaiErrors,
+  events: openaiEvents,
   describe: {
     summary: 'Continues texts or token ids, as JSON, or with `stream` as server-sent events',
     schemas: { Completion: completionSchema },
@@ -88,7 +91,11 @@ function completionFormat(body: CompletionBody): AnswerFormat<Logprobs> {
     logprobs: ({ tokens, nameOf, offsetOf }) => completionLogprobs(tokens, nameOf, offsetOf, sampling.numLogprobs),
     logprobList: () => new LogprobLists(),
     choice: ({ index, text, ids, finish, stopReason, matchedStop }, promptTokens) => ({
-      ...{ index, text, finish_reason: finish, stop_reason: stopReason, matched_stop: matchedStop },
+      index,
+      text,
+      finish_reason: finish,
+      stop_reason: stopReason,
+      matched_stop: matchedStop,
       prompt_token_ids: isReturningIds ? Array.from(promptTokens) : null,
       token_ids: isReturningIds ? ids : null,
     }),
@@ -98,8 +105,12 @@ function completionFormat(body: CompletionBody): AnswerFormat<Logprobs> {
       const isEmpty = text === '' && finish === undefined && logprobs === null && !isReturningIds;
       if (isEmpty) return [];
       const choice = {
-        ...{ index, text, logprobs, finish_reason: finish ?? null },
-        ...{ stop_reason: finish ? stopReason : null, matched_stop: finish ? matchedStop : null },
+        index,
+        text,
+        logprobs,
+        finish_reason: finish ?? null,
+        stop_reason: finish ? stopReason : null,
+        matched_stop: finish ? matchedStop : null,
         ...(isReturningIds && ids ? { token_ids: ids } : {}),
         ...(isFirst ? promptIds(promptTokens) : {}),
       };

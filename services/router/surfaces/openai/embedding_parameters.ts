@@ -21,7 +21,12 @@ export interface EmbeddingBody extends ParsedBody {
 const { model, user, request_id, priority, cache_salt, add_special_tokens } = common;
 /** Schema of a `/v1/embeddings` body. */
 export const embeddingSchema = z.object({
-  ...{ model, user, request_id, priority, cache_salt, add_special_tokens },
+  model,
+  user,
+  request_id,
+  priority,
+  cache_salt,
+  add_special_tokens,
   truncate_prompt_tokens: only([], 'null'),
   input: z.unknown().optional().meta(promptShape),
   encoding_format: z.enum(['float', 'base64'], 'float or base64').optional(),
@@ -44,7 +49,10 @@ export function readEmbeddingBody(bytes: Uint8Array, all: BodyLimits): Embedding
     throw new ParameterFailure(`${name}: cannot be empty`, name);
   }
   return {
-    ...{ model: body.model, prompts, requestId: body.request_id, ignored },
+    model: body.model,
+    prompts,
+    requestId: body.request_id,
+    ignored,
     isBase64: body.encoding_format === 'base64',
     hasSpecialTokens: body.add_special_tokens ?? true,
     priority: priorityOf(body.priority, all, ignored),

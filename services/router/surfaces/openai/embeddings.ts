@@ -22,7 +22,9 @@ interface PromptEmbedding {
 export const embeddingSurface: Surface<EmbeddingBody> = {
   paths: ['/v1/embeddings'],
   kind: embeddingKind,
-  ...{ counts: 'embedding', operation: 'embeddings', errors: openaiErrors },
+  counts: 'embedding',
+  operation: 'embeddings',
+  errors: openaiErrors,
   describe: { summary: 'Embeds texts or token ids', schemas: { Embedding: embeddingSchema } },
   answer: embed,
 };

@@ -12,7 +12,10 @@ import type { ChatBody, CompletionBody } from './parameters.ts';
 export const invocationSurface: Surface<ChatBody | CompletionBody> = {
   paths: ['/invocations'],
   kind: invocationKind,
-  ...{ counts: 'generation', operation: 'chat', errors: openaiErrors, events: openaiEvents },
+  counts: 'generation',
+  operation: 'chat',
+  errors: openaiErrors,
+  events: openaiEvents,
   describe: {
     summary: 'Answers a chat or a completion, by its body',
     schemas: { Chat: chatSchema, Completion: completionSchema },

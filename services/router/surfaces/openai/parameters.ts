@@ -87,19 +87,7 @@ function readCommon(body: Common, ignored: string[], numLogprobs: number, limits
     isStream: body.stream ?? false,
     hasUsage,
     hasContinuousUsage: hasUsage && body.stream_options?.continuous_usage_stats === true,
-    sampling: {
-      ...given({
-        temperature: body.temperature,
-        topP: body.top_p,
-        topK: body.top_k,
-        minP: body.min_p,
-        presencePenalty: body.presence_penalty,
-        frequencyPenalty: body.frequency_penalty,
-        repetitionPenalty: body.repetition_penalty,
-      }),
-      ...(body.seed === undefined ? {} : packSeed(body.seed)),
-      ...{ biasTokens, biasValues, numLogprobs, minTokens: body.min_tokens ?? 0 },
-    },
+    sampling: { ...readSampling(body), biasTokens, biasValues, numLogprobs, minTokens: body.min_tokens ?? 0 },
     ...readSamples(body),
     stops,
     isStopIncluded: body.include_stop_str_in_output ?? false,
@@ -119,6 +107,22 @@ function readCommon(body: Common, ignored: string[], numLogprobs: number, limits
     priority: priorityOf(body.priority, limits, ignored),
     cacheSalt: saltOf(body.cache_salt, limits),
     ignored,
+  };
+}
+
+/** Reads the parameters by which tokens are sampled, as far as they are given. */
+function readSampling(body: Common) {
+  return {
+    ...given({
+      temperature: body.temperature,
+      topP: body.top_p,
+      topK: body.top_k,
+      minP: body.min_p,
+      presencePenalty: body.presence_penalty,
+      frequencyPenalty: body.frequency_penalty,
+      repetitionPenalty: body.repetition_penalty,
+    }),
+    ...(body.seed === undefined ? {} : packSeed(body.seed)),
   };
 }
 
@@ -202,7 +206,8 @@ export function chatBodyOf(
     ...readCommon(body, ignored, body.logprobs ? (body.top_logprobs ?? 0) : -1, limits),
     maxTokens: body.max_completion_tokens ?? body.max_tokens,
     template: templateOf(body, messages, tools),
-    ...{ tools, includesReasoning: body.include_reasoning ?? true },
+    tools,
+    includesReasoning: body.include_reasoning ?? true,
   };
   refuseMinOverMax(read);
   refuseManyBiases(read, read.numSamples);

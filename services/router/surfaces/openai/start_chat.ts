@@ -35,7 +35,8 @@ export async function startChat<B extends ChatBody>(
   const prompt = encoded
     ? { ids: encoded, prefix: prefix ?? '' }
     : await context.codec.chatPrompt(body.template, bodyBytes, scope.signal, {
-        ...{ cutSide: truncation?.side, isShared: body.cacheSalt === '' },
+        cutSide: truncation?.side,
+        isShared: body.cacheSalt === '',
       });
   const limits = { maxModelLen: context.maxModelLen(), maxTokens, usualTokens: 1 };
   const promptTokens = truncated(prompt.ids, truncation, limits);
@@ -72,7 +73,11 @@ function parserOf(
   const { tools } = body;
   return (trace) => {
     const parser = output.parser({
-      ...{ enforced, prefix, newId, tools: schemasOf(tools), isParallel: tools.isParallel },
+      enforced,
+      prefix,
+      newId,
+      tools: schemasOf(tools),
+      isParallel: tools.isParallel,
       hasTools: hasTools(body),
     });
     return parser && new ParsedChoice(parser, trace, output.hasReasoning);

@@ -13,7 +13,8 @@ import type { DetokenizeBody, TokenizeBody } from './parameters.ts';
 export const tokenizeSurface: Surface<TokenizeBody> = {
   paths: ['/tokenize'],
   kind: tokenizeKind,
-  ...{ counts: 'none', errors: openaiErrors },
+  counts: 'none',
+  errors: openaiErrors,
   describe: {
     summary: 'Encodes a text, or a chat as it is encoded for an answer',
     schemas: { Tokenize: tokenizeSchema },
@@ -28,7 +29,8 @@ export const tokenizeSurface: Surface<TokenizeBody> = {
 export const templateSurface: Surface<TokenizeBody> = {
   paths: ['/apply-template'],
   kind: tokenizeKind,
-  ...{ counts: 'none', errors: openaiErrors },
+  counts: 'none',
+  errors: openaiErrors,
   describe: { summary: "Renders a chat's prompt as text", schemas: { Tokenize: tokenizeSchema } },
   async answer({ context, body: { template }, scope }) {
     if (!template) throw new ParameterFailure('messages: a list of at least one message', 'messages');
@@ -40,7 +42,8 @@ export const templateSurface: Surface<TokenizeBody> = {
 export const detokenizeSurface: Surface<DetokenizeBody> = {
   paths: ['/detokenize'],
   kind: detokenizeKind,
-  ...{ counts: 'none', errors: openaiErrors },
+  counts: 'none',
+  errors: openaiErrors,
   describe: { summary: 'Decodes token ids', schemas: { Detokenize: detokenizeSchema } },
   async answer({ context, body: { tokens }, scope }) {
     if (!context.codec.hasTokenizer) throw new ParameterFailure('tokens: this model has no tokenizer', 'tokens');

@@ -100,7 +100,9 @@ function definitionOf(tool: z.infer<typeof toolSchema>): ToolDefinition {
   // A client's own key of this name says nothing.
   const more = Object.fromEntries(Object.entries(tool).filter(([key]) => key !== 'exactParameters'));
   return {
-    ...{ ...more, type: 'function', function: { ...described, name: tool.function.name } },
+    ...more,
+    type: 'function',
+    function: { ...described, name: tool.function.name },
     ...(exactParameters === undefined ? {} : { exactParameters }),
   };
 }

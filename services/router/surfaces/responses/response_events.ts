@@ -41,7 +41,10 @@ const textEvents = {
 
 /** Keys of the whole text in the event that ends it. */
 const wholeKeys = {
-  ...{ message: 'text', reasoning: 'text', function_call: 'arguments', custom_tool_call: 'input' },
+  message: 'text',
+  reasoning: 'text',
+  function_call: 'arguments',
+  custom_tool_call: 'input',
 } as const satisfies Record<OutputItem['type'], string>;
 
 function hasParts({ type }: OutputItem): boolean {

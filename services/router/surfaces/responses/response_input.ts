@@ -66,7 +66,8 @@ function messageOfItem(item: Given, where: string, ignored: string[]): Message {
     case 'function_call_output':
     case 'custom_tool_call_output':
       return {
-        ...{ role: 'tool', tool_call_id: textAt(item, 'call_id', where) },
+        role: 'tool',
+        tool_call_id: textAt(item, 'call_id', where),
         content: textOf(item['output'], `${where}.output`, ignored),
       };
     case 'reasoning': {

@@ -26,7 +26,10 @@ export type ItemChange =
 
 /** Prefixes of the ids of items, by kind. */
 const prefixes: Readonly<Record<ItemKind, string>> = {
-  ...{ message: 'msg_', reasoning: 'rs_', function_call: 'fc_', custom_tool_call: 'ctc_' },
+  message: 'msg_',
+  reasoning: 'rs_',
+  function_call: 'fc_',
+  custom_tool_call: 'ctc_',
 };
 
 interface OpenItem {
@@ -81,7 +84,8 @@ export class OutputItems {
       const { tools } = this.#options;
       const tool = Object.hasOwn(tools, piece.name) ? tools[piece.name] : undefined;
       const call = {
-        ...{ id: piece.id, name: tool?.name ?? piece.name },
+        id: piece.id,
+        name: tool?.name ?? piece.name,
         ...(tool?.namespace === undefined ? {} : { namespace: tool.namespace }),
       };
       return this.#begin(tool?.isCustom ? 'custom_tool_call' : 'function_call', call);
@@ -103,7 +107,10 @@ export class OutputItems {
   #begin(kind: ItemKind, call?: OpenItem['call']): ItemChange[] {
     const closed = this.#close('completed');
     const open: OpenItem = {
-      ...{ kind, id: prefixes[kind] + this.#options.newId() + this.#options.newId(), texts: [], logprobs: [] },
+      kind,
+      id: prefixes[kind] + this.#options.newId() + this.#options.newId(),
+      texts: [],
+      logprobs: [],
       ...(call ? { call } : {}),
     };
     this.#open = open;
@@ -134,19 +141,26 @@ function shown({ kind, id, call, logprobs }: OpenItem, status: ItemStatus, text?
   switch (kind) {
     case 'message':
       return {
-        ...{ id, type: kind, status, role: 'assistant' },
+        id,
+        type: kind,
+        status,
+        role: 'assistant',
         content: text === undefined ? [] : [partOf(kind, text, logprobs)],
       };
     case 'reasoning':
       return {
-        ...{ id, type: kind, status, summary: [], encrypted_content: null },
+        id,
+        type: kind,
+        status,
+        summary: [],
+        encrypted_content: null,
         content: text === undefined ? [] : [partOf(kind, text)],
       };
     case 'function_call':
     case 'custom_tool_call': {
       const { id: callId = '', ...named } = call ?? {};
       const key = kind === 'function_call' ? 'arguments' : 'input';
-      return { ...{ id, type: kind, status, call_id: callId }, ...named, [key]: text ?? '' };
+      return { id, type: kind, status, call_id: callId, ...named, [key]: text ?? '' };
     }
   }
 }

@@ -59,7 +59,10 @@ export class ResponseStore {
     this.#dropOld();
     for (const [itemId, bytes] of named) this.#items.set(itemId, bytes);
     this.#stored.set(id, {
-      ...{ storedMs: this.#clock.nowMs(), answer: json, items, numBytes },
+      storedMs: this.#clock.nowMs(),
+      answer: json,
+      items,
+      numBytes,
       own: named.map(([itemId]) => itemId),
     });
     this.#numBytes += numBytes;

@@ -119,7 +119,8 @@ function readTool(tool: Given, path: string, namespace: string | undefined, igno
     throw new ParameterFailure(`${path}.name: a text that is not empty`, `${path}.name`);
   const isCustom = type === 'custom';
   const described = {
-    ...{ name: flatName(name, namespace), description },
+    name: flatName(name, namespace),
+    description,
     ...(isCustom ? { parameters: CUSTOM_PARAMETERS } : { parameters, strict }),
   };
   const named = { name, isCustom, ...(namespace === undefined ? {} : { namespace }) };

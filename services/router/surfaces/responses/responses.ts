@@ -33,7 +33,10 @@ const STORED = '/v1/responses/{id}';
 export const responseSurface: Surface<ResponseBody, ResponseStore> = {
   paths: ['/v1/responses'],
   kind: responseKind,
-  ...{ counts: 'generation', operation: 'chat', errors: responseErrors, events: namedEvents },
+  counts: 'generation',
+  operation: 'chat',
+  errors: responseErrors,
+  events: namedEvents,
   describe: {
     summary: 'Answers a conversation of items as JSON, or with `stream` as server-sent events',
     schemas: { Response: responseSchema },
@@ -43,8 +46,8 @@ export const responseSurface: Surface<ResponseBody, ResponseStore> = {
   asOwn: (error, { response }) => asResponseError(error, response.toolPaths),
   answer: respond,
   routes: [
-    { ...{ method: 'GET', path: STORED }, answer: stored },
-    { ...{ method: 'DELETE', path: STORED }, answer: forget },
+    { method: 'GET', path: STORED, answer: stored },
+    { method: 'DELETE', path: STORED, answer: forget },
   ],
 };
 
@@ -141,12 +144,23 @@ function answeringOf(
   // Nobody else can guess it: who knows the id may read the answer.
   const id = `resp_${newId()}${newId()}`;
   return {
-    ...{ store, started, conversation, id },
+    store,
+    started,
+    conversation,
+    id,
     output: new OutputItems({ newId, tools: wish.tools }),
     head: {
-      ...{ id, object: 'response', created_at: secondsOf(clock), model: servedName, background: false },
-      ...{ service_tier: null, ...wish.repeated, temperature, top_p: topP },
-      ...{ presence_penalty: presencePenalty, frequency_penalty: frequencyPenalty },
+      id,
+      object: 'response',
+      created_at: secondsOf(clock),
+      model: servedName,
+      background: false,
+      service_tier: null,
+      ...wish.repeated,
+      temperature,
+      top_p: topP,
+      presence_penalty: presencePenalty,
+      frequency_penalty: frequencyPenalty,
     },
   };
 }
@@ -196,7 +210,8 @@ function responseUsage(usage: Usage): object {
   const { prompt_tokens: input, completion_tokens: output, total_tokens: total } = usage;
   const { cached_tokens: cached, ...lost } = usage.prompt_tokens_details;
   return {
-    ...{ input_tokens: input, input_tokens_details: { cached_tokens: cached, cache_write_tokens: 0, ...lost } },
+    input_tokens: input,
+    input_tokens_details: { cached_tokens: cached, cache_write_tokens: 0, ...lost },
     output_tokens: output,
     output_tokens_details: { reasoning_tokens: usage.completion_tokens_details?.reasoning_tokens ?? 0 },
     total_tokens: total,

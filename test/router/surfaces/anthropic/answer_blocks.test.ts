@@ -149,7 +149,9 @@ describe('errors', () => {
     ['stopped: x', 'stopped: x'],
   ])('%s has the name of its own API', (message, own) => {
     assert.deepEqual(form.body(new ParameterFailure(message, null), null), {
-      ...{ type: 'error', error: { type: 'invalid_request_error', message: own }, request_id: null },
+      type: 'error',
+      error: { type: 'invalid_request_error', message: own },
+      request_id: null,
     });
   });
 
@@ -162,7 +164,9 @@ describe('errors', () => {
     const details = { error_code: 'thread_unsupported_request', unsupported: ['thread'] };
     const body = form.body(new ParameterFailure('thread: no', 'thread'), null);
     assert.deepEqual((body as { error: object }).error, {
-      ...{ type: 'invalid_request_error', message: 'thread: no', details },
+      type: 'invalid_request_error',
+      message: 'thread: no',
+      details,
     });
   });
 

@@ -17,15 +17,13 @@ test('a body is the chat that says the same', () => {
   const schema = { type: 'object', properties: { place: { type: 'string' } } };
   const own = readMessagesBody(
     bytes({
-      ...{
-        model: 'm',
-        max_tokens: 9,
-        temperature: 0.5,
-        top_p: 0.9,
-        top_k: 5,
-        stop_sequences: ['a', 'b'],
-        stream: true,
-      },
+      model: 'm',
+      max_tokens: 9,
+      temperature: 0.5,
+      top_p: 0.9,
+      top_k: 5,
+      stop_sequences: ['a', 'b'],
+      stream: true,
       system: [{ type: 'text', text: 'Be brief.', cache_control: { type: 'ephemeral' } }],
       messages: [
         { role: 'user', content: [{ type: 'text', text: 'Tide?' }] },
@@ -49,14 +47,21 @@ test('a body is the chat that says the same', () => {
       tools: [{ name: 'tide', description: 'High tide', input_schema: schema, cache_control: { type: 'ephemeral' } }],
       tool_choice: { type: 'auto', disable_parallel_tool_use: true },
       thinking: { type: 'enabled', budget_tokens: 1_024 },
-      ...{ metadata: { user_id: 'x' }, service_tier: 'auto' },
+      metadata: { user_id: 'x' },
+      service_tier: 'auto',
     }),
     limits,
   );
   const call = { id: 'c1', type: 'function', function: { name: 'tide', arguments: '{"place":"mill"}' } };
   const chat = readChatBody(
     bytes({
-      ...{ model: 'm', max_tokens: 9, temperature: 0.5, top_p: 0.9, top_k: 5, stop: ['a', 'b'], stream: true },
+      model: 'm',
+      max_tokens: 9,
+      temperature: 0.5,
+      top_p: 0.9,
+      top_k: 5,
+      stop: ['a', 'b'],
+      stream: true,
       messages: [
         { role: 'system', content: 'Be brief.' },
         { role: 'user', content: 'Tide?' },
@@ -65,7 +70,9 @@ test('a body is the chat that says the same', () => {
         { role: 'user', content: 'And now?' },
       ],
       tools: [{ type: 'function', function: { name: 'tide', description: 'High tide', parameters: schema } }],
-      ...{ tool_choice: 'auto', parallel_tool_calls: false, chat_template_kwargs: { enable_thinking: true } },
+      tool_choice: 'auto',
+      parallel_tool_calls: false,
+      chat_template_kwargs: { enable_thinking: true },
     }),
     limits,
   );

@@ -81,7 +81,8 @@ test.each([
 test('tokens and words', () => {
   assert.deepEqual(completion({ allowed_token_ids: [3, 99], bad_words: ['x', 'a b'] }), {
     rule: undefined,
-    ...{ allowedTokenIds: [3, 99], badWords: ['x', 'a b'] },
+    allowedTokenIds: [3, 99],
+    badWords: ['x', 'a b'],
   });
   assert.deepEqual(chat({ allowed_token_ids: [3], guided_regex: 'a' })?.allowedTokenIds, [3]);
 });

@@ -143,7 +143,9 @@ describe('answers', () => {
 
   test('a message has its calls, and no content where there are only calls', () => {
     assert.deepEqual(messageOf([call, json], true), {
-      ...{ role: 'assistant', content: null, refusal: null },
+      role: 'assistant',
+      content: null,
+      refusal: null,
       tool_calls: [{ id: 'call_1', type: 'function', function: { name: 'f', arguments: '{"a": 1}' } }],
     });
     assert.deepEqual(messageOf([], true), { role: 'assistant', content: '', refusal: null });
@@ -173,7 +175,10 @@ describe('answers', () => {
     const trace = { emit: (event: RequestEvent) => counts.apply(event) };
     const format = new OutputFormat({ tools: 'hermes', reasoning: 'think', responseTemplate: undefined });
     const parser = format.parser({
-      ...{ tools: new Map<string, unknown>(), hasTools: true, isParallel: true, prefix: '' },
+      tools: new Map<string, unknown>(),
+      hasTools: true,
+      isParallel: true,
+      prefix: '',
       newId: () => 'x',
     });
     assert(parser);

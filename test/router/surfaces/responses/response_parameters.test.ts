@@ -46,7 +46,10 @@ describe('the input', () => {
 
   const reasoning = { type: 'reasoning', id: 'rs_1', summary: [], content: [{ type: 'reasoning_text', text: 'hm' }] };
   const said = {
-    ...{ type: 'message', id: 'msg_1', role: 'assistant', status: 'completed' },
+    type: 'message',
+    id: 'msg_1',
+    role: 'assistant',
+    status: 'completed',
     content: [{ type: 'output_text', text: 'Let me see.', annotations: [], logprobs: [] }],
   };
   const call = (id: string, more: object = {}): object => {
@@ -61,10 +64,7 @@ describe('the input', () => {
     const input = [user, reasoning, said, call('a'), call('b'), result('a'), result('b'), said, user];
     assert.deepEqual(messages({ input }), [
       user,
-      {
-        ...{ role: 'assistant', reasoning: 'hm', content: 'Let me see.' },
-        tool_calls: [called('a'), called('b')],
-      },
+      { role: 'assistant', reasoning: 'hm', content: 'Let me see.', tool_calls: [called('a'), called('b')] },
       { role: 'tool', tool_call_id: 'a', content: 'high' },
       { role: 'tool', tool_call_id: 'b', content: 'high' },
       { role: 'assistant', content: 'Let me see.' },
@@ -263,22 +263,36 @@ describe('tools', () => {
 test('parameters are those of a chat under their own names', () => {
   const format = { type: 'json_schema', name: 'n', schema, strict: true };
   const body = read({
-    ...{ temperature: 0.5, top_p: 0.9, max_output_tokens: 7, parallel_tool_calls: false, stream: true, seed: 3 },
-    ...{ reasoning: { effort: 'low' }, text: { format }, truncation: 'auto', top_logprobs: 2, prompt_cache_key: 'k' },
-    ...{ metadata: { a: 'b' }, store: false, stream_options: { include_obfuscation: false } },
+    temperature: 0.5,
+    top_p: 0.9,
+    max_output_tokens: 7,
+    parallel_tool_calls: false,
+    stream: true,
+    seed: 3,
+    reasoning: { effort: 'low' },
+    text: { format },
+    truncation: 'auto',
+    top_logprobs: 2,
+    prompt_cache_key: 'k',
+    metadata: { a: 'b' },
+    store: false,
+    stream_options: { include_obfuscation: false },
   });
   const same = readChatBody(
     Buffer.from(
       JSON.stringify({
-        ...{ messages: [user], temperature: 0.5, top_p: 0.9, max_completion_tokens: 7, parallel_tool_calls: false },
-        ...{
-          stream: true,
-          seed: 3,
-          reasoning_effort: 'low',
-          truncate_prompt_tokens: -1,
-          logprobs: true,
-          top_logprobs: 2,
-        },
+        messages: [user],
+        temperature: 0.5,
+        top_p: 0.9,
+        max_completion_tokens: 7,
+        parallel_tool_calls: false,
+
+        stream: true,
+        seed: 3,
+        reasoning_effort: 'low',
+        truncate_prompt_tokens: -1,
+        logprobs: true,
+        top_logprobs: 2,
         response_format: { type: 'json_schema', json_schema: { schema, strict: true } },
       }),
     ),
