@@ -8,6 +8,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { test } from 'vitest';
+import { openLibrary } from '../../shared/text/encoder/library.ts';
 import { TokenizerTools } from '../../shared/text/tokenizer_tools.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { projectPath } from '../support/project.ts';
@@ -125,6 +126,19 @@ function differences(recorded: Recorded): string[] {
 
 test.each(tokenizers.map((recorded) => [recorded.name, recorded] as const))('%s', (_name, recorded) => {
   assert.deepEqual(differences(recorded).slice(0, 5), []);
+});
+
+test('a Metaspace that marks words with nothing is refused, alone and in a sequence: a text would be cut without end', () => {
+  const metaspace = { type: 'Metaspace', replacement: '', prepend_scheme: 'always', split: true };
+  const model = { type: 'BPE', vocab: { a: 0 }, merges: [], unk_token: null };
+  const none = { added_tokens: [], normalizer: null, pre_tokenizer: null, post_processor: null, decoder: null, model };
+  for (const part of [
+    { pre_tokenizer: metaspace },
+    { pre_tokenizer: { type: 'Sequence', pretokenizers: [{ type: 'Whitespace' }, metaspace] } },
+    { decoder: metaspace },
+    { decoder: { type: 'Sequence', decoders: [metaspace] } },
+  ])
+    assert.throws(() => openLibrary({ ...none, ...part }, {}), /a Metaspace with an empty replacement/);
 });
 
 test('the recording is of the Rust package that the mends name, and the library is the one that they are for', () => {

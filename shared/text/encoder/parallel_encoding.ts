@@ -116,13 +116,8 @@ export class PartedText {
     const [start, last] = [cuts[0]!, cuts.at(-1)!];
     const id = this.#nextId++;
     const cells = new Int32Array(new SharedArrayBuffer(8));
-    const theirs = {
-      id,
-      kind,
-      cells,
-      text: text.slice(start, last + CHUNK + BEHIND),
-      cuts: cuts.map((cut) => cut - start),
-    };
+    const part = text.slice(start, last + CHUNK + BEHIND);
+    const theirs = { id, kind, cells, text: part, cuts: cuts.map((cut) => cut - start) };
     this.#link.post(theirs);
     const own: EncodeJob = { ...theirs, text, cuts };
     const parts: (readonly FoundChunk[] | undefined)[] = [];

@@ -56,8 +56,9 @@ export class RustTokenizer implements LibraryTokenizer {
   readonly #addedIds = new Map<string, number>();
   readonly #special: ReadonlySet<string>;
 
-  /** @throws Error when the file has a part of an unknown type */
+  /** @throws Error when the file has a part of an unknown type, or one that cannot work */
   constructor(json: TokenizerJson, config: TokenizerConfig) {
+    refuseEmptyMarks([json.pre_tokenizer, json.decoder] as readonly (MarkedPart | null)[]);
     mendStages();
     mendModels();
     this.tokenizer = { ...json, added_tokens: withOwnIds(json) };
@@ -146,6 +147,12 @@ interface Typed {
   readonly type: string;
 }
 
+interface MarkedPart extends Typed {
+  readonly replacement?: string;
+  readonly pretokenizers?: readonly MarkedPart[];
+  readonly decoders?: readonly MarkedPart[];
+}
+
 /** Expresses a normaliser that the library does not know by ones that it knows. */
 function knownNormalizer(config: Typed | null): object | null {
   switch (config?.type) {
@@ -167,6 +174,14 @@ const NMT = [
   ['[\\x{1}-\\x{8}\\x{b}\\x{e}-\\x{1f}\\x{7f}\\x{8f}\\x{9f}]', ''],
   ['[\\x{9}\\x{a}\\x{c}\\x{d}\\x{1680}\\x{200b}-\\x{200f}\\x{2028}\\x{2029}\\x{2581}\\x{feff}\\x{fffd}]', ' '],
 ].map(([Regex, content]) => ({ type: 'Replace', pattern: { Regex }, content }));
+
+/** @throws Error for a Metaspace that marks words with nothing, at which a text would be cut without end: the Rust package opens none */
+function refuseEmptyMarks(parts: readonly (MarkedPart | null | undefined)[]): void {
+  for (const part of parts) {
+    if (part?.type === 'Metaspace' && part.replacement === '') throw new Error('a Metaspace with an empty replacement');
+    refuseEmptyMarks([...(part?.pretokenizers ?? []), ...(part?.decoders ?? [])]);
+  }
+}
 
 function knownPreTokenizer(config: Typed | null): object | null {
   switch (config?.type) {
@@ -233,13 +248,10 @@ function addedTokensOf(
   added: readonly AddedTokenJson[],
   normalizer: ((text: string) => string) | null,
 ): LibraryTokenizer['added'] {
-  const found = (token: AddedTokenJson): AddedToken => ({
-    id: token.id,
-    content: normalisedIn(token, normalizer),
-    singleWord: token.single_word ?? false,
-    lstrip: token.lstrip ?? false,
-    rstrip: token.rstrip ?? false,
-  });
+  const found = (token: AddedTokenJson): AddedToken => {
+    const { id, single_word: singleWord = false, lstrip = false, rstrip = false } = token;
+    return { id, content: normalisedIn(token, normalizer), singleWord, lstrip, rstrip };
+  };
   // Without a normaliser, and with normalised tokens only, the raw text is the normalised text: all tokens are matched there.
   const hasLater = normalizer !== null || !added.every(isNormalised);
   const all = added.map((token) => ({ isLater: hasLater && isNormalised(token), token: found(token) }));
