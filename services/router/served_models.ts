@@ -80,6 +80,7 @@ export class ServedModels {
     this.#promptLog = config.log_prompts ? new PromptLog() : undefined;
     const metrics: RequestListener = {
       on: (record, event) => {
+        if (event.kind !== 'token' && event.kind !== 'ended') return;
         const { context } = this.#served.get(record.facts.model ?? '') ?? this.#first;
         context.metrics.on(record, event);
       },

@@ -63,10 +63,12 @@ function begin(
   { targets: asked, caller }: RequestScope,
 ): void {
   const { scope, sampling, maxLength } = request;
+  // Not all of it: a bias has up to half a million values, and the record is kept.
+  const { temperature, topP, topK } = sampling;
   const maxTokens = isPromptOnly ? 0 : maxLength - promptTokens.length;
   trace.emit({
     kind: 'read',
-    facts: { targets: targets.of(scope.salt, asked, caller.targets), maxTokens, sampling },
+    facts: { targets: targets.of(scope.salt, asked, caller.targets), maxTokens, sampling: { temperature, topP, topK } },
   });
 }
 

@@ -9,7 +9,7 @@ import type { RequestListener } from '../record/request_listener.ts';
 import type { RequestRecord } from '../record/request_record.ts';
 import type { HistoryBody } from '../../../shared/protocol/router_api.ts';
 import { addLoad, CounterRates, LOAD_SERIES, NODE_SERIES, nodeValues } from './load_series.ts';
-import { REQUEST_SERIES, RequestRates } from './request_rates.ts';
+import { REQUEST_SERIES, RequestRates, isCounted } from './request_rates.ts';
 import { SeriesRing } from './series_ring.ts';
 
 const SECOND = { stepMs: 1_000, numSlots: 900 };
@@ -84,6 +84,7 @@ export class History implements RequestListener {
   }
 
   on(record: RequestRecord, event: RequestEvent): void {
+    if (!isCounted(event)) return;
     this.#scopes.get('cluster')?.requests?.on(record, event);
     this.#scopes.get(`model:${record.facts.model ?? ''}`)?.requests?.on(record, event);
   }

@@ -19,6 +19,11 @@ export const REQUEST_SERIES = [
   ...['ttft_ms', 'tbt_ms'].flatMap((name) => QUANTILES.map((share) => `${name}_p${share * 100}`)),
 ];
 
+/** Whether rates take an event: others are not looked at, since some come with each token. */
+export function isCounted({ kind }: RequestEvent): boolean {
+  return kind === 'token' || kind === 'firstToken' || kind === 'ended';
+}
+
 /** Counts and times since the last tick, and the times of the minute. */
 export class RequestRates implements RequestListener {
   readonly #counts = new Float64Array(RATES.length);

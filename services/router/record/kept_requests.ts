@@ -20,7 +20,7 @@ export interface Finished {
 
 /** A finished request, and when it ended. */
 interface Ended<T> {
-  readonly trace: T;
+  readonly request: T;
   readonly endMs: number;
 }
 
@@ -46,11 +46,11 @@ export class KeptRequests<T extends Finished> {
   }
 
   /** Keeps a request that ended at router time `nowMs`. */
-  add(trace: T, nowMs: number): void {
-    this.#recent.push({ trace, endMs: nowMs });
-    this.#rank(trace, Math.floor(nowMs / MINUTE_MS));
+  add(request: T, nowMs: number): void {
+    this.#recent.push({ request, endMs: nowMs });
+    this.#rank(request, Math.floor(nowMs / MINUTE_MS));
     const older = this.#recent[this.#recent.length - 1 - MAX_WHOLE];
-    if (older && !this.#isNotable(older)) older.trace.thin();
+    if (older && !this.#isNotable(older)) older.request.thin();
     while (this.#recent.length - this.#first > this.#max) this.#leave(nowMs);
     if (this.#first > this.#max) {
       this.#recent = this.#recent.slice(this.#first);
@@ -63,7 +63,7 @@ export class KeptRequests<T extends Finished> {
     if (count <= 0) return [];
     return this.#recent
       .slice(Math.max(this.#first, this.#recent.length - count))
-      .flatMap((ended) => (ended ? [ended.trace] : []))
+      .flatMap((ended) => (ended ? [ended.request] : []))
       .reverse();
   }
 
@@ -71,7 +71,7 @@ export class KeptRequests<T extends Finished> {
   list(nowMs: number): T[] {
     this.#forget(nowMs);
     const recent = this.#recent.slice(this.#first).reverse();
-    return [...recent, ...this.#notable.toReversed()].flatMap((ended) => (ended ? [ended.trace] : []));
+    return [...recent, ...this.#notable.toReversed()].flatMap((ended) => (ended ? [ended.request] : []));
   }
 
   /** Moves the oldest of the last requests to the notable ones, or forgets it. */
@@ -89,32 +89,32 @@ export class KeptRequests<T extends Finished> {
     if (numOld > 0) this.#notable = this.#notable.slice(numOld);
   }
 
-  #rank(trace: T, minute: number): void {
+  #rank(request: T, minute: number): void {
     let last = this.#slow.at(-1);
     if (last?.minute !== minute) {
       last = { minute, byTtft: [], byTotal: [] };
       this.#slow.push(last);
       this.#slow = this.#slow.filter((one) => one.minute > minute - MINUTES);
     }
-    if (trace.ttftMs !== undefined) keepSlowest(last.byTtft, trace, ({ ttftMs = 0 }) => ttftMs);
-    keepSlowest(last.byTotal, trace, ({ totalMs = 0 }) => totalMs);
+    if (request.ttftMs !== undefined) keepSlowest(last.byTtft, request, ({ ttftMs = 0 }) => ttftMs);
+    keepSlowest(last.byTotal, request, ({ totalMs = 0 }) => totalMs);
   }
 
-  #isNotable({ trace, endMs }: Ended<T>): boolean {
-    if (trace.phase === 'failed') return true;
+  #isNotable({ request, endMs }: Ended<T>): boolean {
+    if (request.phase === 'failed') return true;
     const minute = Math.floor(endMs / MINUTE_MS);
     const slow = this.#slow.find((one) => one.minute === minute);
-    return slow !== undefined && (slow.byTtft.includes(trace) || slow.byTotal.includes(trace));
+    return slow !== undefined && (slow.byTtft.includes(request) || slow.byTotal.includes(request));
   }
 }
 
 /** Puts a request among the slowest, slowest first, if it is one of them. */
-function keepSlowest<T>(slowest: T[], trace: T, msOf: (trace: T) => number): void {
-  const ms = msOf(trace);
+function keepSlowest<T>(slowest: T[], request: T, msOf: (request: T) => number): void {
+  const ms = msOf(request);
   const last = slowest.at(-1);
   if (slowest.length >= SLOWEST && last && msOf(last) >= ms) return;
   let at = slowest.length;
   while (at > 0 && msOf(slowest[at - 1] as T) < ms) at--;
-  slowest.splice(at, 0, trace);
+  slowest.splice(at, 0, request);
   if (slowest.length > SLOWEST) slowest.pop();
 }

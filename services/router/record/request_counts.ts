@@ -13,7 +13,7 @@ const MAX_ATTEMPTS = 64;
 /** Upper bound of the attempts per request whose placement is explained (P1). */
 const MAX_EXPLAINED = 4;
 /** Prefills per attempt (P1). */
-const MAX_PREFILLS = 16;
+const MAX_PREFILL_ENTRIES = 16;
 /** Alternatives to a placement that an older request keeps: the cheapest ones. */
 const OLD_ALTERNATIVES = 3;
 
@@ -205,7 +205,7 @@ export function computedByPrefill(
 
 /** Returns the prefills of an attempt with the one of an event. */
 function replaced(prefills: readonly PrefillEntry[], { index, entry }: PrefillEvent): readonly PrefillEntry[] {
-  if (index >= MAX_PREFILLS) return prefills;
+  if (index >= MAX_PREFILL_ENTRIES) return prefills;
   return index < prefills.length ? prefills.with(index, entry) : [...prefills, entry];
 }
 

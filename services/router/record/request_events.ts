@@ -15,7 +15,7 @@ export type EndPhase = 'finished' | 'failed' | 'cancelled';
 export interface OpenedEvent {
   readonly kind: 'opened';
   readonly id: string;
-  readonly request: RequestKind;
+  readonly requestKind: RequestKind;
   /** Number of the request in the order of their starts at this router, from 1. */
   readonly sequence: number;
   readonly names: RequestIds;
@@ -59,6 +59,8 @@ export interface PrefillEvent {
   readonly attempt: number;
   readonly index: number;
   readonly entry: PrefillEntry;
+  /** Whether it begins. */
+  readonly begins?: boolean | undefined;
   /** Why it is asked again. */
   readonly again?: string | undefined;
   /** Why it has failed, though its blocks were waited for. */
@@ -75,9 +77,20 @@ export interface RewrittenText {
   readonly reusableTokens: number;
 }
 
+/** The request has ended. */
+export interface EndedEvent {
+  readonly kind: 'ended';
+  readonly phase: EndPhase;
+  readonly finishReason: string;
+  /** Error that ended the request, when it failed; quotes nothing of the prompt. */
+  readonly failure: unknown;
+}
+
 /** Something that happened to a request. */
-export type RequestEvent =
-  | OpenedEvent
+export type RequestEvent = OpenedEvent | StepEvent | EndedEvent;
+
+/** Something that happened to a request on its way. */
+export type StepEvent =
   /** More of the request is known. */
   | { readonly kind: 'read'; readonly facts: Partial<RequestFacts> }
   /** Its prompt has token ids, and a placement is sought: the first, or one after a failed attempt. */
@@ -114,14 +127,7 @@ export type RequestEvent =
       readonly outputTokens?: number | undefined;
       readonly message: string;
     }
-  | { readonly kind: 'rewritten'; readonly rewritten: RewrittenText }
-  | {
-      readonly kind: 'ended';
-      readonly phase: EndPhase;
-      readonly finishReason: string;
-      /** Error that ended the request, when it failed; quotes nothing of the prompt. */
-      readonly failure: unknown;
-    };
+  | { readonly kind: 'rewritten'; readonly rewritten: RewrittenText };
 
 /** An output token has come: one value for all, so that a token costs no allocation. */
 export const TOKEN = { kind: 'token' } as const;

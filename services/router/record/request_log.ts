@@ -24,29 +24,31 @@ export class RequestLog implements RequestListener {
   constructor(clock: Clock, listeners: readonly RequestListener[], most: number, tracing?: Tracing) {
     this.#clock = clock;
     this.#tracing = tracing;
-    this.#listeners = [this, ...listeners];
+    this.#listeners = listeners;
     this.#kept = new KeptRequests(most);
   }
 
   /** Opens the record of a prompt; `first` is that of the first prompt of the same HTTP request, below whose span this one's is. */
   open(id: string, kind: RequestKind, names: RequestIds, first?: RequestTrace): RequestTrace {
-    return this.#open({ id, request: kind, names }, first?.spans?.context ?? names.parent);
+    return this.#open({ id, requestKind: kind, names }, first?.spans?.context ?? names.parent);
   }
 
   /** Opens the record of a further sample of the prompt of `first`. */
   openSample(id: string, first: RequestTrace): RequestTrace {
     const { kind, facts } = first.record;
-    return this.#open({ id, request: kind, names: facts.names, sampleOf: first.record }, first.spans?.context);
+    return this.#open({ id, requestKind: kind, names: facts.names, sampleOf: first.record }, first.spans?.context);
   }
 
   #open(
-    opened: Pick<OpenedEvent, 'id' | 'request' | 'names' | 'sampleOf'>,
+    opened: Pick<OpenedEvent, 'id' | 'requestKind' | 'names' | 'sampleOf'>,
     parent: SpanContext | undefined,
   ): RequestTrace {
     const atMs = this.#clock.nowMs();
     const spans = this.#tracing && new RequestSpans(this.#tracing, parent, atMs);
     const more = { sequence: ++this.#numOpened, traceId: spans?.context.traceId, startedAtMs: this.#clock.wallMs() };
-    return new RequestTrace({ kind: 'opened', ...opened, ...more }, this.#clock, this.#listeners, spans, atMs);
+    // The log comes first: whatever becomes of another listener, a request that has ended is active no more.
+    const listeners = [this, ...(spans ? [spans] : []), ...this.#listeners];
+    return new RequestTrace({ kind: 'opened', ...opened, ...more }, this.#clock, listeners, spans, atMs);
   }
 
   on(record: RequestRecord, event: RequestEvent, atMs: number): void {

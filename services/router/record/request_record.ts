@@ -112,10 +112,10 @@ export class RequestRecord {
   #end: RequestEnd | undefined;
 
   /** `atMs`: when the request was opened, on the router's clock. */
-  constructor({ id, request, sequence, names, sampleOf, traceId, startedAtMs }: OpenedEvent, atMs: number) {
+  constructor({ id, requestKind, sequence, names, sampleOf, traceId, startedAtMs }: OpenedEvent, atMs: number) {
     this.id = id;
     this.sequence = sequence;
-    this.kind = request;
+    this.kind = requestKind;
     this.sampleOf = sampleOf?.id;
     this.startedAtMs = startedAtMs;
     this.counts = new RequestCounts(sampleOf !== undefined);
@@ -159,7 +159,8 @@ export class RequestRecord {
         this.#note(ms, `${event.instance} misses blocks from ${event.block}: ${event.reason}`);
         break;
       case 'firstToken':
-        this.#phase = 'decoding';
+        // An embedding is no token.
+        if (this.kind.counts !== 'embedding') this.#phase = 'decoding';
         if (event.isFirst) this.#firstToken(event.report, ms);
         break;
       case 'lost': {
@@ -211,9 +212,10 @@ export class RequestRecord {
     this.#phase = isPrefilling ? 'prefilling' : 'loading';
   }
 
-  #prefill({ entry, again, failure }: PrefillEvent, ms: number): void {
+  #prefill({ entry, begins, again, failure }: PrefillEvent, ms: number): void {
     const { name, readyTokens, outcome } = entry;
-    if (again !== undefined) this.#note(ms, `prefill ${name} is asked again: ${again}`);
+    if (begins) this.#phase = 'prefilling';
+    else if (again !== undefined) this.#note(ms, `prefill ${name} is asked again: ${again}`);
     else if (failure !== undefined) this.#note(ms, `prefill ${name} failed at ${readyTokens} tokens: ${failure}`);
     else if (outcome === 'finished' && this.#phase === 'prefilling') this.#phase = 'loading';
   }

@@ -1,7 +1,7 @@
 /** One request as those see it that serve it: they emit its events, which its record takes and listeners are told of. */
 import type { Clock } from '../../../shared/base/clock.ts';
 import { Condition } from '../../../shared/base/condition.ts';
-import type { EndPhase, OpenedEvent, RequestEvent } from './request_events.ts';
+import type { EndPhase, OpenedEvent, RequestEvent, StepEvent } from './request_events.ts';
 import type { RequestListener } from './request_listener.ts';
 import { RequestRecord } from './request_record.ts';
 import type { RequestSpans } from './request_spans.ts';
@@ -28,7 +28,7 @@ export class RequestTrace {
     this.record = new RequestRecord(opened, atMs);
     this.#clock = clock;
     this.spans = spans;
-    this.#listeners = spans ? [spans, ...listeners] : listeners;
+    this.#listeners = listeners;
     this.#tell(opened, atMs);
   }
 
@@ -47,22 +47,26 @@ export class RequestTrace {
   }
 
   /** Records an event, which happens now. */
-  emit(event: RequestEvent): void {
-    const atMs = this.#clock.nowMs();
-    this.record.apply(event, atMs);
+  emit(event: StepEvent): void {
+    this.#apply(event);
     if (event.kind === 'prefill') this.#prefillChanged.notify();
-    this.#tell(event, atMs);
   }
 
   /** Records the end of the request; only the first one counts. What `failure` quotes of a prompt is taken from it. */
   end(phase: EndPhase, finishReason: string, failure?: unknown): void {
     if (this.record.totalMs !== undefined) return;
-    this.emit({ kind: 'ended', phase, finishReason, failure: unquoted(failure) });
+    this.#apply({ kind: 'ended', phase, finishReason, failure: unquoted(failure) });
   }
 
   /** Resolves when no prefill of the request runs, or when `signal` aborts. */
   async prefillsEnded(signal: AbortSignal): Promise<void> {
     await this.#prefillChanged.until(() => !this.record.counts.isPrefilling, signal);
+  }
+
+  #apply(event: RequestEvent): void {
+    const atMs = this.#clock.nowMs();
+    this.record.apply(event, atMs);
+    this.#tell(event, atMs);
   }
 
   #tell(event: RequestEvent, atMs: number): void {

@@ -149,6 +149,7 @@ export class DecodeAttempt {
         const generated = this.#applyToken(reply, reply.sampled);
         if (generated.finish) {
           outcome = 'finished';
+          trace.emit({ kind: 'attempt', attempt: this.#number, outcome });
           this.#learn('tbtMs');
         }
         yield generated;
@@ -160,7 +161,6 @@ export class DecodeAttempt {
     } finally {
       // The consumer stopped reading: the client disconnected, or a stop string matched.
       if (outcome === 'running') outcome = signal.aborted ? 'cancelled' : 'stopped';
-      trace.emit({ kind: 'attempt', attempt: this.#number, outcome });
       call.end();
       this.#unwatch();
       link.release();
@@ -168,6 +168,7 @@ export class DecodeAttempt {
       else this.#ended.abort();
       requests.end();
       void replies.return?.();
+      if (outcome !== 'finished') trace.emit({ kind: 'attempt', attempt: this.#number, outcome });
     }
   }
 

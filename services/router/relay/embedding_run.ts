@@ -153,8 +153,8 @@ export class EmbeddingRun {
     } finally {
       for (const { lost } of holders) lost.signal.removeEventListener('abort', giveUp);
       call.end();
-      trace.emit({ kind: 'attempt', attempt, outcome });
       link.release();
+      trace.emit({ kind: 'attempt', attempt, outcome });
     }
   }
 

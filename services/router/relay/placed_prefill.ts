@@ -65,11 +65,11 @@ export async function runPlacedPrefill(part: PlacedPrefill, attempt: PrefillingA
     report: undefined,
   };
   const index = trace.record.counts.attempts[attempt.number - 1]?.prefills.length ?? 0;
-  const record = (changed: Partial<PrefillEntry>, why?: Pick<PrefillEvent, 'again' | 'failure'>): void => {
+  const record = (changed: Partial<PrefillEntry>, why?: Pick<PrefillEvent, 'begins' | 'again' | 'failure'>): void => {
     entry = { ...entry, ...changed };
     trace.emit({ kind: 'prefill', attempt: attempt.number, index, entry, ...why });
   };
-  record({});
+  record({}, { begins: true });
   const link = linkSignals(ended, unwanted.signal, instance.lost.signal);
   const call = new PlacedCall(conductor, instance, work ?? NO_WORK).promise(attempt.keys, heldTokens, sources);
   try {

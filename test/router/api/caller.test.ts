@@ -160,6 +160,12 @@ test('tenants have salts, targets and priorities apart, at requests, embeddings 
   assert.deepEqual([...new Set(world.requests.all().map(({ facts }) => facts.names.tenant))], ['two', 'one']);
 });
 
+test('of the sampling of a request only what is shown is kept: a bias has up to half a million values', async () => {
+  await post('one', '/v1/completions', { ...prompt, temperature: 0.5, logit_bias: { 1: 2, 2: 3 } });
+  const [record] = world.requests.all();
+  assert.deepEqual(record?.facts.sampling, { temperature: 0.5, topP: 1, topK: 0 });
+});
+
 test('a tenant at its own limit is refused, others are not; counts are of each', async () => {
   let release: () => void = () => undefined;
   const held = new Promise<void>((resolve) => (release = resolve));

@@ -5,8 +5,14 @@ import { RouterMetrics } from '../../../services/router/metrics/metrics.ts';
 import { History } from '../../../services/router/observe/history.ts';
 import { rowOf } from '../../../services/router/observe/request_row.ts';
 import { PromptMisses } from '../../../services/router/record/miss_reasons.ts';
-import { REASONING_TOKEN, TOKEN, type RequestEvent } from '../../../services/router/record/request_events.ts';
+import {
+  REASONING_TOKEN,
+  TOKEN,
+  type EndedEvent,
+  type StepEvent,
+} from '../../../services/router/record/request_events.ts';
 import { requestHeader, requestJson } from '../../../services/router/record/request_json.ts';
+import type { RequestListener } from '../../../services/router/record/request_listener.ts';
 import { RequestLog } from '../../../services/router/record/request_log.ts';
 import type { RequestRecord } from '../../../services/router/record/request_record.ts';
 import type { RequestTrace } from '../../../services/router/record/request_trace.ts';
@@ -28,7 +34,7 @@ const report: Report = {
   computeMs: 5,
   sources: { device: 32, dram: 0, instance: 0, storeDram: 0, storeDisk: 0, handoff: 64 },
 };
-const read: RequestEvent = {
+const read: StepEvent = {
   kind: 'read',
   facts: {
     model: 'm',
@@ -40,7 +46,7 @@ const read: RequestEvent = {
 };
 
 /** Events with the milliseconds before each. */
-type Script = readonly (readonly [ms: number, event: RequestEvent])[];
+type Script = readonly (readonly [ms: number, event: StepEvent | EndedEvent])[];
 
 /** All listeners of a router, and one request of theirs. */
 class World {
@@ -80,7 +86,8 @@ class World {
   play(script: Script): void {
     for (const [ms, event] of script) {
       this.spans.nowMs += ms;
-      this.trace.emit(event);
+      if (event.kind === 'ended') this.trace.end(event.phase, event.finishReason, event.failure);
+      else this.trace.emit(event);
       this.phases.push(this.record.phase);
     }
   }
@@ -111,7 +118,7 @@ const served: Script = [
   [0, { kind: 'expected', outputTokens: 3 }],
   [2, placed],
   [0, { kind: 'expected', misses: new PromptMisses([{ start: 0, end: 100, reason: 'never_seen' }]) }],
-  [0, { kind: 'prefill', attempt: 1, index: 0, entry: running }],
+  [0, { kind: 'prefill', attempt: 1, index: 0, entry: running, begins: true }],
   [9, { kind: 'prefill', attempt: 1, index: 0, entry: { ...running, readyTokens: 32 } }],
   [9, { kind: 'prefill', attempt: 1, index: 0, entry: prefillAt('p1', 64) }],
   [7, { kind: 'firstToken', attempt: 1, report, isFirst: true }],
@@ -265,7 +272,7 @@ test('a lost attempt: what it says, what is told of it, and which attempt has th
   assert.equal(record.measured(82).tbtMs, undefined, 'two attempts served it');
 });
 
-test('a request that is refused for its targets, and one that fails: no attempt, an error, a failure a second', async () => {
+test('a request that is refused for its targets: no attempt, an error, a failure a second', async () => {
   const world = new World([]);
   world.tick();
   const failure = new Failure('overloaded', 'no instance can answer in time');
@@ -308,4 +315,90 @@ test('whoever waits for the prefills of a request waits until none runs', async 
   assert.equal(isOver, false);
   world.play([[0, { kind: 'prefill', attempt: 1, index: 0, entry: prefillAt('p1', 64) }]]);
   await waiting;
+});
+
+test('blocks that are missing bring another prefill: the request is prefilling again, until that has finished', () => {
+  const again = { kind: 'prefill', attempt: 1, index: 1 } as const;
+  const { phases } = new World([
+    [0, placedAt('d1')],
+    [1, { kind: 'missed', instance: 'd1', block: 0, reason: 'evicted' }],
+    [0, { ...again, entry: running, begins: true }],
+    [1, { ...again, entry: { ...running, readyTokens: 32 } }],
+    [1, { ...again, entry: prefillAt('p1', 64) }],
+    [1, { kind: 'firstToken', attempt: 1, report, isFirst: true }],
+    [0, { ...again, entry: { ...running, readyTokens: 64 } }],
+  ]);
+  assert.deepEqual(phases.slice(1), [
+    ...['loading', 'loading', 'prefilling', 'prefilling', 'loading', 'decoding', 'decoding'],
+  ]);
+});
+
+test('a further sample counts no token of the prompt, and shows its size and its misses nowhere', async () => {
+  const world = new World([[0, read]]);
+  const sample = world.log.openSample('s', world.trace);
+  for (const trace of [world.trace, sample]) {
+    trace.emit(placedAt('d1'));
+    trace.emit({ kind: 'firstToken', attempt: 1, report, isFirst: true });
+    trace.emit(TOKEN);
+    trace.end('finished', 'length');
+  }
+  const { counts, facts, sampleOf } = sample.record;
+  assert.deepEqual([counts.promptTokens, counts.outputTokens, facts.promptTokens, sampleOf], [0, 1, 100, 'r']);
+  assert.deepEqual([facts.maxTokens, facts.targets, facts.model], [undefined, undefined, 'm']);
+  assert.equal(await world.metric('vllm:request_params_n_count'), 1);
+  assert.equal(await world.metric('vllm:prompt_tokens_total'), 100);
+  assert.equal(world.spans.spans.at(-1)?.parent, world.trace.spans?.context.spanId);
+});
+
+test('an embedding has a first token for its time, and no output', async () => {
+  const world = new World([], '/v1/embeddings');
+  world.tick();
+  world.play([
+    [0, read],
+    [0, placed],
+    [5, { kind: 'firstToken', attempt: 1, report, isFirst: true }],
+    [0, { kind: 'attempt', attempt: 1, outcome: 'finished' }],
+  ]);
+  assert.equal(world.record.phase, 'prefilling');
+  world.play([[0, { kind: 'ended', phase: 'finished', finishReason: 'stop', failure: undefined }]]);
+  assert.equal(await world.metric('vllm:request_success_total', 'finished_reason="stop"'), 1);
+  assert.equal(await world.metric('vllm:time_to_first_token_seconds_count'), undefined);
+  world.spans.nowMs -= 5;
+  world.tick();
+  assert.deepEqual([world.rate('prompt_tokens_per_s'), world.rate('output_tokens_per_s')], [100, 0]);
+});
+
+test('a prompt alone has no output; a client that leaves ends its request; rewritten text and late ones are said', async () => {
+  const explanation = { priceMs: 1, alternatives: [], isLate: true };
+  const { json, record, ...world } = new World([
+    [0, read],
+    [0, { kind: 'read', facts: { maxTokens: 0 } }],
+    [1, placedAt('d1', { explanation })],
+    [0, { kind: 'rewritten', rewritten: { start: 40, sameTokens: 32, reusableTokens: 64 } }],
+    [9, { kind: 'firstToken', attempt: 1, report: { ...report, fetchedTokens: 0, computedTokens: 68 }, isFirst: true }],
+    [1, { kind: 'attempt', attempt: 1, outcome: 'cancelled' }],
+    [0, { kind: 'ended', phase: 'cancelled', finishReason: 'abort', failure: undefined }],
+  ]);
+  assert.deepEqual(json.notes, ['1.0 ms: misses a target by its own work alone, and is served']);
+  assert.deepEqual([json.output_tokens, json.phase, json.finish_reason], [0, 'cancelled', 'abort']);
+  assert.deepEqual([json.lost_tokens, json.rewritten_from, record.counts.promptTokens], [32, 40, 100]);
+  const text = await world.metrics.text();
+  assert.match(text, /penstock_lost_cached_tokens_total\{model_name="m"\} 32\n/);
+  assert.match(text, /vllm:request_params_max_tokens_sum\{[^}]*\} 0\n/);
+  assert.equal(world.spans.spans.find(({ name }) => name === 'attempt')?.error, undefined);
+});
+
+test('a listener that throws keeps no request among the active ones', () => {
+  const { clock } = new SpanRecorder();
+  const failing: RequestListener = {
+    on: (_, { kind }) => {
+      if (kind === 'ended') throw new Error('a listener is broken');
+    },
+  };
+  const log = new RequestLog(clock, [failing], 8);
+  const trace = log.open('r', kindOf('/v1/completions'), { clientId: undefined, traceId: undefined });
+  assert.throws(() => {
+    trace.end('finished', 'stop');
+  }, /a listener is broken/);
+  assert.deepEqual([log.active.length, log.all().length], [0, 1]);
 });

@@ -316,6 +316,7 @@ describe('missing blocks', () => {
           answers.push(await inbox());
         }
         assert.deepEqual([signals[0]?.aborted, signals[1]?.aborted], [true, false]);
+        assert.equal(world?.record.phase, 'prefilling');
         yield token(11, 'stop');
       },
       async *prefill(_requests, { signal }) {
