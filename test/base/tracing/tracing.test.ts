@@ -11,12 +11,7 @@ import { Failure } from '../../../shared/base/failure.ts';
 import { newId } from '../../../shared/base/identity.ts';
 import { silentLog, type Log } from '../../../shared/base/log.ts';
 import { openTracing } from '../../../shared/base/tracing/otlp_tracing.ts';
-import {
-  readTraceparent,
-  sampler,
-  type Span,
-  type SpanContext,
-} from '../../../shared/base/tracing/tracing.ts';
+import { readTraceparent, sampler, type Span, type SpanContext } from '../../../shared/base/tracing/tracing.ts';
 import type { Handler } from '../../../shared/net/network.ts';
 import { traced } from '../../../shared/node/traced_handlers.ts';
 import type { DecodeReply, DecodeRequest, RequestContext } from '../../../shared/protocol/messages.ts';
@@ -264,7 +259,11 @@ describe('a call at an instance', () => {
   };
 
   /** Runs a Decode call with two tokens; returns the context that the handler saw. */
-  async function decode(recorder: SpanRecorder, given: RequestContext, error?: Error): Promise<RequestContext | undefined> {
+  async function decode(
+    recorder: SpanRecorder,
+    given: RequestContext,
+    error?: Error,
+  ): Promise<RequestContext | undefined> {
     let seen: RequestContext | undefined;
     const handler: Handler<'decode'> = async function* (requests) {
       for await (const { start } of requests) seen = start?.context ?? undefined;
