@@ -58,7 +58,8 @@ export function badOpening(sentence) {
 /** The space between two words of a text, which may be a line end of a comment. */
 const GAP = String.raw`\s+(?:(?:\*|//|#)\s+)?`;
 const patterns = Object.entries(phrases).map(([word, { pattern, say }]) => ({
-  ...{ word, say },
+  word,
+  say,
   pattern: new RegExp(String.raw`\b(?:${pattern.replaceAll(' ', GAP)})(?!\w)`, 'gi'),
 }));
 

@@ -18,6 +18,8 @@ export interface KernelSpec {
   /** Names the WGSL file and its entry point. */
   readonly name: string;
   readonly uses?: readonly string[];
+  /** WGSL text that is appended, made from a declaration that the host shares. */
+  readonly text?: string;
   /** Fields of the uniform struct, in order; 4 bytes each. */
   readonly params: Readonly<Record<string, Scalar>>;
   readonly buffers: Readonly<Record<string, { readonly access: 'read' | 'read_write'; readonly dtype: Element }>>;
@@ -53,7 +55,8 @@ export function specialise(
   spec: KernelSpec,
   { constants = {}, aliases = {}, isSubgroupSizeAsked = false }: Specialisation,
 ): string {
-  let code = [spec.name, ...(spec.uses ?? [])].map((name) => readFileSync(wgslUrl(name), 'utf8')).join('\n');
+  const files = [spec.name, ...(spec.uses ?? [])].map((name) => readFileSync(wgslUrl(name), 'utf8'));
+  let code = [...files, ...(spec.text === undefined ? [] : [spec.text])].join('\n');
   const put = (pattern: RegExp, line: string): void => {
     assert(pattern.test(code), `${spec.name}.wgsl has no line like ${pattern.source}`);
     code = code.replace(pattern, line);

@@ -3,7 +3,7 @@
  *
  *   [0] rows  [1] samples  [2] rows at  [3] decode items at  [4] prefill items at  [5] merges at  [6] samples at  [7] sampler slots at
  *   [8] rows if hidden states are wanted, else 0  [9] state segments at  [10] segments of rows at
- *   then, packed: rows [3], for recurrent layers state segments [5], saves [2] and each row's segment, block tables, items [8], merges [4], samples [8], asked tokens, sampler slots [21], masks
+ *   then, packed: rows [3], for recurrent layers state segments [5], saves [2] and each row's segment, block tables, items [8], merges [4], samples [8], asked tokens, sampler slots (sampler_slot.ts), masks
  *
  * "at" counts u32 from the buffer's start. This module decides how attention is split into items: the bits do not depend on it (E2).
  */

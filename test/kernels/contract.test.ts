@@ -9,6 +9,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { test } from 'vitest';
 import { fillRandom } from '../../kernels/wgsl/fill_random.ts';
 import { gatherBlocks } from '../../kernels/wgsl/gather_blocks.ts';
+import { wordsStruct } from '../../kernels/wgsl/words_struct.ts';
 import { specialise, wgslUrl, type KernelSpec, type Specialisation } from '../../kernels/wgsl/kernel.ts';
 import { linearVariants, type Capabilities } from '../../kernels/wgsl/kernel_set.ts';
 import { matmul, matmulSubgroupMatrix, matvec, matvecOrdered } from '../../kernels/wgsl/linear_kernels.ts';
@@ -106,6 +107,20 @@ for (const kernel of kernels) {
     });
   });
 }
+
+test('wgsl: a struct of words has the fields of its table, each from its place', () => {
+  const text = wordsStruct('TwoWords', { numRows: 'u32', shift: 'i32' }, { row: 'u32' });
+  assert.match(text, /^const TWO_WORDS_WORDS = 2u;$/m);
+  assert.match(text, /struct TwoWords \{\n {2}num_rows: u32,\n {2}shift: i32,\n {2}row: u32,\n\}/);
+  assert.match(
+    text,
+    /one.num_rows = step\[at \+ 0\];\n {2}one.shift = bitcast<i32>\(step\[at \+ 1\]\);\n {2}return one;/,
+  );
+  // No shader has a number of words of its own for what the table gives.
+  const shaders = new URL('.', wgslUrl('matvec'));
+  for (const file of readdirSync(shaders).filter((name) => name.startsWith('sampl')))
+    assert.doesNotMatch(readFileSync(new URL(file, shaders), 'utf8'), /\d+ \* sample;/);
+});
 
 test('wasm: every struct that kernels read has the fields of its class, in order', () => {
   const folder = new URL('../../kernels/wasm/as/', import.meta.url);

@@ -1,6 +1,8 @@
 import { DeviceError } from '../../device.ts';
+import { sampleFields } from '../../sampler_slot.ts';
 import type { KernelSpec } from '../kernel.ts';
 import type { GridCounts } from '../step_state.ts';
+import { wordsStruct } from '../words_struct.ts';
 import { operation } from './operation.ts';
 
 /** Ids that one workgroup goes over. */
@@ -12,6 +14,7 @@ const [TILE_WORDS, HEAD_WORDS, BIN_WORDS] = [8, 40, 3 * 8_192];
 
 const sampling = {
   uses: ['sampling', 'wide'],
+  text: wordsStruct('SampleParams', sampleFields, { logits: 'u32' }),
   params: { vocab: 'u32', stride: 'u32', tiles: 'u32', sample_words: 'u32', round: 'u32' },
   buffers: {
     logits: { access: 'read', dtype: 'u32' },

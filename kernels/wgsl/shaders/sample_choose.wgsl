@@ -11,21 +11,19 @@ var<workgroup> chosen: u32;
 @compute @workgroup_size(WORKGROUP_SIZE)
 fn sample_choose(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_index) thread: u32) {
   let sample = workgroup.x;
-  let at = step[7] + 21 * sample;
-  if (step[at] == 0) {
+  var one = params_of(sample);
+  if (one.is_sampled == 0) {
     return;
   }
   let result = step[step[6] + 8 * sample + 4];
-  let mantissa = step[at + 2];
-  let has_head = step[at + 6] > 0 || step[at + 7] > 0;
+  let has_head = one.top_k > 0 || one.top_p > 0;
   let has_candidates = step[step[6] + 8 * sample + 1] > 0;
-  var one = params_of(sample);
   take_best_of_tiles(sample, thread);
   if (thread == 0) {
     chosen = select(ids[0], NO_TOKEN, atomicLoad(&has_nan) == 1);
   }
   let best = workgroupUniformLoad(&chosen);
-  if (best == NO_TOKEN || mantissa == 0) {
+  if (best == NO_TOKEN || one.mantissa == 0) {
     if (thread == 0) {
       finish(&one, best, result, has_candidates);
     }
@@ -56,7 +54,7 @@ fn sample_choose(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocat
     for (var group = 0u; group < bound(GROUPS); group++) {
       sum = wide_add(sum, group_sums[group]);
     }
-    target_left = wide_mul_high(one.random, sum);
+    target_left = wide_mul_high(vec2u(one.random_low, one.random_high), sum);
     ties_left = ties;
     chosen = find_slot(from_weight, params.tiles - 1);
   }

@@ -16,18 +16,17 @@ var<workgroup> bins: array<array<atomic<u32>, 3>, BINS>;
 fn sample_tiles(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_index) thread: u32) {
   let tile = workgroup.x;
   let sample = workgroup.y;
-  let at = step[7] + 21 * sample;
-  let mantissa = step[at + 2];
-  let top_k = step[at + 6];
-  let top_p = step[at + 7];
+  var one = params_of(sample);
+  let mantissa = one.mantissa;
+  let top_k = one.top_k;
+  let top_p = one.top_p;
   let round = params.round;
-  if (step[at] == 0 || (round != BEST && mantissa == 0)) {
+  if (one.is_sampled == 0 || (round != BEST && mantissa == 0)) {
     return;
   }
   if (((round == K1 || round == K2) && top_k == 0) || ((round == P1 || round == P2) && top_p == 0)) {
     return;
   }
-  var one = params_of(sample);
   let first = tile * TILE + thread;
   if (round == BEST) {
     let own = sample * params.sample_words + 4 * tile;

@@ -2,8 +2,8 @@
 // them; appended to the kernels whose `uses` has 'sampling'. ops/sample.ts has the order of the kernels.
 //
 //   logits      [samples][stride] bits of f32
-//   step        header, samples [samples][8], sampler slots [samples][21] u32: see sampler_slot.ts; masks of allowed tokens, one bit
-//               per token
+//   step        header, samples [samples][8], sampler slots [samples][SAMPLE_PARAMS_WORDS] u32: SampleParams, made from the fields in
+//               sampler_slot.ts; masks of allowed tokens, one bit per token
 //   exp2_table  [4096] u32, weights at every 128th of a log2 weight
 //   pages       [pages][vocab] u32: biases, counts; a sample adds the token to its counts
 //   slots       u32, the sampled tokens, for later steps
@@ -45,29 +45,6 @@ const IN_PROMPT = 0x80000000u;
 const GROUP = 16u;
 const GROUPS = WORKGROUP_SIZE / GROUP;
 
-struct SampleParams {
-  logits: u32,
-  slot: u32,
-  mantissa: u32,
-  shift: u32,
-  cutoff: u32,
-  min_weight: u32,
-  top_k: u32,
-  top_p: u32,
-  random: vec2u,
-  bias: u32,
-  counts: u32,
-  allowed: u32,
-  has_penalties: bool,
-  above_mantissa: u32,
-  above_shift: u32,
-  below_mantissa: u32,
-  below_shift: u32,
-  presence: i32,
-  frequency: i32,
-  max_count: u32,
-}
-
 // End of the tokens that top_k or top_p keeps: all tokens with weights above from_weight, and `ties` tokens with exactly from_weight.
 struct Head {
   from_weight: u32,
@@ -89,28 +66,8 @@ var<workgroup> group_sums: array<vec2u, GROUPS>;
 var<workgroup> group_tokens: array<u32, GROUPS>;
 
 fn params_of(sample: u32) -> SampleParams {
-  let at = step[7] + 21 * sample;
-  var one: SampleParams;
+  var one = sample_params_at(step[7] + SAMPLE_PARAMS_WORDS * sample);
   one.logits = sample * params.stride;
-  one.slot = step[at + 1];
-  one.mantissa = step[at + 2];
-  one.shift = step[at + 3];
-  one.cutoff = step[at + 4];
-  one.min_weight = step[at + 5];
-  one.top_k = step[at + 6];
-  one.top_p = step[at + 7];
-  one.random = vec2u(step[at + 9], step[at + 8]);
-  one.bias = step[at + 10];
-  one.counts = step[at + 11];
-  one.allowed = step[at + 12];
-  one.has_penalties = step[at + 13] != 0;
-  one.above_mantissa = step[at + 14];
-  one.above_shift = step[at + 15];
-  one.below_mantissa = step[at + 16];
-  one.below_shift = step[at + 17];
-  one.presence = bitcast<i32>(step[at + 18]);
-  one.frequency = bitcast<i32>(step[at + 19]);
-  one.max_count = step[at + 20];
   return one;
 }
 
@@ -150,7 +107,7 @@ fn fixed_logit_at(sample: ptr<function, SampleParams>, id: u32) -> i32 {
     }
     fixed_logit = limited(fixed_logit + added);
   }
-  if ((*sample).has_penalties && (*sample).counts != 0) {
+  if ((*sample).has_penalties != 0 && (*sample).counts != 0) {
     let word = pages[(*sample).counts - 1 + id];
     if (word != 0) {
       if (fixed_logit > 0) {

@@ -23,7 +23,7 @@ export function percentilesOf(text: string): readonly number[] {
   return percentiles;
 }
 
-/** Reads the targets of `--goodput`, its own and those of the words behind it. @throws ConfigError for a word that is none */
+/** Reads the targets of `--goodput`, its own and those of the words after it. @throws ConfigError for a word that is none */
 export function goodputOf(given: ServeFlags, words: readonly string[]): GoodputTargets {
   const first = given.text('goodput');
   const [stray] = words;
