@@ -4,7 +4,7 @@ import { softwareVersion } from '../../shared/base/version.ts';
 import type { ClusterBus } from '../../shared/bus/cluster_bus.ts';
 import { TrialCompiler } from '../../shared/grammar/matcher/trial_compiler.ts';
 import type { RoleContext } from '../../shared/node/role.ts';
-import { decodeAnswer, encodeAnswer } from '../../shared/text/answers.ts';
+import { decodeAnswer, encodeAnswer } from './remembered_answers.ts';
 import { subjects } from '../../shared/protocol/membership.ts';
 import { Pooling } from '../../shared/protocol/messages.ts';
 import type { ModelFacts } from '../../shared/protocol/model_facts.ts';

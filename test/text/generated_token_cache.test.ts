@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import { generatedTokens, type Answer } from '../../shared/text/encoder/generated_token_cache.ts';
 import { TokenizerTools } from '../../shared/text/tokenizer_tools.ts';
 import { readTextFiles } from '../../shared/model/text_files.ts';
-import { decodeAnswer, encodeAnswer } from '../../shared/text/answers.ts';
+import { decodeAnswer, encodeAnswer } from '../../services/router/remembered_answers.ts';
 import { goldenFolder } from '../support/golden.ts';
 
 const files = readTextFiles(goldenFolder('tokenizers/llama3'));

@@ -5,7 +5,6 @@
  * A turn lies between two delimiters, the special tokens with which a template frames messages. It is found by all tokens up to the
  * delimiter before it, and by its text: the same text, or a text that reads as the same message.
  */
-import type { AnswerMessage } from '../answers.ts';
 import { Recent } from '../../base/recent.ts';
 import { xxh64, xxh64Stream } from '../../base/xxh64.ts';
 import { REPLACEMENT } from '../../model/token_bytes.ts';
@@ -19,7 +18,13 @@ import { ownCopy } from './text_chunks.ts';
  * A remembered turn. `prefix`: XXH64 of the `prefixLength` ids before the turn, the delimiter in front included. `text` and `ids` cover the
  * whole turn: the end of the prompt, and the answer. `headLength`: UTF-16 units of the text in front of the message, such as the role.
  */
-export type Answer = Omit<AnswerMessage, 'model'>;
+export interface Answer {
+  readonly prefix: bigint;
+  readonly prefixLength: number;
+  readonly headLength: number;
+  readonly text: string;
+  readonly ids: Uint32Array;
+}
 
 /**
  * Reasoning of a message that came back without one, in a prompt that is rendered a second time: where the template writes this, it would

@@ -9,12 +9,12 @@ interface Tags {
   /** Tag of a call, and of a parameter. */
   readonly call: string;
   readonly parameter: string;
-  readonly hasLineEnds: boolean;
+  readonly hasLineEnds?: boolean;
   /** Whether a call may stand without the marker around it. */
-  readonly isAloneAllowed: boolean;
+  readonly isAloneAllowed?: boolean;
 }
 
-function tagged({ around, call, parameter, hasLineEnds, isAloneAllowed }: Tags): ToolStates {
+function tagged({ around, call, parameter, hasLineEnds = false, isAloneAllowed = false }: Tags): ToolStates {
   const starts = around.map((tag) => `<${tag}>`);
   const ends = around.map((tag) => `</${tag}>`);
   const calls = [`<${call}=`, `<${call} name=`];
@@ -57,21 +57,13 @@ export const qwen3Xml = tagged({
 });
 
 /** MiniMax-M2: `<minimax:tool_call><invoke name="NAME"><parameter name="KEY">value</parameter></invoke></minimax:tool_call>`. */
-export const minimaxM2 = tagged({
-  around: ['minimax:tool_call'],
-  call: 'invoke',
-  parameter: 'parameter',
-  hasLineEnds: false,
-  isAloneAllowed: false,
-});
+export const minimaxM2 = tagged({ around: ['minimax:tool_call'], call: 'invoke', parameter: 'parameter' });
 
 /** DeepSeek V3.2 and V4: MiniMax's tags with a token in each, and a word that tells whether a value is a text. */
 export const deepseekV32 = tagged({
   around: ['｜DSML｜function_calls', '｜DSML｜tool_calls'],
   call: '｜DSML｜invoke',
   parameter: '｜DSML｜parameter',
-  hasLineEnds: false,
-  isAloneAllowed: false,
 });
 
 const glmValue: StateSpec = {

@@ -5,20 +5,13 @@
  *   answer  [u32 model length][model utf-8][u64 prefix][u32 prefix length]
  *          [u32 head length][u32 ids][u32 id × ids][text utf-8]
  */
-import { Failure } from '../base/failure.ts';
+import { Failure } from '../../shared/base/failure.ts';
+import type { Answer } from '../../shared/text/encoder/generated_token_cache.ts';
 
-/**
- * A turn of a prompt with its answer: `ids` are its tokens, `text` is its text, `prefix` is the XXH64 of the `prefixLength` ids before it.
- * `headLength`: UTF-16 units of the text in front of the message, such as its role.
- */
-export interface AnswerMessage {
+/** A remembered turn of a model's chats. */
+interface AnswerMessage extends Answer {
   /** Name under which the routers serve the model. */
   readonly model: string;
-  readonly prefix: bigint;
-  readonly prefixLength: number;
-  readonly headLength: number;
-  readonly text: string;
-  readonly ids: Uint32Array;
 }
 
 /** Bytes between the model's name and the ids. */
