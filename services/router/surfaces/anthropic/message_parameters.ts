@@ -1,8 +1,9 @@
 /** Bodies of `/v1/messages` and `/v1/messages/count_tokens`, as Anthropic documents them, read as the body of a chat. */
 import { z } from 'zod';
 import { given } from '../../../../shared/base/given.ts';
+import { picked } from '../../../../shared/base/picked.ts';
 import { limitsOf, type BodyLimits } from '../../api/parameter_failure.ts';
-import { only } from '../openai/parameter_schemas.ts';
+import { common, only } from '../openai/parameter_schemas.ts';
 import { readMessages } from '../../api/body_parts.ts';
 import { check } from '../openai/body_check.ts';
 import { chatBodyOf, type ChatBody, type ChatFields } from '../openai/parameters.ts';
@@ -65,10 +66,11 @@ const messagesFields = {
   thread: only([], 'null'),
   max_tokens: z.int('a whole number from 1').min(1).max(MAX_INT),
   stop_sequences: z.array(z.string().min(1, 'cannot be an empty text')).max(MAX_STOPS).optional(),
-  temperature: z.number().min(0).max(2).optional(),
-  top_p: z.number().gt(0).max(1).optional(),
+  temperature: common.temperature,
+  top_p: common.top_p,
+  // Anthropic knows no -1; 0 turns it off.
   top_k: z.int().min(0).max(MAX_INT).optional(),
-  stream: z.boolean().optional(),
+  stream: common.stream,
   metadata: hint,
   service_tier: hint,
   inference_geo: hint,
@@ -83,9 +85,8 @@ export const countSchema = z.object(countFields);
 /** Reads a body of `/v1/messages`. @throws ParameterFailure naming what is not allowed, by its path */
 export function readMessagesBody(bytes: Uint8Array, all: BodyLimits): ChatBody {
   const { body, ignored } = check(messagesSchema, bytes, all);
-  const { max_tokens: maxTokens, temperature, top_p: topP, top_k: topK, stop_sequences: stop, stream } = body;
-  const sampling = given({ temperature, top_p: topP, top_k: topK, stop, stream });
-  return chatOf(body, ignored, all, { max_tokens: maxTokens, ...sampling });
+  const keys = picked(body, ['max_tokens', 'temperature', 'top_p', 'top_k', 'stream']);
+  return chatOf(body, ignored, all, given({ ...keys, stop: body.stop_sequences }));
 }
 
 /** Reads a body of `/v1/messages/count_tokens`. @throws ParameterFailure like {@link readMessagesBody} */

@@ -6,6 +6,7 @@ import { z } from 'zod';
 import { constraintFields } from './constraint_wish.ts';
 import { isNeutral } from '../../api/neutral_value.ts';
 import { biasShape, messagesShape, promptShape, tokensShape } from './parameter_shapes.ts';
+import { distributionSchemas, penaltySchemas } from './sampling_parameters.ts';
 import { toolFields } from './tools.ts';
 
 /** Schema of a parameter that is accepted at its neutral values only; the error names `what` as the value to send. */
@@ -38,17 +39,14 @@ function isSeed(value: bigint): boolean {
   return value === BigInt.asIntN(64, value);
 }
 
-/** Parameters of both chat and completions. */
+/** Parameters of both chat and completions. Of several wrong values in a body, the first in this order is refused. */
 export const common = {
   model: z.string().optional(),
   stream: on,
   stream_options: z
     .object({ include_usage: z.boolean().nullish(), continuous_usage_stats: z.boolean().nullish() })
     .optional(),
-  temperature: z.number().min(0).max(2).optional(),
-  top_p: z.number().gt(0).max(1).optional(),
-  top_k: z.int().min(-1).max(MAX_INT).optional(),
-  min_p: z.number().min(0).max(1).optional(),
+  ...distributionSchemas,
   // parseJson returns a seed that a double cannot hold as a bigint.
   seed: z
     .preprocess(
@@ -64,9 +62,7 @@ export const common = {
   include_stop_str_in_output: on,
   min_tokens: z.int().min(0).max(MAX_INT).optional(),
   max_tokens: count,
-  presence_penalty: z.number().min(-2).max(2).optional(),
-  frequency_penalty: z.number().min(-2).max(2).optional(),
-  repetition_penalty: z.number().gt(0).max(10).optional(),
+  ...penaltySchemas,
   logit_bias: z.unknown().optional().meta(biasShape),
   return_token_ids: on,
   ignore_eos: on,

@@ -18,6 +18,7 @@ import type { common } from './parameter_schemas.ts';
 import { readTools, NO_TOOLS, type ToolWish } from './tools.ts';
 import type { TemplateInput } from '../../../../shared/text/template_input.ts';
 import { chatSchema, completionSchema, detokenizeSchema, MAX_SAMPLES, tokenizeSchema } from './parameter_schemas.ts';
+import { samplingFieldsOf } from './sampling_parameters.ts';
 
 /** Characters of all stop strings of a request together. The limit exists because each token's text is searched for every stop string. */
 const MAX_STOP_CHARACTERS = 2_048;
@@ -87,7 +88,14 @@ function readCommon(body: Common, ignored: string[], numLogprobs: number, limits
     isStream: body.stream ?? false,
     hasUsage,
     hasContinuousUsage: hasUsage && body.stream_options?.continuous_usage_stats === true,
-    sampling: { ...readSampling(body), biasTokens, biasValues, numLogprobs, minTokens: body.min_tokens ?? 0 },
+    sampling: {
+      ...given(samplingFieldsOf(body)),
+      ...(body.seed === undefined ? {} : packSeed(body.seed)),
+      biasTokens,
+      biasValues,
+      numLogprobs,
+      minTokens: body.min_tokens ?? 0,
+    },
     ...readSamples(body),
     stops,
     isStopIncluded: body.include_stop_str_in_output ?? false,
@@ -107,22 +115,6 @@ function readCommon(body: Common, ignored: string[], numLogprobs: number, limits
     priority: priorityOf(body.priority, limits, ignored),
     cacheSalt: saltOf(body.cache_salt, limits),
     ignored,
-  };
-}
-
-/** Reads the parameters by which tokens are sampled, as far as they are given. */
-function readSampling(body: Common) {
-  return {
-    ...given({
-      temperature: body.temperature,
-      topP: body.top_p,
-      topK: body.top_k,
-      minP: body.min_p,
-      presencePenalty: body.presence_penalty,
-      frequencyPenalty: body.frequency_penalty,
-      repetitionPenalty: body.repetition_penalty,
-    }),
-    ...(body.seed === undefined ? {} : packSeed(body.seed)),
   };
 }
 

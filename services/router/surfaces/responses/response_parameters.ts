@@ -1,10 +1,12 @@
 /** Bodies of `/v1/responses`, read as bodies of a chat and what the answer says besides it. */
 import { z } from 'zod';
 import { given } from '../../../../shared/base/given.ts';
+import { keysOf, picked } from '../../../../shared/base/picked.ts';
 import { check } from '../openai/body_check.ts';
 import { limitsOf, ParameterFailure, type BodyLimits } from '../../api/parameter_failure.ts';
-import { common, only } from '../openai/parameter_schemas.ts';
+import { chatSchema, only } from '../openai/parameter_schemas.ts';
 import { chatBodyOf, type ChatBody, type ChatFields } from '../openai/parameters.ts';
+import { distributionSchemas, penaltySchemas } from '../openai/sampling_parameters.ts';
 import { messagesOf, readInput, type ChatItem } from './response_input.ts';
 import { inputShape } from './response_shapes.ts';
 import { readResponseTools, responseToolFields, type NamedTool } from './response_tools.ts';
@@ -31,29 +33,29 @@ const hint = z.unknown().optional().meta({ description: 'Changes no output' });
 /** Characters of the parameters that an answer repeats, but instructions (P1): they are kept with it, and cost no token of a prompt. */
 const MAX_REPEATED = 1 << 20;
 
+/** Parameters that a chat has under the same names; of several wrong values, the first in this order is refused. */
+const sameAsChats = [
+  'model',
+  'stream',
+  ...keysOf(distributionSchemas),
+  'seed',
+  'stop',
+  'stop_token_ids',
+  'min_tokens',
+  'ignore_eos',
+  ...keysOf(penaltySchemas),
+  'logit_bias',
+  'skip_special_tokens',
+  'request_id',
+  'cache_salt',
+  'priority',
+  'chat_template_kwargs',
+  'structured_outputs',
+] as const;
+
 /** Schema of a body: what OpenAI documents, and those parameters of chats that sample. Unknown keys are dropped. */
 export const responseSchema = z.object({
-  model: common.model,
-  stream: common.stream,
-  temperature: common.temperature,
-  top_p: common.top_p,
-  top_k: common.top_k,
-  min_p: common.min_p,
-  seed: common.seed,
-  stop: common.stop,
-  stop_token_ids: common.stop_token_ids,
-  min_tokens: common.min_tokens,
-  ignore_eos: common.ignore_eos,
-  presence_penalty: common.presence_penalty,
-  frequency_penalty: common.frequency_penalty,
-  repetition_penalty: common.repetition_penalty,
-  logit_bias: common.logit_bias,
-  skip_special_tokens: common.skip_special_tokens,
-  request_id: common.request_id,
-  cache_salt: common.cache_salt,
-  priority: common.priority,
-  chat_template_kwargs: z.record(z.string(), z.unknown()).optional(),
-  structured_outputs: common.structured_outputs,
+  ...picked(chatSchema.shape, sameAsChats),
   ...responseToolFields,
   input: z.unknown().optional().meta(inputShape),
   instructions: text,
@@ -153,30 +155,10 @@ export function readResponseBody(bytes: Uint8Array, all: BodyLimits): ResponseBo
 function chatFields(body: Fields, hasLogprobs: boolean): ChatFields {
   const { text: wished, reasoning, truncation, top_logprobs: numTop } = body;
   return given({
-    model: body.model,
-    stream: body.stream,
-    temperature: body.temperature,
-    top_p: body.top_p,
-    top_k: body.top_k,
-    min_p: body.min_p,
-    seed: body.seed,
-    stop: body.stop,
-    stop_token_ids: body.stop_token_ids,
-    min_tokens: body.min_tokens,
-    ignore_eos: body.ignore_eos,
-    presence_penalty: body.presence_penalty,
-    frequency_penalty: body.frequency_penalty,
-    repetition_penalty: body.repetition_penalty,
-    logit_bias: body.logit_bias,
-    skip_special_tokens: body.skip_special_tokens,
-    request_id: body.request_id,
-    cache_salt: body.cache_salt,
-    priority: body.priority,
-    chat_template_kwargs: body.chat_template_kwargs,
+    ...picked(body, sameAsChats),
     max_completion_tokens: body.max_output_tokens,
     parallel_tool_calls: body.parallel_tool_calls,
     reasoning_effort: reasoning?.effort ?? undefined,
-    structured_outputs: body.structured_outputs,
     response_format: responseFormat(wished?.format ?? undefined),
     truncate_prompt_tokens: truncation === 'auto' ? -1 : undefined,
     ...(hasLogprobs ? { logprobs: true, top_logprobs: numTop ?? 0 } : {}),
