@@ -28,7 +28,13 @@ export interface Context extends Pick<Request, 'promptLength' | 'stopTokenIds'> 
   readonly tokens: ArrayLike<number>;
 }
 
-function hasPenalties({ presencePenalty, frequencyPenalty, repetitionPenalty }: Sampling): boolean {
+/** Fields of the sampling by what reads them. */
+type PenaltyFields = Pick<Sampling, 'presencePenalty' | 'frequencyPenalty' | 'repetitionPenalty'>;
+type DistributionFields = Pick<Sampling, 'temperature' | 'topP' | 'topK' | 'minP' | 'seedLow' | 'seedHigh'>;
+type AdjustmentFields = PenaltyFields & Pick<Sampling, 'biasTokens' | 'biasValues' | 'minTokens'>;
+type ReportFields = Pick<Sampling, 'numLogprobs'>;
+
+function hasPenalties({ presencePenalty, frequencyPenalty, repetitionPenalty }: PenaltyFields): boolean {
   return presencePenalty !== 0 || frequencyPenalty !== 0 || repetitionPenalty !== 1;
 }
 
@@ -40,9 +46,10 @@ export class SequenceSampling {
   readonly #key: readonly [low: number, high: number];
   readonly #constant: Omit<SampleParams, 'random'>;
 
-  constructor(params: Sampling) {
-    const { temperature, topP, topK, minP, presencePenalty, frequencyPenalty, repetitionPenalty } = params;
+  constructor(params: DistributionFields & AdjustmentFields & ReportFields) {
+    // Does not compile while the message has a field that none of the types above lists.
     this.params = params;
+    const { temperature, topP, topK, minP, presencePenalty, frequencyPenalty, repetitionPenalty } = params;
     const penalties: Penalties | undefined = hasPenalties(params)
       ? penaltiesOf(repetitionPenalty, presencePenalty, frequencyPenalty)
       : undefined;
@@ -96,7 +103,7 @@ export class LogitAdjustments {
   #hasStops: boolean;
 
   /** Builds the arrays that the parameters need, of `vocab` values each. */
-  constructor(params: Sampling, { tokens, promptLength, stopTokenIds }: Context, vocab: number) {
+  constructor(params: AdjustmentFields, { tokens, promptLength, stopTokenIds }: Context, vocab: number) {
     const { biasTokens, biasValues } = params;
     this.#biases = new Map(biasTokens.map((token, i) => [token, fixedLogitOf(biasValues[i] ?? 0)]));
     this.#stopsFrom = promptLength + params.minTokens;
@@ -143,13 +150,13 @@ export class LogitAdjustments {
 }
 
 /** How many of the best logits a device is to return with a token. */
-export function numCandidatesOf({ numLogprobs }: Sampling): number {
+export function numCandidatesOf({ numLogprobs }: ReportFields): number {
   return numLogprobs < 0 ? 0 : Math.max(1, numLogprobs);
 }
 
 /** The token at `position`, with the log-probabilities that were asked for; `logit` is the token's own. */
 export function sampledToken(
-  { numLogprobs }: Sampling,
+  { numLogprobs }: ReportFields,
   position: number,
   token: number,
   logit: number,

@@ -3,6 +3,7 @@
  * code between lists none of its fields again.
  */
 import { noScope } from '../kv/format.ts';
+import { zeroSampling } from './generated/zero_sampling.ts';
 import type { RequestMessage, SamplingMessage } from './messages.ts';
 
 /** Sampling parameters of a request; penstock.proto describes each field. */
@@ -14,22 +15,11 @@ export interface Request extends RequestMessage {
   readonly scope: NonNullable<RequestMessage['scope']>;
 }
 
-/** Every parameter at its neutral value: greedy, no penalty, no bias, no log-probabilities. */
-export const neutralSampling: Sampling = {
-  temperature: 0,
-  topP: 1,
-  topK: 0,
-  minP: 0,
-  presencePenalty: 0,
-  frequencyPenalty: 0,
-  repetitionPenalty: 1,
-  biasTokens: [],
-  biasValues: [],
-  seedLow: 0,
-  seedHigh: 0,
-  numLogprobs: -1,
-  minTokens: 0,
-};
+/**
+ * Every parameter at its neutral value: greedy, no penalty, no bias, no log-probabilities. It is zero, as which a field is read that a
+ * router of an earlier version does not send, but for these three.
+ */
+export const neutralSampling: Sampling = { ...zeroSampling, topP: 1, repetitionPenalty: 1, numLogprobs: -1 };
 
 /** A request for `maxLength` tokens at most, `promptLength` of them the prompt, with every other parameter neutral. */
 export function neutralRequest(promptLength: number, maxLength: number): Request {

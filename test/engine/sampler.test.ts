@@ -5,7 +5,7 @@ import { Sampler, FORBIDDEN, IN_PROMPT, fixedLogitOf } from '../../kernels/sampl
 import type { SampleResult } from '../../kernels/device.ts';
 import { philox4x32, randomAt } from '../../shared/engine/philox.ts';
 import { LogitAdjustments, SequenceSampling, numCandidatesOf, sampledToken } from '../../shared/engine/sampler.ts';
-import { neutralSampling } from '../../shared/protocol/request.ts';
+import { neutralSampling, type Sampling } from '../../shared/protocol/request.ts';
 import { packSeed } from '../../shared/protocol/packing.ts';
 import { samplingOf, type TestSampling } from '../support/request.ts';
 
@@ -76,6 +76,32 @@ describe('parameters become sample parameters', () => {
     for (const one of [{ presencePenalty: 1 }, { frequencyPenalty: -1 }, { repetitionPenalty: 1.1 }])
       expect(sample(one).penalties).toBeDefined();
   });
+});
+
+test('every field of a request’s sampling has an effect', () => {
+  const base: Sampling = { ...neutralSampling, temperature: 1, biasTokens: [1], biasValues: [1] };
+  const others: { readonly [F in keyof Sampling]: Sampling[F] } = {
+    temperature: 0.5,
+    topP: 0.5,
+    topK: 2,
+    minP: 0.5,
+    presencePenalty: 1,
+    frequencyPenalty: 1,
+    repetitionPenalty: 2,
+    biasTokens: [2],
+    biasValues: [2],
+    seedLow: 1,
+    seedHigh: 1,
+    numLogprobs: 2,
+    minTokens: 1,
+  };
+  const effectsOf = (sampling: Sampling): unknown[] => {
+    const context = { tokens: [1, 2], promptLength: 2, stopTokenIds: [3] };
+    const { bias, counts } = new LogitAdjustments(sampling, context, 6);
+    return [new SequenceSampling(sampling).at(9), bias, counts, numCandidatesOf(sampling)];
+  };
+  for (const [field, value] of Object.entries(others))
+    assert.notDeepEqual(effectsOf({ ...base, [field]: value }), effectsOf(base), field);
 });
 
 describe('what a sequence remembers', () => {

@@ -12,8 +12,14 @@ export interface ConstraintWish {
   readonly badWords: readonly string[];
 }
 
-/** Sampling parameters that the client named. The model's defaults and neutral values are added later (new_generation.ts). */
-type SamplingWish = Partial<Sampling> & Pick<Sampling, 'numLogprobs' | 'minTokens' | 'biasTokens' | 'biasValues'>;
+/**
+ * Sampling parameters that the client named; undefined is what it did not. The model's defaults and neutral values are added later
+ * (new_generation.ts). A new field of the message does not compile until the API reads it.
+ */
+type SamplingWish = { readonly [F in keyof Sampling]: Sampling[F] | undefined } & Pick<
+  Sampling,
+  'numLogprobs' | 'minTokens' | 'biasTokens' | 'biasValues'
+>;
 
 /** Parsed parameters of a request for tokens. */
 export interface GenerationBody extends ParsedBody {

@@ -113,7 +113,7 @@ function toSampling(
   newSeed: () => number,
 ): Sampling {
   const seed = sampling.seedLow === undefined ? packSeed(BigInt(newSeed())) : {};
-  const wish: Sampling = { ...neutralSampling, temperature: 1, ...seed, ...given(defaults), ...sampling };
+  const wish: Sampling = { ...neutralSampling, temperature: 1, ...seed, ...given(defaults), ...given(sampling) };
   return {
     ...wish,
     // A top_k of the whole vocabulary cuts nothing: 0 turns it off.

@@ -6,7 +6,6 @@
  * else.
  */
 import type { z } from 'zod';
-import { given } from '../../../../shared/base/given.ts';
 import { packSeed } from '../../../../shared/protocol/packing.ts';
 import { readBias, readIds, readMessages, readPrompts } from '../../api/body_parts.ts';
 import type { ParsedBody } from '../../api/body_kind.ts';
@@ -24,6 +23,7 @@ import { samplingFieldsOf } from './sampling_parameters.ts';
 const MAX_STOP_CHARACTERS = 2_048;
 /** Biases of one request, over all its prompts: each prompt's call carries them. */
 const MAX_BIASES = 2 ** 19;
+const NO_SEED = { seedLow: undefined, seedHigh: undefined };
 
 /** Parsed parameters that chat and completions share. */
 export interface CommonBody extends GenerationBody {
@@ -89,8 +89,8 @@ function readCommon(body: Common, ignored: string[], numLogprobs: number, limits
     hasUsage,
     hasContinuousUsage: hasUsage && body.stream_options?.continuous_usage_stats === true,
     sampling: {
-      ...given(samplingFieldsOf(body)),
-      ...(body.seed === undefined ? {} : packSeed(body.seed)),
+      ...samplingFieldsOf(body),
+      ...(body.seed === undefined ? NO_SEED : packSeed(body.seed)),
       biasTokens,
       biasValues,
       numLogprobs,
