@@ -1,6 +1,8 @@
 /** Keys of other servers' requests, and the bodies that bring them. Budget: 1 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
+import { isForeign } from '../../../../services/router/surfaces/openai/foreign_keys.ts';
+import { chatSchema, completionSchema } from '../../../../services/router/surfaces/openai/parameter_schemas.ts';
 import { readChatBody, readCompletionBody } from '../../../../services/router/surfaces/openai/parameters.ts';
 import type { BodyLimits } from '../../../../services/router/api/parameter_failure.ts';
 import { refusal } from '../../../support/failures.ts';
@@ -101,6 +103,12 @@ test('what is of chats alone is refused by completions, not ignored', () => {
 
 test('a key that no server knows is ignored and named', () => {
   assert.deepEqual(chat({ grammer: 'root' }).ignored, ['grammer']);
+});
+
+test('a parameter that an endpoint knows is no foreign key there', () => {
+  const schemas = { chat: chatSchema, completion: completionSchema };
+  for (const endpoint of ['chat', 'completion'] as const)
+    for (const key of Object.keys(schemas[endpoint].shape)) assert.equal(isForeign(endpoint, key, 'x'), false, key);
 });
 
 test('what a parameter may be is said', () => {
