@@ -37,8 +37,11 @@ const NO_SOURCES: TokenSources = {
   computed: 0,
 };
 
+/** Counts as all see them but the record of the request. */
+export type RequestCounts = Omit<CountsFold, 'apply' | 'thin'>;
+
 /** Token counts of one request over all its attempts, folded from its events: output tokens, and where the prompt's KV came from. */
-export class RequestCounts {
+export class CountsFold {
   /** Tokens of the prompt; 0 for a further sample, whose prompt is counted with the first. */
   #promptTokens = 0;
   #outputTokens = 0;

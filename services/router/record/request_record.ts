@@ -10,7 +10,7 @@ import type { Report } from '../../../shared/protocol/messages.ts';
 import type { Compared } from '../../../shared/protocol/request_detail.ts';
 import type { ComparedValues } from './explained_placement.ts';
 import type { MissTokens, PromptMisses } from './miss_reasons.ts';
-import { RequestCounts } from './request_counts.ts';
+import { CountsFold, type RequestCounts } from './request_counts.ts';
 import type { EndPhase, OpenedEvent, PlacedEvent, PrefillEvent, RequestEvent } from './request_events.ts';
 import { unread, type RequestFacts } from './request_facts.ts';
 import type { RequestKind } from './request_kind.ts';
@@ -78,8 +78,11 @@ interface RequestTimes {
   sinceTokenMs: number | undefined;
 }
 
-/** All that is known of one prompt: phase, times, attempts and result. Only its events change it. */
-export class RequestRecord {
+/** Record of a request as all see it but its `RequestTrace`, which alone applies events. */
+export type RequestRecord = Omit<RequestFold, 'apply'>;
+
+/** All that is known of one prompt: phase, times, attempts and result, folded from its events. */
+export class RequestFold {
   readonly id: string;
   readonly kind: RequestKind;
   /** Id of the first sample, for a further sample of the same prompt (`n`, `best_of`). */
@@ -88,8 +91,8 @@ export class RequestRecord {
   readonly startedAtMs: number;
   /** Number of the request in the order of their starts at this router, from 1. */
   readonly sequence: number;
-  readonly notes: readonly string[] = [];
-  readonly counts: RequestCounts;
+  readonly #notes: string[] = [];
+  readonly #counts: CountsFold;
   readonly #startMs: number;
   readonly #ownTraceId: string | undefined;
   readonly #times: RequestTimes = {
@@ -118,7 +121,7 @@ export class RequestRecord {
     this.kind = requestKind;
     this.sampleOf = sampleOf?.id;
     this.startedAtMs = startedAtMs;
-    this.counts = new RequestCounts(sampleOf !== undefined);
+    this.#counts = new CountsFold(sampleOf !== undefined);
     const { model, promptTokens = 0 } = sampleOf?.facts ?? {};
     this.#facts = { ...unread(names), model, promptTokens };
     this.#startMs = atMs;
@@ -128,7 +131,7 @@ export class RequestRecord {
   /** Takes an event that happened at `atMs`, on the router's clock. */
   apply(event: RequestEvent, atMs: number): void {
     const ms = atMs - this.#startMs;
-    this.counts.apply(event);
+    this.#counts.apply(event);
     switch (event.kind) {
       case 'token':
         this.#token(ms);
@@ -182,7 +185,7 @@ export class RequestRecord {
   }
 
   #note(ms: number, text: string): void {
-    if (this.notes.length < MAX_NOTES) (this.notes as string[]).push(`${ms.toFixed(1)} ms: ${text}`);
+    if (this.#notes.length < MAX_NOTES) this.#notes.push(`${ms.toFixed(1)} ms: ${text}`);
   }
 
   #token(ms: number): void {
@@ -233,11 +236,19 @@ export class RequestRecord {
 
   /** Forgets what only a recent request needs. */
   thin(): void {
-    this.counts.thin();
+    this.#counts.thin();
+  }
+
+  get counts(): RequestCounts {
+    return this.#counts;
   }
 
   get facts(): RequestFacts {
     return this.#facts;
+  }
+
+  get notes(): readonly string[] {
+    return this.#notes;
   }
 
   get expected(): Expected {

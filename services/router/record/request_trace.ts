@@ -3,13 +3,13 @@ import type { Clock } from '../../../shared/base/clock.ts';
 import { Condition } from '../../../shared/base/condition.ts';
 import type { EndPhase, OpenedEvent, RequestEvent, StepEvent } from './request_events.ts';
 import type { RequestListener } from './request_listener.ts';
-import { RequestRecord } from './request_record.ts';
+import { RequestFold, type RequestRecord } from './request_record.ts';
 import type { RequestSpans } from './request_spans.ts';
 import { unquoted } from './unquoted.ts';
 
 /** Emits the events of one request. */
 export class RequestTrace {
-  readonly record: RequestRecord;
+  readonly #fold: RequestFold;
   /** Undefined without tracing. */
   readonly spans: RequestSpans | undefined;
   readonly #clock: Clock;
@@ -25,25 +25,29 @@ export class RequestTrace {
     spans: RequestSpans | undefined,
     atMs: number,
   ) {
-    this.record = new RequestRecord(opened, atMs);
+    this.#fold = new RequestFold(opened, atMs);
     this.#clock = clock;
     this.spans = spans;
     this.#listeners = listeners;
     this.#tell(opened, atMs);
   }
 
+  get record(): RequestRecord {
+    return this.#fold;
+  }
+
   get id(): string {
-    return this.record.id;
+    return this.#fold.id;
   }
 
   /** The client's id of the request, else its own: answers are named by it. */
   get shownId(): string {
-    return this.record.facts.names.clientId ?? this.record.id;
+    return this.#fold.facts.names.clientId ?? this.#fold.id;
   }
 
   /** Milliseconds since the request was opened, until its end. */
   get elapsedMs(): number {
-    return this.record.elapsedMs(this.#clock.nowMs());
+    return this.#fold.elapsedMs(this.#clock.nowMs());
   }
 
   /** Records an event, which happens now. */
@@ -54,22 +58,22 @@ export class RequestTrace {
 
   /** Records the end of the request; only the first one counts. What `failure` quotes of a prompt is taken from it. */
   end(phase: EndPhase, finishReason: string, failure?: unknown): void {
-    if (this.record.totalMs !== undefined) return;
+    if (this.#fold.totalMs !== undefined) return;
     this.#apply({ kind: 'ended', phase, finishReason, failure: unquoted(failure) });
   }
 
   /** Resolves when no prefill of the request runs, or when `signal` aborts. */
   async prefillsEnded(signal: AbortSignal): Promise<void> {
-    await this.#prefillChanged.until(() => !this.record.counts.isPrefilling, signal);
+    await this.#prefillChanged.until(() => !this.#fold.counts.isPrefilling, signal);
   }
 
   #apply(event: RequestEvent): void {
     const atMs = this.#clock.nowMs();
-    this.record.apply(event, atMs);
+    this.#fold.apply(event, atMs);
     this.#tell(event, atMs);
   }
 
   #tell(event: RequestEvent, atMs: number): void {
-    for (const listener of this.#listeners) listener.on(this.record, event, atMs);
+    for (const listener of this.#listeners) listener.on(this.#fold, event, atMs);
   }
 }

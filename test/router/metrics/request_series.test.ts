@@ -6,7 +6,7 @@ import { Registry } from 'prom-client';
 import { RouterMetrics } from '../../../services/router/metrics/metrics.ts';
 import { promptShares } from '../../../services/router/metrics/prompt_shares.ts';
 import { RequestSeries } from '../../../services/router/metrics/request_series.ts';
-import { RequestCounts } from '../../../services/router/record/request_counts.ts';
+import { CountsFold } from '../../../services/router/record/request_counts.ts';
 import { TOKEN } from '../../../services/router/record/request_events.ts';
 import { RequestLog } from '../../../services/router/record/request_log.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
@@ -122,7 +122,7 @@ test('a request that failed before its first token counts as an error, and no to
 });
 
 test('what was computed twice after a failure is counted once', () => {
-  const counts = new RequestCounts(false);
+  const counts = new CountsFold(false);
   counts.apply({ kind: 'read', facts: { promptTokens: 100 } });
   for (const [i, decode] of ['d1', 'd2'].entries()) {
     counts.apply(placedAt(decode));

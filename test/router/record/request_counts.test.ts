@@ -1,7 +1,7 @@
 /** Where the tokens of a prompt came from, counted from the reports of its attempts. Budget: 2 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
-import { RequestCounts } from '../../../services/router/record/request_counts.ts';
+import { CountsFold } from '../../../services/router/record/request_counts.ts';
 import type { TokenSources } from '../../../shared/protocol/router_api.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
 import { Random } from '../../../shared/base/random.ts';
@@ -24,7 +24,7 @@ interface Prefilled {
 }
 
 function sourcesOf(promptTokens: number, report: Report | undefined, ...prefills: Prefilled[]): TokenSources {
-  const counts = new RequestCounts(false);
+  const counts = new CountsFold(false);
   counts.apply({ kind: 'read', facts: { promptTokens } });
   counts.apply(placedAt('d1'));
   for (const [index, { computed, expected = 0, outcome = 'finished' }] of prefills.entries()) {
@@ -72,7 +72,7 @@ test('the sources add up to the prompt, and agree with the counts of tokens, wha
   for (let i = 0; i < 1_000; i++) {
     const some = (): number => random.below(300);
     const found = { device: some(), dram: some(), instance: some(), storeDram: some(), storeDisk: some() };
-    const counts = new RequestCounts(false);
+    const counts = new CountsFold(false);
     counts.apply({ kind: 'read', facts: { promptTokens: 500 } });
     for (let attempt = 1; attempt <= 2; attempt++) {
       counts.apply(placedAt('d1'));

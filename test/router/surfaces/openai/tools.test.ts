@@ -14,7 +14,7 @@ import type { CallForm, TextRule } from '../../../../shared/text/grammar/text_ru
 import { toolRule } from '../../../../services/router/surfaces/openai/tool_grammar.ts';
 import { schemasOf } from '../../../../services/router/surfaces/openai/tools.ts';
 import { OutputFormat } from '../../../../shared/text/output/output_format.ts';
-import { RequestCounts } from '../../../../services/router/record/request_counts.ts';
+import { CountsFold } from '../../../../services/router/record/request_counts.ts';
 import type { RequestEvent } from '../../../../services/router/record/request_events.ts';
 import { refusal } from '../../../support/failures.ts';
 
@@ -171,7 +171,7 @@ describe('answers', () => {
   });
 
   test('tokens of the reasoning are counted, with those of its markers', () => {
-    const counts = new RequestCounts(false);
+    const counts = new CountsFold(false);
     const trace = { emit: (event: RequestEvent) => counts.apply(event) };
     const format = new OutputFormat({ tools: 'hermes', reasoning: 'think', responseTemplate: undefined });
     const parser = format.parser({
