@@ -803,9 +803,9 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a further sample counts the prompt again',
-    file: 'services/router/record/request_counts.ts',
-    from: 'if (!this.#isSample) this.#promptTokens =',
-    to: 'this.#promptTokens =',
+    file: 'services/router/record/request_record.ts',
+    from: 'this.#startMs = atMs;',
+    to: "this.#startMs = atMs;\n    this.#counts.apply({ kind: 'read', facts: { promptTokens } });",
   },
   {
     name: 'a sample writes into the block that its prompt fills in part and that the others read',

@@ -42,18 +42,12 @@ export type RequestCounts = Omit<CountsFold, 'apply' | 'thin'>;
 
 /** Token counts of one request over all its attempts, folded from its events: output tokens, and where the prompt's KV came from. */
 export class CountsFold {
-  /** Tokens of the prompt; 0 for a further sample, whose prompt is counted with the first. */
+  /** Tokens of the prompt; 0 for a further sample, which reads none: its prompt is counted with the first. */
   #promptTokens = 0;
   #outputTokens = 0;
   #reasoningTokens: number | undefined;
   #rewritten: RewrittenText | undefined;
-  readonly #isSample: boolean;
   readonly #attempts: AttemptEntry[] = [];
-
-  /** `isSample`: whether the request is a further sample of a prompt. */
-  constructor(isSample: boolean) {
-    this.#isSample = isSample;
-  }
 
   get promptTokens(): number {
     return this.#promptTokens;
@@ -82,7 +76,7 @@ export class CountsFold {
         this.#reasoningTokens = (this.#reasoningTokens ?? 0) + 1;
         break;
       case 'read':
-        if (!this.#isSample) this.#promptTokens = event.facts.promptTokens ?? this.#promptTokens;
+        this.#promptTokens = event.facts.promptTokens ?? this.#promptTokens;
         if (event.facts.hasReasoning) this.#reasoningTokens ??= 0;
         break;
       case 'placed':

@@ -92,7 +92,7 @@ export class RequestFold {
   /** Number of the request in the order of their starts at this router, from 1. */
   readonly sequence: number;
   readonly #notes: string[] = [];
-  readonly #counts: CountsFold;
+  readonly #counts = new CountsFold();
   readonly #startMs: number;
   readonly #ownTraceId: string | undefined;
   readonly #times: RequestTimes = {
@@ -121,7 +121,6 @@ export class RequestFold {
     this.kind = requestKind;
     this.sampleOf = sampleOf?.id;
     this.startedAtMs = startedAtMs;
-    this.#counts = new CountsFold(sampleOf !== undefined);
     const { model, promptTokens = 0 } = sampleOf?.facts ?? {};
     this.#facts = { ...unread(names), model, promptTokens };
     this.#startMs = atMs;

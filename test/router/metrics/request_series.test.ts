@@ -122,7 +122,7 @@ test('a request that failed before its first token counts as an error, and no to
 });
 
 test('what was computed twice after a failure is counted once', () => {
-  const counts = new CountsFold(false);
+  const counts = new CountsFold();
   counts.apply({ kind: 'read', facts: { promptTokens: 100 } });
   for (const [i, decode] of ['d1', 'd2'].entries()) {
     counts.apply(placedAt(decode));

@@ -24,7 +24,7 @@ interface Prefilled {
 }
 
 function sourcesOf(promptTokens: number, report: Report | undefined, ...prefills: Prefilled[]): TokenSources {
-  const counts = new CountsFold(false);
+  const counts = new CountsFold();
   counts.apply({ kind: 'read', facts: { promptTokens } });
   counts.apply(placedAt('d1'));
   for (const [index, { computed, expected = 0, outcome = 'finished' }] of prefills.entries()) {
@@ -72,7 +72,7 @@ test('the sources add up to the prompt, and agree with the counts of tokens, wha
   for (let i = 0; i < 1_000; i++) {
     const some = (): number => random.below(300);
     const found = { device: some(), dram: some(), instance: some(), storeDram: some(), storeDisk: some() };
-    const counts = new CountsFold(false);
+    const counts = new CountsFold();
     counts.apply({ kind: 'read', facts: { promptTokens: 500 } });
     for (let attempt = 1; attempt <= 2; attempt++) {
       counts.apply(placedAt('d1'));

@@ -171,7 +171,7 @@ describe('answers', () => {
   });
 
   test('tokens of the reasoning are counted, with those of its markers', () => {
-    const counts = new CountsFold(false);
+    const counts = new CountsFold();
     const trace = { emit: (event: RequestEvent) => counts.apply(event) };
     const format = new OutputFormat({ tools: 'hermes', reasoning: 'think', responseTemplate: undefined });
     const parser = format.parser({
