@@ -137,7 +137,8 @@ export class RequestScope {
 
   /** Sets the client's request id from the body, unless a header set one, on the traces of this request, opened and future ones. */
   named(clientId: string | undefined): void {
-    this.#names = { ...this.#names, clientId: this.#names.clientId ?? clientId };
+    if (clientId === undefined || this.#names.clientId !== undefined) return;
+    this.#names = { ...this.#names, clientId };
     for (const trace of this.#traces) trace.emit({ kind: 'read', facts: { names: this.#names } });
   }
 
