@@ -2,7 +2,7 @@
  * Conditions under which blocks are interchangeable, in two parts.
  *
  *   format   fixed by an engine at load: the model and the layout of its KV. Registrations and records compare formats
- *   scope    named by a request: an adapter, a tenant's salt. One engine serves many scopes
+ *   scope    of a request: its adapter, the tenant of its key, its salt. One engine serves many scopes
  *
  * The chain of a request starts from both, so blocks of different formats or scopes never meet (K1).
  */
@@ -39,19 +39,23 @@ export function formatDigest(format: Format): Digest {
   return createHash('sha256').update(formatText(format)).digest('hex').slice(0, 32) as Digest;
 }
 
-/** Properties of a request that its blocks depend on. Empty strings stand for no adapter, and for a tenant that shares its blocks. */
+/** Properties of a request that its blocks depend on. Empty strings stand for no adapter, a tenant that shares its blocks, and no salt. */
 export interface CacheScope {
   readonly adapter: string;
+  /** Name of the tenant whose key the request came with. */
+  readonly tenant: string;
+  /** The client's own `cache_salt`, which separates blocks further within the tenant. */
   readonly salt: string;
 }
 
-/** Scope of a request that has no adapter and no salt. */
-export const noScope: CacheScope = { adapter: '', salt: '' };
+/** Scope of a request that has no adapter, no tenant and no salt. */
+export const noScope: CacheScope = { adapter: '', tenant: '', salt: '' };
 
-/** Returns the digest that a request's chain starts from; without adapter and salt this is the format's own digest. */
-export function chainRoot(format: Digest, { adapter, salt }: CacheScope): Digest {
-  if (adapter === '' && salt === '') return format;
-  const text = JSON.stringify([format, adapter, salt]);
+/** Returns the digest that a request's chain starts from; without adapter, tenant and salt this is the format's own digest. No salt reaches another tenant's. */
+export function chainRoot(format: Digest, { adapter, tenant, salt }: CacheScope): Digest {
+  if (adapter === '' && tenant === '' && salt === '') return format;
+  // Three texts or four: a salt cannot make one list of the other.
+  const text = JSON.stringify(tenant === '' ? [format, adapter, salt] : [format, adapter, tenant, salt]);
   return createHash('sha256').update(text).digest('hex').slice(0, 32) as Digest;
 }
 

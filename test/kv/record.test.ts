@@ -3,7 +3,14 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';
 import { chainOf, KeyChain, numPrefillBlocks, type BlockKey, type Digest } from '../../shared/kv/block_key.ts';
-import { chainRoot, formatDifference, noScope, formatDigest, type Format } from '../../shared/kv/format.ts';
+import {
+  chainRoot,
+  formatDifference,
+  noScope,
+  type CacheScope,
+  formatDigest,
+  type Format,
+} from '../../shared/kv/format.ts';
 import { RecordCache, type CachedRecord } from '../../shared/kv/record_cache.ts';
 import {
   contentHashOf,
@@ -66,7 +73,19 @@ describe('keys', () => {
   });
 
   test('requests of different scopes share no key; without a scope the chain starts from the format', () => {
-    const scopes = [noScope, { ...noScope, salt: 'a' }, { ...noScope, salt: 'b' }, { adapter: 'a', salt: '' }];
+    const scopes: CacheScope[] = [
+      noScope,
+      { ...noScope, salt: 'a' },
+      { ...noScope, salt: 'b' },
+      { ...noScope, adapter: 'a' },
+      { ...noScope, tenant: 'a' },
+      { ...noScope, tenant: 'a', salt: 'a' },
+      { ...noScope, tenant: 'aa' },
+      // Salts that are spelled as a tenant's scope is.
+      { ...noScope, salt: JSON.stringify(['a', '']) },
+      { ...noScope, salt: 'a","' },
+      { ...noScope, adapter: 'a', salt: 'a' },
+    ];
     const keys = scopes.map((scope) => chainOf(chainRoot(digest, scope), 4, [1, 2, 3, 4])[0]!.key);
     assert.equal(new Set(keys).size, scopes.length);
     assert.equal(keys[0], chainOf(digest, 4, [1, 2, 3, 4])[0]!.key);

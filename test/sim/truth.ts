@@ -1,6 +1,6 @@
 /** Content that every block of a seed's requests must have, computed by the plain function; K1, K2 and K3 are checked against it. */
 import { KeyChain, type BlockKey, type Digest } from '../../shared/kv/block_key.ts';
-import { chainRoot } from '../../shared/kv/format.ts';
+import { chainRoot, noScope } from '../../shared/kv/format.ts';
 import type { KvSpec } from '../../shared/kv/kv_spec.ts';
 import { readHeader, stateHashOf } from '../../shared/kv/record.ts';
 import { readPayload, readState, type PlainRun } from './simulated_device.ts';
@@ -36,7 +36,7 @@ export class Truth {
     salt: string,
   ): void {
     const tokens = [...prompt, ...sampled.map(({ token }) => token)].slice(0, kv.length);
-    const chain = new KeyChain(chainRoot(this.#format, { adapter: '', salt }), this.#blockSize);
+    const chain = new KeyChain(chainRoot(this.#format, { ...noScope, salt }), this.#blockSize);
     chain.extend(tokens).forEach((hash, block) => {
       const { digest } = hash;
       const [from, to] = [block * this.#blockSize, (block + 1) * this.#blockSize];

@@ -1,5 +1,6 @@
 /** The generation that a body asks for: its parameters checked against the model, and the samples of its prompt. */
 import { given } from '../../../shared/base/given.ts';
+import { noScope } from '../../../shared/kv/format.ts';
 import type { TokenConstraintMessage } from '../../../shared/protocol/messages.ts';
 import { packSeed } from '../../../shared/protocol/packing.ts';
 import { neutralSampling, type Sampling } from '../../../shared/protocol/request.ts';
@@ -66,7 +67,7 @@ export function generationOf(
       // With `ignore_eos` only the tokens that the request names itself end it.
       stopTokenIds: [...(body.isIgnoringEos ? [] : facts.eosTokenIds), ...body.stopTokenIds, ...stopTexts.keys()],
       sampling: toSampling(body, facts, newSeed),
-      scope: { adapter: '', salt: body.cacheSalt },
+      scope: { ...noScope, salt: body.cacheSalt },
     },
     promptLogprobs: numPromptTop < 0 ? undefined : [],
     text: { stops: body.stops, isStopIncluded: body.isStopIncluded, isSkippingSpecial: body.isSkippingSpecial },

@@ -5,7 +5,7 @@ import { test } from 'vitest';
 import { Failure } from '../../../shared/base/failure.ts';
 import { Random } from '../../../shared/base/random.ts';
 import { chainOf, type Digest } from '../../../shared/kv/block_key.ts';
-import { chainRoot } from '../../../shared/kv/format.ts';
+import { chainRoot, noScope } from '../../../shared/kv/format.ts';
 import type { Registration } from '../../../shared/protocol/membership.ts';
 import { neutralRequest } from '../../../shared/protocol/request.ts';
 import { keyWords } from '../../../shared/protocol/packing.ts';
@@ -27,7 +27,7 @@ import { kindOf } from '../../support/request_kind.ts';
 const BLOCK = 4;
 const FORMAT = 'ab'.repeat(16) as Digest;
 const PROMPT = Uint32Array.from({ length: 42 }, (_, i) => i + 3);
-const SCOPE = { adapter: '', salt: '' };
+const SCOPE = noScope;
 const ENDPOINT = '/v1/completions';
 
 interface Decided {

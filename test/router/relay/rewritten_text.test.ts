@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { TokenList } from '../../../shared/base/token_list.ts';
 import type { Digest } from '../../../shared/kv/block_key.ts';
+import { noScope } from '../../../shared/kv/format.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
 import { neutralRequest } from '../../../shared/protocol/request.ts';
 import type { Chosen, Conductor } from '../../../shared/placement/conductor.ts';
@@ -61,7 +62,7 @@ async function lostOf({
   const request = async (prompt: Uint32Array, answer: readonly number[], more: object): Promise<RequestTrace> => {
     const first = opened(log, 'r', { promptTokens: prompt.length });
     const trace = isSample && prompt.length > 1_000 ? log.openSample('s', first) : first;
-    const chain = new RequestChain(clock, { adapter: '', salt: prompt.length > 1_000 ? salt : '' }, chains);
+    const chain = new RequestChain(clock, { ...noScope, salt: prompt.length > 1_000 ? salt : '' }, chains);
     await wait(chain.blocks(model as never, prompt));
     const inFlight = {
       chain,
