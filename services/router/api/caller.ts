@@ -26,6 +26,13 @@ export interface Caller {
   /** Targets of all its requests, which their headers may tighten; undefined: those of the configuration. */
   readonly targets: Targets | undefined;
   readonly limits: CallerLimits;
+  /** Share of its tenant where requests of several tenants wait, relative to 1 of others; undefined: 1. */
+  readonly weight?: number;
+  /**
+   * Most levels of priority by which its requests go before those of other tenants; undefined: 0, so that a priority orders requests
+   * within their tenant only.
+   */
+  readonly maxPriority?: number;
 }
 
 /** Returns who sends a request with these headers. @throws Failure for a client that may send none */
