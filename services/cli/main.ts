@@ -31,6 +31,7 @@ Usage: penstock COMMAND [options]
   store     keeps KV blocks in DRAM and on SSD
   devices   lists what can compute here, and what \`auto\` would pick and why
   model     pull ORG/NAME[@REVISION][:FILE.gguf] | list [--json] | remove ORG/NAME: models of a hub, in its cache
+  key       NAME --tenant TENANT: an API key of a client, and its entry for --keys; penstock key --help
   replay    TRACE.jsonl [options]: a trace through a simulated cluster; penstock replay --help
   plan      TRACE.jsonl [options]: the cheapest cluster that meets targets with a trace; penstock plan --help
   bench     serve [options]: load on a running server, and its figures | report RUN.json... --html FILE
@@ -125,6 +126,13 @@ async function ranWithoutTables(command: string, args: readonly string[]): Promi
     const { runModelCommand } = await import('./models.ts');
     const words = args.filter((word) => word !== '--json');
     await runModelCommand(words, words.length < args.length);
+  } else if (command === 'key') {
+    const [{ runKeyCommand }, { randomBytes }, { KEY_BYTES }] = await Promise.all([
+      import('./key.ts'),
+      import('node:crypto'),
+      import('../../shared/base/client_keys.ts'),
+    ]);
+    runKeyCommand(args, randomBytes(KEY_BYTES), (text) => process.stdout.write(text));
   } else if (command === 'replay' || command === 'plan') {
     const { runReplayCommand } = await import('./replay.ts');
     await runReplayCommand(command, args);

@@ -4,6 +4,7 @@ import type { Clock } from '../../shared/base/clock.ts';
 import type { Current } from '../../shared/base/current.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import type { Log } from '../../shared/base/log.ts';
+import type { WatchedFiles } from '../../shared/node/role.ts';
 
 /** Milliseconds between two looks at files. They are read whole, because not every file system tells of changes. */
 export const LOOK_MS = 2_000;
@@ -11,17 +12,6 @@ export const LOOK_MS = 2_000;
 const STEADY_LOOKS = 2;
 /** Bytes of a file (P1). */
 const MAX_BYTES = 1 << 20;
-
-/** Files that belong together, and what their texts make. */
-export interface Renewal<T> {
-  /** Name of what they hold, for the log, such as "certificate of this process". */
-  readonly name: string;
-  readonly files: readonly string[];
-  /** Returns what the texts of the files make, in their order. `old` is used now. @throws Error with what to do, when it cannot replace `old`. */
-  readonly read: (texts: readonly string[], old: T) => T;
-  /** Returns fields of the log that tell what is used now; no secrets. */
-  readonly shown: (value: T) => object;
-}
 
 /** Returns the text of a file. Rejects where it cannot be read, or is no file of a secret. */
 export type ReadText = (file: string) => Promise<string>;
@@ -36,7 +26,7 @@ export async function regularText(file: string): Promise<string> {
 
 /** Looks at files again and again, and replaces `current` when their texts change. */
 export class RenewedFiles<T> {
-  readonly #renewal: Renewal<T>;
+  readonly #renewal: WatchedFiles<T>;
   readonly #current: Current<T>;
   readonly #log: Log;
   readonly #readText: ReadText;
@@ -46,15 +36,15 @@ export class RenewedFiles<T> {
   #refused = '';
   #numLooks = 0;
 
-  constructor(renewal: Renewal<T>, current: Current<T>, log: Log, readText: ReadText) {
+  constructor(renewal: WatchedFiles<T>, current: Current<T>, log: Log, readText: ReadText) {
     [this.#renewal, this.#current, this.#log, this.#readText] = [renewal, current, log, readText];
   }
 
-  /** Looks every LOOK_MS until `signal` aborts. */
-  async watch(clock: Clock, signal: AbortSignal): Promise<void> {
+  /** Looks every `lookMs` until `signal` aborts. */
+  async watch(clock: Clock, signal: AbortSignal, lookMs = LOOK_MS): Promise<void> {
     for (;;) {
       await this.look();
-      await clock.sleep(LOOK_MS, signal);
+      await clock.sleep(lookMs, signal);
       if (signal.aborted) return;
     }
   }
@@ -73,8 +63,8 @@ export class RenewedFiles<T> {
     // At the first looks the texts are those that the process has read at its start.
     if (JSON.stringify(value) === JSON.stringify(this.#current.value)) return;
     this.#current.replace(value);
-    const { name, shown } = this.#renewal;
-    this.#log.info(shown(value), `the ${name} has been renewed: connections that begin now use it`);
+    const { name, shown, effect = 'connections that begin now use it' } = this.#renewal;
+    this.#log.info(shown(value), `the ${name} has been renewed: ${effect}`);
   }
 
   /** Returns what the texts make; undefined where that cannot be used. Each fault is said once; some pass: a certificate may be valid later. */

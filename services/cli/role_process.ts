@@ -24,6 +24,7 @@ import { refuseOpenPorts } from './open_ports.ts';
 import { textOf } from './option_files.ts';
 import { ProgressLine } from './progress_line.ts';
 import { renewSecrets, secretsOf, type Secrets } from './secrets.ts';
+import { watchFilesWith } from './watched_files.ts';
 
 /** Message of a role's process to `penstock up`: how many bytes of the model's weights are loaded. */
 export interface LoadingMessage {
@@ -133,6 +134,7 @@ export function realHost(
     die: endNow,
     folders: dataFolders,
     threads: workerThreads,
+    watchFiles: watchFilesWith(clock, log),
     serveMetrics,
     random: new Random(entropySeed()),
     network: new GrpcNetwork(clusterTokens, clock, tls, refusedClients(log)),

@@ -9,8 +9,9 @@ import { ConfigError } from '../../shared/base/options.ts';
 import { described, untimely } from '../../shared/net/certificates.ts';
 import type { TlsTexts } from '../../shared/net/tls_texts.ts';
 import type { ProcessConfig } from '../../shared/node/options.ts';
+import type { WatchedFiles } from '../../shared/node/role.ts';
 import { refuseOpenPorts } from './open_ports.ts';
-import { type ReadText, regularText, type Renewal, RenewedFiles } from './renewed_files.ts';
+import { type ReadText, regularText, RenewedFiles } from './renewed_files.ts';
 import { checkTls, tlsOf } from './tls_files.ts';
 import { tokensIn } from './token_file.ts';
 
@@ -40,7 +41,7 @@ export function renewSecrets({ tls, clusterTokens }: Secrets, config: ProcessCon
   const { clock } = context;
   const { tls_cert: cert, tls_key: key, tls_ca: ca, cluster_token_file: file } = config;
   if (tls) {
-    const read = ([certText = '', keyText = '', caText = '']: readonly string[], old: TlsTexts): TlsTexts => {
+    const read = ([certText = '', keyText = '', caText = '']: readonly string[], old = tls.value): TlsTexts => {
       const texts = { cert: certText, key: keyText, ca: caText };
       checkTls(texts, config);
       refuseUntimely(cert, texts, old, clock.wallMs());
@@ -61,7 +62,7 @@ export function renewSecrets({ tls, clusterTokens }: Secrets, config: ProcessCon
 }
 
 function watch<T>(
-  renewal: Renewal<T>,
+  renewal: WatchedFiles<T>,
   current: Current<T>,
   { clock, log, signal = new AbortController().signal, readText = regularText }: RenewalContext,
 ): void {

@@ -2,14 +2,9 @@
 import { z } from 'zod';
 import { addressOrNone, bytes, integer, onOrOff, option, positive, type ConfigOf } from '../../shared/base/options.ts';
 import { modelOptions, processOptions } from '../../shared/node/options.ts';
-import { MAX_TARGET_MS } from './api/request_targets.ts';
+import { MAX_TARGET_MS } from './access/caller.ts';
 import { policyNames } from '../../shared/placement/policy_registry.ts';
 import { reasoningParserNames, toolParserNames } from '../../shared/text/output/output_format.ts';
-
-/** Upper bound of the tenants with targets of their own (P1). */
-const MAX_TENANTS = 1_024;
-/** Targets of tenants: `salt=ttft:tbt` in ms, separated by commas. */
-const TENANT_TARGETS = /^([^\s=,]{1,1024}=\d{1,8}:\d{1,8}(,[^\s=,]{1,1024}=\d{1,8}:\d{1,8})*)?$/;
 
 /** Option table of the router role: flag group, value name, schema, default and help text per option. */
 export const options = {
@@ -22,6 +17,28 @@ export const options = {
     addressOrNone,
     '',
     'where the router serves the hub that others join; default 127.0.0.1:8001, with --bus a port picked by the system',
+  ),
+  keys: option(
+    'Router',
+    'FILE',
+    z.string(),
+    '',
+    'who may ask, and for how much: a YAML list with an entry for each API key, as `penstock key NAME --tenant T` prints it; read again when it changes. Without it everybody who reaches the router may use all of it',
+    { isPath: true },
+  ),
+  revoke: option(
+    'Router',
+    'HOW',
+    z.enum(['finish', 'abort']),
+    'finish',
+    'open streams of a key that is removed from --keys are finished, or aborted with an error',
+  ),
+  no_auth: option(
+    'Router',
+    '',
+    onOrOff,
+    false,
+    'listen beyond this machine without --keys: everybody who reaches the router may use all of it',
   ),
   local_prefill_tokens: option(
     'Router',
@@ -64,17 +81,6 @@ export const options = {
     integer(z.int().min(0).max(MAX_TARGET_MS)),
     0,
     'target for the time between two tokens: a request is refused with 429 that would miss it; 0: none',
-  ),
-  tenant_targets: option(
-    'Router',
-    'SALT=TTFT:TBT',
-    z
-      .string()
-      .regex(TENANT_TARGETS, 'SALT=TTFT:TBT with targets in milliseconds, 0 for none')
-      .refine((text) => text.split(',').length <= MAX_TENANTS, `at most ${MAX_TENANTS} tenants`),
-    '',
-    'targets in ms of requests with this cache_salt, in place of --slo-ttft-ms and --slo-tbt-ms; several separated by commas',
-    { isList: true },
   ),
   slo_refuse_hopeless: option(
     'Router',
@@ -166,7 +172,7 @@ export const options = {
     '',
     onOrOff,
     false,
-    'let requests state their `priority`, with which any client can be served before all others; otherwise it has no effect, and x-penstock-ignored says so',
+    'without --keys: let requests state their `priority`, with which any client can be served before all others; otherwise it has no effect, and x-penstock-ignored says so',
   ),
   request_log: option(
     'Router',

@@ -2,7 +2,7 @@
  * Messages between routers about generated answers that the next prompt of a chat spells in other tokens. With them, a chat that continues at
  * another router still matches the blocks of its own answer.
  *
- *   answer  [u32 model length][model utf-8][u64 prefix][u32 prefix length]
+ *   answer  [u32 model length][model utf-8][u64 scope][u64 prefix][u32 prefix length]
  *          [u32 head length][u32 ids][u32 id × ids][text utf-8]
  */
 import { Failure } from '../../shared/base/failure.ts';
@@ -15,13 +15,14 @@ interface AnswerMessage extends Answer {
 }
 
 /** Bytes between the model's name and the ids. */
-const FIXED = 20;
+const FIXED = 28;
 /** Largest message in bytes; a longer answer is not sent, because buses bound their messages. */
 const MAX_BYTES = 256 * 2 ** 10;
 
 /** Returns the bytes of an answer, or undefined when they are over MAX_BYTES. */
 export function encodeAnswer({
   model,
+  scope,
   prefix,
   prefixLength,
   headLength,
@@ -32,10 +33,11 @@ export function encodeAnswer({
   const head = Buffer.alloc(4 + name.length + FIXED);
   head.writeUInt32LE(name.length);
   const at = 4 + name.copy(head, 4);
-  head.writeBigUInt64LE(prefix, at);
-  head.writeUInt32LE(prefixLength, at + 8);
-  head.writeUInt32LE(headLength, at + 12);
-  head.writeUInt32LE(ids.length, at + 16);
+  head.writeBigUInt64LE(scope, at);
+  head.writeBigUInt64LE(prefix, at + 8);
+  head.writeUInt32LE(prefixLength, at + 16);
+  head.writeUInt32LE(headLength, at + 20);
+  head.writeUInt32LE(ids.length, at + 24);
   const all = Buffer.concat([head, Buffer.from(ids.buffer, ids.byteOffset, ids.byteLength), body]);
   return all.length > MAX_BYTES ? undefined : all;
 }
@@ -49,13 +51,14 @@ export function decodeAnswer(bytes: Buffer): AnswerMessage {
   const at = 4 + bytes.readUInt32LE();
   const start = at + FIXED;
   if (start > bytes.length) refuse();
-  const count = bytes.readUInt32LE(at + 16);
+  const count = bytes.readUInt32LE(at + 24);
   if (count === 0 || start + 4 * count > bytes.length) refuse();
   return {
     model: bytes.toString('utf8', 4, at),
-    prefix: bytes.readBigUInt64LE(at),
-    prefixLength: bytes.readUInt32LE(at + 8),
-    headLength: bytes.readUInt32LE(at + 12),
+    scope: bytes.readBigUInt64LE(at),
+    prefix: bytes.readBigUInt64LE(at + 8),
+    prefixLength: bytes.readUInt32LE(at + 16),
+    headLength: bytes.readUInt32LE(at + 20),
     ids: Uint32Array.from({ length: count }, (_, i) => bytes.readUInt32LE(start + 4 * i)),
     text: bytes.toString('utf8', start + 4 * count),
   };

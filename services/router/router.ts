@@ -19,7 +19,7 @@ import type { LinkSnapshot } from '../../shared/placement/policy.ts';
 import { createCore, type RouterCore } from './core.ts';
 import { Models } from './cluster/models.ts';
 import type { ApiContext } from './api/api_context.ts';
-import { oneCaller, type ResolveCaller } from './api/caller.ts';
+import { openAccess, refuseOpenApi, type Access } from './access/open_access.ts';
 import { Observer } from './observe/observer.ts';
 import { Exposition } from './metrics/exposition.ts';
 import type { RouterConfig } from './options.ts';
@@ -38,7 +38,7 @@ const HUB = '127.0.0.1:8001';
 const ANY_PORT = '127.0.0.1:0';
 
 /** The router as the HTTP server sees it: the API, and the state behind health, metrics and `/api/*`. */
-export interface HttpApp extends Pick<RouterCore, 'view' | 'index' | 'blocks' | 'policy' | 'losses'> {
+export interface HttpApp extends Pick<RouterCore, 'view' | 'index' | 'blocks' | 'policy' | 'losses'>, Access {
   /** Context of the first model. */
   readonly context: ApiContext;
   /** Returns the contexts of the models to list: configured ones, and others that have engines. */
@@ -56,8 +56,6 @@ export interface HttpApp extends Pick<RouterCore, 'view' | 'index' | 'blocks' | 
   readonly numPromised: () => number;
   /** The endpoints of the API. */
   readonly surfaces: Surfaces;
-  /** The function that finds out who sends a request. */
-  readonly callerOf: ResolveCaller;
   readonly config: RouterConfig;
   readonly bus: ClusterBus;
   /** Text of `/metrics`. */
@@ -96,6 +94,8 @@ async function build(
   listenHttp: ListenHttp,
 ): Promise<LifeBody> {
   const { config, network, clock, log, fail, identity } = context;
+  const bind = config.bind || '127.0.0.1:8000';
+  refuseOpenApi(bind, config);
   const given = await Promise.all(config.model.split(',').map((path) => givenFacts(path, config)));
   const stopped = new AbortController();
   const ending = new AbortController();
@@ -129,6 +129,7 @@ async function build(
   const serving = new ServedModels({ ...context, bus, listener: observer.history, core, ending: ending.signal });
   for (const facts of given) await serving.open(facts);
   const givenNames = given.map((facts) => facts.name);
+  const access = openAccess({ ...context, signal: stopped.signal }, givenNames);
   forgetIdleModels({ clock, view, serving, models, log, givenNames, signal: stopped.signal });
   const { admission } = serving;
   const exposition = new Exposition({ clock, view, index, bus, models: () => serving.metrics(givenNames) });
@@ -137,11 +138,10 @@ async function build(
     metrics: () => exposition.text('router'),
     handlers: { ...(server ? {} : { connect: hub.connect }), policy: servePolicy(policy) },
     join: async () => {
-      const bind = config.bind || '127.0.0.1:8000';
       const { first, ...shown } = serving.shown(givenNames);
       const ownAddress = config.advertise || address;
       const surfaces = new Surfaces(allSurfaces, { clock, index, view });
-      const api = { surfaces, callerOf: oneCaller(config), config };
+      const api = { surfaces, config, ...access };
       const own = { ...api, view, index, blocks, policy, losses, bus, observer, exposition };
       const listening = await listenHttp(bind, { context: first, ...shown, ...own, address: ownAddress });
       closeHttp = listening.close;

@@ -1,4 +1,5 @@
 /** The contexts of the endpoints: tokenizer, relay and metrics of each served model, and the parts that all models share. */
+import { scopeNumber } from '../../shared/kv/format.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import { softwareVersion } from '../../shared/base/version.ts';
 import type { ClusterBus } from '../../shared/bus/cluster_bus.ts';
@@ -163,8 +164,8 @@ export class ServedModels {
       stalledReaderMs: config.stalled_reader_ms,
       sseKeepAliveMs: config.sse_keep_alive_ms,
       newSeed: () => random.u32(),
-      onGenerated: (prompt, generated) => {
-        this.#remember(name, codec.remember(prompt, generated));
+      onGenerated: (prompt, generated, scope) => {
+        this.#remember(name, codec.remember(prompt, generated, scopeNumber(scope)));
       },
     };
     this.#served.set(name, { facts, context, view, conductor, trial });

@@ -8,6 +8,8 @@ const failures = {
   invalid_request: { status: 400, retry: 'never' },
   context_too_long: { status: 400, retry: 'never' },
   unauthenticated: { status: 401, retry: 'never' },
+  invalid_api_key: { status: 401, retry: 'never' },
+  permission_denied: { status: 403, retry: 'never' },
   not_found: { status: 404, retry: 'never' },
   model_not_found: { status: 404, retry: 'never' },
   cluster_mismatch: { status: 409, retry: 'never' },

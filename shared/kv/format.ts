@@ -59,6 +59,18 @@ export function chainRoot(format: Digest, { adapter, tenant, salt }: CacheScope)
   return createHash('sha256').update(text).digest('hex').slice(0, 32) as Digest;
 }
 
+/**
+ * Returns 64 bits of SHA-256 that name tenant and salt, for what is remembered of requests of a scope; 0 for one that shares. Nobody can
+ * choose a salt whose number is that of another tenant.
+ */
+export function scopeNumber({ tenant, salt }: Pick<CacheScope, 'tenant' | 'salt'>): bigint {
+  if (tenant === '' && salt === '') return 0n;
+  return createHash('sha256')
+    .update(JSON.stringify([tenant, salt]))
+    .digest()
+    .readBigUInt64LE();
+}
+
 /** Names the first field in which two formats differ, for people. */
 export function formatDifference(have: Format, want: Format): string | undefined {
   const fields = Object.keys(want) as (keyof Format)[];

@@ -55,6 +55,28 @@ export type ServeMetrics = (
   text: () => Promise<string>,
 ) => Promise<{ readonly url: string; readonly close: () => Promise<void> }>;
 
+/** Files that belong together, and what their texts make; read again when they change. */
+export interface WatchedFiles<T> {
+  /** Name of what they hold, for the log, such as "certificate of this process". */
+  readonly name: string;
+  readonly files: readonly string[];
+  /**
+   * Returns what the texts of the files make, in their order. `old` is used now; undefined at the start. @throws Error with what to do, when
+   * they cannot be used.
+   */
+  readonly read: (texts: readonly string[], old: T | undefined) => T;
+  /** Returns fields of the log that tell what is used now; no secrets. */
+  readonly shown: (value: T) => object;
+  /** What a change does, for the log; left out: connections that begin now use it. */
+  readonly effect?: string;
+}
+
+/**
+ * Reads files, and again within two seconds of each change until `signal` aborts. What cannot be used later is reported, and the last that
+ * could is kept. @throws ConfigError for files that cannot be used at the start
+ */
+export type WatchFiles = <T>(files: WatchedFiles<T>, flag: string, signal: AbortSignal) => Current<T>;
+
 /** The machine as a process sees it. `services/cli` builds the real one, tests build theirs. */
 export interface Host {
   readonly clock: Clock;
@@ -72,6 +94,7 @@ export interface Host {
   /** Serves the series of this process over HTTP at an address of `--metrics-bind`. */
   readonly serveMetrics: ServeMetrics;
   readonly threads: Threads;
+  readonly watchFiles: WatchFiles;
   /** Destination of spans; undefined without `--otlp-endpoint`. */
   readonly tracing?: Tracing | undefined;
   readonly folders: DataFolders;

@@ -9,8 +9,8 @@ export interface PromptLimits {
   readonly maxCharacters: number;
   /** Side on which the ids are cut afterwards; undefined: a text over `maxCharacters` is refused. */
   readonly cutSide?: CutSide | undefined;
-  /** Whether cached tokens of other requests' answers may stand for turns of this prompt; false under a cache salt. */
-  readonly isShared?: boolean;
+  /** Number of the scope of which generated tokens may stand for turns of this prompt; undefined: none may. */
+  readonly answerScope?: bigint | undefined;
 }
 
 /** A text to encode. */

@@ -118,7 +118,7 @@ export class TextCodec {
     text: string,
     addSpecialTokens: boolean,
     signal: AbortSignal,
-    options: Pick<TextPrompt, 'cutSide' | 'isShared'> = {},
+    options: Pick<TextPrompt, 'cutSide' | 'answerScope'> = {},
   ): Promise<Uint32Array> {
     const maxCharacters = this.#maxCharacters;
     const encoder = await this.#encoder(text.length);
@@ -142,7 +142,7 @@ export class TextCodec {
     template: TemplateInput,
     bodyBytes: number,
     signal: AbortSignal,
-    options: Pick<ChatInput, 'cutSide' | 'isShared'> = {},
+    options: Pick<ChatInput, 'cutSide' | 'answerScope'> = {},
   ): Promise<ChatPrompt> {
     const maxCharacters = this.#maxCharacters;
     const encoder = await this.#encoder(bodyBytes);
@@ -202,13 +202,13 @@ export class TextCodec {
 
   /**
    * Caches the tokens that a model generated after a prompt, because the chat's next turn begins with both. The thread that will
-   * encode the next turn has the answer before that turn can arrive.
+   * encode the next turn has the answer before that turn can arrive. `scope`: number of the request's scope, in which alone they are used.
    * @returns the answer, for other routers; undefined when it is not cached
    */
-  async remember(prompt: Uint32Array, generated: readonly number[]): Promise<Answer | undefined> {
+  async remember(prompt: Uint32Array, generated: readonly number[], scope: bigint): Promise<Answer | undefined> {
     const workers = this.#workers;
     if (!workers || this.#delimiters.size === 0) return undefined;
-    const tokens = generatedTokens(prompt, generated, this.#delimiters);
+    const tokens = generatedTokens(prompt, generated, this.#delimiters, scope);
     if (!tokens) return undefined;
     const { prompts } = workers;
     const own = await this.#encoder(CHARACTERS_A_TOKEN * (prompt.length + generated.length));

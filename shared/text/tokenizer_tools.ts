@@ -124,16 +124,17 @@ export class TokenizerTools {
   }
 
   #idsOf(
-    { text, addSpecialTokens, isShared }: TextPrompt,
+    { text, addSpecialTokens, answerScope: scope }: TextPrompt,
     chat: { readonly marked: string | undefined } | undefined,
   ): Uint32Array {
     const fast = this.#fast;
     if (fast) {
       const ids = fast.encode(text, addSpecialTokens);
-      if (isShared !== true || this.#generated.cache.isEmpty || !this.#generated.cache.mayContinue(ids)) return ids;
+      if (scope === undefined || this.#generated.cache.isEmpty || !this.#generated.cache.mayContinue(ids, scope))
+        return ids;
       const { before, after } = addSpecialTokens ? fast.ends : { before: [], after: [] };
       const marked = chat?.marked === undefined ? undefined : fast.sections(chat.marked);
-      const prompt = { sections: fast.sections(text), before, isChat: chat !== undefined, marked };
+      const prompt = { scope, sections: fast.sections(text), before, isChat: chat !== undefined, marked };
       return joined([...this.#generated.cache.encode(prompt, fast), Uint32Array.from(after)]);
     }
     return Uint32Array.from(this.#tokenizer.encode(text, { add_special_tokens: addSpecialTokens }).ids);
@@ -257,7 +258,7 @@ export class TokenizerTools {
   chatPrompt({ template, ...limits }: ChatInput): ChatPrompt {
     const { text, addSpecialTokens, prefix } = this.#chats.render(template);
     const marked =
-      limits.isShared === true && this.#generated.cache.needsMarks
+      limits.answerScope !== undefined && this.#generated.cache.needsMarks
         ? this.#chats.renderMarked(template, ANY_REASONING)
         : undefined;
     return { ids: this.#encode({ text, addSpecialTokens, ...limits }, { marked }), prefix };

@@ -514,6 +514,9 @@ export class SimCluster {
       tls: undefined,
       clusterTokens: new Current(''),
       serveMetrics: () => Promise.reject(new Error('the simulation has no HTTP')),
+      watchFiles: () => {
+        throw new Error('the simulation has no files');
+      },
       threads: inlineThreads(this.simulation, process, moduleOf),
       openBus: this.bus?.openFor(process),
       identity: { pid: 1, epoch: node.epoch },

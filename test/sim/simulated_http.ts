@@ -166,7 +166,14 @@ class SimExchange implements Sink {
     this.#expect(context.requestTimeoutMs + MAX_LATE_MS, 'R1: a request goes on when its time is over', () => false);
     context.admission.answering(1);
     const names = { clientId: undefined, traceId: undefined };
-    const exchange = { caller: callerOf({}), names, targets, body, gone: this.#gone.signal, sink: this };
+    const exchange = {
+      caller: callerOf({ url: path, headers: {} }),
+      names,
+      targets,
+      body,
+      gone: this.#gone.signal,
+      sink: this,
+    };
     void surfaces.serve(context, path, exchange).then(() => {
       this.#isServed = true;
       context.admission.answering(-1);

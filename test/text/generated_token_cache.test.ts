@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { expect, test } from 'vitest';
 import { generatedTokens, type Answer } from '../../shared/text/encoder/generated_token_cache.ts';
+import { scopeNumber } from '../../shared/kv/format.ts';
 import { TokenizerTools } from '../../shared/text/tokenizer_tools.ts';
 import { readTextFiles } from '../../shared/model/text_files.ts';
 import { decodeAnswer, encodeAnswer } from '../../services/router/remembered_answers.ts';
@@ -9,8 +10,8 @@ import { goldenFolder } from '../support/golden.ts';
 
 const files = readTextFiles(goldenFolder('tokenizers/llama3'));
 const open = (): TokenizerTools => new TokenizerTools(files);
-const encode = (tools: TokenizerTools, text: string): number[] => [
-  ...tools.encode({ text, addSpecialTokens: false, maxCharacters: 1e6, isShared: true }),
+const encode = (tools: TokenizerTools, text: string, answerScope: bigint | undefined = 0n): number[] => [
+  ...tools.encode({ text, addSpecialTokens: false, maxCharacters: 1e6, answerScope }),
 ];
 const chat = (...turns: string[]): string =>
   `<|begin_of_text|>${turns.map((text, i) => `<|start_header_id|>${i % 2 ? 'assistant' : 'user'}<|end_header_id|>\n\n${text}`).join('<|eot_id|>')}`;
@@ -22,8 +23,8 @@ const prompt = Uint32Array.from(encode(tools, chat('What is the harbour?', '')))
 const words = 'the harbour is the place where the ships are';
 const generated = [...Array.from(words).flatMap((letter) => encode(tools, letter)), ...EOT];
 
-function remembered(at: TokenizerTools, tokens: readonly number[] = generated): Answer | undefined {
-  const found = generatedTokens(prompt, tokens, new Set(at.delimiters()));
+function remembered(at: TokenizerTools, tokens: readonly number[] = generated, scope = 0n): Answer | undefined {
+  const found = generatedTokens(prompt, tokens, new Set(at.delimiters()), scope);
   return found && at.remember(found);
 }
 
@@ -56,8 +57,19 @@ test('another prompt, another answer, or more of it: the tokenizer’s own', () 
     expect(encode(own, text)).toEqual(encode(plain, text));
 });
 
+test('it is of its own scope: neither another tenant, nor who shares, nor a prompt of none gets the tokens', () => {
+  const [own, plain] = [open(), open()];
+  const scopes = [scopeNumber({ tenant: 'one', salt: '' }), scopeNumber({ tenant: 'two', salt: '' }), 0n, undefined];
+  const [first] = scopes;
+  assert(first !== undefined && remembered(own, generated, first)?.scope === first);
+  const next = chat('What is the harbour?', words, 'And the light?', '');
+  const begins = scopes.map((scope) => encode(own, next, scope).slice(0, prompt.length + generated.length));
+  expect(begins[0]).toEqual([...prompt, ...generated]);
+  for (const other of begins.slice(1)) expect(other).toEqual(encode(plain, next).slice(0, other.length));
+});
+
 test('another router learns it over the bus', () => {
-  const answer = remembered(open());
+  const answer = remembered(open(), generated, 0n);
   assert(answer);
   const message = encodeAnswer({ model: 'm', ...answer });
   assert(message);
@@ -92,7 +104,7 @@ test('memory is bounded: the oldest goes', () => {
   const own = open();
   const ids = Uint32Array.from([1, 2, 3]);
   for (let i = 0; i < 30_000; i++)
-    own.learn({ prefix: BigInt(i), text: 'x'.repeat(500), ids, headLength: 0, prefixLength: 1 });
+    own.learn({ scope: 0n, prefix: BigInt(i), text: 'x'.repeat(500), ids, headLength: 0, prefixLength: 1 });
   remembered(own);
   const next = chat('What is the harbour?', words, 'And the light?', '');
   expect(encode(own, next).slice(prompt.length, prompt.length + generated.length)).toEqual(generated);

@@ -58,7 +58,7 @@ const input = (messages: Messages, more: Partial<TemplateInput> = {}): TemplateI
 });
 
 const promptOf = (tools: TokenizerTools, template: TemplateInput): ChatPrompt =>
-  tools.chatPrompt({ template, maxCharacters: 1e6, isShared: true });
+  tools.chatPrompt({ template, maxCharacters: 1e6, answerScope: 0n });
 
 const idsOf = (tools: TokenizerTools, text: string): number[] => [
   ...tools.encode({ text, addSpecialTokens: false, maxCharacters: 1e6 }),
@@ -91,7 +91,7 @@ interface Generated {
 function generated(tools: TokenizerTools, { end }: Texts, { template, text }: Turn): Generated {
   const prompt = promptOf(tools, template);
   const ids = lettersOf(tools, text);
-  const found = generatedTokens(prompt.ids, ids, new Set(tools.delimiters()));
+  const found = generatedTokens(prompt.ids, ids, new Set(tools.delimiters()), 0n);
   const { choice, specialTokens } = tools.outputFacts();
   let calls = 0;
   const parser = new OutputFormat(choice, specialTokens).parser({
@@ -309,12 +309,12 @@ describe('the end of a prompt', () => {
 test('texts that no template rendered, and prompts under a salt, have no other text and no tokens of others', () => {
   const tools = new TokenizerTools(harbour.files);
   const encode = (text: string): number[] => [
-    ...tools.encode({ text, addSpecialTokens: false, maxCharacters: 1e6, isShared: true }),
+    ...tools.encode({ text, addSpecialTokens: false, maxCharacters: 1e6, answerScope: 0n }),
   ];
   const plain = new TokenizerTools(harbour.files);
   const code = '<|im_start|>def f(x):\n';
   const prompt = Uint32Array.from(idsOf(plain, code));
-  const found = generatedTokens(prompt, lettersOf(plain, '    return x + 1\n'), new Set(tools.delimiters()));
+  const found = generatedTokens(prompt, lettersOf(plain, '    return x + 1\n'), new Set(tools.delimiters()), 0n);
   assert(found && tools.remember(found));
   for (const text of ['def f(x):\n  return x + 1', 'def f(x): return x + 1', 'def f(x):\n    return x + 1'])
     for (const end of ['', '<|im_end|>'])

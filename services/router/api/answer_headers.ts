@@ -1,4 +1,5 @@
 /** Headers of answers. */
+import type { Caller } from '../access/caller.ts';
 import { requestHeader } from '../record/request_json.ts';
 import type { RequestTrace } from '../record/request_trace.ts';
 
@@ -13,13 +14,17 @@ export function ignoredHeaders(ignored: readonly string[]): Record<string, strin
 }
 
 /**
- * Headers of a finished answer: request id, a one-line summary of where the request ran (of the first prompt when there are several),
- * and ignored keys.
+ * Headers of a finished answer: request id, a one-line summary of the request (of the first prompt when there are several; where it ran is
+ * for admins), and ignored keys.
  */
-export function finishedHeaders(trace: RequestTrace, ignored: readonly string[]): Record<string, string> {
+export function finishedHeaders(
+  trace: RequestTrace,
+  ignored: readonly string[],
+  { isAdmin }: Pick<Caller, 'isAdmin'>,
+): Record<string, string> {
   return {
     'x-request-id': trace.shownId,
-    'x-penstock-request': requestHeader(trace.record),
+    'x-penstock-request': requestHeader(trace.record, isAdmin),
     ...ignoredHeaders(ignored),
   };
 }

@@ -1,9 +1,12 @@
 /** Dependencies of the API's endpoints, for one model. */
 import type { Clock } from '../../../shared/base/clock.ts';
+import type { CacheScope } from '../../../shared/kv/format.ts';
 import type { ModelFacts } from '../../../shared/protocol/model_facts.ts';
 import type { Pooling } from '../../../shared/protocol/messages.ts';
 import type { TextRules } from '../../../shared/text/grammar/text_rules.ts';
+import type { Caller } from '../access/caller.ts';
 import type { Bodies } from './bodies.ts';
+import { UnknownModel } from './parameter_failure.ts';
 import type { Admission } from '../conductor/admission.ts';
 import type { RouterMetrics } from '../metrics/metrics.ts';
 import type { PromptLog } from '../observe/prompt_log.ts';
@@ -50,9 +53,25 @@ export interface ApiContext {
   readonly newSeed: () => number;
   /**
    * Called when a request has ended by its own stop token or length: its tokens are remembered, since the next prompt of a chat may
-   * begin with them.
+   * begin with them, in the same scope.
    */
-  readonly onGenerated: (prompt: Uint32Array, generated: readonly number[]) => void;
+  readonly onGenerated: (prompt: Uint32Array, generated: readonly number[], scope: CacheScope) => void;
   /** Aborts when the router shuts down and cannot wait for running requests any longer; the reason is a Failure. */
   readonly ending: AbortSignal;
+}
+
+/**
+ * Returns the context of the model that a request of a caller names, or of the first that it may use. @throws UnknownModel for one that is
+ * not served, or not to this caller
+ */
+export function contextFor(
+  { models }: Pick<Caller, 'models'>,
+  all: Pick<ApiContext, 'of'>,
+  model: string | undefined,
+): ApiContext {
+  if (!models) return all.of(model);
+  const [first] = models;
+  const name = model === undefined || model === '' ? first : model;
+  if (name === undefined || !models.has(name)) throw new UnknownModel(name ?? '', [...models]);
+  return all.of(name);
 }

@@ -6,7 +6,7 @@ import { Failure } from '../../../shared/base/failure.ts';
 import type { Thread, ThreadModule, Threads } from '../../../shared/base/threads.ts';
 import type { BodyKind, ParsedBody, PromptBodyKind } from './body_kind.ts';
 import type { BodyReader } from './body_reader.ts';
-import type { Caller } from './caller.ts';
+import type { Caller } from '../access/caller.ts';
 import type { TextCodec } from '../../../shared/text/text.ts';
 import type { PromptTools, ReadPromptBody } from './prompt_tools.ts';
 import { ParameterFailure, type BodyLimits, type Refusal } from './parameter_failure.ts';
@@ -172,8 +172,8 @@ export class Bodies {
     }
   }
 
-  #limitsOf({ salt, limits }: Caller): BodyLimits {
-    return { ...this.#limits(), salt, allowsPriority: limits.allowsPriority };
+  #limitsOf({ cacheTenant: tenant, limits }: Caller): BodyLimits {
+    return { ...this.#limits(), tenant, allowsPriority: limits.allowsPriority };
   }
 
   close(): Promise<void> {

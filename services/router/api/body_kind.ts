@@ -29,8 +29,8 @@ export interface BodyPrompts<B extends ParsedBody = ParsedBody> {
     | { readonly texts: readonly (string | Uint32Array)[]; readonly addSpecialTokens: boolean };
   /** Side on which prompts are cut afterwards; undefined: they are not. */
   readonly cutSide: CutSide | undefined;
-  /** Whether cached tokens of other requests' answers may stand for turns of the prompts. */
-  readonly isShared: boolean;
+  /** Number of the scope of which generated tokens may stand for turns of the prompts; undefined: none may. */
+  readonly answerScope: bigint | undefined;
   /** Whether the answer repeats the prompts. */
   readonly isEchoing: boolean;
   /** Returns the body without the text and ids of its prompts, which are not needed after encoding; of a prompt only its kind is left. */

@@ -22,5 +22,10 @@ export function errorHeaders(error: unknown): Record<string, string> {
   const isLater = status === 429 || status === 503;
   const retryAfterMs = error instanceof Failure ? (error.retryAfterMs ?? 0) : 0;
   const seconds = Math.max(1, Math.ceil(retryAfterMs / 1_000));
-  return { 'content-type': jsonType, ...(isLater ? { 'retry-after': String(seconds) } : {}) };
+  return {
+    'content-type': jsonType,
+    ...(isLater ? { 'retry-after': String(seconds) } : {}),
+    // RFC 9110: a 401 says how to authenticate.
+    ...(status === 401 ? { 'www-authenticate': 'Bearer' } : {}),
+  };
 }

@@ -1,7 +1,7 @@
 /** One request and its answer as the API sees them: a body and a sink. The driver under them is HTTP, or a test. */
 import type { SpanContext } from '../../../shared/base/tracing/tracing.ts';
 import type { Body } from './bodies.ts';
-import type { Caller } from './caller.ts';
+import type { Caller } from '../access/caller.ts';
 
 /** The client's own ids of its request; undefined where the client sent none. */
 export interface RequestNames {

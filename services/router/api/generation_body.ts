@@ -1,4 +1,5 @@
 /** Parameters of a body that asks for generated tokens, whatever API it is of. */
+import type { CacheScope } from '../../../shared/kv/format.ts';
 import type { Sampling } from '../../../shared/protocol/request.ts';
 import type { TextRule } from '../../../shared/text/grammar/text_rule.ts';
 import type { ParsedBody } from './body_kind.ts';
@@ -46,7 +47,7 @@ export interface GenerationBody extends ParsedBody {
   readonly constraint: ConstraintWish | undefined;
   readonly priority: number;
   /** Salt of the request's cache scope: only requests with the same salt share blocks. */
-  readonly cacheSalt: string;
+  readonly cacheScope: CacheScope;
   /** Whether the answer repeats the prompt before the output (`echo`); left out: it does not. */
   readonly isEchoing?: boolean;
 }

@@ -1,13 +1,12 @@
 /** The generation that a body asks for: its parameters checked against the model, and the samples of its prompt. */
 import { given } from '../../../shared/base/given.ts';
-import { noScope } from '../../../shared/kv/format.ts';
 import type { TokenConstraintMessage } from '../../../shared/protocol/messages.ts';
 import { packSeed } from '../../../shared/protocol/packing.ts';
 import { neutralSampling, type Sampling } from '../../../shared/protocol/request.ts';
 import type { Generation } from '../relay/generation.ts';
 import { SampleGroup } from '../relay/sample_group.ts';
 import type { ApiContext } from './api_context.ts';
-import type { Caller } from './caller.ts';
+import type { Caller } from '../access/caller.ts';
 import type { GenerationBody } from './generation_body.ts';
 import { ParameterFailure } from './parameter_failure.ts';
 
@@ -67,7 +66,7 @@ export function generationOf(
       // With `ignore_eos` only the tokens that the request names itself end it.
       stopTokenIds: [...(body.isIgnoringEos ? [] : facts.eosTokenIds), ...body.stopTokenIds, ...stopTexts.keys()],
       sampling: toSampling(body, facts, newSeed),
-      scope: { ...noScope, salt: body.cacheSalt },
+      scope: body.cacheScope,
     },
     promptLogprobs: numPromptTop < 0 ? undefined : [],
     text: { stops: body.stops, isStopIncluded: body.isStopIncluded, isSkippingSpecial: body.isSkippingSpecial },
@@ -80,8 +79,8 @@ export function generationOf(
 }
 
 /** Returns whose request it is, and with which priority it is served. */
-export function originOf({ tenant, priority }: Caller, body: Pick<GenerationBody, 'priority'>): Generation['origin'] {
-  return { tenant, priority: priority + body.priority };
+export function originOf({ tenant }: Caller, { priority }: Pick<GenerationBody, 'priority'>): Generation['origin'] {
+  return { tenant, priority };
 }
 
 /**

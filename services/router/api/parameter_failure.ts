@@ -1,6 +1,6 @@
 /** Limits of a request, and the failure that names the parameter that exceeds them. */
 import { Failure, type FailureCode } from '../../../shared/base/failure.ts';
-import { joinedSalt } from './caller.ts';
+import type { CacheScope } from '../../../shared/kv/format.ts';
 
 /** Upper bounds for a request's parameters, from the router's first model, and the limits of the other models. */
 export interface BodyLimits {
@@ -10,8 +10,8 @@ export interface BodyLimits {
   readonly isStrict: boolean;
   /** Whether the request may state its priority; undefined: it may not. */
   readonly allowsPriority?: boolean | undefined;
-  /** Salt of the caller, to which the request's own is joined; undefined or empty: it has none. */
-  readonly salt?: string | undefined;
+  /** Tenant in the scope of the caller's blocks; undefined or empty: it shares them. */
+  readonly tenant?: string | undefined;
   /** Limits of the other served models, by name. */
   readonly others?: Readonly<Record<string, ModelLimits>>;
 }
@@ -32,9 +32,9 @@ export function priorityOf(wished: number | undefined, { allowsPriority }: BodyL
   return 0;
 }
 
-/** Returns the salt of a request's cache scope, by the one that its body names. */
-export function saltOf(own: string | undefined, { salt = '' }: BodyLimits): string {
-  return joinedSalt(salt, own ?? '');
+/** Returns the scope of a request's blocks, by the salt that its body names. */
+export function scopeOf(salt: string | undefined, { tenant = '' }: BodyLimits): CacheScope {
+  return { adapter: '', tenant, salt: salt ?? '' };
 }
 
 /** A refused parameter: which one, for the `param` of the error object. */

@@ -74,10 +74,10 @@ export class PromptOutput {
 
   /**
    * The output as other prompts may begin with it; undefined where they may not: output that ends in a stop string is not what the client
-   * has, and output under a salt must not be shared.
+   * has.
    */
   remembered(modelFinish: ModelFinish): readonly number[] | undefined {
-    if (!modelFinish || this.text.stop !== undefined || this.#generation.request.scope.salt !== '') return undefined;
+    if (!modelFinish || this.text.stop !== undefined) return undefined;
     return modelFinish === 'stop' ? this.generated.slice(0, -1) : this.generated;
   }
 

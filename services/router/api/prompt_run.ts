@@ -41,7 +41,7 @@ export async function* runPrompt(
       ({ finish } = delta);
       if (finish) outcome = 'finished';
       const remembered = output.remembered(modelFinish);
-      if (remembered) onGenerated(generation.promptTokens, remembered);
+      if (remembered) onGenerated(generation.promptTokens, remembered, generation.request.scope);
       yield delta;
       if (finish) return;
     }
@@ -62,13 +62,13 @@ function begin(
   { request, isPromptOnly, promptTokens }: Generation,
   { targets: asked, caller }: RequestScope,
 ): void {
-  const { scope, sampling, maxLength } = request;
+  const { sampling, maxLength } = request;
   // Not all of it: a bias has up to half a million values, and the record is kept.
   const { temperature, topP, topK } = sampling;
   const maxTokens = isPromptOnly ? 0 : maxLength - promptTokens.length;
   trace.emit({
     kind: 'read',
-    facts: { targets: targets.of(scope.salt, asked, caller.targets), maxTokens, sampling: { temperature, topP, topK } },
+    facts: { targets: targets.of(asked, caller.targets), maxTokens, sampling: { temperature, topP, topK } },
   });
 }
 

@@ -55,10 +55,10 @@ export class PromptTools extends TokenizerTools {
   }
 
   #encoded(
-    { source, cutSide, isShared }: BodyPrompts,
+    { source, cutSide, answerScope }: BodyPrompts,
     maxCharacters: number,
   ): Pick<ReadPromptBody, 'prompts' | 'prefix'> {
-    const limits: PromptLimits = { maxCharacters, cutSide, isShared };
+    const limits: PromptLimits = { maxCharacters, cutSide, answerScope };
     if ('template' in source) {
       const { ids, prefix } = this.chatPrompt({ template: source.template, ...limits });
       return { prompts: [ids], prefix };

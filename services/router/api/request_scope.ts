@@ -2,14 +2,14 @@
  * One request from the arrival of its body to the end of its answer: who can end it, what was opened for it, and the one place
  * that releases everything (R2). Everything that waits for the request does so under its signal, writes to a slow reader included.
  *
- * The signal aborts when the client is gone, when the deadline has passed, or when the router shuts down; the last two with a
- * Failure as reason, which is sent to the client.
+ * The signal aborts when the client is gone, when the deadline has passed, when the key of the request is removed, or when the router shuts
+ * down; all but the first with a Failure as reason, which is sent to the client.
  */
 import { Failure } from '../../../shared/base/failure.ts';
 import { linkSignals, type Link } from '../../../shared/base/signal.ts';
 import type { Targets } from '../../../shared/placement/policy.ts';
 import type { Body } from './bodies.ts';
-import type { Caller } from './caller.ts';
+import type { Caller } from '../access/caller.ts';
 import type { RequestKind } from '../record/request_kind.ts';
 import type { RequestTrace } from '../record/request_trace.ts';
 import type { ApiContext } from './api_context.ts';
@@ -72,7 +72,7 @@ export class RequestScope {
     const timeoutMs = bounds?.timeoutMs ?? Math.min(requestTimeoutMs, this.targets.totalMs ?? Infinity);
     this.#isAdmitted = bounds === undefined;
     this.untilMs = clock.nowMs() + timeoutMs;
-    this.#link = linkSignals(gone, ending);
+    this.#link = caller.revoked ? linkSignals(gone, ending, caller.revoked) : linkSignals(gone, ending);
     const late = (): Failure => new Failure('deadline_exceeded', `the request took over ${timeoutMs} ms`);
     void clock.sleep(timeoutMs + (bounds ? 0 : DEADLINE_GRACE_MS), this.#over.signal).then(() => {
       this.#link.abort((bounds?.late ?? late)());

@@ -1,24 +1,21 @@
 /**
  * Service level objectives of a request.
  *
- *   those of its caller, --tenant-targets of its cache_salt, else --slo-ttft-ms and --slo-tbt-ms ─┐
- *   x-penstock-slo-ttft-ms, x-penstock-slo-tbt-ms ───────────────────────────┴─ the lower of both ──► targets
+ *   those of its key, else --slo-ttft-ms and --slo-tbt-ms ─┐
+ *   x-penstock-slo-ttft-ms, x-penstock-slo-tbt-ms ─────────┴─ the lower of both ──► targets
  *   x-penstock-deadline-ms ──► deadline of the whole answer
  *
  * A header only tightens what the operator has configured: with a looser target a client would wait in queues in which others are refused.
  */
 import type { Targets } from '../../../shared/placement/policy.ts';
+import { MAX_TARGET_MS } from '../access/caller.ts';
 import type { TargetTexts } from './exchange.ts';
 import { ParameterFailure } from './parameter_failure.ts';
-
-/** Longest target in milliseconds: a day. */
-export const MAX_TARGET_MS = 86_400_000;
 
 /** Targets by configuration, as the options of a router have them. */
 interface TargetConfig {
   readonly slo_ttft_ms: number;
   readonly slo_tbt_ms: number;
-  readonly tenant_targets: string;
 }
 
 /** Headers of the targets. */
@@ -62,26 +59,17 @@ export function parseTargets(texts: TargetTexts = {}): {
 /** Targets of a router's requests, as configured. */
 export class RequestTargets {
   readonly #usual: Targets;
-  readonly #bySalt: ReadonlyMap<string, Targets>;
 
   constructor(config: TargetConfig) {
     this.#usual = configured(config.slo_ttft_ms, config.slo_tbt_ms);
-    const tenants = config.tenant_targets.split(',').filter((text) => text !== '');
-    this.#bySalt = new Map(
-      tenants.map((text) => {
-        const [salt = '', values = ''] = text.split('=');
-        const [ttftMs, tbtMs] = values.split(':').map(Number);
-        return [salt, configured(ttftMs, tbtMs)];
-      }),
-    );
   }
 
   /**
-   * Returns the targets of a request with this cache salt and these targets in its headers, by a caller who may have targets of its own;
-   * undefined when it has none.
+   * Returns the targets of a request with these targets in its headers, by a caller who may have targets of its own; undefined when it
+   * has none.
    */
-  of(salt: string, asked: Targets, ofCaller?: Targets): Targets | undefined {
-    const { ttftMs, tbtMs } = ofCaller ?? this.#bySalt.get(salt) ?? this.#usual;
+  of(asked: Targets, ofCaller?: Targets): Targets | undefined {
+    const { ttftMs, tbtMs } = ofCaller ?? this.#usual;
     const targets = {
       ttftMs: lower(ttftMs, asked.ttftMs),
       tbtMs: lower(tbtMs, asked.tbtMs),

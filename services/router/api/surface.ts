@@ -6,6 +6,7 @@ import type { z } from 'zod';
 import type { Clock } from '../../../shared/base/clock.ts';
 import type { MembersView } from '../../../shared/placement/members_view.ts';
 import type { PrefixIndex } from '../../../shared/placement/prefix_index/prefix_index.ts';
+import type { Caller } from '../access/caller.ts';
 import type { RequestKind } from '../record/request_kind.ts';
 import type { RequestTrace } from '../record/request_trace.ts';
 import type { AnswerWriters } from './answer_writer.ts';
@@ -48,11 +49,12 @@ export interface SurfaceRoute<S = unknown> {
   readonly method: 'GET' | 'DELETE';
   /** Path with the names of its parameters in braces. */
   readonly path: Path;
-  /** Returns the answer: a value, or JSON as bytes. @throws Failure for what is not there or not allowed */
+  /** Returns the answer to this caller: a value, or JSON as bytes. @throws Failure for what is not there, not its own, or not allowed */
   answer(
     state: S,
     parameters: Readonly<Record<string, string>>,
     query: Readonly<Record<string, string | undefined>>,
+    caller: Caller,
   ): object;
 }
 
@@ -71,7 +73,7 @@ export interface Surface<B extends ParsedBody = ParsedBody, S = unknown> {
   readonly kind: BodyKind<B> | PromptBodyKind<B>;
   readonly counts: RequestKind['counts'];
   readonly operation?: RequestKind['operation'];
-  /** Whom it is for: `operators` are those who look at the cluster, whose paths are closed to pages of other origins. Left out: clients. */
+  /** Whom it is for: `operators` are those who look at the cluster, whose paths are closed to pages of other origins and to keys of clients. Left out: clients. */
   readonly audience?: 'operators';
   readonly errors: ErrorForm;
   /** Form of its streams; left out where no answer is streamed. */

@@ -1,10 +1,11 @@
 /** The endpoints of a router: finds the one of a path, and answers its requests. Every error is sent in the form of the path's API. */
 import { Failure, errorStatus } from '../../../shared/base/failure.ts';
+import type { Caller } from '../access/caller.ts';
 import type { RequestKind } from '../record/request_kind.ts';
 import type { RequestTrace } from '../record/request_trace.ts';
 import { finishedHeaders, ignoredHeaders } from './answer_headers.ts';
 import { writeAnswer } from './answer_writer.ts';
-import type { ApiContext } from './api_context.ts';
+import { contextFor, type ApiContext } from './api_context.ts';
 import { hasPrompts, type ParsedBody } from './body_kind.ts';
 import type { ErrorForm } from './errors.ts';
 import type { Exchange } from './exchange.ts';
@@ -28,6 +29,7 @@ export interface OpenedRoute extends Pick<SurfaceRoute, 'method' | 'path'> {
   readonly answer: (
     parameters: Readonly<Record<string, string>>,
     query: Readonly<Record<string, string | undefined>>,
+    caller: Caller,
   ) => object;
 }
 
@@ -64,7 +66,7 @@ export class Surfaces {
     return this.#opened.flatMap(({ surface, state }) =>
       (surface.routes ?? []).map((route): OpenedRoute => {
         const { method, path } = route;
-        return { method, path, surface, answer: (parameters, query) => route.answer(state, parameters, query) };
+        return { method, path, surface, answer: (...asked) => route.answer(state, ...asked) };
       }),
     );
   }
@@ -125,7 +127,7 @@ async function answer(all: ApiContext, opened: Opened, scope: RequestScope): Pro
   try {
     const bodyBytes = scope.body.bytes.length;
     const { body, failure, prompts, prefix } = await read(all, surface, scope);
-    const context = all.of(body.model);
+    const context = contextFor(scope.caller, all, body.model);
     trace.emit({ kind: 'read', facts: { model: context.servedName } });
     scope.named(body.requestId);
     const headersOf = (own: Record<string, string>): Record<string, string> => ({
@@ -140,7 +142,7 @@ async function answer(all: ApiContext, opened: Opened, scope: RequestScope): Pro
     } catch (error) {
       throw surface.asOwn?.(error, body) ?? error;
     }
-    const finished = (): Record<string, string> => headersOf(finishedHeaders(trace, body.ignored));
+    const finished = (): Record<string, string> => headersOf(finishedHeaders(trace, body.ignored, scope.caller));
     if (typeof made !== 'string') {
       if (!surface.events) throw new Error(`${requestKind.endpoint} has no form of events`);
       await writeAnswer(scope, made, { events: surface.events, headers: finished });
@@ -154,7 +156,7 @@ async function answer(all: ApiContext, opened: Opened, scope: RequestScope): Pro
 }
 
 function read(all: ApiContext, { kind }: Surface, { body, caller, signal }: RequestScope): Promise<ReadPromptBody> {
-  if (hasPrompts(kind)) return all.bodies.readPrompts(kind, body, all.of(undefined), caller, signal);
+  if (hasPrompts(kind)) return all.bodies.readPrompts(kind, body, contextFor(caller, all, undefined), caller, signal);
   return all.bodies
     .read(kind, body, caller, signal)
     .then((parsed: ParsedBody) => ({ body: parsed, prompts: undefined }));

@@ -4,6 +4,7 @@ import { ParameterFailure } from '../api/parameter_failure.ts';
 import type { HttpApp } from '../router.ts';
 import { compressed } from './compressed.ts';
 import { integerOf, refuseUnknown, textOf, type Query } from './query.ts';
+import { adminRoute } from './route_access.ts';
 
 const DEFAULT_RUNS = 500;
 const MAX_RUNS = 5_000;
@@ -12,7 +13,7 @@ const KEY = /^[0-9a-f]{16}$/;
 
 /** Adds `/api/blocks` to the server. */
 export function addBlocksRoute(app: FastifyInstance, { blocks }: Pick<HttpApp, 'blocks'>): void {
-  app.get<{ Querystring: Query }>('/api/blocks', compressed, async ({ query }, reply) => {
+  app.get<{ Querystring: Query }>('/api/blocks', { ...compressed, ...adminRoute }, async ({ query }, reply) => {
     refuseUnknown(query, ['root', 'depth', 'limit']);
     const root = textOf(query, 'root');
     if (root !== undefined && !KEY.test(root))

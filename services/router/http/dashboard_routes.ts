@@ -4,6 +4,7 @@ import { readFileSync } from 'node:fs';
 import { gzipSync } from 'node:zlib';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { takesGzip } from './compressed.ts';
+import { adminRoute, openRoute } from './route_access.ts';
 
 /** Path, file and content type of all that the page loads. */
 const FILES = [
@@ -30,13 +31,13 @@ export function addDashboardRoutes(app: FastifyInstance): void {
     const body = readFileSync(new URL(name, folder));
     const zipped = gzipSync(body, { level: 9 });
     const etag = `"${createHash('sha256').update(body).digest('base64url').slice(0, 22)}"`;
-    app.get(path, (request, reply) => {
+    app.get(path, adminRoute, (request, reply) => {
       void reply.headers({ ...HEADERS, etag }).type(type);
       if (request.headers['if-none-match'] === etag) return reply.status(304).send();
       return sendBody(request, reply, body, zipped);
     });
   }
-  app.get('/', (_request, reply) => reply.redirect('/dashboard'));
+  app.get('/', openRoute, (_request, reply) => reply.redirect('/dashboard'));
 }
 
 function sendBody(request: FastifyRequest, reply: FastifyReply, body: Buffer, zipped: Buffer): FastifyReply {

@@ -7,13 +7,14 @@ import type { HttpApp } from '../router.ts';
 import { whenGone } from './client_gone.ts';
 import { compressed } from './compressed.ts';
 import { choicesOf, integerOf, refuseUnknown, switchOf, textOf, type Query } from './query.ts';
+import { adminRoute, whenRevoked } from './route_access.ts';
 
 /** Scopes that an error names. */
 const MAX_NAMED = 32;
 
 /** Adds `/api/history`. */
 export function addHistoryRoute(app: FastifyInstance, { observer: { history } }: HttpApp): void {
-  app.get<{ Querystring: Query }>('/api/history', compressed, ({ query }) => {
+  app.get<{ Querystring: Query }>('/api/history', { ...compressed, ...adminRoute }, ({ query }) => {
     refuseUnknown(query, ['scope', 'series', 'from', 'to', 'step']);
     const scope = textOf(query, 'scope') ?? 'cluster';
     const names = history.seriesOf(scope);
@@ -51,7 +52,7 @@ export function addStreamRoute(app: FastifyInstance, httpApp: HttpApp): void {
     stream.tick(isEarly);
   });
   // Without an answer to HEAD, which would never end.
-  app.get<{ Querystring: Query }>('/api/stream', { exposeHeadRoute: false }, (request, reply) => {
+  app.get<{ Querystring: Query }>('/api/stream', { exposeHeadRoute: false, ...adminRoute }, (request, reply) => {
     const { query } = request;
     refuseUnknown(query, STREAM_PARTS);
     const parts = new Set(STREAM_PARTS.filter((part) => switchOf(query, part, true)));
@@ -65,6 +66,10 @@ export function addStreamRoute(app: FastifyInstance, httpApp: HttpApp): void {
     };
     const close = stream.open({ isBehind: () => raw.writableNeedDrain || raw.destroyed, write, parts });
     reply.hijack();
-    whenGone(request, reply, close);
+    const forget = whenRevoked(request, reply);
+    whenGone(request, reply, () => {
+      forget();
+      close();
+    });
   });
 }

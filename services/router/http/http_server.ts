@@ -12,9 +12,11 @@ import { countRequests } from './http_counts.ts';
 import { namesOf } from './http_exchange.ts';
 import { inScope } from './in_scope.ts';
 import { addInsideRoutes, addWatchRoutes } from './inside_routes.ts';
+import { addLoginRoutes } from './login_routes.ts';
 import { addModelRoutes } from './model_routes.ts';
 import { PageGuard } from './page_guard.ts';
 import { readBody } from './read_body.ts';
+import { checkAccess, openRoute } from './route_access.ts';
 import { addKeptRoutes, addSurfaces, type ErrorHandlers } from './surface_routes.ts';
 
 /** Milliseconds between checks for connections whose request arrives too slowly. */
@@ -107,6 +109,7 @@ function createHttpServer(httpApp: HttpApp): FastifyInstance {
     if (clientId !== undefined) void reply.header('x-request-id', clientId);
     done();
   });
+  checkAccess(app, httpApp.callerOf);
   addRoutes(app, httpApp, allowed);
   return app;
 }
@@ -126,6 +129,9 @@ function addRoutes(app: FastifyInstance, httpApp: HttpApp, allowed: ReadonlyMap<
   addKeptRoutes(app, httpApp, handleErrors);
   inScope(app, (scope) => {
     addHealthRoutes(scope, httpApp);
+  });
+  inScope(app, (scope) => {
+    addLoginRoutes(scope, httpApp.logIns);
   });
   inScope(app, (scope) => {
     addInsideRoutes(scope, httpApp);
@@ -159,7 +165,7 @@ function routeFinder({ routes }: HttpApp['surfaces']): (path: string) => string 
 function readBodies(app: FastifyInstance, bodies: Bodies): void {
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('application/json', (request, payload, done) => {
-    if (!(request.routeOptions.config as { takesBody?: boolean }).takesBody) {
+    if (request.routeOptions.config.takesBody !== true) {
       payload.resume();
       done(null, undefined);
       return;
@@ -275,17 +281,19 @@ function addHealthRoutes(app: FastifyInstance, { context, view }: HttpApp): void
     );
     return { code: status === 'ok' ? 200 : 503, body: { status, instances } };
   };
-  // The second path is llama.cpp's.
-  for (const path of ['/health', '/v1/health']) {
-    app.get(path, (_request, reply) => {
+  // The second path is llama.cpp's, the third that of Kubernetes' own servers.
+  for (const path of ['/health', '/v1/health', '/readyz']) {
+    app.get(path, openRoute, (_request, reply) => {
       const { code, body } = health();
       return reply.status(code).send(body);
     });
   }
+  app.get('/livez', openRoute, () => ({ status: 'ok' }));
   // Health check under the path that SageMaker and vLLM use.
   app.route({
     method: ['GET', 'POST'],
     url: '/ping',
+    ...openRoute,
     handler: (_request, reply) => reply.status(health().code).send(),
   });
 }

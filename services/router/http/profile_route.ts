@@ -4,6 +4,7 @@ import { chromeTrace, CpuProfiler } from '../observe/cpu_profile.ts';
 import type { HttpApp } from '../router.ts';
 import { whenGone } from './client_gone.ts';
 import { integerOf, refuseUnknown, type Query } from './query.ts';
+import { adminRoute } from './route_access.ts';
 
 const DEFAULT_SECONDS = 10;
 const MAX_SECONDS = 60;
@@ -11,7 +12,7 @@ const MAX_SECONDS = 60;
 /** Adds the route of the profile, which records one at a time. */
 export function addProfileRoute(app: FastifyInstance, { context, observer, address }: HttpApp): void {
   const profiler = new CpuProfiler(context.clock);
-  app.get<{ Querystring: Query }>('/api/profile', { exposeHeadRoute: false }, async (request, reply) => {
+  app.get<{ Querystring: Query }>('/api/profile', { exposeHeadRoute: false, ...adminRoute }, async (request, reply) => {
     const { query } = request;
     refuseUnknown(query, ['seconds']);
     const seconds = integerOf(query, 'seconds', DEFAULT_SECONDS, { least: 1, most: MAX_SECONDS });

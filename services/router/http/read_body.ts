@@ -6,8 +6,12 @@ import type { IncomingMessage } from 'node:http';
 import { asFailure, Failure } from '../../../shared/base/failure.ts';
 import type { Bodies, Body } from '../api/bodies.ts';
 
-/** Route option: the handler receives the request body. Other routes discard theirs. */
-export const withBody = { config: { takesBody: true } };
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** Whether the handler receives the request body. Other routes discard theirs. */
+    takesBody?: boolean;
+  }
+}
 
 /** Bytes of a refused body that are read before the error is sent. A longer body gets the error before its end. */
 const MAX_DROPPED_BYTES = 64 << 20;

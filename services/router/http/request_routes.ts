@@ -9,6 +9,7 @@ import type { RequestRecord } from '../record/request_record.ts';
 import type { HttpApp } from '../router.ts';
 import { compressed } from './compressed.ts';
 import { choicesOf, integerOf, refuseUnknown, switchOf, textOf, type Query } from './query.ts';
+import { adminRoute } from './route_access.ts';
 
 const DEFAULT_LISTED = 100;
 /** Requests of one page; a page of full entries takes a tenth of a second of this process. */
@@ -23,11 +24,11 @@ const parameters = [
 /** Adds `/api/requests` and `/api/requests/{id}`. */
 export function addRequestRoutes(app: FastifyInstance, { context, observer }: HttpApp): void {
   const { requests, promptLog, clock } = context;
-  app.get<{ Querystring: Query }>('/api/requests', compressed, ({ query }) => {
+  app.get<{ Querystring: Query }>('/api/requests', { ...compressed, ...adminRoute }, ({ query }) => {
     refuseUnknown(query, parameters);
     return { as_of: observer.now.wallMs, ...pageOf(requests, query, clock.nowMs()) };
   });
-  app.get<{ Params: { id: string } }>('/api/requests/:id', ({ params }, reply): RequestDetail => {
+  app.get<{ Params: { id: string } }>('/api/requests/:id', adminRoute, ({ params }, reply): RequestDetail => {
     const record = requests.all().find(({ id }) => id === params.id);
     if (record)
       return { as_of: observer.now.wallMs, ...requestJson(record, clock.nowMs()), ...promptLog?.of(record.id) };

@@ -2,19 +2,10 @@
 import type { FastifyInstance } from 'fastify';
 import { jsonType } from '../api/errors.ts';
 import { noBody, type Body } from '../api/bodies.ts';
-import type { Caller } from '../api/caller.ts';
 import type { Surface } from '../api/surface.ts';
 import type { HttpApp } from '../router.ts';
 import { inScope } from './in_scope.ts';
 import { withClient } from './http_exchange.ts';
-import { withBody } from './read_body.ts';
-
-declare module 'fastify' {
-  interface FastifyRequest {
-    /** Who sends the request; set in the scopes of endpoints only. */
-    caller: Caller;
-  }
-}
 
 /** Installs the form of a surface's errors in a scope of the server. */
 export type ErrorHandlers = (app: FastifyInstance, surface: Surface) => void;
@@ -22,7 +13,7 @@ export type ErrorHandlers = (app: FastifyInstance, surface: Surface) => void;
 /** Adds the endpoints of the API that are for this audience; undefined: for clients. */
 export function addSurfaces(
   app: FastifyInstance,
-  { context, surfaces, callerOf }: Pick<HttpApp, 'context' | 'surfaces' | 'callerOf'>,
+  { context, surfaces }: Pick<HttpApp, 'context' | 'surfaces'>,
   handleErrors: ErrorHandlers,
   audience: Surface['audience'],
 ): void {
@@ -33,13 +24,8 @@ export function addSurfaces(
   for (const [path, surface] of surfaces.paths.filter(([, one]) => one.audience === audience)) {
     inScope(app, (scope) => {
       handleErrors(scope, surface);
-      scope.decorateRequest('caller');
-      // Before the body arrives: who may not ask sends none.
-      scope.addHook('onRequest', (request, _reply, next) => {
-        request.caller = callerOf(request.headers);
-        next();
-      });
-      scope.post(path, withBody, async (request, reply) => {
+      const access = audience === 'operators' ? 'admin' : 'client';
+      scope.post(path, { config: { takesBody: true, access } }, async (request, reply) => {
         reply.hijack();
         const { caller } = request;
         const body = (request.body as Body | undefined) ?? noBody;
@@ -67,8 +53,9 @@ export function addKeptRoutes(
       scope.route<Asked>({
         method,
         url: path.replace(/\{(\w+)\}/g, ':$1'),
-        handler: ({ params, query }, reply) => {
-          const answered = answer(params, query);
+        config: { access: 'client' },
+        handler: ({ params, query, caller }, reply) => {
+          const answered = answer(params, query, caller);
           if (Buffer.isBuffer(answered)) void reply.header('content-type', jsonType);
           return reply.send(answered);
         },

@@ -60,9 +60,13 @@ function attemptJson({ decode, reason, explanation, outcome, report, prefills }:
   };
 }
 
-/** Returns the value of the `x-penstock-request` header: the request and its last attempt as one line of JSON. */
-export function requestHeader({ id, counts, facts, ttftMs, ttft }: RequestRecord): string {
+/**
+ * Returns the value of the `x-penstock-request` header: the request and its last attempt as one line of JSON; with `isWhole` false its id and
+ * its tokens only.
+ */
+export function requestHeader({ id, counts, facts, ttftMs, ttft }: RequestRecord, isWhole: boolean): string {
   const { attempts, tokens, lost } = counts;
+  if (!isWhole) return JSON.stringify({ id, prompt_tokens: facts.promptTokens, tokens, ...lost });
   const last = attempts.at(-1);
   return JSON.stringify({
     id,

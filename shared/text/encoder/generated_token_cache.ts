@@ -15,10 +15,12 @@ import type { FastEncoder } from './fast_encoder.ts';
 import { ownCopy } from './text_chunks.ts';
 
 /**
- * A remembered turn. `prefix`: XXH64 of the `prefixLength` ids before the turn, the delimiter in front included. `text` and `ids` cover the
- * whole turn: the end of the prompt, and the answer. `headLength`: UTF-16 units of the text in front of the message, such as the role.
+ * A remembered turn. `scope`: number of the scope of its request, in which alone it is used. `prefix`: XXH64 of the `prefixLength` ids before
+ * the turn, the delimiter in front included. `text` and `ids` cover the whole turn: the end of the prompt, and the answer. `headLength`: UTF-16
+ * units of the text in front of the message, such as the role.
  */
 export interface Answer {
+  readonly scope: bigint;
   readonly prefix: bigint;
   readonly prefixLength: number;
   readonly headLength: number;
@@ -54,6 +56,8 @@ interface Turn {
 
 /** A prompt as it is encoded with cached turns. */
 export interface CachedPrompt {
+  /** Number of its scope. */
+  readonly scope: bigint;
   readonly sections: readonly Section[];
   /** Ids that the tokenizer puts in front. */
   readonly before: readonly number[];
@@ -68,7 +72,7 @@ export interface CachedPrompt {
  * used least recently first out (P1).
  */
 export class GeneratedTokenCache {
-  /** Turns by prefix, then by text. The prefix that was used last is last, so that eviction starts with the oldest. */
+  /** Turns by scope and prefix ({@link keyOf}), then by text. The prefix that was used last is last, so that eviction starts with the oldest. */
   readonly #turns = new Map<bigint, Map<string, Turn>>();
   /** Number of turns by the number of ids before them. */
   readonly #lengths = new Map<number, number>();
@@ -99,11 +103,12 @@ export class GeneratedTokenCache {
   }
 
   /** Remembers a turn, and evicts the turns whose prefixes were inserted longest ago when there are too many. */
-  learn({ prefix, prefixLength, text, ids, headLength }: Answer): void {
-    const known = this.#turns.get(prefix) ?? new Map<string, Turn>();
+  learn({ scope, prefix, prefixLength, text, ids, headLength }: Answer): void {
+    const key = keyOf(scope, prefix);
+    const known = this.#turns.get(key) ?? new Map<string, Turn>();
     // Inserting the prefix again moves it to the end, where eviction reaches it last.
-    this.#turns.delete(prefix);
-    this.#turns.set(prefix, known);
+    this.#turns.delete(key);
+    this.#turns.set(key, known);
     if (known.has(text)) return;
     const head = text.slice(0, headLength);
     // A head that does not end with white space may be the beginning of a message that was continued: its text counts as it is.
@@ -124,9 +129,12 @@ export class GeneratedTokenCache {
 
   /** Returns all cached turns as they were learned, the prefix that was used least recently first. */
   answers(): Answer[] {
-    return [...this.#turns].flatMap(([prefix, texts]) =>
-      [...texts].map(([text, { prefixLength, ids, headLength }]) => ({ prefix, prefixLength, text, ids, headLength })),
-    );
+    return [...this.#turns].flatMap(([key, texts]) => {
+      const [scope, prefix] = [key >> 64n, BigInt.asUintN(64, key)];
+      return [...texts].map(([text, { prefixLength, ids, headLength }]) => {
+        return { scope, prefix, prefixLength, text, ids, headLength };
+      });
+    });
   }
 
   #counted(text: string, { prefixLength, ids, message }: Turn, by: 1 | -1): void {
@@ -138,10 +146,10 @@ export class GeneratedTokenCache {
   }
 
   /**
-   * Whether a cached turn may follow one of the delimiters in a prompt's ids, as the tokenizer makes them. Most prompts have none, and their
-   * text need not be searched.
+   * Whether a cached turn of a scope may follow one of the delimiters in a prompt's ids, as the tokenizer makes them. Most prompts have none,
+   * and their text need not be searched.
    */
-  mayContinue(ids: Uint32Array): boolean {
+  mayContinue(ids: Uint32Array, scope: bigint): boolean {
     const lengths =
       this.#lengths.size < ids.length
         ? [...this.#lengths.keys()].filter((length) => length <= ids.length).sort((a, b) => a - b)
@@ -152,13 +160,13 @@ export class GeneratedTokenCache {
       if (!this.#delimiters.has(ids[length - 1] ?? -1)) continue;
       hash.update(bytesOf(ids.subarray(hashed, length)));
       hashed = length;
-      if (this.#turns.has(hash.digest())) return true;
+      if (this.#turns.has(keyOf(scope, hash.digest()))) return true;
     }
     return false;
   }
 
   /** Returns the ids of a prompt, with cached turns as they were generated. */
-  encode({ sections, before, isChat, marked }: CachedPrompt, encoder: FastEncoder): Uint32Array[] {
+  encode({ scope, sections, before, isChat, marked }: CachedPrompt, encoder: FastEncoder): Uint32Array[] {
     const hash = xxh64Stream();
     const parts: Uint32Array[] = [];
     const add = (ids: Uint32Array): void => {
@@ -169,8 +177,8 @@ export class GeneratedTokenCache {
     const turns = this.#split(sections);
     const others = this.#aligned(turns, marked);
     for (const [at, turn] of turns.entries()) {
-      const prefix = hash.digest();
-      const known = this.#isDelimiter(turn[0]) ? undefined : this.#turns.get(prefix);
+      const key = keyOf(scope, hash.digest());
+      const known = this.#isDelimiter(turn[0]) ? undefined : this.#turns.get(key);
       const text = known ? textOf(turn) : '';
       // The last turn of a prompt is open: what stands there is no message yet.
       const isMessage = isChat && at + 1 < turns.length;
@@ -178,8 +186,8 @@ export class GeneratedTokenCache {
       const found =
         known?.get(text) ?? (known && isMessage ? this.#sameMessage(known, text, other && textOf(other)) : undefined);
       if (known && found) {
-        this.#turns.delete(prefix);
-        this.#turns.set(prefix, known);
+        this.#turns.delete(key);
+        this.#turns.set(key, known);
       }
       add(found?.ids ?? encoder.encodeSections(turn));
     }
@@ -247,6 +255,11 @@ export class GeneratedTokenCache {
   }
 }
 
+/** Returns the key of a prefix within a scope. Both are compared: a prefix of XXH64 alone can be made to equal another scope's. */
+function keyOf(scope: bigint, prefix: bigint): bigint {
+  return scope === 0n ? prefix : (scope << 64n) | prefix;
+}
+
 function textOf(sections: readonly Section[]): string {
   return sections.map(({ text }) => text).join('');
 }
@@ -260,6 +273,7 @@ function bytesOf(ids: Uint32Array): Uint8Array {
  * which keeps the message short.
  */
 export interface GeneratedTokens {
+  readonly scope: bigint;
   readonly prefix: bigint;
   readonly prefixLength: number;
   /** Prompt tokens after the last delimiter. */
@@ -278,6 +292,7 @@ export function generatedTokens(
   prompt: Uint32Array,
   generated: readonly number[],
   delimiters: ReadonlySet<number>,
+  scope: bigint,
 ): GeneratedTokens | undefined {
   let start = prompt.length;
   while (start > 0 && !delimiters.has(prompt[start - 1] ?? -1)) {
@@ -288,7 +303,8 @@ export function generatedTokens(
   const end = generated.findIndex((id) => delimiters.has(id));
   const answer = Uint32Array.from(end < 0 ? generated : generated.slice(0, end));
   if (answer.length === 0 || answer.length > MAX_TOKENS) return undefined;
-  return { prefix: xxh64(bytesOf(prompt.subarray(0, start))), prefixLength: start, tail: prompt.slice(start), answer };
+  const prefix = xxh64(bytesOf(prompt.subarray(0, start)));
+  return { scope, prefix, prefixLength: start, tail: prompt.slice(start), answer };
 }
 
 /**
@@ -296,7 +312,7 @@ export function generatedTokens(
  * alone, or when it breaks off within a part.
  */
 export function answerOf(
-  { prefix, prefixLength, tail, answer }: GeneratedTokens,
+  { scope, prefix, prefixLength, tail, answer }: GeneratedTokens,
   encoder: FastEncoder,
   decode: (ids: readonly number[]) => string,
   read: TurnReader,
@@ -322,7 +338,7 @@ export function answerOf(
   if (isPlain && !keepsReasoning && isSame(own, ids)) return undefined;
   // Half a character is text that no client can send back.
   if (text.includes(REPLACEMENT) || own.length === 0 || decode([...own]) !== text) return undefined;
-  return { prefix, prefixLength, text, ids, headLength };
+  return { scope, prefix, prefixLength, text, ids, headLength };
 }
 
 /** Whether the turn has no content: the template may have opened a reasoning block, or written an empty one. */

@@ -8,12 +8,12 @@ import { workerThreads } from '../../../shared/base/worker_threads.ts';
 import { Bodies, type Body } from '../../../services/router/api/bodies.ts';
 import { readBody } from '../../../services/router/http/read_body.ts';
 import { Failure } from '../../../shared/base/failure.ts';
-import { oneCaller } from '../../../services/router/api/caller.ts';
+import { oneCaller } from '../../../services/router/access/caller.ts';
 import { completionKind } from '../../../services/router/surfaces/openai/body_kinds.ts';
 import { projectPath } from '../../support/project.ts';
 import { readCompletionBody } from '../../../services/router/surfaces/openai/parameters.ts';
 
-const caller = oneCaller({ allow_priority: false })({});
+const caller = oneCaller({ allow_priority: false })({ url: '/', headers: {} });
 
 const LIMIT = 90 << 20;
 let bodies: Bodies;

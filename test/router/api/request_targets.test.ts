@@ -1,4 +1,4 @@
-/** Targets of requests: by configuration, tenant and headers. */
+/** Targets of requests: by configuration, caller and headers. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { errorHeaders } from '../../../services/router/api/errors.ts';
@@ -6,31 +6,23 @@ import { errorBody } from '../../../services/router/surfaces/openai/errors.ts';
 import { errorStatus } from '../../../shared/base/failure.ts';
 import { parseTargets, RequestTargets, targetTextsOf } from '../../../services/router/api/request_targets.ts';
 import { RejectedFailure } from '../../../services/router/conductor/rejected_failure.ts';
-import { options } from '../../../services/router/options.ts';
 
 const none = { ttftMs: undefined, tbtMs: undefined, totalMs: undefined };
-const configured = new RequestTargets({
-  slo_ttft_ms: 1_000,
-  slo_tbt_ms: 0,
-  tenant_targets: 'batch=60000:0,chat=500:40',
-});
+const configured = new RequestTargets({ slo_ttft_ms: 1_000, slo_tbt_ms: 0 });
 
 test('without configuration and headers a request has no targets', () => {
-  const targets = new RequestTargets({ slo_ttft_ms: 0, slo_tbt_ms: 0, tenant_targets: '' });
-  assert.equal(targets.of('', none), undefined);
-  assert.deepEqual(targets.of('', { ...none, totalMs: 70 }), { ...none, totalMs: 70 });
+  const targets = new RequestTargets({ slo_ttft_ms: 0, slo_tbt_ms: 0 });
+  assert.equal(targets.of(none), undefined);
+  assert.deepEqual(targets.of({ ...none, totalMs: 70 }), { ...none, totalMs: 70 });
 });
 
-test("a tenant's targets replace the configured ones, by its cache salt", () => {
-  assert.deepEqual(configured.of('', none), { ...none, ttftMs: 1_000 });
-  assert.deepEqual(configured.of('someone', none), { ...none, ttftMs: 1_000 });
-  assert.deepEqual(configured.of('batch', none), { ...none, ttftMs: 60_000 });
-  assert.deepEqual(configured.of('chat', none), { ...none, ttftMs: 500, tbtMs: 40 });
-});
-
-test('a header tightens a target, and loosens none', () => {
-  assert.deepEqual(configured.of('chat', { ...none, ttftMs: 300, tbtMs: 90 }), { ...none, ttftMs: 300, tbtMs: 40 });
-  assert.deepEqual(configured.of('', { ...none, ttftMs: 5_000, tbtMs: 90 }), { ...none, ttftMs: 1_000, tbtMs: 90 });
+test("a caller's targets replace the configured ones; a header tightens a target, and loosens none", () => {
+  const chat = { ...none, ttftMs: 500, tbtMs: 40 };
+  assert.deepEqual(configured.of(none), { ...none, ttftMs: 1_000 });
+  assert.deepEqual(configured.of(none, { ...none, ttftMs: 60_000 }), { ...none, ttftMs: 60_000 });
+  assert.deepEqual(configured.of(none, chat), chat);
+  assert.deepEqual(configured.of({ ...none, ttftMs: 300, tbtMs: 90 }, chat), { ...none, ttftMs: 300, tbtMs: 40 });
+  assert.deepEqual(configured.of({ ...none, ttftMs: 5_000, tbtMs: 90 }), { ...none, ttftMs: 1_000, tbtMs: 90 });
 });
 
 test('headers are read by their names', () => {
@@ -54,16 +46,6 @@ test('a header that is no time is refused by its name', () => {
       /^x-penstock-slo-tbt-ms: ".*" is no whole number of milliseconds from 1 to 86400000$/,
     );
   }
-});
-
-test("the option of tenants' targets accepts SALT=TTFT:TBT, and at most 1024 of them", () => {
-  const { schema } = options.tenant_targets;
-  for (const text of ['', 'a=1:2', 'a-b.c=1000:0,d=0:50']) assert(schema.safeParse(text).success, text);
-  for (const text of ['a', 'a=1', 'a=1:', 'a=x:1', '=1:2', 'a=1:2,', 'a b=1:2'])
-    assert(!schema.safeParse(text).success, text);
-  const many = (count: number): string => Array.from({ length: count }, (_, i) => `t${i}=1:2`).join(',');
-  assert(schema.safeParse(many(1_024)).success);
-  assert(!schema.safeParse(many(1_025)).success);
 });
 
 test('a refusal for targets is a rate limit error with the seconds after which to try again', () => {

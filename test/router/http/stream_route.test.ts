@@ -4,7 +4,9 @@ import { once } from 'node:events';
 import { connect, type AddressInfo } from 'node:net';
 import fastify, { type FastifyInstance } from 'fastify';
 import { afterEach, test } from 'vitest';
+import { oneCaller } from '../../../services/router/access/caller.ts';
 import { addStreamRoute } from '../../../services/router/http/history_routes.ts';
+import { checkAccess } from '../../../services/router/http/route_access.ts';
 import { Observer } from '../../../services/router/observe/observer.ts';
 import { RequestLog } from '../../../services/router/record/request_log.ts';
 import type { HttpApp } from '../../../services/router/router.ts';
@@ -19,6 +21,7 @@ async function served(): Promise<{ port: number; url: string }> {
   const clock = new SimulatedClock();
   const identity = { pid: 1, epoch: 'e' };
   app = fastify({ forceCloseConnections: true });
+  checkAccess(app, oneCaller({ allow_priority: false }));
   addStreamRoute(app, {
     context: {
       admission: { isDraining: false, numRequests: 0 },

@@ -184,7 +184,7 @@ test('the record of a request that is served', () => {
     notes: [],
   });
   assert.deepEqual([log.active, log.all(), log.numClosed], [[], [record], 1]);
-  assert.deepEqual(JSON.parse(requestHeader(record)), {
+  assert.deepEqual(JSON.parse(requestHeader(record, true)), {
     id: 'r',
     decode: 'd1',
     prefill: 'p1',
@@ -194,6 +194,9 @@ test('the record of a request that is served', () => {
     attempts: 1,
     ttft_parts_ms: json.ttft_parts_ms,
   });
+  // A tenant hears its tokens, and of no instance.
+  const ofTenant = { id: 'r', prompt_tokens: 100, tokens: json.tokens };
+  assert.deepEqual(JSON.parse(requestHeader(record, false)), ofTenant);
 });
 
 test('rows, counts, metrics, spans and rates of a request that is served', async () => {

@@ -1,4 +1,5 @@
 /** `/v1/messages` and `/v1/messages/count_tokens`: chats in the form of Anthropic's API. */
+import { scopeNumber } from '../../../../shared/kv/format.ts';
 import type { ParsedDelta } from '../../api/parsed_deltas.ts';
 import type { StreamWriter, WholeWriter } from '../../api/answer_writer.ts';
 import { eventStreamType, type EventForm } from '../../api/event_stream.ts';
@@ -59,7 +60,7 @@ export const countSurface: Surface<ChatBody> = {
       prompts?.[0] ??
       (
         await context.codec.chatPrompt(body.template, bodyBytes, scope.signal, {
-          isShared: body.cacheSalt === '',
+          answerScope: scopeNumber(body.cacheScope),
         })
       ).ids;
     return JSON.stringify({ input_tokens: ids.length });

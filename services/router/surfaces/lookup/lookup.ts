@@ -1,4 +1,5 @@
 /** `POST /api/lookup`: where a prompt lies and where it would be placed, by the body that a request for its answer would have. */
+import { scopeNumber } from '../../../../shared/kv/format.ts';
 import { Failure } from '../../../../shared/base/failure.ts';
 import type { Alternative } from '../../../../shared/placement/policy.ts';
 import { tiers } from '../../../../shared/protocol/block_events.ts';
@@ -76,7 +77,7 @@ async function lookup(request: SurfaceRequest<ChatBody | CompletionBody>, host: 
     generation,
     isConstrained: isConstrained(context, body),
     endpoint: (isChat ? chatSurface : completionSurface).paths[0],
-    targets: context.targets.of(body.cacheSalt, targets, caller.targets),
+    targets: context.targets.of(targets, caller.targets),
   });
   if (!found)
     throw new Failure('overloaded', `no engine of ${context.servedName} is in the cluster: start one and try again`);
@@ -150,11 +151,11 @@ function isConstrained({ output }: ApiContext, body: ChatBody | CompletionBody):
 
 async function chatTokens(
   { codec }: ApiContext,
-  { template, truncation, cacheSalt }: ChatBody,
+  { template, truncation, cacheScope }: ChatBody,
   bodyBytes: number,
   signal: AbortSignal,
 ): Promise<Uint32Array> {
-  const options = { cutSide: truncation?.side, isShared: cacheSalt === '' };
+  const options = { cutSide: truncation?.side, answerScope: scopeNumber(cacheScope) };
   return (await codec.chatPrompt(template, bodyBytes, signal, options)).ids;
 }
 
@@ -165,7 +166,7 @@ function textTokens(
   signal: AbortSignal,
 ): Promise<Uint32Array> {
   const hasSpecialTokens = 'hasSpecialTokens' in body && body.hasSpecialTokens;
-  const options = { cutSide: body.truncation?.side, isShared: body.cacheSalt === '' };
+  const options = { cutSide: body.truncation?.side, answerScope: scopeNumber(body.cacheScope) };
   return codec.encode(text, hasSpecialTokens, signal, options);
 }
 

@@ -1,4 +1,5 @@
 /** Kinds of bodies of OpenAI's endpoints, and the prompts of a chat or of texts in any form. */
+import { scopeNumber } from '../../../../shared/kv/format.ts';
 import type { BodyKind, BodyPrompts, ParsedBody, PromptBodyKind } from '../../api/body_kind.ts';
 import { parseJson } from '../../api/body_parts.ts';
 import { ParameterFailure, type BodyLimits } from '../../api/parameter_failure.ts';
@@ -18,11 +19,11 @@ const NO_IDS = new Uint32Array(0);
 
 /** Returns the prompt of a chat. */
 export function chatPrompts<B extends ChatBody>(body: B): BodyPrompts<B> {
-  const { template, truncation, cacheSalt } = body;
+  const { template, truncation, cacheScope } = body;
   return {
     source: { template },
     cutSide: truncation?.side,
-    isShared: cacheSalt === '',
+    answerScope: scopeNumber(cacheScope),
     isEchoing: false,
     withoutText: () => ({ ...body, template: { ...template, messages: [], kwargs: {}, tools: [] } }),
   };
@@ -32,7 +33,7 @@ type Texts = ParsedBody & Pick<CompletionBody, 'prompts' | 'hasSpecialTokens'>;
 
 function textPrompts<B extends Texts>(
   body: B,
-  limits: Pick<BodyPrompts, 'cutSide' | 'isShared' | 'isEchoing'>,
+  limits: Pick<BodyPrompts, 'cutSide' | 'answerScope' | 'isEchoing'>,
 ): BodyPrompts<B> {
   return {
     ...limits,
@@ -45,8 +46,8 @@ function textPrompts<B extends Texts>(
 }
 
 function completionPrompts(body: CompletionBody): BodyPrompts<CompletionBody> {
-  const { truncation, cacheSalt, isEchoing } = body;
-  return textPrompts(body, { cutSide: truncation?.side, isShared: cacheSalt === '', isEchoing });
+  const { truncation, cacheScope, isEchoing } = body;
+  return textPrompts(body, { cutSide: truncation?.side, answerScope: scopeNumber(cacheScope), isEchoing });
 }
 
 /** Returns the prompts of a chat or a completion. */
@@ -93,7 +94,7 @@ export const embeddingKind: PromptBodyKind<EmbeddingBody> = {
   name: 'embedding',
   fields: ['input'],
   read: readEmbeddingBody,
-  prompts: (body) => textPrompts(body, { cutSide: undefined, isShared: false, isEchoing: false }),
+  prompts: (body) => textPrompts(body, { cutSide: undefined, answerScope: undefined, isEchoing: false }),
   idsField: 'input',
 };
 

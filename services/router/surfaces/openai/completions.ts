@@ -1,4 +1,5 @@
 /** `/v1/completions`: prompts as text or token ids, one or several. */
+import { scopeNumber } from '../../../../shared/kv/format.ts';
 import type { AnswerWriters } from '../../api/answer_writer.ts';
 import type { ApiContext } from '../../api/api_context.ts';
 import { constraintOf } from '../../api/constraints.ts';
@@ -72,12 +73,15 @@ async function startAll(request: SurfaceRequest<CompletionBody>): Promise<Prompt
 
 async function encoded(
   { codec }: ApiContext,
-  { hasSpecialTokens, truncation, cacheSalt }: CompletionBody,
+  { hasSpecialTokens, truncation, cacheScope }: CompletionBody,
   prompt: string | Uint32Array,
   signal: AbortSignal,
 ): Promise<Uint32Array> {
   return typeof prompt === 'string'
-    ? codec.encode(prompt, hasSpecialTokens, signal, { cutSide: truncation?.side, isShared: cacheSalt === '' })
+    ? codec.encode(prompt, hasSpecialTokens, signal, {
+        cutSide: truncation?.side,
+        answerScope: scopeNumber(cacheScope),
+      })
     : prompt;
 }
 

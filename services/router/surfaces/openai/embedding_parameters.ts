@@ -1,9 +1,10 @@
 /** Parameters of `/v1/embeddings`, as OpenAI and vLLM document them. */
+import type { CacheScope } from '../../../../shared/kv/format.ts';
 import { z } from 'zod';
 import { check } from './body_check.ts';
 import type { ParsedBody } from '../../api/body_kind.ts';
 import { readPrompts } from '../../api/body_parts.ts';
-import { limitsOf, ParameterFailure, priorityOf, saltOf, type BodyLimits } from '../../api/parameter_failure.ts';
+import { limitsOf, ParameterFailure, priorityOf, scopeOf, type BodyLimits } from '../../api/parameter_failure.ts';
 import { common, only } from './parameter_schemas.ts';
 import { promptShape } from './parameter_shapes.ts';
 
@@ -15,7 +16,7 @@ export interface EmbeddingBody extends ParsedBody {
   readonly hasSpecialTokens: boolean;
   readonly priority: number;
   /** Salt of the request's cache scope: only requests with the same salt share blocks. */
-  readonly cacheSalt: string;
+  readonly cacheScope: CacheScope;
 }
 
 const { model, user, request_id, priority, cache_salt, add_special_tokens } = common;
@@ -56,6 +57,6 @@ export function readEmbeddingBody(bytes: Uint8Array, all: BodyLimits): Embedding
     isBase64: body.encoding_format === 'base64',
     hasSpecialTokens: body.add_special_tokens ?? true,
     priority: priorityOf(body.priority, all, ignored),
-    cacheSalt: saltOf(body.cache_salt, all),
+    cacheScope: scopeOf(body.cache_salt, all),
   };
 }

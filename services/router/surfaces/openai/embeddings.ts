@@ -2,7 +2,6 @@
 import { Failure } from '../../../../shared/base/failure.ts';
 import { packFloats } from '../../../../shared/protocol/packing.ts';
 import type { ApiContext } from '../../api/api_context.ts';
-import { noScope } from '../../../../shared/kv/format.ts';
 import { originOf } from '../../api/new_generation.ts';
 import { ParameterFailure } from '../../api/parameter_failure.ts';
 import type { RequestScope } from '../../api/request_scope.ts';
@@ -74,7 +73,7 @@ async function checkAll(request: SurfaceRequest<EmbeddingBody>): Promise<PromptE
       );
     }
     const origin = originOf(scope.caller, body);
-    wanted.push({ trace, embedding: { origin, promptTokens, pooling, scope: { ...noScope, salt: body.cacheSalt } } });
+    wanted.push({ trace, embedding: { origin, promptTokens, pooling, scope: body.cacheScope } });
   }
   return wanted;
 }

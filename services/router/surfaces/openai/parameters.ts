@@ -12,7 +12,7 @@ import type { ParsedBody } from '../../api/body_kind.ts';
 import type { GenerationBody } from '../../api/generation_body.ts';
 import { check } from './body_check.ts';
 import { readConstraint } from './constraint_wish.ts';
-import { limitsOf, ParameterFailure, priorityOf, saltOf, type BodyLimits } from '../../api/parameter_failure.ts';
+import { limitsOf, ParameterFailure, priorityOf, scopeOf, type BodyLimits } from '../../api/parameter_failure.ts';
 import type { common } from './parameter_schemas.ts';
 import { readTools, NO_TOOLS, type ToolWish } from './tools.ts';
 import type { TemplateInput } from '../../../../shared/text/template_input.ts';
@@ -113,7 +113,7 @@ function readCommon(body: Common, ignored: string[], numLogprobs: number, limits
     constraint: readConstraint(body, limits),
     requestId: body.request_id,
     priority: priorityOf(body.priority, limits, ignored),
-    cacheSalt: saltOf(body.cache_salt, limits),
+    cacheScope: scopeOf(body.cache_salt, limits),
     ignored,
   };
 }

@@ -1,4 +1,5 @@
 /** Starts a chat, in the form of any API that is translated into one. */
+import { scopeNumber } from '../../../../shared/kv/format.ts';
 import type { CallForm, TextRule } from '../../../../shared/text/grammar/text_rule.ts';
 import type { AnswerRuns } from '../../api/parsed_deltas.ts';
 import type { ApiContext } from '../../api/api_context.ts';
@@ -36,7 +37,7 @@ export async function startChat<B extends ChatBody>(
     ? { ids: encoded, prefix: prefix ?? '' }
     : await context.codec.chatPrompt(body.template, bodyBytes, scope.signal, {
         cutSide: truncation?.side,
-        isShared: body.cacheSalt === '',
+        answerScope: scopeNumber(body.cacheScope),
       });
   const limits = { maxModelLen: context.maxModelLen(), maxTokens, usualTokens: 1 };
   const promptTokens = truncated(prompt.ids, truncation, limits);

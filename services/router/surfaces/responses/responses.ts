@@ -1,6 +1,7 @@
 /** `/v1/responses`: a chat whose messages and answer are items, which may be stored and continued by their id. */
 import type { Clock } from '../../../../shared/base/clock.ts';
 import { Failure } from '../../../../shared/base/failure.ts';
+import type { Caller } from '../../access/caller.ts';
 import type { ParsedDelta } from '../../api/parsed_deltas.ts';
 import type { AnswerWriters, StreamWriter, WholeWriter } from '../../api/answer_writer.ts';
 import type { EventForm } from '../../api/event_stream.ts';
@@ -55,21 +56,28 @@ function stored(
   store: ResponseStore,
   { id = '' }: Readonly<Record<string, string>>,
   { stream }: Readonly<Record<string, string | undefined>>,
+  { tenant }: Pick<Caller, 'tenant'>,
 ): Buffer {
   if (stream !== undefined && stream !== 'false')
     throw new ParameterFailure('stream: an answer is streamed once, while it is made; leave it out', 'stream');
-  return store.answer(id);
+  return store.answer(tenant, id);
 }
 
-function forget(store: ResponseStore, { id = '' }: Readonly<Record<string, string>>): object {
-  store.delete(id);
+function forget(
+  store: ResponseStore,
+  { id = '' }: Readonly<Record<string, string>>,
+  _query: Readonly<Record<string, string | undefined>>,
+  { tenant }: Pick<Caller, 'tenant'>,
+): object {
+  store.delete(tenant, id);
   return { id, object: 'response', deleted: true };
 }
 
 async function respond(request: SurfaceRequest<ResponseBody>, store: ResponseStore): Promise<AnswerWriters> {
-  const { context, body, bodyBytes } = request;
-  const { items, previousId, isContinuing, instructions } = body.response;
-  const found = isContinuing ? resolved(store, items, previousId, context.bodies.limitBytes) : undefined;
+  const { context, body, bodyBytes, scope } = request;
+  const { tenant } = scope.caller;
+  const { items, isContinuing, instructions } = body.response;
+  const found = isContinuing ? resolved(store, body.response, tenant, context.bodies.limitBytes) : undefined;
   const conversation = found?.conversation ?? items;
   const template = isContinuing
     ? { ...body.template, messages: messagesOf(conversation, instructions) }
@@ -79,7 +87,7 @@ async function respond(request: SurfaceRequest<ResponseBody>, store: ResponseSto
     bodyBytes: bodyBytes + (found?.numBytes ?? 0),
     body: { ...body, template },
   });
-  const answering = answeringOf(store, started, conversation);
+  const answering = answeringOf(store, started, conversation, tenant);
   return { ...started, stream: (send) => streamedResponse(answering, send), whole: () => wholeResponse(answering) };
 }
 
@@ -89,8 +97,8 @@ async function respond(request: SurfaceRequest<ResponseBody>, store: ResponseSto
  */
 function resolved(
   store: ResponseStore,
-  items: readonly ChatItem[],
-  previousId: string | undefined,
+  { items, previousId }: Pick<ResponseBody['response'], 'items' | 'previousId'>,
+  owner: string,
   maxBytes: number,
 ): { readonly conversation: readonly ChatItem[]; readonly numBytes: number } {
   let numBytes = 0;
@@ -111,10 +119,12 @@ function resolved(
     );
   };
   const before =
-    previousId === undefined ? [] : (read('previous_response_id', () => store.conversation(previousId)) as ChatItem[]);
+    previousId === undefined
+      ? []
+      : (read('previous_response_id', () => store.conversation(owner, previousId)) as ChatItem[]);
   const own = items.map((item) => {
     const { id = '', referredAt } = item;
-    return referredAt === undefined ? item : (read(`${referredAt}.id`, () => store.item(id)) as ChatItem);
+    return referredAt === undefined ? item : (read(`${referredAt}.id`, () => store.item(owner, id)) as ChatItem);
   });
   if (before.length + own.length === 0) throw new ParameterFailure('input: a text, or at least one item', 'input');
   return { conversation: [...before, ...own], numBytes };
@@ -123,6 +133,8 @@ function resolved(
 /** One answer under way. */
 interface Answering {
   readonly store: ResponseStore;
+  /** Tenant for which the answer is stored. */
+  readonly owner: string;
   readonly started: StartedChat<ResponseBody>;
   /** The conversation before the answer. */
   readonly conversation: readonly ChatItem[];
@@ -136,6 +148,7 @@ function answeringOf(
   store: ResponseStore,
   started: StartedChat<ResponseBody>,
   conversation: readonly ChatItem[],
+  owner: string,
 ): Answering {
   const { context, runs, body } = started;
   const { response: wish } = body;
@@ -147,6 +160,7 @@ function answeringOf(
     store,
     started,
     conversation,
+    owner,
     id,
     output: new OutputItems({ newId, tools: wish.tools }),
     head: {
@@ -188,7 +202,7 @@ function ended(
   answering: Answering,
   finish: ParsedDelta['finish'],
 ): { readonly answer: Readonly<Record<string, unknown>>; readonly json: string } {
-  const { store, started, conversation, output, id } = answering;
+  const { store, started, conversation, output, id, owner } = answering;
   const { clock } = started.context;
   const usage = responseUsage(usageOf(countsOf(started.runs)));
   const answer =
@@ -201,7 +215,7 @@ function ended(
       ...item,
       id: output.items[i]?.id ?? '',
     }));
-    store.put(id, json, conversation, own);
+    store.put(owner, id, json, conversation, own);
   }
   return { answer, json };
 }

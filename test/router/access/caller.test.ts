@@ -3,9 +3,10 @@ import assert from 'node:assert/strict';
 import { afterAll, beforeAll, test } from 'vitest';
 import { systemClock } from '../../../shared/base/clock.ts';
 import { Failure } from '../../../shared/base/failure.ts';
+import type { CacheScope } from '../../../shared/kv/format.ts';
 import type { ApiContext } from '../../../services/router/api/api_context.ts';
 import { Bodies } from '../../../services/router/api/bodies.ts';
-import { joinedSalt, oneCaller, type Caller, type ResolveCaller } from '../../../services/router/api/caller.ts';
+import { oneCaller, type Caller, type ResolveCaller } from '../../../services/router/access/caller.ts';
 import { RequestTargets } from '../../../services/router/api/request_targets.ts';
 import { Surfaces } from '../../../services/router/api/surfaces.ts';
 import { Admission } from '../../../services/router/conductor/admission.ts';
@@ -24,25 +25,29 @@ import { host } from '../surfaces/support.ts';
 const own = { ttftMs: 50, tbtMs: undefined, totalMs: undefined };
 const tenants: Readonly<Record<string, Caller>> = {
   one: {
+    key: 'key of one',
     tenant: 'one',
-    salt: 'secret of one',
-    priority: 2,
+    cacheTenant: 'one',
+    isAdmin: true,
+    models: undefined,
     targets: own,
-    limits: { maxRequests: 1, allowsPriority: true },
+    limits: { maxRequests: 1, maxSamples: undefined, allowsPriority: true },
   },
   two: {
+    key: 'key of two',
     tenant: 'two',
-    salt: 'secret of two',
-    priority: 0,
+    cacheTenant: '',
+    isAdmin: true,
+    models: undefined,
     targets: undefined,
-    limits: { maxRequests: undefined, allowsPriority: false },
+    limits: { maxRequests: undefined, maxSamples: undefined, allowsPriority: false },
   },
 };
 
 /** Takes the name of a tenant for its key. */
-const callerOf: ResolveCaller = ({ authorization }) => {
+const callerOf: ResolveCaller = ({ headers: { authorization } }) => {
   const found = tenants[String(authorization).replace('Bearer ', '')];
-  if (!found) throw new Failure('unauthenticated', 'this key is not known');
+  if (!found) throw new Failure('invalid_api_key', 'this key is not known');
   return found;
 };
 
@@ -50,7 +55,7 @@ const callerOf: ResolveCaller = ({ authorization }) => {
 interface Seen {
   readonly tenant: string;
   readonly priority: number;
-  readonly salt: string;
+  readonly scope: CacheScope;
   readonly ttftMs: number | undefined;
 }
 
@@ -77,7 +82,7 @@ class World {
     codec: { hasTokenizer: false, decode: (lists: readonly unknown[]) => Promise.resolve(lists.map(() => '')) },
     output: new OutputFormat(NO_FORMAT, [], { all: [], ends: [] }),
     metrics: { failed: () => undefined, interToken: () => undefined },
-    targets: new RequestTargets({ slo_ttft_ms: 900, slo_tbt_ms: 0, tenant_targets: '' }),
+    targets: new RequestTargets({ slo_ttft_ms: 900, slo_tbt_ms: 0 }),
     requestTimeoutMs: 60_000,
     stalledReaderMs: 60_000,
     sseKeepAliveMs: 0,
@@ -85,14 +90,15 @@ class World {
     newId: () => `r${++this.#numIds}`,
     newSeed: () => 1,
     fingerprint: () => 'f',
+    onGenerated: () => undefined,
     relay: {
       generate: (generation: Generation, trace: RequestTrace) => this.#generate(generation, trace),
       embed: ({ origin, scope }: Embedding) => {
-        this.seen.push({ ...origin, salt: scope.salt, ttftMs: undefined });
+        this.seen.push({ ...origin, scope, ttftMs: undefined });
         return Promise.resolve(Float32Array.of(1));
       },
       preview: ({ generation: { origin, request }, targets }: PreviewedRequest) => {
-        this.seen.push({ ...origin, salt: request.scope.salt, ttftMs: targets?.ttftMs });
+        this.seen.push({ ...origin, scope: request.scope, ttftMs: targets?.ttftMs });
         return Promise.resolve(undefined);
       },
     },
@@ -101,7 +107,7 @@ class World {
   #numIds = 0;
 
   async *#generate({ origin, request }: Generation, trace: RequestTrace): AsyncGenerator {
-    this.seen.push({ ...origin, salt: request.scope.salt, ttftMs: trace.record.facts.targets?.ttftMs });
+    this.seen.push({ ...origin, scope: request.scope, ttftMs: trace.record.facts.targets?.ttftMs });
     await this.onRelay();
     yield { sampled: { token: 1, logprob: [], topTokens: [], topLogprobs: [], position: 1 }, finish: 'length' };
   }
@@ -116,6 +122,7 @@ beforeAll(async () => {
     context: world.context,
     surfaces: new Surfaces(surfaces, host),
     callerOf,
+    logIns: undefined,
     observer: { history: {}, router: {}, everySecond: () => undefined },
     config: { allowed_origins: '', body_timeout_ms: 60_000, max_connections: 100 },
     exposition: { http: new HttpSeries() },
@@ -136,9 +143,9 @@ async function post(
 }
 
 const prompt = { prompt: [1, 2], max_tokens: 1 };
-const salted = (tenant: string, salt = ''): string => joinedSalt(tenants[tenant]?.salt ?? '', salt);
+const scopeOf = (tenant: string, salt = ''): CacheScope => ({ adapter: '', tenant, salt });
 
-test('tenants have salts, targets and priorities apart, at requests, embeddings and look-ups; a salt of the body is joined', async () => {
+test('tenants have scopes and targets apart, at requests, embeddings and look-ups; a salt of the body separates further', async () => {
   world.seen.length = 0;
   for (const tenant of ['one', 'two']) {
     await post(tenant, '/v1/completions', { ...prompt, priority: 3 });
@@ -147,16 +154,15 @@ test('tenants have salts, targets and priorities apart, at requests, embeddings 
     await post(tenant, '/api/lookup', { tokens: [1, 2], cache_salt: 'x' });
   }
   assert.deepEqual(world.seen, [
-    { tenant: 'one', priority: 5, salt: salted('one'), ttftMs: 50 },
-    { tenant: 'one', priority: 2, salt: salted('one', 'x'), ttftMs: 50 },
-    { tenant: 'one', priority: 2, salt: salted('one'), ttftMs: undefined },
-    { tenant: 'one', priority: 2, salt: salted('one', 'x'), ttftMs: 50 },
-    { tenant: 'two', priority: 0, salt: salted('two'), ttftMs: 900 },
-    { tenant: 'two', priority: 0, salt: salted('two', 'x'), ttftMs: 900 },
-    { tenant: 'two', priority: 0, salt: salted('two'), ttftMs: undefined },
-    { tenant: 'two', priority: 0, salt: salted('two', 'x'), ttftMs: 900 },
+    { tenant: 'one', priority: 3, scope: scopeOf('one'), ttftMs: 50 },
+    { tenant: 'one', priority: 0, scope: scopeOf('one', 'x'), ttftMs: 50 },
+    { tenant: 'one', priority: 0, scope: scopeOf('one'), ttftMs: undefined },
+    { tenant: 'one', priority: 0, scope: scopeOf('one', 'x'), ttftMs: 50 },
+    { tenant: 'two', priority: 0, scope: scopeOf(''), ttftMs: 900 },
+    { tenant: 'two', priority: 0, scope: scopeOf('', 'x'), ttftMs: 900 },
+    { tenant: 'two', priority: 0, scope: scopeOf(''), ttftMs: undefined },
+    { tenant: 'two', priority: 0, scope: scopeOf('', 'x'), ttftMs: 900 },
   ]);
-  assert.equal(new Set(world.seen.map(({ salt }) => salt)).size, 4);
   assert.deepEqual([...new Set(world.requests.all().map(({ facts }) => facts.names.tenant))], ['two', 'one']);
 });
 
@@ -197,10 +203,12 @@ test('who may not ask is refused before the body is read, in the form of the API
   assert.equal(bodies.allBytes, 0);
 });
 
-test('with one tenant the root of all keys is that of the salt of the body alone', () => {
-  const { tenant, salt } = oneCaller({ allow_priority: false })({});
-  assert.deepEqual([tenant, salt, joinedSalt(salt, ''), joinedSalt(salt, 'x')], ['', '', '', 'x']);
-  assert.notEqual(joinedSalt('a', 'bc'), joinedSalt('ab', 'c'));
+test('a router that asks for no keys has one caller, who shares blocks and may use everything', () => {
+  const { tenant, cacheTenant, isAdmin, models } = oneCaller({ allow_priority: false })({ url: '/', headers: {} });
+  assert.deepEqual(
+    { tenant, cacheTenant, isAdmin, models },
+    { tenant: '', cacheTenant: '', isAdmin: true, models: undefined },
+  );
 });
 
 test('a look-up is in the log whatever becomes of it, and takes no place of requests', async () => {

@@ -1,0 +1,127 @@
+/**
+ * Keys of clients, as the file of `--keys` has them: found by the SHA-256 of what a request comes with.
+ *
+ * Equal digests are looked for among those that begin with the same 32 bits, and compared in time that does not depend on where they differ.
+ * Entries are replaced while the router runs; a request keeps the caller that it began with.
+ */
+import { setMaxListeners } from 'node:events';
+import { keyDigest } from '../../../shared/base/client_keys.ts';
+import { isSameSecret } from '../../../shared/base/cluster_tokens.ts';
+import { Failure } from '../../../shared/base/failure.ts';
+import type { Caller, ResolveCaller } from './caller.ts';
+import { keyOf, refused } from './credentials.ts';
+import type { KeyEntry } from './keys_file.ts';
+
+/** A key that is known. */
+export interface KnownKey {
+  readonly digest: Buffer;
+  readonly caller: Caller;
+  /** Aborts when the key is removed. */
+  readonly removed: AbortController;
+}
+
+/** The keys that a router takes. */
+export class Keys {
+  readonly #isAborting: boolean;
+  #byPrefix: ReadonlyMap<number, readonly KnownKey[]> = new Map();
+  #byName: ReadonlyMap<string, KnownKey> = new Map();
+  #tenants: ReadonlyMap<string, OfTenant> = new Map();
+
+  /** `isAborting`: whether open requests of a key end when it is removed. */
+  constructor(entries: readonly KeyEntry[], isAborting: boolean) {
+    this.#isAborting = isAborting;
+    this.replace(entries);
+  }
+
+  /** Puts these keys in the place of the present ones. */
+  replace(entries: readonly KeyEntry[]): void {
+    const before = this.#byName;
+    const tenants = tenantsOf(entries);
+    const byPrefix = new Map<number, KnownKey[]>();
+    const byName = new Map<string, KnownKey>();
+    for (const entry of entries) {
+      const caller = callerOf(entry, tenants.get(entry.tenant) ?? entry);
+      const known = knownOf(entry.sha256, caller, before.get(entry.name), this.#isAborting);
+      const prefix = known.digest.readUInt32LE();
+      byPrefix.set(prefix, [...(byPrefix.get(prefix) ?? []), known]);
+      byName.set(entry.name, known);
+    }
+    [this.#byName, this.#byPrefix, this.#tenants] = [byName, byPrefix, tenants];
+    for (const [name, one] of before)
+      if (byName.get(name)?.removed !== one.removed)
+        one.removed.abort(new Failure('invalid_api_key', 'the key of this request has been removed'));
+  }
+
+  get size(): number {
+    return this.#byName.size;
+  }
+
+  /** Returns the key of that name. */
+  named(name: string): KnownKey | undefined {
+    return this.#byName.get(name);
+  }
+
+  /** Whether a tenant shares its blocks with others. */
+  sharesBlocks(tenant: string): boolean {
+    return this.#tenants.get(tenant)?.sharing === 'all';
+  }
+
+  /** Returns the key that is this text; undefined for one that is not known. */
+  find(key: string): KnownKey | undefined {
+    const digest = keyDigest(key);
+    return this.#byPrefix.get(digest.readUInt32LE())?.find((one) => isSameSecret(one.digest, digest));
+  }
+
+  /** Returns who sends a request, by the key in its headers. @throws Failure `invalid_api_key` */
+  readonly callerOf: ResolveCaller = (asking) => {
+    const known = this.find(keyOf(asking));
+    if (!known)
+      throw refused('this API key is not known here, or has been removed: ask whoever runs this server for one');
+    return known.caller;
+  };
+}
+
+/** Keys of an entry that hold for its whole tenant, whichever of its entries states them. */
+type OfTenant = Pick<KeyEntry, 'sharing' | 'limits' | 'weight'>;
+
+function tenantsOf(entries: readonly KeyEntry[]): ReadonlyMap<string, OfTenant> {
+  const tenants = new Map<string, OfTenant>();
+  for (const { tenant, sharing, limits, weight } of entries) {
+    const before = tenants.get(tenant);
+    const stated = {
+      sharing: sharing ?? before?.sharing,
+      limits: limits ?? before?.limits,
+      weight: weight ?? before?.weight,
+    };
+    tenants.set(tenant, stated);
+  }
+  return tenants;
+}
+
+function callerOf(entry: KeyEntry, { sharing, limits, weight }: OfTenant): Caller {
+  const { name, tenant, admin, models, targets, max_priority: maxPriority } = entry;
+  return {
+    key: name,
+    tenant,
+    cacheTenant: sharing === 'all' ? '' : tenant,
+    isAdmin: admin,
+    models: models && new Set(models),
+    targets: targets && { ttftMs: targets.ttft_ms, tbtMs: targets.tbt_ms, totalMs: undefined },
+    limits: { maxRequests: limits?.requests_in_flight, maxSamples: limits?.samples, allowsPriority: true },
+    weight,
+    maxPriority,
+  };
+}
+
+function knownOf(sha256: string, caller: Caller, before: KnownKey | undefined, isAborting: boolean): KnownKey {
+  const digest = Buffer.from(sha256, 'hex');
+  const isSame =
+    before !== undefined &&
+    isSameSecret(before.digest, digest) &&
+    before.caller.tenant === caller.tenant &&
+    before.caller.isAdmin === caller.isAdmin;
+  const removed = isSame ? before.removed : new AbortController();
+  // One listener for each of its requests.
+  setMaxListeners(0, removed.signal);
+  return { digest, removed, caller: { ...caller, revoked: isAborting ? removed.signal : undefined } };
+}

@@ -1,0 +1,67 @@
+/** Who may ask a router, by its options. */
+import { ConfigError, isLoopback } from '../../../shared/base/options.ts';
+import type { RoleContext } from '../../../shared/node/role.ts';
+import { oneCaller, type ResolveCaller } from './caller.ts';
+import { Keys } from './keys.ts';
+import { readKeysFile, type KeyEntry } from './keys_file.ts';
+import { Sessions } from './sessions.ts';
+
+/** Options that say who may ask. */
+export interface AccessConfig {
+  readonly keys: string;
+  readonly revoke: 'finish' | 'abort';
+  readonly no_auth: boolean;
+  readonly allow_priority: boolean;
+}
+
+/** Who may ask a router. */
+export interface Access {
+  readonly callerOf: ResolveCaller;
+  /** Undefined where the router asks for no keys. */
+  readonly logIns: { readonly keys: Keys; readonly sessions: Sessions } | undefined;
+}
+
+/** @throws ConfigError where a router would answer everybody beyond this machine without having been told so */
+export function refuseOpenApi(bind: string, { keys, no_auth: isOpen }: Pick<AccessConfig, 'keys' | 'no_auth'>): void {
+  if (keys !== '' && isOpen) throw new ConfigError('--keys and --no-auth exclude one another: leave one out');
+  if (keys !== '' || isOpen || isLoopback(bind)) return;
+  throw new ConfigError(
+    `refusing to listen on ${bind} without keys of clients: everybody who reaches it could use the models and see all requests. ` +
+      'Give --keys FILE (`penstock key NAME --tenant T --admin` prints a key and its entry), or --no-auth where something in front asks for keys',
+  );
+}
+
+/** Dependencies of {@link openAccess}. */
+type Context = Pick<RoleContext, 'watchFiles' | 'clock' | 'clusterTokens' | 'newId'> & {
+  readonly config: AccessConfig;
+  readonly signal: AbortSignal;
+};
+
+/**
+ * Reads the keys, and again when their file changes. `models`: names that the router serves by its own configuration. @throws ConfigError
+ * for a file that cannot be used
+ */
+export function openAccess(
+  { config, watchFiles, clock, clusterTokens, newId, signal }: Context,
+  models: readonly string[],
+): Access {
+  const { keys: file } = config;
+  if (file === '') return { callerOf: oneCaller(config), logIns: undefined };
+  const read = ([text = '']: readonly string[]): readonly KeyEntry[] => readKeysFile(file, text, models);
+  const shown = ({ length }: readonly KeyEntry[]): object => ({ used: `${length} keys` });
+  const effect = 'requests that begin now are judged by it';
+  const entries = watchFiles({ name: 'file of keys', files: [file], read, shown, effect }, '--keys', signal);
+  const keys = new Keys(entries.value, config.revoke === 'abort');
+  entries.onReplace((value) => {
+    keys.replace(value);
+  });
+  // A cluster of one machine may have no token: then a log-in holds at this router, until it ends.
+  const ownSecret = newId() + newId();
+  const sessions = new Sessions({ keys, secrets: () => clusterTokens.value || ownSecret, clock });
+  const callerOf: ResolveCaller = (asking) => {
+    const { authorization, 'x-api-key': own } = asking.headers;
+    const isWithKey = authorization !== undefined || own !== undefined;
+    return (isWithKey ? undefined : sessions.callerOf(asking.headers)) ?? keys.callerOf(asking);
+  };
+  return { callerOf, logIns: { keys, sessions } };
+}

@@ -1,0 +1,20 @@
+/** API keys of clients: 256 random bits each, of which a router's file has the SHA-256 only. */
+import { createHash } from 'node:crypto';
+
+/** Random bytes of a key. */
+export const KEY_BYTES = 32;
+
+/** Names of keys and tenants. */
+export const CLIENT_NAME = /^[\w.@:-]{1,64}$/;
+/** {@link CLIENT_NAME} in words. */
+export const CLIENT_NAME_TEXT = 'letters, digits and . _ @ : -, at most 64';
+
+/** Returns the key that has these random bytes. Its beginning tells searches for secrets whose it is. */
+export function keyTextOf(bytes: Buffer): string {
+  return `penstock_${bytes.toString('base64url')}`;
+}
+
+/** Returns the SHA-256 of a key, 32 bytes. */
+export function keyDigest(key: string): Buffer {
+  return createHash('sha256').update(key).digest();
+}
