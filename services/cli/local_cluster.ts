@@ -171,7 +171,12 @@ export class LocalCluster {
       process.stdout.write(`${JSON.stringify({ url, processes })}\n`);
       return;
     }
-    const call = exampleCall(url, this.#config.served_model_name || model.name, model.hasTokenizer);
+    const call = exampleCall(
+      url,
+      this.#config.served_model_name || model.name,
+      model.hasTokenizer,
+      this.#config.keys !== '',
+    );
     this.#print(
       `ready in ${(startUpMs / 1_000).toFixed(1)} s: OpenAI API ${url}/v1, dashboard ${url}/dashboard, ${bus}`,
     );

@@ -9,7 +9,8 @@ import { loadOptions } from './role_modules.ts';
 export const roles = ['router', 'prefill', 'decode', 'store'] as const satisfies readonly Role[];
 
 /** Configuration that `up` reads itself. All other options go to the processes that it starts. */
-export type ClusterConfig = ConfigOf<typeof clusterOptions> & EngineConfig & { readonly served_model_name: string };
+export type ClusterConfig = ConfigOf<typeof clusterOptions> &
+  EngineConfig & { readonly served_model_name: string; readonly keys: string };
 
 /** Parsed command line of `penstock up`. */
 export type ClusterLine = Omit<CommandLine<OptionTable>, 'config'> & { readonly config: ClusterConfig };

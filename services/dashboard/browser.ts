@@ -41,12 +41,24 @@ async function refusalOf(path: string): Promise<string | undefined> {
   const signal = AbortSignal.any([asking.signal, AbortSignal.timeout(REFUSAL_MS)]);
   try {
     const answer = await fetch(path, { signal });
+    leaveForLogin(answer);
     return answer.ok ? undefined : (messageIn(await answer.text()) ?? `HTTP ${answer.status}`);
   } catch {
     return undefined;
   } finally {
     asking.abort();
   }
+}
+
+/** Leads to the log-in when an answer says that this browser has no log-in any more. */
+function leaveForLogin({ status }: Response): void {
+  if (status === 401) location.assign('dashboard/login');
+}
+
+/** Ends the log-in of this browser. */
+export async function logOut(): Promise<void> {
+  await fetch('dashboard/logout', { method: 'POST', redirect: 'manual' });
+  location.assign('dashboard/login');
 }
 
 /**
@@ -56,6 +68,7 @@ async function refusalOf(path: string): Promise<string | undefined> {
  */
 export async function askJson<Body>(path: string, options: RequestInit = {}): Promise<Body> {
   const answer = await fetch(path, options);
+  leaveForLogin(answer);
   const text = await answer.text();
   if (answer.ok) return JSON.parse(text) as Body;
   throw new Error(messageIn(text) ?? `${path}: HTTP ${answer.status}`);
@@ -85,6 +98,7 @@ export interface TextReceiver {
  */
 export async function askStream(path: string, options: RequestInit, receiver: TextReceiver): Promise<void> {
   const answer = await fetch(path, options);
+  leaveForLogin(answer);
   if (!answer.ok) throw new Error(messageIn(await answer.text()) ?? `${path}: HTTP ${answer.status}`);
   receiver.onHeaders(answer.headers);
   const reader = answer.body?.pipeThrough(new TextDecoderStream()).getReader();

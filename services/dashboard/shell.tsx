@@ -1,5 +1,8 @@
 /** The frame of the page: who is asked, whether the values are current, the tabs, and the view. */
 import type { ComponentType, VNode } from 'preact';
+import { useEffect, useState } from 'preact/hooks';
+import type { SessionView } from '../../shared/protocol/router_api.ts';
+import { askJson, logOut } from './browser.ts';
 import { clockTime, NONE } from './format.ts';
 import { store } from './page.ts';
 import { AsOf } from './parts/common.tsx';
@@ -43,6 +46,7 @@ export function Shell(): VNode {
           <RouterName />
           <HealthWord />
           <span class="spring" />
+          <LogOut />
           <Liveness />
         </div>
         <nav aria-label="Views">
@@ -91,6 +95,23 @@ function HealthWord(): VNode | null {
     <a class={`word ${tone}`} href={hrefOf('pool')} title={title}>
       {HEALTH_WORDS[health.state]}
     </a>
+  );
+}
+
+/** Who has logged in to the page, and the way out; nothing where the router asks for no keys. */
+function LogOut(): VNode | null {
+  const [name, setName] = useState<string | null>(null);
+  useEffect(() => {
+    void askJson<SessionView>('api/session').then(
+      ({ logged_in_as: own }) => setName(own),
+      () => undefined,
+    );
+  }, []);
+  if (name === null) return null;
+  return (
+    <button type="button" class="log-out" title={`Logged in with the key ${name}`} onClick={() => void logOut()}>
+      Log out
+    </button>
   );
 }
 

@@ -368,3 +368,9 @@ export interface StreamTick {
   /** Requests that have ended, as many as there is room for, failed ones first; and those of the newest whose phase has changed. */
   readonly requests: readonly RequestRow[];
 }
+
+/** Answer of `/api/session`. */
+export interface SessionView {
+  /** Name of the key with which the browser has logged in to the dashboard; null where it has not, and need not without keys. */
+  readonly logged_in_as: string | null;
+}

@@ -46,7 +46,11 @@ describe('the description of the API', () => {
         assert.match(method, /^(get|post|delete)$/);
         assert(summary !== path && summary !== '', `${path} has a summary`);
         assert(responses['200']?.description);
-        assert.equal(requestBody !== undefined, method === 'post' && path !== '/ping', `${path} has a body`);
+        assert.equal(
+          requestBody !== undefined,
+          method === 'post' && !['/ping', '/dashboard/login', '/dashboard/logout'].includes(path),
+          `${path} has a body`,
+        );
         const named = parameters.filter((one) => one.in === 'path').map(({ name }) => `{${name}}`);
         assert.deepEqual(path.match(/\{\w+\}/g) ?? [], named);
         for (const { schema } of parameters) assert(ajv.validateSchema(schema));

@@ -2,9 +2,10 @@
 import { createHash } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { Failure, messageOf } from '../../../shared/base/failure.ts';
+import type { SessionView } from '../../../shared/protocol/router_api.ts';
 import type { Keys, KnownKey } from '../access/keys.ts';
 import type { Sessions } from '../access/sessions.ts';
-import { LOGIN, openRoute } from './route_access.ts';
+import { adminRoute, LOGIN, openRoute } from './route_access.ts';
 
 /** Bytes of the form (P1). */
 const MAX_FORM_BYTES = 4_096;
@@ -14,7 +15,7 @@ const DASHBOARD = '../dashboard';
 /** What log-ins are made with. */
 export interface LogIns {
   readonly keys: Pick<Keys, 'find'>;
-  readonly sessions: Pick<Sessions, 'begin' | 'end'>;
+  readonly sessions: Pick<Sessions, 'begin' | 'end' | 'callerOf'>;
 }
 
 const STYLE = `:root{color-scheme:light dark;font:15px/1.5 system-ui,sans-serif}body{display:grid;place-content:center;min-height:90vh;margin:0}
@@ -47,6 +48,9 @@ export function addLoginRoutes(app: FastifyInstance, logIns: LogIns | undefined)
       if (!(error instanceof Failure)) throw error;
       return send(reply, error.status, messageOf(error));
     }
+  });
+  app.get('/api/session', adminRoute, ({ headers }): SessionView => {
+    return { logged_in_as: logIns?.sessions.callerOf(headers)?.key ?? null };
   });
   app.post('/dashboard/logout', openRoute, (request, reply) => {
     if (logIns) void reply.header('set-cookie', logIns.sessions.end(isSecure(request)));
