@@ -3,7 +3,7 @@
 /** Rooms of the router, the lowest first. A room imports those below it; rooms of one rung do not know each other. */
 const ladder = [
   ['cluster'],
-  ['conductor'],
+  ['access', 'conductor'],
   ['record'],
   ['metrics', 'observe', 'relay'],
   ['api'],

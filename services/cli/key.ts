@@ -70,7 +70,6 @@ function parsed(args: readonly string[]): ReturnType<typeof parseKeyArgs> {
   }
 }
 
-// eslint-disable-next-line @typescript-eslint/explicit-function-return-type -- the type follows from the options
 function parseKeyArgs(args: readonly string[]) {
   return parseArgs({
     args: [...args],

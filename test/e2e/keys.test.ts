@@ -11,8 +11,8 @@ import { Cluster, run, runToEnd, temporaryFolder } from '../support/cluster.ts';
 import { once } from 'node:events';
 import { until } from '../support/until.ts';
 
-type Who = 'nobody' | 'stranger' | 'tenant' | 'other' | 'admin';
-const keys: Record<Who, string> = { nobody: '', stranger: 'penstock_wrong', tenant: '', other: '', admin: '' };
+type Who = 'nobody' | 'unknown' | 'tenant' | 'other' | 'admin';
+const keys: Record<Who, string> = { nobody: '', unknown: 'penstock_wrong', tenant: '', other: '', admin: '' };
 const folder = temporaryFolder();
 const file = join(folder.path, 'keys.yaml');
 /** Entries of the file by the name of the key. */
@@ -45,13 +45,14 @@ afterAll(async () => {
   folder.remove();
 });
 
-function ask(who: Who | string, path: string, init: RequestInit = {}): Promise<Response> {
+function ask(who: string, path: string, init: RequestInit = {}): Promise<Response> {
   const key = who in keys ? keys[who as Who] : who;
-  const headers = { ...(key === '' ? {} : { authorization: `Bearer ${key}` }), ...init.headers };
+  const headers = new Headers(init.headers);
+  if (key !== '') headers.set('authorization', `Bearer ${key}`);
   return fetch(`${cluster.url}${path}`, { ...init, headers, redirect: 'manual' });
 }
 
-function post(who: Who | string, path: string, body: object): Promise<Response> {
+function post(who: string, path: string, body: object): Promise<Response> {
   return ask(who, path, {
     method: 'POST',
     body: JSON.stringify(body),
@@ -102,7 +103,7 @@ describe('routes', () => {
 
   const statusFor = (access: 'open' | 'client' | 'admin', who: Who): 'passes' | 401 | 403 => {
     if (access === 'open') return 'passes';
-    if (who === 'nobody' || who === 'stranger') return 401;
+    if (who === 'nobody' || who === 'unknown') return 401;
     return access === 'admin' && who !== 'admin' ? 403 : 'passes';
   };
 
@@ -143,7 +144,7 @@ describe('routes', () => {
     const form = async (who: Who, path: string): Promise<unknown> => (await post(who, path, {})).json();
     const openai = (await form('nobody', '/v1/chat/completions')) as { error: Record<string, unknown> };
     assert.deepEqual([openai.error['code'], openai.error['type']], ['invalid_api_key', 'authentication_error']);
-    const anthropic = (await form('stranger', '/v1/messages')) as { type: string; error: { type: string } };
+    const anthropic = (await form('unknown', '/v1/messages')) as { type: string; error: { type: string } };
     assert.deepEqual([anthropic.type, anthropic.error.type], ['error', 'authentication_error']);
     const inside = (await (await ask('tenant', '/metrics')).json()) as { error: Record<string, unknown> };
     assert.equal(inside.error['code'], 'permission_denied');
@@ -189,7 +190,7 @@ describe('tenants', () => {
     return usage.prompt_tokens_details.cached_tokens;
   };
 
-  test("a prompt of another tenant cannot be found by guessing: its own prompts hit, a stranger's never", async () => {
+  test("a prompt of another tenant cannot be found by guessing: its own prompts hit, another's never", async () => {
     for (let i = 0; i < 8; i++) {
       const secret = chat(`the code is ${4_711 + i}`);
       assert.equal(await cachedOf('tenant', secret), 0);
@@ -276,12 +277,12 @@ test('keys change while streams run: a new one is taken, a removed one is refuse
     return (await post(key, '/v1/completions', body)).text();
   };
   // One after the other for as long as the file is changed, so that one runs at each moment.
-  let isOver = false;
+  const over = new AbortController();
   const going = (async () => {
-    let text = '';
-    do text = await stream(keys.tenant);
-    while (!isOver);
-    return text;
+    for (;;) {
+      const text = await stream(keys.tenant);
+      if (over.signal.aborted || !text.includes('[DONE]')) return text;
+    }
   })();
   const cut = (async () => {
     for (;;) {
@@ -293,9 +294,9 @@ test('keys change while streams run: a new one is taken, a removed one is refuse
   writeKeys(['tenant', 'other', 'admin']);
   assert.match(await cut, /invalid_api_key/);
   await until('the removed key is refused', async () => !(await isTaken(fresh)()));
-  isOver = true;
+  over.abort();
   assert.match(await going, /\[DONE\]/);
-  // What cannot be used is not used.
+  // A file that cannot be used is not used.
   writeFileSync(file, '- name: [');
   assert.equal(await isTaken(keys.tenant)(), true);
   writeKeys();

@@ -2,7 +2,6 @@
  * Who sends a request. Made once, before the body is read; whatever a router does for a request takes tenant, models, targets and limits from
  * here.
  */
-import type { IncomingHttpHeaders } from 'node:http';
 import type { Targets } from '../../../shared/placement/policy.ts';
 
 /** Longest target of a request in milliseconds: a day. */
@@ -44,11 +43,14 @@ export interface Caller {
   readonly revoked?: AbortSignal | undefined;
 }
 
+/** Headers of a request, by their names in lower case. */
+export type AskingHeaders = Readonly<Record<string, string | readonly string[] | undefined>>;
+
 /** The part of a request that says who sends it. */
 export interface Asking {
   /** Path and query. */
   readonly url: string;
-  readonly headers: IncomingHttpHeaders;
+  readonly headers: AskingHeaders;
 }
 
 /** Returns who sends a request. @throws Failure `invalid_api_key` for a client that may send none */

@@ -12,7 +12,7 @@ const CURE = 'send the header `Authorization: Bearer KEY`, or `x-api-key: KEY`';
 /** Returns the key in the headers of a request. @throws Failure `invalid_api_key` for a request that has none */
 export function keyOf({ url, headers }: Asking): string {
   const { authorization, 'x-api-key': own } = headers;
-  const found = authorization === undefined ? own : (bearerOf(authorization) ?? own);
+  const found = typeof authorization === 'string' ? (bearerOf(authorization) ?? own) : own;
   if (typeof found === 'string' && found !== '') {
     if (found.length > MAX_KEY) throw refused(`a key of over ${MAX_KEY} characters is none of this server`);
     return found;

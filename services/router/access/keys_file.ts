@@ -78,7 +78,7 @@ export function readKeysFile(file: string, text: string, models: readonly string
   };
   if (!isSeq(document.contents) || document.contents.items.length === 0)
     throw new ConfigError(
-      `${at(document.contents?.range?.[0])}: expected a list with an entry for each key; \`penstock key NAME --tenant T\` prints one`,
+      `${at(isNode(document.contents) ? document.contents.range[0] : undefined)}: expected a list with an entry for each key; \`penstock key NAME --tenant T\` prints one`,
     );
   return entriesOf(document.toJS() as unknown[], models, refuse);
 }

@@ -7,10 +7,9 @@
  * It counts only where the browser says that a page of this server asks, since a page of another port of this host gets the cookie sent, too.
  */
 import { createHmac } from 'node:crypto';
-import type { IncomingHttpHeaders } from 'node:http';
 import { isSameSecret, sentToken, takenTokens } from '../../../shared/base/cluster_tokens.ts';
 import type { Clock } from '../../../shared/base/clock.ts';
-import type { Caller } from './caller.ts';
+import type { AskingHeaders, Caller } from './caller.ts';
 import type { Keys, KnownKey } from './keys.ts';
 
 /** Seconds for which a log-in holds: twelve hours. */
@@ -48,9 +47,9 @@ export class Sessions {
   }
 
   /** Returns who is logged in; undefined where nobody is, or the request is not of a page of this server. */
-  callerOf(headers: IncomingHttpHeaders): Caller | undefined {
+  callerOf(headers: AskingHeaders): Caller | undefined {
     const cookie = new RegExp(`(?:^|; *)${COOKIE}=([\\w-]{1,128})\\.(\\d{1,12})\\.([\\w-]{43})(?:;|$)`);
-    const [, name = '', expiry = '', mac = ''] = cookie.exec(headers.cookie ?? '') ?? [];
+    const [, name = '', expiry = '', mac = ''] = cookie.exec(textOf(headers['cookie'])) ?? [];
     if (name === '' || !isOwnPage(headers)) return undefined;
     const { keys, secrets, clock } = this.#options;
     const known = keys.named(Buffer.from(name, 'base64url').toString());
@@ -73,7 +72,13 @@ function macOf(secret: string, { digest, caller: { key } }: KnownKey, expiryS: n
 }
 
 /** Whether a browser sends the request for a page of the same origin, or because its user has opened the page. */
-function isOwnPage({ host = '', origin, 'sec-fetch-site': site = 'same-origin' }: IncomingHttpHeaders): boolean {
+function isOwnPage({ host, origin, 'sec-fetch-site': site = 'same-origin' }: AskingHeaders): boolean {
   if (site !== 'same-origin' && site !== 'none') return false;
-  return origin === undefined || (URL.canParse(origin) && new URL(origin).host === host.toLowerCase());
+  if (origin === undefined) return true;
+  return URL.canParse(textOf(origin)) && new URL(textOf(origin)).host === textOf(host).toLowerCase();
+}
+
+/** Returns a header that is sent once; '' for one that is absent, or sent several times. */
+function textOf(header: AskingHeaders[string]): string {
+  return typeof header === 'string' ? header : '';
 }

@@ -12,7 +12,7 @@ const MAX_FORM_BYTES = 4_096;
 /** The dashboard as a page below it leads to it, also with a prefix of a proxy in front. */
 const DASHBOARD = '../dashboard';
 
-/** What log-ins are made with. */
+/** Keys and sessions of log-ins. */
 export interface LogIns {
   readonly keys: Pick<Keys, 'find'>;
   readonly sessions: Pick<Sessions, 'begin' | 'end' | 'callerOf'>;

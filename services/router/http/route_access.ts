@@ -10,7 +10,7 @@ import { Failure } from '../../../shared/base/failure.ts';
 import type { Caller, ResolveCaller } from '../access/caller.ts';
 
 /** Who may use a route. */
-export type RouteAccess = 'open' | 'client' | 'admin';
+type RouteAccess = 'open' | 'client' | 'admin';
 
 declare module 'fastify' {
   interface FastifyContextConfig {
@@ -24,9 +24,11 @@ declare module 'fastify' {
   }
 }
 
-/** Options of routes by who may use them. */
+/** Options of a route for everybody. */
 export const openRoute = { config: { access: 'open' } } as const;
+/** Options of a route for whoever has a key. */
 export const clientRoute = { config: { access: 'client' } } as const;
+/** Options of a route for admins. */
 export const adminRoute = { config: { access: 'admin' } } as const;
 
 /** Path of the page on which an admin logs in. */

@@ -15,8 +15,16 @@ test('an entry has a name, a digest and a tenant, and what else it states', () =
     `${alice}  admin: true\n  models: [tools]\n  sharing: all\n  targets: {ttft_ms: 500}\n  limits: {requests_in_flight: 8, samples: 4}\n  weight: 0.5\n  max_priority: 3\n`,
   );
   assert.deepEqual(full, {
-    ...{ name: 'alice', sha256: digest('a'), tenant: 'research', admin: true, models: ['tools'], sharing: 'all' },
-    ...{ targets: { ttft_ms: 500 }, limits: { requests_in_flight: 8, samples: 4 }, weight: 0.5, max_priority: 3 },
+    name: 'alice',
+    sha256: digest('a'),
+    tenant: 'research',
+    admin: true,
+    models: ['tools'],
+    sharing: 'all',
+    targets: { ttft_ms: 500 },
+    limits: { requests_in_flight: 8, samples: 4 },
+    weight: 0.5,
+    max_priority: 3,
   });
   const [upper] = read(alice.replace(digest('a'), digest('A')));
   assert.equal(upper?.sha256, digest('a'));
