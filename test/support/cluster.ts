@@ -188,6 +188,8 @@ export class Cluster {
   /** Address at which other processes join. */
   readonly hub: string;
   readonly errors: string[];
+  /** Key of an admin with which the cluster is asked; '' where it asks for none. */
+  key = '';
   readonly #running: RunningCluster;
   readonly #folder: ReturnType<typeof temporaryFolder>;
 
@@ -236,12 +238,17 @@ export class Cluster {
     return this.#folder.path;
   }
 
+  /** Headers with the key. */
+  get headers(): Record<string, string> {
+    return this.key === '' ? {} : { authorization: `Bearer ${this.key}` };
+  }
+
   /**
    * Returns what the router serves under this path. Retried once: while this process computed, an idle connection may have been closed
    * without notice.
    */
   async #look<T>(path: string): Promise<T> {
-    const look = (): Promise<Response> => fetch(`${this.url}${path}`);
+    const look = (): Promise<Response> => fetch(`${this.url}${path}`, { headers: this.headers });
     return (await (await look().catch(look)).json()) as T;
   }
 
@@ -311,7 +318,7 @@ export class Cluster {
   async completion(body: Record<string, unknown>, signal?: AbortSignal): Promise<CompletionView> {
     const response = await fetch(`${this.url}/v1/completions`, {
       method: 'POST',
-      headers: { 'content-type': 'application/json' },
+      headers: { 'content-type': 'application/json', ...this.headers },
       body: JSON.stringify({ temperature: 0, return_token_ids: true, ignore_eos: true, ...body }),
       ...(signal ? { signal } : {}),
     });
