@@ -87,13 +87,15 @@ test('a burst beyond the targets is refused in part, with 429 and Retry-After, a
     );
     assert(rejection && rejection.reason === 'wait' && rejection.prediction.wait_ms > TTFT_TARGET_MS / 5);
   }
-  const { decisions } = (await (await fetch(`${cluster.url}/api/decisions?limit=200`)).json()) as {
+  const { decisions } = (await (
+    await fetch(`${cluster.url}/api/decisions?limit=200`, { headers: cluster.headers })
+  ).json()) as {
     decisions: { decision: { kind: string; rejection?: { prediction: { waitMs: number } } } }[];
   };
   const logged = decisions.filter(({ decision }) => decision.kind === 'reject');
   assert.equal(logged.length, refused.length);
   assert(logged.every(({ decision }) => (decision.rejection?.prediction.waitMs ?? 0) > TTFT_TARGET_MS / 5));
-  const metrics = await (await fetch(`${cluster.url}/metrics`)).text();
+  const metrics = await (await fetch(`${cluster.url}/metrics`, { headers: cluster.headers })).text();
   assert.match(metrics, new RegExp(`^penstock_rejections_total\\{.*reason="wait".*\\} ${refused.length}$`, 'm'));
   await cluster.idle();
   for (const { i, text } of accepted) assert.equal(await ask(i, 'patient'), text, 'load changes no answer');

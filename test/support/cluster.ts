@@ -5,10 +5,11 @@
 import assert from 'node:assert/strict';
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { keyDigest } from '../../shared/base/client_keys.ts';
 import type { TokenSources } from '../../shared/protocol/router_api.ts';
 import { projectPath } from './project.ts';
 import type { RunningCluster } from './running_cluster.ts';
@@ -183,6 +184,11 @@ async function startProcesses(args: readonly string[], node?: string): Promise<R
   };
 }
 
+/** Key of a tenant in clusters that ask for keys: the one that suites of clients send to others, too. */
+export const CLIENT_KEY = 'none';
+/** Key of an admin there. */
+export const ADMIN_KEY = 'key-of-the-tests';
+
 export class Cluster {
   readonly url: string;
   /** Address at which other processes join. */
@@ -221,6 +227,26 @@ export class Cluster {
     // Its threads share one process with the test's own work: none of them is lost unless a test kills it, and says after how long.
     const silence = args.includes('--silence-ms') ? [] : NEVER_SILENT;
     return Cluster.#start(startInProcess, [...silence, ...args]);
+  }
+
+  /**
+   * Starts the same cluster as {@link inProcess} with keys of clients: {@link CLIENT_KEY} is a tenant's, and the cluster itself is asked with
+   * an admin's. For suites of clients, which then have keys on.
+   */
+  static async withKeys(...args: string[]): Promise<Cluster> {
+    const { startInProcess } = await import('./in_process.ts');
+    const keys = { client: CLIENT_KEY, tests: ADMIN_KEY };
+    const entries = Object.entries(keys).map(([name, key]) => {
+      return { name, sha256: keyDigest(key).toString('hex'), tenant: name, admin: key === ADMIN_KEY };
+    });
+    const start = (own: readonly string[]): Promise<RunningCluster> => {
+      const file = join(own[own.indexOf('--data-dir') + 1] ?? '', 'keys.yaml');
+      writeFileSync(file, JSON.stringify(entries));
+      return startInProcess([...own, '--keys', file]);
+    };
+    const cluster = await Cluster.#start(start, [...NEVER_SILENT, ...args]);
+    cluster.key = ADMIN_KEY;
+    return cluster;
   }
 
   static async #start(start: (args: readonly string[]) => Promise<RunningCluster>, args: string[]): Promise<Cluster> {
@@ -339,10 +365,10 @@ export class Cluster {
 }
 
 /** Resolves when each instance and store has sent two heartbeats more, so that this router knows what they have done by now. */
-export async function heartbeats(url: string): Promise<void> {
+export async function heartbeats(url: string, headers: Readonly<Record<string, string>> = {}): Promise<void> {
   const counts = new Map<string, number>();
   await until('all have sent two heartbeats', async () => {
-    const { nodes } = (await (await fetch(`${url}/api/pool`)).json()) as { nodes: NodeView[] };
+    const { nodes } = (await (await fetch(`${url}/api/pool`, { headers })).json()) as { nodes: NodeView[] };
     const members = nodes.filter(({ role }) => role !== 'router');
     // One that joins meanwhile counts from then on.
     for (const { epoch, heartbeats: count } of members) if (!counts.has(epoch)) counts.set(epoch, count);

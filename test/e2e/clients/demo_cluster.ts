@@ -98,7 +98,7 @@ const OPTIONS = [
 
 /** Starts a cluster that serves `model` and lets pages of ORIGIN call it. */
 export function startCluster(): Promise<Cluster> {
-  return Cluster.inProcess(...OPTIONS);
+  return Cluster.withKeys(...OPTIONS);
 }
 
 /** Starts the same cluster as processes, which can be stopped. */

@@ -8,7 +8,7 @@ import { PeerSuite } from './suite.ts';
 
 let cluster: Cluster;
 beforeAll(async () => {
-  cluster = await Cluster.inProcess('--prefill', '0', '--store', '0');
+  cluster = await Cluster.withKeys('--prefill', '0', '--store', '0');
 });
 afterAll(async () => {
   await cluster.close();

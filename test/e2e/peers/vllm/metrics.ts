@@ -1,6 +1,6 @@
 /** vLLM's checks of `/metrics` (`instrumentator/test_metrics`). */
 import assert from 'node:assert/strict';
-import { heartbeats } from '../../../support/cluster.ts';
+import { ADMIN_KEY, heartbeats } from '../../../support/cluster.ts';
 import { until } from '../../../support/until.ts';
 import type { Api } from '../api.ts';
 import { model } from '../samples.ts';
@@ -42,7 +42,7 @@ function counts(check: Check, api: Api): void {
     // Counters of instances come with their heartbeats.
     const before = await until('heartbeats have told of earlier requests', async () => {
       const first = await scraped(api);
-      await heartbeats(api.url);
+      await heartbeats(api.url, { authorization: `Bearer ${ADMIN_KEY}` });
       const second = await scraped(api);
       return first.get(STEP_TOKENS) === second.get(STEP_TOKENS) && second;
     });
