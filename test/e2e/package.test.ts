@@ -21,7 +21,8 @@ const npm = (cwd: string, ...args: string[]): string =>
 test('a packed package installs into an empty folder and answers there', async () => {
   const folder = temporaryFolder();
   try {
-    // The existing build is packed; a new build would replace files that other tests are using.
+    // The existing build is packed, by hand: the build that npm starts before would replace files that other tests are using.
+    execFileSync(process.execPath, [projectPath('config/sbom.js')]);
     const [{ filename }] = JSON.parse(
       npm(projectPath('.'), 'pack', '--json', '--ignore-scripts', '--pack-destination', folder.path),
     ) as [{ filename: string }];
@@ -41,6 +42,18 @@ test('a packed package installs into an empty folder and answers there', async (
       !existsSync(join(own, 'node_modules/@opentelemetry/sdk-trace-base')),
       'traces are installed by who wants them',
     );
+    const sbom = JSON.parse(readFileSync(join(own, 'dist/sbom.cdx.json'), 'utf8')) as {
+      bomFormat: string;
+      components: { name: string; version: string; hashes?: { content: string }[] }[];
+    };
+    const { dependencies } = JSON.parse(readFileSync(join(own, 'package.json'), 'utf8')) as {
+      dependencies: Record<string, string>;
+    };
+    assert.equal(sbom.bomFormat, 'CycloneDX');
+    for (const name of Object.keys(dependencies)) {
+      const listed = sbom.components.find((one) => one.name === name);
+      assert(listed?.version && listed.hashes?.[0]?.content, `${name} is in the list of what the package brings`);
+    }
     const entries = JSON.parse(readFileSync(projectPath('dist/entries.json'), 'utf8')) as string[];
     for (const entry of entries)
       assert(existsSync(join(own, 'dist', entry.replace(/ts$/, 'js'))), `${entry} is in \`files\` of package.json`);
