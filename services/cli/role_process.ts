@@ -18,6 +18,7 @@ import type { ProcessConfig } from '../../shared/node/options.ts';
 import type { Host, Ready, RunningRole, StartRole } from '../../shared/node/role.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
+import { busPasswordOf } from './bus_password.ts';
 import { dataFolders } from './data_folders.ts';
 import { serveMetrics } from './metrics_server.ts';
 import { refuseOpenPorts } from './open_ports.ts';
@@ -187,7 +188,7 @@ async function busServers(role: Role, config: ProcessConfig, log: Host['log']): 
   const servers = (): NatsServers => ({
     urls,
     user: config.bus_user,
-    password: config.bus_password,
+    password: busPasswordOf(config),
     token: config.bus_token,
     ...part('nkeySeed', '--bus-nkey', config.bus_nkey),
     ...part('credentials', '--bus-credentials', config.bus_credentials),
@@ -214,8 +215,9 @@ function refuseTwoAccounts(config: ProcessConfig, urls: readonly string[]): void
   ];
   if (accounts.length > 1)
     throw new ConfigError(`${accounts.join(' and ')} exclude one another: name one account at the NATS servers`);
-  if (config.bus_password !== '' && config.bus_user === '' && !isNamed)
-    throw new ConfigError('--bus-password needs --bus-user');
+  const given = config.bus_password_file === '' ? '--bus-password' : '--bus-password-file';
+  if ((config.bus_password || config.bus_password_file) !== '' && config.bus_user === '' && !isNamed)
+    throw new ConfigError(`${given} needs --bus-user`);
 }
 
 /**

@@ -22,8 +22,16 @@ export const busOptions = {
     'WORD',
     z.string(),
     '',
-    'password of --bus-user; better in the environment than in a flag',
+    'password of --bus-user; better in the environment or a file than in a flag',
     { isSecret: true },
+  ),
+  bus_password_file: option(
+    'Network',
+    'FILE',
+    z.string(),
+    '',
+    'file with that password, on one line; read again at each connection to a NATS server',
+    { isPath: true },
   ),
   bus_token: option(
     'Network',

@@ -172,7 +172,7 @@ export class NatsBus implements Bus {
     const { clock, log } = this.#options;
     const isRefused = refusals.includes(error.code);
     if (isRefused && !this.#hasBeenConnected) {
-      const why = `${this.name} refuses this process: ${messageOf(error)}; see --bus-user, --bus-token, --bus-nkey, --bus-credentials`;
+      const why = `${this.name} refuses this process: ${messageOf(error)}; see --bus-user, --bus-password-file, --bus-token, --bus-nkey, --bus-credentials`;
       this.#listener.onRefused(new Failure('unauthenticated', why, { cause: error }));
       return false;
     }
