@@ -112,7 +112,7 @@ export class LocalCluster {
     try {
       const router = await this.#start('router', 'router');
       this.#hubAddress = router.address;
-      this.#httpBind = router.url?.replace(/^http:\/\//, '') ?? '';
+      this.#httpBind = router.url?.replace(/^https?:\/\//, '') ?? '';
       this.#keepToken();
       await Promise.all(membersOf(this.#config, paths.length).map(({ role, name }) => this.#start(role, name)));
     } catch (error) {

@@ -1,15 +1,16 @@
 /** Secrets of a process that are renewed in their files while it runs: its certificate, and the tokens of its cluster. */
 import { X509Certificate } from 'node:crypto';
 import { statSync } from 'node:fs';
-import type { Clock } from '../../shared/base/clock.ts';
+import { systemClock, type Clock } from '../../shared/base/clock.ts';
 import { takenTokens } from '../../shared/base/cluster_tokens.ts';
 import { Current } from '../../shared/base/current.ts';
 import type { Log } from '../../shared/base/log.ts';
 import { ConfigError } from '../../shared/base/options.ts';
 import { described, untimely } from '../../shared/net/certificates.ts';
-import type { TlsTexts } from '../../shared/net/tls_texts.ts';
+import type { ServerTexts, TlsTexts } from '../../shared/net/tls_texts.ts';
 import type { ProcessConfig } from '../../shared/node/options.ts';
 import type { WatchedFiles } from '../../shared/node/role.ts';
+import { checkHttps, httpsOf, type HttpsConfig } from './https_files.ts';
 import { refuseOpenPorts } from './open_ports.ts';
 import { type ReadText, regularText, RenewedFiles } from './renewed_files.ts';
 import { checkTls, tlsOf } from './tls_files.ts';
@@ -19,13 +20,19 @@ import { tokensIn } from './token_file.ts';
 export interface Secrets {
   /** Undefined without --tls-cert. */
   readonly tls: Current<TlsTexts> | undefined;
+  /** Certificate for a router's clients; undefined without --https-cert. */
+  readonly https: Current<ServerTexts> | undefined;
   readonly clusterTokens: Current<string>;
 }
 
-/** Returns the secrets as they are now. @throws ConfigError for files that cannot be used. */
-export function secretsOf(config: ProcessConfig): Secrets {
-  const tls = tlsOf(config);
-  return { tls: tls && new Current(tls), clusterTokens: new Current(config.cluster_token) };
+/** Returns the secrets as they are now, `nowMs` after 1970. @throws ConfigError for files that cannot be used. */
+export function secretsOf(config: ProcessConfig & HttpsConfig, nowMs = systemClock.wallMs()): Secrets {
+  const [tls, https] = [tlsOf(config), httpsOf(config, nowMs)];
+  return {
+    tls: tls && new Current(tls),
+    https: https && new Current(https),
+    clusterTokens: new Current(config.cluster_token),
+  };
 }
 
 /** Dependencies of {@link renewSecrets}. `readText`: of the machine, unless a test reads. */
@@ -37,19 +44,23 @@ export interface RenewalContext {
 }
 
 /** Replaces the secrets whenever their files change, for as long as the process runs. A file that is a pipe is read at the start only. */
-export function renewSecrets({ tls, clusterTokens }: Secrets, config: ProcessConfig, context: RenewalContext): void {
+export function renewSecrets(
+  { tls, https, clusterTokens }: Secrets,
+  config: ProcessConfig & HttpsConfig,
+  context: RenewalContext,
+): void {
   const { clock } = context;
   const { tls_cert: cert, tls_key: key, tls_ca: ca, cluster_token_file: file } = config;
   if (tls) {
     const read = ([certText = '', keyText = '', caText = '']: readonly string[], old = tls.value): TlsTexts => {
       const texts = { cert: certText, key: keyText, ca: caText };
       checkTls(texts, config);
-      refuseUntimely(cert, texts, old, clock.wallMs());
+      refuseUntimely(`--tls-cert ${cert}`, texts, old, clock.wallMs());
       return texts;
     };
-    const shown = (texts: TlsTexts): object => ({ used: described(new X509Certificate(texts.cert)) });
-    watch({ name: 'certificate of this process', files: [cert, key, ca], read, shown }, tls, context);
+    watch({ name: 'certificate of this process', files: [cert, key, ca], read, shown: shownTexts }, tls, context);
   }
+  if (https) renewHttps(https, config, context);
   if (file !== '') {
     const read = ([text = '']: readonly string[]): string => {
       const tokens = tokensIn(file, text);
@@ -59,6 +70,21 @@ export function renewSecrets({ tls, clusterTokens }: Secrets, config: ProcessCon
     const shown = (tokens: string): object => ({ used: `${takenTokens(tokens).length} tokens` });
     watch({ name: 'cluster token', files: [file], read, shown }, clusterTokens, context);
   }
+}
+
+function renewHttps(https: Current<ServerTexts>, config: HttpsConfig, context: RenewalContext): void {
+  const { https_cert: cert = '', https_key: key = '' } = config;
+  const read = ([certText = '', keyText = '']: readonly string[], old = https.value): ServerTexts => {
+    const texts = { cert: certText, key: keyText };
+    checkHttps(texts, config);
+    refuseUntimely(`--https-cert ${cert}`, texts, old, context.clock.wallMs());
+    return texts;
+  };
+  watch({ name: 'certificate for clients', files: [cert, key], read, shown: shownTexts }, https, context);
+}
+
+function shownTexts({ cert }: ServerTexts): object {
+  return { used: described(new X509Certificate(cert)) };
 }
 
 function watch<T>(
@@ -76,9 +102,9 @@ function isFile(file: string): boolean {
 }
 
 /** @throws ConfigError for a certificate that is not valid now, where the one before it is. */
-function refuseUntimely(file: string, renewed: TlsTexts, old: TlsTexts, nowMs: number): void {
+function refuseUntimely(option: string, renewed: ServerTexts, old: ServerTexts, nowMs: number): void {
   const certificate = new X509Certificate(renewed.cert);
   const trouble = untimely(certificate, nowMs);
   if (trouble === undefined || untimely(new X509Certificate(old.cert), nowMs) !== undefined) return;
-  throw new ConfigError(`--tls-cert ${file}: ${described(certificate)} ${trouble}`);
+  throw new ConfigError(`${option}: ${described(certificate)} ${trouble}`);
 }

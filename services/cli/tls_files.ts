@@ -3,7 +3,7 @@ import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { createSecureContext } from 'node:tls';
 import { messageOf } from '../../shared/base/failure.ts';
 import { ConfigError } from '../../shared/base/options.ts';
-import type { TlsTexts } from '../../shared/net/tls_texts.ts';
+import type { ServerTexts, TlsTexts } from '../../shared/net/tls_texts.ts';
 import type { ProcessConfig } from '../../shared/node/options.ts';
 import { textOf } from './option_files.ts';
 
@@ -33,15 +33,21 @@ export function tlsOf(config: TlsConfig): TlsTexts | undefined {
 export function checkTls(tls: TlsTexts, { tls_cert: cert, tls_key: key, tls_ca: ca }: TlsConfig): void {
   try {
     // createSecureContext accepts a CA file without certificates and would then trust all public authorities.
-    const certificate = firstCertificate(tls.cert);
     firstCertificate(tls.ca);
-    createSecureContext(tls);
-    // createSecureContext compares a key with certificates of its own algorithm only.
-    if (!certificate.checkPrivateKey(createPrivateKey(tls.key)))
-      throw new Error('the key does not belong to the certificate');
+    certificateOf(tls);
   } catch (error) {
     throw new ConfigError(`--tls-cert ${cert}, --tls-key ${key}, --tls-ca ${ca}: ${messageOf(error)}`);
   }
+}
+
+/** Returns the certificate that these texts show. @throws Error where there is none, the key is that of another one, or OpenSSL refuses them */
+export function certificateOf(tls: ServerTexts): X509Certificate {
+  const certificate = firstCertificate(tls.cert);
+  createSecureContext(tls);
+  // createSecureContext compares a key with certificates of its own algorithm only.
+  if (!certificate.checkPrivateKey(createPrivateKey(tls.key)))
+    throw new Error('the key does not belong to the certificate');
+  return certificate;
 }
 
 /** Returns the first certificate in a PEM text. @throws Error where there is none, or any is damaged or cut off */

@@ -1,6 +1,7 @@
 /** Options of the router role. */
 import { z } from 'zod';
 import { addressOrNone, bytes, integer, onOrOff, option, positive, type ConfigOf } from '../../shared/base/options.ts';
+import { httpsOptions } from './https_options.ts';
 import { modelOptions, processOptions } from '../../shared/node/options.ts';
 import { MAX_TARGET_MS } from './access/caller.ts';
 import { policyNames } from '../../shared/placement/policy_registry.ts';
@@ -40,6 +41,7 @@ export const options = {
     false,
     'listen beyond this machine without --keys: everybody who reaches the router may use all of it',
   ),
+  ...httpsOptions,
   local_prefill_tokens: option(
     'Router',
     'N',

@@ -1,7 +1,9 @@
 /** The router role: cluster state, the OpenAI API, and the HTTP server in front. Hosts the bus hub when no bus server is configured. */
 import { setMaxListeners } from 'node:events';
 import { every } from '../../shared/base/clock.ts';
+import type { Current } from '../../shared/base/current.ts';
 import { Failure } from '../../shared/base/failure.ts';
+import type { Log } from '../../shared/base/log.ts';
 import { ClusterBus } from '../../shared/bus/cluster_bus.ts';
 import { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
 import { shapeOf } from '../../shared/engine/architectures/registry.ts';
@@ -9,6 +11,7 @@ import { shapeDigest } from '../../shared/model/model_shape.ts';
 import { openModel } from '../../shared/model/open_model.ts';
 import { servedLength } from '../../shared/model/served_length.ts';
 import { answeringOnce, type Handler } from '../../shared/net/network.ts';
+import type { ServerTexts } from '../../shared/net/tls_texts.ts';
 import { live, type Bound, type LifeBody } from '../../shared/node/life.ts';
 import type { Ready, RoleContext, RunningRole } from '../../shared/node/role.ts';
 import type { ModelFacts } from '../../shared/protocol/model_facts.ts';
@@ -64,6 +67,9 @@ export interface HttpApp extends Pick<RouterCore, 'view' | 'index' | 'blocks' | 
   readonly observer: Observer;
   /** Address at which other processes reach this router. */
   readonly address: string;
+  /** Certificate that clients are shown; undefined where HTTP is served without TLS. */
+  readonly https: Current<ServerTexts> | undefined;
+  readonly log: Log;
 }
 
 /**
@@ -142,7 +148,7 @@ async function build(
       const ownAddress = config.advertise || address;
       const surfaces = new Surfaces(allSurfaces, { clock, index, view });
       const api = { surfaces, config, ...access };
-      const own = { ...api, view, index, blocks, policy, losses, bus, observer, exposition };
+      const own = { ...api, view, index, blocks, policy, losses, bus, observer, exposition, https: context.https, log };
       const listening = await listenHttp(bind, { context: first, ...shown, ...own, address: ownAddress });
       closeHttp = listening.close;
       const where = server ? `bus ${server.name}` : `hub ${address}`;

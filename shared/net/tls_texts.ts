@@ -8,3 +8,6 @@ export interface TlsTexts {
   readonly key: string;
   readonly ca: string;
 }
+
+/** PEM texts of a server whose clients verify it, and that verifies none of them. */
+export type ServerTexts = Pick<TlsTexts, 'cert' | 'key'>;

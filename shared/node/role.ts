@@ -8,7 +8,7 @@ import type { Tracing } from '../base/tracing/tracing.ts';
 import type { OpenBus } from '../bus/bus.ts';
 import type { TransferLimits } from '../net/fetch/transfer_bounds.ts';
 import type { Network } from '../net/network.ts';
-import type { TlsTexts } from '../net/tls_texts.ts';
+import type { ServerTexts, TlsTexts } from '../net/tls_texts.ts';
 import type { Role } from '../protocol/membership.ts';
 import type { ProcessConfig } from './options.ts';
 
@@ -87,6 +87,8 @@ export interface Host {
   readonly network: Network;
   /** PEM texts with which this process identifies itself to peers; undefined when traffic between processes is not encrypted. */
   readonly tls: Current<TlsTexts> | undefined;
+  /** Certificate with which a router serves its HTTP API; undefined without --https-cert, and absent for other roles. */
+  readonly https?: Current<ServerTexts> | undefined;
   /** Tokens of the cluster (cluster_tokens.ts), for the MACs of its bus. */
   readonly clusterTokens: Current<string>;
   /** Opens the cluster's bus on a NATS server; undefined when the router is the hub. */

@@ -8,6 +8,7 @@ import { systemClock, type Clock } from '../../shared/base/clock.ts';
 import { silentLog, type Log } from '../../shared/base/log.ts';
 import type { TlsTexts } from '../../shared/net/tls_texts.ts';
 import type { ProcessConfig } from '../../shared/node/options.ts';
+import { httpsOf, type HttpsConfig } from '../../services/cli/https_files.ts';
 import { LOOK_MS, regularText } from '../../services/cli/renewed_files.ts';
 import { renewSecrets, secretsOf, type Secrets } from '../../services/cli/secrets.ts';
 import { Authority } from '../support/certificates.ts';
@@ -61,7 +62,7 @@ function write({ cert, key, ca }: TlsTexts, to = place): void {
   writeFileSync(join(to, 'ca.crt'), ca);
 }
 
-function begin(config: Partial<ProcessConfig>, tokens = ''): Secrets {
+function begin(config: Partial<ProcessConfig> & HttpsConfig, tokens = ''): Secrets {
   const level = (name: 'info' | 'warn') => (fields: object, message: string) =>
     said.push({ level: name, text: `${message} ${JSON.stringify(fields)}` });
   const log = { ...silentLog, info: level('info'), warn: level('warn') } as unknown as Log;
@@ -280,4 +281,41 @@ test('tokens of the cluster are renewed in their file; those that could be guess
     [`another-${LONG_TOKEN}\n${LONG_TOKEN}`, 'info warn warn warn'],
   );
   assert(!said.some(({ text }) => text.includes(LONG_TOKEN)), 'no token is said');
+});
+
+test('the certificate for clients is renewed in its files; what cannot be used is said, and the one of before is kept', async () => {
+  write(texts.own);
+  const files = { https_cert: join(place, 'tls.crt'), https_key: join(place, 'tls.key') };
+  const { https, tls } = begin(files);
+  const pair = ({ cert, key }: TlsTexts): object => ({ cert, key });
+  assert.deepEqual([https?.value, tls], [pair(texts.own), undefined]);
+  writeFileSync(files.https_key, texts.next.key);
+  await pass();
+  assert.deepEqual([https?.value, levels()], [pair(texts.own), 'warn']);
+  assert.match(said[0]?.text ?? '', /renewed certificate for clients cannot be used.*--https-key/);
+  write(texts.over);
+  await pass();
+  assert.deepEqual([https?.value, levels()], [pair(texts.own), 'warn warn']);
+  assert.match(said[1]?.text ?? '', /--https-cert .*CN=over .* has expired/);
+  write(texts.next);
+  await pass();
+  assert.deepEqual([https?.value, levels()], [pair(texts.next), 'warn warn info']);
+  assert.match(said[2]?.text ?? '', /certificate for clients has been renewed.*CN=next/);
+  assert(!said.some(({ text }) => text.includes('PRIVATE KEY')), 'no key is said');
+});
+
+test('a certificate for clients is refused at the start where clients would refuse it', () => {
+  write(texts.own);
+  const files = { https_cert: join(place, 'tls.crt'), https_key: join(place, 'tls.key') };
+  const nowMs = systemClock.wallMs();
+  assert.deepEqual(httpsOf(files, nowMs), { cert: texts.own.cert, key: texts.own.key });
+  assert.equal(httpsOf({}, nowMs), undefined);
+  assert.throws(() => httpsOf(files, nowMs + 5 * DAY_MS), /CN=own .*has expired: clients would refuse it/);
+  assert.throws(() => httpsOf(files, nowMs - 5 * DAY_MS), /not valid yet \(or the clock of this machine is wrong\)/);
+  const { https_cert, https_key } = files;
+  assert.throws(() => httpsOf({ https_cert }, nowMs), /--https-cert needs --https-key: set both/);
+  assert.throws(() => httpsOf({ https_key }, nowMs), /--https-key needs --https-cert: set both/);
+  const encrypted = join(place, 'encrypted.key');
+  execFileSync('openssl', ['pkey', '-in', https_key, '-aes256', '-passout', 'pass:word', '-out', encrypted]);
+  assert.throws(() => httpsOf({ https_cert, https_key: encrypted }, nowMs), /without a passphrase/);
 });

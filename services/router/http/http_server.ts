@@ -10,6 +10,7 @@ import type { HttpApp, ListenHttp } from '../router.ts';
 import { Cors } from './cors.ts';
 import { countRequests } from './http_counts.ts';
 import { namesOf } from './http_exchange.ts';
+import { secureSide } from './https.ts';
 import { inScope } from './in_scope.ts';
 import { addInsideRoutes, addWatchRoutes } from './inside_routes.ts';
 import { addLoginRoutes } from './login_routes.ts';
@@ -36,7 +37,11 @@ function createHttpServer(httpApp: HttpApp): FastifyInstance {
   const { usualErrors } = surfaces;
   /** Returns the form of the errors of a request whose route is not known. */
   const formOf = ({ request: { url } }: FastifyReply): ErrorForm => surfaces.errorFormOf(url);
+  const secure = secureSide(httpApp);
+  // A request without a Host is refused below, in OpenAI's shape.
+  const http = { connectionsCheckingInterval: CHECK_CONNECTIONS_MS, requireHostHeader: false };
   const app = fastify({
+    ...secure?.optionsWith(http),
     logger: false,
     schemaController: { compilersFactory: withoutCompilers },
     forceCloseConnections: true,
@@ -44,15 +49,15 @@ function createHttpServer(httpApp: HttpApp): FastifyInstance {
     pluginTimeout: 0,
     requestTimeout: config.body_timeout_ms,
     connectionTimeout: context.stalledReaderMs,
-    // A request without a Host is refused below, in OpenAI's shape.
-    http: { connectionsCheckingInterval: CHECK_CONNECTIONS_MS, requireHostHeader: false },
+    http,
     frameworkErrors: (error, _request, reply) => {
       answerError(helpful(error), reply, context.metrics, formOf(reply));
     },
     clientErrorHandler: (error, socket) => {
-      answerClientError(error, socket, context.metrics, usualErrors);
+      if (secure?.hasEnded(error, socket) !== true) answerClientError(error, socket, context.metrics, usualErrors);
     },
   });
+  secure?.guard(app);
   // A client that closes its side after the request still reads the answer; withClient finds out who is there.
   (app.server as Server & { httpAllowHalfOpen: boolean }).httpAllowHalfOpen = true;
   // Node limits a whole request by the larger of headersTimeout and requestTimeout, so the former must not exceed the latter.
