@@ -55,6 +55,8 @@ const hardwareSchema = z.strictObject({
   step_formula: text.optional(),
   speed_up: text.optional(),
   comment: text.optional(),
+  /** Keys that a router has not measured, which nothing reads. */
+  assumed: z.array(text).max(64).optional(),
   step_seconds: z.strictObject({
     fixed: seconds,
     weights: seconds,

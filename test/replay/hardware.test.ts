@@ -20,7 +20,8 @@ const file = {
 const parse = (value: unknown): ReturnType<typeof parseHardware> => parseHardware(JSON.stringify(value), 'h.json');
 
 test('every figure of the file arrives, and blocks of traces have 512 tokens unless it says otherwise', () => {
-  const { step: seconds, ...rest } = parse({ ...file, source: 'S', step_formula: 'f', speed_up: 's', comment: 'c' });
+  const words = { source: 'S', step_formula: 'f', speed_up: 's', comment: 'c', assumed: ['link_bytes_per_second'] };
+  const { step: seconds, ...rest } = parse(Object.assign(words, file));
   assert.deepEqual(seconds, {
     fixed: 0.5,
     weights: 4,
