@@ -36,8 +36,8 @@ Usage: penstock COMMAND [options]
   plan      TRACE.jsonl [options]: the cheapest cluster that meets targets with a trace; penstock plan --help
   bench     serve [options]: load on a running server, and its figures | report RUN.json... --html FILE
   policy    [NAME] [--router HOST:PORT] [--json]: shows or sets the placement policy of a running cluster
-  doctor    [--api HOST:PORT] [--router HOST:PORT] [--json]: checks this machine and a running cluster, with a cure per fault
-  top       [--api HOST:PORT] [--once] [--json]: a view of a running cluster, each second
+  doctor    [--api HOST:PORT|URL] [--router HOST:PORT] [--json]: checks this machine and a running cluster, with a cure per fault
+  top       [--api HOST:PORT|URL] [--once] [--json]: a view of a running cluster, each second
   config    prints the effective configuration
 
 Every option is a flag, a variable (--block-size is PENSTOCK_BLOCK_SIZE) and a key of the YAML file

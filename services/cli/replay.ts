@@ -4,6 +4,7 @@ import { availableCores } from '../../shared/base/cpu_quota.ts';
 import { systemClock } from '../../shared/base/clock.ts';
 import { workerThreads } from '../../shared/base/worker_threads.ts';
 import { proxiedFetch } from './proxied_fetch.ts';
+import { apiKeyOf, connectionTroubleOf, keyHeaders, refusalOf, troubleText } from './router_api.ts';
 import { loadReplay } from './role_modules.ts';
 
 /** Milliseconds until a router must have answered, and most characters of its answer. */
@@ -27,10 +28,17 @@ export async function runReplayCommand(command: 'replay' | 'plan', args: readonl
   else await replay(args, host, { threads: workerThreads, numThreads });
 }
 
-async function fetchText(url: string): Promise<string> {
-  const response = await proxiedFetch(process.env)(url, { signal: AbortSignal.timeout(FETCH_MS) });
-  if (!response.ok) throw new Error(`the answer has status ${response.status}`);
+async function fetchText(url: string, keyFlag?: string): Promise<string> {
+  const headers = keyHeaders(apiKeyOf(keyFlag, process.env));
+  const options = { headers, signal: AbortSignal.timeout(FETCH_MS) };
+  const response = await proxiedFetch(process.env)(url, options).catch((error: unknown) => {
+    if ((error as Error).name === 'TimeoutError') throw error;
+    throw new Error(troubleText(connectionTroubleOf(error)));
+  });
   const text = await response.text();
+  const { ok, status } = response;
+  const trouble = ok ? undefined : refusalOf(status, text, 'authorization' in headers);
+  if (!ok) throw new Error(trouble ? troubleText(trouble) : `the answer has status ${status}`);
   if (text.length > MAX_LENGTH) throw new Error(`the answer has more than ${MAX_LENGTH} characters`);
   return text;
 }

@@ -2,8 +2,8 @@
 import { ConfigError } from '../../shared/base/options.ts';
 import { flag, flagHelp, parseFlags, type GivenFlags } from '../../shared/base/command_flags.ts';
 import type { InstanceCosts } from './plan.ts';
-import { sourceOf } from './replay_arguments.ts';
-import type { Targets, TraceSource } from './replay_options.ts';
+import { API_KEY_HELP, hardwareSource, sourceOf } from './replay_arguments.ts';
+import type { HardwareSource, Targets, TraceSource } from './replay_options.ts';
 
 /** Most instances of a cluster that is looked for (P1). */
 const MAX_INSTANCES = 1_024;
@@ -11,6 +11,7 @@ const DEFAULTS = { ttftS: 10, tbtS: 0.1, instances: 64, runs: 60 };
 
 const flags = {
   hardware: flag('FILE|URL', 'hardware of an instance, from a file or a running router'),
+  'api-key': API_KEY_HELP,
   'trace-block': flag('TOKENS', 'tokens of a block id of the trace [those of the hardware]'),
   'slo-ttft': flag('S', `seconds to the first token that a request may take [${DEFAULTS.ttftS}]`),
   'slo-tbt': flag('S', `seconds between two tokens [${DEFAULTS.tbtS}]`),
@@ -29,9 +30,8 @@ const flags = {
 export const planFlags: readonly string[] = Object.keys(flags).map((name) => `--${name}`);
 
 /** Options of `penstock plan`. */
-export interface PlanArguments {
+export interface PlanArguments extends HardwareSource {
   readonly trace: TraceSource;
-  readonly hardware: string | undefined;
   readonly traceBlockTokens: number | undefined;
   readonly targets: Targets;
   readonly ratePerSecond: number | undefined;
@@ -54,7 +54,7 @@ export function readPlanLine(args: readonly string[]): PlanArguments | undefined
   if (more.length > 0) throw new ConfigError(`penstock plan takes one trace, not also ${more.join(' ')}`);
   return {
     trace: sourceOf(trace),
-    hardware: given.text('hardware'),
+    ...hardwareSource(given.text('hardware'), given.text('api-key')),
     traceBlockTokens: given.whole('trace-block', 65_536),
     targets: {
       ttftMs: 1_000 * (given.number('slo-ttft', 0.001, 86_400) ?? DEFAULTS.ttftS),

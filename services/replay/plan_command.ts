@@ -36,7 +36,7 @@ export async function planCommand(
   };
   try {
     if (line.json !== undefined) await checkWritable(line.json);
-    const hardware = await readHardware(line.hardware, host.fetchText);
+    const hardware = await readHardware(line, host.fetchText);
     const trace = await openTrace(line, hardware, ({ text, share }) => {
       show(text, share);
     });

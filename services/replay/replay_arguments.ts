@@ -2,7 +2,7 @@
 import { ConfigError } from '../../shared/base/options.ts';
 import { queueOrderNames, type QueueOrderName } from '../../shared/engine/queue_order.ts';
 import { flag, flagHelp, parseFlags, type GivenFlags } from '../../shared/base/command_flags.ts';
-import type { ClusterSize, ReplayOptions, SlowInstances, TraceSource } from './replay_options.ts';
+import type { ClusterSize, HardwareSource, ReplayOptions, SlowInstances, TraceSource } from './replay_options.ts';
 import { generatorHelp, parseGenerator, type GeneratorSpec } from './trace_generators.ts';
 import { TRACE_LIMITS } from '../../shared/trace/trace_reader.ts';
 
@@ -11,11 +11,15 @@ const MAX_INSTANCES = 1_024;
 const MAX_SEEDS = 100;
 const DEFAULTS = { instances: 2, ttftS: 10, tbtS: 0.1, seeds: 1 };
 
+/** Flag with the key for the router of `--hardware`. */
+export const API_KEY_HELP = flag('KEY', 'admin key for that router [the variable PENSTOCK_API_KEY]');
+
 const flags = {
   prefill: flag('N', `prefill instances [${DEFAULTS.instances}]`),
   decode: flag('N', `decode instances [${DEFAULTS.instances}]`),
   aggregated: flag('N', 'instances that prefill and decode, in place of the others'),
   hardware: flag('FILE|URL', 'hardware of an instance, from a file or a running router'),
+  'api-key': API_KEY_HELP,
   'trace-block': flag('TOKENS', 'tokens of a block id of the trace [those of the hardware]'),
   policy: flag('NAME[,NAME]', 'placement policies [the default one]'),
   compare: flag('', 'all placement policies'),
@@ -72,7 +76,7 @@ export function readReplayLine(args: readonly string[], policies: PolicyNames): 
   const options: ReplayOptions = {
     trace: sourceOf(trace),
     cluster: clusterOf(given),
-    hardware: given.text('hardware'),
+    ...hardwareSource(given.text('hardware'), given.text('api-key')),
     policies: policiesOf(given, policies),
     targets: {
       ttftMs: 1_000 * (given.number('slo-ttft', 0.001, 86_400) ?? DEFAULTS.ttftS),
@@ -133,6 +137,13 @@ export function sourceOf(trace: string): TraceSource {
   if (!trace.startsWith(GENERATE)) return { kind: 'file', path: trace };
   const text = trace.slice(GENERATE.length);
   return { kind: 'generated', spec: parseGenerator(text), text };
+}
+
+/** Returns where the hardware is read, by the flags `--hardware` and `--api-key`. @throws ConfigError where there is a key and no router */
+export function hardwareSource(hardware: string | undefined, apiKey: string | undefined): HardwareSource {
+  if (apiKey !== undefined && !/^https?:\/\//i.test(hardware ?? ''))
+    throw new ConfigError('--api-key is for the router of --hardware URL: name one, or leave out the key');
+  return { hardware, apiKey };
 }
 
 function clusterOf(given: Given): ClusterSize {

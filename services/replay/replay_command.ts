@@ -10,7 +10,7 @@ import { cacheCurve } from './cache_arithmetic.ts';
 import { checkFits, defaultHardware, parseHardware, type Hardware } from './hardware.ts';
 import { ProgressText, type ProgressOutput, type ReplayProgress } from '../../shared/base/progress_text.ts';
 import { readReplayLine, replayHelp } from './replay_arguments.ts';
-import { TARGET_SHARE, type ReplayOptions } from './replay_options.ts';
+import { TARGET_SHARE, type HardwareSource, type ReplayOptions } from './replay_options.ts';
 import type { ReplayReport } from './report.ts';
 import { reportHtml } from './report_html.ts';
 import { reportJson } from './report_json.ts';
@@ -31,8 +31,11 @@ export interface ReplayHost {
   readonly clock: Clock;
   readonly out: { write(text: string): unknown };
   readonly errors: ProgressOutput;
-  /** Returns the body at a URL. Rejects with an Error when there is none. */
-  readonly fetchText: (url: string) => Promise<string>;
+  /**
+   * Returns the body at the URL of a router, which is shown `apiKey`, by default the key of the environment. Rejects with an Error that says what to do when
+   * there is none.
+   */
+  readonly fetchText: (url: string, apiKey?: string) => Promise<string>;
   /** Description of the machine, for the report. */
   readonly machine: string;
 }
@@ -75,7 +78,7 @@ async function replay(
 ): Promise<ReplayReport> {
   const begunMs = host.clock.nowMs();
   for (const path of [options.html, options.json]) if (path !== undefined) await checkWritable(path);
-  const described = await readHardware(options.hardware, host.fetchText);
+  const described = await readHardware(options, host.fetchText);
   const hardware = { ...described, linkBytesPerSecond: options.linkBytesPerSecond ?? described.linkBytesPerSecond };
   const name = options.trace.kind === 'file' ? options.trace.path : `generate:${options.trace.text}`;
   const trace = await openTrace(options, hardware, onProgress);
@@ -112,14 +115,17 @@ async function writeReport(report: ReplayReport, { html, json }: ReplayOptions):
 }
 
 /** Reads the hardware from a file or a URL; undefined: the default one. Rejects with a Failure. */
-export async function readHardware(from: string | undefined, fetchText: ReplayHost['fetchText']): Promise<Hardware> {
+export async function readHardware(
+  { hardware: from, apiKey }: HardwareSource,
+  fetchText: ReplayHost['fetchText'],
+): Promise<Hardware> {
   if (from === undefined) return defaultHardware;
   const isUrl = /^https?:\/\//i.test(from);
   if (isUrl && !URL.canParse(from)) throw new Failure('invalid_request', `--hardware ${from} is no URL`);
   const url = isUrl ? new URL(from) : undefined;
   if (url?.pathname === '/') url.pathname = HARDWARE_PATH;
   const where = url?.href ?? from;
-  const json = await (url ? fetchText(where) : readFile(from, 'utf8')).catch((error: unknown) => {
+  const json = await (url ? fetchText(where, apiKey) : readFile(from, 'utf8')).catch((error: unknown) => {
     throw new Failure('invalid_request', `--hardware ${where} cannot be read: ${messageOf(error)}`);
   });
   return parseHardware(json, where);

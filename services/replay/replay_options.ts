@@ -29,12 +29,18 @@ export type TraceSource =
   | { readonly kind: 'file'; readonly path: string }
   | { readonly kind: 'generated'; readonly spec: GeneratorSpec; readonly text: string };
 
-/** Options of `penstock replay`. */
-export interface ReplayOptions {
-  readonly trace: TraceSource;
-  readonly cluster: ClusterSize;
+/** Where the hardware of instances is read. */
+export interface HardwareSource {
   /** A file, or the URL of a router; undefined: the hardware that comes with the command. */
   readonly hardware: string | undefined;
+  /** Key for that router, as the command line has it. */
+  readonly apiKey: string | undefined;
+}
+
+/** Options of `penstock replay`. */
+export interface ReplayOptions extends HardwareSource {
+  readonly trace: TraceSource;
+  readonly cluster: ClusterSize;
   /** Names of policies, in the order in which they run. The report marks the cluster's default policy. */
   readonly policies: readonly string[];
   readonly targets: Targets;

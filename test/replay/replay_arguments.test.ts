@@ -27,6 +27,7 @@ test('a trace alone is replayed by the default policy for goodput, with the docu
     strictRoles: false,
     cacheCurve: false,
     hardware: undefined,
+    apiKey: undefined,
     ratePerSecond: undefined,
     maxRequests: undefined,
     traceBlockTokens: undefined,
@@ -39,7 +40,7 @@ test('a trace alone is replayed by the default policy for goodput, with the docu
 
 test('every flag arrives', () => {
   const line =
-    'generate:zipf,rate=2 --aggregated 16 --hardware http://r:8000 --policy beta,alpha --policy gamma --slo-ttft 2.5 --slo-tbt .05 ' +
+    'generate:zipf,rate=2 --aggregated 16 --hardware http://r:8000 --api-key k --policy beta,alpha --policy gamma --slo-ttft 2.5 --slo-tbt .05 ' +
     '--rate 7e1 --seeds 3 --requests 100 --engine full --queue-order feedback --strict-roles --link-bytes-per-second 1e9 --slow 0.5:3 ' +
     '--cache-curve --html a.html --json a.json --trace-block 16 --progress';
   const result = read(line);
@@ -49,6 +50,7 @@ test('every flag arrives', () => {
   assert.deepEqual(options, {
     cluster: { kind: 'aggregated', numInstances: 16 },
     hardware: 'http://r:8000',
+    apiKey: 'k',
     policies: ['beta', 'alpha', 'gamma'],
     targets: { ttftMs: 2_500, tbtMs: 50 },
 
@@ -72,6 +74,8 @@ describe('refused', () => {
   test.each([
     ['', /name a trace/],
     ['a b', /takes one trace, not also b/],
+    ['a --api-key k', /--api-key is for the router of --hardware URL: name one/],
+    ['a --api-key k --hardware h.json', /--api-key is for the router of --hardware URL/],
     ['a --slo 3', /Unknown option '--slo'[\s\S]*penstock replay --help/],
     ['a --rate', /'--rate <value>' argument missing/],
     ['a --rate=', /--rate needs a value: R/],

@@ -1,6 +1,7 @@
 /** The way to the server that is measured: kept connections, as many as there are requests at a time, and answers handed over as they arrive. */
 import { Pool, type Dispatcher } from 'undici';
 import { messageOf } from '../../../shared/base/failure.ts';
+import { certificateTroubleOf, troubleText } from '../router_api.ts';
 import { errorText } from './answer_events.ts';
 
 /** Milliseconds that an answer, or its next part, may take: long queues are what a load generator is for. */
@@ -55,6 +56,9 @@ const CAUSES: Readonly<Record<string, string>> = {
   UND_ERR_HEADERS_TIMEOUT: 'answer timed out',
   UND_ERR_BODY_TIMEOUT: 'answer timed out',
 };
+
+/** Kind of the error of a connection to a server whose certificate is not taken. */
+export const CERTIFICATE = 'certificate refused';
 
 /** Opens a client of the server at `baseUrl`, whose path is put before that of each request. */
 export function openHttpClient(
@@ -153,8 +157,10 @@ class AnswerHandler implements Dispatcher.DispatchHandler {
       this.#reject(this.#thrown?.error ?? error);
       return;
     }
-    const kind = CAUSES[codeOf(error)] ?? 'connection failed';
-    this.#reject(new RequestError(kind, messageOf(error) || kind));
+    const code = codeOf(error);
+    const trouble = certificateTroubleOf(code);
+    const kind = trouble ? CERTIFICATE : (CAUSES[code] ?? 'connection failed');
+    this.#reject(new RequestError(kind, trouble ? troubleText(trouble) : messageOf(error) || kind));
   }
 
   #unfollow(): void {

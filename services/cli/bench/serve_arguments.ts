@@ -2,6 +2,7 @@
 import { parseFlags } from '../../../shared/base/command_flags.ts';
 import { ConfigError } from '../../../shared/base/options.ts';
 import { TRACE_BLOCK_TOKENS } from '../../../shared/trace/trace.ts';
+import { API_KEY_VARIABLE, apiKeyOf } from '../router_api.ts';
 import type { ArrivalRate, RampUp } from './arrivals.ts';
 import type { GoodputTargets, MetricName } from './figures.ts';
 import { apiOf, type Api } from './request_body.ts';
@@ -99,7 +100,7 @@ export function readServeLine(
     endpoint,
     api,
     model: given.text('model'),
-    apiKey: given.text('api-key') ?? (environment['OPENAI_API_KEY'] || undefined),
+    apiKey: apiKeyOf(given.text('api-key'), environment, [API_KEY_VARIABLE, 'OPENAI_API_KEY']),
     isInsecure: given.isSet('insecure'),
     readyTimeoutMs: 1_000 * (given.number('ready-check-timeout-sec', 0, 86_400) ?? 0),
     dataset: datasetOf(given, kind),

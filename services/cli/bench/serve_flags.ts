@@ -23,7 +23,7 @@ const target = {
   backend: flag('NAME', 'openai, vllm (completions) or openai-chat (chats): the default of --endpoint [openai]'),
   endpoint: flag('PATH', '/v1/completions or /v1/chat/completions'),
   model: flag('NAME', 'model [the first of /v1/models]'),
-  'api-key': flag('KEY', 'key of the server [the variable OPENAI_API_KEY]'),
+  'api-key': flag('KEY', 'key of the server [the variable PENSTOCK_API_KEY, else OPENAI_API_KEY]'),
   insecure: flag('', 'certificates of an https server are not checked'),
   'ready-check-timeout-sec': flag('S', 'waits so long for the server to answer [0]'),
 };

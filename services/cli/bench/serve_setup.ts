@@ -2,7 +2,8 @@
 import type { Clock } from '../../../shared/base/clock.ts';
 import { Failure, messageOf } from '../../../shared/base/failure.ts';
 import { readTrace } from '../../../shared/trace/trace_reader.ts';
-import { RequestError, sendForJson, type HttpClient } from './http_client.ts';
+import { API_KEY_VARIABLE } from '../router_api.ts';
+import { CERTIFICATE, RequestError, sendForJson, type HttpClient } from './http_client.ts';
 import { PromptMaker } from './prompts.ts';
 import { requestBody, type BodyOptions } from './request_body.ts';
 import { runRequest } from './request_run.ts';
@@ -96,15 +97,23 @@ async function modelOf({ model, baseUrl, readyTimeoutMs }: ServeOptions, host: S
   }
 }
 
+/** Returns what to do about a server that refuses a key, or wants one; undefined for any other error. */
+function keyCure(kind: string): string | undefined {
+  return kind === 'HTTP 401' || kind === 'HTTP 403'
+    ? `give a key that it takes by --api-key or the variable ${API_KEY_VARIABLE} (or OPENAI_API_KEY)`
+    : undefined;
+}
+
 function noServer(error: unknown, url: URL, isModelNamed: boolean): Failure {
   const kind = error instanceof RequestError ? error.kind : messageOf(error);
   const what = `${url.href}: ${kind}${messageOf(error) === kind ? '' : ` (${messageOf(error)})`}`;
   const cure =
-    kind === 'HTTP 401' || kind === 'HTTP 403'
-      ? 'give its key by --api-key or the variable OPENAI_API_KEY'
+    keyCure(kind) ??
+    (kind === CERTIFICATE
+      ? '--insecure measures all the same'
       : kind.startsWith('HTTP') || kind === 'no model' || kind === 'answer is not JSON'
         ? `look whether --base-url leads to the server${isModelNamed ? '' : ', and name the model by --model'}`
-        : 'start a server (`penstock up`), name its address by --base-url URL, or wait for it by --ready-check-timeout-sec';
+        : 'start a server (`penstock up`), name its address by --base-url URL, or wait for it by --ready-check-timeout-sec');
   return new Failure('unavailable', `no server to measure at ${what}: ${cure}`);
 }
 
@@ -118,7 +127,8 @@ async function checkAnswers({ endpoint, baseUrl }: ServeOptions, body: BodyOptio
   throw new Failure(
     'unavailable',
     `${new URL(endpoint, baseUrl).href} does not answer a request of this run: ${error}: ${message}; ` +
-      'other keys of the body can be set, and keys that it does not know taken away, by --extra-body',
+      (keyCure(error) ??
+        'other keys of the body can be set, and keys that it does not know taken away, by --extra-body'),
   );
 }
 

@@ -1,5 +1,6 @@
 /** Checks of a running cluster: each judges what was measured at its router and its members, and is a pure function of it. */
 import type { ReadEvent, ReadNode, ReadPool } from '../../../shared/protocol/router_api_schemas.ts';
+import type { Trouble } from '../router_api.ts';
 import { msText, ok, problem, warning, type Finding } from './finding.ts';
 
 /** A member in `/api/pool`. */
@@ -25,7 +26,7 @@ export type ApiMeasure =
       readonly uncertaintyMs: number;
     }
   | { readonly kind: 'foreign'; readonly status: number }
-  | { readonly kind: 'silent'; readonly reason: string };
+  | { readonly kind: 'refused' | 'silent'; readonly trouble: Trouble };
 
 /** Answer of a router at the address of its hub. */
 export type HubMeasure =
@@ -50,23 +51,27 @@ const MAX_OFFSET_MS = 1_000;
 /** Round trip of a call that shows in the time of each token. */
 export const SLOW_CALL_MS = 50;
 
-/** Judges the answer of a router's HTTP API. Its silence is a fault only where the address was given. */
-export function apiFindings(address: string, isGiven: boolean, measure: ApiMeasure): Finding[] {
-  const cure = 'Start the router, or name its --bind with --api HOST:PORT.';
+/** Judges the answer of a router's HTTP API, which has this origin. Its silence is a fault only where it was given. */
+export function apiFindings(api: string, isGiven: boolean, measure: ApiMeasure): Finding[] {
+  const cure = 'Start the router, or name its --bind, or its URL, with --api.';
   if (measure.kind === 'foreign')
-    return [
-      problem('router', `${address} answers /api/pool with HTTP status ${measure.status}: it is no router.`, cure),
-    ];
-  if (measure.kind === 'silent') {
-    const text = `No router answers at http://${address}: ${measure.reason}`;
-    return isGiven
-      ? [problem('router', `${text}.`, cure)]
+    return [problem('router', `${api} answers /api/pool with HTTP status ${measure.status}: it is no router.`, cure)];
+  if (measure.kind !== 'answered') {
+    const { why, cure: own = cure } = measure.trouble;
+    const isRefused = measure.kind === 'refused';
+    const text = isRefused ? `${api} answers, but not this command: ${why}` : `No router answers at ${api}: ${why}`;
+    return isRefused || isGiven
+      ? [problem('router', `${text}.`, sentence(own))]
       : [ok('router', `${text}; no cluster was looked for elsewhere.`)];
   }
   const { pool, roundTripMs, offsetMs, uncertaintyMs } = measure;
-  const findings = [ok('router', `The router at http://${address} answers /api/pool in ${msText(roundTripMs)}.`)];
+  const findings = [ok('router', `The router at ${api} answers /api/pool in ${msText(roundTripMs)}.`)];
   findings.push(clockFinding(offsetMs, uncertaintyMs), ...busFindings(pool), ...rolesFindings(pool));
   return findings;
+}
+
+function sentence(text: string): string {
+  return `${text.charAt(0).toUpperCase()}${text.slice(1).replace(/\.$/, '')}.`;
 }
 
 function clockFinding(offsetMs: number, uncertaintyMs: number): Finding {

@@ -2,12 +2,13 @@
 import { connect as openSocket } from 'node:net';
 import { bootId } from '../../../shared/base/boot_id.ts';
 import { systemClock } from '../../../shared/base/clock.ts';
-import { asFailure, messageOf } from '../../../shared/base/failure.ts';
+import { asFailure } from '../../../shared/base/failure.ts';
 import { mapPublished } from '../../../shared/base/native_memory.ts';
 import { GrpcNetwork } from '../../../shared/net/grpc/grpc_network.ts';
 import { askOnce } from '../../../shared/net/network.ts';
 import type { TlsTexts } from '../../../shared/net/tls_texts.ts';
 import { readEventPage, readPool, type ReadEvent } from '../../../shared/protocol/router_api_schemas.ts';
+import { connectionTroubleOf, keyHeaders, refusalOf, type Trouble } from '../router_api.ts';
 import {
   SLOW_CALL_MS,
   type ApiMeasure,
@@ -27,17 +28,26 @@ const MAX_ANSWER = 64 * 2 ** 20;
 /** An HTTP Date has whole seconds. */
 const DATE_STEP_MS = 1_000;
 
-/** Measures the HTTP API of a router at HOST:PORT. */
-export async function measureApi(address: string): Promise<ApiMeasure> {
+/** HTTP API of a router, by its origin, and the key for it, empty where there is none. */
+export interface ApiPlace {
+  readonly api: string;
+  readonly api_key: string;
+}
+
+/** Measures the HTTP API of a router. */
+export async function measureApi(place: ApiPlace): Promise<ApiMeasure> {
   try {
     // The first request opens the connection, and only the second is measured.
-    await answerOf(address, '/health');
+    await answerOf(place, '/health');
     const startMs = systemClock.nowMs();
-    const response = await answerOf(address, '/api/pool');
+    const response = await answerOf(place, '/api/pool');
     const roundTripMs = systemClock.nowMs() - startMs;
     const middleMs = systemClock.wallMs() - roundTripMs / 2;
-    if (!response.ok) return { kind: 'foreign', status: response.status };
-    const pool = readPool(JSON.parse(response.text));
+    const { ok, status, text } = response;
+    const trouble = ok ? undefined : refusalOf(status, text, place.api_key !== '');
+    if (trouble) return { kind: 'refused', trouble };
+    if (!ok) return { kind: 'foreign', status };
+    const pool = readPool(JSON.parse(text));
     const dateMs = Date.parse(response.date);
     const [atMs, uncertaintyMs] =
       pool.as_of === undefined
@@ -45,14 +55,14 @@ export async function measureApi(address: string): Promise<ApiMeasure> {
         : [pool.as_of, roundTripMs / 2];
     return { kind: 'answered', pool, roundTripMs, offsetMs: atMs - middleMs, uncertaintyMs };
   } catch (error) {
-    return { kind: 'silent', reason: reasonOf(error) };
+    return { kind: 'silent', trouble: troubleOf(error) };
   }
 }
 
 /** Returns the newest events of a router; an empty list where it serves none. */
-export async function readEvents(address: string): Promise<readonly ReadEvent[]> {
+export async function readEvents(place: ApiPlace): Promise<readonly ReadEvent[]> {
   try {
-    const { ok, text } = await answerOf(address, '/api/events?limit=200');
+    const { ok, text } = await answerOf(place, '/api/events?limit=200');
     if (!ok) return [];
     return readEventPage(JSON.parse(text));
   } catch {
@@ -67,17 +77,17 @@ interface Answer {
   readonly text: string;
 }
 
-async function answerOf(address: string, path: string): Promise<Answer> {
-  const response = await fetch(`http://${address}${path}`, { signal: AbortSignal.timeout(TIMEOUT_MS) });
+async function answerOf({ api, api_key: key }: ApiPlace, path: string): Promise<Answer> {
+  const signal = AbortSignal.timeout(TIMEOUT_MS);
+  const response = await fetch(`${api}${path}`, { signal, headers: keyHeaders(key) });
   const { ok, status, headers } = response;
   if (Number(headers.get('content-length') ?? 0) > MAX_ANSWER) throw new Error('its answer is too large');
   return { ok, status, date: headers.get('date') ?? '', text: await response.text() };
 }
 
-function reasonOf(error: unknown): string {
-  const { name, cause } = error as Error & { readonly cause?: NodeJS.ErrnoException };
-  if (name === 'TimeoutError') return `no answer within ${TIMEOUT_MS / 1_000} s`;
-  return cause?.code ?? (cause ? messageOf(cause) : messageOf(error));
+function troubleOf(error: unknown): Trouble {
+  const isLate = (error as Error).name === 'TimeoutError';
+  return isLate ? { why: `no answer within ${TIMEOUT_MS / 1_000} s` } : connectionTroubleOf(error);
 }
 
 /** Opens a TCP connection to HOST:PORT and closes it. Returns its milliseconds, or the reason why none opened. */

@@ -108,7 +108,7 @@ function addressesOf({ bind, hub_bind: hubBind, bulk_port: bulkPort }: DoctorCon
 }
 
 async function clusterFindings(config: DoctorConfig, isSet: ReadonlySet<string>): Promise<Finding[]> {
-  const { api: apiAddress, router: hubAddress, bus } = config;
+  const { router: hubAddress, bus } = config;
   const servers = bus === '' ? [] : bus.split(',');
   const busServers = servers.map((url) =>
     attempt('bus', async () => {
@@ -119,17 +119,17 @@ async function clusterFindings(config: DoctorConfig, isSet: ReadonlySet<string>)
   const found = isSet.has('cluster_token') ? undefined : clusterTokens.find(hubAddress);
   const calls = new ClusterCalls(found?.token ?? config.cluster_token, tlsOf(config));
   try {
-    const [api, hub] = await Promise.all([measureApi(apiAddress), calls.measureHub(hubAddress)]);
+    const [api, hub] = await Promise.all([measureApi(config), calls.measureHub(hubAddress)]);
     const hint = found?.hint ?? 'set PENSTOCK_CLUSTER_TOKEN to the token of the cluster';
     const isHubExpected = isSet.has('router') || api.kind === 'answered';
     const findings = [
       ...(await Promise.all(busServers)).flat(),
-      ...apiFindings(apiAddress, isSet.has('api'), api),
+      ...apiFindings(config.api, isSet.has('api'), api),
       ...hubFindings(hubAddress, isHubExpected, hub, hint),
     ];
     if (api.kind !== 'answered') return findings;
     const nodes = (api.pool.nodes ?? []).slice(0, MAX_MEMBERS);
-    findings.push(...lostFindings(await readEvents(apiAddress), nodes));
+    findings.push(...lostFindings(await readEvents(config), nodes));
     const queue = [...nodes.entries()];
     const results: Finding[][] = [];
     const work = async (): Promise<void> => {

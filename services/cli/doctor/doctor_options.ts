@@ -12,6 +12,7 @@ const router = option('Network', 'HOST:PORT', address, '127.0.0.1:8001', "a rout
 export interface DoctorConfig {
   readonly router: string;
   readonly api: string;
+  readonly api_key: string;
   readonly bind: string;
   readonly hub_bind: string;
   readonly bulk_port: number;

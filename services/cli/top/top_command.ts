@@ -1,7 +1,7 @@
 /** `penstock top`: a view of a running cluster that is drawn anew each second in a terminal, or printed once as a table. */
 import { systemClock } from '../../../shared/base/clock.ts';
-import { messageOf } from '../../../shared/base/failure.ts';
 import { optionsHelp, type CommandLine } from '../../../shared/base/options.ts';
+import { connectionTroubleOf, keyHeaders, refusalOf, troubleText, type Trouble } from '../router_api.ts';
 import { sampleOf, type PoolSample } from './pool_sample.ts';
 import { isSorting, rowsOf, totalsOf, type Sorting } from './pool_rates.ts';
 import type { topOptions } from './top_options.ts';
@@ -20,22 +20,24 @@ export async function runTop({ config, isHelp, isJson }: CommandLine<typeof topO
     return;
   }
   const isLive = process.stdout.isTTY && process.stdin.isTTY && !config.once && !isJson;
-  const top = new Top(config.api);
+  const top = new Top(config.api, config.api_key);
   if (isLive) await top.live();
   else process.stdout.write(`${await top.once(isJson)}\n`);
 }
 
 class Top {
-  readonly #address: string;
+  /** Origin of the router's API. */
+  readonly #api: string;
+  readonly #key: string;
   #before: PoolSample | undefined;
   #last: PoolSample | undefined;
-  #fault: string | undefined;
+  #fault: Trouble | undefined;
   #sorting: Sorting = 'n';
   #isReversed = false;
   #scroll = 0;
 
-  constructor(address: string) {
-    this.#address = address;
+  constructor(api: string, key: string) {
+    [this.#api, this.#key] = [api, key];
   }
 
   /** Looks twice, a second apart, so that there are rates. */
@@ -44,9 +46,7 @@ class Top {
       await systemClock.sleep(pauseMs);
       await this.#look();
       if (this.#fault !== undefined || !this.#last)
-        throw new Error(
-          `no router answers at http://${this.#address}: ${this.#fault}; name its --bind with --api HOST:PORT`,
-        );
+        throw new Error(`nothing can be shown of ${this.#api}: ${faultText(this.#fault)}`);
     }
     const last = this.#last;
     if (isJson && last) {
@@ -115,10 +115,10 @@ class Top {
 
   #view(): TopView {
     return {
-      address: this.#address,
+      address: this.#api,
       before: this.#before,
       last: this.#last,
-      fault: this.#fault,
+      fault: this.#fault && troubleText(this.#fault),
       nowMs: systemClock.nowMs(),
       sorting: this.#sorting,
       isReversed: this.#isReversed,
@@ -130,8 +130,9 @@ class Top {
     try {
       const ended = AbortSignal.any([AbortSignal.timeout(TIMEOUT_MS), ...(signal ? [signal] : [])]);
       const read = async (path: string): Promise<Response> => {
-        const response = await fetch(`http://${this.#address}${path}`, { signal: ended });
-        if (!response.ok) throw new Error(`${path} answers with HTTP status ${response.status}`);
+        const response = await fetch(`${this.#api}${path}`, { signal: ended, headers: keyHeaders(this.#key) });
+        const { ok, status } = response;
+        if (!ok) throw new Refused(path, status, refusalOf(status, await response.text(), this.#key !== ''));
         return response;
       };
       const [pool, metrics] = await Promise.all([
@@ -142,9 +143,24 @@ class Top {
       const sample = sampleOf(pool, metrics, now);
       [this.#before, this.#last, this.#fault] = [this.#last, sample, undefined];
     } catch (error) {
-      const { name, cause } = error as Error & { readonly cause?: NodeJS.ErrnoException };
-      const reason = cause?.code ?? messageOf(cause ?? error);
-      this.#fault = name === 'TimeoutError' ? `no answer within ${TIMEOUT_MS / 1_000} s` : reason;
+      const isLate = (error as Error).name === 'TimeoutError';
+      if (error instanceof Refused) this.#fault = error.trouble;
+      else this.#fault = isLate ? { why: `no answer within ${TIMEOUT_MS / 1_000} s` } : connectionTroubleOf(error);
     }
   }
+}
+
+/** An answer that is none to what was asked. */
+class Refused extends Error {
+  readonly trouble: Trouble;
+
+  constructor(path: string, status: number, trouble?: Trouble) {
+    super(`${path} answers with HTTP status ${status}`);
+    this.trouble = trouble ?? { why: this.message };
+  }
+}
+
+function faultText(fault: Trouble | undefined): string {
+  const name = 'name its --bind with --api HOST:PORT, or its URL';
+  return fault ? troubleText({ cure: name, ...fault }) : name;
 }

@@ -112,7 +112,7 @@ function scrollWithin(scroll: number, numRows: number, room: number): number {
 }
 
 function titleLine({ address, last, fault, nowMs, ...view }: TopView): ScreenLine {
-  const where = `penstock top   http://${plainText(address)}`;
+  const where = `penstock top   ${plainText(address)}`;
   const why = fault === undefined ? '' : ` (${plainText(fault)})`;
   if (!last) return { text: `${where}   no answer yet${why}`, style: fault === undefined ? 'plain' : 'alarm' };
   const time = new Date(last.asOfMs).toISOString().slice(11, 19);

@@ -198,6 +198,25 @@ describe('arguments', () => {
     assert.deepEqual([options?.apiKey, options?.saveTo, options?.goodput], ['secret', undefined, {}]);
   });
 
+  test('have the key of their flag, else of Penstock’s variable, else of OpenAI’s; an empty variable is none', () => {
+    const environment = { OPENAI_API_KEY: 'openai', PENSTOCK_API_KEY: 'penstock' };
+    const keyOf = (args: string[], change: Record<string, string> = {}): string | undefined =>
+      readServeLine(args, { ...environment, ...change })?.apiKey;
+    assert.deepEqual(
+      [
+        keyOf(['--api-key', 'flag']),
+        keyOf([]),
+        keyOf([], { PENSTOCK_API_KEY: '' }),
+        keyOf([], { PENSTOCK_API_KEY: '', OPENAI_API_KEY: '' }),
+      ],
+      ['flag', 'penstock', 'openai', undefined],
+    );
+    assert.throws(
+      () => keyOf([], { PENSTOCK_API_KEY: 'a b' }),
+      /^ConfigError: PENSTOCK_API_KEY: a key is printable ASCII/,
+    );
+  });
+
   test('are read as vLLM reads them', () => {
     const options = read(
       '--save-result',

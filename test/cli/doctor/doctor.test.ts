@@ -212,7 +212,7 @@ describe('the cluster', () => {
     pool: { nodes: [node], bus: { name: 'hub', connected: true, unverified: 0 } },
   };
   const judge = (change: Partial<typeof answered>): Finding[] =>
-    apiFindings('10.0.0.1:8000', true, { ...answered, ...change });
+    apiFindings('http://10.0.0.1:8000', true, { ...answered, ...change });
 
   test('sound', () => {
     assert(judge({}).every(({ level }) => level === 'ok'));
@@ -220,15 +220,27 @@ describe('the cluster', () => {
   });
 
   test('a router that does not answer is a problem where its address was given', () => {
-    const silent = { kind: 'silent', reason: 'ECONNREFUSED' } as const;
+    const silent = { kind: 'silent', trouble: { why: 'ECONNREFUSED' } } as const;
     expectFinding(
-      apiFindings('a:1', true, silent),
+      apiFindings('http://a:1', true, silent),
       'problem',
       /No router answers at http:\/\/a:1: ECONNREFUSED/,
       /--api/,
     );
-    expectFinding(apiFindings('a:1', false, silent), 'ok', /no cluster was looked for/);
-    expectFinding(apiFindings('a:1', false, { kind: 'foreign', status: 404 }), 'problem', /is no router/, /--api/);
+    expectFinding(apiFindings('http://a:1', false, silent), 'ok', /no cluster was looked for/);
+    const refused = { kind: 'refused', trouble: { why: 'it wants a key', cure: 'give one' } } as const;
+    expectFinding(
+      apiFindings('http://a:1', false, refused),
+      'problem',
+      /a:1 answers, but.*: it wants a key\./,
+      /^Give one\.$/,
+    );
+    expectFinding(
+      apiFindings('http://a:1', false, { kind: 'foreign', status: 404 }),
+      'problem',
+      /is no router/,
+      /--api/,
+    );
   });
 
   test('clocks, within what can be measured', () => {

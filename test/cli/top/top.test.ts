@@ -57,7 +57,7 @@ function viewOf(last: PoolSample | undefined, change: Partial<TopView> = {}): To
     isReversed: false,
     scroll: 0,
   } as const;
-  return { address: '127.0.0.1:8000', last, ...rest, ...change };
+  return { address: 'http://127.0.0.1:8000', last, ...rest, ...change };
 }
 
 const wide = { width: 200, height: 40 };
