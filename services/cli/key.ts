@@ -70,19 +70,20 @@ function parsed(args: readonly string[]): ReturnType<typeof parseKeyArgs> {
   }
 }
 
+const options = {
+  tenant: { type: 'string' },
+  admin: { type: 'boolean' },
+  model: { type: 'string', multiple: true },
+  append: { type: 'string' },
+  json: { type: 'boolean' },
+  help: { type: 'boolean', short: 'h' },
+} as const;
+
+/** Its flags. */
+export const keyFlags = Object.keys(options).map((name) => `--${name}`);
+
 function parseKeyArgs(args: readonly string[]) {
-  return parseArgs({
-    args: [...args],
-    allowPositionals: true,
-    options: {
-      tenant: { type: 'string' },
-      admin: { type: 'boolean' },
-      model: { type: 'string', multiple: true },
-      append: { type: 'string' },
-      json: { type: 'boolean' },
-      help: { type: 'boolean', short: 'h' },
-    },
-  });
+  return parseArgs({ args: [...args], allowPositionals: true, options });
 }
 
 /** Returns an entry in YAML. Texts are in JSON's quotes where they need some, which YAML reads too. */

@@ -67,7 +67,7 @@ export interface WatchedFiles<T> {
   readonly read: (texts: readonly string[], old: T | undefined) => T;
   /** Returns fields of the log that tell what is used now; no secrets. */
   readonly shown: (value: T) => object;
-  /** What a change does, for the log; left out: connections that begin now use it. */
+  /** Words for the log on who is concerned by a change; left out: connections that begin now use it. */
   readonly effect?: string;
 }
 

@@ -11,6 +11,7 @@ import { describe, test } from 'vitest';
 import { readCommandLine, type OptionTable } from '../../shared/base/options.ts';
 import { reportFlags } from '../../services/cli/bench/report_command.ts';
 import { serveFlags } from '../../services/cli/bench/serve_flags.ts';
+import { keyFlags } from '../../services/cli/key.ts';
 import { doctorOptions } from '../../services/cli/doctor/doctor_options.ts';
 import { policyOptions, readPolicyLine } from '../../services/cli/policy_options.ts';
 import { loadTables, tableOf } from '../../services/cli/tables.ts';
@@ -105,6 +106,7 @@ function tree(): Set<string> {
 const replayCommands = new Map([
   ['replay', replayFlags],
   ['plan', planFlags],
+  ['key', keyFlags],
   ['bench', [...serveFlags, ...reportFlags]],
 ]);
 

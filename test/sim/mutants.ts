@@ -233,7 +233,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'the salt is forgotten (K1)',
     file: 'shared/kv/format.ts',
-    from: "if (adapter === '' && salt === '')",
+    from: "if (adapter === '' && tenant === '' && salt === '')",
     to: 'if (true)',
   },
   {
@@ -412,8 +412,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a request outlives its client (R2)',
     file: 'services/router/api/request_scope.ts',
-    from: 'this.#link = linkSignals(gone, ending);',
-    to: 'this.#link = linkSignals(ending);',
+    from: ': linkSignals(gone, ending);',
+    to: ': linkSignals(ending);',
   },
   {
     name: 'a slow reader is written to without end',
