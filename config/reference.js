@@ -140,7 +140,7 @@ async function protocolPage() {
 
 What processes of a cluster send each other, version ${PROTOCOL_VERSION}; a process of another version is refused when it joins. Calls are gRPC
 (\`shared/protocol/penstock.proto\`); heartbeats, registrations and block events go over the bus (\`shared/protocol/membership.ts\`,
-\`block_events.ts\`). Token ids are packed u32, block hashes packed runs (\`packing.ts\`).
+\`block_events.ts\`), each sealed under the cluster token (\`shared/bus/sealed/seal.ts\` has the layout). Token ids are packed u32, block hashes packed runs (\`packing.ts\`).
 
 ## Subjects of the bus
 

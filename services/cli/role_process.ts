@@ -5,7 +5,7 @@
  */
 import { systemClock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
-import { newId } from '../../shared/base/identity.ts';
+import { newBusEpoch, newId } from '../../shared/base/identity.ts';
 import { createLog } from '../../shared/base/log.ts';
 import { ConfigError } from '../../shared/base/options.ts';
 import { entropySeed, Random } from '../../shared/base/random.ts';
@@ -21,7 +21,7 @@ import type { Role } from '../../shared/protocol/membership.ts';
 import { busPasswordOf } from './bus_password.ts';
 import { dataFolders } from './data_folders.ts';
 import { serveMetrics } from './metrics_server.ts';
-import { refuseOpenPorts } from './open_ports.ts';
+import { clearTextWarning, refuseOpenPorts } from './open_ports.ts';
 import { textOf } from './option_files.ts';
 import { ProgressLine } from './progress_line.ts';
 import { renewSecrets, secretsOf, type Secrets } from './secrets.ts';
@@ -91,6 +91,8 @@ export async function runRole(role: Role, config: ProcessConfig, start: StartRol
     process.title = `penstock ${role} ${config.name}`.trim();
     refuseOpenPorts(config);
     const log = createLog(config.name || role, config.log_level);
+    const inClear = clearTextWarning(role, config);
+    if (inClear !== undefined) log.warn(inClear);
     const secrets = secretsOf(config);
     renewSecrets(secrets, config, { clock: systemClock, log });
     const tracing = await tracingOf(role, config, log);
@@ -140,6 +142,7 @@ export function realHost(
     random: new Random(entropySeed()),
     network: new GrpcNetwork(clusterTokens, clock, tls, refusedClients(log)),
     ...secrets,
+    busEpoch: newBusEpoch(),
     identity: { pid: process.pid, epoch: newId() },
     showLoading: showLoading(config),
     kill: (pid) => {

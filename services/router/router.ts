@@ -119,7 +119,8 @@ async function build(
     onRefused: fail,
   });
   const { cluster } = config;
-  const bus = new ClusterBus(server ?? hub, { cluster, token: context.clusterTokens, clock, log });
+  const { clusterTokens: token, busEpoch: epoch } = context;
+  const bus = new ClusterBus(server ?? hub, { cluster, token, epoch, clock, log });
   const models = new Models({ network, log, signal: stopped.signal, open: (facts) => serving.open(facts) });
   for (const facts of given) models.add(facts);
   const observer = new Observer({ clock, name, identity, historyBytes: config.history_bytes });

@@ -1,5 +1,5 @@
 /** Names for things that must differ: epochs of processes, requests, spans. */
-import { randomFillSync } from 'node:crypto';
+import { randomBytes, randomFillSync } from 'node:crypto';
 
 const ID_BYTES = 8;
 /** Random bytes for so many names are asked of the system at once: a call for each name is most of what a name costs. */
@@ -17,4 +17,9 @@ export function newId(): string {
   const id = pool.toString('hex', used, used + ID_BYTES);
   used += ID_BYTES;
   return id;
+}
+
+/** Returns 128 random bits, for the end of a bus (shared/bus/sealed/seal.ts). */
+export function newBusEpoch(): Buffer {
+  return randomBytes(16);
 }

@@ -66,7 +66,7 @@ export class HubClient implements Bus {
 
   subscribe(subject: string, handler: (payload: Buffer) => void): () => void {
     const set = this.#subscribers.get(subject) ?? new Set();
-    if (set.size === 0 && this.#remote) this.#send({ kind: BusKind.SUBSCRIBE, subject });
+    if (!this.#subscribers.has(subject) && this.#remote) this.#send({ kind: BusKind.SUBSCRIBE, subject });
     this.#subscribers.set(subject, set.add(handler));
     return () => set.delete(handler);
   }

@@ -63,7 +63,7 @@ const OTHER_TOKEN_MS = 2_000;
 
 /** Dependencies and callbacks of a {@link ClusterMember}. */
 export interface ClusterMemberOptions {
-  /** Opens the bus. `onUnverified` is called with the subject of each message that carries another cluster token. */
+  /** Opens the bus. `onUnverified` is called with the subject of each message that cannot be opened: of another cluster token, or version. */
   readonly openBus: (listener: BusListener, onUnverified: (subject: string) => void) => Bus;
   /** Member entry and, for an engine, planned configuration: known before the model is loaded. */
   readonly inquiry: Inquiry;
@@ -232,7 +232,12 @@ export class ClusterMember {
     this.#isSuspecting = false;
     if (this.#routers.size > 0 || this.#left.signal.aborted) return;
     const { onRefused } = this.#options;
-    onRefused(new Failure('unauthenticated', `wrong --cluster-token: the routers on ${this.bus.name} have another`));
+    onRefused(
+      new Failure(
+        'unauthenticated',
+        `wrong --cluster-token: the routers on ${this.bus.name} have another, or are of another version`,
+      ),
+    );
   }
 
   /**

@@ -73,11 +73,16 @@ async function addressOf({ config, network, clock, log }: RoleContext<MemberConf
   }
 }
 
-/** Opens the bus of a NATS server if the host has one, else that of the hub. */
-function openBus(context: RoleContext<MemberConfig>, listener: BusListener): Bus {
-  const { config, network, clock, log, limits } = context;
+/** Opens the cluster's part of the bus: of a NATS server if the host has one, else of the hub. */
+function openBus(
+  context: RoleContext<MemberConfig>,
+  listener: BusListener,
+  onUnverified: (subject: string) => void,
+): Bus {
+  const { config, network, clock, log, limits, clusterTokens: token, busEpoch: epoch } = context;
   const hub = { address: config.join, network, clock, log, ...listener, maxBacklogBytes: limits?.backlogBytes };
-  return context.openBus?.(listener) ?? new HubClient(hub);
+  const bus = context.openBus?.(listener) ?? new HubClient(hub);
+  return new ClusterBus(bus, { cluster: config.cluster, token, epoch, clock, log, onUnverified });
 }
 
 /**
@@ -96,14 +101,7 @@ export function liveAsMember(
     const member: Member = { ...identity, name: config.name || `${role}@${address}`, role, address };
     // Join the bus before building the role, so that a refusal by the cluster is reported before the model is loaded.
     const cluster = new ClusterMember({
-      openBus: (listener, onUnverified) =>
-        new ClusterBus(openBus(context, listener), {
-          cluster: config.cluster,
-          token: context.clusterTokens,
-          clock,
-          log,
-          onUnverified,
-        }),
+      openBus: (listener, onUnverified) => openBus(context, listener, onUnverified),
       inquiry: { member, protocolVersion: PROTOCOL_VERSION, ...(planned ? { engine: planned } : {}) },
       clock,
       log,

@@ -89,8 +89,10 @@ export interface Host {
   readonly tls: Current<TlsTexts> | undefined;
   /** Certificate with which a router serves its HTTP API; undefined without --https-cert, and absent for other roles. */
   readonly https?: Current<ServerTexts> | undefined;
-  /** Tokens of the cluster (cluster_tokens.ts), for the MACs of its bus. */
+  /** Tokens of the cluster (cluster_tokens.ts), under which messages of its bus are sealed. */
   readonly clusterTokens: Current<string>;
+  /** 128 random bits that name this process's end of the bus (ClusterBus): never the same for two processes. */
+  readonly busEpoch: Buffer;
   /** Opens the cluster's bus on a NATS server; undefined when the router is the hub. */
   readonly openBus: OpenBus | undefined;
   /** Serves the series of this process over HTTP at an address of `--metrics-bind`. */

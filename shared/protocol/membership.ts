@@ -30,6 +30,8 @@ export const subjects = {
   unknownMember: (epoch: string) => `cluster.unknown_member.${epoch}`,
   /** Published to the process with that epoch by a router: whether the router can call it at its address. */
   reach: (epoch: string) => `cluster.reach.${epoch}`,
+  /** Published to the end of the bus with that epoch by another end, which asks whether it lives or answers that it does (cluster_bus.ts). */
+  alive: (end: string) => `bus.alive.${end}`,
 } as const;
 
 const roles = ['router', 'prefill', 'decode', 'store'] as const;

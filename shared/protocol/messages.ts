@@ -32,7 +32,7 @@ import type { Source as SourceMessage } from './generated/penstock/Source.ts';
 import type { TokenSources as TokenSourcesMessage } from './generated/penstock/TokenSources.ts';
 
 /** Version of the protocol, raised when a message changes its meaning; a process with another version is refused at registration. */
-export const PROTOCOL_VERSION = 15;
+export const PROTOCOL_VERSION = 16;
 
 type Message<T> = T extends Buffer
   ? T

@@ -253,7 +253,13 @@ export interface PoolBody {
   readonly models: readonly string[];
   readonly index_keys: number;
   readonly index_bytes: number;
-  readonly bus: { readonly name: string; readonly connected: boolean; readonly unverified: number };
+  readonly bus: {
+    readonly name: string;
+    readonly connected: boolean;
+    /** Messages that were dropped: sealed under another cluster token or sent by another version; and those that were not new. */
+    readonly unverified: number;
+    readonly replayed: number;
+  };
   readonly policy: PolicyView;
   readonly other_routers: readonly string[];
   /** This router; all counts are zero when nothing runs. */

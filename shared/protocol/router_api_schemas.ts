@@ -65,7 +65,12 @@ export type ReadNode = z.infer<typeof nodeSchema>;
 const poolSchema = partOf<PoolBody>()({
   as_of: z.number().optional().catch(undefined),
   health: orEmpty(partOf<PoolBody['health']>()({ problems: z.array(text).catch([]) })),
-  bus: partOf<PoolBody['bus']>()({ name: text, connected: z.boolean().catch(false), unverified: count })
+  bus: partOf<PoolBody['bus']>()({
+    name: text,
+    connected: z.boolean().catch(false),
+    unverified: count,
+    replayed: count,
+  })
     .optional()
     .catch(undefined),
   policy: orEmpty(partOf<PoolBody['policy']>()({ places_by: text })),

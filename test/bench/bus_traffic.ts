@@ -3,6 +3,7 @@
  * busy, under simulated time. Reports the bytes sent once to a NATS server and the bytes that the server delivers.
  */
 import { setMaxListeners } from 'node:events';
+import { newBusEpoch } from '../../shared/base/identity.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import type { Bus } from '../../shared/bus/bus.ts';
 import { ClusterBus } from '../../shared/bus/cluster_bus.ts';
@@ -114,8 +115,9 @@ async function traffic(count: number, isBusy: boolean): Promise<{ sent: number; 
   const hub = new EmbeddedHub(silentLog);
   const ended = new AbortController();
   setMaxListeners(0, ended.signal);
+  const sealing = { cluster: 'default', token: 'a secret' };
   const open = (): ClusterBus =>
-    new ClusterBus(new Counted(hub), { cluster: 'default', token: 'a secret', clock, log: silentLog });
+    new ClusterBus(new Counted(hub), { ...sealing, epoch: newBusEpoch(), clock, log: silentLog });
   for (let i = 0; i < NUM_ROUTERS; i++) {
     new ClusterView({
       bus: open(),

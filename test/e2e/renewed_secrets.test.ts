@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
+import { newBusEpoch } from '../../shared/base/identity.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import { ClusterBus } from '../../shared/bus/cluster_bus.ts';
 import { HubClient } from '../../shared/bus/hub_client.ts';
@@ -108,7 +109,8 @@ function listenerOnHub(): { readonly lost: string[]; readonly senders: Set<strin
     onRefused: assert.fail,
   };
   const hub = new HubClient({ address: cluster.hub, network, clock: systemClock, log: silentLog, ...told });
-  const bus = new ClusterBus(hub, { cluster: 'default', token: SECOND, clock: systemClock, log: silentLog });
+  const sealing = { cluster: 'default', token: SECOND, epoch: newBusEpoch() };
+  const bus = new ClusterBus(hub, { ...sealing, clock: systemClock, log: silentLog });
   bus.subscribe(subjects.heartbeat, (payload) =>
     senders.add((JSON.parse(payload.toString()) as { name: string }).name),
   );

@@ -31,6 +31,7 @@ test('a process that is still starting is as good as lost: its callers go elsewh
     role: 'decode',
     config: { bind: '', advertise: '' },
     clusterTokens: new Current(''),
+    busEpoch: Buffer.alloc(16),
     network: watched,
     clock: systemClock,
     log: silentLog,

@@ -209,6 +209,7 @@ export class SimCluster {
   /** Records that are being sent, slice by slice, by the request of their call. */
   readonly #sent = new WeakMap<object, Buffer>();
   #nextEpoch = 1;
+  #nextBusEpoch = 1;
   #numPreemptionsBefore = 0;
 
   constructor(shape: Shape, random: Random) {
@@ -301,7 +302,14 @@ export class SimCluster {
         ...listener,
         maxBacklogBytes: this.shape.limits.backlogBytes,
       });
-    return new ClusterBus(end, { cluster: CLUSTER, token: '', clock, log: silentLog });
+    return new ClusterBus(end, { cluster: CLUSTER, token: '', epoch: this.#newBusEpoch(), clock, log: silentLog });
+  }
+
+  /** Another one for each process, without a draw. */
+  #newBusEpoch(): Buffer {
+    const epoch = Buffer.alloc(16);
+    epoch.writeUInt32BE(this.#nextBusEpoch++);
+    return epoch;
   }
 
   /** Record layout of every engine. */
@@ -513,6 +521,7 @@ export class SimCluster {
       network: this.fabric.networkOf(process),
       tls: undefined,
       clusterTokens: new Current(''),
+      busEpoch: this.#newBusEpoch(),
       serveMetrics: () => Promise.reject(new Error('the simulation has no HTTP')),
       watchFiles: () => {
         throw new Error('the simulation has no files');

@@ -141,7 +141,7 @@ export class World {
       policy,
       model: null,
       links: [],
-      bus: { name: 'hub', connected: true, unverified: 0 },
+      bus: { name: 'hub', connected: true, unverified: 0, replayed: 0 },
     };
   }
 

@@ -1,5 +1,6 @@
 /** A member of a cluster with nothing in it: it registers, says its heartbeats, and announces what it is told to. */
 import type { Clock } from '../../shared/base/clock.ts';
+import { newBusEpoch } from '../../shared/base/identity.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import { ClusterBus } from '../../shared/bus/cluster_bus.ts';
 import { HubClient } from '../../shared/bus/hub_client.ts';
@@ -78,6 +79,7 @@ export function hubOf(address: string, token: string, network: Network, clock: C
     new ClusterBus(new HubClient({ address, network, clock, log: silentLog, ...listener }), {
       cluster: 'default',
       token,
+      epoch: newBusEpoch(),
       clock,
       log: silentLog,
       onUnverified,

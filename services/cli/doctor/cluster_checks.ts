@@ -46,6 +46,8 @@ export interface MemberMeasure {
     | undefined;
 }
 
+/** Messages of the bus that were not new, from which on the count says something: processes that end leave a few. */
+const MANY_REPLAYED = 100;
 /** Offset of clocks that confuses whoever compares logs and times of two machines. */
 const MAX_OFFSET_MS = 1_000;
 /** Round trip of a call that shows in the time of each token. */
@@ -96,8 +98,16 @@ function busFindings({ bus }: PoolFacts): Finding[] {
     findings.push(
       warning(
         'bus',
-        `The router has dropped ${bus.unverified} messages that another cluster token has signed.`,
-        'Give every process the same PENSTOCK_CLUSTER_TOKEN, or clusters that share the servers different --cluster names.',
+        `The router has dropped ${bus.unverified} messages that another cluster token has sealed, or another version sent.`,
+        'Give every process the same PENSTOCK_CLUSTER_TOKEN and version, or clusters that share the servers different --cluster names.',
+      ),
+    );
+  if (bus.replayed >= MANY_REPLAYED)
+    findings.push(
+      warning(
+        'bus',
+        `The router has dropped ${bus.replayed} messages of the bus that were not new: somebody may send recorded ones again.`,
+        'See who has an account at the NATS servers of --bus; the log of the router names the subjects.',
       ),
     );
   return findings;

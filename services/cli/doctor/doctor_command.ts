@@ -15,6 +15,7 @@ import { ClusterCalls, measureApi, measureConnect, readEvents } from './cluster_
 import { deviceFindings } from './device_checks.ts';
 import { diskFindings } from './disk_checks.ts';
 import type { DoctorConfig } from './doctor_options.ts';
+import { encryptionFindings } from './encryption_check.ts';
 import { findingsText, warning, type Finding } from './finding.ts';
 import {
   cpuFinding,
@@ -132,16 +133,23 @@ async function clusterFindings(config: DoctorConfig, isSet: ReadonlySet<string>)
     findings.push(...lostFindings(await readEvents(config), nodes));
     const queue = [...nodes.entries()];
     const results: Finding[][] = [];
+    const answered: string[] = [];
     const work = async (): Promise<void> => {
-      for (let next = queue.shift(); next; next = queue.shift()) results[next[0]] = await memberPart(calls, next[1]);
+      for (let next = queue.shift(); next; next = queue.shift())
+        results[next[0]] = await memberPart(calls, next[1], answered);
     };
     await Promise.all(Array.from({ length: WIDTH }, work));
-    return [...findings, ...results.flat()];
+    return [...findings, ...encryptionFindings(answered.sort(), config.tls_cert !== ''), ...results.flat()];
   } finally {
     calls.close();
   }
 }
 
-function memberPart(calls: ClusterCalls, node: NodeFacts): Promise<Finding[]> {
-  return attempt(`${node.role} ${node.name}`, async () => memberFindings(node, await calls.measureMember(node)));
+/** Checks a member. Its address is added to `answered` if it answers a call. */
+function memberPart(calls: ClusterCalls, node: NodeFacts, answered: string[]): Promise<Finding[]> {
+  return attempt(`${node.role} ${node.name}`, async () => {
+    const measure = await calls.measureMember(node);
+    if (typeof measure.call === 'number') answered.push(node.address);
+    return memberFindings(node, measure);
+  });
 }

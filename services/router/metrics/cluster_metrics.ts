@@ -57,15 +57,27 @@ export function routerMetrics({ view, index, bus }: Observed): Registry {
   gauge('penstock_bus_connected', '1 while this router is connected to the bus, else 0', () =>
     bus.isConnected ? 1 : 0,
   );
-  new Counter({
-    name: 'penstock_bus_unverified_total',
-    help: 'bus messages under another cluster token',
-    registers,
-    collect() {
-      this.reset();
-      this.inc(bus.numUnverified);
-    },
-  });
+  const counter = (name: string, help: string, value: () => number): void => {
+    new Counter({
+      name,
+      help,
+      registers,
+      collect() {
+        this.reset();
+        this.inc(value());
+      },
+    });
+  };
+  counter(
+    'penstock_bus_unverified_total',
+    'dropped bus messages: sealed under another cluster token, or sent by another version',
+    () => bus.numUnverified,
+  );
+  counter(
+    'penstock_bus_replayed_total',
+    'dropped bus messages: they had come before, came too late, or their sender does not answer',
+    () => bus.numReplayed,
+  );
   gauge(
     'penstock_routers',
     'routers of the cluster that are heard, this one included',

@@ -50,7 +50,7 @@ export function poolView(
     models: [...view.models.keys()],
     index_keys: index.size,
     index_bytes: index.bytes,
-    bus: { name: bus.name, connected: bus.isConnected, unverified: bus.numUnverified },
+    bus: { name: bus.name, connected: bus.isConnected, unverified: bus.numUnverified, replayed: bus.numReplayed },
     policy: policyView(policy.state),
     other_routers: view.otherRouters,
     // All counts are zero when nothing runs (R2).

@@ -20,6 +20,7 @@ import {
 import { fastestMs, measureConnect } from '../../../services/cli/doctor/cluster_probes.ts';
 import { deviceFindings } from '../../../services/cli/doctor/device_checks.ts';
 import { diskFindings, type DiskMeasure } from '../../../services/cli/doctor/disk_checks.ts';
+import { encryptionFindings } from '../../../services/cli/doctor/encryption_check.ts';
 import { findingsText, problem, type Finding } from '../../../services/cli/doctor/finding.ts';
 import {
   cpuFinding,
@@ -209,7 +210,7 @@ describe('the cluster', () => {
     roundTripMs: 2,
     offsetMs: 30,
     uncertaintyMs: 1,
-    pool: { nodes: [node], bus: { name: 'hub', connected: true, unverified: 0 } },
+    pool: { nodes: [node], bus: { name: 'hub', connected: true, unverified: 0, replayed: 0 } },
   };
   const judge = (change: Partial<typeof answered>): Finding[] =>
     apiFindings('http://10.0.0.1:8000', true, { ...answered, ...change });
@@ -249,9 +250,17 @@ describe('the cluster', () => {
   });
 
   test('the bus', () => {
-    const lost = { ...answered.pool, bus: { name: 'nats://a', connected: false, unverified: 3 } };
+    const lost = { ...answered.pool, bus: { name: 'nats://a', connected: false, unverified: 3, replayed: 99 } };
     expectFinding(judge({ pool: lost }), 'problem', /lost the bus \(nats:\/\/a\)/, /NATS/);
     expectFinding(judge({ pool: lost }), 'warning', /dropped 3 messages/, /PENSTOCK_CLUSTER_TOKEN/);
+    assert(!judge({ pool: lost }).some(({ text }) => text.includes('not new')));
+    const replayed = { ...answered.pool, bus: { ...lost.bus, replayed: 100 } };
+    expectFinding(
+      judge({ pool: replayed }),
+      'warning',
+      /dropped 100 messages .* not new/,
+      /account at the NATS servers/,
+    );
     expectFinding(
       busServerFinding('a:4222', 'ECONNREFUSED'),
       'problem',
@@ -259,6 +268,21 @@ describe('the cluster', () => {
       /correct --bus/,
     );
     expectFinding(busServerFinding('a:4222', 1), 'ok', /accepts connections in 1\.0 ms/);
+  });
+
+  test('what crosses the network in clear', () => {
+    const [here, away] = ['127.0.0.1:9000', '10.0.0.3:9000'];
+    assert.deepEqual(encryptionFindings([], false), [], 'who answers nothing shows nothing');
+    expectFinding(encryptionFindings([here, away], true), 'ok', /encrypted/);
+    expectFinding(encryptionFindings([here], false), 'ok', /over the loopback/);
+    expectFinding(
+      encryptionFindings([here, away], false),
+      'warning',
+      /cross the network in clear: 10\.0\.0\.3:9000 answer without TLS/,
+      /--tls-cert/,
+    );
+    const many = Array.from({ length: 5 }, (_, i) => `10.0.0.${i}:9000`);
+    expectFinding(encryptionFindings(many, false), 'warning', /10\.0\.0\.2:9000 and 2 more answer/, /WireGuard/);
   });
 
   test('a cluster that generates nothing', () => {
