@@ -1,6 +1,6 @@
 /**
  * A running cluster shows nothing of a prompt after its request, in any route, stream, metric, log or span; with `--log-prompts` exactly
- * `/api/requests/{id}` has it. Budget: 40 s.
+ * `/api/requests/{id}` has it. What travels on a bus is in bus_attacks.test.ts. Budget: 40 s.
  */
 import assert from 'node:assert/strict';
 import { afterEach, expect, test } from 'vitest';

@@ -173,8 +173,10 @@ export function readCounter(bytes: Buffer, at: number): number {
   return bytes.readUInt32BE(at) * WORD + bytes.readUInt32BE(at + 4);
 }
 
+/** A cipher copies its nonce when it is made, so one buffer serves all. */
+const nonce = Buffer.alloc(NONCE_BYTES);
+
 function nonceOf(counter: number): Buffer {
-  const nonce = Buffer.alloc(NONCE_BYTES);
   writeCounter(nonce, NONCE_BYTES - 8, counter);
   return nonce;
 }

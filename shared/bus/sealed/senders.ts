@@ -101,7 +101,8 @@ export class Senders {
       (this.#known.get(sender) ?? this.#asked.get(sender))?.opener ??
       new Opener(this.#options.secret, sealed.subarray(0, EPOCH_BYTES));
     const opened = opener.open(subject, sealed);
-    return opened && { ...opened, sender, counter: counterOf(sealed), opener };
+    if (!opened) return undefined;
+    return { sender, counter: counterOf(sealed), payload: opened.payload, token: opened.token, opener };
   }
 
   /** Calls `settle` once with whether a message is new, at once or when its sender has answered. `settle` must not throw. */
