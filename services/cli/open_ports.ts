@@ -5,7 +5,7 @@ import type { ProcessConfig } from '../../shared/node/options.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import { MAKE_TOKEN, MIN_TOKEN } from './token_file.ts';
 
-type PortConfig = ProcessConfig & { readonly hub_bind?: string };
+type PortConfig = ProcessConfig & { readonly hub_bind?: string; readonly https_cert?: string };
 
 /** Whether an address of a configuration is beyond this machine. */
 function isOpen(address: string): boolean {
@@ -22,7 +22,7 @@ function busBeyond(bus: string): string | undefined {
  * any case (ClusterBus); a bus server beyond this machine means that other processes are there too.
  */
 export function clearTextWarning(role: Role, config: PortConfig): string | undefined {
-  const { bind, hub_bind: hubBind = '', bus, tls_cert: cert } = config;
+  const { bind, hub_bind: hubBind = '', bus, tls_cert: cert, https_cert: clientCert = '' } = config;
   const isClustered = (role === 'router' ? isOpen(hubBind) : isOpen(bind)) || busBeyond(bus) !== undefined;
   const parts = [
     ...(isClustered && cert === ''
@@ -30,8 +30,10 @@ export function clearTextWarning(role: Role, config: PortConfig): string | undef
           'between the processes: give each of them --tls-cert, --tls-key and --tls-ca, or let the network encrypt (WireGuard, a service mesh)',
         ]
       : []),
-    ...(role === 'router' && isOpen(bind)
-      ? [`between clients and ${bind}: put a proxy that speaks HTTPS in front of it`]
+    ...(role === 'router' && isOpen(bind) && clientCert === ''
+      ? [
+          `between clients and ${bind}: give the router --https-cert and --https-key, or put a proxy that speaks HTTPS in front of it`,
+        ]
       : []),
   ];
   return parts.length === 0 ? undefined : `prompts and answers cross the network in clear ${parts.join('; and ')}`;
