@@ -59,8 +59,8 @@ export class FullEngine implements ReplayEngine {
   #isLooping = false;
 
   constructor(name: string, sizes: EngineSizes, context: EngineContext & { readonly activity: Activity }) {
-    const { hardware, blockTokens, chunkTokens, tbtTargetMs, noise, queueOrder } = sizes;
-    const { time, random, activity, events } = context;
+    const { hardware, blockTokens, chunkTokens, tbtTargetMs, noise, queueOrder, fairShares } = sizes;
+    const { time, random, activity, events, ledger } = context;
     this.name = name;
     this.#sizes = sizes;
     this.#context = context;
@@ -101,6 +101,8 @@ export class FullEngine implements ReplayEngine {
         stepMs: 0,
         tbtTargetMs,
         queueOrder,
+        fairShares,
+        onCharged: ledger.charged,
         // The trace bounds the queue.
         maxWaiting: Infinity,
         firstSteps: steps.firstSteps,
@@ -147,7 +149,8 @@ export class FullEngine implements ReplayEngine {
   }
 
   submit(sequence: SimulatedSequence, sources: readonly SimulatedSource[]): void {
-    const { kind, hashes, target, request, expected, outputTokens, expectedTokens, priority } = sequence.options;
+    const { kind, hashes, target, request, expected, outputTokens, expectedTokens, priority, sharer } =
+      sequence.options;
     const id = this.#numSequences++;
     this.#entries.set(id, { id, sequence });
     this.#ids.set(sequence, id);
@@ -162,6 +165,7 @@ export class FullEngine implements ReplayEngine {
     );
     // A prefill computes the full blocks before its last token: one token after what it hands over.
     const promptTokens = kind === 'prefill' ? target + 1 : target;
+    this.#context.ledger.waits(sharer.tenant);
     const fetchEnd = Math.floor((expected ? expected.endTokens : sequence.fetchedTo) / this.#blockTokens);
     this.#engine.submit({
       id,
@@ -169,6 +173,7 @@ export class FullEngine implements ReplayEngine {
       root: ROOT,
       expectedTokens,
       priority,
+      sharer,
       fetchEnd,
       // After the blocks that the trace names, blocks are those of the request alone.
       tokens: new Uint32Array(promptTokens).fill(request),
@@ -280,6 +285,7 @@ export class FullEngine implements ReplayEngine {
       this.#end(id, sequence);
     } else {
       assert(event.kind === 'admitted' || event.kind === 'preempted', 'no sequence of a replay is refused');
+      this.#context.ledger[event.kind](sequence.options.sharer.tenant);
     }
   }
 

@@ -63,6 +63,8 @@ class RunPool {
       slow: options.slow,
       strictRoles: options.strictRoles,
       queueOrder: options.queueOrder,
+      fairShares: options.fairShares,
+      weights: options.weights,
       isFull: options.engine === 'full',
       targetShare: TARGET_SHARE,
     };

@@ -2,6 +2,7 @@
 import { ConfigError } from '../../shared/base/options.ts';
 import { queueOrderNames, type QueueOrderName } from '../../shared/engine/queue_order.ts';
 import { flag, flagHelp, parseFlags, type GivenFlags } from '../../shared/base/command_flags.ts';
+import type { TenantWeights } from './run_tenants.ts';
 import type { ClusterSize, HardwareSource, ReplayOptions, SlowInstances, TraceSource } from './replay_options.ts';
 import { generatorHelp, parseGenerator, type GeneratorSpec } from './trace_generators.ts';
 import { TRACE_LIMITS } from '../../shared/trace/trace_reader.ts';
@@ -33,6 +34,11 @@ const flags = {
     'how much of an engine is simulated: its steps, or its scheduler and block pool too [light]',
   ),
   'queue-order': flag('NAME', `order of the instances’ queues: ${queueOrderNames.join(', ')} [${queueOrderNames[0]}]`),
+  'fair-shares': flag(
+    'on|off',
+    'whether tenants of the trace share an instance fairly, above the order of its queue [on]',
+  ),
+  weights: flag('NAME=W[,NAME=W]', 'weights of tenants, each from 0.001 to 1000 [1]'),
   'strict-roles': flag('', 'roles are walls (policy priced)'),
   'link-bytes-per-second': flag('N', 'speed of the links, in place of the hardware’s'),
   slow: flag('SHARE:FACTOR', 'that share of the instances is so many times slower: 0.5:3'),
@@ -88,6 +94,8 @@ export function readReplayLine(args: readonly string[], policies: PolicyNames): 
     traceBlockTokens: given.whole('trace-block', 65_536),
     engine: engineOf(given),
     queueOrder: queueOrderOf(given),
+    fairShares: fairSharesOf(given),
+    weights: weightsOf(given),
     strictRoles: given.isSet('strict-roles'),
     linkBytesPerSecond: given.number('link-bytes-per-second', 1, 1e15),
     slow: slowOf(given),
@@ -182,6 +190,25 @@ function queueOrderOf(given: Given): QueueOrderName {
   const order = queueOrderNames.find((one) => one === name);
   if (order) return order;
   throw new ConfigError(`--queue-order: ${JSON.stringify(name)} is not allowed: ${queueOrderNames.join(', ')}`);
+}
+
+function fairSharesOf(given: Given): boolean {
+  const fair = given.value('fair-shares') ?? 'on';
+  if (fair === 'on' || fair === 'off') return fair === 'on';
+  throw new ConfigError(`--fair-shares: ${JSON.stringify(fair)} is not allowed: on or off`);
+}
+
+function weightsOf(given: Given): TenantWeights {
+  const weights = new Map<string, number>();
+  for (const one of given.text('weights')?.split(',') ?? []) {
+    const [, name = '', weight] = /^(.+)=(\d*\.?\d+)$/.exec(one.trim()) ?? [];
+    if (!(Number(weight) >= 0.001 && Number(weight) <= 1_000) || weights.has(name))
+      throw new ConfigError(
+        `--weights: ${JSON.stringify(one)} is not allowed: NAME=W for each tenant once, W from 0.001 to 1000, for instance team=2,guests=0.5`,
+      );
+    weights.set(name, Number(weight));
+  }
+  return weights;
 }
 
 function slowOf(given: Given): SlowInstances | undefined {

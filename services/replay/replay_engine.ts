@@ -6,6 +6,7 @@ import type { Hardware } from './hardware.ts';
 import type { ReplayTime } from './replay_time.ts';
 import type { Transfer } from './simulated_links.ts';
 import type { HandoffReceiver, SimulatedSequence } from './simulated_sequence.ts';
+import type { TenantLedger } from './tenant_ledger.ts';
 import type { TraceHash, TraceHashes } from './trace_hashes.ts';
 
 /** Sizes of a simulated instance. */
@@ -23,6 +24,10 @@ export interface EngineSizes {
   readonly queueOrder?: QueueOrderName | undefined;
   /** Whether requests have priorities that differ; false by default. */
   readonly hasPriorities?: boolean;
+  /** Whether requests have tenants that differ; false by default. */
+  readonly hasTenants?: boolean;
+  /** Whether tenants share an engine fairly, above the order of its queue; true by default. */
+  readonly fairShares?: boolean | undefined;
   /** A step takes up to this share longer or shorter than the formula says. */
   readonly noise: number;
 }
@@ -44,6 +49,8 @@ export interface EngineContext {
   readonly time: ReplayTime;
   readonly random: Random;
   readonly events: EngineEvents;
+  /** Counts the milliseconds of the engine by tenant. */
+  readonly ledger: TenantLedger;
   readonly hashes: TraceHashes;
 }
 

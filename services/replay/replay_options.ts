@@ -1,5 +1,6 @@
 /** Options of a replay, as the command line gives them. */
 import type { QueueOrderName } from '../../shared/engine/queue_order.ts';
+import type { TenantWeights } from './run_tenants.ts';
 import type { GeneratorSpec } from './trace_generators.ts';
 
 /** Instances of the simulated cluster, by role. Aggregated instances prefill and decode; there are either these or the others. */
@@ -52,6 +53,9 @@ export interface ReplayOptions extends HardwareSource {
   readonly engine: 'light' | 'full';
   /** Order of the instances' queues. */
   readonly queueOrder: QueueOrderName;
+  /** Whether tenants of the trace share an instance fairly, above the order of its queue. */
+  readonly fairShares: boolean;
+  readonly weights: TenantWeights;
   /**
    * Whether roles are walls under `priced`: decode instances then compute at most LOCAL_PREFILL_TOKENS (run_jobs.ts) uncached tokens of a
    * prompt, and prefill instances generate nothing. Other policies keep roles apart in any case.

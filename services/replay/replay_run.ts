@@ -10,6 +10,7 @@ import type { Policy, Targets } from '../../shared/placement/policy.ts';
 import type { Hardware } from './hardware.ts';
 import { Activity } from './loop_activity.ts';
 import { ReplayTime } from './replay_time.ts';
+import { hasTenants, RunTenants, type TenantWeights } from './run_tenants.ts';
 import { RunMeasurements, type RunResult } from './run_measurements.ts';
 import { SimulatedCluster, type SimulatedNode } from './simulated_cluster.ts';
 import type { SimulatedSource } from './replay_engine.ts';
@@ -43,6 +44,10 @@ export interface RunOptions {
   readonly maxMisses?: number | undefined;
   /** Order of the instances' queues; first come first by default. */
   readonly queueOrder?: QueueOrderName | undefined;
+  /** Whether tenants share an instance fairly, above the order of its queue; true by default. */
+  readonly fairShares?: boolean | undefined;
+  /** Weights of tenants by name; 1 by default. */
+  readonly weights?: TenantWeights | undefined;
   /** Whether instances run the production engine; such a run is started by `runFull`. False by default. */
   readonly isFull?: boolean;
 }
@@ -54,6 +59,7 @@ export class ReplayRun {
   readonly #activity: Activity | undefined;
   readonly #cluster: SimulatedCluster;
   readonly #measured: RunMeasurements;
+  readonly #tenants: RunTenants;
   #numPlaced = 0;
   #numEnded = 0;
   #numMisses = 0;
@@ -63,6 +69,7 @@ export class ReplayRun {
     this.#options = options;
     const { trace, hardware, seed, policy, hashes, numPrefill, numDecode, targets, chunkTokens, noise } = options;
     this.#measured = new RunMeasurements(trace);
+    this.#tenants = new RunTenants(trace, options.weights);
     this.#activity = options.isFull === true ? new Activity() : undefined;
     this.#cluster = new SimulatedCluster({
       activity: this.#activity,
@@ -72,6 +79,7 @@ export class ReplayRun {
       hashes,
       numPrefill,
       numDecode,
+      ledgerOf: this.#tenants.ledgerOf,
       maxModelLen: hardware.deviceKvTokens,
       sizesOf: (index) => ({
         hardware,
@@ -82,6 +90,8 @@ export class ReplayRun {
         tbtTargetMs: targets.tbtMs,
         queueOrder: options.queueOrder,
         hasPriorities: trace.columns.priorities !== undefined,
+        hasTenants: hasTenants(trace.columns),
+        fairShares: options.fairShares,
       }),
     });
   }
@@ -128,6 +138,7 @@ export class ReplayRun {
       isCut: this.#isCut,
       numPreemptions: sum(({ engine }) => engine.numPreemptions),
       busyShare: sum(({ engine }) => engine.busyMs) / (nodes.length * this.#time.nowMs),
+      tenantTimes: this.#tenants.times(),
       simulatedMs: this.#time.nowMs,
       numEvents: this.#time.numEvents,
     };
@@ -189,6 +200,7 @@ export class ReplayRun {
       request: i,
       hashes,
       priority: trace.columns.priorities?.[i] ?? 0,
+      sharer: this.#tenants.sharerOf(i),
       outputTokens: trace.columns.outputTokens[i]!,
       expectedTokens: this.#meanOutput,
     };

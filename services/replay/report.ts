@@ -41,10 +41,32 @@ export interface RequestFigures {
   readonly rejections: number;
 }
 
+/** Figures of one tenant, or of all that are not named. */
+export interface TenantFigures {
+  readonly name: string;
+  readonly numRequests: number;
+  /** Milliseconds of the engines that its requests took, and their share of those of all. */
+  readonly engineMs: number;
+  readonly share: number;
+  readonly ttftMs: Percentiles;
+}
+
+/** Figures by tenant, the one with the most milliseconds of the engines first. */
+export interface TenantsFigures {
+  readonly tenants: readonly TenantFigures[];
+  /**
+   * Jain's index, from 1 / n to 1: of what tenants had of what they were entitled to by their weights, while requests of several waited
+   * at an instance. undefined where that never was.
+   */
+  readonly jain: number | undefined;
+}
+
 /** Figures at one rate, for all requests and for the tenth with the longest prompts. */
 export interface RateFigures extends RequestFigures {
   readonly ratePerSecond: number;
   readonly longestTenth: RequestFigures;
+  /** undefined for a trace with one tenant. */
+  readonly byTenant?: TenantsFigures | undefined;
 }
 
 /** Figures of one policy. */

@@ -5,6 +5,7 @@ import { paragraphs, reportPage, section, table } from '../../shared/report/repo
 import type { PolicyFigures, ReplayReport, RequestFigures } from './report.ts';
 import { clusterText } from './report_text.ts';
 import { figureRows, tierShares } from './report_table.ts';
+import { tenantTables } from './tenant_table.ts';
 import { verdictOf } from './verdict.ts';
 
 const TIERS = ['device', 'DRAM', 'other instances', 'computed'];
@@ -34,6 +35,7 @@ export function reportHtml(report: ReplayReport): string {
     section('Where the longest tenth came from', tiersChart(policies, longest)),
     section('All requests', table(figureRows(policies, 'all'))),
     section('The tenth with the longest prompts', table(figureRows(policies, 'longest'))),
+    ...tenantTables(policies).map(({ title, rows }) => section(title, table(rows))),
     cacheChart(report),
     section('How', paragraphs([...notes, `Hardware: ${hardware.name}. ${hardware.source}`])),
     `<p class="faint">${escaped(`Seeds ${seeds.join(', ')}; ${rounded(wallSeconds)} s on ${machine}.`)}</p>`,

@@ -2,6 +2,7 @@
 import { bytesText, percent, rounded, secondsText } from '../../shared/report/number_text.ts';
 import type { HitCounts, PolicyFigures, ReplayReport, RequestFigures } from './report.ts';
 import { clusterText } from './report_text.ts';
+import { tenantTables } from './tenant_table.ts';
 import { verdictOf } from './verdict.ts';
 
 const HEAD = [
@@ -27,6 +28,7 @@ export function reportTable(report: ReplayReport): string {
     'The tenth with the longest prompts:',
     ...aligned(figureRows(policies, 'longest')),
     '',
+    ...tenantTables(policies).flatMap(({ title, rows }) => [`${title}:`, ...aligned(rows), '']),
     ...(curve
       ? ['One cache, by its capacity:', ...aligned([['blocks', 'of blocks hit', 'of tokens hit'], ...curve]), '']
       : []),

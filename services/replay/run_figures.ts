@@ -3,6 +3,7 @@ import type { Hardware } from './hardware.ts';
 import type { Targets } from './replay_options.ts';
 import type { RunResult } from './run_measurements.ts';
 import type { HitCounts, Percentiles, RateFigures, RequestFigures } from './report.ts';
+import { tenantsFigures } from './tenant_figures.ts';
 import type { Trace } from '../../shared/trace/trace.ts';
 
 /** Part of the requests that counts as the longest. */
@@ -23,6 +24,7 @@ export function figuresOf(result: RunResult, ratePerSecond: number, context: Fig
     ratePerSecond,
     ...requestFigures(result, all, context),
     longestTenth: requestFigures(result, longest, context),
+    byTenant: tenantsFigures(result, context.trace, percentiles),
   };
 }
 

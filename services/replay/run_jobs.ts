@@ -8,6 +8,7 @@ import type { RunResult } from './run_measurements.ts';
 import type { RateFigures } from './report.ts';
 import { attainmentOf, everyRequest, figuresOf, longestTenth } from './run_figures.ts';
 import { stepSettings } from './simulated_steps.ts';
+import type { TenantWeights } from './run_tenants.ts';
 import { Trace, type TraceColumns } from '../../shared/trace/trace.ts';
 import { TraceHashes } from './trace_hashes.ts';
 
@@ -24,6 +25,10 @@ export interface RunWorkerData {
   readonly strictRoles: boolean;
   /** Order of the instances' queues; first come first by default. */
   readonly queueOrder?: QueueOrderName;
+  /** Whether tenants share an instance fairly, above the order of its queue; true by default. */
+  readonly fairShares?: boolean;
+  /** Weights of tenants by name; 1 by default. */
+  readonly weights?: TenantWeights;
   readonly isFull: boolean;
   readonly targetShare: number;
 }
@@ -58,6 +63,7 @@ export function start(data: RunWorkerData): RunMethods {
   const longest = longestTenth(trace);
   const all = everyRequest(trace);
   const { hardware, targets } = data;
+  const context = { trace, hardware, targets };
   return {
     run: async (job) => {
       const { ratePerSecond } = job;
@@ -68,7 +74,7 @@ export function start(data: RunWorkerData): RunMethods {
       return {
         attainment: attainmentOf(result, counted(all), targets),
         attainmentOfLongestTenth: longestCounted.length > 0 ? attainmentOf(result, longestCounted, targets) : undefined,
-        figures: result.isCut ? undefined : figuresOf(result, ratePerSecond, { trace, hardware, targets }),
+        figures: result.isCut ? undefined : figuresOf(result, ratePerSecond, context),
       };
     },
   };
@@ -89,7 +95,18 @@ function decidedOf(
 }
 
 async function runOnce(
-  { hardware, cluster, targets, slow, strictRoles, queueOrder, isFull, targetShare }: RunWorkerData,
+  {
+    hardware,
+    cluster,
+    targets,
+    slow,
+    strictRoles,
+    queueOrder,
+    fairShares,
+    weights,
+    isFull,
+    targetShare,
+  }: RunWorkerData,
   trace: Trace,
   hashes: TraceHashes,
   { policy: name, ratePerSecond, seed, mayBeCut }: RunJob,
@@ -107,6 +124,8 @@ async function runOnce(
     numDecode,
     isFull,
     queueOrder,
+    fairShares,
+    weights,
     // Goodput counts a refused request as missed, so that no policy gains by refusing.
     policy: createPolicy(name, {
       localPrefillTokens: LOCAL_PREFILL_TOKENS,

@@ -1,5 +1,6 @@
 /** Measurements of one run by request, as tokens come and requests end. */
 import type { TokenCounts } from './simulated_sequence.ts';
+import type { TenantTime } from './tenant_ledger.ts';
 import type { Trace } from '../../shared/trace/trace.ts';
 
 /** Where the KV of a token came from. */
@@ -29,6 +30,8 @@ export interface RunResult extends Measured {
   readonly isCut: boolean;
   readonly numPreemptions: number;
   readonly busyShare: number;
+  /** Milliseconds of the engines by tenant. */
+  readonly tenantTimes: ReadonlyMap<string, Readonly<TenantTime>>;
   readonly simulatedMs: number;
   readonly numEvents: number;
 }

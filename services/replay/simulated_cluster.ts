@@ -19,6 +19,7 @@ import type { Activity } from './loop_activity.ts';
 import type { ReplayTime } from './replay_time.ts';
 import { LINK_LATENCY_MS } from './simulated_links.ts';
 import { SimulatedEngine } from './simulated_engine.ts';
+import type { TenantLedger } from './tenant_ledger.ts';
 import type { TraceHash, TraceHashes } from './trace_hashes.ts';
 
 /** Milliseconds between two heartbeats, and the least between two that placements cause, as in shared/node/cluster_member.ts. */
@@ -49,6 +50,8 @@ export interface ClusterOptions {
   readonly numDecode: number;
   readonly sizesOf: (index: number) => EngineSizes;
   readonly maxModelLen: number;
+  /** Returns what counts the milliseconds of a further instance by tenant. */
+  readonly ledgerOf: () => TenantLedger;
   /** Loops of production engines; undefined: engines are simulated by the light model. */
   readonly activity?: Activity | undefined;
 }
@@ -105,6 +108,7 @@ export class SimulatedCluster {
       time,
       random: new Random(seed * 65_537 + i),
       hashes,
+      ledger: options.ledgerOf(),
       events: {
         onBlock: (isStored, tier, hash) => {
           this.#onBlock(node, isStored, tier, hash);

@@ -9,6 +9,7 @@
 import assert from 'node:assert/strict';
 import type { Random } from '../../shared/base/random.ts';
 import type { BlockPool } from '../../shared/engine/block_pool.ts';
+import { FairOrder } from '../../shared/engine/fair_order.ts';
 import type { QueueOrder } from '../../shared/engine/queue_order.ts';
 import { pairsOf, type InstanceWork } from '../../shared/protocol/instance_work.ts';
 import type { EngineContext, EngineSizes, ReplayEngine, SimulatedSource } from './replay_engine.ts';
@@ -19,6 +20,7 @@ import { simulatedOrder } from './simulated_order.ts';
 import { SimulatedPort } from './simulated_links.ts';
 import type { Handoff, SimulatedSequence } from './simulated_sequence.ts';
 import { workOf } from './simulated_work.ts';
+import { SimulatedTenants } from './simulated_tenants.ts';
 import { SimulatedSteps } from './simulated_steps.ts';
 import { SimulatedTransfers } from './simulated_transfers.ts';
 import type { TraceHash } from './trace_hashes.ts';
@@ -39,6 +41,7 @@ export class SimulatedEngine implements ReplayEngine {
   readonly #waiting: SimulatedSequence[] = [];
   /** Undefined: first come first. */
   readonly #order: QueueOrder<SimulatedSequence> | undefined;
+  readonly #tenants: SimulatedTenants;
   /** Sequences that hold device blocks and do not generate yet, in order of arrival. */
   readonly #prompts: SimulatedSequence[] = [];
   readonly #generation: SimulatedGeneration;
@@ -57,11 +60,12 @@ export class SimulatedEngine implements ReplayEngine {
     this.#time = context.time;
     this.#random = context.random;
     this.#blocks = new SimulatedBlocks(sizes, context);
-    this.#order = simulatedOrder(sizes, this.#blocks);
     this.#generation = new SimulatedGeneration(sizes.blockTokens);
     this.#transfers = new SimulatedTransfers(this, sizes, context);
     this.port = new SimulatedPort(hardware.linkBytesPerSecond / 1e3, hardware.dramToDeviceBytesPerSecond / 1e3);
     this.steps = new SimulatedSteps(sizes);
+    this.#order = simulatedOrder(sizes, this.#blocks, this.steps, () => this.numHeld);
+    this.#tenants = new SimulatedTenants(context.ledger, this.#order instanceof FairOrder ? this.#order : undefined);
   }
 
   get pool(): BlockPool {
@@ -107,6 +111,7 @@ export class SimulatedEngine implements ReplayEngine {
       },
     );
     sequence.arrivedMs = this.#time.nowMs;
+    this.#tenants.waits(sequence);
     this.#waiting.push(sequence);
     this.#begin();
   }
@@ -157,8 +162,10 @@ export class SimulatedEngine implements ReplayEngine {
 
   /** Admits by an order in which waiting sequences may come before prompts that hold device blocks. */
   #admitBy(order: QueueOrder<SimulatedSequence>): void {
+    // Sorting a long queue for nothing would take most of a replay's time; without fair shares it is sorted as it always was.
+    if (order instanceof FairOrder && this.numHeld >= this.sizes.hardware.maxRows) return;
     let rowsBefore = 0;
-    for (const one of order.sorted([...this.#prompts, ...this.#waiting], this.#time.nowMs)) {
+    for (const one of order.sorted([...this.#prompts, ...this.#waiting], this.#time.nowMs, this.generating)) {
       const outcome = one.phase === 'waiting' ? this.#enter(one, rowsBefore) : 'entered';
       if (outcome === 'none') return;
       if (outcome === 'entered') rowsBefore += rowsHere(one);
@@ -179,6 +186,7 @@ export class SimulatedEngine implements ReplayEngine {
     }
     if (!this.#blocks.admit(head)) return 'none';
     this.#waiting.splice(this.#waiting.indexOf(head), 1);
+    this.#tenants.admitted(head);
     head.phase = 'loading';
     this.#prompts.push(head);
     if (head.numFetching === 0) this.#ready(head);
@@ -197,7 +205,8 @@ export class SimulatedEngine implements ReplayEngine {
     const mostRows = Math.min(this.sizes.chunkTokens - numGenerating, this.steps.promptRows(numGenerating));
     let rowsLeft = mostRows;
     let [pairs, numSequences] = [0, numGenerating];
-    for (const sequence of this.#order?.sorted(this.#prompts, this.#time.nowMs) ?? this.#prompts) {
+    const { nowMs } = this.#time;
+    for (const sequence of this.#order?.sorted(this.#prompts, nowMs, this.generating) ?? this.#prompts) {
       if (sequence.phase !== 'prompt') continue;
       const { computed } = sequence;
       const most = Math.min(rowsLeft, sequence.length - computed);
@@ -211,6 +220,7 @@ export class SimulatedEngine implements ReplayEngine {
     }
     const rows = numGenerating + mostRows - rowsLeft;
     if (rows === 0) return;
+    this.#tenants.charge(this.steps.step, this.#rows, this.#generation.tenants, numSequences);
     const { noise } = this.sizes;
     const factor = 1 + noise * (this.#random.u32() / 2 ** 31 - 1);
     const work = { rows, pairs, contextTokens, sequences: numSequences };
@@ -251,6 +261,7 @@ export class SimulatedEngine implements ReplayEngine {
     if (sequence.phase !== 'loading') sequence.fetchedTo = 0;
     sequence.phase = 'waiting';
     this.numPreemptions++;
+    this.#tenants.waits(sequence);
     this.#waiting.unshift(sequence);
   }
 
@@ -288,6 +299,7 @@ export class SimulatedEngine implements ReplayEngine {
   /** Ends a sequence that is in no list any more. */
   #end(sequence: SimulatedSequence): void {
     sequence.phase = 'ended';
+    this.#tenants.ended(sequence);
     this.#blocks.release(sequence);
     sequence.options.onEnd(sequence);
   }

@@ -19,6 +19,8 @@ export class SimulatedGeneration {
   numSteps = 0;
   /** Tokens of KV that the rows of the next step read. */
   contextTokens = 0;
+  /** Sequences of each tenant that has some, and the tokens of KV that their rows read. */
+  readonly #tenants = new Map<string, { sequences: number; contextTokens: number }>();
   #lastMs = 0;
   /** Milliseconds from the end of the step before to that of each step after `#firstStep`; bounded by the longest answer under way (P1). */
   #gaps = new Float32Array(FIRST_GAPS);
@@ -33,12 +35,18 @@ export class SimulatedGeneration {
     return this.#list;
   }
 
+  /** Sequences of each tenant that has some, and the tokens of KV that their rows of the next step read. */
+  get tenants(): ReadonlyMap<string, { readonly sequences: number; readonly contextTokens: number }> {
+    return this.#tenants;
+  }
+
   /** Adds a sequence that got a token at the end of the last step, and has not ended. */
   join(sequence: SimulatedSequence): void {
     if (this.#list.length === 0) this.#firstStep = this.numSteps;
     this.#list.push(sequence);
     sequence.output.countBy(this);
     this.contextTokens += sequence.length;
+    this.#countTenant(sequence, 1);
     this.#ends.add(this.#endOf(sequence), sequence);
     this.#filled.add(this.#filledAt(sequence), sequence);
   }
@@ -52,6 +60,7 @@ export class SimulatedGeneration {
     if (this.#list.length > 0) this.#note(nowMs - this.#lastMs);
     this.#lastMs = nowMs;
     this.contextTokens += this.#list.length;
+    for (const one of this.#tenants.values()) one.contextTokens += one.sequences;
     const ended = this.#inOrder(this.#ends.take(this.numSteps)).reverse();
     for (const sequence of ended) {
       const at = this.#list.indexOf(sequence);
@@ -82,9 +91,20 @@ export class SimulatedGeneration {
 
   #left(sequence: SimulatedSequence): void {
     this.contextTokens -= sequence.length;
+    this.#countTenant(sequence, -1);
     sequence.output.countAlone();
     const gaps = this.#gaps.subarray(sequence.output.joinedAt - this.#firstStep, this.numSteps - this.#firstStep);
     sequence.options.onTokens(sequence, gaps, this.#lastMs);
+  }
+
+  /** Adds a sequence to those of its tenant (1), or takes it from them (-1). */
+  #countTenant({ options, length }: SimulatedSequence, change: 1 | -1): void {
+    const { tenant } = options.sharer;
+    const one = this.#tenants.get(tenant) ?? { sequences: 0, contextTokens: 0 };
+    one.sequences += change;
+    one.contextTokens += change * length;
+    if (one.sequences > 0) this.#tenants.set(tenant, one);
+    else this.#tenants.delete(tenant);
   }
 
   /** Returns the step that ends with the last token of a sequence. */

@@ -1,4 +1,5 @@
 /** One sequence on a simulated instance: a prompt to compute, or an answer to generate after its prompt. */
+import type { Sharer } from '../../shared/engine/fair_order.ts';
 import type { BlockHash } from '../../shared/kv/block_key.ts';
 import type { SimulatedPort } from './simulated_links.ts';
 
@@ -39,6 +40,8 @@ export interface SequenceOptions {
   readonly request: number;
   /** Priority of the request; a lower one comes first. */
   readonly priority: number;
+  /** Whose share of an instance it takes. */
+  readonly sharer: Sharer;
   /** Hashes of the full trace blocks before the tail. */
   readonly hashes: readonly BlockHash[];
   /** Rows of the prompt whose KV is to be there: all of a decode sequence, those that are handed over of a prefill sequence. */

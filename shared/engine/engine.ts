@@ -18,10 +18,11 @@ import type { Clock } from '../base/clock.ts';
 import type { FailureCode } from '../base/failure.ts';
 import type { AnchoredHash, BlockHash, BlockKey } from '../kv/block_key.ts';
 import type { RecordKind } from '../kv/record.ts';
-import type { InstanceWork } from '../protocol/instance_work.ts';
+import type { InstanceWork, StepTime } from '../protocol/instance_work.ts';
 import { IncomingRecords } from './incoming_records.ts';
 import { ArrivingStep } from './arriving_step.ts';
 import { BlockPool } from './block_pool.ts';
+import { countedTime } from './engine_time.ts';
 import { SamplingState, MAX_HOST_SAMPLED_ROWS } from './sampling_state.ts';
 import { Embeddings } from './embeddings.ts';
 import { stateIntervalOf, type EngineOptions } from './engine_options.ts';
@@ -71,7 +72,7 @@ export class Engine {
   readonly histograms: EngineHistograms;
 
   constructor(executable: Executable, options: EngineOptions, clock: Clock) {
-    const { spec, chunkTokens, maxNumSeqs, maxWaiting, numBlocks, emit, queueOrder = 'first_come' } = options;
+    const { spec, chunkTokens, maxNumSeqs, numBlocks, emit, queueOrder = 'first_come' } = options;
     const { blockSize, frames } = spec;
     this.#executable = executable;
     this.#options = options;
@@ -99,7 +100,8 @@ export class Engine {
       pool.release(sequence.releaseEnded());
     };
     this.#arrivingStep = new ArrivingStep(executable, { blockSize, chunkTokens, frames, onSection });
-    const limits = { blockSize, chunkTokens, maxNumSeqs, maxWaiting, queueOrder };
+    const stepTime = (): StepTime => countedTime(this.#pacing.fit);
+    const limits = { ...options, blockSize, queueOrder, stepTime };
     const onPreempted = (sequence: Sequence): void => {
       this.#sampling.close(sequence);
       emit({ kind: 'preempted', id: sequence.request.id });
@@ -151,12 +153,14 @@ export class Engine {
     assert(request.tokens.length > 0, 'a sequence has at least one token');
     const constraint = this.#constraintOf(request);
     const sequence = new Sequence(request, this.#options.spec, this.#clock.nowMs(), constraint);
+    let displaced: Sequence | undefined;
     try {
-      this.#scheduler.check(sequence, this.#numOutside);
+      displaced = this.#scheduler.check(sequence, this.#numOutside);
     } catch (error) {
       constraint?.close();
       throw error;
     }
+    if (displaced) this.#refuse(displaced.request.id, 'overloaded', 'the queue is full, and others wait with less');
     const role = request.group ? this.#groups.join(sequence, request.group) : 'alone';
     if (role !== 'follows') this.#scheduler.enqueue(sequence);
     this.#sequences.set(request.id, sequence);

@@ -32,6 +32,7 @@ export interface EngineLoopOptions {
   readonly numBlocks: number;
   readonly maxWaiting: number;
   readonly queueOrder?: QueueOrderName | undefined;
+  readonly fairShares?: boolean | undefined;
   readonly chunkTokens: number;
   readonly maxNumSeqs: number;
   readonly stepMs: number;
@@ -103,6 +104,7 @@ export class EngineLoop {
         maxNumSeqs,
         maxWaiting,
         queueOrder,
+        fairShares: options.fairShares,
         stepMs,
         tbtTargetMs,
         firstSteps,

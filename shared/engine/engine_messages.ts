@@ -19,6 +19,7 @@ export interface EngineWorkerData {
   readonly model: LoadModelOptions;
   readonly maxWaiting: number;
   readonly queueOrder: QueueOrderName;
+  readonly fairShares: boolean;
   /** Blocks of a prompt between two saved recurrent states; 0: by what a state costs. */
   readonly stateInterval: number;
   readonly stepMs: number;

@@ -1,6 +1,7 @@
 /** Options of an engine. */
 import type { KvSpec } from '../kv/kv_spec.ts';
 import type { EngineEvent } from './engine_events.ts';
+import type { OrderLimits } from './queued_sequences.ts';
 import type { QueueOrderName } from './queue_order.ts';
 import type { StepTerms } from './scheduler.ts';
 import type { StepTimes } from './step_budget.ts';
@@ -18,6 +19,10 @@ export interface EngineOptions {
   readonly stateInterval?: number | undefined;
   /** Order of the queue; first come first by default. */
   readonly queueOrder?: QueueOrderName | undefined;
+  /** Whether tenants share the engine fairly, above the order of the queue (fair_order.ts); true by default. */
+  readonly fairShares?: boolean | undefined;
+  /** Called with the milliseconds that the rows of a sequence take of a step when they are submitted. */
+  readonly onCharged?: OrderLimits['onCharged'];
   /**
    * Most milliseconds of a step while sequences wait for tokens: prompt rows may not lengthen it further. 0: two and a half times the
    * duration of a step without prompt rows.

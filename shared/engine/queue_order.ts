@@ -44,8 +44,11 @@ export interface SequenceReader<S> {
 
 /** An order of the sequences of one engine. */
 export interface QueueOrder<S> {
-  /** Returns the sequences of a list, which is in order of arrival, sorted; the list is not changed. */
-  sorted(list: readonly S[], nowMs: number): readonly S[];
+  /**
+   * Returns the sequences of a list, which is in order of arrival, sorted; the list is not changed. `held`: sequences that hold device
+   * blocks, for an order that counts them.
+   */
+  sorted(list: readonly S[], nowMs: number, held?: readonly S[]): readonly S[];
 }
 
 /** Returns the order of that name. */

@@ -20,8 +20,7 @@ import { fetchStages, type FetchStages } from './fetch_stages.ts';
 import { stateHashOf } from '../kv/record.ts';
 import type { RecurrentStates } from './recurrent_states.ts';
 import type { BlockPool } from './block_pool.ts';
-import { queueOrderOf, type QueueOrder, type QueueOrderName } from './queue_order.ts';
-import { sequenceReader } from './queued_sequences.ts';
+import { SequenceOrder, type OrderLimits } from './queued_sequences.ts';
 import type { Sequence } from './sequence.ts';
 import { StalledLoads } from './stalled_loads.ts';
 import {
@@ -34,15 +33,10 @@ import {
 } from './step_plan.ts';
 
 /** Sizes and bounds of a Scheduler. */
-export interface SchedulerLimits {
+export interface SchedulerLimits extends OrderLimits {
   readonly blockSize: number;
-  /** Rows in a step. */
-  readonly chunkTokens: number;
   /** Sequences that hold device blocks; never more than a step has rows. */
   readonly maxNumSeqs: number;
-  /** Sequences that wait (P1); more are refused as overload. */
-  readonly maxWaiting: number;
-  readonly queueOrder: QueueOrderName;
 }
 
 /** Conditions for planning the next step. */
@@ -93,7 +87,8 @@ export class Scheduler {
   readonly #states: RecurrentStates | undefined;
   readonly #rules: AdmissionRules;
   readonly #stalledLoads = new StalledLoads();
-  readonly #order: QueueOrder<Sequence>;
+  /** Order of the sequences, and the shares of their tenants. */
+  readonly order: SequenceOrder;
   /** Most sequences that hold device blocks. A step must have a row for each, or those at the end would never get one. */
   readonly #maxHeld: number;
   readonly #waiting: Sequence[] = [];
@@ -118,7 +113,7 @@ export class Scheduler {
     this.#limits = limits;
     this.#onPreempted = onPreempted;
     this.#rules = new AdmissionRules(pool, limits.blockSize, limits.chunkTokens, states);
-    this.#order = queueOrderOf(limits.queueOrder, sequenceReader(pool));
+    this.order = new SequenceOrder(pool, limits, () => this.#held.length);
     this.#maxHeld = Math.min(limits.maxNumSeqs, limits.chunkTokens);
   }
 
@@ -134,15 +129,17 @@ export class Scheduler {
 
   /** Puts a sequence that was checked at the end of the queue. */
   enqueue(sequence: Sequence): void {
+    this.order.waits(sequence);
     this.#waiting.push(sequence);
   }
 
   /**
-   * `numFollowing`: sequences that wait for others of their group, outside the queue.
+   * `numFollowing`: sequences that wait for others of their group, outside the queue. Returns the sequence that must be refused for this
+   * one because the queue is full and its tenant waits with more.
    * @throws Failure `overloaded` when the queue is full, `context_too_long` when the sequence could never be admitted.
    */
-  check(sequence: Sequence, numFollowing: number): void {
-    const { blockSize, maxWaiting } = this.#limits;
+  check(sequence: Sequence, numFollowing: number): Sequence | undefined {
+    const { blockSize } = this.#limits;
     const { maxLength } = sequence.request.request;
     const numBlocks = Math.ceil(Math.max(sequence.tokens.length, maxLength) / blockSize);
     if (numBlocks > this.#pool.numBlocks) {
@@ -151,9 +148,7 @@ export class Scheduler {
         `${numBlocks} blocks of ${blockSize} tokens are needed, this instance has ${this.#pool.numBlocks}: raise --kv-blocks or ask for fewer tokens`,
       );
     }
-    if (this.#waiting.length + numFollowing >= maxWaiting) {
-      throw new Failure('overloaded', `${maxWaiting} sequences wait already on this instance`);
-    }
+    return this.order.roomFor(sequence, this.#waiting, numFollowing);
   }
 
   /**
@@ -172,6 +167,7 @@ export class Scheduler {
     const numPassed = leader.blocks.length - leader.heldBlocks.length;
     for (const block of leader.blocks.slice(numPassed, numFull)) this.#pool.reference(block);
     follower.forkFrom(leader, to);
+    this.order.admitted(follower);
     this.#held.push(follower);
     const from = leader.blocks[numFull];
     return from === undefined || to === undefined ? [] : [{ from, to }];
@@ -179,6 +175,7 @@ export class Scheduler {
 
   /** Takes a sequence out, wherever it is; its blocks go back when nothing touches them. */
   remove(sequence: Sequence): void {
+    this.order.ended(sequence);
     const { passedHashes } = sequence;
     this.#states?.end(sequence, sequence.cursor.isTouching);
     this.#pool.release(sequence.end());
@@ -234,7 +231,7 @@ export class Scheduler {
     if (numPrompts < 2) return candidates;
     const prompts = new Map<Sequence, Candidate<Sequence>>();
     for (const one of candidates) if (one.sequence.remaining > 1) prompts.set(one.sequence, one);
-    const ordered = this.#order.sorted([...prompts.keys()], nowMs).map((sequence) => prompts.get(sequence)!);
+    const ordered = this.order.sorted([...prompts.keys()], nowMs, this.#held).map((one) => prompts.get(one)!);
     return [...candidates.filter(({ sequence }) => !prompts.has(sequence)), ...ordered];
   }
 
@@ -255,7 +252,7 @@ export class Scheduler {
     if (this.#waiting.length === 0 || this.#held.length >= this.#maxHeld) return admitted;
     this.#rules.begin(this.#held);
     const prompts = this.#held.filter(({ rowsHere }) => rowsHere > 1);
-    for (const next of this.#order.sorted([...prompts, ...this.#waiting], nowMs)) {
+    for (const next of this.order.sorted([...prompts, ...this.#waiting], nowMs, this.#held)) {
       if (next.state.kind !== 'waiting') {
         this.#rules.passed(next);
         continue;
@@ -275,6 +272,7 @@ export class Scheduler {
     const hashes = sequence.chain.hashes.slice(0, sequence.hittableBlocks);
     if (!this.#take(sequence, hashes, Math.ceil(sequence.target / this.#limits.blockSize))) return false;
     this.#waiting.splice(this.#waiting.indexOf(sequence), 1);
+    this.order.admitted(sequence);
     this.#held.push(sequence);
     return true;
   }
@@ -311,7 +309,7 @@ export class Scheduler {
     const canGoOn = ({ isFetching, request }: Sequence): boolean => !isFetching || !!terms.hasDeliveries?.(request.id);
     // Blocks that have arrived for a stalled sequence are about to be copied to it.
     if (this.#held.some(canGoOn)) return [];
-    const next = this.#order.sorted(this.#waiting, terms.nowMs).find(canGoOn);
+    const next = this.order.sorted(this.#waiting, terms.nowMs).find(canGoOn);
     if (!next) return [];
     if (leftMs > 0) {
       this.recheckMs = leftMs;
@@ -323,7 +321,7 @@ export class Scheduler {
 
   /** Preempts the last sequence by the queue's order. Returns whether it did; the sequence's blocks may have to be copied first. */
   #preempt({ nowMs, keepBlocks }: StepTerms): boolean {
-    const sequence = this.#order.sorted(this.#held, nowMs).at(-1);
+    const sequence = this.order.sorted(this.#held, nowMs).at(-1);
     assert(sequence, 'a sequence that is short is held');
     const kept = this.#restorable(sequence);
     const isKept = keepBlocks?.(kept);
@@ -335,6 +333,7 @@ export class Scheduler {
     this.#states?.end(sequence, false);
     this.#pool.release(sequence.preempt(keepBlocks !== undefined, numKept));
     this.#pool.renew(passedHashes);
+    this.order.waits(sequence);
     this.#waiting.unshift(sequence);
     this.#onPreempted(sequence);
     return true;

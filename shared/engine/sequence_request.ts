@@ -3,6 +3,7 @@ import type { AnchoredHash, Digest } from '../kv/block_key.ts';
 import type { Pooling, SampleGroupMessage } from '../protocol/messages.ts';
 import type { Request } from '../protocol/request.ts';
 import type { BlockRange } from './awaited_ranges.ts';
+import type { Sharer } from './fair_order.ts';
 
 /** A sequence to compute: its tokens, block chain, sampling request and kind. */
 export interface SequenceRequest {
@@ -31,6 +32,8 @@ export interface SequenceRequest {
   readonly expectedTokens?: number | undefined;
   /** Priority of its request: a lower one comes first; 0 by default. */
   readonly priority?: number | undefined;
+  /** Whose share of the engine it takes; that of the tenant without a name by default. */
+  readonly sharer?: Sharer | undefined;
   /** How the hidden states of an `embed` sequence are pooled; the last one by default. */
   readonly pooling?: Pooling | undefined;
   /** Present for one of several samples of a prompt; see sample_groups.ts. */

@@ -92,6 +92,7 @@ export class StepSubmission {
       );
     }
     states?.copyForks();
+    this.#options.scheduler.order.chargeStep(rows);
     // The engine awaits the results when it completes the step, and sees a failure then; this handler prevents an unhandled rejection until then.
     results.catch(() => undefined);
     const tokenRows = rows.filter(isTokenRow).length;

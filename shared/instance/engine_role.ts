@@ -122,6 +122,7 @@ function engineOf(config: EngineConfig): EngineInstanceOptions['engine'] {
     },
     maxWaiting: config.max_waiting,
     queueOrder: config.queue_order,
+    fairShares: config.fair_shares,
     stateInterval: config.state_interval,
     stepMs: config.step_ms,
     tbtTargetMs: config.tbt_target_ms,

@@ -24,7 +24,7 @@ export type Fetch = (from: number, sources: readonly Source[], signal: AbortSign
 /** One sequence to run for a call: its request, the fetch of its blocks, and the event callback. */
 export interface SequenceRun {
   readonly context: RequestContext;
-  readonly request: Omit<SequenceRequest, 'id' | 'isFetching' | 'expectedTokens' | 'priority'>;
+  readonly request: Omit<SequenceRequest, 'id' | 'isFetching' | 'expectedTokens' | 'priority' | 'sharer'>;
   /** Aborts when the caller leaves. */
   readonly signal: AbortSignal;
   /**
@@ -54,8 +54,9 @@ export async function runSequence(instance: EngineInstance, run: SequenceRun): P
     });
   };
   const done = new Promise<LastEvent>((resolve, reject) => {
-    const { expectedTokens, priority } = context;
-    id = instance.submit({ ...request, expectedTokens, priority, isFetching: feed !== undefined }, (event) => {
+    const { expectedTokens, priority, tenant, client = '', weight, precedence } = context;
+    const asked = { expectedTokens, priority, sharer: { tenant: tenant || client, weight, precedence } };
+    id = instance.submit({ ...request, ...asked, isFetching: feed !== undefined }, (event) => {
       if (event.kind === 'admitted') {
         isAdmitted = true;
         if (event.restore) void restore(event.restore);

@@ -229,6 +229,13 @@ export const engineOptions = {
     queueOrderNames[0],
     'order of the queue: first_come, shortest_first (fewest rows left), slices (prompts in turn), feedback (levels by rows computed), shared_prefix (largest group first)',
   ),
+  fair_shares: option(
+    'Budgets',
+    'on|off',
+    onOrOff,
+    true,
+    'whether tenants share an engine by the milliseconds that they take of it, above the order of the queue; off: all wait in one queue',
+  ),
   // A GPU's grid has at most 65,535 workgroups in a dimension.
   chunk_tokens: option('Budgets', 'N', positive(65_535), 512, 'tokens an engine computes in one step'),
   step_ms: option(

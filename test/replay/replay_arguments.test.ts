@@ -24,6 +24,8 @@ test('a trace alone is replayed by the default policy for goodput, with the docu
     seeds: [1],
     engine: 'light',
     queueOrder: 'first_come',
+    fairShares: true,
+    weights: new Map(),
     strictRoles: false,
     cacheCurve: false,
     hardware: undefined,
@@ -41,7 +43,7 @@ test('a trace alone is replayed by the default policy for goodput, with the docu
 test('every flag arrives', () => {
   const line =
     'generate:zipf,rate=2 --aggregated 16 --hardware http://r:8000 --api-key k --policy beta,alpha --policy gamma --slo-ttft 2.5 --slo-tbt .05 ' +
-    '--rate 7e1 --seeds 3 --requests 100 --engine full --queue-order feedback --strict-roles --link-bytes-per-second 1e9 --slow 0.5:3 ' +
+    '--rate 7e1 --seeds 3 --requests 100 --engine full --queue-order feedback --fair-shares off --weights team=2,guests=.5 --strict-roles --link-bytes-per-second 1e9 --slow 0.5:3 ' +
     '--cache-curve --html a.html --json a.json --trace-block 16 --progress';
   const result = read(line);
   assert(result.kind === 'replay' && result.isProgressWanted);
@@ -59,6 +61,11 @@ test('every flag arrives', () => {
     maxRequests: 100,
     engine: 'full',
     queueOrder: 'feedback',
+    fairShares: false,
+    weights: new Map([
+      ['team', 2],
+      ['guests', 0.5],
+    ]),
     strictRoles: true,
     linkBytesPerSecond: 1e9,
     slow: { share: 0.5, factor: 3 },
@@ -82,6 +89,10 @@ describe('refused', () => {
     ['a --rate 0', /--rate: "0" is not allowed: a number from 0.0001 to 1000000 \(one run/],
     ['a --rate fast', /--rate: "fast" is not allowed/],
     ['a --rate 0x10', /--rate: "0x10" is not allowed/],
+    ['a --fair-shares maybe', /--fair-shares: "maybe" is not allowed: on or off/],
+    ['a --weights team', /--weights: "team" is not allowed: NAME=W for each tenant once/],
+    ['a --weights team=0', /--weights: "team=0" is not allowed/],
+    ['a --weights team=1,team=2', /--weights: "team=2" is not allowed/],
     ['a --queue-order best', /--queue-order: "best" is not allowed: first_come, shortest_first/],
     ['a --seeds 1.5', /--seeds: "1.5" is not allowed: a whole number from 1 to 100/],
     ['a --seeds 101', /--seeds: "101" is not allowed/],

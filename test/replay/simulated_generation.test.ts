@@ -32,6 +32,7 @@ function countedOf(random: Random): Counted {
       kind: 'decode',
       request: 0,
       priority: 0,
+      sharer: { tenant: '' },
       hashes: [],
       target,
       outputTokens,

@@ -42,6 +42,7 @@ export interface TestSequence {
   readonly awaited?: SequenceRequest['awaited'];
   readonly expectedTokens?: number;
   readonly priority?: number;
+  readonly sharer?: SequenceRequest['sharer'];
   readonly group?: SequenceRequest['group'];
   readonly constraint?: TokenConstraintMessage | undefined;
   /** Log-probabilities of the prompt from that position on. */
@@ -67,6 +68,7 @@ export function sequenceRequest(of: TestSequence): SequenceRequest {
     awaited: of.awaited,
     expectedTokens: of.expectedTokens,
     priority: of.priority,
+    sharer: of.sharer,
     promptLogprobsFrom: promptLogprobs?.from ?? promptLength,
     request: {
       promptLength,

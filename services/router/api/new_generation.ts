@@ -13,7 +13,7 @@ import { ParameterFailure } from './parameter_failure.ts';
 /** A request that asks for tokens. */
 interface GenerationRequest {
   readonly context: Pick<ApiContext, 'facts' | 'newSeed' | 'maxModelLen' | 'output'>;
-  readonly scope: { readonly caller: Caller };
+  readonly scope: Asking;
   readonly body: GenerationBody;
 }
 
@@ -57,7 +57,7 @@ export function generationOf(
     promptTokens,
     isPromptOnly,
     isOpenEnded: maxTokens === undefined,
-    origin: originOf(scope.caller, body),
+    origin: originOf(scope, body),
     request: {
       promptLength: numPrompt,
       maxLength,
@@ -78,9 +78,20 @@ export function generationOf(
   };
 }
 
-/** Returns whose request it is, and with which priority it is served. */
-export function originOf({ tenant }: Caller, { priority }: Pick<GenerationBody, 'priority'>): Generation['origin'] {
-  return { tenant, priority };
+/** Who asks: a RequestScope, of which a look-up has only the caller. */
+interface Asking {
+  readonly caller: Caller;
+  readonly client?: string;
+}
+
+/** Returns whose request it is, and with which priority it is served: above other tenants only as far as its caller may. */
+export function originOf(
+  { caller, client = '' }: Asking,
+  { priority }: Pick<GenerationBody, 'priority'>,
+): Generation['origin'] {
+  const { tenant, weight = 1, maxPriority = 0 } = caller;
+  const precedence = Math.max(0, Math.min(maxPriority, -priority));
+  return { tenant, priority, client: tenant === '' ? client : '', weight, precedence };
 }
 
 /**

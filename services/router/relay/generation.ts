@@ -5,13 +5,19 @@ import type { SampleGroup } from './sample_group.ts';
 import type { TextStreamOptions } from '../../../shared/text/text_stream.ts';
 
 /**
- * Tenant and priority of a request, sent to every instance that works on it. The tenant is empty where a router has only one; of priorities
- * the lower is served first where requests wait for full instances (busy_order.ts), and in the queue of an instance
- * (shared/engine/queue_order.ts).
+ * Whose request it is and how it is served, sent to every instance that works on it. The tenant is empty where a router has only one; of
+ * the priorities of a tenant the lower is served first where requests wait for full instances (busy_order.ts), and in the queue of an
+ * instance (shared/engine/queue_order.ts).
  */
 export interface Origin {
   readonly tenant: string;
   readonly priority: number;
+  /** Address of the client where no tenant is known: clients share as tenants do then. */
+  readonly client?: string;
+  /** Weight of the tenant's share; 1 by default. */
+  readonly weight?: number;
+  /** Levels by which the request goes before those of other tenants; 0 by default. */
+  readonly precedence?: number;
 }
 
 /** One prompt with its parameters, in the form that relay, placement and text need. */

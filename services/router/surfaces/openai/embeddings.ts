@@ -72,7 +72,7 @@ async function checkAll(request: SurfaceRequest<EmbeddingBody>): Promise<PromptE
         'context_too_long',
       );
     }
-    const origin = originOf(scope.caller, body);
+    const origin = originOf(scope, body);
     wanted.push({ trace, embedding: { origin, promptTokens, pooling, scope: body.cacheScope } });
   }
   return wanted;
