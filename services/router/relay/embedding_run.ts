@@ -14,11 +14,12 @@ import { Pooling, type EmbedRequest } from '../../../shared/protocol/messages.ts
 import { unpackFloats } from '../../../shared/protocol/packing.ts';
 import type { Chosen } from '../../../shared/placement/conductor.ts';
 import { callContext, wireChain } from './attempt_messages.ts';
-import type { BusyOrder } from './busy_order.ts';
+import { rankedOf, type BusyOrder } from './busy_order.ts';
 import type { ChainCache } from './chain_cache.ts';
 import type { AttemptOptions } from './decode_attempt.ts';
 import { Exclusions } from './exclusions.ts';
 import type { Origin } from './generation.ts';
+import { predictedMs } from './predicted_ms.ts';
 import { explainMisses } from './explained_misses.ts';
 import { PlacedCall } from './placed_call.ts';
 import { NO_BLOCKS, RequestChain, type FullBlocks } from './request_chain.ts';
@@ -60,7 +61,7 @@ export class EmbeddingRun {
     this.#chain = new RequestChain(clock, embedding.scope, chains);
     this.#state = {
       ...request,
-      ranked: { priority: embedding.origin.priority, sinceMs: clock.nowMs() },
+      ranked: rankedOf(embedding.origin, clock.nowMs()),
       excluded: new Exclusions(clock, random),
       backoff: new Backoff({ clock, random, firstMs: PAUSE_MS, mostMs: MAX_PAUSE_MS }),
       last: undefined,
@@ -81,7 +82,9 @@ export class EmbeddingRun {
       this.#state.trace.emit({ kind: 'placing' });
       const chosen = await untilPlaced(this.#options, this.#state, (retryAvoided) => this.#decide(retryAvoided));
       try {
-        return await this.#attempt(chosen);
+        const vector = await this.#attempt(chosen);
+        this.#options.order.placed(this.#state.ranked, () => predictedMs(chosen, 0));
+        return vector;
       } catch (error) {
         const failure = await retryAfter(error, this.#options, this.#state, chosen.decode);
         const instance = chosen.decode.member.name;

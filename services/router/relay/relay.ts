@@ -11,7 +11,7 @@ import { Failure } from '../../../shared/base/failure.ts';
 import { DecodeAttempt, type AttemptOptions, type GeneratedToken } from './decode_attempt.ts';
 import type { Chosen } from '../../../shared/placement/conductor.ts';
 import { sampleWork } from '../../../shared/placement/placed_work.ts';
-import { BusyOrder } from './busy_order.ts';
+import { BusyOrder, rankedOf } from './busy_order.ts';
 import { ChainCache } from './chain_cache.ts';
 import { EmbeddingRun, type Embedding } from './embedding_run.ts';
 import { Exclusions } from './exclusions.ts';
@@ -19,6 +19,7 @@ import type { Generation } from './generation.ts';
 import { expectedTokens, learnLength } from './expected_length.ts';
 import type { InFlightRequest } from './in_flight_request.ts';
 import { neededLength } from './needed_length.ts';
+import { predictedMs } from './predicted_ms.ts';
 import { preview, type Preview, type PreviewedRequest } from './preview.ts';
 import { NO_BLOCKS, RequestChain } from './request_chain.ts';
 import type { RequestTrace } from '../record/request_trace.ts';
@@ -78,7 +79,7 @@ export class Relay {
       tokens: new TokenList(generation.promptTokens),
       chain: new RequestChain(clock, generation.request.scope, this.#chains),
       excluded: new Exclusions(clock, random),
-      ranked: { priority: generation.origin.priority, sinceMs: clock.nowMs() },
+      ranked: rankedOf(generation.origin, clock.nowMs()),
       last: undefined,
       backoff: new Backoff({ clock, random, firstMs: PAUSE_MS, mostMs: MAX_PAUSE_MS }),
       numAttempts: 0,
@@ -107,6 +108,8 @@ export class Relay {
     const placed = await this.#place(inFlight);
     const { chosen } = placed;
     const { name } = chosen.decode.member;
+    const { lengths } = this.#options;
+    let isBegun = false;
     excluded.beginAttempt();
     inFlight.numAttempts++;
     const attempt = new DecodeAttempt(this.#options, inFlight, placed);
@@ -119,7 +122,8 @@ export class Relay {
         }
         tokens.push(reply.sampled.token);
         inFlight.numericsClass = chosen.decode.numericsClass;
-        this.#order.leave(inFlight.ranked);
+        if (!isBegun) this.#order.placed(inFlight.ranked, () => predictedMs(chosen, expectedTokens(lengths, inFlight)));
+        isBegun = true;
         yield reply;
         if (reply.finish) return true;
       }
