@@ -7,6 +7,9 @@ import type { Targets } from '../../../shared/placement/policy.ts';
 /** Longest target of a request in milliseconds: a day. */
 export const MAX_TARGET_MS = 86_400_000;
 
+/** Most levels of priority that the protocol has. */
+const MAX_PRIORITY = 2 ** 31 - 1;
+
 /** Limits of a caller's requests. */
 interface CallerLimits {
   /** Prompts of its tenant in flight (P1); undefined: as many as the router takes. */
@@ -66,6 +69,8 @@ export function oneCaller({ allow_priority: allowsPriority }: { readonly allow_p
     models: undefined,
     targets: undefined,
     limits: { maxRequests: undefined, maxSamples: undefined, allowsPriority },
+    // Where requests may state their priority at all, it goes before the shares of clients.
+    maxPriority: allowsPriority ? MAX_PRIORITY : 0,
   };
   return () => caller;
 }

@@ -91,7 +91,13 @@ export function originOf(
 ): Generation['origin'] {
   const { tenant, weight = 1, maxPriority = 0 } = caller;
   const precedence = Math.max(0, Math.min(maxPriority, -priority));
-  return { tenant, priority, client: tenant === '' ? client : '', weight, precedence };
+  return {
+    tenant,
+    priority,
+    ...(tenant === '' && client !== '' ? { client } : {}),
+    ...(weight === 1 ? {} : { weight }),
+    ...(precedence > 0 ? { precedence } : {}),
+  };
 }
 
 /**

@@ -10,6 +10,7 @@ import { linkSignals, type Link } from '../../../shared/base/signal.ts';
 import type { Targets } from '../../../shared/placement/policy.ts';
 import type { Body } from './bodies.ts';
 import type { Caller } from '../access/caller.ts';
+import type { Entrant } from '../conductor/admission.ts';
 import type { RequestKind } from '../record/request_kind.ts';
 import type { RequestTrace } from '../record/request_trace.ts';
 import type { ApiContext } from './api_context.ts';
@@ -53,7 +54,7 @@ export class RequestScope {
   readonly #over = new AbortController();
   readonly #traces: RequestTrace[] = [];
   /** Open traces of each prompt that admission still counts, by the trace of its first sample. */
-  readonly #admitted = new Map<string, Set<RequestTrace>>();
+  readonly #admitted = new Map<string, { readonly entrant: Entrant; readonly open: Set<RequestTrace> }>();
   readonly #generators: AsyncGenerator[] = [];
   #names: RequestNames & { readonly tenant: string };
 
@@ -105,13 +106,28 @@ export class RequestScope {
   open(kind: RequestKind): RequestTrace {
     const { admission, requests, newId } = this.#context;
     if (this.#invalid && this.#isAdmitted) throw this.#invalid;
-    if (this.#isAdmitted) admission.enter(this.caller.tenant, this.caller.limits.maxRequests);
+    const entrant = this.#entrant();
+    if (this.#isAdmitted) admission.enter(entrant);
     const trace = requests.open(newId(), kind, this.#names, this.#traces[0]);
     this.#traces.push(trace);
-    if (this.#isAdmitted) this.#admitted.set(trace.id, new Set([trace]));
+    if (this.#isAdmitted) this.#admitted.set(trace.id, { entrant, open: new Set([trace]) });
     // Who looks is in the log, whatever becomes of it.
     else if (this.#invalid) throw this.#invalid;
     return trace;
+  }
+
+  /** Returns a prompt of this request as admission knows it. A request whose answer has begun is not ended for others. */
+  #entrant(): Entrant {
+    const { weight, limits } = this.caller;
+    return {
+      tenant: this.client,
+      weight,
+      most: limits.maxRequests,
+      hasBegun: () => this.#traces.some(({ record }) => record.counts.outputTokens > 0),
+      refuse: (failure) => {
+        this.#link.abort(failure);
+      },
+    };
   }
 
   /** Opens the trace of a further sample of the prompt of `first`, which stays admitted until the last of its samples has ended. */
@@ -119,7 +135,7 @@ export class RequestScope {
     const { requests, newId } = this.#context;
     const trace = requests.openSample(newId(), first);
     this.#traces.push(trace);
-    this.#admitted.get(first.id)?.add(trace);
+    this.#admitted.get(first.id)?.open.add(trace);
     return trace;
   }
 
@@ -129,10 +145,10 @@ export class RequestScope {
    */
   leave(trace: RequestTrace): void {
     const id = trace.record.sampleOf ?? trace.id;
-    const open = this.#admitted.get(id);
-    if (!open?.delete(trace) || open.size > 0) return;
+    const admitted = this.#admitted.get(id);
+    if (!admitted?.open.delete(trace) || admitted.open.size > 0) return;
     this.#admitted.delete(id);
-    this.#context.admission.leave(this.caller.tenant);
+    this.#context.admission.leave(admitted.entrant);
   }
 
   /** Sets the client's request id from the body, unless a header set one, on the traces of this request, opened and future ones. */

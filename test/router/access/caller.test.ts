@@ -2,11 +2,13 @@
 import assert from 'node:assert/strict';
 import { afterAll, beforeAll, test } from 'vitest';
 import { systemClock } from '../../../shared/base/clock.ts';
+import { abortable } from '../../../shared/base/signal.ts';
 import { Failure } from '../../../shared/base/failure.ts';
 import type { CacheScope } from '../../../shared/kv/format.ts';
 import type { ApiContext } from '../../../services/router/api/api_context.ts';
 import { Bodies } from '../../../services/router/api/bodies.ts';
 import { oneCaller, type Caller, type ResolveCaller } from '../../../services/router/access/caller.ts';
+import { originOf } from '../../../services/router/api/new_generation.ts';
 import { RequestTargets } from '../../../services/router/api/request_targets.ts';
 import { Surfaces } from '../../../services/router/api/surfaces.ts';
 import { Admission } from '../../../services/router/conductor/admission.ts';
@@ -20,6 +22,7 @@ import type { PreviewedRequest } from '../../../services/router/relay/preview.ts
 import type { HttpApp } from '../../../services/router/router.ts';
 import { surfaces } from '../../../services/router/surfaces/registry.ts';
 import { NO_FORMAT, OutputFormat } from '../../../shared/text/output/output_format.ts';
+import { until } from '../../support/until.ts';
 import { host } from '../surfaces/support.ts';
 
 const own = { ttftMs: 50, tbtMs: undefined, totalMs: undefined };
@@ -92,7 +95,8 @@ class World {
     fingerprint: () => 'f',
     onGenerated: () => undefined,
     relay: {
-      generate: (generation: Generation, trace: RequestTrace) => this.#generate(generation, trace),
+      generate: (generation: Generation, trace: RequestTrace, _: number, signal: AbortSignal) =>
+        this.#generate(generation, trace, signal),
       embed: ({ origin, scope }: Embedding) => {
         this.seen.push({ ...origin, scope, ttftMs: undefined });
         return Promise.resolve(Float32Array.of(1));
@@ -106,9 +110,9 @@ class World {
 
   #numIds = 0;
 
-  async *#generate({ origin, request }: Generation, trace: RequestTrace): AsyncGenerator {
+  async *#generate({ origin, request }: Generation, trace: RequestTrace, signal: AbortSignal): AsyncGenerator {
     this.seen.push({ ...origin, scope: request.scope, ttftMs: trace.record.facts.targets?.ttftMs });
-    await this.onRelay();
+    await abortable(this.onRelay(), signal, () => new Failure('cancelled', 'the client went away'));
     yield { sampled: { token: 1, logprob: [], topTokens: [], topLogprobs: [], position: 1 }, finish: 'length' };
   }
 }
@@ -193,6 +197,40 @@ test('a tenant at its own limit is refused, others are not; counts are of each',
   assert.equal(other.status, 200, other.text);
   assert.equal((await first).status, 200);
   assert.deepEqual([admission.numOf('one'), admission.numRequests], [0, 0]);
+});
+
+test('where all places are taken, a tenant with fewer gets that of the newest request of the other, which is told so', async () => {
+  let release: () => void = () => undefined;
+  const held = new Promise<void>((resolve) => (release = resolve));
+  const { admission } = world;
+  world.onRelay = () => held;
+  const flood = Array.from({ length: 8 }, () => post('two', '/v1/completions', prompt));
+  await until('the router is full', () => admission.numOf('two') === 8);
+  const quiet = post('one', '/v1/completions', prompt);
+  await until('the other has a place', () => admission.numOf('one') === 1);
+  assert.deepEqual([admission.numOf('two'), admission.numRequests], [7, 8]);
+  release();
+  world.onRelay = () => Promise.resolve();
+  assert.equal((await quiet).status, 200);
+  const answers = await Promise.all(flood);
+  assert.deepEqual(answers.map(({ status }) => status).sort(), [...Array<number>(7).fill(200), 503]);
+  assert.match(
+    answers.find(({ status }) => status === 503)!.text,
+    /8 requests are in flight, most of them of this client/,
+  );
+  assert.equal(admission.numRequests, 0);
+});
+
+test('a request says whose share it takes: the tenant with its weight, else the address; precedence only as far as it may', () => {
+  const caller = { ...tenants['two']!, weight: 3, maxPriority: 2 };
+  const of = (priority: number, one: Caller, client = '10.0.0.7'): object =>
+    originOf({ caller: one, client }, { priority });
+  assert.deepEqual(of(0, caller), { tenant: 'two', priority: 0, weight: 3 });
+  assert.deepEqual(of(-1, caller), { tenant: 'two', priority: -1, weight: 3, precedence: 1 });
+  assert.deepEqual(of(-9, caller), { tenant: 'two', priority: -9, weight: 3, precedence: 2 });
+  assert.deepEqual(of(5, caller), { tenant: 'two', priority: 5, weight: 3 });
+  const [open] = [oneCaller({ allow_priority: true })({ url: '/', headers: {} })];
+  assert.deepEqual(of(-9, open), { tenant: '', priority: -9, client: '10.0.0.7', precedence: 9 });
 });
 
 test('who may not ask is refused before the body is read, in the form of the API', async () => {
