@@ -9,6 +9,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, describe, test } from 'vitest';
+import { Authority } from '../support/certificates.ts';
 import { Cluster, harbour, run, runToEnd, temporaryFolder } from '../support/cluster.ts';
 import { sized } from '../support/long.ts';
 import { freePort } from '../support/free_ports.ts';
@@ -31,6 +32,9 @@ function blockOf(page: string, beginning: string): string {
 
 const children: ChildProcess[] = [];
 const folder = temporaryFolder();
+/** The file of keys that the pages name, and the last key that was made for it. */
+const keysFile = join(folder.path, 'keys.yaml');
+let key = '';
 afterAll(async () => {
   for (const child of children.toReversed()) {
     if (child.exitCode !== null || child.signalCode !== null) continue;
@@ -61,10 +65,18 @@ async function startAll(block: string, replace: (line: string) => string): Promi
     assert(environment[name].length > 0);
   }
   for (const line of lines.filter((one) => !exports.includes(one))) {
-    const [command, ...args] = replace(line).split(/\s+/);
+    const [command, ...args] = replace(line).replaceAll('keys.yaml', keysFile).split(/\s+/);
     assert.equal(command, 'penstock');
-    children.push(run(args, environment));
+    if (args[0] === 'key') await makeKey(args);
+    else children.push(run(args, environment));
   }
+}
+
+/** Makes a key that may use everything, and its entry in the file. */
+async function makeKey(args: readonly string[]): Promise<void> {
+  const { output, code, errors } = await runToEnd([...args, '--admin']);
+  assert.equal(code, 0, errors);
+  key = output.trim();
 }
 
 /** Asks for a completion until there is one. */
@@ -72,7 +84,7 @@ async function answers(url: string): Promise<void> {
   await until(`${url} answers`, async () => {
     const response = await fetch(`${url}/v1/completions`, {
       method: 'POST',
-      headers: { 'content-type': 'application/json' },
+      headers: { 'content-type': 'application/json', 'x-api-key': key },
       body: JSON.stringify({ model: 'harbour', prompt: 'The Heron', max_tokens: 4 }),
     }).catch(() => undefined);
     return response?.status === 200;
@@ -129,7 +141,9 @@ describe('README', () => {
     const url = `http://127.0.0.1:${http}`;
     await answers(url);
     const roles = await until('all four have joined', async () => {
-      const { nodes } = (await (await fetch(`${url}/api/pool`)).json()) as { nodes: { role: string; state: string }[] };
+      const { nodes } = (await (await fetch(`${url}/api/pool`, { headers: { 'x-api-key': key } })).json()) as {
+        nodes: { role: string; state: string }[];
+      };
       const members = nodes.filter(({ role, state }) => role !== 'router' && state === 'alive');
       const alive = members.map(({ role }) => role);
       return alive.length === 3 && alive;
@@ -142,6 +156,7 @@ describe('services', () => {
   test('several routers over NATS serve with the same instances', async () => {
     const block = blockOf('services/README.md', 'export PENSTOCK_CLUSTER_TOKEN');
     const server = await NatsServer.start();
+    await makeKey(['key', 'of-this-test', '--tenant', 'tests', '--append', keysFile]);
     const [http, member] = [await freePort(), await freePort()];
     await startAll(block, (line) =>
       line
@@ -157,6 +172,40 @@ describe('services', () => {
       await once(child, 'exit');
     }
     await server.kill();
+  });
+
+  test('a router serves HTTPS, and top knows its authority', async () => {
+    const [routerLine = '', topLine = ''] = blockOf('services/README.md', 'penstock router --bind 10.0.0.1:8443').split(
+      '\n',
+    );
+    const authority = new Authority();
+    authority.issue('https');
+    await makeKey(['key', 'of-https', '--tenant', 'tests', '--append', keysFile]);
+    const [http, hub] = [await freePort(), await freePort()];
+    const own = (line: string): string[] =>
+      line
+        .replaceAll('10.0.0.1:8443', `127.0.0.1:${http}`)
+        .replace('https.crt', authority.file('https.pem'))
+        .replace('https.key', authority.file('https.key'))
+        .replace('keys.yaml', keysFile)
+        .replace('DIR', harbour)
+        .replace('KEY', key)
+        .split(' ');
+    const router = run([...own(routerLine).slice(1), '--hub-bind', `127.0.0.1:${hub}`]);
+    children.push(router);
+    const [, , ...top] = own(topLine);
+    assert.match(topLine, /^NODE_EXTRA_CA_CERTS=ca\.pem penstock top /);
+    const trusted = { NODE_EXTRA_CA_CERTS: authority.file('ca.pem') };
+    const shown = await until('the router is shown', async () => {
+      const { code, output } = await runToEnd([...top, '--once'], trusted);
+      return code === 0 && output;
+    });
+    assert.match(shown, /router/);
+    assert.equal((await runToEnd([...top, '--once'])).code, 1, 'nobody else trusts it');
+    children.pop();
+    router.kill('SIGTERM');
+    await once(router, 'exit');
+    authority.remove();
   });
 
   test('the commands do what the page says', async () => {
