@@ -48,9 +48,13 @@ async function metricsPage() {
   const { RouterMetrics } = await built('services/router/metrics/metrics.js');
   const { clusterMetrics, routerMetrics } = await built('services/router/metrics/cluster_metrics.js');
   const { HttpSeries } = await built('services/router/metrics/http_series.js');
+  const { TenantSeries } = await built('services/router/metrics/tenant_series.js');
   const silent = { warn: () => undefined, info: () => undefined, debug: () => undefined, error: () => undefined };
   // Labels are those that a metric declares: its constructor keeps them.
-  const ofRouter = [new RouterMetrics('MODEL', silent, {}).registry, routerMetrics({}), new HttpSeries().registry];
+  const tenants = new TenantSeries(() => [], {});
+  const ofRouter = [new RouterMetrics('MODEL', silent, {}), new HttpSeries(), tenants]
+    .map(({ registry }) => registry)
+    .concat(routerMetrics({}));
   const ofCluster = clusterMetrics({});
   const isOfCluster = new Set(ofCluster.getMetricsAsArray().map(({ name }) => name));
   const registries = [...ofRouter, ofCluster];
@@ -71,10 +75,10 @@ async function metricsPage() {
 
 # Metrics
 
-Served by each router at \`/metrics\`, as Prometheus text. Series of requests carry \`model_name\` as well; series of instances come from their last heartbeat.
+Served by each router at \`/metrics\`, as Prometheus text. Series of requests carry \`model_name\` as well, those of tenants (with \`--keys\`) count the requests of all models; series of instances come from their last heartbeat.
 The process's own (\`process_*\`, \`nodejs_*\`) are those of prom-client. Scope: \`?scope=router\` leaves the series of the cluster out, \`?scope=cluster\` those of the
 router; [how to scrape several routers](../INSPECTION.md#prometheus-and-grafana). \`--metrics-bind\` serves the series of one process.
-Declared in \`metrics.ts\`, \`request_series.ts\`, \`prediction_metrics.ts\`, \`http_series.ts\`, \`cluster_metrics.ts\` next to this page, and in
+Declared in \`metrics.ts\`, \`request_series.ts\`, \`prediction_metrics.ts\`, \`http_series.ts\`, \`tenant_series.ts\`, \`cluster_metrics.ts\` next to this page, and in
 \`shared/protocol/load_fields.ts\` and \`shared/node/metrics/instance_series.ts\`; [how to add one](../README.md#to-add).
 
 ## Under vLLM's names

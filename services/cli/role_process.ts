@@ -18,6 +18,7 @@ import type { ProcessConfig } from '../../shared/node/options.ts';
 import type { Host, Ready, RunningRole, StartRole } from '../../shared/node/role.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
+import { openAppender } from './appended_file.ts';
 import { busPasswordOf } from './bus_password.ts';
 import { dataFolders } from './data_folders.ts';
 import { serveMetrics } from './metrics_server.ts';
@@ -138,6 +139,7 @@ export function realHost(
     folders: dataFolders,
     threads: workerThreads,
     watchFiles: watchFilesWith(clock, log),
+    openAppender,
     serveMetrics,
     random: new Random(entropySeed()),
     network: new GrpcNetwork(clusterTokens, clock, tls, refusedClients(log)),

@@ -42,6 +42,14 @@ export const options = {
     'listen beyond this machine without --keys: everybody who reaches the router may use all of it',
   ),
   ...httpsOptions,
+  audit_log: option(
+    'Router',
+    'FILE',
+    z.string(),
+    '',
+    'append a line of JSON for each request to this file: who asked, for which model, how it ended, how many tokens; never a key or a text. Opened anew when it has been renamed or removed',
+    { isPath: true },
+  ),
   local_prefill_tokens: option(
     'Router',
     'N',

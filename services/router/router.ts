@@ -16,6 +16,7 @@ import { live, type Bound, type LifeBody } from '../../shared/node/life.ts';
 import type { Ready, RoleContext, RunningRole } from '../../shared/node/role.ts';
 import type { ModelFacts } from '../../shared/protocol/model_facts.ts';
 import type { LoggedDecision } from '../../shared/placement/decision_log.ts';
+import type { Admission } from './conductor/admission.ts';
 import type { PolicyInForce } from './conductor/policy_in_force.ts';
 import { policyNames } from '../../shared/placement/policy_registry.ts';
 import type { LinkSnapshot } from '../../shared/placement/policy.ts';
@@ -23,6 +24,8 @@ import { createCore, type RouterCore } from './core.ts';
 import { Models } from './cluster/models.ts';
 import type { ApiContext } from './api/api_context.ts';
 import { openAccess, refuseOpenApi, type Access } from './access/open_access.ts';
+import type { OnRequestEnd } from './record/request_outcome.ts';
+import { openAccounts } from './request_accounts.ts';
 import { Observer } from './observe/observer.ts';
 import { Exposition } from './metrics/exposition.ts';
 import type { RouterConfig } from './options.ts';
@@ -70,6 +73,8 @@ export interface HttpApp extends Pick<RouterCore, 'view' | 'index' | 'blocks' | 
   /** Certificate that clients are shown; undefined where HTTP is served without TLS. */
   readonly https: Current<ServerTexts> | undefined;
   readonly log: Log;
+  /** Is told of each HTTP request when it has ended; undefined where nobody counts or logs them. */
+  readonly onRequestEnd: OnRequestEnd | undefined;
 }
 
 /**
@@ -118,9 +123,8 @@ async function build(
     },
     onRefused: fail,
   });
-  const { cluster } = config;
   const { clusterTokens: token, busEpoch: epoch } = context;
-  const bus = new ClusterBus(server ?? hub, { cluster, token, epoch, clock, log });
+  const bus = new ClusterBus(server ?? hub, { cluster: config.cluster, token, epoch, clock, log });
   const models = new Models({ network, log, signal: stopped.signal, open: (facts) => serving.open(facts) });
   for (const facts of given) models.add(facts);
   const observer = new Observer({ clock, name, identity, historyBytes: config.history_bytes });
@@ -133,13 +137,15 @@ async function build(
     admit: (registration) => models.admit(registration),
   });
   const { view, index, blocks, policy, losses } = core;
-  const serving = new ServedModels({ ...context, bus, listener: observer.history, core, ending: ending.signal });
-  for (const facts of given) await serving.open(facts);
   const givenNames = given.map((facts) => facts.name);
   const access = openAccess({ ...context, signal: stopped.signal }, givenNames);
+  const accounts = await openAccounts(context, { access, view });
+  const listeners = [observer.history, accounts.tenants];
+  const serving = new ServedModels({ ...context, bus, listeners, core, ending: ending.signal });
+  for (const facts of given) await serving.open(facts);
   forgetIdleModels({ clock, view, serving, models, log, givenNames, signal: stopped.signal });
-  const { admission } = serving;
-  const exposition = new Exposition({ clock, view, index, bus, models: () => serving.metrics(givenNames) });
+  const seen = { view, index, bus, ...accounts };
+  const exposition = new Exposition({ clock, ...seen, models: () => serving.metrics(givenNames) });
   let closeHttp: () => Promise<void> = () => Promise.resolve();
   return {
     metrics: () => exposition.text('router'),
@@ -148,7 +154,7 @@ async function build(
       const { first, ...shown } = serving.shown(givenNames);
       const ownAddress = config.advertise || address;
       const surfaces = new Surfaces(allSurfaces, { clock, index, view });
-      const api = { surfaces, config, ...access };
+      const api = { surfaces, config, onRequestEnd: accounts.onRequestEnd, ...access };
       const own = { ...api, view, index, blocks, policy, losses, bus, observer, exposition, https: context.https, log };
       const listening = await listenHttp(bind, { context: first, ...shown, ...own, address: ownAddress });
       closeHttp = listening.close;
@@ -160,12 +166,9 @@ async function build(
       return { name, address: ownAddress, bus: where, url: listening.url, model: config.model, serves };
     },
     finish: async (untilMs) => {
-      admission.drain();
-      while (!admission.isIdle && clock.nowMs() < untilMs) await clock.sleep(DRAIN_POLL_MS);
-      ending.abort(new Failure('overloaded', 'the router ended before the request did'));
-      // Wait until streams have sent this failure to their clients, before the connections close.
-      while (!admission.isIdle && clock.nowMs() < untilMs + SHUTDOWN_GRACE_MS) await clock.sleep(DRAIN_POLL_MS);
+      await finishRequests({ admission: serving.admission, clock, ending }, untilMs);
       await closeHttp();
+      await accounts.close();
     },
     leave: () => {
       view.leave();
@@ -176,6 +179,21 @@ async function build(
       await serving.close();
     },
   };
+}
+
+/** Parts of the router that end its requests. */
+interface Finishing extends Pick<RoleContext, 'clock'> {
+  readonly admission: Admission;
+  readonly ending: AbortController;
+}
+
+/** Refuses further requests, and waits until `untilMs` for those that run; what is left then is ended with an error. */
+async function finishRequests({ admission, clock, ending }: Finishing, untilMs: number): Promise<void> {
+  admission.drain();
+  while (!admission.isIdle && clock.nowMs() < untilMs) await clock.sleep(DRAIN_POLL_MS);
+  ending.abort(new Failure('overloaded', 'the router ended before the request did'));
+  // Wait until streams have sent this failure to their clients, before the connections close.
+  while (!admission.isIdle && clock.nowMs() < untilMs + SHUTDOWN_GRACE_MS) await clock.sleep(DRAIN_POLL_MS);
 }
 
 /** Returns a function that resolves when an instance that generates has joined, the router has stopped, or the caller waits no longer. */

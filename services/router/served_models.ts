@@ -49,8 +49,8 @@ export interface ServedModelsOptions extends Host {
   readonly bus: ClusterBus;
   /** Aborts when the router cannot wait for requests any longer. */
   readonly ending: AbortSignal;
-  /** Counts the requests of all models. */
-  readonly listener: RequestListener;
+  /** Listeners that count the requests of all models. */
+  readonly listeners: readonly RequestListener[];
 }
 
 interface Served {
@@ -86,7 +86,7 @@ export class ServedModels {
         context.metrics.on(record, event);
       },
     };
-    this.#requests = new RequestLog(clock, [metrics, options.listener], config.request_log, options.tracing);
+    this.#requests = new RequestLog(clock, [metrics, ...options.listeners], config.request_log, options.tracing);
     bus.subscribe(subjects.answers, (bytes) => {
       try {
         const { model, ...answer } = decodeAnswer(bytes);

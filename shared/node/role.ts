@@ -77,6 +77,23 @@ export interface WatchedFiles<T> {
  */
 export type WatchFiles = <T>(files: WatchedFiles<T>, flag: string, signal: AbortSignal) => Current<T>;
 
+/** A file that only grows, such as a log of requests. Callers append one text at a time. */
+export interface Appender {
+  /**
+   * Appends a text to the file of this name: one that was renamed or removed since is opened anew. Rejects with the error of the machine,
+   * and has then appended nothing of the text as far as the disk lets it be taken back.
+   */
+  append(text: string): Promise<void>;
+  /** Closes the file. */
+  close(): Promise<void>;
+}
+
+/**
+ * Opens a file to append to; a new one is for this user alone. Rejects with a ConfigError that names `flag` and what to do where it cannot be
+ * written.
+ */
+export type OpenAppender = (file: string, flag: string) => Promise<Appender>;
+
 /** The machine as a process sees it. `services/cli` builds the real one, tests build theirs. */
 export interface Host {
   readonly clock: Clock;
@@ -99,6 +116,7 @@ export interface Host {
   readonly serveMetrics: ServeMetrics;
   readonly threads: Threads;
   readonly watchFiles: WatchFiles;
+  readonly openAppender: OpenAppender;
   /** Destination of spans; undefined without `--otlp-endpoint`. */
   readonly tracing?: Tracing | undefined;
   readonly folders: DataFolders;

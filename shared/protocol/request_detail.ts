@@ -112,6 +112,9 @@ export interface RequestFull extends TargetParts, LostTokens {
   readonly client_id: string | null;
   /** Address from which the client called; null where it is not known. */
   readonly client: string | null;
+  /** Names of the client's key and of its tenant; null where the router asks for no keys. */
+  readonly key: string | null;
+  readonly tenant: string | null;
   readonly trace_id: string | null;
   readonly endpoint: string;
   readonly sample_of: string | null;

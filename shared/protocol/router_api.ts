@@ -47,6 +47,9 @@ export interface RequestRow {
   readonly client_id: string | null;
   /** Address from which the client called; null where it is not known. */
   readonly client: string | null;
+  /** Names of the client's key and of its tenant; null where the router asks for no keys. */
+  readonly key: string | null;
+  readonly tenant: string | null;
   readonly endpoint: string;
   readonly model: string | null;
   readonly started_at: number;

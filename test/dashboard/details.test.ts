@@ -13,6 +13,8 @@ const row: RequestRow = {
   id: 'chatcmpl-AB12',
   client_id: 'mine',
   client: '10.0.0.9',
+  key: 'alice',
+  tenant: 'research',
   endpoint: '/v1/chat/completions',
   model: 'm',
   started_at: 0,
@@ -33,9 +35,10 @@ const row: RequestRow = {
 
 test('a filter is the query of the router, and only what is set is in it', () => {
   assert.equal(queryOf(NO_FILTER, 200, null), 'api/requests?view=rows&limit=200');
-  const filter = { ...NO_FILTER, text: ' a&b ', order: 'slowest' } as const;
+  const filter = { ...NO_FILTER, text: ' a&b ', tenant: 't', order: 'slowest' } as const;
   const query = new URLSearchParams(queryOf(filter, 50, 'c 1').split('?')[1]);
-  assert.deepEqual(Object.fromEntries(query), { view: 'rows', limit: '50', q: 'a&b', slowest: '1', cursor: 'c 1' });
+  const wanted = { view: 'rows', limit: '50', q: 'a&b', tenant: 't', slowest: '1', cursor: 'c 1' };
+  assert.deepEqual(Object.fromEntries(query), wanted);
 });
 
 test('what is not known of a prompt is said as it is: not there yet, never, or another request has it', () => {
@@ -47,9 +50,16 @@ test('what is not known of a prompt is said as it is: not there yet, never, or a
 });
 
 test('a row of the stream passes the filter that the router would let it pass', () => {
-  for (const part of [{}, { text: 'AB12' }, { text: 'mine ' }, { node: 'prefill-1' }, { phase: 'failed', model: 'm' }])
+  for (const part of [
+    {},
+    { text: 'AB12' },
+    { text: 'mine ' },
+    { node: 'prefill-1' },
+    { phase: 'failed', model: 'm' },
+    { tenant: 'research' },
+  ])
     assert(passes({ ...NO_FILTER, ...part }, row), JSON.stringify(part));
-  for (const part of [{ text: 'other' }, { node: 'store-1' }, { phase: 'finished' }, { model: 'n' }])
+  for (const part of [{ text: 'other' }, { node: 'store-1' }, { phase: 'finished' }, { model: 'n' }, { tenant: 'r' }])
     assert(!passes({ ...NO_FILTER, ...part }, row), JSON.stringify(part));
   assert(hasEnded(row) && !hasEnded({ phase: 'loading' }));
 });

@@ -22,6 +22,8 @@ function request(rest: Partial<RequestDetail>): RequestDetail {
     sample_of: null,
     model: 'm',
     client: null,
+    key: null,
+    tenant: null,
     started_at: new Date(0).toISOString(),
     reason: '',
     as_of: 0,

@@ -132,6 +132,28 @@ test('a request that was refused has no tokens, and its error is cut with dots i
   await page.close();
 });
 
+test('the list names tenants where there are some, and finds their requests', async () => {
+  const { page } = await open('requests');
+  await page.locator('tbody tr').first().waitFor();
+  assert.equal(await page.getByRole('columnheader', { name: 'Tenant' }).count(), 0);
+  assert.equal(await page.getByLabel('Tenant').count(), 0);
+  await page.close();
+  const own = await DashboardFixture.start({ requests: 20 }, START);
+  const { requests } = own.world;
+  const owned = requests.map((row, i) => ({ ...row, tenant: i < 3 ? 'sales' : 'research', key: `key-${i}` }));
+  requests.splice(0, requests.length, ...owned);
+  const other = await openPage(browser, { viewport: { width: 1_280, height: 900 } });
+  await other.goto(`${own.url}#/requests`);
+  await other.getByRole('columnheader', { name: 'Tenant' }).waitFor();
+  await other.getByLabel('Tenant').selectOption('sales');
+  await other.getByText(/^3 requests shown/).waitFor();
+  await other.getByRole('link', { name: owned[0]?.id ?? '' }).click();
+  await other.locator('.fact-line', { hasText: 'Tenant' }).waitFor();
+  assert.match((await other.locator('.fact-line').textContent()) ?? '', /Tenant.*sales.*Key.*key-0/);
+  await other.close();
+  await own.close();
+});
+
 test('names and ids from clients are text, whatever they contain', async () => {
   const { page, errors } = await open('requests');
   await page.getByRole('searchbox', { name: 'Search' }).fill('<img');

@@ -1,10 +1,12 @@
 /**
- * A running cluster shows nothing of a prompt after its request, in any route, stream, metric, log or span; with `--log-prompts` exactly
- * `/api/requests/{id}` has it. What travels on a bus is in bus_attacks.test.ts. Budget: 40 s.
+ * A running cluster shows nothing of a prompt after its request, in any route, stream, metric, log, span or line of the audit log; with
+ * `--log-prompts` exactly `/api/requests/{id}` has it. What travels on a bus is in bus_attacks.test.ts. Budget: 40 s.
  */
 import assert from 'node:assert/strict';
-import { afterEach, expect, test } from 'vitest';
-import { Cluster } from '../support/cluster.ts';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, afterEach, expect, test } from 'vitest';
+import { Cluster, temporaryFolder } from '../support/cluster.ts';
 import { SpanReceiver } from '../support/span_receiver.ts';
 import { until } from '../support/until.ts';
 
@@ -16,6 +18,10 @@ const MARKS = [new RegExp(WORD), new RegExp(IDS.slice(0, 2).join('[\\s,"]+')), n
 
 let cluster: Cluster | undefined;
 let receiver: SpanReceiver | undefined;
+const folder = temporaryFolder();
+afterAll(() => {
+  folder.remove();
+});
 afterEach(async () => {
   await cluster?.close();
   receiver?.close();
@@ -104,7 +110,9 @@ async function collect(texts: string[], signal: AbortSignal): Promise<void> {
 test.each([[false], [true]])('after a request nothing shows its prompt; --log-prompts %s', async (isLogging) => {
   receiver = await SpanReceiver.open();
   const spans = receiver;
-  cluster = await Cluster.up('--otlp-endpoint', spans.url, ...(isLogging ? ['--log-prompts'] : []));
+  const auditFile = join(folder.path, `${isLogging}.jsonl`);
+  const logging = isLogging ? ['--log-prompts'] : [];
+  cluster = await Cluster.up('--otlp-endpoint', spans.url, '--audit-log', auditFile, ...logging);
   const streaming = new AbortController();
   const ticks: string[] = [];
   const collected = collect(ticks, streaming.signal);
@@ -115,11 +123,14 @@ test.each([[false], [true]])('after a request nothing shows its prompt; --log-pr
   const idOf = (clientId: string): string => rows.find((row) => row.client_id === clientId)?.id ?? clientId;
   await until('the stream has told of the last request', () => ticks.join('').includes(idOf('left')));
   await until('the span of the last request has come', () => spans.text.includes(idOf('left')));
+  const auditText = (): string => readFileSync(auditFile, 'utf8');
+  await until('the audit log has the last request', () => auditText().includes(idOf('left')));
   streaming.abort();
   await collected;
 
   expect(hasPrompt(ticks.join(''))).toBe(false);
   expect(hasPrompt(spans.text)).toBe(false);
+  expect(hasPrompt(auditText())).toBe(false);
   expect(hasPrompt(cluster.errors.join('\n'))).toBe(false);
   const bodies = await shown(rows);
   const withPrompt = [...bodies].filter(([, text]) => hasPrompt(text)).map(([path]) => path);

@@ -526,6 +526,7 @@ export class SimCluster {
       watchFiles: () => {
         throw new Error('the simulation has no files');
       },
+      openAppender: () => Promise.reject(new Error('the simulation has no files')),
       threads: inlineThreads(this.simulation, process, moduleOf),
       openBus: this.bus?.openFor(process),
       identity: { pid: 1, epoch: node.epoch },

@@ -59,13 +59,14 @@ function textOf({ messages, prompt = '' }: Body): string {
 
 function filtered(world: World, query: URLSearchParams): RequestPage {
   const text = query.get('q') ?? '';
-  const [phase, model, node] = [query.get('phase'), query.get('model'), query.get('node')];
+  const { phase, model, tenant, node } = Object.fromEntries(query) as Record<string, string | undefined>;
   const rows = world.requests.filter(
     (row) =>
       (row.id.includes(text) || (row.client_id ?? '').includes(text)) &&
-      (phase === null || row.phase === phase) &&
-      (model === null || row.model === model) &&
-      (node === null || row.decode === node || row.prefill === node),
+      (phase === undefined || row.phase === phase) &&
+      (model === undefined || row.model === model) &&
+      (tenant === undefined || row.tenant === tenant) &&
+      (node === undefined || row.decode === node || row.prefill === node),
   );
   if (query.get('slowest') === '1') rows.sort((a, b) => b.total_ms - a.total_ms);
   const [limit, cursor] = [Number(query.get('limit') ?? 100), Number(query.get('cursor') ?? 0)];

@@ -365,6 +365,8 @@ export class World {
       id,
       client_id: null,
       client: null,
+      key: null,
+      tenant: null,
       endpoint: '/v1/chat/completions',
       model: 'harbour-8b',
       started_at: at,

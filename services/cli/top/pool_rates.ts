@@ -1,6 +1,6 @@
 /** Rows and totals of `penstock top`: values of the last look at a router, and rates between the last two. */
 import { loadFields, type ColumnLoad, type LoadField } from '../../../shared/protocol/load_fields.ts';
-import type { CounterSample, NodeSample, PoolSample } from './pool_sample.ts';
+import type { CounterSample, NodeSample, PoolSample, TenantSample } from './pool_sample.ts';
 
 /** Column of the table that shows a plain value of a load. */
 export interface LoadColumn {
@@ -105,6 +105,34 @@ export function totalsOf(before: PoolSample | undefined, last: PoolSample): Tota
       ratioOf(increase('cacheHits'), increase('cacheQueries')) ?? ratioOf(counters.cacheHits, counters.cacheQueries),
     ttftMs: times(1_000, ratioOf(increase('ttftSeconds'), increase('ttftCount'))),
   };
+}
+
+/** Line of a tenant. Rates are undefined at the first look, and after a restart of the router. */
+export interface TenantRow {
+  readonly name: string;
+  readonly requestsPerS: number | undefined;
+  readonly outputTokensPerS: number | undefined;
+  /** Engines that its requests kept busy. */
+  readonly engines: number | undefined;
+  readonly waiting: number;
+}
+
+/** Returns one row for each tenant: those that kept the most of the engines busy first. */
+export function tenantRowsOf(before: PoolSample | undefined, last: PoolSample): TenantRow[] {
+  const seconds = before ? (last.atMs - before.atMs) / 1_000 : 0;
+  const rows = [...last.tenants].map(([name, tenant]): TenantRow => {
+    const earlier = before?.tenants.get(name);
+    const rate = (key: keyof TenantSample): number | undefined =>
+      earlier && seconds > 0 && tenant[key] >= earlier[key] ? (tenant[key] - earlier[key]) / seconds : undefined;
+    return {
+      name,
+      requestsPerS: rate('requests'),
+      outputTokensPerS: rate('outputTokens'),
+      engines: times(1 / 1_000, rate('engineMs')),
+      waiting: tenant.waiting,
+    };
+  });
+  return rows.sort((a, b) => (b.engines ?? 0) - (a.engines ?? 0) || b.waiting - a.waiting);
 }
 
 function ratioOf(part: number | undefined, whole: number | undefined): number | undefined {

@@ -37,6 +37,14 @@ export interface CounterSample {
   readonly ttftCount: number;
 }
 
+/** Counters of one tenant since the router started, and its prompts that wait now. */
+export interface TenantSample {
+  readonly requests: number;
+  readonly outputTokens: number;
+  readonly engineMs: number;
+  readonly waiting: number;
+}
+
 /** One look at a router. */
 export interface PoolSample {
   /** When this process read it, on its monotonic clock. */
@@ -49,12 +57,15 @@ export interface PoolSample {
   readonly problems: readonly string[];
   readonly nodes: readonly NodeSample[];
   readonly counters: CounterSample;
+  /** Tenants by name; none where the router asks for no keys. */
+  readonly tenants: ReadonlyMap<string, TenantSample>;
 }
 
 /** Nodes that are read at most (P1). */
 const MAX_NODES = 4_096;
 const MAX_TIERS = 8;
 const MAX_PROBLEMS = 8;
+const MAX_TENANTS = 128;
 const MAX_TEXT = 200;
 
 /** Returns text without control characters, marks and invisible characters, of at most MAX_TEXT characters. */
@@ -79,6 +90,7 @@ export function sampleOf(
     problems: pool.health.problems.slice(0, MAX_PROBLEMS).map(plainText),
     nodes: pool.nodes.map(nodeOf),
     counters: countersOf(metrics),
+    tenants: tenantsOf(metrics),
   };
 }
 
@@ -118,4 +130,25 @@ function countersOf(metrics: string): CounterSample {
     ttftSeconds: sum('time_to_first_token_seconds_sum'),
     ttftCount: sum('time_to_first_token_seconds_count'),
   };
+}
+
+const tenantSeries: Readonly<Record<string, keyof TenantSample>> = {
+  requests_total: 'requests',
+  output_tokens_total: 'outputTokens',
+  engine_ms_total: 'engineMs',
+  waiting: 'waiting',
+};
+
+/** Returns the values of each tenant, over all other labels. */
+function tenantsOf(metrics: string): ReadonlyMap<string, TenantSample> {
+  const tenants = new Map<string, TenantSample>();
+  const samples = metrics.matchAll(/^penstock_tenant_(\w+)\{tenant="((?:[^"\\\n]|\\.)*)"[^\n]*\} (\S+)$/gm);
+  for (const [, name = '', tenant = '', value = ''] of samples) {
+    const key = Object.hasOwn(tenantSeries, name) ? tenantSeries[name] : undefined;
+    const shown = plainText(tenant);
+    if (!key || (tenants.size >= MAX_TENANTS && !tenants.has(shown))) continue;
+    const before = tenants.get(shown) ?? { requests: 0, outputTokens: 0, engineMs: 0, waiting: 0 };
+    tenants.set(shown, { ...before, [key]: before[key] + (Number(value) || 0) });
+  }
+  return tenants;
 }

@@ -5,6 +5,7 @@ import {
   rowsOf,
   sortedRows,
   sortings,
+  tenantRowsOf,
   totalsOf,
   type LoadColumn,
   type NodeRow,
@@ -59,6 +60,7 @@ export function tableLines(view: TopView): { readonly head: ScreenLine[]; readon
       `requests/s ${rateText(rates.requestsPerS)}   prompt tokens/s ${rateText(rates.promptTokensPerS)}   output tokens/s ${rateText(rates.outputTokensPerS)}   ` +
         `TTFT ${rates.ttftMs === undefined ? '-' : `${rates.ttftMs.toFixed(0)} ms`}   cached ${percent(rates.hitRatio)}   moved ${bytesText(rates.bytesPerS)}/s`,
     ),
+    ...tenantLines(before, last),
     ...last.problems.map((text): ScreenLine => ({ text, style: 'alarm' })),
   );
   const style = isStale(view) ? 'dim' : 'plain';
@@ -70,6 +72,23 @@ export function tableLines(view: TopView): { readonly head: ScreenLine[]; readon
   const isAlarming = ({ state }: NodeRow): boolean => ['suspect', 'unreachable'].includes(state);
   const body = cells.map((text, i): ScreenLine => ({ text, style: rows[i] && isAlarming(rows[i]) ? 'alarm' : style }));
   return { head, table: [{ text: titles, style: 'head' }, ...body] };
+}
+
+/** Tenants that have a line, those that keep the most of the engines busy. */
+const MAX_TENANT_LINES = 5;
+
+/** Returns a line for each of the first tenants; none where the router asks for no keys. */
+function tenantLines(before: PoolSample | undefined, last: PoolSample): ScreenLine[] {
+  const rows = tenantRowsOf(before, last);
+  const lines = rows
+    .slice(0, MAX_TENANT_LINES)
+    .map(({ name, requestsPerS, outputTokensPerS, engines, waiting }) =>
+      plain(
+        `tenant ${name}   requests/s ${rateText(requestsPerS)}   output tokens/s ${rateText(outputTokensPerS)}   engines ${engines?.toFixed(2) ?? '-'}   waiting ${waiting}`,
+      ),
+    );
+  const numMore = rows.length - lines.length;
+  return numMore > 0 ? [...lines, plain(`and ${numMore} further tenants: penstock_tenant_* of /metrics`)] : lines;
 }
 
 /** Returns the lines of a terminal with that size: at most `height`, each at most `width` columns wide; the last one says which keys do what. */

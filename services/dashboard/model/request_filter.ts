@@ -10,13 +10,14 @@ export interface RequestFilter {
   readonly text: string;
   readonly phase: string;
   readonly model: string;
+  readonly tenant: string;
   /** Name of an instance that computed the prompt or generated. */
   readonly node: string;
   readonly order: RequestOrder;
 }
 
 /** Filter that all requests pass. */
-export const NO_FILTER: RequestFilter = { text: '', phase: '', model: '', node: '', order: 'newest' };
+export const NO_FILTER: RequestFilter = { text: '', phase: '', model: '', tenant: '', node: '', order: 'newest' };
 
 /** Phases that a filter can name, in the order of a request's life. */
 export const PHASES = [
@@ -37,6 +38,7 @@ export function queryOf(filter: RequestFilter, limit: number, cursor: string | n
   if (filter.text.trim() !== '') query.set('q', filter.text.trim());
   if (filter.phase !== '') query.set('phase', filter.phase);
   if (filter.model !== '') query.set('model', filter.model);
+  if (filter.tenant !== '') query.set('tenant', filter.tenant);
   if (filter.node !== '') query.set('node', filter.node);
   if (filter.order === 'slowest') query.set('slowest', '1');
   if (cursor !== null) query.set('cursor', cursor);
@@ -50,5 +52,6 @@ export function passes(filter: RequestFilter, row: RequestRow): boolean {
   if (text !== '' && !names.some((name) => name.includes(text))) return false;
   if (filter.phase !== '' && row.phase !== filter.phase) return false;
   if (filter.model !== '' && row.model !== filter.model) return false;
+  if (filter.tenant !== '' && row.tenant !== filter.tenant) return false;
   return filter.node === '' || row.decode === filter.node || row.prefill === filter.node;
 }

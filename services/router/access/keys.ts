@@ -56,6 +56,11 @@ export class Keys {
     return this.#byName.size;
   }
 
+  /** Names of all tenants, in the order of the file. */
+  get tenants(): Iterable<string> {
+    return this.#tenants.keys();
+  }
+
   /** Returns the key of that name. */
   named(name: string): KnownKey | undefined {
     return this.#byName.get(name);

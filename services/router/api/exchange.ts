@@ -2,6 +2,7 @@
 import type { SpanContext } from '../../../shared/base/tracing/tracing.ts';
 import type { Body } from './bodies.ts';
 import type { Caller } from '../access/caller.ts';
+import type { RequestOutcome } from '../record/request_outcome.ts';
 
 /** The client's own ids of its request; undefined where the client sent none. */
 export interface RequestNames {
@@ -48,4 +49,6 @@ export interface Exchange {
   /** Aborts when the client is gone. */
   readonly gone: AbortSignal;
   readonly sink: Sink;
+  /** Takes what becomes of the request; undefined where nobody counts it. */
+  readonly outcome?: RequestOutcome | undefined;
 }

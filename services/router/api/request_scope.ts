@@ -12,6 +12,7 @@ import type { Body } from './bodies.ts';
 import type { Caller } from '../access/caller.ts';
 import type { Entrant } from '../conductor/admission.ts';
 import type { RequestKind } from '../record/request_kind.ts';
+import type { RequestOutcome } from '../record/request_outcome.ts';
 import type { RequestTrace } from '../record/request_trace.ts';
 import type { ApiContext } from './api_context.ts';
 import { jsonType } from './errors.ts';
@@ -56,14 +57,17 @@ export class RequestScope {
   /** Open traces of each prompt that admission still counts, by the trace of its first sample. */
   readonly #admitted = new Map<string, { readonly entrant: Entrant; readonly open: Set<RequestTrace> }>();
   readonly #generators: AsyncGenerator[] = [];
-  #names: RequestNames & { readonly tenant: string };
+  readonly #outcome: RequestOutcome | undefined;
+  #names: RequestNames & { readonly tenant: string; readonly key: string };
 
   /** `bounds`: those of an endpoint that takes no place of requests. */
-  constructor(context: ApiContext, { caller, names, targets, body, gone, sink }: Exchange, bounds?: ScopeBounds) {
+  constructor(context: ApiContext, exchange: Exchange, bounds?: ScopeBounds) {
+    const { caller, names, targets, body, gone, sink, outcome } = exchange;
     const { clock, requestTimeoutMs, ending } = context;
     this.#context = context;
     this.caller = caller;
-    this.#names = { ...names, tenant: caller.tenant };
+    this.#names = { ...names, tenant: caller.tenant, key: caller.key };
+    this.#outcome = outcome;
     this.#gone = gone;
     this.sink = sink;
     this.body = body;
@@ -109,7 +113,7 @@ export class RequestScope {
     const entrant = this.#entrant();
     if (this.#isAdmitted) admission.enter(entrant);
     const trace = requests.open(newId(), kind, this.#names, this.#traces[0]);
-    this.#traces.push(trace);
+    this.#opened(trace);
     if (this.#isAdmitted) this.#admitted.set(trace.id, { entrant, open: new Set([trace]) });
     // Who looks is in the log, whatever becomes of it.
     else if (this.#invalid) throw this.#invalid;
@@ -134,9 +138,14 @@ export class RequestScope {
   openSample(first: RequestTrace): RequestTrace {
     const { requests, newId } = this.#context;
     const trace = requests.openSample(newId(), first);
-    this.#traces.push(trace);
+    this.#opened(trace);
     this.#admitted.get(first.id)?.open.add(trace);
     return trace;
+  }
+
+  #opened(trace: RequestTrace): void {
+    this.#traces.push(trace);
+    this.#outcome?.records.push(trace.record);
   }
 
   /**

@@ -96,7 +96,7 @@ export class Surfaces {
     if (!opened) throw new Error(`no surface has the path ${path}`);
     const { surface } = opened;
     const scope = new RequestScope(context, exchange, surface.bounds);
-    const { sink } = exchange;
+    const { sink, outcome } = exchange;
     let failure: unknown;
     try {
       await answer(context, opened, scope);
@@ -104,6 +104,7 @@ export class Surfaces {
       failure = scope.reason(error);
       if (scope.isGone) return;
       context.metrics.failed(failure);
+      if (outcome) outcome.failure = failure;
       const { errors: form } = surface;
       // An error after the first event is sent as an event of its own, and ends the stream.
       if (sink.hasBegun) sink.end(form.event(failure, scope.requestId));

@@ -6,7 +6,7 @@ import type { HttpSeries } from '../metrics/http_series.ts';
 /** Paths that no client of the API requests: probes, metrics and the dashboard, which vLLM's server leaves out too. */
 const UNCOUNTED = /^\/(metrics|health|v1\/health|ping|load|version|server_info|dashboard.*|api\/.*|favicon\.ico)?$/;
 /** Status of a request whose client left before an answer began, as proxies log it. */
-const LEFT = 499;
+export const LEFT = 499;
 
 /** Routes of a server, as far as requests are counted by them. */
 interface CountedRoutes {

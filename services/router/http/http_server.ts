@@ -9,6 +9,7 @@ import type { ErrorForm } from '../api/errors.ts';
 import type { HttpApp, ListenHttp } from '../router.ts';
 import { Cors } from './cors.ts';
 import { countRequests } from './http_counts.ts';
+import { addHealthRoutes } from './health_routes.ts';
 import { namesOf } from './http_exchange.ts';
 import { secureSide } from './https.ts';
 import { inScope } from './in_scope.ts';
@@ -17,7 +18,8 @@ import { addLoginRoutes } from './login_routes.ts';
 import { addModelRoutes } from './model_routes.ts';
 import { PageGuard } from './page_guard.ts';
 import { readBody } from './read_body.ts';
-import { checkAccess, openRoute } from './route_access.ts';
+import { tellEnds } from './request_ends.ts';
+import { checkAccess } from './route_access.ts';
 import { addKeptRoutes, addSurfaces, type ErrorHandlers } from './surface_routes.ts';
 
 /** Milliseconds between checks for connections whose request arrives too slowly. */
@@ -97,6 +99,7 @@ function createHttpServer(httpApp: HttpApp): FastifyInstance {
   });
   readBodies(app, context.bodies);
 
+  tellEnds(app, context.clock, httpApp.onRequestEnd);
   refusePages(app, httpApp);
   app.addHook('onRequest', (request, reply, done) => {
     const preflight = cors.preflight(request.raw);
@@ -237,7 +240,9 @@ function answerUnusual(server: Server, cors: Cors, metrics: RouterMetrics, form:
 
 function answerError(error: unknown, reply: FastifyReply, metrics: RouterMetrics, form: ErrorForm): void {
   if (!(error instanceof Failure && error.code === 'cancelled')) metrics.failed(error);
-  const { clientId = null } = namesOf(reply.request.headers);
+  const { outcome, headers } = reply.request;
+  if (outcome) outcome.failure = error;
+  const { clientId = null } = namesOf(headers);
   void reply.status(errorStatus(error)).headers(form.headers(error, clientId)).send(form.body(error, clientId));
 }
 
@@ -273,33 +278,6 @@ function answerClientError(
   socket.end(head + body, () => {
     // Discard whatever the client still sends.
     socket.destroy();
-  });
-}
-
-function addHealthRoutes(app: FastifyInstance, { context, view }: HttpApp): void {
-  const health = (): { code: number; body: object } => {
-    const canGenerate = view.generating().some(({ isPlaceable }) => isPlaceable);
-    const status = context.admission.isDraining ? 'draining' : canGenerate ? 'ok' : 'no decode instance';
-    const roles = ['prefill', 'decode', 'store'] as const;
-    const instances = Object.fromEntries(
-      roles.map((role) => [role, view.of(role).filter(({ isCounted }) => isCounted).length]),
-    );
-    return { code: status === 'ok' ? 200 : 503, body: { status, instances } };
-  };
-  // The second path is llama.cpp's, the third that of Kubernetes' own servers.
-  for (const path of ['/health', '/v1/health', '/readyz']) {
-    app.get(path, openRoute, (_request, reply) => {
-      const { code, body } = health();
-      return reply.status(code).send(body);
-    });
-  }
-  app.get('/livez', openRoute, () => ({ status: 'ok' }));
-  // Health check under the path that SageMaker and vLLM use.
-  app.route({
-    method: ['GET', 'POST'],
-    url: '/ping',
-    ...openRoute,
-    handler: (_request, reply) => reply.status(health().code).send(),
   });
 }
 

@@ -80,7 +80,10 @@ export const queries: Readonly<Record<string, readonly { readonly name: string; 
     { name: 'view', schema: { type: 'string', enum: ['full', 'rows'] } },
     { name: 'cursor', schema: { type: 'string', description: '`next` of the page before' } },
     { name: 'phase', schema: { type: 'string', description: `separated by commas: ${PHASES.join(', ')}` } },
-    ...['model', 'node', 'endpoint', 'error', 'reason', 'q'].map((name) => ({ name, schema: { type: 'string' } })),
+    ...['model', 'tenant', 'node', 'endpoint', 'error', 'reason', 'q'].map((name) => ({
+      name,
+      schema: { type: 'string' },
+    })),
     { name: 'min_ttft_ms', schema: { type: 'integer', minimum: 0 } },
     { name: 'since', schema: { type: 'integer', description: 'earliest start, in ms since 1970' } },
     { name: 'slowest', schema: { type: 'integer', enum: [0, 1] } },

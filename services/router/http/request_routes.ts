@@ -17,7 +17,21 @@ const MAX_LISTED = 1_000;
 
 const views = ['full', 'rows'];
 const parameters = [
-  ...['limit', 'view', 'cursor', 'phase', 'model', 'node', 'endpoint', 'min_ttft_ms', 'error', 'reason', 'since', 'q'],
+  ...[
+    'limit',
+    'view',
+    'cursor',
+    'phase',
+    'model',
+    'tenant',
+    'node',
+    'endpoint',
+    'min_ttft_ms',
+    'error',
+    'reason',
+    'since',
+    'q',
+  ],
   'slowest',
 ];
 
@@ -71,6 +85,7 @@ function choiceOf(query: Query): RequestChoice {
   return {
     phases: choicesOf(query, 'phase', PHASES),
     model: textOf(query, 'model'),
+    tenant: textOf(query, 'tenant'),
     node: textOf(query, 'node'),
     endpoint: textOf(query, 'endpoint'),
     minTtftMs: integerOf(query, 'min_ttft_ms', undefined, { least: 0 }),

@@ -27,11 +27,13 @@ export function addSurfaces(
       const access = audience === 'operators' ? 'admin' : 'client';
       scope.post(path, { config: { takesBody: true, access } }, async (request, reply) => {
         reply.hijack();
-        const { caller } = request;
+        const { caller, outcome } = request;
         const body = (request.body as Body | undefined) ?? noBody;
-        await withClient(request.raw, reply.raw, body, { clock, answering }, (exchange) =>
-          surfaces.serve(context, path, { ...exchange, caller }),
+        const served = withClient(request.raw, reply.raw, body, { clock, answering }, (exchange) =>
+          surfaces.serve(context, path, { ...exchange, caller, outcome }),
         );
+        if (outcome) outcome.served = served;
+        await served;
       });
     });
   }

@@ -14,6 +14,8 @@ export interface Observed {
   readonly view: ClusterView;
   readonly index: PrefixIndex;
   readonly bus: ClusterBus;
+  /** Lines that the audit log has dropped; undefined without `--audit-log`. */
+  readonly numAuditDropped?: (() => number) | undefined;
 }
 
 const roles = ['prefill', 'decode', 'store'] as const;
@@ -37,7 +39,7 @@ export function clusterMetrics(view: ClusterView): Registry {
 }
 
 /** Metrics of this router: its prefix index, its bus, and its process's memory, time and event loop. */
-export function routerMetrics({ view, index, bus }: Observed): Registry {
+export function routerMetrics({ view, index, bus, numAuditDropped = () => 0 }: Observed): Registry {
   const registry = new Registry();
   addProcessSeries(registry);
   const registers = [registry];
@@ -77,6 +79,11 @@ export function routerMetrics({ view, index, bus }: Observed): Registry {
     'penstock_bus_replayed_total',
     'dropped bus messages: they had come before, came too late, or their sender does not answer',
     () => bus.numReplayed,
+  );
+  counter(
+    'penstock_audit_dropped_total',
+    'lines that the audit log lacks because its file could not be written; above 0 is an alarm',
+    numAuditDropped,
   );
   gauge(
     'penstock_routers',

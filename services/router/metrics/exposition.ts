@@ -9,6 +9,7 @@ import { clusterMetrics, routerMetrics, type Observed } from './cluster_metrics.
 import { HttpSeries } from './http_series.ts';
 import { mergeMetrics } from './merge_metrics.ts';
 import type { RouterMetrics } from './metrics.ts';
+import type { TenantSeries } from './tenant_series.ts';
 
 /** Parts of `/metrics`: what the router itself does, and the instances and stores of the cluster. */
 export const scopes = ['router', 'cluster'] as const;
@@ -26,6 +27,7 @@ export interface ExpositionOptions extends Observed {
   readonly clock: Clock;
   /** Metrics of the models that are served. */
   readonly models: () => readonly RouterMetrics[];
+  readonly tenants?: Pick<TenantSeries, 'registry' | 'isEmpty'> | undefined;
 }
 
 /** Writes the series of a router and of its cluster as Prometheus text. */
@@ -46,9 +48,11 @@ export class Exposition {
     if (scope !== 'router') await this.#heard();
     this.#registries ??= { cluster: clusterMetrics(this.#options.view), router: routerMetrics(this.#options) };
     const { cluster, router } = this.#registries;
+    const { tenants } = this.#options;
     const own = (): Promise<string>[] => [
       ...this.#options.models().map((model) => model.text()),
       this.http.registry.metrics(),
+      ...(tenants && !tenants.isEmpty ? [tenants.registry.metrics()] : []),
       router.metrics(),
     ];
     const parts = scope === 'cluster' ? [] : await Promise.all(own());

@@ -29,6 +29,8 @@ export function rowOf(record: RequestRecord, nowMs: number): RequestRow {
     id: record.id,
     client_id: facts.names.clientId ?? null,
     client: facts.names.address ?? null,
+    key: facts.names.key || null,
+    tenant: facts.names.tenant || null,
     endpoint: record.endpoint,
     model: facts.model ?? null,
     started_at: record.startedAtMs,
@@ -56,6 +58,7 @@ function tenths(ms: number | undefined): number | null {
 export interface RequestChoice {
   readonly phases?: readonly string[] | undefined;
   readonly model?: string | undefined;
+  readonly tenant?: string | undefined;
   /** Name of an instance that computed or generated for the request. */
   readonly node?: string | undefined;
   readonly endpoint?: string | undefined;
@@ -73,9 +76,10 @@ export interface RequestChoice {
 /** Whether a request is one of the chosen. */
 export function isChosen(record: RequestRecord, choice: RequestChoice): boolean {
   const { facts } = record;
-  const { phases, model, endpoint, minTtftMs, since, id } = choice;
+  const { phases, model, tenant, endpoint, minTtftMs, since, id } = choice;
   if (phases && !phases.includes(record.phase)) return false;
   if (model !== undefined && facts.model !== model) return false;
+  if (tenant !== undefined && facts.names.tenant !== tenant) return false;
   if (endpoint !== undefined && record.endpoint !== endpoint) return false;
   if (minTtftMs !== undefined && (record.ttftMs ?? -1) < minTtftMs) return false;
   if (since !== undefined && record.startedAtMs < since) return false;

@@ -13,6 +13,8 @@ export interface RequestIds {
   readonly parent?: SpanContext | undefined;
   /** Tenant of the client; left out or empty where a router has only one. */
   readonly tenant?: string | undefined;
+  /** Name of its key; left out or empty where a router asks for none. */
+  readonly key?: string | undefined;
 }
 
 /** Facts of a request. */
@@ -52,10 +54,12 @@ export function factsJson({
   model,
   promptTokens,
   targets,
-}: RequestFacts): Pick<RequestFull, 'client_id' | 'client' | 'model' | 'prompt_tokens' | 'targets'> {
+}: RequestFacts): Pick<RequestFull, 'client_id' | 'client' | 'key' | 'tenant' | 'model' | 'prompt_tokens' | 'targets'> {
   return {
     client_id: names.clientId ?? null,
     client: names.address ?? null,
+    key: names.key || null,
+    tenant: names.tenant || null,
     model,
     prompt_tokens: promptTokens,
     targets: targets

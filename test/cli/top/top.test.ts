@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { EventEmitter } from 'node:events';
 import { describe, test } from 'vitest';
-import { rowsOf, sortedRows, totalsOf } from '../../../services/cli/top/pool_rates.ts';
+import { rowsOf, sortedRows, tenantRowsOf, totalsOf } from '../../../services/cli/top/pool_rates.ts';
 import { plainText, sampleOf, type PoolSample } from '../../../services/cli/top/pool_sample.ts';
 import { drawn, keysOf, Terminal } from '../../../services/cli/top/terminal.ts';
 import { isStale, screenLines, tableLines, type TopView } from '../../../services/cli/top/top_screen.ts';
@@ -75,6 +75,51 @@ describe('what is read', () => {
     );
     assert.throws(() => sampleOf({ error: 1 }, '', { nowMs: 0, wallMs: 0 }), /no \/api\/pool/);
     assert.throws(() => sampleOf(null, '', { nowMs: 0, wallMs: 0 }), /no \/api\/pool/);
+  });
+
+  test('tenants are read of a router that asks for keys, and the first five have a line: those that keep the most of the engines busy', () => {
+    const text = (requests: number, ms: (n: number) => number): string =>
+      Array.from({ length: 7 }, (_, n) =>
+        [
+          `penstock_tenant_requests_total{tenant="t${n}",status="2xx"} ${requests}`,
+          `penstock_tenant_requests_total{tenant="t${n}",status="4xx"} ${requests}`,
+          `penstock_tenant_output_tokens_total{tenant="t${n}"} ${10 * requests}`,
+          `penstock_tenant_engine_ms_total{tenant="t${n}"} ${ms(n)}`,
+          `penstock_tenant_waiting{tenant="t${n}"} ${n}`,
+        ].join('\n'),
+      ).join('\n');
+    const before = sample(
+      [],
+      0,
+      {},
+      text(4, () => 500),
+    );
+    const last = sample(
+      [],
+      2_000,
+      {},
+      text(7, (n) => 500 + 100 * n),
+    );
+    const [first] = tenantRowsOf(before, last);
+    assert.deepEqual(first, { name: 't6', requestsPerS: 3, outputTokensPerS: 15, engines: 0.3, waiting: 6 });
+    const lines = tableLines(viewOf(last, { before }))
+      .head.map((line) => line.text)
+      .filter((line) => /tenant/.test(line));
+    assert.deepEqual(
+      lines.map((line) => line.replace(/ {3}.*/, '')),
+      [
+        'tenant t6',
+        'tenant t5',
+        'tenant t4',
+        'tenant t3',
+        'tenant t2',
+        'and 2 further tenants: penstock_tenant_* of /metrics',
+      ],
+    );
+    assert.match(lines[0] ?? '', /requests\/s 3.* output tokens\/s 15.* engines 0\.30 .*waiting 6$/);
+    // A router that was started anew counts from the beginning.
+    assert.equal(tenantRowsOf(last, before)[0]?.engines, undefined);
+    assert.deepEqual(tenantRowsOf(undefined, sample([])), []);
   });
 
   test('the time of the values and the problems are those of the router', () => {

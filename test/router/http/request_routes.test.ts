@@ -21,8 +21,9 @@ class World {
     this.log = new RequestLog(clock, [], most);
   }
 
-  open(id: string, decode = 'd1', model = 'm'): RequestTrace {
-    const trace = this.log.open(id, kindOf('/v1/completions'), { clientId: `client-${id}`, traceId: undefined });
+  open(id: string, decode = 'd1', model = 'm', tenant = ''): RequestTrace {
+    const names = { clientId: `client-${id}`, traceId: undefined, tenant, key: tenant && `key-of-${tenant}` };
+    const trace = this.log.open(id, kindOf('/v1/completions'), names);
     trace.emit({ kind: 'read', facts: { model, promptTokens: 100 } });
     trace.emit(placedAt(decode, { reason: `lowest price at ${decode}` }));
     return trace;
@@ -90,6 +91,20 @@ test('requests are chosen by phase, model, node, time, error, reason and id', ()
   const [row] = world.page({ view: 'rows', q: 'broken' }).requests as RequestRow[];
   assert.equal(row?.error, 'd1 is lost');
   assert.equal(row.started_at, T0 + 525);
+});
+
+test('requests are chosen by tenant, and name it and its key; without keys both are null', () => {
+  const world = new World();
+  world.open('a1', 'd1', 'm', 'a');
+  world.open('b1', 'd1', 'm', 'b');
+  world.open('a2', 'd1', 'm', 'a');
+  world.open('none');
+  assert.deepEqual(world.ids({ tenant: 'a' }), ['a2', 'a1']);
+  assert.deepEqual(world.ids({ tenant: 'c' }), []);
+  const named = (view: string): unknown[] =>
+    (world.page({ view }).requests as RequestRow[]).map(({ tenant, key }) => [tenant, key]);
+  const [a, b] = ['a', 'b'].map((tenant) => [tenant, `key-of-${tenant}`]);
+  for (const view of ['rows', 'full']) assert.deepEqual(named(view), [[null, null], a, b, a]);
 });
 
 test('a parameter that is not allowed is refused with those that are', () => {

@@ -66,7 +66,8 @@ class World {
     });
     this.history = new History({ clock, maxBytes: 1_000_000, onFull: () => undefined });
     this.log = new RequestLog(clock, [this.metrics, this.history], 8, this.spans);
-    this.trace = this.log.open('r', kindOf(endpoint), { clientId: 'mine', traceId: undefined, address: 'c:1' });
+    const names = { clientId: 'mine', traceId: undefined, address: 'c:1', key: 'ada', tenant: 'research' };
+    this.trace = this.log.open('r', kindOf(endpoint), names);
     this.phases.push(this.record.phase);
     this.play(script);
   }
@@ -140,6 +141,8 @@ test('the record of a request that is served', () => {
     id: 'r',
     client_id: 'mine',
     client: 'c:1',
+    key: 'ada',
+    tenant: 'research',
     trace_id: 'new',
     endpoint: '/v1/chat/completions',
     sample_of: null,

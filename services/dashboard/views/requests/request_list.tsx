@@ -112,6 +112,18 @@ const COLUMNS: readonly Column<RequestRow>[] = [
   },
 ];
 
+/** The columns of a router that asks for keys: its requests have a tenant each. */
+const TENANT_COLUMNS = COLUMNS.toSpliced(
+  COLUMNS.findIndex(({ label }) => label === 'Model'),
+  0,
+  {
+    label: 'Tenant',
+    rank: 2,
+    title: 'Tenant of the key that the request came with',
+    cell: ({ tenant }) => <span class="cut">{tenant ?? NONE}</span>,
+  },
+);
+
 /** List of requests. */
 export function RequestList(): VNode {
   const now = filter.value;
@@ -120,6 +132,7 @@ export function RequestList(): VNode {
   useEffect(() => () => list.close(), [list]);
   const state = list.state.value;
   const ids = list.rows.ids.value;
+  const hasTenants = typeof list.rows.row(ids[0] ?? '')?.value.tenant === 'string';
   return (
     <Card
       wide
@@ -136,7 +149,7 @@ export function RequestList(): VNode {
       {state.error !== undefined && <Notice error={state.error}>{''}</Notice>}
       <Table
         label="List of requests"
-        columns={COLUMNS}
+        columns={hasTenants ? TENANT_COLUMNS : COLUMNS}
         ids={ids}
         row={(id) => list.rows.row(id)}
         height={Math.max(340, viewportHeight.value - ROOM_PIXELS)}
@@ -161,12 +174,16 @@ function Filters({ list }: { readonly list: RequestRows }): VNode {
   const nodes = useComputed(() =>
     namesOf(store.nodes.all().flatMap(({ name, role }) => (role === 'decode' || role === 'prefill' ? [name] : []))),
   );
-  const { text, phase, model, node, order } = filter.value;
+  const tenants = namesOf(list.rows.all().map(({ tenant: name }) => name ?? null));
+  const { text, phase, model, tenant, node, order } = filter.value;
   return (
     <form class="filters" role="search" aria-label="Filter requests" onSubmit={(event) => event.preventDefault()}>
       <SearchField text={text} onChange={(value) => change({ text: value })} />
       <Choice label="State" value={phase} options={PHASES} onChange={(value) => change({ phase: value })} />
       <Choice label="Model" value={model} options={models.value} onChange={(value) => change({ model: value })} />
+      {(tenants.length > 0 || tenant !== '') && (
+        <Choice label="Tenant" value={tenant} options={tenants} onChange={(value) => change({ tenant: value })} />
+      )}
       {nodes.value.length <= MAX_CHOICES ? (
         <Choice label="Node" value={node} options={nodes.value} onChange={(value) => change({ node: value })} />
       ) : (

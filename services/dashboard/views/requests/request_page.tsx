@@ -104,6 +104,8 @@ function Summary({ request, at }: RequestCard): VNode {
         <Fact label="Started">{dayTime(startedAt(request))}</Fact>
         <Fact label="Ended by">{request.finish_reason ?? NONE}</Fact>
         <Fact label="Client's id">{request.client_id ?? NONE}</Fact>
+        {request.tenant !== null && <Fact label="Tenant">{request.tenant}</Fact>}
+        {request.key !== null && <Fact label="Key">{request.key}</Fact>}
         {request.trace_id !== null && <Fact label="Trace">{request.trace_id}</Fact>}
         {request.sample_of !== null && (
           <Fact label="Further sample of">
