@@ -103,6 +103,7 @@ export class DashboardFixture {
     const number = (name: string, otherwise: number): number => Number(searchParams.get(name) ?? otherwise);
     const { world } = this;
     if (pathname === '/api/pool') return world.pool();
+    if (pathname === '/api/session') return { logged_in_as: null };
     if (pathname === '/api/reuse') return world.reuse();
     if (pathname === '/api/blocks') return world.blocks(number('limit', 2_000));
     if (pathname === '/api/requests') return world.requestPage(number('limit', 100), number('cursor', 0));
