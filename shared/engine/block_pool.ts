@@ -73,6 +73,12 @@ export class BlockPool {
     return block !== undefined && this.#hashOf[block]?.digest === hash.digest ? block : undefined;
   }
 
+  /** The hash under which this very block was sealed, which names its kind and tenant too, or undefined. */
+  nameOf(hash: BlockHash): BlockHash | undefined {
+    const block = this.find(hash);
+    return block === undefined ? undefined : this.#hashOf[block];
+  }
+
   /** Number of leading blocks of `hashes` that are here. */
   numHeld(hashes: readonly BlockHash[]): number {
     const missing = hashes.findIndex((hash) => this.find(hash) === undefined);

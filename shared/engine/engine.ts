@@ -17,7 +17,6 @@ import { MAX_MASKS, type Executable } from '../../kernels/device.ts';
 import type { Clock } from '../base/clock.ts';
 import type { FailureCode } from '../base/failure.ts';
 import type { AnchoredHash, BlockHash, BlockKey } from '../kv/block_key.ts';
-import type { RecordKind } from '../kv/record.ts';
 import type { InstanceWork, StepTime } from '../protocol/instance_work.ts';
 import { IncomingRecords } from './incoming_records.ts';
 import { ArrivingStep } from './arriving_step.ts';
@@ -222,10 +221,9 @@ export class Engine {
     return exportHeld(this.pool, (blocks, outs) => this.#executable.exportBlocks(blocks, outs), wanted);
   }
 
-  /** Returns whether the hash names a state, or a block: what a reader asks for by its key alone; undefined when neither is here. */
-  kindOf(hash: BlockHash): RecordKind | undefined {
-    if (this.pool.find(hash) !== undefined) return 'block';
-    return this.states?.pool.find(hash) === undefined ? undefined : 'state';
+  /** Returns the own name of a block or state that a reader asks for by key and digest alone; undefined when it is not here. */
+  nameOf(hash: BlockHash): BlockHash | undefined {
+    return this.pool.nameOf(hash) ?? this.states?.pool.nameOf(hash);
   }
 
   /** After a step that had nothing to do: milliseconds until the next may have, although nothing happens meanwhile; undefined: never. */

@@ -8,7 +8,6 @@ import { Condition } from '../base/condition.ts';
 import type { Clock } from '../base/clock.ts';
 import { Failure } from '../base/failure.ts';
 import type { StepTimes } from './step_budget.ts';
-import type { BlockHash } from '../kv/block_key.ts';
 import type { RecordLayout } from '../kv/record.ts';
 import { BlockCopies } from './block_copies.ts';
 import { Engine } from './engine.ts';
@@ -181,17 +180,13 @@ export class EngineLoop {
         this.#copies.grant(message.slots, message.record);
         return;
       case 'export':
-        this.#copies.requested(this.#named(message.hash));
+        // Readers name neither kind nor tenant.
+        this.#copies.requested(this.engine.nameOf(message.hash) ?? message.hash);
         return;
       case 'stop':
         this.#isStopping = true;
         return;
     }
-  }
-
-  /** Returns the hash with the kind of record that it names: readers say no kind. */
-  #named(hash: BlockHash): BlockHash {
-    return this.engine.kindOf(hash) === 'state' ? { ...hash, kind: 'state' } : hash;
   }
 
   /** Ranges of which no more blocks come; taken note of when the deliveries before are in. Bounded by the ranges of the calls (P1). */

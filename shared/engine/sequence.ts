@@ -73,7 +73,8 @@ export class Sequence {
     this.request = request;
     this.constraint = constraint;
     this.tokens = new TokenList(request.tokens);
-    this.chain = new KeyChain(request.root, spec.blockSize, request.hashes, request.keyBits);
+    const { root, hashes, keyBits, tenant } = request;
+    this.chain = new KeyChain(root, spec.blockSize, hashes, keyBits, tenant);
     this.chain.extend(this.tokens.view());
     this.times = new SequenceTimes(nowMs);
     this.#spec = spec;

@@ -1,5 +1,5 @@
 /** The request for a sequence, as an engine gets it. */
-import type { AnchoredHash, Digest } from '../kv/block_key.ts';
+import type { AnchoredHash, Digest, TenantId } from '../kv/block_key.ts';
 import type { Pooling, SampleGroupMessage } from '../protocol/messages.ts';
 import type { Request } from '../protocol/request.ts';
 import type { BlockRange } from './awaited_ranges.ts';
@@ -11,6 +11,8 @@ export interface SequenceRequest {
   readonly kind: 'prefill' | 'decode' | 'embed';
   /** The start of its block chain: the engine's format and the request's scope. */
   readonly root: Digest;
+  /** Tenant of the request's scope, whose blocks it computes; absent: they are shared. */
+  readonly tenant?: TenantId | undefined;
   readonly tokens: Uint32Array;
   /** Hashes of its first full blocks, as the caller has derived them; the sequence derives the rest as it comes. */
   readonly hashes: readonly AnchoredHash[];

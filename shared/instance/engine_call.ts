@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { Failure } from '../base/failure.ts';
 import type { SequenceReport } from '../engine/sequence_times.ts';
 import type { SequenceRequest } from '../engine/sequence_request.ts';
+import { tenantIdOf } from '../kv/block_key.ts';
 import { chainRoot, type CacheScope } from '../kv/format.ts';
 import type { Report, RequestContext, Source } from '../protocol/messages.ts';
 import { unpackDigest, unpackTokens } from '../protocol/packing.ts';
@@ -18,7 +19,7 @@ interface WireCall {
 }
 
 /** Tokens and block chain of a sequence, after the checks. */
-export type CallChain = Pick<SequenceRequest, 'root' | 'tokens' | 'hashes' | 'keyBits'>;
+export type CallChain = Pick<SequenceRequest, 'root' | 'tenant' | 'tokens' | 'hashes' | 'keyBits'>;
 
 /**
  * Checks a call and derives its block chain. `maxTokens` is the longest list of tokens: by default one less than the context, because
@@ -49,7 +50,8 @@ export async function checkCall(
     throw new Failure('invalid_request', `token id ${outside} is outside the vocabulary of ${vocabSize}`);
   if (scope.adapter !== '') throw new Failure('invalid_request', `this instance serves no adapter ${scope.adapter}`);
   const root = chainRoot(layout.format, scope);
-  const { hashes, keyBits } = await instance.chainOf(root, tokens);
+  const tenant = tenantIdOf(scope.tenant);
+  const { hashes, keyBits } = await instance.chainOf(root, tokens, tenant);
   const digest = hashes.at(-1)?.digest ?? '';
   if (unpackDigest(call.lastDigest) !== digest) {
     throw new Failure(
@@ -58,7 +60,7 @@ export async function checkCall(
     );
   }
   instance.saw(call.context);
-  return { root, tokens, hashes, keyBits };
+  return { root, tenant, tokens, hashes, keyBits };
 }
 
 /** Returns the context of a call that {@link checkCall} accepted. */

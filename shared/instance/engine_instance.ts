@@ -14,7 +14,7 @@ import { EngineHost } from '../engine/engine_host.ts';
 import type { SequenceEvent } from '../engine/engine_events.ts';
 import type { EngineInfo, EngineWorkerData, LoopEvent } from '../engine/engine_messages.ts';
 import type { SequenceRequest } from '../engine/sequence_request.ts';
-import { KeyChain, type AnchoredHash, type Digest } from '../kv/block_key.ts';
+import { KeyChain, type AnchoredHash, type Digest, type TenantId } from '../kv/block_key.ts';
 import { Slab, slotLength } from '../kv/slab.ts';
 import { stateHashOf } from '../kv/record.ts';
 import { FetchFlows } from '../net/fetch/flows.ts';
@@ -190,10 +190,14 @@ export class EngineInstance {
   }
 
   /** Returns the hashes of the full blocks before the tail, and the bits of a block key, with which the sequence continues the chain. */
-  async chainOf(root: Digest, tokens: Uint32Array): Promise<Pick<SequenceRequest, 'hashes' | 'keyBits'>> {
+  async chainOf(
+    root: Digest,
+    tokens: Uint32Array,
+    tenant: TenantId,
+  ): Promise<Pick<SequenceRequest, 'hashes' | 'keyBits'>> {
     const { clock, limits } = this.#options;
     const keyBits = limits?.keyBits;
-    const chain = new KeyChain(root, this.info.layout.spec.blockSize, [], keyBits);
+    const chain = new KeyChain(root, this.info.layout.spec.blockSize, [], keyBits, tenant);
     return { hashes: await chain.prefillHashes(tokens, clock), keyBits };
   }
 

@@ -17,6 +17,16 @@ export type BlockKey = bigint & { readonly [brand]: 'BlockKey' };
 /** 128 bits as 32 hex digits. */
 export type Digest = string & { readonly [brand]: 'Digest' };
 
+/** 128 bits of SHA-256 of a tenant's name, as 32 hex digits; {@link SHARED} stands for all who share their blocks. */
+export type TenantId = string & { readonly [brand]: 'TenantId' };
+/** Tenant of blocks that are shared: zeros. */
+export const SHARED = '0'.repeat(32) as TenantId;
+
+/** Returns the id of the tenant of this name; {@link SHARED} for the empty name. */
+export function tenantIdOf(name: string): TenantId {
+  return name === '' ? SHARED : (hash('sha256', name).slice(0, 32) as TenantId);
+}
+
 /**
  * Names of a block in its chain: its own key, the key of the block before, and the digest over all tokens up to its end. The recurrent
  * state at the end of a block has names of its own (`stateHashOf` in record.ts).
@@ -27,6 +37,11 @@ export interface BlockHash {
   readonly digest: Digest;
   /** Present where the hash names a state; absent where it names a block, and where the holder of the record has to find out. */
   readonly kind?: 'state';
+  /**
+   * The tenant whose block it is. Absent for a block that is shared, and where the holder of the record has to find out. The digest depends
+   * on the tenant, so blocks with one digest have one tenant.
+   */
+  readonly tenant?: TenantId;
 }
 
 /** Hash of a block with its anchor. Blocks with one anchor have the same home store, so that a run of blocks stays together. */
@@ -64,10 +79,21 @@ export class KeyChain {
   readonly #root: Digest;
   readonly #blockSize: number;
   readonly #keyMask: bigint;
+  readonly #tenant: { readonly tenant?: TenantId };
 
-  /** `hashes` are the known hashes of the first blocks; `keyBits` is the number of bits of a key. */
-  constructor(root: Digest, blockSize: number, hashes: readonly AnchoredHash[] = [], keyBits = KEY_BITS) {
+  /**
+   * `hashes` are the known hashes of the first blocks; `keyBits` is the number of bits of a key; `tenant` is that of the scope from which
+   * `root` was made, where records are made of the blocks.
+   */
+  constructor(
+    root: Digest,
+    blockSize: number,
+    hashes: readonly AnchoredHash[] = [],
+    keyBits = KEY_BITS,
+    tenant = SHARED,
+  ) {
     this.#root = root;
+    this.#tenant = tenant === SHARED ? {} : { tenant };
     this.#blockSize = blockSize;
     this.#keyMask = (1n << BigInt(keyBits)) - 1n;
     this.hashes = [...hashes];
@@ -105,7 +131,7 @@ export class KeyChain {
       const digest = hash('sha256', digested).slice(0, 2 * DIGEST_BYTES) as Digest;
       const key = (xxh64(keyed) & this.#keyMask) as BlockKey;
       const anchor = block % ANCHOR_BLOCKS === 0 ? key : (before?.anchor ?? key);
-      this.hashes.push({ key, parent, digest, anchor });
+      this.hashes.push({ key, parent, digest, anchor, ...this.#tenant });
     }
     return this.hashes;
   }

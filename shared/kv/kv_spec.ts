@@ -135,8 +135,8 @@ export interface KvSpecOptions {
   readonly minFrameBytes?: number | undefined;
 }
 
-/** Raised when the bytes of a record change their meaning. 4: frames follow the layers' own sizes, state records. */
-export const LAYOUT_VERSION = 4;
+/** Raised when the bytes of a record change their meaning. 5: a record names its tenant. */
+export const LAYOUT_VERSION = 5;
 
 /** Least raw bytes of a frame: a smaller one costs more time per message than its earlier arrival gains. */
 const MIN_FRAME_BYTES = 64 << 10;
@@ -145,7 +145,7 @@ const MAX_FRAMES = 8;
 /** Payloads of records begin at multiples of this. */
 const PAYLOAD_ALIGNMENT = 256;
 /** Bytes of a preamble in front of its frame headers: the record's identity; see record.ts. */
-export const IDENTITY_BYTES = 88;
+export const IDENTITY_BYTES = 104;
 /** Bytes of one frame header; see frame_header.ts. */
 export const FRAME_HEADER_BYTES = 32;
 

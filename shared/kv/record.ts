@@ -3,13 +3,14 @@
  * one per range of layers. All little-endian.
  *
  *   offset
- *   [0, 4)    magic "PKV3"             [48, 64)  chain digest
+ *   [0, 4)    magic "PKV4"             [48, 64)  chain digest
  *   [4, 8)    preamble bytes           [64, 72)  numerics class, XXH64 of its name
  *   [8, 12)   bytes after it           [72, 74)  layers
  *   [12, 16)  kind: 0 block, 1 state   [74, 76)  frames
  *   [16, 32)  format digest            [76, 80)  tokens
- *   [32, 40)  key                      [80, 88)  XXH64 of [0, 80)
- *   [40, 48)  parent key               [88, 88 + 32·frames)  frame headers (frame_header.ts), then 0 up to a multiple of 256
+ *   [32, 40)  key                      [80, 96)  tenant: TenantId, 0 for blocks that are shared
+ *   [40, 48)  parent key               [96, 104) XXH64 of [0, 96)
+ *   [104, 104 + 32·frames)  frame headers (frame_header.ts), then 0 up to a multiple of 256
  *
  * Frames lie one after the other. A *block record* holds the KV of a full block: the raw bytes of its frames are
  * [layer][plane][token][value]. A *state record* holds the recurrent state of a hybrid model at the end of a full block, and is named by
@@ -18,11 +19,11 @@
  */
 import { createHash } from 'node:crypto';
 import { xxh64 } from '../base/xxh64.ts';
-import type { BlockHash, BlockKey, Digest } from './block_key.ts';
+import { SHARED, type BlockHash, type BlockKey, type Digest, type TenantId } from './block_key.ts';
 import { decodeFrameHeader, encodeFrameHeader, headerFault, type FrameHeader } from './frame_header.ts';
 import { FRAME_HEADER_BYTES, IDENTITY_BYTES, preambleBytesFor, type KvSpec, type RecordShape } from './kv_spec.ts';
 
-const MAGIC = 0x33564b50;
+const MAGIC = 0x34564b50;
 /** Least bytes of a preamble; the record's whole identity lies within them. */
 const MIN_PREAMBLE_BYTES = 256;
 
@@ -53,17 +54,20 @@ export function recordShapeOf(spec: KvSpec, kind: RecordKind = 'block'): RecordS
  * Returns the hash that names the state at the end of a block. K1, K2 and K3 hold for states as for blocks; key and digest differ from
  * the block's.
  */
-export function stateHashOf({ key, digest }: BlockHash): BlockHash {
+export function stateHashOf({ key, digest, tenant }: BlockHash): BlockHash {
   const named = Buffer.concat([Buffer.from(digest, 'hex'), STATE]);
   const own = createHash('sha256').update(named).digest('hex').slice(0, 32) as Digest;
-  return { key: xxh64(Buffer.from(own, 'hex')) as BlockKey, parent: key, digest: own, kind: 'state' };
+  const hash = { key: xxh64(Buffer.from(own, 'hex')) as BlockKey, parent: key, digest: own, kind: 'state' } as const;
+  return tenant === undefined ? hash : { ...hash, tenant };
 }
 
 const STATE = Buffer.from('state');
 
 /** Identity of a record, as its preamble has it. */
-export interface RecordHeader extends Omit<BlockHash, 'kind'> {
+export interface RecordHeader extends Omit<BlockHash, 'kind' | 'tenant'> {
   readonly kind: RecordKind;
+  /** The tenant whose block it is; {@link SHARED} for a block that is shared. */
+  readonly tenant: TenantId;
   readonly format: Digest;
   /** XXH64 of the numerics class's name. */
   readonly numerics: bigint;
@@ -108,7 +112,8 @@ export function sealRecord(
   preamble.writeUInt16LE(spec.numLayers, 72);
   preamble.writeUInt16LE(frames.length, 74);
   preamble.writeUInt32LE(spec.blockSize, 76);
-  preamble.writeBigUInt64LE(xxh64(preamble.subarray(0, 80)), 80);
+  preamble.write(hash.tenant ?? SHARED, 80, 'hex');
+  preamble.writeBigUInt64LE(xxh64(preamble.subarray(0, 96)), 96);
   frames.forEach((frame, i) => {
     const raw = record.subarray(frame.slotOffset, frame.slotOffset + frame.rawBytes);
     preamble.set(headers[i] ?? encodeFrameHeader(raw, frame, hash.digest), headerAt(i));
@@ -139,7 +144,7 @@ export function readHeader(record: Uint8Array): RecordHeader | { readonly fault:
       fault: `lengths disagree: preamble ${preambleBytes}, payload ${storedBytes}, record ${record.byteLength}`,
     };
   }
-  if (xxh64(first.subarray(0, 80)) !== view.getBigUint64(80, true))
+  if (xxh64(first.subarray(0, 96)) !== view.getBigUint64(96, true))
     return { fault: 'the checksum of its head differs' };
   const kind = kinds[first.readUInt32LE(12)];
   if (kind === undefined) return { fault: `it is of kind ${first.readUInt32LE(12)}, which is not known here` };
@@ -153,6 +158,7 @@ export function readHeader(record: Uint8Array): RecordHeader | { readonly fault:
     numLayers: first.readUInt16LE(72),
     numFrames,
     numTokens: first.readUInt32LE(76),
+    tenant: tenantIn(first),
     preambleBytes,
     storedBytes,
   };
@@ -186,6 +192,15 @@ export function contentHashOf(record: Uint8Array): bigint {
   const checksums = Buffer.alloc(8 * numFrames);
   for (let i = 0; i < numFrames; i++) view.copy(checksums, 8 * i, headerAt(i) + 16, headerAt(i) + 24);
   return xxh64(checksums);
+}
+
+/** Returns the tenant whose block a sealed record holds; {@link SHARED} for a block that is shared. */
+export function tenantOf(record: Uint8Array): TenantId {
+  return tenantIn(Buffer.from(record.buffer, record.byteOffset, IDENTITY_BYTES));
+}
+
+function tenantIn(identity: Buffer): TenantId {
+  return identity.toString('hex', 80, 96) as TenantId;
 }
 
 /** Returns the number of the numerics class that computed a sealed record; see {@link numericsId}. */

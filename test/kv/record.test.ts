@@ -2,7 +2,15 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';
-import { chainOf, KeyChain, numPrefillBlocks, type BlockKey, type Digest } from '../../shared/kv/block_key.ts';
+import {
+  chainOf,
+  KeyChain,
+  numPrefillBlocks,
+  SHARED,
+  tenantIdOf,
+  type BlockKey,
+  type Digest,
+} from '../../shared/kv/block_key.ts';
 import {
   chainRoot,
   formatDifference,
@@ -18,12 +26,14 @@ import {
   numericsOf,
   readHeader,
   sealRecord,
+  stateHashOf,
+  tenantOf,
   verifyRecord,
   type RecordLayout,
 } from '../../shared/kv/record.ts';
 import { Slab, slotLength } from '../../shared/kv/slab.ts';
 import { evenSpec } from '../support/kv.ts';
-import type { FrameSpec } from '../../shared/kv/kv_spec.ts';
+import { FRAME_HEADER_BYTES, IDENTITY_BYTES, type FrameSpec } from '../../shared/kv/kv_spec.ts';
 
 const format: Format = {
   model: 'abc',
@@ -130,6 +140,23 @@ describe('records', () => {
     assert.equal(verifyRecord(sealed(), { format: digest, digest: hash!.digest }), undefined);
   });
 
+  test('a record says whose it is: its tenant, or nobody alone; so does the state at its end', () => {
+    const tenant = tenantIdOf('a');
+    assert.notEqual(tenant, tenantIdOf('b'));
+    assert.equal(tenantIdOf(''), SHARED);
+    const root = chainRoot(digest, { ...noScope, tenant: 'a' });
+    const [own] = new KeyChain(root, 4, [], undefined, tenant).extend([1, 2, 3, 4]);
+    const record = sealed();
+    assert.equal(tenantOf(record), SHARED);
+    sealRecord(record, layout, own!);
+    assert.equal(tenantOf(record), tenant);
+    assert.equal(verifyRecord(record, { format: digest, digest: own!.digest }), undefined);
+    const header = readHeader(record);
+    assert(!('fault' in header) && header.tenant === tenant);
+    assert.equal(stateHashOf(own!).tenant, tenant);
+    assert(!('tenant' in stateHashOf(hash!)));
+  });
+
   test('K2: any flipped bit is found', () => {
     const record = sealed();
     for (let bit = 0; bit < record.length * 8; bit++) {
@@ -173,7 +200,8 @@ describe('records', () => {
     assert.equal(numericsOf(record), numericsId(large.numericsClass));
     // The header that another block has for the same frame does not match this record.
     const other = seal(1, chainOf(digest, 4, [9, 9, 9, 9])[0]).record;
-    record.set(other.subarray(88 + 32, 88 + 64), 88 + 32);
+    const second = IDENTITY_BYTES + FRAME_HEADER_BYTES;
+    record.set(other.subarray(second, second + FRAME_HEADER_BYTES), second);
     assert.match(verifyRecord(record)!, /layer 1 is damaged, or another block's/);
     const flipped = seal(1).record;
     flipped[flipped.length - 1]! ^= 1;

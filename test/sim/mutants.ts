@@ -588,8 +588,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'blocks of a short salted prompt are named without its salt',
     file: 'shared/instance/engine_call.ts',
-    from: 'return { root, tokens, hashes, keyBits };',
-    to: 'return { root: layout.format, tokens, hashes, keyBits };',
+    from: 'return { root, tenant, tokens, hashes, keyBits };',
+    to: 'return { root: layout.format, tenant, tokens, hashes, keyBits };',
   },
   {
     name: 'a device that hangs is not noticed',
