@@ -54,6 +54,8 @@ export default tseslint.config(
       'shared/net/transfer_thread/{transfer_methods,tcp_sockets}.ts',
       'services/cli/**',
       'services/store/disk_{thread,child,process}.ts',
+      // Keys and nonces come from the system alone: no seed may give them again.
+      'services/store/{key_list,sealed_box}.ts',
       'shared/engine/engine_worker.ts',
       'services/dashboard/browser.ts',
     ],

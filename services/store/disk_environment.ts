@@ -88,8 +88,7 @@ export class DiskEnvironment {
       generation: this.#generation,
     }));
     this.#generation = generation;
-    if (wiped !== undefined)
-      log.warn({ reason: wiped }, 'the disk tier was not usable, was set aside and starts empty');
+    if (wiped !== undefined) log.warn({ reason: wiped }, 'the disk tier could not be used as it was, and starts empty');
     const before = this.#fault === OPENING ? undefined : this.#fault;
     if (fault !== undefined && fault !== before) {
       log.error({ fault }, 'the disk tier cannot be opened: the store serves from DRAM and tries again');

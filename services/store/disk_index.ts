@@ -1,11 +1,12 @@
 /** Records of the disk tier as the control thread knows them: by key, in order of use, with the bytes that they take of the budget. */
-import type { BlockHash, BlockKey } from '../../shared/kv/block_key.ts';
+import type { BlockHash, BlockKey, TenantId } from '../../shared/kv/block_key.ts';
 import { LeastRecentlyUsed, type EvictionPolicy } from '../../shared/kv/eviction.ts';
 import { FormatCounts } from '../../shared/kv/format_counts.ts';
 import { StateShare } from '../../shared/kv/state_share.ts';
 import { aligned } from '../../shared/kv/extent_allocator.ts';
 import type { DiskEntry } from './disk_process.ts';
 import { PAGE_BYTES } from './records_file.ts';
+import { SEAL_BYTES } from './sealed_box.ts';
 
 /** Budget of the tier, and callbacks for entries that enter or leave the index. */
 export interface DiskIndexOptions {
@@ -78,6 +79,11 @@ export class DiskIndex {
     this.#options.onRemoved(key);
   }
 
+  /** Returns the keys of a tenant's records. */
+  keysOf(tenant: TenantId): BlockKey[] {
+    return [...this.#entries.values()].flatMap((entry) => (entry.tenant === tenant ? [entry.key] : []));
+  }
+
   clear(): void {
     for (const key of [...this.#entries.keys()]) this.forget(key);
   }
@@ -100,7 +106,7 @@ export class DiskIndex {
   }
 }
 
-/** Bytes of the file that a record of `bytes` takes. */
+/** Bytes of the file that a record of `bytes` takes, with the room for its seal. */
 export function pagedBytes(bytes: number): number {
-  return aligned(bytes, PAGE_BYTES);
+  return aligned(SEAL_BYTES + bytes, PAGE_BYTES);
 }

@@ -2,8 +2,8 @@
  * The process that owns the LMDB environment, the index of the records in the file next to it (records_file.ts). LMDB maps its own file,
  * so a damaged page can crash the process that reads or deletes entries. Hence a process of its own, which the store can start again.
  *
- *   entries  key (u64 big-endian) → digest, format, bytes, order of use, numerics, content hash, byte offset in the file,
- *            kind, key of the block before
+ *   entries  byte offset of a record (u64 big-endian) → order of use (f64), then what disk_entries.ts keeps of it, sealed where there is a
+ *            disk key: this process has no key
  *   meta     'boot' → id of the machine's boot, 'clean' → 1 after an orderly shutdown, 'version' → of tables and records,
  *            'session' → id of the one process that may write
  *
@@ -16,7 +16,7 @@ import { open, type Database, type RootDatabase } from 'lmdb';
 import { bootId } from '../../shared/base/boot_id.ts';
 import { newId } from '../../shared/base/identity.ts';
 import { messageOf } from '../../shared/base/failure.ts';
-import type { BlockKey, Digest } from '../../shared/kv/block_key.ts';
+import type { BlockKey, Digest, TenantId } from '../../shared/kv/block_key.ts';
 
 /** Index entry of a record on disk. `numerics` (the numerics class) and `contentHash` are defined in record.ts. */
 export interface DiskEntry {
@@ -28,10 +28,19 @@ export interface DiskEntry {
   readonly isState: boolean;
   readonly numerics: bigint;
   readonly contentHash: bigint;
-  /** Key of the block before; 0 where an earlier version wrote the entry. */
+  /** Key of the block before. */
   readonly parent: BlockKey;
+  readonly tenant: TenantId;
+  /** Number of the key under which the record is sealed (key_list.ts); 0 for a record in clear. */
+  readonly keyNumber: bigint;
   /** Byte offset of the record in the file of records. */
   readonly at: number;
+}
+
+/** An entry as the environment has it: its LMDB key and value. The first eight bytes of the value are the order of use. */
+export interface StoredEntry {
+  readonly id: Uint8Array;
+  readonly value: Uint8Array;
 }
 
 interface Environment {
@@ -42,15 +51,9 @@ interface Environment {
 }
 
 /** Version of the layout of tables and records. Raise it with every change of either: an environment of another version is set aside. */
-const VERSION = 3;
-const ENTRY_BYTES = 77;
-/** Entries that were written before they had the parent: it is not known. */
-const ORPHANED_ENTRY_BYTES = 69;
-/** Entries that were written before records of states had a mark, too: they count as blocks. */
-const UNMARKED_ENTRY_BYTES = 68;
-const ORDER_AT = 36;
-const IS_STATE_AT = 68;
-const PARENT_AT = 69;
+const VERSION = 4;
+/** Least bytes of a value: the order of use. */
+const ORDER_BYTES = 8;
 /** Entries that one call of `entries` returns, at most. */
 const PAGE_ENTRIES = 4_096;
 
@@ -60,7 +63,7 @@ const session = newId();
 
 let environment: Environment | undefined;
 let order = 0;
-let recovered: DiskEntry[] = [];
+let recovered: StoredEntry[] = [];
 
 function disk(): Environment {
   if (!environment) throw new Error('the disk tier is not open');
@@ -79,12 +82,6 @@ function change(work: (entries: Environment['entries']) => void): void {
     return isSame;
   });
   if (!isOurs) process.kill(process.pid, 'SIGKILL');
-}
-
-function keyBytes(key: BlockKey): Buffer {
-  const bytes = Buffer.alloc(8);
-  bytes.writeBigUInt64BE(key);
-  return bytes;
 }
 
 function openEnvironment(path: string): Environment {
@@ -133,40 +130,23 @@ function signIn({ root, meta }: Environment, boot: string): void {
   });
 }
 
-function isEntry({ length }: Buffer): boolean {
-  return length === ENTRY_BYTES || length === ORPHANED_ENTRY_BYTES || length === UNMARKED_ENTRY_BYTES;
+function orderOf(value: Uint8Array): number {
+  return new DataView(value.buffer, value.byteOffset, ORDER_BYTES).getFloat64(0, true);
 }
 
-function readEntries({ entries }: Environment): DiskEntry[] {
-  const found: (DiskEntry & { order: number })[] = [];
+function setOrder(value: Uint8Array): void {
+  new DataView(value.buffer, value.byteOffset, ORDER_BYTES).setFloat64(0, order++, true);
+}
+
+function readEntries({ entries }: Environment): StoredEntry[] {
+  const found: (StoredEntry & { order: number })[] = [];
   for (const { key, value } of entries.getRange({})) {
-    if (key.length !== 8 || !isEntry(value)) continue;
-    found.push({
-      key: key.readBigUInt64BE() as BlockKey,
-      digest: value.toString('hex', 0, 16) as Digest,
-      format: value.toString('hex', 16, 32) as Digest,
-      bytes: value.readUInt32LE(32),
-      order: value.readDoubleLE(ORDER_AT),
-      numerics: value.readBigUInt64LE(44),
-      contentHash: value.readBigUInt64LE(52),
-      at: value.readDoubleLE(60),
-      isState: value[IS_STATE_AT] === 1,
-      parent: (value.length === ENTRY_BYTES ? value.readBigUInt64LE(PARENT_AT) : 0n) as BlockKey,
-    });
+    if (value.length < ORDER_BYTES) continue;
+    found.push({ id: Buffer.from(key), value: Buffer.from(value), order: orderOf(value) });
   }
   found.sort((a, b) => a.order - b.order);
   order = (found.at(-1)?.order ?? 0) + 1;
-  return found.map(({ key, digest, format, bytes, isState, numerics, contentHash, parent, at }) => ({
-    key,
-    digest,
-    format,
-    bytes,
-    isState,
-    numerics,
-    contentHash,
-    parent,
-    at,
-  }));
+  return found.map(({ id, value }) => ({ id, value }));
 }
 
 const methods = {
@@ -184,47 +164,39 @@ const methods = {
   },
 
   /** Returns up to PAGE_ENTRIES of the entries that `open` found, from index `from` on, least recently used first. */
-  entries(from: number): readonly DiskEntry[] {
+  entries(from: number): readonly StoredEntry[] {
     const page = recovered.slice(from, from + PAGE_ENTRIES);
     if (from + PAGE_ENTRIES >= recovered.length) recovered = [];
     return page;
   },
 
   /** Adds entries for records that are in the file, in one transaction: all of them, or none when it fails. */
-  commit(committed: readonly DiskEntry[]): void {
+  commit(committed: readonly StoredEntry[]): void {
     change((entries) => {
-      for (const { key, digest, format, bytes, isState, numerics, contentHash, parent, at } of committed) {
-        const entry = Buffer.alloc(ENTRY_BYTES);
-        entry.write(digest, 0, 'hex');
-        entry.write(format, 16, 'hex');
-        entry.writeUInt32LE(bytes, 32);
-        entry.writeDoubleLE(order++, ORDER_AT);
-        entry.writeBigUInt64LE(numerics, 44);
-        entry.writeBigUInt64LE(contentHash, 52);
-        entry.writeDoubleLE(at, 60);
-        entry[IS_STATE_AT] = isState ? 1 : 0;
-        entry.writeBigUInt64LE(parent, PARENT_AT);
-        entries.putSync(keyBytes(key), entry);
+      for (const { id, value } of committed) {
+        const fresh = Buffer.from(value);
+        setOrder(fresh);
+        entries.putSync(Buffer.from(id), fresh);
       }
     });
   },
 
-  /** Makes these entries the most recently used, in the order of `keys`. Unknown keys are skipped. */
-  touch(keys: readonly BlockKey[]): void {
+  /** Makes these entries the most recently used, in the order of `ids`. Unknown ones are skipped. */
+  touch(ids: readonly Uint8Array[]): void {
     change((entries) => {
-      for (const key of keys) {
-        const entry = entries.get(keyBytes(key));
-        if (!entry || !isEntry(entry)) continue;
+      for (const id of ids.map((one) => Buffer.from(one))) {
+        const entry = entries.get(id);
+        if (!entry || entry.length < ORDER_BYTES) continue;
         const fresh = Buffer.from(entry);
-        fresh.writeDoubleLE(order++, ORDER_AT);
-        entries.putSync(keyBytes(key), fresh);
+        setOrder(fresh);
+        entries.putSync(id, fresh);
       }
     });
   },
 
-  remove(keys: readonly BlockKey[]): void {
+  remove(ids: readonly Uint8Array[]): void {
     change((entries) => {
-      for (const key of keys) entries.removeSync(keyBytes(key));
+      for (const id of ids) entries.removeSync(Buffer.from(id));
     });
   },
 

@@ -11,12 +11,17 @@ import { existsSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { systemClock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
-import type { BlockKey, Digest } from '../../shared/kv/block_key.ts';
-import { contentHashOf, isStateRecord, readHeader } from '../../shared/kv/record.ts';
+import type { BlockKey, Digest, TenantId } from '../../shared/kv/block_key.ts';
+import { readHeader } from '../../shared/kv/record.ts';
 import { slotBytes, type SlabMemory } from '../../shared/kv/slab.ts';
 import { DiskChild, DiskProcessDeath } from './disk_child.ts';
+import { encodeEntry, entryId } from './disk_entries.ts';
 import type { DiskEntry } from './disk_process.ts';
 import { isForRoom, mayPass } from './disk_errors.ts';
+import { KeyFault, type KeyList } from './key_list.ts';
+import { openKeys, type OpenedKeys } from './open_keys.ts';
+import { recoverEntries } from './disk_recovery.ts';
+import { writeRecord, type FreshRecord } from './record_writer.ts';
 import { RecordsFile } from './records_file.ts';
 
 /** The file of records, in the folder of the environment. */
@@ -32,6 +37,13 @@ const MAX_HANGS = 2;
 const CHURN = 1.25;
 const MIN_CHURN_BYTES = 64 << 20;
 
+/** The folder of an environment, its budget, and the key of `--disk-key` where there is one. */
+interface DiskPlace {
+  readonly path: string;
+  readonly budgetBytes: number;
+  readonly diskKey?: Uint8Array | undefined;
+}
+
 /** The disk thread: writes records into the file, commits them through the disk process, and sets a damaged environment aside. */
 export class DiskThread {
   /** [pid of the disk process] i32: lets the store kill that process when this thread hangs. */
@@ -41,8 +53,10 @@ export class DiskThread {
   #file: RecordsFile | undefined;
   /** Records that the environment names, by key. */
   readonly #entries = new Map<BlockKey, DiskEntry>();
-  #path = '';
-  #maxBytes = 0;
+  #where: DiskPlace = { path: '', budgetBytes: 0 };
+  /** Keys of the records; undefined while they are in clear. */
+  #keys: KeyList | undefined;
+  #hasKeyFault = false;
   /** Number of the current environment. A new environment has none of the entries of the one before. */
   #generation = 0;
   /** Why there is no environment now. */
@@ -64,30 +78,34 @@ export class DiskThread {
 
   /**
    * Starts a disk process, and opens the environment and its file of records. Returns the entries, or in `damage` why the content
-   * cannot be used. @throws DiskProcessDeath; Error when the environment cannot be opened now.
+   * cannot be used; `erased` says why it was deleted. @throws DiskProcessDeath; KeyFault when the disk key is not that of the records; Error
+   * when the environment cannot be opened now.
    */
-  async #openOnce(): Promise<{ readonly damage: string | undefined; readonly entries: DiskEntry[] }> {
+  async #openOnce(): Promise<Opened> {
     await this.#ended();
+    const { keys, erased } = openKeys(this.#where.path, this.#where.diskKey);
+    this.#keys = keys;
     this.#child = new DiskChild(systemClock);
     Atomics.store(this.#pidCell, 0, this.#child.pid);
-    const { numEntries, damage } = await this.#child.call('open', this.#path);
-    const entries: DiskEntry[] = [];
-    while (damage === undefined && entries.length < numEntries) {
-      entries.push(...(await this.#child.call('entries', entries.length)));
-    }
+    const { numEntries, damage } = await this.#child.call('open', this.#where.path);
+    const entries = damage === undefined ? await recoverEntries(this.#child, numEntries, keys) : [];
     // The environment may be another one now: the old file and its entries no longer count.
     this.#file?.close();
     this.#file = undefined;
     this.#entries.clear();
-    if (damage !== undefined) return { damage, entries };
+    if (damage !== undefined) return { damage, entries, erased };
     try {
-      this.#file = new RecordsFile(join(this.#path, RECORDS), this.#maxBytes, entries);
+      this.#file = new RecordsFile(
+        join(this.#where.path, RECORDS),
+        CHURN * this.#where.budgetBytes + MIN_CHURN_BYTES,
+        entries,
+      );
     } catch (error) {
       if (mayPass(error)) throw error;
-      return { damage: messageOf(error), entries };
+      return { damage: messageOf(error), entries, erased };
     }
     for (const entry of entries) this.#entries.set(entry.key, entry);
-    return { damage, entries };
+    return { damage, entries, erased };
   }
 
   /** Ends the previous disk process. @throws Error when it does not exit: no second process may open the same environment. */
@@ -105,15 +123,17 @@ export class DiskThread {
     for (let numOpenings = 0; ; numOpenings++) {
       let reason: string;
       try {
-        const { damage, entries } = await this.#openOnce();
+        this.#hasKeyFault = false;
+        const { damage, entries, erased } = await this.#openOnce();
         if (damage === undefined) {
           this.#fault = undefined;
           this.#generation++;
-          return { entries, wiped };
+          return { entries, wiped: wiped ?? erased };
         }
         reason = damage;
       } catch (error) {
         reason = messageOf(error);
+        this.#hasKeyFault = error instanceof KeyFault;
         const isDeath = error instanceof DiskProcessDeath;
         const isHanging = isDeath && error.isHang && ++numHangs >= MAX_HANGS;
         if (isDeath && !error.isDamage && !isHanging && numOpenings < MAX_OPENINGS) continue;
@@ -140,9 +160,9 @@ export class DiskThread {
   /** Renames the environment to `.damaged` for later analysis, in place of an earlier one. */
   async #setAside(): Promise<void> {
     await this.#ended();
-    if (!existsSync(this.#path)) return;
-    rmSync(`${this.#path}.damaged`, { recursive: true, force: true });
-    renameSync(this.#path, `${this.#path}.damaged`);
+    if (!existsSync(this.#where.path)) return;
+    rmSync(`${this.#where.path}.damaged`, { recursive: true, force: true });
+    renameSync(this.#where.path, `${this.#where.path}.damaged`);
   }
 
   /**
@@ -197,20 +217,19 @@ export class DiskThread {
   }
 
   /**
-   * Opens or creates the environment. `entries` are in order of use, oldest first. `wiped` says why old content was set aside, `fault`
-   * why there is no environment.
+   * Opens or creates the environment. `entries` are in order of use, oldest first. `wiped` says why old content was set aside or erased,
+   * `fault` why there is no environment; with `hasKeyFault` an operator has to give another disk key.
    */
-  async open({
-    path,
-    budgetBytes,
-  }: {
-    readonly path: string;
-    readonly budgetBytes: number;
-  }): Promise<{ entries: DiskEntry[]; wiped: string | undefined; fault: string | undefined; generation: number }> {
-    this.#path = path;
-    this.#maxBytes = CHURN * budgetBytes + MIN_CHURN_BYTES;
+  async open(where: DiskPlace): Promise<{
+    entries: DiskEntry[];
+    wiped: string | undefined;
+    fault: string | undefined;
+    hasKeyFault: boolean;
+    generation: number;
+  }> {
+    this.#where = where;
     const { entries, wiped } = await this.#openEnvironment();
-    return { entries, wiped, fault: this.#fault, generation: this.#generation };
+    return { entries, wiped, fault: this.#fault, hasKeyFault: this.#hasKeyFault, generation: this.#generation };
   }
 
   state(): { fault: string | undefined; generation: number } {
@@ -219,8 +238,8 @@ export class DiskThread {
 
   /**
    * Writes records and commits their entries in one transaction. Returns the entries that are durable now, and the generation of their
-   * environment. A slot that holds another block by now is left out. Calls must not overlap. @throws Error when the disk is full or
-   * broken; no record of the batch is stored then.
+   * environment. A slot that holds another block by now is left out, and with a disk key a record whose tenant has no room in the list of
+   * keys. Calls must not overlap. @throws Error when the disk is full or broken; no record of the batch is stored then.
    */
   put(
     blocks: readonly { slot: number; bytes: number; key: BlockKey; digest: Digest }[],
@@ -230,20 +249,24 @@ export class DiskThread {
       const held: DiskEntry[] = [];
       const stored: DiskEntry[] = [];
       try {
+        const fresh: FreshRecord[] = [];
         for (const { slot, bytes, key, digest } of blocks) {
           const record = this.#recordIn(slot, bytes);
           const header = readHeader(record);
           const known = this.#entries.get(key);
           // Committed by a try whose answer was lost.
           if (known?.digest === digest) held.push(known);
-          if ('fault' in header || header.digest !== digest || known) continue;
-          const { format, numerics, parent } = header;
-          const at = records.write(record);
-          const isState = isStateRecord(record);
-          const contentHash = contentHashOf(record);
-          stored.push({ key, digest, format, bytes, isState, numerics, contentHash, parent, at });
+          if (!('fault' in header) && header.digest === digest && !known) fresh.push({ record, header, key });
         }
-        await to.call('commit', stored);
+        this.#makeKeys(fresh.map(({ header }) => header.tenant));
+        for (const one of fresh) {
+          const entry = writeRecord(records, this.#keys, one);
+          if (entry) stored.push(entry);
+        }
+        await to.call(
+          'commit',
+          stored.map((entry) => encodeEntry(entry, this.#keys)),
+        );
       } catch (error) {
         // A new file of records has no ranges for these records.
         if (records === this.#file) records.free(stored.map(({ at }) => at));
@@ -254,14 +277,24 @@ export class DiskThread {
     });
   }
 
+  /** Makes the keys of these tenants, and has them on the disk, before a record is written under them. @throws Error when they cannot be. */
+  #makeKeys(tenants: readonly TenantId[]): void {
+    const used = (): Set<TenantId> => new Set([...this.#entries.values()].map(({ tenant }) => tenant));
+    this.#keys?.make(new Set(tenants), used);
+  }
+
+  #idsOf(keys: readonly BlockKey[]): Buffer[] {
+    return keys.flatMap((key) => this.#entries.get(key) ?? []).map(({ at }) => entryId(at));
+  }
+
   /** Makes these entries the most recently used, in the order of `keys`. */
   touch(keys: readonly BlockKey[]): Promise<void> {
-    return this.#onDisk((to) => to.call('touch', keys));
+    return this.#onDisk((to) => to.call('touch', this.#idsOf(keys)));
   }
 
   remove(keys: readonly BlockKey[]): Promise<void> {
     return this.#onDisk(async (to) => {
-      await to.call('remove', keys);
+      await to.call('remove', this.#idsOf(keys));
       const gone = keys.flatMap((key) => this.#entries.get(key) ?? []);
       for (const key of keys) this.#entries.delete(key);
       this.#records.free(gone.map(({ at }) => at));
@@ -279,7 +312,13 @@ export class DiskThread {
 }
 
 function isDamaged(error: unknown): boolean {
+  if (error instanceof KeyFault) return false;
   return error instanceof DiskProcessDeath ? error.isDamage : !mayPass(error);
+}
+
+interface Opened extends Pick<OpenedKeys, 'erased'> {
+  readonly damage: string | undefined;
+  readonly entries: DiskEntry[];
 }
 
 /** The environment was damaged and created anew: none of the earlier entries exist any more. */

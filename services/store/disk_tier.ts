@@ -14,7 +14,7 @@ import { isForRoom } from './disk_errors.ts';
 import { DiskEnvironment, type DiskEnvironmentOptions } from './disk_environment.ts';
 import { DiskIndex, pagedBytes, type DiskIndexOptions } from './disk_index.ts';
 import type { DiskEntry } from './disk_process.ts';
-import type { DiskReader } from './disk_reader.ts';
+import type { DiskRead, DiskReader } from './disk_reader.ts';
 import { DiskReads } from './disk_reads.ts';
 import { UseOrder } from './use_order.ts';
 
@@ -235,11 +235,10 @@ export class DiskTier {
       this.counters.misses++;
       return false;
     }
-    const { at, bytes, format, digest } = entry;
     let fault: string | undefined;
     try {
       const file = { path: this.#options.records(), generation: this.#environment.generation };
-      fault = await this.#reads.read({ at, bytes, format, digest, slot }, file);
+      fault = await this.#reads.read({ ...readOf(entry), slot }, file);
     } catch (error) {
       this.counters.misses++;
       await this.#failed(error, 'the disk tier could not read a block');
@@ -314,4 +313,8 @@ export class DiskTier {
       await this.#failed(error, 'the disk tier could not make room');
     }
   }
+}
+
+function readOf({ at, bytes, format, digest, key, tenant, keyNumber }: DiskEntry): Omit<DiskRead, 'slot'> {
+  return { at, bytes, format, digest, key, tenant, keyNumber };
 }

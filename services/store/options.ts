@@ -20,6 +20,14 @@ export const options = {
     'behind',
     'a store answers an offer before (behind) or after (through) it commits the blocks to disk; the answer counts those committed',
   ),
+  disk_key: option(
+    'Budgets',
+    'FILE',
+    z.string(),
+    '',
+    "file with the key under which a store's records on disk are encrypted: 32 random bytes, as `openssl rand -hex 32` prints them. Records in clear from before are overwritten and deleted; under another key the store does not start",
+    { isPath: true },
+  ),
   ...memberOptions,
   data_dir: option(
     'Process',

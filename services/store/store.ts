@@ -1,6 +1,7 @@
 /** The store role: opens the disk tier, serves what survived, takes offers. */
 import { join } from 'node:path';
 import { messageOf } from '../../shared/base/failure.ts';
+import { ConfigError } from '../../shared/base/options.ts';
 import { LateThread } from '../../shared/base/late_thread.ts';
 import type { Log } from '../../shared/base/log.ts';
 import { DONE } from '../../shared/base/signal.ts';
@@ -15,6 +16,7 @@ import { createFetchHandlers } from '../../shared/net/fetch/fetch_server.ts';
 import { startTransferThread } from '../../shared/net/transfer_thread/transfer_thread.ts';
 import { answeringOnce } from '../../shared/net/network.ts';
 import { holderId, subjects } from '../../shared/protocol/membership.ts';
+import { readDiskKey } from './disk_key.ts';
 import type { DiskReader, start as startReader } from './disk_reader.ts';
 import { RECORDS, type DiskThread, type start } from './disk_thread.ts';
 import { OfferIntake } from './offer_intake.ts';
@@ -43,19 +45,38 @@ export async function startStore(context: RoleContext<StoreConfig>): Promise<Run
   return liveAsMember(context, SHUTDOWN_GRACE_MS, (seat) => build(context, seat, folderName));
 }
 
+/** Returns the reader threads, each of which starts with its first call. */
+function readersOf(
+  { config, threads, fail }: RoleContext<StoreConfig>,
+  diskKey: Uint8Array | undefined,
+): LateThread<DiskReader>[] {
+  const module = { url: new URL('./disk_reader.js', import.meta.url) };
+  const open = (): Thread<DiskReader> => threads.spawn<typeof startReader>(module, { diskKey }, { onDeath: fail });
+  return Array.from({ length: config.disk_bytes > 0 ? NUM_READERS : 0 }, () => new LateThread(open));
+}
+
+/** Opens the environment in a folder. A disk key that is not that of its records ends the store: an operator has to give another. */
+async function openDisk(
+  worker: Thread<DiskThread>,
+  of: Parameters<DiskThread['open']>[0],
+  fail: (error: Error) => void,
+): ReturnType<DiskThread['open']> {
+  const opened = await worker.call('open', of);
+  if (opened.hasKeyFault) fail(new ConfigError(opened.fault ?? ''));
+  return opened;
+}
+
 async function build(
   context: RoleContext<StoreConfig>,
   { member, publish }: ClusterSeat,
   folderName: string,
 ): Promise<RoleBody> {
   const { config, network, threads, folders, clock, random, log, fail, kill } = context;
+  const diskKey = readDiskKey(config.disk_key, log);
   const diskPid = new Int32Array(new SharedArrayBuffer(4));
   const url = new URL('./disk_worker.js', import.meta.url);
   const worker = threads.spawn<typeof start>({ url }, { pid: diskPid }, { onDeath: fail });
-  const reader = { url: new URL('./disk_reader.js', import.meta.url) };
-  const openReader = (): Thread<DiskReader> => threads.spawn<typeof startReader>(reader, undefined, { onDeath: fail });
-  const numReaders = config.disk_bytes > 0 ? NUM_READERS : 0;
-  const readers = Array.from({ length: numReaders }, () => new LateThread(openReader));
+  const readers = readersOf(context, diskKey);
   const transferThread = startTransferThread(threads, fail, context.tls);
   let folder: DataFolder | undefined;
   const environment = (): string => join(folder?.path ?? '', 'lmdb');
@@ -80,7 +101,7 @@ async function build(
     isShared: config.transport === 'auto',
     openDisk: async () => {
       folder ??= reported(await folders.claim(config.data_dir, folderName, fail), log);
-      return worker.call('open', { path: environment(), budgetBytes: config.disk_bytes });
+      return openDisk(worker, { path: environment(), budgetBytes: config.disk_bytes, diskKey }, fail);
     },
     records: () => join(environment(), RECORDS),
     signal: stopped.signal,

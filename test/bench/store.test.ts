@@ -12,7 +12,15 @@ test('store reports every figure it promises', async () => {
     numRecovered: 500,
     onFigure: () => undefined,
   });
-  const compared = ['put', 'put, fdatasync', 'get', 'get, not cached'];
+  const compared = [
+    'put',
+    'put, fdatasync',
+    'get',
+    'get, not cached',
+    'put, encrypted',
+    'get, encrypted',
+    'get, not cached, encrypted',
+  ];
   const latencies = ['alone', 'loaded'].flatMap((how) => [`get, ${how}, p50`, `get, ${how}, p99`]);
   assert.deepEqual(
     figures.map(({ name }) => name),

@@ -1,7 +1,8 @@
 /**
  * A store's disk tier, as the store uses it, on a real disk: against the same bytes written to and read from a plain file in the same run.
- * Within the page cache, and beyond it: written with fdatasync, read after the pages were let go.
+ * Within the page cache, and beyond it: written with fdatasync, read after the pages were let go. In turns with a tier under a disk key.
  */
+import { randomBytes } from 'node:crypto';
 import { close, fdatasync, open, read, rmSync, write } from 'node:fs';
 import { mkdtemp } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -16,6 +17,7 @@ import { sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import { DiskTier, type DiskWrite } from '../../services/store/disk_tier.ts';
 import type { DiskReader, start as startReader } from '../../services/store/disk_reader.ts';
+import { keyListOf } from '../../services/store/key_list.ts';
 import { RECORDS, type DiskThread, type start } from '../../services/store/disk_thread.ts';
 import { MAX_BATCH, MAX_BATCH_BYTES } from '../../services/store/write_behind.ts';
 import { percentile, withReference, type Figure } from './figures.ts';
@@ -80,7 +82,7 @@ class Opened {
     this.#stopped = stopped;
   }
 
-  static async at(path: string, slab: Slab, budgetBytes: number): Promise<Opened> {
+  static async at(path: string, slab: Slab, budgetBytes: number, diskKey?: Uint8Array): Promise<Opened> {
     const pid = new Int32Array(new SharedArrayBuffer(4));
     const url = pathToFileURL(projectPath('dist/services/store/disk_worker.js'));
     const onDeath = (error: Error): never => {
@@ -88,7 +90,7 @@ class Opened {
     };
     const worker = workerThreads.spawn<typeof start>({ url }, { pid }, { onDeath });
     const reader = { url: pathToFileURL(projectPath('dist/services/store/disk_reader.js')) };
-    const readers = [1, 2, 3, 4].map(() => workerThreads.spawn<typeof startReader>(reader, undefined, { onDeath }));
+    const readers = [1, 2, 3, 4].map(() => workerThreads.spawn<typeof startReader>(reader, { diskKey }, { onDeath }));
     await worker.call('attach', slab.memory);
     for (const one of readers) await one.call('attach', slab.memory);
     const stopped = new AbortController();
@@ -100,7 +102,7 @@ class Opened {
       signal: stopped.signal,
       budgetBytes,
       log: silentLog,
-      open: () => worker.call('open', { path, budgetBytes }),
+      open: () => worker.call('open', { path, budgetBytes, diskKey }),
       onStored: () => undefined,
       onRemoved: () => undefined,
     });
@@ -206,6 +208,7 @@ async function benchSize(
     await reading;
     await opened.close(true);
     rmSync(path, { recursive: true, force: true });
+    await benchEncrypted(sealed, path, note);
   }
   const best = (what: string): number => percentile(speeds[what] ?? [], 0.5);
   for (const [own, reference] of [
@@ -213,11 +216,38 @@ async function benchSize(
     ['put, fdatasync', 'plain write, fdatasync'],
     ['get', 'plain read'],
     ['get, not cached', 'plain read, not cached'],
+    ['put, encrypted', 'put'],
+    ['get, encrypted', 'get'],
+    ['get, not cached, encrypted', 'get, not cached'],
   ] as const)
     push(withReference(`${name}/${own}`, best(own), 'GB/s', reference, best(reference)));
   for (const [what, times] of Object.entries(latencies))
     for (const share of [0.5, 0.99])
       push({ name: `${name}/get, ${what}, p${100 * share}`, value: percentile(times, share), unit: 'ms' });
+}
+
+/** The same under a disk key. */
+async function benchEncrypted(
+  sealed: Sealed,
+  path: string,
+  note: (what: string, total: number, ms: number) => void,
+): Promise<void> {
+  const { hashes, bytes, slab } = sealed;
+  const numBytes = hashes.length * bytes;
+  const opened = await Opened.at(path, slab, 2 * numBytes + (64 << 20), randomBytes(32));
+  let putMs = 0;
+  for (let from = 0; from < hashes.length; from += sealed.numTogether) {
+    const batch = sealed.batch(from).slice(0, hashes.length - from);
+    putMs += await timed(() => opened.tier.put(batch));
+  }
+  note('put, encrypted', numBytes, putMs);
+  for (let i = 0; i < WARM_UPS; i++) await readTier(opened.tier, sealed, []);
+  note('get, encrypted', numBytes, await timed(() => readTier(opened.tier, sealed, [])));
+  letGo(join(path, RECORDS));
+  note('get, not cached, encrypted', numBytes, await timed(() => readTier(opened.tier, sealed, [])));
+  await opened.close(true);
+  rmSync(path, { recursive: true, force: true });
+  rmSync(keyListOf(path));
 }
 
 async function timed(work: () => Promise<unknown>): Promise<number> {

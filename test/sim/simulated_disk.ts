@@ -4,10 +4,11 @@
  */
 import type { Clock } from '../../shared/base/clock.ts';
 import type { BlockKey, Digest } from '../../shared/kv/block_key.ts';
-import { contentHashOf, isStateRecord, readHeader, verifyRecord } from '../../shared/kv/record.ts';
+import { contentHashOf, isStateRecord, readHeader, tenantOf, verifyRecord } from '../../shared/kv/record.ts';
 import { slotBytes, type SlabMemory } from '../../shared/kv/slab.ts';
 import type { DiskEntry } from '../../services/store/disk_process.ts';
 import type { DiskRead } from '../../services/store/disk_reader.ts';
+import type { DiskThread } from '../../services/store/disk_thread.ts';
 
 interface Committed {
   readonly digest: Digest;
@@ -86,6 +87,8 @@ export class SimDiskReader {
   }
 }
 
+type SimOpened = Awaited<ReturnType<DiskThread['open']>> & { readonly wiped: undefined };
+
 /** Records that a power cut may take back. */
 const MAX_VOLATILE = 8;
 const WRITE_MS = 0.3;
@@ -99,6 +102,8 @@ function ofRecord(record: Buffer): Omit<DiskEntry, 'key' | 'digest'> {
     numerics: record.readBigUInt64LE(64),
     contentHash: contentHashOf(record),
     parent: record.readBigUInt64LE(40) as BlockKey,
+    tenant: tenantOf(record),
+    keyNumber: 0n,
     at: 0,
   };
 }
@@ -124,15 +129,15 @@ export class SimDiskThread {
     this.#slab = memory;
   }
 
-  async open(): Promise<{ entries: DiskEntry[]; wiped: undefined; fault: string | undefined; generation: number }> {
+  async open(): Promise<SimOpened> {
     await this.#clock.sleep(WRITE_MS * this.#disk.slowness);
     this.#fault = this.#disk.openError;
     if (this.#fault !== undefined) {
-      return { entries: [], wiped: undefined, fault: this.#fault, generation: this.#generation };
+      return { entries: [], wiped: undefined, fault: this.#fault, hasKeyFault: false, generation: this.#generation };
     }
     this.#generation++;
     const entries = [...this.#disk.committed].map(([key, { digest, said }]) => ({ key, digest, ...said }));
-    return { entries, wiped: undefined, fault: this.#fault, generation: this.#generation };
+    return { entries, wiped: undefined, fault: this.#fault, hasKeyFault: false, generation: this.#generation };
   }
 
   state(): { fault: string | undefined; generation: number } {
