@@ -18,6 +18,7 @@ import { policyOptions, readPolicyLine } from './policy_options.ts';
 import { loadStart } from './role_modules.ts';
 import { withTokenFile } from './token_file.ts';
 import { loadTables, roles, tableOf, type ClusterConfig } from './tables.ts';
+import { readTenantLine, tenantOptions } from './tenant_options.ts';
 import { topOptions } from './top/top_options.ts';
 
 const HELP = `penstock: large language model serving, prefill and decode on separate machines
@@ -36,6 +37,7 @@ Usage: penstock COMMAND [options]
   plan      TRACE.jsonl [options]: the cheapest cluster that meets targets with a trace; penstock plan --help
   bench     serve [options]: load on a running server, and its figures | report RUN.json... --html FILE
   policy    [NAME] [--router HOST:PORT] [--json]: shows or sets the placement policy of a running cluster
+  tenant    forget NAME [--router HOST:PORT] [--json]: deletes the blocks of a tenant, and its key at stores with --disk-key
   doctor    [--api HOST:PORT|URL] [--router HOST:PORT] [--json]: checks this machine and a running cluster, with a cure per fault
   top       [--api HOST:PORT|URL] [--once] [--json]: a view of a running cluster, each second
   config    prints the effective configuration
@@ -46,7 +48,7 @@ that --config FILE names (block_size). A flag wins over a variable, a variable o
   --config FILE                  YAML file with any of the options below
   --version                      the version of this software
   --json                         up: one line of JSON when ready, nothing else on standard output;
-                                 config, devices, policy, doctor, top: JSON
+                                 config, devices, policy, tenant, doctor, top: JSON
   -h, --help                     this text
 `;
 
@@ -72,11 +74,18 @@ async function main(): Promise<void> {
     process.stdout.write(`${HELP}\n${optionsHelp(tableOf('up', tables))}\n`);
     process.exit(command === undefined ? EXIT_USAGE : 0);
   }
-  if (![...roles, 'up', 'devices', 'config', 'policy', 'doctor', 'top'].includes(command)) {
+  if (![...roles, 'up', 'devices', 'config', 'policy', 'tenant', 'doctor', 'top'].includes(command)) {
     throw new ConfigError(`there is no command ${JSON.stringify(command)}; see \`penstock --help\``);
   }
   const doctor = doctorOptions(tables);
-  const owners = { ...tables, up: tableOf('up', tables), policy: policyOptions, doctor, top: topOptions };
+  const owners = {
+    ...tables,
+    up: tableOf('up', tables),
+    policy: policyOptions,
+    tenant: tenantOptions,
+    doctor,
+    top: topOptions,
+  };
   if (await ranAtCluster(command, args, owners)) return;
   const table = tableOf(command, tables);
   const line = readCommandLine(table, { command, tables: owners }, args, process.env);
@@ -155,6 +164,9 @@ async function ranAtCluster(
   if (command === 'policy') {
     const { runPolicyCommand } = await import('./policy.ts');
     await runPolicyCommand(withTokenFile(readPolicyLine(args, owners, process.env)));
+  } else if (command === 'tenant') {
+    const { runTenantCommand } = await import('./tenant.ts');
+    process.exitCode = await runTenantCommand(withTokenFile(readTenantLine(args, owners, process.env)));
   } else if (command === 'top') {
     const { runTop } = await import('./top/top_command.ts');
     await runTop(readCommandLine(topOptions, { command, tables: owners }, args, process.env));

@@ -10,13 +10,14 @@ import { shapeOf } from '../../shared/engine/architectures/registry.ts';
 import { shapeDigest } from '../../shared/model/model_shape.ts';
 import { openModel } from '../../shared/model/open_model.ts';
 import { servedLength } from '../../shared/model/served_length.ts';
-import { answeringOnce, type Handler } from '../../shared/net/network.ts';
+import { answeringOnce, type Handler, type Handlers } from '../../shared/net/network.ts';
 import type { ServerTexts } from '../../shared/net/tls_texts.ts';
 import { live, type Bound, type LifeBody } from '../../shared/node/life.ts';
 import type { Ready, RoleContext, RunningRole } from '../../shared/node/role.ts';
 import type { ModelFacts } from '../../shared/protocol/model_facts.ts';
 import type { LoggedDecision } from '../../shared/placement/decision_log.ts';
 import type { Admission } from './conductor/admission.ts';
+import { serveForget } from './cluster/forget_tenant.ts';
 import type { PolicyInForce } from './conductor/policy_in_force.ts';
 import { policyNames } from '../../shared/placement/policy_registry.ts';
 import type { LinkSnapshot } from '../../shared/placement/policy.ts';
@@ -149,7 +150,7 @@ async function build(
   let closeHttp: () => Promise<void> = () => Promise.resolve();
   return {
     metrics: () => exposition.text('router'),
-    handlers: { ...(server ? {} : { connect: hub.connect }), policy: servePolicy(policy) },
+    handlers: { ...(server ? {} : { connect: hub.connect }), ...adminHandlers(core, context, access) },
     join: async () => {
       const { first, ...shown } = serving.shown(givenNames);
       const ownAddress = config.advertise || address;
@@ -234,6 +235,16 @@ function forgetIdleModels({ clock, view, serving, models, log, givenNames, signa
       log.info({ model }, 'no longer serving a model that has no instances');
     }
   });
+}
+
+/** Returns the handlers of calls by which an operator sets or deletes something in the whole cluster. */
+function adminHandlers(
+  { policy, view }: Pick<RouterCore, 'policy' | 'view'>,
+  { network, log }: Pick<RoleContext, 'network' | 'log'>,
+  { logIns }: Pick<Access, 'logIns'>,
+): Pick<Handlers, 'policy' | 'forget'> {
+  const sharesBlocks = (tenant: string): boolean => logIns?.keys.sharesBlocks(tenant) ?? tenant === '';
+  return { policy: servePolicy(policy), forget: serveForget({ view, network, log, sharesBlocks }) };
 }
 
 /** Serves the call that sets the placement policy of all routers, or with an empty name only reports it. */

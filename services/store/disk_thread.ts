@@ -301,6 +301,28 @@ export class DiskThread {
     });
   }
 
+  /**
+   * Deletes the records of a tenant, and its key first, with which no copy of them can be read any more. Records in clear are overwritten; a
+   * damaged environment in clear is deleted. Returns whether they were sealed. @throws Error when a file cannot be written.
+   */
+  forget(tenant: TenantId): Promise<{ isSealed: boolean }> {
+    return this.#onDisk(async (to) => {
+      this.#keys?.forget(tenant);
+      const gone = [...this.#entries.values()].filter((entry) => entry.tenant === tenant);
+      await to.call(
+        'remove',
+        gone.map(({ at }) => entryId(at)),
+      );
+      for (const { key } of gone) this.#entries.delete(key);
+      if (!this.#keys) {
+        this.#records.erase(gone);
+        rmSync(`${this.#where.path}.damaged`, { recursive: true, force: true });
+      }
+      this.#records.free(gone.map(({ at }) => at));
+      return { isSealed: this.#keys !== undefined };
+    });
+  }
+
   async close(): Promise<void> {
     // Records are flushed before the environment is marked clean, so that every entry has its record on disk.
     this.#file?.sync();

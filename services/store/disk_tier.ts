@@ -7,11 +7,12 @@
  */
 import { messageOf } from '../../shared/base/failure.ts';
 import type { Thread } from '../../shared/base/threads.ts';
-import type { BlockKey, BlockHash, Digest } from '../../shared/kv/block_key.ts';
+import type { BlockKey, BlockHash, Digest, TenantId } from '../../shared/kv/block_key.ts';
 import type { FormatCounts } from '../../shared/kv/format_counts.ts';
 import { newTierCounters } from '../../shared/kv/tier_counters.ts';
 import { isForRoom } from './disk_errors.ts';
 import { DiskEnvironment, type DiskEnvironmentOptions } from './disk_environment.ts';
+import { DiskForgetting, type ForgottenOnDisk } from './disk_forgetting.ts';
 import { DiskIndex, pagedBytes, type DiskIndexOptions } from './disk_index.ts';
 import type { DiskEntry } from './disk_process.ts';
 import type { DiskRead, DiskReader } from './disk_reader.ts';
@@ -56,6 +57,7 @@ export class DiskTier {
   readonly #index: DiskIndex;
   readonly #environment: DiskEnvironment;
   readonly #order: UseOrder;
+  readonly #forgetting: DiskForgetting;
   #isTrimming = false;
   /** Bytes of running puts, taken from the budget before their records are stored. */
   #reservedBytes = 0;
@@ -74,6 +76,13 @@ export class DiskTier {
       },
     });
     this.#reads = new DiskReads(options.readers);
+    this.#forgetting = new DiskForgetting({
+      ...options,
+      index: this.#index,
+      environment: this.#environment,
+      putsEnded: () => Promise.all(this.#putting.values()),
+      failed: this.#failed.bind(this),
+    });
     this.#order = new UseOrder({
       clock: options.clock,
       signal: options.signal,
@@ -256,6 +265,11 @@ export class DiskTier {
     this.#options.log.warn({ fault }, 'a record on disk is unusable and was dropped');
     await this.#remove([hash.key]).catch((error: unknown) => this.#failed(error, 'a record could not be deleted'));
     return false;
+  }
+
+  /** Deletes the records of a tenant, and its key. @throws Failure when the disk cannot do it; the call is to be made again then. */
+  forget(tenant: TenantId): Promise<ForgottenOnDisk> {
+    return this.#forgetting.forget(tenant);
   }
 
   /** Evicts in the background above HIGH_MARK, so that later puts need not wait for room. */

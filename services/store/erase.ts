@@ -15,11 +15,11 @@ import { join } from 'node:path';
 /** Bytes that are written at a time. */
 const STEP_BYTES = 1 << 20;
 
-/** Overwrites the first `numBytes` of an open file with zeros, and flushes them to the disk. */
-export function overwrite(file: number, numBytes: number): void {
+/** Overwrites `numBytes` of an open file with zeros, from a byte offset on. They are on the disk once the file is flushed. */
+export function overwrite(file: number, numBytes: number, from = 0): void {
   const zeros = Buffer.alloc(Math.min(STEP_BYTES, numBytes));
-  for (let at = 0; at < numBytes;) at += writeSync(file, zeros, 0, Math.min(zeros.length, numBytes - at), at);
-  fsyncSync(file);
+  for (let done = 0; done < numBytes;)
+    done += writeSync(file, zeros, 0, Math.min(zeros.length, numBytes - done), from + done);
 }
 
 /** Overwrites the files of a folder, and deletes it. Does nothing when it is not there. @throws Error when one cannot be written. */
@@ -32,6 +32,7 @@ export function eraseFolder(folder: string): void {
     const file = openSync(path, 'r+');
     try {
       overwrite(file, fstatSync(file).size);
+      fsyncSync(file);
     } finally {
       closeSync(file);
     }

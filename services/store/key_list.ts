@@ -177,7 +177,9 @@ function replace(path: string, content: Uint8Array): void {
   try {
     renameSync(fresh, path);
     flushFolder(dirname(path));
-    if (old !== undefined) overwrite(old, fstatSync(old).size);
+    if (old === undefined) return;
+    overwrite(old, fstatSync(old).size);
+    fsyncSync(old);
   } finally {
     if (old !== undefined) closeSync(old);
   }

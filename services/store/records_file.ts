@@ -9,6 +9,7 @@
 import { closeSync, constants, fstatSync, fsyncSync, openSync, writeSync } from 'node:fs';
 import { ExtentAllocator } from '../../shared/kv/extent_allocator.ts';
 import type { DiskEntry } from './disk_process.ts';
+import { overwrite } from './erase.ts';
 import { SEAL_BYTES, type Sealer } from './sealed_box.ts';
 
 /** Page size in bytes. Every record begins at a page boundary, so no two records share a page. */
@@ -72,6 +73,12 @@ export class RecordsFile {
     for (let done = 0; done < record.length; done += CRYPTED_BYTES)
       this.#writeAll(sealer.update(record.subarray(done, done + CRYPTED_BYTES)), at + SEAL_BYTES + done);
     this.#writeAll(sealer.end(), at);
+  }
+
+  /** Overwrites these ranges with zeros, and flushes them to the disk. */
+  erase(ranges: readonly Pick<DiskEntry, 'at' | 'bytes'>[]): void {
+    for (const { at, bytes } of ranges) overwrite(this.#file, bytes, at);
+    if (ranges.length > 0) this.sync();
   }
 
   /** Frees the ranges at these byte offsets, whose records no entry names any more. */

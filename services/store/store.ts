@@ -14,11 +14,13 @@ import { FetchFlows } from '../../shared/net/fetch/flows.ts';
 import { nothingMoved } from '../../shared/net/fetch/transfer.ts';
 import { createFetchHandlers } from '../../shared/net/fetch/fetch_server.ts';
 import { startTransferThread } from '../../shared/net/transfer_thread/transfer_thread.ts';
+import { forgetHandler } from '../../shared/net/forget_handler.ts';
 import { answeringOnce } from '../../shared/net/network.ts';
 import { holderId, subjects } from '../../shared/protocol/membership.ts';
 import { readDiskKey } from './disk_key.ts';
 import type { DiskReader, start as startReader } from './disk_reader.ts';
 import { RECORDS, type DiskThread, type start } from './disk_thread.ts';
+import { forgetTenant } from './forget_tenant.ts';
 import { OfferIntake } from './offer_intake.ts';
 import type { StoreConfig } from './options.ts';
 import { StoreTiers } from './tiers.ts';
@@ -139,6 +141,7 @@ async function build(
   return {
     handlers: {
       ...blocks,
+      forget: forgetHandler((tenant, signal) => forgetTenant(tiers, tenant, clock, signal)),
       offer: answeringOnce<'offer'>((request, { signal }) => intake.accept(request, signal)),
     },
     // A disk that opens slowly, or hangs, must not delay what DRAM can serve.

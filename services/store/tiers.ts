@@ -301,6 +301,11 @@ export class StoreTiers implements BlockSource {
     }
   }
 
+  /** Resolves when the reads from disk that are under way have ended. */
+  promotionsEnded(): Promise<unknown> {
+    return Promise.all(this.#promoting.values());
+  }
+
   snapshot(): ReturnType<BlockSource['snapshot']> {
     return this.#options.announcer.snapshot();
   }

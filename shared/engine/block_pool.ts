@@ -8,7 +8,7 @@
  * K2 for local hits: a key whose digest differs is a miss.
  */
 import assert from 'node:assert/strict';
-import type { BlockKey, BlockHash } from '../kv/block_key.ts';
+import type { BlockKey, BlockHash, TenantId } from '../kv/block_key.ts';
 import { LeastRecentlyUsed, type EvictionPolicy } from '../kv/eviction.ts';
 import type { EvictionClass } from '../kv/kv_spec.ts';
 import { newTierCounters } from '../kv/tier_counters.ts';
@@ -162,18 +162,35 @@ export class BlockPool {
     return true;
   }
 
+  /** Frees the blocks of a tenant that nobody uses. Returns their number, and that of those that are used and stay. */
+  forget(tenant: TenantId): { readonly numFreed: number; readonly numUsed: number } {
+    const own = [...this.#byKey.values()].filter((block) => this.#hashOf[block]?.tenant === tenant);
+    const idle = own.filter((block) => !this.isUsed(block));
+    for (const block of idle) {
+      this.#cached.remove(block);
+      this.#unname(block);
+      this.#free.push(block);
+    }
+    return { numFreed: idle.length, numUsed: own.length - idle.length };
+  }
+
+  /** Takes the name of a block whose content is given up. */
+  #unname(block: number): void {
+    const { key } = this.#hashOf[block]!;
+    this.#byKey.delete(key);
+    this.#hashOf[block] = undefined;
+    this.#hooks.residency?.evicted(block);
+    this.#hooks.onRemoved(key);
+  }
+
   #allocate(): number {
     let block = this.#free.pop();
     if (block === undefined) {
       block = this.#cached.victim();
       assert(block !== undefined, 'a block is taken only when one is available');
       this.#cached.remove(block);
-      const hash = this.#hashOf[block]!;
-      this.#byKey.delete(hash.key);
-      this.#hashOf[block] = undefined;
       this.counters.evictions++;
-      this.#hooks.residency?.evicted(block);
-      this.#hooks.onRemoved(hash.key);
+      this.#unname(block);
     }
     this.#hooks.residency?.allocated(block);
     this.#numRefs[block] = 1;

@@ -16,7 +16,7 @@ import assert from 'node:assert/strict';
 import { MAX_MASKS, type Executable } from '../../kernels/device.ts';
 import type { Clock } from '../base/clock.ts';
 import type { FailureCode } from '../base/failure.ts';
-import type { AnchoredHash, BlockHash, BlockKey } from '../kv/block_key.ts';
+import type { AnchoredHash, BlockHash, BlockKey, TenantId } from '../kv/block_key.ts';
 import type { InstanceWork, StepTime } from '../protocol/instance_work.ts';
 import { IncomingRecords } from './incoming_records.ts';
 import { ArrivingStep } from './arriving_step.ts';
@@ -219,6 +219,13 @@ export class Engine {
   exportTo(wanted: readonly WantedBlock[]): Promise<boolean[]> {
     if (this.states && wanted[0]?.hash.kind === 'state') return this.states.exportTo(wanted);
     return exportHeld(this.pool, (blocks, outs) => this.#executable.exportBlocks(blocks, outs), wanted);
+  }
+
+  /** Frees the blocks and states of a tenant that no sequence uses. Returns their number, and that of those that are used. */
+  forget(tenant: TenantId): { readonly numFreed: number; readonly numUsed: number } {
+    const blocks = this.pool.forget(tenant);
+    const states = this.states?.pool.forget(tenant);
+    return { numFreed: blocks.numFreed + (states?.numFreed ?? 0), numUsed: blocks.numUsed + (states?.numUsed ?? 0) };
   }
 
   /** Returns the own name of a block or state that a reader asks for by key and digest alone; undefined when it is not here. */

@@ -183,6 +183,9 @@ export class EngineLoop {
         // Readers name neither kind nor tenant.
         this.#copies.requested(this.engine.nameOf(message.hash) ?? message.hash);
         return;
+      case 'forget':
+        this.#events.push({ kind: 'forgotten', ...this.engine.forget(message.tenant) });
+        return;
       case 'stop':
         this.#isStopping = true;
         return;

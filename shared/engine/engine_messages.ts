@@ -1,6 +1,6 @@
 /** Messages between the control thread and the engine thread. Slot numbers refer to the shared slab. */
 import type { BucketState } from '../base/bucket_counts.ts';
-import type { BlockKey, BlockHash } from '../kv/block_key.ts';
+import type { BlockKey, BlockHash, TenantId } from '../kv/block_key.ts';
 import type { TierCounters } from '../kv/tier_counters.ts';
 import type { Format } from '../kv/format.ts';
 import type { RecordKind, RecordLayout } from '../kv/record.ts';
@@ -62,6 +62,8 @@ export type ToEngine =
   | { readonly kind: 'await'; readonly keys: readonly BlockKey[]; readonly isOn: boolean }
   /** A fetch wants a block that only the device tier holds: the engine exports it. */
   | { readonly kind: 'export'; readonly hash: BlockHash }
+  /** The blocks of a tenant are to be deleted; answered by `forgotten`. */
+  | { readonly kind: 'forget'; readonly tenant: TenantId }
   /** Finish the step that runs, close the device, and report the end. */
   | { readonly kind: 'stop' };
 
@@ -85,7 +87,9 @@ export type LoopEvent =
       /** Present when the block was computed here and has not been offered to its home store yet. */
       readonly anchor: BlockKey | undefined;
     }
-  | { readonly kind: 'export_failed'; readonly hash: BlockHash };
+  | { readonly kind: 'export_failed'; readonly hash: BlockHash }
+  /** The device has deleted `numFreed` blocks of a tenant; `numUsed` are used by sequences. Answers come in the order of the calls. */
+  | { readonly kind: 'forgotten'; readonly numFreed: number; readonly numUsed: number };
 
 /**
  * Counters and gauges of an engine: sequences, steps (`lastStepMs` in ms), keyed and allocatable device blocks, and block pool

@@ -14,6 +14,7 @@ import { EngineHost } from '../engine/engine_host.ts';
 import type { SequenceEvent } from '../engine/engine_events.ts';
 import type { EngineInfo, EngineWorkerData, LoopEvent } from '../engine/engine_messages.ts';
 import type { SequenceRequest } from '../engine/sequence_request.ts';
+import type { Forgotten } from '../net/forget_handler.ts';
 import { KeyChain, type AnchoredHash, type Digest, type TenantId } from '../kv/block_key.ts';
 import { Slab, slotLength } from '../kv/slab.ts';
 import { stateHashOf } from '../kv/record.ts';
@@ -248,6 +249,9 @@ export class EngineInstance {
       case 'export_failed':
         this.#parts.outbox.onEngineEvent(event);
         return;
+      case 'forgotten':
+        this.#parts.forgetting.onForgotten(event);
+        return;
       case 'consumed':
         this.#parts.fetchSlots.release(event.slot);
         return;
@@ -290,6 +294,11 @@ export class EngineInstance {
       links: this.#flows.report(),
     };
     return { load, blocks: announcer.sequence, seen: this.#seen.placements };
+  }
+
+  /** Deletes the blocks of a tenant that nothing running uses, in the device and in the outbox. */
+  forget(tenant: TenantId, signal: AbortSignal): Promise<Forgotten> {
+    return this.#parts.forgetting.forget(tenant, signal);
   }
 
   /** Resolves when every computed block has been offered to its home store, or given up. */

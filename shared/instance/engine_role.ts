@@ -7,7 +7,8 @@ import { ConfigError } from '../base/options.ts';
 import type { Model } from '../model/model_folder.ts';
 import { openModel } from '../model/open_model.ts';
 import { createFetchHandlers } from '../net/fetch/fetch_server.ts';
-import { answering } from '../net/network.ts';
+import { forgetHandler } from '../net/forget_handler.ts';
+import { answering, type Handlers } from '../net/network.ts';
 import type { DescribePage } from '../protocol/messages.ts';
 import { factPages, type ModelFacts } from '../protocol/model_facts.ts';
 import { subjects } from '../protocol/membership.ts';
@@ -81,9 +82,7 @@ async function build(context: RoleContext<EngineConfig>, seat: ClusterSeat): Pro
   return {
     handlers: {
       ...blocks,
-      ...createPrefillHandler(instance),
-      ...createDecodeHandler(instance, context),
-      ...createEmbedHandler(instance),
+      ...engineHandlers(instance, context),
       describe: answering<'describe'>(() => describe(config.model, { modelName, modelConfig, maxModelLen })),
     },
     engine: { format, modelConfig, numericsClass: layout.numericsClass, maxModelLen, vocabSize, device, ...named },
@@ -91,6 +90,16 @@ async function build(context: RoleContext<EngineConfig>, seat: ClusterSeat): Pro
     heartbeatStatus: () => instance.heartbeatStatus(counters.openStreams),
     finish: (untilMs) => finish(instance, clock, untilMs),
     close: () => instance.stop(),
+  };
+}
+
+/** Returns the handlers of calls that compute, and of the one that deletes blocks. */
+function engineHandlers(instance: EngineInstance, context: RoleContext<EngineConfig>): Handlers {
+  return {
+    ...createPrefillHandler(instance),
+    ...createDecodeHandler(instance, context),
+    ...createEmbedHandler(instance),
+    forget: forgetHandler((tenant, signal) => instance.forget(tenant, signal)),
   };
 }
 

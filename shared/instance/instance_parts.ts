@@ -22,6 +22,7 @@ import { FetchSlots } from './fetch_slots.ts';
 import { BlockFetcher } from './block_fetcher.ts';
 import { Offers } from './offers.ts';
 import { Outbox, type OutboxOptions } from './outbox.ts';
+import { TenantForgetting } from './tenant_forgetting.ts';
 
 /** The machine as the parts see it. */
 export interface InstanceHost {
@@ -48,6 +49,7 @@ export interface InstanceParts {
   readonly fetchSlots: FetchSlots;
   readonly offers: Offers;
   readonly announcer: Announcer;
+  readonly forgetting: TenantForgetting;
 }
 
 /** The threads and the memory that the parts share. */
@@ -122,5 +124,6 @@ export function connectParts(
     ownAddress: member.address,
     isStore: (address) => stores().some((store) => store.address === address),
   });
-  return { outbox, fetcher, fetchSlots, offers, announcer };
+  const forgetting = new TenantForgetting({ outbox, layout, clock, sendToEngine });
+  return { outbox, fetcher, fetchSlots, offers, announcer, forgetting };
 }

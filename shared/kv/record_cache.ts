@@ -8,10 +8,10 @@
  * Eviction runs ahead of need: when less than LOW_WATER of the memory is free, the oldest records are evicted in turns of their
  * own until HIGH_WATER is free, so that storing a record seldom waits for an eviction.
  */
-import type { BlockKey, BlockHash, Digest } from './block_key.ts';
+import type { BlockKey, BlockHash, Digest, TenantId } from './block_key.ts';
 import { LeastRecentlyUsed, type EvictionPolicy } from './eviction.ts';
 import { FormatCounts } from './format_counts.ts';
-import { isStateRecord } from './record.ts';
+import { isStateRecord, tenantOf } from './record.ts';
 import { slotBytes, slotLength, type Slab } from './slab.ts';
 import { StateShare } from './state_share.ts';
 import type { Extent } from './extent_allocator.ts';
@@ -222,6 +222,14 @@ export class RecordCache {
 
   releaseSlot(slot: number): void {
     this.#slab.release(slot);
+  }
+
+  /** Removes the records of a tenant. Those that are pinned stay; returns how many they are, and those that were removed. */
+  forget(tenant: TenantId): { readonly removed: readonly CachedRecord[]; readonly numPinned: number } {
+    const own = [...this.#records.values()].filter((record) => tenantOf(this.#bytesOf(record)) === tenant);
+    const removed = own.filter(({ hash }) => !this.#eviction.isPinned(hash.key));
+    for (const record of removed) this.#remove(record);
+    return { removed, numPinned: own.length - removed.length };
   }
 
   remove(key: BlockKey): void {

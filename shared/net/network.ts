@@ -25,6 +25,8 @@ import type {
   OfferRequest,
   PolicyReply,
   PolicyRequest,
+  ForgetReply,
+  ForgetRequest,
   PrefillReply,
   PrefillRequest,
   SnapshotPage,
@@ -60,6 +62,8 @@ interface Calls {
   describe: [request: DescribeRequest, reply: DescribePage];
   /** Sets or reports the placement policy of a router. */
   policy: [request: PolicyRequest, reply: PolicyReply];
+  /** Deletes the blocks of a tenant: at a router everywhere, at an engine or a store its own. */
+  forget: [request: ForgetRequest, reply: ForgetReply];
   /** The standard health service; `service` is the epoch of the process that is meant. Any other process replies `not_found`. */
   check: [request: HealthRequest, reply: HealthReply];
   /** Connects a member to the bus that the router embeds. */

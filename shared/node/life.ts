@@ -70,6 +70,7 @@ export async function live(
     connect: delegate('connect', role, handlers),
     describe: delegate('describe', role, handlers),
     policy: delegate('policy', role, handlers),
+    forget: delegate('forget', role, handlers),
     check: answeringOnce<'check'>(({ service }) => {
       if (service !== '' && service !== identity.epoch) throw new Failure('not_found', 'this is another process');
       return { status: SERVING };

@@ -56,6 +56,9 @@ export type { DescribeRequest } from './generated/penstock/DescribeRequest.ts';
 export type { DrainReply } from './generated/penstock/DrainReply.ts';
 export type { DrainRequest } from './generated/penstock/DrainRequest.ts';
 export type { PolicyRequest } from './generated/penstock/PolicyRequest.ts';
+export type { ForgetRequest } from './generated/penstock/ForgetRequest.ts';
+export type { ForgetReply } from './generated/penstock/ForgetReply.ts';
+export type { ForgetOutcome } from './generated/penstock/ForgetOutcome.ts';
 /** The placement policy in force at a router, and all names that may be set. */
 export type PolicyReply = Message<PolicyReplyMessage>;
 export type { SnapshotRequest } from './generated/penstock/SnapshotRequest.ts';

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';
 import { BlockPool } from '../../shared/engine/block_pool.ts';
-import { chainOf, type BlockKey, type Digest } from '../../shared/kv/block_key.ts';
+import { chainOf, KeyChain, tenantIdOf, type BlockKey, type Digest } from '../../shared/kv/block_key.ts';
 
 const format = '00112233445566778899aabbccddeeff' as Digest;
 const hashesOf = (tokens: readonly number[]): ReturnType<typeof chainOf> => chainOf(format, 4, tokens);
@@ -42,6 +42,29 @@ test('E1: free, cached and used blocks are all blocks, whatever happens; a used 
     }
     assert.deepEqual(new Set(pool.keys()), announced);
   }
+});
+
+test('the blocks of a tenant that nobody uses are freed; those in use and those of others stay (E1)', () => {
+  const removed: BlockKey[] = [];
+  const pool = new BlockPool(12, (key) => removed.push(key));
+  const tenant = tenantIdOf('a');
+  const own = new KeyChain(format, 4, [], undefined, tenant).extend([1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]);
+  const others = hashesOf([9, 9, 9, 9, 8, 8, 8, 8]);
+  for (const hashes of [own, others]) {
+    const { blocks } = pool.acquire([], hashes.length)!;
+    blocks.forEach((block, i) => assert(pool.seal(block, hashes[i]!)));
+    pool.release(blocks);
+  }
+  const used = pool.acquire(own.slice(0, 1), 1)!;
+  assert.deepEqual(pool.nameOf({ key: own[0]!.key, parent: own[0]!.parent, digest: own[0]!.digest })?.tenant, tenant);
+  assert.deepEqual(pool.forget(tenant), { numFreed: 2, numUsed: 1 });
+  pool.checkIntegrity();
+  assert.deepEqual(new Set(removed), new Set(own.slice(1).map(({ key }) => key)));
+  assert.equal(pool.numHeld(others), 2);
+  pool.release(used.blocks);
+  assert.deepEqual(pool.forget(tenant), { numFreed: 1, numUsed: 0 });
+  assert.equal(pool.numHeld(own), 0);
+  pool.checkIntegrity();
 });
 
 test('an acquisition that does not fit changes nothing', () => {

@@ -13,6 +13,7 @@ import { reportFlags } from '../../services/cli/bench/report_command.ts';
 import { serveFlags } from '../../services/cli/bench/serve_flags.ts';
 import { keyFlags } from '../../services/cli/key.ts';
 import { doctorOptions } from '../../services/cli/doctor/doctor_options.ts';
+import { readTenantLine, tenantOptions } from '../../services/cli/tenant_options.ts';
 import { policyOptions, readPolicyLine } from '../../services/cli/policy_options.ts';
 import { loadTables, tableOf } from '../../services/cli/tables.ts';
 import { topOptions } from '../../services/cli/top/top_options.ts';
@@ -135,6 +136,10 @@ describe('commands in code spans', () => {
       }
       try {
         const args = rest.trim() === '' ? [] : rest.trim().split(/\s+/);
+        if (command === 'tenant') {
+          readTenantLine(args, { ...owners, tenant: tenantOptions }, {});
+          return [];
+        }
         if (command === 'policy') {
           const { name } = readPolicyLine(args, owners, {});
           return ['', 'NAME', ...policyNames].includes(name) ? [] : [`${page}: ${span}`];

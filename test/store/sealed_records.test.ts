@@ -3,7 +3,7 @@
  * under a wrong key, no clear text left. Budget: 20 s.
  */
 import assert from 'node:assert/strict';
-import { existsSync, linkSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, linkSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
@@ -224,4 +224,50 @@ test('a record that was moved on the disk, or changed by one bit, is dropped', a
   for (const i of [1, 2, 4]) expect(await opened.reads(hashOf(i)), `block ${i}`).toBe(false);
   expect(await opened.reads(hashOf(3))).toBe(true);
   expect([opened.tier.size, opened.tier.numFailures]).toEqual([1, 3]);
+});
+
+test('a tenant that was forgotten is gone, from a backup without the list of keys too; others stay, and it may return', async () => {
+  const opened = await filled(KEY);
+  await opened.close();
+  const backup = join(folder.path, 'backup');
+  cpSync(path, backup, { recursive: true });
+  const again = await Opened.with(KEY);
+  expect(await again.tier.forget(tenantIdOf('a'))).toEqual({
+    bytes: new Map([[hashOf(3).key, small.spec.slotBytes]]),
+    isFinal: true,
+  });
+  expect(again.tier.has(hashOf(3))).toBe(false);
+  expect(await again.tier.forget(tenantIdOf('a'))).toEqual({ bytes: new Map(), isFinal: true });
+  for (const i of [1, 2, 4]) expect(await again.reads(hashOf(i)), `block ${i}`).toBe(true);
+  await again.close();
+  rmSync(path, { recursive: true });
+  renameSync(backup, path);
+  const restored = await Opened.with(KEY);
+  expect([restored.tier.fault, restored.tier.size, restored.tier.has(hashOf(3))]).toEqual([undefined, 3, false]);
+  await restored.tier.put([restored.record(hashOf(3, 'a'))]);
+  expect(await restored.reads(hashOf(3))).toBe(true);
+  // The reader knew the tenant's key when it went, and reads the new one.
+  await restored.tier.forget(tenantIdOf('a'));
+  await restored.tier.put([restored.record(hashOf(3, 'a'))]);
+  for (const i of [1, 2, 3, 4]) expect(await restored.reads(hashOf(i)), `block ${i}`).toBe(true);
+});
+
+test('without a key the records of a forgotten tenant are overwritten, and the answer says that copies can be read', async () => {
+  const opened = await Opened.with(undefined);
+  await opened.tier.put([opened.record(hashOf(3, 'a'))]);
+  expect(readFileSync(records).includes(MARK)).toBe(true);
+  expect((await opened.tier.forget(tenantIdOf('a'))).isFinal).toBe(false);
+  expect(readFileSync(records).includes(MARK)).toBe(false);
+  expect(opened.tier.size).toBe(0);
+});
+
+test('a put that is under way when its tenant is forgotten leaves nothing, and a disk that cannot be used is said', async () => {
+  const opened = await filled(KEY);
+  const putting = opened.tier.put([10, 11, 12].map((i) => opened.record(hashOf(i, 'a'))));
+  await opened.tier.forget(tenantIdOf('a'));
+  await putting;
+  expect([opened.tier.size, opened.tier.has(hashOf(10))]).toEqual([3, false]);
+  await opened.close(true);
+  const wrong = await Opened.with(Buffer.alloc(32, 1));
+  await expect(wrong.tier.forget(tenantIdOf('a'))).rejects.toThrow(/its disk cannot be used now: .*another key/);
 });

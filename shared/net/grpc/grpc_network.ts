@@ -96,7 +96,7 @@ export class GrpcNetwork implements Network {
   ): AsyncIterableIterator<Reply<M>> {
     const replies = this.#open(address, name, requests, options);
     // First calls to a peer: their failures explain TLS mistakes to the person who started the process.
-    if (!['check', 'connect', 'policy'].includes(name)) return replies;
+    if (!['check', 'connect', 'policy', 'forget'].includes(name)) return replies;
     return explaining(
       replies,
       (failure) => explained(failure, address, this.#tls?.value, this.#clock.wallMs()),

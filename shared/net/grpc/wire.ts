@@ -41,6 +41,7 @@ export const wires: Record<CallName, Wire> = {
   drain: { service: 'Admin', method: 'Drain', kind: 'unary' },
   describe: { service: 'Admin', method: 'Describe', kind: 'duplex', startsWith: 'start', cancel: { cancel: {} } },
   policy: { service: 'Admin', method: 'Policy', kind: 'unary' },
+  forget: { service: 'Admin', method: 'Forget', kind: 'unary' },
   connect: { service: 'Hub', method: 'Connect', kind: 'duplex' },
   // Served by the library's own implementation.
   check: { service: 'Health', method: 'Check', kind: 'unary' },
