@@ -202,6 +202,7 @@ export class ServedModels {
     const [, ...others] = this.#served.values();
     return {
       ...of(this.#first),
+      first: this.#first.facts.name,
       isStrict: this.#options.config.strict_parameters,
       ...(others.length > 0 ? { others: Object.fromEntries(others.map((one) => [one.facts.name, of(one)])) } : {}),
     };

@@ -83,6 +83,20 @@ test('a message that is sent again is dropped, in whatever order, and counted ap
   assert.deepEqual(warnings, [{ subject: 'news', seen: 1, late: 0, unanswered: 0 }], 'at most one warning in 5 s');
 });
 
+test('whatever bytes somebody sends are dropped and counted as those of another token, with one warning in 5 s', () => {
+  const warnings: object[] = [];
+  const [sender, receiver] = [open(), open('t', { ...silentLog, warn: (fields: object) => warnings.push(fields) })];
+  const heard = heardBy(receiver);
+  say(sender, 'one');
+  const [{ subject, payload } = assert.fail()] = hub.recorded.filter((one) => one.subject.endsWith('news'));
+  // Of nobody; and of a known sender, with the greatest counter.
+  const forged = [Buffer.alloc(60, 0xff), Buffer.alloc(60), Buffer.alloc(39, 1), Buffer.alloc(0)];
+  const ofSender = Buffer.from(payload).fill(0xff, 16, 24);
+  for (const bytes of [...forged, ofSender]) hub.replay([{ subject, payload: bytes }]);
+  assert.deepEqual(heard, ['one']);
+  assert.deepEqual([receiver.numUnverified, receiver.numReplayed, warnings.length], [5, 0, 1]);
+});
+
 test('all handlers of a subject get each message once, also the sender’s own', () => {
   const bus = open();
   const [one, two] = [heardBy(bus), heardBy(bus)];

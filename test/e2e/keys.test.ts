@@ -178,6 +178,14 @@ describe('routes', () => {
   });
 });
 
+/** Returns a key whose first model is not the router's. */
+async function second(): Promise<string> {
+  const key = await newKey('second', '--tenant', 'second', '--model', 'harbour-tools');
+  writeKeys();
+  await until('it is taken', async () => (await ask(key, '/v1/models')).status === 200);
+  return key;
+}
+
 describe('tenants', () => {
   const chat = (text: string): object => ({
     model: 'harbour',
@@ -241,6 +249,39 @@ describe('tenants', () => {
     // Without a name it is the first that the key may use.
     const unnamed = await post('other', '/v1/completions', { prompt: 'a', max_tokens: 1 });
     assert.equal(((await unnamed.json()) as { model: string }).model, 'harbour');
+  });
+
+  test("a body is judged by the models of the key alone: another's vocabulary does not show, and the first of the key counts", async () => {
+    const refused = async (path: string, body: object): Promise<string> => {
+      const answer = await post('other', path, body);
+      assert(answer.status === 400 || answer.status === 404, String(answer.status));
+      return (await answer.text())
+        .replaceAll('harbour-tools', 'NAME')
+        .replaceAll('nope', 'NAME')
+        .replace(/"request_id":"\w+"/, '');
+    };
+    const messages = [{ role: 'user', content: 'hello' }];
+    for (const [path, body] of [
+      ['/v1/chat/completions', { messages, logit_bias: { 99999999: 1 } }],
+      ['/v1/completions', { prompt: [1_000_000] }],
+      ['/v1/embeddings', { input: [1_000_000] }],
+      ['/v1/responses', { input: 'hello', max_output_tokens: 1 }],
+      ['/v1/messages', { messages, max_tokens: 1 }],
+      ['/tokenize', { prompt: 'a' }],
+      ['/detokenize', { tokens: [1_000_000] }],
+    ] as const)
+      assert.equal(
+        await refused(path, { ...body, model: 'harbour-tools' }),
+        await refused(path, { ...body, model: 'nope' }),
+        path,
+      );
+    // harbour has 1,536 tokens, harbour-tools 1,952.
+    for (const who of ['other', 'second'] as const) {
+      const key = who === 'other' ? keys.other : await second();
+      const status = async (id: number): Promise<number> =>
+        (await post(key, '/v1/completions', { prompt: [1, id], max_tokens: 1 })).status;
+      assert.deepEqual([await status(1_500), await status(1_900)], [200, who === 'other' ? 400 : 200], who);
+    }
   });
 
   test('to a tenant an answer says its tokens, to an admin where it ran', async () => {

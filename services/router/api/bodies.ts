@@ -172,8 +172,8 @@ export class Bodies {
     }
   }
 
-  #limitsOf({ cacheTenant: tenant, limits }: Caller): BodyLimits {
-    return { ...this.#limits(), tenant, allowsPriority: limits.allowsPriority };
+  #limitsOf({ cacheTenant: tenant, limits, models }: Caller): BodyLimits {
+    return { ...this.#limits(), tenant, models: models && [...models], allowsPriority: limits.allowsPriority };
   }
 
   close(): Promise<void> {

@@ -46,7 +46,7 @@ export interface GenerationBody extends ParsedBody {
   /** Constraints of the output; undefined when there are none. */
   readonly constraint: ConstraintWish | undefined;
   readonly priority: number;
-  /** Salt of the request's cache scope: only requests with the same salt share blocks. */
+  /** Only requests of the same scope share blocks. */
   readonly cacheScope: CacheScope;
   /** Whether the answer repeats the prompt before the output (`echo`); left out: it does not. */
   readonly isEchoing?: boolean;

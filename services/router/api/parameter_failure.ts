@@ -12,16 +12,25 @@ export interface BodyLimits {
   readonly allowsPriority?: boolean | undefined;
   /** Tenant in the scope of the caller's blocks; undefined or empty: it shares them. */
   readonly tenant?: string | undefined;
+  /** Name of the router's first model. */
+  readonly first?: string | undefined;
   /** Limits of the other served models, by name. */
   readonly others?: Readonly<Record<string, ModelLimits>>;
+  /** Names of the models that the caller may use, the first of which is that of a body that names none; undefined: all. */
+  readonly models?: readonly string[] | undefined;
 }
 
 type ModelLimits = Pick<BodyLimits, 'vocabSize' | 'maxModelLen'>;
 
-/** Returns the limits of the named model. An unknown model gets the limits of the first, because it is refused later. */
+/**
+ * Returns the limits of the named model. An unknown model gets the limits of the first, because it is refused later. @throws UnknownModel for one
+ * that the caller may not use, before anything is judged by what that model is like
+ */
 export function limitsOf(limits: BodyLimits, model: string | undefined): BodyLimits {
-  const { others = {} } = limits;
-  return model !== undefined && Object.hasOwn(others, model) ? { ...limits, ...others[model] } : limits;
+  const { others = {}, models, first } = limits;
+  const name = models && (model ?? '') === '' ? models[0] : model;
+  if (models && !models.includes(name ?? '')) throw new UnknownModel(name ?? '', models);
+  return name !== undefined && name !== first && Object.hasOwn(others, name) ? { ...limits, ...others[name] } : limits;
 }
 
 /** Returns the priority of a request: the wished one where requests may state it, else 0, and `ignored` names it. */

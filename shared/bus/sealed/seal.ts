@@ -133,7 +133,7 @@ export class Opener {
 
 function opened(key: KeyObject, subject: Uint8Array, sealed: Buffer): Buffer | undefined {
   const end = sealed.length - TAG_BYTES;
-  const decipher = createDecipheriv(ALGORITHM, key, nonceOf(counterOf(sealed)), tagLength);
+  const decipher = createDecipheriv(ALGORITHM, key, nonceIn(sealed), tagLength);
   decipher.setAAD(subject);
   decipher.setAuthTag(sealed.subarray(end));
   const payload = decipher.update(sealed.subarray(HEAD_BYTES, end));
@@ -178,5 +178,11 @@ const nonce = Buffer.alloc(NONCE_BYTES);
 
 function nonceOf(counter: number): Buffer {
   writeCounter(nonce, NONCE_BYTES - 8, counter);
+  return nonce;
+}
+
+/** Returns the nonce of a message by its bytes: anybody may have written them, and they need be no counter that a number holds. */
+function nonceIn(sealed: Buffer): Buffer {
+  sealed.copy(nonce, NONCE_BYTES - 8, EPOCH_BYTES, HEAD_BYTES);
   return nonce;
 }

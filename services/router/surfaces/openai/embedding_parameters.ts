@@ -15,7 +15,7 @@ export interface EmbeddingBody extends ParsedBody {
   readonly isBase64: boolean;
   readonly hasSpecialTokens: boolean;
   readonly priority: number;
-  /** Salt of the request's cache scope: only requests with the same salt share blocks. */
+  /** Only requests of the same scope share blocks. */
   readonly cacheScope: CacheScope;
 }
 
