@@ -176,11 +176,11 @@ export class BlockPool {
 
   /** Takes the name of a block whose content is given up. */
   #unname(block: number): void {
-    const { key } = this.#hashOf[block]!;
-    this.#byKey.delete(key);
+    const hash = this.#hashOf[block]!;
+    this.#byKey.delete(hash.key);
     this.#hashOf[block] = undefined;
     this.#hooks.residency?.evicted(block);
-    this.#hooks.onRemoved(key);
+    this.#hooks.onRemoved(hash.key);
   }
 
   #allocate(): number {
