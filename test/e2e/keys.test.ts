@@ -373,7 +373,7 @@ describe('at the start', () => {
       let errors = '';
       child.stderr?.on('data', (chunk: Buffer) => (errors += chunk.toString()));
       await once(child, 'close');
-      assert.match(errors, /cannot listen on 0\.0\.0\.0/);
+      assert.match(errors, /cannot listen on 0\.0\.0\.0/, `ended with ${child.exitCode ?? child.signalCode}`);
     }
     other.close();
   });
