@@ -1,19 +1,19 @@
 /**
- * Turns at something that does one job at a time, shared fairly among keys (start-time fair queueing, 1996). The next job is that
- * of the key that has had the least time so far, so that one that asks for much delays the others by one job at most:
+ * Turns at something that does one job at a time, shared fairly among keys (fair_shares.ts). The next job is that of the key that has
+ * had the least time by its weight so far, so that one that asks for much delays the others by one job at most:
  *
  *   a: ████████ ████████ ████████        b asks while a's first job runs, and is next
  *   b:    ·····██
  */
 import type { Clock } from './clock.ts';
-
-/** Keys whose time is remembered (P1). */
-const MAX_KEYS = 4_096;
+import { FairShares } from './fair_shares.ts';
 
 /** One job. */
 export interface Turn {
   /** Who shares: one that waits with several jobs takes turns with the others as if it had one. */
   readonly key: string;
+  /** Weight of the key's share of the time; 1 by default. */
+  readonly weight?: number | undefined;
   /** Whether the job takes little time: among keys that have had as much, it is first. */
   readonly isSmall?: boolean;
   /** Name of the job, by which others can join it. */
@@ -33,10 +33,7 @@ export class FairTurns {
   readonly #maxWaiting: number;
   readonly #refusal: () => Error;
   readonly #waiting: Waiting[] = [];
-  /** Time up to which each key has had its share, on the scale of `#shared`. */
-  readonly #had = new Map<string, number>();
-  /** Time that the key of the last job had had when it began. */
-  #shared = 0;
+  readonly #shares = new FairShares();
   #isRunning = false;
 
   /** @param refusal the error of a job that does not fit: at most `maxWaiting` wait (P1) */
@@ -51,16 +48,18 @@ export class FairTurns {
    * does, or the refusal
    */
   async run<T>(turn: Turn, job: () => Promise<T>): Promise<T> {
+    const { key, weight } = turn;
+    this.#shares.wait(key, weight);
     if (this.#isRunning) await this.#wait(turn);
     this.#isRunning = true;
-    const { key } = turn;
-    this.#shared = this.#hadOf(key);
+    this.#shares.serve(key);
     const beganMs = this.#clock.nowMs();
     try {
       return await job();
     } finally {
       // A job that takes no time that can be measured counts, too.
-      this.#remember(key, this.#shared + Math.max(1, this.#clock.nowMs() - beganMs));
+      this.#shares.charge(key, Math.max(1, this.#clock.nowMs() - beganMs));
+      this.#shares.end(key, false);
       this.#isRunning = false;
       this.#next()?.start();
     }
@@ -68,12 +67,16 @@ export class FairTurns {
 
   /** Lets a waiting job of this name be as early as one of the key's own would be. */
   join(name: string, key: string): void {
-    this.#waiting.find((one) => one.name === name)?.keys.add(key);
+    const waiting = this.#waiting.find((one) => one.name === name);
+    if (!waiting || waiting.keys.has(key)) return;
+    waiting.keys.add(key);
+    this.#shares.wait(key);
   }
 
   #wait(turn: Turn): Promise<void> {
     return new Promise((resolve, reject) => {
       const refuse = (): void => {
+        this.#shares.end(turn.key, true);
         reject(this.#refusal());
       };
       this.#waiting.push({ ...turn, keys: new Set([turn.key]), start: resolve, refuse });
@@ -90,35 +93,35 @@ export class FairTurns {
     // A job that others have joined is refused last.
     const own = this.#waiting.findLastIndex((one) => isMost(one) && one.keys.size === 1);
     const last = own < 0 ? this.#waiting.findLastIndex(isMost) : own;
-    this.#waiting.splice(last, 1)[0]?.refuse();
+    this.#take(this.#waiting[last])?.refuse();
   }
 
   /** Takes the job that is next. */
   #next(): Waiting | undefined {
     let next: Waiting | undefined;
     for (const one of this.#waiting) if (!next || this.#isBefore(one, next)) next = one;
-    if (next) {
-      this.#waiting.splice(this.#waiting.indexOf(next), 1);
-      this.#isRunning = true;
-    }
-    return next;
+    if (next) this.#isRunning = true;
+    return this.#take(next);
+  }
+
+  /** Takes a job out of those that wait; the keys that joined it do not wait for it any more. */
+  #take(one: Waiting | undefined): Waiting | undefined {
+    if (!one) return undefined;
+    this.#waiting.splice(this.#waiting.indexOf(one), 1);
+    for (const key of one.keys) if (key !== one.key) this.#shares.end(key, true);
+    return one;
   }
 
   #isBefore(one: Waiting, other: Waiting): boolean {
-    const least = ({ keys }: Waiting): number => Math.min(...[...keys].map((key) => this.#hadOf(key)));
-    const [own, its] = [least(one), least(other)];
-    return own === its ? one.isSmall === true && other.isSmall !== true : own < its;
-  }
-
-  /** Returns the time up to which a key has had its share; one that has not asked for long has had as much as the last. */
-  #hadOf(key: string): number {
-    return Math.max(this.#shared, this.#had.get(key) ?? 0);
-  }
-
-  #remember(key: string, had: number): void {
-    this.#had.delete(key);
-    this.#had.set(key, had);
-    const [oldest] = this.#had.keys();
-    if (this.#had.size > MAX_KEYS && oldest !== undefined) this.#had.delete(oldest);
+    const shares = this.#shares;
+    const least = ({ keys }: Waiting, of: (key: string) => number): number => Math.min(...[...keys].map(of));
+    const virtualMs = (key: string): number => shares.virtualMs(key);
+    const numWaiting = (key: string): number => shares.numWaiting(key);
+    // Among keys that have had as much, small jobs are first, then those of the key that waits with fewer.
+    const difference =
+      least(one, virtualMs) - least(other, virtualMs) ||
+      Number(other.isSmall === true) - Number(one.isSmall === true) ||
+      least(one, numWaiting) - least(other, numWaiting);
+    return difference < 0;
   }
 }

@@ -29,6 +29,22 @@ function made(maxWaiting = 100): Begun {
   return { clock, turns, begun, refused, ask };
 }
 
+test('a key of twice the weight has twice the time', async () => {
+  const { clock, turns, begun } = made();
+  for (let i = 0; i < 30; i++)
+    for (const [key, weight] of [
+      ['a', 2],
+      ['b', 1],
+    ] as const)
+      void turns.run({ key, weight }, async () => {
+        begun.push(key);
+        await clock.sleep(10);
+      });
+  await clock.run(300);
+  const numOf = (name: string): number => begun.filter((key) => key === name).length;
+  assert(Math.abs(numOf('a') - 2 * numOf('b')) <= 3, `${numOf('a')} and ${numOf('b')}`);
+});
+
 test('jobs of one key run in their order', async () => {
   const { clock, begun, ask } = made();
   for (const name of ['1', '2', '3']) ask('a', name, 10);

@@ -1,6 +1,7 @@
 /** Turns the constraints that a request states into those that an engine follows. */
 import { Failure } from '../../../shared/base/failure.ts';
 import type { TokenConstraintMessage } from '../../../shared/protocol/messages.ts';
+import type { TextRule } from '../../../shared/text/grammar/text_rule.ts';
 import type { ApiContext } from './api_context.ts';
 import type { ConstraintWish } from './generation_body.ts';
 import { ParameterFailure } from './parameter_failure.ts';
@@ -12,6 +13,13 @@ const MAX_GRAMMAR_CHARACTERS = 16 << 20;
 
 const NO_MASK = Buffer.alloc(0);
 
+/** Who asks: whose turn it is among others, and with which weight. */
+interface Asking {
+  readonly client: string;
+  readonly signal: AbortSignal;
+  readonly caller?: { readonly weight?: number | undefined };
+}
+
 /**
  * Returns the constraint of each of a request's `numOutputs` outputs, for a client with whom others take turns; null when there is none. @throws ParameterFailure when its rule cannot be followed;
  * Failure `overloaded` when too many rules wait for their check.
@@ -20,12 +28,13 @@ export async function constraintOf(
   context: Pick<ApiContext, 'rules' | 'codec' | 'facts'>,
   wish: ConstraintWish | undefined,
   numOutputs: number,
-  { client, signal }: { readonly client: string; readonly signal: AbortSignal },
+  { client, signal, caller }: Asking,
 ): Promise<TokenConstraintMessage | null> {
   if (!wish) return null;
   const { facts } = context;
   const forbidden = await badRuns(context, wish.badWords, signal);
-  const grammar = await grammarOf(context, wish, client, signal);
+  const compile = (rule: TextRule): Promise<string> => context.rules.compile(rule, signal, client, caller?.weight);
+  const grammar = await grammarOf(context, wish, compile);
   if (wish.rule && grammar.length * numOutputs > MAX_GRAMMAR_CHARACTERS) {
     const { param } = wish.rule;
     const message = `${param}: a grammar of ${grammar.length} characters is too large for ${numOutputs} outputs; ask for fewer (n)`;
@@ -40,16 +49,15 @@ export async function constraintOf(
 }
 
 async function grammarOf(
-  { rules, facts }: Pick<ApiContext, 'rules' | 'facts'>,
+  { facts }: Pick<ApiContext, 'facts'>,
   { rule }: ConstraintWish,
-  client: string,
-  signal: AbortSignal,
+  compile: (rule: TextRule) => Promise<string>,
 ): Promise<string> {
   if (!rule) return '';
   if (facts.eosTokenIds.length === 0)
     throw new ParameterFailure(`${rule.param}: the model has no token that ends an answer`, rule.param);
   try {
-    return await rules.compile(rule, signal, client);
+    return await compile(rule);
   } catch (error) {
     if (!(error instanceof Failure) || error.code !== 'invalid_request') throw error;
     throw new ParameterFailure(`${rule.param}: ${error.message}`, rule.param);

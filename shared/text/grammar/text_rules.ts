@@ -4,7 +4,7 @@
  *
  *   rule ──convert, CONVERT_CPU_MS at most──► EBNF ──trial──► kept, as a refusal is
  *
- * Clients take turns at both (fair_turns.ts); a rule that is known waits for nobody.
+ * Tenants, or clients where there are none, take turns at both by the time of their threads (fair_turns.ts); a rule that is known waits for nobody.
  */
 import type { Clock } from '../../base/clock.ts';
 import { Failure } from '../../base/failure.ts';
@@ -63,7 +63,7 @@ export class RuleConversions {
    * Returns a rule as EBNF, for a client. @throws Failure `invalid_request` with the reason when it cannot be converted, or takes too much CPU time;
    * `overloaded` when too many wait, or the machine has no time; `cancelled` when `signal` aborts.
    */
-  async convert(rule: TextRule, signal: AbortSignal, client = ''): Promise<string> {
+  async convert(rule: TextRule, signal: AbortSignal, client = '', weight = 1): Promise<string> {
     // The parameter that states the rule is only for messages.
     const key = JSON.stringify({ ...rule, param: '' });
     const kept = this.#kept.get(key);
@@ -73,11 +73,11 @@ export class RuleConversions {
     }
     const running = this.#running.get(key);
     if (running) this.#turns.join(key, client);
-    return abortable(running ?? this.#begin(key, rule, client), signal, cancelled);
+    return abortable(running ?? this.#begin(key, rule, { key: client, weight }), signal, cancelled);
   }
 
-  #begin(key: string, rule: TextRule, client: string): Promise<string> {
-    const turn: Turn = { key: client, isSmall: SMALL.has(rule.kind), name: key };
+  #begin(key: string, rule: TextRule, share: Turn): Promise<string> {
+    const turn: Turn = { ...share, isSmall: SMALL.has(rule.kind), name: key };
     const conversion = this.#turns
       .run(turn, () => this.#inTime(key, rule))
       .finally(() => {
@@ -147,10 +147,10 @@ export class TextRules {
   }
 
   /** Returns a client's rule as EBNF that compiles with the model's vocabulary. @throws Failure as {@link RuleConversions.convert} and the trial do. */
-  async compile(rule: TextRule, signal: AbortSignal, client: string): Promise<string> {
+  async compile(rule: TextRule, signal: AbortSignal, client: string, weight = 1): Promise<string> {
     if (!this.#trial) throw new Failure('invalid_request', 'the model has no tokenizer, so its text follows no rule');
-    const ebnf = await this.#conversions.convert(rule, signal, client);
-    await this.#trial.check(ebnf, signal, { key: client, isSmall: SMALL.has(rule.kind) });
+    const ebnf = await this.#conversions.convert(rule, signal, client, weight);
+    await this.#trial.check(ebnf, signal, { key: client, weight, isSmall: SMALL.has(rule.kind) });
     return ebnf;
   }
 }
