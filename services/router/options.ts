@@ -182,7 +182,7 @@ export const options = {
     '',
     onOrOff,
     false,
-    'without --keys: let requests state their `priority`, with which any client can be served before all others; otherwise it has no effect, and x-penstock-ignored says so',
+    'without --keys: let requests state their `priority`, with which they are served before others of the same client address; otherwise it has no effect, and x-penstock-ignored says so',
   ),
   request_log: option(
     'Router',

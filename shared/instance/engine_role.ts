@@ -131,7 +131,7 @@ function engineOf(config: EngineConfig): EngineInstanceOptions['engine'] {
     },
     maxWaiting: config.max_waiting,
     queueOrder: config.queue_order,
-    fairShares: config.fair_shares,
+    fairShares: config.fair_shares === 'on',
     stateInterval: config.state_interval,
     stepMs: config.step_ms,
     tbtTargetMs: config.tbt_target_ms,

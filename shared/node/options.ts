@@ -232,8 +232,8 @@ export const engineOptions = {
   fair_shares: option(
     'Budgets',
     'on|off',
-    onOrOff,
-    true,
+    z.enum(['on', 'off']),
+    'on',
     'whether tenants share an engine by the milliseconds that they take of it, above the order of the queue; off: all wait in one queue',
   ),
   // A GPU's grid has at most 65,535 workgroups in a dimension.

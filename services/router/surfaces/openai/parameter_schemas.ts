@@ -78,7 +78,7 @@ export const common = {
   length_penalty: only([1]),
   priority: z.int().min(-MAX_INT).max(MAX_INT).optional().meta({
     description:
-      'Lower first: in the queue of an instance, and in the router while instances are full. Who waits rises',
+      'Lower first among requests of one tenant: in the queue of an instance, and in the router while instances are full. Who waits rises',
   }),
   spaces_between_special_tokens: only([true]),
   truncate_prompt_tokens: z
