@@ -485,9 +485,9 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'more sequences wait than may (P1)',
-    file: 'shared/engine/scheduler.ts',
-    from: 'if (this.#waiting.length + numFollowing >= maxWaiting) {',
-    to: 'if (false) {',
+    file: 'shared/engine/queued_sequences.ts',
+    from: 'if (waiting.length + numFollowing < maxWaiting) return undefined;',
+    to: 'return undefined;',
   },
   {
     name: 'a name may be taken from one who lives',
