@@ -2,8 +2,8 @@
 
 /** Rooms of the router, the lowest first. A room imports those below it; rooms of one rung do not know each other. */
 const ladder = [
-  ['cluster'],
-  ['access', 'conductor'],
+  ['access', 'cluster'],
+  ['conductor'],
   ['record'],
   ['metrics', 'observe', 'relay'],
   ['api'],

@@ -3,11 +3,14 @@ import type { Bus } from '../../shared/bus/bus.ts';
 import type { RoleContext } from '../../shared/node/role.ts';
 import { ClusterView, type ClusterViewOptions } from './cluster/cluster_view.ts';
 import { ModelView } from './cluster/model_view.ts';
+import type { AnnouncedLimits } from './cluster/presence.ts';
 import { IndexFeed } from './cluster/index_feed.ts';
 import { Conductor } from '../../shared/placement/conductor.ts';
 import { OverloadPolicy } from '../../shared/placement/overload.ts';
 import { MeanLengthPredictor } from './conductor/length_predictor.ts';
+import { LimitShare, type LimitShareOptions } from './conductor/limit_share.ts';
 import { PolicyInForce } from './conductor/policy_in_force.ts';
+import { TenantLimits } from './conductor/tenant_limits.ts';
 import { GoneKeys } from './record/gone_keys.ts';
 import { LossCosts } from './observe/loss_cost.ts';
 import { TreeKeeper } from './observe/tree_keeper.ts';
@@ -40,6 +43,12 @@ interface ModelCore {
   readonly relay: Relay;
 }
 
+/** Limits of tenants at this router. */
+interface RouterLimits extends AnnouncedLimits {
+  readonly share: LimitShare;
+  readonly tenants: TenantLimits;
+}
+
 /** Cluster state and request placement of a router, without HTTP. */
 export interface RouterCore {
   readonly view: ClusterView;
@@ -50,6 +59,8 @@ export interface RouterCore {
   readonly losses: LossCosts;
   /** Placement policy of all models. */
   readonly policy: PolicyInForce;
+  /** Part of the limits of tenants that this router gives, and their counts; undefined for a router that asks for no keys. */
+  readonly limits: RouterLimits | undefined;
   /** Creates the view, conductor and relay of a model. `onFailover` is called when a request moves to another decode instance. */
   readonly serve: (model: string, onFailover: () => void) => ModelCore;
   /** Removes the conductor of a model that is no longer served; lost instances are not reported to the conductor any more. */
@@ -73,11 +84,16 @@ export function createCore(
   const own = { name, epoch: identity.epoch };
   const settings = { localPrefillTokens: config.local_prefill_tokens, strictRoles: config.strict_roles };
   const policy = new PolicyInForce({ bus, identity: own, clock, log, settings, initial: config.policy });
+  const announce = (): void => {
+    view.notice();
+  };
+  const limited = config.keys === '' ? undefined : limitsOf({ bus, identity: own, clock, signal, announce });
   const targeted = new OverloadPolicy(policy, { refusesHopeless: config.slo_refuse_hopeless });
   const view = new ClusterView({
     bus,
     identity: own,
     policy: () => policy.notice,
+    limits: limited,
     usesAnyRole: () => policy.usesAnyRole,
     network,
     clock,
@@ -113,5 +129,18 @@ export function createCore(
     return { view: modelView, conductor, relay };
   };
   const drop = (conductor: Conductor): void => void conductors.delete(conductor);
-  return { view, index, blocks, losses: new LossCosts(index, view, clock), policy, serve, drop };
+  return { view, index, blocks, losses: new LossCosts(index, view, clock), policy, limits: limited, serve, drop };
+}
+
+function limitsOf(options: LimitShareOptions): RouterLimits {
+  const share = new LimitShare(options);
+  const tenants = new TenantLimits(options.clock, share);
+  return {
+    share,
+    tenants,
+    notice: () => tenants.notice(),
+    leave: () => {
+      share.leave();
+    },
+  };
 }

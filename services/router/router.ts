@@ -41,11 +41,14 @@ const DRAIN_POLL_MS = 20;
 /** Milliseconds without an instance after which a model is dropped, unless the router's own configuration names the model. */
 const FORGET_MS = 600_000;
 const CHECK_MODELS_MS = 10_000;
+/** Milliseconds for which a router with limits waits for the bus, on which it hears how much others have let through. */
+const HEAR_OTHERS_MS = 5_000;
 const HUB = '127.0.0.1:8001';
 const ANY_PORT = '127.0.0.1:0';
 
 /** The router as the HTTP server sees it: the API, and the state behind health, metrics and `/api/*`. */
-export interface HttpApp extends Pick<RouterCore, 'view' | 'index' | 'blocks' | 'policy' | 'losses'>, Access {
+export interface HttpApp
+  extends Pick<RouterCore, 'view' | 'index' | 'blocks' | 'policy' | 'losses' | 'limits'>, Access {
   /** Context of the first model. */
   readonly context: ApiContext;
   /** Returns the contexts of the models to list: configured ones, and others that have engines. */
@@ -137,7 +140,7 @@ async function build(
     onLookup: observer.reuse.look.bind(observer.reuse),
     admit: (registration) => models.admit(registration),
   });
-  const { view, index, blocks, policy, losses } = core;
+  const { view, index, blocks, policy, losses, limits } = core;
   const givenNames = given.map((facts) => facts.name);
   const access = openAccess({ ...context, signal: stopped.signal }, givenNames);
   const accounts = await openAccounts(context, { access, view });
@@ -152,19 +155,19 @@ async function build(
     metrics: () => exposition.text('router'),
     handlers: { ...(server ? {} : { connect: hub.connect }), ...adminHandlers(core, context, access) },
     join: async () => {
+      if (access.isLimited) await limits?.share.begun(HEAR_OTHERS_MS);
       const { first, ...shown } = serving.shown(givenNames);
       const ownAddress = config.advertise || address;
       const surfaces = new Surfaces(allSurfaces, { clock, index, view });
-      const api = { surfaces, config, onRequestEnd: accounts.onRequestEnd, ...access };
+      const api = { surfaces, config, limits, onRequestEnd: accounts.onRequestEnd, ...access };
       const own = { ...api, view, index, blocks, policy, losses, bus, observer, exposition, https: context.https, log };
-      const listening = await listenHttp(bind, { context: first, ...shown, ...own, address: ownAddress });
-      closeHttp = listening.close;
+      const { url, close } = await listenHttp(bind, { context: first, ...shown, ...own, address: ownAddress });
+      closeHttp = close;
       const where = server ? `bus ${server.name}` : `hub ${address}`;
-      const watched = { view, policy, bus, indexAlarms: serving.indexAlarms };
-      observer.begin(watched, `${listening.url}, ${where}`, stopped.signal);
-      log.info({ url: listening.url, bus: where, models: givenNames }, 'listening');
+      observer.begin({ view, policy, bus, indexAlarms: serving.indexAlarms }, `${url}, ${where}`, stopped.signal);
+      log.info({ url, bus: where, models: givenNames }, 'listening');
       const serves = generates(view, clock, stopped.signal);
-      return { name, address: ownAddress, bus: where, url: listening.url, model: config.model, serves };
+      return { name, address: ownAddress, bus: where, url, model: config.model, serves };
     },
     finish: async (untilMs) => {
       await finishRequests({ admission: serving.admission, clock, ending }, untilMs);

@@ -199,15 +199,36 @@ const policySchema = z.object({
 /** A change of the placement policy of all routers. */
 export type PolicyNotice = z.infer<typeof policySchema>;
 
+/** Amount by which a tenant used more in the last minute than the router's share of its limit. */
+const overSchema = z.object({ requests: z.number(), tokens: z.number() });
+
+const givenSchema = z.object({
+  /** Part of each limit that the router gives, 0 to 1; 0 for one that has just started, and listens first. */
+  share: z.number(),
+  /** Tenants that used more than the router's share, which shrinks when another router joins, and when it leaves. */
+  over: z.record(z.string(), overSchema),
+});
+/** A router's part in the limits of tenants. */
+export type GivenLimits = z.infer<typeof givenSchema>;
+
+const limitsSchema = z.object({
+  ...givenSchema.shape,
+  /** Other routers that count, by epoch, for one that never heard them; with how long ago they were. */
+  others: z.record(z.string(), z.object({ ...givenSchema.shape, agoMs: z.number(), hasLeft: z.boolean() })),
+});
+/** Notice of a router that asks clients for keys, about the limits of their tenants. */
+export type LimitsNotice = z.infer<typeof limitsSchema>;
+
 /**
  * `router` is the router's epoch; `version` counts the changes of its list of stores. `policy` is the last change of the placement
- * policy; absent while there was none.
+ * policy; absent while there was none. `limits` is absent from a router that asks for no keys.
  */
 const routerSchema = z.object({
   router: z.string(),
   name: z.string(),
   version: z.int(),
   policy: policySchema.optional(),
+  limits: limitsSchema.optional(),
 });
 /** A router's announcement that it is alive, once a second. */
 export type RouterNotice = z.infer<typeof routerSchema>;

@@ -10,11 +10,15 @@ export const MAX_TARGET_MS = 86_400_000;
 /** Most levels of priority that the protocol has. */
 const MAX_PRIORITY = 2 ** 31 - 1;
 
-/** Limits of a caller's requests. */
-interface CallerLimits {
-  /** Prompts of its tenant in flight (P1); undefined: as many as the router takes. */
+/** Limits of a caller's requests. Those of a tenant hold for all its keys together, and are divided among the routers of a cluster. */
+export interface CallerLimits {
+  /** Requests of its tenant in a minute; undefined: any number. */
+  readonly requestsPerMinute?: number | undefined;
+  /** Tokens of its tenant in a minute, of prompts and answers, cached ones included; undefined: any number. */
+  readonly tokensPerMinute?: number | undefined;
+  /** Requests of its tenant in flight (P1); undefined: as many as the router takes. */
   readonly maxRequests: number | undefined;
-  /** Samples of one prompt; undefined: as many as the API takes. */
+  /** Samples of one request, over all its prompts; undefined: as many as the API takes. */
   readonly maxSamples: number | undefined;
   /** Whether its requests may state their priority. */
   readonly allowsPriority: boolean;

@@ -112,7 +112,13 @@ function callerOf(entry: KeyEntry, { sharing, limits, weight }: OfTenant): Calle
     isAdmin: admin,
     models: models && new Set(models),
     targets: targets && { ttftMs: targets.ttft_ms, tbtMs: targets.tbt_ms, totalMs: undefined },
-    limits: { maxRequests: limits?.requests_in_flight, maxSamples: limits?.samples, allowsPriority: true },
+    limits: {
+      requestsPerMinute: limits?.requests_per_minute,
+      tokensPerMinute: limits?.tokens_per_minute,
+      maxRequests: limits?.requests_in_flight,
+      maxSamples: limits?.samples,
+      allowsPriority: true,
+    },
     weight,
     maxPriority,
   };

@@ -8,7 +8,11 @@
  *     models: [harbour]         left out: all
  *     sharing: all              of the tenant: its blocks are shared with all others that say so; left out: its own
  *     targets: {ttft_ms: 500, tbt_ms: 50}
- *     limits: {requests_in_flight: 8, samples: 4}
+ *     limits:                   of the tenant, all its keys together; left out: none
+ *       requests_per_minute: 600    counted when their headers have come
+ *       tokens_per_minute: 200000   of prompts, cached ones included, and answers
+ *       requests_in_flight: 8       from their headers to the end of their answers
+ *       samples: 4                  of a request: its prompts times the larger of n and best_of
  *     weight: 2                 share of the tenant where several wait
  *     max_priority: 3           levels by which its requests may go before other tenants'
  */
@@ -40,7 +44,14 @@ const entrySchema = z.strictObject({
   models: z.array(z.string().min(1)).min(1, 'at least one name: leave it out for all').max(MAX_MODELS).optional(),
   sharing: z.enum(['own', 'all'], 'own or all').optional(),
   targets: z.strictObject({ ttft_ms: targetMs.optional(), tbt_ms: targetMs.optional() }).optional(),
-  limits: z.strictObject({ requests_in_flight: count.optional(), samples: count.optional() }).optional(),
+  limits: z
+    .strictObject({
+      requests_per_minute: count.optional(),
+      tokens_per_minute: count.optional(),
+      requests_in_flight: count.optional(),
+      samples: count.optional(),
+    })
+    .optional(),
   weight: z.number('a number').min(0.001, 'at least 0.001').max(1_000).optional(),
   max_priority: z.int('a whole number').min(0, 'at least 0').max(1_000).optional(),
 });

@@ -17,6 +17,8 @@ export interface AccessConfig {
 /** Who may ask a router. */
 export interface Access {
   readonly callerOf: ResolveCaller;
+  /** Whether a tenant had a limit by the minute when the router started. */
+  readonly isLimited: boolean;
   /** Undefined where the router asks for no keys. */
   readonly logIns: { readonly keys: Keys; readonly sessions: Sessions } | undefined;
 }
@@ -46,7 +48,7 @@ export function openAccess(
   models: readonly string[],
 ): Access {
   const { keys: file } = config;
-  if (file === '') return { callerOf: oneCaller(config), logIns: undefined };
+  if (file === '') return { callerOf: oneCaller(config), isLimited: false, logIns: undefined };
   const read = ([text = '']: readonly string[]): readonly KeyEntry[] => readKeysFile(file, text, models);
   const shown = ({ length }: readonly KeyEntry[]): object => ({ used: `${length} keys` });
   const effect = 'requests that begin now are judged by it';
@@ -63,5 +65,9 @@ export function openAccess(
     const isWithKey = authorization !== undefined || own !== undefined;
     return (isWithKey ? undefined : sessions.callerOf(asking.headers)) ?? keys.callerOf(asking);
   };
-  return { callerOf, logIns: { keys, sessions } };
+  return { callerOf, isLimited: entries.value.some(isLimitedByMinute), logIns: { keys, sessions } };
+}
+
+function isLimitedByMinute({ limits }: KeyEntry): boolean {
+  return limits?.requests_per_minute !== undefined || limits?.tokens_per_minute !== undefined;
 }

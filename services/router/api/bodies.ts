@@ -173,7 +173,8 @@ export class Bodies {
   }
 
   #limitsOf({ cacheTenant: tenant, limits, models }: Caller): BodyLimits {
-    return { ...this.#limits(), tenant, models: models && [...models], allowsPriority: limits.allowsPriority };
+    const { allowsPriority, maxSamples } = limits;
+    return { ...this.#limits(), tenant, models: models && [...models], allowsPriority, maxSamples };
   }
 
   close(): Promise<void> {

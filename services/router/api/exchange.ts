@@ -2,6 +2,7 @@
 import type { SpanContext } from '../../../shared/base/tracing/tracing.ts';
 import type { Body } from './bodies.ts';
 import type { Caller } from '../access/caller.ts';
+import type { Allowance } from '../conductor/tenant_limits.ts';
 import type { RequestOutcome } from '../record/request_outcome.ts';
 
 /** The client's own ids of its request; undefined where the client sent none. */
@@ -42,6 +43,8 @@ export interface Sink {
 /** One request and the sink for its answer. */
 export interface Exchange {
   readonly caller: Caller;
+  /** Let in by the limits of the caller's tenant, and ended with the request; undefined without limits. */
+  readonly allowance?: Allowance | undefined;
   readonly names: RequestNames;
   readonly targets?: TargetTexts | undefined;
   /** The request body; empty once read. */

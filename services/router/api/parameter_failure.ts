@@ -10,6 +10,8 @@ export interface BodyLimits {
   readonly isStrict: boolean;
   /** Whether the request may state its priority; undefined: it may not. */
   readonly allowsPriority?: boolean | undefined;
+  /** Samples of a request over all its prompts, by the limits of the caller's tenant; undefined: as many as the API takes. */
+  readonly maxSamples?: number | undefined;
   /** Tenant in the scope of the caller's blocks; undefined or empty: it shares them. */
   readonly tenant?: string | undefined;
   /** Name of the router's first model. */

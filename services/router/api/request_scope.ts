@@ -11,6 +11,7 @@ import type { Targets } from '../../../shared/placement/policy.ts';
 import type { Body } from './bodies.ts';
 import type { Caller } from '../access/caller.ts';
 import type { Entrant } from '../conductor/admission.ts';
+import type { Allowance } from '../conductor/tenant_limits.ts';
 import type { RequestKind } from '../record/request_kind.ts';
 import type { RequestOutcome } from '../record/request_outcome.ts';
 import type { RequestTrace } from '../record/request_trace.ts';
@@ -38,6 +39,8 @@ export interface ScopeBounds {
  */
 export class RequestScope {
   readonly caller: Caller;
+  /** Part of the limits of its tenant that the request takes; undefined without limits. */
+  readonly allowance: Allowance | undefined;
   readonly sink: Sink;
   /** The request body; empty once read. */
   readonly body: Body;
@@ -62,10 +65,11 @@ export class RequestScope {
 
   /** `bounds`: those of an endpoint that takes no place of requests. */
   constructor(context: ApiContext, exchange: Exchange, bounds?: ScopeBounds) {
-    const { caller, names, targets, body, gone, sink, outcome } = exchange;
+    const { caller, allowance, names, targets, body, gone, sink, outcome } = exchange;
     const { clock, requestTimeoutMs, ending } = context;
     this.#context = context;
     this.caller = caller;
+    this.allowance = allowance;
     this.#names = { ...names, tenant: caller.tenant, key: caller.key };
     this.#outcome = outcome;
     this.#gone = gone;
@@ -122,11 +126,9 @@ export class RequestScope {
 
   /** Returns a prompt of this request as admission knows it. A request whose answer has begun is not ended for others. */
   #entrant(): Entrant {
-    const { weight, limits } = this.caller;
     return {
       tenant: this.client,
-      weight,
-      most: limits.maxRequests,
+      weight: this.caller.weight,
       hasBegun: () => this.#traces.some(({ record }) => record.counts.outputTokens > 0),
       refuse: (failure) => {
         this.#link.abort(failure);
@@ -167,6 +169,14 @@ export class RequestScope {
     for (const trace of this.#traces) trace.emit({ kind: 'read', facts: { names: this.#names } });
   }
 
+  /** Returns the tokens of all prompts that an instance has worked on, cached ones included, and those that were generated. */
+  #usedTokens(): number {
+    return this.#traces.reduce((sum, { record: { counts } }) => {
+      const { attempts, promptTokens, outputTokens } = counts;
+      return attempts.length === 0 ? sum : sum + promptTokens + outputTokens;
+    }, 0);
+  }
+
   /** Registers a generator that is ended with the request, and returns it. */
   own<T extends AsyncGenerator>(generator: T): T {
     this.#generators.push(generator);
@@ -199,5 +209,7 @@ export class RequestScope {
       const reason = this.isGone && !this.#isAdmitted ? 'abort' : 'error';
       trace.end(this.isGone ? 'cancelled' : 'failed', reason, failure);
     }
+    this.allowance?.settle(this.#usedTokens());
+    this.allowance?.end();
   }
 }

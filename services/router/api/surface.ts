@@ -14,6 +14,7 @@ import type { ApiContext } from './api_context.ts';
 import type { BodyKind, ParsedBody, PromptBodyKind } from './body_kind.ts';
 import type { ErrorForm } from './errors.ts';
 import type { EventForm } from './event_stream.ts';
+import type { LimitHeaders } from './limit_headers.ts';
 import type { RequestScope, ScopeBounds } from './request_scope.ts';
 
 /** A path of the API. */
@@ -76,6 +77,8 @@ export interface Surface<B extends ParsedBody = ParsedBody, S = unknown> {
   /** Whom it is for: `operators` are those who look at the cluster, whose paths are closed to pages of other origins and to keys of clients. Left out: clients. */
   readonly audience?: 'operators';
   readonly errors: ErrorForm;
+  /** Form of the headers about limits of its tenant; left out: OpenAI's. */
+  readonly limitHeaders?: LimitHeaders;
   /** Form of its streams; left out where no answer is streamed. */
   readonly events?: EventForm;
   readonly describe: {

@@ -24,7 +24,6 @@ import {
   toBytes,
   type Inquiry,
   type Member,
-  type PolicyNotice,
   type Registration,
   type RegistrationReply,
   type Role,
@@ -36,7 +35,7 @@ import { Instance } from '../../../shared/placement/instance.ts';
 import { refusalOf, type MemberEvent } from './member_changes.ts';
 import type { AllMembers, ClusterModel } from '../../../shared/placement/members_view.ts';
 import type { Placements } from '../../../shared/placement/open_placements.ts';
-import { Presence, type RouterIdentity } from './presence.ts';
+import { Presence, type PresenceOptions, type RouterIdentity } from './presence.ts';
 import { Reachability } from './reachability.ts';
 
 const CHECK_MS = 100;
@@ -44,7 +43,7 @@ const CHECK_MS = 100;
 const MAX_LATE_MS = 500;
 
 /** Dependencies of a ClusterView, and its callbacks for members that join, send a heartbeat or are lost. */
-export interface ClusterViewOptions {
+export interface ClusterViewOptions extends Pick<PresenceOptions, 'policy' | 'limits'> {
   readonly bus: Bus;
   readonly network: Network;
   /** Name and epoch of this router. */
@@ -55,8 +54,6 @@ export interface ClusterViewOptions {
   /** Returns the model that an engine joins, or why the engine is refused or must wait. */
   readonly admit: (registration: Registration) => Admitted;
   readonly signal: AbortSignal;
-  /** Returns the last change of the placement policy, which the notices of this router carry; undefined while there was none. */
-  readonly policy: () => PolicyNotice | undefined;
   /** Whether the placement policy lets prefill instances generate too; undefined: never. */
   readonly usesAnyRole?: (() => boolean) | undefined;
   readonly onJoined: (instance: Instance) => void;
@@ -116,7 +113,8 @@ export class ClusterView implements AllMembers {
       this.#dropSilent();
     });
     const version = (): number => this.#stores.version;
-    this.#presence = new Presence({ bus, identity, clock, signal, version, policy: options.policy });
+    const { policy, limits } = options;
+    this.#presence = new Presence({ bus, identity, clock, signal, version, policy, limits });
   }
 
   /** Announces this router on the bus. */

@@ -1,7 +1,14 @@
 /** Presence of routers on the bus: announces this router, and tracks the others by their notices. */
 import { every, type Clock } from '../../../shared/base/clock.ts';
 import type { Bus } from '../../../shared/bus/bus.ts';
-import { readGoodbye, readRouter, subjects, toBytes, type PolicyNotice } from '../../../shared/protocol/membership.ts';
+import {
+  readGoodbye,
+  readRouter,
+  subjects,
+  toBytes,
+  type LimitsNotice,
+  type PolicyNotice,
+} from '../../../shared/protocol/membership.ts';
 
 const NOTICE_MS = 1_000;
 /** Milliseconds between two notices in answer to hellos, at least. */
@@ -17,6 +24,14 @@ export interface RouterIdentity {
   readonly epoch: string;
 }
 
+/** Limits of tenants, as others hear of them. */
+export interface AnnouncedLimits {
+  /** Returns what each notice says of them. */
+  notice(): LimitsNotice;
+  /** Called before the goodbye: sends a last notice. */
+  leave(): void;
+}
+
 /** Dependencies of a Presence. */
 export interface PresenceOptions {
   readonly bus: Bus;
@@ -27,6 +42,8 @@ export interface PresenceOptions {
   readonly version: () => number;
   /** Returns the last change of the placement policy, which each notice carries; undefined while there was none. */
   readonly policy: () => PolicyNotice | undefined;
+  /** Limits of tenants that this router gives; undefined without keys. */
+  readonly limits?: AnnouncedLimits | undefined;
 }
 
 /** Announces this router on the bus, and keeps the list of the other routers that are heard. */
@@ -64,13 +81,15 @@ export class Presence {
   notice(): void {
     const { bus, identity, clock } = this.#options;
     this.#noticeMs = clock.nowMs();
-    const [version, policy] = [this.#options.version(), this.#options.policy()];
-    const notice = { router: identity.epoch, name: identity.name, version, ...(policy ? { policy } : {}) };
+    const [version, policy, limits] = [this.#options.version(), this.#options.policy(), this.#options.limits?.notice()];
+    const said = { ...(policy ? { policy } : {}), ...(limits ? { limits } : {}) };
+    const notice = { router: identity.epoch, name: identity.name, version, ...said };
     bus.publish(subjects.router, toBytes(notice));
   }
 
   leave(): void {
-    const { bus, identity } = this.#options;
+    const { bus, identity, limits } = this.#options;
+    limits?.leave();
     bus.publish(subjects.routerGone, toBytes(identity));
   }
 

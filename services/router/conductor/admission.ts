@@ -15,8 +15,6 @@ export interface Entrant {
   readonly tenant: string;
   /** Weight of the tenant's share; 1 by default. */
   readonly weight?: number | undefined;
-  /** Prompts of the tenant that may be in flight; any number by default. */
-  readonly most?: number | undefined;
   /** Whether its answer has begun: then it keeps its place. */
   readonly hasBegun: () => boolean;
   /** Ends the prompt with a failure, because another one takes its place. */
@@ -73,23 +71,14 @@ export class Admission {
 
   /**
    * Admits one prompt; the caller calls `leave` with it when the prompt has ended. @throws Failure `overloaded` while draining and when
-   * `maxRequests` prompts are in flight, `rate_limit_exceeded` when as many of the tenant are as may be.
+   * `maxRequests` prompts are in flight
    */
   enter(entrant: Entrant): void {
-    const { tenant, weight = 1, most = Infinity } = entrant;
+    const { tenant, weight = 1 } = entrant;
     if (this.#isDraining)
       throw new RejectedFailure('overloaded', 'this router is draining and accepts no new requests: try again later', {
         reason: 'draining',
       });
-    if (this.numOf(tenant) >= most) {
-      throw new RejectedFailure(
-        'rate_limit_exceeded',
-        `${most} requests of this client are in flight: try again later`,
-        {
-          reason: 'max_requests',
-        },
-      );
-    }
     if (this.#numRequests >= this.#maxRequests) {
       const displaced = this.#displaced(tenant, weight);
       if (!displaced) throw this.#full('');

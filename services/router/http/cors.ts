@@ -4,6 +4,7 @@
  * miss hijacked streams and some errors.
  */
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
+import { limitHeaderNames } from '../api/limit_headers.ts';
 
 /** Request headers that OpenAI's, Anthropic's and plain clients send. */
 const ALLOWED_HEADERS =
@@ -11,7 +12,10 @@ const ALLOWED_HEADERS =
 /** Headers that a preflight answer allows when none of the requested ones is allowed, or none is requested. */
 const USUAL_HEADERS = 'authorization, content-type, x-api-key';
 /** Headers of answers that a page may read. */
-const EXPOSED_HEADERS = 'x-request-id, request-id, x-penstock-request, x-penstock-ignored, retry-after';
+const EXPOSED_HEADERS = [
+  ...['x-request-id', 'request-id', 'x-penstock-request', 'x-penstock-ignored', 'retry-after', 'x-should-retry'],
+  ...limitHeaderNames,
+].join(', ');
 /** Seconds for which a browser may cache a preflight answer; most browsers allow two hours at most. */
 const MAX_AGE_S = '7200';
 

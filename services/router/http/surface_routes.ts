@@ -2,10 +2,12 @@
 import type { FastifyInstance } from 'fastify';
 import { jsonType } from '../api/errors.ts';
 import { noBody, type Body } from '../api/bodies.ts';
+import { openaiLimitHeaders } from '../api/limit_headers.ts';
 import type { Surface } from '../api/surface.ts';
 import type { HttpApp } from '../router.ts';
 import { inScope } from './in_scope.ts';
 import { withClient } from './http_exchange.ts';
+import { checkLimits } from './limited_routes.ts';
 
 /** Installs the form of a surface's errors in a scope of the server. */
 export type ErrorHandlers = (app: FastifyInstance, surface: Surface) => void;
@@ -13,7 +15,7 @@ export type ErrorHandlers = (app: FastifyInstance, surface: Surface) => void;
 /** Adds the endpoints of the API that are for this audience; undefined: for clients. */
 export function addSurfaces(
   app: FastifyInstance,
-  { context, surfaces }: Pick<HttpApp, 'context' | 'surfaces'>,
+  { context, surfaces, limits }: Pick<HttpApp, 'context' | 'surfaces' | 'limits'>,
   handleErrors: ErrorHandlers,
   audience: Surface['audience'],
 ): void {
@@ -25,12 +27,15 @@ export function addSurfaces(
     inScope(app, (scope) => {
       handleErrors(scope, surface);
       const access = audience === 'operators' ? 'admin' : 'client';
+      if (limits && access === 'client')
+        checkLimits(scope, { limits: limits.tenants, clock, form: surface.limitHeaders ?? openaiLimitHeaders });
       scope.post(path, { config: { takesBody: true, access } }, async (request, reply) => {
         reply.hijack();
-        const { caller, outcome } = request;
+        const { caller, outcome, allowance } = request;
+        request.allowance = undefined;
         const body = (request.body as Body | undefined) ?? noBody;
         const served = withClient(request.raw, reply.raw, body, { clock, answering }, (exchange) =>
-          surfaces.serve(context, path, { ...exchange, caller, outcome }),
+          surfaces.serve(context, path, { ...exchange, caller, outcome, allowance }),
         );
         if (outcome) outcome.served = served;
         await served;

@@ -42,7 +42,7 @@ export class RouterMetrics implements RequestListener {
   readonly #failed: Counter<'reason' | 'status'>;
   readonly #rejected = new Counter({
     name: 'penstock_rejections_total',
-    help: 'requests that were refused before anything was computed for them: for their targets (wait, ttft, tbt, deadline, hopeless), or because of max_requests, draining or no_instance',
+    help: 'requests that were refused before anything was computed for them: for their targets (wait, ttft, tbt, deadline, hopeless), or because of max_requests, draining, no_instance or a limit of their tenant (rate_limit)',
     labelNames: ['reason'],
     registers: [this.registry],
   });

@@ -16,7 +16,7 @@ import { ChainCache } from './chain_cache.ts';
 import { EmbeddingRun, type Embedding } from './embedding_run.ts';
 import { Exclusions } from './exclusions.ts';
 import type { Generation } from './generation.ts';
-import { expectedTokens, learnLength } from './expected_length.ts';
+import { expectedAtStart, expectedTokens, learnLength } from './expected_length.ts';
 import type { InFlightRequest } from './in_flight_request.ts';
 import { neededLength } from './needed_length.ts';
 import { predictedMs } from './predicted_ms.ts';
@@ -61,6 +61,16 @@ export class Relay {
   /** Returns where a prompt would be placed now; undefined while the model has no engines. Nothing is recorded. */
   preview(asked: PreviewedRequest): Promise<Preview | undefined> {
     return preview(this.#options, asked);
+  }
+
+  /** Returns the tokens that a request of this endpoint is expected to generate, at least 1. Its blocks are hashed, as its placement needs them. */
+  async expectedLength(generation: Generation, endpoint: string): Promise<number> {
+    const { clock, lengths, view } = this.#options;
+    const { promptTokens, request } = generation;
+    const chain = new RequestChain(clock, request.scope, this.#chains);
+    const { model } = view;
+    if (model) await chain.blocks(model, promptTokens);
+    return expectedAtStart(lengths, { generation, chain, endpoint, isConstrained: Boolean(request.constraint) });
   }
 
   /** @throws Failure when the request cannot be finished; tokens yielded before stay valid. */

@@ -12,6 +12,7 @@ import { originOf } from '../../../services/router/api/new_generation.ts';
 import { RequestTargets } from '../../../services/router/api/request_targets.ts';
 import { Surfaces } from '../../../services/router/api/surfaces.ts';
 import { Admission } from '../../../services/router/conductor/admission.ts';
+import { TenantLimits } from '../../../services/router/conductor/tenant_limits.ts';
 import { listenHttp } from '../../../services/router/http/http_server.ts';
 import { HttpSeries } from '../../../services/router/metrics/http_series.ts';
 import { RequestLog } from '../../../services/router/record/request_log.ts';
@@ -117,6 +118,9 @@ class World {
   }
 }
 
+/** The share of a router without others. */
+const alone = { share: 1, gives: true, numRouters: 1, over: () => ({ requests: 0, tokens: 0 }), heard: () => ({}) };
+
 let world: World;
 let url: string;
 let close: () => Promise<void>;
@@ -127,6 +131,7 @@ beforeAll(async () => {
     surfaces: new Surfaces(surfaces, host),
     callerOf,
     logIns: undefined,
+    limits: { tenants: new TenantLimits(systemClock, alone) },
     observer: { history: {}, router: {}, everySecond: () => undefined },
     config: { allowed_origins: '', body_timeout_ms: 60_000, max_connections: 100 },
     exposition: { http: new HttpSeries() },
@@ -193,7 +198,7 @@ test('a tenant at its own limit is refused, others are not; counts are of each',
   const { status, text } = await post('one', '/v1/completions', prompt);
   const other = await post('two', '/v1/completions', prompt);
   release();
-  assert.deepEqual([status, /1 requests of this client are in flight/.test(text)], [429, true]);
+  assert.deepEqual([status, /the tenant one may have 1 requests in flight/.test(text)], [429, true]);
   assert.equal(other.status, 200, other.text);
   assert.equal((await first).status, 200);
   assert.deepEqual([admission.numOf('one'), admission.numRequests], [0, 0]);

@@ -2,6 +2,7 @@
 import { scopeNumber } from '../../../../shared/kv/format.ts';
 import type { ParsedDelta } from '../../api/parsed_deltas.ts';
 import type { StreamWriter, WholeWriter } from '../../api/answer_writer.ts';
+import { anthropicLimitHeaders } from '../../api/limit_headers.ts';
 import { eventStreamType, type EventForm } from '../../api/event_stream.ts';
 import { piecesOf } from '../../api/parsed_choice.ts';
 import type { Surface } from '../../api/surface.ts';
@@ -32,6 +33,7 @@ export const messageSurface: Surface<ChatBody> = {
   counts: 'generation',
   operation: 'chat',
   errors: messageErrors,
+  limitHeaders: anthropicLimitHeaders,
   events: messageEvents,
   describe: {
     summary: "Answers a chat in the form of Anthropic's API, as JSON, or with `stream` as server-sent events",
@@ -50,6 +52,7 @@ export const countSurface: Surface<ChatBody> = {
   kind: messageCountKind,
   counts: 'none',
   errors: messageErrors,
+  limitHeaders: anthropicLimitHeaders,
   describe: {
     summary: 'Counts the tokens that a request to /v1/messages has',
     schemas: { CountTokens: countSchema },

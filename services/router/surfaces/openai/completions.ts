@@ -5,6 +5,7 @@ import type { ApiContext } from '../../api/api_context.ts';
 import { constraintOf } from '../../api/constraints.ts';
 import { generationOf } from '../../api/new_generation.ts';
 import { refuseTooMany } from '../../api/prompt_logprobs.ts';
+import { reserveTokens } from '../../api/reserved_tokens.ts';
 import { startSamples, type PromptRun } from '../../api/samples.ts';
 import type { Surface, SurfaceRequest } from '../../api/surface.ts';
 import { truncated } from '../../api/truncation.ts';
@@ -68,6 +69,8 @@ async function startAll(request: SurfaceRequest<CompletionBody>): Promise<Prompt
     const echo = body.isEchoing ? shown : undefined;
     runs.push(...startSamples(context, scope, { trace, generation, echo }, body.numSamples));
   }
+  const firsts = runs.filter(({ trace, first: own }) => trace === own.trace);
+  await reserveTokens(context, scope, firsts, body.numSamples);
   return runs;
 }
 

@@ -75,6 +75,7 @@ async function checkAll(request: SurfaceRequest<EmbeddingBody>): Promise<PromptE
     const origin = originOf(scope, body);
     wanted.push({ trace, embedding: { origin, promptTokens, pooling, scope: body.cacheScope } });
   }
+  scope.allowance?.reserve(wanted.reduce((sum, { embedding }) => sum + embedding.promptTokens.length, 0));
   return wanted;
 }
 

@@ -128,6 +128,22 @@ function readSamples(body: Common): Pick<CommonBody, 'numChoices' | 'numSamples'
   return { numChoices, numSamples };
 }
 
+/** @throws ParameterFailure for more samples of so many prompts than the tenant of the request may have in one */
+function refuseManySamples(
+  { n, best_of: bestOf }: Pick<Common, 'n' | 'best_of'>,
+  { numSamples }: Pick<CommonBody, 'numSamples'>,
+  numPrompts: number,
+  { maxSamples = Infinity }: BodyLimits,
+): void {
+  if (numSamples * numPrompts <= maxSamples) return;
+  const name = numSamples === 1 ? 'prompt' : (bestOf ?? 0) > (n ?? 1) ? 'best_of' : 'n';
+  const prompts = numPrompts === 1 ? '' : ` for each of ${numPrompts} prompts`;
+  throw new ParameterFailure(
+    `${name}: ${numSamples === 1 ? 'a sample' : `${numSamples} samples`}${prompts} are more than ${maxSamples}, the limit of a request of this API key`,
+    name,
+  );
+}
+
 function refuseMinOverMax({ sampling: { minTokens }, maxTokens }: Pick<CommonBody, 'sampling' | 'maxTokens'>): void {
   if (maxTokens !== undefined && minTokens > maxTokens) {
     throw new ParameterFailure(`min_tokens: ${minTokens} is more than max_tokens, ${maxTokens}`, 'min_tokens');
@@ -202,6 +218,7 @@ export function chatBodyOf(
     includesReasoning: body.include_reasoning ?? true,
   };
   refuseMinOverMax(read);
+  refuseManySamples(body, read, 1, limits);
   refuseManyBiases(read, read.numSamples);
   return read;
 }
@@ -224,6 +241,7 @@ export function readCompletionBody(bytes: Uint8Array, all: BodyLimits): Completi
     );
   }
   refuseMinOverMax(read);
+  refuseManySamples(body, read, read.prompts.length, limits);
   const numSamples = read.numSamples * read.prompts.length;
   if (read.numSamples > 1 && numSamples > MAX_SAMPLES) {
     const name = body.best_of === undefined ? 'n' : 'best_of';

@@ -8,6 +8,7 @@ import type { ConstraintWish } from '../../api/generation_body.ts';
 import { generationOf } from '../../api/new_generation.ts';
 import { ParsedChoice } from '../../api/parsed_choice.ts';
 import { refuseTooMany } from '../../api/prompt_logprobs.ts';
+import { reserveTokens } from '../../api/reserved_tokens.ts';
 import { startSamples } from '../../api/samples.ts';
 import type { SurfaceRequest } from '../../api/surface.ts';
 import { truncated } from '../../api/truncation.ts';
@@ -61,6 +62,7 @@ export async function startChat<B extends ChatBody>(
     ),
   );
   refuseTooMany(promptTokens.length * (1 + body.numPromptLogprobs), 'prompt_logprobs');
+  await reserveTokens(context, scope, [{ trace, generation }], body.numSamples);
   const runs = startSamples(context, scope, { trace, generation, echo: undefined }, body.numSamples);
   return { context, body, runs, parser: parserOf(context, body, prompt.prefix, calls?.form) };
 }
