@@ -71,6 +71,7 @@ import { simModel, simTokenizerThread } from './wish.ts';
 
 const HUB = 'router:8001';
 const CLUSTER = 'sim';
+const KEYS_FILE = '/keys.yaml';
 const STALLED_READER_MS = 3_000;
 const STEP_TIMEOUT_MS = 2_000;
 const DRAIN_MS = 2_000;
@@ -147,6 +148,8 @@ export interface Shape {
   readonly transport: 'auto' | 'bulk' | 'grpc';
   readonly diskWrites: 'behind' | 'through';
   readonly limits: HostLimits;
+  /** Text of the file of --keys; absent: routers ask for none. */
+  readonly keys?: string;
 }
 
 /** The engine of a process, and what it has said of its blocks. */
@@ -523,8 +526,10 @@ export class SimCluster {
       clusterTokens: new Current(''),
       busEpoch: this.#newBusEpoch(),
       serveMetrics: () => Promise.reject(new Error('the simulation has no HTTP')),
-      watchFiles: () => {
-        throw new Error('the simulation has no files');
+      watchFiles: ({ files, read }) => {
+        const { keys } = this.shape;
+        assert(keys !== undefined && files.join() === KEYS_FILE, `the simulation has no file ${files.join()}`);
+        return new Current(read([keys], undefined));
       },
       openAppender: () => Promise.reject(new Error('the simulation has no files')),
       threads: inlineThreads(this.simulation, process, moduleOf),
@@ -794,6 +799,7 @@ export class SimCluster {
       queue_order: this.shape.queueOrder,
       request_timeout_ms: this.shape.requestMs,
       max_requests: this.shape.maxRequests,
+      ...(this.shape.keys === undefined ? {} : { keys: KEYS_FILE }),
       silence_ms: SILENCE_MS,
       // Comments are tested by themselves: here an answer's status says what became of its request.
       sse_keep_alive_ms: 0,

@@ -3,6 +3,7 @@
  * dies resets its connections.
  */
 import assert from 'node:assert/strict';
+import type { AskingHeaders } from '../../services/router/access/caller.ts';
 import type { Path } from '../../services/router/api/surface.ts';
 import type { Sink, TargetTexts } from '../../services/router/api/exchange.ts';
 import type { HttpApp, ListenHttp } from '../../services/router/router.ts';
@@ -32,6 +33,8 @@ export interface Answer {
   status: number;
   headers: Readonly<Record<string, string>>;
   text: string;
+  /** When the first bytes were read, in simulated milliseconds; undefined before. */
+  firstMs: number | undefined;
   /** How it came to its end: all of it, a connection that broke, or its reader left. */
   end: 'complete' | 'reset' | 'left' | undefined;
 }
@@ -87,13 +90,19 @@ export class SimHttp {
     return this.#open.size;
   }
 
-  /** Sends a request with these targets in its headers, and resolves at the end of its answer. */
-  ask(path: Path, body: string, reader: Reader, targets: TargetTexts = {}): Promise<Answer> {
+  /** Sends a request with these targets and a key in its headers, and resolves at the end of its answer. */
+  ask(
+    path: Path,
+    body: string,
+    reader: Reader,
+    targets: TargetTexts = {},
+    headers: AskingHeaders = {},
+  ): Promise<Answer> {
     return new Promise((resolve) => {
       // A router is chosen at random, as by a load balancer.
       const { routers } = this;
       const listening = routers.length > 1 ? routers[this.#fabric.below(routers.length)] : routers[0];
-      const refused: Answer = { status: 0, headers: {}, text: '', end: 'reset' };
+      const refused: Answer = { status: 0, headers: {}, text: '', firstMs: undefined, end: 'reset' };
       if (!listening) {
         this.#fabric.simulation.at(this.#fabric.latencyMs, this.client, 'nobody listens', () => {
           resolve(refused);
@@ -108,7 +117,7 @@ export class SimHttp {
       const exchange = new SimExchange(this.#fabric, this.client, listening, reader, { onEnd, onFault: this.#onFault });
       this.#open.add(exchange);
       this.#fabric.send(this.client, router, body.length, `request ${path}`, () => {
-        exchange.serve(path, body, targets);
+        exchange.serve(path, body, targets, headers);
       });
     });
   }
@@ -127,7 +136,7 @@ class SimExchange implements Sink {
   readonly #reader: Reader;
   readonly #listener: ExchangeListener;
   readonly #gone = new AbortController();
-  readonly #answer: Answer = { status: 0, headers: {}, text: '', end: undefined };
+  readonly #answer: Answer = { status: 0, headers: {}, text: '', firstMs: undefined, end: undefined };
   #head: Pick<Answer, 'status' | 'headers'> | undefined;
   #isEnded = false;
   #isServed = false;
@@ -158,8 +167,10 @@ class SimExchange implements Sink {
     }
   }
 
-  serve(path: Path, text: string, targets: TargetTexts): void {
+  /** @throws Failure `invalid_api_key` where the router asks for another key */
+  serve(path: Path, text: string, targets: TargetTexts, headers: AskingHeaders): void {
     const { context, surfaces, callerOf } = this.#app;
+    const caller = callerOf({ url: path, headers });
     const bodySlot = context.bodies.begin(text.length);
     bodySlot.add(Buffer.from(text));
     const body = bodySlot.end();
@@ -167,7 +178,7 @@ class SimExchange implements Sink {
     context.admission.answering(1);
     const names = { clientId: undefined, traceId: undefined };
     const exchange = {
-      caller: callerOf({ url: path, headers: {} }),
+      caller,
       names,
       targets,
       body,
@@ -249,6 +260,7 @@ class SimExchange implements Sink {
     if (this.#answer.end) return;
     Object.assign(this.#answer, head);
     this.#answer.text += text;
+    this.#answer.firstMs ??= this.#fabric.simulation.nowMs;
     if (isLast) this.finish('complete');
     else if (this.#answer.text.length >= leavesAt) this.#leave();
     else {

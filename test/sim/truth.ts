@@ -8,7 +8,7 @@ import { readPayload, readState, type PlainRun } from './simulated_device.ts';
 interface Entry {
   /** Values of the block's tokens: those of the low layer, then those of the high one. */
   readonly content: Uint32Array;
-  /** The scope's salt and the tokens that lead here. */
+  /** The scope's tenant and salt, and the tokens that lead here. */
   readonly of: string;
 }
 
@@ -29,18 +29,19 @@ export class Truth {
     this.#blockSize = spec.blockSize;
   }
 
-  /** Every full block of a prompt and its output. @throws Error when two different prefixes have one name (K1). */
+  /** Every full block of a prompt and its output, by the salt of a request and the tenant of its key. @throws Error when two different prefixes have one name (K1). */
   learn(
     prompt: readonly number[],
     { sampled, kv, states }: Pick<PlainRun, 'sampled' | 'kv' | 'states'>,
     salt: string,
+    tenant = '',
   ): void {
     const tokens = [...prompt, ...sampled.map(({ token }) => token)].slice(0, kv.length);
-    const chain = new KeyChain(chainRoot(this.#format, { ...noScope, salt }), this.#blockSize);
+    const chain = new KeyChain(chainRoot(this.#format, { ...noScope, tenant, salt }), this.#blockSize);
     chain.extend(tokens).forEach((hash, block) => {
       const { digest } = hash;
       const [from, to] = [block * this.#blockSize, (block + 1) * this.#blockSize];
-      const of = `${salt}: ${tokens.slice(0, to).join()}`;
+      const of = `${tenant} ${salt}: ${tokens.slice(0, to).join()}`;
       const known = this.#entries.get(digest);
       if (known && known.of !== of) throw new Error(`K1: ${known.of} and ${of} have one digest`);
       const positions = kv.slice(from, to);
