@@ -201,7 +201,7 @@ module.exports = {
       severity: 'error',
       from: {
         path: '^(services|shared)/',
-        pathNot: '^(shared/net/grpc/|services/cli/(role_process|policy|doctor/cluster_probes)\\.ts$)',
+        pathNot: '^(shared/net/grpc/|services/cli/(role_process|policy|tenant|doctor/cluster_probes)\\.ts$)',
       },
       to: { path: '^shared/net/grpc/' },
     },

@@ -1,10 +1,11 @@
 /** Deletes the records of a tenant from the disk tier, and its key where there is a disk key. */
 import { Failure, messageOf } from '../../shared/base/failure.ts';
+import type { Thread } from '../../shared/base/threads.ts';
 import type { BlockKey, TenantId } from '../../shared/kv/block_key.ts';
-import type { DiskEnvironment } from './disk_environment.ts';
 import type { DiskIndex } from './disk_index.ts';
 import type { DiskEntry } from './disk_process.ts';
-import type { DiskTierOptions } from './disk_tier.ts';
+import type { DiskEnvironment, DiskEnvironmentOptions } from './disk_environment.ts';
+import type { DiskReader } from './disk_reader.ts';
 
 /** Bytes of the records that were deleted, by key; and whether no copy of them can be read any more. */
 export interface ForgottenOnDisk {
@@ -13,7 +14,9 @@ export interface ForgottenOnDisk {
 }
 
 /** Parts of a disk tier that take part. */
-export interface DiskForgettingOptions extends Pick<DiskTierOptions, 'worker' | 'readers' | 'budgetBytes'> {
+export interface DiskForgettingOptions extends Pick<DiskEnvironmentOptions, 'worker'> {
+  readonly readers: readonly Pick<Thread<DiskReader>, 'call'>[];
+  readonly budgetBytes: number;
   readonly index: DiskIndex;
   readonly environment: DiskEnvironment;
   /** Resolves when the puts that are under way have ended: they may be of the tenant. */

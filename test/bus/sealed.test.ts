@@ -89,7 +89,7 @@ test('whatever bytes somebody sends are dropped and counted as those of another 
   const heard = heardBy(receiver);
   say(sender, 'one');
   const [{ subject, payload } = assert.fail()] = hub.recorded.filter((one) => one.subject.endsWith('news'));
-  // Of nobody; and of a known sender, with the greatest counter.
+  // Some are of nobody; one is of a known sender, with the greatest counter.
   const forged = [Buffer.alloc(60, 0xff), Buffer.alloc(60), Buffer.alloc(39, 1), Buffer.alloc(0)];
   const ofSender = Buffer.from(payload).fill(0xff, 16, 24);
   for (const bytes of [...forged, ofSender]) hub.replay([{ subject, payload: bytes }]);
