@@ -7,9 +7,6 @@ import type { Targets } from '../../../shared/placement/policy.ts';
 /** Longest target of a request in milliseconds: a day. */
 export const MAX_TARGET_MS = 86_400_000;
 
-/** Most levels of priority that the protocol has. */
-const MAX_PRIORITY = 2 ** 31 - 1;
-
 /** Limits of a caller's requests. Those of a tenant hold for all its keys together, and are divided among the routers of a cluster. */
 export interface CallerLimits {
   /** Requests of its tenant in a minute; undefined: any number. */
@@ -73,8 +70,6 @@ export function oneCaller({ allow_priority: allowsPriority }: { readonly allow_p
     models: undefined,
     targets: undefined,
     limits: { maxRequests: undefined, maxSamples: undefined, allowsPriority },
-    // Where requests may state their priority at all, it goes before the shares of clients.
-    maxPriority: allowsPriority ? MAX_PRIORITY : 0,
   };
   return () => caller;
 }

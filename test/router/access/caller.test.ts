@@ -235,7 +235,7 @@ test('a request says whose share it takes: the tenant with its weight, else the 
   assert.deepEqual(of(-9, caller), { tenant: 'two', priority: -9, weight: 3, precedence: 2 });
   assert.deepEqual(of(5, caller), { tenant: 'two', priority: 5, weight: 3 });
   const [open] = [oneCaller({ allow_priority: true })({ url: '/', headers: {} })];
-  assert.deepEqual(of(-9, open), { tenant: '', priority: -9, client: '10.0.0.7', precedence: 9 });
+  assert.deepEqual(of(-9, open), { tenant: '', priority: -9, client: '10.0.0.7' });
 });
 
 test('who may not ask is refused before the body is read, in the form of the API', async () => {
