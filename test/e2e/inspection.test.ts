@@ -3,6 +3,7 @@
  * stopped member, `/api/profile`, and `penstock top` where its output is no terminal. Budget: 25 s.
  */
 import assert from 'node:assert/strict';
+import { freePort } from '../support/free_ports.ts';
 import { afterAll, beforeAll, test } from 'vitest';
 import { Cluster, runToEnd } from '../support/cluster.ts';
 import { NEVER_SILENT, until } from '../support/until.ts';
@@ -78,9 +79,10 @@ test('top prints a table once where its output is no terminal, and says what to 
   assert.match(output, /^penstock top .*as of/);
   for (const name of ['prefill-1', 'decode-1', 'store-1']) assert.match(output, new RegExp(`^${name} .* alive `, 'm'));
   assert(!output.includes('\x1b'));
-  const none = await runToEnd(['top', '--once', '--api', '127.0.0.1:1']);
+  const port = await freePort();
+  const none = await runToEnd(['top', '--once', '--api', `127.0.0.1:${port}`]);
   assert.equal(none.code, 1);
-  assert.match(none.errors, /nothing can be shown of http:\/\/127\.0\.0\.1:1: ECONNREFUSED; .*--api HOST:PORT/);
+  assert.match(none.errors, /nothing can be shown of http:\/\/127\.0\.0\.1:\d+: ECONNREFUSED; .*--api HOST:PORT/);
 });
 
 test('a profile of the router is a Chrome trace, one at a time', async () => {
