@@ -10,17 +10,17 @@ import type { WatchedFiles } from '../../shared/node/role.ts';
 export const LOOK_MS = 2_000;
 /** Looks at which a changed text must be the same before it counts: files are written one after the other, and piece by piece. */
 const STEADY_LOOKS = 2;
-/** Bytes of a file (P1). */
+/** Bytes of a file that states no other bound (P1). */
 const MAX_BYTES = 1 << 20;
 
-/** Returns the text of a file. Rejects where it cannot be read, or is no file of a secret. */
-export type ReadText = (file: string) => Promise<string>;
+/** Returns the text of a file. Rejects where it cannot be read, is no file of a secret, or has more than `maxBytes`. */
+export type ReadText = (file: string, maxBytes?: number) => Promise<string>;
 
 /** The {@link ReadText} of the machine. A pipe, which has its text once, has none. */
-export async function regularText(file: string): Promise<string> {
+export async function regularText(file: string, maxBytes = MAX_BYTES): Promise<string> {
   const found = await stat(file);
   if (!found.isFile()) throw new Error(`${file} is no regular file`);
-  if (found.size > MAX_BYTES) throw new Error(`${file} has ${found.size} bytes, more than ${MAX_BYTES}`);
+  if (found.size > maxBytes) throw new Error(`${file} has ${found.size} bytes, more than ${maxBytes}`);
   return readFile(file, 'utf8');
 }
 
@@ -30,14 +30,17 @@ export class RenewedFiles<T> {
   readonly #current: Current<T>;
   readonly #log: Log;
   readonly #readText: ReadText;
-  /** Texts of `current`, once they have been looked at; those of the last look; and those that were refused, with why. */
+  /** Texts of `current`, once they are known; those of the last look; those that were judged last; and those that were refused, with why. */
   #used: string | undefined;
   #seen = '';
+  #judgedTexts = '';
   #refused = '';
   #numLooks = 0;
 
-  constructor(renewal: WatchedFiles<T>, current: Current<T>, log: Log, readText: ReadText) {
+  /** `used`: texts that `current` was made of, where they are known: they are not judged again. */
+  constructor(renewal: WatchedFiles<T>, current: Current<T>, log: Log, readText: ReadText, used?: readonly string[]) {
     [this.#renewal, this.#current, this.#log, this.#readText] = [renewal, current, log, readText];
+    this.#used = used && joined(used);
   }
 
   /** Looks every `lookMs` until `signal` aborts. */
@@ -52,14 +55,17 @@ export class RenewedFiles<T> {
   /** Reads the files. @throws what a listener of `current` throws */
   async look(): Promise<void> {
     const texts = await this.#texts();
-    const seen = JSON.stringify(texts instanceof Error ? texts.message : texts);
+    const seen = texts instanceof Error ? texts.message : joined(texts);
     this.#numLooks = seen === this.#seen ? this.#numLooks + 1 : 1;
     this.#seen = seen;
-    if (seen === this.#used) this.#refused = '';
+    if (seen === this.#used) [this.#judgedTexts, this.#refused] = ['', ''];
     if (seen === this.#used || this.#numLooks < STEADY_LOOKS) return;
+    // A long text takes long to judge: it is judged again only where time can change what comes of it.
+    if (seen === this.#judgedTexts && this.#renewal.dependsOnTime !== true) return;
+    this.#judgedTexts = seen;
     const value = this.#judged(texts);
     if (value === undefined) return;
-    [this.#used, this.#refused] = [seen, ''];
+    [this.#used, this.#judgedTexts, this.#refused] = [seen, '', ''];
     // At the first looks the texts are those that the process has read at its start.
     if (JSON.stringify(value) === JSON.stringify(this.#current.value)) return;
     this.#current.replace(value);
@@ -87,9 +93,14 @@ export class RenewedFiles<T> {
 
   async #texts(): Promise<readonly string[] | Error> {
     try {
-      return await Promise.all(this.#renewal.files.map(this.#readText));
+      return await Promise.all(this.#renewal.files.map((file) => this.#readText(file, this.#renewal.maxBytes)));
     } catch (error) {
       return error as Error;
     }
   }
+}
+
+/** Returns one text for several: equal for equal ones only. */
+function joined(texts: readonly string[]): string {
+  return texts.map((text) => `${text.length}:${text}`).join('');
 }

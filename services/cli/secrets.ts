@@ -58,7 +58,8 @@ export function renewSecrets(
       refuseUntimely(`--tls-cert ${cert}`, texts, old, clock.wallMs());
       return texts;
     };
-    watch({ name: 'certificate of this process', files: [cert, key, ca], read, shown: shownTexts }, tls, context);
+    const files = [cert, key, ca];
+    watch({ name: 'certificate of this process', files, dependsOnTime: true, read, shown: shownTexts }, tls, context);
   }
   if (https) renewHttps(https, config, context);
   if (file !== '') {
@@ -80,7 +81,8 @@ function renewHttps(https: Current<ServerTexts>, config: HttpsConfig, context: R
     refuseUntimely(`--https-cert ${cert}`, texts, old, context.clock.wallMs());
     return texts;
   };
-  watch({ name: 'certificate for clients', files: [cert, key], read, shown: shownTexts }, https, context);
+  const files = [cert, key];
+  watch({ name: 'certificate for clients', files, dependsOnTime: true, read, shown: shownTexts }, https, context);
 }
 
 function shownTexts({ cert }: ServerTexts): object {

@@ -12,9 +12,9 @@ const LOOK_MS = 500;
 /** Returns the {@link WatchFiles} of this machine. `readText`: of the machine, unless a test reads. */
 export function watchFilesWith(clock: Clock, log: Log, readText: ReadText = regularText): WatchFiles {
   return (files, flag, signal) => {
-    const texts = files.files.map((file) => textOf(flag, file));
+    const texts = files.files.map((file) => textOf(flag, file, files.maxBytes));
     const current = new Current(files.read(texts, undefined));
-    void new RenewedFiles(files, current, log, readText).watch(clock, signal, LOOK_MS);
+    void new RenewedFiles(files, current, log, readText, texts).watch(clock, signal, LOOK_MS);
     return current;
   };
 }

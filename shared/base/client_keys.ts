@@ -4,6 +4,11 @@ import { createHash } from 'node:crypto';
 /** Random bytes of a key. */
 export const KEY_BYTES = 32;
 
+/** Keys of a router's file (P1). As many are parsed in about a third of a second, for which the router does nothing else. */
+export const MAX_KEYS = 5_000;
+/** Bytes of that file (P1): 800 for each key. */
+export const MAX_KEYS_BYTES = 4_000_000;
+
 /** Names of keys and tenants. */
 export const CLIENT_NAME = /^[\w.@:-]{1,64}$/;
 /** {@link CLIENT_NAME} in words. */

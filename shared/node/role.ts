@@ -60,6 +60,10 @@ export interface WatchedFiles<T> {
   /** Name of what they hold, for the log, such as "certificate of this process". */
   readonly name: string;
   readonly files: readonly string[];
+  /** Most bytes of each (P1), at the start and later; left out: 1 MiB later. */
+  readonly maxBytes?: number;
+  /** Whether `read` may take texts later that it refuses now, such as a certificate that is not valid yet; left out: never. */
+  readonly dependsOnTime?: boolean;
   /**
    * Returns what the texts of the files make, in their order. `old` is used now; undefined at the start. @throws Error with what to do, when
    * they cannot be used.

@@ -16,14 +16,21 @@ import type { KeyEntry } from './keys_file.ts';
 export interface KnownKey {
   readonly digest: Buffer;
   readonly caller: Caller;
-  /** Aborts when the key is removed. */
-  readonly removed: AbortController;
+  /** Aborts when the key is removed; undefined where its open requests are finished. */
+  readonly removed: AbortController | undefined;
+}
+
+/** Keys by the first 32 bits of their digests. */
+type ByPrefix = ReadonlyMap<number, readonly KnownKey[]>;
+
+function found(byPrefix: ByPrefix, digest: Buffer): KnownKey | undefined {
+  return byPrefix.get(digest.readUInt32LE())?.find((one) => isSameSecret(one.digest, digest));
 }
 
 /** The keys that a router takes. */
 export class Keys {
   readonly #isAborting: boolean;
-  #byPrefix: ReadonlyMap<number, readonly KnownKey[]> = new Map();
+  #byPrefix: ByPrefix = new Map();
   #byName: ReadonlyMap<string, KnownKey> = new Map();
   #tenants: ReadonlyMap<string, OfTenant> = new Map();
 
@@ -35,20 +42,22 @@ export class Keys {
 
   /** Puts these keys in the place of the present ones. */
   replace(entries: readonly KeyEntry[]): void {
-    const before = this.#byName;
+    const before = this.#byPrefix;
     const tenants = tenantsOf(entries);
     const byPrefix = new Map<number, KnownKey[]>();
     const byName = new Map<string, KnownKey>();
     for (const entry of entries) {
       const caller = callerOf(entry, tenants.get(entry.tenant) ?? entry);
-      const known = knownOf(entry.sha256, caller, before.get(entry.name), this.#isAborting);
+      const known = knownOf(Buffer.from(entry.sha256, 'hex'), caller, before, this.#isAborting);
       const prefix = known.digest.readUInt32LE();
-      byPrefix.set(prefix, [...(byPrefix.get(prefix) ?? []), known]);
+      const equal = byPrefix.get(prefix);
+      if (equal) equal.push(known);
+      else byPrefix.set(prefix, [known]);
       byName.set(entry.name, known);
     }
     [this.#byName, this.#byPrefix, this.#tenants] = [byName, byPrefix, tenants];
-    for (const [name, one] of before)
-      if (byName.get(name)?.removed !== one.removed)
+    for (const one of [...before.values()].flat())
+      if (one.removed && found(byPrefix, one.digest)?.removed !== one.removed)
         one.removed.abort(new Failure('invalid_api_key', 'the key of this request has been removed'));
   }
 
@@ -73,8 +82,7 @@ export class Keys {
 
   /** Returns the key that is this text; undefined for one that is not known. */
   find(key: string): KnownKey | undefined {
-    const digest = keyDigest(key);
-    return this.#byPrefix.get(digest.readUInt32LE())?.find((one) => isSameSecret(one.digest, digest));
+    return found(this.#byPrefix, keyDigest(key));
   }
 
   /** Returns who sends a request, by the key in its headers. @throws Failure `invalid_api_key` */
@@ -124,15 +132,13 @@ function callerOf(entry: KeyEntry, { sharing, limits, weight }: OfTenant): Calle
   };
 }
 
-function knownOf(sha256: string, caller: Caller, before: KnownKey | undefined, isAborting: boolean): KnownKey {
-  const digest = Buffer.from(sha256, 'hex');
-  const isSame =
-    before !== undefined &&
-    isSameSecret(before.digest, digest) &&
-    before.caller.tenant === caller.tenant &&
-    before.caller.isAdmin === caller.isAdmin;
-  const removed = isSame ? before.removed : new AbortController();
+/** Returns a key with its caller. One that was known under the same right, whatever its name was, goes on with its open requests. */
+function knownOf(digest: Buffer, caller: Caller, before: ByPrefix, isAborting: boolean): KnownKey {
+  if (!isAborting) return { digest, removed: undefined, caller };
+  const earlier = found(before, digest);
+  const isSame = earlier?.caller.tenant === caller.tenant && earlier.caller.isAdmin === caller.isAdmin;
+  const removed = (isSame ? earlier.removed : undefined) ?? new AbortController();
   // One listener for each of its requests.
   setMaxListeners(0, removed.signal);
-  return { digest, removed, caller: { ...caller, revoked: isAborting ? removed.signal : undefined } };
+  return { digest, removed, caller: { ...caller, revoked: removed.signal } };
 }

@@ -15,16 +15,16 @@
  *       samples: 4                  of a request: its prompts times the larger of n and best_of
  *     weight: 2                 share of the tenant where several wait
  *     max_priority: 3           levels by which its requests may go before other tenants'
+ *
+ * It has at most MAX_KEYS entries, and MAX_KEYS_BYTES.
  */
 import { createRequire } from 'node:module';
 import type * as Yaml from 'yaml';
 import { z } from 'zod';
-import { CLIENT_NAME, CLIENT_NAME_TEXT } from '../../../shared/base/client_keys.ts';
+import { CLIENT_NAME, CLIENT_NAME_TEXT, MAX_KEYS } from '../../../shared/base/client_keys.ts';
 import { ConfigError } from '../../../shared/base/options.ts';
 import { MAX_TARGET_MS } from './caller.ts';
 
-/** Keys of a file (P1). */
-const MAX_KEYS = 10_000;
 const MAX_MODELS = 256;
 /** Largest rates and counts. */
 const MOST = 1e9;

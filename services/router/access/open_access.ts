@@ -1,4 +1,5 @@
 /** Who may ask a router, by its options. */
+import { MAX_KEYS_BYTES } from '../../../shared/base/client_keys.ts';
 import { ConfigError, isLoopback } from '../../../shared/base/options.ts';
 import type { RoleContext } from '../../../shared/node/role.ts';
 import { oneCaller, type ResolveCaller } from './caller.ts';
@@ -52,7 +53,8 @@ export function openAccess(
   const read = ([text = '']: readonly string[]): readonly KeyEntry[] => readKeysFile(file, text, models);
   const shown = ({ length }: readonly KeyEntry[]): object => ({ used: `${length} keys` });
   const effect = 'requests that begin now are judged by it';
-  const entries = watchFiles({ name: 'file of keys', files: [file], read, shown, effect }, '--keys', signal);
+  const files = { name: 'file of keys', files: [file], maxBytes: MAX_KEYS_BYTES, read, shown, effect };
+  const entries = watchFiles(files, '--keys', signal);
   const keys = new Keys(entries.value, config.revoke === 'abort');
   entries.onReplace((value) => {
     keys.replace(value);

@@ -108,6 +108,17 @@ test('keys are replaced while requests run: a removed one is refused at once, an
   }
 });
 
+test('a key with another name is the same key: its requests go on, also where two change their names', () => {
+  const keys = new Keys(usual, true);
+  const [alice, bob] = [ALICE, BOB].map((key) => keys.find(key)?.caller.revoked);
+  keys.replace(entriesOf(['bob', ALICE, 'research'], ['alice', BOB, 'sales']));
+  assert.deepEqual([ask(keys, { 'x-api-key': ALICE }), alice?.aborted, bob?.aborted], ['bob', false, false]);
+  keys.replace(entriesOf(['carol', ALICE, 'research']));
+  assert.deepEqual([ask(keys, { 'x-api-key': ALICE }), alice?.aborted, bob?.aborted], ['carol', false, true]);
+  keys.replace(entriesOf(['bob', BOB, 'sales']));
+  assert.equal(alice?.aborted, true);
+});
+
 test('an admin who is none any more, or of another tenant, has no open requests under the old right', () => {
   const keys = new Keys(usual, true);
   const [root, alice] = [ROOT, ALICE].map((key) => keys.find(key)?.caller.revoked);
