@@ -173,8 +173,68 @@ describe('routes', () => {
     assert.deepEqual(await (await withCookie('/api/session')).json(), { logged_in_as: 'admin' });
     assert.equal((await withCookie('/api/pool', { 'sec-fetch-site': 'same-site' })).status, 403);
     assert.equal((await withCookie('/v1/models', { origin: 'http://127.0.0.1:1' })).status, 401);
-    const large = new URLSearchParams({ key: 'a'.repeat(10_000) });
-    assert.equal((await ask('nobody', '/dashboard/login', { method: 'POST', body: large })).status, 413);
+  });
+
+  /** Sends something to a page of log-ins. @returns its status, its text, and the cookie that it sets */
+  async function send(
+    path: string,
+    body: URLSearchParams | string,
+    headers: Record<string, string> = {},
+  ): Promise<readonly [status: number, text: string, cookie: string | null]> {
+    const answer = await ask('nobody', path, { method: 'POST', body, headers });
+    return [answer.status, await answer.text(), answer.headers.get('set-cookie')];
+  }
+
+  test('the log-in says what it takes where it is sent something else', async () => {
+    const form = (body: URLSearchParams | string, type?: string): ReturnType<typeof send> =>
+      send('/dashboard/login', body, type === undefined ? {} : { 'content-type': type });
+    const [tooLarge, large] = await form(new URLSearchParams({ key: 'a'.repeat(10_000) }));
+    assert.equal(tooLarge, 413);
+    assert.match(large, /<h1>Penstock.*role="alert">The form is larger than 4096 bytes/s);
+    for (const [body, type] of [
+      ['key', 'text/plain'],
+      ['<key/>', 'application/xml'],
+    ] as const) {
+      const [status, text] = await form(body, type);
+      assert.equal(status, 415, type);
+      assert.match(text, /role="alert">Send the key as a form: key=.*application\/x-www-form-urlencoded/);
+    }
+  });
+
+  test('pages of other servers log nobody in or out; browsers that say nothing of the page are known by Origin', async () => {
+    const key = new URLSearchParams({ key: keys.admin });
+    const own = { origin: cluster.url };
+    for (const headers of [own, {}, { 'sec-fetch-site': 'same-origin', origin: 'https://penstock.example' }]) {
+      const [status, , cookie] = await send('/dashboard/login', key, headers);
+      assert.deepEqual([status, cookie?.startsWith('penstock_session_')], [303, true], JSON.stringify(headers));
+      const [end, , ended] = await send('/dashboard/logout', key, headers);
+      assert.deepEqual([end, ended?.includes('Max-Age=0')], [303, true], JSON.stringify(headers));
+    }
+    for (const headers of [
+      { origin: 'https://evil.example' },
+      { origin: 'null' },
+      { 'sec-fetch-site': 'cross-site' },
+      { 'sec-fetch-site': 'same-site', ...own },
+    ])
+      for (const path of ['/dashboard/login', '/dashboard/logout']) {
+        const [status, text, cookie] = await send(path, key, headers);
+        assert.deepEqual([status, cookie], [403, null], `${path} ${JSON.stringify(headers)}`);
+        assert.match(text, /a page of another server\. If a proxy is in front, let it pass on the header Host/);
+      }
+    // A page whose policy hides where forms come from would refuse its own.
+    const page = await ask('nobody', '/dashboard/login');
+    assert.equal(page.headers.get('referrer-policy'), 'same-origin');
+  });
+
+  test('the cookie is for HTTPS only where the browser speaks it, also with a proxy in front', async () => {
+    const cookieWith = async (headers: Record<string, string>): Promise<string> =>
+      (await send('/dashboard/login', new URLSearchParams({ key: keys.admin }), headers))[2] ?? '';
+    const proto = 'x-forwarded-proto';
+    for (const value of ['https', 'HTTPS', 'https, http'])
+      assert.match(await cookieWith({ [proto]: value }), /; Secure/, value);
+    for (const value of ['http', 'http, https', 'httpsx', ''])
+      assert.doesNotMatch(await cookieWith({ [proto]: value }), /Secure/, value);
+    assert.doesNotMatch(await cookieWith({}), /Secure/);
   });
 });
 

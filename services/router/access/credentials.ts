@@ -1,6 +1,6 @@
 /** The key that a request comes with. */
 import { Failure } from '../../../shared/base/failure.ts';
-import type { Asking } from './caller.ts';
+import type { Asking, AskingHeaders } from './caller.ts';
 
 /** Longest key, in characters: a longer header is not looked at. */
 const MAX_KEY = 512;
@@ -8,6 +8,12 @@ const MAX_KEY = 512;
 const IN_URL = /^(api[_-]?key|x-api-key|key|token|access_token|authorization)$/i;
 
 const CURE = 'send the header `Authorization: Bearer KEY`, or `x-api-key: KEY`';
+
+/** Whether a request comes with a key, known or not. One with another scheme of Authorization, as of a proxy in front, does not. */
+export function hasKey({ authorization, 'x-api-key': own }: AskingHeaders): boolean {
+  const isBearer = typeof authorization === 'string' && bearerOf(authorization) !== undefined;
+  return isBearer || (own !== undefined && own !== '');
+}
 
 /** Returns the key in the headers of a request. @throws Failure `invalid_api_key` for a request that has none */
 export function keyOf({ url, headers }: Asking): string {

@@ -3,6 +3,7 @@ import { MAX_KEYS_BYTES } from '../../../shared/base/client_keys.ts';
 import { ConfigError, isLoopback } from '../../../shared/base/options.ts';
 import type { RoleContext } from '../../../shared/node/role.ts';
 import { oneCaller, type ResolveCaller } from './caller.ts';
+import { hasKey } from './credentials.ts';
 import { Keys } from './keys.ts';
 import { readKeysFile, type KeyEntry } from './keys_file.ts';
 import { Sessions } from './sessions.ts';
@@ -13,6 +14,8 @@ export interface AccessConfig {
   readonly revoke: 'finish' | 'abort';
   readonly no_auth: boolean;
   readonly allow_priority: boolean;
+  /** Name of the cluster, whose routers take each other's log-ins. */
+  readonly cluster: string;
 }
 
 /** Who may ask a router. */
@@ -48,7 +51,7 @@ export function openAccess(
   { config, watchFiles, clock, clusterTokens, newId, signal }: Context,
   models: readonly string[],
 ): Access {
-  const { keys: file } = config;
+  const { keys: file, cluster } = config;
   if (file === '') return { callerOf: oneCaller(config), isLimited: false, logIns: undefined };
   const read = ([text = '']: readonly string[]): readonly KeyEntry[] => readKeysFile(file, text, models);
   const shown = ({ length }: readonly KeyEntry[]): object => ({ used: `${length} keys` });
@@ -61,10 +64,9 @@ export function openAccess(
   });
   // A cluster of one machine may have no token: then a log-in holds at this router, until it ends.
   const ownSecret = newId() + newId();
-  const sessions = new Sessions({ keys, secrets: () => clusterTokens.value || ownSecret, clock });
+  const sessions = new Sessions({ keys, cluster, secrets: () => clusterTokens.value || ownSecret, clock });
   const callerOf: ResolveCaller = (asking) => {
-    const { authorization, 'x-api-key': own } = asking.headers;
-    const isWithKey = authorization !== undefined || own !== undefined;
+    const isWithKey = hasKey(asking.headers);
     return (isWithKey ? undefined : sessions.callerOf(asking.headers)) ?? keys.callerOf(asking);
   };
   return { callerOf, isLimited: entries.value.some(isLimitedByMinute), logIns: { keys, sessions } };

@@ -4,7 +4,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { Failure, messageOf } from '../../../shared/base/failure.ts';
 import type { SessionView } from '../../../shared/protocol/router_api.ts';
 import type { Keys, KnownKey } from '../access/keys.ts';
-import type { Sessions } from '../access/sessions.ts';
+import { isOwnPage, type Sessions } from '../access/sessions.ts';
 import { adminRoute, LOGIN, openRoute } from './route_access.ts';
 
 /** Bytes of the form (P1). */
@@ -24,7 +24,8 @@ const styleHash = createHash('sha256').update(STYLE).digest('base64');
 const HEADERS = {
   'content-security-policy': `default-src 'none'; style-src 'sha256-${styleHash}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'`,
   'x-content-type-options': 'nosniff',
-  'referrer-policy': 'no-referrer',
+  // With no-referrer browsers send `Origin: null` with the form, and the server could not tell that it is of its own page.
+  'referrer-policy': 'same-origin',
   'cache-control': 'no-store',
 };
 
@@ -37,11 +38,12 @@ export function addLoginRoutes(app: FastifyInstance, logIns: LogIns | undefined)
       done(null, new URLSearchParams(String(body)));
     },
   );
-  const isSecure = ({ protocol }: FastifyRequest): boolean => protocol === 'https';
   app.get(LOGIN, openRoute, (_request, reply) => (logIns ? send(reply, 200, '') : reply.redirect(DASHBOARD, 303)));
-  app.post<{ Body: URLSearchParams | undefined }>(LOGIN, openRoute, (request, reply) => {
+  const formRoute = { ...openRoute, errorHandler: answerFormError };
+  app.post<{ Body: URLSearchParams | undefined }>(LOGIN, formRoute, (request, reply) => {
     if (!logIns) return reply.redirect(DASHBOARD, 303);
     try {
+      refuseOtherPage(request);
       const known = adminOf(request.body?.get('key')?.trim() ?? '', logIns.keys);
       return reply.header('set-cookie', logIns.sessions.begin(known, isSecure(request))).redirect(DASHBOARD, 303);
     } catch (error) {
@@ -53,9 +55,40 @@ export function addLoginRoutes(app: FastifyInstance, logIns: LogIns | undefined)
     return { logged_in_as: logIns?.sessions.callerOf(headers)?.key ?? null };
   });
   app.post('/dashboard/logout', openRoute, (request, reply) => {
-    if (logIns) void reply.header('set-cookie', logIns.sessions.end(isSecure(request)));
+    if (logIns) {
+      refuseOtherPage(request);
+      void reply.header('set-cookie', logIns.sessions.end(isSecure(request)));
+    }
     return reply.redirect('login', 303);
   });
+}
+
+/** Whether the browser speaks HTTPS, with the router or with a proxy in front, which then says so. */
+function isSecure({ protocol, headers }: FastifyRequest): boolean {
+  const { 'x-forwarded-proto': ofProxy = '' } = headers;
+  return protocol === 'https' || /^ *https *(,|$)/i.test([ofProxy].flat()[0] ?? '');
+}
+
+/** @throws Failure `permission_denied` for a request that a browser sends for a page of another server */
+function refuseOtherPage({ headers }: FastifyRequest): void {
+  if (isOwnPage(headers)) return;
+  throw new Failure(
+    'permission_denied',
+    'This comes from a page of another server. If a proxy is in front, let it pass on the header Host of the browser.',
+  );
+}
+
+/** Answers a body that is no form, or too large a one, with the page. */
+function answerFormError(error: { readonly statusCode?: number }, _request: FastifyRequest, reply: FastifyReply): void {
+  if (error.statusCode === 415)
+    void send(
+      reply,
+      415,
+      'Send the key as a form: key=… with the header content-type: application/x-www-form-urlencoded.',
+    );
+  else if (error.statusCode === 413)
+    void send(reply, 413, `The form is larger than ${MAX_FORM_BYTES} bytes: it has the key alone.`);
+  else throw error as Error;
 }
 
 /** @throws Failure `invalid_api_key` for a text that is no key here, `permission_denied` for a client's key */

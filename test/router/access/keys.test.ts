@@ -135,7 +135,7 @@ interface Browser {
   readonly cookie: string;
 }
 
-function loggedIn(): Browser {
+function loggedIn(cluster = 'default'): Browser {
   let nowMs = 1_000_000;
   const clock = { ...systemClock, wallMs: () => nowMs };
   const pass = (ms: number): void => {
@@ -143,11 +143,11 @@ function loggedIn(): Browser {
   };
   const keys = new Keys(usual, false);
   const secret = { value: 'first-token' };
-  const sessions = new Sessions({ keys, secrets: () => secret.value, clock });
+  const sessions = new Sessions({ keys, cluster, secrets: () => secret.value, clock });
   const known = keys.find(ROOT);
   assert(known);
   const header = sessions.begin(known, false);
-  assert.match(header, /^penstock_session=[\w.-]+; Path=\/; HttpOnly; SameSite=Strict; Max-Age=43200$/);
+  assert.match(header, /^penstock_session_[0-9a-f]{8}=[\w.-]+; Path=\/; HttpOnly; SameSite=Strict; Max-Age=43200$/);
   assert.match(sessions.begin(known, true), /; Secure;/);
   return { keys, sessions, pass, secret, cookie: header.slice(0, header.indexOf(';')) };
 }
@@ -175,7 +175,8 @@ test('a log-in holds for twelve hours, at every router with a token of the clust
 
 test('a cookie that was changed, or made without the secret, is none', () => {
   const { sessions, cookie } = loggedIn();
-  const [name = '', expiry = '', mac = ''] = cookie.slice(cookie.indexOf('=') + 1).split('.');
+  const field = cookie.slice(0, cookie.indexOf('='));
+  const [name = '', expiry = '', mac = ''] = cookie.slice(field.length + 1).split('.');
   const alice = Buffer.from('alice').toString('base64url');
   for (const [n, e, m] of [
     [alice, expiry, mac],
@@ -185,9 +186,21 @@ test('a cookie that was changed, or made without the secret, is none', () => {
     ['', expiry, mac],
     [name, `${expiry}x`, mac],
   ])
-    assert.equal(sessions.callerOf({ host, cookie: `penstock_session=${n}.${e}.${m}` }), undefined);
-  assert.equal(sessions.callerOf({ host, cookie: cookie.replace('penstock_session', 'xpenstock_session') }), undefined);
+    assert.equal(sessions.callerOf({ host, cookie: `${field}=${n}.${e}.${m}` }), undefined);
+  assert.equal(sessions.callerOf({ host, cookie: `x${cookie}` }), undefined);
   assert.equal(sessions.callerOf({ host }), undefined);
+});
+
+test('clusters of one host have cookies of their own, and of several of one name each is tried, up to eight', () => {
+  const [own, other] = [loggedIn('one'), loggedIn('two')];
+  assert.notEqual(own.cookie.split('=')[0], other.cookie.split('=')[0]);
+  const who = (cookie: string): string | undefined => own.sessions.callerOf({ host, cookie })?.key;
+  assert.equal(who(`${other.cookie}; ${own.cookie}`), 'root');
+  assert.equal(who(other.cookie), undefined);
+  const old = own.cookie.replace(/\.[\w-]+$/, `.${'A'.repeat(43)}`);
+  assert.equal(who(`${old}; ${own.cookie}`), 'root');
+  assert.equal(who([...Array.from({ length: 7 }, () => old), own.cookie].join('; ')), 'root');
+  assert.equal(who([...Array.from({ length: 8 }, () => old), own.cookie].join('; ')), undefined);
 });
 
 test('a log-in counts for pages of this server only, not for those of another port of its host', () => {
@@ -196,6 +209,8 @@ test('a log-in counts for pages of this server only, not for those of another po
   for (const more of [
     {},
     { 'sec-fetch-site': 'same-origin', origin: `http://${host}` },
+    // A proxy in front may have put another Host in the place of the browser's.
+    { 'sec-fetch-site': 'same-origin', origin: 'https://penstock.example' },
     { 'sec-fetch-site': 'none' },
     { origin: `https://${host}` },
   ])
@@ -203,6 +218,8 @@ test('a log-in counts for pages of this server only, not for those of another po
   for (const more of [
     { 'sec-fetch-site': 'same-site' },
     { 'sec-fetch-site': 'cross-site' },
+    { 'sec-fetch-site': 'same-site', origin: `http://${host}` },
+    { 'sec-fetch-site': 'none', origin: 'http://evil.example' },
     { origin: 'http://router:3000' },
     { origin: 'http://evil.example' },
     { origin: 'null' },
