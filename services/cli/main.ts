@@ -141,7 +141,12 @@ async function ranWithoutTables(command: string, args: readonly string[]): Promi
       import('node:crypto'),
       import('../../shared/base/client_keys.ts'),
     ]);
-    runKeyCommand(args, randomBytes(KEY_BYTES), (text) => process.stdout.write(text));
+    runKeyCommand(
+      args,
+      randomBytes(KEY_BYTES),
+      (text) => process.stdout.write(text),
+      (line) => process.stderr.write(`penstock key: ${line}\n`),
+    );
   } else if (command === 'replay' || command === 'plan') {
     const { runReplayCommand } = await import('./replay.ts');
     await runReplayCommand(command, args);

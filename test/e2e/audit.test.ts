@@ -291,7 +291,8 @@ test('each tenant has its series, from the first scrape on, and a tenant that jo
   for (const name of ['prompt_tokens_total', 'output_tokens_total', 'engine_ms_total'])
     assert.equal(more(name, 'sales'), 0, name);
   assert(more('engine_ms_total') > 0);
-  runKeyCommand(['carol', '--tenant', 'carols', '--append', at('keys.yaml')], Buffer.alloc(32, 9), () => undefined);
+  const ignored = (): void => undefined;
+  runKeyCommand(['carol', '--tenant', 'carols', '--append', at('keys.yaml')], Buffer.alloc(32, 9), ignored, ignored);
   await until('the new tenant has its series', async () => (await scrape()).has('waiting carols '));
 });
 

@@ -465,6 +465,9 @@ describe('penstock key', () => {
     }
     const { statSync, readFileSync } = await import('node:fs');
     assert.equal(statSync(own).mode & 0o777, 0o600);
+    const again = await runToEnd(['key', 'two', '--tenant', 't', '--append', own]);
+    assert.deepEqual([again.code, again.output], [2, '']);
+    assert.match(again.errors, /--append .*own\.yaml: it has a key of the name two already/);
     assert.equal(readFileSync(own, 'utf8').match(/^- name/gm)?.length, 2);
     for (const args of [
       ['a b', '--tenant', 't'],
