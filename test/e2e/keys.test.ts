@@ -423,7 +423,7 @@ describe('at the start', () => {
     const other = createServer().listen(0, '0.0.0.0');
     await once(other, 'listening');
     const { port } = other.address() as AddressInfo;
-    for (const more of [['--no-auth'], ['--keys', file]]) {
+    for (const more of [['--no-auth'], ['--keys', file, '--model', 'harbour', '--model', 'harbour-tools']]) {
       const child = run(
         ['router', '--hub-bind', '127.0.0.1:0', '--bind', `0.0.0.0:${port}`, '--log-level', 'silent', ...more],
         {
