@@ -30,9 +30,11 @@ const failures = {
 /** Code of an expected failure, from the closed table above. */
 export type FailureCode = keyof typeof failures;
 
-/** The cause of a failure, and when a retry is expected to succeed. */
+/** The cause of a failure, when a retry is expected to succeed, and what clients read of it. */
 export interface FailureOptions extends ErrorOptions {
   readonly retryAfterMs?: number | undefined;
+  /** The message as clients read it, where the message names a process or its address; undefined: the message itself. */
+  readonly told?: string | undefined;
 }
 
 /** An error that callers are expected to handle. Its code determines the HTTP status and whether a retry helps. */
@@ -40,12 +42,15 @@ export class Failure extends Error {
   readonly code: FailureCode;
   /** Milliseconds after which a retry is expected to succeed; undefined where nothing is known. */
   readonly retryAfterMs: number | undefined;
+  /** The message as clients read it: without names and addresses of the processes of the cluster. */
+  readonly told: string;
 
   constructor(code: FailureCode, message: string, options: FailureOptions = {}) {
     super(message, options);
     this.name = 'Failure';
     this.code = code;
     this.retryAfterMs = options.retryAfterMs;
+    this.told = options.told ?? message;
   }
 
   get status(): number {
@@ -71,6 +76,11 @@ export function failureCodeOf(error: unknown): FailureCode | undefined {
 /** Returns the message of a thrown value: an Error's own, or the value as text. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
+}
+
+/** Returns the message of a thrown value as clients read it: without names and addresses of the processes of the cluster. */
+export function toldOf(error: unknown): string {
+  return error instanceof Failure ? error.told : messageOf(error);
 }
 
 /** Returns a thrown value as a Failure: unchanged if it is one, else with code `internal` and the value as its cause. */

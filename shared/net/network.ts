@@ -158,7 +158,10 @@ export async function askOnce<M extends CallName>(
 ): Promise<Reply<M>> {
   let last: Reply<M> | undefined;
   for await (const reply of ask(network, address, name, request, options)) last = reply;
-  if (last === undefined) throw new Failure('internal', `${address} answered nothing to ${name}`);
+  if (last === undefined) {
+    const told = 'an instance ended a call without an answer';
+    throw new Failure('internal', `${address} answered nothing to ${name}`, { told });
+  }
   return last;
 }
 

@@ -308,9 +308,9 @@ export class ClusterView implements AllMembers {
     log.warn({ member: instance.member.name, why }, 'lost');
     const cause = why === 'silent' ? `no heartbeat for ${silenceMs} ms` : why === 'left' ? '' : 'it was restarted';
     onEvent?.({ kind: why === 'left' ? 'left' : 'lost', member: instance.member, model: instance.model, why: cause });
-    const end = (): void => {
-      instance.lost.abort(new Failure('instance_lost', `${instance.member.name} is lost`));
-    };
+    const told = 'an instance is lost';
+    const failure = new Failure('instance_lost', `${instance.member.name} is lost`, { told });
+    const end = instance.lost.abort.bind(instance.lost, failure);
     // The goodbye may overtake the last replies on other connections: running calls get time to end by themselves.
     if (why === 'left') void clock.sleep(silenceMs, signal).then(end);
     else end();

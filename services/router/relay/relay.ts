@@ -137,7 +137,8 @@ export class Relay {
         yield reply;
         if (reply.finish) return true;
       }
-      throw new Failure('instance_lost', `${name} ended the stream before the last token`);
+      const why = 'ended the stream before the last token';
+      throw new Failure('instance_lost', `${name} ${why}`, { told: `an instance ${why}` });
     } catch (error) {
       const failure = await retryAfter(error, { ...this.#options, order: this.#order }, inFlight, chosen.decode);
       const outputTokens = tokens.length - generation.promptTokens.length;

@@ -122,5 +122,6 @@ export function goneFailure(signal: AbortSignal): Failure {
 
 /** Turns `cancelled` into `instance_lost`: a server that is killed cancels its calls, and this router has not cancelled the call. */
 function lostUnlessNamed(failure: Failure): Failure {
-  return failure.code === 'cancelled' ? new Failure('instance_lost', failure.message, { cause: failure }) : failure;
+  const { code, message, told } = failure;
+  return code === 'cancelled' ? new Failure('instance_lost', message, { cause: failure, told }) : failure;
 }

@@ -1,5 +1,5 @@
 /** Errors in Anthropic's form. */
-import { errorStatus, Failure, messageOf } from '../../../../shared/base/failure.ts';
+import { errorStatus, Failure, toldOf } from '../../../../shared/base/failure.ts';
 import { errorHeaders, type ErrorForm } from '../../api/errors.ts';
 import { ParameterFailure } from '../../api/parameter_failure.ts';
 
@@ -51,7 +51,7 @@ const names: readonly (readonly [chat: RegExp, own: string])[] = [
 ];
 
 function textOf(error: unknown): string {
-  const text = names.reduce((message, [chat, own]) => message.replace(chat, own), messageOf(error));
+  const text = names.reduce((message, [chat, own]) => message.replace(chat, own), toldOf(error));
   // Clients look for these words to shorten the conversation.
   return error instanceof Failure && error.code === 'context_too_long' ? `prompt is too long: ${text}` : text;
 }

@@ -1,5 +1,5 @@
 /** Failures as OpenAI error objects. */
-import { errorStatus, Failure, messageOf } from '../../../../shared/base/failure.ts';
+import { errorStatus, Failure, toldOf } from '../../../../shared/base/failure.ts';
 import { errorHeaders, type ErrorForm } from '../../api/errors.ts';
 import { ParameterFailure } from '../../api/parameter_failure.ts';
 
@@ -49,7 +49,7 @@ export function errorBody(error: unknown): ErrorBody {
       : (codes[status] ?? null);
   return {
     error: {
-      message: messageOf(error),
+      message: toldOf(error),
       type: typeOf(status),
       param: error instanceof ParameterFailure ? error.param : null,
       code,
