@@ -21,6 +21,7 @@ import { readBody } from './read_body.ts';
 import { tellEnds } from './request_ends.ts';
 import { checkAccess } from './route_access.ts';
 import { addKeptRoutes, addSurfaces, type ErrorHandlers } from './surface_routes.ts';
+import { boundUnwanted, holdContinue, wantBody } from './unwanted_bodies.ts';
 
 /** Milliseconds between checks for connections whose request arrives too slowly. */
 const CHECK_CONNECTIONS_MS = 1_000;
@@ -67,6 +68,7 @@ function createHttpServer(httpApp: HttpApp): FastifyInstance {
   // Bounds the open connections (P1), each of which may hold a body that is arriving.
   app.server.maxConnections = config.max_connections;
   endStalled(app.server);
+  boundUnwanted(app.server);
   app.setErrorHandler((error, _request, reply) => {
     answerError(helpful(error), reply, context.metrics, formOf(reply));
   });
@@ -171,6 +173,11 @@ function routeFinder({ routes }: HttpApp['surfaces']): (path: string) => string 
 
 /** Installs the body parser: bodies are received as bytes, limited each and together, and parsed later by their endpoints. */
 function readBodies(app: FastifyInstance, bodies: Bodies): void {
+  app.addHook('preParsing', ({ raw, is404, routeOptions }, _reply, _payload, done) => {
+    // Endpoints say it themselves, when they have room for the body.
+    if (!is404 && routeOptions.config.takesBody !== true) wantBody(raw);
+    done();
+  });
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('application/json', (request, payload, done) => {
     if (request.routeOptions.config.takesBody !== true) {
@@ -222,7 +229,7 @@ function helpful(error: unknown): unknown {
   return error;
 }
 
-/** Answers requests that Node would answer itself without a body: an Expect header other than 100-continue, and CONNECT. */
+/** Answers requests that Node would answer itself: an Expect header, and CONNECT. */
 function answerUnusual(server: Server, cors: Cors, metrics: RouterMetrics, form: ErrorForm): void {
   server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => {
     const failure = httpError(417, 'the header Expect is supported with 100-continue only: leave it out');
@@ -232,6 +239,7 @@ function answerUnusual(server: Server, cors: Cors, metrics: RouterMetrics, form:
     response.writeHead(417, { ...form.headers(failure, null), 'content-length': Buffer.byteLength(body) }).end(body);
     request.resume();
   });
+  holdContinue(server);
   server.on('connect', (_request, socket: Socket) => {
     const failure = Object.assign(new Error('CONNECT is not allowed: this is no proxy'), { code: CONNECT });
     answerClientError(failure, socket, metrics, form);

@@ -1,10 +1,11 @@
 /**
  * Receives the body of an HTTP request within the limits of api/bodies.ts. A refused body is still read, for clients that look for
- * an answer only after sending all of it.
+ * an answer only after sending all of it, up to MAX_DROPPED_BYTES: a longer one gets the error before its end.
  */
 import type { IncomingMessage } from 'node:http';
 import { asFailure, Failure } from '../../../shared/base/failure.ts';
 import type { Bodies, Body } from '../api/bodies.ts';
+import { isAsking, MAX_DROPPED_BYTES, wantBody } from './unwanted_bodies.ts';
 
 declare module 'fastify' {
   interface FastifyContextConfig {
@@ -12,9 +13,6 @@ declare module 'fastify' {
     takesBody?: boolean;
   }
 }
-
-/** Bytes of a refused body that are read before the error is sent. A longer body gets the error before its end. */
-const MAX_DROPPED_BYTES = 64 << 20;
 
 /**
  * Receives a body; `declared` is its content-length header. Rejects with Failure `overloaded`, an Error with status 413 for a body
@@ -34,7 +32,7 @@ export function readBody(bodies: Bodies, payload: IncomingMessage, declared: str
         if (numDropped > MAX_DROPPED_BYTES) answer();
       });
       payload.once('end', answer);
-      if (payload.complete) answer();
+      if (payload.complete || isAsking(payload)) answer();
     };
     const add = (chunk: Buffer): void => {
       try {
@@ -53,6 +51,7 @@ export function readBody(bodies: Bodies, payload: IncomingMessage, declared: str
       refuse(error);
       return;
     }
+    wantBody(payload);
     payload.on('data', add);
     payload.once('end', end);
     payload.once('close', () => {
