@@ -4,6 +4,7 @@
  */
 
 import type { Transferable } from 'node:worker_threads';
+import type { CallShare } from './call_queue.ts';
 
 /** Type of the function `start` that a thread's module exports: returns the object whose methods other threads can call. */
 export type Start<D, M extends object, E> = (data: D, emit: (event: E) => void) => M | Promise<M>;
@@ -32,10 +33,15 @@ export interface CpuTime {
 /** A started module, as its caller sees it. */
 export interface Thread<M> extends CpuTime {
   /**
-   * Calls a method; calls run one at a time, in order. @throws Failure `cancelled` when `signal` aborts before the call has begun;
-   * Error when the thread died.
+   * Calls a method; calls run one at a time, those of one share in order. `share`: for whom it is, where several share the thread. @throws Failure
+   * `cancelled` when `signal` aborts before the call has begun; Error when the thread died.
    */
-  call<K extends NameOf<M>>(method: K, argument: ArgumentOf<M, K>, signal?: AbortSignal): Promise<ResultOf<M, K>>;
+  call<K extends NameOf<M>>(
+    method: K,
+    argument: ArgumentOf<M, K>,
+    signal?: AbortSignal,
+    share?: CallShare,
+  ): Promise<ResultOf<M, K>>;
   /**
    * Calls a method without an answer, and without waiting for earlier calls. `transfer` lists objects in the argument whose ownership
    * moves to the thread.

@@ -1,11 +1,13 @@
 /**
  * Threads as workers of this process.
  *
- * Calls wait here, in order, and a few at a time are with the worker, so that a call whose caller left is never begun. At most
- * MAX_PENDING wait (P1). A worker that dies fails every open call.
+ * Calls wait here, and a few at a time are with the worker, so that a call whose caller left is never begun. Those that are made for several
+ * tenants or clients share the worker fairly (call_queue.ts). At most MAX_PENDING wait (P1). A worker that dies fails every open call.
  */
 import assert from 'node:assert/strict';
 import { Worker, type Transferable } from 'node:worker_threads';
+import { CallQueue, type CallShare } from './call_queue.ts';
+import { systemClock } from './clock.ts';
 import { nativeCpuMs } from './native_thread.ts';
 import { Failure, isFailureCode } from './failure.ts';
 import type { ArgumentOf, NameOf, ResultOf, Thread, ThreadListener, Threads } from './threads.ts';
@@ -44,6 +46,12 @@ interface Pending {
   readonly reject: (error: Error) => void;
 }
 
+/** A call that is with the worker since `sentMs`, for whom it is, and when it was sent. */
+interface Posted extends Pending {
+  readonly key: string | undefined;
+  readonly sentMs: number;
+}
+
 /** Most calls that may wait for one worker; more means that the caller is faster than the worker can ever be. */
 const MAX_PENDING = 65_536;
 /** Most calls sent to the worker at once: enough that it is never idle, few enough that a cancelled call is seldom begun. */
@@ -52,8 +60,10 @@ const MAX_POSTED = 4;
 /** A worker and the calls to it: at most MAX_POSTED are with the worker, the others wait here and can still be cancelled. */
 export class WorkerThread<M, E> implements Thread<M> {
   readonly #worker: Worker;
-  readonly #posted = new Map<number, Pending>();
-  readonly #waiting = new Map<number, Pending>();
+  readonly #posted = new Map<number, Posted>();
+  readonly #waiting = new CallQueue<Pending>();
+  /** When the worker answered last, in ms. */
+  #answeredMs = 0;
   /** Id of the thread in the operating system; undefined until it has been sent, or where there is none. */
   #nativeId: string | undefined;
   #nextId = 0;
@@ -73,7 +83,7 @@ export class WorkerThread<M, E> implements Thread<M> {
       }
       const pending = this.#posted.get(answer.id);
       if (!pending) return;
-      this.#posted.delete(answer.id);
+      this.#ended(answer.id, pending);
       if (answer.error === undefined) pending.resolve(answer.value as never);
       else if (answer.code !== undefined && isFailureCode(answer.code))
         pending.reject(new Failure(answer.code, answer.error));
@@ -83,10 +93,8 @@ export class WorkerThread<M, E> implements Thread<M> {
     const die = (error: Error): void => {
       if (this.#death) return;
       this.#death = error;
-      for (const calls of [this.#posted, this.#waiting]) {
-        for (const { reject } of calls.values()) reject(error);
-        calls.clear();
-      }
+      for (const { reject } of [...this.#posted.values(), ...this.#waiting.clear()]) reject(error);
+      this.#posted.clear();
       if (!this.#isClosing) listener.onDeath(error);
     };
     worker.on('error', die);
@@ -95,7 +103,12 @@ export class WorkerThread<M, E> implements Thread<M> {
     });
   }
 
-  call<K extends NameOf<M>>(method: K, argument: ArgumentOf<M, K>, signal?: AbortSignal): Promise<ResultOf<M, K>> {
+  call<K extends NameOf<M>>(
+    method: K,
+    argument: ArgumentOf<M, K>,
+    signal?: AbortSignal,
+    share?: CallShare,
+  ): Promise<ResultOf<M, K>> {
     return new Promise((resolve, reject) => {
       if (this.#death || signal?.aborted) {
         reject(this.#death ?? cancelled());
@@ -104,11 +117,11 @@ export class WorkerThread<M, E> implements Thread<M> {
       assert(this.#waiting.size < MAX_PENDING, `over ${MAX_PENDING} calls wait for one worker`);
       const id = this.#nextId++;
       const leave = (): void => {
-        if (this.#waiting.delete(id)) reject(cancelled());
+        if (this.#waiting.remove(id, share)) reject(cancelled());
       };
       signal?.addEventListener('abort', leave, { once: true });
       const settled = (): void => signal?.removeEventListener('abort', leave);
-      this.#waiting.set(id, {
+      const pending: Pending = {
         call: { id, method, argument },
         resolve: (value) => {
           settled();
@@ -118,7 +131,8 @@ export class WorkerThread<M, E> implements Thread<M> {
           settled();
           reject(error);
         },
-      });
+      };
+      this.#waiting.add(id, pending, share);
       this.#post();
     });
   }
@@ -143,18 +157,28 @@ export class WorkerThread<M, E> implements Thread<M> {
   }
 
   #post(): void {
-    for (const [id, pending] of this.#waiting) {
-      if (this.#posted.size >= MAX_POSTED) return;
-      this.#waiting.delete(id);
-      this.#posted.set(id, pending);
+    while (this.#posted.size < MAX_POSTED) {
+      const next = this.#waiting.next();
+      if (!next) return;
+      const { id, call: pending, key } = next;
+      const posted = { ...pending, key, sentMs: systemClock.nowMs() };
+      this.#posted.set(id, posted);
       try {
         this.#worker.postMessage(pending.call);
       } catch (error) {
         // An argument that cannot be cloned fails its own call, and no other.
-        this.#posted.delete(id);
+        this.#ended(id, posted);
         pending.reject(error as Error);
       }
     }
+  }
+
+  /** A call is with the worker no more. The worker does one at a time: its time began when the one before had ended. */
+  #ended(id: number, { key, sentMs }: Posted): void {
+    this.#posted.delete(id);
+    const nowMs = systemClock.nowMs();
+    this.#waiting.ended(key, nowMs - Math.max(sentMs, this.#answeredMs));
+    this.#answeredMs = nowMs;
   }
 
   async close(): Promise<void> {

@@ -1,4 +1,5 @@
 /** Encodes text to token ids and decodes ids to text, on threads of its own. A model folder without a tokenizer serves token ids only. */
+import type { CallFor } from '../base/call_queue.ts';
 import { Failure, messageOf } from '../base/failure.ts';
 import type { Thread, ThreadModule, Threads } from '../base/threads.ts';
 import type { Model } from '../model/model_folder.ts';
@@ -117,12 +118,12 @@ export class TextCodec {
   async encode(
     text: string,
     addSpecialTokens: boolean,
-    signal: AbortSignal,
+    { signal, share }: CallFor,
     options: Pick<TextPrompt, 'cutSide' | 'answerScope'> = {},
   ): Promise<Uint32Array> {
     const maxCharacters = this.#maxCharacters;
     const encoder = await this.#encoder(text.length);
-    return encoder.call('encode', { text, addSpecialTokens, maxCharacters, ...options }, signal);
+    return encoder.call('encode', { text, addSpecialTokens, maxCharacters, ...options }, signal, share);
   }
 
   /**
@@ -141,12 +142,12 @@ export class TextCodec {
   async chatPrompt(
     template: TemplateInput,
     bodyBytes: number,
-    signal: AbortSignal,
+    { signal, share }: CallFor,
     options: Pick<ChatInput, 'cutSide' | 'answerScope'> = {},
   ): Promise<ChatPrompt> {
     const maxCharacters = this.#maxCharacters;
     const encoder = await this.#encoder(bodyBytes);
-    return encoder.call('chatPrompt', { template, maxCharacters, ...options }, signal);
+    return encoder.call('chatPrompt', { template, maxCharacters, ...options }, signal, share);
   }
 
   /** Returns the token ids of a text or chat and, with `hasStrings`, the tokens, as JSON lists. */
@@ -157,19 +158,20 @@ export class TextCodec {
       readonly hasSpecialTokens: boolean;
       readonly hasStrings: boolean;
     },
-    signal: AbortSignal,
+    { signal, share }: CallFor,
   ): Promise<{ count: number; tokens: string; strings: string }> {
     const { text, template, hasSpecialTokens, hasStrings } = request;
     return (await this.#tools()).call(
       'tokenize',
       { text, template, hasSpecialTokens, hasStrings, maxCharacters: this.#maxCharacters },
       signal,
+      share,
     );
   }
 
   /** Returns the text of a chat's prompt. @throws Failure `invalid_request` with the template's own message. */
-  async render(template: TemplateInput, signal: AbortSignal): Promise<string> {
-    return (await this.#tools()).call('render', { template, maxCharacters: this.#maxCharacters }, signal);
+  async render(template: TemplateInput, { signal, share }: CallFor): Promise<string> {
+    return (await this.#tools()).call('render', { template, maxCharacters: this.#maxCharacters }, signal, share);
   }
 
   /** Returns what is known of the tokenizer, in the keys of tokenizer_config.json. @throws Failure when the model has none. */
@@ -192,8 +194,8 @@ export class TextCodec {
     return this.#workers?.prompts.call('templateError', undefined);
   }
 
-  async detokenize(ids: Uint32Array, signal: AbortSignal): Promise<string> {
-    return (await this.#tools()).call('detokenize', ids, signal);
+  async detokenize(ids: Uint32Array, { signal, share }: CallFor): Promise<string> {
+    return (await this.#tools()).call('detokenize', ids, signal, share);
   }
 
   #tools(): Promise<Thread<TokenizerTools>> {

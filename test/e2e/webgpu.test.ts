@@ -97,7 +97,7 @@ async function pairCases(): Promise<Case[]> {
   const all = [...cases, ...joined].filter((_, i) => i % stride < 1);
   const prompts = await Promise.all(
     all.map(
-      async ({ messages }) => (await codec.chatPrompt(templateOf(messages), 0, new AbortController().signal)).ids,
+      async ({ messages }) => (await codec.chatPrompt(templateOf(messages), 0, new AbortController())).ids,
     ),
   );
   await codec.close();

@@ -42,17 +42,16 @@ interface AnswerForm {
 
 /** Answers a request with the output of its runs, whole or streamed. @throws Failure for output that cannot be finished and a writer does not say so */
 export async function writeAnswer(scope: RequestScope, answer: AnswerWriters, form: AnswerForm): Promise<void> {
-  const { signal } = scope;
   if (answer.body.isStream) {
     await writeStream(scope, answer, form);
     return;
   }
   const writer = answer.whole();
-  await eachDelta(answer, signal, (delta) => {
+  await eachDelta(answer, scope, (delta) => {
     writer.onDelta(delta);
     return undefined;
   });
-  await countsWhole(answer.runs, signal);
+  await countsWhole(answer.runs, scope.signal);
   scope.answer(await writer.whole(), form.headers());
 }
 
@@ -64,7 +63,7 @@ async function writeStream(scope: RequestScope, answer: AnswerWriters, { events,
       stream.send(event);
     });
     try {
-      await eachDelta(answer, scope.signal, (delta) => {
+      await eachDelta(answer, scope, (delta) => {
         writer.onDelta(delta);
         return stream.room();
       });

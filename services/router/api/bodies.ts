@@ -2,6 +2,7 @@
  * Request bodies: their bytes are limited each and together, and counted from their arrival until they are parsed. A large body is
  * parsed on a thread of its own, so that no stream waits for it.
  */
+import type { CallFor } from '../../../shared/base/call_queue.ts';
 import { Failure } from '../../../shared/base/failure.ts';
 import type { Thread, ThreadModule, Threads } from '../../../shared/base/threads.ts';
 import type { BodyKind, ParsedBody, PromptBodyKind } from './body_kind.ts';
@@ -42,6 +43,11 @@ export interface BodySlot {
   end(): Body;
   /** Frees the bytes of a body that will not arrive completely. */
   drop(): void;
+}
+
+/** The request whose body is read: who sends it, until when it is wanted, and whose share of a thread's time it takes. */
+interface Reading extends CallFor {
+  readonly caller: Caller;
 }
 
 const EMPTY = Buffer.alloc(0);
@@ -133,12 +139,12 @@ export class Bodies {
   }
 
   /** Parses and validates a body of this caller, and releases its bytes. @throws ParameterFailure naming what is wrong with the body. */
-  async read<B extends ParsedBody>(kind: BodyKind<B>, body: Body, caller: Caller, signal: AbortSignal): Promise<B> {
+  async read<B extends ParsedBody>(kind: BodyKind<B>, body: Body, { caller, signal, share }: Reading): Promise<B> {
     const { bytes } = body;
     const limits = this.#limitsOf(caller);
     try {
       if (bytes.length <= SMALL_BYTES) return kind.read(bytes, limits);
-      const read = await this.#worker.call('read', { kind: kind.name, bytes, limits }, signal);
+      const read = await this.#worker.call('read', { kind: kind.name, bytes, limits }, signal, share);
       return accepted(read).body as B;
     } finally {
       body.release();
@@ -154,18 +160,19 @@ export class Bodies {
     kind: PromptBodyKind<B>,
     body: Body,
     { servedName: model, codec }: { readonly servedName: string; readonly codec: TextCodec },
-    caller: Caller,
-    signal: AbortSignal,
+    reading: Reading,
   ): Promise<ReadPromptBody<B>> {
+    const { caller, signal, share } = reading;
     // Token ids need no tokenizer, so they do not wait for its threads.
     if (!codec.hasTokenizer || holdsIds(body.bytes, kind))
-      return { body: await this.read(kind, body, caller, signal), prompts: undefined };
+      return { body: await this.read(kind, body, reading), prompts: undefined };
     try {
       const { bytes } = body;
       const limits = this.#limitsOf(caller);
       const { maxCharacters } = codec;
       const thread = await codec.encoderOf<PromptTools>(bytes.length);
-      const read = await thread.call('readPrompts', { kind: kind.name, bytes, limits, model, maxCharacters }, signal);
+      const job = { kind: kind.name, bytes, limits, model, maxCharacters };
+      const read = await thread.call('readPrompts', job, signal, share);
       return accepted(read) as ReadPromptBody<B>;
     } finally {
       body.release();

@@ -1,4 +1,5 @@
 /** Turns the constraints that a request states into those that an engine follows. */
+import type { CallFor } from '../../../shared/base/call_queue.ts';
 import { Failure } from '../../../shared/base/failure.ts';
 import type { TokenConstraintMessage } from '../../../shared/protocol/messages.ts';
 import type { TextRule } from '../../../shared/text/grammar/text_rule.ts';
@@ -14,9 +15,8 @@ const MAX_GRAMMAR_CHARACTERS = 16 << 20;
 const NO_MASK = Buffer.alloc(0);
 
 /** Who asks: whose turn it is among others, and with which weight. */
-interface Asking {
+interface Asking extends CallFor {
   readonly client: string;
-  readonly signal: AbortSignal;
   readonly caller?: { readonly weight?: number | undefined };
 }
 
@@ -28,11 +28,12 @@ export async function constraintOf(
   context: Pick<ApiContext, 'rules' | 'codec' | 'facts'>,
   wish: ConstraintWish | undefined,
   numOutputs: number,
-  { client, signal, caller }: Asking,
+  asking: Asking,
 ): Promise<TokenConstraintMessage | null> {
   if (!wish) return null;
+  const { client, signal, caller } = asking;
   const { facts } = context;
-  const forbidden = await badRuns(context, wish.badWords, signal);
+  const forbidden = await badRuns(context, wish.badWords, asking);
   const compile = (rule: TextRule): Promise<string> => context.rules.compile(rule, signal, client, caller?.weight);
   const grammar = await grammarOf(context, wish, compile);
   if (wish.rule && grammar.length * numOutputs > MAX_GRAMMAR_CHARACTERS) {
@@ -68,12 +69,12 @@ async function grammarOf(
 async function badRuns(
   { codec }: Pick<ApiContext, 'codec'>,
   words: readonly string[],
-  signal: AbortSignal,
+  asking: CallFor,
 ): Promise<number[][]> {
   const runs: number[][] = [];
   for (const word of words) {
-    const plain = [...(await codec.encode(word, false, signal))];
-    const spaced = [...(await codec.encode(` ${word.trimStart()}`, false, signal))];
+    const plain = [...(await codec.encode(word, false, asking))];
+    const spaced = [...(await codec.encode(` ${word.trimStart()}`, false, asking))];
     if (plain.length > 0) runs.push(plain);
     if (spaced.length > 0 && spaced.join() !== plain.join()) runs.push(spaced);
   }

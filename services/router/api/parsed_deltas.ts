@@ -1,4 +1,5 @@
 /** The output of a request's runs, delta by delta, in the order in which an answer has it: parsed, with echoed prompts and the names of tokens. */
+import type { CallFor } from '../../../shared/base/call_queue.ts';
 import type { SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { TokenName } from '../../../shared/text/text.ts';
 import { numCharactersOf } from '../../../shared/text/text_stream.ts';
@@ -49,7 +50,7 @@ export type TakeDelta = (delta: ParsedDelta) => Promise<void> | undefined;
 /** Calls `take` with each delta of the output of all runs, one after the other. @throws what ends a run */
 export async function eachDelta(
   { context, body, runs, parser }: AnswerRuns,
-  signal: AbortSignal,
+  asking: CallFor,
   take: TakeDelta,
 ): Promise<void> {
   const hasLogprobs = body.sampling.numLogprobs >= 0;
@@ -60,7 +61,7 @@ export async function eachDelta(
     const run = runs[index];
     if (!run) return;
     const isNew = !numEchoed.has(index);
-    if (isNew) numEchoed.set(index, await echo(context, { run, index, hasLogprobs, body }, signal, take));
+    if (isNew) numEchoed.set(index, await echo(context, { run, index, hasLogprobs, body }, asking, take));
     const { text, tokens, finish, stopReason, matchedStop, numTokens, offset } = delta;
     const at = (numEchoed.get(index) ?? 0) + offset;
     const nameOf = hasLogprobs ? await tokenNames(context, tokens, body.isNamingIds) : undefined;
@@ -95,11 +96,11 @@ async function echo(
     readonly index: number;
     readonly hasLogprobs: boolean;
   },
-  signal: AbortSignal,
+  asking: CallFor,
   take: TakeDelta,
 ): Promise<number> {
   if (run.echo === undefined) return 0;
-  const text = await promptTextOf(context, run.echo, signal);
+  const text = await promptTextOf(context, run.echo, asking);
   const offsets = new PromptOffsets(text);
   const nothing = { finish: undefined, stopReason: null, matchedStop: null, numTokens: 0, sumLogprobs: 0 };
   const delta = { ...nothing, index, text, ids: [], logprobs: undefined, isFirst: true, parsed: undefined };

@@ -1,4 +1,5 @@
 /** The log-probabilities of a prompt, in slices that hold up no other stream. */
+import type { CallFor } from '../../../shared/base/call_queue.ts';
 import type { SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { Generation } from '../relay/generation.ts';
 import type { ApiContext } from './api_context.ts';
@@ -38,8 +39,8 @@ export function promptSlices({ promptTokens, promptLogprobs }: Generation): Samp
 export async function promptTextOf(
   { codec }: Pick<ApiContext, 'codec'>,
   prompt: string | Uint32Array,
-  signal: AbortSignal,
+  asking: CallFor,
 ): Promise<string> {
   if (typeof prompt === 'string') return prompt;
-  return codec.hasTokenizer ? codec.detokenize(prompt, signal) : '';
+  return codec.hasTokenizer ? codec.detokenize(prompt, asking) : '';
 }

@@ -5,6 +5,7 @@
  * The signal aborts when the client is gone, when the deadline has passed, when the key of the request is removed, or when the router shuts
  * down; all but the first with a Failure as reason, which is sent to the client.
  */
+import type { CallShare } from '../../../shared/base/call_queue.ts';
 import { Failure } from '../../../shared/base/failure.ts';
 import { linkSignals, type Link } from '../../../shared/base/signal.ts';
 import type { Targets } from '../../../shared/placement/policy.ts';
@@ -95,6 +96,11 @@ export class RequestScope {
   /** Key of the client, by which clients take turns. */
   get client(): string {
     return this.caller.tenant || (this.#names.address ?? '');
+  }
+
+  /** Its share of threads that several clients wait for. */
+  get share(): CallShare {
+    return { key: this.client, weight: this.caller.weight };
   }
 
   /** Whether the client is gone. */

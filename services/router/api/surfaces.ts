@@ -156,11 +156,10 @@ async function answer(all: ApiContext, opened: Opened, scope: RequestScope): Pro
   }
 }
 
-function read(all: ApiContext, { kind }: Surface, { body, caller, signal }: RequestScope): Promise<ReadPromptBody> {
-  if (hasPrompts(kind)) return all.bodies.readPrompts(kind, body, contextFor(caller, all, undefined), caller, signal);
-  return all.bodies
-    .read(kind, body, caller, signal)
-    .then((parsed: ParsedBody) => ({ body: parsed, prompts: undefined }));
+function read(all: ApiContext, { kind }: Surface, scope: RequestScope): Promise<ReadPromptBody> {
+  const { body, caller } = scope;
+  if (hasPrompts(kind)) return all.bodies.readPrompts(kind, body, contextFor(caller, all, undefined), scope);
+  return all.bodies.read(kind, body, scope).then((parsed: ParsedBody) => ({ body: parsed, prompts: undefined }));
 }
 
 /** @throws Error naming a surface that cannot be served */

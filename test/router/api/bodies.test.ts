@@ -48,12 +48,12 @@ async function arrived(bytes: Buffer): Promise<Body> {
 test('bytes count from their arrival until they are read, however the reading ends', async () => {
   const body = await arrived(Buffer.from('{"prompt": [5, 6]}'));
   assert.equal(bodies.allBytes, 18);
-  const { prompts } = await bodies.read(completionKind, body, caller, new AbortController().signal);
+  const { prompts } = await bodies.read(completionKind, body, { caller, signal: new AbortController().signal });
   assert.deepEqual([...(prompts[0] as Uint32Array)], [5, 6]);
   assert.equal(bodies.allBytes, 0);
   assert.equal(body.bytes.length, 0, 'what was read is let go of');
   const bad = await arrived(Buffer.from('{'));
-  await assert.rejects(bodies.read(completionKind, bad, caller, new AbortController().signal), /not JSON/);
+  await assert.rejects(bodies.read(completionKind, bad, { caller, signal: new AbortController().signal }), /not JSON/);
   body.release();
   assert.equal(bodies.allBytes, 0);
 });
@@ -62,12 +62,15 @@ test('a large body is read by another thread, to the same result and the same re
   const text = `{"prompt": ["${'x'.repeat(100_000)}", [1, 2]], "logit_bias": {"x": 1}}`;
   const large = await arrived(Buffer.from(text));
   await assert.rejects(
-    bodies.read(completionKind, large, caller, new AbortController().signal),
+    bodies.read(completionKind, large, { caller, signal: new AbortController().signal }),
     (error: unknown) =>
       error instanceof Failure && error.status === 400 && /keys are token ids, not "x"/.test(error.message),
   );
   const good = await arrived(Buffer.from(text.replace('"x": 1', '"7": 1')));
-  const { prompts, sampling } = await bodies.read(completionKind, good, caller, new AbortController().signal);
+  const { prompts, sampling } = await bodies.read(completionKind, good, {
+    caller,
+    signal: new AbortController().signal,
+  });
   assert.deepEqual([prompts.length, sampling.biasTokens], [2, [7]]);
   assert.equal(bodies.allBytes, 0);
 });

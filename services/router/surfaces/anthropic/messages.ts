@@ -62,7 +62,7 @@ export const countSurface: Surface<ChatBody> = {
     const ids =
       prompts?.[0] ??
       (
-        await context.codec.chatPrompt(body.template, bodyBytes, scope.signal, {
+        await context.codec.chatPrompt(body.template, bodyBytes, scope, {
           answerScope: scopeNumber(body.cacheScope),
         })
       ).ids;

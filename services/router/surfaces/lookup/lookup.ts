@@ -1,4 +1,5 @@
 /** `POST /api/lookup`: where a prompt lies and where it would be placed, by the body that a request for its answer would have. */
+import type { CallFor } from '../../../../shared/base/call_queue.ts';
 import { scopeNumber } from '../../../../shared/kv/format.ts';
 import { Failure } from '../../../../shared/base/failure.ts';
 import type { Alternative } from '../../../../shared/placement/policy.ts';
@@ -59,13 +60,13 @@ export const lookupSurface: Surface<ChatBody | CompletionBody, SurfaceHost> = {
 /** Looks a prompt up. @throws ParameterFailure for a body that is refused, Failure `overloaded` when the model has no engines */
 async function lookup(request: SurfaceRequest<ChatBody | CompletionBody>, host: SurfaceHost): Promise<LookupBody> {
   const { context, scope, bodyBytes, body, prompts } = request;
-  const { signal, targets, caller } = scope;
+  const { targets, caller } = scope;
   const isChat = 'template' in body;
-  const whole = prompts ?? (isChat ? [await chatTokens(context, body, bodyBytes, signal)] : body.prompts);
+  const whole = prompts ?? (isChat ? [await chatTokens(context, body, bodyBytes, scope)] : body.prompts);
   const [first, ...others] = whole;
   if (first === undefined || others.length > 0)
     throw new ParameterFailure('prompt: one prompt at a time can be looked up', 'prompt');
-  const uncut = typeof first === 'string' ? await textTokens(context, body, first, signal) : first;
+  const uncut = typeof first === 'string' ? await textTokens(context, body, first, scope) : first;
   const usualTokens = isChat ? 1 : DEFAULT_MAX_TOKENS;
   const room = { maxModelLen: context.maxModelLen(), maxTokens: body.maxTokens, usualTokens };
   const tokens = truncated(uncut, body.truncation, room);
@@ -153,21 +154,21 @@ async function chatTokens(
   { codec }: ApiContext,
   { template, truncation, cacheScope }: ChatBody,
   bodyBytes: number,
-  signal: AbortSignal,
+  asking: CallFor,
 ): Promise<Uint32Array> {
   const options = { cutSide: truncation?.side, answerScope: scopeNumber(cacheScope) };
-  return (await codec.chatPrompt(template, bodyBytes, signal, options)).ids;
+  return (await codec.chatPrompt(template, bodyBytes, asking, options)).ids;
 }
 
 function textTokens(
   { codec }: ApiContext,
   body: ChatBody | CompletionBody,
   text: string,
-  signal: AbortSignal,
+  asking: CallFor,
 ): Promise<Uint32Array> {
   const hasSpecialTokens = 'hasSpecialTokens' in body && body.hasSpecialTokens;
   const options = { cutSide: body.truncation?.side, answerScope: scopeNumber(body.cacheScope) };
-  return codec.encode(text, hasSpecialTokens, signal, options);
+  return codec.encode(text, hasSpecialTokens, asking, options);
 }
 
 /** Returns the text of each token; the bytes of one that is no whole character, escaped. */

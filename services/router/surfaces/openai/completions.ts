@@ -1,4 +1,5 @@
 /** `/v1/completions`: prompts as text or token ids, one or several. */
+import type { CallFor } from '../../../../shared/base/call_queue.ts';
 import { scopeNumber } from '../../../../shared/kv/format.ts';
 import type { AnswerWriters } from '../../api/answer_writer.ts';
 import type { ApiContext } from '../../api/api_context.ts';
@@ -53,7 +54,7 @@ async function startAll(request: SurfaceRequest<CompletionBody>): Promise<Prompt
   let numAsked = 0;
   for (const [i, prompt] of (prompts ?? body.prompts).entries()) {
     const trace = runs.length === 0 ? first : openPrompt();
-    const whole = await encoded(context, body, prompt, scope.signal);
+    const whole = await encoded(context, body, prompt, scope);
     const room = { maxModelLen: context.maxModelLen(), maxTokens: body.maxTokens, usualTokens: DEFAULT_MAX_TOKENS };
     const promptTokens = truncated(whole, body.truncation, room);
     const maxTokens =
@@ -78,10 +79,10 @@ async function encoded(
   { codec }: ApiContext,
   { hasSpecialTokens, truncation, cacheScope }: CompletionBody,
   prompt: string | Uint32Array,
-  signal: AbortSignal,
+  asking: CallFor,
 ): Promise<Uint32Array> {
   return typeof prompt === 'string'
-    ? codec.encode(prompt, hasSpecialTokens, signal, {
+    ? codec.encode(prompt, hasSpecialTokens, asking, {
         cutSide: truncation?.side,
         answerScope: scopeNumber(cacheScope),
       })

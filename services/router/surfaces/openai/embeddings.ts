@@ -59,8 +59,7 @@ async function checkAll(request: SurfaceRequest<EmbeddingBody>): Promise<PromptE
   const wanted: PromptEmbedding[] = [];
   for (const [index, prompt] of prompts.entries()) {
     const trace = index === 0 ? first : openPrompt();
-    const promptTokens =
-      typeof prompt === 'string' ? await codec.encode(prompt, body.hasSpecialTokens, scope.signal) : prompt;
+    const promptTokens = typeof prompt === 'string' ? await codec.encode(prompt, body.hasSpecialTokens, scope) : prompt;
     trace.emit({ kind: 'read', facts: { model: servedName, promptTokens: promptTokens.length } });
     const param = prompts.length === 1 ? 'input' : `input.${index}`;
     if (promptTokens.length === 0) throw new ParameterFailure(`${param}: it has no tokens`, param);

@@ -36,7 +36,7 @@ export async function startChat<B extends ChatBody>(
   const [encoded] = prompts ?? [];
   const prompt = encoded
     ? { ids: encoded, prefix: prefix ?? '' }
-    : await context.codec.chatPrompt(body.template, bodyBytes, scope.signal, {
+    : await context.codec.chatPrompt(body.template, bodyBytes, scope, {
         cutSide: truncation?.side,
         answerScope: scopeNumber(body.cacheScope),
       });

@@ -20,7 +20,7 @@ export const tokenizeSurface: Surface<TokenizeBody> = {
     schemas: { Tokenize: tokenizeSchema },
   },
   async answer({ context, body, scope }) {
-    const { count, tokens, strings } = await context.codec.tokenize(body, scope.signal);
+    const { count, tokens, strings } = await context.codec.tokenize(body, scope);
     return `{"count":${count},"max_model_len":${context.maxModelLen()},"tokens":${tokens},"token_strs":${strings}}`;
   },
 };
@@ -34,7 +34,7 @@ export const templateSurface: Surface<TokenizeBody> = {
   describe: { summary: "Renders a chat's prompt as text", schemas: { Tokenize: tokenizeSchema } },
   async answer({ context, body: { template }, scope }) {
     if (!template) throw new ParameterFailure('messages: a list of at least one message', 'messages');
-    return JSON.stringify({ prompt: await context.codec.render(template, scope.signal) });
+    return JSON.stringify({ prompt: await context.codec.render(template, scope) });
   },
 };
 
@@ -47,6 +47,6 @@ export const detokenizeSurface: Surface<DetokenizeBody> = {
   describe: { summary: 'Decodes token ids', schemas: { Detokenize: detokenizeSchema } },
   async answer({ context, body: { tokens }, scope }) {
     if (!context.codec.hasTokenizer) throw new ParameterFailure('tokens: this model has no tokenizer', 'tokens');
-    return JSON.stringify({ prompt: await context.codec.detokenize(tokens, scope.signal) });
+    return JSON.stringify({ prompt: await context.codec.detokenize(tokens, scope) });
   },
 };
