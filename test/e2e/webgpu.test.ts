@@ -96,9 +96,7 @@ async function pairCases(): Promise<Case[]> {
   const stride = Math.max(1, (cases.length + joined.length) / numWanted);
   const all = [...cases, ...joined].filter((_, i) => i % stride < 1);
   const prompts = await Promise.all(
-    all.map(
-      async ({ messages }) => (await codec.chatPrompt(templateOf(messages), 0, new AbortController())).ids,
-    ),
+    all.map(async ({ messages }) => (await codec.chatPrompt(templateOf(messages), 0, new AbortController())).ids),
   );
   await codec.close();
   return prompts.map((prompt) => ({ prompt: Array.from(prompt), maxTokens: 24 }));
