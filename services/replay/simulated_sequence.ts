@@ -40,7 +40,7 @@ export interface SequenceOptions {
   readonly request: number;
   /** Priority of the request; a lower one comes first. */
   readonly priority: number;
-  /** Whose share of an instance it takes. */
+  /** The tenant whose share of an instance it takes. */
   readonly sharer: Sharer;
   /** Hashes of the full trace blocks before the tail. */
   readonly hashes: readonly BlockHash[];

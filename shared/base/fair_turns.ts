@@ -5,15 +5,12 @@
  *   a: ████████ ████████ ████████        b asks while a's first job runs, and is next
  *   b:    ·····██
  */
+import type { CallShare } from './call_queue.ts';
 import type { Clock } from './clock.ts';
 import { FairShares } from './fair_shares.ts';
 
-/** One job. */
-export interface Turn {
-  /** Who shares: one that waits with several jobs takes turns with the others as if it had one. */
-  readonly key: string;
-  /** Weight of the key's share of the time; 1 by default. */
-  readonly weight?: number | undefined;
+/** One job, and who shares: one that waits with several jobs takes turns with the others as if it had one. */
+export interface Turn extends CallShare {
   /** Whether the job takes little time: among keys that have had as much, it is first. */
   readonly isSmall?: boolean;
   /** Name of the job, by which others can join it. */

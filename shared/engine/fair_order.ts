@@ -18,7 +18,7 @@
 import { FairShares } from '../base/fair_shares.ts';
 import type { QueueOrder } from './queue_order.ts';
 
-/** Whose share a sequence takes. */
+/** The tenant whose share a sequence takes. */
 export interface Sharer {
   readonly tenant: string;
   /** Weight of the tenant; 1 where it is 0 or undefined. */

@@ -34,7 +34,7 @@ export interface SequenceRequest {
   readonly expectedTokens?: number | undefined;
   /** Priority of its request: a lower one comes first; 0 by default. */
   readonly priority?: number | undefined;
-  /** Whose share of the engine it takes; that of the tenant without a name by default. */
+  /** The tenant whose share of the engine it takes; by default the one without a name. */
   readonly sharer?: Sharer | undefined;
   /** How the hidden states of an `embed` sequence are pooled; the last one by default. */
   readonly pooling?: Pooling | undefined;

@@ -8,25 +8,9 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, test } from 'vitest';
 import { keyDigest, keyTextOf } from '../../shared/base/client_keys.ts';
 import { runKeyCommand } from '../../services/cli/key.ts';
+import type { AuditEntry } from '../../services/router/observe/audit_log.ts';
 import { Cluster, mapConcurrently, temporaryFolder } from '../support/cluster.ts';
 import { until } from '../support/until.ts';
-
-interface Line {
-  readonly time: string;
-  readonly key: string;
-  readonly tenant: string;
-  readonly address: string | null;
-  readonly method: string;
-  readonly route: string;
-  readonly model: string | null;
-  readonly status: number;
-  readonly error: string | null;
-  readonly prompt_tokens: number;
-  readonly cached_tokens: number;
-  readonly output_tokens: number;
-  readonly request_id: string | null;
-  readonly duration_ms: number;
-}
 
 const WORD = 'periwinkle';
 const folder = temporaryFolder();
@@ -62,9 +46,9 @@ afterAll(async () => {
 });
 
 /** Lines that the file has now; one that is being written is left out. */
-function linesIn(path = audit): Line[] {
+function linesIn(path = audit): AuditEntry[] {
   const whole = readFileSync(path, 'utf8').split('\n').slice(0, -1);
-  return whole.map((line) => JSON.parse(line) as Line);
+  return whole.map((line) => JSON.parse(line) as AuditEntry);
 }
 
 /** Requests that have been sent: each has a line some time. */
@@ -91,7 +75,7 @@ function post(path: string, key: string, body: object, more: RequestInit = {}): 
 }
 
 /** Returns the lines when all requests have theirs, and no more. */
-async function allLines(): Promise<Line[]> {
+async function allLines(): Promise<AuditEntry[]> {
   const lines = await until('every request has a line', () => {
     try {
       const found = linesIn();
@@ -107,7 +91,13 @@ async function allLines(): Promise<Line[]> {
 const completion = { prompt: `${WORD} once upon a time`, max_tokens: 5, temperature: 0, ignore_eos: true };
 
 /** Fields of a line that do not depend on a clock or on a port. */
-function factsOf({ time, duration_ms: durationMs, address, request_id: id, ...facts }: Line): Partial<Line> {
+function factsOf({
+  time,
+  duration_ms: durationMs,
+  address,
+  request_id: id,
+  ...facts
+}: AuditEntry): Partial<AuditEntry> {
   assert(Number.isFinite(Date.parse(time)) && durationMs >= 0, time);
   assert.match(address ?? '', /127\.0\.0\.1$/);
   // Requests of an endpoint have a record, whatever became of them.
@@ -115,7 +105,7 @@ function factsOf({ time, duration_ms: durationMs, address, request_id: id, ...fa
   return facts;
 }
 
-/** Line of a request that reached no model. */
+/** AuditEntry of a request that reached no model. */
 const bare = { model: null, error: null, prompt_tokens: 0, cached_tokens: 0, output_tokens: 0 };
 
 test('a request that was answered has its key, tenant, route, model, status and tokens; the file is for its owner alone', async () => {
@@ -179,9 +169,10 @@ test('a refused request has a line with the code of its error, and a page or a l
   for (const path of ['/health', '/version']) await fetch(`${cluster.url}${path}`);
   const tenants = { '': '', alice: 'research', root: 'operators' };
   // Lines are in the order in which requests end, and an answer may be read before its request has.
-  const ordered = (facts: readonly Partial<Line>[]): readonly Partial<Line>[] =>
+  const ordered = (facts: readonly Partial<AuditEntry>[]): readonly Partial<AuditEntry>[] =>
     facts.toSorted((a, b) => sign(a).localeCompare(sign(b)));
-  const sign = ({ key, route, status, error }: Partial<Line>): string => JSON.stringify([key, route, status, error]);
+  const sign = ({ key, route, status, error }: Partial<AuditEntry>): string =>
+    JSON.stringify([key, route, status, error]);
   assert.deepEqual(
     ordered((await allLines()).map(factsOf)),
     ordered(asked.map(([, wanted]) => ({ method: 'GET', ...bare, tenant: tenants[wanted.key], ...wanted }))),
@@ -202,7 +193,7 @@ test('a request over a limit has a line with 429, and one whose client left has 
   assert.equal((await post('/v1/completions', keys.bob, completion)).status, 429);
   leaving.abort();
   const lines = await allLines();
-  const of = (status: number): Line => {
+  const of = (status: number): AuditEntry => {
     const line = lines.find((one) => one.status === status);
     assert(line, `a line with ${status} is among ${JSON.stringify(lines)}`);
     return line;

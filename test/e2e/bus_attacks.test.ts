@@ -175,7 +175,7 @@ beforeAll(async () => {
   await has('router-1', 'prefill-1', 'decode-1', 'store-1', 'store-2');
   expect((await setPolicy('least_load')).code).toBe(0);
   for (let n = 0; n < NUM_ANSWERS; n++) answers.push(await chat(n));
-  // Says goodbye, and is gone.
+  // The process says goodbye, and is gone.
   await stop('store-2', 'SIGTERM');
   await has('router-1', 'prefill-1', 'decode-1', 'store-1');
   expect((await setPolicy('auto')).code).toBe(0);

@@ -31,8 +31,8 @@ export interface Caller {
   readonly cacheTenant: string;
   /** Whether it may use metrics, `/api/*` and the dashboard, and see where its requests ran. */
   readonly isAdmin: boolean;
-  /** Names of the models that it may use; undefined: all. */
-  readonly models: ReadonlySet<string> | undefined;
+  /** Names of the models that it may use, at least one; undefined: all. */
+  readonly models: readonly string[] | undefined;
   /** Targets of all its requests, which their headers may tighten; undefined: those of the configuration. */
   readonly targets: Targets | undefined;
   readonly limits: CallerLimits;

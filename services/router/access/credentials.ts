@@ -9,23 +9,27 @@ const IN_URL = /^(api[_-]?key|x-api-key|key|token|access_token|authorization)$/i
 
 const CURE = 'send the header `Authorization: Bearer KEY`, or `x-api-key: KEY`';
 
-/** Whether a request comes with a key, known or not. One with another scheme of Authorization, as of a proxy in front, does not. */
-export function hasKey({ authorization, 'x-api-key': own }: AskingHeaders): boolean {
-  const isBearer = typeof authorization === 'string' && bearerOf(authorization) !== undefined;
-  return isBearer || (own !== undefined && own !== '');
+/** Returns the key in headers, known or not; undefined for none. Another scheme of Authorization, as of a proxy in front, has none. */
+function presented({ authorization, 'x-api-key': own }: AskingHeaders): string | undefined {
+  const bearer = typeof authorization === 'string' ? bearerOf(authorization) : undefined;
+  return bearer ?? (typeof own === 'string' && own !== '' ? own : undefined);
+}
+
+/** Whether a request comes with a key, known or not. */
+export function hasKey(headers: AskingHeaders): boolean {
+  return presented(headers) !== undefined;
 }
 
 /** Returns the key in the headers of a request. @throws Failure `invalid_api_key` for a request that has none */
 export function keyOf({ url, headers }: Asking): string {
-  const { authorization, 'x-api-key': own } = headers;
-  const found = typeof authorization === 'string' ? (bearerOf(authorization) ?? own) : own;
-  if (typeof found === 'string' && found !== '') {
-    if (found.length > MAX_KEY) throw refused(`a key of over ${MAX_KEY} characters is none of this server`);
+  const found = presented(headers);
+  if (found !== undefined) {
+    if (found.length > MAX_KEY) throw refused(`a key of over ${MAX_KEY} characters is longer than any of this server`);
     return found;
   }
   if (isInUrl(url)) throw refused(`a key in a URL ends up in logs and histories, and is not taken: ${CURE}`);
   throw refused(
-    authorization === undefined
+    headers['authorization'] === undefined
       ? `this server asks for an API key: ${CURE}`
       : `the header Authorization has no bearer token: ${CURE}`,
   );

@@ -61,10 +61,6 @@ export class Keys {
         one.removed.abort(new Failure('invalid_api_key', 'the key of this request has been removed'));
   }
 
-  get size(): number {
-    return this.#byName.size;
-  }
-
   /** Names of all tenants, in the order of the file. */
   get tenants(): Iterable<string> {
     return this.#tenants.keys();
@@ -118,7 +114,7 @@ function callerOf(entry: KeyEntry, { sharing, limits, weight }: OfTenant): Calle
     tenant,
     cacheTenant: sharing === 'all' ? '' : tenant,
     isAdmin: admin,
-    models: models && new Set(models),
+    models,
     targets: targets && { ttftMs: targets.ttft_ms, tbtMs: targets.tbt_ms, totalMs: undefined },
     limits: {
       requestsPerMinute: limits?.requests_per_minute,

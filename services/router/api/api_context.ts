@@ -6,7 +6,7 @@ import type { Pooling } from '../../../shared/protocol/messages.ts';
 import type { TextRules } from '../../../shared/text/grammar/text_rules.ts';
 import type { Caller } from '../access/caller.ts';
 import type { Bodies } from './bodies.ts';
-import { UnknownModel } from './parameter_failure.ts';
+import { allowedModel } from './parameter_failure.ts';
 import type { Admission } from '../conductor/admission.ts';
 import type { RouterMetrics } from '../metrics/metrics.ts';
 import type { PromptLog } from '../observe/prompt_log.ts';
@@ -69,9 +69,5 @@ export function contextFor(
   all: Pick<ApiContext, 'of'>,
   model: string | undefined,
 ): ApiContext {
-  if (!models) return all.of(model);
-  const [first] = models;
-  const name = model === undefined || model === '' ? first : model;
-  if (name === undefined || !models.has(name)) throw new UnknownModel(name ?? '', [...models]);
-  return all.of(name);
+  return all.of(models ? allowedModel(models, model) : model);
 }

@@ -181,7 +181,7 @@ export class Bodies {
 
   #limitsOf({ cacheTenant: tenant, limits, models }: Caller): BodyLimits {
     const { allowsPriority, maxSamples } = limits;
-    return { ...this.#limits(), tenant, models: models && [...models], allowsPriority, maxSamples };
+    return { ...this.#limits(), tenant, models, allowsPriority, maxSamples };
   }
 
   close(): Promise<void> {

@@ -2,7 +2,6 @@
 import type { CallFor } from '../../../shared/base/call_queue.ts';
 import { Failure } from '../../../shared/base/failure.ts';
 import type { TokenConstraintMessage } from '../../../shared/protocol/messages.ts';
-import type { TextRule } from '../../../shared/text/grammar/text_rule.ts';
 import type { ApiContext } from './api_context.ts';
 import type { ConstraintWish } from './generation_body.ts';
 import { ParameterFailure } from './parameter_failure.ts';
@@ -14,12 +13,6 @@ const MAX_GRAMMAR_CHARACTERS = 16 << 20;
 
 const NO_MASK = Buffer.alloc(0);
 
-/** Who asks: whose turn it is among others, and with which weight. */
-interface Asking extends CallFor {
-  readonly client: string;
-  readonly caller?: { readonly weight?: number | undefined };
-}
-
 /**
  * Returns the constraint of each of a request's `numOutputs` outputs, for a client with whom others take turns; null when there is none. @throws ParameterFailure when its rule cannot be followed;
  * Failure `overloaded` when too many rules wait for their check.
@@ -28,14 +21,12 @@ export async function constraintOf(
   context: Pick<ApiContext, 'rules' | 'codec' | 'facts'>,
   wish: ConstraintWish | undefined,
   numOutputs: number,
-  asking: Asking,
+  asking: CallFor,
 ): Promise<TokenConstraintMessage | null> {
   if (!wish) return null;
-  const { client, signal, caller } = asking;
   const { facts } = context;
   const forbidden = await badRuns(context, wish.badWords, asking);
-  const compile = (rule: TextRule): Promise<string> => context.rules.compile(rule, signal, client, caller?.weight);
-  const grammar = await grammarOf(context, wish, compile);
+  const grammar = await grammarOf(context, wish, asking);
   if (wish.rule && grammar.length * numOutputs > MAX_GRAMMAR_CHARACTERS) {
     const { param } = wish.rule;
     const message = `${param}: a grammar of ${grammar.length} characters is too large for ${numOutputs} outputs; ask for fewer (n)`;
@@ -50,15 +41,15 @@ export async function constraintOf(
 }
 
 async function grammarOf(
-  { facts }: Pick<ApiContext, 'facts'>,
+  { rules, facts }: Pick<ApiContext, 'rules' | 'facts'>,
   { rule }: ConstraintWish,
-  compile: (rule: TextRule) => Promise<string>,
+  asking: CallFor,
 ): Promise<string> {
   if (!rule) return '';
   if (facts.eosTokenIds.length === 0)
     throw new ParameterFailure(`${rule.param}: the model has no token that ends an answer`, rule.param);
   try {
-    return await compile(rule);
+    return await rules.compile(rule, asking);
   } catch (error) {
     if (!(error instanceof Failure) || error.code !== 'invalid_request') throw error;
     throw new ParameterFailure(`${rule.param}: ${error.message}`, rule.param);

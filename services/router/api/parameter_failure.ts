@@ -30,9 +30,15 @@ type ModelLimits = Pick<BodyLimits, 'vocabSize' | 'maxModelLen'>;
  */
 export function limitsOf(limits: BodyLimits, model: string | undefined): BodyLimits {
   const { others = {}, models, first } = limits;
-  const name = models && (model ?? '') === '' ? models[0] : model;
-  if (models && !models.includes(name ?? '')) throw new UnknownModel(name ?? '', models);
+  const name = models ? allowedModel(models, model) : model;
   return name !== undefined && name !== first && Object.hasOwn(others, name) ? { ...limits, ...others[name] } : limits;
+}
+
+/** Returns the model that a body names, or the first that its caller may use. @throws UnknownModel for one that it may not use */
+export function allowedModel(models: readonly string[], model: string | undefined): string {
+  const name = (model ?? '') === '' ? models[0] : model;
+  if (name === undefined || !models.includes(name)) throw new UnknownModel(name ?? '', models);
+  return name;
 }
 
 /** Returns the priority of a request: the wished one where requests may state it, else 0, and `ignored` names it. */

@@ -135,7 +135,7 @@ class SecureSide {
     socket.setTimeout(this.#context.patienceMs);
   }
 
-  /** Says to a client of plain HTTP where it is. What it still sends is read, since a connection that is closed before would lose the answer. */
+  /** A client of plain HTTP is told where it is. The bytes that it still sends are read, since a connection that is closed before would lose the answer. */
   #answerPlain(socket: Socket, end: () => void): void {
     this.#report('plain HTTP on the port of HTTPS', socket.remoteAddress, PLAIN);
     const { errors } = this.#context;

@@ -26,7 +26,7 @@ export function addModelRoutes(
   // Without the prefix as llama.cpp has it.
   for (const path of ['/v1/models', '/models']) {
     app.get(path, clientRoute, ({ caller: { models } }) => {
-      const own = contexts().filter(({ servedName }) => models?.has(servedName) !== false);
+      const own = contexts().filter(({ servedName }) => models?.includes(servedName) !== false);
       return { object: 'list', data: own.map(model) };
     });
     // Hugging Face names have a slash, which clients send as it is.

@@ -5,9 +5,12 @@
  * fetched cost nothing, since no row of theirs was computed.
  */
 import type { Clock } from '../../../shared/base/clock.ts';
-import { pairsOf, stepMs, type InstanceWork } from '../../../shared/protocol/instance_work.ts';
+import { expectedMs, rowsMs } from '../../../shared/engine/engine_time.ts';
+import type { InstanceWork } from '../../../shared/protocol/instance_work.ts';
 import type { Instance } from '../../../shared/placement/instance.ts';
 
+/** A row that gives a token. */
+const TOKEN = { length: 1 };
 /** Milliseconds for which the members are not listed again: a charge comes with each token. */
 const LISTED_MS = 200;
 
@@ -34,8 +37,8 @@ export class EngineCharges {
     const work = this.#workOf(instance);
     if (!work) return 0;
     const { step, generating } = work;
-    const constantMs = step.constantMs / Math.max(1, generating.sequences);
-    return stepMs({ ...step, constantMs }, { rows: 1, pairs: 0, contextTokens, sequences: 1 });
+    const row = { start: contextTokens - 1, count: 1, sampled: TOKEN };
+    return rowsMs(step, row, Math.max(1, generating.sequences));
   }
 
   /** Returns the milliseconds of rows of a prompt, in steps as full as the instance has them; 0 where it has measured none. */
@@ -43,12 +46,8 @@ export class EngineCharges {
     const work = this.#workOf(instance);
     if (!work || count <= 0) return 0;
     const { step, generating, chunkTokens } = work;
-    const numSteps = Math.ceil(count / Math.max(1, chunkTokens));
-    const constantMs = (step.constantMs * numSteps) / (1 + generating.sequences);
-    return stepMs(
-      { ...step, constantMs },
-      { rows: count, pairs: pairsOf(start, count), contextTokens: 0, sequences: numSteps },
-    );
+    const sizes = { chunkTokens: Math.max(1, chunkTokens), numSequences: 1 + generating.sequences };
+    return expectedMs(step, { start, promptRows: count, tokens: 0 }, sizes);
   }
 
   #workOf(instance: string): InstanceWork | undefined {

@@ -133,7 +133,7 @@ export class AuditLog {
     this.#numMissing = 0;
   }
 
-  /** Says once that the file cannot be written. */
+  /** The log is told once that the file cannot be written. */
   #fault(reason: string): void {
     if (this.#isFaulty) return;
     this.#isFaulty = true;

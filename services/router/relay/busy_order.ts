@@ -27,7 +27,7 @@ export interface Ranked {
   readonly priority: number;
   /** When the request arrived, in ms on the router's clock. */
   readonly sinceMs: number;
-  /** Whose share it takes: its tenant, or where there is none its client; '' by default. */
+  /** The one whose share it takes: its tenant, or where there is none its client; '' by default. */
   readonly sharer?: string;
   /** Weight of the share; 1 by default. */
   readonly weight?: number;

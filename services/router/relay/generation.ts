@@ -5,7 +5,7 @@ import type { SampleGroup } from './sample_group.ts';
 import type { TextStreamOptions } from '../../../shared/text/text_stream.ts';
 
 /**
- * Whose request it is and how it is served, sent to every instance that works on it. The tenant is empty where a router has only one; of
+ * The owner of a request and how it is served, sent to every instance that works on it. The tenant is empty where a router has only one; of
  * the priorities of a tenant the lower is served first where requests wait for full instances (busy_order.ts), and in the queue of an
  * instance (shared/engine/queue_order.ts).
  */

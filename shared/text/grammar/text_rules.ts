@@ -6,6 +6,7 @@
  *
  * Tenants, or clients where there are none, take turns at both by the time of their threads (fair_turns.ts); a rule that is known waits for nobody.
  */
+import type { CallFor, CallShare } from '../../base/call_queue.ts';
 import type { Clock } from '../../base/clock.ts';
 import { Failure } from '../../base/failure.ts';
 import { inCpuTime, LATE, SPENT } from '../../base/cpu_limit.ts';
@@ -17,6 +18,8 @@ import type { TrialCompiler } from '../../grammar/matcher/trial_compiler.ts';
 import type { start, RuleConverter } from './rule_worker.ts';
 import type { TextRule } from './text_rule.ts';
 
+/** The one who takes turns where nobody is named. */
+const NOBODY: CallShare = { key: '' };
 /** Milliseconds of CPU time that the conversion of one rule may take. The largest that is accepted takes 1.2 s on one core. */
 const CONVERT_CPU_MS = 5_000;
 /** Milliseconds after which a client may try again when the machine was too busy. */
@@ -63,7 +66,7 @@ export class RuleConversions {
    * Returns a rule as EBNF, for a client. @throws Failure `invalid_request` with the reason when it cannot be converted, or takes too much CPU time;
    * `overloaded` when too many wait, or the machine has no time; `cancelled` when `signal` aborts.
    */
-  async convert(rule: TextRule, signal: AbortSignal, client = '', weight = 1): Promise<string> {
+  async convert(rule: TextRule, { signal, share = NOBODY }: CallFor): Promise<string> {
     // The parameter that states the rule is only for messages.
     const key = JSON.stringify({ ...rule, param: '' });
     const kept = this.#kept.get(key);
@@ -72,11 +75,11 @@ export class RuleConversions {
       return kept.value;
     }
     const running = this.#running.get(key);
-    if (running) this.#turns.join(key, client);
-    return abortable(running ?? this.#begin(key, rule, { key: client, weight }), signal, cancelled);
+    if (running) this.#turns.join(key, share.key);
+    return abortable(running ?? this.#begin(key, rule, share), signal, cancelled);
   }
 
-  #begin(key: string, rule: TextRule, share: Turn): Promise<string> {
+  #begin(key: string, rule: TextRule, share: CallShare): Promise<string> {
     const turn: Turn = { ...share, isSmall: SMALL.has(rule.kind), name: key };
     const conversion = this.#turns
       .run(turn, () => this.#inTime(key, rule))
@@ -147,10 +150,11 @@ export class TextRules {
   }
 
   /** Returns a client's rule as EBNF that compiles with the model's vocabulary. @throws Failure as {@link RuleConversions.convert} and the trial do. */
-  async compile(rule: TextRule, signal: AbortSignal, client: string, weight = 1): Promise<string> {
+  async compile(rule: TextRule, asking: CallFor): Promise<string> {
     if (!this.#trial) throw new Failure('invalid_request', 'the model has no tokenizer, so its text follows no rule');
-    const ebnf = await this.#conversions.convert(rule, signal, client, weight);
-    await this.#trial.check(ebnf, signal, { key: client, weight, isSmall: SMALL.has(rule.kind) });
+    const { signal, share = NOBODY } = asking;
+    const ebnf = await this.#conversions.convert(rule, asking);
+    await this.#trial.check(ebnf, signal, { ...share, isSmall: SMALL.has(rule.kind) });
     return ebnf;
   }
 }

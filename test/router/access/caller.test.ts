@@ -6,10 +6,8 @@ import { abortable } from '../../../shared/base/signal.ts';
 import { Failure } from '../../../shared/base/failure.ts';
 import type { CacheScope } from '../../../shared/kv/format.ts';
 import type { ApiContext } from '../../../services/router/api/api_context.ts';
-import { Bodies } from '../../../services/router/api/bodies.ts';
 import { oneCaller, type Caller, type ResolveCaller } from '../../../services/router/access/caller.ts';
 import { originOf } from '../../../services/router/api/new_generation.ts';
-import { RequestTargets } from '../../../services/router/api/request_targets.ts';
 import { Surfaces } from '../../../services/router/api/surfaces.ts';
 import { Admission } from '../../../services/router/conductor/admission.ts';
 import { TenantLimits } from '../../../services/router/conductor/tenant_limits.ts';
@@ -22,8 +20,8 @@ import type { Generation } from '../../../services/router/relay/generation.ts';
 import type { PreviewedRequest } from '../../../services/router/relay/preview.ts';
 import type { HttpApp } from '../../../services/router/router.ts';
 import { surfaces } from '../../../services/router/surfaces/registry.ts';
-import { NO_FORMAT, OutputFormat } from '../../../shared/text/output/output_format.ts';
 import { until } from '../../support/until.ts';
+import { bodiesWithoutThreads, contextParts } from '../api_context.ts';
 import { host } from '../surfaces/support.ts';
 
 const own = { ttftMs: 50, tbtMs: undefined, totalMs: undefined };
@@ -67,34 +65,18 @@ class World {
   readonly seen: Seen[] = [];
   readonly admission = new Admission(8);
   readonly requests = new RequestLog(systemClock, [], 8);
-  readonly bodies = new Bodies(
-    ...([0, () => 64, () => ({ vocabSize: 100, maxModelLen: 64, isStrict: false })] as const),
-    ...([{ spawn: () => ({ close: () => Promise.resolve() }) } as never, undefined as never, assert.fail] as const),
-  );
+  readonly bodies = bodiesWithoutThreads();
   /** Called for each request at the relay. */
   onRelay: () => Promise<void> = () => Promise.resolve();
 
   readonly context = {
-    servedName: 'm',
-    facts: { vocabSize: 100, eosTokenIds: [], defaults: {} },
-    maxModelLen: () => 64,
+    ...contextParts(900),
     requests: this.requests,
     admission: this.admission,
     bodies: this.bodies,
     clock: systemClock,
     of: () => this.context,
     codec: { hasTokenizer: false, decode: (lists: readonly unknown[]) => Promise.resolve(lists.map(() => '')) },
-    output: new OutputFormat(NO_FORMAT, [], { all: [], ends: [] }),
-    metrics: { failed: () => undefined, interToken: () => undefined },
-    targets: new RequestTargets({ slo_ttft_ms: 900, slo_tbt_ms: 0 }),
-    requestTimeoutMs: 60_000,
-    stalledReaderMs: 60_000,
-    sseKeepAliveMs: 0,
-    ending: new AbortController().signal,
-    newId: () => `r${++this.#numIds}`,
-    newSeed: () => 1,
-    fingerprint: () => 'f',
-    onGenerated: () => undefined,
     relay: {
       generate: (generation: Generation, trace: RequestTrace, _: number, signal: AbortSignal) =>
         this.#generate(generation, trace, signal),
@@ -108,8 +90,6 @@ class World {
       },
     },
   } as unknown as ApiContext;
-
-  #numIds = 0;
 
   async *#generate({ origin, request }: Generation, trace: RequestTrace, signal: AbortSignal): AsyncGenerator {
     this.seen.push({ ...origin, scope: request.scope, ttftMs: trace.record.facts.targets?.ttftMs });

@@ -6,8 +6,6 @@ import OpenAI, { RateLimitError } from 'openai';
 import Anthropic from '@anthropic-ai/sdk';
 import { afterEach, beforeEach, test } from 'vitest';
 import type { ApiContext } from '../../../services/router/api/api_context.ts';
-import { Bodies } from '../../../services/router/api/bodies.ts';
-import { RequestTargets } from '../../../services/router/api/request_targets.ts';
 import { Surfaces } from '../../../services/router/api/surfaces.ts';
 import type { Caller, CallerLimits } from '../../../services/router/access/caller.ts';
 import { Admission } from '../../../services/router/conductor/admission.ts';
@@ -20,8 +18,8 @@ import type { Generation } from '../../../services/router/relay/generation.ts';
 import type { HttpApp } from '../../../services/router/router.ts';
 import { surfaces } from '../../../services/router/surfaces/registry.ts';
 import { systemClock } from '../../../shared/base/clock.ts';
-import { NO_FORMAT, OutputFormat } from '../../../shared/text/output/output_format.ts';
 import { until } from '../../support/until.ts';
+import { bodiesWithoutThreads, contextParts } from '../api_context.ts';
 import { host } from '../surfaces/support.ts';
 
 /** Tokens that every answer is expected to have, and has. */
@@ -44,10 +42,7 @@ class World {
   numRead = 0;
   /** Called for each sample at the relay, before its first token. */
   onRelay: () => Promise<void> = () => Promise.resolve();
-  readonly bodies = new Bodies(
-    ...([0, () => 64, () => ({ vocabSize: 100, maxModelLen: 64, isStrict: false })] as const),
-    ...([{ spawn: () => ({ close: () => Promise.resolve() }) } as never, undefined as never, assert.fail] as const),
-  );
+  readonly bodies = bodiesWithoutThreads();
   readonly codec = {
     hasTokenizer: true,
     maxCharacters: 1_000,
@@ -61,28 +56,14 @@ class World {
       return Promise.reject(new Error('no thread reads in this test'));
     },
   };
-  #numIds = 0;
   readonly context = {
-    servedName: 'm',
-    facts: { vocabSize: 100, eosTokenIds: [], defaults: {} },
-    maxModelLen: () => 64,
+    ...contextParts(),
     requests: new RequestLog(systemClock, [], 8),
     admission: this.admission,
     bodies: this.bodies,
     clock: this.clock,
     of: () => this.context,
     codec: this.codec,
-    output: new OutputFormat(NO_FORMAT, [], { all: [], ends: [] }),
-    metrics: { failed: () => undefined, interToken: () => undefined },
-    targets: new RequestTargets({ slo_ttft_ms: 0, slo_tbt_ms: 0 }),
-    requestTimeoutMs: 60_000,
-    stalledReaderMs: 60_000,
-    sseKeepAliveMs: 0,
-    ending: new AbortController().signal,
-    newId: () => `r${++this.#numIds}`,
-    newSeed: () => 1,
-    fingerprint: () => 'f',
-    onGenerated: () => undefined,
     relay: {
       expectedLength: () => Promise.resolve(EXPECTED),
       generate: (generation: Generation, trace: RequestTrace) => this.#generate(generation, trace),
