@@ -1,5 +1,5 @@
 /** API keys of clients: 256 random bits each, of which a router's file has the SHA-256 only. */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 
 /** Random bytes of a key. */
 export const KEY_BYTES = 32;
@@ -21,5 +21,5 @@ export function keyTextOf(bytes: Buffer): string {
 
 /** Returns the SHA-256 of a key, 32 bytes. */
 export function keyDigest(key: string): Buffer {
-  return createHash('sha256').update(key).digest();
+  return hash('sha256', key, 'buffer');
 }

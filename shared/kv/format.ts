@@ -6,7 +6,7 @@
  *
  * The chain of a request starts from both, so blocks of different formats or scopes never meet (K1).
  */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import type { Digest } from './block_key.ts';
 
 /** Properties that an engine fixes at load. Engines with equal formats can use each other's blocks. */
@@ -36,7 +36,7 @@ function formatText(format: Format): string {
 
 /** Returns the digest of a format: 128 bits of SHA-256, in hex. */
 export function formatDigest(format: Format): Digest {
-  return createHash('sha256').update(formatText(format)).digest('hex').slice(0, 32) as Digest;
+  return hash('sha256', formatText(format), 'hex').slice(0, 32) as Digest;
 }
 
 /** Properties of a request that its blocks depend on. Empty strings stand for no adapter, a tenant that shares its blocks, and no salt. */
@@ -51,12 +51,26 @@ export interface CacheScope {
 /** Scope of a request that has no adapter, no tenant and no salt. */
 export const noScope: CacheScope = { adapter: '', tenant: '', salt: '' };
 
+/** Digests of the texts of scopes, the last ones (P1): a tenant's requests have the same few. */
+const scopeDigests = new Map<string, string>();
+const MAX_SCOPE_DIGESTS = 1_024;
+
+/** Returns the SHA-256 of the text of a scope, in hex. */
+function scopeDigest(text: string): string {
+  let digest = scopeDigests.get(text);
+  if (digest === undefined) {
+    if (scopeDigests.size >= MAX_SCOPE_DIGESTS) scopeDigests.clear();
+    scopeDigests.set(text, (digest = hash('sha256', text, 'hex')));
+  }
+  return digest;
+}
+
 /** Returns the digest that a request's chain starts from; without adapter, tenant and salt this is the format's own digest. No salt reaches another tenant's. */
 export function chainRoot(format: Digest, { adapter, tenant, salt }: CacheScope): Digest {
   if (adapter === '' && tenant === '' && salt === '') return format;
   // Three texts or four: a salt cannot make one list of the other.
   const text = JSON.stringify(tenant === '' ? [format, adapter, salt] : [format, adapter, tenant, salt]);
-  return createHash('sha256').update(text).digest('hex').slice(0, 32) as Digest;
+  return scopeDigest(text).slice(0, 32) as Digest;
 }
 
 /**
@@ -65,10 +79,7 @@ export function chainRoot(format: Digest, { adapter, tenant, salt }: CacheScope)
  */
 export function scopeNumber({ tenant, salt }: Pick<CacheScope, 'tenant' | 'salt'>): bigint {
   if (tenant === '' && salt === '') return 0n;
-  return createHash('sha256')
-    .update(JSON.stringify([tenant, salt]))
-    .digest()
-    .readBigUInt64LE();
+  return Buffer.from(scopeDigest(JSON.stringify([tenant, salt])).slice(0, 16), 'hex').readBigUInt64LE();
 }
 
 /** Names the first field in which two formats differ, for people. */

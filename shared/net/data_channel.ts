@@ -197,6 +197,6 @@ export class ChannelStream implements Transfer {
   }
 
   over(): void {
-    this.#end.abort();
+    this.#end.abort(DONE);
   }
 }

@@ -146,11 +146,11 @@ async function drained(
 ): Promise<void> {
   const waiting = linkSignals(signal);
   const room = sink.drained(waiting.signal).then(() => {
-    waiting.abort();
+    waiting.abort(DONE);
   });
   await clock.sleep(timeoutMs, waiting.signal);
   waiting.release();
-  waiting.abort();
+  waiting.abort(DONE);
   await room;
   if (signal.aborted) throw new Failure('cancelled', 'the request ended while its reader had stopped');
   if (!sink.isBehind) return;

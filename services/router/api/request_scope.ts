@@ -7,7 +7,7 @@
  */
 import type { CallShare } from '../../../shared/base/call_queue.ts';
 import { Failure } from '../../../shared/base/failure.ts';
-import { linkSignals, type Link } from '../../../shared/base/signal.ts';
+import { DONE, linkSignals, type Link } from '../../../shared/base/signal.ts';
 import type { Targets } from '../../../shared/placement/policy.ts';
 import type { Body } from './bodies.ts';
 import type { Caller } from '../access/caller.ts';
@@ -84,8 +84,9 @@ export class RequestScope {
     this.untilMs = clock.nowMs() + timeoutMs;
     this.#link = caller.revoked ? linkSignals(gone, ending, caller.revoked) : linkSignals(gone, ending);
     const late = (): Failure => new Failure('deadline_exceeded', `the request took over ${timeoutMs} ms`);
-    void clock.sleep(timeoutMs + (bounds ? 0 : DEADLINE_GRACE_MS), this.#over.signal).then(() => {
-      this.#link.abort((bounds?.late ?? late)());
+    const { signal: over } = this.#over;
+    void clock.sleep(timeoutMs + (bounds ? 0 : DEADLINE_GRACE_MS), over).then(() => {
+      if (!over.aborted) this.#link.abort((bounds?.late ?? late)());
     });
   }
 
@@ -205,9 +206,9 @@ export class RequestScope {
    * has left.
    */
   async dispose(failure?: unknown): Promise<void> {
-    this.#over.abort();
+    this.#over.abort(DONE);
     this.body.release();
-    this.#link.abort();
+    this.#link.abort(DONE);
     this.#link.release();
     await Promise.allSettled(this.#generators.map((generator) => generator.return(undefined)));
     for (const trace of this.#traces) {

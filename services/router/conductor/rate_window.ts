@@ -45,6 +45,7 @@ export class RateWindow {
   untilMs(most: number, nowMs: number): number {
     this.#advance(nowMs);
     let [rest, leavesMs] = [this.#sum, nowMs];
+    if (rest > 0 && most <= 0) return (this.#lastUsed() + NUM_SLICES) * SLICE_MS - nowMs;
     for (let slice = this.#present - PER_MINUTE; slice <= this.#present; slice++) {
       if (rest <= Math.max(0, most)) break;
       const amount = this.#slices[indexOf(slice)] ?? 0;
@@ -53,6 +54,13 @@ export class RateWindow {
       leavesMs = (slice + NUM_SLICES) * SLICE_MS;
     }
     return leavesMs - nowMs;
+  }
+
+  /** Returns the newest slice in which something was used. */
+  #lastUsed(): number {
+    let slice = this.#present;
+    while ((this.#slices[indexOf(slice)] ?? 0) === 0 && slice > this.#present - NUM_SLICES) slice--;
+    return slice;
   }
 
   #add(slice: number, amount: number): void {

@@ -8,6 +8,7 @@
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
 import { Backoff } from '../../../shared/base/backoff.ts';
 import type { Clock } from '../../../shared/base/clock.ts';
+import { DONE } from '../../../shared/base/signal.ts';
 import { readTraceparent } from '../../../shared/base/tracing/tracing.ts';
 import type { Body } from '../api/bodies.ts';
 import { targetTextsOf } from '../api/request_targets.ts';
@@ -34,19 +35,24 @@ export function namesOf(headers: IncomingHttpHeaders): RequestNames {
   };
 }
 
-/**
- * Runs `serve` with the exchange, and watches its client until the answer has ended. `answering` counts answers that have not left
- * this process: called with 1 and, once, with -1.
- */
+interface Serving {
+  readonly clock: Clock;
+  /** Counts answers that have not left this process: called with 1 and, once, with -1. */
+  readonly answering: (change: 1 | -1) => void;
+  /** Called before status and headers of the answer are set; undefined where nobody adds any. */
+  readonly onBegin: (() => void) | undefined;
+}
+
+/** Runs `serve` with the exchange, and watches its client until the answer has ended. */
 export async function withClient(
   request: IncomingMessage,
   response: ServerResponse,
   body: Body,
-  { clock, answering }: { readonly clock: Clock; readonly answering: (change: 1 | -1) => void },
+  { clock, answering, onBegin }: Serving,
   serve: (exchange: Omit<Exchange, 'caller'>) => Promise<void>,
 ): Promise<void> {
   const gone = new AbortController();
-  const over = new AbortController();
+  let over: AbortController | undefined;
   const { socket } = request;
   answering(1);
   let isAnswered = false;
@@ -54,14 +60,17 @@ export async function withClient(
   const closed = (): void => {
     socket.removeListener('close', closed);
     response.removeListener('close', closed);
-    if (!response.writableFinished) gone.abort();
+    if (!response.writableFinished) gone.abort(DONE);
     if (!isAnswered) answering(-1);
     isAnswered = true;
   };
   socket.once('close', closed);
   response.once('close', closed);
   if (socket.destroyed) closed();
-  const halfClosed = (): void => void probe(response, request.httpVersion !== '1.0', clock, over.signal);
+  const halfClosed = (): void => {
+    over = new AbortController();
+    void probe(response, request.httpVersion !== '1.0', clock, over.signal);
+  };
   socket.once('end', halfClosed);
   const names = { ...namesOf(request.headers), address: socket.remoteAddress };
   if (names.clientId !== undefined) response.setHeader('x-request-id', names.clientId);
@@ -71,10 +80,10 @@ export async function withClient(
       targets: targetTextsOf(request.headers),
       body,
       gone: gone.signal,
-      sink: new HttpSink(response),
+      sink: new HttpSink(response, onBegin),
     });
   } finally {
-    over.abort();
+    over?.abort(DONE);
     socket.removeListener('end', halfClosed);
   }
 }
@@ -92,9 +101,11 @@ async function probe(response: ServerResponse, canInterim: boolean, clock: Clock
 
 class HttpSink implements Sink {
   readonly #response: ServerResponse;
+  readonly #onBegin: (() => void) | undefined;
 
-  constructor(response: ServerResponse) {
+  constructor(response: ServerResponse, onBegin: (() => void) | undefined) {
     this.#response = response;
+    this.#onBegin = onBegin;
   }
 
   get hasBegun(): boolean {
@@ -107,6 +118,7 @@ class HttpSink implements Sink {
 
   begin(status: number, headers: Readonly<Record<string, string>>): void {
     this.#response.statusCode = status;
+    this.#onBegin?.();
     for (const [name, value] of Object.entries(headers)) this.#response.setHeader(name, value);
   }
 

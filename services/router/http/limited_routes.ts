@@ -11,6 +11,8 @@ declare module 'fastify' {
   interface FastifyRequest {
     /** Let in by the limits of its tenant; undefined without any, and when the handler of the route has taken it over. */
     allowance: Allowance | undefined;
+    /** Sets the headers about its limits; undefined without any. Whoever sends the answer calls it, since both change until then. */
+    showLimits: (() => void) | undefined;
   }
 }
 
@@ -24,6 +26,7 @@ interface Checked {
 /** Installs the check for the routes of a scope, after that of who sends a request. */
 export function checkLimits(app: FastifyInstance, { limits, clock, form }: Checked): void {
   app.decorateRequest('allowance');
+  app.decorateRequest('showLimits');
   app.addHook('onRequest', (request, reply, done) => {
     const { caller } = request;
     const { raw } = reply;
@@ -32,21 +35,10 @@ export function checkLimits(app: FastifyInstance, { limits, clock, form }: Check
       if (!view) return;
       for (const [name, value] of form(view, clock.wallMs())) raw.setHeader(name, value);
     };
+    request.showLimits = show;
     try {
-      const allowance = limits.begin(caller);
-      request.allowance = allowance && {
-        ...allowance,
-        reserve: (tokens) => {
-          try {
-            allowance.reserve(tokens);
-          } finally {
-            show();
-          }
-        },
-      };
-      show();
+      request.allowance = limits.begin(caller);
     } catch (error) {
-      show();
       done(error as Error);
       return;
     }
@@ -62,5 +54,10 @@ export function checkLimits(app: FastifyInstance, { limits, clock, form }: Check
       raw.once('close', closed);
     }
     done();
+  });
+  // Answers of the handler itself do not come here.
+  app.addHook('onSend', (request, _reply, payload, done) => {
+    request.showLimits?.();
+    done(null, payload);
   });
 }

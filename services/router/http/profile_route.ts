@@ -1,5 +1,6 @@
 /** `/api/profile`: where the CPU time of this router goes, as a Chrome trace. */
 import type { FastifyInstance } from 'fastify';
+import { DONE } from '../../../shared/base/signal.ts';
 import { chromeTrace, CpuProfiler } from '../observe/cpu_profile.ts';
 import type { HttpApp } from '../router.ts';
 import { whenGone } from './client_gone.ts';
@@ -22,7 +23,7 @@ export function addProfileRoute(app: FastifyInstance, { context, observer, addre
       });
     const gone = new AbortController();
     whenGone(request, reply, () => {
-      gone.abort();
+      gone.abort(DONE);
     });
     const profile = await profiler.record(seconds, gone.signal);
     const { name, pid } = observer.process(address);

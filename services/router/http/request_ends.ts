@@ -1,6 +1,7 @@
 /** Tells of each HTTP request when it has ended: for the counts of tenants and the audit log. */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../../../shared/base/clock.ts';
+import { DONE } from '../../../shared/base/signal.ts';
 import { RequestOutcome, type EndedRequest, type OnRequestEnd } from '../record/request_outcome.ts';
 import { whenGone } from './client_gone.ts';
 import { LEFT } from './http_counts.ts';
@@ -35,7 +36,7 @@ export function tellEnds(app: FastifyInstance, clock: Clock, onEnd: OnRequestEnd
   app.addHook('onClose', async () => {
     const over = new AbortController();
     await Promise.race([Promise.allSettled(open), clock.sleep(SETTLE_MS, over.signal)]);
-    over.abort();
+    over.abort(DONE);
   });
 }
 

@@ -31,10 +31,10 @@ export function addSurfaces(
         checkLimits(scope, { limits: limits.tenants, clock, form: surface.limitHeaders ?? openaiLimitHeaders });
       scope.post(path, { config: { takesBody: true, access } }, async (request, reply) => {
         reply.hijack();
-        const { caller, outcome, allowance } = request;
+        const { caller, outcome, allowance, showLimits: onBegin } = request;
         request.allowance = undefined;
         const body = (request.body as Body | undefined) ?? noBody;
-        const served = withClient(request.raw, reply.raw, body, { clock, answering }, (exchange) =>
+        const served = withClient(request.raw, reply.raw, body, { clock, answering, onBegin }, (exchange) =>
           surfaces.serve(context, path, { ...exchange, caller, outcome, allowance }),
         );
         if (outcome) outcome.served = served;

@@ -165,7 +165,7 @@ export class DecodeAttempt {
       this.#unwatch();
       link.release();
       if (outcome === 'finished') void this.#restOfPrefill(report);
-      else this.#ended.abort();
+      else this.#ended.abort(DONE);
       requests.end();
       void replies.return?.();
       if (outcome !== 'finished') trace.emit({ kind: 'attempt', attempt: this.#number, outcome });
@@ -190,7 +190,7 @@ export class DecodeAttempt {
       await Promise.race([this.#prefilling, clock.sleep(REST_MS, waiting.signal)]);
       waiting.abort(DONE);
     }
-    this.#ended.abort();
+    this.#ended.abort(DONE);
   }
 
   /** Appends log-probabilities of prompt tokens, in order of position; tokens that arrive twice are dropped (R1). */
@@ -282,7 +282,7 @@ export class DecodeAttempt {
       requests.push({ giveUp: { round } });
     };
     const giveUpPrefill = (): void => {
-      this.#unwanted.abort();
+      this.#unwanted.abort(DONE);
       giveUp();
     };
     const watched = holders.map(({ lost, member }) => ({
@@ -312,7 +312,7 @@ export class DecodeAttempt {
     const numTokens = this.#tokens.length;
     this.#numMissing++;
     // Abort the previous round's prefill: no fetch waits for its blocks any more.
-    this.#unwanted.abort();
+    this.#unwanted.abort(DONE);
     this.#excludeHolderOf(block);
     trace.emit({ kind: 'missed', instance: decode.member.name, block, reason });
     const asked = {

@@ -41,6 +41,8 @@ export class Relay {
   readonly #chains: ChainCache;
   readonly #rewrittenText: RewrittenTextFinder;
   readonly #order: BusyOrder;
+  /** Chains of prompts whose length has been asked for, until they are generated. */
+  readonly #prepared = new WeakMap<Generation, RequestChain>();
 
   constructor(options: RelayOptions) {
     this.#options = options;
@@ -68,9 +70,17 @@ export class Relay {
     const { clock, lengths, view } = this.#options;
     const { promptTokens, request } = generation;
     const chain = new RequestChain(clock, request.scope, this.#chains);
+    this.#prepared.set(generation, chain);
     const { model } = view;
     if (model) await chain.blocks(model, promptTokens);
     return expectedAtStart(lengths, { generation, chain, endpoint, isConstrained: Boolean(request.constraint) });
+  }
+
+  /** Returns the chain of a generation that begins: the prepared one once, since it grows with the tokens of one answer. */
+  #chainFor(generation: Generation): RequestChain {
+    const prepared = this.#prepared.get(generation);
+    this.#prepared.delete(generation);
+    return prepared ?? new RequestChain(this.#options.clock, generation.request.scope, this.#chains);
   }
 
   /** @throws Failure when the request cannot be finished; tokens yielded before stay valid. */
@@ -87,7 +97,7 @@ export class Relay {
       signal,
       untilMs,
       tokens: new TokenList(generation.promptTokens),
-      chain: new RequestChain(clock, generation.request.scope, this.#chains),
+      chain: this.#chainFor(generation),
       excluded: new Exclusions(clock, random),
       ranked: rankedOf(generation.origin, clock.nowMs()),
       last: undefined,

@@ -27,9 +27,9 @@ function leftOf(call: Cancellable): AbortController {
   // Each task of the call adds a listener, and all are dropped with the call: Node's warning about many listeners is switched off.
   setMaxListeners(0, left.signal);
   call.on('cancelled', () => {
-    left.abort();
+    left.abort(DONE);
   });
-  if (call.cancelled) left.abort();
+  if (call.cancelled) left.abort(DONE);
   return left;
 }
 
@@ -63,7 +63,7 @@ export function serveDuplex(wire: Wire, handler: AnyHandler, clock: Clock): Grpc
     call.on('data', (message: Partial<Record<string, object>>) => {
       hasStarted.abort(DONE);
       if (wire.cancel && 'cancel' in message) {
-        left.abort();
+        left.abort(DONE);
         return;
       }
       const request = wire.startsWith ? message[wire.startsWith] : message;
