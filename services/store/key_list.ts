@@ -12,6 +12,7 @@ import { hash, randomBytes } from 'node:crypto';
 import { closeSync, constants, fstatSync, fsyncSync, openSync, readFileSync, renameSync, writeSync } from 'node:fs';
 import { dirname } from 'node:path';
 import type { TenantId } from '../../shared/kv/block_key.ts';
+import { mayPass } from './disk_errors.ts';
 import { overwrite } from './erase.ts';
 import { KEY_BYTES, seal, unseal } from './sealed_box.ts';
 
@@ -64,9 +65,9 @@ export class KeyList {
     return list;
   }
 
-  /** Reads the list at `path`. @throws KeyFault when it was written under another key, or is not whole; Error when it cannot be read. */
+  /** Reads the list at `path`. @throws KeyFault when it was written under another key, or is not whole; Error when it cannot be read now. */
   static read(path: string, diskKey: Uint8Array): KeyList {
-    const file = readFileSync(path);
+    const file = readList(path);
     const list = new KeyList(path, diskKey);
     const head = file.subarray(0, HEAD_BYTES);
     if (!head.subarray(0, MAGIC.length).equals(MAGIC) || head.length < HEAD_BYTES) throw damaged(path);
@@ -160,6 +161,15 @@ export class KeyList {
       entries.set(key, i * ENTRY_BYTES + TENANT_BYTES + NUMBER_BYTES);
     });
     replace(this.#path, Buffer.concat([head, seal(this.#diskKey, head, entries)]));
+  }
+}
+
+/** Returns the content of a list. @throws KeyFault when it is no file, Error when reading fails for a reason that may pass */
+function readList(path: string): Buffer {
+  try {
+    return readFileSync(path);
+  } catch (error) {
+    throw mayPass(error) ? error : damaged(path);
   }
 }
 

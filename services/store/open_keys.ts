@@ -12,7 +12,7 @@
  *
  * A folder of sealed records has a file `sealed` in it.
  */
-import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { eraseFolder } from './erase.ts';
 import { flushFolder, KeyFault, KeyList, keyListOf } from './key_list.ts';
@@ -63,6 +63,7 @@ function isSealed(folder: string): boolean {
   return existsSync(join(folder, MARK));
 }
 
+/** Whether there is a folder with something in it. A file in its place is none of the store's: it is set aside as it is. */
 function hasFiles(folder: string): boolean {
-  return existsSync(folder) && readdirSync(folder).length > 0;
+  return statSync(folder, { throwIfNoEntry: false })?.isDirectory() === true && readdirSync(folder).length > 0;
 }

@@ -3,7 +3,17 @@
  * under a wrong key, no clear text left. Budget: 20 s.
  */
 import assert from 'node:assert/strict';
-import { cpSync, existsSync, linkSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  existsSync,
+  linkSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
@@ -192,6 +202,39 @@ test('under another key, under none, or without a whole list of keys nothing is 
   const again = await Opened.with(KEY);
   expect(again.tier.size).toBe(4);
 });
+
+test('a folder in the place of the list of keys is no whole list: no record is set aside for it', async () => {
+  await (await filled(KEY)).close();
+  const list = keyListOf(path);
+  const whole = readFileSync(list);
+  rmSync(list);
+  mkdirSync(list);
+  const opened = await Opened.with(KEY);
+  expect([opened.tier.fault, opened.hasKeyFault]).toEqual([expect.stringMatching(/is damaged/), true]);
+  await opened.close(true);
+  rmSync(list, { recursive: true });
+  writeFileSync(list, whole);
+  const again = await Opened.with(KEY);
+  expect(again.tier.size).toBe(4);
+});
+
+test.each([[undefined], [KEY]])(
+  'a file in the place of the folder is set aside as it is, and the tier begins anew: key %o',
+  async (key) => {
+    await (await filled(key)).close();
+    // The second time what was set aside is a file, too.
+    for (const content of ['not a folder', 'again none']) {
+      rmSync(path, { recursive: true });
+      writeFileSync(path, content);
+      const opened = await Opened.with(key);
+      expect([opened.tier.fault, opened.tier.size]).toEqual([undefined, 0]);
+      expect(readFileSync(`${path}.damaged`, 'utf8')).toBe(content);
+      await opened.tier.put([opened.record(hashOf(1))]);
+      expect(await opened.reads(hashOf(1))).toBe(true);
+      await opened.close();
+    }
+  },
+);
 
 test('records in clear, damaged ones too, are overwritten and deleted when there is a key', async () => {
   await (await filled(undefined)).close(true);
