@@ -188,6 +188,21 @@ async function startProcesses(args: readonly string[], node?: string): Promise<R
 export const CLIENT_KEY = 'none';
 /** Key of an admin there. */
 export const ADMIN_KEY = 'key-of-the-tests';
+/** Keys of tenants in clusters under load, one for each client of it. */
+const LOAD_KEYS = ['quay', 'mole', 'pier', 'jetty'].map((name) => `key-of-the-${name}`);
+/** Limits that no load reaches, so that each request is counted against them, and none is refused. */
+const WIDE_LIMITS = { requests_per_minute: 1e9, tokens_per_minute: 1e9, requests_in_flight: 1e6, samples: 1e6 };
+/** Name of the keys file in the data folder. */
+const KEYS_FILE = 'keys.yaml';
+
+/** Returns the entry of a key in a keys file. */
+export function entryOf(key: string, tenant: string, more: object = {}): object {
+  return { name: tenant, sha256: keyDigest(key).toString('hex'), tenant, ...more };
+}
+
+function headersWith(key: string): Record<string, string> {
+  return key === '' ? {} : { authorization: `Bearer ${key}` };
+}
 
 export class Cluster {
   readonly url: string;
@@ -196,6 +211,7 @@ export class Cluster {
   readonly errors: string[];
   /** Key of an admin with which the cluster is asked; '' where it asks for none. */
   key = '';
+  #clientKeys: readonly string[] = [];
   readonly #running: RunningCluster;
   readonly #folder: ReturnType<typeof temporaryFolder>;
 
@@ -235,16 +251,32 @@ export class Cluster {
    */
   static async withKeys(...args: string[]): Promise<Cluster> {
     const { startInProcess } = await import('./in_process.ts');
-    const keys = { client: CLIENT_KEY, tests: ADMIN_KEY };
-    const entries = Object.entries(keys).map(([name, key]) => {
-      return { name, sha256: keyDigest(key).toString('hex'), tenant: name, admin: key === ADMIN_KEY };
-    });
+    return Cluster.#startWithKeys(startInProcess, [entryOf(CLIENT_KEY, 'client')], [...NEVER_SILENT, ...args]);
+  }
+
+  /**
+   * Starts `penstock up` with keys of clients: {@link clientHeaders} has those of several tenants, with limits that no load reaches, and the
+   * cluster itself is asked with an admin's. Requests of a key that is removed from {@link keysFile} are aborted.
+   */
+  static async upWithKeys(...args: string[]): Promise<Cluster> {
+    const entries = LOAD_KEYS.map((key) => entryOf(key, key, { limits: WIDE_LIMITS }));
+    const cluster = await Cluster.#startWithKeys(startProcesses, entries, ['--revoke', 'abort', ...args]);
+    cluster.#clientKeys = LOAD_KEYS;
+    return cluster;
+  }
+
+  /** Starts a cluster with these entries in its keys file, and an admin's. */
+  static async #startWithKeys(
+    startAll: (args: readonly string[]) => Promise<RunningCluster>,
+    entries: readonly object[],
+    args: string[],
+  ): Promise<Cluster> {
     const start = (own: readonly string[]): Promise<RunningCluster> => {
-      const file = join(own[own.indexOf('--data-dir') + 1] ?? '', 'keys.yaml');
-      writeFileSync(file, JSON.stringify(entries));
-      return startInProcess([...own, '--keys', file]);
+      const file = join(own[own.indexOf('--data-dir') + 1] ?? '', KEYS_FILE);
+      writeFileSync(file, JSON.stringify([...entries, entryOf(ADMIN_KEY, 'tests', { admin: true })]));
+      return startAll([...own, '--keys', file]);
     };
-    const cluster = await Cluster.#start(start, [...NEVER_SILENT, ...args]);
+    const cluster = await Cluster.#start(start, args);
     cluster.key = ADMIN_KEY;
     return cluster;
   }
@@ -264,9 +296,19 @@ export class Cluster {
     return this.#folder.path;
   }
 
+  /** File of the keys, where the cluster asks for some. */
+  get keysFile(): string {
+    return join(this.#folder.path, KEYS_FILE);
+  }
+
   /** Headers with the key. */
   get headers(): Record<string, string> {
-    return this.key === '' ? {} : { authorization: `Bearer ${this.key}` };
+    return headersWith(this.key);
+  }
+
+  /** Headers with the key of a tenant, which the number of the client picks; none where the cluster asks for no keys. */
+  clientHeaders(client: number): Record<string, string> {
+    return headersWith(this.#clientKeys[client % this.#clientKeys.length] ?? '');
   }
 
   /**

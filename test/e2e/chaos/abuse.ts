@@ -1,4 +1,7 @@
-/** Abuses by one client, by name, each run alongside a stream of another client; reports the worst gap of that stream. */
+/**
+ * Abuses by one client, by name, each run alongside a stream of another client, whose key is another tenant's where keys are asked for; reports
+ * the worst gap of that stream.
+ */
 import assert from 'node:assert/strict';
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
@@ -9,6 +12,9 @@ import { projectPath } from '../../support/project.ts';
 import { until } from '../../support/until.ts';
 import type { ControlReport } from './control.ts';
 
+/** Numbers of the clients, which pick their keys. */
+const [ABUSER, CONTROL] = [0, 1] as const;
+
 interface Reply {
   readonly status: number;
   readonly text: string;
@@ -18,7 +24,7 @@ async function post(cluster: Cluster, path: string, body: string): Promise<Reply
   try {
     const response = await fetch(`${cluster.url}${path}`, {
       method: 'POST',
-      headers: { 'content-type': 'application/json' },
+      headers: { 'content-type': 'application/json', ...cluster.clientHeaders(ABUSER) },
       body,
     });
     return { status: response.status, text: await response.text() };
@@ -43,8 +49,13 @@ async function raw(cluster: Cluster, head: string): Promise<Socket> {
   return socket;
 }
 
-const httpPost = (path: string, length: number): string =>
-  `POST ${path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${length}\r\n\r\n`;
+function httpPost(cluster: Cluster, path: string, length: number): string {
+  const headers = { host: 'x', 'content-type': 'application/json', ...cluster.clientHeaders(ABUSER) };
+  const lines = Object.entries({ ...headers, 'content-length': length }).map(
+    ([name, value]) => `${name}: ${value}\r\n`,
+  );
+  return `POST ${path} HTTP/1.1\r\n${lines.join('')}\r\n`;
+}
 
 /** The interval of the timer that prom-client measures with, which its figures contain. */
 const LAG_TIMER_MS = 10;
@@ -117,7 +128,7 @@ export const abuses: Readonly<Record<string, (cluster: Cluster) => Promise<void>
   },
   'a client that half-closes': async (cluster) => {
     const body = JSON.stringify({ prompt: [5, 6, 7], max_tokens: 400, ignore_eos: true });
-    const socket = await raw(cluster, httpPost('/v1/completions', Buffer.byteLength(body)) + body);
+    const socket = await raw(cluster, httpPost(cluster, '/v1/completions', Buffer.byteLength(body)) + body);
     socket.end();
     let text = '';
     for await (const chunk of socket) text += String(chunk);
@@ -125,7 +136,7 @@ export const abuses: Readonly<Record<string, (cluster: Cluster) => Promise<void>
   },
   'a hundred bodies that dribble': async (cluster) => {
     const sockets = await Promise.all(
-      Array.from({ length: 100 }, () => raw(cluster, `${httpPost('/v1/completions', 100_000)}{"prompt":"`)),
+      Array.from({ length: 100 }, () => raw(cluster, `${httpPost(cluster, '/v1/completions', 100_000)}{"prompt":"`)),
     );
     for (const socket of sockets) socket.resume();
     // eslint-disable-next-line time/speed -- the pace at which they dribble
@@ -143,7 +154,7 @@ export const abuses: Readonly<Record<string, (cluster: Cluster) => Promise<void>
     const body = JSON.stringify({ prompt: [5, 6, 7], max_tokens: 2_000, ignore_eos: true, stream: true, logprobs: 20 });
     const sockets = await Promise.all(
       Array.from({ length: 4 }, async () => {
-        const socket = await raw(cluster, httpPost('/v1/completions', Buffer.byteLength(body)) + body);
+        const socket = await raw(cluster, httpPost(cluster, '/v1/completions', Buffer.byteLength(body)) + body);
         socket.pause();
         return socket;
       }),
@@ -163,7 +174,7 @@ export const abuses: Readonly<Record<string, (cluster: Cluster) => Promise<void>
     // Connections of their own: an aborted fetch leaves unused ones in its pool, which the router ends while others take them.
     await Promise.all(
       Array.from({ length: 30 }, async (_, i) => {
-        const socket = await raw(cluster, httpPost('/tokenize', Buffer.byteLength(body)) + body);
+        const socket = await raw(cluster, httpPost(cluster, '/tokenize', Buffer.byteLength(body)) + body);
         socket.resume();
         // eslint-disable-next-line time/speed -- each leaves at another moment
         await sleep(10 * i);
@@ -180,7 +191,10 @@ export interface AbuseReport extends ControlReport {
 
 /** Runs one alongside a stream that lasts at least as long. */
 export async function runAbuse(cluster: Cluster, abuse: (cluster: Cluster) => Promise<void>): Promise<AbuseReport> {
-  const control = fork(projectPath('dist/test/e2e/chaos/control.js'), [cluster.url]);
+  const control = fork(projectPath('dist/test/e2e/chaos/control.js'), [
+    cluster.url,
+    JSON.stringify(cluster.clientHeaders(CONTROL)),
+  ]);
   try {
     const [begun] = (await once(control, 'message')) as ['begun' | ControlReport];
     // One that failed at once has said all.
@@ -198,7 +212,7 @@ export async function runAbuse(cluster: Cluster, abuse: (cluster: Cluster) => Pr
 
 /** Since it was asked last. */
 async function takeLoopLagMs(cluster: Cluster): Promise<number> {
-  const text = await (await fetch(`${cluster.url}/metrics`)).text();
+  const text = await (await fetch(`${cluster.url}/metrics`, { headers: cluster.headers })).text();
   const [, seconds] = /^nodejs_eventloop_lag_max_seconds\S* (\S+)$/m.exec(text) ?? [];
   return Math.max(0, Number(seconds) * 1_000 - LAG_TIMER_MS);
 }

@@ -1,6 +1,6 @@
 /**
  * The stream alongside an abuse, in a process of its own: what the abuser's process does to itself is not the cluster's. Forked with the
- * cluster's URL; says `begun`, and when it is told to stop, what it saw.
+ * cluster's URL and the headers of its client as JSON; says `begun`, and when it is told to stop, what it saw.
  */
 /* eslint-disable time/speed -- `npm run chaos` measures; chaos.test.ts asks for no time */
 import { eventsOf } from './load.ts';
@@ -15,7 +15,7 @@ export interface ControlReport {
 /** Tokens before its gaps count: the first steps of a cluster are not its usual ones. */
 const NUM_BEFORE = 20;
 
-const [url = ''] = process.argv.slice(2);
+const [url = '', headers = '{}'] = process.argv.slice(2);
 const over = new AbortController();
 let [worstGapMs, numTokens] = [0, 0];
 let error: string | undefined;
@@ -32,7 +32,7 @@ while (!over.signal.aborted && error === undefined) {
   try {
     const response = await fetch(`${url}/v1/completions`, {
       method: 'POST',
-      headers: { 'content-type': 'application/json' },
+      headers: { 'content-type': 'application/json', ...(JSON.parse(headers) as Record<string, string>) },
       body: JSON.stringify({
         prompt: [9, 8, 7],
         max_tokens: 2_000,

@@ -36,7 +36,7 @@ export async function runKills(
 ): Promise<KillsResult> {
   const cases = await knownCases(numCases, random, model);
   const counts = ['--prefill', '2', '--decode', '2', '--store', '1', '--local-prefill-tokens', '64'];
-  const cluster = await Cluster.up('--model', model.path, ...counts, ...model.options);
+  const cluster = await Cluster.upWithKeys('--model', model.path, ...counts, ...model.options);
   const downs: Span[] = [];
   const strikes: { atMs: number; what: string }[] = [];
   const answers: Answer[] = [];

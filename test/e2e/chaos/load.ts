@@ -69,7 +69,10 @@ export interface Answer {
   readonly timesMs: readonly number[];
 }
 
-/** Asks for one case. A stream's gaps are in the times; of other answers only the end is. */
+/**
+ * Asks for one case, with the key that its first token picks: prompts with one prefix are of one tenant. A stream's gaps are in the times; of
+ * other answers only the end is.
+ */
 export async function ask(cluster: Cluster, one: KnownCase, isStream: boolean): Promise<Answer> {
   const startMs = performance.now();
   const timesMs: number[] = [];
@@ -79,7 +82,7 @@ export async function ask(cluster: Cluster, one: KnownCase, isStream: boolean): 
   try {
     const response = await fetch(`${cluster.url}/v1/completions`, {
       method: 'POST',
-      headers: { 'content-type': 'application/json' },
+      headers: { 'content-type': 'application/json', ...cluster.clientHeaders(prompt[0] ?? 0) },
       body: JSON.stringify({
         prompt,
         max_tokens: maxTokens,

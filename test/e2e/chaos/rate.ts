@@ -11,11 +11,11 @@ export interface RateResult {
 
 const NUM_CLIENTS = 16;
 
-async function post(cluster: Cluster, body: object): Promise<string | undefined> {
+async function post(cluster: Cluster, client: number, body: object): Promise<string | undefined> {
   try {
     const response = await fetch(`${cluster.url}/v1/completions`, {
       method: 'POST',
-      headers: { 'content-type': 'application/json' },
+      headers: { 'content-type': 'application/json', ...cluster.clientHeaders(client) },
       body: JSON.stringify(body),
     });
     const text = await response.text();
@@ -35,10 +35,10 @@ export async function runRate(
   const startMs = performance.now();
   const failures: string[] = [];
   let numAnswered = 0;
-  const client = async (): Promise<void> => {
+  const client = async (_: unknown, number: number): Promise<void> => {
     while (performance.now() - startMs < durationMs && numAnswered < maxAnswered && failures.length < 100) {
       const prompt = Array.from({ length: 3 + random.below(4) }, () => 3 + random.below(1_500));
-      const failure = await post(cluster, { prompt, max_tokens: 1 });
+      const failure = await post(cluster, number, { prompt, max_tokens: 1 });
       if (failure === undefined) numAnswered++;
       else failures.push(failure);
     }
@@ -54,7 +54,7 @@ export async function runBatches(cluster: Cluster, count: number, random: Random
   let numAnswered = 0;
   for (let i = 0; i < count; i++) {
     const prompt = Array.from({ length: 255 }, () => [3 + random.below(1_500), 3 + random.below(1_500)]);
-    const failure = await post(cluster, { prompt, max_tokens: 1 });
+    const failure = await post(cluster, i, { prompt, max_tokens: 1 });
     if (failure === undefined) numAnswered++;
     else failures.push(failure);
   }
