@@ -6,14 +6,16 @@ import assert from 'node:assert/strict';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Random } from '../../../shared/base/random.ts';
 import { Cluster } from '../../support/cluster.ts';
+import { runAccessFuzz } from './access_fuzz.ts';
 import { abuses, runAbuse } from './abuse.ts';
 import { damages, runDamage } from './damage.ts';
 import { runDurable } from './durable.ts';
 import { runFuzz } from './fuzz.ts';
+import { rewriteKeys } from './keys_fuzz.ts';
 import { runKills } from './kills.ts';
 import type { Answer } from './load.ts';
 import { runBatches, runRate } from './rate.ts';
-import { sampleOf, sized } from '../../support/long.ts';
+import { longTest, sampleOf, sized } from '../../support/long.ts';
 import { until } from '../../support/until.ts';
 
 const seed = Number(process.env['SEED'] ?? 20_261_122);
@@ -49,11 +51,21 @@ test('S1: a store that is killed while it writes has what it called durable, and
   expect(numRead).toBeGreaterThan(numDurable);
 });
 
-describe('one cluster', () => {
+longTest('malformed input is answered in the shape of the API where no keys are asked for', async () => {
+  const cluster = await Cluster.up();
+  try {
+    const { statuses } = await runFuzz(cluster, 400, new Random(seed));
+    expect(statuses[200]).toBeGreaterThan(10);
+  } finally {
+    await cluster.close();
+  }
+});
+
+describe('one cluster with keys', () => {
   let cluster: Cluster;
   beforeAll(async () => {
     // eslint-disable-next-line time/speed -- ends bodies that dribble, which others send at once, and readers that stand still
-    cluster = await Cluster.up('--body-timeout-ms', '2000', '--stalled-reader-ms', '1000');
+    cluster = await Cluster.upWithKeys('--body-timeout-ms', '2000', '--stalled-reader-ms', '1000');
   });
   afterAll(async () => {
     await cluster.close();
@@ -79,6 +91,14 @@ describe('one cluster', () => {
     const { statuses } = await runFuzz(cluster, 400, new Random(seed));
     expect(statuses[200]).toBeGreaterThan(10);
     expect(statuses[400]).toBeGreaterThan(50);
+  });
+
+  test('keys, log-ins and files of keys that are malformed are refused, and right ones are taken meanwhile', async () => {
+    let isOver = false;
+    const rewriting = rewriteKeys(cluster, () => isOver, new Random(seed));
+    const fuzzing = runAccessFuzz(cluster, sized(2_000, 400), new Random(seed)).finally(() => (isOver = true));
+    const [statuses] = await Promise.all([fuzzing, rewriting]);
+    for (const status of [200, 303, 401, 403]) expect(statuses[status], String(status)).toBeGreaterThan(5);
   });
 
   test('after all of it nothing is open, used or queued (R2)', async () => {

@@ -1,6 +1,7 @@
 /**
  * Malformed input of every kind: bodies that were right before they were changed, bytes that are no HTTP. Every answer is one of
- * the API's, or an error in the shape of its path that is the client's fault; no process ends.
+ * the API's, or an error in the shape of its path that is the client's fault; no process ends, and no log tells of an exception. Keys of the
+ * access layer are access_fuzz.ts's.
  */
 import assert from 'node:assert/strict';
 import { connect } from 'node:net';
@@ -167,7 +168,7 @@ function changed(value: unknown, random: Random): unknown {
   return Object.fromEntries(entries.map(([key, one]) => [key, changed(one, random)]));
 }
 
-function changedText(text: string, random: Random): string {
+export function changedText(text: string, random: Random): string {
   const at = random.below(text.length);
   const cut = [text.slice(0, at), text.slice(at), text.slice(0, at) + text.slice(at + 1 + random.below(8))];
   const odds = ['\u0000', '"', '[[[[', '}', '\\u12', '1e999', '\ufeff', String.fromCharCode(random.below(65_536))];
@@ -175,6 +176,26 @@ function changedText(text: string, random: Random): string {
     [...cut, text.slice(0, at) + (odds[random.below(odds.length)] ?? '') + text.slice(at)][random.below(4)] ?? text
   );
 }
+
+/** Asserts that an answer is one that went well, or an error that is the client's fault, in the form of the API of its path. */
+export function expectFromApi(path: string, status: number, answer: string, asked: string): void {
+  const what = `${asked}\n${status} ${answer}`;
+  assert((status >= 200 && status < 300) || (status >= 400 && status < 500), what);
+  if (status < 400) return;
+  const { type, error } = JSON.parse(answer) as { type?: unknown; error: { message: unknown; type: unknown } };
+  assert.equal(type, path.startsWith('/v1/messages') ? 'error' : undefined, what);
+  assert(typeof error.message === 'string' && error.message !== '', what);
+  assert(typeof error.type === 'string' && /error$|^request_too_large$/.test(error.type), what);
+}
+
+/** Returns the lines of logs that tell of an exception, whichever process has written them. */
+export function exceptionsIn(lines: readonly string[]): readonly string[] {
+  return lines.filter((line) => EXCEPTION.test(line));
+}
+
+/** A fault of the program leaves one of these in a log: an entry of level error, a stack, a class of errors that no input may cause. */
+const EXCEPTION =
+  /"level":[56]0|"stack":|^\s+at |\b(?:Type|Reference|Range|Syntax|Assertion|Internal)Error\b|\b[Uu]n(?:handled|caught)|MaxListeners/;
 
 export interface FuzzResult {
   readonly numInputs: number;
@@ -191,17 +212,13 @@ export async function runFuzz(cluster: Cluster, count: number, random: Random): 
     const text = random.chance(1, 3) ? changedText(json, random) : json;
     const response = await fetch(`${cluster.url}${path}`, {
       method: 'POST',
-      headers: { 'content-type': 'application/json' },
+      headers: { 'content-type': 'application/json', ...cluster.clientHeaders(random.below(64)) },
       body: text,
     });
     const answer = await response.text();
     statuses[response.status] = (statuses[response.status] ?? 0) + 1;
-    assert(response.status === 200 || (response.status >= 400 && response.status < 500), `${text}\n${answer}`);
-    if (response.status === 200) return;
-    const { type, error } = JSON.parse(answer) as { type?: unknown; error: { message: unknown; type: unknown } };
-    assert.equal(type, path.startsWith('/v1/messages') ? 'error' : undefined, answer);
-    assert(typeof error.message === 'string' && error.message !== '', `${text}\n${answer}`);
-    assert(typeof error.type === 'string' && /error$|^request_too_large$/.test(error.type), `${text}\n${answer}`);
+    assert(![401, 403].includes(response.status), `the key of a client is known: ${answer}`);
+    expectFromApi(path, response.status, answer, text);
   };
   const worker = async (share: number): Promise<void> => {
     for (let i = 0; i < share; i++) {
@@ -215,6 +232,7 @@ export async function runFuzz(cluster: Cluster, count: number, random: Random): 
     pids,
     'no process ended',
   );
+  assert.deepEqual(exceptionsIn(cluster.errors), []);
   return { numInputs: count, statuses };
 }
 
@@ -225,6 +243,10 @@ async function rubbish(cluster: Cluster, random: Random): Promise<void> {
     'GET / HTTP/1.1\r\n',
     'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n',
     'PRI * HTTP/2.0\r\n\r\n',
+    'GET /v1/models HTTP/1.1\r\nhost: x\r\nauthorization: Bearer \u0000\r\n\r\n',
+    'GET /v1/models HTTP/1.1\r\nhost: x\r\nauthorization: Bearer\r\n a\r\n\r\n',
+    `GET /metrics HTTP/1.1\r\nhost: x\r\n${'x-api-key: a\r\n'.repeat(1_000)}\r\n`,
+    `GET /metrics HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${'a'.repeat(100_000)}`,
     '',
   ];
   const bytes = Buffer.from(Array.from({ length: random.below(400) }, () => random.below(256)));

@@ -10,9 +10,11 @@ import { randomModelFolder } from '../../bench/random_model.ts';
 import { configOf, shapes } from '../../bench/uniform_model.ts';
 import { Cluster } from '../../support/cluster.ts';
 import { abuses, runAbuse } from './abuse.ts';
+import { runAccessFuzz } from './access_fuzz.ts';
 import { runDamage } from './damage.ts';
 import { runDurable } from './durable.ts';
 import { runFuzz } from './fuzz.ts';
+import { rewriteKeys } from './keys_fuzz.ts';
 import { runKills } from './kills.ts';
 import { harbourChaos, type ChaosModel } from './load.ts';
 import { runBatches, runRate } from './rate.ts';
@@ -61,7 +63,7 @@ function expectThat(isSo: boolean, otherwise: string): void {
 
 const programs: Record<string, () => Promise<void>> = {
   async rate() {
-    const cluster = await Cluster.up();
+    const cluster = await Cluster.upWithKeys();
     try {
       const rate = await runRate(cluster, isShort ? 10_000 : 60_000, new Random(seed));
       print(
@@ -79,7 +81,7 @@ const programs: Record<string, () => Promise<void>> = {
   },
 
   async abuse() {
-    const cluster = await Cluster.up('--body-timeout-ms', '5000', '--stalled-reader-ms', '2000');
+    const cluster = await Cluster.upWithKeys('--body-timeout-ms', '5000', '--stalled-reader-ms', '2000');
     try {
       // Measures the gaps that the machine itself causes in an undisturbed stream.
       const alone = await runAbuse(cluster, () => sleep(5_000));
@@ -106,12 +108,32 @@ const programs: Record<string, () => Promise<void>> = {
   },
 
   async fuzz() {
-    const cluster = await Cluster.up();
+    const random = new Random(seed);
+    const numInputs = isShort ? 500 : 20_000;
+    const cluster = await Cluster.upWithKeys();
     try {
-      const { numInputs, statuses } = await runFuzz(cluster, isShort ? 500 : 20_000, new Random(seed));
-      print(`fuzz: ${numInputs} inputs, answers by status ${JSON.stringify(statuses)}`);
+      let isOver = false;
+      const rewriting = rewriteKeys(cluster, () => isOver, new Random(seed + 1));
+      // Its failure is reported once the rest is over.
+      rewriting.catch(() => undefined);
+      try {
+        const { statuses } = await runFuzz(cluster, numInputs, random);
+        print(`fuzz: ${numInputs} inputs, answers by status ${JSON.stringify(statuses)}`);
+        const refused = await runAccessFuzz(cluster, numInputs, random);
+        print(`fuzz: ${numInputs} inputs with keys of every kind, answers by status ${JSON.stringify(refused)}`);
+      } finally {
+        isOver = true;
+      }
+      print(`fuzz: ${await rewriting} files of keys meanwhile`);
     } finally {
       await cluster.close();
+    }
+    const open = await Cluster.up();
+    try {
+      const { statuses } = await runFuzz(open, numInputs / 4, random);
+      print(`fuzz: ${numInputs / 4} inputs without keys, answers by status ${JSON.stringify(statuses)}`);
+    } finally {
+      await open.close();
     }
   },
 
