@@ -51,12 +51,15 @@ export interface FakeHolder {
   readonly numFetches: () => number;
   lie(lie: Lie): void;
   announce(hashes: readonly BlockHash[]): void;
+  /** Serves these blocks as those of the tenants that the hashes name; all others are shared. */
+  own(hashes: readonly BlockHash[]): void;
   close(): Promise<void>;
 }
 
 export async function joinFakeHolder(hub: string, token: string, format: Digest, name = 'liar'): Promise<FakeHolder> {
   let lie: Lie = 'another digest';
   let numFetches = 0;
+  const owned = new Map<Digest, BlockHash>();
   const layout: RecordLayout = {
     format,
     numericsClass: 'fake',
@@ -67,7 +70,7 @@ export async function joinFakeHolder(hub: string, token: string, format: Digest,
   const stopped = new AbortController();
   const source: BlockSource = {
     wanted: new WantedKeys(),
-    ...copySource((hash) => Promise.resolve(recordFor(lie, layout, hash))),
+    ...copySource((hash) => Promise.resolve(recordFor(lie, layout, owned.get(hash.digest) ?? hash))),
     snapshot: () => announcer.snapshot(),
   };
   const { fetch: serve, snapshot } = createFetchHandlers(() => source, { maxStreams: 64 });
@@ -113,6 +116,9 @@ export async function joinFakeHolder(hub: string, token: string, format: Digest,
     },
     announce: (hashes) => {
       for (const hash of hashes) announcer.stored('dram', hash);
+    },
+    own: (hashes) => {
+      for (const hash of hashes) owned.set(hash.digest, hash);
     },
     close: async () => {
       cluster.leave();

@@ -35,13 +35,16 @@ test('while processes are killed and stopped, every answer is the right one', as
   expectEqual(answers);
 });
 
-test('a store whose files are damaged in every way serves on, and every answer is the right one', async () => {
-  // Each kind in the long run; else a quarter of them, which the seed picks.
-  const numRounds = sized(Object.keys(damages).length, Math.ceil(Object.keys(damages).length / 4));
-  const { rounds, answers } = await runDamage(numRounds, new Random(seed));
-  expect(rounds.length).toBe(numRounds);
-  expectEqual(answers);
-});
+test.each(sampleOf([['sealed', true] as const, ['in clear', false] as const], 2))(
+  'a store whose files are damaged in every way serves on, and every answer is the right one: records %s',
+  async (_, isSealed) => {
+    // Each kind in the long run; else a quarter of them, which the seed picks.
+    const numRounds = sized(Object.keys(damages).length, Math.ceil(Object.keys(damages).length / 4));
+    const { rounds, answers } = await runDamage(numRounds, new Random(seed), isSealed);
+    expect(rounds.length).toBe(numRounds);
+    expectEqual(answers);
+  },
+);
 
 test('S1: a store that is killed while it writes has what it called durable, and serves nothing that is not whole', async () => {
   const { numDurable, numLost, numRead, faults } = await runDurable(sized(6, 2), new Random(seed));

@@ -1,6 +1,6 @@
 /**
  * Rounds of random damage to a store's files, while it is down and while it runs. Each time the store serves within seconds of its
- * start, and no answer is wrong.
+ * start, its disk is open again unless it was damaged while it ran, and no answer is wrong.
  */
 import assert from 'node:assert/strict';
 import {
@@ -108,6 +108,13 @@ function writePages(file: string, random: Random, count: number, change: (page: 
   closeSync(handle);
 }
 
+/** Writes a disk key to a file of this folder, and returns its path. */
+function diskKeyIn(folder: string): string {
+  const file = join(folder, 'disk-key');
+  writeFileSync(file, 'c3'.repeat(32), { mode: 0o600 });
+  return file;
+}
+
 export interface DamageResult {
   readonly rounds: readonly { readonly what: string; readonly startMs: number }[];
   readonly answers: readonly Answer[];
@@ -115,20 +122,26 @@ export interface DamageResult {
   readonly numSetAside: number;
 }
 
-export async function runDamage(numRounds: number, random: Random): Promise<DamageResult> {
+/**
+ * Damages the files of a store again and again. With `isSealed` its records are under a disk key, and clients have keys, so that there are
+ * records of several tenants; without, neither.
+ */
+export async function runDamage(numRounds: number, random: Random, isSealed: boolean): Promise<DamageResult> {
   const token = 'damage-test-token';
   const folder = temporaryFolder();
   const environment = join(folder.path, 'victim', 'lmdb');
   const cases = (await knownCases(24, random)).filter(({ prompt }) => prompt.length > 64);
   // Few device blocks and little host memory: what was asked before comes from the store, and most of it from its disk.
-  const cluster = await Cluster.up(
+  const args = [
     ...['--prefill', '0', '--decode', '1', '--store', '0', '--cluster-token', token],
     ...['--kv-blocks', '70', '--dram-bytes', '2MiB'],
-  );
+  ];
+  const cluster = await (isSealed ? Cluster.upWithKeys(...args) : Cluster.up(...args));
+  const options = ['--dram-bytes', '1MiB', ...(isSealed ? ['--disk-key', diskKeyIn(folder.path)] : [])];
   const rounds: { what: string; startMs: number }[] = [];
   const answers: Answer[] = [];
   const log: string[] = [];
-  let store = new StoreProcess(cluster, folder.path, token, log, ['--dram-bytes', '1MiB']);
+  let store = new StoreProcess(cluster, folder.path, token, log, options);
   const fill = async (count: number): Promise<void> => {
     for (let i = 0; i < count; i++) {
       const one = cases[random.below(cases.length)] as KnownCase;
@@ -144,13 +157,14 @@ export async function runDamage(numRounds: number, random: Random): Promise<Dama
       const isLive = !ONLY_WHILE_DOWN.has(name) && random.chance(1, 3);
       if (!isLive) await store.kill();
       strike(environment, name, random);
-      if (!isLive) store = new StoreProcess(cluster, folder.path, token, log, ['--dram-bytes', '1MiB']);
+      if (!isLive) store = new StoreProcess(cluster, folder.path, token, log, options);
       const startMs = isLive ? 0 : await store.ready();
       await fill(4);
       assert(!store.hasEnded, `the store ended after ${name}:\n${log.slice(-10).join('\n')}`);
-      await until('the store is in the pool', async () =>
-        (await cluster.pool()).some((node) => node.name === 'victim'),
-      );
+      await until('the store is in the pool, with a disk that is open', async () => {
+        const node = (await cluster.pool()).find(({ pid }) => pid === store.pid);
+        return node !== undefined && (isLive || node.tiers['disk']?.fault === null);
+      });
       rounds.push({ what: `${name}${isLive ? ', while it ran' : ''}`, startMs });
     }
   } finally {
