@@ -41,18 +41,20 @@ export class FairTurns {
   }
 
   /**
-   * Runs a job when its turn has come. Where too many wait, the last job of the key that waits with the most is refused. @throws what the job
-   * does, or the refusal
+   * Runs a job when its turn has come. Where too many wait, the last job of the key that waits with the most is refused. A job that first waits for
+   * something that an earlier one left behind calls `begins` afterwards: its key is charged from then on. @throws what the job does, or the refusal
    */
-  async run<T>(turn: Turn, job: () => Promise<T>): Promise<T> {
+  async run<T>(turn: Turn, job: (begins: () => void) => Promise<T>): Promise<T> {
     const { key, weight } = turn;
     this.#shares.wait(key, weight);
     if (this.#isRunning) await this.#wait(turn);
     this.#isRunning = true;
     this.#shares.serve(key);
-    const beganMs = this.#clock.nowMs();
+    let beganMs = this.#clock.nowMs();
     try {
-      return await job();
+      return await job(() => {
+        beganMs = this.#clock.nowMs();
+      });
     } finally {
       // A job that takes no time that can be measured counts, too.
       this.#shares.charge(key, Math.max(1, this.#clock.nowMs() - beganMs));
@@ -63,11 +65,11 @@ export class FairTurns {
   }
 
   /** Lets a waiting job of this name be as early as one of the key's own would be. */
-  join(name: string, key: string): void {
+  join(name: string, { key, weight }: CallShare): void {
     const waiting = this.#waiting.find((one) => one.name === name);
     if (!waiting || waiting.keys.has(key)) return;
     waiting.keys.add(key);
-    this.#shares.wait(key);
+    this.#shares.wait(key, weight);
   }
 
   #wait(turn: Turn): Promise<void> {

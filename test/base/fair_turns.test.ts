@@ -110,8 +110,48 @@ test('who joins a waiting job has it as early as one of its own; it is refused l
       .catch(() => refused.push(name));
   };
   for (const name of ['m0', 'm1', 'm2', 'common']) named('many', name);
-  turns.join('common', 'other');
+  turns.join('common', { key: 'other' });
   ask('third', 't', 100);
   await clock.run(1_000);
   assert.deepEqual([begun, refused], [['m0', 'common', 't', 'm1'], ['m2']]);
+});
+
+test('who joins a job keeps its weight', async () => {
+  const { clock, turns, begun } = made();
+  const ask = (key: string, weight: number, name: string): void => {
+    void turns.run({ key, weight, name }, async () => {
+      begun.push(key);
+      await clock.sleep(10);
+    });
+  };
+  for (let i = 0; i < 30; i++)
+    for (const [key, weight] of [
+      ['a', 4],
+      ['b', 1],
+    ] as const)
+      ask(key, weight, `${key}${i}`);
+  turns.join('b29', { key: 'a', weight: 4 });
+  await clock.run(240);
+  const numOf = (name: string): number => begun.filter((key) => key === name).length;
+  assert(numOf('a') > 3 * numOf('b'), `${numOf('a')} and ${numOf('b')}`);
+});
+
+test('a key is not charged for what its job waits for before it begins', async () => {
+  const { clock, turns, begun, ask } = made();
+  const small = (name: string): void => {
+    void turns.run({ key: 'small' }, async (begins) => {
+      begun.push(name);
+      await clock.sleep(500);
+      begins();
+      await clock.sleep(10);
+    });
+  };
+  for (let i = 0; i < 10; i++) ask('large', `l${i}`, 100);
+  await clock.run(50);
+  small('s0');
+  await clock.run(650);
+  // Another one runs: if the first had been charged for 500 ms, the second would wait for four more.
+  small('s1');
+  await clock.run(10_000);
+  assert.deepEqual(begun.slice(0, 4), ['l0', 's0', 'l1', 's1']);
 });

@@ -69,7 +69,7 @@ export class TrialCompiler {
     grammar.check(this.#options.clock.nowMs());
     if (grammar.isTried) return;
     const running = this.#trials.get(grammar);
-    if (running) this.#turns.join(ebnf, turn.key);
+    if (running) this.#turns.join(ebnf, turn);
     await abortable(running ?? this.#begin(grammar, { ...turn, name: ebnf }), signal, cancelled);
   }
 
@@ -81,7 +81,7 @@ export class TrialCompiler {
 
   #begin(grammar: Grammar, turn: Turn): Promise<void> {
     const trial = this.#turns
-      .run(turn, () => this.#try(grammar))
+      .run(turn, (begins) => this.#try(grammar, begins))
       .finally(() => {
         this.#trials.delete(grammar);
       });
@@ -89,7 +89,7 @@ export class TrialCompiler {
     return trial;
   }
 
-  async #try(grammar: Grammar): Promise<void> {
+  async #try(grammar: Grammar, begins: () => void): Promise<void> {
     const { clock, compileCpuMs } = this.#options;
     for (let tries = 0; tries < MAX_TRIES; tries++) {
       if (this.#isClosed) throw cancelled();
@@ -97,6 +97,8 @@ export class TrialCompiler {
       const thread = (this.#thread ??= this.#start());
       try {
         await thread.ready;
+        // A thread that another grammar used up is not replaced at the cost of this one.
+        if (tries === 0) begins();
         const refusal = await thread.calls.call('check', grammar.ebnf, compileCpuMs);
         if (!refusal) {
           grammar.isTried = true;

@@ -75,14 +75,14 @@ export class RuleConversions {
       return kept.value;
     }
     const running = this.#running.get(key);
-    if (running) this.#turns.join(key, share.key);
+    if (running) this.#turns.join(key, share);
     return abortable(running ?? this.#begin(key, rule, share), signal, cancelled);
   }
 
   #begin(key: string, rule: TextRule, share: CallShare): Promise<string> {
     const turn: Turn = { ...share, isSmall: SMALL.has(rule.kind), name: key };
     const conversion = this.#turns
-      .run(turn, () => this.#inTime(key, rule))
+      .run(turn, (begins) => this.#inTime(key, rule, begins))
       .finally(() => {
         this.#running.delete(key);
       });
@@ -90,8 +90,10 @@ export class RuleConversions {
     return conversion;
   }
 
-  async #inTime(key: string, rule: TextRule): Promise<string> {
+  async #inTime(key: string, rule: TextRule, begins: () => void): Promise<string> {
     const thread = await (this.#thread ??= this.#start());
+    // A thread that another rule used up is not replaced at the cost of this one.
+    begins();
     let failure = new Failure('invalid_request', 'it cannot be read: make it smaller, with less nesting');
     let keptMs = SPENT_MS;
     try {
