@@ -1,6 +1,6 @@
 /** Grammars that were opened, by their text: their ids, and which of them are refused. */
 import { Failure } from '../../base/failure.ts';
-import { Recent } from '../../base/recent.ts';
+import { SharedRecent } from '../../base/shared_recent.ts';
 
 /** Grammars that are remembered (P1), and characters of their texts. */
 const MAX_GRAMMARS = 256;
@@ -48,15 +48,15 @@ export class Grammar {
 
 /** Grammars by their text. */
 export class Grammars {
-  readonly #byText = new Recent<string, Grammar>(MAX_GRAMMARS, MAX_CHARACTERS);
+  readonly #byText = new SharedRecent<Grammar>(MAX_GRAMMARS, MAX_CHARACTERS);
   #nextId = 1;
 
-  /** Returns the grammar of a text, a new one when it is not remembered. */
-  of(ebnf: string): Grammar {
-    const known = this.#byText.get(ebnf);
+  /** Returns the grammar of a text, a new one when it is not remembered. Those of the user with the most are forgotten first. */
+  of(ebnf: string, user = ''): Grammar {
+    const known = this.#byText.get(ebnf, user);
     if (known) return known;
     const grammar = new Grammar(this.#nextId++, ebnf);
-    this.#byText.set(ebnf, grammar, ebnf.length);
+    this.#byText.set(ebnf, grammar, ebnf.length, user);
     return grammar;
   }
 }

@@ -65,7 +65,7 @@ export class TrialCompiler {
    */
   async check(ebnf: string, signal?: AbortSignal, turn: Turn = { key: '' }): Promise<void> {
     if (this.#isClosed || signal?.aborted) throw cancelled();
-    const grammar = this.#grammars.of(ebnf);
+    const grammar = this.#grammars.of(ebnf, turn.key);
     grammar.check(this.#options.clock.nowMs());
     if (grammar.isTried) return;
     const running = this.#trials.get(grammar);

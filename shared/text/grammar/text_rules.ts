@@ -4,14 +4,15 @@
  *
  *   rule ──convert, CONVERT_CPU_MS at most──► EBNF ──trial──► kept, as a refusal is
  *
- * Tenants, or clients where there are none, take turns at both by the time of their threads (fair_turns.ts); a rule that is known waits for nobody.
+ * Tenants, or clients where there are none, take turns at both by the time of their threads (fair_turns.ts). A rule that is known waits for nobody,
+ * and the rules of one tenant are not forgotten for those of another (shared_recent.ts).
  */
 import type { CallFor, CallShare } from '../../base/call_queue.ts';
 import type { Clock } from '../../base/clock.ts';
 import { Failure } from '../../base/failure.ts';
 import { inCpuTime, LATE, SPENT } from '../../base/cpu_limit.ts';
 import { FairTurns, type Turn } from '../../base/fair_turns.ts';
-import { Recent } from '../../base/recent.ts';
+import { SharedRecent } from '../../base/shared_recent.ts';
 import { abortable } from '../../base/signal.ts';
 import type { Thread, Threads } from '../../base/threads.ts';
 import type { TrialCompiler } from '../../grammar/matcher/trial_compiler.ts';
@@ -48,7 +49,7 @@ export class RuleConversions {
   readonly #threads: Threads;
   readonly #clock: Clock;
   /** EBNF of each kept rule, or why there is none and how long that holds. */
-  readonly #kept = new Recent<string, Kept>(MAX_KEPT, MAX_KEPT_CHARACTERS);
+  readonly #kept = new SharedRecent<Kept>(MAX_KEPT, MAX_KEPT_CHARACTERS);
   #thread: Promise<Thread<RuleConverter>> | undefined;
   readonly #turns: FairTurns;
   /** Conversions under way, by rule: at most MAX_WAITING wait (P1). */
@@ -69,20 +70,23 @@ export class RuleConversions {
   async convert(rule: TextRule, { signal, share = NOBODY }: CallFor): Promise<string> {
     // The parameter that states the rule is only for messages.
     const key = JSON.stringify({ ...rule, param: '' });
-    const kept = this.#kept.get(key);
+    const kept = this.#kept.get(key, share.key);
     if (kept && this.#clock.nowMs() < kept.untilMs) {
       if (kept.value instanceof Failure) throw kept.value;
       return kept.value;
     }
     const running = this.#running.get(key);
     if (running) this.#turns.join(key, share);
-    return abortable(running ?? this.#begin(key, rule, share), signal, cancelled);
+    const ebnf = await abortable(running ?? this.#begin(key, rule, share), signal, cancelled);
+    // Who joined keeps it, too.
+    if (running) this.#kept.get(key, share.key);
+    return ebnf;
   }
 
   #begin(key: string, rule: TextRule, share: CallShare): Promise<string> {
     const turn: Turn = { ...share, isSmall: SMALL.has(rule.kind), name: key };
     const conversion = this.#turns
-      .run(turn, (begins) => this.#inTime(key, rule, begins))
+      .run(turn, (begins) => this.#inTime(key, rule, share.key, begins))
       .finally(() => {
         this.#running.delete(key);
       });
@@ -90,7 +94,7 @@ export class RuleConversions {
     return conversion;
   }
 
-  async #inTime(key: string, rule: TextRule, begins: () => void): Promise<string> {
+  async #inTime(key: string, rule: TextRule, user: string, begins: () => void): Promise<string> {
     const thread = await (this.#thread ??= this.#start());
     // A thread that another rule used up is not replaced at the cost of this one.
     begins();
@@ -98,7 +102,7 @@ export class RuleConversions {
     let keptMs = SPENT_MS;
     try {
       const ebnf = await inCpuTime(this.#clock, thread, CONVERT_CPU_MS, thread.call('convert', rule));
-      if (ebnf !== LATE && ebnf !== SPENT) return this.#keep(key, ebnf);
+      if (ebnf !== LATE && ebnf !== SPENT) return this.#keep(key, ebnf, user);
       const spent = `it took over ${CONVERT_CPU_MS / 1_000} s of CPU time to read: make it smaller`;
       if (ebnf === SPENT) failure = new Failure('invalid_request', spent);
       else {
@@ -109,11 +113,11 @@ export class RuleConversions {
         keptMs = 0;
       }
     } catch (error) {
-      if (error instanceof Failure) throw this.#keep(key, error);
+      if (error instanceof Failure) throw this.#keep(key, error, user);
     }
     this.#thread = undefined;
     void thread.close();
-    throw this.#keep(key, failure, this.#clock.nowMs() + keptMs);
+    throw this.#keep(key, failure, user, this.#clock.nowMs() + keptMs);
   }
 
   /** Starts a thread. Its time limits begin when it is there. */
@@ -128,8 +132,8 @@ export class RuleConversions {
     return thread;
   }
 
-  #keep<T extends string | Failure>(key: string, value: T, untilMs = Infinity): T {
-    this.#kept.set(key, { value, untilMs }, key.length + (typeof value === 'string' ? value.length : 0));
+  #keep<T extends string | Failure>(key: string, value: T, user: string, untilMs = Infinity): T {
+    this.#kept.set(key, { value, untilMs }, key.length + (typeof value === 'string' ? value.length : 0), user);
     return value;
   }
 
