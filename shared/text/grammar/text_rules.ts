@@ -54,6 +54,7 @@ export class RuleConversions {
   readonly #turns: FairTurns;
   /** Conversions under way, by rule: at most MAX_WAITING wait (P1). */
   readonly #running = new Map<string, Promise<string>>();
+  #isClosed = false;
 
   constructor(threads: Threads, clock: Clock) {
     this.#threads = threads;
@@ -95,6 +96,7 @@ export class RuleConversions {
   }
 
   async #inTime(key: string, rule: TextRule, user: string, begins: () => void): Promise<string> {
+    this.#checkOpen();
     const thread = await (this.#thread ??= this.#start());
     // A thread that another rule used up is not replaced at the cost of this one.
     begins();
@@ -114,6 +116,7 @@ export class RuleConversions {
       }
     } catch (error) {
       if (error instanceof Failure) throw this.#keep(key, error, user);
+      this.#checkOpen();
     }
     this.#thread = undefined;
     void thread.close();
@@ -137,8 +140,13 @@ export class RuleConversions {
     return value;
   }
 
-  /** Ends the thread. */
+  #checkOpen(): void {
+    if (this.#isClosed) throw cancelled();
+  }
+
+  /** Ends the thread. Waiting rules fail with `cancelled`. */
   async close(): Promise<void> {
+    this.#isClosed = true;
     const thread = await this.#thread?.catch(() => undefined);
     await thread?.close();
   }

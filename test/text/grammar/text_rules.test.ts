@@ -147,6 +147,17 @@ test('a client that leaves does not wait; more than 64 waiting rules are refused
   );
 });
 
+test('the end: rules that run or wait fail, and no thread is started for them', async () => {
+  const { rules, texts, answer, closed } = made();
+  const all = ['a', 'b', 'c'].map((pattern) => why(rules.convert(rule(pattern), { signal: never })));
+  await turn();
+  await rules.close();
+  // A thread that is closed fails what it has.
+  await answer(new Error('the worker ended'));
+  for (const one of all) assert.match(await one, /^cancelled/);
+  assert.deepEqual([texts, closed()], [['a'], 1]);
+});
+
 test('what is kept stays bounded, and is counted once', async () => {
   const { rules, texts, answer } = made();
   const large = 'x'.repeat(1 << 20);
