@@ -62,6 +62,7 @@ export interface RequestView {
   readonly id: string;
   readonly client_id: string | null;
   readonly sample_of: string | null;
+  readonly started_at: string;
   readonly phase: string;
   readonly finish_reason: string | null;
   readonly prompt_tokens: number;
