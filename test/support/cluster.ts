@@ -256,11 +256,12 @@ export class Cluster {
   }
 
   /**
-   * Starts `penstock up` with keys of clients: {@link clientHeaders} has those of several tenants, with limits that no load reaches, and the
-   * cluster itself is asked with an admin's. Requests of a key that is removed from {@link keysFile} are aborted.
+   * Starts `penstock up` with keys of clients: those of {@link withKeys}, and for {@link clientHeaders} those of several tenants, with limits
+   * that no load reaches. Requests of a key that is removed from {@link keysFile} are aborted.
    */
   static async upWithKeys(...args: string[]): Promise<Cluster> {
-    const entries = LOAD_KEYS.map((key) => entryOf(key, key, { limits: WIDE_LIMITS }));
+    const ofLoad = LOAD_KEYS.map((key) => entryOf(key, key, { limits: WIDE_LIMITS }));
+    const entries = [entryOf(CLIENT_KEY, 'client'), ...ofLoad];
     const cluster = await Cluster.#startWithKeys(startProcesses, entries, ['--revoke', 'abort', ...args]);
     cluster.#clientKeys = LOAD_KEYS;
     return cluster;

@@ -103,7 +103,7 @@ export function startCluster(): Promise<Cluster> {
 
 /** Starts the same cluster as processes, which can be stopped. */
 export function startProcesses(...more: string[]): Promise<Cluster> {
-  return Cluster.up(...OPTIONS, ...more);
+  return Cluster.upWithKeys(...OPTIONS, ...more);
 }
 
 /** Resolves when the newest `numRequests` requests decode: a client that leaves now cancels all of them. */
