@@ -34,7 +34,7 @@ test.each([
   ['the key of a tenant', CLIENT_KEY, 0],
 ])('with %s', async (_, key, up) => {
   const file = join(cluster.dataFolder, 'prometheus.key');
-  // As an editor leaves it, with a line end.
+  // An editor leaves a line end.
   writeFileSync(file, `${key}\n`);
   const prometheus = await PrometheusServer.start(configuration(file));
   try {
