@@ -10,6 +10,7 @@ import { Random } from '../../shared/base/random.ts';
 import { loadModel } from '../../shared/engine/load_model.ts';
 import { goldenFolder, goldenFormats, goldenModels } from '../support/golden.ts';
 import { loadDefaults } from '../support/reference_loop.ts';
+import { keptState } from '../support/states.ts';
 
 const NUM_TOKENS = 150;
 const CHUNK = 64;
@@ -30,7 +31,8 @@ async function digestOf(options: Pick<Options, 'modelPath' | 'weightFormat' | 'k
   for (let start = 0; start < NUM_TOKENS; start += CHUNK) {
     const part = tokens.slice(start, start + CHUNK);
     const samples = [{ row: part.length - 1, numCandidates: 8, askedTokens: [1, 2], isFullRowWanted: true }];
-    const [result] = await executable.run([{ tokens: part, start, blockTable, samples }]);
+    const state = keptState(executable, start, part.length);
+    const [result] = await executable.run([{ tokens: part, start, blockTable, samples, ...state }]);
     if (!result?.fullRow) throw new Error('the step returned no row');
     digest.update(result.fullRow).update(result.candidateIds).update(result.candidateLogits);
     digest.update(Float32Array.of(result.logSumExp, ...result.askedLogits));
