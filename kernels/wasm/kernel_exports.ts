@@ -33,9 +33,9 @@ export interface Kernels {
   sample(params: number, start: number, end: number, scratch: number): void;
   /**
    * Quantises rows [first, first + rows) of a product's input into `quantised`. `last`: room for 32 f32, where the last inputs of a
-   * row are padded with zeros.
+   * row are padded with zeros. `instructions`: a code of products.ts, for `linear_int` the same.
    */
-  quantise(params: number, first: number, rows: number, quantised: number, last: number): void;
+  quantise(params: number, first: number, rows: number, quantised: number, last: number, instructions: number): void;
   linear_float(
     params: number,
     first: number,
@@ -52,6 +52,7 @@ export interface Kernels {
     panelStart: number,
     panelEnd: number,
     scratch: number,
+    instructions: number,
   ): void;
   attention_tile(params: number, tile: number, kvHeadStart: number, kvHeadEnd: number, scratch: number): void;
   attention_span(

@@ -1,6 +1,7 @@
 /** Measures the machine's peak rates with the same threads and instructions that the kernels use. */
 import type { CompiledKernels } from './compiled_kernels.ts';
 import type { PeakLoop } from './peak_loops.ts';
+import { PLAIN } from './products.ts';
 import { StepThreads } from './step_threads.ts';
 
 /** Peak rates of this machine, the reference for a profile of the kernels. */
@@ -46,7 +47,7 @@ export async function measurePeaks(
     const operations = Array.from({ length: count }, (_, index) => ({ kind, index, params: 0, fields }));
     const tasks = new Int32Array(new SharedArrayBuffer(4 * count));
     const shard = { memory, operations, tasks, scratch: SCRATCH_BYTES, scratchBytes: SCRATCH_BYTES };
-    const threads = await StepThreads.start(module, [shard], numThreads);
+    const threads = await StepThreads.start({ module, instructions: PLAIN }, [shard], numThreads);
     const once = (): number => {
       const start = nowMs();
       threads.run(0, { first: 0, end: count });

@@ -26,10 +26,14 @@ const AFTER_SUMS = ROW_BLOCK * LANES * 4 + 64;
  * Offset in scratch of the quantised rows, after a slice of four-bit weights unpacked to bytes. Each of its groups has room for the
  * eight zeros of uint4.
  */
-const QUANTISED_AT = AFTER_SUMS + SLICE_GROUPS * (INT8_GROUP + 16);
+export const QUANTISED_AT = AFTER_SUMS + SLICE_GROUPS * (INT8_GROUP + 16);
 
 /** Returns the bytes of scratch that a thread needs for a product. `code`: the code of the weight's format. */
-export function productScratchBytes(code: number, inner: number, { maxRows, maxSamples }: LoadOptions): number {
+export function productScratchBytes(
+  code: number,
+  inner: number,
+  { maxRows, maxSamples }: Pick<LoadOptions, 'maxRows' | 'maxSamples'>,
+): number {
   const rows = Math.min(ROW_BLOCK, Math.max(maxRows, maxSamples));
   return isIntegerCode(code)
     ? QUANTISED_AT + rows * Math.ceil(inner / 32) * Q_GROUP_BYTES
@@ -49,7 +53,7 @@ export class ProductRun {
 
   /** Runs task `task` of `tasks`. Row numbers of the tasks count from `first`; `params` is the byte offset of the product's struct. */
   run(params: number, first: number, task: number, tasks: ProductTasks, numPanels: number): void {
-    const { kernels, scratch } = this.#step;
+    const { kernels, products, scratch } = this.#step;
     const { numRows, rowsPerTask, panelsPerTask, numPanelTasks } = tasks;
     const block = Math.floor(task / numPanelTasks) * rowsPerTask;
     const [row, rows] = [first + block, Math.min(rowsPerTask, numRows - block)];
@@ -60,8 +64,8 @@ export class ProductRun {
       return;
     }
     const quantised = scratch + QUANTISED_AT;
-    if (row !== this.#quantisedRow) kernels.quantise(params, row, rows, quantised, scratch);
+    if (row !== this.#quantisedRow) products.quantise(params, row, rows, quantised, scratch);
     this.#quantisedRow = row;
-    kernels.linear_int(params, quantised, row, rows, panel, panelEnd, scratch);
+    products.multiply(params, quantised, row, rows, panel, panelEnd, scratch);
   }
 }

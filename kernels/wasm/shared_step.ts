@@ -43,6 +43,8 @@ export interface StepShard {
 /** Data that all threads of a step share. `barrier` has the cells of one `Barrier` (barrier.ts). */
 export interface SharedStep {
   readonly module: WebAssembly.Module;
+  /** Code of the instructions of products with integer weights, see products.ts. */
+  readonly instructions: number;
   readonly control: Int32Array;
   readonly barrier: Int32Array;
   readonly shards: readonly StepShard[];

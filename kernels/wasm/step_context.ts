@@ -1,6 +1,7 @@
 /** The context of one thread in one memory shard: its kernels, its scratch, and its share of each operation. */
 import { Barrier } from './barrier.ts';
 import { instantiate, type Kernels } from './kernel_exports.ts';
+import { productsOf, type Products } from './products.ts';
 import type { SharedStep, StepShard } from './shared_step.ts';
 import { productTasks, type ProductTasks } from './task_split.ts';
 
@@ -13,6 +14,8 @@ const MAX_PANELS = 2 ** 28;
 export class StepContext {
   readonly shared: SharedStep;
   readonly kernels: Kernels;
+  /** Products with integer weights. */
+  readonly products: Products;
   readonly barrier: Barrier;
   /** The memory shard's memory. */
   readonly u32: Uint32Array;
@@ -27,6 +30,7 @@ export class StepContext {
     this.shared = shared;
     this.#tasks = shard.tasks;
     this.kernels = instantiate(shared.module, shard.memory);
+    this.products = productsOf(shared.instructions, this.kernels);
     this.barrier = new Barrier(shared.barrier, shared.numThreads, shared.numSpins);
     this.u32 = new Uint32Array(shard.memory.buffer);
     this.scratch = shard.scratch + thread * shard.scratchBytes;

@@ -29,13 +29,14 @@ export class StepThreads {
 
   /** Resolves when every helper is ready. */
   static async start(
-    module: WebAssembly.Module,
+    { module, instructions }: Pick<SharedStep, 'module' | 'instructions'>,
     shards: readonly StepShard[],
     numThreads: number,
   ): Promise<StepThreads> {
     const cells = (count: number): Int32Array => new Int32Array(new SharedArrayBuffer(4 * count));
     const shared: SharedStep = {
       module,
+      instructions,
       shards,
       numThreads,
       control: cells(Control.count),

@@ -19,6 +19,7 @@ import { LoadedShard } from './loaded_shard.ts';
 import { allocateAll, freeMemory, machineMemory, readMemInfo } from './memory_plan.ts';
 import { PackThreads, packingThreads } from './packing.ts';
 import { weightBytes } from './panels.ts';
+import { chooseProducts, describeProducts, type ProductsChoice, type ProductsRequest } from './products_trial.ts';
 import { measurePeaks, type WasmPeaks } from './peaks.ts';
 import { shardsOf, type MemoryShard, type MemoryShards } from './memory_shards.ts';
 import { layOutProgram, writeConstants, type ProgramLayout } from './program_layout.ts';
@@ -46,13 +47,15 @@ export interface WasmBounds {
 
 /**
  * Creates the device. `hasRelaxed` false: uses plain SIMD although the runtime has relaxed SIMD, for tests. `numSharing`: number of
- * engines that divide the memory of the machine.
+ * engines that divide the memory of the machine. `request`: which products with integer weights to use; the fastest without it.
+ * @throws DeviceError for products that this runtime does not have.
  */
 export function createWasmDevice(
   numThreads: number,
   hasRelaxed = true,
   numSharing = 1,
   bounds: WasmBounds = {},
+  request: ProductsRequest = { wanted: 'auto' },
 ): WasmDevice {
   assert(
     Number.isInteger(numThreads) && numThreads >= 1,
@@ -63,11 +66,18 @@ export function createWasmDevice(
     lose = resolve;
   });
   const kernels = compileKernels(hasRelaxed);
-  const machine = { numThreads, kernels, memoryBytes: (bounds.machineBytes ?? machineMemory()) / numSharing, bounds };
+  const products = productsFor(kernels, request);
+  const machine = {
+    numThreads,
+    kernels,
+    products,
+    memoryBytes: (bounds.machineBytes ?? machineMemory()) / numSharing,
+    bounds,
+  };
   const simd = `${kernels.isRelaxed ? 'relaxed ' : ''}SIMD WebAssembly${kernels.isFused ? ', fused multiply-add' : ''}`;
   return {
     kind: 'wasm',
-    description: `wasm (${simd}, ${numThreads} thread${numThreads === 1 ? '' : 's'})`,
+    description: `wasm (${simd}, ${numThreads} thread${numThreads === 1 ? '' : 's'}, ${describeProducts(products)})`,
     mixedNumericsClass: MIXED_NUMERICS,
     numericsClass: `wasm/simd128-${WASM_REVISION}/${kernels.isFused ? 'fused' : 'mul-add'}`,
     notes: [],
@@ -89,9 +99,21 @@ export function createWasmDevice(
   };
 }
 
+/** Choices of this thread, by kernels and by what was wanted: a thread with several devices tries the products once. */
+const choices = new WeakMap<CompiledKernels, Map<string, ProductsChoice>>();
+
+function productsFor(kernels: CompiledKernels, request: ProductsRequest): ProductsChoice {
+  const known = choices.get(kernels) ?? new Map<string, ProductsChoice>();
+  choices.set(kernels, known);
+  const choice = known.get(request.wanted) ?? chooseProducts(kernels, request);
+  known.set(request.wanted, choice);
+  return choice;
+}
+
 interface Machine {
   readonly numThreads: number;
   readonly kernels: CompiledKernels;
+  readonly products: ProductsChoice;
   readonly memoryBytes: number;
   readonly bounds: WasmBounds;
 }
@@ -146,7 +168,7 @@ async function loadProgram(
   options: LoadOptions,
   machine: Machine,
 ): Promise<WasmExecutable> {
-  const { numThreads, kernels, memoryBytes } = machine;
+  const { numThreads, kernels, products, memoryBytes } = machine;
   const { cut, layouts, numPacking, optionsOf } = planProgram(program, options, machine);
   // Memory is allocated before any weight is read: a model that does not fit fails at once.
   const memories = allocateAll(
@@ -169,5 +191,6 @@ async function loadProgram(
     await threads.close();
   }
   const steps = shards.map(({ step }) => step);
-  return new WasmExecutable(program, options, cut, shards, await StepThreads.start(kernels.module, steps, numThreads));
+  const code = { module: kernels.module, instructions: products.instructions };
+  return new WasmExecutable(program, options, cut, shards, await StepThreads.start(code, steps, numThreads));
 }

@@ -1,19 +1,16 @@
 /** `penstock devices`: what can compute on this machine. */
 import { availableCores } from '../../shared/base/cpu_quota.ts';
 import { tryDevice } from './device_trial.ts';
-import { autoDevice, reportDevices, type DeviceReport } from '../../shared/engine/open_device.ts';
+import { autoDevice, describeWasm, reportDevices, type DeviceReport } from '../../shared/engine/open_device.ts';
 
 /** Prints the devices of this machine and the one that `auto` selects, as text or one line of JSON, then exits the process with code 0. */
 export async function printDevices(isJson: boolean): Promise<void> {
   const auto = await autoDevice();
+  const wasm = describeWasm('auto');
   const reports = await Promise.all((await reportDevices().catch(() => [])).map(withTrial));
   const text = isJson
-    ? JSON.stringify({ auto, wasm: { threads: availableCores() }, adapters: reports })
-    : [
-        `wasm: SIMD WebAssembly on ${availableCores()} of this machine's cores`,
-        ...reports.map(describe),
-        `auto is ${auto.device}: ${auto.reason}`,
-      ].join('\n');
+    ? JSON.stringify({ auto, wasm: { threads: availableCores(), description: wasm }, adapters: reports })
+    : [wasm, ...reports.map(describe), `auto is ${auto.device}: ${auto.reason}`].join('\n');
   // Open adapters keep Dawn's threads running, so the process would not exit by itself.
   process.stdout.write(`${text}\n`, () => process.exit(0));
 }

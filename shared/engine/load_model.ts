@@ -72,7 +72,7 @@ async function loadOn(
   onProgress: OnProgress | undefined,
 ): Promise<LoadedModel> {
   const folder = await openModel(options.modelPath);
-  const device = await openDevice({ ...options, device: deviceName });
+  const device = await openDevice({ ...options, device: deviceName, nowMs: clock && (() => clock.nowMs()) });
   const shape = shapeOf(folder);
   const { blockSize, kvDtype } = options;
   const weights = await folder.openWeights();

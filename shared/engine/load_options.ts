@@ -1,5 +1,6 @@
 /** Options with which an engine loads a model. */
 import type { KvDtype } from '../../kernels/program.ts';
+import type { ProductsWanted } from '../../kernels/wasm/products_trial.ts';
 import type { WasmBounds } from '../../kernels/wasm/wasm_device.ts';
 import type { WeightFormat } from '../../kernels/weights/weight_format.ts';
 import type { KernelSet } from '../../kernels/wgsl/kernel_set.ts';
@@ -10,6 +11,8 @@ export interface LoadModelOptions {
   /** `auto`, `wasm`, `webgpu`, `webgpu:INDEX` or `webgpu:PART_OF_NAME`. */
   readonly device: string;
   readonly kernelSet: KernelSet;
+  /** Products with integer weights on the wasm device; absent: `auto`, the fastest of those that pass the trial. */
+  readonly products?: ProductsWanted;
   /** `auto`: as stored where devices multiply that, else f16 on webgpu and int8 on wasm. */
   readonly weightFormat: WeightFormat | 'auto';
   /** Device memory to use, bytes; 0: what there is. Only webgpu has its own. */

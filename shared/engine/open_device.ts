@@ -1,5 +1,6 @@
 /** Opens devices by name, and describes them for `penstock devices`. */
 import { DeviceError, type Device } from '../../kernels/device.ts';
+import type { ProductsWanted } from '../../kernels/wasm/products_trial.ts';
 import { createWasmDevice, type WasmBounds } from '../../kernels/wasm/wasm_device.ts';
 import { defaultAdapter, listAdapters, openAdapter } from '../../kernels/wgsl/adapters.ts';
 import type { KernelSet } from '../../kernels/wgsl/kernel_set.ts';
@@ -7,6 +8,10 @@ import { matrixChoice, nameOf } from '../../kernels/wgsl/matrix_units.ts';
 import { typicalProgram } from '../../kernels/wgsl/row_probe.ts';
 import { createDeviceOn, createWebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
 import { availableCores } from '../base/cpu_quota.ts';
+import { Random } from '../base/random.ts';
+
+/** Seed of the numbers that products are tried with: an engine that starts again tries the same. */
+const TRIAL_SEED = 1;
 
 interface DeviceChoice {
   /** `wasm`, `webgpu`, `webgpu:INDEX` or `webgpu:PART_OF_NAME`. */
@@ -16,6 +21,9 @@ interface DeviceChoice {
   readonly deviceSharing: number;
   /** 0: one per core. */
   readonly numThreads: number;
+  readonly products?: ProductsWanted | undefined;
+  /** Clock of the trial of products; that of the machine without it. */
+  readonly nowMs?: (() => number) | undefined;
   readonly wasmBounds?: WasmBounds | undefined;
 }
 
@@ -37,8 +45,7 @@ export async function autoDevice(): Promise<{ readonly device: string; readonly 
 /** @throws DeviceError for a name that is no device here. */
 export async function openDevice(choice: DeviceChoice): Promise<Device> {
   const { device: name } = choice;
-  if (name === 'wasm')
-    return createWasmDevice(choice.numThreads || availableCores(), true, choice.deviceSharing, choice.wasmBounds);
+  if (name === 'wasm') return openWasm(choice);
   const match = /^webgpu(?::(.+))?$/.exec(name);
   if (!match) {
     throw new DeviceError(
@@ -47,6 +54,18 @@ export async function openDevice(choice: DeviceChoice): Promise<Device> {
   }
   const { kernelSet, deviceMemoryBytes: memoryBytes, deviceSharing: numSharing } = choice;
   return createWebgpuDevice({ adapter: match[1] ?? '', kernelSet, memoryBytes, numSharing });
+}
+
+function openWasm({ numThreads, deviceSharing, wasmBounds, products = 'auto', nowMs }: DeviceChoice): Device {
+  const random = new Random(TRIAL_SEED);
+  const request = { wanted: products, random: () => random.u32(), ...(nowMs ? { nowMs } : {}) };
+  return createWasmDevice(numThreads || availableCores(), true, deviceSharing, wasmBounds, request);
+}
+
+/** Returns the description of the wasm device of this machine, with the products that `wanted` chooses. @throws DeviceError */
+export function describeWasm(wanted: ProductsWanted): string {
+  const choice = { device: 'wasm', kernelSet: 'deterministic', deviceMemoryBytes: 0, deviceSharing: 1 } as const;
+  return openWasm({ ...choice, numThreads: 0, products: wanted }).description;
 }
 
 /** One WebGPU adapter of this machine, as `penstock devices` reports it. */

@@ -116,6 +116,7 @@ function engineOf(config: EngineConfig): EngineInstanceOptions['engine'] {
       modelPath: config.model,
       device: config.device,
       kernelSet: config.kernel_set,
+      products: config.products,
       weightFormat: config.weights,
       deviceMemoryBytes: config.device_memory,
       deviceSharing: config.device_sharing,

@@ -164,6 +164,13 @@ export const engineOptions = {
     'deterministic',
     'webgpu kernels: deterministic (bit-identical output whatever the batch, and after a failover), fast (equal within a tolerance), or matrices (deterministic on matrix units, with activations in f16)',
   ),
+  products: option(
+    'Model and engine',
+    'NAME',
+    z.enum(['auto', 'plain', 'relaxed']),
+    'auto',
+    'products with integer weights on wasm: plain (SIMD that every runtime has), relaxed (relaxed SIMD), or auto (what is fastest here of those that pass a trial at start); all compute the same bits',
+  ),
   weights: option(
     'Model and engine',
     'FORMAT',

@@ -1,7 +1,7 @@
 /**
  * `node dist/test/bench/bits.js [--device NAME] [--models LIST]`: a digest of what each golden model computes, a line for every weight format
  * and KV type: logits of the last row, candidates, KV of every full block. Two builds that compute the same print the same lines, so that a
- * change which must not touch the numbers (E2) is checked by `diff`.
+ * change which must not touch the numbers (E2) is checked by `diff`. PENSTOCK_PRODUCTS names the products of the wasm device.
  */
 import { createHash } from 'node:crypto';
 import { parseArgs } from 'node:util';

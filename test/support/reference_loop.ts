@@ -11,6 +11,7 @@ import { Sampler } from '../../kernels/sampling.ts';
 import { LogitAdjustments, SequenceSampling, numCandidatesOf, sampledToken } from '../../shared/engine/sampler.ts';
 import type { SampledMessage } from '../../shared/protocol/messages.ts';
 import { greedy, samplingOf, type TestSampling } from './request.ts';
+import { productsOfRun } from './products.ts';
 import { keptState } from './states.ts';
 
 export { greedy };
@@ -19,6 +20,7 @@ export { greedy };
 export const loadDefaults = {
   device: 'wasm',
   kernelSet: 'deterministic',
+  products: productsOfRun,
   weightFormat: 'auto',
   deviceMemoryBytes: 0,
   deviceSharing: 1,

@@ -7,12 +7,15 @@
  *            uint4 has 8 zeros f16 after its scales, and integers as they are; mxfp4 has 8 scales u8, iq4 8 f16, and both codes of a table
  *   scratch  sums [ROW_BLOCK][8] f32, a cache line, a slice of int4 as int8
  *
+ * `instructions` (instructions.as.ts) must be those that `q` was quantised for.
+ *
  * Dot products within a group are exact integers: i16 pairs multiplied and added to i32, at most 32 · 127 · 127. int4 with
  * relaxed SIMD multiplies i8 by the nibble as it is, 0 to 15, which is the seven-bit operand that makes the instruction exact
  * (pairs ≤ 3,810, eight of them within i16), and the 8s, or uint4's zeros, are taken off at the end; with plain SIMD it becomes int8 slice
  * by slice, as iq4 does always. Integers of mxfp4, -12 to 12, are raised by 12 for that instruction: eight pairs may leave i16, but they
  * begin with what was raised, -12 · Σ q, and what is left fits (16 · 127 · 12), so that wrapping around does no harm. Groups are then scaled and added in order, one accumulator per output, so bits depend neither on the tile nor on relaxed integer instructions (E2).
  */
+import { RELAXED } from './instructions.as';
 import { add_group, add_halves, first_sum, scales_of, SIGNED, TABLED, ZEROED } from './int_groups.as';
 import { four_panels_iq4, four_panels_mxfp4_plain } from './linear_codes_row.as';
 import { four_panels_int4, four_panels_int8, four_panels_mxfp4, four_panels_uint4 } from './linear_int_row.as';
@@ -37,10 +40,12 @@ export function linear_int(
   panelStart: u32,
   panelEnd: u32,
   scratch: usize,
+  instructions: u32,
 ): void {
   const w = params.weight;
   const format = params.format;
   const isInt4: u32 = format == INT8 ? 0 : 1;
+  const isRelaxed = ASC_FEATURE_RELAXED_SIMD && instructions == RELAXED;
   const yStride = params.outStride;
   const y = params.out + (first as usize) * yStride;
   const inner = params.inner;
@@ -49,7 +54,7 @@ export function linear_int(
   const panelBytes = (groups as usize) * groupBytes;
   const qStride = (groups as usize) * Q_GROUP_BYTES;
   let panel = panelStart;
-  const isStreamed = rows == 1 && (ASC_FEATURE_RELAXED_SIMD || !isInt4 || format >= MXFP4);
+  const isStreamed = rows == 1 && (isRelaxed || !isInt4 || format >= MXFP4);
   if (isStreamed) {
     // Each iteration takes one panel of each quarter: four long streams, which suit the prefetchers of a CPU best.
     const quarter = (panelEnd - panelStart) >> 2;
@@ -58,8 +63,8 @@ export function linear_int(
       const wPanels = w + (panel as usize) * panelBytes;
       if (!isInt4) four_panels_int8(q, wPanels, apart, groups, scratch);
       else if (format == IQ4) four_panels_iq4(q, wPanels, apart, groups, scratch);
-      else if (!ASC_FEATURE_RELAXED_SIMD) four_panels_mxfp4_plain(q, wPanels, apart, groups, scratch);
-      else {
+      else if (!isRelaxed) four_panels_mxfp4_plain(q, wPanels, apart, groups, scratch);
+      else if (ASC_FEATURE_RELAXED_SIMD) {
         if (format == UINT4) four_panels_uint4(q, wPanels, apart, groups, scratch);
         else if (format == MXFP4) four_panels_mxfp4(q, wPanels, apart, groups, scratch);
         else four_panels_int4(q, wPanels, apart, groups, scratch);
@@ -78,7 +83,7 @@ export function linear_int(
       touch(from + (count as usize) * groupBytes, (count as usize) * groupBytes, scratch + SINK);
       const qSlice = q + (group as usize) * Q_GROUP_BYTES;
       if (!isInt4) tiles_int8(qSlice, qStride, from, count, scratch, rows);
-      else tiles_of_nibbles(format, qSlice, qStride, from, count, scratch, rows);
+      else tiles_of_nibbles(format, isRelaxed, qSlice, qStride, from, count, scratch, rows);
     }
     for (let row: u32 = 0; row < rows; row++) {
       const to = y + (row as usize) * yStride + ((panel as usize) << 5);
@@ -88,12 +93,21 @@ export function linear_int(
 }
 
 /** scratch[rows][8] += q · w for a slice in a format of four bits; where no instruction multiplies nibbles, they are unpacked first. */
-function tiles_of_nibbles(format: u32, q: usize, qStride: usize, w: usize, count: u32, scratch: usize, rows: u32): void {
+function tiles_of_nibbles(
+  format: u32,
+  isRelaxed: bool,
+  q: usize,
+  qStride: usize,
+  w: usize,
+  count: u32,
+  scratch: usize,
+  rows: u32,
+): void {
   const unpacked = scratch + AFTER_SUMS;
-  if (format == IQ4 || (format == MXFP4 && !ASC_FEATURE_RELAXED_SIMD)) {
+  if (format == IQ4 || (format == MXFP4 && !isRelaxed)) {
     codes_to_int8(format, w, unpacked, count);
     tiles_codes(q, qStride, unpacked, count, scratch, rows);
-  } else if (ASC_FEATURE_RELAXED_SIMD) {
+  } else if (ASC_FEATURE_RELAXED_SIMD && isRelaxed) {
     if (format == UINT4) tiles_uint4_relaxed(q, qStride, w, count, scratch, rows);
     else if (format == MXFP4) tiles_mxfp4_relaxed(q, qStride, w, count, scratch, rows);
     else tiles_int4_relaxed(q, qStride, w, count, scratch, rows);

@@ -9,15 +9,16 @@
  * Each row is quantised by itself, so its bits do not depend on its neighbours (E2).
  */
 
+import { RELAXED } from './instructions.as';
 import { INT4, LinearParams, MXFP4, UINT4 } from './panels.as';
 
 /** Bytes of one row's group. */
 export const Q_GROUP_BYTES: usize = 80;
 
 /** Quantises rows [first, first + rows) of a product's input into `q`. */
-export function quantise(params: LinearParams, first: u32, rows: u32, q: usize, last: usize): void {
+export function quantise(params: LinearParams, first: u32, rows: u32, q: usize, last: usize, instructions: u32): void {
   const format = params.format;
-  const isPaired: u32 = ASC_FEATURE_RELAXED_SIMD && (format == INT4 || format == UINT4 || format == MXFP4) ? 1 : 0;
+  const isPaired: u32 = ASC_FEATURE_RELAXED_SIMD && instructions == RELAXED && (format == INT4 || format == UINT4 || format == MXFP4) ? 1 : 0;
   const inner = params.inner;
   const xStride = params.xStride;
   const x = params.x + (first as usize) * xStride;

@@ -1,0 +1,170 @@
+/**
+ * The trial of products with integer weights: what may compute, and what computes fastest, is found by trying and never by the version of
+ * a runtime. Each implementation multiplies the same random numbers, chosen at the edges; one that does not have the bits of the
+ * reference, the first of `productsKinds` that the runtime has, is not used. Of the others the fastest is, in a timed product.
+ */
+import { DeviceError } from '../device.ts';
+import type { CompiledKernels } from './compiled_kernels.ts';
+import { instantiate, type Kernels } from './kernel_exports.ts';
+import { productsKinds, productsOf, type Products, type ProductsKind, type ProductsName } from './products.ts';
+import { TrialProduct, trialFormats, type TrialShape } from './trial_product.ts';
+
+/** The products that are asked for: a name, or `auto` for the fastest one that passes the trial. */
+export type ProductsWanted = 'auto' | ProductsName;
+
+/** A request for products, and what their trial takes from outside. */
+export interface ProductsRequest {
+  readonly wanted: ProductsWanted;
+  /** Returns a random number, uniform in [0, 2^32); numbers of a fixed seed without it. */
+  readonly random?: () => number;
+  /** A steady clock; that of the machine without it, because products take real time even where a caller simulates time. */
+  readonly nowMs?: () => number;
+}
+
+/** The products that a device uses, and why not others. */
+export interface ProductsChoice {
+  readonly name: ProductsName;
+  /** Code of the instructions, for every thread. */
+  readonly instructions: number;
+  readonly refused: readonly { readonly name: ProductsName; readonly why: string }[];
+}
+
+/** Makes the products of an implementation; a test makes wrong ones. */
+export type MakeProducts = (
+  name: ProductsName,
+  instructions: number,
+  kernels: Kernels,
+  memory: WebAssembly.Memory,
+) => Products;
+
+/**
+ * Shapes that reach every path of the kernels: one row in four panels at once and in one, tiles of all sizes with every rest, whole and
+ * cut groups, more groups than a slice.
+ */
+const SHAPES: readonly TrialShape[] = [75, 549].flatMap((inner) =>
+  [1, 3, 4, 7, 96].map((rows) => ({ rows, inner, panels: 6 })),
+);
+const TIMED_SHAPE: TrialShape = { rows: 96, inner: 512, panels: 8 };
+const TIMED_FORMATS = ['int8', 'int4'] as const;
+/** Milliseconds of the timed product, all implementations together. */
+const TIMED_MS = 20;
+/** Fewest and most rounds of it; the fastest round of each implementation counts, so that a pause of the machine decides nothing. */
+const [MIN_ROUNDS, MAX_ROUNDS] = [3, 64];
+
+interface Candidate {
+  readonly name: ProductsName;
+  readonly instructions: number;
+  readonly products: Products;
+}
+
+/**
+ * Tries the implementations and chooses one. @throws DeviceError when `wanted` names one that this runtime does not have, or that fails
+ * the trial.
+ */
+export function chooseProducts(
+  compiled: CompiledKernels,
+  { wanted, random = seeded(), nowMs = () => performance.now() }: ProductsRequest,
+  make: MakeProducts = (_, instructions, kernels) => productsOf(instructions, kernels),
+): ProductsChoice {
+  const trial = new TrialProduct([...SHAPES, TIMED_SHAPE]);
+  const kernels = instantiate(compiled.module, trial.memory);
+  const makeIn = (name: ProductsName, code: number): Products => make(name, code, kernels, trial.memory);
+  const refused: { name: ProductsName; why: string }[] = [];
+  const candidates = productsKinds.flatMap((kind) => candidateOf(kind, compiled, makeIn, refused));
+  const passed = passing(candidates, trial, random, refused);
+  if (wanted === 'auto') return { ...fastest(passed, trial, random, nowMs), refused };
+  const forced = passed.find(({ name }) => name === wanted);
+  if (forced) return { name: forced.name, instructions: forced.instructions, refused };
+  const why = refused.find(({ name }) => name === wanted)?.why ?? 'there is no such implementation';
+  const others = ['auto', ...passed.map(({ name }) => name)].join(', ');
+  throw new DeviceError(`products ${wanted} cannot be used here: ${why}; use --products with one of ${others}`);
+}
+
+function candidateOf(
+  { name, instructionsOf }: ProductsKind,
+  compiled: CompiledKernels,
+  make: (name: ProductsName, instructions: number) => Products,
+  refused: { name: ProductsName; why: string }[],
+): Candidate[] {
+  const instructions = instructionsOf(compiled);
+  if (typeof instructions === 'number') return [{ name, instructions, products: make(name, instructions) }];
+  refused.push({ name, why: instructions });
+  return [];
+}
+
+/** Returns the candidates that have the bits of the first one in every product. */
+function passing(
+  candidates: readonly Candidate[],
+  trial: TrialProduct,
+  random: () => number,
+  refused: { name: ProductsName; why: string }[],
+): Candidate[] {
+  let left = candidates;
+  for (const format of trialFormats) {
+    for (const shape of SHAPES) {
+      trial.fill(shape, format, random);
+      let expected: Uint8Array | undefined;
+      left = left.filter(({ name, products }) => {
+        const bits = trial.multiply(products);
+        expected ??= bits;
+        if (Buffer.compare(bits, expected) === 0) return true;
+        refused.push({ name, why: `it multiplies ${shape.rows} rows in ${format} wrongly` });
+        return false;
+      });
+    }
+  }
+  return [...left];
+}
+
+function fastest(
+  candidates: readonly Candidate[],
+  trial: TrialProduct,
+  random: () => number,
+  nowMs: () => number,
+): Pick<Candidate, 'name' | 'instructions'> {
+  const bestMs = candidates.length > 1 ? timesOf(candidates, trial, random, nowMs) : [0];
+  const { name, instructions } = candidates[bestMs.indexOf(Math.min(...bestMs))]!;
+  return { name, instructions };
+}
+
+/** Returns each candidate's time for the timed products. */
+function timesOf(
+  candidates: readonly Candidate[],
+  trial: TrialProduct,
+  random: () => number,
+  nowMs: () => number,
+): number[] {
+  const sums = candidates.map(() => 0);
+  for (const format of TIMED_FORMATS) {
+    trial.fill(TIMED_SHAPE, format, random);
+    const bestMs = candidates.map(() => Infinity);
+    const startMs = nowMs();
+    for (let round = 0; round < MAX_ROUNDS; round++) {
+      if (round >= MIN_ROUNDS && nowMs() - startMs >= TIMED_MS / TIMED_FORMATS.length) break;
+      candidates.forEach(({ products }, i) => {
+        const fromMs = nowMs();
+        trial.run(products);
+        bestMs[i] = Math.min(bestMs[i]!, nowMs() - fromMs);
+      });
+    }
+    bestMs.forEach((ms, i) => (sums[i]! += ms));
+  }
+  return sums;
+}
+
+/** Returns a source of random numbers that always begins alike: 32 bits, shifted and combined. */
+function seeded(): () => number {
+  let state = 0x9e3779b9;
+  return () => {
+    state ^= state << 13;
+    state ^= state >>> 17;
+    state ^= state << 5;
+    return state >>> 0;
+  };
+}
+
+/** Returns the choice in words, for the log and for `penstock devices`. */
+export function describeProducts({ name, refused }: ProductsChoice): string {
+  const others = refused.map((one) => `${one.name}: ${one.why}`);
+  return `products ${name}${others.length > 0 ? ` (not ${others.join(', ')})` : ''}`;
+}
