@@ -12,6 +12,8 @@ import { instantiate } from './kernel_exports.ts';
 export interface CompiledKernels {
   readonly module: WebAssembly.Module;
   readonly isRelaxed: boolean;
+  /** Code of the instructions that add dot products of four bytes exactly, see instructions.as.ts; 0 where there are none. */
+  readonly dotInstructions: number;
   /** Whether a multiply-add rounds once. The CPU decides, so the kernel `is_fused` measures it. */
   readonly isFused: boolean;
 }
@@ -31,7 +33,8 @@ function compile(mayRelax: boolean): CompiledKernels {
   const isRelaxed = relaxed !== undefined && canCompile(relaxed);
   const module = compileOptimised(isRelaxed ? relaxed : readKernels('kernels.wasm'));
   const memory = new WebAssembly.Memory({ initial: 1, maximum: 1, shared: true });
-  return { module, isRelaxed, isFused: instantiate(module, memory).is_fused(64) === 1 };
+  const kernels = instantiate(module, memory);
+  return { module, isRelaxed, dotInstructions: kernels.dot_instructions(64), isFused: kernels.is_fused(64) === 1 };
 }
 
 function readKernels(file: string): Uint8Array {

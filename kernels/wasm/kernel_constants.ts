@@ -14,7 +14,7 @@ export const UINT4_GROUP = 160;
 export const MXFP4_GROUP = 136;
 /** Bytes of 32 inputs of an iq4 panel: eight scales f16, then 256 nibbles. */
 export const IQ4_GROUP = 144;
-/** Bytes of 32 quantised inputs of a row. */
+/** Bytes of 32 quantised inputs of a row in the form that takes most, i16. */
 export const Q_GROUP_BYTES = 80;
 /** Most inputs of a panel per slice of unpacked f16 weights. */
 export const SLICE = 320;

@@ -158,6 +158,8 @@ export interface Kernels {
     firstOutput: number,
     firstInput: number,
   ): void;
+  /** Returns the code of the instructions that add dot products of four bytes exactly, 0 where there are none. `scratch`: room for 32 bytes. */
+  dot_instructions(scratch: number): number;
   /** Returns 1 when a multiply-add rounds once, else 0. `scratch`: room for 32 bytes. */
   is_fused(scratch: number): number;
   multiply_add_loop(iterations: number, scratch: number): void;

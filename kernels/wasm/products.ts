@@ -4,6 +4,8 @@
  *
  *   plain    products of i16 pairs, in every runtime with SIMD; weights of four bits are unpacked to bytes
  *   relaxed  the relaxed product of i8 by seven bits for weights of four bits; int8 and iq4 as plain
+ *   dot      the relaxed dot product of four bytes, where the runtime makes it one instruction that adds all eight bits exactly (VNNI on x64
+ *            from V8 of Node 24 on, a dot product on ARM); a probe tells, see instructions.as.ts
  */
 import type { CompiledKernels } from './compiled_kernels.ts';
 import type { Kernels } from './kernel_exports.ts';
@@ -25,7 +27,7 @@ export interface Products {
 }
 
 /** Names of the implementations. */
-export type ProductsName = 'plain' | 'relaxed';
+export type ProductsName = 'plain' | 'relaxed' | 'dot';
 
 /** An implementation as the trial sees it. */
 export interface ProductsKind {
@@ -37,14 +39,20 @@ export interface ProductsKind {
 /** Code of the instructions that every runtime has. */
 export const PLAIN = 0;
 const RELAXED = 1;
+/** Code of dot products of bytes where the runtime takes weights as signed. */
+export const DOT_SIGNED = 3;
 
-/** All implementations. The first one that a runtime has is the reference for the bits of the others. */
+/** All implementations. The first is the reference for the bits of the others: every runtime has it. */
 export const productsKinds: readonly ProductsKind[] = [
+  { name: 'plain', instructionsOf: () => PLAIN },
   {
     name: 'relaxed',
     instructionsOf: ({ isRelaxed }) => (isRelaxed ? RELAXED : 'this runtime has no relaxed SIMD'),
   },
-  { name: 'plain', instructionsOf: () => PLAIN },
+  {
+    name: 'dot',
+    instructionsOf: ({ dotInstructions }) => dotInstructions || 'this runtime has no exact dot product of bytes',
+  },
 ];
 
 /** Returns the products of a thread whose instance of the kernels is `kernels`. */

@@ -1,7 +1,7 @@
 /**
  * The trial of products with integer weights: what may compute, and what computes fastest, is found by trying and never by the version of
  * a runtime. Each implementation multiplies the same random numbers, chosen at the edges; one that does not have the bits of the
- * reference, the first of `productsKinds` that the runtime has, is not used. Of the others the fastest is, in a timed product.
+ * reference, the first of `productsKinds`, is not used. Of the others the fastest is, in a timed product.
  */
 import { DeviceError } from '../device.ts';
 import type { CompiledKernels } from './compiled_kernels.ts';

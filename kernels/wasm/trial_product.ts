@@ -88,7 +88,7 @@ export class TrialProduct {
       const isLargest = random() % 8 < LARGEST_IN_8;
       for (let at = 0; at < groupBytes; at++) {
         const byte = random() >>> 24;
-        this.#view.setUint8(group + at, isLargest && format === 'int8' ? (byte < 128 ? 0x81 : 0x7f) : byte);
+        this.#view.setUint8(group + at, isLargest && format === 'int8' ? (byte < 128 ? 0x01 : 0xff) : byte);
       }
       for (let lane = 0; lane < LANES; lane++) {
         if (format === 'mxfp4') this.#view.setUint8(group + lane, random() % 8 === 0 ? 0 : 110 + (random() % 20));

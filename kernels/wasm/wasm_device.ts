@@ -43,6 +43,8 @@ export interface WasmBounds {
   /** Memory of the machine, and how much of it other processes leave. */
   readonly machineBytes?: number;
   readonly freeBytes?: number;
+  /** Kernels in which a test has damaged an instruction. */
+  readonly kernels?: CompiledKernels;
 }
 
 /**
@@ -65,7 +67,7 @@ export function createWasmDevice(
   const lost = new Promise<string>((resolve) => {
     lose = resolve;
   });
-  const kernels = compileKernels(hasRelaxed);
+  const kernels = bounds.kernels ?? compileKernels(hasRelaxed);
   const products = productsFor(kernels, request);
   const machine = {
     numThreads,

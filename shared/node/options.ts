@@ -167,9 +167,9 @@ export const engineOptions = {
   products: option(
     'Model and engine',
     'NAME',
-    z.enum(['auto', 'plain', 'relaxed']),
+    z.enum(['auto', 'plain', 'relaxed', 'dot']),
     'auto',
-    'products with integer weights on wasm: plain (SIMD that every runtime has), relaxed (relaxed SIMD), or auto (what is fastest here of those that pass a trial at start); all compute the same bits',
+    'products with integer weights on wasm: plain (SIMD that every runtime has), relaxed (relaxed SIMD), dot (its dot product of bytes, where the runtime makes that one instruction of the CPU), or auto (what is fastest here of those that pass a trial at start); all compute the same bits',
   ),
   weights: option(
     'Model and engine',

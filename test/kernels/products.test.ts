@@ -7,13 +7,23 @@ import { describe, expect, test } from 'vitest';
 import type { Segment } from '../../kernels/device.ts';
 import { noKv } from '../../kernels/kv_layout.ts';
 import { compileKernels } from '../../kernels/wasm/compiled_kernels.ts';
-import { productsKinds, productsOf, type Products, type ProductsName } from '../../kernels/wasm/products.ts';
+import {
+  DOT_SIGNED,
+  productsKinds,
+  productsOf,
+  type Products,
+  type ProductsName,
+} from '../../kernels/wasm/products.ts';
 import { chooseProducts, describeProducts, type MakeProducts } from '../../kernels/wasm/products_trial.ts';
-import { createWasmDevice } from '../../kernels/wasm/wasm_device.ts';
+import { createWasmDevice, type WasmBounds } from '../../kernels/wasm/wasm_device.ts';
 import { floatRows } from '../../kernels/weights/stored_rows.ts';
 import { isInteger, weightFormats, type WeightFormat } from '../../kernels/weights/weight_format.ts';
 import { Random } from '../../shared/base/random.ts';
+import { goldenFolder } from '../support/golden.ts';
 import { isLong } from '../support/long.ts';
+import { loadDefaults, logitsOf } from '../support/reference_loop.ts';
+import { loadModel } from '../../shared/engine/load_model.ts';
+import { mutantsOf } from './damaged_kernels.ts';
 
 const kernels = compileKernels(true);
 const offered = productsKinds.filter(({ instructionsOf }) => typeof instructionsOf(kernels) === 'number');
@@ -40,7 +50,7 @@ function shapeOf(random: Random): Shape {
   return {
     format: integerFormats[random.below(integerFormats.length)]!,
     rows: random.chance(1, 4) ? 1 + random.below(8) : 1 + random.below(200),
-    inner: 1 + random.below(3_000),
+    inner: 1 + random.below(random.chance(1, 4) ? 3_000 : 700),
     outputs: 1 + random.below(600),
     isAccumulating: random.chance(1, 2),
     hasBias: random.chance(1, 2),
@@ -167,6 +177,42 @@ describe('the trial', () => {
       'products relaxed cannot be used here: this runtime has no relaxed SIMD; use --products with one of auto, plain',
     );
   });
+
+  /** Functions that this machine computes products with: not those that measure it, nor those for the other kind of dot product. */
+  const isUsed = (name: string): boolean => {
+    if (name.startsWith('multiply_add_loop') || name === 'dot_instructions') return false;
+    const isSigned = name.endsWith('_signed');
+    const hasBoth = isSigned || name.endsWith('int8') || name.endsWith('iq4');
+    return !name.startsWith('dot_') || !hasBoth || isSigned === (kernels.dotInstructions === DOT_SIGNED);
+  };
+
+  test.each(names.filter((name) => name !== 'plain'))(
+    'refuses %s when any of its instructions is wrong, and the engine serves with the next',
+    async (name) => {
+      const mutants = mutantsOf(name, isUsed);
+      assert(mutants.length >= 20, `${mutants.length} instructions`);
+      const tokens = Array.from({ length: 40 }, (_, i) => (i * 37) % 250);
+      const logits = async (wasmBounds: WasmBounds): Promise<Float32Array> => {
+        const options = { ...loadDefaults, modelPath: goldenFolder('llama-odd'), weightFormat: 'int4' } as const;
+        const { executable, description } = await loadModel({ ...options, products: 'auto', wasmBounds });
+        const row = await logitsOf(executable, tokens);
+        await executable.close();
+        if (wasmBounds.kernels) assert.match(description, new RegExp(`${name}: it multiplies`));
+        return row;
+      };
+      const right = await logits({});
+      // All of them in the long run, else some, of all functions.
+      const step = isLong ? 1 : Math.ceil(mutants.length / 8);
+      for (let i = 0; i < mutants.length; i += step) {
+        const damaged = { ...kernels, module: mutants[i]!() };
+        const choice = chooseProducts(damaged, { wanted: 'auto', ...standing });
+        const why = choice.refused.find((one) => one.name === name)?.why;
+        assert(why?.startsWith('it multiplies'), `mutant ${i} of ${name} is not refused`);
+        assert.notEqual(choice.name, name);
+        if (i === 0) assert.deepEqual(await logits({ kernels: damaged }), right);
+      }
+    },
+  );
 
   // A single bit of one output is wrong, and only with that number of rows.
   test.each(names.slice(1).flatMap((name) => [1, 96].map((rows) => [name, rows] as const)))(

@@ -58,14 +58,14 @@ function dequantised(format: u32, panel: usize, i: usize, lane: usize): f32 {
   const within = i & 31;
   if (format == INT8) {
     const group = panel + (i >> 5) * INT8_GROUP;
-    const q = load<i8>(group + 16 + ((within >> 1) << 4) + (lane << 1) + (within & 1)) as f32;
+    const q = ((load<u8>(group + 16 + ((within >> 2) << 5) + (lane << 2) + (within & 3)) as i32) - 128) as f32;
     // Adding 0 turns -0 into +0.
     return q * half_value(load<u16>(group + (lane << 1))) + 0;
   }
   const group = panel + (i >> 5) * panel_group(format);
   const integers = group + (format == UINT4 ? 32 : format == MXFP4 ? 8 : 16);
-  const byte = load<u8>(integers + ((within >> 2) << 4) + (lane << 1) + (within & 1)) as i32;
-  const code = (byte >> ((((within >> 1) & 1) << 2) as i32)) & 15;
+  const byte = load<u8>(integers + ((within >> 3) << 5) + (lane << 2) + (within & 3)) as i32;
+  const code = (byte >> ((within & 4) as i32)) & 15;
   if (format == MXFP4) {
     const scale = reinterpret<f32>((load<u8>(group + lane) as u32) << 23);
     return (i8x16.extract_lane_s(integers_of_mxfp4(i8x16.splat(code as i8)), 0) as f32) * scale + 0;

@@ -90,22 +90,25 @@ export function put_lane(format: u32, panel: usize, lane: u32, half: u32, source
     factor = ((half & 0x3ff) as f64) / 1024.0;
     half = (half & 0x8000) | 0x0400;
   }
-  const at = panel + ((lane as usize) << 1);
-  store<u16>(at, half as u16);
-  for (let i: u32 = 0; i < 32; i += 4) {
-    const a = stored(source, data, i, factor);
-    const b = stored(source, data, i + 1, factor);
-    const c = stored(source, data, i + 2, factor);
-    const d = stored(source, data, i + 3, factor);
-    if (format == INT8) {
-      const to = at + 16 + ((i as usize) << 3);
-      store<u16>(to, ((a & 0xff) | ((b & 0xff) << 8)) as u16);
-      store<u16>(to, ((c & 0xff) | ((d & 0xff) << 8)) as u16, 16);
-    } else {
-      const fours = (a + 8) | ((c + 8) << 4) | ((b + 8) << 8) | ((d + 8) << 12);
-      store<u16>(at + 16 + ((i as usize) << 2), fours as u16);
+  store<u16>(panel + ((lane as usize) << 1), half as u16);
+  const at = panel + 16 + ((lane as usize) << 2);
+  if (format == INT8) {
+    for (let i: u32 = 0; i < 32; i += 4) store<u32>(at + ((i as usize) << 3), four_bytes(source, data, i, factor, 128));
+  } else {
+    for (let i: u32 = 0; i < 32; i += 8) {
+      const low = four_bytes(source, data, i, factor, 8);
+      store<u32>(at + ((i as usize) << 2), low | (four_bytes(source, data, i + 4, factor, 8) << 4));
     }
   }
+}
+
+/** Returns the integers `i` to `i + 3` of a stored group, like {@link stored}, each plus `raised`, in a byte each. */
+// @ts-ignore: decorator
+@inline
+function four_bytes(source: u32, data: usize, i: u32, factor: f64, raised: i32): u32 {
+  let bytes: u32 = 0;
+  for (let j: u32 = 0; j < 4; j++) bytes |= (((stored(source, data, i + j, factor) + raised) & 0xff) as u32) << (8 * j);
+  return bytes;
 }
 
 /** Returns integer `i` of a stored group, times `factor` and rounded half up. */

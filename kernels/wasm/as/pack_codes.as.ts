@@ -4,7 +4,7 @@
  */
 import { normal_half } from './halves.as';
 import { any_half, is_inf_or_nan } from './pack_uint4.as';
-import { fours, pairs_in_order, Q4_0, ROWS_INT4, store8 } from './panel_lanes.as';
+import { eights, eights_of_pairs, Q4_0, ROWS_INT4, store_quads } from './panel_lanes.as';
 import { MXFP4, panel_bytes, panel_group } from './panels.as';
 
 /** Rows of codes as weight_format.ts has them, scales elsewhere. */
@@ -49,7 +49,7 @@ export function pack_codes(
       }
       const at = from + codes_at(source, group);
       if (count == 8) {
-        store8(
+        store_quads(
           panel + head,
           ordered(source, at),
           ordered(source, at + dataRow),
@@ -62,16 +62,12 @@ export function pack_codes(
         );
       } else {
         for (let i: u32 = 0; i < count; i++) {
-          const to = panel + head + (((lane + i) as usize) << 1);
+          const to = panel + head + (((lane + i) as usize) << 2);
           const all = ordered(source, at + (i as usize) * dataRow);
-          v128.store16_lane(to, all, 0);
-          v128.store16_lane(to, all, 1, 16);
-          v128.store16_lane(to, all, 2, 32);
-          v128.store16_lane(to, all, 3, 48);
-          v128.store16_lane(to, all, 4, 64);
-          v128.store16_lane(to, all, 5, 80);
-          v128.store16_lane(to, all, 6, 96);
-          v128.store16_lane(to, all, 7, 112);
+          v128.store32_lane(to, all, 0);
+          v128.store32_lane(to, all, 1, 32);
+          v128.store32_lane(to, all, 2, 64);
+          v128.store32_lane(to, all, 3, 96);
         }
       }
       panel += panelGroup;
@@ -90,12 +86,12 @@ function codes_at(source: u32, group: u32): usize {
   return source == IQ4_NL ? 18 * g + 2 : 136 * (g >> 3) + 8 + 16 * (g & 7);
 }
 
-/** Returns 32 codes of a row as eight u16, like `fours` of panel_lanes.as.ts. */
+/** Returns 32 codes of a row as four u32, like `eights` of panel_lanes.as.ts. */
 // @ts-ignore: decorator
 @inline
 function ordered(source: u32, at: usize): v128 {
-  if (source == PAIRS) return pairs_in_order(v128.load(at));
-  return source == ROWS ? fours(ROWS_INT4, at) : fours(Q4_0, at);
+  if (source == PAIRS) return eights_of_pairs(v128.load(at));
+  return source == ROWS ? eights(ROWS_INT4, at) : eights(Q4_0, at);
 }
 
 /** Stores the scale of a row's group. */

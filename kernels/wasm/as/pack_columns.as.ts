@@ -2,7 +2,7 @@
  * Packs four-bit integers of rows that are stored side by side, as in GPTQ and AWQ files, into panels. The reference is
  * kernels/weights/stored_columns.ts.
  */
-import { pairs_in_order } from './panel_lanes.as';
+import { eights_of_pairs } from './panel_lanes.as';
 import { INT4_GROUP, panel_bytes, UINT4, UINT4_GROUP } from './panels.as';
 
 const GPTQ: u32 = 0;
@@ -53,10 +53,8 @@ export function pack_columns(
 @inline
 function store_gptq(to: usize, from: usize, apart: usize): void {
   for (const end = to + 128; to < end; to += 32, from += apart) {
-    const a = v128.load(from);
-    const b = v128.load(from, 16);
-    v128.store(to, pairs_in_order(i8x16.shuffle(a, b, 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29)));
-    v128.store(to, pairs_in_order(i8x16.shuffle(a, b, 2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31)), 16);
+    v128.store(to, eights_of_pairs(v128.load(from)));
+    v128.store(to, eights_of_pairs(v128.load(from, 16)), 16);
   }
 }
 
@@ -67,17 +65,23 @@ function store_gptq(to: usize, from: usize, apart: usize): void {
 // @ts-ignore: decorator
 @inline
 function store_awq(to: usize, from: usize, apart: usize): void {
-  const mask: u32 = 0x0f0f0f0f;
-  for (const end = to + 128; to < end; to += 16, from += apart << 2) {
-    const a = load<u32>(from);
-    const b = load<u32>(from + apart);
-    const c = load<u32>(from + 2 * apart);
-    const d = load<u32>(from + 3 * apart);
-    // Even nibbles are rows 0, 4, 1, 5 and odd ones rows 2, 6, 3, 7. Each lane pairs inputs a and c, or b and d.
-    let all = i32x4.splat((a & mask) | ((c & mask) << 4));
-    all = i32x4.replace_lane(all, 1, (b & mask) | ((d & mask) << 4));
-    all = i32x4.replace_lane(all, 2, ((a >> 4) & mask) | (c & ~mask));
-    all = i32x4.replace_lane(all, 3, ((b >> 4) & mask) | (d & ~mask));
-    v128.store(to, i8x16.shuffle(all, all, 0, 4, 2, 6, 8, 12, 10, 14, 1, 5, 3, 7, 9, 13, 11, 15));
+  for (const end = to + 128; to < end; to += 32, from += apart << 3) {
+    // Even nibbles of a word are rows 0, 4, 1, 5 and odd ones rows 2, 6, 3, 7.
+    const first = four_words(from, apart);
+    const second = four_words(from + (apart << 2), apart);
+    const mask = i8x16.splat(15);
+    const even = v128.or(v128.and(first, mask), i32x4.shl(v128.and(second, mask), 4));
+    const odd = v128.or(v128.and(i32x4.shr_u(first, 4), mask), v128.andnot(second, mask));
+    v128.store(to, i8x16.shuffle(even, odd, 0, 4, 8, 12, 2, 6, 10, 14, 16, 20, 24, 28, 18, 22, 26, 30));
+    v128.store(to, i8x16.shuffle(even, odd, 1, 5, 9, 13, 3, 7, 11, 15, 17, 21, 25, 29, 19, 23, 27, 31), 16);
   }
+}
+
+// @ts-ignore: decorator
+@inline
+function four_words(from: usize, apart: usize): v128 {
+  let words = v128.load32_zero(from);
+  words = v128.load32_lane(from + apart, words, 1);
+  words = v128.load32_lane(from + 2 * apart, words, 2);
+  return v128.load32_lane(from + 3 * apart, words, 3);
 }

@@ -4,7 +4,7 @@
  * kernels/weights/zero_points.ts.
  */
 import { half_value, half_values, normal_half, normal_halves } from './halves.as';
-import { fours, Q4_0, Q4_1, Q4_K, Q4_K_HIGH, ROWS_INT4, ROWS_UINT4, store_int4 } from './panel_lanes.as';
+import { eights, Q4_0, Q4_1, Q4_K, Q4_K_HIGH, ROWS_INT4, ROWS_UINT4, store_int4 } from './panel_lanes.as';
 import { panel_bytes, UINT4, UINT4_GROUP } from './panels.as';
 
 /** 2^-14, the smallest normal f16. GPUs may flush smaller numbers to zero. */
@@ -193,21 +193,17 @@ export function any_half(half: u16): f32 {
 
 /** Stores a row's integers of a group, times `factor`. */
 function put_integers(part: u32, from: usize, factor: f64, to: usize, lane: u32): void {
-  const at = to + ((lane as usize) << 1);
-  const all = fours(part, from);
-  put_four(i16x8.extract_lane_u(all, 0), factor, at);
-  put_four(i16x8.extract_lane_u(all, 1), factor, at + 16);
-  put_four(i16x8.extract_lane_u(all, 2), factor, at + 32);
-  put_four(i16x8.extract_lane_u(all, 3), factor, at + 48);
-  put_four(i16x8.extract_lane_u(all, 4), factor, at + 64);
-  put_four(i16x8.extract_lane_u(all, 5), factor, at + 80);
-  put_four(i16x8.extract_lane_u(all, 6), factor, at + 96);
-  put_four(i16x8.extract_lane_u(all, 7), factor, at + 112);
+  const at = to + ((lane as usize) << 2);
+  const all = eights(part, from);
+  store<u32>(at, scaled(i32x4.extract_lane(all, 0), factor));
+  store<u32>(at, scaled(i32x4.extract_lane(all, 1), factor), 32);
+  store<u32>(at, scaled(i32x4.extract_lane(all, 2), factor), 64);
+  store<u32>(at, scaled(i32x4.extract_lane(all, 3), factor), 96);
 }
 
-function put_four(four: u16, factor: f64, to: usize): void {
+/** Returns eight nibbles times `factor`, rounded half up. */
+function scaled(eight: u32, factor: f64): u32 {
   let out: u32 = 0;
-  for (let shift: u32 = 0; shift < 16; shift += 4)
-    out |= (floor<f64>((((four as u32) >> shift) & 15) as f64 * factor + 0.5) as u32) << shift;
-  store<u16>(to, out as u16);
+  for (let shift: u32 = 0; shift < 32; shift += 4) out |= (floor<f64>(((eight >> shift) & 15) as f64 * factor + 0.5) as u32) << shift;
+  return out;
 }

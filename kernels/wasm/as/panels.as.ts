@@ -7,7 +7,7 @@
 export const F32: u32 = 0;
 /** Code of f16 weights. */
 export const F16: u32 = 1;
-/** Code of int8 weights: signed bytes with a scale per group of 32 inputs. */
+/** Code of int8 weights: bytes hold the integer plus 128; a scale per group of 32 inputs. */
 export const INT8: u32 = 2;
 /** Code of int4 weights: nibbles hold the integer plus 8; a scale per group of 32 inputs. */
 export const INT4: u32 = 3;
