@@ -12,13 +12,18 @@ import { goldenFolder } from '../support/golden.ts';
 import { assertSameBits, bitsOf } from './bits.ts';
 import { conformance } from './conformance.ts';
 import { isLong, sampleOf } from '../support/long.ts';
+import { productsOfRun } from '../support/products.ts';
 import { noKv } from '../../kernels/kv_layout.ts';
+
+/** A device with the products of this run; a runtime without relaxed SIMD has only one kind. */
+const openWasm = (numThreads: number, hasRelaxed: boolean): WasmDevice =>
+  createWasmDevice(numThreads, hasRelaxed, 1, {}, { wanted: hasRelaxed ? productsOfRun : 'auto' });
 
 for (const [name, hasRelaxed] of [
   ['wasm', true],
   ['wasm without relaxed SIMD', false],
 ] as const) {
-  const open = (): Promise<WasmDevice> => Promise.resolve(createWasmDevice(2, hasRelaxed));
+  const open = (): Promise<WasmDevice> => Promise.resolve(openWasm(2, hasRelaxed));
   // Samples differ in one instruction.
   const sampling = hasRelaxed ? {} : { sampling: [{ vocab: 1_500, cases: 2_000 }] };
   // In steps that have no common factor, so that between them they have more.
@@ -116,7 +121,7 @@ test.each(weightFormats)('the largest integers of %s, over whole groups, are mul
     Math.floor(i / inner) % 3 === i % 2 ? 0.875 : -1,
   );
   for (const hasRelaxed of [true, false]) {
-    const executable = await loadProduct(createWasmDevice(2, hasRelaxed), format, weight.slice(), outputs, inner, 5);
+    const executable = await loadProduct(openWasm(2, hasRelaxed), format, weight.slice(), outputs, inner, 5);
     const x = Float32Array.from({ length: 5 * inner }, (_, i) => (i < inner || i % 3 === 0 ? 1 : -1));
     const kept = weight.slice();
     roundRows(format, kept, inner);
@@ -158,7 +163,7 @@ describe.each([true, false])('E2, relaxed SIMD %s', (hasRelaxed) => {
     const random = new Random(11);
     const noise = (length: number): Float32Array => Float32Array.from({ length }, () => random.u32() / 2 ** 31 - 1);
     const [x, weight] = [noise(rows * inner), noise(outputs * inner)];
-    const executable = await loadProduct(createWasmDevice(2, hasRelaxed), format, weight, outputs, inner, rows);
+    const executable = await loadProduct(openWasm(2, hasRelaxed), format, weight, outputs, inner, rows);
     const productOf = async (first: number, count: number): Promise<string> => {
       await executable.write('x', x.subarray(first * inner, (first + count) * inner));
       await executable.run(rowsOf(count));
@@ -178,7 +183,7 @@ test('relaxed and plain SIMD are different numerics classes exactly where the CP
   // (1 + 2^-12)² - (1 + 2^-11) is 2^-24, which is lost when the product is rounded by itself.
   const [a, c] = [1 + 2 ** -12, -(1 + 2 ** -11)];
   for (const hasRelaxed of [true, false]) {
-    const device = createWasmDevice(1, hasRelaxed);
+    const device = openWasm(1, hasRelaxed);
     const executable = await loadProduct(device, 'f32', Float32Array.of(c, a), 1, 2);
     await executable.write('x', Float32Array.of(1, a));
     await executable.run(rowsOf(1));
