@@ -393,7 +393,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a prefill goes on when its request has ended (R2)',
     file: 'services/router/relay/decode_attempt.ts',
-    from: `this.#ended.abort();
+    from: `this.#ended.abort(DONE);
       requests.end();`,
     to: 'requests.end();',
   },
