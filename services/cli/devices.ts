@@ -6,7 +6,7 @@ import { autoDevice, describeWasm, reportDevices, type DeviceReport } from '../.
 /** Prints the devices of this machine and the one that `auto` selects, as text or one line of JSON, then exits the process with code 0. */
 export async function printDevices(isJson: boolean): Promise<void> {
   const auto = await autoDevice();
-  const wasm = describeWasm('auto');
+  const wasm = describeWasm();
   const reports = await Promise.all((await reportDevices().catch(() => [])).map(withTrial));
   const text = isJson
     ? JSON.stringify({ auto, wasm: { threads: availableCores(), description: wasm }, adapters: reports })

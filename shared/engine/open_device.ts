@@ -8,10 +8,6 @@ import { matrixChoice, nameOf } from '../../kernels/wgsl/matrix_units.ts';
 import { typicalProgram } from '../../kernels/wgsl/row_probe.ts';
 import { createDeviceOn, createWebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
 import { availableCores } from '../base/cpu_quota.ts';
-import { Random } from '../base/random.ts';
-
-/** Seed of the numbers that products are tried with: an engine that starts again tries the same. */
-const TRIAL_SEED = 1;
 
 interface DeviceChoice {
   /** `wasm`, `webgpu`, `webgpu:INDEX` or `webgpu:PART_OF_NAME`. */
@@ -56,16 +52,16 @@ export async function openDevice(choice: DeviceChoice): Promise<Device> {
   return createWebgpuDevice({ adapter: match[1] ?? '', kernelSet, memoryBytes, numSharing });
 }
 
-function openWasm({ numThreads, deviceSharing, wasmBounds, products = 'auto', nowMs }: DeviceChoice): Device {
-  const random = new Random(TRIAL_SEED);
-  const request = { wanted: products, random: () => random.u32(), ...(nowMs ? { nowMs } : {}) };
+type WasmChoice = Pick<DeviceChoice, 'numThreads' | 'deviceSharing' | 'wasmBounds' | 'products' | 'nowMs'>;
+
+function openWasm({ numThreads, deviceSharing, wasmBounds, products = 'auto', nowMs }: WasmChoice): Device {
+  const request = { wanted: products, ...(nowMs ? { nowMs } : {}) };
   return createWasmDevice(numThreads || availableCores(), true, deviceSharing, wasmBounds, request);
 }
 
-/** Returns the description of the wasm device of this machine, with the products that `wanted` chooses. @throws DeviceError */
-export function describeWasm(wanted: ProductsWanted): string {
-  const choice = { device: 'wasm', kernelSet: 'deterministic', deviceMemoryBytes: 0, deviceSharing: 1 } as const;
-  return openWasm({ ...choice, numThreads: 0, products: wanted }).description;
+/** Returns the description of the wasm device of this machine, with the products that engines use here. */
+export function describeWasm(): string {
+  return openWasm({ numThreads: 0, deviceSharing: 1 }).description;
 }
 
 /** One WebGPU adapter of this machine, as `penstock devices` reports it. */

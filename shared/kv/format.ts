@@ -7,6 +7,7 @@
  * The chain of a request starts from both, so blocks of different formats or scopes never meet (K1).
  */
 import { hash } from 'node:crypto';
+import { Recent } from '../base/recent.ts';
 import type { Digest } from './block_key.ts';
 
 /** Properties that an engine fixes at load. Engines with equal formats can use each other's blocks. */
@@ -51,17 +52,16 @@ export interface CacheScope {
 /** Scope of a request that has no adapter, no tenant and no salt. */
 export const noScope: CacheScope = { adapter: '', tenant: '', salt: '' };
 
-/** Digests of the texts of scopes, the last ones (P1): a tenant's requests have the same few. */
-const scopeDigests = new Map<string, string>();
-const MAX_SCOPE_DIGESTS = 1_024;
+/** Scopes whose digests are kept (P1), and characters of their texts: a tenant's requests have the same few. */
+const [MAX_SCOPES, MAX_SCOPE_CHARACTERS] = [1_024, 1_048_576];
+const scopeDigests = new Recent<string, string>(MAX_SCOPES, MAX_SCOPE_CHARACTERS);
 
 /** Returns the SHA-256 of the text of a scope, in hex. */
 function scopeDigest(text: string): string {
-  let digest = scopeDigests.get(text);
-  if (digest === undefined) {
-    if (scopeDigests.size >= MAX_SCOPE_DIGESTS) scopeDigests.clear();
-    scopeDigests.set(text, (digest = hash('sha256', text, 'hex')));
-  }
+  const known = scopeDigests.get(text);
+  if (known !== undefined) return known;
+  const digest = hash('sha256', text, 'hex');
+  scopeDigests.set(text, digest, text.length);
   return digest;
 }
 

@@ -44,23 +44,12 @@ export class RateWindow {
   /** Returns the milliseconds until at most `most` of what is used now is left; when all of it must be gone, of what was used last. */
   untilMs(most: number, nowMs: number): number {
     this.#advance(nowMs);
-    let [rest, leavesMs] = [this.#sum, nowMs];
-    if (rest > 0 && most <= 0) return (this.#lastUsed() + NUM_SLICES) * SLICE_MS - nowMs;
-    for (let slice = this.#present - PER_MINUTE; slice <= this.#present; slice++) {
-      if (rest <= Math.max(0, most)) break;
-      const amount = this.#slices[indexOf(slice)] ?? 0;
-      if (amount === 0) continue;
-      rest -= amount;
-      leavesMs = (slice + NUM_SLICES) * SLICE_MS;
+    // Summed from the newest back: the slice that takes the sum over `most` is the last that has to leave.
+    for (let [slice, sum] = [this.#present, 0]; slice > this.#present - NUM_SLICES; slice--) {
+      sum += this.#slices[indexOf(slice)] ?? 0;
+      if (sum > Math.max(0, most)) return (slice + NUM_SLICES) * SLICE_MS - nowMs;
     }
-    return leavesMs - nowMs;
-  }
-
-  /** Returns the newest slice in which something was used. */
-  #lastUsed(): number {
-    let slice = this.#present;
-    while ((this.#slices[indexOf(slice)] ?? 0) === 0 && slice > this.#present - NUM_SLICES) slice--;
-    return slice;
+    return 0;
   }
 
   #add(slice: number, amount: number): void {

@@ -16,7 +16,7 @@ interface Shown {
   readonly headers: Headers;
   /** Query of the URL. */
   readonly query?: string;
-  /** Whose key a router finds in it. */
+  /** The holder of the key that a router finds in it. */
   readonly who: 'nobody' | 'client' | 'admin';
 }
 
