@@ -5,6 +5,7 @@
  *                    exists once in a process and a start loads few files
  *   other modules    one file each, with the same path: what tests import
  *   dashboard        its page, one bundle for the browser
+ *   native kernels   a library, where there is a C compiler
  *   files            what code reads at run time (.wgsl, .wasm, .proto, .html, .svg), and a copy of the grammar library
  */
 import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -15,12 +16,14 @@ import { build, formatMessages } from 'esbuild';
 import { updateKernels } from './kernels.js';
 import { updateMessages } from './messages.js';
 import { MODULE_OPTIONS, withBuiltImports } from './module_text.js';
+import { nativeFiles } from './native.js';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 const dist = join(root, 'dist');
 const dashboard = 'services/dashboard';
 const command = 'services/cli/main.ts';
 const chunks = 'chunks';
+const nativeFolder = 'kernels/native';
 const grammar = 'shared/grammar/matcher/xgrammar.cjs';
 
 // esbuild's garbage collector takes half of its time. Without it a build takes 0.6 GB, and a larger one is limited.
@@ -123,7 +126,7 @@ async function outputsOf({ value, reason }) {
 }
 
 async function main() {
-  await Promise.all([init, updateKernels(), updateMessages()]);
+  const [native] = await Promise.all([nativeFiles(join(dist, nativeFolder)), init, updateKernels(), updateMessages()]);
   const files = listFiles();
   const modules = new Set(files.filter((path) => /(?<!\.as|\.d)\.ts$/.test(path)));
   const copied = files.filter((path) => /\.(wgsl|wasm|proto|html|svg)$/.test(path) && isShipped(path));
@@ -174,6 +177,7 @@ async function main() {
   for (const file of await outputsOf(bundled)) write(nameOf(file), bundleText(nameOf(file), file.text));
   for (const file of await outputsOf(page)) write(nameOf(file), file.contents);
   for (const path of copied) write(path, readFileSync(join(root, path)));
+  for (const [name, content] of native) write(posix.join(nativeFolder, name), content);
   // A UMD module within a package of ES modules: Node loads it under this name only.
   write(grammar, readFileSync(join(root, 'node_modules/@mlc-ai/web-xgrammar/lib/index.js')));
   // config/vitest.config.js refuses imports of entries.

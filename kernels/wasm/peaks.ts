@@ -47,7 +47,7 @@ export async function measurePeaks(
     const operations = Array.from({ length: count }, (_, index) => ({ kind, index, params: 0, fields }));
     const tasks = new Int32Array(new SharedArrayBuffer(4 * count));
     const shard = { memory, operations, tasks, scratch: SCRATCH_BYTES, scratchBytes: SCRATCH_BYTES };
-    const threads = await StepThreads.start({ module, instructions: PLAIN }, [shard], numThreads);
+    const threads = await StepThreads.start({ module, products: { instructions: PLAIN } }, [shard], numThreads);
     const once = (): number => {
       const start = nowMs();
       threads.run(0, { first: 0, end: count });

@@ -53,14 +53,14 @@ export class ProductRun {
 
   /** Runs task `task` of `tasks`. Row numbers of the tasks count from `first`; `params` is the byte offset of the product's struct. */
   run(params: number, first: number, task: number, tasks: ProductTasks, numPanels: number): void {
-    const { kernels, products, scratch } = this.#step;
+    const { products, scratch } = this.#step;
     const { numRows, rowsPerTask, panelsPerTask, numPanelTasks } = tasks;
     const block = Math.floor(task / numPanelTasks) * rowsPerTask;
     const [row, rows] = [first + block, Math.min(rowsPerTask, numRows - block)];
     const panel = (task % numPanelTasks) * panelsPerTask;
     const panelEnd = Math.min(numPanels, panel + panelsPerTask);
     if (!this.#isQuantised) {
-      kernels.linear_float(params, row, rows, panel, panelEnd, scratch);
+      products.multiplyFloats(params, row, rows, panel, panelEnd, scratch);
       return;
     }
     const quantised = scratch + QUANTISED_AT;

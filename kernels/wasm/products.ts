@@ -1,14 +1,17 @@
 /**
- * Products with integer weights: one interface, several implementations that give the same bits. The dot product of a group of 32 inputs
- * is an exact integer in each of them; what follows, in f32, has one order. products_trial.ts chooses one when the device is created.
+ * Products: one interface, several implementations that give the same bits. With integer weights the dot product of a group of 32 inputs is
+ * an exact integer in each of them; what follows, in f32, has one order. products_trial.ts chooses one when the device is created.
  *
  *   plain    products of i16 pairs, in every runtime with SIMD; weights of four bits are unpacked to bytes
  *   relaxed  the relaxed product of i8 by seven bits for weights of four bits; int8 and iq4 as plain
  *   dot      the relaxed dot product of four bytes, where the runtime makes it one instruction that adds all eight bits exactly (VNNI on x64
  *            from V8 of Node 24 on, a dot product on ARM); a probe tells, see instructions.as.ts
+ *   native   C kernels of kernels/native, for every weight format, in the widest instructions of the CPU: one name for each set
  */
+import { nativeLibrary, type NativeFunctions } from '../native/native_library.ts';
 import type { CompiledKernels } from './compiled_kernels.ts';
 import type { Kernels } from './kernel_exports.ts';
+import { nativeSets, type NativeSet, type ProductsName } from './products_names.ts';
 
 /** Products of one thread, over one memory. Arguments are those of the kernels of the same names. */
 export interface Products {
@@ -24,19 +27,28 @@ export interface Products {
     panelEnd: number,
     scratch: number,
   ): void;
+  /** Computes the outputs of panels [panelStart, panelEnd) with weights of f32 or f16. */
+  multiplyFloats(
+    params: number,
+    first: number,
+    rows: number,
+    panelStart: number,
+    panelEnd: number,
+    scratch: number,
+  ): void;
 }
 
-/** Names of the implementations. */
-export type ProductsName = 'plain' | 'relaxed' | 'dot';
+/** An implementation as a thread makes it: the instructions of the WebAssembly kernels, or a set of native kernels. */
+export type ProductsCode = { readonly instructions: number } | { readonly native: NativeSet };
 
 /** An implementation as the trial sees it. */
 export interface ProductsKind {
   readonly name: ProductsName;
-  /** Returns the code of the instructions, as instructions.as.ts has them, or a clause that says why this runtime has none. */
-  readonly instructionsOf: (kernels: CompiledKernels) => number | string;
+  /** Returns what makes it, or a clause that says why this machine or runtime does not have it. */
+  readonly codeOf: (kernels: CompiledKernels) => ProductsCode | string;
 }
 
-/** Code of the instructions that every runtime has. */
+/** Code of the instructions that every runtime has, as instructions.as.ts has them. */
 export const PLAIN = 0;
 const RELAXED = 1;
 /** Code of dot products of bytes where the runtime takes weights as signed. */
@@ -44,25 +56,60 @@ export const DOT_SIGNED = 3;
 
 /** All implementations. The first is the reference for the bits of the others: every runtime has it. */
 export const productsKinds: readonly ProductsKind[] = [
-  { name: 'plain', instructionsOf: () => PLAIN },
+  { name: 'plain', codeOf: () => ({ instructions: PLAIN }) },
   {
     name: 'relaxed',
-    instructionsOf: ({ isRelaxed }) => (isRelaxed ? RELAXED : 'this runtime has no relaxed SIMD'),
+    codeOf: ({ isRelaxed }) => (isRelaxed ? { instructions: RELAXED } : 'this runtime has no relaxed SIMD'),
   },
   {
     name: 'dot',
-    instructionsOf: ({ dotInstructions }) => dotInstructions || 'this runtime has no exact dot product of bytes',
+    codeOf: ({ dotInstructions: instructions }) =>
+      instructions === 0 ? 'this runtime has no exact dot product of bytes' : { instructions },
   },
+  ...nativeSets.map((set) => ({ name: `native:${set}` as const, codeOf: () => nativeCode(set) })),
 ];
 
-/** Returns the products of a thread whose instance of the kernels is `kernels`. */
-export function productsOf(instructions: number, kernels: Kernels): Products {
+function nativeCode(set: NativeSet): ProductsCode | string {
+  const library = nativeLibrary();
+  if (typeof library === 'string') return library;
+  const functions = library.functionsOf(set);
+  return typeof functions === 'string' ? functions : { native: set };
+}
+
+/** Returns the products of a thread whose instance of the kernels, over `memory`, is `kernels`. */
+export function productsOf(code: ProductsCode, kernels: Kernels, memory: WebAssembly.Memory): Products {
+  if ('native' in code) return nativeProducts(code.native, memory);
+  const { instructions } = code;
   return {
     quantise: (params, first, rows, quantised, last) => {
       kernels.quantise(params, first, rows, quantised, last, instructions);
     },
     multiply: (params, quantised, first, rows, panelStart, panelEnd, scratch) => {
       kernels.linear_int(params, quantised, first, rows, panelStart, panelEnd, scratch, instructions);
+    },
+    multiplyFloats: (params, first, rows, panelStart, panelEnd, scratch) => {
+      kernels.linear_float(params, first, rows, panelStart, panelEnd, scratch);
+    },
+  };
+}
+
+/** @throws Error where this thread cannot open what the device's own thread has opened */
+function nativeProducts(set: NativeSet, memory: WebAssembly.Memory): Products {
+  const library = nativeLibrary();
+  const functions: NativeFunctions | string = typeof library === 'string' ? library : library.functionsOf(set);
+  if (typeof library === 'string' || typeof functions === 'string')
+    throw new Error(`native:${set} cannot be used in this thread: ${functions as string}`);
+  const at = library.addressOf(memory);
+  const { quantise, multiply, multiplyFloats, raises } = functions;
+  return {
+    quantise: (params, first, rows, quantised) => {
+      quantise(at, params, first, rows, quantised, raises);
+    },
+    multiply: (params, quantised, first, rows, panelStart, panelEnd) => {
+      multiply(at, params, quantised, first, rows, panelStart, panelEnd);
+    },
+    multiplyFloats: (params, first, rows, panelStart, panelEnd) => {
+      multiplyFloats(at, params, first, rows, panelStart, panelEnd);
     },
   };
 }

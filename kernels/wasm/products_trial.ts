@@ -1,16 +1,15 @@
 /**
- * The trial of products with integer weights: what may compute, and what computes fastest, is found by trying and never by the version of
+ * The trial of products: what may compute, and what computes fastest, is found by trying and never by the version of
  * a runtime. Each implementation multiplies the same random numbers, chosen at the edges; one that does not have the bits of the
  * reference, the first of `productsKinds`, is not used. Of the others the fastest is, in a timed product.
  */
 import { DeviceError } from '../device.ts';
+import { isInteger } from '../weights/weight_format.ts';
 import type { CompiledKernels } from './compiled_kernels.ts';
 import { instantiate, type Kernels } from './kernel_exports.ts';
-import { productsKinds, productsOf, type Products, type ProductsKind, type ProductsName } from './products.ts';
-import { TrialProduct, trialFormats, type TrialShape } from './trial_product.ts';
-
-/** The products that are asked for: a name, or `auto` for the fastest one that passes the trial. */
-export type ProductsWanted = 'auto' | ProductsName;
+import { productsKinds, productsOf, type Products, type ProductsCode, type ProductsKind } from './products.ts';
+import type { ProductsName, ProductsWanted } from './products_names.ts';
+import { floatFormats, integerFormats, TrialProduct, type TrialShape } from './trial_product.ts';
 
 /** A request for products, and what their trial takes from outside. */
 export interface ProductsRequest {
@@ -24,15 +23,15 @@ export interface ProductsRequest {
 /** The products that a device uses, and why not others. */
 export interface ProductsChoice {
   readonly name: ProductsName;
-  /** Code of the instructions, for every thread. */
-  readonly instructions: number;
+  /** The implementation, for every thread. */
+  readonly code: ProductsCode;
   readonly refused: readonly { readonly name: ProductsName; readonly why: string }[];
 }
 
 /** Makes the products of an implementation; a test makes wrong ones. */
 export type MakeProducts = (
   name: ProductsName,
-  instructions: number,
+  code: ProductsCode,
   kernels: Kernels,
   memory: WebAssembly.Memory,
 ) => Products;
@@ -53,7 +52,7 @@ const [MIN_ROUNDS, MAX_ROUNDS] = [3, 64];
 
 interface Candidate {
   readonly name: ProductsName;
-  readonly instructions: number;
+  readonly code: ProductsCode;
   readonly products: Products;
 }
 
@@ -64,31 +63,36 @@ interface Candidate {
 export function chooseProducts(
   compiled: CompiledKernels,
   { wanted, random = seeded(), nowMs = () => performance.now() }: ProductsRequest,
-  make: MakeProducts = (_, instructions, kernels) => productsOf(instructions, kernels),
+  make: MakeProducts = (_, code, kernels, memory) => productsOf(code, kernels, memory),
 ): ProductsChoice {
   const trial = new TrialProduct([...SHAPES, TIMED_SHAPE]);
   const kernels = instantiate(compiled.module, trial.memory);
-  const makeIn = (name: ProductsName, code: number): Products => make(name, code, kernels, trial.memory);
+  const makeIn = (name: ProductsName, code: ProductsCode): Products => make(name, code, kernels, trial.memory);
   const refused: { name: ProductsName; why: string }[] = [];
   const candidates = productsKinds.flatMap((kind) => candidateOf(kind, compiled, makeIn, refused));
   const passed = passing(candidates, trial, random, refused);
-  if (wanted === 'auto') return { ...fastest(passed, trial, random, nowMs), refused };
-  const forced = passed.find(({ name }) => name === wanted);
-  if (forced) return { name: forced.name, instructions: forced.instructions, refused };
-  const why = refused.find(({ name }) => name === wanted)?.why ?? 'there is no such implementation';
+  const eligible = passed.filter(({ name }) => isWanted(name, wanted));
+  if (eligible.length > 0) return { ...fastest(eligible, trial, random, nowMs), refused };
+  const causes = refused.filter(({ name }) => isWanted(name, wanted)).map(({ why }) => why);
   const others = ['auto', ...passed.map(({ name }) => name)].join(', ');
-  throw new DeviceError(`products ${wanted} cannot be used here: ${why}; use --products with one of ${others}`);
+  throw new DeviceError(
+    `products ${wanted} cannot be used here: ${[...new Set(causes)].join(', ')}; use --products with one of ${others}`,
+  );
+}
+
+function isWanted(name: ProductsName, wanted: ProductsWanted): boolean {
+  return wanted === 'auto' || name === wanted || (wanted === 'native' && name.startsWith('native:'));
 }
 
 function candidateOf(
-  { name, instructionsOf }: ProductsKind,
+  { name, codeOf }: ProductsKind,
   compiled: CompiledKernels,
-  make: (name: ProductsName, instructions: number) => Products,
+  make: (name: ProductsName, code: ProductsCode) => Products,
   refused: { name: ProductsName; why: string }[],
 ): Candidate[] {
-  const instructions = instructionsOf(compiled);
-  if (typeof instructions === 'number') return [{ name, instructions, products: make(name, instructions) }];
-  refused.push({ name, why: instructions });
+  const code = codeOf(compiled);
+  if (typeof code !== 'string') return [{ name, code, products: make(name, code) }];
+  refused.push({ name, why: code });
   return [];
 }
 
@@ -100,11 +104,13 @@ function passing(
   refused: { name: ProductsName; why: string }[],
 ): Candidate[] {
   let left = candidates;
-  for (const format of trialFormats) {
+  for (const format of [...integerFormats, ...floatFormats]) {
     for (const shape of SHAPES) {
       trial.fill(shape, format, random);
       let expected: Uint8Array | undefined;
-      left = left.filter(({ name, products }) => {
+      left = left.filter(({ name, code, products }) => {
+        // All WebAssembly implementations share the kernel of floats.
+        if (expected && !isInteger(format) && !('native' in code)) return true;
         const bits = trial.multiply(products);
         expected ??= bits;
         if (Buffer.compare(bits, expected) === 0) return true;
@@ -121,10 +127,10 @@ function fastest(
   trial: TrialProduct,
   random: () => number,
   nowMs: () => number,
-): Pick<Candidate, 'name' | 'instructions'> {
+): Pick<Candidate, 'name' | 'code'> {
   const bestMs = candidates.length > 1 ? timesOf(candidates, trial, random, nowMs) : [0];
-  const { name, instructions } = candidates[bestMs.indexOf(Math.min(...bestMs))]!;
-  return { name, instructions };
+  const { name, code } = candidates[bestMs.indexOf(Math.min(...bestMs))]!;
+  return { name, code };
 }
 
 /** Returns each candidate's time for the timed products. */
@@ -163,8 +169,10 @@ function seeded(): () => number {
   };
 }
 
-/** Returns the choice in words, for the log and for `penstock devices`. */
+/** Returns the choice in words, for the log and for `penstock devices`; implementations refused for the same reason share it. */
 export function describeProducts({ name, refused }: ProductsChoice): string {
-  const others = refused.map((one) => `${one.name}: ${one.why}`);
+  const byWhy = new Map<string, string[]>();
+  for (const one of refused) byWhy.set(one.why, [...(byWhy.get(one.why) ?? []), one.name]);
+  const others = [...byWhy].map(([why, names]) => `${names.join(' and ')}: ${why}`);
   return `products ${name}${others.length > 0 ? ` (not ${others.join(', ')})` : ''}`;
 }

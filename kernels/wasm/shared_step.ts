@@ -1,6 +1,7 @@
 /** State that the threads of a step share. */
 import type { RowKind } from '../program.ts';
 import type { BoundOperation } from './bound_operation.ts';
+import type { ProductsCode } from './products.ts';
 
 /** Indices of the cells of `control`, which are written before a step. */
 export const Control = {
@@ -43,8 +44,8 @@ export interface StepShard {
 /** Data that all threads of a step share. `barrier` has the cells of one `Barrier` (barrier.ts). */
 export interface SharedStep {
   readonly module: WebAssembly.Module;
-  /** Code of the instructions of products with integer weights, see products.ts. */
-  readonly instructions: number;
+  /** Implementation of products. */
+  readonly products: ProductsCode;
   readonly control: Int32Array;
   readonly barrier: Int32Array;
   readonly shards: readonly StepShard[];

@@ -14,7 +14,7 @@ const MAX_PANELS = 2 ** 28;
 export class StepContext {
   readonly shared: SharedStep;
   readonly kernels: Kernels;
-  /** Products with integer weights. */
+  /** Products of this thread. */
   readonly products: Products;
   readonly barrier: Barrier;
   /** The memory shard's memory. */
@@ -30,7 +30,7 @@ export class StepContext {
     this.shared = shared;
     this.#tasks = shard.tasks;
     this.kernels = instantiate(shared.module, shard.memory);
-    this.products = productsOf(shared.instructions, this.kernels);
+    this.products = productsOf(shared.products, this.kernels, shard.memory);
     this.barrier = new Barrier(shared.barrier, shared.numThreads, shared.numSpins);
     this.u32 = new Uint32Array(shard.memory.buffer);
     this.scratch = shard.scratch + thread * shard.scratchBytes;

@@ -29,14 +29,14 @@ export class StepThreads {
 
   /** Resolves when every helper is ready. */
   static async start(
-    { module, instructions }: Pick<SharedStep, 'module' | 'instructions'>,
+    { module, products }: Pick<SharedStep, 'module' | 'products'>,
     shards: readonly StepShard[],
     numThreads: number,
   ): Promise<StepThreads> {
     const cells = (count: number): Int32Array => new Int32Array(new SharedArrayBuffer(4 * count));
     const shared: SharedStep = {
       module,
-      instructions,
+      products,
       shards,
       numThreads,
       control: cells(Control.count),

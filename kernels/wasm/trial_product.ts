@@ -1,14 +1,16 @@
 /** Products of random numbers at the edges, in a small memory of their own: what products_trial.ts compares and times. */
-import type { WeightFormat } from '../weights/weight_format.ts';
+import { isInteger, type WeightFormat } from '../weights/weight_format.ts';
 import { ROW_BLOCK } from './kernel_constants.ts';
 import { MemoryPlan } from './memory_plan.ts';
 import { formatCodes, LANES, weightBytes } from './panels.ts';
 import { productParams, productScratchBytes, QUANTISED_AT } from './product.ts';
 import type { Products } from './products.ts';
 
-/** Formats of a trial: every format of integers. */
-export const trialFormats = ['int8', 'int4', 'uint4', 'mxfp4', 'iq4'] as const satisfies readonly WeightFormat[];
-type TrialFormat = (typeof trialFormats)[number];
+/** Weight formats of integers. */
+export const integerFormats = ['int8', 'int4', 'uint4', 'mxfp4', 'iq4'] as const satisfies readonly WeightFormat[];
+/** The others. */
+export const floatFormats = ['f16', 'f32'] as const satisfies readonly WeightFormat[];
+type TrialFormat = (typeof integerFormats | typeof floatFormats)[number];
 
 /** Shape of a product: `panels` panels of eight outputs. */
 export interface TrialShape {
@@ -26,6 +28,7 @@ export class TrialProduct {
   readonly #at: Readonly<Record<'params' | 'x' | 'weight' | 'bias' | 'out' | 'scratch', number>>;
   readonly #view: DataView;
   #shape: TrialShape = { rows: 0, inner: 0, panels: 0 };
+  #isInteger = false;
 
   constructor(shapes: readonly TrialShape[]) {
     const plan = new MemoryPlan();
@@ -34,7 +37,9 @@ export class TrialProduct {
     this.#at = {
       params: most(() => productParams.bytes),
       x: most(({ rows, inner }) => 4 * rows * inner),
-      weight: most((shape) => Math.max(...trialFormats.map((format) => panelsBytes(shape, format)))),
+      weight: most((shape) =>
+        Math.max(...[...integerFormats, ...floatFormats].map((format) => panelsBytes(shape, format))),
+      ),
       bias: most(({ panels }) => 4 * LANES * panels),
       out: most(({ rows, panels }) => 4 * rows * LANES * panels),
       scratch: most(({ inner }) =>
@@ -48,6 +53,7 @@ export class TrialProduct {
   /** Replaces shape, format and numbers. The product adds a bias, scales and accumulates. */
   fill(shape: TrialShape, format: TrialFormat, random: () => number): void {
     const { rows, inner, panels } = (this.#shape = shape);
+    this.#isInteger = isInteger(format);
     const { params, x, weight, bias, out } = this.#at;
     const outStride = 4 * LANES * panels;
     productParams.write(this.#view, params, {
@@ -63,7 +69,8 @@ export class TrialProduct {
       scale: 0.75,
     });
     this.#fillRows(rows, inner, random);
-    this.#fillWeights(format, panelsBytes(shape, format) / groupsOf(inner) / panels, random);
+    if (isInteger(format)) this.#fillGroups(format, panelsBytes(shape, format) / groupsOf(inner) / panels, random);
+    else this.#fillFloats(format, panelsBytes(shape, format), random);
     for (let i = 0; i < LANES * panels; i++) this.#view.setFloat32(bias + 4 * i, signed(random), true);
   }
 
@@ -80,7 +87,7 @@ export class TrialProduct {
     }
   }
 
-  #fillWeights(format: TrialFormat, groupBytes: number, random: () => number): void {
+  #fillGroups(format: TrialFormat, groupBytes: number, random: () => number): void {
     const { weight } = this.#at;
     const { inner, panels } = this.#shape;
     const end = weight + groupBytes * groupsOf(inner) * panels;
@@ -98,6 +105,15 @@ export class TrialProduct {
     }
   }
 
+  #fillFloats(format: TrialFormat, numBytes: number, random: () => number): void {
+    const { weight } = this.#at;
+    const bytes = format === 'f16' ? 2 : 4;
+    for (let at = weight; at < weight + numBytes; at += bytes) {
+      if (format === 'f16') this.#view.setUint16(at, half(random), true);
+      else this.#view.setFloat32(at, signed(random), true);
+    }
+  }
+
   /** Multiplies and returns the bytes of the outputs. */
   multiply(products: Products): Uint8Array {
     const { rows, panels } = this.#shape;
@@ -111,6 +127,10 @@ export class TrialProduct {
   run(products: Products): void {
     const { params, scratch } = this.#at;
     const { rows, panels } = this.#shape;
+    if (!this.#isInteger) {
+      products.multiplyFloats(params, 0, rows, 0, panels, scratch);
+      return;
+    }
     const quantised = scratch + QUANTISED_AT;
     products.quantise(params, 0, rows, quantised, scratch);
     products.multiply(params, quantised, 0, rows, 0, panels, scratch);

@@ -193,6 +193,6 @@ async function loadProgram(
     await threads.close();
   }
   const steps = shards.map(({ step }) => step);
-  const code = { module: kernels.module, instructions: products.instructions };
+  const code = { module: kernels.module, products: products.code };
   return new WasmExecutable(program, options, cut, shards, await StepThreads.start(code, steps, numThreads));
 }

@@ -1,6 +1,6 @@
 /** Options with which an engine loads a model. */
 import type { KvDtype } from '../../kernels/program.ts';
-import type { ProductsWanted } from '../../kernels/wasm/products_trial.ts';
+import type { ProductsWanted } from '../../kernels/wasm/products_names.ts';
 import type { WasmBounds } from '../../kernels/wasm/wasm_device.ts';
 import type { WeightFormat } from '../../kernels/weights/weight_format.ts';
 import type { KernelSet } from '../../kernels/wgsl/kernel_set.ts';

@@ -1,6 +1,6 @@
 /** Opens devices by name, and describes them for `penstock devices`. */
 import { DeviceError, type Device } from '../../kernels/device.ts';
-import type { ProductsWanted } from '../../kernels/wasm/products_trial.ts';
+import type { ProductsWanted } from '../../kernels/wasm/products_names.ts';
 import { createWasmDevice, type WasmBounds } from '../../kernels/wasm/wasm_device.ts';
 import { defaultAdapter, listAdapters, openAdapter } from '../../kernels/wgsl/adapters.ts';
 import type { KernelSet } from '../../kernels/wgsl/kernel_set.ts';

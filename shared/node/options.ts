@@ -1,6 +1,7 @@
 /** Option tables shared by roles: options of every process, of members that hold blocks, and of engines. */
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
+import { productsNames } from '../../kernels/wasm/products_names.ts';
 import { logLevels } from '../base/log.ts';
 import { queueOrderNames } from '../engine/queue_order.ts';
 import { address, addressOrNone, bytes, integer, onOrOff, option, positive, type ConfigOf } from '../base/options.ts';
@@ -167,9 +168,9 @@ export const engineOptions = {
   products: option(
     'Model and engine',
     'NAME',
-    z.enum(['auto', 'plain', 'relaxed', 'dot']),
+    z.enum(productsNames),
     'auto',
-    'products with integer weights on wasm: plain (SIMD that every runtime has), relaxed (relaxed SIMD), dot (its dot product of bytes, where the runtime makes that one instruction of the CPU), or auto (what is fastest here of those that pass a trial at start); all compute the same bits',
+    'products on wasm: plain (SIMD that every runtime has), relaxed (relaxed SIMD), dot (its dot product of bytes, where the runtime makes that one instruction of the CPU), native:avx2, native:vnni256, native:avx512 or native:amx (C kernels in those instructions, where the build has them), native (the fastest of these), or auto (what is fastest here of those that pass a trial at start); all compute the same bits',
   ),
   weights: option(
     'Model and engine',

@@ -7,17 +7,12 @@ import { describe, expect, test } from 'vitest';
 import type { Segment } from '../../kernels/device.ts';
 import { noKv } from '../../kernels/kv_layout.ts';
 import { compileKernels } from '../../kernels/wasm/compiled_kernels.ts';
-import {
-  DOT_SIGNED,
-  productsKinds,
-  productsOf,
-  type Products,
-  type ProductsName,
-} from '../../kernels/wasm/products.ts';
+import { DOT_SIGNED, productsKinds, productsOf, type Products } from '../../kernels/wasm/products.ts';
+import type { ProductsName } from '../../kernels/wasm/products_names.ts';
 import { chooseProducts, describeProducts, type MakeProducts } from '../../kernels/wasm/products_trial.ts';
 import { createWasmDevice, type WasmBounds } from '../../kernels/wasm/wasm_device.ts';
 import { floatRows } from '../../kernels/weights/stored_rows.ts';
-import { isInteger, weightFormats, type WeightFormat } from '../../kernels/weights/weight_format.ts';
+import { weightFormats, type WeightFormat } from '../../kernels/weights/weight_format.ts';
 import { Random } from '../../shared/base/random.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { isLong } from '../support/long.ts';
@@ -26,9 +21,8 @@ import { loadModel } from '../../shared/engine/load_model.ts';
 import { mutantsOf } from './damaged_kernels.ts';
 
 const kernels = compileKernels(true);
-const offered = productsKinds.filter(({ instructionsOf }) => typeof instructionsOf(kernels) === 'number');
+const offered = productsKinds.filter(({ codeOf }) => typeof codeOf(kernels) !== 'string');
 const names = offered.map(({ name }) => name);
-const integerFormats = weightFormats.filter(isInteger);
 const seeded = (): (() => number) => {
   const random = new Random(5);
   return () => random.u32();
@@ -48,7 +42,7 @@ interface Shape {
 
 function shapeOf(random: Random): Shape {
   return {
-    format: integerFormats[random.below(integerFormats.length)]!,
+    format: weightFormats[random.below(weightFormats.length)]!,
     rows: random.chance(1, 4) ? 1 + random.below(8) : 1 + random.below(200),
     inner: 1 + random.below(random.chance(1, 4) ? 3_000 : 700),
     outputs: 1 + random.below(600),
@@ -141,8 +135,8 @@ test('every implementation multiplies random shapes in every format with the sam
 /** Makes products like the kernels', but those of `name` through `change`. */
 const changed =
   (name: ProductsName, change: (right: Products, memory: Buffer) => Products): MakeProducts =>
-  (made, instructions, kernels, memory) => {
-    const right = productsOf(instructions, kernels);
+  (made, code, kernels, memory) => {
+    const right = productsOf(code, kernels, memory);
     return made === name ? change(right, Buffer.from(memory.buffer)) : right;
   };
 
@@ -160,13 +154,16 @@ describe('the trial', () => {
 
   test.each(names)('takes %s where it is the fastest', (fast) => {
     let ms = 0;
-    const make: MakeProducts = (name, instructions, kernels) => ({
-      ...productsOf(instructions, kernels),
-      multiply: (...args) => {
-        ms += name === fast ? 1 : 2;
-        productsOf(instructions, kernels).multiply(...args);
-      },
-    });
+    const make: MakeProducts = (name, ...of) => {
+      const right = productsOf(...of);
+      return {
+        ...right,
+        multiply: (...args) => {
+          ms += name === fast ? 1 : 2;
+          right.multiply(...args);
+        },
+      };
+    };
     const request = { wanted: 'auto', random: seeded(), nowMs: () => ms } as const;
     assert.equal(chooseProducts(kernels, request, make).name, fast);
   });
@@ -186,7 +183,7 @@ describe('the trial', () => {
     return !name.startsWith('dot_') || !hasBoth || isSigned === (kernels.dotInstructions === DOT_SIGNED);
   };
 
-  test.each(names.filter((name) => name !== 'plain'))(
+  test.each(names.filter((name) => name === 'relaxed' || name === 'dot'))(
     'refuses %s when any of its instructions is wrong, and the engine serves with the next',
     async (name) => {
       const mutants = mutantsOf(name, isUsed);

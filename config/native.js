@@ -1,0 +1,114 @@
+/**
+ * The native kernels: C sources of kernels/native, compiled where a C compiler is found into a library that kernels/native/native_library.ts
+ * opens. It is kept as long as sources, flags and compiler stay the same. Without a compiler the build says so in one line, and the
+ * WebAssembly kernels compute.
+ */
+import { execFile } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+
+const run = promisify(execFile);
+const folder = fileURLToPath(new URL('../kernels/native/', import.meta.url));
+
+/** Systems and processors that there are sources for. */
+const TARGETS = ['linux-x64'];
+const FLAGS = [
+  ...['-std=gnu11', '-O2', '-fPIC', '-ffreestanding', '-fno-stack-protector', '-fvisibility=hidden'],
+  // The order of operations is that of the WebAssembly kernels: nothing is reassociated or contracted.
+  ...['-fno-math-errno', '-ffp-contract=off'],
+];
+/** No symbol of another library: what one system links loads on an older one. */
+const LINK_FLAGS = ['-shared', '-nostdlib', '-Wl,-z,defs', '-Wl,--build-id=none', '-s'];
+const AVX2 = ['-mavx2', '-mfma', '-mf16c'];
+const AVX512 = [...AVX2, '-mavx512f', '-mavx512bw', '-mavx512vl', '-mavx512dq'];
+/** What is compiled of each source, by the ending of its functions' names. */
+const OBJECTS = [
+  ['machine.c', '', []],
+  ['floats.c', 'avx2', AVX2],
+  ['floats.c', 'avx512', [...AVX512, '-DISA_AVX512']],
+  ['products.c', 'avx2', AVX2],
+  ['products.c', 'vnni256', [...AVX2, '-mavxvnni', '-DISA_VNNI256']],
+  ['products.c', 'avx512', [...AVX512, '-mavx512vnni', '-DISA_AVX512']],
+  ['products_amx.c', 'amx', [...AVX512, '-mavx512vnni', '-mamx-tile', '-mamx-int8', '-DISA_AVX512', '-DISA_AMX']],
+];
+
+/** Returns the first line that the compiler says of itself, or undefined when there is none. */
+async function versionOf(compiler) {
+  try {
+    return (await run(compiler, ['--version'])).stdout.split('\n')[0];
+  } catch {
+    return undefined;
+  }
+}
+
+function hashOf(version) {
+  const hash = createHash('sha256').update(JSON.stringify([FLAGS, LINK_FLAGS, OBJECTS, version]));
+  for (const name of readdirSync(folder)
+    .filter((one) => /\.[ch]$/.test(one))
+    .sort())
+    hash.update(`\0${name}\0`).update(readFileSync(join(folder, name)));
+  return hash.digest('hex');
+}
+
+/** Compiles the library into a file. @throws Error with what the compiler says */
+async function compile(compiler, to) {
+  const work = mkdtempSync(join(tmpdir(), 'penstock-native-'));
+  try {
+    const objects = await Promise.all(
+      OBJECTS.map(async ([source, set, flags], i) => {
+        const object = join(work, `${i}.o`);
+        const names = set === '' ? [] : [`-DPENSTOCK_ISA=${set}`];
+        await run(compiler, [...FLAGS, ...flags, ...names, '-c', join(folder, source), '-o', object]);
+        return object;
+      }),
+    );
+    await run(compiler, [...LINK_FLAGS, ...objects, '-o', to]);
+    return readFileSync(to);
+  } finally {
+    rmSync(work, { recursive: true, force: true });
+  }
+}
+
+const sha256Of = (bytes) => createHash('sha256').update(bytes).digest('hex');
+
+/**
+ * Returns the files of the native kernels for a build, [name, content], compiled anew unless `built`, the folder of an earlier build, has
+ * them of the same sources, flags and compiler. None where there is no compiler or the sources have no form for this machine.
+ */
+export async function nativeFiles(built) {
+  const target = `${process.platform}-${process.arch}`;
+  if (!TARGETS.includes(target)) return [];
+  const compiler = process.env.CC || 'cc';
+  const version = await versionOf(compiler);
+  if (version === undefined) {
+    console.log(
+      `no C compiler (${compiler}): the build has no native kernels, and products are computed in WebAssembly`,
+    );
+    return [];
+  }
+  const [file, record] = [join(built, `${target}.so`), join(built, `${target}.json`)];
+  const sources = hashOf(version);
+  if (existsSync(file) && existsSync(record)) {
+    const library = readFileSync(file);
+    const kept = JSON.parse(readFileSync(record, 'utf8'));
+    if (kept.sources === sources && kept.sha256 === sha256Of(library))
+      return [[`${target}.so`, library], [`${target}.json`, JSON.stringify(kept)]]; // prettier-ignore
+  }
+  const work = mkdtempSync(join(tmpdir(), 'penstock-native-'));
+  try {
+    const library = await compile(compiler, join(work, 'library.so'));
+    return [[`${target}.so`, library], [`${target}.json`, JSON.stringify({ sha256: sha256Of(library), sources })]]; // prettier-ignore
+  } catch (error) {
+    console.log(
+      `${version} does not compile kernels/native, so the build has no native kernels, and products are computed in WebAssembly:\n` +
+        `${String(error.stderr || error.message).split('\n').slice(0, 5).join('\n')}`, // prettier-ignore
+    );
+    return [];
+  } finally {
+    rmSync(work, { recursive: true, force: true });
+  }
+}
