@@ -26,7 +26,7 @@ const LINK_FLAGS = ['-shared', '-nostdlib', '-Wl,-z,defs', '-Wl,--build-id=none'
 const AVX2 = ['-mavx2', '-mfma', '-mf16c'];
 const AVX512 = [...AVX2, '-mavx512f', '-mavx512bw', '-mavx512vl', '-mavx512dq'];
 /** What is compiled of each source, by the ending of its functions' names. */
-const OBJECTS = [
+export const OBJECTS = [
   ['machine.c', '', []],
   ['floats.c', 'avx2', AVX2],
   ['floats.c', 'avx512', [...AVX512, '-DISA_AVX512']],
@@ -54,25 +54,31 @@ function hashOf(version) {
   return hash.digest('hex');
 }
 
-/** Compiles the library into a file. @throws Error with what the compiler says */
-async function compile(compiler, to) {
+/**
+ * Compiles sources of a folder into a library: `objects` as in OBJECTS, those of this build unless a test names others, which may need `libraries`.
+ * @throws Error with what the compiler says
+ */
+export async function compileNative(
+  to,
+  { sources = folder, objects = OBJECTS, libraries = [], compiler = compilerName() } = {},
+) {
   const work = mkdtempSync(join(tmpdir(), 'penstock-native-'));
   try {
-    const objects = await Promise.all(
-      OBJECTS.map(async ([source, set, flags], i) => {
+    const compiled = await Promise.all(
+      objects.map(async ([source, set, flags], i) => {
         const object = join(work, `${i}.o`);
         const names = set === '' ? [] : [`-DPENSTOCK_ISA=${set}`];
-        await run(compiler, [...FLAGS, ...flags, ...names, '-c', join(folder, source), '-o', object]);
+        await run(compiler, [...FLAGS, ...flags, ...names, '-c', join(sources, source), '-o', object]);
         return object;
       }),
     );
-    await run(compiler, [...LINK_FLAGS, ...objects, '-o', to]);
-    return readFileSync(to);
+    await run(compiler, [...LINK_FLAGS, ...compiled, ...libraries, '-o', to]);
   } finally {
     rmSync(work, { recursive: true, force: true });
   }
 }
 
+const compilerName = () => process.env.CC || 'cc';
 const sha256Of = (bytes) => createHash('sha256').update(bytes).digest('hex');
 
 /**
@@ -82,7 +88,7 @@ const sha256Of = (bytes) => createHash('sha256').update(bytes).digest('hex');
 export async function nativeFiles(built) {
   const target = `${process.platform}-${process.arch}`;
   if (!TARGETS.includes(target)) return [];
-  const compiler = process.env.CC || 'cc';
+  const compiler = compilerName();
   const version = await versionOf(compiler);
   if (version === undefined) {
     console.log(
@@ -100,7 +106,8 @@ export async function nativeFiles(built) {
   }
   const work = mkdtempSync(join(tmpdir(), 'penstock-native-'));
   try {
-    const library = await compile(compiler, join(work, 'library.so'));
+    await compileNative(join(work, 'library.so'), { compiler });
+    const library = readFileSync(join(work, 'library.so'));
     return [[`${target}.so`, library], [`${target}.json`, JSON.stringify({ sha256: sha256Of(library), sources })]]; // prettier-ignore
   } catch (error) {
     console.log(

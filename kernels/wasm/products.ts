@@ -8,7 +8,7 @@
  *            from V8 of Node 24 on, a dot product on ARM); a probe tells, see instructions.as.ts
  *   native   C kernels of kernels/native, for every weight format, in the widest instructions of the CPU: one name for each set
  */
-import { nativeLibrary, type NativeFunctions } from '../native/native_library.ts';
+import { nativeLibrary, type NativeLibrary } from '../native/native_library.ts';
 import type { CompiledKernels } from './compiled_kernels.ts';
 import type { Kernels } from './kernel_exports.ts';
 import { nativeSets, type NativeSet, type ProductsName } from './products_names.ts';
@@ -78,7 +78,7 @@ function nativeCode(set: NativeSet): ProductsCode | string {
 
 /** Returns the products of a thread whose instance of the kernels, over `memory`, is `kernels`. */
 export function productsOf(code: ProductsCode, kernels: Kernels, memory: WebAssembly.Memory): Products {
-  if ('native' in code) return nativeProducts(code.native, memory);
+  if ('native' in code) return nativeProducts(nativeLibrary(), code.native, memory);
   const { instructions } = code;
   return {
     quantise: (params, first, rows, quantised, last) => {
@@ -93,10 +93,12 @@ export function productsOf(code: ProductsCode, kernels: Kernels, memory: WebAsse
   };
 }
 
-/** @throws Error where this thread cannot open what the device's own thread has opened */
-function nativeProducts(set: NativeSet, memory: WebAssembly.Memory): Products {
-  const library = nativeLibrary();
-  const functions: NativeFunctions | string = typeof library === 'string' ? library : library.functionsOf(set);
+/**
+ * Returns the native products of a thread over `memory`.
+ * @throws Error where this thread cannot open what the device's own thread has opened
+ */
+export function nativeProducts(library: NativeLibrary | string, set: NativeSet, memory: WebAssembly.Memory): Products {
+  const functions = typeof library === 'string' ? library : library.functionsOf(set);
   if (typeof library === 'string' || typeof functions === 'string')
     throw new Error(`native:${set} cannot be used in this thread: ${functions as string}`);
   const at = library.addressOf(memory);

@@ -16,6 +16,7 @@ import {
   type WeightSource,
 } from '../../kernels/device.ts';
 import { createWasmDevice, type WasmDevice } from '../../kernels/wasm/wasm_device.ts';
+import { productsOfRun } from '../support/products.ts';
 import type { WasmPeaks } from '../../kernels/wasm/peaks.ts';
 import { isTable } from '../../kernels/weights/code_tables.ts';
 import { weightFormats, type WeightFormat } from '../../kernels/weights/weight_format.ts';
@@ -112,7 +113,8 @@ export async function benchEngine(options: EngineBenchOptions): Promise<Figure[]
 async function benchWasm(options: EngineBenchOptions): Promise<Figure[]> {
   const numThreads = options.numThreads || availableParallelism();
   const { machineBytes } = options;
-  const device: WasmDevice = createWasmDevice(numThreads, true, 1, machineBytes === undefined ? {} : { machineBytes });
+  const bounds = machineBytes === undefined ? {} : { machineBytes };
+  const device: WasmDevice = createWasmDevice(numThreads, true, 1, bounds, { wanted: productsOfRun });
   notify(options, 'device', `${device.description}, ${device.numericsClass}`);
   const limit = options.peer;
   const peer = limit && (await orWithout(options, () => LlamaPeer.install(numThreads, limit, options.print)));

@@ -1,0 +1,200 @@
+/**
+ * The native kernels: their plain C form has the bits of the WebAssembly kernels on any machine, a fault in any of them is found by the trial
+ * at load, and a library that cannot be used is refused in a clause. Needs a C compiler. Budget: 60 s.
+ */
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import koffi from 'koffi';
+import { afterAll, describe, expect, test } from 'vitest';
+import { nativeLibrary, openNative } from '../../kernels/native/native_library.ts';
+import { compileKernels } from '../../kernels/wasm/compiled_kernels.ts';
+import { instantiate } from '../../kernels/wasm/kernel_exports.ts';
+import { nativeProducts, PLAIN, productsOf, type Products } from '../../kernels/wasm/products.ts';
+import { nativeSets, type NativeSet } from '../../kernels/wasm/products_names.ts';
+import { chooseProducts, type MakeProducts } from '../../kernels/wasm/products_trial.ts';
+import { floatFormats, integerFormats, TrialProduct } from '../../kernels/wasm/trial_product.ts';
+import { Random } from '../../shared/base/random.ts';
+import { isLong } from '../support/long.ts';
+import { projectPath } from '../support/project.ts';
+
+type CObject = readonly [source: string, set: string, flags: readonly string[]];
+const { compileNative, OBJECTS } = (await import(projectPath('config/native.js'))) as {
+  compileNative: (
+    to: string,
+    options: { sources?: string; objects?: readonly CObject[]; libraries?: readonly string[] },
+  ) => Promise<void>;
+  OBJECTS: readonly CObject[];
+};
+
+const sources = projectPath('kernels/native');
+const kernels = compileKernels(true);
+const work = mkdtempSync(join(tmpdir(), 'penstock-native-test-'));
+afterAll(() => {
+  rmSync(work, { recursive: true, force: true });
+});
+
+const target = `${process.platform}-${process.arch}`;
+const library = nativeLibrary();
+const hasLibrary = typeof library !== 'string';
+/** Sets that this machine has; the others are named by `penstock devices`. */
+const sets = hasLibrary ? nativeSets.filter((set) => typeof library.functionsOf(set) !== 'string') : [];
+
+/** Puts a library into a folder as the build does. */
+function place(name: string, bytes: Buffer, sha256 = createHash('sha256').update(bytes).digest('hex')): URL {
+  const folder = join(work, name);
+  mkdirSync(folder, { recursive: true });
+  writeFileSync(join(folder, `${target}.so`), bytes);
+  writeFileSync(join(folder, `${target}.json`), JSON.stringify({ sha256 }));
+  return pathToFileURL(`${folder}/`);
+}
+
+const builtFile = projectPath(`dist/kernels/native/${target}.so`);
+
+describe.runIf(hasLibrary)('a library', () => {
+  test('is opened as it was built', () => {
+    assert.equal(typeof openNative(place('whole', readFileSync(builtFile))), 'object');
+  });
+
+  test.each<[string, (whole: Buffer) => Buffer]>([
+    ['empty', () => Buffer.alloc(0)],
+    ['one byte short', (whole) => whole.subarray(0, -1)],
+    ['with a flipped bit', (whole) => ((whole[9_000]! ^= 1), whole)],
+  ])('that is %s is not the one that was built', (name, damage) => {
+    const whole = readFileSync(builtFile);
+    const sha256 = createHash('sha256').update(whole).digest('hex');
+    const opened = openNative(place(name, damage(whole), sha256));
+    assert.equal(
+      opened,
+      `${target}.so is not the library that was built: install the package anew, or run npm run build`,
+    );
+  });
+
+  test('for another architecture is refused by the system', () => {
+    const other = readFileSync(builtFile);
+    // The machine of an ELF header: arm64.
+    other.writeUInt16LE(183, 18);
+    expect(openNative(place('other', other))).toMatch(/^the native kernels cannot be opened: /);
+  });
+
+  test('that is missing, or without its record, is named', () => {
+    assert.equal(openNative(pathToFileURL(`${work}/none/`)), `the build has no native kernels for ${target}`);
+    const folder = place('unrecorded', readFileSync(builtFile));
+    rmSync(new URL(`${target}.json`, folder));
+    assert.equal(openNative(folder), `the build has no native kernels for ${target}`);
+  });
+
+  test('with a record that is no JSON is refused', () => {
+    const folder = place('rubbish', readFileSync(builtFile));
+    writeFileSync(new URL(`${target}.json`, folder), '{');
+    expect(openNative(folder)).toMatch(/^the native kernels cannot be opened: /);
+  });
+});
+
+/** Returns the products of the plain C form: those of tiles with `isTiled`. */
+function plainProducts(file: string, isTiled: boolean, memory: WebAssembly.Memory): Products {
+  const opened = koffi.load(file);
+  const at = Number(koffi.address(new Uint8Array(memory.buffer, 0, 1)));
+  const of = (name: string, numArguments: number): ((...args: number[]) => void) =>
+    opened.func(name, 'void', ['uint64_t', ...new Array<string>(numArguments).fill('uint32_t')]) as never;
+  const [quantise, multiply] = [of('quantise_plain', 5), of(isTiled ? 'multiply_plain_tiles' : 'multiply_plain', 6)];
+  const multiplyFloats = of('multiply_floats_plain', 5);
+  return {
+    quantise: (params, first, rows, quantised) => {
+      quantise(at, params, first, rows, quantised, 1);
+    },
+    multiply: (params, quantised, first, rows, panel, panelEnd) => {
+      multiply(at, params, quantised, first, rows, panel, panelEnd);
+    },
+    multiplyFloats: (params, first, rows, panel, panelEnd) => {
+      multiplyFloats(at, params, first, rows, panel, panelEnd);
+    },
+  };
+}
+
+test.runIf(hasLibrary)(
+  'the plain C form multiplies random shapes in every format with the bits of WebAssembly',
+  async () => {
+    const file = join(work, 'plain.so');
+    const plain = ['-DISA_PLAIN', '-O1'];
+    await compileNative(file, {
+      libraries: ['-lm', '-lc'],
+      objects: [
+        ['machine.c', '', []],
+        ['floats.c', 'plain', plain],
+        ['products.c', 'plain', plain],
+        ['products_amx.c', 'plain_tiles', plain],
+      ],
+    });
+    const random = new Random(31);
+    const most = { rows: 96, inner: 700, panels: 12 };
+    const trial = new TrialProduct([most]);
+    const reference = productsOf({ instructions: PLAIN }, instantiate(kernels.module, trial.memory), trial.memory);
+    const forms = [false, true].map((isTiled) => plainProducts(file, isTiled, trial.memory));
+    for (let i = 0; i < (isLong ? 400 : 60); i++) {
+      const format = [...integerFormats, ...floatFormats][i % 7]!;
+      const shape = { rows: 1 + random.below(96), inner: 1 + random.below(700), panels: 1 + random.below(12) };
+      trial.fill(shape, format, () => random.u32());
+      const expected = trial.multiply(reference);
+      for (const [j, form] of forms.entries())
+        assert(Buffer.compare(expected, trial.multiply(form)) === 0, `${j} ${format} ${JSON.stringify(shape)}`);
+    }
+  },
+);
+
+/** Faults: a file, what it says, and what a mutant says; one lane, one group, one correction, one rounding wrong. */
+const FAULTS = {
+  lane: ['products.c', 'load_weights(format, w + v * VECTOR_PANELS, at, k)', 'load_weights(format, w, at, k)'],
+  row: ['products.c', 'q + r * q_stride + 16 + 4 * k', 'q + (r == 3 ? 2 : r) * q_stride + 16 + 4 * k'],
+  group: ['products.c', 'count > 0; count--, q', 'count > (count == 1 && at > 0); count--, q'],
+  correction: ['weights.h', '1, 24, 45', '1, 25, 45'],
+  begin: ['floats.c', '-raised * sum', '-raised * sum + (raised == 8)'],
+  zeros: ['weights.h', '((const float *)q)[2]', '((const float *)q)[0]'],
+  exponent: ['weights.h', '12, 13, 14', '12, 14, 14'],
+  scale: ['weights.h', '0x1p-6f', '0x1p-5f'],
+  rounding: [
+    'floats.c',
+    'nearest(multiply(load_floats(x + i), inverse))',
+    'nearest(multiply(load_floats(x + i), add(inverse, inverse)))',
+  ],
+  tail: ['floats.c', 'i < inner; i++) rest', 'i + 1 < inner; i++) rest'],
+  bias: ['vectors.h', '(size_t)panel * 8;', '(size_t)(panel & ~1u) * 8;'],
+  halves: ['floats.c', '(size_t)k * 16', '(size_t)(k & ~1u) * 16'],
+} as const;
+
+describe.each(sets)('a fault in native:%s', (set: NativeSet) => {
+  const objects = OBJECTS.filter(([source, name]) => {
+    const isOfSet = set === 'amx' ? name === 'amx' || name === 'avx512' : name === set;
+    const floats = set === 'avx512' || set === 'amx' ? 'avx512' : 'avx2';
+    return name === '' || (source === 'floats.c' ? name === floats : isOfSet);
+  });
+  const all = Object.keys(FAULTS) as (keyof typeof FAULTS)[];
+  const tried = isLong ? all : set === sets.at(-1) ? all.filter((_, i) => i % 3 === 0) : ['lane' as const];
+
+  // Dot products by signs take weights as they are, so nothing corrects them.
+  test.each(tried.filter((name) => name !== 'correction' || set !== 'avx2'))(
+    'is found by the trial, and the next implementation computes: %s',
+    async (fault) => {
+      const folder = join(work, `${set}-${fault}`);
+      cpSync(sources, folder, { recursive: true });
+      const [name, right, wrong] = FAULTS[fault];
+      const text = readFileSync(join(folder, name), 'utf8');
+      assert(text.includes(right), `${name} has no ${right}`);
+      writeFileSync(join(folder, name), text.replace(right, wrong));
+      const file = join(folder, 'library.so');
+      await compileNative(file, { sources: folder, objects });
+      const damaged = openNative(place(`${set}-${fault}-built`, readFileSync(file)));
+      const make: MakeProducts = (made, code, instance, memory) =>
+        made === `native:${set}` ? nativeProducts(damaged, set, memory) : productsOf(code, instance, memory);
+      const random = new Random(9);
+      const request = { wanted: 'auto', random: () => random.u32(), nowMs: () => 0 } as const;
+      const choice = chooseProducts(kernels, request, make);
+      const why = choice.refused.find((one) => one.name === `native:${set}`)?.why;
+      assert(why?.startsWith('it multiplies'), `the fault is not found: ${why}`);
+      assert.notEqual(choice.name, `native:${set}`);
+    },
+  );
+});
