@@ -21,11 +21,14 @@ const SETS: Readonly<Record<NativeSet, { feature: number; lacks: string; floats:
 /** A function of the library; arguments are those of its C source. */
 export type NativeFunction = (...args: number[]) => number;
 
-/** Functions of one instruction set, as products call them. */
+/** Functions of one instruction set. */
 export interface NativeFunctions {
   readonly quantise: NativeFunction;
   readonly multiply: NativeFunction;
   readonly multiplyFloats: NativeFunction;
+  readonly attentionTile: NativeFunction;
+  readonly attentionSpan: NativeFunction;
+  readonly attentionMerge: NativeFunction;
   /** Last argument of `quantise`. */
   readonly raises: 0 | 1;
 }
@@ -84,6 +87,9 @@ function libraryOf(koffi: typeof Koffi, library: ReturnType<typeof Koffi.load>):
         quantise: functionOf(`quantise_${floats}`, 5),
         multiply: functionOf(`multiply_${set}`, 6),
         multiplyFloats: functionOf(`multiply_floats_${floats}`, 5),
+        attentionTile: functionOf(`attention_tile_${floats}`, 5),
+        attentionSpan: functionOf(`attention_span_${floats}`, 7),
+        attentionMerge: functionOf(`attention_merge_${floats}`, 7),
         raises,
       };
     },

@@ -6,11 +6,12 @@
  *   relaxed  the relaxed product of i8 by seven bits for weights of four bits; int8 and iq4 as plain
  *   dot      the relaxed dot product of four bytes, where the runtime makes it one instruction that adds all eight bits exactly (VNNI on x64
  *            from V8 of Node 24 on, a dot product on ARM); a probe tells, see instructions.as.ts
- *   native   C kernels of kernels/native, for every weight format, in the widest instructions of the CPU: one name for each set
+ *   native   C kernels of kernels/native, for every weight format and for attention, in wider instructions of the CPU: a name for each set
  */
-import { nativeLibrary, type NativeLibrary } from '../native/native_library.ts';
+import { nativeLibrary } from '../native/native_library.ts';
 import type { CompiledKernels } from './compiled_kernels.ts';
-import type { Kernels } from './kernel_exports.ts';
+import { instantiate, type Kernels } from './kernel_exports.ts';
+import { nativeAttention, nativeProducts } from './native_kernels.ts';
 import { nativeSets, type NativeSet, type ProductsName } from './products_names.ts';
 
 /** Products of one thread, over one memory. Arguments are those of the kernels of the same names. */
@@ -93,25 +94,8 @@ export function productsOf(code: ProductsCode, kernels: Kernels, memory: WebAsse
   };
 }
 
-/**
- * Returns the native products of a thread over `memory`.
- * @throws Error where this thread cannot open what the device's own thread has opened
- */
-export function nativeProducts(library: NativeLibrary | string, set: NativeSet, memory: WebAssembly.Memory): Products {
-  const functions = typeof library === 'string' ? library : library.functionsOf(set);
-  if (typeof library === 'string' || typeof functions === 'string')
-    throw new Error(`native:${set} cannot be used in this thread: ${functions as string}`);
-  const at = library.addressOf(memory);
-  const { quantise, multiply, multiplyFloats, raises } = functions;
-  return {
-    quantise: (params, first, rows, quantised) => {
-      quantise(at, params, first, rows, quantised, raises);
-    },
-    multiply: (params, quantised, first, rows, panelStart, panelEnd) => {
-      multiply(at, params, quantised, first, rows, panelStart, panelEnd);
-    },
-    multiplyFloats: (params, first, rows, panelStart, panelEnd) => {
-      multiplyFloats(at, params, first, rows, panelStart, panelEnd);
-    },
-  };
+/** Returns the kernels of a thread over `memory`: the module's, with the attention of these products. */
+export function kernelsOf(code: ProductsCode, module: WebAssembly.Module, memory: WebAssembly.Memory): Kernels {
+  const kernels = instantiate(module, memory);
+  return 'native' in code ? { ...kernels, ...nativeAttention(nativeLibrary(), code.native, memory) } : kernels;
 }

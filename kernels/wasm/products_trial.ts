@@ -7,8 +7,16 @@ import { DeviceError } from '../device.ts';
 import { isInteger } from '../weights/weight_format.ts';
 import type { CompiledKernels } from './compiled_kernels.ts';
 import { instantiate, type Kernels } from './kernel_exports.ts';
-import { productsKinds, productsOf, type Products, type ProductsCode, type ProductsKind } from './products.ts';
+import {
+  kernelsOf,
+  productsKinds,
+  productsOf,
+  type Products,
+  type ProductsCode,
+  type ProductsKind,
+} from './products.ts';
 import type { ProductsName, ProductsWanted } from './products_names.ts';
+import { TrialAttention } from './trial_attention.ts';
 import { floatFormats, integerFormats, TrialProduct, type TrialShape } from './trial_product.ts';
 
 /** A request for products, and what their trial takes from outside. */
@@ -70,7 +78,9 @@ export function chooseProducts(
   const makeIn = (name: ProductsName, code: ProductsCode): Products => make(name, code, kernels, trial.memory);
   const refused: { name: ProductsName; why: string }[] = [];
   const candidates = productsKinds.flatMap((kind) => candidateOf(kind, compiled, makeIn, refused));
-  const passed = passing(candidates, trial, random, refused);
+  const passed = passing(candidates, trial, random, refused).filter(({ name, code }) =>
+    attends(name, code, compiled, random, refused),
+  );
   const eligible = passed.filter(({ name }) => isWanted(name, wanted));
   if (eligible.length > 0) return { ...fastest(eligible, trial, random, nowMs), refused };
   const causes = refused.filter(({ name }) => isWanted(name, wanted)).map(({ why }) => why);
@@ -120,6 +130,21 @@ function passing(
     }
   }
   return [...left];
+}
+
+/** Whether the attention of a candidate has the bits of the kernels' own. */
+function attends(
+  name: ProductsName,
+  code: ProductsCode,
+  { module }: CompiledKernels,
+  random: () => number,
+  refused: { name: ProductsName; why: string }[],
+): boolean {
+  if (!('native' in code)) return true;
+  const trial = new TrialAttention();
+  const why = trial.difference(instantiate(module, trial.memory), kernelsOf(code, module, trial.memory), random);
+  if (why !== undefined) refused.push({ name, why });
+  return why === undefined;
 }
 
 function fastest(

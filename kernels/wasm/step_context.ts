@@ -1,7 +1,7 @@
 /** The context of one thread in one memory shard: its kernels, its scratch, and its share of each operation. */
 import { Barrier } from './barrier.ts';
-import { instantiate, type Kernels } from './kernel_exports.ts';
-import { productsOf, type Products } from './products.ts';
+import type { Kernels } from './kernel_exports.ts';
+import { kernelsOf, productsOf, type Products } from './products.ts';
 import type { SharedStep, StepShard } from './shared_step.ts';
 import { productTasks, type ProductTasks } from './task_split.ts';
 
@@ -29,7 +29,7 @@ export class StepContext {
   constructor(shared: SharedStep, shard: StepShard, thread: number) {
     this.shared = shared;
     this.#tasks = shard.tasks;
-    this.kernels = instantiate(shared.module, shard.memory);
+    this.kernels = kernelsOf(shared.products, shared.module, shard.memory);
     this.products = productsOf(shared.products, this.kernels, shard.memory);
     this.barrier = new Barrier(shared.barrier, shared.numThreads, shared.numSpins);
     this.u32 = new Uint32Array(shard.memory.buffer);

@@ -29,33 +29,36 @@ interface Fields extends Readonly<Record<string, number>> {
 
 const noRope = { rotaryDim: 0, pairDistance: 0, cos: 0, sin: 0 };
 
+/** Struct of the operation. */
+export const attentionParams = struct('AttentionParams', {
+  qkv: 'u32',
+  qkvStride: 'u32',
+  out: 'u32',
+  outStride: 'u32',
+  kv: 'u32',
+  valueOffset: 'u32',
+  keyTokenBytes: 'u32',
+  valueTokenBytes: 'u32',
+  blockBytes: 'u32',
+  kvHeads: 'u32',
+  group: 'u32',
+  headDim: 'u32',
+  blockSize: 'u32',
+  isF16: 'u32',
+  window: 'u32',
+  scale: 'f32',
+  cap: 'f32',
+  sinks: 'u32',
+  keyNorm: 'u32',
+  cos: 'u32',
+  sin: 'u32',
+  rotaryDim: 'u32',
+  pairDistance: 'u32',
+});
+
 /** The `attention` operation. Threads claim tasks: tiles, KV heads of tiles, or spans of tokens, see {@link AttentionTasks}. */
 export const attention = operation('attention', {
-  params: struct('AttentionParams', {
-    qkv: 'u32',
-    qkvStride: 'u32',
-    out: 'u32',
-    outStride: 'u32',
-    kv: 'u32',
-    valueOffset: 'u32',
-    keyTokenBytes: 'u32',
-    valueTokenBytes: 'u32',
-    blockBytes: 'u32',
-    kvHeads: 'u32',
-    group: 'u32',
-    headDim: 'u32',
-    blockSize: 'u32',
-    isF16: 'u32',
-    window: 'u32',
-    scale: 'f32',
-    cap: 'f32',
-    sinks: 'u32',
-    keyNorm: 'u32',
-    cos: 'u32',
-    sin: 'u32',
-    rotaryDim: 'u32',
-    pairDistance: 'u32',
-  }),
+  params: attentionParams,
   bind: (op, { options, regions, blockBytes, spanPartials, buffer, planes, rope, weight }) => {
     const { heads, kvHeads, headDim } = op;
     if (headDim % 4 !== 0)
@@ -125,21 +128,26 @@ export const attention = operation('attention', {
     const isDecode = batch.every(({ tokens }) => tokens.length === 1);
     return { bytes: isDecode ? numSeen * tokenBytes : 0, flops: 4 * numPairs * heads * headDim, kind: 'f32' };
   },
-  scratchBytes: ({ heads, kvHeads, headDim }, { options: { kv } }) => {
-    const { blockSize } = kv;
-    // Queries of one KV head of a whole tile, or of all KV heads of one row.
-    const group = heads / kvHeads;
-    const numQueries = Math.max(inFours(TILE_ROWS * group), kvHeads * inFours(group));
-    const headBytes = headDim * 4;
-    return (
-      16 * (blockSize + 4) +
-      128 +
-      headBytes +
-      2 * blockSize * headBytes +
-      numQueries * (headBytes + partialBytes(headDim) + 8)
-    );
-  },
+  scratchBytes: (op, { options: { kv } }) => attentionScratchBytes(op, kv.blockSize),
 });
+
+/** Returns the bytes of scratch that a thread needs for attention of these heads. */
+export function attentionScratchBytes(
+  { heads, kvHeads, headDim }: { readonly heads: number; readonly kvHeads: number; readonly headDim: number },
+  blockSize: number,
+): number {
+  // Queries of one KV head of a whole tile, or of all KV heads of one row.
+  const group = heads / kvHeads;
+  const numQueries = Math.max(inFours(TILE_ROWS * group), kvHeads * inFours(group));
+  const headBytes = headDim * 4;
+  return (
+    16 * (blockSize + 4) +
+    128 +
+    headBytes +
+    2 * blockSize * headBytes +
+    numQueries * (headBytes + partialBytes(headDim) + 8)
+  );
+}
 
 /**
  * Computes the partial results of all spans of all tiles, which have one row each; after a barrier, merges each row's partial
