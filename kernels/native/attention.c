@@ -38,7 +38,9 @@ typedef struct {
   const Tile *tile;
   uint32_t kv_head_start, kv_head_end;
   size_t partial_size;
-  float *weights, *keys, *values, *queries, *running, *rest;
+  float *weights, *spare, *keys, *values, *queries, *running, *rest;
+  /** Whether `queries` holds those of the only KV head already. */
+  int is_packed;
 } Call;
 
 /** Tokens per span, rounded down to whole blocks, at least one block; SPAN of attention.as.ts. */
@@ -86,9 +88,16 @@ INLINE uint32_t end_in(uint32_t position, uint32_t first, uint32_t num_tokens) {
   return position < first ? 0 : min_u32(num_tokens, position - first + 1);
 }
 
-/** values[i] *= factor. */
-static void multiply(float *values, uint32_t count, float factor) {
-  for (uint32_t i = 0; i < count; i++) values[i] *= factor;
+/** values[i] *= factor; `count` is a multiple of 4. */
+NOINLINE void multiply(float *values, uint32_t count, float factor) {
+  uint32_t i = 0;
+  for (; i + LANES <= count; i += LANES) store(values + i, load(values + i) * factor);
+  for (; i < count; i += 4) store4(values + i, load4(values + i) * factor);
+}
+
+/** values[i] = 0; `count` is a multiple of 4. */
+INLINE void clear(float *values, uint32_t count) {
+  for (uint32_t i = 0; i < count; i += 4) store4(values + i, (vec4){0});
 }
 
 /** Replaces scores [count] by cap · tanh(score · scale), as cap_scores in simd.as.ts; `count` is a multiple of 16. */
@@ -99,34 +108,49 @@ static void cap_scores(float *scores, uint32_t count, float scale, float cap) {
   }
 }
 
-/** Converts vectors of a block's tokens, `from_bytes` apart, to [tokens][head_dim] f32. `ahead`: bytes to what is prefetched. */
-static void unpack(const uint8_t *from, size_t from_bytes, float *to, uint32_t num_tokens, uint32_t head_dim, int is_f16, ptrdiff_t ahead) {
-  for (uint32_t t = 0; t < num_tokens; t++, from += from_bytes, to += head_dim) {
-    for (uint32_t line = 0; line < head_dim * (is_f16 ? 2 : 4); line += 64) __builtin_prefetch(from + ahead + line);
+/** Returns where a token's vector begins whose fours of values alternate with those of `together` - 1 other tokens; 1: [tokens][head_dim]. */
+INLINE float *token_at(float *vectors, uint32_t token, uint32_t head_dim, uint32_t together) {
+  return vectors + (size_t)(token & -together) * head_dim + 4 * (token & (together - 1));
+}
+
+/**
+ * Converts the vectors of a block's tokens, `from_bytes` apart, to [tokens / together][head_dim / 4][together][4] f32. `together` is a
+ * compile-time constant; `ahead`: bytes to the vectors to prefetch.
+ */
+INLINE void unpack(const uint32_t together, const uint8_t *from, size_t from_bytes, float *to, uint32_t num_tokens, uint32_t head_dim,
+                   int is_f16, ptrdiff_t ahead) {
+  for (uint32_t t = 0; t < num_tokens; t++, from += from_bytes) {
+    float *vector = token_at(to, t, head_dim, together);
     uint32_t d = 0;
     if (is_f16) {
       const uint16_t *halves = (const uint16_t *)from;
-      for (; d + LANES <= head_dim; d += LANES) store(to + d, load_halves(halves + d));
-      if (d < head_dim) store_first(to + d, load_first_halves(halves + d, head_dim - d), head_dim - d);
+      for (; d + LANES <= head_dim; d += LANES) {
+        __builtin_prefetch(from + ahead + 2 * d);
+        if (together == 1) store(vector + d, load_halves(halves + d));
+        else store_apart(vector + d * together, 4 * together, load_halves(halves + d));
+      }
+      for (; d < head_dim; d += 4) store_first(vector + d * together, load_first_halves(halves + d, 4), 4);
     } else {
-      for (; d < head_dim; d += 4) store4(to + d, load4((const float *)from + d));
+      for (; d < head_dim; d += 4) store4(vector + d * together, load4((const float *)from + d));
     }
   }
 }
 
-/** Computes keys that the layer does not store, as compute_keys in attention_keys.as.ts: to, values [tokens][head_dim] f32. */
-static void compute_keys(const Call *call, const float *values, uint32_t position, uint32_t num_tokens, float *to) {
+/** Computes keys that the layer does not store, as compute_keys in attention_keys.as.ts, from values [tokens][head_dim] f32; `to` as unpack. */
+NOINLINE void compute_keys(const Call *call, const float *values, uint32_t position, uint32_t num_tokens, uint32_t together, float *to) {
   const Params *p = call->params;
   const float *weight = (const float *)(call->memory + p->key_norm);
   const uint32_t half = p->rotary_dim / 2, apart = p->pair_distance;
-  for (uint32_t t = 0; t < num_tokens; t++, values += p->head_dim, to += p->head_dim) {
+  for (uint32_t t = 0; t < num_tokens; t++, values += p->head_dim) {
     const float *cos = (const float *)(call->memory + p->cos) + (size_t)(position + t) * half;
     const float *sin = (const float *)(call->memory + p->sin) + (size_t)(position + t) * half;
-    for (uint32_t d = 0; d < p->head_dim; d++) to[d] = weight[d] * values[d];
+    float *key = token_at(to, t, p->head_dim, together);
+    for (uint32_t d = 0; d < p->head_dim; d += 4) store4(key + d * together, load4(weight + d) * load4(values + d));
     for (uint32_t d = 0; d < half; d += 4) {
-      const vec4 low = load4(to + d), high = load4(to + apart + d), c = load4(cos + d), s = load4(sin + d);
-      store4(to + d, low * c - high * s);
-      store4(to + apart + d, high * c + low * s);
+      float *low_at = key + d * together, *high_at = key + (d + apart) * together;
+      const vec4 low = load4(low_at), high = load4(high_at), c = load4(cos + d), s = load4(sin + d);
+      store4(low_at, low * c - high * s);
+      store4(high_at, high * c + low * s);
     }
   }
 }
@@ -173,19 +197,20 @@ INLINE void add_values_of(const int queries, const int is_f16, const float *weig
     values_in_registers(queries, 1, is_f16, 1, min_u32(LANES, head_dim - d), weights, apart, tokens, v, token_bytes, partials, d, ahead);
 }
 
-/** partials[queries][head_dim] += weights [tokens][4 or QUERIES] · V, for one to four queries. */
-static void add_values(int queries, int is_f16, const float *weights, size_t apart, uint32_t tokens, const uint8_t *v, size_t token_bytes,
-                       float *const *partials, uint32_t head_dim, ptrdiff_t ahead) {
-  switch (queries * 2 + is_f16) {
-    case 2: return add_values_of(1, 0, weights, apart, tokens, v, token_bytes, partials, head_dim, ahead);
-    case 3: return add_values_of(1, 1, weights, apart, tokens, v, token_bytes, partials, head_dim, ahead);
-    case 4: return add_values_of(2, 0, weights, apart, tokens, v, token_bytes, partials, head_dim, ahead);
-    case 5: return add_values_of(2, 1, weights, apart, tokens, v, token_bytes, partials, head_dim, ahead);
-    case 6: return add_values_of(3, 0, weights, apart, tokens, v, token_bytes, partials, head_dim, ahead);
-    case 7: return add_values_of(3, 1, weights, apart, tokens, v, token_bytes, partials, head_dim, ahead);
-    case 8: return add_values_of(4, 0, weights, apart, tokens, v, token_bytes, partials, head_dim, ahead);
-    default: return add_values_of(4, 1, weights, apart, tokens, v, token_bytes, partials, head_dim, ahead);
-  }
+/** partials[queries][head_dim] += weights [tokens][apart] · V, f32; for two and three queries the other partials may be any room. */
+NOINLINE void add_values(uint32_t queries, const float *weights, size_t apart, uint32_t tokens, const uint8_t *v, size_t token_bytes,
+                         float *const *partials, uint32_t head_dim) {
+  if (queries == 1) add_values_of(1, 0, weights, apart, tokens, v, token_bytes, partials, head_dim, 0);
+  else add_values_of(4, 0, weights, apart, tokens, v, token_bytes, partials, head_dim, 0);
+}
+
+/** partials[queries][head_dim] += weights [tokens][4] · V, f16, for one to four queries. */
+NOINLINE void add_halves(uint32_t queries, const float *weights, uint32_t tokens, const uint8_t *v, size_t token_bytes,
+                         float *const *partials, uint32_t head_dim, ptrdiff_t ahead) {
+  if (queries == 1) add_values_of(1, 1, weights, 4, tokens, v, token_bytes, partials, head_dim, ahead);
+  else if (queries == 2) add_values_of(2, 1, weights, 4, tokens, v, token_bytes, partials, head_dim, ahead);
+  else if (queries == 3) add_values_of(3, 1, weights, 4, tokens, v, token_bytes, partials, head_dim, ahead);
+  else add_values_of(4, 1, weights, 4, tokens, v, token_bytes, partials, head_dim, ahead);
 }
 
 /** Packs queries of one KV head to [queries / QUERIES][head_dim][QUERIES]; lanes past the last one repeat it. */
@@ -212,20 +237,23 @@ static void pack_queries(const Call *call, uint32_t kv_head) {
   }
 }
 
-/** Computes scores [tokens][QUERIES] of `tokens` tokens, a compile-time constant; k [tokens][head_dim], q [head_dim][QUERIES]. */
+/**
+ * Computes scores [tokens][QUERIES] of `tokens` tokens, a compile-time constant; q [head_dim][QUERIES], k [head_dim / 4][SCORE_TOKENS][4].
+ */
 INLINE void scores_in_registers(const int tokens, const float *q, const float *k, uint32_t head_dim, float *scores) {
   vec parts[4][SCORE_TOKENS][QUERY_VECS];
-  for (int part = 0; part < 4; part += SCORE_SUMS) {
+  UNROLL for (int part = 0; part < 4; part += SCORE_SUMS) {
     vec sums[SCORE_SUMS][SCORE_TOKENS][QUERY_VECS];
     UNROLL for (int s = 0; s < SCORE_SUMS; s++)
       UNROLL for (int t = 0; t < tokens; t++) UNROLL for (int i = 0; i < QUERY_VECS; i++) sums[s][t][i] = splat(0);
-    for (uint32_t d = part; d < head_dim; d += 4) {
+    const float *x = q + part * QUERIES, *y = k + part;
+    for (uint32_t d = 0; d < head_dim; d += 4, x += 4 * QUERIES, y += 4 * SCORE_TOKENS) {
       UNROLL for (int s = 0; s < SCORE_SUMS; s++) {
-        vec x[QUERY_VECS];
-        UNROLL for (int i = 0; i < QUERY_VECS; i++) x[i] = load(q + (size_t)(d + s) * QUERIES + i * LANES);
+        vec lanes[QUERY_VECS];
+        UNROLL for (int i = 0; i < QUERY_VECS; i++) lanes[i] = load(x + s * QUERIES + i * LANES);
         UNROLL for (int t = 0; t < tokens; t++) {
-          const vec y = splat(k[(size_t)t * head_dim + d + s]);
-          UNROLL for (int i = 0; i < QUERY_VECS; i++) sums[s][t][i] = madd(x[i], y, sums[s][t][i]);
+          const vec key = splat(y[t * 4 + s]);
+          UNROLL for (int i = 0; i < QUERY_VECS; i++) sums[s][t][i] = madd(lanes[i], key, sums[s][t][i]);
         }
       }
     }
@@ -237,12 +265,15 @@ INLINE void scores_in_registers(const int tokens, const float *q, const float *k
       store(scores + t * QUERIES + i * LANES, (parts[0][t][i] + parts[1][t][i]) + (parts[2][t][i] + parts[3][t][i]));
 }
 
-/** Computes scores [tokens][QUERIES] of tokens [start, end), multiples of 4. */
-static void scores_of_queries(const float *q, const float *k, uint32_t head_dim, uint32_t start, uint32_t end, float *scores) {
-  uint32_t t = start;
-  for (; t + SCORE_TOKENS <= end; t += SCORE_TOKENS)
-    scores_in_registers(SCORE_TOKENS, q, k + (size_t)t * head_dim, head_dim, scores + t * QUERIES);
-  for (; t < end; t += 4) scores_in_registers(4, q, k + (size_t)t * head_dim, head_dim, scores + t * QUERIES);
+/** Computes scores [tokens][QUERIES] of tokens [start, end), multiples of 4; k as unpack leaves it, SCORE_TOKENS together. */
+NOINLINE void scores_of_queries(const float *q, float *k, uint32_t head_dim, uint32_t start, uint32_t end, float *scores) {
+  for (uint32_t t = start; t < end;) {
+    const float *keys = token_at(k, t, head_dim, SCORE_TOKENS);
+    const int is_whole = t % SCORE_TOKENS == 0 && t + SCORE_TOKENS <= end;
+    if (is_whole) scores_in_registers(SCORE_TOKENS, q, keys, head_dim, scores + t * QUERIES);
+    else scores_in_registers(4, q, keys, head_dim, scores + t * QUERIES);
+    t += is_whole ? SCORE_TOKENS : 4;
+  }
 }
 
 /**
@@ -278,20 +309,20 @@ INLINE int softmax_of_queries(const int is_whole, float *weights, uint32_t start
     store(maxima + i * LANES, highest);
     store(totals + i * LANES, load(totals + i * LANES) * factor + ((sums[0] + sums[1]) + (sums[2] + sums[3])));
     store(rescale + i * LANES, factor);
-    for (int lane = 0; lane < LANES; lane++) is_rescaled |= rescale[i * LANES + lane] != 1;
+    is_rescaled |= is_any_not_one(factor);
   }
   return is_rescaled;
 }
 
 /** Adds the values that each of up to four queries sees of tokens [first, last), in the lanes of `starts` and `ends`. */
-static void add_values_each(const Call *call, uint32_t count, const uint32_t *starts, const uint32_t *ends, uint32_t first, uint32_t last,
+NOINLINE void add_values_each(const Call *call, uint32_t count, const uint32_t *starts, const uint32_t *ends, uint32_t first, uint32_t last,
                             const float *weights, float *const *partials) {
   const uint32_t head_dim = call->params->head_dim;
   for (uint32_t i = 0; i < count; i++) {
     const uint32_t start = max_u32(starts[i], first), end = min_u32(ends[i], last);
     if (start >= end) continue;
     const uint8_t *v = (const uint8_t *)(call->values + (size_t)start * head_dim);
-    add_values(1, 0, weights + start * QUERIES + i, QUERIES, end - start, v, head_dim * 4, partials + i, head_dim, 0);
+    add_values(1, weights + start * QUERIES + i, QUERIES, end - start, v, head_dim * 4, partials + i, head_dim);
   }
 }
 
@@ -310,7 +341,7 @@ static void add_values_of_four(const Call *call, uint32_t count, const uint32_t 
   add_values_each(call, count, starts, ends, start, last_start, weights, partials);
   if (last_start < first_end) {
     const uint8_t *v = (const uint8_t *)(call->values + (size_t)last_start * head_dim);
-    add_values(count, 0, weights + last_start * QUERIES, QUERIES, first_end - last_start, v, head_dim * 4, partials, head_dim, 0);
+    add_values(count, weights + last_start * QUERIES, QUERIES, first_end - last_start, v, head_dim * 4, partials, head_dim);
   }
   add_values_each(call, count, starts, ends, first_end, end, weights, partials);
 }
@@ -336,7 +367,7 @@ static void attend_queries(const Call *call, uint32_t query, uint32_t first, uin
   if (start >= end) return;
   int is_whole = ((start | end) & 3) == 0;
   for (uint32_t lane = 0; lane < count; lane++) is_whole &= starts[lane] == start && ends[lane] == end;
-  for (uint32_t lane = count; lane < QUERIES; lane++) starts[lane] = start, ends[lane] = end;
+  for (uint32_t lane = count; lane < QUERIES; lane++) starts[lane] = start, ends[lane] = end, partial[lane] = call->spare;
   const uint32_t from = start & ~3u, to = (end + 3) & ~3u, running_size = (num_queries + QUERIES - 1) & ~(QUERIES - 1);
   float *weights = call->weights, *maxima = call->running + query, *totals = maxima + running_size;
   scores_of_queries(call->queries + (size_t)query * head_dim, call->keys, head_dim, from, to, weights);
@@ -352,22 +383,23 @@ static void attend_queries(const Call *call, uint32_t query, uint32_t first, uin
 }
 
 /** Attends to blocks [block_start, block_end) for many queries; partial results [heads][rows]. `ahead_end`: as in attend_span. */
-static void attend_many(const Call *call, uint32_t block_start, uint32_t block_end, uint32_t ahead_end, float *partials) {
+static void attend_many(Call *call, uint32_t block_start, uint32_t block_end, uint32_t ahead_end, float *partials) {
   const Params *p = call->params;
   const Tile *tile = call->tile;
   const uint32_t group = p->group, head_dim = p->head_dim, block_size = p->block_size, rows = tile->rows;
   const uint32_t num_queries = rows * group, running_size = (num_queries + QUERIES - 1) & ~(QUERIES - 1);
   const uint32_t *table = (const uint32_t *)(call->memory + tile->block_table);
   for (uint32_t kv_head = call->kv_head_start; kv_head < call->kv_head_end; kv_head++, partials += num_queries * call->partial_size) {
-    pack_queries(call, kv_head);
+    if (!call->is_packed) pack_queries(call, kv_head);
+    call->is_packed = call->kv_head_end - call->kv_head_start == 1;
     for (uint32_t i = 0; i < running_size; i++) call->running[i] = LOWEST, call->running[running_size + i] = 0;
     for (uint32_t block = block_start; block < block_end; block++) {
       const uint32_t first = block * block_size, num_tokens = min_u32(block_size, tile->position + rows - first);
       const uint8_t *k = call->memory + p->kv + (size_t)table[block] * p->block_bytes + (size_t)kv_head * head_dim * (p->is_f16 ? 2 : 4);
       const ptrdiff_t ahead = block + 1 < ahead_end ? ((ptrdiff_t)table[block + 1] - table[block]) * p->block_bytes : 0;
-      unpack(k + p->value_offset, p->value_token_bytes, call->values, num_tokens, head_dim, p->is_f16, ahead);
-      if (p->key_norm) compute_keys(call, call->values, first, num_tokens, call->keys);
-      else unpack(k, p->key_token_bytes, call->keys, num_tokens, head_dim, p->is_f16, ahead);
+      unpack(1, k + p->value_offset, p->value_token_bytes, call->values, num_tokens, head_dim, p->is_f16, ahead);
+      if (p->key_norm) compute_keys(call, call->values, first, num_tokens, SCORE_TOKENS, call->keys);
+      else unpack(SCORE_TOKENS, k, p->key_token_bytes, call->keys, num_tokens, head_dim, p->is_f16, ahead);
       // Rows before the block see none of it.
       uint32_t query = tile->position >= first ? 0 : ((first - tile->position) * group) & ~(QUERIES - 1);
       for (; query < num_queries; query += QUERIES) attend_queries(call, query, first, num_tokens, partials);
@@ -420,18 +452,15 @@ INLINE void scores_of_heads(const int heads, const int is_f16, const float *q, u
   }
 }
 
-static void scores_of_few(uint32_t heads, int is_f16, const float *q, uint32_t head_dim, const uint8_t *k, size_t token_bytes, uint32_t start,
-                          uint32_t end, float *scores, ptrdiff_t ahead) {
-  switch (heads * 2 + is_f16) {
-    case 2: return scores_of_heads(1, 0, q, head_dim, k, token_bytes, start, end, scores, ahead);
-    case 3: return scores_of_heads(1, 1, q, head_dim, k, token_bytes, start, end, scores, ahead);
-    case 4: return scores_of_heads(2, 0, q, head_dim, k, token_bytes, start, end, scores, ahead);
-    case 5: return scores_of_heads(2, 1, q, head_dim, k, token_bytes, start, end, scores, ahead);
-    case 6: return scores_of_heads(3, 0, q, head_dim, k, token_bytes, start, end, scores, ahead);
-    case 7: return scores_of_heads(3, 1, q, head_dim, k, token_bytes, start, end, scores, ahead);
-    case 8: return scores_of_heads(4, 0, q, head_dim, k, token_bytes, start, end, scores, ahead);
-    default: return scores_of_heads(4, 1, q, head_dim, k, token_bytes, start, end, scores, ahead);
-  }
+/** Computes scores [tokens][4] for one to four heads; f32 of two or three heads are computed for four. */
+NOINLINE void scores_of_few(uint32_t heads, int is_f16, const float *q, uint32_t head_dim, const uint8_t *k, size_t token_bytes, uint32_t start,
+                            uint32_t end, float *scores, ptrdiff_t ahead) {
+  if (!is_f16 && heads == 1) scores_of_heads(1, 0, q, head_dim, k, token_bytes, start, end, scores, ahead);
+  else if (!is_f16) scores_of_heads(4, 0, q, head_dim, k, token_bytes, start, end, scores, ahead);
+  else if (heads == 1) scores_of_heads(1, 1, q, head_dim, k, token_bytes, start, end, scores, ahead);
+  else if (heads == 2) scores_of_heads(2, 1, q, head_dim, k, token_bytes, start, end, scores, ahead);
+  else if (heads == 3) scores_of_heads(3, 1, q, head_dim, k, token_bytes, start, end, scores, ahead);
+  else scores_of_heads(4, 1, q, head_dim, k, token_bytes, start, end, scores, ahead);
 }
 
 /**
@@ -494,8 +523,8 @@ static void attend_few(const Call *call, uint32_t block_start, uint32_t block_en
       const uint8_t *k = call->memory + p->kv + (size_t)table[block] * p->block_bytes + (size_t)kv_head * head_dim * (p->is_f16 ? 2 : 4);
       const uint8_t *v = k + p->value_offset;
       if (p->key_norm) {
-        unpack(v, p->value_token_bytes, call->values, num_tokens, head_dim, p->is_f16, next);
-        compute_keys(call, call->values, first, num_tokens, call->keys);
+        unpack(1, v, p->value_token_bytes, call->values, num_tokens, head_dim, p->is_f16, next);
+        compute_keys(call, call->values, first, num_tokens, 1, call->keys);
         k = (const uint8_t *)call->keys;
         v = (const uint8_t *)call->values;
       }
@@ -508,12 +537,15 @@ static void attend_few(const Call *call, uint32_t block_start, uint32_t block_en
           const uint32_t heads = min_u32(4, group - g), from = start & ~3u, to = (end + 3) & ~3u;
           // Only the first heads prefetch, and none do when K and V are in scratch.
           const ptrdiff_t ahead = g == 0 && i == 0 && !p->key_norm ? next : 0;
-          float *each[4];
+          float *each[4] = {call->spare, call->spare, call->spare, call->spare};
           for (uint32_t h = 0; h < heads; h++, partial += rows * call->partial_size) each[h] = partial;
           scores_of_few(heads, is_f16, q, head_dim, k, key_bytes, from, to, call->weights, ahead);
           if (is_capped) cap_scores(call->weights + from * 4, (to - from) * 4, p->scale / p->cap, p->cap);
           softmax_of_few(heads, call->weights, start, end, is_capped ? 1 : p->scale, each, head_dim);
-          add_values(heads, is_f16, call->weights + start * 4, 4, end - start, v + start * value_bytes, value_bytes, each, head_dim, ahead);
+          const float *weights = call->weights + start * 4;
+          const uint8_t *values = v + start * value_bytes;
+          if (is_f16) add_halves(heads, weights, end - start, values, value_bytes, each, head_dim, ahead);
+          else add_values(heads, weights, 4, end - start, values, value_bytes, each, head_dim);
         }
       }
     }
@@ -525,13 +557,14 @@ static Call call_of(uint8_t *memory, uint32_t params, uint32_t tile, uint32_t kv
   const Params *p = (const Params *)(memory + params);
   const Tile *rows = (const Tile *)(memory + tile);
   const uint32_t num_queries = (rows->rows * p->group + QUERIES - 1) & ~(QUERIES - 1);
-  Call call = {memory, p, rows, kv_head_start, kv_head_end, p->head_dim + 4, 0, 0, 0, 0, 0, 0};
+  Call call = {memory, p, rows, kv_head_start, kv_head_end, p->head_dim + 4, 0, 0, 0, 0, 0, 0, 0, 0};
   call.weights = (float *)(memory + (((size_t)scratch + 63) & ~(size_t)63));
   call.keys = call.weights + (size_t)(p->block_size + 4) * QUERIES;
-  call.values = call.keys + (size_t)p->block_size * p->head_dim;
+  call.values = call.keys + (size_t)((p->block_size + SCORE_TOKENS - 1) & -SCORE_TOKENS) * p->head_dim;
   call.queries = call.values + (size_t)p->block_size * p->head_dim;
   call.running = call.queries + (size_t)num_queries * p->head_dim;
-  call.rest = call.running + 2 * num_queries;
+  call.spare = call.running + 2 * num_queries;
+  call.rest = call.spare + p->head_dim;
   return call;
 }
 
@@ -539,13 +572,13 @@ static Call call_of(uint8_t *memory, uint32_t params, uint32_t tile, uint32_t kv
  * Computes partial results [heads][rows] of one span. A block before `ahead_end` is prefetched while the one before it is computed:
  * this thread reads it next, here or in a later call.
  */
-static void attend_span(const Call *call, uint32_t span, uint32_t ahead_end, float *partials) {
+static void attend_span(Call *call, uint32_t span, uint32_t ahead_end, float *partials) {
   const Params *p = call->params;
   const Tile *tile = call->tile;
   const uint32_t num_queries = (call->kv_head_end - call->kv_head_start) * p->group * tile->rows;
   for (uint32_t query = 0; query < num_queries; query++) {
     float *partial = partials + query * call->partial_size;
-    for (uint32_t i = 0; i < call->partial_size; i++) partial[i] = 0;
+    clear(partial, p->head_dim + 4);
     partial[p->head_dim] = LOWEST;
   }
   const uint32_t blocks = span_blocks(p->block_size), last = tile->position + tile->rows - 1;
@@ -556,14 +589,14 @@ static void attend_span(const Call *call, uint32_t span, uint32_t ahead_end, flo
 }
 
 /** Sets [max, sum] of a query before its first span: to those of the head's sink, which has no value, else to those of no token. */
-static void begin_total(const Call *call, uint32_t head, float *total) {
+INLINE void begin_total(const Call *call, uint32_t head, float *total) {
   const uint32_t sinks = call->params->sinks;
   total[0] = sinks ? ((const float *)(call->memory + sinks))[head] : LOWEST;
   total[1] = sinks ? 1 : 0;
 }
 
 /** Adds a span's partial result to an output and its [max, sum]; a span that the row does not see changes nothing. */
-static void merge(float *out, float *total, const float *partial, uint32_t head_dim) {
+NOINLINE void merge(float *out, float *total, const float *partial, uint32_t head_dim) {
   const float sum = partial[head_dim + 1];
   if (sum == 0) return;
   const float highest = partial[head_dim], before = total[0], now = before < highest ? highest : before;
@@ -571,7 +604,9 @@ static void merge(float *out, float *total, const float *partial, uint32_t head_
   const float keep = factors[0], take = factors[1];
   total[0] = now;
   total[1] = total[1] * keep + sum * take;
-  for (uint32_t d = 0; d < head_dim; d++) out[d] = out[d] * keep + partial[d] * take;
+  uint32_t d = 0;
+  for (; d + LANES <= head_dim; d += LANES) store(out + d, load(out + d) * keep + load(partial + d) * take);
+  for (; d < head_dim; d += 4) store4(out + d, load4(out + d) * keep + load4(partial + d) * take);
 }
 
 /** Returns the output of a row's head. */
@@ -583,26 +618,26 @@ static float *out_at(const Call *call, uint32_t row, uint32_t head) {
 /** Computes the outputs of a tile's rows for KV heads [kv_head_start, kv_head_end); out [rows][heads][head_dim] f32. */
 EXPORT void NAME(attention_tile)(uint8_t *memory, uint32_t params, uint32_t tile, uint32_t kv_head_start, uint32_t kv_head_end,
                                  uint32_t scratch) {
-  const Call call = call_of(memory, params, tile, kv_head_start, kv_head_end, scratch);
+  Call call = call_of(memory, params, tile, kv_head_start, kv_head_end, scratch);
   const Params *p = call.params;
   const uint32_t head_dim = p->head_dim, rows = call.tile->rows, position = call.tile->position, last = position + rows - 1;
   const uint32_t first_head = kv_head_start * p->group, num_heads = (kv_head_end - kv_head_start) * p->group;
   float *partials = call.rest, *totals = partials + (size_t)num_heads * rows * call.partial_size;
-  for (uint32_t query = 0; query < num_heads * rows; query++) {
-    float *out = out_at(&call, query % rows, first_head + query / rows);
-    for (uint32_t d = 0; d < head_dim; d++) out[d] = 0;
-    begin_total(&call, first_head + query / rows, totals + 2 * query);
+  for (uint32_t head = 0; head < num_heads; head++) {
+    for (uint32_t i = 0; i < rows; i++) {
+      clear(out_at(&call, i, first_head + head), head_dim);
+      begin_total(&call, first_head + head, totals + 2 * (head * rows + i));
+    }
   }
   const uint32_t span_tokens = span_blocks(p->block_size) * p->block_size;
   for (uint32_t span = first_visible(position, p->window) / span_tokens; span * span_tokens <= last; span++) {
     attend_span(&call, span, last / p->block_size + 1, partials);
-    for (uint32_t query = 0; query < num_heads * rows; query++) {
-      float *out = out_at(&call, query % rows, first_head + query / rows);
-      merge(out, totals + 2 * query, partials + query * call.partial_size, head_dim);
-    }
+    for (uint32_t head = 0, query = 0; head < num_heads; head++)
+      for (uint32_t i = 0; i < rows; i++, query++)
+        merge(out_at(&call, i, first_head + head), totals + 2 * query, partials + query * call.partial_size, head_dim);
   }
-  for (uint32_t query = 0; query < num_heads * rows; query++)
-    multiply(out_at(&call, query % rows, first_head + query / rows), head_dim, 1.0f / totals[2 * query + 1]);
+  for (uint32_t head = 0, query = 0; head < num_heads; head++)
+    for (uint32_t i = 0; i < rows; i++, query++) multiply(out_at(&call, i, first_head + head), head_dim, 1.0f / totals[2 * query + 1]);
 }
 
 /**
@@ -611,7 +646,7 @@ EXPORT void NAME(attention_tile)(uint8_t *memory, uint32_t params, uint32_t tile
  */
 EXPORT void NAME(attention_span)(uint8_t *memory, uint32_t params, uint32_t tile, uint32_t kv_head_start, uint32_t kv_head_end, uint32_t span,
                                  uint32_t partials, uint32_t scratch) {
-  const Call call = call_of(memory, params, tile, kv_head_start, kv_head_end, scratch);
+  Call call = call_of(memory, params, tile, kv_head_start, kv_head_end, scratch);
   const uint32_t block_size = call.params->block_size;
   const uint32_t ahead_end = min_u32((span + 1) * span_blocks(block_size), call.tile->position / block_size + 1);
   attend_span(&call, span, ahead_end, (float *)(memory + partials));
@@ -620,11 +655,11 @@ EXPORT void NAME(attention_span)(uint8_t *memory, uint32_t params, uint32_t tile
 /** Computes the output of one row's KV head from partial results [spans][heads of its group], in order; spans are `span_bytes` apart. */
 EXPORT void NAME(attention_merge)(uint8_t *memory, uint32_t params, uint32_t tile, uint32_t kv_head, uint32_t partials, uint32_t spans,
                                   uint32_t span_bytes, uint32_t scratch) {
-  const Call call = call_of(memory, params, tile, kv_head, kv_head + 1, scratch);
+  Call call = call_of(memory, params, tile, kv_head, kv_head + 1, scratch);
   const uint32_t group = call.params->group, head_dim = call.params->head_dim;
   for (uint32_t g = 0; g < group; g++) {
     float *out = out_at(&call, 0, kv_head * group + g), total[2];
-    for (uint32_t d = 0; d < head_dim; d++) out[d] = 0;
+    clear(out, head_dim);
     begin_total(&call, kv_head * group + g, total);
     const uint8_t *partial = memory + partials + g * call.partial_size * 4;
     for (uint32_t span = 0; span < spans; span++, partial += span_bytes) merge(out, total, (const float *)partial, head_dim);

@@ -21,6 +21,12 @@
 #define NAME(name) NAME_FOR(name, PENSTOCK_ISA)
 #define EXPORT __attribute__((visibility("default")))
 #define INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define NOINLINE static __attribute__((noinline))
+#else
+/** Not compiled again for constant arguments either, which costs compile time and gains nothing. */
+#define NOINLINE static __attribute__((noinline, noclone))
+#endif
 #define UNROLL _Pragma("GCC unroll 16")
 
 #if defined(__AVX512F__)
@@ -63,28 +69,43 @@ INLINE float half_to_float(uint16_t half) {
 
 #if LANES == 16
 typedef __mmask16 mask;
+/** Returns a · b + c, rounded once. */
 INLINE vec madd(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); }
 /** Returns b where a < b, else a. */
 INLINE vec max_of(vec a, vec b) { return _mm512_max_ps(b, a); }
 /** Returns b where b < a, else a. */
 INLINE vec min_of(vec a, vec b) { return _mm512_min_ps(b, a); }
-INLINE mask is_less(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+/** Returns a mask of the lanes where a < b is false, as it is for a NaN. */
+INLINE mask is_not_less(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ); }
 /** Returns a mask of the lanes whose token is in [start, end). */
 INLINE mask is_seen(ints token, ints start, ints end) {
   return _mm512_cmp_epi32_mask((__m512i)token, (__m512i)end, _MM_CMPINT_LT) &
          _mm512_cmp_epi32_mask((__m512i)token, (__m512i)start, _MM_CMPINT_NLT);
 }
+INLINE int is_any_not_one(vec v) { return _mm512_cmp_ps_mask(v, splat(1), _CMP_NEQ_UQ) != 0; }
 INLINE vec choose(mask m, vec a, vec b) { return _mm512_mask_mov_ps(b, m, a); }
 INLINE vec zero_unless(mask m, vec a) { return _mm512_maskz_mov_ps(m, a); }
-INLINE mask not(mask m) { return ~m; }
 INLINE vec repeat4(vec4 v) { return _mm512_broadcast_f32x4(v); }
-/** The interleaved low or high halves of every four lanes, of single values and of pairs. */
+/** The interleaved low or high halves of every four lanes: of single values, of pairs. */
 INLINE vec low_values(vec a, vec b) { return _mm512_unpacklo_ps(a, b); }
 INLINE vec high_values(vec a, vec b) { return _mm512_unpackhi_ps(a, b); }
 INLINE vec low_pairs(vec a, vec b) { return (vec)_mm512_unpacklo_pd((__m512d)a, (__m512d)b); }
 INLINE vec high_pairs(vec a, vec b) { return (vec)_mm512_unpackhi_pd((__m512d)a, (__m512d)b); }
 INLINE vec load_halves(const uint16_t *at) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)at)); }
-/** Returns four values of each of four tokens, `bytes` apart. */
+/** The first `count` lanes, a multiple of 4; nothing after them is read or written. */
+INLINE vec load_first(const float *at, uint32_t count) { return _mm512_maskz_loadu_ps((1u << count) - 1, at); }
+INLINE void store_first(float *at, vec v, uint32_t count) { _mm512_mask_storeu_ps(at, (1u << count) - 1, v); }
+INLINE vec load_first_halves(const uint16_t *at, uint32_t count) {
+  return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16((1u << count) - 1, at));
+}
+/** Stores every four lanes `apart` f32 after the four before. */
+INLINE void store_apart(float *at, size_t apart, vec v) {
+  store4(at, _mm512_castps512_ps128(v));
+  store4(at + apart, _mm512_extractf32x4_ps(v, 1));
+  store4(at + 2 * apart, _mm512_extractf32x4_ps(v, 2));
+  store4(at + 3 * apart, _mm512_extractf32x4_ps(v, 3));
+}
+/** Returns four values of each of FOURS tokens, `bytes` apart. */
 INLINE vec load_tokens(const uint8_t *at, size_t bytes, int is_f16) {
   if (is_f16) {
     const __m128i low = _mm_set_epi64x(*(const long_in_memory *)(at + bytes), *(const long_in_memory *)at);
@@ -95,7 +116,7 @@ INLINE vec load_tokens(const uint8_t *at, size_t bytes, int is_f16) {
   const __m256 high = _mm256_set_m128(load4((const float *)(at + 3 * bytes)), load4((const float *)(at + 2 * bytes)));
   return (vec)_mm512_insertf64x4((__m512d)_mm512_castps256_ps512(low), (__m256d)high, 1);
 }
-/** to[i] = values 4i to 4i + 3 of each of four tokens of f16. */
+/** Sets to[i] to values 4i to 4i + 3 of each of FOURS tokens of f16. */
 INLINE void load_tokens_wide(const uint8_t *at, size_t bytes, vec to[FOURS]) {
   const __m256i a = _mm256_loadu_si256((const __m256i *)at), b = _mm256_loadu_si256((const __m256i *)(at + bytes));
   const __m256i c = _mm256_loadu_si256((const __m256i *)(at + 2 * bytes)), d = _mm256_loadu_si256((const __m256i *)(at + 3 * bytes));
@@ -106,28 +127,41 @@ INLINE void load_tokens_wide(const uint8_t *at, size_t bytes, vec to[FOURS]) {
   to[2] = _mm512_cvtph_ps(_mm256_permute2x128_si256(ab0, cd0, 0x31));
   to[3] = _mm512_cvtph_ps(_mm256_permute2x128_si256(ab1, cd1, 0x31));
 }
-/** The first `count` lanes, a multiple of 4; nothing after them is read or written. */
-INLINE vec load_first(const float *at, uint32_t count) { return _mm512_maskz_loadu_ps((1u << count) - 1, at); }
-INLINE void store_first(float *at, vec v, uint32_t count) { _mm512_mask_storeu_ps(at, (1u << count) - 1, v); }
-INLINE vec load_first_halves(const uint16_t *at, uint32_t count) {
-  return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16((1u << count) - 1, at));
-}
-#elif LANES == 8
+#else
 typedef ints mask;
+INLINE mask is_not_less(vec a, vec b) { return ~(a < b); }
+INLINE mask is_seen(ints token, ints start, ints end) { return (end > token) & ~(start > token); }
+INLINE int is_any_not_one(vec v) {
+  int any = 0;
+  for (int lane = 0; lane < LANES; lane++) any |= v[lane] != 1;
+  return any;
+}
+INLINE vec choose(mask m, vec a, vec b) { return (vec)((m & (ints)a) | (~m & (ints)b)); }
+INLINE vec zero_unless(mask m, vec a) { return (vec)(m & (ints)a); }
+#endif
+
+#if LANES == 8
 INLINE vec madd(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); }
 INLINE vec max_of(vec a, vec b) { return _mm256_max_ps(b, a); }
 INLINE vec min_of(vec a, vec b) { return _mm256_min_ps(b, a); }
-INLINE mask is_less(vec a, vec b) { return (mask)_mm256_cmp_ps(a, b, _CMP_LT_OQ); }
-INLINE mask is_seen(ints token, ints start, ints end) { return (end > token) & ~(start > token); }
-INLINE vec choose(mask m, vec a, vec b) { return _mm256_blendv_ps(b, a, (vec)m); }
-INLINE vec zero_unless(mask m, vec a) { return (vec)(m & (ints)a); }
-INLINE mask not(mask m) { return ~m; }
 INLINE vec repeat4(vec4 v) { return _mm256_set_m128(v, v); }
 INLINE vec low_values(vec a, vec b) { return _mm256_unpacklo_ps(a, b); }
 INLINE vec high_values(vec a, vec b) { return _mm256_unpackhi_ps(a, b); }
 INLINE vec low_pairs(vec a, vec b) { return (vec)_mm256_unpacklo_pd((__m256d)a, (__m256d)b); }
 INLINE vec high_pairs(vec a, vec b) { return (vec)_mm256_unpackhi_pd((__m256d)a, (__m256d)b); }
 INLINE vec load_halves(const uint16_t *at) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at)); }
+INLINE vec load_first(const float *at, uint32_t count) { return count == 8 ? load(at) : (vec)_mm256_zextps128_ps256(load4(at)); }
+INLINE void store_first(float *at, vec v, uint32_t count) {
+  if (count == 8) store(at, v);
+  else store4(at, _mm256_castps256_ps128(v));
+}
+INLINE vec load_first_halves(const uint16_t *at, uint32_t count) {
+  return count == 8 ? load_halves(at) : (vec)_mm256_cvtph_ps(_mm_loadl_epi64((const __m128i *)at));
+}
+INLINE void store_apart(float *at, size_t apart, vec v) {
+  store4(at, _mm256_castps256_ps128(v));
+  store4(at + apart, _mm256_extractf128_ps(v, 1));
+}
 INLINE vec load_tokens(const uint8_t *at, size_t bytes, int is_f16) {
   if (is_f16) return _mm256_cvtph_ps(_mm_set_epi64x(*(const long_in_memory *)(at + bytes), *(const long_in_memory *)at));
   return _mm256_set_m128(load4((const float *)(at + bytes)), load4((const float *)at));
@@ -137,27 +171,11 @@ INLINE void load_tokens_wide(const uint8_t *at, size_t bytes, vec to[FOURS]) {
   to[0] = _mm256_cvtph_ps(_mm_unpacklo_epi64(a, b));
   to[1] = _mm256_cvtph_ps(_mm_unpackhi_epi64(a, b));
 }
-INLINE vec load_first(const float *at, uint32_t count) {
-  return count == 8 ? load(at) : (vec)_mm256_zextps128_ps256(load4(at));
-}
-INLINE void store_first(float *at, vec v, uint32_t count) {
-  if (count == 8) store(at, v);
-  else store4(at, _mm256_castps256_ps128(v));
-}
-INLINE vec load_first_halves(const uint16_t *at, uint32_t count) {
-  return count == 8 ? load_halves(at) : (vec)_mm256_cvtph_ps(_mm_loadl_epi64((const __m128i *)at));
-}
-#else
-typedef ints mask;
+#elif LANES == 4
 INLINE vec madd(vec a, vec b, vec c) {
   return (vec){__builtin_fmaf(a[0], b[0], c[0]), __builtin_fmaf(a[1], b[1], c[1]), __builtin_fmaf(a[2], b[2], c[2]),
                __builtin_fmaf(a[3], b[3], c[3])};
 }
-INLINE mask is_less(vec a, vec b) { return a < b; }
-INLINE mask is_seen(ints token, ints start, ints end) { return (end > token) & ~(start > token); }
-INLINE vec choose(mask m, vec a, vec b) { return (vec)((m & (ints)a) | (~m & (ints)b)); }
-INLINE vec zero_unless(mask m, vec a) { return (vec)(m & (ints)a); }
-INLINE mask not(mask m) { return ~m; }
 INLINE vec max_of(vec a, vec b) { return choose(a < b, b, a); }
 INLINE vec min_of(vec a, vec b) { return choose(b < a, b, a); }
 INLINE vec repeat4(vec4 v) { return v; }
@@ -168,13 +186,14 @@ INLINE vec high_pairs(vec a, vec b) { return __builtin_shufflevector(a, b, 2, 3,
 INLINE vec load_halves(const uint16_t *at) {
   return (vec){half_to_float(at[0]), half_to_float(at[1]), half_to_float(at[2]), half_to_float(at[3])};
 }
+INLINE vec load_first(const float *at, uint32_t count) { return (void)count, load(at); }
+INLINE void store_first(float *at, vec v, uint32_t count) { (void)count, store(at, v); }
+INLINE vec load_first_halves(const uint16_t *at, uint32_t count) { return (void)count, load_halves(at); }
+INLINE void store_apart(float *at, size_t apart, vec v) { (void)apart, store(at, v); }
 INLINE vec load_tokens(const uint8_t *at, size_t bytes, int is_f16) {
   return (void)bytes, is_f16 ? load_halves((const uint16_t *)at) : load((const float *)at);
 }
 INLINE void load_tokens_wide(const uint8_t *at, size_t bytes, vec to[FOURS]) { to[0] = load_tokens(at, bytes, 1); }
-INLINE vec load_first(const float *at, uint32_t count) { return (void)count, load(at); }
-INLINE void store_first(float *at, vec v, uint32_t count) { (void)count, store(at, v); }
-INLINE vec load_first_halves(const uint16_t *at, uint32_t count) { return (void)count, load_halves(at); }
 #endif
 
 /** Returns in every four lanes [sum of a, sum of b, sum of c, sum of d], each added as (0 + 1) + (2 + 3). */
@@ -188,7 +207,7 @@ INLINE vec sums_of_4(vec a, vec b, vec c, vec d) {
  * product of n and 0.693359375, 9 bits long, is exact, so that the first reduction has the same bits fused.
  */
 INLINE vec exp_below_88(vec x0) {
-  const mask is_tiny = is_less(x0, splat(-87.0f));
+  const mask is_large = is_not_less(x0, splat(-87.0f));
   const vec x = max_of(x0, splat(-87.0f));
   const vec shifted = x * 1.44269504088896341f + 12582912.0f;
   const vec n = shifted - 12582912.0f;
@@ -202,7 +221,7 @@ INLINE vec exp_below_88(vec x0) {
   p = madd(p, r, splat(5.0000001201e-1f));
   p = madd(p, r * r, r + 1.0f);
   const vec scale = (vec)(((words)shifted + 127) << 23);
-  return zero_unless(not(is_tiny), p * scale);
+  return zero_unless(is_large, p * scale);
 }
 
 /** Returns e^x with the bits of exp4 for any x. */
