@@ -97,7 +97,9 @@ NOINLINE void multiply(float *values, uint32_t count, float factor) {
 
 /** values[i] = 0; `count` is a multiple of 4. */
 INLINE void clear(float *values, uint32_t count) {
-  for (uint32_t i = 0; i < count; i += 4) store4(values + i, (vec4){0});
+  uint32_t i = 0;
+  for (; i + LANES <= count; i += LANES) store(values + i, splat(0));
+  for (; i < count; i += 4) store4(values + i, (vec4){0});
 }
 
 /** Replaces scores [count] by cap · tanh(score · scale), as cap_scores in simd.as.ts; `count` is a multiple of 16. */
@@ -113,30 +115,44 @@ INLINE float *token_at(float *vectors, uint32_t token, uint32_t head_dim, uint32
   return vectors + (size_t)(token & -together) * head_dim + 4 * (token & (together - 1));
 }
 
-/**
- * Converts the vectors of a block's tokens, `from_bytes` apart, to [tokens / together][head_dim / 4][together][4] f32. `together` is a
- * compile-time constant; `ahead`: bytes to the vectors to prefetch.
- */
-INLINE void unpack(const uint32_t together, const uint8_t *from, size_t from_bytes, float *to, uint32_t num_tokens, uint32_t head_dim,
-                   int is_f16, ptrdiff_t ahead) {
-  for (uint32_t t = 0; t < num_tokens; t++, from += from_bytes) {
-    float *vector = token_at(to, t, head_dim, together);
+/** Converts the V of a block's tokens, `from_bytes` apart, to [tokens][head_dim] f32. `ahead`: bytes to the V to prefetch. */
+NOINLINE void unpack_values(const uint8_t *from, size_t from_bytes, float *to, uint32_t num_tokens, uint32_t head_dim, int is_f16,
+                            ptrdiff_t ahead) {
+  for (uint32_t t = 0; t < num_tokens; t++, from += from_bytes, to += head_dim) {
     uint32_t d = 0;
     if (is_f16) {
       const uint16_t *halves = (const uint16_t *)from;
       for (; d + LANES <= head_dim; d += LANES) {
         __builtin_prefetch(from + ahead + 2 * d);
-        if (together == 1) store(vector + d, load_halves(halves + d));
-        else store_apart(vector + d * together, 4 * together, load_halves(halves + d));
+        store(to + d, load_halves(halves + d));
       }
-      for (; d < head_dim; d += 4) store_first(vector + d * together, load_first_halves(halves + d, 4), 4);
+      if (d < head_dim) store_first(to + d, load_first_halves(halves + d, head_dim - d), head_dim - d);
     } else {
-      for (; d < head_dim; d += 4) store4(vector + d * together, load4((const float *)from + d));
+      for (; d < head_dim; d += 4) store4(to + d, load4((const float *)from + d));
     }
   }
 }
 
-/** Computes keys that the layer does not store, as compute_keys in attention_keys.as.ts, from values [tokens][head_dim] f32; `to` as unpack. */
+/**
+ * Converts the K of a block's tokens to [tokens / SCORE_TOKENS][head_dim / 4][SCORE_TOKENS][4] f32, up to the next multiple of FOURS
+ * tokens, which is within the block. Arguments as in unpack_values.
+ */
+NOINLINE void unpack_keys(const uint8_t *from, size_t from_bytes, float *to, uint32_t num_tokens, uint32_t head_dim, int is_f16,
+                          ptrdiff_t ahead) {
+  for (uint32_t t = 0; t < num_tokens; t += FOURS, from += FOURS * from_bytes) {
+    float *vector = token_at(to, t, head_dim, SCORE_TOKENS);
+    uint32_t d = 0;
+    for (; is_f16 && d + LANES <= head_dim; d += LANES) {
+      UNROLL for (int i = 0; i < FOURS; i++) __builtin_prefetch(from + ahead + i * from_bytes + 2 * d);
+      vec x[FOURS];
+      load_tokens_wide(from + 2 * d, from_bytes, x);
+      UNROLL for (int i = 0; i < FOURS; i++) store(vector + (d + 4 * i) * SCORE_TOKENS, x[i]);
+    }
+    for (; d < head_dim; d += 4) store(vector + d * SCORE_TOKENS, load_tokens(from + d * (is_f16 ? 2 : 4), from_bytes, is_f16));
+  }
+}
+
+/** Computes keys that the layer does not store, as compute_keys in attention_keys.as.ts, from values [tokens][head_dim] f32, to [tokens / together][head_dim / 4][together][4]. */
 NOINLINE void compute_keys(const Call *call, const float *values, uint32_t position, uint32_t num_tokens, uint32_t together, float *to) {
   const Params *p = call->params;
   const float *weight = (const float *)(call->memory + p->key_norm);
@@ -214,10 +230,13 @@ NOINLINE void add_halves(uint32_t queries, const float *weights, uint32_t tokens
 }
 
 /** Packs queries of one KV head to [queries / QUERIES][head_dim][QUERIES]; lanes past the last one repeat it. */
-static void pack_queries(const Call *call, uint32_t kv_head) {
+NOINLINE void pack_queries(const Call *call, uint32_t kv_head) {
   const Params *p = call->params;
   const uint32_t group = p->group, head_dim = p->head_dim, num_queries = call->tile->rows * group;
   const uint8_t *q = call->memory + p->qkv + (size_t)call->tile->row * p->qkv_stride + (size_t)kv_head * group * head_dim * 4;
+  // The heads of a group lie side by side, those of the next row far away.
+  for (uint32_t row = 1; row < call->tile->rows; row++)
+    for (uint32_t at = 0; at < group * head_dim * 4; at += 64) __builtin_prefetch(q + (size_t)row * p->qkv_stride + at);
   for (uint32_t query = 0; query < ((num_queries + QUERIES - 1) & ~(QUERIES - 1)); query += 4) {
     const float *from[4];
     for (uint32_t lane = 0; lane < 4; lane++) {
@@ -238,9 +257,10 @@ static void pack_queries(const Call *call, uint32_t kv_head) {
 }
 
 /**
- * Computes scores [tokens][QUERIES] of `tokens` tokens, a compile-time constant; q [head_dim][QUERIES], k [head_dim / 4][SCORE_TOKENS][4].
+ * Computes scores [tokens][QUERIES] of `tokens` tokens, a compile-time constant, times `scale`; q [head_dim][QUERIES], k [head_dim /
+ * 4][SCORE_TOKENS][4].
  */
-INLINE void scores_in_registers(const int tokens, const float *q, const float *k, uint32_t head_dim, float *scores) {
+INLINE void scores_in_registers(const int tokens, const float *q, const float *k, uint32_t head_dim, float scale, float *scores) {
   vec parts[4][SCORE_TOKENS][QUERY_VECS];
   UNROLL for (int part = 0; part < 4; part += SCORE_SUMS) {
     vec sums[SCORE_SUMS][SCORE_TOKENS][QUERY_VECS];
@@ -262,36 +282,35 @@ INLINE void scores_in_registers(const int tokens, const float *q, const float *k
   }
   UNROLL for (int t = 0; t < tokens; t++)
     UNROLL for (int i = 0; i < QUERY_VECS; i++)
-      store(scores + t * QUERIES + i * LANES, (parts[0][t][i] + parts[1][t][i]) + (parts[2][t][i] + parts[3][t][i]));
+      store(scores + t * QUERIES + i * LANES, ((parts[0][t][i] + parts[1][t][i]) + (parts[2][t][i] + parts[3][t][i])) * scale);
 }
 
-/** Computes scores [tokens][QUERIES] of tokens [start, end), multiples of 4; k as unpack leaves it, SCORE_TOKENS together. */
-NOINLINE void scores_of_queries(const float *q, float *k, uint32_t head_dim, uint32_t start, uint32_t end, float *scores) {
+/** Computes scores [tokens][QUERIES] of tokens [start, end), multiples of 4, times `scale`; k as unpack_keys leaves it. */
+NOINLINE void scores_of_queries(const float *q, float *k, uint32_t head_dim, uint32_t start, uint32_t end, float scale, float *scores) {
   for (uint32_t t = start; t < end;) {
     const float *keys = token_at(k, t, head_dim, SCORE_TOKENS);
     const int is_whole = t % SCORE_TOKENS == 0 && t + SCORE_TOKENS <= end;
-    if (is_whole) scores_in_registers(SCORE_TOKENS, q, keys, head_dim, scores + t * QUERIES);
-    else scores_in_registers(4, q, keys, head_dim, scores + t * QUERIES);
+    if (is_whole) scores_in_registers(SCORE_TOKENS, q, keys, head_dim, scale, scores + t * QUERIES);
+    else scores_in_registers(4, q, keys, head_dim, scale, scores + t * QUERIES);
     t += is_whole ? SCORE_TOKENS : 4;
   }
 }
 
 /**
- * Replaces scores [tokens][QUERIES] of tokens [start, end), multiples of 4, by weights e^(score · scale - max), and updates the
+ * Replaces scores [tokens][QUERIES] of tokens [start, end), multiples of 4, by weights e^(score - max), and updates the
  * running max and sum of each query. Each query sees tokens [starts, ends) of its lane; the others get weight 0, unless `is_whole`, a
  * compile-time constant. Stores the factors of earlier values in `rescale` and returns whether one of them is not 1.
  */
 INLINE int softmax_of_queries(const int is_whole, float *weights, uint32_t start, uint32_t end, const uint32_t *starts, const uint32_t *ends,
-                              float scale, float *maxima, float *totals, float *rescale) {
+                              float *maxima, float *totals, float *rescale) {
   int is_rescaled = 0;
   for (int i = 0; i < QUERY_VECS; i++) {
     float *w = weights + i * LANES;
     const ints from = (ints)load((const float *)starts + i * LANES), to = (ints)load((const float *)ends + i * LANES);
     vec highest = splat(LOWEST);
     for (uint32_t t = start; t < end; t++) {
-      vec score = load(w + t * QUERIES) * scale;
-      if (!is_whole) score = choose(is_seen(splat_int(t), from, to), score, splat(LOWEST));
-      store(w + t * QUERIES, score);
+      vec score = load(w + t * QUERIES);
+      if (!is_whole) store(w + t * QUERIES, score = choose(is_seen(splat_int(t), from, to), score, splat(LOWEST)));
       highest = max_of(highest, score);
     }
     const vec before = load(maxima + i * LANES);
@@ -370,12 +389,11 @@ static void attend_queries(const Call *call, uint32_t query, uint32_t first, uin
   for (uint32_t lane = count; lane < QUERIES; lane++) starts[lane] = start, ends[lane] = end, partial[lane] = call->spare;
   const uint32_t from = start & ~3u, to = (end + 3) & ~3u, running_size = (num_queries + QUERIES - 1) & ~(QUERIES - 1);
   float *weights = call->weights, *maxima = call->running + query, *totals = maxima + running_size;
-  scores_of_queries(call->queries + (size_t)query * head_dim, call->keys, head_dim, from, to, weights);
   const int is_capped = p->cap > 0;
+  scores_of_queries(call->queries + (size_t)query * head_dim, call->keys, head_dim, from, to, is_capped ? 1 : p->scale, weights);
   if (is_capped) cap_scores(weights + from * QUERIES, (to - from) * QUERIES, p->scale / p->cap, p->cap);
-  const float scale = is_capped ? 1 : p->scale;
-  const int is_rescaled = is_whole ? softmax_of_queries(1, weights, from, to, starts, ends, scale, maxima, totals, rescale)
-                                   : softmax_of_queries(0, weights, from, to, starts, ends, scale, maxima, totals, rescale);
+  const int is_rescaled = is_whole ? softmax_of_queries(1, weights, from, to, starts, ends, maxima, totals, rescale)
+                                   : softmax_of_queries(0, weights, from, to, starts, ends, maxima, totals, rescale);
   for (uint32_t lane = 0; is_rescaled && lane < count; lane++)
     if (rescale[lane] != 1) multiply(partial[lane], head_dim, rescale[lane]);
   for (uint32_t lane = 0; lane < count; lane += 4)
@@ -397,17 +415,19 @@ static void attend_many(Call *call, uint32_t block_start, uint32_t block_end, ui
       const uint32_t first = block * block_size, num_tokens = min_u32(block_size, tile->position + rows - first);
       const uint8_t *k = call->memory + p->kv + (size_t)table[block] * p->block_bytes + (size_t)kv_head * head_dim * (p->is_f16 ? 2 : 4);
       const ptrdiff_t ahead = block + 1 < ahead_end ? ((ptrdiff_t)table[block + 1] - table[block]) * p->block_bytes : 0;
-      unpack(1, k + p->value_offset, p->value_token_bytes, call->values, num_tokens, head_dim, p->is_f16, ahead);
+      unpack_values(k + p->value_offset, p->value_token_bytes, call->values, num_tokens, head_dim, p->is_f16, ahead);
       if (p->key_norm) compute_keys(call, call->values, first, num_tokens, SCORE_TOKENS, call->keys);
-      else unpack(SCORE_TOKENS, k, p->key_token_bytes, call->keys, num_tokens, head_dim, p->is_f16, ahead);
+      else unpack_keys(k, p->key_token_bytes, call->keys, num_tokens, head_dim, p->is_f16, ahead);
       // Rows before the block see none of it.
       uint32_t query = tile->position >= first ? 0 : ((first - tile->position) * group) & ~(QUERIES - 1);
       for (; query < num_queries; query += QUERIES) attend_queries(call, query, first, num_tokens, partials);
     }
-    for (uint32_t query = 0; query < num_queries; query++) {
-      float *end = partials + (size_t)(query % group * rows + query / group) * call->partial_size + head_dim;
-      end[0] = call->running[query];
-      end[1] = call->running[running_size + query];
+    for (uint32_t i = 0, query = 0; i < rows; i++) {
+      for (uint32_t g = 0; g < group; g++, query++) {
+        float *end = partials + (size_t)(g * rows + i) * call->partial_size + head_dim;
+        end[0] = call->running[query];
+        end[1] = call->running[running_size + query];
+      }
     }
   }
 }
@@ -523,7 +543,7 @@ static void attend_few(const Call *call, uint32_t block_start, uint32_t block_en
       const uint8_t *k = call->memory + p->kv + (size_t)table[block] * p->block_bytes + (size_t)kv_head * head_dim * (p->is_f16 ? 2 : 4);
       const uint8_t *v = k + p->value_offset;
       if (p->key_norm) {
-        unpack(1, v, p->value_token_bytes, call->values, num_tokens, head_dim, p->is_f16, next);
+        unpack_values(v, p->value_token_bytes, call->values, num_tokens, head_dim, p->is_f16, next);
         compute_keys(call, call->values, first, num_tokens, 1, call->keys);
         k = (const uint8_t *)call->keys;
         v = (const uint8_t *)call->values;

@@ -83,6 +83,8 @@ INLINE mask is_seen(ints token, ints start, ints end) {
          _mm512_cmp_epi32_mask((__m512i)token, (__m512i)start, _MM_CMPINT_NLT);
 }
 INLINE int is_any_not_one(vec v) { return _mm512_cmp_ps_mask(v, splat(1), _CMP_NEQ_UQ) != 0; }
+/** Returns v · 2^n, a normal number; `power` is 2^n. */
+INLINE vec times_power_of_2(vec v, vec n, vec power) { return (void)power, _mm512_scalef_ps(v, n); }
 INLINE vec choose(mask m, vec a, vec b) { return _mm512_mask_mov_ps(b, m, a); }
 INLINE vec zero_unless(mask m, vec a) { return _mm512_maskz_mov_ps(m, a); }
 INLINE vec repeat4(vec4 v) { return _mm512_broadcast_f32x4(v); }
@@ -97,13 +99,6 @@ INLINE vec load_first(const float *at, uint32_t count) { return _mm512_maskz_loa
 INLINE void store_first(float *at, vec v, uint32_t count) { _mm512_mask_storeu_ps(at, (1u << count) - 1, v); }
 INLINE vec load_first_halves(const uint16_t *at, uint32_t count) {
   return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16((1u << count) - 1, at));
-}
-/** Stores every four lanes `apart` f32 after the four before. */
-INLINE void store_apart(float *at, size_t apart, vec v) {
-  store4(at, _mm512_castps512_ps128(v));
-  store4(at + apart, _mm512_extractf32x4_ps(v, 1));
-  store4(at + 2 * apart, _mm512_extractf32x4_ps(v, 2));
-  store4(at + 3 * apart, _mm512_extractf32x4_ps(v, 3));
 }
 /** Returns four values of each of FOURS tokens, `bytes` apart. */
 INLINE vec load_tokens(const uint8_t *at, size_t bytes, int is_f16) {
@@ -136,6 +131,7 @@ INLINE int is_any_not_one(vec v) {
   for (int lane = 0; lane < LANES; lane++) any |= v[lane] != 1;
   return any;
 }
+INLINE vec times_power_of_2(vec v, vec n, vec power) { return (void)n, v * power; }
 INLINE vec choose(mask m, vec a, vec b) { return (vec)((m & (ints)a) | (~m & (ints)b)); }
 INLINE vec zero_unless(mask m, vec a) { return (vec)(m & (ints)a); }
 #endif
@@ -157,10 +153,6 @@ INLINE void store_first(float *at, vec v, uint32_t count) {
 }
 INLINE vec load_first_halves(const uint16_t *at, uint32_t count) {
   return count == 8 ? load_halves(at) : (vec)_mm256_cvtph_ps(_mm_loadl_epi64((const __m128i *)at));
-}
-INLINE void store_apart(float *at, size_t apart, vec v) {
-  store4(at, _mm256_castps256_ps128(v));
-  store4(at + apart, _mm256_extractf128_ps(v, 1));
 }
 INLINE vec load_tokens(const uint8_t *at, size_t bytes, int is_f16) {
   if (is_f16) return _mm256_cvtph_ps(_mm_set_epi64x(*(const long_in_memory *)(at + bytes), *(const long_in_memory *)at));
@@ -189,7 +181,6 @@ INLINE vec load_halves(const uint16_t *at) {
 INLINE vec load_first(const float *at, uint32_t count) { return (void)count, load(at); }
 INLINE void store_first(float *at, vec v, uint32_t count) { (void)count, store(at, v); }
 INLINE vec load_first_halves(const uint16_t *at, uint32_t count) { return (void)count, load_halves(at); }
-INLINE void store_apart(float *at, size_t apart, vec v) { (void)apart, store(at, v); }
 INLINE vec load_tokens(const uint8_t *at, size_t bytes, int is_f16) {
   return (void)bytes, is_f16 ? load_halves((const uint16_t *)at) : load((const float *)at);
 }
@@ -204,11 +195,11 @@ INLINE vec sums_of_4(vec a, vec b, vec c, vec d) {
 
 /**
  * Returns e^x for x <= 88 with the bits of exp4 in simd.as.ts, which documents method and error; 0 below -87, NaN of a NaN. The
- * product of n and 0.693359375, 9 bits long, is exact, so that the first reduction has the same bits fused.
+ * product of n and 0.693359375, 9 bits long, is exact, so that the first reduction has the same bits fused. Below -87 the lanes hold
+ * anything until the end.
  */
-INLINE vec exp_below_88(vec x0) {
-  const mask is_large = is_not_less(x0, splat(-87.0f));
-  const vec x = max_of(x0, splat(-87.0f));
+INLINE vec exp_below_88(vec x) {
+  const mask is_large = is_not_less(x, splat(-87.0f));
   const vec shifted = x * 1.44269504088896341f + 12582912.0f;
   const vec n = shifted - 12582912.0f;
   vec r = madd(n, splat(-0.693359375f), x);
@@ -220,8 +211,7 @@ INLINE vec exp_below_88(vec x0) {
   p = madd(p, r, splat(1.6666665459e-1f));
   p = madd(p, r, splat(5.0000001201e-1f));
   p = madd(p, r * r, r + 1.0f);
-  const vec scale = (vec)(((words)shifted + 127) << 23);
-  return zero_unless(is_large, p * scale);
+  return zero_unless(is_large, times_power_of_2(p, n, (vec)(((words)shifted + 127) << 23)));
 }
 
 /** Returns e^x with the bits of exp4 for any x. */
