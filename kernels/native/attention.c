@@ -54,16 +54,14 @@ typedef struct {
 #define LOWEST -1e30f
 
 #if LANES == 16
-/** Tokens, and sums of a score, whose accumulators are in registers together. */
+/** Tokens whose accumulators are in registers together, a power of 2. */
 #define SCORE_TOKENS 8
-#define SCORE_SUMS 2
 /** Vectors of an output whose accumulators are in registers together, for four queries. */
 #define VALUE_VECS 4
 /** Vectors of tokens whose scores are computed together for few queries. */
 #define FEW_VECS 2
 #else
 #define SCORE_TOKENS 4
-#define SCORE_SUMS 1
 #define VALUE_VECS 2
 #define FEW_VECS 2
 #endif
@@ -123,7 +121,7 @@ NOINLINE void unpack_values(const uint8_t *from, size_t from_bytes, float *to, u
     if (is_f16) {
       const uint16_t *halves = (const uint16_t *)from;
       for (; d + LANES <= head_dim; d += LANES) {
-        __builtin_prefetch(from + ahead + 2 * d);
+        PREFETCH(from + ahead + 2 * d);
         store(to + d, load_halves(halves + d));
       }
       if (d < head_dim) store_first(to + d, load_first_halves(halves + d, head_dim - d), head_dim - d);
@@ -143,7 +141,7 @@ NOINLINE void unpack_keys(const uint8_t *from, size_t from_bytes, float *to, uin
     float *vector = token_at(to, t, head_dim, SCORE_TOKENS);
     uint32_t d = 0;
     for (; is_f16 && d + LANES <= head_dim; d += LANES) {
-      UNROLL for (int i = 0; i < FOURS; i++) __builtin_prefetch(from + ahead + i * from_bytes + 2 * d);
+      UNROLL for (int i = 0; i < FOURS; i++) PREFETCH(from + ahead + i * from_bytes + 2 * d);
       vec x[FOURS];
       load_tokens_wide(from + 2 * d, from_bytes, x);
       UNROLL for (int i = 0; i < FOURS; i++) store(vector + (d + 4 * i) * SCORE_TOKENS, x[i]);
@@ -185,7 +183,7 @@ INLINE void values_in_registers(const int queries, const int vecs, const int is_
       sums[q][i] = is_tail ? load_first(partials[q] + d, count) : load(partials[q] + d + i * LANES);
   v += (size_t)d * (is_f16 ? 2 : 4);
   for (uint32_t t = 0; t < tokens; t++, v += token_bytes, weights += apart) {
-    if (is_f16) UNROLL for (int line = 0; line < vecs * LANES; line += 32) __builtin_prefetch(v + ahead + 2 * line);
+    if (is_f16) UNROLL for (int line = 0; line < vecs * LANES; line += 32) PREFETCH(v + ahead + 2 * line);
     vec x[VALUE_VECS];
     UNROLL for (int i = 0; i < vecs; i++) {
       if (is_f16) x[i] = is_tail ? load_first_halves((const uint16_t *)v, count) : load_halves((const uint16_t *)v + i * LANES);
@@ -236,7 +234,7 @@ NOINLINE void pack_queries(const Call *call, uint32_t kv_head) {
   const uint8_t *q = call->memory + p->qkv + (size_t)call->tile->row * p->qkv_stride + (size_t)kv_head * group * head_dim * 4;
   // The heads of a group lie side by side, those of the next row far away.
   for (uint32_t row = 1; row < call->tile->rows; row++)
-    for (uint32_t at = 0; at < group * head_dim * 4; at += 64) __builtin_prefetch(q + (size_t)row * p->qkv_stride + at);
+    for (uint32_t at = 0; at < group * head_dim * 4; at += 64) PREFETCH(q + (size_t)row * p->qkv_stride + at);
   for (uint32_t query = 0; query < ((num_queries + QUERIES - 1) & ~(QUERIES - 1)); query += 4) {
     const float *from[4];
     for (uint32_t lane = 0; lane < 4; lane++) {
@@ -262,23 +260,18 @@ NOINLINE void pack_queries(const Call *call, uint32_t kv_head) {
  */
 INLINE void scores_in_registers(const int tokens, const float *q, const float *k, uint32_t head_dim, float scale, float *scores) {
   vec parts[4][SCORE_TOKENS][QUERY_VECS];
-  UNROLL for (int part = 0; part < 4; part += SCORE_SUMS) {
-    vec sums[SCORE_SUMS][SCORE_TOKENS][QUERY_VECS];
-    UNROLL for (int s = 0; s < SCORE_SUMS; s++)
-      UNROLL for (int t = 0; t < tokens; t++) UNROLL for (int i = 0; i < QUERY_VECS; i++) sums[s][t][i] = splat(0);
-    const float *x = q + part * QUERIES, *y = k + part;
-    for (uint32_t d = 0; d < head_dim; d += 4, x += 4 * QUERIES, y += 4 * SCORE_TOKENS) {
-      UNROLL for (int s = 0; s < SCORE_SUMS; s++) {
-        vec lanes[QUERY_VECS];
-        UNROLL for (int i = 0; i < QUERY_VECS; i++) lanes[i] = load(x + s * QUERIES + i * LANES);
-        UNROLL for (int t = 0; t < tokens; t++) {
-          const vec key = splat(y[t * 4 + s]);
-          UNROLL for (int i = 0; i < QUERY_VECS; i++) sums[s][t][i] = madd(lanes[i], key, sums[s][t][i]);
-        }
+  for (uint32_t part = 0; part < 4; part++) {
+    vec sums[SCORE_TOKENS][QUERY_VECS];
+    UNROLL for (int t = 0; t < tokens; t++) UNROLL for (int i = 0; i < QUERY_VECS; i++) sums[t][i] = splat(0);
+    for (uint32_t d = part; d < head_dim; d += 4) {
+      vec x[QUERY_VECS];
+      UNROLL for (int i = 0; i < QUERY_VECS; i++) x[i] = load(q + d * QUERIES + i * LANES);
+      UNROLL for (int t = 0; t < tokens; t++) {
+        const vec y = splat(k[(d - part) * SCORE_TOKENS + t * 4 + part]);
+        UNROLL for (int i = 0; i < QUERY_VECS; i++) sums[t][i] = madd(x[i], y, sums[t][i]);
       }
     }
-    UNROLL for (int s = 0; s < SCORE_SUMS; s++)
-      UNROLL for (int t = 0; t < tokens; t++) UNROLL for (int i = 0; i < QUERY_VECS; i++) parts[part + s][t][i] = sums[s][t][i];
+    UNROLL for (int t = 0; t < tokens; t++) UNROLL for (int i = 0; i < QUERY_VECS; i++) parts[part][t][i] = sums[t][i];
   }
   UNROLL for (int t = 0; t < tokens; t++)
     UNROLL for (int i = 0; i < QUERY_VECS; i++)
@@ -447,7 +440,7 @@ INLINE void scores_of_heads(const int heads, const int is_f16, const float *q, u
       at[i] = k + (size_t)(token + i * FOURS < end ? token + i * FOURS : token) * token_bytes;
       UNROLL for (int h = 0; h < 4; h++) sums[i][h] = splat(0);
       for (int t = 0; t < FOURS; t++)
-        for (size_t line = 0; line < head_dim * value_bytes; line += 64) __builtin_prefetch(at[i] + t * token_bytes + line + ahead);
+        for (size_t line = 0; line < head_dim * value_bytes; line += 64) PREFETCH(at[i] + t * token_bytes + line + ahead);
     }
     uint32_t d = 0;
     if (is_f16 && FOURS > 1) {
