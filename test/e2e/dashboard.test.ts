@@ -7,6 +7,7 @@ import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { Cluster } from '../support/cluster.ts';
 import { hubOf, joinAsFake } from '../support/fake_member.ts';
 import { errorsOf, launchChromium, openPage } from '../support/chromium.ts';
+import { assertNoLines } from '../support/no_lines.ts';
 import { until } from '../support/until.ts';
 
 const token = 'dashboard-test-token';
@@ -64,7 +65,7 @@ test('what is held and computed appears without a reload', async () => {
   await page.getByText(view.id).first().waitFor();
   const screenshot = process.env['SCREENSHOT'];
   if (screenshot) await page.screenshot({ path: screenshot, fullPage: true });
-  assert.deepEqual(errors, []);
+  assertNoLines(errors);
   await page.close();
 });
 

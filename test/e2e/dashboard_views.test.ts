@@ -8,6 +8,7 @@ import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, test } from 'vitest';
 import { DashboardFixture } from '../support/dashboard_fixture.ts';
 import { errorsOf, launchChromium, misfitsAt, openPage, violationsOf } from '../support/chromium.ts';
+import { assertNoLines } from '../support/no_lines.ts';
 
 const START = Date.UTC(2026, 10, 27, 12);
 const EVIL = '<img src=x onerror="document.title=1">';
@@ -62,7 +63,7 @@ test('a selected id stays selected while requests come, and the list shows them 
     1,
     'the list is asked for once, though the stream says only later which router this is',
   );
-  assert.deepEqual(errors, []);
+  assertNoLines(errors);
   await page.close();
 });
 
@@ -90,7 +91,7 @@ test('a request is found by its id, opened, understood, saved, and linked', asyn
   assert.equal(file.id, failed.id);
   await page.getByRole('link', { name: 'All requests' }).click();
   await page.getByText(/^1 request shown/).waitFor();
-  assert.deepEqual(errors, []);
+  assertNoLines(errors);
   await page.close();
 });
 
@@ -127,7 +128,7 @@ test('a request that was refused has no tokens, and its error is cut with dots i
   await page.getByRole('link', { name: 'refused' }).click();
   await page.locator('.failure', { hasText: /end$/ }).waitFor();
   await page.getByText('The request ended before its prompt was computed.').waitFor();
-  assert.deepEqual(errors, []);
+  assertNoLines(errors);
   fixture.world.requests.shift();
   await page.close();
 });
@@ -167,7 +168,7 @@ test('names and ids from clients are text, whatever they contain', async () => {
   assert.match((await page.locator('.token-text').textContent()) ?? '', /<img src=x onerror=/);
   assert.equal(await page.locator('img').count(), 0);
   assert.equal(await page.title(), 'Penstock');
-  assert.deepEqual(errors, []);
+  assertNoLines(errors);
   await page.close();
 });
 
@@ -189,7 +190,7 @@ test('the tree of blocks is walked by keyboard, and has few elements', async () 
   await page.getByText(`not on ${holder}`, { exact: true }).waitFor();
   await tree.press('Backspace');
   await page.waitForURL((url) => url.hash === '#/blocks');
-  assert.deepEqual(errors, []);
+  assertNoLines(errors);
   await page.close();
 });
 
@@ -209,7 +210,7 @@ test('a rectangle of the tree is as wide as its share, however narrow, and none 
     });
   })()`);
   assert.deepEqual(wrong, []);
-  assert.deepEqual(errors, []);
+  assertNoLines(errors);
   await page.close();
 });
 
@@ -224,7 +225,7 @@ test('a prompt is looked up: its holders, its ranges, each placement with its pr
   await ranges.getByText(/store-\d+ \(disk\)/).waitFor();
   await page.getByRole('row', { name: /would be taken 640 ms/ }).waitFor();
   await page.getByText(/tokens have never been seen since this router started/).waitFor();
-  assert.deepEqual(errors, []);
+  assertNoLines(errors);
   await page.close();
 });
 
@@ -245,7 +246,7 @@ test('a chat answers, says where its prompt came from, and stops', async () => {
   await page.getByRole('link', { name: 'All about this request' }).first().click();
   await page.locator('.waterfall').waitFor();
   assert.equal(await page.locator('img').count(), 0);
-  assert.deepEqual(errors, []);
+  assertNoLines(errors);
   await page.close();
 });
 

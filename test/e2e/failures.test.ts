@@ -23,6 +23,7 @@ import { generate, greedy, loadReference } from '../support/reference_loop.ts';
 import { stoppedIn, type Stopped } from '../support/stopped_in.ts';
 import { streamTokens } from '../support/token_stream.ts';
 import { longTest } from '../support/long.ts';
+import { assertNoneMatches } from '../support/no_lines.ts';
 import { evenSpec } from '../support/kv.ts';
 import { NEVER_SILENT, patientCall, until } from '../support/until.ts';
 
@@ -323,7 +324,7 @@ longTest(
     expect(outcomes.filter((outcome) => outcome === 'given up').length).toBeGreaterThan(5);
     expect(outcomes.filter((outcome) => outcome === 'failed' || outcome === 'short')).toEqual([]);
     await up.idle();
-    assert(!up.errors.some((line) => line.includes('Warning')), up.errors.join('\n'));
+    assertNoneMatches(up.errors, /Warning/);
   },
 );
 

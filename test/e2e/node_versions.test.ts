@@ -8,6 +8,7 @@ import { readFileSync } from 'node:fs';
 import { promisify } from 'node:util';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { Cluster } from '../support/cluster.ts';
+import { assertNoLines, assertNoneMatches } from '../support/no_lines.ts';
 import { projectPath } from '../support/project.ts';
 
 const { nodes } = (await import(projectPath('config/test_nodes.js'))) as { nodes: () => Record<string, string> };
@@ -23,10 +24,14 @@ const messages = [
   { role: 'user', content: 'What is the code of locker 42?' },
 ];
 
+function linesOf(text: string): string[] {
+  return text.split('\n').filter((line) => line !== '');
+}
+
 /** Returns the digests of what a golden model computes, in every weight format. */
 async function bitsOf(node: string): Promise<string> {
   const { stdout, stderr } = await run(node, [projectPath('dist/test/bench/bits.js'), '--models', 'llama-odd']);
-  assert.equal(stderr, '');
+  assertNoLines(linesOf(stderr));
   return stdout;
 }
 
@@ -56,7 +61,7 @@ describe.each(Object.entries(nodes()))('Node %s', (version, node) => {
     assert.equal((await run(node, ['--version'])).stdout, `v${version}\n`);
     const smoke = projectPath('dist/test/support/node_smoke.js');
     const { stdout, stderr } = await run(node, ['--expose-gc', '--pending-deprecation', smoke]);
-    assert.equal(stderr, '');
+    assertNoLines(linesOf(stderr));
     expect((JSON.parse(stdout) as { numModules: number }).numModules).toBeGreaterThan(600);
   });
 
@@ -81,11 +86,8 @@ describe.each(Object.entries(nodes()))('Node %s', (version, node) => {
       await cluster.close();
     }
     assert.equal(cluster.errors.at(-1), 'ended');
-    // Node's own warnings: "(node:1) [DEP0123] DeprecationWarning: ...".
-    assert.deepEqual(
-      cluster.errors.filter((line) => /Warning:|\(node:|Fatal error/.test(line)),
-      [],
-    );
+    // Node's own warnings: "(node:1) [DEP0123] DeprecationWarning: ...". V8 ends a process with "Fatal error", Node with "FATAL ERROR".
+    assertNoneMatches(cluster.errors, /Warning:|\(node:|fatal error/i);
   });
 });
 

@@ -21,6 +21,7 @@ import { StoreTiers } from '../../services/store/tiers.ts';
 import { WriteBehind } from '../../services/store/write_behind.ts';
 import { temporaryFolder } from '../support/cluster.ts';
 import { evenSpec } from '../support/kv.ts';
+import { assertNoLines } from '../support/no_lines.ts';
 import { turn, until } from '../support/until.ts';
 
 const NUM_CLIENTS = 8;
@@ -200,7 +201,7 @@ test.each([
         counts.found > 500 && counts.missing > 100 && counts.held > 100 && counts.put > 1_000,
         JSON.stringify(counts),
       );
-      assert.deepEqual(warnings, []);
+      assertNoLines(warnings);
     } catch (error) {
       throw new Error(`SEED=${seed} ${JSON.stringify(counts)}`, { cause: error });
     } finally {
