@@ -7,7 +7,7 @@ export interface Clock {
   nowMs(): number;
   /** Milliseconds since 1970, for stamps that people read; never for differences. */
   wallMs(): number;
-  /** Resolves after `ms`, or at once when `signal` aborts. */
+  /** Resolves after `ms`, or at once when `signal` aborts or `ms` is below 0: the time has passed already. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
   /** Yields to other work of this thread (one turn of the event loop); called between slices of a long computation. */
   turn(): Promise<void>;
@@ -28,7 +28,8 @@ export const systemClock: Clock = {
         signal?.removeEventListener('abort', done);
         resolve();
       };
-      const timer = setTimeout(done, ms);
+      // Node warns of negative times.
+      const timer = setTimeout(done, Math.max(0, ms));
       signal?.addEventListener('abort', done);
     }),
   turn: () =>
