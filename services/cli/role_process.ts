@@ -11,7 +11,7 @@ import { ConfigError } from '../../shared/base/options.ts';
 import { entropySeed, Random } from '../../shared/base/random.ts';
 import { DONE } from '../../shared/base/signal.ts';
 import type { Tracing } from '../../shared/base/tracing/tracing.ts';
-import { workerThreads } from '../../shared/base/worker_threads.ts';
+import { endThreads, workerThreads } from '../../shared/base/worker_threads.ts';
 import type { OpenBus } from '../../shared/bus/bus.ts';
 import type { NatsServers } from '../../shared/bus/nats/nats_options.ts';
 import type { ProcessConfig } from '../../shared/node/options.ts';
@@ -76,6 +76,8 @@ export async function runRole(role: Role, config: ProcessConfig, start: StartRol
     isEnding = true;
     await running?.drain();
     await closeTracing();
+    // One that has just been started may be loading a library, and would take the process down.
+    await endThreads();
     process.exit(0);
   };
   // A second drain request over the network changes nothing; a second signal ends the process at once.

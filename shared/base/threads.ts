@@ -47,7 +47,7 @@ export interface Thread<M> extends CpuTime {
    * moves to the thread.
    */
   notify<K extends NameOf<M>>(method: K, argument: ArgumentOf<M, K>, transfer?: readonly Transferable[]): void;
-  /** Terminates the thread at once, also within a call. */
+  /** Ends the thread, and those that it has started: at once when it waits, soon within a call, and between two steps of its start. */
   close(): Promise<void>;
 }
 

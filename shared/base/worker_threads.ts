@@ -8,18 +8,26 @@ import assert from 'node:assert/strict';
 import { Worker, type Transferable } from 'node:worker_threads';
 import { CallQueue, type CallShare } from './call_queue.ts';
 import { systemClock } from './clock.ts';
+import { Condition } from './condition.ts';
 import { nativeCpuMs } from './native_thread.ts';
 import { Failure, isFailureCode } from './failure.ts';
+import { DONE } from './signal.ts';
 import type { ArgumentOf, NameOf, ResultOf, Thread, ThreadListener, Threads } from './threads.ts';
 
 /** Starts each module in a worker thread of this process. */
 export const workerThreads: Threads = {
-  spawn: (module, data, listener) =>
-    new WorkerThread(
-      new Worker(new URL('./thread_entry.js', import.meta.url), { workerData: { module: module.url.href, data } }),
-      listener,
-    ),
+  spawn: (module, data, listener) => {
+    const url = new URL('./thread_entry.js', import.meta.url);
+    const worker = new Worker(url, { workerData: { module: module.url.href, data } });
+    const thread = new WorkerThread<never, never>(worker, listener);
+    running.add(thread);
+    worker.once('exit', () => running.delete(thread));
+    return thread;
+  },
 };
+
+/** Message to the worker: it ends the threads that it has started, and then itself. */
+export const END = 'end';
 
 /** Message to the worker: a method call. Without an id no answer is sent. */
 export interface Call {
@@ -34,6 +42,8 @@ export interface Answer {
   readonly event?: unknown;
   /** First message of a thread on Linux: its id in the operating system. */
   readonly nativeId?: string;
+  /** `started`: the module runs, and its libraries are loaded. `ending`: the thread has read END. */
+  readonly phase?: 'started' | 'ending';
   readonly value?: unknown;
   readonly error?: string;
   /** Code of the error when it is a Failure. */
@@ -56,6 +66,21 @@ interface Posted extends Pending {
 const MAX_PENDING = 65_536;
 /** Most calls sent to the worker at once: enough that it is never idle, few enough that a cancelled call is seldom begun. */
 const MAX_POSTED = 4;
+/** Milliseconds within which a thread reads END unless it computes. One that computes is terminated within its call. */
+const READ_MS = 250;
+/**
+ * Milliseconds that a thread has to end in while it starts, or waits for a thread of its own that starts. Terminated while it loads a
+ * native library, a thread takes the whole process down: the library throws, and an ending thread cannot.
+ */
+const END_MS = 3_000;
+
+/** Threads that this thread has started and that have not ended. */
+const running = new Set<Pick<Thread<unknown>, 'close'>>();
+
+/** Ends all threads that this thread has started; resolves when they have ended. For the end of a process, or of a thread. */
+export async function endThreads(): Promise<void> {
+  await Promise.all([...running].map((thread) => thread.close()));
+}
 
 /** A worker and the calls to it: at most MAX_POSTED are with the worker, the others wait here and can still be cancelled. */
 export class WorkerThread<M, E> implements Thread<M> {
@@ -68,7 +93,11 @@ export class WorkerThread<M, E> implements Thread<M> {
   #nativeId: string | undefined;
   #nextId = 0;
   #death: Error | undefined;
-  #isClosing = false;
+  /** Last phase that the worker has reported. */
+  #phase: Answer['phase'];
+  #closing: Promise<void> | undefined;
+  /** Notified of a phase and of the end. */
+  readonly #changed = new Condition();
 
   constructor(worker: Worker, listener: ThreadListener<E>) {
     this.#worker = worker;
@@ -77,8 +106,14 @@ export class WorkerThread<M, E> implements Thread<M> {
         this.#nativeId = answer.nativeId;
         return;
       }
+      if (answer.phase !== undefined) {
+        this.#phase = answer.phase;
+        this.#changed.notify();
+        return;
+      }
       if (answer.id === undefined) {
-        listener.onEvent?.(answer.event as E);
+        // Its owner does not expect events of a thread that it has closed.
+        if (!this.#closing) listener.onEvent?.(answer.event as E);
         return;
       }
       const pending = this.#posted.get(answer.id);
@@ -93,9 +128,10 @@ export class WorkerThread<M, E> implements Thread<M> {
     const die = (error: Error): void => {
       if (this.#death) return;
       this.#death = error;
+      this.#changed.notify();
       for (const { reject } of [...this.#posted.values(), ...this.#waiting.clear()]) reject(error);
       this.#posted.clear();
-      if (!this.#isClosing) listener.onDeath(error);
+      if (!this.#closing) listener.onDeath(error);
     };
     worker.on('error', die);
     worker.on('exit', (code) => {
@@ -181,9 +217,26 @@ export class WorkerThread<M, E> implements Thread<M> {
     this.#answeredMs = nowMs;
   }
 
-  async close(): Promise<void> {
-    this.#isClosing = true;
+  close(): Promise<void> {
+    this.#closing ??= this.#end();
+    return this.#closing;
+  }
+
+  async #end(): Promise<void> {
+    if (!this.#death) this.#worker.postMessage(END);
+    if (this.#phase === 'started') await this.#within(READ_MS, () => this.#phase === 'ending');
+    if (this.#phase !== 'started') await this.#within(END_MS, () => false);
     await this.#worker.terminate();
+  }
+
+  /** Waits until `holds`, the thread has ended, or `ms` milliseconds have passed. */
+  async #within(ms: number, holds: () => boolean): Promise<void> {
+    const late = new AbortController();
+    const timer = setTimeout(() => {
+      late.abort(DONE);
+    }, ms);
+    await this.#changed.until(() => this.#death !== undefined || holds(), late.signal);
+    clearTimeout(timer);
   }
 }
 

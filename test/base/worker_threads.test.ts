@@ -1,11 +1,14 @@
-/** Calls to a worker: order, those who leave, bounds, death. A worker that the test plays. Budget: 5 s. */
+/** Calls to a worker: order, those who leave, bounds, death. A worker that the test plays, and real ones. Budget: 10 s. */
 import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
 import { EventEmitter } from 'node:events';
+import { promisify } from 'node:util';
 import type { Worker } from 'node:worker_threads';
 import { test } from 'vitest';
 import { Failure } from '../../shared/base/failure.ts';
-import { WorkerThread, workerThreads } from '../../shared/base/worker_threads.ts';
+import { endThreads, WorkerThread, workerThreads } from '../../shared/base/worker_threads.ts';
 import type { start } from '../support/echo_thread.ts';
+import { assertNoLines } from '../support/no_lines.ts';
 import { projectPath } from '../support/project.ts';
 
 interface Methods {
@@ -107,4 +110,28 @@ test('a real worker starts its module, answers, emits, and dies with what it cou
   const broken = workerThreads.spawn<typeof start>({ url }, { greeting: '' }, listener);
   await assert.rejects(broken.call('echo', 'x'), /no greeting/);
   assert.match(String(death), /no greeting/);
+});
+
+test('a thread that waits ends by itself, one that computes is terminated, and neither is heard any more', async () => {
+  const url = new URL(`file://${projectPath('dist/test/support/echo_thread.js')}`);
+  const events: string[] = [];
+  const listener = { onEvent: (event: string) => events.push(event), onDeath: assert.fail };
+  const [waiting, computing] = [1, 2].map(() =>
+    workerThreads.spawn<typeof start>({ url }, { greeting: 'hello' }, listener),
+  );
+  assert(waiting && computing);
+  for (const thread of [waiting, computing]) await thread.call('echo', 'x');
+  const hung = assert.rejects(computing.call('hang', undefined), /ended with code 1/);
+  waiting.notify('shout', 'late');
+  await endThreads();
+  await hung;
+  await assert.rejects(waiting.call('echo', 'x'), /ended with code 0/);
+  assert.deepEqual(events, []);
+});
+
+test('threads that end while they load a native library leave the process alive', async () => {
+  const script = projectPath('dist/test/support/closing_threads.js');
+  const { stdout, stderr } = await promisify(execFile)(process.execPath, [script, '4']);
+  assertNoLines(stderr.split('\n').filter((line) => line !== ''));
+  assert.equal(stdout, '8 ended\n');
 });

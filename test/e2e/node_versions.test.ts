@@ -1,6 +1,6 @@
 /**
  * Every version of Node that people have: the build loads, the kernels compute the same bits, a cluster answers the README's chat, streamed,
- * and serves its page. Nothing is warned of. Covered on Linux x64 alone, where npm has the executables. Budget: 60 s.
+ * and serves its page. Nothing is warned of. Covered on Linux x64 alone, where npm has the executables. Budget: 80 s.
  */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -88,6 +88,13 @@ describe.each(Object.entries(nodes()))('Node %s', (version, node) => {
     assert.equal(cluster.errors.at(-1), 'ended');
     // Node's own warnings: "(node:1) [DEP0123] DeprecationWarning: ...". V8 ends a process with "Fatal error", Node with "FATAL ERROR".
     assertNoneMatches(cluster.errors, /Warning:|\(node:|fatal error/i);
+  });
+
+  test('starts threads while V8 compiles eagerly, and ends them while they load native libraries', async () => {
+    const closing = projectPath('dist/test/support/closing_threads.js');
+    const { stdout, stderr } = await run(node, [closing, '10']);
+    assertNoLines(linesOf(stderr));
+    assert.equal(stdout, '20 ended\n');
   });
 });
 

@@ -5,6 +5,7 @@ interface EchoMethods {
   echo: (text: string) => string;
   shout: (text: string) => void;
   refuse: () => void;
+  hang: () => never;
 }
 
 export function start({ greeting }: { readonly greeting: string }, emit: (event: string) => void): EchoMethods {
@@ -16,6 +17,9 @@ export function start({ greeting }: { readonly greeting: string }, emit: (event:
     },
     refuse: () => {
       throw new Failure('overloaded', 'not now');
+    },
+    hang: () => {
+      for (;;) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1_000);
     },
   };
 }
