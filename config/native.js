@@ -25,7 +25,7 @@ const FLAGS = [
 const LINK_FLAGS = ['-shared', '-nostdlib', '-Wl,-z,defs', '-Wl,--build-id=none', '-s'];
 const AVX2 = ['-mavx2', '-mfma', '-mf16c'];
 const AVX512 = [...AVX2, '-mavx512f', '-mavx512bw', '-mavx512vl', '-mavx512dq'];
-/** What is compiled of each source, by the ending of its functions' names. */
+/** Objects of the library: a source, the ending of its functions' names, and flags. */
 export const OBJECTS = [
   ['machine.c', '', []],
   ['floats.c', 'avx2', AVX2],

@@ -7,7 +7,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { fileURLToPath } from 'node:url';
 import type * as Koffi from 'koffi';
-import type { NativeSet } from '../wasm/products_names.ts';
+import type { NativeSet } from './native_sets.ts';
 
 /** Bit of `machine_features` in machine.c, what a CPU without it lacks, and the endings of the functions that products call. */
 const SETS: Readonly<Record<NativeSet, { feature: number; lacks: string; floats: 'avx2' | 'avx512'; raises: 0 | 1 }>> =
@@ -19,7 +19,7 @@ const SETS: Readonly<Record<NativeSet, { feature: number; lacks: string; floats:
   };
 
 /** A function of the library; arguments are those of its C source. */
-export type NativeFunction = (...args: number[]) => number;
+type NativeFunction = (...args: number[]) => number;
 
 /** Functions of one instruction set. */
 export interface NativeFunctions {

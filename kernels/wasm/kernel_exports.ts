@@ -168,6 +168,34 @@ export interface Kernels {
   read_loop(start: number, end: number): void;
 }
 
+/** Kernels of attention. */
+export type Attention = Pick<Kernels, 'attention_tile' | 'attention_span' | 'attention_merge'>;
+
+/** Products of one thread, over one memory. Arguments are those of the kernels of the same names. */
+export interface Products {
+  /** Quantises rows of a product's input into the form that `multiply` reads, `Q_GROUP_BYTES` a group at most. */
+  quantise(params: number, first: number, rows: number, quantised: number, last: number): void;
+  /** Computes the outputs of panels [panelStart, panelEnd) for quantised rows; `scratch` has `productScratchBytes`. */
+  multiply(
+    params: number,
+    quantised: number,
+    first: number,
+    rows: number,
+    panelStart: number,
+    panelEnd: number,
+    scratch: number,
+  ): void;
+  /** Computes the outputs of panels [panelStart, panelEnd) with weights of f32 or f16. */
+  multiplyFloats(
+    params: number,
+    first: number,
+    rows: number,
+    panelStart: number,
+    panelEnd: number,
+    scratch: number,
+  ): void;
+}
+
 /** Returns a new instance of the kernels over a shared memory; each thread needs its own. */
 export function instantiate(module: WebAssembly.Module, memory: WebAssembly.Memory): Kernels {
   return new WebAssembly.Instance(module, { env: { memory } }).exports as unknown as Kernels;

@@ -1,11 +1,7 @@
 /** Native kernels (kernels/native) over one memory, with the arguments of the WebAssembly kernels: products and attention of one thread. */
 import type { NativeFunctions, NativeLibrary } from '../native/native_library.ts';
-import type { Kernels } from './kernel_exports.ts';
-import type { Products } from './products.ts';
-import type { NativeSet } from './products_names.ts';
-
-/** Kernels of attention. Arguments are those of the WebAssembly kernels of the same names. */
-export type Attention = Pick<Kernels, 'attention_tile' | 'attention_span' | 'attention_merge'>;
+import type { Attention, Products } from './kernel_exports.ts';
+import type { NativeSet } from '../native/native_sets.ts';
 
 /** @throws Error where this thread cannot open what the device's own thread has opened */
 function functionsAt(

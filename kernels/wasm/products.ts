@@ -10,34 +10,10 @@
  */
 import { nativeLibrary } from '../native/native_library.ts';
 import type { CompiledKernels } from './compiled_kernels.ts';
-import { instantiate, type Kernels } from './kernel_exports.ts';
+import { instantiate, type Kernels, type Products } from './kernel_exports.ts';
 import { nativeAttention, nativeProducts } from './native_kernels.ts';
-import { nativeSets, type NativeSet, type ProductsName } from './products_names.ts';
-
-/** Products of one thread, over one memory. Arguments are those of the kernels of the same names. */
-export interface Products {
-  /** Quantises rows of a product's input into the form that `multiply` reads, `Q_GROUP_BYTES` a group at most. */
-  quantise(params: number, first: number, rows: number, quantised: number, last: number): void;
-  /** Computes the outputs of panels [panelStart, panelEnd) for quantised rows; `scratch` has `productScratchBytes`. */
-  multiply(
-    params: number,
-    quantised: number,
-    first: number,
-    rows: number,
-    panelStart: number,
-    panelEnd: number,
-    scratch: number,
-  ): void;
-  /** Computes the outputs of panels [panelStart, panelEnd) with weights of f32 or f16. */
-  multiplyFloats(
-    params: number,
-    first: number,
-    rows: number,
-    panelStart: number,
-    panelEnd: number,
-    scratch: number,
-  ): void;
-}
+import { nativeSets, type NativeSet } from '../native/native_sets.ts';
+import type { ProductsName } from './products_names.ts';
 
 /** An implementation as a thread makes it: the instructions of the WebAssembly kernels, or a set of native kernels. */
 export type ProductsCode = { readonly instructions: number } | { readonly native: NativeSet };

@@ -1,9 +1,5 @@
 /** Names of implementations of products (products.ts), as options know them; this module has no other content, so that commands load quickly. */
-
-/** Instruction sets that kernels/native has kernels for. */
-export const nativeSets = ['avx2', 'vnni256', 'avx512', 'amx'] as const;
-/** Name of an instruction set that kernels/native has kernels for. */
-export type NativeSet = (typeof nativeSets)[number];
+import { nativeSets, type NativeSet } from '../native/native_sets.ts';
 
 /** Names of the implementations. */
 export type ProductsName = 'plain' | 'relaxed' | 'dot' | `native:${NativeSet}`;

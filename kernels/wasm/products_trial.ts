@@ -6,15 +6,8 @@
 import { DeviceError } from '../device.ts';
 import { isInteger } from '../weights/weight_format.ts';
 import type { CompiledKernels } from './compiled_kernels.ts';
-import { instantiate, type Kernels } from './kernel_exports.ts';
-import {
-  kernelsOf,
-  productsKinds,
-  productsOf,
-  type Products,
-  type ProductsCode,
-  type ProductsKind,
-} from './products.ts';
+import { instantiate, type Kernels, type Products } from './kernel_exports.ts';
+import { kernelsOf, productsKinds, productsOf, type ProductsCode, type ProductsKind } from './products.ts';
 import type { ProductsName, ProductsWanted } from './products_names.ts';
 import { TrialAttention } from './trial_attention.ts';
 import { floatFormats, integerFormats, TrialProduct, type TrialShape } from './trial_product.ts';

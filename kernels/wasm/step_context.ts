@@ -1,7 +1,7 @@
 /** The context of one thread in one memory shard: its kernels, its scratch, and its share of each operation. */
 import { Barrier } from './barrier.ts';
-import type { Kernels } from './kernel_exports.ts';
-import { kernelsOf, productsOf, type Products } from './products.ts';
+import type { Kernels, Products } from './kernel_exports.ts';
+import { kernelsOf, productsOf } from './products.ts';
 import type { SharedStep, StepShard } from './shared_step.ts';
 import { productTasks, type ProductTasks } from './task_split.ts';
 

@@ -1,7 +1,7 @@
 /** Attention of random numbers over paged KV, in a small memory of its own: what products_trial.ts compares. */
+import type { Attention } from './kernel_exports.ts';
 import { attentionTile, partialBytes } from './attention_spans.ts';
 import { MemoryPlan } from './memory_plan.ts';
-import type { Attention } from './native_kernels.ts';
 import { attentionParams, attentionScratchBytes } from './ops/attention.ts';
 import { spanBlocks } from './task_split.ts';
 
@@ -77,12 +77,29 @@ export class TrialAttention {
     const { rows, position, kvHeads, group, headDim, isF16, window, cap, hasSinks } = shape;
     const numHeads = kvHeads * group;
     attentionParams.write(this.#view, params, {
-      ...{ qkv, qkvStride: strideOf(shape), out, outStride: 4 * numHeads * headDim, kv },
-      ...{ valueOffset: blockBytesOf(shape) / 2, blockBytes: blockBytesOf(shape) },
-      ...{ keyTokenBytes: tokenBytesOf(shape), valueTokenBytes: tokenBytesOf(shape) },
-      ...{ kvHeads, group, headDim, blockSize: shape.blockSize, isF16, window, cap },
-      ...{ scale: headDim ** -0.5, sinks: hasSinks ? sinks : 0 },
-      ...{ keyNorm: 0, cos: 0, sin: 0, rotaryDim: 0, pairDistance: 0 },
+      qkv,
+      qkvStride: strideOf(shape),
+      out,
+      outStride: 4 * numHeads * headDim,
+      kv,
+      valueOffset: blockBytesOf(shape) / 2,
+      blockBytes: blockBytesOf(shape),
+      keyTokenBytes: tokenBytesOf(shape),
+      valueTokenBytes: tokenBytesOf(shape),
+      kvHeads,
+      group,
+      headDim,
+      blockSize: shape.blockSize,
+      isF16,
+      window,
+      cap,
+      scale: headDim ** -0.5,
+      sinks: hasSinks ? sinks : 0,
+      keyNorm: 0,
+      cos: 0,
+      sin: 0,
+      rotaryDim: 0,
+      pairDistance: 0,
     });
     attentionTile.write(this.#view, tile, { row: 0, rows, position, blockTable: table });
     const numBlocks = blocksOf(shape);

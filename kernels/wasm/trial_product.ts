@@ -4,7 +4,7 @@ import { ROW_BLOCK } from './kernel_constants.ts';
 import { MemoryPlan } from './memory_plan.ts';
 import { formatCodes, LANES, weightBytes } from './panels.ts';
 import { productParams, productScratchBytes, QUANTISED_AT } from './product.ts';
-import type { Products } from './products.ts';
+import type { Products } from './kernel_exports.ts';
 
 /** Weight formats of integers. */
 export const integerFormats = ['int8', 'int4', 'uint4', 'mxfp4', 'iq4'] as const satisfies readonly WeightFormat[];
