@@ -15,6 +15,11 @@ function inFours(count: number): number {
   return Math.ceil(count / 4) * 4;
 }
 
+/** Rounds up to a multiple of eight, because native kernels take eight tokens at a time. */
+function inEights(count: number): number {
+  return Math.ceil(count / 8) * 8;
+}
+
 interface Fields extends Readonly<Record<string, number>> {
   readonly kvHeads: number;
   readonly group: number;
@@ -140,12 +145,13 @@ export function attentionScratchBytes(
   const group = heads / kvHeads;
   const numQueries = Math.max(inFours(TILE_ROWS * group), kvHeads * inFours(group));
   const headBytes = headDim * 4;
+  // As attention_parts.as.ts and, larger, attention_parts.h lay it out: weights, a cache line or two, the spare, K and V, queries.
   return (
-    16 * (blockSize + 4) +
-    128 +
+    64 * (blockSize + 4) +
+    192 +
     headBytes +
-    2 * blockSize * headBytes +
-    numQueries * (headBytes + partialBytes(headDim) + 8)
+    (blockSize + inEights(blockSize)) * headBytes +
+    numQueries * (headBytes + partialBytes(headDim) + 16)
   );
 }
 
