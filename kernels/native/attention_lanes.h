@@ -73,6 +73,15 @@ INLINE float half_to_float(uint16_t half) {
   return small.value * 0x1p112f;
 }
 
+/** Returns the nearest f16 of a value of magnitude 65504 at most, ties to even, as to_f16 in simd.as.ts. */
+INLINE uint16_t float_to_half(float v) {
+  const union { float value; uint32_t bits; } whole = {v}, magnitude = {__builtin_fabsf(v)}, aligned = {magnitude.value + 0.5f};
+  const uint32_t sign = whole.bits >> 16 & 0x8000, rounded = magnitude.bits + 0xfff + (magnitude.bits >> 13 & 1);
+  // Below 2^-14, adding 0.5 rounds to a multiple of 2^-24.
+  if (magnitude.bits < 0x38800000) return (uint16_t)(sign | (aligned.bits - 0x3f000000));
+  return (uint16_t)(sign | (rounded - 0x38000000) >> 13);
+}
+
 #if LANES == 16
 typedef __mmask16 mask;
 /** Returns a · b + c, rounded once. */
@@ -100,6 +109,10 @@ INLINE vec high_values(vec a, vec b) { return _mm512_unpackhi_ps(a, b); }
 INLINE vec low_pairs(vec a, vec b) { return (vec)_mm512_unpacklo_pd((__m512d)a, (__m512d)b); }
 INLINE vec high_pairs(vec a, vec b) { return (vec)_mm512_unpackhi_pd((__m512d)a, (__m512d)b); }
 INLINE vec load_halves(const uint16_t *at) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)at)); }
+/** Stores values of magnitude 65504 at most as f16. */
+INLINE void convert_halves(uint16_t *at, vec v) {
+  _mm256_storeu_si256((__m256i *)at, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
 /** The first `count` lanes, a multiple of 4; nothing after them is read or written. */
 INLINE vec load_first(const float *at, uint32_t count) { return _mm512_maskz_loadu_ps((1u << count) - 1, at); }
 INLINE void store_first(float *at, vec v, uint32_t count) { _mm512_mask_storeu_ps(at, (1u << count) - 1, v); }
@@ -152,6 +165,9 @@ INLINE vec high_values(vec a, vec b) { return _mm256_unpackhi_ps(a, b); }
 INLINE vec low_pairs(vec a, vec b) { return (vec)_mm256_unpacklo_pd((__m256d)a, (__m256d)b); }
 INLINE vec high_pairs(vec a, vec b) { return (vec)_mm256_unpackhi_pd((__m256d)a, (__m256d)b); }
 INLINE vec load_halves(const uint16_t *at) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at)); }
+INLINE void convert_halves(uint16_t *at, vec v) {
+  _mm_storeu_si128((__m128i *)at, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
 INLINE vec load_first(const float *at, uint32_t count) { return count == 8 ? load(at) : (vec)_mm256_zextps128_ps256(load4(at)); }
 INLINE void store_first(float *at, vec v, uint32_t count) {
   if (count == 8) store(at, v);
@@ -184,6 +200,9 @@ INLINE vec high_pairs(vec a, vec b) { return __builtin_shufflevector(a, b, 2, 3,
 INLINE vec load_halves(const uint16_t *at) {
   return (vec){half_to_float(at[0]), half_to_float(at[1]), half_to_float(at[2]), half_to_float(at[3])};
 }
+INLINE void convert_halves(uint16_t *at, vec v) {
+  for (int lane = 0; lane < LANES; lane++) at[lane] = float_to_half(v[lane]);
+}
 INLINE vec load_first(const float *at, uint32_t count) { return (void)count, load(at); }
 INLINE void store_first(float *at, vec v, uint32_t count) { (void)count, store(at, v); }
 INLINE vec load_first_halves(const uint16_t *at, uint32_t count) { return (void)count, load_halves(at); }
@@ -192,6 +211,13 @@ INLINE vec load_tokens(const uint8_t *at, size_t bytes, int is_f16) {
 }
 INLINE void load_tokens_wide(const uint8_t *at, size_t bytes, vec to[FOURS]) { to[0] = load_tokens(at, bytes, 1); }
 #endif
+
+/** Stores the nearest f16, ties to even, saturating; a NaN becomes the largest. */
+INLINE void store_halves(uint16_t *at, vec v) {
+  const words sign = (words)v & 0x80000000u;
+  const vec magnitude = min_of(splat(65504.0f), (vec)((words)v & 0x7fffffffu));
+  convert_halves(at, (vec)((words)magnitude | sign));
+}
 
 /** Returns in every four lanes [sum of a, sum of b, sum of c, sum of d], each added as (0 + 1) + (2 + 3). */
 INLINE vec sums_of_4(vec a, vec b, vec c, vec d) {
