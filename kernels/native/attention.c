@@ -61,26 +61,35 @@ INLINE float *out_at(const Call *call, uint32_t row, uint32_t head) {
   return (float *)(call->memory + p->out + (size_t)(call->tile->row + row) * p->out_stride) + (size_t)head * p->head_dim;
 }
 
-/** Clears an output, and sets its [max, sum] to those of the head's sink, which has no value, else to those of no token. */
-INLINE void begin_total(const Call *call, uint32_t head, float *out, float *total) {
+/** Sets [max, sum] of a query before its first span: to those of the head's sink, which has no value, else to those of no token. */
+INLINE void begin_total(const Call *call, uint32_t head, float *total) {
   const uint32_t sinks = call->params->sinks;
-  clear(out, call->params->head_dim);
   total[0] = sinks ? ((const float *)(call->memory + sinks))[head] : LOWEST;
   total[1] = sinks ? 1 : 0;
 }
 
-/** Adds a span's partial result to an output and its [max, sum]; a span that the row does not see changes nothing. */
-NOINLINE void merge(float *out, float *total, const float *partial, uint32_t head_dim) {
+/**
+ * Adds a span's partial result to an output and its [max, sum]; a span that the row does not see changes nothing. The first span is added
+ * to zero, and after the last one the output is divided by the sum.
+ */
+NOINLINE void merge(float *out, float *total, const float *partial, uint32_t head_dim, int is_first, int is_last) {
   const float sum = partial[head_dim + 1];
-  if (sum == 0) return;
+  if (sum == 0) {
+    if (is_first) clear(out, head_dim);
+    if (is_last) multiply(out, head_dim, 1.0f / total[1]);
+    return;
+  }
   const float highest = partial[head_dim], before = total[0], now = before < highest ? highest : before;
   const vec factors = exp_below_88((vec){before - now, highest - now});
   const float keep = factors[0], take = factors[1];
   total[0] = now;
   total[1] = total[1] * keep + sum * take;
-  uint32_t d = 0;
-  for (; d + LANES <= head_dim; d += LANES) store(out + d, load(out + d) * keep + load(partial + d) * take);
-  for (; d < head_dim; d += 4) store4(out + d, load4(out + d) * keep + load4(partial + d) * take);
+  const float inverse = is_last ? 1.0f / total[1] : 1;
+  for (uint32_t d = 0; d < head_dim; d += LANES) {
+    const uint32_t count = min_of_two(LANES, head_dim - d);
+    const vec kept = is_first ? splat(0) : load_first(out + d, count);
+    store_first(out + d, (kept * keep + load_first(partial + d, count) * take) * inverse, count);
+  }
 }
 
 /** Computes the outputs of a tile's rows, [rows][heads][head_dim] f32, for KV heads [kv_head_start, kv_head_end). */
@@ -92,19 +101,17 @@ EXPORT void NAME(attention_tile)(uint8_t *memory, uint32_t params, uint32_t tile
   const uint32_t head_start = kv_head_start * p->group, head_end = kv_head_end * p->group;
   float *totals = call.partials + (size_t)(head_end - head_start) * rows * call.partial_size, *total = totals;
   for (uint32_t head = head_start; head < head_end; head++)
-    for (uint32_t i = 0; i < rows; i++, total += 2) begin_total(&call, head, out_at(&call, i, head), total);
+    for (uint32_t i = 0; i < rows; i++, total += 2) begin_total(&call, head, total);
   const uint32_t span_tokens = span_blocks(p->block_size) * p->block_size;
-  for (uint32_t span = first_visible(position, p->window) / span_tokens; span * span_tokens <= last; span++) {
+  const uint32_t first_span = first_visible(position, p->window) / span_tokens, last_span = last / span_tokens;
+  for (uint32_t span = first_span; span <= last_span; span++) {
     attend_span(&call, span, last / p->block_size + 1, call.partials);
     const float *partial = call.partials;
     total = totals;
     for (uint32_t head = head_start; head < head_end; head++)
       for (uint32_t i = 0; i < rows; i++, total += 2, partial += call.partial_size)
-        merge(out_at(&call, i, head), total, partial, head_dim);
+        merge(out_at(&call, i, head), total, partial, head_dim, span == first_span, span == last_span);
   }
-  total = totals;
-  for (uint32_t head = head_start; head < head_end; head++)
-    for (uint32_t i = 0; i < rows; i++, total += 2) multiply(out_at(&call, i, head), head_dim, 1.0f / total[1]);
 }
 
 /**
@@ -126,9 +133,9 @@ EXPORT void NAME(attention_merge)(uint8_t *memory, uint32_t params, uint32_t til
   const uint32_t group = call.params->group, head_dim = call.params->head_dim;
   for (uint32_t g = 0; g < group; g++) {
     float *out = out_at(&call, 0, kv_head * group + g), total[2];
-    begin_total(&call, kv_head * group + g, out, total);
+    begin_total(&call, kv_head * group + g, total);
     const uint8_t *partial = memory + partials + g * call.partial_size * 4;
-    for (uint32_t span = 0; span < spans; span++, partial += span_bytes) merge(out, total, (const float *)partial, head_dim);
-    multiply(out, head_dim, 1.0f / total[1]);
+    for (uint32_t span = 0; span < spans; span++, partial += span_bytes)
+      merge(out, total, (const float *)partial, head_dim, span == 0, span + 1 == spans);
   }
 }

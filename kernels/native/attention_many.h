@@ -93,14 +93,17 @@ INLINE int softmax_of_queries(const int is_whole, float *weights, uint32_t start
   for (int i = 0; i < QUERIES; i += LANES) {
     float *w = weights + i;
     const ints from = (ints)load((const float *)starts + i), to = (ints)load((const float *)ends + i);
-    vec highest = splat(LOWEST);
-    for (uint32_t t = start; t < end; t++) {
-      vec score = load(w + t * QUERIES);
-      if (!is_whole) store(w + t * QUERIES, score = choose(is_seen(splat_int(t), from, to), score, splat(LOWEST)));
-      highest = max_of(highest, score);
+    vec highs[4] = {splat(LOWEST), splat(LOWEST), splat(LOWEST), splat(LOWEST)};
+    for (uint32_t t = start; t < end; t += 4) {
+      UNROLL for (uint32_t part = 0; part < 4; part++) {
+        float *at = w + (t + part) * QUERIES;
+        vec score = load(at);
+        if (!is_whole) store(at, score = choose(is_seen(splat_int(t + part), from, to), score, splat(LOWEST)));
+        highs[part] = max_of(highs[part], score);
+      }
     }
     const vec before = load(maxima + i);
-    highest = max_of(before, highest);
+    const vec highest = max_of(before, max_of(max_of(highs[0], highs[1]), max_of(highs[2], highs[3])));
     const vec factor = exp_below_88(before - highest);
     vec parts[4] = {splat(0), splat(0), splat(0), splat(0)};
     for (uint32_t t = start; t < end; t += 4) {
