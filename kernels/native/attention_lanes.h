@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #if defined(__AVX512F__) || defined(__AVX2__)
+/** Leaves mm_malloc.h out of gcc's intrinsics: it includes stdlib.h, of a libc that these kernels do without. */
+#define _MM_MALLOC_H_INCLUDED
 #include <immintrin.h>
 #endif
 

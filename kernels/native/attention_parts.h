@@ -115,11 +115,11 @@ NOINLINE void cap_scores(float *scores, uint32_t count, float scale, float cap) 
 NOINLINE void unpack_values(Vectors v, float *to, uint32_t num_tokens, uint32_t head_dim, int is_f16) {
   for (uint32_t t = 0; t < num_tokens; t++, v.at += v.token_bytes, to += head_dim) {
     uint32_t d = 0;
-    for (; is_f16 && d < head_dim; d += LANES) {
-      const uint32_t count = min_of_two(LANES, head_dim - d);
+    for (; is_f16 && d + LANES <= head_dim; d += LANES) {
       PREFETCH(v.at + v.ahead + 2 * d);
-      store_first(to + d, load_first_halves((const uint16_t *)v.at + d, count), count);
+      store(to + d, load_halves((const uint16_t *)v.at + d));
     }
+    for (; is_f16 && d < head_dim; d += 4) store_first(to + d, load_first_halves((const uint16_t *)v.at + d, 4), 4);
     for (; d < head_dim; d += 4) store4(to + d, load4((const float *)v.at + d));
   }
 }
