@@ -134,46 +134,38 @@ NOINLINE void add_values_each(const Call *call, uint32_t count, const uint32_t *
   }
 }
 
-/** Adds the values that up to four queries see. Only tokens that all see are taken together: the V of others may be a NaN. */
+/**
+ * Adds the values that up to four queries see. Only tokens that all see are taken together: the V of others may be a NaN. Neither
+ * `starts` nor `ends` descend, because rows ascend.
+ */
 static void add_values_of_four(const Call *call, uint32_t count, const uint32_t *starts, const uint32_t *ends, const float *weights,
                                float *const *partials) {
-  const uint32_t head_dim = call->params->head_dim;
-  uint32_t start = -1, end = 0, last_start = 0, first_end = -1;
-  for (uint32_t i = 0; i < count; i++) {
-    start = min_of_two(start, starts[i]);
-    end = max_of_two(end, ends[i]);
-    last_start = max_of_two(last_start, starts[i]);
-    first_end = min_of_two(first_end, ends[i]);
-  }
-  if (last_start >= first_end) last_start = first_end = end;
-  if (start < last_start) add_values_each(call, count, starts, ends, start, last_start, weights, partials);
-  const Vectors v = {(const uint8_t *)(call->values + (size_t)last_start * head_dim), head_dim * 4, 0};
-  if (last_start < first_end) add_values(count, head_dim, weights + last_start * QUERIES, QUERIES, first_end - last_start, v, partials);
-  if (first_end < end) add_values_each(call, count, starts, ends, first_end, end, weights, partials);
+  const uint32_t head_dim = call->params->head_dim, start = starts[0], end = ends[count - 1];
+  const int is_shared = starts[count - 1] < ends[0];
+  const uint32_t first = is_shared ? starts[count - 1] : end, last = is_shared ? ends[0] : end;
+  const Vectors v = {(const uint8_t *)(call->values + (size_t)first * head_dim), head_dim * 4, 0};
+  if (start < first) add_values_each(call, count, starts, ends, start, first, weights, partials);
+  if (first < last) add_values(count, head_dim, weights + first * QUERIES, QUERIES, last - first, v, partials);
+  if (last < end) add_values_each(call, count, starts, ends, last, end, weights, partials);
 }
 
 /** Attends to one unpacked block for the QUERIES queries of a KV head from `query` on, and updates partial results [group][rows]. */
 static void attend_queries(const Call *call, uint32_t query, uint32_t first, uint32_t num_tokens, float *partials) {
   const Params *p = call->params;
-  const Tile *tile = call->tile;
-  const uint32_t group = p->group, head_dim = p->head_dim, count = min_of_two(QUERIES, call->num_queries - query);
-  uint32_t starts[QUERIES], ends[QUERIES];
+  const uint32_t group = p->group, head_dim = p->head_dim, rows = call->tile->rows, position = call->tile->position;
+  const uint32_t count = min_of_two(QUERIES, call->num_queries - query);
+  uint32_t starts[QUERIES], ends[QUERIES], row = query / group, head = query % group;
   float *partial[QUERIES], factors[QUERIES];
-  uint32_t start = num_tokens, end = 0, last_start = 0, first_end = num_tokens, row = query / group, head = query % group;
-  for (uint32_t lane = 0; lane < count; lane++) {
-    starts[lane] = start_in(tile->position + row, first, p->window);
-    ends[lane] = end_in(tile->position + row, first, num_tokens);
-    partial[lane] = partials + (size_t)(head * tile->rows + row) * call->partial_size;
-    start = min_of_two(start, starts[lane]);
-    end = max_of_two(end, ends[lane]);
-    last_start = max_of_two(last_start, starts[lane]);
-    first_end = min_of_two(first_end, ends[lane]);
+  for (uint32_t lane = 0; lane < QUERIES; lane++) {
+    // Lanes past the last query see what it sees.
+    if (lane < count) starts[lane] = start_in(position + row, first, p->window), ends[lane] = end_in(position + row, first, num_tokens);
+    else starts[lane] = starts[count - 1], ends[lane] = ends[count - 1];
+    partial[lane] = lane < count ? partials + (size_t)(head * rows + row) * call->partial_size : call->spare;
     if (++head == group) head = 0, row++;
   }
+  const uint32_t start = starts[0], end = ends[QUERIES - 1], from = start & -4, to = round_up(end, 4);
   if (start >= end) return;
-  for (uint32_t lane = count; lane < QUERIES; lane++) starts[lane] = start, ends[lane] = end, partial[lane] = call->spare;
-  const int is_whole = start == last_start && end == first_end && ((start | end) & 3) == 0, is_capped = p->cap > 0;
-  const uint32_t from = start & -4, to = round_up(end, 4);
+  const int is_whole = start == starts[QUERIES - 1] && end == ends[0] && ((start | end) & 3) == 0, is_capped = p->cap > 0;
   float *weights = call->weights, *maxima = call->running + query, *sums = maxima + call->queries_size;
   scores_of_queries(call->queries + (size_t)query * head_dim, call->keys, head_dim, from, to, is_capped ? 1 : p->scale, weights);
   if (is_capped) cap_scores(weights + from * QUERIES, (to - from) * QUERIES, p->scale / p->cap, p->cap);
