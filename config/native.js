@@ -32,6 +32,8 @@ export const OBJECTS = [
   ['floats.c', 'avx512', [...AVX512, '-DISA_AVX512']],
   ['attention.c', 'avx2', AVX2],
   ['attention.c', 'avx512', AVX512],
+  ['rows.c', 'avx2', AVX2],
+  ['rows.c', 'avx512', AVX512],
   ['products.c', 'avx2', AVX2],
   ['products.c', 'vnni256', [...AVX2, '-mavxvnni', '-DISA_VNNI256']],
   ['products.c', 'avx512', [...AVX512, '-mavx512vnni', '-DISA_AVX512']],

@@ -9,33 +9,7 @@
 #ifndef PENSTOCK_ATTENTION_LANES_H
 #define PENSTOCK_ATTENTION_LANES_H
 
-#include <stddef.h>
-#include <stdint.h>
-#if defined(__AVX512F__) || defined(__AVX2__)
-/** Leaves mm_malloc.h out of gcc's intrinsics: it includes stdlib.h, of a libc that these kernels do without. */
-#define _MM_MALLOC_H_INCLUDED
-#include <immintrin.h>
-#endif
-
-#define JOIN_NAMES(name, isa) name##_##isa
-#define NAME_FOR(name, isa) JOIN_NAMES(name, isa)
-/** Name of an exported kernel: the instruction set is its suffix. */
-#define NAME(name) NAME_FOR(name, PENSTOCK_ISA)
-#define EXPORT __attribute__((visibility("default")))
-#define INLINE static inline __attribute__((always_inline))
-#if defined(__clang__)
-#define NOINLINE static __attribute__((noinline))
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-/** Not compiled again for constant arguments either, which costs compile time and gains nothing. */
-#define NOINLINE static __attribute__((noinline, noclone))
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-/**
- * Prefetches a cache line into the second-level cache. Into the first level, a core has room for two dozen lines on their way, and a
- * burst of prefetches holds up the loads after it: decode read 6 GB/s of KV from DRAM, with this 13.
- */
-#define PREFETCH(at) __builtin_prefetch(at, 0, 2)
+#include "native.h"
 
 #if defined(__AVX512F__)
 #define LANES 16

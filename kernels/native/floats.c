@@ -81,7 +81,7 @@ INLINE void tile(const int rows, const float *x, size_t x_stride, const float *w
 }
 
 #define TILE(rows) \
-  static __attribute__((noinline)) void tile_##rows(const float *x, size_t x_stride, const float *w, uint32_t count, float *sums) { \
+  NOINLINE void tile_##rows(const float *x, size_t x_stride, const float *w, uint32_t count, float *sums) { \
     tile(rows, x, x_stride, w, count, sums); \
   }
 #if LANES == 16

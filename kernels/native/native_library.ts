@@ -29,6 +29,9 @@ export interface NativeFunctions {
   readonly attentionTile: NativeFunction;
   readonly attentionSpan: NativeFunction;
   readonly attentionMerge: NativeFunction;
+  readonly rmsNorm: NativeFunction;
+  readonly siluMul: NativeFunction;
+  readonly ropeStore: NativeFunction;
   /** Last argument of `quantise`. */
   readonly raises: 0 | 1;
 }
@@ -90,6 +93,9 @@ function libraryOf(koffi: typeof Koffi, library: ReturnType<typeof Koffi.load>):
         attentionTile: functionOf(`attention_tile_${floats}`, 5),
         attentionSpan: functionOf(`attention_span_${floats}`, 7),
         attentionMerge: functionOf(`attention_merge_${floats}`, 7),
+        rmsNorm: functionOf(`rms_norm_${floats}`, 3),
+        siluMul: functionOf(`silu_mul_${floats}`, 5),
+        ropeStore: functionOf(`rope_store_${floats}`, 3),
         raises,
       };
     },

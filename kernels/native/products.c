@@ -41,7 +41,7 @@ INLINE void tile(const int rows, const uint32_t format, const int8_t *q, size_t 
 typedef void Tile(const int8_t *q, size_t q_stride, const uint8_t *const *w, size_t at, uint32_t count, float *sums);
 
 #define TILE(rows, format) \
-  static __attribute__((noinline)) void tile_##rows##_##format(const int8_t *q, size_t q_stride, const uint8_t *const *w, size_t at, uint32_t count, float *sums) { \
+  NOINLINE void tile_##rows##_##format(const int8_t *q, size_t q_stride, const uint8_t *const *w, size_t at, uint32_t count, float *sums) { \
     tile(rows, format, q, q_stride, w, at, count, sums); \
   }
 #define TILES(rows) TILE(rows, INT8) TILE(rows, INT4) TILE(rows, UINT4) TILE(rows, MXFP4) TILE(rows, IQ4)

@@ -55,7 +55,6 @@ INLINE void store_low_bytes(int8_t *p, ints x) { EACH p[i] = (int8_t)x.v[i]; }
 
 #elif defined(ISA_AVX512)
 
-#include <immintrin.h>
 #define LANES 16
 typedef __m512 floats;
 typedef __m512i ints;
@@ -100,7 +99,6 @@ INLINE void store_low_bytes(int8_t *p, ints x) { _mm_storeu_si128((__m128i *)p, 
 
 #else
 
-#include <immintrin.h>
 #define LANES 8
 typedef __m256 floats;
 typedef __m256i ints;

@@ -168,6 +168,9 @@ export interface Kernels {
   read_loop(start: number, end: number): void;
 }
 
+/** Kernels that compute each row by itself, those that native sets bring. */
+export type RowKernels = Pick<Kernels, 'rms_norm' | 'silu_mul' | 'rope_store'>;
+
 /** Kernels of attention. */
 export type Attention = Pick<Kernels, 'attention_tile' | 'attention_span' | 'attention_merge'>;
 

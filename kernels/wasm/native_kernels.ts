@@ -1,6 +1,6 @@
-/** Native kernels (kernels/native) over one memory, with the arguments of the WebAssembly kernels: products and attention of one thread. */
+/** Native kernels (kernels/native) over one memory, with the arguments of the WebAssembly kernels: products, attention and rows of one thread. */
 import type { NativeFunctions, NativeLibrary } from '../native/native_library.ts';
-import type { Attention, Products } from './kernel_exports.ts';
+import type { Attention, Products, RowKernels } from './kernel_exports.ts';
 import type { NativeSet } from '../native/native_sets.ts';
 
 /** @throws Error where this thread cannot open what the device's own thread has opened */
@@ -31,14 +31,24 @@ export function nativeProducts(library: NativeLibrary | string, set: NativeSet, 
   };
 }
 
-/** Returns the attention of a thread. @throws Error where this thread cannot open what the device's own thread has opened */
-export function nativeAttention(
+/** Returns the attention and the kernels of rows of a thread. @throws Error where this thread cannot open what the device's own thread has opened */
+export function nativeKernels(
   library: NativeLibrary | string,
   set: NativeSet,
   memory: WebAssembly.Memory,
-): Attention {
-  const { at, attentionTile, attentionSpan, attentionMerge } = functionsAt(library, set, memory);
+): Attention & RowKernels {
+  const functions = functionsAt(library, set, memory);
+  const { at, attentionTile, attentionSpan, attentionMerge, rmsNorm, siluMul, ropeStore } = functions;
   return {
+    rms_norm: (...args) => {
+      rmsNorm(at, ...args);
+    },
+    silu_mul: (...args) => {
+      siluMul(at, ...args);
+    },
+    rope_store: (...args) => {
+      ropeStore(at, ...args);
+    },
     attention_tile: (...args) => {
       attentionTile(at, ...args);
     },

@@ -11,7 +11,7 @@
 import { nativeLibrary } from '../native/native_library.ts';
 import type { CompiledKernels } from './compiled_kernels.ts';
 import { instantiate, type Kernels, type Products } from './kernel_exports.ts';
-import { nativeAttention, nativeProducts } from './native_kernels.ts';
+import { nativeKernels, nativeProducts } from './native_kernels.ts';
 import { nativeSets, type NativeSet } from '../native/native_sets.ts';
 import type { ProductsName } from './products_names.ts';
 
@@ -70,8 +70,8 @@ export function productsOf(code: ProductsCode, kernels: Kernels, memory: WebAsse
   };
 }
 
-/** Returns the kernels of a thread over `memory`: the module's, with the attention of these products. */
+/** Returns the kernels of a thread over `memory`: the module's, but for those that native products bring. */
 export function kernelsOf(code: ProductsCode, module: WebAssembly.Module, memory: WebAssembly.Memory): Kernels {
   const kernels = instantiate(module, memory);
-  return 'native' in code ? { ...kernels, ...nativeAttention(nativeLibrary(), code.native, memory) } : kernels;
+  return 'native' in code ? { ...kernels, ...nativeKernels(nativeLibrary(), code.native, memory) } : kernels;
 }

@@ -10,6 +10,7 @@ import { instantiate, type Kernels, type Products } from './kernel_exports.ts';
 import { kernelsOf, productsKinds, productsOf, type ProductsCode, type ProductsKind } from './products.ts';
 import type { ProductsName, ProductsWanted } from './products_names.ts';
 import { TrialAttention } from './trial_attention.ts';
+import { TrialRows } from './trial_rows.ts';
 import { floatFormats, integerFormats, TrialProduct, type TrialShape } from './trial_product.ts';
 
 /** A request for products, and what their trial takes from outside. */
@@ -72,7 +73,7 @@ export function chooseProducts(
   const refused: { name: ProductsName; why: string }[] = [];
   const candidates = productsKinds.flatMap((kind) => candidateOf(kind, compiled, makeIn, refused));
   const passed = passing(candidates, trial, random, refused).filter(({ name, code }) =>
-    attends(name, code, compiled, random, refused),
+    hasKernels(name, code, compiled, random, refused),
   );
   const eligible = passed.filter(({ name }) => isWanted(name, wanted));
   if (eligible.length > 0) return { ...fastest(eligible, trial, random, nowMs), refused };
@@ -125,8 +126,8 @@ function passing(
   return [...left];
 }
 
-/** Whether the attention of a candidate has the bits of the kernels' own. */
-function attends(
+/** Whether the other kernels of a candidate, of attention and rows, have the bits of the module's. */
+function hasKernels(
   name: ProductsName,
   code: ProductsCode,
   { module }: CompiledKernels,
@@ -134,8 +135,9 @@ function attends(
   refused: { name: ProductsName; why: string }[],
 ): boolean {
   if (!('native' in code)) return true;
-  const trial = new TrialAttention();
-  const why = trial.difference(instantiate(module, trial.memory), kernelsOf(code, module, trial.memory), random);
+  const differenceIn = (trial: TrialAttention | TrialRows): string | undefined =>
+    trial.difference(instantiate(module, trial.memory), kernelsOf(code, module, trial.memory), random);
+  const why = differenceIn(new TrialAttention()) ?? differenceIn(new TrialRows());
   if (why !== undefined) refused.push({ name, why });
   return why === undefined;
 }

@@ -1,8 +1,8 @@
 /** Option tables shared by roles: options of every process, of members that hold blocks, and of engines. */
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
-import { productsNames } from '../../kernels/wasm/products_names.ts';
 import { logLevels } from '../base/log.ts';
+import { productsNames } from '../engine/products_names.ts';
 import { queueOrderNames } from '../engine/queue_order.ts';
 import { address, addressOrNone, bytes, integer, onOrOff, option, positive, type ConfigOf } from '../base/options.ts';
 import { busOptions } from './bus_options.ts';
