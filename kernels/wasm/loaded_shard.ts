@@ -3,12 +3,13 @@ import assert from 'node:assert/strict';
 import type { LoadOptions } from '../device.ts';
 import { bytesOfLayers } from '../kv_layout.ts';
 import type { Program } from '../program.ts';
+import { isAttention } from '../program_kinds.ts';
 import { paddedWidth } from './panels.ts';
 import type { MemoryShard } from './memory_shards.ts';
 import { slotRecord } from '../state_layout.ts';
 import type { ProgramLayout } from './program_layout.ts';
 import { RecordRegion } from './record_region.ts';
-import { countCells, type StepShard } from './shared_step.ts';
+import { countCells, newTaskCells, type StepShard } from './shared_step.ts';
 import { StepIo } from './step_io.ts';
 
 /** One memory shard in its memory: input and output of steps, and copies of KV blocks and buffers. */
@@ -36,9 +37,9 @@ export class LoadedShard {
     this.blocks = new RecordRegion(memory, layout.kv, bytesOfLayers(whole.kv, layers));
     this.states = new RecordRegion(memory, layout.state, ofSlot);
     this.io = new StepIo(program, layout, options, memory);
-    const { operations, scratch, scratchBytes } = layout;
-    const tasks = new Int32Array(new SharedArrayBuffer(4 * operations.length));
-    this.step = { memory, operations, tasks, scratch, scratchBytes };
+    const { operations, ownOperations, steps: plan, scratch, scratchBytes, spanPartials } = layout;
+    const tasks = newTaskCells(operations.length, spanPartials.maxTiles * headsOf(program));
+    this.step = { memory, operations, ownOperations, plan, tasks, scratch, scratchBytes };
     this.memoryBytes = memory.buffer.byteLength;
     this.#f32 = new Float32Array(memory.buffer);
     this.#bytes = new Uint8Array(memory.buffer);
@@ -77,4 +78,9 @@ export class LoadedShard {
     }
     return out;
   }
+}
+
+/** Returns the most heads of any attention. */
+function headsOf({ operations }: Program): number {
+  return Math.max(0, ...operations.map((op) => (isAttention(op) ? op.heads : 0)));
 }

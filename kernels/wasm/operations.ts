@@ -18,7 +18,7 @@ import { latentAttention } from './ops/latent_attention.ts';
 import { latentStore } from './ops/latent_store.ts';
 import { linear } from './ops/linear.ts';
 import { mul } from './ops/mul.ts';
-import type { LoadedProgram, Operands, WasmOperation, KernelCost } from './ops/operation.ts';
+import type { Columns, LoadedProgram, Operands, WasmOperation, KernelCost } from './ops/operation.ts';
 import type { BoundOperation } from './bound_operation.ts';
 import { rmsNorm } from './ops/rms_norm.ts';
 import { permute } from './ops/permute.ts';
@@ -31,7 +31,6 @@ import { softCap } from './ops/soft_cap.ts';
 import { stateSpace } from './ops/state_space.ts';
 import { peakLoops } from './peak_loops.ts';
 import type { StepContext } from './step_context.ts';
-import type { Struct } from './struct.ts';
 
 type Fields = Readonly<Record<string, number>>;
 
@@ -73,17 +72,36 @@ function entryOf(op: Operation): WasmOperation<Operation, Fields> {
   return wasmOperations[op.kind];
 }
 
-/** Returns the struct that the kernels read for an operation of this kind. */
-export function paramsOf(op: Operation): Struct<Fields> {
-  return entryOf(op).params;
+/**
+ * Binds an operation to its operands. `reserve` returns the byte offset of room for its structs. @throws DeviceError for a shape that the
+ * kernels do not support, AssertionError for an unknown name.
+ */
+export function bind(
+  op: Operation,
+  index: number,
+  reserve: (bytes: number) => number,
+  operands: Operands,
+): BoundOperation {
+  const entry = entryOf(op);
+  const fields = entry.bind(op, operands);
+  const numStructs = 1 + (entry.parts?.(fields).length ?? 0);
+  return { kind: op.kind, index, params: reserve(numStructs * entry.params.bytes), fields };
 }
 
-/**
- * Binds an operation to its operands; its struct lies at byte `params`. @throws DeviceError for a shape that the kernels do not
- * support, AssertionError for an unknown name.
- */
-export function bind(op: Operation, index: number, params: number, operands: Operands): BoundOperation {
-  return { kind: op.kind, index, params, fields: entryOf(op).bind(op, operands) };
+/** Writes the structs of a bound operation. */
+export function writeStructs(memory: DataView, op: Operation, { params: at, fields }: BoundOperation): void {
+  const entry = entryOf(op);
+  [fields, ...(entry.parts?.(fields) ?? [])].forEach((values, i) => {
+    entry.params.write(memory, at + i * entry.params.bytes, values);
+  });
+}
+
+/** Returns the columns that `op` needs together to run within the tasks of `product`; undefined where it cannot, or that is no product. */
+export function followsProduct(program: Program, op: Operation, product: Operation): Columns | undefined {
+  if (product.kind !== 'linear' && product.kind !== 'expert_linear') return undefined;
+  const { outputs } = program.weights[product.weight]!;
+  const own = product.kind === 'linear' ? outputs : outputs / product.experts;
+  return entryOf(op).follows?.(op, { out: product.out, outputs: own });
 }
 
 /** Returns the bytes of scratch per thread: the most that any operation needs, at least 64, in whole cache lines. */
@@ -96,6 +114,7 @@ function costOf(op: Operation, loaded: LoadedProgram, batch: readonly Segment[])
   return { label: op.kind, ...entryOf(op).cost(op, loaded, batch) };
 }
 
+type RunColumns = NonNullable<WasmOperation<never, Fields>['runColumns']>;
 type RunOperation = (step: StepContext, op: BoundOperation) => void;
 
 const runs = new Map<string, RunOperation>([
@@ -113,6 +132,13 @@ export function runOf({ kind }: BoundOperation): RunOperation {
   const run = runs.get(kind);
   if (!run) throw new Error(`the wasm device has no operation ${kind}`);
   return run;
+}
+
+/** Returns the function that runs columns of a bound operation. @throws Error for an operation that follows no product. */
+export function columnsOf({ kind }: BoundOperation): RunColumns {
+  const entry = (wasmOperations as Readonly<Record<string, WasmOperation<never, Fields>>>)[kind];
+  if (!entry?.runColumns) throw new Error(`the wasm device has no columns of ${kind}`);
+  return (...args) => entry.runColumns?.(...args);
 }
 
 /** Returns time and work of a step, summed over operations with the same label. `ms`: the time of each operation, in program order. */

@@ -2,6 +2,7 @@
 import type { CompiledKernels } from './compiled_kernels.ts';
 import type { PeakLoop } from './peak_loops.ts';
 import { PLAIN } from './products.ts';
+import { newTaskCells } from './shared_step.ts';
 import { StepThreads } from './step_threads.ts';
 
 /** Peak rates of this machine, the reference for a profile of the kernels. */
@@ -45,7 +46,7 @@ export async function measurePeaks(
   new Int8Array(memory.buffer, 0, SCRATCH_BYTES * (numThreads + 1)).fill(0);
   const bestMs = async (kind: PeakLoop, fields: Readonly<Record<string, number>>, count = 1): Promise<number> => {
     const operations = Array.from({ length: count }, (_, index) => ({ kind, index, params: 0, fields }));
-    const tasks = new Int32Array(new SharedArrayBuffer(4 * count));
+    const tasks = newTaskCells(count);
     const shard = { memory, operations, tasks, scratch: SCRATCH_BYTES, scratchBytes: SCRATCH_BYTES };
     const threads = await StepThreads.start({ module, products: { instructions: PLAIN } }, [shard], numThreads);
     const once = (): number => {

@@ -1,10 +1,11 @@
 /** Shared parts of products: how one task runs, and the scratch a thread needs. */
 import type { LoadOptions } from '../device.ts';
+import type { Following } from './bound_operation.ts';
 import { Q_GROUP_BYTES, ROW_BLOCK, SLICE, SLICE_GROUPS, INT8_GROUP } from './kernel_constants.ts';
 import { isIntegerCode, LANES } from './panels.ts';
 import type { StepContext } from './step_context.ts';
 import { struct } from './struct.ts';
-import type { ProductTasks } from './task_split.ts';
+import { PANEL_UNIT, type ProductTasks } from './task_split.ts';
 
 /** Struct of a product; `linear` and `expert_linear` share it. */
 export const productParams = struct('LinearParams', {
@@ -40,25 +41,42 @@ export function productScratchBytes(
     : AFTER_SUMS + SLICE * LANES * 4;
 }
 
+const nothing: Following = { unit: PANEL_UNIT, apart: 0, run: () => undefined };
+
 /** Runs a thread's tasks of one product. Consecutive tasks with the same block of rows quantise the block once. */
 export class ProductRun {
   readonly #step: StepContext;
   readonly #isQuantised: boolean;
+  readonly #following: Following;
   #quantisedRow = -1;
 
-  constructor(step: StepContext, code: number) {
+  constructor(step: StepContext, code: number, following = nothing) {
     this.#step = step;
+    this.#following = following;
     this.#isQuantised = isIntegerCode(code);
+  }
+
+  /** Returns the tasks of these rows. */
+  tasks(numRows: number, inner: number, numPanels: number): ProductTasks {
+    const { unit, apart } = this.#following;
+    return this.#step.productTasks(numRows, inner, apart || numPanels, unit);
   }
 
   /** Runs task `task` of `tasks`. Row numbers of the tasks count from `first`; `params` is the byte offset of the product's struct. */
   run(params: number, first: number, task: number, tasks: ProductTasks, numPanels: number): void {
-    const { products, scratch } = this.#step;
+    const { apart, run } = this.#following;
     const { numRows, rowsPerTask, panelsPerTask, numPanelTasks } = tasks;
     const block = Math.floor(task / numPanelTasks) * rowsPerTask;
     const [row, rows] = [first + block, Math.min(rowsPerTask, numRows - block)];
     const panel = (task % numPanelTasks) * panelsPerTask;
-    const panelEnd = Math.min(numPanels, panel + panelsPerTask);
+    const panelEnd = Math.min(apart || numPanels, panel + panelsPerTask);
+    this.#multiply(params, row, rows, panel, panelEnd);
+    if (apart > 0) this.#multiply(params, row, rows, panel + apart, panelEnd + apart);
+    run(row, row + rows, panel * LANES, panelEnd * LANES);
+  }
+
+  #multiply(params: number, row: number, rows: number, panel: number, panelEnd: number): void {
+    const { products, scratch } = this.#step;
     if (!this.#isQuantised) {
       products.multiplyFloats(params, row, rows, panel, panelEnd, scratch);
       return;

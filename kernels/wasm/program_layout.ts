@@ -4,10 +4,10 @@ import { DeviceError, MAX_CANDIDATES, MAX_MASKS, type LoadOptions } from '../dev
 import { exp2Table } from '../sampling.ts';
 import { planesOf } from '../kv_planes.ts';
 import { numStateSlotsOf, statePlaneAt } from '../state_slots.ts';
-import type { BufferSpec, Program } from '../program.ts';
+import type { BufferSpec, Operation, Program } from '../program.ts';
 import { samplingOf, widestMixture } from '../program_kinds.ts';
 import { MemoryPlan } from './memory_plan.ts';
-import { paramsOf, bind, scratchBytesOf } from './operations.ts';
+import { bind, scratchBytesOf, writeStructs } from './operations.ts';
 import { samplerSlot } from './ops/sample.ts';
 import { attentionTile, spanPartialsOf, type SpanPartials } from './attention_spans.ts';
 import { SAVE_BYTES, stateSegment } from './state_segments.ts';
@@ -17,6 +17,8 @@ import { stagingBytesOf } from './staging.ts';
 import { stagingsFor } from './packing.ts';
 import { formatCode, paddedWidth, weightBytes } from './panels.ts';
 import { countCells } from './shared_step.ts';
+import { FEW_ROWS, type StepOrder, type StepPlan } from './step_order.ts';
+import { planSteps } from './step_plan.ts';
 
 /** Layout of one memory shard's program: byte offsets of its regions, and its bound operations. */
 export interface ProgramLayout {
@@ -38,6 +40,9 @@ export interface ProgramLayout {
   readonly stagingBytes: number;
   readonly numStagings: number;
   readonly operations: readonly BoundOperation[];
+  readonly steps: StepPlan;
+  /** The operations of a step of few rows, bound to the buffers that a thread has to itself (step_plan.ts), by thread. */
+  readonly ownOperations: readonly (readonly BoundOperation[])[];
 }
 
 /** Number of threads per step, number of threads that pack weights, and most bytes of a memory (undefined: 4 GiB). */
@@ -66,12 +71,10 @@ export function layOutProgram(
       plan.reserve('weights', weightBytes(spec, options.weightFormat)),
     ]),
   );
-  const numRowsOf = ({ rows, perRow = 1 }: BufferSpec): number =>
-    perRow * (rows === 'samples' ? options.maxSamples : options.maxRows);
   const buffers = new Map(
     Object.entries(program.buffers).map(([name, spec]) => [
       name,
-      { spec, at: plan.reserve('activations', numRowsOf(spec) * paddedWidth(spec.width) * 4) },
+      { spec, at: plan.reserve('activations', numRowsOf(spec, options) * paddedWidth(spec.width) * 4) },
     ]),
   );
   const regions = regionsOf(program, options, plan);
@@ -97,9 +100,11 @@ export function layOutProgram(
     rope,
     spanPartials,
   });
-  const operations = program.operations.map((op, index) =>
-    bind(op, index, plan.reserve('operations', paramsOf(op).bytes), operands),
-  );
+  const steps = planSteps(program);
+  const bound = bindAll(program, plan, operands);
+  const own = (thread: number): readonly BoundOperation[] =>
+    // Thread 0 has the buffers of the program themselves.
+    thread === 0 ? bound : bindOwn(program, options, plan, operands, { bound, own: steps.few.own });
   return {
     plan,
     weights,
@@ -115,8 +120,48 @@ export function layOutProgram(
     stagingBytes,
     numStagings,
     spanPartials,
-    operations,
+    steps,
+    operations: bound,
+    ownOperations: Array.from({ length: numThreads }, (_, thread) => own(thread)),
   };
+}
+
+function numRowsOf({ rows, perRow = 1 }: BufferSpec, { maxRows, maxSamples }: LoadOptions): number {
+  return perRow * (rows === 'samples' ? maxSamples : maxRows);
+}
+
+function bindAll(program: Program, plan: MemoryPlan, operands: Operands): BoundOperation[] {
+  return program.operations.map((op, index) => bindAt(op, index, plan, operands));
+}
+
+function bindAt(op: Operation, index: number, plan: MemoryPlan, operands: Operands): BoundOperation {
+  return bind(op, index, (bytes) => plan.reserve('operations', bytes), operands);
+}
+
+/** Binds the operations that use buffers which a thread has to itself to copies of these; all others are those of `bound`. */
+function bindOwn(
+  program: Program,
+  options: LoadOptions,
+  plan: MemoryPlan,
+  operands: Operands,
+  { bound, own }: { readonly bound: readonly BoundOperation[]; readonly own: StepOrder['own'] },
+): BoundOperation[] {
+  const copies = new Map(
+    [...new Set(own.flat())].map((name) => {
+      const spec = program.buffers[name]!;
+      const rows = Math.min(FEW_ROWS, numRowsOf(spec, options));
+      return [name, plan.reserve('activations', rows * paddedWidth(spec.width) * 4)];
+    }),
+  );
+  return program.operations.map((op, index) => {
+    const names = own[index]!;
+    if (names.length === 0) return bound[index]!;
+    const buffer: Operands['buffer'] = (name) => {
+      const shared = operands.buffer(name);
+      return names.includes(name) ? { ...shared, at: copies.get(name) ?? shared.at } : shared;
+    };
+    return bindAt(op, index, plan, { ...operands, buffer });
+  });
 }
 
 /** Reserves the regions that are written before a step or read after it. */
@@ -180,8 +225,8 @@ export function writeConstants(program: Program, layout: ProgramLayout, memory: 
   new Uint32Array(memory.buffer, layout.regions.exp2Table, exp2Table.length).set(exp2Table);
   const view = new DataView(memory.buffer);
   program.operations.forEach((op, i) => {
-    const { params, fields } = layout.operations[i]!;
-    paramsOf(op).write(view, params, fields);
+    for (const bound of new Set([layout.operations, ...layout.ownOperations].map((all) => all[i]!)))
+      writeStructs(view, op, bound);
   });
 }
 

@@ -2,6 +2,7 @@
 import type { RowKind } from '../program.ts';
 import type { BoundOperation } from './bound_operation.ts';
 import type { ProductsCode } from './products.ts';
+import type { StepPlan } from './step_order.ts';
 
 /** Indices of the cells of `control`, which are written before a step. */
 export const Control = {
@@ -20,8 +21,13 @@ export const Control = {
   numHidden: 9,
   /** Segments of the step; 0 for a program without recurrent layers. */
   numStateSegments: 10,
-  count: 11,
+  /** Index of the order in which the step walks the operations, one of {@link Order}. */
+  order: 11,
+  count: 12,
 } as const;
+
+/** Orders of the operations of a step: each by itself, or as the plan has it for any number of rows, or for few (step_plan.ts). */
+export const Order = { single: 0, many: 1, few: 2 } as const;
 
 /** Cell of `control` that counts the rows of a buffer, by its kind. */
 export const countCells: Readonly<Record<RowKind, number>> = {
@@ -30,11 +36,22 @@ export const countCells: Readonly<Record<RowKind, number>> = {
   hidden: Control.numHidden,
 };
 
+/**
+ * Returns the cells of a memory shard that are 0 when a step begins: how many tasks of each operation are taken, and `numCounts`
+ * cells of `StepContext.isLast`.
+ */
+export function newTaskCells(numOps: number, numCounts = 0): Int32Array {
+  return new Int32Array(new SharedArrayBuffer(4 * (numOps + numCounts)));
+}
+
 /** State of one memory shard that the threads share. */
 export interface StepShard {
   readonly memory: WebAssembly.Memory;
   readonly operations: readonly BoundOperation[];
-  /** Per operation, how many of its tasks are taken in this step. */
+  /** The operations of a step of few rows, by thread. Absent, like `plan`, where every operation runs by itself. */
+  readonly ownOperations?: readonly (readonly BoundOperation[])[];
+  readonly plan?: StepPlan;
+  /** Cells that are 0 when a step begins, see {@link newTaskCells}. */
   readonly tasks: Int32Array;
   /** Byte offset of the scratch regions: one per thread, `scratchBytes` apart. */
   readonly scratch: number;

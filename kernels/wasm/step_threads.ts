@@ -48,9 +48,9 @@ export class StepThreads {
     return new StepThreads(shared, workers);
   }
 
-  /** Runs operations `ops` of memory shard `shard`: wakes the helpers once and works along. */
-  run(shard: number, ops: OpRange, onDone?: (op: number) => void): void {
-    this.#thread.run(shard, ops, onDone);
+  /** Runs operations `ops` of memory shard `shard`: wakes the helpers once and works along. `isSingle`: a barrier after each. */
+  run(shard: number, ops: OpRange, onDone?: (op: number) => void, isSingle?: boolean): void {
+    this.#thread.run(shard, ops, onDone, isSingle);
   }
 
   async close(): Promise<void> {

@@ -100,9 +100,9 @@ export class WasmExecutable implements ProfiledExecutable {
 
   /**
    * Runs a range of the operations of the whole program, memory shard by memory shard. `onDone` is called after each with its index in
-   * the program.
+   * the program. `isSingle`: every operation runs by itself, with a barrier after it.
    */
-  #walk(ops: OpRange, onDone?: (op: number) => void): void {
+  #walk(ops: OpRange, onDone?: (op: number) => void, isSingle = false): void {
     for (const { shard: index, ops: own, at, carried } of this.#cut.runs) {
       const [first, end] = [Math.max(ops.first, own.first), Math.min(ops.end, own.end)];
       const shard = this.#shards[index];
@@ -119,6 +119,7 @@ export class WasmExecutable implements ProfiledExecutable {
           ((op) => {
             onDone(op - offset);
           }),
+        isSingle,
       );
     }
   }
@@ -163,13 +164,13 @@ export class WasmExecutable implements ProfiledExecutable {
     if (blockId < 0 || blockId >= this.numBlocks) assert.fail(`block ${blockId} does not exist`);
   }
 
-  /** Times every operation, barrier included: the median of PROFILED_STEPS steps. */
+  /** Times every operation by itself, barrier included: the median of PROFILED_STEPS steps. */
   profile(batch: readonly Segment[], nowMs: () => number): Promise<KernelProfile[]> {
     this.#write(batch);
     const steps = Array.from({ length: PROFILED_STEPS }, () => {
       const ends: number[] = [];
       const start = nowMs();
-      this.#walk(this.#opsOf(), () => ends.push(nowMs()));
+      this.#walk(this.#opsOf(), () => ends.push(nowMs()), true);
       return ends.map((end, i) => end - (ends[i - 1] ?? start));
     });
     const median = (op: number): number => steps.map((ms) => ms[op]!).sort((a, b) => a - b)[PROFILED_STEPS >> 1]!;

@@ -6,7 +6,7 @@ import { attentionTile, partialBytes, TILE_ROWS } from '../attention_spans.ts';
 import { Control } from '../shared_step.ts';
 import type { StepContext } from '../step_context.ts';
 import { struct } from '../struct.ts';
-import { AttentionTasks, headsAtOnce, spanBlocks } from '../task_split.ts';
+import { AttentionTasks, headsAtOnce, MOST_MERGED_SPANS, spanBlocks } from '../task_split.ts';
 import { operation } from './operation.ts';
 import type { BoundOperation } from '../bound_operation.ts';
 
@@ -156,8 +156,8 @@ export function attentionScratchBytes(
 }
 
 /**
- * Computes the partial results of all spans of all tiles, which have one row each; after a barrier, merges each row's partial
- * results into its output.
+ * Computes the partial results of all spans of all tiles, which have one row each. The thread that finishes the last span of a row's heads
+ * merges their partial results into the row's output; where these are many, all threads do, after a barrier.
  */
 function attendSpans(step: StepContext, { index, params, fields }: BoundOperation<Fields>, numTiles: number): void {
   const { barrier, kernels, scratch, shared, u32 } = step;
@@ -174,6 +174,12 @@ function attendSpans(step: StepContext, { index, params, fields }: BoundOperatio
   for (let tile = 0; tile < numTiles; tile++) numSpans += spansOf(tile)[1] - spansOf(tile)[0];
   const numHeads = headsAtOnce(numSpans, kvHeads, shared.numThreads);
   const groupBytes = group * partialBytes(headDim);
+  const isMergedByLast = numHeads === 1 || numSpans <= MOST_MERGED_SPANS;
+  const merge = (tile: number, head: number): void => {
+    const [start, end] = spansOf(tile);
+    const from = partialsOf(tile) + head * groupBytes;
+    kernels.attention_merge(params, tileAt(tile), head, from, end - start, spanBytes, scratch);
+  };
   let mine = step.nextTask(index);
   let task = 0;
   for (let tile = 0; tile < numTiles; tile++) {
@@ -184,15 +190,13 @@ function attendSpans(step: StepContext, { index, params, fields }: BoundOperatio
         mine = step.nextTask(index);
         const to = partialsOf(tile) + (span - start) * spanBytes + head * groupBytes;
         kernels.attention_span(params, tileAt(tile), head, head + numHeads, span, to, scratch);
+        if (!isMergedByLast || !step.isLast(tile * kvHeads + head, end - start)) continue;
+        for (let own = head; own < head + numHeads; own++) merge(tile, own);
       }
     }
   }
+  if (isMergedByLast) return;
   barrier.arrive();
   const [first, last] = step.share(numTiles * kvHeads);
-  for (let part = first; part < last; part++) {
-    const [tile, head] = [Math.floor(part / kvHeads), part % kvHeads];
-    const [start, end] = spansOf(tile);
-    const from = partialsOf(tile) + head * groupBytes;
-    kernels.attention_merge(params, tileAt(tile), head, from, end - start, spanBytes, scratch);
-  }
+  for (let part = first; part < last; part++) merge(Math.floor(part / kvHeads), part % kvHeads);
 }

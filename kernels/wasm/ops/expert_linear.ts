@@ -42,20 +42,20 @@ export const expertLinear = operation('expert_linear', {
       ownParams: productScratchBytes(w.format, inner, options),
     };
   },
-  run: (step, { index, params, fields }) => {
+  run: (step, { index, params, fields, following }) => {
     const { u32, scratch } = step;
     const { format, inner, numPanels, experts, weight, bias, expertBytes, starts, ownParams } = fields;
     const { offsets } = productParams;
     const own = scratch + ownParams;
     u32.copyWithin(own / 4, params / 4, (params + productParams.bytes) / 4);
-    const product = new ProductRun(step, format);
+    const product = new ProductRun(step, format, following);
     let mine = step.nextTask(index);
     let before = 0;
     for (let expert = 0; expert < experts; expert++) {
       const first = u32[starts / 4 + expert]!;
       const count = u32[starts / 4 + expert + 1]! - first;
       if (count === 0) continue;
-      const tasks = step.productTasks(count, inner, numPanels);
+      const tasks = product.tasks(count, inner, numPanels);
       if (mine < before + tasks.numTasks) {
         u32[(own + offsets.weight) / 4] = weight + expert * expertBytes;
         if (bias) u32[(own + offsets.bias) / 4] = bias + expert * numPanels * LANES * 4;

@@ -1,5 +1,9 @@
-/** Shared parts of the gate operations: their struct, and the split among threads by rows, or by columns when rows are few. */
+/**
+ * Shared parts of the gate operations: their struct, and their split among threads: within the tasks of the
+ * product before, or else by rows, or by columns when rows are few.
+ */
 import type { Gate } from '../../program.ts';
+import { LANES } from '../panels.ts';
 import { Control } from '../shared_step.ts';
 import { struct } from '../struct.ts';
 import { rowCost, type WasmOperation } from './operation.ts';
@@ -44,6 +48,13 @@ export function gatedMul(kind: Gate['kind']): WasmOperation<Gate, Fields> {
         op.params,
         ...step.shareTable(step.count(Control.numRows) * op.fields.perRow, op.fields.inner),
       );
+    },
+    follows: ({ gateUp, ups, inner }, { out, outputs }) =>
+      gateUp === out && ups === undefined && outputs === 2 * inner && inner % LANES === 0
+        ? { unit: LANES, apart: inner }
+        : undefined,
+    runColumns: (step, { params: at }, start, end, first, last) => {
+      step.kernels[kind](at, start, end, first, last);
     },
     cost: (op, loaded, batch) => rowCost(loaded, [op.gateUp, op.out], batch),
   };

@@ -6,7 +6,7 @@ import { attentionTile, partialBytes, TILE_ROWS } from '../attention_spans.ts';
 import { Control } from '../shared_step.ts';
 import type { StepContext } from '../step_context.ts';
 import { struct } from '../struct.ts';
-import { AttentionTasks, spanBlocks } from '../task_split.ts';
+import { AttentionTasks, MOST_MERGED_SPANS, spanBlocks } from '../task_split.ts';
 import type { BoundOperation } from '../bound_operation.ts';
 import { operation } from './operation.ts';
 
@@ -123,7 +123,10 @@ function headsOfTask(heads: number, rows: number, count: number, numThreads: num
   return Math.min(most, inUnits(heads / parts));
 }
 
-/** Computes the partial results of all spans of all tiles, which have one row each; after a barrier, merges each row's heads. */
+/**
+ * Computes the partial results of all spans of all tiles, which have one row each. The thread that finishes the last span of some heads
+ * merges them; where spans are many, all threads do, after a barrier.
+ */
 function attendSpans(step: StepContext, { index, params, fields }: BoundOperation<Fields>, numTiles: number): void {
   const { barrier, kernels, scratch, shared, u32 } = step;
   const { heads, rank, blockSize, tiles, partials, spanBytes, maxSpans } = fields;
@@ -136,6 +139,10 @@ function attendSpans(step: StepContext, { index, params, fields }: BoundOperatio
   let numSpans = 0;
   for (let tile = 0; tile < numTiles; tile++) numSpans += spansOf(tile);
   const headsPerTask = headsOfTask(heads, 1, numSpans, shared.numThreads);
+  const isMergedByLast = numSpans <= MOST_MERGED_SPANS;
+  const merge = (tile: number, head: number): void => {
+    kernels.latent_merge(params, tileAt(tile), head, partialsOf(tile, head), spansOf(tile), spanBytes, scratch);
+  };
   let mine = step.nextTask(index);
   let task = 0;
   for (let tile = 0; tile < numTiles; tile++) {
@@ -145,14 +152,15 @@ function attendSpans(step: StepContext, { index, params, fields }: BoundOperatio
         if (task !== mine) continue;
         mine = step.nextTask(index);
         const to = partialsOf(tile, head) + span * spanBytes;
-        kernels.latent_span(params, tileAt(tile), head, Math.min(heads, head + headsPerTask), span, to, scratch);
+        const headEnd = Math.min(heads, head + headsPerTask);
+        kernels.latent_span(params, tileAt(tile), head, headEnd, span, to, scratch);
+        if (!isMergedByLast || !step.isLast(tile * heads + head, end)) continue;
+        for (let own = head; own < headEnd; own++) merge(tile, own);
       }
     }
   }
+  if (isMergedByLast) return;
   barrier.arrive();
   const [first, last] = step.share(numTiles * heads);
-  for (let part = first; part < last; part++) {
-    const [tile, head] = [Math.floor(part / heads), part % heads];
-    kernels.latent_merge(params, tileAt(tile), head, partialsOf(tile, head), spansOf(tile), spanBytes, scratch);
-  }
+  for (let part = first; part < last; part++) merge(Math.floor(part / heads), part % heads);
 }

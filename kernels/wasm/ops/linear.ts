@@ -28,10 +28,10 @@ export const linear = operation('linear', {
       count: x.count,
     };
   },
-  run: (step, { index, params, fields }) => {
+  run: (step, { index, params, fields, following }) => {
     const { format, inner, numPanels, count } = fields;
-    const tasks = step.productTasks(step.count(count), inner, numPanels);
-    const product = new ProductRun(step, format);
+    const product = new ProductRun(step, format, following);
+    const tasks = product.tasks(step.count(count), inner, numPanels);
     for (let task = step.nextTask(index); task < tasks.numTasks; task = step.nextTask(index)) {
       product.run(params, 0, task, tasks, numPanels);
     }

@@ -95,6 +95,18 @@ export interface LoadedProgram {
   readonly options: LoadOptions;
 }
 
+/** Where a product writes, and its number of outputs. */
+export interface ProductOutput {
+  readonly out: string;
+  readonly outputs: number;
+}
+
+/** Columns that an operation needs together: `unit` of them, and as many `apart` further on, or 0 for no others. */
+export interface Columns {
+  readonly unit: number;
+  readonly apart: number;
+}
+
 /** Work of one operation in a step. `label` replaces the operation's kind in a profile. */
 export type KernelCost = Pick<KernelProfile, 'bytes' | 'flops' | 'kind'> & { readonly label?: string };
 
@@ -109,6 +121,19 @@ export interface WasmOperation<Op extends Operation, Fields extends Readonly<Rec
   bind(op: Op, at: Operands): Fields;
   /** Runs one thread's share of the operation. */
   run(step: StepContext, op: BoundOperation<Fields>): void;
+  /** Returns how the operation divides the columns of the product's output; undefined where it cannot run within the product's tasks. */
+  follows?(op: Op, product: ProductOutput): Columns | undefined;
+  /** Runs rows [start, end) and columns [first, last) of the product's output, which divide none of {@link Columns}. */
+  runColumns?(
+    step: StepContext,
+    op: BoundOperation<Fields>,
+    start: number,
+    end: number,
+    first: number,
+    last: number,
+  ): void;
+  /** Returns the fields of further structs, which lie after the operation's own: those that `runColumns` needs. */
+  parts?(fields: Fields): readonly Fields[];
   /** Returns the bytes that a step must read, and the arithmetic it does. */
   cost(op: Op, loaded: LoadedProgram, batch: readonly Segment[]): KernelCost;
   /** Returns the bytes of scratch that each thread needs; absent when it needs none. */
@@ -118,8 +143,8 @@ export interface WasmOperation<Op extends Operation, Fields extends Readonly<Rec
 /** Returns `made` unchanged. The types make `params` and `run` use the fields that `bind` returns. */
 export function operation<K extends Operation['kind'], Fields extends Readonly<Record<string, number>>>(
   _kind: K,
-  made: Pick<WasmOperation<OperationOf<K>, Fields>, 'bind' | 'cost' | 'scratchBytes'> &
-    Pick<WasmOperation<OperationOf<K>, NoInfer<Fields>>, 'params' | 'run'>,
+  made: Pick<WasmOperation<OperationOf<K>, Fields>, 'bind' | 'cost' | 'scratchBytes' | 'follows'> &
+    Pick<WasmOperation<OperationOf<K>, NoInfer<Fields>>, 'params' | 'run' | 'runColumns' | 'parts'>,
 ): WasmOperation<OperationOf<K>, Fields> {
   return made;
 }

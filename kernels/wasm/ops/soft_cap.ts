@@ -1,3 +1,4 @@
+import { LANES } from '../panels.ts';
 import { struct } from '../struct.ts';
 import { operation, rowCost } from './operation.ts';
 
@@ -10,6 +11,10 @@ export const softCap = operation('soft_cap', {
   },
   run: (step, { params, fields }) => {
     step.kernels.soft_cap(params, ...step.shareTable(step.count(fields.count), fields.width));
+  },
+  follows: ({ x }, { out }) => (x === out ? { unit: LANES, apart: 0 } : undefined),
+  runColumns: (step, { params, fields: { width } }, start, end, first, last) => {
+    step.kernels.soft_cap(params, start, end, first, Math.min(width, last));
   },
   cost: (op, loaded, batch) => rowCost(loaded, [op.x, op.x], batch),
 });
