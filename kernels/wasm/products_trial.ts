@@ -6,7 +6,7 @@
 import { DeviceError } from '../device.ts';
 import { isInteger } from '../weights/weight_format.ts';
 import type { CompiledKernels } from './compiled_kernels.ts';
-import { instantiate, type Kernels, type Products } from './kernel_exports.ts';
+import { instantiate, type Attention, type Kernels, type Products, type RowKernels } from './kernel_exports.ts';
 import { kernelsOf, productsKinds, productsOf, type ProductsCode, type ProductsKind } from './products.ts';
 import type { ProductsName, ProductsWanted } from './products_names.ts';
 import { TrialAttention } from './trial_attention.ts';
@@ -38,6 +38,14 @@ export type MakeProducts = (
   memory: WebAssembly.Memory,
 ) => Products;
 
+/** Makes the other kernels of an implementation; a test makes wrong ones. */
+export type MakeKernels = (
+  name: ProductsName,
+  code: ProductsCode,
+  module: WebAssembly.Module,
+  memory: WebAssembly.Memory,
+) => Attention & RowKernels;
+
 /**
  * Shapes that reach every path of the kernels: one row in four panels at once and in one, tiles of all sizes with every rest, whole and
  * cut groups, more groups than a slice.
@@ -66,6 +74,7 @@ export function chooseProducts(
   compiled: CompiledKernels,
   { wanted, random = seeded(), nowMs = () => performance.now() }: ProductsRequest,
   make: MakeProducts = (_, code, kernels, memory) => productsOf(code, kernels, memory),
+  makeKernels: MakeKernels = (_, code, module, memory) => kernelsOf(code, module, memory),
 ): ProductsChoice {
   const trial = new TrialProduct([...SHAPES, TIMED_SHAPE]);
   const kernels = instantiate(compiled.module, trial.memory);
@@ -73,7 +82,7 @@ export function chooseProducts(
   const refused: { name: ProductsName; why: string }[] = [];
   const candidates = productsKinds.flatMap((kind) => candidateOf(kind, compiled, makeIn, refused));
   const passed = passing(candidates, trial, random, refused).filter(({ name, code }) =>
-    hasKernels(name, code, compiled, random, refused),
+    hasKernels(name, code, compiled, makeKernels, random, refused),
   );
   const eligible = passed.filter(({ name }) => isWanted(name, wanted));
   if (eligible.length > 0) return { ...fastest(eligible, trial, random, nowMs), refused };
@@ -131,12 +140,13 @@ function hasKernels(
   name: ProductsName,
   code: ProductsCode,
   { module }: CompiledKernels,
+  make: MakeKernels,
   random: () => number,
   refused: { name: ProductsName; why: string }[],
 ): boolean {
   if (!('native' in code)) return true;
   const differenceIn = (trial: TrialAttention | TrialRows): string | undefined =>
-    trial.difference(instantiate(module, trial.memory), kernelsOf(code, module, trial.memory), random);
+    trial.difference(instantiate(module, trial.memory), make(name, code, module, trial.memory), random);
   const why = differenceIn(new TrialAttention()) ?? differenceIn(new TrialRows());
   if (why !== undefined) refused.push({ name, why });
   return why === undefined;

@@ -24,7 +24,12 @@ export class TrialRows {
     const plan = new MemoryPlan();
     const region = (): number => plan.reserve('the trial of rows', REGION);
     this.#at = {
-      ...{ params: region(), x: region(), y: region(), weight: region(), out: region(), indices: region() },
+      params: region(),
+      x: region(),
+      y: region(),
+      weight: region(),
+      out: region(),
+      indices: region(),
       kv: plan.reserve('the trial of rows', 8 * NUM_BLOCKS * BLOCK_SIZE * KV_HEADS * HEAD_DIM),
     };
     this.memory = plan.allocate();

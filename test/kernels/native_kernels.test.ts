@@ -9,15 +9,17 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import koffi from 'koffi';
-import { afterAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { nativeLibrary, openNative } from '../../kernels/native/native_library.ts';
 import { compileKernels } from '../../kernels/wasm/compiled_kernels.ts';
-import { instantiate, type Products } from '../../kernels/wasm/kernel_exports.ts';
-import { nativeProducts } from '../../kernels/wasm/native_kernels.ts';
-import { PLAIN, productsOf } from '../../kernels/wasm/products.ts';
+import { instantiate, type Attention, type Products, type RowKernels } from '../../kernels/wasm/kernel_exports.ts';
+import { nativeKernels, nativeProducts } from '../../kernels/wasm/native_kernels.ts';
+import { kernelsOf, PLAIN, productsOf } from '../../kernels/wasm/products.ts';
 import { nativeSets, type NativeSet } from '../../kernels/native/native_sets.ts';
-import { chooseProducts, type MakeProducts } from '../../kernels/wasm/products_trial.ts';
+import { chooseProducts, type MakeKernels, type MakeProducts } from '../../kernels/wasm/products_trial.ts';
+import { TrialAttention } from '../../kernels/wasm/trial_attention.ts';
 import { floatFormats, integerFormats, TrialProduct } from '../../kernels/wasm/trial_product.ts';
+import { TrialRows } from '../../kernels/wasm/trial_rows.ts';
 import { Random } from '../../shared/base/random.ts';
 import { isLong } from '../support/long.ts';
 import { projectPath } from '../support/project.ts';
@@ -95,46 +97,62 @@ describe.runIf(hasLibrary)('a library', () => {
   });
 });
 
-/** Returns the products of the plain C form: those of tiles with `isTiled`. */
-function plainProducts(file: string, isTiled: boolean, memory: WebAssembly.Memory): Products {
+/** Kernels of the plain C form over a memory. */
+interface PlainKernels {
+  /** Products of vectors, and of tiles. */
+  readonly products: readonly [Products, Products];
+  readonly kernels: Attention & RowKernels;
+}
+
+function plainKernels(file: string, memory: WebAssembly.Memory): PlainKernels {
   const opened = koffi.load(file);
   const at = Number(koffi.address(new Uint8Array(memory.buffer, 0, 1)));
-  const of = (name: string, numArguments: number): ((...args: number[]) => void) =>
-    opened.func(name, 'void', ['uint64_t', ...new Array<string>(numArguments).fill('uint32_t')]) as never;
-  const [quantise, multiply] = [of('quantise_plain', 5), of(isTiled ? 'multiply_plain_tiles' : 'multiply_plain', 6)];
-  const multiplyFloats = of('multiply_floats_plain', 5);
-  return {
+  const of = (name: string, numArguments: number): ((...args: number[]) => void) => {
+    const types = ['uint64_t', ...new Array<string>(numArguments).fill('uint32_t')];
+    const called = opened.func(name, 'void', types) as (...args: number[]) => void;
+    return (...args) => {
+      called(at, ...args.slice(0, numArguments));
+    };
+  };
+  const quantise = of('quantise_plain', 5);
+  const productsWith = (multiply: string): Products => ({
     quantise: (params, first, rows, quantised) => {
-      quantise(at, params, first, rows, quantised, 1);
+      quantise(params, first, rows, quantised, 1);
     },
-    multiply: (params, quantised, first, rows, panel, panelEnd) => {
-      multiply(at, params, quantised, first, rows, panel, panelEnd);
-    },
-    multiplyFloats: (params, first, rows, panel, panelEnd) => {
-      multiplyFloats(at, params, first, rows, panel, panelEnd);
+    multiply: of(multiply, 6),
+    multiplyFloats: of('multiply_floats_plain', 5),
+  });
+  return {
+    products: [productsWith('multiply_plain'), productsWith('multiply_plain_tiles')],
+    kernels: {
+      attention_tile: of('attention_tile_plain', 5),
+      attention_span: of('attention_span_plain', 7),
+      attention_merge: of('attention_merge_plain', 7),
+      rms_norm: of('rms_norm_plain', 3),
+      silu_mul: of('silu_mul_plain', 5),
+      rope_store: of('rope_store_plain', 3),
     },
   };
 }
 
-test.runIf(hasLibrary)(
-  'the plain C form multiplies random shapes in every format with the bits of WebAssembly',
-  async () => {
-    const file = join(work, 'plain.so');
-    const plain = ['-DISA_PLAIN', '-O1'];
-    await compileNative(file, {
-      libraries: ['-lm', '-lc'],
-      objects: [
-        ['machine.c', '', []],
-        ['floats.c', 'plain', plain],
-        ['products.c', 'plain', plain],
-        ['products_amx.c', 'plain_tiles', plain],
-      ],
-    });
+describe.runIf(hasLibrary)('the plain C form has the bits of WebAssembly', () => {
+  const file = join(work, 'plain.so');
+  beforeAll(async () => {
+    const flags = ['-DISA_PLAIN', '-O1'];
+    const ofSource = (source: string): CObject => [source, 'plain', flags];
+    const objects = [
+      ...['attention.c', 'floats.c', 'products.c', 'rows.c'].map(ofSource),
+      ['machine.c', '', []] as const,
+      ['products_amx.c', 'plain_tiles', flags] as const,
+    ];
+    await compileNative(file, { libraries: ['-lm', '-lc'], objects });
+  });
+
+  test('in products of random shapes in every format, of vectors and of tiles', () => {
     const random = new Random(31);
-    const most = { rows: 96, inner: 700, panels: 12 };
-    const trial = new TrialProduct([most]);
+    const trial = new TrialProduct([{ rows: 96, inner: 700, panels: 12 }]);
     const reference = productsOf({ instructions: PLAIN }, instantiate(kernels.module, trial.memory), trial.memory);
-    const forms = [false, true].map((isTiled) => plainProducts(file, isTiled, trial.memory));
+    const forms = plainKernels(file, trial.memory).products;
     for (let i = 0; i < (isLong ? 400 : 60); i++) {
       const format = [...integerFormats, ...floatFormats][i % 7]!;
       const shape = { rows: 1 + random.below(96), inner: 1 + random.below(700), panels: 1 + random.below(12) };
@@ -143,10 +161,24 @@ test.runIf(hasLibrary)(
       for (const [j, form] of forms.entries())
         assert(Buffer.compare(expected, trial.multiply(form)) === 0, `${j} ${format} ${JSON.stringify(shape)}`);
     }
-  },
-);
+  });
 
-/** Faults: a file, what it says, and what a mutant says; one lane, one group, one correction, one rounding wrong. */
+  test.each([
+    ['attention', () => new TrialAttention()],
+    ['kernels of rows', () => new TrialRows()],
+  ])('in %s', (_, create) => {
+    const random = new Random(32);
+    const trial = create();
+    const plain = plainKernels(file, trial.memory).kernels;
+    for (let i = 0; i < (isLong ? 40 : 8); i++)
+      assert.equal(
+        trial.difference(instantiate(kernels.module, trial.memory), plain, () => random.u32()),
+        undefined,
+      );
+  });
+});
+
+/** Faults: a file, what it says, and what a mutant says; one lane, one group, one correction, one rounding or one order wrong. */
 const FAULTS = {
   lane: ['products.c', 'load_weights(format, w + v * VECTOR_PANELS, at, k)', 'load_weights(format, w, at, k)'],
   row: ['products.c', 'q + r * q_stride + 16 + 4 * k', 'q + (r == 3 ? 2 : r) * q_stride + 16 + 4 * k'],
@@ -164,16 +196,27 @@ const FAULTS = {
   tail: ['floats.c', 'i < inner; i++) rest', 'i + 1 < inner; i++) rest'],
   bias: ['vectors.h', '(size_t)panel * 8;', '(size_t)(panel & ~1u) * 8;'],
   halves: ['floats.c', '(size_t)k * 16', '(size_t)(k & ~1u) * 16'],
+  order: [
+    'attention_many.h',
+    '(parts[0] + parts[1]) + (parts[2] + parts[3])',
+    '(parts[0] + parts[2]) + (parts[1] + parts[3])',
+  ],
+  merge: ['attention.c', 'before < highest ? highest : before', 'before'],
+  cap: ['attention_many.h', 'is_capped ? 1 :', 'is_capped ? 1.0001f :'],
+  few: ['attention_few.h', 'exp_below_88(load(at) - highest)', 'exp_below_88(load(at) - highest + 1e-6f)'],
+  norm: ['rows.c', 'sum / (float)width + epsilon', '(sum + epsilon) / (float)width'],
+  rotation: ['rows.c', 'high * c + low * s', 'high * c - low * s'],
+  gate: ['rows.c', 'exp_of(-x)', 'exp_of(x)'],
 } as const;
 
 describe.each(sets)('a fault in native:%s', (set: NativeSet) => {
+  const rowSet = set === 'avx512' || set === 'amx' ? 'avx512' : 'avx2';
   const objects = OBJECTS.filter(([source, name]) => {
-    const isOfSet = set === 'amx' ? name === 'amx' || name === 'avx512' : name === set;
-    const floats = set === 'avx512' || set === 'amx' ? 'avx512' : 'avx2';
-    return name === '' || (source === 'floats.c' ? name === floats : isOfSet);
+    if (source.startsWith('products')) return name === set || (set === 'amx' && name === 'avx512');
+    return name === '' || name === rowSet;
   });
   const all = Object.keys(FAULTS) as (keyof typeof FAULTS)[];
-  const tried = isLong ? all : set === sets.at(-1) ? all.filter((_, i) => i % 3 === 0) : ['lane' as const];
+  const tried = isLong ? all : set === sets.at(-1) ? all.filter((_, i) => i % 4 === 0) : ['lane' as const];
 
   // Dot products by signs take weights as they are, so nothing corrects them.
   test.each(tried.filter((name) => name !== 'correction' || set !== 'avx2'))(
@@ -190,11 +233,13 @@ describe.each(sets)('a fault in native:%s', (set: NativeSet) => {
       const damaged = openNative(place(`${set}-${fault}-built`, readFileSync(file)));
       const make: MakeProducts = (made, code, instance, memory) =>
         made === `native:${set}` ? nativeProducts(damaged, set, memory) : productsOf(code, instance, memory);
+      const makeKernels: MakeKernels = (made, code, module, memory) =>
+        made === `native:${set}` ? nativeKernels(damaged, set, memory) : kernelsOf(code, module, memory);
       const random = new Random(9);
       const request = { wanted: 'auto', random: () => random.u32(), nowMs: () => 0 } as const;
-      const choice = chooseProducts(kernels, request, make);
+      const choice = chooseProducts(kernels, request, make, makeKernels);
       const why = choice.refused.find((one) => one.name === `native:${set}`)?.why;
-      assert(why?.startsWith('it multiplies'), `the fault is not found: ${why}`);
+      expect(why).toMatch(/^(it (multiplies|attends)|its (rms_norm|silu_mul|rope_store)) /);
       assert.notEqual(choice.name, `native:${set}`);
     },
   );

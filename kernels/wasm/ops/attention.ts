@@ -145,7 +145,7 @@ export function attentionScratchBytes(
   const group = heads / kvHeads;
   const numQueries = Math.max(inFours(TILE_ROWS * group), kvHeads * inFours(group));
   const headBytes = headDim * 4;
-  // As attention_parts.as.ts and, larger, attention_parts.h lay it out: weights, a cache line or two, the spare, K and V, queries.
+  // The layout is that of attention_parts.as.ts or, larger, of attention_parts.h: weights, a cache line or two, the spare, K and V, queries.
   return (
     64 * (blockSize + 4) +
     192 +
