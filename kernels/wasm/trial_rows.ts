@@ -9,7 +9,7 @@ import { siluMul } from './ops/silu_mul.ts';
 const ROWS = 7;
 /** Widths: less than a vector, and several with a rest. */
 const WIDTHS = [3, 75];
-const [KV_HEADS, GROUP, HEAD_DIM, ROTARY_DIM, BLOCK_SIZE] = [2, 2, 36, 24, 4] as const;
+const [KV_HEADS, GROUP, HEAD_DIM, ROTARY_DIM, BLOCK_SIZE] = [2, 2, 44, 40, 4] as const;
 const QKV_WIDTH = KV_HEADS * (GROUP + 2) * HEAD_DIM;
 const NUM_BLOCKS = 3;
 const REGION = 4 * ROWS * QKV_WIDTH;
