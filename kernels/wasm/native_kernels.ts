@@ -11,7 +11,9 @@ function functionsAt(
 ): NativeFunctions & { readonly at: number } {
   const functions = typeof library === 'string' ? library : library.functionsOf(set);
   if (typeof library === 'string' || typeof functions === 'string')
-    throw new Error(`native:${set} cannot be used in this thread: ${functions as string}`);
+    throw new Error(
+      `native:${set} cannot be used in this thread, although the first one uses it: ${functions as string}`,
+    );
   return { ...functions, at: library.addressOf(memory) };
 }
 
