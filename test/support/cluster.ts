@@ -15,7 +15,8 @@ import { projectPath } from './project.ts';
 import type { RunningCluster } from './running_cluster.ts';
 import { NEVER_SILENT, until } from './until.ts';
 
-const cliPath = projectPath('dist/services/cli/main.js');
+/** Command of the build. */
+export const cliPath = projectPath('dist/services/cli/main.js');
 export const harbour = projectPath('config/models/harbour');
 
 export interface NodeView {
@@ -107,12 +108,16 @@ process.on('exit', () => {
   for (const child of started) child.kill('SIGKILL');
 });
 
+/** Program that starts the command, and its first arguments. */
+const penstock: readonly string[] = [process.execPath, cliPath];
+
 export function run(
   args: readonly string[],
   environment: Record<string, string> = {},
-  node = process.execPath,
+  [program, ...first] = penstock,
 ): ChildProcess {
-  const child = spawn(node, [cliPath, ...args], {
+  assert(program);
+  const child = spawn(program, [...first, ...args], {
     stdio: ['ignore', 'pipe', 'pipe'],
     env: { ...withoutPenstock(), ...environment },
   });
@@ -149,8 +154,8 @@ export function temporaryFolder(): { path: string; remove: () => void } {
 }
 
 /** Starts `penstock up` as a process, whose children are the roles. @throws AssertionError with what it printed when it ends instead */
-async function startProcesses(args: readonly string[], node?: string): Promise<RunningCluster> {
-  const up = run(['up', '--json', ...args], {}, node);
+async function startProcesses(args: readonly string[], command?: readonly string[]): Promise<RunningCluster> {
+  const up = run(['up', '--json', ...args], {}, command);
   const errors: string[] = [];
   assert(up.stdout && up.stderr);
   createInterface({ input: up.stderr }).on('line', (line) => errors.push(line));
@@ -231,7 +236,17 @@ export class Cluster {
 
   /** Starts `penstock up` with another executable of Node. */
   static async upOn(node: string, ...args: string[]): Promise<Cluster> {
-    return Cluster.#start((own) => startProcesses(own, node), args);
+    return Cluster.upBy([node, cliPath], ...args);
+  }
+
+  /** Starts `penstock up` of another build, or by another program: `command` is what comes before `up`. */
+  static async upBy(command: readonly string[], ...args: string[]): Promise<Cluster> {
+    return Cluster.#start((own) => startProcesses(own, command), args);
+  }
+
+  /** Makes a cluster of processes that a test starts in its own way, with a folder for their data. */
+  static async startedBy(start: (folder: string) => Promise<RunningCluster>): Promise<Cluster> {
+    return Cluster.#start((own) => start(own[own.indexOf('--data-dir') + 1] ?? ''), []);
   }
 
   /**
