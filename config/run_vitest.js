@@ -10,10 +10,10 @@ const root = fileURLToPath(new URL('..', import.meta.url));
 export const results = join(root, 'test-results');
 
 /**
- * Runs vitest with `args`, started by `starter` where that is another program. Returns whether it passed, and what
- * config/failures_reporter.js wrote into `name`.json: undefined where vitest ended without it.
+ * Runs vitest with `args`, started by `starter` where that is another program, with `environment` besides that of this process. Returns
+ * whether it passed, and what config/failures_reporter.js wrote into `name`.json: undefined where vitest ended without it.
  */
-export function runVitest(name, args, starter = []) {
+export function runVitest(name, args, { starter = [], environment = {} } = {}) {
   const file = join(results, `${name}.json`);
   mkdirSync(results, { recursive: true });
   rmSync(file, { force: true });
@@ -22,7 +22,7 @@ export function runVitest(name, args, starter = []) {
     ...['--config', 'config/vitest.config.js', '--project', '!rules'],
     ...['--reporter', 'default', '--reporter', join(root, 'config/failures_reporter.js'), ...args],
   ];
-  const env = { ...process.env, FAILURES_FILE: file };
+  const env = { ...process.env, ...environment, FAILURES_FILE: file };
   const { status } = spawnSync(command, rest, { cwd: root, stdio: 'inherit', env });
   return { isPassed: status === 0, run: existsSync(file) ? JSON.parse(readFileSync(file, 'utf8')) : undefined };
 }

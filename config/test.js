@@ -9,11 +9,13 @@
  *   a seed of the simulation that fails on the commit      recorded in test-results/seeds.json; the run passes
  *   before too
  *
- * Arguments go to vitest.
+ * Then the suites of products run once more with another implementation than the fastest (products.js), where every failure fails the run.
+ * Arguments go to vitest; with others than `--mode long` this second part is left out.
  */
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { failingBefore } from './parent_seeds.js';
+import { PRODUCTS_SUITES, productsHere, productsInTurn } from './products.js';
 import { results, runVitest } from './run_vitest.js';
 import { endedFiles, finalFault, seedsIn, verdictOf } from './test_verdict.js';
 
@@ -46,26 +48,32 @@ function print({ file, verdict, again, tests, errors }) {
   for (const error of errors) console.log(`               ${error.split('\n')[0]}`);
 }
 
-/** Prints the sums in the words that other runners end with. `isMended`: failed tests passed when they ran alone. */
-function printSums({ passed, failed, skipped }, isMended) {
-  const [good, bad] = isMended ? [passed + failed, 0] : [passed, failed];
-  console.log(`\n${good} passed, ${bad} failed, ${skipped} skipped`);
+/** Prints the sums of runs in the words that other runners end with. */
+function printSums(counts) {
+  const sum = (of) => counts.reduce((all, one) => all + one[of], 0);
+  console.log(`\n${sum('passed')} passed, ${sum('failed')} failed, ${sum('skipped')} skipped`);
 }
 
-/** Returns why the run fails; undefined when it passes. */
-function main() {
-  rmSync(results, { recursive: true, force: true });
-  mkdirSync(results, { recursive: true });
-  record('unsteady', []);
-  record('seeds', []);
-  const first = runVitest('first', args);
-  const { counts } = first.run ?? {};
-  const fault = first.isPassed ? undefined : finalFault(first.run);
-  if (first.isPassed || fault) {
-    if (counts) printSums(counts, false);
-    return fault;
-  }
-  const judged = [...first.run.failed, ...endedFiles(first.run)].map(judge);
+/** Runs the suites of products with other implementations. Returns the counts of each run, and what failed, in words, if anything did. */
+async function runProducts() {
+  const { names, missing } = await productsHere();
+  const runs = productsInTurn(names, args.includes('long')).map((name) => {
+    console.log(`\nWith products ${name}:`);
+    // Whole suites, a third of which continuous integration has, are those of the fastest.
+    const environment = { PENSTOCK_PRODUCTS: name, CI: '' };
+    return { name, ...runVitest(`products-${name.replace(':', '-')}`, PRODUCTS_SUITES, { environment }) };
+  });
+  if (missing.length > 0) console.log(`\nProducts that this machine lacks: ${missing.join(', ')}`);
+  const failed = runs.filter(({ isPassed }) => !isPassed).map(({ name }) => name);
+  return {
+    counts: runs.flatMap(({ run }) => run?.counts ?? []),
+    fault: failed.length > 0 ? `with products ${failed.join(', ')}` : undefined,
+  };
+}
+
+/** Returns the verdicts about what failed in a run. */
+function judgeAll(run) {
+  const judged = [...run.failed, ...endedFiles(run)].map(judge);
   record(
     'unsteady',
     judged.filter(({ verdict }) => ['unsteady', 'worker ended'].includes(verdict)),
@@ -74,14 +82,35 @@ function main() {
     'seeds',
     judged.filter(({ verdict }) => verdict === 'known seeds'),
   );
+  return judged;
+}
+
+/** Returns why the run fails; undefined when it passes. */
+async function main() {
+  rmSync(results, { recursive: true, force: true });
+  mkdirSync(results, { recursive: true });
+  record('unsteady', []);
+  record('seeds', []);
+  const first = runVitest('first', args);
+  const { counts = { passed: 0, failed: 0, skipped: 0 } } = first.run ?? {};
+  const fault = first.isPassed ? undefined : finalFault(first.run);
+  if (fault) {
+    printSums([counts]);
+    return fault;
+  }
+  const judged = first.isPassed ? [] : judgeAll(first.run);
   const isRed = judged.some(({ verdict }) => !['unsteady', 'worker ended', 'known seeds'].includes(verdict));
-  printSums(counts, !isRed);
-  console.log('\nFailed in the whole run, and what became of it:');
+  const products = isEverything && !isRed ? await runProducts() : { counts: [] };
+  // Failed tests that passed when they ran alone.
+  const mended = { ...counts, passed: counts.passed + counts.failed, failed: 0 };
+  printSums([isRed ? counts : mended, ...products.counts]);
+  if (judged.length > 0) console.log('\nFailed in the whole run, and what became of it:');
   for (const one of judged) print(one);
-  return isRed ? 'see above' : undefined;
+  return isRed ? 'see above' : products.fault;
 }
 
 const args = process.argv.slice(2);
-const fault = main();
+const isEverything = args.length === 0 || args.join(' ') === '--mode long';
+const fault = await main();
 if (fault) console.error(`\nFAILED: ${fault}`);
 process.exitCode = fault ? 1 : 0;

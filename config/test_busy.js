@@ -14,7 +14,7 @@ const NUM_LOOPS = 2;
 
 /** Returns what failed; an error outside of tests counts as one test. */
 function failuresOf(how, suites, starter) {
-  const { isPassed, run } = runVitest(`busy-${how.replaceAll(' ', '-')}`, suites, starter);
+  const { isPassed, run } = runVitest(`busy-${how.replaceAll(' ', '-')}`, suites, { starter });
   if (isPassed) return [];
   const { failed, outside } = run ?? { failed: [], outside: ['no report'] };
   const tests = failed.flatMap((one) => one.tests.map((test) => ({ how, file: one.file, ...test })));
